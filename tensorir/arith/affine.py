@@ -1,0 +1,381 @@
+"""Facts about index expressions: linear forms, intervals, proofs, simplification.
+
+A linear form is ``sum(coefficient * atom) + constant``. An atom is a variable, or something no rule resolves (a
+``//`` or ``%`` with a remainder that may wrap, a product of variables, a load), kept as an expression and made unique
+by its structure. Integers only; ``//`` and ``%`` are floor division and its remainder.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tensorir.ir.build import as_int, binary, cast, const, select
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import Binary, Cast, Const, Expr, Load, Select, Unary, Var
+from tensorir.ir.visit import Rewriter
+
+Interval = tuple[float, float]
+"""Inclusive bounds; infinite where nothing is known."""
+
+UNKNOWN: Interval = (-math.inf, math.inf)
+
+
+class Linear:
+    """``sum(c * atom) + constant``; treat as immutable."""
+
+    __slots__ = ("constant", "terms")
+
+    def __init__(self, terms: dict[Expr, int], constant: int) -> None:
+        self.terms, self.constant = terms, constant
+
+    def plus(self, o: Linear, scale: int = 1) -> Linear:
+        """``self + scale * o``."""
+        if not o.terms:
+            return Linear(self.terms, self.constant + scale * o.constant)
+        out = dict(self.terms)
+        for atom, c in o.terms.items():
+            total = out.get(atom, 0) + scale * c
+            if total:
+                out[atom] = total
+            else:
+                out.pop(atom, None)
+        return Linear(out, self.constant + scale * o.constant)
+
+    def times(self, k: int) -> Linear:
+        return Linear({a: c * k for a, c in self.terms.items()} if k else {}, self.constant * k)
+
+    def same(self, o: Linear) -> bool:
+        """Whether the two forms are equal."""
+        return self.constant == o.constant and self.terms == o.terms
+
+    def expr(self) -> Expr:
+        """The form as an expression, terms in insertion order, negative ones subtracted."""
+        out: Expr | None = None
+        later = []
+        for atom, c in self.terms.items():
+            if c < 0 and out is None:
+                later.append((atom, c))
+                continue
+            term = atom if abs(c) == 1 else binary("*", atom, abs(c))
+            out = term if out is None else binary("+" if c > 0 else "-", out, term)
+        if out is None:
+            out = const(self.constant)
+            rest = 0
+        else:
+            rest = self.constant
+        for atom, c in later:
+            out = binary("-", out, atom if c == -1 else binary("*", atom, -c))
+        return binary("+" if rest > 0 else "-", out, abs(rest)) if rest else out
+
+
+class Arith:
+    """What is known in one place of a program: ranges of variables and conditions that hold.
+
+    ranges: variable -> inclusive bounds
+    facts:  linear forms known to be <= 0
+    """
+
+    def __init__(self, ranges: Mapping[Var, Interval] | None = None, assume: Iterable[Expr] = ()) -> None:
+        self.ranges: dict[Var, Interval] = dict(ranges or {})
+        self.facts: list[Linear] = []
+        self._atoms: dict[Any, Expr] = {}
+        for cond in assume:
+            self.assume(cond)
+
+    def child(self, ranges: Mapping[Var, Interval] | None = None, assume: Iterable[Expr] = ()) -> Arith:
+        """More knowledge, sharing the atoms of this one."""
+        new = Arith()
+        new.ranges = {**self.ranges, **ranges} if ranges else self.ranges
+        new.facts = list(self.facts)
+        new._atoms = self._atoms
+        for cond in assume:
+            new.assume(cond)
+        return new
+
+    def assume(self, cond: Expr) -> None:
+        """Add what ``cond`` says: each ``<`` or ``<=`` of its conjunction."""
+        for c in conjuncts(cond):
+            form = self._at_most_zero(c)
+            if form is not None:
+                self.facts.append(form)
+
+    # --- linear forms
+
+    def linear(self, e: Expr) -> Linear:
+        """``e`` as a linear form over atoms."""
+        if isinstance(e, Const):
+            return Linear({}, int(e.value))
+        if isinstance(e, Var):
+            r = self.ranges.get(e)
+            if r is not None and r[0] == r[1]:
+                return Linear({}, int(r[0]))
+            return Linear({e: 1}, 0)
+        if isinstance(e, Binary):
+            found = self._binary(e)
+            if found is not None:
+                return found
+        if isinstance(e, Unary) and e.op == "-":
+            return self.linear(e.a).times(-1)
+        if isinstance(e, Cast) and DTYPES[e.dtype].kind == "i" and DTYPES[e.a.dtype].kind == "i":
+            return self.linear(e.a)
+        return Linear({self._atom(e): 1}, 0)
+
+    def _binary(self, e: Binary) -> Linear | None:
+        op = e.op
+        if op == "+" or op == "-":
+            return self._merge(self.linear(e.a).plus(self.linear(e.b), 1 if op == "+" else -1))
+        if op == "*":
+            a, b = self.linear(e.a), self.linear(e.b)
+            if not b.terms:
+                return a.times(b.constant)
+            if not a.terms:
+                return b.times(a.constant)
+            return Linear({self._atom(binary("*", a.expr(), b.expr())): 1}, 0)
+        if op in ("//", "%"):
+            b = self.linear(e.b)
+            if not b.terms and b.constant > 0:
+                return self._divide(self.linear(e.a), b.constant, op)
+        if op in ("min", "max"):
+            a, b = self.linear(e.a), self.linear(e.b)
+            lo, hi = self.range_of(a.plus(b, -1))
+            if hi <= 0:
+                return a if op == "min" else b
+            if lo >= 0:
+                return b if op == "min" else a
+            return Linear({self._atom(binary(op, a.expr(), b.expr())): 1}, 0)
+        return None
+
+    def _divide(self, a: Linear, c: int, op: str) -> Linear:
+        """``a // c`` or ``a % c``: the multiple of c is split off, the rest resolved when its range allows."""
+        whole = Linear({t: k // c for t, k in a.terms.items() if k % c == 0}, a.constant // c)
+        rest = Linear({t: k for t, k in a.terms.items() if k % c}, a.constant % c)
+        lo, hi = self.range_of(rest)
+        if lo > -math.inf and hi < math.inf and lo // c == hi // c:
+            step = int(lo // c)
+            return Linear(whole.terms, whole.constant + step) if op == "//" else Linear(rest.terms, rest.constant - step * c)
+        for g in sorted({math.gcd(c, k) for k in rest.terms.values()} - {1, c}, reverse=True):
+            # (g*x + r) // (g*d) == x // d and (g*x + r) % (g*d) == g*(x % d) + r for 0 <= r < g
+            x = Linear({t: k // g for t, k in rest.terms.items() if k % g == 0}, rest.constant // g)
+            r = Linear({t: k for t, k in rest.terms.items() if k % g}, rest.constant % g)
+            low, high = self.range_of(r)
+            if 0 <= low and high < g:
+                small = self._divide(x, c // g, op)
+                return whole.plus(small) if op == "//" else small.times(g).plus(r)
+        atom = self._atom(binary(op, rest.expr(), c))
+        one = Linear({atom: 1}, 0)
+        return whole.plus(one) if op == "//" else one
+
+    def _merge(self, form: Linear) -> Linear:
+        """``c * (x // c) + x % c`` back to ``x``."""
+        for m, k in form.terms.items():
+            if isinstance(m, Binary) and m.op == "%":
+                c = as_int(m.b)
+                d = self._atoms.get(_key(binary("//", m.a, c)))
+                if d is not None and form.terms.get(d) == k * c:
+                    rest = Linear({t: q for t, q in form.terms.items() if t is not m and t is not d}, form.constant)
+                    return self._merge(rest.plus(self.linear(m.a), k))
+        return form
+
+    def _atom(self, e: Expr) -> Expr:
+        return self._atoms.setdefault(_key(e), e)
+
+    # --- ranges
+
+    def range_of(self, form: Linear) -> Interval:
+        """Inclusive bounds of a linear form."""
+        lo = hi = float(form.constant)
+        for atom, c in form.terms.items():
+            a, b = self._atom_range(atom)
+            if c > 0:
+                lo, hi = lo + c * a, hi + c * b
+            else:
+                lo, hi = lo + c * b, hi + c * a
+        return lo, hi
+
+    def range(self, e: Expr) -> Interval:
+        """Inclusive bounds of an expression."""
+        return self.range_of(self.linear(e))
+
+    def _atom_range(self, e: Expr) -> Interval:
+        if isinstance(e, Var):
+            return self.ranges.get(e, UNKNOWN)
+        if isinstance(e, Binary):
+            if e.op in ("//", "%"):
+                lo, hi = self.range(e.a)
+                c = as_int(e.b) if isinstance(e.b, Const) else 0
+                if c <= 0:
+                    return UNKNOWN
+                return (0, c - 1) if e.op == "%" else (_floor(lo, c), _floor(hi, c))
+            a, b = self.range(e.a), self.range(e.b)
+            if e.op == "min":
+                return min(a[0], b[0]), min(a[1], b[1])
+            if e.op == "max":
+                return max(a[0], b[0]), max(a[1], b[1])
+            if e.op == "*":
+                ends = [_times(p, q) for p in a for q in b]
+                return min(ends), max(ends)
+        if isinstance(e, Select):
+            a, b = self.range(e.a), self.range(e.b)
+            return min(a[0], b[0]), max(a[1], b[1])
+        kind = DTYPES[e.dtype]
+        if isinstance(e, Load) and kind.kind in "iu" and kind.bits < 32:
+            return kind.low, kind.high
+        return UNKNOWN
+
+    # --- proofs
+
+    def proves(self, cond: Expr) -> bool:
+        """Whether ``cond`` is known to hold; False means unknown."""
+        if isinstance(cond, Const):
+            return bool(cond.value)
+        if isinstance(cond, Binary) and cond.op == "and":
+            return self.proves(cond.a) and self.proves(cond.b)
+        if isinstance(cond, Binary) and cond.op == "or":
+            return self.proves(cond.a) or self.proves(cond.b)
+        if isinstance(cond, Binary) and cond.op == "==":
+            return self.proves(binary("<=", cond.a, cond.b)) and self.proves(binary("<=", cond.b, cond.a))
+        form = self._at_most_zero(cond)
+        return form is not None and self._at_most(form)
+
+    def disproves(self, cond: Expr) -> bool:
+        """Whether ``cond`` is known to fail."""
+        negated = negate(cond)
+        return negated is not None and self.proves(negated)
+
+    def _at_most(self, form: Linear) -> bool:
+        if self.range_of(form)[1] <= 0:
+            return True
+        if any(self.range_of(form.plus(f, -1))[1] <= 0 for f in self.facts):
+            return True
+        if not self.facts:
+            return False
+        # -(x // c) + m <= 0 follows from m*c - x <= 0, and x // c - m <= 0 from x - (m*c + c - 1) <= 0
+        if len(form.terms) == 1:
+            (atom, k), = form.terms.items()
+            if abs(k) == 1 and isinstance(atom, Binary) and atom.op == "//":
+                c, x = as_int(atom.b), self.linear(atom.a)
+                bound = x.times(-1).plus(Linear({}, form.constant * c)) if k < 0 else x.plus(Linear({}, form.constant * c - c + 1))
+                return self._at_most(bound)
+        return False
+
+    def _at_most_zero(self, cond: Expr) -> Linear | None:
+        """The linear form f with ``cond`` iff f <= 0."""
+        if isinstance(cond, Unary) and cond.op == "not":
+            inner = negate(cond.a)
+            return self._at_most_zero(inner) if inner is not None else None
+        if not isinstance(cond, Binary) or cond.op not in ("<", "<="):
+            return None
+        if DTYPES[cond.a.dtype].kind not in "iu":
+            return None
+        form = self.linear(cond.a).plus(self.linear(cond.b), -1)
+        return Linear(form.terms, form.constant + 1) if cond.op == "<" else form
+
+    # --- rewriting
+
+    def simplify(self, e: Expr) -> Expr:
+        """``e`` with index arithmetic in normal form and decided conditions folded."""
+        return _Simplify(self)(e)  # type: ignore[no-any-return]
+
+
+class _Simplify(Rewriter):
+    def __init__(self, arith: Arith) -> None:
+        self.arith = arith
+
+    def on_Binary(self, n: Binary) -> Expr:
+        if n.op in ("<", "<=", "==", "!=") and DTYPES[n.a.dtype].kind in "iu":
+            if self.arith.proves(n):
+                return const(True, "bool")
+            if self.arith.disproves(n):
+                return const(False, "bool")
+            return self._compare(n)
+        if n.dtype == "index":
+            return self.arith.linear(n).expr()
+        a, b = self(n.a), self(n.b)
+        return n if a is n.a and b is n.b else binary(n.op, a, b)
+
+    def _compare(self, n: Binary) -> Expr:
+        if n.a.dtype != "index" or n.b.dtype != "index":
+            return binary(n.op, self(n.a), self(n.b))
+        form = self.arith.linear(n.a).plus(self.arith.linear(n.b), -1)
+        g = math.gcd(*form.terms.values()) if form.terms else 1
+        if g > 1 and n.op in ("<", "<="):  # g*x + c <= 0  iff  x <= floor(-c / g)
+            strict = 1 if n.op == "<" else 0
+            bound = -(form.constant + strict) // g
+            form = Linear({t: k // g for t, k in form.terms.items()}, -bound - strict)
+        left = Linear({t: k for t, k in form.terms.items() if k > 0}, 0)
+        right = Linear({t: -k for t, k in form.terms.items() if k < 0}, -form.constant)
+        if right.constant < 0:
+            left.constant, right.constant = -right.constant, 0
+        return binary(n.op, left.expr(), right.expr())
+
+    def on_Select(self, n: Select) -> Expr:
+        cond = self(n.cond)
+        if isinstance(cond, Const):
+            return self(n.a if cond.value else n.b)  # type: ignore[no-any-return]
+        inside = _Simplify(self.arith.child(assume=[cond]))
+        return select(cond, inside(n.a), self(n.b))
+
+    def on_Cast(self, n: Cast) -> Expr:
+        return cast(self(n.a), n.dtype)
+
+
+def conjuncts(cond: Expr) -> list[Expr]:
+    """The parts of a conjunction."""
+    if isinstance(cond, Binary) and cond.op == "and":
+        return conjuncts(cond.a) + conjuncts(cond.b)
+    return [] if isinstance(cond, Const) and cond.value else [cond]
+
+
+def conjunction(conds: Iterable[Expr]) -> Expr:
+    """All of ``conds``."""
+    out: Expr = const(True, "bool")
+    for c in conds:
+        out = binary("and", out, c)
+    return out
+
+
+def negate(cond: Expr) -> Expr | None:
+    """The opposite of a comparison, None when it is not one."""
+    if isinstance(cond, Const):
+        return const(not cond.value, "bool")
+    if isinstance(cond, Binary):
+        if cond.op == "<":
+            return binary("<=", cond.b, cond.a)
+        if cond.op == "<=":
+            return binary("<", cond.b, cond.a)
+        if cond.op == "==":
+            return binary("!=", cond.a, cond.b)
+        if cond.op == "!=":
+            return binary("or", binary("<", cond.a, cond.b), binary("<", cond.b, cond.a))
+        if cond.op in ("and", "or"):
+            a, b = negate(cond.a), negate(cond.b)
+            if a is not None and b is not None:
+                return binary("or" if cond.op == "and" else "and", a, b)
+    return None
+
+
+def _floor(x: float, c: int) -> float:
+    return x if math.isinf(x) else x // c
+
+
+def _times(p: float, q: float) -> float:
+    return 0.0 if p == 0 or q == 0 else p * q
+
+
+def _key(e: Expr) -> Any:
+    """Structure as a hashable value; variables and buffers by identity."""
+    if isinstance(e, Var):
+        return e
+    if isinstance(e, Const):
+        return e.value
+    if isinstance(e, Load):
+        return ("load", e.buffer, *(_key(i) for i in e.index))
+    head: tuple[Any, ...] = (type(e).__name__, getattr(e, "op", getattr(e, "fn", None)), e.dtype)
+    return (*head, *(_key(c) for c in e.children()))  # type: ignore[arg-type]
+
+
+def same(a: Expr, b: Expr) -> bool:
+    """Structural equality of expressions."""
+    return a is b or _key(a) == _key(b)  # type: ignore[no-any-return]

@@ -1,0 +1,78 @@
+"""The box of cells that an index touches while some loops move."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tensorir.arith.affine import Arith, Interval, Linear
+from tensorir.ir.build import as_int
+from tensorir.ir.tree import Binary, Const, Expr, Var
+from tensorir.ir.visit import uses
+
+
+@dataclass(frozen=True)
+class Side:
+    """One dimension of a box: ``first`` (in loops that stand still) and a constant extent."""
+
+    first: Linear
+    extent: int
+
+
+def side_of(e: Expr, arith: Arith, moving: Mapping[Var, Interval]) -> Side | None:
+    """The interval ``[first, first + extent)`` that ``e`` stays in while ``moving`` variables run over their ranges.
+
+    ``arith`` knows the ranges of all variables. None when no constant extent exists.
+    """
+    return _side(arith.linear(e), arith, moving)
+
+
+def _side(form: Linear, arith: Arith, moving: Mapping[Var, Interval]) -> Side | None:
+    still, low, high = Linear({}, form.constant), 0.0, 0.0
+    for atom, c in form.terms.items():
+        if not uses(atom, dict(moving)):
+            still = still.plus(Linear({atom: c}, 0))
+            continue
+        lo, hi = arith.range_of(Linear({atom: c}, 0))
+        mixed = _mixed(atom, c, arith, moving)
+        if mixed is not None and mixed.extent - 1 < hi - lo:
+            still = still.plus(mixed.first)
+            high += mixed.extent - 1
+            continue
+        if math.isinf(lo) or math.isinf(hi):
+            return None
+        low, high = low + lo, high + hi
+    return Side(Linear(still.terms, still.constant + int(low)), int(high - low) + 1)
+
+
+def _mixed(atom: Expr, c: int, arith: Arith, moving: Mapping[Var, Interval]) -> Side | None:
+    """``(s + m) // d`` with s standing still and m moving stays within a few steps of ``s // d``."""
+    if c <= 0 or not isinstance(atom, Binary) or atom.op != "//" or not isinstance(atom.b, Const):
+        return None
+    inner = side_of(atom.a, arith, moving)
+    if inner is None or not inner.first.terms:
+        return None
+    d = as_int(atom.b)
+    first = arith._divide(inner.first, d, "//")
+    offset = math.gcd(d, *inner.first.terms.values(), inner.first.constant)  # s is a multiple of this
+    steps = (d - offset + inner.extent - 1) // d
+    return Side(first.times(c), c * steps + 1)
+
+
+def union(sides: Iterable[Side | None], arith: Arith) -> Side | None:
+    """The smallest interval around several whose starts differ by constants."""
+    out: Side | None = None
+    for s in sides:
+        if s is None:
+            return None
+        if out is None:
+            out = s
+            continue
+        apart = s.first.plus(out.first, -1)
+        if apart.terms:
+            return None
+        first = s.first if apart.constant < 0 else out.first
+        end = max(out.extent, apart.constant + s.extent)
+        out = Side(first, end - min(0, apart.constant))
+    return out

@@ -1,0 +1,96 @@
+"""What code generation hands to the runtime and to export: text and how to launch it, as plain data."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Param:
+    """One argument of a program.
+
+    role:  "input" and "output" are the user's arrays, "workspace" is a global buffer that the runtime
+           allocates, "constant" one whose contents (``data``, little-endian bytes) ship with the program,
+           "scalar" a value passed by copy (shape ``()``)
+    align: bytes to which the kernel assumes the address to be aligned
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    role: str
+    align: int = 4
+    data: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class KernelLaunch:
+    """One kernel of the source: launched with ``grid`` blocks of ``block`` threads, both (x, y, z).
+
+    args are names of Params, in the order of the kernel's signature.
+    """
+
+    name: str
+    args: tuple[str, ...]
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class GatherRange:
+    """Every element of input ``param`` must lie in ``0 <= value < limit`` (it indexes ``into``); checked at launch."""
+
+    param: str
+    limit: int
+    into: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """Emitted (or edited) text of a whole program.
+
+    language: "opencl" or "cuda"
+    params:   in signature order for the user: inputs, outputs; then workspace and constants
+    kernels:  in launch order
+    """
+
+    name: str
+    language: str
+    text: str
+    params: tuple[Param, ...]
+    kernels: tuple[KernelLaunch, ...]
+    gathers: tuple[GatherRange, ...] = ()
+
+    @property
+    def sha256(self) -> str:
+        """Digest of the UTF-8 text."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @property
+    def inputs(self) -> tuple[Param, ...]:
+        return tuple(p for p in self.params if p.role in ("input", "scalar"))
+
+    @property
+    def outputs(self) -> tuple[Param, ...]:
+        return tuple(p for p in self.params if p.role == "output")
+
+    @property
+    def workspace_bytes(self) -> int:
+        return sum(_size(p) for p in self.params if p.role == "workspace")
+
+
+def itemsize(dtype: str) -> int:
+    """Bytes of one element."""
+    if dtype == "bool":
+        return 1
+    digits = "".join(c for c in dtype if c.isdigit())
+    return int(digits) // 8
+
+
+def _size(p: Param) -> int:
+    n = itemsize(p.dtype)
+    for extent in p.shape:
+        n *= extent
+    return n

@@ -1,0 +1,119 @@
+"""Every user-visible error: a stable dotted code, the user's own line, numbers and a legal alternative."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+_PACKAGE = str(Path(__file__).parent)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One broken rule: what is wrong, where, and what to do instead.
+
+    ``code`` is a stable dotted id (``split.covers-extent``) whose first part is the primitive or
+    phase. Documentation, tests and the tuner's statistics key on it; the words may change freely.
+
+    at:    a few lines of loop tree or code, the offending line marked with a caret
+    hint:  a legal alternative, as code where possible
+    """
+
+    code: str
+    message: str
+    at: str = ""
+    hint: str = ""
+
+    def __str__(self) -> str:
+        lines = [f"[{self.code}] {self.message}"]
+        if self.at:
+            lines += [f"  {line}" for line in self.at.splitlines()]
+        if self.hint:
+            lines.append(f"  try: {self.hint}")
+        return "\n".join(lines)
+
+
+def user_line() -> str:
+    """``file:line: text`` of the innermost frame outside this package; empty when there is none."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back  # type: ignore[assignment]
+    if frame is None:
+        return ""
+    name, number = frame.f_code.co_filename, frame.f_lineno
+    text = linecache.getline(name, number).strip()
+    return f"{name}:{number}" + (f": {text}" if text else "")
+
+
+class TensorIRError(Exception):
+    """Base of all tensorir errors; catch this one in applications.
+
+    code:     the dotted id of the first problem
+    problems: every broken rule that was found
+    where:    the user's file and line at the call that was refused
+    """
+
+    def __init__(self, problems: Problem | Iterable[Problem], where: str | None = None) -> None:
+        self.problems: tuple[Problem, ...] = (problems,) if isinstance(problems, Problem) else tuple(problems)
+        self.where = user_line() if where is None else where
+        super().__init__(self._text())
+
+    @property
+    def code(self) -> str:
+        return self.problems[0].code if self.problems else "unknown"
+
+    def _text(self) -> str:
+        shown = "\n".join(map(str, self.problems[:3]))
+        return f"{shown}\n  at {self.where}" if self.where else shown
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows instead of the internal frames."""
+        return [f"{type(self).__name__}: {line}" if n == 0 else line for n, line in enumerate(str(self).splitlines())]
+
+
+class DeclarationError(TensorIRError, ValueError):
+    """A computation that does not make sense: shapes, dtypes, accesses out of range."""
+
+
+class ScheduleError(TensorIRError):
+    """A schedule primitive was refused. The schedule is unchanged."""
+
+
+class LoweringError(TensorIRError):
+    """A legal program that this pipeline or target cannot express."""
+
+
+class CompileError(TensorIRError):
+    """The device compiler refused the emitted or edited source; ``log`` holds its words."""
+
+    def __init__(self, problems: Problem | Iterable[Problem], log: str = "", where: str | None = None) -> None:
+        self.log = log
+        super().__init__(problems, where)
+
+
+class LaunchError(TensorIRError, ValueError):
+    """An argument does not fit the kernel's signature, or the device refused the launch."""
+
+
+class LaunchTypeError(LaunchError, TypeError):
+    """An argument of the wrong type."""
+
+
+class DeviceError(TensorIRError):
+    """No such device, or its runtime is missing or broken."""
+
+
+class CheckError(TensorIRError):
+    """A check could not be carried out, or a result that had to be right was wrong."""
+
+
+class NotTuned(TensorIRError):
+    """No usable tuning record for this workload and device; says what to run."""
+
+
+def refuse(error: type[TensorIRError], code: str, message: str, *, at: str = "", hint: str = "") -> TensorIRError:
+    """Build ``error`` with one problem; callers ``raise refuse(...)``."""
+    return error(Problem(code, message, at, hint))

@@ -1,0 +1,124 @@
+"""Every access is proved in range at declaration, or refused with a witness."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+from tensorir.arith.affine import Arith, Interval, negate
+from tensorir.errors import DeclarationError, refuse
+from tensorir.expr.tensor import Compute
+from tensorir.ir.build import binary, const
+from tensorir.ir.text import show
+from tensorir.ir.tree import Binary, Cast, Const, Expr, Load, Reduce, Select, Var
+from tensorir.ir.visit import find, walk
+
+_SEARCH = 1 << 16  # axis values tried when looking for a witness
+
+
+def ranges_of(op: Compute) -> dict[Var, Interval]:
+    """The range of every axis of a declaration."""
+    out: dict[Var, Interval] = {a: (0, n - 1) for a, n in zip(op.axes, op.extents, strict=True)}
+    for body in op.bodies:
+        if isinstance(body, Reduce):
+            out.update({a: (0, a.extent - 1) for a in body.axes})
+    return out
+
+
+def check_accesses(op: Compute) -> None:
+    """Raise DeclarationError ``declare.out-of-range`` for the first access that can leave its tensor."""
+    ranges = ranges_of(op)
+    if any(hi < lo for lo, hi in ranges.values()):
+        return  # an empty domain reads nothing
+    arith = Arith(ranges)
+    for body in op.bodies:
+        for part in body.values if isinstance(body, Reduce) else (body,):
+            for load, conditions in _loads(part, ()):
+                _check(op, load, conditions, arith, ranges)
+
+
+def is_gather(e: Expr) -> bool:
+    """Whether an index depends on data, so that its range is known at launch only."""
+    return any(isinstance(n, Load) for n in walk(e))
+
+
+def _loads(e: Expr, conditions: tuple[Expr, ...]) -> Iterator[tuple[Load, tuple[Expr, ...]]]:
+    if isinstance(e, Select):
+        yield from _loads(e.cond, conditions)
+        yield from _loads(e.a, (*conditions, e.cond))
+        opposite = negate(e.cond)
+        yield from _loads(e.b, (*conditions, opposite) if opposite is not None else conditions)
+        return
+    if isinstance(e, Load):
+        yield e, conditions
+    for child in e.children():
+        if isinstance(child, Expr):
+            yield from _loads(child, conditions)
+
+
+def _check(op: Compute, load: Load, conditions: tuple[Expr, ...], arith: Arith, ranges: dict[Var, Interval]) -> None:
+    here = arith.child(assume=conditions)
+    for d, (i, n) in enumerate(zip(load.index, load.buffer.dims, strict=True)):
+        if is_gather(i):
+            continue  # checked at launch
+        inside = binary("and", binary("<=", const(0), i), binary("<", i, const(n)))
+        if here.proves(inside):
+            continue
+        found = _witness(i, n, conditions, ranges)
+        if found is False:
+            continue  # every point was tried
+        what = f"{show(load)} may read outside dimension {d} of {load.buffer.name}, which has {n}"
+        if found:
+            at = " and ".join(f"{v.name} = {k}" for v, k in found[0].items())
+            what = f"{show(load)} reads index {found[1]}{f' when {at}' if at else ''}, but {load.buffer.name} has {n} rows in dimension {d}"
+        index = ", ".join(show(j) for j in load.index)
+        raise refuse(DeclarationError, "declare.out-of-range", what,
+                     hint=f"pad it: {load.buffer.name}.get({index}, fill=0), or restrict {op.name}")  # fmt: skip
+
+
+def _witness(i: Expr, n: int, conditions: tuple[Expr, ...], ranges: dict[Var, Interval]) -> Any:
+    """Axis values and the index they give outside ``[0, n)``; False when none exists, None when the search gave up."""
+    axes = list(dict.fromkeys(v for e in (i, *conditions) for v in find(e, Var) if v in ranges))
+    if any(isinstance(v, Var) and v not in ranges for e in (i, *conditions) for v in walk(e)):
+        return None
+    if any(is_gather(c) for c in conditions):
+        return None
+    sides = [range(int(ranges[v][0]), int(ranges[v][1]) + 1) for v in axes]
+    total = 1
+    for s in sides:
+        total *= len(s)
+    whole = total <= _SEARCH
+    points = itertools.product(*(s if whole else (s[0], s[-1]) for s in sides))
+    shown = set(find(i, Var))
+    for point in itertools.islice(points, _SEARCH):
+        env = dict(zip(axes, point, strict=True))
+        if all(evaluate(c, env) for c in conditions):
+            value = evaluate(i, env)
+            if not 0 <= value < n:
+                return {v: k for v, k in env.items() if v in shown}, value
+    return False if whole else None
+
+
+def evaluate(e: Expr, env: dict[Var, int]) -> int:
+    """An integer expression at one point."""
+    if isinstance(e, Const):
+        return int(e.value)
+    if isinstance(e, Var):
+        return env[e]
+    if isinstance(e, Cast):
+        return evaluate(e.a, env)
+    if isinstance(e, Select):
+        return evaluate(e.a if evaluate(e.cond, env) else e.b, env)
+    if isinstance(e, Binary):
+        a, b = evaluate(e.a, env), evaluate(e.b, env)
+        return int(_OPS[e.op](a, b))
+    (value,) = (evaluate(c, env) for c in e.children() if isinstance(c, Expr))
+    return -value if getattr(e, "op", "") == "-" else int(not value)
+
+
+_OPS: dict[str, Any] = {
+    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "//": lambda a, b: a // b,
+    "%": lambda a, b: a % b, "min": min, "max": max, "<": lambda a, b: a < b, "<=": lambda a, b: a <= b,
+    "==": lambda a, b: a == b, "!=": lambda a, b: a != b, "and": lambda a, b: a and b, "or": lambda a, b: a or b,
+}  # fmt: skip

@@ -1,0 +1,141 @@
+"""Declarations: placeholder, constant, reduce_axis, scalar, compute."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tensorir.errors import DeclarationError, TensorIRError, refuse
+from tensorir.expr.bounds import check_accesses
+from tensorir.expr.tensor import Compute, Tensor, has_reduce, next_order
+from tensorir.ir.build import as_expr, cast
+from tensorir.ir.dtypes import dtype_of
+from tensorir.ir.tree import Expr, Reduce, Var
+from tensorir.ir.visit import find
+
+
+def placeholder(shape: Sequence[int] | int, dtype: Any = "float32", name: str = "A") -> Tensor:
+    """An input array.
+
+    shape: a tuple of ints >= 0;  dtype: see ``ir/dtypes.py``
+    Raises DeclarationError (``declare.shape``, ``declare.dtype``).
+    """
+    return Tensor(_name(name), _shape(shape, name), dtype_of(dtype).name)
+
+
+def constant(array: Any, name: str | None = None) -> Tensor:
+    """A tensor whose values are known now and become part of the program (filter banks, transform matrices)."""
+    import numpy as np
+
+    values = np.asarray(array)
+    if values.dtype == np.float64 and not hasattr(array, "dtype"):
+        values = values.astype(np.float32)  # Python floats are weak
+    data = tuple(values.ravel().tolist())
+    return Tensor(_name(name or "constant"), tuple(values.shape), dtype_of(values.dtype.name).name, data=data)
+
+
+def reduce_axis(extent: int, name: str = "k") -> Var:
+    """An axis to reduce over, 0 <= axis < extent."""
+    (n,) = _shape((extent,), name)
+    return Var(_name(name), "index", extent=n)
+
+
+def scalar(name: str, dtype: Any = "float32") -> Expr:
+    """A parameter passed by value at each launch (alpha, eps …), in order of declaration among the inputs."""
+    return Var(_name(name), dtype_of(dtype).name, order=next_order())
+
+
+def compute(shape: Sequence[int] | int, fn: Callable[..., Any], name: str = "C") -> Any:
+    """A tensor defined element by element: ``fn`` is called once with one symbolic index per dimension.
+
+    shape: of the result, ints
+    fn:    returns an expression, or a tuple of them for a tuple of tensors
+    Axes are named after fn's parameters. Every access is proved in range here, or refused with a witness.
+
+    Raises DeclarationError (``declare.*``).
+    """
+    extents = _shape(shape, name)
+    axes = tuple(Var(n, "index") for n in _axis_names(fn, len(extents)))
+    result = _call(fn, axes, name)
+    several = isinstance(result, tuple)
+    bodies = tuple(_body(r, name) for r in (result if several else (result,)))
+    _same_reduction(bodies, name)
+    op = Compute(_name(name), axes, extents, bodies)
+    check_accesses(op)
+    names = [op.name] if not several else [f"{op.name}_{n}" for n in range(len(bodies))]
+    op.outputs = tuple(Tensor(n, extents, b.dtype, op) for n, b in zip(names, bodies, strict=True))
+    return op.outputs if several else op.outputs[0]
+
+
+def _call(fn: Callable[..., Any], axes: tuple[Var, ...], name: str) -> Any:
+    try:
+        return fn(*axes)
+    except TensorIRError:
+        raise
+    except (TypeError, IndexError, ValueError, AttributeError, KeyError) as e:
+        raise refuse(DeclarationError, "declare.lambda-failed", f"the lambda of {name} raised {type(e).__name__}: {e}") from e
+
+
+def _axis_names(fn: Callable[..., Any], rank: int) -> list[str]:
+    if not callable(fn):
+        raise refuse(DeclarationError, "declare.not-callable", f"expected a lambda, got {fn!r}")
+    params = list(inspect.signature(fn).parameters.values())
+    if any(p.kind is p.VAR_POSITIONAL for p in params):
+        fixed = [p.name for p in params if p.kind is not p.VAR_POSITIONAL]
+        return (fixed + [f"i{n}" for n in range(rank - len(fixed))])[:rank]
+    needed = [p.name for p in params if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    usable = [p.name for p in params if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if len(needed) != rank:
+        raise refuse(
+            DeclarationError, "declare.lambda-arity",
+            f"the shape has {rank} dimensions but the lambda takes {len(needed)} ({', '.join(needed)})",
+        )  # fmt: skip
+    return usable[:rank]
+
+
+def _body(value: Any, name: str) -> Expr:
+    if value is None:
+        raise refuse(DeclarationError, "declare.lambda-none", f"the lambda of {name} returned None",
+                     hint="return the element's expression")  # fmt: skip
+    body = as_expr(value)
+    if body.dtype == "index":
+        body = cast(body, "int32")
+    inner = body.values if isinstance(body, Reduce) else (body,)
+    if any(has_reduce(e) for e in inner):
+        raise refuse(
+            DeclarationError, "declare.reduce-inside",
+            f"{name} uses the result of a reduction inside a larger expression",
+            hint="declare the reduction as a compute of its own and read it here",
+        )  # fmt: skip
+    bound = set(body.axes) if isinstance(body, Reduce) else set()
+    loose = [v.name for v in find(body, Var) if v.extent is not None and v not in bound]
+    if loose:
+        raise refuse(DeclarationError, "declare.loose-axis", f"{name} uses reduce axis {loose[0]} outside a reduction over it",
+                     hint=f"tir.sum(…, axis={loose[0]})")  # fmt: skip
+    return body
+
+
+def _same_reduction(bodies: tuple[Expr, ...], name: str) -> None:
+    axes = {tuple(map(id, b.axes)) if isinstance(b, Reduce) else () for b in bodies}
+    if len(axes) > 1:
+        raise refuse(DeclarationError, "declare.mixed-reductions", f"the results of {name} reduce over different axes",
+                     hint="one compute for each set of axes")  # fmt: skip
+
+
+def _shape(shape: Sequence[int] | int, name: str) -> tuple[int, ...]:
+    given = (shape,) if isinstance(shape, int) or hasattr(shape, "__index__") else tuple(shape)
+    out = []
+    for n in given:
+        if isinstance(n, bool) or not hasattr(n, "__index__"):
+            raise refuse(DeclarationError, "declare.shape", f"the shape {given!r} of {name} holds {n!r}, not an int")
+        if (extent := n.__index__()) < 0:
+            raise refuse(DeclarationError, "declare.shape", f"the shape {given!r} of {name} holds {extent}: extents are >= 0")
+        out.append(extent)
+    return tuple(out)
+
+
+def _name(name: Any) -> str:
+    if not isinstance(name, str) or not name:
+        raise refuse(DeclarationError, "declare.name", f"a name must be a non-empty string, got {name!r}")
+    return name

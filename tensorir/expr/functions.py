@@ -1,0 +1,79 @@
+"""Functions on expressions: choice, casts, logic, comparisons by name, and the math table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tensorir.errors import DeclarationError, refuse
+from tensorir.ir import build
+from tensorir.ir.dtypes import dtype_of
+from tensorir.ir.tree import Expr
+
+
+def where(cond: Any, a: Any, b: Any) -> Expr:
+    """``a`` where ``cond`` holds, else ``b``; the other side is not evaluated, so it may be out of range."""
+    return build.select(_condition(cond), a, b)
+
+
+def cast(x: Any, dtype: Any) -> Expr:
+    """``x`` converted to ``dtype``: to integers toward zero, to bool by ``!= 0``."""
+    return build.cast(x, dtype_of(dtype).name)
+
+
+def all_(*conds: Any) -> Expr:
+    """Whether every condition holds."""
+    out = build.as_expr(True)
+    for c in conds:
+        out = build.binary("and", out, _condition(c))
+    return out
+
+
+def any_(*conds: Any) -> Expr:
+    """Whether some condition holds."""
+    out = build.as_expr(False)
+    for c in conds:
+        out = build.binary("or", out, _condition(c))
+    return out
+
+
+def equal(a: Any, b: Any) -> Expr:
+    """``a == b`` (Python's own ``==`` on expressions compares identity)."""
+    return build.binary("==", a, b)
+
+
+def not_equal(a: Any, b: Any) -> Expr:
+    """``a != b``."""
+    return build.binary("!=", a, b)
+
+
+def minimum(a: Any, b: Any) -> Expr:
+    """The smaller of two values."""
+    return build.binary("min", a, b)
+
+
+def maximum(a: Any, b: Any) -> Expr:
+    """The larger of two values."""
+    return build.binary("max", a, b)
+
+
+def _condition(cond: Any) -> Expr:
+    if isinstance(cond, bool):
+        raise refuse(DeclarationError, "declare.truth-value", "a condition is a plain Python bool; == on symbols compares identity",
+                     hint="tir.equal(a, b), or < <= > >=")  # fmt: skip
+    return build.as_expr(cond)
+
+
+def _math(name: str) -> Callable[..., Expr]:
+    def function(*args: Any) -> Expr:
+        return build.call(name, *args)
+
+    function.__name__ = name
+    function.__doc__ = f"``{name}`` elementwise; integers are converted to float first (``abs`` keeps them)."
+    return function
+
+
+exp, log, sqrt, rsqrt, tanh, erf, sin, cos, floor, ceil, round, pow, exp2, log2, abs = (  # noqa: A001
+    _math(n)
+    for n in ("exp", "log", "sqrt", "rsqrt", "tanh", "erf", "sin", "cos", "floor", "ceil", "round", "pow", "exp2", "log2", "abs")
+)

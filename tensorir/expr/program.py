@@ -1,0 +1,161 @@
+"""From declarations to the unscheduled program: one nest and one stage per compute, in order of dependence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tensorir.arith.affine import Arith, conjunction
+from tensorir.errors import DeclarationError, refuse
+from tensorir.expr.bounds import ranges_of
+from tensorir.expr.tensor import Compute, Tensor
+from tensorir.ir.build import as_expr, const, select
+from tensorir.ir.tree import (
+    Axis, Buffer, Expr, Iter, Load, Loop, PadLoad, Program, Reduce, Scope, Select, Stage, Stmt, Store, Update, Var,
+)  # fmt: skip
+from tensorir.ir.visit import Rewriter, find, sequence, swap_buffers
+
+
+def computes_of(outputs: Sequence[Tensor]) -> list[Compute]:
+    """The compute calls behind ``outputs``, producers first."""
+    done: dict[Compute, None] = {}
+
+    def visit(op: Compute) -> None:
+        if op not in done:
+            for t in op.inputs:
+                if t.op is not None:
+                    visit(t.op)
+            done[op] = None
+
+    for t in outputs:
+        if t.op is not None:
+            visit(t.op)
+    return list(done)
+
+
+def inputs_of(outputs: Sequence[Tensor]) -> list[Tensor]:
+    """The placeholders that ``outputs`` depend on, in order of declaration."""
+    found = {t for op in computes_of(outputs) for t in op.inputs if t.op is None and t.buffer.data is None}
+    return sorted(found, key=lambda t: t.order)
+
+
+def scalars_of(outputs: Sequence[Tensor]) -> list[Var]:
+    """The scalar parameters that ``outputs`` depend on, in order of declaration."""
+    found = {v for op in computes_of(outputs) for b in op.bodies for v in find(b, Var) if v.order}
+    return sorted(found, key=lambda v: v.order)
+
+
+def program_of(outputs: Sequence[Tensor], name: str | None = None) -> Program:
+    """The program that computes ``outputs``, unscheduled.
+
+    Raises DeclarationError when an output is not computed or two outputs are the same.
+    """
+    for t in outputs:
+        if not isinstance(t, Tensor) or t.op is None:
+            raise refuse(DeclarationError, "declare.output", f"{getattr(t, 'name', t)!r} is not computed: nothing to schedule",
+                         hint="pass the result of tir.compute")  # fmt: skip
+    names = _Names()
+    buffers: dict[Buffer, Buffer] = {}
+    for t in inputs_of(outputs):
+        buffers[t.buffer] = t.buffer.replace(name=names.unique(t.name))
+    body = []
+    for op in computes_of(outputs):
+        body.append(_nest(op, outputs, buffers, names))
+    result = tuple(buffers[t.buffer] for t in outputs)
+    inputs = tuple(buffers[t.buffer] for t in inputs_of(outputs))
+    return Program(name or outputs[0].name, inputs, result, sequence(body), tuple(scalars_of(outputs)))
+
+
+class _Names:
+    def __init__(self) -> None:
+        self.taken: set[str] = set()
+
+    def unique(self, name: str) -> str:
+        base, n = name.replace(".", "_") or "T", 1
+        name = base
+        while name in self.taken:
+            name, n = f"{base}_{n}", n + 1
+        self.taken.add(name)
+        return name
+
+
+def _nest(op: Compute, outputs: Sequence[Tensor], buffers: dict[Buffer, Buffer], names: _Names) -> Stmt:
+    stage_name = names.unique(op.name)
+    for t in op.outputs:
+        scope = Scope.GLOBAL if t in outputs else Scope.AUTO
+        label = stage_name if len(op.outputs) == 1 else names.unique(t.name)
+        buffers[t.buffer] = t.buffer.replace(name=label, scope=scope)
+    for t in op.inputs:
+        if t.buffer.data is not None:
+            buffers.setdefault(t.buffer, t.buffer.replace(name=names.unique(t.name)))
+    expand = _ExpandPads(Arith(ranges_of(op)))
+    reduces = [b for b in op.bodies if isinstance(b, Reduce)]
+    axes = reduces[0].axes if reduces else ()
+    iters = [Iter(v, as_expr(n), Axis.SPATIAL) for v, n in zip(op.axes, op.extents, strict=True)]
+    iters += [Iter(v, as_expr(v.extent), Axis.REDUCE) for v in axes]
+    index = op.axes
+    writes: list[Stmt] = []
+    inits: list[Stmt] = []
+    groups: dict[tuple[int, ...], None] = {}
+    for t, b in zip(op.outputs, op.bodies, strict=True):
+        if not isinstance(b, Reduce):
+            writes.append(Store(buffers[t.buffer], index, swap_buffers(expand(b), buffers)))
+            continue
+        key = (id(b.combiner), *map(id, b.values))
+        if key in groups:
+            continue
+        groups[key] = None
+        states = _states(op, b, buffers, names)
+        values = tuple(swap_buffers(expand(v), buffers) for v in b.values)
+        writes.append(Update(states, index, values, b.combiner))
+        inits += [Store(s, index, i) for s, i in zip(states, b.combiner.identity, strict=True)]
+    stage: Stmt = Stage(
+        stage_name, tuple(iters), (), sequence(writes), sequence(inits) if inits else None, ()
+    )
+    loops = [Var(f"{stage_name}.{label}", "index") for label in _axis_labels(iters)]
+    stage = stage.replace(binds=tuple(loops))  # type: ignore[call-arg]
+    for v, it in reversed(list(zip(loops, iters, strict=True))):
+        stage = Loop(v, it.extent, stage)
+    return stage
+
+
+def _axis_labels(iters: list[Iter]) -> list[str]:
+    names = _Names()
+    return [names.unique(it.var.name) for it in iters]
+
+
+def _states(op: Compute, b: Reduce, buffers: dict[Buffer, Buffer], names: _Names) -> tuple[Buffer, ...]:
+    """One buffer per value of the combiner's state; values that the user does not take get a hidden one."""
+    shape = tuple(as_expr(n) for n in op.extents)
+    out: list[Buffer] = []
+    for n, identity in enumerate(b.combiner.identity):
+        taken = [
+            t for t, other in zip(op.outputs, op.bodies, strict=True)
+            if isinstance(other, Reduce) and other.which == n and other.combiner is b.combiner
+            and all(x is y for x, y in zip(other.values, b.values, strict=True))
+        ]  # fmt: skip
+        if taken:
+            out.append(buffers[taken[0].buffer])
+        else:
+            out.append(Buffer(names.unique(f"{op.name}_state{n}"), shape, identity.dtype, Scope.AUTO))
+    return tuple(out)
+
+
+class _ExpandPads(Rewriter):
+    """Padded reads become selects whose conditions are only those that can fail."""
+
+    def __init__(self, arith: Arith) -> None:
+        self.arith = arith
+
+    def on_Select(self, n: Select) -> Expr:
+        cond = self(n.cond)
+        inside = _ExpandPads(self.arith.child(assume=[cond]))
+        return select(cond, inside(n.a), self(n.b))
+
+    def on_PadLoad(self, n: PadLoad) -> Expr:
+        n = self.children(n)
+        needed = []
+        for i, extent in zip(n.index, n.buffer.shape, strict=True):
+            for cond in (const(0) <= i, i < extent):
+                if not self.arith.proves(cond):
+                    needed.append(cond)
+        return select(conjunction(needed), Load(n.buffer, n.index, n.dtype), n.fill)

@@ -1,0 +1,137 @@
+"""Reductions: built-in ones and the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tensorir.errors import DeclarationError, refuse
+from tensorir.ir.build import as_expr, binary, cast, const, highest, lowest, select
+from tensorir.ir.tree import Combiner, Const, Expr, Reduce, Var
+
+Axes = Var | Sequence[Var]
+
+
+def sum(value: Any, axis: Axes, where: Any = None) -> Expr:  # noqa: A001
+    """The sum of ``value`` over reduce axes (0 when they are empty); ``where`` leaves elements out."""
+    return _simple("sum", value, axis, where)
+
+
+def prod(value: Any, axis: Axes, where: Any = None) -> Expr:
+    """The product over reduce axes (1 when they are empty)."""
+    return _simple("prod", value, axis, where)
+
+
+def min(value: Any, axis: Axes, where: Any = None) -> Expr:  # noqa: A001
+    """The smallest value over reduce axes."""
+    return _simple("min", value, axis, where)
+
+
+def max(value: Any, axis: Axes, where: Any = None) -> Expr:  # noqa: A001
+    """The largest value over reduce axes."""
+    return _simple("max", value, axis, where)
+
+
+def any(value: Any, axis: Axes, where: Any = None) -> Expr:  # noqa: A001
+    """Whether a condition holds anywhere along reduce axes."""
+    return _simple("any", cast(as_expr(value), "bool"), axis, where)
+
+
+def all(value: Any, axis: Axes, where: Any = None) -> Expr:  # noqa: A001
+    """Whether a condition holds everywhere along reduce axes."""
+    return _simple("all", cast(as_expr(value), "bool"), axis, where)
+
+
+def argmin(value: Any, axis: Axes, where: Any = None) -> Expr:
+    """The int32 position of the smallest value along one reduce axis, the first one on ties."""
+    return _position("argmin", value, axis, where)
+
+
+def argmax(value: Any, axis: Axes, where: Any = None) -> Expr:
+    """The int32 position of the largest value along one reduce axis, the first one on ties."""
+    return _position("argmax", value, axis, where)
+
+
+def combiner(result: Callable[..., Any], identity: Any, name: str = "user") -> Callable[..., Any]:
+    """A reduction of the user's: ``combiner(lambda a, b: …, identity)`` gives ``f(value, axis=…)``.
+
+    For a state of several values, ``result`` takes and returns tuples ``(a, b)``, ``identity`` is a tuple, and f takes
+    a tuple of values and returns a tuple of expressions to return from ``compute``. ``result`` must be associative
+    and commutative, with ``identity`` as its neutral element: schedules rely on it, ``check`` tests it.
+    """
+
+    def reduce(value: Any, axis: Axes, where: Any = None) -> Any:
+        several = isinstance(value, tuple)
+        values = tuple(as_expr(v) for v in (value if several else (value,)))
+        first = tuple(cast(as_expr(i, v.dtype), v.dtype)
+                      for i, v in zip(identity if several else (identity,), values, strict=True))  # fmt: skip
+        old = tuple(Var(f"a{n}", v.dtype) for n, v in enumerate(values))
+        new = tuple(Var(f"b{n}", v.dtype) for n, v in enumerate(values))
+        joined = result(old, new) if several else (result(old[0], new[0]),)
+        made = Combiner(name, old, new, tuple(cast(as_expr(r, v.dtype), v.dtype) for r, v in zip(joined, values, strict=True)),
+                        tuple(_constant(i) for i in first))  # fmt: skip
+        out = _reduce(made, axis, values, where)
+        return out if several else out[0]
+
+    return reduce
+
+
+def _constant(e: Expr) -> Const:
+    if isinstance(e, Const):
+        return e
+    raise refuse(DeclarationError, "reduce.identity", "the identity of a combiner must be a constant")
+
+
+def _reduce(made: Combiner, axis: Axes, values: tuple[Expr, ...], where: Any) -> tuple[Expr, ...]:
+    axes = (axis,) if isinstance(axis, Var) else tuple(axis)
+    for a in axes:
+        if not isinstance(a, Var) or a.extent is None:
+            raise refuse(DeclarationError, "reduce.axis", f"axis={getattr(a, 'name', a)!r} is not a reduce axis",
+                         hint="k = tir.reduce_axis(extent, name='k')")  # fmt: skip
+    if len(set(axes)) != len(axes) or not axes:
+        raise refuse(DeclarationError, "reduce.axis", "each reduce axis is given once, and at least one")
+    if where is not None:
+        if isinstance(where, bool):
+            raise refuse(DeclarationError, "declare.truth-value", "where= got a plain Python bool",
+                         hint="tir.equal(a, b) for a == b")  # fmt: skip
+        values = tuple(select(where, v, i) for v, i in zip(values, made.identity, strict=True))
+    return tuple(Reduce(made, axes, values, n, v.dtype) for n, v in enumerate(values))
+
+
+def simple_combiner(name: str, dtype: str) -> Combiner:
+    """The combiner of a built-in reduction on one value."""
+    a, b = Var("a0", dtype), Var("b0", dtype)
+    made: dict[str, tuple[Expr, Const]] = {
+        "sum": (binary("+", a, b), const(0, dtype)),
+        "prod": (binary("*", a, b), const(1, dtype)),
+        "min": (binary("min", a, b), highest(dtype)),
+        "max": (binary("max", a, b), lowest(dtype)),
+        "any": (binary("or", a, b), const(False, dtype)),
+        "all": (binary("and", a, b), const(True, dtype)),
+    } if name in ("any", "all") or dtype != "bool" else {}  # fmt: skip
+    if name not in made:
+        raise refuse(DeclarationError, "reduce.bool", f"tir.{name} of a bool", hint="tir.cast(…, 'int32'), or tir.any / tir.all")
+    result, identity = made[name]
+    return Combiner(name, (a,), (b,), (result,), (identity,))
+
+
+def _simple(name: str, value: Any, axis: Axes, where: Any) -> Expr:
+    e = as_expr(value)
+    if e.dtype == "index":
+        e = cast(e, "int32")
+    return _reduce(simple_combiner(name, e.dtype), axis, (e,), where)[0]
+
+
+def _position(name: str, value: Any, axis: Axes, where: Any) -> Expr:
+    e = as_expr(value)
+    e = cast(e, "int32") if e.dtype == "index" else e
+    axes = (axis,) if isinstance(axis, Var) else tuple(axis)
+    if len(axes) != 1:
+        raise refuse(DeclarationError, "reduce.axis", f"tir.{name} reduces over one axis, not {len(axes)}")
+    a, b = (Var("a0", e.dtype), Var("a1", "int32")), (Var("b0", e.dtype), Var("b1", "int32"))
+    better = binary("<", *((b[0], a[0]) if name == "argmin" else (a[0], b[0])))
+    tie = binary("and", binary("==", a[0], b[0]), binary("<", b[1], a[1]))
+    takes = binary("or", better, tie)
+    last = highest(e.dtype) if name == "argmin" else lowest(e.dtype)
+    made = Combiner(name, a, b, (select(takes, b[0], a[0]), select(takes, b[1], a[1])), (last, const(2**31 - 1, "int32")))
+    return _reduce(made, axes, (e, cast(axes[0], "int32")), where)[1]

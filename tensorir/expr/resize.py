@@ -1,0 +1,104 @@
+"""The same declarations on other extents: how checks reach awkward shapes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from tensorir.arith.affine import Arith
+from tensorir.expr.bounds import check_accesses, is_gather, ranges_of
+from tensorir.expr.program import computes_of
+from tensorir.expr.tensor import Compute, Tensor
+from tensorir.ir.tree import Buffer, Expr, Load, PadLoad, Var
+from tensorir.ir.visit import Rewriter, find
+
+
+def resize(outputs: Sequence[Tensor], extents: Mapping[Var, int]) -> tuple[Tensor, ...]:
+    """``outputs`` over other axis extents; tensors that they read grow or shrink to what is read of them.
+
+    extents: axes of the computes that make outputs, and reduce axes anywhere -> new extent; others keep theirs,
+             except the axes of intermediate tensors, which follow their readers.
+    Raises DeclarationError when some access can no longer be proved in range.
+    """
+    ops = computes_of(outputs)
+    new_reduce = {
+        v: v.replace(extent=extents[v]) for op in ops for b in op.bodies for v in getattr(b, "axes", ()) if v in extents
+    }
+    sizes: dict[Tensor, tuple[int, ...]] = {}
+    new_ranges: dict[Compute, dict[Var, tuple[float, float]]] = {}
+    for op in reversed(ops):
+        out = op.extents
+        if any(t in outputs for t in op.outputs):
+            out = tuple(extents.get(a, n) for a, n in zip(op.axes, out, strict=True))
+        needs = [_needed(t, ops, new_ranges) for t in op.outputs]
+        if any(t not in outputs for t in op.outputs) and any(n is not None for n in needs):
+            given = [n for n in needs if n is not None]
+            shape = tuple(max(side) for side in zip(*given, strict=True))
+            out = tuple(map(max, shape, out)) if any(t in outputs for t in op.outputs) else shape
+        for t in op.outputs:
+            sizes[t] = out
+        ranges = ranges_of(op)
+        ranges.update({a: (0, n - 1) for a, n in zip(op.axes, out, strict=True)})
+        ranges.update({v: (0, n.extent - 1) for v, n in new_reduce.items() if v in ranges})
+        new_ranges[op] = ranges
+    return _rebuild(outputs, ops, sizes, new_ranges, new_reduce)
+
+
+def _needed(t: Tensor, ops: Sequence[Compute], new_ranges: Mapping[Compute, Mapping[Var, tuple[float, float]]]) -> tuple[int, ...] | None:
+    """The smallest shape of ``t`` that its readers (already resized) allow; None when nobody reads it."""
+    sides = list(t.shape)
+    found: list[list[int]] = [[] for _ in sides]
+    for op in ops:
+        if op not in new_ranges:
+            continue
+        before, after = Arith(ranges_of(op)), Arith(new_ranges[op])
+        for body in op.bodies:
+            for load in find(body, Expr):
+                if isinstance(load, Load | PadLoad) and load.buffer is t.buffer:
+                    for d, i in enumerate(load.index):
+                        found[d].append(_side(i, t.shape[d], before, after))
+    if not any(found):
+        return None
+    return tuple(max(side) for side in found)
+
+
+def _side(i: Expr, n: int, before: Arith, after: Arith) -> int:
+    old, new = before.range(i)[1], after.range(i)[1]
+    if is_gather(i) or math.isinf(old) or math.isinf(new):
+        return n
+    return max(1, int(new) + 1 if old < n else n + int(new - old))  # padded and guarded reads keep their overhang
+
+
+def _rebuild(outputs: Sequence[Tensor], ops: Sequence[Compute], sizes: Mapping[Tensor, tuple[int, ...]],
+             new_ranges: Mapping[Compute, Mapping[Var, tuple[float, float]]], axes: Mapping[Var, Var]) -> tuple[Tensor, ...]:  # fmt: skip
+    tensors: dict[Tensor, Tensor] = {}
+    for op in ops:
+        given = [t for t in op.inputs if t.op is None and t not in tensors]
+        for t in sorted(given, key=lambda t: t.order):
+            shape = t.shape if t.buffer.data is not None else _needed(t, ops, new_ranges)
+            tensors[t] = Tensor(t.name, shape or t.shape, t.dtype, data=t.buffer.data)
+            tensors[t].order = t.order
+        swap = _Resized({old.buffer: new.buffer for old, new in tensors.items()}, axes)
+        made = Compute(op.name, op.axes, sizes[op.outputs[0]], tuple(swap(b) for b in op.bodies))
+        check_accesses(made)
+        made.outputs = tuple(Tensor(t.name, sizes[t], t.dtype, made) for t in op.outputs)
+        tensors.update(zip(op.outputs, made.outputs, strict=True))
+    return tuple(tensors[t] for t in outputs)
+
+
+class _Resized(Rewriter):
+    def __init__(self, buffers: Mapping[Buffer, Buffer], axes: Mapping[Var, Var]) -> None:
+        self.buffers, self.axes = buffers, axes
+
+    def on_Var(self, n: Var) -> Var:
+        return self.axes.get(n, n)
+
+    def on_Load(self, n: Load) -> Load:
+        return n.map(self).replace(buffer=self.buffers[n.buffer])
+
+    def on_PadLoad(self, n: PadLoad) -> PadLoad:
+        return n.map(self).replace(buffer=self.buffers[n.buffer])
+
+    def on_Reduce(self, n: Expr) -> Expr:
+        axes = tuple(self.axes.get(a, a) for a in n.axes)  # type: ignore[attr-defined]
+        return n.map(self).replace(axes=axes)

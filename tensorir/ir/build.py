@@ -1,0 +1,193 @@
+"""Building expressions: NumPy's promotion, constant folding, and the table of math functions."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from tensorir.errors import DeclarationError, TensorIRError, refuse
+from tensorir.ir.dtypes import DTYPES, is_float, promote
+
+if TYPE_CHECKING:
+    from tensorir.ir.tree import Const, Expr
+
+COMPARE = {"<", "<=", "==", "!="}
+LOGIC = {"and", "or"}
+MATH = {
+    "exp": 1, "log": 1, "sqrt": 1, "rsqrt": 1, "tanh": 1, "erf": 1, "sin": 1, "cos": 1, "abs": 1, "floor": 1,
+    "ceil": 1, "round": 1, "pow": 2, "exp2": 1, "log2": 1,
+}  # fmt: skip
+"""Name -> number of arguments. ``floor`` … on floats only; ``abs`` keeps integer types."""
+
+
+def no_truth(e: Expr) -> TensorIRError:
+    """The error for ``if``, ``and``, ``or``, ``not`` on a symbolic value."""
+    return refuse(
+        DeclarationError,
+        "declare.truth-value",
+        "a symbolic value has no truth value while the computation is being declared",
+        hint="tir.where(cond, a, b) instead of if/else, tir.all_(p, q) for and, tir.any_(p, q) for or, ~p for not",
+    )
+
+
+def as_expr(x: Any, like: str | None = None) -> Expr:
+    """``x`` as an expression; a Python number takes the type ``like`` where NumPy would let it."""
+    if isinstance(x, _t.Expr):
+        return x
+    if hasattr(x, "as_expr"):
+        return x.as_expr()  # type: ignore[no-any-return]
+    if isinstance(x, bool):
+        return _t.Const(x, "bool")
+    if isinstance(x, int):
+        return _t.Const(x, like if like and DTYPES[like].kind in "fiu" else "index")
+    if isinstance(x, float):
+        return _t.Const(x, like if like and is_float(like) else "float32" if like in (None, "index", "bool") else "float64")
+    if isinstance(x, Fraction):
+        return _t.Const(x, like if like and is_float(like) else "float32")
+    kind = getattr(getattr(x, "dtype", None), "name", None)
+    if kind in DTYPES and getattr(x, "shape", None) == ():
+        return _t.Const(x.item(), kind)
+    if hasattr(x, "shape"):
+        raise refuse(
+            DeclarationError,
+            "declare.captured-array",
+            f"the computation uses an array of shape {tuple(x.shape)} directly",
+            hint="declare it as tir.placeholder(shape, dtype) or tir.constant(array)",
+        )
+    raise refuse(DeclarationError, "declare.value", f"cannot use {x!r} ({type(x).__name__}) in a computation")
+
+
+def as_int(e: Expr) -> int:
+    """The value of a constant extent."""
+    if isinstance(e, _t.Const):
+        return int(e.value)
+    raise refuse(DeclarationError, "declare.symbolic-extent", "this place needs a constant extent", hint="use an integer")
+
+
+def const(value: Any, dtype: str = "index") -> Const:
+    """A constant node."""
+    return _t.Const(value, dtype)
+
+
+def unary(op: str, a: Any) -> Expr:
+    """``-a`` or ``not a``."""
+    x = as_expr(a)
+    if isinstance(x, _t.Const):
+        return _t.Const(-x.value if op == "-" else not x.value, x.dtype)
+    return _t.Unary(op, x, "bool" if op == "not" else x.dtype)
+
+
+def cast(a: Any, dtype: str) -> Expr:
+    """``a`` converted; exact no-ops vanish."""
+    x = as_expr(a)
+    if x.dtype == dtype:
+        return x
+    if isinstance(x, _t.Const) and x.dtype == "index":
+        return _t.Const(bool(x.value) if dtype == "bool" else x.value, dtype)
+    return _t.Cast(x, dtype)
+
+
+def select(cond: Any, a: Any, b: Any) -> Expr:
+    """``a`` where ``cond``, else ``b``, in their common type."""
+    c = as_expr(cond)
+    if isinstance(c, _t.Const):
+        chosen, other = (a, b) if c.value else (b, a)
+        x, y = _pair(chosen, other)
+        return cast(x, promote(x.dtype, y.dtype))
+    x, y = _pair(a, b)
+    kind = promote(x.dtype, y.dtype)
+    return _t.Select(c, cast(x, kind), cast(y, kind), kind)
+
+
+def call(fn: str, *args: Any) -> Expr:
+    """A math function; integers are taken as float32 except by ``abs``."""
+    given = [as_expr(a) for a in args]
+    if len(given) != MATH[fn]:
+        raise refuse(DeclarationError, "declare.arity", f"tir.{fn} takes {MATH[fn]} arguments, not {len(given)}")
+    kind = given[0].dtype
+    for g in given[1:]:
+        kind = promote(kind, g.dtype)
+    if not is_float(kind) and fn != "abs":
+        kind = "float32" if DTYPES[kind].bits < 32 or kind == "index" else "float64"
+    return _t.Call(fn, tuple(cast(g, kind) for g in given), kind)
+
+
+def binary(op: str, a: Any, b: Any) -> Expr:
+    """``a op b`` with constants folded and units dropped (never ``0 * x`` of floats: x may be NaN)."""
+    x, y = _pair(a, b)
+    if op in LOGIC:
+        return _logic(op, x, y)
+    kind = promote(x.dtype, y.dtype)
+    if op == "/" and not is_float(kind):
+        kind = "float64" if DTYPES[kind].bits >= 32 and kind != "index" else "float32"
+    if op in ("+", "-", "*") and kind == "bool":
+        kind = "int32"
+    folded = _fold(op, x, y, kind)
+    if folded is not None:
+        return folded
+    return _t.Binary(op, cast(x, kind), cast(y, kind), "bool" if op in COMPARE else kind)
+
+
+def _pair(a: Any, b: Any) -> tuple[Expr, Expr]:
+    if isinstance(a, _t.Expr):
+        return a, b if isinstance(b, _t.Expr) else as_expr(b, a.dtype)
+    if isinstance(b, _t.Expr):
+        return as_expr(a, b.dtype), b
+    x = as_expr(a)
+    return x, as_expr(b, x.dtype)
+
+
+def _logic(op: str, x: Expr, y: Expr) -> Expr:
+    for c, other in ((x, y), (y, x)):
+        if isinstance(c, _t.Const):
+            return other if bool(c.value) == (op == "and") else c
+    return _t.Binary(op, x, y, "bool")
+
+
+def _fold(op: str, x: Expr, y: Expr, kind: str) -> Expr | None:
+    cx, cy = isinstance(x, _t.Const), isinstance(y, _t.Const)
+    if cx and cy:
+        p, q = x.value, y.value  # type: ignore[attr-defined]
+        if op in COMPARE:
+            return _t.Const({"<": p < q, "<=": p <= q, "==": p == q, "!=": p != q}[op], "bool")
+        if not is_float(kind) and (op not in ("//", "%", "/") or q != 0):
+            return _t.Const(_INT[op](p, q), kind) if op in _INT else None
+        return None
+    if cy:
+        v = y.value  # type: ignore[attr-defined]
+        if (v == 0 and op in ("+", "-") and not is_float(kind)) or (v == 1 and op in ("*", "//", "/")):
+            return cast(x, kind)
+        if not is_float(kind) and ((v == 0 and op == "*") or (v == 1 and op == "%")):
+            return _t.Const(0, kind)
+    elif cx:
+        v = x.value  # type: ignore[attr-defined]
+        if (v == 0 and op == "+" and not is_float(kind)) or (v == 1 and op == "*"):
+            return cast(y, kind)
+        if v == 0 and op == "*" and not is_float(kind):
+            return _t.Const(0, kind)
+    return None
+
+
+_INT = {
+    "+": lambda p, q: p + q,
+    "-": lambda p, q: p - q,
+    "*": lambda p, q: p * q,
+    "//": lambda p, q: p // q,
+    "%": lambda p, q: p % q,
+    "min": min,
+    "max": max,
+}
+
+
+def lowest(dtype: str) -> Const:
+    """The identity of max."""
+    return _t.Const(-math.inf if is_float(dtype) else DTYPES[dtype].low, dtype)
+
+
+def highest(dtype: str) -> Const:
+    """The identity of min."""
+    return _t.Const(math.inf if is_float(dtype) else DTYPES[dtype].high, dtype)
+
+
+from tensorir.ir import tree as _t  # noqa: E402  (nodes and builders know each other)

@@ -1,0 +1,140 @@
+"""Programs as text for people: deterministic, names kept, one line a loop or statement."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from tensorir.ir.node import Node
+from tensorir.ir.tree import (
+    Alloc, Barrier, Binary, Broadcast, Buffer, Call, Cast, Const, Expr, If, IntrinCall, Kind, Let, Load, Loop, Pack,
+    PadLoad, Program, Ramp, Reduce, Region, Scope, Select, Seq, Stage, Stmt, Store, Unary, Update, Var, Axis,
+)  # fmt: skip
+
+_PREC = {
+    "or": 1, "and": 2, "==": 3, "!=": 3, "<": 4, "<=": 4, "+": 5, "-": 5, "*": 6, "/": 6, "//": 6, "%": 6,
+}  # fmt: skip
+_SYMBOL = {"sum": "+", "prod": "*"}
+
+
+def show(e: Expr, outer: int = 0) -> str:
+    """An expression on one line, parenthesised only where needed."""
+    match e:
+        case Const():
+            return _number(e)
+        case Var():
+            return e.name
+        case Binary():
+            if e.op in ("min", "max"):
+                return f"{e.op}({show(e.a)}, {show(e.b)})"
+            p = _PREC[e.op]
+            text = f"{show(e.a, p)} {e.op} {show(e.b, p + 1)}"
+            return f"({text})" if p < outer else text
+        case Load():
+            return f"{e.buffer.name}[{_list(e.index)}]"
+        case PadLoad():
+            return f"{e.buffer.name}.get({_list(e.index)}, fill={show(e.fill)})"
+        case Cast():
+            return f"{e.dtype}({show(e.a)})"
+        case Select():
+            return f"where({show(e.cond)}, {show(e.a)}, {show(e.b)})"
+        case Call():
+            return f"{e.fn}({_list(e.args)})"
+        case Unary():
+            return f"{'-' if e.op == '-' else 'not '}{show(e.a, 7)}"
+        case Ramp():
+            return f"{show(e.base)} .. +{e.lanes}"
+        case Broadcast():
+            return f"{show(e.value)} x{e.lanes}"
+        case Pack():
+            return f"<{_list(e.items)}>"
+        case Reduce():
+            return f"{e.combiner.name}({_list(e.values)}, axis={', '.join(a.name for a in e.axes)})"
+    raise TypeError(type(e).__name__)
+
+
+def _list(items: tuple[Expr, ...]) -> str:
+    return ", ".join([show(i) for i in items])
+
+
+def _number(e: Const) -> str:
+    if isinstance(e.value, Fraction):
+        return str(float(e.value))
+    return str(float(e.value)) if e.dtype.startswith(("float", "bfloat")) else str(e.value)
+
+
+def text(n: Node) -> str:
+    """A program, statement or expression as text."""
+    if isinstance(n, Program):
+        names = [_signature(b) for b in n.params] + [f"{v.name}: {v.dtype}" for v in n.scalars]
+        return "\n".join([f"def {n.name}({', '.join(names)}):", *lines(n.body, 1)])
+    if isinstance(n, Expr):
+        return show(n)
+    if isinstance(n, Stmt):
+        return "\n".join(lines(n, 0))
+    raise TypeError(type(n).__name__)
+
+
+def _signature(b: Buffer) -> str:
+    scope = "" if b.scope is Scope.GLOBAL else f" @{b.scope.value}"
+    return f"{b.name}: {b.dtype}[{_list(b.shape)}]{scope}"
+
+
+def lines(s: Stmt, depth: int) -> list[str]:
+    """The lines of a statement."""
+    pad = "  " * depth
+    match s:
+        case Seq():
+            return [line for x in s.stmts for line in lines(x, depth)]
+        case Loop():
+            note = "" if s.kind is Kind.SERIAL else f"  # {s.kind.value}"
+            return [f"{pad}for {s.var.name} in {show(s.extent)}:{note}", *lines(s.body, depth + 1)]
+        case Stage():
+            return _stage(s, depth)
+        case Store():
+            return [f"{pad}{s.buffer.name}[{_list(s.index)}] = {show(s.value)}"]
+        case Update():
+            return [pad + _update(s)]
+        case If():
+            return [f"{pad}if {show(s.cond)}:", *lines(s.then, depth + 1)]
+        case Let():
+            return [f"{pad}{s.var.name} = {show(s.value)}", *lines(s.body, depth)]
+        case Alloc():
+            return [f"{pad}{_signature(s.buffer)}{_layout(s.buffer)}", *lines(s.body, depth)]
+        case Barrier():
+            return [f"{pad}barrier"]
+        case IntrinCall():
+            return [f"{pad}{s.intrin.name}({', '.join(map(_region, s.operands))})"]
+    return [f"{pad}{type(s).__name__}"]
+
+
+def _layout(b: Buffer) -> str:
+    if b.layout is None:
+        return ""
+    order = "" if b.layout.order == tuple(range(len(b.shape))) else f" order {b.layout.order}"
+    return order + (f" pad {b.layout.pad}" if any(b.layout.pad) else "")
+
+
+def _region(r: Region) -> str:
+    return f"{r.buffer.name}[{', '.join(f'{show(f)} +{n}' for f, n in zip(r.first, r.extents, strict=True))}]"
+
+
+def _stage(s: Stage, depth: int) -> list[str]:
+    pad = "  " * depth
+    binds = ", ".join(
+        f"{i.var.name}{'+' if i.axis is Axis.REDUCE else ''}={show(b)}" for i, b in zip(s.iters, s.binds, strict=True)
+    )
+    where = f" where {' and '.join(show(g, 2) for g in s.guards)}" if s.guards else ""
+    out = [f"{pad}stage {s.name}({binds}){where}:"]
+    if s.init is not None:
+        first, *rest = lines(s.init, depth + 1)
+        out += [f"{pad}  init {first.strip()}", *rest]
+    return out + lines(s.body, depth + 1)
+
+
+def _update(s: Update) -> str:
+    at = f"[{_list(s.index)}]"
+    symbol = _SYMBOL.get(s.combiner.name)
+    if symbol:
+        return f"{s.buffers[0].name}{at} {symbol}= {show(s.values[0])}"
+    names = ", ".join(b.name + at for b in s.buffers)
+    return f"{names} = {s.combiner.name}({names}; {_list(s.values)})"

@@ -1,0 +1,498 @@
+"""The node list. Read this file first: everything else is a function over these classes.
+
+Every loop starts at 0 and steps by 1; extents and shapes are expressions. ``//`` and ``%`` have Python's floor
+meaning until lowering proves their operands non-negative. Nodes compare by identity.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+from tensorir.ir.node import Node, node
+
+# --- words -----------------------------------------------------------------------------------------------------------
+
+
+class Scope(enum.Enum):
+    """Where a buffer lives; legality asks who shares one copy, never the name."""
+
+    AUTO = "auto"  # lowering picks the narrowest scope that its readers allow
+    GLOBAL = "global"  # the grid
+    CLUSTER = "cluster"
+    SHARED = "shared"  # a block
+    WARP = "warp"  # an intrinsic's fragment
+    REGISTER = "register"  # a thread
+    CONSTANT = "constant"  # the grid, read-only
+    BARRIER = "barrier"
+
+
+class Kind(enum.Enum):
+    """What a loop's iterations become."""
+
+    SERIAL = "serial"
+    PARALLEL = "parallel"
+    UNROLL = "unroll"
+    VECTOR = "vectorize"
+    COOPERATIVE = "cooperative"  # dealt out to all threads of the block
+    BLOCK_X, BLOCK_Y, BLOCK_Z = "block.x", "block.y", "block.z"
+    THREAD_X, THREAD_Y, THREAD_Z = "thread.x", "thread.y", "thread.z"
+
+    @property
+    def level(self) -> str:
+        """``block``, ``thread`` or ``sequential``."""
+        return self.value.split(".")[0] if "." in self.value else "sequential"
+
+
+BLOCKS = (Kind.BLOCK_X, Kind.BLOCK_Y, Kind.BLOCK_Z)
+THREADS = (Kind.THREAD_X, Kind.THREAD_Y, Kind.THREAD_Z)
+
+
+class Axis(enum.Enum):
+    """What a stage's axis means for the order of its iterations."""
+
+    SPATIAL = "spatial"  # iterations write disjoint cells: any order, any thread
+    REDUCE = "reduce"  # iterations combine into one cell: any order, one owner at a time
+    ORDERED = "ordered"  # each iteration reads what the one before wrote: never reordered, bound or split-reduced
+
+
+# --- expressions -----------------------------------------------------------------------------------------------------
+
+
+class Expr(Node):
+    """An expression; its operators build expressions (``ir/build.py`` folds and promotes)."""
+
+    __slots__ = ()
+    dtype: str
+
+    def __add__(self, o: Any) -> Expr:
+        return _build.binary("+", self, o)
+
+    def __radd__(self, o: Any) -> Expr:
+        return _build.binary("+", o, self)
+
+    def __sub__(self, o: Any) -> Expr:
+        return _build.binary("-", self, o)
+
+    def __rsub__(self, o: Any) -> Expr:
+        return _build.binary("-", o, self)
+
+    def __mul__(self, o: Any) -> Expr:
+        return _build.binary("*", self, o)
+
+    def __rmul__(self, o: Any) -> Expr:
+        return _build.binary("*", o, self)
+
+    def __truediv__(self, o: Any) -> Expr:
+        return _build.binary("/", self, o)
+
+    def __rtruediv__(self, o: Any) -> Expr:
+        return _build.binary("/", o, self)
+
+    def __floordiv__(self, o: Any) -> Expr:
+        return _build.binary("//", self, o)
+
+    def __rfloordiv__(self, o: Any) -> Expr:
+        return _build.binary("//", o, self)
+
+    def __mod__(self, o: Any) -> Expr:
+        return _build.binary("%", self, o)
+
+    def __rmod__(self, o: Any) -> Expr:
+        return _build.binary("%", o, self)
+
+    def __neg__(self) -> Expr:
+        return _build.unary("-", self)
+
+    def __lt__(self, o: Any) -> Expr:
+        return _build.binary("<", self, o)
+
+    def __le__(self, o: Any) -> Expr:
+        return _build.binary("<=", self, o)
+
+    def __gt__(self, o: Any) -> Expr:
+        return _build.binary("<", o, self)
+
+    def __ge__(self, o: Any) -> Expr:
+        return _build.binary("<=", o, self)
+
+    def __and__(self, o: Any) -> Expr:
+        return _build.binary("and", self, o)
+
+    def __or__(self, o: Any) -> Expr:
+        return _build.binary("or", self, o)
+
+    def __invert__(self) -> Expr:
+        return _build.unary("not", self)
+
+    def __bool__(self) -> bool:
+        raise _build.no_truth(self)
+
+    def __iter__(self) -> Any:
+        raise TypeError(f"{type(self).__name__} is not iterable")
+
+
+@node
+class Const(Expr):
+    """A number; of a float type it may be an int, a float or a Fraction."""
+
+    value: Any
+    dtype: str
+
+
+@node
+class Var(Expr):
+    """A name bound once, by a Loop, an Iter, a Let or as a scalar parameter. Identity tells Vars apart.
+
+    extent: of a declared reduce axis, else None;  order: of a scalar parameter's declaration, else 0
+    """
+
+    name: str
+    dtype: str
+    extent: Any = None
+    order: int = 0
+
+
+@node
+class Unary(Expr):
+    """``-`` or ``not``."""
+
+    op: str
+    a: Expr
+    dtype: str
+
+
+@node
+class Binary(Expr):
+    """``+ - * / // %``, ``min max``, ``< <= == !=`` and ``and or``."""
+
+    op: str
+    a: Expr
+    b: Expr
+    dtype: str
+
+
+@node
+class Select(Expr):
+    """``a`` where ``cond`` holds, else ``b``; only the chosen side is evaluated."""
+
+    cond: Expr
+    a: Expr
+    b: Expr
+    dtype: str
+
+
+@node
+class Cast(Expr):
+    a: Expr
+    dtype: str
+
+
+@node
+class Load(Expr):
+    buffer: Buffer
+    index: tuple[Expr, ...]
+    dtype: str
+
+
+@node
+class PadLoad(Expr):
+    """A read that gives ``fill`` outside the buffer; declarations only, expanded when the program is built."""
+
+    buffer: Buffer
+    index: tuple[Expr, ...]
+    fill: Expr
+    dtype: str
+
+
+@node
+class Reduce(Expr):
+    """A whole reduction, only at the top of a declaration: state ``which`` of ``combiner`` over ``axes``."""
+
+    combiner: Combiner
+    axes: tuple[Var, ...]
+    values: tuple[Expr, ...]
+    which: int
+    dtype: str
+
+
+@node
+class Call(Expr):
+    """A pure function of the math table (``ir/build.py``)."""
+
+    fn: str
+    args: tuple[Expr, ...]
+    dtype: str
+
+
+@node
+class Ramp(Expr):
+    """``lanes`` consecutive integers from ``base``: the index of a vector access."""
+
+    base: Expr
+    lanes: int
+    dtype: str
+
+
+@node
+class Broadcast(Expr):
+    """``lanes`` copies of a scalar."""
+
+    value: Expr
+    lanes: int
+    dtype: str
+
+
+@node
+class Pack(Expr):
+    """A vector put together from scalars."""
+
+    items: tuple[Expr, ...]
+    dtype: str
+
+
+@node
+class Layout(Node):
+    """Where an element lies: dimensions in storage order (outermost first), each with ``pad`` spare elements.
+
+    order: a permutation of the dimensions
+    pad:   elements added to the extent of each dimension (in the buffer's own dimension order)
+    """
+
+    order: tuple[int, ...]
+    pad: tuple[int, ...]
+
+
+@node
+class Buffer(Node):
+    """A named array. ``lanes`` > 1 after vectorization of a register tile: its elements are vectors.
+
+    data:   contents of a constant buffer, flattened in row-major order
+    origin: the declaration (``expr.Tensor``) that the buffer stands for
+    """
+
+    name: str
+    shape: tuple[Expr, ...]
+    dtype: str
+    scope: Scope
+    layout: Layout | None = None
+    lanes: int = 1
+    data: tuple[Any, ...] | None = None
+    origin: Any = None
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The shape as integers."""
+        return tuple([_build.as_int(e) for e in self.shape])
+
+
+@node
+class Combiner(Node):
+    """How a reduction joins two states of ``len(old)`` values; associative and commutative by declaration.
+
+    old, new: the variables of the two states;  result: the joined state in terms of them
+    identity: constants that leave the other state unchanged
+    name:     "sum", "max" … for printing, "user" otherwise
+    """
+
+    name: str
+    old: tuple[Var, ...]
+    new: tuple[Var, ...]
+    result: tuple[Expr, ...]
+    identity: tuple[Const, ...]
+
+
+# --- statements ------------------------------------------------------------------------------------------------------
+
+
+class Stmt(Node):
+    __slots__ = ()
+
+
+@node
+class Store(Stmt):
+    """``buffer[index] = value``."""
+
+    buffer: Buffer
+    index: tuple[Expr, ...]
+    value: Expr
+
+
+@node
+class Update(Stmt):
+    """``buffers[index] = combiner(buffers[index], values)``, all at once.
+
+    Reductions are written this way from the start, so no analysis has to recognise ``c = c + x`` again.
+    atomic: several threads may update one element
+    """
+
+    buffers: tuple[Buffer, ...]
+    index: tuple[Expr, ...]
+    values: tuple[Expr, ...]
+    combiner: Combiner
+    atomic: bool = False
+
+
+@node
+class Loop(Stmt):
+    """``for var in range(extent)``; a bound loop names the hardware index instead of iterating.
+
+    hint: partial unroll factor for the device compiler, 0 for none
+    """
+
+    var: Var
+    extent: Expr
+    body: Stmt
+    kind: Kind = Kind.SERIAL
+    hint: int = 0
+
+
+@node
+class Seq(Stmt):
+    stmts: tuple[Stmt, ...]
+
+
+@node
+class If(Stmt):
+    cond: Expr
+    then: Stmt
+
+
+@node
+class Let(Stmt):
+    var: Var
+    value: Expr
+    body: Stmt
+
+
+@node
+class Iter(Node):
+    """One axis of a stage's domain."""
+
+    var: Var
+    extent: Expr
+    axis: Axis
+
+
+@node
+class Stage(Stmt):
+    """One computation, described independently of the loops that drive it.
+
+    ``binds[n]`` gives ``iters[n]`` as a function of the loops around; it runs where all ``guards`` hold and every
+    iter is inside its extent. ``init`` runs once per cell before its first update. The loops say *when*, the stage
+    says *what*: schedules rewrite loops and binds.
+    """
+
+    name: str
+    iters: tuple[Iter, ...]
+    binds: tuple[Expr, ...]
+    body: Stmt
+    init: Stmt | None = None
+    guards: tuple[Expr, ...] = ()
+
+
+@node
+class Alloc(Stmt):
+    """``buffer`` exists, with undefined contents, while ``body`` runs."""
+
+    buffer: Buffer
+    body: Stmt
+
+
+@node
+class Barrier(Stmt):
+    """All threads of the block arrive and see each other's earlier writes to the given scopes."""
+
+    scopes: tuple[Scope, ...] = (Scope.SHARED,)
+
+
+@node
+class Region(Node):
+    """The tile of a buffer that an operand covers."""
+
+    buffer: Buffer
+    first: tuple[Expr, ...]
+    extents: tuple[int, ...]
+
+
+@node
+class IntrinCall(Stmt):
+    """One hardware instruction (``intrin/``): means exactly ``intrin.inline(operands)``."""
+
+    intrin: Any
+    operands: tuple[Region, ...]
+
+
+# --- asynchronous machinery: defined here so that nothing has to bend later; lowering refuses it for now ----------------
+
+
+@node
+class Copy(Stmt):
+    """A whole tile moved by one mechanism (``via``: ldst, cp_async, tma, ldmatrix, stmatrix)."""
+
+    target: Region
+    source: Region
+    via: str
+
+
+@node
+class Ring(Stmt):
+    """A bounded queue of ``depth`` slots between the copies that fill ``buffers`` and the body that reads them."""
+
+    buffers: tuple[Buffer, ...]
+    depth: int
+    body: Stmt
+
+
+@node
+class RingStep(Stmt):
+    """acquire, commit, consume or release of one slot of ``ring``."""
+
+    action: str
+    ring: str
+
+
+@node
+class Role(Stmt):
+    """Statements that only some warps run (producer, consumer), with their register budget."""
+
+    name: str
+    warps: int
+    registers: int
+    body: Stmt
+
+
+@node
+class Tiles(Stmt):
+    """A tile-scheduler loop: a resident grid walks the tiles of ``extents`` in ``order``."""
+
+    vars: tuple[Var, ...]
+    extents: tuple[Expr, ...]
+    order: str
+    body: Stmt
+
+
+# --- the whole -------------------------------------------------------------------------------------------------------
+
+
+@node
+class Program(Node):
+    """Parameters in signature order and a tree; every nest at the top is one kernel.
+
+    inputs and outputs: buffers;  scalars: parameters passed by value
+    done: names of the lowering passes that have run
+    """
+
+    name: str
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    body: Stmt
+    scalars: tuple[Var, ...] = ()
+    done: tuple[str, ...] = ()
+
+    @property
+    def params(self) -> tuple[Buffer, ...]:
+        return self.inputs + self.outputs
+
+
+from tensorir.ir import build as _build  # noqa: E402  (the operators above need the builders, which need the nodes)

@@ -1,0 +1,162 @@
+"""Walking and rewriting trees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, TypeVar
+
+from tensorir.ir.build import binary, cast, select
+from tensorir.ir.node import NODES, Node
+from tensorir.ir.tree import Binary, Buffer, Cast, Expr, Load, Select, Seq, Stmt, Store, Update, Var
+
+N = TypeVar("N", bound=Node)
+
+
+def walk(root: Node) -> Iterator[Node]:
+    """Every node under ``root``, parents first, in source order."""
+    stack = [root]
+    while stack:
+        n = stack.pop()
+        yield n
+        kids = list(n.children())
+        kids.reverse()
+        stack.extend(kids)
+
+
+def find(root: Node, cls: type[N], where: Callable[[N], bool] | None = None) -> list[N]:
+    """The nodes of one class under ``root``."""
+    return [n for n in walk(root) if isinstance(n, cls) and (where is None or where(n))]
+
+
+def uses(root: Node, names: Mapping[Var, Any] | set[Var]) -> bool:
+    """Whether any of the variables occurs under ``root``."""
+    return any(isinstance(n, Var) and n in names for n in walk(root))
+
+
+class Rewriter:
+    """Rewrite a tree: subclass and define ``on_<Node>``.
+
+    A handler returns the replacement; ``self.children(n)`` continues below ``n``. Unchanged subtrees are returned as
+    the same objects. A handler for a node that does not exist is an error at class creation, not a silent no-op.
+    """
+
+    _table: ClassVar[dict[type, Callable[..., Any]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        table = dict(cls._table)
+        for name, method in vars(cls).items():
+            if name.startswith("on_"):
+                if name[3:] not in NODES:
+                    raise TypeError(f"{cls.__name__}.{name}: there is no node {name[3:]}")
+                table[NODES[name[3:]]] = method
+        cls._table = table
+
+    def __call__(self, n: Any) -> Any:
+        handler = self._table.get(type(n))
+        return handler(self, n) if handler else n.map(self)
+
+    def children(self, n: N) -> N:
+        return n.map(self)
+
+
+class _Substitute(Rewriter):
+    def __init__(self, values: Mapping[Var, Expr]) -> None:
+        self.values = values
+
+    def on_Var(self, n: Var) -> Expr:
+        return self.values.get(n, n)
+
+    def on_Binary(self, n: Binary) -> Expr:
+        a, b = self(n.a), self(n.b)
+        return n if a is n.a and b is n.b else binary(n.op, a, b)
+
+    def on_Cast(self, n: Cast) -> Expr:
+        a = self(n.a)
+        return n if a is n.a else cast(a, n.dtype)
+
+    def on_Select(self, n: Select) -> Expr:
+        c, a, b = self(n.cond), self(n.a), self(n.b)
+        return n if c is n.cond and a is n.a and b is n.b else select(c, a, b)
+
+
+def substitute(root: N, values: Mapping[Var, Expr]) -> N:
+    """Replace variables by expressions everywhere under ``root``, folding constants on the way."""
+    return _Substitute(values)(root) if values else root  # type: ignore[no-any-return]
+
+
+class _Swap(Rewriter):
+    """Other buffers under the same indices."""
+
+    def __init__(self, swap: Mapping[Buffer, Buffer]) -> None:
+        self.swap = swap
+
+    def on_Load(self, n: Load) -> Load:
+        n = n.map(self)
+        new = self.swap.get(n.buffer)
+        return n.replace(buffer=new) if new else n
+
+    def on_Store(self, n: Store) -> Store:
+        n = n.map(self)
+        new = self.swap.get(n.buffer)
+        return n.replace(buffer=new) if new else n
+
+    def on_Update(self, n: Update) -> Update:
+        n = n.map(self)
+        if not any(b in self.swap for b in n.buffers):
+            return n
+        return n.replace(buffers=tuple(self.swap.get(b, b) for b in n.buffers))
+
+
+def swap_buffers(root: N, swap: Mapping[Buffer, Buffer]) -> N:
+    """Replace buffers in all loads, stores and updates."""
+    return _Swap(swap)(root)  # type: ignore[no-any-return]
+
+
+class _Replace(Rewriter):
+    def __init__(self, swap: Mapping[Node, Node | None]) -> None:
+        self.swap = swap
+
+    def __call__(self, n: Any) -> Any:
+        if n in self.swap:
+            return self.swap[n]
+        if isinstance(n, Expr):
+            return n
+        return self.on_Seq(n) if isinstance(n, Seq) else n.map(self)
+
+    def on_Seq(self, n: Seq) -> Stmt | None:
+        new = [self(s) for s in n.stmts]
+        if all(a is b for a, b in zip(new, n.stmts, strict=True)):
+            return n
+        return sequence(new)
+
+
+def replace(root: N, swap: Mapping[Any, Any]) -> N:
+    """``root`` with statements (found by identity) replaced; None removes one from its Seq."""
+    return _Replace(swap)(root)  # type: ignore[no-any-return]
+
+
+def sequence(stmts: Any) -> Stmt:
+    """One statement from several: Seqs flattened, None dropped, a single one bare."""
+    flat: list[Stmt] = []
+    for s in stmts:
+        if isinstance(s, Seq):
+            flat.extend(s.stmts)
+        elif s is not None:
+            flat.append(s)
+    return flat[0] if len(flat) == 1 else Seq(tuple(flat))
+
+
+def writes(n: Node) -> list[Buffer]:
+    """Buffers written under ``n``, each once, in order."""
+    out: dict[Buffer, None] = {}
+    for s in walk(n):
+        if isinstance(s, Store):
+            out[s.buffer] = None
+        elif isinstance(s, Update):
+            out.update(dict.fromkeys(s.buffers))
+    return list(out)
+
+
+def reads(n: Node) -> list[Buffer]:
+    """Buffers loaded from under ``n`` (not those only updated), each once, in order."""
+    return list(dict.fromkeys(x.buffer for x in walk(n) if isinstance(x, Load)))

@@ -1,0 +1,70 @@
+"""Bring the block and thread loops of each kernel to its top, one loop per hardware axis."""
+
+from __future__ import annotations
+
+from tensorir.arith.affine import conjunction
+from tensorir.ir.build import as_int, binary, const
+from tensorir.ir.tree import BLOCKS, THREADS, If, Kind, Loop, Program, Scope, Stage, Stmt, Var
+from tensorir.ir.visit import Rewriter, find, substitute, uses, writes
+from tensorir.lower.form import each_nest, fail, lowering, rewrap
+from tensorir.target import Target
+
+AXES = (*reversed(BLOCKS), *reversed(THREADS))
+
+
+@lowering
+def bind_threads(program: Program, target: Target) -> Program:
+    """Hoist bound loops: a bound loop names a hardware index, so every thread runs everything around it.
+
+    gives: each kernel is block loops, thread loops, then a tree without bound loops; a stage that writes shared or
+           global memory and does not move with some axis is run by that axis' first thread only
+    """
+    return each_nest(program, _kernel)
+
+
+def _kernel(nest: Stmt) -> Stmt:
+    loops: dict[Kind, Loop] = {}
+    renamed: dict[Var, Var] = {}
+    for x in find(nest, Loop):
+        if x.kind.level == "sequential":
+            continue
+        first = loops.setdefault(x.kind, x)
+        if as_int(first.extent) != as_int(x.extent):
+            raise fail("lower.one-extent-per-axis", f"{x.kind.value} has extents {as_int(first.extent)} and {as_int(x.extent)}")
+        renamed[x.var] = first.var
+    body = substitute(_Unbind()(nest), renamed)
+    axes = [loops[k] for k in AXES if k in loops]
+    return rewrap(axes, _Once(axes)(body))
+
+
+class _Unbind(Rewriter):
+    def on_Loop(self, n: Loop) -> Stmt:
+        n = self.children(n)
+        return n.body if n.kind.level != "sequential" else n
+
+
+class _Once(Rewriter):
+    """Shared and global memory are written once, not once per thread that has nothing to do with it."""
+
+    def __init__(self, axes: list[Loop]) -> None:
+        self.axes = axes
+        self.dealt = False
+
+    def on_Loop(self, n: Loop) -> Loop:
+        before, self.dealt = self.dealt, self.dealt or n.kind is Kind.COOPERATIVE
+        n = self.children(n)
+        self.dealt = before
+        return n
+
+    def on_Stage(self, n: Stage) -> Stmt:
+        scopes = {b.scope for b in writes(n.body)}
+        if scopes <= {Scope.REGISTER}:
+            return n
+        guards = []
+        for x in self.axes:
+            thread = x.kind.level == "thread"
+            if as_int(x.extent) == 1 or (self.dealt and thread) or (not thread and Scope.GLOBAL not in scopes):
+                continue
+            if not any(uses(b, {x.var}) for b in n.binds):
+                guards.append(binary("<", x.var, const(1)))
+        return If(conjunction(guards), n) if guards else n

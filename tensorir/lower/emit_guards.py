@@ -1,0 +1,168 @@
+"""Turn tails into conditions, and drop those that staged copies make unnecessary.
+
+A split that overshoots guards its stages; a box placed by compute_at may overhang its tensor. Here each stage gets the
+conditions that cannot be proved. Then, where a stage fills a buffer that only this block or thread sees, the condition
+need not stand in the hot loop:
+
+* a copy writes 0 where its source ends instead of skipping (*fill*);
+* a stage whose overshooting iterations only write cells outside the tensor may run them (*overrun*), as long as all
+  that it reads then exists;
+* so may a sum whose overshooting iterations add 0, because both factors come from filled copies (*neutral*).
+
+What reaches global memory stays guarded.
+"""
+
+from __future__ import annotations
+
+from tensorir.arith.affine import Arith, Interval, conjunction, negate
+from tensorir.ir.build import binary, const, select
+from tensorir.ir.tree import (
+    Axis, Binary, Buffer, Cast, Const, Expr, If, IntrinCall, Let, Load, Loop, Program, Scope, Select, Stage, Stmt, Store,
+    Unary, Update, Var,
+)  # fmt: skip
+from tensorir.ir.visit import Rewriter, find, writes
+from tensorir.lower.form import bound_loops, each_nest, extent_of, loop_ranges, lowering, rewrap
+from tensorir.schedule.analysis import in_loops
+from tensorir.target import Target
+
+LOCAL = (Scope.SHARED, Scope.REGISTER)
+
+
+@lowering
+def emit_guards(program: Program, target: Target) -> Program:
+    """gives: no stage has guards; every access that runs is inside its buffer's domain or its staged box."""
+
+    def kernel(nest: Stmt) -> Stmt:
+        axes, body = bound_loops(nest)
+        return rewrap(axes, _Guards(loop_ranges(axes))(body))
+
+    return each_nest(program, kernel)
+
+
+class _Guards(Rewriter):
+    """Visits stages in program order, so producers come before their readers."""
+
+    def __init__(self, ranges: dict[Var, Interval]) -> None:
+        self.ranges = dict(ranges)
+        self.facts: list[Expr] = []
+        self.total: set[Buffer] = set()  # some writer fills the whole box
+        self.zero: set[Buffer] = set()  # cells outside the tensor hold 0
+
+    def on_Loop(self, n: Loop) -> Stmt:
+        self.ranges[n.var] = extent_of(n)
+        return self.children(n)
+
+    def on_If(self, n: If) -> Stmt:
+        self.facts.append(n.cond)
+        n = self.children(n)
+        self.facts.pop()
+        return n
+
+    def on_Stage(self, n: Stage) -> Stage:
+        arith = Arith(self.ranges, self.facts)
+        conds = self._conditions(n, arith)
+        made = writes(n.body)
+        local = all(b.scope in LOCAL for b in made)
+        if local and conds:
+            conds = self._relax(n, conds)
+        body = n.body
+        if local and conds and isinstance(body, Store) and all(self._outside(n, g) for g in conds):
+            zero = const(False if body.buffer.dtype == "bool" else 0, body.buffer.dtype)
+            body = body.replace(value=select(conjunction(conds), body.value, zero))
+            self.zero.add(body.buffer)
+            conds = []
+        if not conds:
+            self.total.update(made)
+        return n.replace(guards=(), body=If(conjunction(conds), body) if conds else body)
+
+    def _conditions(self, n: Stage, arith: Arith) -> list[Expr]:
+        """What must hold for an iteration to count, without what is known anyway."""
+        wanted = list(n.guards)
+        for it, bind in zip(n.iters, n.binds, strict=True):
+            wanted += [binary("<=", const(0), bind), binary("<", bind, it.extent)]
+        kept: list[Expr] = []
+        for g in wanted:
+            here = arith.child(assume=kept)
+            if not here.proves(g):
+                kept.append(here.simplify(g))
+        return kept
+
+    def _relax(self, n: Stage, conds: list[Expr]) -> list[Expr]:
+        """``conds`` without those whose violation does no harm."""
+        kept = list(conds)
+        for g in conds:
+            others = [c for c in kept if c is not g]
+            if self._reads_exist(n, others) and (self._outside(n, g) or self._neutral(n, g)):
+                kept = others
+        return kept
+
+    def _reads_exist(self, n: Stage, conds: list[Expr]) -> bool:
+        """Whether all that the stage reads exists and is defined under ``conds`` alone."""
+        if find(n.body, IntrinCall) or find(n.body, Let):
+            return False
+        arith = Arith(self.ranges, [*self.facts, *conds])
+        return all(self._exists(load, n, a) for load, a in _loads(n.body, arith))
+
+    def _exists(self, load: Load, n: Stage, arith: Arith) -> bool:
+        if load.buffer.scope in LOCAL:
+            return load.buffer in self.total
+        return all(
+            arith.proves(binary("<=", const(0), i)) and arith.proves(binary("<", i, extent))
+            for i, extent in zip((in_loops(i, n) for i in load.index), load.buffer.shape, strict=True)
+        )
+
+    def _outside(self, n: Stage, g: Expr) -> bool:
+        """Whether an iteration that violates ``g`` only touches cells outside the tensor."""
+        opposite = negate(g)
+        if opposite is None:
+            return False
+        arith = Arith(self.ranges, [*self.facts, opposite])
+        return any(
+            arith.proves(binary("<=", it.extent, bind)) or arith.proves(binary("<", bind, const(0)))
+            for it, bind in zip(n.iters, n.binds, strict=True)
+            if it.axis is Axis.SPATIAL
+        )
+
+    def _neutral(self, n: Stage, g: Expr) -> bool:
+        """Whether an iteration that violates ``g`` adds exactly 0."""
+        opposite = negate(g)
+        if opposite is None or not isinstance(n.body, Update) or n.body.combiner.name != "sum":
+            return False
+        arith = Arith(self.ranges, [*self.facts, opposite])
+        return _is_zero(n.body.values[0], self.zero, n, arith)
+
+
+def _is_zero(e: Expr, zero: set[Buffer], n: Stage, arith: Arith) -> bool:
+    """Whether ``e`` is exactly 0: only 0 * 0 counts, since 0 * x is not 0 for an infinite x."""
+    if isinstance(e, Const):
+        return bool(e.value == 0)
+    if isinstance(e, Load):
+        if e.buffer not in zero:
+            return False
+        index = [in_loops(i, n) for i in e.index]
+        return any(
+            arith.proves(binary("<=", extent, i)) or arith.proves(binary("<", i, const(0)))
+            for i, extent in zip(index, e.buffer.shape, strict=True)
+        )
+    if isinstance(e, Binary) and e.op in ("+", "-", "*"):
+        return _is_zero(e.a, zero, n, arith) and _is_zero(e.b, zero, n, arith)
+    if isinstance(e, Cast | Unary):
+        return _is_zero(e.a, zero, n, arith)
+    return False
+
+
+def _loads(root: Stmt | Expr, arith: Arith) -> list[tuple[Load, Arith]]:
+    """Every load with what is known where it is evaluated."""
+    out: list[tuple[Load, Arith]] = []
+    if isinstance(root, Select):
+        opposite = negate(root.cond)
+        out += _loads(root.cond, arith) + _loads(root.a, arith.child(assume=[root.cond]))
+        return out + _loads(root.b, arith.child(assume=[opposite] if opposite is not None else []))
+    if isinstance(root, Load):
+        out.append((root, arith))
+    for c in root.children():
+        if isinstance(c, Stmt | Expr):
+            out += _loads(c, arith)
+    return out
+
+

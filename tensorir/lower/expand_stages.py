@@ -1,0 +1,137 @@
+"""From stages to statements: axes replaced by loops, reductions by what they do."""
+
+from __future__ import annotations
+
+from tensorir.arith.affine import Arith
+from tensorir.ir.build import binary
+from tensorir.ir.tree import (
+    Binary, Buffer, Expr, If, Let, Load, Loop, Program, Region, Select, Seq, Stage, Stmt, Store, Update, Var, IntrinCall,
+)  # fmt: skip
+from tensorir.ir.visit import Rewriter, find, sequence, substitute, uses
+from tensorir.lower.form import bound_loops, each_nest, extent_of, fail, loop_ranges, lowering, rewrap
+from tensorir.target import Target
+
+
+@lowering
+def expand_stages(program: Program, target: Target) -> Program:
+    """gives: no Stage, no Update; indices and conditions simplified; each condition stands as far out as it can."""
+
+    def kernel(nest: Stmt) -> Stmt:
+        axes, body = bound_loops(nest)
+        arith = Arith(loop_ranges(axes))
+        for x in find(body, Loop):
+            arith.ranges[x.var] = extent_of(x)
+        return rewrap(axes, hoist_conditions(_Expand(arith)(body)))
+
+    return each_nest(program, kernel)
+
+
+class _Expand(Rewriter):
+    def __init__(self, arith: Arith) -> None:
+        self.arith = arith
+
+    def on_Stage(self, n: Stage) -> Stmt:
+        if n.guards or n.init is not None:
+            raise fail("lower.unexpanded", f"stage {n.name} still has {'guards' if n.guards else 'an init'}: a pass is missing")
+        at = dict(zip((it.var for it in n.iters), n.binds, strict=True))
+        return self(substitute(n.body, at))  # type: ignore[no-any-return]
+
+    def on_If(self, n: If) -> Stmt:
+        cond = self.arith.simplify(n.cond)
+        inside = _Expand(self.arith.child(assume=[cond]))
+        return If(cond, inside(n.then))
+
+    def on_Load(self, n: Load) -> Load:
+        return Load(n.buffer, self._index(n.index), n.dtype)
+
+    def _index(self, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        return tuple(self.arith.simplify(_Inner(self)(i)) for i in index)
+
+    def on_Store(self, n: Store) -> Store:
+        return Store(n.buffer, self._index(n.index), self(n.value))
+
+    def on_Select(self, n: Select) -> Expr:
+        cond = self.arith.simplify(n.cond)
+        inside = _Expand(self.arith.child(assume=[cond]))
+        from tensorir.ir.build import select
+
+        return select(_Inner(self)(cond), inside(n.a), self(n.b))
+
+    def on_IntrinCall(self, n: IntrinCall) -> IntrinCall:
+        return n.replace(operands=tuple(Region(r.buffer, self._index(r.first), r.extents) for r in n.operands))
+
+    def on_Update(self, n: Update) -> Stmt:
+        index = self._index(n.index)
+        values = tuple(self(v) for v in n.values)
+        olds = tuple(Load(b, index, b.dtype) for b in n.buffers)
+        if len(values) == 1:
+            swap: dict[Var, Expr] = {n.combiner.old[0]: olds[0], n.combiner.new[0]: values[0]}
+            return Store(n.buffers[0], index, substitute(n.combiner.result[0], swap))
+        return _joint(n, index, values, olds)
+
+
+def _joint(n: Update, index: tuple[Expr, ...], values: tuple[Expr, ...], olds: tuple[Load, ...]) -> Stmt:
+    """Several values at once: all old and new ones are read before any is written."""
+    lets: list[tuple[Var, Expr]] = []
+    swap: dict[Var, Expr] = {}
+    for kind, names, given in (("old", n.combiner.old, olds), ("new", n.combiner.new, values)):
+        for v, e, b in zip(names, given, n.buffers, strict=True):
+            var = Var(f"{b.name}_{kind}", v.dtype)
+            lets.append((var, e))
+            swap[v] = var
+    out = sequence([Store(b, index, substitute(r, swap)) for b, r in zip(n.buffers, n.combiner.result, strict=True)])
+    for var, e in reversed(lets):
+        out = Let(var, e, out)
+    return out
+
+
+class _Inner(Rewriter):
+    """Loads inside an index are expanded too."""
+
+    def __init__(self, outer: _Expand) -> None:
+        self.outer = outer
+
+    def on_Load(self, n: Load) -> Load:
+        return self.outer.on_Load(n)
+
+
+def hoist_conditions(s: Stmt) -> Stmt:
+    """Move each part of a condition out of the loops that it does not depend on."""
+    return _Hoist()(s)  # type: ignore[no-any-return]
+
+
+class _Hoist(Rewriter):
+    def on_Loop(self, n: Loop) -> Stmt:
+        n = self.children(n)
+        body = n.body
+        if not isinstance(body, If):
+            return n
+        inner, outer = [], []
+        for c in _parts(body.cond):
+            (inner if uses(c, {n.var}) or find(c, Load) else outer).append(c)
+        if not outer:
+            return n
+        then = If(_all(inner), body.then) if inner else body.then
+        return If(_all(outer), n.replace(body=then))
+
+    def on_If(self, n: If) -> Stmt:
+        n = self.children(n)
+        if isinstance(n.then, If):
+            return If(binary("and", n.cond, n.then.cond), n.then.then)
+        return n
+
+    def on_Seq(self, n: Seq) -> Stmt:
+        return sequence(self.children(n).stmts)
+
+
+def _parts(cond: Expr) -> list[Expr]:
+    return _parts(cond.a) + _parts(cond.b) if isinstance(cond, Binary) and cond.op == "and" else [cond]
+
+
+def _all(conds: list[Expr]) -> Expr:
+    out = conds[0]
+    for c in conds[1:]:
+        out = binary("and", out, c)
+    return out
+
+

@@ -1,0 +1,56 @@
+"""Last touches before printing: trivial loops gone, divisions that C can do, index types that fit."""
+
+from __future__ import annotations
+
+from tensorir.arith.affine import Arith
+from tensorir.ir.build import as_int, binary, const
+from tensorir.ir.tree import Binary, Const, Expr, If, Loop, Program, Seq, Stmt, Var
+from tensorir.ir.visit import Rewriter, find, sequence, substitute
+from tensorir.lower.form import bound_loops, each_nest, extent_of, fail, loop_ranges, lowering, rewrap
+from tensorir.target import Target
+
+
+@lowering
+def finish(program: Program, target: Target) -> Program:
+    """gives: no loop of one iteration; ``//`` and ``%`` of indices only on operands proved >= 0, so that C's agree."""
+
+    def kernel(nest: Stmt) -> Stmt:
+        axes, body = bound_loops(nest)
+        arith = Arith(loop_ranges(axes))
+        for x in find(body, Loop):
+            arith.ranges[x.var] = extent_of(x)
+        kept = [x for x in axes if as_int(x.extent) > 1]
+        ones: dict[Var, Expr] = {x.var: const(0) for x in axes if as_int(x.extent) == 1}
+        return rewrap(kept, _Finish(arith)(substitute(body, ones)))
+
+    return each_nest(program, kernel)
+
+
+class _Finish(Rewriter):
+    def __init__(self, arith: Arith) -> None:
+        self.arith = arith
+
+    def on_Loop(self, n: Loop) -> Stmt:
+        if isinstance(n.extent, Const) and n.extent.value == 1:
+            return self(substitute(n.body, {n.var: const(0)}))  # type: ignore[no-any-return]
+        return self.children(n)
+
+    def on_Seq(self, n: Seq) -> Stmt:
+        return sequence([self(s) for s in n.stmts])
+
+    def on_If(self, n: If) -> Stmt | None:
+        cond = self(n.cond)
+        if isinstance(cond, Const):
+            return self(n.then) if cond.value else Seq(())  # type: ignore[no-any-return]
+        inside = _Finish(self.arith.child(assume=[cond]))
+        return If(cond, inside(n.then))
+
+    def on_Binary(self, n: Binary) -> Expr:
+        a, b = self(n.a), self(n.b)
+        if n.op in ("//", "%") and n.dtype == "index":
+            low, _ = self.arith.range(a)
+            if low < 0:
+                raise fail("lower.negative-division", "an index divides a value that may be negative: C rounds toward zero",
+                           "add a multiple of the divisor inside, and subtract the quotient outside")  # fmt: skip
+        return n if a is n.a and b is n.b else binary(n.op, a, b)
+

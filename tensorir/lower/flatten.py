@@ -1,0 +1,80 @@
+"""One index per access: layouts become strides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tensorir.arith.affine import Arith
+from tensorir.ir.build import as_expr, as_int, binary, const
+from tensorir.ir.tree import (
+    Alloc, Buffer, Expr, IntrinCall, Load, Loop, Program, Region, Select, Stmt, Store,
+)  # fmt: skip
+from tensorir.ir.visit import Rewriter, find
+from tensorir.lower.form import bound_loops, each_nest, extent_of, loop_ranges, lowering, rewrap
+from tensorir.target import Target
+
+
+@lowering
+def flatten(program: Program, target: Target) -> Program:
+    """gives: every access has one index; buffers that the program allocates are one-dimensional, without layout."""
+    swap: dict[Buffer, Buffer] = {}
+
+    def kernel(nest: Stmt) -> Stmt:
+        axes, body = bound_loops(nest)
+        arith = Arith(loop_ranges(axes))
+        for x in find(body, Loop):
+            arith.ranges[x.var] = extent_of(x)
+        return rewrap(axes, _Flatten(arith, swap)(body))
+
+    return each_nest(program, kernel)
+
+
+def sizes(b: Buffer) -> tuple[tuple[int, ...], int]:
+    """The stride of each dimension and the number of elements stored."""
+    dims = [as_int(n) for n in b.shape]
+    order: Sequence[int] = b.layout.order if b.layout else range(len(dims))
+    pad: Sequence[int] = b.layout.pad if b.layout else [0] * len(dims)
+    strides, size = [0] * len(dims), 1
+    for d in reversed(order):
+        strides[d] = size
+        size *= dims[d] + pad[d]
+    return tuple(strides), size
+
+
+class _Flatten(Rewriter):
+    def __init__(self, arith: Arith, swap: dict[Buffer, Buffer]) -> None:
+        self.arith, self.swap = arith, swap
+        self.strides: dict[Buffer, tuple[int, ...]] = {}
+
+    def _buffer(self, b: Buffer) -> Buffer:
+        if b.origin is not None and b.data is None and b.scope.value == "global":
+            return b  # parameters keep their shape for the signature
+        if b not in self.swap:
+            self.swap[b] = b.replace(shape=(as_expr(sizes(b)[1]),), layout=None)
+        return self.swap[b]
+
+    def _flat(self, b: Buffer, index: tuple[Expr, ...]) -> tuple[Expr]:
+        if b not in self.strides:
+            self.strides[b] = sizes(b)[0]
+        out: Expr = const(0)
+        for i, stride in zip(index, self.strides[b], strict=True):
+            out = binary("+", out, binary("*", i, stride))
+        return (self.arith.linear(out).expr(),)
+
+    def on_Load(self, n: Load) -> Load:
+        n = self.children(n)
+        return Load(self._buffer(n.buffer), self._flat(n.buffer, n.index), n.dtype)
+
+    def on_Store(self, n: Store) -> Store:
+        n = self.children(n)
+        return Store(self._buffer(n.buffer), self._flat(n.buffer, n.index), n.value)
+
+    def on_Alloc(self, n: Alloc) -> Alloc:
+        return Alloc(self._buffer(n.buffer), self(n.body))
+
+    def on_IntrinCall(self, n: IntrinCall) -> IntrinCall:
+        flat = tuple(Region(self._buffer(r.buffer), self._flat(r.buffer, r.first), r.extents) for r in n.operands)
+        return n.replace(operands=flat)
+
+    def on_Select(self, n: Select) -> Expr:
+        return self.children(n)

@@ -1,0 +1,81 @@
+"""What passes share: the mark each leaves, kernels of a program, ranges on the way down."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+
+from tensorir.arith.affine import Interval
+from tensorir.errors import LoweringError, Problem
+from tensorir.ir.build import as_int
+from tensorir.ir.tree import Const, Kind, Loop, Program, Seq, Stmt, Var
+from tensorir.ir.visit import sequence
+from tensorir.target import Target
+
+Pass = Callable[[Program, Target], Program]
+
+
+def lowering(f: Pass) -> Pass:
+    """Mark a lowering pass: the program it returns says that it has run."""
+
+    @functools.wraps(f)
+    def run(program: Program, target: Target) -> Program:
+        new = f(program, target)
+        return new.replace(done=(*program.done, f.__name__))
+
+    return run
+
+
+def nests(program: Program) -> tuple[Stmt, ...]:
+    """The top-level nests: one kernel each."""
+    return program.body.stmts if isinstance(program.body, Seq) else (program.body,)
+
+
+def each_nest(program: Program, f: Callable[[Stmt], Stmt]) -> Program:
+    """``program`` with ``f`` applied to every kernel."""
+    return program.replace(body=sequence([f(n) for n in nests(program)]))
+
+
+def bound_loops(nest: Stmt) -> tuple[list[Loop], Stmt]:
+    """The block and thread loops at the top of a kernel (after ``bind_threads``), and what is inside."""
+    out: list[Loop] = []
+    while isinstance(nest, Loop) and nest.kind.level != "sequential":
+        out.append(nest)
+        nest = nest.body
+    return out, nest
+
+
+def rewrap(loops: list[Loop], body: Stmt) -> Stmt:
+    """``body`` inside ``loops`` again."""
+    for x in reversed(loops):
+        body = x.replace(body=body)
+    return body
+
+
+def extent_of(loop: Loop) -> Interval:
+    """The range of a loop's variable; extents that depend on data are unbounded above."""
+    if isinstance(loop.extent, Const):
+        return 0, as_int(loop.extent) - 1
+    return 0, float("inf")
+
+
+def loop_ranges(loops: Iterator[Loop] | list[Loop]) -> dict[Var, Interval]:
+    """Ranges of several loops."""
+    return {x.var: extent_of(x) for x in loops}
+
+
+def thread_count(loops: list[Loop]) -> int:
+    """Threads per block."""
+    n = 1
+    for x in loops:
+        if x.kind.level == "thread":
+            n *= as_int(x.extent)
+    return n
+
+
+def fail(code: str, message: str, hint: str = "") -> LoweringError:
+    """A lowering error with one problem."""
+    return LoweringError(Problem(code, message, hint=hint))
+
+
+SEQUENTIAL = (Kind.SERIAL, Kind.UNROLL, Kind.VECTOR, Kind.COOPERATIVE, Kind.PARALLEL)

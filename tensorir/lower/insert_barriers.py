@@ -1,0 +1,116 @@
+"""Put a barrier wherever threads of a block exchange data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tensorir.ir.tree import Barrier, Buffer, Const, If, Let, Loop, Program, Scope, Seq, Stage, Stmt, Alloc
+from tensorir.ir.visit import find, reads, sequence, writes
+from tensorir.lower.form import bound_loops, each_nest, fail, lowering, rewrap, thread_count
+from tensorir.target import Target
+
+
+@lowering
+def insert_barriers(program: Program, target: Target) -> Program:
+    """Order writes before later reads, and reads before later writes, of memory that several threads see.
+
+    gives: no two threads touch one shared cell, one of them writing, without a barrier between; the interpreter
+           checks exactly this
+    """
+
+    def kernel(nest: Stmt) -> Stmt:
+        axes, body = bound_loops(nest)
+        if thread_count(axes) == 1:
+            return nest
+        written = {b for s in find(body, Stage) for b in writes(s.body)}
+        return rewrap(axes, _Sync(written).visit(body, _Touched())[0])
+
+    return each_nest(program, kernel)
+
+
+@dataclass(frozen=True)
+class _Touched:
+    """(buffer, stage) pairs read and written since the last barrier."""
+
+    read: frozenset[tuple[Buffer, str]] = frozenset()
+    written: frozenset[tuple[Buffer, str]] = frozenset()
+
+    def __or__(self, o: _Touched) -> _Touched:
+        return _Touched(self.read | o.read, self.written | o.written)
+
+    def conflicts(self, o: _Touched) -> set[Buffer]:
+        """Buffers that two stages touch, one of them writing; a stage by itself keeps to its own cells."""
+        return {
+            a for mine, theirs in ((self.written, o.read), (self.written, o.written), (self.read, o.written))
+            for a, s in mine for b, t in theirs if a is b and s != t
+        }  # fmt: skip
+
+
+class _Sync:
+    def __init__(self, written: set[Buffer]) -> None:
+        self.written = written
+
+    def visit(self, s: Stmt, before: _Touched) -> tuple[Stmt, _Touched, _Touched]:
+        """The statement with barriers, what was touched since the last one at its end, and before its first one."""
+        if isinstance(s, Stage | If):
+            return s, *self._leaf(s, before)
+        if isinstance(s, Seq):
+            return self._seq(s, before)
+        if isinstance(s, Alloc | Let):
+            body, after, head = self.visit(s.body, before)
+            return s.replace(body=body), after, head
+        if isinstance(s, Loop):
+            return self._loop(s, before)
+        return s, before, _Touched()
+
+    def _leaf(self, s: Stmt, before: _Touched) -> tuple[_Touched, _Touched]:
+        mine = _Touched()
+        for stage in find(s, Stage):
+            one = self._touches(stage)
+            if isinstance(s, If) and mine.conflicts(one):
+                raise fail("lower.divergent-barrier", f"{stage.name} needs a barrier inside a condition that not all threads share",
+                           "use exact splits around shared memory")  # fmt: skip
+            mine |= one
+        return before | mine, mine
+
+    def _touches(self, s: Stage) -> _Touched:
+        def shared(b: Buffer) -> bool:
+            return b.scope is Scope.SHARED or (b.scope is Scope.GLOBAL and b in self.written)
+
+        return _Touched(
+            frozenset((b, s.name) for b in reads(s.body) if shared(b)),
+            frozenset((b, s.name) for b in writes(s.body) if shared(b)),
+        )
+
+    def _seq(self, s: Seq, before: _Touched) -> tuple[Stmt, _Touched, _Touched]:
+        out: list[Stmt] = []
+        head, open_ = _Touched(), True  # still before the first barrier
+        since = before
+        for x in s.stmts:
+            body, after, first = self.visit(x, _Touched())
+            if clash := since.conflicts(first):
+                out.append(_barrier(clash))
+                if open_:
+                    open_ = False
+                since = _Touched()
+            if open_:
+                head |= first
+            inner = find(body, Barrier)
+            since = after if inner else since | after
+            open_ = open_ and not inner
+            out.append(body)
+        return sequence(out), since, head
+
+    def _loop(self, s: Loop, before: _Touched) -> tuple[Stmt, _Touched, _Touched]:
+        body, after, head = self.visit(s.body, _Touched())
+        once = isinstance(s.extent, Const) and s.extent.value <= 1
+        if not once and (clash := after.conflicts(head)):
+            body, after = sequence([body, _barrier(clash)]), _Touched()
+        if not find(body, Barrier):
+            after = before | after
+        return s.replace(body=body), after, head
+
+
+def _barrier(buffers: set[Buffer]) -> Barrier:
+    scopes = {b.scope for b in buffers}
+    return Barrier(tuple(x for x in (Scope.SHARED, Scope.GLOBAL) if x in scopes))

@@ -1,0 +1,92 @@
+"""The result of lowering: kernels with their launch, ready to print or to interpret."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tensorir.ir.build import as_int
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import BLOCKS, THREADS, Alloc, Buffer, Kind, Loop, Program, Scope, Stmt, Var
+from tensorir.ir.visit import find, reads, writes
+from tensorir.lower.form import bound_loops, nests
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """One launch: ``body`` runs once per thread of every block.
+
+    axes:   hardware index -> the variable that stands for it in the body
+    params: buffers in global memory, in signature order;  scalars: values passed by copy
+    grid, block: (x, y, z)
+    """
+
+    name: str
+    params: tuple[Buffer, ...]
+    scalars: tuple[Var, ...]
+    axes: tuple[Loop, ...]
+    body: Stmt
+
+    def extents(self, kinds: tuple[Kind, ...]) -> tuple[int, int, int]:
+        """Extents along x, y, z."""
+        found = {x.kind: as_int(x.extent) for x in self.axes}
+        x, y, z = (found.get(k, 1) for k in kinds)
+        return x, y, z
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        return self.extents(BLOCKS)
+
+    @property
+    def block(self) -> tuple[int, int, int]:
+        return self.extents(THREADS)
+
+    @property
+    def shared(self) -> list[Buffer]:
+        """Buffers that the threads of a block share."""
+        return [a.buffer for a in find(self.body, Alloc) if a.buffer.scope is Scope.SHARED]
+
+    @property
+    def shared_bytes(self) -> int:
+        return sum(bytes_of(b) for b in self.shared)
+
+
+@dataclass(frozen=True, eq=False)
+class Module:
+    """A lowered program: kernels in launch order, and the global buffers they pass on."""
+
+    name: str
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    scalars: tuple[Var, ...]
+    workspace: tuple[Buffer, ...]
+    constants: tuple[Buffer, ...]
+    kernels: tuple[Kernel, ...]
+
+
+def bytes_of(b: Buffer) -> int:
+    """Size in bytes."""
+    n = DTYPES[b.dtype].bits // 8 * b.lanes
+    for e in b.shape:
+        n *= as_int(e)
+    return n
+
+
+def module_of(program: Program) -> Module:
+    """Kernels from the nests of a lowered program."""
+    kernels = []
+    workspace: dict[Buffer, None] = {}
+    constants: dict[Buffer, None] = {}
+    for n, nest in enumerate(nests(program)):
+        axes, body = bound_loops(nest)
+        local = {a.buffer for a in find(body, Alloc)}
+        written = writes(body)
+        used = dict.fromkeys([*reads(body), *written])
+        params = [p for p in program.params if p in used]
+        extra = [b for b in used if b not in local and b not in program.params]
+        workspace.update(dict.fromkeys(b for b in extra if b.data is None))
+        constants.update(dict.fromkeys(b for b in extra if b.data is not None))
+        scalars = tuple(v for v in program.scalars if v in set(find(body, Var)))
+        label = written[-1].name if written else program.name
+        name = f"{label}_kernel" if len(nests(program)) == 1 else f"{label}_kernel{n}"
+        kernels.append(Kernel(name, (*params, *(b for b in extra if b.data is None)), scalars, tuple(axes), body))
+    return Module(program.name, program.inputs, program.outputs, program.scalars, tuple(workspace), tuple(constants), tuple(kernels))

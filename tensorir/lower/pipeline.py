@@ -1,0 +1,75 @@
+"""The list of passes, read at each lowering, and the form that the last one must have reached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tensorir.ir.tree import Kind, Loop, Program, Scope, Stage, Update, Alloc
+from tensorir.ir.visit import find, reads, writes
+from tensorir.lower.bind_threads import bind_threads
+from tensorir.lower.compact import compact
+from tensorir.lower.deal_copies import deal_copies
+from tensorir.lower.emit_guards import emit_guards
+from tensorir.lower.expand_stages import expand_stages
+from tensorir.lower.finish import finish
+from tensorir.lower.flatten import flatten
+from tensorir.lower.form import Pass, fail
+from tensorir.lower.insert_barriers import insert_barriers
+from tensorir.lower.kernel import Module, module_of
+from tensorir.lower.resolve_scopes import resolve_scopes
+from tensorir.lower.split_init import split_init
+from tensorir.lower.vectorize import vectorize
+from tensorir.target import Target
+
+PASSES: list[Pass] = [
+    resolve_scopes,
+    bind_threads,
+    split_init,
+    deal_copies,
+    emit_guards,
+    compact,
+    insert_barriers,
+    expand_stages,
+    flatten,
+    vectorize,
+    finish,
+]
+"""In order; each module says what its pass needs and gives."""
+
+# A missing barrier is not a missing form: the interpreter finds the race.
+REQUIRED = tuple(p.__name__ for p in PASSES if p is not insert_barriers)
+
+
+def forms(program: Program, target: Target) -> Iterator[tuple[str, Program]]:
+    """The program before and after each pass."""
+    yield "scheduled", program
+    for p in PASSES:
+        program = p(program, target)
+        yield p.__name__, program
+
+
+def lower(program: Program, target: Target) -> Module:
+    """Run all passes.
+
+    Raises LoweringError when the program cannot be expressed, or when a pass is missing (``lower.pass-missing``).
+    """
+    for _, program in forms(program, target):
+        pass
+    verify(program)
+    return module_of(program)
+
+
+def verify(program: Program) -> None:
+    """Check that the program has the form that printing and interpreting rely on."""
+    missing = [name for name in REQUIRED if name not in program.done]
+    if missing:
+        raise fail("lower.pass-missing", f"the pass {missing[0]} has not run", "restore tensorir.lower.pipeline.PASSES")
+    if find(program.body, Stage) or find(program.body, Update):
+        raise fail("lower.form", "stages remain after lowering")
+    left = {x.kind for x in find(program.body, Loop)} & {Kind.VECTOR, Kind.COOPERATIVE}
+    if left:
+        raise fail("lower.form", f"{next(iter(left)).value} loops remain after lowering")
+    allocated = {a.buffer for a in find(program.body, Alloc)}
+    for b in {*reads(program.body), *writes(program.body)}:
+        if b.scope is Scope.AUTO or (b.scope in (Scope.SHARED, Scope.REGISTER) and b not in allocated):
+            raise fail("lower.form", f"{b.name} has no place in memory after lowering")

@@ -1,0 +1,46 @@
+"""Give every intermediate buffer left to "auto" the narrowest memory that all its users share."""
+
+from __future__ import annotations
+
+from tensorir.ir.tree import Buffer, Loop, Program, Scope, Stage, Stmt
+from tensorir.ir.visit import find, reads, swap_buffers, writes
+from tensorir.lower.form import fail, lowering
+from tensorir.schedule.analysis import Index
+from tensorir.target import Target
+
+
+@lowering
+def resolve_scopes(program: Program, target: Target) -> Program:
+    """auto -> global between kernels, shared between threads, register within one.
+
+    gives: no buffer is AUTO; no SHARED or REGISTER buffer is used by two kernels
+    """
+    index = Index(program)
+    users: dict[Buffer, list[Stage]] = {}
+    for stage in find(program.body, Stage):
+        for b in {*writes(stage.body), *reads(stage), *(writes(stage.init) if stage.init else ())}:
+            users.setdefault(b, []).append(stage)
+    swap: dict[Buffer, Buffer] = {}
+    for b, stages in users.items():
+        if b in program.params or b.scope is Scope.CONSTANT:
+            continue
+        several = len({id(index.root_of(s)) for s in stages}) > 1
+        if b.scope is Scope.AUTO:
+            swap[b] = b.replace(scope=Scope.GLOBAL if several else _narrowest(index, b, stages))
+        elif several and b.scope in (Scope.SHARED, Scope.REGISTER):
+            raise fail("lower.scope-across-kernels", f"{b.name} is in {b.scope.value} memory but two kernels use it",
+                       "compute_at its producer into the reader's loops, or set_scope(…, 'global')")  # fmt: skip
+    return program.replace(body=swap_buffers(program.body, swap))
+
+
+def _narrowest(index: Index, b: Buffer, stages: list[Stage]) -> Scope:
+    paths = [index.paths[s] for s in stages]
+    common = 0
+    while all(len(p) > common for p in paths) and len({id(p[common]) for p in paths}) == 1:
+        common += 1
+    below: list[Stmt] = [n for p in paths for n in p[common:]]
+    levels = {n.kind.level for n in below if isinstance(n, Loop)}
+    if "block" in levels:
+        raise fail("lower.grid-wide", f"{b.name} is made and read by different blocks of one kernel",
+                   "place the producer inside the block loops, or leave it in a nest of its own")  # fmt: skip
+    return Scope.SHARED if "thread" in levels else Scope.REGISTER

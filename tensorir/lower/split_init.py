@@ -1,0 +1,36 @@
+"""Initialise accumulators right before the reduction, not inside it."""
+
+from __future__ import annotations
+
+from tensorir.ir.tree import Axis, Program, Stage, Stmt
+from tensorir.ir.visit import find, sequence
+from tensorir.lower.form import lowering
+from tensorir.schedule.analysis import Index, driven_by
+from tensorir.schedule.primitives.reduction import init_nest
+from tensorir.schedule.rewrite import swap
+from tensorir.target import Target
+
+
+@lowering
+def split_init(program: Program, target: Target) -> Program:
+    """Move each stage's ``init`` to a stage of its own in front of the outermost loop of its reduction.
+
+    gives: no stage has an init
+    """
+    for name in [s.name for s in find(program.body, Stage) if s.init is not None]:
+        index = Index(program)
+        stage = index.stages[name]
+        outer = [
+            x for x in index.above(stage)
+            if any(s is stage and it.axis is Axis.REDUCE for s, it in driven_by(x))
+        ]  # fmt: skip
+        if outer:
+            program = swap(program, outer[0], sequence([init_nest(index, stage, outer[0], f"{name}.init"), outer[0]]))
+        else:
+            assert stage.init is not None
+            spatial = [(it, b) for it, b in zip(stage.iters, stage.binds, strict=True) if it.axis is not Axis.REDUCE]
+            first: Stmt = Stage(f"{name}.init", tuple(i for i, _ in spatial), tuple(b for _, b in spatial), stage.init, None, stage.guards)
+            program = swap(program, stage, sequence([first, stage]))
+        fresh = Index(program).stages[name]
+        program = swap(program, fresh, fresh.replace(init=None))
+    return program

@@ -1,0 +1,274 @@
+"""Vector loops become vector loads, stores and arithmetic, or unrolled scalar code where the target has none."""
+
+from __future__ import annotations
+
+from tensorir.arith.affine import Arith, Linear, conjuncts, negate
+from tensorir.ir.build import as_expr, as_int, binary, const
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import (
+    Alloc, Binary, Broadcast, Buffer, Call, Cast, Const, Expr, If, Kind, Load, Loop, Pack, Program, Ramp, Scope,
+    Select, Seq, Stmt, Store, Unary, Var,
+)  # fmt: skip
+from tensorir.ir.visit import Rewriter, find, sequence, substitute, uses, walk
+from tensorir.lower.form import bound_loops, each_nest, extent_of, loop_ranges, lowering, rewrap
+from tensorir.target import Target
+
+
+class _Scalar(Exception):
+    """This body has no vector form on this target."""
+
+
+@lowering
+def vectorize(program: Program, target: Target) -> Program:
+    """gives: no VECTOR loop; register tiles that are only touched in whole aligned vectors hold vectors.
+
+    CUDA has vector loads and stores of up to 16 bytes but no vector arithmetic: only copies keep their vectors there.
+    A condition must be the same for all lanes; where it is not, the loop is unrolled instead.
+    """
+
+    def kernel(nest: Stmt) -> Stmt:
+        axes, body = bound_loops(nest)
+        arith = Arith(loop_ranges(axes))
+        for x in find(body, Loop):
+            arith.ranges[x.var] = extent_of(x)
+        return rewrap(axes, _vector_tiles(_Vectorize(arith, target)(body), arith))
+
+    return each_nest(program, kernel)
+
+
+class _Vectorize(Rewriter):
+    def __init__(self, arith: Arith, target: Target) -> None:
+        self.arith, self.target = arith, target
+
+    def on_Loop(self, n: Loop) -> Stmt:
+        if n.kind is not Kind.VECTOR:
+            return self.children(n)
+        lanes = as_int(n.extent)
+        if self.target.language == "cuda":
+            widest = 16 // max([DTYPES[x.buffer.dtype].bits // 8 for x in walk(n) if isinstance(x, Load | Store)], default=4)
+            if lanes > widest > 1:
+                return self._in_parts(n, lanes, widest)
+        try:
+            return _Lanes(n.var, lanes, self.arith, self.target).stmt(n.body)
+        except _Scalar:
+            return n.replace(kind=Kind.UNROLL)
+
+    def _in_parts(self, n: Loop, lanes: int, widest: int) -> Stmt:
+        outer, inner = Var(f"{n.var.name}.v", "index"), Var(n.var.name, "index")
+        self.arith.ranges[outer], self.arith.ranges[inner] = (0, lanes // widest - 1), (0, widest - 1)
+        body = _Linear(self.arith)(substitute(n.body, {n.var: outer * widest + inner}))
+        part = self.on_Loop(Loop(inner, as_expr(widest), body, Kind.VECTOR))
+        if isinstance(part, Loop):
+            return n.replace(kind=Kind.UNROLL)
+        return Loop(outer, as_expr(lanes // widest), part, Kind.UNROLL)
+
+
+class _Linear(Rewriter):
+    """Indices in normal form again after a substitution."""
+
+    def __init__(self, arith: Arith) -> None:
+        self.arith = arith
+
+    def on_Load(self, n: Load) -> Load:
+        return n.replace(index=(self.arith.linear(self(n.index[0])).expr(),))
+
+    def on_Store(self, n: Store) -> Store:
+        return n.replace(index=(self.arith.linear(self(n.index[0])).expr(),), value=self(n.value))
+
+
+class _Lanes:
+    """All lanes of one loop at once."""
+
+    def __init__(self, var: Var, lanes: int, arith: Arith, target: Target) -> None:
+        self.var, self.lanes, self.arith, self.target = var, lanes, arith, target
+        self.copies_only = target.language == "cuda"
+
+    def stmt(self, s: Stmt) -> Stmt:
+        if isinstance(s, Seq):
+            return sequence([self.stmt(x) for x in s.stmts])
+        if isinstance(s, If):
+            return If(self._same_for_all(s.cond), self.stmt(s.then))
+        if isinstance(s, Store):
+            return self._store(s)
+        raise _Scalar
+
+    def _store(self, s: Store) -> Store:
+        index = self._index(s.index[0])
+        if not isinstance(index, Ramp):
+            raise _Scalar
+        if self.copies_only and not _is_copy(s.value):
+            raise _Scalar
+        value = self.expr(s.value)
+        return Store(s.buffer, (index,), self._wide(value))
+
+    def _index(self, i: Expr) -> Expr:
+        """The index of all lanes: a Ramp, a scalar, or a _Scalar when neither."""
+        form = self.arith.linear(i)
+        step = form.terms.get(self.var, 0)
+        if any(uses(t, {self.var}) for t in form.terms if t is not self.var):
+            raise _Scalar
+        if step == 0:
+            return i
+        if step != 1:
+            raise _Scalar
+        base = Linear({t: c for t, c in form.terms.items() if t is not self.var}, form.constant)
+        return Ramp(base.expr(), self.lanes, "index")
+
+    def _same_for_all(self, cond: Expr) -> Expr:
+        """``cond`` without the lane: proved to agree in all lanes."""
+        out: Expr = const(True, "bool")
+        for c in conjuncts(cond):
+            if not uses(c, {self.var}):
+                out = binary("and", out, c)
+                continue
+            first, last = (substitute(c, {self.var: const(k)}) for k in (0, self.lanes - 1))
+            opposite = negate(first)
+            ranges = {v: r for v, r in self.arith.ranges.items() if v is not self.var}
+            # comparisons are monotonic in the lane: equal at both ends is equal everywhere
+            if opposite is None or not isinstance(c, Binary) or c.op not in ("<", "<="):
+                raise _Scalar
+            rounded = self._aligned(c)
+            if rounded is not None:
+                out = binary("and", out, rounded)
+                continue
+            if not (Arith(ranges, [first]).proves(last) and Arith(ranges, [last]).proves(first)):
+                raise _Scalar
+            out = binary("and", out, first)
+        return self.arith.simplify(out)
+
+    def _aligned(self, c: Binary) -> Expr | None:
+        """``lanes*x + lane < lanes*n`` holds in all lanes iff ``x < n``."""
+        form = self.arith.linear(c.a).plus(self.arith.linear(c.b), -1)
+        strict = c.op == "<"
+        step = form.terms.get(self.var)
+        rest = Linear({t: k for t, k in form.terms.items() if t is not self.var}, form.constant + (0 if strict else -1))
+        if step is None or abs(step) != 1 or any(k % self.lanes for k in rest.terms.values()):
+            return None
+        if any(uses(t, {self.var}) for t in rest.terms):
+            return None
+        # step * lane + rest + constant < 0 with rest a multiple of lanes
+        c0 = rest.constant
+        low, high = (c0, c0 + self.lanes - 1) if step == 1 else (c0 - self.lanes + 1, c0)
+        if low // self.lanes != high // self.lanes:
+            return None
+        moving = Linear(rest.terms, (low // self.lanes) * self.lanes)
+        return binary("<", moving.expr(), const(0))
+
+    def expr(self, e: Expr) -> Expr:
+        """``e`` in all lanes: a vector, or the scalar that all lanes share."""
+        if not uses(e, {self.var}):
+            return e
+        match e:
+            case Load():
+                try:
+                    index = self._index(e.index[0])
+                except _Scalar:
+                    return self._gather(e)
+                return Load(e.buffer, (index,), e.dtype)
+            case Select():
+                return self._select(e)
+            case Cast():
+                return Cast(self._wide(self.expr(e.a)), e.dtype)
+            case Unary():
+                return Unary(e.op, self._wide(self.expr(e.a)), e.dtype)
+            case Binary():
+                if e.dtype == "bool" or e.op in ("//", "%"):
+                    raise _Scalar
+                return Binary(e.op, self._wide(self.expr(e.a)), self._wide(self.expr(e.b)), e.dtype)
+            case Call():
+                return Call(e.fn, tuple(self._wide(self.expr(a)) for a in e.args), e.dtype)
+        return Pack(tuple(self._lane(e, k) for k in range(self.lanes)), e.dtype)
+
+    def _select(self, e: Select) -> Expr:
+        cond = self._same_for_all(e.cond)
+        return select_wide(cond, self._wide(self.expr(e.a)), self._wide(self.expr(e.b)))
+
+    def _gather(self, e: Load) -> Expr:
+        if self.copies_only and e.buffer.scope is Scope.GLOBAL:
+            raise _Scalar
+        return Pack(tuple(self._lane(e, k) for k in range(self.lanes)), e.dtype)
+
+    def _lane(self, e: Expr, k: int) -> Expr:
+        return _Linear(self.arith)(substitute(e, {self.var: const(k)}))  # type: ignore[no-any-return]
+
+    def _wide(self, e: Expr) -> Expr:
+        return e if lanes_of(e) > 1 else Broadcast(e, self.lanes, e.dtype)
+
+
+def select_wide(cond: Expr, a: Expr, b: Expr) -> Expr:
+    """A select of vectors by one scalar condition."""
+    if isinstance(cond, Const):
+        return a if cond.value else b
+    return Select(cond, a, b, a.dtype)
+
+
+def _is_copy(e: Expr) -> bool:
+    if isinstance(e, Select):
+        return _is_copy(e.a) and _is_copy(e.b)
+    return isinstance(e, Load | Const)
+
+
+def lanes_of(e: Expr) -> int:
+    """How many lanes an expression has (1 for scalars)."""
+    match e:
+        case Ramp() | Broadcast():
+            return e.lanes
+        case Pack():
+            return len(e.items)
+        case Load():
+            return max(lanes_of(e.index[0]), e.buffer.lanes)
+        case Select():
+            return lanes_of(e.a)
+        case Binary() | Unary() | Cast():
+            return lanes_of(e.a)
+        case Call():
+            return max(map(lanes_of, e.args))
+    return 1
+
+
+def _vector_tiles(body: Stmt, arith: Arith) -> Stmt:
+    """Register arrays touched only in whole aligned vectors of one width become arrays of vectors."""
+    widths: dict[Buffer, set[int]] = {}
+    for n in walk(body):
+        if isinstance(n, Load | Store) and n.buffer.scope is Scope.REGISTER:
+            i = n.index[0]
+            aligned = isinstance(i, Ramp) and is_multiple(arith.linear(i.base), i.lanes)
+            widths.setdefault(n.buffer, set()).add(i.lanes if isinstance(i, Ramp) and aligned else 0)
+    swap: dict[Buffer, Buffer] = {}
+    for b, found in widths.items():
+        if len(found) == 1 and (lanes := next(iter(found))):
+            size = -(-as_int(b.shape[0]) // lanes)
+            swap[b] = b.replace(shape=(as_expr(size),), lanes=lanes)
+    return _Tiles(swap, arith)(body) if swap else body  # type: ignore[no-any-return]
+
+
+def is_multiple(form: Linear, n: int) -> bool:
+    """Whether every value of the form is a multiple of ``n``."""
+    return form.constant % n == 0 and all(c % n == 0 for c in form.terms.values())
+
+
+class _Tiles(Rewriter):
+    def __init__(self, swap: dict[Buffer, Buffer], arith: Arith) -> None:
+        self.swap, self.arith = swap, arith
+
+    def _index(self, i: Expr) -> tuple[Expr]:
+        assert isinstance(i, Ramp)
+        form = self.arith.linear(i.base)
+        return (Linear({t: c // i.lanes for t, c in form.terms.items()}, form.constant // i.lanes).expr(),)
+
+    def on_Load(self, n: Load) -> Load:
+        if n.buffer in self.swap:
+            return Load(self.swap[n.buffer], self._index(n.index[0]), n.dtype)
+        return self.children(n)
+
+    def on_Store(self, n: Store) -> Store:
+        n = self.children(n)
+        if n.buffer in self.swap:
+            return Store(self.swap[n.buffer], self._index(n.index[0]), n.value)
+        return n
+
+    def on_Alloc(self, n: Alloc) -> Alloc:
+        n = self.children(n)
+        return n.replace(buffer=self.swap.get(n.buffer, n.buffer))
+
+

@@ -1,0 +1,1 @@
+"""Devices, compilation with an artifact cache, launches, timing."""

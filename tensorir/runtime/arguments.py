@@ -1,0 +1,238 @@
+"""Arguments of a launch: what kind of array each is, and every rule that it must meet, by name."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorir.codegen.source import GatherRange, Param
+from tensorir.errors import LaunchError, LaunchTypeError, Problem, refuse
+from tensorir.runtime.device import Device
+
+Wrap = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One array of the user.
+
+    array:  the native array: numpy, pyopencl.array or cupy
+    native: "numpy", "pyopencl" or "cupy"
+    wrap:   turns a native result into the kind of the user's array (None: it is native already)
+    given:  the user's own object
+    """
+
+    array: Any
+    native: str
+    given: Any
+    wrap: Wrap | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(map(int, self.array.shape))
+
+    @property
+    def dtype(self) -> str:
+        return _dtype_name(self.array.dtype)
+
+    @property
+    def contiguous(self) -> bool:
+        return bool(self.array.flags.c_contiguous)
+
+    @property
+    def writable(self) -> bool:
+        return self.native != "numpy" or bool(self.array.flags.writeable)
+
+    def span(self) -> tuple[object, int, int]:
+        """(address space, first byte, one past the last byte): bounds, as numpy.may_share_memory uses."""
+        if self.native == "numpy":
+            low, high = np.lib.array_utils.byte_bounds(self.array) if _NEW_NUMPY else _bounds(self.array)
+            return "host", int(low), int(high)
+        if self.native == "cupy":
+            start = int(self.array.data.ptr)
+            return "cuda", start, start + int(self.array.nbytes)
+        base, start = self.array.base_data, int(self.array.offset)
+        if base is None:
+            return "none", 0, 0
+        return int(base.int_ptr), start, start + int(self.array.nbytes)
+
+
+@cache
+def _dtype_name(kind: Any) -> str:
+    dtype: np.dtype[Any] = np.dtype(kind)
+    plain = dtype.name == "bfloat16" or (dtype.isnative and dtype.kind != "V")
+    return str(dtype.name if plain else dtype.str)  # ">f4" for a foreign byte order
+
+
+_NEW_NUMPY = int(np.__version__.split(".")[0]) >= 2
+
+
+def _bounds(array: NDArray[Any]) -> tuple[int, int]:
+    low, high = np.byte_bounds(array)  # type: ignore[attr-defined,unused-ignore]  # numpy 1
+    return int(low), int(high)
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """The NumPy dtype of that name; bfloat16 and the like come from ml_dtypes."""
+    try:
+        return np.dtype(name)
+    except TypeError:
+        kind: np.dtype[Any] = np.dtype(getattr(importlib.import_module("ml_dtypes"), name))
+        return kind
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: str, align: int = 64) -> NDArray[Any]:
+    """A new contiguous NumPy array whose address is a multiple of ``align``, so that a CPU device works in place."""
+    kind = numpy_dtype(dtype)
+    nbytes = prod(shape) * kind.itemsize
+    raw = np.empty(nbytes + align, np.uint8)
+    start = -raw.ctypes.data % align
+    return raw[start : start + nbytes].view(kind).reshape(shape)
+
+
+def recognise(name: str, given: Any) -> Argument:
+    """The Argument of what the user passed for ``name``; LaunchTypeError ``launch.type`` for what is no array."""
+    if isinstance(given, np.ndarray) and not isinstance(given, np.ma.MaskedArray):
+        return Argument(given, "numpy", given)
+    module = type(given).__module__.split(".")[0]
+    if module == "pyopencl" and hasattr(given, "base_data"):
+        return Argument(given, "pyopencl", given)
+    if module == "cupy" and hasattr(given, "data"):
+        return Argument(given, "cupy", given)
+    foreign = not isinstance(given, (np.ndarray, np.generic))
+    if foreign and hasattr(given, "__dlpack__") and hasattr(given, "__dlpack_device__"):
+        return _from_dlpack(name, given)
+    kind = "MaskedArray" if isinstance(given, np.ma.MaskedArray) else type(given).__name__
+    message = f"{name}: expected an array (numpy, pyopencl, cupy or DLPack), got {kind}"
+    hint = f"numpy.asarray({name})" if isinstance(given, (list, tuple, int, float)) else ""
+    raise refuse(LaunchTypeError, "launch.type", message, hint=hint)
+
+
+def _from_dlpack(name: str, given: Any) -> Argument:
+    kind = f"{type(given).__module__}.{type(given).__name__}"
+    try:
+        device = int(given.__dlpack_device__()[0])
+        if device == 1:  # kDLCPU
+            return Argument(np.from_dlpack(given), "numpy", given, _wrapper(given))
+        if device in (2, 13):  # kDLCUDA, kDLCUDAManaged
+            array = importlib.import_module("cupy").from_dlpack(given)
+            return Argument(array, "cupy", given, _wrapper(given))
+    except Exception as error:  # whatever the foreign library raises
+        message = f"{name}: this {kind} cannot be read through DLPack: {error}"
+        raise refuse(LaunchTypeError, "launch.type", message[:500]) from None
+    raise refuse(
+        LaunchError, "launch.device", f"{name}: expected a {kind} on the CPU or a CUDA GPU, got DLPack {device}"
+    )
+
+
+def _wrapper(given: Any) -> Wrap | None:
+    """How the user's library takes an array over; None (the result stays NumPy or CuPy) when it has no from_dlpack."""
+    space = given.__array_namespace__() if hasattr(given, "__array_namespace__") else None
+    for home in (space, sys.modules.get(type(given).__module__.split(".")[0]), type(given)):
+        take: Wrap | None = getattr(home, "from_dlpack", None)
+        if callable(take):
+            return take
+    return None
+
+
+def scalar_value(param: Param, given: Any) -> Any:
+    """The value of a "scalar" parameter as a NumPy scalar that the runtime can pass by copy."""
+    kind = numpy_dtype(param.dtype)
+    if isinstance(given, np.ndarray) and given.shape == ():
+        given = given[()]
+    if not isinstance(given, (bool, int, float, np.generic)):
+        message = f"{param.name}: expected a {param.dtype} number, got {type(given).__name__}"
+        raise refuse(LaunchTypeError, "launch.type", message)
+    if isinstance(given, np.generic) and given.dtype != kind:
+        message = f"{param.name}: expected dtype {param.dtype}, got {given.dtype.name}"
+        raise refuse(LaunchError, "launch.dtype", message, hint=f"numpy.{param.dtype}({param.name})")
+    if kind.kind in "iub" and (isinstance(given, float) or not _fits(given, kind)):
+        message = f"{param.name}: expected a {param.dtype}, got {given!r}"
+        raise refuse(LaunchError, "launch.dtype", message)
+    value = np.array(given, kind)
+    plain = value if kind.kind in "iuf" and kind.itemsize != 2 else value.view(f"u{kind.itemsize}")
+    return plain[()]
+
+
+def _fits(value: Any, kind: np.dtype[Any]) -> bool:
+    if kind.kind == "b":
+        return int(value) in (0, 1)
+    limits = np.iinfo(kind)
+    return int(limits.min) <= int(value) <= int(limits.max)
+
+
+def check_array(param: Param, argument: Argument, device: Device, output: bool) -> Problem | None:
+    """The first rule that this array breaks."""
+    name = param.name
+    if argument.native not in device.natives:
+        where = {"pyopencl": "an OpenCL array", "cupy": "a CUDA array", "numpy": "a host array"}[argument.native]
+        hint = f'build(device="{"cuda" if argument.native == "cupy" else "opencl"}")'
+        return Problem("launch.device", f"{name}: expected an array for {device.name}, got {where}", hint=hint)
+    if argument.dtype != param.dtype:
+        hint = "" if output else f"{name}.astype({param.dtype!r})"
+        return Problem("launch.dtype", f"{name}: expected dtype {param.dtype}, got {argument.dtype}", hint=hint)
+    if argument.shape != param.shape:
+        return Problem("launch.shape", f"{name}: expected shape {param.shape}, got {argument.shape}")
+    if not argument.contiguous and (output or argument.native != "numpy"):
+        strides = tuple(argument.array.strides)
+        message = f"{name}: expected a C-contiguous array, got strides {strides} for shape {argument.shape}"
+        hint = f"a new array for out, then {name}[...] = it" if output else f"a contiguous copy of {name}"
+        return Problem("launch.strides", message, hint=hint)
+    if output and not argument.writable:
+        return Problem("launch.read-only", f"{name}: expected a writable array for the result, got a read-only one")
+    return None if argument.native == "numpy" else _check_alignment(param, argument, device)
+
+
+def _check_alignment(param: Param, argument: Argument, device: Device) -> Problem | None:
+    """Parts of an OpenCL buffer start at multiples that the device prescribes."""
+    _, start, _ = argument.span()
+    align = max(param.align, device.base_align) if argument.native == "pyopencl" else param.align
+    if start % align == 0:
+        return None
+    message = f"{param.name}: expected data aligned to {align} bytes, got an array that starts at byte {start}"
+    return Problem("launch.alignment", message, hint=f"a copy of {param.name}")
+
+
+def check_aliasing(inputs: dict[str, Argument], outputs: dict[str, Argument]) -> list[Problem]:
+    """Outputs that overlap an input or another output."""
+    problems = []
+    if not outputs:
+        return []
+    seen = {name: argument.span() for name, argument in inputs.items()}
+    for name, out in outputs.items():
+        space, low, high = out.span()
+        for other, (where, start, end) in seen.items():
+            if where == space and max(low, start) < min(high, end):
+                message = f"{name}: expected memory of its own, got memory that overlaps {other}"
+                problems.append(Problem("launch.aliasing", message, hint=f"a new array for {name}"))
+        seen[name] = (space, low, high)
+    return problems
+
+
+def check_gather(gather: GatherRange, indices: NDArray[Any]) -> Problem | None:
+    """An index outside ``0 <= value < limit``, with its position."""
+    if indices.size == 0:
+        return None
+    low, high = int(indices.min()), int(indices.max())
+    if low >= 0 and high < gather.limit:
+        return None
+    position = np.unravel_index(int(np.argmax((indices < 0) | (indices >= gather.limit))), indices.shape)
+    place = tuple(map(int, position))
+    message = (
+        f"{gather.param}: expected indices from 0 to {gather.limit - 1} (they index {gather.into}), "
+        f"got {int(indices[place])} at {place}"
+    )
+    return Problem("launch.index-range", message)
+
+
+def bytes_of(array: NDArray[Any]) -> NDArray[np.uint8]:
+    """A C-contiguous array's memory as flat bytes; no copy."""
+    return array.reshape(-1).view(np.uint8) if array.size else np.empty(0, np.uint8)

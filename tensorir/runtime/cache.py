@@ -1,0 +1,264 @@
+"""Compiled programs kept on disk by content: one file per entry, plain bytes, verified on every read.
+
+Entries are native code, so they are trusted only from a directory that belongs to this user and that
+nobody else may write (see SECURITY in the documentation). A damaged entry counts as absent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import stat as modes
+import sys
+import tempfile
+import threading
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+from tensorir.errors import DeviceError, refuse
+
+_MAGIC = b"tensorir-cache 1\n"
+_MOST_BYTES = 2 << 30  # oldest entries beyond this go
+_TRIM_EVERY = 64  # puts
+
+
+@dataclass(frozen=True)
+class CacheStat:
+    """``directory`` is empty when entries are only in memory; hits … count this process."""
+
+    directory: str
+    entries: int
+    bytes: int
+    hits: int
+    misses: int
+    damaged: int
+
+
+def cache_key(**fields: object) -> str:
+    """The full text that identifies an artifact: canonical JSON of everything that its bytes depend on."""
+    return json.dumps(fields, sort_keys=True, ensure_ascii=True, separators=(",", ":"), default=str)
+
+
+def default_directory() -> Path:
+    """``TENSORIR_CACHE_DIR``, or the platform's cache directory."""
+    named = os.environ.get("TENSORIR_CACHE_DIR")
+    if named:
+        return Path(named)
+    base: str | None
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA")
+    elif sys.platform == "darwin":
+        base = os.path.expanduser("~/Library/Caches")
+    else:
+        base = os.environ.get("XDG_CACHE_HOME")
+    return Path(base or os.path.expanduser("~/.cache")) / "tensorir"
+
+
+class Cache:
+    """Artifacts by key text, in ``directory`` or, where that cannot be written, in memory.
+
+    >>> cache.put(key, payload)
+    >>> cache.get(key) == payload
+    """
+
+    def __init__(self, directory: str | Path | None = None) -> None:
+        self._memory: dict[str, bytes] = {}
+        self._lock = threading.Lock()
+        self._hits = self._misses = self._damaged = self._puts = 0
+        self.directory: Path | None = None if directory is None else _prepare(Path(directory))
+
+    def get(self, key: str) -> bytes | None:
+        """The payload stored under exactly this key text, or None."""
+        payload = self._read(key) if self.directory is not None else self._memory.get(key)
+        with self._lock:
+            if payload is None:
+                self._misses += 1
+            else:
+                self._hits += 1
+        return payload
+
+    def put(self, key: str, payload: bytes) -> None:
+        """Store or replace; a reader sees the old entry or the new one, never a part."""
+        if self.directory is None:
+            self._memory[key] = payload
+            return
+        try:
+            self._write(self.directory, key, payload)
+        except OSError as error:
+            self.directory = None
+            self._memory[key] = payload
+            _warn(f"the cache directory cannot be written ({error}); compiled programs stay in memory")
+            return
+        self._puts += 1
+        if self._puts % _TRIM_EVERY == 0:
+            self.trim(_MOST_BYTES)
+
+    def discard(self, key: str) -> None:
+        """Forget an entry, e.g. one whose payload the driver refused."""
+        self._memory.pop(key, None)
+        if self.directory is not None:
+            with contextlib.suppress(OSError):
+                self._path(self.directory, key).unlink()
+
+    def stat(self) -> CacheStat:
+        """How much is stored and how this process fared."""
+        if self.directory is None:
+            sizes = [len(p) for p in self._memory.values()]
+        else:
+            sizes = [size for _, size, _ in _entries(self.directory)]
+        where = "" if self.directory is None else str(self.directory)
+        return CacheStat(where, len(sizes), sum(sizes), self._hits, self._misses, self._damaged)
+
+    def clear(self) -> int:
+        """Remove every entry; the number removed."""
+        removed = len(self._memory)
+        self._memory.clear()
+        return removed + (self.trim(-1) if self.directory is not None else 0)
+
+    def trim(self, most_bytes: int) -> int:
+        """Remove the oldest entries until at most ``most_bytes`` are left; the number removed."""
+        if self.directory is None:
+            return 0
+        entries = sorted(_entries(self.directory))
+        total, removed = sum(size for _, size, _ in entries), 0
+        for _, size, path in entries:
+            if total <= most_bytes:
+                break
+            with contextlib.suppress(OSError):
+                path.unlink()
+                removed += 1
+            total -= size
+        return removed
+
+    @staticmethod
+    def _path(directory: Path, key: str) -> Path:
+        return directory / (hashlib.sha256(key.encode()).hexdigest() + ".bin")
+
+    def _read(self, key: str) -> bytes | None:
+        assert self.directory is not None
+        try:
+            blob = _read_own(self._path(self.directory, key))
+        except OSError:
+            return None
+        payload = _unpack(blob, key)
+        if payload is None:
+            with self._lock:
+                self._damaged += 1
+        return payload
+
+    @staticmethod
+    def _write(directory: Path, key: str, payload: bytes) -> None:
+        number, name = tempfile.mkstemp(prefix=".new-", dir=directory)
+        try:
+            with os.fdopen(number, "wb") as file:
+                file.write(_pack(key, payload))
+            os.replace(name, Cache._path(directory, key))
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+            raise
+
+
+def _pack(key: str, payload: bytes) -> bytes:
+    text = key.encode()
+    head = {"key": len(text), "payload": len(payload), "sha256": hashlib.sha256(payload).hexdigest()}
+    return _MAGIC + json.dumps(head).encode() + b"\n" + text + payload
+
+
+def _unpack(blob: bytes, key: str) -> bytes | None:
+    """The payload, or None unless magic, lengths, the whole key and the digest agree."""
+    if not blob.startswith(_MAGIC):
+        return None
+    line, newline, rest = blob[len(_MAGIC) :].partition(b"\n")
+    try:
+        head = json.loads(line) if newline and len(line) < 1000 else None
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(head, dict) or set(head) != {"key", "payload", "sha256"}:
+        return None
+    text = key.encode()
+    if head["key"] != len(text) or rest[: len(text)] != text or head["payload"] != len(rest) - len(text):
+        return None
+    payload = rest[len(text) :]
+    return payload if hashlib.sha256(payload).hexdigest() == head["sha256"] else None
+
+
+def _read_own(path: Path) -> bytes:
+    """The bytes of a regular file of this user; OSError for anything else, links included."""
+    number = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    with os.fdopen(number, "rb") as file:
+        about = os.fstat(file.fileno())
+        if not modes.S_ISREG(about.st_mode) or (hasattr(os, "geteuid") and about.st_uid != os.geteuid()):
+            raise OSError(f"{path} is not a file of this user")
+        return file.read()
+
+
+def _entries(directory: Path) -> list[tuple[float, int, Path]]:
+    found = []
+    with contextlib.suppress(OSError), os.scandir(directory) as listed:
+        for entry in listed:
+            if entry.name.endswith(".bin") or entry.name.startswith(".new-"):
+                with contextlib.suppress(OSError):
+                    about = entry.stat(follow_symlinks=False)
+                    found.append((about.st_mtime, about.st_size, Path(entry.path)))
+    return found
+
+
+def _prepare(directory: Path) -> Path | None:
+    """The directory, made with mode 0700; None (with one warning) when it cannot be written."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        about = os.stat(directory)
+    except OSError as error:
+        _warn(f"no cache directory ({error}); compiled programs stay in memory")
+        return None
+    if hasattr(os, "geteuid"):
+        _refuse_foreign(directory, about)
+    if not os.access(directory, os.W_OK | os.X_OK):
+        _warn(f"{directory} cannot be written; compiled programs stay in memory")
+        return None
+    return directory
+
+
+def _refuse_foreign(directory: Path, about: os.stat_result) -> None:
+    hint = "set TENSORIR_CACHE_DIR to a directory of your own with mode 0700"
+    if about.st_uid != os.geteuid():
+        message = f"the cache directory {directory} belongs to user {about.st_uid}, not to you ({os.geteuid()})"
+        raise refuse(DeviceError, "cache.foreign-directory", message, hint=hint)
+    if about.st_mode & 0o022:
+        message = f"others may write the cache directory {directory} (mode {modes.S_IMODE(about.st_mode):04o})"
+        raise refuse(DeviceError, "cache.foreign-directory", message, hint=f"chmod 700, or {hint}")
+
+
+_warned: set[str] = set()
+
+
+def _warn(message: str) -> None:
+    """One warning a process, however many directories fail."""
+    if not _warned:
+        _warned.add(message)
+        warnings.warn(f"tensorir: {message}", RuntimeWarning, stacklevel=3)
+
+
+_caches: dict[str, Cache] = {}
+
+
+def default_cache() -> Cache:
+    """The cache in ``default_directory()``, one object per directory and process."""
+    directory = str(default_directory())
+    if directory not in _caches:
+        _caches[directory] = Cache(directory)
+    return _caches[directory]
+
+
+def stat() -> CacheStat:
+    """``default_cache().stat()``."""
+    return default_cache().stat()
+
+
+def clear() -> int:
+    """``default_cache().clear()``."""
+    return default_cache().clear()

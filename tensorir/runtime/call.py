@@ -1,0 +1,211 @@
+"""One call of a program: the user's arrays checked against the signature, and the memories they become."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tensorir.codegen.source import Param, Source
+from tensorir.errors import LaunchError, LaunchTypeError, Problem, TensorIRError, refuse
+from tensorir.runtime.arguments import (
+    Argument,
+    aligned_empty,
+    bytes_of,
+    check_aliasing,
+    check_array,
+    check_gather,
+    numpy_dtype,
+    recognise,
+    scalar_value,
+)
+from tensorir.runtime.device import Device
+
+
+@dataclass
+class Call:
+    """Checked arguments: arrays and scalars by name, outputs that were given, and the kind of the results."""
+
+    source: Source
+    native: str
+    inputs: dict[str, Argument]
+    scalars: dict[str, Any]
+    outputs: dict[str, Argument]
+    given_out: Any = None
+
+    def arrays(self) -> list[Any]:
+        return [a.array for a in (*self.inputs.values(), *self.outputs.values())]
+
+    @property
+    def empty(self) -> bool:
+        """Nothing to compute: every output has no element."""
+        return all(prod(p.shape) == 0 for p in self.source.outputs)
+
+    def allocate(self, device: Device) -> None:
+        """Make the outputs that were not given."""
+        like = next(iter(self.inputs.values()), None)
+        for p in self.source.outputs:
+            if p.name in self.outputs:
+                continue
+            if self.native == "numpy":
+                array: Any = aligned_empty(p.shape, p.dtype, max(64, p.align))
+            else:
+                array = device.empty(None if like is None else like.array, p.shape, numpy_dtype(p.dtype))
+            self.outputs[p.name] = Argument(array, self.native, None, None if like is None else like.wrap)
+
+    def results(self) -> Any:
+        """What the user gets: the given ``out``, or new arrays of the kind of the inputs; a tuple when several."""
+        if self.given_out is not None:
+            return self.given_out
+        made = tuple(_wrapped(self.outputs[p.name]) for p in self.source.outputs)
+        return made[0] if len(made) == 1 else made
+
+
+def _wrapped(argument: Argument) -> Any:
+    if argument.wrap is None:
+        return argument.array
+    try:
+        return argument.wrap(argument.array)
+    except Exception:  # a dtype that the other library cannot take over (bfloat16): the native array
+        return argument.array
+
+
+def accept(source: Source, device: Device, arrays: Sequence[Any], out: Any = None) -> Call:
+    """Check every argument by name; one LaunchError with a problem for each argument that does not fit."""
+    params = source.inputs
+    if len(arrays) != len(params):
+        raise _wrong_count(source, "argument", [p.name for p in params], len(arrays))
+    outs = _outs(source, out)
+    problems: list[Problem] = []
+    kinds: list[type[TensorIRError]] = []
+    call = Call(source, "numpy", {}, {}, {}, out)
+    for role, pairs in (("in", zip(params, arrays, strict=True)), ("out", zip(source.outputs, outs, strict=False))):
+        for param, given in pairs:
+            try:
+                if param.role == "scalar":
+                    call.scalars[param.name] = scalar_value(param, given)
+                else:
+                    (call.inputs if role == "in" else call.outputs)[param.name] = recognise(param.name, given)
+            except TensorIRError as error:
+                problems += error.problems
+                kinds.append(type(error))
+    problems += _check_all(call, device)
+    if problems:
+        raise (kinds[0] if kinds else LaunchError)(problems)
+    return call
+
+
+def _check_all(call: Call, device: Device) -> list[Problem]:
+    problems = []
+    first = next(iter((call.inputs | call.outputs).items()), None)
+    call.native = first[1].native if first else "numpy"
+    for param in call.source.params:
+        output = param.name in call.outputs
+        argument = call.outputs.get(param.name) or call.inputs.get(param.name)
+        if argument is None:
+            continue
+        problem = check_array(param, argument, device, output)
+        if problem is None and first and argument.native != call.native:
+            message = f"{param.name}: expected a {call.native} array like {first[0]}, got a {argument.native} array"
+            problem = Problem("launch.device", message)
+        if problem is not None:
+            problems.append(problem)
+    if problems:
+        return problems
+    problems = check_aliasing(call.inputs, call.outputs)
+    for gather in call.source.gathers:
+        if gather.param in call.inputs:
+            array = call.inputs[gather.param].array
+            problem = check_gather(gather, array if call.native == "numpy" else array.get())
+            problems += [problem] if problem else []
+    return problems
+
+
+def _outs(source: Source, out: Any) -> tuple[Any, ...]:
+    names = [p.name for p in source.outputs]
+    if out is None:
+        return ()
+    outs = tuple(out) if isinstance(out, (tuple, list)) else (out,)
+    if len(outs) != len(names):
+        raise _wrong_count(source, "out array", names, len(outs))
+    return outs
+
+
+def _wrong_count(source: Source, what: str, names: list[str], got: int) -> Exception:
+    listed = ", ".join(names) or "none"
+    message = f"{source.name}: expected {len(names)} {what}{'s' * (len(names) != 1)} ({listed}), got {got}"
+    if got < len(names):
+        message += f"; missing: {', '.join(names[got:])}"
+    return refuse(LaunchTypeError, "launch.count", message)
+
+
+@dataclass
+class Attached:
+    """Memories by parameter name, and how results get back to host arrays.
+
+    shared: (memory, host array) of outputs worked on in place; copied: outputs to read back;
+    uploads: inputs that were copied to the device; arrays: what must stay alive
+    """
+
+    memories: dict[str, Any] = field(default_factory=dict)
+    shared: list[tuple[Any, Any]] = field(default_factory=list)
+    copied: list[tuple[Any, Any]] = field(default_factory=list)
+    uploads: list[tuple[Any, Argument]] = field(default_factory=list)
+    arrays: list[Any] = field(default_factory=list)
+
+
+def attach(call: Call, device: Device, staging: dict[str, Any] | None = None) -> Attached:
+    """Memories for the arrays of a call; in place where possible, else copies in ``staging`` (kept between calls)."""
+    attached = Attached(memories=dict(call.scalars))
+    spans: list[tuple[int, int, Any]] = []
+    for param in call.source.params:
+        output = param.name in call.outputs
+        argument = call.outputs.get(param.name) or call.inputs.get(param.name)
+        if argument is None:
+            continue
+        if argument.native != "numpy":
+            attached.memories[param.name] = device.memory_of(argument.array)
+            attached.arrays.append(argument.array)
+            continue
+        array = argument.array if argument.contiguous else np.ascontiguousarray(argument.array)
+        memory = _in_place(device, param, array, output, spans)
+        if memory is None:
+            memory = _staged(device, param, array.nbytes, staging)
+            if output:
+                attached.copied.append((memory, array))
+            else:
+                device.write(memory, bytes_of(array))
+                attached.uploads.append((memory, argument))
+        elif output:
+            attached.shared.append((memory, array))
+        attached.memories[param.name] = memory
+        attached.arrays.append(array)
+    return attached
+
+
+def _in_place(device: Device, param: Param, array: Any, output: bool, spans: list[tuple[int, int, Any]]) -> Any | None:
+    """The host array as a memory, the same one for the same array; None for overlaps and poor alignment."""
+    start = int(array.ctypes.data)
+    if start % max(param.align, 16) or not array.size:
+        return None
+    end = start + int(array.nbytes)
+    for low, high, memory in spans:
+        if (low, high) == (start, end) and not output:
+            return memory
+        if max(low, start) < min(high, end):
+            return None  # two memories over the same bytes are undefined in OpenCL
+    made = device.share(bytes_of(array), output)
+    if made is not None:
+        spans.append((start, end, made))
+    return made
+
+
+def _staged(device: Device, param: Param, nbytes: int, staging: dict[str, Any] | None) -> Any:
+    if staging is None:
+        return device.allocate(nbytes)
+    if param.name not in staging:
+        staging[param.name] = device.allocate(nbytes)
+    return staging[param.name]

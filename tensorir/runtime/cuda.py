@@ -1,0 +1,217 @@
+"""CUDA text to machine code and what it says about itself, with no GPU and no driver.
+
+NVRTC (through the copy that CuPy brings) compiles; the options, the log and the cubin are ours, so the
+registers and spills of a candidate are known before any GPU sees it, and the cubin can be shipped.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import subprocess
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tensorir.errors import CompileError, DeviceError, Problem, refuse
+from tensorir.runtime.cache import cache_key, default_cache
+
+_LOG_BYTES = 4096
+_PIP = 'pip install cupy-cuda13x "cuda-toolkit[nvrtc,cudart,crt,nvdisasm]==13.*"'
+
+
+@dataclass(frozen=True)
+class KernelUse:
+    """What ptxas reported for one kernel; spill_bytes are stores plus loads."""
+
+    registers: int = 0
+    spill_bytes: int = 0
+    stack_bytes: int = 0
+    shared_bytes: int = 0
+    barriers: int = 0
+
+
+@dataclass(frozen=True)
+class Cubin:
+    """Machine code for one architecture, the compiler's log, and ``kernels`` by name."""
+
+    data: bytes = field(repr=False)
+    arch: str
+    log: str = field(repr=False)
+    kernels: dict[str, KernelUse]
+    cached: bool = field(default=False, compare=False)
+
+    @property
+    def registers(self) -> int:
+        return max((k.registers for k in self.kernels.values()), default=0)
+
+    @property
+    def spills(self) -> int:
+        return sum(k.spill_bytes for k in self.kernels.values())
+
+    @property
+    def shared_bytes(self) -> int:
+        return max((k.shared_bytes for k in self.kernels.values()), default=0)
+
+
+def load_cupy() -> Any:
+    """The cupy module; DeviceError where it is missing."""
+    try:
+        return importlib.import_module("cupy")
+    except ImportError as error:
+        raise refuse(DeviceError, "device.no-cupy", f"cupy cannot be imported ({error})", hint=_PIP) from None
+
+
+def compile_cubin(text: str, arch: str = "sm_80", options: tuple[str, ...] = (), *, cache: bool = True) -> Cubin:
+    """Compile CUDA C++ for ``arch`` ("sm_90a"). Needs no GPU. CompileError ``compile.nvrtc`` carries the log."""
+    nvrtc, version = _nvrtc()
+    arguments = [f"--gpu-architecture={arch}", "--std=c++17", "-lineinfo", "--ptxas-options=-v", *options]
+    arguments += [f"-I{folder}" for folder in _include_folders()]
+    key = cache_key(kind="cubin", source=text, options=arguments, nvrtc=version)
+    stored = _unpack(default_cache().get(key)) if cache else None
+    if stored is not None:
+        log, data = stored
+    else:
+        log, data = _compile(nvrtc, text, arguments, arch)
+        if cache:
+            default_cache().put(key, json.dumps(log).encode() + b"\n" + data)
+    return Cubin(data, arch, log, parse_ptxas(log), cached=stored is not None)
+
+
+def nvrtc_version() -> str:
+    """For identities and keys, e.g. ``"13.4"``."""
+    return _nvrtc()[1]
+
+
+def _nvrtc() -> tuple[Any, str]:
+    cupy = load_cupy()
+    try:
+        nvrtc = cupy.cuda.nvrtc
+        major, minor = nvrtc.getVersion()
+    except Exception as error:  # (the library is loaded here, and each loader has its own exception)
+        raise refuse(DeviceError, "device.no-nvrtc", f"NVRTC cannot be loaded ({error})", hint=_PIP) from None
+    return nvrtc, f"{major}.{minor}"
+
+
+def _include_folders() -> list[str]:
+    """CUDA's own headers (of the version of NVRTC's wheel) and the libcu++ in CuPy."""
+    folders = []
+    try:
+        folders.append(importlib.import_module("cuda.pathfinder").find_nvidia_header_directory("cudart"))
+    except Exception:
+        folders.append(None)  # text without headers still compiles
+    bundled = Path(load_cupy().__file__).parent / "_core/include/cupy/_cccl/libcudacxx"
+    return [str(f) for f in (*folders, bundled) if f and os.path.isdir(f)]
+
+
+def _compile(nvrtc: Any, text: str, arguments: list[str], arch: str) -> tuple[str, bytes]:
+    program = nvrtc.createProgram(text, "kernel.cu", [], [])
+    try:
+        try:
+            nvrtc.compileProgram(program, arguments)
+            data: bytes = nvrtc.getCUBIN(program)
+        except nvrtc.NVRTCError as error:
+            raise _compile_error(text, arch, nvrtc.getProgramLog(program) or str(error)) from None
+        log: str = nvrtc.getProgramLog(program)
+    finally:
+        nvrtc.destroyProgram(program)
+    return log, data + b"\0" * (-len(data) % 8)  # CuPy 14.2 drops the last byte, which nvdisasm misses
+
+
+def _compile_error(text: str, arch: str, log: str) -> CompileError:
+    lines = log.splitlines()
+    first = next((x for x in lines if "error" in x), lines[0] if lines else "the compiler gave no reason")
+    place = re.search(r"kernel\.cu\((\d+)\)", first)
+    source, at = text.splitlines(), ""
+    if place and 1 <= int(place[1]) <= len(source):
+        at = f"{int(place[1]):4d} | {source[int(place[1]) - 1][:160]}"
+    return CompileError(Problem("compile.nvrtc", f"{arch}: {first.strip()[:500]}", at), log=log[:_LOG_BYTES])
+
+
+def _unpack(payload: bytes | None) -> tuple[str, bytes] | None:
+    if payload is None:
+        return None
+    line, _, data = payload.partition(b"\n")
+    try:
+        log = json.loads(line)
+    except ValueError:
+        return None
+    return (log, data) if isinstance(log, str) else None
+
+
+def parse_ptxas(log: str) -> dict[str, KernelUse]:
+    """Registers, spills, stack, shared memory and barriers by kernel, from ``--ptxas-options=-v``."""
+    found: dict[str, dict[str, int]] = {}
+    entry = function = ""
+    for line in log.splitlines():
+        if match := re.search(r"Compiling entry function '([^']+)'", line):
+            entry = function = match[1]
+            found[entry] = {}
+        elif match := re.search(r"Function properties for (\S+)", line):
+            function = match[1]
+        elif not entry:
+            continue
+        elif match := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line):
+            use = found[entry]  # a function that was not inlined counts for the kernel that calls it
+            use["stack_bytes"] = use.get("stack_bytes", 0) + int(match[1])
+            use["spill_bytes"] = use.get("spill_bytes", 0) + int(match[2]) + int(match[3])
+        elif function == entry and (match := re.search(r"Used (\d+) registers", line)):
+            found[entry]["registers"] = int(match[1])
+            for name, pattern in (("barriers", r"used (\d+) barriers"), ("shared_bytes", r"(\d+) bytes smem")):
+                if part := re.search(pattern, line):
+                    found[entry][name] = int(part[1])
+    return {name: KernelUse(**use) for name, use in sorted(found.items())}
+
+
+def sass(cubin: Cubin | bytes, *flags: str) -> str:
+    """Disassembly by nvdisasm; flags such as ``-g`` (source lines) or ``-plr`` (live registers)."""
+    data = cubin.data if isinstance(cubin, Cubin) else cubin
+    tool = _nvdisasm()
+    with tempfile.TemporaryDirectory(prefix="tensorir-") as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(data)
+        try:
+            done = subprocess.run(
+                [tool, "-c", *flags, str(path)], capture_output=True, text=True, check=False, timeout=120
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise refuse(DeviceError, "device.no-nvdisasm", f"nvdisasm did not run: {error}") from None
+    if done.returncode:
+        reason = done.stderr.strip().replace(str(path), "the cubin")[:500]
+        raise refuse(CompileError, "compile.sass", f"nvdisasm cannot read the cubin: {reason}")
+    return done.stdout
+
+
+def _nvdisasm() -> str:
+    try:
+        tool = importlib.import_module("cuda.pathfinder").find_nvidia_binary_utility("nvdisasm")
+    except ImportError:
+        tool = None
+    if not tool:
+        raise refuse(DeviceError, "device.no-nvdisasm", "nvdisasm is not installed", hint=_PIP)
+    return str(tool)
+
+
+_INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+\{?\s*(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)")
+
+
+def sass_opcodes(cubin: Cubin | bytes | str, kernel: str | None = None) -> dict[str, int]:
+    """How often each instruction occurs, modifiers included (``LDG.E.128``), in one kernel or in all.
+
+    ``cubin`` may also be the text that ``sass`` returned.
+    """
+    text = cubin if isinstance(cubin, str) else sass(cubin)
+    counts: Counter[str] = Counter()
+    section = ""
+    for line in text.splitlines():
+        if match := re.match(r"//-+ (\S+)\s+-+", line.strip()):
+            section = match[1]
+        elif kernel not in (None, section.removeprefix(".text.")) or "@!PT" in line:  # @!PT: a dummy that never runs
+            continue
+        elif match := _INSTRUCTION.search(line):
+            counts[match[1]] += 1
+    return dict(counts.most_common())

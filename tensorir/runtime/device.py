@@ -1,0 +1,246 @@
+"""Devices: which there are, why others cannot be used, and opening one by name."""
+
+from __future__ import annotations
+
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorir.codegen.source import KernelLaunch, Source
+from tensorir.errors import DeviceError, LaunchError, TensorIRError, refuse
+from tensorir.target import Target
+
+Bytes = NDArray[np.uint8]
+Step = Callable[[], object]
+
+
+class Module(ABC):
+    """A compiled Source on one device.
+
+    compile_s: seconds that compiling or loading took; cached: whether it came from the artifact cache
+    """
+
+    compile_s: float
+    cached: bool
+
+    @abstractmethod
+    def step(self, launch: KernelLaunch, args: Sequence[Any], private: bool) -> Step:
+        """A callable that enqueues ``launch`` with ``args``, set now; it keeps them when ``private``."""
+
+    @abstractmethod
+    def resources(self) -> dict[str, Any]:
+        """``registers``, ``spills``, ``shared_bytes`` (the worst kernel; None: not known) and ``kernels``."""
+
+    def keep(self) -> None:
+        """Put the compiled program into the artifact cache, where that pays only after a first launch."""
+        return
+
+
+class Device(ABC):
+    """One opened device: compiles, holds memory, runs. Memories are handles of the runtime underneath.
+
+    name:     what to pass to ``open_device``
+    target:   its limits, read from the device
+    identity: name, platform, driver and compiler versions as text, for logs and cache keys
+    natives:  kinds of array that it takes: "numpy" and one of "pyopencl", "cupy"
+    base_align: bytes to which the start of a memory is aligned, and of a part of one
+    max_alloc:  the largest memory in bytes
+    """
+
+    name: str
+    target: Target
+    identity: dict[str, str]
+    natives: tuple[str, ...]
+    base_align: int
+    max_alloc: int
+    pid: int
+
+    def check_process(self) -> None:
+        """Refuse to go on in a forked child: the driver's threads did not come along."""
+        if self.pid != os.getpid():
+            raise refuse(
+                DeviceError,
+                "device.forked",
+                f"{self.name} was opened by process {self.pid} and cannot be used in its fork {os.getpid()}",
+                hint='multiprocessing.get_context("spawn"), or open the device only in the child',
+            )
+
+    @abstractmethod
+    def compile(self, source: Source, *, cache: bool = True) -> Module: ...
+
+    @abstractmethod
+    def allocate(self, nbytes: int) -> Any: ...
+
+    @abstractmethod
+    def part(self, memory: Any, offset: int, nbytes: int) -> Any:
+        """The bytes from ``offset`` (a multiple of ``base_align``) of a memory, as a memory."""
+
+    @abstractmethod
+    def write(self, memory: Any, data: Bytes) -> None: ...
+
+    @abstractmethod
+    def read(self, memory: Any, data: Bytes) -> None:
+        """Fill ``data`` after everything enqueued has run."""
+
+    def share(self, array: Any, writable: bool) -> Any | None:
+        """A memory that *is* the host array, or None where the device cannot work in place."""
+        return None
+
+    def publish(self, shared: Sequence[tuple[Any, Any]]) -> None:
+        """Finish, and make what kernels wrote visible in the host arrays of ``(memory, array)`` pairs."""
+        self.finish()
+
+    @abstractmethod
+    def finish(self) -> None: ...
+
+    def at_home(self, arrays: Sequence[Any]) -> Device:
+        """The device object whose context holds these native arrays (an OpenCL device may have several contexts)."""
+        return self
+
+    def failure(self, error: Exception) -> Exception:
+        """What to raise when the runtime refuses a launch or a finish with ``error``."""
+        if isinstance(error, TensorIRError):
+            return error
+        return refuse(LaunchError, "launch.failed", f"{self.name} did not run the program: {error}"[:1000])
+
+    def memory_of(self, array: Any) -> Any:
+        """The memory of a native device array."""
+        raise NotImplementedError
+
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+        """A new native device array of the kind and on the queue of ``like``."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {self.identity.get('name', '')}, {self.identity.get('platform', '')}>"
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """One line of the device list.
+
+    name:   what to pass to ``open_device``
+    reason: why it cannot be used; empty when ``usable``
+    """
+
+    name: str
+    language: str
+    kind: str
+    label: str = ""
+    platform: str = ""
+    driver: str = ""
+    usable: bool = True
+    reason: str = ""
+    simulator: bool = False
+    fix: str = ""
+    details: dict[str, Any] = field(default_factory=dict, compare=False)
+
+    def __str__(self) -> str:
+        what = ", ".join(x for x in (self.label, self.platform, self.driver) if x)
+        return f"{self.name}: {what or self.language}" + ("" if self.usable else f" (not usable: {self.reason})")
+
+
+_opened: dict[str, Device] = {}
+_lock = threading.Lock()
+
+
+def devices() -> list[DeviceInfo]:
+    """Every OpenCL and CUDA device found, usable ones and the others with their reason; never raises.
+
+    OpenCL platforms are numbered as the loader lists them, simulators (Oclgrind) after the others.
+    """
+    return _list("opencl") + _list("cuda")
+
+
+def _list(language: str) -> list[DeviceInfo]:
+    if language == "opencl":
+        from tensorir.runtime import opencl
+
+        return opencl.list_devices()
+    from tensorir.runtime import cuda_device
+
+    return cuda_device.list_devices()
+
+
+def open_device(name: str | Target | Device | None = None) -> Device:
+    """Open a device by name (``"opencl:0:0"``, ``"opencl:pocl"``, ``"cuda:0"``), by target text, or the first usable.
+
+    Without a name: an OpenCL CPU device, PoCL before others, then an OpenCL GPU, then CUDA; a simulator only by name.
+    The same name gives the same object.
+    """
+    if isinstance(name, Device):
+        name.check_process()
+        return name
+    target = None if name is None else Target.parse(name)
+    listed: list[DeviceInfo] = []
+    chosen = None
+    for language in ("opencl", "cuda") if target is None else (target.language,):
+        listed += _list(language)  # CUDA only when wanted or needed: it costs the import of cupy
+        chosen = _choose(listed, target)
+        if chosen is not None and chosen.usable:
+            break
+    if chosen is None:
+        raise _not_found(listed, target)
+    if not chosen.usable:
+        raise refuse(DeviceError, _reason_code(chosen), f"{chosen.name}: {chosen.reason}", hint=chosen.fix)
+    with _lock:
+        if chosen.name not in _opened:
+            _opened[chosen.name] = _open(chosen)
+        device = _opened[chosen.name]
+    device.check_process()
+    return device
+
+
+def _open(info: DeviceInfo) -> Device:
+    from tensorir.runtime import cuda_device, opencl
+
+    return opencl.open_listed(info) if info.language == "opencl" else cuda_device.open_listed(info)
+
+
+def _choose(listed: list[DeviceInfo], target: Target | None) -> DeviceInfo | None:
+    if target is not None and target.device:
+        return next((d for d in listed if _is_named(d, target.device)), None) or next(
+            (d for d in listed if not d.usable and d.name == target.language), None
+        )
+    usable = [d for d in listed if d.usable and not d.simulator]
+    if target is not None:
+        usable = [d for d in usable if d.language == target.language and d.kind == target.kind]
+    if usable:
+        return min(usable, key=_rank)
+    broken = [d for d in listed if not d.usable and (target is None or d.language == target.language)]
+    return broken[0] if broken else None
+
+
+def _rank(info: DeviceInfo) -> tuple[bool, bool, bool]:
+    return (info.language != "opencl", info.kind != "cpu", "portable computing" not in info.platform.lower())
+
+
+def _is_named(info: DeviceInfo, wanted: str) -> bool:
+    """Whether ``opencl:<platform number or name>[:<device number or name>]`` or ``cuda:<number>`` means this device."""
+    language, *parts = wanted.split(":")
+    numbers = info.name.split(":")[1:]
+    if language != info.language or len(numbers) < len(parts):
+        return False
+    texts = (info.platform, info.label) if language == "opencl" else (info.label,)
+    for given, number, text in zip(parts, numbers, texts, strict=False):
+        words = text.lower() + (" pocl" if "portable computing" in text.lower() else "")
+        if given != number and (given.isdigit() or given.lower() not in words):
+            return False
+    return True
+
+
+def _not_found(listed: list[DeviceInfo], target: Target | None) -> Exception:
+    wanted = "device" if target is None else (target.device or f"{target.language} {target.kind} device")
+    names = [f"{d.name} ({d.label})" for d in listed if d.usable]
+    have = "; usable here: " + ", ".join(names) if names else "; no device is usable here"
+    return refuse(DeviceError, "device.not-found", f"no {wanted}{have}", hint="tensorir devices")
+
+
+def _reason_code(info: DeviceInfo) -> str:
+    return str(info.details.get("code", "device.not-found"))

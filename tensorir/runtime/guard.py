@@ -1,0 +1,137 @@
+"""Runs on poisoned copies between canaries, to see what a kernel writes that it must not and leaves that it must."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorir.codegen.source import KernelLaunch, Param, Source, itemsize
+from tensorir.errors import Problem
+from tensorir.runtime.arguments import bytes_of
+from tensorir.runtime.call import Call
+from tensorir.runtime.device import Device, Module
+
+GUARD_BYTES = 4096  # on each side of every array
+_CANARY = 0xA5
+_POISONS = (0xFF, 0x5A)  # 0xFF… is a NaN in every float type
+
+Bytes = NDArray[np.uint8]
+
+
+def launches(source: Source) -> list[KernelLaunch]:
+    """The kernels that have a block to run."""
+    return [k for k in source.kernels if prod(k.grid) > 0]
+
+
+def run(source: Source, device: Device, module: Module, call: Call) -> tuple[Problem, ...]:
+    """Run ``call`` guarded, its outputs filled; everything that the kernels did wrong."""
+    if call.empty:
+        return ()
+    problems, outputs = _once(source, device, module, call, _POISONS[0])
+    suspects = [p for p in source.outputs if _untouched(outputs[p.name], p, _POISONS[0]).any()]
+    if suspects:  # elements may really hold that value: they do not hold both poisons
+        again, others = _once(source, device, module, call, _POISONS[1])
+        problems += [p for p in again if p not in problems]
+        for p in suspects:
+            left = _untouched(outputs[p.name], p, _POISONS[0]) & _untouched(others[p.name], p, _POISONS[1])
+            if left.any():
+                problems.append(_unwritten(p, left))
+    for p in source.outputs:
+        _deliver(device, call, p, outputs[p.name])
+    return tuple(problems)
+
+
+def _once(
+    source: Source, device: Device, module: Module, call: Call, poison: int
+) -> tuple[list[Problem], dict[str, Bytes]]:
+    whole: dict[str, Any] = {}
+    before: dict[str, Bytes] = {}
+    memories: dict[str, Any] = dict(call.scalars)
+    pad = -(-GUARD_BYTES // device.base_align) * device.base_align
+    for p in source.params:
+        if p.role == "scalar":
+            continue
+        inside = _contents(p, device, call, poison)
+        # reads beyond an input see NaN; writes beyond an output must change a byte
+        edge = np.full(pad, _POISONS[0] if _is_read_only(p) else _CANARY, np.uint8)
+        before[p.name] = np.concatenate([edge, inside, edge])
+        whole[p.name] = device.allocate(before[p.name].size)
+        device.write(whole[p.name], before[p.name])
+        memories[p.name] = device.part(whole[p.name], pad, inside.size)
+    try:
+        for launch in launches(source):
+            module.step(launch, [memories[name] for name in launch.args], False)()
+        device.finish()
+    except Exception as error:  # each runtime has its own
+        raise device.failure(error) from None
+    problems, outputs = [], {}
+    for p in source.params:
+        if p.role == "scalar":
+            continue
+        after = np.empty_like(before[p.name])
+        device.read(whole[p.name], after)
+        problems += _compare(p, before[p.name], after, pad)
+        if p.role == "output":
+            outputs[p.name] = after[pad : after.size - pad]
+    return problems, outputs
+
+
+def _is_read_only(p: Param) -> bool:
+    return p.role in ("input", "constant")
+
+
+def _contents(p: Param, device: Device, call: Call, poison: int) -> Bytes:
+    if p.role == "constant":
+        return np.frombuffer(p.data or b"", np.uint8)
+    if p.role == "input":
+        argument = call.inputs[p.name]
+        if argument.native == "numpy":
+            return bytes_of(np.ascontiguousarray(argument.array))
+        return bytes_of(np.ascontiguousarray(argument.array.get()))
+    return np.full(prod(p.shape) * itemsize(p.dtype), poison, np.uint8)
+
+
+def _compare(p: Param, before: Bytes, after: Bytes, pad: int) -> list[Problem]:
+    problems = []
+    size = itemsize(p.dtype)
+    length = before.size - 2 * pad
+    changed = np.flatnonzero(before != after)
+    beyond, ahead = changed[changed >= pad + length], changed[changed < pad]
+    if beyond.size:
+        first = int(beyond[0]) - pad
+        message = f"{p.name} has {length} bytes; byte {first} (element {first // size} in row-major order) was written"
+        problems.append(Problem("launch.out-of-bounds", message))
+    if ahead.size:
+        back = pad - int(ahead[0])
+        problems.append(Problem("launch.out-of-bounds", f"{p.name}: {back} bytes before its start were written"))
+    inside = changed[(changed >= pad) & (changed < pad + length)]
+    if inside.size and _is_read_only(p):
+        at = _position(p, (int(inside[0]) - pad) // size)
+        problems.append(Problem("launch.input-written", f"{p.name} is only read, but element {at} was written"))
+    return problems
+
+
+def _untouched(content: Bytes, p: Param, poison: int) -> NDArray[np.bool_]:
+    result: NDArray[np.bool_] = (content.reshape(-1, itemsize(p.dtype)) == poison).all(axis=1)
+    return result
+
+
+def _unwritten(p: Param, left: NDArray[np.bool_]) -> Problem:
+    first = _position(p, int(np.argmax(left)))
+    count = int(left.sum())
+    return Problem("launch.unwritten", f"{p.name}: {count} of {left.size} elements were never written, first {first}")
+
+
+def _position(p: Param, flat: int) -> tuple[int, ...]:
+    return tuple(map(int, np.unravel_index(flat, p.shape))) if p.shape else ()
+
+
+def _deliver(device: Device, call: Call, p: Param, content: Bytes) -> None:
+    argument = call.outputs[p.name]
+    if argument.native == "numpy":
+        bytes_of(argument.array)[:] = content
+    else:
+        device.write(device.memory_of(argument.array), content)

@@ -1,0 +1,79 @@
+"""What must hold of a Source before it is compiled: names, signatures and the limits of the device.
+
+The device's own runtime is not asked: PoCL builds and runs a kernel with 100 MB of local memory.
+"""
+
+from __future__ import annotations
+
+import re
+from math import prod
+
+from tensorir.codegen.source import KernelLaunch, Source, itemsize
+from tensorir.errors import CompileError, Problem
+from tensorir.target import Target
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
+
+
+def check_source(source: Source, target: Target) -> None:
+    """Raise one CompileError with everything that keeps ``source`` from running on ``target``."""
+    problems = _consistency(source, target)
+    for launch in source.kernels:
+        problems += _launch(launch, target)
+    if problems:
+        raise CompileError(problems)
+
+
+def check_shared(kernel: str, nbytes: int, target: Target) -> None:
+    """Raise CompileError when a compiled kernel needs more shared memory than a block may have."""
+    problem = _shared(kernel, nbytes, target)
+    if problem:
+        raise CompileError(problem)
+
+
+def _consistency(source: Source, target: Target) -> list[Problem]:
+    names = [p.name for p in source.params]
+    wrong = [f"two parameters of {source.name} are named {n}" for n in sorted(set(names)) if names.count(n) > 1]
+    for p in source.params:
+        length = prod(p.shape) * itemsize(p.dtype)
+        if p.role == "constant" and len(p.data or b"") != length:
+            wrong += [f"constant {p.name} needs {length} bytes of data, not {len(p.data or b'')}"]
+    wrong += [f"gather index {g.param} is no parameter" for g in source.gathers if g.param not in names]
+    for launch in source.kernels:
+        if not _IDENTIFIER.match(launch.name):
+            wrong += [f"{launch.name[:80]!r} is no kernel name"]
+        wrong += [f"kernel {launch.name}: argument {a} is no parameter" for a in launch.args if a not in names]
+    problems = [Problem("compile.signature", text) for text in wrong]
+    if source.language != target.language:
+        text = f"{source.name} is {source.language} source; {target.name} runs {target.language}"
+        problems.append(Problem("compile.language", text, hint=f's.source("{target.language}")'))
+    return problems
+
+
+def _launch(launch: KernelLaunch, target: Target) -> list[Problem]:
+    problems = []
+    threads = prod(launch.block)
+    if min(launch.block) < 1 or min(launch.grid) < 0:
+        text = f"kernel {launch.name}: grid {launch.grid} of blocks {launch.block} is not a launch"
+        return [Problem("compile.grid", text)]
+    if threads > target.max_threads:
+        text = f"kernel {launch.name} has blocks of {threads} threads; {target.name} allows {target.max_threads}"
+        problems.append(Problem("compile.threads", text, hint="smaller thread extents"))
+    for axis, have, most in zip("xyz", launch.block, target.max_block, strict=True):
+        if have > most:
+            text = f"kernel {launch.name}: thread.{axis} has extent {have}; {target.name} allows {most}"
+            problems.append(Problem("compile.threads", text))
+    for axis, have, most in zip("xyz", launch.grid, target.max_grid, strict=True):
+        if have > most:
+            text = f"kernel {launch.name}: block.{axis} has extent {have}; {target.name} allows {most}"
+            problems.append(Problem("compile.grid", text, hint="block.x has the largest limit"))
+    shared = _shared(launch.name, launch.shared_bytes, target)
+    return [*problems, shared] if shared else problems
+
+
+def _shared(kernel: str, nbytes: int, target: Target) -> Problem | None:
+    most = target.shared_optin_bytes
+    if nbytes <= most:
+        return None
+    text = f"kernel {kernel} needs {nbytes} bytes of shared memory; {target.name} has {most} for a block"
+    return Problem("compile.shared-memory", text, hint="smaller tiles or fewer pipeline stages")

@@ -1,0 +1,381 @@
+"""OpenCL through pyopencl: devices, compilation, memory, kernel launches."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import time
+from collections.abc import Sequence
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tensorir.codegen.source import KernelLaunch, Source
+from tensorir.errors import CompileError, DeviceError, LaunchError, Problem, refuse
+from tensorir.runtime.cache import cache_key, default_cache
+from tensorir.runtime.device import Bytes, Device, DeviceInfo, Module, Step
+from tensorir.runtime.limits import check_shared, check_source
+from tensorir.target import Target, preset
+
+OPTIONS = ("-cl-std=CL1.2", "-w")
+_LOG_BYTES = 4096
+
+
+def load_pyopencl() -> Any:
+    """The pyopencl module, with its pickle caches off; DeviceError where it is missing.
+
+    POCL_AFFINITY pins PoCL's threads (it halves the half-speed runs) and must be set before PoCL loads.
+    """
+    os.environ.setdefault("POCL_AFFINITY", "1")
+    os.environ.setdefault("PYOPENCL_NO_CACHE", "1")
+    try:
+        return importlib.import_module("pyopencl")
+    except ImportError as error:
+        raise refuse(
+            DeviceError,
+            "device.no-opencl",
+            f"pyopencl cannot be imported ({error})",
+            hint='pip install pyopencl "pocl-binary-distribution>=3.0"',
+        ) from None
+
+
+def list_devices() -> list[DeviceInfo]:
+    """OpenCL devices, simulators last; a reason where there is none."""
+    try:
+        cl = load_pyopencl()
+    except DeviceError as error:
+        problem = error.problems[0]
+        details = {"code": problem.code}
+        return [
+            DeviceInfo(
+                "opencl", "opencl", "cpu", usable=False, reason=problem.message, fix=problem.hint, details=details
+            )
+        ]
+    try:
+        platforms = sorted(cl.get_platforms(), key=_is_simulator)
+    except cl.Error as error:
+        platforms, reason = [], str(error)
+    else:
+        reason = "no OpenCL platform"
+    found = [info for p, platform in enumerate(platforms) for info in _platform_devices(cl, p, platform)]
+    if found:
+        return found
+    fix = 'pip install "pocl-binary-distribution>=3.0"'
+    details = {"code": "device.no-opencl"}
+    return [DeviceInfo("opencl", "opencl", "cpu", usable=False, reason=reason, fix=fix, details=details)]
+
+
+def _platform_devices(cl: Any, number: int, platform: Any) -> list[DeviceInfo]:
+    try:
+        listed = platform.get_devices()
+    except cl.Error as error:
+        name = f"opencl:{number}"
+        return [DeviceInfo(name, "opencl", "cpu", platform=platform.name, usable=False, reason=str(error))]
+    found = []
+    for d, device in enumerate(listed):
+        kind = "gpu" if device.type & cl.device_type.GPU and not device.type & cl.device_type.CPU else "cpu"
+        reason = "" if device.available else "the runtime says that it is not available"
+        if not reason and not device.compiler_available:
+            reason = "its runtime has no compiler"
+        found.append(
+            DeviceInfo(
+                f"opencl:{number}:{d}",
+                "opencl",
+                kind,
+                label=device.name.strip(),
+                platform=platform.name.strip(),
+                driver=f"{platform.version.strip()}, driver {device.driver_version.strip()}",
+                usable=not reason,
+                reason=reason,
+                simulator=_is_simulator(platform),
+                details={"handle": device},
+            )
+        )
+    return found
+
+
+def _is_simulator(platform: Any) -> bool:
+    return "oclgrind" in str(platform.name).lower()
+
+
+def open_listed(info: DeviceInfo) -> OpenCLDevice:
+    """Open a device that ``list_devices`` found."""
+    cl = load_pyopencl()
+    handle = info.details["handle"]
+    try:
+        context = cl.Context([handle])
+        return OpenCLDevice(info, handle, context)
+    except cl.Error as error:
+        raise refuse(DeviceError, "device.not-found", f"{info.name} cannot be opened: {error}") from None
+
+
+class OpenCLDevice(Device):
+    """One OpenCL device in one context, with an in-order queue."""
+
+    natives = ("numpy", "pyopencl")
+
+    def __init__(self, info: DeviceInfo, handle: Any, context: Any) -> None:
+        self._cl = cl = load_pyopencl()
+        self.name, self._info = info.name, info
+        self.handle, self.context = handle, context
+        self.queue = cl.CommandQueue(context, handle)
+        self.pid = os.getpid()
+        self.base_align = max(64, int(handle.mem_base_addr_align) // 8)
+        self.max_alloc = int(handle.max_mem_alloc_size)
+        self.target = _target(info, handle)
+        self.identity = {
+            "name": info.label,
+            "platform": info.platform,
+            "driver": info.driver,
+            "compiler": f"{handle.opencl_c_version.strip()}, {handle.version.strip()}",
+            "pyopencl": cl.VERSION_TEXT,
+        }
+        pocl = "portable computing" in info.platform.lower()
+        self._in_place = bool(pocl or (info.kind == "cpu" and "intel" in info.platform.lower()))
+        self._has_binaries = self._coherent = pocl  # PoCL's buffers *are* the host memory: no map needed to see them
+        self._siblings: list[OpenCLDevice] = []
+
+    def compile(self, source: Source, *, cache: bool = True) -> OpenCLModule:
+        self.check_process()
+        check_source(source, self.target)
+        return OpenCLModule(self, source, cache and self._has_binaries)
+
+    def allocate(self, nbytes: int) -> Any:
+        if nbytes > self.max_alloc:
+            message = f"an array of {nbytes} bytes; {self.name} allows {self.max_alloc} in one piece"
+            raise refuse(LaunchError, "launch.memory", message)
+        try:
+            return self._cl.Buffer(self.context, self._cl.mem_flags.READ_WRITE, max(nbytes, 16))
+        except self._cl.Error as error:
+            raise refuse(LaunchError, "launch.memory", f"{self.name} has no {nbytes} bytes: {error}") from None
+
+    def part(self, memory: Any, offset: int, nbytes: int) -> Any:
+        return memory.get_sub_region(offset, max(nbytes, 1))
+
+    def write(self, memory: Any, data: Bytes) -> None:
+        if data.nbytes:
+            self._cl.enqueue_copy(self.queue, memory, data, is_blocking=True)
+
+    def read(self, memory: Any, data: Bytes) -> None:
+        if data.nbytes:
+            self._cl.enqueue_copy(self.queue, data, memory, is_blocking=True)
+
+    def share(self, array: Any, writable: bool) -> Any | None:
+        if not self._in_place or array.nbytes == 0 or array.nbytes > self.max_alloc or array.ctypes.data % 16:
+            return None
+        flags = self._cl.mem_flags
+        access = flags.READ_WRITE if writable else flags.READ_ONLY
+        return self._cl.Buffer(self.context, access | flags.USE_HOST_PTR, hostbuf=array)
+
+    def publish(self, shared: Sequence[tuple[Any, Any]]) -> None:
+        if self._coherent:
+            self.finish()
+            return
+        cl, queue = self._cl, self.queue
+        maps = [
+            cl.enqueue_map_buffer(queue, memory, cl.map_flags.READ, 0, (array.nbytes,), np.uint8, is_blocking=False)[0]
+            for memory, array in shared
+        ]
+        try:
+            queue.finish()
+        except cl.Error as error:
+            raise self.failure(error) from None
+        for mapped in maps:
+            mapped.base.release(queue)
+
+    def finish(self) -> None:
+        try:
+            self.queue.finish()
+        except self._cl.Error as error:
+            raise self.failure(error) from None
+
+    def at_home(self, arrays: Sequence[Any]) -> OpenCLDevice:
+        """This device in the context of the user's own pyopencl arrays; their queued work is finished first."""
+        context = arrays[0].base_data.context if arrays[0].base_data is not None else arrays[0].context
+        for array in arrays:
+            if array.context != context:
+                raise refuse(LaunchError, "launch.device", "the pyopencl arrays are in different contexts")
+            (array.queue or self.queue).finish()
+        for device in (self, *self._siblings):
+            if device.context == context:
+                return device
+        if self.handle not in context.devices:
+            have = ", ".join(d.name for d in context.devices)
+            message = f"the arrays are on {have}; the program was built for {self.name} ({self.handle.name})"
+            raise refuse(LaunchError, "launch.device", message, hint="build(device=…) for the device of your arrays")
+        sibling = OpenCLDevice(self._info, self.handle, context)
+        self._siblings.append(sibling)
+        return sibling
+
+    def memory_of(self, array: Any) -> Any:
+        if array.base_data is None:
+            return self.allocate(0)
+        return array.base_data if array.offset == 0 else self.part(array.base_data, array.offset, array.nbytes)
+
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+        arrays = importlib.import_module("pyopencl.array")
+        return arrays.empty(like.queue if like.queue is not None else self.queue, shape, dtype)
+
+
+def _target(info: DeviceInfo, handle: Any) -> Target:
+    base = preset("opencl", info.kind)
+    sizes = [int(n) for n in handle.max_work_item_sizes[:3]]
+    shared = int(handle.local_mem_size)
+    extensions = handle.extensions.split()
+    gpu = info.kind == "gpu"
+    return Target(
+        "opencl",
+        info.kind,
+        device=info.name,
+        max_threads=int(handle.max_work_group_size),
+        max_block=(sizes[0], sizes[1], sizes[2]),
+        max_grid=base.max_grid,
+        shared_bytes=shared,
+        shared_optin_bytes=shared,
+        registers=base.registers,
+        warp=_warp(handle) if gpu else 1,
+        vector_bytes=base.vector_bytes,
+        fp16="cl_khr_fp16" in extensions,
+        fp64="cl_khr_fp64" in extensions,
+        units=int(handle.max_compute_units),
+        name=f"{info.label} ({info.platform})",
+    )
+
+
+def _warp(handle: Any) -> int:
+    for name in ("warp_size_nv", "wavefront_width_amd"):
+        try:
+            return int(getattr(handle, name))
+        except Exception:
+            continue
+    return 32
+
+
+class OpenCLModule(Module):
+    """A built program and a kernel object per launch (they hold arguments; making one costs 0.2 ms)."""
+
+    def __init__(self, device: OpenCLDevice, source: Source, cache: bool) -> None:
+        self._device, self._source, self._cl = device, source, device._cl
+        self._key = self._cache_key() if cache else ""
+        started = time.perf_counter()
+        program = self._from_cache() if self._key else None
+        self.cached = program is not None
+        self._program = program if program is not None else self._build()
+        self._kernels = {launch: self._kernel(launch) for launch in source.kernels}
+        self.compile_s = time.perf_counter() - started
+        for launch, kernel in self._kernels.items():
+            check_shared(launch.name, self._work_group(kernel, "LOCAL_MEM_SIZE"), device.target)
+
+    def step(self, launch: KernelLaunch, args: Sequence[Any], private: bool) -> Step:
+        cl, device = self._cl, self._device
+        kernel = cl.Kernel(self._program, launch.name) if private else self._kernels[launch]
+        try:
+            for n, value in enumerate(args):
+                kernel.set_arg(n, value)
+        except cl.Error as error:
+            message = f"kernel {launch.name} does not take argument {n} ({launch.args[n]}): {error}"
+            raise refuse(CompileError, "compile.signature", message) from None
+        size = tuple(g * b for g, b in zip(launch.grid, launch.block, strict=True))
+        return partial(cl.enqueue_nd_range_kernel, device.queue, kernel, size, launch.block)
+
+    def resources(self) -> dict[str, Any]:
+        kernels = {
+            launch.name: {
+                "shared_bytes": self._work_group(kernel, "LOCAL_MEM_SIZE"),
+                "private_bytes": self._work_group(kernel, "PRIVATE_MEM_SIZE"),
+                "max_threads": self._work_group(kernel, "WORK_GROUP_SIZE"),
+                "warp": self._work_group(kernel, "PREFERRED_WORK_GROUP_SIZE_MULTIPLE"),
+            }
+            for launch, kernel in self._kernels.items()
+        }
+        shared = max((k["shared_bytes"] for k in kernels.values()), default=0)
+        return {"registers": None, "spills": None, "shared_bytes": shared, "kernels": kernels}
+
+    def keep(self) -> None:
+        """Store PoCL's binary. After a first launch it holds the code for the block size used; asking costs 0.1 s."""
+        if self._key and not self.cached:
+            try:
+                binaries = self._program.get_info(self._cl.program_info.BINARIES)
+            except self._cl.Error:
+                binaries = []  # this runtime cannot say; the program runs all the same
+            if len(binaries) == 1 and binaries[0]:
+                default_cache().put(self._key, bytes(binaries[0]))
+            self._key = ""
+
+    def _cache_key(self) -> str:
+        return cache_key(
+            kind="opencl binary",
+            source=self._source.text,
+            launches=[(k.name, k.block) for k in self._source.kernels],
+            options=OPTIONS,
+            forced=os.environ.get("PYOPENCL_BUILD_OPTIONS", ""),
+            device=self._device.identity,
+        )
+
+    def _from_cache(self) -> Any | None:
+        payload = default_cache().get(self._key)
+        if payload is None:
+            return None
+        cl = self._cl
+        try:
+            program = cl.Program(self._device.context, [self._device.handle], [payload])
+            program.build(options=list(OPTIONS), cache_dir=False)
+            for launch in self._source.kernels:
+                cl.Kernel(program, launch.name)
+        except cl.Error:
+            default_cache().discard(self._key)
+            return None
+        return program
+
+    def _build(self) -> Any:
+        cl = self._cl
+        try:
+            return cl.Program(self._device.context, self._source.text).build(options=list(OPTIONS), cache_dir=False)
+        except cl.Error as error:
+            raise compile_error(self._source, str(error)) from None
+
+    def _kernel(self, launch: KernelLaunch) -> Any:
+        cl = self._cl
+        try:
+            kernel = cl.Kernel(self._program, launch.name)
+        except cl.Error:
+            message = f"the source of {self._source.name} has no kernel {launch.name}"
+            raise refuse(CompileError, "compile.signature", message) from None
+        if kernel.num_args != len(launch.args):
+            expected = ", ".join(launch.args)
+            message = f"kernel {launch.name} takes {kernel.num_args} arguments, not {len(launch.args)} ({expected})"
+            raise refuse(CompileError, "compile.signature", message)
+        most = self._work_group(kernel, "WORK_GROUP_SIZE")
+        if prod(launch.block) > most:
+            message = f"kernel {launch.name} runs with at most {most} threads in a block, not {prod(launch.block)}"
+            raise refuse(CompileError, "compile.threads", message)
+        return kernel
+
+    def _work_group(self, kernel: Any, what: str) -> int:
+        which = getattr(self._cl.kernel_work_group_info, what)
+        return int(kernel.get_work_group_info(which, self._device.handle))
+
+
+def compile_error(source: Source, text: str) -> CompileError:
+    """``compile.opencl`` with the compiler's words and the first line that it complains about."""
+    text = re.sub(r"\S*\.cl:(\d+):(\d+):", r"line \1:\2:", text)
+    lines = [
+        x for x in text.splitlines() if x.strip() and not x.startswith(("(options:", "Build on", "clBuildProgram"))
+    ]
+    first = next((x for x in lines if "error" in x.lower()), lines[0] if lines else "the compiler gave no reason")
+    place = re.search(r"line (\d+):(\d+):", first)
+    at = excerpt(source.text, int(place[1]), int(place[2])) if place else ""
+    problem = Problem("compile.opencl", f"{source.name}: {first.strip()[:500]}", at)
+    return CompileError(problem, log="\n".join(lines)[:_LOG_BYTES])
+
+
+def excerpt(text: str, line: int, column: int = 0) -> str:
+    """The offending line of a source with its number, the line before, and a caret under the column."""
+    lines = text.splitlines()
+    shown = [f"{n:4d} | {lines[n - 1][:160]}" for n in (line - 1, line) if 1 <= n <= len(lines)]
+    if shown and 1 <= column <= 160 and line <= len(lines):
+        shown.append(" " * 7 + " " * (column - 1) + "^")
+    return "\n".join(shown)

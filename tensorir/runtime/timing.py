@@ -1,0 +1,131 @@
+"""How long something takes: medians of batches with a nonparametric confidence interval."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from math import ceil, comb
+from typing import Protocol
+
+BATCH_SECONDS = 0.004  # long against the 30-80 us of one finish, short against changes of the machine's speed
+_MOST_PER_BATCH = 10000
+_CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds per call: the median of ``samples`` and its 95 % confidence interval.
+
+    Fewer than six samples cannot give 95 %; low and high are then the smallest and the largest.
+    """
+
+    median_s: float
+    low_s: float
+    high_s: float
+    samples: tuple[float, ...] = field(repr=False)
+
+    @classmethod
+    def of(cls, samples: Iterable[float]) -> Timing:
+        """Median and interval of these samples (at least one)."""
+        kept = tuple(samples)
+        ordered = sorted(kept)
+        skip = _skip(len(ordered))
+        return cls(statistics.median(ordered), ordered[skip], ordered[-1 - skip], kept)
+
+    def __str__(self) -> str:
+        scale, unit = next((p for p in ((1.0, "s"), (1e-3, "ms")) if self.median_s >= p[0]), (1e-6, "us"))
+        low, middle, high = (x / scale for x in (self.low_s, self.median_s, self.high_s))
+        return f"{middle:.4g} {unit} [{low:.4g}, {high:.4g}] of {len(self.samples)}"
+
+
+@cache
+def _skip(n: int) -> int:
+    """How many of the smallest (and of the largest) of n samples lie outside the interval of the median.
+
+    The interval from the (k+1)-th smallest to the (k+1)-th largest misses the median with
+    probability 2 P(Binomial(n, 1/2) <= k).
+    """
+    if n > 1000:  # the normal approximation, rounded outwards
+        return max(0, int(n / 2 - 1.96 * n**0.5 / 2) - 1)
+    skip, tail = 0, 0
+    for k in range(n // 2):
+        tail += comb(n, k)
+        if 2 * tail > (1 - _CONFIDENCE) * 2**n:
+            break
+        skip = k
+    return skip
+
+
+class Launch(Protocol):
+    """What can be enqueued many times and waited for once; BoundLaunch is one."""
+
+    def __call__(self) -> object: ...
+
+    def finish(self) -> None: ...
+
+
+Timed = Launch | Callable[[], object]
+
+
+def _nothing() -> None:
+    return None
+
+
+class _Batch:
+    """Runs one callable in batches of about BATCH_SECONDS."""
+
+    def __init__(self, call: Timed) -> None:
+        self._call: Callable[[], object] = call
+        self._finish: Callable[[], object] = getattr(call, "finish", _nothing)
+        self.calls = 1
+        self.run()  # the first launch compiles
+        self.calibrate()
+
+    def run(self) -> float:
+        """Seconds per call of one batch."""
+        call, finish, calls = self._call, self._finish, self.calls
+        started = time.perf_counter()
+        for _ in range(calls):
+            call()
+        finish()
+        return (time.perf_counter() - started) / calls
+
+    def calibrate(self) -> None:
+        """Choose how many calls make a batch; warms up on the way."""
+        for _ in range(8):
+            seconds = self.run()
+            wanted = min(_MOST_PER_BATCH, max(1, ceil(BATCH_SECONDS / max(seconds, 1e-9))))
+            grown = min(wanted, self.calls * 16)
+            if 0.7 * grown <= self.calls <= 1.5 * grown:
+                return
+            self.calls = grown
+
+
+def measure(call: Timed, repeat: int = 30, min_seconds: float = 0.1, max_seconds: float = 10.0) -> Timing:
+    """Time one callable: at least ``repeat`` batches and ``min_seconds``, but stop after ``max_seconds``."""
+    batch = _Batch(call)
+    samples: list[float] = []
+    started = time.perf_counter()
+    while True:
+        samples.append(batch.run())
+        elapsed = time.perf_counter() - started
+        if (len(samples) >= repeat and elapsed >= min_seconds) or (elapsed >= max_seconds and len(samples) >= 3):
+            return Timing.of(samples)
+
+
+def interleaved(calls: Sequence[Timed], rounds: int = 30) -> list[Timing]:
+    """Time several callables in turn, one batch each per round, so that changes of the machine meet all alike.
+
+    A callable with a ``finish`` method (a BoundLaunch) is enqueued in a batch and finished once; others are
+    taken to be complete when they return. The order of a round starts one further each time.
+    """
+    batches = [_Batch(call) for call in calls]
+    samples: list[list[float]] = [[] for _ in calls]
+    for turn in range(max(1, rounds)):
+        for place in range(len(batches)):
+            n = (turn + place) % len(batches)
+            samples[n].append(batches[n].run())
+    return [Timing.of(s) for s in samples]

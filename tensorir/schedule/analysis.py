@@ -1,0 +1,181 @@
+"""Questions that primitives ask about a program."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from tensorir.arith.affine import Arith, Interval
+from tensorir.errors import Problem, ScheduleError
+from tensorir.ir.build import as_int
+from tensorir.ir.node import Node
+from tensorir.ir.text import lines
+from tensorir.ir.tree import (
+    Axis, Buffer, Const, Expr, Iter, Kind, Load, Loop, Program, Scope, Seq, Stage, Stmt, Var,
+)  # fmt: skip
+from tensorir.ir.visit import find, reads, substitute, uses, walk, writes
+
+T = TypeVar("T")
+
+
+class Index:
+    """Where every loop and stage of a program is."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.loops: dict[str, Loop] = {}
+        self.stages: dict[str, Stage] = {}
+        self.paths: dict[Node, tuple[Stmt, ...]] = {}
+        self._visit(program.body, ())
+
+    def _visit(self, s: Stmt, path: tuple[Stmt, ...]) -> None:
+        if isinstance(s, Stage):
+            self.stages[s.name] = s
+            self.paths[s] = path
+            return
+        self.paths[s] = path
+        if isinstance(s, Loop):
+            self.loops[s.var.name] = s
+        below = (*path, s)
+        for child in s.children():
+            if isinstance(child, Stmt):
+                self._visit(child, below)
+
+    def above(self, n: Node) -> list[Loop]:
+        """Loops around ``n``, outermost first, without ``n`` itself."""
+        return [x for x in self.paths[n] if isinstance(x, Loop)]
+
+    def between(self, outer: Loop, inner: Node) -> list[Loop]:
+        """Loops strictly inside ``outer`` on the way down to ``inner``."""
+        path = self.above(inner)
+        return path[path.index(outer) + 1 :]
+
+    def names(self) -> set[str]:
+        """Every name in use: loops, stages and buffers."""
+        found = {b.name for b in (*self.program.params, *reads(self.program.body), *writes(self.program.body))}
+        return found | set(self.loops) | set(self.stages)
+
+    def root_of(self, n: Node) -> Stmt:
+        """The top-level nest (kernel) that holds ``n``."""
+        path = [*self.paths[n], n]
+        at = 1 if isinstance(path[0], Seq) and path[0] is self.program.body and len(path) > 1 else 0
+        return path[at]  # type: ignore[return-value]
+
+    def buffers(self) -> dict[str, Buffer]:
+        """All buffers by name."""
+        return {b.name: b for b in (*self.program.params, *reads(self.program.body), *writes(self.program.body))}
+
+
+def driven_by(loop: Loop) -> list[tuple[Stage, Iter]]:
+    """The (stage, axis) pairs under ``loop`` whose binding mentions it."""
+    return [
+        (s, it)
+        for s in find(loop, Stage)
+        for it, bind in zip(s.iters, s.binds, strict=True)
+        if uses(bind, {loop.var})
+    ]
+
+
+def drives(loop: Loop, stage: Stage) -> bool:
+    """Whether ``stage`` (under ``loop``) does other work in other iterations."""
+    return any(uses(b, {loop.var}) for b in stage.binds)
+
+
+def ranges(loops: Iterable[Loop]) -> dict[Var, Interval]:
+    """The range of each loop variable; extents must be constant."""
+    return {x.var: (0, as_int(x.extent) - 1) for x in loops}
+
+
+def context(index: Index, n: Node, *, inside: bool = False) -> Arith:
+    """Ranges of the loops around ``n``; with ``inside`` also of those below it."""
+    loops = [*index.above(n), *(find(n, Loop) if inside else ())]
+    return Arith(ranges(loops))
+
+
+def in_loops(e: Expr, stage: Stage) -> Expr:
+    """An expression in a stage's axes, said in its loops."""
+    return substitute(e, dict(zip((i.var for i in stage.iters), stage.binds, strict=True)))
+
+
+def loads_of(stage: Stage, buffer: Buffer) -> list[Load]:
+    """The reads of one buffer."""
+    return find(stage.body, Load, lambda n: n.buffer is buffer)
+
+
+def constant_extent(loop: Loop, code: str) -> int:
+    """The loop's extent, refused with ``code`` when it is not constant."""
+    if isinstance(loop.extent, Const):
+        return as_int(loop.extent)
+    raise ScheduleError(Problem(code, f"loop {loop.var.name} has the symbolic extent of an outer loop or of data"))
+
+
+def need_serial(loop: Loop, primitive: str) -> None:
+    """Refuse a loop that already has a meaning."""
+    if loop.kind is not Kind.SERIAL:
+        raise ScheduleError(Problem(
+            f"{primitive}.serial", f"loop {loop.var.name} is already {_done(loop.kind)}", at=caret(loop),
+            hint=f"{primitive} it first, then {_verb(loop.kind)}",
+        ))  # fmt: skip
+
+
+def _done(kind: Kind) -> str:
+    words = {Kind.UNROLL: "unrolled", Kind.VECTOR: "vectorized", Kind.COOPERATIVE: "dealt out to the threads"}
+    return words.get(kind, f"bound to {kind.value}")
+
+
+def _verb(kind: Kind) -> str:
+    return kind.value if "." not in kind.value else "bind"
+
+
+def has_axis(loop: Loop, axis: Axis) -> list[tuple[Stage, Iter]]:
+    """Stages for which ``loop`` drives an axis of the given sort."""
+    return [(s, it) for s, it in driven_by(loop) if it.axis is axis]
+
+
+def caret(loop: Loop | Stage, show: int = 3) -> str:
+    """A few lines of the tree, the offending loop marked."""
+    text = lines(loop, 0)[:show]
+    text[0] += "    <--"
+    return "\n".join(text)
+
+
+def lookup(what: str, name: str, table: Mapping[str, T], gone: Mapping[str, str]) -> T:
+    """The loop or stage called ``name``, or the error that says what became of it and what exists."""
+    if name in table:
+        return table[name]
+    if name in gone:
+        raise ScheduleError(Problem(f"{what}.gone", f"{what} {name} no longer exists: {gone[name]}"))
+    close = difflib.get_close_matches(name, table, n=1)
+    live = ", ".join(list(table)[:12])
+    hint = f"{close[0]!r}?  " if close else ""
+    raise ScheduleError(Problem(f"{what}.unknown", f"there is no {what} {name}", hint=f"{hint}{what}s: {live}"))
+
+
+def unique(name: str, taken: Iterable[str]) -> str:
+    """``name``, or ``name_1``, ``name_2`` … if taken."""
+    used = set(taken)
+    n, k = name, 1
+    while n in used:
+        n, k = f"{name}_{k}", k + 1
+    return n
+
+
+def stages_reading(n: Node, buffer: Buffer) -> list[Stage]:
+    """Stages under ``n`` that read ``buffer``."""
+    return [s for s in find(n, Stage) if any(isinstance(x, Load) and x.buffer is buffer for x in walk(s))]
+
+
+def stages_writing(n: Node, buffer: Buffer) -> list[Stage]:
+    """Stages under ``n`` that write ``buffer``."""
+    return [s for s in find(n, Stage) if buffer in writes(s.body)]
+
+
+def shares(scope: Scope, loop: Loop) -> bool:
+    """Whether one copy of a buffer of ``scope`` is seen by all iterations of a bound ``loop``."""
+    return scope is Scope.SHARED and loop.kind.level == "thread"
+
+
+def statements(s: Stmt) -> Sequence[Stmt]:
+    """The statements of a Seq, or the one statement."""
+    return s.stmts if isinstance(s, Seq) else (s,)

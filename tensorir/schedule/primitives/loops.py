@@ -1,0 +1,242 @@
+"""Primitives on loops alone: split, fuse, reorder, bind, vectorize, unroll."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tensorir.errors import Problem, ScheduleError
+from tensorir.ir.build import as_expr, as_int, binary, const
+from tensorir.ir.tree import Axis, Expr, Kind, Loop, Program, Scope, Seq, Stage, Var
+from tensorir.ir.visit import Rewriter, find, substitute, uses, writes
+from tensorir.schedule.analysis import (
+    Index, caret, constant_extent, drives, has_axis, need_serial, unique,
+)  # fmt: skip
+from tensorir.schedule.rewrite import Rewrite, nest, swap
+from tensorir.target import Target
+
+TAILS = ("guard", "exact")
+LATER_TAILS = ("pad", "shift", "peel", "balanced")
+LANES = (2, 4, 8, 16)
+UNROLL_LIMIT = 1024
+
+
+def split(program: Program, loop: Loop, factors: Sequence[int | None], tail: str = "guard",
+          names: Sequence[str] | None = None) -> Rewrite:  # fmt: skip
+    """Replace a loop by a nest of ``len(factors)`` loops, outermost first; one factor may be None (inferred).
+
+    tail: "guard" adds a condition where the factors overshoot; "exact" refuses to overshoot.
+    """
+    need_serial(loop, "split")
+    extent = constant_extent(loop, "split.symbolic-extent")
+    sizes = _factors(loop, extent, factors, tail)
+    index = Index(program)
+    labels = list(names) if names else [f"{loop.var.name}.{n}" for n in range(len(sizes))]
+    if len(labels) != len(sizes):
+        raise _refuse("split.names", f"{len(sizes)} loops need {len(sizes)} names, got {len(labels)}", loop)
+    if names:
+        stage = loop.var.name.split(".")[0]
+        labels = [n if "." in n else f"{stage}.{n}" for n in labels]
+    taken = index.names() - {loop.var.name}
+    if clash := [n for n in labels if n in taken] or [n for n in labels if labels.count(n) > 1]:
+        raise _refuse("split.names", f"the name {clash[0]} is taken", loop, hint="choose other names=")
+    parts = [Var(n, "index") for n in labels]
+    whole: Expr = const(0)
+    for v, n in zip(parts, sizes, strict=True):
+        whole = binary("+", binary("*", whole, n), v)
+    body = substitute(loop.body, {loop.var: whole})
+    if math.prod(sizes) > extent:
+        body = _Guard(loop, binary("<", whole, extent))(body)
+    new = nest([Loop(v, as_expr(n), body) for v, n in zip(parts, sizes, strict=True)], body)
+    return Rewrite(swap(program, loop, new), tuple(labels), {loop.var.name: f"it was split into {', '.join(labels)}"})
+
+
+def _factors(loop: Loop, extent: int, factors: Sequence[int | None], tail: str) -> list[int]:
+    name = loop.var.name
+    if tail in LATER_TAILS:
+        raise _refuse("split.tail-later", f"tail={tail!r} is not implemented yet", loop, hint="tail='guard' or 'exact'")
+    if tail not in TAILS:
+        raise _refuse("split.tail", f"there is no tail {tail!r}", loop, hint=f"one of {', '.join(TAILS)}")
+    given = list(factors) if isinstance(factors, Sequence) and not isinstance(factors, str) else None
+    if not given or any(f is not None and (isinstance(f, bool) or not hasattr(f, "__index__")) for f in given):
+        raise _refuse("split.factors", f"the factors of {name} must be a list of ints with at most one None, got {factors!r}", loop)
+    if given.count(None) > 1:
+        raise _refuse("split.inferred", f"the factors {given} of {name} hold {given.count(None)} None: only one can be inferred", loop)
+    known = [f.__index__() for f in given if f is not None]
+    if bad := [f for f in known if f < 1]:
+        raise _refuse("split.positive", f"the factor {bad[0]} of {name} is below 1", loop)
+    inner = math.prod(known)
+    sizes = [max(1, -(-extent // inner)) if f is None else f.__index__() for f in given]
+    total = math.prod(sizes)
+    product = " * ".join(map(str, sizes))
+    if total < extent:
+        fix = [None, *sizes[1:]]
+        raise _refuse("split.covers-extent", f"{product} = {total} iterations cannot cover the {extent} of {name}", loop,
+                      hint=f"s.split({name!r}, {fix})")  # fmt: skip
+    if tail == "exact" and total != extent:
+        divisors = [d for d in range(1, extent + 1) if extent % d == 0]
+        near = min(divisors, key=lambda d: abs(d - sizes[-1]))
+        raise _refuse("split.divides", f"{product} = {total} is not the {extent} of {name}, and tail='exact' allows no overshoot", loop,
+                      hint=f"s.split({name!r}, [None, {near}], tail='exact'), or tail='guard'")  # fmt: skip
+    return sizes
+
+
+class _Guard(Rewriter):
+    """Add a condition to the stages that a split loop drives."""
+
+    def __init__(self, loop: Loop, cond: Expr) -> None:
+        self.cond, self.driven = cond, {s.name for s in find(loop, Stage) if drives(loop, s)}
+
+    def on_Stage(self, n: Stage) -> Stage:
+        return n.replace(guards=(*n.guards, self.cond)) if n.name in self.driven else n
+
+
+def fuse(program: Program, *loops: Loop) -> Rewrite:
+    """Make one loop of perfectly nested ones, outermost first."""
+    if len(loops) < 2:
+        raise ScheduleError(Problem("fuse.count", f"fuse takes at least two loops, got {len(loops)}"))
+    for x in loops:
+        need_serial(x, "fuse")
+    for outer, inner in zip(loops, loops[1:], strict=False):
+        if outer.body is not inner:
+            raise _refuse("fuse.directly-nested", f"loop {inner.var.name} is not the whole body of {outer.var.name}", outer,
+                          hint="reorder so that the loops are adjacent, outermost first")  # fmt: skip
+    extents = [constant_extent(x, "fuse.symbolic-extent") for x in loops]
+    first = loops[0].var.name
+    label = unique(first + "".join(f"&{x.var.name.split('.', 1)[-1]}" for x in loops[1:]), Index(program).names())
+    var, values, rest = Var(label, "index"), {}, math.prod(extents)
+    for n, (x, extent) in enumerate(zip(loops, extents, strict=True)):
+        rest //= extent
+        part = binary("//", var, rest)
+        values[x.var] = part if n == 0 else binary("%", part, extent)
+    body = substitute(loops[-1].body, values)
+    fused = Loop(var, as_expr(math.prod(extents)), body)
+    gone = {x.var.name: f"it was fused into {label}" for x in loops}
+    return Rewrite(swap(program, loops[0], fused), (label,), gone)
+
+
+def reorder(program: Program, *loops: Loop) -> Rewrite:
+    """Put loops of one perfect nest into the given order, outermost first; others keep their places."""
+    names = [x.var.name for x in loops]
+    if twice := [n for n in names if names.count(n) > 1]:
+        raise _refuse("reorder.repeats", f"{twice[0]} is given twice", loops[0])
+    if len(loops) < 2:
+        return Rewrite(program)
+    index = Index(program)
+    outermost = min(loops, key=lambda x: len(index.paths[x]))
+    chain: list[Loop] = [outermost]
+    wanted = set(loops)
+    while not wanted <= set(chain):
+        below = chain[-1].body
+        if not isinstance(below, Loop):
+            missing = next(x for x in loops if x not in chain)
+            raise _refuse("reorder.perfect-nest", f"{missing.var.name} is not in one perfect nest with {outermost.var.name}: "
+                          f"{chain[-1].var.name} holds more than one statement" if isinstance(below, Seq)
+                          else f"{missing.var.name} is not below {outermost.var.name}", outermost)  # fmt: skip
+        chain.append(below)
+    for x in loops:
+        if ordered := has_axis(x, Axis.ORDERED):
+            raise _refuse("reorder.ordered", f"{x.var.name} drives the ordered axis {ordered[0][1].var.name}", x)
+    order = iter(loops)
+    new = [next(order) if x in wanted else x for x in chain]
+    for n, x in enumerate(new):
+        if uses(x.extent, {y.var for y in new[n + 1 :]}):
+            raise _refuse("reorder.extent-depends", f"the extent of {x.var.name} depends on a loop that would be inside it", x)
+    return Rewrite(swap(program, chain[0], nest(new, chain[-1].body)))
+
+
+def bind(program: Program, loop: Loop, axis: str, target: Target) -> Rewrite:
+    """Bind a loop to a block axis (CUDA blockIdx, OpenCL get_group_id) or a thread axis."""
+    kinds = {k.value: k for k in Kind if k.level != "sequential"}
+    if axis not in kinds:
+        raise _refuse("bind.unknown-axis", f"{axis} is not a block or thread axis", loop, hint=f"one of {', '.join(kinds)}")
+    kind = kinds[axis]
+    if loop.kind is not Kind.SERIAL:
+        need_serial(loop, "bind")
+    for sort in (Axis.REDUCE, Axis.ORDERED):
+        if found := has_axis(loop, sort):
+            stage, it = found[0]
+            raise _refuse(
+                "bind.reduction-has-one-owner" if sort is Axis.REDUCE else "bind.ordered",
+                f"loop {loop.var.name} drives the {sort.value} axis {it.var.name} of {stage.name}: on {axis} several "
+                f"threads would update one element of {stage.name} at once", loop,
+                hint=f"bind a spatial loop, or s.rfactor({stage.name!r}, {loop.var.name!r}) and combine the partial results",
+            )  # fmt: skip
+    extent = constant_extent(loop, "bind.symbolic-extent")
+    index = Index(program)
+    _axis_is_free(index, loop, kind)
+    _extents_agree(index, loop, kind, extent)
+    _shared_is_per_block(loop, kind)
+    _fits(index, loop, kind, extent, target)
+    return Rewrite(swap(program, loop, loop.replace(kind=kind)))
+
+
+def _axis_is_free(index: Index, loop: Loop, kind: Kind) -> None:
+    for stage in find(loop, Stage):
+        for other in index.above(stage):
+            if other is not loop and other.kind is kind and drives(other, stage) and drives(loop, stage):
+                raise _refuse("bind.axis-free", f"{kind.value} already runs loop {other.var.name} of {stage.name}", loop,
+                              hint=f"another axis for {loop.var.name}, or fuse the two loops first")  # fmt: skip
+
+
+def _extents_agree(index: Index, loop: Loop, kind: Kind, extent: int) -> None:
+    for other in find(index.root_of(loop), Loop):
+        if other.kind is kind and other is not loop and as_int(other.extent) != extent:
+            raise _refuse("bind.one-extent-per-axis", f"{kind.value} has extent {as_int(other.extent)} at {other.var.name}, but {loop.var.name} has {extent}",
+                          loop, hint=f"s.split({loop.var.name!r}, [None, {as_int(other.extent)}]) and bind the inner part")  # fmt: skip
+
+
+def _shared_is_per_block(loop: Loop, kind: Kind) -> None:
+    if kind.level != "thread":
+        return
+    for stage in find(loop, Stage):
+        for b in writes(stage.body):
+            if b.scope is Scope.SHARED and drives(loop, stage) and stage.name == b.name:
+                raise _refuse("bind.shared-per-thread", f"{b.name} was staged for each iteration of {loop.var.name} by itself, "
+                              f"but {kind.value} shares one copy among its threads", loop,
+                              hint=f"bind {loop.var.name} first, then stage {b.name}")  # fmt: skip
+
+
+def _fits(index: Index, loop: Loop, kind: Kind, extent: int, target: Target) -> None:
+    n = "xyz".index(kind.value[-1])
+    if kind.level == "thread":
+        axes = {k.kind: as_int(k.extent) for k in find(index.root_of(loop), Loop) if k.kind.level == "thread"}
+        threads = math.prod({**axes, kind: extent}.values())
+        if extent > target.max_block[n] or threads > target.max_threads:
+            limit = min(target.max_threads, target.max_block[n])
+            raise _refuse("bind.device-limit", f"{threads} threads a block (with {loop.var.name} = {extent}) exceed the {limit} of {target.text}",
+                          loop, hint=f"s.split({loop.var.name!r}, [None, {max(1, limit * extent // max(threads, 1))}]) and bind the inner part")  # fmt: skip
+    elif extent > target.max_grid[n]:
+        raise _refuse("bind.device-limit", f"{extent} blocks along {kind.value} exceed the {target.max_grid[n]} of {target.text}", loop,
+                      hint="bind it to block.x, or split it and run the inner part serially")  # fmt: skip
+
+
+def vectorize(program: Program, loop: Loop) -> Rewrite:
+    """Run an innermost loop in vector lanes (emitted as vector loads, stores and arithmetic where legal)."""
+    need_serial(loop, "vectorize")
+    if not isinstance(loop.body, Stage):
+        raise _refuse("vectorize.innermost", f"{loop.var.name} is not an innermost loop", loop,
+                      hint="reorder it innermost, or split it and vectorize the inner part after reordering")  # fmt: skip
+    if found := has_axis(loop, Axis.REDUCE) + has_axis(loop, Axis.ORDERED):
+        raise _refuse("vectorize.reduction", f"{loop.var.name} drives the reduction axis {found[0][1].var.name}: its lanes would update one element", loop,
+                      hint="vectorize a spatial loop, or rfactor first")  # fmt: skip
+    extent = constant_extent(loop, "vectorize.symbolic-extent")
+    if extent not in LANES:
+        raise _refuse("vectorize.lanes", f"{loop.var.name} has {extent} iterations; vectors have {', '.join(map(str, LANES))} lanes", loop,
+                      hint=f"s.split({loop.var.name!r}, [None, 4]) and vectorize the inner part")  # fmt: skip
+    return Rewrite(swap(program, loop, loop.replace(kind=Kind.VECTOR)))
+
+
+def unroll(program: Program, loop: Loop) -> Rewrite:
+    """Ask the device compiler to unroll a loop completely."""
+    need_serial(loop, "unroll")
+    extent = constant_extent(loop, "unroll.symbolic-extent")
+    copies = extent * math.prod(as_int(x.extent) for x in find(loop.body, Loop) if x.kind is Kind.UNROLL)
+    if copies > UNROLL_LIMIT:
+        raise _refuse("unroll.size-limit", f"unrolling {loop.var.name} gives {copies} copies of its body; the limit is {UNROLL_LIMIT}", loop,
+                      hint=f"s.split({loop.var.name!r}, [None, 8]) and unroll the inner part")  # fmt: skip
+    return Rewrite(swap(program, loop, loop.replace(kind=Kind.UNROLL)))
+
+
+def _refuse(code: str, message: str, loop: Loop, hint: str = "") -> ScheduleError:
+    return ScheduleError(Problem(code, message, at=caret(loop), hint=hint))

@@ -1,0 +1,232 @@
+"""Where a stage runs: compute_at, reverse_compute_at and the two inlinings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tensorir.arith.affine import Arith, Linear
+from tensorir.arith.box import Side
+from tensorir.errors import Problem, ScheduleError
+from tensorir.ir.build import as_expr, binary
+from tensorir.ir.tree import Axis, Buffer, Expr, Kind, Load, Loop, Program, Scope, Seq, Stage, Stmt, Store, Update, Var
+from tensorir.ir.visit import Rewriter, find, reads, substitute, uses, walk, writes
+from tensorir.schedule.analysis import (
+    Index, caret, drives, in_loops, loads_of, ranges, stages_reading, stages_writing,
+)  # fmt: skip
+from tensorir.schedule.rewrite import (
+    Rewrite, accesses_to, axis_labels, box_nest, footprint, int_shape, own_nest, place_after, place_before, swap,
+    with_body, written_index,
+)  # fmt: skip
+
+
+def compute_at(program: Program, stage: Stage, loop: Loop) -> Rewrite:
+    """Move a producer into ``loop``: each iteration computes just the box that its readers there need.
+
+    The producer gets a fresh nest over that box (its reduction axes in full); schedule it afterwards.
+    """
+    index = Index(program)
+    if loop in index.above(stage):
+        raise _refuse("compute-at.self", f"{loop.var.name} is a loop of {stage.name} itself", stage,
+                      hint="give a loop of a stage that reads it")  # fmt: skip
+    if find(loop, Stage, lambda s: s.name == stage.name):
+        raise _refuse("compute-at.self", f"{stage.name} already runs inside {loop.var.name}", stage)
+    made = writes(stage.body)
+    for b in made:
+        if b in program.outputs:
+            raise _refuse("compute-at.output", f"{b.name} is an output of the program and must be computed whole", stage,
+                          hint=f"s.reverse_compute_at, or stage_out({b.name!r}, at=…) to compute tiles of it")  # fmt: skip
+    top = own_nest(index, stage, "compute-at")
+    if len(find(top, Stage)) > 1:
+        raise _refuse("compute-at.nest-shared", f"other stages live in the loops of {stage.name}", stage)
+    inside = [s for b in made for s in stages_reading(loop, b)]
+    outside = [s for b in made for s in stages_reading(program.body, b) if s not in inside and s is not stage]
+    if not inside:
+        raise _refuse("compute-at.not-read", f"nothing inside {loop.var.name} reads {stage.name}", stage,
+                      hint="give a loop of a stage that reads it")  # fmt: skip
+    if outside:
+        raise _refuse("compute-at.other-readers", f"{outside[0].name} reads {stage.name} outside {loop.var.name}", stage,
+                      hint=f"move {outside[0].name} first, or s.compute_inline({stage.name!r})")  # fmt: skip
+    if any(len(stages_writing(program.body, b)) > 1 for b in made):
+        raise _refuse("compute-at.several-writers", f"{made[0].name} is written by several stages", stage)
+    nest_ = _boxed(index, stage, loop, made)
+    without = swap(program, top, None)
+    fresh = Index(without).loops[loop.var.name]
+    return Rewrite(swap(without, fresh, place_before(fresh, nest_, inside)))
+
+
+def _boxed(index: Index, stage: Stage, loop: Loop, made: list[Buffer]) -> Stmt:
+    scope = made[0].scope
+    accesses = [a for b in made for a in accesses_to(loop, b)]
+    sides = footprint(index, accesses, loop, scope, int_shape(made[0]))
+    # written_index gives, per buffer dimension, the axis that walks it: boxes are wanted per axis
+    per_axis = dict(zip(written_index(stage), sides, strict=True))
+    boxes = []
+    for it in stage.iters:
+        if it.axis is Axis.SPATIAL:
+            boxes.append(per_axis.get(it.var, Side(Linear({}, 0), int(it.extent.value))))  # type: ignore[attr-defined]
+    return box_nest(stage, boxes, [f"{stage.name}.{label}" for label in axis_labels(stage)])
+
+
+def reverse_compute_at(program: Program, stage: Stage, loop: Loop) -> Rewrite:
+    """Move a consumer behind its producer inside ``loop``: each iteration consumes the tile just made."""
+    index = Index(program)
+    if loop in index.above(stage):
+        raise _refuse("reverse-compute-at.self", f"{loop.var.name} is a loop of {stage.name} itself", stage)
+    sources = [b for b in reads(stage.body) if stages_writing(loop, b)]
+    if not sources:
+        raise _refuse("reverse-compute-at.not-written", f"nothing inside {loop.var.name} computes what {stage.name} reads", stage)
+    if stage.init is not None or any(it.axis is not Axis.SPATIAL for it in stage.iters):
+        raise _refuse("reverse-compute-at.reduction", f"{stage.name} reduces: its result needs more than one tile", stage)
+    top = own_nest(index, stage, "reverse-compute-at")
+    if len(find(top, Stage)) > 1:
+        raise _refuse("reverse-compute-at.nest-shared", f"other stages live in the loops of {stage.name}", stage)
+    producers = [p for b in sources for p in stages_writing(loop, b)]
+    nest_ = tile_nest(index, stage, producers, loop, "reverse-compute-at")
+    without = swap(program, top, None)
+    fresh = Index(without).loops[loop.var.name]
+    return Rewrite(swap(without, fresh, place_after(fresh, nest_, producers)))
+
+
+def tile_nest(index: Index, stage: Stage, producers: list[Stage], loop: Loop, primitive: str) -> Stmt:
+    """A nest of ``stage`` over the tile that ``producers`` complete in one iteration of ``loop``."""
+    boxes: dict[Var, Side] = {}
+    guards: list[Expr] = []
+    for p in producers:
+        for outer in [*index.above(loop), loop]:
+            if any(uses(b, {outer.var}) for it, b in zip(p.iters, p.binds, strict=True) if it.axis is Axis.REDUCE):
+                raise _refuse(f"{primitive}.partial-reduction", f"inside {loop.var.name} the sums of {p.name} are not complete: "
+                              f"{outer.var.name} drives its reduction", p,
+                              hint="give a loop outside all reduction loops")  # fmt: skip
+        target = next(b for b in writes(p.body) if loads_of(stage, b))
+        where = written_index(p)
+        sides = footprint(index, [(p, where)], loop, Scope.REGISTER, int_shape(target))
+        for load in loads_of(stage, target):
+            for axis, side in zip(load.index, sides, strict=True):
+                if not isinstance(axis, Var):
+                    raise _refuse(f"{primitive}.not-elementwise", f"{stage.name} reads {target.name} at a computed index", stage)
+                boxes[axis] = side
+        guards += _carried(index, stage, p, where, load.index, boxes, loop, primitive)
+    missing = [it.var.name for it in stage.iters if it.var not in boxes]
+    if missing:
+        raise _refuse(f"{primitive}.whole-axis", f"axis {missing[0]} of {stage.name} is not an axis of what it reads", stage)
+    order = [boxes[it.var] for it in stage.iters]
+    names = [f"{stage.name}.{label}" for label in axis_labels(stage)]
+    made = box_nest(stage, order, names)
+    tile = {it.var: Var(n, "index") for it, n in zip(stage.iters, names, strict=True)}
+    loops = {x.var.name: x.var for x in find(made, Loop)}
+    local = {v: loops[tile[it.var].name] for it in stage.iters for v in [it.var]}
+    return _Guarded(stage.name, tuple(substitute(g, local) for g in guards))(made)  # type: ignore[no-any-return]
+
+
+def _carried(index: Index, stage: Stage, p: Stage, where: tuple[Expr, ...], axes: tuple[Expr, ...], boxes: Mapping[Var, Side],
+             loop: Loop, primitive: str) -> list[Expr]:  # fmt: skip
+    """The producer's guards said in the consumer's tile coordinates (its axis variables stand for them)."""
+    arith = Arith(ranges(index.loops.values()))
+    inner = {x.var: None for x in index.between(loop, p)}
+    reduces = {
+        v for it, b in zip(p.iters, p.binds, strict=True) if it.axis is Axis.REDUCE for v in find(b, Var)
+    }  # fmt: skip
+    out: list[Expr] = []
+    for g in p.guards:
+        if not uses(g, inner):
+            out.append(g)
+            continue
+        if all(v in reduces for v in find(g, Var)):
+            continue  # a condition on the reduction alone
+        assert hasattr(g, "a")
+        left = arith.linear(g.a)  # guards are ``expression < extent``
+        moving = {t: c for t, c in left.terms.items() if uses(t, inner)}
+        for i, axis in zip(where, axes, strict=True):
+            form = arith.linear(in_loops(i, p))
+            if {t: c for t, c in form.terms.items() if uses(t, inner)} == moving and isinstance(axis, Var):
+                # the moving part is the axis minus what stands still
+                rest = Linear({t: c for t, c in left.terms.items() if t not in moving}, left.constant)
+                still = Linear({t: c for t, c in form.terms.items() if t not in moving}, form.constant)
+                offset = boxes[axis].first.plus(still, -1).plus(rest)
+                out.append(binary("<", binary("+", offset.expr(), axis), g.b))  # type: ignore[attr-defined]
+                break
+        else:
+            raise _refuse(f"{primitive}.guard", f"the tail of {p.name} cannot be said in the tile of {stage.name}", p,
+                          hint="use exact splits, or place it further out")  # fmt: skip
+    return out
+
+
+class _Guarded(Rewriter):
+    def __init__(self, name: str, guards: tuple[Expr, ...]) -> None:
+        self.name, self.guards = name, guards
+
+    def on_Stage(self, n: Stage) -> Stage:
+        return n.replace(guards=(*n.guards, *self.guards)) if n.name == self.name and self.guards else n
+
+
+def compute_inline(program: Program, stage: Stage) -> Rewrite:
+    """Put the producer's expression where it is read; the producer and its buffer vanish."""
+    made = writes(stage.body)
+    if any(b in program.outputs for b in made):
+        raise _refuse("inline.output", f"{made[0].name} is an output of the program", stage)
+    if not isinstance(stage.body, Store) or stage.init is not None:
+        raise _refuse("inline.pure", f"{stage.name} reduces or writes several buffers: there is no one expression to inline", stage,
+                      hint="compute_at places it at its reader instead")  # fmt: skip
+    if len(stages_writing(program.body, made[0])) > 1:
+        raise _refuse("inline.several-writers", f"{made[0].name} is written by several stages", stage)
+    index = Index(program)
+    top = own_nest(index, stage, "inline")
+    if len(find(top, Stage)) > 1:
+        raise _refuse("inline.nest-shared", f"other stages live in the loops of {stage.name}", stage)
+    without = swap(program, top, None)
+    return Rewrite(with_body(without, _Inline(stage)(without.body)))
+
+
+class _Inline(Rewriter):
+    def __init__(self, stage: Stage) -> None:
+        assert isinstance(stage.body, Store)
+        self.buffer, self.index, self.value = stage.body.buffer, stage.body.index, stage.body.value
+
+    def on_Load(self, n: Load) -> Expr:
+        n = self.children(n)
+        if n.buffer is not self.buffer:
+            return n
+        at = {v: i for v, i in zip(self.index, n.index, strict=True) if isinstance(v, Var)}
+        return substitute(self.value, at)
+
+
+def reverse_compute_inline(program: Program, stage: Stage) -> Rewrite:
+    """Put an elementwise consumer's expression into the stage that writes what it reads (an epilogue)."""
+    if not isinstance(stage.body, Store) or stage.init is not None:
+        raise _refuse("reverse-inline.pure", f"{stage.name} reduces or writes several buffers", stage)
+    index = Index(program)
+    top = own_nest(index, stage, "reverse-inline")
+    found = [(b, stages_writing(program.body, b)) for b in reads(stage.body) if b not in program.params]
+    found = [(b, w) for b, w in found if w and all(isinstance(x.body, Store) and x.init is None for x in w)]
+    if not found:
+        raise _refuse("reverse-inline.producer", f"no plain stage writes what {stage.name} reads", stage,
+                      hint="a reduction needs s.stage_out first: inline into its copy")  # fmt: skip
+    buffer, writers = found[0]
+    others = [s for s in stages_reading(program.body, buffer) if s is not stage]
+    if len(writers) > 1 or others or buffer in program.outputs:
+        raise _refuse("reverse-inline.other-readers", f"{buffer.name} is used elsewhere as well", stage)
+    loads = loads_of(stage, buffer)
+    axes = loads[0].index
+    if any(not isinstance(a, Var) for n in loads for a in n.index) or len(set(axes)) != len(stage.iters) \
+            or any(a is not b for n in loads for a, b in zip(n.index, axes, strict=True)):  # fmt: skip
+        raise _refuse("reverse-inline.elementwise", f"{stage.name} does not read {buffer.name} element by element", stage)
+    producer = writers[0]
+    old = producer.body
+    assert isinstance(old, Store)
+    at: dict[Var, Expr] = {a: i for a, i in zip(axes, old.index, strict=True) if isinstance(a, Var)}
+    value = _Put(buffer, old.value)(substitute(stage.body.value, at))
+    store = Store(stage.body.buffer, tuple(substitute(i, at) for i in stage.body.index), value)
+    without = swap(program, top, None)
+    return Rewrite(swap(without, producer, producer.replace(body=store)))
+
+
+class _Put(Rewriter):
+    def __init__(self, buffer: Buffer, value: Expr) -> None:
+        self.buffer, self.value = buffer, value
+
+    def on_Load(self, n: Load) -> Expr:
+        return self.value if n.buffer is self.buffer else self.children(n)
+
+
+def _refuse(code: str, message: str, stage: Stage, hint: str = "") -> ScheduleError:
+    return ScheduleError(Problem(code, message, at=caret(stage), hint=hint))

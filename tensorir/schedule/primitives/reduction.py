@@ -1,0 +1,109 @@
+"""Primitives on reductions: rfactor and decompose_reduction."""
+
+from __future__ import annotations
+
+from tensorir.errors import Problem, ScheduleError
+from tensorir.ir.tree import Axis, Buffer, Expr, Iter, Load, Loop, Program, Scope, Stage, Stmt, Store, Update, Var
+from tensorir.ir.visit import find, sequence, substitute, swap_buffers, uses
+from tensorir.schedule.analysis import Index, caret, driven_by, drives, unique
+from tensorir.schedule.rewrite import Rewrite, nest, swap
+
+
+def decompose_reduction(program: Program, stage: Stage, loop: Loop) -> Rewrite:
+    """Give the initialisation its own stage ``<stage>.init`` right before ``loop``, which must enclose the reduction."""
+    index = Index(program)
+    if stage.init is None:
+        raise _refuse("decompose.no-reduction", f"{stage.name} does not reduce", stage)
+    if loop not in index.above(stage):
+        raise _refuse("decompose.encloses", f"{loop.var.name} is not a loop around {stage.name}", stage)
+    for outer in index.above(loop):
+        if any(it.axis is Axis.REDUCE and s is stage for s, it in driven_by(outer)):
+            raise _refuse("decompose.encloses", f"{outer.var.name}, outside {loop.var.name}, drives the reduction already", stage,
+                          hint=f"s.decompose_reduction({stage.name!r}, {outer.var.name!r})")  # fmt: skip
+    name = unique(f"{stage.name}.init", index.names())
+    made = init_nest(index, stage, loop, name)
+    stmts = sequence([made, loop])
+    done = swap(program, loop, stmts)
+    fresh = Index(done).stages[stage.name]
+    return Rewrite(swap(done, fresh, fresh.replace(init=None)), (name,))
+
+
+def init_nest(index: Index, stage: Stage, loop: Loop, name: str) -> Stmt:
+    """The nest that initialises what ``stage`` accumulates during ``loop``: its spatial loops from there on, renamed."""
+    assert stage.init is not None
+    inner = [loop, *index.between(loop, stage)]
+    spatial = [x for x in inner if not any(it.axis is Axis.REDUCE and s is stage for s, it in driven_by(x)) and drives(x, stage)]
+    fresh = {x.var: Var(f"{name}.{x.var.name.split('.', 1)[-1]}", "index") for x in spatial}
+    reduce_vars = {x.var for x in inner if x not in spatial}
+    kept = [(it, b) for it, b in zip(stage.iters, stage.binds, strict=True) if it.axis is not Axis.REDUCE]
+    guards = tuple(substitute(g, fresh) for g in stage.guards if not uses(g, reduce_vars))
+    init = Stage(name, tuple(it for it, _ in kept), tuple(substitute(b, fresh) for _, b in kept), stage.init, None, guards)
+    return nest([x.replace(var=fresh[x.var]) for x in spatial], init)
+
+
+def rfactor(program: Program, stage: Stage, loop: Loop) -> Rewrite:
+    """Split a reduction: partial results for each iteration of ``loop`` first, then one reduction over them.
+
+    The partial stage ``<stage>.rf`` keeps the scheduled loops, ``loop`` now spatial; the stage itself becomes the
+    reduction of the partial results, in a fresh nest behind it.
+    """
+    index = Index(program)
+    if not isinstance(stage.body, Update) or stage.init is None:
+        raise _refuse("rfactor.one-update", f"{stage.name} is not a single reduction with its own initialisation", stage)
+    drive = [it for s, it in driven_by(loop) if s is stage]
+    if not drive or any(it.axis is not Axis.REDUCE for it in drive) or loop not in index.above(stage):
+        raise _refuse("rfactor.reduce-loop", f"{loop.var.name} does not drive a reduction axis of {stage.name}", stage,
+                      hint="split the reduction axis and give one of its parts")  # fmt: skip
+    top = _own_loops(index, stage)
+    rf_name = unique(f"{stage.name}.rf", index.names())
+    update = stage.body
+    part = Iter(Var("rf", "index"), loop.extent, Axis.SPATIAL)
+    partial = tuple(
+        Buffer(unique(f"{b.name}_rf", index.names()), (loop.extent, *b.shape), b.dtype, Scope.AUTO) for b in update.buffers
+    )
+    at = (part.var, *update.index)
+    first = sequence([Store(b, at, i) for b, i in zip(partial, update.combiner.identity, strict=True)])
+    one = Stage(rf_name, (part, *stage.iters), (loop.var, *stage.binds),
+                Update(partial, at, update.values, update.combiner), first, stage.guards)  # fmt: skip
+    final = _final_nest(stage, update, partial, loop)
+    renamed = _renamed(top, stage, one, rf_name)
+    done = swap(program, top, sequence([renamed, final]))
+    gone = {x.var.name: f"rfactor gave it to {rf_name}" for x in find(top, Loop)}
+    return Rewrite(done, (rf_name,), gone)
+
+
+def _own_loops(index: Index, stage: Stage) -> Loop:
+    path = index.paths[stage]
+    loops = index.above(stage)
+    top = loops[0]
+    for x, below in zip(loops, [*loops[1:], stage], strict=True):
+        if x.body is not below:
+            raise _refuse("rfactor.own-nest", f"other stages live in the loops of {stage.name}", stage,
+                          hint="rfactor before staging or placing other stages in its loops")  # fmt: skip
+    if any(not isinstance(p, Loop) and p is not index.program.body for p in path):
+        raise _refuse("rfactor.own-nest", f"other stages live in the loops of {stage.name}", stage)
+    return top
+
+
+def _renamed(top: Loop, stage: Stage, one: Stage, rf_name: str) -> Stmt:
+    """The scheduled nest around the partial stage, its loops under the new stage's name."""
+    loops = find(top, Loop)
+    fresh = {x.var: Var(f"{rf_name}.{x.var.name.split('.', 1)[-1]}", "index") for x in loops}
+    body: Stmt = substitute(one, fresh)
+    return nest([x.replace(var=fresh[x.var]) for x in loops], body)
+
+
+def _final_nest(stage: Stage, update: Update, partial: tuple[Buffer, ...], loop: Loop) -> Stmt:
+    rf = Iter(Var("rf", "index"), loop.extent, Axis.REDUCE)
+    iters = (*(it for it in stage.iters if it.axis is Axis.SPATIAL), rf)
+    index: tuple[Expr, ...] = (rf.var, *update.index)
+    values = tuple(Load(b, index, b.dtype) for b in partial)
+    final = Stage(stage.name, iters, (), Update(update.buffers, update.index, values, update.combiner), stage.init)
+    loops = [Loop(Var(f"{stage.name}.{it.var.name}", "index"), it.extent, final) for it in iters]
+    return nest(loops, final.replace(binds=tuple(x.var for x in loops)))
+
+
+def _refuse(code: str, message: str, stage: Stage, hint: str = "") -> ScheduleError:
+    return ScheduleError(Problem(code, message, at=caret(stage), hint=hint))
+
+

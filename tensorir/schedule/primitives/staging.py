@@ -1,0 +1,138 @@
+"""Copies near the computation: stage_in and stage_out, each made of a copy stage and its placement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tensorir.errors import Problem, ScheduleError
+from tensorir.ir.build import as_expr, as_int
+from tensorir.ir.tree import Axis, Buffer, Iter, Kind, Layout, Load, Loop, Program, Scope, Stage, Stmt, Store, Var
+from tensorir.ir.visit import Rewriter, find, replace, sequence, swap_buffers, walk
+from tensorir.schedule.analysis import Index, caret, stages_reading, stages_writing, unique
+from tensorir.schedule.primitives.buffers import layout_of
+from tensorir.schedule.primitives.loops import LANES
+from tensorir.schedule.primitives.placement import tile_nest
+from tensorir.schedule.rewrite import (
+    Rewrite, accesses_to, box_nest, footprint, int_shape, nest, place_after, place_at_root, place_before, swap, with_body,
+)  # fmt: skip
+
+STAGING = {"shared": Scope.SHARED, "register": Scope.REGISTER, "global": Scope.GLOBAL}
+
+
+def stage_in(program: Program, buffer: Buffer, at: Loop | None, scope: str, vector: int | None = None,
+             pad: int = 0, order: Sequence[int] | None = None, cooperative: bool = True) -> Rewrite:  # fmt: skip
+    """Copy the part of ``buffer`` that one iteration of ``at`` reads, and read the copy there.
+
+    at:     a loop, or None for the root (a kernel of its own that copies everything)
+    scope:  "shared" (dealt out to the threads of the block unless cooperative=False), "register" or "global"
+    vector: lanes of the copy along the last dimension
+    pad:    spare elements per row of the copy;  order: storage order of its dimensions, outermost first
+    """
+    kind = _scope(scope)
+    index = Index(program)
+    where: Stmt = program.body if at is None else at
+    readers = stages_reading(where, buffer)
+    if not readers:
+        raise ScheduleError(Problem("stage-in.not-read", f"{buffer.name} is not read inside {_place(at)}",
+                                    hint=f"read there: {', '.join(sorted({n.buffer.name for n in walk(where) if isinstance(n, Load)})) or 'nothing'}"))  # fmt: skip
+    if at is None and kind is not Scope.GLOBAL:
+        raise ScheduleError(Problem("stage-in.root-scope", f"a copy at the root is shared by all blocks: scope={scope!r} cannot hold it",
+                                    hint="scope='global', or at=<a loop>"))  # fmt: skip
+    if at is not None and stages_writing(at, buffer):
+        raise ScheduleError(Problem("stage-in.written", f"{buffer.name} is written inside {at.var.name} as well", at=caret(at)))
+    taken = index.names()
+    name = unique(f"{buffer.name}_{scope}", taken)
+    copy = Buffer(name, buffer.shape, buffer.dtype, kind, layout_of(len(buffer.shape), pad, order))
+    sides = footprint(index, accesses_to(where, buffer), at, kind, int_shape(buffer))
+    axes = tuple(Var(f"ax{d}", "index") for d in range(len(buffer.shape)))
+    iters = tuple(Iter(v, n, Axis.SPATIAL) for v, n in zip(axes, buffer.shape, strict=True))
+    stage = Stage(name, iters, (), Store(copy, axes, Load(buffer, axes, buffer.dtype)))
+    labels = [f"{name}.{v.name}" for v in axes]
+    deal = Kind.COOPERATIVE if kind is Scope.SHARED and cooperative else Kind.SERIAL
+    made = box_nest(stage, sides, labels, deal)
+    if vector is not None:
+        made = _vector_copy(made, vector, labels[-1])
+    redirect = swap_buffers(where, {buffer: copy})
+    new_readers = [s for s in find(redirect, Stage) if any(isinstance(x, Load) and x.buffer is copy for x in walk(s))]
+    if at is None:
+        done = place_at_root(with_body(program, redirect), made, before=new_readers)
+    else:
+        assert isinstance(redirect, Loop)
+        done = swap(program, at, place_before(redirect, made, new_readers))
+    return Rewrite(done, (name,))
+
+
+def _vector_copy(made: Stmt, lanes: int, last: str) -> Stmt:
+    """Split the innermost copy loop by ``lanes`` and vectorize its inner part."""
+    loop = next(x for x in find(made, Loop) if x.var.name == last)
+    extent = as_int(loop.extent)
+    if lanes not in LANES or extent % lanes:
+        raise ScheduleError(Problem(
+            "stage-in.vector", f"vector={lanes} does not divide the {extent} elements of a row of the copy ({last})",
+            hint=f"vector={next((n for n in reversed(LANES) if extent % n == 0), None)}",
+        ))  # fmt: skip
+    outer, inner = Var(f"{last}.0", "index"), Var(f"{last}.1", "index")
+    from tensorir.ir.visit import substitute
+
+    body = substitute(loop.body, {loop.var: outer * lanes + inner})
+    vec = Loop(inner, as_expr(lanes), body, Kind.VECTOR)
+    return replace(made, {loop: Loop(outer, as_expr(extent // lanes), vec, loop.kind)})
+
+
+def stage_out(program: Program, stage: Stage, at: Loop | None, scope: str) -> Rewrite:
+    """Let ``stage`` compute into a copy near it, written out once per iteration of ``at``.
+
+    The computing stage keeps its name and loops; the copying one is called ``<stage>.out``.
+    at: a loop around the stage outside its reduction, or None for the root (a nest of its own)
+    """
+    kind = _scope(scope)
+    index = Index(program)
+    writes = [n for n in walk(stage.body) if hasattr(n, "combiner") or isinstance(n, Store)]
+    if at is not None and at not in index.above(stage):
+        raise ScheduleError(Problem("stage-out.encloses", f"{at.var.name} is not a loop around {stage.name}", at=caret(at),
+                                    hint=f"one of {', '.join(x.var.name for x in index.above(stage))}"))  # fmt: skip
+    buffers = [b for n in writes for b in (n.buffers if hasattr(n, "buffers") else (n.buffer,))]  # type: ignore[attr-defined]
+    if len(buffers) != 1:
+        raise ScheduleError(Problem("stage-out.one-buffer", f"{stage.name} writes {len(buffers)} buffers; stage_out takes stages that write one",
+                                    at=caret(stage)))  # fmt: skip
+    buffer = buffers[0]
+    if len(stages_writing(program.body, buffer)) > 1:
+        raise ScheduleError(Problem("stage-out.several-writers", f"{buffer.name} is written by several stages", at=caret(stage)))
+    taken = index.names()
+    local = Buffer(unique(f"{buffer.name}_{scope}", taken), buffer.shape, buffer.dtype, kind)
+    out_name = unique(f"{stage.name}.out", taken)
+    axes = tuple(_axis_of(n, stage) for n in writes[0].index)  # type: ignore[attr-defined]
+    iters = tuple(Iter(v, n, Axis.SPATIAL) for v, n in zip(axes, buffer.shape, strict=True))
+    copy = Stage(out_name, iters, axes, Store(buffer, axes, Load(local, axes, buffer.dtype)))
+    inner = stage.replace(body=swap_buffers(stage.body, {buffer: local}),
+                          init=stage.init and swap_buffers(stage.init, {buffer: local}))  # fmt: skip
+    moved = swap(program, stage, inner)
+    fresh = Index(moved)
+    new_stage = fresh.stages[stage.name]
+    if at is None:
+        loops = [Loop(Var(f"{out_name}.{v.name}", "index"), n, copy) for v, n in zip(axes, buffer.shape, strict=True)]
+        body = nest(loops, copy.replace(binds=tuple(x.var for x in loops)))
+        readers = [s for s in stages_reading(moved.body, buffer) if s is not new_stage]
+        del readers  # a copy directly behind its stage precedes every reader
+        return Rewrite(place_at_root(moved, body, after=[new_stage]), (out_name,))
+    loop = fresh.loops[at.var.name]
+    made = tile_nest(fresh, copy, [new_stage], loop, "stage-out")
+    return Rewrite(swap(moved, loop, place_after(loop, made, [new_stage])), (out_name,))
+
+
+def _axis_of(e: object, stage: Stage) -> Var:
+    if isinstance(e, Var):
+        return Var(e.name, "index")
+    raise ScheduleError(Problem("stage-out.index", f"{stage.name} writes at a computed index", at=caret(stage)))
+
+
+def _scope(scope: str) -> Scope:
+    if scope in STAGING:
+        return STAGING[scope]
+    raise ScheduleError(Problem("scope.unknown", f"there is no scope {scope} to stage in", hint=f"one of {', '.join(STAGING)}"))
+
+
+def _place(at: Loop | None) -> str:
+    return "the program" if at is None else at.var.name
+
+

@@ -1,0 +1,175 @@
+"""What a primitive returns, and the rewrites that several share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from tensorir.arith.affine import Arith, Interval
+from tensorir.arith.box import Side, side_of, union
+from tensorir.errors import Problem, ScheduleError
+from tensorir.ir.build import as_expr, as_int, binary
+from tensorir.ir.tree import Axis, Buffer, Expr, Kind, Load, Loop, Program, Scope, Seq, Stage, Stmt, Store, Update, Var
+from tensorir.ir.visit import find, replace, sequence, walk
+from tensorir.schedule.analysis import Index, in_loops, ranges, shares, statements
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """The outcome of a primitive.
+
+    new:  names of the loops (or the stage) that it made, in the order the user gets them
+    gone: names that it removed, each with what became of it, for later error messages
+    """
+
+    program: Program
+    new: tuple[str, ...] = ()
+    gone: Mapping[str, str] = field(default_factory=dict)
+
+
+def with_body(program: Program, body: Stmt) -> Program:
+    """``program`` with another tree."""
+    return program.replace(body=body)
+
+
+def swap(program: Program, old: Stmt, new: Stmt | None) -> Program:
+    """``program`` with one statement replaced (None removes it, and loops left empty with it)."""
+    if new is not None:
+        return with_body(program, replace(program.body, {old: new}))
+    index = Index(program)
+    gone = old
+    for above in reversed(index.paths[old]):
+        if isinstance(above, Seq):
+            break
+        gone = above
+    return with_body(program, replace(program.body, {gone: None}))
+
+
+def nest(loops: Iterable[Loop], body: Stmt) -> Stmt:
+    """Loops (their bodies ignored) around ``body``, outermost first."""
+    for x in reversed(list(loops)):
+        body = x.replace(body=body)
+    return body
+
+
+def footprint(index: Index, accesses: Iterable[tuple[Stage, tuple[Expr, ...]]], at: Loop | None, scope: Scope,
+              shape: tuple[int, ...]) -> list[Side]:  # fmt: skip
+    """The box that several accesses touch during one iteration of ``at`` (of the whole program when None).
+
+    For shared memory the threads of the block move too. A dimension with no constant box is taken whole.
+    """
+    boxes: list[list[Side | None]] = [[] for _ in shape]
+    arith = Arith(ranges(index.loops.values()))
+    for stage, where in accesses:
+        above = index.above(stage)
+        inner = above if at is None else index.between(at, stage)
+        still = [] if at is None else [x for x in above if x not in inner and shares(scope, x)]
+        moving: dict[Var, Interval] = ranges([*inner, *still])
+        for d, i in enumerate(where):
+            boxes[d].append(side_of(in_loops(i, stage), arith, moving))
+    out = []
+    for sides, n in zip(boxes, shape, strict=True):
+        box = union(sides, arith)
+        if box is None or box.extent >= n:
+            out.append(Side(arith.linear(as_expr(0)), n))
+        else:
+            out.append(box)
+    return out
+
+
+def place_before(loop: Loop, nest_: Stmt, readers: Iterable[Stage]) -> Loop:
+    """``loop`` with ``nest_`` put before the first statement that holds one of ``readers``."""
+    wanted = set(readers)
+    stmts = list(statements(loop.body))
+    for n, s in enumerate(stmts):
+        if any(x in wanted for x in walk(s) if isinstance(x, Stage)):
+            return loop.replace(body=sequence([*stmts[:n], nest_, *stmts[n:]]))
+    raise AssertionError("no reader inside the loop")
+
+
+def place_after(loop: Loop, nest_: Stmt, writers: Iterable[Stage]) -> Loop:
+    """``loop`` with ``nest_`` put behind the last statement that holds one of ``writers``."""
+    wanted = set(writers)
+    stmts = list(statements(loop.body))
+    last = max(n for n, s in enumerate(stmts) if any(x in wanted for x in walk(s) if isinstance(x, Stage)))
+    return loop.replace(body=sequence([*stmts[: last + 1], nest_, *stmts[last + 1 :]]))
+
+
+def place_at_root(program: Program, nest_: Stmt, before: Iterable[Stage] = (), after: Iterable[Stage] = ()) -> Program:
+    """``program`` with a new top-level nest before the first reader, or behind the last writer."""
+    whole = Loop(Var("", "index"), as_expr(1), program.body)
+    done = place_before(whole, nest_, before) if before else place_after(whole, nest_, after)
+    return with_body(program, done.body)
+
+
+def box_nest(stage: Stage, sides: Iterable[Side], names: Iterable[str], kind: Kind = Kind.SERIAL) -> Stmt:
+    """``stage`` in a fresh nest that walks the box ``sides`` of its spatial axes, then its other axes in full."""
+    loops: list[Loop] = []
+    binds: list[Expr] = []
+    boxes = iter(sides)
+    for it, name in zip(stage.iters, names, strict=True):
+        var = Var(name, "index")
+        if it.axis is Axis.SPATIAL:
+            side = next(boxes)
+            loops.append(Loop(var, as_expr(side.extent), stage, kind))
+            binds.append(binary("+", side.first.expr(), var))
+        else:
+            loops.append(Loop(var, it.extent, stage))
+            binds.append(var)
+    return nest(loops, stage.replace(binds=tuple(binds), guards=()))
+
+
+def own_nest(index: Index, stage: Stage, primitive: str) -> Stmt:
+    """The nest that belongs to ``stage`` alone and is still as it was made; refused otherwise."""
+    top: Stmt = stage
+    made = {f"{stage.name}.{label}" for label in axis_labels(stage)}
+    for above in reversed(index.paths[stage]):
+        if isinstance(above, Seq):
+            break
+        if not isinstance(above, Loop) or above.var.name not in made:
+            if isinstance(above, Loop) and above.var.name.startswith(f"{stage.name}."):
+                raise ScheduleError(Problem(
+                    f"{primitive}.scheduled", f"the loops of {stage.name} have been scheduled already ({above.var.name})",
+                    hint=f"call {primitive.replace('-', '_')} before splitting or binding the loops of {stage.name}",
+                ))  # fmt: skip
+            break
+        top = above
+    kinds = [x for x in find(top, Loop) if x.kind not in (Kind.SERIAL, Kind.COOPERATIVE)]
+    if kinds or stage.guards:
+        what = kinds[0].var.name if kinds else stage.name
+        raise ScheduleError(Problem(
+            f"{primitive}.scheduled", f"the loops of {stage.name} have been scheduled already ({what})",
+            hint=f"call {primitive.replace('-', '_')} before splitting or binding the loops of {stage.name}",
+        ))  # fmt: skip
+    return top
+
+
+def axis_labels(stage: Stage) -> list[str]:
+    """Loop labels of a stage's default nest."""
+    out: list[str] = []
+    for it in stage.iters:
+        label, n = it.var.name, 1
+        while label in out:
+            label, n = f"{it.var.name}_{n}", n + 1
+        out.append(label)
+    return out
+
+
+def written_index(stage: Stage) -> tuple[Expr, ...]:
+    """The index at which the stage writes (all its stores share it)."""
+    for s in walk(stage.body):
+        if isinstance(s, Store | Update):
+            return s.index
+    raise AssertionError(f"stage {stage.name} writes nothing")
+
+
+def accesses_to(root: Stmt, buffer: Buffer) -> list[tuple[Stage, tuple[Expr, ...]]]:
+    """Every read of ``buffer`` under ``root``, with its stage."""
+    return [
+        (s, n.index) for s in find(root, Stage) for n in walk(s) if isinstance(n, Load) and n.buffer is buffer
+    ]
+
+
+def int_shape(b: Buffer) -> tuple[int, ...]:
+    """The shape as integers."""
+    return tuple(as_int(n) for n in b.shape)

@@ -1,0 +1,349 @@
+"""The schedule: a program, its trace, undo and fork, and one method per primitive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+from tensorir.errors import Problem, ScheduleError, TensorIRError, user_line
+from tensorir.expr.program import program_of
+from tensorir.expr.tensor import Tensor
+from tensorir.intrin.intrin import Intrin, intrinsic
+from tensorir.ir.text import text
+from tensorir.ir.tree import Buffer, Loop, Program, Stage
+from tensorir.schedule.analysis import Index, lookup, stages_writing
+from tensorir.schedule.primitives import annotate as _annotate
+from tensorir.schedule.primitives import buffers as _buffers
+from tensorir.schedule.primitives import loops as _loops
+from tensorir.schedule.primitives import placement as _placement
+from tensorir.schedule.primitives import reduction as _reduction
+from tensorir.schedule.primitives import staging as _staging
+from tensorir.schedule.primitives import tensorize as _tensorize
+from tensorir.schedule.rewrite import Rewrite
+from tensorir.schedule.stageref import AxisRef, StageRef
+from tensorir.schedule.trace import Step, Trace, read_trace
+from tensorir.target import Target
+
+
+class Schedule:
+    """How a computation runs: a loop tree that primitives rewrite, one legal step at a time.
+
+    outputs: a tensor or a tuple of them;  target: "opencl", "cuda", "cuda -arch=sm_90a", a Target …
+
+    The tree is a value: ``fork`` and ``undo`` cost nothing, and a refused primitive leaves the schedule as it was.
+    Loops are named ``stage.axis`` (``C.i``, parts ``C.i.0``, ``C.i.1``); every method takes names or handles.
+    """
+
+    def __init__(self, outputs: Tensor | Sequence[Tensor], target: Any = "opencl") -> None:
+        self.outputs: tuple[Tensor, ...] = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
+        self.target = Target.parse(target)
+        self._start(program_of(self.outputs))
+
+    def _start(self, program: Program) -> None:
+        self._versions: list[tuple[Program, Mapping[str, str]]] = [(program, {})]
+        self._steps: list[Step] = []
+
+    # --- looking
+
+    @property
+    def program(self) -> Program:
+        """The loop tree now."""
+        return self._versions[-1][0]
+
+    @property
+    def trace(self) -> Trace:
+        """The steps so far."""
+        return Trace(self._steps)
+
+    def tree(self) -> str:
+        """The loop tree as text."""
+        return text(self.program)
+
+    __str__ = tree
+
+    def __repr__(self) -> str:
+        return self.tree()
+
+    def __getitem__(self, stage: Any) -> StageRef:
+        return StageRef(self, self._stage(stage).name)
+
+    def loops(self, stage: Any) -> tuple[AxisRef, ...]:
+        """The loops around a stage, outermost first."""
+        found = self._stage(stage)
+        return tuple(AxisRef(x.var.name) for x in self.index.above(found))
+
+    def stages(self, tensor: Any = None) -> tuple[StageRef, ...]:
+        """All stages, or those that write ``tensor``."""
+        if tensor is None:
+            return tuple(StageRef(self, n) for n in self.index.stages)
+        return tuple(StageRef(self, s.name) for s in stages_writing(self.program.body, self._buffer(tensor)))
+
+    @property
+    def index(self) -> Index:
+        """Loops and stages of the tree by name."""
+        program = self.program
+        cached = getattr(self, "_index", None)
+        if cached is None or cached.program is not program:
+            self._index = cached = Index(program)
+        return cached  # type: ignore[no-any-return]
+
+    # --- versions
+
+    def fork(self) -> Self:
+        """An independent copy."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other._versions, other._steps = list(self._versions), list(self._steps)
+        return other
+
+    def undo(self, n: int = 1) -> Self:
+        """Take back the last ``n`` calls."""
+        if isinstance(n, bool) or not isinstance(n, int) or not 0 <= n <= len(self._steps):
+            raise ScheduleError(Problem("undo.count", f"cannot undo {n!r} of {len(self._steps)} steps"))
+        for _ in range(n):
+            self._versions.pop()
+            self._steps.pop()
+        return self
+
+    def at(self, step: int) -> Self:
+        """A copy as it was after ``step`` calls."""
+        return self.fork().undo(len(self._steps) - step)
+
+    def diff(self, other: Schedule) -> str:
+        """The trees of two schedules as a unified diff."""
+        import difflib
+
+        return "\n".join(difflib.unified_diff(other.tree().splitlines(), self.tree().splitlines(), lineterm="", n=2))
+
+    def replay(self, trace: Trace | str) -> Self:
+        """Apply every step of ``trace`` (a Trace or its JSON) to this schedule."""
+        for name, args, options in read_trace(trace if isinstance(trace, str) else trace.to_json()):
+            if name not in PRIMITIVES:
+                raise ScheduleError(Problem("trace.unknown-primitive", f"there is no primitive {name}"))
+            getattr(self, name)(*args, **options)
+        return self
+
+    # --- primitives on loops
+
+    def split(self, axis: Any, factors: Sequence[int | None], tail: str = "guard",
+              names: Sequence[str] | None = None) -> tuple[AxisRef, ...]:  # fmt: skip
+        """Replace a loop by a nest; returns the new axes, outermost first. See ``primitives.loops.split``."""
+        loop = self._loop(axis)
+        names_ = [self._full(loop, n) for n in names] if names else None
+        out = self._apply("split", (loop.var.name, _plain(factors)), {"tail": (tail, "guard"), "names": (names_, None)},
+                          lambda p: _loops.split(p, loop, factors, tail, names_))  # fmt: skip
+        return tuple(map(AxisRef, out))
+
+    def fuse(self, *axes: Any) -> AxisRef:
+        """Make one loop of directly nested ones; returns it."""
+        loops = [self._loop(a) for a in axes]
+        return AxisRef(self._apply("fuse", [x.var.name for x in loops], {}, lambda p: _loops.fuse(p, *loops))[0])
+
+    def reorder(self, *axes: Any) -> Self:
+        """Put loops of one perfect nest into the given order, outermost first."""
+        loops = [self._loop(a) for a in axes]
+        self._apply("reorder", [x.var.name for x in loops], {}, lambda p: _loops.reorder(p, *loops))
+        return self
+
+    def tile(self, *axes: Any, factors: Sequence[int]) -> tuple[AxisRef, ...]:
+        """Split each axis by its factor and move the inner parts inside: returns outer axes, then inner ones."""
+        loops = [self._loop(a) for a in axes]
+        if len(factors) != len(loops):
+            raise ScheduleError(Problem("tile.factors", f"{len(loops)} axes need {len(loops)} factors, got {len(factors)}"))
+        with self._as_one():
+            parts = [self.split(x.var.name, [None, f]) for x, f in zip(loops, factors, strict=True)]
+            new = [p[0] for p in parts] + [p[1] for p in parts]
+            self.reorder(*new)
+        return tuple(new)
+
+    def bind(self, axis: Any, to: str) -> Self:
+        """Bind a loop to "block.x" … "thread.z"."""
+        loop = self._loop(axis)
+        self._apply("bind", (loop.var.name, to), {}, lambda p: _loops.bind(p, loop, to, self.target))
+        return self
+
+    def vectorize(self, axis: Any) -> Self:
+        """Run an innermost loop in vector lanes."""
+        loop = self._loop(axis)
+        self._apply("vectorize", (loop.var.name,), {}, lambda p: _loops.vectorize(p, loop))
+        return self
+
+    def unroll(self, axis: Any) -> Self:
+        """Unroll a loop completely."""
+        loop = self._loop(axis)
+        self._apply("unroll", (loop.var.name,), {}, lambda p: _loops.unroll(p, loop))
+        return self
+
+    # --- primitives on stages
+
+    def compute_at(self, stage: Any, consumer: Any, axis: Any = None) -> Self:
+        """Move a producer into a loop of its consumer: ``s.compute_at("P", "C.i.0")`` or ``(P, C, "i.0")``."""
+        found, loop = self._stage(stage), self._loop_of(consumer, axis)
+        self._apply("compute_at", (found.name, loop.var.name), {}, lambda p: _placement.compute_at(p, found, loop))
+        return self
+
+    def reverse_compute_at(self, stage: Any, producer: Any, axis: Any = None) -> Self:
+        """Move a consumer behind its producer inside one of the producer's loops."""
+        found, loop = self._stage(stage), self._loop_of(producer, axis)
+        self._apply("reverse_compute_at", (found.name, loop.var.name), {}, lambda p: _placement.reverse_compute_at(p, found, loop))
+        return self
+
+    def compute_inline(self, stage: Any) -> Self:
+        """Put a producer's expression where it is read."""
+        found = self._stage(stage)
+        self._apply("compute_inline", (found.name,), {}, lambda p: _placement.compute_inline(p, found))
+        return self
+
+    def reverse_compute_inline(self, stage: Any) -> Self:
+        """Put an elementwise consumer into the stage that writes what it reads."""
+        found = self._stage(stage)
+        self._apply("reverse_compute_inline", (found.name,), {}, lambda p: _placement.reverse_compute_inline(p, found))
+        return self
+
+    def stage_in(self, tensor: Any, at: Any = "root", scope: str = "shared", vector: int | None = None, pad: int = 0,
+                 order: Sequence[int] | None = None, cooperative: bool = True) -> StageRef:  # fmt: skip
+        """Copy what one iteration of ``at`` reads of ``tensor`` and read the copy there; returns the copying stage."""
+        buffer, loop = self._buffer(tensor), self._place(at)
+        options = {"vector": (vector, None), "pad": (pad, 0), "order": (_plain(order), None), "cooperative": (cooperative, True)}
+        out = self._apply("stage_in", (buffer.name, at if loop is None else loop.var.name, scope), options,
+                          lambda p: _staging.stage_in(p, buffer, loop, scope, vector, pad, order, cooperative))  # fmt: skip
+        return StageRef(self, out[0])
+
+    def stage_out(self, stage: Any, at: Any = "root", scope: str = "register") -> StageRef:
+        """Let a stage compute into a copy, written out once per iteration of ``at``; returns the copying stage."""
+        found, loop = self._stage(stage), self._place(at)
+        out = self._apply("stage_out", (found.name, at if loop is None else loop.var.name, scope), {},
+                          lambda p: _staging.stage_out(p, found, loop, scope))  # fmt: skip
+        return StageRef(self, out[0])
+
+    def set_scope(self, tensor: Any, scope: str) -> Self:
+        """Keep an intermediate tensor in "shared", "register" or "global" memory."""
+        buffer = self._buffer(tensor)
+        self._apply("set_scope", (buffer.name, scope), {}, lambda p: _buffers.set_scope(p, buffer, scope))
+        return self
+
+    def layout(self, tensor: Any, pad: int = 0, order: Sequence[int] | None = None) -> Self:
+        """Store an intermediate tensor with spare elements per row, or its dimensions in another order."""
+        buffer = self._buffer(tensor)
+        self._apply("layout", (buffer.name,), {"pad": (pad, 0), "order": (_plain(order), None)},
+                    lambda p: _buffers.layout(p, buffer, pad, order))  # fmt: skip
+        return self
+
+    def decompose_reduction(self, stage: Any, axis: Any) -> StageRef:
+        """Give the initialisation a stage of its own right before a loop that encloses the reduction; returns it."""
+        found = self._stage(stage)
+        loop = self._loop_of(found.name, axis)
+        out = self._apply("decompose_reduction", (found.name, loop.var.name), {}, lambda p: _reduction.decompose_reduction(p, found, loop))
+        return StageRef(self, out[0])
+
+    def rfactor(self, stage: Any, axis: Any) -> StageRef:
+        """Split a reduction into partial results per iteration of ``axis`` and their reduction; returns the partial stage."""
+        found = self._stage(stage)
+        loop = self._loop_of(found.name, axis)
+        out = self._apply("rfactor", (found.name, loop.var.name), {}, lambda p: _reduction.rfactor(p, found, loop))
+        return StageRef(self, out[0])
+
+    def tensorize(self, axis: Any, intrin: str | Intrin) -> Self:
+        """Replace the nest from ``axis`` inward by a hardware instruction with the same meaning."""
+        loop = self._loop(axis)
+        made = intrin if isinstance(intrin, Intrin) else intrinsic(intrin)
+        self._apply("tensorize", (loop.var.name, made.name), {}, lambda p: _tensorize.tensorize(p, loop, made, self.target))
+        return self
+
+    def annotate(self, axis: Any, key: str, value: Any) -> Self:
+        """Attach a hint from a closed set to a loop (see ``primitives.annotate``)."""
+        loop = self._loop(axis)
+        self._apply("annotate", (loop.var.name, key, value), {}, lambda p: _annotate.annotate(p, loop, key, value))
+        return self
+
+    # --- machinery
+
+    def _apply(self, name: str, args: Sequence[Any], options: Mapping[str, tuple[Any, Any]],
+               act: Callable[[Program], Rewrite]) -> tuple[str, ...]:  # fmt: skip
+        program, gone = self._versions[-1]
+        try:
+            done = act(program)
+        except TensorIRError:
+            raise
+        except RecursionError:
+            raise ScheduleError(Problem(f"{name}.too-deep", "the loop tree is too deep")) from None
+        given = tuple((k, v) for k, (v, default) in options.items() if v != default)
+        step = Step(name, tuple(args), given, done.new, user_line())
+        told = {k: f"{v} by step {len(self._steps) + 1}, {step}" for k, v in done.gone.items()}
+        self._versions.append((done.program, {**gone, **told}))
+        self._steps.append(step)
+        return done.new
+
+    def _as_one(self) -> Any:
+        """Undo everything when a composition is refused half way."""
+        return _Whole(self)
+
+    def _loop(self, axis: Any) -> Loop:
+        name = _name_of(axis, "an axis")
+        index = self.index
+        if name not in index.loops and "." not in name:
+            ends = [n for n in index.loops if n.endswith(f".{name}")]
+            if len(ends) > 1:
+                raise ScheduleError(Problem("loop.ambiguous", f"{name} fits {' and '.join(ends)}", hint=f"{ends[0]!r}"))
+        return lookup("loop", name, index.loops, self._versions[-1][1])
+
+    def _full(self, loop: Loop, name: str) -> str:
+        return name if "." in name else f"{loop.var.name.split('.')[0]}.{name}"
+
+    def _loop_of(self, stage: Any, axis: Any) -> Loop:
+        if axis is None:
+            return self._loop(stage)
+        return self._loop(StageRef(self, self._stage(stage).name).axis(axis))
+
+    def _place(self, at: Any) -> Loop | None:
+        return None if isinstance(at, str) and at == "root" else self._loop(at)
+
+    def _stage(self, stage: Any) -> Stage:
+        index = self.index
+        if isinstance(stage, Tensor):
+            for s in index.stages.values():
+                if s.name == stage.name or (stage.op is not None and s.name == stage.op.name):
+                    return s
+            return lookup("stage", stage.name, index.stages, self._versions[-1][1])
+        return lookup("stage", _name_of(stage, "a stage"), index.stages, self._versions[-1][1])
+
+    def _buffer(self, tensor: Any) -> Buffer:
+        table = self.index.buffers()
+        if isinstance(tensor, Tensor):
+            for b in table.values():
+                if b.origin is tensor:
+                    return b
+        return lookup("tensor", _name_of(tensor, "a tensor"), table, self._versions[-1][1])
+
+
+class _Whole:
+    def __init__(self, s: Schedule) -> None:
+        self.s, self.steps = s, len(s._steps)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if kind is not None:
+            self.s.undo(len(self.s._steps) - self.steps)
+
+
+def _name_of(x: Any, what: str) -> str:
+    if isinstance(x, str):
+        return x
+    name = getattr(x, "name", None)
+    if isinstance(name, str):
+        return name
+    raise ScheduleError(Problem("argument.type", f"expected {what} by name or handle, got {x!r}"))
+
+
+def _plain(v: Any) -> Any:
+    return [int(x) if hasattr(x, "__index__") else x for x in v] if isinstance(v, Sequence) and not isinstance(v, str) else v
+
+
+PRIMITIVES = (
+    "split", "fuse", "reorder", "bind", "vectorize", "unroll", "compute_at", "reverse_compute_at", "compute_inline",
+    "reverse_compute_inline", "stage_in", "stage_out", "set_scope", "layout", "decompose_reduction", "rfactor",
+    "tensorize", "annotate",
+)  # fmt: skip
+"""The names that a trace may hold."""

@@ -1,0 +1,115 @@
+"""Handles: ``s[C]`` for a stage, and the axes that primitives return."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tensorir.errors import Problem, ScheduleError
+
+if TYPE_CHECKING:
+    from tensorir.schedule.schedule import Schedule
+
+
+class AxisRef(str):
+    """The full name of a loop, such as ``C.i.0``."""
+
+    __slots__ = ()
+
+
+class StageRef:
+    """One stage of a schedule: its methods are the schedule's, with the stage's name put before axis names."""
+
+    def __init__(self, schedule: Schedule, name: str) -> None:
+        self.schedule, self.name = schedule, name
+
+    def __repr__(self) -> str:
+        return f"<stage {self.name}>"
+
+    @property
+    def axes(self) -> tuple[AxisRef, ...]:
+        """The loops around the stage, outermost first."""
+        return self.schedule.loops(self.name)
+
+    def axis(self, axis: Any) -> str:
+        """The full name of one of the stage's loops, given ``i``, ``i.0`` or a full name or handle."""
+        if not isinstance(axis, str):
+            raise ScheduleError(Problem("argument.type", f"expected an axis by name or handle, got {axis!r}"))
+        own = f"{self.name}.{axis}"
+        gone = self.schedule._versions[-1][1]
+        if isinstance(axis, AxisRef) or (own not in self.schedule.index.loops and own not in gone and axis in self.schedule.index.loops):
+            return axis
+        return own
+
+    def split(self, axis: Any, factors: Sequence[int | None], tail: str = "guard",
+              names: Sequence[str] | None = None) -> tuple[AxisRef, ...]:  # fmt: skip
+        """See ``Schedule.split``."""
+        return self.schedule.split(self.axis(axis), factors, tail, names)
+
+    def fuse(self, *axes: Any) -> AxisRef:
+        """See ``Schedule.fuse``."""
+        return self.schedule.fuse(*map(self.axis, axes))
+
+    def tile(self, *axes: Any, factors: Sequence[int]) -> tuple[AxisRef, ...]:
+        """See ``Schedule.tile``."""
+        return self.schedule.tile(*map(self.axis, axes), factors=factors)
+
+    def reorder(self, *axes: Any) -> StageRef:
+        """See ``Schedule.reorder``."""
+        self.schedule.reorder(*map(self.axis, axes))
+        return self
+
+    def bind(self, axis: Any, to: str) -> StageRef:
+        """See ``Schedule.bind``."""
+        self.schedule.bind(self.axis(axis), to)
+        return self
+
+    def vectorize(self, axis: Any) -> StageRef:
+        """See ``Schedule.vectorize``."""
+        self.schedule.vectorize(self.axis(axis))
+        return self
+
+    def unroll(self, axis: Any) -> StageRef:
+        """See ``Schedule.unroll``."""
+        self.schedule.unroll(self.axis(axis))
+        return self
+
+    def annotate(self, axis: Any, key: str, value: Any) -> StageRef:
+        """See ``Schedule.annotate``."""
+        self.schedule.annotate(self.axis(axis), key, value)
+        return self
+
+    def compute_at(self, consumer: Any, axis: Any = None) -> StageRef:
+        """See ``Schedule.compute_at``."""
+        self.schedule.compute_at(self.name, consumer, axis)
+        return self
+
+    def reverse_compute_at(self, producer: Any, axis: Any = None) -> StageRef:
+        """See ``Schedule.reverse_compute_at``."""
+        self.schedule.reverse_compute_at(self.name, producer, axis)
+        return self
+
+    def compute_inline(self) -> None:
+        """See ``Schedule.compute_inline``; the stage is gone afterwards."""
+        self.schedule.compute_inline(self.name)
+
+    def reverse_compute_inline(self) -> None:
+        """See ``Schedule.reverse_compute_inline``; the stage is gone afterwards."""
+        self.schedule.reverse_compute_inline(self.name)
+
+    def stage_out(self, at: Any = "root", scope: str = "register") -> StageRef:
+        """See ``Schedule.stage_out``."""
+        return self.schedule.stage_out(self.name, at if at == "root" else self.axis(at), scope)
+
+    def decompose_reduction(self, axis: Any) -> StageRef:
+        """See ``Schedule.decompose_reduction``."""
+        return self.schedule.decompose_reduction(self.name, self.axis(axis))
+
+    def rfactor(self, axis: Any) -> StageRef:
+        """See ``Schedule.rfactor``."""
+        return self.schedule.rfactor(self.name, self.axis(axis))
+
+    def tensorize(self, axis: Any, intrin: Any) -> StageRef:
+        """See ``Schedule.tensorize``."""
+        self.schedule.tensorize(self.axis(axis), intrin)
+        return self

@@ -1,0 +1,58 @@
+"""What was done to a schedule: steps of names and numbers, as Python, as JSON, replayable exactly."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tensorir.errors import Problem, ScheduleError
+
+
+@dataclass(frozen=True)
+class Step:
+    """One applied primitive. Arguments are names and numbers, so a step is JSON.
+
+    out:   names of what it made
+    where: the user's file and line
+    """
+
+    primitive: str
+    args: tuple[Any, ...]
+    options: tuple[tuple[str, Any], ...]
+    out: tuple[str, ...] = ()
+    where: str = ""
+
+    def __str__(self) -> str:
+        given = [repr(a) for a in self.args] + [f"{k}={v!r}" for k, v in self.options]
+        return f"s.{self.primitive}({', '.join(given)})"
+
+
+class Trace(tuple[Step, ...]):
+    """The steps of a schedule in order; ``str`` gives Python statements on a fresh schedule ``s``."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self))
+
+    def to_json(self) -> str:
+        """A JSON list of ``[primitive, args, options]``."""
+        return json.dumps([[s.primitive, list(s.args), dict(s.options)] for s in self])
+
+
+def read_trace(text: str) -> Iterator[tuple[str, list[Any], dict[str, Any]]]:
+    """The calls of a JSON trace; anything else is refused, nothing is executed."""
+    try:
+        steps = json.loads(text)
+    except (ValueError, RecursionError) as e:
+        raise ScheduleError(Problem("trace.malformed", f"the trace is not JSON: {e}")) from None
+    if not isinstance(steps, list):
+        raise ScheduleError(Problem("trace.malformed", "a trace is a JSON list of steps"))
+    for n, step in enumerate(steps):
+        match step:
+            case [str() as name, list() as args, dict() as options]:
+                yield name, args, options
+            case _:
+                raise ScheduleError(Problem("trace.malformed", f"step {n + 1} is not [primitive, args, options]"))

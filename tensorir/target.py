@@ -1,0 +1,172 @@
+"""What a device can do, as data: limits and features that schedules and lowering ask about."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass, field, fields, replace
+
+from tensorir.errors import DeclarationError, refuse
+
+_OPT_IN = {  # bytes of shared memory that one block may have when the kernel asks for it (CUDA programming guide)
+    70: 98304, 72: 98304, 75: 65536, 80: 166912, 86: 101376, 87: 166912, 88: 101376, 89: 101376,
+    90: 232448, 100: 232448, 101: 232448, 103: 232448, 110: 232448, 120: 101376, 121: 101376,
+}  # fmt: skip
+_DEFAULT_ARCH = "sm_80"
+_EXAMPLES = '"opencl", "opencl -kind=gpu", "cuda", "cuda -arch=sm_90a", or a device such as "opencl:0:0", "cuda:0"'
+_NAME = re.compile(r"(opencl|cuda)(?::([A-Za-z0-9_.]+))?(?::([A-Za-z0-9_.]+))?\Z")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A kind of device and its limits; ``Target.parse`` makes one from the text that users write.
+
+    language:           "opencl" or "cuda"
+    kind:               "cpu" or "gpu"
+    arch:               "sm_80", "sm_90a" …; empty for OpenCL
+    device:             "opencl:0:0", "cuda:0" … when the text named a device, else empty
+    max_threads:        threads of one block; max_block and max_grid bound each of (x, y, z)
+    shared_bytes:       shared memory of one block without asking; shared_optin_bytes: when the kernel asks for it
+    registers:          32-bit registers of a GPU multiprocessor, vector registers of a CPU core
+    thread_registers:   the most 32-bit registers that one GPU thread may use
+    warp:               threads that run in lockstep (1 on a CPU)
+    vector_bytes:       the widest load or store
+    units:              multiprocessors or cores; 0 when not known (no device was opened)
+    name:               a label for people; not compared and not part of ``text``
+    """
+
+    language: str
+    kind: str
+    arch: str = ""
+    device: str = ""
+    max_threads: int = 1024
+    max_block: tuple[int, int, int] = (1024, 1024, 64)
+    max_grid: tuple[int, int, int] = (2147483647, 65535, 65535)
+    shared_bytes: int = 49152
+    shared_optin_bytes: int = 49152
+    registers: int = 65536
+    thread_registers: int = 255
+    warp: int = 32
+    vector_bytes: int = 16
+    fp16: bool = False
+    fp64: bool = True
+    int64: bool = True
+    units: int = 0
+    name: str = field(default="", compare=False)
+
+    @property
+    def sm(self) -> int:
+        """Compute capability as a number, 90 for sm_90a; 0 without one."""
+        digits = re.sub(r"\D", "", self.arch)
+        return int(digits) if digits else 0
+
+    @property
+    def text(self) -> str:
+        """A string that ``Target.parse`` turns back into an equal target."""
+        base = preset(self.language, self.kind, self.arch)
+        words = [self.device or self.language]
+        if self.language == "opencl" and self.kind != "cpu":
+            words.append(f"-kind={self.kind}")
+        if self.arch:
+            words.append(f"-arch={self.arch}")
+        for name in _SETTABLE:
+            value = getattr(self, name)
+            if value != getattr(base, name):
+                words.append(f"-{name}={_write(value)}")
+        return " ".join(words)
+
+    def __str__(self) -> str:
+        return self.text
+
+    @classmethod
+    def parse(cls, text: str | Target) -> Target:
+        """The target that ``text`` means, e.g. ``"cuda -arch=sm_90a"``; a Target is returned as it is."""
+        if isinstance(text, Target):
+            return text
+        if not isinstance(text, str):
+            raise _unknown(f"a target is a string or a Target, not {type(text).__name__}")
+        try:
+            words = shlex.split(text)
+        except ValueError:
+            words = []
+        match = _NAME.match(words[0]) if words else None
+        if match is None:
+            raise _unknown(f"{text[:80]!r} is not a target")
+        options = dict(_option(word, text) for word in words[1:])
+        language, device = match[1], words[0] if match[2] is not None else ""
+        if language == "cuda" and (match[3] is not None or (match[2] or "0").isdigit() is False):
+            raise _unknown(f'{words[0]!r} is not a CUDA device; they are named "cuda:0", "cuda:1" …')
+        kind = options.pop("kind", "gpu" if language == "cuda" else "cpu")
+        if kind not in ("cpu", "gpu") or (language == "cuda" and kind == "cpu"):
+            raise _unknown(f"{language} has no kind {kind!r}")
+        made = preset(language, kind, options.pop("arch", _DEFAULT_ARCH if language == "cuda" else ""))
+        values = {name: _read(name, value, text) for name, value in options.items()}
+        return replace(made, device=device, **values)  # type: ignore[arg-type]
+
+
+_SETTABLE = tuple(f.name for f in fields(Target) if f.name not in ("language", "kind", "arch", "device", "name"))
+
+
+def preset(language: str, kind: str, arch: str = "") -> Target:
+    """Limits of a kind of device before any device is opened."""
+    if language == "cuda":
+        match = re.fullmatch(r"sm_(\d{2,3})([af]?)", arch)
+        number = int(match[1]) if match else 0
+        if match is None or number not in _OPT_IN or (match[2] and number < 90):
+            legal = ", ".join(f"sm_{n}" for n in _OPT_IN)
+            raise refuse(
+                DeclarationError,
+                "target.unknown",
+                f"{arch!r} is not a CUDA architecture that tensorir knows",
+                hint=f"-arch= one of {legal}; an a may follow from sm_90 on",
+            )
+        return Target("cuda", "gpu", arch, shared_optin_bytes=_OPT_IN[number], fp16=True, name=f"CUDA {arch}")
+    if arch:
+        raise _unknown(f"OpenCL targets have no architecture ({arch!r})")
+    if kind == "gpu":
+        return Target("opencl", "gpu", max_threads=256, max_block=(256, 256, 256), name="OpenCL GPU")
+    return Target(
+        "opencl",
+        "cpu",
+        max_threads=4096,
+        max_block=(4096, 4096, 4096),
+        max_grid=(2147483647, 2147483647, 2147483647),
+        shared_bytes=524288,
+        shared_optin_bytes=524288,
+        registers=16,
+        warp=1,
+        vector_bytes=32,
+        name="OpenCL CPU",
+    )
+
+
+def _unknown(message: str) -> Exception:
+    return refuse(DeclarationError, "target.unknown", message, hint=_EXAMPLES)
+
+
+def _option(word: str, text: str) -> tuple[str, str]:
+    match = re.fullmatch(r"--?([a-z0-9_]+)=(.+)", word)
+    if match is None or match[1] not in ("kind", "arch", *_SETTABLE):
+        legal = " ".join(f"-{name}=" for name in ("kind", "arch", *_SETTABLE))
+        raise refuse(DeclarationError, "target.unknown", f"{word!r} in target {text[:80]!r} is no option", hint=legal)
+    return match[1], match[2]
+
+
+def _write(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(int(value)) if isinstance(value, int) else str(value)
+
+
+def _read(name: str, value: str, text: str) -> int | bool | tuple[int, ...]:
+    default = getattr(Target("opencl", "cpu"), name)
+    parts = value.split(",")
+    wanted = len(default) if isinstance(default, tuple) else 1
+    limit = 1 if isinstance(default, bool) else 2**62
+    if len(parts) != wanted or not all(re.fullmatch(r"\d{1,18}", p) and int(p) <= limit for p in parts):
+        shape = "three numbers x,y,z" if wanted == 3 else "0 or 1" if limit == 1 else "a number"
+        raise _unknown(f"-{name}={value} in target {text[:80]!r}: expected {shape}")
+    numbers = tuple(map(int, parts))
+    if isinstance(default, tuple):
+        return numbers
+    return bool(numbers[0]) if isinstance(default, bool) else numbers[0]

@@ -1,0 +1,139 @@
+"""The protocol of search strategies and those that need no model: random, grid, climbing."""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import numpy as np
+
+from tensorir.tune.pool import HasRows, Ints, Pool
+
+
+class Strategy(Protocol):
+    """Ask, measure elsewhere, tell.
+
+    A row is an index into the pool (``Space.legal``). ``ask`` never repeats a row and never returns one that
+    was told; the list is shorter than ``n``, in the end empty, when the pool is exhausted.
+    """
+
+    name: str
+
+    def ask(self, n: int = 1) -> list[int]:
+        """Up to ``n`` new rows."""
+        ...
+
+    def tell(self, row: int, seconds: float | None) -> None:
+        """The measured time of a row; None (or no finite positive number) when it failed.
+
+        Rows that were never asked for are welcome: earlier records, the default configuration.
+        """
+        ...
+
+
+class PoolSearch:
+    """What all strategies share: who was seen, what was measured. Subclasses say which row is next."""
+
+    name = "search"
+
+    def __init__(self, space: Pool | HasRows, *, seed: int = 0, budget: int | None = None) -> None:
+        self.pool = Pool.of(space)
+        self.budget = budget
+        self.results: dict[int, float | None] = {}  # in order of telling; None: failed
+        self._rng = np.random.default_rng(seed)
+        self._seen = np.zeros(len(self.pool), dtype=bool)
+        self._left = len(self.pool)
+        self._shuffled: Ints | None = None
+        self._cursor = 0
+
+    def ask(self, n: int = 1) -> list[int]:
+        """Up to ``n`` new rows."""
+        out: list[int] = []
+        while len(out) < n and self._left:
+            row = self._next()
+            self._mark(row)
+            out.append(row)
+        return out
+
+    def tell(self, row: int, seconds: float | None) -> None:
+        """The measured time of a row; None when it failed. Telling a row again replaces its time."""
+        row = int(row)
+        if not 0 <= row < len(self.pool):
+            raise IndexError(f"row {row} is not in this pool of {len(self.pool)} configurations")
+        self._mark(row)
+        good = seconds is not None and math.isfinite(seconds) and seconds > 0
+        self.results[row] = seconds if good else None
+
+    @property
+    def best(self) -> int | None:
+        """The fastest row told so far."""
+        return next(iter(self._fastest(1)), None)
+
+    def _fastest(self, n: int) -> list[int]:
+        ok = [(t, r) for r, t in self.results.items() if t is not None]
+        return [r for _, r in sorted(ok)[:n]]
+
+    def _mark(self, row: int) -> None:
+        if not self._seen[row]:
+            self._seen[row] = True
+            self._left -= 1
+
+    def _next(self) -> int:
+        """A row not seen yet; called only when there is one."""
+        raise NotImplementedError
+
+    def _random_unseen(self) -> int:
+        if self._shuffled is None:
+            self._shuffled = self._rng.permutation(len(self.pool))
+        while self._seen[self._shuffled[self._cursor]]:
+            self._cursor += 1
+        return int(self._shuffled[self._cursor])
+
+    def _random_neighbour(self, row: int) -> int | None:
+        near = self.pool.neighbours(row)
+        near = near[~self._seen[near]]
+        return int(self._rng.choice(near)) if len(near) else None
+
+
+class RandomSearch(PoolSearch):
+    """Uniform without replacement: the baseline that every strategy must beat."""
+
+    name = "random"
+
+    def _next(self) -> int:
+        return self._random_unseen()
+
+
+class GridSearch(PoolSearch):
+    """The pool in its own order; with a budget below its size, first that many rows at even distances."""
+
+    name = "grid"
+
+    def __init__(self, space: Pool | HasRows, *, seed: int = 0, budget: int | None = None) -> None:
+        super().__init__(space, seed=seed, budget=budget)
+        n = len(self.pool)
+        first = np.linspace(0, n - 1, budget).astype(np.int64) if budget and budget < n else np.arange(0)
+        self._order = np.concatenate([first, np.arange(n)])
+
+    def _next(self) -> int:
+        while self._seen[self._order[self._cursor]]:
+            self._cursor += 1
+        return int(self._order[self._cursor])
+
+
+class Climber(PoolSearch):
+    """Some random rows, then random changes of one knob of the best row.
+
+    Hard to beat within 100 trials: it takes part in every comparison. When all neighbours of the best row
+    are known it goes on with the second best, and so on.
+    """
+
+    name = "climb"
+    initial = 15
+
+    def _next(self) -> int:
+        if len(self.pool) - self._left < self.initial:
+            return self._random_unseen()
+        near = (self._random_neighbour(row) for row in self._fastest(len(self.results)))
+        found = next((row for row in near if row is not None), None)
+        return self._random_unseen() if found is None else found

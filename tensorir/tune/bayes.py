@@ -1,0 +1,132 @@
+"""The default strategy: expected improvement over the pool of valid configurations not yet measured."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tensorir.errors import DeclarationError, refuse
+from tensorir.tune.baseline import PoolSearch
+from tensorir.tune.gp import SURROGATE, Hyperparameters, missing, one_thread
+from tensorir.tune.model import Model, Points
+from tensorir.tune.pool import Features, HasRows, Ints, Pool
+
+
+class Bayes(PoolSearch):
+    """scikit-optimize's Gaussian process and expected improvement, over exactly the rows that may be measured.
+
+    Its own loop samples the bounding box and is, on constrained spaces, worse than random; so the loop is
+    ours: a start that spreads over the pool, then the row of greatest expected improvement, every third time
+    a random unseen neighbour of the best row (costs little on smooth spaces, rescues rugged ones).
+
+    features:  optional numbers for each configuration (threads, bytes of shared memory, …) as further inputs
+               of the model; every second fit goes without them, because they help early and can mislead late
+    counts:    how many rows came from the start, the model and the local moves
+    """
+
+    name = "bayes"
+    surrogate = SURROGATE
+    INITIAL = 10
+    LOCAL_EVERY = 3
+    LOCAL_AROUND = 3  # best rows that have their neighbours tried, in order
+    REFIT_EVERY = 5
+    CANDIDATES = 20_000  # of larger pools, a fresh sample at each fit
+    SPREAD_AMONG = 1000  # maximin over a sample: the extremes of the whole pool are its worst configurations
+
+    def __init__(
+        self,
+        space: Pool | HasRows,
+        *,
+        seed: int = 0,
+        budget: int | None = None,
+        features: Features | None = None,
+    ) -> None:
+        # imported now, although needed only after the start: later it would run beside someone's timing
+        if reason := missing():
+            message = f"the Bayesian search needs scikit-optimize, which cannot be imported ({reason})"
+            hint = "pip install scikit-optimize, or the search 'climb'"
+            raise refuse(DeclarationError, "tune.skopt-missing", message, hint=hint)
+        super().__init__(space, seed=seed, budget=budget)
+        self.counts = {"initial": 0, "model": 0, "local": 0}
+        self._initial = self.INITIAL if budget is None else max(2, min(self.INITIAL, budget // 3))
+        self._pending: list[int] = []
+        self._steps = 0
+        self._model: Model | None = None
+        self._points = [Points(self.pool, features), Points(self.pool)] if features else [Points(self.pool)]
+        self._hyper: list[Hyperparameters | None] = [None for _ in self._points]
+        self._fits = 0
+
+    def tell(self, row: int, seconds: float | None) -> None:
+        """The measured time of a row; None when it failed. Telling a row again replaces its time."""
+        super().tell(row, seconds)
+        if row in self._pending:
+            self._pending.remove(row)
+
+    def _next(self) -> int:
+        row, kind = self._propose()
+        self.counts[kind] += 1
+        self._pending.append(row)
+        return row
+
+    def _propose(self) -> tuple[int, str]:
+        ok = sum(t is not None for t in self.results.values())
+        known = len(self.results) + len(self._pending)
+        if known < self._initial:
+            return self._spread(), "initial"
+        if ok < 2 or (ok < min(5, self._initial // 2) and known < 2 * self._initial):
+            # most of the spread-out start failed: its extremes are what fails, so look elsewhere
+            return self._random_unseen(), "initial"
+        self._steps += 1
+        if self._steps % self.LOCAL_EVERY == 0 and (row := self._local()) is not None:
+            return row, "local"
+        return self._improving(), "model"
+
+    def _spread(self) -> int:
+        """The unseen row farthest from all seen ones (maximin; Johnson, Moore, Ylvisaker 1990)."""
+        unseen = np.flatnonzero(~self._seen)
+        if self._left == len(self.pool):
+            return int(self._rng.choice(unseen))
+        if len(unseen) > self.SPREAD_AMONG:
+            unseen = self._rng.choice(unseen, self.SPREAD_AMONG, replace=False)
+        here, seen = self.pool.points(unseen), self.pool.points(np.flatnonzero(self._seen))
+        nearest = ((here[:, None, :] - seen[None]) ** 2).sum(axis=2).min(axis=1)
+        return int(unseen[np.argmax(nearest)])
+
+    def _local(self) -> int | None:
+        for best in self._fastest(self.LOCAL_AROUND):
+            near = self.pool.neighbours(best)
+            near = near[~self._seen[near]]
+            if len(near):
+                chance = np.ones(len(near)) if self._model is None else self._model.chances(self.results, near)
+                return int(self._rng.choice(near, p=chance / chance.sum()))
+        return None
+
+    def _improving(self) -> int:
+        """The candidate of greatest expected improvement, ties at random."""
+        with one_thread():
+            model = self._current()
+            free = np.flatnonzero(~self._seen[model.candidates])
+            gain = model.improvement(self.results, self._pending, free)
+        return int(model.candidates[free[self._rng.choice(np.flatnonzero(gain >= gain.max()))]])
+
+    def _current(self) -> Model:
+        model = self._model
+        # fits cost the cube of the number of results; from 50 on they become rarer
+        current = model is not None and len(self.results) < model.fitted + max(self.REFIT_EVERY, model.fitted // 10)
+        if model is not None and current and not self._seen[model.candidates].all():
+            return model
+        turn = self._fits % len(self._points)
+        self._fits += 1
+        points = self._points[turn]
+        hyper = self._hyper[turn] or Hyperparameters(points([self._fastest(1)[0]]).shape[1])
+        self._hyper[turn] = hyper
+        self._model = Model(self.pool, points, self._candidates(), hyper, self.results)
+        return self._model
+
+    def _candidates(self) -> Ints:
+        n = len(self.pool)
+        if n <= self.CANDIDATES:
+            return np.arange(n)
+        unseen = np.flatnonzero(~self._seen)
+        some = self._rng.choice(unseen, min(len(unseen), self.CANDIDATES), replace=False)
+        near = [self.pool.neighbours(row) for row in self._fastest(self.LOCAL_AROUND)]
+        return np.unique(np.concatenate([some, *near]))

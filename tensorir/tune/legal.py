@@ -1,0 +1,185 @@
+"""Enumerate the configurations that satisfy all constraints without visiting those that do not.
+
+Knobs are fixed one after another, all partial configurations side by side in one matrix. A constraint is run
+as soon as the knobs that it reads are fixed, once for each combination of *those* knobs only: what it reads is
+observed, not declared. (The same idea as the chain of trees in ATF, Rasch et al., TACO 2021.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tensorir.errors import DeclarationError, TensorIRError, refuse
+
+Predicate = Callable[[Mapping[str, Any]], object]
+Rows = npt.NDArray[np.int32]
+
+EXACT_LIMIT = 2_000_000  # partial configurations side by side; beyond it they are sampled
+SAMPLE = 200_000
+
+
+@dataclass(frozen=True)
+class Legal:
+    """The legal configurations and how the others fell.
+
+    rows:     value indices in the order of the declaration (last knob fastest)
+    removed:  per constraint, the configurations that it was the first to refuse
+    total:    legal configurations in all
+    sampled:  True when ``rows`` is only a part of the legal configurations; the counts are estimates then
+    """
+
+    rows: Rows
+    removed: dict[str, int]
+    total: int
+    sampled: bool
+
+
+class _Wait(BaseException):  # not an Exception: a constraint's own `except` must not catch it
+    """The constraint reads a knob that is not fixed yet."""
+
+    def __init__(self, knob: int) -> None:
+        self.knob = knob
+
+
+class _Grow(_Wait):
+    """The constraint reads a fixed knob that was not among those known to matter."""
+
+
+class _Partial(Mapping[str, Any]):
+    """A configuration some of whose knobs are fixed; reading another one stops the constraint."""
+
+    def __init__(self, position: dict[str, int], known: dict[int, Any], depth: int) -> None:
+        self._position, self._known, self._depth = position, known, depth
+
+    def __getitem__(self, name: str) -> Any:
+        knob = self._position[name]
+        if knob in self._known:
+            return self._known[knob]
+        raise _Grow(knob) if knob < self._depth else _Wait(knob)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._position)
+
+    def __len__(self) -> int:
+        return len(self._position)
+
+
+class _Rule:
+    """One constraint during the enumeration."""
+
+    def __init__(self, name: str, predicate: Predicate, names: Sequence[str], values: Sequence[Sequence[Any]]) -> None:
+        self.name, self.predicate, self.values = name, predicate, values
+        self.position = {n: j for j, n in enumerate(names)}
+        self.reads: set[int] = set()
+        self.waits_for: set[int] = set()  # knobs that undecided configurations stopped at
+
+    def keeps(self, rows: Rows) -> npt.NDArray[np.bool_] | None:
+        """Which partial configurations may stay; None when nothing new can be said."""
+        depth = rows.shape[1]
+        if depth and depth - 1 not in self.waits_for:
+            return None
+        while True:
+            try:
+                return self._judge(rows)
+            except _Grow as more:
+                self.reads.add(more.knob)
+
+    def _judge(self, rows: Rows) -> npt.NDArray[np.bool_]:
+        depth = rows.shape[1]
+        columns = sorted(j for j in self.reads if j < depth)
+        distinct, inverse = _distinct(rows[:, columns], [len(self.values[j]) for j in columns])
+        waits: set[int] = set()
+        verdicts = np.ones(len(distinct), dtype=bool)
+        for n, index in enumerate(distinct.tolist()):
+            known = {j: self.values[j][i] for j, i in zip(columns, index, strict=True)}
+            view = _Partial(self.position, known, depth)
+            try:
+                verdicts[n] = bool(self.predicate(view))
+            except _Grow:
+                raise
+            except _Wait as stop:
+                waits.add(stop.knob)
+            except Exception as error:
+                # another constraint, undecided as yet, may exclude the case: complain about complete ones only
+                if depth < len(self.values):
+                    waits.add(len(self.values) - 1)
+                else:
+                    raise self._raised(error, known) from error
+        self.waits_for = waits
+        return np.asarray(verdicts[inverse])
+
+    def _raised(self, error: Exception, known: dict[int, Any]) -> TensorIRError:
+        if isinstance(error, TensorIRError):
+            return error
+        names = list(self.position)
+        if isinstance(error, KeyError) and error.args and error.args[0] not in self.position:
+            near = get_close_matches(str(error.args[0]), names, 1)
+            message = f"constraint {self.name!r} reads knob {error.args[0]!r}, which does not exist"
+            return refuse(DeclarationError, "space.unknown-knob", message, hint=near[0] if near else ", ".join(names))
+        case = ", ".join(f"{names[j]}={v!r}" for j, v in sorted(known.items()))
+        message = f"constraint {self.name!r} raised {type(error).__name__}: {error} for {case or 'every configuration'}"
+        hint = "a constraint answers True or False for every combination of values"
+        return refuse(DeclarationError, "space.constraint-raised", message, hint=hint)
+
+
+def enumerate_legal(
+    names: Sequence[str], values: Sequence[Sequence[Any]], where: Mapping[str, Predicate], *, limit: int = EXACT_LIMIT
+) -> Legal:
+    """All rows of value indices that every constraint of ``where`` accepts."""
+    rules = [_Rule(n, p, names, values) for n, p in where.items()]
+    rng = np.random.default_rng(0)  # the same sample at every start: row numbers stay comparable
+    sizes = [len(v) for v in values]
+    rows: Rows = np.zeros((1, 0), dtype=np.int32)
+    removed = dict.fromkeys(where, 0)
+    sampled, stands_for = False, 1.0  # configurations that one sampled partial configuration stands for
+    for depth in range(len(sizes) + 1):
+        if depth:
+            if len(rows) * sizes[depth - 1] > limit:
+                keep = min(len(rows), max(1, min(SAMPLE, limit) // sizes[depth - 1]))
+                stands_for *= len(rows) / keep
+                rows, sampled = rows[np.sort(rng.choice(len(rows), keep, replace=False))], True
+            rows = _extend(rows, sizes[depth - 1])
+        for rule in rules:
+            mask = rule.keeps(rows)
+            if mask is not None and not mask.all():
+                gone = int((~mask).sum()) * math.prod(sizes[depth:])
+                removed[rule.name] += round(gone * stands_for) if sampled else gone
+                rows = rows[mask]
+    total = round(len(rows) * stands_for) if sampled else len(rows)
+    return Legal(rows, removed, total, sampled)
+
+
+def _extend(rows: Rows, size: int) -> Rows:
+    """Every row with each of ``size`` indices behind it."""
+    out = np.empty((len(rows) * size, rows.shape[1] + 1), dtype=np.int32)
+    out[:, :-1] = np.repeat(rows, size, axis=0)
+    out[:, -1] = np.tile(np.arange(size, dtype=np.int32), len(rows))
+    return out
+
+
+def _distinct(rows: Rows, sizes: list[int]) -> tuple[Rows, npt.NDArray[np.int64]]:
+    """The different rows, and for each row which of them it is."""
+    if not sizes:
+        return np.zeros((min(len(rows), 1), 0), dtype=np.int32), np.zeros(len(rows), dtype=np.int64)
+    if math.prod(sizes) >= 2**62:
+        some, inverse = np.unique(rows, axis=0, return_inverse=True)
+        return some, inverse.reshape(-1)
+    code = codes(rows, sizes)
+    unique, inverse = np.unique(code, return_inverse=True)
+    some = np.stack(np.unravel_index(unique, sizes), axis=1).astype(np.int32)
+    return some, inverse.reshape(-1)
+
+
+def codes(rows: npt.NDArray[Any], sizes: Sequence[int]) -> npt.NDArray[np.int64]:
+    """Each row as one number, in the order of the rows (mixed radix, last column fastest)."""
+    code = np.zeros(len(rows), dtype=np.int64)
+    for j, size in enumerate(sizes):
+        code = code * size + rows[:, j]
+    return code

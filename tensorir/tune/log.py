@@ -1,0 +1,345 @@
+"""What can be asked of a tuning log: the best configurations, listings, statistics, verification, merging."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import statistics
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tensorir.errors import refuse
+from tensorir.tune.record import TRANSIENT, BadRecord, Identity, Record, encode, interval, relevant, slug
+from tensorir.tune.store import Entry, LogError, LogReader, LogWriter, host_name, refusal
+
+__all__ = [
+    "BadRecord",
+    "Choice",
+    "Identity",
+    "LogError",
+    "LogReader",
+    "LogWriter",
+    "Record",
+    "best",
+    "choose",
+    "compact",
+    "key_of",
+    "listing",
+    "merge",
+    "show",
+    "slug",
+    "stats",
+    "usable",
+    "verify",
+]
+
+DOUBT = 1.02  # the mean of a repeat run moves by up to 2 % (p99), so an unconfirmed time must win by that
+_WRONG = frozenset({"wrong_result", "nondeterministic"})
+_STALE_DAY = 86_400.0
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A configuration that may be used, with the time to believe.
+
+    record:    its trial (or its final measurement, when the trial's line is lost)
+    confirmed: the time comes from an interleaved final round
+    """
+
+    record: Record
+    time_s: float
+    low_s: float
+    high_s: float
+    confirmed: bool
+
+
+def key_of(record: Record) -> str:
+    """What makes two records measurements of the same thing: template and configuration."""
+    return json.dumps([record["template"], record["config"]], sort_keys=True)
+
+
+def choose(records: Iterable[Record]) -> list[Choice]:
+    """Rank the usable configurations among records of *one* identity, fastest first.
+
+    A configuration counts only if it was ok and passed its check, was never found wrong or
+    nondeterministic, and did not fail its latest final round.
+    """
+    trials: dict[str, Record] = {}
+    finals: dict[str, Record] = {}
+    wrong: set[str] = set()
+    for record in sorted(records, key=lambda r: (r["started"], r["id"])):
+        key = key_of(record)
+        if record["status"] in _WRONG:
+            wrong.add(key)
+        elif record["kind"] == "final" and record["status"] not in TRANSIENT:
+            finals[key] = record
+        elif _passed(record):
+            trials[key] = record
+    found = []
+    for key in (trials.keys() | finals.keys()) - wrong:
+        final = finals.get(key)
+        if final is not None and not _passed(final):
+            continue
+        timed = final or trials[key]
+        low, high = interval(timed["samples"], timed["time_s"])
+        found.append(Choice(trials.get(key, timed), timed["time_s"], low, high, final is not None))
+    return sorted(found, key=lambda c: (c.time_s * (1 if c.confirmed else DOUBT), c.record["id"]))
+
+
+def _passed(record: Record) -> bool:
+    return record["status"] == "ok" and record["check"] is not None and record["check"]["ok"] is True
+
+
+def usable(records: Iterable[Record], identity: Identity) -> list[Record]:
+    """The trials that need no second measurement: same computation, device and versions, one per configuration."""
+    found = {
+        key_of(r): r for r in records if r["kind"] == "trial" and r["status"] not in TRANSIENT and identity.accepts(r)
+    }
+    return list(found.values())
+
+
+def best(
+    reader: LogReader, *, workload: str | None = None, compute: str | None = None, per_template: bool = False
+) -> list[Choice]:
+    """The fastest usable configuration for each (workload, computation, device, driver, versions), latest first.
+
+    Damaged, forged and newer lines never take part; ``reader`` has their count afterwards.
+    """
+    groups: dict[str, list[Record]] = defaultdict(list)
+    for record in reader.records(workload=workload, compute=compute):
+        device = record["device"]
+        identity = [
+            record["workload"],
+            record["compute"],
+            device["name"],
+            device["driver"],
+            relevant(record["versions"]),
+        ]
+        groups[json.dumps([*identity, record["template"] if per_template else None], sort_keys=True)].append(record)
+    winners = [ranked[0] for group in groups.values() if (ranked := choose(group))]
+    return sorted(winners, key=lambda c: (c.record["started"], c.record["id"]), reverse=True)
+
+
+def listing(reader: LogReader) -> list[dict[str, Any]]:
+    """One row per workload and device: how much is known and how good it is (``log ls``)."""
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for record in reader.records():
+        key = (record["workload"], record["device"]["name"])
+        row = rows.setdefault(
+            key,
+            {
+                "workload": key[0],
+                "device": key[1],
+                "folder": slug(key[0]),
+                "trials": 0,
+                "ok": 0,
+                "best_s": None,
+                "last": "",
+            },
+        )
+        row["last"] = max(row["last"], record["started"])
+        if record["kind"] == "trial":
+            row["trials"] += 1
+            row["ok"] += record["status"] == "ok"
+    for choice in best(reader):
+        row = rows[choice.record["workload"], choice.record["device"]["name"]]
+        row["best_s"] = choice.time_s if row["best_s"] is None else min(row["best_s"], choice.time_s)
+    return sorted(rows.values(), key=lambda row: (row["workload"], row["device"]))
+
+
+def show(reader: LogReader, name: str) -> list[Record]:
+    """The records whose id starts with ``name``, and the final measurements of those (``log show``)."""
+    return (
+        [r for r in reader.records() if r["id"].startswith(name) or str(r.get("of", "")).startswith(name)]
+        if name
+        else []
+    )
+
+
+def stats(reader: LogReader) -> dict[str, Any]:
+    """Counts over a whole log (``log stats``)."""
+    statuses: Counter[str] = Counter()
+    flags: Counter[str] = Counter()
+    workloads: set[str] = set()
+    devices: set[str] = set()
+    finals, spread = 0, []
+    for record in reader.records():
+        workloads.add(record["workload"])
+        devices.add(record["device"]["name"])
+        flags.update(record.get("flags", ()))
+        finals += record["kind"] == "final"
+        if record["kind"] == "trial":
+            statuses[record["status"]] += 1
+        if record["time_s"] is not None:
+            low, high = interval(record["samples"], record["time_s"])
+            spread.append((high - low) / record["time_s"])
+    return {
+        "segments": len(reader.segments()),
+        "workloads": len(workloads),
+        "devices": sorted(devices),
+        "trials": sum(statuses.values()),
+        "finals": finals,
+        "counts": dict(statuses.most_common()),
+        "flags": dict(flags),
+        "median_spread": statistics.median(spread) if spread else None,
+        "damaged": reader.damaged,
+        "newer": reader.newer,
+        "duplicates": reader.duplicates,
+    }
+
+
+def verify(reader: LogReader, regenerate: Callable[[Record], str | None] | None = None) -> dict[str, Any]:
+    """Check every line, and every source when ``regenerate`` is given (``log verify``).
+
+    regenerate: the SHA-256 of the source that this version makes for a record; None when it cannot
+                tell (an operator of another project). A difference makes the record *stale*.
+    """
+    count, stale, unknown = 0, [], 0
+    for record in reader.records():
+        count += 1
+        if regenerate is None or record["source_sha256"] is None:
+            continue
+        digest = regenerate(record)
+        unknown += digest is None
+        if digest is not None and digest != record["source_sha256"]:
+            stale.append(record["id"])
+    return {
+        "ok": not reader.damaged and not stale,
+        "records": count,
+        "damaged": reader.damaged,
+        "newer": reader.newer,
+        "duplicates": reader.duplicates,
+        "stale": stale,
+        "unknown": unknown,
+        "findings": [{"file": str(f.path), "line": f.line, "reason": f.reason} for f in reader.findings],
+    }
+
+
+def merge(sources: Sequence[str | os.PathLike[str]], destination: str | os.PathLike[str]) -> dict[str, Any]:
+    """Write the union of several logs below ``destination``, one segment per workload (``log merge``).
+
+    Commutative and idempotent: the same records give the same file names and bytes in any order.
+    Lines of newer versions are carried along unread; damaged ones stay where they are.
+    """
+    for source in sources:
+        if not Path(source).exists():
+            raise refuse(LogError, "log.unreadable", f"there is no tuning log {source}")
+    readers = [LogReader(source) for source in sources]
+    entries = [entry for reader in readers for entry in reader.entries()]
+    written = _write_merged(entries, Path(destination))
+    damaged = sum(entry.record is None and not entry.newer for entry in entries)
+    return {
+        "files": [str(p) for p in written],
+        "records": len(_union(entries)),
+        "damaged": damaged,
+        "newer": sum(e.newer for e in entries),
+    }
+
+
+def compact(root: str | os.PathLike[str]) -> dict[str, Any]:
+    """Replace the finished segments of each workload by one sorted segment (``log compact``).
+
+    Segments that a live process may still append to are left alone. One with damaged lines is
+    renamed to ``….damaged`` instead of being removed: a person may still rescue them.
+    """
+    reader = LogReader(root)
+    before = {path: _stamp(path) for path in reader.segments() if not _active(path)}
+    entries = [entry for entry in reader.entries() if entry.path in before]
+    written = set(_write_merged(entries, Path(root)))
+    hurt = {entry.path for entry in entries if entry.record is None and not entry.newer}
+    removed = []
+    for path, stamp in before.items():
+        if path in written or _stamp(path) != stamp:
+            continue
+        try:
+            if path in hurt:
+                path.rename(path.with_name(path.name + ".damaged"))
+            else:
+                path.unlink()
+        except OSError as error:
+            raise refusal(error, path) from None
+        removed.append(str(path))
+    return {
+        "files": sorted(map(str, written)),
+        "replaced": removed,
+        "records": len(_union(entries)),
+        "kept_damaged": len(hurt),
+    }
+
+
+def _union(entries: Iterable[Entry]) -> dict[str, bytes]:
+    """Line by id; of two different lines with one id the smaller, so that order does not matter."""
+    lines: dict[str, bytes] = {}
+    for entry in entries:
+        if entry.record is not None:
+            line = encode(entry.record)
+            lines[entry.record["id"]] = min(line, lines.get(entry.record["id"], line))
+    return lines
+
+
+def _write_merged(entries: Sequence[Entry], root: Path) -> list[Path]:
+    folders: dict[str, list[Entry]] = defaultdict(list)
+    for entry in entries:
+        if entry.record is not None:
+            folders[slug(entry.record["workload"])].append(entry)
+        elif entry.newer:
+            folders[entry.path.parent.name or "newer"].append(entry)
+    written = []
+    for folder, members in sorted(folders.items()):
+        when = {entry.record["id"]: entry.record["started"] for entry in members if entry.record is not None}
+        lines = [line for _, line in sorted(_union(members).items(), key=lambda item: (when[item[0]], item[1]))]
+        lines += sorted({entry.raw.rstrip(b"\r\n") + b"\n" for entry in members if entry.newer})
+        first = re.sub(r"\D", "", min(when.values(), default=""))[:14] or "newer"
+        content = b"".join(lines)
+        path = root / folder / f"{first}-merged-{hashlib.sha256(content).hexdigest()[:12]}.jsonl"
+        _replace(path, content)
+        written.append(path)
+    return written
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a whole file or nothing."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with scratch.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            scratch.replace(path)
+        finally:
+            scratch.unlink(missing_ok=True)
+    except OSError as error:
+        raise refusal(error, path) from None
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_size, status.st_mtime_ns
+
+
+def _active(path: Path) -> bool:
+    """Tell whether the writer of a segment may still be at work: its process lives, or it is elsewhere and recent."""
+    named = re.fullmatch(r"\d{8}T\d{6}-(.+)-(\d+)(?:-\d+)?\.jsonl", path.name)
+    if named is None:
+        return False
+    if named[1] != host_name():
+        stamp = _stamp(path)
+        return stamp is not None and time.time() - stamp[1] / 1e9 < _STALE_DAY
+    try:
+        os.kill(int(named[2]), 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True

@@ -1,0 +1,445 @@
+"""The search loop: measure the default, then what the strategy asks for, within the budget, and confirm the winner."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tensorir.errors import TensorIRError
+from tensorir.tune.log import choose, key_of, usable
+from tensorir.tune.outcome import Timed, TuneOutcome, grouped_reasons
+from tensorir.tune.record import TRANSIENT, BadRecord, Identity, Record
+from tensorir.tune.store import LogError
+
+Config = dict[str, Any]
+Result = Mapping[str, Any]
+Measure = Callable[[str, Config, str, float | None], Result]
+"""``measure(template, config, kind, remaining_s)`` returns the measurement's own fields of a record.
+
+kind: "default" or "trial". After ``remaining_s`` seconds (None: no limit) it must have returned, with
+``{"status": "cancelled"}`` when it was not done: such a trial is neither logged nor counted.
+"""
+
+FINAL_SHARE = 0.25  # of the budget is the most that is kept back for the final round
+OPTIMISM = 0.7  # in log time: the median configuration of a space is e**0.9 to e**1.2 slower than its best
+MIN_SHARE = 0.15  # of an equal share of the trials goes to every template
+RECENT = 15  # trials whose cost predicts the next one's
+ROUNDS = 3  # final rounds when all finalists of one are disqualified
+
+
+class SpaceLike(Protocol):
+    """What the loop needs to know of a space; ``tensorir.tune.space.Space`` is one."""
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+    @property
+    def values(self) -> tuple[tuple[Any, ...], ...]: ...
+    @property
+    def legal(self) -> npt.NDArray[Any]: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def default(self) -> Config: ...
+    def config(self, row: int) -> Config: ...
+    def index(self, config: Mapping[str, Any]) -> int: ...
+
+
+class StrategyLike(Protocol):
+    """``tensorir.tune.strategy.Strategy``; ``counts`` and ``surrogate`` are reported where there are any."""
+
+    def ask(self, n: int = 1) -> list[int]: ...
+    def tell(self, row: int, seconds: float | None) -> None: ...
+
+
+class Log(Protocol):
+    """``tensorir.tune.log.LogWriter``."""
+
+    @property
+    def path(self) -> Any: ...
+    def append(self, record: Record) -> None: ...
+
+
+@dataclass(frozen=True)
+class FinalRound:
+    """What the final round measured.
+
+    results:  one per finalist, in order: the fields of a record that are the measurement's own, from
+              interleaved runs; a finalist that turned out wrong or crashed has that status
+    baseline: ``{"name": …, "time_s": …}`` of the peer measured in the same round, or None
+    """
+
+    results: Sequence[Result]
+    baseline: dict[str, Any] | None = None
+
+
+Final = Callable[[Sequence[Record], float | None], FinalRound]
+Make = Callable[..., StrategyLike]
+
+
+class _Stop(Exception):  # noqa: N818 - it ends the search, nothing went wrong
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
+@dataclass
+class _Arm:
+    """One template: its space, its strategy and what is known about it."""
+
+    name: str
+    space: SpaceLike
+    strategy: StrategyLike
+    known: set[int] = field(default_factory=set)
+    best_s: float = math.inf
+    exhausted: bool = False
+
+    def learn(self, row: int, record: Record) -> None:
+        self.known.add(row)
+        seconds = believed_time(record)
+        self.strategy.tell(row, seconds)
+        if record["status"] == "ok" and seconds is not None:
+            self.best_s = min(self.best_s, seconds)
+
+    def next_row(self) -> int | None:
+        """A row not measured yet; None when there is none."""
+        for _ in range(100):  # a strategy that repeats itself must not hang the run
+            rows = self.strategy.ask(1)
+            if not rows:
+                break
+            if rows[0] not in self.known:
+                return rows[0]
+        self.exhausted = True
+        return None
+
+
+def believed_time(record: Record) -> float | None:
+    """The seconds to tell the strategy: a slow configuration that was cut short counts with its lower bound."""
+    if record["status"] == "skipped_slow":
+        detail = record.get("detail")
+        bound = detail.get("at_least_s") if isinstance(detail, dict) else None
+        return float(bound) if isinstance(bound, (int, float)) and bound > 0 else None
+    return None if record["time_s"] is None else float(record["time_s"])
+
+
+def search(
+    strategy: str,
+    spaces: Mapping[str, SpaceLike],
+    measure: Measure,
+    *,
+    identity: Identity,
+    trials: int | None = None,
+    budget_s: float | None = None,
+    seed: int = 0,
+    log: Log | None = None,
+    reuse: Iterable[Record] = (),
+    final: Final | None = None,
+    top: int = 5,
+    patience: int | None = None,
+    on_trial: Callable[[Record], object] | None = None,
+    started: float | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    stop: Callable[[], bool] | None = None,
+    flops: float | None = None,
+    make: Make | None = None,
+) -> TuneOutcome:
+    """Search the spaces of all templates together; the first template's default is *the* default.
+
+    trials:   configurations in total: the defaults and usable earlier records count
+    budget_s: wall time from ``started`` (a value of ``clock``; now when None), final round included
+    reuse:    earlier records of any kind; those that ``identity`` does not accept or whose
+              configuration is not in the space are left alone. They are told to the strategy and
+              never measured again
+    final:    re-measures finalists (at most ``top``, the fastest distinct sources, and the default)
+              interleaved with each other and with the baseline
+    patience: stop after so many trials without a new best
+    on_trial: called with each new record after it is in the log
+    make:     ``make(name, space, seed=…, budget=…)``; that of ``tensorir.tune.strategy`` when None
+
+    KeyboardInterrupt ends the search with status ``interrupted`` and what was found. An unwritable
+    log ends it after the trial; ``outcome.error`` has the LogError.
+    """
+    start = clock() if started is None else started
+    run = _Run(measure, identity, trials, start, budget_s, log, final, top, patience, on_trial, clock, stop, flops)
+    run.open_arms(strategy, spaces, seed, make or _default_make())
+    try:
+        run.take_over(reuse)
+        run.explore()
+    except _Stop as reason:
+        run.stopped = reason.reason
+    except KeyboardInterrupt:
+        run.stopped = "interrupted"
+    if run.stopped not in ("interrupted", "log", "device_lost"):
+        try:
+            run.confirm()
+        except KeyboardInterrupt:
+            run.stopped = "interrupted"
+    return run.outcome(strategy)
+
+
+def _default_make() -> Make:
+    from tensorir.tune.strategy import make  # here, because it loads the surrogate models
+
+    return make
+
+
+@dataclass
+class _Run:
+    """State of one search."""
+
+    measure: Measure
+    identity: Identity
+    limit: int | None
+    start: float
+    budget_s: float | None
+    log: Log | None
+    final: Final | None
+    top: int
+    patience: int | None
+    on_trial: Callable[[Record], object] | None
+    clock: Callable[[], float]
+    stop: Callable[[], bool] | None
+    flops: float | None
+    arms: dict[str, _Arm] = field(default_factory=dict)
+    records: list[Record] = field(default_factory=list)  # usable trials, earlier ones first
+    finals: list[Record] = field(default_factory=list)
+    reused: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    costs: list[float] = field(default_factory=list)
+    good_costs: list[float] = field(default_factory=list)
+    since_best: int = 0
+    stopped: str = "exhausted"
+    error: TensorIRError | None = None
+    baseline: dict[str, Any] | None = None
+    round: list[tuple[Record, Record]] = field(default_factory=list)  # trial and final record of this run's last round
+
+    def open_arms(self, strategy: str, spaces: Mapping[str, SpaceLike], seed: int, make: Make) -> None:
+        for number, (name, space) in enumerate(spaces.items()):
+            self.arms[name] = _Arm(name, space, make(strategy, space, seed=seed + number, budget=self.limit))
+
+    def take_over(self, reuse: Iterable[Record]) -> None:
+        """Tell the strategies what is known already."""
+        earlier = list(reuse)
+        for record in usable(earlier, self.identity):
+            row = self._row(record)
+            if row is not None and row not in self.arms[record["template"]].known:
+                self.arms[record["template"]].learn(row, record)
+                self.records.append(record)
+        self.reused = len(self.records)
+        self.finals = [
+            r for r in earlier if r["kind"] == "final" and self.identity.accepts(r) and self._row(r) is not None
+        ]
+
+    def _row(self, record: Record) -> int | None:
+        arm = self.arms.get(record["template"])
+        row = -1 if arm is None else int(arm.space.index(record["config"]))
+        return row if row >= 0 else None
+
+    def explore(self) -> None:
+        """Measure until something says stop."""
+        for number, arm in enumerate(self.arms.values()):
+            row = int(arm.space.index(arm.space.default))
+            if row not in arm.known:
+                self._trial(arm, row, "trial" if number else "default")
+        while (next_arm := self._promising()) is not None:
+            self._check_limits()
+            found = next_arm.next_row()
+            if found is not None:
+                self._trial(next_arm, found, "trial")
+        raise _Stop("exhausted")
+
+    def _promising(self) -> _Arm | None:
+        """The template to try next: the best time found, less an allowance that shrinks as it is tried.
+
+        A small share is kept for each one whatever its times: a bad default says little about a template.
+        """
+        open_arms = [arm for arm in self.arms.values() if not arm.exhausted]
+        total = sum(len(arm.known) for arm in self.arms.values())
+        neglected = [arm for arm in open_arms if len(arm.known) < MIN_SHARE * total / len(self.arms)]
+        if neglected:
+            return neglected[0]
+        times = [arm.best_s for arm in self.arms.values() if math.isfinite(arm.best_s)]
+        unknown = 2 * max(times) if times else 1.0  # a template of which nothing has run yet is not hopeless
+
+        def score(arm: _Arm) -> float:
+            best = arm.best_s if math.isfinite(arm.best_s) else unknown
+            return math.log(best) - OPTIMISM * math.sqrt(math.log(total + 2) / (len(arm.known) + 1))
+
+        return min(open_arms, key=score, default=None)
+
+    def _check_limits(self) -> None:
+        if self.stop is not None and self.stop():
+            raise _Stop("stop")
+        if self.limit is not None and self.reused + self.counts.total() >= self.limit:
+            raise _Stop("trials")
+        if self.patience is not None and self.since_best >= self.patience:
+            raise _Stop("patience")
+        remaining = self._remaining(self._reserve())
+        expected = 1.25 * statistics.median(self.costs[-RECENT:]) if self.costs else 0.0
+        if remaining is not None and remaining <= expected:
+            raise _Stop("budget")
+
+    def _remaining(self, reserve: float = 0.0) -> float | None:
+        return None if self.budget_s is None else self.start + self.budget_s - reserve - self.clock()
+
+    def _reserve(self) -> float:
+        """Seconds to keep for the final round: as if every finalist were built and measured afresh."""
+        if self.final is None or self.budget_s is None:
+            return 0.0
+        if not self.good_costs:
+            return 0.1 * self.budget_s
+        entries = min(self.top, len(self.good_costs) + self.reused) + 2  # the default and the baseline
+        return min(FINAL_SHARE * self.budget_s, entries * statistics.median(self.good_costs[-RECENT:]))
+
+    def _trial(self, arm: _Arm, row: int, kind: str) -> None:
+        """Measure one configuration: first the log, then the strategy, then whoever watches."""
+        if self.counts or self.reused:  # something is always measured, however small the limits
+            self._check_limits()
+        config = arm.space.config(row)
+        begin = self.clock()
+        result = self.measure(arm.name, config, kind, self._remaining(self._reserve() if self.counts else 0.0))
+        cost = self.clock() - begin
+        if result.get("status") == "cancelled":
+            remaining = self._remaining(self._reserve())
+            raise _Stop("budget" if remaining is not None and remaining <= cost else "cancelled")
+        record = self._sealed("trial", arm.name, config, result)
+        error = self._append(record)
+        self.counts[record["status"]] += 1
+        self.costs.append(cost)
+        if record["status"] == "ok":
+            self.good_costs.append(cost)
+        before = min(a.best_s for a in self.arms.values())
+        self.records.append(record)
+        arm.learn(row, record)
+        self.since_best = 0 if arm.best_s < before else self.since_best + 1
+        if self.on_trial is not None:
+            self.on_trial(record)
+        if error is not None:
+            raise _Stop("log")
+        if record["status"] == "device_lost":
+            raise _Stop("device_lost")
+
+    def _sealed(self, kind: str, template: str, config: Mapping[str, Any], result: Result) -> Record:
+        try:
+            return self.identity.record(kind, template, config, result)
+        except BadRecord as error:  # a bug of the measuring side, not a reason to lose the run
+            detail = {"message": f"the measurement is not a record: {error}", "status": str(result.get("status"))[:100]}
+            return self.identity.record(kind, template, config, {"status": "internal_error", "detail": detail})
+
+    def _append(self, record: Record) -> TensorIRError | None:
+        if self.log is not None and self.error is None:
+            try:
+                self.log.append(record)
+            except LogError as error:
+                self.error = error
+        return self.error
+
+    def confirm(self) -> None:
+        """Re-measure the finalists interleaved; those that fail give way to the next best."""
+        if self.final is None:
+            return
+        for _ in range(ROUNDS):
+            remaining = self._remaining()
+            finalists = self._finalists()
+            if not finalists or (remaining is not None and remaining <= 0):
+                return
+            answer = self.final(finalists, remaining)
+            self.baseline = answer.baseline or self.baseline
+            self.round = []
+            for trial, result in zip(finalists, answer.results, strict=True):
+                self._keep_final(trial, result)
+            if any(final["status"] == "ok" for _, final in self.round) or not self.round:
+                return
+
+    def _keep_final(self, trial: Record, result: Result) -> None:
+        if result.get("status") == "cancelled":
+            return  # no time left for it: nothing was learnt
+        inherited = {key: trial[key] for key in ("trace", "source_sha256", "check", "resources")}
+        final = self._sealed("final", trial["template"], trial["config"], {**inherited, **result, "of": trial["id"]})
+        self.finals.append(final)
+        self.round.append((trial, final))
+        if self._append(final) is not None:
+            self.stopped = "log"
+
+    def _finalists(self) -> list[Record]:
+        """The fastest configurations with different sources, and the default."""
+        chosen: list[Record] = []
+        sources: set[str] = set()
+        for choice in choose([*self.records, *self.finals]):
+            source = choice.record["source_sha256"] or key_of(choice.record)
+            if source not in sources and len(chosen) < self.top:
+                sources.add(source)
+                chosen.append(choice.record)
+        default = self._default_record()
+        if (
+            chosen
+            and default is not None
+            and default["status"] == "ok"
+            and default["id"] not in {r["id"] for r in chosen}
+        ):
+            failed = any(r.get("of") == default["id"] and r["status"] not in {"ok", *TRANSIENT} for r in self.finals)
+            chosen += [] if failed else [default]
+        return chosen
+
+    def _default_record(self) -> Record | None:
+        arm = next(iter(self.arms.values()), None)
+        row = -1 if arm is None else int(arm.space.index(arm.space.default))
+        return next(
+            (r for r in self.records if arm is not None and r["template"] == arm.name and self._row(r) == row), None
+        )
+
+    def outcome(self, strategy: str) -> TuneOutcome:
+        """Sum up; everything not re-measured in this run's final round has the time of its trial."""
+        confirmed = [Timed.of(t, f, self.flops) for t, f in self.round if f["status"] == "ok"]
+        ranked = sorted((t for t in confirmed if t.checked), key=lambda t: (t.time_s or math.inf, t.trial))
+        best = ranked[0] if ranked else None
+        if best is None:
+            choices = choose([*self.records, *self.finals])
+            best = Timed.of(choices[0].record, None, self.flops) if choices else None
+        ties = tuple(t for t in ranked if best is not None and t.trial != best.trial and _overlap(t, best))
+        default = self._default_record()
+        final = next((f for t, f in self.round if default is not None and t["id"] == default["id"]), None)
+        status = "interrupted" if self.stopped == "interrupted" else "no_valid_config" if best is None else "ok"
+        return TuneOutcome(
+            status=status,
+            stopped=self.stopped,
+            identity=self.identity,
+            trials=self.counts.total(),
+            reused=self.reused,
+            counts=dict(self.counts.most_common()),
+            search=self._search_counters(strategy),
+            space={
+                "configs": sum(int(a.space.size) for a in self.arms.values()),
+                "legal": sum(len(np.asarray(a.space.legal)) for a in self.arms.values()),
+            },
+            default=None if default is None else Timed.of(default, final, self.flops),
+            baseline=self.baseline,
+            best=best,
+            ties=ties,
+            finalists=tuple(confirmed),
+            records=tuple(self.records),
+            reasons=grouped_reasons(self.records),
+            log_path=None if self.log is None else str(self.log.path),
+            elapsed_s=self.clock() - self.start,
+            error=self.error,
+        )
+
+    def _search_counters(self, strategy: str) -> dict[str, Any]:
+        counts = Counter({"initial": 0, "model": 0, "local": 0})
+        surrogate: Any = None
+        for arm in self.arms.values():
+            counts.update(getattr(arm.strategy, "counts", {}))
+            surrogate = getattr(arm.strategy, "surrogate", surrogate)
+        return {"name": strategy, "surrogate": surrogate if surrogate is None else str(surrogate), **counts}
+
+
+def _overlap(a: Timed, b: Timed) -> bool:
+    """Whether two confidence intervals share a point."""
+    bounds = (a.low_s, a.high_s, b.low_s, b.high_s)
+    return None not in bounds and a.low_s <= b.high_s and b.low_s <= a.high_s  # type: ignore[operator]

@@ -1,0 +1,109 @@
+"""The pool of valid configurations that every strategy searches: rows of value indices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Config = dict[str, Any]
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Features = Callable[[Config], Sequence[float]]
+
+
+class HasRows(Protocol):
+    """What a pool is made from; ``tensorir.tune.space.Space`` is one."""
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+
+    @property
+    def values(self) -> tuple[tuple[Any, ...], ...]: ...
+
+    @property
+    def legal(self) -> npt.NDArray[Any]: ...
+
+
+class Pool:
+    """All configurations that may be measured, one row of value indices each.
+
+    A row number is the only name strategies have for a configuration, so nothing they propose can be
+    illegal, rounded or outside the declared values.
+    """
+
+    def __init__(self, names: Sequence[str], values: Sequence[Sequence[Any]], rows: npt.ArrayLike) -> None:
+        self.names = tuple(names)
+        self.values = tuple(tuple(v) for v in values)
+        self.rows: npt.NDArray[Any] = np.asarray(rows)
+
+    @classmethod
+    def of(cls, space: Pool | HasRows) -> Pool:
+        """``space`` itself when it is a pool, else its legal configurations."""
+        return space if isinstance(space, Pool) else cls(space.names, space.values, space.legal)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def config(self, row: int) -> Config:
+        """Names and values of one row."""
+        return {name: self.values[j][int(self.rows[row, j])] for j, name in enumerate(self.names)}
+
+    def neighbours(self, row: int) -> Ints:
+        """Rows that differ from ``row`` in exactly one knob."""
+        return np.flatnonzero(self.differing(row) == 1)
+
+    def differing(self, row: int, among: Ints | None = None) -> npt.NDArray[np.int64]:
+        """In how many knobs each row (or each of ``among``) differs from ``row``."""
+        rows = self.rows if among is None else self.rows[among]
+        return np.asarray((rows != self.rows[row]).sum(axis=1))
+
+    @cached_property
+    def _columns(self) -> list[tuple[int, Floats]]:
+        return [(j, column) for j, v in enumerate(self.values) for column in encode(v)]
+
+    def points(self, rows: npt.ArrayLike) -> Floats:
+        """``rows`` as points of the unit cube, the space in which distances are meant."""
+        some = self.rows[np.asarray(rows, dtype=np.int64)]
+        if not self._columns:
+            return np.zeros((len(some), 1))
+        return np.stack([column[some[:, j]] for j, column in self._columns], axis=1)
+
+
+def encode(values: Sequence[Any]) -> list[Floats]:
+    """Columns that place the values of one knob in [0, 1].
+
+    Tile sizes and the like act multiplicatively, so numbers go by their logarithm (log2 ordinals
+    beat one-hot columns; BaCO, arXiv 2212.11142, section 4.2). Tuples of numbers give one column for each
+    place, words one column for each word.
+    """
+    if len(values) < 2:
+        return []
+    if all(_is_number(v) for v in values):
+        return [_ordinal([float(v) for v in values])]
+    widths = {len(v) if isinstance(v, tuple) else -1 for v in values}
+    if len(widths) == 1 and -1 not in widths and all(_is_number(x) for v in values for x in v):
+        places = [_ordinal([float(v[n]) for v in values]) for n in range(widths.pop())]
+        return [p for p in places if p.max() > 0]
+    if len(values) == 2:
+        return [np.array([0.0, 1.0])]
+    # two different words are as far apart as the ends of a number knob
+    return [np.where(np.arange(len(values)) == n, math.sqrt(0.5), 0.0) for n in range(len(values))]
+
+
+def _is_number(v: object) -> bool:
+    return isinstance(v, (bool, int, float))
+
+
+def _ordinal(numbers: list[float]) -> Floats:
+    x = np.array(numbers)
+    if x.min() > 0:
+        x = np.log2(x)
+    elif x.min() == 0:
+        x = np.log2(1 + x)  # "off, 1, 2, 4 …": zero is one step below one
+    span = x.max() - x.min()
+    return np.asarray((x - x.min()) / span if span > 0 else np.zeros_like(x))

@@ -1,0 +1,452 @@
+"""A supervised worker process: candidates may crash, hang or flood the terminal there, and nothing else notices."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+
+from tensorir.errors import TensorIRError, refuse
+from tensorir.tune.child import HEADER, MAX_FRAME, Handler, Json, Progress, pack, serve, unpack
+
+__all__ = ["Handler", "Json", "Progress", "Worker", "WorkerError", "scrubbed_environment", "serve"]
+
+TAIL = 4096  # bytes of the candidate's own output that are kept for the report
+_BOOT = (
+    "import json, sys; setup = json.loads(sys.argv[1]); sys.path[:] = setup['path']; "
+    "from tensorir.tune.child import main; main(setup)"
+)
+_KEEP = frozenset(
+    {"HOME", "USER", "LOGNAME", "PATH", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TMP", "TEMP", "SYSTEMROOT"}
+    | {"LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CUDA_PATH", "CUDA_HOME"}
+    | {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_MODULE_LOADING"}
+    | {"CUDA_CACHE_PATH", "CUDA_CACHE_DISABLE", "CUDA_CACHE_MAXSIZE"}
+)
+_KEEP_PREFIXES = (
+    "LC_",
+    "XDG_",
+    "OCL_ICD_",
+    "OPENCL_",
+    "POCL_",
+    "PYOPENCL_",
+    "OCLGRIND_",
+    "CUPY_",
+    "NVIDIA_",
+    "OMP_",
+    "TENSORIR_",
+)
+
+
+class WorkerError(TensorIRError):
+    """The measuring worker could not be started or used at all; no candidate is to blame."""
+
+
+def scrubbed_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the variables a worker needs; loader hooks, compiler flag injections and credentials stay out."""
+    kept = {key: value for key, value in os.environ.items() if key in _KEEP or key.startswith(_KEEP_PREFIXES)}
+    return kept | dict(extra or {})
+
+
+class _DiedError(Exception):
+    """The worker's end of the pipe closed."""
+
+
+class _GarbledError(Exception):
+    """What came over the pipe is not the protocol."""
+
+
+class Worker:
+    """One measuring process, started on demand and started again after a crash or a hang.
+
+    module:        run as ``python -m module``; it must call ``serve(handler)``
+    args:          its ``sys.argv[1:]``
+    path:          its ``sys.path``; the caller's own when None, so a bare checkout works
+    environment:   added to the scrubbed environment
+    memory_limit:  bytes of address space, None for no limit (CUDA needs terabytes of it)
+    start_timeout: seconds until the module must have called ``serve``
+    """
+
+    def __init__(
+        self,
+        module: str,
+        args: Sequence[str] = (),
+        *,
+        path: Sequence[str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        memory_limit: int | None = None,
+        start_timeout: float = 120.0,
+    ) -> None:
+        self._module, self._args, self._path = module, tuple(args), path
+        self._environment, self._memory_limit, self._start_timeout = environment, memory_limit, start_timeout
+        self._child: _Child | None = None
+        self._lock = threading.Lock()
+        self._owner = os.getpid()
+        self.starts = 0  # how often a process was started; more than one means that something died
+        self.output = ""  # tail of what the last request printed
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the running worker; None when there is none."""
+        return self._child.process.pid if self._child else None
+
+    def start(self) -> None:
+        """Start the process without waiting until it is ready."""
+        with self._lock:
+            self._ensure()
+
+    def request(
+        self,
+        message: Json,
+        timeout: float,
+        *,
+        limits: Mapping[str, float] | None = None,
+        cancel_after: float | None = None,
+    ) -> Json:
+        """Send ``message`` and return the handler's reply, or what became of it.
+
+        timeout:      seconds for the whole request once the worker is ready
+        limits:       seconds for single phases, counted from the phase's start; ``timeout`` goes on
+                      meanwhile, so it must be large enough for all of them
+        cancel_after: seconds from now after which the request is ``cancelled`` (the budget's end);
+                      start-up counts
+
+        A reply made here is ``{"status": "crashed" | "compile_timeout" | "run_timeout" | "cancelled" |
+        "internal_error", "detail": {"phase": …, "output": …, …}}``; the process is gone then and the
+        next request starts a new one. Any exception, KeyboardInterrupt included, kills the process
+        group before it leaves. Raises WorkerError when the worker cannot even start.
+        """
+        if os.getpid() != self._owner:
+            raise refuse(
+                WorkerError,
+                "worker.forked",
+                "this worker belongs to the process that made it",
+                hint="make a Worker per process",
+            )
+        with self._lock:
+            cancel_at = None if cancel_after is None else time.monotonic() + cancel_after
+            frame = pack({"request": message})
+            try:
+                return self._request(frame, timeout, limits or {}, cancel_at)
+            except BaseException:
+                self._drop()
+                raise
+
+    def _request(self, frame: bytes, timeout: float, limits: Mapping[str, float], cancel_at: float | None) -> Json:
+        child = self._ensure()
+        if not self._await_ready(child, cancel_at):
+            return self._failed(child, "cancelled", {})
+        child.begin(frame)
+        try:
+            reply = self._await_reply(child, time.monotonic() + timeout, timeout, limits, cancel_at)
+        except _DiedError:
+            ended = child.ended()
+            return self._failed(child, "cancelled", {}) if child.cancelled else self._failed(child, "crashed", ended)
+        except _GarbledError as error:
+            return self._failed(child, "internal_error", {"message": f"the worker broke the protocol: {error}"})
+        self.output = child.tail_text()
+        return reply
+
+    def _await_ready(self, child: _Child, cancel_at: float | None) -> bool:
+        """Wait for the child's hello; False when the request was cancelled meanwhile."""
+        start_by = child.born + self._start_timeout
+        while not child.ready:
+            try:
+                frame = child.receive(_earliest(start_by, cancel_at))
+            except (_DiedError, _GarbledError) as error:
+                if child.cancelled:
+                    return False
+                ended, output = child.ended(), child.tail_text()
+                self._drop()
+                raise refuse(
+                    WorkerError,
+                    "worker.start",
+                    f"the measuring worker ended while starting ({ended or error})",
+                    at=_last_lines(output),
+                ) from None
+            if frame is not None:
+                child.ready = "ready" in frame
+            elif cancel_at is not None and time.monotonic() >= cancel_at:
+                return False
+            elif time.monotonic() >= start_by:
+                output = child.tail_text()
+                self._drop()
+                raise refuse(
+                    WorkerError,
+                    "worker.start",
+                    f"the measuring worker was not ready after {self._start_timeout:g} s",
+                    at=_last_lines(output),
+                )
+        return True
+
+    def _await_reply(
+        self, child: _Child, end: float, timeout: float, limits: Mapping[str, float], cancel_at: float | None
+    ) -> Json:
+        while True:
+            limit = limits.get(child.phase)
+            phase_end = None if limit is None else child.phase_began + limit
+            frame = child.receive(_earliest(end, phase_end, cancel_at))
+            if frame is None:
+                now = time.monotonic()
+                if cancel_at is not None and now >= cancel_at:
+                    return self._failed(child, "cancelled", {})
+                if phase_end is not None and now >= phase_end:
+                    return self._failed(child, _timeout_status(child.phase), {"limit_s": limit})
+                if now >= end:
+                    return self._failed(child, _timeout_status(child.phase), {"limit_s": timeout})
+            elif "phase" in frame:
+                child.phase, child.phase_began = str(frame["phase"])[:64], time.monotonic()
+            elif isinstance(frame.get("reply"), dict):
+                return dict(frame["reply"])
+            else:
+                raise _GarbledError(f"a frame with keys {sorted(frame)[:4]}")
+
+    def _failed(self, child: _Child, status: str, detail: Json) -> Json:
+        """Kill the child and say what happened, where, and what it had printed."""
+        child.kill()
+        self.output = child.tail_text()
+        self._child = None
+        return {"status": status, "detail": {"phase": child.phase, **detail, "output": self.output}}
+
+    def _ensure(self) -> _Child:
+        if self._child is not None and not self._child.alive():
+            self._drop()  # it died idle, e.g. from a late driver thread or the system's memory killer: nobody's trial
+        if self._child is None:
+            self._child = _Child(self._command_setup(), self._environment)
+            self.starts += 1
+        return self._child
+
+    def _command_setup(self) -> Json:
+        path = [os.path.abspath(entry) for entry in (sys.path if self._path is None else self._path)]  # '' is the cwd
+        return {"module": self._module, "args": self._args, "path": path, "memory_limit": self._memory_limit}
+
+    def _drop(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
+
+    def kill(self) -> None:
+        """Kill the process group now, from any thread; a request under way returns ``cancelled``."""
+        child = self._child
+        if child is not None:
+            child.cancelled = True
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.process.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """End the worker: it gets a moment to leave by itself, then its group is killed."""
+        child, self._child = self._child, None
+        if child is not None:
+            child.close()
+
+
+class _Child:
+    """One incarnation of the worker process and the pipes to it."""
+
+    def __init__(self, setup: Json, environment: Mapping[str, str] | None) -> None:
+        if not sys.executable:
+            raise refuse(WorkerError, "worker.no-python", "sys.executable is empty, so no worker can be started")
+        self.born = time.monotonic()
+        self.ready, self.phase, self.phase_began, self._capturing = False, "start", self.born, True
+        self.cancelled = False
+        self._inbox, self._outbox, self._tail = bytearray(), b"", bytearray()
+        request, reply, life, capture = os.pipe(), os.pipe(), os.pipe(), os.pipe()
+        theirs = (request[0], reply[1], life[0], capture[1])
+        self._to, self._from, self._life, self._capture = request[1], reply[0], life[1], capture[0]
+        setup = setup | {
+            "fds": theirs[:3],
+            "parent": os.getpid(),
+            # Linux sends it when the starting *thread* ends, and only the main one lives as long as the process
+            "parent_death_signal": threading.current_thread() is threading.main_thread(),
+        }
+        command = [sys.executable, "-E", "-P", "-u", "-X", "utf8", "-c", _BOOT, json.dumps(setup)]
+        try:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=capture[1],
+                stderr=capture[1],
+                pass_fds=theirs[:3],
+                start_new_session=True,
+                env=scrubbed_environment(environment),
+            )
+        except BaseException as error:  # an interrupt too: closing ``life`` ends a child that did start
+            _close(self._to, self._from, self._life, self._capture)
+            if not isinstance(error, OSError):
+                raise
+            raise refuse(WorkerError, "worker.start", f"cannot start {sys.executable}: {error.strerror}") from None
+        finally:
+            _close(*theirs)
+        for fd in (self._to, self._from, self._capture):
+            os.set_blocking(fd, False)
+        self._pidfd = _pidfd(self.process.pid)
+        self._cleanup = weakref.finalize(self, _destroy, self.process, self._fds())
+
+    def _fds(self) -> tuple[int, ...]:
+        return (self._to, self._from, self._life, self._capture) + (() if self._pidfd is None else (self._pidfd,))
+
+    def begin(self, frame: bytes) -> None:
+        """Queue a request; what was printed before belongs to nobody."""
+        self._drain_capture()
+        self._tail.clear()
+        self._outbox, self.phase, self.phase_began = frame, "request", time.monotonic()
+
+    def receive(self, until: float) -> Json | None:
+        """Return the next frame, or None at ``until``; raises when the child died or talks nonsense."""
+        while True:
+            frame = self._next_frame()
+            if frame is not None:
+                return frame
+            wait = until - time.monotonic()
+            if wait <= 0:
+                return None
+            poller = select.poll()
+            poller.register(self._from, select.POLLIN)
+            if self._capturing:
+                poller.register(self._capture, select.POLLIN)
+            if self._outbox:
+                poller.register(self._to, select.POLLOUT)
+            if self._pidfd is not None:
+                poller.register(self._pidfd, select.POLLIN)
+            ready = {fd for fd, _ in poller.poll(min(wait, 3600.0) * 1000 + 1)}
+            if self._capture in ready:
+                self._drain_capture(chunks=4)  # bounded, so that a flood cannot hide the clock
+            if self._to in ready:
+                self._send()
+            if self._from in ready:
+                self._read_reply()
+            elif self._pidfd in ready:  # dead, and whoever inherited its pipe keeps it open
+                raise _DiedError
+
+    def _send(self) -> None:
+        try:
+            self._outbox = self._outbox[os.write(self._to, self._outbox) :]
+        except BlockingIOError:
+            pass
+        except BrokenPipeError:
+            self._outbox = b""  # the reply pipe will say that it is dead
+
+    def _read_reply(self) -> None:
+        try:
+            piece = os.read(self._from, 1 << 20)
+        except BlockingIOError:
+            return
+        if not piece:
+            raise _DiedError
+        self._inbox += piece
+
+    def _next_frame(self) -> Json | None:
+        if len(self._inbox) < HEADER:
+            return None
+        size = int.from_bytes(self._inbox[:HEADER], "big")
+        if size > MAX_FRAME:
+            raise _GarbledError(f"a frame of {size} bytes")
+        if len(self._inbox) < HEADER + size:
+            return None
+        body = bytes(self._inbox[HEADER : HEADER + size])
+        del self._inbox[: HEADER + size]
+        try:
+            return unpack(body)
+        except ValueError as error:
+            raise _GarbledError(str(error)) from None
+
+    def _drain_capture(self, chunks: int = 64) -> None:
+        with contextlib.suppress(OSError):  # BlockingIOError: nothing left
+            for _ in range(chunks):
+                piece = os.read(self._capture, 1 << 16)
+                if not piece:  # it closed its own output; poll would report that for ever
+                    self._capturing = False
+                    return
+                self._tail += piece
+                del self._tail[:-TAIL]
+
+    def tail_text(self) -> str:
+        """What the candidate printed last, made safe for terminals and records."""
+        text = bytes(self._tail).decode("utf-8", "replace")
+        return "".join(c if c in "\n\t" or c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+    def alive(self) -> bool:
+        """Tell whether the process still runs, without reaping it."""
+        return not self._exited()
+
+    def _exited(self) -> bool:
+        with contextlib.suppress(ChildProcessError):
+            return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        return True
+
+    def ended(self) -> Json:
+        """How the process ended: ``{"signal": name}`` or ``{"exit": code}``; kills it first if only its pipe closed."""
+        end = time.monotonic() + 0.5  # between closing its files and becoming waitable lies a moment
+        while not self._exited() and time.monotonic() < end:
+            time.sleep(0.002)
+        self._drain_capture()
+        self.kill()
+        code = self.process.returncode
+        if code is None or code >= 0:
+            return {"exit": code}
+        try:
+            return {"signal": signal.Signals(-code).name}
+        except ValueError:
+            return {"signal": str(-code)}
+
+    def kill(self) -> None:
+        self._drain_capture()
+        self._cleanup()
+
+    def close(self) -> None:
+        _close(self._to)
+        end = time.monotonic() + 1.0
+        while not self._exited() and time.monotonic() < end:
+            self._drain_capture()
+            time.sleep(0.005)
+        self._to = -1
+        self._cleanup.detach()
+        _destroy(self.process, self._fds())
+
+
+def _destroy(process: subprocess.Popen[bytes], fds: tuple[int, ...]) -> None:
+    """Kill the group, then reap: the other order could hit a group that got the same number later."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):  # a process stuck in a driver call cannot be waited for
+        process.wait(2.0)
+    _close(*fds)
+
+
+def _close(*fds: int) -> None:
+    for fd in fds:
+        with contextlib.suppress(OSError):
+            os.close(fd)
+
+
+def _pidfd(pid: int) -> int | None:
+    """Return a descriptor that becomes readable when ``pid`` ends, where the system has them."""
+    with contextlib.suppress(AttributeError, OSError):
+        return os.pidfd_open(pid)
+    return None
+
+
+def _earliest(*times: float | None) -> float:
+    return min(t for t in times if t is not None)
+
+
+def _timeout_status(phase: str) -> str:
+    """A hang in the user's schedule function has no status of its own: it counts as ``run_timeout``."""
+    return "compile_timeout" if phase == "compile" else "run_timeout"
+
+
+def _last_lines(text: str, count: int = 6) -> str:
+    return "\n".join(text.strip().splitlines()[-count:])

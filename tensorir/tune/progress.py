@@ -1,0 +1,130 @@
+"""The tuner's progress as text: pure functions over a small state, so that any front end can print or draw it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+EVERY_S = 10.0
+_SHORT = {
+    "ok": "ok",
+    "illegal_schedule": "illegal",
+    "compile_error": "compile",
+    "compile_timeout": "compile-timeout",
+    "resource_limit": "resources",
+    "launch_error": "launch",
+    "run_timeout": "timeout",
+    "crashed": "crashed",
+    "device_error": "device",
+    "device_lost": "lost",
+    "wrong_result": "wrong",
+    "nondeterministic": "nondet",
+    "skipped_slow": "slow",
+    "cancelled": "cancelled",
+    "internal_error": "internal",
+}
+
+
+@dataclass
+class Progress:
+    """What a progress line tells.
+
+    total:      configurations wanted in total, None when only the budget counts
+    budget_s:   None when only the number counts
+    baseline:   (name, seconds) of the peer, once it is known
+    known:      usable earlier records
+    """
+
+    total: int | None = None
+    budget_s: float | None = None
+    flops: float | None = None
+    baseline: tuple[str, float] | None = None
+    known: int = 0
+    best_s: float = math.inf
+    best_trial: str = ""
+    counts: Counter[str] = field(default_factory=Counter)
+    printed_s: float = -math.inf
+
+    @property
+    def done(self) -> int:
+        """Configurations known, earlier ones included."""
+        return self.known + self.counts.total()
+
+    def add(self, record: Mapping[str, Any]) -> bool:
+        """Take in a new record; True when it is the best so far."""
+        self.counts[record["status"]] += 1
+        time_s = record.get("time_s")
+        if record["status"] != "ok" or time_s is None or time_s >= self.best_s:
+            return False
+        self.best_s, self.best_trial = time_s, record["id"]
+        return True
+
+    def due(self, elapsed_s: float, improved: bool) -> bool:
+        """Tell whether to print now (an improvement, or ten quiet seconds), and remember that it was."""
+        if not improved and elapsed_s - self.printed_s < EVERY_S:
+            return False
+        self.printed_s = elapsed_s
+        return True
+
+
+def line(state: Progress, elapsed_s: float) -> str:
+    """Return ``[   12s] 18/200  best 0.0581 ms  398 GF/s  54% of cudnn  | ok 15  resources 2 | eta 3m40s``."""
+    parts = [f"[{duration(elapsed_s):>6}] {state.done}" + (f"/{state.total}" if state.total is not None else "")]
+    if math.isfinite(state.best_s):
+        parts.append(f"best {milliseconds(state.best_s)}")
+        if state.flops:
+            parts.append(rate(state.flops / state.best_s))
+        if state.baseline is not None:
+            parts.append(f"{state.baseline[1] / state.best_s:.0%} of {state.baseline[0]}")
+    else:
+        parts.append("nothing valid yet")
+    text = "  ".join(parts)
+    if state.counts:
+        text += f"  | {statuses(state.counts)}"
+    remaining = eta(state, elapsed_s)
+    return text if remaining is None else f"{text} | eta {duration(remaining)}"
+
+
+def eta(state: Progress, elapsed_s: float) -> float | None:
+    """Seconds until the run ends: when the trials are done, or the budget is spent; None when neither is known."""
+    ends = []
+    new = state.counts.total()
+    if state.total is not None and new:
+        ends.append(max(0, state.total - state.done) * elapsed_s / new)
+    if state.budget_s is not None:
+        ends.append(max(0.0, state.budget_s - elapsed_s))
+    return min(ends, default=None)
+
+
+def statuses(counts: Mapping[str, int]) -> str:
+    """Return ``ok 15  compile 2  timeout 1``: ok first, then the failures by number."""
+    order = sorted(counts.items(), key=lambda item: (item[0] != "ok", -item[1], item[0]))
+    return "  ".join(f"{_SHORT.get(status, status)} {count}" for status, count in order if count)
+
+
+def duration(seconds: float) -> str:
+    """Return ``12s``, ``3m40s`` or ``2h05m``."""
+    whole = max(0, round(seconds))
+    if whole < 100:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02}s"
+    return f"{whole // 3600}h{whole % 3600 // 60:02}m"
+
+
+def milliseconds(seconds: float) -> str:
+    """Three significant digits in milliseconds, four from a tenth on: ``0.0581 ms``, ``12.34 ms``."""
+    value = seconds * 1e3
+    digits = 4 if value < 10 else 3 if value < 100 else 2
+    return f"{value:.{digits}f} ms"
+
+
+def rate(flops_per_second: float) -> str:
+    """``398 GF/s``, ``1.25 TF/s``."""
+    giga = flops_per_second / 1e9
+    if giga >= 1000:
+        return f"{giga / 1000:.2f} TF/s"
+    return f"{giga:.0f} GF/s" if giga >= 10 else f"{giga:.2f} GF/s"

@@ -1,0 +1,303 @@
+"""One line of the tuning log: its schema, its checksum, and the only way in and out of text."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import secrets
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from tensorir.tune.child import plain
+
+Record = dict[str, Any]
+
+VERSION = 1
+MAX_LINE = 1 << 20  # bytes; an honest record has about 2000
+MAX_DEPTH = 16
+STATUSES = frozenset(
+    {"ok", "illegal_schedule", "compile_error", "compile_timeout", "resource_limit", "launch_error", "run_timeout"}
+    | {"crashed", "device_error", "device_lost", "wrong_result", "nondeterministic", "skipped_slow", "cancelled"}
+    | {"internal_error"}
+)
+# These say nothing about the configuration, so a later run may measure it again.
+TRANSIENT = frozenset({"cancelled", "device_lost", "internal_error"})
+FLAGS = frozenset({"unstable_timing"})
+_NUMBER_WORDS = frozenset({"nan", "inf", "-inf"})  # what JSON has no numbers for, see child.plain
+# Libraries that run the search but do not touch the kernel or its clock.
+HARNESS = frozenset({"python", "numpy", "scikit-optimize", "skopt", "scikit-learn", "scipy", "click", "rich"})
+
+
+class BadRecord(ValueError):  # noqa: N818 - it is a finding about data, not a failure of ours
+    """A line that is not a record; the text says why in a few words."""
+
+
+class NewerRecord(BadRecord):
+    """A line of a later version of this package: not understood, never deleted."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What all records of one tuning run share.
+
+    workload: name and parameters in one line, such as ``conv2d n=1 c=64 …``
+    compute:  digest of the definition
+    device:   ``name``, ``platform``, ``driver`` and what else tells devices apart
+    versions: of the package and of the compilers that make the kernel
+    """
+
+    workload: str
+    compute: str
+    device: Mapping[str, Any]
+    versions: Mapping[str, str]
+
+    def record(self, kind: str, template: str, config: Mapping[str, Any], result: Mapping[str, Any]) -> Record:
+        """Return the sealed record of one measurement; BadRecord when ``result`` is not one.
+
+        ``result`` has ``status`` and any other field of the record that is the measurement's own;
+        what identifies the record is set here and cannot be overridden.
+        """
+        empty: Record = {"trace": None, "source_sha256": None, "time_s": None, "samples": [], "check": None}
+        empty |= {"resources": None, "started": utc_now()}
+        made: Record = {"v": VERSION, "kind": kind, "id": secrets.token_hex(8), "workload": self.workload}
+        made |= {"compute": self.compute, "template": template, "config": dict(config)}
+        own = {key: value for key, value in result.items() if value is not None}
+        made |= {key: value for key, value in (empty | own).items() if key not in made}
+        made |= {"device": dict(self.device), "versions": dict(self.versions)}
+        if made.get("status") != "ok":
+            made["time_s"] = None
+        try:
+            sealed = seal(plain(made))
+        except TypeError as error:
+            raise BadRecord(str(error)) from None
+        validate(sealed)
+        encode(sealed)
+        return sealed
+
+    def accepts(self, record: Record) -> bool:
+        """Tell whether a measurement of ``record`` says something about this computation on this device.
+
+        Same definition, same device name and driver, and the same version of everything that makes
+        the kernel. What is left out here is at most a warm start, never an answer.
+        """
+        return (
+            record["compute"] == self.compute
+            and all(record["device"].get(key) == self.device.get(key) for key in ("name", "driver"))
+            and relevant(record["versions"]) == relevant(self.versions)
+        )
+
+
+def relevant(versions: Mapping[str, str]) -> dict[str, str]:
+    """The entries of ``versions`` that can change a kernel or its time."""
+    return {key: value for key, value in versions.items() if key not in HARNESS}
+
+
+def utc_now() -> str:
+    """The present as the log writes it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def canonical(record: Record) -> bytes:
+    """The bytes that the checksum covers: sorted keys, no spaces, ASCII, without ``crc``."""
+    body = {key: value for key, value in record.items() if key != "crc"}
+    return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+def checksum(record: Record) -> str:
+    """CRC-32 of the canonical bytes as 8 hexadecimal digits."""
+    return f"{zlib.crc32(canonical(record)):08x}"
+
+
+def seal(record: Record) -> Record:
+    """Return ``record`` with its checksum, last."""
+    body = {key: value for key, value in record.items() if key != "crc"}
+    return {**body, "crc": checksum(body)}
+
+
+def encode(record: Record) -> bytes:
+    """Return the line of a sealed record; BadRecord when it would be too long to be read back."""
+    line = json.dumps(record, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
+    if len(line) > MAX_LINE:
+        raise BadRecord("over-long line")
+    return line
+
+
+def decode(line: bytes) -> Record:
+    """Return the record of one line; BadRecord says why there is none. Nothing in it is ever executed."""
+    if len(line) > MAX_LINE:
+        raise BadRecord("over-long line")
+    try:
+        record = json.loads(line.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
+    except BadRecord:
+        raise
+    except UnicodeDecodeError:
+        raise BadRecord("not UTF-8") from None
+    except RecursionError:
+        raise BadRecord("nested too deeply") from None
+    except ValueError:
+        raise BadRecord("not JSON") from None
+    if not isinstance(record, dict):
+        raise BadRecord("not an object")
+    version = record.get("v")
+    if isinstance(version, int) and not isinstance(version, bool) and version > VERSION:
+        raise NewerRecord("newer schema")
+    validate(record)
+    return record
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Two readers may pick different ones of two equal keys, so such a line means nothing."""
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise BadRecord("duplicate key")
+    return made
+
+
+def _no_constant(name: str) -> Any:
+    raise BadRecord(f"{name} is not JSON")
+
+
+def validate(record: Record) -> None:
+    """Check every field; raises BadRecord with the first thing wrong. Unknown fields are allowed."""
+    for name, (required, test) in _SCHEMA.items():
+        if name not in record:
+            if required:
+                raise BadRecord(f"no {name}")
+        elif not test(record[name]):
+            raise BadRecord(f"bad {name}")
+    _plain_data(record, 0)
+    ok = record["status"] == "ok"
+    if ok != (record["time_s"] is not None):
+        raise BadRecord("time_s without ok" if not ok else "ok without time_s")
+    if ok and not record["samples"]:
+        raise BadRecord("ok without samples")
+    if ok and record["check"] is not None and record["check"]["ok"] is not True:
+        raise BadRecord("ok with a failed check")
+    if checksum(record) != record["crc"]:
+        raise BadRecord("wrong crc")
+
+
+def _plain_data(value: Any, depth: int) -> None:
+    """Refuse what would break a reader of any field: infinities, lone surrogates, deep nesting."""
+    if depth > MAX_DEPTH:
+        raise BadRecord("nested too deeply")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise BadRecord("infinite number")
+    if isinstance(value, str) and not _encodable(value):
+        raise BadRecord("broken text")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _plain_data(key, depth + 1)
+            _plain_data(item, depth + 1)
+    elif isinstance(value, list):
+        for item in value:
+            _plain_data(item, depth + 1)
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _seconds(value: Any) -> bool:
+    """A duration that a clock can have shown: positive and below a day."""
+    return _number(value) and 0 < value < 86_400
+
+
+def _text(limit: int, pattern: str = r"(?s).+") -> Callable[[Any], bool]:
+    compiled = re.compile(pattern)
+    return lambda value: isinstance(value, str) and len(value) <= limit and compiled.fullmatch(value) is not None
+
+
+def _mapping(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _optional(test: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or test(value)
+
+
+def _list_of(test: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(map(test, value))
+
+
+def _check(value: Any) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("ok"), bool):
+        return False
+    error = value.get("max_err")
+    return error is None or _number(error) or (isinstance(error, str) and error in _NUMBER_WORDS)
+
+
+def _device(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(value.get(key), str) for key in ("name", "driver"))
+
+
+def _versions(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
+
+
+_ID = _text(80, r"[A-Za-z0-9._:#-]+")
+_SCHEMA: dict[str, tuple[bool, Callable[[Any], bool]]] = {
+    "v": (True, lambda v: v == VERSION and isinstance(v, int) and not isinstance(v, bool)),
+    "kind": (True, lambda v: v in ("trial", "final")),
+    "id": (True, _ID),
+    "workload": (True, _text(65_536)),
+    "compute": (True, _text(200)),
+    "template": (True, _text(200)),
+    "config": (True, _mapping),
+    "trace": (True, lambda v: v is None or isinstance(v, (str, list, dict))),
+    "source_sha256": (True, _optional(_text(64, r"[0-9a-f]{64}"))),
+    "status": (True, lambda v: isinstance(v, str) and v in STATUSES),
+    "time_s": (True, _optional(_seconds)),
+    "samples": (True, _list_of(_seconds)),
+    "check": (True, _optional(_check)),
+    "resources": (True, _optional(_mapping)),
+    "device": (True, _device),
+    "versions": (True, _versions),
+    "started": (True, _text(40, r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|\+00:00)")),
+    "crc": (True, _text(8, r"[0-9a-f]{8}")),
+    "flags": (False, _list_of(_text(100))),
+    "detail": (False, lambda v: v is None or isinstance(v, (str, dict))),
+    "of": (False, _ID),  # a final record: the id of the trial that it measured again
+}
+
+
+def slug(workload: str) -> str:
+    """Return the folder name of a workload: what is harmless of its first word, and a digest of all of it.
+
+    The digest tells apart what sanitising makes equal; the word is for people only. Two workloads
+    whose digests collide share a folder, which is harmless: records carry their full identity.
+    """
+    words = workload.split(None, 1)
+    word = re.sub(r"[^A-Za-z0-9_]+", "_", words[0][:200] if words else "").strip("_")[:40] or "op"
+    return f"{word}-{hashlib.sha256(workload.encode('utf-8', 'backslashreplace')).hexdigest()[:8]}"
+
+
+def interval(samples: list[float], time_s: float) -> tuple[float, float]:
+    """Return a 95 % confidence interval of the median, widened to contain ``time_s``.
+
+    Order statistics need no assumption about the noise; below six samples they cover 95 % nowhere,
+    and the whole range is given.
+    """
+    ordered, n = sorted(samples), len(samples)
+    if not ordered:
+        return time_s, time_s
+    skip, below = 0, 0.5**n  # binomial tail: chance that the median lies outside the skip smallest
+    while skip + 1 < n / 2:
+        below += math.comb(n, skip + 1) * 0.5**n
+        if below > 0.025:
+            break
+        skip += 1
+    return min(ordered[skip], time_s), max(ordered[n - 1 - skip], time_s)

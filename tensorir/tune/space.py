@@ -1,0 +1,287 @@
+"""Declared search spaces: knobs with their values and named constraints, countable before anything runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tensorir.errors import DeclarationError, refuse
+from tensorir.tune.legal import Legal, Predicate, codes, enumerate_legal
+from tensorir.tune.restrict import WORDS, parse
+
+Config = dict[str, Any]
+
+
+class Space:
+    """``Space(tile=[1, 2, 4], mode=["row", "col"], where={"fits": lambda c: c["tile"] < 4})``.
+
+    A knob's values are ints, floats, words, booleans, None or tuples of these; a configuration maps every
+    knob to one of its values. ``where`` names predicates on configurations (anything readable like a dict);
+    they must depend on the configuration alone. ``default`` is the configuration to start from; without it,
+    the first legal one. Spaces never change: ``restrict`` and ``pin`` return new ones.
+    """
+
+    def __init__(
+        self,
+        *,
+        where: Mapping[str, Predicate] | None = None,
+        default: Mapping[str, Any] | None = None,
+        **knobs: Iterable[Any],
+    ) -> None:
+        for keyword, given in (("where", where), ("default", default)):
+            if given is not None and not isinstance(given, Mapping):
+                message = f"{keyword}= is a dict, not {type(given).__name__}; no knob can be called {keyword!r}"
+                raise refuse(DeclarationError, "space.reserved-knob", message, hint=f"{keyword}_ = …")
+        self.names: tuple[str, ...] = tuple(_name(n) for n in knobs)
+        self.values: tuple[tuple[Any, ...], ...] = tuple(_values(n, v) for n, v in knobs.items())
+        self.where: dict[str, Predicate] = dict(where or {})
+        for name, predicate in self.where.items():
+            if not callable(predicate):
+                message = f"constraint {name!r} is {predicate!r}, not a function of a configuration"
+                raise refuse(DeclarationError, "space.constraint", message, hint=f'where={{"{name}": lambda c: …}}')
+        self._position = [{v: i for i, v in enumerate(vs)} for vs in self.values]
+        # not functools.cached_property: its frame would be taken for the user's line in errors
+        self._listed: Legal | None = None
+        self._keys: npt.NDArray[Any] | None = None
+        self._default: Config | None = None if default is None else self._checked_default(default)
+
+    # -- counting and listing
+
+    @property
+    def size(self) -> int:
+        """Configurations in the full product, legal or not."""
+        return math.prod(len(v) for v in self.values)
+
+    @property
+    def legal(self) -> npt.NDArray[np.int32]:
+        """The legal configurations, one row of value indices each, last knob fastest; read-only.
+
+        Found on first use. Constraints prune as soon as the knobs they read are fixed, so what counts is the
+        number of partial configurations, not the product; beyond 2 million of them the rows are a sample and
+        ``sampled`` is True.
+        """
+        return self._found.rows
+
+    @property
+    def configs(self) -> npt.NDArray[np.int32]:
+        """Another name of ``legal``."""
+        return self.legal
+
+    @property
+    def sampled(self) -> bool:
+        """Whether ``legal`` holds only a part of the legal configurations."""
+        return self._found.sampled
+
+    @property
+    def default(self) -> Config:
+        """The configuration to start from: the declared one where it is legal, else the first legal one."""
+        return self.config(0) if self._default is None else dict(self._default)
+
+    def config(self, row: int) -> Config:
+        """The configuration of one row of ``legal``."""
+        if not 0 <= row < len(self.legal):
+            raise IndexError(f"row {row} of {len(self.legal)} legal configurations")
+        return self._at(self.legal[row])
+
+    def index(self, config: Mapping[str, Any]) -> int:
+        """The row of ``legal`` that holds ``config`` (as it is or as JSON returned it); -1 when none does."""
+        try:
+            code = self._code(self._indices(config))
+        except DeclarationError:
+            return -1
+        known = self._codes()
+        n = int(np.searchsorted(known, code))
+        return n if n < len(known) and known[n] == code else -1
+
+    def explain(self) -> str:
+        """How many configurations there are and which constraint removed how many, as text."""
+        try:
+            found = self._found
+        except DeclarationError as error:
+            if error.code != "space.empty":
+                raise
+            found = self._search()
+        knobs = " x ".join(f"{n} {len(v)}" for n, v in zip(self.names, self.values, strict=True))
+        lines = [f"{self.size} configurations ({knobs or 'no knobs'}), {found.total} legal"]
+        if found.sampled:
+            lines[0] += f" (estimated: too many to list, {len(found.rows)} of them were drawn)"
+        width = max(map(len, self.where), default=0)
+        lines += [f"  {n:{width}}  removes {found.removed[n]}" for n in self.where]
+        if len(self.where) > 1:
+            lines.append("  (a configuration that several constraints refuse counts for the first that could tell)")
+        return "\n".join(lines)
+
+    # -- new spaces
+
+    def restrict(self, condition: str) -> Space:
+        """Only the configurations that satisfy a condition such as ``"tile <= 4 and mode in ('row', 'col')"``.
+
+        The text is parsed by our own grammar (``tensorir.tune.restrict``) and never executed.
+        """
+        predicate = parse(condition, self.names)
+        label = f"restrict {condition}" if len(condition) <= 60 else f"restrict {condition[:57]}…"
+        while label in self.where:
+            label += "'"
+        return self._derived(self.values, {**self.where, label: predicate})
+
+    def pin(self, **knobs: Any) -> Space:
+        """Only the configurations in which these knobs have these values."""
+        chosen = {j: self._value_index(j, v) for j, v in ((self._knob(n), v) for n, v in knobs.items())}
+        values = tuple((vs[chosen[j]],) if j in chosen else vs for j, vs in enumerate(self.values))
+        return self._derived(values, self.where)
+
+    # -- configurations from outside
+
+    def canonical(self, config: Mapping[str, Any]) -> Config:
+        """``config`` with exactly the declared names and values: undoes what JSON did (tuples became lists)."""
+        return self._at(self._indices(config))
+
+    # -- inside
+
+    @property
+    def _found(self) -> Legal:
+        if self._listed is None:
+            self._listed = self._list()
+        return self._listed
+
+    def _list(self) -> Legal:
+        found = self._search()
+        if not len(found.rows):
+            worst = max(found.removed, key=lambda n: found.removed[n])
+            message = (
+                f"none of {self.size} configurations is legal; constraint {worst!r} removes {found.removed[worst]}"
+            )
+            raise refuse(DeclarationError, "space.empty", message, hint=f"relax {worst!r}; space.explain() counts all")
+        rows = found.rows
+        if found.sampled and self._default is not None:
+            start = np.array([self._indices(self._default)], dtype=np.int32)
+            rows = np.unique(np.concatenate([rows, start]), axis=0)
+        rows.setflags(write=False)
+        return replace(found, rows=rows)
+
+    def _search(self) -> Legal:
+        return enumerate_legal(self.names, self.values, self.where)
+
+    def _codes(self) -> npt.NDArray[Any]:
+        """One sortable key for each legal row, in ascending order."""
+        if self._keys is None:
+            if self.size < 2**62:
+                self._keys = codes(self.legal, [len(v) for v in self.values])
+            else:
+                self._keys = np.array([self._code(tuple(row)) for row in self.legal.tolist()], dtype=object)
+        return self._keys
+
+    def _code(self, indices: tuple[int, ...]) -> int:
+        code = 0
+        for index, values in zip(indices, self.values, strict=True):
+            code = code * len(values) + int(index)
+        return code
+
+    def _at(self, indices: Iterable[int]) -> Config:
+        return {n: v[int(i)] for n, v, i in zip(self.names, self.values, indices, strict=True)}
+
+    def _indices(self, config: Mapping[str, Any]) -> tuple[int, ...]:
+        for name in config:
+            self._knob(name)
+        missing = [n for n in self.names if n not in config]
+        if missing:
+            message = f"the configuration says nothing about {', '.join(missing)}"
+            raise refuse(DeclarationError, "space.missing-knob", message, hint=f"one of {self.values_text(missing[0])}")
+        return tuple(self._value_index(j, config[n]) for j, n in enumerate(self.names))
+
+    def values_text(self, name: str) -> str:
+        """The values of one knob, for messages."""
+        return ", ".join(map(repr, self.values[self._knob(name)]))
+
+    def _knob(self, name: str) -> int:
+        if name not in self.names:
+            near = get_close_matches(str(name), self.names, 1)
+            hint = near[0] if near else f"one of {', '.join(self.names)}" if self.names else ""
+            raise refuse(DeclarationError, "space.unknown-knob", f"there is no knob {name!r}", hint=hint)
+        return self.names.index(name)
+
+    def _value_index(self, knob: int, value: Any) -> int:
+        try:
+            found = self._position[knob].get(_frozen(value))
+        except TypeError:  # not hashable: nothing that was declared
+            found = None
+        if found is None:
+            message = f"{self.names[knob]} cannot be {value!r}"
+            hint = f"one of {self.values_text(self.names[knob])}"
+            raise refuse(DeclarationError, "space.unknown-value", message, hint=hint)
+        return found
+
+    def _checked_default(self, default: Mapping[str, Any]) -> Config:
+        config = self.canonical(default)
+        broken = self._refusals(config)
+        if broken:
+            message = f"the default {config} is refused by {', '.join(map(repr, broken))}"
+            raise refuse(DeclarationError, "space.default-illegal", message)
+        return config
+
+    def _refusals(self, config: Config) -> list[str]:
+        one = [(v,) for v in config.values()]
+        return [n for n, p in self.where.items() if not len(enumerate_legal(self.names, one, {n: p}).rows)]
+
+    def _derived(self, values: tuple[tuple[Any, ...], ...], where: Mapping[str, Predicate]) -> Space:
+        knobs: dict[str, Any] = dict(zip(self.names, values, strict=True))
+        new = Space(where=where, **knobs)
+        if self._default is not None:
+            # a pinned knob moves the declared default with it, where that is legal
+            wish = {
+                n: self._default[n] if self._default[n] in vs else vs[0]
+                for n, vs in zip(new.names, new.values, strict=True)
+            }
+            new._default = None if new._refusals(wish) else new.canonical(wish)
+        _ = new.legal  # refuse an empty space now, at the caller's line
+        return new
+
+    def __repr__(self) -> str:
+        parts = [f"{n}={list(v)!r}" for n, v in zip(self.names, self.values, strict=True)]
+        parts += [f"where={{{', '.join(map(repr, self.where))}}}"] if self.where else []
+        return f"Space({', '.join(parts)})"
+
+
+def _name(name: str) -> str:
+    if not name.isidentifier() or name in WORDS:
+        message = f"a knob cannot be called {name!r}: conditions could not name it"
+        raise refuse(DeclarationError, "space.knob-name", message, hint="letters, digits and _")
+    return name
+
+
+def _values(name: str, given: Iterable[Any]) -> tuple[Any, ...]:
+    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
+        message = f"the values of {name} are {given!r}, not a list"
+        raise refuse(DeclarationError, "space.knob-values", message, hint=f"{name}=[{given!r}]")
+    values = tuple(_frozen(v) for v in given)
+    for value in values:
+        if not _plain(value):
+            message = f"{name} has the value {value!r}; a log cannot hold a {type(value).__name__} like that"
+            raise refuse(
+                DeclarationError, "space.knob-values", message, hint="ints, floats, words, booleans, None, tuples"
+            )
+    if not values or len(set(values)) < len(values):
+        what = "has no values" if not values else "has a value twice (1, 1.0 and True are one value)"
+        raise refuse(DeclarationError, "space.knob-values", f"{name} {what}: {list(values)!r}")
+    return values
+
+
+def _frozen(value: Any) -> Any:
+    """Lists as tuples, NumPy numbers as Python's."""
+    if isinstance(value, (list, tuple)):
+        return tuple(_frozen(v) for v in value)
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _plain(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(_plain(v) for v in value)
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or isinstance(value, (bool, int, str))

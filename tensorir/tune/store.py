@@ -1,0 +1,286 @@
+"""The tuning log on disk: one append-only segment per writing process, and a reader that survives anything in them."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import socket
+import stat
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO
+
+from tensorir.errors import TensorIRError, refuse
+from tensorir.tune.record import MAX_LINE, BadRecord, NewerRecord, Record, decode, encode, slug
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+KEPT_FINDINGS = 1000
+
+
+class LogError(TensorIRError):
+    """The tuning log cannot be read or written (``log.unreadable``, ``log.unwritable``, ``log.full``)."""
+
+
+class LogWriter:
+    """Appends records to a segment of its own: no locks, safe on network file systems.
+
+    directory: the log's root, ``tuning_logs``
+    workload:  decides the folder
+
+    The segment is made at once, so that an unwritable place is known before anything is measured;
+    one that stayed empty is removed by ``close``.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], workload: str) -> None:
+        self.path = Path(directory) / slug(workload) / segment_name()
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._fd, self.path = _create(self.path)
+        except OSError as error:
+            raise refusal(error, self.path.parent) from None
+        self._lock = threading.Lock()
+        self._pid, self._mine = os.getpid(), True
+
+    @classmethod
+    def resume(cls, path: str | os.PathLike[str]) -> LogWriter:
+        """Append to an existing segment; a torn last line is left behind and a fresh one begun."""
+        made = cls.__new__(cls)
+        made.path, made._lock, made._pid, made._mine = Path(path), threading.Lock(), os.getpid(), False
+        try:
+            made._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK)
+            if not stat.S_ISREG(os.fstat(made._fd).st_mode):
+                os.close(made._fd)
+                raise OSError(errno.EINVAL, "not a regular file")
+        except OSError as error:
+            raise refusal(error, made.path) from None
+        return made
+
+    def __enter__(self) -> LogWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def append(self, record: Record) -> None:
+        """Write one sealed record and wait until the disk has it.
+
+        A short write (full disk) is taken back, so the file never ends in half a record of ours.
+        Raises LogError; the segment is then as it was before.
+        """
+        line = encode(record)
+        with self._lock:
+            if os.getpid() != self._pid:
+                raise refuse(LogError, "log.forked", f"the log {self.path} belongs to the process that opened it")
+            try:
+                start = os.fstat(self._fd).st_size
+                if start and os.pread(self._fd, 1, start - 1) != b"\n":
+                    line = b"\n" + line
+            except OSError as error:
+                raise refusal(error, self.path) from None
+            try:
+                written = os.write(self._fd, line)
+                if written != len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(self._fd)
+            except OSError as error:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(self._fd, start)
+                raise refusal(error, self.path) from None
+
+    def close(self) -> None:
+        """Close the segment; one that this writer made and never filled is removed."""
+        fd, self._fd = self._fd, -1
+        if fd < 0:
+            return
+        with contextlib.suppress(OSError):
+            if self._mine and os.fstat(fd).st_size == 0 and os.getpid() == self._pid:
+                self.path.unlink()
+            os.close(fd)
+
+
+def segment_name() -> str:
+    """``<utc>-<host>-<pid>.jsonl`` of this process."""
+    return f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%S')}-{host_name()}-{os.getpid()}.jsonl"
+
+
+def host_name() -> str:
+    """This machine's name as segments spell it."""
+    return re.sub(r"[^A-Za-z0-9_.]+", "_", socket.gethostname())[:40] or "host"
+
+
+def _create(path: Path) -> tuple[int, Path]:
+    """Open a new file; containers often share host name and pid, so an existing one gets a neighbour."""
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
+    for number in range(1000):
+        candidate = path if number == 0 else path.with_name(f"{path.stem}-{number}.jsonl")
+        try:
+            fd = os.open(candidate, flags, 0o644)
+        except FileExistsError:
+            continue
+        with contextlib.suppress(OSError):  # the new name must survive a power cut as well
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        return fd, candidate
+    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+
+
+def refusal(error: OSError, path: Path) -> TensorIRError:
+    """The error for a log that cannot be written."""
+    words = error.strerror or type(error).__name__
+    if error.errno in _FULL:
+        return refuse(
+            LogError,
+            "log.full",
+            f"no room for the tuning log {path}: {words}",
+            hint="free some space; finished trials are safe",
+        )
+    return refuse(
+        LogError,
+        "log.unwritable",
+        f"cannot write the tuning log {path}: {words}",
+        hint="choose another place with log=… or --log",
+    )
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A line that is not a usable record."""
+
+    path: Path
+    line: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line as read: exactly one of ``record`` and ``reason`` is there."""
+
+    path: Path
+    line: int
+    raw: bytes
+    record: Record | None = None
+    reason: str = ""
+    newer: bool = False
+
+
+class LogReader:
+    """Streams the records of a log directory, of one folder or of one segment; damaged lines are skipped and counted.
+
+    damaged, newer, duplicates: line counts of the last complete pass
+    findings:                   the first of the damaged and newer lines, with reasons
+    """
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = Path(root)
+        self._reset()
+
+    def _reset(self) -> None:
+        self.damaged = self.newer = self.duplicates = 0
+        self.reasons: Counter[str] = Counter()
+        self.findings: list[Finding] = []
+
+    def segments(self) -> list[Path]:
+        """Every ``*.jsonl`` file in a stable order; none when the root does not exist."""
+        try:
+            if self.root.is_file():
+                return [self.root]
+        except OSError as error:
+            raise unreadable(error, self.root) from None
+        found: list[Path] = []
+        for folder, folders, files in os.walk(self.root, onerror=self._unreadable):
+            folders.sort()
+            found += [Path(folder, name) for name in files if name.endswith(".jsonl")]
+        return sorted(found)
+
+    def _unreadable(self, error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            raise unreadable(error, Path(error.filename or self.root))
+
+    def entries(self) -> Iterator[Entry]:
+        """Every line of every segment, damaged ones too."""
+        for path in self.segments():
+            try:
+                with _open_regular(path) as file:
+                    yield from _entries(path, file)
+            except FileNotFoundError:
+                continue  # compacted away meanwhile
+            except OSError as error:
+                raise unreadable(error, path) from None
+
+    def records(
+        self, *, workload: str | None = None, compute: str | None = None, kind: str | None = None
+    ) -> Iterator[Record]:
+        """Every valid record once, whichever segments hold it, filtered; updates the counts as it goes."""
+        self._reset()
+        seen: set[str] = set()
+        for entry in self.entries():
+            record = entry.record
+            if record is None:
+                self._count(entry)
+            elif record["id"] in seen:
+                self.duplicates += 1
+            else:
+                seen.add(record["id"])
+                wanted = ((workload, "workload"), (compute, "compute"), (kind, "kind"))
+                if all(value is None or record[key] == value for value, key in wanted):
+                    yield record
+
+    def _count(self, entry: Entry) -> None:
+        self.newer += entry.newer
+        self.damaged += not entry.newer
+        self.reasons[entry.reason] += 1
+        if len(self.findings) < KEPT_FINDINGS:
+            self.findings.append(Finding(entry.path, entry.line, entry.reason))
+
+    def summary(self) -> str:
+        """What to tell people about skipped lines; empty when there were none."""
+        parts = []
+        if self.damaged:
+            parts.append(f"{self.damaged} damaged line{'s' * (self.damaged != 1)} ignored")
+        if self.newer:
+            parts.append(f"{self.newer} line{'s' * (self.newer != 1)} of a newer version skipped")
+        return ", ".join(parts)
+
+
+def unreadable(error: OSError, path: Path) -> TensorIRError:
+    """The error for a log that cannot be read."""
+    return refuse(
+        LogError, "log.unreadable", f"cannot read the tuning log {path}: {error.strerror or type(error).__name__}"
+    )
+
+
+def _open_regular(path: Path) -> BinaryIO:
+    """Open for reading; a pipe or device with a log's name would block or never end."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "not a regular file")
+    return os.fdopen(fd, "rb")
+
+
+def _entries(path: Path, file: BinaryIO) -> Iterator[Entry]:
+    number = 0
+    while raw := file.readline(MAX_LINE + 1):
+        number += 1
+        if len(raw) > MAX_LINE:
+            while not raw.endswith(b"\n") and (raw := file.readline(MAX_LINE + 1)):
+                pass  # a line of any length costs no more memory than the longest honest one
+            yield Entry(path, number, b"", reason="over-long line")
+            continue
+        if not raw.strip():
+            continue  # what is left where a torn line was closed
+        try:
+            yield Entry(path, number, raw, record=decode(raw))
+        except NewerRecord as error:
+            yield Entry(path, number, raw, reason=str(error), newer=True)
+        except BadRecord as error:
+            yield Entry(path, number, raw, reason=str(error))

@@ -1,0 +1,162 @@
+import pytest
+from runtime_sources import ADD
+
+from tensorir.codegen.source import KernelLaunch, Source
+from tensorir.errors import CompileError, DeviceError
+from tensorir.runtime import cuda, cuda_device
+from tensorir.runtime.cache import default_cache
+from tensorir.runtime.device import open_device
+
+TEXT = """extern "C" __global__ void __launch_bounds__(128) scale(const float* __restrict__ A,
+                                                               float* __restrict__ C, int n) {
+  __shared__ float turned[128];
+  turned[threadIdx.x] = A[blockIdx.x * 128 + threadIdx.x];
+  __syncthreads();
+  int i = blockIdx.x * 128 + threadIdx.x;
+  if (i < n) C[i] = 3.0f * turned[127 - threadIdx.x] + 1.0f;
+}
+extern "C" __global__ void copy4(const float4* __restrict__ A, float4* __restrict__ C) {
+  C[threadIdx.x] = A[threadIdx.x];
+}
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nvrtc():
+    pytest.importorskip("cupy", reason="cupy is not installed")
+    try:
+        return cuda.nvrtc_version()
+    except DeviceError as error:
+        pytest.skip(error.problems[0].message)
+
+
+def test_compile_reports_resources():
+    cubin = cuda.compile_cubin(TEXT, "sm_90a")
+    assert cubin.data[:4] == b"\x7fELF"
+    assert len(cubin.data) % 8 == 0
+    assert set(cubin.kernels) == {"scale", "copy4"}
+    use = cubin.kernels["scale"]
+    assert use.shared_bytes == 512
+    assert use.barriers == 1
+    assert 0 < use.registers < 64
+    assert (cubin.spills, cubin.shared_bytes) == (0, 512)
+    assert cubin.registers == max(k.registers for k in cubin.kernels.values())
+
+
+def test_spills_are_seen():
+    loads = "\n".join(f"  float x{i} = A[{i} * 4096 + threadIdx.x * 3];" for i in range(64))
+    sums = "\n".join(f"  s += x{i} * x{(i * 7 + 3) % 64};" for i in range(64))
+    text = f'extern "C" __global__ void __launch_bounds__(1024, 2) k(const float* A, float* C) {{\n{loads}\n'
+    text += f"  __syncthreads();\n  float s = 0;\n{sums}\n  C[threadIdx.x] = s;\n}}\n"
+    assert cuda.compile_cubin(text, "sm_80", ("-maxrregcount=24",)).spills > 0
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_120"])
+def test_sass(arch):
+    cubin = cuda.compile_cubin(TEXT, arch)
+    try:
+        text = cuda.sass(cubin)
+    except DeviceError as error:
+        pytest.skip(error.problems[0].message)
+    counts = cuda.sass_opcodes(text)
+    assert counts == cuda.sass_opcodes(cubin)
+    assert any(op.startswith("LDG.E.128") for op in counts)
+    assert sum(n for op, n in counts.items() if op.startswith("BAR")) >= 1
+    copy = cuda.sass_opcodes(text, "copy4")
+    assert "FFMA" in counts
+    assert "FFMA" not in copy
+    assert any(op.startswith("STG.E.128") for op in copy)
+
+
+def test_damaged_cubin_is_refused():
+    with pytest.raises((CompileError, DeviceError)) as caught:
+        cuda.sass(b"no cubin")
+    assert caught.value.code in ("compile.sass", "device.no-nvdisasm")
+
+
+def test_the_headers_that_generated_code_uses_compile():
+    text = "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n#include <mma.h>\n"
+    text += 'extern "C" __global__ void k(__half* a) { a[0] = __hadd(a[1], a[2]); }'
+    if not cuda._include_folders():
+        pytest.skip("the CUDA headers are not installed")
+    assert "k" in cuda.compile_cubin(text, "sm_80").kernels
+
+
+def test_compile_errors():
+    with pytest.raises(CompileError) as caught:
+        cuda.compile_cubin('extern "C" __global__ void k() {\n  zz;\n}', "sm_80")
+    assert caught.value.code == "compile.nvrtc"
+    assert "zz" in caught.value.log
+    assert "2 |   zz;" in str(caught.value)
+    with pytest.raises(CompileError) as caught:
+        cuda.compile_cubin(TEXT, "sm_12")
+    assert caught.value.code == "compile.nvrtc"
+
+
+def test_cubins_are_cached():
+    first, second = cuda.compile_cubin(TEXT), cuda.compile_cubin(TEXT)
+    assert (first.cached, second.cached) == (False, True)
+    assert first == second
+    assert not cuda.compile_cubin(TEXT, options=("-fmad=false",)).cached
+    assert not cuda.compile_cubin(TEXT, cache=False).cached
+    path = next(default_cache().directory.glob("*.bin"))
+    path.write_bytes(b"x")
+    assert len(list(default_cache().directory.glob("*.bin"))) == 2
+    assert {cuda.compile_cubin(TEXT).data, first.data} == {first.data}
+
+
+def test_no_driver_and_no_cupy(monkeypatch):
+    listed = cuda_device.list_devices()
+    if not listed[0].usable:
+        assert listed[0].reason
+        with pytest.raises(DeviceError) as caught:
+            open_device("cuda")
+        assert caught.value.code == "device.no-cuda-driver"
+        with pytest.raises(DeviceError) as caught:
+            open_device("cuda:0")
+        assert caught.value.code == "device.no-cuda-driver"
+    monkeypatch.setattr(cuda.importlib, "import_module", _missing)
+    with pytest.raises(DeviceError) as caught:
+        cuda.compile_cubin(TEXT)
+    assert caught.value.code == "device.no-cupy"
+    assert "pip install cupy" in str(caught.value)
+    with pytest.raises(DeviceError) as caught:
+        open_device("cuda:0")
+    assert caught.value.code == "device.no-cupy"
+
+
+def _missing(name):
+    raise ImportError(f"No module named {name!r}")
+
+
+@pytest.mark.gpu
+def test_on_a_gpu():
+    np = pytest.importorskip("numpy")
+    from tensorir.runtime.launch import Program
+
+    try:
+        device = open_device("cuda:0")
+    except DeviceError as error:
+        pytest.skip(error.problems[0].message)
+    text = ADD.text.replace("__kernel", 'extern "C" __global__').replace("__global const", "const")
+    text = text.replace("__global float", "float").replace("get_global_id(0)", "blockIdx.x * blockDim.x + threadIdx.x")
+    source = Source("add", "cuda", text.replace(" restrict", " __restrict__"), ADD.params, ADD.kernels)
+    a = np.arange(50, dtype=np.float32).reshape(5, 10)
+    program = Program(source, device)
+    np.testing.assert_array_equal(program(a, a), 3 * a)
+    assert program.run_guarded(a, a)[1] == ()
+    assert program.time(a, a, repeat=3, min_seconds=0).median_s > 0
+    cupy = pytest.importorskip("cupy")
+    got = program(cupy.asarray(a), cupy.asarray(a))
+    assert isinstance(got, cupy.ndarray)
+    np.testing.assert_array_equal(got.get(), 3 * a)
+    dynamic = """extern "C" __global__ void big(const float* A, float* C) {
+  extern __shared__ float s[];
+  s[24000 + threadIdx.x] = A[threadIdx.x];
+  __syncthreads();
+  C[threadIdx.x] = s[24000 + 9 - threadIdx.x];
+}"""
+    params = tuple(ADD.params[0].__class__(n, "float32", (10,), r) for n, r in (("A", "input"), ("C", "output")))
+    launch = KernelLaunch("big", ("A", "C"), (1, 1, 1), (10, 1, 1), shared_bytes=96040)
+    b = np.arange(10, dtype=np.float32)
+    np.testing.assert_array_equal(Program(Source("big", "cuda", dynamic, params, (launch,)), device)(b), b[::-1])

@@ -1,0 +1,462 @@
+"""The tuning log: every complete record survives, nothing damaged or forged is ever chosen, nothing is executed."""
+
+import errno
+import json
+import multiprocessing
+import os
+import random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tensorir.tune import log
+from tensorir.tune.log import BadRecord, Identity, LogError, LogReader, LogWriter
+from tensorir.tune.record import MAX_LINE, checksum, decode, encode, interval, seal, slug
+
+DEVICE = {"name": "cpu", "platform": "pocl", "driver": "3.0"}
+ME = Identity("matmul m=4 n=4 k=4", "d1g357", DEVICE, {"tensorir": "0.1.0", "compiler": "llvm 14", "numpy": "2.0"})
+
+
+def ok(time_s=1e-3, **more):
+    return {
+        "status": "ok",
+        "time_s": time_s,
+        "samples": [time_s * 0.9, time_s, time_s * 1.1],
+        "check": {"ok": True, "max_err": 0.0, "shapes": [[4, 4]]},
+        "source_sha256": "ab" * 32,
+        **more,
+    }
+
+
+def made(tile=4, time_s=1e-3, kind="trial", identity=ME, **more):
+    return identity.record(kind, "default", {"tile": tile}, ok(time_s, **more))
+
+
+def write(root, records, workload=ME.workload):
+    with LogWriter(root, workload) as writer:
+        for record in records:
+            writer.append(record)
+    return writer.path
+
+
+def test_what_is_written_is_what_is_read(tmp_path):
+    records = [made(n, detail={"output": "é\x1b"}, trace="s.split(…)", flags=["unstable_timing"]) for n in range(5)]
+    path = write(tmp_path, records)
+    assert path.parent == tmp_path / slug(ME.workload) and path.suffix == ".jsonl" and str(os.getpid()) in path.name
+    assert list(LogReader(tmp_path).records()) == records
+    for line in path.read_bytes().splitlines():
+        record = json.loads(line)
+        assert record["v"] == 1 and record["crc"] == checksum(record)
+
+
+def test_folder_is_empty_or_missing(tmp_path):
+    LogWriter(tmp_path, "x").close()
+    assert not list(tmp_path.rglob("*.jsonl")), "an unused segment leaves no file"
+    assert not list(LogReader(tmp_path / "nowhere").records())
+
+
+def test_every_cut_keeps_the_complete_records(tmp_path):
+    records = [made(n) for n in range(3)]
+    path = write(tmp_path, records)
+    whole = path.read_bytes()
+    ends = [n for n, byte in enumerate(whole) if byte == ord("\n")]
+    for cut in range(len(whole)):
+        path.write_bytes(whole[:cut])
+        reader = LogReader(tmp_path)
+        complete = sum(end <= cut for end in ends)
+        assert list(reader.records()) == records[:complete]
+        assert reader.damaged == (cut > 0 and cut not in ends and cut - 1 not in ends)
+
+
+@pytest.mark.parametrize("cut", [1, 300, -2])
+def test_append_after_a_torn_line_starts_afresh(tmp_path, cut):
+    first, second = made(1), made(2)
+    path = write(tmp_path, [first])
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:cut])
+    with LogWriter.resume(path) as writer:
+        writer.append(second)
+    reader = LogReader(path)
+    assert list(reader.records()) == [first, second] and reader.damaged == 1
+    assert reader.summary() == "1 damaged line ignored"
+
+
+def changed(**fields):
+    return json.dumps(seal({**made(), **fields})).encode()
+
+
+BAD = {
+    "garbage": b"\xff\xfe\x00garbage",
+    "not JSON": b"[[[[",
+    "no object": b"[1, 2]",
+    "depth bomb": b'{"v":1,"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "nested": changed(config={"a": json.loads("[" * 20 + "]" * 20)}),
+    "long": b'{"v":1,"text":"' + b"x" * MAX_LINE + b'"}',
+    "endless": b"y" * (3 * MAX_LINE + 17),
+    "duplicate key": json.dumps(made()).replace("{", '{"v":1,', 1).encode(),
+    "nan": json.dumps({**made(), "time_s": float("nan")}).encode(),
+    "infinite": encode(made()).rstrip().replace(b'"time_s":0.001', b'"time_s":1e999'),
+    "negative": changed(time_s=-1.0),
+    "zero": changed(time_s=0),
+    "boolean time": changed(time_s=True),
+    "text time": changed(time_s="1e-9"),
+    "bad sample": changed(samples=[1e-3, None]),
+    "no samples": changed(samples=[]),
+    "status": changed(status="OK"),
+    "status with detail": changed(status="crashed(SIGSEGV)", time_s=None),
+    "failed but timed": changed(status="crashed"),
+    "ok but wrong": changed(check={"ok": False, "max_err": 3, "shapes": []}),
+    "path as id": changed(id="../../etc"),
+    "config list": changed(config=[1]),
+    "device text": changed(device="cpu"),
+    "time zone": changed(started="yesterday"),
+    "surrogate": changed(workload="a\ud800"),
+    "huge integer": encode(made()).rstrip().replace(b'"v":1', b'"v":' + b"9" * 5000),
+    "wrong crc": encode({**made(), "time_s": 1e-9}).rstrip(),
+    "crc gone": json.dumps({k: v for k, v in made().items() if k != "crc"}).encode(),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_damage_is_counted_and_never_chosen(tmp_path, name):
+    good = made(7, 5e-3)
+    path = write(tmp_path, [good])
+    path.write_bytes(BAD[name] + b"\n" + path.read_bytes() + BAD[name])
+    reader = LogReader(tmp_path)
+    assert [c.record for c in log.best(reader)] == [good]
+    assert reader.damaged == 2 and not reader.newer and len(reader.findings) == 2
+    with pytest.raises(BadRecord):
+        decode(BAD[name])
+
+
+def test_newer_records_are_counted_apart_and_kept(tmp_path):
+    line = b'{"v":99,"kind":"trial","what":"ever"}\n'
+    path = write(tmp_path, [made()])
+    path.write_bytes(path.read_bytes() + line)
+    reader = LogReader(tmp_path)
+    assert len(list(reader.records())) == 1 and reader.newer == 1 and not reader.damaged
+    path.rename(path.with_name("20200101T000000-elsewhere-1.jsonl"))
+    os.utime(path.with_name("20200101T000000-elsewhere-1.jsonl"), (0, 0))
+    log.compact(tmp_path)
+    assert line in b"".join(p.read_bytes() for p in tmp_path.rglob("*.jsonl"))
+
+
+def test_forged_record_is_never_best(tmp_path):
+    path = write(tmp_path, [made(time_s=1e-3)])
+    record = {**json.loads(path.read_text()), "id": "forged", "time_s": 1e-9}
+    path.write_text(path.read_text() + json.dumps(record) + "\n")
+    assert log.best(LogReader(tmp_path))[0].time_s == 1e-3
+
+
+def test_reading_executes_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code = "__import__('os').system('touch pwned')"
+    write(tmp_path, [made(n, trace=code, resources={code: code}) for n in range(2)])
+    log.best(LogReader(tmp_path))
+    log.verify(LogReader(tmp_path))
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_ids_are_read_once(tmp_path):
+    record = made()
+    write(tmp_path, [record])
+    write(tmp_path, [record, made(8)])
+    reader = LogReader(tmp_path)
+    assert len(list(reader.records())) == 2 and reader.duplicates == 1
+
+
+class TestChoosing:
+    def test_fastest_checked_wins(self):
+        unchecked = ME.record("trial", "default", {"tile": 1}, {**ok(1e-6), "check": None})
+        failed = ME.record("trial", "default", {"tile": 2}, {"status": "crashed", "detail": {"signal": "SIGSEGV"}})
+        ranked = log.choose([unchecked, failed, made(3, 3e-3), made(4, 2e-3)])
+        assert [c.record["config"]["tile"] for c in ranked] == [4, 3]
+        assert ranked[0].low_s <= ranked[0].time_s <= ranked[0].high_s
+
+    def test_once_wrong_never_chosen(self):
+        wrong = ME.record(
+            "trial", "default", {"tile": 3}, {"status": "wrong_result", "check": {"ok": False, "max_err": float("nan")}}
+        )
+        assert wrong["check"]["max_err"] == "nan"
+        assert [c.record["config"]["tile"] for c in log.choose([made(3, 1e-6), wrong, made(4)])] == [4]
+
+    def test_final_round_is_believed(self):
+        lucky, steady = made(1, 0.99e-3), made(2, 1.00e-3)
+        finals = [made(1, 1.05e-3, kind="final", of=lucky["id"]), made(2, 1.01e-3, kind="final", of=steady["id"])]
+        ranked = log.choose([lucky, steady, *finals])
+        assert ranked[0].record == steady and ranked[0].confirmed and ranked[0].time_s == 1.01e-3
+
+    def test_unconfirmed_must_win_clearly(self):
+        final = made(1, 1.00e-3, kind="final")
+        assert log.choose([final, made(2, 0.99e-3)])[0].record == final
+        assert log.choose([final, made(2, 0.90e-3)])[0].record["config"]["tile"] == 2
+
+    def test_failed_final_disqualifies(self):
+        bad = ME.record("final", "default", {"tile": 1}, {"status": "crashed"})
+        lost = ME.record("final", "default", {"tile": 2}, {"status": "device_lost"})
+        assert [c.record["config"]["tile"] for c in log.choose([made(1), bad, made(2), lost])] == [2]
+
+    def test_only_the_same_everything_is_usable(self):
+        others = [
+            Identity(ME.workload, "other", DEVICE, ME.versions),
+            Identity(ME.workload, ME.compute, {**DEVICE, "driver": "4"}, ME.versions),
+            Identity(ME.workload, ME.compute, {**DEVICE, "name": "gpu"}, ME.versions),
+            Identity(ME.workload, ME.compute, DEVICE, {**ME.versions, "compiler": "llvm 15"}),
+        ]
+        newer_numpy = Identity(ME.workload, ME.compute, DEVICE, {**ME.versions, "numpy": "3.0"})
+        cancelled = ME.record("trial", "default", {"tile": 90}, {"status": "cancelled"})
+        records = [
+            *(made(n, identity=i) for n, i in enumerate(others)),
+            made(10, identity=newer_numpy),
+            made(11),
+            cancelled,
+        ]
+        assert [r["config"]["tile"] for r in log.usable(records, ME)] == [10, 11]
+
+    def test_best_per_workload_and_device(self, tmp_path):
+        there = Identity(ME.workload, ME.compute, {**DEVICE, "name": "gpu"}, ME.versions)
+        write(tmp_path, [made(1, 2e-3), made(2, 1e-3), made(3, 1e-4, identity=there)])
+        assert {(c.record["device"]["name"], c.time_s) for c in log.best(LogReader(tmp_path))} == {
+            ("cpu", 1e-3),
+            ("gpu", 1e-4),
+        }
+        assert not log.best(LogReader(tmp_path), compute="unknown")
+
+
+class TestVerbs:
+    def test_listing_show_stats(self, tmp_path):
+        records = [
+            made(1, 2e-3),
+            made(2, 1e-3),
+            ME.record("trial", "default", {"tile": 3}, {"status": "compile_error"}),
+        ]
+        records.append(made(2, 1.1e-3, kind="final", of=records[1]["id"], flags=["unstable_timing"]))
+        write(tmp_path, records)
+        (row,) = log.listing(LogReader(tmp_path))
+        assert (row["trials"], row["ok"], row["best_s"], row["workload"]) == (3, 2, 1.1e-3, ME.workload)
+        assert log.show(LogReader(tmp_path), records[1]["id"][:9]) == [records[1], records[3]]
+        assert log.show(LogReader(tmp_path), "") == []
+        counts = log.stats(LogReader(tmp_path))
+        assert (
+            counts["counts"] == {"ok": 2, "compile_error": 1}
+            and counts["finals"] == 1
+            and counts["flags"] == {"unstable_timing": 1}
+        )
+
+    def test_verify_finds_stale_sources(self, tmp_path):
+        fresh, stale, foreign = made(1), made(2, source_sha256="cd" * 32), made(3)
+        path = write(tmp_path, [fresh, stale, foreign])
+        answer = log.verify(LogReader(tmp_path), lambda r: None if r["config"]["tile"] == 3 else "ab" * 32)
+        assert (
+            not answer["ok"] and answer["stale"] == [stale["id"]] and answer["unknown"] == 1 and answer["records"] == 3
+        )
+        path.write_bytes(path.read_bytes() + b"{")
+        assert log.verify(LogReader(tmp_path))["findings"] == [{"file": str(path), "line": 4, "reason": "not JSON"}]
+
+    def test_merge_is_commutative_and_idempotent(self, tmp_path):
+        other = Identity("conv2d n=1", "zzz", DEVICE, ME.versions)
+        shared = made(5)
+        write(tmp_path / "a", [made(1), shared])
+        write(tmp_path / "b", [shared, made(2)])
+        write(tmp_path / "b", [made(3, identity=other)], "conv2d n=1")
+        log.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "ab")
+        log.merge([tmp_path / "b", tmp_path / "a"], tmp_path / "ba")
+        log.merge([tmp_path / "b", tmp_path / "a", tmp_path / "ab"], tmp_path / "ba")
+        ab, ba = (
+            {p.relative_to(r): p.read_bytes() for p in r.rglob("*.*")} for r in (tmp_path / "ab", tmp_path / "ba")
+        )
+        assert ab == ba and len(ab) == 2
+        assert len(list(LogReader(tmp_path / "ab").records())) == 4
+        with pytest.raises(LogError) as caught:
+            log.merge([tmp_path / "missing"], tmp_path / "x")
+        assert caught.value.code == "log.unreadable"
+
+    def test_compact_spares_live_and_damaged_segments(self, tmp_path):
+        done = [write(tmp_path, [made(n)]) for n in range(2)]
+        hurt = write(tmp_path, [made(8)])
+        hurt.write_bytes(hurt.read_bytes() + b"torn")
+        old = []
+        for n, path in enumerate([*done, hurt]):
+            old.append(path.rename(path.with_name(f"20200101T00000{n}-elsewhere-1.jsonl")))
+            os.utime(old[-1], (0, 0))
+        live = write(tmp_path, [made(9)])
+        before = {r["id"] for r in LogReader(tmp_path).records()}
+        answer = log.compact(tmp_path)
+        assert live.exists() and not any(p.exists() for p in old) and answer["kept_damaged"] == 1
+        assert old[2].with_name(old[2].name + ".damaged").read_bytes().endswith(b"torn")
+        reader = LogReader(tmp_path)
+        assert {r["id"] for r in reader.records()} == before and reader.damaged == 0
+        assert log.compact(tmp_path)["replaced"] == []
+
+
+class TestDisk:
+    def test_full_disk_leaves_a_valid_file(self, tmp_path, monkeypatch):
+        writer = LogWriter(tmp_path, "x")
+        first = made(1)
+        writer.append(first)
+        real = os.write
+        monkeypatch.setattr(os, "write", lambda fd, data: real(fd, data[:100]))
+        with pytest.raises(LogError) as caught:
+            writer.append(made(2))
+        assert caught.value.code == "log.full" and list(LogReader(tmp_path).records()) == [first]
+
+        def full(fd, data):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(os, "write", full)
+        with pytest.raises(LogError, match="No space left"):
+            writer.append(made(3))
+        monkeypatch.setattr(os, "write", real)
+        monkeypatch.setattr(os, "fsync", lambda fd: full(fd, b""))
+        with pytest.raises(LogError):
+            writer.append(made(4))
+        monkeypatch.undo()
+        last = made(5)
+        writer.append(last)
+        reader = LogReader(tmp_path)
+        assert list(reader.records()) == [first, last] and reader.damaged == 0
+
+    def test_resuming_touches_only_regular_files_and_removes_none(self, tmp_path):
+        os.mkfifo(tmp_path / "pipe.jsonl")
+        with pytest.raises(LogError, match="not a regular file"):
+            LogWriter.resume(tmp_path / "pipe.jsonl")
+        empty = tmp_path / "empty.jsonl"
+        empty.touch()
+        LogWriter.resume(empty).close()
+        assert empty.exists(), "only a segment that this writer made may be removed"
+
+    def test_unwritable_and_unreadable_places(self, tmp_path):
+        (tmp_path / "file").write_text("")
+        with pytest.raises(LogError) as caught:
+            LogWriter(tmp_path / "file", "x")
+        assert caught.value.code == "log.unwritable" and "--log" in str(caught.value)
+        os.mkfifo(tmp_path / "pipe.jsonl")
+        with pytest.raises(LogError) as caught:
+            list(LogReader(tmp_path).records())
+        assert caught.value.code == "log.unreadable"
+
+    def test_permissions(self, tmp_path, monkeypatch):
+        def denied(*args, **kwargs):
+            raise PermissionError(errno.EACCES, "Permission denied")
+
+        write(tmp_path, [made()])
+        monkeypatch.setattr(os, "open", denied)
+        with pytest.raises(LogError, match="Permission denied"):
+            LogWriter(tmp_path, "x")
+        with pytest.raises(LogError, match="Permission denied"):
+            list(LogReader(tmp_path).records())
+
+    def test_forked_child_may_not_write(self, tmp_path):
+        writer = LogWriter(tmp_path, "x")
+        writer._pid += 1
+        with pytest.raises(LogError) as caught:
+            writer.append(made())
+        assert caught.value.code == "log.forked"
+
+
+def _many(root, seed):
+    with LogWriter(root, ME.workload) as writer:
+        for n in range(25):
+            writer.append(made(seed * 100 + n))
+
+
+def test_concurrent_writers_lose_nothing(tmp_path):
+    context = multiprocessing.get_context("fork")
+    group = [context.Process(target=_many, args=(tmp_path, n)) for n in range(6)]
+    for process in group:
+        process.start()
+    for process in group:
+        process.join(60)
+    reader = LogReader(tmp_path)
+    assert (
+        len({r["config"]["tile"] for r in reader.records()}) == 150
+        and reader.damaged == 0
+        and len(reader.segments()) == 6
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["../../x", "ä" * 10_000, "float", "main", "a;rm -rf ~", "", " ", "con", ".", "a\x00b", "x" * 300, "\ud800"]
+)
+def test_slugs_are_harmless(tmp_path, name):
+    made = slug(name)
+    assert made.replace("_", "a").replace("-", "a").isalnum() and made.isascii() and len(made) <= 64
+    assert made == slug(name) != slug(name + "x")
+    with LogWriter(tmp_path, name) as writer:
+        assert writer.path.parent.parent == tmp_path
+
+
+@given(st.text(), st.text())
+def test_slugs_tell_workloads_apart(a, b):
+    assert (slug(a) == slug(b)) == (a == b)
+
+
+json_data = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**60), 2**60)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(
+    config=st.dictionaries(st.text(max_size=6), json_data, max_size=4),
+    trace=st.lists(json_data, max_size=3),
+    time_s=st.floats(1e-9, 1e3),
+)
+def test_round_trip(config, trace, time_s):
+    record = ME.record("trial", "t", config, ok(time_s, trace=trace, samples=[time_s]))
+    assert decode(encode(record)) == record
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@given(data=st.data())
+def test_any_damage_leaves_the_other_lines(tmp_path, data):
+    records = [made(n) for n in range(4)]
+    lines = [bytearray(encode(r)) for r in records]
+    victim = data.draw(st.integers(0, 3))
+    where = data.draw(st.integers(0, len(lines[victim]) - 2))
+    lines[victim][where] ^= data.draw(st.integers(1, 255))
+    file = tmp_path / "x.jsonl"
+    file.write_bytes(b"".join(lines))
+    read = list(LogReader(file).records())
+    others = [r for n, r in enumerate(records) if n != victim]
+    assert [r for r in read if r in others] == others and all(r in records for r in read)
+
+
+@given(junk=st.binary(max_size=200))
+def test_junk_is_never_a_record(junk):
+    with pytest.raises(BadRecord):
+        decode(junk)
+
+
+def test_bad_results_do_not_become_records():
+    for result in (
+        {},
+        {"status": "fine"},
+        {"status": "ok"},
+        ok(float("nan")),
+        ok(detail=object()),
+        ok(trace="x" * MAX_LINE),
+    ):
+        with pytest.raises(BadRecord):
+            ME.record("trial", "t", {}, result)
+    fake = ME.record("trial", "t", {}, ok(id="mine", compute="other", kind="final", v=7))
+    assert (fake["compute"], fake["kind"], fake["v"]) == (ME.compute, "trial", 1) and fake["id"] != "mine"
+    assert ME.record("trial", "t", {}, {**ok(), "status": "crashed"})["time_s"] is None
+
+
+def test_interval_of_the_median():
+    assert interval([], 2.0) == (2.0, 2.0)
+    assert interval([3.0, 1.0, 2.0], 2.0) == (1.0, 3.0)
+    low, high = interval([float(n) for n in range(101)], 50.0)
+    assert 38 < low < 45 and 55 < high < 62
+    rng, inside = random.Random(1), 0
+    for _ in range(400):
+        low, high = interval([rng.gauss(0, 1) for _ in range(15)], 0.0)
+        inside += low < 0 < high
+    assert inside > 360

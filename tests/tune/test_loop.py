@@ -1,0 +1,426 @@
+"""The search loop: what is measured, how often, in which order, and what is believed in the end."""
+
+import json
+
+import pytest
+
+from tensorir.tune.log import Identity, LogReader, LogWriter
+from tensorir.tune.loop import FinalRound, search
+from tensorir.tune.outcome import reason_of
+from tensorir.tune.space import Space
+from tensorir.tune.store import LogError
+
+ME = Identity("own n=8", "d1g357", {"name": "cpu", "platform": "x", "driver": "1"}, {"tensorir": "0.1.0"})
+
+
+class Clock:
+    """Time passes only when somebody measures."""
+
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+class Bench:
+    """A measuring side whose times are a function of the configuration."""
+
+    def __init__(self, time_of=lambda template, c: 1e-3 * (1 + abs(c["x"] - 7)), cost=1.0, clock=None):
+        self.time_of, self.cost, self.clock = time_of, cost, clock or Clock()
+        self.calls = []
+
+    def __call__(self, template, config, kind, remaining):
+        self.calls.append((template, config["x"], kind))
+        self.clock.now += min(self.cost, remaining) if remaining is not None else self.cost
+        if remaining is not None and remaining < self.cost:
+            return {"status": "cancelled"}
+        answer = self.time_of(template, config)
+        if not isinstance(answer, float):
+            return answer
+        check = {"ok": True, "max_err": 0.0, "shapes": []}
+        sha = f"{abs(hash((template, config['x']))):064x}"[:64]
+        return {"status": "ok", "time_s": answer, "samples": [answer] * 3, "check": check, "source_sha256": sha}
+
+
+class InOrder:
+    """The rows as they come."""
+
+    def __init__(self, name, space, seed=0, budget=None):
+        self.left, self.told = list(range(len(space.legal))), {}
+        self.name, self.seed, self.budget = name, seed, budget
+
+    def ask(self, n=1):
+        out, self.left = self.left[:n], self.left[n:]
+        return out
+
+    def tell(self, row, seconds):
+        self.told[row] = seconds
+        if row in self.left:
+            self.left.remove(row)
+
+
+SPACE = Space(x=range(20), default={"x": 3})
+
+
+def run(bench, spaces=None, strategy="order", make=InOrder, **options):
+    options.setdefault("identity", ME)
+    options.setdefault("clock", bench.clock)
+    return search(strategy, spaces or {"a": SPACE}, bench, make=make, **options)
+
+
+def final_of(bench, noise=None, baseline=None, seen=None):
+    """A final round that measures what the bench says, plus what ``noise`` says about single configurations."""
+
+    def final(finalists, remaining):
+        if seen is not None:
+            seen.append(([r["config"]["x"] for r in finalists], remaining))
+        results = []
+        for record in finalists:
+            change = (noise or {}).get(record["config"]["x"])
+            if isinstance(change, str):
+                results.append({"status": change})
+            else:
+                time_s = change or record["time_s"]
+                results.append({"status": "ok", "time_s": time_s, "samples": [time_s * 0.99, time_s, time_s * 1.01]})
+        return FinalRound(results, baseline)
+
+    return final
+
+
+def test_default_first_then_everything_once():
+    bench = Bench()
+    outcome = run(bench)
+    assert bench.calls[0] == ("a", 3, "default") and {c[2] for c in bench.calls[1:]} == {"trial"}
+    assert sorted(x for _, x, _ in bench.calls) == list(range(20))
+    assert (outcome.status, outcome.stopped, outcome.trials, outcome.reused) == ("ok", "exhausted", 20, 0)
+    assert outcome.best.config == {"x": 7} and outcome.default.time_s == pytest.approx(5e-3)
+    assert outcome.counts == {"ok": 20} and outcome.space == {"configs": 20, "legal": 20}
+
+
+def test_document_is_the_pinned_one(tmp_path):
+    bench = Bench()
+    with LogWriter(tmp_path, ME.workload) as log:
+        outcome = run(
+            bench,
+            trials=9,
+            log=log,
+            final=final_of(bench, baseline={"name": "blas", "time_s": 1e-3}),
+            flops=1e6,
+            strategy="bayes",
+        )
+    doc = json.loads(json.dumps(outcome.json()))
+    assert doc["schema"] == 1 and doc["status"] == "ok" and doc["workload"] == ME.workload
+    assert doc["device"] == {"name": "cpu", "platform": "x", "driver": "1"}
+    assert doc["trials"] == sum(doc["counts"].values()) == 9 and doc["reused"] == 0
+    assert doc["search"] == {"name": "bayes", "surrogate": None, "initial": 0, "model": 0, "local": 0}
+    assert (
+        doc["baseline"] == {"name": "blas", "time_s": 1e-3} and doc["log"] == str(log.path) and doc["elapsed_s"] == 9.0
+    )
+    best = doc["best"]
+    assert best["config"] == {"x": 7} and best["checked"] is True and best["gflops"] == pytest.approx(1.0)
+    assert best["low_s"] <= best["time_s"] <= best["high_s"] and best["time_s"] <= doc["default"]["time_s"]
+    kinds = [(r["kind"], r["status"]) for r in LogReader(tmp_path).records()]
+    assert kinds.count(("trial", "ok")) == 9 and kinds.count(("final", "ok")) == 6  # five and the default
+    assert best["trial"] in {r["id"] for r in LogReader(tmp_path).records(kind="trial")}
+
+
+def test_trials_are_in_total_and_nothing_is_measured_twice(tmp_path):
+    first = Bench()
+    with LogWriter(tmp_path, ME.workload) as log:
+        run(first, trials=6, log=log)
+    earlier = list(LogReader(tmp_path).records())
+    second = Bench()
+    outcome = run(second, trials=9, reuse=earlier)
+    assert outcome.reused == 6 and outcome.trials == 3 and len(second.calls) == 3
+    assert not {x for _, x, _ in first.calls} & {x for _, x, _ in second.calls}
+    assert outcome.default.time_s == pytest.approx(5e-3) and len(outcome.records) == 9
+    third = Bench()
+    outcome = run(third, trials=6, reuse=earlier, final=final_of(third))
+    assert not third.calls and outcome.status == "ok" and outcome.stopped == "trials" and outcome.best.confirmed
+
+
+def test_only_usable_records_are_reused(tmp_path):
+    bench = Bench()
+    records = list(run(bench, trials=4).records)
+    foreign = Identity(ME.workload, "other", ME.device, ME.versions)
+    ok = {key: records[0][key] for key in ("status", "time_s", "samples", "check")}
+    strange = [
+        foreign.record("trial", "a", {"x": 10}, ok),
+        ME.record("trial", "gone", {"x": 11}, ok),
+        ME.record("trial", "a", {"x": 999}, ok),
+        ME.record("trial", "a", {"y": 1}, ok),
+        ME.record("trial", "a", {"x": 12}, {"status": "internal_error"}),
+        ME.record("trial", "a", {"x": 13}, {"status": "device_lost"}),
+        ME.record("final", "a", {"x": 14}, ok),
+    ]
+    outcome = run(Bench(), reuse=[*records, *records, *strange], trials=5)
+    assert outcome.reused == 4 and outcome.trials == 1
+
+
+def test_strategies_hear_about_earlier_and_failed_trials():
+    arms = []
+
+    def make(*args, **kwargs):
+        arms.append(InOrder(*args, **kwargs))
+        return arms[-1]
+
+    slow = {"status": "skipped_slow", "detail": {"at_least_s": 0.5}}
+    bench = Bench(lambda t, c: {0: {"status": "crashed"}, 1: slow, 2: {"status": "skipped_slow"}}.get(c["x"], 1e-3))
+    records = run(bench, trials=5, make=make, seed=7).records
+    assert arms[0].told == {3: 1e-3, 0: None, 1: 0.5, 2: None, 4: 1e-3} and (arms[0].seed, arms[0].budget) == (7, 5)
+    run(Bench(), trials=5, make=make, reuse=records)
+    assert arms[1].told == arms[0].told
+
+
+def test_log_comes_before_strategy_and_callback():
+    order = []
+
+    class Log:
+        path = "x"
+
+        def append(self, record):
+            order.append(("log", record["config"]["x"]))
+
+    class Told(InOrder):
+        def tell(self, row, seconds):
+            super().tell(row, seconds)
+            order.append(("tell", row))
+
+    run(Bench(), trials=2, log=Log(), make=Told, on_trial=lambda r: order.append(("seen", r["config"]["x"])))
+    assert order == [(what, x) for x in (3, 0) for what in ("log", "tell", "seen")]
+
+
+class TestBudget:
+    def test_asking_stops_when_another_trial_would_not_fit(self):
+        bench = Bench(cost=3.0)
+        outcome = run(bench, budget_s=20)
+        assert outcome.stopped == "budget" and outcome.trials == 6 and outcome.elapsed_s <= 20
+
+    def test_final_round_fits_too(self):
+        bench, seen = Bench(cost=1.0), []
+        outcome = run(bench, budget_s=20, final=final_of(bench, seen=seen))
+        assert outcome.stopped == "budget" and 10 <= outcome.trials <= 15
+        assert seen[0][1] >= 5.0, "a quarter of the budget is kept"
+
+    def test_counts_from_process_start(self):
+        bench = Bench(cost=1.0)
+        outcome = run(bench, budget_s=20, started=bench.clock.now - 15)
+        assert outcome.trials == 4 and outcome.elapsed_s == 19.0
+
+    def test_trial_in_flight_is_cancelled_and_forgotten(self, tmp_path):
+        bench = Bench(cost=1.0)
+
+        def slow(template, config, kind, remaining):
+            bench.cost = 50.0 if len(bench.calls) == 4 else 1.0
+            return bench(template, config, kind, remaining)
+
+        with LogWriter(tmp_path, ME.workload) as log:
+            outcome = search(
+                "order", {"a": SPACE}, slow, identity=ME, budget_s=20, clock=bench.clock, make=InOrder, log=log
+            )
+        assert outcome.stopped == "budget" and outcome.elapsed_s <= 20 and outcome.counts == {"ok": 4}
+        assert len(list(LogReader(tmp_path).records())) == 4
+
+    def test_default_alone_too_slow(self):
+        outcome = run(Bench(cost=100.0), budget_s=20)
+        assert (outcome.status, outcome.stopped, outcome.best, outcome.default) == (
+            "no_valid_config",
+            "budget",
+            None,
+            None,
+        )
+        assert outcome.json()["default"]["time_s"] is None and outcome.json()["best"] is None
+
+    def test_something_is_measured_even_so(self):
+        assert run(Bench(cost=0.0), trials=0).trials == 1
+
+
+class TestStopping:
+    def test_interrupt_keeps_the_best_so_far(self):
+        bench, seen = Bench(), []
+
+        def interrupted(*args):
+            if len(bench.calls) == 9:
+                raise KeyboardInterrupt
+            return bench(*args)
+
+        outcome = search(
+            "o",
+            {"a": SPACE},
+            interrupted,
+            identity=ME,
+            make=InOrder,
+            clock=bench.clock,
+            final=final_of(bench, seen=seen),
+        )
+        assert (
+            outcome.status == outcome.stopped == "interrupted"
+            and outcome.best.config == {"x": 7}
+            and outcome.trials == 9
+        )
+        assert not seen and outcome.best.checked and not outcome.best.confirmed
+
+    def test_interrupt_in_the_final_round(self):
+        def final(*_):
+            raise KeyboardInterrupt
+
+        outcome = run(Bench(), final=final)
+        assert outcome.status == "interrupted" and outcome.best.config == {"x": 7}
+
+    def test_interrupt_before_anything(self):
+        def measure(*_):
+            raise KeyboardInterrupt
+
+        outcome = search("o", {"a": SPACE}, measure, identity=ME, make=InOrder)
+        assert outcome.status == "interrupted" and outcome.best is None and outcome.trials == 0
+
+    def test_patience_and_stop(self):
+        assert run(Bench(), patience=5).trials == 13  # 3, 0..2, 4..7 (the best), then five without a gain
+        asked = []
+        assert run(Bench(), stop=lambda: len(asked) > 3 or asked.append(1)).stopped == "stop"
+
+    def test_device_lost_ends_the_run(self):
+        bench = Bench(lambda t, c: {"status": "device_lost"} if c["x"] == 2 else 1e-3)
+        outcome = run(bench, final=lambda *_: pytest.fail("there is no device"))
+        assert (
+            outcome.stopped == "device_lost"
+            and outcome.status == "ok"
+            and outcome.counts == {"ok": 3, "device_lost": 1}
+        )
+
+    def test_full_disk_ends_after_the_trial(self):
+        from tensorir.errors import refuse
+
+        class Full:
+            path = "x"
+
+            def append(self, record):
+                if record["config"]["x"] == 1:
+                    raise refuse(LogError, "log.full", "no room")
+
+        outcome = run(Bench(), log=Full(), final=lambda *_: pytest.fail("not now"))
+        assert (
+            outcome.stopped == "log"
+            and outcome.error.code == "log.full"
+            and outcome.trials == 3
+            and outcome.best is not None
+        )
+
+    def test_all_fail_with_grouped_reasons(self):
+        def failing(template, c):
+            if c["x"] % 2:
+                return {"status": "crashed", "detail": {"phase": "run", "signal": "SIGSEGV", "output": "…"}}
+            return {"status": "resource_limit", "detail": {"limit": "smem"}}
+
+        outcome = run(Bench(failing), trials=7, final=lambda *_: pytest.fail("nothing to confirm"))
+        assert outcome.status == "no_valid_config" and outcome.best is None and outcome.default.status == "crashed"
+        assert [(r["reason"], r["count"]) for r in outcome.reasons] == [
+            ("resource_limit: smem", 4),
+            ("crashed: SIGSEGV", 3),
+        ]
+        assert outcome.reasons[0]["trial"] in {r["id"] for r in outcome.records}
+
+    def test_bad_measurement_is_our_error_not_a_crash(self):
+        outcome = run(Bench(lambda t, c: {"status": "fine"}), trials=2)
+        assert outcome.counts == {"internal_error": 2} and "fine" in str(outcome.records[0]["detail"])
+
+    def test_strategy_that_repeats_itself(self):
+        class Stuck(InOrder):
+            def ask(self, n=1):
+                return [3]
+
+        outcome = run(Bench(), make=Stuck)
+        assert outcome.trials == 1 and outcome.stopped == "exhausted"
+
+
+class TestFinalRound:
+    def test_finalists_are_distinct_sources_and_the_default(self):
+        def measure(template, c):
+            time_s = 1e-3 * (1 + abs(c["x"] - 7))
+            twin = 7 if c["x"] in (6, 8) else c["x"]
+            sha = f"{twin:064x}"
+            return {"status": "ok", "time_s": time_s, "samples": [time_s], "check": {"ok": True}, "source_sha256": sha}
+
+        seen = []
+        bench = Bench(measure)
+        run(bench, final=final_of(bench, seen=seen), top=3)
+        assert seen[0][0][0] == 7 and set(seen[0][0][1:3]) == {5, 9} and seen[0][0][3:] == [3]
+
+    def test_winner_is_the_confirmed_one(self):
+        bench = Bench()
+        outcome = run(bench, final=final_of(bench, noise={7: 2.1e-3, 8: 1.5e-3}))
+        assert outcome.best.config == {"x": 8} and outcome.best.time_s == 1.5e-3 and outcome.best.confirmed
+        assert outcome.default.confirmed and outcome.ties == ()
+
+    def test_ties_are_called_ties(self):
+        bench = Bench()
+        outcome = run(bench, final=final_of(bench, noise={7: 1.500e-3, 8: 1.501e-3}))
+        assert outcome.best.config == {"x": 7} and [t.config for t in outcome.ties] == [{"x": 8}]
+        assert outcome.json()["ties"] == [outcome.ties[0].trial]
+
+    def test_finalist_found_wrong_is_never_returned(self, tmp_path):
+        bench = Bench()
+        with LogWriter(tmp_path, ME.workload) as log:
+            outcome = run(bench, final=final_of(bench, noise={7: "wrong_result"}), log=log)
+        assert outcome.best.config in ({"x": 6}, {"x": 8})
+        again = run(Bench(), reuse=list(LogReader(tmp_path).records()), trials=20)
+        assert again.reused == 20 and again.best.config == outcome.best.config, "nor by a later run"
+
+    def test_when_all_finalists_fail_the_next_ones_are_tried(self):
+        bench, seen = Bench(), []
+        noise = dict.fromkeys(range(5, 10), "crashed")
+        outcome = run(bench, final=final_of(bench, noise=noise | {3: "crashed"}, seen=seen))
+        assert len(seen) == 2 and not set(seen[0][0]) & set(seen[1][0])
+        assert outcome.best.config in ({"x": 4}, {"x": 10})
+
+    def test_no_time_left(self):
+        bench = Bench()
+
+        def final(finalists, remaining):
+            return FinalRound([{"status": "cancelled"}] * len(finalists))
+
+        outcome = run(bench, final=final)
+        assert outcome.best.config == {"x": 7} and not outcome.best.confirmed and outcome.finalists == ()
+
+
+class TestTemplates:
+    def test_every_default_then_the_promising(self):
+        bench = Bench(lambda t, c: 1e-3 if t == "good" else 5e-2)
+        big = Space(x=range(100), default={"x": 3})
+        spaces = {"bad": big, "good": big, "broken": big}
+        slow = bench.time_of
+        bench.time_of = lambda t, c: {"status": "compile_error"} if t == "broken" else slow(t, c)
+        outcome = run(bench, spaces, trials=60)
+        first = [call[:2] for call in bench.calls[:3]]
+        assert first == [("bad", 3), ("good", 3), ("broken", 3)] and bench.calls[0][2] == "default"
+        tried = [call[0] for call in bench.calls]
+        assert tried.count("good") >= 45 and tried.count("bad") >= 3 and tried.count("broken") >= 3
+        assert outcome.best.template == "good" and outcome.default.template == "bad"
+        assert outcome.space == {"configs": 300, "legal": 300}
+
+    def test_exhausted_template_leaves_the_others(self):
+        spaces = {"a": Space(x=[3]), "b": Space(x=[1, 2])}
+        assert run(Bench(), spaces).trials == 3
+
+
+@pytest.mark.parametrize("name", ["random", "climb", "grid"])
+def test_real_strategies_fit(name):
+    space = Space(x=range(10), y=[1, 2, 4, 8], where={"even": lambda c: (c["x"] + c["y"]) % 2 == 0 or c["y"] == 1})
+    bench = Bench()
+    outcome = search(name, {"a": space}, bench, identity=ME, trials=12, clock=bench.clock, seed=3)
+    assert outcome.trials == 12 and len({json.dumps(r["config"]) for r in outcome.records}) == 12
+    assert outcome.space["configs"] == 40 and outcome.space["legal"] == len(space.legal)
+
+
+def test_bayes_counts_are_reported():
+    pytest.importorskip("skopt")
+    bench = Bench()
+    outcome = search("bayes", {"a": Space(x=range(40), y=range(4))}, bench, identity=ME, trials=20, clock=bench.clock)
+    assert outcome.search["name"] == "bayes" and outcome.search["model"] > 0 and outcome.search["surrogate"]
+
+
+def test_reasons_are_short():
+    assert reason_of({"status": "compile_error", "detail": "line one\nline two"}) == "compile_error: line one"
+    assert reason_of({"status": "crashed", "detail": {"signal": "SIGABRT", "phase": "run"}}) == "crashed: SIGABRT"
+    assert reason_of({"status": "run_timeout"}) == "run_timeout"

@@ -1,0 +1,458 @@
+"""Search strategies: never a repeat, nothing outside the pool, failures and earlier records taken in their stride."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import math
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tensorir.errors import DeclarationError
+from tensorir.tune import bayes, strategy
+from tensorir.tune.gp import Hyperparameters, Posterior, one_thread
+from tensorir.tune.model import Model, Points, response
+from tensorir.tune.pool import Pool, encode
+from tensorir.tune.space import Space
+from tensorir.tune.strategy import STRATEGIES, Bayes, Climber, GridSearch, RandomSearch, make
+
+ALL = sorted(STRATEGIES)
+SIZES = [1, 2, 4, 8, 16, 32]
+
+
+def space() -> Space:
+    return Space(x=SIZES, y=SIZES, z=[1, 2, 3, 4], mode=["a", "b"], where={"area": lambda c: c["x"] * c["y"] <= 256})
+
+
+def seconds(c: dict) -> float | None:
+    """A smooth valley with its bottom at x=8, y=16, z=3, mode b; large z fails with mode a."""
+    if c["mode"] == "a" and c["z"] == 4:
+        return None
+    away = math.log2(c["x"] / 8) ** 2 + math.log2(c["y"] / 16) ** 2 + (c["z"] - 3) ** 2
+    return 1e-3 * (1 + 0.2 * away + (0.5 if c["mode"] == "a" else 0.0))
+
+
+def play(search, steps: int, time=seconds) -> list[float]:
+    best, curve = math.inf, []
+    for _ in range(steps):
+        rows = search.ask()
+        if not rows:
+            break
+        t = time(search.pool.config(rows[0]))
+        search.tell(rows[0], t)
+        best = min(best, math.inf if t is None else t)
+        curve.append(best)
+    return curve
+
+
+# -- what holds for each strategy
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_visits_every_row_once_and_then_stops(name: str) -> None:
+    s = Space(x=[1, 2, 4], y=[1, 2, 4], mode=["a", "b"], where={"w": lambda c: c["x"] * c["y"] < 16})
+    search = make(name, s, seed=1)
+    rows = []
+    while batch := search.ask(3):
+        rows += batch
+        for row in batch:
+            search.tell(row, float(1 + row % 5))
+    assert sorted(rows) == list(range(len(s.legal)))
+    assert search.ask() == []
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_rows_are_plain_ints_that_survive_json(name: str) -> None:
+    row = make(name, space()).ask()[0]
+    assert json.loads(json.dumps(row)) == row
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_same_seed_gives_the_same_search(name: str) -> None:
+    runs = [play(make(name, space(), seed=5), 25) for _ in range(2)]
+    assert runs[0] == runs[1]
+
+
+@pytest.mark.parametrize("name", ["bayes", "climb", "random"])
+def test_seeds_differ(name: str) -> None:
+    assert make(name, space(), seed=1).ask(8) != make(name, space(), seed=2).ask(8)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_rows_told_but_not_asked_for_are_known(name: str) -> None:
+    s = space()
+    search = make(name, s)
+    told = list(range(0, len(s.legal), 2))
+    for row in told:
+        search.tell(row, seconds(s.config(row)))
+    asked = []
+    while batch := search.ask(4):
+        asked += batch
+        for row in batch:
+            search.tell(row, 1.0)
+        if len(asked) > 40:
+            break
+    assert not set(asked) & set(told)
+    assert len(set(asked)) == len(asked)
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("bad", [None, math.inf, math.nan, 0.0, -1.0])
+def test_what_is_no_time_is_a_failure(name: str, bad: float | None) -> None:
+    search = make(name, space())
+    search.tell(3, bad)
+    assert search.results == {3: None}
+    assert search.best is None
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_when_everything_fails_the_search_goes_on(name: str) -> None:
+    search = make(name, space())
+    assert len(play(search, 40, lambda c: None)) == 40
+    assert search.best is None
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_telling_again_replaces(name: str) -> None:
+    search = make(name, space())
+    search.tell(1, 2.0)
+    search.tell(2, 3.0)
+    assert search.best == 1
+    search.tell(2, 1.0)
+    assert search.best == 2
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("row", [-1, 10**9])
+def test_a_row_outside_the_pool_is_an_error(name: str, row: int) -> None:
+    with pytest.raises(IndexError):
+        make(name, space()).tell(row, 1.0)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_space_with_one_configuration(name: str) -> None:
+    search = make(name, Space())
+    assert search.ask(5) == [0]
+    search.tell(0, 1.0)
+    assert search.ask() == []
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_asking_for_more_than_there_is(name: str) -> None:
+    s = Space(x=[1, 2, 4])
+    assert sorted(make(name, s).ask(10)) == [0, 1, 2]
+
+
+@given(st.data())
+@settings(max_examples=25, deadline=None)
+def test_any_order_of_asking_and_telling(data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(ALL))
+    s = Space(x=[1, 2, 4, 8], y=[1, 2, 4], m=["a", "b", "c"], where={"w": lambda c: c["x"] * c["y"] <= 16})
+    search = make(name, s, seed=data.draw(st.integers(0, 5)), budget=data.draw(st.sampled_from([None, 1, 20])))
+    known: set[int] = set()
+    open_rows: list[int] = []
+    for _ in range(data.draw(st.integers(1, 25))):
+        action = data.draw(st.sampled_from(["ask", "tell", "tell", "foreign"]))
+        if action == "ask":
+            rows = search.ask(data.draw(st.integers(1, 3)))
+            assert not known & set(rows)
+            assert len(set(rows)) == len(rows)
+            known |= set(rows)
+            open_rows += rows
+        elif action == "tell" and open_rows:
+            row = open_rows.pop(data.draw(st.integers(0, len(open_rows) - 1)))
+            search.tell(row, data.draw(st.one_of(st.none(), st.floats(1e-7, 10))))
+        elif action == "foreign":
+            row = data.draw(st.integers(0, len(s.legal) - 1))
+            search.tell(row, data.draw(st.one_of(st.none(), st.floats(1e-7, 10))))
+            known.add(row)
+
+
+# -- the simple ones
+
+
+def test_grid_goes_in_order_and_spreads_a_budget() -> None:
+    s = Space(x=list(range(1, 101)))
+    assert GridSearch(s).ask(4) == [0, 1, 2, 3]
+    assert GridSearch(s, budget=5).ask(7) == [0, 24, 49, 74, 99, 1, 2]
+    assert GridSearch(s, budget=500).ask(2) == [0, 1]
+
+
+def test_the_climber_changes_one_knob_of_the_best() -> None:
+    s = space()
+    search = Climber(s, seed=3)
+    play(search, Climber.initial)
+    for _ in range(10):
+        best = search.best
+        row = search.ask()[0]
+        assert (s.legal[row] != s.legal[best]).sum() == 1
+        search.tell(row, seconds(s.config(row)))
+
+
+def test_the_climber_goes_on_with_the_second_best() -> None:
+    s = Space(x=list(range(1, 31)), y=[1, 2])
+    search = Climber(s, seed=0)
+    curve = play(search, 60, lambda c: float(c["x"]))
+    assert len(curve) == 60
+
+
+# -- Bayes
+
+
+def test_bayes_beats_random_on_a_valley() -> None:
+    def trials(kind) -> float:
+        runs = [play(kind(space(), seed=n), 60) for n in range(5)]
+        return float(np.median([next((i for i, t in enumerate(r) if t <= 1.001e-3), 200) for r in runs]))
+
+    assert trials(Bayes) < 40 < trials(RandomSearch)
+
+
+def test_bayes_counts_where_its_rows_came_from() -> None:
+    search = Bayes(space(), seed=0)
+    play(search, 40)
+    assert sum(search.counts.values()) == 40
+    assert search.counts["initial"] == 10
+    assert search.counts["local"] == 10
+    assert search.counts["model"] == 20
+    assert "skopt" in search.surrogate
+
+
+def test_a_small_budget_has_a_small_start() -> None:
+    search = Bayes(space(), seed=0, budget=12)
+    play(search, 12)
+    assert search.counts["initial"] == 4
+
+
+def test_earlier_records_replace_the_start() -> None:
+    s = space()
+    search = Bayes(s, seed=0)
+    for row in range(20):
+        search.tell(row, seconds(s.config(row)))
+    play(search, 6)
+    assert search.counts["initial"] == 0
+
+
+def test_a_batch_spreads_out() -> None:
+    s = space()
+    search = Bayes(s, seed=0)
+    play(search, 14)
+    batch = search.ask(6)
+    assert len(set(batch)) == 6
+    for row in batch[::-1]:
+        search.tell(row, seconds(s.config(row)))
+    assert len(play(search, 5)) == 5
+
+
+def test_bayes_avoids_what_keeps_failing() -> None:
+    s = Space(x=SIZES, y=SIZES, z=list(range(1, 9)))
+
+    def fragile(c: dict) -> float | None:
+        return None if c["x"] >= 16 else 1e-3 * (40 - c["x"] + abs(c["z"] - 4))
+
+    search = Bayes(s, seed=0)
+    play(search, 60, fragile)
+    late = list(search.results.values())[30:]
+    assert sum(t is None for t in late) < len(late) / 3  # at random it would be as many
+
+
+def test_features_are_inputs_of_every_second_model() -> None:
+    asked = []
+
+    def features(c: dict) -> list[float]:
+        asked.append(c)
+        return [c["x"] * c["y"], math.inf if c["z"] == 1 else 1.0]
+
+    s = space()
+    search = Bayes(s, seed=0, features=features)
+    curve = play(search, 40)
+    assert curve[-1] <= 1.3e-3
+    assert len(asked) == len(s.legal)  # once for each configuration, whatever the number of fits
+
+
+@pytest.mark.parametrize("bad", [lambda c: [1 / 0], lambda c: [1.0] * c["x"], lambda c: ["word"], lambda c: 3])
+def test_features_that_do_not_work(bad) -> None:
+    search = Bayes(space(), seed=0, features=bad)
+    with pytest.raises(DeclarationError) as caught:
+        play(search, 20)
+    assert caught.value.code == "space.features"
+
+
+def test_a_large_pool_is_searched_through_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Bayes, "CANDIDATES", 20)
+    search = Bayes(space(), seed=0)
+    assert min(play(search, 60)) < 1.5e-3
+    rows = []
+    while batch := search.ask():
+        search.tell(batch[0], 1.0)
+        rows += batch
+        if len(rows) > 30:
+            break
+    assert len(rows) == 31
+
+
+def test_many_results_are_fitted_on_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tensorir.tune.model.FIT_ROWS", 12)
+    assert len(play(Bayes(space(), seed=0), 40)) == 40
+
+
+# -- without scikit-optimize
+
+
+@pytest.fixture
+def no_skopt(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [m for m in sys.modules if m.split(".")[0] == "skopt"]:
+        monkeypatch.delitem(sys.modules, name)
+    original = builtins.__import__
+
+    def refuse(name, *args, **kwargs):
+        if name.split(".")[0] == "skopt":
+            raise ImportError("No module named 'skopt'")
+        return original(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+
+
+@pytest.mark.usefixtures("no_skopt")
+def test_without_skopt_bayes_is_the_climber_and_one_warning() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        search = make("bayes", space(), seed=0)
+        play(search, 40)
+    assert type(search) is Climber
+    assert search.name == "climb"
+    assert len(caught) == 1
+    assert "scikit-optimize" in str(caught[0].message)
+
+
+@pytest.mark.usefixtures("no_skopt")
+def test_without_skopt_the_others_say_nothing() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for name in ("random", "climb", "grid"):
+            assert len(play(make(name, space()), 20)) == 20
+
+
+@pytest.mark.usefixtures("no_skopt")
+def test_without_skopt_the_class_itself_is_refused() -> None:
+    with pytest.raises(DeclarationError) as caught:
+        Bayes(space())
+    assert caught.value.code == "tune.skopt-missing"
+
+
+def test_a_broken_skopt_counts_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strategy, "missing", lambda: "AttributeError: np.int")
+    monkeypatch.setattr(bayes, "missing", lambda: "AttributeError: np.int")
+    with pytest.warns(UserWarning, match=r"np\.int"):
+        assert type(make("bayes", space())) is Climber
+
+
+def test_an_unknown_name_gets_a_suggestion() -> None:
+    with pytest.raises(DeclarationError) as caught:
+        make("bays", space())
+    assert caught.value.code == "tune.unknown-strategy"
+    assert "bayes" in str(caught.value)
+
+
+# -- the pool and the model
+
+
+def test_a_pool_of_recorded_rows() -> None:
+    pool = Pool(["x", "y"], [[1, 2, 4], ["a", "b"]], [[0, 0], [2, 1], [2, 0]])
+    assert len(pool) == 3
+    assert pool.config(1) == {"x": 4, "y": "b"}
+    assert pool.neighbours(2).tolist() == [0, 1]
+    assert Pool.of(pool) is pool
+    assert pool.points([0, 1]).tolist() == [[0.0, 0.0], [1.0, 1.0]]
+    assert Climber(pool).ask(9)
+
+
+def test_encoding() -> None:
+    assert [c.tolist() for c in encode([1, 2, 4, 16])] == [[0.0, 0.25, 0.5, 1.0]]
+    assert [c.tolist() for c in encode([0, 1, 3])] == [[0.0, 0.5, 1.0]]
+    assert [c.tolist() for c in encode([-1, 0, 1])] == [[0.0, 0.5, 1.0]]
+    assert [c.tolist() for c in encode([False, True])] == [[0.0, 1.0]]
+    assert [c.tolist() for c in encode(["x", "y"])] == [[0.0, 1.0]]
+    assert [c.tolist() for c in encode([(1, 8), (2, 8), (4, 8)])] == [[0.0, 0.5, 1.0]]
+    assert encode([7]) == []
+    words = np.stack(encode(["x", "y", "z"]), axis=1)
+    assert np.linalg.norm(words[0] - words[2]) == pytest.approx(1.0)
+    assert len(encode([None, 1, 2])) == 3
+
+
+def test_response_squashes_the_slow_half_and_imputes_failures() -> None:
+    y = response([1.0, 2.0, 4.0, 64.0, None])
+    assert y[:2].tolist() == pytest.approx([0.0, math.log(2)])
+    assert (np.diff(y[:4]) > 0).all()
+    assert y[3] < math.log(64)
+    assert y[4] == y[3]
+    assert response([3.0, 3.0]).tolist() == pytest.approx([math.log(3)] * 2)
+
+
+def test_feasibility_is_learnt_from_failures() -> None:
+    pool = Pool.of(Space(x=SIZES, y=SIZES))
+    results = {row: None if pool.config(row)["x"] > 8 else 1.0 + row % 7 for row in range(0, 36, 2)}
+    every = np.arange(len(pool))
+    model = Model(pool, Points(pool), every[1:], Hyperparameters(2), results)
+    p = model.chances(results, every)
+    fails = np.array([pool.config(int(row))["x"] > 8 for row in every[1:]])
+    assert p[1:][fails].max() < p[1:][~fails].min()
+    assert ((p > 0) & (p <= 1)).all()
+    assert p[0] == pytest.approx(np.mean([t is not None for t in results.values()]))  # no candidate: the average
+    assert (model.chances({0: 1.0}, every) == 1).all()
+
+
+def test_the_posterior_over_the_pool_is_the_one_skopt_predicts() -> None:
+    from skopt.learning import GaussianProcessRegressor
+
+    rng = np.random.default_rng(0)
+    x, y, pool = rng.random((12, 3)), rng.standard_normal(12), rng.random((50, 3))
+    with one_thread():
+        kernel, noise = Hyperparameters(3).fit(x, (y - y.mean()) / y.std())
+        ours = Posterior(pool, kernel, noise, capacity=2)
+        for point in x:
+            ours.add(point)
+        belief = ours.condition(y)
+        theirs = GaussianProcessRegressor(kernel=kernel, alpha=noise, optimizer=None, normalize_y=True).fit(x, y)
+        mean, std = theirs.predict(pool, return_std=True)
+    assert belief.mean == pytest.approx(mean, abs=1e-6)
+    assert belief.std == pytest.approx(std, abs=1e-5)
+    assert belief.predict(np.array([3, 7]))[0].tolist() == belief.mean[[3, 7]].tolist()
+
+
+def test_points_under_way_shrink_the_deviation_and_leave_the_mean() -> None:
+    rng = np.random.default_rng(0)
+    x, y, pool = rng.random((8, 2)), rng.standard_normal(8), rng.random((20, 2))
+    kernel, noise = Hyperparameters(2).fit(x, y)
+    p = Posterior(pool, kernel, noise)
+    for point in x:
+        p.add(point)
+    before = p.condition(y)
+    p.add(pool[4])
+    after = p.condition(y)
+    assert after.mean == pytest.approx(before.mean)
+    assert after.std[4] < before.std[4]
+    p.keep(8)
+    assert len(p) == 8
+    assert p.condition(y).std == pytest.approx(before.std, abs=1e-7)
+
+
+def test_points_have_the_features_behind_the_knobs() -> None:
+    pool = Pool.of(Space(x=[1, 2, 4]))
+    points = Points(pool, lambda c: [c["x"] * 10])
+    assert points([0, 1, 2]).tolist() == [[0.0, 0.0], [0.5, pytest.approx(1 / 3)], [1.0, 1.0]]
+    assert points([]).shape == (0, 1)
+
+
+def test_the_hyperparameters_find_the_knob_that_matters() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.random((60, 3))
+    y = np.sin(6 * x[:, 1])
+    kernel, noise = Hyperparameters(3).fit(x, (y - y.mean()) / y.std())
+    scales = kernel.k2.length_scale
+    assert scales[1] < 0.5 * min(scales[0], scales[2])
+    assert noise < 0.05
