@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from tensorir.arith.affine import Arith
-from tensorir.arith.box import Side, side_of, union
-from tensorir.errors import TensorIRError
+from tensorir.arith.box import Side, union
 from tensorir.ir.build import as_expr, as_int, binary
 from tensorir.ir.tree import (
-    Alloc, Buffer, Expr, IntrinCall, Load, Loop, Program, Region, Scope, Seq, Stage, Stmt, Store, Update, Var,
+    Alloc, Buffer, Const, Expr, IntrinCall, Load, Loop, Program, Region, Seq, Stmt, Store, Update,
 )  # fmt: skip
-from tensorir.ir.visit import Rewriter, find, walk
+from tensorir.ir.visit import Rewriter, find
+from tensorir.lower.boxes import common, local_accesses, sides_of
 from tensorir.lower.form import bound_loops, each_nest, fail, loop_ranges, lowering, rewrap
-from tensorir.schedule.analysis import in_loops
 from tensorir.target import Target
-
-LOCAL = (Scope.SHARED, Scope.REGISTER)
-Access = tuple[Stage, tuple[Stmt, ...], tuple[Expr, ...]]
-
 
 @lowering
 def compact(program: Program, target: Target) -> Program:
@@ -31,77 +27,44 @@ def compact(program: Program, target: Target) -> Program:
 
 def _kernel(nest: Stmt) -> Stmt:
     axes, body = bound_loops(nest)
-    accesses: dict[Buffer, list[Access]] = {}
-    _collect(body, (), accesses)
+    accesses = local_accesses(body)
     if not accesses:
         return nest
-    threads = [x for x in axes if x.kind.level == "thread"]
     arith = Arith(loop_ranges([*axes, *find(body, Loop)]))
     new: dict[Buffer, tuple[Buffer, list[Expr]]] = {}
     places: dict[Stmt | None, list[Buffer]] = {}
     for b, found in accesses.items():
-        at, depth = _common(found)
-        moving = loop_ranges([x for _, path, _ in found for x in path[depth:] if isinstance(x, Loop)])
-        if b.scope is Scope.SHARED:
-            moving.update(loop_ranges(threads))
-        new[b] = _boxed(b, found, arith, moving)
+        at, depth = common(found)
+        new[b] = _boxed(b, sides_of(b, found, depth, axes, arith), arith)
         places.setdefault(at, []).append(new[b][0])
     return rewrap(axes, _place(body, new, places))
 
 
-def _collect(s: Stmt, path: tuple[Stmt, ...], out: dict[Buffer, list[Access]]) -> None:
-    if isinstance(s, Stage):
-        for n in walk(s.body):
-            for b, index in _touched(n):
-                if b.scope in LOCAL:
-                    out.setdefault(b, []).append((s, path, index))
-        return
-    for c in s.children():
-        if isinstance(c, Stmt):
-            _collect(c, (*path, s), out)
-
-
-def _touched(n: object) -> list[tuple[Buffer, tuple[Expr, ...]]]:
-    if isinstance(n, Load | Store):
-        return [(n.buffer, n.index)]
-    if isinstance(n, Update):
-        return [(b, n.index) for b in n.buffers]
-    if isinstance(n, IntrinCall):
-        out = []
-        for r in n.operands:
-            last = tuple(binary("+", f, e - 1) for f, e in zip(r.first, r.extents, strict=True))
-            out += [(r.buffer, r.first), (r.buffer, last)]
-        return out
-    return []
-
-
-def _common(found: list[Access]) -> tuple[Stmt | None, int]:
-    """The innermost statement around all accesses, and its depth; None for the kernel's top."""
-    depth = 0
-    paths = [p for _, p, _ in found]
-    while all(len(p) > depth for p in paths) and len({id(p[depth]) for p in paths}) == 1:
-        depth += 1
-    while depth and not isinstance(paths[0][depth - 1], Loop | Seq):
-        depth -= 1
-    return (paths[0][depth - 1] if depth else None), depth
-
-
-def _boxed(b: Buffer, found: list[Access], arith: Arith, moving: Mapping[Var, tuple[float, float]]) -> tuple[Buffer, list[Expr]]:
+def _boxed(b: Buffer, accesses: list[list[Side | None]], arith: Arith) -> tuple[Buffer, list[Expr]]:
     shape: list[Expr] = []
     first: list[Expr] = []
     for d, extent in enumerate(b.shape):
-        sides: list[Side | None] = [side_of(in_loops(index[d], s), arith, moving) for s, _, index in found]
+        sides = [a[d] for a in accesses]
         box = union(sides, arith)
         if box is None:
-            try:
-                whole = as_int(extent)
-            except TensorIRError:
-                raise fail("lower.box", f"the part of {b.name} in use has no constant size along dimension {d}") from None
-            over = max((s.first.constant + s.extent for s in sides if s is not None and not s.first.terms), default=0)
-            box = Side(arith.linear(as_expr(0)), max(whole, over))
+            box = _whole(b, d, extent, sides, arith)
         shape.append(as_expr(box.extent))
         first.append(box.first.expr())
     return b.replace(shape=tuple(shape)), first
+
+
+def _whole(b: Buffer, d: int, extent: Expr, sides: list[Side | None], arith: Arith) -> Side:
+    """The whole dimension, and what lies beyond it as far as iterations that overshoot may touch it."""
+    if not isinstance(extent, Const):
+        raise fail("lower.box", f"the part of {b.name} in use has no constant size along dimension {d}")
+    low, high = 0, as_int(extent)
+    for s in sides:
+        if s is not None:
+            a, z = arith.range_of(s.first)
+            if math.isinf(a) or math.isinf(z):
+                raise fail("lower.box", f"the part of {b.name} in use has no constant size along dimension {d}")
+            low, high = min(low, int(a)), max(high, int(z) + s.extent)
+    return Side(arith.linear(as_expr(low)), high - low)
 
 
 def _place(body: Stmt, new: Mapping[Buffer, tuple[Buffer, list[Expr]]], places: Mapping[Stmt | None, list[Buffer]]) -> Stmt:

@@ -17,16 +17,14 @@ from __future__ import annotations
 from tensorir.arith.affine import Arith, Interval, conjunction, negate
 from tensorir.ir.build import binary, const, select
 from tensorir.ir.tree import (
-    Axis, Binary, Buffer, Cast, Const, Expr, If, IntrinCall, Let, Load, Loop, Program, Scope, Select, Stage, Stmt, Store,
+    Axis, Binary, Buffer, Cast, Const, Expr, If, IntrinCall, Let, Load, Loop, Program, Select, Stage, Stmt, Store,
     Unary, Update, Var,
 )  # fmt: skip
 from tensorir.ir.visit import Rewriter, find, writes
+from tensorir.lower.boxes import LOCAL, uncovered
 from tensorir.lower.form import bound_loops, each_nest, extent_of, loop_ranges, lowering, rewrap
 from tensorir.schedule.analysis import in_loops
 from tensorir.target import Target
-
-LOCAL = (Scope.SHARED, Scope.REGISTER)
-
 
 @lowering
 def emit_guards(program: Program, target: Target) -> Program:
@@ -34,7 +32,7 @@ def emit_guards(program: Program, target: Target) -> Program:
 
     def kernel(nest: Stmt) -> Stmt:
         axes, body = bound_loops(nest)
-        return rewrap(axes, _Guards(loop_ranges(axes))(body))
+        return rewrap(axes, _Guards(loop_ranges(axes), uncovered(body, axes))(body))
 
     return each_nest(program, kernel)
 
@@ -42,8 +40,9 @@ def emit_guards(program: Program, target: Target) -> Program:
 class _Guards(Rewriter):
     """Visits stages in program order, so producers come before their readers."""
 
-    def __init__(self, ranges: dict[Var, Interval]) -> None:
+    def __init__(self, ranges: dict[Var, Interval], uncovered: set[tuple[Buffer, str]]) -> None:
         self.ranges = dict(ranges)
+        self.uncovered = uncovered
         self.facts: list[Expr] = []
         self.total: set[Buffer] = set()  # some writer fills the whole box
         self.zero: set[Buffer] = set()  # cells outside the tensor hold 0
@@ -105,7 +104,7 @@ class _Guards(Rewriter):
 
     def _exists(self, load: Load, n: Stage, arith: Arith) -> bool:
         if load.buffer.scope in LOCAL:
-            return load.buffer in self.total
+            return load.buffer in self.total and (load.buffer, n.name) not in self.uncovered
         return all(
             arith.proves(binary("<=", const(0), i)) and arith.proves(binary("<", i, extent))
             for i, extent in zip((in_loops(i, n) for i in load.index), load.buffer.shape, strict=True)

@@ -70,10 +70,8 @@ def footprint(index: Index, accesses: Iterable[tuple[Stage, tuple[Expr, ...]]], 
     out = []
     for sides, n in zip(boxes, shape, strict=True):
         box = union(sides, arith)
-        if box is None or box.extent >= n:
-            out.append(Side(arith.linear(as_expr(0)), n))
-        else:
-            out.append(box)
+        # a box that overhangs a ragged tensor keeps its size: the copy fills the rest, so that no reader needs a guard
+        out.append(Side(arith.linear(as_expr(0)), n) if box is None else box)
     return out
 
 

@@ -1,0 +1,79 @@
+"""tensorir: tensor computations as lambdas, scheduled, checked, tuned and exported as readable CUDA or OpenCL.
+
+Everything public is loaded when it is first used, so that ``import tensorir`` stays light.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "tensorir.expr.compute": ("placeholder", "constant", "reduce_axis", "scalar", "compute"),
+    "tensorir.expr.tensor": ("Tensor",),
+    "tensorir.expr.reducers": ("sum", "prod", "min", "max", "any", "all", "argmin", "argmax", "combiner"),
+    "tensorir.expr.functions": (
+        "where", "cast", "all_", "any_", "equal", "not_equal", "minimum", "maximum", "exp", "log", "sqrt", "rsqrt",
+        "tanh", "erf", "sin", "cos", "floor", "ceil", "round", "pow", "exp2", "log2", "abs",
+    ),
+    "tensorir.api.schedule": ("Schedule", "replay"),
+    "tensorir.api.workload": ("Workload",),
+    "tensorir.api.build": ("Executable",),
+    "tensorir.tune.space": ("Space",),
+    "tensorir.target": ("Target",),
+    "tensorir.errors": (
+        "TensorIRError", "DeclarationError", "ScheduleError", "LoweringError", "CompileError", "LaunchError",
+        "CheckError", "DeviceError", "NotTuned", "Problem",
+    ),
+}  # fmt: skip
+_WHERE = {name: module for module, names in _HOMES.items() for name in names}
+_FOLDERS = ("nn", "ops", "errors", "interp", "lower", "runtime", "tune", "check", "export")
+
+__all__ = [*_WHERE, *_FOLDERS, "__version__"]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHERE:
+        value = getattr(importlib.import_module(_WHERE[name]), name)
+    elif name in _FOLDERS:
+        value = importlib.import_module(f"tensorir.{name}")
+    else:
+        raise AttributeError(f"module 'tensorir' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+if TYPE_CHECKING:
+    from tensorir.api.build import Executable as Executable
+    from tensorir.api.schedule import Schedule as Schedule
+    from tensorir.api.schedule import replay as replay
+    from tensorir.api.workload import Workload as Workload
+    from tensorir.errors import CheckError as CheckError
+    from tensorir.errors import CompileError as CompileError
+    from tensorir.errors import DeclarationError as DeclarationError
+    from tensorir.errors import DeviceError as DeviceError
+    from tensorir.errors import LaunchError as LaunchError
+    from tensorir.errors import LoweringError as LoweringError
+    from tensorir.errors import NotTuned as NotTuned
+    from tensorir.errors import Problem as Problem
+    from tensorir.errors import ScheduleError as ScheduleError
+    from tensorir.errors import TensorIRError as TensorIRError
+    from tensorir.expr.compute import compute as compute
+    from tensorir.expr.compute import constant as constant
+    from tensorir.expr.compute import placeholder as placeholder
+    from tensorir.expr.compute import reduce_axis as reduce_axis
+    from tensorir.expr.compute import scalar as scalar
+    from tensorir.expr.functions import all_ as all_
+    from tensorir.expr.functions import any_ as any_
+    from tensorir.expr.functions import cast as cast
+    from tensorir.expr.functions import equal as equal
+    from tensorir.expr.functions import where as where
+    from tensorir.expr.tensor import Tensor as Tensor
+    from tensorir.target import Target as Target
+    from tensorir.tune.space import Space as Space

@@ -1,0 +1,86 @@
+"""From a schedule to something that runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tensorir.codegen.cfamily import emit
+from tensorir.codegen.source import GatherRange, Source
+from tensorir.expr.bounds import is_gather
+from tensorir.expr.program import computes_of
+from tensorir.ir.tree import Expr, Load
+from tensorir.ir.visit import find
+from tensorir.lower.pipeline import lower
+from tensorir.runtime.device import Device
+from tensorir.runtime.launch import Program
+from tensorir.runtime.timing import Timing
+from tensorir.target import Target
+
+if TYPE_CHECKING:
+    from tensorir.api.schedule import Schedule
+
+
+def emit_source(s: Schedule, target: Target) -> Source:
+    """Lower and print ``s`` for ``target``."""
+    return emit(lower(s.program, target), target, str(s.trace).splitlines(), gathers_of(s))
+
+
+def gathers_of(s: Schedule) -> tuple[GatherRange, ...]:
+    """The index inputs whose values must be checked at launch."""
+    found: dict[GatherRange, None] = {}
+    for op in computes_of(s.outputs):
+        for body in op.bodies:
+            for load in find(body, Load):
+                for i, limit in zip(load.index, load.buffer.dims, strict=True):
+                    if isinstance(i, Expr) and is_gather(i) and isinstance(i, Load):
+                        found[GatherRange(i.buffer.name, limit, load.buffer.name)] = None
+    return tuple(found)
+
+
+def build_source(s: Schedule, device: Device) -> Executable:
+    """Compile the schedule's source, or the user's edited text, for ``device``."""
+    target = s.target if s.target.language == device.target.language else device.target
+    source = emit_source(s, target)
+    if s.edited is not None:
+        source = Source(source.name, source.language, s.edited, source.params, source.kernels, source.gathers)
+    return Executable(source, device, str(s.trace))
+
+
+class Executable:
+    """Compiled kernels of one program on one device: ``f(a, b)`` runs them.
+
+    Arguments are numpy, pyopencl, cupy or DLPack arrays in the order of the declarations; the results are of the same
+    kind. ``out=`` takes arrays to write into.
+    """
+
+    def __init__(self, source: Source, device: Device, trace: str = "") -> None:
+        self.emitted, self.device, self.trace = source, device, trace
+        self.program = Program(source, device)
+
+    def __call__(self, *arrays: Any, out: Any = None) -> Any:
+        return self.program(*arrays, out=out)
+
+    def bind(self, *arrays: Any, out: Any = None) -> Any:
+        """A prebound launch on these arrays: calling it costs no argument checks."""
+        return self.program.bind(*arrays, out=out)
+
+    @property
+    def source(self) -> str:
+        """The text that runs."""
+        return self.emitted.text
+
+    @property
+    def resources(self) -> dict[str, Any] | None:
+        """Registers, spills and shared memory, as far as the device tells."""
+        return self.program.resources
+
+    def time(self, *arrays: Any, repeat: int = 30, out: Any = None) -> Timing:
+        """Time of one run of all kernels: median with a 95 % interval."""
+        return self.program.time(*arrays, out=out, repeat=repeat)
+
+    def export(self, path: str | Path, to: list[str] | tuple[str, ...] = ("source",)) -> Path:
+        """Write a folder that runs without tensorir; see ``tensorir.export``."""
+        from tensorir.export.folder import export
+
+        return export(self.emitted, Path(path), list(to), trace=self.trace)

@@ -1,0 +1,79 @@
+"""The user's Schedule: the primitives, plus source, build, check and blame in one line each."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from tensorir.api.build import Executable, build_source, emit_source
+from tensorir.check.blame import blame
+from tensorir.check.verdict import Verdict, check
+from tensorir.codegen.source import Source
+from tensorir.errors import Problem, ScheduleError
+from tensorir.runtime.device import Device, open_device
+from tensorir.schedule.schedule import Schedule as _Schedule
+from tensorir.schedule.trace import Step, Trace
+from tensorir.target import Target
+
+
+class Schedule(_Schedule):
+    """How a computation runs on a target; see the primitives' own documentation for each call.
+
+    >>> s = Schedule(C, target="opencl")
+    >>> io, ii = s[C].split("i", [None, 16])
+    """
+
+    edited: str | None = None
+    """Text that replaces the emitted source (see ``with_source``)."""
+
+    def emitted(self, target: Any = None) -> Source:
+        """The source with its parameters and launches, for this schedule's target or another.
+
+        Raises LoweringError when the target cannot express the schedule.
+        """
+        return emit_source(self, Target.parse(target) if target is not None else self.target)
+
+    def source(self, target: Any = None) -> str:
+        """The emitted text; ``s.source("cuda")`` gives the other dialect of the same schedule."""
+        if self.edited is not None and (target is None or Target.parse(target).language == self.target.language):
+            return self.edited
+        return self.emitted(target).text
+
+    def build(self, device: str | Device | None = None) -> Executable:
+        """Compile for a device (default: the first usable one of the schedule's language).
+
+        Raises LoweringError, CompileError, DeviceError.
+        """
+        return build_source(self, open_device(device if device is not None else self.target))
+
+    def with_source(self, text: str) -> Self:
+        """A fork that builds, checks (``level="device"``) and times ``text`` instead of the emitted source.
+
+        The signature and launch of the schedule's kernels stay; only their text is the user's.
+        """
+        if not isinstance(text, str) or not text.strip():
+            raise ScheduleError(Problem("with-source.text", "with_source takes the text of a whole source file"))
+        other = self.fork()
+        other.edited = text
+        return other
+
+    def check(self, level: str = "fast", shapes: Any = None, seed: int = 0) -> Verdict:
+        """Whether this schedule still computes its tensors.
+
+        level: "fast" (legality, exact ring equivalence on awkward shapes, races, uninitialised reads, bounds; no
+               device), "device" (also runs the kernel here against the reference), "emulate" (runs the CUDA text)
+        """
+        return check(self, level, shapes, seed)
+
+    def blame(self) -> Step | None:
+        """The first step that breaks equivalence, or None."""
+        return blame(self)
+
+    def _repr_html_(self) -> str:
+        from tensorir.show.html import schedule_html
+
+        return schedule_html(self)
+
+
+def replay(outputs: Any, trace: Trace | str, target: Any = "opencl") -> Schedule:
+    """A schedule of ``outputs`` with every step of ``trace`` (a Trace or its JSON) applied."""
+    return Schedule(outputs, target).replay(trace)

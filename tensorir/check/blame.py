@@ -1,0 +1,23 @@
+"""blame: the first step of a schedule that breaks equivalence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensorir.check.verdict import check
+from tensorir.schedule.trace import Step
+
+
+def blame(s: Any) -> Step | None:
+    """The first step after which the schedule no longer computes its tensors, or None; by bisection."""
+    steps = s.trace
+    if check(s):
+        return None
+    low, high = 0, len(steps)  # right after ``low`` steps, wrong after ``high``
+    while high - low > 1:
+        middle = (low + high) // 2
+        if check(s.at(middle)):
+            low = middle
+        else:
+            high = middle
+    return steps[high - 1] if steps else None

@@ -1,0 +1,225 @@
+"""Lowered modules as OpenCL C or CUDA C++: one printer, the languages are tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tensorir.arith.affine import Arith, same
+from tensorir.codegen.dialect import DIALECTS, Dialect
+from tensorir.codegen.expressions import COMPUTED_IN_FLOAT, UNARY, Expressions, c_type, helper_text
+from tensorir.codegen.names import Names, identifier
+from tensorir.codegen.source import GatherRange, KernelLaunch, Param, Source
+from tensorir.errors import LoweringError, Problem
+from tensorir.ir.build import as_int
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import (
+    Alloc, Barrier, Binary, Buffer, If, IntrinCall, Kind, Let, Load, Loop, Ramp, Scope, Seq, Stmt, Store, Var,
+)  # fmt: skip
+from tensorir.ir.visit import find, writes
+from tensorir.lower.form import extent_of, loop_ranges
+from tensorir.lower.kernel import Kernel, Module
+from tensorir.target import Target
+
+INDENT = "  "
+
+
+def emit(module: Module, target: Target, notes: Sequence[str] = (), gathers: Sequence[GatherRange] = ()) -> Source:
+    """The text of a lowered program and how to launch it; the same text for the same program, always.
+
+    notes: lines for the header comment (what is computed, the schedule)
+    """
+    dialect = DIALECTS[target.language]
+    printed = [_KernelText(k, dialect, target, module) for k in module.kernels]
+    bodies = [p.text() for p in printed]
+    helpers = dict.fromkeys(h for p in printed for h in p.expr.helpers)
+    parts = [*_header(module, notes), *_includes(dialect, module)]
+    parts += [helper_text(h, dialect) for h in sorted(helpers, key=lambda h: (not h.endswith("u"), h))]
+    parts += [_constant(b, dialect, printed[0].names) for b in module.constants]
+    text = "\n".join(parts) + "\n\n" + "\n\n".join(bodies) + "\n"
+    return Source(module.name, dialect.name, text, _params(module, printed), tuple(p.launch() for p in printed), tuple(gathers))
+
+
+def _header(module: Module, notes: Sequence[str]) -> list[str]:
+    def shape(b: Buffer) -> str:
+        return f"{b.name} {b.dtype}[{', '.join(str(as_int(n)) for n in b.shape)}]"
+
+    given = [shape(b) for b in module.inputs] + [f"{v.name} {v.dtype}" for v in module.scalars]
+    lines = [f"{', '.join(map(shape, module.outputs))} from {', '.join(given) or 'nothing'}"]
+    for k in module.kernels:
+        x, y, z = k.grid
+        bx, by, bz = k.block
+        lines.append(f"launch {identifier(k.name)}: blocks ({x}, {y}, {z}), threads ({bx}, {by}, {bz}), shared {k.shared_bytes} B")
+    return [f"// {comment(line)}" for line in [*lines, *notes]]
+
+
+def comment(text: str) -> str:
+    """User text made harmless in a ``//`` comment: one line, ASCII, no continuation, no trigraph."""
+    one = text.replace("\n", " ").replace("\r", " ").replace("??", "? ?").encode("ascii", "backslashreplace").decode()
+    return one.rstrip("\\").replace("*/", "* /").replace("/*", "/ *")
+
+
+def _includes(dialect: Dialect, module: Module) -> list[str]:
+    used = {b.dtype for k in module.kernels for b in (*k.params, *(a.buffer for a in find(k.body, Alloc)))}
+    if dialect.name == "cuda" and "float16" in used:
+        return ["#include <cuda_fp16.h>"]
+    if dialect.name == "opencl" and "float64" in used:
+        return ["#pragma OPENCL EXTENSION cl_khr_fp64 : enable"]
+    return []
+
+
+def _constant(b: Buffer, dialect: Dialect, names: Names) -> str:
+    from tensorir.ir.tree import Const
+
+    printer = Expressions(dialect, Target.parse(dialect.name), names, Arith())
+    if b.dtype in COMPUTED_IN_FLOAT:
+        raise LoweringError(Problem("codegen.constant-type", f"constant {b.name} is {b.dtype}; declare it as float32"))
+    values = ", ".join(printer.number(Const(v, b.dtype)) for v in b.data or ())
+    return dialect.constant.format(type=dialect.types[b.dtype], name=identifier(b.name), size=len(b.data or ()), values=values)
+
+
+def _params(module: Module, printed: list[_KernelText]) -> tuple[Param, ...]:
+    align: dict[Buffer, int] = {}
+    for p in printed:
+        for b, n in p.expr.aligned.items():
+            align[b] = max(align.get(b, 0), n)
+
+    def param(b: Buffer, role: str) -> Param:
+        return Param(b.name, b.dtype, tuple(as_int(n) for n in b.shape), role, max(align.get(b, 0), DTYPES[b.dtype].bits // 8))
+
+    order = {b: (b.origin.order if b.origin is not None else 0) for b in module.inputs}
+    given = [(order[b], param(b, "input")) for b in module.inputs]
+    given += [(v.order, Param(v.name, v.dtype, (), "scalar", DTYPES[v.dtype].bits // 8)) for v in module.scalars]
+    out = [p for _, p in sorted(given, key=lambda x: x[0])]
+    out += [param(b, "output") for b in module.outputs]
+    return (*out, *(param(b, "workspace") for b in module.workspace))
+
+
+class _KernelText:
+    """One kernel."""
+
+    def __init__(self, k: Kernel, dialect: Dialect, target: Target, module: Module) -> None:
+        self.k, self.d = k, dialect
+        self.names = Names([identifier(x.name) for x in module.kernels] + [identifier(b.name) for b in module.constants])
+        arith = Arith(loop_ranges(list(k.axes)))
+        for x in find(k.body, Loop):
+            arith.ranges[x.var] = extent_of(x)
+        for b in module.constants:
+            self.names._of[b] = identifier(b.name)
+        self.expr = Expressions(dialect, target, self.names, arith)
+        for b in k.params:
+            self.names.buffer(b)
+        for v in k.scalars:
+            self.names.variable(v)
+        for a in find(k.body, Alloc):
+            self.names.buffer(a.buffer)
+        for x in k.axes:
+            self.names.variable(x.var)
+        self.names.nest(k.body, frozenset())
+
+    def launch(self) -> KernelLaunch:
+        """How the runtime starts it."""
+        args = tuple(b.name for b in self.k.params) + tuple(v.name for v in self.k.scalars)
+        return KernelLaunch(identifier(self.k.name), args, self.k.grid, self.k.block, self.k.shared_bytes)
+
+    def text(self) -> str:
+        """The whole function."""
+        k, d = self.k, self.d
+        body = self.stmt(k.body, 1)
+        x, y, z = k.block
+        written = set(writes(k.body))
+        params = [d.param.format(const="" if b in written else "const ", type=d.types[b.dtype], name=self.names.buffer(b)) for b in k.params]
+        params += [d.scalar.format(type=c_type(v.dtype, d), name=self.names.variable(v)) for v in k.scalars]
+        head = d.entry.format(name=identifier(k.name), params=", ".join(params), x=x, y=y, z=z, threads=x * y * z)
+        used = set(find(k.body, Var))
+        top = [f"{INDENT}const int {self.names.variable(a.var)} = {d.index[a.kind]};" for a in k.axes if a.var in used]
+        shared = [f"{INDENT}{self.array(b)}" for b in k.shared]
+        return "\n".join([head, "{", *shared, *top, *body, "}"])
+
+    def array(self, b: Buffer) -> str:
+        """The declaration of a local array."""
+        size = as_int(b.shape[0])
+        kind = self.expr.vector_type(b.dtype, b.lanes) if b.lanes > 1 else self.d.types[b.dtype]
+        if b.dtype == "float16" and self.d.name == "opencl":
+            kind = "ushort"
+        align = self.expr.aligned.get(b, 0)
+        space, note = self.d.space[b.scope], self.d.align.format(bytes=align) if align else ""
+        name = self.names.buffer(b)
+        if self.d.name == "cuda":
+            return f"{space}{note.strip()}{' ' if note else ''}{kind} {name}[{size}];"
+        return f"{space}{kind} {name}[{size}]{note};"
+
+    # --- statements
+
+    def stmt(self, s: Stmt, depth: int) -> list[str]:
+        """The lines of a statement."""
+        pad = INDENT * depth
+        match s:
+            case Seq():
+                return [line for x in s.stmts for line in self.stmt(x, depth)]
+            case Store():
+                return [f"{pad}{self.store(s)};"]
+            case Loop():
+                return self.loop(s, depth)
+            case If():
+                return [*self._block(f"{pad}if ({self.expr(s.cond)})", s.then, depth)]
+            case Alloc():
+                inner = self.stmt(s.body, depth)  # first, so that alignments are known
+                return inner if s.buffer.scope is Scope.SHARED else [pad + self.array(s.buffer), *inner]
+            case Barrier():
+                return [pad + (self.d.barrier_global if Scope.GLOBAL in s.scopes else self.d.barrier)]
+            case Let():
+                kind = self.expr.vector_type(s.var.dtype, 1)
+                return [f"{pad}const {kind} {self.names.variable(s.var)} = {self.expr(s.value)};", *self.stmt(s.body, depth)]
+            case IntrinCall():
+                return self.intrinsic(s, pad)
+        raise LoweringError(Problem("codegen.not-lowered", f"{type(s).__name__} has no lowering for {self.d.name} yet"))
+
+    def intrinsic(self, s: IntrinCall, pad: str) -> list[str]:
+        """The text of an instruction, its operands as addresses."""
+        text = s.intrin.emit.get(self.d.name)
+        if text is None:
+            raise LoweringError(Problem("codegen.intrinsic", f"{s.intrin.name} has no {self.d.name} form"))
+        at = {}
+        for b, r in zip(s.intrin.operands, s.operands, strict=True):
+            at[b.name] = f"{self.names.buffer(r.buffer)} + {self.expr(r.first[0], 6)}"
+            if bytes_ := s.intrin.align.get(b.name):
+                self.expr.aligned[r.buffer] = max(self.expr.aligned.get(r.buffer, 0), bytes_)
+        spaces = {f"{b.name}_space": self.d.space[r.buffer.scope] for b, r in zip(s.intrin.operands, s.operands, strict=True)}
+        return [f"{pad}{line}" for line in text.format(**at, **spaces).splitlines()]
+
+    def loop(self, s: Loop, depth: int) -> list[str]:
+        """A for loop."""
+        pad, v = INDENT * depth, self.names.variable(s.var)
+        pragma = [f"{pad}#pragma unroll"] if s.kind is Kind.UNROLL else [f"{pad}#pragma unroll {s.hint}"] if s.hint else []
+        head = f"{pad}for (int {v} = 0; {v} < {self.expr(s.extent, 6)}; ++{v})"
+        return [*pragma, *self._block(head, s.body, depth)]
+
+    def _block(self, head: str, body: Stmt, depth: int) -> list[str]:
+        """``head`` and its body, in braces only where C needs them."""
+        inner = self.stmt(body, depth + 1)
+        single = isinstance(body, Store) or (isinstance(body, Loop | If) and not inner[0].lstrip().startswith("#"))
+        if single:
+            return [head, *inner]
+        return [f"{head} {{", *inner, f"{INDENT * depth}}}"]
+
+    def store(self, s: Store) -> str:
+        """An assignment, compound where it updates in place."""
+        b, i, value = s.buffer, s.index[0], s.value
+        plain = b.dtype not in COMPUTED_IN_FLOAT and b.dtype != "bool"
+        if plain and isinstance(value, Binary) and value.op in "+-*" and isinstance(value.a, Load) and _same_place(value.a, s):
+            narrow = DTYPES[b.dtype].kind in "iu" and DTYPES[b.dtype].bits < 32
+            if not narrow:
+                target = self.expr.store(b, i, "").removesuffix(" = ")
+                if not target.startswith("vstore"):
+                    return f"{target} {value.op}= {self.expr(value.b, UNARY if value.op == '*' else 0)}"
+        return self.expr.store(b, i, self.expr(value))
+
+
+def _same_place(load: Load, s: Store) -> bool:
+    if load.buffer is not s.buffer:
+        return False
+    a, b = load.index[0], s.index[0]
+    if isinstance(a, Ramp) and isinstance(b, Ramp):
+        return a.lanes == b.lanes and same(a.base, b.base)
+    return not isinstance(a, Ramp) and not isinstance(b, Ramp) and same(a, b)
+

@@ -1,0 +1,100 @@
+"""How a language spells what kernels need: tables, no logic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tensorir.ir.tree import Kind, Scope
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """One language.
+
+    entry:    {name} {params} {x} {y} {z} {threads}
+    param:    how a global array is declared: {const} {type} {name}
+    space:    scope -> qualifier of arrays and of pointers into them
+    barrier:  for shared memory; barrier_global for shared and global memory
+    vector:   {type} {lanes}; pack makes one from scalars
+    functions: math name -> (float32 spelling, float64 spelling)
+    """
+
+    name: str
+    suffix: str
+    entry: str
+    param: str
+    scalar: str
+    space: Mapping[Scope, str]
+    constant: str
+    index: Mapping[Kind, str]
+    barrier: str
+    barrier_global: str
+    types: Mapping[str, str]
+    pack: str
+    align: str
+    infinity: Mapping[str, str]
+    functions: Mapping[str, tuple[str, str]]
+
+
+_NAMES = "exp log sqrt tanh erf sin cos floor ceil exp2 log2 pow".split()
+
+OPENCL = Dialect(
+    name="opencl",
+    suffix="cl",
+    entry="__kernel __attribute__((reqd_work_group_size({x}, {y}, {z})))\nvoid {name}({params})",
+    param="__global {const}{type} *restrict {name}",
+    scalar="const {type} {name}",
+    space={Scope.GLOBAL: "__global ", Scope.SHARED: "__local ", Scope.REGISTER: "", Scope.CONSTANT: "__constant "},
+    constant="__constant {type} {name}[{size}] = {{{values}}};",
+    index={
+        **{k: f"get_group_id({n})" for n, k in enumerate((Kind.BLOCK_X, Kind.BLOCK_Y, Kind.BLOCK_Z))},
+        **{k: f"get_local_id({n})" for n, k in enumerate((Kind.THREAD_X, Kind.THREAD_Y, Kind.THREAD_Z))},
+    },
+    barrier="barrier(CLK_LOCAL_MEM_FENCE);",
+    barrier_global="barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
+    types={
+        "float64": "double", "float32": "float", "float16": "half", "bfloat16": "ushort", "int8": "char",
+        "int16": "short", "int32": "int", "int64": "long", "uint8": "uchar", "uint32": "uint", "bool": "uchar",
+        "index": "int",
+    },
+    pack="({type}{lanes})({items})",
+    align=" __attribute__((aligned({bytes})))",
+    infinity={"float32": "INFINITY", "float64": "(double)INFINITY"},
+    functions={
+        **{n: (n, n) for n in _NAMES},
+        "rsqrt": ("rsqrt", "rsqrt"), "abs": ("fabs", "fabs"), "round": ("rint", "rint"),
+        "min": ("fmin", "fmin"), "max": ("fmax", "fmax"), "iabs": ("abs", "abs"),
+    },
+)  # fmt: skip
+
+CUDA = Dialect(
+    name="cuda",
+    suffix="cu",
+    entry='extern "C" __global__ void __launch_bounds__({threads})\n{name}({params})',
+    param="{const}{type} *__restrict__ {name}",
+    scalar="const {type} {name}",
+    space={Scope.GLOBAL: "", Scope.SHARED: "__shared__ ", Scope.REGISTER: "", Scope.CONSTANT: ""},
+    constant="__constant__ {type} {name}[{size}] = {{{values}}};",
+    index={
+        **{k: f"blockIdx.{c}" for c, k in zip("xyz", (Kind.BLOCK_X, Kind.BLOCK_Y, Kind.BLOCK_Z), strict=True)},
+        **{k: f"threadIdx.{c}" for c, k in zip("xyz", (Kind.THREAD_X, Kind.THREAD_Y, Kind.THREAD_Z), strict=True)},
+    },
+    barrier="__syncthreads();",
+    barrier_global="__syncthreads();",
+    types={
+        "float64": "double", "float32": "float", "float16": "__half", "bfloat16": "unsigned short",
+        "int8": "signed char", "int16": "short", "int32": "int", "int64": "long long", "uint8": "unsigned char",
+        "uint32": "unsigned int", "bool": "unsigned char", "index": "int",
+    },
+    pack="make_{type}{lanes}({items})",
+    align=" __align__({bytes})",
+    infinity={"float32": "__int_as_float(0x7f800000)", "float64": "__longlong_as_double(0x7ff0000000000000LL)"},
+    functions={
+        **{n: (f"{n}f", n) for n in _NAMES},
+        "rsqrt": ("rsqrtf", "rsqrt"), "abs": ("fabsf", "fabs"), "round": ("rintf", "rint"),
+        "min": ("fminf", "fmin"), "max": ("fmaxf", "fmax"), "iabs": ("abs", "abs"),
+    },
+)  # fmt: skip
+
+DIALECTS = {"opencl": OPENCL, "cuda": CUDA}

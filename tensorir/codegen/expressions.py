@@ -1,0 +1,283 @@
+"""Expressions as C text."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+from tensorir.arith.affine import Arith
+from tensorir.codegen.dialect import Dialect
+from tensorir.codegen.names import Names
+from tensorir.errors import LoweringError, Problem
+from tensorir.ir.build import as_int
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import (
+    Binary, Broadcast, Buffer, Call, Cast, Const, Expr, Load, Pack, Ramp, Scope, Select, Unary, Var,
+)  # fmt: skip
+from tensorir.lower.vectorize import is_multiple, lanes_of
+from tensorir.target import Target
+
+_PREC = {
+    "?": 1, "or": 2, "and": 3, "==": 4, "!=": 4, "<": 5, "<=": 5, "+": 6, "-": 6, "*": 7, "/": 7, "//": 7, "%": 7,
+}  # fmt: skip
+_C = {"//": "/", "and": "&&", "or": "||"}
+UNARY = 8
+COMPUTED_IN_FLOAT = {"float16", "bfloat16"}
+"""Storage types: values are widened when loaded and rounded when stored."""
+
+
+def c_type(dtype: str, dialect: Dialect) -> str:
+    """The type that values of ``dtype`` have in expressions."""
+    return dialect.types["float32" if dtype in COMPUTED_IN_FLOAT else dtype]
+
+
+class Expressions:
+    """Prints the expressions of one kernel and notes what it needs: helper functions, alignments, vector types."""
+
+    def __init__(self, dialect: Dialect, target: Target, names: Names, arith: Arith) -> None:
+        self.d, self.target, self.names, self.arith = dialect, target, names, arith
+        self.helpers: dict[str, None] = {}
+        self.aligned: dict[Buffer, int] = {}
+
+    def __call__(self, e: Expr, outer: int = 0) -> str:
+        match e:
+            case Const():
+                return self.number(e)
+            case Var():
+                return self.names.variable(e)
+            case Load():
+                return self.load(e)
+            case Binary():
+                return self.binary(e, outer)
+            case Select():
+                text = f"{self(e.cond, 2)} ? {self(e.a, 2)} : {self(e.b, 1)}"
+                return f"({text})" if outer > 0 else text
+            case Cast():
+                return self.cast(e, outer)
+            case Unary():
+                return f"{'-' if e.op == '-' else '!'}{self(e.a, UNARY)}"
+            case Call():
+                return f"{self.function(e.fn, e.dtype)}({', '.join(map(self, e.args))})"
+            case Broadcast():
+                items = [self(e.value)] if self.d.name == "opencl" else [self(e.value)] * e.lanes
+                return self.pack(e.dtype, e.lanes, items)
+            case Pack():
+                return self.pack(e.dtype, len(e.items), [self(i) for i in e.items])
+        raise LoweringError(Problem("codegen.node", f"{type(e).__name__} cannot be printed as {self.d.name}"))
+
+    def number(self, e: Const) -> str:
+        """A literal of the right type."""
+        if DTYPES[e.dtype].kind == "f":
+            value = float(e.value) if isinstance(e.value, Fraction) else e.value
+            kind = "float64" if e.dtype == "float64" else "float32"
+            if math.isinf(value):
+                return ("-" if value < 0 else "") + self.d.infinity[kind]
+            if math.isnan(value):
+                return f"({self.d.infinity[kind]} - {self.d.infinity[kind]})"
+            text = repr(float(value)) if kind == "float64" else _float32(float(value))
+            return text if kind == "float64" else f"{text}f"
+        if e.dtype == "bool":
+            return "1" if e.value else "0"
+        value = int(e.value)
+        if value == -(2**31) and DTYPES[e.dtype].bits == 32:
+            return "(-2147483647 - 1)"
+        if value == -(2**63):
+            return "(-9223372036854775807L - 1)"
+        if DTYPES[e.dtype].bits == 64:
+            return f"{value}L" if self.d.name == "opencl" else f"{value}LL"
+        return f"{value}u" if e.dtype == "uint32" else str(value)
+
+    def function(self, name: str, dtype: str) -> str:
+        """The dialect's name of a math function."""
+        if name == "abs" and DTYPES[dtype].kind != "f":
+            name = "iabs"
+        one, two = self.d.functions[name]
+        return two if dtype == "float64" else one
+
+    def binary(self, e: Binary, outer: int) -> str:
+        """An operator, or the function that stands for it."""
+        if e.op in ("min", "max"):
+            return self.minmax(e)
+        kind = DTYPES[e.a.dtype].kind
+        if e.op in ("//", "%") and e.dtype != "index":
+            return self.floor_divide(e, kind)
+        p = _PREC[e.op]
+        a, b = e.a, e.b
+        vector = self.d.name == "opencl" and (lanes_of(a) > 1) != isinstance(a, Broadcast)
+        left = self(a.value, p) if isinstance(a, Broadcast) and not isinstance(b, Broadcast) and self.d.name == "opencl" else self(a, p)
+        right = self(b.value, p + 1) if isinstance(b, Broadcast) and vector else self(b, p + 1)
+        text = f"{left} {_C.get(e.op, e.op)} {right}"
+        if e.op in "+-*/" and DTYPES[e.dtype].kind in "iu" and DTYPES[e.dtype].bits < 32 and lanes_of(e) == 1:
+            return f"({c_type(e.dtype, self.d)})({text})"  # C computes in int: wrap as the narrow type does
+        return f"({text})" if p < outer else text
+
+    def minmax(self, e: Binary) -> str:
+        """min and max: the function for floats (C's: a NaN operand loses), a choice for integers."""
+        if DTYPES[e.dtype].kind == "f":
+            return f"{self.function(e.op, e.dtype)}({self(e.a)}, {self(e.b)})"
+        if self.d.name == "opencl":
+            kind = self.vector_type(e.dtype, lanes_of(e))
+            return f"{e.op}(({kind})({self(e.a)}), ({kind})({self(e.b)}))"
+        sign = "<" if e.op == "min" else ">"
+        return f"({self(e.a, 6)} {sign} {self(e.b, 6)} ? {self(e.a, 2)} : {self(e.b, 2)})"
+
+    def floor_divide(self, e: Binary, kind: str) -> str:
+        """``//`` and ``%`` of data round toward minus infinity, as NumPy's."""
+        if kind == "u":
+            return f"({self(e.a, 7)} {_C.get(e.op, e.op)} {self(e.b, 8)})"
+        name = f"tir_{'floordiv' if e.op == '//' else 'mod'}_{'int' if kind == 'i' and DTYPES[e.dtype].bits <= 32 else e.dtype}"
+        self.helpers[name] = None
+        return f"{name}({self(e.a)}, {self(e.b)})"
+
+    def cast(self, e: Cast, outer: int) -> str:
+        """A conversion: to integers toward zero, to bool by ``!= 0``."""
+        lanes = lanes_of(e.a)
+        if e.dtype == "bool":
+            text = f"{self(e.a, 5)} != 0"
+            return f"({text})" if outer > 4 else text
+        if e.a.dtype == "bool" and lanes == 1 and DTYPES[e.dtype].kind != "f":
+            return self(e.a, outer)
+        if c_type(e.dtype, self.d) == c_type(e.a.dtype, self.d):
+            return self.rounded(e, outer)
+        if lanes > 1:
+            return f"convert_{c_type(e.dtype, self.d)}{lanes}({self(e.a)})"
+        return f"({c_type(e.dtype, self.d)}){self(e.a, UNARY)}"
+
+    def rounded(self, e: Cast, outer: int) -> str:
+        """A cast to a storage-only type rounds even though the C type stays float."""
+        if e.dtype in COMPUTED_IN_FLOAT and e.dtype != e.a.dtype:
+            name = f"tir_round_{e.dtype}"
+            self.helpers[name] = None
+            return f"{name}({self(e.a)})"
+        return self(e.a, outer)
+
+    # --- memory
+
+    def vector_type(self, dtype: str, lanes: int) -> str:
+        """``float4`` …, or the scalar type."""
+        return c_type(dtype, self.d) + (str(lanes) if lanes > 1 else "")
+
+    def pack(self, dtype: str, lanes: int, items: list[str]) -> str:
+        """A vector from scalars."""
+        return self.d.pack.format(type=c_type(dtype, self.d), lanes=lanes, items=", ".join(items))
+
+    def load(self, e: Load) -> str:
+        """A read of one element or vector."""
+        b, i = e.buffer, e.index[0]
+        name = self.names.buffer(b)
+        if isinstance(i, Ramp):
+            return self.vector_access(b, i, const=True)
+        if b.dtype == "float16" and b.lanes == 1:
+            return self.half_load(b, i)
+        text = f"{name}[{self(i)}]"
+        if b.dtype == "bfloat16":
+            self.helpers["tir_from_bfloat16"] = None
+            return f"tir_from_bfloat16({text})"
+        return f"({text} != 0)" if b.dtype == "bool" else text
+
+    def half_load(self, b: Buffer, i: Expr) -> str:
+        """float16 is widened on its way in."""
+        name = self.names.buffer(b)
+        if self.d.name == "cuda":
+            return f"__half2float({name}[{self(i)}])"
+        return f"vload_half({self(i)}, (const {self.d.space[b.scope]}half *){name})"
+
+    def store(self, b: Buffer, i: Expr, value: str) -> str:
+        """A write of one element or vector, without the semicolon."""
+        name = self.names.buffer(b)
+        if isinstance(i, Ramp):
+            return self.vector_store(b, i, value)
+        if b.dtype == "float16" and b.lanes == 1:
+            if self.d.name == "cuda":
+                return f"{name}[{self(i)}] = __float2half_rn({value})"
+            return f"vstore_half({value}, {self(i)}, ({self.d.space[b.scope]}half *){name})"
+        if b.dtype == "bfloat16":
+            self.helpers["tir_to_bfloat16"] = None
+            return f"{name}[{self(i)}] = tir_to_bfloat16({value})"
+        return f"{name}[{self(i)}] = {value}"
+
+    def vector_access(self, b: Buffer, i: Ramp, *, const: bool) -> str:
+        """A whole vector in memory: through an aligned pointer where that is proved, else unaligned."""
+        if b.dtype in COMPUTED_IN_FLOAT or b.dtype == "bool":
+            raise LoweringError(Problem("codegen.vector-storage", f"{b.name} is {b.dtype}: it has no vector loads yet",
+                                        hint="do not vectorize accesses to 16-bit floats"))  # fmt: skip
+        kind, name, space = self.vector_type(b.dtype, i.lanes), self.names.buffer(b), self.d.space[b.scope]
+        space = "" if self.d.name == "cuda" else space
+        qualifier = "const " if const and b.scope in (Scope.GLOBAL, Scope.CONSTANT) else ""
+        size = i.lanes * DTYPES[b.dtype].bits // 8
+        if is_multiple(self.arith.linear(i.base), i.lanes):
+            self.aligned[b] = max(self.aligned.get(b, 0), size)
+            return f"*({space}{qualifier}{kind} *)({self._address(name, i.base)})"
+        if self.d.name == "cuda":
+            raise LoweringError(Problem("codegen.unaligned-vector", f"a vector access to {b.name} is not proved aligned"))
+        if self.target.kind == "cpu":
+            # one unaligned vector instruction; vloadN of this runtime is three times slower
+            self.helpers[f"{kind}u"] = None
+            return f"*({space}{qualifier}{kind}u *)({self._address(name, i.base)})"
+        return f"vload{i.lanes}(0, {self._address(name, i.base)})"
+
+    def vector_store(self, b: Buffer, i: Ramp, value: str) -> str:
+        """A whole vector out."""
+        if self.d.name == "opencl" and self.target.kind != "cpu" and not is_multiple(self.arith.linear(i.base), i.lanes):
+            return f"vstore{i.lanes}({value}, 0, {self._address(self.names.buffer(b), i.base)})"
+        return f"{self.vector_access(b, i, const=False)} = {value}"
+
+    def _address(self, name: str, base: Expr) -> str:
+        return name if isinstance(base, Const) and as_int(base) == 0 else f"{name} + {self(base, 6)}"
+
+
+def _float32(value: float) -> str:
+    """The shortest decimal that reads back as the same float32."""
+    import struct
+
+    exact = struct.unpack("f", struct.pack("f", value))[0] if abs(value) < 3.5e38 else value
+    for digits in range(1, 18):
+        text = f"{exact:.{digits}g}"
+        if struct.unpack("f", struct.pack("f", float(text)))[0] == exact:
+            return repr(float(text))
+    return repr(exact)
+
+
+HELPERS: dict[str, Any] = {
+    "tir_floordiv_int": "{i}int tir_floordiv_int(int a, int b) {{ int q = a / b; return q - (a % b != 0 && (a < 0) != (b < 0)); }}",
+    "tir_mod_int": "{i}int tir_mod_int(int a, int b) {{ int r = a % b; return r != 0 && (r < 0) != (b < 0) ? r + b : r; }}",
+    "tir_floordiv_int64": "{i}{l} tir_floordiv_int64({l} a, {l} b) {{ {l} q = a / b; return q - (a % b != 0 && (a < 0) != (b < 0)); }}",
+    "tir_mod_int64": "{i}{l} tir_mod_int64({l} a, {l} b) {{ {l} r = a % b; return r != 0 && (r < 0) != (b < 0) ? r + b : r; }}",
+    "tir_floordiv_float32": "{i}float tir_floordiv_float32(float a, float b) {{ return floor(a / b); }}",
+    "tir_mod_float32": "{i}float tir_mod_float32(float a, float b) {{ return a - floor(a / b) * b; }}",
+    "tir_floordiv_float64": "{i}double tir_floordiv_float64(double a, double b) {{ return floor(a / b); }}",
+    "tir_mod_float64": "{i}double tir_mod_float64(double a, double b) {{ return a - floor(a / b) * b; }}",
+    "tir_floordiv_float16": "{i}float tir_floordiv_float16(float a, float b) {{ return floor(a / b); }}",
+    "tir_mod_float16": "{i}float tir_mod_float16(float a, float b) {{ return a - floor(a / b) * b; }}",
+    "tir_from_bfloat16": "{i}float tir_from_bfloat16({us} x) {{ return {as_float}((unsigned int)x << 16); }}",
+    "tir_to_bfloat16": (
+        "{i}{us} tir_to_bfloat16(float x) {{ unsigned int u = {as_uint}(x); "
+        "return ({us})(x != x ? 0x7fc0u : (u + 0x7fffu + ((u >> 16) & 1u)) >> 16); }}"
+    ),
+    "tir_round_bfloat16": (
+        "{i}float tir_round_bfloat16(float x) {{ unsigned int u = {as_uint}(x); "
+        "return x != x ? x : {as_float}((u + 0x7fffu + ((u >> 16) & 1u)) & 0xffff0000u); }}"
+    ),
+    "tir_round_float16": {
+        "opencl": "{i}float tir_round_float16(float x) {{ ushort h; vstore_half(x, 0, (half *)&h); return vload_half(0, (const half *)&h); }}",
+        "cuda": "{i}float tir_round_float16(float x) {{ return __half2float(__float2half_rn(x)); }}",
+    },
+}
+"""Helper functions, emitted only where used."""
+
+
+def helper_text(name: str, dialect: Dialect) -> str:
+    """The definition of a helper function or type."""
+    if name.endswith("u") and name[:-1][-1].isdigit():
+        scalar = name[:-1].rstrip("0123456789")
+        size = {"char": 1, "uchar": 1, "short": 2, "double": 8, "long": 8}.get(scalar, 4)
+        return f"typedef {name[:-1]} __attribute__((aligned({size}))) {name};"
+    text = HELPERS[name]
+    text = text[dialect.name] if isinstance(text, dict) else text
+    cuda = dialect.name == "cuda"
+    return str(text.format(
+        i="__device__ __forceinline__ " if cuda else "inline ", l="long long" if cuda else "long",
+        us="unsigned short" if cuda else "ushort", as_float="__uint_as_float" if cuda else "as_float",
+        as_uint="__float_as_uint" if cuda else "as_uint",
+    ))  # fmt: skip

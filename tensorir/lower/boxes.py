@@ -1,0 +1,111 @@
+"""The boxes of local buffers that stages touch, relative to the place where the buffer lives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tensorir.arith.affine import Arith
+from tensorir.arith.box import Side, side_of
+from tensorir.ir.build import binary
+from tensorir.ir.tree import Buffer, Expr, IntrinCall, Load, Loop, Scope, Seq, Stage, Stmt, Store, Update, Var
+from tensorir.ir.visit import find, walk
+from tensorir.lower.form import loop_ranges
+from tensorir.schedule.analysis import in_loops
+
+LOCAL = (Scope.SHARED, Scope.REGISTER)
+
+
+@dataclass(frozen=True)
+class Access:
+    """One index at which a stage touches a buffer."""
+
+    stage: Stage
+    path: tuple[Stmt, ...]
+    index: tuple[Expr, ...]
+    writes: bool
+
+
+def local_accesses(body: Stmt) -> dict[Buffer, list[Access]]:
+    """Every access to shared and register buffers, in program order."""
+    out: dict[Buffer, list[Access]] = {}
+    _collect(body, (), out)
+    return out
+
+
+def _collect(s: Stmt, path: tuple[Stmt, ...], out: dict[Buffer, list[Access]]) -> None:
+    if isinstance(s, Stage):
+        for n in walk(s.body):
+            for b, index, write in _touched(n):
+                if b.scope in LOCAL:
+                    out.setdefault(b, []).append(Access(s, path, index, write))
+        return
+    for c in s.children():
+        if isinstance(c, Stmt):
+            _collect(c, (*path, s), out)
+
+
+def _touched(n: object) -> list[tuple[Buffer, tuple[Expr, ...], bool]]:
+    if isinstance(n, Load | Store):
+        return [(n.buffer, n.index, isinstance(n, Store))]
+    if isinstance(n, Update):
+        return [(b, n.index, write) for b in n.buffers for write in (False, True)]
+    if isinstance(n, IntrinCall):
+        out = []
+        for r in n.operands:
+            last = tuple(binary("+", f, e - 1) for f, e in zip(r.first, r.extents, strict=True))
+            out += [(r.buffer, at, write) for at in (r.first, last) for write in (False, True)]
+        return out
+    return []
+
+
+def common(found: list[Access]) -> tuple[Stmt | None, int]:
+    """The innermost loop or sequence around all accesses, and its depth; None for the kernel's top."""
+    depth = 0
+    paths = [a.path for a in found]
+    while all(len(p) > depth for p in paths) and len({id(p[depth]) for p in paths}) == 1:
+        depth += 1
+    while depth and not isinstance(paths[0][depth - 1], Loop | Seq):
+        depth -= 1
+    return (paths[0][depth - 1] if depth else None), depth
+
+
+def sides_of(buffer: Buffer, found: list[Access], depth: int, axes: list[Loop], arith: Arith) -> list[list[Side | None]]:
+    """Per access, per dimension: the interval that it touches while the loops inside the buffer's place move.
+
+    For shared memory the threads of the block move as well.
+    """
+    moving: dict[Var, tuple[float, float]] = {}
+    if buffer.scope is Scope.SHARED:
+        moving.update(loop_ranges([x for x in axes if x.kind.level == "thread"]))
+    out = []
+    for a in found:
+        inner: Mapping[Var, tuple[float, float]] = {
+            **moving, **loop_ranges([x for x in a.path[depth:] if isinstance(x, Loop)])
+        }  # fmt: skip
+        out.append([side_of(in_loops(i, a.stage), arith, inner) for i in a.index])
+    return out
+
+
+def uncovered(body: Stmt, axes: list[Loop]) -> set[tuple[Buffer, str]]:
+    """(buffer, stage) pairs where the stage may read cells of the box that no stage writes."""
+    arith = Arith(loop_ranges([*axes, *find(body, Loop)]))
+    out: set[tuple[Buffer, str]] = set()
+    for b, found in local_accesses(body).items():
+        _, depth = common(found)
+        sides = sides_of(b, found, depth, axes, arith)
+        writers = [s for a, s in zip(found, sides, strict=True) if a.writes]
+        for a, s in zip(found, sides, strict=True):
+            if not a.writes and not any(_inside(s, w) for w in writers):
+                out.add((b, a.stage.name))
+    return out
+
+
+def _inside(inner: list[Side | None], outer: list[Side | None]) -> bool:
+    for i, o in zip(inner, outer, strict=True):
+        if i is None or o is None:
+            return False
+        apart = i.first.plus(o.first, -1)
+        if apart.terms or apart.constant < 0 or apart.constant + i.extent > o.extent:
+            return False
+    return True
