@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tensorir.errors import Problem
+import numpy as np
+
+from tensorir.check.equivalence import awkward_shapes, axes_of, compare, label, over_shapes
+from tensorir.errors import CheckError, LoweringError, Problem, TensorIRError
+from tensorir.expr.tensor import Tensor
+from tensorir.interp.numbers import Field
+from tensorir.interp.reference import evaluate, random_arguments
+from tensorir.ir.dtypes import DTYPES
+
+LEVELS = ("fast", "device")
 
 
 @dataclass(frozen=True)
@@ -26,16 +35,105 @@ class Verdict:
     def __str__(self) -> str:
         if self.problems:
             return "wrong: " + "\n".join(map(str, self.problems))
-        return f"ok: {self.kind} on {', '.join(self.shapes)}"
+        return f"ok: {self.kind}; shapes: {'; '.join(self.shapes)}"
+
+
+EXACT = "exact over the field of 2^31 - 1, no race, no uninitialised read, no access out of bounds"
 
 
 def check(s: Any, level: str = "fast", shapes: Any = None, seed: int = 0) -> Verdict:
-    """Placeholder until the checker lands in the next commit."""
-    raise refuse_pending(level)
+    """Whether the schedule ``s`` (``api.Schedule``) computes what its tensors declare; see ``Schedule.check``."""
+    if level not in LEVELS:
+        later = " yet" if level == "emulate" else ""
+        raise CheckError(Problem("check.level", f"there is no level {level!r}{later}", hint=f"one of {', '.join(LEVELS)}"))
+    if level == "device":
+        return on_device(s, seed)
+    if s.edited is not None:
+        raise CheckError(Problem("check.edited-text", "edited text has no loop tree to interpret", hint="s.check(level='device')"))
+    wanted = _shapes(s, shapes)
+    try:
+        problems, shown = over_shapes(s, wanted, seed)
+        if not shown:  # the trace fits no other shape: the declared one it is
+            problem = compare(s, Field(), seed)
+            problems, shown = ([problem] if problem else []), [label(s.outputs)]
+    except LoweringError as e:
+        problems, shown = list(e.problems), []
+    return Verdict(tuple(problems), tuple(shown), EXACT)
 
 
-def refuse_pending(level: str) -> Exception:
-    """The error of a level that does not exist yet."""
-    from tensorir.errors import CheckError
+def _shapes(s: Any, shapes: Any) -> list[Any]:
+    """Awkward shapes, or the user's: dicts from axis names (``C.i`` or ``i``) to extents."""
+    if shapes is None:
+        return awkward_shapes(s)
+    axes = axes_of(s.outputs)
+    out = []
+    for one in shapes:
+        extents = {}
+        for name, n in one.items():
+            full = [a for a in axes if a == name or a.rsplit(".", 1)[-1] == name]
+            if not full:
+                raise CheckError(Problem("check.unknown-axis", f"there is no axis {name}", hint=f"one of {', '.join(axes)}"))
+            extents.update({axes[a][0]: int(n) for a in full})
+        out.append(extents)
+    return out
 
-    return CheckError(Problem("check.level", f"level {level!r} is not implemented yet"))
+
+def on_device(s: Any, seed: int = 0, device: Any = None) -> Verdict:
+    """Build and run ``s`` on a device, between canaries, on small whole numbers, against the declarations."""
+    from tensorir.runtime.device import open_device
+    from tensorir.runtime.launch import Program
+
+    try:
+        opened = open_device(device if device is not None else s.target)
+        program = Program(s.build(opened).emitted, opened)
+    except TensorIRError as e:
+        return Verdict(e.problems, (), "not built")
+    arrays = random_arguments(s.outputs, seed)
+    got, problems = program.run_guarded(*arrays)
+    if problems:
+        return Verdict(tuple(problems), (label(s.outputs),), "on the device")
+    results = got if isinstance(got, tuple | list) else (got,)
+    return compare_results(s.outputs, results, evaluate(s.outputs, arrays))
+
+
+def compare_results(outputs: tuple[Tensor, ...], got: Any, want: Any) -> Verdict:
+    """Device results against reference results: equal where whole numbers make both exact, else within rounding."""
+    problems, worst = [], 0.0
+    for t, g, w in zip(outputs, got, want, strict=True):
+        error = _error(np.asarray(g), w, t.dtype)
+        worst = max(worst, error)
+        if error > tolerance(t.dtype) or not np.isfinite(error):
+            bad = _first_difference(np.asarray(g), w)
+            problems.append(Problem("check.wrong-result", f"{t.name}{list(bad)} is {np.asarray(g)[bad]}, the declaration says {w[bad]} "
+                                    f"(largest relative error {error:.2g})"))  # fmt: skip
+    return Verdict(tuple(problems), (label(outputs),), f"on the device, largest relative error {worst:.2g}", worst)
+
+
+def tolerance(dtype: str) -> float:
+    """Relative error (to the largest element) that rounding explains."""
+    return {"float64": 1e-10, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}.get(dtype, 0.0)
+
+
+def _error(got: np.ndarray, want: np.ndarray, dtype: str) -> float:
+    if got.shape != want.shape:
+        return float("inf")
+    if DTYPES[dtype].kind != "f":
+        return 0.0 if np.array_equal(got, want) else float("inf")
+    if got.size == 0:
+        return 0.0
+    g, w = got.astype(np.float64), want.astype(np.float64)
+    same = (g == w) | (np.isnan(g) & np.isnan(w))
+    if same.all():
+        return 0.0
+    finite = w[np.isfinite(w)]
+    scale = max(float(np.abs(finite).max(initial=0.0)), 1e-30)
+    apart = np.abs(g - w)[~same]
+    return float("inf") if not np.isfinite(apart).all() else float(apart.max()) / scale
+
+
+def _first_difference(got: np.ndarray, want: np.ndarray) -> tuple[int, ...]:
+    if got.shape != want.shape or want.ndim == 0:
+        return ()
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(np.nan_to_num(got.astype(np.float64), nan=1e300) - want.astype(np.float64))
+    return tuple(int(i) for i in np.unravel_index(int(np.argmax(apart)), want.shape))

@@ -9,7 +9,7 @@ from tensorir.arith.affine import Arith
 from tensorir.arith.box import Side, union
 from tensorir.ir.build import as_expr, as_int, binary
 from tensorir.ir.tree import (
-    Alloc, Buffer, Const, Expr, IntrinCall, Load, Loop, Program, Region, Seq, Stmt, Store, Update,
+    Alloc, Buffer, Const, Expr, IntrinCall, Load, Loop, Program, Region, Seq, Stmt, Store,
 )  # fmt: skip
 from tensorir.ir.visit import Rewriter, find
 from tensorir.lower.boxes import common, local_accesses, sides_of
@@ -107,11 +107,6 @@ class _Rebase(Rewriter):
         n = self.children(n)
         buffer, index = self._moved(n.buffer, n.index)
         return n if buffer is n.buffer else Store(buffer, index, n.value)
-
-    def on_Update(self, n: Update) -> Update:
-        n = self.children(n)
-        index = self._moved(n.buffers[0], n.index)[1]
-        return n.replace(buffers=tuple(self._moved(b, n.index)[0] for b in n.buffers), index=index)
 
     def on_IntrinCall(self, n: IntrinCall) -> IntrinCall:
         moved = []

@@ -1,11 +1,11 @@
-"""From stages to statements: axes replaced by loops, reductions by what they do."""
+"""From stages to statements: axes replaced by what the loops say."""
 
 from __future__ import annotations
 
 from tensorir.arith.affine import Arith
-from tensorir.ir.build import binary
+from tensorir.ir.build import binary, select
 from tensorir.ir.tree import (
-    Binary, Buffer, Expr, If, Let, Load, Loop, Program, Region, Select, Seq, Stage, Stmt, Store, Update, Var, IntrinCall,
+    Binary, Expr, If, IntrinCall, Load, Loop, Program, Region, Select, Seq, Stage, Stmt, Store,
 )  # fmt: skip
 from tensorir.ir.visit import Rewriter, find, sequence, substitute, uses
 from tensorir.lower.form import bound_loops, each_nest, extent_of, fail, loop_ranges, lowering, rewrap
@@ -14,7 +14,7 @@ from tensorir.target import Target
 
 @lowering
 def expand_stages(program: Program, target: Target) -> Program:
-    """gives: no Stage, no Update; indices and conditions simplified; each condition stands as far out as it can."""
+    """gives: no Stage; indices and conditions simplified; each condition stands as far out as it can."""
 
     def kernel(nest: Stmt) -> Stmt:
         axes, body = bound_loops(nest)
@@ -53,36 +53,10 @@ class _Expand(Rewriter):
     def on_Select(self, n: Select) -> Expr:
         cond = self.arith.simplify(n.cond)
         inside = _Expand(self.arith.child(assume=[cond]))
-        from tensorir.ir.build import select
-
         return select(_Inner(self)(cond), inside(n.a), self(n.b))
 
     def on_IntrinCall(self, n: IntrinCall) -> IntrinCall:
         return n.replace(operands=tuple(Region(r.buffer, self._index(r.first), r.extents) for r in n.operands))
-
-    def on_Update(self, n: Update) -> Stmt:
-        index = self._index(n.index)
-        values = tuple(self(v) for v in n.values)
-        olds = tuple(Load(b, index, b.dtype) for b in n.buffers)
-        if len(values) == 1:
-            swap: dict[Var, Expr] = {n.combiner.old[0]: olds[0], n.combiner.new[0]: values[0]}
-            return Store(n.buffers[0], index, substitute(n.combiner.result[0], swap))
-        return _joint(n, index, values, olds)
-
-
-def _joint(n: Update, index: tuple[Expr, ...], values: tuple[Expr, ...], olds: tuple[Load, ...]) -> Stmt:
-    """Several values at once: all old and new ones are read before any is written."""
-    lets: list[tuple[Var, Expr]] = []
-    swap: dict[Var, Expr] = {}
-    for kind, names, given in (("old", n.combiner.old, olds), ("new", n.combiner.new, values)):
-        for v, e, b in zip(names, given, n.buffers, strict=True):
-            var = Var(f"{b.name}_{kind}", v.dtype)
-            lets.append((var, e))
-            swap[v] = var
-    out = sequence([Store(b, index, substitute(r, swap)) for b, r in zip(n.buffers, n.combiner.result, strict=True)])
-    for var, e in reversed(lets):
-        out = Let(var, e, out)
-    return out
 
 
 class _Inner(Rewriter):

@@ -11,6 +11,7 @@ from tensorir.lower.compact import compact
 from tensorir.lower.deal_copies import deal_copies
 from tensorir.lower.emit_guards import emit_guards
 from tensorir.lower.expand_stages import expand_stages
+from tensorir.lower.expand_updates import expand_updates
 from tensorir.lower.finish import finish
 from tensorir.lower.flatten import flatten
 from tensorir.lower.form import Pass, fail
@@ -27,6 +28,7 @@ PASSES: list[Pass] = [
     split_init,
     deal_copies,
     emit_guards,
+    expand_updates,
     compact,
     insert_barriers,
     expand_stages,

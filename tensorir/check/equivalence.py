@@ -1,0 +1,157 @@
+"""Exact equivalence on awkward shapes: the lowered kernels in the prime field against the declarations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorir.errors import Problem, TensorIRError
+from tensorir.expr.program import computes_of
+from tensorir.expr.resize import resize
+from tensorir.expr.tensor import Tensor
+from tensorir.interp.memory import Fault
+from tensorir.interp.numbers import Field, Numbers
+from tensorir.interp.reference import arguments_of, evaluate, random_arguments
+from tensorir.interp.run import run
+from tensorir.ir.tree import Reduce, Var
+from tensorir.lower.kernel import Module
+from tensorir.lower.pipeline import lower
+from tensorir.schedule.schedule import Schedule
+
+WORK = 300_000
+"""Iterations of the unscheduled program above which a shape is too large to interpret in a moment."""
+
+
+def axes_of(outputs: Sequence[Tensor]) -> dict[str, tuple[Var, int]]:
+    """The axes whose extents are free: those of the computes that make outputs, and reduce axes. ``C.i`` -> (var, n)."""
+    found: dict[str, tuple[Var, int]] = {}
+    for op in computes_of(outputs):
+        if any(t in outputs for t in op.outputs):
+            for v, n in zip(op.axes, op.extents, strict=True):
+                found[f"{op.name}.{v.name}"] = (v, n)
+        for b in op.bodies:
+            if isinstance(b, Reduce):
+                for v in b.axes:
+                    found[f"{op.name}.{v.name}"] = (v, v.extent)
+    return found
+
+
+def tiles_of(s: Schedule) -> dict[str, int]:
+    """For each root loop, the product of the inner factors of its splits: the period of its tails."""
+    period: dict[str, int] = {}
+    root: dict[str, str] = {}
+    for step in s.trace:
+        if step.primitive == "split":
+            name, factors = step.args[0], step.args[1]
+            top = root.get(name, name)
+            inner = math.prod(f for f in factors[1:] if f is not None)
+            known = all(f is not None for f in factors)
+            period[top] = max(period.get(top, 1), period.get(top, 1) * inner if name != top else inner)
+            if known:
+                period[top] = max(period[top], math.prod(factors))
+            root.update(dict.fromkeys(step.out, top))
+        elif step.primitive == "fuse":
+            root.update(dict.fromkeys(step.out, step.out[0]))
+    return period
+
+
+def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
+    """Extents to try: the tile, the tile +-1, 1, and a prime, per axis; small enough to interpret at once."""
+    axes = axes_of(s.outputs)
+    tiles = tiles_of(s)
+    period = {name: max(1, min(tiles.get(name, 1), n)) for name, (_, n) in axes.items()}
+    for top, p in tiles.items():  # tiles of loops that stand for other names (C.out.i after stage_out)
+        for name in axes:
+            if top.rsplit(".", 1)[-1] == name.rsplit(".", 1)[-1] and top not in axes:
+                period[name] = max(period[name], min(p, axes[name][1]))
+    wanted = []
+    for pick in (lambda p, n: p, lambda p, n: p + 1, lambda p, n: max(1, p - 1), lambda p, n: 1,
+                 lambda p, n: _prime_above(p), lambda p, n: 2 * p + 1):  # fmt: skip
+        wanted.append({v: int(pick(period[name], n)) for name, (v, n) in axes.items()})
+    whole = {v: n for v, n in axes.values()}
+    if math.prod(whole.values()) <= WORK // 8:
+        wanted.insert(0, whole)
+    return [_shrunk(w, s) for w in wanted]
+
+
+def _shrunk(w: dict[Var, int], s: Schedule) -> dict[Var, int]:
+    """``w`` with reduce axes, then others, cut until the work fits."""
+    out = dict(w)
+    reduce_first = sorted(out, key=lambda v: (v.extent is None, -out[v]))
+    for v in reduce_first * 4:
+        if math.prod(out.values()) <= WORK:
+            break
+        smallest = 2 if v.extent is None else 1
+        out[v] = max(smallest, out[v] // 2)
+    return out
+
+
+def _prime_above(n: int) -> int:
+    n = max(3, n + 2)
+    while any(n % d == 0 for d in range(2, int(n**0.5) + 1)):
+        n += 1
+    return n
+
+
+def label(outputs: Sequence[Tensor]) -> str:
+    """A shape in words: ``C.i=7 C.j=13 C.k=5``."""
+    return " ".join(f"{name}={n}" for name, (_, n) in axes_of(outputs).items())
+
+
+def compare(s: Schedule, numbers: Numbers, seed: int) -> Problem | None:
+    """Run the schedule's kernels in the interpreter against its declarations; the first thing wrong, or None."""
+    module = lower(s.program, s.target)
+    return compare_module(module, s.outputs, numbers, seed)
+
+
+def compare_module(module: Module, outputs: Sequence[Tensor], numbers: Numbers, seed: int) -> Problem | None:
+    """``compare`` for kernels that may have been changed since lowering."""
+    arrays = random_arguments(outputs, seed, numbers)
+    names = _argument_names(module, outputs)
+    try:
+        got = run(module, dict(zip(names, arrays, strict=True)), numbers)
+    except Fault as f:
+        return f.problem
+    want = evaluate(outputs, arrays, numbers)
+    for b, w in zip(module.outputs, want, strict=True):
+        g = got[b.name].reshape(w.shape)
+        if not np.array_equal(g, w):
+            at = tuple(int(i) for i in np.argwhere(g != w)[0])
+            wrong = int((g != w).sum())
+            return Problem("check.not-equal", f"{b.name}{list(at)} is not what the declaration says ({wrong} of {w.size} elements differ)")
+    return None
+
+
+def _argument_names(module: Module, outputs: Sequence[Tensor]) -> list[str]:
+    by_order = {b.origin.order: b.name for b in module.inputs if b.origin is not None}
+    by_order.update({v.order: v.name for v in module.scalars})
+    return [by_order[a.order] for a in arguments_of(outputs)]
+
+
+def over_shapes(s: Schedule, shapes: Iterable[dict[Var, int]], seed: int) -> tuple[list[Problem], list[str]]:
+    """``compare`` on each shape that the trace replays on; stops at the first problem."""
+    shown: list[str] = []
+    seen: set[str] = set()
+    for extents in shapes:
+        try:
+            outputs = resize(s.outputs, extents)
+            again = Schedule(outputs, s.target).replay(s.trace)
+        except TensorIRError:
+            continue  # this trace does not fit that shape (exact splits, fixed factors)
+        name = label(outputs)
+        if name in seen:
+            continue
+        seen.add(name)
+        problem = compare(again, Field(), seed)
+        shown.append(name)
+        if problem is not None:
+            return [Problem(problem.code, f"{problem.message}, for {name}", problem.at, problem.hint)], shown
+    return [], shown
+
+
+def device_arrays(outputs: Sequence[Tensor], seed: int) -> list[Any]:
+    """Small whole numbers as the device takes them."""
+    return list(random_arguments(outputs, seed))

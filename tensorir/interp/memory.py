@@ -1,0 +1,104 @@
+"""Memory that remembers: what was written, by whom, and since when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tensorir.errors import Problem
+from tensorir.ir.build import as_int
+from tensorir.ir.tree import Buffer, Scope
+
+MANY = -2  # read by more than one thread
+
+
+class Fault(Exception):
+    """A kernel did something undefined."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        super().__init__(str(problem))
+
+
+class Cells:
+    """One buffer: all its copies side by side.
+
+    lanes:  elements per cell (vectors);  copies: how many blocks or threads have their own
+    Out-of-bounds accesses, reads of what was never written, and unordered accesses by two threads raise Fault.
+    """
+
+    def __init__(self, b: Buffer, copies: int, dtype: np.dtype[Any], values: np.ndarray | None = None, *,
+                 watched: bool = False) -> None:  # fmt: skip
+        self.buffer, self.scope = b, b.scope
+        size = 1
+        for n in b.shape:
+            size *= as_int(n)
+        self.size = size * b.lanes
+        self.values = np.zeros(copies * self.size, dtype) if values is None else values.reshape(-1)
+        self.written = np.zeros(copies * self.size, bool) if values is None else None
+        self.watched = watched
+        if watched:
+            n = len(self.values)
+            self.writer, self.wrote = np.full(n, -1, np.int32), np.zeros(n, np.int32)
+            self.reader, self.had_read = np.full(n, -1, np.int32), np.zeros(n, np.int32)
+
+    def forget(self) -> None:
+        """The contents become undefined (a new allocation)."""
+        if self.written is not None:
+            self.written[:] = False
+
+    def read(self, at: np.ndarray, me: np.ndarray, now: np.ndarray, block_of: np.ndarray) -> np.ndarray:
+        """The values at absolute cells ``at``, read by threads ``me`` in barrier epochs ``now``."""
+        if self.written is not None and not self.written[at].all():
+            cell = int(np.asarray(at)[~self.written[at]].flat[0]) % self.size
+            raise Fault(Problem("memory.uninitialised", f"{self.buffer.name}[{cell}] is read but was never written"))
+        if self.watched:
+            self._conflict(self.writer[at], self.wrote[at], at, me, now, block_of, "reads", "wrote")
+            old, since = self.reader[at], self.had_read[at]
+            fresh = (old == -1) | (since != now)
+            if self.scope is Scope.GLOBAL:
+                fresh = old == -1
+            self.reader[at] = np.where(fresh | (old == me), me, MANY)
+            self.had_read[at] = now
+            again = self.reader[at]
+            if (clash := (again != me) & (again != MANY)).any():
+                # several threads of this very statement read one cell
+                self.reader[np.asarray(at)[clash]] = MANY
+        return self.values[at]
+
+    def write(self, at: np.ndarray, value: Any, me: np.ndarray, now: np.ndarray, block_of: np.ndarray) -> None:
+        """Store ``value`` at absolute cells ``at``."""
+        if self.watched:
+            self._conflict(self.writer[at], self.wrote[at], at, me, now, block_of, "writes", "wrote")
+            self._conflict(self.reader[at], self.had_read[at], at, me, now, block_of, "writes", "read")
+            self.writer[at] = me
+            self.wrote[at] = now
+            if (clash := self.writer[at] != me).any():
+                self._race(at, me, clash, "writes", "wrote", self.writer[at])
+        self.values[at] = value
+        if self.written is not None:
+            self.written[at] = True
+
+    def _conflict(self, who: np.ndarray, when: np.ndarray, at: np.ndarray, me: np.ndarray, now: np.ndarray,
+                  block_of: np.ndarray, verb: str, other: str) -> None:  # fmt: skip
+        clash = (who != -1) & (who != me)
+        if not clash.any():
+            return
+        if self.scope is Scope.SHARED:
+            clash &= when == now
+        else:  # barriers order the threads of one block only
+            same_block = (who != MANY) & (block_of[np.where(who < 0, 0, who)] == block_of[me])
+            clash &= ~same_block | (when == now)
+        if clash.any():
+            self._race(at, me, clash, verb, other, who)
+
+    def _race(self, at: np.ndarray, me: np.ndarray, clash: np.ndarray, verb: str, other: str, who: np.ndarray) -> None:
+        n = int(np.argmax(clash))
+        cell = int(np.asarray(at).flat[n]) % self.size
+        mine = int(np.broadcast_to(me, clash.shape).flat[n])
+        theirs = int(np.asarray(who).flat[n])
+        by = f"thread {theirs}" if theirs >= 0 else "several threads"
+        place = "shared" if self.scope is Scope.SHARED else "global"
+        since = "since the last barrier" if self.scope is Scope.SHARED else "in the same kernel"
+        raise Fault(Problem(f"race.{place}", f"thread {mine} {verb} {self.buffer.name}[{cell}], which {by} {other} {since}"))

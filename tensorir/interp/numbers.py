@@ -1,0 +1,200 @@
+"""What arithmetic means: the device's own numbers, or the prime field in which equality is exact.
+
+In the field of p = 2^31 - 1 sums, products and quotients of "floats" have no rounding, so two programs are equal or
+they are not: the Schwartz-Zippel argument (Schwartz 1980, Zippel 1979) makes random inputs tell different polynomials
+apart with probability 1 - degree / p. Functions such as exp become fixed pseudo-random functions of their argument;
+comparisons order the representatives. Integers and booleans keep their own arithmetic in both.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from tensorir.ir.dtypes import DTYPES
+
+P = 2**31 - 1
+_WIDE = {"float16": "float32", "bfloat16": "float32", "index": "int64", "bool": "bool"}
+
+
+class Numbers:
+    """Operations on NumPy arrays or scalars, by the IR's dtype names."""
+
+    def storage(self, dtype: str) -> np.dtype[Any]:
+        """The NumPy type in which values of ``dtype`` are computed."""
+        return np.dtype(_WIDE.get(dtype, dtype))
+
+    def const(self, value: Any, dtype: str) -> Any:
+        """A literal."""
+        if DTYPES[dtype].kind == "f":
+            return self.storage(dtype).type(float(value))
+        return bool(value) if dtype == "bool" else int(value)
+
+    def binary(self, op: str, a: Any, b: Any, dtype: str) -> Any:
+        """``a op b``; ``dtype`` is that of the operands."""
+        if op in _COMPARE:
+            return _COMPARE[op](a, b)
+        if DTYPES[dtype].kind in "iu":
+            return self.wrap(_INTEGER[op](a, b), dtype)
+        return self.float_binary(op, a, b, dtype)
+
+    def wrap(self, x: Any, dtype: str) -> Any:
+        """Integer overflow as the type does it."""
+        if dtype == "index" or not isinstance(x, np.ndarray | np.generic):
+            return x
+        return x.astype(dtype, copy=False)
+
+    def float_binary(self, op: str, a: Any, b: Any, dtype: str) -> Any:
+        """An operator on floats."""
+        with np.errstate(all="ignore"):
+            return _FLOAT[op](a, b)
+
+    def unary(self, op: str, a: Any, dtype: str) -> Any:
+        """``-a`` or ``not a``."""
+        return np.logical_not(a) if op == "not" else self.wrap(np.negative(a), dtype)
+
+    def call(self, fn: str, args: list[Any], dtype: str) -> Any:
+        """A math function."""
+        with np.errstate(all="ignore"):
+            out = _MATH[fn](*args)
+        return out.astype(self.storage(dtype)) if hasattr(out, "astype") else out
+
+    def cast(self, x: Any, old: str, new: str) -> Any:
+        """A conversion as C does it; to a 16-bit float it rounds."""
+        if new == "bool":
+            return np.not_equal(x, 0)
+        x = np.asarray(x)
+        if new in ("float16", "bfloat16"):
+            return x.astype(numpy_dtype(new)).astype(np.float32)
+        with np.errstate(all="ignore"):
+            return x.astype(self.storage(new))
+
+    def to_memory(self, x: Any, dtype: str) -> Any:
+        """A value as it is after being stored as ``dtype``."""
+        return self.cast(x, dtype, dtype) if dtype in ("float16", "bfloat16") else x
+
+    def inputs(self, array: Any, dtype: str) -> np.ndarray:
+        """A user's array as values."""
+        return np.asarray(array).astype(self.storage(dtype))
+
+    def random(self, rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+        """Small whole numbers: sums of products stay exact."""
+        low, high = (0, 2) if dtype == "bool" else (0, 8) if DTYPES[dtype].kind == "u" else (-4, 5)
+        return rng.integers(low, high, shape).astype(self.storage(dtype))
+
+    def sum(self, x: np.ndarray, axis: tuple[int, ...], dtype: str) -> np.ndarray:
+        """A sum over axes."""
+        return x.sum(axis=axis, dtype=self.storage(dtype) if dtype != "bool" else None)
+
+
+class Field(Numbers):
+    """Floats are elements of the field with p elements; -1 and p stand for the infinities."""
+
+    def storage(self, dtype: str) -> np.dtype[Any]:
+        return np.dtype(np.int64) if DTYPES[dtype].kind == "f" else super().storage(dtype)
+
+    def const(self, value: Any, dtype: str) -> Any:
+        if DTYPES[dtype].kind != "f":
+            return super().const(value, dtype)
+        if isinstance(value, float) and math.isinf(value):
+            return P if value > 0 else -1
+        if isinstance(value, float) and math.isnan(value):
+            return 0
+        q = Fraction(value)
+        return q.numerator * pow(q.denominator, P - 2, P) % P
+
+    def float_binary(self, op: str, a: Any, b: Any, dtype: str) -> Any:
+        if op == "/":
+            return (np.asarray(a) * _inverse(b)) % P
+        if op in ("+", "-", "*"):
+            return _FLOAT[op](a, b) % P
+        if op in ("min", "max"):
+            return _FLOAT[op](a, b)
+        return _mix(_mix(a, 17) + np.asarray(b), 29 if op == "//" else 31)
+
+    def unary(self, op: str, a: Any, dtype: str) -> Any:
+        if DTYPES[dtype].kind == "f" and op == "-":
+            return np.negative(a) % P
+        return super().unary(op, a, dtype)
+
+    def call(self, fn: str, args: list[Any], dtype: str) -> Any:
+        if DTYPES[dtype].kind != "f":
+            return super().call(fn, args, dtype)
+        out: Any = 0
+        for a in args:
+            out = _mix(np.asarray(a) + out, 1 + list(_MATH).index(fn))
+        return out
+
+    def cast(self, x: Any, old: str, new: str) -> Any:
+        to_float, from_float = DTYPES[new].kind == "f", DTYPES[old].kind == "f"
+        if to_float:
+            return x if from_float else np.asarray(x).astype(np.int64) % P
+        if from_float and new != "bool":
+            return _mix(x, 11) % 97
+        return super().cast(x, old, new)
+
+    def to_memory(self, x: Any, dtype: str) -> Any:
+        return x
+
+    def inputs(self, array: Any, dtype: str) -> np.ndarray:
+        return np.asarray(array).astype(self.storage(dtype))
+
+    def random(self, rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+        if DTYPES[dtype].kind == "f":
+            return rng.integers(1, P, shape)
+        return super().random(rng, shape, dtype)
+
+    def sum(self, x: np.ndarray, axis: tuple[int, ...], dtype: str) -> np.ndarray:
+        out = x.sum(axis=axis)
+        return out % P if DTYPES[dtype].kind == "f" else out.astype(self.storage(dtype))
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """The NumPy type that arrays of ``name`` have in memory."""
+    if name == "bfloat16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype("int32" if name == "index" else name)
+
+
+def _mix(x: Any, salt: int) -> Any:
+    """A fixed pseudo-random function of a field element."""
+    y = (np.asarray(x) + 0x9E3779B1 * salt) % P
+    y = y * y % P
+    y = (y + 0x85EBCA6B * salt) % P
+    return y * ((y + salt) % P) % P
+
+
+def _inverse(b: Any) -> Any:
+    """b^(p-2): the inverse, and 0 for 0."""
+    base, out, e = np.asarray(b) % P, np.ones_like(np.asarray(b)), P - 2
+    while e:
+        if e & 1:
+            out = out * base % P
+        base = base * base % P
+        e >>= 1
+    return out
+
+
+def _erf(x: Any) -> Any:
+    return np.vectorize(math.erf, otypes=[np.float64])(x)
+
+
+_COMPARE = {"<": np.less, "<=": np.less_equal, "==": np.equal, "!=": np.not_equal, "and": np.logical_and, "or": np.logical_or}
+_INTEGER: dict[str, Any] = {
+    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "//": lambda a, b: a // b,
+    "%": lambda a, b: a % b, "min": np.minimum, "max": np.maximum,
+}  # fmt: skip
+_FLOAT: dict[str, Any] = {
+    "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "//": np.floor_divide, "%": np.mod,
+    "min": np.fmin, "max": np.fmax,
+}  # fmt: skip
+_MATH: dict[str, Any] = {
+    "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x), "tanh": np.tanh, "erf": _erf,
+    "sin": np.sin, "cos": np.cos, "abs": np.abs, "floor": np.floor, "ceil": np.ceil, "round": np.rint, "pow": np.power,
+    "exp2": np.exp2, "log2": np.log2,
+}  # fmt: skip

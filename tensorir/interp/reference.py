@@ -1,0 +1,188 @@
+"""The meaning of declarations: every element by its definition, in NumPy, with no schedule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorir.expr.program import computes_of, inputs_of, scalars_of
+from tensorir.expr.tensor import Compute, Tensor
+from tensorir.interp.numbers import Numbers, numpy_dtype
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import Binary, Buffer, Call, Cast, Const, Expr, Load, PadLoad, Reduce, Select, Unary, Var
+from tensorir.ir.visit import find
+
+CHUNK = 1 << 21
+"""Elements of one temporary: large declarations are evaluated in slabs of their first axis."""
+
+
+def arguments_of(outputs: Sequence[Tensor]) -> list[Tensor | Var]:
+    """Placeholders and scalar parameters in order of declaration."""
+    found: list[Tensor | Var] = [*inputs_of(outputs), *scalars_of(outputs)]
+    return sorted(found, key=lambda a: a.order)
+
+
+def evaluate(outputs: Sequence[Tensor], arrays: Sequence[Any], numbers: Numbers | None = None) -> tuple[np.ndarray, ...]:
+    """The outputs for ``arrays`` (inputs and scalars in order of declaration).
+
+    numbers: the arithmetic; without it results have the outputs' own dtypes
+    """
+    with_ = numbers or Numbers()
+    given = arguments_of(outputs)
+    values: dict[Any, np.ndarray] = {}
+    for a, x in zip(given, arrays, strict=True):
+        values[a if isinstance(a, Var) else a.buffer] = with_.inputs(x, a.dtype)
+    for op in computes_of(outputs):
+        for t in op.inputs:
+            if t.buffer.data is not None and t.buffer not in values:
+                values[t.buffer] = constant_values(t.buffer, with_)
+        values.update(zip((t.buffer for t in op.outputs), _compute(op, values, with_), strict=True))
+    if numbers is not None:
+        return tuple(values[t.buffer] for t in outputs)
+    return tuple(values[t.buffer].astype(numpy_dtype(t.dtype)) for t in outputs)
+
+
+def constant_values(b: Buffer, numbers: Numbers) -> np.ndarray:
+    """The contents of a constant."""
+    flat = np.array([numbers.const(v, b.dtype) for v in b.data or ()], numbers.storage(b.dtype))
+    return flat.reshape(b.dims)
+
+
+def _compute(op: Compute, values: Mapping[Any, np.ndarray], numbers: Numbers) -> list[np.ndarray]:
+    reduces = next((b.axes for b in op.bodies if isinstance(b, Reduce)), ())
+    inner = math.prod([*op.extents[1:], *(v.extent for v in reduces)])
+    rows = op.extents[0] if op.extents else 1
+    step = max(1, min(rows, CHUNK // max(inner, 1)))
+    out = [np.zeros(op.extents, numbers.storage(b.dtype)) for b in op.bodies]
+    for first in range(0, rows, step):
+        part = slice(first, min(rows, first + step))
+        grid = _grid(op, reduces, part)
+        for target, body in zip(out, op.bodies, strict=True):
+            result = _body(body, len(op.axes), grid, values, numbers)
+            shape = (part.stop - part.start, *op.extents[1:]) if op.extents else ()
+            if op.extents:
+                target[part] = np.broadcast_to(result, shape)
+            else:
+                target[...] = result
+    return out
+
+
+def _grid(op: Compute, reduces: Sequence[Var], part: slice) -> dict[Var, np.ndarray]:
+    axes = [*op.axes, *reduces]
+    sides = [np.arange(n) for n in (*op.extents, *(v.extent for v in reduces))]
+    if op.axes:
+        sides[0] = sides[0][part]
+    rank = len(axes)
+    return {v: s.reshape([-1 if d == n else 1 for d in range(rank)]) for n, (v, s) in enumerate(zip(axes, sides, strict=True))}
+
+
+def _body(body: Expr, rank: int, grid: Mapping[Var, np.ndarray], values: Mapping[Any, np.ndarray], numbers: Numbers) -> Any:
+    ev = _Evaluator(grid, values, numbers)
+    if not isinstance(body, Reduce):
+        return numbers.to_memory(ev(body), body.dtype)
+    shape = np.broadcast_shapes(*(g.shape for g in grid.values()))
+    states = [np.broadcast_to(np.asarray(ev(v)), shape) for v in body.values]
+    axis = tuple(range(rank, len(shape)))
+    if any(shape[a] == 0 for a in axis):
+        return np.full(shape[:rank], numbers.const(body.combiner.identity[body.which].value, body.dtype))
+    if body.combiner.name == "sum":
+        return numbers.to_memory(numbers.sum(states[0], axis, body.dtype), body.dtype)
+    flat = [s.reshape(*shape[:rank], -1) for s in states]
+    return numbers.to_memory(_fold(body, flat, numbers)[body.which], body.dtype)
+
+
+def _fold(body: Reduce, states: list[np.ndarray], numbers: Numbers) -> list[np.ndarray]:
+    """Combine along the last axis, by halves."""
+    while states[0].shape[-1] > 1:
+        n = states[0].shape[-1]
+        half = n // 2
+        env: dict[Var, Any] = {}
+        for old, new, s in zip(body.combiner.old, body.combiner.new, states, strict=True):
+            env[old], env[new] = s[..., :half], s[..., half : 2 * half]
+        ev = _Evaluator(env, {}, numbers)
+        joined = [np.broadcast_to(np.asarray(ev(r)), env[old].shape)
+                  for r, old in zip(body.combiner.result, body.combiner.old, strict=True)]  # fmt: skip
+        states = [np.concatenate([j, s[..., 2 * half :]], axis=-1) if n % 2 else j for j, s in zip(joined, states, strict=True)]
+    return [s[..., 0] for s in states]
+
+
+class _Evaluator:
+    """An expression over whole arrays of axis values."""
+
+    def __init__(self, env: Mapping[Var, Any], values: Mapping[Any, np.ndarray], numbers: Numbers) -> None:
+        self.env, self.values, self.n = env, values, numbers
+
+    def __call__(self, e: Expr) -> Any:
+        match e:
+            case Const():
+                return self.n.const(e.value, e.dtype)
+            case Var():
+                return self.env[e] if e in self.env else self.values[e]
+            case Binary():
+                return self.n.binary(e.op, self(e.a), self(e.b), e.a.dtype)
+            case Load():
+                return self._read(e.buffer, [self(i) for i in e.index])
+            case PadLoad():
+                return self._padded(e)
+            case Select():
+                return np.where(self(e.cond), self(e.a), self(e.b)).astype(self.n.storage(e.dtype), copy=False)
+            case Cast():
+                return self.n.cast(self(e.a), e.a.dtype, e.dtype)
+            case Unary():
+                return self.n.unary(e.op, self(e.a), e.dtype)
+            case Call():
+                return self.n.call(e.fn, [self(a) for a in e.args], e.dtype)
+        raise TypeError(type(e).__name__)
+
+    def _read(self, b: Buffer, index: list[Any]) -> Any:
+        array = self.values[b]
+        # the side of a select that is not taken may be out of range
+        at = tuple(np.clip(i, 0, n - 1) for i, n in zip(index, array.shape, strict=True))
+        return array[at] if at else array
+
+    def _padded(self, e: PadLoad) -> Any:
+        index = [self(i) for i in e.index]
+        inside: Any = True
+        for i, n in zip(index, self.values[e.buffer].shape, strict=True):
+            inside = inside & (np.asarray(i) >= 0) & (np.asarray(i) < n)
+        if math.prod(self.values[e.buffer].shape) == 0:
+            return self(e.fill)
+        return np.where(inside, self._read(e.buffer, index), self(e.fill))
+
+
+def random_arguments(outputs: Sequence[Tensor], seed: int = 0, numbers: Numbers | None = None) -> list[np.ndarray]:
+    """Inputs for ``outputs``: small whole numbers (or field elements), gather indices in range."""
+    rng = np.random.default_rng(seed)
+    with_ = numbers or Numbers()
+    limits = gather_limits(outputs)
+    made = []
+    for a in arguments_of(outputs):
+        shape = () if isinstance(a, Var) else a.shape
+        if not isinstance(a, Var) and a in limits:
+            x = rng.integers(0, max(1, limits[a]), shape)
+        else:
+            x = with_.random(rng, shape, a.dtype)
+        made.append(x.astype(numpy_dtype(a.dtype)) if numbers is None else np.asarray(x))
+    return made
+
+
+def gather_limits(outputs: Sequence[Tensor]) -> dict[Tensor, int]:
+    """Index tensors and the extent that their values must stay below."""
+    found: dict[Tensor, int] = {}
+    for op in computes_of(outputs):
+        for body in op.bodies:
+            for n in _walk_loads(body):
+                for i, extent in zip(n.index, n.buffer.dims, strict=True):
+                    for inner in _walk_loads(i):
+                        t = inner.buffer.origin
+                        if DTYPES[t.dtype].kind in "iu":
+                            found[t] = min(extent, found.get(t, extent))
+    return found
+
+
+def _walk_loads(e: Expr) -> list[Load]:
+    return find(e, Load)
+

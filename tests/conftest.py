@@ -1,0 +1,38 @@
+"""Fixtures for all tests."""
+
+import difflib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser):
+    parser.addoption("--update-golden", action="store_true", help="write the golden files instead of comparing with them")
+
+
+@pytest.fixture
+def golden(request) -> Callable[[str, str], None]:
+    """``golden(text, "folder/name.txt")`` compares ``text`` with tests/golden/folder/name.txt.
+
+    ``pytest --update-golden`` writes the files instead; read the diff before committing it.
+    """
+
+    def compare(text: str, name: str) -> None:
+        path = GOLDEN / name
+        text = text.rstrip("\n") + "\n"
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            return
+        if not path.exists():
+            pytest.fail(f"there is no golden file {name}: run pytest --update-golden and read what it wrote")
+        want = path.read_text(encoding="utf-8")
+        if text != want:
+            diff = difflib.unified_diff(want.splitlines(), text.splitlines(), "golden", "now", lineterm="", n=2)
+            pytest.fail(f"{name} differs (pytest --update-golden accepts it):\n" + os.linesep.join(diff), pytrace=False)
+
+    return compare
