@@ -11,7 +11,9 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 def pytest_addoption(parser):
-    parser.addoption("--update-golden", action="store_true", help="write the golden files instead of comparing with them")
+    parser.addoption(
+        "--update-golden", action="store_true", help="write the golden files instead of comparing with them"
+    )
 
 
 @pytest.fixture

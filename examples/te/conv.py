@@ -58,7 +58,8 @@ def blocks(target: Any = "opencl", inline: bool = True) -> Step:
     s.bind("Y.kt", "thread.y").bind("Y.nt", "thread.x")
     if inline:
         s.compute_inline("P")
-    return s, f"a block per pixel and {THREADS * TILE} x {THREADS * TILE} filters and images, {TILE} x {TILE} per thread"
+    side = THREADS * TILE
+    return s, f"a block per pixel and {side} x {side} filters and images, {TILE} x {TILE} of them per thread"
 
 
 def accumulated(target: Any = "opencl", inline: bool = True) -> Step:

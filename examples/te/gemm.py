@@ -40,7 +40,7 @@ def blocked(target: Any = "opencl", packed: bool = False) -> Step:
     """Tile i and j, split k, and walk the block's cells innermost."""
     s = tir.Schedule(define(packed), target)
     _block(s)
-    return s, f"C in blocks of {BLOCK} x {BLOCK}, each finished four values of k at a time: A and B are read again from cache"
+    return s, f"C in blocks of {BLOCK} x {BLOCK}, four values of k at a time: what is read again is still in cache"
 
 
 def _block(s: tir.Schedule) -> None:

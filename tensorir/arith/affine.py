@@ -172,14 +172,14 @@ class Arith:
         for m, k in form.terms.items():
             if isinstance(m, Binary) and m.op == "%":
                 c = as_int(m.b)
-                d = self._atoms.get(_key(binary("//", m.a, c)))
+                d = self._atoms.get(structure(binary("//", m.a, c)))
                 if d is not None and form.terms.get(d) == k * c:
                     rest = Linear({t: q for t, q in form.terms.items() if t is not m and t is not d}, form.constant)
                     return self._merge(rest.plus(self.linear(m.a), k))
         return form
 
     def _atom(self, e: Expr) -> Expr:
-        return self._atoms.setdefault(_key(e), e)
+        return self._atoms.setdefault(structure(e), e)
 
     # --- ranges
 
@@ -364,18 +364,18 @@ def _times(p: float, q: float) -> float:
     return 0.0 if p == 0 or q == 0 else p * q
 
 
-def _key(e: Expr) -> Any:
+def structure(e: Expr) -> Any:
     """Structure as a hashable value; variables and buffers by identity."""
     if isinstance(e, Var):
         return e
     if isinstance(e, Const):
         return e.value
     if isinstance(e, Load):
-        return ("load", e.buffer, *(_key(i) for i in e.index))
+        return ("load", e.buffer, *(structure(i) for i in e.index))
     head: tuple[Any, ...] = (type(e).__name__, getattr(e, "op", getattr(e, "fn", None)), e.dtype)
-    return (*head, *(_key(c) for c in e.children()))  # type: ignore[arg-type]
+    return (*head, *(structure(c) for c in e.children()))  # type: ignore[arg-type]
 
 
 def same(a: Expr, b: Expr) -> bool:
     """Structural equality of expressions."""
-    return a is b or _key(a) == _key(b)  # type: ignore[no-any-return]
+    return a is b or structure(a) == structure(b)  # type: ignore[no-any-return]

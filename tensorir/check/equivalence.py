@@ -21,7 +21,7 @@ from tensorir.lower.kernel import Module
 from tensorir.lower.pipeline import lower
 from tensorir.schedule.schedule import Schedule
 
-WORK = 300_000
+WORK = 60_000
 """Iterations of the unscheduled program above which a shape is too large to interpret in a moment."""
 
 
@@ -39,45 +39,71 @@ def axes_of(outputs: Sequence[Tensor]) -> dict[str, tuple[Var, int]]:
     return found
 
 
-def tiles_of(s: Schedule) -> dict[str, int]:
-    """For each root loop, the product of the inner factors of its splits: the period of its tails."""
-    period: dict[str, int] = {}
-    root: dict[str, str] = {}
+def tiles_of(s: Schedule) -> dict[str, set[int]]:
+    """For each root loop, the products of the inner factors of its splits: the periods of its tails."""
+    periods: dict[str, set[int]] = {}
+    home: dict[str, tuple[str, int]] = {}  # loop -> root loop and the number of its iterations that one step spans
     for step in s.trace:
         if step.primitive == "split":
             name, factors = step.args[0], step.args[1]
-            top = root.get(name, name)
-            inner = math.prod(f for f in factors[1:] if f is not None)
-            known = all(f is not None for f in factors)
-            period[top] = max(period.get(top, 1), period.get(top, 1) * inner if name != top else inner)
-            if known:
-                period[top] = max(period[top], math.prod(factors))
-            root.update(dict.fromkeys(step.out, top))
-        elif step.primitive == "fuse":
-            root.update(dict.fromkeys(step.out, step.out[0]))
-    return period
+            root, span = home.get(name, (name, 1))
+            for out, k in zip(step.out, range(len(factors)), strict=False):
+                inner = span * math.prod(f for f in factors[k + 1 :] if f is not None)
+                home[out] = (root, inner)
+                periods.setdefault(root, set()).add(inner)
+            if None not in factors:
+                periods[root].add(span * math.prod(factors))
+    return periods
 
 
 def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
-    """Extents to try: the tile, the tile +-1, 1, and a prime, per axis; small enough to interpret at once."""
+    """Extents to try per axis: around each period of its tails (exact, +1, -1), 1, a prime; small enough to interpret.
+
+    Axes are varied together, so that a few shapes cover every class of tail.
+    """
     axes = axes_of(s.outputs)
-    tiles = tiles_of(s)
-    period = {name: max(1, min(tiles.get(name, 1), n)) for name, (_, n) in axes.items()}
-    for top, p in tiles.items():  # tiles of loops that stand for other names (C.out.i after stage_out)
-        for name in axes:
-            if top.rsplit(".", 1)[-1] == name.rsplit(".", 1)[-1] and top not in axes:
-                period[name] = max(period[name], min(p, axes[name][1]))
+    periods: dict[str, list[int]] = {}
+    for name, (_, n) in axes.items():
+        found = {1}
+        for root, sizes in tiles_of(s).items():  # C.out.i after stage_out, y.k of a placed stage: the same axis name
+            if root.rsplit(".", 1)[-1] == name.rsplit(".", 1)[-1]:
+                found |= sizes
+        periods[name] = sorted(p for p in found if p <= max(n, 1)) or [1]
     wanted = []
-    for pick in (lambda p, n: p, lambda p, n: p + 1, lambda p, n: max(1, p - 1), lambda p, n: 1,
-                 lambda p, n: _prime_above(p), lambda p, n: 2 * p + 1):  # fmt: skip
-        wanted.append({v: int(pick(period[name], n)) for name, (v, n) in axes.items()})
+    for pick in (_exact, _more, _less, _one, _prime, _twice):
+        for level in (0, -1):
+            wanted.append({v: pick(periods[name][level if level else min(1, len(periods[name]) - 1)]) for name, (v, _) in axes.items()})
     whole = {v: n for v, n in axes.values()}
     if math.prod(whole.values()) <= WORK // 8:
         wanted.insert(0, whole)
-    return [_shrunk(w, s) for w in wanted]
+    return [_shrunk(w) for w in wanted]
 
 
-def _shrunk(w: dict[Var, int], s: Schedule) -> dict[Var, int]:
+def _exact(p: int) -> int:
+    return p
+
+
+def _more(p: int) -> int:
+    return p + 1
+
+
+def _less(p: int) -> int:
+    return max(1, p - 1)
+
+
+def _one(_: int) -> int:
+    return 1
+
+
+def _prime(p: int) -> int:
+    return _prime_above(p)
+
+
+def _twice(p: int) -> int:
+    return 2 * p + 1
+
+
+def _shrunk(w: dict[Var, int]) -> dict[Var, int]:
     """``w`` with reduce axes, then others, cut until the work fits."""
     out = dict(w)
     reduce_first = sorted(out, key=lambda v: (v.extent is None, -out[v]))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tensorir.arith.affine import Arith, same
 from tensorir.codegen.dialect import DIALECTS, Dialect
 from tensorir.codegen.expressions import COMPUTED_IN_FLOAT, UNARY, Expressions, c_type, helper_text
+from tensorir.codegen.instructions import instruction_lines
 from tensorir.codegen.names import Names, identifier
 from tensorir.codegen.source import GatherRange, KernelLaunch, Param, Source
 from tensorir.errors import LoweringError, Problem
@@ -171,21 +172,8 @@ class _KernelText:
                 kind = self.expr.vector_type(s.var.dtype, 1)
                 return [f"{pad}const {kind} {self.names.variable(s.var)} = {self.expr(s.value)};", *self.stmt(s.body, depth)]
             case IntrinCall():
-                return self.intrinsic(s, pad)
+                return [pad + line for line in instruction_lines(s, self.expr)]
         raise LoweringError(Problem("codegen.not-lowered", f"{type(s).__name__} has no lowering for {self.d.name} yet"))
-
-    def intrinsic(self, s: IntrinCall, pad: str) -> list[str]:
-        """The text of an instruction, its operands as addresses."""
-        text = s.intrin.emit.get(self.d.name)
-        if text is None:
-            raise LoweringError(Problem("codegen.intrinsic", f"{s.intrin.name} has no {self.d.name} form"))
-        at = {}
-        for b, r in zip(s.intrin.operands, s.operands, strict=True):
-            at[b.name] = f"{self.names.buffer(r.buffer)} + {self.expr(r.first[0], 6)}"
-            if bytes_ := s.intrin.align.get(b.name):
-                self.expr.aligned[r.buffer] = max(self.expr.aligned.get(r.buffer, 0), bytes_)
-        spaces = {f"{b.name}_space": self.d.space[r.buffer.scope] for b, r in zip(s.intrin.operands, s.operands, strict=True)}
-        return [f"{pad}{line}" for line in text.format(**at, **spaces).splitlines()]
 
     def loop(self, s: Loop, depth: int) -> list[str]:
         """A for loop."""

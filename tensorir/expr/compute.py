@@ -46,25 +46,27 @@ def scalar(name: str, dtype: Any = "float32") -> Expr:
     return Var(_name(name), dtype_of(dtype).name, order=next_order())
 
 
-def compute(shape: Sequence[int] | int, fn: Callable[..., Any], name: str = "C") -> Any:
+def compute(shape: Sequence[int] | int, fn: Callable[..., Any], name: str = "C", axes: Sequence[str] | None = None) -> Any:
     """A tensor defined element by element: ``fn`` is called once with one symbolic index per dimension.
 
     shape: of the result, ints
     fn:    returns an expression, or a tuple of them for a tuple of tensors
-    Axes are named after fn's parameters. Every access is proved in range here, or refused with a witness.
+    axes:  names of the axes; by default those of fn's parameters
+    Every access is proved in range here, or refused with a witness.
 
     Raises DeclarationError (``declare.*``).
     """
     extents = _shape(shape, name)
-    axes = tuple(Var(n, "index") for n in _axis_names(fn, len(extents)))
-    result = _call(fn, axes, name)
+    names = list(axes) if axes is not None else _axis_names(fn, len(extents))
+    variables = tuple(Var(n, "index") for n in names)
+    result = _call(fn, variables, name)
     several = isinstance(result, tuple)
     bodies = tuple(_body(r, name) for r in (result if several else (result,)))
     _same_reduction(bodies, name)
-    op = Compute(_name(name), axes, extents, bodies)
+    op = Compute(_name(name), variables, extents, bodies)
     check_accesses(op)
-    names = [op.name] if not several else [f"{op.name}_{n}" for n in range(len(bodies))]
-    op.outputs = tuple(Tensor(n, extents, b.dtype, op) for n, b in zip(names, bodies, strict=True))
+    labels = [op.name] if not several else [f"{op.name}_{n}" for n in range(len(bodies))]
+    op.outputs = tuple(Tensor(n, extents, b.dtype, op) for n, b in zip(labels, bodies, strict=True))
     return op.outputs if several else op.outputs[0]
 
 

@@ -1,104 +1,242 @@
-"""Hardware instructions as data: what one means in the loop tree, what it needs, and the text to emit."""
+"""Hardware instructions as data: what one means in the loop tree, what it needs, and the text to emit.
+
+An instruction is declared once and describes itself. Its meaning is a computation like any other, written with the same
+lambdas; ``tensorize`` matches that meaning, the interpreter runs it, languages without the instruction print it as
+loops, and the conformance test of the table compares it with what the device does. Users declare their own the same
+way::
+
+    import tensorir as tir
+    from tensorir.intrin.intrin import Intrin, meaning, register
+
+    a, b = tir.placeholder((4,), name="a"), tir.placeholder((4,), name="b")
+    c = tir.compute((4,), lambda n: tir.sqrt(a[n]) * b[n], name="c")
+    register(Intrin(
+        name="my.sqrt-mul.f32x4",
+        semantics=meaning(c),
+        emit={"opencl": "vstore4(sqrt(vload4(0, {a})) * vload4(0, {b}), 0, {c});"},
+        source="OpenCL C 3.0, 6.15.2 and 6.15.7",
+    ))
+    s.tensorize("C.j.1", "my.sqrt-mul.f32x4")
+
+Text is a format string over the operands. For an operand ``a``:
+
+    {a}         the address of its first element, such as ``A + i * 64``
+    {a_space}   the address-space qualifier of pointers to it, such as ``__global ``
+    {a_value}   its first element as an expression; it can be assigned to
+    {a_vector}  the whole of a one-dimensional operand as one vector; on CPUs it can be assigned to
+    {a_stride}  elements from one row to the next of a two-dimensional operand
+"""
 
 from __future__ import annotations
 
 import difflib
+import re
+import string
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
-from tensorir.errors import Problem, ScheduleError
-from tensorir.ir.build import binary
-from tensorir.ir.tree import Buffer, Load, Program, Region, Stmt, Store, Update, Var
-from tensorir.ir.visit import Rewriter, find, substitute
+from tensorir.errors import DeclarationError, Problem, ScheduleError, refuse
+from tensorir.expr.program import program_of
+from tensorir.expr.reducers import simple_combiner
+from tensorir.expr.tensor import Tensor
+from tensorir.ir.build import as_int, binary, const
+from tensorir.ir.tree import Buffer, Expr, Load, Loop, Program, Region, Stage, Stmt, Store, Update, Var
+from tensorir.ir.visit import Rewriter, find, reads, substitute, writes
+from tensorir.target import Target
+
+FIELDS = ("space", "value", "vector", "stride")
 
 
 @dataclass(frozen=True, eq=False)
 class Intrin:
-    """One instruction.
+    """One instruction; the module says how to declare one.
 
-    semantics: a program over operand buffers (its inputs, then its outputs) that computes exactly what it does
-    emit:      dialect -> text, with ``{operand}`` standing for the address of the operand's first element
-    needs:     target features, see ``target.Target``;  align: operand -> bytes
+    semantics: a program over operand buffers (its inputs, then its output) that computes exactly what it does: loops
+               around one Store or Update; see ``meaning``
+    emit:      language ("opencl"), or language and kind of device ("opencl.cpu", tried first) -> text
     source:    the section of the manual
+    align:     operand -> bytes to which its address must be aligned
+    needs:     what the target must have: a field of ``Target`` such as "fp16", or a least architecture such as "sm_80"
+
+    Raises DeclarationError: ``intrin.meaning``, ``intrin.text``.
     """
 
     name: str
     semantics: Program
     emit: Mapping[str, str]
     source: str
-    align: Mapping[str, int]
+    align: Mapping[str, int] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        touched = {*reads(self.semantics.body), *writes(self.semantics.body)}
+        if not isinstance(self.statement, Store | Update) or len(writes(self.statement)) != 1:
+            raise self._refuse("meaning", "the meaning is not loops around one Store or Update of one buffer", "use meaning(tensor)")
+        if len(self.outputs) != 1 or touched - set(self.operands):
+            raise self._refuse("meaning", "the meaning uses buffers that are not its operands")
+        for b in self.operands:
+            if not 1 <= len(b.shape) <= 2:
+                raise self._refuse("meaning", f"operand {b.name} has {len(b.shape)} dimensions; operands have one or two",
+                                   "a scalar operand is an array of shape (1,)")  # fmt: skip
+        for language, text in self.emit.items():
+            self._check_text(language, text)
+
+    def _check_text(self, language: str, text: str) -> None:
+        legal = {b.name for b in self.operands} | {f"{b.name}_{f}" for b in self.operands for f in FIELDS}
+        try:
+            names = fields_of(text)
+        except ValueError as e:
+            raise self._refuse("text", f"the {language} text is no format string: {e}", "write braces of C as {{ and }}") from None
+        if unknown := [n for n in names if n not in legal]:
+            raise self._refuse("text", f"the {language} text has {{{unknown[0]}}}, which is nothing of its operands",
+                               f"one of {', '.join(sorted(legal))}")  # fmt: skip
+        for b in self.operands:
+            if f"{b.name}_vector" in names and (len(b.shape) != 1 or b.dims[0] not in (2, 4, 8, 16)):
+                raise self._refuse("text", f"{b.name} has shape {b.dims}: no vector has that many elements", f"{{{b.name}_value}}")
+
+    def _refuse(self, code: str, message: str, hint: str = "") -> Exception:
+        return refuse(DeclarationError, f"intrin.{code}", f"{self.name}: {message}", hint=hint)
 
     @property
     def operands(self) -> tuple[Buffer, ...]:
-        """Inputs, then outputs (an operand both read and written appears once, as an output)."""
+        """Inputs, then the output (an operand both read and written appears once, as the output)."""
         return self.semantics.params
 
+    @property
+    def outputs(self) -> tuple[Buffer, ...]:
+        """The operands that are written."""
+        made = writes(self.semantics.body)
+        return tuple(b for b in self.operands if b in made)
+
+    @cached_property
+    def loops(self) -> tuple[Loop, ...]:
+        """The loops of the meaning, outermost first."""
+        return tuple(find(self.semantics.body, Loop))
+
+    @cached_property
+    def statement(self) -> Store | Update:
+        """What is inside the loops."""
+        at: Stmt = self.semantics.body
+        while isinstance(at, Loop):
+            at = at.body
+        return at  # type: ignore[return-value]
+
+    def text_for(self, target: Target) -> str | None:
+        """The text for a target, None when its language has no such instruction."""
+        return self.emit.get(f"{target.language}.{target.kind}", self.emit.get(target.language))
+
+    def lacks(self, target: Target) -> str | None:
+        """The first need that the target does not meet."""
+        for need in self.needs:
+            least = re.fullmatch(r"sm_(\d+)a?", need)
+            met = target.sm >= int(least[1]) if least else bool(getattr(target, need, False))
+            if not met:
+                return need
+        return None
+
     def inline(self, regions: tuple[Region, ...]) -> Stmt:
-        """The meaning of a call on ``regions``."""
-        return _Onto(dict(zip(self.operands, regions, strict=True)))(_fresh(self.semantics.body))  # type: ignore[no-any-return]
+        """The meaning of a call on ``regions``: loops around one Store.
+
+        Regions may be those of a schedule, one index per dimension, or flattened ones with strides.
+        """
+        onto = _Onto(dict(zip(self.operands, regions, strict=True)))
+        fresh: dict[Var, Expr] = {x.var: x.var.replace() for x in self.loops}  # several calls may stand in one program
+        out: Stmt = onto(substitute(_as_store(self.statement), fresh))
+        for x in reversed(self.loops):
+            var = fresh[x.var]
+            assert isinstance(var, Var)
+            out = Loop(var, x.extent, out)
+        return out
+
+
+def _as_store(s: Store | Update) -> Store:
+    """An update written out: what is below lowering's updates knows stores only."""
+    if isinstance(s, Store):
+        return s
+    buffer = s.buffers[0]
+    joined: dict[Var, Expr] = {s.combiner.old[0]: Load(buffer, s.index, buffer.dtype), s.combiner.new[0]: s.values[0]}
+    return Store(buffer, s.index, substitute(s.combiner.result[0], joined))
 
 
 class _Onto(Rewriter):
+    """Operands replaced by the regions they stand for."""
+
     def __init__(self, regions: Mapping[Buffer, Region]) -> None:
         self.regions = regions
 
-    def _at(self, buffer: Buffer, index: tuple) -> tuple[Buffer, tuple]:  # type: ignore[type-arg]
-        r = self.regions[buffer]
-        lead = len(r.first) - len(index)
-        moved = [binary("+", f, i) for f, i in zip(r.first[lead:], index, strict=True)]
-        return r.buffer, (*r.first[:lead], *moved)
+    def _at(self, r: Region, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        lead = len(r.extents) - len(index)
+        if not r.strides:
+            return (*r.first[:lead], *(binary("+", f, i) for f, i in zip(r.first[lead:], index, strict=True)))
+        out = r.first[0]
+        for i, stride in zip(index, r.strides[lead:], strict=True):
+            out = binary("+", out, binary("*", i, stride))
+        return (out,)
 
     def on_Load(self, n: Load) -> Load:
         n = self.children(n)
-        buffer, index = self._at(n.buffer, n.index)
-        return Load(buffer, index, n.dtype)
+        r = self.regions[n.buffer]
+        return Load(r.buffer, self._at(r, n.index), n.dtype)
 
     def on_Store(self, n: Store) -> Store:
         n = self.children(n)
-        buffer, index = self._at(n.buffer, n.index)
-        return Store(buffer, index, n.value)
-
-    def on_Update(self, n: Update) -> Update:
-        n = self.children(n)
-        buffer, index = self._at(n.buffers[0], n.index)
-        return n.replace(buffers=(buffer,), index=index)
+        r = self.regions[n.buffer]
+        return Store(r.buffer, self._at(r, n.index), n.value)
 
 
-def _fresh(body: Stmt) -> Stmt:
-    """New loop variables, so that several calls can stand in one program."""
-    from tensorir.ir.tree import Loop
-
-    for x in find(body, Loop):
-        new = x.var.replace()
-        body = _Rename(x.var, new)(body)
-    return body
+def fields_of(text: str) -> list[str]:
+    """The names in braces of an instruction's text."""
+    return [name for _, name, _, _ in string.Formatter().parse(text) if name is not None]
 
 
-class _Rename(Rewriter):
-    def __init__(self, old: Var, new: Var) -> None:
-        self.old, self.new = old, new
+def meaning(output: Tensor, accumulate: bool = False) -> Program:
+    """The semantics of an instruction that computes ``output`` from placeholders.
 
-    def on_Loop(self, n):  # type: ignore[no-untyped-def]
-        n = self.children(n)
-        if n.var is self.old:
-            return substitute(n.replace(var=self.new), {self.old: self.new})
-        return n
+    accumulate: the result is added to what the output holds; a reduction always goes on from what is there, so it
+                needs ``accumulate=True``
+
+    The operands are named after the tensors. Raises DeclarationError (``intrin.meaning``).
+    """
+    program = program_of((output,))
+    stages = find(program.body, Stage)
+    stage = stages[0]
+    body = stage.body
+    if len(stages) != 1 or not isinstance(body, Store | Update):
+        raise refuse(DeclarationError, "intrin.meaning", f"{output.name} takes several computations; an instruction is one")
+    if isinstance(body, Update) and not accumulate:
+        raise refuse(DeclarationError, "intrin.meaning", f"{output.name} reduces, and instructions that reduce go on from what "
+                     "their output holds", hint=f"meaning({output.name}, accumulate=True)")  # fmt: skip
+    if isinstance(body, Store) and accumulate:
+        body = Update((body.buffer,), body.index, (body.value,), simple_combiner("sum", body.buffer.dtype))
+    loops = find(program.body, Loop)
+    once: dict[Var, Expr] = {x.var: const(0) for x in loops if as_int(x.extent) == 1}
+    binds = {it.var: substitute(b, once) for it, b in zip(stage.iters, stage.binds, strict=True)}
+    nest: Stmt = substitute(body, binds)
+    for x in reversed([x for x in loops if x.var not in once]):
+        nest = x.replace(body=nest)
+    return program.replace(body=nest)
 
 
 INTRINSICS: dict[str, Intrin] = {}
 
 
 def register(intrin: Intrin) -> Intrin:
-    """Make an instruction known by name; users declare their own the same way."""
+    """Make an instruction known by name, in place of one that had the name; traces hold only names."""
     INTRINSICS[intrin.name] = intrin
     return intrin
 
 
-def intrinsic(name: str) -> Intrin:
-    """The instruction called ``name``."""
+def intrinsic(name: str | Intrin) -> Intrin:
+    """The instruction called ``name``; one that is given itself must be registered, or no trace could be replayed."""
     import tensorir.intrin.opencl  # noqa: F401  (registers the table)
 
-    if name in INTRINSICS:
+    if isinstance(name, Intrin):
+        if INTRINSICS.get(name.name) is name:
+            return name
+        raise ScheduleError(Problem("tensorize.unknown", f"{name.name} is not registered, and a trace holds only its name",
+                                    hint=f"tensorir.intrin.intrin.register(…) {name.name!r} first"))  # fmt: skip
+    if isinstance(name, str) and name in INTRINSICS:
         return INTRINSICS[name]
-    close = difflib.get_close_matches(name, INTRINSICS, n=3) or list(INTRINSICS)[:6]
+    close = difflib.get_close_matches(str(name), INTRINSICS, n=3) or list(INTRINSICS)[:6]
     raise ScheduleError(Problem("tensorize.unknown", f"there is no instruction {name!r}", hint=f"one of {', '.join(close)} …"))

@@ -1,11 +1,207 @@
-"""Whether a nest computes what an instruction computes."""
+"""Whether a nest computes what an instruction computes, and on which tiles.
+
+Both sides are reduced to the same form: a set of loops around one statement, its indices linear in the loops. The nest
+is the instruction if some pairing of the loops makes the statements equal, where each operand may stand for a tile of
+any buffer. A tile spans the last dimensions of its buffer, and must move with the paired loops exactly as the operand
+does; what is left of each index, free of those loops, is the tile's first element.
+"""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-class NoMatch(Exception):
-    """Why a nest is not the instruction."""
+from tensorir.arith.affine import Arith, Interval, Linear, same
+from tensorir.ir.build import as_int
+from tensorir.ir.node import Node
+from tensorir.ir.text import show
+from tensorir.ir.tree import (
+    Axis, Binary, Buffer, Combiner, Const, Expr, Load, Loop, Region, Stage, Stmt, Store, Update, Var,
+)  # fmt: skip
+from tensorir.ir.visit import find, substitute, uses
+
+if TYPE_CHECKING:
+    from tensorir.intrin.intrin import Intrin
+
+COMMUTES = ("+", "*", "and", "or", "==", "!=")
 
 
-def match(above, loop, stage, intrin):  # type: ignore[no-untyped-def]
-    raise NoMatch("pending")
+class NoMatch(Exception):  # noqa: N818  (an answer, not an error: it says why)
+    """Why a nest is not the instruction, as a sentence."""
+
+
+def match(above: Sequence[Loop], loop: Loop, stage: Stage, intrin: Intrin) -> tuple[Region, ...]:
+    """The tiles on which ``loop``, a nest around ``stage``, does what ``intrin`` does, in the order of its operands.
+
+    above: the loops around ``loop``
+
+    Guards and the init of the stage are the caller's to judge. Raises NoMatch.
+    """
+    nest = _nest(loop, stage)
+    for it, bind in zip(stage.iters, stage.binds, strict=True):
+        if it.axis is Axis.ORDERED and uses(bind, {x.var for x in nest}):
+            raise NoMatch(f"{it.var.name} of {stage.name} is an ordered axis: its iterations cannot run at once")
+    arith = Arith({x.var: _range(x) for x in (*above, *nest)})
+    have = substitute(stage.body, dict(zip((it.var for it in stage.iters), stage.binds, strict=True)))
+    wanted, want = intrin.loops, intrin.statement
+    why: NoMatch | None = None
+    for chosen in _pairings(wanted, [x for x in nest if as_int(x.extent) != 1]):
+        try:
+            tiles = _Unify(arith, dict(zip((x.var for x in wanted), chosen, strict=True)), intrin).statement(want, have)
+        except NoMatch as e:
+            why = why or e  # the pairing in program order is the one that people have in mind
+        else:
+            return tuple(tiles[b] for b in intrin.operands)
+    if why is not None:
+        raise why
+    raise NoMatch(f"{intrin.name} {_runs(wanted)}, the nest {loop.var.name} {_runs(nest)}")
+
+
+def _nest(loop: Loop, stage: Stage) -> list[Loop]:
+    """The loops from ``loop`` down to ``stage``, with nothing else between."""
+    out: list[Loop] = []
+    at: Stmt = loop
+    while isinstance(at, Loop):
+        if not isinstance(at.extent, Const):
+            raise NoMatch(f"the extent of {at.var.name} is not constant")
+        out.append(at)
+        at = at.body
+    if at is not stage:
+        raise NoMatch(f"{out[-1].var.name} holds more than {stage.name}")
+    return out
+
+
+def _range(x: Loop) -> Interval:
+    return (0, as_int(x.extent) - 1) if isinstance(x.extent, Const) else (0, float("inf"))
+
+
+def _runs(loops: Sequence[Loop]) -> str:
+    extents = " x ".join(str(as_int(x.extent)) for x in loops)
+    return f"runs over {extents} iterations" if loops else "has no loops"
+
+
+def _pairings(wanted: Sequence[Loop], nest: Sequence[Loop]) -> Iterator[tuple[Var, ...]]:
+    """The loops of ``nest`` in every order in which their extents are those of ``wanted``."""
+    extents = [as_int(x.extent) for x in wanted]
+    if sorted(extents) != sorted(as_int(x.extent) for x in nest):
+        return
+    for chosen in itertools.permutations(nest):
+        if [as_int(x.extent) for x in chosen] == extents:
+            yield tuple(x.var for x in chosen)
+
+
+class _Unify:
+    """Walks the instruction's statement and the stage's side by side, noting the tile behind each operand."""
+
+    def __init__(self, arith: Arith, loops: dict[Var, Var], intrin: Intrin) -> None:
+        self.arith, self.intrin = arith, intrin
+        self.loops: dict[Var, Expr] = dict(loops)
+        self.inner = set(loops.values())
+        self.tiles: dict[Buffer, Region] = {}
+
+    def statement(self, want: Store | Update, have: Stmt) -> dict[Buffer, Region]:
+        match want, have:
+            case Store(), Store():
+                self.access(want.buffer, want.index, have.buffer, have.index)
+                self.value(want.value, have.value)
+            case Update(), Update() if len(have.buffers) == 1 and same_combiner(want.combiner, have.combiner):
+                self.access(want.buffers[0], want.index, have.buffers[0], have.index)
+                self.value(want.values[0], have.values[0])
+            case _:
+                raise NoMatch(f"{self.intrin.name} {_verb(want)}, the stage {_verb(have)}")
+        self._apart()
+        return self.tiles
+
+    def value(self, want: Expr, have: Expr) -> None:
+        """Equal expressions; the operands of commutative operators in either order."""
+        if isinstance(want, Binary) and isinstance(have, Binary) and want.op == have.op and want.op in COMMUTES:
+            known = dict(self.tiles)
+            try:
+                self.both((want.a, want.b), (have.a, have.b))
+            except NoMatch:
+                first, self.tiles = self.tiles, known
+                try:
+                    self.both((want.a, want.b), (have.b, have.a))
+                except NoMatch:
+                    self.tiles = first
+                else:
+                    return
+                raise
+            return
+        if isinstance(want, Load) and isinstance(have, Load):
+            self.access(want.buffer, want.index, have.buffer, have.index)
+        elif want.dtype == have.dtype == "index":
+            target = self.arith.linear(substitute(want, self.loops))
+            if not self.arith.linear(have).same(target):
+                raise self._differs(want, have)
+        elif _head(want) == _head(have):
+            self.both(tuple(_kids(want)), tuple(_kids(have)))
+        else:
+            raise self._differs(want, have)
+
+    def both(self, want: tuple[Expr, ...], have: tuple[Expr, ...]) -> None:
+        if len(want) != len(have):
+            raise self._differs(want[0], have[0])
+        for w, h in zip(want, have, strict=True):
+            self.value(w, h)
+
+    def access(self, tile: Buffer, want: tuple[Expr, ...], buffer: Buffer, have: tuple[Expr, ...]) -> None:
+        """``buffer[have]`` is ``tile[want]`` for one first element."""
+        lead = len(have) - len(want)
+        if tile.dtype != buffer.dtype:
+            raise NoMatch(f"{tile.name} of {self.intrin.name} is {tile.dtype}, {buffer.name} is {buffer.dtype}")
+        if lead < 0:
+            raise NoMatch(f"{buffer.name} has {len(have)} dimensions, {tile.name} of {self.intrin.name} has {len(want)}")
+        extents = (1,) * lead + tile.dims
+        order = buffer.layout.order if buffer.layout is not None else None
+        if order is not None and extents[-1] > 1 and order[-1] != len(have) - 1:
+            raise NoMatch(f"{buffer.name} is stored with dimension {order[-1]} innermost: the elements of {tile.name} are not neighbours")
+        first: list[Expr] = []
+        for d, i in enumerate(have):
+            target = self.arith.linear(substitute(want[d - lead], self.loops)) if d >= lead else Linear({}, 0)
+            rest = self.arith.linear(i).plus(target, -1)
+            stuck = [v.name for v in self.loops.values() if isinstance(v, Var) and any(uses(t, {v}) for t in rest.terms)]
+            if stuck:
+                raise NoMatch(f"dimension {d} of {buffer.name} does not move with {stuck[0]} as {tile.name} does")
+            first.append(rest.expr())
+        old = self.tiles.setdefault(tile, Region(buffer, tuple(first), extents))
+        if old.buffer is not buffer or not all(map(same, old.first, first)):
+            raise NoMatch(f"{tile.name} would stand for two tiles, of {old.buffer.name} and {buffer.name}")
+
+    def _apart(self) -> None:
+        """Instructions read all operands before they write, loops do not: no output may be an input as well."""
+        made = self.tiles[self.intrin.outputs[0]].buffer
+        for b in self.intrin.operands:
+            if b not in self.intrin.outputs and b in self.tiles and self.tiles[b].buffer is made:
+                raise NoMatch(f"{made.name} would be both the input {b.name} and the output of {self.intrin.name}")
+
+    def _differs(self, want: Expr, have: Expr) -> NoMatch:
+        return NoMatch(f"where {self.intrin.name} has {show(want)}, the stage has {show(have)}")
+
+
+def _head(e: Expr) -> tuple[object, ...]:
+    """What kind of node this is, its children aside."""
+    fixed = {name for name, _ in e.CHILDREN}
+    return (type(e), *(getattr(e, f) for f in e.FIELDS if f not in fixed))
+
+
+def _kids(e: Node) -> Iterator[Expr]:
+    return (c for c in e.children() if isinstance(c, Expr))
+
+
+def same_combiner(a: Combiner, b: Combiner) -> bool:
+    """Whether two combiners join states in the same way, whatever their variables are called."""
+    if len(a.result) != len(b.result) or any(x.dtype != y.dtype for x, y in zip(a.result, b.result, strict=True)):
+        return False
+    rename: dict[Var, Expr] = dict(zip((*b.old, *b.new), (*a.old, *a.new), strict=True))
+    return all(same(x, substitute(y, rename)) for x, y in zip(a.result, b.result, strict=True))
+
+
+def _verb(s: Stmt) -> str:
+    if isinstance(s, Store):
+        return "overwrites its output"
+    if isinstance(s, Update) and len(s.buffers) == 1:
+        return f"combines with its output by {s.combiner.name}"
+    names = sorted({type(x).__name__ for x in find(s, Stmt)})
+    return f"does more than one thing ({', '.join(names)})"

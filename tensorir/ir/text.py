@@ -124,7 +124,8 @@ def _stage(s: Stage, depth: int) -> list[str]:
         f"{i.var.name}{'+' if i.axis is Axis.REDUCE else ''}={show(b)}" for i, b in zip(s.iters, s.binds, strict=True)
     )
     where = f" where {' and '.join(show(g, 2) for g in s.guards)}" if s.guards else ""
-    out = [f"{pad}stage {s.name}({binds}){where}:"]
+    by = f"  # {s.intrin.name}" if s.intrin is not None else ""
+    out = [f"{pad}stage {s.name}({binds}){where}:{by}"]
     if s.init is not None:
         first, *rest = lines(s.init, depth + 1)
         out += [f"{pad}  init {first.strip()}", *rest]

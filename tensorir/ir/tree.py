@@ -35,6 +35,7 @@ class Kind(enum.Enum):
     UNROLL = "unroll"
     VECTOR = "vectorize"
     COOPERATIVE = "cooperative"  # dealt out to all threads of the block
+    INTRIN = "tensorize"  # one of the loops that the instruction of the stage inside performs
     BLOCK_X, BLOCK_Y, BLOCK_Z = "block.x", "block.y", "block.z"
     THREAD_X, THREAD_Y, THREAD_Z = "thread.x", "thread.y", "thread.z"
 
@@ -381,6 +382,9 @@ class Stage(Stmt):
     ``binds[n]`` gives ``iters[n]`` as a function of the loops around; it runs where all ``guards`` hold and every
     iter is inside its extent. ``init`` runs once per cell before its first update. The loops say *when*, the stage
     says *what*: schedules rewrite loops and binds.
+
+    intrin: the hardware instruction (``intrin/``) that does all INTRIN loops around the stage at once. The loops stay,
+            so that every question about the program has its usual answer; lowering makes the IntrinCall.
     """
 
     name: str
@@ -389,6 +393,7 @@ class Stage(Stmt):
     body: Stmt
     init: Stmt | None = None
     guards: tuple[Expr, ...] = ()
+    intrin: Any = None
 
 
 @node
@@ -408,11 +413,16 @@ class Barrier(Stmt):
 
 @node
 class Region(Node):
-    """The tile of a buffer that an operand covers."""
+    """The tile of a buffer that an operand covers.
+
+    extents: one per dimension of the buffer as it was scheduled
+    strides: in elements, one per extent, once flattening has made ``first`` a single index; empty before
+    """
 
     buffer: Buffer
     first: tuple[Expr, ...]
     extents: tuple[int, ...]
+    strides: tuple[int, ...] = ()
 
 
 @node

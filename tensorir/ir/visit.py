@@ -7,7 +7,9 @@ from typing import Any, ClassVar, TypeVar
 
 from tensorir.ir.build import binary, cast, select
 from tensorir.ir.node import NODES, Node
-from tensorir.ir.tree import Binary, Buffer, Cast, Expr, Load, Select, Seq, Stmt, Store, Update, Var
+from tensorir.ir.tree import (
+    Binary, Buffer, Cast, Expr, IntrinCall, Load, Region, Select, Seq, Stmt, Store, Update, Var,
+)  # fmt: skip
 
 N = TypeVar("N", bound=Node)
 
@@ -106,9 +108,14 @@ class _Swap(Rewriter):
             return n
         return n.replace(buffers=tuple(self.swap.get(b, b) for b in n.buffers))
 
+    def on_Region(self, n: Region) -> Region:
+        n = n.map(self)
+        new = self.swap.get(n.buffer)
+        return n.replace(buffer=new) if new else n
+
 
 def swap_buffers(root: N, swap: Mapping[Buffer, Buffer]) -> N:
-    """Replace buffers in all loads, stores and updates."""
+    """Replace buffers in all loads, stores, updates and operands."""
     return _Swap(swap)(root)  # type: ignore[no-any-return]
 
 
@@ -154,9 +161,23 @@ def writes(n: Node) -> list[Buffer]:
             out[s.buffer] = None
         elif isinstance(s, Update):
             out.update(dict.fromkeys(s.buffers))
+        elif isinstance(s, IntrinCall):
+            out.update(dict.fromkeys(_operands(s, writes)))
     return list(out)
 
 
 def reads(n: Node) -> list[Buffer]:
     """Buffers loaded from under ``n`` (not those only updated), each once, in order."""
-    return list(dict.fromkeys(x.buffer for x in walk(n) if isinstance(x, Load)))
+    out: dict[Buffer, None] = {}
+    for s in walk(n):
+        if isinstance(s, Load):
+            out[s.buffer] = None
+        elif isinstance(s, IntrinCall):
+            out.update(dict.fromkeys(_operands(s, reads)))
+    return list(out)
+
+
+def _operands(call: IntrinCall, touched: Callable[[Node], list[Buffer]]) -> list[Buffer]:
+    """The buffers of the operands that the meaning of an instruction reads, or writes."""
+    tiles = touched(call.intrin.semantics.body)
+    return [r.buffer for b, r in zip(call.intrin.operands, call.operands, strict=True) if b in tiles]

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from tensorir.arith.affine import Arith
 from tensorir.arith.box import Side, side_of
-from tensorir.ir.build import binary
 from tensorir.ir.tree import Buffer, Expr, IntrinCall, Load, Loop, Scope, Seq, Stage, Stmt, Store, Update, Var
-from tensorir.ir.visit import find, walk
+from tensorir.ir.visit import find, reads, walk, writes
 from tensorir.lower.form import loop_ranges
 from tensorir.schedule.analysis import in_loops
 
@@ -24,6 +23,7 @@ class Access:
     path: tuple[Stmt, ...]
     index: tuple[Expr, ...]
     writes: bool
+    extents: tuple[int, ...]  # how far it reaches from there: 1 in each dimension but for operands of instructions
 
 
 def local_accesses(body: Stmt) -> dict[Buffer, list[Access]]:
@@ -36,26 +36,26 @@ def local_accesses(body: Stmt) -> dict[Buffer, list[Access]]:
 def _collect(s: Stmt, path: tuple[Stmt, ...], out: dict[Buffer, list[Access]]) -> None:
     if isinstance(s, Stage):
         for n in walk(s.body):
-            for b, index, write in _touched(n):
+            for b, index, write, extents in _touched(n):
                 if b.scope in LOCAL:
-                    out.setdefault(b, []).append(Access(s, path, index, write))
+                    out.setdefault(b, []).append(Access(s, path, index, write, extents or (1,) * len(index)))
         return
     for c in s.children():
         if isinstance(c, Stmt):
             _collect(c, (*path, s), out)
 
 
-def _touched(n: object) -> list[tuple[Buffer, tuple[Expr, ...], bool]]:
+def _touched(n: object) -> list[tuple[Buffer, tuple[Expr, ...], bool, tuple[int, ...]]]:
     if isinstance(n, Load | Store):
-        return [(n.buffer, n.index, isinstance(n, Store))]
+        return [(n.buffer, n.index, isinstance(n, Store), ())]
     if isinstance(n, Update):
-        return [(b, n.index, write) for b in n.buffers for write in (False, True)]
+        return [(b, n.index, write, ()) for b in n.buffers for write in (False, True)]
     if isinstance(n, IntrinCall):
-        out = []
-        for r in n.operands:
-            last = tuple(binary("+", f, e - 1) for f, e in zip(r.first, r.extents, strict=True))
-            out += [(r.buffer, at, write) for at in (r.first, last) for write in (False, True)]
-        return out
+        read, written = reads(n), writes(n)
+        return [
+            (r.buffer, r.first, write, r.extents)
+            for r in n.operands for write, used in ((False, read + written), (True, written)) if r.buffer in used
+        ]  # fmt: skip
     return []
 
 
@@ -83,7 +83,8 @@ def sides_of(buffer: Buffer, found: list[Access], depth: int, axes: list[Loop], 
         inner: Mapping[Var, tuple[float, float]] = {
             **moving, **loop_ranges([x for x in a.path[depth:] if isinstance(x, Loop)])
         }  # fmt: skip
-        out.append([side_of(in_loops(i, a.stage), arith, inner) for i in a.index])
+        sides = [side_of(in_loops(i, a.stage), arith, inner) for i in a.index]
+        out.append([s and Side(s.first, s.extent + n - 1) for s, n in zip(sides, a.extents, strict=True)])
     return out
 
 

@@ -57,7 +57,7 @@ class _Deal(Rewriter):
             rest //= as_int(x.extent)
             part = binary("//", mine, rest)
             whole = part if x is loops[0] else binary("%", part, as_int(x.extent))
-            values[x.var] = arith.simplify(whole)
+            values[x.var] = arith.simplify(whole) if as_int(x.extent) > 1 else const(0)
         body = substitute(loops[-1].body, values)
         if rounds * self.threads > total:
             body = If(binary("<", mine, total), body)

@@ -64,6 +64,7 @@ class _Guards(Rewriter):
         local = all(b.scope in LOCAL for b in made)
         if local and conds:
             conds = self._relax(n, conds)
+            n, conds = self._clamp(n, conds)
         body = n.body
         if local and conds and isinstance(body, Store) and all(self._outside(n, g) for g in conds):
             zero = const(False if body.buffer.dtype == "bool" else 0, body.buffer.dtype)
@@ -94,6 +95,20 @@ class _Guards(Rewriter):
             if self._reads_exist(n, others) and (self._outside(n, g) or self._neutral(n, g)):
                 kept = others
         return kept
+
+    def _clamp(self, n: Stage, conds: list[Expr]) -> tuple[Stage, list[Expr]]:
+        """A sum that overshoots its tile may read any existing element instead of one beyond the end.
+
+        What it adds then goes to cells outside the tensor, and the reduction loop has no branch in it.
+        """
+        if not isinstance(n.body, Update) or not all(self._outside(n, g) for g in conds):
+            return n, conds
+        arith = Arith(self.ranges, self.facts)
+        clamped = _Clamp(n, arith)
+        body = clamped(n.body)
+        if clamped.failed or not self._reads_exist(n.replace(body=body), []):
+            return n, conds
+        return n.replace(body=body), []
 
     def _reads_exist(self, n: Stage, conds: list[Expr]) -> bool:
         """Whether all that the stage reads exists and is defined under ``conds`` alone."""
@@ -129,6 +144,31 @@ class _Guards(Rewriter):
             return False
         arith = Arith(self.ranges, [*self.facts, opposite])
         return _is_zero(n.body.values[0], self.zero, n, arith)
+
+
+class _Clamp(Rewriter):
+    """Reads of global memory with each index that may leave its dimension held inside it."""
+
+    def __init__(self, n: Stage, arith: Arith) -> None:
+        self.n, self.arith, self.failed = n, arith, False
+
+    def on_Load(self, load: Load) -> Load:
+        if find(load, Load)[1:] or load.buffer.scope in LOCAL:
+            self.failed |= load.buffer.scope not in LOCAL
+            return load
+        index = []
+        for i, extent in zip(load.index, load.buffer.shape, strict=True):
+            where = in_loops(i, self.n)
+            if not self.arith.proves(binary("<", where, extent)):
+                i = binary("min", i, binary("-", extent, 1))
+            if not self.arith.proves(binary("<=", const(0), where)):
+                i = binary("max", i, const(0))
+            index.append(i)
+        return load.replace(index=tuple(index))
+
+    def on_Select(self, n: Select) -> Select:
+        self.failed = True  # its sides are only valid where its condition holds
+        return n
 
 
 def _is_zero(e: Expr, zero: set[Buffer], n: Stage, arith: Arith) -> bool:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from tensorir.arith.affine import Arith
 from tensorir.ir.build import as_expr, as_int, binary, const
 from tensorir.ir.tree import (
-    Alloc, Buffer, Expr, IntrinCall, Load, Loop, Program, Region, Select, Stmt, Store,
+    Alloc, Buffer, Expr, IntrinCall, Kind, Layout, Load, Loop, Program, Region, Scope, Select, Stmt, Store,
 )  # fmt: skip
-from tensorir.ir.visit import Rewriter, find
+from tensorir.ir.visit import Rewriter, find, uses
 from tensorir.lower.form import bound_loops, each_nest, extent_of, loop_ranges, lowering, rewrap
 from tensorir.target import Target
 
@@ -24,9 +24,24 @@ def flatten(program: Program, target: Target) -> Program:
         arith = Arith(loop_ranges(axes))
         for x in find(body, Loop):
             arith.ranges[x.var] = extent_of(x)
-        return rewrap(axes, _Flatten(arith, swap)(body))
+        return rewrap(axes, _Flatten(arith, swap, _vector_layouts(body))(body))
 
     return each_nest(program, kernel)
+
+
+def _vector_layouts(body: Stmt) -> dict[Buffer, Layout]:
+    """Register tiles without a layout of their own store the dimension that vector lanes walk innermost."""
+    lanes = {x.var for x in find(body, Loop) if x.kind is Kind.VECTOR}
+    tiles = {r.buffer for r in find(body, Region)}  # instructions rely on the order that they were matched against
+    out: dict[Buffer, Layout] = {}
+    for n in find(body, Load) + find(body, Store) if lanes else []:
+        b = n.buffer
+        if b.scope is Scope.REGISTER and b.layout is None and b not in out and b not in tiles:
+            walked = [d for d, i in enumerate(n.index) if uses(i, lanes)]
+            if len(walked) == 1 and walked[0] != len(b.shape) - 1:
+                order = (*(d for d in range(len(b.shape)) if d != walked[0]), walked[0])
+                out[b] = Layout(order, (0,) * len(order))
+    return out
 
 
 def sizes(b: Buffer) -> tuple[tuple[int, ...], int]:
@@ -42,20 +57,23 @@ def sizes(b: Buffer) -> tuple[tuple[int, ...], int]:
 
 
 class _Flatten(Rewriter):
-    def __init__(self, arith: Arith, swap: dict[Buffer, Buffer]) -> None:
-        self.arith, self.swap = arith, swap
+    def __init__(self, arith: Arith, swap: dict[Buffer, Buffer], layouts: dict[Buffer, Layout]) -> None:
+        self.arith, self.swap, self.layouts = arith, swap, layouts
         self.strides: dict[Buffer, tuple[int, ...]] = {}
 
     def _buffer(self, b: Buffer) -> Buffer:
         if b.origin is not None and b.data is None and b.scope.value == "global":
             return b  # parameters keep their shape for the signature
         if b not in self.swap:
-            self.swap[b] = b.replace(shape=(as_expr(sizes(b)[1]),), layout=None)
+            self.swap[b] = b.replace(shape=(as_expr(sizes(self._laid_out(b))[1]),), layout=None)
         return self.swap[b]
+
+    def _laid_out(self, b: Buffer) -> Buffer:
+        return b.replace(layout=self.layouts[b]) if b in self.layouts else b
 
     def _flat(self, b: Buffer, index: tuple[Expr, ...]) -> tuple[Expr]:
         if b not in self.strides:
-            self.strides[b] = sizes(b)[0]
+            self.strides[b] = sizes(self._laid_out(b))[0]
         out: Expr = const(0)
         for i, stride in zip(index, self.strides[b], strict=True):
             out = binary("+", out, binary("*", i, stride))
@@ -73,8 +91,10 @@ class _Flatten(Rewriter):
         return Alloc(self._buffer(n.buffer), self(n.body))
 
     def on_IntrinCall(self, n: IntrinCall) -> IntrinCall:
-        flat = tuple(Region(self._buffer(r.buffer), self._flat(r.buffer, r.first), r.extents) for r in n.operands)
-        return n.replace(operands=flat)
+        return n.replace(operands=tuple(
+            Region(self._buffer(r.buffer), self._flat(r.buffer, r.first), r.extents, self.strides[r.buffer])
+            for r in n.operands
+        ))  # fmt: skip
 
     def on_Select(self, n: Select) -> Expr:
         return self.children(n)

@@ -15,8 +15,10 @@ from tensorir.lower.expand_updates import expand_updates
 from tensorir.lower.finish import finish
 from tensorir.lower.flatten import flatten
 from tensorir.lower.form import Pass, fail
+from tensorir.lower.form_instructions import form_instructions
 from tensorir.lower.insert_barriers import insert_barriers
 from tensorir.lower.kernel import Module, module_of
+from tensorir.lower.name_indices import name_indices
 from tensorir.lower.resolve_scopes import resolve_scopes
 from tensorir.lower.split_init import split_init
 from tensorir.lower.vectorize import vectorize
@@ -26,6 +28,7 @@ PASSES: list[Pass] = [
     resolve_scopes,
     bind_threads,
     split_init,
+    form_instructions,
     deal_copies,
     emit_guards,
     expand_updates,
@@ -35,6 +38,7 @@ PASSES: list[Pass] = [
     flatten,
     vectorize,
     finish,
+    name_indices,
 ]
 """In order; each module says what its pass needs and gives."""
 
@@ -68,7 +72,7 @@ def verify(program: Program) -> None:
         raise fail("lower.pass-missing", f"the pass {missing[0]} has not run", "restore tensorir.lower.pipeline.PASSES")
     if find(program.body, Stage) or find(program.body, Update):
         raise fail("lower.form", "stages remain after lowering")
-    left = {x.kind for x in find(program.body, Loop)} & {Kind.VECTOR, Kind.COOPERATIVE}
+    left = {x.kind for x in find(program.body, Loop)} & {Kind.VECTOR, Kind.COOPERATIVE, Kind.INTRIN}
     if left:
         raise fail("lower.form", f"{next(iter(left)).value} loops remain after lowering")
     allocated = {a.buffer for a in find(program.body, Alloc)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensorir.ir.tree import Axis, Program, Stage, Stmt
+from tensorir.ir.tree import Axis, Kind, Program, Stage, Stmt
 from tensorir.ir.visit import find, sequence
 from tensorir.lower.form import lowering
 from tensorir.schedule.analysis import Index, driven_by
@@ -22,7 +22,8 @@ def split_init(program: Program, target: Target) -> Program:
         stage = index.stages[name]
         outer = [
             x for x in index.above(stage)
-            if any(s is stage and it.axis is Axis.REDUCE for s, it in driven_by(x))
+            if x.kind is Kind.INTRIN  # nothing can stand inside an instruction
+            or any(s is stage and it.axis is Axis.REDUCE for s, it in driven_by(x))
         ]  # fmt: skip
         if outer:
             program = swap(program, outer[0], sequence([init_nest(index, stage, outer[0], f"{name}.init"), outer[0]]))

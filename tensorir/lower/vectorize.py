@@ -6,7 +6,7 @@ from tensorir.arith.affine import Arith, Linear, conjuncts, negate
 from tensorir.ir.build import as_expr, as_int, binary, const
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import (
-    Alloc, Binary, Broadcast, Buffer, Call, Cast, Const, Expr, If, Kind, Load, Loop, Pack, Program, Ramp, Scope,
+    Alloc, Binary, Broadcast, Buffer, Call, Cast, Const, Expr, If, Kind, Load, Loop, Pack, Program, Ramp, Region, Scope,
     Select, Seq, Stmt, Store, Unary, Var,
 )  # fmt: skip
 from tensorir.ir.visit import Rewriter, find, sequence, substitute, uses, walk
@@ -234,6 +234,8 @@ def _vector_tiles(body: Stmt, arith: Arith) -> Stmt:
             i = n.index[0]
             aligned = isinstance(i, Ramp) and is_multiple(arith.linear(i.base), i.lanes)
             widths.setdefault(n.buffer, set()).add(i.lanes if isinstance(i, Ramp) and aligned else 0)
+        elif isinstance(n, Region):  # instructions address single elements
+            widths.setdefault(n.buffer, set()).add(0)
     swap: dict[Buffer, Buffer] = {}
     for b, found in widths.items():
         if len(found) == 1 and (lanes := next(iter(found))):

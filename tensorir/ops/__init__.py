@@ -1,1 +1,21 @@
+"""Operators: schedule templates and their spaces around the definitions of ``nn``; loaded when first used."""
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+OPERATORS = {"conv2d": "tensorir.ops.convolution", "matmul": "tensorir.ops.gemm"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in OPERATORS:
+        value = getattr(importlib.import_module(OPERATORS[name]), name)
+        globals()[name] = value  # found at once from now on
+        return value
+    raise AttributeError(f"module 'tensorir.ops' has no attribute {name!r}")
+
+
+if TYPE_CHECKING:
+    from tensorir.ops.convolution import conv2d as conv2d
+    from tensorir.ops.gemm import matmul as matmul

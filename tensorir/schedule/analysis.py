@@ -120,7 +120,10 @@ def need_serial(loop: Loop, primitive: str) -> None:
 
 
 def _done(kind: Kind) -> str:
-    words = {Kind.UNROLL: "unrolled", Kind.VECTOR: "vectorized", Kind.COOPERATIVE: "dealt out to the threads"}
+    words = {
+        Kind.UNROLL: "unrolled", Kind.VECTOR: "vectorized", Kind.COOPERATIVE: "dealt out to the threads",
+        Kind.INTRIN: "tensorized",
+    }  # fmt: skip
     return words.get(kind, f"bound to {kind.value}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
@@ -10,7 +11,7 @@ from tensorir.expr.program import program_of
 from tensorir.expr.tensor import Tensor
 from tensorir.intrin.intrin import Intrin, intrinsic
 from tensorir.ir.text import text
-from tensorir.ir.tree import Buffer, Loop, Program, Stage
+from tensorir.ir.tree import Buffer, Kind, Loop, Program, Stage
 from tensorir.schedule.analysis import Index, lookup, stages_writing
 from tensorir.schedule.primitives import annotate as _annotate
 from tensorir.schedule.primitives import buffers as _buffers
@@ -68,9 +69,9 @@ class Schedule:
         return StageRef(self, self._stage(stage).name)
 
     def loops(self, stage: Any) -> tuple[AxisRef, ...]:
-        """The loops around a stage, outermost first."""
+        """The loops around a stage, outermost first, without those that an instruction performs."""
         found = self._stage(stage)
-        return tuple(AxisRef(x.var.name) for x in self.index.above(found))
+        return tuple(AxisRef(x.var.name) for x in self.index.above(found) if x.kind is not Kind.INTRIN)
 
     def stages(self, tensor: Any = None) -> tuple[StageRef, ...]:
         """All stages, or those that write ``tensor``."""
@@ -244,9 +245,9 @@ class Schedule:
         return StageRef(self, out[0])
 
     def tensorize(self, axis: Any, intrin: str | Intrin) -> Self:
-        """Replace the nest from ``axis`` inward by a hardware instruction with the same meaning."""
+        """Perform the nest from ``axis`` inward by a registered hardware instruction with the same meaning."""
         loop = self._loop(axis)
-        made = intrin if isinstance(intrin, Intrin) else intrinsic(intrin)
+        made = intrinsic(intrin)
         self._apply("tensorize", (loop.var.name, made.name), {}, lambda p: _tensorize.tensorize(p, loop, made, self.target))
         return self
 
@@ -266,7 +267,9 @@ class Schedule:
         except TensorIRError:
             raise
         except RecursionError:
-            raise ScheduleError(Problem(f"{name}.too-deep", "the loop tree is too deep")) from None
+            raise ScheduleError(Problem("schedule.too-deep", f"the loop tree is too deep for {name}")) from None
+        if any(s.primitive == "tensorize" for s in self._steps) and (problem := _tensorize.unfit(done.program)):
+            raise ScheduleError(dataclasses.replace(problem, hint=f"{name} before tensorize"))
         given = tuple((k, v) for k, (v, default) in options.items() if v != default)
         step = Step(name, tuple(args), given, done.new, user_line())
         told = {k: f"{v} by step {len(self._steps) + 1}, {step}" for k, v in done.gone.items()}
@@ -280,12 +283,14 @@ class Schedule:
 
     def _loop(self, axis: Any) -> Loop:
         name = _name_of(axis, "an axis")
-        index = self.index
-        if name not in index.loops and "." not in name:
-            ends = [n for n in index.loops if n.endswith(f".{name}")]
+        gone = self._versions[-1][1]
+        # loops that an instruction performs are in the tree, and yet nothing can be done to them any more
+        loops = {n: x for n, x in self.index.loops.items() if x.kind is not Kind.INTRIN}
+        if name not in loops and name not in gone and "." not in name:
+            ends = [n for n in loops if n.endswith(f".{name}")]
             if len(ends) > 1:
                 raise ScheduleError(Problem("loop.ambiguous", f"{name} fits {' and '.join(ends)}", hint=f"{ends[0]!r}"))
-        return lookup("loop", name, index.loops, self._versions[-1][1])
+        return lookup("loop", name, loops, gone)
 
     def _full(self, loop: Loop, name: str) -> str:
         return name if "." in name else f"{loop.var.name.split('.')[0]}.{name}"

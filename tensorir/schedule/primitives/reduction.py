@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tensorir.errors import Problem, ScheduleError
-from tensorir.ir.tree import Axis, Buffer, Expr, Iter, Load, Loop, Program, Scope, Stage, Stmt, Store, Update, Var
+from tensorir.ir.tree import Axis, Buffer, Expr, Iter, Kind, Load, Loop, Program, Scope, Stage, Stmt, Store, Update, Var
 from tensorir.ir.visit import find, sequence, substitute, swap_buffers, uses
 from tensorir.schedule.analysis import Index, caret, driven_by, drives, unique
 from tensorir.schedule.rewrite import Rewrite, nest, swap
@@ -38,7 +38,12 @@ def init_nest(index: Index, stage: Stage, loop: Loop, name: str) -> Stmt:
     kept = [(it, b) for it, b in zip(stage.iters, stage.binds, strict=True) if it.axis is not Axis.REDUCE]
     guards = tuple(substitute(g, fresh) for g in stage.guards if not uses(g, reduce_vars))
     init = Stage(name, tuple(it for it, _ in kept), tuple(substitute(b, fresh) for _, b in kept), stage.init, None, guards)
-    return nest([x.replace(var=fresh[x.var]) for x in spatial], init)
+    return nest([x.replace(var=fresh[x.var], kind=_plain(x)) for x in spatial], init)
+
+
+def _plain(x: Loop) -> Kind:
+    """The initialisation of a tensorized stage is no part of its instruction."""
+    return Kind.SERIAL if x.kind is Kind.INTRIN else x.kind
 
 
 def rfactor(program: Program, stage: Stage, loop: Loop) -> Rewrite:

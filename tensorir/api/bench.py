@@ -1,0 +1,257 @@
+"""What runs inside the measuring process: inputs, expected outputs, and running, comparing and timing kernels."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tensorir.api.candidate import Candidate, Json, Progress, Refused, failure
+from tensorir.check.verdict import tolerance
+from tensorir.codegen.source import Param
+from tensorir.errors import CheckError, Problem, TensorIRError
+from tensorir.runtime.arguments import numpy_dtype
+from tensorir.runtime.launch import Program
+from tensorir.runtime.timing import Timing, measure
+from tensorir.tune.inputs import Argument, integer_arrays
+
+if TYPE_CHECKING:
+    from tensorir.runtime.device import Device
+
+SLOW = 5.0  # times the best: cut short
+UNSTABLE = 0.25  # width of the interval over the median from which a time is flagged
+SEED = 1
+
+
+@dataclass(frozen=True)
+class Output:
+    """Name, dtype and shape of one output."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class Data:
+    """Inputs of small integers and what the reference says about them; guarded by a checksum.
+
+    A kernel that writes where it must not could change them in this process; they are then made again.
+    """
+
+    def __init__(
+        self, arguments: Sequence[Argument], exact: bool, outputs: Sequence[Output], folder: str, make: Callable[..., Any]
+    ) -> None:
+        self._arguments, self.outputs, self._make = arguments, tuple(outputs), make
+        self._own = not os.path.isdir(folder)
+        self._folder = Path(tempfile.mkdtemp(prefix="tensorir-") if self._own else folder)
+        self.exact = exact
+        self.inputs: list[Any] = []
+        self.expected: list[Any] = []
+        self._sum = -1
+
+    def fresh(self) -> tuple[list[Any], list[Any]]:
+        """Inputs and expected outputs, known to be undamaged."""
+        if self._sum != self._checksum() or not self.expected:
+            self.inputs = integer_arrays(self._arguments, SEED)
+            self.expected = self._stored() or self._computed()
+            whole = all(np.array_equal(e, np.rint(e)) for e in map(_as_double, self.expected))
+            self.exact = self.exact and whole
+            self._sum = self._checksum()
+        return self.inputs, self.expected
+
+    def remove(self) -> None:
+        """Delete the folder, where this object made one."""
+        if self._own:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _checksum(self) -> int:
+        total = 0
+        for a in (*self.inputs, *self.expected):
+            total = zlib.crc32(np.ascontiguousarray(a).reshape(-1).view(np.uint8), total)
+        return total
+
+    def _stored(self) -> list[Any]:
+        found = []
+        for n, o in enumerate(self.outputs):
+            try:
+                array = np.load(self._folder / f"expected_{n}.npy", allow_pickle=False)
+            except (OSError, ValueError):
+                return []
+            found.append(array.view(numpy_dtype(o.dtype)).reshape(o.shape))
+        return found
+
+    def _computed(self) -> list[Any]:
+        given = self._make(*self.inputs)
+        made = given if isinstance(given, tuple | list) else (given,)
+        found = []
+        for n, (array, o) in enumerate(zip(made, self.outputs, strict=True)):
+            kept = np.ascontiguousarray(np.asarray(array).astype(numpy_dtype(o.dtype)))
+            if kept.shape != o.shape:
+                text = f"the reference gives {o.name} the shape {kept.shape}, the declaration {o.shape}"
+                raise CheckError(Problem("workload.reference", text))
+            _save(self._folder / f"expected_{n}.npy", kept.reshape(-1).view(f"u{kept.itemsize}"))
+            found.append(kept)
+        return found
+
+
+def _as_double(array: Any) -> Any:
+    return np.asarray(array).astype(np.float64)
+
+
+def _save(path: Path, array: Any) -> None:
+    """Write a whole file or none: a worker may be killed at any time."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    with scratch.open("wb") as file:
+        np.save(file, array, allow_pickle=False)
+    scratch.replace(path)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How far results are from what they should be: ``where`` is the worst element in words, empty when all is well."""
+
+    max_err: float
+    where: str = ""
+
+
+def compare(outputs: Sequence[Output | Param], got: Sequence[Any], want: Sequence[Any], exact: bool) -> Comparison:
+    """Equal to the last bit when ``exact`` (or integer), else within what rounding explains."""
+    worst = 0.0
+    for p, g, w in zip(outputs, got, want, strict=True):
+        if np.array_equal(g, w):
+            continue
+        a, b = _as_double(g), _as_double(w)
+        with np.errstate(invalid="ignore", over="ignore"):
+            apart = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
+        apart = np.where(np.isnan(apart), np.inf, apart)
+        finite = np.abs(b[np.isfinite(b)])
+        allowed = 0.0 if exact else tolerance(p.dtype) * float(finite.max(initial=1e-30))
+        error = float(apart.max(initial=0.0))
+        worst = max(worst, error)
+        if error > allowed:
+            at = np.unravel_index(int(np.argmax(apart)), apart.shape) if apart.shape else ()
+            place = ", ".join(str(int(i)) for i in at)
+            wrong = int((apart > allowed).sum())
+            text = f"{p.name}[{place}] is {a[at]!s}, should be {b[at]!s}; {wrong} of {a.size} elements differ"
+            return Comparison(error, text)
+    return Comparison(worst)
+
+
+class Runner:
+    """A compiled candidate on one device."""
+
+    def __init__(self, device: Device, candidate: Candidate, data: Data, cache: bool) -> None:
+        self.source, self.known, self.data = candidate.source, dict(candidate.known), data
+        self.inputs, self.expected = data.fresh()
+        try:
+            self.program = Program(self.source, device, cache=cache)
+            self.known["resources"] = self._resources()
+        except TensorIRError as error:
+            raise Refused(self.known | failure(error, "compile")) from None
+
+    def _resources(self) -> Json:
+        found = dict(self.program.resources or {})
+        return found | {"compile_s": self.program.compile_s, "workspace_bytes": self.source.workspace_bytes}
+
+    def verify(self, progress: Progress) -> None:
+        """Run between canaries and compare with the reference; raises Refused unless everything is right."""
+        progress("run")
+        self.first = self._guarded()
+        found = compare(self.source.outputs, self.first, self.expected, self.data.exact)
+        if found.where:
+            progress("run")
+            again = self._guarded()
+            status = "wrong_result" if _same(again, self.first) else "nondeterministic"
+            self._refuse(status, found.max_err, found.where)
+        self._accept(found.max_err)
+
+    def _guarded(self) -> list[Any]:
+        try:
+            got, problems = self.program.run_guarded(*self.inputs)
+        except TensorIRError as error:
+            raise Refused(self.known | failure(error, "run")) from None
+        if problems:
+            self._refuse("wrong_result", None, f"[{problems[0].code}] {problems[0].message}")
+        return list(got) if isinstance(got, tuple) else [got]
+
+    def _refuse(self, status: str, max_err: float | None, where: str) -> None:
+        shapes = [self._shape()]
+        self.known["check"] = {"ok": False, "max_err": max_err, "shapes": shapes}
+        detail = {"max_err": max_err, "where": where[:500], "phase": "run"}
+        raise Refused(self.known | {"status": status, "detail": detail})
+
+    def _accept(self, max_err: float) -> None:
+        shapes = [*(self.known.get("check") or {}).get("shapes", []), self._shape()]
+        self.known["check"] = {"ok": True, "max_err": max_err, "shapes": shapes}
+
+    def _shape(self) -> str:
+        return "device " + ", ".join(f"{p.name}{list(p.shape)}" for p in self.source.outputs)
+
+    def bind(self) -> Any:
+        """A prebound launch whose first result was compared with that of the guarded run."""
+        try:
+            self.bound = self.program.bind(*self.inputs)
+            self.once()
+        except TensorIRError as error:
+            raise Refused(self.known | failure(error, "run")) from None
+        self.compare_again()
+        return self.bound
+
+    def once(self) -> float:
+        """Seconds of one launch."""
+        started = time.perf_counter()
+        self.bound()
+        self.bound.finish()
+        return time.perf_counter() - started
+
+    def compare_again(self) -> None:
+        """Refuse a kernel whose results differ from run to run."""
+        got = self.bound.wait()
+        results = list(got) if isinstance(got, tuple) else [got]
+        if not _same(results, self.first):
+            found = compare(self.source.outputs, results, self.first, True)
+            self._refuse("nondeterministic", found.max_err, f"two runs differ: {found.where}")
+
+    def time(self, progress: Progress, best_s: float | None) -> Json:
+        """The record's own fields of a timed run; cut short when far slower than the best."""
+        progress("time")
+        once = min(self.once(), self.once())
+        if best_s is not None and once > SLOW * best_s:
+            detail = {"at_least_s": 0.8 * once, "best_s": best_s}
+            return self.known | {"status": "skipped_slow", "detail": detail}
+        if once < 0.1:
+            timing = measure(self.bound, 10, 0.05, 0.6)
+        else:
+            samples = []
+            for _ in range(3 if once > 0.5 else 5):
+                progress("time")
+                samples.append(self.once())
+            timing = Timing.of(samples)
+        self.compare_again()
+        return self.known | timed(timing)
+
+
+def timed(timing: Timing) -> Json:
+    """A Timing as fields of a record."""
+    made: Json = {"status": "ok", "time_s": timing.median_s, "samples": list(timing.samples)[:200]}
+    made |= {"low_s": timing.low_s, "high_s": timing.high_s}
+    if timing.high_s - timing.low_s > UNSTABLE * timing.median_s:
+        made["flags"] = ["unstable_timing"]
+    return made
+
+
+def _same(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    """Equal to the last bit."""
+    return all(
+        np.array_equal(np.ascontiguousarray(x).reshape(-1).view(np.uint8), np.ascontiguousarray(y).reshape(-1).view(np.uint8))
+        for x, y in zip(a, b, strict=True)
+    )
+

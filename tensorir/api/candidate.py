@@ -1,0 +1,164 @@
+"""One configuration on its way to the device: scheduled, emitted, checked without a device; refusals as statuses."""
+
+from __future__ import annotations
+
+import base64
+import json
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from tensorir.codegen.source import GatherRange, KernelLaunch, Param, Source
+from tensorir.errors import CompileError, DeviceError, LaunchError, LoweringError, TensorIRError
+from tensorir.target import Target
+
+if TYPE_CHECKING:
+    from tensorir.api.schedule import Schedule
+    from tensorir.api.workload import Workload
+
+Json = dict[str, Any]
+Progress = Callable[[str], None]
+
+_LIMITS = {"compile.threads": "threads", "compile.grid": "grid", "compile.shared-memory": "smem", "launch.memory": "memory"}
+_LOST = ("DEVICE_NOT_AVAILABLE", "DEVICE_NOT_FOUND", "device is lost", "cudaErrorDevicesUnavailable", "Xid")
+
+
+class Refused(Exception):  # noqa: N818 - an outcome of a measurement, not a failure of the program
+    """The configuration ends here: ``result`` is what its record says."""
+
+    def __init__(self, result: Json) -> None:
+        self.result = result
+        super().__init__(result.get("status"))
+
+
+@dataclass
+class Candidate:
+    """A configuration's source and what is known about it so far (fields of its record)."""
+
+    source: Source
+    known: Json = field(default_factory=dict)
+
+
+def quiet(phase: str) -> None:
+    """A progress callback for callers who do not supervise."""
+
+
+def prepare(
+    work: Workload, template: str, config: Mapping[str, Any], target: Target, progress: Progress = quiet, check: bool = True
+) -> Candidate:
+    """Schedule, emit and check one configuration; raises Refused with the record's fields."""
+    progress("schedule")
+    s = _scheduled(work, template, config, target)
+    try:
+        source = source_of(s)
+    except TensorIRError as error:
+        raise Refused(_result("illegal_schedule", error, "emit")) from None
+    except Exception as error:  # our bug: say so, and go on with the next configuration
+        raise Refused(unexpected(error, "emit")) from None
+    known: Json = {"trace": json.loads(s.trace.to_json()), "source_sha256": source.sha256}
+    made = Candidate(source, known)
+    if check and s.edited is None:  # edited text has no loop tree: only the device can check it
+        progress("check")
+        known["check"] = _checked(s, known)
+    return made
+
+
+def source_of(s: Schedule) -> Source:
+    """The source that runs: emitted, or the user's edited text with the emitted launches."""
+    source = s.emitted()
+    return source if s.edited is None else replace(source, text=s.edited)
+
+
+def _scheduled(work: Workload, template: str, config: Mapping[str, Any], target: Target) -> Schedule:
+    try:
+        return work.schedule(config, template=template, target=target)
+    except TensorIRError as error:
+        raise Refused(_result("illegal_schedule", error, "schedule")) from None
+    except Exception as error:  # the user's own function
+        detail = {"code": "template.raised", "message": f"{type(error).__name__}: {error}"[:1000], "phase": "schedule"}
+        detail["traceback"] = "".join(traceback.format_exception(error))[-2000:]
+        raise Refused({"status": "illegal_schedule", "detail": detail}) from None
+
+
+def _checked(s: Schedule, known: Json) -> Json:
+    """Legality, equivalence, races and bounds on awkward shapes, in the interpreter."""
+    try:
+        verdict = s.check(level="fast")
+    except TensorIRError as error:
+        raise Refused(known | _result("internal_error", error, "check")) from None
+    except Exception as error:
+        raise Refused(known | unexpected(error, "check")) from None
+    outcome = {"ok": bool(verdict), "max_err": None, "shapes": list(verdict.shapes)}
+    if verdict:
+        return outcome
+    problem = verdict.problems[0]
+    detail = {"code": problem.code, "message": problem.message[:1000], "where": problem.at[:500], "phase": "check"}
+    raise Refused(known | {"status": "wrong_result", "check": outcome, "detail": detail})
+
+
+def _result(status: str, error: TensorIRError, phase: str) -> Json:
+    first = error.problems[0] if error.problems else None
+    detail = {"code": error.code, "message": (first.message if first else str(error))[:1000], "phase": phase}
+    if isinstance(error, CompileError) and error.log:
+        detail["log"] = error.log[:4096]
+    return {"status": status, "detail": detail}
+
+
+def unexpected(error: BaseException, phase: str) -> Json:
+    """The result for an exception that should not exist."""
+    lines = "".join(traceback.format_exception(error))
+    return {
+        "status": "internal_error",
+        "detail": {"message": f"{type(error).__name__}: {error}"[:1000], "phase": phase, "traceback": lines[-4000:]},
+    }
+
+
+def failure(error: TensorIRError, phase: str) -> Json:
+    """The status of what went wrong while compiling or running on the device."""
+    if error.code in _LIMITS:
+        found = _result("resource_limit", error, phase)
+        found["detail"]["limit"] = _LIMITS[error.code]
+        return found
+    if any(word in str(error) for word in _LOST):
+        return _result("device_lost", error, phase)
+    if isinstance(error, LoweringError):
+        return _result("illegal_schedule", error, phase)
+    if isinstance(error, CompileError):
+        return _result("compile_error", error, phase)
+    if isinstance(error, DeviceError):
+        return _result("device_error", error, phase)
+    if isinstance(error, LaunchError):
+        return _result("launch_error", error, phase)
+    return _result("internal_error", error, phase)
+
+
+# --- a source as JSON, for workers that cannot rebuild the workload
+
+
+def source_json(source: Source) -> Json:
+    """``source`` as plain data."""
+    made = asdict(source)
+    for p in made["params"]:
+        p["data"] = None if p["data"] is None else base64.b64encode(p["data"]).decode("ascii")
+    return made
+
+
+def source_from(data: Json) -> Source:
+    """The Source of ``source_json``."""
+    params = tuple(
+        Param(p["name"], p["dtype"], tuple(p["shape"]), p["role"], p["align"],
+              None if p["data"] is None else base64.b64decode(p["data"]))
+        for p in data["params"]
+    )  # fmt: skip
+    kernels = tuple(
+        KernelLaunch(k["name"], tuple(k["args"]), _three(k["grid"]), _three(k["block"]), k["shared_bytes"])
+        for k in data["kernels"]
+    )
+    gathers = tuple(GatherRange(g["param"], g["limit"], g["into"]) for g in data["gathers"])
+    return Source(data["name"], data["language"], data["text"], params, kernels, gathers)
+
+
+def _three(values: Any) -> tuple[int, int, int]:
+    x, y, z = values
+    return int(x), int(y), int(z)

@@ -1,0 +1,127 @@
+"""What identifies a measurement: the definition's digest, the device, the versions; and commands to say to people."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import platform
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+from tensorir.ir.text import show, text
+from tensorir.ir.tree import Buffer, Reduce, Update
+from tensorir.ir.visit import walk
+from tensorir.target import Target
+from tensorir.tune.log import Identity, Record
+
+if TYPE_CHECKING:
+    from tensorir.api.workload import Workload
+    from tensorir.runtime.device import Device
+
+_PACKAGES = ("numpy", "scikit-optimize", "scikit-learn", "scipy")
+
+
+def compute_digest(work: Workload) -> str:
+    """Digest of the definition: the unscheduled program with every dtype, constant and combiner."""
+    from tensorir.api.schedule import Schedule
+
+    program = Schedule(work.outputs).program
+    lines = [text(program)]
+    seen: dict[str, None] = {}
+    for n in walk(program):
+        if isinstance(n, Buffer):
+            seen[f"{n.name} {n.dtype} {n.dims} {n.data}"] = None
+        elif isinstance(n, Update | Reduce):
+            results = ", ".join(show(e) for e in n.combiner.result)
+            seen[f"{n.combiner.name} {results} {[i.value for i in n.combiner.identity]}"] = None
+    return hashlib.sha256("\n".join([*lines, *seen]).encode()).hexdigest()[:32]
+
+
+def describe(device: Device) -> dict[str, Any]:
+    """What a record says about the device: plain text, and the limits as a target that can be parsed again."""
+    target = replace(device.target, device="")
+    return {**device.identity, "id": device.name, "kind": target.kind, "target": target.text}
+
+
+def versions_of(device: Mapping[str, Any]) -> dict[str, str]:
+    """Versions of what makes the kernel, and of what searched."""
+    from tensorir import __version__
+
+    found = {"tensorir": __version__, "python": platform.python_version()}
+    found |= {key: str(device[key]) for key in ("compiler", "pyopencl", "cupy") if key in device}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def identity_of(work: Workload, device: Mapping[str, Any]) -> Identity:
+    """The identity of this workload's records on a device (as ``describe`` gives it)."""
+    return Identity(work.title, compute_digest(work), device, versions_of(device))
+
+
+def target_of(record: Record) -> Target:
+    """The target that a record's schedule was made for."""
+    stored = record["device"].get("target")
+    return Target.parse(stored if isinstance(stored, str) else "opencl")
+
+
+def command_for(work: Workload, verb: str = "tune") -> str:
+    """The shell command that tunes (shows, exports …) this workload; Python where there is none."""
+    origin = work.origin
+    if origin is None:
+        return f"w.{verb}()"
+    if origin.kind == "file":
+        given = [f"--arg {shlex.quote(f'{k}={v}')}" for k, v in origin.options.items()]
+        return " ".join(["tensorir", verb, shlex.quote(f"{origin.place}:{origin.name}"), *given])
+    p = dict(origin.options)
+    if origin.name == "conv2d" and {"n", "c", "h", "w", "k", "r", "s"} <= p.keys():
+        shape = "{n}x{c}x{h}x{w} {k}x{c}x{r}x{s}".format(**p)
+        rest = {k: v for k, v in p.items() if k not in ("n", "c", "h", "w", "k", "r", "s")}
+    elif origin.name == "matmul" and {"m", "n", "k"} <= p.keys():
+        shape, rest = "{m}x{n}x{k}".format(**p), {k: v for k, v in p.items() if k not in ("m", "n", "k")}
+    else:
+        shape, rest = "", p
+    flags = [_flag(k, v) for k, v in rest.items() if (k, v) not in _USUAL]
+    return " ".join(w for w in ("tensorir", verb, origin.name, shape, *flags) if w)
+
+
+_USUAL = {
+    ("stride", 1), ("pad", 0), ("dilation", 1), ("groups", 1), ("layout", "NCHW"), ("dtype", "float32"),
+    ("bias", False), ("act", None), ("batch", 1), ("ta", False), ("tb", False),
+}  # fmt: skip
+
+
+def _flag(name: str, value: Any) -> str:
+    return f"--{name}" if value is True else f"--{name} {shlex.quote(str(value))}"
+
+
+def nearest(work: Workload, records: Iterable[Record]) -> str:
+    """The title of the tuned workload of the same name whose parameters are most like these; empty without one."""
+    mine = _parameters(work.title)
+    found: dict[str, float] = {}
+    for record in records:
+        title = record["workload"]
+        if record["status"] == "ok" and title.split()[:1] == work.title.split()[:1] and title != work.title:
+            found[title] = _distance(mine, _parameters(title))
+    return min(found, key=lambda t: (found[t], t), default="")
+
+
+def _parameters(title: str) -> dict[str, str]:
+    return dict(word.split("=", 1) for word in title.split() if "=" in word)
+
+
+def _distance(a: Mapping[str, str], b: Mapping[str, str]) -> float:
+    total = 0.0
+    for key in a.keys() | b.keys():
+        x, y = a.get(key, ""), b.get(key, "")
+        if x == y:
+            continue
+        both = x.isdigit() and y.isdigit()
+        total += abs(math.log((int(x) + 1) / (int(y) + 1))) if both else 10.0
+    return total

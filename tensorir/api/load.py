@@ -1,0 +1,89 @@
+"""Loading a tuned kernel: the best usable record, regenerated, compared with its digest, built and checked here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tensorir.api.bench import Data, Output, Runner
+from tensorir.api.build import Executable
+from tensorir.api.candidate import Candidate, Refused, prepare, quiet
+from tensorir.api.identity import command_for, describe, identity_of, nearest
+from tensorir.errors import NotTuned, Problem
+from tensorir.runtime.device import Device, open_device
+from tensorir.tune.inputs import arguments
+from tensorir.tune.log import Choice, Identity, LogReader, choose
+
+if TYPE_CHECKING:
+    from tensorir.api.workload import Workload
+
+
+def load(work: Workload, device: str | Device | None, log: str) -> Executable:
+    """The fastest kernel known for this definition and device; see ``Workload.load``."""
+    opened = open_device(device)
+    identity = identity_of(work, describe(opened))
+    stale = 0
+    for choice in choices(work, identity, log):
+        made = regenerate(work, choice, opened)
+        if made is None:
+            stale += 1
+            continue
+        runner = _checked(work, made, opened)
+        if runner is not None:
+            trace = "\n".join(_statements(made))
+            return Executable(made.source, opened, trace)
+    raise not_tuned(work, identity, log, stale)
+
+
+def choices(work: Workload, identity: Identity, log: str) -> list[Choice]:
+    """The usable configurations for this definition and device, fastest first."""
+    from tensorir.api.tuning import folder_of
+
+    records = LogReader(folder_of(work, log)).records(compute=identity.compute)
+    return choose(r for r in records if identity.accepts(r))
+
+
+def regenerate(work: Workload, choice: Choice, device: Device) -> Candidate | None:
+    """The source that this version makes for a record; None when it is not the one that was measured (stale)."""
+    record = choice.record
+    if record["template"] not in work.templates:
+        return None
+    try:
+        made = prepare(work, record["template"], record["config"], device.target, check=False)
+    except Refused:
+        return None
+    return made if made.source.sha256 == record["source_sha256"] else None
+
+
+def _checked(work: Workload, made: Candidate, device: Device) -> Runner | None:
+    """The kernel, compared with the reference on this device; None when it is wrong here."""
+    given, exact = arguments(work.outputs)
+    outputs = [Output(t.name, t.dtype, t.shape) for t in work.outputs]
+    data = Data(given, exact, outputs, "", work.reference)
+    try:
+        runner = Runner(device, made, data, cache=True)
+        runner.verify(quiet)
+    except Refused:
+        return None
+    finally:
+        data.remove()
+    return runner
+
+
+def _statements(made: Candidate) -> list[str]:
+    """The trace as Python statements."""
+    from tensorir.schedule.trace import Step
+
+    steps = made.known.get("trace") or []
+    return [str(Step(name, tuple(args), tuple(options.items()))) for name, args, options in steps]
+
+
+def not_tuned(work: Workload, identity: Identity, log: str, stale: int = 0) -> NotTuned:
+    """What to say when there is no usable record."""
+    name = identity.device.get("name", "this device")
+    message = f"{work.title} is not tuned for {name} in {log}"
+    if stale:
+        message += f" ({stale} record{'s' * (stale != 1)} of another version: stale, not used)"
+    like = nearest(work, LogReader(log).records())
+    if like:
+        message += f"; nearest tuned: {like}"
+    return NotTuned(Problem("load.not-tuned", message, hint=command_for(work)))

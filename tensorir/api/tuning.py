@@ -1,0 +1,331 @@
+"""Tuning a workload: the supervisor's side of measuring, and the search around it."""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from tensorir.api.candidate import Json, Refused, prepare, source_json
+from tensorir.api.identity import identity_of
+from tensorir.api.measurer import Asker, remote
+from tensorir.api.origin import origin_json
+from tensorir.errors import DeclarationError, DeviceError, Problem, refuse
+from tensorir.target import Target
+from tensorir.tune.inputs import arguments
+from tensorir.tune.log import Identity, LogReader, LogWriter, Record, slug, usable
+from tensorir.tune.loop import FinalRound, search
+from tensorir.tune.outcome import TuneOutcome
+from tensorir.tune.space import Space
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tensorir.api.workload import Workload
+    from tensorir.runtime.device import Device
+
+REFERENCE_S = 600.0  # a reference in Python may take its time
+SETUP_S = 120.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to tune.
+
+    budget_s:        wall time from ``started`` (a ``time.monotonic()``; the call when None), final round included
+    restrict:        conditions on knobs (``tensorir.tune.restrict``), each applied to the templates that have them
+    timeout, compile_timeout: seconds for one launch (or one call of the template), and for one compilation
+    fresh:           do not use earlier records
+    top:             finalists of the last round
+    on_start:        called with the device's description and the space before the first trial
+    on_baseline:     called with the name and the seconds of the peer
+    """
+
+    trials: int | None = None
+    budget_s: float | None = 60.0
+    seed: int = 0
+    log: str = "tuning_logs"
+    on_trial: Callable[[Record], object] | None = None
+    executor: Any = None
+    strategy: str = "bayes"
+    restrict: tuple[str, ...] = ()
+    timeout: float = 10.0
+    compile_timeout: float = 60.0
+    fresh: bool = False
+    patience: int | None = None
+    top: int = 5
+    started: float | None = None
+    stop: Callable[[], bool] | None = None
+    on_start: Callable[[Json, Mapping[str, Space], int], object] | None = None
+    on_baseline: Callable[[str, float], object] | None = None
+
+    @classmethod
+    def of(cls, trials: Any, budget: Any, seed: int, log: str, on_trial: Any, executor: Any, options: Mapping[str, Any]) -> Options:
+        """From the arguments of ``Workload.tune``; DeclarationError ``tune.option`` for a wrong one."""
+        known = {f.name for f in fields(cls)}
+        for name in options:
+            if name not in known:
+                raise refuse(DeclarationError, "tune.option", f"tune has no option {name!r}", hint=", ".join(sorted(known)))
+        if isinstance(options.get("restrict"), str):
+            options = {**options, "restrict": (options["restrict"],)}
+        if trials is not None and (isinstance(trials, bool) or not isinstance(trials, int) or trials < 1):
+            raise refuse(DeclarationError, "tune.option", f"trials is a number from 1 on, not {trials!r}")
+        return cls(trials, seconds(budget), seed, str(log), on_trial, executor, **options)
+
+
+def seconds(text: Any) -> float | None:
+    """Seconds of "90s", "5m", "1.5h", "250ms" or a number; DeclarationError ``tune.time`` for anything else."""
+    if text is None:
+        return None
+    if isinstance(text, int | float) and not isinstance(text, bool) and math.isfinite(text) and text > 0:
+        return float(text)
+    match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,6})?)\s*(ms|s|m|min|h)?\s*", text) if isinstance(text, str) else None
+    unit = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+    value = float(match[1]) * unit[match[2] or "s"] if match else 0.0
+    if value <= 0:
+        raise refuse(DeclarationError, "tune.time", f"{text!r} is not a time", hint="90s, 5m, 1h")
+    return value
+
+
+def tune(work: Workload, device: str | Device | None, options: Options) -> TuneOutcome:
+    """Search ``work``'s templates on a device; see ``Workload.tune``."""
+    options = replace(options, started=time.monotonic() if options.started is None else options.started)
+    wanted = _restricted(work, options.restrict)
+    with Measurer(work, device, options) as measurer:
+        about = measurer.open()
+        target = Target.parse(about["target"])
+        spaces = {n: s for n, s in wanted.items() if target.kind in work.templates[n].kinds}
+        if not spaces:
+            work.template_for(target)  # says that there is no template for this kind
+        identity = identity_of(work, about)
+        reuse = [] if options.fresh else _earlier(work, options.log)
+        reused = usable(reuse, identity)
+        measurer.known(reused)
+        if options.on_start is not None:
+            options.on_start(about, spaces, len(reused))
+        with LogWriter(options.log, identity.workload) as log:
+            return _search(work, spaces, measurer, identity, log, reuse, options)
+
+
+def _search(
+    work: Workload, spaces: Mapping[str, Space], measurer: Measurer, identity: Identity, log: LogWriter,
+    reuse: Sequence[Record], options: Options,
+) -> TuneOutcome:  # fmt: skip
+    return search(
+        options.strategy,
+        spaces,
+        measurer.measure,
+        identity=identity,
+        trials=options.trials,
+        budget_s=options.budget_s,
+        seed=options.seed,
+        log=log,
+        reuse=reuse,
+        final=measurer.final,
+        top=options.top,
+        patience=options.patience,
+        on_trial=options.on_trial,
+        started=options.started,
+        stop=options.stop,
+        flops=work.flops,
+    )
+
+
+def _restricted(work: Workload, conditions: Sequence[str]) -> dict[str, Space]:
+    """The space of each template under the user's conditions; a condition that fits no template is refused."""
+    spaces: dict[str, Space] = {n: t.space for n, t in work.templates.items()}
+    for condition in conditions:
+        refusals: dict[str, Exception] = {}
+        for name, space in list(spaces.items()):
+            try:
+                spaces[name] = space.restrict(condition)
+            except DeclarationError as error:
+                refusals[name] = error
+        for name in refusals:
+            del spaces[name]
+        if not spaces:
+            raise next(iter(refusals.values()))
+    return spaces
+
+
+def folder_of(work: Workload, log: str) -> Path:
+    """Where the records of a workload are."""
+    from pathlib import Path
+
+    return Path(log) / slug(work.title)
+
+
+def _earlier(work: Workload, log: str) -> list[Record]:
+    return list(LogReader(folder_of(work, log)).records())
+
+
+class Measurer:
+    """Asks the worker; what it answers is the measurement's part of a record."""
+
+    def __init__(self, work: Workload, device: str | Device | None, options: Options) -> None:
+        self.work, self.options = work, options
+        self._device = device if device is None or isinstance(device, str) else device.name
+        self._best_s: float | None = None
+        self._target = Target("opencl", "cpu")
+        self._about: Json = {}
+        self._folder = tempfile.mkdtemp(prefix="tensorir-")
+        self._setup = self._describe()
+        self._asker: Asker = Asker() if options.executor is None else remote(options.executor)
+
+    def __enter__(self) -> Measurer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._asker.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _describe(self) -> Json:
+        given, exact = arguments(self.work.outputs)
+        origin = self.work.origin
+        return {
+            "key": uuid.uuid4().hex,
+            "origin": None if origin is None else origin_json(origin),
+            "device": self._device,
+            "arguments": [[a.name, a.dtype, a.shape, a.low, a.high, a.scalar] for a in given],
+            "exact": exact,
+            "outputs": [[t.name, t.dtype, t.shape] for t in self.work.outputs],
+            "folder": self._folder,
+        }
+
+    # --- asking
+
+    def open(self) -> Json:
+        """The device's description; raises DeviceError when there is none."""
+        reply = self._ask({"do": "hello"}, None)
+        if reply["status"] == "device":
+            raise DeviceError([Problem(*map(str, p)) for p in reply["problems"]])
+        if reply["status"] != "ok":
+            detail = reply.get("detail", {})
+            words = detail.get("message") or detail.get("output") or reply["status"]
+            raise refuse(DeviceError, "device.broken", f"the device cannot be used in a worker process: {words}"[:1000])
+        self._about = reply["device"]
+        self._target = Target.parse(self._about["target"])
+        self._setup["device"] = self._about["id"]
+        if self.work.origin is None:
+            self._reference_here()
+        return self._about
+
+    def _reference_here(self) -> None:
+        """Without an origin the worker cannot evaluate the reference: save the expected outputs for it."""
+        from tensorir.api.bench import Data, Output
+
+        given, exact = arguments(self.work.outputs)
+        outputs = [Output(t.name, t.dtype, t.shape) for t in self.work.outputs]
+        Data(given, exact, outputs, self._folder, self.work.reference).fresh()
+
+    def _limits(self) -> dict[str, float]:
+        o = self.options
+        limits = {"setup": SETUP_S, "reference": REFERENCE_S, "schedule": o.timeout, "check": max(o.timeout, 30.0)}
+        limits |= {"compile": o.compile_timeout, "run": o.timeout, "time": 10 * o.timeout, "baseline": 60.0}
+        for n in range(self.options.top + 2):
+            limits |= {f"compile {n}": o.compile_timeout, f"run {n}": o.timeout, f"schedule {n}": o.timeout}
+        return limits
+
+    def _ask(self, message: Json, remaining: float | None) -> Json:
+        limits = self._limits()
+        return self._asker.request({**message, "setup": self._setup}, 86_400.0, limits, remaining)
+
+    # --- what the search calls
+
+    def known(self, records: Sequence[Record]) -> None:
+        """Take over the best time of earlier records."""
+        for r in records:
+            self._better(r)
+
+    def _better(self, result: Mapping[str, Any]) -> None:
+        if result["status"] == "ok" and result.get("time_s"):
+            self._best_s = min(self._best_s or math.inf, result["time_s"])
+
+    def measure(self, template: str, config: Mapping[str, Any], kind: str, remaining: float | None) -> Json:
+        """One trial."""
+        try:
+            message = self._message(template, config)
+        except Refused as refused:
+            return refused.result
+        message |= {"do": "measure", "best_s": self._best_s}
+        began = time.monotonic()
+        result = self._ask(message, remaining)
+        if result["status"] == "device_lost":  # one attempt to get it back, in a new process
+            self._asker.close()
+            left = None if remaining is None else remaining - (time.monotonic() - began)
+            result = self._ask(message, left)
+        self._better(result)
+        if kind == "default" and result["status"] == "ok":
+            left = None if remaining is None else remaining - (time.monotonic() - began)
+            self._first_baseline(left)
+        return {**self._lost(message), **result}
+
+    def _message(self, template: str, config: Mapping[str, Any]) -> Json:
+        message: Json = {"template": template, "config": dict(config)}
+        if self.work.origin is None:
+            made = prepare(self.work, template, config, self._target)
+            message |= {"source": source_json(made.source), "known": made.known}
+        return message
+
+    @staticmethod
+    def _lost(message: Json) -> Json:
+        """What the worker knew but could not say when it died."""
+        return dict(message.get("known") or {})
+
+    def _first_baseline(self, remaining: float | None) -> None:
+        if self.options.on_baseline is None or (remaining is not None and remaining < 5.0):
+            return
+        reply = self._ask({"do": "baseline"}, None if remaining is None else 0.5 * remaining)
+        if reply["status"] == "ok" and reply.get("name"):
+            self.options.on_baseline(str(reply["name"]), float(reply["time_s"]))
+
+    def final(self, finalists: Sequence[Record], remaining: float | None) -> FinalRound:
+        """Re-measure in turn; a finalist that kills the worker is out, and the others are tried again."""
+        began = time.monotonic()
+        results: list[Json | None] = [None] * len(finalists)
+        while True:
+            open_ = [n for n, r in enumerate(results) if r is None]
+            left = None if remaining is None else remaining - (time.monotonic() - began)
+            if not open_ or (left is not None and left < 1.0):
+                break
+            reply = self._ask(self._final_message([finalists[n] for n in open_], left), left)
+            if reply["status"] == "ok":
+                for n, result in zip(open_, reply["results"], strict=True):
+                    results[n] = result
+                return FinalRound([r or _cancelled() for r in results], reply["baseline"])
+            guilty = _guilty(reply, len(open_))
+            if guilty is None:
+                break
+            results[open_[guilty]] = reply
+        return FinalRound([r or _cancelled() for r in results])
+
+    def _final_message(self, finalists: Sequence[Record], left: float | None) -> Json:
+        items = []
+        for record in finalists:
+            item: Json = {"template": record["template"], "config": record["config"], "sha256": record["source_sha256"]}
+            if self.work.origin is None:
+                made = prepare(self.work, record["template"], record["config"], self._target, check=False)
+                item |= {"source": source_json(made.source), "known": made.known}
+            items.append(item)
+        seconds_left = None if left is None else max(0.5, 0.85 * left - 0.5)
+        return {"do": "final", "finalists": items, "seconds": seconds_left, "baseline": True}
+
+
+def _cancelled() -> Json:
+    return {"status": "cancelled"}
+
+
+def _guilty(reply: Json, count: int) -> int | None:
+    """The finalist that was being handled when the worker died; None when time ran out or nobody can be blamed."""
+    phase = str(reply.get("detail", {}).get("phase", "")).split()
+    if reply["status"] == "cancelled" or len(phase) != 2 or not phase[1].isdigit() or int(phase[1]) >= count:
+        return None
+    if reply["status"] == "run_timeout" and phase[0] == "compile":
+        reply["status"] = "compile_timeout"
+    return int(phase[1])

@@ -1,0 +1,225 @@
+"""The measuring process: started by ``tensorir.api.tuning``, it makes, checks, compiles, runs and times candidates.
+
+Anything may happen here. What is asked and answered is JSON; the supervisor kills this process when a phase
+takes too long and starts another one, so nothing here is remembered that cannot be made again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tensorir.api.bench import Data, Output, Runner, compare, timed
+from tensorir.api.candidate import Candidate, Json, Progress, Refused, prepare, source_from
+from tensorir.errors import CheckError, Problem, TensorIRError
+from tensorir.runtime.device import Device, open_device
+from tensorir.runtime.timing import Timing, interleaved, measure
+from tensorir.tune.inputs import Argument
+from tensorir.tune.process import serve
+
+if TYPE_CHECKING:
+    from tensorir.api.workload import Workload
+
+ROUNDS = 30
+CHUNK = 3  # rounds between two looks at the clock
+
+
+class State:
+    """What one setup stands for in this process, made on first use."""
+
+    def __init__(self, setup: Json) -> None:
+        self.setup = setup
+        self._work: Workload | None = None
+        self._device: Device | None = None
+        self._data: Data | None = None
+
+    @property
+    def device(self) -> Device:
+        """The opened device."""
+        if self._device is None:
+            self._device = open_device(self.setup["device"])
+        return self._device
+
+    @property
+    def work(self) -> Workload | None:
+        """The workload made again; None when only its sources are known here."""
+        if self._work is None and self.setup["origin"] is not None:
+            from tensorir.api.origin import rebuild
+
+            self._work = rebuild(self.setup["origin"])
+        return self._work
+
+    def data(self, progress: Progress) -> Data:
+        """Inputs and expected outputs."""
+        if self._data is None:
+            arguments = [Argument(*a[:2], tuple(a[2]), *a[3:]) for a in self.setup["arguments"]]
+            outputs = [Output(o[0], o[1], tuple(o[2])) for o in self.setup["outputs"]]
+            exact, folder = self.setup["exact"], self.setup["folder"]
+            made = Data(arguments, exact, outputs, folder, self._reference)
+            progress("reference")
+            made.fresh()
+            self._data = made
+        return self._data
+
+    def _reference(self, *arrays: Any) -> Any:
+        if self.work is None:
+            raise CheckError(Problem("workload.reference", "the expected outputs of this workload are gone"))
+        return self.work.reference(*arrays)
+
+    def candidate(self, message: Json, progress: Progress, check: bool = True) -> Candidate:
+        """The source of one configuration, made here or sent along."""
+        if message.get("source") is not None:
+            return Candidate(source_from(message["source"]), dict(message["known"]))
+        assert self.work is not None
+        return prepare(self.work, message["template"], message["config"], self.device.target, progress, check)
+
+
+_states: dict[str, State] = {}
+
+
+def handler(message: Json, progress: Progress) -> Json:
+    """Answer one request."""
+    progress("setup")
+    setup = message["setup"]
+    state = _states.setdefault(str(setup["key"]), State(setup))
+    answer: Callable[[State, Json, Progress], Json] = _ANSWERS[message["do"]]
+    try:
+        return answer(state, message, progress)
+    except Refused as refused:
+        return refused.result
+
+
+def _hello(state: State, message: Json, progress: Progress) -> Json:
+    """Which device this is; a device that cannot be opened is the caller's problem, with its code."""
+    from tensorir.api.identity import describe
+
+    try:
+        about = describe(state.device)
+    except TensorIRError as error:
+        problems = [[p.code, p.message, p.at, p.hint] for p in error.problems]
+        return {"status": "device", "problems": problems}
+    names = [] if state.work is None else list(state.work.baselines)
+    return {"status": "ok", "device": about, "baselines": names}
+
+
+def _measure(state: State, message: Json, progress: Progress) -> Json:
+    candidate = state.candidate(message, progress)
+    data = state.data(progress)
+    progress("compile")
+    runner = Runner(state.device, candidate, data, cache=False)
+    runner.verify(progress)
+    runner.bind()
+    return runner.time(progress, message.get("best_s"))
+
+
+def _baseline(state: State, message: Json, progress: Progress) -> Json:
+    """The fastest peer, timed alone and briefly: for progress lines only."""
+    found = _peers(state, state.data(progress), progress)
+    times = {name: measure(call, 5, 0.02, 0.5).median_s for name, call in found.items()}
+    if not times:
+        return {"status": "ok", "name": None}
+    name = min(times, key=lambda n: times[n])
+    return {"status": "ok", "name": name, "time_s": times[name]}
+
+
+def _peers(state: State, data: Data, progress: Progress) -> dict[str, Callable[[], Any]]:
+    """The peers that run here and are right; torch alone where it is one of them."""
+    if state.work is None:
+        return {}
+    inputs, expected = data.fresh()
+    offered = state.work.baselines
+    found: dict[str, Callable[[], Any]] = {}
+    for name in sorted(offered, key=lambda n: n != "torch"):
+        progress("baseline")
+        call = offered[name]
+        try:
+            got = call(*inputs)
+        except Exception:  # a peer that is missing or broken is no peer
+            continue
+        results = list(got) if isinstance(got, tuple) else [got]
+        if not compare(data.outputs, results, expected, False).where:
+            found[name] = lambda call=call: call(*inputs)  # type: ignore[misc]
+        if found and name == "torch":
+            break
+    return found
+
+
+def _final(state: State, message: Json, progress: Progress) -> Json:
+    """Build the finalists again, check them again, and time them in turn with the peers."""
+    began = time.perf_counter()
+    seconds = message.get("seconds")
+    end = None if seconds is None else began + seconds
+    data = state.data(progress)
+    peers = _peers(state, data, progress) if message["baseline"] else {}
+    items = message["finalists"]
+    results: list[Json] = [{"status": "cancelled"} for _ in items]
+    runners: dict[int, Runner] = {}
+    for n in _order(len(items)):
+        if end is not None and runners and time.perf_counter() > began + 0.6 * (end - began):
+            break
+        try:
+            runners[n] = _finalist(state, items[n], data, progress, n)
+        except Refused as refused:
+            results[n] = refused.result
+    progress("time")
+    calls = [r.bound for r in runners.values()] + list(peers.values())
+    timings = _in_turn(calls, end, progress)
+    for (n, runner), timing in zip(runners.items(), timings, strict=False):
+        try:
+            runner.compare_again()
+            results[n] = runner.known | timed(timing)
+        except Refused as refused:
+            results[n] = refused.result
+    against = [{"name": p, "time_s": t.median_s} for p, t in zip(peers, timings[len(runners) :], strict=False)]
+    best = min(against, key=lambda b: b["time_s"], default=None)
+    return {"status": "ok", "results": results, "baseline": best, "against": against}
+
+
+def _order(count: int) -> list[int]:
+    """The fastest first, then the default (the last), then the others: time may run out."""
+    return list(dict.fromkeys([0, count - 1, *range(count)])) if count else []
+
+
+def _finalist(state: State, item: Json, data: Data, progress: Progress, n: int) -> Runner:
+    def named(phase: str) -> None:
+        progress(f"{phase} {n}")
+
+    candidate = state.candidate(item, named, check=False)  # its trial did that, on the same source
+    if item.get("sha256") and candidate.source.sha256 != item["sha256"]:
+        detail = {"message": "the template made another source than in the trial", "phase": "final"}
+        raise Refused(candidate.known | {"status": "nondeterministic", "detail": detail})
+    named("compile")
+    runner = Runner(state.device, candidate, data, cache=True)
+    runner.verify(named)
+    runner.bind()
+    return runner
+
+
+def _in_turn(calls: list[Any], end: float | None, progress: Progress) -> list[Timing]:
+    """Interleaved rounds until there are enough or time is up; at least one chunk."""
+    if not calls:
+        return []
+    samples: list[list[float]] = [[] for _ in calls]
+    longest = 0.0
+    for _ in range(ROUNDS // CHUNK):
+        started = time.perf_counter()
+        progress("time")
+        for kept, timing in zip(samples, interleaved(calls, CHUNK), strict=True):
+            kept += timing.samples
+        longest = max(longest, time.perf_counter() - started)
+        if end is not None and time.perf_counter() + 1.2 * longest > end:
+            break
+    return [Timing.of(s) for s in samples]
+
+
+_ANSWERS: dict[str, Callable[[State, Json, Progress], Json]] = {
+    "hello": _hello,
+    "measure": _measure,
+    "baseline": _baseline,
+    "final": _final,
+}
+
+
+if __name__ == "__main__":
+    serve(handler)

@@ -1,0 +1,237 @@
+"""A workload: what is computed for one set of shapes, how it can be scheduled, and how to tune and load it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from tensorir.api.schedule import Schedule
+from tensorir.errors import DeclarationError, Problem, ScheduleError, refuse
+from tensorir.expr.program import computes_of, inputs_of, scalars_of
+from tensorir.expr.tensor import Tensor
+from tensorir.ir.tree import Binary, Call, Reduce, Var
+from tensorir.ir.visit import find
+from tensorir.target import Target
+from tensorir.tune.space import Space
+
+if TYPE_CHECKING:
+    from tensorir.api.build import Executable
+    from tensorir.runtime.device import Device
+    from tensorir.tune.outcome import TuneOutcome
+
+Function = Callable[[Schedule, dict[str, Any]], Any]
+
+
+@dataclass(frozen=True)
+class Template:
+    """``function(s, config)`` schedules ``s`` (or returns another Schedule) for every configuration of ``space``.
+
+    kinds: the kinds of target that it is written for
+    """
+
+    function: Function
+    space: Space
+    kinds: tuple[str, ...] = ("cpu", "gpu")
+
+    @classmethod
+    def of(cls, name: str, given: Any) -> Template:
+        """``(function, space)``, ``(function, space, kinds)`` or a Template, checked."""
+        if isinstance(given, Template):
+            return given
+        if isinstance(given, Sequence) and len(given) in (2, 3) and callable(given[0]) and isinstance(given[1], Space):
+            return cls(*given)
+        hint = '{"default": (schedule, tir.Space(tile=[1, 2, 4]))}'
+        raise refuse(DeclarationError, "workload.template", f"template {name!r} is not (function, Space)", hint=hint)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How another process can make the workload again: ``tensorir.ops.NAME(**options)``, or NAME of a user's file.
+
+    kind: "ops" or "file"; place is the file's path
+    """
+
+    kind: str
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    place: str = ""
+
+
+class Workload:
+    """``tir.Workload("my_op", outputs, templates={"default": (function, tir.Space(tile=[1, 2, 4]))})``.
+
+    outputs:    a tensor or a tuple of them
+    templates:  name to ``(function, space)`` or Template; the first that suits the target is the default one
+    reference:  ``reference(*arrays)`` in NumPy; without it the declarations themselves are evaluated
+    flops:      operations of one run, estimated from the declarations when None
+    baselines:  name to ``callable(*arrays)``: peers to measure beside the result
+    parameters: what distinguishes workloads of one name; part of the title and of the log's folder
+    origin:     how a worker process can make this workload again. Without it (in a notebook) the templates run in
+                the calling process; candidates are compiled and run in the worker all the same, but a template
+                function that hangs or crashes then hangs or crashes the caller
+    """
+
+    def __init__(
+        self,
+        name: str,
+        outputs: Tensor | Sequence[Tensor],
+        templates: Mapping[str, Any],
+        reference: Callable[..., Any] | None = None,
+        *,
+        flops: float | None = None,
+        baselines: Mapping[str, Callable[..., Any]] | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        origin: Origin | tuple[Any, ...] | None = None,
+    ) -> None:
+        if not isinstance(name, str) or not name.strip() or len(name) > 1000:
+            raise refuse(DeclarationError, "workload.name", f"a workload's name is a short text, not {name!r:.80}")
+        if not isinstance(templates, Mapping) or not templates:
+            raise refuse(DeclarationError, "workload.template", "a workload needs at least one template")
+        self.name = name
+        self._outputs = outputs
+        self.outputs: tuple[Tensor, ...] = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
+        Schedule(self.outputs)  # refuses outputs that are not computed
+        self.templates: dict[str, Template] = {str(n): Template.of(n, t) for n, t in templates.items()}
+        self.inputs: tuple[Tensor | Var, ...] = _arguments(self.outputs)
+        self._reference, self._flops = reference, flops
+        self.baselines = dict(baselines or {})
+        self.parameters = dict(parameters or {})
+        self.origin = Origin(*origin) if isinstance(origin, tuple) else origin
+
+    @property
+    def title(self) -> str:
+        """Name and parameters in one line: what a log calls this workload."""
+        words = [f"{k}={_word(v)}" for k, v in self.parameters.items()]
+        return " ".join([self.name, *words])
+
+    def __repr__(self) -> str:
+        return f"Workload({self.title})"
+
+    # --- values
+
+    def reference(self, *arrays: Any) -> Any:
+        """The outputs in NumPy: an array, or a tuple of them when there are several outputs."""
+        if len(arrays) != len(self.inputs):
+            wanted = ", ".join(a.name for a in self.inputs)
+            message = f"{self.name} takes {len(self.inputs)} arguments ({wanted}), got {len(arrays)}"
+            raise refuse(DeclarationError, "workload.arguments", message)
+        if self._reference is not None:
+            return self._reference(*arrays)
+        from tensorir.interp.reference import evaluate
+
+        made = evaluate(self.outputs, arrays)
+        return made[0] if len(made) == 1 else made
+
+    def random_inputs(self, seed: int = 0) -> list[Any]:
+        """Arrays for the arguments in order: normal floats, small integers, indices in range."""
+        from tensorir.tune.inputs import arguments, random_arrays
+
+        return random_arrays(arguments(self.outputs)[0], seed)
+
+    @property
+    def flops(self) -> float:
+        """Floating-point (or integer) operations of one run, as given or as the declarations count them."""
+        return float(self._flops) if self._flops is not None else estimated_flops(self.outputs)
+
+    # --- schedules
+
+    def template_for(self, target: Any, template: str | None = None) -> str:
+        """The name of the template to use: the first that suits the target, or ``template`` if it does."""
+        kind = Target.parse(target).kind
+        suiting = [n for n, t in self.templates.items() if kind in t.kinds]
+        if template is None and suiting:
+            return suiting[0]
+        if template in suiting:
+            return str(template)
+        if template is None:
+            message = f"{self.name} has no template for a {kind}"
+        elif template not in self.templates:
+            message = f"{self.name} has no template {template!r}"
+            raise ScheduleError(Problem("template.unknown", message, hint=f"one of {', '.join(self.templates)}"))
+        else:
+            kinds = " and ".join(self.templates[template].kinds)
+            message = f"template {template!r} of {self.name} is written for {kinds} targets, not for a {kind}"
+        hint = f"one of {', '.join(suiting)}" if suiting else ""
+        raise ScheduleError(Problem("template.target", message, hint=hint))
+
+    def schedule(
+        self, config: Mapping[str, Any] | None = None, template: str | None = None, target: Any = "opencl"
+    ) -> Schedule:
+        """The schedule that a template makes for one configuration (its default when None)."""
+        parsed = Target.parse(target)
+        chosen = self.templates[self.template_for(parsed, template)]
+        values = chosen.space.default if config is None else chosen.space.canonical(config)
+        s = Schedule(self._outputs, parsed)
+        made = chosen.function(s, dict(values))
+        if made is None:
+            return s
+        if not isinstance(made, Schedule):
+            message = f"the template of {self.name} returned {type(made).__name__}, not a Schedule (or nothing)"
+            raise ScheduleError(Problem("template.result", message))
+        return made
+
+    # --- tuning
+
+    def tune(
+        self,
+        device: str | Device | None = None,
+        trials: int | None = None,
+        budget: str | float | None = "60s",
+        seed: int = 0,
+        log: str = "tuning_logs",
+        on_trial: Callable[[Any], object] | None = None,
+        executor: Any = None,
+        **options: Any,
+    ) -> TuneOutcome:
+        """Search for the fastest configuration; every candidate is checked and timed in a worker process.
+
+        trials:   configurations in total, the default and usable earlier records included
+        budget:   wall time, "90s", "5m" or seconds; None for no limit
+        on_trial: called with each new record
+        executor: a ``concurrent.futures.Executor`` whose processes measure instead of a local worker
+        options:  ``strategy restrict timeout compile_timeout fresh patience top started stop``, see
+                  ``tensorir.api.tuning.Options``
+
+        Ctrl-C returns the best so far (``status`` "interrupted").
+        """
+        from tensorir.api.tuning import Options, tune
+
+        return tune(self, device, Options.of(trials, budget, seed, log, on_trial, executor, options))
+
+    def load(self, device: str | Device | None = None, log: str = "tuning_logs") -> Executable:
+        """The best tuned kernel for this device, built and checked here; never tunes.
+
+        Raises NotTuned with what to run and the nearest tuned shape.
+        """
+        from tensorir.api.load import load
+
+        return load(self, device, log)
+
+
+def _arguments(outputs: Sequence[Tensor]) -> tuple[Tensor | Var, ...]:
+    found: list[Tensor | Var] = [*inputs_of(outputs), *scalars_of(outputs)]
+    return tuple(sorted(found, key=lambda a: a.order))
+
+
+def _word(value: Any) -> str:
+    return str(value).replace(" ", "") if not isinstance(value, bool) else str(int(value))
+
+
+def estimated_flops(outputs: Sequence[Tensor]) -> float:
+    """Arithmetic operations on values (not on indices) that the declarations need."""
+    total = 0.0
+    for op in computes_of(outputs):
+        for body in dict.fromkeys(op.bodies):
+            work = prod(op.extents)
+            count = sum(1 for e in find(body, Binary) if _counts(e)) + len(find(body, Call))
+            if isinstance(body, Reduce):
+                work *= prod(v.extent for v in body.axes)
+                count += 1
+            total += float(work) * count
+    return total
+
+
+def _counts(e: Binary) -> bool:
+    return e.op in ("+", "-", "*", "/", "min", "max") and e.dtype != "index"

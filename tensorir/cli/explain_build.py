@@ -1,0 +1,154 @@
+"""Error codes of lowering, printing, compiling and checking."""
+
+from __future__ import annotations
+
+from tensorir.cli.explain_entry import Entry
+
+BUILD: dict[str, Entry] = {
+    # --- lowering
+    "lower.box": Entry(
+        "The part of a copy that is in use has no constant size, so no array can be declared for it.",
+        "# a copy in shared memory of rows whose number depends on data",
+        "# stage at a loop inside which the box has a constant size, or keep the tensor in global memory",
+    ),
+    "lower.divergent-barrier": Entry(
+        "Threads exchange data inside a condition that not all threads of the block share: a barrier there would hang.",
+        "# a stage in shared memory computed and read inside a ragged tail of a thread loop",
+        '# split with tail="exact" around shared memory, or stage further out',
+    ),
+    "lower.form": Entry(
+        "A program left the passes in a form that cannot be printed: a pass is missing, changed or in the wrong place.",
+        "# tensorir.lower.pipeline.PASSES was edited",
+        "# restore the list; each module says what its pass needs and gives",
+    ),
+    "lower.grid-wide": Entry(
+        "A tensor is made and read by different blocks of one kernel, and blocks do not wait for each other.",
+        "# a producer placed in a block loop, read by other blocks",
+        "# place it inside the block loops that read it, or leave it in a nest of its own: a kernel before",
+    ),
+    "lower.negative-division": Entry(
+        "An index divides a value that may be negative. C rounds toward zero, tensorir toward minus infinity.",
+        "# A[(i - 3) // 2 + 2]",
+        "# A[(i - 3 + 4) // 2 - 2 + 2]: a multiple of the divisor inside, its quotient taken off outside",
+    ),
+    "lower.one-extent-per-axis": Entry(
+        "Two loops of one kernel bound to the same hardware axis have different extents.",
+        "# two nests that became one kernel with thread.x of 16 and of 32",
+        "# split so that both bound loops have the same extent",
+    ),
+    "lower.pass-missing": Entry(
+        "A pass of the pipeline has not run, so what it gives cannot be relied on.",
+        "# a pass was removed from tensorir.lower.pipeline.PASSES",
+        "# restore the list",
+    ),
+    "lower.scope-across-kernels": Entry(
+        "A tensor in shared memory or registers is used by two kernels; these memories end with their kernel.",
+        't.set_scope("C", "shared")\nt.source()',
+        't.compute_at("C", "R.i")\nt.set_scope("C", "register")\nt.source()',
+    ),
+    "lower.unexpanded": Entry(
+        "A stage still has guards or an initialisation late in the passes: one that should have expanded them is missing.",
+        "# tensorir.lower.pipeline.PASSES was edited",
+        "# restore the list",
+    ),
+    # --- printing
+    "codegen.constant-type": Entry(
+        "Values known at compile time cannot be printed in this storage type.",
+        '# tir.constant(np.ones(8, "float16"))',
+        '# tir.constant(np.ones(8, "float32")), and cast where it is used',
+    ),
+    "codegen.intrinsic": Entry(
+        "The instruction has no text in this dialect.",
+        "# an OpenCL instruction in a schedule printed as CUDA",
+        "# tensorize with an instruction of that dialect",
+    ),
+    "codegen.node": Entry(
+        "An expression cannot be printed in this dialect.",
+        "# a definition or instruction that uses an operation the dialect does not have",
+        "# say it with other operations, or choose another target",
+    ),
+    "codegen.not-lowered": Entry(
+        "A statement is defined in the language but has no lowering for this target yet.",
+        "# an asynchronous copy or a ring of barriers",
+        "# a schedule without it",
+    ),
+    "codegen.unaligned-vector": Entry(
+        "A vector access needs an address that is proved to be a multiple of the vector.",
+        "# vectorize a loop over rows of 37 floats",
+        "# pad the copy (stage_in(…, pad=…)), or vectorize fewer lanes",
+    ),
+    "codegen.vector-storage": Entry(
+        "16-bit floats are kept as storage where the device has no arithmetic for them, and have no vector accesses yet.",
+        '# vectorize a loop that reads a "float16" tensor',
+        "# leave that loop scalar",
+    ),
+    # --- compiling
+    "compile.grid": Entry(
+        "The launch has no blocks, or more along an axis than the device allows; block.x has the largest limit.",
+        "# bind a loop of 100000 to block.y on a CUDA device",
+        "# bind it to block.x, or split it",
+    ),
+    "compile.language": Entry(
+        "The source is in one language and the device runs the other.",
+        '# tir.Schedule(C, target="cuda") built for an OpenCL device from its CUDA text',
+        '# s.source("opencl") is the same schedule in the other dialect',
+    ),
+    "compile.nvrtc": Entry(
+        "NVIDIA's compiler refused the text. The error's log holds its words; edited text is the usual cause.",
+        "# s.with_source(text that is not CUDA C++)",
+        '# start from s.source("cuda")',
+    ),
+    "compile.opencl": Entry(
+        "The device's compiler refused the text. The error's log holds its words; edited text is the usual cause.",
+        's.with_source("__kernel void C_kernel(").build()',
+        "s.with_source(s.source()).build()",
+    ),
+    "compile.sass": Entry(
+        "nvdisasm could not read the machine code.",
+        "# nvdisasm of an older version than NVRTC",
+        '# pip install "cuda-toolkit[nvrtc,cudart,crt,nvdisasm]==13.*", which keeps them at one version',
+    ),
+    "compile.shared-memory": Entry(
+        "The kernel's copies need more shared memory than a block of this device has.",
+        's.stage_in("B", at="C.i", scope="shared")\n'
+        'big = tir.Schedule(s.outputs, target="opencl -shared_bytes=1024")\nbig.replay(s.trace).build()',
+        's.split("C.k", [None, 8])\ns.reorder("C.k.0", "C.j")\ns.stage_in("B", at="C.k.0", scope="shared")\ns.build()',
+    ),
+    "compile.signature": Entry(
+        "The kernels of the text do not have the names or arguments that the schedule launches.",
+        's.with_source(s.source().replace("C_kernel", "my_kernel")).build()',
+        "s.with_source(s.source()).build()",
+    ),
+    "compile.threads": Entry(
+        "A block has more threads than the device allows, in all or along one axis.",
+        "# a schedule for a larger device, replayed for a smaller one",
+        "# split the bound loops into smaller parts",
+    ),
+    # --- checking
+    "check.edited-text": Entry(
+        "Edited text has no loop tree, so only running it can check it.",
+        's.with_source(s.source()).check(level="fast")',
+        's.with_source(s.source()).check(level="device")',
+    ),
+    "check.level": Entry(
+        'Levels are "fast" (no device), "device" and "emulate".',
+        's.check(level="thorough")',
+        's.check(level="fast")',
+    ),
+    "check.not-equal": Entry(
+        "On small shapes, in exact arithmetic, the schedule does not compute what the declaration says. "
+        "s.blame() names the first step that breaks it.",
+        "# a verdict of s.check() for a schedule whose lowering was changed",
+        "# s.blame()",
+    ),
+    "check.unknown-axis": Entry(
+        "shapes= maps axes of the declaration to extents.",
+        's.check(shapes=[{"x": 3}])',
+        's.check(shapes=[{"i": 3, "j": 2, "k": 5}])',
+    ),
+    "check.wrong-result": Entry(
+        "The kernel ran and its result differs from the reference; the message shows where and by how much.",
+        "# s.with_source(text with one index changed).check(level='device')",
+        "# s.source() shows the text that is right",
+    ),
+}

@@ -1,0 +1,39 @@
+"""Every error code of the package, explained: ``tensorir explain CODE`` and the documentation's error index.
+
+To add a code, add an Entry to the dict of its phase (``explain_declare``, ``explain_schedule``, ``explain_build``,
+``explain_run``); ``tests/test_error_catalogue.py`` says which codes of the package have none, and runs the examples.
+"""
+
+from __future__ import annotations
+
+import difflib
+import textwrap
+
+from tensorir.cli.explain_build import BUILD
+from tensorir.cli.explain_declare import DECLARE
+from tensorir.cli.explain_entry import PRELUDE, Entry
+from tensorir.cli.explain_run import RUN
+from tensorir.cli.explain_schedule import SCHEDULE
+
+__all__ = ["CATALOGUE", "PRELUDE", "Entry", "close_codes", "explain"]
+
+CATALOGUE: dict[str, Entry] = {**DECLARE, **SCHEDULE, **BUILD, **RUN}
+"""Code to Entry, by phase."""
+
+
+def explain(code: str, width: int = 100) -> str:
+    """The text of ``tensorir explain CODE``: what the code means, an example of it and the remedy."""
+    entry = CATALOGUE[code]
+    lines = [code, "", *textwrap.wrap(entry.meaning, width), "", "Refused:"]
+    lines += textwrap.indent(entry.wrong, "    ").splitlines()
+    lines += ["", "Instead:", *textwrap.indent(entry.right, "    ").splitlines()]
+    if entry.runs:
+        lines += ["", "Both start from:", *textwrap.indent(PRELUDE, "    ").splitlines()]
+    return "\n".join(lines)
+
+
+def close_codes(code: str, n: int = 5) -> list[str]:
+    """Codes that look like ``code``, and those of the same phase, for a did-you-mean."""
+    phase = code.split(".", 1)[0]
+    near = difflib.get_close_matches(code, CATALOGUE, n=n, cutoff=0.5)
+    return list(dict.fromkeys([*near, *(c for c in CATALOGUE if c.split(".", 1)[0] == phase)]))[:n]

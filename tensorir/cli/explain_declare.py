@@ -1,0 +1,215 @@
+"""Error codes of declarations: placeholder, compute, reductions, targets, spaces, workloads."""
+
+from __future__ import annotations
+
+from tensorir.cli.explain_entry import Entry
+
+DECLARE: dict[str, Entry] = {
+    "declare.arity": Entry(
+        "A mathematical function was given too many or too few arguments.",
+        "tir.compute((64,), lambda i: tir.exp(A[0, i], 2.0))",
+        "tir.compute((64,), lambda i: tir.pow(A[0, i], 2.0))",
+    ),
+    "declare.captured-array": Entry(
+        "A lambda uses a NumPy (or other) array directly. Lambdas run once, with symbolic indices, so an array's values "
+        "would be baked in by accident. Say what you mean: an input of the kernel, or values known at compile time.",
+        'w = np.ones(48, "float32")\ntir.compute((100, 48), lambda i, j: C[i, j] * w)',
+        'w = tir.constant(np.ones(48, "float32"), name="w")\ntir.compute((100, 48), lambda i, j: C[i, j] * w[j])',
+    ),
+    "declare.dtype": Entry(
+        "The dtype is not one that kernels know: float64/32/16, bfloat16, int8/16/32/64, uint8/32, bool.",
+        'tir.placeholder((8, 8), "complex64")',
+        'tir.placeholder((8, 8), "float32")',
+    ),
+    "declare.index-type": Entry(
+        "A tensor is indexed with a float or a bool. Indices are integers: axes, their sums and products, or integer tensors.",
+        "tir.compute((64,), lambda i: B[tir.sqrt(i), 0])",
+        "tir.compute((64,), lambda i: B[i // 2, 0])",
+    ),
+    "declare.lambda-arity": Entry(
+        "The lambda must take one parameter for each dimension of the shape; parameters with defaults do not count.",
+        "tir.compute((100, 48), lambda i: C[i, 0])",
+        "tir.compute((100, 48), lambda i, j: C[i, j])",
+    ),
+    "declare.lambda-failed": Entry(
+        "The lambda raised while it ran with symbolic indices. The message is Python's; the cause is usually an operation "
+        "that symbols do not have, such as int(i), range(i), or indexing a list.",
+        "tir.compute((4,), lambda i: [1.0, 2.0, 3.0, 4.0][i])",
+        "v = tir.constant([1.0, 2.0, 3.0, 4.0])\ntir.compute((4,), lambda i: v[i])",
+    ),
+    "declare.lambda-none": Entry(
+        "The lambda returned None: it must return the expression of one element. A def needs a return.",
+        "def element(i, j):\n    C[i, j] + 1\n\n\ntir.compute((100, 48), element)",
+        "def element(i, j):\n    return C[i, j] + 1\n\n\ntir.compute((100, 48), element)",
+    ),
+    "declare.loose-axis": Entry(
+        "A reduce axis is used outside a reduction over it, so it has no value there.",
+        "tir.compute((100,), lambda i: A[i, k])",
+        "tir.compute((100,), lambda i: tir.sum(A[i, k], axis=k))",
+    ),
+    "declare.mixed-reductions": Entry(
+        "A compute with several results runs one loop nest, so all of its results reduce over the same axes.",
+        "tir.compute((64,), lambda i: (tir.sum(B[i, 0] * A[0, k], axis=k), B[i, 1]))",
+        "tir.compute((64,), lambda i: tir.sum(B[i, 0] * A[0, k], axis=k))\ntir.compute((64,), lambda i: B[i, 1])",
+    ),
+    "declare.name": Entry(
+        "Names appear in the loop tree and in the emitted code: a non-empty string is needed.",
+        'tir.placeholder((8,), name="")',
+        'tir.placeholder((8,), name="x")',
+    ),
+    "declare.not-callable": Entry(
+        "compute takes a shape and a function of the axes.",
+        "tir.compute((100, 48), C[0, 0])",
+        "tir.compute((100, 48), lambda i, j: C[0, 0])",
+    ),
+    "declare.out-of-range": Entry(
+        "An access cannot be proved to stay inside the tensor; the message shows axes for which it does not. "
+        "Restrict the shape, pad the read with get, or guard it with tir.where: the side not taken is never read.",
+        "tir.compute((100,), lambda i: A[i + 1, 0])",
+        "tir.compute((99,), lambda i: A[i + 1, 0])\ntir.compute((100,), lambda i: A.get(i + 1, 0, fill=0))",
+    ),
+    "declare.output": Entry(
+        "A schedule is made of computed tensors; there is nothing to schedule about an input.",
+        "tir.Schedule(A)",
+        "tir.Schedule(C)",
+    ),
+    "declare.rank": Entry(
+        "A tensor is read with one index for each of its dimensions.",
+        "tir.compute((100,), lambda i: A[i])",
+        "tir.compute((100,), lambda i: A[i, 0])",
+    ),
+    "declare.reduce-inside": Entry(
+        "The result of a reduction is used inside a larger expression. A stage either reduces or it does not, so that each "
+        "can be scheduled by itself; inline or fuse them afterwards.",
+        "tir.compute((100,), lambda i: 1 + tir.sum(A[i, k], axis=k))",
+        "total = tir.compute((100,), lambda i: tir.sum(A[i, k], axis=k))\ntir.compute((100,), lambda i: 1 + total[i])",
+    ),
+    "declare.shape": Entry(
+        "Shapes are ints from 0 up. A float, a negative number or a bool is refused here rather than rounded.",
+        "tir.placeholder((8, 2.5))",
+        "tir.placeholder((8, 2))",
+    ),
+    "declare.slice": Entry(
+        "A tensor is read element by element; a slice would stand for a whole row.",
+        "tir.compute((100,), lambda i: A[i, :])",
+        "tir.compute((100, 64), lambda i, j: A[i, j])",
+    ),
+    "declare.symbolic-extent": Entry(
+        "This place needs a number that is known now; an axis or a value read from memory is not.",
+        "# a loop whose extent depends on data, where a primitive needs a constant",
+        "# declare the extent as an int, or schedule another loop",
+    ),
+    "declare.truth-value": Entry(
+        "Python asked a symbolic value whether it is true: by if, and, or, not, a chained comparison, or ==, which compares "
+        "identity and gives a plain bool. Lambdas are run once, so conditions must be part of the expression.",
+        "tir.compute((100, 64), lambda i, j: A[i, j] if A[i, j] > 0 else 0)",
+        "tir.compute((100, 64), lambda i, j: tir.where(A[i, j] > 0, A[i, j], 0))",
+    ),
+    "declare.value": Entry(
+        "Something that is neither a number nor a symbolic expression was used in a computation.",
+        'tir.compute((100, 64), lambda i, j: A[i, j] + "1")',
+        "tir.compute((100, 64), lambda i, j: A[i, j] + 1)",
+    ),
+    "reduce.axis": Entry(
+        "A reduction runs over reduce axes, each given once; argmin and argmax over exactly one.",
+        "tir.compute((100,), lambda i: tir.sum(A[i, 0], axis=i))",
+        "tir.compute((100,), lambda i: tir.sum(A[i, k], axis=k))",
+    ),
+    "reduce.bool": Entry(
+        "Sums, products and extremes of truth values are ambiguous: convert them to numbers, or ask any or all.",
+        "tir.compute((100,), lambda i: tir.sum(A[i, k] > 0, axis=k))",
+        'tir.compute((100,), lambda i: tir.sum(tir.cast(A[i, k] > 0, "int32"), axis=k))',
+    ),
+    "reduce.identity": Entry(
+        "The identity of a user's combiner is the constant that leaves every value unchanged; it cannot depend on data.",
+        "xor = tir.combiner(lambda x, y: x + y - 2 * x * y, A[0, 0])\ntir.compute((100,), lambda i: xor(A[i, k], axis=k))",
+        "xor = tir.combiner(lambda x, y: x + y - 2 * x * y, 0)\ntir.compute((100,), lambda i: xor(A[i, k], axis=k))",
+    ),
+    "target.unknown": Entry(
+        'A target is "opencl", "cuda", either with options such as -arch=sm_90a, or the name of a device (tensorir devices).',
+        'tir.Schedule(C, target="metal")',
+        'tir.Schedule(C, target="cuda -arch=sm_90a")',
+    ),
+    "space.constraint": Entry(
+        "where= maps names to functions of a configuration.",
+        'tir.Space(tile=[8, 16], where={"small": True})',
+        'tir.Space(tile=[8, 16], where={"small": lambda c: c["tile"] < 16})',
+    ),
+    "space.constraint-raised": Entry(
+        "A constraint raised an exception instead of answering True or False. It is called for every combination of values.",
+        'tir.Space(tile=[0, 8], where={"divides": lambda c: 64 % c["tile"] == 0}).default',
+        'tir.Space(tile=[4, 8], where={"divides": lambda c: 64 % c["tile"] == 0}).default',
+    ),
+    "space.default-illegal": Entry(
+        "The declared default configuration breaks a constraint of its own space.",
+        'tir.Space(tile=[8, 16], where={"small": lambda c: c["tile"] < 16}, default={"tile": 16})',
+        'tir.Space(tile=[8, 16], where={"small": lambda c: c["tile"] < 16}, default={"tile": 8})',
+    ),
+    "space.empty": Entry(
+        "The constraints leave no legal configuration; the message names the one that removes most.",
+        'tir.Space(tile=[8, 16], where={"tiny": lambda c: c["tile"] < 4}).default',
+        'tir.Space(tile=[2, 8, 16], where={"tiny": lambda c: c["tile"] < 4}).default',
+    ),
+    "space.features": Entry(
+        "A features function must give the same number of finite numbers for every configuration; the surrogate model learns from them.",
+        "# features=lambda c: [c['tile']] * c['tile']",
+        "# features=lambda c: [c['tile'], c['tile'] ** 2]",
+    ),
+    "space.knob-name": Entry(
+        "Knobs are named as Python names are, so that conditions (--restrict) can mention them.",
+        'tir.Space(**{"tile-size": [8, 16]})',
+        "tir.Space(tile_size=[8, 16])",
+    ),
+    "space.knob-values": Entry(
+        "The values of a knob are a non-empty list of different plain values: ints, floats, words, booleans, None or tuples "
+        "of these, which a log can hold.",
+        "tir.Space(tile=16)",
+        "tir.Space(tile=[16])",
+    ),
+    "space.missing-knob": Entry(
+        "A configuration gives a value to every knob of its space.",
+        'tir.Space(x=[1, 2], y=[1, 2]).canonical({"x": 1})',
+        'tir.Space(x=[1, 2], y=[1, 2]).canonical({"x": 1, "y": 2})',
+    ),
+    "space.reserved-knob": Entry(
+        "where and default are arguments of Space itself and cannot be names of knobs.",
+        "tir.Space(default=[1, 2])",
+        "tir.Space(default_=[1, 2])",
+    ),
+    "space.restrict-grammar": Entry(
+        "A condition (--restrict) is a comparison of knobs and numbers with + - * // %, < <= == != >= >, and, or, not and "
+        "parentheses. It is parsed by tensorir's own grammar; nothing else is ever executed.",
+        'tir.Space(tile=[8, 16]).restrict("tile.bit_length() < 5")',
+        'tir.Space(tile=[8, 16]).restrict("tile < 16")',
+    ),
+    "space.restrict-type": Entry(
+        "A condition compares values of different kinds, or calculates with words.",
+        'tir.Space(mode=["row", "col"]).restrict("mode * 2 == 4")',
+        """tir.Space(mode=["row", "col"]).restrict("mode == 'row'")""",
+    ),
+    "space.unknown-knob": Entry(
+        "A configuration or condition names a knob that the space does not have.",
+        'tir.Space(tile=[8, 16]).canonical({"tiel": 8})',
+        'tir.Space(tile=[8, 16]).canonical({"tile": 8})',
+    ),
+    "space.unknown-value": Entry(
+        "A configuration gives a knob a value that is not among those declared.",
+        'tir.Space(tile=[8, 16]).canonical({"tile": 12})',
+        'tir.Space(tile=[8, 12, 16]).canonical({"tile": 12})',
+    ),
+    "workload.arguments": Entry(
+        "The reference of a workload takes one array for each of its inputs, in order.",
+        'w = tir.Workload("mm", C, {"default": (lambda s, c: s, tir.Space(x=[1]))})\nw.reference(a)',
+        'w = tir.Workload("mm", C, {"default": (lambda s, c: s, tir.Space(x=[1]))})\nw.reference(a, b)',
+    ),
+    "workload.name": Entry(
+        "A workload's name is a short text: logs are filed under it.",
+        'tir.Workload("", C, {"default": (lambda s, c: s, tir.Space(x=[1]))})',
+        'tir.Workload("mm", C, {"default": (lambda s, c: s, tir.Space(x=[1]))})',
+    ),
+    "workload.template": Entry(
+        "A template is a pair of a schedule function and its space; a workload needs at least one.",
+        'tir.Workload("mm", C, {"default": lambda s, c: s})',
+        'tir.Workload("mm", C, {"default": (lambda s, c: s, tir.Space(x=[1]))})',
+    ),
+}

@@ -1,0 +1,178 @@
+"""Error codes of devices, launches, caches, tuning and logs."""
+
+from __future__ import annotations
+
+from tensorir.cli.explain_entry import Entry
+
+_CUDA = 'pip install "tensorir[cuda]"'
+
+RUN: dict[str, Entry] = {
+    # --- devices
+    "device.forked": Entry(
+        "A device opened by one process was used in a fork of it. Drivers do not survive a fork.",
+        "# tir.Schedule(C).build() before os.fork(), called after it",
+        "# open the device in the child, or start it with the spawn method",
+    ),
+    "device.no-cuda-driver": Entry(
+        "There is no NVIDIA driver, or it finds no GPU. Compiling, show --arch and register counts need neither.",
+        "# s.build() for cuda on a machine without a GPU",
+        '# s.source("cuda"), or target="opencl"; tensorir doctor says what is usable',
+    ),
+    "device.no-cupy": Entry(
+        "CUDA runs through CuPy, which is not installed.",
+        "# the base install, asked for CUDA",
+        f"# {_CUDA}",
+    ),
+    "device.no-nvdisasm": Entry(
+        "The disassembler for show --sass is not installed, or did not run.",
+        "# the base install, asked for SASS",
+        f"# {_CUDA}",
+    ),
+    "device.no-nvrtc": Entry(
+        "NVIDIA's run-time compiler cannot be loaded.",
+        "# CuPy without the libraries that it loads",
+        f"# {_CUDA}",
+    ),
+    "device.no-opencl": Entry(
+        "pyopencl cannot be imported, or finds no platform. On Linux x86-64 PoCL's wheel brings a CPU device.",
+        "# a machine with no OpenCL runtime",
+        '# pip install pyopencl "pocl-binary-distribution>=3.0", or the package of your system (pocl-opencl-icd)',
+    ),
+    "device.not-found": Entry(
+        "No device has that name, or it could not be opened; tensorir devices lists the names.",
+        's.build("opencl:7:0")',
+        "s.build()",
+    ),
+    # --- launches
+    "launch.aliasing": Entry(
+        "An output overlaps an input or another output. Kernels are compiled on the promise that they do not.",
+        'S = tir.compute((100, 64), lambda i, j: A[i, j] + 1, name="S")\ntir.Schedule(S).build()(a, out=a)',
+        'S = tir.compute((100, 64), lambda i, j: A[i, j] + 1, name="S")\n'
+        "tir.Schedule(S).build()(a, out=np.empty_like(a))",
+    ),
+    "launch.alignment": Entry(
+        "A device array starts at an address that the kernel's vector accesses cannot use.",
+        "# a pyopencl array that is a view from element 1 on",
+        "# a copy of it",
+    ),
+    "launch.count": Entry(
+        "A kernel takes one array for each input, in order of declaration.",
+        "s.build()(a)",
+        "s.build()(a, b)",
+    ),
+    "launch.device": Entry(
+        "An array lives on another device or in another context than the kernel, or arrays of two kinds are mixed.",
+        "# a pyopencl array and a NumPy array in one call",
+        "# arrays of one kind",
+    ),
+    "launch.dtype": Entry(
+        "An array has another dtype than was declared. Nothing is converted in silence.",
+        's.build()(a.astype("float64"), b)',
+        "s.build()(a, b)",
+    ),
+    "launch.failed": Entry(
+        "The runtime refused or aborted the launch; the message holds its words.",
+        "# the driver reset the device",
+        "# tensorir doctor",
+    ),
+    "launch.index-range": Entry(
+        "An index tensor holds a value outside the tensor that it indexes. Values are checked at each launch.",
+        'n = tir.placeholder((4,), "int32", name="n")\nG = tir.compute((4,), lambda i: B[n[i], 0], name="G")\n'
+        'tir.Schedule(G).build()(b, np.array([0, 1, 2, 64], "int32"))',
+        'n = tir.placeholder((4,), "int32", name="n")\nG = tir.compute((4,), lambda i: B[n[i], 0], name="G")\n'
+        'tir.Schedule(G).build()(b, np.array([0, 1, 2, 63], "int32"))',
+    ),
+    "launch.input-written": Entry(
+        "A guarded run found that the kernel wrote to an input.",
+        "# edited text that stores to A",
+        "# s.source() shows the text that is right",
+    ),
+    "launch.memory": Entry(
+        "The device cannot give as much memory as an array needs.",
+        "# arrays larger than the device's memory",
+        "# smaller arrays, or another device",
+    ),
+    "launch.out-of-bounds": Entry(
+        "A guarded run found that the kernel wrote before the start or behind the end of an array.",
+        "# edited text with an index too far",
+        "# s.source() shows the text that is right",
+    ),
+    "launch.read-only": Entry(
+        "The array given for a result cannot be written.",
+        'c = np.empty((100, 48), "float32")\nc.flags.writeable = False\ns.build()(a, b, out=c)',
+        'c = np.empty((100, 48), "float32")\ns.build()(a, b, out=c)',
+    ),
+    "launch.shape": Entry(
+        "An array has another shape than was declared.",
+        "s.build()(a.T, b)",
+        "s.build()(a, b)",
+    ),
+    "launch.strides": Entry(
+        "A result or a device array must be contiguous in C order; views with other strides are not copied in silence.",
+        's.build()(a, b, out=np.empty((48, 100), "float32").T)',
+        's.build()(a, b, out=np.empty((100, 48), "float32"))',
+    ),
+    "launch.type": Entry(
+        "An argument is no array that the device can take: numpy, pyopencl, cupy or DLPack.",
+        "s.build()([[1.0, 2.0]], b)",
+        "s.build()(a, b)",
+    ),
+    "launch.unwritten": Entry(
+        "A guarded run found elements of the result that the kernel never wrote.",
+        "# edited text with a loop that ends too early",
+        "# s.source() shows the text that is right",
+    ),
+    # --- caches
+    "cache.foreign-directory": Entry(
+        "The cache holds native code, so its directory must belong to you and nobody else may write it.",
+        "# TENSORIR_CACHE_DIR=/tmp/shared, writable by others",
+        "$ chmod 700 the directory, or set TENSORIR_CACHE_DIR to one of your own",
+    ),
+    # --- tuning
+    "tune.skopt-missing": Entry(
+        "Bayesian search takes its surrogate models from scikit-optimize, which cannot be imported.",
+        '# strategy "bayes" by name, from a bare checkout',
+        "# pip install scikit-optimize; without a name the search falls back to hill climbing, with one warning",
+    ),
+    "tune.unknown-strategy": Entry(
+        "There is no search strategy of that name.",
+        "# strategy='annealing'",
+        "# bayes, climb or random",
+    ),
+    "worker.forked": Entry(
+        "The measuring worker belongs to the process that started it.",
+        "# a worker used after os.fork()",
+        "# one worker for each process",
+    ),
+    "worker.no-python": Entry(
+        "Python does not know its own executable, so no worker process can be started.",
+        "# tensorir embedded in another program, with an empty sys.executable",
+        "# set sys.executable to a Python that has tensorir",
+    ),
+    "worker.start": Entry(
+        "The measuring worker ended, or was not ready in time, while starting; the message holds its last words.",
+        "# an import in the user's file that fails or hangs",
+        "$ python FILE.py",
+    ),
+    # --- logs
+    "log.forked": Entry(
+        "A tuning log belongs to the process that opened it: two writers could interleave.",
+        "# a log used after os.fork()",
+        "# open the log in the child: it gets a file of its own",
+    ),
+    "log.full": Entry(
+        "There is no room for the tuning log. Finished trials are safe.",
+        "# a full disk",
+        "# free some space and run the same command: it resumes",
+    ),
+    "log.unreadable": Entry(
+        "A tuning log does not exist or cannot be read.",
+        "$ tensorir log best nowhere/",
+        "$ tensorir log best tuning_logs/",
+    ),
+    "log.unwritable": Entry(
+        "The tuning log cannot be written.",
+        "$ tensorir tune matmul 64x64x64 --log /proc",
+        "$ tensorir tune matmul 64x64x64 --log tuning_logs",
+    ),
+}

@@ -1,0 +1,572 @@
+"""Error codes of schedule primitives. A refused call leaves the schedule as it was."""
+
+from __future__ import annotations
+
+from tensorir.cli.explain_entry import Entry
+
+SCHEDULE: dict[str, Entry] = {
+    # --- names and arguments
+    "argument.type": Entry(
+        "An axis, stage or tensor is given by its name or by the handle that a primitive returned.",
+        "s.split(0, [None, 16])",
+        's.split("C.i", [None, 16])',
+    ),
+    "loop.ambiguous": Entry(
+        "A short name fits several loops; the full name starts with the stage.",
+        't.split("i", [None, 4])',
+        't.split("C.i", [None, 4])\nt[R].split("i", [None, 4])',
+    ),
+    "loop.gone": Entry(
+        "The loop existed, but an earlier call split, fused or moved it; the message says which call and into what.",
+        's.split("C.i", [None, 4])\ns.bind("C.i", "block.x")',
+        'outer, inner = s.split("C.i", [None, 4])\ns.bind(outer, "block.x")',
+    ),
+    "loop.unknown": Entry(
+        "There is no loop of that name; the message lists the live ones.",
+        's.split("C.x", [None, 4])',
+        's.split("C.i", [None, 4])',
+    ),
+    "stage.gone": Entry(
+        "The stage existed, but was inlined or replaced by an earlier call.",
+        '# t.compute_inline("P"), then t.split of a loop of P',
+        "# schedule the stage that reads it",
+    ),
+    "stage.unknown": Entry(
+        "There is no stage of that name; the message lists the live ones.",
+        's["D"]',
+        's["C"]',
+    ),
+    "tensor.gone": Entry(
+        "The tensor existed, but the stage that made it was inlined by an earlier call.",
+        "# t.compute_inline(P), then t.stage_in(P, …)",
+        "# stage the tensor first, then inline its producer into the copy",
+    ),
+    "tensor.unknown": Entry(
+        "The schedule has no tensor of that name; the message lists those it has.",
+        's.stage_in("X", at="C.k", scope="register")',
+        's.stage_in("A", at="C.k", scope="register")',
+    ),
+    "undo.count": Entry(
+        "undo takes back a number of calls between 0 and those made.",
+        "s.undo(1)",
+        's.split("C.i", [None, 4])\ns.undo(1)',
+    ),
+    "trace.malformed": Entry(
+        "A trace is a JSON list of [primitive, arguments, options]; s.trace.to_json() writes one.",
+        'tir.replay(C, "split C.i 16")',
+        'tir.replay(C, \'[["split", ["C.i", [null, 16]], {}]]\')',
+    ),
+    "trace.unknown-primitive": Entry(
+        "The trace names something that is not a schedule primitive. Nothing else can be called from a trace.",
+        "tir.replay(C, '[[\"build\", [], {}]]')",
+        'tir.replay(C, \'[["unroll", ["C.j"], {}]]\')',
+    ),
+    "with-source.text": Entry(
+        "with_source takes the whole text of a source file, as s.source() gives it, with your changes.",
+        's.with_source("")',
+        's.with_source(s.source().replace("0.0f", "0.f"))',
+    ),
+    "schedule.too-deep": Entry(
+        "The loop tree is nested deeper than Python's recursion allows.",
+        "# hundreds of nested loops",
+        "# fuse loops, or split into fewer parts",
+    ),
+    # --- loops
+    "annotate.known-key": Entry(
+        "Hints come from a closed set, so that a misspelt one cannot be ignored in silence.",
+        's.annotate("C.k", "unrol", 4)',
+        's.annotate("C.k", "unroll", 4)',
+    ),
+    "annotate.serial": Entry(
+        "The hint is for a plain loop; this one is already bound, unrolled or vectorized.",
+        's.unroll("C.k")\ns.annotate("C.k", "unroll", 4)',
+        's.annotate("C.k", "unroll", 4)',
+    ),
+    "annotate.value": Entry(
+        "The unroll hint is a power of two, at least 1.",
+        's.annotate("C.k", "unroll", 3)',
+        's.annotate("C.k", "unroll", 4)',
+    ),
+    "bind.axis-free": Entry(
+        "One stage would run two of its loops on the same hardware axis. Fuse the loops, or take another axis.",
+        's.bind("C.i", "block.x").bind("C.j", "block.x")',
+        's.bind(s.fuse("C.i", "C.j"), "block.x")',
+    ),
+    "bind.device-limit": Entry(
+        "The target allows fewer threads in a block, or blocks in a direction. Split the loop and bind a part of it.",
+        's = tir.Schedule(C, target="opencl -kind=gpu")\ns.bind("C.i", "thread.x").bind("C.j", "thread.y")',
+        's = tir.Schedule(C, target="opencl -kind=gpu")\ns.bind("C.i", "block.x").bind("C.j", "thread.x")',
+    ),
+    "bind.one-extent-per-axis": Entry(
+        "All loops of one kernel that are bound to one hardware axis have the same extent.",
+        't.compute_at("C", "R.i")\nt.bind("R.j", "thread.x")\nt.split("C.k", [None, 4])\nt.bind("C.i", "thread.x")',
+        't.compute_at("C", "R.i")\nt.bind("R.j", "thread.x")\nt.bind("C.j", "thread.x")',
+    ),
+    "bind.ordered": Entry(
+        "The loop drives an ordered axis: each iteration reads what the one before wrote, so they cannot run at once.",
+        "# s.bind of the loop of a scan",
+        "# bind a spatial loop around it",
+    ),
+    "bind.reduction-has-one-owner": Entry(
+        "The loop drives a reduction: on a hardware axis several threads would update one element at once. Bind a spatial "
+        "loop, or give each thread a partial result with rfactor.",
+        's.bind("C.k", "thread.x")',
+        's.split("C.k", [None, 8])\npart = s.rfactor("C", "C.k.1")\ns.bind("C.rf.k.1", "thread.x")',
+    ),
+    "bind.serial": Entry(
+        "The loop is already bound, unrolled or vectorized.",
+        's.unroll("C.j")\ns.bind("C.j", "thread.x")',
+        's.bind("C.j", "thread.x")',
+    ),
+    "bind.shared-per-thread": Entry(
+        "A copy was staged for each iteration of a loop by itself; threads bound to that loop would all use the one copy "
+        "in shared memory. Bind first, then stage.",
+        '# s.stage_in("A", at=loop, scope="shared"), then s.bind(loop, "thread.x")',
+        '# s.bind(loop, "thread.x"), then s.stage_in("A", at=loop, scope="shared")',
+    ),
+    "bind.symbolic-extent": Entry(
+        "A hardware axis needs a constant extent; this loop's depends on an outer loop or on data.",
+        "# s.bind of an inner loop whose extent is an outer index",
+        "# bind the outer loop and keep the inner one serial",
+    ),
+    "bind.unknown-axis": Entry(
+        "Loops are bound to block.x, block.y, block.z, thread.x, thread.y or thread.z, in both dialects.",
+        's.bind("C.i", "blockIdx.x")',
+        's.bind("C.i", "block.x")',
+    ),
+    "fuse.count": Entry(
+        "fuse makes one loop of two or more.",
+        's.fuse("C.i")',
+        's.fuse("C.i", "C.j")',
+    ),
+    "fuse.directly-nested": Entry(
+        "Fused loops are given outermost first, each the whole body of the one before.",
+        's.fuse("C.i", "C.k")',
+        's.reorder("C.i", "C.k", "C.j")\ns.fuse("C.i", "C.k")',
+    ),
+    "fuse.serial": Entry(
+        "One of the loops is already bound, unrolled or vectorized.",
+        's.bind("C.i", "block.x")\ns.fuse("C.i", "C.j")',
+        's.bind(s.fuse("C.i", "C.j"), "block.x")',
+    ),
+    "fuse.symbolic-extent": Entry(
+        "Fusing takes constant extents; a triangular loop has none.",
+        "# s.fuse of a loop and one whose extent is its index",
+        "# keep the loops apart, or bind the outer one",
+    ),
+    "reorder.extent-depends": Entry(
+        "The extent of a loop depends on a loop that would end up inside it.",
+        "# s.reorder of a triangular loop to the outside",
+        "# keep the loop that the extent depends on outside",
+    ),
+    "reorder.ordered": Entry(
+        "An ordered axis keeps its place: each of its iterations reads what the one before wrote.",
+        "# s.reorder of the loop of a scan",
+        "# reorder the other loops around it",
+    ),
+    "reorder.perfect-nest": Entry(
+        "Only loops directly inside one another can change places; another statement lives between these.",
+        's.stage_in("A", at="C.j", scope="register")\ns.reorder("C.k", "C.i")',
+        's.reorder("C.k", "C.i")\ns.stage_in("A", at="C.j", scope="register")',
+    ),
+    "reorder.repeats": Entry(
+        "Each loop is given once.",
+        's.reorder("C.j", "C.i", "C.j")',
+        's.reorder("C.j", "C.i")',
+    ),
+    "split.covers-extent": Entry(
+        "The product of the factors must reach the extent; leave one factor None to have it inferred.",
+        's.split("C.i", [6, 16])',
+        's.split("C.i", [None, 16])',
+    ),
+    "split.divides": Entry(
+        'With tail="exact" the product of the factors must be the extent; the default, "guard", adds a condition.',
+        's.split("C.i", [None, 16], tail="exact")',
+        's.split("C.i", [None, 20], tail="exact")\ns.split("C.j", [None, 5])',
+    ),
+    "split.factors": Entry(
+        "Factors are a list of ints, outermost first, with at most one None.",
+        's.split("C.i", 16)',
+        's.split("C.i", [None, 16])',
+    ),
+    "split.inferred": Entry(
+        "Only one factor can be inferred from the extent and the others.",
+        's.split("C.i", [None, None, 4])',
+        's.split("C.i", [None, 5, 4])',
+    ),
+    "split.names": Entry(
+        "names= gives each new loop a name of its own that is not in use.",
+        's.split("C.i", [None, 4], names=["io"])',
+        's.split("C.i", [None, 4], names=["io", "ii"])',
+    ),
+    "split.positive": Entry(
+        "Factors are at least 1.",
+        's.split("C.i", [None, 0])',
+        's.split("C.i", [None, 1])',
+    ),
+    "split.serial": Entry(
+        "The loop is already bound, unrolled or vectorized. Split it first, then bind the parts.",
+        's.bind("C.i", "block.x")\ns.split("C.i", [None, 4])',
+        's.split("C.i", [None, 4])\ns.bind("C.i.0", "block.x")',
+    ),
+    "split.symbolic-extent": Entry(
+        "Splitting takes a constant extent; this loop's depends on an outer loop or on data.",
+        "# s.split of an inner loop whose extent is an outer index",
+        "# split the outer loop",
+    ),
+    "split.tail": Entry(
+        "tail= says what happens where the factors overshoot the extent.",
+        's.split("C.i", [None, 16], tail="drop")',
+        's.split("C.i", [None, 16], tail="guard")',
+    ),
+    "split.tail-later": Entry(
+        "This tail strategy is planned and not there yet.",
+        's.split("C.i", [None, 16], tail="peel")',
+        's.split("C.i", [None, 16], tail="guard")',
+    ),
+    "tile.factors": Entry(
+        "tile takes one factor for each axis.",
+        's.tile("C.i", "C.j", factors=[8])',
+        's.tile("C.i", "C.j", factors=[8, 8])',
+    ),
+    "unroll.serial": Entry(
+        "The loop is already bound, unrolled or vectorized.",
+        's.bind("C.j", "thread.x")\ns.unroll("C.j")',
+        's.bind("C.j", "thread.x")\ns.unroll("C.k")',
+    ),
+    "unroll.size-limit": Entry(
+        "Unrolling would copy the loop's body more often than compilers can bear. Unroll a part of the loop.",
+        's.unroll("C.k").unroll("C.j")',
+        's.split("C.k", [None, 8])\ns.unroll("C.k.1")',
+    ),
+    "unroll.symbolic-extent": Entry(
+        "Unrolling takes a constant extent; this loop's depends on an outer loop or on data.",
+        "# s.unroll of an inner loop whose extent is an outer index",
+        "# unroll a loop of constant extent",
+    ),
+    "vectorize.innermost": Entry(
+        "Only an innermost loop runs in vector lanes.",
+        's.split("C.j", [None, 4])\ns.vectorize("C.j.1")',
+        's.split("C.j", [None, 4])\ns.reorder("C.k", "C.j.1")\ns.vectorize("C.j.1")',
+    ),
+    "vectorize.lanes": Entry(
+        "Vectors have 2, 4, 8 or 16 lanes: split the loop and vectorize the inner part.",
+        's.reorder("C.k", "C.j")\ns.vectorize("C.j")',
+        's.split("C.j", [None, 8])\ns.reorder("C.k", "C.j.1")\ns.vectorize("C.j.1")',
+    ),
+    "vectorize.reduction": Entry(
+        "The lanes of a reduction loop would update one element at once. Vectorize a spatial loop, or rfactor first.",
+        's.split("C.k", [None, 4])\ns.vectorize("C.k.1")',
+        's.split("C.j", [None, 4])\ns.reorder("C.k", "C.j.1")\ns.vectorize("C.j.1")',
+    ),
+    "vectorize.serial": Entry(
+        "The loop is already bound, unrolled or vectorized.",
+        's.unroll("C.k")\ns.vectorize("C.k")',
+        's.split("C.j", [None, 4])\ns.reorder("C.k", "C.j.1")\ns.vectorize("C.j.1")',
+    ),
+    "vectorize.symbolic-extent": Entry(
+        "Vector lanes take a constant extent; this loop's depends on an outer loop or on data.",
+        "# s.vectorize of an inner loop whose extent is an outer index",
+        "# split a loop of constant extent and vectorize its inner part",
+    ),
+    # --- placement
+    "compute-at.nest-shared": Entry(
+        "Other stages already live in the loops of this producer, so they cannot move with it alone.",
+        '# t.stage_in("A", at="C.k", …), then t.compute_at("C", "R.i")',
+        '# t.compute_at("C", "R.i"), then t.stage_in("A", at="C.k", …)',
+    ),
+    "compute-at.not-read": Entry(
+        "compute_at moves a producer to where it is read; nothing inside that loop reads it.",
+        '# t.compute_at("C", loop) with a loop of a stage that does not read C',
+        't.compute_at("C", "R.i")',
+    ),
+    "compute-at.other-readers": Entry(
+        "Another stage outside the loop reads the producer as well. Move that reader first, or inline the producer.",
+        "# two stages read C, and t.compute_at puts it into the loops of one",
+        "# t.compute_inline(…), or compute_at both readers into one loop first",
+    ),
+    "compute-at.output": Entry(
+        "An output is computed whole; what may move is what only feeds others. stage_out computes an output in tiles.",
+        't = tir.Schedule((C, R))\nt.compute_at("C", "R.i")',
+        't.compute_at("C", "R.i")',
+    ),
+    "compute-at.scheduled": Entry(
+        "The producer's loops have been split, bound or vectorized already. Move it first, then schedule its new loops.",
+        't.split("C.i", [None, 4])\nt.compute_at("C", "R.i")',
+        't.compute_at("C", "R.i")\nt.split("C.k", [None, 4])',
+    ),
+    "compute-at.self": Entry(
+        "The loop belongs to the stage that should move, or the stage is there already.",
+        't.compute_at("C", "C.i")',
+        't.compute_at("C", "R.i")',
+    ),
+    "compute-at.several-writers": Entry(
+        "Several stages write the tensor, so one of them cannot move alone.",
+        '# t.decompose_reduction("C", "C.k"), then t.compute_at("C", "R.i")',
+        '# t.compute_at("C", "R.i"), then t.decompose_reduction("C", "C.k")',
+    ),
+    "inline.nest-shared": Entry(
+        "Other stages already live in the loops of this producer.",
+        "# stages were staged or placed in the producer's loops before compute_inline",
+        "# compute_inline first",
+    ),
+    "inline.output": Entry(
+        "An output has to be written; it cannot vanish into its readers.",
+        's.compute_inline("C")',
+        "# inline what only feeds others; an output's consumer goes into it with reverse_compute_inline",
+    ),
+    "inline.pure": Entry(
+        "A stage that reduces, or writes several tensors, is no single expression that could be put where it is read.",
+        't.compute_inline("C")',
+        't.compute_at("C", "R.j")',
+    ),
+    "inline.scheduled": Entry(
+        "The producer's loops have been scheduled already, and they would vanish.",
+        'P = tir.compute((100, 48), lambda i, j: C[i, j] + 1, name="P")\n'
+        'Q = tir.compute((100, 48), lambda i, j: P[i, j] * 2, name="Q")\n'
+        't = tir.Schedule(Q)\nt.split("P.i", [None, 4])\nt.compute_inline("P")',
+        'P = tir.compute((100, 48), lambda i, j: C[i, j] + 1, name="P")\n'
+        'Q = tir.compute((100, 48), lambda i, j: P[i, j] * 2, name="Q")\n'
+        't = tir.Schedule(Q)\nt.compute_inline("P")',
+    ),
+    "inline.several-writers": Entry(
+        "Several stages write the tensor: there is no one expression to inline.",
+        "# compute_inline of a tensor that two stages write",
+        "# compute_at instead",
+    ),
+    "reverse-compute-at.guard": Entry(
+        "The producer's tail (from a split that does not divide) cannot be said in the consumer's tile.",
+        "# reverse_compute_at behind a ragged split",
+        '# split with tail="exact", or place the consumer further out',
+    ),
+    "reverse-compute-at.nest-shared": Entry(
+        "Other stages already live in the loops of this consumer.",
+        "# stages were placed in the consumer's loops before reverse_compute_at",
+        "# reverse_compute_at first",
+    ),
+    "reverse-compute-at.not-elementwise": Entry(
+        "The consumer reads the tile at a computed index, so the tile just made is not what it needs.",
+        'V = tir.compute((100, 48), lambda i, j: C[99 - i, j], name="V")\n'
+        't = tir.Schedule(V)\nt.reverse_compute_at("V", "C.i")',
+        't.reverse_compute_at("R", "C.i")',
+    ),
+    "reverse-compute-at.not-written": Entry(
+        "Nothing inside that loop computes what the consumer reads.",
+        "# reverse_compute_at of a consumer into a loop of a stage that it does not read",
+        't.reverse_compute_at("R", "C.i")',
+    ),
+    "reverse-compute-at.partial-reduction": Entry(
+        "Inside a reduction loop the sums are not complete. Give a loop outside all reduction loops.",
+        't.reverse_compute_at("R", "C.k")',
+        't.reverse_compute_at("R", "C.j")',
+    ),
+    "reverse-compute-at.reduction": Entry(
+        "The consumer reduces: its result needs more than the tile that one iteration makes.",
+        'j = tir.reduce_axis(48, name="j")\nT = tir.compute((100,), lambda i: tir.sum(C[i, j], axis=j), name="T")\n'
+        't = tir.Schedule(T)\nt.reverse_compute_at("T", "C.i")',
+        't.reverse_compute_at("R", "C.i")',
+    ),
+    "reverse-compute-at.scheduled": Entry(
+        "The consumer's loops have been scheduled already. Move it first, then schedule its new loops.",
+        't.split("R.i", [None, 4])\nt.reverse_compute_at("R", "C.i")',
+        't.reverse_compute_at("R", "C.i")\nt.split("R.j", [None, 4])',
+    ),
+    "reverse-compute-at.self": Entry(
+        "The loop belongs to the stage that should move.",
+        't.reverse_compute_at("R", "R.i")',
+        't.reverse_compute_at("R", "C.i")',
+    ),
+    "reverse-compute-at.whole-axis": Entry(
+        "An axis of the consumer is no axis of what it reads, so no tile bounds it.",
+        'V = tir.compute((3, 100, 48), lambda n, i, j: C[i, j] + n, name="V")\n'
+        't = tir.Schedule(V)\nt.reverse_compute_at("V", "C.i")',
+        't.reverse_compute_at("R", "C.i")',
+    ),
+    "reverse-inline.elementwise": Entry(
+        "The consumer must read each element of its producer once, at its own position, to be put into it.",
+        'P = tir.compute((100, 64), lambda i, j: A[i, j] + 1, name="P")\n'
+        'V = tir.compute((100, 64), lambda i, j: P[99 - i, j], name="V")\n'
+        'tir.Schedule(V).reverse_compute_inline("V")',
+        'P = tir.compute((100, 64), lambda i, j: A[i, j] + 1, name="P")\n'
+        'V = tir.compute((100, 64), lambda i, j: P[i, j] * 2, name="V")\n'
+        'tir.Schedule(V).reverse_compute_inline("V")',
+    ),
+    "reverse-inline.nest-shared": Entry(
+        "Other stages already live in the loops of this consumer.",
+        "# stages were placed in the consumer's loops before reverse_compute_inline",
+        "# reverse_compute_inline first",
+    ),
+    "reverse-inline.other-readers": Entry(
+        "The producer's values are used elsewhere too, so they cannot be replaced.",
+        'P = tir.compute((100, 64), lambda i, j: A[i, j] + 1, name="P")\n'
+        'V = tir.compute((100, 64), lambda i, j: P[i, j] * 2, name="V")\n'
+        'tir.Schedule((P, V)).reverse_compute_inline("V")',
+        'P = tir.compute((100, 64), lambda i, j: A[i, j] + 1, name="P")\n'
+        'V = tir.compute((100, 64), lambda i, j: P[i, j] * 2, name="V")\n'
+        'tir.Schedule(V).reverse_compute_inline("V")',
+    ),
+    "reverse-inline.producer": Entry(
+        "No plain stage writes what the consumer reads. A reduction needs stage_out first; the consumer then goes into the "
+        "stage that copies the finished results.",
+        't.reverse_compute_inline("R")',
+        't.stage_out("C", at="C.j", scope="register")\nt.reverse_compute_inline("R")',
+    ),
+    "reverse-inline.pure": Entry(
+        "Only a stage that computes one expression for each element can be put into its producer.",
+        't.reverse_compute_inline("C")',
+        't.stage_out("C", at="C.j", scope="register")\nt.reverse_compute_inline("R")',
+    ),
+    "reverse-inline.scheduled": Entry(
+        "The consumer's loops have been scheduled already, and they would vanish.",
+        't.stage_out("C", at="C.j", scope="register")\nt.split("R.i", [None, 4])\nt.reverse_compute_inline("R")',
+        't.stage_out("C", at="C.j", scope="register")\nt.reverse_compute_inline("R")',
+    ),
+    # --- copies and buffers
+    "layout.order": Entry(
+        "order= is a permutation of the tensor's dimensions, outermost first.",
+        't.layout("C", order=[0, 0])',
+        't.layout("C", order=[1, 0])',
+    ),
+    "layout.own-buffer": Entry(
+        "A parameter is laid out by the caller. Stage a copy with the layout that you want.",
+        's.layout("A", pad=4)',
+        's.stage_in("A", at="C.i", scope="register", pad=4)',
+    ),
+    "layout.pad": Entry(
+        "pad= is a number of spare elements per row, at least 0.",
+        't.layout("C", pad=-1)',
+        't.layout("C", pad=4)',
+    ),
+    "scope.unknown": Entry(
+        'A copy lives in "shared", "register" or "global" memory.',
+        's.stage_in("A", at="C.k", scope="local")',
+        's.stage_in("A", at="C.k", scope="register")',
+    ),
+    "set-scope.own-buffer": Entry(
+        "A parameter lives where the caller put it. Stage a copy.",
+        's.set_scope("A", "shared")',
+        's.stage_in("A", at="C.i", scope="register")',
+    ),
+    "stage-in.not-read": Entry(
+        "stage_in copies what one iteration of a loop reads of a tensor; this loop reads nothing of it.",
+        't.stage_in("A", at="R.i", scope="register")',
+        't.stage_in("A", at="C.i", scope="register")',
+    ),
+    "stage-in.root-scope": Entry(
+        "A copy at the root is made by a kernel of its own and read by all blocks, so it lives in global memory.",
+        's.stage_in("B", at="root", scope="shared")',
+        's.stage_in("B", at="root", scope="global")',
+    ),
+    "stage-in.vector": Entry(
+        "vector= must divide the row of the copy, and be 2, 4, 8 or 16.",
+        's.stage_in("A", at="C.i", scope="register", vector=3)',
+        's.stage_in("A", at="C.i", scope="register", vector=4)',
+    ),
+    "stage-in.written": Entry(
+        "The tensor is written inside the loop as well: a copy made before would be out of date.",
+        't.reverse_compute_at("R", "C.i")\nt.stage_in("C", at="C.i", scope="register")',
+        't.stage_in("C", at="R.i", scope="register")',
+    ),
+    "stage-out.encloses": Entry(
+        "stage_out takes a loop around the stage, outside its reduction.",
+        't.stage_out("C", at="R.i", scope="register")',
+        't.stage_out("C", at="C.i", scope="register")',
+    ),
+    "stage-out.guard": Entry(
+        "The tail of a split that does not divide cannot be said in the tile that is copied out.",
+        "# stage_out inside a ragged split that mixes several axes",
+        '# split with tail="exact", or copy out further outside',
+    ),
+    "stage-out.index": Entry(
+        "The stage writes at a computed index, so a tile of it has no box to copy.",
+        "# stage_out of a scatter",
+        "# let the stage write directly",
+    ),
+    "stage-out.not-elementwise": Entry(
+        "The copy would read the tile at a computed index.",
+        "# stage_out of a stage whose tile is no box",
+        "# choose a loop further out",
+    ),
+    "stage-out.one-buffer": Entry(
+        "The stage writes several tensors at once (a tuple, argmax); stage_out takes stages that write one.",
+        "# stage_out of a compute with two results",
+        "# let the stage write directly, or declare two computes",
+    ),
+    "stage-out.partial-reduction": Entry(
+        "Inside a reduction loop the sums are not complete. Copy out at a loop outside all reduction loops.",
+        's.stage_out("C", at="C.k", scope="register")',
+        's.stage_out("C", at="C.j", scope="register")',
+    ),
+    "stage-out.several-writers": Entry(
+        "Several stages write the tensor, so one of them cannot move to a copy alone.",
+        's.decompose_reduction("C", "C.k")\ns.stage_out("C", at="C.i", scope="register")',
+        's.stage_out("C", at="C.i", scope="register")\ns.decompose_reduction("C", "C.k")',
+    ),
+    "stage-out.whole-axis": Entry(
+        "An axis of the copy is no axis of the stage, so no tile bounds it.",
+        "# stage_out of a stage that does not write along every dimension",
+        "# let the stage write directly",
+    ),
+    # --- reductions and instructions
+    "decompose.encloses": Entry(
+        "The initialisation goes right before a loop that encloses the whole reduction.",
+        's.split("C.k", [None, 8])\ns.decompose_reduction("C", "C.k.1")',
+        's.split("C.k", [None, 8])\ns.decompose_reduction("C", "C.k.0")',
+    ),
+    "decompose.no-reduction": Entry(
+        "The stage has no reduction, or its initialisation is a stage of its own already.",
+        't.decompose_reduction("R", "R.j")',
+        't.decompose_reduction("C", "C.k")',
+    ),
+    "rfactor.one-update": Entry(
+        "rfactor takes a stage that is one reduction with its own initialisation.",
+        't.rfactor("R", "R.j")',
+        't.rfactor("C", "C.k")',
+    ),
+    "rfactor.own-nest": Entry(
+        "Other stages live in the loops of this one. Factor the reduction first, then stage copies.",
+        's.stage_in("A", at="C.k", scope="register")\ns.rfactor("C", "C.k")',
+        's.rfactor("C", "C.k")\ns.stage_in("A", at="C.rf.k", scope="register")',
+    ),
+    "rfactor.reduce-loop": Entry(
+        "rfactor gives each iteration of a reduction loop a partial result; this loop drives no reduction of the stage.",
+        's.rfactor("C", "C.i")',
+        's.split("C.k", [None, 8])\ns.rfactor("C", "C.k.1")',
+    ),
+    "tensorize.one-stage": Entry(
+        "The nest to replace holds one stage in plain loops.",
+        's.unroll("C.k")\ns.tensorize("C.k", "opencl.fma.f32x4")',
+        's.split("C.j", [None, 4])\ns.reorder("C.k", "C.j.1")\ns.tensorize("C.j.1", "opencl.fma.f32x4")',
+    ),
+    "tensorize.same-meaning": Entry(
+        "The nest does not compute what the instruction does; the message says where they differ and what the instruction computes.",
+        's.tensorize("C.k", "opencl.fma.f32x4")',
+        's.split("C.j", [None, 4])\ns.reorder("C.k", "C.j.1")\ns.tensorize("C.j.1", "opencl.fma.f32x4")',
+    ),
+    "tensorize.tail": Entry(
+        "An instruction always computes all of its lanes; a tail inside the nest would not be respected.",
+        's.split("C.i", [None, 16])\ns.reorder("C.k", "C.i.1")\ns.tensorize("C.i.1", "opencl.fma.f32x16")',
+        's.split("C.j", [None, 4], tail="exact")\ns.reorder("C.k", "C.j.1")\ns.tensorize("C.j.1", "opencl.fma.f32x4")',
+    ),
+    "tensorize.unknown": Entry(
+        "No instruction of that name is declared; the message lists close ones.",
+        's.tensorize("C.k", "opencl.dot")',
+        's.split("C.j", [None, 4])\ns.reorder("C.k", "C.j.1")\ns.tensorize("C.j.1", "opencl.fma.f32x4")',
+    ),
+    # --- templates
+    "template.result": Entry(
+        "A template schedules s in place, or returns the schedule to use; it returned something else.",
+        'w = tir.Workload("mm", C, {"default": (lambda s, c: 1, tir.Space(x=[1]))})\nw.schedule()',
+        'w = tir.Workload("mm", C, {"default": (lambda s, c: s, tir.Space(x=[1]))})\nw.schedule()',
+    ),
+    "template.target": Entry(
+        "The template is written for another kind of target (CPU or GPU).",
+        'w = tir.Workload("mm", C, {"gpu": (lambda s, c: s, tir.Space(x=[1]), ("gpu",))})\nw.schedule(target="opencl")',
+        'w = tir.Workload("mm", C, {"gpu": (lambda s, c: s, tir.Space(x=[1]), ("gpu",))})\nw.schedule(target="cuda")',
+    ),
+    "template.unknown": Entry(
+        "The workload has no template of that name.",
+        'w = tir.Workload("mm", C, {"cpu": (lambda s, c: s, tir.Space(x=[1]))})\nw.schedule(template="fast")',
+        'w = tir.Workload("mm", C, {"cpu": (lambda s, c: s, tir.Space(x=[1]))})\nw.schedule(template="cpu")',
+    ),
+}

@@ -1,0 +1,68 @@
+"""Tensorized nests become instruction calls where the target has the instruction, and plain loops elsewhere."""
+
+from __future__ import annotations
+
+from tensorir.arith.affine import conjunction
+from tensorir.intrin.match import NoMatch, match
+from tensorir.ir.build import const
+from tensorir.ir.tree import Expr, If, IntrinCall, Kind, Loop, Program, Stage, Stmt, Var
+from tensorir.ir.visit import Rewriter, find, substitute
+from tensorir.lower.form import each_nest, fail, lowering, rewrap
+from tensorir.target import Target
+
+
+@lowering
+def form_instructions(program: Program, target: Target) -> Program:
+    """Replace each nest of INTRIN loops by the call that ``tensorize`` promised.
+
+    needs: inits split off, since an instruction holds nothing else; runs before guards are made, so that a tail
+           outside the nest guards the whole call
+    gives: no loop is INTRIN and no stage names an instruction
+    """
+    return each_nest(program, lambda nest: _Form(target)(nest))
+
+
+class _Form(Rewriter):
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.above: list[Loop] = []
+
+    def on_Loop(self, n: Loop) -> Stmt:
+        if n.kind is Kind.INTRIN:
+            return self._call(n)
+        self.above.append(n)
+        n = self.children(n)
+        self.above.pop()
+        return n
+
+    def _call(self, n: Loop) -> Stmt:
+        stages = find(n, Stage)
+        if len(stages) != 1 or stages[0].intrin is None or stages[0].init is not None:
+            raise fail("lower.intrinsic", f"the tensorized nest {n.var.name} no longer holds just the stage of its instruction",
+                       "call tensorize last")  # fmt: skip
+        stage = stages[0]
+        intrin = stage.intrin
+        if intrin.text_for(self.target) is None or intrin.lacks(self.target):
+            return _Plain()(n)  # type: ignore[no-any-return]
+        # binding to threads may have put conditions between the loops: they are the same for the whole tile
+        conds = [x.cond for x in find(n, If)]
+        loops = find(n, Loop)
+        try:
+            regions = match(self.above, rewrap(loops, stage), stage, intrin)
+        except NoMatch as e:
+            raise fail("lower.intrinsic", f"{stage.name} is not {intrin.name} any more: {e}", "call tensorize last") from None
+        start: dict[Var, Expr] = {x.var: const(0) for x in loops}
+        binds = tuple(substitute(b, start) for b in stage.binds)
+        call = stage.replace(binds=binds, body=IntrinCall(intrin, regions), intrin=None)
+        return If(conjunction(conds), call) if conds else call
+
+
+class _Plain(Rewriter):
+    """The same nest without its instruction."""
+
+    def on_Loop(self, n: Loop) -> Loop:
+        n = self.children(n)
+        return n.replace(kind=Kind.SERIAL) if n.kind is Kind.INTRIN else n
+
+    def on_Stage(self, n: Stage) -> Stage:
+        return n.replace(intrin=None)

@@ -1,0 +1,152 @@
+"""Pure definitions in the language of ``expr``: tensors in, a tensor out; they compose and know nothing of schedules."""
+
+from __future__ import annotations
+
+from tensorir.errors import DeclarationError, refuse
+from tensorir.expr.compute import compute, reduce_axis
+from tensorir.expr.functions import cast, erf, exp, maximum, tanh
+from tensorir.expr.reducers import sum as total
+from tensorir.expr.tensor import Tensor
+from tensorir.ir.tree import Expr
+
+ACTIVATIONS = ("relu", "gelu", "sigmoid", "tanh")
+
+
+def matmul(a: Tensor, b: Tensor, *, ta: bool = False, tb: bool = False, accumulate: str | None = None, name: str = "C") -> Tensor:
+    """Matrix product, 2-D or batched.
+
+    a: ([batch,] M, K), or ([batch,] K, M) with ``ta``;  b: ([batch,] K, N), or ([batch,] N, K) with ``tb``
+    returns: ([batch,] M, N), accumulated in ``accumulate`` (default: the operands' type)
+    Raises DeclarationError (``matmul.shape``) when the shapes do not fit.
+    """
+    batch = a.shape[:-2]
+    m, k = (a.shape[-1], a.shape[-2]) if ta else a.shape[-2:]
+    kb, n = (b.shape[-1], b.shape[-2]) if tb else b.shape[-2:]
+    if a.ndim not in (2, 3) or b.ndim != a.ndim or b.shape[:-2] != batch or kb != k:
+        raise refuse(DeclarationError, "matmul.shape", f"a {a.shape}{' transposed' if ta else ''} and b {b.shape}{' transposed' if tb else ''} do not multiply")
+    kk = reduce_axis(k, name="k")
+
+    def product(lead: tuple[Expr, ...], i: Expr, j: Expr) -> Expr:
+        x = a[(*lead, kk, i)] if ta else a[(*lead, i, kk)]
+        y = b[(*lead, j, kk)] if tb else b[(*lead, kk, j)]
+        if accumulate:
+            x, y = cast(x, accumulate), cast(y, accumulate)
+        return total(x * y, axis=kk)
+
+    if batch:
+        return compute((*batch, m, n), lambda z, i, j: product((z,), i, j), name=name)  # type: ignore[no-any-return]
+    return compute((m, n), lambda i, j: product((), i, j), name=name)  # type: ignore[no-any-return]
+
+
+def pad2d(x: Tensor, pad: int, *, layout: str = "NCHW", name: str = "x_pad") -> Tensor:
+    """``x`` with ``pad`` zeros around its rows and columns."""
+    if layout == "NCHW":
+        n, c, h, w = x.shape
+        shape = (n, c, h + 2 * pad, w + 2 * pad)
+        return compute(shape, lambda n, c, h, w: x.get(n, c, h - pad, w - pad, fill=0), name=name)  # type: ignore[no-any-return]
+    n, h, w, c = x.shape
+    shape = (n, h + 2 * pad, w + 2 * pad, c)
+    return compute(shape, lambda n, h, w, c: x.get(n, h - pad, w - pad, c, fill=0), name=name)  # type: ignore[no-any-return]
+
+
+def conv2d(x: Tensor, w: Tensor, *, stride: int = 1, pad: int = 0, dilation: int = 1, groups: int = 1,
+           layout: str = "NCHW", accumulate: str | None = None, name: str = "y") -> Tensor:  # fmt: skip
+    """2-D convolution without bias.
+
+    NCHW: x (N, C, H, W), w (K, C/groups, R, S), returns (N, K, P, Q)
+    NHWC: x (N, H, W, C), w (K, R, S, C/groups), returns (N, P, Q, K)
+    P = (H + 2*pad - dilation*(R - 1) - 1) // stride + 1, Q likewise; reads outside x are 0.
+    Work: 2*N*K*P*Q*(C/groups)*R*S flops.
+
+    Raises DeclarationError (``conv2d.*``) naming the parameter that does not fit.
+
+    Source: cross-correlation, as cuDNN's CUDNN_CROSS_CORRELATION, not the flipped kernel of signal processing.
+    """
+    nchw = layout == "NCHW"
+    if layout not in ("NCHW", "NHWC"):
+        raise refuse(DeclarationError, "conv2d.layout", f"layout={layout!r} is not known", hint="layout='NCHW' or 'NHWC'")
+    if x.ndim != 4 or w.ndim != 4:
+        raise refuse(DeclarationError, "conv2d.rank", f"x {x.shape} and w {w.shape} must have 4 dimensions")
+    n, c, h, wd = x.shape if nchw else (x.shape[0], x.shape[3], x.shape[1], x.shape[2])
+    k, cg, r, s = w.shape if nchw else (w.shape[0], w.shape[3], w.shape[1], w.shape[2])
+    _check(dict(stride=stride, dilation=dilation, groups=groups), pad, c, cg, k, groups)
+    p, q = (out_extent(size, f, stride, pad, dilation) for size, f in ((h, r), (wd, s)))
+    for extent, size, f, axis in ((p, h, r, "h"), (q, wd, s, "w")):
+        if extent < 1:
+            taps = "r" if axis == "h" else "s"
+            raise refuse(DeclarationError, "conv2d.extent", f"{axis}={size} with pad={pad} is smaller than the kernel {taps}={f} (dilation={dilation}): no output")
+    xp = pad2d(x, pad, layout=layout, name=f"{x.name}_pad") if pad else x
+    rc, rr, rs = reduce_axis(cg, "c"), reduce_axis(r, "r"), reduce_axis(s, "s")
+    per_group = k // groups
+
+    def value(n_: Expr, k_: Expr, p_: Expr, q_: Expr) -> Expr:
+        ch = rc if groups == 1 else (k_ // per_group) * cg + rc
+        row, col = p_ * stride + rr * dilation, q_ * stride + rs * dilation
+        a = xp[n_, ch, row, col] if nchw else xp[n_, row, col, ch]
+        b = w[k_, rc, rr, rs] if nchw else w[k_, rr, rs, rc]
+        if accumulate:
+            a, b = cast(a, accumulate), cast(b, accumulate)
+        return total(a * b, axis=(rc, rr, rs) if nchw else (rr, rs, rc))
+
+    if nchw:
+        return compute((n, k, p, q), lambda n, k, p, q: value(n, k, p, q), name=name)  # type: ignore[no-any-return]
+    return compute((n, p, q, k), lambda n, p, q, k: value(n, k, p, q), name=name)  # type: ignore[no-any-return]
+
+
+def out_extent(size: int, taps: int, stride: int, pad: int, dilation: int) -> int:
+    """Outputs along one dimension of a convolution (may be below 1)."""
+    return (size + 2 * pad - dilation * (taps - 1) - 1) // stride + 1
+
+
+def _check(positive: dict[str, int], pad: int, c: int, cg: int, k: int, groups: int) -> None:
+    for name, v in positive.items():
+        if isinstance(v, bool) or not isinstance(v, int) or v < 1:
+            raise refuse(DeclarationError, f"conv2d.{name}", f"{name}={v!r} must be an int >= 1")
+    if isinstance(pad, bool) or not isinstance(pad, int) or pad < 0:
+        raise refuse(DeclarationError, "conv2d.pad", f"pad={pad!r} must be an int >= 0")
+    if c % groups or k % groups:
+        raise refuse(DeclarationError, "conv2d.groups", f"groups={groups} does not divide c={c} and k={k}")
+    if cg * groups != c:
+        raise refuse(DeclarationError, "conv2d.channels", f"w has {cg} channels a group but x has c={c} in groups={groups}: expected {c // groups}")
+
+
+def bias_act(y: Tensor, bias: Tensor | None, act: str | None, *, axis: int, name: str = "out") -> Tensor:
+    """``act(y + bias)`` with the bias along dimension ``axis``; the tensor itself when there is neither.
+
+    act: None, "relu", "gelu" (erf form), "sigmoid" or "tanh"
+    """
+    if bias is None and act is None:
+        return y
+    if act is not None and act not in ACTIVATIONS:
+        raise refuse(DeclarationError, "nn.act", f"act={act!r} is not known", hint=f"None or one of {', '.join(ACTIVATIONS)}")
+
+    def element(*i: Expr) -> Expr:
+        v = y[i]
+        if bias is not None:
+            v = v + bias[i[axis]]
+        return activation(v, act)
+
+    names = [v.name for v in y.op.axes] if y.op else [f"i{n}" for n in range(y.ndim)]
+    return compute(y.shape, element, name=name, axes=names)  # type: ignore[no-any-return]
+
+
+def activation(v: Expr, act: str | None) -> Expr:
+    """An activation function of one value."""
+    if act == "relu":
+        return maximum(v, 0)
+    if act == "gelu":
+        return v * (erf(v * 0.7071067811865476) + 1) * 0.5
+    if act == "sigmoid":
+        return 1 / (exp(-v) + 1)
+    return tanh(v) if act == "tanh" else v
+
+
+def relu(x: Tensor, *, name: str = "relu") -> Tensor:
+    """``max(x, 0)`` elementwise."""
+    return bias_act(x, None, "relu", axis=0, name=name)
+
+
+def convert(x: Tensor, dtype: str, *, name: str = "cast") -> Tensor:
+    """``x`` in another element type, elementwise."""
+    names = [v.name for v in x.op.axes] if x.op else [f"i{n}" for n in range(x.ndim)]
+    return compute(x.shape, lambda *i: cast(x[i], dtype), name=name, axes=names)  # type: ignore[no-any-return]

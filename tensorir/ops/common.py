@@ -1,0 +1,50 @@
+"""What operator templates share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorir.errors import DeclarationError, refuse
+from tensorir.schedule.schedule import Schedule
+
+Config = Mapping[str, Any]
+
+
+def out_stage(s: Schedule, main: str) -> str:
+    """The stage that writes the output: the epilogue where there is one, else a copy out of registers."""
+    last = [st.name for st in s.stages()][-1]
+    if last != main:
+        return last
+    return s.stage_out(main, at="root", scope="register").name
+
+
+def positive(params: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Refuse extents that are not ints >= 1, by name."""
+    for name in names:
+        v = params[name]
+        if isinstance(v, bool) or not isinstance(v, int) or v < 1:
+            raise refuse(DeclarationError, "ops.extent", f"{name}={v!r} must be an int >= 1")
+
+
+def divisors_near(n: int, wanted: Sequence[int]) -> list[int]:
+    """Sizes of equal parts of n: n itself, and about n/2, n/4 … rounded up, plus the wanted ones that are smaller."""
+    out = {n, *(-(-n // d) for d in (2, 3, 4, 8)), *(x for x in wanted if x < n)}
+    return sorted(out)
+
+
+def activate(y: np.ndarray, act: str | None) -> np.ndarray:
+    """An activation in NumPy."""
+    if act == "relu":
+        return np.maximum(y, 0)
+    if act == "sigmoid":
+        return np.asarray(1 / (1 + np.exp(-y)))
+    if act == "tanh":
+        return np.tanh(y)
+    if act == "gelu":
+        import math
+
+        return np.asarray(y * 0.5 * (1 + np.vectorize(math.erf)(y / math.sqrt(2))))
+    return y

@@ -1,0 +1,244 @@
+"""conv2d: implicit GEMM with both operands staged, for CPUs (one work-item a block, vector register tiles) and GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tensorir import nn
+from tensorir.api.workload import Template, Workload
+from tensorir.errors import DeclarationError, refuse
+from tensorir.expr.compute import placeholder
+from tensorir.ir.dtypes import is_float
+from tensorir.ops.baselines import conv2d_baselines
+from tensorir.ops.common import Config, divisors_near, out_stage, positive
+from tensorir.schedule.schedule import Schedule
+from tensorir.tune.space import Space
+
+LANES = 8
+SHARED_CPU = 448 * 1024  # bytes of block memory that stay in one core's second-level cache
+
+
+def conv2d(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: int = 3, s: int = 3, stride: int = 1,
+           pad: int = 0, dilation: int = 1, groups: int = 1, layout: str = "NCHW", dtype: str = "float32",
+           bias: bool = False, act: str | None = None) -> Workload:  # fmt: skip
+    """A 2-D convolution with optional bias and activation in one kernel; see ``nn.conv2d`` for shapes.
+
+    Raises DeclarationError naming the parameter that does not fit.
+    """
+    params = dict(n=n, c=c, h=h, w=w, k=k, r=r, s=s, stride=stride, pad=pad, dilation=dilation, groups=groups,
+                  layout=layout, dtype=dtype, bias=bias, act=act)  # fmt: skip
+    positive(params, ("n", "c", "h", "w", "k", "r", "s"))
+    if layout not in ("NCHW", "NHWC"):
+        raise refuse(DeclarationError, "conv2d.layout", f"layout={layout!r} is not known", hint="layout='NCHW' or 'NHWC'")
+    if isinstance(groups, bool) or not isinstance(groups, int) or groups < 1 or c % groups or k % groups:
+        raise refuse(DeclarationError, "conv2d.groups", f"groups={groups!r} does not divide c={c} and k={k}")
+    nchw = layout == "NCHW"
+    x = placeholder((n, c, h, w) if nchw else (n, h, w, c), dtype, name="x")
+    weights = placeholder((k, c // groups, r, s) if nchw else (k, r, s, c // groups), dtype, name="w")
+    b = placeholder((k,), dtype, name="b") if bias else None
+    wide = "float32" if is_float(x.dtype) and x.dtype in ("float16", "bfloat16") else "int32" if x.dtype in ("int8", "uint8") else None
+    y = nn.conv2d(x, weights, stride=stride, pad=pad, dilation=dilation, groups=groups, layout=layout, accumulate=wide)
+    out = nn.bias_act(y, b, act, axis=1 if nchw else 3)
+    if wide == "float32":
+        out = nn.convert(out, x.dtype)
+    p, q = (out.shape[2], out.shape[3]) if nchw else (out.shape[1], out.shape[2])
+    shape = {**params, "p": p, "q": q, "cg": c // groups}
+    return Workload(
+        "conv2d", out,
+        templates={
+            "cpu_tile": Template(lambda sch, cfg: cpu_tile(sch, cfg, shape), _cpu_space(shape), kinds=("cpu",)),
+            "gpu_tile": Template(lambda sch, cfg: gpu_tile(sch, cfg, shape), _gpu_space(shape), kinds=("gpu",)),
+        },
+        reference=lambda *arrays: reference(shape, *arrays),
+        flops=2 * n * k * p * q * (c // groups) * r * s,
+        origin=("ops", "conv2d", params),
+        baselines=conv2d_baselines(shape),
+    )  # fmt: skip
+
+
+def cpu_tile(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
+    """One work-item a block; a register tile of ``kt`` x ``qt`` with vector lanes along ``lanes``.
+
+    Inside a block: weights packed to [c][r][s][k] in block memory, the padded input strip beside them (or padded by a
+    kernel of its own), then for each tile the whole reduction into registers.
+    """
+    nchw, vector_k = shape["layout"] == "NCHW", c["lanes"] == "k"
+    k_tile = c["kt"] * (LANES if vector_k else 1)
+    q_tile = c["qt"] * (1 if vector_k else LANES)
+    out = out_stage(s, "y")
+    kb, ki, kl = s.split(f"{out}.k", [None, c["kblock"], k_tile])
+    pb, pi = s.split(f"{out}.p", [None, c["rows"]])
+    qb, ql = s.split(f"{out}.q", [None, q_tile])
+    s.reorder(f"{out}.n", kb, pb, ki, pi, qb, *((kl, ql) if nchw else (ql, kl)))
+    s.bind(f"{out}.n", "block.z").bind(kb, "block.x").bind(pb, "block.y")
+    s.compute_at("y", qb)
+    tile, lane = s.split("y.k" if vector_k else "y.q", [None, LANES])
+    rest = "y.q" if vector_k else "y.k"
+    s.reorder("y.n", "y.p", *_reduction(nchw), rest, tile, lane)
+    s.unroll(rest).unroll(tile).vectorize(lane)
+    if c["unroll_s"]:
+        s.unroll("y.s")
+    if c["stage_w"]:
+        s.stage_in("w", at=ki, scope="shared", order=[1, 2, 3, 0] if vector_k else None)
+    if shape["pad"]:
+        _pad(s, c, pb, nchw)
+    _write_tile(s, c, nchw, kl, ql)
+    return s
+
+
+def _reduction(nchw: bool) -> tuple[str, str, str]:
+    return ("y.c", "y.r", "y.s") if nchw else ("y.r", "y.s", "y.c")
+
+
+def _pad(s: Schedule, c: Config, pb: str, nchw: bool) -> None:
+    if c["pad"] == "stage":
+        s.set_scope("x_pad", "shared")
+        s.compute_at("x_pad", pb)
+    else:
+        s.bind("x_pad.c" if nchw else "x_pad.h", "block.x")
+
+
+def _write_tile(s: Schedule, c: Config, nchw: bool, kl: str, ql: str) -> None:
+    """The finished tile leaves the registers: along the lanes where memory agrees, else element by element."""
+    vector_k = c["lanes"] == "k"
+    along, across = (kl, ql) if vector_k else (ql, kl)
+    if vector_k != nchw:
+        tile, lane = s.split(along, [None, LANES])
+        s.reorder(across, tile, lane)
+        s.unroll(across).unroll(tile).vectorize(lane)
+    else:
+        s.unroll(kl).unroll(ql)
+
+
+def _cpu_space(shape: Mapping[str, Any]) -> Space:
+    k, p, q = shape["k"], shape["p"], shape["q"]
+    taps = shape["cg"] * shape["r"] * shape["s"]
+    rows = divisors_near(p, (1, 2, 4, 7, 14, 28))
+    width = shape["w"] + 2 * shape["pad"]
+
+    def registers(c: Mapping[str, Any]) -> bool:
+        return c["kt"] * c["qt"] + (c["kt"] if c["lanes"] == "k" else c["qt"]) + 1 <= 17
+
+    def sensible(c: Mapping[str, Any]) -> bool:
+        wide_k, wide_q = (LANES * c["kt"], c["qt"]) if c["lanes"] == "k" else (c["kt"], LANES * c["qt"])
+        return wide_k < k + LANES and wide_q < q + LANES and c["kblock"] * wide_k < k + wide_k
+
+    def fits(c: Mapping[str, Any]) -> bool:
+        wide_k = c["kt"] * (LANES if c["lanes"] == "k" else 1)
+        bytes_ = 4 * wide_k * taps if c["stage_w"] else 0
+        if shape["pad"] and c["pad"] == "stage":
+            strip = (c["rows"] - 1) * shape["stride"] + shape["dilation"] * (shape["r"] - 1) + 1
+            bytes_ += 4 * shape["c"] * strip * width
+        return bytes_ <= SHARED_CPU
+
+    def meaningful(c: Mapping[str, Any]) -> bool:
+        return bool(shape["pad"] or c["pad"] == "stage") and (c["lanes"] == "q" or c["stage_w"] == 1 or taps > 4096)
+
+    lanes = ["k", "q"] if shape["groups"] == 1 else ["q"]
+    space = dict(
+        lanes=lanes, kt=[2, 1, 3, 4, 6, 8, 12], qt=[6, 1, 2, 3, 4, 5, 7, 8, 9, 11, 13, 14], rows=rows,
+        kblock=[1, 2, 4], stage_w=[1, 0], pad=["stage", "kernel"], unroll_s=[0, 1],
+    )  # fmt: skip
+    where = {"registers": registers, "sensible": sensible, "fits": fits, "meaningful": meaningful}
+    return Space(where=where, default=_cpu_default(space, where, shape), **space)
+
+
+def _cpu_default(space: Mapping[str, list[Any]], where: Mapping[str, Any], shape: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The first of a few sensible tiles that is legal here, best guess first."""
+    lanes = space["lanes"][0]
+    guesses = [(2, 7), (2, 6), (1, 13), (2, 5), (2, 4), (1, 9), (1, 7), (1, 5), (1, 3), (2, 2), (1, 2), (1, 1)]
+    if lanes == "q":
+        guesses = [(6, 2), (4, 2), (4, 1), (2, 2), (2, 1), (1, 2), (1, 1)]
+    waste = {g: -(-shape["q"] // (g[1] * (1 if lanes == "k" else LANES))) * g[1] * (1 if lanes == "k" else LANES) for g in guesses}
+    for kt, qt in sorted(guesses, key=lambda g: waste[g] > shape["q"] * 1.1):
+        for stage_w in (1, 0):
+            for rows in reversed(space["rows"]):
+                for pad in ("stage", "kernel"):
+                    c = dict(lanes=lanes, kt=kt, qt=qt, rows=rows, kblock=1, stage_w=stage_w, pad=pad, unroll_s=0)
+                    if all(test(c) for test in where.values()):
+                        return c
+    return None
+
+
+def gpu_tile(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
+    """Implicit GEMM: a block computes bk channels x (bp x bq) pixels, both operands staged per ``bc`` input channels."""
+    nchw = shape["layout"] == "NCHW"
+    out = out_stage(s, "y")
+    kb, kt, kl = s.split(f"{out}.k", [None, c["tk"], c["rk"]])
+    pb, pt, pl = s.split(f"{out}.p", [None, c["tp"], c["rp"]])
+    qb, qt, ql = s.split(f"{out}.q", [None, c["tq"], c["rq"]])
+    s.reorder(f"{out}.n", kb, pb, qb, kt, pt, qt, *((kl, pl, ql) if nchw else (pl, ql, kl)))
+    pixels, threads = s.fuse(pb, qb), s.fuse(pt, qt)
+    s.bind(f"{out}.n", "block.z").bind(kb, "block.y").bind(pixels, "block.x")
+    s.bind(kt, "thread.y").bind(threads, "thread.x")
+    s.compute_at("y", threads)
+    co, ci = s.split("y.c", [None, c["bc"]])
+    s.reorder("y.n", co, ci, "y.r", "y.s", "y.k", "y.p", "y.q")
+    s.unroll("y.k").unroll("y.p").unroll("y.q")
+    s.stage_in("w", at=co, scope="shared", order=[1, 2, 3, 0])
+    if shape["pad"]:
+        s.stage_in("x_pad", at=co, scope="shared")
+        s.compute_inline("x_pad")
+    else:
+        s.stage_in("x", at=co, scope="shared")
+    return s
+
+
+def _gpu_space(shape: Mapping[str, Any]) -> Space:
+    taps = shape["r"] * shape["s"]
+
+    def tile(size: int, taps: int) -> int:
+        return (size - 1) * shape["stride"] + (taps - 1) * shape["dilation"] + 1
+
+    def threads(c: Mapping[str, Any]) -> bool:
+        return 32 <= c["tk"] * c["tp"] * c["tq"] <= 512 or shape["k"] * shape["p"] * shape["q"] < 1024
+
+    def shared(c: Mapping[str, Any]) -> bool:
+        channels = c["bc"] if shape["groups"] == 1 else min(shape["c"], c["bc"] * max(1, c["tk"] * c["rk"] * shape["groups"] // shape["k"] + 1))
+        strip = tile(c["tp"] * c["rp"], shape["r"]) * tile(c["tq"] * c["rq"], shape["s"])
+        return 4 * (c["tk"] * c["rk"] * c["bc"] * taps + channels * strip) <= 48 * 1024
+
+    def registers(c: Mapping[str, Any]) -> bool:
+        return 1 <= c["rk"] * c["rp"] * c["rq"] <= 64
+
+    where = {"threads": threads, "shared": shared, "registers": registers}
+    small = min(shape["p"], shape["q"])
+    wanted = dict(tk=8, rk=4, tp=4 if small >= 4 else 1, rp=1, tq=8 if small >= 4 else 4, rq=2, bc=4)
+    knobs = dict(tk=[4, 8, 16, 2, 1], rk=[4, 8, 2, 1], tp=[4, 2, 8, 1], rp=[1, 2, 4], tq=[8, 4, 16, 1], rq=[2, 1, 4, 7], bc=[4, 8, 2, 1, 16])
+    default = wanted if all(t(wanted) for t in where.values()) else None
+    return Space(where=where, default=default, **knobs)
+
+
+def reference(shape: Mapping[str, Any], x: np.ndarray, w: np.ndarray, b: np.ndarray | None = None) -> np.ndarray:
+    """The convolution in float64 (integers exactly), tap by tap."""
+    from tensorir.ops.common import activate
+
+    nchw = shape["layout"] == "NCHW"
+    kind = np.float64 if is_float(shape["dtype"]) else np.int64
+    a, f = np.asarray(x).astype(kind), np.asarray(w).astype(kind)
+    if not nchw:
+        a, f = a.transpose(0, 3, 1, 2), f.transpose(0, 3, 1, 2)
+    pad, st, d, g = shape["pad"], shape["stride"], shape["dilation"], shape["groups"]
+    a = np.pad(a, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    p, q, kg, cg = shape["p"], shape["q"], shape["k"] // shape["groups"], shape["cg"]
+    y = np.zeros((shape["n"], shape["k"], p, q), kind)
+    for i in range(g):
+        for r in range(shape["r"]):
+            for s in range(shape["s"]):
+                part = a[:, i * cg : (i + 1) * cg, r * d : r * d + (p - 1) * st + 1 : st, s * d : s * d + (q - 1) * st + 1 : st]
+                taps = f[i * kg : (i + 1) * kg, :, r, s]
+                y[:, i * kg : (i + 1) * kg] += (taps @ part.reshape(shape["n"], cg, -1)).reshape(shape["n"], kg, p, q)
+    if b is not None:
+        y += np.asarray(b).astype(kind)[:, None, None]
+    y = activate(y, shape["act"])
+    return np.ascontiguousarray(y if nchw else y.transpose(0, 2, 3, 1)).astype(out_dtype(shape["dtype"]))
+
+
+def out_dtype(dtype: str) -> Any:
+    """The output's NumPy type: int32 for 8-bit integers, else the inputs'."""
+    from tensorir.interp.numbers import numpy_dtype
+
+    return np.dtype("int32") if dtype in ("int8", "uint8") else numpy_dtype(dtype)

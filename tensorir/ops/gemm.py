@@ -1,0 +1,167 @@
+"""matmul: packed panels and vector register tiles on CPUs, shared tiles and register tiles on GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tensorir import nn
+from tensorir.api.workload import Template, Workload
+from tensorir.expr.compute import placeholder
+from tensorir.ir.dtypes import is_float
+from tensorir.ops.baselines import matmul_baselines
+from tensorir.ops.common import Config, activate, divisors_near, out_stage, positive
+from tensorir.ops.convolution import out_dtype
+from tensorir.schedule.schedule import Schedule
+from tensorir.tune.space import Space
+
+LANES = 8
+
+
+def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = False, tb: bool = False,
+           dtype: str = "float32", bias: bool = False, act: str | None = None) -> Workload:  # fmt: skip
+    """C = A B with optional transposes, batch, bias along N and activation, in one kernel.
+
+    a: (m, k) or (k, m) with ``ta``;  b: (k, n) or (n, k) with ``tb``; with batch > 1 both have it in front
+    """
+    params = dict(m=m, n=n, k=k, batch=batch, ta=ta, tb=tb, dtype=dtype, bias=bias, act=act)
+    positive(params, ("m", "n", "k", "batch"))
+    lead = (batch,) if batch > 1 else ()
+    a = placeholder((*lead, k, m) if ta else (*lead, m, k), dtype, name="a")
+    b = placeholder((*lead, n, k) if tb else (*lead, k, n), dtype, name="b")
+    v = placeholder((n,), dtype, name="bias") if bias else None
+    wide = "float32" if is_float(a.dtype) and a.dtype in ("float16", "bfloat16") else "int32" if a.dtype in ("int8", "uint8") else None
+    c = nn.matmul(a, b, ta=ta, tb=tb, accumulate=wide, name="c")
+    out = nn.bias_act(c, v, act, axis=len(lead) + 1)
+    if wide == "float32":
+        out = nn.convert(out, a.dtype)
+    return Workload(
+        "matmul", out,
+        templates={
+            "cpu_panel": Template(lambda s, cfg: cpu_panel(s, cfg, params), _cpu_space(params), kinds=("cpu",)),
+            "gpu_tile": Template(lambda s, cfg: gpu_tile(s, cfg, params), _gpu_space(params), kinds=("gpu",)),
+        },
+        reference=lambda *arrays: reference(params, *arrays),
+        flops=2 * batch * m * n * k,
+        origin=("ops", "matmul", params),
+        baselines=matmul_baselines(params),
+    )  # fmt: skip
+
+
+def cpu_panel(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
+    """A block packs ``cols`` columns of B to [k][cols] once, then runs over its rows in register tiles of rt x 8*ct."""
+    out = out_stage(s, "c")
+    ib, ii, il = s.split(f"{out}.i", [None, -(-c["rows"] // c["rt"]), c["rt"]])
+    jb, ji, jl = s.split(f"{out}.j", [None, c["panels"], LANES * c["ct"]])
+    batch = [f"{out}.z"] if p["batch"] > 1 else []
+    s.reorder(*batch, jb, ib, ji, ii, il, jl)
+    s.bind(jb, "block.x").bind(ib, "block.y")
+    if batch:
+        s.bind(batch[0], "block.z")
+    s.compute_at("c", ii)
+    jt, jv = s.split("c.j", [None, LANES])
+    s.reorder(*(["c.z"] if batch else []), "c.k", "c.i", jt, jv)
+    s.unroll("c.i").unroll(jt).vectorize(jv)
+    if c["unroll_k"] > 1:
+        s.annotate("c.k", "unroll", c["unroll_k"])
+    if c["pack_b"]:
+        order = list(range(len(batch))) + ([len(batch) + 1, len(batch)] if p["tb"] else [len(batch), len(batch) + 1])
+        s.stage_in("b", at=ji, scope="shared", order=order)
+    tile, lane = s.split(jl, [None, LANES])
+    s.unroll(il).unroll(tile).vectorize(lane)
+    return s
+
+
+def _cpu_space(p: Mapping[str, Any]) -> Space:
+    m, n, k = p["m"], p["n"], p["k"]
+    rows = divisors_near(m, (6, 24, 48, 96))
+
+    def registers(c: Mapping[str, Any]) -> bool:
+        return c["rt"] * c["ct"] + c["ct"] + 1 <= 16
+
+    def sensible(c: Mapping[str, Any]) -> bool:
+        return c["rt"] < m + 2 and LANES * c["ct"] < n + LANES and c["rt"] <= c["rows"] + 5 and c["panels"] * LANES * c["ct"] < n + LANES * c["ct"]
+
+    def fits(c: Mapping[str, Any]) -> bool:
+        return not c["pack_b"] or 4 * k * LANES * c["ct"] <= 448 * 1024
+
+    def packed(c: Mapping[str, Any]) -> bool:
+        return bool(c["pack_b"] or not p["tb"] or 4 * k * LANES > 448 * 1024)
+
+    where = {"registers": registers, "sensible": sensible, "fits": fits, "packed": packed}
+    knobs = dict(rt=[6, 4, 3, 2, 1, 8, 12], ct=[2, 1, 3, 4], rows=rows, panels=[1, 2, 4], unroll_k=[1, 2, 4], pack_b=[1, 0])
+    default = None
+    for rt, ct in ((6, 2), (4, 2), (4, 1), (2, 2), (2, 1), (1, 2), (1, 1)):
+        for pack in (1, 0):
+            c = dict(rt=rt, ct=ct, rows=rows[-1], panels=1, unroll_k=1, pack_b=pack)
+            if default is None and all(t(c) for t in where.values()):
+                default = c
+    return Space(where=where, default=default, **knobs)
+
+
+def gpu_tile(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
+    """Both operands staged in shared memory per ``bk``, register tiles read from there in vectors of four."""
+    out = out_stage(s, "c")
+    ib, it, il = s.split(f"{out}.i", [None, c["ti"], c["ri"]])
+    jb, jt, jl = s.split(f"{out}.j", [None, c["tj"], c["rj"]])
+    batch = [f"{out}.z"] if p["batch"] > 1 else []
+    s.reorder(*batch, ib, jb, it, jt, il, jl)
+    s.bind(ib, "block.y").bind(jb, "block.x").bind(it, "thread.y").bind(jt, "thread.x")
+    if batch:
+        s.bind(batch[0], "block.z")
+    s.compute_at("c", jt)
+    ko, ki = s.split("c.k", [None, c["bk"]])
+    s.reorder(*(["c.z"] if batch else []), ko, ki, "c.i", "c.j")
+    lead = list(range(len(batch)))
+    k_major = [*lead, len(lead) + 1, len(lead)]
+    plain = [*lead, len(lead), len(lead) + 1]
+    s.stage_in("a", at=ko, scope="shared", order=plain if p["ta"] else k_major, vector=_vector(c["bk"], p["k"], c["vector"]) if not p["ta"] else _vector(c["ti"] * c["ri"], p["m"], c["vector"]))  # fmt: skip
+    s.stage_in("b", at=ko, scope="shared", order=k_major if p["tb"] else plain, vector=_vector(c["bk"], p["k"], c["vector"]) if p["tb"] else _vector(c["tj"] * c["rj"], p["n"], c["vector"]))  # fmt: skip
+    if c["fragments"]:
+        for name, tile, transposed in (("a_shared", c["ri"], p["ta"]), ("b_shared", c["rj"], not p["tb"])):
+            s.stage_in(name, at=ki, scope="register", vector=4 if tile % 4 == 0 and transposed else None)
+    s.unroll("c.i").unroll("c.j").unroll(ki)
+    if c["rj"] % 4 == 0:
+        tile, lane = s.split(jl, [None, 4])
+        s.unroll(tile).vectorize(lane)
+    s.unroll(il)
+    return s
+
+
+def _vector(tile: int, extent: int, wanted: int) -> int | None:
+    """Lanes of a cooperative copy along a row of ``tile`` elements of a tensor ``extent`` wide."""
+    for lanes in (4, 2):
+        if lanes <= wanted and tile % lanes == 0 and extent % lanes == 0:
+            return lanes
+    return None
+
+
+def _gpu_space(p: Mapping[str, Any]) -> Space:
+    def threads(c: Mapping[str, Any]) -> bool:
+        return c["ti"] * c["tj"] in (64, 128, 256, 512)
+
+    def shared(c: Mapping[str, Any]) -> bool:
+        return 4 * c["bk"] * (c["ti"] * c["ri"] + c["tj"] * c["rj"]) <= 48 * 1024
+
+    def registers(c: Mapping[str, Any]) -> bool:
+        return c["ri"] * c["rj"] <= 128
+
+    where = {"threads": threads, "shared": shared, "registers": registers}
+    big = p["m"] >= 256 and p["n"] >= 256
+    default = dict(ti=16, tj=16, ri=8 if big else 4, rj=8 if big else 4, bk=8 if big else 16, vector=4, fragments=1)
+    knobs = dict(ti=[16, 8, 32, 4], tj=[16, 8, 32], ri=[8, 4, 2, 1, 16], rj=[8, 4, 2, 1], bk=[8, 16, 32], vector=[4, 1], fragments=[1, 0])
+    return Space(where=where, default=default, **knobs)
+
+
+def reference(p: Mapping[str, Any], a: np.ndarray, b: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray:
+    """The product in float64 (integers exactly)."""
+    kind = np.float64 if is_float(p["dtype"]) else np.int64
+    x, y = np.asarray(a).astype(kind), np.asarray(b).astype(kind)
+    x = np.swapaxes(x, -1, -2) if p["ta"] else x
+    y = np.swapaxes(y, -1, -2) if p["tb"] else y
+    c = x @ y
+    if bias is not None:
+        c = c + np.asarray(bias).astype(kind)
+    return activate(c, p["act"]).astype(out_dtype(p["dtype"]))

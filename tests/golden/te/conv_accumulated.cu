@@ -1,0 +1,36 @@
+// Y float32[6, 6, 32, 32] from X float32[6, 6, 16, 32], W float32[3, 3, 16, 32]
+// launch Y_kernel: blocks (2, 2, 36), threads (4, 4, 1), shared 0 B
+// s.fuse('Y.p', 'Y.q')
+// s.split('Y.k', [None, 4, 4], names=['Y.kb', 'Y.kt', 'Y.ki'])
+// s.split('Y.n', [None, 4, 4], names=['Y.nb', 'Y.nt', 'Y.ni'])
+// s.reorder('Y.p&q', 'Y.kb', 'Y.nb', 'Y.kt', 'Y.nt', 'Y.r', 'Y.s', 'Y.c', 'Y.ki', 'Y.ni')
+// s.bind('Y.p&q', 'block.z')
+// s.bind('Y.kb', 'block.y')
+// s.bind('Y.nb', 'block.x')
+// s.bind('Y.kt', 'thread.y')
+// s.bind('Y.nt', 'thread.x')
+// s.compute_inline('P')
+// s.stage_out('Y', 'Y.nt', 'register')
+
+extern "C" __global__ void __launch_bounds__(16)
+Y_kernel(const float *__restrict__ X, const float *__restrict__ W, float *__restrict__ Y)
+{
+  const int p_q = blockIdx.z;
+  const int kb = blockIdx.y;
+  const int nb = blockIdx.x;
+  const int kt = threadIdx.y;
+  const int nt = threadIdx.x;
+  float Y_register[16];
+  for (int init_ki = 0; init_ki < 4; ++init_ki)
+    for (int init_ni = 0; init_ni < 4; ++init_ni)
+      Y_register[init_ki * 4 + init_ni] = 0.0f;
+  for (int r = 0; r < 3; ++r)
+    for (int s = 0; s < 3; ++s)
+      for (int c = 0; c < 16; ++c)
+        for (int ki = 0; ki < 4; ++ki)
+          for (int ni = 0; ni < 4; ++ni)
+            Y_register[ki * 4 + ni] += (1 <= p_q / 6 + r && p_q / 6 + r < 7 && 1 <= p_q % 6 + s && p_q % 6 + s < 7 ? X[r * 3072 + s * 512 + p_q * 512 + c * 32 + nb * 16 + nt * 4 + ni - 3584] : 0.0f) * W[r * 1536 + s * 512 + c * 32 + kb * 16 + kt * 4 + ki];
+  for (int out_k = 0; out_k < 4; ++out_k)
+    for (int out_n = 0; out_n < 4; ++out_n)
+      Y[p_q * 1024 + kb * 512 + kt * 128 + out_k * 32 + nb * 16 + nt * 4 + out_n] = Y_register[out_k * 4 + out_n];
+}

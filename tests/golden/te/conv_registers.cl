@@ -1,0 +1,58 @@
+// Y float32[6, 6, 32, 32] from X float32[6, 6, 16, 32], W float32[3, 3, 16, 32]
+// launch Y_kernel: blocks (2, 2, 36), threads (4, 4, 1), shared 1024 B
+// s.fuse('Y.p', 'Y.q')
+// s.split('Y.k', [None, 4, 4], names=['Y.kb', 'Y.kt', 'Y.ki'])
+// s.split('Y.n', [None, 4, 4], names=['Y.nb', 'Y.nt', 'Y.ni'])
+// s.reorder('Y.p&q', 'Y.kb', 'Y.nb', 'Y.kt', 'Y.nt', 'Y.r', 'Y.s', 'Y.c', 'Y.ki', 'Y.ni')
+// s.bind('Y.p&q', 'block.z')
+// s.bind('Y.kb', 'block.y')
+// s.bind('Y.nb', 'block.x')
+// s.bind('Y.kt', 'thread.y')
+// s.bind('Y.nt', 'thread.x')
+// s.stage_out('Y', 'Y.nt', 'register')
+// s.split('Y.c', [None, 8], names=['Y.co', 'Y.ci'])
+// s.stage_in('P', 'Y.co', 'shared')
+// s.stage_in('W', 'Y.co', 'shared')
+// s.compute_inline('P')
+// s.stage_in('P_shared', 'Y.ci', 'register')
+// s.stage_in('W_shared', 'Y.ci', 'register')
+
+__kernel __attribute__((reqd_work_group_size(4, 4, 1)))
+void Y_kernel(__global const float *restrict X, __global const float *restrict W, __global float *restrict Y)
+{
+  __local float W_shared[128];
+  __local float P_shared[128];
+  const int p_q = get_group_id(2);
+  const int kb = get_group_id(1);
+  const int nb = get_group_id(0);
+  const int kt = get_local_id(1);
+  const int nt = get_local_id(0);
+  float Y_register[16];
+  for (int init_ki = 0; init_ki < 4; ++init_ki)
+    for (int init_ni = 0; init_ni < 4; ++init_ni)
+      Y_register[init_ki * 4 + init_ni] = 0.0f;
+  for (int r = 0; r < 3; ++r)
+    for (int s = 0; s < 3; ++s)
+      for (int co = 0; co < 2; ++co) {
+        for (int n = 0; n < 8; ++n)
+          P_shared[n * 16 + kt * 4 + nt] = 1 <= p_q / 6 + r && p_q / 6 + r < 7 && 1 <= p_q % 6 + s && p_q % 6 + s < 7 ? X[r * 3072 + s * 512 + p_q * 512 + co * 256 + n * 32 + nb * 16 + kt * 4 + nt - 3584] : 0.0f;
+        for (int n = 0; n < 8; ++n)
+          W_shared[n * 16 + kt * 4 + nt] = W[r * 1536 + s * 512 + co * 256 + n * 32 + kb * 16 + kt * 4 + nt];
+        barrier(CLK_LOCAL_MEM_FENCE);
+        for (int ci = 0; ci < 8; ++ci) {
+          float W_shared_register[4];
+          float P_shared_register[4];
+          for (int ax3 = 0; ax3 < 4; ++ax3)
+            P_shared_register[ax3] = P_shared[ci * 16 + nt * 4 + ax3];
+          for (int ax3 = 0; ax3 < 4; ++ax3)
+            W_shared_register[ax3] = W_shared[ci * 16 + kt * 4 + ax3];
+          for (int ki = 0; ki < 4; ++ki)
+            for (int ni = 0; ni < 4; ++ni)
+              Y_register[ki * 4 + ni] += P_shared_register[ni] * W_shared_register[ki];
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+      }
+  for (int out_k = 0; out_k < 4; ++out_k)
+    for (int out_n = 0; out_n < 4; ++out_n)
+      Y[p_q * 1024 + kb * 512 + kt * 128 + out_k * 32 + nb * 16 + nt * 4 + out_n] = Y_register[out_k * 4 + out_n];
+}

@@ -1,0 +1,107 @@
+"""Imports point one way: each folder of the package may use the ones before it, never the ones behind it."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "tensorir"
+LAYERS = (
+    "errors", "target", "ir", "arith", "expr", "nn", "intrin", "interp", "schedule", "lower", "codegen", "runtime",
+    "check", "tune", "export", "api", "ops", "cli",
+)  # fmt: skip
+FREE = ("__init__", "__main__", "show")
+"""``tensorir/__init__.py`` names everything lazily, ``show`` may look at anything."""
+
+MODULES = sorted(p.relative_to(PACKAGE) for p in PACKAGE.rglob("*.py"))
+
+
+def layer(module: Path) -> str:
+    """The layer of a file of the package, from its path."""
+    return module.parts[0].removesuffix(".py")
+
+
+def package_of(module: Path) -> list[str]:
+    """The dotted package that a relative import in ``module`` starts from."""
+    return ["tensorir", *module.parts[:-1]]
+
+
+def imports(module: Path) -> Iterator[tuple[str, ast.AST, list[ast.AST]]]:
+    """Every import in a file, inside functions too: dotted name, node, and the definitions around it."""
+
+    def walk(node: ast.AST, above: list[ast.AST]) -> Iterator[tuple[str, ast.AST, list[ast.AST]]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Import):
+                yield from ((a.name, child, above) for a in child.names)
+            elif isinstance(child, ast.ImportFrom):
+                base = child.module or ""
+                if child.level:
+                    parts = package_of(module)
+                    base = ".".join([*parts[: len(parts) - child.level + 1], *([child.module] if child.module else [])])
+                if base == "tensorir":
+                    yield from ((f"tensorir.{a.name}", child, above) for a in child.names)
+                else:
+                    yield base, child, above
+            elif is_lazy_import(child):
+                yield child.args[0].value, child, above  # type: ignore[attr-defined]
+            inner = (
+                [*above, child] if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) else above
+            )
+            yield from walk(child, inner)
+
+    yield from walk(ast.parse((PACKAGE / module).read_text(encoding="utf-8")), [])
+
+
+def is_lazy_import(node: ast.AST) -> bool:
+    """``importlib.import_module("tensorir…")`` counts as an import as well."""
+    return (
+        isinstance(node, ast.Call)
+        and getattr(node.func, "attr", getattr(node.func, "id", "")) == "import_module"
+        and len(node.args) > 0
+        and isinstance(node.args[0], ast.Constant)
+        and isinstance(node.args[0].value, str)
+    )
+
+
+def own_imports(module: Path) -> list[tuple[str, str, int, list[ast.AST]]]:
+    """Imports of this package: layer, dotted name, line, and the definitions around."""
+    out = []
+    for name, node, above in imports(module):
+        parts = name.split(".")
+        if parts[0] == "tensorir" and len(parts) > 1:
+            out.append((parts[1], name, node.lineno, above))  # type: ignore[attr-defined]
+    return out
+
+
+@pytest.mark.parametrize("module", MODULES, ids=str)
+def test_imports_only_lower_layers(module):
+    mine = layer(module)
+    assert mine in LAYERS or mine in FREE, f"{module} belongs to no layer of the architecture"
+    if mine in FREE:
+        return
+    for other, name, line, _ in own_imports(module):
+        if other in LAYERS:
+            assert LAYERS.index(other) <= LAYERS.index(mine), f"{module}:{line} imports {name}: {other} is above {mine}"
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if layer(m) not in ("show", "cli", "api", "__init__")], ids=str)
+def test_show_is_imported_by_cli_api_and_repr_hooks_only(module):
+    for other, name, line, above in own_imports(module):
+        if other == "show":
+            inside = [f.name for f in above if isinstance(f, ast.FunctionDef)]
+            assert inside and inside[-1].startswith("_repr_"), f"{module}:{line} imports {name} outside a _repr_ hook"
+
+
+def test_the_layers_are_the_folders():
+    """Nothing in the list that is not in the package, so that the list cannot rot."""
+    there = {layer(m) for m in MODULES}
+    assert {"errors", "ir", "expr", "schedule", "lower", "codegen", "runtime", "check", "tune", "api"} <= there
+    assert there - set(FREE) <= set(LAYERS)
+
+
+def test_no_public_function_has_the_name_of_a_folder():
+    import tensorir
+
+    folders = {p.name for p in PACKAGE.iterdir() if p.is_dir() and p.name != "__pycache__"}
+    assert not folders & set(tensorir._WHERE)
