@@ -26,7 +26,8 @@ from tensorir.tune.inputs import Argument, integer_arrays
 if TYPE_CHECKING:
     from tensorir.runtime.device import Device
 
-SLOW = 5.0  # times the best: cut short
+SLOW = 5.0  # times the best: cut short,
+WORTH_S = 0.003  # where that saves any time
 UNSTABLE = 0.25  # width of the interval over the median from which a time is flagged
 SEED = 1
 
@@ -224,7 +225,7 @@ class Runner:
         """The record's own fields of a timed run; cut short when far slower than the best."""
         progress("time")
         once = min(self.once(), self.once())
-        if best_s is not None and once > SLOW * best_s:
+        if best_s is not None and once > max(SLOW * best_s, WORTH_S):
             detail = {"at_least_s": 0.8 * once, "best_s": best_s}
             return self.known | {"status": "skipped_slow", "detail": detail}
         if once < 0.1:

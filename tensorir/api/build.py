@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ from tensorir.codegen.cfamily import emit
 from tensorir.codegen.source import GatherRange, Source
 from tensorir.expr.bounds import is_gather
 from tensorir.expr.program import computes_of
+from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr, Load
 from tensorir.ir.visit import find
 from tensorir.lower.pipeline import lower
@@ -44,7 +46,7 @@ def build_source(s: Schedule, device: Device) -> Executable:
     source = emit_source(s, target)
     if s.edited is not None:
         source = Source(source.name, source.language, s.edited, source.params, source.kernels, source.gathers)
-    return Executable(source, device, str(s.trace))
+    return Executable(source, device, str(s.trace), s.outputs)
 
 
 class Executable:
@@ -54,8 +56,8 @@ class Executable:
     kind. ``out=`` takes arrays to write into.
     """
 
-    def __init__(self, source: Source, device: Device, trace: str = "") -> None:
-        self.emitted, self.device, self.trace = source, device, trace
+    def __init__(self, source: Source, device: Device, trace: str = "", outputs: Sequence[Tensor] = ()) -> None:
+        self.emitted, self.device, self.trace, self.outputs = source, device, trace, tuple(outputs)
         self.program = Program(source, device)
 
     def __call__(self, *arrays: Any, out: Any = None) -> Any:
@@ -83,4 +85,5 @@ class Executable:
         """Write a folder that runs without tensorir; see ``tensorir.export``."""
         from tensorir.export.folder import export
 
-        return export(self.emitted, Path(path), list(to), trace=self.trace)
+        kind = self.device.target.kind
+        return export(self.emitted, Path(path), to, trace=self.trace, outputs=self.outputs, kind=kind)

@@ -30,7 +30,7 @@ def load(work: Workload, device: str | Device | None, log: str) -> Executable:
         runner = _checked(work, made, opened)
         if runner is not None:
             trace = "\n".join(_statements(made))
-            return Executable(made.source, opened, trace)
+            return Executable(made.source, opened, trace, work.outputs)
     raise not_tuned(work, identity, log, stale)
 
 

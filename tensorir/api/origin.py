@@ -32,14 +32,15 @@ def _ops() -> Any:
 
 def operators() -> tuple[str, ...]:
     """Names of the operators that come with the package."""
-    return tuple(_ops().__all__)
+    return tuple(_ops().OPERATORS)
 
 
 def from_ops(name: str, options: Mapping[str, Any]) -> Workload:
     """``tensorir.ops.NAME(**options)``."""
     ops = _ops()
-    if name not in ops.__all__:
-        raise refuse(DeclarationError, "workload.operator", f"there is no operator {name!r}", hint=", ".join(ops.__all__))
+    if name not in ops.OPERATORS:
+        hint = ", ".join(ops.OPERATORS)
+        raise refuse(DeclarationError, "workload.operator", f"there is no operator {name!r}", hint=hint)
     work: Workload = getattr(ops, name)(**options)
     if work.origin is None:
         work.origin = Origin("ops", name, dict(options))

@@ -70,9 +70,9 @@ def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
                 found |= sizes
         periods[name] = sorted(p for p in found if p <= max(n, 1)) or [1]
     wanted = []
-    for pick in (_exact, _more, _less, _one, _prime, _twice):
-        for level in (0, -1):
-            wanted.append({v: pick(periods[name][level if level else min(1, len(periods[name]) - 1)]) for name, (v, _) in axes.items()})
+    plan = ((_exact, -1), (_more, 0), (_more, -1), (_less, -1), (_one, 0), (_prime, 0), (_twice, 0))
+    for pick, level in plan:
+        wanted.append({v: pick(periods[name][level or min(1, len(periods[name]) - 1)]) for name, (v, _) in axes.items()})
     whole = {v: n for v, n in axes.values()}
     if math.prod(whole.values()) <= WORK // 8:
         wanted.insert(0, whole)
@@ -104,14 +104,13 @@ def _twice(p: int) -> int:
 
 
 def _shrunk(w: dict[Var, int]) -> dict[Var, int]:
-    """``w`` with reduce axes, then others, cut until the work fits."""
+    """``w`` cut until the work fits: reductions to 2 first, then the longest spatial axes, then anything."""
     out = dict(w)
-    reduce_first = sorted(out, key=lambda v: (v.extent is None, -out[v]))
-    for v in reduce_first * 4:
-        if math.prod(out.values()) <= WORK:
-            break
-        smallest = 2 if v.extent is None else 1
-        out[v] = max(smallest, out[v] // 2)
+    for axes, least in (([v for v in out if v.extent is not None], 2), ([v for v in out if v.extent is None], 3), (list(out), 1)):
+        while math.prod(out.values()) > WORK and (longest := max(axes, key=lambda v: out[v], default=None)) is not None:
+            if out[longest] <= least:
+                break
+            out[longest] = max(least, out[longest] // 2)
     return out
 
 

@@ -26,6 +26,11 @@ BUILD: dict[str, Entry] = {
         "# a producer placed in a block loop, read by other blocks",
         "# place it inside the block loops that read it, or leave it in a nest of its own: a kernel before",
     ),
+    "lower.intrinsic": Entry(
+        "What a tensorized nest holds is no longer what its instruction computes.",
+        "# calls after tensorize that changed its nest",
+        "# call tensorize last",
+    ),
     "lower.negative-division": Entry(
         "An index divides a value that may be negative. C rounds toward zero, tensorir toward minus infinity.",
         "# A[(i - 3) // 2 + 2]",
@@ -47,7 +52,8 @@ BUILD: dict[str, Entry] = {
         't.compute_at("C", "R.i")\nt.set_scope("C", "register")\nt.source()',
     ),
     "lower.unexpanded": Entry(
-        "A stage still has guards or an initialisation late in the passes: one that should have expanded them is missing.",
+        "A stage still has guards or an initialisation late in the passes: one that should have expanded "
+        "them is missing.",
         "# tensorir.lower.pipeline.PASSES was edited",
         "# restore the list",
     ),
@@ -61,6 +67,16 @@ BUILD: dict[str, Entry] = {
         "The instruction has no text in this dialect.",
         "# an OpenCL instruction in a schedule printed as CUDA",
         "# tensorize with an instruction of that dialect",
+    ),
+    "codegen.intrinsic-alignment": Entry(
+        "The instruction needs its tile at an address that is proved to be a multiple of some bytes.",
+        "# a tile that starts at any element",
+        "# tile sizes, or a padded copy, that keep every tile aligned",
+    ),
+    "codegen.intrinsic-stride": Entry(
+        "The elements or rows of the tile do not lie where the instruction reads them.",
+        "# a tile of a matrix whose rows are further apart than the instruction can say",
+        "# stage the operand in a copy with the layout that it wants",
     ),
     "codegen.node": Entry(
         "An expression cannot be printed in this dialect.",
@@ -78,7 +94,8 @@ BUILD: dict[str, Entry] = {
         "# pad the copy (stage_in(…, pad=…)), or vectorize fewer lanes",
     ),
     "codegen.vector-storage": Entry(
-        "16-bit floats are kept as storage where the device has no arithmetic for them, and have no vector accesses yet.",
+        "16-bit floats are kept as storage where the device has no arithmetic for them, and have no "
+        "vector accesses yet.",
         '# vectorize a loop that reads a "float16" tensor',
         "# leave that loop scalar",
     ),
@@ -110,8 +127,9 @@ BUILD: dict[str, Entry] = {
     ),
     "compile.shared-memory": Entry(
         "The kernel's copies need more shared memory than a block of this device has.",
-        's.stage_in("B", at="C.i", scope="shared")\n'
-        'big = tir.Schedule(s.outputs, target="opencl -shared_bytes=1024")\nbig.replay(s.trace).build()',
+        'W = tir.placeholder((64, 8192), name="W")\n'
+        'D = tir.compute((100, 8192), lambda i, j: tir.sum(A[i, k] * W[k, j], axis=k), name="D")\n'
+        's = tir.Schedule(D)\ns.stage_in("W", at="D.i", scope="shared")\ns.build()',
         's.split("C.k", [None, 8])\ns.reorder("C.k.0", "C.j")\ns.stage_in("B", at="C.k.0", scope="shared")\ns.build()',
     ),
     "compile.signature": Entry(
@@ -125,6 +143,31 @@ BUILD: dict[str, Entry] = {
         "# split the bound loops into smaller parts",
     ),
     # --- checking
+    "barrier.divergent": Entry(
+        "A barrier is reached by some threads of a block only: on a device the others would wait for ever.",
+        "# a verdict of s.check(): a barrier inside a condition on the thread",
+        '# split with tail="exact" around shared memory',
+    ),
+    "interp.not-lowered": Entry(
+        "The interpreter met something that has no meaning in a lowered kernel: a pass is missing.",
+        "# tensorir.lower.pipeline.PASSES was edited",
+        "# restore the list",
+    ),
+    "memory.out-of-bounds": Entry(
+        "An access lies outside its array.",
+        "# a verdict of s.check() for a program whose guards were removed",
+        "# s.blame() names the step",
+    ),
+    "memory.uninitialised": Entry(
+        "An element is read that was never written.",
+        "# a verdict of s.check() for a program that lost an initialisation",
+        "# s.blame() names the step",
+    ),
+    "memory.unwritten": Entry(
+        "An element of the result is never written.",
+        "# a verdict of s.check() for a program with a loop that ends too early",
+        "# s.blame() names the step",
+    ),
     "check.edited-text": Entry(
         "Edited text has no loop tree, so only running it can check it.",
         's.with_source(s.source()).check(level="fast")',
@@ -150,5 +193,15 @@ BUILD: dict[str, Entry] = {
         "The kernel ran and its result differs from the reference; the message shows where and by how much.",
         "# s.with_source(text with one index changed).check(level='device')",
         "# s.source() shows the text that is right",
+    ),
+    "race.global": Entry(
+        "Two threads of one kernel use one element of global memory, one of them writing. Kernels in sequence may.",
+        "# a verdict of s.check() for a program whose block index was dropped from an output",
+        "# s.blame() names the step",
+    ),
+    "race.shared": Entry(
+        "Two threads of a block use one element of shared memory, one of them writing, with no barrier between them.",
+        "# a verdict of s.check() for a program that lost a barrier",
+        "# s.blame() names the step",
     ),
 }

@@ -4,15 +4,60 @@ from __future__ import annotations
 
 from tensorir.cli.explain_entry import Entry
 
+_XF = 'X = tir.placeholder((1, 4, 8, 8), name="X")\nF = tir.placeholder((6, 4, 3, 3), name="F")\n'
+
 DECLARE: dict[str, Entry] = {
+    "conv2d.channels": Entry(
+        "The filters have another number of channels for each group than the image.",
+        _XF + 'tir.nn.conv2d(X, F, groups=2)',
+        _XF + 'tir.nn.conv2d(X, F)',
+    ),
+    "conv2d.dilation": Entry(
+        "The distance of the taps is an int from 1 up.",
+        _XF + 'tir.nn.conv2d(X, F, dilation=0)',
+        _XF + 'tir.nn.conv2d(X, F, dilation=2)',
+    ),
+    "conv2d.extent": Entry(
+        "The image is smaller than the filter: there is no output.",
+        _XF + 'tir.nn.conv2d(X, F, dilation=4)',
+        _XF + 'tir.nn.conv2d(X, F, dilation=4, pad=4)',
+    ),
+    "conv2d.groups": Entry(
+        "The number of groups divides the channels and the filters.",
+        _XF + 'tir.nn.conv2d(X, F, groups=3)',
+        'X = tir.placeholder((1, 4, 8, 8), name="X")\nF = tir.placeholder((6, 2, 3, 3), name="F")\n'
+        "tir.nn.conv2d(X, F, groups=2)",
+    ),
+    "conv2d.layout": Entry(
+        "A convolution is NCHW (with filters KCRS) or NHWC (with filters KRSC).",
+        _XF + 'tir.nn.conv2d(X, F, layout="CHWN")',
+        _XF + 'tir.nn.conv2d(X, F, layout="NCHW")',
+    ),
+    "conv2d.pad": Entry(
+        "The padding is an int from 0 up, the same on all sides.",
+        _XF + 'tir.nn.conv2d(X, F, pad=-1)',
+        _XF + 'tir.nn.conv2d(X, F, pad=1)',
+    ),
+    "conv2d.rank": Entry(
+        "An image is n, c, h, w and a set of filters is k, c, r, s: four dimensions each.",
+        "tir.nn.conv2d(A, B)",
+        _XF + 'tir.nn.conv2d(X, F)',
+    ),
+    "conv2d.stride": Entry(
+        "The step of the window is an int from 1 up.",
+        _XF + 'tir.nn.conv2d(X, F, stride=0)',
+        _XF + 'tir.nn.conv2d(X, F, stride=2)',
+    ),
     "declare.arity": Entry(
         "A mathematical function was given too many or too few arguments.",
         "tir.compute((64,), lambda i: tir.exp(A[0, i], 2.0))",
         "tir.compute((64,), lambda i: tir.pow(A[0, i], 2.0))",
     ),
     "declare.captured-array": Entry(
-        "A lambda uses a NumPy (or other) array directly. Lambdas run once, with symbolic indices, so an array's values "
-        "would be baked in by accident. Say what you mean: an input of the kernel, or values known at compile time.",
+        "A lambda uses a NumPy (or other) array directly. Lambdas run once, with symbolic indices, so an "
+        "array's values "
+        "would be baked in by accident. Say what you mean: an input of the kernel, or values known at "
+        "compile time.",
         'w = np.ones(48, "float32")\ntir.compute((100, 48), lambda i, j: C[i, j] * w)',
         'w = tir.constant(np.ones(48, "float32"), name="w")\ntir.compute((100, 48), lambda i, j: C[i, j] * w[j])',
     ),
@@ -22,7 +67,8 @@ DECLARE: dict[str, Entry] = {
         'tir.placeholder((8, 8), "float32")',
     ),
     "declare.index-type": Entry(
-        "A tensor is indexed with a float or a bool. Indices are integers: axes, their sums and products, or integer tensors.",
+        "A tensor is indexed with a float or a bool. Indices are integers: axes, their sums and "
+        "products, or integer tensors.",
         "tir.compute((64,), lambda i: B[tir.sqrt(i), 0])",
         "tir.compute((64,), lambda i: B[i // 2, 0])",
     ),
@@ -32,7 +78,8 @@ DECLARE: dict[str, Entry] = {
         "tir.compute((100, 48), lambda i, j: C[i, j])",
     ),
     "declare.lambda-failed": Entry(
-        "The lambda raised while it ran with symbolic indices. The message is Python's; the cause is usually an operation "
+        "The lambda raised while it ran with symbolic indices. The message is Python's; the cause is "
+        "usually an operation "
         "that symbols do not have, such as int(i), range(i), or indexing a list.",
         "tir.compute((4,), lambda i: [1.0, 2.0, 3.0, 4.0][i])",
         "v = tir.constant([1.0, 2.0, 3.0, 4.0])\ntir.compute((4,), lambda i: v[i])",
@@ -64,7 +111,8 @@ DECLARE: dict[str, Entry] = {
     ),
     "declare.out-of-range": Entry(
         "An access cannot be proved to stay inside the tensor; the message shows axes for which it does not. "
-        "Restrict the shape, pad the read with get, or guard it with tir.where: the side not taken is never read.",
+        "Restrict the shape, pad the read with get, or guard it with tir.where: the side not taken is "
+        "never read.",
         "tir.compute((100,), lambda i: A[i + 1, 0])",
         "tir.compute((99,), lambda i: A[i + 1, 0])\ntir.compute((100,), lambda i: A.get(i + 1, 0, fill=0))",
     ),
@@ -79,7 +127,8 @@ DECLARE: dict[str, Entry] = {
         "tir.compute((100,), lambda i: A[i, 0])",
     ),
     "declare.reduce-inside": Entry(
-        "The result of a reduction is used inside a larger expression. A stage either reduces or it does not, so that each "
+        "The result of a reduction is used inside a larger expression. A stage either reduces or it does "
+        "not, so that each "
         "can be scheduled by itself; inline or fuse them afterwards.",
         "tir.compute((100,), lambda i: 1 + tir.sum(A[i, k], axis=k))",
         "total = tir.compute((100,), lambda i: tir.sum(A[i, k], axis=k))\ntir.compute((100,), lambda i: 1 + total[i])",
@@ -100,8 +149,10 @@ DECLARE: dict[str, Entry] = {
         "# declare the extent as an int, or schedule another loop",
     ),
     "declare.truth-value": Entry(
-        "Python asked a symbolic value whether it is true: by if, and, or, not, a chained comparison, or ==, which compares "
-        "identity and gives a plain bool. Lambdas are run once, so conditions must be part of the expression.",
+        "Python asked a symbolic value whether it is true: by if, and, or, not, a chained comparison, or "
+        "==, which compares "
+        "identity and gives a plain bool. Lambdas are run once, so conditions must be part of the "
+        "expression.",
         "tir.compute((100, 64), lambda i, j: A[i, j] if A[i, j] > 0 else 0)",
         "tir.compute((100, 64), lambda i, j: tir.where(A[i, j] > 0, A[i, j], 0))",
     ),
@@ -109,6 +160,31 @@ DECLARE: dict[str, Entry] = {
         "Something that is neither a number nor a symbolic expression was used in a computation.",
         'tir.compute((100, 64), lambda i, j: A[i, j] + "1")',
         "tir.compute((100, 64), lambda i, j: A[i, j] + 1)",
+    ),
+    "intrin.meaning": Entry(
+        "An instruction is declared by one computation; one that reduces goes on from what its output holds.",
+        "# meaning(D) of a compute that reduces",
+        "# meaning(D, accumulate=True)",
+    ),
+    "intrin.text": Entry(
+        "The text of an instruction mentions something that is none of its operands, or cannot be filled in.",
+        "# emit={'opencl': '{c} = fma({a}, {bb}, {c});'}",
+        "# emit={'opencl': '{c} = fma({a}, {b}, {c});'}",
+    ),
+    "matmul.shape": Entry(
+        "The two matrices do not multiply: the inner extents differ, or the batches do.",
+        "tir.nn.matmul(A, A)",
+        "tir.nn.matmul(A, A, tb=True)",
+    ),
+    "nn.act": Entry(
+        "The activation is not known.",
+        'tir.nn.bias_act(C, None, "swish2", axis=1)',
+        'tir.nn.bias_act(C, None, "relu", axis=1)',
+    ),
+    "ops.extent": Entry(
+        "The extents of an operator are ints from 1 up.",
+        "tir.ops.matmul(m=64, n=64, k=0)",
+        "tir.ops.matmul(m=64, n=64, k=1)",
     ),
     "reduce.axis": Entry(
         "A reduction runs over reduce axes, each given once; argmin and argmax over exactly one.",
@@ -121,12 +197,15 @@ DECLARE: dict[str, Entry] = {
         'tir.compute((100,), lambda i: tir.sum(tir.cast(A[i, k] > 0, "int32"), axis=k))',
     ),
     "reduce.identity": Entry(
-        "The identity of a user's combiner is the constant that leaves every value unchanged; it cannot depend on data.",
-        "xor = tir.combiner(lambda x, y: x + y - 2 * x * y, A[0, 0])\ntir.compute((100,), lambda i: xor(A[i, k], axis=k))",
+        "The identity of a user's combiner is the constant that leaves every value unchanged; it cannot "
+        "depend on data.",
+        "xor = tir.combiner(lambda x, y: x + y - 2 * x * y, A[0, 0])\n"
+        "tir.compute((100,), lambda i: xor(A[i, k], axis=k))",
         "xor = tir.combiner(lambda x, y: x + y - 2 * x * y, 0)\ntir.compute((100,), lambda i: xor(A[i, k], axis=k))",
     ),
     "target.unknown": Entry(
-        'A target is "opencl", "cuda", either with options such as -arch=sm_90a, or the name of a device (tensorir devices).',
+        'A target is "opencl", "cuda", either with options such as -arch=sm_90a, or the name of a device '
+        "(tensorir devices).",
         'tir.Schedule(C, target="metal")',
         'tir.Schedule(C, target="cuda -arch=sm_90a")',
     ),
@@ -136,7 +215,8 @@ DECLARE: dict[str, Entry] = {
         'tir.Space(tile=[8, 16], where={"small": lambda c: c["tile"] < 16})',
     ),
     "space.constraint-raised": Entry(
-        "A constraint raised an exception instead of answering True or False. It is called for every combination of values.",
+        "A constraint raised an exception instead of answering True or False. It is called for every "
+        "combination of values.",
         'tir.Space(tile=[0, 8], where={"divides": lambda c: 64 % c["tile"] == 0}).default',
         'tir.Space(tile=[4, 8], where={"divides": lambda c: 64 % c["tile"] == 0}).default',
     ),
@@ -151,7 +231,8 @@ DECLARE: dict[str, Entry] = {
         'tir.Space(tile=[2, 8, 16], where={"tiny": lambda c: c["tile"] < 4}).default',
     ),
     "space.features": Entry(
-        "A features function must give the same number of finite numbers for every configuration; the surrogate model learns from them.",
+        "A features function must give the same number of finite numbers for every configuration; the "
+        "surrogate model learns from them.",
         "# features=lambda c: [c['tile']] * c['tile']",
         "# features=lambda c: [c['tile'], c['tile'] ** 2]",
     ),
@@ -161,7 +242,8 @@ DECLARE: dict[str, Entry] = {
         "tir.Space(tile_size=[8, 16])",
     ),
     "space.knob-values": Entry(
-        "The values of a knob are a non-empty list of different plain values: ints, floats, words, booleans, None or tuples "
+        "The values of a knob are a non-empty list of different plain values: ints, floats, words, "
+        "booleans, None or tuples "
         "of these, which a log can hold.",
         "tir.Space(tile=16)",
         "tir.Space(tile=[16])",
@@ -177,7 +259,8 @@ DECLARE: dict[str, Entry] = {
         "tir.Space(default_=[1, 2])",
     ),
     "space.restrict-grammar": Entry(
-        "A condition (--restrict) is a comparison of knobs and numbers with + - * // %, < <= == != >= >, and, or, not and "
+        "A condition (--restrict) is a comparison of knobs and numbers with + - * // %, < <= == != >= >, "
+        "and, or, not and "
         "parentheses. It is parsed by tensorir's own grammar; nothing else is ever executed.",
         'tir.Space(tile=[8, 16]).restrict("tile.bit_length() < 5")',
         'tir.Space(tile=[8, 16]).restrict("tile < 16")',
@@ -202,10 +285,27 @@ DECLARE: dict[str, Entry] = {
         'w = tir.Workload("mm", C, {"default": (lambda s, c: s, tir.Space(x=[1]))})\nw.reference(a)',
         'w = tir.Workload("mm", C, {"default": (lambda s, c: s, tir.Space(x=[1]))})\nw.reference(a, b)',
     ),
+    "workload.file": Entry(
+        "A user's file could not give a workload: it is missing, raised an exception, has no function of "
+        "that name, or the "
+        "function returned something else.",
+        "$ tensorir tune kernels.py:my_kernel",
+        "# kernels.py: def my_kernel(): return tir.Workload(…)",
+    ),
     "workload.name": Entry(
         "A workload's name is a short text: logs are filed under it.",
         'tir.Workload("", C, {"default": (lambda s, c: s, tir.Space(x=[1]))})',
         'tir.Workload("mm", C, {"default": (lambda s, c: s, tir.Space(x=[1]))})',
+    ),
+    "workload.operator": Entry(
+        "There is no operator of that name; tensorir list shows them.",
+        "$ tensorir tune matmull 64x64x64",
+        "$ tensorir tune matmul 64x64x64",
+    ),
+    "workload.reference": Entry(
+        "The reference of a workload gives a result of another shape than was declared, or its saved result is gone.",
+        "# tir.Workload(…, reference=lambda a, b: (a @ b).T)",
+        "# tir.Workload(…, reference=lambda a, b: a @ b)",
     ),
     "workload.template": Entry(
         "A template is a pair of a schedule function and its space; a workload needs at least one.",

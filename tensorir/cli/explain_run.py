@@ -8,6 +8,11 @@ _CUDA = 'pip install "tensorir[cuda]"'
 
 RUN: dict[str, Entry] = {
     # --- devices
+    "device.broken": Entry(
+        "The device cannot be used in the worker process that measures; the message holds its words.",
+        "# a driver that refuses a second process",
+        "$ tensorir doctor",
+    ),
     "device.forked": Entry(
         "A device opened by one process was used in a fork of it. Drivers do not survive a fork.",
         "# tir.Schedule(C).build() before os.fork(), called after it",
@@ -77,9 +82,11 @@ RUN: dict[str, Entry] = {
     ),
     "launch.index-range": Entry(
         "An index tensor holds a value outside the tensor that it indexes. Values are checked at each launch.",
-        'n = tir.placeholder((4,), "int32", name="n")\nG = tir.compute((4,), lambda i: B[n[i], 0], name="G")\n'
+        'n = tir.placeholder((4,), "int32", name="n")\n'
+        'G = tir.compute((4,), lambda i: B[n[i], 0], name="G")\n'
         'tir.Schedule(G).build()(b, np.array([0, 1, 2, 64], "int32"))',
-        'n = tir.placeholder((4,), "int32", name="n")\nG = tir.compute((4,), lambda i: B[n[i], 0], name="G")\n'
+        'n = tir.placeholder((4,), "int32", name="n")\n'
+        'G = tir.compute((4,), lambda i: B[n[i], 0], name="G")\n'
         'tir.Schedule(G).build()(b, np.array([0, 1, 2, 63], "int32"))',
     ),
     "launch.input-written": Entry(
@@ -129,6 +136,28 @@ RUN: dict[str, Entry] = {
         "$ chmod 700 the directory, or set TENSORIR_CACHE_DIR to one of your own",
     ),
     # --- tuning
+    "load.not-tuned": Entry(
+        "The log holds no usable record of this workload on this device. load never tunes; the message "
+        "says what to run, "
+        "and which shape tuned so far is nearest.",
+        "tir.ops.matmul(m=77, n=5, k=3).load(log='no-such-folder')",
+        "$ tensorir tune matmul 77x5x3",
+    ),
+    "tune.executor": Entry(
+        "Trials are handed to a concurrent.futures.Executor, or anything with its submit method.",
+        "tir.ops.matmul(m=64, n=64, k=64).tune(executor=4)",
+        "# tune(executor=client.get_executor()) with a Dask client; None for local processes",
+    ),
+    "tune.option": Entry(
+        "tune has no such option, or its value makes no sense.",
+        "tir.ops.matmul(m=64, n=64, k=64).tune(trials=0)",
+        "# tune(trials=1)",
+    ),
+    "tune.time": Entry(
+        "A time is a number with ms, s, m or h.",
+        'tir.ops.matmul(m=64, n=64, k=64).tune(budget="soon")',
+        '# tune(budget="90s")',
+    ),
     "tune.skopt-missing": Entry(
         "Bayesian search takes its surrogate models from scikit-optimize, which cannot be imported.",
         '# strategy "bayes" by name, from a bare checkout',

@@ -108,10 +108,11 @@ SCHEDULE: dict[str, Entry] = {
         "# bind a spatial loop around it",
     ),
     "bind.reduction-has-one-owner": Entry(
-        "The loop drives a reduction: on a hardware axis several threads would update one element at once. Bind a spatial "
+        "The loop drives a reduction: on a hardware axis several threads would update one element at "
+        "once. Bind a spatial "
         "loop, or give each thread a partial result with rfactor.",
         's.bind("C.k", "thread.x")',
-        's.split("C.k", [None, 8])\npart = s.rfactor("C", "C.k.1")\ns.bind("C.rf.k.1", "thread.x")',
+        's.split("C.k", [None, 8])\ns.rfactor("C", "C.k.1")\ns.bind("C.rf.k.1", "thread.x")',
     ),
     "bind.serial": Entry(
         "The loop is already bound, unrolled or vectorized.",
@@ -119,7 +120,8 @@ SCHEDULE: dict[str, Entry] = {
         's.bind("C.j", "thread.x")',
     ),
     "bind.shared-per-thread": Entry(
-        "A copy was staged for each iteration of a loop by itself; threads bound to that loop would all use the one copy "
+        "A copy was staged for each iteration of a loop by itself; threads bound to that loop would all "
+        "use the one copy "
         "in shared memory. Bind first, then stage.",
         '# s.stage_in("A", at=loop, scope="shared"), then s.bind(loop, "thread.x")',
         '# s.bind(loop, "thread.x"), then s.stage_in("A", at=loop, scope="shared")',
@@ -291,7 +293,8 @@ SCHEDULE: dict[str, Entry] = {
         't.compute_at("C", "R.i")',
     ),
     "compute-at.scheduled": Entry(
-        "The producer's loops have been split, bound or vectorized already. Move it first, then schedule its new loops.",
+        "The producer's loops have been split, bound or vectorized already. Move it first, then schedule "
+        "its new loops.",
         't.split("C.i", [None, 4])\nt.compute_at("C", "R.i")',
         't.compute_at("C", "R.i")\nt.split("C.k", [None, 4])',
     ),
@@ -362,7 +365,8 @@ SCHEDULE: dict[str, Entry] = {
     ),
     "reverse-compute-at.reduction": Entry(
         "The consumer reduces: its result needs more than the tile that one iteration makes.",
-        'j = tir.reduce_axis(48, name="j")\nT = tir.compute((100,), lambda i: tir.sum(C[i, j], axis=j), name="T")\n'
+        'j = tir.reduce_axis(48, name="j")\n'
+        'T = tir.compute((100,), lambda i: tir.sum(C[i, j], axis=j), name="T")\n'
         't = tir.Schedule(T)\nt.reverse_compute_at("T", "C.i")',
         't.reverse_compute_at("R", "C.i")',
     ),
@@ -400,13 +404,15 @@ SCHEDULE: dict[str, Entry] = {
         "The producer's values are used elsewhere too, so they cannot be replaced.",
         'P = tir.compute((100, 64), lambda i, j: A[i, j] + 1, name="P")\n'
         'V = tir.compute((100, 64), lambda i, j: P[i, j] * 2, name="V")\n'
-        'tir.Schedule((P, V)).reverse_compute_inline("V")',
+        'U = tir.compute((100, 64), lambda i, j: P[i, j] + 3, name="U")\n'
+        'tir.Schedule((U, V)).reverse_compute_inline("V")',
         'P = tir.compute((100, 64), lambda i, j: A[i, j] + 1, name="P")\n'
         'V = tir.compute((100, 64), lambda i, j: P[i, j] * 2, name="V")\n'
         'tir.Schedule(V).reverse_compute_inline("V")',
     ),
     "reverse-inline.producer": Entry(
-        "No plain stage writes what the consumer reads. A reduction needs stage_out first; the consumer then goes into the "
+        "No plain stage writes what the consumer reads. A reduction needs stage_out first; the consumer "
+        "then goes into the "
         "stage that copies the finished results.",
         't.reverse_compute_inline("R")',
         't.stage_out("C", at="C.j", scope="register")\nt.reverse_compute_inline("R")',
@@ -529,23 +535,49 @@ SCHEDULE: dict[str, Entry] = {
         's.rfactor("C", "C.k")\ns.stage_in("A", at="C.rf.k", scope="register")',
     ),
     "rfactor.reduce-loop": Entry(
-        "rfactor gives each iteration of a reduction loop a partial result; this loop drives no reduction of the stage.",
+        "rfactor gives each iteration of a reduction loop a partial result; this loop drives no "
+        "reduction of the stage.",
         's.rfactor("C", "C.i")',
         's.split("C.k", [None, 8])\ns.rfactor("C", "C.k.1")',
     ),
-    "tensorize.one-stage": Entry(
-        "The nest to replace holds one stage in plain loops.",
+    "tensorize.dialect": Entry(
+        "The instruction has no text in the language of the schedule's target.",
+        's = tir.Schedule(C, target="cuda")\ns.split("C.j", [None, 4])\ns.reorder("C.k", "C.j.1")\n'
+        's.tensorize("C.j.1", "opencl.fma.f32x4")',
+        's.split("C.j", [None, 4])\ns.reorder("C.k", "C.j.1")\ns.tensorize("C.j.1", "opencl.fma.f32x4")',
+    ),
+    "tensorize.last": Entry(
+        "A later call would change the nest that an instruction performs. Tensorize when the rest is done.",
+        "# s.tensorize(…), then a call that puts other work into the nest of the instruction",
+        "# the other calls first, s.tensorize(…) last",
+    ),
+    "tensorize.needs": Entry(
+        "The instruction needs something that the target does not have, such as a newer architecture.",
+        "# an instruction with needs=('sm_80',) in a schedule for sm_75",
+        '# tir.Schedule(C, target="cuda -arch=sm_80")',
+    ),
+    "tensorize.serial": Entry(
+        "The loop is already bound, unrolled or vectorized.",
         's.unroll("C.k")\ns.tensorize("C.k", "opencl.fma.f32x4")',
         's.split("C.j", [None, 4])\ns.reorder("C.k", "C.j.1")\ns.tensorize("C.j.1", "opencl.fma.f32x4")',
     ),
+    "tensorize.one-stage": Entry(
+        "The nest to replace holds one stage in plain loops.",
+        's.stage_in("A", at="C.j", scope="register")\ns.tensorize("C.j", "opencl.fma.f32x4")',
+        's.split("C.j", [None, 4])\ns.reorder("C.k", "C.j.1")\ns.tensorize("C.j.1", "opencl.fma.f32x4")',
+    ),
     "tensorize.same-meaning": Entry(
-        "The nest does not compute what the instruction does; the message says where they differ and what the instruction computes.",
+        "The nest does not compute what the instruction does; the message says where they differ and "
+        "what the instruction computes.",
         's.tensorize("C.k", "opencl.fma.f32x4")',
         's.split("C.j", [None, 4])\ns.reorder("C.k", "C.j.1")\ns.tensorize("C.j.1", "opencl.fma.f32x4")',
     ),
     "tensorize.tail": Entry(
         "An instruction always computes all of its lanes; a tail inside the nest would not be respected.",
-        's.split("C.i", [None, 16])\ns.reorder("C.k", "C.i.1")\ns.tensorize("C.i.1", "opencl.fma.f32x16")',
+        'W = tir.placeholder((64, 50), name="W")\n'
+        'D = tir.compute((100, 50), lambda i, j: tir.sum(A[i, k] * W[k, j], axis=k), name="D")\n'
+        's = tir.Schedule(D)\ns.split("D.j", [None, 4])\ns.reorder("D.k", "D.j.1")\n'
+        's.tensorize("D.j.1", "opencl.fma.f32x4")',
         's.split("C.j", [None, 4], tail="exact")\ns.reorder("C.k", "C.j.1")\ns.tensorize("C.j.1", "opencl.fma.f32x4")',
     ),
     "tensorize.unknown": Entry(
@@ -554,6 +586,12 @@ SCHEDULE: dict[str, Entry] = {
         's.split("C.j", [None, 4])\ns.reorder("C.k", "C.j.1")\ns.tensorize("C.j.1", "opencl.fma.f32x4")',
     ),
     # --- templates
+    "template.raised": Entry(
+        "A template's function raised an exception of its own for a configuration; the trial is logged "
+        "as illegal_schedule.",
+        "# lambda s, c: s.split('C.i', [None, 64 // c['tile'] - 8]), with tile=[0]",
+        "# a constraint of the space that leaves such configurations out",
+    ),
     "template.result": Entry(
         "A template schedules s in place, or returns the schedule to use; it returned something else.",
         'w = tir.Workload("mm", C, {"default": (lambda s, c: 1, tir.Space(x=[1]))})\nw.schedule()',

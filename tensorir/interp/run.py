@@ -7,16 +7,18 @@ loop variables, which is a Python integer.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-from tensorir.arith.affine import Arith
+from tensorir.arith.affine import Arith, same
 from tensorir.errors import Problem
 from tensorir.interp.memory import Cells, Fault
 from tensorir.interp.numbers import Numbers
 from tensorir.interp.reference import constant_values
+from tensorir.ir.build import as_int
 from tensorir.ir.tree import (
     Alloc, Barrier, Binary, Broadcast, Buffer, Call, Cast, Const, Expr, If, IntrinCall, Kind, Let, Load, Loop, Pack,
     Ramp, Scope, Select, Seq, Stmt, Store, Unary, Var,
@@ -107,7 +109,7 @@ class _Frame:
 
     def __init__(self, env: dict[Var, Any], lane: np.ndarray, block: np.ndarray, me: np.ndarray) -> None:
         self.env, self.lane, self.block, self.me = env, lane, block, me
-        self.cache: dict[int, Any] = {}
+        self.cache: dict[Any, Any] = {}
 
     def only(self, mask: np.ndarray) -> _Frame:
         env = {v: x[mask] if isinstance(x, np.ndarray) and x.ndim else x for v, x in self.env.items()}
@@ -174,6 +176,9 @@ class _Machine:
         return run
 
     def _loop(self, s: Loop) -> Action:
+        nest, store = liftable(s, self.arith)
+        if store is not None:
+            return self._lifted(nest, store)
         body, var, extent = self.stmt(s.body), s.var, self.expr(s.extent)
 
         def run(f: _Frame) -> None:
@@ -187,6 +192,31 @@ class _Machine:
             for i in range(int(n)):
                 f.env[var] = i
                 body(f)
+
+        return run
+
+    def _lifted(self, nest: list[Loop], store: Store) -> Action:
+        """All iterations of loops that write distinct cells at once, as more lanes."""
+        extents = [as_int(x.extent) for x in nest]
+        times = math.prod(extents)
+        grid = [g.ravel() for g in np.indices(extents)]
+        known = self.hardware
+        self.hardware = known | {x.var for x in nest}
+        body = self._store(store)
+        self.hardware = known
+        key = id(store), id(body)
+
+        def run(f: _Frame) -> None:
+            wide = f.cache.get(key)
+            if wide is None:
+                env = {v: np.repeat(x, times) if isinstance(x, np.ndarray) and x.ndim else x for v, x in f.env.items()}
+                env.update({x.var: np.tile(g, len(f.lane)) for x, g in zip(nest, grid, strict=True)})
+                wide = _Frame(env, np.repeat(f.lane, times), np.repeat(f.block, times), np.repeat(f.me, times))
+                f.cache[key] = wide
+            for v, x in f.env.items():
+                if v not in known:
+                    wide.env[v] = np.repeat(x, times) if isinstance(x, np.ndarray) and x.ndim else x
+            body(wide)
 
         return run
 
@@ -266,7 +296,7 @@ class _Machine:
         key = id(fixed), b
 
         def run(f: _Frame) -> np.ndarray:
-            found = f.cache.get(key)  # type: ignore[call-overload]
+            found = f.cache.get(key)
             if found is None:
                 base = np.broadcast_to(np.asarray(fixed(f)) * scale, f.lane.shape)
                 copy = f.lane if b.scope is Scope.REGISTER else f.block if b.scope is Scope.SHARED else 0
@@ -274,7 +304,7 @@ class _Machine:
                 if spread is not None:
                     home = home[:, None] + spread
                 found = home, *_bounds(base)
-                f.cache[key] = found  # type: ignore[index]
+                f.cache[key] = found
             home, low, high = found
             step = moving(f)
             if isinstance(step, np.ndarray):
@@ -388,6 +418,42 @@ class _Machine:
             return out
 
         return run
+
+
+def liftable(s: Loop, arith: Arith) -> tuple[list[Loop], Store | None]:
+    """A perfect nest around one store whose iterations touch distinct cells, so that they may run at once.
+
+    The cells are distinct when the strides of the loops (and of the vector lanes) form a mixed radix; the stored value
+    may read the same buffer only at the stored cell.
+    """
+    nest = [s]
+    while isinstance(nest[-1].body, Loop):
+        nest.append(nest[-1].body)
+    store = nest[-1].body
+    if not isinstance(store, Store) or not all(isinstance(x.extent, Const) for x in nest):
+        return nest, None
+    index = store.index[0]
+    form = arith.linear(index.base if isinstance(index, Ramp) else index)
+    names = {x.var for x in nest}
+    if any(not isinstance(t, Var) and any(v in names for v in find(t, Var)) for t in form.terms):
+        return nest, None
+    radix = [(1, index.lanes)] if isinstance(index, Ramp) else []
+    radix += [(abs(form.terms.get(x.var, 0)), as_int(x.extent)) for x in nest if as_int(x.extent) > 1]
+    reach = 0
+    for stride, extent in sorted(radix):
+        if stride <= reach:
+            return nest, None
+        reach += stride * (extent - 1)
+    for load in find(store.value, Load):
+        if load.buffer is store.buffer and not _same_cell(load.index[0], index):
+            return nest, None
+    return nest, store
+
+
+def _same_cell(a: Expr, b: Expr) -> bool:
+    if isinstance(a, Ramp) and isinstance(b, Ramp):
+        return a.lanes == b.lanes and same(a.base, b.base)
+    return not isinstance(a, Ramp) and not isinstance(b, Ramp) and same(a, b)
 
 
 def _bounds(x: np.ndarray) -> tuple[int, int]:

@@ -20,6 +20,18 @@ def _vector(lanes: int, name: str) -> Tensor:
     return placeholder((lanes,), "float32", name=name)
 
 
+def _portable(lanes: int, value: str, to: str) -> str:
+    """Text that stores ``value`` through vstoren; ``load(x)`` in it stands for a vector at an address.
+
+    Sixteen elements go in two halves: ``vload16`` of PoCL 3.0 gives eight right elements and eight wrong ones, and its
+    compiler does not survive ``vstore16``.
+    """
+    n = min(lanes, 8)
+    return "\n".join(
+        f"vstore{n}({value.replace('load(', f'vload{n}({half}, ')}, {half}, {to});" for half in range(lanes // n)
+    )
+
+
 def copy(lanes: int) -> Intrin:
     """``y[n] = x[n]``."""
     x = _vector(lanes, "x")
@@ -27,7 +39,7 @@ def copy(lanes: int) -> Intrin:
     return Intrin(
         name=f"opencl.copy.f32x{lanes}",
         semantics=meaning(y),
-        emit={"opencl": f"vstore{lanes}(vload{lanes}(0, {{x}}), 0, {{y}});", "opencl.cpu": "{y_vector} = {x_vector};"},
+        emit={"opencl": _portable(lanes, "load({x})", "{y}"), "opencl.cpu": "{y_vector} = {x_vector};"},
         source=_MEMORY,
     )
 
@@ -40,7 +52,7 @@ def fma(lanes: int) -> Intrin:
         name=f"opencl.fma.f32x{lanes}",
         semantics=meaning(c, accumulate=True),
         emit={
-            "opencl": f"vstore{lanes}(vload{lanes}(0, {{c}}) + {{a_value}} * vload{lanes}(0, {{b}}), 0, {{c}});",
+            "opencl": _portable(lanes, "load({c}) + {a_value} * load({b})", "{c}"),
             "opencl.cpu": "{c_vector} += {a_value} * {b_vector};",
         },
         source=f"OpenCL C 3.0, 6.5 (operators); {_MEMORY}",
@@ -56,7 +68,7 @@ def elementwise(name: str, op: str, lanes: int) -> Intrin:
         name=f"opencl.{name}.f32x{lanes}",
         semantics=meaning(c),
         emit={
-            "opencl": f"vstore{lanes}(vload{lanes}(0, {{a}}) {op} vload{lanes}(0, {{b}}), 0, {{c}});",
+            "opencl": _portable(lanes, f"load({{a}}) {op} load({{b}})", "{c}"),
             "opencl.cpu": f"{{c_vector}} = {{a_vector}} {op} {{b_vector}};",
         },
         source=f"OpenCL C 3.0, 6.5 (operators); {_MEMORY}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +19,7 @@ from tensorir.schedule.schedule import Schedule
 from tensorir.tune.space import Space
 
 LANES = 8
-SHARED_CPU = 448 * 1024  # bytes of block memory that stay in one core's second-level cache
+SHARED_CPU = 480 * 1024  # bytes of block memory that stay in one core's second-level cache
 
 
 def conv2d(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: int = 3, s: int = 3, stride: int = 1,
@@ -82,7 +83,11 @@ def cpu_tile(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     if c["unroll_s"]:
         s.unroll("y.s")
     if c["stage_w"]:
-        s.stage_in("w", at=ki, scope="shared", order=[1, 2, 3, 0] if vector_k else None)
+        s.stage_in("w", at=ki, scope="shared", order=[1, 2, 3, 0] if vector_k else None, cooperative=False)
+        if vector_k and c["gather_w"]:  # eight strided loads, one vector store
+            several, lane = s.split("w_shared.ax0", [None, LANES])
+            s.reorder("w_shared.ax1", "w_shared.ax2", "w_shared.ax3", several, lane)
+            s.vectorize(lane)
     if shape["pad"]:
         _pad(s, c, pb, nchw)
     _write_tile(s, c, nchw, kl, ql)
@@ -116,51 +121,84 @@ def _write_tile(s: Schedule, c: Config, nchw: bool, kl: str, ql: str) -> None:
 def _cpu_space(shape: Mapping[str, Any]) -> Space:
     k, p, q = shape["k"], shape["p"], shape["q"]
     taps = shape["cg"] * shape["r"] * shape["s"]
-    rows = divisors_near(p, (1, 2, 4, 7, 14, 28))
-    width = shape["w"] + 2 * shape["pad"]
 
     def registers(c: Mapping[str, Any]) -> bool:
-        return c["kt"] * c["qt"] + (c["kt"] if c["lanes"] == "k" else c["qt"]) + 1 <= 17
+        return c["kt"] * c["qt"] + (c["kt"] if c["lanes"] == "k" else c["qt"]) + 1 <= 16
 
     def sensible(c: Mapping[str, Any]) -> bool:
-        wide_k, wide_q = (LANES * c["kt"], c["qt"]) if c["lanes"] == "k" else (c["kt"], LANES * c["qt"])
+        wide_k, wide_q = _tile(c)
         return wide_k < k + LANES and wide_q < q + LANES and c["kblock"] * wide_k < k + wide_k
 
     def fits(c: Mapping[str, Any]) -> bool:
-        wide_k = c["kt"] * (LANES if c["lanes"] == "k" else 1)
-        bytes_ = 4 * wide_k * taps if c["stage_w"] else 0
-        if shape["pad"] and c["pad"] == "stage":
-            strip = (c["rows"] - 1) * shape["stride"] + shape["dilation"] * (shape["r"] - 1) + 1
-            bytes_ += 4 * shape["c"] * strip * width
-        return bytes_ <= SHARED_CPU
+        return _block_bytes(c, shape) <= SHARED_CPU
 
     def meaningful(c: Mapping[str, Any]) -> bool:
-        return bool(shape["pad"] or c["pad"] == "stage") and (c["lanes"] == "q" or c["stage_w"] == 1 or taps > 4096)
+        if not shape["pad"] and c["pad"] == "kernel":
+            return False
+        if c["lanes"] == "q":
+            return bool(c["gather_w"] == 0)
+        return bool(c["stage_w"] == 1 or (taps > 8192 and c["gather_w"] == 0))
 
     lanes = ["k", "q"] if shape["groups"] == 1 else ["q"]
-    space = dict(
-        lanes=lanes, kt=[2, 1, 3, 4, 6, 8, 12], qt=[6, 1, 2, 3, 4, 5, 7, 8, 9, 11, 13, 14], rows=rows,
-        kblock=[1, 2, 4], stage_w=[1, 0], pad=["stage", "kernel"], unroll_s=[0, 1],
+    space: dict[str, list[Any]] = dict(
+        lanes=lanes, kt=[1, 2, 3, 4, 6, 8, 12], qt=[1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 14],
+        rows=divisors_near(p, (1, 2, 4, 7, 14, 28)), kblock=[1, 2, 3, 4, 6, 8, 12, 16, 24], stage_w=[1, 0], gather_w=[0, 1],
+        pad=["stage", "kernel"], unroll_s=[0, 1],
     )  # fmt: skip
     where = {"registers": registers, "sensible": sensible, "fits": fits, "meaningful": meaningful}
     return Space(where=where, default=_cpu_default(space, where, shape), **space)
 
 
+def _tile(c: Mapping[str, Any]) -> tuple[int, int]:
+    """Channels and pixels of the register tile."""
+    return (LANES * c["kt"], c["qt"]) if c["lanes"] == "k" else (c["kt"], LANES * c["qt"])
+
+
+def _block_bytes(c: Mapping[str, Any], shape: Mapping[str, Any]) -> int:
+    """Block memory: the packed weights of one tile and the padded strip of input rows."""
+    total = 4 * _tile(c)[0] * shape["cg"] * shape["r"] * shape["s"] if c["stage_w"] else 0
+    if shape["pad"] and c["pad"] == "stage":
+        strip = (c["rows"] - 1) * shape["stride"] + shape["dilation"] * (shape["r"] - 1) + 1
+        total += 4 * shape["c"] * strip * (shape["w"] + 2 * shape["pad"])
+    return int(total)
+
+
 def _cpu_default(space: Mapping[str, list[Any]], where: Mapping[str, Any], shape: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The first of a few sensible tiles that is legal here, best guess first."""
-    lanes = space["lanes"][0]
-    guesses = [(2, 7), (2, 6), (1, 13), (2, 5), (2, 4), (1, 9), (1, 7), (1, 5), (1, 3), (2, 2), (1, 2), (1, 1)]
-    if lanes == "q":
-        guesses = [(6, 2), (4, 2), (4, 1), (2, 2), (2, 1), (1, 2), (1, 1)]
-    waste = {g: -(-shape["q"] // (g[1] * (1 if lanes == "k" else LANES))) * g[1] * (1 if lanes == "k" else LANES) for g in guesses}
-    for kt, qt in sorted(guesses, key=lambda g: waste[g] > shape["q"] * 1.1):
-        for stage_w in (1, 0):
-            for rows in reversed(space["rows"]):
-                for pad in ("stage", "kernel"):
-                    c = dict(lanes=lanes, kt=kt, qt=qt, rows=rows, kblock=1, stage_w=stage_w, pad=pad, unroll_s=0)
-                    if all(test(c) for test in where.values()):
-                        return c
-    return None
+    """The legal configuration that a small model of the core likes best.
+
+    Per step of the reduction a tile needs kt*qt multiply-adds (two a cycle, latency 4) and kt + qt loads (two a cycle);
+    the rest is waste at ragged edges, repeated staging, and whether the blocks fill an even number of cores.
+    """
+    best: tuple[float, dict[str, Any]] | None = None
+    for lanes, kt, qt in itertools.product(space["lanes"], space["kt"], space["qt"]):
+        for rows, kblock, stage_w in itertools.product(space["rows"], space["kblock"], space["stage_w"]):
+            c = dict(lanes=lanes, kt=kt, qt=qt, rows=rows, kblock=kblock, stage_w=stage_w, gather_w=1 if lanes == "k" and stage_w else 0,
+                     pad="stage", unroll_s=0)  # fmt: skip
+            score = _cpu_score(c, shape)
+            if (best is None or score > best[0]) and all(test(c) for test in where.values()):
+                best = (score, c)
+    return best[1] if best else None
+
+
+def _cpu_score(c: Mapping[str, Any], shape: Mapping[str, Any]) -> float:
+    kt, qt = c["kt"], c["qt"]
+    wide_k, wide_q = _tile(c)
+    k, p, q = shape["k"], shape["p"], shape["q"]
+    cycles = max(kt * qt / 2, (kt + qt) / 2, 4.0)
+    if c["lanes"] == "q" and shape["stride"] > 1:
+        cycles += qt * LANES  # strided pixels are gathered one by one
+    if not c["stage_w"] and c["lanes"] == "k":
+        cycles += kt * LANES
+    useful = (k / (-(-k // wide_k) * wide_k)) * (q / (-(-q // wide_q) * wide_q))
+    strips, groups = -(-p // c["rows"]), -(-k // (wide_k * c["kblock"]))
+    useful *= p / (strips * c["rows"])
+    blocks = shape["n"] * strips * groups
+    balance = blocks / (-(-blocks // 2) * 2) * (0.9 if blocks < 4 else 1.0)
+    taps = shape["cg"] * shape["r"] * shape["s"]
+    work = shape["n"] * k * p * q * taps / LANES  # vector multiply-adds
+    packed = strips * k * taps * (1.0 if c["stage_w"] else 0.0) * shape["n"]
+    padded = blocks * c["rows"] * shape["stride"] * (shape["w"] + 2 * shape["pad"]) * shape["c"] * (1.5 if shape["pad"] else 0.0)
+    return useful * balance / (work * cycles / (kt * qt) + packed + padded)
 
 
 def gpu_tile(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:

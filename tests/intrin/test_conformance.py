@@ -71,5 +71,7 @@ def test_text_of_the_table(golden):
 
 
 def call_line(source):
-    """The line that the instruction was printed as: the last statement."""
-    return [x.strip() for x in source.splitlines() if x.strip().endswith(";")][-1]
+    """The lines that the instruction was printed as: what stands in the innermost loop."""
+    lines = source.splitlines()
+    depth = max(len(x) - len(x.lstrip()) for x in lines if "Y + " in x or "Y[" in x)
+    return " ".join(x.strip() for x in lines if x.endswith(";") and len(x) - len(x.lstrip()) == depth)

@@ -68,13 +68,39 @@ def rfactor(program: Program, stage: Stage, loop: Loop) -> Rewrite:
     )
     at = (part.var, *update.index)
     first = sequence([Store(b, at, i) for b, i in zip(partial, update.combiner.identity, strict=True)])
-    one = Stage(rf_name, (part, *stage.iters), (loop.var, *stage.binds),
-                Update(partial, at, update.values, update.combiner), first, stage.guards)  # fmt: skip
+    iters, binds, values = _without(index, stage, loop, part)
+    one = Stage(rf_name, (part, *iters), (loop.var, *binds),
+                Update(partial, at, tuple(substitute(v, values) for v in update.values), update.combiner),
+                first, stage.guards)  # fmt: skip
     final = _final_nest(stage, update, partial, loop)
     renamed = _renamed(top, stage, one, rf_name)
     done = swap(program, top, sequence([renamed, final]))
     gone = {x.var.name: f"rfactor gave it to {rf_name}" for x in find(top, Loop)}
     return Rewrite(done, (rf_name,), gone)
+
+
+def _without(
+    index: Index, stage: Stage, loop: Loop, part: Iter
+) -> tuple[list[Iter], list[Expr], dict[Var, Expr]]:
+    """The stage's axes once ``loop`` drives only ``part``, their bindings, and the old axes in terms of them.
+
+    An axis that ``loop`` drove together with others becomes one axis for each of those loops.
+    """
+    others = {x.var: Iter(Var(x.var.name.split(".", 1)[-1], "index"), x.extent, Axis.REDUCE) for x in index.above(stage)}
+    said: dict[Var, Expr] = {loop.var: part.var, **{v: it.var for v, it in others.items() if v is not loop.var}}
+    iters: list[Iter] = []
+    binds: list[Expr] = []
+    values: dict[Var, Expr] = {}
+    for it, bind in zip(stage.iters, stage.binds, strict=True):
+        if not uses(bind, {loop.var}):
+            iters.append(it)
+            binds.append(bind)
+            continue
+        values[it.var] = substitute(bind, said)
+        for v in dict.fromkeys(v for v in find(bind, Var) if v in others and v is not loop.var and v not in binds):
+            iters.append(others[v])
+            binds.append(v)
+    return iters, binds, values
 
 
 def _own_loops(index: Index, stage: Stage) -> Loop:

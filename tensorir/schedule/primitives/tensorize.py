@@ -39,7 +39,7 @@ def tensorize(program: Program, loop: Loop, intrin: Intrin, target: Target) -> R
     except NoMatch as e:
         raise ScheduleError(Problem("tensorize.same-meaning", str(e), at=caret(loop),
                                     hint=f"{intrin.name} computes\n{text(intrin.semantics.body)}")) from None  # fmt: skip
-    if tail := _tail(index, loops, stage):
+    if (tail := _tail(index, loops, stage)) is not None:
         raise ScheduleError(Problem("tensorize.tail", f"the tail {show(tail)} of {stage.name} cuts through {loop.var.name}, "
                                     "and an instruction runs whole", at=caret(loop),
                                     hint="split the axis exactly (tail='exact')"))  # fmt: skip
@@ -85,7 +85,7 @@ def unfit(program: Program) -> Problem | None:
             match(index.above(loop), loop, stage, stage.intrin)
         except NoMatch as e:
             why = str(e)
-        if not why and (tail := _tail(index, [x for x in find(loop, Loop)], stage)):
+        if not why and (tail := _tail(index, find(loop, Loop), stage)) is not None:
             why = f"the tail {show(tail)} cuts through it"
         if why:
             return Problem("tensorize.last", f"{stage.name} would no longer be {stage.intrin.name}: {why}", at=caret(loop))

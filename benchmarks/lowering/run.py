@@ -1,0 +1,45 @@
+"""Process-CPU time of lowering and code generation, minimum of 20 runs.
+
+    python benchmarks/lowering/run.py [--json]
+"""
+
+import argparse
+import json
+import time
+
+import tensorir as tir
+from tensorir.codegen.cfamily import emit
+from tensorir.lower.pipeline import lower
+
+
+def measure(schedule: tir.Schedule, runs: int = 20) -> dict[str, float]:
+    """Seconds for lowering and printing, each the minimum over ``runs``."""
+    best = {"lower": float("inf"), "codegen": float("inf")}
+    for _ in range(runs):
+        start = time.process_time()
+        module = lower(schedule.program, schedule.target)
+        middle = time.process_time()
+        emit(module, schedule.target, str(schedule.trace).splitlines())
+        end = time.process_time()
+        best = {"lower": min(best["lower"], middle - start), "codegen": min(best["codegen"], end - middle)}
+    return {**best, "total": best["lower"] + best["codegen"]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    works = {
+        "conv2d": tir.ops.conv2d(n=1, c=64, h=56, w=56, k=64, r=3, s=3, pad=1),
+        "matmul": tir.ops.matmul(m=1024, n=1024, k=1024),
+    }
+    rows = {f"{name} {target}": measure(w.schedule(target=target)) for name, w in works.items() for target in ("opencl", "cuda -arch=sm_80")}
+    if args.json:
+        print(json.dumps(rows))
+        return
+    for name, row in rows.items():
+        print(f"{name:24s} lower {1e3 * row['lower']:6.1f} ms  codegen {1e3 * row['codegen']:6.1f} ms  total {1e3 * row['total']:6.1f} ms")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""What the verbs share: messages on stderr, results on stdout, exit codes, process start."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+import click
+
+from tensorir.errors import TensorIRError
+
+OK, BUG, USAGE, NO_DEVICE, NO_CONFIG, WRONG, DEVICE_LOST, LOG, SLOW, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 7, 8, 130
+SETTINGS: dict[str, Any] = {
+    "help_option_names": ["-h", "--help"],
+    "auto_envvar_prefix": "TENSORIR",  # every flag is also TENSORIR_FLAG
+    "max_content_width": 100,
+}
+_BY_CLASS = (
+    ("NotTuned", NO_CONFIG), ("DeviceError", NO_DEVICE), ("WorkerError", NO_DEVICE), ("LogError", LOG),
+    ("CheckError", WRONG), ("CompileError", BUG), ("LaunchError", BUG), ("DeclarationError", USAGE),
+    ("ScheduleError", USAGE), ("LoweringError", USAGE),
+)  # fmt: skip
+
+
+class Stop(Exception):  # noqa: N818 - a planned end
+    """End with an exit code and a message on stderr."""
+
+    def __init__(self, code: int, message: str = "") -> None:
+        self.code, self.message = code, message
+        super().__init__(message)
+
+
+def usage(message: str, hint: str = "") -> Stop:
+    """A wrong call."""
+    return Stop(USAGE, message + (f"\n  try: {hint}" if hint else ""))
+
+
+def say(text: str) -> None:
+    """A message on stderr; nobody reading it is no reason to fail."""
+    try:
+        click.echo(text, err=True)
+    except OSError:
+        return
+
+
+def put(text: str) -> None:
+    """The result on stdout."""
+    click.echo(text)
+
+
+def put_json(document: Any) -> None:
+    """The result as one JSON document."""
+    from tensorir.tune.child import plain
+
+    click.echo(json.dumps(plain(document), indent=2, allow_nan=False))
+
+
+def exit_code(error: TensorIRError) -> int:
+    """The exit code of an error, by its class."""
+    if error.code.startswith("cache."):
+        return LOG
+    names = {c.__name__ for c in type(error).__mro__}
+    return next((code for name, code in _BY_CLASS if name in names), BUG)
+
+
+def words(error: TensorIRError) -> str:
+    """The error for a terminal: the problems, and the line of the user's own file where there is one."""
+    lines = "\n".join(map(str, error.problems[:2])).splitlines()[:10]
+    place = error.where
+    ours = sys.argv[0] if sys.argv else ""
+    if place and not place.startswith(("<", ours or "<")) and "/bin/tensorir" not in place and "__main__.py" not in place:
+        lines.append(f"  at {place}")
+    return "\n".join(lines)
+
+
+def process_start() -> float:
+    """When this process began, on the clock of ``time.monotonic``."""
+    now = time.monotonic()
+    try:
+        with open("/proc/self/stat", encoding="ascii", errors="replace") as file:
+            ticks = int(file.read().rsplit(")", 1)[1].split()[19])
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError, AttributeError):
+        return now - 0.2  # about what starting Python takes
+    return now - age if 0 <= age < 60 else now
+
+
+class Duration(click.ParamType[Any]):
+    """Seconds, as "90s", "5m" or "1h"."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        from tensorir.cli.parse import duration
+
+        found = duration(value)
+        if found is None:
+            self.fail(f"{value!r} is not a time; try 90s, 5m or 1h", param, ctx)
+        return found
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+log_option = click.option("--log", default="tuning_logs", show_default=True, metavar="DIR", help="Where the logs are.")
+device_option = click.option("--device", metavar="DEV", help="cuda:0, opencl:0:0, opencl:pocl (default: the first usable).")

@@ -1,0 +1,128 @@
+"""The command line's entry: verbs loaded when used, exit codes, and no traceback whatever happens."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import warnings
+from typing import Any
+
+import click
+
+from tensorir.cli.common import Stop, exit_code, say, words
+
+VERBS = {
+    "tune": "Search for the fastest schedule of an operator or of your own workload.",
+    "show": "Show the loop tree, the source, the resources or the machine code of a schedule.",
+    "bench": "Time the chosen kernel against libraries.",
+    "check": "Check the chosen kernel against the reference.",
+    "export": "Write a folder that runs without tensorir.",
+    "log": "Look at, check and tidy tuning logs.",
+    "doctor": "Say what works here and how to fix what does not.",
+    "devices": "List the devices and the names to pass.",
+    "list": "List operators, their parameters and templates.",
+    "explain": "Explain an error code.",
+    "repro": "Measure one recorded configuration again.",
+    "report": "Make a page of a tuning log (does not exist yet).",
+}
+
+
+class Verbs(click.Group):
+    """One module per verb, imported when the verb is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        module = importlib.import_module(f"tensorir.cli.verb_{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        from tensorir import __version__
+
+        click.echo(f"tensorir {__version__}")
+        ctx.exit()
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Print the version.")
+def cli() -> None:
+    """Tensor computations: scheduled, checked, tuned and exported as readable CUDA or OpenCL.
+
+    The result goes to stdout (one JSON document with --json), progress and messages to stderr.
+
+    \b
+    tensorir tune conv2d 1x64x56x56 64x64x3x3 --pad 1
+    tensorir tune matmul 512x512x512 --budget 60s
+    tensorir tune kernels.py:my_op
+    """
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run the command line and end the process with its exit code."""
+    code = run(args)
+    try:
+        sys.stdout.flush()
+    except OSError:  # whoever read our output is gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    sys.exit(code)
+
+
+def run(args: list[str] | None = None) -> int:
+    """Run the command line; the exit code."""
+    from tensorir.errors import TensorIRError
+
+    warnings.showwarning = _warning
+    try:
+        code = cli.main(args, prog_name="tensorir", standalone_mode=False)
+    except Stop as stop:
+        if stop.message:
+            say(f"tensorir: {stop.message}")
+        return stop.code
+    except (KeyboardInterrupt, click.Abort):
+        say("tensorir: interrupted")
+        return 130
+    except click.ClickException as error:
+        error.show(sys.stderr)
+        return error.exit_code
+    except TensorIRError as error:
+        say(words(error))
+        return exit_code(error)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+    except Exception as error:
+        return _bug(error)
+    return code if isinstance(code, int) else 0
+
+
+def _warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    text = str(message).strip().splitlines()
+    if text:
+        say(f"warning: {text[0].removeprefix('tensorir: ')}")
+
+
+def _bug(error: Exception) -> int:
+    """An exception that should not exist: its traceback goes to a file, not to the terminal."""
+    import tempfile
+    import traceback
+
+    say(f"tensorir: internal error: {type(error).__name__}: {error}"[:500])
+    try:
+        number, path = tempfile.mkstemp(prefix="tensorir-error-", suffix=".txt")
+        with os.fdopen(number, "w") as file:
+            file.write("".join(traceback.format_exception(error)))
+        say(f"this is a bug; the details are in {path}")
+    except OSError:
+        say("this is a bug")
+    return 1

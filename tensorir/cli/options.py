@@ -1,0 +1,48 @@
+"""The arguments that say which workload is meant; the same for every verb that takes one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+Function = Callable[..., Any]
+
+_ACTS = ("relu",)
+_DTYPES = ("float64", "float32", "float16", "bfloat16", "int8", "int32")
+
+
+def workload_options(function: Function) -> Function:
+    """OP [SHAPE…] and the operators' parameters, collected in ``parameters``."""
+    at_least_1 = click.IntRange(min=1)
+    decorators = [
+        click.argument("op", metavar="OP"),
+        click.argument("shape", nargs=-1, metavar="[SHAPE]..."),
+        click.option("--shapes", metavar="NAME", help="A named set of shapes: alexnet, resnet50."),
+        click.option("--stride", type=at_least_1, help="conv2d: step of the window."),
+        click.option("--pad", type=click.IntRange(min=0), help="conv2d: zeros on each side."),
+        click.option("--dilation", type=at_least_1, help="conv2d: distance of the taps."),
+        click.option("--groups", type=at_least_1, help="conv2d: groups of channels."),
+        click.option("--layout", type=click.Choice(["NCHW", "NHWC"]), help="conv2d: order of the dimensions."),
+        click.option("--batch", type=at_least_1, help="matmul: how many at once."),
+        click.option("--ta", is_flag=True, default=None, help="matmul: a is stored (k, m)."),
+        click.option("--tb", is_flag=True, default=None, help="matmul: b is stored (n, k)."),
+        click.option("--bias", is_flag=True, default=None, help="Add a bias."),
+        click.option("--act", type=click.Choice(_ACTS), help="Activation of the result."),
+        click.option("--dtype", type=click.Choice(_DTYPES), help="Element type (default float32)."),
+        click.option("--arg", multiple=True, metavar="K=V", help="FILE.py:FUNCTION: an argument of the function."),
+    ]
+    for decorate in reversed(decorators):
+        function = decorate(function)
+    return function
+
+
+NAMES = (
+    "shapes", "stride", "pad", "dilation", "groups", "layout", "batch", "ta", "tb", "bias", "act", "dtype", "arg",
+)  # fmt: skip
+
+
+def split(given: dict[str, Any]) -> dict[str, Any]:
+    """Take the workload's parameters out of a verb's keyword arguments."""
+    return {name: given.pop(name) for name in NAMES}

@@ -1,0 +1,176 @@
+"""Reading what people type: shapes, times, operators, files, records; each becomes a function that makes a workload."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tensorir.cli.common import usage
+
+if TYPE_CHECKING:
+    from tensorir.api.workload import Workload
+    from tensorir.tune.record import Record
+
+Options = Mapping[str, Any]
+Make = Callable[[], "Workload"]
+
+OPERATORS = ("conv2d", "matmul")
+_CONV = "tensorir tune conv2d 1x64x56x56 64x64x3x3 --pad 1"
+_MATMUL = "tensorir tune matmul 512x512x512"
+_OWN = {"conv2d": ("stride", "pad", "dilation", "groups", "layout"), "matmul": ("batch", "ta", "tb")}
+_SHARED = ("bias", "act", "dtype")
+
+
+def duration(value: Any) -> float | None:
+    """Seconds of "90s", "5m", "1h", "250ms", "12"; None for anything else."""
+    if isinstance(value, int | float):
+        return float(value)
+    match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,6})?)\s*(ms|s|m|min|h)?\s*", str(value))
+    unit = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+    seconds = float(match[1]) * unit[match[2] or "s"] if match else 0.0
+    return seconds if seconds > 0 else None
+
+
+def workloads(op: str, shapes: Sequence[str], options: Options) -> list[Make]:
+    """What OP and SHAPES mean: one workload, or those of a named set."""
+    if op in OPERATORS:
+        given = {k: options[k] for k in (*_OWN[op], *_SHARED) if options.get(k) is not None}
+        _foreign(op, options)
+        if options.get("shapes"):
+            return _named(op, str(options["shapes"]), shapes, given)
+        read = _conv2d if op == "conv2d" else _matmul
+        return [_maker(op, read(shapes, given))]
+    if ".py:" in op or op.endswith(".py"):
+        if shapes:
+            raise usage(f"{op} takes --arg K=V, not shapes", f"tensorir tune {op} --arg M=512")
+        return [_file(op, options.get("arg") or ())]
+    if re.fullmatch(r"[0-9a-f]{6,16}", op) and not shapes:
+        record = record_named(op, str(options.get("log") or "tuning_logs"))
+        if record is not None:
+            return [from_title(record["workload"])]
+        raise usage(f"there is no record {op} in {options.get('log')}", "tensorir log ls")
+    raise usage(f"there is no operator {op!r:.60}", f"{', '.join(OPERATORS)}, FILE.py:FUNCTION, or the id of a record")
+
+
+def _foreign(op: str, options: Options) -> None:
+    """Refuse flags of another operator."""
+    for other, names in _OWN.items():
+        for name in names:
+            if other != op and options.get(name) not in (None, False):
+                raise usage(f"--{name} belongs to {other}, not to {op}")
+    if options.get("arg"):
+        raise usage("--arg belongs to FILE.py:FUNCTION")
+
+
+def _maker(op: str, params: dict[str, Any]) -> Make:
+    def make() -> Workload:
+        from tensorir.api.origin import from_ops
+
+        return from_ops(op, params)
+
+    return make
+
+
+def _dims(text: str, count: int, letters: str, example: str) -> list[int]:
+    parts = text.lower().split("x")
+    if not all(re.fullmatch(r"\d{1,12}", p) for p in parts):
+        raise usage(f"{text!r:.60} is not a shape", f"{letters}, for example {example}")
+    if len(parts) != count:
+        raise usage(f"{text} has {len(parts)} dimensions, {letters} has {count}", f"for example {example}")
+    return [int(p) for p in parts]
+
+
+def _conv2d(shapes: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
+    if len(shapes) != 2:
+        raise usage(f"conv2d needs two shapes, NxCxHxW KxCxRxS, not {len(shapes)}", _CONV)
+    n, c, h, w = _dims(shapes[0], 4, "NxCxHxW", "1x64x56x56")
+    k, inner, r, s = _dims(shapes[1], 4, "KxCxRxS", "64x64x3x3")
+    groups = int(given.get("groups", 1))
+    if inner != c and not (groups > 1 and inner * groups == c):
+        share = f" (or {c // groups} with {groups} groups)" if groups > 1 and c % groups == 0 else ""
+        raise usage(f"the input has {c} channels, the weights {inner}: they must agree{share}", f"{k}x{c}x{r}x{s}")
+    return {"n": n, "c": c, "h": h, "w": w, "k": k, "r": r, "s": s, **given}
+
+
+def _matmul(shapes: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
+    if len(shapes) != 1:
+        raise usage(f"matmul needs one shape, MxNxK, not {len(shapes)}", _MATMUL)
+    m, n, k = _dims(shapes[0], 3, "MxNxK", "512x512x512")
+    return {"m": m, "n": n, "k": k, **given}
+
+
+def _named(op: str, name: str, shapes: Sequence[str], given: dict[str, Any]) -> list[Make]:
+    from tensorir.ops.shapes import SETS
+
+    if shapes:
+        raise usage("give shapes, or --shapes NAME, not both")
+    key = name.lower().replace("-", "").replace("_", "")
+    sets = {k: v for k, v in SETS.items() if v[0] == op}
+    if key not in sets:
+        raise usage(f"there is no set of {op} shapes {name!r:.60}", ", ".join(sets) or "none for this operator")
+    return [_maker(op, {**params, **given}) for params in sets[key][1]]
+
+
+def _file(op: str, arguments: Sequence[str]) -> Make:
+    place, _, function = op.rpartition(":")
+    if not function or not place.endswith(".py"):
+        raise usage(f"{op} names no function", "FILE.py:FUNCTION, a function that returns a tir.Workload")
+    if not Path(place).is_file():
+        raise usage(f"there is no file {place}")
+    options = dict(_argument(a) for a in arguments)
+
+    def make() -> Workload:
+        from tensorir.api.origin import from_file
+
+        return from_file(place, function, options)
+
+    return make
+
+
+def _argument(text: str) -> tuple[str, Any]:
+    """``K=V``; V as JSON where it is JSON (numbers, true, lists), else as text."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise usage(f"--arg {text!r:.60} is not K=V")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def config_option(text: str | None) -> dict[str, Any] | None:
+    """``--config`` as JSON, or ``k=v,k=v``."""
+    if text is None:
+        return None
+    if text.lstrip().startswith("{"):
+        try:
+            found = json.loads(text)
+        except ValueError:
+            raise usage(f"--config {text!r:.60} is not JSON") from None
+        return dict(found)
+    return dict(_argument(part) for part in text.split(",") if part)
+
+
+def record_named(name: str, log: str) -> Record | None:
+    """The one record whose id starts with ``name``."""
+    from tensorir.tune.log import LogReader, show
+
+    found = [r for r in show(LogReader(log), name) if r["id"].startswith(name)]
+    return found[0] if len(found) == 1 else None
+
+
+def from_title(title: str) -> Make:
+    """The workload that a log calls ``conv2d n=1 c=64 …``; only the package's own operators can be found so."""
+    name, *pairs = title.split()
+    if name not in OPERATORS:
+        raise usage(f"{title:.80} is not an operator of tensorir", "FILE.py:FUNCTION")
+    return _maker(name, {k: _value(v) for k, _, v in (p.partition("=") for p in pairs)})
+
+
+def _value(text: str) -> Any:
+    if re.fullmatch(r"-?\d{1,12}", text):
+        return int(text)
+    return {"None": None, "True": True, "False": False}.get(text, text)

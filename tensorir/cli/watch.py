@@ -1,0 +1,120 @@
+"""Progress of a tuning run on stderr: plain lines, or a live panel on a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tensorir.cli.common import say
+
+if TYPE_CHECKING:
+    from tensorir.api.workload import Workload
+    from tensorir.tune.progress import Progress
+    from tensorir.tune.space import Space
+
+
+class Watch:
+    """Callbacks of a run; this one is silent."""
+
+    def __init__(self, work: Workload, trials: int | None, budget_s: float | None, started: float) -> None:
+        from tensorir.tune.progress import Progress
+
+        self.work, self.started = work, started
+        self.state: Progress = Progress(total=trials, budget_s=budget_s, flops=work.flops)
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self.started
+
+    def on_start(self, device: Mapping[str, Any], spaces: Mapping[str, Space], reused: int) -> None:
+        self.state.known = reused
+
+    def on_baseline(self, name: str, time_s: float) -> None:
+        self.state.baseline = (name, time_s)
+
+    def on_trial(self, record: Mapping[str, Any]) -> None:
+        self.state.add(record)
+
+    def close(self) -> None:
+        """The end of the run."""
+
+
+class Plain(Watch):
+    """One line per improvement and one every ten seconds."""
+
+    def on_start(self, device: Mapping[str, Any], spaces: Mapping[str, Space], reused: int) -> None:
+        super().on_start(device, spaces, reused)
+        for line in head(self.work, device, spaces, reused):
+            say(line)
+
+    def on_baseline(self, name: str, time_s: float) -> None:
+        from tensorir.tune.progress import milliseconds
+
+        super().on_baseline(name, time_s)
+        say(f"baseline {name} {milliseconds(time_s)}")
+
+    def on_trial(self, record: Mapping[str, Any]) -> None:
+        from tensorir.tune.progress import line
+
+        if self.state.due(self.elapsed, self.state.add(record)):
+            say(line(self.state, self.elapsed))
+
+
+class Live(Watch):
+    """A panel that is redrawn, and erased at the end."""
+
+    def __init__(self, work: Workload, trials: int | None, budget_s: float | None, started: float) -> None:
+        super().__init__(work, trials, budget_s, started)
+        from rich.console import Console
+        from rich.live import Live as RichLive
+
+        self._head: list[str] = []
+        self._live = RichLive(
+            console=Console(stderr=True), get_renderable=self._panel, transient=True, refresh_per_second=4
+        )
+        self._live.start()
+
+    def _panel(self) -> Any:
+        from rich.panel import Panel
+        from rich.text import Text
+
+        from tensorir.tune.progress import line
+
+        return Panel(Text("\n".join([*self._head, line(self.state, self.elapsed)])), title="tensorir tune")
+
+    def on_start(self, device: Mapping[str, Any], spaces: Mapping[str, Space], reused: int) -> None:
+        super().on_start(device, spaces, reused)
+        self._head = head(self.work, device, spaces, reused)
+
+    def close(self) -> None:
+        self._live.stop()
+
+
+def head(work: Workload, device: Mapping[str, Any], spaces: Mapping[str, Space], reused: int) -> list[str]:
+    """What is searched, and where."""
+    from tensorir import __version__
+
+    configs = sum(s.size for s in spaces.values())
+    legal = sum(len(s.legal) for s in spaces.values())
+    return [
+        f"tensorir {__version__}  {work.title}  on {device.get('id')} {device.get('name')} ({device.get('platform')})",
+        f"space {configs:,} configurations, {legal:,} legal; {reused} results reused",
+    ]
+
+
+@contextmanager
+def watch(mode: str, work: Workload, trials: int | None, budget_s: float | None, started: float) -> Iterator[Watch]:
+    """The watcher for ``--progress``."""
+    plain = bool(os.environ.get("NO_COLOR") or os.environ.get("CI") or os.environ.get("TERM") == "dumb")
+    if mode == "auto":
+        mode = "live" if sys.stderr.isatty() and not plain else "plain"
+    kinds: dict[str, type[Watch]] = {"live": Live, "plain": Plain, "none": Watch}
+    watcher = kinds[mode](work, trials, budget_s, started)
+    try:
+        yield watcher
+    finally:
+        watcher.close()

@@ -1,0 +1,78 @@
+"""What a self-test compares with: inputs by seed, and the reference's outputs as arrays or digests."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tensorir.check.verdict import tolerance
+from tensorir.errors import CheckError, Problem
+from tensorir.expr.tensor import Tensor
+from tensorir.interp.reference import evaluate
+from tensorir.runtime.arguments import numpy_dtype
+from tensorir.tune.inputs import arguments, integer_arrays
+
+SEEDS = (1, 2)
+STORED = 4 << 20  # bytes of expected outputs; beyond it exact results ship as digests, and with one seed
+
+
+@dataclass
+class Evidence:
+    """The ``selftest`` part of a manifest, and the files that it names."""
+
+    manifest: dict[str, Any]
+    files: dict[str, bytes] = field(default_factory=dict)
+
+
+def gather(outputs: Sequence[Tensor], reference: Callable[..., Any] | None = None) -> Evidence:
+    """Evaluate the reference on fixed integers.
+
+    reference: in NumPy; the declarations themselves are evaluated when None
+    """
+    given, exact = arguments(outputs)
+    size = sum(int(np.prod(t.shape, dtype=np.int64)) * numpy_dtype(t.dtype).itemsize for t in outputs)
+    expected = {}
+    for seed in SEEDS if size <= STORED else SEEDS[:1]:
+        expected[seed] = _evaluated(outputs, reference, integer_arrays(given, seed))
+    exact = exact and all(np.array_equal(a, np.rint(a)) for made in expected.values() for a in map(_double, made))
+    found = Evidence({"exact": exact, "inputs": [{"name": a.name, "low": a.low, "high": a.high} for a in given]})
+    found.manifest["tolerance"] = {t.name: tolerance(t.dtype) for t in outputs}
+    found.manifest["cases"] = [
+        {"seed": seed, "expected": {t.name: _kept(found, f"{seed}_{n}", a, exact and size > STORED)
+                                    for n, (t, a) in enumerate(zip(outputs, made, strict=True))}}
+        for seed, made in expected.items()
+    ]  # fmt: skip
+    return found
+
+
+def _double(array: Any) -> Any:
+    return np.asarray(array).astype(np.float64)
+
+
+def _evaluated(outputs: Sequence[Tensor], reference: Callable[..., Any] | None, inputs: list[Any]) -> list[Any]:
+    given = evaluate(outputs, inputs) if reference is None else reference(*inputs)
+    made = given if isinstance(given, tuple | list) else (given,)
+    found = []
+    for t, array in zip(outputs, made, strict=True):
+        kept = np.ascontiguousarray(np.asarray(array).astype(numpy_dtype(t.dtype)))
+        if kept.shape != t.shape:
+            text = f"the reference gives {t.name} the shape {kept.shape}, the declaration {t.shape}"
+            raise CheckError(Problem("workload.reference", text))
+        found.append(kept + kept.dtype.type(0) if kept.dtype.kind == "f" else kept)  # no negative zeros
+    return found
+
+
+def _kept(found: Evidence, label: str, array: Any, as_digest: bool) -> dict[str, Any]:
+    plain = array.view(np.uint16) if array.dtype.name == "bfloat16" else array
+    if as_digest:
+        return {"sha256": hashlib.sha256(plain.tobytes()).hexdigest()}
+    file = io.BytesIO()
+    np.save(file, plain, allow_pickle=False)
+    name = f"expected_{label}.npy"
+    found.files[name] = file.getvalue()
+    return {"file": name}

@@ -1,0 +1,71 @@
+"""The README of an exported folder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_NEEDS = {"opencl": "numpy and pyopencl", "cuda": "numpy and cupy"}
+_UNTRIED = "\n**Not yet run on a GPU**: this text was compiled for CUDA, but no GPU was at hand when the loader was written.\n"
+
+
+def readme(m: dict[str, Any]) -> str:
+    """What the folder holds and how to use it, as Markdown."""
+    given = [p for p in m["arguments"] if p["role"] in ("input", "scalar")]
+    results = [p for p in m["arguments"] if p["role"] == "output"]
+    names = ", ".join(p["name"] for p in given)
+    rows = "\n".join(_row(p) for p in m["arguments"])
+    launches = "\n".join(
+        f"| `{k['name']}` | {', '.join(k['args'])} | {tuple(k['grid'])} | {tuple(k['block'])} | {k['shared_bytes']} |"
+        for k in m["kernels"]
+    )
+    trace = "\n".join(f"    {line}" for line in m["trace"]) or "    (none: as declared)"
+    return f"""# {_plain(m["name"])}
+
+`{m["source"]}` computes {", ".join(_signature(p) for p in results)}
+from {", ".join(_signature(p) for p in given) or "nothing"}. Written by {m["made_by"]}, which is not needed here.
+{_UNTRIED if m["language"] == "cuda" else ""}
+## Use
+
+Python, with {_NEEDS[m["language"]]}:
+
+    import sys; sys.path.insert(0, "this folder")
+    from loader import Program
+    program = Program()
+    {", ".join(p["name"] for p in results)} = program({names})
+
+`python selftest.py` runs it on this machine and compares it with a reference (exit status 0 and `selftest ok`).
+From another language: compile `{m["source"]}` with {" ".join(m["options"])}, and launch as below.
+
+## Arguments
+
+Arrays are row-major and contiguous. `workspace` is memory that the caller provides and need not fill.
+
+| name | dtype | shape | role | alignment in bytes |
+| --- | --- | --- | --- | --- |
+{rows}
+
+## Launches, in this order
+
+| kernel | arguments | blocks (x, y, z) | threads (x, y, z) | shared bytes |
+| --- | --- | --- | --- | --- |
+{launches}
+
+OpenCL's global size is blocks x threads, its local size is threads.
+
+## Schedule
+
+{trace}
+"""
+
+
+def _plain(text: str) -> str:
+    return "".join(c for c in text if c.isprintable() and c not in "`|<>")[:200]
+
+
+def _signature(p: dict[str, Any]) -> str:
+    return f"`{_plain(p['name'])}` ({p['dtype']}, {'x'.join(map(str, p['shape'])) or 'a number'})"
+
+
+def _row(p: dict[str, Any]) -> str:
+    shape = "x".join(map(str, p["shape"])) or "-"
+    return f"| `{_plain(p['name'])}` | {p['dtype']} | {shape} | {p['role']} | {p['align']} |"

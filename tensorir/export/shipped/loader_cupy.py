@@ -1,0 +1,129 @@
+"""Runs the program of this folder; needs numpy and cupy only. Not yet run on a GPU.
+
+    from loader import Program      # with this folder on sys.path
+    program = Program()
+    result = program(a, b)          # numpy arrays in, numpy out; cupy arrays likewise
+    program(a, b, out=result)       # into arrays of yours
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import cupy
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+
+
+def read_manifest() -> dict[str, Any]:
+    """The manifest, after comparing every file with its digest."""
+    manifest: dict[str, Any] = json.loads((HERE / "manifest.json").read_text(encoding="utf-8"))
+    for name, about in manifest["files"].items():
+        if Path(name).name != name:
+            raise ValueError(f"manifest.json names the file {name!r}, which is not in this folder")
+        digest = hashlib.sha256((HERE / name).read_bytes()).hexdigest()
+        if digest != about["sha256"]:
+            raise ValueError(f"{name} was changed: its SHA-256 is {digest}, the manifest says {about['sha256']}")
+    return manifest
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    """How a dtype is stored: bfloat16 as its 16 bits."""
+    return np.dtype("uint16" if name == "bfloat16" else name)
+
+
+class Program:
+    """The compiled kernels of this folder on the current CUDA device."""
+
+    def __init__(self, manifest: dict[str, Any] | None = None) -> None:
+        self.manifest = manifest or read_manifest()
+        text = (HERE / self.manifest["source"]).read_text(encoding="utf-8")
+        module = cupy.RawModule(code=text, options=tuple(self.manifest["options"]), backend="nvrtc")
+        self.launches = [(k, module.get_function(k["name"])) for k in self.manifest["kernels"] if prod(k["grid"])]
+        self.inputs = [p for p in self.manifest["arguments"] if p["role"] in ("input", "scalar")]
+        self.outputs = [p for p in self.manifest["arguments"] if p["role"] == "output"]
+        self.fixed: dict[str, Any] = {}
+        for p in self.manifest["arguments"]:
+            if p["role"] == "workspace":
+                self.fixed[p["name"]] = self.buffer(prod(p["shape"]) * dtype_of(p["dtype"]).itemsize)
+            elif p["role"] == "constant":
+                self.fixed[p["name"]] = self.filled(np.frombuffer((HERE / p["file"]).read_bytes(), np.uint8))
+
+    def __call__(self, *arrays: Any, out: Any = None) -> Any:
+        """Run on arrays in the order of ``inputs``; an array, or a tuple when there are several outputs."""
+        if len(arrays) != len(self.inputs):
+            names = ", ".join(p["name"] for p in self.inputs)
+            raise TypeError(f"expected {len(self.inputs)} arguments ({names}), got {len(arrays)}")
+        given = out if isinstance(out, tuple | list) else () if out is None else (out,)
+        if given and len(given) != len(self.outputs):
+            raise TypeError(f"expected {len(self.outputs)} arrays in out, got {len(given)}")
+        native = any(isinstance(a, cupy.ndarray) for a in arrays)
+        memories, results = {}, []
+        for p, a in zip(self.inputs, arrays, strict=True):
+            memories[p["name"]] = scalar(p, a) if p["role"] == "scalar" else self._in(p, a)
+        for n, p in enumerate(self.outputs):
+            space = cupy if native else np
+            result = given[n] if given else space.empty(tuple(p["shape"]), dtype_of(p["dtype"]))
+            check(p, result)
+            results.append(result)
+            memories[p["name"]] = result if isinstance(result, cupy.ndarray) else self.buffer(result.nbytes)
+        self.run(memories)
+        for p, result in zip(self.outputs, results, strict=True):
+            if not isinstance(result, cupy.ndarray):
+                self.read(memories[p["name"]], result)
+        return out if out is not None else results[0] if len(results) == 1 else tuple(results)
+
+    def run(self, memories: dict[str, Any]) -> None:
+        """Launch all kernels on arrays (and NumPy scalars) by argument name, and wait."""
+        values = {**self.fixed, **memories}
+        for about, kernel in self.launches:
+            kernel(tuple(about["grid"]), tuple(about["block"]), tuple(values[name] for name in about["args"]))
+        cupy.cuda.get_current_stream().synchronize()
+
+    def buffer(self, nbytes: int) -> Any:
+        """New device memory."""
+        return cupy.empty(max(nbytes, 16), cupy.uint8)
+
+    def filled(self, data: Any) -> Any:
+        """New device memory with these bytes."""
+        made = self.buffer(data.nbytes)
+        made[: data.nbytes] = cupy.asarray(np.ascontiguousarray(data).reshape(-1).view(np.uint8))
+        return made
+
+    def inside(self, memory: Any, offset: int, nbytes: int) -> Any:
+        """A part of device memory."""
+        return memory[offset : offset + nbytes]
+
+    def read(self, memory: Any, array: Any) -> None:
+        """Copy device memory into a NumPy array."""
+        array.reshape(-1).view(np.uint8)[:] = memory[: array.nbytes].get()
+
+    def _in(self, p: dict[str, Any], a: Any) -> Any:
+        check(p, a)
+        for g in self.manifest["gathers"]:
+            values = a if g["param"] == p["name"] else ()
+            if len(values) and not (values.min() >= 0 and values.max() < g["limit"]):
+                raise ValueError(f"{p['name']}: an index is not in 0 ... {g['limit'] - 1}")
+        return a if isinstance(a, cupy.ndarray) else self.filled(a)
+
+
+def check(p: dict[str, Any], a: Any) -> None:
+    """Refuse an array that does not fit the argument."""
+    kind = dtype_of(p["dtype"])
+    if not hasattr(a, "dtype") or (a.dtype != kind and str(a.dtype) != p["dtype"]):
+        raise TypeError(f"{p['name']}: expected {p['dtype']}, got {getattr(a, 'dtype', type(a).__name__)}")
+    if tuple(a.shape) != tuple(p["shape"]):
+        raise ValueError(f"{p['name']}: expected shape {tuple(p['shape'])}, got {tuple(a.shape)}")
+    if (p["role"] == "output" or not isinstance(a, np.ndarray)) and not a.flags.c_contiguous:
+        raise ValueError(f"{p['name']}: expected a C-contiguous array")
+
+
+def scalar(p: dict[str, Any], value: Any) -> Any:
+    """A number as the kernel takes it: 16-bit floats as their bits."""
+    made = np.asarray(value).astype(dtype_of(p["dtype"]))
+    return (made.view(np.uint16) if p["dtype"] == "float16" else made)[()]

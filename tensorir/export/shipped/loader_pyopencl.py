@@ -1,0 +1,160 @@
+"""Runs the program of this folder; needs numpy and pyopencl only.
+
+    from loader import Program      # with this folder on sys.path
+    program = Program()             # the first device; Program(queue=...) for one of yours
+    result = program(a, b)          # numpy arrays in, numpy out; pyopencl arrays likewise
+    program(a, b, out=result)       # into arrays of yours
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+os.environ.setdefault("PYOPENCL_NO_CACHE", "1")
+import pyopencl as cl
+import pyopencl.array as cl_array
+
+HERE = Path(__file__).resolve().parent
+
+
+def read_manifest() -> dict[str, Any]:
+    """The manifest, after comparing every file with its digest."""
+    manifest: dict[str, Any] = json.loads((HERE / "manifest.json").read_text(encoding="utf-8"))
+    for name, about in manifest["files"].items():
+        if Path(name).name != name:
+            raise ValueError(f"manifest.json names the file {name!r}, which is not in this folder")
+        digest = hashlib.sha256((HERE / name).read_bytes()).hexdigest()
+        if digest != about["sha256"]:
+            raise ValueError(f"{name} was changed: its SHA-256 is {digest}, the manifest says {about['sha256']}")
+    return manifest
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    """How a dtype is stored: bfloat16 as its 16 bits."""
+    return np.dtype("uint16" if name == "bfloat16" else name)
+
+
+def choose_device(kind: str) -> Any:
+    """A device of the wanted kind, simulators last; the environment variable PYOPENCL_CTX decides where it is set."""
+    if os.environ.get("PYOPENCL_CTX"):
+        return cl.create_some_context(interactive=False).devices[0]
+    wanted = cl.device_type.GPU if kind == "gpu" else cl.device_type.CPU
+    found = [(("oclgrind" in p.name.lower(), not d.type & wanted), d) for p in cl.get_platforms() for d in p.get_devices()]
+    if not found:
+        raise RuntimeError("no OpenCL device was found; on Linux: pip install pocl-binary-distribution")
+    return min(found, key=lambda x: x[0])[1]
+
+
+class Program:
+    """The compiled kernels of this folder on one device."""
+
+    def __init__(self, queue: Any = None, manifest: dict[str, Any] | None = None) -> None:
+        self.manifest = manifest or read_manifest()
+        if queue is None:
+            queue = cl.CommandQueue(cl.Context([choose_device(self.manifest["kind"])]))
+        self.queue, self.context = queue, queue.context
+        text = (HERE / self.manifest["source"]).read_text(encoding="utf-8")
+        program = cl.Program(self.context, text).build(options=list(self.manifest["options"]), cache_dir=False)
+        self.launches = [(k, cl.Kernel(program, k["name"])) for k in self.manifest["kernels"] if prod(k["grid"])]
+        roles: dict[str, list[dict[str, Any]]] = {}
+        for p in self.manifest["arguments"]:
+            roles.setdefault(p["role"], []).append(p)
+        self.inputs = [p for p in self.manifest["arguments"] if p["role"] in ("input", "scalar")]
+        self.outputs = roles.get("output", [])
+        self.fixed = {p["name"]: self.buffer(prod(p["shape"]) * dtype_of(p["dtype"]).itemsize) for p in roles.get("workspace", [])}
+        for p in roles.get("constant", []):
+            self.fixed[p["name"]] = self.filled(np.frombuffer((HERE / p["file"]).read_bytes(), np.uint8))
+
+    def __call__(self, *arrays: Any, out: Any = None) -> Any:
+        """Run on arrays in the order of ``inputs``; an array, or a tuple when there are several outputs."""
+        if len(arrays) != len(self.inputs):
+            names = ", ".join(p["name"] for p in self.inputs)
+            raise TypeError(f"expected {len(self.inputs)} arguments ({names}), got {len(arrays)}")
+        given = out if isinstance(out, tuple | list) else () if out is None else (out,)
+        if given and len(given) != len(self.outputs):
+            raise TypeError(f"expected {len(self.outputs)} arrays in out, got {len(given)}")
+        native = [a for a in arrays if isinstance(a, cl_array.Array)]
+        memories, results = {}, []
+        for p, a in zip(self.inputs, arrays, strict=True):
+            memories[p["name"]] = scalar(p, a) if p["role"] == "scalar" else self._in(p, a)
+        for n, p in enumerate(self.outputs):
+            result = given[n] if given else self._new(p, bool(native))
+            check(p, result)
+            results.append(result)
+            memories[p["name"]] = part(result) if isinstance(result, cl_array.Array) else self.buffer(result.nbytes)
+        self.run(memories)
+        for p, result in zip(self.outputs, results, strict=True):
+            if not isinstance(result, cl_array.Array):
+                self.read(memories[p["name"]], result)
+        return out if out is not None else results[0] if len(results) == 1 else tuple(results)
+
+    def run(self, memories: dict[str, Any]) -> None:
+        """Launch all kernels on buffers (and NumPy scalars) by argument name, and wait."""
+        values = {**self.fixed, **memories}
+        for about, kernel in self.launches:
+            size = tuple(g * b for g, b in zip(about["grid"], about["block"], strict=True))
+            kernel.set_args(*(values[name] for name in about["args"]))
+            cl.enqueue_nd_range_kernel(self.queue, kernel, size, tuple(about["block"]))
+        self.queue.finish()
+
+    def buffer(self, nbytes: int) -> Any:
+        """New device memory."""
+        return cl.Buffer(self.context, cl.mem_flags.READ_WRITE, max(nbytes, 16))
+
+    def filled(self, data: Any) -> Any:
+        """New device memory with these bytes."""
+        made = self.buffer(data.nbytes)
+        if data.nbytes:
+            cl.enqueue_copy(self.queue, made, np.ascontiguousarray(data))
+        return made
+
+    def inside(self, memory: Any, offset: int, nbytes: int) -> Any:
+        """A part of device memory."""
+        return memory.get_sub_region(offset, max(nbytes, 1))
+
+    def read(self, memory: Any, array: Any) -> None:
+        """Copy device memory into a NumPy array."""
+        if array.nbytes:
+            cl.enqueue_copy(self.queue, array, memory)
+
+    def _in(self, p: dict[str, Any], a: Any) -> Any:
+        check(p, a)
+        for g in self.manifest["gathers"]:
+            values = (a.get() if isinstance(a, cl_array.Array) else a) if g["param"] == p["name"] else ()
+            if len(values) and not (values.min() >= 0 and values.max() < g["limit"]):
+                raise ValueError(f"{p['name']}: an index is not in 0 ... {g['limit'] - 1}")
+        return part(a) if isinstance(a, cl_array.Array) else self.filled(a)
+
+    def _new(self, p: dict[str, Any], native: bool) -> Any:
+        if native:
+            return cl_array.empty(self.queue, tuple(p["shape"]), dtype_of(p["dtype"]))
+        return np.empty(tuple(p["shape"]), dtype_of(p["dtype"]))
+
+
+def part(a: Any) -> Any:
+    """The memory of a pyopencl array."""
+    return a.base_data if a.offset == 0 else a.base_data.get_sub_region(a.offset, max(a.nbytes, 1))
+
+
+def check(p: dict[str, Any], a: Any) -> None:
+    """Refuse an array that does not fit the argument."""
+    kind = dtype_of(p["dtype"])
+    if not hasattr(a, "dtype") or (a.dtype != kind and str(a.dtype) != p["dtype"]):
+        raise TypeError(f"{p['name']}: expected {p['dtype']}, got {getattr(a, 'dtype', type(a).__name__)}")
+    if tuple(a.shape) != tuple(p["shape"]):
+        raise ValueError(f"{p['name']}: expected shape {tuple(p['shape'])}, got {tuple(a.shape)}")
+    if (p["role"] == "output" or not isinstance(a, np.ndarray)) and not a.flags.c_contiguous:
+        raise ValueError(f"{p['name']}: expected a C-contiguous array")
+
+
+def scalar(p: dict[str, Any], value: Any) -> Any:
+    """A number as the kernel takes it: 16-bit floats as their bits."""
+    made = np.asarray(value).astype(dtype_of(p["dtype"]))
+    return (made.view(np.uint16) if p["dtype"] == "float16" else made)[()]

@@ -1,0 +1,154 @@
+"""Tests the program of this folder on this machine: ``python selftest.py``.
+
+Inputs are made by a fixed generator of integers; what must come out was computed by a reference that knows
+nothing of the kernel, and ships here as arrays or digests. Every buffer lies between canaries. Exit status 0 and
+one line "selftest ok ..." when everything is right, else 1 and the error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import sys
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+EDGE = 4096  # bytes of canary on each side; a multiple of what devices require of the start of a part
+CANARY, NAN = 0xA5, 0xFF
+
+
+class WrongError(Exception):
+    """The program does not do what it should."""
+
+
+def load() -> Any:
+    """loader.py of this folder, found by path."""
+    spec = importlib.util.spec_from_file_location("exported_loader", HERE / "loader.py")
+    if spec is None or spec.loader is None:
+        raise WrongError("loader.py is missing")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def integers(count: int, low: int, high: int, seed: int) -> Any:
+    """``count`` integers in ``low ... high``: a mixed counter, the same on every machine."""
+    x = np.arange(1, count + 1, dtype=np.uint64) + np.uint64((seed * 0x9E3779B97F4A7C15) % 2**64)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
+    x = (x ^ (x >> np.uint64(31))) >> np.uint64(1)
+    return (x % np.uint64(high - low + 1)).astype(np.int64) + low
+
+
+def stored(values: Any, dtype: str) -> Any:
+    """Integers in a dtype as its storage; bfloat16 is the upper half of float32."""
+    if dtype == "bfloat16":
+        return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    return values.astype(dtype)
+
+
+def as_double(array: Any, dtype: str) -> Any:
+    """Values for comparison within a tolerance."""
+    if dtype == "bfloat16":
+        array = (array.astype(np.uint32) << 16).view(np.float32)
+    return array.astype(np.float64)
+
+
+def run_guarded(program: Any, inputs: dict[str, Any], poison: int) -> dict[str, Any]:
+    """The outputs of a run between canaries; WrongError when one of them, or an input, was written."""
+    memories: dict[str, Any] = {}
+    wholes: dict[str, Any] = {}
+    hosts: dict[str, Any] = {}
+    for p in (*program.inputs, *program.outputs):
+        name, output = p["name"], p["role"] == "output"
+        if p["role"] == "scalar":
+            memories[name] = inputs[name]
+            continue
+        nbytes = prod(p["shape"]) * stored(np.zeros(1), p["dtype"]).itemsize
+        content = np.full(nbytes, poison, np.uint8) if output else inputs[name].reshape(-1).view(np.uint8)
+        edge = np.full(EDGE, CANARY if output else NAN, np.uint8)  # reads beyond an input find NaN
+        hosts[name] = np.concatenate([edge, content, edge])
+        wholes[name] = program.filled(hosts[name])
+        memories[name] = program.inside(wholes[name], EDGE, nbytes)
+    program.run(memories)
+    results = {}
+    for p in (*program.inputs, *program.outputs):
+        if p["role"] == "scalar":
+            continue
+        name, before = p["name"], hosts[p["name"]]
+        after = np.empty_like(before)
+        program.read(wholes[name], after)
+        same = before == after
+        if p["role"] == "output":
+            results[name] = after[EDGE:-EDGE].view(stored(np.zeros(1), p["dtype"]).dtype).reshape(p["shape"])
+            same[EDGE:-EDGE] = True
+        if not same.all():
+            raise WrongError(f"{name}: byte {int(np.argmin(same)) - EDGE} of its {before.size - 2 * EDGE} was written")
+    return results
+
+
+def compare(manifest: dict[str, Any], case: dict[str, Any], p: dict[str, Any], got: Any) -> None:
+    """Compare one output with what is stored: bits where results are exact, else within the tolerance."""
+    name, want = p["name"], case["expected"][p["name"]]
+    exact = manifest["selftest"]["exact"]
+    if "sha256" in want:
+        plain = got + got.dtype.type(0) if got.dtype.kind == "f" else got  # no negative zeros
+        if hashlib.sha256(np.ascontiguousarray(plain).tobytes()).hexdigest() != want["sha256"]:
+            raise WrongError(f"{name} is wrong: its digest is not that of the reference (seed {case['seed']})")
+        return
+    expected = np.load(HERE / want["file"], allow_pickle=False).reshape(got.shape)
+    a, b = as_double(got, p["dtype"]), as_double(expected, p["dtype"])
+    scale = float(np.abs(b[np.isfinite(b)]).max(initial=0.0))
+    allowed = 0.0 if exact else manifest["selftest"]["tolerance"].get(name, 0.0) * scale
+    with np.errstate(invalid="ignore"):
+        wrong = ~((a == b) | (np.isnan(a) & np.isnan(b)) | (np.abs(a - b) <= allowed))
+    if wrong.any():
+        at = tuple(int(i) for i in np.unravel_index(int(np.argmax(wrong)), wrong.shape)) if wrong.shape else ()
+        text = f"{name}{list(at)} is {a[at]}, should be {b[at]}; {int(wrong.sum())} of {wrong.size} elements are wrong"
+        raise WrongError(f"{text} (seed {case['seed']})")
+
+
+def test() -> str:
+    """Run every case; a line about what was tested."""
+    program = load().Program()
+    manifest = program.manifest
+    for number, case in enumerate(manifest["selftest"]["cases"]):
+        inputs: dict[str, Any] = {}
+        for n, (p, about) in enumerate(zip(program.inputs, manifest["selftest"]["inputs"], strict=True)):
+            values = integers(prod(p["shape"]), about["low"], about["high"], case["seed"] * 1000 + n)
+            array = stored(values, p["dtype"]).reshape(p["shape"])
+            inputs[p["name"]] = load_scalar(array, p) if p["role"] == "scalar" else array
+        for poison in (0xFF, 0x5A) if number == 0 else (0xFF,):
+            results = run_guarded(program, inputs, poison)
+            for p in program.outputs:
+                compare(manifest, case, p, results[p["name"]])
+        given = [inputs[p["name"]] for p in program.inputs]
+        if not any(p["role"] == "scalar" for p in program.inputs):
+            made = program(*given)
+            for p, got in zip(program.outputs, made if isinstance(made, tuple) else (made,), strict=True):
+                compare(manifest, case, p, got)
+    cases = len(manifest["selftest"]["cases"])
+    return f"selftest ok: {manifest['name']}, {cases} cases, {'exact' if manifest['selftest']['exact'] else 'within rounding'}"
+
+
+def load_scalar(array: Any, p: dict[str, Any]) -> Any:
+    """A scalar argument as the kernel takes it."""
+    return (array.view(np.uint16) if p["dtype"] == "float16" else array)[()]
+
+
+def main() -> int:
+    """Exit status."""
+    try:
+        print(test())
+    except Exception as error:
+        print(f"selftest failed: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,523 @@
+"""Random computations and random schedules of them: what the property tests draw, and what the fuzzer runs by itself.
+
+``python tests/property/random_schedules.py --seeds 0:5000`` looks for bugs, minimises each and prints it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import random
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import tensorir as tir
+from tensorir.check.equivalence import compare
+from tensorir.errors import LoweringError, ScheduleError, TensorIRError
+from tensorir.interp.numbers import Field, Numbers
+from tensorir.ir.tree import Kind
+from tensorir.schedule.trace import Step
+
+EXTENTS = (1, 2, 3, 4, 5, 7, 8, 9, 12)
+FACTORS = (1, 2, 3, 4, 5, 8)
+GPU = "opencl -kind=gpu"
+TARGETS = ("opencl", GPU, "cuda")
+EXPECTED_LOWERING = {
+    "lower.grid-wide",
+    "lower.scope-across-kernels",
+    "lower.divergent-barrier",
+    "lower.box",
+    "codegen.vector-storage",
+}
+"""Legal trees that cannot be expressed: the error says what to change."""
+
+
+class Chance:
+    """Where decisions come from: a seed here, hypothesis in the tests."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+
+    def pick(self, items: Sequence[Any]) -> Any:
+        return items[self.rng.randrange(len(items))]
+
+
+# --- computations ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Zoo:
+    """A computation: ``make(*extents, dtype)`` declares it.
+
+    exact: whether reassociation leaves its numbers (not only its field elements) unchanged
+    """
+
+    make: Callable[..., Any]
+    rank: int
+    dtypes: tuple[str, ...] = ("float32", "int32", "float64", "int8")
+    exact: bool = True
+
+
+def matmul(m, n, k, dtype):
+    A, B = tir.placeholder((m, k), dtype, name="A"), tir.placeholder((k, n), dtype, name="B")
+    kk = tir.reduce_axis(k, name="k")
+    return tir.compute((m, n), lambda i, j: tir.sum(A[i, kk] * B[kk, j], axis=kk), name="C")
+
+
+def scaled_matmul(m, n, k, dtype):
+    A, B = tir.placeholder((k, m), dtype, name="A"), tir.placeholder((n, k), dtype, name="B")
+    kk = tir.reduce_axis(k, name="k")
+    P = tir.compute((k, m), lambda r, i: A[r, i] * 2 + 1, name="P")
+    return tir.compute((m, n), lambda i, j: tir.sum(P[kk, i] * B[j, kk], axis=kk), name="C")
+
+
+def epilogue(m, n, k, dtype):
+    A, B = tir.placeholder((m, k), dtype, name="A"), tir.placeholder((k, n), dtype, name="B")
+    v = tir.placeholder((n,), dtype, name="v")
+    kk = tir.reduce_axis(k, name="k")
+    C = tir.compute((m, n), lambda i, j: tir.sum(A[i, kk] * B[kk, j], axis=kk), name="C")
+    return tir.compute((m, n), lambda i, j: tir.maximum(C[i, j] + v[j], 0), name="D")
+
+
+def two_matmuls(m, n, k, dtype):
+    A, B = tir.placeholder((m, k), dtype, name="A"), tir.placeholder((k, n), dtype, name="B")
+    kk, jj = tir.reduce_axis(k, name="k"), tir.reduce_axis(n, name="l")
+    C = tir.compute((m, n), lambda i, j: tir.sum(A[i, kk] * B[kk, j], axis=kk), name="C")
+    return tir.compute((m, k), lambda i, j: tir.sum(C[i, jj] * B[j, jj], axis=jj), name="D")
+
+
+def window(b, h, _, dtype):
+    X = tir.placeholder((b, h), dtype, name="X")
+    W = tir.placeholder((3,), dtype, name="W")
+    r = tir.reduce_axis(3, name="r")
+    P = tir.compute((b, h + 2), lambda n, i: X.get(n, i - 1, fill=0), name="P")
+    Y = tir.compute((b, h), lambda n, i: tir.sum(P[n, i + r] * W[r], axis=r), name="Y")
+    return tir.compute((b, h), lambda n, i: tir.where(Y[n, i] > 0, Y[n, i], 0), name="Z")
+
+
+def conv2d(c, h, k, dtype):
+    X, W = tir.placeholder((1, c, h, 5), dtype, name="X"), tir.placeholder((k, c, 3, 2), dtype, name="W")
+    return tir.nn.conv2d(X, W, stride=2, pad=1, name="Y")
+
+
+def pool(m, n, k, dtype):
+    X = tir.placeholder((2 * m + k, n), dtype, name="X")
+    r = tir.reduce_axis(k, name="r")
+    return tir.compute((m, n), lambda i, j: tir.max(X[2 * i + r, j], axis=r), name="Y")
+
+
+def padded_pool(m, n, k, dtype):
+    X = tir.placeholder((m, n), dtype, name="X")
+    r = tir.reduce_axis(k, name="r")
+    return tir.compute((m, n), lambda i, j: tir.max(X.get(i + r - k // 2, j, fill=-3), axis=r), name="Y")
+
+
+def chain(m, n, _, dtype):
+    X = tir.placeholder((m, n), dtype, name="X")
+    Y = tir.compute((n, m), lambda p, q: X[m - 1 - q, p] + 1, name="Y")
+    Z = tir.compute((m, n), lambda i, j: Y[j, i] * X[i, j], name="Z")
+    return tir.compute((m, n), lambda i, j: Z[i, n - 1 - j] - Y[j, i], name="O")
+
+
+def upsample(m, n, _, dtype):
+    X = tir.placeholder((m, n), dtype, name="X")
+    Y = tir.compute((2 * m, n), lambda i, j: X[i // 2, (j + i) % n], name="Y")
+    return tir.compute((2 * m, n), lambda i, j: tir.where(i % 3 < 1, Y[i, j], Y[i, j] * 2), name="Z")
+
+
+def argmin(m, k, _, dtype):
+    X = tir.placeholder((m, k), dtype, name="X")
+    r = tir.reduce_axis(k, name="r")
+    return tir.compute((m,), lambda i: tir.argmin(X[i, r], axis=r), name="Y")
+
+
+def best_two(m, k, n, dtype):
+    X = tir.placeholder((m, k), dtype, name="X")
+    r = tir.reduce_axis(k, name="r")
+    f = tir.combiner(lambda a, b: (a[0] + b[0], tir.maximum(a[1], b[1])), (0, -100))
+    low, high = tir.compute((m,), lambda i: f((X[i, r], X[i, r]), axis=r), name="S")
+    return tir.compute((m, n), lambda i, j: low[i] + high[i] + j, name="T")
+
+
+def product_where(m, k, _, dtype):
+    X = tir.placeholder((m, k), dtype, name="X")
+    r = tir.reduce_axis(k, name="r")
+    return tir.compute((m,), lambda i: tir.sum(X[i, r], axis=r, where=X[i, r] > 0), name="Y")
+
+
+def anywhere(m, k, n, dtype):
+    X = tir.placeholder((m, k), dtype, name="X")
+    r = tir.reduce_axis(k, name="r")
+    Y = tir.compute((m,), lambda i: tir.any(X[i, r] > 2, axis=r), name="Y")
+    return tir.compute((m, n), lambda i, j: tir.where(Y[i], X[i, 0], j), name="Z")
+
+
+def gather(m, n, k, dtype):
+    B, at = tir.placeholder((k, n), dtype, name="B"), tir.placeholder((m,), "int32", name="at")
+    G = tir.compute((m, n), lambda p, q: B[at[p], q] * 2, name="G")
+    return tir.compute((m, n), lambda p, q: G[p, q] + B[0, q], name="H")
+
+
+def two_outputs(m, n, _, dtype):
+    X = tir.placeholder((m, n), dtype, name="X")
+    Y, Z = tir.compute((m, n), lambda i, j: (X[i, j] + 1, X[i, j] * X[i, j]), name="T")
+    return tir.compute((m, n), lambda i, j: Y[i, j] + Z[i, j], name="S"), Y
+
+
+def sums(m, n, k, dtype):
+    X = tir.placeholder((m, n, k), dtype, name="X")
+    r, q = tir.reduce_axis(n, name="r"), tir.reduce_axis(k, name="q")
+    S = tir.compute((m, n), lambda i, j: tir.sum(X[i, j, q], axis=q), name="S")
+    return S, tir.compute((m,), lambda i: tir.sum(S[i, r] * 2, axis=r), name="T")
+
+
+def normalise(m, k, _, dtype):
+    X = tir.placeholder((m, k), dtype, name="X")
+    r, q = tir.reduce_axis(k, name="r"), tir.reduce_axis(k, name="q")
+    M = tir.compute((m,), lambda i: tir.max(X[i, r], axis=r), name="M")
+    E = tir.compute((m, k), lambda i, j: tir.exp(X[i, j] - M[i]), name="E")
+    S = tir.compute((m,), lambda i: tir.sum(E[i, q], axis=q), name="S")
+    return tir.compute((m, k), lambda i, j: E[i, j] / S[i], name="Y")
+
+
+def constants(m, n, _, dtype):
+    W = tir.constant(np.arange(-2, 3).astype(dtype), name="W")
+    X = tir.placeholder((m + 4, n), dtype, name="X")
+    alpha = tir.scalar("alpha", dtype)
+    r = tir.reduce_axis(5, name="r")
+    Y = tir.compute((m, n), lambda i, j: tir.sum(X[i + r, j] * W[r], axis=r), name="Y")
+    return tir.compute((m, n), lambda i, j: Y[i, j] * alpha, name="Z")
+
+
+def total(m, n, _, dtype):
+    X = tir.placeholder((m, n), dtype, name="X")
+    r, q = tir.reduce_axis(m, name="r"), tir.reduce_axis(n, name="q")
+    return tir.compute((), lambda: tir.sum(X[r, q], axis=(r, q)), name="Y")
+
+
+ZOO = {
+    "matmul": Zoo(matmul, 3),
+    "scaled_matmul": Zoo(scaled_matmul, 3),
+    "epilogue": Zoo(epilogue, 3),
+    "two_matmuls": Zoo(two_matmuls, 3, ("float32", "int32")),
+    "window": Zoo(window, 2),
+    "conv2d": Zoo(conv2d, 3, ("float32", "int32")),
+    "pool": Zoo(pool, 3),
+    "padded_pool": Zoo(padded_pool, 3),
+    "chain": Zoo(chain, 2),
+    "upsample": Zoo(upsample, 2),
+    "argmin": Zoo(argmin, 2),
+    "best_two": Zoo(best_two, 3),
+    "product_where": Zoo(product_where, 2),
+    "anywhere": Zoo(anywhere, 3),
+    "gather": Zoo(gather, 3),
+    "two_outputs": Zoo(two_outputs, 2),
+    "sums": Zoo(sums, 3),
+    "normalise": Zoo(normalise, 2, ("float32", "float64"), exact=False),
+    "constants": Zoo(constants, 2),
+    "total": Zoo(total, 2),
+}
+
+
+@dataclass
+class Case:
+    """What was drawn: a computation, a target, and what became of each call."""
+
+    name: str
+    extents: tuple[int, ...]
+    dtype: str
+    target: str
+    calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = field(default_factory=list)
+
+    def outputs(self) -> Any:
+        return ZOO[self.name].make(*self.extents, self.dtype)
+
+    def schedule(self) -> tir.Schedule:
+        return tir.Schedule(self.outputs(), self.target)
+
+    def __str__(self) -> str:
+        lines = [f"s = tir.Schedule({self.name}{(*self.extents, self.dtype)}, {self.target!r})"]
+        lines += [
+            f"s.{n}({', '.join([*map(repr, a), *(f'{k}={v!r}' for k, v in o.items())])})" for n, a, o in self.calls
+        ]
+        return "\n".join(lines)
+
+
+def draw_case(c: Chance, names: Sequence[str] = tuple(ZOO)) -> Case:
+    name = c.pick(names)
+    extents = tuple(c.pick(EXTENTS) for _ in range(3))
+    return Case(name, extents, c.pick(ZOO[name].dtypes), c.pick(TARGETS))
+
+
+# --- calls -----------------------------------------------------------------------------------------------------------
+
+ACTIONS = (
+    *("split",) * 6, *("reorder",) * 4, *("bind",) * 5, *("fuse",) * 3, *("vectorize",) * 3, "unroll", "unroll",
+    *("compute_at",) * 3, "compute_inline", "reverse_compute_inline", *("reverse_compute_at",) * 2, *("stage_in",) * 4,
+    *("stage_out",) * 3, *("rfactor",) * 2, "decompose_reduction", "set_scope", "layout", "annotate", "tile",
+)  # fmt: skip
+BINDINGS = ("block.x", "block.y", "thread.x", "thread.y", "block.z", "thread.z")
+
+
+def draw_call(c: Chance, s: tir.Schedule) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
+    """One call, usually a sensible one; names are those of the schedule as it is now."""
+    index = s.index
+    loops, stages = [n for n, x in index.loops.items() if x.kind is not Kind.INTRIN], list(index.stages)
+    buffers = list(index.buffers())
+    what = c.pick(ACTIONS)
+    if not loops:
+        what = c.pick(("compute_inline", "reverse_compute_inline", "stage_out", "set_scope", "layout"))
+    loop = c.pick(loops) if loops else "none"
+    stage = c.pick(stages)
+    match what:
+        case "split":
+            factors = c.pick(([None, c.pick(FACTORS)], [c.pick(FACTORS), None], [None, c.pick(FACTORS), c.pick(FACTORS)],
+                              [c.pick(FACTORS), c.pick(FACTORS)]))  # fmt: skip
+            return what, (loop, factors), {"tail": "exact"} if c.pick(range(6)) == 0 else {}
+        case "tile":
+            two = [loop, c.pick(loops)]
+            return what, tuple(two), {"factors": [c.pick(FACTORS), c.pick(FACTORS)]}
+        case "reorder":
+            mine = [x.var.name for x in index.above(index.stages[stage])]
+            if len(mine) < 2:
+                return what, (loop, c.pick(loops)), {}
+            order = list(mine)
+            for _ in range(c.pick(range(1, 4))):
+                i, j = c.pick(range(len(order))), c.pick(range(len(order)))
+                order[i], order[j] = order[j], order[i]
+            return what, tuple(order[: c.pick(range(2, len(order) + 1))]), {}
+        case "fuse":
+            below = index.loops[loop].body
+            other = below.var.name if hasattr(below, "extent") and c.pick(range(8)) else c.pick(loops)
+            return what, (loop, other), {}
+        case "bind":
+            return what, (loop, c.pick(BINDINGS)), {}
+        case "vectorize":
+            inner = [n for n, x in index.loops.items() if not any(hasattr(b, "extent") for b in (x.body,))]
+            return what, (c.pick(inner) if inner and c.pick(range(6)) else loop,), {}
+        case "unroll":
+            return what, (loop,), {}
+        case "annotate":
+            return what, (loop, "unroll", c.pick((1, 2, 4, 3))), {}
+        case "compute_at" | "reverse_compute_at":
+            return what, (stage, loop), {}
+        case "compute_inline" | "reverse_compute_inline":
+            return what, (stage,), {}
+        case "stage_in":
+            options: dict[str, Any] = {}
+            buffer = c.pick(buffers)
+            rank = len(index.buffers()[buffer].shape)
+            if c.pick(range(3)) == 0:
+                options["vector"] = c.pick((2, 4))
+            if c.pick(range(3)) == 0:
+                options["pad"] = c.pick((1, 4))
+            if rank > 1 and c.pick(range(3)) == 0:
+                options["order"] = [*range(1, rank), 0]
+            if c.pick(range(5)) == 0:
+                options["cooperative"] = False
+            at = "root" if c.pick(range(8)) == 0 else loop
+            scope = c.pick(("shared", "shared", "register", "global"))
+            return what, (buffer, at, scope), options
+        case "stage_out":
+            mine = [x.var.name for x in index.above(index.stages[stage])]
+            at = c.pick(mine) if mine and c.pick(range(5)) else c.pick(("root", loop))
+            return what, (stage, at, c.pick(("register", "register", "shared", "global"))), {}
+        case "rfactor" | "decompose_reduction":
+            mine = [x.var.name for x in index.above(index.stages[stage])] or [loop]
+            return what, (stage, c.pick(mine)), {}
+        case "set_scope":
+            return what, (c.pick(buffers), c.pick(("shared", "register", "global", "auto"))), {}
+        case "layout":
+            return what, (c.pick(buffers),), {"pad": c.pick((0, 1, 3))}
+    raise AssertionError(what)
+
+
+class Bug(AssertionError):
+    """Something that must not happen; ``key`` groups equal ones."""
+
+    def __init__(self, key: str, text: str) -> None:
+        self.key = key
+        super().__init__(f"[{key}] {text}")
+
+
+def apply(s: tir.Schedule, call: tuple[str, tuple[Any, ...], dict[str, Any]]) -> bool:
+    """Make the call; False when it was refused in the proper way."""
+    name, args, options = call
+    before, steps = str(s), len(s.trace)
+    try:
+        getattr(s, name)(*args, **options)
+    except ScheduleError as e:
+        if str(s) != before or len(s.trace) != steps:
+            raise Bug(f"{name}: refused but changed", str(e)) from None
+        if len(str(e).splitlines()) > 14 or "random_schedules.py" not in str(e):
+            raise Bug(f"{name}: poor message", str(e)) from None
+        return False
+    except Exception as e:
+        raise Bug(f"{name}: {_where(e)}", traceback.format_exc(limit=-4)) from None
+    return True
+
+
+def _where(e: BaseException) -> str:
+    tb = traceback.extract_tb(e.__traceback__)[-1]
+    code = e.code if isinstance(e, TensorIRError) else ""
+    return f"{type(e).__name__} {code} {tb.filename.rsplit('/', 1)[-1]}:{tb.name}"
+
+
+def check(s: tir.Schedule, case: Case, device: bool = False) -> str:
+    """Raise Bug unless the schedule means what its declaration says; the outcome in a word."""
+    kinds = [Numbers(), Field()] if ZOO[case.name].exact else [Field()]
+    for numbers in kinds:
+        try:
+            problem = compare(s, numbers, 1)
+        except LoweringError as e:
+            if e.code not in EXPECTED_LOWERING:
+                raise Bug(f"lowering: {e.code}", f"{e}\n{s}") from None
+            return e.code
+        except Exception as e:
+            raise Bug(f"lowering: {_where(e)}", f"{traceback.format_exc(limit=-5)}\n{s}") from None
+        if problem is not None:
+            raise Bug(f"meaning: {problem.code}", f"{problem}\n{s}")
+    try:
+        source = s.source()
+    except LoweringError as e:
+        if e.code not in EXPECTED_LOWERING:
+            raise Bug(f"source: {e.code}", f"{e}\n{s}") from None
+        return e.code
+    except Exception as e:
+        raise Bug(f"source: {_where(e)}", f"{traceback.format_exc(limit=-5)}\n{s}") from None
+    for how, again in (("json", _replayed), ("python", _executed)):
+        other = again(s, case)
+        if str(other) != str(s) or other.source() != source:
+            raise Bug(f"replay: {how}", f"{other}\n--- instead of\n{s}")
+    if device:
+        on_device(s, case)
+    return "ok"
+
+
+def _replayed(s: tir.Schedule, case: Case) -> tir.Schedule:
+    return tir.replay(s.outputs, s.trace.to_json(), target=case.target)
+
+
+def _executed(s: tir.Schedule, case: Case) -> tir.Schedule:
+    fresh = tir.Schedule(s.outputs, case.target)
+    exec(str(s.trace), {"s": fresh})
+    return fresh
+
+
+def on_device(s: tir.Schedule, case: Case) -> None:
+    from tensorir.check.verdict import compare_results
+    from tensorir.interp.reference import evaluate, random_arguments
+
+    arrays = random_arguments(s.outputs, 3)
+    try:
+        got = s.build("opencl")(*arrays)
+    except Exception as e:
+        raise Bug(f"device: {_where(e)}", f"{e}\n{s}\n{s.source()}") from None
+    verdict = compare_results(s.outputs, got if isinstance(got, tuple) else (got,), evaluate(s.outputs, arrays))
+    if not verdict or (ZOO[case.name].exact and verdict.max_error):
+        raise Bug("device: wrong result", f"{verdict}\n{s}\n{s.source()}")
+
+
+def run_case(c: Chance, names: Sequence[str] = tuple(ZOO), calls: int = 14, device: bool = False) -> tuple[Case, str]:
+    """Draw a case, call by call, and check it."""
+    case = draw_case(c, names)
+    s = case.schedule()
+    trees = [str(s)]
+    for _ in range(calls):
+        call = draw_call(c, s)
+        case.calls.append(call)
+        try:
+            done = apply(s, call)
+        except Bug as e:
+            e.case = case  # type: ignore[attr-defined]
+            raise
+        if not done:
+            case.calls.pop()
+        elif call[0] != "tile":
+            trees.append(str(s))
+        else:
+            trees += [str(s.at(n)) for n in range(len(trees), len(s.trace) + 1)]
+    try:
+        outcome = check(s, case, device and case.target == "opencl")
+        for n, tree in enumerate(reversed(trees)):
+            if str(s) != tree:
+                raise Bug("undo", f"after undo of {n} calls:\n{s}\n--- instead of\n{tree}")
+            if len(s.trace):
+                s.undo()
+    except Bug as e:
+        e.case = case  # type: ignore[attr-defined]
+        raise
+    return case, outcome
+
+
+# --- looking for bugs ------------------------------------------------------------------------------------------------
+
+
+def fails(case: Case, device: bool) -> Bug | None:
+    """The bug that the case shows."""
+    try:
+        s = case.schedule()
+        for call in case.calls:
+            apply(s, call)
+        check(s, case, device)
+    except Bug as e:
+        return e
+    except Exception:
+        return None
+    return None
+
+
+def minimise(case: Case, bug: Bug, device: bool) -> tuple[Case, Bug]:
+    """Fewer calls and smaller extents with the same bug."""
+    best, shown = case, bug
+    again = True
+    while again:
+        again = False
+        options = [Case(best.name, best.extents, best.dtype, best.target, best.calls[:n] + best.calls[n + 1 :])
+                   for n in reversed(range(len(best.calls)))]  # fmt: skip
+        options += [Case(best.name, (*best.extents[:d], n, *best.extents[d + 1 :]), best.dtype, best.target, best.calls)
+                    for d in range(3) for n in EXTENTS if n < best.extents[d]]  # fmt: skip
+        if best.dtype != "float32":
+            options.append(Case(best.name, best.extents, "float32", best.target, best.calls))
+        if best.target != "opencl":
+            options.append(Case(best.name, best.extents, best.dtype, "opencl", best.calls))
+        for option in options:
+            found = fails(option, device)
+            if found is not None and found.key == bug.key:
+                best, shown, again = option, found, True
+                break
+    return best, shown
+
+
+def main() -> None:
+    """Run seeds; print each new kind of bug, minimised."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seeds", default="0:1000")
+    parser.add_argument("--calls", type=int, default=14)
+    parser.add_argument("--device", action="store_true")
+    parser.add_argument("--names", nargs="*", default=list(ZOO))
+    parser.add_argument("--each", type=int, default=1, help="how many of a kind to print")
+    given = parser.parse_args()
+    first, last = map(int, given.seeds.split(":"))
+    outcomes: collections.Counter[str] = collections.Counter()
+    bugs: collections.Counter[str] = collections.Counter()
+    for seed in range(first, last):
+        c = Chance(seed)
+        try:
+            _, outcome = run_case(c, given.names, c.pick(range(1, given.calls + 1)), given.device)
+            outcomes[outcome] += 1
+        except Bug as e:
+            bugs[e.key] += 1
+            if bugs[e.key] <= given.each:
+                small, bug = minimise(e.case, e, given.device)  # type: ignore[attr-defined]
+                print(f"=== seed {seed}\n{small}\n{str(bug)[:6000]}\n", flush=True)
+    print(dict(outcomes), "\nBUGS", dict(bugs), file=sys.stdout, flush=True)
+
+
+if __name__ == "__main__":
+    main()
