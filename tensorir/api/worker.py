@@ -80,14 +80,38 @@ _states: dict[str, State] = {}
 
 def handler(message: Json, progress: Progress) -> Json:
     """Answer one request."""
-    progress("setup")
+    clock = _Clock(progress)
+    clock("setup")
     setup = message["setup"]
     state = _states.setdefault(str(setup["key"]), State(setup))
     answer: Callable[[State, Json, Progress], Json] = _ANSWERS[message["do"]]
     try:
-        return answer(state, message, progress)
+        result = answer(state, message, clock)
     except Refused as refused:
-        return refused.result
+        result = refused.result
+    if message["do"] == "measure":
+        result["detail"] = {**result.get("detail", {}), "seconds": clock.spent()}
+    return result
+
+
+class _Clock:
+    """Passes phases on and remembers how long each took."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._marks: list[tuple[str, float]] = []
+
+    def __call__(self, phase: str) -> None:
+        self._marks.append((phase, time.perf_counter()))
+        self._progress(phase)
+
+    def spent(self) -> dict[str, float]:
+        """Seconds by phase."""
+        found: dict[str, float] = {}
+        ends = [at for _, at in self._marks[1:]] + [time.perf_counter()]
+        for (phase, began), end in zip(self._marks, ends, strict=True):
+            found[phase] = round(found.get(phase, 0.0) + end - began, 4)
+        return found
 
 
 def _hello(state: State, message: Json, progress: Progress) -> Json:

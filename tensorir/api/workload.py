@@ -97,8 +97,15 @@ class Workload:
         self.inputs: tuple[Tensor | Var, ...] = _arguments(self.outputs)
         self._reference, self._flops = reference, flops
         self.baselines = dict(baselines or {})
-        self.parameters = dict(parameters or {})
         self.origin = Origin(*origin) if isinstance(origin, tuple) else origin
+        self._parameters = None if parameters is None else dict(parameters)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """As given, or the arguments of the function that made the workload."""
+        if self._parameters is None and self.origin is not None:
+            return dict(self.origin.options)
+        return dict(self._parameters or {})
 
     @property
     def title(self) -> str:

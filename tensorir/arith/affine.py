@@ -80,6 +80,7 @@ class Arith:
     def __init__(self, ranges: Mapping[Var, Interval] | None = None, assume: Iterable[Expr] = ()) -> None:
         self.ranges: dict[Var, Interval] = dict(ranges or {})
         self.facts: list[Linear] = []
+        self.divisors: dict[Var, int] = {}  # variables known to be multiples
         self._atoms: dict[Any, Expr] = {}
         for cond in assume:
             self.assume(cond)
@@ -89,6 +90,7 @@ class Arith:
         new = Arith()
         new.ranges = {**self.ranges, **ranges} if ranges else self.ranges
         new.facts = list(self.facts)
+        new.divisors = self.divisors
         new._atoms = self._atoms
         for cond in assume:
             new.assume(cond)
@@ -180,6 +182,14 @@ class Arith:
 
     def _atom(self, e: Expr) -> Expr:
         return self._atoms.setdefault(structure(e), e)
+
+    def is_multiple(self, e: Expr, n: int) -> bool:
+        """Whether every value of ``e`` is a multiple of ``n``."""
+        form = self.linear(e)
+        divisors = self.divisors
+        return form.constant % n == 0 and all(
+            (c * divisors.get(t, 1) if isinstance(t, Var) else c) % n == 0 for t, c in form.terms.items()
+        )
 
     # --- ranges
 

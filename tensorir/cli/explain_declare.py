@@ -9,22 +9,22 @@ _XF = 'X = tir.placeholder((1, 4, 8, 8), name="X")\nF = tir.placeholder((6, 4, 3
 DECLARE: dict[str, Entry] = {
     "conv2d.channels": Entry(
         "The filters have another number of channels for each group than the image.",
-        _XF + 'tir.nn.conv2d(X, F, groups=2)',
-        _XF + 'tir.nn.conv2d(X, F)',
+        _XF + "tir.nn.conv2d(X, F, groups=2)",
+        _XF + "tir.nn.conv2d(X, F)",
     ),
     "conv2d.dilation": Entry(
         "The distance of the taps is an int from 1 up.",
-        _XF + 'tir.nn.conv2d(X, F, dilation=0)',
-        _XF + 'tir.nn.conv2d(X, F, dilation=2)',
+        _XF + "tir.nn.conv2d(X, F, dilation=0)",
+        _XF + "tir.nn.conv2d(X, F, dilation=2)",
     ),
     "conv2d.extent": Entry(
         "The image is smaller than the filter: there is no output.",
-        _XF + 'tir.nn.conv2d(X, F, dilation=4)',
-        _XF + 'tir.nn.conv2d(X, F, dilation=4, pad=4)',
+        _XF + "tir.nn.conv2d(X, F, dilation=4)",
+        _XF + "tir.nn.conv2d(X, F, dilation=4, pad=4)",
     ),
     "conv2d.groups": Entry(
         "The number of groups divides the channels and the filters.",
-        _XF + 'tir.nn.conv2d(X, F, groups=3)',
+        _XF + "tir.nn.conv2d(X, F, groups=3)",
         'X = tir.placeholder((1, 4, 8, 8), name="X")\nF = tir.placeholder((6, 2, 3, 3), name="F")\n'
         "tir.nn.conv2d(X, F, groups=2)",
     ),
@@ -35,18 +35,18 @@ DECLARE: dict[str, Entry] = {
     ),
     "conv2d.pad": Entry(
         "The padding is an int from 0 up, the same on all sides.",
-        _XF + 'tir.nn.conv2d(X, F, pad=-1)',
-        _XF + 'tir.nn.conv2d(X, F, pad=1)',
+        _XF + "tir.nn.conv2d(X, F, pad=-1)",
+        _XF + "tir.nn.conv2d(X, F, pad=1)",
     ),
     "conv2d.rank": Entry(
         "An image is n, c, h, w and a set of filters is k, c, r, s: four dimensions each.",
         "tir.nn.conv2d(A, B)",
-        _XF + 'tir.nn.conv2d(X, F)',
+        _XF + "tir.nn.conv2d(X, F)",
     ),
     "conv2d.stride": Entry(
         "The step of the window is an int from 1 up.",
-        _XF + 'tir.nn.conv2d(X, F, stride=0)',
-        _XF + 'tir.nn.conv2d(X, F, stride=2)',
+        _XF + "tir.nn.conv2d(X, F, stride=0)",
+        _XF + "tir.nn.conv2d(X, F, stride=2)",
     ),
     "declare.arity": Entry(
         "A mathematical function was given too many or too few arguments.",

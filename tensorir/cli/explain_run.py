@@ -183,6 +183,32 @@ RUN: dict[str, Entry] = {
         "# an import in the user's file that fails or hangs",
         "$ python FILE.py",
     ),
+    # --- exported folders
+    "export.destination": Entry(
+        "A kernel is exported to one or more of: source, pyopencl, cupy.",
+        's.build().export("out", to=["tensorflow"])',
+        's.build().export("out", to=["pyopencl"])',
+    ),
+    "export.language": Entry(
+        "The destination runs the other language than the kernel's.",
+        's.build().export("out", to=["cupy"])',
+        's.build().export("out", to=["source", "pyopencl"])',
+    ),
+    "export.no-reference": Entry(
+        "An exported folder tests itself against expected results, and there are no declarations to compute them from.",
+        "# tensorir.export.folder.export(source, path, to) without outputs=",
+        's.build().export("out", to=["source"])',
+    ),
+    "export.not-empty": Entry(
+        "The folder holds something that is not an earlier export; nothing of it is overwritten.",
+        's.build().export(".." , to=["source"])',
+        's.build().export("out", to=["source"])',
+    ),
+    "export.unwritable": Entry(
+        "The folder cannot be written.",
+        "# a folder on a full or read-only disk",
+        "# another folder",
+    ),
     # --- logs
     "log.forked": Entry(
         "A tuning log belongs to the process that opened it: two writers could interleave.",

@@ -274,8 +274,8 @@ SCHEDULE: dict[str, Entry] = {
     # --- placement
     "compute-at.nest-shared": Entry(
         "Other stages already live in the loops of this producer, so they cannot move with it alone.",
-        '# t.stage_in("A", at="C.k", …), then t.compute_at("C", "R.i")',
-        '# t.compute_at("C", "R.i"), then t.stage_in("A", at="C.k", …)',
+        't.stage_in("A", at="C.k", scope="register")\nt.compute_at("C", "R.i")',
+        't.compute_at("C", "R.i")\nt.stage_in("A", at="C.k", scope="register")',
     ),
     "compute-at.not-read": Entry(
         "compute_at moves a producer to where it is read; nothing inside that loop reads it.",
@@ -344,8 +344,9 @@ SCHEDULE: dict[str, Entry] = {
     ),
     "reverse-compute-at.nest-shared": Entry(
         "Other stages already live in the loops of this consumer.",
-        "# stages were placed in the consumer's loops before reverse_compute_at",
-        "# reverse_compute_at first",
+        'D = tir.placeholder((48,), name="D")\nV = tir.compute((100, 48), lambda i, j: C[i, j] + D[j], name="V")\n'
+        't = tir.Schedule(V)\nt.stage_in("D", at="V.i", scope="register")\nt.reverse_compute_at("V", "C.i")',
+        't.reverse_compute_at("R", "C.i")',
     ),
     "reverse-compute-at.not-elementwise": Entry(
         "The consumer reads the tile at a computed index, so the tile just made is not what it needs.",
@@ -397,8 +398,9 @@ SCHEDULE: dict[str, Entry] = {
     ),
     "reverse-inline.nest-shared": Entry(
         "Other stages already live in the loops of this consumer.",
-        "# stages were placed in the consumer's loops before reverse_compute_inline",
-        "# reverse_compute_inline first",
+        't.stage_out("C", at="C.j", scope="register")\nt.stage_in("C", at="R.j", scope="register")\n'
+        't.reverse_compute_inline("R")',
+        't.stage_out("C", at="C.j", scope="register")\nt.reverse_compute_inline("R")',
     ),
     "reverse-inline.other-readers": Entry(
         "The producer's values are used elsewhere too, so they cannot be replaced.",

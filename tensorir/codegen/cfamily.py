@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from tensorir.arith.affine import Arith, same
@@ -104,6 +105,10 @@ class _KernelText:
         arith = Arith(loop_ranges(list(k.axes)))
         for x in find(k.body, Loop):
             arith.ranges[x.var] = extent_of(x)
+        for let in find(k.body, Let):
+            if let.var.dtype == "index":
+                form = arith.linear(let.value)
+                arith.divisors[let.var] = math.gcd(form.constant, *form.terms.values())
         for b in module.constants:
             self.names._of[b] = identifier(b.name)
         self.expr = Expressions(dialect, target, self.names, arith)

@@ -15,7 +15,7 @@ from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import (
     Binary, Broadcast, Buffer, Call, Cast, Const, Expr, Load, Pack, Ramp, Scope, Select, Unary, Var,
 )  # fmt: skip
-from tensorir.lower.vectorize import is_multiple, lanes_of
+from tensorir.lower.vectorize import lanes_of
 from tensorir.target import Target
 
 _PREC = {
@@ -210,7 +210,7 @@ class Expressions:
         space = "" if self.d.name == "cuda" else space
         qualifier = "const " if const and b.scope in (Scope.GLOBAL, Scope.CONSTANT) else ""
         size = i.lanes * DTYPES[b.dtype].bits // 8
-        if is_multiple(self.arith.linear(i.base), i.lanes):
+        if self.arith.is_multiple(i.base, i.lanes):
             self.aligned[b] = max(self.aligned.get(b, 0), size)
             return f"*({space}{qualifier}{kind} *)({self._address(name, i.base)})"
         if self.d.name == "cuda":
@@ -223,7 +223,7 @@ class Expressions:
 
     def vector_store(self, b: Buffer, i: Ramp, value: str) -> str:
         """A whole vector out."""
-        if self.d.name == "opencl" and self.target.kind != "cpu" and not is_multiple(self.arith.linear(i.base), i.lanes):
+        if self.d.name == "opencl" and self.target.kind != "cpu" and not self.arith.is_multiple(i.base, i.lanes):
             return f"vstore{i.lanes}({value}, 0, {self._address(self.names.buffer(b), i.base)})"
         return f"{self.vector_access(b, i, const=False)} = {value}"
 

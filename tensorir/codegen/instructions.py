@@ -9,7 +9,6 @@ from tensorir.errors import LoweringError, Problem
 from tensorir.intrin.intrin import fields_of
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Buffer, IntrinCall, Load, Ramp, Region
-from tensorir.lower.vectorize import is_multiple
 
 
 def instruction_lines(call: IntrinCall, expr: Expressions) -> list[str]:
@@ -53,7 +52,7 @@ def _check(call: IntrinCall, tile: Buffer, r: Region, expr: Expressions, wanted:
     if not aligned:
         return
     step = max(1, aligned // (DTYPES[r.buffer.dtype].bits // 8))
-    if not is_multiple(expr.arith.linear(r.first[0]), step) or (rows and math.gcd(r.strides[-2], step) != step):
+    if not expr.arith.is_multiple(r.first[0], step) or (rows and math.gcd(r.strides[-2], step) != step):
         raise _fail("codegen.intrinsic-alignment", f"{name} is not proved to lie at a multiple of {aligned} bytes")
     expr.aligned[r.buffer] = max(expr.aligned.get(r.buffer, 0), aligned)
 

@@ -214,7 +214,7 @@ class _Machine:
                 wide = _Frame(env, np.repeat(f.lane, times), np.repeat(f.block, times), np.repeat(f.me, times))
                 f.cache[key] = wide
             for v, x in f.env.items():
-                if v not in known:
+                if v not in known or v not in wide.env:
                     wide.env[v] = np.repeat(x, times) if isinstance(x, np.ndarray) and x.ndim else x
             body(wide)
 
@@ -256,11 +256,12 @@ class _Machine:
         self.epoch += 1
 
     def _let(self, s: Let) -> Action:
+        if not find(s.value, Load) and all(v in self.hardware for v in find(s.value, Var)):
+            self.hardware = self.hardware | {s.var}  # the same in every iteration: addresses may be kept
         value, body, var = self.expr(s.value), self.stmt(s.body), s.var
 
         def run(f: _Frame) -> None:
             f.env[var] = value(f)
-            f.cache.clear()
             body(f)
 
         return run

@@ -1,1 +1,1 @@
-
+"""Hardware instructions as data, and the matcher that finds them in loop nests."""

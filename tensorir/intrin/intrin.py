@@ -72,13 +72,13 @@ class Intrin:
     def __post_init__(self) -> None:
         touched = {*reads(self.semantics.body), *writes(self.semantics.body)}
         if not isinstance(self.statement, Store | Update) or len(writes(self.statement)) != 1:
-            raise self._refuse("meaning", "the meaning is not loops around one Store or Update of one buffer", "use meaning(tensor)")
+            raise self._refuse("meaning", "the meaning is not loops around one Store or Update", "use meaning(tensor)")
         if len(self.outputs) != 1 or touched - set(self.operands):
             raise self._refuse("meaning", "the meaning uses buffers that are not its operands")
         for b in self.operands:
             if not 1 <= len(b.shape) <= 2:
-                raise self._refuse("meaning", f"operand {b.name} has {len(b.shape)} dimensions; operands have one or two",
-                                   "a scalar operand is an array of shape (1,)")  # fmt: skip
+                message = f"operand {b.name} has {len(b.shape)} dimensions; operands have one or two"
+                raise self._refuse("meaning", message, "a scalar operand is an array of shape (1,)")
         for language, text in self.emit.items():
             self._check_text(language, text)
 
@@ -87,13 +87,14 @@ class Intrin:
         try:
             names = fields_of(text)
         except ValueError as e:
-            raise self._refuse("text", f"the {language} text is no format string: {e}", "write braces of C as {{ and }}") from None
+            message = f"the {language} text is no format string: {e}"
+            raise self._refuse("text", message, "write braces of C as {{ and }}") from None
         if unknown := [n for n in names if n not in legal]:
-            raise self._refuse("text", f"the {language} text has {{{unknown[0]}}}, which is nothing of its operands",
-                               f"one of {', '.join(sorted(legal))}")  # fmt: skip
+            message = f"the {language} text has {{{unknown[0]}}}, which is nothing of its operands"
+            raise self._refuse("text", message, f"one of {', '.join(sorted(legal))}")
         for b in self.operands:
             if f"{b.name}_vector" in names and (len(b.shape) != 1 or b.dims[0] not in (2, 4, 8, 16)):
-                raise self._refuse("text", f"{b.name} has shape {b.dims}: no vector has that many elements", f"{{{b.name}_value}}")
+                raise self._refuse("text", f"{b.name} has shape {b.dims}: that is no vector", f"{{{b.name}_value}}")
 
     def _refuse(self, code: str, message: str, hint: str = "") -> Exception:
         return refuse(DeclarationError, f"intrin.{code}", f"{self.name}: {message}", hint=hint)
@@ -200,13 +201,13 @@ def meaning(output: Tensor, accumulate: bool = False) -> Program:
     """
     program = program_of((output,))
     stages = find(program.body, Stage)
-    stage = stages[0]
-    body = stage.body
+    stage, body = stages[0], stages[0].body
     if len(stages) != 1 or not isinstance(body, Store | Update):
-        raise refuse(DeclarationError, "intrin.meaning", f"{output.name} takes several computations; an instruction is one")
+        message = f"{output.name} takes several computations; an instruction is one"
+        raise refuse(DeclarationError, "intrin.meaning", message)
     if isinstance(body, Update) and not accumulate:
-        raise refuse(DeclarationError, "intrin.meaning", f"{output.name} reduces, and instructions that reduce go on from what "
-                     "their output holds", hint=f"meaning({output.name}, accumulate=True)")  # fmt: skip
+        message = f"{output.name} reduces, and instructions that reduce go on from what their output holds"
+        raise refuse(DeclarationError, "intrin.meaning", message, hint=f"meaning({output.name}, accumulate=True)")
     if isinstance(body, Store) and accumulate:
         body = Update((body.buffer,), body.index, (body.value,), simple_combiner("sum", body.buffer.dtype))
     loops = find(program.body, Loop)
@@ -234,9 +235,10 @@ def intrinsic(name: str | Intrin) -> Intrin:
     if isinstance(name, Intrin):
         if INTRINSICS.get(name.name) is name:
             return name
-        raise ScheduleError(Problem("tensorize.unknown", f"{name.name} is not registered, and a trace holds only its name",
-                                    hint=f"tensorir.intrin.intrin.register(…) {name.name!r} first"))  # fmt: skip
+        message = f"{name.name} is not registered, and a trace holds only its name"
+        raise ScheduleError(Problem("tensorize.unknown", message, hint="tensorir.intrin.intrin.register(…) it first"))
     if isinstance(name, str) and name in INTRINSICS:
         return INTRINSICS[name]
     close = difflib.get_close_matches(str(name), INTRINSICS, n=3) or list(INTRINSICS)[:6]
-    raise ScheduleError(Problem("tensorize.unknown", f"there is no instruction {name!r}", hint=f"one of {', '.join(close)} …"))
+    hint = f"one of {', '.join(close)} …"
+    raise ScheduleError(Problem("tensorize.unknown", f"there is no instruction {name!r}", hint=hint))

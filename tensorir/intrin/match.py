@@ -17,7 +17,20 @@ from tensorir.ir.build import as_int
 from tensorir.ir.node import Node
 from tensorir.ir.text import show
 from tensorir.ir.tree import (
-    Axis, Binary, Buffer, Combiner, Const, Expr, Load, Loop, Region, Stage, Stmt, Store, Update, Var,
+    Axis,
+    Binary,
+    Buffer,
+    Combiner,
+    Const,
+    Expr,
+    Load,
+    Loop,
+    Region,
+    Stage,
+    Stmt,
+    Store,
+    Update,
+    Var,
 )  # fmt: skip
 from tensorir.ir.visit import find, substitute, uses
 
@@ -97,7 +110,7 @@ class _Unify:
     def __init__(self, arith: Arith, loops: dict[Var, Var], intrin: Intrin) -> None:
         self.arith, self.intrin = arith, intrin
         self.loops: dict[Var, Expr] = dict(loops)
-        self.inner = set(loops.values())
+        self.inner = tuple(loops.values())
         self.tiles: dict[Buffer, Region] = {}
 
     def statement(self, want: Store | Update, have: Stmt) -> dict[Buffer, Region]:
@@ -105,8 +118,10 @@ class _Unify:
             case Store(), Store():
                 self.access(want.buffer, want.index, have.buffer, have.index)
                 self.value(want.value, have.value)
-            case Update(), Update() if len(have.buffers) == 1 and same_combiner(want.combiner, have.combiner):
+            case Update(), Update() if len(have.buffers) == 1:
                 self.access(want.buffers[0], want.index, have.buffers[0], have.index)
+                if not same_combiner(want.combiner, have.combiner):
+                    raise NoMatch(f"{self.intrin.name} {_verb(want)}, the stage {_verb(have)}")
                 self.value(want.values[0], have.values[0])
             case _:
                 raise NoMatch(f"{self.intrin.name} {_verb(want)}, the stage {_verb(have)}")
@@ -152,18 +167,21 @@ class _Unify:
         if tile.dtype != buffer.dtype:
             raise NoMatch(f"{tile.name} of {self.intrin.name} is {tile.dtype}, {buffer.name} is {buffer.dtype}")
         if lead < 0:
-            raise NoMatch(f"{buffer.name} has {len(have)} dimensions, {tile.name} of {self.intrin.name} has {len(want)}")
+            raise NoMatch(f"{buffer.name} has {len(have)} dimensions, {tile.name} has {len(want)}")
         extents = (1,) * lead + tile.dims
         order = buffer.layout.order if buffer.layout is not None else None
         if order is not None and extents[-1] > 1 and order[-1] != len(have) - 1:
-            raise NoMatch(f"{buffer.name} is stored with dimension {order[-1]} innermost: the elements of {tile.name} are not neighbours")
+            raise NoMatch(
+                f"{buffer.name} is stored with dimension {order[-1]} innermost, so the elements of {tile.name} "
+                "are not neighbours"
+            )
         first: list[Expr] = []
         for d, i in enumerate(have):
             target = self.arith.linear(substitute(want[d - lead], self.loops)) if d >= lead else Linear({}, 0)
             rest = self.arith.linear(i).plus(target, -1)
-            stuck = [v.name for v in self.loops.values() if isinstance(v, Var) and any(uses(t, {v}) for t in rest.terms)]
-            if stuck:
-                raise NoMatch(f"dimension {d} of {buffer.name} does not move with {stuck[0]} as {tile.name} does")
+            for v in self.inner:
+                if any(uses(t, {v}) for t in rest.terms):
+                    raise NoMatch(f"dimension {d} of {buffer.name} does not move with {v.name} as {tile.name} does")
             first.append(rest.expr())
         old = self.tiles.setdefault(tile, Region(buffer, tuple(first), extents))
         if old.buffer is not buffer or not all(map(same, old.first, first)):

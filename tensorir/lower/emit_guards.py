@@ -14,7 +14,7 @@ What reaches global memory stays guarded.
 
 from __future__ import annotations
 
-from tensorir.arith.affine import Arith, Interval, conjunction, negate
+from tensorir.arith.affine import Arith, Interval, conjunction, conjuncts, negate
 from tensorir.ir.build import binary, const, select
 from tensorir.ir.tree import (
     Axis, Binary, Buffer, Cast, Const, Expr, If, IntrinCall, Let, Load, Loop, Program, Select, Stage, Stmt, Store,
@@ -67,8 +67,7 @@ class _Guards(Rewriter):
             n, conds = self._clamp(n, conds)
         body = n.body
         if local and conds and isinstance(body, Store) and all(self._outside(n, g) for g in conds):
-            zero = const(False if body.buffer.dtype == "bool" else 0, body.buffer.dtype)
-            body = body.replace(value=select(conjunction(conds), body.value, zero))
+            body = body.replace(value=_filled(body, conds, arith))
             self.zero.add(body.buffer)
             conds = []
         if not conds:
@@ -144,6 +143,25 @@ class _Guards(Rewriter):
             return False
         arith = Arith(self.ranges, [*self.facts, opposite])
         return _is_zero(n.body.values[0], self.zero, n, arith)
+
+
+def _filled(body: Store, conds: list[Expr], arith: Arith) -> Expr:
+    """The stored value where ``conds`` hold, else 0; a value that is padded with 0 already joins its condition."""
+    zero = const(False if body.buffer.dtype == "bool" else 0, body.buffer.dtype)
+    value = body.value
+    if isinstance(value, Select) and isinstance(value.b, Const) and value.b.value == 0:
+        conds, value = [*conds, *conjuncts(value.cond)], value.a
+    return select(conjunction(weakest(conds, arith)), value, zero)
+
+
+def weakest(conds: list[Expr], arith: Arith) -> list[Expr]:
+    """``conds`` without those that follow from the others."""
+    kept = list(conds)
+    for c in conds:
+        others = [o for o in kept if o is not c]
+        if arith.child(assume=others).proves(c):
+            kept = others
+    return kept
 
 
 class _Clamp(Rewriter):

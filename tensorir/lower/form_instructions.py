@@ -7,8 +7,11 @@ from tensorir.intrin.match import NoMatch, match
 from tensorir.ir.build import const
 from tensorir.ir.tree import Expr, If, IntrinCall, Kind, Loop, Program, Stage, Stmt, Var
 from tensorir.ir.visit import Rewriter, find, substitute
-from tensorir.lower.form import each_nest, fail, lowering, rewrap
+from tensorir.lower.form import each_nest, fail, lowering
+from tensorir.schedule.rewrite import nest
 from tensorir.target import Target
+
+LAST = "call tensorize last"
 
 
 @lowering
@@ -19,7 +22,7 @@ def form_instructions(program: Program, target: Target) -> Program:
            outside the nest guards the whole call
     gives: no loop is INTRIN and no stage names an instruction
     """
-    return each_nest(program, lambda nest: _Form(target)(nest))
+    return each_nest(program, _Form(target))
 
 
 class _Form(Rewriter):
@@ -38,8 +41,7 @@ class _Form(Rewriter):
     def _call(self, n: Loop) -> Stmt:
         stages = find(n, Stage)
         if len(stages) != 1 or stages[0].intrin is None or stages[0].init is not None:
-            raise fail("lower.intrinsic", f"the tensorized nest {n.var.name} no longer holds just the stage of its instruction",
-                       "call tensorize last")  # fmt: skip
+            raise fail("lower.intrinsic", f"{n.var.name} no longer holds just the stage of its instruction", LAST)
         stage = stages[0]
         intrin = stage.intrin
         if intrin.text_for(self.target) is None or intrin.lacks(self.target):
@@ -48,9 +50,11 @@ class _Form(Rewriter):
         conds = [x.cond for x in find(n, If)]
         loops = find(n, Loop)
         try:
-            regions = match(self.above, rewrap(loops, stage), stage, intrin)
+            bare = nest(loops, stage)
+            assert isinstance(bare, Loop)
+            regions = match(self.above, bare, stage, intrin)
         except NoMatch as e:
-            raise fail("lower.intrinsic", f"{stage.name} is not {intrin.name} any more: {e}", "call tensorize last") from None
+            raise fail("lower.intrinsic", f"{stage.name} is not {intrin.name} any more: {e}", LAST) from None
         start: dict[Var, Expr] = {x.var: const(0) for x in loops}
         binds = tuple(substitute(b, start) for b in stage.binds)
         call = stage.replace(binds=binds, body=IntrinCall(intrin, regions), intrin=None)

@@ -1,11 +1,17 @@
-"""Give a name to what several indices of one statement divide: it is computed once, and the text can be read."""
+"""Name the parts of indices that are worth computing once: the text can be read, and shows what moves.
+
+* What several indices of one innermost loop divide becomes ``e``.
+* The part of an address that only the block and thread decide is computed at the top of the kernel.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from tensorir.arith.affine import structure
-from tensorir.ir.tree import Alloc, Barrier, Binary, Expr, If, Let, Loop, Program, Seq, Stmt, Var
+from tensorir.arith.affine import Arith, Linear, structure
+from tensorir.ir.tree import (
+    Alloc, Barrier, Binary, Buffer, Expr, If, Let, Load, Loop, Program, Ramp, Seq, Stmt, Store, Var,
+)  # fmt: skip
 from tensorir.ir.visit import Rewriter, find, walk
 from tensorir.lower.form import bound_loops, each_nest, lowering, rewrap
 from tensorir.target import Target
@@ -13,11 +19,12 @@ from tensorir.target import Target
 
 @lowering
 def name_indices(program: Program, target: Target) -> Program:
-    """gives: no sum stands under ``//`` or ``%`` twice in one innermost loop body."""
+    """gives: no sum stands under ``//`` or ``%`` twice in one innermost loop body; in loops, an address that depends on
+    the thread in several terms starts from a named base."""
 
     def kernel(nest: Stmt) -> Stmt:
         axes, body = bound_loops(nest)
-        return rewrap(axes, _Name()(body))
+        return rewrap(axes, _hoisted(_Name()(body), {x.var for x in axes}))
 
     return each_nest(program, kernel)
 
@@ -57,6 +64,56 @@ def _named(body: Stmt, loop: str) -> Stmt:
     for v, value in reversed(lets):
         out = Let(v, value, out)
     return out
+
+
+def _hoisted(body: Stmt, hardware: set[Var]) -> Stmt:
+    """Lets at the top for the thread-dependent parts of addresses inside loops."""
+    hoist = _Hoist(hardware)
+    out = hoist(body)
+    for v, value in reversed(hoist.lets):
+        out = Let(v, value, out)
+    return out  # type: ignore[no-any-return]
+
+
+class _Hoist(Rewriter):
+    def __init__(self, hardware: set[Var]) -> None:
+        self.hardware, self.arith, self.depth = hardware, Arith(), 0
+        self.names: dict[object, Var] = {}
+        self.lets: list[tuple[Var, Expr]] = []
+        self.used: Counter[str] = Counter()
+
+    def on_Loop(self, n: Loop) -> Loop:
+        self.depth += 1
+        n = self.children(n)
+        self.depth -= 1
+        return n
+
+    def on_Load(self, n: Load) -> Load:
+        return n.replace(index=(self._index(n.buffer, self(n.index[0])),))
+
+    def on_Store(self, n: Store) -> Store:
+        return n.replace(index=(self._index(n.buffer, self(n.index[0])),), value=self(n.value))
+
+    def _index(self, b: Buffer, i: Expr) -> Expr:
+        if isinstance(i, Ramp):
+            return i.replace(base=self._index(b, i.base))
+        if not self.depth or find(i, Load):
+            return i
+        form = self.arith.linear(i)
+        fixed = {t: c for t, c in form.terms.items() if all(v in self.hardware for v in find(t, Var))}
+        if len(fixed) < 2 or len(fixed) == len(form.terms):
+            return i
+        rest = Linear({t: c for t, c in form.terms.items() if t not in fixed}, form.constant)
+        return Linear({self._name(b, Linear(fixed, 0)): 1}, 0).plus(rest).expr()
+
+    def _name(self, b: Buffer, part: Linear) -> Var:
+        key = (b, frozenset((structure(t), c) for t, c in part.terms.items()))
+        if key not in self.names:
+            self.used[b.name] += 1
+            suffix = "" if self.used[b.name] == 1 else str(self.used[b.name])
+            self.names[key] = Var(f"{b.name}_at{suffix}", "index")
+            self.lets.append((self.names[key], part.expr()))
+        return self.names[key]
 
 
 class _Use(Rewriter):

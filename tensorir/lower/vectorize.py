@@ -112,7 +112,10 @@ class _Lanes:
         if step != 1:
             raise _Scalar
         base = Linear({t: c for t, c in form.terms.items() if t is not self.var}, form.constant)
-        return Ramp(base.expr(), self.lanes, "index")
+        start = base.expr()
+        if self.copies_only and not self.arith.is_multiple(start, self.lanes):
+            raise _Scalar  # CUDA has no unaligned vectors
+        return Ramp(start, self.lanes, "index")
 
     def _same_for_all(self, cond: Expr) -> Expr:
         """``cond`` without the lane: proved to agree in all lanes."""
@@ -232,7 +235,7 @@ def _vector_tiles(body: Stmt, arith: Arith) -> Stmt:
     for n in walk(body):
         if isinstance(n, Load | Store) and n.buffer.scope is Scope.REGISTER:
             i = n.index[0]
-            aligned = isinstance(i, Ramp) and is_multiple(arith.linear(i.base), i.lanes)
+            aligned = isinstance(i, Ramp) and arith.is_multiple(i.base, i.lanes)
             widths.setdefault(n.buffer, set()).add(i.lanes if isinstance(i, Ramp) and aligned else 0)
         elif isinstance(n, Region):  # instructions address single elements
             widths.setdefault(n.buffer, set()).add(0)
@@ -242,11 +245,6 @@ def _vector_tiles(body: Stmt, arith: Arith) -> Stmt:
             size = -(-as_int(b.shape[0]) // lanes)
             swap[b] = b.replace(shape=(as_expr(size),), lanes=lanes)
     return _Tiles(swap, arith)(body) if swap else body  # type: ignore[no-any-return]
-
-
-def is_multiple(form: Linear, n: int) -> bool:
-    """Whether every value of the form is a multiple of ``n``."""
-    return form.constant % n == 0 and all(c % n == 0 for c in form.terms.values())
 
 
 class _Tiles(Rewriter):

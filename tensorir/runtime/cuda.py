@@ -200,7 +200,9 @@ _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+\{?\s*(?:@!?U?P\w+\s+)?([A-Z][A
 
 
 def sass_opcodes(cubin: Cubin | bytes | str, kernel: str | None = None) -> dict[str, int]:
-    """How often each instruction occurs, modifiers included (``LDG.E.128``), in one kernel or in all.
+    """How often each instruction occurs, with its width (``LDG.E.128``), in one kernel or in all.
+
+    The read-only cache hint (``.CONSTANT``) is left out: it follows from ``const __restrict__``, not from the schedule.
 
     ``cubin`` may also be the text that ``sass`` returned.
     """
@@ -213,5 +215,5 @@ def sass_opcodes(cubin: Cubin | bytes | str, kernel: str | None = None) -> dict[
         elif kernel not in (None, section.removeprefix(".text.")) or "@!PT" in line:  # @!PT: a dummy that never runs
             continue
         elif match := _INSTRUCTION.search(line):
-            counts[match[1]] += 1
+            counts[match[1].removesuffix(".CONSTANT")] += 1
     return dict(counts.most_common())

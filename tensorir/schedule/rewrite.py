@@ -121,11 +121,9 @@ def own_nest(index: Index, stage: Stage, primitive: str) -> Stmt:
     """The nest that belongs to ``stage`` alone and is still as it was made; refused otherwise."""
     top: Stmt = stage
     made = {f"{stage.name}.{label}" for label in axis_labels(stage)}
-    for above in reversed(index.paths[stage]):
-        if isinstance(above, Seq):
-            break
-        if not isinstance(above, Loop) or above.var.name not in made:
-            if isinstance(above, Loop) and above.var.name.startswith(f"{stage.name}."):
+    for above in reversed(index.above(stage)):  # through a Seq too: other stages in these loops are the caller's to refuse
+        if above.var.name not in made:
+            if above.var.name.startswith(f"{stage.name}."):
                 raise ScheduleError(Problem(
                     f"{primitive}.scheduled", f"the loops of {stage.name} have been scheduled already ({above.var.name})",
                     hint=f"call {primitive.replace('-', '_')} before splitting or binding the loops of {stage.name}",

@@ -29,7 +29,11 @@ def embedded(intrin):
         if b is not out
     }
     spatial = [x for x in intrin.loops if x.var in statement.index]
-    inner = {x.var: tir.reduce_axis(int(x.extent.value), name=f"u{n}") for n, x in enumerate(intrin.loops) if x not in spatial}
+    inner = {
+        x.var: tir.reduce_axis(int(x.extent.value), name=f"u{n}")
+        for n, x in enumerate(intrin.loops)
+        if x not in spatial
+    }
     time = tir.reduce_axis(TIMES, name="t")
 
     def value(r, *cell):

@@ -74,4 +74,6 @@ def call_line(source):
     """The lines that the instruction was printed as: what stands in the innermost loop."""
     lines = source.splitlines()
     depth = max(len(x) - len(x.lstrip()) for x in lines if "Y + " in x or "Y[" in x)
-    return " ".join(x.strip() for x in lines if x.endswith(";") and len(x) - len(x.lstrip()) == depth)
+    return " ".join(
+        x.strip() for x in lines if x.endswith(";") and "init_" not in x and len(x) - len(x.lstrip()) == depth
+    )

@@ -196,6 +196,8 @@ def reverse_compute_inline(program: Program, stage: Stage) -> Rewrite:
         raise _refuse("reverse-inline.pure", f"{stage.name} reduces or writes several buffers", stage)
     index = Index(program)
     top = own_nest(index, stage, "reverse-inline")
+    if len(find(top, Stage)) > 1:
+        raise _refuse("reverse-inline.nest-shared", f"other stages live in the loops of {stage.name}", stage)
     found = [(b, stages_writing(program.body, b)) for b in reads(stage.body) if b not in program.params]
     found = [(b, w) for b, w in found if w and all(isinstance(x.body, Store) and x.init is None for x in w)]
     if not found:

@@ -27,32 +27,30 @@ def tensorize(program: Program, loop: Loop, intrin: Intrin, target: Target) -> R
     """
     stages = find(loop, Stage)
     if len(stages) != 1:
-        raise ScheduleError(Problem("tensorize.one-stage", f"{loop.var.name} holds {len(stages)} stages; an instruction is one",
-                                    at=caret(loop)))  # fmt: skip
+        raise _refuse("one-stage", f"{loop.var.name} holds {len(stages)} stages; an instruction is one", loop)
     loops, stage = find(loop, Loop), stages[0]
     for x in loops:
         need_serial(x, "tensorize")
-    _has(intrin, target, loop)
+    if intrin.text_for(target) is None:
+        known = ", ".join(intrin.emit) or "no language"
+        raise _refuse("dialect", f"{intrin.name} has no text for {target.language}", loop, f"it has one for {known}")
+    if lack := intrin.lacks(target):
+        raise _refuse("needs", f"{intrin.name} needs {lack}, which {target.text} does not have", loop)
     index = Index(program)
     try:
         match(index.above(loop), loop, stage, intrin)
     except NoMatch as e:
-        raise ScheduleError(Problem("tensorize.same-meaning", str(e), at=caret(loop),
-                                    hint=f"{intrin.name} computes\n{text(intrin.semantics.body)}")) from None  # fmt: skip
+        meaning = f"{intrin.name} computes\n{text(intrin.semantics.body)}"
+        raise _refuse("same-meaning", str(e), loop, meaning) from None
     if (tail := _tail(index, loops, stage)) is not None:
-        raise ScheduleError(Problem("tensorize.tail", f"the tail {show(tail)} of {stage.name} cuts through {loop.var.name}, "
-                                    "and an instruction runs whole", at=caret(loop),
-                                    hint="split the axis exactly (tail='exact')"))  # fmt: skip
+        message = f"the tail {show(tail)} of {stage.name} cuts through {loop.var.name}, and an instruction runs whole"
+        raise _refuse("tail", message, loop, "split the axis exactly (tail='exact')")
     marked = nest([x.replace(kind=Kind.INTRIN) for x in loops], stage.replace(intrin=intrin))
     return Rewrite(swap(program, loop, marked), (), {x.var.name: f"{intrin.name} performs it" for x in loops})
 
 
-def _has(intrin: Intrin, target: Target, loop: Loop) -> None:
-    if intrin.text_for(target) is None:
-        raise ScheduleError(Problem("tensorize.dialect", f"{intrin.name} has no text for {target.language}", at=caret(loop),
-                                    hint=f"it has one for {', '.join(intrin.emit) or 'no language'}"))  # fmt: skip
-    if lack := intrin.lacks(target):
-        raise ScheduleError(Problem("tensorize.needs", f"{intrin.name} needs {lack}, which {target.text} does not have", at=caret(loop)))
+def _refuse(code: str, message: str, loop: Loop, hint: str = "") -> ScheduleError:
+    return ScheduleError(Problem(f"tensorize.{code}", message, at=caret(loop), hint=hint))
 
 
 def _tail(index: Index, loops: list[Loop], stage: Stage) -> Expr | None:
@@ -69,25 +67,27 @@ def _tail(index: Index, loops: list[Loop], stage: Stage) -> Expr | None:
 
 
 def unfit(program: Program) -> Problem | None:
-    """What keeps a tensorized nest from still being its instruction, None when all is well."""
+    """What keeps a tensorized nest from still being its instruction (``tensorize.last``), None when all is well."""
     index = Index(program)
     marked = [x for x in index.loops.values() if x.kind is Kind.INTRIN]
     for loop in marked:
-        if any(above in marked for above in index.above(loop)):
-            continue
-        stages = find(loop, Stage)
-        made = [s for s in stages if s.intrin is not None]
-        if len(stages) != 1 or not made:
-            return Problem("tensorize.last", f"the instruction that performs {loop.var.name} would hold other work", at=caret(loop))
-        stage = made[0]
-        why = ""
-        try:
-            match(index.above(loop), loop, stage, stage.intrin)
-        except NoMatch as e:
-            why = str(e)
-        if not why and (tail := _tail(index, find(loop, Loop), stage)) is not None:
-            why = f"the tail {show(tail)} cuts through it"
-        if why:
-            return Problem("tensorize.last", f"{stage.name} would no longer be {stage.intrin.name}: {why}", at=caret(loop))
-    bare = [s for s in index.stages.values() if s.intrin is not None and not any(x in marked for x in index.above(s))]
-    return Problem("tensorize.last", f"{bare[0].name} would lose the loops of {bare[0].intrin.name}", at=caret(bare[0])) if bare else None
+        inside = any(above in marked for above in index.above(loop))
+        if not inside and (why := _changed(index, loop)):
+            return Problem("tensorize.last", why, at=caret(loop))
+    for s in index.stages.values():
+        if s.intrin is not None and not any(x in marked for x in index.above(s)):
+            return Problem("tensorize.last", f"{s.name} would lose the loops of {s.intrin.name}", at=caret(s))
+    return None
+
+
+def _changed(index: Index, loop: Loop) -> str:
+    stages = find(loop, Stage)
+    if len(stages) != 1 or stages[0].intrin is None:
+        return f"the instruction that performs {loop.var.name} would hold other work"
+    stage = stages[0]
+    try:
+        match(index.above(loop), loop, stage, stage.intrin)
+    except NoMatch as e:
+        return f"{stage.name} would no longer be {stage.intrin.name}: {e}"
+    tail = _tail(index, find(loop, Loop), stage)
+    return f"the tail {show(tail)} would cut through {stage.intrin.name}" if tail is not None else ""
