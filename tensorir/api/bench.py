@@ -48,7 +48,12 @@ class Data:
     """
 
     def __init__(
-        self, arguments: Sequence[Argument], exact: bool, outputs: Sequence[Output], folder: str, make: Callable[..., Any]
+        self,
+        arguments: Sequence[Argument],
+        exact: bool,
+        outputs: Sequence[Output],
+        folder: str,
+        make: Callable[..., Any],
     ) -> None:
         self._arguments, self.outputs, self._make = arguments, tuple(outputs), make
         self._own = not os.path.isdir(folder)
@@ -252,7 +257,8 @@ def timed(timing: Timing) -> Json:
 def _same(a: Sequence[Any], b: Sequence[Any]) -> bool:
     """Equal to the last bit."""
     return all(
-        np.array_equal(np.ascontiguousarray(x).reshape(-1).view(np.uint8), np.ascontiguousarray(y).reshape(-1).view(np.uint8))
+        np.array_equal(
+            np.ascontiguousarray(x).reshape(-1).view(np.uint8), np.ascontiguousarray(y).reshape(-1).view(np.uint8)
+        )
         for x, y in zip(a, b, strict=True)
     )
-

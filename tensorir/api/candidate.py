@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 Progress = Callable[[str], None]
 
-_LIMITS = {"compile.threads": "threads", "compile.grid": "grid", "compile.shared-memory": "smem", "launch.memory": "memory"}
+_LIMITS = {
+    "compile.threads": "threads",
+    "compile.grid": "grid",
+    "compile.shared-memory": "smem",
+    "launch.memory": "memory",
+}
 _LOST = ("DEVICE_NOT_AVAILABLE", "DEVICE_NOT_FOUND", "device is lost", "cudaErrorDevicesUnavailable", "Xid")
 
 
@@ -45,7 +50,12 @@ def quiet(phase: str) -> None:
 
 
 def prepare(
-    work: Workload, template: str, config: Mapping[str, Any], target: Target, progress: Progress = quiet, check: bool = True
+    work: Workload,
+    template: str,
+    config: Mapping[str, Any],
+    target: Target,
+    progress: Progress = quiet,
+    check: bool = True,
 ) -> Candidate:
     """Schedule, emit and check one configuration; raises Refused with the record's fields."""
     progress("schedule")

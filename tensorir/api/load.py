@@ -10,8 +10,9 @@ from tensorir.api.candidate import Candidate, Refused, prepare, quiet
 from tensorir.api.identity import command_for, describe, identity_of, nearest
 from tensorir.errors import NotTuned, Problem
 from tensorir.runtime.device import Device, open_device
+from tensorir.target import Target
 from tensorir.tune.inputs import arguments
-from tensorir.tune.log import Choice, Identity, LogReader, choose
+from tensorir.tune.log import Choice, Identity, LogReader, Record, choose
 
 if TYPE_CHECKING:
     from tensorir.api.workload import Workload
@@ -23,14 +24,13 @@ def load(work: Workload, device: str | Device | None, log: str) -> Executable:
     identity = identity_of(work, describe(opened))
     stale = 0
     for choice in choices(work, identity, log):
-        made = regenerate(work, choice, opened)
+        made = regenerate(work, choice.record, opened.target)
         if made is None:
             stale += 1
             continue
         runner = _checked(work, made, opened)
         if runner is not None:
-            trace = "\n".join(_statements(made))
-            return Executable(made.source, opened, trace, work.outputs)
+            return Executable(made.source, opened, trace_text(made), work.outputs)
     raise not_tuned(work, identity, log, stale)
 
 
@@ -42,13 +42,12 @@ def choices(work: Workload, identity: Identity, log: str) -> list[Choice]:
     return choose(r for r in records if identity.accepts(r))
 
 
-def regenerate(work: Workload, choice: Choice, device: Device) -> Candidate | None:
+def regenerate(work: Workload, record: Record, target: Target) -> Candidate | None:
     """The source that this version makes for a record; None when it is not the one that was measured (stale)."""
-    record = choice.record
     if record["template"] not in work.templates:
         return None
     try:
-        made = prepare(work, record["template"], record["config"], device.target, check=False)
+        made = prepare(work, record["template"], record["config"], target, check=False)
     except Refused:
         return None
     return made if made.source.sha256 == record["source_sha256"] else None
@@ -69,12 +68,12 @@ def _checked(work: Workload, made: Candidate, device: Device) -> Runner | None:
     return runner
 
 
-def _statements(made: Candidate) -> list[str]:
+def trace_text(made: Candidate) -> str:
     """The trace as Python statements."""
     from tensorir.schedule.trace import Step
 
     steps = made.known.get("trace") or []
-    return [str(Step(name, tuple(args), tuple(options.items()))) for name, args, options in steps]
+    return "\n".join(str(Step(name, tuple(args), tuple(options.items()))) for name, args, options in steps)
 
 
 def not_tuned(work: Workload, identity: Identity, log: str, stale: int = 0) -> NotTuned:

@@ -22,6 +22,9 @@ def rebuild(data: Mapping[str, Any]) -> Workload:
     """The workload of ``origin_json``."""
     if data["kind"] == "ops":
         return from_ops(data["name"], data["options"])
+    if data["kind"] == "module":
+        made: Workload = getattr(importlib.import_module(data["place"]), data["name"])(**data["options"])
+        return made
     return from_file(data["place"], data["name"], data["options"])
 
 
@@ -60,7 +63,9 @@ def from_file(place: str, name: str, options: Mapping[str, Any]) -> Workload:
     except TensorIRError:
         raise
     except Exception as error:
-        raise refuse(DeclarationError, "workload.file", f"{place} failed with {type(error).__name__}: {error}") from error
+        raise refuse(
+            DeclarationError, "workload.file", f"{place} failed with {type(error).__name__}: {error}"
+        ) from error
     function = found.get(name)
     if not callable(function):
         have = ", ".join(n for n, v in found.items() if callable(v) and not n.startswith("_"))

@@ -21,7 +21,7 @@ from tensorir.target import Target
 from tensorir.tune.inputs import arguments
 from tensorir.tune.log import Identity, LogReader, LogWriter, Record, slug, usable
 from tensorir.tune.loop import FinalRound, search
-from tensorir.tune.outcome import TuneOutcome
+from tensorir.tune.outcome import TuneOutcome, reason_of
 from tensorir.tune.space import Space
 
 if TYPE_CHECKING:
@@ -66,12 +66,16 @@ class Options:
     on_baseline: Callable[[str, float], object] | None = None
 
     @classmethod
-    def of(cls, trials: Any, budget: Any, seed: int, log: str, on_trial: Any, executor: Any, options: Mapping[str, Any]) -> Options:
+    def of(
+        cls, trials: Any, budget: Any, seed: int, log: str, on_trial: Any, executor: Any, options: Mapping[str, Any]
+    ) -> Options:
         """From the arguments of ``Workload.tune``; DeclarationError ``tune.option`` for a wrong one."""
         known = {f.name for f in fields(cls)}
         for name in options:
             if name not in known:
-                raise refuse(DeclarationError, "tune.option", f"tune has no option {name!r}", hint=", ".join(sorted(known)))
+                raise refuse(
+                    DeclarationError, "tune.option", f"tune has no option {name!r}", hint=", ".join(sorted(known))
+                )
         if isinstance(options.get("restrict"), str):
             options = {**options, "restrict": (options["restrict"],)}
         if trials is not None and (isinstance(trials, bool) or not isinstance(trials, int) or trials < 1):
@@ -284,6 +288,26 @@ class Measurer:
         reply = self._ask({"do": "baseline"}, None if remaining is None else 0.5 * remaining)
         if reply["status"] == "ok" and reply.get("name"):
             self.options.on_baseline(str(reply["name"]), float(reply["time_s"]))
+
+    def check(self, template: str, config: Mapping[str, Any]) -> Json:
+        """All checks of one configuration: ``{"ok": …, "checks": [{"name", "ok", "detail"}]}``."""
+        try:
+            message = self._message(template, config)
+        except Refused as refused:
+            words = str(refused.result.get("detail", {}).get("message", refused.result["status"]))
+            return {"ok": False, "checks": [{"name": "schedule", "ok": False, "detail": words}]}
+        reply = self._ask({**message, "do": "check"}, None)
+        if "checks" in reply:
+            return reply
+        return {"ok": False, "checks": [{"name": "worker", "ok": False, "detail": reason_of(reply)}]}
+
+    def against(self, template: str, config: Mapping[str, Any]) -> Json:
+        """One configuration timed in turn with its peers: ``{"result": fields of a record, "against": […]}``."""
+        record = {"template": template, "config": dict(config), "source_sha256": None}
+        reply = self._ask(self._final_message([record], 60.0), None)
+        if reply["status"] != "ok":
+            return {"result": reply, "against": []}
+        return {"result": reply["results"][0], "against": reply["against"]}
 
     def final(self, finalists: Sequence[Record], remaining: float | None) -> FinalRound:
         """Re-measure in turn; a finalist that kills the worker is out, and the others are tried again."""

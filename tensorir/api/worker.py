@@ -137,10 +137,53 @@ def _measure(state: State, message: Json, progress: Progress) -> Json:
     return runner.time(progress, message.get("best_s"))
 
 
+def _check(state: State, message: Json, progress: Progress) -> Json:
+    """Every check that there is, each with its outcome; stops at the first that fails."""
+    checks: list[Json] = []
+    try:
+        candidate = state.candidate(message, progress)
+        shapes = (candidate.known.get("check") or {}).get("shapes", [])
+        detail = f"on {len(shapes)} shapes" if shapes else "edited text: on the device only"
+        checks.append({"name": "interpreter", "ok": True, "detail": detail})
+        data = state.data(progress)
+        progress("compile")
+        runner = Runner(state.device, candidate, data, cache=True)
+        checks.append({"name": "compile", "ok": True, "detail": f"{runner.program.compile_s:.2f} s"})
+        runner.verify(progress)
+        how = "equal to the last bit" if data.exact else f"largest error {runner.known['check']['max_err']:.2g}"
+        checks.append({"name": "device", "ok": True, "detail": f"integers: {how}; nothing else written"})
+        runner.bind()
+        runner.compare_again()
+        checks.append({"name": "repeatable", "ok": True, "detail": "the same bits again"})
+        checks.append(_on_random_floats(state, runner, progress))
+    except Refused as refused:
+        detail = refused.result.get("detail", {})
+        name = {"schedule": "schedule", "emit": "schedule", "check": "interpreter", "compile": "compile"}
+        label = name.get(str(detail.get("phase")), "device")
+        words = f"{refused.result['status']}: {detail.get('where') or detail.get('message') or ''}"
+        checks.append({"name": label, "ok": False, "detail": words})
+    return {"status": "ok", "ok": all(c["ok"] for c in checks), "checks": checks}
+
+
+def _on_random_floats(state: State, runner: Runner, progress: Progress) -> Json:
+    """Every digit in use, within what rounding explains."""
+    if state.work is None:
+        return {"name": "random", "ok": True, "detail": "left out: the reference is not here"}
+    arrays = state.work.random_inputs(seed=3)
+    progress("reference")
+    given = state.work.reference(*arrays)
+    expected = list(given) if isinstance(given, tuple | list) else [given]
+    progress("run")
+    got = runner.program(*arrays)
+    found = compare(runner.source.outputs, list(got) if isinstance(got, tuple) else [got], expected, False)
+    detail = found.where or f"normal floats: largest error {found.max_err:.2g}"
+    return {"name": "random", "ok": not found.where, "detail": detail}
+
+
 def _baseline(state: State, message: Json, progress: Progress) -> Json:
     """The fastest peer, timed alone and briefly: for progress lines only."""
     found = _peers(state, state.data(progress), progress)
-    times = {name: measure(call, 5, 0.02, 0.5).median_s for name, call in found.items()}
+    times = {name: measure(call, 10, 0.05, 0.5).median_s for name, call in found.items()}
     if not times:
         return {"status": "ok", "name": None}
     name = min(times, key=lambda n: times[n])
@@ -240,6 +283,7 @@ def _in_turn(calls: list[Any], end: float | None, progress: Progress) -> list[Ti
 _ANSWERS: dict[str, Callable[[State, Json, Progress], Json]] = {
     "hello": _hello,
     "measure": _measure,
+    "check": _check,
     "baseline": _baseline,
     "final": _final,
 }

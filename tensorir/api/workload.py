@@ -48,9 +48,9 @@ class Template:
 
 @dataclass(frozen=True)
 class Origin:
-    """How another process can make the workload again: ``tensorir.ops.NAME(**options)``, or NAME of a user's file.
+    """How another process can make the workload again: by calling NAME(**options).
 
-    kind: "ops" or "file"; place is the file's path
+    kind: "ops" (of tensorir.ops), "file" or "module"; place is the file's path or the module's name
     """
 
     kind: str

@@ -346,6 +346,16 @@ def conjunction(conds: Iterable[Expr]) -> Expr:
     return out
 
 
+def weakest(conds: Iterable[Expr], arith: Arith) -> list[Expr]:
+    """``conds`` without those that follow from the others."""
+    kept = list(conds)
+    for c in list(kept):
+        others = [o for o in kept if o is not c]
+        if arith.child(assume=others).proves(c):
+            kept = others
+    return kept
+
+
 def negate(cond: Expr) -> Expr | None:
     """The opposite of a comparison, None when it is not one."""
     if isinstance(cond, Const):

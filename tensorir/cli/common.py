@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from typing import Any
 
@@ -70,8 +69,8 @@ def words(error: TensorIRError) -> str:
     """The error for a terminal: the problems, and the line of the user's own file where there is one."""
     lines = "\n".join(map(str, error.problems[:2])).splitlines()[:10]
     place = error.where
-    ours = sys.argv[0] if sys.argv else ""
-    if place and not place.startswith(("<", ours or "<")) and "/bin/tensorir" not in place and "__main__.py" not in place:
+    ours = ("site-packages", "/bin/tensorir", "__main__.py", "<frozen", "<string>")
+    if place and not any(word in place.split(": ")[0] for word in ours):
         lines.append(f"  at {place}")
     return "\n".join(lines)
 
@@ -104,4 +103,6 @@ class Duration(click.ParamType[Any]):
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 log_option = click.option("--log", default="tuning_logs", show_default=True, metavar="DIR", help="Where the logs are.")
-device_option = click.option("--device", metavar="DEV", help="cuda:0, opencl:0:0, opencl:pocl (default: the first usable).")
+device_option = click.option(
+    "--device", metavar="DEV", help="cuda:0, opencl:0:0, opencl:pocl (default: the first usable)."
+)

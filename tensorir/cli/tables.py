@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 def outcome_text(o: TuneOutcome) -> str:
     """What a run found, a line a fact."""
-    lines = [("workload", o.identity.workload), ("device", f"{o.identity.device.get('id', '')} {o.identity.device['name']}")]
+    lines = [
+        ("workload", o.identity.workload),
+        ("device", f"{o.identity.device.get('id', '')} {o.identity.device['name']}"),
+    ]
     best = o.best
     if best is not None and best.time_s is not None:
         text = milliseconds(best.time_s)

@@ -138,7 +138,13 @@ def _content(
         "options": _OPTIONS[source.language],
         "arguments": [_argument(p, constants) for p in source.params],
         "kernels": [
-            {"name": k.name, "args": list(k.args), "grid": list(k.grid), "block": list(k.block), "shared_bytes": k.shared_bytes}
+            {
+                "name": k.name,
+                "args": list(k.args),
+                "grid": list(k.grid),
+                "block": list(k.block),
+                "shared_bytes": k.shared_bytes,
+            }
             for k in source.kernels
         ],
         "workspace_bytes": source.workspace_bytes,
@@ -183,5 +189,3 @@ def _write(folder: Path, content: Mapping[str, bytes], old: Sequence[str]) -> No
     for name in old:
         if name not in content:
             (folder / name).unlink(missing_ok=True)
-
-

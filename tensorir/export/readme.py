@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 _NEEDS = {"opencl": "numpy and pyopencl", "cuda": "numpy and cupy"}
-_UNTRIED = "\n**Not yet run on a GPU**: this text was compiled for CUDA, but no GPU was at hand when the loader was written.\n"
+_UNTRIED = (
+    "\n**Not yet run on a GPU**: this text was compiled for CUDA, but no GPU was at hand when the loader was written.\n"
+)
 
 
 def readme(m: dict[str, Any]) -> str:

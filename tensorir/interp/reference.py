@@ -91,6 +91,10 @@ def _body(body: Expr, rank: int, grid: Mapping[Var, np.ndarray], values: Mapping
     if body.combiner.name == "sum":
         return numbers.to_memory(numbers.sum(states[0], axis, body.dtype), body.dtype)
     flat = [s.reshape(*shape[:rank], -1) for s in states]
+    if body.combiner.name == "user":  # an identity such as -1e30 is neutral for the data that is meant only: it counts once
+        first = [np.full((*shape[:rank], 1), numbers.const(i.value, i.dtype), s.dtype)
+                 for i, s in zip(body.combiner.identity, flat, strict=True)]  # fmt: skip
+        flat = [np.concatenate([i, s], axis=-1) for i, s in zip(first, flat, strict=True)]
     return numbers.to_memory(_fold(body, flat, numbers)[body.which], body.dtype)
 
 

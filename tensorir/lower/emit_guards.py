@@ -67,7 +67,7 @@ class _Guards(Rewriter):
             n, conds = self._clamp(n, conds)
         body = n.body
         if local and conds and isinstance(body, Store) and all(self._outside(n, g) for g in conds):
-            body = body.replace(value=_filled(body, conds, arith))
+            body = body.replace(value=_filled(body, conds))
             self.zero.add(body.buffer)
             conds = []
         if not conds:
@@ -145,23 +145,13 @@ class _Guards(Rewriter):
         return _is_zero(n.body.values[0], self.zero, n, arith)
 
 
-def _filled(body: Store, conds: list[Expr], arith: Arith) -> Expr:
+def _filled(body: Store, conds: list[Expr]) -> Expr:
     """The stored value where ``conds`` hold, else 0; a value that is padded with 0 already joins its condition."""
     zero = const(False if body.buffer.dtype == "bool" else 0, body.buffer.dtype)
     value = body.value
     if isinstance(value, Select) and isinstance(value.b, Const) and value.b.value == 0:
         conds, value = [*conds, *conjuncts(value.cond)], value.a
-    return select(conjunction(weakest(conds, arith)), value, zero)
-
-
-def weakest(conds: list[Expr], arith: Arith) -> list[Expr]:
-    """``conds`` without those that follow from the others."""
-    kept = list(conds)
-    for c in conds:
-        others = [o for o in kept if o is not c]
-        if arith.child(assume=others).proves(c):
-            kept = others
-    return kept
+    return select(conjunction(conds), value, zero)
 
 
 class _Clamp(Rewriter):

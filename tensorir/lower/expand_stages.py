@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensorir.arith.affine import Arith
+from tensorir.arith.affine import Arith, conjunction, conjuncts, weakest
 from tensorir.ir.build import binary, select
 from tensorir.ir.tree import (
     Binary, Expr, If, IntrinCall, Load, Loop, Program, Region, Select, Seq, Stage, Stmt, Store,
@@ -37,9 +37,12 @@ class _Expand(Rewriter):
         return self(substitute(n.body, at))  # type: ignore[no-any-return]
 
     def on_If(self, n: If) -> Stmt:
-        cond = self.arith.simplify(n.cond)
+        cond = self._condition(n.cond)
         inside = _Expand(self.arith.child(assume=[cond]))
         return If(cond, inside(n.then))
+
+    def _condition(self, cond: Expr) -> Expr:
+        return conjunction(weakest(conjuncts(self.arith.simplify(cond)), self.arith))
 
     def on_Load(self, n: Load) -> Load:
         return Load(n.buffer, self._index(n.index), n.dtype)
@@ -51,7 +54,7 @@ class _Expand(Rewriter):
         return Store(n.buffer, self._index(n.index), self(n.value))
 
     def on_Select(self, n: Select) -> Expr:
-        cond = self.arith.simplify(n.cond)
+        cond = self._condition(n.cond)
         inside = _Expand(self.arith.child(assume=[cond]))
         return select(_Inner(self)(cond), inside(n.a), self(n.b))
 

@@ -62,7 +62,7 @@ class _Flatten(Rewriter):
         self.strides: dict[Buffer, tuple[int, ...]] = {}
 
     def _buffer(self, b: Buffer) -> Buffer:
-        if b.origin is not None and b.data is None and b.scope.value == "global":
+        if b.origin is not None and b.data is None and b.scope.value == "global" and b.layout is None:
             return b  # parameters keep their shape for the signature
         if b not in self.swap:
             self.swap[b] = b.replace(shape=(as_expr(sizes(self._laid_out(b))[1]),), layout=None)

@@ -58,11 +58,14 @@ def arguments(outputs: Sequence[Tensor]) -> tuple[tuple[Argument, ...], bool]:
             break
     else:
         amplitude = 4
-    found: list[tuple[int, Argument]] = []
-    for t in inputs_of(outputs):
-        found.append((t.order, Argument(t.name, t.dtype, t.shape, *_range(t.dtype, amplitude, limits.get(t)))))
-    for v in scalars_of(outputs):
-        found.append((v.order, Argument(v.name, v.dtype, (), *_range(v.dtype, amplitude, None), scalar=True)))
+    found = [
+        (t.order, Argument(t.name, t.dtype, t.shape, *_range(t.dtype, amplitude, limits.get(t))))
+        for t in inputs_of(outputs)
+    ]
+    found += [
+        (v.order, Argument(v.name, v.dtype, (), *_range(v.dtype, amplitude, None), scalar=True))
+        for v in scalars_of(outputs)
+    ]
     return tuple(a for _, a in sorted(found, key=lambda x: x[0])), exact
 
 

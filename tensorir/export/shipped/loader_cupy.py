@@ -1,9 +1,9 @@
 """Runs the program of this folder; needs numpy and cupy only. Not yet run on a GPU.
 
-    from loader import Program      # with this folder on sys.path
-    program = Program()
-    result = program(a, b)          # numpy arrays in, numpy out; cupy arrays likewise
-    program(a, b, out=result)       # into arrays of yours
+from loader import Program      # with this folder on sys.path
+program = Program()
+result = program(a, b)          # numpy arrays in, numpy out; cupy arrays likewise
+program(a, b, out=result)       # into arrays of yours
 """
 
 from __future__ import annotations

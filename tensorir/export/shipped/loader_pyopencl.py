@@ -1,9 +1,9 @@
 """Runs the program of this folder; needs numpy and pyopencl only.
 
-    from loader import Program      # with this folder on sys.path
-    program = Program()             # the first device; Program(queue=...) for one of yours
-    result = program(a, b)          # numpy arrays in, numpy out; pyopencl arrays likewise
-    program(a, b, out=result)       # into arrays of yours
+from loader import Program      # with this folder on sys.path
+program = Program()             # the first device; Program(queue=...) for one of yours
+result = program(a, b)          # numpy arrays in, numpy out; pyopencl arrays likewise
+program(a, b, out=result)       # into arrays of yours
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def choose_device(kind: str) -> Any:
     if os.environ.get("PYOPENCL_CTX"):
         return cl.create_some_context(interactive=False).devices[0]
     wanted = cl.device_type.GPU if kind == "gpu" else cl.device_type.CPU
-    found = [(("oclgrind" in p.name.lower(), not d.type & wanted), d) for p in cl.get_platforms() for d in p.get_devices()]
+    found = [
+        (("oclgrind" in p.name.lower(), not d.type & wanted), d) for p in cl.get_platforms() for d in p.get_devices()
+    ]
     if not found:
         raise RuntimeError("no OpenCL device was found; on Linux: pip install pocl-binary-distribution")
     return min(found, key=lambda x: x[0])[1]
@@ -68,7 +70,9 @@ class Program:
             roles.setdefault(p["role"], []).append(p)
         self.inputs = [p for p in self.manifest["arguments"] if p["role"] in ("input", "scalar")]
         self.outputs = roles.get("output", [])
-        self.fixed = {p["name"]: self.buffer(prod(p["shape"]) * dtype_of(p["dtype"]).itemsize) for p in roles.get("workspace", [])}
+        self.fixed = {
+            p["name"]: self.buffer(prod(p["shape"]) * dtype_of(p["dtype"]).itemsize) for p in roles.get("workspace", [])
+        }
         for p in roles.get("constant", []):
             self.fixed[p["name"]] = self.filled(np.frombuffer((HERE / p["file"]).read_bytes(), np.uint8))
 

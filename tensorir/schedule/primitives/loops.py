@@ -10,7 +10,7 @@ from tensorir.ir.build import as_expr, as_int, binary, const
 from tensorir.ir.tree import Axis, Expr, Kind, Loop, Program, Scope, Seq, Stage, Var
 from tensorir.ir.visit import Rewriter, find, substitute, uses, writes
 from tensorir.schedule.analysis import (
-    Index, caret, constant_extent, drives, has_axis, need_serial, unique,
+    Index, caret, constant_extent, driven_by, drives, has_axis, need_serial, unique,
 )  # fmt: skip
 from tensorir.schedule.rewrite import Rewrite, nest, swap
 from tensorir.target import Target
@@ -101,6 +101,12 @@ def fuse(program: Program, *loops: Loop) -> Rewrite:
         if outer.body is not inner:
             raise _refuse("fuse.directly-nested", f"loop {inner.var.name} is not the whole body of {outer.var.name}", outer,
                           hint="reorder so that the loops are adjacent, outermost first")  # fmt: skip
+    for stage in find(loops[-1], Stage):
+        kinds = {it.axis for x in loops for s, it in driven_by(x) if s is stage}
+        if len(kinds) > 1:
+            named = " and ".join(sorted(k.value for k in kinds))
+            raise _refuse("fuse.mixed-axes", f"{' and '.join(x.var.name for x in loops)} drive {named} axes of {stage.name}: one loop "
+                          "cannot do both", loops[0], hint="fuse spatial loops with spatial ones, reduction loops with reduction ones")  # fmt: skip
     extents = [constant_extent(x, "fuse.symbolic-extent") for x in loops]
     first = loops[0].var.name
     label = unique(first + "".join(f"&{x.var.name.split('.', 1)[-1]}" for x in loops[1:]), Index(program).names())

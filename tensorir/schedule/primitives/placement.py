@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from tensorir.arith.affine import Arith, Linear
 from tensorir.arith.box import Side
 from tensorir.errors import Problem, ScheduleError
-from tensorir.ir.build import as_expr, binary
+from tensorir.ir.build import as_int, binary
 from tensorir.ir.tree import Axis, Buffer, Expr, Kind, Load, Loop, Program, Scope, Seq, Stage, Stmt, Store, Update, Var
 from tensorir.ir.visit import Rewriter, find, reads, substitute, uses, walk, writes
 from tensorir.schedule.analysis import (
@@ -81,10 +82,21 @@ def reverse_compute_at(program: Program, stage: Stage, loop: Loop) -> Rewrite:
     if len(find(top, Stage)) > 1:
         raise _refuse("reverse-compute-at.nest-shared", f"other stages live in the loops of {stage.name}", stage)
     producers = [p for b in sources for p in stages_writing(loop, b)]
+    _is_made_before(program, stage, sources, producers[0], "reverse-compute-at")
     nest_ = tile_nest(index, stage, producers, loop, "reverse-compute-at")
     without = swap(program, top, None)
     fresh = Index(without).loops[loop.var.name]
     return Rewrite(swap(without, fresh, place_after(fresh, nest_, producers)))
+
+
+def _is_made_before(program: Program, stage: Stage, sources: list[Buffer], producer: Stage, primitive: str) -> None:
+    """Whatever else the consumer reads must exist by the time that the producer runs."""
+    order = find(program.body, Stage)
+    for b in reads(stage.body):
+        late = [s for s in stages_writing(program.body, b) if order.index(s) > order.index(producer)]
+        if b not in sources and late:
+            raise _refuse(f"{primitive}.made-later", f"{stage.name} also reads {b.name}, which {late[0].name} makes after {producer.name}", stage,
+                          hint=f"move {late[0].name} first")  # fmt: skip
 
 
 def tile_nest(index: Index, stage: Stage, producers: list[Stage], loop: Loop, primitive: str) -> Stmt:
@@ -100,11 +112,14 @@ def tile_nest(index: Index, stage: Stage, producers: list[Stage], loop: Loop, pr
         target = next(b for b in writes(p.body) if loads_of(stage, b))
         where = written_index(p)
         sides = footprint(index, [(p, where)], loop, Scope.REGISTER, int_shape(target))
+        _is_tile(index, p, loop, sides, primitive)
         for load in loads_of(stage, target):
             for axis, side in zip(load.index, sides, strict=True):
                 if not isinstance(axis, Var):
                     raise _refuse(f"{primitive}.not-elementwise", f"{stage.name} reads {target.name} at a computed index", stage)
-                boxes[axis] = side
+                known = boxes.setdefault(axis, side)
+                if known.extent != side.extent or not known.first.same(side.first):
+                    raise _refuse(f"{primitive}.not-elementwise", f"{stage.name} reads several tiles along its axis {axis.name}", stage)
         guards += _carried(index, stage, p, where, load.index, boxes, loop, primitive)
     missing = [it.var.name for it in stage.iters if it.var not in boxes]
     if missing:
@@ -116,6 +131,15 @@ def tile_nest(index: Index, stage: Stage, producers: list[Stage], loop: Loop, pr
     loops = {x.var.name: x.var for x in find(made, Loop)}
     local = {v: loops[tile[it.var].name] for it in stage.iters for v in [it.var]}
     return _Guarded(stage.name, tuple(substitute(g, local) for g in guards))(made)  # type: ignore[no-any-return]
+
+
+def _is_tile(index: Index, p: Stage, loop: Loop, sides: list[Side], primitive: str) -> None:
+    """One iteration of ``loop`` must compute every cell of the box: as many cells as it has iterations."""
+    reduces = {v for it, b in zip(p.iters, p.binds, strict=True) if it.axis is Axis.REDUCE for v in find(b, Var)}
+    inner = [x for x in index.between(loop, p) if drives(x, p) and x.var not in reduces]
+    if math.prod(as_int(x.extent) for x in inner) != math.prod(s.extent for s in sides):
+        raise _refuse(f"{primitive}.scattered", f"one iteration of {loop.var.name} does not compute a whole tile of what {p.name} writes", p,
+                      hint="reorder so that the inner part of each split is inside")  # fmt: skip
 
 
 def _carried(index: Index, stage: Stage, p: Stage, where: tuple[Expr, ...], axes: tuple[Expr, ...], boxes: Mapping[Var, Side],
@@ -213,6 +237,10 @@ def reverse_compute_inline(program: Program, stage: Stage) -> Rewrite:
             or any(a is not b for n in loads for a, b in zip(n.index, axes, strict=True)):  # fmt: skip
         raise _refuse("reverse-inline.elementwise", f"{stage.name} does not read {buffer.name} element by element", stage)
     producer = writers[0]
+    _is_made_before(program, stage, [buffer], producer, "reverse-inline")
+    extents = {it.var: as_int(it.extent) for it in stage.iters}
+    if [extents.get(a) for a in axes if isinstance(a, Var)] != list(int_shape(buffer)):
+        raise _refuse("reverse-inline.elementwise", f"{stage.name} covers only a part of {buffer.name}", stage)
     old = producer.body
     assert isinstance(old, Store)
     at: dict[Var, Expr] = {a: i for a, i in zip(axes, old.index, strict=True) if isinstance(a, Var)}

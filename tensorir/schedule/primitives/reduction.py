@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tensorir.errors import Problem, ScheduleError
-from tensorir.ir.tree import Axis, Buffer, Expr, Iter, Kind, Load, Loop, Program, Scope, Stage, Stmt, Store, Update, Var
+from tensorir.ir.tree import Axis, Buffer, Expr, If, Iter, Kind, Load, Loop, Program, Scope, Stage, Stmt, Store, Update, Var
 from tensorir.ir.visit import find, sequence, substitute, swap_buffers, uses
 from tensorir.schedule.analysis import Index, caret, driven_by, drives, unique
 from tensorir.schedule.rewrite import Rewrite, nest, swap
@@ -37,7 +37,11 @@ def init_nest(index: Index, stage: Stage, loop: Loop, name: str) -> Stmt:
     reduce_vars = {x.var for x in inner if x not in spatial}
     kept = [(it, b) for it, b in zip(stage.iters, stage.binds, strict=True) if it.axis is not Axis.REDUCE]
     guards = tuple(substitute(g, fresh) for g in stage.guards if not uses(g, reduce_vars))
-    init = Stage(name, tuple(it for it, _ in kept), tuple(substitute(b, fresh) for _, b in kept), stage.init, None, guards)
+    init: Stmt = Stage(name, tuple(it for it, _ in kept), tuple(substitute(b, fresh) for _, b in kept), stage.init, None, guards)
+    path = index.paths[stage]
+    for x in reversed(path[path.index(loop) :]):
+        if isinstance(x, If):  # which threads run the stage, when lowering asks
+            init = If(substitute(x.cond, fresh), init)
     return nest([x.replace(var=fresh[x.var], kind=_plain(x)) for x in spatial], init)
 
 

@@ -8,7 +8,7 @@ from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import as_expr, as_int
 from tensorir.ir.tree import Axis, Buffer, Iter, Kind, Layout, Load, Loop, Program, Scope, Stage, Stmt, Store, Var
 from tensorir.ir.visit import Rewriter, find, replace, sequence, swap_buffers, walk
-from tensorir.schedule.analysis import Index, caret, stages_reading, stages_writing, unique
+from tensorir.schedule.analysis import Index, caret, stages_reading, stages_writing, statements, unique
 from tensorir.schedule.primitives.buffers import layout_of
 from tensorir.schedule.primitives.loops import LANES
 from tensorir.schedule.primitives.placement import tile_nest
@@ -38,6 +38,10 @@ def stage_in(program: Program, buffer: Buffer, at: Loop | None, scope: str, vect
     if at is None and kind is not Scope.GLOBAL:
         raise ScheduleError(Problem("stage-in.root-scope", f"a copy at the root is shared by all blocks: scope={scope!r} cannot hold it",
                                     hint="scope='global', or at=<a loop>"))  # fmt: skip
+    if at is None and (both := [x for x in statements(program.body) if stages_reading(x, buffer) and stages_writing(x, buffer)]):
+        maker = stages_writing(both[0], buffer)[0]
+        raise ScheduleError(Problem("stage-in.written", f"{buffer.name} is made in the nest that reads it: no copy at the root could hold it",
+                                    at=caret(maker), hint="at=<a loop behind its producer>"))  # fmt: skip
     if at is not None and stages_writing(at, buffer):
         raise ScheduleError(Problem("stage-in.written", f"{buffer.name} is written inside {at.var.name} as well", at=caret(at)))
     taken = index.names()
@@ -112,12 +116,21 @@ def stage_out(program: Program, stage: Stage, at: Loop | None, scope: str) -> Re
     if at is None:
         loops = [Loop(Var(f"{out_name}.{v.name}", "index"), n, copy) for v, n in zip(axes, buffer.shape, strict=True)]
         body = nest(loops, copy.replace(binds=tuple(x.var for x in loops)))
-        readers = [s for s in stages_reading(moved.body, buffer) if s is not new_stage]
-        del readers  # a copy directly behind its stage precedes every reader
+        _precedes_readers(moved.body, new_stage, buffer, at)
         return Rewrite(place_at_root(moved, body, after=[new_stage]), (out_name,))
     loop = fresh.loops[at.var.name]
+    _precedes_readers(loop.body, new_stage, buffer, at)
     made = tile_nest(fresh, copy, [new_stage], loop, "stage-out")
     return Rewrite(swap(moved, loop, place_after(loop, made, [new_stage])), (out_name,))
+
+
+def _precedes_readers(body: Stmt, stage: Stage, buffer: Buffer, at: Loop | None) -> None:
+    """The copy stands behind the statement of ``body`` that holds the stage: nobody in there may read it."""
+    holder = next(x for x in statements(body) if stage in find(x, Stage))
+    if readers := stages_reading(holder, buffer):
+        raise ScheduleError(Problem("stage-out.read-before", f"{readers[0].name} reads {buffer.name} inside {_place(at)} before the copy "
+                                    "would be written out", at=caret(stage),
+                                    hint=f"stage_out further in, or compute_at {stage.name} elsewhere first"))  # fmt: skip
 
 
 def _axis_of(e: object, stage: Stage) -> Var:

@@ -1,0 +1,101 @@
+"""Which schedule of a workload a verb is about: the best recorded one, or the default when there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tensorir.cli.common import say
+
+if TYPE_CHECKING:
+    from tensorir.api.tuning import Measurer
+    from tensorir.api.workload import Workload
+    from tensorir.target import Target
+    from tensorir.tune.record import Record
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Template, configuration and target; record is None for the default and for what the user asked for."""
+
+    template: str
+    config: dict[str, Any]
+    target: Target
+    record: Record | None = None
+
+    @property
+    def tuned(self) -> bool:
+        return self.record is not None
+
+    def json(self) -> dict[str, Any]:
+        """What a document says about it."""
+        return {"template": self.template, "config": self.config, "tuned": self.tuned,
+                "record": self.record["id"] if self.record else None}  # fmt: skip
+
+
+def offline(work: Workload, target: Any, log: str, template: str | None, config: Mapping[str, Any] | None) -> Chosen:
+    """Without a device: the latest best record for the kind of target, else the default schedule."""
+    from tensorir.target import Target
+
+    parsed = Target.parse(target) if target is not None else None
+    if template is None and config is None:
+        found = recorded(work, parsed, log)
+        if found is not None:
+            return found
+    return _asked(work, parsed or Target.parse("opencl"), template, config)
+
+
+def recorded(work: Workload, target: Target | None, log: str) -> Chosen | None:
+    """The latest best record whose source this version still makes."""
+    from tensorir.api.identity import compute_digest, target_of
+    from tensorir.api.load import regenerate
+    from tensorir.api.tuning import folder_of
+    from tensorir.tune.log import LogReader, best
+
+    reader = LogReader(folder_of(work, log))
+    choices = best(reader, compute=compute_digest(work))
+    if reader.summary():
+        say(f"log: {reader.summary()}")
+    for choice in choices:
+        record = choice.record
+        made_for = target_of(record)
+        if target is not None and (made_for.language, made_for.kind, made_for.arch) != (
+            target.language,
+            target.kind,
+            target.arch,
+        ):
+            continue
+        if regenerate(work, record, made_for) is None:
+            say(f"record {record['id']} is stale: this version makes another source for it")
+            continue
+        return Chosen(
+            record["template"], work.templates[record["template"]].space.canonical(record["config"]), made_for, record
+        )
+    return None
+
+
+def on_device(work: Workload, measurer: Measurer, about: Mapping[str, Any], log: str) -> Chosen:
+    """The best record for this very device, else the default schedule."""
+    from tensorir.api.identity import identity_of
+    from tensorir.api.load import choices, regenerate
+    from tensorir.target import Target
+
+    target = Target.parse(about["target"])
+    for choice in choices(work, identity_of(work, about), log):
+        record = choice.record
+        if regenerate(work, record, target) is not None:
+            return Chosen(
+                record["template"], work.templates[record["template"]].space.canonical(record["config"]), target, record
+            )
+        say(f"record {record['id']} is stale: this version makes another source for it")
+    return _asked(work, target, None, None)
+
+
+def _asked(work: Workload, target: Target, template: str | None, config: Mapping[str, Any] | None) -> Chosen:
+    name = work.template_for(target, template)
+    space = work.templates[name].space
+    values = space.default if config is None else space.canonical({**space.default, **config})
+    if config is None:
+        say(f"{work.title} is not tuned here: this is the default schedule of template {name}")
+    return Chosen(name, values, target)

@@ -1,0 +1,72 @@
+"""tensorir bench: our kernel and its peers, timed in turn in one process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tensorir.cli import common
+from tensorir.cli.common import Stop, device_option, json_option, log_option, put, put_json, say
+from tensorir.cli.options import split, workload_options
+
+
+@click.command("bench", context_settings=common.SETTINGS)
+@workload_options
+@device_option
+@log_option
+@click.option("--require", type=float, metavar="R", help="Exit 8 when a peer's time / ours is below R.")
+@json_option
+def command(
+    op: str, shape: tuple[str, ...], device: str | None, log: str, require: float | None, as_json: bool, **given: Any
+) -> int:
+    """Time the best recorded (or the default) kernel of OP against libraries, interleaved."""
+    from tensorir.cli.parse import workloads
+
+    parameters = split(given)
+    rows = [_row(make(), device, log) for make in workloads(op, shape, {**parameters, "log": log})]
+    if as_json:
+        put_json({"schema": 1, "rows": rows})
+    else:
+        put(_table(rows))
+    slow = [r for r in rows if require is not None and r["ratio"] is not None and r["ratio"] < require]
+    for row in slow:
+        say(f"{row['workload']}: {row['ratio']:.2f} of the best peer, {require:g} is required")
+    return common.SLOW if slow else common.OK
+
+
+def _row(work: Any, device: str | None, log: str) -> dict[str, Any]:
+    from tensorir.api.tuning import Measurer, Options
+    from tensorir.cli.chosen import on_device
+    from tensorir.tune.outcome import reason_of
+
+    with Measurer(work, device, Options()) as measurer:
+        chosen = on_device(work, measurer, measurer.open(), log)
+        answer = measurer.against(chosen.template, chosen.config)
+    result, against = answer["result"], answer["against"]
+    if result["status"] != "ok":
+        wrong = result["status"] in ("wrong_result", "nondeterministic")
+        raise Stop(common.WRONG if wrong else common.NO_CONFIG, f"{work.title}: {reason_of(result)}")
+    best = min((a["time_s"] for a in against), default=None)
+    return {
+        "workload": work.title,
+        **chosen.json(),
+        "time_s": result["time_s"],
+        "low_s": result["low_s"],
+        "high_s": result["high_s"],
+        "gflops": work.flops / result["time_s"] / 1e9,
+        "against": against,
+        "ratio": None if best is None else best / result["time_s"],
+    }
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    from tensorir.cli.tables import table
+    from tensorir.tune.progress import milliseconds, rate
+
+    lines = [["workload", "time", "rate", "peers", "ratio"]]
+    for r in rows:
+        peers = ", ".join(f"{a['name']} {milliseconds(a['time_s'])}" for a in r["against"])
+        ratio = "" if r["ratio"] is None else f"{r['ratio']:.2f}x"
+        lines.append([r["workload"], milliseconds(r["time_s"]), rate(r["gflops"] * 1e9), peers, ratio])
+    return table(lines)

@@ -1,0 +1,21 @@
+"""tensorir explain: the long text of an error code."""
+
+from __future__ import annotations
+
+import click
+
+from tensorir.cli import common
+from tensorir.cli.common import put, usage
+
+
+@click.command("explain", context_settings=common.SETTINGS)
+@click.argument("code")
+def command(code: str) -> int:
+    """Explain an error code, such as split.covers-extent."""
+    from tensorir.cli.explain_data import CATALOGUE, close_codes, explain
+
+    if code not in CATALOGUE:
+        near = ", ".join(close_codes(code)[:5])
+        raise usage(f"there is no error code {code!r:.60}", near)
+    put(explain(code))
+    return common.OK

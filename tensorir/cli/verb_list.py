@@ -1,0 +1,60 @@
+"""tensorir list: operators, their parameters, templates and the size of their spaces."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import click
+
+from tensorir.cli import common
+from tensorir.cli.common import json_option, put, put_json, usage
+
+
+@click.command("list", context_settings=common.SETTINGS)
+@click.argument("op", required=False)
+@click.option("--space", is_flag=True, help="The knobs and how many configurations each condition removes.")
+@json_option
+def command(op: str | None, space: bool, as_json: bool) -> int:
+    """List the operators; with OP, only that one."""
+    from tensorir.api.origin import from_ops, operators
+
+    if op is not None and op not in operators():
+        raise usage(f"there is no operator {op!r:.60}", ", ".join(operators()))
+    found = [_about(name, from_ops(name, {})) for name in ([op] if op else operators())]
+    if as_json:
+        put_json({"schema": 1, "operators": found})
+        return common.OK
+    for about in found:
+        given = ", ".join(f"{k}={v!r}" for k, v in about["parameters"].items())
+        put(f"{about['name']}({given})\n  {about['doc']}")
+        for t in about["templates"]:
+            put(
+                f"  template {t['name']} for {', '.join(t['kinds'])}: {t['configs']:,} configurations, {t['legal']:,} legal"
+            )
+            if space:
+                put("\n".join(f"    {line}" for line in t["space"].splitlines()))
+    return common.OK
+
+
+def _about(name: str, work: Any) -> dict[str, Any]:
+    import tensorir.ops
+
+    function = getattr(tensorir.ops, name)
+    parameters = {k: p.default for k, p in inspect.signature(function).parameters.items()}
+    templates = [
+        {
+            "name": n,
+            "kinds": list(t.kinds),
+            "configs": t.space.size,
+            "legal": len(t.space.legal),
+            "space": t.space.explain(),
+        }
+        for n, t in work.templates.items()
+    ]
+    return {
+        "name": name,
+        "doc": (inspect.getdoc(function) or "").split("\n")[0],
+        "parameters": parameters,
+        "templates": templates,
+    }

@@ -1,0 +1,191 @@
+"""tensorir log: what tuning logs hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tensorir.cli import common
+from tensorir.cli.common import json_option, log_option, put, put_json, say, usage
+
+if TYPE_CHECKING:
+    from tensorir.tune.log import LogReader
+    from tensorir.tune.record import Record
+
+
+@click.group("log", context_settings={"help_option_names": ["-h", "--help"]})
+def command() -> None:
+    """Look at, check and tidy tuning logs."""
+
+
+def _reader(log: str) -> LogReader:
+    from tensorir.tune.log import LogReader
+
+    return LogReader(log)
+
+
+def _skipped(reader: LogReader) -> None:
+    if reader.summary():
+        say(f"log: {reader.summary()}")
+
+
+@command.command("ls", context_settings=common.SETTINGS)
+@log_option
+@json_option
+def ls(log: str, as_json: bool) -> int:
+    """One line per workload and device."""
+    from tensorir.cli.tables import table
+    from tensorir.tune.log import listing
+    from tensorir.tune.progress import milliseconds
+
+    reader = _reader(log)
+    rows = listing(reader)
+    _skipped(reader)
+    if as_json:
+        put_json({"schema": 1, "rows": rows})
+    elif rows:
+        lines = [["workload", "device", "trials", "ok", "best", "last"]]
+        for r in rows:
+            best = milliseconds(r["best_s"]) if r["best_s"] else ""
+            lines.append([r["workload"], r["device"], str(r["trials"]), str(r["ok"]), best, r["last"][:19]])
+        put(table(lines))
+    else:
+        say(f"there are no records in {log}")
+    return common.OK
+
+
+@command.command("best", context_settings=common.SETTINGS)
+@click.option("--workload", help="Only this workload (as log ls prints it).")
+@log_option
+@json_option
+def best(workload: str | None, log: str, as_json: bool) -> int:
+    """The fastest valid configuration of each workload and device, latest first."""
+    from tensorir.cli.tables import config_text
+    from tensorir.tune.log import best as find
+    from tensorir.tune.progress import milliseconds
+
+    reader = _reader(log)
+    choices = find(reader, workload=workload)
+    _skipped(reader)
+    if as_json:
+        records = [
+            {**c.record, "time_s": c.time_s, "low_s": c.low_s, "high_s": c.high_s, "confirmed": c.confirmed}
+            for c in choices
+        ]
+        put_json({"schema": 1, "records": records})
+        return common.OK
+    for c in choices:
+        put(f"{c.record['id']}  {milliseconds(c.time_s)}  {c.record['workload']}  {config_text(c.record['config'])}")
+    if not choices:
+        say(f"there is no valid record in {log}")
+    return common.OK
+
+
+@command.command("show", context_settings=common.SETTINGS)
+@click.argument("record")
+@log_option
+@json_option
+def show(record: str, log: str, as_json: bool) -> int:
+    """The records whose id starts with RECORD."""
+    from tensorir.tune.log import show as find
+
+    reader = _reader(log)
+    found = find(reader, record)
+    _skipped(reader)
+    if not found:
+        raise usage(f"there is no record {record!r:.60} in {log}", "tensorir log best")
+    if as_json:
+        put_json({"schema": 1, "records": found})
+    else:
+        for r in found:
+            put("\n".join(f"{k:14} {v}" for k, v in r.items() if v not in (None, [], {})) + "\n")
+    return common.OK
+
+
+@command.command("merge", context_settings=common.SETTINGS)
+@click.argument("sources", nargs=-1, required=True, metavar="DIR...")
+@click.option("-o", "--output", required=True, metavar="DIR")
+@json_option
+def merge(sources: tuple[str, ...], output: str, as_json: bool) -> int:
+    """Write the union of several logs below -o."""
+    from tensorir.tune.log import merge as join
+
+    return _done(join(sources, output), as_json)
+
+
+@command.command("compact", context_settings=common.SETTINGS)
+@log_option
+@json_option
+def compact(log: str, as_json: bool) -> int:
+    """One sorted file per workload instead of one per run."""
+    from tensorir.tune.log import compact as tidy
+
+    return _done(tidy(log), as_json)
+
+
+@command.command("stats", context_settings=common.SETTINGS)
+@log_option
+@json_option
+def stats(log: str, as_json: bool) -> int:
+    """Counts over a whole log."""
+    from tensorir.tune.log import stats as count
+
+    return _done(count(_reader(log)), as_json)
+
+
+@command.command("verify", context_settings=common.SETTINGS)
+@log_option
+@json_option
+def verify(log: str, as_json: bool) -> int:
+    """Check every line, and make every source again to compare its digest; exit 7 when something is wrong."""
+    from tensorir.tune.log import verify as check
+
+    if not Path(log).exists():
+        raise usage(f"there is no tuning log {log}")
+    found = check(_reader(log), _Regenerate())
+    _done(found, as_json)
+    return common.OK if found["ok"] else common.LOG
+
+
+class _Regenerate:
+    """The digest of the source that this version makes for a record; None for workloads of users' files."""
+
+    def __init__(self) -> None:
+        self._works: dict[str, Any] = {}
+
+    def __call__(self, record: Record) -> str | None:
+        from tensorir.api.candidate import Refused, prepare
+        from tensorir.api.identity import compute_digest, target_of
+        from tensorir.cli.common import Stop
+        from tensorir.cli.parse import from_title
+        from tensorir.errors import TensorIRError
+
+        title = record["workload"]
+        if title not in self._works:
+            try:
+                self._works[title] = from_title(title)()
+            except (Stop, TensorIRError, TypeError):
+                self._works[title] = None
+        work = self._works[title]
+        if work is None or compute_digest(work) != record["compute"] or record["template"] not in work.templates:
+            return None
+        try:
+            return prepare(work, record["template"], record["config"], target_of(record), check=False).source.sha256
+        except Refused:
+            return "refused"
+        except TensorIRError:
+            return None
+
+
+def _done(found: dict[str, Any], as_json: bool) -> int:
+    if as_json:
+        put_json({"schema": 1, **found})
+    else:
+        for key, value in found.items():
+            if isinstance(value, list) and value and not isinstance(value[0], dict):
+                put("\n".join(f"{key:12} {v}" for v in value))
+            else:
+                put(f"{key:12} {value}")
+    return common.OK

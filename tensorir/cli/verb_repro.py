@@ -1,0 +1,62 @@
+"""tensorir repro: one recorded configuration, measured again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tensorir.cli import common
+from tensorir.cli.common import Duration, Stop, device_option, json_option, log_option, put, put_json, say, usage
+
+
+@click.command("repro", context_settings=common.SETTINGS)
+@click.argument("record")
+@click.option("--workload", metavar="FILE.py:FUNCTION", help="Where the workload is, unless it is an operator.")
+@click.option("--arg", multiple=True, metavar="K=V", help="FILE.py:FUNCTION: an argument of the function.")
+@click.option("--timeout", type=Duration(), default="10s", show_default=True)
+@device_option
+@log_option
+@json_option
+def command(
+    record: str, workload: str | None, arg: tuple[str, ...], timeout: float, device: str | None, log: str, as_json: bool
+) -> int:
+    """Schedule, check, compile, run and time the configuration of RECORD again, and say everything about it.
+
+    Nothing is logged. Exit 0 when it is ok, 5 when its result is wrong, 4 for any other failure.
+    """
+    from tensorir.api.identity import compute_digest
+    from tensorir.api.tuning import Measurer, Options
+    from tensorir.cli.parse import from_title, record_named, workloads
+
+    found = record_named(record, log)
+    if found is None:
+        raise usage(f"there is no single record {record!r:.60} in {log}", "tensorir log best")
+    make = workloads(workload, (), {"arg": arg})[0] if workload else from_title(found["workload"])
+    work = make()
+    if compute_digest(work) != found["compute"]:
+        raise Stop(
+            common.LOG, f"{work.title} is not the computation of record {found['id']}: its definition has changed"
+        )
+    with Measurer(work, device, Options(timeout=timeout)) as measurer:
+        measurer.open()
+        result = measurer.measure(found["template"], found["config"], "trial", None)
+    same = result.get("source_sha256") == found["source_sha256"]
+    _tell(found, result, same, as_json)
+    if result["status"] == "ok":
+        return common.OK
+    return common.WRONG if result["status"] in ("wrong_result", "nondeterministic") else common.NO_CONFIG
+
+
+def _tell(found: dict[str, Any], result: dict[str, Any], same: bool, as_json: bool) -> None:
+    if not same and found["source_sha256"] and result.get("source_sha256"):
+        say(f"record {found['id']} is stale: this version makes another source for it")
+    if as_json:
+        put_json({"schema": 1, "record": found, "again": result, "same_source": same})
+        return
+    put(f"{found['id']}  {found['workload']}")
+    put(f"config   {found['template']}: {found['config']}")
+    put(f"then     {found['status']} {found['time_s'] or ''}")
+    put(f"now      {result['status']} {result.get('time_s') or ''}")
+    for key, value in (result.get("detail") or {}).items():
+        put(f"  {key}: {value}")

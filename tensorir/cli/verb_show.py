@@ -1,0 +1,118 @@
+"""tensorir show: the tree, the source, the resources and the machine code of a schedule."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tensorir.cli import common
+from tensorir.cli.common import device_option, json_option, log_option, put, put_json, say
+from tensorir.cli.options import split, workload_options
+
+if TYPE_CHECKING:
+    from tensorir.api.schedule import Schedule
+    from tensorir.codegen.source import Source
+    from tensorir.target import Target
+
+
+@click.command("show", context_settings=common.SETTINGS)
+@workload_options
+@click.option("--target", help='"opencl", "cuda", "opencl -kind=gpu"; no device is needed.')
+@click.option("--arch", help="A CUDA architecture, such as sm_80.")
+@click.option("--template", help="Another template than the usual one.")
+@click.option("--config", metavar="K=V,…", help="Another configuration than the best recorded one.")
+@click.option("--tree", "parts", flag_value="tree", multiple=True, help="The loop tree.")
+@click.option("--source", "parts", flag_value="source", multiple=True, help="The emitted source.")
+@click.option("--resources", is_flag=True, help="Registers, spills, shared memory.")
+@click.option("--sass", is_flag=True, help="CUDA machine code (offline).")
+@device_option
+@log_option
+@json_option
+def command(op: str, shape: tuple[str, ...], as_json: bool, **given: Any) -> int:
+    """Show what runs for OP: the best recorded schedule, or the default one.
+
+    OP is an operator with shapes, FILE.py:FUNCTION, or the id of a record.
+    """
+    from tensorir.cli.chosen import offline
+    from tensorir.cli.parse import config_option, record_named, workloads
+
+    parameters = split(given)
+    (make,) = workloads(op, shape, {**parameters, "log": given["log"]})[:1]
+    work = make()
+    named = record_named(op, given["log"]) if not shape else None
+    template = given["template"] or (named["template"] if named else None)
+    config = config_option(given["config"]) or (named["config"] if named else None)
+    chosen = offline(work, _target(given), given["log"], template, config)
+    s = work.schedule(chosen.config, template=chosen.template, target=chosen.target)
+    source = s.emitted()
+    wants_cuda = source.language == "cuda" and (given["resources"] or given["sass"])
+    resources, opcodes, sass = _cuda(source, chosen.target, given["sass"]) if wants_cuda else (None, None, "")
+    if given["resources"] and resources is None:
+        resources = _on_device(source, given["device"])
+    document = {
+        "schema": 1,
+        "workload": work.title,
+        "target": chosen.target.text,
+        **chosen.json(),
+        "tree": str(s),
+        "source": s.source(),
+        "kernels": len(source.kernels),
+        "workspace_bytes": source.workspace_bytes,
+        "resources": resources,
+        "sass_opcodes": opcodes,
+    }
+    if as_json:
+        put_json(document)
+    else:
+        put(_text(s, document, given["parts"], resources, sass))
+    return common.OK
+
+
+def _target(given: dict[str, Any]) -> str | None:
+    target, arch = given["target"] or given["device"], given["arch"]
+    if arch:
+        target = f"{target or 'cuda'} -arch={arch}"
+    return target
+
+
+def _cuda(source: Source, target: Target, with_text: bool) -> tuple[dict[str, Any], dict[str, int] | None, str]:
+    """Compile for the architecture, with no GPU; opcodes where nvdisasm is installed."""
+    from tensorir.errors import DeviceError
+    from tensorir.runtime.cuda import compile_cubin, sass, sass_opcodes
+
+    cubin = compile_cubin(source.text, target.arch)
+    resources = {
+        "registers": cubin.registers,
+        "spills": cubin.spills,
+        "shared_bytes": cubin.shared_bytes,
+        "arch": cubin.arch,
+    }
+    try:
+        return resources, sass_opcodes(cubin), sass(cubin) if with_text else ""
+    except DeviceError as error:
+        say(common.words(error))
+        return resources, None, ""
+
+
+def _on_device(source: Source, device: str | None) -> dict[str, Any]:
+    from tensorir.runtime.launch import Program
+
+    found = Program(source, device or source.language).resources or {}
+    return {key: found.get(key) for key in ("registers", "spills", "shared_bytes", "kernels")}
+
+
+def _text(s: Schedule, document: dict[str, Any], parts: tuple[str, ...], resources: Any, sass: str) -> str:
+    wanted = list(dict.fromkeys(parts))
+    only = wanted or [*(["resources"] if resources else []), *(["sass"] if sass else [])]
+    if not only:
+        config = "  ".join(f"{k} {v}" for k, v in document["config"].items())
+        head = f"{document['workload']}\n{document['template']}: {config}\n{document['target']}"
+        return f"{head}\n\n{s}\n\n{document['source']}"
+    shown = {"tree": str(s), "source": document["source"], "sass": sass}
+    pieces = [shown[p] for p in only if p in shown]
+    if resources:
+        pieces.append("\n".join(f"{k:13} {v}" for k, v in resources.items() if k != "kernels"))
+    if sass and "sass" not in only:
+        pieces.append(sass)
+    return "\n\n".join(pieces)
