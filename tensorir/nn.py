@@ -12,7 +12,9 @@ from tensorir.ir.tree import Expr
 ACTIVATIONS = ("relu", "gelu", "sigmoid", "tanh")
 
 
-def matmul(a: Tensor, b: Tensor, *, ta: bool = False, tb: bool = False, accumulate: str | None = None, name: str = "C") -> Tensor:
+def matmul(
+    a: Tensor, b: Tensor, *, ta: bool = False, tb: bool = False, accumulate: str | None = None, name: str = "C"
+) -> Tensor:
     """Matrix product, 2-D or batched.
 
     a: ([batch,] M, K), or ([batch,] K, M) with ``ta``;  b: ([batch,] K, N), or ([batch,] N, K) with ``tb``
@@ -23,7 +25,11 @@ def matmul(a: Tensor, b: Tensor, *, ta: bool = False, tb: bool = False, accumula
     m, k = (a.shape[-1], a.shape[-2]) if ta else a.shape[-2:]
     kb, n = (b.shape[-1], b.shape[-2]) if tb else b.shape[-2:]
     if a.ndim not in (2, 3) or b.ndim != a.ndim or b.shape[:-2] != batch or kb != k:
-        raise refuse(DeclarationError, "matmul.shape", f"a {a.shape}{' transposed' if ta else ''} and b {b.shape}{' transposed' if tb else ''} do not multiply")
+        raise refuse(
+            DeclarationError,
+            "matmul.shape",
+            f"a {a.shape}{' transposed' if ta else ''} and b {b.shape}{' transposed' if tb else ''} do not multiply",
+        )
     kk = reduce_axis(k, name="k")
 
     def product(lead: tuple[Expr, ...], i: Expr, j: Expr) -> Expr:
@@ -64,7 +70,9 @@ def conv2d(x: Tensor, w: Tensor, *, stride: int = 1, pad: int = 0, dilation: int
     """
     nchw = layout == "NCHW"
     if layout not in ("NCHW", "NHWC"):
-        raise refuse(DeclarationError, "conv2d.layout", f"layout={layout!r} is not known", hint="layout='NCHW' or 'NHWC'")
+        raise refuse(
+            DeclarationError, "conv2d.layout", f"layout={layout!r} is not known", hint="layout='NCHW' or 'NHWC'"
+        )
     if x.ndim != 4 or w.ndim != 4:
         raise refuse(DeclarationError, "conv2d.rank", f"x {x.shape} and w {w.shape} must have 4 dimensions")
     n, c, h, wd = x.shape if nchw else (x.shape[0], x.shape[3], x.shape[1], x.shape[2])
@@ -74,7 +82,11 @@ def conv2d(x: Tensor, w: Tensor, *, stride: int = 1, pad: int = 0, dilation: int
     for extent, size, f, axis in ((p, h, r, "h"), (q, wd, s, "w")):
         if extent < 1:
             taps = "r" if axis == "h" else "s"
-            raise refuse(DeclarationError, "conv2d.extent", f"{axis}={size} with pad={pad} is smaller than the kernel {taps}={f} (dilation={dilation}): no output")
+            raise refuse(
+                DeclarationError,
+                "conv2d.extent",
+                f"{axis}={size} with pad={pad} is smaller than the kernel {taps}={f} (dilation={dilation}): no output",
+            )
     xp = pad2d(x, pad, layout=layout, name=f"{x.name}_pad") if pad else x
     rc, rr, rs = reduce_axis(cg, "c"), reduce_axis(r, "r"), reduce_axis(s, "s")
     per_group = k // groups
@@ -107,7 +119,11 @@ def _check(positive: dict[str, int], pad: int, c: int, cg: int, k: int, groups: 
     if c % groups or k % groups:
         raise refuse(DeclarationError, "conv2d.groups", f"groups={groups} does not divide c={c} and k={k}")
     if cg * groups != c:
-        raise refuse(DeclarationError, "conv2d.channels", f"w has {cg} channels a group but x has c={c} in groups={groups}: expected {c // groups}")
+        raise refuse(
+            DeclarationError,
+            "conv2d.channels",
+            f"w has {cg} channels a group but x has c={c} in groups={groups}: expected {c // groups}",
+        )
 
 
 def bias_act(y: Tensor, bias: Tensor | None, act: str | None, *, axis: int, name: str = "out") -> Tensor:
@@ -118,7 +134,9 @@ def bias_act(y: Tensor, bias: Tensor | None, act: str | None, *, axis: int, name
     if bias is None and act is None:
         return y
     if act is not None and act not in ACTIVATIONS:
-        raise refuse(DeclarationError, "nn.act", f"act={act!r} is not known", hint=f"None or one of {', '.join(ACTIVATIONS)}")
+        raise refuse(
+            DeclarationError, "nn.act", f"act={act!r} is not known", hint=f"None or one of {', '.join(ACTIVATIONS)}"
+        )
 
     def element(*i: Expr) -> Expr:
         v = y[i]

@@ -1,6 +1,6 @@
 """Process-CPU time of lowering and code generation, minimum of 20 runs.
 
-    python benchmarks/lowering/run.py [--json]
+python benchmarks/lowering/run.py [--json]
 """
 
 import argparse
@@ -33,12 +33,18 @@ def main() -> None:
         "conv2d": tir.ops.conv2d(n=1, c=64, h=56, w=56, k=64, r=3, s=3, pad=1),
         "matmul": tir.ops.matmul(m=1024, n=1024, k=1024),
     }
-    rows = {f"{name} {target}": measure(w.schedule(target=target)) for name, w in works.items() for target in ("opencl", "cuda -arch=sm_80")}
+    rows = {
+        f"{name} {target}": measure(w.schedule(target=target))
+        for name, w in works.items()
+        for target in ("opencl", "cuda -arch=sm_80")
+    }
     if args.json:
         print(json.dumps(rows))
         return
     for name, row in rows.items():
-        print(f"{name:24s} lower {1e3 * row['lower']:6.1f} ms  codegen {1e3 * row['codegen']:6.1f} ms  total {1e3 * row['total']:6.1f} ms")
+        print(
+            f"{name:24s} lower {1e3 * row['lower']:6.1f} ms  codegen {1e3 * row['codegen']:6.1f} ms  total {1e3 * row['total']:6.1f} ms"
+        )
 
 
 if __name__ == "__main__":

@@ -156,13 +156,17 @@ class Arith:
         lo, hi = self.range_of(rest)
         if lo > -math.inf and hi < math.inf and lo // c == hi // c:
             step = int(lo // c)
-            return Linear(whole.terms, whole.constant + step) if op == "//" else Linear(rest.terms, rest.constant - step * c)
+            return (
+                Linear(whole.terms, whole.constant + step)
+                if op == "//"
+                else Linear(rest.terms, rest.constant - step * c)
+            )
         for g in sorted({math.gcd(c, k) for k in rest.terms.values()} - {1, c}, reverse=True):
             # (g*x + r) // (g*d) == x // d and (g*x + r) % (g*d) == g*(x % d) + r for 0 <= r < g
             x = Linear({t: k // g for t, k in rest.terms.items() if k % g == 0}, rest.constant // g)
             r = Linear({t: k for t, k in rest.terms.items() if k % g}, rest.constant % g)
             low, high = self.range_of(r)
-            if 0 <= low and high < g:
+            if low >= 0 and high < g:
                 small = self._divide(x, c // g, op)
                 return whole.plus(small) if op == "//" else small.times(g).plus(r)
         atom = self._atom(binary(op, rest.expr(), c))
@@ -263,10 +267,14 @@ class Arith:
             return False
         # -(x // c) + m <= 0 follows from m*c - x <= 0, and x // c - m <= 0 from x - (m*c + c - 1) <= 0
         if len(form.terms) == 1:
-            (atom, k), = form.terms.items()
+            ((atom, k),) = form.terms.items()
             if abs(k) == 1 and isinstance(atom, Binary) and atom.op == "//":
                 c, x = as_int(atom.b), self.linear(atom.a)
-                bound = x.times(-1).plus(Linear({}, form.constant * c)) if k < 0 else x.plus(Linear({}, form.constant * c - c + 1))
+                bound = (
+                    x.times(-1).plus(Linear({}, form.constant * c))
+                    if k < 0
+                    else x.plus(Linear({}, form.constant * c - c + 1))
+                )
                 return self._at_most(bound)
         return False
 

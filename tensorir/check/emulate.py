@@ -87,7 +87,9 @@ def run_text(source: Source, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """
     compiler = shutil.which("g++") or shutil.which("clang++")
     if compiler is None:
-        raise refuse(CheckError, "emulate.no-compiler", "running CUDA text on the CPU needs a C++ compiler", hint="install g++")
+        raise refuse(
+            CheckError, "emulate.no-compiler", "running CUDA text on the CPU needs a C++ compiler", hint="install g++"
+        )
     for p in source.params:
         if p.dtype not in _C_TYPES:
             raise refuse(CheckError, "emulate.type", f"{p.name} is {p.dtype}: the emulator has no such type yet")
@@ -133,8 +135,22 @@ def _compile(compiler: str, source: Source, folder: Path) -> ctypes.CDLL:
         drivers.append(_DRIVER.format(name=k.name, args=", ".join(args)))
     text = re.sub(r"#include[^\n]*", "", source.text)
     (folder / "k.cpp").write_text(_SHIM + text + "".join(drivers))
-    command = [compiler, "-std=c++20", "-O1", "-w", "-shared", "-fPIC", "-pthread", "-o", str(folder / "k.so"), str(folder / "k.cpp")]
+    command = [
+        compiler,
+        "-std=c++20",
+        "-O1",
+        "-w",
+        "-shared",
+        "-fPIC",
+        "-pthread",
+        "-o",
+        str(folder / "k.so"),
+        str(folder / "k.cpp"),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})
     if done.returncode:
-        raise CompileError(Problem("emulate.compile", f"the C++ compiler refused the CUDA text: {done.stderr[:300]}"), done.stderr[:4096])
+        raise CompileError(
+            Problem("emulate.compile", f"the C++ compiler refused the CUDA text: {done.stderr[:300]}"),
+            done.stderr[:4096],
+        )
     return ctypes.CDLL(str(folder / "k.so"))

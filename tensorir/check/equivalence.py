@@ -72,7 +72,9 @@ def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
     wanted = []
     plan = ((_exact, -1), (_more, 0), (_more, -1), (_less, -1), (_one, 0), (_prime, 0), (_twice, 0))
     for pick, level in plan:
-        wanted.append({v: pick(periods[name][level or min(1, len(periods[name]) - 1)]) for name, (v, _) in axes.items()})
+        wanted.append(
+            {v: pick(periods[name][level or min(1, len(periods[name]) - 1)]) for name, (v, _) in axes.items()}
+        )
     whole = {v: n for v, n in axes.values()}
     if math.prod(whole.values()) <= WORK // 8:
         wanted.insert(0, whole)
@@ -106,7 +108,11 @@ def _twice(p: int) -> int:
 def _shrunk(w: dict[Var, int]) -> dict[Var, int]:
     """``w`` cut until the work fits: reductions to 2 first, then the longest spatial axes, then anything."""
     out = dict(w)
-    for axes, least in (([v for v in out if v.extent is not None], 2), ([v for v in out if v.extent is None], 3), (list(out), 1)):
+    for axes, least in (
+        ([v for v in out if v.extent is not None], 2),
+        ([v for v in out if v.extent is None], 3),
+        (list(out), 1),
+    ):
         while math.prod(out.values()) > WORK and (longest := max(axes, key=lambda v: out[v], default=None)) is not None:
             if out[longest] <= least:
                 break
@@ -146,7 +152,10 @@ def compare_module(module: Module, outputs: Sequence[Tensor], numbers: Numbers, 
         if not np.array_equal(g, w):
             at = tuple(int(i) for i in np.argwhere(g != w)[0])
             wrong = int((g != w).sum())
-            return Problem("check.not-equal", f"{b.name}{list(at)} is not what the declaration says ({wrong} of {w.size} elements differ)")
+            return Problem(
+                "check.not-equal",
+                f"{b.name}{list(at)} is not what the declaration says ({wrong} of {w.size} elements differ)",
+            )
     return None
 
 

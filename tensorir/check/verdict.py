@@ -55,7 +55,9 @@ def check(s: Any, level: str = "fast", shapes: Any = None, seed: int = 0) -> Ver
     if level == "emulate":
         return emulated(s, shapes, seed)
     if s.edited is not None:
-        raise CheckError(Problem("check.edited-text", "edited text has no loop tree to interpret", hint="s.check(level='device')"))
+        raise CheckError(
+            Problem("check.edited-text", "edited text has no loop tree to interpret", hint="s.check(level='device')")
+        )
     wanted = _shapes(s, shapes)
     try:
         problems, shown = over_shapes(s, wanted, seed)
@@ -78,7 +80,9 @@ def _shapes(s: Any, shapes: Any) -> list[Any]:
         for name, n in one.items():
             full = [a for a in axes if a == name or a.rsplit(".", 1)[-1] == name]
             if not full:
-                raise CheckError(Problem("check.unknown-axis", f"there is no axis {name}", hint=f"one of {', '.join(axes)}"))
+                raise CheckError(
+                    Problem("check.unknown-axis", f"there is no axis {name}", hint=f"one of {', '.join(axes)}")
+                )
             extents.update({axes[a][0]: int(n) for a in full})
         out.append(extents)
     return out

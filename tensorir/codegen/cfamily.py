@@ -15,7 +15,22 @@ from tensorir.errors import LoweringError, Problem
 from tensorir.ir.build import as_int
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import (
-    Alloc, Barrier, Binary, Buffer, If, IntrinCall, Kind, Let, Load, Loop, Ramp, Scope, Seq, Stmt, Store, Var,
+    Alloc,
+    Barrier,
+    Binary,
+    Buffer,
+    If,
+    IntrinCall,
+    Kind,
+    Let,
+    Load,
+    Loop,
+    Ramp,
+    Scope,
+    Seq,
+    Stmt,
+    Store,
+    Var,
 )  # fmt: skip
 from tensorir.ir.visit import find, writes
 from tensorir.lower.form import extent_of, loop_ranges
@@ -38,7 +53,9 @@ def emit(module: Module, target: Target, notes: Sequence[str] = (), gathers: Seq
     parts += [helper_text(h, dialect) for h in sorted(helpers, key=lambda h: (not h.endswith("u"), h))]
     parts += [_constant(b, dialect, printed[0].names) for b in module.constants]
     text = "\n".join(parts) + "\n\n" + "\n\n".join(bodies) + "\n"
-    return Source(module.name, dialect.name, text, _params(module, printed), tuple(p.launch() for p in printed), tuple(gathers))
+    return Source(
+        module.name, dialect.name, text, _params(module, printed), tuple(p.launch() for p in printed), tuple(gathers)
+    )
 
 
 def _header(module: Module, notes: Sequence[str]) -> list[str]:
@@ -50,7 +67,9 @@ def _header(module: Module, notes: Sequence[str]) -> list[str]:
     for k in module.kernels:
         x, y, z = k.grid
         bx, by, bz = k.block
-        lines.append(f"launch {identifier(k.name)}: blocks ({x}, {y}, {z}), threads ({bx}, {by}, {bz}), shared {k.shared_bytes} B")
+        lines.append(
+            f"launch {identifier(k.name)}: blocks ({x}, {y}, {z}), threads ({bx}, {by}, {bz}), shared {k.shared_bytes} B"
+        )
     return [f"// {comment(line)}" for line in [*lines, *notes]]
 
 
@@ -76,7 +95,9 @@ def _constant(b: Buffer, dialect: Dialect, names: Names) -> str:
     if b.dtype in COMPUTED_IN_FLOAT:
         raise LoweringError(Problem("codegen.constant-type", f"constant {b.name} is {b.dtype}; declare it as float32"))
     values = ", ".join(printer.number(Const(v, b.dtype)) for v in b.data or ())
-    return dialect.constant.format(type=dialect.types[b.dtype], name=identifier(b.name), size=len(b.data or ()), values=values)
+    return dialect.constant.format(
+        type=dialect.types[b.dtype], name=identifier(b.name), size=len(b.data or ()), values=values
+    )
 
 
 def _params(module: Module, printed: list[_KernelText]) -> tuple[Param, ...]:
@@ -86,7 +107,9 @@ def _params(module: Module, printed: list[_KernelText]) -> tuple[Param, ...]:
             align[b] = max(align.get(b, 0), n)
 
     def param(b: Buffer, role: str) -> Param:
-        return Param(b.name, b.dtype, tuple(as_int(n) for n in b.shape), role, max(align.get(b, 0), DTYPES[b.dtype].bits // 8))
+        return Param(
+            b.name, b.dtype, tuple(as_int(n) for n in b.shape), role, max(align.get(b, 0), DTYPES[b.dtype].bits // 8)
+        )
 
     order = {b: (b.origin.order if b.origin is not None else 0) for b in module.inputs}
     given = [(order[b], param(b, "input")) for b in module.inputs]
@@ -101,7 +124,9 @@ class _KernelText:
 
     def __init__(self, k: Kernel, dialect: Dialect, target: Target, module: Module) -> None:
         self.k, self.d = k, dialect
-        self.names = Names([identifier(x.name) for x in module.kernels] + [identifier(b.name) for b in module.constants])
+        self.names = Names(
+            [identifier(x.name) for x in module.kernels] + [identifier(b.name) for b in module.constants]
+        )
         arith = Arith(loop_ranges(list(k.axes)))
         for x in find(k.body, Loop):
             arith.ranges[x.var] = extent_of(x)
@@ -133,7 +158,10 @@ class _KernelText:
         body = self.stmt(k.body, 1)
         x, y, z = k.block
         written = set(writes(k.body))
-        params = [d.param.format(const="" if b in written else "const ", type=d.types[b.dtype], name=self.names.buffer(b)) for b in k.params]
+        params = [
+            d.param.format(const="" if b in written else "const ", type=d.types[b.dtype], name=self.names.buffer(b))
+            for b in k.params
+        ]
         params += [d.scalar.format(type=c_type(v.dtype, d), name=self.names.variable(v)) for v in k.scalars]
         head = d.entry.format(name=identifier(k.name), params=", ".join(params), x=x, y=y, z=z, threads=x * y * z)
         used = set(find(k.body, Var))
@@ -151,7 +179,7 @@ class _KernelText:
         space, note = self.d.space[b.scope], self.d.align.format(bytes=align) if align else ""
         name = self.names.buffer(b)
         if self.d.name == "cuda":
-            return f"{space}{note.strip()}{' ' if note else ''}{kind} {name}[{size}];"
+            return f"{note.strip()}{' ' if note else ''}{space}{kind} {name}[{size}];"
         return f"{space}{kind} {name}[{size}]{note};"
 
     # --- statements
@@ -175,7 +203,10 @@ class _KernelText:
                 return [pad + (self.d.barrier_global if Scope.GLOBAL in s.scopes else self.d.barrier)]
             case Let():
                 kind = self.expr.vector_type(s.var.dtype, 1)
-                return [f"{pad}const {kind} {self.names.variable(s.var)} = {self.expr(s.value)};", *self.stmt(s.body, depth)]
+                return [
+                    f"{pad}const {kind} {self.names.variable(s.var)} = {self.expr(s.value)};",
+                    *self.stmt(s.body, depth),
+                ]
             case IntrinCall():
                 return [pad + line for line in instruction_lines(s, self.expr)]
         raise LoweringError(Problem("codegen.not-lowered", f"{type(s).__name__} has no lowering for {self.d.name} yet"))
@@ -183,7 +214,9 @@ class _KernelText:
     def loop(self, s: Loop, depth: int) -> list[str]:
         """A for loop."""
         pad, v = INDENT * depth, self.names.variable(s.var)
-        pragma = [f"{pad}#pragma unroll"] if s.kind is Kind.UNROLL else [f"{pad}#pragma unroll {s.hint}"] if s.hint else []
+        pragma = (
+            [f"{pad}#pragma unroll"] if s.kind is Kind.UNROLL else [f"{pad}#pragma unroll {s.hint}"] if s.hint else []
+        )
         head = f"{pad}for (int {v} = 0; {v} < {self.expr(s.extent, 6)}; ++{v})"
         return [*pragma, *self._block(head, s.body, depth)]
 
@@ -199,7 +232,13 @@ class _KernelText:
         """An assignment, compound where it updates in place."""
         b, i, value = s.buffer, s.index[0], s.value
         plain = b.dtype not in COMPUTED_IN_FLOAT and b.dtype != "bool"
-        if plain and isinstance(value, Binary) and value.op in "+-*" and isinstance(value.a, Load) and _same_place(value.a, s):
+        if (
+            plain
+            and isinstance(value, Binary)
+            and value.op in "+-*"
+            and isinstance(value.a, Load)
+            and _same_place(value.a, s)
+        ):
             narrow = DTYPES[b.dtype].kind in "iu" and DTYPES[b.dtype].bits < 32
             if not narrow:
                 target = self.expr.store(b, i, "").removesuffix(" = ")
@@ -215,4 +254,3 @@ def _same_place(load: Load, s: Store) -> bool:
     if isinstance(a, Ramp) and isinstance(b, Ramp):
         return a.lanes == b.lanes and same(a.base, b.base)
     return not isinstance(a, Ramp) and not isinstance(b, Ramp) and same(a, b)
-

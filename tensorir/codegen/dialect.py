@@ -37,7 +37,7 @@ class Dialect:
     functions: Mapping[str, tuple[str, str]]
 
 
-_NAMES = "exp log sqrt tanh erf sin cos floor ceil exp2 log2 pow".split()
+_NAMES = ["exp", "log", "sqrt", "tanh", "erf", "sin", "cos", "floor", "ceil", "exp2", "log2", "pow"]
 
 OPENCL = Dialect(
     name="opencl",

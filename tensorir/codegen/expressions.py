@@ -13,7 +13,20 @@ from tensorir.errors import LoweringError, Problem
 from tensorir.ir.build import as_int
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import (
-    Binary, Broadcast, Buffer, Call, Cast, Const, Expr, Load, Pack, Ramp, Scope, Select, Unary, Var,
+    Binary,
+    Broadcast,
+    Buffer,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Pack,
+    Ramp,
+    Scope,
+    Select,
+    Unary,
+    Var,
 )  # fmt: skip
 from tensorir.lower.vectorize import lanes_of
 from tensorir.target import Target
@@ -105,7 +118,11 @@ class Expressions:
         p = _PREC[e.op]
         a, b = e.a, e.b
         vector = self.d.name == "opencl" and (lanes_of(a) > 1) != isinstance(a, Broadcast)
-        left = self(a.value, p) if isinstance(a, Broadcast) and not isinstance(b, Broadcast) and self.d.name == "opencl" else self(a, p)
+        left = (
+            self(a.value, p)
+            if isinstance(a, Broadcast) and not isinstance(b, Broadcast) and self.d.name == "opencl"
+            else self(a, p)
+        )
         right = self(b.value, p + 1) if isinstance(b, Broadcast) and vector else self(b, p + 1)
         text = f"{left} {_C.get(e.op, e.op)} {right}"
         if e.op in "+-*/" and DTYPES[e.dtype].kind in "iu" and DTYPES[e.dtype].bits < 32 and lanes_of(e) == 1:
@@ -214,7 +231,9 @@ class Expressions:
             self.aligned[b] = max(self.aligned.get(b, 0), size)
             return f"*({space}{qualifier}{kind} *)({self._address(name, i.base)})"
         if self.d.name == "cuda":
-            raise LoweringError(Problem("codegen.unaligned-vector", f"a vector access to {b.name} is not proved aligned"))
+            raise LoweringError(
+                Problem("codegen.unaligned-vector", f"a vector access to {b.name} is not proved aligned")
+            )
         if self.target.kind == "cpu":
             # one unaligned vector instruction; vloadN of this runtime is three times slower
             self.helpers[f"{kind}u"] = None

@@ -8,25 +8,139 @@ from tensorir.ir.node import Node
 from tensorir.ir.tree import Buffer, Let, Loop, Stmt, Var
 
 _RESERVED = set(
-    "auto break case char const continue default do double else enum extern float for goto if inline int long register "
-    "restrict return short signed sizeof static struct switch typedef union unsigned void volatile while bool half uchar "
-    "ushort uint ulong size_t kernel global local private constant image1d_t image2d_t sampler_t event_t main class new "
-    "delete this template typename namespace using operator public protected virtual try catch throw true false and or not "
-    "xor bitand bitor compl asm mutable friend explicit export signed wchar_t nullptr exp log sqrt min max abs floor ceil "
-    "round pow sin cos erf tanh fmin fmax select dot cross any all isnan vload4 barrier printf NULL INFINITY NAN pipe".split()
+    [
+        "auto",
+        "break",
+        "case",
+        "char",
+        "const",
+        "continue",
+        "default",
+        "do",
+        "double",
+        "else",
+        "enum",
+        "extern",
+        "float",
+        "for",
+        "goto",
+        "if",
+        "inline",
+        "int",
+        "long",
+        "register",
+        "restrict",
+        "return",
+        "short",
+        "signed",
+        "sizeof",
+        "static",
+        "struct",
+        "switch",
+        "typedef",
+        "union",
+        "unsigned",
+        "void",
+        "volatile",
+        "while",
+        "bool",
+        "half",
+        "uchar",
+        "ushort",
+        "uint",
+        "ulong",
+        "size_t",
+        "kernel",
+        "global",
+        "local",
+        "private",
+        "constant",
+        "image1d_t",
+        "image2d_t",
+        "sampler_t",
+        "event_t",
+        "main",
+        "class",
+        "new",
+        "delete",
+        "this",
+        "template",
+        "typename",
+        "namespace",
+        "using",
+        "operator",
+        "public",
+        "protected",
+        "virtual",
+        "try",
+        "catch",
+        "throw",
+        "true",
+        "false",
+        "and",
+        "or",
+        "not",
+        "xor",
+        "bitand",
+        "bitor",
+        "compl",
+        "asm",
+        "mutable",
+        "friend",
+        "explicit",
+        "export",
+        "signed",
+        "wchar_t",
+        "nullptr",
+        "exp",
+        "log",
+        "sqrt",
+        "min",
+        "max",
+        "abs",
+        "floor",
+        "ceil",
+        "round",
+        "pow",
+        "sin",
+        "cos",
+        "erf",
+        "tanh",
+        "fmin",
+        "fmax",
+        "select",
+        "dot",
+        "cross",
+        "any",
+        "all",
+        "isnan",
+        "vload4",
+        "barrier",
+        "printf",
+        "NULL",
+        "INFINITY",
+        "NAN",
+        "pipe",
+    ]
 )
 
 
 def identifier(name: str) -> str:
     """A legal C identifier, the same for the same name; other characters become ``_`` or their code."""
-    out = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" if c.isascii() else f"_u{ord(c):x}" for c in name)
+    out = "".join(
+        c if c.isascii() and (c.isalnum() or c == "_") else "_" if c.isascii() else f"_u{ord(c):x}" for c in name
+    )
     if not out or out[0].isdigit():
         out = f"_{out}"
     if len(out) > 60:
         import hashlib
 
         out = f"{out[:48]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
-    if out in _RESERVED or out.startswith("__") or re.fullmatch(r"(float|double|half|int|uint|char|uchar|short|ushort|long|ulong)\d+", out):
+    if (
+        out in _RESERVED
+        or out.startswith("__")
+        or re.fullmatch(r"(float|double|half|int|uint|char|uchar|short|ushort|long|ulong)\d+", out)
+    ):
         out += "_"
     return out
 

@@ -46,7 +46,9 @@ def scalar(name: str, dtype: Any = "float32") -> Expr:
     return Var(_name(name), dtype_of(dtype).name, order=next_order())
 
 
-def compute(shape: Sequence[int] | int, fn: Callable[..., Any], name: str = "C", axes: Sequence[str] | None = None) -> Any:
+def compute(
+    shape: Sequence[int] | int, fn: Callable[..., Any], name: str = "C", axes: Sequence[str] | None = None
+) -> Any:
     """A tensor defined element by element: ``fn`` is called once with one symbolic index per dimension.
 
     shape: of the result, ints
@@ -76,7 +78,9 @@ def _call(fn: Callable[..., Any], axes: tuple[Var, ...], name: str) -> Any:
     except TensorIRError:
         raise
     except (TypeError, IndexError, ValueError, AttributeError, KeyError) as e:
-        raise refuse(DeclarationError, "declare.lambda-failed", f"the lambda of {name} raised {type(e).__name__}: {e}") from e
+        raise refuse(
+            DeclarationError, "declare.lambda-failed", f"the lambda of {name} raised {type(e).__name__}: {e}"
+        ) from e
 
 
 def _axis_names(fn: Callable[..., Any], rank: int) -> list[str]:
@@ -132,7 +136,9 @@ def _shape(shape: Sequence[int] | int, name: str) -> tuple[int, ...]:
         if isinstance(n, bool) or not hasattr(n, "__index__"):
             raise refuse(DeclarationError, "declare.shape", f"the shape {given!r} of {name} holds {n!r}, not an int")
         if (extent := n.__index__()) < 0:
-            raise refuse(DeclarationError, "declare.shape", f"the shape {given!r} of {name} holds {extent}: extents are >= 0")
+            raise refuse(
+                DeclarationError, "declare.shape", f"the shape {given!r} of {name} holds {extent}: extents are >= 0"
+            )
         out.append(extent)
     return tuple(out)
 

@@ -73,7 +73,23 @@ def _math(name: str) -> Callable[..., Expr]:
     return function
 
 
-exp, log, sqrt, rsqrt, tanh, erf, sin, cos, floor, ceil, round, pow, exp2, log2, abs = (  # noqa: A001
+exp, log, sqrt, rsqrt, tanh, erf, sin, cos, floor, ceil, round, pow, exp2, log2, abs = (
     _math(n)
-    for n in ("exp", "log", "sqrt", "rsqrt", "tanh", "erf", "sin", "cos", "floor", "ceil", "round", "pow", "exp2", "log2", "abs")
+    for n in (
+        "exp",
+        "log",
+        "sqrt",
+        "rsqrt",
+        "tanh",
+        "erf",
+        "sin",
+        "cos",
+        "floor",
+        "ceil",
+        "round",
+        "pow",
+        "exp2",
+        "log2",
+        "abs",
+    )
 )

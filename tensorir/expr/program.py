@@ -10,7 +10,22 @@ from tensorir.expr.bounds import ranges_of
 from tensorir.expr.tensor import Compute, Tensor
 from tensorir.ir.build import as_expr, const, select
 from tensorir.ir.tree import (
-    Axis, Buffer, Expr, Iter, Load, Loop, PadLoad, Program, Reduce, Scope, Select, Stage, Stmt, Store, Update, Var,
+    Axis,
+    Buffer,
+    Expr,
+    Iter,
+    Load,
+    Loop,
+    PadLoad,
+    Program,
+    Reduce,
+    Scope,
+    Select,
+    Stage,
+    Stmt,
+    Store,
+    Update,
+    Var,
 )  # fmt: skip
 from tensorir.ir.visit import Rewriter, find, sequence, swap_buffers
 
@@ -108,9 +123,7 @@ def _nest(op: Compute, outputs: Sequence[Tensor], buffers: dict[Buffer, Buffer],
         values = tuple(swap_buffers(expand(v), buffers) for v in b.values)
         writes.append(Update(states, index, values, b.combiner))
         inits += [Store(s, index, i) for s, i in zip(states, b.combiner.identity, strict=True)]
-    stage: Stmt = Stage(
-        stage_name, tuple(iters), (), sequence(writes), sequence(inits) if inits else None, ()
-    )
+    stage: Stmt = Stage(stage_name, tuple(iters), (), sequence(writes), sequence(inits) if inits else None, ())
     loops = [Var(f"{stage_name}.{label}", "index") for label in _axis_labels(iters)]
     stage = stage.replace(binds=tuple(loops))  # type: ignore[call-arg]
     for v, it in reversed(list(zip(loops, iters, strict=True))):

@@ -12,7 +12,7 @@ from tensorir.ir.tree import Combiner, Const, Expr, Reduce, Var
 Axes = Var | Sequence[Var]
 
 
-def sum(value: Any, axis: Axes, where: Any = None) -> Expr:  # noqa: A001
+def sum(value: Any, axis: Axes, where: Any = None) -> Expr:
     """The sum of ``value`` over reduce axes (0 when they are empty); ``where`` leaves elements out."""
     return _simple("sum", value, axis, where)
 
@@ -22,22 +22,22 @@ def prod(value: Any, axis: Axes, where: Any = None) -> Expr:
     return _simple("prod", value, axis, where)
 
 
-def min(value: Any, axis: Axes, where: Any = None) -> Expr:  # noqa: A001
+def min(value: Any, axis: Axes, where: Any = None) -> Expr:
     """The smallest value over reduce axes."""
     return _simple("min", value, axis, where)
 
 
-def max(value: Any, axis: Axes, where: Any = None) -> Expr:  # noqa: A001
+def max(value: Any, axis: Axes, where: Any = None) -> Expr:
     """The largest value over reduce axes."""
     return _simple("max", value, axis, where)
 
 
-def any(value: Any, axis: Axes, where: Any = None) -> Expr:  # noqa: A001
+def any(value: Any, axis: Axes, where: Any = None) -> Expr:
     """Whether a condition holds anywhere along reduce axes."""
     return _simple("any", cast(as_expr(value), "bool"), axis, where)
 
 
-def all(value: Any, axis: Axes, where: Any = None) -> Expr:  # noqa: A001
+def all(value: Any, axis: Axes, where: Any = None) -> Expr:
     """Whether a condition holds everywhere along reduce axes."""
     return _simple("all", cast(as_expr(value), "bool"), axis, where)
 
@@ -110,7 +110,9 @@ def simple_combiner(name: str, dtype: str) -> Combiner:
         "all": (binary("and", a, b), const(True, dtype)),
     } if name in ("any", "all") or dtype != "bool" else {}  # fmt: skip
     if name not in made:
-        raise refuse(DeclarationError, "reduce.bool", f"tir.{name} of a bool", hint="tir.cast(…, 'int32'), or tir.any / tir.all")
+        raise refuse(
+            DeclarationError, "reduce.bool", f"tir.{name} of a bool", hint="tir.cast(…, 'int32'), or tir.any / tir.all"
+        )
     result, identity = made[name]
     return Combiner(name, (a,), (b,), (result,), (identity,))
 
@@ -133,5 +135,7 @@ def _position(name: str, value: Any, axis: Axes, where: Any) -> Expr:
     tie = binary("and", binary("==", a[0], b[0]), binary("<", b[1], a[1]))
     takes = binary("or", better, tie)
     last = highest(e.dtype) if name == "argmin" else lowest(e.dtype)
-    made = Combiner(name, a, b, (select(takes, b[0], a[0]), select(takes, b[1], a[1])), (last, const(2**31 - 1, "int32")))
+    made = Combiner(
+        name, a, b, (select(takes, b[0], a[0]), select(takes, b[1], a[1])), (last, const(2**31 - 1, "int32"))
+    )
     return _reduce(made, axes, (e, cast(axes[0], "int32")), where)[1]

@@ -44,7 +44,9 @@ def resize(outputs: Sequence[Tensor], extents: Mapping[Var, int]) -> tuple[Tenso
     return _rebuild(outputs, ops, sizes, new_ranges, new_reduce)
 
 
-def _needed(t: Tensor, ops: Sequence[Compute], new_ranges: Mapping[Compute, Mapping[Var, tuple[float, float]]]) -> tuple[int, ...] | None:
+def _needed(
+    t: Tensor, ops: Sequence[Compute], new_ranges: Mapping[Compute, Mapping[Var, tuple[float, float]]]
+) -> tuple[int, ...] | None:
     """The smallest shape of ``t`` that its readers (already resized) allow; None when nobody reads it."""
     sides = list(t.shape)
     found: list[list[int]] = [[] for _ in sides]

@@ -101,4 +101,6 @@ class Cells:
         by = f"thread {theirs}" if theirs >= 0 else "several threads"
         place = "shared" if self.scope is Scope.SHARED else "global"
         since = "since the last barrier" if self.scope is Scope.SHARED else "in the same kernel"
-        raise Fault(Problem(f"race.{place}", f"thread {mine} {verb} {self.buffer.name}[{cell}], which {by} {other} {since}"))
+        raise Fault(
+            Problem(f"race.{place}", f"thread {mine} {verb} {self.buffer.name}[{cell}], which {by} {other} {since}")
+        )

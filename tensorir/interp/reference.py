@@ -25,7 +25,9 @@ def arguments_of(outputs: Sequence[Tensor]) -> list[Tensor | Var]:
     return sorted(found, key=lambda a: a.order)
 
 
-def evaluate(outputs: Sequence[Tensor], arrays: Sequence[Any], numbers: Numbers | None = None) -> tuple[np.ndarray, ...]:
+def evaluate(
+    outputs: Sequence[Tensor], arrays: Sequence[Any], numbers: Numbers | None = None
+) -> tuple[np.ndarray, ...]:
     """The outputs for ``arrays`` (inputs and scalars in order of declaration).
 
     numbers: the arithmetic; without it results have the outputs' own dtypes
@@ -76,10 +78,15 @@ def _grid(op: Compute, reduces: Sequence[Var], part: slice) -> dict[Var, np.ndar
     if op.axes:
         sides[0] = sides[0][part]
     rank = len(axes)
-    return {v: s.reshape([-1 if d == n else 1 for d in range(rank)]) for n, (v, s) in enumerate(zip(axes, sides, strict=True))}
+    return {
+        v: s.reshape([-1 if d == n else 1 for d in range(rank)])
+        for n, (v, s) in enumerate(zip(axes, sides, strict=True))
+    }
 
 
-def _body(body: Expr, rank: int, grid: Mapping[Var, np.ndarray], values: Mapping[Any, np.ndarray], numbers: Numbers) -> Any:
+def _body(
+    body: Expr, rank: int, grid: Mapping[Var, np.ndarray], values: Mapping[Any, np.ndarray], numbers: Numbers
+) -> Any:
     ev = _Evaluator(grid, values, numbers)
     if not isinstance(body, Reduce):
         return numbers.to_memory(ev(body), body.dtype)
@@ -91,7 +98,9 @@ def _body(body: Expr, rank: int, grid: Mapping[Var, np.ndarray], values: Mapping
     if body.combiner.name == "sum":
         return numbers.to_memory(numbers.sum(states[0], axis, body.dtype), body.dtype)
     flat = [s.reshape(*shape[:rank], -1) for s in states]
-    if body.combiner.name == "user":  # an identity such as -1e30 is neutral for the data that is meant only: it counts once
+    if (
+        body.combiner.name == "user"
+    ):  # an identity such as -1e30 is neutral for the data that is meant only: it counts once
         first = [np.full((*shape[:rank], 1), numbers.const(i.value, i.dtype), s.dtype)
                  for i, s in zip(body.combiner.identity, flat, strict=True)]  # fmt: skip
         flat = [np.concatenate([i, s], axis=-1) for i, s in zip(first, flat, strict=True)]
@@ -109,7 +118,10 @@ def _fold(body: Reduce, states: list[np.ndarray], numbers: Numbers) -> list[np.n
         ev = _Evaluator(env, {}, numbers)
         joined = [np.broadcast_to(np.asarray(ev(r)), env[old].shape)
                   for r, old in zip(body.combiner.result, body.combiner.old, strict=True)]  # fmt: skip
-        states = [np.concatenate([j, s[..., 2 * half :]], axis=-1) if n % 2 else j for j, s in zip(joined, states, strict=True)]
+        states = [
+            np.concatenate([j, s[..., 2 * half :]], axis=-1) if n % 2 else j
+            for j, s in zip(joined, states, strict=True)
+        ]
     return [s[..., 0] for s in states]
 
 
@@ -189,4 +201,3 @@ def gather_limits(outputs: Sequence[Tensor]) -> dict[Tensor, int]:
 
 def _walk_loads(e: Expr) -> list[Load]:
     return find(e, Load)
-

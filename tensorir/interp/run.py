@@ -20,8 +20,30 @@ from tensorir.interp.numbers import Numbers
 from tensorir.interp.reference import constant_values
 from tensorir.ir.build import as_int
 from tensorir.ir.tree import (
-    Alloc, Barrier, Binary, Broadcast, Buffer, Call, Cast, Const, Expr, If, IntrinCall, Kind, Let, Load, Loop, Pack,
-    Ramp, Scope, Select, Seq, Stmt, Store, Unary, Var,
+    Alloc,
+    Barrier,
+    Binary,
+    Broadcast,
+    Buffer,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    If,
+    IntrinCall,
+    Kind,
+    Let,
+    Load,
+    Loop,
+    Pack,
+    Ramp,
+    Scope,
+    Select,
+    Seq,
+    Stmt,
+    Store,
+    Unary,
+    Var,
 )  # fmt: skip
 from tensorir.ir.visit import find, writes
 
@@ -237,7 +259,12 @@ class _Machine:
 
     def _alloc(self, s: Alloc) -> Action:
         copies = len(self.frame.lane) if s.buffer.scope is Scope.REGISTER else self.blocks
-        cells = Cells(s.buffer, copies, self.n.storage(s.buffer.dtype), watched=s.buffer.scope is Scope.SHARED and self.threads > 1)
+        cells = Cells(
+            s.buffer,
+            copies,
+            self.n.storage(s.buffer.dtype),
+            watched=s.buffer.scope is Scope.SHARED and self.threads > 1,
+        )
         self.memory[s.buffer] = cells
         body = self.stmt(s.body)
 
@@ -252,7 +279,12 @@ class _Machine:
             counts = np.bincount(f.block, minlength=self.blocks)
             if ((counts != 0) & (counts != self.threads)).any():
                 b = int(np.argmax((counts != 0) & (counts != self.threads)))
-                raise Fault(Problem("barrier.divergent", f"a barrier is reached by {counts[b]} of the {self.threads} threads of a block"))
+                raise Fault(
+                    Problem(
+                        "barrier.divergent",
+                        f"a barrier is reached by {counts[b]} of the {self.threads} threads of a block",
+                    )
+                )
         self.epoch += 1
 
     def _let(self, s: Let) -> Action:
@@ -463,5 +495,3 @@ def _bounds(x: np.ndarray) -> tuple[int, int]:
 
 def _column(x: Any) -> Any:
     return x[:, None] if isinstance(x, np.ndarray) and x.ndim == 1 else x
-
-

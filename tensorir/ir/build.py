@@ -42,7 +42,9 @@ def as_expr(x: Any, like: str | None = None) -> Expr:
     if isinstance(x, int):
         return _t.Const(x, like if like and DTYPES[like].kind in "fiu" else "index")
     if isinstance(x, float):
-        return _t.Const(x, like if like and is_float(like) else "float32" if like in (None, "index", "bool") else "float64")
+        return _t.Const(
+            x, like if like and is_float(like) else "float32" if like in (None, "index", "bool") else "float64"
+        )
     if isinstance(x, Fraction):
         return _t.Const(x, like if like and is_float(like) else "float32")
     kind = getattr(getattr(x, "dtype", None), "name", None)
@@ -62,7 +64,9 @@ def as_int(e: Expr) -> int:
     """The value of a constant extent."""
     if isinstance(e, _t.Const):
         return int(e.value)
-    raise refuse(DeclarationError, "declare.symbolic-extent", "this place needs a constant extent", hint="use an integer")
+    raise refuse(
+        DeclarationError, "declare.symbolic-extent", "this place needs a constant extent", hint="use an integer"
+    )
 
 
 def const(value: Any, dtype: str = "index") -> Const:

@@ -8,7 +8,19 @@ from typing import Any, ClassVar, TypeVar
 from tensorir.ir.build import binary, cast, select
 from tensorir.ir.node import NODES, Node
 from tensorir.ir.tree import (
-    Binary, Buffer, Cast, Expr, IntrinCall, Load, Region, Select, Seq, Stmt, Store, Update, Var,
+    Binary,
+    Buffer,
+    Cast,
+    Expr,
+    IntrinCall,
+    Load,
+    Region,
+    Select,
+    Seq,
+    Stmt,
+    Store,
+    Update,
+    Var,
 )  # fmt: skip
 
 N = TypeVar("N", bound=Node)

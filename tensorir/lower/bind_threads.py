@@ -30,7 +30,9 @@ def _kernel(nest: Stmt) -> Stmt:
             continue
         first = loops.setdefault(x.kind, x)
         if as_int(first.extent) != as_int(x.extent):
-            raise fail("lower.one-extent-per-axis", f"{x.kind.value} has extents {as_int(first.extent)} and {as_int(x.extent)}")
+            raise fail(
+                "lower.one-extent-per-axis", f"{x.kind.value} has extents {as_int(first.extent)} and {as_int(x.extent)}"
+            )
         renamed[x.var] = first.var
     body = substitute(_Unbind()(nest), renamed)
     axes = [loops[k] for k in AXES if k in loops]

@@ -70,7 +70,9 @@ def common(found: list[Access]) -> tuple[Stmt | None, int]:
     return (paths[0][depth - 1] if depth else None), depth
 
 
-def sides_of(buffer: Buffer, found: list[Access], depth: int, axes: list[Loop], arith: Arith) -> list[list[Side | None]]:
+def sides_of(
+    buffer: Buffer, found: list[Access], depth: int, axes: list[Loop], arith: Arith
+) -> list[list[Side | None]]:
     """Per access, per dimension: the interval that it touches while the loops inside the buffer's place move.
 
     For shared memory the threads of the block move as well.

@@ -9,12 +9,24 @@ from tensorir.arith.affine import Arith
 from tensorir.arith.box import Side, union
 from tensorir.ir.build import as_expr, as_int, binary
 from tensorir.ir.tree import (
-    Alloc, Buffer, Const, Expr, IntrinCall, Load, Loop, Program, Region, Seq, Stmt, Store,
+    Alloc,
+    Buffer,
+    Const,
+    Expr,
+    IntrinCall,
+    Load,
+    Loop,
+    Program,
+    Region,
+    Seq,
+    Stmt,
+    Store,
 )  # fmt: skip
 from tensorir.ir.visit import Rewriter, find
 from tensorir.lower.boxes import common, local_accesses, sides_of
 from tensorir.lower.form import bound_loops, each_nest, fail, loop_ranges, lowering, rewrap
 from tensorir.target import Target
+
 
 @lowering
 def compact(program: Program, target: Target) -> Program:
@@ -67,7 +79,9 @@ def _whole(b: Buffer, d: int, extent: Expr, sides: list[Side | None], arith: Ari
     return Side(arith.linear(as_expr(low)), high - low)
 
 
-def _place(body: Stmt, new: Mapping[Buffer, tuple[Buffer, list[Expr]]], places: Mapping[Stmt | None, list[Buffer]]) -> Stmt:
+def _place(
+    body: Stmt, new: Mapping[Buffer, tuple[Buffer, list[Expr]]], places: Mapping[Stmt | None, list[Buffer]]
+) -> Stmt:
     out = _Rebase(new, places)(body)
     for b in places.get(None, ()):
         out = Alloc(b, out)
@@ -77,7 +91,9 @@ def _place(body: Stmt, new: Mapping[Buffer, tuple[Buffer, list[Expr]]], places: 
 class _Rebase(Rewriter):
     """Indices relative to the box, buffers replaced by their compact selves, allocations put in."""
 
-    def __init__(self, new: Mapping[Buffer, tuple[Buffer, list[Expr]]], places: Mapping[Stmt | None, list[Buffer]]) -> None:
+    def __init__(
+        self, new: Mapping[Buffer, tuple[Buffer, list[Expr]]], places: Mapping[Stmt | None, list[Buffer]]
+    ) -> None:
         self.new, self.places = new, places
 
     def __call__(self, n: object) -> object:

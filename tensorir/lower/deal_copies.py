@@ -62,4 +62,3 @@ class _Deal(Rewriter):
         if rounds * self.threads > total:
             body = If(binary("<", mine, total), body)
         return Loop(turn, as_expr(rounds), body)
-

@@ -17,14 +17,32 @@ from __future__ import annotations
 from tensorir.arith.affine import Arith, Interval, conjunction, conjuncts, negate
 from tensorir.ir.build import binary, const, select
 from tensorir.ir.tree import (
-    Axis, Binary, Buffer, Cast, Const, Expr, If, IntrinCall, Let, Load, Loop, Program, Select, Stage, Stmt, Store,
-    Unary, Update, Var,
+    Axis,
+    Binary,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    If,
+    IntrinCall,
+    Let,
+    Load,
+    Loop,
+    Program,
+    Select,
+    Stage,
+    Stmt,
+    Store,
+    Unary,
+    Update,
+    Var,
 )  # fmt: skip
 from tensorir.ir.visit import Rewriter, find, writes
 from tensorir.lower.boxes import LOCAL, uncovered
 from tensorir.lower.form import bound_loops, each_nest, extent_of, loop_ranges, lowering, rewrap
 from tensorir.schedule.analysis import in_loops
 from tensorir.target import Target
+
 
 @lowering
 def emit_guards(program: Program, target: Target) -> Program:
@@ -211,5 +229,3 @@ def _loads(root: Stmt | Expr, arith: Arith) -> list[tuple[Load, Arith]]:
         if isinstance(c, Stmt | Expr):
             out += _loads(c, arith)
     return out
-
-

@@ -5,7 +5,19 @@ from __future__ import annotations
 from tensorir.arith.affine import Arith, conjunction, conjuncts, weakest
 from tensorir.ir.build import binary, select
 from tensorir.ir.tree import (
-    Binary, Expr, If, IntrinCall, Load, Loop, Program, Region, Select, Seq, Stage, Stmt, Store,
+    Binary,
+    Expr,
+    If,
+    IntrinCall,
+    Load,
+    Loop,
+    Program,
+    Region,
+    Select,
+    Seq,
+    Stage,
+    Stmt,
+    Store,
 )  # fmt: skip
 from tensorir.ir.visit import Rewriter, find, sequence, substitute, uses
 from tensorir.lower.form import bound_loops, each_nest, extent_of, fail, loop_ranges, lowering, rewrap
@@ -32,7 +44,9 @@ class _Expand(Rewriter):
 
     def on_Stage(self, n: Stage) -> Stmt:
         if n.guards or n.init is not None:
-            raise fail("lower.unexpanded", f"stage {n.name} still has {'guards' if n.guards else 'an init'}: a pass is missing")
+            raise fail(
+                "lower.unexpanded", f"stage {n.name} still has {'guards' if n.guards else 'an init'}: a pass is missing"
+            )
         at = dict(zip((it.var for it in n.iters), n.binds, strict=True))
         return self(substitute(n.body, at))  # type: ignore[no-any-return]
 
@@ -110,5 +124,3 @@ def _all(conds: list[Expr]) -> Expr:
     for c in conds[1:]:
         out = binary("and", out, c)
     return out
-
-

@@ -53,4 +53,3 @@ class _Finish(Rewriter):
                 raise fail("lower.negative-division", "an index divides a value that may be negative: C rounds toward zero",
                            "add a multiple of the divisor inside, and subtract the quotient outside")  # fmt: skip
         return n if a is n.a and b is n.b else binary(n.op, a, b)
-

@@ -7,7 +7,20 @@ from collections.abc import Sequence
 from tensorir.arith.affine import Arith
 from tensorir.ir.build import as_expr, as_int, binary, const
 from tensorir.ir.tree import (
-    Alloc, Buffer, Expr, IntrinCall, Kind, Layout, Load, Loop, Program, Region, Scope, Select, Stmt, Store,
+    Alloc,
+    Buffer,
+    Expr,
+    IntrinCall,
+    Kind,
+    Layout,
+    Load,
+    Loop,
+    Program,
+    Region,
+    Scope,
+    Select,
+    Stmt,
+    Store,
 )  # fmt: skip
 from tensorir.ir.visit import Rewriter, find, uses
 from tensorir.lower.form import bound_loops, each_nest, extent_of, loop_ranges, lowering, rewrap

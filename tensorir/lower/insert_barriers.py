@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tensorir.ir.tree import Barrier, Buffer, Const, If, Let, Loop, Program, Scope, Seq, Stage, Stmt, Alloc
+from tensorir.ir.tree import Alloc, Barrier, Buffer, Const, If, Let, Loop, Program, Scope, Seq, Stage, Stmt
 from tensorir.ir.visit import find, reads, sequence, writes
 from tensorir.lower.form import bound_loops, each_nest, fail, lowering, rewrap, thread_count
 from tensorir.target import Target

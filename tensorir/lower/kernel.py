@@ -89,4 +89,12 @@ def module_of(program: Program) -> Module:
         label = written[-1].name if written else program.name
         name = f"{label}_kernel" if len(nests(program)) == 1 else f"{label}_kernel{n}"
         kernels.append(Kernel(name, (*params, *(b for b in extra if b.data is None)), scalars, tuple(axes), body))
-    return Module(program.name, program.inputs, program.outputs, program.scalars, tuple(workspace), tuple(constants), tuple(kernels))
+    return Module(
+        program.name,
+        program.inputs,
+        program.outputs,
+        program.scalars,
+        tuple(workspace),
+        tuple(constants),
+        tuple(kernels),
+    )

@@ -10,7 +10,21 @@ from collections import Counter
 
 from tensorir.arith.affine import Arith, Linear, structure
 from tensorir.ir.tree import (
-    Alloc, Barrier, Binary, Buffer, Expr, If, Let, Load, Loop, Program, Ramp, Seq, Stmt, Store, Var,
+    Alloc,
+    Barrier,
+    Binary,
+    Buffer,
+    Expr,
+    If,
+    Let,
+    Load,
+    Loop,
+    Program,
+    Ramp,
+    Seq,
+    Stmt,
+    Store,
+    Var,
 )  # fmt: skip
 from tensorir.ir.visit import Rewriter, find, walk
 from tensorir.lower.form import bound_loops, each_nest, lowering, rewrap

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tensorir.ir.tree import Kind, Loop, Program, Scope, Stage, Update, Alloc
+from tensorir.ir.tree import Alloc, Kind, Loop, Program, Scope, Stage, Update
 from tensorir.ir.visit import find, reads, writes
 from tensorir.lower.bind_threads import bind_threads
 from tensorir.lower.compact import compact

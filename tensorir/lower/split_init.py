@@ -30,7 +30,14 @@ def split_init(program: Program, target: Target) -> Program:
         else:
             assert stage.init is not None
             spatial = [(it, b) for it, b in zip(stage.iters, stage.binds, strict=True) if it.axis is not Axis.REDUCE]
-            first: Stmt = Stage(f"{name}.init", tuple(i for i, _ in spatial), tuple(b for _, b in spatial), stage.init, None, stage.guards)
+            first: Stmt = Stage(
+                f"{name}.init",
+                tuple(i for i, _ in spatial),
+                tuple(b for _, b in spatial),
+                stage.init,
+                None,
+                stage.guards,
+            )
             program = swap(program, stage, sequence([first, stage]))
         fresh = Index(program).stages[name]
         program = swap(program, fresh, fresh.replace(init=None))

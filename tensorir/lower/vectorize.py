@@ -6,8 +6,29 @@ from tensorir.arith.affine import Arith, Linear, conjuncts, negate
 from tensorir.ir.build import as_expr, as_int, binary, const
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import (
-    Alloc, Binary, Broadcast, Buffer, Call, Cast, Const, Expr, If, Kind, Load, Loop, Pack, Program, Ramp, Region, Scope,
-    Select, Seq, Stmt, Store, Unary, Var,
+    Alloc,
+    Binary,
+    Broadcast,
+    Buffer,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    If,
+    Kind,
+    Load,
+    Loop,
+    Pack,
+    Program,
+    Ramp,
+    Region,
+    Scope,
+    Select,
+    Seq,
+    Stmt,
+    Store,
+    Unary,
+    Var,
 )  # fmt: skip
 from tensorir.ir.visit import Rewriter, find, sequence, substitute, uses, walk
 from tensorir.lower.form import bound_loops, each_nest, extent_of, loop_ranges, lowering, rewrap
@@ -45,7 +66,9 @@ class _Vectorize(Rewriter):
             return self.children(n)
         lanes = as_int(n.extent)
         if self.target.language == "cuda":
-            widest = 16 // max([DTYPES[x.buffer.dtype].bits // 8 for x in walk(n) if isinstance(x, Load | Store)], default=4)
+            widest = 16 // max(
+                [DTYPES[x.buffer.dtype].bits // 8 for x in walk(n) if isinstance(x, Load | Store)], default=4
+            )
             if lanes > widest > 1:
                 return self._in_parts(n, lanes, widest)
         try:
@@ -270,5 +293,3 @@ class _Tiles(Rewriter):
     def on_Alloc(self, n: Alloc) -> Alloc:
         n = self.children(n)
         return n.replace(buffer=self.swap.get(n.buffer, n.buffer))
-
-

@@ -20,7 +20,13 @@ def conv2d_baselines(shape: Mapping[str, Any]) -> dict[str, Baseline]:
         return {"torch": _torch_conv2d(shape)}
     out: dict[str, Baseline] = {"numpy im2col": _im2col(shape)}
     small = shape["n"] * shape["k"] * shape["cg"] <= 64
-    if importlib.util.find_spec("scipy") is not None and small and shape["stride"] == 1 and shape["dilation"] == 1 and shape["groups"] == 1:
+    if (
+        importlib.util.find_spec("scipy") is not None
+        and small
+        and shape["stride"] == 1
+        and shape["dilation"] == 1
+        and shape["groups"] == 1
+    ):
         out["scipy"] = _scipy(shape)
     return out
 
@@ -82,7 +88,9 @@ def _torch_conv2d(shape: Mapping[str, Any]) -> Baseline:
         if not nchw:
             a, f = a.permute(0, 3, 1, 2), f.permute(0, 3, 1, 2)
         with torch.no_grad():
-            y = torch.nn.functional.conv2d(a, f, stride=shape["stride"], padding=shape["pad"], dilation=shape["dilation"], groups=shape["groups"])
+            y = torch.nn.functional.conv2d(
+                a, f, stride=shape["stride"], padding=shape["pad"], dilation=shape["dilation"], groups=shape["groups"]
+            )
         return y if nchw else y.permute(0, 2, 3, 1)
 
     return run

@@ -33,14 +33,22 @@ def conv2d(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: in
                   layout=layout, dtype=dtype, bias=bias, act=act)  # fmt: skip
     positive(params, ("n", "c", "h", "w", "k", "r", "s"))
     if layout not in ("NCHW", "NHWC"):
-        raise refuse(DeclarationError, "conv2d.layout", f"layout={layout!r} is not known", hint="layout='NCHW' or 'NHWC'")
+        raise refuse(
+            DeclarationError, "conv2d.layout", f"layout={layout!r} is not known", hint="layout='NCHW' or 'NHWC'"
+        )
     if isinstance(groups, bool) or not isinstance(groups, int) or groups < 1 or c % groups or k % groups:
         raise refuse(DeclarationError, "conv2d.groups", f"groups={groups!r} does not divide c={c} and k={k}")
     nchw = layout == "NCHW"
     x = placeholder((n, c, h, w) if nchw else (n, h, w, c), dtype, name="x")
     weights = placeholder((k, c // groups, r, s) if nchw else (k, r, s, c // groups), dtype, name="w")
     b = placeholder((k,), dtype, name="b") if bias else None
-    wide = "float32" if is_float(x.dtype) and x.dtype in ("float16", "bfloat16") else "int32" if x.dtype in ("int8", "uint8") else None
+    wide = (
+        "float32"
+        if is_float(x.dtype) and x.dtype in ("float16", "bfloat16")
+        else "int32"
+        if x.dtype in ("int8", "uint8")
+        else None
+    )
     y = nn.conv2d(x, weights, stride=stride, pad=pad, dilation=dilation, groups=groups, layout=layout, accumulate=wide)
     out = nn.bias_act(y, b, act, axis=1 if nchw else 3)
     if wide == "float32":
@@ -163,7 +171,9 @@ def _block_bytes(c: Mapping[str, Any], shape: Mapping[str, Any]) -> int:
     return int(total)
 
 
-def _cpu_default(space: Mapping[str, list[Any]], where: Mapping[str, Any], shape: Mapping[str, Any]) -> dict[str, Any] | None:
+def _cpu_default(
+    space: Mapping[str, list[Any]], where: Mapping[str, Any], shape: Mapping[str, Any]
+) -> dict[str, Any] | None:
     """The legal configuration that a small model of the core likes best.
 
     Per step of the reduction a tile needs kt*qt multiply-adds (two a cycle, latency 4) and kt + qt loads (two a cycle);
@@ -197,7 +207,14 @@ def _cpu_score(c: Mapping[str, Any], shape: Mapping[str, Any]) -> float:
     taps = shape["cg"] * shape["r"] * shape["s"]
     work = shape["n"] * k * p * q * taps / LANES  # vector multiply-adds
     packed = strips * k * taps * (1.0 if c["stage_w"] else 0.0) * shape["n"]
-    padded = blocks * c["rows"] * shape["stride"] * (shape["w"] + 2 * shape["pad"]) * shape["c"] * (1.5 if shape["pad"] else 0.0)
+    padded = (
+        blocks
+        * c["rows"]
+        * shape["stride"]
+        * (shape["w"] + 2 * shape["pad"])
+        * shape["c"]
+        * (1.5 if shape["pad"] else 0.0)
+    )
     return useful * balance / (work * cycles / (kt * qt) + packed + padded)
 
 
@@ -235,7 +252,11 @@ def _gpu_space(shape: Mapping[str, Any]) -> Space:
         return 32 <= c["tk"] * c["tp"] * c["tq"] <= 512 or shape["k"] * shape["p"] * shape["q"] < 1024
 
     def shared(c: Mapping[str, Any]) -> bool:
-        channels = c["bc"] if shape["groups"] == 1 else min(shape["c"], c["bc"] * max(1, c["tk"] * c["rk"] * shape["groups"] // shape["k"] + 1))
+        channels = (
+            c["bc"]
+            if shape["groups"] == 1
+            else min(shape["c"], c["bc"] * max(1, c["tk"] * c["rk"] * shape["groups"] // shape["k"] + 1))
+        )
         strip = tile(c["tp"] * c["rp"], shape["r"]) * tile(c["tq"] * c["rq"], shape["s"])
         return 4 * (c["tk"] * c["rk"] * c["bc"] * taps + channels * strip) <= 48 * 1024
 
@@ -245,7 +266,15 @@ def _gpu_space(shape: Mapping[str, Any]) -> Space:
     where = {"threads": threads, "shared": shared, "registers": registers}
     small = min(shape["p"], shape["q"])
     wanted = dict(tk=8, rk=4, tp=4 if small >= 4 else 1, rp=1, tq=8 if small >= 4 else 4, rq=2, bc=4)
-    knobs = dict(tk=[4, 8, 16, 2, 1], rk=[4, 8, 2, 1], tp=[4, 2, 8, 1], rp=[1, 2, 4], tq=[8, 4, 16, 1], rq=[2, 1, 4, 7], bc=[4, 8, 2, 1, 16])
+    knobs = dict(
+        tk=[4, 8, 16, 2, 1],
+        rk=[4, 8, 2, 1],
+        tp=[4, 2, 8, 1],
+        rp=[1, 2, 4],
+        tq=[8, 4, 16, 1],
+        rq=[2, 1, 4, 7],
+        bc=[4, 8, 2, 1, 16],
+    )
     default = wanted if all(t(wanted) for t in where.values()) else None
     return Space(where=where, default=default, **knobs)
 
@@ -266,7 +295,12 @@ def reference(shape: Mapping[str, Any], x: np.ndarray, w: np.ndarray, b: np.ndar
     for i in range(g):
         for r in range(shape["r"]):
             for s in range(shape["s"]):
-                part = a[:, i * cg : (i + 1) * cg, r * d : r * d + (p - 1) * st + 1 : st, s * d : s * d + (q - 1) * st + 1 : st]
+                part = a[
+                    :,
+                    i * cg : (i + 1) * cg,
+                    r * d : r * d + (p - 1) * st + 1 : st,
+                    s * d : s * d + (q - 1) * st + 1 : st,
+                ]
                 taps = f[i * kg : (i + 1) * kg, :, r, s]
                 y[:, i * kg : (i + 1) * kg] += (taps @ part.reshape(shape["n"], cg, -1)).reshape(shape["n"], kg, p, q)
     if b is not None:

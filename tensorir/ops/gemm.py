@@ -32,7 +32,13 @@ def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = 
     a = placeholder((*lead, k, m) if ta else (*lead, m, k), dtype, name="a")
     b = placeholder((*lead, n, k) if tb else (*lead, k, n), dtype, name="b")
     v = placeholder((n,), dtype, name="bias") if bias else None
-    wide = "float32" if is_float(a.dtype) and a.dtype in ("float16", "bfloat16") else "int32" if a.dtype in ("int8", "uint8") else None
+    wide = (
+        "float32"
+        if is_float(a.dtype) and a.dtype in ("float16", "bfloat16")
+        else "int32"
+        if a.dtype in ("int8", "uint8")
+        else None
+    )
     c = nn.matmul(a, b, ta=ta, tb=tb, accumulate=wide, name="c")
     out = nn.bias_act(c, v, act, axis=len(lead) + 1)
     if wide == "float32":
@@ -82,7 +88,12 @@ def _cpu_space(p: Mapping[str, Any]) -> Space:
         return c["rt"] * c["ct"] + c["ct"] + 1 <= 16
 
     def sensible(c: Mapping[str, Any]) -> bool:
-        return c["rt"] < m + 2 and LANES * c["ct"] < n + LANES and c["rt"] <= c["rows"] + 5 and c["panels"] * LANES * c["ct"] < n + LANES * c["ct"]
+        return (
+            c["rt"] < m + 2
+            and LANES * c["ct"] < n + LANES
+            and c["rt"] <= c["rows"] + 5
+            and c["panels"] * LANES * c["ct"] < n + LANES * c["ct"]
+        )
 
     def fits(c: Mapping[str, Any]) -> bool:
         return not c["pack_b"] or 4 * k * LANES * c["ct"] <= 448 * 1024
@@ -91,7 +102,9 @@ def _cpu_space(p: Mapping[str, Any]) -> Space:
         return bool(c["pack_b"] or not p["tb"] or 4 * k * LANES > 448 * 1024)
 
     where = {"registers": registers, "sensible": sensible, "fits": fits, "packed": packed}
-    knobs = dict(rt=[6, 4, 3, 2, 1, 8, 12], ct=[2, 1, 3, 4], rows=rows, panels=[1, 2, 4], unroll_k=[1, 2, 4], pack_b=[1, 0])
+    knobs = dict(
+        rt=[6, 4, 3, 2, 1, 8, 12], ct=[2, 1, 3, 4], rows=rows, panels=[1, 2, 4], unroll_k=[1, 2, 4], pack_b=[1, 0]
+    )
     default = None
     for rt, ct in ((6, 2), (4, 2), (4, 1), (2, 2), (2, 1), (1, 2), (1, 1)):
         for pack in (1, 0):
@@ -151,7 +164,15 @@ def _gpu_space(p: Mapping[str, Any]) -> Space:
     where = {"threads": threads, "shared": shared, "registers": registers}
     big = p["m"] >= 256 and p["n"] >= 256
     default = dict(ti=16, tj=16, ri=8 if big else 4, rj=8 if big else 4, bk=8 if big else 16, vector=4, fragments=1)
-    knobs = dict(ti=[16, 8, 32, 4], tj=[16, 8, 32], ri=[8, 4, 2, 1, 16], rj=[8, 4, 2, 1], bk=[8, 16, 32], vector=[4, 1], fragments=[1, 0])
+    knobs = dict(
+        ti=[16, 8, 32, 4],
+        tj=[16, 8, 32],
+        ri=[8, 4, 2, 1, 16],
+        rj=[8, 4, 2, 1],
+        bk=[8, 16, 32],
+        vector=[4, 1],
+        fragments=[1, 0],
+    )
     return Space(where=where, default=default, **knobs)
 
 

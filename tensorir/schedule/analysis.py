@@ -12,7 +12,20 @@ from tensorir.ir.build import as_int
 from tensorir.ir.node import Node
 from tensorir.ir.text import lines
 from tensorir.ir.tree import (
-    Axis, Buffer, Const, Expr, Iter, Kind, Load, Loop, Program, Scope, Seq, Stage, Stmt, Var,
+    Axis,
+    Buffer,
+    Const,
+    Expr,
+    Iter,
+    Kind,
+    Load,
+    Loop,
+    Program,
+    Scope,
+    Seq,
+    Stage,
+    Stmt,
+    Var,
 )  # fmt: skip
 from tensorir.ir.visit import find, reads, substitute, uses, walk, writes
 
@@ -70,10 +83,7 @@ class Index:
 def driven_by(loop: Loop) -> list[tuple[Stage, Iter]]:
     """The (stage, axis) pairs under ``loop`` whose binding mentions it."""
     return [
-        (s, it)
-        for s in find(loop, Stage)
-        for it, bind in zip(s.iters, s.binds, strict=True)
-        if uses(bind, {loop.var})
+        (s, it) for s in find(loop, Stage) for it, bind in zip(s.iters, s.binds, strict=True) if uses(bind, {loop.var})
     ]
 
 

@@ -60,6 +60,9 @@ def footprint(index: Index, accesses: Iterable[tuple[Stage, tuple[Expr, ...]]], 
     """
     boxes: list[list[Side | None]] = [[] for _ in shape]
     arith = Arith(ranges(index.loops.values()))
+    for x in [] if at is None else [*index.above(at), at]:
+        if as_int(x.extent) == 1:  # it stays in the index: a later split may make it overshoot
+            arith.ranges[x.var] = (0, 1)
     for stage, where in accesses:
         above = index.above(stage)
         inner = above if at is None else index.between(at, stage)
@@ -121,7 +124,9 @@ def own_nest(index: Index, stage: Stage, primitive: str) -> Stmt:
     """The nest that belongs to ``stage`` alone and is still as it was made; refused otherwise."""
     top: Stmt = stage
     made = {f"{stage.name}.{label}" for label in axis_labels(stage)}
-    for above in reversed(index.above(stage)):  # through a Seq too: other stages in these loops are the caller's to refuse
+    for above in reversed(
+        index.above(stage)
+    ):  # through a Seq too: other stages in these loops are the caller's to refuse
         if above.var.name not in made:
             if above.var.name.startswith(f"{stage.name}."):
                 raise ScheduleError(Problem(
@@ -161,9 +166,7 @@ def written_index(stage: Stage) -> tuple[Expr, ...]:
 
 def accesses_to(root: Stmt, buffer: Buffer) -> list[tuple[Stage, tuple[Expr, ...]]]:
     """Every read of ``buffer`` under ``root``, with its stage."""
-    return [
-        (s, n.index) for s in find(root, Stage) for n in walk(s) if isinstance(n, Load) and n.buffer is buffer
-    ]
+    return [(s, n.index) for s in find(root, Stage) for n in walk(s) if isinstance(n, Load) and n.buffer is buffer]
 
 
 def int_shape(b: Buffer) -> tuple[int, ...]:

@@ -150,7 +150,9 @@ class Schedule:
         """Split each axis by its factor and move the inner parts inside: returns outer axes, then inner ones."""
         loops = [self._loop(a) for a in axes]
         if len(factors) != len(loops):
-            raise ScheduleError(Problem("tile.factors", f"{len(loops)} axes need {len(loops)} factors, got {len(factors)}"))
+            raise ScheduleError(
+                Problem("tile.factors", f"{len(loops)} axes need {len(loops)} factors, got {len(factors)}")
+            )
         with self._as_one():
             parts = [self.split(x.var.name, [None, f]) for x, f in zip(loops, factors, strict=True)]
             new = [p[0] for p in parts] + [p[1] for p in parts]
@@ -186,7 +188,12 @@ class Schedule:
     def reverse_compute_at(self, stage: Any, producer: Any, axis: Any = None) -> Self:
         """Move a consumer behind its producer inside one of the producer's loops."""
         found, loop = self._stage(stage), self._loop_of(producer, axis)
-        self._apply("reverse_compute_at", (found.name, loop.var.name), {}, lambda p: _placement.reverse_compute_at(p, found, loop))
+        self._apply(
+            "reverse_compute_at",
+            (found.name, loop.var.name),
+            {},
+            lambda p: _placement.reverse_compute_at(p, found, loop),
+        )
         return self
 
     def compute_inline(self, stage: Any) -> Self:
@@ -205,7 +212,12 @@ class Schedule:
                  order: Sequence[int] | None = None, cooperative: bool = True) -> StageRef:  # fmt: skip
         """Copy what one iteration of ``at`` reads of ``tensor`` and read the copy there; returns the copying stage."""
         buffer, loop = self._buffer(tensor), self._place(at)
-        options = {"vector": (vector, None), "pad": (pad, 0), "order": (_plain(order), None), "cooperative": (cooperative, True)}
+        options = {
+            "vector": (vector, None),
+            "pad": (pad, 0),
+            "order": (_plain(order), None),
+            "cooperative": (cooperative, True),
+        }
         out = self._apply("stage_in", (buffer.name, at if loop is None else loop.var.name, scope), options,
                           lambda p: _staging.stage_in(p, buffer, loop, scope, vector, pad, order, cooperative))  # fmt: skip
         return StageRef(self, out[0])
@@ -234,7 +246,12 @@ class Schedule:
         """Give the initialisation a stage of its own right before a loop that encloses the reduction; returns it."""
         found = self._stage(stage)
         loop = self._loop_of(found.name, axis)
-        out = self._apply("decompose_reduction", (found.name, loop.var.name), {}, lambda p: _reduction.decompose_reduction(p, found, loop))
+        out = self._apply(
+            "decompose_reduction",
+            (found.name, loop.var.name),
+            {},
+            lambda p: _reduction.decompose_reduction(p, found, loop),
+        )
         return StageRef(self, out[0])
 
     def rfactor(self, stage: Any, axis: Any) -> StageRef:
@@ -248,7 +265,9 @@ class Schedule:
         """Perform the nest from ``axis`` inward by a registered hardware instruction with the same meaning."""
         loop = self._loop(axis)
         made = intrinsic(intrin)
-        self._apply("tensorize", (loop.var.name, made.name), {}, lambda p: _tensorize.tensorize(p, loop, made, self.target))
+        self._apply(
+            "tensorize", (loop.var.name, made.name), {}, lambda p: _tensorize.tensorize(p, loop, made, self.target)
+        )
         return self
 
     def annotate(self, axis: Any, key: str, value: Any) -> Self:
@@ -343,7 +362,11 @@ def _name_of(x: Any, what: str) -> str:
 
 
 def _plain(v: Any) -> Any:
-    return [int(x) if hasattr(x, "__index__") else x for x in v] if isinstance(v, Sequence) and not isinstance(v, str) else v
+    return (
+        [int(x) if hasattr(x, "__index__") else x for x in v]
+        if isinstance(v, Sequence) and not isinstance(v, str)
+        else v
+    )
 
 
 PRIMITIVES = (

@@ -37,7 +37,9 @@ class StageRef:
             raise ScheduleError(Problem("argument.type", f"expected an axis by name or handle, got {axis!r}"))
         own = f"{self.name}.{axis}"
         gone = self.schedule._versions[-1][1]
-        if isinstance(axis, AxisRef) or (own not in self.schedule.index.loops and own not in gone and axis in self.schedule.index.loops):
+        if isinstance(axis, AxisRef) or (
+            own not in self.schedule.index.loops and own not in gone and axis in self.schedule.index.loops
+        ):
             return axis
         return own
 

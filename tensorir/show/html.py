@@ -46,7 +46,10 @@ def curve_svg(seconds: list[float], width: int = 480, height: int = 160) -> str:
         return 10 + (height - 20) * (1 - (t - low) / (high - low))
 
     points = " ".join(f"{10 + n * step:.1f},{y(t):.1f}" for n, t in enumerate(best))
-    dots = "".join(f'<circle cx="{10 + n * step:.1f}" cy="{y(min(t, high)):.1f}" r="2" fill="#8c959f"/>' for n, t in enumerate(seconds))
+    dots = "".join(
+        f'<circle cx="{10 + n * step:.1f}" cy="{y(min(t, high)):.1f}" r="2" fill="#8c959f"/>'
+        for n, t in enumerate(seconds)
+    )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" role="img">'
         f'<title>best time over {len(best)} trials</title>{dots}<polyline points="{points}" fill="none" stroke="#1f6feb" stroke-width="2"/></svg>'

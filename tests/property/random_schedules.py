@@ -21,7 +21,6 @@ from tensorir.check.equivalence import compare
 from tensorir.errors import LoweringError, ScheduleError, TensorIRError
 from tensorir.interp.numbers import Field, Numbers
 from tensorir.ir.tree import Kind
-from tensorir.schedule.trace import Step
 
 EXTENTS = (1, 2, 3, 4, 5, 7, 8, 9, 12)
 FACTORS = (1, 2, 3, 4, 5, 8)

@@ -10,7 +10,14 @@ from tensorir.ir.build import as_expr, as_int, binary, const
 from tensorir.ir.tree import Axis, Expr, Kind, Loop, Program, Scope, Seq, Stage, Var
 from tensorir.ir.visit import Rewriter, find, substitute, uses, writes
 from tensorir.schedule.analysis import (
-    Index, caret, constant_extent, driven_by, drives, has_axis, need_serial, unique,
+    Index,
+    caret,
+    constant_extent,
+    driven_by,
+    drives,
+    has_axis,
+    need_serial,
+    unique,
 )  # fmt: skip
 from tensorir.schedule.rewrite import Rewrite, nest, swap
 from tensorir.target import Target
@@ -59,9 +66,17 @@ def _factors(loop: Loop, extent: int, factors: Sequence[int | None], tail: str) 
         raise _refuse("split.tail", f"there is no tail {tail!r}", loop, hint=f"one of {', '.join(TAILS)}")
     given = list(factors) if isinstance(factors, Sequence) and not isinstance(factors, str) else None
     if not given or any(f is not None and (isinstance(f, bool) or not hasattr(f, "__index__")) for f in given):
-        raise _refuse("split.factors", f"the factors of {name} must be a list of ints with at most one None, got {factors!r}", loop)
+        raise _refuse(
+            "split.factors",
+            f"the factors of {name} must be a list of ints with at most one None, got {factors!r}",
+            loop,
+        )
     if given.count(None) > 1:
-        raise _refuse("split.inferred", f"the factors {given} of {name} hold {given.count(None)} None: only one can be inferred", loop)
+        raise _refuse(
+            "split.inferred",
+            f"the factors {given} of {name} hold {given.count(None)} None: only one can be inferred",
+            loop,
+        )
     known = [f.__index__() for f in given if f is not None]
     if bad := [f for f in known if f < 1]:
         raise _refuse("split.positive", f"the factor {bad[0]} of {name} is below 1", loop)
@@ -147,7 +162,9 @@ def reorder(program: Program, *loops: Loop) -> Rewrite:
     new = [next(order) if x in wanted else x for x in chain]
     for n, x in enumerate(new):
         if uses(x.extent, {y.var for y in new[n + 1 :]}):
-            raise _refuse("reorder.extent-depends", f"the extent of {x.var.name} depends on a loop that would be inside it", x)
+            raise _refuse(
+                "reorder.extent-depends", f"the extent of {x.var.name} depends on a loop that would be inside it", x
+            )
     return Rewrite(swap(program, chain[0], nest(new, chain[-1].body)))
 
 
@@ -155,7 +172,9 @@ def bind(program: Program, loop: Loop, axis: str, target: Target) -> Rewrite:
     """Bind a loop to a block axis (CUDA blockIdx, OpenCL get_group_id) or a thread axis."""
     kinds = {k.value: k for k in Kind if k.level != "sequential"}
     if axis not in kinds:
-        raise _refuse("bind.unknown-axis", f"{axis} is not a block or thread axis", loop, hint=f"one of {', '.join(kinds)}")
+        raise _refuse(
+            "bind.unknown-axis", f"{axis} is not a block or thread axis", loop, hint=f"one of {', '.join(kinds)}"
+        )
     kind = kinds[axis]
     if loop.kind is not Kind.SERIAL:
         need_serial(loop, "bind")

@@ -9,14 +9,31 @@ from tensorir.arith.affine import Arith, Linear
 from tensorir.arith.box import Side
 from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import as_int, binary
-from tensorir.ir.tree import Axis, Buffer, Expr, Kind, Load, Loop, Program, Scope, Seq, Stage, Stmt, Store, Update, Var
-from tensorir.ir.visit import Rewriter, find, reads, substitute, uses, walk, writes
+from tensorir.ir.tree import Axis, Buffer, Expr, Load, Loop, Program, Scope, Stage, Stmt, Store, Var
+from tensorir.ir.visit import Rewriter, find, reads, substitute, uses, writes
 from tensorir.schedule.analysis import (
-    Index, caret, drives, in_loops, loads_of, ranges, stages_reading, stages_writing,
+    Index,
+    caret,
+    drives,
+    in_loops,
+    loads_of,
+    ranges,
+    stages_reading,
+    stages_writing,
 )  # fmt: skip
 from tensorir.schedule.rewrite import (
-    Rewrite, accesses_to, axis_labels, box_nest, footprint, int_shape, own_nest, place_after, place_before, swap,
-    with_body, written_index,
+    Rewrite,
+    accesses_to,
+    axis_labels,
+    box_nest,
+    footprint,
+    int_shape,
+    own_nest,
+    place_after,
+    place_before,
+    swap,
+    with_body,
+    written_index,
 )  # fmt: skip
 
 
@@ -75,9 +92,13 @@ def reverse_compute_at(program: Program, stage: Stage, loop: Loop) -> Rewrite:
         raise _refuse("reverse-compute-at.self", f"{loop.var.name} is a loop of {stage.name} itself", stage)
     sources = [b for b in reads(stage.body) if stages_writing(loop, b)]
     if not sources:
-        raise _refuse("reverse-compute-at.not-written", f"nothing inside {loop.var.name} computes what {stage.name} reads", stage)
+        raise _refuse(
+            "reverse-compute-at.not-written", f"nothing inside {loop.var.name} computes what {stage.name} reads", stage
+        )
     if stage.init is not None or any(it.axis is not Axis.SPATIAL for it in stage.iters):
-        raise _refuse("reverse-compute-at.reduction", f"{stage.name} reduces: its result needs more than one tile", stage)
+        raise _refuse(
+            "reverse-compute-at.reduction", f"{stage.name} reduces: its result needs more than one tile", stage
+        )
     top = own_nest(index, stage, "reverse-compute-at")
     if len(find(top, Stage)) > 1:
         raise _refuse("reverse-compute-at.nest-shared", f"other stages live in the loops of {stage.name}", stage)
@@ -116,14 +137,22 @@ def tile_nest(index: Index, stage: Stage, producers: list[Stage], loop: Loop, pr
         for load in loads_of(stage, target):
             for axis, side in zip(load.index, sides, strict=True):
                 if not isinstance(axis, Var):
-                    raise _refuse(f"{primitive}.not-elementwise", f"{stage.name} reads {target.name} at a computed index", stage)
+                    raise _refuse(
+                        f"{primitive}.not-elementwise", f"{stage.name} reads {target.name} at a computed index", stage
+                    )
                 known = boxes.setdefault(axis, side)
                 if known.extent != side.extent or not known.first.same(side.first):
-                    raise _refuse(f"{primitive}.not-elementwise", f"{stage.name} reads several tiles along its axis {axis.name}", stage)
+                    raise _refuse(
+                        f"{primitive}.not-elementwise",
+                        f"{stage.name} reads several tiles along its axis {axis.name}",
+                        stage,
+                    )
         guards += _carried(index, stage, p, where, load.index, boxes, loop, primitive)
     missing = [it.var.name for it in stage.iters if it.var not in boxes]
     if missing:
-        raise _refuse(f"{primitive}.whole-axis", f"axis {missing[0]} of {stage.name} is not an axis of what it reads", stage)
+        raise _refuse(
+            f"{primitive}.whole-axis", f"axis {missing[0]} of {stage.name} is not an axis of what it reads", stage
+        )
     order = [boxes[it.var] for it in stage.iters]
     names = [f"{stage.name}.{label}" for label in axis_labels(stage)]
     made = box_nest(stage, order, names)
@@ -235,7 +264,9 @@ def reverse_compute_inline(program: Program, stage: Stage) -> Rewrite:
     axes = loads[0].index
     if any(not isinstance(a, Var) for n in loads for a in n.index) or len(set(axes)) != len(stage.iters) \
             or any(a is not b for n in loads for a, b in zip(n.index, axes, strict=True)):  # fmt: skip
-        raise _refuse("reverse-inline.elementwise", f"{stage.name} does not read {buffer.name} element by element", stage)
+        raise _refuse(
+            "reverse-inline.elementwise", f"{stage.name} does not read {buffer.name} element by element", stage
+        )
     producer = writers[0]
     _is_made_before(program, stage, [buffer], producer, "reverse-inline")
     extents = {it.var: as_int(it.extent) for it in stage.iters}

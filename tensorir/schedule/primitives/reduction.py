@@ -3,8 +3,24 @@
 from __future__ import annotations
 
 from tensorir.errors import Problem, ScheduleError
-from tensorir.ir.tree import Axis, Buffer, Expr, If, Iter, Kind, Load, Loop, Program, Scope, Stage, Stmt, Store, Update, Var
-from tensorir.ir.visit import find, sequence, substitute, swap_buffers, uses
+from tensorir.ir.tree import (
+    Axis,
+    Buffer,
+    Expr,
+    If,
+    Iter,
+    Kind,
+    Load,
+    Loop,
+    Program,
+    Scope,
+    Stage,
+    Stmt,
+    Store,
+    Update,
+    Var,
+)
+from tensorir.ir.visit import find, sequence, substitute, uses
 from tensorir.schedule.analysis import Index, caret, driven_by, drives, unique
 from tensorir.schedule.rewrite import Rewrite, nest, swap
 
@@ -32,12 +48,18 @@ def init_nest(index: Index, stage: Stage, loop: Loop, name: str) -> Stmt:
     """The nest that initialises what ``stage`` accumulates during ``loop``: its spatial loops from there on, renamed."""
     assert stage.init is not None
     inner = [loop, *index.between(loop, stage)]
-    spatial = [x for x in inner if not any(it.axis is Axis.REDUCE and s is stage for s, it in driven_by(x)) and drives(x, stage)]
+    spatial = [
+        x
+        for x in inner
+        if not any(it.axis is Axis.REDUCE and s is stage for s, it in driven_by(x)) and drives(x, stage)
+    ]
     fresh = {x.var: Var(f"{name}.{x.var.name.split('.', 1)[-1]}", "index") for x in spatial}
     reduce_vars = {x.var for x in inner if x not in spatial}
     kept = [(it, b) for it, b in zip(stage.iters, stage.binds, strict=True) if it.axis is not Axis.REDUCE]
     guards = tuple(substitute(g, fresh) for g in stage.guards if not uses(g, reduce_vars))
-    init: Stmt = Stage(name, tuple(it for it, _ in kept), tuple(substitute(b, fresh) for _, b in kept), stage.init, None, guards)
+    init: Stmt = Stage(
+        name, tuple(it for it, _ in kept), tuple(substitute(b, fresh) for _, b in kept), stage.init, None, guards
+    )
     path = index.paths[stage]
     for x in reversed(path[path.index(loop) :]):
         if isinstance(x, If):  # which threads run the stage, when lowering asks
@@ -58,7 +80,9 @@ def rfactor(program: Program, stage: Stage, loop: Loop) -> Rewrite:
     """
     index = Index(program)
     if not isinstance(stage.body, Update) or stage.init is None:
-        raise _refuse("rfactor.one-update", f"{stage.name} is not a single reduction with its own initialisation", stage)
+        raise _refuse(
+            "rfactor.one-update", f"{stage.name} is not a single reduction with its own initialisation", stage
+        )
     drive = [it for s, it in driven_by(loop) if s is stage]
     if not drive or any(it.axis is not Axis.REDUCE for it in drive) or loop not in index.above(stage):
         raise _refuse("rfactor.reduce-loop", f"{loop.var.name} does not drive a reduction axis of {stage.name}", stage,
@@ -68,7 +92,8 @@ def rfactor(program: Program, stage: Stage, loop: Loop) -> Rewrite:
     update = stage.body
     part = Iter(Var("rf", "index"), loop.extent, Axis.SPATIAL)
     partial = tuple(
-        Buffer(unique(f"{b.name}_rf", index.names()), (loop.extent, *b.shape), b.dtype, Scope.AUTO) for b in update.buffers
+        Buffer(unique(f"{b.name}_rf", index.names()), (loop.extent, *b.shape), b.dtype, Scope.AUTO)
+        for b in update.buffers
     )
     at = (part.var, *update.index)
     first = sequence([Store(b, at, i) for b, i in zip(partial, update.combiner.identity, strict=True)])
@@ -83,14 +108,14 @@ def rfactor(program: Program, stage: Stage, loop: Loop) -> Rewrite:
     return Rewrite(done, (rf_name,), gone)
 
 
-def _without(
-    index: Index, stage: Stage, loop: Loop, part: Iter
-) -> tuple[list[Iter], list[Expr], dict[Var, Expr]]:
+def _without(index: Index, stage: Stage, loop: Loop, part: Iter) -> tuple[list[Iter], list[Expr], dict[Var, Expr]]:
     """The stage's axes once ``loop`` drives only ``part``, their bindings, and the old axes in terms of them.
 
     An axis that ``loop`` drove together with others becomes one axis for each of those loops.
     """
-    others = {x.var: Iter(Var(x.var.name.split(".", 1)[-1], "index"), x.extent, Axis.REDUCE) for x in index.above(stage)}
+    others = {
+        x.var: Iter(Var(x.var.name.split(".", 1)[-1], "index"), x.extent, Axis.REDUCE) for x in index.above(stage)
+    }
     said: dict[Var, Expr] = {loop.var: part.var, **{v: it.var for v, it in others.items() if v is not loop.var}}
     iters: list[Iter] = []
     binds: list[Expr] = []
@@ -140,5 +165,3 @@ def _final_nest(stage: Stage, update: Update, partial: tuple[Buffer, ...], loop:
 
 def _refuse(code: str, message: str, stage: Stage, hint: str = "") -> ScheduleError:
     return ScheduleError(Problem(code, message, at=caret(stage), hint=hint))
-
-

@@ -6,14 +6,24 @@ from collections.abc import Sequence
 
 from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import as_expr, as_int
-from tensorir.ir.tree import Axis, Buffer, Iter, Kind, Layout, Load, Loop, Program, Scope, Stage, Stmt, Store, Var
-from tensorir.ir.visit import Rewriter, find, replace, sequence, swap_buffers, walk
+from tensorir.ir.tree import Axis, Buffer, Iter, Kind, Load, Loop, Program, Scope, Stage, Stmt, Store, Var
+from tensorir.ir.visit import find, replace, swap_buffers, walk
 from tensorir.schedule.analysis import Index, caret, stages_reading, stages_writing, statements, unique
 from tensorir.schedule.primitives.buffers import layout_of
 from tensorir.schedule.primitives.loops import LANES
 from tensorir.schedule.primitives.placement import tile_nest
 from tensorir.schedule.rewrite import (
-    Rewrite, accesses_to, box_nest, footprint, int_shape, nest, place_after, place_at_root, place_before, swap, with_body,
+    Rewrite,
+    accesses_to,
+    box_nest,
+    footprint,
+    int_shape,
+    nest,
+    place_after,
+    place_at_root,
+    place_before,
+    swap,
+    with_body,
 )  # fmt: skip
 
 STAGING = {"shared": Scope.SHARED, "register": Scope.REGISTER, "global": Scope.GLOBAL}
@@ -38,12 +48,16 @@ def stage_in(program: Program, buffer: Buffer, at: Loop | None, scope: str, vect
     if at is None and kind is not Scope.GLOBAL:
         raise ScheduleError(Problem("stage-in.root-scope", f"a copy at the root is shared by all blocks: scope={scope!r} cannot hold it",
                                     hint="scope='global', or at=<a loop>"))  # fmt: skip
-    if at is None and (both := [x for x in statements(program.body) if stages_reading(x, buffer) and stages_writing(x, buffer)]):
+    if at is None and (
+        both := [x for x in statements(program.body) if stages_reading(x, buffer) and stages_writing(x, buffer)]
+    ):
         maker = stages_writing(both[0], buffer)[0]
         raise ScheduleError(Problem("stage-in.written", f"{buffer.name} is made in the nest that reads it: no copy at the root could hold it",
                                     at=caret(maker), hint="at=<a loop behind its producer>"))  # fmt: skip
     if at is not None and stages_writing(at, buffer):
-        raise ScheduleError(Problem("stage-in.written", f"{buffer.name} is written inside {at.var.name} as well", at=caret(at)))
+        raise ScheduleError(
+            Problem("stage-in.written", f"{buffer.name} is written inside {at.var.name} as well", at=caret(at))
+        )
     taken = index.names()
     name = unique(f"{buffer.name}_{scope}", taken)
     copy = Buffer(name, buffer.shape, buffer.dtype, kind, layout_of(len(buffer.shape), pad, order))
@@ -101,7 +115,9 @@ def stage_out(program: Program, stage: Stage, at: Loop | None, scope: str) -> Re
                                     at=caret(stage)))  # fmt: skip
     buffer = buffers[0]
     if len(stages_writing(program.body, buffer)) > 1:
-        raise ScheduleError(Problem("stage-out.several-writers", f"{buffer.name} is written by several stages", at=caret(stage)))
+        raise ScheduleError(
+            Problem("stage-out.several-writers", f"{buffer.name} is written by several stages", at=caret(stage))
+        )
     taken = index.names()
     local = Buffer(unique(f"{buffer.name}_{scope}", taken), buffer.shape, buffer.dtype, kind)
     out_name = unique(f"{stage.name}.out", taken)
@@ -142,10 +158,10 @@ def _axis_of(e: object, stage: Stage) -> Var:
 def _scope(scope: str) -> Scope:
     if scope in STAGING:
         return STAGING[scope]
-    raise ScheduleError(Problem("scope.unknown", f"there is no scope {scope} to stage in", hint=f"one of {', '.join(STAGING)}"))
+    raise ScheduleError(
+        Problem("scope.unknown", f"there is no scope {scope} to stage in", hint=f"one of {', '.join(STAGING)}")
+    )
 
 
 def _place(at: Loop | None) -> str:
     return "the program" if at is None else at.var.name
-
-
