@@ -81,7 +81,7 @@ class Data:
     def _checksum(self) -> int:
         total = 0
         for a in (*self.inputs, *self.expected):
-            total = zlib.crc32(np.ascontiguousarray(a).reshape(-1).view(np.uint8), total)
+            total = zlib.crc32(memoryview(np.ascontiguousarray(a).reshape(-1).view(np.uint8)), total)
         return total
 
     def _stored(self) -> list[Any]:

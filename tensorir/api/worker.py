@@ -53,7 +53,7 @@ class State:
     def data(self, progress: Progress) -> Data:
         """Inputs and expected outputs."""
         if self._data is None:
-            arguments = [Argument(*a[:2], tuple(a[2]), *a[3:]) for a in self.setup["arguments"]]
+            arguments = [Argument(a[0], a[1], tuple(a[2]), a[3], a[4], a[5]) for a in self.setup["arguments"]]
             outputs = [Output(o[0], o[1], tuple(o[2])) for o in self.setup["outputs"]]
             exact, folder = self.setup["exact"], self.setup["folder"]
             made = Data(arguments, exact, outputs, folder, self._reference)
@@ -238,7 +238,9 @@ def _final(state: State, message: Json, progress: Progress) -> Json:
             results[n] = runner.known | timed(timing)
         except Refused as refused:
             results[n] = refused.result
-    against = [{"name": p, "time_s": t.median_s} for p, t in zip(peers, timings[len(runners) :], strict=False)]
+    against: list[Json] = [
+        {"name": p, "time_s": t.median_s} for p, t in zip(peers, timings[len(runners) :], strict=False)
+    ]
     best = min(against, key=lambda b: b["time_s"], default=None)
     return {"status": "ok", "results": results, "baseline": best, "against": against}
 

@@ -70,10 +70,8 @@ def command(op: str, shape: tuple[str, ...], as_json: bool, **given: Any) -> int
 
 
 def _target(given: dict[str, Any]) -> str | None:
-    target, arch = given["target"] or given["device"], given["arch"]
-    if arch:
-        target = f"{target or 'cuda'} -arch={arch}"
-    return target
+    target: str | None = given["target"] or given["device"]
+    return f"{target or 'cuda'} -arch={given['arch']}" if given["arch"] else target
 
 
 def _cuda(source: Source, target: Target, with_text: bool) -> tuple[dict[str, Any], dict[str, int] | None, str]:

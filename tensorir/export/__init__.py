@@ -1,1 +1,1 @@
-
+"""Exported folders that run without this package."""

@@ -97,7 +97,8 @@ def _kind(name: str) -> np.dtype[Any]:
         return np.dtype(name)
     import ml_dtypes
 
-    return np.dtype(ml_dtypes.bfloat16)
+    kind: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return kind
 
 
 def _range(dtype: str, amplitude: int, limit: int | None) -> tuple[int, int]:
@@ -174,7 +175,7 @@ class _Magnitude:
         if e.buffer.data is not None:
             return max((self._const(float(v)) for v in e.buffer.data), default=0.0)
         if owner in self.bounds:
-            return self.bounds[owner]
+            return float(self.bounds[owner])
         if e.buffer.dtype == "bool":
             return 1.0
         return float(self.limits.get(owner, self.amplitude))

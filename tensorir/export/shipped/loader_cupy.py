@@ -105,10 +105,10 @@ class Program:
 
     def _in(self, p: dict[str, Any], a: Any) -> Any:
         check(p, a)
-        for g in self.manifest["gathers"]:
-            values = a if g["param"] == p["name"] else ()
-            if len(values) and not (values.min() >= 0 and values.max() < g["limit"]):
-                raise ValueError(f"{p['name']}: an index is not in 0 ... {g['limit'] - 1}")
+        limits = [g["limit"] for g in self.manifest["gathers"] if g["param"] == p["name"]]
+        values: Any = a if limits and a.size else None
+        if values is not None and not (values.min() >= 0 and values.max() < min(limits)):
+            raise ValueError(f"{p['name']}: an index is not in 0 ... {min(limits) - 1}")
         return a if isinstance(a, cupy.ndarray) else self.filled(a)
 
 

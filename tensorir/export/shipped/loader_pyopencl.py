@@ -63,7 +63,8 @@ class Program:
             queue = cl.CommandQueue(cl.Context([choose_device(self.manifest["kind"])]))
         self.queue, self.context = queue, queue.context
         text = (HERE / self.manifest["source"]).read_text(encoding="utf-8")
-        program = cl.Program(self.context, text).build(options=list(self.manifest["options"]), cache_dir=False)
+        unbuilt: Any = cl.Program(self.context, text)
+        program = unbuilt.build(options=list(self.manifest["options"]), cache_dir=False)  # its cache holds pickles
         self.launches = [(k, cl.Kernel(program, k["name"])) for k in self.manifest["kernels"] if prod(k["grid"])]
         roles: dict[str, list[dict[str, Any]]] = {}
         for p in self.manifest["arguments"]:
@@ -130,10 +131,10 @@ class Program:
 
     def _in(self, p: dict[str, Any], a: Any) -> Any:
         check(p, a)
-        for g in self.manifest["gathers"]:
-            values = (a.get() if isinstance(a, cl_array.Array) else a) if g["param"] == p["name"] else ()
-            if len(values) and not (values.min() >= 0 and values.max() < g["limit"]):
-                raise ValueError(f"{p['name']}: an index is not in 0 ... {g['limit'] - 1}")
+        limits = [g["limit"] for g in self.manifest["gathers"] if g["param"] == p["name"]]
+        values: Any = a.get() if isinstance(a, cl_array.Array) else a if limits and a.size else None
+        if values is not None and not (values.min() >= 0 and values.max() < min(limits)):
+            raise ValueError(f"{p['name']}: an index is not in 0 ... {min(limits) - 1}")
         return part(a) if isinstance(a, cl_array.Array) else self.filled(a)
 
     def _new(self, p: dict[str, Any], native: bool) -> Any:

@@ -131,8 +131,8 @@ def test() -> str:
             made = program(*given)
             for p, got in zip(program.outputs, made if isinstance(made, tuple) else (made,), strict=True):
                 compare(manifest, case, p, got)
-    cases = len(manifest["selftest"]["cases"])
-    return f"selftest ok: {manifest['name']}, {cases} cases, {'exact' if manifest['selftest']['exact'] else 'within rounding'}"
+    how = "exact" if manifest["selftest"]["exact"] else "within rounding"
+    return f"selftest ok: {manifest['name']}, {len(manifest['selftest']['cases'])} cases, {how}"
 
 
 def load_scalar(array: Any, p: dict[str, Any]) -> Any:

@@ -1,0 +1,32 @@
+"""Sphinx configuration: MyST Markdown, notebooks executed at each build, pages generated from the package."""
+
+import os
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+import generate
+
+project = "tensorir"
+author = "the tensorir developers"
+copyright = "the tensorir developers"
+extensions = ["myst_nb"]
+html_theme = "furo"
+html_title = "tensorir"
+exclude_patterns = ["_build", "README.md"]
+myst_enable_extensions = ["deflist"]
+myst_heading_anchors = 3
+
+nb_execution_mode = "force"  # every figure in these pages was made by the build
+nb_execution_in_temp = True
+nb_execution_timeout = 240
+nb_execution_raise_on_error = True
+nb_merge_streams = True
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+
+def setup(app):
+    generate.write(HERE / "generated")
+    return {"parallel_read_safe": True}

@@ -1,0 +1,209 @@
+"""Pages made from the package itself: the API, the schedule primitives and the error index."""
+
+import importlib
+import inspect
+from pathlib import Path
+
+import tensorir as tir
+from tensorir.cli.explain_data import CATALOGUE, PRELUDE
+
+NOTE = "<!-- made by docs/generate.py -->\n\n"
+
+GROUPS = {
+    "Declarations": ("placeholder", "constant", "scalar", "reduce_axis", "compute", "Tensor"),
+    "Reductions": ("sum", "prod", "min", "max", "any", "all", "argmin", "argmax", "combiner"),
+    "Functions of values": ("where", "cast", "all_", "any_", "equal", "not_equal", "minimum", "maximum"),
+    "Schedules": ("Schedule", "replay", "Target"),
+    "Running and tuning": ("Executable", "Workload", "Space"),
+}
+MATH = (
+    "exp",
+    "exp2",
+    "log",
+    "log2",
+    "sqrt",
+    "rsqrt",
+    "tanh",
+    "erf",
+    "sin",
+    "cos",
+    "floor",
+    "ceil",
+    "round",
+    "abs",
+    "pow",
+)
+MODULES = {"nn": "Definitions", "ops": "Operators with templates"}
+
+PRIMITIVES = {
+    "Loops": ("split", "tile", "fuse", "reorder", "bind", "vectorize", "unroll", "annotate"),
+    "Where a stage runs": ("compute_at", "reverse_compute_at", "compute_inline", "reverse_compute_inline"),
+    "Copies and memory": ("stage_in", "stage_out", "set_scope", "layout"),
+    "Reductions": ("decompose_reduction", "rfactor"),
+    "Instructions": ("tensorize",),
+}
+IMPLEMENTED_IN = ("loops", "placement", "staging", "buffers", "reduction", "tensorize", "annotate")
+
+
+def write(folder: Path) -> None:
+    """Write the pages; files that did not change are left alone."""
+    folder.mkdir(exist_ok=True)
+    for name, page in (("api", api()), ("primitives", primitives()), ("errors", errors())):
+        path = folder / f"{name}.md"
+        text = NOTE + page
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+
+
+def block(text: str, language: str = "text") -> str:
+    """A fenced code block."""
+    return f"```{language}\n{text.rstrip()}\n```\n"
+
+
+def doc_of(thing: object) -> str:
+    """A docstring as it stands, its layout kept."""
+    text = inspect.getdoc(thing) or ""
+    return block(text) if text else ""
+
+
+def signature(thing: object) -> str:
+    """``(a, b=1)`` of a function or class, without the types."""
+    try:
+        found = inspect.signature(thing)
+    except (TypeError, ValueError):
+        return "(…)"
+    plain = [p.replace(annotation=p.empty) for p in found.parameters.values() if p.name != "self"]
+    return str(found.replace(parameters=plain, return_annotation=found.empty))
+
+
+def members(kind: type) -> list[str]:
+    """Public methods and properties of a class and its bases in this package, in order of definition."""
+    found: dict[str, None] = {}
+    for base in reversed(kind.__mro__):
+        if base.__module__.startswith("tensorir"):
+            found.update(dict.fromkeys(n for n in vars(base) if not n.startswith("_")))
+    return list(found)
+
+
+def entry(name: str, thing: object, level: int) -> list[str]:
+    """A heading, the docstring, and for a class its members."""
+    call = signature(thing) if callable(thing) else ""
+    out = [f"{'#' * level} `{name}{call}`\n", doc_of(thing)]
+    if inspect.isclass(thing):
+        for member in members(thing):
+            value = inspect.getattr_static(thing, member)
+            if isinstance(value, property) or inspect.isfunction(value) or isinstance(value, classmethod):
+                inner = value.fget if isinstance(value, property) else getattr(thing, member)
+                head = member if isinstance(value, property) else f"{member}{signature(inner)}"
+                if inner.__doc__:
+                    out += [f"`.{head}`\n", block(inspect.getdoc(inner) or "")]
+    return out
+
+
+def api() -> str:
+    """Every public name."""
+    out = ["# Python API\n", "Everything is imported as `import tensorir as tir` and loaded when it is first used.\n"]
+    for title, names in GROUPS.items():
+        out.append(f"## {title}\n")
+        for name in names:
+            out += entry(f"tir.{name}", getattr(tir, name), 3)
+    out += ["## Mathematics\n", "Elementwise: " + ", ".join(f"`tir.{n}`" for n in MATH) + ".\n"]
+    for module, title in MODULES.items():
+        out += [f"## {title}\n"]
+        home = importlib.import_module(f"tensorir.{module}")
+        for name in sorted(getattr(home, "OPERATORS", ())) or public_functions(home):
+            out += entry(f"tir.{module}.{name}", getattr(home, name), 3)
+    out += [
+        "## Errors\n",
+        "Every error has `.code`, `.problems` and the user's own line; [the index](errors.md) explains the codes.\n",
+    ]
+    for name in sorted(n for n in dir(tir) if n.endswith("Error") or n == "NotTuned"):
+        kind = getattr(tir, name)
+        out.append(f"* `tir.{name}`: {inspect.getdoc(kind).splitlines()[0]}")
+    return "\n".join(out) + "\n"
+
+
+def public_functions(module: object) -> list[str]:
+    """Functions that a module defines itself, in order."""
+    return [
+        n for n, f in vars(module).items() if inspect.isfunction(f) and f.__module__ == module.__name__ and n[0] != "_"
+    ]
+
+
+def primitives() -> str:
+    """A table of the schedule primitives, and what each needs and refuses."""
+    out = [
+        "# Schedule primitives\n",
+        (
+            "Each is a method of `tir.Schedule`, takes axes by name or handle, and is also there on a stage: "
+            '`s[C].split("i", …)` is `s.split("C.i", …)`. Calls that make axes return them, the others return what they '
+            "were called on. A refused call leaves the schedule as it was.\n"
+        ),
+    ]
+    for title, names in PRIMITIVES.items():
+        out += [f"## {title}\n", "| call | what it does |", "|---|---|"]
+        for name in names:
+            method = getattr(tir.Schedule, name)
+            out.append(
+                f"| `{name}{signature(method)}` | {(inspect.getdoc(method) or '').splitlines()[0]} |".replace("\n", " ")
+            )
+        out.append("")
+        for name in names:
+            function = implementation(name)
+            if function is not None and len((inspect.getdoc(function) or "").splitlines()) > 1:
+                out += [f"`{name}`\n", doc_of(function)]
+    codes = sorted(CATALOGUE)
+    out += ["## What each refuses\n"]
+    for names in PRIMITIVES.values():
+        for name in names:
+            phase = {
+                "compute_inline": "inline",
+                "reverse_compute_inline": "reverse-inline",
+                "decompose_reduction": "decompose",
+            }
+            first = phase.get(name, name.replace("_", "-"))
+            links = ", ".join(f"[{c}](errors.md#{anchor(c)})" for c in codes if c.split(".")[0] == first)
+            if links:
+                out.append(f"* `{name}`: {links}")
+    return "\n".join(out) + "\n"
+
+
+def implementation(name: str) -> object:
+    """The function behind a primitive, whose docstring says more."""
+    for module in IMPLEMENTED_IN:
+        home = importlib.import_module(f"tensorir.schedule.primitives.{module}")
+        if inspect.isfunction(getattr(home, name, None)):
+            return getattr(home, name)
+    return None
+
+
+def anchor(code: str) -> str:
+    """The anchor that MyST gives a heading."""
+    return code.replace(".", "")
+
+
+def errors() -> str:
+    """Every error code with an example and its remedy."""
+    out = [
+        "# Error index\n",
+        (
+            "Every error carries a stable code: `error.code`, and the first word in brackets of its message. "
+            "`tensorir explain CODE` prints what stands here. The examples are run by the tests and start from:\n"
+        ),
+        block(PRELUDE, "python"),
+    ]
+    phase = ""
+    for code in CATALOGUE:
+        first = code.split(".")[0]
+        if first != phase:
+            phase = first
+            out.append(f"## {phase}\n")
+        item = CATALOGUE[code]
+        out += [f"### {code}\n", item.meaning + "\n", "Refused:\n", block(item.wrong, language(item.wrong))]
+        out += ["Instead:\n", block(item.right, language(item.right))]
+    return "\n".join(out) + "\n"
+
+
+def language(code: str) -> str:
+    """How an example is coloured."""
+    return "python" if not code.startswith("$") else "text"
