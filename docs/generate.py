@@ -136,8 +136,8 @@ def primitives() -> str:
         "# Schedule primitives\n",
         (
             "Each is a method of `tir.Schedule`, takes axes by name or handle, and is also there on a stage: "
-            '`s[C].split("i", …)` is `s.split("C.i", …)`. Calls that make axes return them, the others return what they '
-            "were called on. A refused call leaves the schedule as it was.\n"
+            '`s[C].split("i", …)` is `s.split("C.i", …)`. Calls that make axes return them, the others return what '
+            "they were called on. A refused call leaves the schedule as it was.\n"
         ),
     ]
     for title, names in PRIMITIVES.items():

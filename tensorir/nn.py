@@ -1,4 +1,4 @@
-"""Pure definitions in the language of ``expr``: tensors in, a tensor out; they compose and know nothing of schedules."""
+"""Pure definitions in the language of ``expr``: tensors in, a tensor out; they know nothing of schedules."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def conv2d(x: Tensor, w: Tensor, *, stride: int = 1, pad: int = 0, dilation: int
         return total(a * b, axis=(rc, rr, rs) if nchw else (rr, rs, rc))
 
     if nchw:
-        return compute((n, k, p, q), lambda n, k, p, q: value(n, k, p, q), name=name)  # type: ignore[no-any-return]
+        return compute((n, k, p, q), value, name=name, axes=("n", "k", "p", "q"))  # type: ignore[no-any-return]
     return compute((n, p, q, k), lambda n, p, q, k: value(n, k, p, q), name=name)  # type: ignore[no-any-return]
 
 
@@ -126,20 +126,34 @@ def _check(positive: dict[str, int], pad: int, c: int, cg: int, k: int, groups: 
         )
 
 
-def bias_act(y: Tensor, bias: Tensor | None, act: str | None, *, axis: int, name: str = "out") -> Tensor:
-    """``act(y + bias)`` with the bias along dimension ``axis``; the tensor itself when there is neither.
+def bias_act(
+    y: Tensor,
+    bias: Tensor | None,
+    act: str | None,
+    *,
+    axis: int,
+    name: str = "out",
+    alpha: Expr | None = None,
+    d: Tensor | None = None,
+    beta: Expr | None = None,
+) -> Tensor:
+    """``act(alpha * y + beta * d + bias)``, bias along dimension ``axis``; ``y`` itself when nothing is asked for.
 
-    act: None, "relu", "gelu" (erf form), "sigmoid" or "tanh"
+    act: None, "relu", "gelu" (erf form), "sigmoid" or "tanh";  alpha, beta: scalars;  d: a tensor of y's shape
     """
-    if bias is None and act is None:
-        return y
     if act is not None and act not in ACTIVATIONS:
         raise refuse(
             DeclarationError, "nn.act", f"act={act!r} is not known", hint=f"None or one of {', '.join(ACTIVATIONS)}"
         )
+    if bias is None and act is None and alpha is None and d is None:
+        return y
 
     def element(*i: Expr) -> Expr:
         v = y[i]
+        if alpha is not None:
+            v = alpha * v
+        if d is not None:
+            v = v + (d[i] if beta is None else beta * d[i])
         if bias is not None:
             v = v + bias[i[axis]]
         return activation(v, act)

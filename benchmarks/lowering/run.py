@@ -43,7 +43,8 @@ def main() -> None:
         return
     for name, row in rows.items():
         print(
-            f"{name:24s} lower {1e3 * row['lower']:6.1f} ms  codegen {1e3 * row['codegen']:6.1f} ms  total {1e3 * row['total']:6.1f} ms"
+            f"{name:24s} lower {1e3 * row['lower']:6.1f} ms  codegen {1e3 * row['codegen']:6.1f} ms  total "
+            f"{1e3 * row['total']:6.1f} ms"
         )
 
 

@@ -15,15 +15,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tensorir.api.candidate import Candidate, Json, Progress, Refused, failure
+from tensorir.check.equivalence import awkward_shapes, label
 from tensorir.check.verdict import tolerance
-from tensorir.codegen.source import Param
+from tensorir.codegen.source import Param, Source
 from tensorir.errors import CheckError, Problem, TensorIRError
+from tensorir.expr.resize import resize
+from tensorir.interp.reference import evaluate
 from tensorir.runtime.arguments import numpy_dtype
 from tensorir.runtime.launch import Program
 from tensorir.runtime.timing import Timing, measure
-from tensorir.tune.inputs import Argument, integer_arrays
+from tensorir.tune.inputs import Argument, arguments, integer_arrays
 
 if TYPE_CHECKING:
+    from tensorir.api.schedule import Schedule
+    from tensorir.expr.tensor import Tensor
     from tensorir.runtime.device import Device
 
 SLOW = 5.0  # times the best: cut short,
@@ -81,7 +86,7 @@ class Data:
     def _checksum(self) -> int:
         total = 0
         for a in (*self.inputs, *self.expected):
-            total = zlib.crc32(memoryview(np.ascontiguousarray(a).reshape(-1).view(np.uint8)), total)
+            total = zlib.crc32(np.ascontiguousarray(a).reshape(-1).view(np.uint8).data, total)
         return total
 
     def _stored(self) -> list[Any]:
@@ -155,7 +160,8 @@ class Runner:
     """A compiled candidate on one device."""
 
     def __init__(self, device: Device, candidate: Candidate, data: Data, cache: bool) -> None:
-        self.source, self.known, self.data = candidate.source, dict(candidate.known), data
+        self.source, self.known, self.data = candidate.source, candidate.known, data
+        self.schedule = candidate.schedule
         self.inputs, self.expected = data.fresh()
         try:
             self.program = Program(self.source, device, cache=cache)
@@ -201,6 +207,28 @@ class Runner:
     def _shape(self) -> str:
         return "device " + ", ".join(f"{p.name}{list(p.shape)}" for p in self.source.outputs)
 
+    def at_awkward_shape(self, device: Device, progress: Progress) -> None:
+        """Run the same schedule of a small shape with tails; raises Refused when that is wrong."""
+        found = None if self.schedule is None or self.schedule.edited is not None else _awkward(self.schedule)
+        if found is None:
+            return
+        shape, outputs, source = found
+        progress("compile")
+        try:
+            program = Program(source, device, cache=False)
+            progress("run")
+            given, exact = arguments(outputs)
+            inputs = integer_arrays(given, SEED)
+            got, problems = program.run_guarded(*inputs)
+        except TensorIRError as error:
+            raise Refused(self.known | failure(error, "run")) from None
+        results = list(got) if isinstance(got, tuple) else [got]
+        apart = compare(source.outputs, results, evaluate(outputs, inputs), exact)
+        where = f"[{problems[0].code}] {problems[0].message}" if problems else apart.where
+        if where:
+            self._refuse("wrong_result", apart.max_err, f"for {shape}: {where}")
+        self.known["check"]["shapes"].append(f"device {shape}")
+
     def bind(self) -> Any:
         """A prebound launch whose first result was compared with that of the guarded run."""
         try:
@@ -226,13 +254,19 @@ class Runner:
             found = compare(self.source.outputs, results, self.first, True)
             self._refuse("nondeterministic", found.max_err, f"two runs differ: {found.where}")
 
-    def time(self, progress: Progress, best_s: float | None) -> Json:
-        """The record's own fields of a timed run; cut short when far slower than the best."""
+    def refuse_slow(self, best_s: float | None) -> None:
+        """Cut short what is far slower than the best."""
+        if best_s is None:
+            return
+        once = min(self.once(), self.once())
+        if once > max(SLOW * best_s, WORTH_S):
+            detail = {"at_least_s": 0.8 * once, "best_s": best_s}
+            raise Refused(self.known | {"status": "skipped_slow", "detail": detail})
+
+    def time(self, progress: Progress) -> Json:
+        """The record's own fields of a timed run."""
         progress("time")
         once = min(self.once(), self.once())
-        if best_s is not None and once > max(SLOW * best_s, WORTH_S):
-            detail = {"at_least_s": 0.8 * once, "best_s": best_s}
-            return self.known | {"status": "skipped_slow", "detail": detail}
         if once < 0.1:
             timing = measure(self.bound, 10, 0.05, 0.6)
         else:
@@ -243,6 +277,19 @@ class Runner:
             timing = Timing.of(samples)
         self.compare_again()
         return self.known | timed(timing)
+
+
+def _awkward(s: Schedule) -> tuple[str, tuple[Tensor, ...], Source] | None:
+    """A small shape with as many tails as there are, on which the trace replays: its label, outputs and source."""
+    shapes = awkward_shapes(s)
+    for extents in (*shapes[1:], *shapes[:1]):
+        try:
+            outputs = resize(s.outputs, extents)
+            source = type(s)(outputs, s.target).replay(s.trace).emitted()
+        except TensorIRError:
+            continue  # the trace does not fit that shape
+        return label(outputs), outputs, source
+    return None
 
 
 def timed(timing: Timing) -> Json:

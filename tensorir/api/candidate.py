@@ -29,7 +29,7 @@ _LIMITS = {
 _LOST = ("DEVICE_NOT_AVAILABLE", "DEVICE_NOT_FOUND", "device is lost", "cudaErrorDevicesUnavailable", "Xid")
 
 
-class Refused(Exception):  # noqa: N818 - an outcome of a measurement, not a failure of the program
+class Refused(Exception):  # an outcome of a measurement, not a failure of the program
     """The configuration ends here: ``result`` is what its record says."""
 
     def __init__(self, result: Json) -> None:
@@ -43,6 +43,18 @@ class Candidate:
 
     source: Source
     known: Json = field(default_factory=dict)
+    schedule: Schedule | None = None
+
+    def check(self, progress: Progress) -> None:
+        """Equivalence, races and bounds on awkward shapes in the interpreter; raises Refused.
+
+        Edited text has no loop tree, and a source from elsewhere no schedule: only the device can check those.
+        """
+        if self.schedule is not None and self.schedule.edited is None:
+            progress("check")
+            shown = (self.known.get("check") or {}).get("shapes", [])
+            outcome = _checked(self.schedule, self.known)
+            self.known["check"] = {**outcome, "shapes": [*outcome["shapes"], *shown]}
 
 
 def quiet(phase: str) -> None:
@@ -67,10 +79,9 @@ def prepare(
     except Exception as error:  # our bug: say so, and go on with the next configuration
         raise Refused(unexpected(error, "emit")) from None
     known: Json = {"trace": json.loads(s.trace.to_json()), "source_sha256": source.sha256}
-    made = Candidate(source, known)
-    if check and s.edited is None:  # edited text has no loop tree: only the device can check it
-        progress("check")
-        known["check"] = _checked(s, known)
+    made = Candidate(source, known, s)
+    if check:
+        made.check(progress)
     return made
 
 

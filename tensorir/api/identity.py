@@ -12,8 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from tensorir.ir.text import show, text
-from tensorir.ir.tree import Buffer, Reduce, Update
-from tensorir.ir.visit import walk
+from tensorir.ir.tree import Reduce, Update
+from tensorir.ir.visit import reads, walk, writes
 from tensorir.target import Target
 from tensorir.tune.log import Identity, Record
 
@@ -31,10 +31,10 @@ def compute_digest(work: Workload) -> str:
     program = Schedule(work.outputs).program
     lines = [text(program)]
     seen: dict[str, None] = {}
-    for n in walk(program):
-        if isinstance(n, Buffer):
-            seen[f"{n.name} {n.dtype} {n.dims} {n.data}"] = None
-        elif isinstance(n, Update | Reduce):
+    for b in (*program.params, *writes(program.body), *reads(program.body)):
+        seen[f"{b.name} {b.dtype} {b.dims} {b.data}"] = None
+    for n in walk(program.body):
+        if isinstance(n, Update | Reduce):
             results = ", ".join(show(e) for e in n.combiner.result)
             seen[f"{n.combiner.name} {results} {[i.value for i in n.combiner.identity]}"] = None
     return hashlib.sha256("\n".join([*lines, *seen]).encode()).hexdigest()[:32]

@@ -304,7 +304,7 @@ class Measurer:
     def against(self, template: str, config: Mapping[str, Any]) -> Json:
         """One configuration timed in turn with its peers: ``{"result": fields of a record, "against": […]}``."""
         record = {"template": template, "config": dict(config), "source_sha256": None}
-        reply = self._ask(self._final_message([record], 60.0), None)
+        reply = self._ask(self._final_message([record], 60.0, all_peers=True), None)
         if reply["status"] != "ok":
             return {"result": reply, "against": []}
         return {"result": reply["results"][0], "against": reply["against"]}
@@ -329,7 +329,7 @@ class Measurer:
             results[open_[guilty]] = reply
         return FinalRound([r or _cancelled() for r in results])
 
-    def _final_message(self, finalists: Sequence[Record], left: float | None) -> Json:
+    def _final_message(self, finalists: Sequence[Record], left: float | None, all_peers: bool = False) -> Json:
         items = []
         for record in finalists:
             item: Json = {"template": record["template"], "config": record["config"], "sha256": record["source_sha256"]}
@@ -338,7 +338,7 @@ class Measurer:
                 item |= {"source": source_json(made.source), "known": made.known}
             items.append(item)
         seconds_left = None if left is None else max(0.5, 0.85 * left - 0.5)
-        return {"do": "final", "finalists": items, "seconds": seconds_left, "baseline": True}
+        return {"do": "final", "finalists": items, "seconds": seconds_left, "all_peers": all_peers}
 
 
 def _cancelled() -> Json:

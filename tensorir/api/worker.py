@@ -128,13 +128,16 @@ def _hello(state: State, message: Json, progress: Progress) -> Json:
 
 
 def _measure(state: State, message: Json, progress: Progress) -> Json:
-    candidate = state.candidate(message, progress)
+    """Everything about one configuration, cheap refusals first: the interpreter costs more than the device."""
+    candidate = state.candidate(message, progress, check=False)
     data = state.data(progress)
     progress("compile")
     runner = Runner(state.device, candidate, data, cache=False)
     runner.verify(progress)
     runner.bind()
-    return runner.time(progress, message.get("best_s"))
+    runner.refuse_slow(message.get("best_s"))
+    candidate.check(progress)
+    return runner.time(progress)
 
 
 def _check(state: State, message: Json, progress: Progress) -> Json:
@@ -218,7 +221,9 @@ def _final(state: State, message: Json, progress: Progress) -> Json:
     seconds = message.get("seconds")
     end = None if seconds is None else began + seconds
     data = state.data(progress)
-    peers = _peers(state, data, progress) if message["baseline"] else {}
+    peers = _peers(state, data, progress)
+    if not message["all_peers"]:
+        peers = _fastest(peers, progress)
     items = message["finalists"]
     results: list[Json] = [{"status": "cancelled"} for _ in items]
     runners: dict[int, Runner] = {}
@@ -229,9 +234,10 @@ def _final(state: State, message: Json, progress: Progress) -> Json:
             runners[n] = _finalist(state, items[n], data, progress, n)
         except Refused as refused:
             results[n] = refused.result
+    _elsewhere(runners, results, state, began, end, progress)
     progress("time")
     calls = [r.bound for r in runners.values()] + list(peers.values())
-    timings = _in_turn(calls, end, progress)
+    timings = _in_turn(calls, len(peers), end, progress)
     for (n, runner), timing in zip(runners.items(), timings, strict=False):
         try:
             runner.compare_again()
@@ -245,9 +251,37 @@ def _final(state: State, message: Json, progress: Progress) -> Json:
     return {"status": "ok", "results": results, "baseline": best, "against": against}
 
 
+def _elsewhere(
+    runners: dict[int, Runner], results: list[Json], state: State, began: float, end: float | None, progress: Progress
+) -> None:
+    """The finalists' schedules on the device at awkward shapes too, while there is time; wrong ones leave."""
+    for n in list(runners):
+        if end is not None and time.perf_counter() > began + 0.6 * (end - began):
+            return
+
+        def named(phase: str, n: int = n) -> None:
+            progress(f"{phase} {n}")
+
+        try:
+            runners[n].at_awkward_shape(state.device, named)
+        except Refused as refused:
+            results[n] = refused.result
+            del runners[n]
+
+
 def _order(count: int) -> list[int]:
     """The fastest first, then the default (the last), then the others: time may run out."""
     return list(dict.fromkeys([0, count - 1, *range(count)])) if count else []
+
+
+def _fastest(peers: dict[str, Callable[[], Any]], progress: Progress) -> dict[str, Callable[[], Any]]:
+    """The peers within a third of the fastest, by a short look at each alone."""
+    times = {}
+    for name, call in peers.items():
+        progress("baseline")
+        times[name] = measure(call, 5, 0.02, 0.5).median_s
+    best = min(times.values(), default=0.0)
+    return {name: call for name, call in peers.items() if times[name] <= 1.33 * best}
 
 
 def _finalist(state: State, item: Json, data: Data, progress: Progress, n: int) -> Runner:
@@ -265,16 +299,17 @@ def _finalist(state: State, item: Json, data: Data, progress: Progress, n: int) 
     return runner
 
 
-def _in_turn(calls: list[Any], end: float | None, progress: Progress) -> list[Timing]:
-    """Interleaved rounds until there are enough or time is up; at least one chunk."""
+def _in_turn(calls: list[Any], peers: int, end: float | None, progress: Progress) -> list[Timing]:
+    """Interleaved rounds until there are enough or time is up; at least one chunk. The last ``peers`` are libraries."""
     if not calls:
         return []
+    loud = range(len(calls) - peers, len(calls))
     samples: list[list[float]] = [[] for _ in calls]
     longest = 0.0
     for _ in range(ROUNDS // CHUNK):
         started = time.perf_counter()
         progress("time")
-        for kept, timing in zip(samples, interleaved(calls, CHUNK), strict=True):
+        for kept, timing in zip(samples, interleaved(calls, CHUNK, loud), strict=True):
             kept += timing.samples
         longest = max(longest, time.perf_counter() - started)
         if end is not None and time.perf_counter() + 1.2 * longest > end:

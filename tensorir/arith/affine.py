@@ -406,4 +406,4 @@ def structure(e: Expr) -> Any:
 
 def same(a: Expr, b: Expr) -> bool:
     """Structural equality of expressions."""
-    return a is b or structure(a) == structure(b)  # type: ignore[no-any-return]
+    return a is b or structure(a) == structure(b)

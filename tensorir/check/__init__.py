@@ -1,1 +1,1 @@
-
+"""Whether a scheduled program computes what was declared, at several levels of cost."""

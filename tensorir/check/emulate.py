@@ -68,7 +68,8 @@ extern "C" void tir_run_{name}(void** a, const unsigned* g, const unsigned* b) {
   for (unsigned z = 0; z < g[2]; z++) for (unsigned y = 0; y < g[1]; y++) for (unsigned x = 0; x < g[0]; x++) {{
     std::barrier<> barrier(b[0] * b[1] * b[2]); tir_barrier = &barrier; std::vector<std::thread> threads;
     for (unsigned k = 0; k < b[2]; k++) for (unsigned j = 0; j < b[1]; j++) for (unsigned i = 0; i < b[0]; i++)
-      threads.emplace_back([=] {{ threadIdx = {{i, j, k}}; blockIdx = {{x, y, z}}; {name}({args}); tir_barrier->arrive_and_drop(); }});
+      threads.emplace_back([=] {{ threadIdx = {{i, j, k}}; blockIdx = {{x, y, z}}; {name}({args});
+        tir_barrier->arrive_and_drop(); }});
     for (auto& t : threads) t.join();
   }}
 }}

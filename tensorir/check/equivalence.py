@@ -26,7 +26,7 @@ WORK = 60_000
 
 
 def axes_of(outputs: Sequence[Tensor]) -> dict[str, tuple[Var, int]]:
-    """The axes whose extents are free: those of the computes that make outputs, and reduce axes. ``C.i`` -> (var, n)."""
+    """The axes whose extents are free, as ``C.i`` -> (var, n): those of output computes, and reduce axes."""
     found: dict[str, tuple[Var, int]] = {}
     for op in computes_of(outputs):
         if any(t in outputs for t in op.outputs):
@@ -75,7 +75,7 @@ def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
         wanted.append(
             {v: pick(periods[name][level or min(1, len(periods[name]) - 1)]) for name, (v, _) in axes.items()}
         )
-    whole = {v: n for v, n in axes.values()}
+    whole = dict(axes.values())
     if math.prod(whole.values()) <= WORK // 8:
         wanted.insert(0, whole)
     return [_shrunk(w) for w in wanted]

@@ -146,8 +146,13 @@ def compare_results(outputs: tuple[Tensor, ...], got: Any, want: Any) -> Verdict
         worst = max(worst, error)
         if error > tolerance(t.dtype) or not np.isfinite(error):
             bad = _first_difference(np.asarray(g), w)
-            problems.append(Problem("check.wrong-result", f"{t.name}{list(bad)} is {np.asarray(g)[bad]}, the declaration says {w[bad]} "
-                                    f"(largest relative error {error:.2g})"))  # fmt: skip
+            problems.append(
+                Problem(
+                    "check.wrong-result",
+                    f"{t.name}{list(bad)} is {np.asarray(g)[bad]}, the declaration says {w[bad]} "
+                    f"(largest relative error {error:.2g})",
+                )
+            )
     return Verdict(tuple(problems), (label(outputs),), f"on the device, largest relative error {worst:.2g}", worst)
 
 

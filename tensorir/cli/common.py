@@ -24,7 +24,7 @@ _BY_CLASS = (
 )  # fmt: skip
 
 
-class Stop(Exception):  # noqa: N818 - a planned end
+class Stop(Exception):  # a planned end
     """End with an exit code and a message on stderr."""
 
     def __init__(self, code: int, message: str = "") -> None:

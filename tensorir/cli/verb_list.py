@@ -30,7 +30,8 @@ def command(op: str | None, space: bool, as_json: bool) -> int:
         put(f"{about['name']}({given})\n  {about['doc']}")
         for t in about["templates"]:
             put(
-                f"  template {t['name']} for {', '.join(t['kinds'])}: {t['configs']:,} configurations, {t['legal']:,} legal"
+                f"  template {t['name']} for {', '.join(t['kinds'])}: "
+                f"{t['configs']:,} configurations, {t['legal']:,} legal"
             )
             if space:
                 put("\n".join(f"    {line}" for line in t["space"].splitlines()))

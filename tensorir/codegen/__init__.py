@@ -1,1 +1,1 @@
-
+"""Kernels as readable CUDA and OpenCL text."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tensorir.arith.affine import Arith, same
 from tensorir.codegen.dialect import DIALECTS, Dialect
-from tensorir.codegen.expressions import COMPUTED_IN_FLOAT, UNARY, Expressions, c_type, helper_text
+from tensorir.codegen.expressions import COMPUTED_IN_FLOAT, UNARY, Expressions, c_type, held_in_float, helper_text
 from tensorir.codegen.instructions import instruction_lines
 from tensorir.codegen.names import Names, identifier
 from tensorir.codegen.source import GatherRange, KernelLaunch, Param, Source
@@ -68,7 +68,8 @@ def _header(module: Module, notes: Sequence[str]) -> list[str]:
         x, y, z = k.grid
         bx, by, bz = k.block
         lines.append(
-            f"launch {identifier(k.name)}: blocks ({x}, {y}, {z}), threads ({bx}, {by}, {bz}), shared {k.shared_bytes} B"
+            f"launch {identifier(k.name)}: blocks ({x}, {y}, {z}), "
+            f"threads ({bx}, {by}, {bz}), shared {k.shared_bytes} B"
         )
     return [f"// {comment(line)}" for line in [*lines, *notes]]
 
@@ -173,7 +174,9 @@ class _KernelText:
         """The declaration of a local array."""
         size = as_int(b.shape[0])
         kind = self.expr.vector_type(b.dtype, b.lanes) if b.lanes > 1 else self.d.types[b.dtype]
-        if b.dtype == "float16" and self.d.name == "opencl":
+        if held_in_float(b):
+            kind = c_type(b.dtype, self.d)
+        elif b.dtype == "float16" and self.d.name == "opencl":
             kind = "ushort"
         align = self.expr.aligned.get(b, 0)
         space, note = self.d.space[b.scope], self.d.align.format(bytes=align) if align else ""
@@ -244,7 +247,7 @@ class _KernelText:
                 target = self.expr.store(b, i, "").removesuffix(" = ")
                 if not target.startswith("vstore"):
                     return f"{target} {value.op}= {self.expr(value.b, UNARY if value.op == '*' else 0)}"
-        return self.expr.store(b, i, self.expr(value))
+        return self.expr.store(b, i, self.expr.rounded_for(b, value))
 
 
 def _same_place(load: Load, s: Store) -> bool:

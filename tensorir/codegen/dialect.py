@@ -31,6 +31,7 @@ class Dialect:
     barrier: str
     barrier_global: str
     types: Mapping[str, str]
+    vector_names: Mapping[str, str]  # scalar type -> stem of its vector types, where they differ
     pack: str
     align: str
     infinity: Mapping[str, str]
@@ -58,6 +59,7 @@ OPENCL = Dialect(
         "int16": "short", "int32": "int", "int64": "long", "uint8": "uchar", "uint32": "uint", "bool": "uchar",
         "index": "int",
     },
+    vector_names={},
     pack="({type}{lanes})({items})",
     align=" __attribute__((aligned({bytes})))",
     infinity={"float32": "INFINITY", "float64": "(double)INFINITY"},
@@ -86,6 +88,10 @@ CUDA = Dialect(
         "float64": "double", "float32": "float", "float16": "__half", "bfloat16": "unsigned short",
         "int8": "signed char", "int16": "short", "int32": "int", "int64": "long long", "uint8": "unsigned char",
         "uint32": "unsigned int", "bool": "unsigned char", "index": "int",
+    },
+    vector_names={
+        "signed char": "char", "unsigned char": "uchar", "unsigned short": "ushort", "unsigned int": "uint",
+        "long long": "longlong",
     },
     pack="make_{type}{lanes}({items})",
     align=" __align__({bytes})",

@@ -40,6 +40,11 @@ COMPUTED_IN_FLOAT = {"float16", "bfloat16"}
 """Storage types: values are widened when loaded and rounded when stored."""
 
 
+def held_in_float(b: Buffer) -> bool:
+    """16-bit floats stay widened in registers, rounded before they get there."""
+    return b.dtype in COMPUTED_IN_FLOAT and b.scope is Scope.REGISTER
+
+
 def c_type(dtype: str, dialect: Dialect) -> str:
     """The type that values of ``dtype`` have in expressions."""
     return dialect.types["float32" if dtype in COMPUTED_IN_FLOAT else dtype]
@@ -147,7 +152,8 @@ class Expressions:
         """``//`` and ``%`` of data round toward minus infinity, as NumPy's."""
         if kind == "u":
             return f"({self(e.a, 7)} {_C.get(e.op, e.op)} {self(e.b, 8)})"
-        name = f"tir_{'floordiv' if e.op == '//' else 'mod'}_{'int' if kind == 'i' and DTYPES[e.dtype].bits <= 32 else e.dtype}"
+        narrow = kind == "i" and DTYPES[e.dtype].bits <= 32
+        name = f"tir_{'floordiv' if e.op == '//' else 'mod'}_{'int' if narrow else e.dtype}"
         self.helpers[name] = None
         return f"{name}({self(e.a)}, {self(e.b)})"
 
@@ -177,11 +183,13 @@ class Expressions:
 
     def vector_type(self, dtype: str, lanes: int) -> str:
         """``float4`` …, or the scalar type."""
-        return c_type(dtype, self.d) + (str(lanes) if lanes > 1 else "")
+        kind = c_type(dtype, self.d)
+        return f"{self.d.vector_names.get(kind, kind)}{lanes}" if lanes > 1 else kind
 
     def pack(self, dtype: str, lanes: int, items: list[str]) -> str:
         """A vector from scalars."""
-        return self.d.pack.format(type=c_type(dtype, self.d), lanes=lanes, items=", ".join(items))
+        kind = c_type(dtype, self.d)
+        return self.d.pack.format(type=self.d.vector_names.get(kind, kind), lanes=lanes, items=", ".join(items))
 
     def load(self, e: Load) -> str:
         """A read of one element or vector."""
@@ -189,13 +197,27 @@ class Expressions:
         name = self.names.buffer(b)
         if isinstance(i, Ramp):
             return self.vector_access(b, i, const=True)
+        text = f"{name}[{self(i)}]"
+        if held_in_float(b):
+            return text
         if b.dtype == "float16" and b.lanes == 1:
             return self.half_load(b, i)
-        text = f"{name}[{self(i)}]"
         if b.dtype == "bfloat16":
             self.helpers["tir_from_bfloat16"] = None
             return f"tir_from_bfloat16({text})"
         return f"({text} != 0)" if b.dtype == "bool" else text
+
+    def rounded_for(self, b: Buffer, value: Expr) -> str:
+        """``value`` as it may be stored to ``b``: memory of a 16-bit type rounds by itself, registers do not."""
+        if b.dtype not in COMPUTED_IN_FLOAT:
+            return self(value)
+        if not held_in_float(b):
+            return self(value.a) if isinstance(value, Cast) and value.dtype == b.dtype else self(value)
+        if isinstance(value, Load | Cast | Const | Select):
+            return self(value)
+        name = f"tir_round_{b.dtype}"
+        self.helpers[name] = None
+        return f"{name}({self(value)})"
 
     def half_load(self, b: Buffer, i: Expr) -> str:
         """float16 is widened on its way in."""
@@ -209,6 +231,8 @@ class Expressions:
         name = self.names.buffer(b)
         if isinstance(i, Ramp):
             return self.vector_store(b, i, value)
+        if held_in_float(b):
+            return f"{name}[{self(i)}] = {value}"
         if b.dtype == "float16" and b.lanes == 1:
             if self.d.name == "cuda":
                 return f"{name}[{self(i)}] = __float2half_rn({value})"
@@ -263,10 +287,18 @@ def _float32(value: float) -> str:
 
 
 HELPERS: dict[str, Any] = {
-    "tir_floordiv_int": "{i}int tir_floordiv_int(int a, int b) {{ int q = a / b; return q - (a % b != 0 && (a < 0) != (b < 0)); }}",
-    "tir_mod_int": "{i}int tir_mod_int(int a, int b) {{ int r = a % b; return r != 0 && (r < 0) != (b < 0) ? r + b : r; }}",
-    "tir_floordiv_int64": "{i}{l} tir_floordiv_int64({l} a, {l} b) {{ {l} q = a / b; return q - (a % b != 0 && (a < 0) != (b < 0)); }}",
-    "tir_mod_int64": "{i}{l} tir_mod_int64({l} a, {l} b) {{ {l} r = a % b; return r != 0 && (r < 0) != (b < 0) ? r + b : r; }}",
+    "tir_floordiv_int": (
+        "{i}int tir_floordiv_int(int a, int b) {{ int q = a / b; return q - (a % b != 0 && (a < 0) != (b < 0)); }}"
+    ),
+    "tir_mod_int": (
+        "{i}int tir_mod_int(int a, int b) {{ int r = a % b; return r != 0 && (r < 0) != (b < 0) ? r + b : r; }}"
+    ),
+    "tir_floordiv_int64": (
+        "{i}{l} tir_floordiv_int64({l} a, {l} b) {{ {l} q = a / b; return q - (a % b != 0 && (a < 0) != (b < 0)); }}"
+    ),
+    "tir_mod_int64": (
+        "{i}{l} tir_mod_int64({l} a, {l} b) {{ {l} r = a % b; return r != 0 && (r < 0) != (b < 0) ? r + b : r; }}"
+    ),
     "tir_floordiv_float32": "{i}float tir_floordiv_float32(float a, float b) {{ return floor(a / b); }}",
     "tir_mod_float32": "{i}float tir_mod_float32(float a, float b) {{ return a - floor(a / b) * b; }}",
     "tir_floordiv_float64": "{i}double tir_floordiv_float64(double a, double b) {{ return floor(a / b); }}",
@@ -283,7 +315,10 @@ HELPERS: dict[str, Any] = {
         "return x != x ? x : {as_float}((u + 0x7fffu + ((u >> 16) & 1u)) & 0xffff0000u); }}"
     ),
     "tir_round_float16": {
-        "opencl": "{i}float tir_round_float16(float x) {{ ushort h; vstore_half(x, 0, (half *)&h); return vload_half(0, (const half *)&h); }}",
+        "opencl": (
+            "{i}float tir_round_float16(float x) "
+            "{{ ushort h; vstore_half(x, 0, (half *)&h); return vload_half(0, (const half *)&h); }}"
+        ),
         "cuda": "{i}float tir_round_float16(float x) {{ return __half2float(__float2half_rn(x)); }}",
     },
 }

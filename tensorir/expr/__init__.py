@@ -1,1 +1,1 @@
-
+"""The language of declarations: placeholders, computes, reductions, and the programs they make."""

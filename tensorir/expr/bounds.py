@@ -71,7 +71,8 @@ def _check(op: Compute, load: Load, conditions: tuple[Expr, ...], arith: Arith, 
         what = f"{show(load)} may read outside dimension {d} of {load.buffer.name}, which has {n}"
         if found:
             at = " and ".join(f"{v.name} = {k}" for v, k in found[0].items())
-            what = f"{show(load)} reads index {found[1]}{f' when {at}' if at else ''}, but {load.buffer.name} has {n} rows in dimension {d}"
+            when = f" when {at}" if at else ""
+            what = f"{show(load)} reads index {found[1]}{when}, but {load.buffer.name} has {n} rows in dimension {d}"
         index = ", ".join(show(j) for j in load.index)
         raise refuse(DeclarationError, "declare.out-of-range", what,
                      hint=f"pad it: {load.buffer.name}.get({index}, fill=0), or restrict {op.name}")  # fmt: skip

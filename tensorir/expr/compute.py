@@ -117,8 +117,12 @@ def _body(value: Any, name: str) -> Expr:
     bound = set(body.axes) if isinstance(body, Reduce) else set()
     loose = [v.name for v in find(body, Var) if v.extent is not None and v not in bound]
     if loose:
-        raise refuse(DeclarationError, "declare.loose-axis", f"{name} uses reduce axis {loose[0]} outside a reduction over it",
-                     hint=f"tir.sum(…, axis={loose[0]})")  # fmt: skip
+        raise refuse(
+            DeclarationError,
+            "declare.loose-axis",
+            f"{name} uses reduce axis {loose[0]} outside a reduction over it",
+            hint=f"tir.sum(…, axis={loose[0]})",
+        )
     return body
 
 

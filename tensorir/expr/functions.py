@@ -59,8 +59,12 @@ def maximum(a: Any, b: Any) -> Expr:
 
 def _condition(cond: Any) -> Expr:
     if isinstance(cond, bool):
-        raise refuse(DeclarationError, "declare.truth-value", "a condition is a plain Python bool; == on symbols compares identity",
-                     hint="tir.equal(a, b), or < <= > >=")  # fmt: skip
+        raise refuse(
+            DeclarationError,
+            "declare.truth-value",
+            "a condition is a plain Python bool; == on symbols compares identity",
+            hint="tir.equal(a, b), or < <= > >=",
+        )
     return build.as_expr(cond)
 
 

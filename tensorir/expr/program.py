@@ -66,15 +66,17 @@ def program_of(outputs: Sequence[Tensor], name: str | None = None) -> Program:
     """
     for t in outputs:
         if not isinstance(t, Tensor) or t.op is None:
-            raise refuse(DeclarationError, "declare.output", f"{getattr(t, 'name', t)!r} is not computed: nothing to schedule",
-                         hint="pass the result of tir.compute")  # fmt: skip
+            raise refuse(
+                DeclarationError,
+                "declare.output",
+                f"{getattr(t, 'name', t)!r} is not computed: nothing to schedule",
+                hint="pass the result of tir.compute",
+            )
     names = _Names()
     buffers: dict[Buffer, Buffer] = {}
     for t in inputs_of(outputs):
         buffers[t.buffer] = t.buffer.replace(name=names.unique(t.name))
-    body = []
-    for op in computes_of(outputs):
-        body.append(_nest(op, outputs, buffers, names))
+    body = [_nest(op, outputs, buffers, names) for op in computes_of(outputs)]
     result = tuple(buffers[t.buffer] for t in outputs)
     inputs = tuple(buffers[t.buffer] for t in inputs_of(outputs))
     return Program(name or outputs[0].name, inputs, result, sequence(body), tuple(scalars_of(outputs)))
@@ -125,7 +127,7 @@ def _nest(op: Compute, outputs: Sequence[Tensor], buffers: dict[Buffer, Buffer],
         inits += [Store(s, index, i) for s, i in zip(states, b.combiner.identity, strict=True)]
     stage: Stmt = Stage(stage_name, tuple(iters), (), sequence(writes), sequence(inits) if inits else None, ())
     loops = [Var(f"{stage_name}.{label}", "index") for label in _axis_labels(iters)]
-    stage = stage.replace(binds=tuple(loops))  # type: ignore[call-arg]
+    stage = stage.replace(binds=tuple(loops))
     for v, it in reversed(list(zip(loops, iters, strict=True))):
         stage = Loop(v, it.extent, stage)
     return stage
@@ -166,9 +168,7 @@ class _ExpandPads(Rewriter):
 
     def on_PadLoad(self, n: PadLoad) -> Expr:
         n = self.children(n)
-        needed = []
+        needed: list[Expr] = []
         for i, extent in zip(n.index, n.buffer.shape, strict=True):
-            for cond in (const(0) <= i, i < extent):
-                if not self.arith.proves(cond):
-                    needed.append(cond)
+            needed += [cond for cond in (const(0) <= i, i < extent) if not self.arith.proves(cond)]
         return select(conjunction(needed), Load(n.buffer, n.index, n.dtype), n.fill)

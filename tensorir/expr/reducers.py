@@ -68,8 +68,13 @@ def combiner(result: Callable[..., Any], identity: Any, name: str = "user") -> C
         old = tuple(Var(f"a{n}", v.dtype) for n, v in enumerate(values))
         new = tuple(Var(f"b{n}", v.dtype) for n, v in enumerate(values))
         joined = result(old, new) if several else (result(old[0], new[0]),)
-        made = Combiner(name, old, new, tuple(cast(as_expr(r, v.dtype), v.dtype) for r, v in zip(joined, values, strict=True)),
-                        tuple(_constant(i) for i in first))  # fmt: skip
+        made = Combiner(
+            name,
+            old,
+            new,
+            tuple(cast(as_expr(r, v.dtype), v.dtype) for r, v in zip(joined, values, strict=True)),
+            tuple(_constant(i) for i in first),
+        )
         out = _reduce(made, axis, values, where)
         return out if several else out[0]
 

@@ -71,8 +71,13 @@ def _side(i: Expr, n: int, before: Arith, after: Arith) -> int:
     return max(1, int(new) + 1 if old < n else n + int(new - old))  # padded and guarded reads keep their overhang
 
 
-def _rebuild(outputs: Sequence[Tensor], ops: Sequence[Compute], sizes: Mapping[Tensor, tuple[int, ...]],
-             new_ranges: Mapping[Compute, Mapping[Var, tuple[float, float]]], axes: Mapping[Var, Var]) -> tuple[Tensor, ...]:  # fmt: skip
+def _rebuild(
+    outputs: Sequence[Tensor],
+    ops: Sequence[Compute],
+    sizes: Mapping[Tensor, tuple[int, ...]],
+    new_ranges: Mapping[Compute, Mapping[Var, tuple[float, float]]],
+    axes: Mapping[Var, Var],
+) -> tuple[Tensor, ...]:
     tensors: dict[Tensor, Tensor] = {}
     for op in ops:
         given = [t for t in op.inputs if t.op is None and t not in tensors]

@@ -32,8 +32,8 @@ class Cells:
                  watched: bool = False) -> None:  # fmt: skip
         self.buffer, self.scope = b, b.scope
         size = 1
-        for n in b.shape:
-            size *= as_int(n)
+        for side in b.shape:
+            size *= as_int(side)
         self.size = size * b.lanes
         self.values = np.zeros(copies * self.size, dtype) if values is None else values.reshape(-1)
         self.written = np.zeros(copies * self.size, bool) if values is None else None
@@ -65,7 +65,8 @@ class Cells:
             if (clash := (again != me) & (again != MANY)).any():
                 # several threads of this very statement read one cell
                 self.reader[np.asarray(at)[clash]] = MANY
-        return self.values[at]
+        found: np.ndarray = self.values[at]
+        return found
 
     def write(self, at: np.ndarray, value: Any, me: np.ndarray, now: np.ndarray, block_of: np.ndarray) -> None:
         """Store ``value`` at absolute cells ``at``."""

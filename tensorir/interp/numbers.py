@@ -87,7 +87,8 @@ class Numbers:
 
     def sum(self, x: np.ndarray, axis: tuple[int, ...], dtype: str) -> np.ndarray:
         """A sum over axes."""
-        return x.sum(axis=axis, dtype=self.storage(dtype) if dtype != "bool" else None)
+        out: np.ndarray = x.sum(axis=axis, dtype=self.storage(dtype) if dtype != "bool" else None)
+        return out
 
 
 class Field(Numbers):
@@ -148,7 +149,7 @@ class Field(Numbers):
         return super().random(rng, shape, dtype)
 
     def sum(self, x: np.ndarray, axis: tuple[int, ...], dtype: str) -> np.ndarray:
-        out = x.sum(axis=axis)
+        out: np.ndarray = x.sum(axis=axis)
         return out % P if DTYPES[dtype].kind == "f" else out.astype(self.storage(dtype))
 
 
@@ -157,7 +158,8 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     if name == "bfloat16":
         import ml_dtypes
 
-        return np.dtype(ml_dtypes.bfloat16)
+        bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return bfloat16
     return np.dtype("int32" if name == "index" else name)
 
 

@@ -400,6 +400,8 @@ class _Machine:
             case Load():
                 return self._load(e)
             case Binary():
+                if e.op in ("and", "or") and find(e.b, Load):
+                    return self._lazily(e)
                 a, b, op, kind = self.expr(e.a), self.expr(e.b), e.op, e.a.dtype
                 return lambda f: n.binary(op, a(f), b(f), kind)
             case Select():
@@ -429,6 +431,25 @@ class _Machine:
             if not cells.watched and cells.written is None:
                 return cells.values[where]
             return cells.read(where, *self._who(f, where))
+
+        return run
+
+    def _lazily(self, e: Binary) -> Value:
+        """``&&`` and ``||`` look at their right side only where the left one leaves the answer open."""
+        a, b, both = self.expr(e.a), self.expr(e.b), e.op == "and"
+
+        def run(f: _Frame) -> Any:
+            c = a(f)
+            if not isinstance(c, np.ndarray) or c.ndim == 0:
+                return b(f) if bool(c) == both else c
+            still = c if both else ~c
+            if still.all():
+                return b(f)
+            if not still.any():
+                return c
+            out = c.copy()
+            out[still] = b(f.only(still))
+            return out
 
         return run
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 COMMUTES = ("+", "*", "and", "or", "==", "!=")
 
 
-class NoMatch(Exception):  # noqa: N818  (an answer, not an error: it says why)
+class NoMatch(Exception):  # an answer, not an error: it says why
     """Why a nest is not the instruction, as a sentence."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -173,7 +174,7 @@ def _fold(op: str, x: Expr, y: Expr, kind: str) -> Expr | None:
     return None
 
 
-_INT = {
+_INT: dict[str, Callable[[Any, Any], Any]] = {
     "+": lambda p, q: p + q,
     "-": lambda p, q: p - q,
     "*": lambda p, q: p * q,

@@ -43,7 +43,7 @@ DTYPES = {
 
 def dtype_of(name: object) -> DType:
     """The DType called ``name`` (a string, or anything NumPy-like with a ``name``)."""
-    text = name if isinstance(name, str) else getattr(name, "name", None) or getattr(name, "__name__", str(name))
+    text = name if isinstance(name, str) else str(getattr(name, "name", None) or getattr(name, "__name__", name))
     found = DTYPES.get(text)
     if found is None or text == "index":
         legal = ", ".join(n for n in DTYPES if n != "index")

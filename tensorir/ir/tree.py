@@ -185,12 +185,16 @@ class Select(Expr):
 
 @node
 class Cast(Expr):
+    """``a`` converted to ``dtype``."""
+
     a: Expr
     dtype: str
 
 
 @node
 class Load(Expr):
+    """``buffer[index]``."""
+
     buffer: Buffer
     index: tuple[Expr, ...]
     dtype: str
@@ -307,6 +311,8 @@ class Combiner(Node):
 
 
 class Stmt(Node):
+    """Base of statements."""
+
     __slots__ = ()
 
 
@@ -350,17 +356,23 @@ class Loop(Stmt):
 
 @node
 class Seq(Stmt):
+    """Statements one after another."""
+
     stmts: tuple[Stmt, ...]
 
 
 @node
 class If(Stmt):
+    """``then`` where ``cond`` holds."""
+
     cond: Expr
     then: Stmt
 
 
 @node
 class Let(Stmt):
+    """``body`` with ``var`` standing for ``value``, computed once."""
+
     var: Var
     value: Expr
     body: Stmt
@@ -433,7 +445,7 @@ class IntrinCall(Stmt):
     operands: tuple[Region, ...]
 
 
-# --- asynchronous machinery: defined here so that nothing has to bend later; lowering refuses it for now ----------------
+# --- asynchronous machinery: defined here so that nothing has to bend later; lowering refuses it for now --------------
 
 
 @node

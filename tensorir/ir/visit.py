@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, overload
 
 from tensorir.ir.build import binary, cast, select
 from tensorir.ir.node import NODES, Node
@@ -37,8 +37,12 @@ def walk(root: Node) -> Iterator[Node]:
         stack.extend(kids)
 
 
-def find(root: Node, cls: type[N], where: Callable[[N], bool] | None = None) -> list[N]:
-    """The nodes of one class under ``root``."""
+@overload
+def find(root: Node, cls: type[N], where: Callable[[N], bool] | None = None) -> list[N]: ...
+@overload
+def find(root: Node, cls: tuple[type[Node], ...], where: Callable[[Node], bool] | None = None) -> list[Node]: ...
+def find(root: Node, cls: Any, where: Any = None) -> list[Any]:
+    """The nodes of one class, or of several, under ``root``."""
     return [n for n in walk(root) if isinstance(n, cls) and (where is None or where(n))]
 
 
@@ -95,7 +99,7 @@ class _Substitute(Rewriter):
 
 def substitute(root: N, values: Mapping[Var, Expr]) -> N:
     """Replace variables by expressions everywhere under ``root``, folding constants on the way."""
-    return _Substitute(values)(root) if values else root  # type: ignore[no-any-return]
+    return _Substitute(values)(root) if values else root
 
 
 class _Swap(Rewriter):

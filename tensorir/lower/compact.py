@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from tensorir.arith.affine import Arith
 from tensorir.arith.box import Side, union
@@ -82,10 +83,10 @@ def _whole(b: Buffer, d: int, extent: Expr, sides: list[Side | None], arith: Ari
 def _place(
     body: Stmt, new: Mapping[Buffer, tuple[Buffer, list[Expr]]], places: Mapping[Stmt | None, list[Buffer]]
 ) -> Stmt:
-    out = _Rebase(new, places)(body)
+    out: Stmt = _Rebase(new, places)(body)
     for b in places.get(None, ()):
         out = Alloc(b, out)
-    return out  # type: ignore[no-any-return]
+    return out
 
 
 class _Rebase(Rewriter):
@@ -96,10 +97,10 @@ class _Rebase(Rewriter):
     ) -> None:
         self.new, self.places = new, places
 
-    def __call__(self, n: object) -> object:
+    def __call__(self, n: Any) -> Any:
         done = super().__call__(n)
         for b in self.places.get(n, ()) if isinstance(n, Seq) else ():
-            done = Alloc(b, done)  # type: ignore[arg-type]
+            done = Alloc(b, done)
         return done
 
     def on_Loop(self, n: Loop) -> Stmt:

@@ -12,7 +12,7 @@ from tensorir.target import Target
 
 @lowering
 def deal_copies(program: Program, target: Target) -> Program:
-    """Thread t takes elements t, t + threads, t + 2 * threads … of the cooperative loops, so neighbours load neighbours.
+    """Thread t takes elements t, t + threads, t + 2 * threads … of the cooperative loops: neighbours load neighbours.
 
     gives: no loop is COOPERATIVE
     """

@@ -129,7 +129,7 @@ class _Guards(Rewriter):
 
     def _reads_exist(self, n: Stage, conds: list[Expr]) -> bool:
         """Whether all that the stage reads exists and is defined under ``conds`` alone."""
-        if find(n.body, IntrinCall) or find(n.body, Let):
+        if find(n.body, (IntrinCall, Let)):
             return False
         arith = Arith(self.ranges, [*self.facts, *conds])
         return all(self._exists(load, n, a) for load, a in _loads(n.body, arith))

@@ -97,7 +97,8 @@ class _Hoist(Rewriter):
         body = n.body
         if not isinstance(body, If):
             return n
-        inner, outer = [], []
+        inner: list[Expr] = []
+        outer: list[Expr] = []
         for c in _parts(body.cond):
             (inner if uses(c, {n.var}) or find(c, Load) else outer).append(c)
         if not outer:

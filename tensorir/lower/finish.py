@@ -41,7 +41,7 @@ class _Finish(Rewriter):
     def on_If(self, n: If) -> Stmt | None:
         cond = self(n.cond)
         if isinstance(cond, Const):
-            return self(n.then) if cond.value else Seq(())  # type: ignore[no-any-return]
+            return self(n.then) if cond.value else Seq(())
         inside = _Finish(self.arith.child(assume=[cond]))
         return If(cond, inside(n.then))
 
@@ -50,6 +50,9 @@ class _Finish(Rewriter):
         if n.op in ("//", "%") and n.dtype == "index":
             low, _ = self.arith.range(a)
             if low < 0:
-                raise fail("lower.negative-division", "an index divides a value that may be negative: C rounds toward zero",
-                           "add a multiple of the divisor inside, and subtract the quotient outside")  # fmt: skip
+                raise fail(
+                    "lower.negative-division",
+                    "an index divides a value that may be negative: C rounds toward zero",
+                    "add a multiple of the divisor inside, and subtract the quotient outside",
+                )
         return n if a is n.a and b is n.b else binary(n.op, a, b)

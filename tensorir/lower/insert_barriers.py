@@ -68,8 +68,11 @@ class _Sync:
         for stage in find(s, Stage):
             one = self._touches(stage)
             if isinstance(s, If) and mine.conflicts(one):
-                raise fail("lower.divergent-barrier", f"{stage.name} needs a barrier inside a condition that not all threads share",
-                           "use exact splits around shared memory")  # fmt: skip
+                raise fail(
+                    "lower.divergent-barrier",
+                    f"{stage.name} needs a barrier inside a condition that not all threads share",
+                    "use exact splits around shared memory",
+                )
             mine |= one
         return before | mine, mine
 

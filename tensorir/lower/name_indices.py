@@ -26,7 +26,7 @@ from tensorir.ir.tree import (
     Store,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import Rewriter, find, walk
+from tensorir.ir.visit import Rewriter, find, sequence, walk
 from tensorir.lower.form import bound_loops, each_nest, lowering, rewrap
 from tensorir.target import Target
 
@@ -38,14 +38,14 @@ def name_indices(program: Program, target: Target) -> Program:
 
     def kernel(nest: Stmt) -> Stmt:
         axes, body = bound_loops(nest)
-        return rewrap(axes, _hoisted(_Name()(body), {x.var for x in axes}))
+        return rewrap(axes, _hoisted(_Name()(body), _Hoist({x.var for x in axes})))
 
     return each_nest(program, kernel)
 
 
 class _Name(Rewriter):
     def on_Loop(self, n: Loop) -> Stmt:
-        if find(n.body, Loop) or find(n.body, Barrier) or find(n.body, Alloc) or isinstance(n.body, Let):
+        if find(n.body, (Loop, Barrier, Alloc)) or isinstance(n.body, Let):
             return self.children(n)
         return n.replace(body=_named(n.body, n.var.name))
 
@@ -80,13 +80,16 @@ def _named(body: Stmt, loop: str) -> Stmt:
     return out
 
 
-def _hoisted(body: Stmt, hardware: set[Var]) -> Stmt:
-    """Lets at the top for the thread-dependent parts of addresses inside loops."""
-    hoist = _Hoist(hardware)
-    out = hoist(body)
+def _hoisted(body: Stmt, hoist: _Hoist) -> Stmt:
+    """Lets for the thread-dependent parts of addresses, each right before the loop nest that uses it."""
+    if isinstance(body, Alloc | Let):
+        return body.replace(body=_hoisted(body.body, hoist))
+    if isinstance(body, Seq):
+        return sequence([_hoisted(s, hoist) for s in body.stmts])
+    out = hoist.one(body)
     for v, value in reversed(hoist.lets):
         out = Let(v, value, out)
-    return out  # type: ignore[no-any-return]
+    return out
 
 
 class _Hoist(Rewriter):
@@ -95,6 +98,11 @@ class _Hoist(Rewriter):
         self.names: dict[object, Var] = {}
         self.lets: list[tuple[Var, Expr]] = []
         self.used: Counter[str] = Counter()
+
+    def one(self, s: Stmt) -> Stmt:
+        """A statement whose bases are named afresh."""
+        self.names, self.lets = {}, []
+        return self(s)  # type: ignore[no-any-return]
 
     def on_Loop(self, n: Loop) -> Loop:
         self.depth += 1

@@ -59,8 +59,8 @@ def lower(program: Program, target: Target) -> Module:
 
     Raises LoweringError when the program cannot be expressed, or when a pass is missing (``lower.pass-missing``).
     """
-    for _, program in forms(program, target):
-        pass
+    for p in PASSES:
+        program = p(program, target)
     verify(program)
     return module_of(program)
 
@@ -70,7 +70,7 @@ def verify(program: Program) -> None:
     missing = [name for name in REQUIRED if name not in program.done]
     if missing:
         raise fail("lower.pass-missing", f"the pass {missing[0]} has not run", "restore tensorir.lower.pipeline.PASSES")
-    if find(program.body, Stage) or find(program.body, Update):
+    if find(program.body, (Stage, Update)):
         raise fail("lower.form", "stages remain after lowering")
     left = {x.kind for x in find(program.body, Loop)} & {Kind.VECTOR, Kind.COOPERATIVE, Kind.INTRIN}
     if left:

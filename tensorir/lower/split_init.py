@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from tensorir.ir.tree import Axis, Kind, Program, Stage, Stmt
-from tensorir.ir.visit import find, sequence
+from tensorir.ir.build import as_expr
+from tensorir.ir.tree import Axis, Kind, Loop, Program, Stage, Stmt, Var
+from tensorir.ir.visit import find, sequence, writes
+from tensorir.lower.boxes import LOCAL
 from tensorir.lower.form import lowering
 from tensorir.schedule.analysis import Index, driven_by
 from tensorir.schedule.primitives.reduction import init_nest
@@ -26,7 +28,11 @@ def split_init(program: Program, target: Target) -> Program:
             or any(s is stage and it.axis is Axis.REDUCE for s, it in driven_by(x))
         ]  # fmt: skip
         if outer:
-            program = swap(program, outer[0], sequence([init_nest(index, stage, outer[0], f"{name}.init"), outer[0]]))
+            pair = sequence([init_nest(index, stage, outer[0], f"{name}.init"), outer[0]])
+            if not index.above(outer[0]) and any(b.scope in LOCAL for b in writes(stage.body)):
+                # one kernel: a local state cannot reach the next
+                pair = Loop(Var(f"{name}.once", "index"), as_expr(1), pair)
+            program = swap(program, outer[0], pair)
         else:
             assert stage.init is not None
             spatial = [(it, b) for it, b in zip(stage.iters, stage.binds, strict=True) if it.axis is not Axis.REDUCE]

@@ -34,6 +34,9 @@ from tensorir.ir.visit import Rewriter, find, sequence, substitute, uses, walk
 from tensorir.lower.form import bound_loops, each_nest, extent_of, loop_ranges, lowering, rewrap
 from tensorir.target import Target
 
+CONVERTED = ("float16", "bfloat16", "bool")
+"""Element types that are converted one by one on their way between memory and registers."""
+
 
 class _Scalar(Exception):
     """This body has no vector form on this target."""
@@ -117,7 +120,7 @@ class _Lanes:
 
     def _store(self, s: Store) -> Store:
         index = self._index(s.index[0])
-        if not isinstance(index, Ramp):
+        if not isinstance(index, Ramp) or s.buffer.dtype in CONVERTED:
             raise _Scalar
         if self.copies_only and not _is_copy(s.value):
             raise _Scalar
@@ -189,6 +192,8 @@ class _Lanes:
                 try:
                     index = self._index(e.index[0])
                 except _Scalar:
+                    return self._gather(e)
+                if e.buffer.dtype in CONVERTED:
                     return self._gather(e)
                 return Load(e.buffer, (index,), e.dtype)
             case Select():
@@ -267,7 +272,7 @@ def _vector_tiles(body: Stmt, arith: Arith) -> Stmt:
         if len(found) == 1 and (lanes := next(iter(found))):
             size = -(-as_int(b.shape[0]) // lanes)
             swap[b] = b.replace(shape=(as_expr(size),), lanes=lanes)
-    return _Tiles(swap, arith)(body) if swap else body  # type: ignore[no-any-return]
+    return _Tiles(swap, arith)(body) if swap else body
 
 
 class _Tiles(Rewriter):

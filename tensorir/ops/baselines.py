@@ -33,7 +33,7 @@ def conv2d_baselines(shape: Mapping[str, Any]) -> dict[str, Baseline]:
 
 def matmul_baselines(shape: Mapping[str, Any]) -> dict[str, Baseline]:
     """NumPy's matmul (its BLAS)."""
-    if shape["dtype"] not in FLOATS or shape["bias"] or shape["act"]:
+    if shape["dtype"] not in FLOATS or shape["bias"] or shape["act"] or shape["alpha"] or shape["beta"]:
         return {}
 
     def run(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -14,11 +14,15 @@ Config = Mapping[str, Any]
 
 
 def out_stage(s: Schedule, main: str) -> str:
-    """The stage that writes the output: the epilogue where there is one, else a copy out of registers."""
-    last = [st.name for st in s.stages()][-1]
-    if last != main:
-        return last
-    return s.stage_out(main, at="root", scope="register").name
+    """The stage that writes the output: the epilogue where there is one, else a copy out of registers.
+
+    An epilogue of several stages (bias, then a conversion) is joined into its last one.
+    """
+    names = [st.name for st in s.stages()]
+    after = names[names.index(main) + 1 :]
+    for name in after[:-1]:
+        s.compute_inline(name)
+    return after[-1] if after else s.stage_out(main, at="root", scope="register").name
 
 
 def positive(params: Mapping[str, Any], names: Sequence[str]) -> None:
@@ -38,11 +42,11 @@ def divisors_near(n: int, wanted: Sequence[int]) -> list[int]:
 def activate(y: np.ndarray, act: str | None) -> np.ndarray:
     """An activation in NumPy."""
     if act == "relu":
-        return np.maximum(y, 0)
+        return np.asarray(np.maximum(y, 0))
     if act == "sigmoid":
         return np.asarray(1 / (1 + np.exp(-y)))
     if act == "tanh":
-        return np.tanh(y)
+        return np.asarray(np.tanh(y))
     if act == "gelu":
         import math
 

@@ -131,11 +131,11 @@ def _cpu_space(shape: Mapping[str, Any]) -> Space:
     taps = shape["cg"] * shape["r"] * shape["s"]
 
     def registers(c: Mapping[str, Any]) -> bool:
-        return c["kt"] * c["qt"] + (c["kt"] if c["lanes"] == "k" else c["qt"]) + 1 <= 16
+        return bool(c["kt"] * c["qt"] + (c["kt"] if c["lanes"] == "k" else c["qt"]) + 1 <= 16)
 
     def sensible(c: Mapping[str, Any]) -> bool:
         wide_k, wide_q = _tile(c)
-        return wide_k < k + LANES and wide_q < q + LANES and c["kblock"] * wide_k < k + wide_k
+        return bool(wide_k < k + LANES and wide_q < q + LANES and c["kblock"] * wide_k < k + wide_k)
 
     def fits(c: Mapping[str, Any]) -> bool:
         return _block_bytes(c, shape) <= SHARED_CPU
@@ -149,10 +149,16 @@ def _cpu_space(shape: Mapping[str, Any]) -> Space:
 
     lanes = ["k", "q"] if shape["groups"] == 1 else ["q"]
     space: dict[str, list[Any]] = dict(
-        lanes=lanes, kt=[1, 2, 3, 4, 6, 8, 12], qt=[1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 14],
-        rows=divisors_near(p, (1, 2, 4, 7, 14, 28)), kblock=[1, 2, 3, 4, 6, 8, 12, 16, 24], stage_w=[1, 0], gather_w=[0, 1],
-        pad=["stage", "kernel"], unroll_s=[0, 1],
-    )  # fmt: skip
+        lanes=lanes,
+        kt=[1, 2, 3, 4, 6, 8, 12],
+        qt=[1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 14],
+        rows=divisors_near(p, (1, 2, 4, 7, 14, 28)),
+        kblock=[1, 2, 3, 4, 6, 8, 12, 16, 24],
+        stage_w=[1, 0],
+        gather_w=[0, 1],
+        pad=["stage", "kernel"],
+        unroll_s=[0, 1],
+    )
     where = {"registers": registers, "sensible": sensible, "fits": fits, "meaningful": meaningful}
     return Space(where=where, default=_cpu_default(space, where, shape), **space)
 
@@ -182,8 +188,17 @@ def _cpu_default(
     best: tuple[float, dict[str, Any]] | None = None
     for lanes, kt, qt in itertools.product(space["lanes"], space["kt"], space["qt"]):
         for rows, kblock, stage_w in itertools.product(space["rows"], space["kblock"], space["stage_w"]):
-            c = dict(lanes=lanes, kt=kt, qt=qt, rows=rows, kblock=kblock, stage_w=stage_w, gather_w=1 if lanes == "k" and stage_w else 0,
-                     pad="stage", unroll_s=0)  # fmt: skip
+            c = dict(
+                lanes=lanes,
+                kt=kt,
+                qt=qt,
+                rows=rows,
+                kblock=kblock,
+                stage_w=stage_w,
+                gather_w=1 if lanes == "k" and stage_w else 0,
+                pad="stage",
+                unroll_s=0,
+            )
             score = _cpu_score(c, shape)
             if (best is None or score > best[0]) and all(test(c) for test in where.values()):
                 best = (score, c)
@@ -215,11 +230,11 @@ def _cpu_score(c: Mapping[str, Any], shape: Mapping[str, Any]) -> float:
         * shape["c"]
         * (1.5 if shape["pad"] else 0.0)
     )
-    return useful * balance / (work * cycles / (kt * qt) + packed + padded)
+    return float(useful * balance / (work * cycles / (kt * qt) + packed + padded))
 
 
 def gpu_tile(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
-    """Implicit GEMM: a block computes bk channels x (bp x bq) pixels, both operands staged per ``bc`` input channels."""
+    """Implicit GEMM: a block computes bk channels x (bp x bq) pixels; both operands staged per ``bc`` channels."""
     nchw = shape["layout"] == "NCHW"
     out = out_stage(s, "y")
     kb, kt, kl = s.split(f"{out}.k", [None, c["tk"], c["rk"]])
@@ -246,10 +261,10 @@ def _gpu_space(shape: Mapping[str, Any]) -> Space:
     taps = shape["r"] * shape["s"]
 
     def tile(size: int, taps: int) -> int:
-        return (size - 1) * shape["stride"] + (taps - 1) * shape["dilation"] + 1
+        return int((size - 1) * shape["stride"] + (taps - 1) * shape["dilation"] + 1)
 
     def threads(c: Mapping[str, Any]) -> bool:
-        return 32 <= c["tk"] * c["tp"] * c["tq"] <= 512 or shape["k"] * shape["p"] * shape["q"] < 1024
+        return bool(32 <= c["tk"] * c["tp"] * c["tq"] <= 512 or shape["k"] * shape["p"] * shape["q"] < 1024)
 
     def shared(c: Mapping[str, Any]) -> bool:
         channels = (
@@ -258,10 +273,10 @@ def _gpu_space(shape: Mapping[str, Any]) -> Space:
             else min(shape["c"], c["bc"] * max(1, c["tk"] * c["rk"] * shape["groups"] // shape["k"] + 1))
         )
         strip = tile(c["tp"] * c["rp"], shape["r"]) * tile(c["tq"] * c["rq"], shape["s"])
-        return 4 * (c["tk"] * c["rk"] * c["bc"] * taps + channels * strip) <= 48 * 1024
+        return bool(4 * (c["tk"] * c["rk"] * c["bc"] * taps + channels * strip) <= 48 * 1024)
 
     def registers(c: Mapping[str, Any]) -> bool:
-        return 1 <= c["rk"] * c["rp"] * c["rq"] <= 64
+        return bool(1 <= c["rk"] * c["rp"] * c["rq"] <= 64)
 
     where = {"threads": threads, "shared": shared, "registers": registers}
     small = min(shape["p"], shape["q"])

@@ -9,7 +9,7 @@ import numpy as np
 
 from tensorir import nn
 from tensorir.api.workload import Template, Workload
-from tensorir.expr.compute import placeholder
+from tensorir.expr.compute import placeholder, scalar
 from tensorir.ir.dtypes import is_float
 from tensorir.ops.baselines import matmul_baselines
 from tensorir.ops.common import Config, activate, divisors_near, out_stage, positive
@@ -21,12 +21,15 @@ LANES = 8
 
 
 def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = False, tb: bool = False,
-           dtype: str = "float32", bias: bool = False, act: str | None = None) -> Workload:  # fmt: skip
-    """C = A B with optional transposes, batch, bias along N and activation, in one kernel.
+           dtype: str = "float32", bias: bool = False, act: str | None = None, alpha: bool = False,
+           beta: bool = False) -> Workload:  # fmt: skip
+    """C = act(alpha A B + beta D + bias) with optional transposes and batch, in one kernel.
 
     a: (m, k) or (k, m) with ``ta``;  b: (k, n) or (n, k) with ``tb``; with batch > 1 both have it in front
+    bias: (n,);  alpha, beta: scalar arguments;  beta adds a tensor d of the result's shape
+    Arguments: a, b, then bias, d, alpha, beta as far as they are asked for.
     """
-    params = dict(m=m, n=n, k=k, batch=batch, ta=ta, tb=tb, dtype=dtype, bias=bias, act=act)
+    params = dict(m=m, n=n, k=k, batch=batch, ta=ta, tb=tb, dtype=dtype, bias=bias, act=act, alpha=alpha, beta=beta)
     positive(params, ("m", "n", "k", "batch"))
     lead = (batch,) if batch > 1 else ()
     a = placeholder((*lead, k, m) if ta else (*lead, m, k), dtype, name="a")
@@ -40,7 +43,10 @@ def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = 
         else None
     )
     c = nn.matmul(a, b, ta=ta, tb=tb, accumulate=wide, name="c")
-    out = nn.bias_act(c, v, act, axis=len(lead) + 1)
+    d = placeholder((*lead, m, n), dtype, name="d") if beta else None
+    scale = scalar("alpha", wide or a.dtype) if alpha else None
+    other = scalar("beta", wide or a.dtype) if beta else None
+    out = nn.bias_act(c, v, act, axis=len(lead) + 1, alpha=scale, d=d, beta=other)
     if wide == "float32":
         out = nn.convert(out, a.dtype)
     return Workload(
@@ -85,10 +91,10 @@ def _cpu_space(p: Mapping[str, Any]) -> Space:
     rows = divisors_near(m, (6, 24, 48, 96))
 
     def registers(c: Mapping[str, Any]) -> bool:
-        return c["rt"] * c["ct"] + c["ct"] + 1 <= 16
+        return bool(c["rt"] * c["ct"] + c["ct"] + 1 <= 16)
 
     def sensible(c: Mapping[str, Any]) -> bool:
-        return (
+        return bool(
             c["rt"] < m + 2
             and LANES * c["ct"] < n + LANES
             and c["rt"] <= c["rows"] + 5
@@ -130,8 +136,11 @@ def gpu_tile(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
     lead = list(range(len(batch)))
     k_major = [*lead, len(lead) + 1, len(lead)]
     plain = [*lead, len(lead), len(lead) + 1]
-    s.stage_in("a", at=ko, scope="shared", order=plain if p["ta"] else k_major, vector=_vector(c["bk"], p["k"], c["vector"]) if not p["ta"] else _vector(c["ti"] * c["ri"], p["m"], c["vector"]))  # fmt: skip
-    s.stage_in("b", at=ko, scope="shared", order=k_major if p["tb"] else plain, vector=_vector(c["bk"], p["k"], c["vector"]) if p["tb"] else _vector(c["tj"] * c["rj"], p["n"], c["vector"]))  # fmt: skip
+    along_k = _vector(c["bk"], p["k"], c["vector"])
+    along_m = _vector(c["ti"] * c["ri"], p["m"], c["vector"])
+    along_n = _vector(c["tj"] * c["rj"], p["n"], c["vector"])
+    s.stage_in("a", at=ko, scope="shared", order=plain if p["ta"] else k_major, vector=along_m if p["ta"] else along_k)
+    s.stage_in("b", at=ko, scope="shared", order=k_major if p["tb"] else plain, vector=along_k if p["tb"] else along_n)
     if c["fragments"]:
         for name, tile, transposed in (("a_shared", c["ri"], p["ta"]), ("b_shared", c["rj"], not p["tb"])):
             s.stage_in(name, at=ki, scope="register", vector=4 if tile % 4 == 0 and transposed else None)
@@ -156,10 +165,10 @@ def _gpu_space(p: Mapping[str, Any]) -> Space:
         return c["ti"] * c["tj"] in (64, 128, 256, 512)
 
     def shared(c: Mapping[str, Any]) -> bool:
-        return 4 * c["bk"] * (c["ti"] * c["ri"] + c["tj"] * c["rj"]) <= 48 * 1024
+        return bool(4 * c["bk"] * (c["ti"] * c["ri"] + c["tj"] * c["rj"]) <= 48 * 1024)
 
     def registers(c: Mapping[str, Any]) -> bool:
-        return c["ri"] * c["rj"] <= 128
+        return bool(c["ri"] * c["rj"] <= 128)
 
     where = {"threads": threads, "shared": shared, "registers": registers}
     big = p["m"] >= 256 and p["n"] >= 256
@@ -176,13 +185,20 @@ def _gpu_space(p: Mapping[str, Any]) -> Space:
     return Space(where=where, default=default, **knobs)
 
 
-def reference(p: Mapping[str, Any], a: np.ndarray, b: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray:
-    """The product in float64 (integers exactly)."""
+def reference(p: Mapping[str, Any], a: np.ndarray, b: np.ndarray, *rest: np.ndarray) -> np.ndarray:
+    """The product in float64 (integers exactly); ``rest`` as in ``matmul``."""
     kind = np.float64 if is_float(p["dtype"]) else np.int64
     x, y = np.asarray(a).astype(kind), np.asarray(b).astype(kind)
     x = np.swapaxes(x, -1, -2) if p["ta"] else x
     y = np.swapaxes(y, -1, -2) if p["tb"] else y
     c = x @ y
+    more = [np.asarray(r).astype(kind) for r in rest]
+    bias = more.pop(0) if p["bias"] else None
+    d = more.pop(0) if p["beta"] else None
+    if p["alpha"]:
+        c = c * more.pop(0)
+    if d is not None:
+        c = c + more.pop(0) * d
     if bias is not None:
-        c = c + np.asarray(bias).astype(kind)
+        c = c + bias
     return activate(c, p["act"]).astype(out_dtype(p["dtype"]))

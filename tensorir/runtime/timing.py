@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from math import ceil, comb
 from typing import Protocol
 
 BATCH_SECONDS = 0.004  # long against the 30-80 us of one finish, short against changes of the machine's speed
+SETTLE_SECONDS = 0.04
 _MOST_PER_BATCH = 10000
 _CONFIDENCE = 0.95
 
@@ -84,6 +85,11 @@ class _Batch:
         self.run()  # the first launch compiles
         self.calibrate()
 
+    def warm(self) -> None:
+        """One call, not timed."""
+        self._call()
+        self._finish()
+
     def run(self) -> float:
         """Seconds per call of one batch."""
         call, finish, calls = self._call, self._finish, self.calls
@@ -116,16 +122,24 @@ def measure(call: Timed, repeat: int = 30, min_seconds: float = 0.1, max_seconds
             return Timing.of(samples)
 
 
-def interleaved(calls: Sequence[Timed], rounds: int = 30) -> list[Timing]:
+def interleaved(calls: Sequence[Timed], rounds: int = 30, loud: Collection[int] = ()) -> list[Timing]:
     """Time several callables in turn, one batch each per round, so that changes of the machine meet all alike.
 
     A callable with a ``finish`` method (a BoundLaunch) is enqueued in a batch and finished once; others are
     taken to be complete when they return. The order of a round starts one further each time.
+
+    loud: positions of callables whose library keeps threads spinning after it returns (OpenBLAS: 27 ms); what comes
+          after one of them waits until the cores are free, and warms up again
     """
     batches = [_Batch(call) for call in calls]
     samples: list[list[float]] = [[] for _ in calls]
+    spinning = bool(loud)
     for turn in range(max(1, rounds)):
         for place in range(len(batches)):
             n = (turn + place) % len(batches)
+            if spinning and n not in loud:
+                time.sleep(SETTLE_SECONDS)
+                batches[n].warm()
             samples[n].append(batches[n].run())
+            spinning = n in loud
     return [Timing.of(s) for s in samples]

@@ -129,6 +129,16 @@ def need_serial(loop: Loop, primitive: str) -> None:
         ))  # fmt: skip
 
 
+def need_room(index: Index, loop: Loop, primitive: str) -> None:
+    """Refuse to put another stage inside a loop that only works for the one it was made for."""
+    for x in [*index.above(loop), loop]:
+        if x.kind in (Kind.COOPERATIVE, Kind.VECTOR):
+            raise ScheduleError(Problem(
+                f"{primitive}.room", f"loop {x.var.name} is {_done(x.kind)}: no other stage can run inside it", at=caret(x),
+                hint="give a loop further out",
+            ))  # fmt: skip
+
+
 def _done(kind: Kind) -> str:
     words = {
         Kind.UNROLL: "unrolled", Kind.VECTOR: "vectorized", Kind.COOPERATIVE: "dealt out to the threads",

@@ -129,10 +129,14 @@ def own_nest(index: Index, stage: Stage, primitive: str) -> Stmt:
     ):  # through a Seq too: other stages in these loops are the caller's to refuse
         if above.var.name not in made:
             if above.var.name.startswith(f"{stage.name}."):
-                raise ScheduleError(Problem(
-                    f"{primitive}.scheduled", f"the loops of {stage.name} have been scheduled already ({above.var.name})",
-                    hint=f"call {primitive.replace('-', '_')} before splitting or binding the loops of {stage.name}",
-                ))  # fmt: skip
+                raise ScheduleError(
+                    Problem(
+                        f"{primitive}.scheduled",
+                        f"the loops of {stage.name} have been scheduled already ({above.var.name})",
+                        hint=f"call {primitive.replace('-', '_')} before "
+                        f"splitting or binding the loops of {stage.name}",
+                    )
+                )
             break
         top = above
     kinds = [x for x in find(top, Loop) if x.kind not in (Kind.SERIAL, Kind.COOPERATIVE)]

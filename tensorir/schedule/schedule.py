@@ -13,6 +13,7 @@ from tensorir.intrin.intrin import Intrin, intrinsic
 from tensorir.ir.text import text
 from tensorir.ir.tree import Buffer, Kind, Loop, Program, Stage
 from tensorir.schedule.analysis import Index, lookup, stages_writing
+from tensorir.schedule.ownership import misplaced
 from tensorir.schedule.primitives import annotate as _annotate
 from tensorir.schedule.primitives import buffers as _buffers
 from tensorir.schedule.primitives import loops as _loops
@@ -83,10 +84,10 @@ class Schedule:
     def index(self) -> Index:
         """Loops and stages of the tree by name."""
         program = self.program
-        cached = getattr(self, "_index", None)
+        cached: Index | None = getattr(self, "_index", None)
         if cached is None or cached.program is not program:
             self._index = cached = Index(program)
-        return cached  # type: ignore[no-any-return]
+        return cached
 
     # --- versions
 
@@ -218,8 +219,12 @@ class Schedule:
             "order": (_plain(order), None),
             "cooperative": (cooperative, True),
         }
-        out = self._apply("stage_in", (buffer.name, at if loop is None else loop.var.name, scope), options,
-                          lambda p: _staging.stage_in(p, buffer, loop, scope, vector, pad, order, cooperative))  # fmt: skip
+        out = self._apply(
+            "stage_in",
+            (buffer.name, at if loop is None else loop.var.name, scope),
+            options,
+            lambda p: _staging.stage_in(p, buffer, loop, scope, vector, pad, order, cooperative),
+        )
         return StageRef(self, out[0])
 
     def stage_out(self, stage: Any, at: Any = "root", scope: str = "register") -> StageRef:
@@ -255,7 +260,7 @@ class Schedule:
         return StageRef(self, out[0])
 
     def rfactor(self, stage: Any, axis: Any) -> StageRef:
-        """Split a reduction into partial results per iteration of ``axis`` and their reduction; returns the partial stage."""
+        """Split a reduction into partial results per iteration of ``axis`` and their reduction; returns the former."""
         found = self._stage(stage)
         loop = self._loop_of(found.name, axis)
         out = self._apply("rfactor", (found.name, loop.var.name), {}, lambda p: _reduction.rfactor(p, found, loop))
@@ -289,6 +294,8 @@ class Schedule:
             raise ScheduleError(Problem("schedule.too-deep", f"the loop tree is too deep for {name}")) from None
         if any(s.primitive == "tensorize" for s in self._steps) and (problem := _tensorize.unfit(done.program)):
             raise ScheduleError(dataclasses.replace(problem, hint=f"{name} before tensorize"))
+        if name in _MOVES and (problem := misplaced(done.program)):
+            raise ScheduleError(problem)
         given = tuple((k, v) for k, (v, default) in options.items() if v != default)
         step = Step(name, tuple(args), given, done.new, user_line())
         told = {k: f"{v} by step {len(self._steps) + 1}, {step}" for k, v in done.gone.items()}
@@ -368,6 +375,12 @@ def _plain(v: Any) -> Any:
         else v
     )
 
+
+_MOVES = {
+    "bind", "compute_at", "reverse_compute_at", "reverse_compute_inline", "stage_in", "stage_out", "set_scope",
+    "rfactor", "decompose_reduction",
+}  # fmt: skip
+"""Primitives after which some cell may be written by one thread and read by another."""
 
 PRIMITIVES = (
     "split", "fuse", "reorder", "bind", "vectorize", "unroll", "compute_at", "reverse_compute_at", "compute_inline",

@@ -1,1 +1,1 @@
-
+"""What notebooks display: programs and tuning runs as static HTML."""

@@ -39,7 +39,7 @@ def curve_svg(seconds: list[float], width: int = 480, height: int = 160) -> str:
         best.append(min(t, best[-1]) if best else t)
     if not best:
         return ""
-    low, high = min(best), max(max(best), min(best) * 1.01)
+    low, high = min(best), max(*best, min(best) * 1.01)
     step = (width - 20) / max(1, len(best) - 1)
 
     def y(t: float) -> float:
@@ -52,5 +52,6 @@ def curve_svg(seconds: list[float], width: int = 480, height: int = 160) -> str:
     )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" role="img">'
-        f'<title>best time over {len(best)} trials</title>{dots}<polyline points="{points}" fill="none" stroke="#1f6feb" stroke-width="2"/></svg>'
+        f"<title>best time over {len(best)} trials</title>{dots}"
+        f'<polyline points="{points}" fill="none" stroke="#1f6feb" stroke-width="2"/></svg>'
     )

@@ -1,1 +1,1 @@
-
+"""The search for the fastest configuration: spaces, strategies, measurements in child processes, and the log."""

@@ -199,5 +199,5 @@ class _Magnitude:
         if e.combiner.name in ("min", "max", "any", "all", "argmin", "argmax"):
             return max(size, float(max(a.extent for a in e.axes)) if "arg" in e.combiner.name else 0.0)
         if e.combiner.name == "sum":
-            return min(size * prod(a.extent for a in e.axes), _LIMIT)
+            return min(size * float(prod(a.extent for a in e.axes)), _LIMIT)
         raise _InexactError

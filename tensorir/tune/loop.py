@@ -84,7 +84,7 @@ Final = Callable[[Sequence[Record], float | None], FinalRound]
 Make = Callable[..., StrategyLike]
 
 
-class _Stop(Exception):  # noqa: N818 - it ends the search, nothing went wrong
+class _Stop(Exception):  # it ends the search, nothing went wrong
     def __init__(self, reason: str) -> None:
         self.reason = reason
 

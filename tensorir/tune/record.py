@@ -33,7 +33,7 @@ _NUMBER_WORDS = frozenset({"nan", "inf", "-inf"})  # what JSON has no numbers fo
 HARNESS = frozenset({"python", "numpy", "scikit-optimize", "skopt", "scikit-learn", "scipy", "click", "rich"})
 
 
-class BadRecord(ValueError):  # noqa: N818 - it is a finding about data, not a failure of ours
+class BadRecord(ValueError):  # it is a finding about data, not a failure of ours
     """A line that is not a record; the text says why in a few words."""
 
 

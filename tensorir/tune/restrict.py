@@ -45,6 +45,8 @@ _ARITHMETIC = {
 
 
 class Token(NamedTuple):
+    """One word of a condition, and where it stands."""
+
     kind: str  # number, string, name, op or end
     text: str
     at: int

@@ -275,8 +275,14 @@ def draw_call(c: Chance, s: tir.Schedule) -> tuple[str, tuple[Any, ...], dict[st
     stage = c.pick(stages)
     match what:
         case "split":
-            factors = c.pick(([None, c.pick(FACTORS)], [c.pick(FACTORS), None], [None, c.pick(FACTORS), c.pick(FACTORS)],
-                              [c.pick(FACTORS), c.pick(FACTORS)]))  # fmt: skip
+            factors = c.pick(
+                (
+                    [None, c.pick(FACTORS)],
+                    [c.pick(FACTORS), None],
+                    [None, c.pick(FACTORS), c.pick(FACTORS)],
+                    [c.pick(FACTORS), c.pick(FACTORS)],
+                )
+            )
             return what, (loop, factors), {"tail": "exact"} if c.pick(range(6)) == 0 else {}
         case "tile":
             two = [loop, c.pick(loops)]

@@ -1,1 +1,1 @@
-
+"""The schedule primitives as functions on programs, one module for each group."""

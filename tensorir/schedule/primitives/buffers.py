@@ -45,6 +45,19 @@ def layout_of(rank: int, pad: int, order: Sequence[int] | None) -> Layout | None
 
 
 def _own(program: Program, buffer: Buffer, what: str) -> None:
+    if buffer.data is not None:
+        raise ScheduleError(
+            Problem(
+                f"{what}.own-buffer",
+                f"{buffer.name} is a constant: its contents are laid out already",
+                hint=f"s.stage_in({buffer.name!r}, at=…, scope=…)",
+            )
+        )
     if buffer in program.params:
-        raise ScheduleError(Problem(f"{what}.own-buffer", f"{buffer.name} is a parameter: its place and layout are the caller's",
-                                    hint=f"s.stage_in({buffer.name!r}, at=…, scope=…) or s.stage_out"))  # fmt: skip
+        raise ScheduleError(
+            Problem(
+                f"{what}.own-buffer",
+                f"{buffer.name} is a parameter: its place and layout are the caller's",
+                hint=f"s.stage_in({buffer.name!r}, at=…, scope=…) or s.stage_out",
+            )
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -86,13 +87,21 @@ def _factors(loop: Loop, extent: int, factors: Sequence[int | None], tail: str) 
     product = " * ".join(map(str, sizes))
     if total < extent:
         fix = [None, *sizes[1:]]
-        raise _refuse("split.covers-extent", f"{product} = {total} iterations cannot cover the {extent} of {name}", loop,
-                      hint=f"s.split({name!r}, {fix})")  # fmt: skip
+        raise _refuse(
+            "split.covers-extent",
+            f"{product} = {total} iterations cannot cover the {extent} of {name}",
+            loop,
+            hint=f"s.split({name!r}, {fix})",
+        )
     if tail == "exact" and total != extent:
         divisors = [d for d in range(1, extent + 1) if extent % d == 0]
         near = min(divisors, key=lambda d: abs(d - sizes[-1]))
-        raise _refuse("split.divides", f"{product} = {total} is not the {extent} of {name}, and tail='exact' allows no overshoot", loop,
-                      hint=f"s.split({name!r}, [None, {near}], tail='exact'), or tail='guard'")  # fmt: skip
+        raise _refuse(
+            "split.divides",
+            f"{product} = {total} is not the {extent} of {name}, and tail='exact' allows no overshoot",
+            loop,
+            hint=f"s.split({name!r}, [None, {near}], tail='exact'), or tail='guard'",
+        )
     return sizes
 
 
@@ -112,16 +121,25 @@ def fuse(program: Program, *loops: Loop) -> Rewrite:
         raise ScheduleError(Problem("fuse.count", f"fuse takes at least two loops, got {len(loops)}"))
     for x in loops:
         need_serial(x, "fuse")
-    for outer, inner in zip(loops, loops[1:], strict=False):
+    for outer, inner in itertools.pairwise(loops):
         if outer.body is not inner:
-            raise _refuse("fuse.directly-nested", f"loop {inner.var.name} is not the whole body of {outer.var.name}", outer,
-                          hint="reorder so that the loops are adjacent, outermost first")  # fmt: skip
+            raise _refuse(
+                "fuse.directly-nested",
+                f"loop {inner.var.name} is not the whole body of {outer.var.name}",
+                outer,
+                hint="reorder so that the loops are adjacent, outermost first",
+            )
     for stage in find(loops[-1], Stage):
         kinds = {it.axis for x in loops for s, it in driven_by(x) if s is stage}
         if len(kinds) > 1:
             named = " and ".join(sorted(k.value for k in kinds))
-            raise _refuse("fuse.mixed-axes", f"{' and '.join(x.var.name for x in loops)} drive {named} axes of {stage.name}: one loop "
-                          "cannot do both", loops[0], hint="fuse spatial loops with spatial ones, reduction loops with reduction ones")  # fmt: skip
+            raise _refuse(
+                "fuse.mixed-axes",
+                f"{' and '.join(x.var.name for x in loops)} drive {named} axes of {stage.name}: "
+                "one loop cannot do both",
+                loops[0],
+                hint="fuse spatial loops with spatial ones, reduction loops with reduction ones",
+            )
     extents = [constant_extent(x, "fuse.symbolic-extent") for x in loops]
     first = loops[0].var.name
     label = unique(first + "".join(f"&{x.var.name.split('.', 1)[-1]}" for x in loops[1:]), Index(program).names())
@@ -151,9 +169,14 @@ def reorder(program: Program, *loops: Loop) -> Rewrite:
         below = chain[-1].body
         if not isinstance(below, Loop):
             missing = next(x for x in loops if x not in chain)
-            raise _refuse("reorder.perfect-nest", f"{missing.var.name} is not in one perfect nest with {outermost.var.name}: "
-                          f"{chain[-1].var.name} holds more than one statement" if isinstance(below, Seq)
-                          else f"{missing.var.name} is not below {outermost.var.name}", outermost)  # fmt: skip
+            raise _refuse(
+                "reorder.perfect-nest",
+                f"{missing.var.name} is not in one perfect nest with {outermost.var.name}: "
+                f"{chain[-1].var.name} holds more than one statement"
+                if isinstance(below, Seq)
+                else f"{missing.var.name} is not below {outermost.var.name}",
+                outermost,
+            )
         chain.append(below)
     for x in loops:
         if ordered := has_axis(x, Axis.ORDERED):
@@ -184,9 +207,11 @@ def bind(program: Program, loop: Loop, axis: str, target: Target) -> Rewrite:
             raise _refuse(
                 "bind.reduction-has-one-owner" if sort is Axis.REDUCE else "bind.ordered",
                 f"loop {loop.var.name} drives the {sort.value} axis {it.var.name} of {stage.name}: on {axis} several "
-                f"threads would update one element of {stage.name} at once", loop,
-                hint=f"bind a spatial loop, or s.rfactor({stage.name!r}, {loop.var.name!r}) and combine the partial results",
-            )  # fmt: skip
+                f"threads would update one element of {stage.name} at once",
+                loop,
+                hint="bind a spatial loop, or "
+                f"s.rfactor({stage.name!r}, {loop.var.name!r}) and combine the partial results",
+            )
     extent = constant_extent(loop, "bind.symbolic-extent")
     index = Index(program)
     _axis_is_free(index, loop, kind)
@@ -200,15 +225,23 @@ def _axis_is_free(index: Index, loop: Loop, kind: Kind) -> None:
     for stage in find(loop, Stage):
         for other in index.above(stage):
             if other is not loop and other.kind is kind and drives(other, stage) and drives(loop, stage):
-                raise _refuse("bind.axis-free", f"{kind.value} already runs loop {other.var.name} of {stage.name}", loop,
-                              hint=f"another axis for {loop.var.name}, or fuse the two loops first")  # fmt: skip
+                raise _refuse(
+                    "bind.axis-free",
+                    f"{kind.value} already runs loop {other.var.name} of {stage.name}",
+                    loop,
+                    hint=f"another axis for {loop.var.name}, or fuse the two loops first",
+                )
 
 
 def _extents_agree(index: Index, loop: Loop, kind: Kind, extent: int) -> None:
     for other in find(index.root_of(loop), Loop):
         if other.kind is kind and other is not loop and as_int(other.extent) != extent:
-            raise _refuse("bind.one-extent-per-axis", f"{kind.value} has extent {as_int(other.extent)} at {other.var.name}, but {loop.var.name} has {extent}",
-                          loop, hint=f"s.split({loop.var.name!r}, [None, {as_int(other.extent)}]) and bind the inner part")  # fmt: skip
+            raise _refuse(
+                "bind.one-extent-per-axis",
+                f"{kind.value} has extent {as_int(other.extent)} at {other.var.name}, but {loop.var.name} has {extent}",
+                loop,
+                hint=f"s.split({loop.var.name!r}, [None, {as_int(other.extent)}]) and bind the inner part",
+            )
 
 
 def _shared_is_per_block(loop: Loop, kind: Kind) -> None:
@@ -217,9 +250,13 @@ def _shared_is_per_block(loop: Loop, kind: Kind) -> None:
     for stage in find(loop, Stage):
         for b in writes(stage.body):
             if b.scope is Scope.SHARED and drives(loop, stage) and stage.name == b.name:
-                raise _refuse("bind.shared-per-thread", f"{b.name} was staged for each iteration of {loop.var.name} by itself, "
-                              f"but {kind.value} shares one copy among its threads", loop,
-                              hint=f"bind {loop.var.name} first, then stage {b.name}")  # fmt: skip
+                raise _refuse(
+                    "bind.shared-per-thread",
+                    f"{b.name} was staged for each iteration of {loop.var.name} by itself, "
+                    f"but {kind.value} shares one copy among its threads",
+                    loop,
+                    hint=f"bind {loop.var.name} first, then stage {b.name}",
+                )
 
 
 def _fits(index: Index, loop: Loop, kind: Kind, extent: int, target: Target) -> None:
@@ -229,26 +266,47 @@ def _fits(index: Index, loop: Loop, kind: Kind, extent: int, target: Target) -> 
         threads = math.prod({**axes, kind: extent}.values())
         if extent > target.max_block[n] or threads > target.max_threads:
             limit = min(target.max_threads, target.max_block[n])
-            raise _refuse("bind.device-limit", f"{threads} threads a block (with {loop.var.name} = {extent}) exceed the {limit} of {target.text}",
-                          loop, hint=f"s.split({loop.var.name!r}, [None, {max(1, limit * extent // max(threads, 1))}]) and bind the inner part")  # fmt: skip
+            raise _refuse(
+                "bind.device-limit",
+                f"{threads} threads a block (with {loop.var.name} = {extent}) exceed the {limit} of {target.text}",
+                loop,
+                hint=f"s.split({loop.var.name!r}, [None, {max(1, limit * extent // max(threads, 1))}]) "
+                "and bind the inner part",
+            )
     elif extent > target.max_grid[n]:
-        raise _refuse("bind.device-limit", f"{extent} blocks along {kind.value} exceed the {target.max_grid[n]} of {target.text}", loop,
-                      hint="bind it to block.x, or split it and run the inner part serially")  # fmt: skip
+        raise _refuse(
+            "bind.device-limit",
+            f"{extent} blocks along {kind.value} exceed the {target.max_grid[n]} of {target.text}",
+            loop,
+            hint="bind it to block.x, or split it and run the inner part serially",
+        )
 
 
 def vectorize(program: Program, loop: Loop) -> Rewrite:
     """Run an innermost loop in vector lanes (emitted as vector loads, stores and arithmetic where legal)."""
     need_serial(loop, "vectorize")
     if not isinstance(loop.body, Stage):
-        raise _refuse("vectorize.innermost", f"{loop.var.name} is not an innermost loop", loop,
-                      hint="reorder it innermost, or split it and vectorize the inner part after reordering")  # fmt: skip
+        raise _refuse(
+            "vectorize.innermost",
+            f"{loop.var.name} is not an innermost loop",
+            loop,
+            hint="reorder it innermost, or split it and vectorize the inner part after reordering",
+        )
     if found := has_axis(loop, Axis.REDUCE) + has_axis(loop, Axis.ORDERED):
-        raise _refuse("vectorize.reduction", f"{loop.var.name} drives the reduction axis {found[0][1].var.name}: its lanes would update one element", loop,
-                      hint="vectorize a spatial loop, or rfactor first")  # fmt: skip
+        raise _refuse(
+            "vectorize.reduction",
+            f"{loop.var.name} drives the reduction axis {found[0][1].var.name}: its lanes would update one element",
+            loop,
+            hint="vectorize a spatial loop, or rfactor first",
+        )
     extent = constant_extent(loop, "vectorize.symbolic-extent")
     if extent not in LANES:
-        raise _refuse("vectorize.lanes", f"{loop.var.name} has {extent} iterations; vectors have {', '.join(map(str, LANES))} lanes", loop,
-                      hint=f"s.split({loop.var.name!r}, [None, 4]) and vectorize the inner part")  # fmt: skip
+        raise _refuse(
+            "vectorize.lanes",
+            f"{loop.var.name} has {extent} iterations; vectors have {', '.join(map(str, LANES))} lanes",
+            loop,
+            hint=f"s.split({loop.var.name!r}, [None, 4]) and vectorize the inner part",
+        )
     return Rewrite(swap(program, loop, loop.replace(kind=Kind.VECTOR)))
 
 
@@ -258,8 +316,12 @@ def unroll(program: Program, loop: Loop) -> Rewrite:
     extent = constant_extent(loop, "unroll.symbolic-extent")
     copies = extent * math.prod(as_int(x.extent) for x in find(loop.body, Loop) if x.kind is Kind.UNROLL)
     if copies > UNROLL_LIMIT:
-        raise _refuse("unroll.size-limit", f"unrolling {loop.var.name} gives {copies} copies of its body; the limit is {UNROLL_LIMIT}", loop,
-                      hint=f"s.split({loop.var.name!r}, [None, 8]) and unroll the inner part")  # fmt: skip
+        raise _refuse(
+            "unroll.size-limit",
+            f"unrolling {loop.var.name} gives {copies} copies of its body; the limit is {UNROLL_LIMIT}",
+            loop,
+            hint=f"s.split({loop.var.name!r}, [None, 8]) and unroll the inner part",
+        )
     return Rewrite(swap(program, loop, loop.replace(kind=Kind.UNROLL)))
 
 

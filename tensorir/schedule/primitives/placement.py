@@ -16,7 +16,7 @@ from tensorir.schedule.analysis import (
     caret,
     drives,
     in_loops,
-    loads_of,
+    loads_of, need_room,
     ranges,
     stages_reading,
     stages_writing,
@@ -46,13 +46,18 @@ def compute_at(program: Program, stage: Stage, loop: Loop) -> Rewrite:
     if loop in index.above(stage):
         raise _refuse("compute-at.self", f"{loop.var.name} is a loop of {stage.name} itself", stage,
                       hint="give a loop of a stage that reads it")  # fmt: skip
+    need_room(index, loop, "compute-at")
     if find(loop, Stage, lambda s: s.name == stage.name):
         raise _refuse("compute-at.self", f"{stage.name} already runs inside {loop.var.name}", stage)
     made = writes(stage.body)
     for b in made:
         if b in program.outputs:
-            raise _refuse("compute-at.output", f"{b.name} is an output of the program and must be computed whole", stage,
-                          hint=f"s.reverse_compute_at, or stage_out({b.name!r}, at=…) to compute tiles of it")  # fmt: skip
+            raise _refuse(
+                "compute-at.output",
+                f"{b.name} is an output of the program and must be computed whole",
+                stage,
+                hint=f"s.reverse_compute_at, or stage_out({b.name!r}, at=…) to compute tiles of it",
+            )
     top = own_nest(index, stage, "compute-at")
     if len(find(top, Stage)) > 1:
         raise _refuse("compute-at.nest-shared", f"other stages live in the loops of {stage.name}", stage)
@@ -62,8 +67,12 @@ def compute_at(program: Program, stage: Stage, loop: Loop) -> Rewrite:
         raise _refuse("compute-at.not-read", f"nothing inside {loop.var.name} reads {stage.name}", stage,
                       hint="give a loop of a stage that reads it")  # fmt: skip
     if outside:
-        raise _refuse("compute-at.other-readers", f"{outside[0].name} reads {stage.name} outside {loop.var.name}", stage,
-                      hint=f"move {outside[0].name} first, or s.compute_inline({stage.name!r})")  # fmt: skip
+        raise _refuse(
+            "compute-at.other-readers",
+            f"{outside[0].name} reads {stage.name} outside {loop.var.name}",
+            stage,
+            hint=f"move {outside[0].name} first, or s.compute_inline({stage.name!r})",
+        )
     if any(len(stages_writing(program.body, b)) > 1 for b in made):
         raise _refuse("compute-at.several-writers", f"{made[0].name} is written by several stages", stage)
     nest_ = _boxed(index, stage, loop, made)
@@ -78,10 +87,9 @@ def _boxed(index: Index, stage: Stage, loop: Loop, made: list[Buffer]) -> Stmt:
     sides = footprint(index, accesses, loop, scope, int_shape(made[0]))
     # written_index gives, per buffer dimension, the axis that walks it: boxes are wanted per axis
     per_axis = dict(zip(written_index(stage), sides, strict=True))
-    boxes = []
-    for it in stage.iters:
-        if it.axis is Axis.SPATIAL:
-            boxes.append(per_axis.get(it.var, Side(Linear({}, 0), int(it.extent.value))))  # type: ignore[attr-defined]
+    boxes = [
+        per_axis.get(it.var, Side(Linear({}, 0), as_int(it.extent))) for it in stage.iters if it.axis is Axis.SPATIAL
+    ]
     return box_nest(stage, boxes, [f"{stage.name}.{label}" for label in axis_labels(stage)])
 
 
@@ -90,6 +98,7 @@ def reverse_compute_at(program: Program, stage: Stage, loop: Loop) -> Rewrite:
     index = Index(program)
     if loop in index.above(stage):
         raise _refuse("reverse-compute-at.self", f"{loop.var.name} is a loop of {stage.name} itself", stage)
+    need_room(index, loop, "reverse-compute-at")
     sources = [b for b in reads(stage.body) if stages_writing(loop, b)]
     if not sources:
         raise _refuse(
@@ -116,8 +125,12 @@ def _is_made_before(program: Program, stage: Stage, sources: list[Buffer], produ
     for b in reads(stage.body):
         late = [s for s in stages_writing(program.body, b) if order.index(s) > order.index(producer)]
         if b not in sources and late:
-            raise _refuse(f"{primitive}.made-later", f"{stage.name} also reads {b.name}, which {late[0].name} makes after {producer.name}", stage,
-                          hint=f"move {late[0].name} first")  # fmt: skip
+            raise _refuse(
+                f"{primitive}.made-later",
+                f"{stage.name} also reads {b.name}, which {late[0].name} makes after {producer.name}",
+                stage,
+                hint=f"move {late[0].name} first",
+            )
 
 
 def tile_nest(index: Index, stage: Stage, producers: list[Stage], loop: Loop, primitive: str) -> Stmt:
@@ -127,9 +140,13 @@ def tile_nest(index: Index, stage: Stage, producers: list[Stage], loop: Loop, pr
     for p in producers:
         for outer in [*index.above(loop), loop]:
             if any(uses(b, {outer.var}) for it, b in zip(p.iters, p.binds, strict=True) if it.axis is Axis.REDUCE):
-                raise _refuse(f"{primitive}.partial-reduction", f"inside {loop.var.name} the sums of {p.name} are not complete: "
-                              f"{outer.var.name} drives its reduction", p,
-                              hint="give a loop outside all reduction loops")  # fmt: skip
+                raise _refuse(
+                    f"{primitive}.partial-reduction",
+                    f"inside {loop.var.name} the sums of {p.name} are not complete: "
+                    f"{outer.var.name} drives its reduction",
+                    p,
+                    hint="give a loop outside all reduction loops",
+                )
         target = next(b for b in writes(p.body) if loads_of(stage, b))
         where = written_index(p)
         sides = footprint(index, [(p, where)], loop, Scope.REGISTER, int_shape(target))
@@ -167,12 +184,24 @@ def _is_tile(index: Index, p: Stage, loop: Loop, sides: list[Side], primitive: s
     reduces = {v for it, b in zip(p.iters, p.binds, strict=True) if it.axis is Axis.REDUCE for v in find(b, Var)}
     inner = [x for x in index.between(loop, p) if drives(x, p) and x.var not in reduces]
     if math.prod(as_int(x.extent) for x in inner) != math.prod(s.extent for s in sides):
-        raise _refuse(f"{primitive}.scattered", f"one iteration of {loop.var.name} does not compute a whole tile of what {p.name} writes", p,
-                      hint="reorder so that the inner part of each split is inside")  # fmt: skip
+        raise _refuse(
+            f"{primitive}.scattered",
+            f"one iteration of {loop.var.name} does not compute a whole tile of what {p.name} writes",
+            p,
+            hint="reorder so that the inner part of each split is inside",
+        )
 
 
-def _carried(index: Index, stage: Stage, p: Stage, where: tuple[Expr, ...], axes: tuple[Expr, ...], boxes: Mapping[Var, Side],
-             loop: Loop, primitive: str) -> list[Expr]:  # fmt: skip
+def _carried(
+    index: Index,
+    stage: Stage,
+    p: Stage,
+    where: tuple[Expr, ...],
+    axes: tuple[Expr, ...],
+    boxes: Mapping[Var, Side],
+    loop: Loop,
+    primitive: str,
+) -> list[Expr]:
     """The producer's guards said in the consumer's tile coordinates (its axis variables stand for them)."""
     arith = Arith(ranges(index.loops.values()))
     inner = {x.var: None for x in index.between(loop, p)}
@@ -218,8 +247,12 @@ def compute_inline(program: Program, stage: Stage) -> Rewrite:
     if any(b in program.outputs for b in made):
         raise _refuse("inline.output", f"{made[0].name} is an output of the program", stage)
     if not isinstance(stage.body, Store) or stage.init is not None:
-        raise _refuse("inline.pure", f"{stage.name} reduces or writes several buffers: there is no one expression to inline", stage,
-                      hint="compute_at places it at its reader instead")  # fmt: skip
+        raise _refuse(
+            "inline.pure",
+            f"{stage.name} reduces or writes several buffers: there is no one expression to inline",
+            stage,
+            hint="compute_at places it at its reader instead",
+        )
     if len(stages_writing(program.body, made[0])) > 1:
         raise _refuse("inline.several-writers", f"{made[0].name} is written by several stages", stage)
     index = Index(program)

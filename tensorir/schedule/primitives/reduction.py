@@ -26,7 +26,7 @@ from tensorir.schedule.rewrite import Rewrite, nest, swap
 
 
 def decompose_reduction(program: Program, stage: Stage, loop: Loop) -> Rewrite:
-    """Give the initialisation its own stage ``<stage>.init`` right before ``loop``, which must enclose the reduction."""
+    """Give the initialisation its own stage ``<stage>.init`` before ``loop``, which must enclose the reduction."""
     index = Index(program)
     if stage.init is None:
         raise _refuse("decompose.no-reduction", f"{stage.name} does not reduce", stage)
@@ -34,8 +34,12 @@ def decompose_reduction(program: Program, stage: Stage, loop: Loop) -> Rewrite:
         raise _refuse("decompose.encloses", f"{loop.var.name} is not a loop around {stage.name}", stage)
     for outer in index.above(loop):
         if any(it.axis is Axis.REDUCE and s is stage for s, it in driven_by(outer)):
-            raise _refuse("decompose.encloses", f"{outer.var.name}, outside {loop.var.name}, drives the reduction already", stage,
-                          hint=f"s.decompose_reduction({stage.name!r}, {outer.var.name!r})")  # fmt: skip
+            raise _refuse(
+                "decompose.encloses",
+                f"{outer.var.name}, outside {loop.var.name}, drives the reduction already",
+                stage,
+                hint=f"s.decompose_reduction({stage.name!r}, {outer.var.name!r})",
+            )
     name = unique(f"{stage.name}.init", index.names())
     made = init_nest(index, stage, loop, name)
     stmts = sequence([made, loop])
@@ -45,7 +49,7 @@ def decompose_reduction(program: Program, stage: Stage, loop: Loop) -> Rewrite:
 
 
 def init_nest(index: Index, stage: Stage, loop: Loop, name: str) -> Stmt:
-    """The nest that initialises what ``stage`` accumulates during ``loop``: its spatial loops from there on, renamed."""
+    """The nest that initialises what ``stage`` accumulates in ``loop``: its spatial loops from there on, renamed."""
     assert stage.init is not None
     inner = [loop, *index.between(loop, stage)]
     spatial = [

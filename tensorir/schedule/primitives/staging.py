@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tensorir.arith.box import Side
 from tensorir.errors import Problem, ScheduleError
-from tensorir.ir.build import as_expr, as_int
-from tensorir.ir.tree import Axis, Buffer, Iter, Kind, Load, Loop, Program, Scope, Stage, Stmt, Store, Var
-from tensorir.ir.visit import find, replace, swap_buffers, walk
-from tensorir.schedule.analysis import Index, caret, stages_reading, stages_writing, statements, unique
+from tensorir.ir.build import as_expr, as_int, binary
+from tensorir.ir.tree import Axis, Buffer, Expr, Iter, Kind, Load, Loop, Program, Scope, Stage, Stmt, Store, Var
+from tensorir.ir.visit import find, replace, sequence, swap_buffers, walk
+from tensorir.schedule.analysis import Index, caret, context, need_room, stages_reading, stages_writing, statements, unique
 from tensorir.schedule.primitives.buffers import layout_of
 from tensorir.schedule.primitives.loops import LANES
 from tensorir.schedule.primitives.placement import tile_nest
@@ -24,6 +25,7 @@ from tensorir.schedule.rewrite import (
     place_before,
     swap,
     with_body,
+    written_index,
 )  # fmt: skip
 
 STAGING = {"shared": Scope.SHARED, "register": Scope.REGISTER, "global": Scope.GLOBAL}
@@ -43,17 +45,34 @@ def stage_in(program: Program, buffer: Buffer, at: Loop | None, scope: str, vect
     where: Stmt = program.body if at is None else at
     readers = stages_reading(where, buffer)
     if not readers:
-        raise ScheduleError(Problem("stage-in.not-read", f"{buffer.name} is not read inside {_place(at)}",
-                                    hint=f"read there: {', '.join(sorted({n.buffer.name for n in walk(where) if isinstance(n, Load)})) or 'nothing'}"))  # fmt: skip
+        read = ", ".join(sorted({n.buffer.name for n in find(where, Load)})) or "nothing"
+        raise ScheduleError(
+            Problem(
+                "stage-in.not-read", f"{buffer.name} is not read inside {_place(at)}", hint=f"read there: {read}"
+            )
+        )
+    if at is not None:
+        need_room(index, at, "stage-in")
     if at is None and kind is not Scope.GLOBAL:
-        raise ScheduleError(Problem("stage-in.root-scope", f"a copy at the root is shared by all blocks: scope={scope!r} cannot hold it",
-                                    hint="scope='global', or at=<a loop>"))  # fmt: skip
+        raise ScheduleError(
+            Problem(
+                "stage-in.root-scope",
+                f"a copy at the root is shared by all blocks: scope={scope!r} cannot hold it",
+                hint="scope='global', or at=<a loop>",
+            )
+        )
     if at is None and (
         both := [x for x in statements(program.body) if stages_reading(x, buffer) and stages_writing(x, buffer)]
     ):
         maker = stages_writing(both[0], buffer)[0]
-        raise ScheduleError(Problem("stage-in.written", f"{buffer.name} is made in the nest that reads it: no copy at the root could hold it",
-                                    at=caret(maker), hint="at=<a loop behind its producer>"))  # fmt: skip
+        raise ScheduleError(
+            Problem(
+                "stage-in.written",
+                f"{buffer.name} is made in the nest that reads it: no copy at the root could hold it",
+                at=caret(maker),
+                hint="at=<a loop behind its producer>",
+            )
+        )
     if at is not None and stages_writing(at, buffer):
         raise ScheduleError(
             Problem("stage-in.written", f"{buffer.name} is written inside {at.var.name} as well", at=caret(at))
@@ -68,9 +87,14 @@ def stage_in(program: Program, buffer: Buffer, at: Loop | None, scope: str, vect
     labels = [f"{name}.{v.name}" for v in axes]
     deal = Kind.COOPERATIVE if kind is Scope.SHARED and cooperative else Kind.SERIAL
     made = box_nest(stage, sides, labels, deal)
+    if at is not None and (limits := _limits(index, buffer, at, find(made, Stage)[0], sides)):
+        made = replace(made, {s: s.replace(guards=limits) for s in find(made, Stage)})
     if vector is not None:
         made = _vector_copy(made, vector, labels[-1])
-    redirect = swap_buffers(where, {buffer: copy})
+    if at is None:  # the statement that makes the buffer goes on making it
+        redirect = sequence([x if stages_writing(x, buffer) else swap_buffers(x, {buffer: copy}) for x in statements(where)])
+    else:
+        redirect = swap_buffers(where, {buffer: copy})
     new_readers = [s for s in find(redirect, Stage) if any(isinstance(x, Load) and x.buffer is copy for x in walk(s))]
     if at is None:
         done = place_at_root(with_body(program, redirect), made, before=new_readers)
@@ -78,6 +102,29 @@ def stage_in(program: Program, buffer: Buffer, at: Loop | None, scope: str, vect
         assert isinstance(redirect, Loop)
         done = swap(program, at, place_before(redirect, made, new_readers))
     return Rewrite(done, (name,))
+
+
+def _limits(index: Index, buffer: Buffer, at: Loop, copy: Stage, sides: list[Side]) -> tuple[Expr, ...]:
+    """Conditions under which a copy's source exists, when a stage near by makes it: where that stage ran, in its box.
+
+    As ``expression < constant``, like the guards that splits make.
+    """
+    around = [*index.above(at), at]
+    out: list[Expr] = []
+    makers = stages_writing(around[0], buffer)
+    for w in makers if len(makers) == 1 else ():
+        common = [x for x in index.above(w) if x in around]
+        known = {x.var for x in common}
+        out += [g for g in w.guards if set(find(g, Var)) <= known]
+        arith = context(index, at, inside=True)
+        boxes = footprint(index, [(w, written_index(w))], common[-1], buffer.scope, int_shape(buffer))
+        for bind, mine, box in zip(copy.binds, sides, boxes, strict=True):
+            low, high = arith.range_of(mine.first.plus(box.first, -1))
+            if low < 0:
+                out.append(binary("<", binary("-", box.first.expr(), bind), 1))
+            if high + mine.extent > box.extent:
+                out.append(binary("<", binary("-", bind, box.first.expr()), box.extent))
+    return tuple(out)
 
 
 def _vector_copy(made: Stmt, lanes: int, last: str) -> Stmt:
@@ -107,12 +154,23 @@ def stage_out(program: Program, stage: Stage, at: Loop | None, scope: str) -> Re
     index = Index(program)
     writes = [n for n in walk(stage.body) if hasattr(n, "combiner") or isinstance(n, Store)]
     if at is not None and at not in index.above(stage):
-        raise ScheduleError(Problem("stage-out.encloses", f"{at.var.name} is not a loop around {stage.name}", at=caret(at),
-                                    hint=f"one of {', '.join(x.var.name for x in index.above(stage))}"))  # fmt: skip
+        raise ScheduleError(
+            Problem(
+                "stage-out.encloses",
+                f"{at.var.name} is not a loop around {stage.name}",
+                at=caret(at),
+                hint=f"one of {', '.join(x.var.name for x in index.above(stage))}",
+            )
+        )
     buffers = [b for n in writes for b in (n.buffers if hasattr(n, "buffers") else (n.buffer,))]  # type: ignore[attr-defined]
     if len(buffers) != 1:
-        raise ScheduleError(Problem("stage-out.one-buffer", f"{stage.name} writes {len(buffers)} buffers; stage_out takes stages that write one",
-                                    at=caret(stage)))  # fmt: skip
+        raise ScheduleError(
+            Problem(
+                "stage-out.one-buffer",
+                f"{stage.name} writes {len(buffers)} buffers; stage_out takes stages that write one",
+                at=caret(stage),
+            )
+        )
     buffer = buffers[0]
     if len(stages_writing(program.body, buffer)) > 1:
         raise ScheduleError(
@@ -135,6 +193,7 @@ def stage_out(program: Program, stage: Stage, at: Loop | None, scope: str) -> Re
         _precedes_readers(moved.body, new_stage, buffer, at)
         return Rewrite(place_at_root(moved, body, after=[new_stage]), (out_name,))
     loop = fresh.loops[at.var.name]
+    need_room(fresh, loop, "stage-out")
     _precedes_readers(loop.body, new_stage, buffer, at)
     made = tile_nest(fresh, copy, [new_stage], loop, "stage-out")
     return Rewrite(swap(moved, loop, place_after(loop, made, [new_stage])), (out_name,))
@@ -144,9 +203,14 @@ def _precedes_readers(body: Stmt, stage: Stage, buffer: Buffer, at: Loop | None)
     """The copy stands behind the statement of ``body`` that holds the stage: nobody in there may read it."""
     holder = next(x for x in statements(body) if stage in find(x, Stage))
     if readers := stages_reading(holder, buffer):
-        raise ScheduleError(Problem("stage-out.read-before", f"{readers[0].name} reads {buffer.name} inside {_place(at)} before the copy "
-                                    "would be written out", at=caret(stage),
-                                    hint=f"stage_out further in, or compute_at {stage.name} elsewhere first"))  # fmt: skip
+        raise ScheduleError(
+            Problem(
+                "stage-out.read-before",
+                f"{readers[0].name} reads {buffer.name} inside {_place(at)} before the copy would be written out",
+                at=caret(stage),
+                hint=f"stage_out further in, or compute_at {stage.name} elsewhere first",
+            )
+        )
 
 
 def _axis_of(e: object, stage: Stage) -> Var:

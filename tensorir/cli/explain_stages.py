@@ -1,0 +1,346 @@
+"""Error codes of primitives that move, copy, split and replace stages, and of schedule templates."""
+
+from __future__ import annotations
+
+from tensorir.cli.explain_entry import Entry
+
+STAGES: dict[str, Entry] = {
+    # --- placement
+    "compute-at.nest-shared": Entry(
+        "Other stages already live in the loops of this producer, so they cannot move with it alone.",
+        't.stage_in("A", at="C.k", scope="register")\nt.compute_at("C", "R.i")',
+        't.compute_at("C", "R.i")\nt.stage_in("A", at="C.k", scope="register")',
+    ),
+    "compute-at.not-read": Entry(
+        "compute_at moves a producer to where it is read; nothing inside that loop reads it.",
+        '# t.compute_at("C", loop) with a loop of a stage that does not read C',
+        't.compute_at("C", "R.i")',
+    ),
+    "compute-at.other-readers": Entry(
+        "Another stage outside the loop reads the producer as well. Move that reader first, or inline the producer.",
+        "# two stages read C, and t.compute_at puts it into the loops of one",
+        "# t.compute_inline(…), or compute_at both readers into one loop first",
+    ),
+    "compute-at.output": Entry(
+        "An output is computed whole; what may move is what only feeds others. stage_out computes an output in tiles.",
+        't = tir.Schedule((C, R))\nt.compute_at("C", "R.i")',
+        't.compute_at("C", "R.i")',
+    ),
+    "compute-at.scheduled": Entry(
+        "The producer's loops have been split, bound or vectorized already. Move it first, then schedule "
+        "its new loops.",
+        't.split("C.i", [None, 4])\nt.compute_at("C", "R.i")',
+        't.compute_at("C", "R.i")\nt.split("C.k", [None, 4])',
+    ),
+    "compute-at.self": Entry(
+        "The loop belongs to the stage that should move, or the stage is there already.",
+        't.compute_at("C", "C.i")',
+        't.compute_at("C", "R.i")',
+    ),
+    "compute-at.several-writers": Entry(
+        "Several stages write the tensor, so one of them cannot move alone.",
+        '# t.decompose_reduction("C", "C.k"), then t.compute_at("C", "R.i")',
+        '# t.compute_at("C", "R.i"), then t.decompose_reduction("C", "C.k")',
+    ),
+    "inline.nest-shared": Entry(
+        "Other stages already live in the loops of this producer.",
+        "# stages were staged or placed in the producer's loops before compute_inline",
+        "# compute_inline first",
+    ),
+    "inline.output": Entry(
+        "An output has to be written; it cannot vanish into its readers.",
+        's.compute_inline("C")',
+        "# inline what only feeds others; an output's consumer goes into it with reverse_compute_inline",
+    ),
+    "inline.pure": Entry(
+        "A stage that reduces, or writes several tensors, is no single expression that could be put where it is read.",
+        't.compute_inline("C")',
+        't.compute_at("C", "R.j")',
+    ),
+    "inline.scheduled": Entry(
+        "The producer's loops have been scheduled already, and they would vanish.",
+        'P = tir.compute((100, 48), lambda i, j: C[i, j] + 1, name="P")\n'
+        'Q = tir.compute((100, 48), lambda i, j: P[i, j] * 2, name="Q")\n'
+        't = tir.Schedule(Q)\nt.split("P.i", [None, 4])\nt.compute_inline("P")',
+        'P = tir.compute((100, 48), lambda i, j: C[i, j] + 1, name="P")\n'
+        'Q = tir.compute((100, 48), lambda i, j: P[i, j] * 2, name="Q")\n'
+        't = tir.Schedule(Q)\nt.compute_inline("P")',
+    ),
+    "inline.several-writers": Entry(
+        "Several stages write the tensor: there is no one expression to inline.",
+        "# compute_inline of a tensor that two stages write",
+        "# compute_at instead",
+    ),
+    "reverse-compute-at.guard": Entry(
+        "The producer's tail (from a split that does not divide) cannot be said in the consumer's tile.",
+        "# reverse_compute_at behind a ragged split",
+        '# split with tail="exact", or place the consumer further out',
+    ),
+    "reverse-compute-at.nest-shared": Entry(
+        "Other stages already live in the loops of this consumer.",
+        'D = tir.placeholder((48,), name="D")\nV = tir.compute((100, 48), lambda i, j: C[i, j] + D[j], name="V")\n'
+        't = tir.Schedule(V)\nt.stage_in("D", at="V.i", scope="register")\nt.reverse_compute_at("V", "C.i")',
+        't.reverse_compute_at("R", "C.i")',
+    ),
+    "reverse-compute-at.not-elementwise": Entry(
+        "The consumer reads the tile at a computed index, so the tile just made is not what it needs.",
+        'V = tir.compute((100, 48), lambda i, j: C[99 - i, j], name="V")\n'
+        't = tir.Schedule(V)\nt.reverse_compute_at("V", "C.i")',
+        't.reverse_compute_at("R", "C.i")',
+    ),
+    "reverse-compute-at.not-written": Entry(
+        "Nothing inside that loop computes what the consumer reads.",
+        "# reverse_compute_at of a consumer into a loop of a stage that it does not read",
+        't.reverse_compute_at("R", "C.i")',
+    ),
+    "reverse-compute-at.partial-reduction": Entry(
+        "Inside a reduction loop the sums are not complete. Give a loop outside all reduction loops.",
+        't.reverse_compute_at("R", "C.k")',
+        't.reverse_compute_at("R", "C.j")',
+    ),
+    "reverse-compute-at.reduction": Entry(
+        "The consumer reduces: its result needs more than the tile that one iteration makes.",
+        'j = tir.reduce_axis(48, name="j")\n'
+        'T = tir.compute((100,), lambda i: tir.sum(C[i, j], axis=j), name="T")\n'
+        't = tir.Schedule(T)\nt.reverse_compute_at("T", "C.i")',
+        't.reverse_compute_at("R", "C.i")',
+    ),
+    "reverse-compute-at.scheduled": Entry(
+        "The consumer's loops have been scheduled already. Move it first, then schedule its new loops.",
+        't.split("R.i", [None, 4])\nt.reverse_compute_at("R", "C.i")',
+        't.reverse_compute_at("R", "C.i")\nt.split("R.j", [None, 4])',
+    ),
+    "reverse-compute-at.self": Entry(
+        "The loop belongs to the stage that should move.",
+        't.reverse_compute_at("R", "R.i")',
+        't.reverse_compute_at("R", "C.i")',
+    ),
+    "reverse-compute-at.whole-axis": Entry(
+        "An axis of the consumer is no axis of what it reads, so no tile bounds it.",
+        'V = tir.compute((3, 100, 48), lambda n, i, j: C[i, j] + n, name="V")\n'
+        't = tir.Schedule(V)\nt.reverse_compute_at("V", "C.i")',
+        't.reverse_compute_at("R", "C.i")',
+    ),
+    "reverse-inline.elementwise": Entry(
+        "The consumer must read each element of its producer once, at its own position, to be put into it.",
+        'P = tir.compute((100, 64), lambda i, j: A[i, j] + 1, name="P")\n'
+        'V = tir.compute((100, 64), lambda i, j: P[99 - i, j], name="V")\n'
+        'tir.Schedule(V).reverse_compute_inline("V")',
+        'P = tir.compute((100, 64), lambda i, j: A[i, j] + 1, name="P")\n'
+        'V = tir.compute((100, 64), lambda i, j: P[i, j] * 2, name="V")\n'
+        'tir.Schedule(V).reverse_compute_inline("V")',
+    ),
+    "reverse-inline.nest-shared": Entry(
+        "Other stages already live in the loops of this consumer.",
+        't.stage_out("C", at="C.j", scope="register")\nt.stage_in("C", at="R.j", scope="register")\n'
+        't.reverse_compute_inline("R")',
+        't.stage_out("C", at="C.j", scope="register")\nt.reverse_compute_inline("R")',
+    ),
+    "reverse-inline.other-readers": Entry(
+        "The producer's values are used elsewhere too, so they cannot be replaced.",
+        'P = tir.compute((100, 64), lambda i, j: A[i, j] + 1, name="P")\n'
+        'V = tir.compute((100, 64), lambda i, j: P[i, j] * 2, name="V")\n'
+        'U = tir.compute((100, 64), lambda i, j: P[i, j] + 3, name="U")\n'
+        'tir.Schedule((U, V)).reverse_compute_inline("V")',
+        'P = tir.compute((100, 64), lambda i, j: A[i, j] + 1, name="P")\n'
+        'V = tir.compute((100, 64), lambda i, j: P[i, j] * 2, name="V")\n'
+        'tir.Schedule(V).reverse_compute_inline("V")',
+    ),
+    "reverse-inline.producer": Entry(
+        "No plain stage writes what the consumer reads. A reduction needs stage_out first; the consumer "
+        "then goes into the "
+        "stage that copies the finished results.",
+        't.reverse_compute_inline("R")',
+        't.stage_out("C", at="C.j", scope="register")\nt.reverse_compute_inline("R")',
+    ),
+    "reverse-inline.pure": Entry(
+        "Only a stage that computes one expression for each element can be put into its producer.",
+        't.reverse_compute_inline("C")',
+        't.stage_out("C", at="C.j", scope="register")\nt.reverse_compute_inline("R")',
+    ),
+    "reverse-inline.scheduled": Entry(
+        "The consumer's loops have been scheduled already, and they would vanish.",
+        't.stage_out("C", at="C.j", scope="register")\nt.split("R.i", [None, 4])\nt.reverse_compute_inline("R")',
+        't.stage_out("C", at="C.j", scope="register")\nt.reverse_compute_inline("R")',
+    ),
+    # --- copies and buffers
+    "layout.order": Entry(
+        "order= is a permutation of the tensor's dimensions, outermost first.",
+        't.layout("C", order=[0, 0])',
+        't.layout("C", order=[1, 0])',
+    ),
+    "layout.own-buffer": Entry(
+        "A parameter is laid out by the caller. Stage a copy with the layout that you want.",
+        's.layout("A", pad=4)',
+        's.stage_in("A", at="C.i", scope="register", pad=4)',
+    ),
+    "layout.pad": Entry(
+        "pad= is a number of spare elements per row, at least 0.",
+        't.layout("C", pad=-1)',
+        't.layout("C", pad=4)',
+    ),
+    "scope.unknown": Entry(
+        'A copy lives in "shared", "register" or "global" memory.',
+        's.stage_in("A", at="C.k", scope="local")',
+        's.stage_in("A", at="C.k", scope="register")',
+    ),
+    "set-scope.own-buffer": Entry(
+        "A parameter lives where the caller put it. Stage a copy.",
+        's.set_scope("A", "shared")',
+        's.stage_in("A", at="C.i", scope="register")',
+    ),
+    "stage-in.not-read": Entry(
+        "stage_in copies what one iteration of a loop reads of a tensor; this loop reads nothing of it.",
+        't.stage_in("A", at="R.i", scope="register")',
+        't.stage_in("A", at="C.i", scope="register")',
+    ),
+    "stage-in.root-scope": Entry(
+        "A copy at the root is made by a kernel of its own and read by all blocks, so it lives in global memory.",
+        's.stage_in("B", at="root", scope="shared")',
+        's.stage_in("B", at="root", scope="global")',
+    ),
+    "stage-in.vector": Entry(
+        "vector= must divide the row of the copy, and be 2, 4, 8 or 16.",
+        's.stage_in("A", at="C.i", scope="register", vector=3)',
+        's.stage_in("A", at="C.i", scope="register", vector=4)',
+    ),
+    "stage-in.written": Entry(
+        "The tensor is written inside the loop as well: a copy made before would be out of date.",
+        't.reverse_compute_at("R", "C.i")\nt.stage_in("C", at="C.i", scope="register")',
+        't.stage_in("C", at="R.i", scope="register")',
+    ),
+    "stage-out.encloses": Entry(
+        "stage_out takes a loop around the stage, outside its reduction.",
+        't.stage_out("C", at="R.i", scope="register")',
+        't.stage_out("C", at="C.i", scope="register")',
+    ),
+    "stage-out.guard": Entry(
+        "The tail of a split that does not divide cannot be said in the tile that is copied out.",
+        "# stage_out inside a ragged split that mixes several axes",
+        '# split with tail="exact", or copy out further outside',
+    ),
+    "stage-out.index": Entry(
+        "The stage writes at a computed index, so a tile of it has no box to copy.",
+        "# stage_out of a scatter",
+        "# let the stage write directly",
+    ),
+    "stage-out.not-elementwise": Entry(
+        "The copy would read the tile at a computed index.",
+        "# stage_out of a stage whose tile is no box",
+        "# choose a loop further out",
+    ),
+    "stage-out.one-buffer": Entry(
+        "The stage writes several tensors at once (a tuple, argmax); stage_out takes stages that write one.",
+        "# stage_out of a compute with two results",
+        "# let the stage write directly, or declare two computes",
+    ),
+    "stage-out.partial-reduction": Entry(
+        "Inside a reduction loop the sums are not complete. Copy out at a loop outside all reduction loops.",
+        's.stage_out("C", at="C.k", scope="register")',
+        's.stage_out("C", at="C.j", scope="register")',
+    ),
+    "stage-out.several-writers": Entry(
+        "Several stages write the tensor, so one of them cannot move to a copy alone.",
+        's.decompose_reduction("C", "C.k")\ns.stage_out("C", at="C.i", scope="register")',
+        's.stage_out("C", at="C.i", scope="register")\ns.decompose_reduction("C", "C.k")',
+    ),
+    "stage-out.whole-axis": Entry(
+        "An axis of the copy is no axis of the stage, so no tile bounds it.",
+        "# stage_out of a stage that does not write along every dimension",
+        "# let the stage write directly",
+    ),
+    # --- reductions and instructions
+    "decompose.encloses": Entry(
+        "The initialisation goes right before a loop that encloses the whole reduction.",
+        's.split("C.k", [None, 8])\ns.decompose_reduction("C", "C.k.1")',
+        's.split("C.k", [None, 8])\ns.decompose_reduction("C", "C.k.0")',
+    ),
+    "decompose.no-reduction": Entry(
+        "The stage has no reduction, or its initialisation is a stage of its own already.",
+        't.decompose_reduction("R", "R.j")',
+        't.decompose_reduction("C", "C.k")',
+    ),
+    "rfactor.one-update": Entry(
+        "rfactor takes a stage that is one reduction with its own initialisation.",
+        't.rfactor("R", "R.j")',
+        't.rfactor("C", "C.k")',
+    ),
+    "rfactor.own-nest": Entry(
+        "Other stages live in the loops of this one. Factor the reduction first, then stage copies.",
+        's.stage_in("A", at="C.k", scope="register")\ns.rfactor("C", "C.k")',
+        's.rfactor("C", "C.k")\ns.stage_in("A", at="C.rf.k", scope="register")',
+    ),
+    "rfactor.reduce-loop": Entry(
+        "rfactor gives each iteration of a reduction loop a partial result; this loop drives no "
+        "reduction of the stage.",
+        's.rfactor("C", "C.i")',
+        's.split("C.k", [None, 8])\ns.rfactor("C", "C.k.1")',
+    ),
+    "tensorize.dialect": Entry(
+        "The instruction has no text in the language of the schedule's target.",
+        's = tir.Schedule(C, target="cuda")\ns.split("C.j", [None, 4])\ns.reorder("C.k", "C.j.1")\n'
+        's.tensorize("C.j.1", "opencl.fma.f32x4")',
+        's.split("C.j", [None, 4])\ns.reorder("C.k", "C.j.1")\ns.tensorize("C.j.1", "opencl.fma.f32x4")',
+    ),
+    "tensorize.last": Entry(
+        "A later call would change the nest that an instruction performs. Tensorize when the rest is done.",
+        "# s.tensorize(…), then a call that puts other work into the nest of the instruction",
+        "# the other calls first, s.tensorize(…) last",
+    ),
+    "tensorize.needs": Entry(
+        "The instruction needs something that the target does not have, such as a newer architecture.",
+        "# an instruction with needs=('sm_80',) in a schedule for sm_75",
+        '# tir.Schedule(C, target="cuda -arch=sm_80")',
+    ),
+    "tensorize.serial": Entry(
+        "The loop is already bound, unrolled or vectorized.",
+        's.unroll("C.k")\ns.tensorize("C.k", "opencl.fma.f32x4")',
+        's.split("C.j", [None, 4])\ns.reorder("C.k", "C.j.1")\ns.tensorize("C.j.1", "opencl.fma.f32x4")',
+    ),
+    "tensorize.one-stage": Entry(
+        "The nest to replace holds one stage in plain loops.",
+        's.stage_in("A", at="C.j", scope="register")\ns.tensorize("C.j", "opencl.fma.f32x4")',
+        's.split("C.j", [None, 4])\ns.reorder("C.k", "C.j.1")\ns.tensorize("C.j.1", "opencl.fma.f32x4")',
+    ),
+    "tensorize.same-meaning": Entry(
+        "The nest does not compute what the instruction does; the message says where they differ and "
+        "what the instruction computes.",
+        's.tensorize("C.k", "opencl.fma.f32x4")',
+        's.split("C.j", [None, 4])\ns.reorder("C.k", "C.j.1")\ns.tensorize("C.j.1", "opencl.fma.f32x4")',
+    ),
+    "tensorize.tail": Entry(
+        "An instruction always computes all of its lanes; a tail inside the nest would not be respected.",
+        'W = tir.placeholder((64, 50), name="W")\n'
+        'D = tir.compute((100, 50), lambda i, j: tir.sum(A[i, k] * W[k, j], axis=k), name="D")\n'
+        's = tir.Schedule(D)\ns.split("D.j", [None, 4])\ns.reorder("D.k", "D.j.1")\n'
+        's.tensorize("D.j.1", "opencl.fma.f32x4")',
+        's.split("C.j", [None, 4], tail="exact")\ns.reorder("C.k", "C.j.1")\ns.tensorize("C.j.1", "opencl.fma.f32x4")',
+    ),
+    "tensorize.unknown": Entry(
+        "No instruction of that name is declared; the message lists close ones.",
+        's.tensorize("C.k", "opencl.dot")',
+        's.split("C.j", [None, 4])\ns.reorder("C.k", "C.j.1")\ns.tensorize("C.j.1", "opencl.fma.f32x4")',
+    ),
+    # --- templates
+    "template.raised": Entry(
+        "A template's function raised an exception of its own for a configuration; the trial is logged "
+        "as illegal_schedule.",
+        "# lambda s, c: s.split('C.i', [None, 64 // c['tile'] - 8]), with tile=[0]",
+        "# a constraint of the space that leaves such configurations out",
+    ),
+    "template.result": Entry(
+        "A template schedules s in place, or returns the schedule to use; it returned something else.",
+        'w = tir.Workload("mm", C, {"default": (lambda s, c: 1, tir.Space(x=[1]))})\nw.schedule()',
+        'w = tir.Workload("mm", C, {"default": (lambda s, c: s, tir.Space(x=[1]))})\nw.schedule()',
+    ),
+    "template.target": Entry(
+        "The template is written for another kind of target (CPU or GPU).",
+        'w = tir.Workload("mm", C, {"gpu": (lambda s, c: s, tir.Space(x=[1]), ("gpu",))})\nw.schedule(target="opencl")',
+        'w = tir.Workload("mm", C, {"gpu": (lambda s, c: s, tir.Space(x=[1]), ("gpu",))})\nw.schedule(target="cuda")',
+    ),
+    "template.unknown": Entry(
+        "The workload has no template of that name.",
+        'w = tir.Workload("mm", C, {"cpu": (lambda s, c: s, tir.Space(x=[1]))})\nw.schedule(template="fast")',
+        'w = tir.Workload("mm", C, {"cpu": (lambda s, c: s, tir.Space(x=[1]))})\nw.schedule(template="cpu")',
+    ),
+}

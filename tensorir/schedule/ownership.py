@@ -1,0 +1,160 @@
+"""Who holds a cell: bound loops hand iterations to threads and blocks, so every reader must run where the cell was written.
+
+A register belongs to one thread, shared memory to one block, global memory to all; barriers order the threads of one
+block and nothing orders blocks. Primitives that bind, move or stage may break this long after the buffer was made, so
+the whole tree is looked at after each of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from tensorir.arith.affine import Arith, Linear
+from tensorir.errors import Problem
+from tensorir.expr.bounds import evaluate
+from tensorir.ir.build import as_int
+from tensorir.ir.tree import Binary, Buffer, Const, Expr, Kind, Loop, Program, Scope, Stage, Stmt, Update, Var
+from tensorir.ir.visit import find, reads, uses, writes
+from tensorir.schedule.analysis import Index, caret, drives, in_loops, ranges, stages_reading, statements
+from tensorir.schedule.rewrite import written_index
+
+_POINTS = 512  # iterations of one loop that are tried one by one
+
+
+def misplaced(program: Program) -> Problem | None:
+    """The first buffer whose cells do not reach all their readers, or that two threads would write at once."""
+    for top in statements(program.body):
+        bound = [x for x in find(top, Loop) if x.kind.level != "sequential" and _extent(x) > 1]
+        if bound:
+            index = Index(program)
+            problem = next(_problems(index, top, bound), None)
+            if problem is not None:
+                return problem
+    return None
+
+
+def _extent(x: Loop) -> int:
+    return as_int(x.extent) if isinstance(x.extent, Const) else 2
+
+
+def _problems(index: Index, top: Stmt, bound: Sequence[Loop]) -> Iterator[Problem]:
+    stages = find(top, Stage)
+    made: dict[Buffer, list[Stage]] = {}
+    for s in stages:
+        for b in writes(s.body):
+            made.setdefault(b, []).append(s)
+    for b, writers in made.items():
+        scope = b.scope
+        if scope is Scope.AUTO and any(index.root_of(s) is not top for s in stages_reading(index.program.body, b)):
+            scope = Scope.GLOBAL  # where lowering will put it
+        readers = [s for s in stages if b in reads(s.body) or (b in writes(s.body) and find(s.body, Update))]
+        if len({*writers, *readers}) == 1:
+            continue
+        for w in writers:
+            yield from _private(index, b, scope, w, readers)
+            if scope in (Scope.SHARED, Scope.GLOBAL):
+                yield from _shared(index, b, scope, w, readers, bound)
+
+
+def _private(index: Index, b: Buffer, scope: Scope, w: Stage, readers: Sequence[Stage]) -> Iterator[Problem]:
+    """What one thread (or block) wrote into its own copy must be read inside the loop that hands out the iterations."""
+    for x in index.above(w):
+        if _extent(x) == 1 or not _one_copy_each(scope, x.kind) or not drives(x, w):
+            continue
+        for r in readers:
+            if r is not w and x not in index.above(r):
+                who = "block" if x.kind.level == "block" else "thread"
+                dealt = "the threads share" if x.kind is Kind.COOPERATIVE else f"{x.kind.value} deals out"
+                yield Problem("scope.private", f"{r.name} reads {b.name} outside {x.var.name}, which {dealt}: each {who} "
+                              f"would have filled only its own part of its own {scope.value} copy", at=caret(x),
+                              hint=f"bind a loop around {r.name} as well, or keep {b.name} in wider memory")  # fmt: skip
+
+
+def _one_copy_each(scope: Scope, kind: Kind) -> bool:
+    if scope is Scope.REGISTER:
+        return kind.level != "sequential" or kind is Kind.COOPERATIVE
+    return scope is Scope.SHARED and kind.level == "block"
+
+
+def _shared(index: Index, b: Buffer, scope: Scope, w: Stage, readers: Sequence[Stage], bound: Sequence[Loop]) -> Iterator[Problem]:
+    for kind in {x.kind: None for x in bound}:
+        if _one_copy_each(scope, kind):
+            continue
+        mine = [x for x in _bound_above(index, w) if x.kind is kind and drives(x, w)]
+        for x in mine:
+            if not _dealt(index, w) and not disjoint(index, w, x):
+                yield Problem("scope.overlap", f"several iterations of {x.var.name} write the same cells of {b.name}, and {kind.value} runs them "
+                              "at the same time", at=caret(w),
+                              hint=f"keep {b.name} in registers, or place {w.name} outside {x.var.name}")  # fmt: skip
+        if kind.level == "block":
+            for r in readers:
+                if r is w or (mine and all(x in index.above(r) for x in mine)):
+                    continue
+                alone = Scope.GLOBAL in {c.scope for c in writes(r.body)} and not any(
+                    x.kind is kind and drives(x, r) for x in _bound_above(index, r)
+                )
+                if mine or not alone:
+                    yield Problem("scope.grid-wide", f"{r.name} reads {b.name}, which another block of {kind.value} writes in the same kernel: "
+                                  "nothing orders blocks", at=caret(w),
+                                  hint=f"give {w.name} a nest of its own, or place it inside the blocks that read it")  # fmt: skip
+
+
+def _bound_above(index: Index, s: Stage) -> list[Loop]:
+    return [x for x in index.above(s) if x.kind.level != "sequential" and _extent(x) > 1]
+
+
+def _dealt(index: Index, w: Stage) -> bool:
+    return any(x.kind is Kind.COOPERATIVE for x in index.above(w))
+
+
+def disjoint(index: Index, w: Stage, loop: Loop) -> bool:
+    """Whether different iterations of ``loop`` write different cells, whatever the loops inside it do."""
+    arith = Arith(ranges(x for x in index.above(w) if isinstance(x.extent, Const)))
+    moving = {loop.var, *(x.var for x in index.between(loop, w))}
+    forms = [arith.linear(in_loops(i, w)) for i in written_index(w)]
+    atoms = {t for f in forms for t in f.terms if uses(t, {loop.var})}
+    told = [t for t in atoms if any(t in f.terms and _injective(f, arith, moving) for f in forms)]
+    return _determines(told, loop)
+
+
+def _injective(form: Linear, arith: Arith, moving: set[Var]) -> bool:
+    """Whether the moving part of the form is a mixed radix: its value tells the value of each of its atoms."""
+    reach = 0.0
+    parts = []
+    for t, c in form.terms.items():
+        if uses(t, moving):
+            low, high = arith.range_of(Linear({t: 1}, 0))
+            parts.append((abs(c), high - low))
+    for c, steps in sorted(parts):
+        if not steps < math.inf or (steps and c <= reach):
+            return False
+        reach += c * steps
+    return True
+
+
+def _determines(atoms: Sequence[Expr], loop: Loop) -> bool:
+    """Whether the values of ``atoms`` tell the iteration of ``loop``."""
+    if loop.var in atoms:
+        return True
+    alone = [t for t in atoms if {v for v in find(t, Var)} == {loop.var}]
+    n = _extent(loop)
+    if n <= _POINTS:
+        return len({tuple(evaluate(t, {loop.var: k}) for t in alone) for k in range(n)}) == n
+    parts = sorted(filter(None, (_digit(t, loop.var) for t in alone)))
+    place = 1
+    for low, size in parts:  # digits from the lowest, without a gap
+        if low > place:
+            return False
+        place = max(place, low * size)
+    return place >= n
+
+
+def _digit(t: Expr, v: Var) -> tuple[int, int] | None:
+    """``v // a % b`` as (a, b); b is large where there is no ``%``."""
+    size, low = 1 << 62, 1
+    if isinstance(t, Binary) and t.op == "%" and isinstance(t.b, Const):
+        size, t = as_int(t.b), t.a
+    if isinstance(t, Binary) and t.op == "//" and isinstance(t.b, Const):
+        low, t = as_int(t.b), t.a
+    return (low, size) if t is v else None

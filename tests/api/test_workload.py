@@ -1,0 +1,183 @@
+"""Workloads: templates, targets, references, titles; and the inputs on which results are exact."""
+
+import numpy as np
+import pytest
+import zoo
+
+import tensorir as tir
+from tensorir.api.candidate import Refused, prepare, source_from, source_json
+from tensorir.api.identity import command_for, compute_digest, nearest
+from tensorir.api.workload import Origin, Template, Workload
+from tensorir.codegen.source import Param
+from tensorir.target import Target
+from tensorir.tune.inputs import arguments, integer_arrays, integers
+
+
+def elementwise(expression, shape=(8,), dtype="float32", name="C"):
+    A = tir.placeholder(shape, dtype, name="A")
+    return tir.compute(shape, lambda i: expression(A[i]), name=name)
+
+
+def two_kinds():
+    C = elementwise(lambda a: a + 1)
+    space = tir.Space(f=[2, 4], default={"f": 4})
+    templates = {
+        "gpu": Template(lambda s, c: s.bind("C.i", "thread.x"), space, kinds=("gpu",)),
+        "cpu": Template(lambda s, c: s.split("C.i", [None, c["f"]]) and None, space, kinds=("cpu",)),
+    }
+    return Workload("two", C, templates)
+
+
+def test_template_follows_the_target():
+    work = two_kinds()
+    assert "for C.i.1 in 4" in str(work.schedule())
+    assert "thread.x" in str(work.schedule(target="cuda")) and "thread.x" in str(work.schedule(target="opencl -kind=gpu"))
+    assert "for C.i.1 in 2" in str(work.schedule({"f": 2}, template="cpu"))
+    with pytest.raises(tir.ScheduleError) as caught:
+        work.schedule(template="gpu", target="opencl")
+    assert caught.value.code == "template.target" and "cpu" in str(caught.value)
+    with pytest.raises(tir.ScheduleError) as caught:
+        work.schedule(template="tpu")
+    assert caught.value.code == "template.unknown"
+
+
+def test_configuration_is_checked_against_the_space():
+    with pytest.raises(tir.DeclarationError) as caught:
+        two_kinds().schedule({"f": 3})
+    assert caught.value.code == "space.unknown-value"
+
+
+def test_template_may_return_another_schedule_only():
+    C = elementwise(lambda a: a + 1)
+    work = Workload("w", C, {"t": (lambda s, c: s.fork(), tir.Space())})
+    assert "C.i" in str(work.schedule())
+    with pytest.raises(tir.ScheduleError) as caught:
+        Workload("w", C, {"t": (lambda s, c: 5, tir.Space())}).schedule()
+    assert caught.value.code == "template.result"
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda C: Workload("", C, {"t": (print, tir.Space())}),
+        lambda C: Workload("w", C, {}),
+        lambda C: Workload("w", C, {"t": print}),
+        lambda C: Workload("w", C, {"t": (print, 5)}),
+        lambda C: Workload("w", tir.placeholder((2,)), {"t": (print, tir.Space())}),
+    ],
+)
+def test_wrong_declarations_are_refused(build):
+    with pytest.raises(tir.DeclarationError):
+        build(elementwise(lambda a: a))
+
+
+def test_reference_inputs_and_flops():
+    work = zoo.product(24)
+    a, b = work.random_inputs(seed=3)
+    assert a.shape == (24, 24) and a.dtype == np.float32 and not np.array_equal(a, b)
+    assert np.array_equal(a, work.random_inputs(seed=3)[0]) and not np.array_equal(a, work.random_inputs(seed=4)[0])
+    assert np.allclose(work.reference(a, b), a @ b, atol=1e-5)
+    assert work.flops == 2 * 24**3 and [t.name for t in work.inputs] == ["A", "B"]
+    with pytest.raises(tir.DeclarationError):
+        work.reference(a)
+
+
+def test_reference_of_the_user_and_several_outputs():
+    A = tir.placeholder((4,), name="A")
+    both = tir.compute((4,), lambda i: (A[i] + 1, A[i] * 2), name="both")
+    work = Workload("w", both, {"t": (lambda s, c: None, tir.Space())}, reference=lambda a: (a + 1, a * 2), flops=7)
+    assert work.flops == 7.0 and [x.tolist() for x in work.reference(np.ones(4, np.float32))] == [[2] * 4, [2] * 4]
+    assert len(Workload("w", both, work.templates).reference(np.ones(4, np.float32))) == 2
+
+
+def test_digest_tells_definitions_apart():
+    plus, again = elementwise(lambda a: a + 1), elementwise(lambda a: a + 1)
+    digests = {
+        compute_digest(Workload("w", C, {"t": (print, tir.Space())}))
+        for C in (
+            plus, again, elementwise(lambda a: a + 2), elementwise(lambda a: a + 1, shape=(9,)),
+            elementwise(lambda a: a + 1, dtype="float16"), tir.compute((2,), lambda i: tir.constant([1.0, 2.0])[i]),
+            tir.compute((2,), lambda i: tir.constant([1.0, 3.0])[i]),
+        )
+    }  # fmt: skip
+    assert len(digests) == 6
+
+
+def test_titles_and_commands():
+    params = {"n": 1, "c": 64, "h": 5, "w": 6, "k": 8, "r": 3, "s": 3, "stride": 2, "pad": 0, "bias": True, "act": None}
+    work = zoo.product()
+    assert work.title == "product n=24" and command_for(work) == "w.tune()"
+    work.origin = Origin("ops", "conv2d", params)
+    assert command_for(work) == "tensorir tune conv2d 1x64x5x6 8x64x3x3 --stride 2 --bias"
+    work.origin = Origin("file", "f", {"n": 3}, "/a b.py")
+    assert command_for(work, "show") == "tensorir show '/a b.py:f' --arg n=3"
+    work = Workload("conv2d", elementwise(lambda a: a), work.templates, origin=("ops", "conv2d", params))
+    assert work.title.startswith("conv2d n=1 c=64 h=5") and "bias=1 act=None" in work.title
+
+
+def test_nearest_title():
+    def record(title, status="ok"):
+        return {"workload": title, "status": status}
+
+    work = zoo.product(24)
+    known = [record("product n=512"), record("product n=32"), record("other n=24"), record("product n=25", "crashed")]
+    assert nearest(work, known) == "product n=32" and nearest(work, known[2:]) == ""
+
+
+def test_source_survives_json():
+    for work in (zoo.product(), zoo.rich()):
+        source = work.schedule().emitted()
+        assert source_from(source_json(source)) == source
+    source = zoo.product().schedule().emitted()
+    constant = Param("k", "float32", (1,), "constant", 4, b"\0\1\2\3")
+    changed = type(source)(source.name, source.language, "text", (*source.params, constant), source.kernels)
+    assert source_from(source_json(changed)) == changed
+
+
+@pytest.mark.parametrize(
+    ("mode", "status", "code"),
+    [("raise", "illegal_schedule", "template.raised"), ("illegal", "illegal_schedule", "loop")],
+)
+def test_prepare_maps_refusals(mode, status, code):
+    with pytest.raises(Refused) as caught:
+        prepare(zoo.own(), "t", {"mode": mode}, Target.parse("opencl"))
+    assert caught.value.result["status"] == status and caught.value.result["detail"]["code"].startswith(code)
+
+
+def test_prepare_checks_and_describes():
+    made = prepare(zoo.product(), "tile", {"ti": 2, "tj": 4, "out": True}, Target.parse("opencl"))
+    assert made.known["check"]["ok"] and made.known["check"]["shapes"] and made.known["trace"][0][0] == "split"
+    assert made.known["source_sha256"] == made.source.sha256
+
+
+class TestExactInputs:
+    def test_generator_is_fixed_for_ever(self):
+        assert integers(5, -3, 3, 7).tolist() == [0, -3, 1, 3, -3]
+        wide = integers(100_000, -1000, 1000, 1)
+        assert wide.min() == -1000 and wide.max() == 1000 and abs(wide.mean()) < 10
+
+    def test_widest_range_that_stays_exact(self):
+        given, exact = arguments(zoo.product(24).outputs)
+        high = given[0].high
+        assert exact and high**2 * 24 <= 2**24 and high >= 300
+
+    @pytest.mark.parametrize(("dtype", "n"), [("float16", 64), ("int8", 8), ("float64", 100)])
+    def test_results_really_are_exact(self, dtype, n):
+        A = tir.placeholder((n,), dtype, name="A")
+        k = tir.reduce_axis(n, name="k")
+        C = tir.compute((1,), lambda i: tir.sum(A[k] * A[k], axis=k), name="C")
+        given, exact = arguments((C,))
+        assert exact
+        (a,) = integer_arrays(given, 1)
+        work = Workload("w", C, {"t": (print, tir.Space())})
+        assert float(work.reference(a)[0]) == float((a.astype(np.float64) ** 2).sum())
+
+    @pytest.mark.parametrize("expression", [tir.exp, lambda a: a * 0.3, lambda a: a / 3, tir.sqrt])
+    def test_rounding_is_noticed(self, expression):
+        assert arguments((elementwise(expression),))[1] is False
+
+    def test_indices_stay_in_range(self):
+        given, _ = arguments(zoo.rich().outputs)
+        by_name = {a.name: a for a in given}
+        assert (by_name["index"].low, by_name["index"].high) == (0, 6) and by_name["scale"].scalar
+        assert [a.name for a in given] == ["table", "index", "scale"]

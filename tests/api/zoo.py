@@ -1,0 +1,68 @@
+"""Workloads for the tests of tuning, the command line and export; also run by the worker process."""
+
+import os
+import time
+
+import tensorir as tir
+
+
+def own():
+    """One right configuration and one of each kind of failure."""
+    A = tir.placeholder((64,), name="A")
+    C = tir.compute((64,), lambda i: A[i] * 5 + 7, name="C")
+
+    def schedule(s, config):
+        match config["mode"]:
+            case "abort":
+                os.abort()
+            case "hang":
+                time.sleep(10_000)
+            case "wrong":
+                return s.with_source(s.source().replace("7.0f", "9.0f"))
+            case "text":
+                return s.with_source("this is not C")
+            case "beyond":
+                return s.with_source(s.source().replace("C[i]", "C[i + 1]"))
+            case "raise":
+                raise KeyError("not here")
+            case "illegal":
+                s.bind("C.nothing", "block.x")
+            case "split":
+                s.split("C.i", [None, 4])
+        return s
+
+    modes = ["plain", "split", "abort", "hang", "wrong", "text", "beyond", "raise", "illegal"]
+    return tir.Workload("own", C, templates={"t": (schedule, tir.Space(mode=modes))})
+
+
+def tile(s, c):
+    io, ii = s.split("C.i", [None, c["ti"]])
+    s.split("C.j", [None, c["tj"]])
+    s.reorder(io, "C.j.0", ii, "C.j.1")
+    s.bind(io, "block.x")
+    if c["out"]:
+        s.stage_out("C", at="C.j.0", scope="register")
+
+
+def product(n=24):
+    """A small matrix product with eight configurations."""
+    A, B = tir.placeholder((n, n), name="A"), tir.placeholder((n, n), name="B")
+    k = tir.reduce_axis(n, name="k")
+    C = tir.compute((n, n), lambda i, j: tir.sum(A[i, k] * B[k, j], axis=k), name="C")
+    space = tir.Space(ti=[1, 2], tj=[4, 8], out=[False, True])
+    return tir.Workload(
+        "product", C, {"tile": (tile, space)}, parameters={"n": n}, baselines={"numpy": lambda a, b: a @ b}
+    )
+
+
+def not_a_workload():
+    return 5
+
+
+def rich():
+    """Several outputs, a gather, a scalar, two kernels: what an export must carry."""
+    table, index = tir.placeholder((7, 5), name="table"), tir.placeholder((6,), "int32", name="index")
+    scale = tir.scalar("scale")
+    picked = tir.compute((6, 5), lambda i, j: table[index[i], j] * scale, name="picked")
+    both = tir.compute((6, 5), lambda i, j: (picked[i, j] + 1, picked[i, j] - 1), name="both")
+    return tir.Workload("rich", both, {"plain": (lambda s, c: None, tir.Space())})

@@ -1,0 +1,40 @@
+"""The photograph example: against SciPy and NumPy with the default schedules, and once as a user runs it."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("PIL", reason="Pillow reads the photograph")
+pytest.importorskip("sklearn", reason="scikit-learn brings the photograph")
+
+from photo import filters
+
+
+@pytest.fixture(scope="module")
+def image():
+    return filters.photograph()
+
+
+def test_filter_bank_agrees_with_scipy(image):
+    work, arguments = filters.bank_workload(image)
+    y = work.schedule().build()(*arguments)
+    np.testing.assert_allclose(y, filters.bank_reference(image), atol=2e-5)
+
+
+def test_first_layer_agrees_with_numpy(image):
+    work, arguments = filters.layer_workload(image)
+    z = work.schedule().build()(*arguments)
+    assert z.shape == (1, 64, 112, 112)
+    np.testing.assert_allclose(z, filters.layer_reference(*arguments), atol=1e-5)
+
+
+def test_as_a_user_runs_it(tmp_path, monkeypatch, capsys):
+    from PIL import Image
+
+    monkeypatch.chdir(tmp_path)
+    filters.main(["--trials", "2", "--budget", "60s"])
+    out = capsys.readouterr().out
+    assert out.count("largest difference") == 2
+    picture = np.asarray(Image.open("photo.png"))
+    assert picture.shape == (2 * 427 + 480, 1920, 3)
+    assert 20 < picture[:427, :640].mean() < 235
+    assert len(np.unique(picture[854:])) > 100
