@@ -14,7 +14,7 @@ CODE = re.compile(r"[a-z][a-z0-9]+(?:-[a-z]+)*\.(?=[a-z-]{3})[a-z]+(?:-[a-z]+)*"
 """Phase and reason; axis names such as y.k are shorter."""
 
 COMPOSED = {
-    "{primitive}.serial": ("split", "fuse", "bind", "vectorize", "unroll", "annotate", "tensorize"),
+    "{primitive}.serial": ("split", "fuse", "bind", "vectorize", "unroll", "annotate"),
     "{primitive}.scheduled": ("compute-at", "reverse-compute-at", "inline", "reverse-inline"),
     "{primitive}.partial-reduction": ("reverse-compute-at", "stage-out"),
     "{primitive}.not-elementwise": ("reverse-compute-at", "stage-out"),
@@ -23,6 +23,10 @@ COMPOSED = {
     "{what}.own-buffer": ("set-scope", "layout"),
     "{what}.gone": ("loop", "stage", "tensor"),
     "{what}.unknown": ("loop", "stage", "tensor"),
+    "{primitive}.room": ("compute-at", "reverse-compute-at", "stage-in", "stage-out"),
+    "{primitive}.made-later": ("reverse-compute-at", "reverse-inline"),
+    "{primitive}.scattered": ("reverse-compute-at", "stage-out"),
+    "tensorize.{code}": ("one-stage", "dialect", "needs", "same-meaning", "tail"),
     "race.{place}": ("shared", "global"),
     "conv2d.{name}": ("stride", "dilation", "groups"),
     "intrin.{code}": ("meaning", "text"),

@@ -52,9 +52,9 @@ class Candidate:
         """
         if self.schedule is not None and self.schedule.edited is None:
             progress("check")
-            shown = (self.known.get("check") or {}).get("shapes", [])
+            before = self.known.get("check") or {"max_err": None, "shapes": []}
             outcome = _checked(self.schedule, self.known)
-            self.known["check"] = {**outcome, "shapes": [*outcome["shapes"], *shown]}
+            self.known["check"] = {**before, **outcome, "shapes": [*outcome["shapes"], *before["shapes"]]}
 
 
 def quiet(phase: str) -> None:
@@ -110,7 +110,7 @@ def _checked(s: Schedule, known: Json) -> Json:
         raise Refused(known | _result("internal_error", error, "check")) from None
     except Exception as error:
         raise Refused(known | unexpected(error, "check")) from None
-    outcome = {"ok": bool(verdict), "max_err": None, "shapes": list(verdict.shapes)}
+    outcome: Json = {"ok": bool(verdict), "shapes": list(verdict.shapes)}
     if verdict:
         return outcome
     problem = verdict.problems[0]

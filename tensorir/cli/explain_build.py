@@ -148,6 +148,27 @@ BUILD: dict[str, Entry] = {
         "# a verdict of s.check(): a barrier inside a condition on the thread",
         '# split with tail="exact" around shared memory',
     ),
+    "emulate.compile": Entry(
+        "The C++ compiler refused the CUDA text with which the emulator runs it on the CPU; "
+        "the error's log holds its words.",
+        "# edited text that is not CUDA C++",
+        '# start from s.source("cuda")',
+    ),
+    "emulate.no-compiler": Entry(
+        "Running CUDA text on the CPU takes a C++ compiler.",
+        '# s.check(level="emulate") on a machine without g++ or clang++',
+        "$ sudo apt-get install g++",
+    ),
+    "emulate.threads": Entry(
+        "The emulator runs blocks up to a number of threads; this one has more.",
+        "# s.check(level='emulate') of a schedule with very large blocks",
+        "# smaller thread extents",
+    ),
+    "emulate.type": Entry(
+        "The emulator does not have this type yet.",
+        "# s.check(level='emulate') of a kernel with 16-bit floats",
+        "# s.check(), which knows all types",
+    ),
     "interp.not-lowered": Entry(
         "The interpreter met something that has no meaning in a lowered kernel: a pass is missing.",
         "# tensorir.lower.pipeline.PASSES was edited",

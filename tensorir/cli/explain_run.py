@@ -204,6 +204,11 @@ RUN: dict[str, Entry] = {
         's.build().export(".." , to=["source"])',
         's.build().export("out", to=["source"])',
     ),
+    "export.not-tuned": Entry(
+        "The log holds no usable record of this workload on this device, so there is no kernel to export.",
+        "$ tensorir export matmul 77x5x3 -o out",
+        "$ tensorir export matmul 77x5x3 -o out --untuned",
+    ),
     "export.unwritable": Entry(
         "The folder cannot be written.",
         "# a folder on a full or read-only disk",

@@ -144,7 +144,12 @@ SCHEDULE: dict[str, Entry] = {
     "fuse.directly-nested": Entry(
         "Fused loops are given outermost first, each the whole body of the one before.",
         's.fuse("C.i", "C.k")',
-        's.reorder("C.i", "C.k", "C.j")\ns.fuse("C.i", "C.k")',
+        's.fuse("C.i", "C.j")',
+    ),
+    "fuse.mixed-axes": Entry(
+        "One loop cannot drive a spatial and a reduction axis of a stage at once.",
+        's.fuse("C.j", "C.k")',
+        's.fuse("C.i", "C.j")',
     ),
     "fuse.serial": Entry(
         "One of the loops is already bound, unrolled or vectorized.",
@@ -175,6 +180,11 @@ SCHEDULE: dict[str, Entry] = {
         "Each loop is given once.",
         's.reorder("C.j", "C.i", "C.j")',
         's.reorder("C.j", "C.i")',
+    ),
+    "reorder.vectorized": Entry(
+        "A vectorized loop stays innermost. Reorder first, then vectorize.",
+        's.split("C.j", [None, 4])\ns.reorder("C.k", "C.j.1")\ns.vectorize("C.j.1")\ns.reorder("C.j.1", "C.k")',
+        's.split("C.j", [None, 4])\ns.reorder("C.k", "C.j.1")\ns.vectorize("C.j.1")',
     ),
     "split.covers-extent": Entry(
         "The product of the factors must reach the extent; leave one factor None to have it inferred.",

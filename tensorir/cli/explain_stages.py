@@ -26,6 +26,12 @@ STAGES: dict[str, Entry] = {
         't = tir.Schedule((C, R))\nt.compute_at("C", "R.i")',
         't.compute_at("C", "R.i")',
     ),
+    "compute-at.room": Entry(
+        "The loop is vectorized, or deals a copy out to threads: no other stage can run inside it. Give "
+        "a loop further out.",
+        't.split("R.j", [None, 4])\nt.vectorize("R.j.1")\nt.compute_at("C", "R.j.1")',
+        't.split("R.j", [None, 4])\nt.vectorize("R.j.1")\nt.compute_at("C", "R.j.0")',
+    ),
     "compute-at.scheduled": Entry(
         "The producer's loops have been split, bound or vectorized already. Move it first, then schedule "
         "its new loops.",
@@ -76,9 +82,34 @@ STAGES: dict[str, Entry] = {
         "# reverse_compute_at behind a ragged split",
         '# split with tail="exact", or place the consumer further out',
     ),
+    "reverse-compute-at.made-later": Entry(
+        "The consumer also reads something that is made after the place where it should run.",
+        'D = tir.compute((100, 48), lambda i, j: tir.sum(A[i, k] - B[k, j], axis=k), name="D")\n'
+        'E = tir.compute((100, 48), lambda i, j: C[i, j] + D[i, j], name="E")\n'
+        't = tir.Schedule(E)\nt.reverse_compute_at("E", "C.i")',
+        'D = tir.compute((100, 48), lambda i, j: tir.sum(A[i, k] - B[k, j], axis=k), name="D")\n'
+        'E = tir.compute((100, 48), lambda i, j: C[i, j] + D[i, j], name="E")\n'
+        't = tir.Schedule(E)\nt.reverse_compute_at("E", "D.i")',
+    ),
+    "reverse-compute-at.room": Entry(
+        "The loop is vectorized, or deals a copy out to threads: no other stage can run inside it. Give "
+        "a loop further out.",
+        'P = tir.compute((100, 64), lambda i, j: A[i, j] + 1, name="P")\n'
+        'Q = tir.compute((100, 64), lambda i, j: P[i, j] * 2, name="Q")\nt = tir.Schedule(Q)\n'
+        't.split("P.j", [None, 4])\nt.vectorize("P.j.1")\nt.reverse_compute_at("Q", "P.j.1")',
+        'P = tir.compute((100, 64), lambda i, j: A[i, j] + 1, name="P")\n'
+        'Q = tir.compute((100, 64), lambda i, j: P[i, j] * 2, name="Q")\nt = tir.Schedule(Q)\n'
+        't.split("P.j", [None, 4])\nt.vectorize("P.j.1")\nt.reverse_compute_at("Q", "P.j.0")',
+    ),
+    "reverse-compute-at.scattered": Entry(
+        "One iteration of the loop does not compute a whole tile: the outer part of a split is inside.",
+        't.split("C.j", [None, 8])\nt.reorder("C.j.1", "C.j.0")\nt.reverse_compute_at("R", "C.j.1")',
+        't.split("C.j", [None, 8])\nt.reverse_compute_at("R", "C.j.0")',
+    ),
     "reverse-compute-at.nest-shared": Entry(
         "Other stages already live in the loops of this consumer.",
-        'D = tir.placeholder((48,), name="D")\nV = tir.compute((100, 48), lambda i, j: C[i, j] + D[j], name="V")\n'
+        'D = tir.placeholder((48,), name="D")\n'
+        'V = tir.compute((100, 48), lambda i, j: C[i, j] + D[j], name="V")\n'
         't = tir.Schedule(V)\nt.stage_in("D", at="V.i", scope="register")\nt.reverse_compute_at("V", "C.i")',
         't.reverse_compute_at("R", "C.i")',
     ),
@@ -129,6 +160,14 @@ STAGES: dict[str, Entry] = {
         'P = tir.compute((100, 64), lambda i, j: A[i, j] + 1, name="P")\n'
         'V = tir.compute((100, 64), lambda i, j: P[i, j] * 2, name="V")\n'
         'tir.Schedule(V).reverse_compute_inline("V")',
+    ),
+    "reverse-inline.made-later": Entry(
+        "The consumer also reads something that is made after the producer that it should go into.",
+        'P = tir.compute((100, 48), lambda i, j: A[i, 0] + B[0, j], name="P")\n'
+        'D = tir.compute((100, 48), lambda i, j: tir.sum(A[i, k] - B[k, j], axis=k), name="D")\n'
+        'E = tir.compute((100, 48), lambda i, j: P[i, j] + D[i, j], name="E")\n'
+        'tir.Schedule(E).reverse_compute_inline("E")',
+        "# move the producer of the other operand first",
     ),
     "reverse-inline.nest-shared": Entry(
         "Other stages already live in the loops of this consumer.",
@@ -184,6 +223,21 @@ STAGES: dict[str, Entry] = {
         's.stage_in("A", at="C.k", scope="local")',
         's.stage_in("A", at="C.k", scope="register")',
     ),
+    "scope.grid-wide": Entry(
+        "A stage reads what another block of the same kernel writes, and nothing orders blocks.",
+        "# a producer placed in the block loops of a reader that needs more than its own block's part",
+        "# give the producer a nest of its own: a kernel before",
+    ),
+    "scope.overlap": Entry(
+        "Several iterations of a loop write the same elements, and the hardware axis would run them at the same time.",
+        "# bind of a loop over overlapping windows of a copy",
+        "# keep the copy in registers, or place it outside the loop",
+    ),
+    "scope.private": Entry(
+        "A copy is filled by threads (or blocks) part by part, and read where each sees only its own copy.",
+        "# bind of the loops that fill a register copy, and not of those that read it",
+        "# bind the reader's loops as well, or keep the copy in wider memory",
+    ),
     "set-scope.own-buffer": Entry(
         "A parameter lives where the caller put it. Stage a copy.",
         's.set_scope("A", "shared")',
@@ -193,6 +247,14 @@ STAGES: dict[str, Entry] = {
         "stage_in copies what one iteration of a loop reads of a tensor; this loop reads nothing of it.",
         't.stage_in("A", at="R.i", scope="register")',
         't.stage_in("A", at="C.i", scope="register")',
+    ),
+    "stage-in.room": Entry(
+        "The loop is vectorized, or deals a copy out to threads: no other stage can run inside it. Give "
+        "a loop further out.",
+        's.split("C.j", [None, 4])\ns.reorder("C.k", "C.j.1")\ns.vectorize("C.j.1")\n'
+        's.stage_in("B", at="C.j.1", scope="register")',
+        's.split("C.j", [None, 4])\ns.reorder("C.k", "C.j.1")\ns.vectorize("C.j.1")\n'
+        's.stage_in("B", at="C.k", scope="register")',
     ),
     "stage-in.root-scope": Entry(
         "A copy at the root is made by a kernel of its own and read by all blocks, so it lives in global memory.",
@@ -238,6 +300,22 @@ STAGES: dict[str, Entry] = {
         "Inside a reduction loop the sums are not complete. Copy out at a loop outside all reduction loops.",
         's.stage_out("C", at="C.k", scope="register")',
         's.stage_out("C", at="C.j", scope="register")',
+    ),
+    "stage-out.read-before": Entry(
+        "Another stage inside the loop reads the result before the copy would be written out.",
+        "# stage_out at a loop that also holds a reader of the result",
+        "# stage_out further in, or before the reader is placed there",
+    ),
+    "stage-out.room": Entry(
+        "The loop is vectorized, or deals a copy out to threads: no other stage can run inside it. Give "
+        "a loop further out.",
+        "# stage_out at a vectorized loop",
+        "# stage_out at a loop around it",
+    ),
+    "stage-out.scattered": Entry(
+        "One iteration of the loop does not compute a whole tile: the outer part of a split is inside.",
+        's.split("C.j", [None, 8])\ns.reorder("C.j.1", "C.j.0")\ns.stage_out("C", at="C.j.1", scope="register")',
+        's.split("C.j", [None, 8])\ns.stage_out("C", at="C.j.0", scope="register")',
     ),
     "stage-out.several-writers": Entry(
         "Several stages write the tensor, so one of them cannot move to a copy alone.",
@@ -291,11 +369,6 @@ STAGES: dict[str, Entry] = {
         "The instruction needs something that the target does not have, such as a newer architecture.",
         "# an instruction with needs=('sm_80',) in a schedule for sm_75",
         '# tir.Schedule(C, target="cuda -arch=sm_80")',
-    ),
-    "tensorize.serial": Entry(
-        "The loop is already bound, unrolled or vectorized.",
-        's.unroll("C.k")\ns.tensorize("C.k", "opencl.fma.f32x4")',
-        's.split("C.j", [None, 4])\ns.reorder("C.k", "C.j.1")\ns.tensorize("C.j.1", "opencl.fma.f32x4")',
     ),
     "tensorize.one-stage": Entry(
         "The nest to replace holds one stage in plain loops.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tensorir.arith.affine import Arith, same
 from tensorir.codegen.dialect import DIALECTS, Dialect
@@ -38,6 +39,7 @@ from tensorir.lower.kernel import Kernel, Module
 from tensorir.target import Target
 
 INDENT = "  "
+INT_MAX = 2**31 - 1  # larger buffers are indexed with 64-bit integers
 
 
 def emit(module: Module, target: Target, notes: Sequence[str] = (), gathers: Sequence[GatherRange] = ()) -> Source:
@@ -120,10 +122,16 @@ def _params(module: Module, printed: list[_KernelText]) -> tuple[Param, ...]:
     return (*out, *(param(b, "workspace") for b in module.workspace))
 
 
+def _elements(b: Buffer) -> int:
+    return math.prod(as_int(n) for n in b.shape)
+
+
 class _KernelText:
     """One kernel."""
 
     def __init__(self, k: Kernel, dialect: Dialect, target: Target, module: Module) -> None:
+        if any(_elements(b) > INT_MAX for b in k.params):
+            dialect = replace(dialect, types={**dialect.types, "index": dialect.types["int64"]})
         self.k, self.d = k, dialect
         self.names = Names(
             [identifier(x.name) for x in module.kernels] + [identifier(b.name) for b in module.constants]
@@ -166,7 +174,7 @@ class _KernelText:
         params += [d.scalar.format(type=c_type(v.dtype, d), name=self.names.variable(v)) for v in k.scalars]
         head = d.entry.format(name=identifier(k.name), params=", ".join(params), x=x, y=y, z=z, threads=x * y * z)
         used = set(find(k.body, Var))
-        top = [f"{INDENT}const int {self.names.variable(a.var)} = {d.index[a.kind]};" for a in k.axes if a.var in used]
+        top = [f"{INDENT}const {d.types['index']} {self.names.variable(a.var)} = {d.index[a.kind]};" for a in k.axes if a.var in used]
         shared = [f"{INDENT}{self.array(b)}" for b in k.shared]
         return "\n".join([head, "{", *shared, *top, *body, "}"])
 
@@ -220,7 +228,7 @@ class _KernelText:
         pragma = (
             [f"{pad}#pragma unroll"] if s.kind is Kind.UNROLL else [f"{pad}#pragma unroll {s.hint}"] if s.hint else []
         )
-        head = f"{pad}for (int {v} = 0; {v} < {self.expr(s.extent, 6)}; ++{v})"
+        head = f"{pad}for ({self.d.types['index']} {v} = 0; {v} < {self.expr(s.extent, 6)}; ++{v})"
         return [*pragma, *self._block(head, s.body, depth)]
 
     def _block(self, head: str, body: Stmt, depth: int) -> list[str]:

@@ -139,11 +139,11 @@ class Expressions:
         if DTYPES[e.dtype].kind == "f":
             return f"{self.function(e.op, e.dtype)}({self(e.a)}, {self(e.b)})"
         if self.d.name == "opencl":
-            if e.dtype == "index":
+            if e.dtype == "index" and self.d.types["index"] == "int":
                 return f"{e.op}({self(e.a)}, {self(e.b)})"
             kind = self.vector_type(e.dtype, lanes_of(e))
             return f"{e.op}(({kind})({self(e.a)}), ({kind})({self(e.b)}))"
-        if e.dtype == "index":
+        if e.dtype == "index" and self.d.types["index"] == "int":
             return f"{e.op}({self(e.a)}, {self(e.b)})"
         sign = "<" if e.op == "min" else ">"
         return f"({self(e.a, 6)} {sign} {self(e.b, 6)} ? {self(e.a, 2)} : {self(e.b, 2)})"

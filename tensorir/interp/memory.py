@@ -42,6 +42,7 @@ class Cells:
             n = len(self.values)
             self.writer, self.wrote = np.full(n, -1, np.int32), np.zeros(n, np.int32)
             self.reader, self.had_read = np.full(n, -1, np.int32), np.zeros(n, np.int32)
+            self.reading_block = np.full(n, -1, np.int32)
 
     def forget(self) -> None:
         """The contents become undefined (a new allocation)."""
@@ -59,6 +60,13 @@ class Cells:
             fresh = (old == -1) | (since != now)
             if self.scope is Scope.GLOBAL:
                 fresh = old == -1
+            blocks = block_of[me]
+            if self.scope is Scope.GLOBAL:
+                home = self.reading_block[at]
+                self.reading_block[at] = np.where((home == -1) | (home == blocks), blocks, MANY)
+                again = self.reading_block[at]
+                if (clash := (again != blocks) & (again != MANY)).any():
+                    self.reading_block[np.asarray(at)[clash]] = MANY
             self.reader[at] = np.where(fresh | (old == me), me, MANY)
             self.had_read[at] = now
             again = self.reader[at]
@@ -89,7 +97,8 @@ class Cells:
         if self.scope is Scope.SHARED:
             clash &= when == now
         else:  # barriers order the threads of one block only
-            same_block = (who != MANY) & (block_of[np.where(who < 0, 0, who)] == block_of[me])
+            home = np.where(who == MANY, self.reading_block[at], block_of[np.where(who < 0, 0, who)])
+            same_block = home == block_of[me]
             clash &= ~same_block | (when == now)
         if clash.any():
             self._race(at, me, clash, verb, other, who)

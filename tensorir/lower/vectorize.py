@@ -74,6 +74,8 @@ class _Vectorize(Rewriter):
             )
             if lanes > widest > 1:
                 return self._in_parts(n, lanes, widest)
+        elif self.target.kind != "cpu" and lanes > 8:
+            return self._in_parts(n, lanes, 8)  # vload16 and vstore16 are broken in a widely used runtime
         try:
             return _Lanes(n.var, lanes, self.arith, self.target).stmt(n.body)
         except _Scalar:

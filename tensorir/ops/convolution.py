@@ -264,7 +264,7 @@ def _gpu_space(shape: Mapping[str, Any]) -> Space:
         return int((size - 1) * shape["stride"] + (taps - 1) * shape["dilation"] + 1)
 
     def threads(c: Mapping[str, Any]) -> bool:
-        return bool(32 <= c["tk"] * c["tp"] * c["tq"] <= 512 or shape["k"] * shape["p"] * shape["q"] < 1024)
+        return bool(32 <= c["tk"] * c["tp"] * c["tq"] <= 256 or shape["k"] * shape["p"] * shape["q"] < 1024)
 
     def shared(c: Mapping[str, Any]) -> bool:
         channels = (

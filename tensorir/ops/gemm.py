@@ -162,7 +162,7 @@ def _vector(tile: int, extent: int, wanted: int) -> int | None:
 
 def _gpu_space(p: Mapping[str, Any]) -> Space:
     def threads(c: Mapping[str, Any]) -> bool:
-        return c["ti"] * c["tj"] in (64, 128, 256, 512)
+        return c["ti"] * c["tj"] in (64, 128, 256)
 
     def shared(c: Mapping[str, Any]) -> bool:
         return bool(4 * c["bk"] * (c["ti"] * c["ri"] + c["tj"] * c["rj"]) <= 48 * 1024)
@@ -170,7 +170,10 @@ def _gpu_space(p: Mapping[str, Any]) -> Space:
     def registers(c: Mapping[str, Any]) -> bool:
         return bool(c["ri"] * c["rj"] <= 128)
 
-    where = {"threads": threads, "shared": shared, "registers": registers}
+    def unrolled(c: Mapping[str, Any]) -> bool:
+        return bool(c["ri"] * c["rj"] * c["bk"] <= 1024)
+
+    where = {"threads": threads, "shared": shared, "registers": registers, "unrolled": unrolled}
     big = p["m"] >= 256 and p["n"] >= 256
     default = dict(ti=16, tj=16, ri=8 if big else 4, rj=8 if big else 4, bk=8 if big else 16, vector=4, fragments=1)
     knobs = dict(

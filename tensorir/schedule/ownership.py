@@ -48,6 +48,8 @@ def _problems(index: Index, top: Stmt, bound: Sequence[Loop]) -> Iterator[Proble
         scope = b.scope
         if scope is Scope.AUTO and any(index.root_of(s) is not top for s in stages_reading(index.program.body, b)):
             scope = Scope.GLOBAL  # where lowering will put it
+        elif scope is Scope.AUTO:
+            scope = _narrowest(index, writers, stages_reading(top, b))
         readers = [s for s in stages if b in reads(s.body) or (b in writes(s.body) and find(s.body, Update))]
         if len({*writers, *readers}) == 1:
             continue
@@ -57,14 +59,28 @@ def _problems(index: Index, top: Stmt, bound: Sequence[Loop]) -> Iterator[Proble
                 yield from _shared(index, b, scope, w, readers, bound)
 
 
+def _narrowest(index: Index, writers: Sequence[Stage], readers: Sequence[Stage]) -> Scope:
+    """Where lowering will put an "auto" buffer of one kernel (it refuses those that blocks would share)."""
+    paths = [index.paths[s] for s in (*writers, *readers)]
+    common = sum(len({id(n) for n in level}) == 1 for level in zip(*paths, strict=False))
+    levels = {n.kind.level for p in paths for n in p[common:] if isinstance(n, Loop)}
+    return Scope.AUTO if "block" in levels else Scope.SHARED if "thread" in levels else Scope.REGISTER
+
+
 def _private(index: Index, b: Buffer, scope: Scope, w: Stage, readers: Sequence[Stage]) -> Iterator[Problem]:
     """What one thread (or block) wrote into its own copy must be read inside the loop that hands out the iterations."""
     for x in index.above(w):
         if _extent(x) == 1 or not _one_copy_each(scope, x.kind) or not drives(x, w):
             continue
         for r in readers:
-            if r is not w and x not in index.above(r):
-                who = "block" if x.kind.level == "block" else "thread"
+            who = "block" if x.kind.level == "block" else "thread"
+            if r is w:
+                continue
+            if x in index.above(r) and who == "thread" and not drives(x, r) and {c.scope for c in writes(r.body)} - {Scope.REGISTER}:
+                yield Problem("scope.private", f"{r.name} copies {b.name} for the whole block, but each thread of {x.var.name} has its own "
+                              f"{scope.value} copy", at=caret(r),
+                              hint=f"a copy in registers, or keep {b.name} in shared memory")  # fmt: skip
+            if x not in index.above(r):
                 dealt = "the threads share" if x.kind is Kind.COOPERATIVE else f"{x.kind.value} deals out"
                 yield Problem("scope.private", f"{r.name} reads {b.name} outside {x.var.name}, which {dealt}: each {who} "
                               f"would have filled only its own part of its own {scope.value} copy", at=caret(x),

@@ -178,6 +178,17 @@ class Schedule:
         self._apply("unroll", (loop.var.name,), {}, lambda p: _loops.unroll(p, loop))
         return self
 
+    def parallel(self, axis: Any) -> Self:
+        """Not implemented yet: always refused with ``parallel.later`` (blocks already run on all cores)."""
+        loop = self._loop(axis)
+        raise ScheduleError(
+            Problem(
+                "parallel.later",
+                f"parallel({loop.var.name}) is not implemented yet",
+                hint=f"s.bind({loop.var.name!r}, 'block.x'): on a CPU the blocks are dealt out to the cores",
+            )
+        )
+
     # --- primitives on stages
 
     def compute_at(self, stage: Any, consumer: Any, axis: Any = None) -> Self:

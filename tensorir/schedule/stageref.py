@@ -71,6 +71,11 @@ class StageRef:
         self.schedule.vectorize(self.axis(axis))
         return self
 
+    def parallel(self, axis: Any) -> StageRef:
+        """See ``Schedule.parallel``."""
+        self.schedule.parallel(self.axis(axis))
+        return self
+
     def unroll(self, axis: Any) -> StageRef:
         """See ``Schedule.unroll``."""
         self.schedule.unroll(self.axis(axis))

@@ -31,7 +31,9 @@ def two_kinds():
 def test_template_follows_the_target():
     work = two_kinds()
     assert "for C.i.1 in 4" in str(work.schedule())
-    assert "thread.x" in str(work.schedule(target="cuda")) and "thread.x" in str(work.schedule(target="opencl -kind=gpu"))
+    assert "thread.x" in str(work.schedule(target="cuda")) and "thread.x" in str(
+        work.schedule(target="opencl -kind=gpu")
+    )
     assert "for C.i.1 in 2" in str(work.schedule({"f": 2}, template="cpu"))
     with pytest.raises(tir.ScheduleError) as caught:
         work.schedule(template="gpu", target="opencl")

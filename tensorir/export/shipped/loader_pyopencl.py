@@ -132,7 +132,9 @@ class Program:
     def _in(self, p: dict[str, Any], a: Any) -> Any:
         check(p, a)
         limits = [g["limit"] for g in self.manifest["gathers"] if g["param"] == p["name"]]
-        values: Any = a.get() if isinstance(a, cl_array.Array) else a if limits and a.size else None
+        values: Any = None
+        if limits and a.size:
+            values = a.get() if isinstance(a, cl_array.Array) else a
         if values is not None and not (values.min() >= 0 and values.max() < min(limits)):
             raise ValueError(f"{p['name']}: an index is not in 0 ... {min(limits) - 1}")
         return part(a) if isinstance(a, cl_array.Array) else self.filled(a)

@@ -26,7 +26,8 @@ class WrongError(Exception):
 
 
 def load() -> Any:
-    """loader.py of this folder, found by path."""
+    """loader.py of this folder, found by path; nothing is written beside it."""
+    sys.dont_write_bytecode = True
     spec = importlib.util.spec_from_file_location("exported_loader", HERE / "loader.py")
     if spec is None or spec.loader is None:
         raise WrongError("loader.py is missing")

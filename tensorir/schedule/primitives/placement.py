@@ -164,7 +164,7 @@ def tile_nest(index: Index, stage: Stage, producers: list[Stage], loop: Loop, pr
                         f"{stage.name} reads several tiles along its axis {axis.name}",
                         stage,
                     )
-        guards += _carried(index, stage, p, where, load.index, boxes, loop, primitive)
+        guards += carried(index, stage, p, where, load.index, boxes, loop, primitive)
     missing = [it.var.name for it in stage.iters if it.var not in boxes]
     if missing:
         raise _refuse(
@@ -192,7 +192,7 @@ def _is_tile(index: Index, p: Stage, loop: Loop, sides: list[Side], primitive: s
         )
 
 
-def _carried(
+def carried(
     index: Index,
     stage: Stage,
     p: Stage,

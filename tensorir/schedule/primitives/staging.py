@@ -8,11 +8,11 @@ from tensorir.arith.box import Side
 from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import as_expr, as_int, binary
 from tensorir.ir.tree import Axis, Buffer, Expr, Iter, Kind, Load, Loop, Program, Scope, Stage, Stmt, Store, Var
-from tensorir.ir.visit import find, replace, sequence, swap_buffers, walk
+from tensorir.ir.visit import find, replace, sequence, substitute, swap_buffers, walk
 from tensorir.schedule.analysis import Index, caret, context, need_room, stages_reading, stages_writing, statements, unique
 from tensorir.schedule.primitives.buffers import layout_of
 from tensorir.schedule.primitives.loops import LANES
-from tensorir.schedule.primitives.placement import tile_nest
+from tensorir.schedule.primitives.placement import carried, tile_nest
 from tensorir.schedule.rewrite import (
     Rewrite,
     accesses_to,
@@ -114,10 +114,12 @@ def _limits(index: Index, buffer: Buffer, at: Loop, copy: Stage, sides: list[Sid
     makers = stages_writing(around[0], buffer)
     for w in makers if len(makers) == 1 else ():
         common = [x for x in index.above(w) if x in around]
-        known = {x.var for x in common}
-        out += [g for g in w.guards if set(find(g, Var)) <= known]
         arith = context(index, at, inside=True)
         boxes = footprint(index, [(w, written_index(w))], common[-1], buffer.scope, int_shape(buffer))
+        axes = tuple(it.var for it in copy.iters)
+        tails = carried(index, copy, w, written_index(w), axes, dict(zip(axes, boxes, strict=True)), common[-1], "stage-in")
+        tile = {v: binary("-", i, b.first.expr()) for v, i, b in zip(axes, copy.binds, boxes, strict=True)}
+        out += [substitute(g, tile) for g in tails]
         for bind, mine, box in zip(copy.binds, sides, boxes, strict=True):
             low, high = arith.range_of(mine.first.plus(box.first, -1))
             if low < 0:
@@ -137,7 +139,6 @@ def _vector_copy(made: Stmt, lanes: int, last: str) -> Stmt:
             hint=f"vector={next((n for n in reversed(LANES) if extent % n == 0), None)}",
         ))  # fmt: skip
     outer, inner = Var(f"{last}.0", "index"), Var(f"{last}.1", "index")
-    from tensorir.ir.visit import substitute
 
     body = substitute(loop.body, {loop.var: outer * lanes + inner})
     vec = Loop(inner, as_expr(lanes), body, Kind.VECTOR)

@@ -19,14 +19,18 @@ Y_kernel(const float *__restrict__ X, const float *__restrict__ W, float *__rest
   const int nb = blockIdx.x;
   const int kt = threadIdx.y;
   const int nt = threadIdx.x;
+  const int Y_at = p_q * 1024 + kb * 512 + kt * 128 + nb * 16 + nt * 4;
   for (int init_ki = 0; init_ki < 4; ++init_ki)
     for (int init_ni = 0; init_ni < 4; ++init_ni)
-      Y[p_q * 1024 + kb * 512 + kt * 128 + init_ki * 32 + nb * 16 + nt * 4 + init_ni] = 0.0f;
+      Y[Y_at + init_ki * 32 + init_ni] = 0.0f;
   __syncthreads();
+  const int Y_at2 = p_q * 1024 + kb * 512 + kt * 128 + nb * 16 + nt * 4;
+  const int X_at = p_q * 512 + nb * 16 + nt * 4;
+  const int W_at = kb * 16 + kt * 4;
   for (int r = 0; r < 3; ++r)
     for (int s = 0; s < 3; ++s)
       for (int c = 0; c < 16; ++c)
         for (int ki = 0; ki < 4; ++ki)
           for (int ni = 0; ni < 4; ++ni)
-            Y[p_q * 1024 + kb * 512 + kt * 128 + ki * 32 + nb * 16 + nt * 4 + ni] += (1 <= p_q / 6 + r && p_q / 6 + r < 7 && 1 <= p_q % 6 + s && p_q % 6 + s < 7 ? X[r * 3072 + s * 512 + p_q * 512 + c * 32 + nb * 16 + nt * 4 + ni - 3584] : 0.0f) * W[r * 1536 + s * 512 + c * 32 + kb * 16 + kt * 4 + ki];
+            Y[Y_at2 + ki * 32 + ni] += (1 <= p_q / 6 + r && p_q / 6 + r < 7 && 1 <= p_q % 6 + s && p_q % 6 + s < 7 ? X[X_at + r * 3072 + s * 512 + c * 32 + ni - 3584] : 0.0f) * W[W_at + r * 1536 + s * 512 + c * 32 + ki];
 }

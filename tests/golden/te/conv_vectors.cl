@@ -38,13 +38,17 @@ void Y_kernel(__global const float *restrict X, __global const float *restrict W
     for (int init_ni = 0; init_ni < 4; ++init_ni)
       Y_register[init_ki * 4 + init_ni] = 0.0f;
   }
+  const int P_shared_at = kt * 16 + nt * 4;
+  const int X_at = p_q * 512 + kt * 32 + nb * 16 + nt * 4;
+  const int W_shared_at = kt * 16 + nt * 4;
+  const int W_at = kt * 32 + kb * 16 + nt * 4;
   for (int r = 0; r < 3; ++r)
     for (int s = 0; s < 3; ++s)
       for (int co = 0; co < 2; ++co) {
         for (int n = 0; n < 2; ++n)
-          *(__local float4 *)(P_shared + n * 64 + kt * 16 + nt * 4) = 1 <= p_q / 6 + r && p_q / 6 + r < 7 && 1 <= p_q % 6 + s && p_q % 6 + s < 7 ? *(__global const float4 *)(X + r * 3072 + s * 512 + p_q * 512 + co * 256 + n * 128 + kt * 32 + nb * 16 + nt * 4 - 3584) : (float4)(0.0f);
+          *(__local float4 *)(P_shared + P_shared_at + n * 64) = 1 <= p_q / 6 + r && p_q / 6 + r < 7 && 1 <= p_q % 6 + s && p_q % 6 + s < 7 ? *(__global const float4 *)(X + X_at + r * 3072 + s * 512 + co * 256 + n * 128 - 3584) : (float4)(0.0f);
         for (int n = 0; n < 2; ++n)
-          *(__local float4 *)(W_shared + n * 64 + kt * 16 + nt * 4) = *(__global const float4 *)(W + r * 1536 + s * 512 + co * 256 + n * 128 + kt * 32 + kb * 16 + nt * 4);
+          *(__local float4 *)(W_shared + W_shared_at + n * 64) = *(__global const float4 *)(W + W_at + r * 1536 + s * 512 + co * 256 + n * 128);
         barrier(CLK_LOCAL_MEM_FENCE);
         for (int ci = 0; ci < 8; ++ci) {
           float W_shared_register[4] __attribute__((aligned(16)));
@@ -60,7 +64,8 @@ void Y_kernel(__global const float *restrict X, __global const float *restrict W
         }
         barrier(CLK_LOCAL_MEM_FENCE);
       }
+  const int Y_at = p_q * 1024 + kb * 512 + kt * 128 + nb * 16 + nt * 4;
   #pragma unroll
   for (int out_k = 0; out_k < 4; ++out_k)
-    *(__global float4 *)(Y + p_q * 1024 + kb * 512 + kt * 128 + out_k * 32 + nb * 16 + nt * 4) = *(float4 *)(Y_register + out_k * 4);
+    *(__global float4 *)(Y + Y_at + out_k * 32) = *(float4 *)(Y_register + out_k * 4);
 }

@@ -24,8 +24,8 @@
 extern "C" __global__ void __launch_bounds__(16)
 Y_kernel(const float *__restrict__ X, const float *__restrict__ W, float *__restrict__ Y)
 {
-  __shared__ __align__(16) float W_shared[128];
-  __shared__ __align__(16) float P_shared[128];
+  __align__(16) __shared__ float W_shared[128];
+  __align__(16) __shared__ float P_shared[128];
   const int p_q = blockIdx.z;
   const int kb = blockIdx.y;
   const int nb = blockIdx.x;
@@ -38,13 +38,17 @@ Y_kernel(const float *__restrict__ X, const float *__restrict__ W, float *__rest
     for (int init_ni = 0; init_ni < 4; ++init_ni)
       Y_register[init_ki * 4 + init_ni] = 0.0f;
   }
+  const int P_shared_at = kt * 16 + nt * 4;
+  const int X_at = p_q * 512 + kt * 32 + nb * 16 + nt * 4;
+  const int W_shared_at = kt * 16 + nt * 4;
+  const int W_at = kt * 32 + kb * 16 + nt * 4;
   for (int r = 0; r < 3; ++r)
     for (int s = 0; s < 3; ++s)
       for (int co = 0; co < 2; ++co) {
         for (int n = 0; n < 2; ++n)
-          *(float4 *)(P_shared + n * 64 + kt * 16 + nt * 4) = 1 <= p_q / 6 + r && p_q / 6 + r < 7 && 1 <= p_q % 6 + s && p_q % 6 + s < 7 ? *(const float4 *)(X + r * 3072 + s * 512 + p_q * 512 + co * 256 + n * 128 + kt * 32 + nb * 16 + nt * 4 - 3584) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+          *(float4 *)(P_shared + P_shared_at + n * 64) = 1 <= p_q / 6 + r && p_q / 6 + r < 7 && 1 <= p_q % 6 + s && p_q % 6 + s < 7 ? *(const float4 *)(X + X_at + r * 3072 + s * 512 + co * 256 + n * 128 - 3584) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         for (int n = 0; n < 2; ++n)
-          *(float4 *)(W_shared + n * 64 + kt * 16 + nt * 4) = *(const float4 *)(W + r * 1536 + s * 512 + co * 256 + n * 128 + kt * 32 + kb * 16 + nt * 4);
+          *(float4 *)(W_shared + W_shared_at + n * 64) = *(const float4 *)(W + W_at + r * 1536 + s * 512 + co * 256 + n * 128);
         __syncthreads();
         for (int ci = 0; ci < 8; ++ci) {
           __align__(16) float W_shared_register[4];
@@ -60,7 +64,8 @@ Y_kernel(const float *__restrict__ X, const float *__restrict__ W, float *__rest
         }
         __syncthreads();
       }
+  const int Y_at = p_q * 1024 + kb * 512 + kt * 128 + nb * 16 + nt * 4;
   #pragma unroll
   for (int out_k = 0; out_k < 4; ++out_k)
-    *(float4 *)(Y + p_q * 1024 + kb * 512 + kt * 128 + out_k * 32 + nb * 16 + nt * 4) = *(float4 *)(Y_register + out_k * 4);
+    *(float4 *)(Y + Y_at + out_k * 32) = *(float4 *)(Y_register + out_k * 4);
 }

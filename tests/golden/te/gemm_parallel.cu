@@ -29,10 +29,12 @@ P_kernel0(const float *__restrict__ B, float *__restrict__ P)
 {
   const int b = blockIdx.x;
   const int r = threadIdx.x;
+  const int P_at = b * 2048 + r * 32;
+  const int B_at = r * 128 + b * 32;
   for (int c_0 = 0; c_0 < 4; ++c_0) {
     #pragma unroll
     for (int c_1_v = 0; c_1_v < 2; ++c_1_v)
-      *(float4 *)(P + b * 2048 + r * 32 + c_0 * 8 + c_1_v * 4) = *(const float4 *)(B + r * 128 + b * 32 + c_0 * 8 + c_1_v * 4);
+      *(float4 *)(P + P_at + c_0 * 8 + c_1_v * 4) = *(const float4 *)(B + B_at + c_0 * 8 + c_1_v * 4);
   }
 }
 
@@ -49,6 +51,7 @@ C_kernel1(const float *__restrict__ A, float *__restrict__ C, const float *__res
     for (int init_j_1_1_v = 0; init_j_1_1_v < 2; ++init_j_1_1_v)
       *(float4 *)(C_register + init_j_1_0 * 8 + init_j_1_1_v * 4) = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
   }
+  const int A_at = i_0 * 2048 + i_1 * 64;
   for (int k_0 = 0; k_0 < 16; ++k_0) {
     #pragma unroll
     for (int k_1 = 0; k_1 < 4; ++k_1) {
@@ -56,14 +59,15 @@ C_kernel1(const float *__restrict__ A, float *__restrict__ C, const float *__res
       for (int j_1_0 = 0; j_1_0 < 4; ++j_1_0) {
         #pragma unroll
         for (int j_1_1 = 0; j_1_1 < 8; ++j_1_1)
-          C_register[j_1_0 * 8 + j_1_1] += A[i_0 * 2048 + i_1 * 64 + k_0 * 4 + k_1] * P[j_0 * 2048 + k_0 * 128 + k_1 * 32 + j_1_0 * 8 + j_1_1];
+          C_register[j_1_0 * 8 + j_1_1] += A[A_at + k_0 * 4 + k_1] * P[j_0 * 2048 + k_0 * 128 + k_1 * 32 + j_1_0 * 8 + j_1_1];
       }
     }
   }
+  const int C_at = i_0 * 4096 + i_1 * 128 + j_0 * 32;
   #pragma unroll
   for (int out_j_0 = 0; out_j_0 < 4; ++out_j_0) {
     #pragma unroll
     for (int out_j_1_v = 0; out_j_1_v < 2; ++out_j_1_v)
-      *(float4 *)(C + i_0 * 4096 + i_1 * 128 + j_0 * 32 + out_j_0 * 8 + out_j_1_v * 4) = *(float4 *)(C_register + out_j_0 * 8 + out_j_1_v * 4);
+      *(float4 *)(C + C_at + out_j_0 * 8 + out_j_1_v * 4) = *(float4 *)(C_register + out_j_0 * 8 + out_j_1_v * 4);
   }
 }

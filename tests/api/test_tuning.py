@@ -1,0 +1,201 @@
+"""Tuning through a worker process, and loading what it found."""
+
+import json
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zoo
+
+import tensorir as tir
+from tensorir.api.origin import from_file
+from tensorir.api.tuning import Options, seconds
+from tensorir.runtime.device import devices
+from tensorir.tune.log import LogReader
+
+ZOO = str(Path(zoo.__file__))
+
+pytestmark = pytest.mark.skipif(
+    not any(d.usable and not d.simulator and d.language == "opencl" for d in devices()), reason="no OpenCL device"
+)
+
+
+@pytest.fixture(scope="module")
+def product_log(tmp_path_factory):
+    log = str(tmp_path_factory.mktemp("product"))
+    seen = []
+    outcome = from_file(ZOO, "product", {"n": 24}).tune(budget="120s", log=log, on_trial=seen.append, seed=3)
+    return log, outcome, seen
+
+
+def test_every_failure_has_its_status(tmp_path):
+    outcome = from_file(ZOO, "own", {}).tune(budget="120s", timeout=2.0, log=str(tmp_path))
+    by_mode = {r["config"]["mode"]: r for r in outcome.records}
+    statuses = {mode: r["status"] for mode, r in by_mode.items()}
+    assert statuses == {
+        "plain": "ok", "split": "ok", "abort": "crashed", "hang": "run_timeout", "wrong": "wrong_result",
+        "text": "compile_error", "beyond": "wrong_result", "raise": "illegal_schedule", "illegal": "illegal_schedule",
+    }  # fmt: skip
+    assert outcome.status == "ok" and outcome.stopped == "exhausted" and outcome.trials == 9
+    assert by_mode["abort"]["detail"]["signal"] == "SIGABRT" and by_mode["hang"]["detail"]["phase"] == "schedule"
+    assert by_mode["wrong"]["check"]["ok"] is False and by_mode["wrong"]["check"]["max_err"] == 2.0
+    assert "C[0]" in by_mode["wrong"]["detail"]["where"] and "out-of-bounds" in by_mode["beyond"]["detail"]["where"]
+    assert (
+        by_mode["raise"]["detail"]["code"] == "template.raised" and "not here" in by_mode["raise"]["detail"]["message"]
+    )
+    assert by_mode["text"]["detail"]["log"] and by_mode["text"]["source_sha256"]
+    assert {r["reason"].split(":")[0] for r in outcome.reasons} == set(statuses.values()) - {"ok"}
+
+
+def test_result_and_records(product_log):
+    log, outcome, seen = product_log
+    assert (outcome.status, outcome.trials, outcome.reused) == ("ok", 8, 0) and len(seen) == 8
+    assert outcome.best.checked and outcome.best.time_s <= outcome.default.time_s and outcome.best.confirmed
+    assert outcome.baseline["name"] == "numpy" and Path(outcome.log_path).is_file()
+    assert outcome.identity.workload == "product n=24"
+    for r in outcome.records:
+        assert r["status"] == "ok" and len(r["samples"]) >= 3 and r["check"]["max_err"] == 0.0
+        assert len(r["check"]["shapes"]) > 3 and r["trace"] and r["resources"]["compile_s"] > 0
+        again = zoo.product(24).schedule(r["config"], template=r["template"], target=r["device"]["target"])
+        assert again.emitted().sha256 == r["source_sha256"]
+    finals = [r for r in LogReader(log).records(kind="final") if r["status"] == "ok"]
+    assert finals and any(s.startswith("device C.i=") for r in finals for s in r["check"]["shapes"])
+
+
+def test_same_run_again_measures_nothing(product_log):
+    log, first, _ = product_log
+    again = from_file(ZOO, "product", {"n": 24}).tune(budget="120s", log=log, trials=8)
+    assert (again.trials, again.reused, again.status) == (0, 8, "ok")
+    fresh = from_file(ZOO, "product", {"n": 24}).tune(budget="120s", log=log, trials=1, fresh=True, strategy="grid")
+    assert (fresh.trials, fresh.reused) == (1, 0) and fresh.search["name"] == "grid"
+
+
+def test_load_gives_the_checked_winner(product_log):
+    log, outcome, _ = product_log
+    f = from_file(ZOO, "product", {"n": 24}).load(log=log)
+    a = np.random.default_rng(0).standard_normal((24, 24)).astype(np.float32)
+    assert np.allclose(f(a, a), a @ a, atol=1e-4) and f.trace.startswith("s.split(")
+    sources = {r["source_sha256"] for r in outcome.records}
+    assert f.emitted.sha256 in sources
+
+
+def test_load_without_a_record_says_what_to_do(product_log, tmp_path):
+    log, _, _ = product_log
+    with pytest.raises(tir.NotTuned) as caught:
+        from_file(ZOO, "product", {"n": 20}).load(log=log)
+    text = str(caught.value)
+    assert "tensorir tune" in text and "--arg n=20" in text and "nearest tuned: product n=24" in text
+    with pytest.raises(tir.NotTuned):
+        zoo.product(24).load(log=str(tmp_path / "absent"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_load_never_uses_a_stale_record(product_log, monkeypatch):
+    log, _, _ = product_log
+    work = zoo.product(24)
+    function = work.templates["tile"].function
+    monkeypatch.setattr(zoo, "tile", lambda s, c: function(s, c) or s.unroll("C.k"))
+    with pytest.raises(tir.NotTuned) as caught:
+        zoo.product(24).load(log=log)
+    assert "stale" in str(caught.value)
+
+
+def test_without_an_origin_the_worker_gets_sources(tmp_path):
+    work = zoo.product(16)
+    outcome = work.tune(budget="60s", log=str(tmp_path), trials=4)
+    assert outcome.trials == 4 and outcome.counts == {"ok": 4} and outcome.baseline is None
+    assert all(r["check"]["shapes"] and r["source_sha256"] and r["trace"] for r in outcome.records)
+    assert work.load(log=str(tmp_path)).source
+
+
+def test_restrict_and_patience(product_log):
+    log, _, _ = product_log
+    work = from_file(ZOO, "product", {"n": 24})
+    outcome = work.tune(budget="60s", log=log, restrict="ti == 2 and not out")
+    assert outcome.space == {"configs": 8, "legal": 2} and {r["config"]["ti"] for r in outcome.records} == {2}
+    for condition, code in (
+        ("ti == 7", "space.empty"),
+        ("nothing > 1", "space.unknown-knob"),
+        ("ti ==", "space.restrict"),
+    ):
+        with pytest.raises(tir.DeclarationError) as caught:
+            work.tune(log=log, restrict=condition)
+        assert caught.value.code.startswith(code)
+
+
+def test_through_an_executor(tmp_path):
+    with ThreadPoolExecutor(1) as pool:
+        outcome = from_file(ZOO, "product", {"n": 16}).tune(budget="60s", log=str(tmp_path), trials=2, executor=pool)
+    assert outcome.counts == {"ok": 2}
+    with pytest.raises(tir.DeclarationError):
+        zoo.product(16).tune(log=str(tmp_path), executor=5)
+
+
+def test_budget_holds_even_for_a_hang(tmp_path):
+    began = time.monotonic()
+    outcome = from_file(ZOO, "own", {}).tune(
+        budget=6.0, timeout=60.0, log=str(tmp_path), restrict="mode in ('plain', 'hang')"
+    )
+    assert time.monotonic() - began < 6 + 2 + 3, "two seconds are promised on an idle machine"
+    assert outcome.status == "ok" and outcome.stopped == "budget" and outcome.counts == {"ok": 1}
+
+
+def test_interrupt_returns_the_best_so_far(tmp_path):
+    def stop(record):
+        raise KeyboardInterrupt
+
+    outcome = from_file(ZOO, "product", {"n": 24}).tune(budget="60s", log=str(tmp_path), on_trial=stop)
+    assert outcome.status == "interrupted" and outcome.best is not None and outcome.trials == 1
+
+
+def test_device_that_is_not_there(tmp_path):
+    with pytest.raises(tir.DeviceError) as caught:
+        zoo.product(16).tune(device="opencl:99:0", log=str(tmp_path))
+    assert caught.value.code == "device.not-found"
+
+
+def test_nothing_stays_behind(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    from_file(ZOO, "product", {"n": 16}).tune(budget="60s", log=str(tmp_path / "log"), trials=1)
+    left = {p.name for p in tmp_path.iterdir() if p.name.startswith("tensorir-")}
+    assert not left
+    assert json.loads(next((tmp_path / "log").rglob("*.jsonl")).read_text().splitlines()[0])["v"] == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("90s", 90), ("5m", 300), ("1.5h", 5400), ("250ms", 0.25), (" 7 ", 7), (3, 3), (None, None)]
+)
+def test_times(text, value):
+    assert seconds(text) == value
+
+
+@pytest.mark.parametrize("bad", ["soon", "-3s", "0", "", 0, -1, float("nan"), True, [], "1e3s"])
+def test_wrong_times(bad):
+    with pytest.raises(tir.DeclarationError) as caught:
+        seconds(bad)
+    assert caught.value.code == "tune.time"
+
+
+def test_wrong_options():
+    with pytest.raises(tir.DeclarationError) as caught:
+        Options.of(None, "5s", 0, "log", None, None, {"speed": 3})
+    assert caught.value.code == "tune.option"
+    for trials in (0, -3, 2.5, True):
+        with pytest.raises(tir.DeclarationError):
+            Options.of(trials, "5s", 0, "log", None, None, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [("nothing", "no function"), ("not_a_workload", "returned int"), ("product", "failed with TypeError")],
+)
+def test_files_that_give_no_workload(name, word):
+    with pytest.raises(tir.DeclarationError) as caught:
+        from_file(ZOO, name, {"m": 3} if name == "product" else {})
+    assert caught.value.code == "workload.file" and word in str(caught.value)
+    with pytest.raises(tir.DeclarationError):
+        from_file(os.devnull, "f", {})

@@ -1,0 +1,249 @@
+"""The verbs: results on stdout, messages on stderr, exit codes, never a traceback."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import zoo
+
+from tensorir.cli import common, main, parse
+from tensorir.cli.common import Stop
+from tensorir.runtime.device import devices
+
+ZOO = str(Path(zoo.__file__))
+ROOT = Path(__file__).parents[2]
+OWN = f"{ZOO}:product"
+CONV = ("conv2d", "1x2x5x5", "3x2x3x3", "--pad", "1")
+
+needs_device = pytest.mark.skipif(
+    not any(d.usable and not d.simulator and d.language == "opencl" for d in devices()), reason="no OpenCL device"
+)
+
+
+@pytest.fixture
+def cli(tmp_path, monkeypatch, capsys):
+    """``cli(*args)`` -> (exit code, stdout, stderr), in an empty directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def run(*args):
+        code = main.run([str(a) for a in args])
+        out, err = capsys.readouterr()
+        assert "Traceback" not in out + err
+        return code, out, err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory):
+    """The log of one tuned workload."""
+    where = tmp_path_factory.mktemp("logs")
+    args = ["tune", OWN, "--arg", "n=12", "--trials", "3", "--log", str(where), "--json", "--progress", "none"]
+    done = subprocess.run([sys.executable, "-m", "tensorir", *args], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    return where, json.loads(done.stdout)
+
+
+def test_help_loads_nothing_heavy():
+    code = (
+        "import sys; from tensorir.cli import main; assert main.run(['--help']) == 0\n"
+        "assert main.run(['tune', '--help']) == 0\n"
+        "bad = [m for m in ('numpy', 'rich', 'pyopencl', 'skopt') if m in sys.modules]; assert not bad, bad"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert all(verb in done.stdout for verb in main.VERBS) and "\x1b" not in done.stdout
+
+
+@pytest.mark.parametrize("verb", main.VERBS)
+def test_every_verb_has_help(cli, verb):
+    code, out, err = cli(verb, "--help")
+    assert code == 0 and "Usage: tensorir" in out and not err
+
+
+WRONG = [
+    ("tune",), ("tune", "conv3000d", "1x1"), ("tune", "conv2d", "1x16x28", "32x16x3x3"), ("tune", "conv2d"),
+    ("tune", "conv2d", "1x16x28x28", "32x8x3x3"), ("tune", "conv2d", "1xax2x3", "1x1x1x1"), ("tune", *CONV, "--trials", "0"),
+    ("tune", *CONV, "--budget", "soon"), ("tune", *CONV, "--tuner", "oracle"), ("tune", *CONV, "--ta"),
+    ("tune", *CONV, "--restrict", "__import__('os')"), ("tune", *CONV, "--restrict", "nothing == 1"), ("tune", *CONV, "--arg", "x=1"),
+    ("tune", "matmul", "5x5"), ("tune", "matmul", "5x5x5", "--stride", "2"), ("tune", "conv2d", "--shapes", "nothing"),
+    ("tune", *CONV, "--shapes", "alexnet"), ("tune", "matmul", "--shapes", "alexnet"), ("tune", "absent.py:f"),
+    ("tune", f"{ZOO}:absent"), ("tune", ZOO), ("tune", OWN, "5x5"), ("tune", OWN, "--arg", "n"), ("tune", OWN, "--arg", "m=3"),
+    ("tune", f"{ZOO}:not_a_workload"), ("show", "nothing-here"), ("show", "0123456789abcdef"), ("show", *CONV, "--target", "tpu"),
+    ("show", *CONV, "--config", "tile=-1"), ("show", *CONV, "--config", "{"), ("show", *CONV, "--template", "nothing"),
+    ("log", "frobnicate"), ("log", "show", "nothing"), ("log", "verify"), ("explain", "no.such-code"), ("list", "nothing"),
+    ("repro", "nothing"), ("report", "log"), ("frobnicate",), ("export", *CONV, "--to", "source"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("args", WRONG, ids=" ".join)
+def test_wrong_use_is_a_short_message(cli, args, tmp_path):
+    code, out, err = cli(*args)
+    assert code == common.USAGE and not out and 1 <= len(err.strip().splitlines()) <= 14
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_exit_codes(cli, tmp_path):
+    code, out, err = cli("export", *CONV, "--to", "source", "-o", "x")
+    assert code == common.NO_CONFIG and not out and "tensorir tune conv2d 1x2x5x5 3x2x3x3 --pad 1" in err
+    code, out, err = cli("tune", *CONV, "--device", "opencl:99:0")
+    assert code == common.NO_DEVICE and not out and "tensorir devices" in err
+    (tmp_path / "file").write_text("")
+    code, _, err = cli("tune", OWN, "--arg", "n=12", "--trials", "1", "--log", "file")
+    assert code == common.LOG and "log" in err
+
+
+def test_internal_errors_go_to_a_file(cli, monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("tensorir.runtime.device.devices", lambda: 1 / 0)
+    code, out, err = cli("devices")
+    assert code == common.BUG and not out and "this is a bug" in err
+    assert "ZeroDivisionError" in next(tmp_path.glob("tensorir-error-*")).read_text()
+
+
+def test_interrupt_is_130(cli, monkeypatch):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tensorir.runtime.device.devices", interrupt)
+    assert cli("devices")[0] == common.INTERRUPTED
+
+
+@needs_device
+class TestTuned:
+    def test_document(self, logs):
+        where, doc = logs
+        assert doc["schema"] == 1 and doc["status"] == "ok" and doc["trials"] == 3 == sum(doc["counts"].values())
+        assert doc["workload"] == "product n=12" and doc["device"]["name"] and doc["best"]["checked"] is True
+        assert doc["search"]["name"] == "bayes" and doc["baseline"]["name"] == "numpy" and doc["space"]["legal"] == 8
+
+    def test_table_and_plain_progress(self, cli, logs):
+        code, out, err = cli("tune", OWN, "--arg", "n=12", "--trials", "5", "--log", logs[0], "--budget", "60s")
+        assert code == 0 and "3 reused" in out and "best" in out and "log" in out
+        assert err.startswith("tensorir 0.") and "3 results reused" in err
+
+    def test_show(self, cli, logs):
+        code, out, err = cli("show", OWN, "--arg", "n=12", "--log", logs[0], "--json")
+        doc = json.loads(out)
+        assert code == 0 and doc["tuned"] and doc["kernels"] == 1 and doc["workspace_bytes"] == 0 and not err
+        assert "__kernel" in doc["source"] and doc["tree"].startswith("def C(")
+        assert cli("show", OWN, "--arg", "n=12", "--log", logs[0], "--source")[1].strip() == doc["source"].strip()
+        code, out, err = cli("show", OWN, "--arg", "n=13", "--log", logs[0], "--tree")
+        assert code == 0 and "not tuned" in err and out.startswith("def C(")
+        doc = json.loads(cli("show", OWN, "--config", "ti=2,tj=8,out=true", "--target", "cuda", "--json")[1])
+        assert doc["config"] == {"ti": 2, "tj": 8, "out": True} and "__global__" in doc["source"]
+
+    def test_check_and_bench(self, cli, logs):
+        code, out, _ = cli("check", OWN, "--arg", "n=12", "--log", logs[0], "--json")
+        doc = json.loads(out)
+        assert code == 0 and doc["ok"] and [c["name"] for c in doc["checks"]][:2] == ["interpreter", "compile"]
+        code, out, _ = cli("bench", OWN, "--arg", "n=12", "--log", logs[0], "--json", "--require", "1000000")
+        row = json.loads(out)["rows"][0]
+        assert code == common.SLOW and row["time_s"] > 0 and row["against"][0]["name"] == "numpy" and row["ratio"] > 0
+
+    def test_check_says_no(self, cli, tmp_path):
+        (tmp_path / "bad.py").write_text(BAD)
+        code, out, err = cli("check", "bad.py:op", "--json")
+        doc = json.loads(out)
+        assert code == common.WRONG and doc["ok"] is False and "wrong_result" in doc["checks"][-1]["detail"]
+        code, out, err = cli("tune", "bad.py:op", "--budget", "30s", "--json")
+        assert code == common.NO_CONFIG and json.loads(out)["status"] == "no_valid_config" and "wrong_result" in err
+
+    def test_export(self, cli, logs, tmp_path):
+        code, out, err = cli(
+            "export", OWN, "--arg", "n=12", "--log", logs[0], "--to", "source,pyopencl", "-o", "out", "--test"
+        )
+        assert code == 0 and out == "out\n" and "selftest ok" in err
+        assert json.loads((tmp_path / "out/manifest.json").read_text())["record"]["id"]
+        code, _, err = cli("export", OWN, "--arg", "n=12", "--log", logs[0], "--to", "onnx", "-o", "two")
+        assert code != 0 and "export.destination" in err and "pyopencl" in err
+
+    def test_log_verbs(self, cli, logs, tmp_path):
+        log = ("--log", logs[0])
+        best = json.loads(cli("log", "best", *log, "--json")[1])["records"]
+        assert best[0]["status"] == "ok" and best[0]["workload"] == "product n=12"
+        assert best[0]["id"] in cli("log", "best", *log)[1] and "product n=12" in cli("log", "ls", *log)[1]
+        shown = json.loads(cli("log", "show", best[0]["id"], *log, "--json")[1])["records"]
+        assert {r["kind"] for r in shown} == {"trial", "final"}
+        assert json.loads(cli("log", "stats", *log, "--json")[1])["trials"] >= 3
+        code, out, _ = cli("log", "verify", *log, "--json")
+        assert code == 0 and json.loads(out)["ok"] and json.loads(out)["unknown"] > 0
+        assert cli("log", "merge", logs[0], "-o", "merged")[0] == 0
+        assert json.loads(cli("log", "best", "--log", "merged", "--json")[1])["records"][0]["id"] == best[0]["id"]
+        segment = next((tmp_path / "merged").rglob("*.jsonl"))
+        segment.write_bytes(b"garbage\n" + segment.read_bytes())
+        code, out, err = cli("log", "best", "--log", "merged", "--json")
+        assert code == 0 and "1 damaged line ignored" in err and json.loads(out)["records"]
+        assert cli("log", "verify", "--log", "merged")[0] == common.LOG
+        assert cli("log", "compact", "--log", "merged")[0] == 0
+
+    def test_repro(self, cli, logs):
+        record = logs[1]["best"]["trial"]
+        code, out, _ = cli("repro", record, "--log", logs[0], "--workload", OWN, "--arg", "n=12", "--json")
+        doc = json.loads(out)
+        assert code == 0 and doc["again"]["status"] == "ok" and doc["same_source"] is True
+        assert cli("repro", record, "--log", logs[0], "--workload", OWN, "--arg", "n=14")[0] == common.LOG
+
+    def test_devices_and_doctor(self, cli):
+        assert any(d["usable"] for d in json.loads(cli("devices", "--json")[1])["devices"])
+        code, out, _ = cli("doctor", "--json")
+        doc = json.loads(out)
+        assert code == 0 and doc["ok"] and next(c for c in doc["checks"] if c["name"] == "kernel")["ok"]
+
+    def test_dry_run_measures_nothing(self, cli, tmp_path):
+        code, out, _ = cli("tune", OWN, "--dry-run", "--json")
+        doc = json.loads(out)
+        assert code == 0 and doc["workloads"][0]["legal"] == 8 and "__kernel" in doc["workloads"][0]["source"]
+        assert not list(tmp_path.iterdir())
+
+
+BAD = """
+import tensorir as tir
+
+def op():
+    A = tir.placeholder((8,), name="A")
+    C = tir.compute((8,), lambda i: A[i] + 1, name="C")
+    return tir.Workload("bad", C, {"t": (lambda s, c: s.with_source(s.source().replace("1.0f", "2.0f")), tir.Space())})
+"""
+
+
+def test_explain_and_list(cli):
+    code, out, _ = cli("explain", "split.covers-extent")
+    assert code == 0 and len(out.splitlines()) >= 3
+    assert "conv2d(" in cli("list")[1]
+
+
+def test_show_cuda_offline(cli):
+    pytest.importorskip("cupy", reason="extra cuda is not installed")
+    code, out, err = cli("show", "matmul", "64x64x64", "--target", "cuda", "--arch", "sm_80", "--resources", "--json")
+    doc = json.loads(out)
+    assert code == 0, err
+    assert doc["resources"]["registers"] > 0 and doc["resources"]["spills"] == 0
+
+
+class TestParsing:
+    def test_shapes_become_parameters(self, monkeypatch):
+        seen = []
+        monkeypatch.setattr("tensorir.api.origin.from_ops", lambda name, options: seen.append((name, options)))
+        options = dict.fromkeys(("shapes", "stride", "layout", "arg", "ta")) | {"pad": 1, "groups": 2, "bias": True}
+        parse.workloads("conv2d", ("1x4x5x6", "8x2x3x1"), options)[0]()
+        parse.workloads("matmul", ("3x4x5",), {"ta": True, "batch": 2})[0]()
+        parse.from_title("matmul m=3 n=4 k=5 ta=1 act=None dtype=float32")()
+        assert seen == [
+            ("conv2d", {"n": 1, "c": 4, "h": 5, "w": 6, "k": 8, "r": 3, "s": 1, "pad": 1, "groups": 2, "bias": True}),
+            ("matmul", {"m": 3, "n": 4, "k": 5, "batch": 2, "ta": True}),
+            ("matmul", {"m": 3, "n": 4, "k": 5, "ta": 1, "act": None, "dtype": "float32"}),
+        ]
+        assert len(parse.workloads("conv2d", (), {"shapes": "AlexNet"})) == 5
+        assert len(parse.workloads("conv2d", (), {"shapes": "resnet-50"})) == 23
+
+    @pytest.mark.parametrize("text", ["a=1,b=relu", '{"a": 1, "b": "relu"}'])
+    def test_configurations(self, text):
+        assert parse.config_option(text) == {"a": 1, "b": "relu"}
+
+    def test_titles_of_files_cannot_be_rebuilt(self):
+        with pytest.raises(Stop):
+            parse.from_title("os.system n=1")

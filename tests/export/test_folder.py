@@ -1,0 +1,251 @@
+"""Exported folders: complete, safe to write, and their self-test notices any change of the kernel."""
+
+import ast
+import hashlib
+import inspect
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zoo
+
+import tensorir as tir
+from tensorir.codegen.source import Source
+from tensorir.export import folder as exporting
+from tensorir.export.folder import ExportError, export
+from tensorir.export.shipped import selftest
+from tensorir.runtime.device import devices
+from tensorir.tune import inputs
+
+needs_device = pytest.mark.skipif(
+    not any(d.usable and not d.simulator and d.language == "opencl" for d in devices()), reason="no OpenCL device"
+)
+
+
+def exported(work, path, to=("source", "pyopencl"), config=None, target="opencl"):
+    s = work.schedule(config, target=target)
+    return export(s.emitted(), path, list(to), str(s.trace), outputs=work.outputs)
+
+
+def run(path):
+    return subprocess.run(
+        [sys.executable, "-I", str(path / "selftest.py")], capture_output=True, text=True, timeout=120, cwd="/"
+    )
+
+
+@needs_device
+def test_folder_tests_itself_anywhere(tmp_path):
+    where = exported(zoo.product(13), tmp_path / "deep" / "out").rename(tmp_path / "moved")
+    done = run(where)
+    assert done.returncode == 0 and done.stdout.startswith("selftest ok") and done.stdout.count("\n") == 1, done.stderr
+    names = {p.name for p in where.iterdir()}
+    assert {"manifest.json", "loader.py", "selftest.py", "README.md", "C.cl"} <= names
+    manifest = json.loads((where / "manifest.json").read_text())
+    assert set(manifest["files"]) == names - {"manifest.json"}
+    for name, about in manifest["files"].items():
+        assert hashlib.sha256((where / name).read_bytes()).hexdigest() == about["sha256"]
+    assert manifest["kernels"][0]["grid"] == [13, 1, 1] and manifest["arguments"][0]["align"] >= 4
+    assert manifest["trace"][0].startswith("s.split(")
+
+
+@needs_device
+def test_loader_takes_arrays_and_refuses_others(tmp_path):
+    where = exported(zoo.product(13), tmp_path / "out")
+    code = """
+import sys; sys.path.insert(0, sys.argv[1])
+import numpy as np, pyopencl as cl, pyopencl.array as ca
+from loader import Program
+program = Program()
+a = np.arange(169, dtype=np.float32).reshape(13, 13)
+assert np.array_equal(program(a, a), a @ a)
+out = np.empty_like(a)
+assert program(a, a, out=out) is out and np.array_equal(out, a @ a)
+d = ca.to_device(program.queue, a)
+assert np.array_equal(program(d, d).get(), a @ a)
+for bad in ((a,), (a, a.astype(np.float64)), (a, a[:5]), (a, 5)):
+    try:
+        program(*bad)
+    except (TypeError, ValueError):
+        continue
+    raise SystemExit(f"{len(bad)} arguments were accepted")
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(where)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+@needs_device
+def test_everything_that_a_program_may_have(tmp_path):
+    where = exported(zoo.rich(), tmp_path / "out")
+    done = run(where)
+    assert done.returncode == 0, done.stderr
+    manifest = json.loads((where / "manifest.json").read_text())
+    assert [p["role"] for p in manifest["arguments"]][:5] == ["input", "input", "scalar", "output", "output"]
+    assert manifest["gathers"] == [{"param": "index", "limit": 7, "into": "table"}]
+
+
+@needs_device
+@pytest.mark.parametrize("dtype", ["float16", "float64", "int8", "bool"])
+def test_dtypes(tmp_path, dtype):
+    A = tir.placeholder((9,), dtype, name="A")
+    C = tir.compute((9,), lambda i: tir.where(A[i], A[i], A[8 - i]) if dtype == "bool" else A[i] + A[8 - i], name="C")
+    done = run(exported(tir.Workload("w", C, {"t": (lambda s, c: None, tir.Space())}), tmp_path / "out"))
+    assert done.returncode == 0, done.stderr
+
+
+@needs_device
+def test_inexact_results_have_a_tolerance(tmp_path):
+    A = tir.placeholder((50,), name="A")
+    C = tir.compute((50,), lambda i: tir.exp(A[i] * 0.1), name="C")
+    where = exported(tir.Workload("w", C, {"t": (lambda s, c: None, tir.Space())}), tmp_path / "out")
+    assert "within rounding" in run(where).stdout
+    change(where, "0.1f", "0.11f")
+    assert run(where).returncode == 1
+
+
+@needs_device
+def test_large_results_ship_as_digests(tmp_path, monkeypatch):
+    monkeypatch.setattr("tensorir.export.evidence.STORED", 100)
+    where = exported(zoo.product(13), tmp_path / "out")
+    assert not list(where.glob("*.npy")) and run(where).returncode == 0
+    change(where, "A[", "A[1 + ")
+    done = run(where)
+    assert done.returncode == 1 and "digest" in done.stderr
+
+
+def change(where, old, new, count=1):
+    """Edit the source and its digest in the manifest."""
+    source, manifest = next(where.glob("*.cl")), where / "manifest.json"
+    text = source.read_text()
+    changed = text.replace(old, new, count)
+    assert changed != text
+    digests = [hashlib.sha256(t.encode()).hexdigest() for t in (text, changed)]
+    source.write_text(changed)
+    manifest.write_text(manifest.read_text().replace(*digests))
+
+
+def mutants(text):
+    """The body with each index, bound and work-item number changed by one, one at a time."""
+    start = text.index("{")
+    for m in re.finditer(r"(?<=\[)|(?<=< )|get_(?:group|local|global)_id\(\d\)", text[start:]):
+        at = start + m.end()
+        if m.group():
+            yield text[:at] + " + 1" + text[at:]
+        elif text[at - 1] == "[" and not re.search(r"float \w+\[$", text[:at]):
+            yield text[:at] + "1 + " + text[at:]
+        elif text[at - 1] == " ":
+            yield text[:at] + "-1 + " + text[at:]
+
+
+@needs_device
+def test_any_changed_index_is_noticed(tmp_path):
+    """The self-test itself runs in this process, so that many mutants cost little."""
+    where = exported(zoo.product(13), tmp_path / "out", config={"ti": 2, "tj": 4, "out": True})
+    source, manifest = where / "C.cl", where / "manifest.json"
+    text, about = source.read_text(), manifest.read_text()
+    digest, alive, tried = hashlib.sha256(text.encode()).hexdigest(), [], 0
+    for mutant in mutants(text):
+        source.write_text(mutant)
+        manifest.write_text(about.replace(digest, hashlib.sha256(mutant.encode()).hexdigest()))
+        tried += 1
+        if verdict(where) == 0:
+            alive.append(mutant)
+    assert tried >= 10 and not alive, "\n\n".join(alive)
+    source.write_text(text)
+    manifest.write_text(about)
+    assert verdict(where) == 0
+
+
+def verdict(where):
+    saved, selftest.HERE = selftest.HERE, where
+    try:
+        return selftest.main()
+    finally:
+        selftest.HERE = saved
+
+
+@needs_device
+def test_changed_files_are_refused(tmp_path):
+    where = exported(zoo.product(13), tmp_path / "out")
+    (where / "expected_1_0.npy").write_bytes(b"\x93NUMPY")
+    done = run(where)
+    assert done.returncode == 1 and "was changed" in done.stderr and not done.stdout
+
+
+def test_same_generator_on_both_sides():
+    assert inspect.getsource(selftest.integers).split('"""')[2] == inspect.getsource(inputs.integers).split('"""')[2]
+
+
+def test_nothing_in_it_imports_the_package(tmp_path):
+    for target, to in (("opencl", ["pyopencl"]), ("cuda", ["source", "cupy"])):
+        where = exported(zoo.product(13), tmp_path / target, to, target=target)
+        allowed = set(sys.stdlib_module_names) | {"numpy", "pyopencl" if target == "opencl" else "cupy", "__future__"}
+        for file in where.glob("*.py"):
+            for n in ast.walk(ast.parse(file.read_text())):
+                names = [a.name for a in n.names] if isinstance(n, ast.Import) else []
+                names += [n.module or ""] if isinstance(n, ast.ImportFrom) else []
+                assert {name.split(".")[0] for name in names} <= allowed, file
+        assert len((where / "loader.py").read_text().splitlines()) < 200
+    assert (where / "C.cu").exists() and "ot yet run on a GPU" in (where / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("to", "code"),
+    [(["pyopncl"], "export.destination"), ([], "export.destination"), ("source", "export.destination"),
+     (["source", "cupy"], "export.language")],
+)  # fmt: skip
+def test_wrong_destinations(tmp_path, to, code):
+    work = zoo.product(13)
+    with pytest.raises(ExportError) as caught:
+        export(work.schedule().emitted(), tmp_path / "out", to, outputs=work.outputs)
+    assert caught.value.code == code and not (tmp_path / "out").exists()
+    if to == ["pyopncl"]:
+        assert "pyopencl" in str(caught.value) and "cupy" in str(caught.value)
+
+
+def test_foreign_folders_are_left_alone(tmp_path):
+    (tmp_path / "precious.txt").write_text("mine")
+    with pytest.raises(ExportError) as caught:
+        exported(zoo.product(13), tmp_path)
+    assert caught.value.code == "export.not-empty" and [p.name for p in tmp_path.iterdir()] == ["precious.txt"]
+    (tmp_path / "manifest.json").write_text('{"format": "something else"}')
+    with pytest.raises(ExportError):
+        exported(zoo.product(13), tmp_path)
+    with pytest.raises(ExportError):
+        exported(zoo.product(13), tmp_path / "precious.txt")
+    with pytest.raises(ExportError) as caught:
+        exported(zoo.product(13), tmp_path / "precious.txt" / "below")
+    assert caught.value.code == "export.unwritable"
+
+
+def test_own_earlier_export_is_replaced(tmp_path):
+    where = exported(zoo.rich(), tmp_path / "out")
+    (where / "notes.txt").write_text("mine")
+    manifest = json.loads((where / "manifest.json").read_text())
+    manifest["files"]["../../victim"] = {"sha256": ""}
+    (where / "manifest.json").write_text(json.dumps(manifest))
+    (tmp_path.parent / "victim").write_text("mine")
+    before = {p.name for p in where.iterdir()}
+    exported(zoo.product(13), where)
+    after = {p.name for p in where.iterdir()}
+    assert "C.cl" in after and "notes.txt" in after and not (before - after) & {"notes.txt"}
+    assert not any(name.endswith("_1.npy") for name in after) and (tmp_path.parent / "victim").exists()
+
+
+@pytest.mark.parametrize("name", ["../../x", "a;rm -rf ~", "float", "x" * 500, "é\n*/", ""])
+def test_hostile_names(tmp_path, name):
+    made = exporting.file_name(Source(name, "opencl", "", (), ()))
+    assert re.fullmatch(r"[A-Za-z0-9_]{1,60}\.cl", made)
+
+
+def test_executable_exports(tmp_path):
+    if not any(d.usable and d.language == "opencl" for d in devices()):
+        pytest.skip("no OpenCL device")
+    f = zoo.product(13).schedule().build()
+    where = f.export(tmp_path / "out", to=["source", "pyopencl"])
+    assert isinstance(where, Path) and run(where).returncode == 0
+    a = np.ones((13, 13), np.float32)
+    assert np.array_equal(f(a, a), a @ a)
