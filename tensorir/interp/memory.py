@@ -51,9 +51,7 @@ class Cells:
 
     def read(self, at: np.ndarray, me: np.ndarray, now: np.ndarray, block_of: np.ndarray) -> np.ndarray:
         """The values at absolute cells ``at``, read by threads ``me`` in barrier epochs ``now``."""
-        if self.written is not None and not self.written[at].all():
-            cell = int(np.asarray(at)[~self.written[at]].flat[0]) % self.size
-            raise Fault(Problem("memory.uninitialised", f"{self.buffer.name}[{cell}] is read but was never written"))
+        self.need_written(at)
         if self.watched:
             self._conflict(self.writer[at], self.wrote[at], at, me, now, block_of, "reads", "wrote")
             old, since = self.reader[at], self.had_read[at]
@@ -75,6 +73,12 @@ class Cells:
                 self.reader[np.asarray(at)[clash]] = MANY
         found: np.ndarray = self.values[at]
         return found
+
+    def need_written(self, at: np.ndarray) -> None:
+        """Raise Fault when a cell that nobody wrote is read."""
+        if self.written is not None and not self.written[at].all():
+            cell = int(np.asarray(at)[~self.written[at]].flat[0]) % self.size
+            raise Fault(Problem("memory.uninitialised", f"{self.buffer.name}[{cell}] is read but was never written"))
 
     def write(self, at: np.ndarray, value: Any, me: np.ndarray, now: np.ndarray, block_of: np.ndarray) -> None:
         """Store ``value`` at absolute cells ``at``."""

@@ -305,7 +305,12 @@ class _Machine:
         def run(f: _Frame) -> None:
             x = to_memory(value(f), dtype)
             where = at(f)
-            cells.write(where, x, *self._who(f, where))
+            if cells.watched:
+                cells.write(where, x, *self._who(f, where))
+                return
+            cells.values[where] = x
+            if cells.written is not None:
+                cells.written[where] = True
 
         return run
 
@@ -313,7 +318,7 @@ class _Machine:
         me, now = f.me, self.epoch[f.block]
         if where.ndim == 2:
             me, now = me[:, None], now[:, None]
-        return np.broadcast_to(me, where.shape), np.broadcast_to(now, where.shape), self.block_of
+        return me, now, self.block_of
 
     # --- addresses
 
@@ -428,9 +433,11 @@ class _Machine:
 
         def run(f: _Frame) -> Any:
             where = at(f)
-            if not cells.watched and cells.written is None:
-                return cells.values[where]
-            return cells.read(where, *self._who(f, where))
+            if cells.watched:
+                return cells.read(where, *self._who(f, where))
+            if cells.written is not None:
+                cells.need_written(where)
+            return cells.values[where]
 
         return run
 

@@ -66,7 +66,7 @@ def test_result_and_records(product_log):
 
 
 def test_same_run_again_measures_nothing(product_log):
-    log, first, _ = product_log
+    log, _, _ = product_log
     again = from_file(ZOO, "product", {"n": 24}).tune(budget="120s", log=log, trials=8)
     assert (again.trials, again.reused, again.status) == (0, 8, "ok")
     fresh = from_file(ZOO, "product", {"n": 24}).tune(budget="120s", log=log, trials=1, fresh=True, strategy="grid")

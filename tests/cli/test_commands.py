@@ -42,7 +42,9 @@ def logs(tmp_path_factory):
     """The log of one tuned workload."""
     where = tmp_path_factory.mktemp("logs")
     args = ["tune", OWN, "--arg", "n=12", "--trials", "3", "--log", str(where), "--json", "--progress", "none"]
-    done = subprocess.run([sys.executable, "-m", "tensorir", *args], capture_output=True, text=True, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-m", "tensorir", *args], capture_output=True, text=True, cwd=ROOT, check=False
+    )
     assert done.returncode == 0 and not done.stderr, done.stderr
     return where, json.loads(done.stdout)
 
@@ -53,7 +55,7 @@ def test_help_loads_nothing_heavy():
         "assert main.run(['tune', '--help']) == 0\n"
         "bad = [m for m in ('numpy', 'rich', 'pyopencl', 'skopt') if m in sys.modules]; assert not bad, bad"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
     assert all(verb in done.stdout for verb in main.VERBS) and "\x1b" not in done.stdout
 
@@ -65,18 +67,47 @@ def test_every_verb_has_help(cli, verb):
 
 
 WRONG = [
-    ("tune",), ("tune", "conv3000d", "1x1"), ("tune", "conv2d", "1x16x28", "32x16x3x3"), ("tune", "conv2d"),
-    ("tune", "conv2d", "1x16x28x28", "32x8x3x3"), ("tune", "conv2d", "1xax2x3", "1x1x1x1"), ("tune", *CONV, "--trials", "0"),
-    ("tune", *CONV, "--budget", "soon"), ("tune", *CONV, "--tuner", "oracle"), ("tune", *CONV, "--ta"),
-    ("tune", *CONV, "--restrict", "__import__('os')"), ("tune", *CONV, "--restrict", "nothing == 1"), ("tune", *CONV, "--arg", "x=1"),
-    ("tune", "matmul", "5x5"), ("tune", "matmul", "5x5x5", "--stride", "2"), ("tune", "conv2d", "--shapes", "nothing"),
-    ("tune", *CONV, "--shapes", "alexnet"), ("tune", "matmul", "--shapes", "alexnet"), ("tune", "absent.py:f"),
-    ("tune", f"{ZOO}:absent"), ("tune", ZOO), ("tune", OWN, "5x5"), ("tune", OWN, "--arg", "n"), ("tune", OWN, "--arg", "m=3"),
-    ("tune", f"{ZOO}:not_a_workload"), ("show", "nothing-here"), ("show", "0123456789abcdef"), ("show", *CONV, "--target", "tpu"),
-    ("show", *CONV, "--config", "tile=-1"), ("show", *CONV, "--config", "{"), ("show", *CONV, "--template", "nothing"),
-    ("log", "frobnicate"), ("log", "show", "nothing"), ("log", "verify"), ("explain", "no.such-code"), ("list", "nothing"),
-    ("repro", "nothing"), ("report", "log"), ("frobnicate",), ("export", *CONV, "--to", "source"),
-]  # fmt: skip
+    ("tune",),
+    ("tune", "conv3000d", "1x1"),
+    ("tune", "conv2d", "1x16x28", "32x16x3x3"),
+    ("tune", "conv2d"),
+    ("tune", "conv2d", "1x16x28x28", "32x8x3x3"),
+    ("tune", "conv2d", "1xax2x3", "1x1x1x1"),
+    ("tune", *CONV, "--trials", "0"),
+    ("tune", *CONV, "--budget", "soon"),
+    ("tune", *CONV, "--tuner", "oracle"),
+    ("tune", *CONV, "--ta"),
+    ("tune", *CONV, "--restrict", "__import__('os')"),
+    ("tune", *CONV, "--restrict", "nothing == 1"),
+    ("tune", *CONV, "--arg", "x=1"),
+    ("tune", "matmul", "5x5"),
+    ("tune", "matmul", "5x5x5", "--stride", "2"),
+    ("tune", "conv2d", "--shapes", "nothing"),
+    ("tune", *CONV, "--shapes", "alexnet"),
+    ("tune", "matmul", "--shapes", "alexnet"),
+    ("tune", "absent.py:f"),
+    ("tune", f"{ZOO}:absent"),
+    ("tune", ZOO),
+    ("tune", OWN, "5x5"),
+    ("tune", OWN, "--arg", "n"),
+    ("tune", OWN, "--arg", "m=3"),
+    ("tune", f"{ZOO}:not_a_workload"),
+    ("show", "nothing-here"),
+    ("show", "0123456789abcdef"),
+    ("show", *CONV, "--target", "tpu"),
+    ("show", *CONV, "--config", "tile=-1"),
+    ("show", *CONV, "--config", "{"),
+    ("show", *CONV, "--template", "nothing"),
+    ("log", "frobnicate"),
+    ("log", "show", "nothing"),
+    ("log", "verify"),
+    ("explain", "no.such-code"),
+    ("list", "nothing"),
+    ("repro", "nothing"),
+    ("report", "log"),
+    ("frobnicate",),
+    ("export", *CONV, "--to", "source"),
+]
 
 
 @pytest.mark.parametrize("args", WRONG, ids=" ".join)
@@ -115,7 +146,7 @@ def test_interrupt_is_130(cli, monkeypatch):
 @needs_device
 class TestTuned:
     def test_document(self, logs):
-        where, doc = logs
+        _, doc = logs
         assert doc["schema"] == 1 and doc["status"] == "ok" and doc["trials"] == 3 == sum(doc["counts"].values())
         assert doc["workload"] == "product n=12" and doc["device"]["name"] and doc["best"]["checked"] is True
         assert doc["search"]["name"] == "bayes" and doc["baseline"]["name"] == "numpy" and doc["space"]["legal"] == 8
