@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 _PACKAGE = str(Path(__file__).parent)
 
@@ -61,6 +62,9 @@ class TensorIRError(Exception):
         self.where = user_line() if where is None else where
         super().__init__(self._text())
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, (type(self), str(self), dict(self.__dict__))  # workers send errors to their parents
+
     @property
     def code(self) -> str:
         return self.problems[0].code if self.problems else "unknown"
@@ -72,6 +76,13 @@ class TensorIRError(Exception):
     def _render_traceback_(self) -> list[str]:
         """What IPython shows instead of the internal frames."""
         return [f"{type(self).__name__}: {line}" if n == 0 else line for n, line in enumerate(str(self).splitlines())]
+
+
+def _unpickled(kind: type[TensorIRError], text: str, state: dict[str, Any]) -> TensorIRError:
+    error = kind.__new__(kind)
+    error.args = (text,)
+    error.__dict__.update(state)
+    return error
 
 
 class DeclarationError(TensorIRError, ValueError):

@@ -74,7 +74,8 @@ def main() -> None:
                 {"layer": name, "baseline_over_best": base / best, "default_over_best": default / best, "tune": doc}
             )
             print(f"{name:24s} {doc['baseline']['name']} / best {base / best:5.2f}   "
-                  f"default / best {default / best:5.2f}   {doc['best']['gflops']:6.1f} GF/s   {doc['trials']} trials")  # fmt: skip
+                  f"default / best {default / best:5.2f}   "
+                  f"{doc['best']['gflops']:6.1f} GF/s   {doc['trials']} trials")  # fmt: skip
     if args.out:
         args.out.write_text(
             json.dumps({"environment": environment(), "budget": args.budget, "rows": rows}, indent=1) + "\n"

@@ -93,7 +93,7 @@ def command_for(work: Workload, verb: str = "tune") -> str:
 
 _USUAL = {
     ("stride", 1), ("pad", 0), ("dilation", 1), ("groups", 1), ("layout", "NCHW"), ("dtype", "float32"),
-    ("bias", False), ("act", None), ("batch", 1), ("ta", False), ("tb", False),
+    ("bias", False), ("act", None), ("batch", 1), ("ta", False), ("tb", False), ("alpha", False), ("beta", False),
 }  # fmt: skip
 
 

@@ -19,35 +19,15 @@ def origin_json(origin: Origin) -> dict[str, Any]:
 
 
 def rebuild(data: Mapping[str, Any]) -> Workload:
-    """The workload of ``origin_json``."""
-    if data["kind"] == "ops":
-        return from_ops(data["name"], data["options"])
-    if data["kind"] == "module":
-        made: Workload = getattr(importlib.import_module(data["place"]), data["name"])(**data["options"])
-        return made
-    return from_file(data["place"], data["name"], data["options"])
-
-
-def _ops() -> Any:
-    """The operators are built on this layer: they are found by name, when a workload is made from one."""
-    return importlib.import_module("tensorir.ops")
-
-
-def operators() -> tuple[str, ...]:
-    """Names of the operators that come with the package."""
-    return tuple(_ops().OPERATORS)
-
-
-def from_ops(name: str, options: Mapping[str, Any]) -> Workload:
-    """``tensorir.ops.NAME(**options)``."""
-    ops = _ops()
-    if name not in ops.OPERATORS:
-        hint = ", ".join(ops.OPERATORS)
-        raise refuse(DeclarationError, "workload.operator", f"there is no operator {name!r}", hint=hint)
-    work: Workload = getattr(ops, name)(**options)
-    if work.origin is None:
-        work.origin = Origin("ops", name, dict(options))
-    return work
+    """The workload of ``origin_json``, in a worker: by calling the function that made it."""
+    if data["kind"] == "file":
+        return from_file(data["place"], data["name"], data["options"])
+    home = importlib.import_module(data["place"] or f"{__name__.split('.')[0]}.{data['kind']}")
+    function = getattr(home, data["name"], None)
+    if not callable(function):
+        raise refuse(DeclarationError, "workload.operator", f"{home.__name__} has no {data['name']!r}")
+    made: Workload = function(**data["options"])
+    return made
 
 
 def from_file(place: str, name: str, options: Mapping[str, Any]) -> Workload:

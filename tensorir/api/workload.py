@@ -50,7 +50,7 @@ class Template:
 class Origin:
     """How another process can make the workload again: by calling NAME(**options).
 
-    kind: "ops" (of tensorir.ops), "file" or "module"; place is the file's path or the module's name
+    kind: "ops" (the operators' folder of this package), "file" or "module"; place is the path or the module's name
     """
 
     kind: str

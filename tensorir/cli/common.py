@@ -84,7 +84,7 @@ def process_start() -> float:
         age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError, IndexError, AttributeError):
         return now - 0.2  # about what starting Python takes
-    return now - age if 0 <= age < 60 else now
+    return now - age if 0 <= age < 5 else now  # older: not a process of this command alone
 
 
 class Duration(click.ParamType[Any]):

@@ -161,6 +161,11 @@ SCHEDULE: dict[str, Entry] = {
         "# s.fuse of a loop and one whose extent is its index",
         "# keep the loops apart, or bind the outer one",
     ),
+    "parallel.later": Entry(
+        "parallel is planned and not there yet. On a CPU, blocks are dealt out to the cores already.",
+        's.parallel("C.i")',
+        's.bind("C.i", "block.x")',
+    ),
     "reorder.extent-depends": Entry(
         "The extent of a loop depends on a loop that would end up inside it.",
         "# s.reorder of a triangular loop to the outside",

@@ -28,6 +28,8 @@ def workload_options(function: Function) -> Function:
         click.option("--batch", type=at_least_1, help="matmul: how many at once."),
         click.option("--ta", is_flag=True, default=None, help="matmul: a is stored (k, m)."),
         click.option("--tb", is_flag=True, default=None, help="matmul: b is stored (n, k)."),
+        click.option("--alpha", is_flag=True, default=None, help="matmul: a factor passed at each launch."),
+        click.option("--beta", is_flag=True, default=None, help="matmul: add beta times a third matrix."),
         click.option("--bias", is_flag=True, default=None, help="Add a bias."),
         click.option("--act", type=click.Choice(_ACTS), help="Activation of the result."),
         click.option("--dtype", type=click.Choice(_DTYPES), help="Element type (default float32)."),
@@ -39,8 +41,9 @@ def workload_options(function: Function) -> Function:
 
 
 NAMES = (
-    "shapes", "stride", "pad", "dilation", "groups", "layout", "batch", "ta", "tb", "bias", "act", "dtype", "arg",
-)  # fmt: skip
+    *("shapes", "stride", "pad", "dilation", "groups", "layout"),
+    *("batch", "ta", "tb", "alpha", "beta", "bias", "act", "dtype", "arg"),
+)
 
 
 def split(given: dict[str, Any]) -> dict[str, Any]:

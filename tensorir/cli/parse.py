@@ -20,7 +20,7 @@ Make = Callable[[], "Workload"]
 OPERATORS = ("conv2d", "matmul")
 _CONV = "tensorir tune conv2d 1x64x56x56 64x64x3x3 --pad 1"
 _MATMUL = "tensorir tune matmul 512x512x512"
-_OWN = {"conv2d": ("stride", "pad", "dilation", "groups", "layout"), "matmul": ("batch", "ta", "tb")}
+_OWN = {"conv2d": ("stride", "pad", "dilation", "groups", "layout"), "matmul": ("batch", "ta", "tb", "alpha", "beta")}
 _SHARED = ("bias", "act", "dtype")
 
 
@@ -67,9 +67,10 @@ def _foreign(op: str, options: Options) -> None:
 
 def _maker(op: str, params: dict[str, Any]) -> Make:
     def make() -> Workload:
-        from tensorir.api.origin import from_ops
+        from tensorir import ops
 
-        return from_ops(op, params)
+        work: Workload = getattr(ops, op)(**params)
+        return work
 
     return make
 

@@ -17,11 +17,11 @@ from tensorir.cli.common import json_option, put, put_json, usage
 @json_option
 def command(op: str | None, space: bool, as_json: bool) -> int:
     """List the operators; with OP, only that one."""
-    from tensorir.api.origin import from_ops, operators
+    from tensorir import ops
 
-    if op is not None and op not in operators():
-        raise usage(f"there is no operator {op!r:.60}", ", ".join(operators()))
-    found = [_about(name, from_ops(name, {})) for name in ([op] if op else operators())]
+    if op is not None and op not in ops.OPERATORS:
+        raise usage(f"there is no operator {op!r:.60}", ", ".join(ops.OPERATORS))
+    found = [_about(name, getattr(ops, name)()) for name in ([op] if op else ops.OPERATORS)]
     if as_json:
         put_json({"schema": 1, "operators": found})
         return common.OK

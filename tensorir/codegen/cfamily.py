@@ -174,7 +174,11 @@ class _KernelText:
         params += [d.scalar.format(type=c_type(v.dtype, d), name=self.names.variable(v)) for v in k.scalars]
         head = d.entry.format(name=identifier(k.name), params=", ".join(params), x=x, y=y, z=z, threads=x * y * z)
         used = set(find(k.body, Var))
-        top = [f"{INDENT}const {d.types['index']} {self.names.variable(a.var)} = {d.index[a.kind]};" for a in k.axes if a.var in used]
+        top = [
+            f"{INDENT}const {d.types['index']} {self.names.variable(a.var)} = {d.index[a.kind]};"
+            for a in k.axes
+            if a.var in used
+        ]
         shared = [f"{INDENT}{self.array(b)}" for b in k.shared]
         return "\n".join([head, "{", *shared, *top, *body, "}"])
 

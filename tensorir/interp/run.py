@@ -119,6 +119,8 @@ def _run_kernel(k: KernelLike, memory: dict[Buffer, Cells], scalars: Mapping[Var
     bx, by, bz = k.block
     threads, blocks = bx * by * bz, gx * gy * gz
     block_of = np.repeat(np.arange(blocks), threads)
+    if threads * blocks == 0:
+        return  # nothing is launched
     step = max(1, LANES // threads)
     for first in range(0, blocks, step):
         _Machine(k, memory, scalars, numbers, range(first, min(blocks, first + step)), block_of).go()

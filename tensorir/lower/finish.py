@@ -19,7 +19,7 @@ def finish(program: Program, target: Target) -> Program:
         arith = Arith(loop_ranges(axes))
         for x in find(body, Loop):
             arith.ranges[x.var] = extent_of(x)
-        kept = [x for x in axes if as_int(x.extent) > 1]
+        kept = [x for x in axes if as_int(x.extent) != 1]
         ones: dict[Var, Expr] = {x.var: const(0) for x in axes if as_int(x.extent) == 1}
         return rewrap(kept, _Finish(arith)(substitute(body, ones)))
 

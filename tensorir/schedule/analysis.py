@@ -133,10 +133,14 @@ def need_room(index: Index, loop: Loop, primitive: str) -> None:
     """Refuse to put another stage inside a loop that only works for the one it was made for."""
     for x in [*index.above(loop), loop]:
         if x.kind in (Kind.COOPERATIVE, Kind.VECTOR):
-            raise ScheduleError(Problem(
-                f"{primitive}.room", f"loop {x.var.name} is {_done(x.kind)}: no other stage can run inside it", at=caret(x),
-                hint="give a loop further out",
-            ))  # fmt: skip
+            raise ScheduleError(
+                Problem(
+                    f"{primitive}.room",
+                    f"loop {x.var.name} is {_done(x.kind)}: no other stage can run inside it",
+                    at=caret(x),
+                    hint="give a loop further out",
+                )
+            )
 
 
 def _done(kind: Kind) -> str:

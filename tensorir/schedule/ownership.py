@@ -1,4 +1,4 @@
-"""Who holds a cell: bound loops hand iterations to threads and blocks, so every reader must run where the cell was written.
+"""Who holds a cell: bound loops hand iterations to threads and blocks, so readers must run where the cell was written.
 
 A register belongs to one thread, shared memory to one block, global memory to all; barriers order the threads of one
 block and nothing orders blocks. Primitives that bind, move or stage may break this long after the buffer was made, so
@@ -70,21 +70,35 @@ def _narrowest(index: Index, writers: Sequence[Stage], readers: Sequence[Stage])
 def _private(index: Index, b: Buffer, scope: Scope, w: Stage, readers: Sequence[Stage]) -> Iterator[Problem]:
     """What one thread (or block) wrote into its own copy must be read inside the loop that hands out the iterations."""
     for x in index.above(w):
-        if _extent(x) == 1 or not _one_copy_each(scope, x.kind) or not drives(x, w):
+        alone = x.kind is not Kind.COOPERATIVE and (_extent(x) == 1 or not drives(x, w))
+        if alone or not _one_copy_each(scope, x.kind):  # a dealt loop of one iteration is the first thread's
             continue
         for r in readers:
             who = "block" if x.kind.level == "block" else "thread"
             if r is w:
                 continue
-            if x in index.above(r) and who == "thread" and not drives(x, r) and {c.scope for c in writes(r.body)} - {Scope.REGISTER}:
-                yield Problem("scope.private", f"{r.name} copies {b.name} for the whole block, but each thread of {x.var.name} has its own "
-                              f"{scope.value} copy", at=caret(r),
-                              hint=f"a copy in registers, or keep {b.name} in shared memory")  # fmt: skip
+            if (
+                x in index.above(r)
+                and who == "thread"
+                and not drives(x, r)
+                and {c.scope for c in writes(r.body)} - {Scope.REGISTER}
+            ):
+                yield Problem(
+                    "scope.private",
+                    f"{r.name} copies {b.name} for the whole block, but each thread of {x.var.name} has its own "
+                    f"{scope.value} copy",
+                    at=caret(r),
+                    hint=f"a copy in registers, or keep {b.name} in shared memory",
+                )
             if x not in index.above(r):
                 dealt = "the threads share" if x.kind is Kind.COOPERATIVE else f"{x.kind.value} deals out"
-                yield Problem("scope.private", f"{r.name} reads {b.name} outside {x.var.name}, which {dealt}: each {who} "
-                              f"would have filled only its own part of its own {scope.value} copy", at=caret(x),
-                              hint=f"bind a loop around {r.name} as well, or keep {b.name} in wider memory")  # fmt: skip
+                yield Problem(
+                    "scope.private",
+                    f"{r.name} reads {b.name} outside {x.var.name}, which {dealt}: each {who} "
+                    f"would have filled only its own part of its own {scope.value} copy",
+                    at=caret(x),
+                    hint=f"bind a loop around {r.name} as well, or keep {b.name} in wider memory",
+                )
 
 
 def _one_copy_each(scope: Scope, kind: Kind) -> bool:
@@ -93,16 +107,22 @@ def _one_copy_each(scope: Scope, kind: Kind) -> bool:
     return scope is Scope.SHARED and kind.level == "block"
 
 
-def _shared(index: Index, b: Buffer, scope: Scope, w: Stage, readers: Sequence[Stage], bound: Sequence[Loop]) -> Iterator[Problem]:
+def _shared(
+    index: Index, b: Buffer, scope: Scope, w: Stage, readers: Sequence[Stage], bound: Sequence[Loop]
+) -> Iterator[Problem]:
     for kind in {x.kind: None for x in bound}:
         if _one_copy_each(scope, kind):
             continue
         mine = [x for x in _bound_above(index, w) if x.kind is kind and drives(x, w)]
         for x in mine:
             if not _dealt(index, w) and not disjoint(index, w, x):
-                yield Problem("scope.overlap", f"several iterations of {x.var.name} write the same cells of {b.name}, and {kind.value} runs them "
-                              "at the same time", at=caret(w),
-                              hint=f"keep {b.name} in registers, or place {w.name} outside {x.var.name}")  # fmt: skip
+                yield Problem(
+                    "scope.overlap",
+                    f"several iterations of {x.var.name} write the same cells of {b.name}, and {kind.value} runs them "
+                    "at the same time",
+                    at=caret(w),
+                    hint=f"keep {b.name} in registers, or place {w.name} outside {x.var.name}",
+                )
         if kind.level == "block":
             for r in readers:
                 if r is w or (mine and all(x in index.above(r) for x in mine)):
@@ -111,9 +131,13 @@ def _shared(index: Index, b: Buffer, scope: Scope, w: Stage, readers: Sequence[S
                     x.kind is kind and drives(x, r) for x in _bound_above(index, r)
                 )
                 if mine or not alone:
-                    yield Problem("scope.grid-wide", f"{r.name} reads {b.name}, which another block of {kind.value} writes in the same kernel: "
-                                  "nothing orders blocks", at=caret(w),
-                                  hint=f"give {w.name} a nest of its own, or place it inside the blocks that read it")  # fmt: skip
+                    yield Problem(
+                        "scope.grid-wide",
+                        f"{r.name} reads {b.name}, which another block of {kind.value} writes in the same kernel: "
+                        "nothing orders blocks",
+                        at=caret(w),
+                        hint=f"give {w.name} a nest of its own, or place it inside the blocks that read it",
+                    )
 
 
 def _bound_above(index: Index, s: Stage) -> list[Loop]:
@@ -153,7 +177,7 @@ def _determines(atoms: Sequence[Expr], loop: Loop) -> bool:
     """Whether the values of ``atoms`` tell the iteration of ``loop``."""
     if loop.var in atoms:
         return True
-    alone = [t for t in atoms if {v for v in find(t, Var)} == {loop.var}]
+    alone = [t for t in atoms if set(find(t, Var)) == {loop.var}]
     n = _extent(loop)
     if n <= _POINTS:
         return len({tuple(evaluate(t, {loop.var: k}) for t in alone) for k in range(n)}) == n

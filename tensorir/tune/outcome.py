@@ -96,6 +96,11 @@ class TuneOutcome:
     elapsed_s: float
     error: TensorIRError | None = None
 
+    def _repr_html_(self) -> str:
+        from tensorir.show.outcome import outcome_html
+
+        return outcome_html(self)
+
     def json(self) -> dict[str, Any]:
         """The pinned document of ``tensorir tune --json``."""
         device = self.identity.device

@@ -31,7 +31,7 @@ def test_as_a_user_runs_it(tmp_path, monkeypatch, capsys):
     from PIL import Image
 
     monkeypatch.chdir(tmp_path)
-    filters.main(["--trials", "2", "--budget", "60s"])
+    filters.main(["--trials", "1", "--budget", "60s"])
     out = capsys.readouterr().out
     assert out.count("largest difference") == 2
     picture = np.asarray(Image.open("photo.png"))

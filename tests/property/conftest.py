@@ -1,4 +1,4 @@
-"""``pytest tests/property --hypothesis-profile=long`` looks for new bugs; by default the same small sample each time."""
+"""``pytest tests/property --hypothesis-profile=long`` looks for new bugs; by default the same small sample."""
 
 from hypothesis import HealthCheck, settings
 

@@ -12,28 +12,31 @@ CASES = {
     "fuse reduce with spatial": (
         "pool", (1, 2, 2), [("reorder", "Y.r", "Y.j"), ("fuse", "Y.r", "Y.j")], "fuse.mixed-axes"),
     "fuse parts of a spatial and a reduce axis": (
-        "matmul", (1, 1, 1), [("tile", "C.k", "C.i", {"factors": [5, 8]}), ("fuse", "C.k.1", "C.i.1")], "fuse.mixed-axes"),
+        "matmul", (1, 1, 1), [("tile", "C.k", "C.i", {"factors": [5, 8]}), ("fuse", "C.k.1", "C.i.1")],
+        "fuse.mixed-axes"),
     # spare elements of a workspace were not allocated
     "padded workspace": ("upsample", (1, 1, 1), [("layout", "Y", {"pad": 1})], None),
     "padded workspace of rank 4": ("conv2d", (1, 1, 1), [("layout", "X_pad", {"pad": 3})], None),
     # the copy was written out behind a reader that needed it
     "stage_out behind its reader": (
         "conv2d", (1, 1, 1), [("stage_in", "X_pad", "Y.q", "shared"), ("stage_out", "X_pad_shared", "Y.k", "register")],
-        "stage-out.encloses"),
+        "stage-out.read-before"),
     # cells written by one thread and read by another
     "register tile filled by blocks": (
-        "anywhere", (1, 2, 1), [("stage_in", "X", "Y.i", "register"), ("bind", "X_register.ax1", "block.y")], "scope.private"),
+        "anywhere", (1, 2, 1), [("stage_in", "X", "Y.i", "register"), ("bind", "X_register.ax1", "block.y")],
+        "scope.private"),
     "shared tile filled by blocks": (
         "two_outputs", (1, 2, 1), [("bind", "S.j", "block.z"), ("stage_out", "S", "S.i", "shared")], "scope.private"),
     "global tile read by other blocks": (
         "matmul", (1, 2, 1), [("stage_out", "C", "C.i", "global"), ("bind", "C.j", "block.z")], "scope.grid-wide"),
     "global copy written by every block": (
-        "gather", (2, 1, 1), [("bind", "G.p", "block.y"), ("stage_in", "B", "G.q", "global")], "scope.grid-wide"),
+        "gather", (2, 1, 1), [("bind", "G.p", "block.y"), ("stage_in", "B", "G.q", "global")], "scope.overlap"),
     "global copy written by one block and read by all": (
         "upsample", (1, 1, 1),
         [("reorder", "Z.j", "Z.i"), ("bind", "Z.i", "block.y"), ("stage_in", "Y", "Z.j", "global")], "scope.grid-wide"),
     "initialised by one kind of block, summed by another": (
-        "epilogue", (1, 2, 1), [("decompose_reduction", "C", "C.j"), ("bind", "C.init.j", "block.y")], "scope.grid-wide"),
+        "epilogue", (1, 2, 1), [("decompose_reduction", "C", "C.j"), ("bind", "C.init.j", "block.y")],
+        "scope.grid-wide"),
     "a register tile copied for the whole block": (
         "pool", (2, 1, 1),
         [("bind", "Y.i", "thread.y"), ("stage_out", "Y", "Y.j", "register"),
@@ -62,7 +65,8 @@ CASES = {
     "stage_in at the root of an output": ("two_outputs", (2, 3, 1), [("stage_in", "T_0", "root", "global")], None),
     # nothing else can run inside loops that are dealt out or vectorized
     "a copy inside a cooperative copy": (
-        "window", (1, 1, 1), [("stage_in", "P", "Y.i", "shared"), ("stage_in", "P", "P_shared.ax0", "shared")], "stage-in.room"),
+        "window", (1, 1, 1), [("stage_in", "P", "Y.i", "shared"), ("stage_in", "P", "P_shared.ax0", "shared")],
+        "stage-in.room"),
     "a vectorized loop moved out": (
         "argmin", (1, 4, 1),
         [("stage_in", "X", "root", "global", {"vector": 2}), ("reorder", "X_global.ax1.1", "X_global.ax1.0")],

@@ -184,8 +184,12 @@ def reorder(program: Program, *loops: Loop) -> Rewrite:
     order = iter(loops)
     new = [next(order) if x in wanted else x for x in chain]
     if moved := [x for x in new[:-1] if x.kind is Kind.VECTOR]:
-        raise _refuse("reorder.vectorized", f"{moved[0].var.name} is vectorized and would no longer be innermost", moved[0],
-                      hint="reorder first, then vectorize")  # fmt: skip
+        raise _refuse(
+            "reorder.vectorized",
+            f"{moved[0].var.name} is vectorized and would no longer be innermost",
+            moved[0],
+            hint="reorder first, then vectorize",
+        )
     for n, x in enumerate(new):
         if uses(x.extent, {y.var for y in new[n + 1 :]}):
             raise _refuse(

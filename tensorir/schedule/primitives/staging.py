@@ -9,7 +9,16 @@ from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import as_expr, as_int, binary
 from tensorir.ir.tree import Axis, Buffer, Expr, Iter, Kind, Load, Loop, Program, Scope, Stage, Stmt, Store, Var
 from tensorir.ir.visit import find, replace, sequence, substitute, swap_buffers, walk
-from tensorir.schedule.analysis import Index, caret, context, need_room, stages_reading, stages_writing, statements, unique
+from tensorir.schedule.analysis import (
+    Index,
+    caret,
+    context,
+    need_room,
+    stages_reading,
+    stages_writing,
+    statements,
+    unique,
+)
 from tensorir.schedule.primitives.buffers import layout_of
 from tensorir.schedule.primitives.loops import LANES
 from tensorir.schedule.primitives.placement import carried, tile_nest
@@ -47,9 +56,7 @@ def stage_in(program: Program, buffer: Buffer, at: Loop | None, scope: str, vect
     if not readers:
         read = ", ".join(sorted({n.buffer.name for n in find(where, Load)})) or "nothing"
         raise ScheduleError(
-            Problem(
-                "stage-in.not-read", f"{buffer.name} is not read inside {_place(at)}", hint=f"read there: {read}"
-            )
+            Problem("stage-in.not-read", f"{buffer.name} is not read inside {_place(at)}", hint=f"read there: {read}")
         )
     if at is not None:
         need_room(index, at, "stage-in")
@@ -92,7 +99,9 @@ def stage_in(program: Program, buffer: Buffer, at: Loop | None, scope: str, vect
     if vector is not None:
         made = _vector_copy(made, vector, labels[-1])
     if at is None:  # the statement that makes the buffer goes on making it
-        redirect = sequence([x if stages_writing(x, buffer) else swap_buffers(x, {buffer: copy}) for x in statements(where)])
+        redirect = sequence(
+            [x if stages_writing(x, buffer) else swap_buffers(x, {buffer: copy}) for x in statements(where)]
+        )
     else:
         redirect = swap_buffers(where, {buffer: copy})
     new_readers = [s for s in find(redirect, Stage) if any(isinstance(x, Load) and x.buffer is copy for x in walk(s))]
@@ -117,7 +126,9 @@ def _limits(index: Index, buffer: Buffer, at: Loop, copy: Stage, sides: list[Sid
         arith = context(index, at, inside=True)
         boxes = footprint(index, [(w, written_index(w))], common[-1], buffer.scope, int_shape(buffer))
         axes = tuple(it.var for it in copy.iters)
-        tails = carried(index, copy, w, written_index(w), axes, dict(zip(axes, boxes, strict=True)), common[-1], "stage-in")
+        tails = carried(
+            index, copy, w, written_index(w), axes, dict(zip(axes, boxes, strict=True)), common[-1], "stage-in"
+        )
         tile = {v: binary("-", i, b.first.expr()) for v, i, b in zip(axes, copy.binds, boxes, strict=True)}
         out += [substitute(g, tile) for g in tails]
         for bind, mine, box in zip(copy.binds, sides, boxes, strict=True):

@@ -1,0 +1,34 @@
+"""What a tuning run found, as static HTML for notebooks."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING
+
+from tensorir.show.html import curve_svg
+from tensorir.tune.progress import milliseconds, rate, statuses
+
+if TYPE_CHECKING:
+    from tensorir.tune.outcome import Timed, TuneOutcome
+
+
+def outcome_html(o: TuneOutcome) -> str:
+    """A table of facts and the curve of the best time over the trials."""
+    rows = [("workload", o.identity.workload), ("device", str(o.identity.device.get("name", "")))]
+    if o.best is not None:
+        config = "  ".join(f"{k}={v}" for k, v in o.best.config.items())
+        rows += [("best", _time(o.best)), ("configuration", f"{o.best.template}: {config}")]
+    if o.default is not None:
+        rows.append(("default", _time(o.default)))
+    if o.baseline is not None:
+        rows.append((str(o.baseline["name"]), milliseconds(o.baseline["time_s"])))
+    rows += [("trials", f"{o.trials} new, {o.reused} reused: {statuses(o.counts)}"), ("stopped", o.stopped)]
+    rows += [("failed", f"{r['count']} x {r['reason']}") for r in o.reasons[:3]]
+    cells = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(v)}</td></tr>" for k, v in rows)
+    return f"<table>{cells}</table>{curve_svg([r['time_s'] for r in o.records if r['time_s']])}"
+
+
+def _time(timed: Timed) -> str:
+    if timed.time_s is None:
+        return timed.status
+    return milliseconds(timed.time_s) + (f"  ({rate(timed.gflops * 1e9)})" if timed.gflops else "")

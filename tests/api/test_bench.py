@@ -1,0 +1,171 @@
+"""Comparing results, guarding the data, and what the supervisor makes of a worker's answers."""
+
+import numpy as np
+import pytest
+import zoo
+
+from tensorir.api.bench import Data, Output, compare
+from tensorir.api.candidate import failure
+from tensorir.api.tuning import Measurer, Options
+from tensorir.errors import CheckError, CompileError, DeviceError, LaunchError, LoweringError, Problem
+from tensorir.tune.inputs import Argument
+
+OUT = (Output("y", "float32", (2, 3)),)
+
+
+def made(value, where=(1, 2)):
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    array[where] = value
+    return array
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("value", [np.nan, np.inf, 500.0])
+def test_wrong_elements_are_found(value, exact):
+    found = compare(OUT, [made(value)], [made(5)], exact)
+    assert found.where.startswith("y[1, 2] is ") and "1 of 6" in found.where and found.max_err > 0
+
+
+def test_rounding_is_allowed_only_where_results_round():
+    near = made(np.nextafter(np.float32(5), np.float32(6)))
+    assert not compare(OUT, [near], [made(5)], False).where and compare(OUT, [near], [made(5)], True).where
+    assert not compare(OUT, [made(np.nan)], [made(np.nan)], True).where
+    whole = (Output("n", "int32", (1,)),)
+    assert compare(whole, [np.array([3], np.int32)], [np.array([4], np.int32)], False).where
+
+
+class TestData:
+    ARGUMENTS = (Argument("a", "float32", (3,), -5, 5),)
+    OUTPUTS = (Output("y", "float32", (3,)),)
+
+    def data(self, folder, make=lambda a: a * 2):
+        return Data(self.ARGUMENTS, True, self.OUTPUTS, str(folder), make)
+
+    def test_damage_is_undone(self, tmp_path):
+        data = self.data(tmp_path)
+        inputs, expected = data.fresh()
+        before = inputs[0].copy()
+        inputs[0][1] += 1
+        expected[0][:] = 7
+        again, wanted = data.fresh()
+        assert np.array_equal(again[0], before) and np.array_equal(wanted[0], before * 2)
+
+    def test_reference_is_evaluated_once_for_all_workers(self, tmp_path):
+        calls = []
+        for _ in range(3):
+            self.data(tmp_path, lambda a: calls.append(1) or a * 2).fresh()
+        assert len(calls) == 1
+        (tmp_path / "expected_0.npy").write_bytes(b"torn")
+        assert np.array_equal(self.data(tmp_path).fresh()[1][0], self.data(tmp_path).fresh()[0][0] * 2)
+
+    def test_references_that_round_are_compared_with_a_tolerance(self, tmp_path):
+        data = self.data(tmp_path, lambda a: a * 2 + 1e-3)
+        data.fresh()
+        assert data.exact is False
+
+    def test_reference_of_another_shape(self, tmp_path):
+        with pytest.raises(CheckError) as caught:
+            self.data(tmp_path, lambda a: a[:2]).fresh()
+        assert caught.value.code == "workload.reference"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "status", "limit"),
+    [
+        (CompileError, "compile.shared-memory", "resource_limit", "smem"),
+        (CompileError, "compile.threads", "resource_limit", "threads"),
+        (CompileError, "compile.opencl", "compile_error", None),
+        (LaunchError, "launch.memory", "resource_limit", "memory"),
+        (LaunchError, "launch.failed", "launch_error", None),
+        (LoweringError, "codegen.not-lowered", "illegal_schedule", None),
+        (DeviceError, "device.broken", "device_error", None),
+        (CheckError, "check.level", "internal_error", None),
+    ],
+)
+def test_errors_have_their_status(error, code, status, limit):
+    found = failure(error(Problem(code, "words")), "run")
+    assert found["status"] == status and found["detail"].get("limit") == limit and found["detail"]["code"] == code
+    assert failure(LaunchError(Problem("launch.failed", "CL_DEVICE_NOT_AVAILABLE")), "run")["status"] == "device_lost"
+
+
+class Scripted:
+    """Answers in order; remembers what was asked."""
+
+    def __init__(self, *answers):
+        self.answers, self.asked, self.closed = list(answers), [], 0
+
+    def request(self, message, timeout, limits, cancel_after):
+        self.asked.append(message)
+        return self.answers.pop(0)
+
+    def close(self):
+        self.closed += 1
+
+
+def measurer(*answers):
+    m = Measurer(zoo.product(12), None, Options())
+    m._setup["origin"] = {}
+    m.work.origin = object()
+    m._asker = Scripted(*answers)
+    return m
+
+
+def record(n):
+    return {"template": "tile", "config": {"ti": n}, "source_sha256": "0" * 64}
+
+
+OK = {"status": "ok", "time_s": 1.0, "samples": [1.0] * 3}
+
+
+def test_finalist_that_crashes_leaves_the_others():
+    died = {"status": "crashed", "detail": {"phase": "run 1"}}
+    m = measurer(died, {"status": "ok", "results": [OK, OK], "baseline": None, "against": []})
+    found = m.final([record(0), record(1), record(2)], 60.0)
+    assert [r["status"] for r in found.results] == ["ok", "crashed", "ok"]
+    assert [i["config"]["ti"] for i in m._asker.asked[1]["finalists"]] == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("answer", "statuses"),
+    [
+        ({"status": "cancelled", "detail": {"phase": "run 0"}}, ["cancelled", "cancelled"]),
+        ({"status": "crashed", "detail": {"phase": "time"}}, ["cancelled", "cancelled"]),
+    ],
+)
+def test_final_round_that_cannot_be_finished(answer, statuses):
+    assert [r["status"] for r in measurer(answer).final([record(0), record(1)], 60.0).results] == statuses
+    assert [r["status"] for r in measurer().final([record(0)], 0.5).results] == ["cancelled"]
+
+
+def test_compilation_of_a_finalist_that_hangs_is_called_so():
+    hung = {"status": "run_timeout", "detail": {"phase": "compile 0"}}
+    (result,) = measurer(hung).final([record(0)], 60.0).results
+    assert result["status"] == "compile_timeout"
+
+
+def test_lost_device_gets_one_more_try():
+    lost = {"status": "device_lost", "detail": {}}
+    m = measurer(lost, OK)
+    assert m.measure("tile", {}, "trial", None)["status"] == "ok" and m._asker.closed == 1
+    assert measurer(lost, lost).measure("tile", {}, "trial", None)["status"] == "device_lost"
+
+
+def test_best_time_is_passed_on():
+    m = measurer(OK, OK)
+    m.known([{"status": "ok", "time_s": 5.0}, {"status": "crashed", "time_s": None}])
+    for _ in range(2):
+        m.measure("tile", {}, "trial", None)
+    assert [a["best_s"] for a in m._asker.asked] == [5.0, 1.0]
+
+
+def test_outcome_shows_in_a_notebook():
+    from tensorir.tune.log import Identity
+    from tensorir.tune.loop import search
+
+    identity = Identity("w <b>", "d", {"name": "cpu", "driver": "1"}, {})
+    sha = "0" * 64
+    result = {**OK, "check": {"ok": True}, "source_sha256": sha}
+    space = zoo.product().templates["tile"].space
+    outcome = search("grid", {"tile": space}, lambda *_: result, identity=identity, trials=3)
+    text = outcome._repr_html_()
+    assert "w &lt;b&gt;" in text and "<svg" in text and "3 new" in text

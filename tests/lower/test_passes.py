@@ -1,0 +1,176 @@
+"""Each pass gives the form it promises, keeps the meaning, and cannot be left out unnoticed."""
+
+import functools
+
+import pytest
+from mutated_programs import PROGRAMS
+
+from tensorir.check.equivalence import compare_module
+from tensorir.check.verdict import check
+from tensorir.errors import TensorIRError
+from tensorir.interp.numbers import Field
+from tensorir.ir.tree import (
+    Alloc, Barrier, IntrinCall, Kind, Load, Loop, Scope, Seq, Stage, Store, Update,
+)  # fmt: skip
+from tensorir.ir.visit import find, reads, walk, writes
+from tensorir.lower import pipeline
+from tensorir.lower.form import bound_loops, lowering, nests
+from tensorir.lower.kernel import module_of
+
+EXAMPLES = (
+    "tiled opencl", "tiled vector cuda", "chain opencl", "exchange cuda", "partial_sums opencl", "argmin opencl",
+    "gather cuda", "vectors opencl", "packed opencl", "normalise cuda", "conv2d cpu", "conv2d gpu", "matmul cuda",
+)  # fmt: skip
+NAMES = [p.__name__ for p in pipeline.PASSES]
+
+
+@functools.cache
+def schedule(name):
+    return PROGRAMS[name]()
+
+
+@functools.cache
+def all_forms(name):
+    s = schedule(name)
+    return dict(pipeline.forms(s.program, s.target))
+
+
+def stores_and_loads(program):
+    return [n for n in walk(program.body) if isinstance(n, Load | Store)]
+
+
+def kinds(program):
+    return {x.kind for x in find(program.body, Loop)}
+
+
+def resolved(p):
+    return all(b.scope is not Scope.AUTO for b in (*reads(p.body), *writes(p.body)))
+
+
+def bound_at_top(p):
+    return all(x.kind.level == "sequential" for n in nests(p) for x in find(bound_loops(n)[1], Loop))
+
+
+def allocated(p):
+    made = {a.buffer for a in find(p.body, Alloc)}
+    local = {b for b in (*reads(p.body), *writes(p.body)) if b.scope in (Scope.SHARED, Scope.REGISTER)}
+    return local == made
+
+
+def flat(p):
+    return all(len(n.index) == 1 for n in stores_and_loads(p)) and all(
+        len(a.buffer.shape) == 1 and a.buffer.layout is None for a in find(p.body, Alloc)
+    )
+
+
+PROMISES = {
+    "resolve_scopes": resolved,
+    "bind_threads": bound_at_top,
+    "split_init": lambda p: all(s.init is None for s in find(p.body, Stage)),
+    "form_instructions": lambda p: Kind.INTRIN not in kinds(p) and all(s.intrin is None for s in find(p.body, Stage)),
+    "deal_copies": lambda p: Kind.COOPERATIVE not in kinds(p),
+    "emit_guards": lambda p: all(not s.guards for s in find(p.body, Stage)),
+    "expand_updates": lambda p: not find(p.body, Update),
+    "compact": allocated,
+    "insert_barriers": lambda p: True,  # the interpreter looks for races
+    "expand_stages": lambda p: not find(p.body, Stage),
+    "flatten": flat,
+    "vectorize": lambda p: Kind.VECTOR not in kinds(p),
+    "finish": lambda p: all(getattr(x.extent, "value", 2) != 1 for x in find(p.body, Loop)),
+    "name_indices": lambda p: True,
+}
+
+
+def test_every_pass_has_its_promise():
+    assert list(PROMISES) == NAMES
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_forms(name):
+    """From its pass on, each promise holds to the end."""
+    held = []
+    for step, program in all_forms(name).items():
+        if step == "scheduled":
+            continue
+        held.append(step)
+        broken = [p for p in held if not PROMISES[p](program)]
+        assert not broken, f"after {step}: {broken}"
+        assert all(isinstance(b.name, str) for b in writes(program.body))
+    pipeline.verify(all_forms(name)[NAMES[-1]])
+    assert not any(isinstance(s, Seq) and any(isinstance(x, Seq) for x in s.stmts) for s in walk(program.body))
+
+
+@pytest.mark.parametrize("step", NAMES[NAMES.index("flatten") :])
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_meaning_after(name, step):
+    """Vector loops are loops to the interpreter, so that the forms from ``flatten`` on can be run."""
+    program = all_forms(name)[step]
+    assert compare_module(module_of(program), schedule(name).outputs, Field(), 3) is None
+
+
+def refused_or_false(s):
+    try:
+        return not check(s)
+    except TensorIRError:
+        return True
+
+
+@pytest.mark.parametrize("left_out", NAMES)
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_no_pass_can_be_left_out(name, left_out, monkeypatch):
+    s = schedule(name)
+    needed = left_out != "insert_barriers" or find(all_forms(name)["insert_barriers"].body, Barrier)
+    monkeypatch.setattr(pipeline, "PASSES", [p for p in pipeline.PASSES if p.__name__ != left_out])
+    if needed:
+        assert refused_or_false(s)
+    else:
+        assert check(s)  # one thread a block, or nothing shared: there was no barrier to leave out
+
+
+@lowering
+def emit_guards(program, target):
+    """Claims to have run."""
+    return program
+
+
+def silent():
+    """Drops the tails."""
+
+    def visit(n):
+        return n.map(visit).replace(guards=()) if isinstance(n, Stage) else n.map(visit)
+
+    @lowering
+    def emit_guards(program, target):
+        return program.replace(body=visit(program.body))
+
+    return emit_guards
+
+
+@pytest.mark.parametrize("instead", [emit_guards, silent()], ids=["keeps them", "drops them"])
+@pytest.mark.parametrize("name", [n for n in EXAMPLES if n not in ("exchange cuda", "normalise cuda", "packed opencl")])
+def test_tails_cannot_be_forgotten(name, instead, monkeypatch):
+    """(the other three split nothing, so that they have no tail)"""
+    s = schedule(name)
+    monkeypatch.setattr(
+        pipeline, "PASSES", [instead if p.__name__ == "emit_guards" else p for p in pipeline.PASSES]
+    )
+    assert refused_or_false(s)
+
+
+def test_missing_barriers_are_races(monkeypatch):
+    monkeypatch.setattr(pipeline, "PASSES", [p for p in pipeline.PASSES if p.__name__ != "insert_barriers"])
+    for name in ("tiled opencl", "chain opencl", "exchange cuda", "conv2d gpu", "matmul cuda"):
+        verdict = check(schedule(name))
+        assert not verdict
+        assert verdict.problems[0].code == "race.shared", name
+
+
+def test_barriers_are_not_wasted():
+    """Two in the loop over k: the copies are complete, the copies have been read."""
+    program = all_forms("tiled opencl")["insert_barriers"]
+    assert len(find(program.body, Barrier)) == 2
+    assert not find(all_forms("conv2d cpu")["insert_barriers"].body, Barrier)
+
+
+def test_an_instruction_call_is_a_form_too():
+    assert not find(all_forms("tiled opencl")["form_instructions"].body, IntrinCall)
