@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tensorir.arith.affine import same
+from tensorir.arith.affine import negate, same
 from tensorir.ir.build import as_int, binary, const, select
 from tensorir.ir.text import show
 from tensorir.ir.tree import (
-    Barrier, Binary, Const, Expr, If, Let, Load, Loop, Program, Ramp, Select, Seq, Stage, Stmt, Store,
+    Barrier, Binary, Const, Expr, If, Load, Loop, Program, Ramp, Select, Seq, Stage, Stmt, Store,
 )  # fmt: skip
 from tensorir.ir.visit import Rewriter, find, sequence, walk
 from tensorir.lower.form import nests
@@ -152,40 +152,50 @@ POISON = 77_777
 def poisoned(m: Mutant, program: Program) -> Iterator[Program]:
     """Programs that are as wrong as can be in the same place: if they pass too, the place does not matter.
 
-    A read gives another value; the iterations that a bound or condition is about write other values. Where the place is
-    a write, writing is left out and done with another value.
+    A read gives another value, a write writes one, and the iterations that a bound or condition is about write others.
     """
     if isinstance(m.at, Load):
         yield put(program, m.at, _spoiled(m.at))
     elif isinstance(m.at, Store):
         yield put(program, m.at, m.at.replace(value=_spoiled(m.at.value)))
-    elif isinstance(m.at, Loop):
-        extent = as_int(m.at.extent)
-        by = m.key[3]
-        edge = extent if by > 0 else extent - 1
-        longer = m.at.replace(extent=const(max(extent, extent + by)), body=_Spoil(binary("==", m.at.var, const(edge)))(m.at.body))
-        yield put(program, m.at, longer)
+    else:
+        yield from _at_the_edge(m, program, lambda n: _spoiled(n.value))
+
+
+def idle(m: Mutant, program: Program) -> Iterator[Program]:
+    """Programs that go wrong where an iteration that a bound or condition is about stores anything new."""
+    if not isinstance(m.at, Load | Store):
+        yield from _at_the_edge(m, program, lambda n: select(binary("==", n.value, _held(n)), n.value, _spoiled(n.value)))
+
+
+def _held(n: Store) -> Expr:
+    return Load(n.buffer, n.index, n.buffer.dtype)
+
+
+def _at_the_edge(m: Mutant, program: Program, value: Callable[[Store], Expr]) -> Iterator[Program]:
+    """``program`` with the iterations that the mutant adds or takes away, storing ``value`` there."""
+    if isinstance(m.at, Loop):
+        extent, by = as_int(m.at.extent), m.key[3]
+        edge = binary("==", m.at.var, const(extent if by > 0 else extent - 1))
+        body = _Edge(edge, value)(m.at.body)
+        yield put(program, m.at, m.at.replace(extent=const(max(extent, extent + by)), body=body))
     elif isinstance(m.at, Binary) and m.where is not None:
         loose, tight = (m.at.replace(b=binary("+", m.at.b, by)) for by in (1, -1))
-        edge = binary("and", loose, binary("<", m.at.b, m.at.a) if m.at.op == "<=" else binary("<=", m.at.b, m.at.a))
-        if m.key[4] < 0:
-            edge = binary("and", m.at, binary("<", tight.b, tight.a) if m.at.op == "<=" else binary("<=", tight.b, tight.a))
-        changed = put(program, m.at, loose if m.key[4] > 0 else m.at)
+        now, less = (loose, m.at) if m.key[4] > 0 else (m.at, tight)
+        edge = binary("and", now, negate(less))
+        changed = put(program, m.at, now)
         stage = next(s for s in find(changed.body, Stage) if s.name == m.where.name)
-        yield put(changed, stage, stage.replace(body=_Spoil(edge)(stage.body)))
+        yield put(changed, stage, stage.replace(body=_Edge(edge, value)(stage.body)))
 
 
-class _Spoil(Rewriter):
-    """Other values written where a condition holds."""
+class _Edge(Rewriter):
+    """Other values stored where a condition holds."""
 
-    def __init__(self, cond: Expr) -> None:
-        self.cond = cond
+    def __init__(self, cond: Expr, value: Callable[[Store], Expr]) -> None:
+        self.cond, self.value = cond, value
 
     def on_Store(self, n: Store) -> Store:
-        return n.replace(value=select(self.cond, _spoiled(n.value), n.value))
-
-    def on_Let(self, n: Let) -> Stmt:
-        return self.children(n)
+        return n.replace(value=select(self.cond, self.value(n), n.value))
 
 
 def _spoiled(e: Expr) -> Expr:

@@ -31,20 +31,22 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1].parent)]
 
-from mutations import Mutant, after_barriers, final_form, poisoned
+from mutations import Mutant, after_barriers, final_form, idle, poisoned
 from mutated_programs import PROGRAMS
 
+from tensorir.arith.affine import Arith, Linear
 from tensorir.check.equivalence import awkward_shapes, compare_module, label
 from tensorir.errors import LoweringError, Problem, TensorIRError
 from tensorir.expr.resize import resize
 from tensorir.interp.numbers import Field
-from tensorir.ir.tree import Load, Program, Store, Var
-from tensorir.ir.visit import find
+from tensorir.ir.text import show, text
+from tensorir.ir.tree import Expr, Load, Program, Ramp, Store, Var
+from tensorir.ir.visit import Rewriter, find
 from tensorir.lower import pipeline
 from tensorir.lower.kernel import module_of
 from tensorir.schedule.schedule import Schedule
 
-SHAPES = 6
+SHAPES = 8
 """Shapes of the ring check that a survivor meets."""
 
 
@@ -90,13 +92,19 @@ def shapes_of(s: Schedule) -> Iterator[Form]:
             yield form_of(again)
 
 
+def finished(form: Form, program: Program, early: bool) -> Program:
+    """The rest of lowering."""
+    if early:
+        names = [p.__name__ for p in pipeline.PASSES]
+        for p in pipeline.PASSES[names.index("insert_barriers") + 1 :]:
+            program = p(program, form.target)
+    return program
+
+
 def judge(form: Form, program: Program, early: bool) -> tuple[str, str] | None:
     """Who notices that ``program`` is wrong: (detector, code); None when nobody does."""
     try:
-        if early:
-            names = [p.__name__ for p in pipeline.PASSES]
-            for p in pipeline.PASSES[names.index("insert_barriers") + 1 :]:
-                program = p(program, form.target)
+        program = finished(form, program, early)
         pipeline.verify(program)
         problem: Problem | None = compare_module(module_of(program), form.outputs, Field(), 1)
     except LoweringError as e:
@@ -112,23 +120,38 @@ def explain(m: Mutant, forms: list[Form]) -> str | None:
         return "the barrier orders nothing: no two threads touch a cell on both sides of it, on any shape"
     if m.kind == "swap" and isinstance(m.at, Store) and not find(m.at.value, (Var, Load)):
         return "every cell gets the same value, so that swapping the dimensions of a square tile only changes the order"
-    tried = 0
-    for form in forms:
-        same = form.all().get(m.key)
-        if same is None:
-            continue
-        for worse in poisoned(same, form.early if same.early else form.late):
-            tried += 1
-            if judge(form, worse, same.early) is not None:
-                return None
-    reasons = {
-        "bound": "what the iterations in question write never reaches a result, whatever it is",
-        "condition": "what the iterations in question write never reaches a result, whatever it is",
-        "index": "the value that is read, or the cell that is written, never reaches a result, whatever it is",
-        "swap": "the value that is read, or the cell that is written, never reaches a result, whatever it is",
-        "init": "what is initialised never reaches a result, whatever it is",
-    }
-    return reasons[m.kind] if tried else None
+    here = [(form, same) for form in forms if (same := form.all().get(m.key)) is not None]
+    if all(_code(form, same.make(), same.early) == _code(form, form.early, True) for form, same in here):
+        return "it lowers to the same program: every access touches the same cell as before"
+    for reason, worse in (("what the place in question reads or writes never reaches a result, whatever it is", poisoned),
+                          ("the iterations in question store what the cells hold already", idle)):  # fmt: skip
+        tried = [judge(form, p, same.early) for form, same in here for p in worse(same, form.early if same.early else form.late)]
+        if tried and not any(tried):
+            return reason
+    return None
+
+
+class _Cells(Rewriter):
+    """Indices as sums of sorted terms, so that only what they come to matters."""
+
+    def on_Load(self, n: Load) -> Load:
+        return n.replace(index=(_sorted(self.children(n).index[0]),))
+
+    def on_Store(self, n: Store) -> Store:
+        n = self.children(n)
+        return n.replace(index=(_sorted(n.index[0]),))
+
+
+def _sorted(i: Expr) -> Expr:
+    if isinstance(i, Ramp):
+        return i.replace(base=_sorted(i.base))
+    form = Arith().linear(i)
+    return Linear(dict(sorted(form.terms.items(), key=lambda t: show(t[0]))), form.constant).expr()
+
+
+def _code(form: Form, program: Program, early: bool) -> str:
+    done = finished(form, program, early)
+    return text(done.replace(body=_Cells()(done.body)))
 
 
 @dataclass

@@ -15,7 +15,7 @@ from tensorir.expr.tensor import Tensor
 from tensorir.interp.memory import Fault
 from tensorir.interp.numbers import Field, Numbers
 from tensorir.interp.reference import arguments_of, evaluate, random_arguments
-from tensorir.interp.run import run
+from tensorir.interp.run import iterations, run
 from tensorir.ir.tree import Reduce, Var
 from tensorir.lower.kernel import Module
 from tensorir.lower.pipeline import lower
@@ -23,6 +23,9 @@ from tensorir.schedule.schedule import Schedule
 
 WORK = 60_000
 """Iterations of the unscheduled program above which a shape is too large to interpret in a moment."""
+
+ITERATIONS = 12_000
+"""Statements that the interpreter should run one after another for one shape (some 20 microseconds each)."""
 
 
 def axes_of(outputs: Sequence[Tensor]) -> dict[str, tuple[Var, int]]:
@@ -62,15 +65,9 @@ def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
     Axes are varied together, so that a few shapes cover every class of tail.
     """
     axes = axes_of(s.outputs)
-    periods: dict[str, list[int]] = {}
-    for name, (_, n) in axes.items():
-        found = {1}
-        for root, sizes in tiles_of(s).items():  # C.out.i after stage_out, y.k of a placed stage: the same axis name
-            if root.rsplit(".", 1)[-1] == name.rsplit(".", 1)[-1]:
-                found |= sizes
-        periods[name] = sorted(p for p in found if p <= max(n, 1)) or [1]
+    periods = {name: _periods(s, name, n) for name, (_, n) in axes.items()}
     wanted = []
-    plan = ((_exact, -1), (_more, 0), (_more, -1), (_less, -1), (_one, 0), (_prime, 0), (_twice, 0))
+    plan = ((_exact, -1), (_more, 0), (_more, -1), (_less, -1), (_one, 0), (_prime, 0), (_twice, 0), (_double, -1))
     for pick, level in plan:
         wanted.append(
             {v: pick(periods[name][level or min(1, len(periods[name]) - 1)]) for name, (v, _) in axes.items()}
@@ -78,7 +75,16 @@ def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
     whole = dict(axes.values())
     if math.prod(whole.values()) <= WORK // 8:
         wanted.insert(0, whole)
-    return [_shrunk(w) for w in wanted]
+    return [_shrunk(w, WORK) for w in wanted]
+
+
+def _periods(s: Schedule, axis: str, extent: int) -> list[int]:
+    """The periods of one axis' tails, ascending; copies and placed stages share the axis' name (C.out.i, y.k)."""
+    found = {1}
+    for root, sizes in tiles_of(s).items():
+        if root.rsplit(".", 1)[-1] == axis.rsplit(".", 1)[-1]:
+            found |= sizes
+    return sorted(p for p in found if p <= max(extent, 1)) or [1]
 
 
 def _exact(p: int) -> int:
@@ -105,7 +111,7 @@ def _twice(p: int) -> int:
     return 2 * p + 1
 
 
-def _shrunk(w: dict[Var, int]) -> dict[Var, int]:
+def _shrunk(w: dict[Var, int], work: int) -> dict[Var, int]:
     """``w`` cut until the work fits: reductions to 2 first, then the longest spatial axes, then anything."""
     out = dict(w)
     for axes, least in (
@@ -113,11 +119,15 @@ def _shrunk(w: dict[Var, int]) -> dict[Var, int]:
         ([v for v in out if v.extent is None], 3),
         (list(out), 1),
     ):
-        while math.prod(out.values()) > WORK and (longest := max(axes, key=lambda v: out[v], default=None)) is not None:
+        while math.prod(out.values()) > work and (longest := max(axes, key=lambda v: out[v], default=None)) is not None:
             if out[longest] <= least:
                 break
             out[longest] = max(least, out[longest] // 2)
     return out
+
+
+def _double(p: int) -> int:
+    return 2 * p
 
 
 def _prime_above(n: int) -> int:
@@ -170,20 +180,49 @@ def over_shapes(s: Schedule, shapes: Iterable[dict[Var, int]], seed: int) -> tup
     shown: list[str] = []
     seen: set[str] = set()
     for extents in shapes:
-        try:
-            outputs = resize(s.outputs, extents)
-            again = Schedule(outputs, s.target).replay(s.trace)
-        except TensorIRError:
+        fitted = _fitted(s, extents)
+        if fitted is None:
             continue  # this trace does not fit that shape (exact splits, fixed factors)
+        module, outputs = fitted
         name = label(outputs)
         if name in seen:
             continue
         seen.add(name)
-        problem = compare(again, Field(), seed)
+        problem = compare_module(module, outputs, Field(), seed)
         shown.append(name)
         if problem is not None:
             return [Problem(problem.code, f"{problem.message}, for {name}", problem.at, problem.hint)], shown
     return [], shown
+
+
+def _fitted(s: Schedule, extents: dict[Var, int]) -> tuple[Module, tuple[Tensor, ...]] | None:
+    """The schedule lowered on ``extents``, or on the nearest extents that it fits and that cost little to interpret."""
+    found = None
+    for work in (WORK, WORK // 8, WORK // 64):
+        smaller = _shrunk(extents, work)
+        if found is not None and smaller == tried:
+            break
+        tried = smaller
+        made = _replayed(s, smaller)
+        if made is None:
+            break
+        found = lower(made.program, made.target), made.outputs
+        if iterations(found[0]) <= ITERATIONS:
+            break
+    return found
+
+
+def _replayed(s: Schedule, extents: dict[Var, int]) -> Schedule | None:
+    """The trace on other extents; axes that must divide are rounded up, one at a time, then all."""
+    period = {v: max(_periods(s, name, n)) for name, (v, n) in axes_of(s.outputs).items()}
+    up = {v: -(-n // period[v]) * period[v] for v, n in extents.items()}
+    rounded = [{**extents, v: n} for v, n in up.items() if n != extents[v]]
+    for wanted in (extents, *rounded, up):
+        try:
+            return Schedule(resize(s.outputs, wanted), s.target).replay(s.trace)
+        except TensorIRError:
+            continue
+    return None
 
 
 def device_arrays(outputs: Sequence[Tensor], seed: int) -> list[Any]:

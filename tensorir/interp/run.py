@@ -126,6 +126,26 @@ def _run_kernel(k: KernelLike, memory: dict[Buffer, Cells], scalars: Mapping[Var
         _Machine(k, memory, scalars, numbers, range(first, min(blocks, first + step)), block_of).go()
 
 
+def iterations(module: ModuleLike) -> int:
+    """How many statements ``run`` executes one after another: its cost, before paying it."""
+    total = 0
+    for k in module.kernels:
+        threads, blocks = math.prod(k.block), math.prod(k.grid)
+        total += -(-blocks // max(1, LANES // threads)) * _statements(k.body, Arith())
+    return total
+
+
+def _statements(s: Stmt, arith: Arith) -> int:
+    if isinstance(s, Loop):
+        if liftable(s, arith)[1] is not None:
+            return 1
+        times = as_int(s.extent) if isinstance(s.extent, Const) else 8
+        return times * _statements(s.body, arith)
+    if isinstance(s, Store | IntrinCall):
+        return 1
+    return sum(_statements(c, arith) for c in s.children() if isinstance(c, Stmt))
+
+
 class _Frame:
     """The lanes that are active: thread-dependent values as arrays over them."""
 

@@ -261,7 +261,13 @@ def compute_inline(program: Program, stage: Stage) -> Rewrite:
     if len(find(top, Stage)) > 1:
         raise _refuse("inline.nest-shared", f"other stages live in the loops of {stage.name}", stage)
     without = swap(program, top, None)
-    return Rewrite(with_body(without, _Inline(stage)(without.body)))
+    return Rewrite(with_body(without, _Inline(stage)(without.body)), (), _inlined(top, stage))
+
+
+def _inlined(top: Stmt, stage: Stage) -> dict[str, str]:
+    """What becomes of the names of an inlined stage."""
+    into = "it was inlined"
+    return {stage.name: into, **{b.name: into for b in writes(stage.body)}, **{x.var.name: into for x in find(top, Loop)}}
 
 
 class _Inline(Rewriter):
@@ -312,7 +318,10 @@ def reverse_compute_inline(program: Program, stage: Stage) -> Rewrite:
     value = _Put(buffer, old.value)(substitute(stage.body.value, at))
     store = Store(stage.body.buffer, tuple(substitute(i, at) for i in stage.body.index), value)
     without = swap(program, top, None)
-    return Rewrite(swap(without, producer, producer.replace(body=store)))
+    gone = {buffer.name: "its reader was inlined into its producer", **{x.var.name: "its stage was inlined" for x in find(top, Loop)}}
+    if stage.name != stage.body.buffer.name:
+        gone[stage.name] = "it was inlined"
+    return Rewrite(swap(without, producer, producer.replace(body=store)), (), {stage.name: "it was inlined", **gone})
 
 
 class _Put(Rewriter):
