@@ -22,6 +22,7 @@ from tensorir.errors import CheckError, CompileError, Problem, refuse
 from tensorir.interp.numbers import numpy_dtype
 
 THREADS = 1024  # CPU threads at once
+POISON = 0xFF  # every byte of what the kernel has yet to write: NaN, -1
 
 _SHIM = r"""
 #include <algorithm>
@@ -113,6 +114,7 @@ def _memory(source: Source, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarra
     for p in source.params:
         if p.role in ("output", "workspace"):
             out[p.name] = _aligned(np.zeros(p.shape, numpy_dtype(p.dtype)))
+            out[p.name].view(np.uint8)[...] = POISON
     return out
 
 

@@ -1,0 +1,111 @@
+"""conv2d and matmul: every option against the reference, from lambda to device; spaces hold only what works."""
+
+import random
+
+import numpy as np
+import pytest
+
+import tensorir as tir
+from tensorir.check.equivalence import compare
+from tensorir.interp.numbers import Field
+from tensorir.interp.reference import random_arguments
+
+MATMULS = [
+    dict(m=17, n=31, k=5, alpha=True, beta=True, bias=True, act="relu"),
+    dict(m=33, n=24, k=16, alpha=True, batch=2, tb=True),
+    dict(m=20, n=20, k=9, beta=True, ta=True),
+    dict(m=37, n=43, k=19, dtype="float16"),
+    dict(m=9, n=43, k=7, dtype="bfloat16", bias=True),
+    dict(m=37, n=40, k=19, dtype="int8"),
+    dict(m=12, n=8, k=30, dtype="float64"),
+]
+CONVS = [
+    dict(n=1, c=5, h=9, w=11, k=7, r=3, s=3, pad=1, dtype="float16", bias=True, act="relu"),
+    dict(n=2, c=6, h=9, w=8, k=4, r=3, s=2, pad=1, stride=2, dtype="int8", layout="NHWC"),
+    dict(n=1, c=4, h=8, w=8, k=8, r=3, s=3, pad=2, dilation=2, groups=2),
+]
+
+
+def exact(work: tir.Workload, target: str) -> bool:
+    arrays = random_arguments(work.outputs, 2)
+    got = np.asarray(work.schedule(target=target).build("opencl:pocl")(*arrays))
+    want = work.reference(*arrays)
+    return got.dtype == want.dtype and np.array_equal(got.astype("float64"), want.astype("float64"))
+
+
+@pytest.mark.parametrize("target", ["opencl", "opencl -kind=gpu"])
+@pytest.mark.parametrize("options", MATMULS, ids=str)
+def test_matmul_options(options, target):
+    assert exact(tir.ops.matmul(**options), target)
+
+
+@pytest.mark.parametrize("target", ["opencl", "opencl -kind=gpu"])
+@pytest.mark.parametrize("options", CONVS, ids=str)
+def test_conv2d_options(options, target):
+    assert exact(tir.ops.conv2d(**options), target)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_any_configuration_of_any_space_is_right(seed):
+    g = random.Random(seed)
+    if seed % 2:
+        groups = g.choice([1, 1, 2])
+        work = tir.ops.conv2d(
+            n=1, c=groups * g.randint(1, 5), h=g.randint(5, 11), w=g.randint(5, 11), k=groups * g.randint(1, 9), r=g.randint(1, 3),
+            s=g.randint(1, 3), stride=g.randint(1, 2), pad=g.randint(0, 2), groups=groups, layout=g.choice(["NCHW", "NHWC"]),
+        )  # fmt: skip
+    else:
+        work = tir.ops.matmul(m=g.randint(1, 40), n=g.randint(1, 40), k=g.randint(1, 20), ta=g.random() < 0.5, tb=g.random() < 0.5)
+    for name, target in zip(work.templates, ("opencl", "cuda"), strict=True):
+        space = work.templates[name].space
+        config = space.config(g.randrange(len(space.legal)))
+        assert compare(work.schedule(config, template=name, target=target), Field(), seed) is None, config
+
+
+@pytest.mark.parametrize("work", [
+    tir.ops.conv2d(n=1, c=16, h=14, w=14, k=16, r=3, s=3, pad=1), tir.ops.matmul(m=64, n=64, k=64),
+], ids=["conv2d", "matmul"])  # fmt: skip
+def test_the_default_is_in_the_space_and_one_kernel_without_workspace(work):
+    for template in work.templates.values():
+        assert template.space.index(template.space.default) >= 0
+    for target in ("opencl", "cuda"):
+        source = work.schedule(target=target).emitted()
+        assert len(source.kernels) == 1
+        assert source.workspace_bytes == 0
+
+
+def test_gpu_templates_stage_both_operands():
+    for work, operands in (
+        (tir.ops.matmul(m=256, n=256, k=256), ("a_shared", "b_shared")),
+        (tir.ops.conv2d(n=1, c=64, h=28, w=28, k=64, r=3, s=3, pad=1), ("x_pad_shared", "w_shared")),
+    ):
+        text = work.schedule(target="cuda").source()
+        assert all(f"float {name}[" in text for name in operands)
+
+
+@pytest.mark.parametrize(("options", "code"), [
+    (dict(stride=0), "conv2d.stride"), (dict(pad=-1), "conv2d.pad"), (dict(groups=3), "conv2d.groups"),
+    (dict(h=2, r=5), "conv2d.extent"), (dict(c=0), "ops.extent"), (dict(layout="CHWN"), "conv2d.layout"), (dict(act="swish"), "nn.act"),
+], ids=str)  # fmt: skip
+def test_bad_parameters(options, code):
+    with pytest.raises(tir.DeclarationError) as caught:
+        tir.ops.conv2d(**{**dict(n=1, c=4, h=8, w=8, k=4, r=3, s=3), **options})
+    assert caught.value.code == code
+
+
+def test_large_arrays_are_indexed_with_64_bits():
+    n = 50_000
+    a = tir.placeholder((n, n), name="A")
+    b = tir.compute((n, n), lambda i, j: a[j, i] + 1, name="B")
+    s = tir.Schedule(b)
+    outer, inner = s[b].split("i", [None, 64])
+    s[b].bind(outer, "block.x").bind(inner, "thread.x")
+    assert "const long i_0" in s.source("opencl")
+    assert "const long long i_0" in s.source("cuda")
+
+
+def test_parallel_is_refused_with_the_way_to_do_it():
+    s = tir.ops.matmul(m=8, n=8, k=8).schedule()
+    with pytest.raises(tir.ScheduleError, match=r"block\.x") as caught:
+        s["c"].parallel("k")
+    assert caught.value.code == "parallel.later"
