@@ -21,6 +21,8 @@ EXAMPLES = (
     "tiled opencl", "tiled vector cuda", "chain opencl", "exchange cuda", "partial_sums opencl", "argmin opencl",
     "gather cuda", "vectors opencl", "packed opencl", "normalise cuda", "conv2d cpu", "conv2d gpu", "matmul cuda",
 )  # fmt: skip
+EXCHANGING = ("tiled opencl", "tiled vector cuda", "chain opencl", "exchange cuda", "normalise cuda", "conv2d gpu", "matmul cuda")
+"""Their threads read what other threads wrote."""
 NAMES = [p.__name__ for p in pipeline.PASSES]
 
 
@@ -119,12 +121,12 @@ def refused_or_false(s):
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_no_pass_can_be_left_out(name, left_out, monkeypatch):
     s = schedule(name)
-    needed = left_out != "insert_barriers" or find(all_forms(name)["insert_barriers"].body, Barrier)
+    needed = left_out != "insert_barriers" or name in EXCHANGING
     monkeypatch.setattr(pipeline, "PASSES", [p for p in pipeline.PASSES if p.__name__ != left_out])
     if needed:
         assert refused_or_false(s)
     else:
-        assert check(s)  # one thread a block, or nothing shared: there was no barrier to leave out
+        assert check(s)  # threads keep to their own cells: there is nothing that a barrier could order
 
 
 @lowering

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import tensorir as tir
-from tensorir.ir.tree import Axis, Iter, Loop, Stage
+from tensorir.ir.tree import Axis, Iter, Loop, Stage, Store
 from tensorir.ir.visit import find, replace
 from tensorir.schedule.schedule import Schedule
 
@@ -188,6 +188,7 @@ once("inline.output", "output", lambda s: s.compute_inline("D"), relu)
 once("inline.pure", "reduces", lambda s: s.compute_inline("C"), relu)
 once("inline.scheduled", "P.i", lambda s: s.compute_inline("P"), relu, lambda s: s.split("P.i", [2, 4]))
 once("inline.nest-shared", "other stages", lambda s: s.compute_inline("P"), relu, lambda s: s.stage_in("A", "P.i", "register"))
+once("inline.several-writers", "several stages", lambda s: s.compute_inline("P"), lambda: _written_by_two())
 once("reverse-inline.pure", "reduces", lambda s: s.reverse_compute_inline("C"), relu)
 once("reverse-inline.producer", "no plain stage", lambda s: s.reverse_compute_inline("D"), relu)
 once("reverse-inline.scheduled", "Q.i", lambda s: s.reverse_compute_inline("Q"),
@@ -239,10 +240,10 @@ def reader_with_an_axis_more():
 
 
 def crooked(make=lambda: elementwise(lambda X, i, j: X[i, j] + 1, lambda X, i, j: X[i, j] * 2)[1]):
-    """P runs where i + j < 9: no primitive makes such a tail."""
+    """P runs where i + 2 * j < 9: no primitive makes such a tail."""
     s = make()
     stage = find(s.program, Stage)[0]
-    return changed(s, stage, stage.replace(guards=(stage.binds[0] + stage.binds[1] < 9,)))
+    return changed(s, stage, stage.replace(guards=(stage.binds[0] + stage.binds[1] * 2 < 9,)))
 
 
 once("reverse-compute-at.guard", "tail of P", lambda s: s.reverse_compute_at("Q", "P.i"), crooked)
@@ -303,9 +304,13 @@ def two_buffers():
 once("stage-out.index", "computed index", lambda s: s.stage_out("P", "P.i"), lambda: _written_backwards())
 
 
-def _store_at(make_index):
-    from tensorir.ir.tree import Store
+def _written_by_two():
+    s = elementwise(lambda X, i, j: X[i, j], lambda X, i, j: X[i, j], lambda X, i, j: X[i, j])[1]
+    first, second = find(s.program, Store)[:2]
+    return changed(s, second, second.replace(buffer=first.buffer))
 
+
+def _store_at(make_index):
     s = elementwise(lambda X, i, j: X[i, j] + 1)[1]
     store = find(s.program, Store)[0]
     return changed(s, store, store.replace(index=make_index(*store.index)))

@@ -1,0 +1,118 @@
+"""Every refusal of a declaration: its code, a key part of the message, the user's line."""
+
+import re
+
+import numpy as np
+import pytest
+
+import tensorir as tir
+from tensorir import nn
+from tensorir.ir.build import call
+from tensorir.ir.dtypes import dtype_of
+
+
+def A(*shape, dtype="float32"):
+    return tir.placeholder(shape or (8,), dtype, name="A")
+
+
+def k(n=8):
+    return tir.reduce_axis(n, name="k")
+
+
+def rowless():
+    return tir.compute((8,), lambda i: tir.sum(A()[i], axis=k()) + 1, name="B")
+
+
+def loose():
+    kk = k()
+    return tir.compute((8,), lambda i: A(8, 8)[i, kk], name="B")
+
+
+def mixed():
+    p, q, X = k(), tir.reduce_axis(8, name="q"), A(8, 8)
+    return tir.compute((8,), lambda i: (tir.sum(X[i, p], axis=p), tir.sum(X[i, q], axis=q)), name="B")
+
+
+def branch():
+    X = A()
+    return tir.compute((8,), lambda i: X[i] if i > 3 else X[0], name="B")
+
+
+X4, W4 = (1, 4, 8, 8), (4, 4, 3, 3)
+
+CASES = [
+    ("declare.shape", "-1", lambda: A(-1)),
+    ("declare.shape", "2.5", lambda: A(2.5)),
+    ("declare.dtype", "float7", lambda: A(dtype="float7")),
+    ("declare.dtype", "index", lambda: dtype_of("index")),
+    ("declare.name", "non-empty", lambda: tir.placeholder((8,), name="")),
+    ("declare.not-callable", "lambda", lambda: tir.compute((8,), 3)),
+    ("declare.lambda-arity", "2 dimensions but the lambda takes 1", lambda: tir.compute((8, 8), lambda i: A()[i])),
+    ("declare.lambda-none", "None", lambda: tir.compute((8,), lambda i: None)),
+    ("declare.lambda-failed", "TypeError", lambda: tir.compute((8,), lambda i: len(i))),
+    ("declare.truth-value", "truth value", branch),
+    ("declare.truth-value", "Python bool", lambda: tir.compute((8,), lambda i: tir.where(i == 3, 1, 0))),
+    ("declare.truth-value", "where=", lambda: tir.compute((8,), lambda i: tir.sum(A()[i], axis=k(), where=i == 3))),
+    ("declare.captured-array", "shape (3,)", lambda: tir.compute((8,), lambda i: A()[i] + np.ones(3))),
+    ("declare.value", "object", lambda: tir.compute((8,), lambda i: A()[i] + object())),
+    ("declare.rank", "1 dimensions but is read with 2", lambda: tir.compute((8,), lambda i: A()[i, i])),
+    ("declare.slice", "slice", lambda: tir.compute((8,), lambda i: A()[:])),
+    ("declare.index-type", "float32", lambda: tir.compute((8,), lambda i: A()[A()[i]])),
+    ("declare.out-of-range", "i = ", lambda: tir.compute((8,), lambda i: A()[i + 5])),
+    ("declare.out-of-range", "-1", lambda: tir.compute((8,), lambda i: A()[i - 1])),
+    ("declare.output", "not computed", lambda: tir.Schedule(A())),
+    ("declare.reduce-inside", "inside a larger expression", rowless),
+    ("declare.loose-axis", "outside a reduction", loose),
+    ("declare.mixed-reductions", "different axes", mixed),
+    ("declare.arity", "2 arguments", lambda: call("pow", 1.0)),
+    ("reduce.axis", "not a reduce axis", lambda: tir.compute((8,), lambda i: tir.sum(A()[i], axis=i))),
+    ("reduce.axis", "once", lambda: tir.compute((8,), lambda i: tir.sum(A()[i], axis=()))),
+    ("reduce.axis", "one axis", lambda: tir.compute((8,), lambda i: tir.argmin(A()[i], axis=(k(), k())))),
+    ("reduce.bool", "of a bool", lambda: tir.compute((8,), lambda i: tir.sum(A()[i] > 0, axis=k()))),
+    ("reduce.identity", "constant", lambda: tir.compute((8,), lambda i: tir.combiner(lambda a, b: a + b, A()[i])(A()[i], axis=k()))),
+    ("matmul.shape", "do not multiply", lambda: nn.matmul(A(3, 4), A(5, 6))),
+    ("conv2d.layout", "NCWH", lambda: nn.conv2d(A(*X4), A(*W4), layout="NCWH")),
+    ("conv2d.rank", "4 dimensions", lambda: nn.conv2d(A(8, 8), A(*W4))),
+    ("conv2d.extent", "smaller than the kernel", lambda: nn.conv2d(A(1, 4, 2, 2), A(*W4))),
+    ("conv2d.stride", "stride=0", lambda: nn.conv2d(A(*X4), A(*W4), stride=0)),
+    ("conv2d.dilation", "dilation=-1", lambda: nn.conv2d(A(*X4), A(*W4), dilation=-1)),
+    ("conv2d.groups", "groups=0", lambda: nn.conv2d(A(*X4), A(*W4), groups=0)),
+    ("conv2d.groups", "groups=3", lambda: nn.conv2d(A(*X4), A(*W4), groups=3)),
+    ("conv2d.pad", "pad=-1", lambda: nn.conv2d(A(*X4), A(*W4), pad=-1)),
+    ("conv2d.channels", "expected 2", lambda: nn.conv2d(A(*X4), A(*W4), groups=2)),
+    ("nn.act", "swish", lambda: nn.bias_act(nn.relu(A()), None, "swish", axis=0)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "key", "act"), CASES, ids=[f"{c} {key}" for c, key, _ in CASES])
+def test_refused(code, key, act):
+    with pytest.raises(tir.DeclarationError) as caught:
+        act()
+    text = str(caught.value)
+    assert caught.value.code == code, text
+    assert isinstance(caught.value, ValueError)
+    assert key in text
+    assert re.search(r"test_declaration_errors\.py:\d+", text), text
+    assert len(text.splitlines()) <= 14
+
+
+def test_a_symbolic_extent():
+    from tensorir.ir.build import as_int
+    from tensorir.ir.tree import Var
+
+    with pytest.raises(tir.DeclarationError) as caught:
+        as_int(Var("n", "index"))
+    assert caught.value.code == "declare.symbolic-extent"
+
+
+def test_errors_travel_between_processes():
+    import pickle
+
+    with pytest.raises(tir.DeclarationError) as caught:
+        A(-1)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert type(again) is type(caught.value)
+    assert (again.code, str(again), again.where) == (caught.value.code, str(caught.value), caught.value.where)
+    with pytest.raises(tir.CheckError) as caught:
+        tir.Schedule(tir.compute((2,), lambda i: A()[i], name="B")).check(level="hope")
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
