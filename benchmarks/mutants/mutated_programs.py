@@ -1,4 +1,4 @@
-"""The programs that are mutated: operators with their default schedules, the te examples, and one for each construct."""
+"""The programs that are mutated: operators with default schedules, the te examples, and one for each construct."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ def matmul(m: int, n: int, k: int) -> Any:
     return A, B, tir.compute((m, n), lambda i, j: tir.sum(A[i, kk] * B[kk, j], axis=kk), name="C")
 
 
-def tiled(target: str, by: tuple[int, int] = (2, 3), per: tuple[int, int] = (2, 2), depth: int = 4, vector: int | None = None) -> Schedule:
+def tiled(
+    target: str, by: tuple[int, int] = (2, 3), per: tuple[int, int] = (2, 2), depth: int = 4, vector: int | None = None
+) -> Schedule:
     """Two shared copies and a register tile."""
     A, B, C = matmul(9, 13, 7)
     s = tir.Schedule(C, target)
@@ -188,7 +190,8 @@ _TE = Path(__file__).parents[2] / "examples" / "te"
 def _te(file: Path, step: str) -> Make:
     def make() -> Schedule:
         spec = importlib.util.spec_from_file_location(f"te_{file.stem}", file)
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
+        assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         return getattr(module, step)("opencl")[0]  # type: ignore[no-any-return]

@@ -11,8 +11,21 @@ from tensorir.arith.affine import negate, same
 from tensorir.ir.build import as_int, binary, const, select
 from tensorir.ir.text import show
 from tensorir.ir.tree import (
-    Barrier, Binary, Const, Expr, If, Load, Loop, Program, Ramp, Select, Seq, Stage, Stmt, Store,
-)  # fmt: skip
+    Barrier,
+    Binary,
+    Const,
+    Expr,
+    If,
+    Load,
+    Loop,
+    Program,
+    Ramp,
+    Select,
+    Seq,
+    Stage,
+    Stmt,
+    Store,
+)
 from tensorir.ir.visit import Rewriter, find, sequence, walk
 from tensorir.lower.form import nests
 
@@ -100,7 +113,9 @@ def _in_stage(program: Program, k: int, s: Stage) -> Iterator[Mutant]:
             index = list(a.index)
             index[d], index[e] = index[e], index[d]
             key = (k, "swap", s.name, n, d, e)
-            yield _mutant(program, key, "swap", f"{name} dimensions {d} and {e} swapped", a, a.replace(index=tuple(index)), s)
+            yield _mutant(
+                program, key, "swap", f"{name} dimensions {d} and {e} swapped", a, a.replace(index=tuple(index)), s
+            )
     yield from _conditions(program, k, s)
 
 
@@ -117,7 +132,9 @@ def _conditions(program: Program, k: int, s: Stage) -> Iterator[Mutant]:
                     yield _mutant(program, key, "condition", text, c, c.replace(b=binary("+", c.b, by)), s)
 
 
-def _mutant(program: Program, key: tuple[Any, ...], kind: str, text: str, old: Any, new: Any, where: Any = None) -> Mutant:
+def _mutant(
+    program: Program, key: tuple[Any, ...], kind: str, text: str, old: Any, new: Any, where: Any = None
+) -> Mutant:
     return Mutant(key, kind, text, lambda: put(program, old, new), old, True, where)
 
 
@@ -165,7 +182,9 @@ def poisoned(m: Mutant, program: Program) -> Iterator[Program]:
 def idle(m: Mutant, program: Program) -> Iterator[Program]:
     """Programs that go wrong where an iteration that a bound or condition is about stores anything new."""
     if not isinstance(m.at, Load | Store):
-        yield from _at_the_edge(m, program, lambda n: select(binary("==", n.value, _held(n)), n.value, _spoiled(n.value)))
+        yield from _at_the_edge(
+            m, program, lambda n: select(binary("==", n.value, _held(n)), n.value, _spoiled(n.value))
+        )
 
 
 def _held(n: Store) -> Expr:

@@ -40,8 +40,15 @@ def text_mutants(names: Sequence[str] = NAMES, each: int = 12) -> dict[str, Any]
     """Counts by outcome, and the mutants that nobody noticed."""
     out: dict[str, Any] = {"mutants": 0, "killed": 0, "by": {}, "not_killed": []}
     for name in names:
-        env = {**os.environ, "OCLGRIND_DATA_RACES": "1", "OCLGRIND_UNINITIALIZED": "1", "OCLGRIND_BUILD_OPTIONS": "-cl-opt-disable"}
-        done = subprocess.run([sys.executable, __file__, name, str(each)], env=env, capture_output=True, text=True, check=False)
+        env = {
+            **os.environ,
+            "OCLGRIND_DATA_RACES": "1",
+            "OCLGRIND_UNINITIALIZED": "1",
+            "OCLGRIND_BUILD_OPTIONS": "-cl-opt-disable",
+        }
+        done = subprocess.run(
+            [sys.executable, __file__, name, str(each)], env=env, capture_output=True, text=True, check=False
+        )
         for line in done.stdout.splitlines():
             what, _, text = line.partition("\t")
             out["mutants"] += 1
@@ -72,8 +79,10 @@ def child(name: str, each: int) -> None:
     source = emit_source(s, s.target)
     device = open_device("opencl:oclgrind")
     rng = np.random.default_rng(0)
-    arrays = [rng.permutation(x.size).reshape(x.shape).astype(x.dtype) if x.dtype.kind == "f" else x
-              for x in random_arguments(s.outputs, 0)]  # fmt: skip
+    arrays = [
+        rng.permutation(x.size).reshape(x.shape).astype(x.dtype) if x.dtype.kind == "f" else x
+        for x in random_arguments(s.outputs, 0)
+    ]
     want = evaluate(s.outputs, arrays)
 
     def outcome(text: str) -> str:

@@ -26,13 +26,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1].parent)]
-
-from mutations import Mutant, after_barriers, final_form, idle, poisoned
 from mutated_programs import PROGRAMS
+from mutations import Mutant, after_barriers, final_form, idle, poisoned
 
 from tensorir.arith.affine import Arith, Linear
 from tensorir.check.equivalence import awkward_shapes, compare_module, label
@@ -123,9 +120,15 @@ def explain(m: Mutant, forms: list[Form]) -> str | None:
     here = [(form, same) for form in forms if (same := form.all().get(m.key)) is not None]
     if all(_code(form, same.make(), same.early) == _code(form, form.early, True) for form, same in here):
         return "it lowers to the same program: every access touches the same cell as before"
-    for reason, worse in (("what the place in question reads or writes never reaches a result, whatever it is", poisoned),
-                          ("the iterations in question store what the cells hold already", idle)):  # fmt: skip
-        tried = [judge(form, p, same.early) for form, same in here for p in worse(same, form.early if same.early else form.late)]
+    for reason, worse in (
+        ("what the place in question reads or writes never reaches a result, whatever it is", poisoned),
+        ("the iterations in question store what the cells hold already", idle),
+    ):
+        tried = [
+            judge(form, p, same.early)
+            for form, same in here
+            for p in worse(same, form.early if same.early else form.late)
+        ]
         if tried and not any(tried):
             return reason
     return None
@@ -225,7 +228,9 @@ def summary(results: list[Result]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.add_argument("--oclgrind", action="store_true", help="also mutate emitted OpenCL text and run it under Oclgrind")
+    parser.add_argument(
+        "--oclgrind", action="store_true", help="also mutate emitted OpenCL text and run it under Oclgrind"
+    )
     parser.add_argument("--only", nargs="*", help="programs whose name contains one of these")
     parser.add_argument("--each", type=int, help="about this many mutants of each program")
     parser.add_argument("--jobs", type=int, default=2)
@@ -237,7 +242,10 @@ def main() -> None:
         for part in pool.imap_unordered(work, [(n, given.each) for n in names]):
             results += part
             if part and not given.json:
-                print(f"{part[0].program:32} {len(part):5} mutants, {sum(not r.detector for r in part)} not killed", file=sys.stderr)
+                print(
+                    f"{part[0].program:32} {len(part):5} mutants, {sum(not r.detector for r in part)} not killed",
+                    file=sys.stderr,
+                )
     out = summary(sorted(results, key=lambda r: (r.program, r.text)))
     if given.oclgrind:
         from oclgrind_texts import text_mutants
@@ -248,7 +256,10 @@ def main() -> None:
         print(json.dumps(out, indent=2))
     else:
         detail = ", ".join(f"{n} {k}" for k, n in sorted(out["by_detector"].items()))
-        print(f"mutants {out['mutants']} killed {out['killed']} ({detail}) equivalent {out['equivalent']} survived {out['survived']}")
+        print(
+            f"mutants {out['mutants']} killed {out['killed']} ({detail}) "
+            f"equivalent {out['equivalent']} survived {out['survived']}"
+        )
         for reason, n in out["reasons"].items():
             print(f"  equivalent {n}: {reason}")
         for line in out["survivors"]:

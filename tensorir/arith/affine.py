@@ -250,6 +250,8 @@ class Arith:
             return self.proves(cond.a) or self.proves(cond.b)
         if isinstance(cond, Binary) and cond.op == "==":
             return self.proves(binary("<=", cond.a, cond.b)) and self.proves(binary("<=", cond.b, cond.a))
+        if isinstance(cond, Binary) and cond.op == "!=":
+            return self.proves(binary("<", cond.a, cond.b)) or self.proves(binary("<", cond.b, cond.a))
         form = self._at_most_zero(cond)
         return form is not None and self._at_most(form)
 
@@ -373,9 +375,9 @@ def negate(cond: Expr) -> Expr | None:
             return binary("<=", cond.b, cond.a)
         if cond.op == "<=":
             return binary("<", cond.b, cond.a)
-        if cond.op == "==":
-            return binary("!=", cond.a, cond.b)
         if cond.op == "!=":
+            return binary("==", cond.a, cond.b)
+        if cond.op == "==":
             return binary("or", binary("<", cond.a, cond.b), binary("<", cond.b, cond.a))
         if cond.op in ("and", "or"):
             a, b = negate(cond.a), negate(cond.b)

@@ -131,7 +131,7 @@ def iterations(module: ModuleLike) -> int:
     total = 0
     for k in module.kernels:
         threads, blocks = math.prod(k.block), math.prod(k.grid)
-        total += -(-blocks // max(1, LANES // threads)) * _statements(k.body, Arith())
+        total += -(-blocks // max(1, LANES // max(1, threads))) * _statements(k.body, Arith())
     return total
 
 

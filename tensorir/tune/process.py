@@ -423,7 +423,17 @@ def _destroy(process: subprocess.Popen[bytes], fds: tuple[int, ...]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):  # a process stuck in a driver call cannot be waited for
         process.wait(2.0)
+        _group_gone(process.pid)
     _close(*fds)
+
+
+def _group_gone(pgid: int, seconds: float = 0.5) -> None:
+    """Wait until the killed helpers of the group have left as well: the kernel takes a moment on a busy machine."""
+    end = time.monotonic() + seconds
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        while time.monotonic() < end:
+            os.killpg(pgid, 0)
+            time.sleep(0.002)
 
 
 def _close(*fds: int) -> None:

@@ -49,7 +49,7 @@ CASES = [
     ("declare.not-callable", "lambda", lambda: tir.compute((8,), 3)),
     ("declare.lambda-arity", "2 dimensions but the lambda takes 1", lambda: tir.compute((8, 8), lambda i: A()[i])),
     ("declare.lambda-none", "None", lambda: tir.compute((8,), lambda i: None)),
-    ("declare.lambda-failed", "TypeError", lambda: tir.compute((8,), lambda i: len(i))),
+    ("declare.lambda-failed", "TypeError", lambda: tir.compute((8,), len)),
     ("declare.truth-value", "truth value", branch),
     ("declare.truth-value", "Python bool", lambda: tir.compute((8,), lambda i: tir.where(i == 3, 1, 0))),
     ("declare.truth-value", "where=", lambda: tir.compute((8,), lambda i: tir.sum(A()[i], axis=k(), where=i == 3))),
@@ -69,7 +69,11 @@ CASES = [
     ("reduce.axis", "once", lambda: tir.compute((8,), lambda i: tir.sum(A()[i], axis=()))),
     ("reduce.axis", "one axis", lambda: tir.compute((8,), lambda i: tir.argmin(A()[i], axis=(k(), k())))),
     ("reduce.bool", "of a bool", lambda: tir.compute((8,), lambda i: tir.sum(A()[i] > 0, axis=k()))),
-    ("reduce.identity", "constant", lambda: tir.compute((8,), lambda i: tir.combiner(lambda a, b: a + b, A()[i])(A()[i], axis=k()))),
+    (
+        "reduce.identity",
+        "constant",
+        lambda: tir.compute((8,), lambda i: tir.combiner(lambda a, b: a + b, A()[i])(A()[i], axis=k())),
+    ),
     ("matmul.shape", "do not multiply", lambda: nn.matmul(A(3, 4), A(5, 6))),
     ("conv2d.layout", "NCWH", lambda: nn.conv2d(A(*X4), A(*W4), layout="NCWH")),
     ("conv2d.rank", "4 dimensions", lambda: nn.conv2d(A(8, 8), A(*W4))),
@@ -81,7 +85,7 @@ CASES = [
     ("conv2d.pad", "pad=-1", lambda: nn.conv2d(A(*X4), A(*W4), pad=-1)),
     ("conv2d.channels", "expected 2", lambda: nn.conv2d(A(*X4), A(*W4), groups=2)),
     ("nn.act", "swish", lambda: nn.bias_act(nn.relu(A()), None, "swish", axis=0)),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("code", "key", "act"), CASES, ids=[f"{c} {key}" for c, key, _ in CASES])

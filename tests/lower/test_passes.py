@@ -10,18 +10,47 @@ from tensorir.check.verdict import check
 from tensorir.errors import TensorIRError
 from tensorir.interp.numbers import Field
 from tensorir.ir.tree import (
-    Alloc, Barrier, IntrinCall, Kind, Load, Loop, Scope, Seq, Stage, Store, Update,
-)  # fmt: skip
+    Alloc,
+    Barrier,
+    IntrinCall,
+    Kind,
+    Load,
+    Loop,
+    Scope,
+    Seq,
+    Stage,
+    Store,
+    Update,
+)
 from tensorir.ir.visit import find, reads, walk, writes
 from tensorir.lower import pipeline
 from tensorir.lower.form import bound_loops, lowering, nests
 from tensorir.lower.kernel import module_of
 
 EXAMPLES = (
-    "tiled opencl", "tiled vector cuda", "chain opencl", "exchange cuda", "partial_sums opencl", "argmin opencl",
-    "gather cuda", "vectors opencl", "packed opencl", "normalise cuda", "conv2d cpu", "conv2d gpu", "matmul cuda",
-)  # fmt: skip
-EXCHANGING = ("tiled opencl", "tiled vector cuda", "chain opencl", "exchange cuda", "normalise cuda", "conv2d gpu", "matmul cuda")
+    "tiled opencl",
+    "tiled vector cuda",
+    "chain opencl",
+    "exchange cuda",
+    "partial_sums opencl",
+    "argmin opencl",
+    "gather cuda",
+    "vectors opencl",
+    "packed opencl",
+    "normalise cuda",
+    "conv2d cpu",
+    "conv2d gpu",
+    "matmul cuda",
+)
+EXCHANGING = (
+    "tiled opencl",
+    "tiled vector cuda",
+    "chain opencl",
+    "exchange cuda",
+    "normalise cuda",
+    "conv2d gpu",
+    "matmul cuda",
+)
 """Their threads read what other threads wrote."""
 NAMES = [p.__name__ for p in pipeline.PASSES]
 
@@ -153,9 +182,7 @@ def silent():
 def test_tails_cannot_be_forgotten(name, instead, monkeypatch):
     """(the other three split nothing, so that they have no tail)"""
     s = schedule(name)
-    monkeypatch.setattr(
-        pipeline, "PASSES", [instead if p.__name__ == "emit_guards" else p for p in pipeline.PASSES]
-    )
+    monkeypatch.setattr(pipeline, "PASSES", [instead if p.__name__ == "emit_guards" else p for p in pipeline.PASSES])
     assert refused_or_false(s)
 
 

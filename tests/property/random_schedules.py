@@ -256,10 +256,26 @@ def draw_case(c: Chance, names: Sequence[str] = tuple(ZOO)) -> Case:
 # --- calls -----------------------------------------------------------------------------------------------------------
 
 ACTIONS = (
-    *("split",) * 6, *("reorder",) * 4, *("bind",) * 5, *("fuse",) * 3, *("vectorize",) * 3, "unroll", "unroll",
-    *("compute_at",) * 3, "compute_inline", "reverse_compute_inline", *("reverse_compute_at",) * 2, *("stage_in",) * 4,
-    *("stage_out",) * 3, *("rfactor",) * 2, "decompose_reduction", "set_scope", "layout", "annotate", "tile",
-)  # fmt: skip
+    *("split",) * 6,
+    *("reorder",) * 4,
+    *("bind",) * 5,
+    *("fuse",) * 3,
+    *("vectorize",) * 3,
+    "unroll",
+    "unroll",
+    *("compute_at",) * 3,
+    "compute_inline",
+    "reverse_compute_inline",
+    *("reverse_compute_at",) * 2,
+    *("stage_in",) * 4,
+    *("stage_out",) * 3,
+    *("rfactor",) * 2,
+    "decompose_reduction",
+    "set_scope",
+    "layout",
+    "annotate",
+    "tile",
+)
 BINDINGS = ("block.x", "block.y", "thread.x", "thread.y", "block.z", "thread.z")
 
 
@@ -483,10 +499,16 @@ def minimise(case: Case, bug: Bug, device: bool) -> tuple[Case, Bug]:
     again = True
     while again:
         again = False
-        options = [Case(best.name, best.extents, best.dtype, best.target, best.calls[:n] + best.calls[n + 1 :])
-                   for n in reversed(range(len(best.calls)))]  # fmt: skip
-        options += [Case(best.name, (*best.extents[:d], n, *best.extents[d + 1 :]), best.dtype, best.target, best.calls)
-                    for d in range(3) for n in EXTENTS if n < best.extents[d]]  # fmt: skip
+        options = [
+            Case(best.name, best.extents, best.dtype, best.target, best.calls[:n] + best.calls[n + 1 :])
+            for n in reversed(range(len(best.calls)))
+        ]
+        options += [
+            Case(best.name, (*best.extents[:d], n, *best.extents[d + 1 :]), best.dtype, best.target, best.calls)
+            for d in range(3)
+            for n in EXTENTS
+            if n < best.extents[d]
+        ]
         if best.dtype != "float32":
             options.append(Case(best.name, best.extents, "float32", best.target, best.calls))
         if best.target != "opencl":

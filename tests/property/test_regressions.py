@@ -7,54 +7,105 @@ import tensorir as tir
 
 CASES = {
     # a fused loop that drove a spatial and a reduction axis left the initialisation with a variable that did not exist
-    "fuse spatial with reduce": (
-        "argmin", (2, 3, 1), [("fuse", "Y.i", "Y.r")], "fuse.mixed-axes"),
+    "fuse spatial with reduce": ("argmin", (2, 3, 1), [("fuse", "Y.i", "Y.r")], "fuse.mixed-axes"),
     "fuse reduce with spatial": (
-        "pool", (1, 2, 2), [("reorder", "Y.r", "Y.j"), ("fuse", "Y.r", "Y.j")], "fuse.mixed-axes"),
+        "pool",
+        (1, 2, 2),
+        [("reorder", "Y.r", "Y.j"), ("fuse", "Y.r", "Y.j")],
+        "fuse.mixed-axes",
+    ),
     "fuse parts of a spatial and a reduce axis": (
-        "matmul", (1, 1, 1), [("tile", "C.k", "C.i", {"factors": [5, 8]}), ("fuse", "C.k.1", "C.i.1")],
-        "fuse.mixed-axes"),
+        "matmul",
+        (1, 1, 1),
+        [("tile", "C.k", "C.i", {"factors": [5, 8]}), ("fuse", "C.k.1", "C.i.1")],
+        "fuse.mixed-axes",
+    ),
     # spare elements of a workspace were not allocated
     "padded workspace": ("upsample", (1, 1, 1), [("layout", "Y", {"pad": 1})], None),
     "padded workspace of rank 4": ("conv2d", (1, 1, 1), [("layout", "X_pad", {"pad": 3})], None),
     # the copy was written out behind a reader that needed it
     "stage_out behind its reader": (
-        "conv2d", (1, 1, 1), [("stage_in", "X_pad", "Y.q", "shared"), ("stage_out", "X_pad_shared", "Y.k", "register")],
-        "stage-out.read-before"),
+        "conv2d",
+        (1, 1, 1),
+        [("stage_in", "X_pad", "Y.q", "shared"), ("stage_out", "X_pad_shared", "Y.k", "register")],
+        "stage-out.read-before",
+    ),
     # cells written by one thread and read by another
     "register tile filled by blocks": (
-        "anywhere", (1, 2, 1), [("stage_in", "X", "Y.i", "register"), ("bind", "X_register.ax1", "block.y")],
-        "scope.private"),
+        "anywhere",
+        (1, 2, 1),
+        [("stage_in", "X", "Y.i", "register"), ("bind", "X_register.ax1", "block.y")],
+        "scope.private",
+    ),
     "shared tile filled by blocks": (
-        "two_outputs", (1, 2, 1), [("bind", "S.j", "block.z"), ("stage_out", "S", "S.i", "shared")], "scope.private"),
+        "two_outputs",
+        (1, 2, 1),
+        [("bind", "S.j", "block.z"), ("stage_out", "S", "S.i", "shared")],
+        "scope.private",
+    ),
     "global tile read by other blocks": (
-        "matmul", (1, 2, 1), [("stage_out", "C", "C.i", "global"), ("bind", "C.j", "block.z")], "scope.grid-wide"),
+        "matmul",
+        (1, 2, 1),
+        [("stage_out", "C", "C.i", "global"), ("bind", "C.j", "block.z")],
+        "scope.grid-wide",
+    ),
     "global copy written by every block": (
-        "gather", (2, 1, 1), [("bind", "G.p", "block.y"), ("stage_in", "B", "G.q", "global")], "scope.overlap"),
+        "gather",
+        (2, 1, 1),
+        [("bind", "G.p", "block.y"), ("stage_in", "B", "G.q", "global")],
+        "scope.overlap",
+    ),
     "global copy written by one block and read by all": (
-        "upsample", (1, 1, 1),
-        [("reorder", "Z.j", "Z.i"), ("bind", "Z.i", "block.y"), ("stage_in", "Y", "Z.j", "global")], "scope.grid-wide"),
+        "upsample",
+        (1, 1, 1),
+        [("reorder", "Z.j", "Z.i"), ("bind", "Z.i", "block.y"), ("stage_in", "Y", "Z.j", "global")],
+        "scope.grid-wide",
+    ),
     "initialised by one kind of block, summed by another": (
-        "epilogue", (1, 2, 1), [("decompose_reduction", "C", "C.j"), ("bind", "C.init.j", "block.y")],
-        "scope.grid-wide"),
+        "epilogue",
+        (1, 2, 1),
+        [("decompose_reduction", "C", "C.j"), ("bind", "C.init.j", "block.y")],
+        "scope.grid-wide",
+    ),
     "a register tile copied for the whole block": (
-        "pool", (2, 1, 1),
-        [("bind", "Y.i", "thread.y"), ("stage_out", "Y", "Y.j", "register"),
-         ("stage_in", "Y_register", "Y.out.i", "shared", {"cooperative": False})], "scope.private"),
+        "pool",
+        (2, 1, 1),
+        [
+            ("bind", "Y.i", "thread.y"),
+            ("stage_out", "Y", "Y.j", "register"),
+            ("stage_in", "Y_register", "Y.out.i", "shared", {"cooperative": False}),
+        ],
+        "scope.private",
+    ),
     # the initialisation ran on every thread although the reduction ran on one
     "init of a reduction that one thread does": (
-        "anywhere", (1, 1, 1),
-        [("split", "Z.j", [1, 4]), ("compute_at", "Y", "Z.j.0"), ("bind", "Z.j.1", "thread.z")], None),
+        "anywhere",
+        (1, 1, 1),
+        [("split", "Z.j", [1, 4]), ("compute_at", "Y", "Z.j.0"), ("bind", "Z.j.1", "thread.z")],
+        None,
+    ),
     # loops of one iteration were folded out of a box, and a later split let them overshoot
     "a copy of a copy in a loop that overshoots": (
-        "pool", (1, 1, 1),
-        [("stage_in", "X", "Y.i", "shared", {"cooperative": False}), ("split", "Y.i", [3, 8]),
-         ("stage_in", "X_shared", "Y.r", "shared", {"pad": 4})], None),
+        "pool",
+        (1, 1, 1),
+        [
+            ("stage_in", "X", "Y.i", "shared", {"cooperative": False}),
+            ("split", "Y.i", [3, 8]),
+            ("stage_in", "X_shared", "Y.r", "shared", {"pad": 4}),
+        ],
+        None,
+    ),
     "a copy of a copy whose maker has a tail of its own": (
-        "anywhere", (2, 1, 1),
-        [("stage_in", "X", "Z.j", "register", {"pad": 4}), ("split", "X_register.ax0", [None, 5, 8]),
-         ("stage_out", "X_register", "X_register.ax0.0", "global"),
-         ("stage_in", "X_register_global", "X_register.out.ax0", "shared")], None),
+        "anywhere",
+        (2, 1, 1),
+        [
+            ("stage_in", "X", "Z.j", "register", {"pad": 4}),
+            ("split", "X_register.ax0", [None, 5, 8]),
+            ("stage_out", "X_register", "X_register.ax0.0", "global"),
+            ("stage_in", "X_register_global", "X_register.out.ax0", "shared"),
+        ],
+        None,
+    ),
     # the other state of a reduction that is outermost was allocated twice
     "a reduction outermost, with a hidden state": ("argmin", (1, 2, 1), [("reorder", "Y.r", "Y.i")], None),
     # constants have no place to be moved to
@@ -65,21 +116,37 @@ CASES = {
     "stage_in at the root of an output": ("two_outputs", (2, 3, 1), [("stage_in", "T_0", "root", "global")], None),
     # nothing else can run inside loops that are dealt out or vectorized
     "a copy inside a cooperative copy": (
-        "window", (1, 1, 1), [("stage_in", "P", "Y.i", "shared"), ("stage_in", "P", "P_shared.ax0", "shared")],
-        "stage-in.room"),
+        "window",
+        (1, 1, 1),
+        [("stage_in", "P", "Y.i", "shared"), ("stage_in", "P", "P_shared.ax0", "shared")],
+        "stage-in.room",
+    ),
     "a vectorized loop moved out": (
-        "argmin", (1, 4, 1),
+        "argmin",
+        (1, 4, 1),
         [("stage_in", "X", "root", "global", {"vector": 2}), ("reorder", "X_global.ax1.1", "X_global.ax1.0")],
-        "reorder.vectorized"),
+        "reorder.vectorized",
+    ),
     # the right side of && was evaluated where the left one failed (in the interpreter)
     "a condition that guards a load": (
-        "window", (1, 1, 1), [("split", "Z.i", [None, 4]), ("stage_out", "Z", "Z.i.0", "register")], None),
+        "window",
+        (1, 1, 1),
+        [("split", "Z.i", [None, 4]), ("stage_out", "Z", "Z.i.0", "register")],
+        None,
+    ),
     # several threads of one block read, then one of them writes behind a barrier: no race
     "readers of one block before a writer": (
-        "padded_pool", (2, 1, 4),
-        [("split", "Y.i", [4, 3]), ("stage_in", "X", "Y.i.0", "register"), ("bind", "Y.i.1", "thread.y"),
-         ("set_scope", "X_register", "global")], None),
-}  # fmt: skip
+        "padded_pool",
+        (2, 1, 4),
+        [
+            ("split", "Y.i", [4, 3]),
+            ("stage_in", "X", "Y.i.0", "register"),
+            ("bind", "Y.i.1", "thread.y"),
+            ("set_scope", "X_register", "global"),
+        ],
+        None,
+    ),
+}
 
 
 @pytest.mark.parametrize("name", CASES)

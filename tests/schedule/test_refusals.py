@@ -62,6 +62,30 @@ def changed(s, old, new):
     return s
 
 
+def diamond():
+    """Z reads X1 and Y1, and Y1 is made after X1."""
+    X = tir.placeholder((8,), name="X")
+    P = tir.compute((8,), lambda i: X[i] + 1, name="P")
+    Q = tir.compute((8,), lambda i: X[i] * 2, name="Q")
+    return tir.Schedule(tir.compute((8,), lambda i: P[i] + Q[i], name="Z"))
+
+
+def _written_by_two():
+    s = elementwise(lambda X, i, j: X[i, j], lambda X, i, j: X[i, j], lambda X, i, j: X[i, j])[1]
+    first, second = find(s.program, Store)[:2]
+    return changed(s, second, second.replace(buffer=first.buffer))
+
+
+def _store_at(make_index):
+    s = elementwise(lambda X, i, j: X[i, j] + 1)[1]
+    store = find(s.program, Store)[0]
+    return changed(s, store, store.replace(index=make_index(*store.index)))
+
+
+def _written_backwards():
+    return _store_at(lambda i, j: (7 - i, j))
+
+
 REFUSALS = []
 
 
@@ -116,12 +140,22 @@ once("fuse.serial", "bound to block.x", lambda s: s.fuse("C.i", "C.j"), before=l
 once("fuse.symbolic-extent", "symbolic extent", lambda s: s.fuse("C.i", "C.j"), triangular)
 once("reorder.repeats", "C.i is given twice", lambda s: s.reorder("C.i", "C.i"))
 once("reorder.perfect-nest", "not below", lambda s: s.reorder("C.i", "D.i"), relu)
-once("reorder.perfect-nest", "more than one statement", lambda s: s.reorder("D.i", "D.j"), relu,
-     lambda s: s.compute_at("C", "D.i"))  # fmt: skip
+once(
+    "reorder.perfect-nest",
+    "more than one statement",
+    lambda s: s.reorder("D.i", "D.j"),
+    relu,
+    lambda s: s.compute_at("C", "D.i"),
+)
 once("reorder.ordered", "ordered axis", lambda s: s.reorder("C.k", "C.j"), ordered)
 once("reorder.extent-depends", "C.j", lambda s: s.reorder("C.j", "C.i"), triangular)
-once("reorder.vectorized", "innermost", lambda s: s.reorder("P.j", "P.i"), lambda: elementwise(lambda X, i, j: X[i, j])[1],
-     lambda s: s.vectorize("P.j"))  # fmt: skip
+once(
+    "reorder.vectorized",
+    "innermost",
+    lambda s: s.reorder("P.j", "P.i"),
+    lambda: elementwise(lambda X, i, j: X[i, j])[1],
+    lambda s: s.vectorize("P.j"),
+)
 once("tile.factors", "2 factors", lambda s: s.tile("C.i", "C.j", factors=[4]))
 once("split.positive", "0", lambda s: s.tile("C.i", "C.j", factors=[4, 0]))
 
@@ -131,25 +165,67 @@ once("bind.unknown-axis", "blockIdx.w", lambda s: s.bind("C.i", "blockIdx.w"))
 once("bind.reduction-has-one-owner", "several", lambda s: s.bind("C.k", "thread.x"))
 once("bind.ordered", "ordered axis", lambda s: s.bind("C.k", "thread.x"), ordered)
 once("bind.serial", "already", lambda s: s.bind("C.i", "block.y"), before=lambda s: s.bind("C.i", "block.x"))
-once("bind.axis-free", "block.x already runs", lambda s: s.bind("C.j", "block.x"), before=lambda s: s.bind("C.i", "block.x"))
-once("bind.one-extent-per-axis", "D.j", lambda s: s.bind("C.j.1", "thread.x"), relu,
-     lambda s: (s.compute_at("C", "D.i"), s.bind("D.j", "thread.x"), s.split("C.j", [2, 4])))  # fmt: skip
-once("bind.device-limit", "1024", lambda s: s.bind("P.i", "thread.x"),
-     lambda: tir.Schedule(tir.compute((2048,), lambda i: tir.cast(i, "int32"), name="P"), "cuda"))  # fmt: skip
-once("bind.device-limit", "65535", lambda s: s.bind("P.i", "block.y"),
-     lambda: tir.Schedule(tir.compute((70000,), lambda i: tir.cast(i, "int32"), name="P"), "cuda"))  # fmt: skip
-once("bind.shared-per-thread", "A_shared", lambda s: s.bind("C.i", "thread.x"), before=lambda s: s.stage_in("A", "C.j", "shared"))
+once(
+    "bind.axis-free",
+    "block.x already runs",
+    lambda s: s.bind("C.j", "block.x"),
+    before=lambda s: s.bind("C.i", "block.x"),
+)
+once(
+    "bind.one-extent-per-axis",
+    "D.j",
+    lambda s: s.bind("C.j.1", "thread.x"),
+    relu,
+    lambda s: (s.compute_at("C", "D.i"), s.bind("D.j", "thread.x"), s.split("C.j", [2, 4])),
+)
+once(
+    "bind.device-limit",
+    "1024",
+    lambda s: s.bind("P.i", "thread.x"),
+    lambda: tir.Schedule(tir.compute((2048,), lambda i: tir.cast(i, "int32"), name="P"), "cuda"),
+)
+once(
+    "bind.device-limit",
+    "65535",
+    lambda s: s.bind("P.i", "block.y"),
+    lambda: tir.Schedule(tir.compute((70000,), lambda i: tir.cast(i, "int32"), name="P"), "cuda"),
+)
+once(
+    "bind.shared-per-thread",
+    "A_shared",
+    lambda s: s.bind("C.i", "thread.x"),
+    before=lambda s: s.stage_in("A", "C.j", "shared"),
+)
 once("bind.symbolic-extent", "symbolic extent", lambda s: s.bind("C.j", "block.x"), triangular)
 once("vectorize.innermost", "C.i", lambda s: s.vectorize("C.i"))
 once("vectorize.reduction", "reduction axis k", lambda s: s.vectorize("C.k"))
-once("vectorize.lanes", "9 iterations", lambda s: s.vectorize("P.i"),
-     lambda: tir.Schedule(tir.compute((9,), lambda i: tir.cast(i, "int32"), name="P")))  # fmt: skip
-once("vectorize.serial", "unrolled", lambda s: s.vectorize("P.j"), lambda: elementwise(lambda X, i, j: X[i, j])[1],
-     lambda s: s.unroll("P.j"))  # fmt: skip
-once("vectorize.symbolic-extent", "symbolic extent", lambda s: s.vectorize("P.j"), lambda: triangular(lambda: elementwise(lambda X, i, j: X[i, j])[1]))
+once(
+    "vectorize.lanes",
+    "9 iterations",
+    lambda s: s.vectorize("P.i"),
+    lambda: tir.Schedule(tir.compute((9,), lambda i: tir.cast(i, "int32"), name="P")),
+)
+once(
+    "vectorize.serial",
+    "unrolled",
+    lambda s: s.vectorize("P.j"),
+    lambda: elementwise(lambda X, i, j: X[i, j])[1],
+    lambda s: s.unroll("P.j"),
+)
+once(
+    "vectorize.symbolic-extent",
+    "symbolic extent",
+    lambda s: s.vectorize("P.j"),
+    lambda: triangular(lambda: elementwise(lambda X, i, j: X[i, j])[1]),
+)
 once("unroll.size-limit", "1024", lambda s: s.unroll("C.i"), lambda: tir.Schedule(matmul(2000, 2, 2)[2]))
-once("unroll.serial", "vectorized", lambda s: s.unroll("P.j"), lambda: elementwise(lambda X, i, j: X[i, j])[1],
-     lambda s: s.vectorize("P.j"))  # fmt: skip
+once(
+    "unroll.serial",
+    "vectorized",
+    lambda s: s.unroll("P.j"),
+    lambda: elementwise(lambda X, i, j: X[i, j])[1],
+    lambda s: s.vectorize("P.j"),
+)
 once("unroll.symbolic-extent", "symbolic extent", lambda s: s.unroll("C.j"), triangular)
 once("annotate.known-key", "speed", lambda s: s.annotate("C.i", "speed", 9))
 once("annotate.value", "3", lambda s: s.annotate("C.i", "unroll", 3))
@@ -160,43 +236,115 @@ once("parallel.later", "bind", lambda s: s.parallel("C.i"))
 # --- compute_at and its relatives ------------------------------------------------------------------------------------
 
 once("compute-at.self", "loop of C itself", lambda s: s.compute_at("C", "C.i"))
-once("compute-at.self", "already runs inside", lambda s: s.compute_at("C", "D.i"), relu, lambda s: s.compute_at("C", "D.j"))
+once(
+    "compute-at.self",
+    "already runs inside",
+    lambda s: s.compute_at("C", "D.i"),
+    relu,
+    lambda s: s.compute_at("C", "D.j"),
+)
 once("compute-at.output", "output", lambda s: s.compute_at("D", "C.i"), relu)
 once("compute-at.not-read", "nothing inside", lambda s: s.compute_at("P", "D.i"), relu)
-once("compute-at.scheduled", "already (C.i.1)", lambda s: s.compute_at("C", "D.i"), relu, lambda s: s.split("C.i", [2, 4]))
+once(
+    "compute-at.scheduled",
+    "already (C.i.1)",
+    lambda s: s.compute_at("C", "D.i"),
+    relu,
+    lambda s: s.split("C.i", [2, 4]),
+)
 once("compute-at.scheduled", "C.i", lambda s: s.compute_at("C", "D.i"), relu, lambda s: s.unroll("C.i"))
 once("compute-at.room", "vectorized", lambda s: s.compute_at("C", "D.j"), relu, lambda s: s.vectorize("D.j"))
-once("compute-at.nest-shared", "other stages", lambda s: s.compute_at("C", "D.i"), relu, lambda s: s.compute_at("P", "C.i"))
-once("compute-at.several-writers", "several stages", lambda s: s.compute_at("C", "D.i"), relu,
-     lambda s: s.decompose_reduction("C", "C.i"))  # fmt: skip
+once(
+    "compute-at.nest-shared",
+    "other stages",
+    lambda s: s.compute_at("C", "D.i"),
+    relu,
+    lambda s: s.compute_at("P", "C.i"),
+)
+once(
+    "compute-at.several-writers",
+    "several stages",
+    lambda s: s.compute_at("C", "D.i"),
+    relu,
+    lambda s: s.decompose_reduction("C", "C.i"),
+)
 once("reverse-compute-at.self", "itself", lambda s: s.reverse_compute_at("D", "D.i"), relu)
 once("reverse-compute-at.not-written", "nothing inside", lambda s: s.reverse_compute_at("D", "P.i"), relu)
 once("reverse-compute-at.reduction", "reduces", lambda s: s.reverse_compute_at("C", "P.i"), relu)
 once("reverse-compute-at.partial-reduction", "not complete", lambda s: s.reverse_compute_at("D", "C.k"), relu)
-once("reverse-compute-at.scheduled", "D.i", lambda s: s.reverse_compute_at("D", "C.j"), relu, lambda s: s.split("D.i", [2, 4]))
-once("reverse-compute-at.room", "dealt out", lambda s: s.reverse_compute_at("D", "P_shared.ax0"), relu,
-     lambda s: s.stage_in("P", "C.i", "shared"))  # fmt: skip
-once("reverse-compute-at.nest-shared", "other stages", lambda s: s.reverse_compute_at("Z", "Q.i"), lambda: diamond(),
-     lambda s: s.stage_in("P", "Z.i", "register"))  # fmt: skip
-once("reverse-compute-at.scattered", "whole tile", lambda s: s.reverse_compute_at("D", "C.i.1"), relu,
-     lambda s: (s.split("C.i", [2, 4]), s.reorder("C.i.1", "C.i.0")))  # fmt: skip
-once("reverse-compute-at.not-elementwise", "computed index", lambda s: s.reverse_compute_at("Q", "P.i"),
-     lambda: elementwise(lambda X, i, j: X[i, j], lambda X, i, j: X[7 - i, j])[1])  # fmt: skip
-once("reverse-compute-at.not-elementwise", "several tiles", lambda s: s.reverse_compute_at("Q", "P.i"),
-     lambda: elementwise(lambda X, i, j: X[i, j], lambda X, i, j: X[i, j] + X[j, i])[1])  # fmt: skip
+once(
+    "reverse-compute-at.scheduled",
+    "D.i",
+    lambda s: s.reverse_compute_at("D", "C.j"),
+    relu,
+    lambda s: s.split("D.i", [2, 4]),
+)
+once(
+    "reverse-compute-at.room",
+    "dealt out",
+    lambda s: s.reverse_compute_at("D", "P_shared.ax0"),
+    relu,
+    lambda s: s.stage_in("P", "C.i", "shared"),
+)
+once(
+    "reverse-compute-at.nest-shared",
+    "other stages",
+    lambda s: s.reverse_compute_at("Z", "Q.i"),
+    diamond,
+    lambda s: s.stage_in("P", "Z.i", "register"),
+)
+once(
+    "reverse-compute-at.scattered",
+    "whole tile",
+    lambda s: s.reverse_compute_at("D", "C.i.1"),
+    relu,
+    lambda s: (s.split("C.i", [2, 4]), s.reorder("C.i.1", "C.i.0")),
+)
+once(
+    "reverse-compute-at.not-elementwise",
+    "computed index",
+    lambda s: s.reverse_compute_at("Q", "P.i"),
+    lambda: elementwise(lambda X, i, j: X[i, j], lambda X, i, j: X[7 - i, j])[1],
+)
+once(
+    "reverse-compute-at.not-elementwise",
+    "several tiles",
+    lambda s: s.reverse_compute_at("Q", "P.i"),
+    lambda: elementwise(lambda X, i, j: X[i, j], lambda X, i, j: X[i, j] + X[j, i])[1],
+)
 once("inline.output", "output", lambda s: s.compute_inline("D"), relu)
 once("inline.pure", "reduces", lambda s: s.compute_inline("C"), relu)
 once("inline.scheduled", "P.i", lambda s: s.compute_inline("P"), relu, lambda s: s.split("P.i", [2, 4]))
-once("inline.nest-shared", "other stages", lambda s: s.compute_inline("P"), relu, lambda s: s.stage_in("A", "P.i", "register"))
-once("inline.several-writers", "several stages", lambda s: s.compute_inline("P"), lambda: _written_by_two())
+once(
+    "inline.nest-shared",
+    "other stages",
+    lambda s: s.compute_inline("P"),
+    relu,
+    lambda s: s.stage_in("A", "P.i", "register"),
+)
+once("inline.several-writers", "several stages", lambda s: s.compute_inline("P"), _written_by_two)
 once("reverse-inline.pure", "reduces", lambda s: s.reverse_compute_inline("C"), relu)
 once("reverse-inline.producer", "no plain stage", lambda s: s.reverse_compute_inline("D"), relu)
-once("reverse-inline.scheduled", "Q.i", lambda s: s.reverse_compute_inline("Q"),
-     lambda: elementwise(lambda X, i, j: X[i, j], lambda X, i, j: X[i, j])[1], lambda s: s.split("Q.i", [2, 4]))  # fmt: skip
-once("reverse-inline.elementwise", "element by element", lambda s: s.reverse_compute_inline("Q"),
-     lambda: elementwise(lambda X, i, j: X[i, j], lambda X, i, j: X[i, 7 - j])[1])  # fmt: skip
-once("reverse-inline.nest-shared", "other stages", lambda s: s.reverse_compute_inline("Q"),
-     lambda: elementwise(lambda X, i, j: X[i, j], lambda X, i, j: X[i, j])[1], lambda s: s.stage_in("P", "Q.i", "register"))  # fmt: skip
+once(
+    "reverse-inline.scheduled",
+    "Q.i",
+    lambda s: s.reverse_compute_inline("Q"),
+    lambda: elementwise(lambda X, i, j: X[i, j], lambda X, i, j: X[i, j])[1],
+    lambda s: s.split("Q.i", [2, 4]),
+)
+once(
+    "reverse-inline.elementwise",
+    "element by element",
+    lambda s: s.reverse_compute_inline("Q"),
+    lambda: elementwise(lambda X, i, j: X[i, j], lambda X, i, j: X[i, 7 - j])[1],
+)
+once(
+    "reverse-inline.nest-shared",
+    "other stages",
+    lambda s: s.reverse_compute_inline("Q"),
+    lambda: elementwise(lambda X, i, j: X[i, j], lambda X, i, j: X[i, j])[1],
+    lambda s: s.stage_in("P", "Q.i", "register"),
+)
 
 
 @refusal("reverse-inline.other-readers", "used elsewhere")
@@ -216,14 +364,6 @@ def smaller_reader():
     s = tir.Schedule(tir.compute((7,), lambda i: P[i] * 2, name="Q"))
     yield s
     s.reverse_compute_inline("Q")
-
-
-def diamond():
-    """Z reads X1 and Y1, and Y1 is made after X1."""
-    X = tir.placeholder((8,), name="X")
-    P = tir.compute((8,), lambda i: X[i] + 1, name="P")
-    Q = tir.compute((8,), lambda i: X[i] * 2, name="Q")
-    return tir.Schedule(tir.compute((8,), lambda i: P[i] + Q[i], name="Z"))
 
 
 once("reverse-compute-at.made-later", "Q", lambda s: s.reverse_compute_at("Z", "P.i"), diamond)
@@ -274,23 +414,64 @@ def producer_of_two():
 
 once("stage-in.not-read", "C is not read", lambda s: s.stage_in("C", "C.k", "shared"))
 once("stage-in.root-scope", "shared by all blocks", lambda s: s.stage_in("A", "root", "shared"))
-once("stage-in.written", "written inside", lambda s: s.stage_in("C", "D.i", "register"), relu, lambda s: s.compute_at("C", "D.i"))
-once("stage-in.written", "nest that reads it", lambda s: s.stage_in("C", "root", "global"), relu, lambda s: s.compute_at("C", "D.i"))
+once(
+    "stage-in.written",
+    "written inside",
+    lambda s: s.stage_in("C", "D.i", "register"),
+    relu,
+    lambda s: s.compute_at("C", "D.i"),
+)
+once(
+    "stage-in.written",
+    "nest that reads it",
+    lambda s: s.stage_in("C", "root", "global"),
+    relu,
+    lambda s: s.compute_at("C", "D.i"),
+)
 once("stage-in.vector", "vector=3", lambda s: s.stage_in("A", "C.k", "shared", vector=3))
-once("stage-in.vector", "vector=4", lambda s: s.stage_in("A", "C.k.0", "shared", vector=4), before=lambda s: s.split("C.k", [None, 6]))
-once("stage-in.room", "dealt out", lambda s: s.stage_in("A", "A_shared.ax0", "register"), before=lambda s: s.stage_in("A", "C.i", "shared"))
+once(
+    "stage-in.vector",
+    "vector=4",
+    lambda s: s.stage_in("A", "C.k.0", "shared", vector=4),
+    before=lambda s: s.split("C.k", [None, 6]),
+)
+once(
+    "stage-in.room",
+    "dealt out",
+    lambda s: s.stage_in("A", "A_shared.ax0", "register"),
+    before=lambda s: s.stage_in("A", "C.i", "shared"),
+)
 once("scope.unknown", "warpish", lambda s: s.stage_in("A", "C.k", "warpish"))
 once("scope.unknown", "cache", lambda s: s.stage_out("C", "C.i", "cache"))
 once("layout.order", "permutation", lambda s: s.stage_in("A", "C.k", "shared", order=[0, 0]))
 once("layout.pad", "-1", lambda s: s.stage_in("A", "C.k", "shared", pad=-1))
 once("stage-out.encloses", "not a loop around", lambda s: s.stage_out("C", "D.i"), relu)
 once("stage-out.partial-reduction", "not complete", lambda s: s.stage_out("C", "C.k"))
-once("stage-out.scattered", "whole tile", lambda s: s.stage_out("C", "C.i.1"),
-     before=lambda s: (s.split("C.i", [4, 4]), s.reorder("C.i.1", "C.i.0")))  # fmt: skip
-once("stage-out.several-writers", "several stages", lambda s: s.stage_out("C", "C.i"), before=lambda s: s.decompose_reduction("C", "C.i"))
-once("stage-out.read-before", "before the copy", lambda s: s.stage_out("C", "D.i", "register") and None, relu,
-     lambda s: s.compute_at("C", "D.j"))  # fmt: skip
-once("stage-out.room", "dealt out", lambda s: s.stage_out("A_shared", "A_shared.ax0"), before=lambda s: s.stage_in("A", "C.i", "shared"))
+once(
+    "stage-out.scattered",
+    "whole tile",
+    lambda s: s.stage_out("C", "C.i.1"),
+    before=lambda s: (s.split("C.i", [4, 4]), s.reorder("C.i.1", "C.i.0")),
+)
+once(
+    "stage-out.several-writers",
+    "several stages",
+    lambda s: s.stage_out("C", "C.i"),
+    before=lambda s: s.decompose_reduction("C", "C.i"),
+)
+once(
+    "stage-out.read-before",
+    "before the copy",
+    lambda s: s.stage_out("C", "D.i", "register") and None,
+    relu,
+    lambda s: s.compute_at("C", "D.j"),
+)
+once(
+    "stage-out.room",
+    "dealt out",
+    lambda s: s.stage_out("A_shared", "A_shared.ax0"),
+    before=lambda s: s.stage_in("A", "C.i", "shared"),
+)
 
 
 @refusal("stage-out.one-buffer", "writes 2 buffers")
@@ -301,23 +482,7 @@ def two_buffers():
     s.stage_out("P", "P.i")
 
 
-once("stage-out.index", "computed index", lambda s: s.stage_out("P", "P.i"), lambda: _written_backwards())
-
-
-def _written_by_two():
-    s = elementwise(lambda X, i, j: X[i, j], lambda X, i, j: X[i, j], lambda X, i, j: X[i, j])[1]
-    first, second = find(s.program, Store)[:2]
-    return changed(s, second, second.replace(buffer=first.buffer))
-
-
-def _store_at(make_index):
-    s = elementwise(lambda X, i, j: X[i, j] + 1)[1]
-    store = find(s.program, Store)[0]
-    return changed(s, store, store.replace(index=make_index(*store.index)))
-
-
-def _written_backwards():
-    return _store_at(lambda i, j: (7 - i, j))
+once("stage-out.index", "computed index", lambda s: s.stage_out("P", "P.i"), _written_backwards)
 
 
 # --- buffers ---------------------------------------------------------------------------------------------------------
@@ -332,17 +497,41 @@ once("layout.pad", "1.5", lambda s: s.layout("P", pad=1.5), relu)
 
 once("decompose.no-reduction", "does not reduce", lambda s: s.decompose_reduction("D", "D.i"), relu)
 once("decompose.encloses", "not a loop around", lambda s: s.decompose_reduction("C", "D.i"), relu)
-once("decompose.encloses", "drives the reduction already", lambda s: s.decompose_reduction("C", "C.j"), before=lambda s: s.reorder("C.k", "C.j"))
+once(
+    "decompose.encloses",
+    "drives the reduction already",
+    lambda s: s.decompose_reduction("C", "C.j"),
+    before=lambda s: s.reorder("C.k", "C.j"),
+)
 once("rfactor.one-update", "not a single reduction", lambda s: s.rfactor("D", "D.i"), relu)
 once("rfactor.reduce-loop", "does not drive", lambda s: s.rfactor("C", "C.i"))
-once("rfactor.own-nest", "other stages", lambda s: s.rfactor("C", "C.k"), before=lambda s: s.stage_in("A", "C.k", "register"))
+once(
+    "rfactor.own-nest",
+    "other stages",
+    lambda s: s.rfactor("C", "C.k"),
+    before=lambda s: s.stage_in("A", "C.k", "register"),
+)
 
 # --- who holds a cell ------------------------------------------------------------------------------------------------
 
-once("scope.private", "own register copy", lambda s: s.bind("A_register.ax1", "thread.x"), before=lambda s: s.stage_in("A", "C.j", "register"))
-once("scope.private", "copies C_register for the whole block", lambda s: s.stage_in("C_register", "C.out.i", "shared"),
-     before=lambda s: (s.bind("C.i", "thread.y"), s.stage_out("C", "C.i")))  # fmt: skip
-once("scope.grid-wide", "another block", lambda s: s.stage_in("A", "C.j", "global"), before=lambda s: s.bind("C.j", "block.x"))
+once(
+    "scope.private",
+    "own register copy",
+    lambda s: s.bind("A_register.ax1", "thread.x"),
+    before=lambda s: s.stage_in("A", "C.j", "register"),
+)
+once(
+    "scope.private",
+    "copies C_register for the whole block",
+    lambda s: s.stage_in("C_register", "C.out.i", "shared"),
+    before=lambda s: (s.bind("C.i", "thread.y"), s.stage_out("C", "C.i")),
+)
+once(
+    "scope.grid-wide",
+    "another block",
+    lambda s: s.stage_in("A", "C.j", "global"),
+    before=lambda s: s.bind("C.j", "block.x"),
+)
 
 
 @refusal("scope.overlap", "same cells")
@@ -359,7 +548,12 @@ def halos_of_neighbours():
 # --- names and traces ------------------------------------------------------------------------------------------------
 
 once("loop.unknown", "C.q", lambda s: s.split("C.q", [None, 4]))
-once("loop.gone", "split into C.i.0, C.i.1", lambda s: s.bind("C.i", "block.x"), before=lambda s: s.split("C.i", [None, 4]))
+once(
+    "loop.gone",
+    "split into C.i.0, C.i.1",
+    lambda s: s.bind("C.i", "block.x"),
+    before=lambda s: s.split("C.i", [None, 4]),
+)
 once("loop.ambiguous", "i fits", lambda s: s.split("i", [None, 4]), relu)
 once("stage.unknown", "Z", lambda s: s["Z"])
 once("stage.gone", "P", lambda s: s["P"], relu, lambda s: s.compute_inline("P"))
@@ -425,16 +619,25 @@ ELSEWHERE = {"tensorize.last", "lower.intrinsic", "codegen.intrinsic"}
 
 def raised():
     """The codes in the sources of schedule, expr, nn and lower."""
-    files = [*PACKAGE.glob("schedule/**/*.py"), *PACKAGE.glob("expr/*.py"), PACKAGE / "nn.py", *PACKAGE.glob("lower/*.py")]
+    files = [
+        *PACKAGE.glob("schedule/**/*.py"),
+        *PACKAGE.glob("expr/*.py"),
+        PACKAGE / "nn.py",
+        *PACKAGE.glob("lower/*.py"),
+    ]
     for file in files:
         for n in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if not isinstance(n, ast.Call) or not re.search(r"(Problem|refuse|fail)$", ast.unparse(n.func)):
                 continue
-            for a in (x for arg in n.args[:2] for x in ([arg.body, arg.orelse] if isinstance(arg, ast.IfExp) else [arg])):
+            for a in (
+                x for arg in n.args[:2] for x in ([arg.body, arg.orelse] if isinstance(arg, ast.IfExp) else [arg])
+            ):
                 if isinstance(a, ast.Constant) and isinstance(a.value, str) and CODE.fullmatch(a.value):
                     yield a.value
                 elif isinstance(a, ast.JoinedStr):
-                    text = "".join(v.value if isinstance(v, ast.Constant) else f"{{{ast.unparse(v.value)}}}" for v in a.values)
+                    text = "".join(
+                        v.value if isinstance(v, ast.Constant) else f"{{{ast.unparse(v.value)}}}" for v in a.values
+                    )
                     if re.fullmatch(r"[\w{}.-]+\.[\w{}-]+", text):
                         assert text in COMPOSED, f"{text} in {file.name} is new: list it in COMPOSED"
                         yield from (re.sub(r"\{\w+\}", what, text) for what in COMPOSED[text])

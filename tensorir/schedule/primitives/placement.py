@@ -267,7 +267,11 @@ def compute_inline(program: Program, stage: Stage) -> Rewrite:
 def _inlined(top: Stmt, stage: Stage) -> dict[str, str]:
     """What becomes of the names of an inlined stage."""
     into = "it was inlined"
-    return {stage.name: into, **{b.name: into for b in writes(stage.body)}, **{x.var.name: into for x in find(top, Loop)}}
+    return {
+        stage.name: into,
+        **{b.name: into for b in writes(stage.body)},
+        **{x.var.name: into for x in find(top, Loop)},
+    }
 
 
 class _Inline(Rewriter):
@@ -318,7 +322,10 @@ def reverse_compute_inline(program: Program, stage: Stage) -> Rewrite:
     value = _Put(buffer, old.value)(substitute(stage.body.value, at))
     store = Store(stage.body.buffer, tuple(substitute(i, at) for i in stage.body.index), value)
     without = swap(program, top, None)
-    gone = {buffer.name: "its reader was inlined into its producer", **{x.var.name: "its stage was inlined" for x in find(top, Loop)}}
+    gone = {
+        buffer.name: "its reader was inlined into its producer",
+        **{x.var.name: "its stage was inlined" for x in find(top, Loop)},
+    }
     if stage.name != stage.body.buffer.name:
         gone[stage.name] = "it was inlined"
     return Rewrite(swap(without, producer, producer.replace(body=store)), (), {stage.name: "it was inlined", **gone})

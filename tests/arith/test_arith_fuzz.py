@@ -1,0 +1,145 @@
+"""Simplification, linear forms, ranges, proofs and boxes against evaluation at every point."""
+
+import itertools
+import random
+
+import pytest
+
+from tensorir.arith.affine import Arith, conjunction, conjuncts, negate, same, structure
+from tensorir.arith.box import side_of, union
+from tensorir.expr.bounds import evaluate
+from tensorir.ir.build import as_expr, binary, const, select, unary
+from tensorir.ir.tree import Const, Var
+
+
+class Expressions:
+    """Random index expressions over a few variables of small range."""
+
+    def __init__(self, seed, count=3):
+        self.rng = random.Random(seed)
+        self.vars = [Var(n, "index") for n in "xyz"[:count]]
+        self.ranges = {}
+        for v in self.vars:
+            low = self.rng.choice((0, 0, 0, -3, 2))
+            self.ranges[v] = (low, low + self.rng.choice((0, 1, 3, 5, 7)))
+
+    def points(self):
+        sides = [range(int(a), int(b) + 1) for a, b in self.ranges.values()]
+        for point in itertools.product(*sides):
+            yield dict(zip(self.vars, point, strict=True))
+
+    def index(self, depth=3):
+        r = self.rng
+        if depth == 0 or r.random() < 0.2:
+            return r.choice([*self.vars, const(r.randrange(-6, 13))])
+        kind = r.choice("++-*//%%mMns")
+        a = self.index(depth - 1)
+        match kind:
+            case "+":
+                return a + self.index(depth - 1)
+            case "-":
+                return a - self.index(depth - 1)
+            case "*":
+                return a * (r.randrange(-4, 9) if r.random() < 0.8 else self.index(depth - 1))
+            case "/":
+                return a // r.choice((1, 2, 3, 4, 6, 8))
+            case "%":
+                return a % r.choice((1, 2, 3, 4, 6, 8))
+            case "m":
+                return binary("min", a, self.index(depth - 1))
+            case "M":
+                return binary("max", a, self.index(depth - 1))
+            case "n":
+                return unary("-", a)
+        return select(self.condition(1), a, self.index(depth - 1))
+
+    def condition(self, depth=2):
+        r = self.rng
+        if depth == 0 or r.random() < 0.5:
+            return binary(r.choice(("<", "<=", "==", "!=")), self.index(2), self.index(1))
+        if r.random() < 0.2:
+            return unary("not", self.condition(depth - 1))
+        return binary(r.choice(("and", "or")), self.condition(depth - 1), self.condition(depth - 1))
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_index_arithmetic(block):
+    for seed in range(block * 100, block * 100 + 100):
+        e = Expressions(seed)
+        i = e.index()
+        arith = Arith(e.ranges)
+        simple, linear = arith.simplify(i), arith.linear(i).expr()
+        low, high = arith.range(i)
+        for env in e.points():
+            value = evaluate(i, env)
+            assert evaluate(simple, env) == value, seed
+            assert evaluate(linear, env) == value, seed
+            assert low <= value <= high, seed
+        again = arith.simplify(simple)
+        for env in e.points():
+            assert evaluate(again, env) == evaluate(i, env), seed
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_conditions(block):
+    for seed in range(block * 100, block * 100 + 100):
+        e = Expressions(10_000 + seed)
+        c, given = e.condition(), e.condition(1)
+        plain, knowing = Arith(e.ranges), Arith(e.ranges, [given])
+        simple, less = plain.simplify(c), knowing.simplify(c)
+        opposite = negate(c)
+        parts = conjunction(conjuncts(c))
+        for env in e.points():
+            truth = bool(evaluate(c, env))
+            assert bool(evaluate(simple, env)) == truth, seed
+            assert bool(evaluate(parts, env)) == truth, seed
+            if opposite is not None:
+                assert bool(evaluate(opposite, env)) != truth, seed
+            assert truth or not plain.proves(c), seed
+            assert not (truth and plain.disproves(c)), seed
+            if evaluate(given, env):
+                assert bool(evaluate(less, env)) == truth, seed
+                assert truth or not knowing.proves(c), seed
+                assert not (truth and knowing.disproves(c)), seed
+
+
+@pytest.mark.parametrize("block", range(6))
+def test_boxes(block):
+    """While some variables move, the index stays inside the box that starts where the others stand."""
+    for seed in range(block * 100, block * 100 + 100):
+        e = Expressions(50_000 + seed)
+        arith = Arith(e.ranges)
+        moving = {v: e.ranges[v] for v in e.vars if e.rng.random() < 0.5}
+        indices = [e.index(2) for _ in range(2)]
+        sides = [side_of(i, arith, moving) for i in indices]
+        joined = union(sides, arith)
+        for env in e.points():
+            for i, s in zip(indices, sides, strict=True):
+                for box in (s, joined):
+                    if box is not None:
+                        first = evaluate(box.first.expr(), env)
+                        assert first <= evaluate(i, env) < first + box.extent, seed
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_multiples(seed):
+    e = Expressions(70_000 + seed)
+    arith = Arith(e.ranges)
+    i, n = e.index(2), e.rng.choice((2, 3, 4))
+    if arith.is_multiple(i, n):
+        assert all(evaluate(i, env) % n == 0 for env in e.points())
+
+
+def test_known_forms():
+    x, y = Var("x", "index"), Var("y", "index")
+    arith = Arith({x: (0, 15), y: (0, 3)})
+    assert same(arith.simplify((x * 4 + y) // 4), x)
+    assert same(arith.simplify((x * 4 + y) % 4), y)
+    assert same(arith.simplify(x // 4 * 4 + x % 4), x)
+    assert same(arith.simplify((x * 8 + y) % 4), y)
+    assert same(arith.simplify((x * 4 + y) // 8), arith.simplify(x // 2))
+    assert isinstance(arith.simplify(binary("<", x, as_expr(16))), Const)
+    assert structure(x + y) != structure(y + x)
+    assert arith.proves(binary("<=", x % 4, const(3)))
+    assert not arith.proves(binary("<", x, const(15)))
+    assert Arith({x: (0, 15)}, [binary("<", x, const(9))]).proves(binary("<", x // 3, const(3)))

@@ -1,0 +1,28 @@
+"""Bugs that fuzzing has found."""
+
+import pytest
+
+import tensorir as tir
+from tensorir.arith.affine import Arith, negate
+from tensorir.ir.build import binary, const
+from tensorir.ir.tree import Var
+
+
+def test_the_opposite_of_unequal_is_equal():
+    """``i + 1 != 0`` used to be folded to False: its opposite was taken to be ``<`` or ``>``."""
+    x = Var("x", "index")
+    assert negate(binary("!=", x, const(0))).op == "=="
+    assert negate(binary("==", x, const(0))).op == "or"
+    arith = Arith({x: (1, 8)})
+    assert arith.proves(binary("!=", x, const(0)))
+    assert not arith.disproves(binary("!=", x, const(0)))
+    assert arith.disproves(binary("==", x, const(0)))
+
+
+@pytest.mark.parametrize("shift", [-1, 0, 1])
+def test_unequal_in_a_program(shift):
+    X = tir.placeholder((9,), name="X")
+    s = tir.Schedule(tir.compute((8,), lambda i: tir.where(tir.not_equal(i + shift, 0), X[i], -1), name="Y"))
+    assert s.check()
+    s = tir.Schedule(tir.compute((8,), lambda i: tir.where(tir.equal(i + shift, 0), X[i], -1), name="Y"))
+    assert s.check()

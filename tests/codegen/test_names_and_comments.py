@@ -1,0 +1,105 @@
+"""Whatever users call things, the text compiles and means the same."""
+
+import re
+
+import numpy as np
+import pytest
+
+import tensorir as tir
+
+NAMES = [
+    "float",
+    "main",
+    "a;rm -rf ~",
+    "naïve",
+    "日本",
+    "x" * 10_000,
+    "get_global_id",
+    "__kernel",
+    "1st",
+    "a b",
+    "int4",
+    "kernel",
+    "barrier",
+    "i",
+    "",
+    "*/",
+    "a\\",
+    "??/",
+    "a\nb",
+    "-1",
+    "restrict",
+    "threadIdx",
+    "blockIdx",
+    "INFINITY",
+    "NULL",
+    "asm",
+    "Y_kernel",
+    "tir_floordiv_int",
+    "convert_float4",
+    "vload4",
+    "__syncthreads",
+    "fmaf",
+    "template",
+    "co_await",
+    "é" * 50,
+]
+
+
+def declared(name, axis="i"):
+    X = tir.placeholder((8, 8), name=name)
+    k = tir.reduce_axis(8, name=axis)
+    return tir.compute((8,), lambda r: tir.sum(X[r, k] * 2, axis=k), name=name, axes=[axis])
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n], ids=lambda n: repr(n[:20]))
+def test_names_compile(name):
+    pytest.importorskip("pyopencl")
+    s = tir.Schedule(declared(name, name.replace(".", "_")))
+    s.stage_in(s.program.inputs[0].name, at=s.loops(s.stages()[0])[0], scope="register")
+    x = np.arange(64, dtype="float32").reshape(8, 8)
+    assert np.array_equal(s.build()(x), 2 * x.sum(1))
+    assert s.check()
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n], ids=lambda n: repr(n[:20]))
+def test_names_compile_as_cuda(name):
+    pytest.importorskip("cupy", reason="the extra 'cuda' is not installed")
+    from tensorir.runtime.cuda import compile_cubin
+
+    assert compile_cubin(tir.Schedule(declared(name), "cuda").source(), "sm_80").data
+
+
+def test_an_empty_name_is_refused():
+    with pytest.raises(tir.DeclarationError) as caught:
+        declared("")
+    assert caught.value.code == "declare.name"
+
+
+@pytest.mark.parametrize("name", ["*/ int x; /*", "a\\\nint y;", "a\r\nint z;", "?" + "?/", "a\\"])
+def test_comments_stay_comments(name):
+    """The header quotes names: none of them may end it, continue it, or be more than a comment."""
+    pytest.importorskip("pyopencl")
+    s = tir.Schedule(declared(name))
+    text = s.source()
+    code = re.sub(r"//[^\n]*", "", text)
+    for word in ("int x", "int y", "int z"):
+        assert word not in code
+    for line in text.splitlines():
+        if line.startswith("//"):
+            assert not line.endswith("\\")
+            assert "??" not in line
+            assert line.isascii()
+    x = np.ones((8, 8), "float32")
+    assert (s.build()(x) == 16).all()
+
+
+def test_names_are_told_apart():
+    A, B = tir.placeholder((4,), name="a b"), tir.placeholder((4,), name="a_b")
+    s = tir.Schedule(tir.compute((4,), lambda i: A[i] - B[i], name="a-b"))
+    params = re.search(r"void (\w+)\(([^)]*)\)", s.source())[2]
+    names = [p.split()[-1].lstrip("*") for p in params.split(",")]
+    assert len(set(names)) == 3
+    pytest.importorskip("pyopencl")
+    a, b = np.arange(4, dtype="float32"), np.ones(4, "float32")
+    assert np.array_equal(s.build()(a, b), a - b)

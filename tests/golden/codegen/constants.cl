@@ -1,0 +1,16 @@
+// Y float32[16] from X float32[18]
+// launch Y_kernel: blocks (1, 1, 1), threads (16, 1, 1), shared 0 B
+// s.bind('Y.i', 'thread.x')
+// s.unroll('Y.r')
+__constant float W[3] = {0.25f, 0.5f, -1.0f};
+
+__kernel __attribute__((reqd_work_group_size(16, 1, 1)))
+void Y_kernel(__global const float *restrict X, __global float *restrict Y)
+{
+  const int i = get_local_id(0);
+  Y[i] = 0.0f;
+  barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+  #pragma unroll
+  for (int r = 0; r < 3; ++r)
+    Y[i] += X[i + r] * W[r];
+}

@@ -1,0 +1,16 @@
+// G_0 float32[7, 6], G_1 float32[7, 6] from B float32[9, 6], at int32[7]
+// launch G_1_kernel: blocks (7, 1, 1), threads (1, 1, 1), shared 0 B
+// s.bind('G.p', 'block.x')
+// s.split('G.q', [None, 4])
+
+extern "C" __global__ void __launch_bounds__(1)
+G_1_kernel(const float *__restrict__ B, const int *__restrict__ at, float *__restrict__ G_0, float *__restrict__ G_1)
+{
+  const int p = blockIdx.x;
+  for (int q_0 = 0; q_0 < 2; ++q_0)
+    for (int q_1 = 0; q_1 < 4; ++q_1)
+      if (q_0 * 4 + q_1 < 6) {
+        G_0[p * 6 + q_0 * 4 + q_1] = B[at[p] * 6 + q_0 * 4 + q_1];
+        G_1[p * 6 + q_0 * 4 + q_1] = B[at[p] * 6 + q_0 * 4 + q_1] * 2.0f;
+      }
+}
