@@ -124,15 +124,22 @@ class Expressions:
         a, b = e.a, e.b
         vector = self.d.name == "opencl" and (lanes_of(a) > 1) != isinstance(a, Broadcast)
         left = (
-            self(a.value, p)
+            self.scalar_beside_vector(a, p)
             if isinstance(a, Broadcast) and not isinstance(b, Broadcast) and self.d.name == "opencl"
             else self(a, p)
         )
-        right = self(b.value, p + 1) if isinstance(b, Broadcast) and vector else self(b, p + 1)
+        right = self.scalar_beside_vector(b, p + 1) if isinstance(b, Broadcast) and vector else self(b, p + 1)
         text = f"{left} {_C.get(e.op, e.op)} {right}"
         if e.op in "+-*/" and DTYPES[e.dtype].kind in "iu" and DTYPES[e.dtype].bits < 32 and lanes_of(e) == 1:
             return f"({c_type(e.dtype, self.d)})({text})"  # C computes in int: wrap as the narrow type does
         return f"({text})" if p < outer else text
+
+    def scalar_beside_vector(self, e: Broadcast, outer: int) -> str:
+        """One operand that OpenCL widens itself; C's int must not outrank the elements of a vector of chars or shorts."""
+        narrow = DTYPES[e.dtype].kind in "iu" and DTYPES[e.dtype].bits < 32
+        if narrow and not isinstance(e.value, Load):
+            return f"({c_type(e.dtype, self.d)}){self(e.value, UNARY)}"
+        return self(e.value, outer)
 
     def minmax(self, e: Binary) -> str:
         """min and max: the function for floats (C's: a NaN operand loses), a choice for integers."""

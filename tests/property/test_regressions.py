@@ -1,5 +1,6 @@
 """Every bug that random schedules have found, as small as it gets."""
 
+import numpy as np
 import pytest
 import random_schedules as zoo
 
@@ -167,6 +168,22 @@ def test_found_by_random_schedules(name):
         getattr(s, primitive)(*args, **options)
     assert caught.value.code == code
     assert str(s) == before
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "float32", "float64"])
+def test_scalars_beside_vectors(dtype):
+    """``char4 * 2`` does not compile: the 2 is an int."""
+    pytest.importorskip("pyopencl")
+    X, v = tir.placeholder((4, 8), dtype, name="X"), tir.placeholder((4,), dtype, name="v")
+    Y = tir.compute((4, 8), lambda i, j: (X[i, j] * 2 + 1, 3 - X[i, j] * v[i], X[i, j] + tir.where(i < 2, v[i], 5)), name="Y")
+    s = tir.Schedule(Y)
+    s.vectorize(s.split("Y.j", [None, 4])[1])
+    x, w = np.arange(32).reshape(4, 8).astype(dtype), np.array([1, 2, 3, 4], dtype)
+    got = s.build()(x, w)
+    wide = x.astype("int64")
+    want = (wide * 2 + 1, 3 - wide * w[:, None], wide + np.array([[1], [2], [5], [5]]))
+    for g, one in zip(got, want, strict=True):
+        assert np.array_equal(g, one.astype(dtype))
 
 
 def test_an_identity_that_is_neutral_for_the_data_only():
