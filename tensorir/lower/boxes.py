@@ -35,7 +35,7 @@ def local_accesses(body: Stmt) -> dict[Buffer, list[Access]]:
 
 def _collect(s: Stmt, path: tuple[Stmt, ...], out: dict[Buffer, list[Access]]) -> None:
     if isinstance(s, Stage):
-        for n in walk(s.body):
+        for n in (n for root in (*s.binds, *s.guards, s.body) for n in walk(root)):
             for b, index, write, extents in _touched(n):
                 if b.scope in LOCAL:
                     out.setdefault(b, []).append(Access(s, path, index, write, extents or (1,) * len(index)))

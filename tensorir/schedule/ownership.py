@@ -50,7 +50,7 @@ def _problems(index: Index, top: Stmt, bound: Sequence[Loop]) -> Iterator[Proble
             scope = Scope.GLOBAL  # where lowering will put it
         elif scope is Scope.AUTO:
             scope = _narrowest(index, writers, stages_reading(top, b))
-        readers = [s for s in stages if b in reads(s.body) or (b in writes(s.body) and find(s.body, Update))]
+        readers = [s for s in stages if b in reads(s) or (b in writes(s.body) and find(s.body, Update))]
         if len({*writers, *readers}) == 1:
             continue
         for w in writers:

@@ -135,6 +135,26 @@ CASES = {
         [("split", "Z.i", [None, 4]), ("stage_out", "Z", "Z.i.0", "register")],
         None,
     ),
+    # a tail that leaves out terms of a sum leaves out no cell
+    "a partial sum whose terms are all beyond the end, copied out": (
+        "product_where",
+        (1, 1, 1),
+        [("split", "Y.r", [2, None]), ("rfactor", "Y", "Y.r.0"), ("stage_out", "Y.rf", "Y.rf.r.0", "global")],
+        None,
+    ),
+    "two axes of partial sums": (
+        "total",
+        (1, 1, 1),
+        [("split", "Y.q", [3, 8]), ("rfactor", "Y", "Y.q.0"), ("rfactor", "Y.rf", "Y.rf.q.1")],
+        None,
+    ),
+    # reads of a local copy in the place of another copy were not seen
+    "a copy at an index that was copied": (
+        "gather",
+        (3, 2, 4),
+        [("stage_in", "at", "G.q", "register"), ("stage_in", "B", "G.q", "shared")],
+        None,
+    ),
     # several threads of one block read, then one of them writes behind a barrier: no race
     "readers of one block before a writer": (
         "padded_pool",
@@ -175,7 +195,9 @@ def test_scalars_beside_vectors(dtype):
     """``char4 * 2`` does not compile: the 2 is an int."""
     pytest.importorskip("pyopencl")
     X, v = tir.placeholder((4, 8), dtype, name="X"), tir.placeholder((4,), dtype, name="v")
-    Y = tir.compute((4, 8), lambda i, j: (X[i, j] * 2 + 1, 3 - X[i, j] * v[i], X[i, j] + tir.where(i < 2, v[i], 5)), name="Y")
+    Y = tir.compute(
+        (4, 8), lambda i, j: (X[i, j] * 2 + 1, 3 - X[i, j] * v[i], X[i, j] + tir.where(i < 2, v[i], 5)), name="Y"
+    )
     s = tir.Schedule(Y)
     s.vectorize(s.split("Y.j", [None, 4])[1])
     x, w = np.arange(32).reshape(4, 8).astype(dtype), np.array([1, 2, 3, 4], dtype)

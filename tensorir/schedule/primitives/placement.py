@@ -211,11 +211,11 @@ def carried(
     }  # fmt: skip
     out: list[Expr] = []
     for g in p.guards:
+        if uses(g, reduces):
+            continue  # it leaves out terms of a sum, and no cell
         if not uses(g, inner):
             out.append(g)
             continue
-        if all(v in reduces for v in find(g, Var)):
-            continue  # a condition on the reduction alone
         assert hasattr(g, "a")
         left = arith.linear(g.a)  # guards are ``expression < extent``
         moving = {t: c for t, c in left.terms.items() if uses(t, inner)}

@@ -94,7 +94,7 @@ def rfactor(program: Program, stage: Stage, loop: Loop) -> Rewrite:
     top = _own_loops(index, stage)
     rf_name = unique(f"{stage.name}.rf", index.names())
     update = stage.body
-    part = Iter(Var("rf", "index"), loop.extent, Axis.SPATIAL)
+    part = Iter(Var(_label(stage), "index"), loop.extent, Axis.SPATIAL)
     partial = tuple(
         Buffer(unique(f"{b.name}_rf", index.names()), (loop.extent, *b.shape), b.dtype, Scope.AUTO)
         for b in update.buffers
@@ -157,8 +157,13 @@ def _renamed(top: Loop, stage: Stage, one: Stage, rf_name: str) -> Stmt:
     return nest([x.replace(var=fresh[x.var]) for x in loops], body)
 
 
+def _label(stage: Stage) -> str:
+    """The name of the axis over partial results."""
+    return unique("rf", [it.var.name for it in stage.iters])
+
+
 def _final_nest(stage: Stage, update: Update, partial: tuple[Buffer, ...], loop: Loop) -> Stmt:
-    rf = Iter(Var("rf", "index"), loop.extent, Axis.REDUCE)
+    rf = Iter(Var(_label(stage), "index"), loop.extent, Axis.REDUCE)
     iters = (*(it for it in stage.iters if it.axis is Axis.SPATIAL), rf)
     index: tuple[Expr, ...] = (rf.var, *update.index)
     values = tuple(Load(b, index, b.dtype) for b in partial)
