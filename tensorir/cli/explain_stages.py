@@ -348,6 +348,12 @@ STAGES: dict[str, Entry] = {
         's.stage_in("A", at="C.k", scope="register")\ns.rfactor("C", "C.k")',
         's.rfactor("C", "C.k")\ns.stage_in("A", at="C.rf.k", scope="register")',
     ),
+    "rfactor.tail": Entry(
+        "Partial results beyond the end of a reduction must hold the identity, and the tail of the reduction "
+        "cannot be said in the axes of the partial results. No primitive makes such a tail.",
+        "# a tail over loops that drive no axis alone",
+        's.split("C.k", [None, 8], tail="exact")\ns.rfactor("C", "C.k.1")',
+    ),
     "rfactor.reduce-loop": Entry(
         "rfactor gives each iteration of a reduction loop a partial result; this loop drives no "
         "reduction of the stage.",

@@ -113,7 +113,7 @@ class _Rebase(Rewriter):
         if b not in self.new:
             return b, index
         buffer, first = self.new[b]
-        return buffer, tuple(binary("-", i, f) for i, f in zip(index, first, strict=True))
+        return buffer, tuple(binary("-", i, self(f)) for i, f in zip(index, first, strict=True))
 
     def on_Load(self, n: Load) -> Load:
         n = self.children(n)

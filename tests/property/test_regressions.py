@@ -148,6 +148,12 @@ CASES = {
         [("split", "Y.q", [3, 8]), ("rfactor", "Y", "Y.q.0"), ("rfactor", "Y.rf", "Y.rf.q.1")],
         None,
     ),
+    "partial sums over a loop that overshoots by itself": (
+        "product_where",
+        (2, 9, 1),
+        [("split", "Y.r", [None, 4]), ("fuse", "Y.r.0", "Y.r.1"), ("rfactor", "Y", "Y.r.0&r.1")],
+        None,
+    ),
     # reads of a local copy in the place of another copy were not seen
     "a copy at an index that was copied": (
         "gather",

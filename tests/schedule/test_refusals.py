@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import tensorir as tir
-from tensorir.ir.tree import Axis, Iter, Loop, Stage, Store
+from tensorir.ir.tree import Axis, Iter, Loop, Stage, Store, Var
 from tensorir.ir.visit import find, replace
 from tensorir.schedule.schedule import Schedule
 
@@ -238,7 +238,7 @@ once("parallel.later", "bind", lambda s: s.parallel("C.i"))
 once("compute-at.self", "loop of C itself", lambda s: s.compute_at("C", "C.i"))
 once(
     "compute-at.self",
-    "already runs inside",
+    "D.i",
     lambda s: s.compute_at("C", "D.i"),
     relu,
     lambda s: s.compute_at("C", "D.j"),
@@ -511,6 +511,16 @@ once(
     lambda s: s.rfactor("C", "C.k"),
     before=lambda s: s.stage_in("A", "C.k", "register"),
 )
+
+
+@refusal("rfactor.tail", "cannot be said")
+def crooked_reduction():
+    s = plain()
+    stage = find(s.program, Stage)[0]
+    changed(s, stage, stage.replace(guards=(stage.binds[2] + Var("q", "index") < 9,)))
+    yield s
+    s.rfactor("C", "C.k")
+
 
 # --- who holds a cell ------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from tensorir.arith.affine import conjunction
 from tensorir.errors import Problem, ScheduleError
+from tensorir.ir.build import select
+from tensorir.ir.text import show
 from tensorir.ir.tree import (
     Axis,
     Buffer,
@@ -102,14 +105,35 @@ def rfactor(program: Program, stage: Stage, loop: Loop) -> Rewrite:
     at = (part.var, *update.index)
     first = sequence([Store(b, at, i) for b, i in zip(partial, update.combiner.identity, strict=True)])
     iters, binds, values = _without(index, stage, loop, part)
+    partials = [substitute(v, values) for v in update.values]
+    guards, cond = _tails(stage, loop, (part, *iters), (loop.var, *binds))
+    if cond is not None:
+        partials = [select(cond, v, i) for v, i in zip(partials, update.combiner.identity, strict=True)]
     one = Stage(rf_name, (part, *iters), (loop.var, *binds),
-                Update(partial, at, tuple(substitute(v, values) for v in update.values), update.combiner),
-                first, stage.guards)  # fmt: skip
+                Update(partial, at, tuple(partials), update.combiner), first, guards)  # fmt: skip
     final = _final_nest(stage, update, partial, loop)
     renamed = _renamed(top, stage, one, rf_name)
     done = swap(program, top, sequence([renamed, final]))
     gone = {x.var.name: f"rfactor gave it to {rf_name}" for x in find(top, Loop)}
     return Rewrite(done, (rf_name,), gone)
+
+
+def _tails(
+    stage: Stage, loop: Loop, iters: tuple[Iter, ...], binds: tuple[Expr, ...]
+) -> tuple[tuple[Expr, ...], Expr | None]:
+    """The guards of the partial stage, and what else decides whether a term counts.
+
+    A tail of the reduction that no remaining reduction loop moves would leave partial results out altogether: they
+    must be the identity, so such a tail chooses between the term and the identity.
+    """
+    reduces = {v for it, b in zip(iters, binds, strict=True) if it.axis is Axis.REDUCE for v in find(b, Var)}
+    tails = [g for g in stage.guards if uses(g, {loop.var}) and not uses(g, reduces)]
+    axes: dict[Var, Expr] = {b: it.var for it, b in zip(iters, binds, strict=True) if isinstance(b, Var)}
+    if loose := [g for g in tails if any(v not in axes for v in find(g, Var))]:
+        raise _refuse("rfactor.tail", f"the tail {show(loose[0])} of {stage.name} cannot be said in the axes of its "
+                      "partial results", stage, hint="split the reduction exactly (tail='exact')")  # fmt: skip
+    kept = tuple(g for g in stage.guards if g not in tails)
+    return kept, conjunction([substitute(g, axes) for g in tails]) if tails else None
 
 
 def _without(index: Index, stage: Stage, loop: Loop, part: Iter) -> tuple[list[Iter], list[Expr], dict[Var, Expr]]:
