@@ -197,10 +197,10 @@ def over_shapes(s: Schedule, shapes: Iterable[dict[Var, int]], seed: int) -> tup
 
 def _fitted(s: Schedule, extents: dict[Var, int]) -> tuple[Module, tuple[Tensor, ...]] | None:
     """The schedule lowered on ``extents``, or on the nearest extents that it fits and that cost little to interpret."""
-    found = None
+    found, tried = None, None
     for work in (WORK, WORK // 8, WORK // 64):
         smaller = _shrunk(extents, work)
-        if found is not None and smaller == tried:
+        if smaller == tried:
             break
         tried = smaller
         made = _replayed(s, smaller)

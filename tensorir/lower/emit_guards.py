@@ -50,7 +50,8 @@ def emit_guards(program: Program, target: Target) -> Program:
 
     def kernel(nest: Stmt) -> Stmt:
         axes, body = bound_loops(nest)
-        return rewrap(axes, _Guards(loop_ranges(axes), uncovered(body, axes))(body))
+        made = {b for b in writes(body) if b.scope not in LOCAL}
+        return rewrap(axes, _Guards(loop_ranges(axes), uncovered(body, axes), made)(body))
 
     return each_nest(program, kernel)
 
@@ -58,9 +59,10 @@ def emit_guards(program: Program, target: Target) -> Program:
 class _Guards(Rewriter):
     """Visits stages in program order, so producers come before their readers."""
 
-    def __init__(self, ranges: dict[Var, Interval], uncovered: set[tuple[Buffer, str]]) -> None:
+    def __init__(self, ranges: dict[Var, Interval], uncovered: set[tuple[Buffer, str]], made: set[Buffer]) -> None:
         self.ranges = dict(ranges)
         self.uncovered = uncovered
+        self.made = made  # in global memory by this very kernel: a cell exists once its own iteration has run
         self.facts: list[Expr] = []
         self.total: set[Buffer] = set()  # some writer fills the whole box
         self.zero: set[Buffer] = set()  # cells outside the tensor hold 0
@@ -137,7 +139,7 @@ class _Guards(Rewriter):
     def _exists(self, load: Load, n: Stage, arith: Arith) -> bool:
         if load.buffer.scope in LOCAL:
             return load.buffer in self.total and (load.buffer, n.name) not in self.uncovered
-        return all(
+        return load.buffer not in self.made and all(
             arith.proves(binary("<=", const(0), i)) and arith.proves(binary("<", i, extent))
             for i, extent in zip((in_loops(i, n) for i in load.index), load.buffer.shape, strict=True)
         )

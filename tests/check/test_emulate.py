@@ -6,11 +6,15 @@ import pytest
 
 import tensorir as tir
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler")
+pytestmark = pytest.mark.skipif(
+    shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler"
+)
 
 
 def scheduled():
-    return tir.ops.matmul(m=33, n=36, k=19).schedule(dict(ti=8, tj=8, ri=4, rj=4, bk=8, vector=4, fragments=1), target="cuda")
+    return tir.ops.matmul(m=33, n=36, k=19).schedule(
+        dict(ti=8, tj=8, ri=4, rj=4, bk=8, vector=4, fragments=1), target="cuda"
+    )
 
 
 def test_emitted_text_computes_what_was_declared():

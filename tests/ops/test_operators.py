@@ -51,11 +51,22 @@ def test_any_configuration_of_any_space_is_right(seed):
     if seed % 2:
         groups = g.choice([1, 1, 2])
         work = tir.ops.conv2d(
-            n=1, c=groups * g.randint(1, 5), h=g.randint(5, 11), w=g.randint(5, 11), k=groups * g.randint(1, 9), r=g.randint(1, 3),
-            s=g.randint(1, 3), stride=g.randint(1, 2), pad=g.randint(0, 2), groups=groups, layout=g.choice(["NCHW", "NHWC"]),
-        )  # fmt: skip
+            n=1,
+            c=groups * g.randint(1, 5),
+            h=g.randint(5, 11),
+            w=g.randint(5, 11),
+            k=groups * g.randint(1, 9),
+            r=g.randint(1, 3),
+            s=g.randint(1, 3),
+            stride=g.randint(1, 2),
+            pad=g.randint(0, 2),
+            groups=groups,
+            layout=g.choice(["NCHW", "NHWC"]),
+        )
     else:
-        work = tir.ops.matmul(m=g.randint(1, 40), n=g.randint(1, 40), k=g.randint(1, 20), ta=g.random() < 0.5, tb=g.random() < 0.5)
+        work = tir.ops.matmul(
+            m=g.randint(1, 40), n=g.randint(1, 40), k=g.randint(1, 20), ta=g.random() < 0.5, tb=g.random() < 0.5
+        )
     for name, target in zip(work.templates, ("opencl", "cuda"), strict=True):
         space = work.templates[name].space
         config = space.config(g.randrange(len(space.legal)))
@@ -83,10 +94,18 @@ def test_gpu_templates_stage_both_operands():
         assert all(f"float {name}[" in text for name in operands)
 
 
-@pytest.mark.parametrize(("options", "code"), [
-    (dict(stride=0), "conv2d.stride"), (dict(pad=-1), "conv2d.pad"), (dict(groups=3), "conv2d.groups"),
-    (dict(h=2, r=5), "conv2d.extent"), (dict(c=0), "ops.extent"), (dict(layout="CHWN"), "conv2d.layout"), (dict(act="swish"), "nn.act"),
-], ids=str)  # fmt: skip
+BAD = [
+    (dict(stride=0), "conv2d.stride"),
+    (dict(pad=-1), "conv2d.pad"),
+    (dict(groups=3), "conv2d.groups"),
+    (dict(h=2, r=5), "conv2d.extent"),
+    (dict(c=0), "ops.extent"),
+    (dict(layout="CHWN"), "conv2d.layout"),
+    (dict(act="swish"), "nn.act"),
+]
+
+
+@pytest.mark.parametrize(("options", "code"), BAD, ids=str)
 def test_bad_parameters(options, code):
     with pytest.raises(tir.DeclarationError) as caught:
         tir.ops.conv2d(**{**dict(n=1, c=4, h=8, w=8, k=4, r=3, s=3), **options})

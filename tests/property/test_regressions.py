@@ -161,6 +161,25 @@ CASES = {
         [("stage_in", "at", "G.q", "register"), ("stage_in", "B", "G.q", "shared")],
         None,
     ),
+    "a copy whose place is read from a table, in a loop that overshoots": (
+        "gather",
+        (1, 4, 1),
+        [("split", "G.p", [5, None]), ("stage_in", "B", "G.p.1", "global")],
+        None,
+    ),
+    # a read of global memory was clamped to a cell that another iteration writes later
+    "a clamped read of what this kernel makes": (
+        "normalise",
+        (2, 1, 1),
+        [
+            ("compute_inline", "E"),
+            ("stage_in", "M", "S.i", "global"),
+            ("split", "S.i", [None, 2, 8]),
+            ("stage_out", "S", "S.i.1", "register"),
+            ("bind", "S.i.1", "thread.y"),
+        ],
+        None,
+    ),
     # several threads of one block read, then one of them writes behind a barrier: no race
     "readers of one block before a writer": (
         "padded_pool",

@@ -120,6 +120,12 @@ def _limits(index: Index, buffer: Buffer, at: Loop, copy: Stage, sides: list[Sid
     """
     around = [*index.above(at), at]
     out: list[Expr] = []
+    if any(
+        find(t, Load) for s in sides for t in s.first.terms
+    ):  # where the box lies is read at an index of the readers
+        readers = stages_reading(at, buffer)
+        known = {x.var for x in around}
+        out += [g for g in readers[0].guards if set(find(g, Var)) <= known and all(g in r.guards for r in readers)]
     makers = stages_writing(around[0], buffer)
     for w in makers if len(makers) == 1 else ():
         common = [x for x in index.above(w) if x in around]
