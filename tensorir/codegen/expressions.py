@@ -135,7 +135,7 @@ class Expressions:
         return f"({text})" if p < outer else text
 
     def scalar_beside_vector(self, e: Broadcast, outer: int) -> str:
-        """One operand that OpenCL widens itself; C's int must not outrank the elements of a vector of narrow integers."""
+        """One operand that OpenCL widens itself; C's int must not outrank a vector's narrow integers."""
         narrow = DTYPES[e.dtype].kind in "iu" and DTYPES[e.dtype].bits < 32
         if narrow and not isinstance(e.value, Load):
             return f"({c_type(e.dtype, self.d)}){self(e.value, UNARY)}"
