@@ -61,7 +61,9 @@ def footprint(index: Index, accesses: Iterable[tuple[Stage, tuple[Expr, ...]]], 
     boxes: list[list[Side | None]] = [[] for _ in shape]
     arith = Arith(ranges(index.loops.values()))
     for x in [] if at is None else [*index.above(at), at]:
-        if as_int(x.extent) == 1:  # it stays in the index: a later split may make it overshoot
+        if (
+            as_int(x.extent) == 1 and x.kind is Kind.SERIAL
+        ):  # it stays in the index: a later split may make it overshoot
             arith.ranges[x.var] = (0, 1)
     for stage, where in accesses:
         above = index.above(stage)

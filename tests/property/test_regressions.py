@@ -96,6 +96,17 @@ CASES = {
         ],
         None,
     ),
+    "a box over a thread axis of one thread": (
+        "chain",
+        (1, 2, 1),
+        [
+            ("stage_out", "Y", "Y.q", "register"),
+            ("stage_out", "Y.out", "Y.p", "shared"),
+            ("bind", "Y.out.out.p", "thread.x"),
+            ("compute_at", "Y.out", "Y.out.out.p"),
+        ],
+        None,
+    ),
     "a copy of a copy whose maker has a tail of its own": (
         "anywhere",
         (2, 1, 1),

@@ -1,0 +1,97 @@
+"""Nodes, promotion, folding, substitution and text."""
+
+import itertools
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tensorir as tir
+from tensorir.ir.build import as_expr, binary, cast, const, select
+from tensorir.ir.dtypes import DTYPES, promote
+from tensorir.ir.node import NODES
+from tensorir.ir.text import show, text
+from tensorir.ir.tree import Binary, Buffer, Const, Load, Loop, Scope, Seq, Store, Var
+from tensorir.ir.visit import Rewriter, find, replace, sequence, substitute, walk
+
+NAMES = [n for n in DTYPES if n not in ("index", "bfloat16")]
+
+
+@pytest.mark.parametrize(("a", "b"), itertools.product(NAMES, NAMES))
+def test_promotion_is_numpys(a, b):
+    want = np.result_type(np.dtype(a), np.dtype(b)).name
+    if want in DTYPES:  # uint16 and uint64 are not there
+        assert promote(a, b) == want
+    assert promote(a, b) == promote(b, a)
+
+
+@pytest.mark.parametrize("other", ["bfloat16", "float32", "float64", "bool"])
+def test_promotion_of_bfloat16(other):
+    want = np.result_type(ml_dtypes.bfloat16, np.dtype(other if other != "bfloat16" else ml_dtypes.bfloat16)).name
+    assert promote("bfloat16", other) == want
+
+
+def test_plain_integers_take_the_type_that_they_meet():
+    x = Var("x", "int8")
+    assert (x + 1).dtype == "int8"
+    assert (1 + Var("y", "float16")).dtype == "float16"
+    assert (Var("i", "index") + 1).dtype == "index"
+    assert (Var("i", "index") / 2).dtype == "float32"
+
+
+def test_folding_never_drops_a_nan():
+    x = Var("x", "float32")
+    assert isinstance(x * 0, Binary)
+    assert isinstance(Var("i", "index") * 0, Const)
+    assert show(Var("i", "index") * 1 + 0) == "i"
+    assert select(True, x, 1) is x
+    assert cast(const(3), "float32").dtype == "float32"
+    assert as_expr(2.5).dtype == "float32"
+
+
+def test_every_child_is_walked():
+    for name, kind in NODES.items():
+        assert kind.__name__ == name
+        assert {n for n, _ in kind.CHILDREN} <= set(kind.FIELDS)
+
+
+def test_rewriting_keeps_what_does_not_change():
+    A = Buffer("A", (const(8),), "float32", Scope.GLOBAL)
+    i, j = Var("i", "index"), Var("j", "index")
+    tree = Loop(i, const(8), Store(A, (i,), Load(A, (i,), "float32") + 1))
+    assert substitute(tree, {j: const(0)}) is tree
+    assert substitute(tree.body, {i: j}) is not tree.body
+    assert replace(Seq((tree, tree.body)), {tree.body: None}) is not None
+    assert [type(n).__name__ for n in walk(tree)][:3] == ["Loop", "Const", "Store"]
+    assert len(find(tree, Load)) == 1
+    assert sequence([None, tree]) is tree
+    assert text(tree) == "for i in 8:\n  A[i] = A[i] + 1.0"
+
+
+def test_a_handler_for_no_node_is_an_error():
+    with pytest.raises(TypeError, match="there is no node"):
+        type("Wrong", (Rewriter,), {"on_Nothing": lambda self, n: n})
+
+
+def test_symbols_have_no_truth_and_no_length():
+    x = Var("x", "index")
+    with pytest.raises(tir.DeclarationError):
+        bool(x < 3)
+    with pytest.raises(TypeError):
+        list(x)
+
+
+@pytest.mark.parametrize(
+    ("make", "shown"),
+    [
+        (lambda i, j: (i + j) * 2, "(i + j) * 2"),
+        (lambda i, j: i - (j - 1), "i - (j - 1)"),
+        (lambda i, j: i // 2 % 3, "i // 2 % 3"),
+        (lambda i, j: binary("min", i, j) + 1, "min(i, j) + 1"),
+        (lambda i, j: -(i + j), "-(i + j)"),
+        (lambda i, j: (i < j) & (j <= 3) | (i < 1), "i < j and j <= 3 or i < 1"),
+        (lambda i, j: ~(i < j), "not (i < j)"),
+    ],
+)
+def test_text_has_the_parentheses_it_needs(make, shown):
+    assert show(make(Var("i", "index"), Var("j", "index"))) == shown
