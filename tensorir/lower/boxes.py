@@ -91,15 +91,15 @@ def sides_of(
 
 
 def uncovered(body: Stmt, axes: list[Loop]) -> set[tuple[Buffer, str]]:
-    """(buffer, stage) pairs where the stage may read cells of the box that no stage writes."""
+    """(buffer, stage) pairs where the stage may read cells of the box that no other stage writes."""
     arith = Arith(loop_ranges([*axes, *find(body, Loop)]))
     out: set[tuple[Buffer, str]] = set()
     for b, found in local_accesses(body).items():
         _, depth = common(found)
         sides = sides_of(b, found, depth, axes, arith)
-        writers = [s for a, s in zip(found, sides, strict=True) if a.writes]
+        writers = [(a.stage, s) for a, s in zip(found, sides, strict=True) if a.writes]
         for a, s in zip(found, sides, strict=True):
-            if not a.writes and not any(_inside(s, w) for w in writers):
+            if not a.writes and not any(maker is not a.stage and _inside(s, w) for maker, w in writers):
                 out.add((b, a.stage.name))
     return out
 

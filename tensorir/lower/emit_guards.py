@@ -133,6 +133,9 @@ class _Guards(Rewriter):
         """Whether all that the stage reads exists and is defined under ``conds`` alone."""
         if find(n.body, (IntrinCall, Let)):
             return False
+        sums = writes(n.body) if find(n.body, Update) else []
+        if any(b not in self.total or (b, n.name) in self.uncovered for b in sums):
+            return False  # an iteration too many would add to a cell that was never initialised
         arith = Arith(self.ranges, [*self.facts, *conds])
         return all(self._exists(load, n, a) for load, a in _loads(n.body, arith))
 

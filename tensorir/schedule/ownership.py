@@ -152,6 +152,8 @@ def disjoint(index: Index, w: Stage, loop: Loop) -> bool:
     """Whether different iterations of ``loop`` write different cells, whatever the loops inside it do."""
     arith = Arith(ranges(x for x in index.above(w) if isinstance(x.extent, Const)))
     moving = {loop.var, *(x.var for x in index.between(loop, w))}
+    if loop.kind.level == "block":  # nothing orders blocks: each is somewhere else in the loops around
+        moving |= {x.var for x in index.above(loop) if x.kind.level == "sequential"}
     forms = [arith.linear(in_loops(i, w)) for i in written_index(w)]
     atoms = {t for f in forms for t in f.terms if uses(t, {loop.var})}
     told = [t for t in atoms if any(t in f.terms and _injective(f, arith, moving) for f in forms)]

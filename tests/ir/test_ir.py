@@ -17,7 +17,7 @@ from tensorir.ir.visit import Rewriter, find, replace, sequence, substitute, wal
 NAMES = [n for n in DTYPES if n not in ("index", "bfloat16")]
 
 
-@pytest.mark.parametrize(("a", "b"), itertools.product(NAMES, NAMES))
+@pytest.mark.parametrize(("a", "b"), list(itertools.product(NAMES, NAMES)))
 def test_promotion_is_numpys(a, b):
     want = np.result_type(np.dtype(a), np.dtype(b)).name
     if want in DTYPES:  # uint16 and uint64 are not there

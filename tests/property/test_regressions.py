@@ -191,6 +191,36 @@ CASES = {
         ],
         None,
     ),
+    # sums that overshoot added to cells that nobody had initialised
+    "an initialisation smaller than the sum": (
+        "two_matmuls",
+        (1, 1, 1),
+        [
+            ("stage_out", "C", "C.j", "register"),
+            ("split", "C.j", [None, 1]),
+            ("split", "C.j.0", [None, 8]),
+            ("decompose_reduction", "C", "C.j.0.0"),
+            ("split", "C.j.0.1", [None, 5]),
+        ],
+        None,
+    ),
+    # a consumer was placed behind the initialisation of what it reads
+    "a reader placed behind an initialisation": (
+        "padded_pool",
+        (1, 1, 1),
+        [
+            ("stage_out", "Y", "Y.j", "global"),
+            ("decompose_reduction", "Y", "Y.j"),
+            ("reverse_compute_at", "Y.out", "Y.init.j"),
+        ],
+        "reverse-compute-at.made-later",
+    ),
+    "blocks that write one cell at different times": (
+        "pool",
+        (2, 1, 3),
+        [("reorder", "Y.r", "Y.i", "Y.j"), ("bind", "Y.i", "block.x"), ("stage_in", "X", "Y.j", "global")],
+        "scope.overlap",
+    ),
     # several threads of one block read, then one of them writes behind a barrier: no race
     "readers of one block before a writer": (
         "padded_pool",

@@ -113,25 +113,25 @@ def reverse_compute_at(program: Program, stage: Stage, loop: Loop) -> Rewrite:
     if len(find(top, Stage)) > 1:
         raise _refuse("reverse-compute-at.nest-shared", f"other stages live in the loops of {stage.name}", stage)
     producers = [p for b in sources for p in stages_writing(loop, b)]
-    _is_made_before(program, stage, sources, producers[0], "reverse-compute-at")
+    _is_made_before(program, stage, producers, "reverse-compute-at")
     nest_ = tile_nest(index, stage, producers, loop, "reverse-compute-at")
     without = swap(program, top, None)
     fresh = Index(without).loops[loop.var.name]
     return Rewrite(swap(without, fresh, place_after(fresh, nest_, producers)))
 
 
-def _is_made_before(program: Program, stage: Stage, sources: list[Buffer], producer: Stage, primitive: str) -> None:
-    """Whatever else the consumer reads must exist by the time that the producer runs."""
+def _is_made_before(program: Program, stage: Stage, producers: list[Stage], primitive: str) -> None:
+    """Whatever the consumer reads must be complete by the time that the producers have run."""
     order = find(program.body, Stage)
     for b in reads(stage.body):
-        late = [s for s in stages_writing(program.body, b) if order.index(s) > order.index(producer)]
-        if b not in sources and late:
-            raise _refuse(
-                f"{primitive}.made-later",
-                f"{stage.name} also reads {b.name}, which {late[0].name} makes after {producer.name}",
-                stage,
-                hint=f"move {late[0].name} first",
-            )
+        for s in stages_writing(program.body, b):
+            if s not in producers and order.index(s) > order.index(producers[0]):
+                raise _refuse(
+                    f"{primitive}.made-later",
+                    f"{stage.name} reads {b.name}, which {s.name} makes after {producers[0].name}",
+                    stage,
+                    hint=f"move {s.name} first, or give a loop around both",
+                )
 
 
 def tile_nest(index: Index, stage: Stage, producers: list[Stage], loop: Loop, primitive: str) -> Stmt:
@@ -312,7 +312,7 @@ def reverse_compute_inline(program: Program, stage: Stage) -> Rewrite:
             "reverse-inline.elementwise", f"{stage.name} does not read {buffer.name} element by element", stage
         )
     producer = writers[0]
-    _is_made_before(program, stage, [buffer], producer, "reverse-inline")
+    _is_made_before(program, stage, [producer], "reverse-inline")
     extents = {it.var: as_int(it.extent) for it in stage.iters}
     if [extents.get(a) for a in axes if isinstance(a, Var)] != list(int_shape(buffer)):
         raise _refuse("reverse-inline.elementwise", f"{stage.name} covers only a part of {buffer.name}", stage)
