@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.codegen.cfamily import emit
 from tensorir.codegen.source import GatherRange, Source
-from tensorir.expr.bounds import is_gather
+from tensorir.expr.bounds import gathered, is_gather
 from tensorir.expr.program import computes_of
 from tensorir.expr.tensor import Tensor
-from tensorir.ir.tree import Expr, Load
+from tensorir.ir.tree import Load
 from tensorir.ir.visit import find
 from tensorir.lower.pipeline import lower
 from tensorir.runtime.device import Device
@@ -29,14 +29,16 @@ def emit_source(s: Schedule, target: Target) -> Source:
 
 
 def gathers_of(s: Schedule) -> tuple[GatherRange, ...]:
-    """The index inputs whose values must be checked at launch."""
+    """The index inputs whose values must be checked at launch, by their names in the signature."""
+    names = {b.origin: b.name for b in s.program.inputs}
     found: dict[GatherRange, None] = {}
     for op in computes_of(s.outputs):
         for body in op.bodies:
             for load in find(body, Load):
                 for i, limit in zip(load.index, load.buffer.dims, strict=True):
-                    if isinstance(i, Expr) and is_gather(i) and isinstance(i, Load):
-                        found[GatherRange(i.buffer.name, limit, load.buffer.name)] = None
+                    source = gathered(i) if is_gather(i) else None
+                    if source is not None:
+                        found[GatherRange(names[source.buffer.origin], limit, load.buffer.name)] = None
     return tuple(found)
 
 

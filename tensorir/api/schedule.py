@@ -56,6 +56,25 @@ class Schedule(_Schedule):
         other.edited = text
         return other
 
+    def _apply(self, name: str, *args: Any) -> tuple[str, ...]:
+        self._not_edited(f"s.{name}")
+        return super()._apply(name, *args)
+
+    def undo(self, n: int = 1) -> Self:
+        """Take back the last ``n`` calls; refused with edited text, whose launch would change under it."""
+        self._not_edited("s.undo")
+        return super().undo(n)
+
+    def _not_edited(self, call: str) -> None:
+        if self.edited is not None:
+            raise ScheduleError(
+                Problem(
+                    "with-source.frozen",
+                    f"{call} would change the launch under the edited text",
+                    hint="change the schedule that with_source was called on, and edit its source again",
+                )
+            )
+
     def check(self, level: str = "fast", shapes: Any = None, seed: int = 0) -> Verdict:
         """Whether this schedule still computes its tensors.
 

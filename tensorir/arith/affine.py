@@ -121,7 +121,12 @@ class Arith:
         if isinstance(e, Unary) and e.op == "-":
             return self.linear(e.a).times(-1)
         if isinstance(e, Cast) and DTYPES[e.dtype].kind == "i" and DTYPES[e.a.dtype].kind == "i":
-            return self.linear(e.a)
+            inner = self.linear(e.a)
+            low, high = self.range_of(inner)
+            if DTYPES[e.dtype].bits >= DTYPES[e.a.dtype].bits or (
+                DTYPES[e.dtype].low <= low and high <= DTYPES[e.dtype].high
+            ):
+                return inner
         return Linear({self._atom(e): 1}, 0)
 
     def _binary(self, e: Binary) -> Linear | None:
@@ -287,8 +292,8 @@ class Arith:
             return self._at_most_zero(inner) if inner is not None else None
         if not isinstance(cond, Binary) or cond.op not in ("<", "<="):
             return None
-        if DTYPES[cond.a.dtype].kind not in "iu":
-            return None
+        if cond.a.dtype != "index" or cond.b.dtype != "index":
+            return None  # data wraps around: X - 1 < X is not always so
         form = self.linear(cond.a).plus(self.linear(cond.b), -1)
         return Linear(form.terms, form.constant + 1) if cond.op == "<" else form
 
@@ -304,7 +309,7 @@ class _Simplify(Rewriter):
         self.arith = arith
 
     def on_Binary(self, n: Binary) -> Expr:
-        if n.op in ("<", "<=", "==", "!=") and DTYPES[n.a.dtype].kind in "iu":
+        if n.op in ("<", "<=", "==", "!=") and n.a.dtype == "index" and n.b.dtype == "index":
             if self.arith.proves(n):
                 return const(True, "bool")
             if self.arith.disproves(n):

@@ -116,6 +116,12 @@ DECLARE: dict[str, Entry] = {
         "tir.compute((100,), lambda i: A[i + 1, 0])",
         "tir.compute((99,), lambda i: A[i + 1, 0])\ntir.compute((100,), lambda i: A.get(i + 1, 0, fill=0))",
     ),
+    "declare.gather-index": Entry(
+        "An index is computed from the elements of another tensor, so its range is known neither here nor at launch, "
+        "where only the elements of index inputs themselves are checked. Clamp it, or pass the finished index.",
+        "# B[at[i] + 1]",
+        "# B[tir.minimum(tir.maximum(at[i] + 1, 0), rows - 1)]",
+    ),
     "declare.output": Entry(
         "A schedule is made of computed tensors; there is nothing to schedule about an input.",
         "tir.Schedule(A)",

@@ -61,6 +61,12 @@ SCHEDULE: dict[str, Entry] = {
         "tir.replay(C, '[[\"build\", [], {}]]')",
         'tir.replay(C, \'[["unroll", ["C.j"], {}]]\')',
     ),
+    "with-source.frozen": Entry(
+        "A schedule with edited text keeps the launch of the text it was made from: a further primitive, or undo, "
+        "would change the launch and not the text.",
+        's.with_source(s.source()).split("C.i", [None, 4])',
+        's.split("C.i", [None, 4])\ns.with_source(s.source())',
+    ),
     "with-source.text": Entry(
         "with_source takes the whole text of a source file, as s.source() gives it, with your changes.",
         's.with_source("")',

@@ -348,6 +348,12 @@ STAGES: dict[str, Entry] = {
         's.stage_in("A", at="C.k", scope="register")\ns.rfactor("C", "C.k")',
         's.rfactor("C", "C.k")\ns.stage_in("A", at="C.rf.k", scope="register")',
     ),
+    "decompose.repeats": Entry(
+        "The loop, or one inside it, runs the whole reduction again for the same cells: each run must start from the "
+        "initial value, which one initialisation outside cannot give.",
+        '# R reads C with a halo: t.compute_at("C", "R.i"), then t.decompose_reduction("C", "R.i")',
+        't.compute_at("C", "R.i")\nt.decompose_reduction("C", "C.k")',
+    ),
     "rfactor.tail": Entry(
         "Partial results beyond the end of a reduction must hold the identity, and the tail of the reduction "
         "cannot be said in the axes of the partial results. No primitive makes such a tail.",

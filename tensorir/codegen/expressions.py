@@ -74,9 +74,9 @@ class Expressions:
             case Cast():
                 return self.cast(e, outer)
             case Unary():
-                return f"{'-' if e.op == '-' else '!'}{self(e.a, UNARY)}"
+                return self.narrowed(e, f"{'-' if e.op == '-' else '!'}{self(e.a, UNARY)}")
             case Call():
-                return f"{self.function(e.fn, e.dtype)}({', '.join(map(self, e.args))})"
+                return self.narrowed(e, f"{self.function(e.fn, e.dtype)}({', '.join(map(self, e.args))})")
             case Broadcast():
                 items = [self(e.value)] if self.d.name == "opencl" else [self(e.value)] * e.lanes
                 return self.pack(e.dtype, e.lanes, items)
@@ -140,6 +140,12 @@ class Expressions:
         if narrow and not isinstance(e.value, Load):
             return f"({c_type(e.dtype, self.d)}){self(e.value, UNARY)}"
         return self(e.value, outer)
+
+    def narrowed(self, e: Expr, text: str) -> str:
+        """C computes narrow integers in int: wrap as the type does."""
+        if DTYPES[e.dtype].kind in "iu" and DTYPES[e.dtype].bits < 32 and lanes_of(e) == 1:
+            return f"({c_type(e.dtype, self.d)})({text})"
+        return text
 
     def minmax(self, e: Binary) -> str:
         """min and max: the function for floats (C's: a NaN operand loses), a choice for integers."""

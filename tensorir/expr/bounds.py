@@ -10,6 +10,7 @@ from tensorir.arith.affine import Arith, Interval, negate
 from tensorir.errors import DeclarationError, refuse
 from tensorir.expr.tensor import Compute
 from tensorir.ir.build import binary, const
+from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.text import show
 from tensorir.ir.tree import Binary, Cast, Const, Expr, Load, Reduce, Select, Var
 from tensorir.ir.visit import find, walk
@@ -43,6 +44,19 @@ def is_gather(e: Expr) -> bool:
     return any(isinstance(n, Load) for n in walk(e))
 
 
+def gathered(i: Expr) -> Load | None:
+    """The element of an input that an index is, perhaps widened; None when it is computed from data in another way."""
+    while isinstance(i, Cast) and DTYPES[i.dtype].bits >= DTYPES[i.a.dtype].bits:
+        i = i.a
+    if isinstance(i, Load) and i.buffer.origin is not None and i.buffer.origin.op is None and i.buffer.data is None:
+        return i
+    return None
+
+
+def _within(found: Interval, n: int) -> bool:
+    return found[0] >= 0 and found[1] < n
+
+
 def _loads(e: Expr, conditions: tuple[Expr, ...]) -> Iterator[tuple[Load, tuple[Expr, ...]]]:
     if isinstance(e, Select):
         yield from _loads(e.cond, conditions)
@@ -60,11 +74,19 @@ def _loads(e: Expr, conditions: tuple[Expr, ...]) -> Iterator[tuple[Load, tuple[
 def _check(op: Compute, load: Load, conditions: tuple[Expr, ...], arith: Arith, ranges: dict[Var, Interval]) -> None:
     here = arith.child(assume=conditions)
     for d, (i, n) in enumerate(zip(load.index, load.buffer.dims, strict=True)):
-        if is_gather(i):
-            continue  # checked at launch
         inside = binary("and", binary("<=", const(0), i), binary("<", i, const(n)))
-        if here.proves(inside):
+        if here.proves(inside) or _within(here.range(i), n):
             continue
+        if is_gather(i):
+            if gathered(i) is not None:
+                continue  # checked at launch
+            raise refuse(
+                DeclarationError,
+                "declare.gather-index",
+                f"{show(load)}: the index {show(i)} is computed from data, "
+                "so neither this declaration nor the launch can check it",
+                hint=f"clamp it: tir.minimum(tir.maximum({show(i)}, 0), {n - 1}), or pass the finished index",
+            )
         found = _witness(i, n, conditions, ranges)
         if found is False:
             continue  # every point was tried
@@ -101,6 +123,13 @@ def _witness(i: Expr, n: int, conditions: tuple[Expr, ...], ranges: dict[Var, In
     return False if whole else None
 
 
+def _wrapped(value: int, dtype: str) -> int:
+    kind = DTYPES[dtype]
+    if kind.kind not in "iu" or dtype == "index":
+        return value
+    return (value - kind.low) % (1 << kind.bits) + kind.low
+
+
 def evaluate(e: Expr, env: dict[Var, int]) -> int:
     """An integer expression at one point."""
     if isinstance(e, Const):
@@ -108,7 +137,7 @@ def evaluate(e: Expr, env: dict[Var, int]) -> int:
     if isinstance(e, Var):
         return env[e]
     if isinstance(e, Cast):
-        return evaluate(e.a, env)
+        return _wrapped(evaluate(e.a, env), e.dtype)
     if isinstance(e, Select):
         return evaluate(e.a if evaluate(e.cond, env) else e.b, env)
     if isinstance(e, Binary):

@@ -92,7 +92,12 @@ class Numbers:
 
 
 class Field(Numbers):
-    """Floats are elements of the field with p elements; -1 and p stand for the infinities."""
+    """Floats are elements of the field with p elements, ordered as -p/2 … p/2; -2p and 2p stand for the infinities."""
+
+    def binary(self, op: str, a: Any, b: Any, dtype: str) -> Any:
+        if op in ("<", "<=") and DTYPES[dtype].kind == "f":
+            return _COMPARE[op](_signed(a), _signed(b))
+        return super().binary(op, a, b, dtype)
 
     def storage(self, dtype: str) -> np.dtype[Any]:
         return np.dtype(np.int64) if DTYPES[dtype].kind == "f" else super().storage(dtype)
@@ -101,7 +106,7 @@ class Field(Numbers):
         if DTYPES[dtype].kind != "f":
             return super().const(value, dtype)
         if isinstance(value, float) and math.isinf(value):
-            return P if value > 0 else -1
+            return 2 * P if value > 0 else -2 * P
         if isinstance(value, float) and math.isnan(value):
             return 0
         q = Fraction(value)
@@ -113,7 +118,8 @@ class Field(Numbers):
         if op in ("+", "-", "*"):
             return _FLOAT[op](a, b) % P
         if op in ("min", "max"):
-            return _FLOAT[op](a, b)
+            first = _signed(a) <= _signed(b)
+            return np.where(first if op == "min" else ~first, a, b)
         return _mix(_mix(a, 17) + np.asarray(b), 29 if op == "//" else 31)
 
     def unary(self, op: str, a: Any, dtype: str) -> Any:
@@ -169,6 +175,12 @@ def _mix(x: Any, salt: int) -> Any:
     y = y * y % P
     y = (y + 0x85EBCA6B * salt) % P
     return y * ((y + salt) % P) % P
+
+
+def _signed(x: Any) -> Any:
+    """Representatives above p/2 are the negative numbers, so that relu and comparisons with 0 have two sides."""
+    x = np.asarray(x)
+    return np.where((x > P // 2) & (x < P), x - P, x)
 
 
 def _inverse(b: Any) -> Any:

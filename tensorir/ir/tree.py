@@ -397,6 +397,7 @@ class Stage(Stmt):
 
     intrin: the hardware instruction (``intrin/``) that does all INTRIN loops around the stage at once. The loops stay,
             so that every question about the program has its usual answer; lowering makes the IntrinCall.
+    of:     made by lowering for the stage of this name, on the same cells in the same threads (its initialisation)
     """
 
     name: str
@@ -406,6 +407,7 @@ class Stage(Stmt):
     init: Stmt | None = None
     guards: tuple[Expr, ...] = ()
     intrin: Any = None
+    of: str = ""
 
 
 @node

@@ -81,8 +81,8 @@ class _Sync:
             return b.scope is Scope.SHARED or (b.scope is Scope.GLOBAL and b in self.written)
 
         return _Touched(
-            frozenset((b, s.name) for b in reads(s) if shared(b)),
-            frozenset((b, s.name) for b in writes(s.body) if shared(b)),
+            frozenset((b, s.of or s.name) for b in reads(s) if shared(b)),
+            frozenset((b, s.of or s.name) for b in writes(s.body) if shared(b)),
         )
 
     def _seq(self, s: Seq, before: _Touched) -> tuple[Stmt, _Touched, _Touched]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tensorir.ir.build import as_expr
 from tensorir.ir.tree import Axis, Kind, Loop, Program, Stage, Stmt, Var
-from tensorir.ir.visit import find, sequence, writes
+from tensorir.ir.visit import Rewriter, find, sequence, writes
 from tensorir.lower.boxes import LOCAL
 from tensorir.lower.form import lowering
 from tensorir.schedule.analysis import Index, driven_by
@@ -28,7 +28,7 @@ def split_init(program: Program, target: Target) -> Program:
             or any(s is stage and it.axis is Axis.REDUCE for s, it in driven_by(x))
         ]  # fmt: skip
         if outer:
-            pair = sequence([init_nest(index, stage, outer[0], f"{name}.init"), outer[0]])
+            pair = sequence([_Of(name)(init_nest(index, stage, outer[0], f"{name}.init")), outer[0]])
             if not index.above(outer[0]) and any(b.scope in LOCAL for b in writes(stage.body)):
                 # one kernel: a local state cannot reach the next
                 pair = Loop(Var(f"{name}.once", "index"), as_expr(1), pair)
@@ -43,8 +43,19 @@ def split_init(program: Program, target: Target) -> Program:
                 stage.init,
                 None,
                 stage.guards,
+                of=name,
             )
             program = swap(program, stage, sequence([first, stage]))
         fresh = Index(program).stages[name]
         program = swap(program, fresh, fresh.replace(init=None))
     return program
+
+
+class _Of(Rewriter):
+    """Say whose initialisation a stage is: it touches the same cells in the same threads."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def on_Stage(self, n: Stage) -> Stage:
+        return n.replace(of=self.name)

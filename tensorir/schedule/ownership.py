@@ -44,6 +44,16 @@ def _problems(index: Index, top: Stmt, bound: Sequence[Loop]) -> Iterator[Proble
     for s in stages:
         for b in writes(s.body):
             made.setdefault(b, []).append(s)
+    for s in stages:
+        own = [x for x in _bound_above(index, s) if x.kind.level == "thread" and drives(x, s)]
+        if own and _dealt(index, s):
+            yield Problem(
+                "scope.private",
+                f"all threads fill {s.name} together, but each iteration of {own[0].var.name}, which "
+                f"{own[0].kind.value} deals out, wants its own",
+                at=caret(s),
+                hint=f"bind {own[0].var.name} first, then stage; or cooperative=False",
+            )
     for b, writers in made.items():
         scope = b.scope
         if scope is Scope.AUTO and any(index.root_of(s) is not top for s in stages_reading(index.program.body, b)):

@@ -89,7 +89,16 @@ def choose(records: Iterable[Record]) -> list[Choice]:
         timed = final or trials[key]
         low, high = interval(timed["samples"], timed["time_s"])
         found.append(Choice(trials.get(key, timed), timed["time_s"], low, high, final is not None))
-    return sorted(found, key=lambda c: (c.time_s * (1 if c.confirmed else DOUBT), c.record["id"]))
+    # rounds differ in load: a trial that lost to the finalists as a trial stays behind them
+    bar = min((c.record["time_s"] for c in found if c.confirmed), default=float("inf"))
+    return sorted(
+        found,
+        key=lambda c: (
+            not c.confirmed and c.time_s * DOUBT >= bar,
+            c.time_s * (1 if c.confirmed else DOUBT),
+            c.record["id"],
+        ),
+    )
 
 
 def _passed(record: Record) -> bool:

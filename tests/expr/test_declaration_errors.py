@@ -60,6 +60,7 @@ CASES = [
     ("declare.index-type", "float32", lambda: tir.compute((8,), lambda i: A()[A()[i]])),
     ("declare.out-of-range", "i = ", lambda: tir.compute((8,), lambda i: A()[i + 5])),
     ("declare.out-of-range", "-1", lambda: tir.compute((8,), lambda i: A()[i - 1])),
+    ("declare.gather-index", "computed from data", lambda: tir.compute((8,), lambda i: A()[A(dtype="int32")[i] // 2])),
     ("declare.output", "not computed", lambda: tir.Schedule(A())),
     ("declare.reduce-inside", "inside a larger expression", rowless),
     ("declare.loose-axis", "outside a reduction", loose),

@@ -191,6 +191,37 @@ CASES = {
         ],
         None,
     ),
+    # an initialisation outside a loop that runs the whole reduction again
+    "initialised once, summed twice": (
+        "two_matmuls",
+        (1, 1, 2),
+        [("compute_at", "C", "D.j"), ("decompose_reduction", "C", "D.i")],
+        "decompose.repeats",
+    ),
+    "initialised once, summed for each reader": (
+        "best_two",
+        (1, 1, 2),
+        [("compute_at", "S", "T.j"), ("decompose_reduction", "S", "T.j")],
+        "decompose.repeats",
+    ),
+    # a copy at the root held one row, because the loop over the rows ran once then
+    "a copy at the root before a loop overshoots": (
+        "pool",
+        (1, 1, 1),
+        [
+            ("stage_out", "Y", "Y.j", "register"),
+            ("stage_in", "X", "root", "global", {"pad": 1}),
+            ("split", "Y.i", [None, 8]),
+        ],
+        None,
+    ),
+    # threads that fill a copy together, each wanting its own
+    "a cooperative copy for each thread, through global memory": (
+        "upsample",
+        (1, 4, 1),
+        [("stage_in", "Y", "Z.i", "shared"), ("stage_out", "Y_shared", "Z.i", "global"), ("bind", "Z.i", "thread.x")],
+        "scope.private",
+    ),
     # sums that overshoot added to cells that nobody had initialised
     "an initialisation smaller than the sum": (
         "two_matmuls",

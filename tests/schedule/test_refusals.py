@@ -503,6 +503,19 @@ once(
     lambda s: s.decompose_reduction("C", "C.j"),
     before=lambda s: s.reorder("C.k", "C.j"),
 )
+
+
+@refusal("decompose.repeats", "D.j runs the reduction")
+def a_product_for_every_column():
+    A, B = tir.placeholder((8, 8), name="A"), tir.placeholder((8, 8), name="B")
+    k, n = tir.reduce_axis(8, name="k"), tir.reduce_axis(8, name="l")
+    C = tir.compute((8, 8), lambda i, j: tir.sum(A[i, k] * B[k, j], axis=k), name="C")
+    s = tir.Schedule(tir.compute((8, 8), lambda i, j: tir.sum(C[i, n] * B[n, j], axis=n), name="D"))
+    s.compute_at("C", "D.j")
+    yield s
+    s.decompose_reduction("C", "D.i")
+
+
 once("rfactor.one-update", "not a single reduction", lambda s: s.rfactor("D", "D.i"), relu)
 once("rfactor.reduce-loop", "does not drive", lambda s: s.rfactor("C", "C.i"))
 once(

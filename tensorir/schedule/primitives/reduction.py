@@ -25,6 +25,7 @@ from tensorir.ir.tree import (
 )
 from tensorir.ir.visit import find, sequence, substitute, uses
 from tensorir.schedule.analysis import Index, caret, driven_by, drives, unique
+from tensorir.schedule.ownership import disjoint
 from tensorir.schedule.rewrite import Rewrite, nest, swap
 
 
@@ -43,12 +44,28 @@ def decompose_reduction(program: Program, stage: Stage, loop: Loop) -> Rewrite:
                 stage,
                 hint=f"s.decompose_reduction({stage.name!r}, {outer.var.name!r})",
             )
+    for x in [loop, *index.between(loop, stage)]:
+        if has_axis_of(x, stage, Axis.REDUCE):
+            continue
+        if not drives(x, stage) or not disjoint(index, stage, x):
+            raise _refuse(
+                "decompose.repeats",
+                f"{x.var.name} runs the reduction of {stage.name} again for the same cells, and each time must start "
+                "from the initial value",
+                stage,
+                hint=f"give a loop of {stage.name} itself",
+            )
     name = unique(f"{stage.name}.init", index.names())
     made = init_nest(index, stage, loop, name)
     stmts = sequence([made, loop])
     done = swap(program, loop, stmts)
     fresh = Index(done).stages[stage.name]
     return Rewrite(swap(done, fresh, fresh.replace(init=None)), (name,))
+
+
+def has_axis_of(loop: Loop, stage: Stage, axis: Axis) -> bool:
+    """Whether ``loop`` drives an axis of the given sort of this stage."""
+    return any(it.axis is axis and s is stage for s, it in driven_by(loop))
 
 
 def init_nest(index: Index, stage: Stage, loop: Loop, name: str) -> Stmt:
@@ -60,7 +77,10 @@ def init_nest(index: Index, stage: Stage, loop: Loop, name: str) -> Stmt:
         for x in inner
         if not any(it.axis is Axis.REDUCE and s is stage for s, it in driven_by(x)) and drives(x, stage)
     ]
-    fresh = {x.var: Var(f"{name}.{x.var.name.split('.', 1)[-1]}", "index") for x in spatial}
+    fresh: dict[Var, Var] = {}
+    for x in spatial:
+        taken = [v.name for v in fresh.values()]
+        fresh[x.var] = Var(unique(f"{name}.{x.var.name.split('.', 1)[-1]}", taken), "index")
     reduce_vars = {x.var for x in inner if x not in spatial}
     kept = [(it, b) for it, b in zip(stage.iters, stage.binds, strict=True) if it.axis is not Axis.REDUCE]
     guards = tuple(substitute(g, fresh) for g in stage.guards if not uses(g, reduce_vars))
@@ -68,9 +88,9 @@ def init_nest(index: Index, stage: Stage, loop: Loop, name: str) -> Stmt:
         name, tuple(it for it, _ in kept), tuple(substitute(b, fresh) for _, b in kept), stage.init, None, guards
     )
     path = index.paths[stage]
-    for x in reversed(path[path.index(loop) :]):
-        if isinstance(x, If):  # which threads run the stage, when lowering asks
-            init = If(substitute(x.cond, fresh), init)
+    for around in reversed(path[path.index(loop) :]):
+        if isinstance(around, If):  # which threads run the stage, when lowering asks
+            init = If(substitute(around.cond, fresh), init)
     return nest([x.replace(var=fresh[x.var], kind=_plain(x)) for x in spatial], init)
 
 

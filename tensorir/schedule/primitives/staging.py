@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tensorir.arith.affine import Linear
 from tensorir.arith.box import Side
 from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import as_expr, as_int, binary
@@ -87,7 +88,8 @@ def stage_in(program: Program, buffer: Buffer, at: Loop | None, scope: str, vect
     taken = index.names()
     name = unique(f"{buffer.name}_{scope}", taken)
     copy = Buffer(name, buffer.shape, buffer.dtype, kind, layout_of(len(buffer.shape), pad, order))
-    sides = footprint(index, accesses_to(where, buffer), at, kind, int_shape(buffer))
+    whole = [Side(Linear({}, 0), n) for n in int_shape(buffer)]
+    sides = whole if at is None else footprint(index, accesses_to(where, buffer), at, kind, int_shape(buffer))
     axes = tuple(Var(f"ax{d}", "index") for d in range(len(buffer.shape)))
     iters = tuple(Iter(v, n, Axis.SPATIAL) for v, n in zip(axes, buffer.shape, strict=True))
     stage = Stage(name, iters, (), Store(copy, axes, Load(buffer, axes, buffer.dtype)))

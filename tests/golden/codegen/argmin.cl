@@ -15,7 +15,6 @@ void Y_kernel(__global const float *restrict X, __global int *restrict Y)
     Y_state0[0] = INFINITY;
     Y[i_0 * 4 + i_1] = 2147483647;
   }
-  barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
   const int X_at = i_0 * 36 + i_1 * 9;
   if (i_0 * 4 + i_1 < 6)
     for (int r_0 = 0; r_0 < 5; ++r_0)

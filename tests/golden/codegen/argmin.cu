@@ -15,7 +15,6 @@ Y_kernel(const float *__restrict__ X, int *__restrict__ Y)
     Y_state0[0] = __int_as_float(0x7f800000);
     Y[i_0 * 4 + i_1] = 2147483647;
   }
-  __syncthreads();
   const int X_at = i_0 * 36 + i_1 * 9;
   if (i_0 * 4 + i_1 < 6)
     for (int r_0 = 0; r_0 < 5; ++r_0)

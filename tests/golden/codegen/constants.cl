@@ -9,7 +9,6 @@ void Y_kernel(__global const float *restrict X, __global float *restrict Y)
 {
   const int i = get_local_id(0);
   Y[i] = 0.0f;
-  barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
   #pragma unroll
   for (int r = 0; r < 3; ++r)
     Y[i] += X[i + r] * W[r];

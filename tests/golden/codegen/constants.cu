@@ -9,7 +9,6 @@ Y_kernel(const float *__restrict__ X, float *__restrict__ Y)
 {
   const int i = threadIdx.x;
   Y[i] = 0.0f;
-  __syncthreads();
   #pragma unroll
   for (int r = 0; r < 3; ++r)
     Y[i] += X[i + r] * W[r];

@@ -22,7 +22,6 @@ void C_kernel1(__global const float *restrict A, __global float *restrict C, __g
   const int i = get_group_id(0);
   const int j = get_local_id(0);
   C_shared[j] = 0.0f;
-  barrier(CLK_LOCAL_MEM_FENCE);
   for (int k = 0; k < 5; ++k)
     C_shared[j] += A[i * 5 + k] * B_global[k + j * 7];
   barrier(CLK_LOCAL_MEM_FENCE);

@@ -22,7 +22,6 @@ C_kernel1(const float *__restrict__ A, float *__restrict__ C, const float *__res
   const int i = blockIdx.x;
   const int j = threadIdx.x;
   C_shared[j] = 0.0f;
-  __syncthreads();
   for (int k = 0; k < 5; ++k)
     C_shared[j] += A[i * 5 + k] * B_global[k + j * 7];
   __syncthreads();

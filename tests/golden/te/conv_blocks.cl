@@ -23,7 +23,6 @@ void Y_kernel(__global const float *restrict X, __global const float *restrict W
   for (int init_ki = 0; init_ki < 4; ++init_ki)
     for (int init_ni = 0; init_ni < 4; ++init_ni)
       Y[Y_at + init_ki * 32 + init_ni] = 0.0f;
-  barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
   const int Y_at2 = p_q * 1024 + kb * 512 + kt * 128 + nb * 16 + nt * 4;
   const int X_at = p_q * 512 + nb * 16 + nt * 4;
   const int W_at = kb * 16 + kt * 4;

@@ -23,7 +23,6 @@ Y_kernel(const float *__restrict__ X, const float *__restrict__ W, float *__rest
   for (int init_ki = 0; init_ki < 4; ++init_ki)
     for (int init_ni = 0; init_ni < 4; ++init_ni)
       Y[Y_at + init_ki * 32 + init_ni] = 0.0f;
-  __syncthreads();
   const int Y_at2 = p_q * 1024 + kb * 512 + kt * 128 + nb * 16 + nt * 4;
   const int X_at = p_q * 512 + nb * 16 + nt * 4;
   const int W_at = kb * 16 + kt * 4;
