@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -214,15 +215,27 @@ def _fitted(s: Schedule, extents: dict[Var, int]) -> tuple[Module, tuple[Tensor,
 
 def _replayed(s: Schedule, extents: dict[Var, int]) -> Schedule | None:
     """The trace on other extents; axes that must divide are rounded up, one at a time, then all."""
-    period = {v: max(_periods(s, name, n)) for name, (v, n) in axes_of(s.outputs).items()}
+    period = {
+        v: max((p for p in _periods(s, name, n) if p < n), default=1) for name, (v, n) in axes_of(s.outputs).items()
+    }
     up = {v: -(-n // period[v]) * period[v] for v, n in extents.items()}
     rounded = [{**extents, v: n} for v, n in up.items() if n != extents[v]]
-    for wanted in (extents, *rounded, up):
-        try:
-            return Schedule(resize(s.outputs, wanted), s.target).replay(s.trace)
-        except TensorIRError:
-            continue
+    for trace in (s.trace.to_json(), _loosened(s)):
+        for wanted in (extents, *rounded, up):
+            try:
+                return Schedule(resize(s.outputs, wanted), s.target).replay(trace)
+            except TensorIRError:
+                continue
     return None
+
+
+def _loosened(s: Schedule) -> str:
+    """The trace with the outermost factor of fully given splits inferred, so that it fits other extents."""
+    steps = json.loads(s.trace.to_json())
+    for name, args, _ in steps:
+        if name == "split" and None not in args[1]:
+            args[1] = [None, *args[1][1:]]
+    return json.dumps(steps)
 
 
 def device_arrays(outputs: Sequence[Tensor], seed: int) -> list[Any]:

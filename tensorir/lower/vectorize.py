@@ -156,7 +156,7 @@ class _Lanes:
             opposite = negate(first)
             ranges = {v: r for v, r in self.arith.ranges.items() if v is not self.var}
             # comparisons are monotonic in the lane: equal at both ends is equal everywhere
-            if opposite is None or not isinstance(c, Binary) or c.op not in ("<", "<="):
+            if opposite is None or not isinstance(c, Binary) or c.op not in ("<", "<=") or not self._moves_evenly(c):
                 raise _Scalar
             rounded = self._aligned(c)
             if rounded is not None:
@@ -166,6 +166,11 @@ class _Lanes:
                 raise _Scalar
             out = binary("and", out, first)
         return self.arith.simplify(out)
+
+    def _moves_evenly(self, c: Binary) -> bool:
+        """Whether the lane adds the same to the difference of both sides each time: not so inside ``%`` or a read."""
+        form = self.arith.linear(c.a).plus(self.arith.linear(c.b), -1)
+        return not any(uses(t, {self.var}) for t in form.terms if t is not self.var)
 
     def _aligned(self, c: Binary) -> Expr | None:
         """``lanes*x + lane < lanes*n`` holds in all lanes iff ``x < n``."""

@@ -16,7 +16,16 @@ from tensorir.expr.bounds import evaluate
 from tensorir.ir.build import as_int
 from tensorir.ir.tree import Binary, Buffer, Const, Expr, Kind, Loop, Program, Scope, Stage, Stmt, Update, Var
 from tensorir.ir.visit import find, reads, uses, writes
-from tensorir.schedule.analysis import Index, caret, drives, in_loops, ranges, stages_reading, statements
+from tensorir.schedule.analysis import (
+    Index,
+    caret,
+    drives,
+    in_loops,
+    ranges,
+    stages_reading,
+    stages_writing,
+    statements,
+)
 from tensorir.schedule.rewrite import written_index
 
 _POINTS = 512  # iterations of one loop that are tried one by one
@@ -56,7 +65,8 @@ def _problems(index: Index, top: Stmt, bound: Sequence[Loop]) -> Iterator[Proble
             )
     for b, writers in made.items():
         scope = b.scope
-        if scope is Scope.AUTO and any(index.root_of(s) is not top for s in stages_reading(index.program.body, b)):
+        users = [*stages_reading(index.program.body, b), *stages_writing(index.program.body, b)]
+        if scope is Scope.AUTO and any(index.root_of(s) is not top for s in users):
             scope = Scope.GLOBAL  # where lowering will put it
         elif scope is Scope.AUTO:
             scope = _narrowest(index, writers, stages_reading(top, b))

@@ -191,6 +191,26 @@ CASES = {
         ],
         None,
     ),
+    "partial sums beside a loop of one iteration that is fused away": (
+        "total",
+        (1, 1, 1),
+        [("tile", "Y.r", "Y.q", {"factors": [8, 5]}), ("rfactor", "Y", "Y.q.1"), ("fuse", "Y.rf.r.0", "Y.rf.q.0")],
+        None,
+    ),
+    # the first and the last lane agreed, the ones between did not
+    "a condition that repeats along the lanes": (
+        "upsample",
+        (2, 1, 1),
+        [("fuse", "Z.i", "Z.j"), ("vectorize", "Z.i&j")],
+        None,
+    ),
+    # the initialisation in a kernel of its own makes the buffer global
+    "blocks that read what others of their kernel sum": (
+        "epilogue",
+        (1, 2, 1),
+        [("reverse_compute_at", "D", "C.i"), ("bind", "C.j", "block.y"), ("decompose_reduction", "C", "C.i")],
+        "scope.grid-wide",
+    ),
     # an initialisation outside a loop that runs the whole reduction again
     "initialised once, summed twice": (
         "two_matmuls",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tensorir.arith.affine import conjunction
 from tensorir.errors import Problem, ScheduleError
-from tensorir.ir.build import select
+from tensorir.ir.build import as_int, select
 from tensorir.ir.text import show
 from tensorir.ir.tree import (
     Axis,
@@ -126,7 +126,8 @@ def rfactor(program: Program, stage: Stage, loop: Loop) -> Rewrite:
     first = sequence([Store(b, at, i) for b, i in zip(partial, update.combiner.identity, strict=True)])
     iters, binds, values = _without(index, stage, loop, part)
     partials = [substitute(v, values) for v in update.values]
-    guards, cond = _tails(stage, loop, (part, *iters), (loop.var, *binds))
+    several = {x.var for x in index.above(stage) if as_int(x.extent) > 1}
+    guards, cond = _tails(stage, loop, (part, *iters), (loop.var, *binds), several)
     if cond is not None:
         partials = [select(cond, v, i) for v, i in zip(partials, update.combiner.identity, strict=True)]
     one = Stage(rf_name, (part, *iters), (loop.var, *binds),
@@ -139,14 +140,15 @@ def rfactor(program: Program, stage: Stage, loop: Loop) -> Rewrite:
 
 
 def _tails(
-    stage: Stage, loop: Loop, iters: tuple[Iter, ...], binds: tuple[Expr, ...]
+    stage: Stage, loop: Loop, iters: tuple[Iter, ...], binds: tuple[Expr, ...], several: set[Var]
 ) -> tuple[tuple[Expr, ...], Expr | None]:
     """The guards of the partial stage, and what else decides whether a term counts.
 
     A tail of the reduction that no remaining reduction loop moves would leave partial results out altogether: they
     must be the identity, so such a tail chooses between the term and the identity.
     """
-    reduces = {v for it, b in zip(iters, binds, strict=True) if it.axis is Axis.REDUCE for v in find(b, Var)}
+    # loops of one iteration may be folded out of the condition later, so they do not count
+    reduces = {v for it, b in zip(iters, binds, strict=True) if it.axis is Axis.REDUCE for v in find(b, Var)} & several
     tails = [g for g in stage.guards if uses(g, {loop.var}) and not uses(g, reduces)]
     axes: dict[Var, Expr] = {b: it.var for it, b in zip(iters, binds, strict=True) if isinstance(b, Var)}
     if loose := [g for g in tails if any(v not in axes for v in find(g, Var))]:
