@@ -34,7 +34,7 @@ from tensorir.ir.tree import (
     Var,
 )  # fmt: skip
 from tensorir.ir.visit import find, writes
-from tensorir.lower.form import extent_of, loop_ranges
+from tensorir.lower.form import kernel_arith
 from tensorir.lower.kernel import Kernel, Module
 from tensorir.target import Target
 
@@ -136,9 +136,7 @@ class _KernelText:
         self.names = Names(
             [identifier(x.name) for x in module.kernels] + [identifier(b.name) for b in module.constants]
         )
-        arith = Arith(loop_ranges(list(k.axes)))
-        for x in find(k.body, Loop):
-            arith.ranges[x.var] = extent_of(x)
+        arith = kernel_arith(k.axes, k.body)
         for let in find(k.body, Let):
             if let.var.dtype == "index":
                 form = arith.linear(let.value)

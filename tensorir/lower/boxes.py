@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from tensorir.arith.affine import Arith
 from tensorir.arith.box import Side, side_of
 from tensorir.ir.tree import Buffer, Expr, IntrinCall, Load, Loop, Scope, Seq, Stage, Stmt, Store, Update, Var
-from tensorir.ir.visit import find, reads, walk, writes
-from tensorir.lower.form import loop_ranges
+from tensorir.ir.visit import reads, walk, writes
+from tensorir.lower.form import kernel_arith, loop_ranges
 from tensorir.schedule.analysis import in_loops
 
 LOCAL = (Scope.SHARED, Scope.REGISTER)
@@ -92,7 +92,7 @@ def sides_of(
 
 def uncovered(body: Stmt, axes: list[Loop]) -> set[tuple[Buffer, str]]:
     """(buffer, stage) pairs where the stage may read cells of the box that no other stage writes."""
-    arith = Arith(loop_ranges([*axes, *find(body, Loop)]))
+    arith = kernel_arith(axes, body)
     out: set[tuple[Buffer, str]] = set()
     for b, found in local_accesses(body).items():
         _, depth = common(found)

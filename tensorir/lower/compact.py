@@ -23,9 +23,9 @@ from tensorir.ir.tree import (
     Stmt,
     Store,
 )  # fmt: skip
-from tensorir.ir.visit import Rewriter, find
+from tensorir.ir.visit import Rewriter
 from tensorir.lower.boxes import common, local_accesses, sides_of
-from tensorir.lower.form import bound_loops, each_nest, fail, loop_ranges, lowering, rewrap
+from tensorir.lower.form import bound_loops, each_nest, fail, kernel_arith, lowering, rewrap
 from tensorir.target import Target
 
 
@@ -43,7 +43,7 @@ def _kernel(nest: Stmt) -> Stmt:
     accesses = local_accesses(body)
     if not accesses:
         return nest
-    arith = Arith(loop_ranges([*axes, *find(body, Loop)]))
+    arith = kernel_arith(axes, body)
     new: dict[Buffer, tuple[Buffer, list[Expr]]] = {}
     places: dict[Stmt | None, list[Buffer]] = {}
     for b, found in accesses.items():

@@ -20,7 +20,7 @@ from tensorir.ir.tree import (
     Store,
 )  # fmt: skip
 from tensorir.ir.visit import Rewriter, find, sequence, substitute, uses
-from tensorir.lower.form import bound_loops, each_nest, extent_of, fail, loop_ranges, lowering, rewrap
+from tensorir.lower.form import bound_loops, each_nest, fail, kernel_arith, lowering, rewrap
 from tensorir.target import Target
 
 
@@ -30,9 +30,7 @@ def expand_stages(program: Program, target: Target) -> Program:
 
     def kernel(nest: Stmt) -> Stmt:
         axes, body = bound_loops(nest)
-        arith = Arith(loop_ranges(axes))
-        for x in find(body, Loop):
-            arith.ranges[x.var] = extent_of(x)
+        arith = kernel_arith(axes, body)
         return rewrap(axes, hoist_conditions(_Expand(arith)(body)))
 
     return each_nest(program, kernel)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tensorir.arith.affine import Arith
 from tensorir.ir.build import as_int, binary, const
 from tensorir.ir.tree import Binary, Const, Expr, If, Loop, Program, Seq, Stmt, Var
-from tensorir.ir.visit import Rewriter, find, sequence, substitute
-from tensorir.lower.form import bound_loops, each_nest, extent_of, fail, loop_ranges, lowering, rewrap
+from tensorir.ir.visit import Rewriter, sequence, substitute
+from tensorir.lower.form import bound_loops, each_nest, fail, kernel_arith, lowering, rewrap
 from tensorir.target import Target
 
 
@@ -16,9 +16,7 @@ def finish(program: Program, target: Target) -> Program:
 
     def kernel(nest: Stmt) -> Stmt:
         axes, body = bound_loops(nest)
-        arith = Arith(loop_ranges(axes))
-        for x in find(body, Loop):
-            arith.ranges[x.var] = extent_of(x)
+        arith = kernel_arith(axes, body)
         kept = [x for x in axes if as_int(x.extent) != 1]
         ones: dict[Var, Expr] = {x.var: const(0) for x in axes if as_int(x.extent) == 1}
         return rewrap(kept, _Finish(arith)(substitute(body, ones)))

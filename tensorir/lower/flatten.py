@@ -23,7 +23,7 @@ from tensorir.ir.tree import (
     Store,
 )  # fmt: skip
 from tensorir.ir.visit import Rewriter, find, uses
-from tensorir.lower.form import bound_loops, each_nest, extent_of, loop_ranges, lowering, rewrap
+from tensorir.lower.form import bound_loops, each_nest, kernel_arith, lowering, rewrap
 from tensorir.target import Target
 
 
@@ -34,9 +34,7 @@ def flatten(program: Program, target: Target) -> Program:
 
     def kernel(nest: Stmt) -> Stmt:
         axes, body = bound_loops(nest)
-        arith = Arith(loop_ranges(axes))
-        for x in find(body, Loop):
-            arith.ranges[x.var] = extent_of(x)
+        arith = kernel_arith(axes, body)
         return rewrap(axes, _Flatten(arith, swap, _vector_layouts(body))(body))
 
     return each_nest(program, kernel)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 
-from tensorir.arith.affine import Interval
+from tensorir.arith.affine import Arith, Interval
 from tensorir.errors import LoweringError, Problem
 from tensorir.ir.build import as_int
 from tensorir.ir.tree import Const, Kind, Loop, Program, Seq, Stmt, Var
-from tensorir.ir.visit import sequence
+from tensorir.ir.visit import find, sequence
 from tensorir.target import Target
 
 Pass = Callable[[Program, Target], Program]
@@ -59,9 +59,14 @@ def extent_of(loop: Loop) -> Interval:
     return 0, float("inf")
 
 
-def loop_ranges(loops: Iterator[Loop] | list[Loop]) -> dict[Var, Interval]:
+def loop_ranges(loops: Iterable[Loop]) -> dict[Var, Interval]:
     """Ranges of several loops."""
     return {x.var: extent_of(x) for x in loops}
+
+
+def kernel_arith(axes: Iterable[Loop], body: Stmt) -> Arith:
+    """What is known in a kernel: the ranges of its block and thread loops, and of every loop in its body."""
+    return Arith(loop_ranges([*axes, *find(body, Loop)]))
 
 
 def thread_count(loops: list[Loop]) -> int:

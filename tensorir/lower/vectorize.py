@@ -30,8 +30,8 @@ from tensorir.ir.tree import (
     Unary,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import Rewriter, find, sequence, substitute, uses, walk
-from tensorir.lower.form import bound_loops, each_nest, extent_of, loop_ranges, lowering, rewrap
+from tensorir.ir.visit import Rewriter, sequence, substitute, uses, walk
+from tensorir.lower.form import bound_loops, each_nest, kernel_arith, lowering, rewrap
 from tensorir.target import Target
 
 CONVERTED = ("float16", "bfloat16", "bool")
@@ -52,9 +52,7 @@ def vectorize(program: Program, target: Target) -> Program:
 
     def kernel(nest: Stmt) -> Stmt:
         axes, body = bound_loops(nest)
-        arith = Arith(loop_ranges(axes))
-        for x in find(body, Loop):
-            arith.ranges[x.var] = extent_of(x)
+        arith = kernel_arith(axes, body)
         return rewrap(axes, _vector_tiles(_Vectorize(arith, target)(body), arith))
 
     return each_nest(program, kernel)
