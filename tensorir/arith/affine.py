@@ -13,7 +13,7 @@ from typing import Any
 
 from tensorir.ir.build import as_int, binary, cast, const, select
 from tensorir.ir.dtypes import DTYPES
-from tensorir.ir.tree import Binary, Cast, Const, Expr, Load, Select, Unary, Var
+from tensorir.ir.tree import Binary, Broadcast, Cast, Const, Expr, Load, Ramp, Select, Unary, Var
 from tensorir.ir.visit import Rewriter
 
 Interval = tuple[float, float]
@@ -407,7 +407,8 @@ def structure(e: Expr) -> Any:
         return e.value
     if isinstance(e, Load):
         return ("load", e.buffer, *(structure(i) for i in e.index))
-    head: tuple[Any, ...] = (type(e).__name__, getattr(e, "op", getattr(e, "fn", None)), e.dtype)
+    what = e.lanes if isinstance(e, Ramp | Broadcast) else getattr(e, "op", getattr(e, "fn", None))
+    head: tuple[Any, ...] = (type(e).__name__, what, e.dtype)
     return (*head, *(structure(c) for c in e.children()))  # type: ignore[arg-type]
 
 

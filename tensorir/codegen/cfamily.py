@@ -26,7 +26,6 @@ from tensorir.ir.tree import (
     Let,
     Load,
     Loop,
-    Ramp,
     Scope,
     Seq,
     Stmt,
@@ -250,7 +249,8 @@ class _KernelText:
             and isinstance(value, Binary)
             and value.op in "+-*"
             and isinstance(value.a, Load)
-            and _same_place(value.a, s)
+            and value.a.buffer is b
+            and same(value.a.index[0], i)
         ):
             narrow = DTYPES[b.dtype].kind in "iu" and DTYPES[b.dtype].bits < 32
             if not narrow:
@@ -258,12 +258,3 @@ class _KernelText:
                 if not target.startswith("vstore"):
                     return f"{target} {value.op}= {self.expr(value.b, UNARY if value.op == '*' else 0)}"
         return self.expr.store(b, i, self.expr.rounded_for(b, value))
-
-
-def _same_place(load: Load, s: Store) -> bool:
-    if load.buffer is not s.buffer:
-        return False
-    a, b = load.index[0], s.index[0]
-    if isinstance(a, Ramp) and isinstance(b, Ramp):
-        return a.lanes == b.lanes and same(a.base, b.base)
-    return not isinstance(a, Ramp) and not isinstance(b, Ramp) and same(a, b)

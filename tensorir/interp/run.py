@@ -528,15 +528,9 @@ def liftable(s: Loop, arith: Arith) -> tuple[list[Loop], Store | None]:
             return nest, None
         reach += stride * (extent - 1)
     for load in find(store.value, Load):
-        if load.buffer is store.buffer and not _same_cell(load.index[0], index):
+        if load.buffer is store.buffer and not same(load.index[0], index):
             return nest, None
     return nest, store
-
-
-def _same_cell(a: Expr, b: Expr) -> bool:
-    if isinstance(a, Ramp) and isinstance(b, Ramp):
-        return a.lanes == b.lanes and same(a.base, b.base)
-    return not isinstance(a, Ramp) and not isinstance(b, Ramp) and same(a, b)
 
 
 def _bounds(x: np.ndarray) -> tuple[int, int]:

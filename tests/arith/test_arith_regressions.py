@@ -3,9 +3,9 @@
 import pytest
 
 import tensorir as tir
-from tensorir.arith.affine import Arith, negate
+from tensorir.arith.affine import Arith, negate, same
 from tensorir.ir.build import binary, const
-from tensorir.ir.tree import Var
+from tensorir.ir.tree import Broadcast, Ramp, Var
 
 
 def test_the_opposite_of_unequal_is_equal():
@@ -17,6 +17,15 @@ def test_the_opposite_of_unequal_is_equal():
     assert arith.proves(binary("!=", x, const(0)))
     assert not arith.disproves(binary("!=", x, const(0)))
     assert arith.disproves(binary("==", x, const(0)))
+
+
+def test_vectors_of_different_lanes_are_different():
+    """Both used to have the structure of their only child."""
+    x = Var("x", "index")
+    assert same(Ramp(x, 4, "index"), Ramp(x, 4, "index"))
+    assert not same(Ramp(x, 4, "index"), Ramp(x, 8, "index"))
+    assert not same(Ramp(x, 4, "index"), x)
+    assert not same(Broadcast(x, 4, "index"), Broadcast(x, 8, "index"))
 
 
 @pytest.mark.parametrize("shift", [-1, 0, 1])
