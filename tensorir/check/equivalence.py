@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -236,8 +235,3 @@ def _loosened(s: Schedule) -> str:
         if name == "split" and None not in args[1]:
             args[1] = [None, *args[1][1:]]
     return json.dumps(steps)
-
-
-def device_arrays(outputs: Sequence[Tensor], seed: int) -> list[Any]:
-    """Small whole numbers as the device takes them."""
-    return list(random_arguments(outputs, seed))

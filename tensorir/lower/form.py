@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from tensorir.arith.affine import Arith, Interval
 from tensorir.errors import LoweringError, Problem
 from tensorir.ir.build import as_int
-from tensorir.ir.tree import Const, Kind, Loop, Program, Seq, Stmt, Var
+from tensorir.ir.tree import Const, Loop, Program, Seq, Stmt, Var
 from tensorir.ir.visit import find, sequence
 from tensorir.target import Target
 
@@ -81,6 +81,3 @@ def thread_count(loops: list[Loop]) -> int:
 def fail(code: str, message: str, hint: str = "") -> LoweringError:
     """A lowering error with one problem."""
     return LoweringError(Problem(code, message, hint=hint))
-
-
-SEQUENTIAL = (Kind.SERIAL, Kind.UNROLL, Kind.VECTOR, Kind.COOPERATIVE, Kind.PARALLEL)

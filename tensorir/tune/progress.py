@@ -44,7 +44,6 @@ class Progress:
     baseline: tuple[str, float] | None = None
     known: int = 0
     best_s: float = math.inf
-    best_trial: str = ""
     counts: Counter[str] = field(default_factory=Counter)
     printed_s: float = -math.inf
 
@@ -59,7 +58,7 @@ class Progress:
         time_s = record.get("time_s")
         if record["status"] != "ok" or time_s is None or time_s >= self.best_s:
             return False
-        self.best_s, self.best_trial = time_s, record["id"]
+        self.best_s = time_s
         return True
 
     def due(self, elapsed_s: float, improved: bool) -> bool:

@@ -27,7 +27,6 @@ STATUSES = frozenset(
 )
 # These say nothing about the configuration, so a later run may measure it again.
 TRANSIENT = frozenset({"cancelled", "device_lost", "internal_error"})
-FLAGS = frozenset({"unstable_timing"})
 _NUMBER_WORDS = frozenset({"nan", "inf", "-inf"})  # what JSON has no numbers for, see child.plain
 # Libraries that run the search but do not touch the kernel or its clock.
 HARNESS = frozenset({"python", "numpy", "scikit-optimize", "skopt", "scikit-learn", "scipy", "click", "rich"})
