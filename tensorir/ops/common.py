@@ -33,6 +33,20 @@ def positive(params: Mapping[str, Any], names: Sequence[str]) -> None:
             raise refuse(DeclarationError, "ops.extent", f"{name}={v!r} must be an int >= 1")
 
 
+def accumulator(dtype: str) -> str | None:
+    """The wider type that sums of products of ``dtype`` are held in; None where its own will do."""
+    if dtype in ("float16", "bfloat16"):
+        return "float32"
+    return "int32" if dtype in ("int8", "uint8") else None
+
+
+def out_dtype(dtype: str) -> Any:
+    """The output's NumPy type: int32 for 8-bit integers, else the inputs'."""
+    from tensorir.interp.numbers import numpy_dtype
+
+    return np.dtype("int32") if dtype in ("int8", "uint8") else numpy_dtype(dtype)
+
+
 def divisors_near(n: int, wanted: Sequence[int]) -> list[int]:
     """Sizes of equal parts of n: n itself, and about n/2, n/4 … rounded up, plus the wanted ones that are smaller."""
     out = {n, *(-(-n // d) for d in (2, 3, 4, 8)), *(x for x in wanted if x < n)}

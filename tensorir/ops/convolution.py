@@ -14,7 +14,7 @@ from tensorir.errors import DeclarationError, refuse
 from tensorir.expr.compute import placeholder
 from tensorir.ir.dtypes import is_float
 from tensorir.ops.baselines import conv2d_baselines
-from tensorir.ops.common import Config, divisors_near, out_stage, positive
+from tensorir.ops.common import Config, accumulator, divisors_near, out_dtype, out_stage, positive
 from tensorir.schedule.schedule import Schedule
 from tensorir.tune.space import Space
 
@@ -42,13 +42,7 @@ def conv2d(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: in
     x = placeholder((n, c, h, w) if nchw else (n, h, w, c), dtype, name="x")
     weights = placeholder((k, c // groups, r, s) if nchw else (k, r, s, c // groups), dtype, name="w")
     b = placeholder((k,), dtype, name="b") if bias else None
-    wide = (
-        "float32"
-        if is_float(x.dtype) and x.dtype in ("float16", "bfloat16")
-        else "int32"
-        if x.dtype in ("int8", "uint8")
-        else None
-    )
+    wide = accumulator(x.dtype)
     y = nn.conv2d(x, weights, stride=stride, pad=pad, dilation=dilation, groups=groups, layout=layout, accumulate=wide)
     out = nn.bias_act(y, b, act, axis=1 if nchw else 3)
     if wide == "float32":
@@ -322,10 +316,3 @@ def reference(shape: Mapping[str, Any], x: np.ndarray, w: np.ndarray, b: np.ndar
         y += np.asarray(b).astype(kind)[:, None, None]
     y = activate(y, shape["act"])
     return np.ascontiguousarray(y if nchw else y.transpose(0, 2, 3, 1)).astype(out_dtype(shape["dtype"]))
-
-
-def out_dtype(dtype: str) -> Any:
-    """The output's NumPy type: int32 for 8-bit integers, else the inputs'."""
-    from tensorir.interp.numbers import numpy_dtype
-
-    return np.dtype("int32") if dtype in ("int8", "uint8") else numpy_dtype(dtype)

@@ -12,8 +12,7 @@ from tensorir.api.workload import Template, Workload
 from tensorir.expr.compute import placeholder, scalar
 from tensorir.ir.dtypes import is_float
 from tensorir.ops.baselines import matmul_baselines
-from tensorir.ops.common import Config, activate, divisors_near, out_stage, positive
-from tensorir.ops.convolution import out_dtype
+from tensorir.ops.common import Config, accumulator, activate, divisors_near, out_dtype, out_stage, positive
 from tensorir.schedule.schedule import Schedule
 from tensorir.tune.space import Space
 
@@ -35,13 +34,7 @@ def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = 
     a = placeholder((*lead, k, m) if ta else (*lead, m, k), dtype, name="a")
     b = placeholder((*lead, n, k) if tb else (*lead, k, n), dtype, name="b")
     v = placeholder((n,), dtype, name="bias") if bias else None
-    wide = (
-        "float32"
-        if is_float(a.dtype) and a.dtype in ("float16", "bfloat16")
-        else "int32"
-        if a.dtype in ("int8", "uint8")
-        else None
-    )
+    wide = accumulator(a.dtype)
     c = nn.matmul(a, b, ta=ta, tb=tb, accumulate=wide, name="c")
     d = placeholder((*lead, m, n), dtype, name="d") if beta else None
     scale = scalar("alpha", wide or a.dtype) if alpha else None
