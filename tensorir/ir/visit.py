@@ -32,9 +32,10 @@ def walk(root: Node) -> Iterator[Node]:
     while stack:
         n = stack.pop()
         yield n
-        kids = list(n.children())
-        kids.reverse()
-        stack.extend(kids)
+        if n.CHILDREN:
+            kids = list(n.children())
+            kids.reverse()
+            stack.extend(kids)
 
 
 @overload

@@ -9,23 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from tensorir.arith.affine import Arith, Linear
 from tensorir.errors import Problem
 from tensorir.expr.bounds import evaluate
 from tensorir.ir.build import as_int
-from tensorir.ir.tree import Binary, Buffer, Const, Expr, Kind, Loop, Program, Scope, Stage, Stmt, Update, Var
+from tensorir.ir.tree import Binary, Buffer, Const, Expr, Kind, Load, Loop, Program, Scope, Stage, Stmt, Update, Var
 from tensorir.ir.visit import find, reads, uses, writes
-from tensorir.schedule.analysis import (
-    Index,
-    caret,
-    drives,
-    in_loops,
-    ranges,
-    stages_reading,
-    stages_writing,
-    statements,
-)
+from tensorir.schedule.analysis import Index, caret, drives, in_loops, ranges, statements
 from tensorir.schedule.rewrite import written_index
 
 _POINTS = 512  # iterations of one loop that are tried one by one
@@ -33,25 +25,45 @@ _POINTS = 512  # iterations of one loop that are tried one by one
 
 def misplaced(program: Program) -> Problem | None:
     """The first buffer whose cells do not reach all their readers, or that two threads would write at once."""
+    index: Index | None = None
     for top in statements(program.body):
         bound = [x for x in find(top, Loop) if x.kind.level != "sequential" and _extent(x) > 1]
         if bound:
-            index = Index(program)
-            problem = next(_problems(index, top, bound), None)
+            if index is None:
+                index = Index(program)
+                touched = {s: _Touched.by(s) for s in index.stages.values()}
+            problem = next(_problems(index, touched, top, bound), None)
             if problem is not None:
                 return problem
     return None
+
+
+class _Touched(NamedTuple):
+    """The buffers of a stage. Told once per tree: every buffer asks every stage.
+
+    loads: read in its own text, its indices and guards;  reads: those, and what its instructions read
+    """
+
+    loads: frozenset[Buffer]
+    reads: frozenset[Buffer]
+    writes: tuple[Buffer, ...]
+    updates: bool
+
+    @classmethod
+    def by(cls, s: Stage) -> _Touched:
+        loads = frozenset(x.buffer for x in find(s, Load))
+        return cls(loads, frozenset(reads(s)), tuple(writes(s.body)), bool(find(s.body, Update)))
 
 
 def _extent(x: Loop) -> int:
     return as_int(x.extent) if isinstance(x.extent, Const) else 2
 
 
-def _problems(index: Index, top: Stmt, bound: Sequence[Loop]) -> Iterator[Problem]:
+def _problems(index: Index, touched: dict[Stage, _Touched], top: Stmt, bound: Sequence[Loop]) -> Iterator[Problem]:
     stages = find(top, Stage)
     made: dict[Buffer, list[Stage]] = {}
     for s in stages:
-        for b in writes(s.body):
+        for b in touched[s].writes:
             made.setdefault(b, []).append(s)
     for s in stages:
         own = [x for x in _bound_above(index, s) if x.kind.level == "thread" and drives(x, s)]
@@ -65,12 +77,12 @@ def _problems(index: Index, top: Stmt, bound: Sequence[Loop]) -> Iterator[Proble
             )
     for b, writers in made.items():
         scope = b.scope
-        users = [*stages_reading(index.program.body, b), *stages_writing(index.program.body, b)]
+        users = [s for s, t in touched.items() if b in t.loads or b in t.writes]
         if scope is Scope.AUTO and any(index.root_of(s) is not top for s in users):
             scope = Scope.GLOBAL  # where lowering will put it
         elif scope is Scope.AUTO:
-            scope = _narrowest(index, writers, stages_reading(top, b))
-        readers = [s for s in stages if b in reads(s) or (b in writes(s.body) and find(s.body, Update))]
+            scope = _narrowest(index, writers, [s for s in stages if b in touched[s].loads])
+        readers = [s for s in stages if b in touched[s].reads or (b in touched[s].writes and touched[s].updates)]
         if len({*writers, *readers}) == 1:
             continue
         for w in writers:
