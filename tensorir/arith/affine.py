@@ -116,18 +116,24 @@ class Arith:
             return Linear({e: 1}, 0)
         if isinstance(e, Binary):
             found = self._binary(e)
-            if found is not None:
+            if found is not None and self._fits(found, e.dtype):
                 return found
         if isinstance(e, Unary) and e.op == "-":
-            return self.linear(e.a).times(-1)
-        if isinstance(e, Cast) and DTYPES[e.dtype].kind == "i" and DTYPES[e.a.dtype].kind == "i":
-            inner = self.linear(e.a)
-            low, high = self.range_of(inner)
-            if DTYPES[e.dtype].bits >= DTYPES[e.a.dtype].bits or (
-                DTYPES[e.dtype].low <= low and high <= DTYPES[e.dtype].high
-            ):
-                return inner
+            found = self.linear(e.a).times(-1)
+            if self._fits(found, e.dtype):
+                return found
+        if isinstance(e, Cast) and DTYPES[e.dtype].kind == "i" and e.a.dtype == "index":
+            found = self.linear(e.a)
+            if self._fits(found, e.dtype):
+                return found
         return Linear({self._atom(e): 1}, 0)
+
+    def _fits(self, form: Linear, dtype: str) -> bool:
+        """Whether arithmetic of ``dtype`` gives ``form``: data wraps around, indices are wide enough."""
+        if dtype == "index":
+            return True
+        low, high = self.range_of(form)
+        return DTYPES[dtype].low <= low and high <= DTYPES[dtype].high
 
     def _binary(self, e: Binary) -> Linear | None:
         op = e.op
@@ -239,7 +245,11 @@ class Arith:
             a, b = self.range(e.a), self.range(e.b)
             return min(a[0], b[0]), max(a[1], b[1])
         kind = DTYPES[e.dtype]
-        if isinstance(e, Load) and kind.kind in "iu" and kind.bits < 32:
+        if isinstance(e, Cast) and DTYPES[e.a.dtype].kind in "iu":
+            low, high = self.range(e.a)
+            if e.dtype == "index" or (kind.kind in "iu" and kind.low <= low and high <= kind.high):
+                return low, high
+        if kind.kind in "iu" and kind.bits < 32:
             return kind.low, kind.high
         return UNKNOWN
 
@@ -284,6 +294,13 @@ class Arith:
                 )
                 return self._at_most(bound)
         return False
+
+    def end(self, cond: Expr, var: Var) -> int | None:
+        """The n with ``cond`` iff ``var < n``; None when it says anything else."""
+        form = self._at_most_zero(cond)
+        if form is None or set(form.terms) != {var} or form.terms[var] < 0:
+            return None
+        return -form.constant // form.terms[var] + 1
 
     def _at_most_zero(self, cond: Expr) -> Linear | None:
         """The linear form f with ``cond`` iff f <= 0."""

@@ -46,7 +46,7 @@ def is_gather(e: Expr) -> bool:
 
 def gathered(i: Expr) -> Load | None:
     """The element of an input that an index is, perhaps widened; None when it is computed from data in another way."""
-    while isinstance(i, Cast) and DTYPES[i.dtype].bits >= DTYPES[i.a.dtype].bits:
+    while isinstance(i, Cast) and (i.dtype == "index" or DTYPES[i.dtype].bits >= DTYPES[i.a.dtype].bits):
         i = i.a
     if isinstance(i, Load) and i.buffer.origin is not None and i.buffer.origin.op is None and i.buffer.data is None:
         return i
@@ -142,9 +142,9 @@ def evaluate(e: Expr, env: dict[Var, int]) -> int:
         return evaluate(e.a if evaluate(e.cond, env) else e.b, env)
     if isinstance(e, Binary):
         a, b = evaluate(e.a, env), evaluate(e.b, env)
-        return int(_OPS[e.op](a, b))
+        return _wrapped(int(_OPS[e.op](a, b)), e.dtype)
     (value,) = (evaluate(c, env) for c in e.children() if isinstance(c, Expr))
-    return -value if getattr(e, "op", "") == "-" else int(not value)
+    return _wrapped(-value, e.dtype) if getattr(e, "op", "") == "-" else int(not value)
 
 
 _OPS: dict[str, Any] = {

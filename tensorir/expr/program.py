@@ -8,7 +8,7 @@ from tensorir.arith.affine import Arith, conjunction
 from tensorir.errors import DeclarationError, refuse
 from tensorir.expr.bounds import ranges_of
 from tensorir.expr.tensor import Compute, Tensor
-from tensorir.ir.build import as_expr, const, select
+from tensorir.ir.build import as_expr, cast, const, select
 from tensorir.ir.tree import (
     Axis,
     Buffer,
@@ -171,4 +171,5 @@ class _ExpandPads(Rewriter):
         needed: list[Expr] = []
         for i, extent in zip(n.index, n.buffer.shape, strict=True):
             needed += [cond for cond in (const(0) <= i, i < extent) if not self.arith.proves(cond)]
-        return select(conjunction(needed), Load(n.buffer, n.index, n.dtype), n.fill)
+        index = tuple(cast(i, "index") for i in n.index)  # in range here, whatever the type it was computed in
+        return select(conjunction(needed), Load(n.buffer, index, n.dtype), n.fill)

@@ -63,10 +63,12 @@ class Tensor:
         return f"Tensor({self.name}: {self.dtype}[{', '.join(map(str, self.shape))}])"
 
     def __getitem__(self, index: Any) -> Expr:
-        return Load(self.buffer, self._index(index), self.dtype)
+        # what is read from memory may be narrow; the arithmetic of addresses is that of indices
+        return Load(self.buffer, tuple(cast(i, "index") for i in self._index(index)), self.dtype)
 
     def __iter__(self) -> Any:
-        raise TypeError(f"{self.name} is symbolic: index it with the axes of a compute, it cannot be iterated")
+        raise refuse(DeclarationError, "declare.iterated", f"{self.name} is symbolic: it cannot be iterated",
+                     hint="index it with the axes of a compute")  # fmt: skip
 
     def get(self, *index: Any, fill: Any = 0) -> Expr:
         """The element at ``index``, or ``fill`` where the index lies outside: a padded read."""

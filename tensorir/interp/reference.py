@@ -170,10 +170,11 @@ class _Evaluator:
 
 
 def random_arguments(outputs: Sequence[Tensor], seed: int = 0, numbers: Numbers | None = None) -> list[np.ndarray]:
-    """Inputs for ``outputs``: small whole numbers (or field elements), gather indices in range."""
+    """Inputs for ``outputs``: small whole numbers (or field elements), gather indices in range, divisors not 0."""
     rng = np.random.default_rng(seed)
     with_ = numbers or Numbers()
     limits = gather_limits(outputs)
+    divide = divisors(outputs)
     made = []
     for a in arguments_of(outputs):
         shape = () if isinstance(a, Var) else a.shape
@@ -181,6 +182,8 @@ def random_arguments(outputs: Sequence[Tensor], seed: int = 0, numbers: Numbers 
             x = rng.integers(0, max(1, limits[a]), shape)
         else:
             x = with_.random(rng, shape, a.dtype)
+        if a in divide:
+            x = np.where(x == 0, 1, x)
         made.append(x.astype(numpy_dtype(a.dtype)) if numbers is None else np.asarray(x))
     return made
 
@@ -196,6 +199,17 @@ def gather_limits(outputs: Sequence[Tensor]) -> dict[Tensor, int]:
                         t = inner.buffer.origin
                         if DTYPES[t.dtype].kind in "iu":
                             found[t] = min(extent, found.get(t, extent))
+    return found
+
+
+def divisors(outputs: Sequence[Tensor]) -> set[Tensor | Var]:
+    """Integer inputs and parameters that the declarations divide by, where 0 has no quotient."""
+    found: set[Tensor | Var] = set()
+    for op in computes_of(outputs):
+        for n in (n for body in op.bodies for n in find(body, Binary)):
+            if n.op in ("//", "%") and DTYPES[n.b.dtype].kind in "iu":
+                found.update(r.buffer.origin for r in find(n.b, Load | PadLoad) if r.buffer.origin is not None)
+                found.update(find(n.b, Var))
     return found
 
 

@@ -62,6 +62,8 @@ def show(e: Expr, outer: int = 0) -> str:
             return f"{e.buffer.name}[{_list(e.index)}]"
         case PadLoad():
             return f"{e.buffer.name}.get({_list(e.index)}, fill={show(e.fill)})"
+        case Cast(a=inner, dtype="index"):
+            return show(inner, outer)
         case Cast():
             return f"{e.dtype}({show(e.a)})"
         case Select():

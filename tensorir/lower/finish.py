@@ -1,9 +1,9 @@
-"""Last touches before printing: trivial loops gone, divisions that C can do, index types that fit."""
+"""Last touches before printing: loops no longer than their guards allow, trivial ones gone, divisions that C can do."""
 
 from __future__ import annotations
 
-from tensorir.arith.affine import Arith
-from tensorir.ir.build import as_int, binary, const
+from tensorir.arith.affine import Arith, conjunction, conjuncts
+from tensorir.ir.build import as_expr, as_int, binary, const
 from tensorir.ir.tree import Binary, Const, Expr, If, Loop, Program, Seq, Stmt, Var
 from tensorir.ir.visit import Rewriter, sequence, substitute
 from tensorir.lower.form import bound_loops, each_nest, fail, kernel_arith, lowering, rewrap
@@ -29,9 +29,29 @@ class _Finish(Rewriter):
         self.arith = arith
 
     def on_Loop(self, n: Loop) -> Stmt:
+        n = self._cut(n)
+        if isinstance(n.extent, Const) and n.extent.value == 0:
+            return Seq(())
         if isinstance(n.extent, Const) and n.extent.value == 1:
             return self(substitute(n.body, {n.var: const(0)}))  # type: ignore[no-any-return]
         return self.children(n)
+
+    def _cut(self, n: Loop) -> Loop:
+        """``n`` ending where the condition around its whole body ends it."""
+        if not isinstance(n.body, If) or not isinstance(n.extent, Const):
+            return n
+        extent, kept = as_int(n.extent), []
+        for c in conjuncts(n.body.cond):
+            end = self.arith.end(c, n.var)
+            if end is None:
+                kept.append(c)
+            else:
+                extent = min(extent, max(end, 0))
+        if len(kept) == len(conjuncts(n.body.cond)):
+            return n
+        self.arith.ranges[n.var] = (0, extent - 1)
+        body = If(conjunction(kept), n.body.then) if kept else n.body.then
+        return n.replace(extent=as_expr(extent), body=body)
 
     def on_Seq(self, n: Seq) -> Stmt:
         return sequence([self(s) for s in n.stmts])

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tensorir.expr.program import computes_of, inputs_of, scalars_of
 from tensorir.expr.tensor import Tensor
-from tensorir.interp.reference import gather_limits
+from tensorir.interp.reference import divisors, gather_limits
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Binary, Call, Cast, Const, Expr, Load, PadLoad, Reduce, Select, Unary, Var
 
@@ -58,12 +58,13 @@ def arguments(outputs: Sequence[Tensor]) -> tuple[tuple[Argument, ...], bool]:
             break
     else:
         amplitude = 4
+    divide = divisors(outputs)
     found = [
-        (t.order, Argument(t.name, t.dtype, t.shape, *_range(t.dtype, amplitude, limits.get(t))))
+        (t.order, Argument(t.name, t.dtype, t.shape, *_range(t.dtype, amplitude, limits.get(t), t in divide)))
         for t in inputs_of(outputs)
     ]
     found += [
-        (v.order, Argument(v.name, v.dtype, (), *_range(v.dtype, amplitude, None), scalar=True))
+        (v.order, Argument(v.name, v.dtype, (), *_range(v.dtype, amplitude, None, v in divide), scalar=True))
         for v in scalars_of(outputs)
     ]
     return tuple(a for _, a in sorted(found, key=lambda x: x[0])), exact
@@ -101,10 +102,12 @@ def _kind(name: str) -> np.dtype[Any]:
     return kind
 
 
-def _range(dtype: str, amplitude: int, limit: int | None) -> tuple[int, int]:
+def _range(dtype: str, amplitude: int, limit: int | None, divides: bool) -> tuple[int, int]:
     kind = DTYPES[dtype]
     if limit is not None:
         return 0, max(0, limit - 1)
+    if divides:
+        return 1, amplitude
     if kind.kind == "f":
         return -amplitude, amplitude
     return max(kind.low, -amplitude), min(kind.high, amplitude)

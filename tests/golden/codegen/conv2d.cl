@@ -44,11 +44,9 @@ void y_kernel(__global const float *restrict x, __global const float *restrict w
           *(float8 *)(y_register + k * 8) += *(__local float8u *)(x_pad + c * 30 + r * 10 + s) * w[min(k, 4) * 36 + c * 9 + r * 3 + s];
       }
   #pragma unroll
-  for (int out_k_2 = 0; out_k_2 < 6; ++out_k_2)
-    if (out_k_2 < 5) {
-      #pragma unroll
-      for (int out_q_1_1 = 0; out_q_1_1 < 8; ++out_q_1_1)
-        if (out_q_1_1 < 6)
-          y[out_k_2 * 36 + out_p_0 * 6 + out_q_1_1] = y_register[out_k_2 * 8 + out_q_1_1];
-    }
+  for (int out_k_2 = 0; out_k_2 < 5; ++out_k_2) {
+    #pragma unroll
+    for (int out_q_1_1 = 0; out_q_1_1 < 6; ++out_q_1_1)
+      y[out_k_2 * 36 + out_p_0 * 6 + out_q_1_1] = y_register[out_k_2 * 8 + out_q_1_1];
+  }
 }
