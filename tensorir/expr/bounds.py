@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
-from tensorir.arith.affine import Arith, Interval, negate
+from tensorir.arith.affine import Arith, Interval
+from tensorir.arith.reads import conditional_loads
 from tensorir.errors import DeclarationError, refuse
 from tensorir.expr.tensor import Compute
 from tensorir.ir.build import binary, const
@@ -35,7 +35,7 @@ def check_accesses(op: Compute) -> None:
     arith = Arith(ranges)
     for body in op.bodies:
         for part in body.values if isinstance(body, Reduce) else (body,):
-            for load, conditions in _loads(part, ()):
+            for load, conditions in conditional_loads(part):
                 _check(op, load, conditions, arith, ranges)
 
 
@@ -55,20 +55,6 @@ def gathered(i: Expr) -> Load | None:
 
 def _within(found: Interval, n: int) -> bool:
     return found[0] >= 0 and found[1] < n
-
-
-def _loads(e: Expr, conditions: tuple[Expr, ...]) -> Iterator[tuple[Load, tuple[Expr, ...]]]:
-    if isinstance(e, Select):
-        yield from _loads(e.cond, conditions)
-        yield from _loads(e.a, (*conditions, e.cond))
-        opposite = negate(e.cond)
-        yield from _loads(e.b, (*conditions, opposite) if opposite is not None else conditions)
-        return
-    if isinstance(e, Load):
-        yield e, conditions
-    for child in e.children():
-        if isinstance(child, Expr):
-            yield from _loads(child, conditions)
 
 
 def _check(op: Compute, load: Load, conditions: tuple[Expr, ...], arith: Arith, ranges: dict[Var, Interval]) -> None:

@@ -15,6 +15,7 @@ What reaches global memory stays guarded.
 from __future__ import annotations
 
 from tensorir.arith.affine import Arith, Interval, conjunction, conjuncts, negate
+from tensorir.arith.reads import conditional_loads
 from tensorir.ir.build import binary, const, select
 from tensorir.ir.tree import (
     Axis,
@@ -137,7 +138,7 @@ class _Guards(Rewriter):
         if any(b not in self.total or (b, n.name) in self.uncovered for b in sums):
             return False  # an iteration too many would add to a cell that was never initialised
         arith = Arith(self.ranges, [*self.facts, *conds])
-        return all(self._exists(load, n, a) for load, a in _loads(n.body, arith))
+        return all(self._exists(load, n, arith.child(assume=under)) for load, under in conditional_loads(n.body))
 
     def _exists(self, load: Load, n: Stage, arith: Arith) -> bool:
         if load.buffer.scope in LOCAL:
@@ -219,18 +220,3 @@ def _is_zero(e: Expr, zero: set[Buffer], n: Stage, arith: Arith) -> bool:
     if isinstance(e, Cast | Unary):
         return _is_zero(e.a, zero, n, arith)
     return False
-
-
-def _loads(root: Stmt | Expr, arith: Arith) -> list[tuple[Load, Arith]]:
-    """Every load with what is known where it is evaluated."""
-    out: list[tuple[Load, Arith]] = []
-    if isinstance(root, Select):
-        opposite = negate(root.cond)
-        out += _loads(root.cond, arith) + _loads(root.a, arith.child(assume=[root.cond]))
-        return out + _loads(root.b, arith.child(assume=[opposite] if opposite is not None else []))
-    if isinstance(root, Load):
-        out.append((root, arith))
-    for c in root.children():
-        if isinstance(c, Stmt | Expr):
-            out += _loads(c, arith)
-    return out

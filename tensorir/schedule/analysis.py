@@ -66,8 +66,7 @@ class Index:
 
     def names(self) -> set[str]:
         """Every name in use: loops, stages and buffers."""
-        found = {b.name for b in (*self.program.params, *reads(self.program.body), *writes(self.program.body))}
-        return found | set(self.loops) | set(self.stages)
+        return {*self.buffers(), *self.loops, *self.stages}
 
     def root_of(self, n: Node) -> Stmt:
         """The top-level nest (kernel) that holds ``n``."""
