@@ -1,0 +1,128 @@
+"""What stage_in, stage_out, layout and set_scope refuse, and copies that their readers cannot see."""
+
+import pytest
+from refusal_cases import Refusals, assert_refused, relu, written_backwards
+
+import tensorir as tir
+
+REFUSALS = Refusals()
+once = REFUSALS.once
+
+# --- staging ---------------------------------------------------------------------------------------------------------
+
+once("stage-in.not-read", "C is not read", lambda s: s.stage_in("C", "C.k", "shared"))
+once("stage-in.root-scope", "shared by all blocks", lambda s: s.stage_in("A", "root", "shared"))
+once(
+    "stage-in.written",
+    "written inside",
+    lambda s: s.stage_in("C", "D.i", "register"),
+    relu,
+    lambda s: s.compute_at("C", "D.i"),
+)
+once(
+    "stage-in.written",
+    "nest that reads it",
+    lambda s: s.stage_in("C", "root", "global"),
+    relu,
+    lambda s: s.compute_at("C", "D.i"),
+)
+once("stage-in.vector", "vector=3", lambda s: s.stage_in("A", "C.k", "shared", vector=3))
+once(
+    "stage-in.vector",
+    "vector=4",
+    lambda s: s.stage_in("A", "C.k.0", "shared", vector=4),
+    before=lambda s: s.split("C.k", [None, 6]),
+)
+once(
+    "stage-in.room",
+    "dealt out",
+    lambda s: s.stage_in("A", "A_shared.ax0", "register"),
+    before=lambda s: s.stage_in("A", "C.i", "shared"),
+)
+once("scope.unknown", "warpish", lambda s: s.stage_in("A", "C.k", "warpish"))
+once("scope.unknown", "cache", lambda s: s.stage_out("C", "C.i", "cache"))
+once("layout.order", "permutation", lambda s: s.stage_in("A", "C.k", "shared", order=[0, 0]))
+once("layout.pad", "-1", lambda s: s.stage_in("A", "C.k", "shared", pad=-1))
+once("stage-out.encloses", "not a loop around", lambda s: s.stage_out("C", "D.i"), relu)
+once("stage-out.partial-reduction", "not complete", lambda s: s.stage_out("C", "C.k"))
+once(
+    "stage-out.scattered",
+    "whole tile",
+    lambda s: s.stage_out("C", "C.i.1"),
+    before=lambda s: (s.split("C.i", [4, 4]), s.reorder("C.i.1", "C.i.0")),
+)
+once(
+    "stage-out.several-writers",
+    "several stages",
+    lambda s: s.stage_out("C", "C.i"),
+    before=lambda s: s.decompose_reduction("C", "C.i"),
+)
+once(
+    "stage-out.read-before",
+    "before the copy",
+    lambda s: s.stage_out("C", "D.i", "register") and None,
+    relu,
+    lambda s: s.compute_at("C", "D.j"),
+)
+once(
+    "stage-out.room",
+    "dealt out",
+    lambda s: s.stage_out("A_shared", "A_shared.ax0"),
+    before=lambda s: s.stage_in("A", "C.i", "shared"),
+)
+
+
+@REFUSALS.case("stage-out.one-buffer", "writes 2 buffers")
+def two_buffers():
+    X = tir.placeholder((8,), name="X")
+    s = tir.Schedule(tir.compute((8,), lambda i: (X[i], X[i] * 2), name="P"))
+    yield s
+    s.stage_out("P", "P.i")
+
+
+once("stage-out.index", "computed index", lambda s: s.stage_out("P", "P.i"), written_backwards)
+
+# --- buffers ---------------------------------------------------------------------------------------------------------
+
+once("set-scope.own-buffer", "parameter", lambda s: s.set_scope("A", "shared"))
+once("layout.own-buffer", "parameter", lambda s: s.layout("C", pad=1))
+once("scope.unknown", "moon", lambda s: s.set_scope("P", "moon"), relu)
+once("layout.order", "[1, 1]", lambda s: s.layout("P", order=[1, 1]), relu)
+once("layout.pad", "1.5", lambda s: s.layout("P", pad=1.5), relu)
+
+# --- who holds a cell ------------------------------------------------------------------------------------------------
+
+once(
+    "scope.private",
+    "own register copy",
+    lambda s: s.bind("A_register.ax1", "thread.x"),
+    before=lambda s: s.stage_in("A", "C.j", "register"),
+)
+once(
+    "scope.private",
+    "copies C_register for the whole block",
+    lambda s: s.stage_in("C_register", "C.out.i", "shared"),
+    before=lambda s: (s.bind("C.i", "thread.y"), s.stage_out("C", "C.i")),
+)
+once(
+    "scope.grid-wide",
+    "another block",
+    lambda s: s.stage_in("A", "C.j", "global"),
+    before=lambda s: s.bind("C.j", "block.x"),
+)
+
+
+@REFUSALS.case("scope.overlap", "same cells")
+def halos_of_neighbours():
+    X = tir.placeholder((17,), name="X")
+    r = tir.reduce_axis(3, name="r")
+    s = tir.Schedule(tir.compute((8,), lambda i: tir.max(X[2 * i + r], axis=r), name="Y"))
+    s.bind("Y.i", "thread.x")
+    s.stage_in("X", "Y.i", "register")
+    yield s
+    s.set_scope("X_register", "shared")
+
+
+@pytest.mark.parametrize(("code", "key", "act"), REFUSALS)
+def test_refused(code, key, act):
+    assert_refused(code, key, act)
