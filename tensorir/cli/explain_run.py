@@ -132,7 +132,7 @@ RUN: dict[str, Entry] = {
     # --- caches
     "cache.foreign-directory": Entry(
         "The cache holds native code, so its directory must belong to you and nobody else may write it.",
-        "# TENSORIR_CACHE_DIR=/tmp/shared, writable by others",
+        "# TENSORIR_CACHE_DIR names a directory that others may write",
         "$ chmod 700 the directory, or set TENSORIR_CACHE_DIR to one of your own",
     ),
     # --- tuning
