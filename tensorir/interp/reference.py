@@ -208,7 +208,8 @@ def divisors(outputs: Sequence[Tensor]) -> set[Tensor | Var]:
     for op in computes_of(outputs):
         for n in (n for body in op.bodies for n in find(body, Binary)):
             if n.op in ("//", "%") and DTYPES[n.b.dtype].kind in "iu":
-                found.update(r.buffer.origin for r in find(n.b, Load | PadLoad) if r.buffer.origin is not None)
+                reads: list[Load | PadLoad] = [*find(n.b, Load), *find(n.b, PadLoad)]
+                found.update(r.buffer.origin for r in reads if r.buffer.origin is not None)
                 found.update(find(n.b, Var))
     return found
 
