@@ -1,0 +1,430 @@
+"""Threads in NumPy: some blocks of a lowered kernel at once, one array lane each.
+
+Statements and expressions are compiled to Python closures once per kernel; a loop iteration then costs a few NumPy
+operations on all lanes. An index is split into a part that depends on the thread only, computed once, and a part in
+loop variables, which is a Python integer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from tensorir.arith.affine import Arith
+from tensorir.errors import Problem
+from tensorir.interp.lift import liftable
+from tensorir.interp.memory import Cells, Fault
+from tensorir.interp.numbers import Numbers
+from tensorir.ir.build import as_int
+from tensorir.ir.tree import (
+    Alloc,
+    Barrier,
+    Binary,
+    Broadcast,
+    Buffer,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    If,
+    IntrinCall,
+    Kind,
+    Let,
+    Load,
+    Loop,
+    Pack,
+    Ramp,
+    Scope,
+    Select,
+    Seq,
+    Stmt,
+    Store,
+    Unary,
+    Var,
+)  # fmt: skip
+from tensorir.ir.visit import find
+
+
+class KernelLike(Protocol):
+    """What the interpreter needs of a lowered kernel (``lower.kernel.Kernel``)."""
+
+    @property
+    def params(self) -> tuple[Buffer, ...]: ...
+    @property
+    def axes(self) -> tuple[Loop, ...]: ...
+    @property
+    def body(self) -> Stmt: ...
+    @property
+    def grid(self) -> tuple[int, int, int]: ...
+    @property
+    def block(self) -> tuple[int, int, int]: ...
+
+
+class _Frame:
+    """The lanes that are active: thread-dependent values as arrays over them."""
+
+    __slots__ = ("block", "cache", "env", "lane", "me")
+
+    def __init__(self, env: dict[Var, Any], lane: np.ndarray, block: np.ndarray, me: np.ndarray) -> None:
+        self.env, self.lane, self.block, self.me = env, lane, block, me
+        self.cache: dict[Any, Any] = {}
+
+    def only(self, mask: np.ndarray) -> _Frame:
+        env = {v: x[mask] if isinstance(x, np.ndarray) and x.ndim else x for v, x in self.env.items()}
+        return _Frame(env, self.lane[mask], self.block[mask], self.me[mask])
+
+
+Value = Callable[[_Frame], Any]
+Action = Callable[[_Frame], None]
+
+
+class Machine:
+    """Some blocks of a kernel: one lane a thread, each kind of statement and expression a method that compiles it."""
+
+    def __init__(self, k: KernelLike, memory: Mapping[Buffer, Cells], scalars: Mapping[Var, Any], numbers: Numbers,
+                 blocks: range, block_of: np.ndarray) -> None:  # fmt: skip
+        self.k, self.n, self.block_of = k, numbers, block_of
+        self.memory = dict(memory)
+        bx, by, bz = k.block
+        gx, gy, _ = k.grid
+        self.threads, self.blocks = bx * by * bz, len(blocks)
+        t, b = np.arange(self.threads), np.arange(blocks.start, blocks.stop)
+        thread, block = np.tile(t, self.blocks), np.repeat(b, self.threads)
+        hardware = {
+            Kind.THREAD_X: thread % bx, Kind.THREAD_Y: thread // bx % by, Kind.THREAD_Z: thread // (bx * by),
+            Kind.BLOCK_X: block % gx, Kind.BLOCK_Y: block // gx % gy, Kind.BLOCK_Z: block // (gx * gy),
+        }  # fmt: skip
+        env: dict[Var, Any] = {x.var: hardware[x.kind] for x in k.axes}
+        self.hardware = set(env)
+        env.update(scalars)
+        self.epoch = np.zeros(self.blocks, np.int32)
+        self.frame = _Frame(env, np.arange(len(thread)), block - blocks.start, block * self.threads + thread)
+        self.arith = Arith()
+
+    def go(self) -> None:
+        """Run the kernel's body."""
+        self.stmt(self.k.body)(self.frame)
+
+    # --- statements
+
+    def stmt(self, s: Stmt) -> Action:
+        """A closure that executes ``s``."""
+        match s:
+            case Seq():
+                return self._seq([self.stmt(x) for x in s.stmts])
+            case Loop():
+                return self._loop(s)
+            case Store():
+                return self._store(s)
+            case If():
+                return self._if(s)
+            case Alloc():
+                return self._alloc(s)
+            case Barrier():
+                return self._barrier
+            case Let():
+                return self._let(s)
+            case IntrinCall():
+                return self.stmt(s.intrin.inline(s.operands))
+        raise Fault(Problem("interp.not-lowered", f"{type(s).__name__} has no meaning in a lowered kernel"))
+
+    def _seq(self, parts: list[Action]) -> Action:
+        def run(f: _Frame) -> None:
+            for p in parts:
+                p(f)
+
+        return run
+
+    def _loop(self, s: Loop) -> Action:
+        nest, store = liftable(s, self.arith)
+        if store is not None:
+            return self._lifted(nest, store)
+        body, var, extent = self.stmt(s.body), s.var, self.expr(s.extent)
+
+        def run(f: _Frame) -> None:
+            n = extent(f)
+            if isinstance(n, np.ndarray) and n.ndim:
+                for i in range(int(n.max(initial=0))):
+                    part = f.only(n > i)
+                    part.env[var] = i
+                    body(part)
+                return
+            for i in range(int(n)):
+                f.env[var] = i
+                body(f)
+
+        return run
+
+    def _lifted(self, nest: list[Loop], store: Store) -> Action:
+        """All iterations of loops that write distinct cells at once, as more lanes."""
+        extents = [as_int(x.extent) for x in nest]
+        times = math.prod(extents)
+        grid = [g.ravel() for g in np.indices(extents)]
+        known = self.hardware
+        self.hardware = known | {x.var for x in nest}
+        body = self._store(store)
+        self.hardware = known
+        key = id(store), id(body)
+
+        def run(f: _Frame) -> None:
+            wide = f.cache.get(key)
+            if wide is None:
+                env = {v: np.repeat(x, times) if isinstance(x, np.ndarray) and x.ndim else x for v, x in f.env.items()}
+                env.update({x.var: np.tile(g, len(f.lane)) for x, g in zip(nest, grid, strict=True)})
+                wide = _Frame(env, np.repeat(f.lane, times), np.repeat(f.block, times), np.repeat(f.me, times))
+                f.cache[key] = wide
+            for v, x in f.env.items():
+                if v not in known or v not in wide.env:
+                    wide.env[v] = np.repeat(x, times) if isinstance(x, np.ndarray) and x.ndim else x
+            body(wide)
+
+        return run
+
+    def _if(self, s: If) -> Action:
+        cond, then = self.expr(s.cond), self.stmt(s.then)
+
+        def run(f: _Frame) -> None:
+            c = cond(f)
+            if not isinstance(c, np.ndarray) or c.ndim == 0:
+                if c:
+                    then(f)
+            elif c.all():
+                then(f)
+            elif c.any():
+                then(f.only(c))
+
+        return run
+
+    def _alloc(self, s: Alloc) -> Action:
+        copies = len(self.frame.lane) if s.buffer.scope is Scope.REGISTER else self.blocks
+        cells = Cells(
+            s.buffer,
+            copies,
+            self.n.storage(s.buffer.dtype),
+            watched=s.buffer.scope is Scope.SHARED and self.threads > 1,
+        )
+        self.memory[s.buffer] = cells
+        body = self.stmt(s.body)
+
+        def run(f: _Frame) -> None:
+            cells.forget()
+            body(f)
+
+        return run
+
+    def _barrier(self, f: _Frame) -> None:
+        if len(f.lane) != len(self.frame.lane):
+            counts = np.bincount(f.block, minlength=self.blocks)
+            if ((counts != 0) & (counts != self.threads)).any():
+                b = int(np.argmax((counts != 0) & (counts != self.threads)))
+                raise Fault(
+                    Problem(
+                        "barrier.divergent",
+                        f"a barrier is reached by {counts[b]} of the {self.threads} threads of a block",
+                    )
+                )
+        self.epoch += 1
+
+    def _let(self, s: Let) -> Action:
+        if not find(s.value, Load) and all(v in self.hardware for v in find(s.value, Var)):
+            self.hardware = self.hardware | {s.var}  # the same in every iteration: addresses may be kept
+        value, body, var = self.expr(s.value), self.stmt(s.body), s.var
+
+        def run(f: _Frame) -> None:
+            f.env[var] = value(f)
+            body(f)
+
+        return run
+
+    def _store(self, s: Store) -> Action:
+        cells, at, value = self.memory[s.buffer], self._cells(s.buffer, s.index[0]), self.expr(s.value)
+        dtype, to_memory = s.buffer.dtype, self.n.to_memory
+
+        def run(f: _Frame) -> None:
+            x = to_memory(value(f), dtype)
+            where = at(f)
+            if cells.watched:
+                cells.write(where, x, *self._who(f, where))
+                return
+            cells.values[where] = x
+            if cells.written is not None:
+                cells.written[where] = True
+
+        return run
+
+    def _who(self, f: _Frame, where: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        me, now = f.me, self.epoch[f.block]
+        if where.ndim == 2:
+            me, now = me[:, None], now[:, None]
+        return me, now, self.block_of
+
+    # --- addresses
+
+    def _cells(self, b: Buffer, i: Expr) -> Callable[[_Frame], np.ndarray]:
+        """Absolute cells of an access, one per lane (and per vector lane)."""
+        cells = self.memory[b]
+        ramp = isinstance(i, Ramp)
+        width = i.lanes if isinstance(i, Ramp) else b.lanes
+        scale = 1 if isinstance(i, Ramp) else b.lanes
+        fixed, moving = self._split(i.base if isinstance(i, Ramp) else i)
+        size, name = cells.size, b.name
+        spread = np.arange(width) if ramp or b.lanes > 1 else None
+        key = id(fixed), b
+
+        def run(f: _Frame) -> np.ndarray:
+            found = f.cache.get(key)
+            if found is None:
+                base = np.broadcast_to(np.asarray(fixed(f)) * scale, f.lane.shape)
+                copy = f.lane if b.scope is Scope.REGISTER else f.block if b.scope is Scope.SHARED else 0
+                home = base + copy * size
+                if spread is not None:
+                    home = home[:, None] + spread
+                found = home, *_bounds(base)
+                f.cache[key] = found
+            home, low, high = found
+            step = moving(f)
+            if isinstance(step, np.ndarray):
+                step = step * scale
+                exact = np.asarray(fixed(f)) * scale + step
+                low, high = _bounds(exact)
+                out = home + (step if spread is None else step[:, None])
+            else:
+                step *= scale
+                low, high = low + step, high + step
+                out = home + step
+            if len(f.lane) and (low < 0 or high + width > size):
+                bad = low if low < 0 else high + width - 1
+                raise Fault(Problem("memory.out-of-bounds", f"{name}[{bad}] is outside the {size} elements of {name}"))
+            return out  # type: ignore[no-any-return]
+
+        return run
+
+    def _split(self, i: Expr) -> tuple[Value, Value]:
+        """An index as a part fixed per thread and a part that loops move."""
+        form = self.arith.linear(i)
+        fixed, loops, other = [], [], []
+        for atom, c in form.terms.items():
+            names = find(atom, Var)
+            if not find(atom, Load) and all(v in self.hardware for v in names):
+                fixed.append((self.expr(atom), c))
+            elif isinstance(atom, Var):
+                loops.append((atom, c))
+            else:
+                other.append((self.expr(atom), c))
+        constant = form.constant
+
+        def first(f: _Frame) -> Any:
+            out: Any = constant
+            for e, c in fixed:
+                out = out + e(f) * c
+            return out
+
+        def rest(f: _Frame) -> Any:
+            out: Any = 0
+            for v, c in loops:
+                out = out + f.env[v] * c
+            for e, c in other:
+                out = out + e(f) * c
+            return out
+
+        return first, rest
+
+    # --- expressions
+
+    def expr(self, e: Expr) -> Value:
+        """A closure that evaluates ``e``."""
+        n = self.n
+        match e:
+            case Const():
+                value = n.const(e.value, e.dtype)
+                return lambda f: value
+            case Var():
+                return lambda f: f.env[e]
+            case Load():
+                return self._load(e)
+            case Binary():
+                if e.op in ("and", "or") and find(e.b, Load):
+                    return self._lazily(e)
+                a, b, op, kind = self.expr(e.a), self.expr(e.b), e.op, e.a.dtype
+                return lambda f: n.binary(op, a(f), b(f), kind)
+            case Select():
+                return self._select(e)
+            case Cast():
+                a, old, new = self.expr(e.a), e.a.dtype, e.dtype
+                return lambda f: n.cast(a(f), old, new)
+            case Unary():
+                a, op, kind = self.expr(e.a), e.op, e.dtype
+                return lambda f: n.unary(op, a(f), kind)
+            case Call():
+                args, fn, kind = [self.expr(x) for x in e.args], e.fn, e.dtype
+                return lambda f: n.call(fn, [x(f) for x in args], kind)
+            case Broadcast():
+                a = self.expr(e.value)
+                return lambda f: _column(a(f))
+            case Pack():
+                items = [self.expr(i) for i in e.items]
+                return lambda f: np.stack([np.broadcast_to(i(f), f.lane.shape) for i in items], axis=-1)
+        raise Fault(Problem("interp.not-lowered", f"{type(e).__name__} has no meaning in a lowered kernel"))
+
+    def _load(self, e: Load) -> Value:
+        cells, at = self.memory[e.buffer], self._cells(e.buffer, e.index[0])
+
+        def run(f: _Frame) -> Any:
+            where = at(f)
+            if cells.watched:
+                return cells.read(where, *self._who(f, where))
+            if cells.written is not None:
+                cells.need_written(where)
+            return cells.values[where]
+
+        return run
+
+    def _lazily(self, e: Binary) -> Value:
+        """``&&`` and ``||`` look at their right side only where the left one leaves the answer open."""
+        a, b, both = self.expr(e.a), self.expr(e.b), e.op == "and"
+
+        def run(f: _Frame) -> Any:
+            c = a(f)
+            if not isinstance(c, np.ndarray) or c.ndim == 0:
+                return b(f) if bool(c) == both else c
+            still = c if both else ~c
+            if still.all():
+                return b(f)
+            if not still.any():
+                return c
+            out = c.copy()
+            out[still] = b(f.only(still))
+            return out
+
+        return run
+
+    def _select(self, e: Select) -> Value:
+        """Only the chosen side is evaluated, lane by lane."""
+        cond, a, b, kind = self.expr(e.cond), self.expr(e.a), self.expr(e.b), self.n.storage(e.dtype)
+
+        def run(f: _Frame) -> Any:
+            c = cond(f)
+            if not isinstance(c, np.ndarray) or c.ndim == 0:
+                return a(f) if c else b(f)
+            if c.all():
+                return a(f)
+            if not c.any():
+                return b(f)
+            yes, no = a(f.only(c)), b(f.only(~c))
+            wide = [np.asarray(x).shape[-1] for x in (yes, no) if np.asarray(x).ndim == 2]
+            out = np.zeros((len(c), max(wide)) if wide else len(c), kind)
+            out[c], out[~c] = yes, no
+            return out
+
+        return run
+
+
+def _bounds(x: np.ndarray) -> tuple[int, int]:
+    return (int(x.min()), int(x.max())) if x.size else (0, 0)
+
+
+def _column(x: Any) -> Any:
+    return x[:, None] if isinstance(x, np.ndarray) and x.ndim == 1 else x
