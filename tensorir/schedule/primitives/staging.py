@@ -52,67 +52,69 @@ def stage_in(program: Program, buffer: Buffer, at: Loop | None, scope: str, vect
     """
     kind = _scope(scope)
     index = Index(program)
-    where: Stmt = program.body if at is None else at
-    readers = stages_reading(where, buffer)
-    if not readers:
+    _need_source(index, buffer, at, kind)
+    name = unique(f"{buffer.name}_{scope}", index.names())
+    copy = Buffer(name, buffer.shape, buffer.dtype, kind, layout_of(len(buffer.shape), pad, order))
+    deal = Kind.COOPERATIVE if kind is Scope.SHARED and cooperative else Kind.SERIAL
+    made = _copy_nest(index, buffer, copy, at, deal)
+    if vector is not None:
+        made = _vector_copy(made, vector, f"{name}.ax{len(buffer.shape) - 1}")
+    if at is None:  # the statement that makes the buffer goes on making it
+        parts = statements(program.body)
+        body = sequence([x if stages_writing(x, buffer) else swap_buffers(x, {buffer: copy}) for x in parts])
+        return Rewrite(place_at_root(with_body(program, body), made, before=stages_reading(body, copy)), (name,))
+    loop = swap_buffers(at, {buffer: copy})
+    return Rewrite(swap(program, at, place_before(loop, made, stages_reading(loop, copy))), (name,))
+
+
+def _need_source(index: Index, buffer: Buffer, at: Loop | None, kind: Scope) -> None:
+    """Refuse a copy that nobody would read, that its readers could not see, or whose source is made too late."""
+    body = index.program.body
+    where: Stmt = body if at is None else at
+    if not stages_reading(where, buffer):
         read = ", ".join(sorted({n.buffer.name for n in find(where, Load)})) or "nothing"
         raise ScheduleError(
             Problem("stage-in.not-read", f"{buffer.name} is not read inside {_place(at)}", hint=f"read there: {read}")
         )
     if at is not None:
         need_room(index, at, "stage-in")
-    if at is None and kind is not Scope.GLOBAL:
+        if stages_writing(at, buffer):
+            raise ScheduleError(
+                Problem("stage-in.written", f"{buffer.name} is written inside {at.var.name} as well", at=caret(at))
+            )
+        return
+    if kind is not Scope.GLOBAL:
         raise ScheduleError(
             Problem(
                 "stage-in.root-scope",
-                f"a copy at the root is shared by all blocks: scope={scope!r} cannot hold it",
+                f"a copy at the root is shared by all blocks: scope={kind.value!r} cannot hold it",
                 hint="scope='global', or at=<a loop>",
             )
         )
-    if at is None and (
-        both := [x for x in statements(program.body) if stages_reading(x, buffer) and stages_writing(x, buffer)]
-    ):
-        maker = stages_writing(both[0], buffer)[0]
+    if both := [x for x in statements(body) if stages_reading(x, buffer) and stages_writing(x, buffer)]:
         raise ScheduleError(
             Problem(
                 "stage-in.written",
                 f"{buffer.name} is made in the nest that reads it: no copy at the root could hold it",
-                at=caret(maker),
+                at=caret(stages_writing(both[0], buffer)[0]),
                 hint="at=<a loop behind its producer>",
             )
         )
-    if at is not None and stages_writing(at, buffer):
-        raise ScheduleError(
-            Problem("stage-in.written", f"{buffer.name} is written inside {at.var.name} as well", at=caret(at))
-        )
-    taken = index.names()
-    name = unique(f"{buffer.name}_{scope}", taken)
-    copy = Buffer(name, buffer.shape, buffer.dtype, kind, layout_of(len(buffer.shape), pad, order))
-    whole = [Side(Linear({}, 0), n) for n in int_shape(buffer)]
-    sides = whole if at is None else footprint(index, accesses_to(where, buffer), at, kind, int_shape(buffer))
-    axes = tuple(Var(f"ax{d}", "index") for d in range(len(buffer.shape)))
+
+
+def _copy_nest(index: Index, buffer: Buffer, copy: Buffer, at: Loop | None, deal: Kind) -> Stmt:
+    """Loops that fill ``copy`` with what one iteration of ``at`` reads of ``buffer``, or with all of it."""
+    shape = int_shape(buffer)
+    sides = [Side(Linear({}, 0), n) for n in shape]
+    if at is not None:
+        sides = footprint(index, accesses_to(at, buffer), at, copy.scope, shape)
+    axes = tuple(Var(f"ax{d}", "index") for d in range(len(shape)))
     iters = tuple(Iter(v, n, Axis.SPATIAL) for v, n in zip(axes, buffer.shape, strict=True))
-    stage = Stage(name, iters, (), Store(copy, axes, Load(buffer, axes, buffer.dtype)))
-    labels = [f"{name}.{v.name}" for v in axes]
-    deal = Kind.COOPERATIVE if kind is Scope.SHARED and cooperative else Kind.SERIAL
-    made = box_nest(stage, sides, labels, deal)
+    stage = Stage(copy.name, iters, (), Store(copy, axes, Load(buffer, axes, buffer.dtype)))
+    made = box_nest(stage, sides, [f"{copy.name}.{v.name}" for v in axes], deal)
     if at is not None and (limits := _limits(index, buffer, at, find(made, Stage)[0], sides)):
         made = replace(made, {s: s.replace(guards=limits) for s in find(made, Stage)})
-    if vector is not None:
-        made = _vector_copy(made, vector, labels[-1])
-    if at is None:  # the statement that makes the buffer goes on making it
-        redirect = sequence(
-            [x if stages_writing(x, buffer) else swap_buffers(x, {buffer: copy}) for x in statements(where)]
-        )
-    else:
-        redirect = swap_buffers(where, {buffer: copy})
-    new_readers = [s for s in find(redirect, Stage) if any(isinstance(x, Load) and x.buffer is copy for x in walk(s))]
-    if at is None:
-        done = place_at_root(with_body(program, redirect), made, before=new_readers)
-    else:
-        assert isinstance(redirect, Loop)
-        done = swap(program, at, place_before(redirect, made, new_readers))
-    return Rewrite(done, (name,))
+    return made
 
 
 def _limits(index: Index, buffer: Buffer, at: Loop, copy: Stage, sides: list[Side]) -> tuple[Expr, ...]:
