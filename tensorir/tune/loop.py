@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from tensorir.errors import TensorIRError
 from tensorir.tune.log import choose, key_of, usable
 from tensorir.tune.outcome import Timed, TuneOutcome, grouped_reasons
+from tensorir.tune.pool import HasRows
 from tensorir.tune.record import TRANSIENT, BadRecord, Identity, Record
 from tensorir.tune.store import LogError
 
@@ -35,15 +35,9 @@ RECENT = 15  # trials whose cost predicts the next one's
 ROUNDS = 3  # final rounds when all finalists of one are disqualified
 
 
-class SpaceLike(Protocol):
+class SpaceLike(HasRows, Protocol):
     """What the loop needs to know of a space; ``tensorir.tune.space.Space`` is one."""
 
-    @property
-    def names(self) -> tuple[str, ...]: ...
-    @property
-    def values(self) -> tuple[tuple[Any, ...], ...]: ...
-    @property
-    def legal(self) -> npt.NDArray[Any]: ...
     @property
     def size(self) -> int: ...
     @property
