@@ -7,119 +7,29 @@ import re
 from tensorir.ir.node import Node
 from tensorir.ir.tree import Buffer, Let, Loop, Stmt, Var
 
-_RESERVED = {
-    "auto",
-    "break",
-    "case",
-    "char",
-    "const",
-    "continue",
-    "default",
-    "do",
-    "double",
-    "else",
-    "enum",
-    "extern",
-    "float",
-    "for",
-    "goto",
-    "if",
-    "inline",
-    "int",
-    "long",
-    "register",
-    "restrict",
-    "return",
-    "short",
-    "signed",
-    "sizeof",
-    "static",
-    "struct",
-    "switch",
-    "typedef",
-    "union",
-    "unsigned",
-    "void",
-    "volatile",
-    "while",
-    "bool",
-    "half",
-    "uchar",
-    "ushort",
-    "uint",
-    "ulong",
-    "size_t",
-    "kernel",
-    "global",
-    "local",
-    "private",
-    "constant",
-    "image1d_t",
-    "image2d_t",
-    "sampler_t",
-    "event_t",
-    "main",
-    "class",
-    "new",
-    "delete",
-    "this",
-    "template",
-    "typename",
-    "namespace",
-    "using",
-    "operator",
-    "public",
-    "protected",
-    "virtual",
-    "try",
-    "catch",
-    "throw",
-    "true",
-    "false",
-    "and",
-    "or",
-    "not",
-    "xor",
-    "bitand",
-    "bitor",
-    "compl",
-    "asm",
-    "mutable",
-    "friend",
-    "explicit",
-    "export",
-    "wchar_t",
-    "nullptr",
-    "exp",
-    "log",
-    "sqrt",
-    "min",
-    "max",
-    "abs",
-    "floor",
-    "ceil",
-    "round",
-    "pow",
-    "sin",
-    "cos",
-    "erf",
-    "tanh",
-    "fmin",
-    "fmax",
-    "select",
-    "dot",
-    "cross",
-    "any",
-    "all",
-    "isnan",
-    "vload4",
-    "barrier",
-    "printf",
-    "NULL",
-    "INFINITY",
-    "NAN",
-    "pipe",
-}
+_WORDS = """
+auto break case char const continue default do double else enum extern float for goto if inline int long register
+restrict return short signed sizeof static struct switch typedef union unsigned void volatile while typeof bool
+alignas alignof and and_eq asm bitand bitor catch char8_t char16_t char32_t class compl concept const_cast consteval
+constexpr constinit co_await co_return co_yield decltype delete dynamic_cast explicit export false friend mutable
+namespace new noexcept not not_eq nullptr operator or or_eq private protected public reinterpret_cast requires
+static_assert static_cast template this thread_local throw true try typeid typename using virtual wchar_t xor xor_eq
+half uchar ushort uint ulong kernel global local constant generic pipe main event_t sampler_t queue_t select dot cross
+any all barrier printf assert errno isnan isinf isfinite signbit abs clamp mad fma fmaf fmin fmax threadIdx blockIdx
+blockDim gridDim warpSize linux unix i386 stdin stdout stderr EOF NULL NAN INFINITY MAXFLOAT HUGE_VAL HUGE_VALF
+HUGE_VALL
+"""
+_RESERVED = frozenset(_WORDS.split())
+_FAMILIES = re.compile(
+    r"(float|double|half|int|uint|char|uchar|short|ushort|long|ulong|bool)\d+"  # vectors
+    r"|(u?int\d+|u?intptr|size|ptrdiff|image\w+)_t"
+    r"|(exp|exp2|log|log2|sqrt|rsqrt|tanh|erf|sin|cos|floor|ceil|round|rint|pow|fabs|min|max)f?"
+    r"|(get|convert|as|vload|vstore|native|half|atomic|async)_\w+|(vload|vstore)\w*|mem_fence"
+    # macros of limits and constants: M_PI, INT_MAX, CL_VERSION, cl_khr_fp64, CUDART_INF
+    r"|(M|CL|CLK|FP|FLT|DBL|LDBL|HALF|S?CHAR|UCHAR|U?SHRT|U?INT\d*|U?L?LONG|SIZE|PTRDIFF|U?INTPTR|U?INTMAX|WCHAR|RAND"
+    r"|ATOMIC|CUDA|CUDART|NV)_[A-Z0-9_]+|cl_\w+"
+)
+"""Names that the dialects take besides the reserved words; a macro under a parameter's name is replaced unseen."""
 
 
 def identifier(name: str) -> str:
@@ -133,11 +43,7 @@ def identifier(name: str) -> str:
         import hashlib
 
         out = f"{out[:48]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
-    if (
-        out in _RESERVED
-        or out.startswith("__")
-        or re.fullmatch(r"(float|double|half|int|uint|char|uchar|short|ushort|long|ulong)\d+", out)
-    ):
+    if out in _RESERVED or out.startswith("__") or _FAMILIES.fullmatch(out):
         out += "_"
     return out
 

@@ -44,6 +44,11 @@ NAMES = [
     "co_await",
     "é" * 50,
 ]
+MACROS = """
+M_PI M_E_F INFINITY NAN HUGE_VALF MAXFLOAT CHAR_BIT CHAR_MAX SCHAR_MIN UCHAR_MAX SHRT_MAX INT_MAX UINT_MAX LONG_MIN
+ULONG_MAX FLT_MAX FLT_EPSILON DBL_MAX HALF_MAX FP_NAN CLK_LOCAL_MEM_FENCE CL_VERSION_1_2 cl_khr_fp64 INT32_MAX
+CUDART_VERSION NULL linux unix errno RAND_MAX get_group_id get_local_id fma convert_float blockIdx threadIdx float4
+"""
 
 
 def declared(name, axis="i"):
@@ -68,6 +73,27 @@ def test_names_compile_as_cuda(name):
     from tensorir.runtime.cuda import compile_cubin
 
     assert compile_cubin(tir.Schedule(declared(name), "cuda").source(), "sm_80").data
+
+
+@pytest.mark.parametrize("name", MACROS.split())
+@pytest.mark.parametrize("target", ["opencl", "cuda"])
+def test_names_of_macros_and_builtins_are_not_used_bare(name, target):
+    """A macro would be replaced in the text, a built-in be hidden where the kernel calls it."""
+    s = tir.Schedule(declared(name), target)
+    s.bind(s.loops(s.stages()[0])[0], "block.x")
+    text = re.sub(r"//[^\n]*|#.*", "", s.source())
+    kernel = text[text.index("(") :]
+    signature = kernel[: kernel.index(")")]
+    assert not re.search(rf"\b{name}\b", signature), signature
+
+
+@pytest.mark.parametrize("name", ["M_PI", "INT_MAX", "get_group_id", "CL_VERSION_1_2", "fma"])
+def test_names_of_macros_compile(name):
+    pytest.importorskip("pyopencl")
+    s = tir.Schedule(declared(name))
+    s.bind(s.loops(s.stages()[0])[0], "block.x")
+    x = np.arange(64, dtype="float32").reshape(8, 8)
+    assert np.array_equal(s.build()(x), 2 * x.sum(1))
 
 
 def test_an_empty_name_is_refused():
