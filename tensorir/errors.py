@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import linecache
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType, TracebackType
 from typing import Any
 
 _PACKAGE = str(Path(__file__).parent)
+_PACKAGE_NAME = __name__.split(".")[0]
 
 
 @dataclass(frozen=True)
@@ -40,11 +42,30 @@ class Problem:
 def user_line() -> str:
     """``file:line: text`` of the innermost frame outside this package; empty when there is none."""
     frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame is not None and _ours(frame):
         frame = frame.f_back  # type: ignore[assignment]
-    if frame is None:
-        return ""
-    name, number = frame.f_code.co_filename, frame.f_lineno
+    return "" if frame is None else _line(frame.f_code.co_filename, frame.f_lineno)
+
+
+def line_of(error: BaseException) -> str | None:
+    """The user's line that raised ``error``: the innermost one of its traceback outside this package."""
+    own = [f for f in _frames(error.__traceback__) if not _ours(f.tb_frame)]
+    return _line(own[-1].tb_frame.f_code.co_filename, own[-1].tb_lineno) if own else None
+
+
+def _ours(frame: FrameType) -> bool:
+    """Whether a frame is this package's; what dataclasses generate has no file, only a module."""
+    home = str(frame.f_globals.get("__name__", ""))
+    return frame.f_code.co_filename.startswith(_PACKAGE) or home.split(".")[0] == _PACKAGE_NAME
+
+
+def _frames(tb: TracebackType | None) -> Iterator[TracebackType]:
+    while tb is not None:
+        yield tb
+        tb = tb.tb_next
+
+
+def _line(name: str, number: int) -> str:
     text = linecache.getline(name, number).strip()
     return f"{name}:{number}" + (f": {text}" if text else "")
 
@@ -89,6 +110,10 @@ class DeclarationError(TensorIRError, ValueError):
     """A computation that does not make sense: shapes, dtypes, accesses out of range."""
 
 
+class DeclarationTypeError(DeclarationError, TypeError):
+    """A declaration that asks a symbolic value for what it is not, in the class that Python's protocols expect."""
+
+
 class ScheduleError(TensorIRError):
     """A schedule primitive was refused. The schedule is unchanged."""
 
@@ -125,6 +150,8 @@ class NotTuned(TensorIRError):
     """No usable tuning record for this workload and device; says what to run."""
 
 
-def refuse(error: type[TensorIRError], code: str, message: str, *, at: str = "", hint: str = "") -> TensorIRError:
+def refuse(
+    error: type[TensorIRError], code: str, message: str, *, at: str = "", hint: str = "", where: str | None = None
+) -> TensorIRError:
     """Build ``error`` with one problem; callers ``raise refuse(...)``."""
-    return error(Problem(code, message, at, hint))
+    return error(Problem(code, message, at, hint), where=where)

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tensorir.errors import DeclarationError, refuse
 from tensorir.expr.compute import compute, reduce_axis
 from tensorir.expr.functions import cast, erf, exp, maximum, tanh
 from tensorir.expr.reducers import sum as total
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
+from tensorir.needs import need_bool, need_choice, need_int, shown, wrong
+
+
+def _tensors(**given: Any) -> None:
+    for name, x in given.items():
+        if not isinstance(x, Tensor):
+            raise wrong(name, x, "a Tensor", hint="tir.placeholder(shape, dtype)")
+
 
 ACTIVATIONS = ("relu", "gelu", "sigmoid", "tanh")
 
@@ -21,10 +31,13 @@ def matmul(
     returns: ([batch,] M, N), accumulated in ``accumulate`` (default: the operands' type)
     Raises DeclarationError (``matmul.shape``) when the shapes do not fit.
     """
-    batch = a.shape[:-2]
-    m, k = (a.shape[-1], a.shape[-2]) if ta else a.shape[-2:]
-    kb, n = (b.shape[-1], b.shape[-2]) if tb else b.shape[-2:]
-    if a.ndim not in (2, 3) or b.ndim != a.ndim or b.shape[:-2] != batch or kb != k:
+    _tensors(a=a, b=b)
+    need_bool("ta", ta)
+    need_bool("tb", tb)
+    batch, flat = a.shape[:-2], a.ndim not in (2, 3) or b.ndim != a.ndim
+    m, k = (0, 0) if flat else (a.shape[-1], a.shape[-2]) if ta else a.shape[-2:]
+    kb, n = (0, 0) if flat else (b.shape[-1], b.shape[-2]) if tb else b.shape[-2:]
+    if flat or b.shape[:-2] != batch or kb != k:
         raise refuse(
             DeclarationError,
             "matmul.shape",
@@ -46,6 +59,11 @@ def matmul(
 
 def pad2d(x: Tensor, pad: int, *, layout: str = "NCHW", name: str = "x_pad") -> Tensor:
     """``x`` with ``pad`` zeros around its rows and columns."""
+    _tensors(x=x)
+    need_int("pad", pad, 0)
+    need_choice("layout", layout, ("NCHW", "NHWC"))
+    if x.ndim != 4:
+        raise refuse(DeclarationError, "conv2d.rank", f"x {x.shape} must have 4 dimensions")
     if layout == "NCHW":
         n, c, h, w = x.shape
         shape = (n, c, h + 2 * pad, w + 2 * pad)
@@ -68,10 +86,11 @@ def conv2d(x: Tensor, w: Tensor, *, stride: int = 1, pad: int = 0, dilation: int
 
     Source: cross-correlation, as cuDNN's CUDNN_CROSS_CORRELATION, not the flipped kernel of signal processing.
     """
+    _tensors(x=x, w=w)
     nchw = layout == "NCHW"
     if layout not in ("NCHW", "NHWC"):
         raise refuse(
-            DeclarationError, "conv2d.layout", f"layout={layout!r} is not known", hint="layout='NCHW' or 'NHWC'"
+            DeclarationError, "conv2d.layout", f"layout={shown(layout)} is not known", hint="layout='NCHW' or 'NHWC'"
         )
     if x.ndim != 4 or w.ndim != 4:
         raise refuse(DeclarationError, "conv2d.rank", f"x {x.shape} and w {w.shape} must have 4 dimensions")
@@ -113,9 +132,9 @@ def out_extent(size: int, taps: int, stride: int, pad: int, dilation: int) -> in
 def _check(positive: dict[str, int], pad: int, c: int, cg: int, k: int, groups: int) -> None:
     for name, v in positive.items():
         if isinstance(v, bool) or not isinstance(v, int) or v < 1:
-            raise refuse(DeclarationError, f"conv2d.{name}", f"{name}={v!r} must be an int >= 1")
+            raise refuse(DeclarationError, f"conv2d.{name}", f"{name}={shown(v)} must be an int >= 1")
     if isinstance(pad, bool) or not isinstance(pad, int) or pad < 0:
-        raise refuse(DeclarationError, "conv2d.pad", f"pad={pad!r} must be an int >= 0")
+        raise refuse(DeclarationError, "conv2d.pad", f"pad={shown(pad)} must be an int >= 0")
     if c % groups or k % groups:
         raise refuse(DeclarationError, "conv2d.groups", f"groups={groups} does not divide c={c} and k={k}")
     if cg * groups != c:
@@ -141,9 +160,14 @@ def bias_act(
 
     act: None, "relu", "gelu" (erf form), "sigmoid" or "tanh";  alpha, beta: scalars;  d: a tensor of y's shape
     """
+    _tensors(y=y, **{n: t for n, t in (("bias", bias), ("d", d)) if t is not None})
+    need_int("axis", axis, 0, max(0, y.ndim - 1))
     if act is not None and act not in ACTIVATIONS:
         raise refuse(
-            DeclarationError, "nn.act", f"act={act!r} is not known", hint=f"None or one of {', '.join(ACTIVATIONS)}"
+            DeclarationError,
+            "nn.act",
+            f"act={shown(act)} is not known",
+            hint=f"None or one of {', '.join(ACTIVATIONS)}",
         )
     if bias is None and act is None and alpha is None and d is None:
         return y
@@ -180,5 +204,6 @@ def relu(x: Tensor, *, name: str = "relu") -> Tensor:
 
 def convert(x: Tensor, dtype: str, *, name: str = "cast") -> Tensor:
     """``x`` in another element type, elementwise."""
+    _tensors(x=x)
     names = [v.name for v in x.op.axes] if x.op else [f"i{n}" for n in range(x.ndim)]
     return compute(x.shape, lambda *i: cast(x[i], dtype), name=name, axes=names)  # type: ignore[no-any-return]

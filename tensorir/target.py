@@ -7,6 +7,7 @@ import shlex
 from dataclasses import dataclass, field, fields, replace
 
 from tensorir.errors import DeclarationError, refuse
+from tensorir.needs import need_bool, need_choice, need_int, need_ints, wrong
 
 _OPT_IN = {  # bytes of shared memory that one block may have when the kernel asks for it (CUDA programming guide)
     70: 98304, 72: 98304, 75: 65536, 80: 166912, 86: 101376, 87: 166912, 88: 101376, 89: 101376,
@@ -53,6 +54,21 @@ class Target:
     int64: bool = True
     units: int = 0
     name: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        need_choice("language", self.language, ("opencl", "cuda"))
+        need_choice("kind", self.kind, ("cpu", "gpu"))
+        for f in fields(self):
+            value = getattr(self, f.name)
+            match f.default:
+                case bool():
+                    need_bool(f.name, value)
+                case int():
+                    need_int(f.name, value, 0)
+                case tuple() if len(need_ints(f.name, value)) != 3:
+                    raise wrong(f.name, value, "three ints x, y, z")
+                case str() if not isinstance(value, str):
+                    raise wrong(f.name, value, "a string")
 
     @property
     def sm(self) -> int:

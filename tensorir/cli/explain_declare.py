@@ -61,6 +61,12 @@ DECLARE: dict[str, Entry] = {
         'w = np.ones(48, "float32")\ntir.compute((100, 48), lambda i, j: C[i, j] * w)',
         'w = tir.constant(np.ones(48, "float32"), name="w")\ntir.compute((100, 48), lambda i, j: C[i, j] * w[j])',
     ),
+    "declare.constant-range": Entry(
+        "A plain integer takes the type of what it meets, and this one does not fit there: it would become another "
+        "number. As in NumPy that is an error. Convert what it meets, or the constant, to a wider type.",
+        'X = tir.placeholder((8,), "int8", name="X")\ntir.compute((8,), lambda i: X[i] + 300)',
+        'X = tir.placeholder((8,), "int8", name="X")\ntir.compute((8,), lambda i: tir.cast(X[i], "int32") + 300)',
+    ),
     "declare.dtype": Entry(
         "The dtype is not one that kernels know: float64/32/16, bfloat16, int8/16/32/64, uint8/32, bool.",
         'tir.placeholder((8, 8), "complex64")',
@@ -72,15 +78,22 @@ DECLARE: dict[str, Entry] = {
         "tir.compute((64,), lambda i: B[tir.sqrt(i), 0])",
         "tir.compute((64,), lambda i: B[i // 2, 0])",
     ),
+    "declare.iterated": Entry(
+        "Python asked for the elements of a symbolic value one by one: by for, in, unpacking, list() or Python's "
+        "own sum and max. A tensor is indexed with axes, and reduced with tir.sum and tir.max over a reduce axis.",
+        "tir.compute((100,), lambda i: sum(A[i, 0]))",
+        "tir.compute((100,), lambda i: tir.sum(A[i, k], axis=k))",
+    ),
     "declare.lambda-arity": Entry(
-        "The lambda must take one parameter for each dimension of the shape; parameters with defaults do not count.",
+        "The lambda (or axes=) must name one axis for each dimension of the shape; parameters with defaults do not "
+        "count.",
         "tir.compute((100, 48), lambda i: C[i, 0])",
         "tir.compute((100, 48), lambda i, j: C[i, j])",
     ),
     "declare.lambda-failed": Entry(
-        "The lambda raised while it ran with symbolic indices. The message is Python's; the cause is "
-        "usually an operation "
-        "that symbols do not have, such as int(i), range(i), or indexing a list.",
+        "The lambda raised while it ran with symbolic indices. The message is Python's, the line is the one that "
+        "raised; the cause is usually an operation that symbols do not have, such as int(i), range(i), or indexing a "
+        "list.",
         "tir.compute((4,), lambda i: [1.0, 2.0, 3.0, 4.0][i])",
         "v = tir.constant([1.0, 2.0, 3.0, 4.0])\ntir.compute((4,), lambda i: v[i])",
     ),
@@ -123,7 +136,8 @@ DECLARE: dict[str, Entry] = {
         "# B[tir.minimum(tir.maximum(at[i] + 1, 0), rows - 1)]",
     ),
     "declare.output": Entry(
-        "A schedule is made of computed tensors; there is nothing to schedule about an input.",
+        "A schedule is made of at least one computed tensor, each given once; there is nothing to schedule about an "
+        "input.",
         "tir.Schedule(A)",
         "tir.Schedule(C)",
     ),
@@ -140,7 +154,7 @@ DECLARE: dict[str, Entry] = {
         "total = tir.compute((100,), lambda i: tir.sum(A[i, k], axis=k))\ntir.compute((100,), lambda i: 1 + total[i])",
     ),
     "declare.shape": Entry(
-        "Shapes are ints from 0 up. A float, a negative number or a bool is refused here rather than rounded.",
+        "Shapes are ints from 0 to 2**62. A float, a negative number or a bool is refused here rather than rounded.",
         "tir.placeholder((8, 2.5))",
         "tir.placeholder((8, 2))",
     ),
@@ -166,6 +180,11 @@ DECLARE: dict[str, Entry] = {
         "Something that is neither a number nor a symbolic expression was used in a computation.",
         'tir.compute((100, 64), lambda i, j: A[i, j] + "1")',
         "tir.compute((100, 64), lambda i, j: A[i, j] + 1)",
+    ),
+    "declare.zero-division": Entry(
+        "An integer is divided by 0, or its remainder by 0 is taken, where the declaration says so itself.",
+        "tir.compute((100,), lambda i: A[i // 0, 0])",
+        "tir.compute((100,), lambda i: A[i // 2, 0])",
     ),
     "intrin.meaning": Entry(
         "An instruction is declared by one computation; one that reduces goes on from what its output holds.",
@@ -208,6 +227,20 @@ DECLARE: dict[str, Entry] = {
         "xor = tir.combiner(lambda x, y: x + y - 2 * x * y, A[0, 0])\n"
         "tir.compute((100,), lambda i: xor(A[i, k], axis=k))",
         "xor = tir.combiner(lambda x, y: x + y - 2 * x * y, 0)\ntir.compute((100,), lambda i: xor(A[i, k], axis=k))",
+    ),
+    "reduce.name": Entry(
+        "A combiner of your own has the name of a built-in reduction, which checks and schedules know to mean "
+        "something else.",
+        'tir.combiner(lambda x, y: x + y - 2 * x * y, 0, name="sum")',
+        'tir.combiner(lambda x, y: x + y - 2 * x * y, 0, name="xor")',
+    ),
+    "reduce.result": Entry(
+        "The function of a combiner gives one value for each value that is reduced: a tuple when they are given as a "
+        "tuple, else a single one.",
+        "both = tir.combiner(lambda x, y: x[0] + y[0], (0, 0))\n"
+        "tir.compute((100,), lambda i: both((A[i, k], A[i, k]), axis=k))",
+        "both = tir.combiner(lambda x, y: (x[0] + y[0], x[1] + y[1]), (0, 0))\n"
+        "tir.compute((100,), lambda i: both((A[i, k], A[i, k]), axis=k))",
     ),
     "target.unknown": Entry(
         'A target is "opencl", "cuda", either with options such as -arch=sm_90a, or the name of a device '

@@ -7,9 +7,15 @@ from tensorir.cli.explain_entry import Entry
 SCHEDULE: dict[str, Entry] = {
     # --- names and arguments
     "argument.type": Entry(
-        "An axis, stage or tensor is given by its name or by the handle that a primitive returned.",
+        "An argument is of another type than the call takes; the message names it, what was given and what is "
+        "expected. Axes, stages and tensors are given by name or by the handle that a primitive returned.",
         "s.split(0, [None, 16])",
         's.split("C.i", [None, 16])',
+    ),
+    "argument.value": Entry(
+        "An argument is of the right type, but outside what the call takes; the message says what that is.",
+        "s.check(seed=-1)",
+        "s.check(seed=1)",
     ),
     "loop.ambiguous": Entry(
         "A short name fits several loops; the full name starts with the stage.",

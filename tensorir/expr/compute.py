@@ -6,13 +6,17 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tensorir.errors import DeclarationError, TensorIRError, refuse
+from tensorir.errors import DeclarationError, TensorIRError, line_of, refuse
 from tensorir.expr.bounds import check_accesses
 from tensorir.expr.tensor import Compute, Tensor, has_reduce, next_order
-from tensorir.ir.build import as_expr, cast
+from tensorir.ir.build import as_value
 from tensorir.ir.dtypes import dtype_of
 from tensorir.ir.tree import Expr, Reduce, Var
 from tensorir.ir.visit import find
+from tensorir.needs import need_function, need_int, need_names, shown, wrong
+
+MOST = 2**62
+"""The largest extent: addresses have 64 bits."""
 
 
 def placeholder(shape: Sequence[int] | int, dtype: Any = "float32", name: str = "A") -> Tensor:
@@ -28,7 +32,12 @@ def constant(array: Any, name: str | None = None) -> Tensor:
     """A tensor whose values are known now and become part of the program (filter banks, transform matrices)."""
     import numpy as np
 
-    values = np.asarray(array)
+    try:
+        values = np.asarray(array)
+    except (TypeError, ValueError):  # rows of different lengths, an object with an __array__ of its own
+        values = np.empty((), object)
+    if values.dtype.kind not in "biufV":  # V: bfloat16
+        raise wrong("array", array, "numbers in rows of equal length")
     if values.dtype == np.float64 and not hasattr(array, "dtype"):
         values = values.astype(np.float32)  # Python floats are weak
     data = tuple(values.ravel().tolist())
@@ -59,7 +68,11 @@ def compute(
     Raises DeclarationError (``declare.*``).
     """
     extents = _shape(shape, name)
-    names = list(axes) if axes is not None else _axis_names(fn, len(extents))
+    need_function("fn", fn) if axes is not None else None
+    names = _axis_names(fn, len(extents)) if axes is None else need_names("axes", axes)
+    if len(names) != len(extents):
+        message = f"the shape of {name} has {len(extents)} dimensions but axes= names {len(names)}"
+        raise refuse(DeclarationError, "declare.lambda-arity", message)
     variables = tuple(Var(n, "index") for n in names)
     result = _call(fn, variables, name)
     several = isinstance(result, tuple)
@@ -77,16 +90,19 @@ def _call(fn: Callable[..., Any], axes: tuple[Var, ...], name: str) -> Any:
         return fn(*axes)
     except TensorIRError:
         raise
-    except (TypeError, IndexError, ValueError, AttributeError, KeyError) as e:
-        raise refuse(
-            DeclarationError, "declare.lambda-failed", f"the lambda of {name} raised {type(e).__name__}: {e}"
-        ) from e
+    except Exception as e:  # the user's own code: its line is named, and the cause stays behind the error
+        message = f"the lambda of {name} raised {type(e).__name__}: {e}"
+        raise refuse(DeclarationError, "declare.lambda-failed", message, where=line_of(e)) from e
 
 
 def _axis_names(fn: Callable[..., Any], rank: int) -> list[str]:
     if not callable(fn):
-        raise refuse(DeclarationError, "declare.not-callable", f"expected a lambda, got {fn!r}")
-    params = list(inspect.signature(fn).parameters.values())
+        raise refuse(DeclarationError, "declare.not-callable", f"expected a lambda, got {shown(fn)}")
+    try:
+        params = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):  # some built-in functions have none
+        raise refuse(DeclarationError, "declare.not-callable", f"the parameters of {shown(fn)} are not known",
+                     hint="axes=['i', …]") from None  # fmt: skip
     if any(p.kind is p.VAR_POSITIONAL for p in params):
         fixed = [p.name for p in params if p.kind is not p.VAR_POSITIONAL]
         return (fixed + [f"i{n}" for n in range(rank - len(fixed))])[:rank]
@@ -104,9 +120,7 @@ def _body(value: Any, name: str) -> Expr:
     if value is None:
         raise refuse(DeclarationError, "declare.lambda-none", f"the lambda of {name} returned None",
                      hint="return the element's expression")  # fmt: skip
-    body = as_expr(value)
-    if body.dtype == "index":
-        body = cast(body, "int32")
+    body = as_value(value)
     inner = body.values if isinstance(body, Reduce) else (body,)
     if any(has_reduce(e) for e in inner):
         raise refuse(
@@ -134,20 +148,19 @@ def _same_reduction(bodies: tuple[Expr, ...], name: str) -> None:
 
 
 def _shape(shape: Sequence[int] | int, name: str) -> tuple[int, ...]:
-    given = (shape,) if isinstance(shape, int) or hasattr(shape, "__index__") else tuple(shape)
+    plain = shape.tolist() if hasattr(shape, "tolist") else shape
+    given = plain if isinstance(plain, Sequence) and not isinstance(plain, str) else (plain,)
     out = []
     for n in given:
-        if isinstance(n, bool) or not hasattr(n, "__index__"):
-            raise refuse(DeclarationError, "declare.shape", f"the shape {given!r} of {name} holds {n!r}, not an int")
-        if (extent := n.__index__()) < 0:
-            raise refuse(
-                DeclarationError, "declare.shape", f"the shape {given!r} of {name} holds {extent}: extents are >= 0"
-            )
-        out.append(extent)
+        try:
+            out.append(need_int("an extent", n, 0, MOST))
+        except DeclarationError:
+            message = f"the shape {shown(shape)} of {shown(name)} holds {shown(n)}: extents are ints from 0 to 2**62"
+            raise refuse(DeclarationError, "declare.shape", message, hint="a tuple of ints") from None
     return tuple(out)
 
 
 def _name(name: Any) -> str:
     if not isinstance(name, str) or not name:
-        raise refuse(DeclarationError, "declare.name", f"a name must be a non-empty string, got {name!r}")
+        raise refuse(DeclarationError, "declare.name", f"a name must be a non-empty string, got {shown(name)}")
     return name

@@ -18,7 +18,8 @@ def where(cond: Any, a: Any, b: Any) -> Expr:
 
 def cast(x: Any, dtype: Any) -> Expr:
     """``x`` converted to ``dtype``: to integers toward zero, to bool by ``!= 0``."""
-    return build.cast(x, dtype_of(dtype).name)
+    kind = dtype_of(dtype).name
+    return build.cast(build.as_expr(x, kind), kind)
 
 
 def all_(*conds: Any) -> Expr:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from tensorir.arith.affine import Arith, conjunction
 from tensorir.errors import DeclarationError, refuse
@@ -28,6 +29,7 @@ from tensorir.ir.tree import (
     Var,
 )  # fmt: skip
 from tensorir.ir.visit import Rewriter, find, sequence, swap_buffers
+from tensorir.needs import shown
 
 
 def computes_of(outputs: Sequence[Tensor]) -> list[Compute]:
@@ -59,19 +61,30 @@ def scalars_of(outputs: Sequence[Tensor]) -> list[Var]:
     return sorted(found, key=lambda v: v.order)
 
 
-def program_of(outputs: Sequence[Tensor], name: str | None = None) -> Program:
-    """The program that computes ``outputs``, unscheduled.
-
-    Raises DeclarationError when an output is not computed or two outputs are the same.
-    """
+def as_outputs(given: Any) -> tuple[Tensor, ...]:
+    """A tensor, or a list or tuple of them, as a tuple of computed tensors, each once; ``declare.output``."""
+    outputs = tuple(given) if isinstance(given, list | tuple) else (given,)
     for t in outputs:
         if not isinstance(t, Tensor) or t.op is None:
             raise refuse(
                 DeclarationError,
                 "declare.output",
-                f"{getattr(t, 'name', t)!r} is not computed: nothing to schedule",
+                f"{shown(getattr(t, 'name', t))} is not computed: nothing to schedule",
                 hint="pass the result of tir.compute",
             )
+    if not outputs or len(set(outputs)) < len(outputs):
+        twice = [t.name for n, t in enumerate(outputs) if t in outputs[:n]]
+        message = f"{twice[0]} is given twice as an output" if twice else "there is no output: nothing to schedule"
+        raise refuse(DeclarationError, "declare.output", message, hint="pass results of tir.compute, each once")
+    return outputs
+
+
+def program_of(outputs: Sequence[Tensor], name: str | None = None) -> Program:
+    """The program that computes ``outputs``, unscheduled.
+
+    Raises DeclarationError when an output is not computed or two outputs are the same.
+    """
+    outputs = as_outputs(outputs)
     names = _Names()
     buffers: dict[Buffer, Buffer] = {}
     for t in inputs_of(outputs):

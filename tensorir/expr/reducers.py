@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tensorir.errors import DeclarationError, refuse
-from tensorir.ir.build import as_expr, binary, cast, const, highest, lowest, select
+from tensorir.ir.build import as_expr, as_value, binary, cast, const, highest, lowest, select
 from tensorir.ir.tree import Combiner, Const, Expr, Reduce, Var
+from tensorir.needs import need_function, need_text, shown
 
 Axes = Var | Sequence[Var]
+BUILT_IN = ("sum", "prod", "min", "max", "any", "all", "argmin", "argmax")
 
 
 def sum(value: Any, axis: Axes, where: Any = None) -> Expr:
@@ -59,15 +61,20 @@ def combiner(result: Callable[..., Any], identity: Any, name: str = "user") -> C
     a tuple of values and returns a tuple of expressions to return from ``compute``. ``result`` must be associative
     and commutative, with ``identity`` as its neutral element: schedules rely on it, ``check`` tests it.
     """
+    need_function("result", result)
+    if need_text("name", name) in BUILT_IN:
+        message = f"{name!r} is a built-in reduction, and means something else to checks and schedules"
+        raise refuse(DeclarationError, "reduce.name", message, hint=f"name='my_{name}'")
 
     def reduce(value: Any, axis: Axes, where: Any = None) -> Any:
         several = isinstance(value, tuple)
-        values = tuple(as_expr(v) for v in (value if several else (value,)))
-        first = tuple(cast(as_expr(i, v.dtype), v.dtype)
-                      for i, v in zip(identity if several else (identity,), values, strict=True))  # fmt: skip
+        values = tuple(as_value(v) for v in (value if several else (value,)))
+        start = _as_many("reduce.identity", "the identity", identity, len(values), several)
+        first = tuple(cast(as_expr(i, v.dtype), v.dtype) for i, v in zip(start, values, strict=True))
         old = tuple(Var(f"a{n}", v.dtype) for n, v in enumerate(values))
         new = tuple(Var(f"b{n}", v.dtype) for n, v in enumerate(values))
-        joined = result(old, new) if several else (result(old[0], new[0]),)
+        given = result(old, new) if several else result(old[0], new[0])
+        joined = _as_many("reduce.result", "the result", given, len(values), several)
         made = Combiner(
             name,
             old,
@@ -81,6 +88,14 @@ def combiner(result: Callable[..., Any], identity: Any, name: str = "user") -> C
     return reduce
 
 
+def _as_many(code: str, what: str, given: Any, count: int, several: bool) -> tuple[Any, ...]:
+    """One thing for each value that is reduced; a tuple exactly when those are one."""
+    if several is isinstance(given, tuple) and (not several or len(given) == count):
+        return given if several else (given,)
+    wanted = f"a tuple of {count}" if several else "a single one"
+    raise refuse(DeclarationError, code, f"{what} of a combiner of {count} values is {wanted}, not {shown(given)}")
+
+
 def _constant(e: Expr) -> Const:
     if isinstance(e, Const):
         return e
@@ -88,11 +103,7 @@ def _constant(e: Expr) -> Const:
 
 
 def _reduce(made: Combiner, axis: Axes, values: tuple[Expr, ...], where: Any) -> tuple[Expr, ...]:
-    axes = (axis,) if isinstance(axis, Var) else tuple(axis)
-    for a in axes:
-        if not isinstance(a, Var) or a.extent is None:
-            raise refuse(DeclarationError, "reduce.axis", f"axis={getattr(a, 'name', a)!r} is not a reduce axis",
-                         hint="k = tir.reduce_axis(extent, name='k')")  # fmt: skip
+    axes = _axes(axis)
     if len(set(axes)) != len(axes) or not axes:
         raise refuse(DeclarationError, "reduce.axis", "each reduce axis is given once, and at least one")
     if where is not None:
@@ -101,6 +112,16 @@ def _reduce(made: Combiner, axis: Axes, values: tuple[Expr, ...], where: Any) ->
                          hint="tir.equal(a, b) for a == b")  # fmt: skip
         values = tuple(select(where, v, i) for v, i in zip(values, made.identity, strict=True))
     return tuple(Reduce(made, axes, values, n, v.dtype) for n, v in enumerate(values))
+
+
+def _axes(axis: Any) -> tuple[Var, ...]:
+    axes = tuple(axis) if isinstance(axis, list | tuple) else (axis,)
+    for a in axes:
+        if not isinstance(a, Var) or a.extent is None:
+            name = a.name if isinstance(a, Var) else a
+            raise refuse(DeclarationError, "reduce.axis", f"axis={shown(name)} is not a reduce axis",
+                         hint="k = tir.reduce_axis(extent, name='k'), and axis=k")  # fmt: skip
+    return axes
 
 
 def simple_combiner(name: str, dtype: str) -> Combiner:
@@ -123,16 +144,12 @@ def simple_combiner(name: str, dtype: str) -> Combiner:
 
 
 def _simple(name: str, value: Any, axis: Axes, where: Any) -> Expr:
-    e = as_expr(value)
-    if e.dtype == "index":
-        e = cast(e, "int32")
+    e = as_value(value)
     return _reduce(simple_combiner(name, e.dtype), axis, (e,), where)[0]
 
 
 def _position(name: str, value: Any, axis: Axes, where: Any) -> Expr:
-    e = as_expr(value)
-    e = cast(e, "int32") if e.dtype == "index" else e
-    axes = (axis,) if isinstance(axis, Var) else tuple(axis)
+    e, axes = as_value(value), _axes(axis)
     if len(axes) != 1:
         raise refuse(DeclarationError, "reduce.axis", f"tir.{name} reduces over one axis, not {len(axes)}")
     a, b = (Var("a0", e.dtype), Var("a1", "int32")), (Var("b0", e.dtype), Var("b1", "int32"))

@@ -6,7 +6,7 @@ import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
-from tensorir.errors import DeclarationError, refuse
+from tensorir.errors import DeclarationError, DeclarationTypeError, refuse
 from tensorir.ir.build import as_expr, cast
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Buffer, Expr, Load, PadLoad, Reduce, Scope, Var
@@ -67,7 +67,7 @@ class Tensor:
         return Load(self.buffer, tuple(cast(i, "index") for i in self._index(index)), self.dtype)
 
     def __iter__(self) -> Any:
-        raise refuse(DeclarationError, "declare.iterated", f"{self.name} is symbolic: it cannot be iterated",
+        raise refuse(DeclarationTypeError, "declare.iterated", f"{self.name} is symbolic: it cannot be iterated",
                      hint="index it with the axes of a compute")  # fmt: skip
 
     def get(self, *index: Any, fill: Any = 0) -> Expr:

@@ -37,12 +37,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from tensorir.errors import DeclarationError, Problem, ScheduleError, refuse
-from tensorir.expr.program import program_of
+from tensorir.expr.program import as_outputs, program_of
 from tensorir.expr.reducers import simple_combiner
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.build import as_int, binary, const
 from tensorir.ir.tree import Buffer, Expr, Load, Loop, Program, Region, Stage, Stmt, Store, Update, Var
 from tensorir.ir.visit import Rewriter, find, reads, substitute, writes
+from tensorir.needs import need_bool, need_int, need_mapping, need_names, need_text, shown, wrong
 from tensorir.target import Target
 
 FIELDS = ("space", "value", "vector", "stride")
@@ -70,6 +71,15 @@ class Intrin:
     needs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        need_text("name", self.name)
+        if not isinstance(self.semantics, Program):
+            raise wrong("semantics", self.semantics, "a program", hint="meaning(tensor)")
+        for language, text in need_mapping("emit", self.emit).items():
+            need_text(f"emit[{language!r}]", text)
+        for operand, size in need_mapping("align", self.align).items():
+            need_int(f"align[{operand!r}]", size, 1)
+        need_text("source", self.source)
+        need_names("needs", self.needs)
         touched = {*reads(self.semantics.body), *writes(self.semantics.body)}
         if not isinstance(self.statement, Store | Update) or len(writes(self.statement)) != 1:
             raise self._refuse("meaning", "the meaning is not loops around one Store or Update", "use meaning(tensor)")
@@ -199,7 +209,8 @@ def meaning(output: Tensor, accumulate: bool = False) -> Program:
 
     The operands are named after the tensors. Raises DeclarationError (``intrin.meaning``).
     """
-    program = program_of((output,))
+    program = program_of(as_outputs(output))
+    need_bool("accumulate", accumulate)
     stages = find(program.body, Stage)
     stage, body = stages[0], stages[0].body
     if len(stages) != 1 or not isinstance(body, Store | Update):
@@ -224,6 +235,8 @@ INTRINSICS: dict[str, Intrin] = {}
 
 def register(intrin: Intrin) -> Intrin:
     """Make an instruction known by name, in place of one that had the name; traces hold only names."""
+    if not isinstance(intrin, Intrin):
+        raise wrong("intrin", intrin, "an Intrin")
     INTRINSICS[intrin.name] = intrin
     return intrin
 
@@ -241,4 +254,4 @@ def intrinsic(name: str | Intrin) -> Intrin:
         return INTRINSICS[name]
     close = difflib.get_close_matches(str(name), INTRINSICS, n=3) or list(INTRINSICS)[:6]
     hint = f"one of {', '.join(close)} …"
-    raise ScheduleError(Problem("tensorize.unknown", f"there is no instruction {name!r}", hint=hint))
+    raise ScheduleError(Problem("tensorize.unknown", f"there is no instruction {shown(name)}", hint=hint))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from tensorir.errors import DeclarationError, TensorIRError, refuse
+from tensorir.errors import DeclarationError, DeclarationTypeError, TensorIRError, refuse
 from tensorir.ir.dtypes import DTYPES, is_float, promote
+from tensorir.needs import shown
 
 if TYPE_CHECKING:
     from tensorir.ir.tree import Const, Expr
@@ -32,6 +33,11 @@ def no_truth(e: Expr) -> TensorIRError:
     )
 
 
+def no_iteration() -> TensorIRError:
+    """The error for ``for``, ``in`` and unpacking on a symbolic value."""
+    return refuse(DeclarationTypeError, "declare.iterated", "a symbolic value is one number: it cannot be iterated")
+
+
 def as_expr(x: Any, like: str | None = None) -> Expr:
     """``x`` as an expression; a Python number takes the type ``like`` where NumPy would let it."""
     if isinstance(x, _t.Expr):
@@ -41,7 +47,7 @@ def as_expr(x: Any, like: str | None = None) -> Expr:
     if isinstance(x, bool):
         return _t.Const(x, "bool")
     if isinstance(x, int):
-        return _t.Const(x, like if like and DTYPES[like].kind in "fiu" else "index")
+        return _fitting(x, like if like and DTYPES[like].kind in "fiu" else "index")
     if isinstance(x, float):
         return _t.Const(
             x, like if like and is_float(like) else "float32" if like in (None, "index", "bool") else "float64"
@@ -61,6 +67,35 @@ def as_expr(x: Any, like: str | None = None) -> Expr:
     raise refuse(DeclarationError, "declare.value", f"cannot use {x!r} ({type(x).__name__}) in a computation")
 
 
+def as_value(x: Any) -> Expr:
+    """``x`` as an element's value: what is made of axes and plain integers alone is an int32."""
+    e = as_expr(x)
+    if e.dtype != "index":
+        return e
+    for c in (n for n in _constants(e) if n.dtype == "index"):
+        _fitting(c.value, "int32")
+    return cast(e, "int32")
+
+
+def _constants(e: Expr) -> Iterator[Const]:
+    if isinstance(e, _t.Const):
+        yield e
+    for child in e.children():
+        if isinstance(child, _t.Expr):
+            yield from _constants(child)
+
+
+def _fitting(x: int, dtype: str) -> Const:
+    """A Python int as a constant of ``dtype``, refused where NumPy raises OverflowError."""
+    kind = DTYPES["int64" if dtype == "index" else dtype]
+    low, high = (-(2**1023), 2**1023) if kind.kind == "f" else (kind.low, kind.high)
+    if low <= x <= high:
+        return _t.Const(x, dtype)
+    limits = f" ({low} to {high})" if kind.kind != "f" else ""
+    raise refuse(DeclarationError, "declare.constant-range", f"{shown(x)} does not fit {kind.name}{limits}",
+                 hint="tir.cast(…, 'int64') of what it meets, or a float")  # fmt: skip
+
+
 def as_int(e: Expr) -> int:
     """The value of a constant extent."""
     if isinstance(e, _t.Const):
@@ -78,8 +113,10 @@ def const(value: Any, dtype: str = "index") -> Const:
 def unary(op: str, a: Any) -> Expr:
     """``-a`` or ``not a``."""
     x = as_expr(a)
+    if op == "-" and x.dtype == "bool":
+        x = cast(x, "int32")  # as 0 - x
     if isinstance(x, _t.Const):
-        return _t.Const(-x.value if op == "-" else not x.value, x.dtype)
+        return _t.Const(_wrap(-x.value, x.dtype), x.dtype) if op == "-" else _t.Const(not x.value, "bool")
     return _t.Unary(op, x, "bool" if op == "not" else x.dtype)
 
 
@@ -89,7 +126,7 @@ def cast(a: Any, dtype: str) -> Expr:
     if x.dtype == dtype:
         return x
     if isinstance(x, _t.Const) and x.dtype == "index":
-        return _t.Const(bool(x.value) if dtype == "bool" else x.value, dtype)
+        return _t.Const(bool(x.value) if dtype == "bool" else _wrap(x.value, dtype), dtype)
     return _t.Cast(x, dtype)
 
 
@@ -134,6 +171,15 @@ def binary(op: str, a: Any, b: Any) -> Expr:
     return _t.Binary(op, cast(x, kind), cast(y, kind), "bool" if op in COMPARE else kind)
 
 
+def divide(op: str, a: Any, b: Any) -> Expr:
+    """``a // b`` or ``a % b`` as the user writes it: 0 is refused (lowering may meet one on a side never taken)."""
+    x, y = _pair(a, b)
+    if isinstance(y, _t.Const) and y.value == 0 and not is_float(promote(x.dtype, y.dtype)):
+        raise refuse(DeclarationError, "declare.zero-division", f"an integer is divided by 0 ({op} 0)",
+                     hint="another divisor")  # fmt: skip
+    return binary(op, x, y)
+
+
 def _pair(a: Any, b: Any) -> tuple[Expr, Expr]:
     if isinstance(a, _t.Expr):
         return a, b if isinstance(b, _t.Expr) else as_expr(b, a.dtype)
@@ -157,7 +203,7 @@ def _fold(op: str, x: Expr, y: Expr, kind: str) -> Expr | None:
         if op in COMPARE:
             return _t.Const({"<": p < q, "<=": p <= q, "==": p == q, "!=": p != q}[op], "bool")
         if not is_float(kind) and (op not in ("//", "%", "/") or q != 0):
-            return _t.Const(_INT[op](p, q), kind) if op in _INT else None
+            return _t.Const(_wrap(_INT[op](_wrap(p, kind), _wrap(q, kind)), kind), kind) if op in _INT else None
         return None
     if cy:
         v = y.value  # type: ignore[attr-defined]
@@ -172,6 +218,14 @@ def _fold(op: str, x: Expr, y: Expr, kind: str) -> Expr | None:
         if v == 0 and op == "*" and not is_float(kind):
             return _t.Const(0, kind)
     return None
+
+
+def _wrap(x: Any, dtype: str) -> Any:
+    """What a value of an integer type becomes when it overflows; axes have no type to overflow yet."""
+    kind = DTYPES[dtype]
+    if kind.kind not in "iu" or dtype == "index":
+        return x
+    return (x - kind.low) % (1 << kind.bits) + kind.low
 
 
 _INT: dict[str, Callable[[Any, Any], Any]] = {

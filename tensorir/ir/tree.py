@@ -91,16 +91,16 @@ class Expr(Node):
         return _build.binary("/", o, self)
 
     def __floordiv__(self, o: Any) -> Expr:
-        return _build.binary("//", self, o)
+        return _build.divide("//", self, o)
 
     def __rfloordiv__(self, o: Any) -> Expr:
-        return _build.binary("//", o, self)
+        return _build.divide("//", o, self)
 
     def __mod__(self, o: Any) -> Expr:
-        return _build.binary("%", self, o)
+        return _build.divide("%", self, o)
 
     def __rmod__(self, o: Any) -> Expr:
-        return _build.binary("%", o, self)
+        return _build.divide("%", o, self)
 
     def __neg__(self) -> Expr:
         return _build.unary("-", self)
@@ -130,7 +130,7 @@ class Expr(Node):
         raise _build.no_truth(self)
 
     def __iter__(self) -> Any:
-        raise TypeError(f"{type(self).__name__} is not iterable")
+        raise _build.no_iteration()
 
 
 @node

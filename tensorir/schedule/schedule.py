@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from tensorir.errors import Problem, ScheduleError, TensorIRError, user_line
-from tensorir.expr.program import program_of
+from tensorir.expr.program import as_outputs, program_of
 from tensorir.expr.tensor import Tensor
 from tensorir.intrin.intrin import Intrin, intrinsic
 from tensorir.ir.text import text
 from tensorir.ir.tree import Buffer, Kind, Loop, Program, Stage
+from tensorir.needs import need_bool, need_int, need_ints, need_list, need_names, need_text, wrong
 from tensorir.schedule.analysis import Index, lookup, stages_writing
 from tensorir.schedule.ownership import misplaced
 from tensorir.schedule.primitives import annotate as _annotate
@@ -37,7 +39,7 @@ class Schedule:
     """
 
     def __init__(self, outputs: Tensor | Sequence[Tensor], target: Any = "opencl") -> None:
-        self.outputs: tuple[Tensor, ...] = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
+        self.outputs = as_outputs(outputs)
         self.target = Target.parse(target)
         self._start(program_of(self.outputs))
 
@@ -100,8 +102,8 @@ class Schedule:
 
     def undo(self, n: int = 1) -> Self:
         """Take back the last ``n`` calls."""
-        if isinstance(n, bool) or not isinstance(n, int) or not 0 <= n <= len(self._steps):
-            raise ScheduleError(Problem("undo.count", f"cannot undo {n!r} of {len(self._steps)} steps"))
+        if not 0 <= need_int("n", n, error=ScheduleError) <= len(self._steps):
+            raise ScheduleError(Problem("undo.count", f"cannot undo {n} of {len(self._steps)} steps"))
         for _ in range(n):
             self._versions.pop()
             self._steps.pop()
@@ -109,20 +111,29 @@ class Schedule:
 
     def at(self, step: int) -> Self:
         """A copy as it was after ``step`` calls."""
-        return self.fork().undo(len(self._steps) - step)
+        return self.fork().undo(len(self._steps) - need_int("step", step, error=ScheduleError))
 
     def diff(self, other: Schedule) -> str:
         """The trees of two schedules as a unified diff."""
         import difflib
 
+        if not isinstance(other, Schedule):
+            raise wrong("other", other, "a Schedule", ScheduleError)
         return "\n".join(difflib.unified_diff(other.tree().splitlines(), self.tree().splitlines(), lineterm="", n=2))
 
     def replay(self, trace: Trace | str) -> Self:
         """Apply every step of ``trace`` (a Trace or its JSON) to this schedule."""
+        if not isinstance(trace, Trace | str):
+            raise wrong("trace", trace, "the trace of a Schedule, or its JSON", ScheduleError)
         for name, args, options in read_trace(trace if isinstance(trace, str) else trace.to_json()):
             if name not in PRIMITIVES:
                 raise ScheduleError(Problem("trace.unknown-primitive", f"there is no primitive {name}"))
-            getattr(self, name)(*args, **options)
+            method = getattr(self, name)
+            try:
+                inspect.signature(method).bind(*args, **options)
+            except TypeError as e:
+                raise ScheduleError(Problem("trace.malformed", f"step {name} cannot be called so: {e}")) from None
+            method(*args, **options)
         return self
 
     # --- primitives on loops
@@ -131,7 +142,7 @@ class Schedule:
               names: Sequence[str] | None = None) -> tuple[AxisRef, ...]:  # fmt: skip
         """Replace a loop by a nest; returns the new axes, outermost first. See ``primitives.loops.split``."""
         loop = self._loop(axis)
-        names_ = [self._full(loop, n) for n in names] if names else None
+        names_ = None if names is None else [self._full(loop, n) for n in need_names("names", names, ScheduleError)]
         out = self._apply("split", (loop.var.name, _plain(factors)), {"tail": (tail, "guard"), "names": (names_, None)},
                           lambda p: _loops.split(p, loop, factors, tail, names_))  # fmt: skip
         return tuple(map(AxisRef, out))
@@ -150,7 +161,7 @@ class Schedule:
     def tile(self, *axes: Any, factors: Sequence[int]) -> tuple[AxisRef, ...]:
         """Split each axis by its factor and move the inner parts inside: returns outer axes, then inner ones."""
         loops = [self._loop(a) for a in axes]
-        if len(factors) != len(loops):
+        if len(need_list("factors", factors, "ints", ScheduleError)) != len(loops):
             raise ScheduleError(
                 Problem("tile.factors", f"{len(loops)} axes need {len(loops)} factors, got {len(factors)}")
             )
@@ -163,6 +174,7 @@ class Schedule:
     def bind(self, axis: Any, to: str) -> Self:
         """Bind a loop to "block.x" … "thread.z"."""
         loop = self._loop(axis)
+        need_text("to", to, ScheduleError)
         self._apply("bind", (loop.var.name, to), {}, lambda p: _loops.bind(p, loop, to, self.target))
         return self
 
@@ -224,6 +236,9 @@ class Schedule:
                  order: Sequence[int] | None = None, cooperative: bool = True) -> StageRef:  # fmt: skip
         """Copy what one iteration of ``at`` reads of ``tensor`` and read the copy there; returns the copying stage."""
         buffer, loop = self._buffer(tensor), self._place(at)
+        need_text("scope", scope, ScheduleError)
+        need_bool("cooperative", cooperative, ScheduleError)
+        order = None if order is None else need_ints("order", order, ScheduleError)
         options = {
             "vector": (vector, None),
             "pad": (pad, 0),
@@ -241,6 +256,7 @@ class Schedule:
     def stage_out(self, stage: Any, at: Any = "root", scope: str = "register") -> StageRef:
         """Let a stage compute into a copy, written out once per iteration of ``at``; returns the copying stage."""
         found, loop = self._stage(stage), self._place(at)
+        need_text("scope", scope, ScheduleError)
         out = self._apply("stage_out", (found.name, at if loop is None else loop.var.name, scope), {},
                           lambda p: _staging.stage_out(p, found, loop, scope))  # fmt: skip
         return StageRef(self, out[0])
@@ -248,12 +264,14 @@ class Schedule:
     def set_scope(self, tensor: Any, scope: str) -> Self:
         """Keep an intermediate tensor in "shared", "register" or "global" memory."""
         buffer = self._buffer(tensor)
+        need_text("scope", scope, ScheduleError)
         self._apply("set_scope", (buffer.name, scope), {}, lambda p: _buffers.set_scope(p, buffer, scope))
         return self
 
     def layout(self, tensor: Any, pad: int = 0, order: Sequence[int] | None = None) -> Self:
         """Store an intermediate tensor with spare elements per row, or its dimensions in another order."""
         buffer = self._buffer(tensor)
+        order = None if order is None else need_ints("order", order, ScheduleError)
         self._apply("layout", (buffer.name,), {"pad": (pad, 0), "order": (_plain(order), None)},
                     lambda p: _buffers.layout(p, buffer, pad, order))  # fmt: skip
         return self
@@ -289,6 +307,7 @@ class Schedule:
     def annotate(self, axis: Any, key: str, value: Any) -> Self:
         """Attach a hint from a closed set to a loop (see ``primitives.annotate``)."""
         loop = self._loop(axis)
+        need_text("key", key, ScheduleError)
         self._apply("annotate", (loop.var.name, key, value), {}, lambda p: _annotate.annotate(p, loop, key, value))
         return self
 
@@ -319,7 +338,7 @@ class Schedule:
         return _Whole(self)
 
     def _loop(self, axis: Any) -> Loop:
-        name = _name_of(axis, "an axis")
+        name = _name_of(axis, "axis")
         gone = self._versions[-1][1]
         # loops that an instruction performs are in the tree, and yet nothing can be done to them any more
         loops = {n: x for n, x in self.index.loops.items() if x.kind is not Kind.INTRIN}
@@ -347,7 +366,7 @@ class Schedule:
                 if s.name == stage.name or (stage.op is not None and s.name == stage.op.name):
                     return s
             return lookup("stage", stage.name, index.stages, self._versions[-1][1])
-        return lookup("stage", _name_of(stage, "a stage"), index.stages, self._versions[-1][1])
+        return lookup("stage", _name_of(stage, "stage"), index.stages, self._versions[-1][1])
 
     def _buffer(self, tensor: Any) -> Buffer:
         table = self.index.buffers()
@@ -355,7 +374,7 @@ class Schedule:
             for b in table.values():
                 if b.origin is tensor:
                     return b
-        return lookup("tensor", _name_of(tensor, "a tensor"), table, self._versions[-1][1])
+        return lookup("tensor", _name_of(tensor, "tensor"), table, self._versions[-1][1])
 
 
 class _Whole:
@@ -376,7 +395,7 @@ def _name_of(x: Any, what: str) -> str:
     name = getattr(x, "name", None)
     if isinstance(name, str):
         return name
-    raise ScheduleError(Problem("argument.type", f"expected {what} by name or handle, got {x!r}"))
+    raise wrong(what, x, f"{'an' if what == 'axis' else 'a'} {what} by name or handle", ScheduleError)
 
 
 def _plain(v: Any) -> Any:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tensorir.errors import Problem, ScheduleError
+from tensorir.errors import ScheduleError
+from tensorir.needs import wrong
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -34,7 +35,7 @@ class StageRef:
     def axis(self, axis: Any) -> str:
         """The full name of one of the stage's loops, given ``i``, ``i.0`` or a full name or handle."""
         if not isinstance(axis, str):
-            raise ScheduleError(Problem("argument.type", f"expected an axis by name or handle, got {axis!r}"))
+            raise wrong("axis", axis, "an axis by name or handle", ScheduleError)
         own = f"{self.name}.{axis}"
         gone = self.schedule._versions[-1][1]
         if isinstance(axis, AxisRef) or (

@@ -38,6 +38,11 @@ def branch():
     return tir.compute((8,), lambda i: X[i] if i > 3 else X[0], name="B")
 
 
+def pair(result, identity):
+    both, kk = tir.combiner(result, identity), k()
+    return tir.compute((8,), lambda i: both((A()[kk], A()[kk]), axis=kk))
+
+
 X4, W4 = (1, 4, 8, 8), (4, 4, 3, 3)
 
 CASES = [
@@ -75,6 +80,28 @@ CASES = [
         "constant",
         lambda: tir.compute((8,), lambda i: tir.combiner(lambda a, b: a + b, A()[i])(A()[i], axis=k())),
     ),
+    ("reduce.identity", "tuple of 2", lambda: pair(lambda a, b: (a[0] + b[0], a[1]), (0, 0, 0))),
+    ("reduce.result", "tuple of 2", lambda: pair(lambda a, b: a[0] + b[0], (0, 0))),
+    ("reduce.name", "'sum' is a built-in", lambda: tir.combiner(lambda a, b: a * b, 1, name="sum")),
+    ("reduce.axis", "axis=1 is not a reduce axis", lambda: tir.compute((8,), lambda i: tir.sum(A()[i], axis=1))),
+    ("declare.iterated", "cannot be iterated", lambda: list(A())),
+    ("declare.iterated", "cannot be iterated", lambda: tir.compute((8,), lambda i: sum(A()[i]))),
+    ("declare.zero-division", "// 0", lambda: tir.compute((8,), lambda i: A()[i // 0])),
+    ("declare.zero-division", "% 0", lambda: tir.compute((8,), lambda i: i % 0)),
+    ("declare.constant-range", "300 does not fit int8", lambda: tir.compute((8,), lambda i: A(dtype="int8")[i] + 300)),
+    ("declare.constant-range", "-1 does not fit uint8", lambda: tir.compute((8,), lambda i: A(dtype="uint8")[i] - -1)),
+    ("declare.constant-range", "does not fit int32", lambda: tir.compute((8,), lambda i: tir.cast(2**70, "int32"))),
+    ("declare.constant-range", "does not fit int32", lambda: tir.compute((8,), lambda i: i + 2**40)),
+    ("declare.constant-range", "does not fit int64", lambda: tir.compute((8,), lambda i: A()[i + 2**70])),
+    ("declare.constant-range", "does not fit float32", lambda: tir.compute((8,), lambda i: A()[i] + 10**400)),
+    ("declare.constant-range", "fit int8", lambda: A(dtype="int8").get(0, fill=200)),
+    ("declare.output", "no output", lambda: tir.Schedule([])),
+    ("declare.output", "twice", lambda: tir.Schedule([tir.compute((8,), lambda i: i, name="B")] * 2)),
+    ("declare.lambda-failed", "ZeroDivisionError", lambda: tir.compute((8,), lambda i: 1 / 0)),
+    ("declare.lambda-arity", "axes= names 1", lambda: tir.compute((8, 8), lambda i, j: i, axes=["i"])),
+    ("declare.shape", "None", lambda: tir.placeholder(None)),
+    ("declare.shape", "2**62", lambda: tir.placeholder(2**63)),
+    ("argument.type", "rows of equal length", lambda: tir.constant([[1, 2], [3]])),
     ("matmul.shape", "do not multiply", lambda: nn.matmul(A(3, 4), A(5, 6))),
     ("conv2d.layout", "NCWH", lambda: nn.conv2d(A(*X4), A(*W4), layout="NCWH")),
     ("conv2d.rank", "4 dimensions", lambda: nn.conv2d(A(8, 8), A(*W4))),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Sequence
 
-from tensorir.errors import Problem, ScheduleError
+from tensorir.errors import DeclarationError, Problem, ScheduleError
 from tensorir.ir.build import as_expr, as_int, binary, const
 from tensorir.ir.tree import Axis, Expr, Kind, Loop, Program, Scope, Seq, Stage, Var
 from tensorir.ir.visit import Rewriter, find, substitute, uses, writes
+from tensorir.needs import need_int, shown
 from tensorir.schedule.analysis import (
     Index,
     caret,
@@ -27,6 +29,8 @@ TAILS = ("guard", "exact")
 LATER_TAILS = ("pad", "shift", "peel", "balanced")
 LANES = (2, 4, 8, 16)
 UNROLL_LIMIT = 1024
+_MOST = 2**31 - 1
+"""What a loop can count to."""
 
 
 def split(program: Program, loop: Loop, factors: Sequence[int | None], tail: str = "guard",
@@ -65,11 +69,14 @@ def _factors(loop: Loop, extent: int, factors: Sequence[int | None], tail: str) 
         raise _refuse("split.tail-later", f"tail={tail!r} is not implemented yet", loop, hint="tail='guard' or 'exact'")
     if tail not in TAILS:
         raise _refuse("split.tail", f"there is no tail {tail!r}", loop, hint=f"one of {', '.join(TAILS)}")
-    given = list(factors) if isinstance(factors, Sequence) and not isinstance(factors, str) else None
-    if not given or any(f is not None and (isinstance(f, bool) or not hasattr(f, "__index__")) for f in given):
+    given: list[int | None] = []
+    if isinstance(factors, Sequence) and not isinstance(factors, str):
+        with contextlib.suppress(DeclarationError):
+            given = [f if f is None else need_int("factor", f, high=_MOST) for f in factors]
+    if not given:
         raise _refuse(
             "split.factors",
-            f"the factors of {name} must be a list of ints with at most one None, got {factors!r}",
+            f"the factors of {name} must be a list of ints below 2**31 with at most one None, got {shown(factors)}",
             loop,
         )
     if given.count(None) > 1:
@@ -78,13 +85,15 @@ def _factors(loop: Loop, extent: int, factors: Sequence[int | None], tail: str) 
             f"the factors {given} of {name} hold {given.count(None)} None: only one can be inferred",
             loop,
         )
-    known = [f.__index__() for f in given if f is not None]
+    known = [f for f in given if f is not None]
     if bad := [f for f in known if f < 1]:
         raise _refuse("split.positive", f"the factor {bad[0]} of {name} is below 1", loop)
     inner = math.prod(known)
-    sizes = [max(1, -(-extent // inner)) if f is None else f.__index__() for f in given]
+    sizes = [max(1, -(-extent // inner)) if f is None else f for f in given]
     total = math.prod(sizes)
     product = " * ".join(map(str, sizes))
+    if total > _MOST:
+        raise _refuse("split.factors", f"{product} = {total} iterations of {name} are more than an index counts", loop)
     if total < extent:
         fix = [None, *sizes[1:]]
         raise _refuse(

@@ -1,0 +1,125 @@
+"""Arguments checked where the user gives them: each refusal names the argument, what was given and what is expected.
+
+Python would notice most of these mistakes by itself, but frames deep inside the package and in words about our
+internals. ``error`` is the class to raise, that of the caller's phase.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from tensorir.errors import DeclarationError, TensorIRError, refuse
+
+Class = type[TensorIRError]
+
+
+def shown(value: Any) -> str:
+    """``value`` in one short line, whatever its ``repr`` does."""
+    try:
+        lines = repr(value).splitlines()
+    except Exception:
+        lines = []
+    text = lines[0] if lines else f"a {type(value).__name__}"
+    return text if len(text) <= 60 and len(lines) < 2 else f"{text[:57]}..."
+
+
+def wrong(name: str, value: Any, expected: str, error: Class = DeclarationError, hint: str = "") -> TensorIRError:
+    """The error for an argument of the wrong sort (``argument.type``)."""
+    return refuse(error, "argument.type", f"{name} must be {expected}, not {shown(value)}", hint=hint)
+
+
+def need_int(
+    name: str, value: Any, low: int | None = None, high: int | None = None, error: Class = DeclarationError
+) -> int:
+    """An int, or what counts as one (NumPy's), within bounds; ``argument.type``, ``argument.value``."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        n = operator.index(value)
+    except TypeError:
+        raise wrong(name, value, "an int", error) from None
+    if (low is not None and n < low) or (high is not None and n > high):
+        limits = [f"{word} {n}" for word, n in (("from", low), ("to", high)) if n is not None]
+        legal = " ".join(limits) + " up" * (high is None)
+        raise refuse(error, "argument.value", f"{name} must be an int {legal}, not {shown(value)}")
+    return n
+
+
+def need_ints(name: str, value: Any, error: Class = DeclarationError) -> tuple[int, ...]:
+    """A list or tuple of ints."""
+    return tuple(need_int(f"{name}[{n}]", v, error=error) for n, v in enumerate(need_list(name, value, "ints", error)))
+
+
+def need_number(name: str, value: Any, low: float = -math.inf, error: Class = DeclarationError) -> float:
+    """A finite number from ``low`` up."""
+    try:
+        if isinstance(value, bool | str | bytes):
+            raise TypeError
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise wrong(name, value, "a number", error) from None
+    if not (math.isfinite(number) and number >= low):
+        least = f" from {low:g} up" if low > -math.inf else ""
+        raise refuse(error, "argument.value", f"{name} must be a finite number{least}, not {shown(value)}")
+    return number
+
+
+def need_bool(name: str, value: Any, error: Class = DeclarationError) -> bool:
+    """True or False, not just something with a truth value."""
+    if not isinstance(value, bool):
+        raise wrong(name, value, "True or False", error)
+    return value
+
+
+def need_text(name: str, value: Any, error: Class = DeclarationError) -> str:
+    """A non-empty string."""
+    if not isinstance(value, str) or not value:
+        raise wrong(name, value, "a non-empty string", error)
+    return value
+
+
+def need_choice(name: str, value: Any, legal: Collection[str], error: Class = DeclarationError) -> str:
+    """One of a few words."""
+    if not isinstance(value, str) or value not in legal:
+        words = ", ".join(map(repr, legal))
+        raise refuse(error, "argument.value", f"{name} must be one of {words}, not {shown(value)}")
+    return value
+
+
+def need_list(name: str, value: Any, of: str, error: Class = DeclarationError) -> tuple[Any, ...]:
+    """A list or tuple, as a tuple; what it holds is the caller's to check."""
+    if not isinstance(value, list | tuple):
+        raise wrong(name, value, f"a list of {of}", error)
+    return tuple(value)
+
+
+def need_names(name: str, value: Any, error: Class = DeclarationError) -> tuple[str, ...]:
+    """A list or tuple of non-empty strings."""
+    found = need_list(name, value, "names", error)
+    return tuple(need_text(f"{name}[{n}]", v, error) for n, v in enumerate(found))
+
+
+def need_mapping(name: str, value: Any, error: Class = DeclarationError) -> Mapping[Any, Any]:
+    """A dict whose keys are strings."""
+    if not isinstance(value, Mapping) or not all(isinstance(k, str) for k in value):
+        raise wrong(name, value, "a dict with names as keys", error)
+    return value
+
+
+def need_function(name: str, value: Any, error: Class = DeclarationError) -> Callable[..., Any]:
+    """Something that can be called."""
+    if not callable(value):
+        raise wrong(name, value, "a function", error)
+    return value  # type: ignore[no-any-return]
+
+
+def need_path(name: str, value: Any, error: Class = DeclarationError) -> str:
+    """A path that the file system can be asked about."""
+    path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(path, str) or not path or "\0" in path:
+        raise wrong(name, value, "a path", error)
+    return path
