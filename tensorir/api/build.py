@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.codegen.cfamily import emit
 from tensorir.codegen.source import GatherRange, Source
+from tensorir.errors import LaunchError
 from tensorir.expr.bounds import gathered, is_gather
 from tensorir.expr.program import computes_of
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Load
 from tensorir.ir.visit import find
 from tensorir.lower.pipeline import lower
+from tensorir.needs import need_int
 from tensorir.runtime.device import Device
 from tensorir.runtime.launch import Program
 from tensorir.runtime.timing import Timing
@@ -81,11 +83,11 @@ class Executable:
 
     def time(self, *arrays: Any, repeat: int = 30, out: Any = None) -> Timing:
         """Time of one run of all kernels: median with a 95 % interval."""
-        return self.program.time(*arrays, out=out, repeat=repeat)
+        return self.program.time(*arrays, out=out, repeat=need_int("repeat", repeat, 1, 100_000, LaunchError))
 
     def export(self, path: str | Path, to: list[str] | tuple[str, ...] = ("source",)) -> Path:
         """Write a folder that runs without tensorir; see ``tensorir.export``."""
         from tensorir.export.folder import export
 
         kind = self.device.target.kind
-        return export(self.emitted, Path(path), to, trace=self.trace, outputs=self.outputs, kind=kind)
+        return export(self.emitted, path, to, trace=self.trace, outputs=self.outputs, kind=kind)

@@ -9,13 +9,14 @@ import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tensorir.ir.text import show, text
 from tensorir.ir.tree import Reduce, Update
 from tensorir.ir.visit import reads, walk, writes
 from tensorir.target import Target
-from tensorir.tune.log import Identity, Record
+from tensorir.tune.log import Identity, Record, slug
 
 if TYPE_CHECKING:
     from tensorir.api.workload import Workload
@@ -63,6 +64,11 @@ def versions_of(device: Mapping[str, Any]) -> dict[str, str]:
 def identity_of(work: Workload, device: Mapping[str, Any]) -> Identity:
     """The identity of this workload's records on a device (as ``describe`` gives it)."""
     return Identity(work.title, compute_digest(work), device, versions_of(device))
+
+
+def folder_of(work: Workload, log: str) -> Path:
+    """Where the records of a workload are."""
+    return Path(log) / slug(work.title)
 
 
 def target_of(record: Record) -> Target:

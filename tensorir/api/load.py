@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tensorir.api.bench import Data, Output, Runner
 from tensorir.api.build import Executable
 from tensorir.api.candidate import Candidate, Refused, prepare, quiet
-from tensorir.api.identity import command_for, describe, identity_of, nearest
+from tensorir.api.identity import command_for, compute_digest, describe, folder_of, identity_of, nearest
 from tensorir.errors import NotTuned, Problem
 from tensorir.runtime.device import Device, open_device
 from tensorir.target import Target
@@ -36,8 +37,6 @@ def load(work: Workload, device: str | Device | None, log: str) -> Executable:
 
 def choices(work: Workload, identity: Identity, log: str) -> list[Choice]:
     """The usable configurations for this definition and device, fastest first."""
-    from tensorir.api.tuning import folder_of
-
     records = LogReader(folder_of(work, log)).records(compute=identity.compute)
     return choose(r for r in records if identity.accepts(r))
 
@@ -76,12 +75,31 @@ def trace_text(made: Candidate) -> str:
     return "\n".join(str(Step(name, tuple(args), tuple(options.items()))) for name, args, options in steps)
 
 
+def left_out(work: Workload, log: str, fits: Callable[[Record], bool], stale: int = 0) -> str:
+    """Why the records of this workload are not used, in words to put behind "not tuned"; empty when there are none.
+
+    fits:  whether a record was made for the device that is meant
+    stale: records whose kernel this version makes in another way
+    """
+    digest, changed, elsewhere = compute_digest(work), 0, dict[str, None]()
+    for record in LogReader(folder_of(work, log)).records():
+        if record["status"] == "ok" and record["compute"] != digest:
+            changed += 1
+        elif record["status"] == "ok" and not fits(record):
+            elsewhere[str(record["device"].get("name"))] = None
+    parts = [
+        f"{n} record{'s' * (n != 1)} of another {of}: stale, not used"
+        for n, of in ((stale, "version"), (changed, "definition of the operator"))
+        if n
+    ]
+    parts += [f"tuned for another device, driver or version: {', '.join(elsewhere)}"] if elsewhere else []
+    return f" ({'; '.join(parts)})" if parts else ""
+
+
 def not_tuned(work: Workload, identity: Identity, log: str, stale: int = 0) -> NotTuned:
     """What to say when there is no usable record."""
     name = identity.device.get("name", "this device")
-    message = f"{work.title} is not tuned for {name} in {log}"
-    if stale:
-        message += f" ({stale} record{'s' * (stale != 1)} of another version: stale, not used)"
+    message = f"{work.title} is not tuned for {name} in {log}{left_out(work, log, identity.accepts, stale)}"
     like = nearest(work, LogReader(log).records())
     if like:
         message += f"; nearest tuned: {like}"

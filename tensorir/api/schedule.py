@@ -8,7 +8,8 @@ from tensorir.api.build import Executable, build_source, emit_source
 from tensorir.check.blame import blame
 from tensorir.check.verdict import Verdict, check
 from tensorir.codegen.source import Source
-from tensorir.errors import Problem, ScheduleError
+from tensorir.errors import CheckError, Problem, ScheduleError
+from tensorir.needs import need_int, need_list, need_mapping
 from tensorir.runtime.device import Device, open_device
 from tensorir.schedule.schedule import Schedule as _Schedule
 from tensorir.schedule.trace import Step, Trace
@@ -81,7 +82,8 @@ class Schedule(_Schedule):
         level: "fast" (legality, exact ring equivalence on awkward shapes, races, uninitialised reads, bounds; no
                device), "device" (also runs the kernel here against the reference), "emulate" (runs the CUDA text)
         """
-        return check(self, level, shapes, seed)
+        need_int("seed", seed, 0, error=CheckError)
+        return check(self, level, None if shapes is None else _shapes(shapes), seed)
 
     def blame(self) -> Step | None:
         """The first step that breaks equivalence, or None."""
@@ -91,6 +93,14 @@ class Schedule(_Schedule):
         from tensorir.show.html import schedule_html
 
         return schedule_html(self)
+
+
+def _shapes(shapes: Any) -> tuple[Any, ...]:
+    found = need_list("shapes", shapes, "dicts from axes to extents", CheckError)
+    for n, one in enumerate(found):
+        for axis, extent in need_mapping(f"shapes[{n}]", one, CheckError).items():
+            need_int(f"shapes[{n}][{axis!r}]", extent, 0, 2**31 - 1, CheckError)
+    return found
 
 
 def replay(outputs: Any, trace: Trace | str, target: Any = "opencl") -> Schedule:

@@ -13,20 +13,29 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from tensorir.api.candidate import Json, Refused, prepare, source_json
-from tensorir.api.identity import identity_of
+from tensorir.api.identity import folder_of, identity_of
 from tensorir.api.measurer import Asker, remote
 from tensorir.api.origin import origin_json
 from tensorir.errors import DeclarationError, DeviceError, Problem, refuse
+from tensorir.needs import (
+    need_bool,
+    need_function,
+    need_int,
+    need_list,
+    need_number,
+    need_path,
+    need_text,
+    shown,
+    wrong,
+)  # fmt: skip
 from tensorir.target import Target
 from tensorir.tune.inputs import arguments
-from tensorir.tune.log import Identity, LogReader, LogWriter, Record, slug, usable
+from tensorir.tune.log import Identity, LogReader, LogWriter, Record, usable
 from tensorir.tune.loop import FinalRound, search
 from tensorir.tune.outcome import TuneOutcome, reason_of
 from tensorir.tune.space import Space
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tensorir.api.workload import Workload
     from tensorir.runtime.device import Device
 
@@ -65,11 +74,27 @@ class Options:
     on_start: Callable[[Json, Mapping[str, Space], int], object] | None = None
     on_baseline: Callable[[str, float], object] | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("trials", "patience"):
+            if getattr(self, name) is not None:
+                need_int(name, getattr(self, name), 1)
+        need_int("seed", self.seed, 0, 2**63)
+        need_int("top", self.top, 1, 50)
+        need_path("log", self.log)
+        need_bool("fresh", self.fresh)
+        for n, condition in enumerate(need_list("restrict", self.restrict, "conditions")):
+            need_text(f"restrict[{n}]", condition)
+        for name in ("on_trial", "stop", "on_start", "on_baseline"):
+            if getattr(self, name) is not None:
+                need_function(name, getattr(self, name))
+        if self.started is not None:
+            need_number("started", self.started)
+
     @classmethod
     def of(
-        cls, trials: Any, budget: Any, seed: int, log: str, on_trial: Any, executor: Any, options: Mapping[str, Any]
+        cls, trials: Any, budget: Any, seed: int, log: Any, on_trial: Any, executor: Any, options: Mapping[str, Any]
     ) -> Options:
-        """From the arguments of ``Workload.tune``; DeclarationError ``tune.option`` for a wrong one."""
+        """From the arguments of ``Workload.tune``; DeclarationError ``tune.option`` for one that does not exist."""
         known = {f.name for f in fields(cls)}
         for name in options:
             if name not in known:
@@ -78,9 +103,17 @@ class Options:
                 )
         if isinstance(options.get("restrict"), str):
             options = {**options, "restrict": (options["restrict"],)}
-        if trials is not None and (isinstance(trials, bool) or not isinstance(trials, int) or trials < 1):
-            raise refuse(DeclarationError, "tune.option", f"trials is a number from 1 on, not {trials!r}")
-        return cls(trials, seconds(budget), seed, str(log), on_trial, executor, **options)
+        for name in ("timeout", "compile_timeout"):
+            if name in options:
+                options = {**options, name: _limit(name, options[name])}
+        return cls(trials, seconds(budget), seed, need_path("log", log), on_trial, executor, **options)
+
+
+def _limit(name: str, text: Any) -> float:
+    found = seconds(text)
+    if found is None:
+        raise wrong(name, text, "a time", hint=f"{name}='10s'")
+    return found
 
 
 def seconds(text: Any) -> float | None:
@@ -93,7 +126,7 @@ def seconds(text: Any) -> float | None:
     unit = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
     value = float(match[1]) * unit[match[2] or "s"] if match else 0.0
     if value <= 0:
-        raise refuse(DeclarationError, "tune.time", f"{text!r} is not a time", hint="90s, 5m, 1h")
+        raise refuse(DeclarationError, "tune.time", f"{shown(text)} is not a time", hint="90s, 5m, 1h")
     return value
 
 
@@ -156,13 +189,6 @@ def _restricted(work: Workload, conditions: Sequence[str]) -> dict[str, Space]:
         if not spaces:
             raise next(iter(refusals.values()))
     return spaces
-
-
-def folder_of(work: Workload, log: str) -> Path:
-    """Where the records of a workload are."""
-    from pathlib import Path
-
-    return Path(log) / slug(work.title)
 
 
 def _earlier(work: Workload, log: str) -> list[Record]:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.api.schedule import Schedule
 from tensorir.errors import DeclarationError, Problem, ScheduleError, refuse
-from tensorir.expr.program import computes_of, inputs_of, scalars_of
+from tensorir.expr.program import as_outputs, computes_of, inputs_of, scalars_of
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Binary, Call, Reduce, Var
 from tensorir.ir.visit import find
+from tensorir.needs import need_function, need_int, need_mapping, need_names, need_number, need_path, shown, wrong
 from tensorir.target import Target
 from tensorir.tune.space import Space
 
@@ -38,12 +39,13 @@ class Template:
     @classmethod
     def of(cls, name: str, given: Any) -> Template:
         """``(function, space)``, ``(function, space, kinds)`` or a Template, checked."""
-        if isinstance(given, Template):
-            return given
-        if isinstance(given, Sequence) and len(given) in (2, 3) and callable(given[0]) and isinstance(given[1], Space):
-            return cls(*given)
+        made = cls(*given) if isinstance(given, list | tuple) and len(given) in (2, 3) else given
+        if isinstance(made, Template) and callable(made.function) and isinstance(made.space, Space):
+            need_names("kinds", made.kinds)
+            return made
         hint = '{"default": (schedule, tir.Space(tile=[1, 2, 4]))}'
-        raise refuse(DeclarationError, "workload.template", f"template {name!r} is not (function, Space)", hint=hint)
+        message = f"template {shown(name)} is not (function, Space)"
+        raise refuse(DeclarationError, "workload.template", message, hint=hint)
 
 
 @dataclass(frozen=True)
@@ -86,19 +88,22 @@ class Workload:
         origin: Origin | tuple[Any, ...] | None = None,
     ) -> None:
         if not isinstance(name, str) or not name.strip() or len(name) > 1000:
-            raise refuse(DeclarationError, "workload.name", f"a workload's name is a short text, not {name!r:.80}")
+            raise refuse(DeclarationError, "workload.name", f"a workload's name is a short text, not {shown(name)}")
         if not isinstance(templates, Mapping) or not templates:
             raise refuse(DeclarationError, "workload.template", "a workload needs at least one template")
         self.name = name
         self._outputs = outputs
-        self.outputs: tuple[Tensor, ...] = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
-        Schedule(self.outputs)  # refuses outputs that are not computed
+        self.outputs = as_outputs(outputs)
         self.templates: dict[str, Template] = {str(n): Template.of(n, t) for n, t in templates.items()}
         self.inputs: tuple[Tensor | Var, ...] = _arguments(self.outputs)
-        self._reference, self._flops = reference, flops
-        self.baselines = dict(baselines or {})
-        self.origin = Origin(*origin) if isinstance(origin, tuple) else origin
-        self._parameters = None if parameters is None else dict(parameters)
+        self._reference = None if reference is None else need_function("reference", reference)
+        self._flops = None if flops is None else need_number("flops", flops, 0)
+        self.baselines = {n: need_function(f"baselines[{n!r}]", f) for n, f in _named("baselines", baselines).items()}
+        made = Origin(*origin) if isinstance(origin, tuple) and 2 <= len(origin) <= 4 else origin
+        if not isinstance(made, Origin | None):
+            raise wrong("origin", origin, "an Origin, or (kind, name, options, place)")
+        self.origin = made
+        self._parameters = None if parameters is None else _named("parameters", parameters)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -135,7 +140,7 @@ class Workload:
         """Arrays for the arguments in order: normal floats, small integers, indices in range."""
         from tensorir.tune.inputs import arguments, random_arrays
 
-        return random_arrays(arguments(self.outputs)[0], seed)
+        return random_arrays(arguments(self.outputs)[0], need_int("seed", seed, 0))
 
     @property
     def flops(self) -> float:
@@ -154,8 +159,8 @@ class Workload:
             return str(template)
         if template is None:
             message = f"{self.name} has no template for a {kind}"
-        elif template not in self.templates:
-            message = f"{self.name} has no template {template!r}"
+        elif not isinstance(template, str) or template not in self.templates:
+            message = f"{self.name} has no template {shown(template)}"
             raise ScheduleError(Problem("template.unknown", message, hint=f"one of {', '.join(self.templates)}"))
         else:
             kinds = " and ".join(self.templates[template].kinds)
@@ -214,7 +219,11 @@ class Workload:
         """
         from tensorir.api.load import load
 
-        return load(self, device, log)
+        return load(self, device, need_path("log", log))
+
+
+def _named(name: str, given: Any) -> dict[str, Any]:
+    return {} if given is None else dict(need_mapping(name, given))
 
 
 def _arguments(outputs: Sequence[Tensor]) -> tuple[Tensor | Var, ...]:

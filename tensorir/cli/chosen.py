@@ -48,9 +48,8 @@ def offline(work: Workload, target: Any, log: str, template: str | None, config:
 
 def recorded(work: Workload, target: Target | None, log: str) -> Chosen | None:
     """The latest best record whose source this version still makes."""
-    from tensorir.api.identity import compute_digest, target_of
+    from tensorir.api.identity import compute_digest, folder_of, target_of
     from tensorir.api.load import regenerate
-    from tensorir.api.tuning import folder_of
     from tensorir.tune.log import LogReader, best
 
     reader = LogReader(folder_of(work, log))
@@ -60,11 +59,7 @@ def recorded(work: Workload, target: Target | None, log: str) -> Chosen | None:
     for choice in choices:
         record = choice.record
         made_for = target_of(record)
-        if target is not None and (made_for.language, made_for.kind, made_for.arch) != (
-            target.language,
-            target.kind,
-            target.arch,
-        ):
+        if not suits(record, target):
             continue
         if regenerate(work, record, made_for) is None:
             say(f"record {record['id']} is stale: this version makes another source for it")
@@ -73,6 +68,14 @@ def recorded(work: Workload, target: Target | None, log: str) -> Chosen | None:
             record["template"], work.templates[record["template"]].space.canonical(record["config"]), made_for, record
         )
     return None
+
+
+def suits(record: Record, target: Target | None) -> bool:
+    """Whether a record was made for this sort of target; None: any."""
+    from tensorir.api.identity import target_of
+
+    made_for = target_of(record)
+    return target is None or all(getattr(made_for, f) == getattr(target, f) for f in ("language", "kind", "arch"))
 
 
 def on_device(work: Workload, measurer: Measurer, about: Mapping[str, Any], log: str) -> Chosen:

@@ -149,9 +149,9 @@ RUN: dict[str, Entry] = {
         "# tune(executor=client.get_executor()) with a Dask client; None for local processes",
     ),
     "tune.option": Entry(
-        "tune has no such option, or its value makes no sense.",
-        "tir.ops.matmul(m=64, n=64, k=64).tune(trials=0)",
-        "# tune(trials=1)",
+        "tune has no such option.",
+        "tir.ops.matmul(m=64, n=64, k=64).tune(trails=9)",
+        "# tune(trials=9)",
     ),
     "tune.time": Entry(
         "A time is a number with ms, s, m or h.",

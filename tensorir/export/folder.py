@@ -18,6 +18,7 @@ from tensorir.errors import TensorIRError, refuse
 from tensorir.export.evidence import Evidence, gather
 from tensorir.export.readme import readme
 from tensorir.expr.tensor import Tensor
+from tensorir.needs import need_path, shown
 
 FORMAT = "tensorir-export"
 DESTINATIONS: dict[str, tuple[str, ...]] = {
@@ -58,10 +59,15 @@ def export(
     Raises ExportError: ``export.destination``, ``export.language``, ``export.not-empty``, ``export.unwritable``,
     ``export.no-reference``.
     """
-    _check_destinations(to, source.language)
+    folder = Path(need_path("path", path, ExportError))
+    check_names(to)
+    for name in to:
+        if source.language not in DESTINATIONS[name]:
+            needed = " or ".join(DESTINATIONS[name])
+            message = f"{name} needs {needed} source, this program is {source.language}"
+            raise refuse(ExportError, "export.language", message, hint=f'a schedule with target="{needed}"')
     if not outputs:
         raise refuse(ExportError, "export.no-reference", "nothing to test against: pass the declared outputs")
-    folder = Path(path)
     old = _existing(folder)
     content = _content(source, list(to), trace, gather(outputs, reference), kind, dict(about or {}))
     try:
@@ -72,19 +78,16 @@ def export(
     return folder
 
 
-def _check_destinations(to: Sequence[str], language: str) -> None:
+def check_names(to: Sequence[str]) -> None:
+    """Refuse destinations that do not exist."""
     legal = ", ".join(DESTINATIONS)
-    if isinstance(to, str) or not to:
+    if not isinstance(to, list | tuple) or not to:
         raise refuse(ExportError, "export.destination", "to is a list of destinations", hint=f"one or more of {legal}")
     for name in to:
-        if name not in DESTINATIONS:
+        if not isinstance(name, str) or name not in DESTINATIONS:
             near = get_close_matches(str(name), DESTINATIONS, 1)
             hint = f"{near[0]} (legal: {legal})" if near else f"one of {legal}"
-            raise refuse(ExportError, "export.destination", f"there is no destination {str(name)[:60]!r}", hint=hint)
-        if language not in DESTINATIONS[name]:
-            needed = " or ".join(DESTINATIONS[name])
-            message = f"{name} needs {needed} source, this program is {language}"
-            raise refuse(ExportError, "export.language", message, hint=f'a schedule with target="{needed}"')
+            raise refuse(ExportError, "export.destination", f"there is no destination {shown(name)}", hint=hint)
 
 
 def _existing(folder: Path) -> list[str]:

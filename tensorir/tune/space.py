@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tensorir.errors import DeclarationError, refuse
+from tensorir.needs import need_int, need_mapping, shown
 from tensorir.tune.legal import Legal, Predicate, codes, enumerate_legal
 from tensorir.tune.restrict import WORDS, parse
 
@@ -40,7 +41,7 @@ class Space:
                 raise refuse(DeclarationError, "space.reserved-knob", message, hint=f"{keyword}_ = …")
         self.names: tuple[str, ...] = tuple(_name(n) for n in knobs)
         self.values: tuple[tuple[Any, ...], ...] = tuple(_values(n, v) for n, v in knobs.items())
-        self.where: dict[str, Predicate] = dict(where or {})
+        self.where: dict[str, Predicate] = dict(need_mapping("where", where or {}))
         for name, predicate in self.where.items():
             if not callable(predicate):
                 message = f"constraint {name!r} is {predicate!r}, not a function of a configuration"
@@ -85,9 +86,7 @@ class Space:
 
     def config(self, row: int) -> Config:
         """The configuration of one row of ``legal``."""
-        if not 0 <= row < len(self.legal):
-            raise IndexError(f"row {row} of {len(self.legal)} legal configurations")
-        return self._at(self.legal[row])
+        return self._at(self.legal[need_int("row", row, 0, len(self.legal) - 1)])
 
     def index(self, config: Mapping[str, Any]) -> int:
         """The row of ``legal`` that holds ``config`` (as it is or as JSON returned it); -1 when none does."""
@@ -187,6 +186,7 @@ class Space:
         return {n: v[int(i)] for n, v, i in zip(self.names, self.values, indices, strict=True)}
 
     def _indices(self, config: Mapping[str, Any]) -> tuple[int, ...]:
+        need_mapping("config", config)
         for name in config:
             self._knob(name)
         missing = [n for n in self.names if n not in config]
@@ -203,7 +203,7 @@ class Space:
         if name not in self.names:
             near = get_close_matches(str(name), self.names, 1)
             hint = near[0] if near else f"one of {', '.join(self.names)}" if self.names else ""
-            raise refuse(DeclarationError, "space.unknown-knob", f"there is no knob {name!r}", hint=hint)
+            raise refuse(DeclarationError, "space.unknown-knob", f"there is no knob {shown(name)}", hint=hint)
         return self.names.index(name)
 
     def _value_index(self, knob: int, value: Any) -> int:
@@ -212,7 +212,7 @@ class Space:
         except TypeError:  # not hashable: nothing that was declared
             found = None
         if found is None:
-            message = f"{self.names[knob]} cannot be {value!r}"
+            message = f"{self.names[knob]} cannot be {shown(value)}"
             hint = f"one of {self.values_text(self.names[knob])}"
             raise refuse(DeclarationError, "space.unknown-value", message, hint=hint)
         return found

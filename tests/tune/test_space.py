@@ -227,8 +227,9 @@ def test_an_illegal_configuration_is_canonical_but_has_no_row() -> None:
 
 
 def test_a_row_that_does_not_exist() -> None:
-    with pytest.raises(IndexError):
+    with pytest.raises(DeclarationError) as caught:
         space().config(10**6)
+    assert caught.value.code == "argument.value"
 
 
 # -- restrict and pin
