@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib
 import runpy
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from tensorir.api.workload import Origin, Workload
-from tensorir.errors import DeclarationError, TensorIRError, refuse
+from tensorir.errors import DeclarationError, TensorIRError, line_of, refuse
 
 
 def origin_json(origin: Origin) -> dict[str, Any]:
@@ -38,27 +38,25 @@ def from_file(place: str, name: str, options: Mapping[str, Any]) -> Workload:
     folder = str(path.resolve().parent)
     if folder not in sys.path:  # its own imports, here and in the worker, which gets this path
         sys.path.append(folder)
-    try:
-        found = runpy.run_path(str(path), run_name="tensorir_workload")
-    except TensorIRError:
-        raise
-    except Exception as error:
-        raise refuse(
-            DeclarationError, "workload.file", f"{place} failed with {type(error).__name__}: {error}"
-        ) from error
+    found = _of_user(place, lambda: runpy.run_path(str(path), run_name="tensorir_workload"))
     function = found.get(name)
     if not callable(function):
         have = ", ".join(n for n, v in found.items() if callable(v) and not n.startswith("_"))
         raise refuse(DeclarationError, "workload.file", f"{place} has no function {name!r}", hint=have[:200])
-    try:
-        work = function(**options)
-    except TensorIRError:
-        raise
-    except Exception as error:
-        message = f"{name}() of {place} failed with {type(error).__name__}: {error}"
-        raise refuse(DeclarationError, "workload.file", message) from error
+    work = _of_user(f"{name}() of {place}", lambda: function(**options))
     if not isinstance(work, Workload):
         message = f"{name}() of {place} returned {type(work).__name__}, not a tir.Workload"
         raise refuse(DeclarationError, "workload.file", message)
     work.origin = Origin("file", name, dict(options), str(path.resolve()))
     return work
+
+
+def _of_user(what: str, run: Callable[[], Any]) -> Any:
+    """Run the user's code; a file that ends the process would end the tuning with it, and look like success."""
+    try:
+        return run()
+    except TensorIRError:
+        raise
+    except (Exception, SystemExit) as error:
+        message = f"{what} failed with {type(error).__name__}: {error}"
+        raise refuse(DeclarationError, "workload.file", message, where=line_of(error)) from error

@@ -20,7 +20,7 @@ SETTINGS: dict[str, Any] = {
 _BY_CLASS = (
     ("NotTuned", NO_CONFIG), ("DeviceError", NO_DEVICE), ("WorkerError", NO_DEVICE), ("LogError", LOG),
     ("CheckError", WRONG), ("CompileError", BUG), ("LaunchError", BUG), ("DeclarationError", USAGE),
-    ("ScheduleError", USAGE), ("LoweringError", USAGE),
+    ("ScheduleError", USAGE), ("LoweringError", USAGE), ("ExportError", USAGE),
 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from tensorir.cli.common import Stop, exit_code, say, words
+from tensorir.cli.common import USAGE, Stop, exit_code, say, words
 
 VERBS = {
     "tune": "Search for the fastest schedule of an operator or of your own workload.",
@@ -100,6 +100,9 @@ def run(args: list[str] | None = None) -> int:
     except TensorIRError as error:
         say(words(error))
         return exit_code(error)
+    except SystemExit as end:  # a schedule function that ends the process must not look like success
+        say(f"tensorir: the workload's own code ended the process with sys.exit({end.code!r})")
+        return USAGE
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tensorir.cli import common
 from tensorir.cli.common import json_option, log_option, put, put_json, say
 from tensorir.cli.options import split, workload_options
+
+if TYPE_CHECKING:
+    from tensorir.target import Target
 
 
 @click.command("export", context_settings=common.SETTINGS)
@@ -27,19 +30,21 @@ def command(op: str, shape: tuple[str, ...], to: tuple[str, ...], output: Path, 
     from tensorir.api.candidate import source_of
     from tensorir.cli.chosen import offline, recorded
     from tensorir.cli.parse import workloads
-    from tensorir.export.folder import DESTINATIONS, export
+    from tensorir.export.folder import DESTINATIONS, check_names, export
     from tensorir.target import Target
 
     parameters = split(given)
+    places = [d.strip() for part in to for d in part.split(",") if d.strip()]
+    check_names(places)
     (make,) = workloads(op, shape, {**parameters, "log": log})[:1]
     work = make()
-    places = [d.strip() for part in to for d in part.split(",") if d.strip()]
     if target is None and any(DESTINATIONS.get(d) == ("cuda",) for d in places):
         target = "cuda"
-    chosen = recorded(work, Target.parse(target) if target else None, log)
+    parsed = Target.parse(target) if target else None
+    chosen = recorded(work, parsed, log)
     if chosen is None:
         if not untuned:
-            raise _not_tuned(work, log)
+            raise _not_tuned(work, log, parsed)
         chosen = offline(work, target, log, None, None)
     s = work.schedule(chosen.config, template=chosen.template, target=chosen.target)
     about = {
@@ -67,12 +72,14 @@ def _about(record: Any) -> dict[str, Any] | None:
     return {key: record[key] for key in ("id", "time_s", "device", "versions", "started")}
 
 
-def _not_tuned(work: Any, log: str) -> Exception:
+def _not_tuned(work: Any, log: str, target: Target | None) -> Exception:
     from tensorir.api.identity import command_for, nearest
+    from tensorir.api.load import left_out
+    from tensorir.cli.chosen import suits
     from tensorir.errors import NotTuned, Problem
     from tensorir.tune.log import LogReader
 
-    message = f"{work.title} is not tuned in {log}"
+    message = f"{work.title} is not tuned in {log}{left_out(work, log, lambda record: suits(record, target))}"
     like = nearest(work, LogReader(log).records())
     message += f"; nearest tuned: {like}" if like else ""
     return NotTuned(Problem("export.not-tuned", message, hint=f"{command_for(work)}, or --untuned for the default"))

@@ -1,6 +1,7 @@
 """The verbs: results on stdout, messages on stderr, exit codes, never a traceback."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -107,6 +108,8 @@ WRONG = [
     ("report", "log"),
     ("frobnicate",),
     ("export", *CONV, "--to", "source"),
+    ("export", *CONV, "--to", "sauce", "-o", "x"),
+    ("export", *CONV, "--to", "source", "--untuned", "-o", "/dev/null/x"),
 ]
 
 
@@ -125,6 +128,37 @@ def test_other_exit_codes(cli, tmp_path):
     (tmp_path / "file").write_text("")
     code, _, err = cli("tune", OWN, "--arg", "n=12", "--trials", "1", "--log", "file")
     assert code == common.LOG and "log" in err
+
+
+EXITS = """
+import sys
+
+import tensorir as tir
+
+
+def op():
+    A = tir.placeholder((8,), name="A")
+    C = tir.compute((8,), lambda i: A[i] + 1, name="C")
+    return tir.Workload("exits", C, {"t": (lambda s, c: sys.exit(0), tir.Space())})
+
+
+def leaves():
+    sys.exit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "args", "word"),
+    [
+        ("import sys\nsys.exit(0)\n", ("tune", "own.py:op"), "failed with SystemExit"),
+        (EXITS, ("tune", "own.py:leaves"), "leaves() of own.py failed with SystemExit"),
+        (EXITS, ("show", "own.py:op"), "sys.exit(0)"),
+    ],
+)
+def test_a_workload_that_exits_is_no_success(cli, tmp_path, text, args, word):
+    (tmp_path / "own.py").write_text(text)
+    code, out, err = cli(*args)
+    assert code == common.USAGE and not out and word in err and len(err.strip().splitlines()) <= 3
 
 
 def test_internal_errors_go_to_a_file(cli, monkeypatch, tmp_path):
@@ -190,7 +224,19 @@ class TestTuned:
         assert code == 0 and out == "out\n" and "selftest ok" in err
         assert json.loads((tmp_path / "out/manifest.json").read_text())["record"]["id"]
         code, _, err = cli("export", OWN, "--arg", "n=12", "--log", logs[0], "--to", "onnx", "-o", "two")
-        assert code != 0 and "export.destination" in err and "pyopencl" in err
+        assert code == common.USAGE and "export.destination" in err and "pyopencl" in err
+
+    def test_a_stale_record_is_named(self, cli, logs, tmp_path):
+        """The operator's definition changed, or the record is of another device: not used, and said so."""
+        log = tmp_path / "log"
+        folder = next(p for p in Path(logs[0]).iterdir() if p.is_dir())
+        shutil.copytree(folder, log / folder.name)
+        (tmp_path / "changed.py").write_text(Path(ZOO).read_text().replace("A[i, k] * B[k, j]", "A[i, k] + B[k, j]"))
+        args = ("--arg", "n=12", "--log", log, "--to", "source", "-o", "out")
+        code, _, err = cli("export", "changed.py:product", *args)
+        assert code == common.NO_CONFIG and "of another definition of the operator: stale" in err
+        code, _, err = cli("export", OWN, *args, "--target", "cuda")
+        assert code == common.NO_CONFIG and "tuned for another device" in err and not (tmp_path / "out").exists()
 
     def test_log_verbs(self, cli, logs, tmp_path):
         log = ("--log", logs[0])
