@@ -203,6 +203,21 @@ SCHEDULE: dict[str, Entry] = {
         's.split("C.j", [None, 4])\ns.reorder("C.k", "C.j.1")\ns.vectorize("C.j.1")\ns.reorder("C.j.1", "C.k")',
         's.split("C.j", [None, 4])\ns.reorder("C.k", "C.j.1")\ns.vectorize("C.j.1")',
     ),
+    "partition.order": Entry(
+        "The points at which a loop is cut are iterations in ascending order.",
+        's.partition("C.i", [5, 1])',
+        's.partition("C.i", [1, 5])',
+    ),
+    "partition.serial": Entry(
+        "The loop is already bound, unrolled or vectorized. Cut it first.",
+        's.unroll("C.j")\ns.partition("C.j", [1])',
+        's.partition("C.j", [1])\ns.unroll("C.j")',
+    ),
+    "partition.symbolic-extent": Entry(
+        "Cutting takes a constant extent; this loop's depends on an outer loop or on data.",
+        "# s.partition of an inner loop whose extent is an outer index",
+        "# cut the outer loop",
+    ),
     "split.covers-extent": Entry(
         "The product of the factors must reach the extent; leave one factor None to have it inferred.",
         's.split("C.i", [6, 16])',
@@ -250,8 +265,19 @@ SCHEDULE: dict[str, Entry] = {
     ),
     "split.tail-later": Entry(
         "This tail strategy is planned and not there yet.",
-        's.split("C.i", [None, 16], tail="peel")',
+        's.split("C.i", [None, 16], tail="pad")',
         's.split("C.i", [None, 16], tail="guard")',
+    ),
+    "split.tail-factors": Entry(
+        'The tails "peel", "balanced" and "shift" are about one loop over tiles and one inside each.',
+        's.split("C.i", [None, 16, 4], tail="balanced")',
+        'io, ii = s.split("C.i", [None, 16], tail="balanced")',
+    ),
+    "split.shift-store": Entry(
+        "A shifted last tile repeats some iterations. Storing an element twice does no harm, adding to it twice does.",
+        's.split("C.i", [None, 7], tail="shift")',
+        's.stage_out("C", "root", "register")\ni0, _ = s.split("C.out.i", [None, 7], tail="shift")\n'
+        's.compute_at("C", i0)',
     ),
     "tile.factors": Entry(
         "tile takes one factor for each axis.",

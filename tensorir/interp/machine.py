@@ -247,7 +247,7 @@ class Machine:
             x = to_memory(value(f), dtype)
             where = at(f)
             if cells.watched:
-                cells.write(where, x, *self._who(f, where))
+                cells.write(where, x, *self._who(f, where), repeats=s.repeats)
                 return
             cells.values[where] = x
             if cells.written is not None:

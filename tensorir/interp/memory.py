@@ -80,9 +80,12 @@ class Cells:
             cell = int(np.asarray(at)[~self.written[at]].flat[0]) % self.size
             raise Fault(Problem("memory.uninitialised", f"{self.buffer.name}[{cell}] is read but was never written"))
 
-    def write(self, at: np.ndarray, value: Any, me: np.ndarray, now: np.ndarray, block_of: np.ndarray) -> None:
-        """Store ``value`` at absolute cells ``at``."""
-        if self.watched:
+    def write(self, at: np.ndarray, value: Any, me: np.ndarray, now: np.ndarray, block_of: np.ndarray, *,
+              repeats: bool = False) -> None:  # fmt: skip
+        """Store ``value`` at absolute cells ``at``; ``repeats``: several threads may, if it is the same value."""
+        if self.watched and repeats:
+            self._repeat(at, value, me, now, block_of)
+        elif self.watched:
             self._conflict(self.writer[at], self.wrote[at], at, me, now, block_of, "writes", "wrote")
             self._conflict(self.reader[at], self.had_read[at], at, me, now, block_of, "writes", "read")
             self.writer[at] = me
@@ -92,6 +95,16 @@ class Cells:
         self.values[at] = value
         if self.written is not None:
             self.written[at] = True
+
+    def _repeat(self, at: np.ndarray, value: Any, me: np.ndarray, now: np.ndarray, block_of: np.ndarray) -> None:
+        """A write that may meet an equal one; against reads and unequal values it is like any other."""
+        who = np.where(self.values[at] == value, -1, self.writer[at])
+        self._conflict(who, self.wrote[at], at, me, now, block_of, "writes", "wrote")
+        self._conflict(self.reader[at], self.had_read[at], at, me, now, block_of, "writes", "read")
+        self.values[at] = value
+        self.writer[at], self.wrote[at] = me, now
+        if (clash := self.values[at] != value).any():
+            self._race(at, me, clash, "writes", "wrote", self.writer[at])
 
     def _conflict(self, who: np.ndarray, when: np.ndarray, at: np.ndarray, me: np.ndarray, now: np.ndarray,
                   block_of: np.ndarray, verb: str, other: str) -> None:  # fmt: skip

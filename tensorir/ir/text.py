@@ -117,7 +117,9 @@ def lines(s: Stmt, depth: int) -> list[str]:
         case Seq():
             return [line for x in s.stmts for line in lines(x, depth)]
         case Loop():
-            note = "" if s.kind is Kind.SERIAL else f"  # {s.kind.value}"
+            said = [s.kind.value] if s.kind is not Kind.SERIAL else []
+            said += [f"cut at {', '.join(map(str, s.parts))}"] if s.parts else []
+            note = f"  # {', '.join(said)}" if said else ""
             return [f"{pad}for {s.var.name} in {show(s.extent)}:{note}", *lines(s.body, depth + 1)]
         case Stage():
             return _stage(s, depth)

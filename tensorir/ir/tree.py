@@ -318,11 +318,15 @@ class Stmt(Node):
 
 @node
 class Store(Stmt):
-    """``buffer[index] = value``."""
+    """``buffer[index] = value``.
+
+    repeats: other threads may store the same value there (the shifted last tile of a split)
+    """
 
     buffer: Buffer
     index: tuple[Expr, ...]
     value: Expr
+    repeats: bool = False
 
 
 @node
@@ -345,6 +349,7 @@ class Loop(Stmt):
     """``for var in range(extent)``; a bound loop names the hardware index instead of iterating.
 
     hint: partial unroll factor for the device compiler, 0 for none
+    parts: iterations at which lowering cuts it, each part with a copy of the body
     """
 
     var: Var
@@ -352,6 +357,7 @@ class Loop(Stmt):
     body: Stmt
     kind: Kind = Kind.SERIAL
     hint: int = 0
+    parts: tuple[int, ...] = ()
 
 
 @node

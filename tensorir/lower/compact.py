@@ -123,7 +123,7 @@ class _Rebase(Rewriter):
     def on_Store(self, n: Store) -> Store:
         n = self.children(n)
         buffer, index = self._moved(n.buffer, n.index)
-        return n if buffer is n.buffer else Store(buffer, index, n.value)
+        return n if buffer is n.buffer else n.replace(buffer=buffer, index=index)
 
     def on_IntrinCall(self, n: IntrinCall) -> IntrinCall:
         moved = []

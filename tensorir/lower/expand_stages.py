@@ -63,7 +63,7 @@ class _Expand(Rewriter):
         return tuple(self.arith.simplify(_Inner(self)(i)) for i in index)
 
     def on_Store(self, n: Store) -> Store:
-        return Store(n.buffer, self._index(n.index), self(n.value))
+        return n.replace(index=self._index(n.index), value=self(n.value))
 
     def on_Select(self, n: Select) -> Expr:
         cond = self._condition(n.cond)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tensorir.arith.affine import Arith, conjunction, conjuncts
 from tensorir.ir.build import as_expr, as_int, binary, const
-from tensorir.ir.tree import Binary, Const, Expr, If, Loop, Program, Seq, Stmt, Var
+from tensorir.ir.tree import Binary, Const, Expr, If, Kind, Loop, Program, Seq, Stmt, Var
 from tensorir.ir.visit import Rewriter, sequence, substitute
 from tensorir.lower.form import bound_loops, each_nest, fail, kernel_arith, lowering, rewrap
 from tensorir.target import Target
@@ -19,7 +19,10 @@ def finish(program: Program, target: Target) -> Program:
         arith = kernel_arith(axes, body)
         kept = [x for x in axes if as_int(x.extent) != 1]
         ones: dict[Var, Expr] = {x.var: const(0) for x in axes if as_int(x.extent) == 1}
-        return rewrap(kept, _Finish(arith)(substitute(body, ones)))
+        done = _Finish(arith)(substitute(body, ones))
+        if not kept and isinstance(done, Seq):
+            kept = axes[:1] or [Loop(Var("once", "index"), as_expr(1), done, Kind.BLOCK_X)]  # still one kernel
+        return rewrap(kept, done)
 
     return each_nest(program, kernel)
 

@@ -96,7 +96,7 @@ class _Flatten(Rewriter):
 
     def on_Store(self, n: Store) -> Store:
         n = self.children(n)
-        return Store(self._buffer(n.buffer), self._flat(n.buffer, n.index), n.value)
+        return n.replace(buffer=self._buffer(n.buffer), index=self._flat(n.buffer, n.index))
 
     def on_Alloc(self, n: Alloc) -> Alloc:
         return Alloc(self._buffer(n.buffer), self(n.body))

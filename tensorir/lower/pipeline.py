@@ -19,6 +19,7 @@ from tensorir.lower.form_instructions import form_instructions
 from tensorir.lower.insert_barriers import insert_barriers
 from tensorir.lower.kernel import Module, module_of
 from tensorir.lower.name_indices import name_indices
+from tensorir.lower.partition_loops import partition_loops
 from tensorir.lower.resolve_scopes import resolve_scopes
 from tensorir.lower.split_init import split_init
 from tensorir.lower.vectorize import vectorize
@@ -28,6 +29,7 @@ PASSES: list[Pass] = [
     resolve_scopes,
     bind_threads,
     split_init,
+    partition_loops,
     form_instructions,
     deal_copies,
     emit_guards,

@@ -125,7 +125,7 @@ class _Lanes:
         if self.copies_only and not _is_copy(s.value):
             raise _Scalar
         value = self.expr(s.value)
-        return Store(s.buffer, (index,), self._wide(value))
+        return s.replace(index=(index,), value=self._wide(value))
 
     def _index(self, i: Expr) -> Expr:
         """The index of all lanes: a Ramp, a scalar, or a _Scalar when neither."""
@@ -297,7 +297,7 @@ class _Tiles(Rewriter):
     def on_Store(self, n: Store) -> Store:
         n = self.children(n)
         if n.buffer in self.swap:
-            return Store(self.swap[n.buffer], self._index(n.index[0]), n.value)
+            return n.replace(buffer=self.swap[n.buffer], index=self._index(n.index[0]))
         return n
 
     def on_Alloc(self, n: Alloc) -> Alloc:

@@ -142,10 +142,18 @@ class Schedule:
               names: Sequence[str] | None = None) -> tuple[AxisRef, ...]:  # fmt: skip
         """Replace a loop by a nest; returns the new axes, outermost first. See ``primitives.loops.split``."""
         loop = self._loop(axis)
+        need_text("tail", tail, ScheduleError)
         names_ = None if names is None else [self._full(loop, n) for n in need_names("names", names, ScheduleError)]
         out = self._apply("split", (loop.var.name, _plain(factors)), {"tail": (tail, "guard"), "names": (names_, None)},
                           lambda p: _loops.split(p, loop, factors, tail, names_))  # fmt: skip
         return tuple(map(AxisRef, out))
+
+    def partition(self, axis: Any, at: Sequence[int]) -> Self:
+        """Cut a loop at the given iterations, each part with its own copy of the body: no guard where none is due."""
+        loop = self._loop(axis)
+        points = need_list("at", at, "ints", ScheduleError)
+        self._apply("partition", (loop.var.name, _plain(points)), {}, lambda p: _loops.partition(p, loop, points))
+        return self
 
     def fuse(self, *axes: Any) -> AxisRef:
         """Make one loop of directly nested ones; returns it."""
@@ -238,6 +246,7 @@ class Schedule:
         buffer, loop = self._buffer(tensor), self._place(at)
         need_text("scope", scope, ScheduleError)
         need_bool("cooperative", cooperative, ScheduleError)
+        vector = None if vector is None else need_int("vector", vector, error=ScheduleError)
         order = None if order is None else need_ints("order", order, ScheduleError)
         options = {
             "vector": (vector, None),
@@ -413,8 +422,8 @@ _MOVES = {
 """Primitives after which some cell may be written by one thread and read by another."""
 
 PRIMITIVES = (
-    "split", "fuse", "reorder", "bind", "vectorize", "unroll", "compute_at", "reverse_compute_at", "compute_inline",
-    "reverse_compute_inline", "stage_in", "stage_out", "set_scope", "layout", "decompose_reduction", "rfactor",
-    "tensorize", "annotate",
+    "split", "partition", "fuse", "reorder", "bind", "vectorize", "unroll", "compute_at", "reverse_compute_at",
+    "compute_inline", "reverse_compute_inline", "stage_in", "stage_out", "set_scope", "layout", "decompose_reduction",
+    "rfactor", "tensorize", "annotate",
 )  # fmt: skip
 """The names that a trace may hold."""

@@ -257,6 +257,7 @@ def draw_case(c: Chance, names: Sequence[str] = tuple(ZOO)) -> Case:
 
 ACTIONS = (
     *("split",) * 6,
+    "partition",
     *("reorder",) * 4,
     *("bind",) * 5,
     *("fuse",) * 3,
@@ -299,7 +300,11 @@ def draw_call(c: Chance, s: tir.Schedule) -> tuple[str, tuple[Any, ...], dict[st
                     [c.pick(FACTORS), c.pick(FACTORS)],
                 )
             )
+            if c.pick(range(4)) == 0:
+                return what, (loop, [None, c.pick(FACTORS)]), {"tail": c.pick(("balanced", "peel", "shift"))}
             return what, (loop, factors), {"tail": "exact"} if c.pick(range(6)) == 0 else {}
+        case "partition":
+            return what, (loop, sorted({c.pick(EXTENTS), c.pick(EXTENTS)})), {}
         case "tile":
             two = [loop, c.pick(loops)]
             return what, tuple(two), {"factors": [c.pick(FACTORS), c.pick(FACTORS)]}

@@ -30,6 +30,10 @@ def with_split(s, *calls):
 EXAMPLES = {
     "split": (matmul, lambda s: s.split("C.i", [None, 4])),
     "split named": (matmul, lambda s: s.split("C.k", [2, None], tail="exact", names=["ko", "ki"])),
+    "split balanced": (matmul, lambda s: s.split("C.i", [None, 4], tail="balanced")),
+    "split peel": (matmul, lambda s: s.split("C.i", [None, 4], tail="peel")),
+    "split shift": (chain, lambda s: s.split("R.j", [None, 4], tail="shift")),
+    "partition": (matmul, lambda s: s.partition("C.i", [1, 8])),
     "fuse": (matmul, lambda s: s.fuse("C.i", "C.j")),
     "reorder": (matmul, lambda s: s.reorder("C.k", "C.i")),
     "tile": (matmul, lambda s: s.tile("C.i", "C.j", factors=[4, 2])),

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from tensorir.errors import DeclarationError, Problem, ScheduleError
 from tensorir.ir.build import as_expr, as_int, binary, const
-from tensorir.ir.tree import Axis, Expr, Kind, Loop, Program, Scope, Seq, Stage, Var
+from tensorir.ir.tree import Axis, Expr, Kind, Loop, Program, Scope, Seq, Stage, Stmt, Store, Var
 from tensorir.ir.visit import Rewriter, find, substitute, uses, writes
 from tensorir.needs import need_int, shown
 from tensorir.schedule.analysis import (
@@ -25,8 +25,9 @@ from tensorir.schedule.analysis import (
 from tensorir.schedule.rewrite import Rewrite, nest, swap
 from tensorir.target import Target
 
-TAILS = ("guard", "exact")
-LATER_TAILS = ("pad", "shift", "peel", "balanced")
+TAILS = ("guard", "exact", "peel", "balanced", "shift")
+LATER_TAILS = ("pad",)
+TILED = ("peel", "balanced", "shift")
 LANES = (2, 4, 8, 16)
 UNROLL_LIMIT = 1024
 _MOST = 2**31 - 1
@@ -37,7 +38,10 @@ def split(program: Program, loop: Loop, factors: Sequence[int | None], tail: str
           names: Sequence[str] | None = None) -> Rewrite:  # fmt: skip
     """Replace a loop by a nest of ``len(factors)`` loops, outermost first; one factor may be None (inferred).
 
-    tail: "guard" adds a condition where the factors overshoot; "exact" refuses to overshoot.
+    tail: "guard" adds a condition where the factors overshoot; "exact" refuses to overshoot. These need [None, n]:
+          "peel" gives the last, shorter tile a copy of the body; "balanced" makes the fewest tiles of at most n, sizes
+          differing by at most one, one body per size; "shift" moves the last tile back, so that it repeats
+          some elements (stages that only store)
     """
     need_serial(loop, "split")
     extent = constant_extent(loop, "split.symbolic-extent")
@@ -52,15 +56,63 @@ def split(program: Program, loop: Loop, factors: Sequence[int | None], tail: str
     taken = index.names() - {loop.var.name}
     if clash := [n for n in labels if n in taken] or [n for n in labels if labels.count(n) > 1]:
         raise _refuse("split.names", f"the name {clash[0]} is taken", loop, hint="choose other names=")
-    parts = [Var(n, "index") for n in labels]
-    whole: Expr = const(0)
-    for v, n in zip(parts, sizes, strict=True):
-        whole = binary("+", binary("*", whole, n), v)
-    body = substitute(loop.body, {loop.var: whole})
-    if math.prod(sizes) > extent:
-        body = _Guard(loop, binary("<", whole, extent))(body)
-    new = nest([Loop(v, as_expr(n), body) for v, n in zip(parts, sizes, strict=True)], body)
+    axes = [Var(n, "index") for n in labels]
+    if tail in TILED and math.prod(sizes) > extent:
+        new = _tiled(loop, extent, axes, sizes[1], tail)
+    else:
+        whole: Expr = const(0)
+        for v, n in zip(axes, sizes, strict=True):
+            whole = binary("+", binary("*", whole, n), v)
+        body = substitute(loop.body, {loop.var: whole})
+        if math.prod(sizes) > extent:
+            body = _Guard(loop, binary("<", whole, extent))(body)
+        new = nest([Loop(v, as_expr(n), body) for v, n in zip(axes, sizes, strict=True)], body)
     return Rewrite(swap(program, loop, new), tuple(labels), {loop.var.name: f"it was split into {', '.join(labels)}"})
+
+
+def _tiled(loop: Loop, extent: int, axes: Sequence[Var], most: int, tail: str) -> Stmt:
+    """Tiles of at most ``most`` iterations that do not divide the loop."""
+    outer, inner = axes
+    tiles = -(-extent // most)
+    parts: tuple[int, ...] = ()
+    if tail == "shift" and extent >= most:
+        if summed := [s.name for s in find(loop, Stage) if drives(loop, s) and not isinstance(s.body, Store)]:
+            raise _refuse(
+                "split.shift-store",
+                f"tail='shift' repeats some iterations of {loop.var.name}, and {summed[0]} would add them twice",
+                loop,
+                hint="stage_out first and shift the copy, or tail='balanced'",
+            )
+        whole = binary("+", binary("min", binary("*", outer, most), extent - most), inner)
+        body = _Repeats()(substitute(loop.body, {loop.var: whole}))
+    elif tail == "balanced":
+        # the first ``more`` tiles have one iteration more than the others
+        least, more = divmod(extent, tiles)
+        most = least + (1 if more else 0)
+        first = binary("+", binary("*", outer, least), binary("min", outer, more) if more else 0)
+        body = substitute(loop.body, {loop.var: binary("+", first, inner)})
+        if more:
+            longer = binary("-", binary("min", binary("+", outer, 1), more), binary("min", outer, more))
+            body = _Guard(loop, binary("<", binary("-", inner, longer), least))(body)
+            parts = (more,)
+    else:
+        whole = binary("+", binary("*", outer, most), inner)
+        body = _Guard(loop, binary("<", whole, extent))(substitute(loop.body, {loop.var: whole}))
+        parts = (tiles - 1,) if tiles > 1 else ()
+    return Loop(outer, as_expr(tiles), Loop(inner, as_expr(most), body), parts=parts)
+
+
+def partition(program: Program, loop: Loop, at: Sequence[int]) -> Rewrite:
+    """Cut a loop at the given iterations: lowering gives each part a copy of the body with what it knows there.
+
+    at: iterations in ascending order; those at or beyond either end cut nothing
+    """
+    need_serial(loop, "partition")
+    extent = constant_extent(loop, "partition.symbolic-extent")
+    points = [need_int("at", p, high=_MOST) for p in at]
+    if sorted(set(points)) != points:
+        raise _refuse("partition.order", f"the points {points} of {loop.var.name} are not ascending", loop)
+    return Rewrite(swap(program, loop, loop.replace(parts=tuple(p for p in points if 0 < p < extent))))
 
 
 def _factors(loop: Loop, extent: int, factors: Sequence[int | None], tail: str) -> list[int]:
@@ -88,6 +140,13 @@ def _factors(loop: Loop, extent: int, factors: Sequence[int | None], tail: str) 
     known = [f for f in given if f is not None]
     if bad := [f for f in known if f < 1]:
         raise _refuse("split.positive", f"the factor {bad[0]} of {name} is below 1", loop)
+    if tail in TILED and (len(given) != 2 or given[0] is not None):
+        raise _refuse(
+            "split.tail-factors",
+            f"tail={tail!r} makes one loop over tiles and one inside: it takes [None, n], not {given}",
+            loop,
+            hint=f"s.split({name!r}, [None, {known[-1] if known else 8}], tail={tail!r}), then split the inner loop",
+        )
     inner = math.prod(known)
     sizes = [max(1, -(-extent // inner)) if f is None else f for f in given]
     total = math.prod(sizes)
@@ -112,6 +171,13 @@ def _factors(loop: Loop, extent: int, factors: Sequence[int | None], tail: str) 
             hint=f"s.split({name!r}, [None, {near}], tail='exact'), or tail='guard'",
         )
     return sizes
+
+
+class _Repeats(Rewriter):
+    """Say of stores that several iterations make them, with equal values."""
+
+    def on_Store(self, n: Store) -> Store:
+        return n.replace(repeats=True)
 
 
 class _Guard(Rewriter):

@@ -1,0 +1,162 @@
+"""Loops cut at the points where their iterations change shape, so that no part needs a guard.
+
+A balanced or peeled split leaves an outer loop whose first iterations are longer or shorter than the rest, and
+``partition`` cuts any loop. Each part here becomes a loop of its own around a copy of the body with constant sizes;
+the copies keep the loops' names. Conditions that hold in a part vanish, loops end where their guards end them, and
+what fills a local buffer is cut to the cells that are read there (loop partitioning as in Halide: Ragan-Kelley et
+al., PLDI 2013, section 4.3; here the points are the schedule's, not found by the compiler).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+
+from tensorir.arith.affine import Arith
+from tensorir.arith.box import Side, union
+from tensorir.ir.build import as_expr, as_int, binary
+from tensorir.ir.tree import Buffer, Const, Kind, Loop, Program, Stage, Stmt, Var
+from tensorir.ir.visit import Rewriter, find, replace, sequence, substitute, swap_buffers
+from tensorir.lower.boxes import Access, common, local_accesses, sides_of
+from tensorir.lower.form import bound_loops, each_nest, extent_of, kernel_arith, lowering, rewrap
+from tensorir.schedule.analysis import in_loops
+from tensorir.target import Target
+
+
+@lowering
+def partition_loops(program: Program, target: Target) -> Program:
+    """gives: no loop has parts; local buffers are filled only as far as they are read."""
+    if not find(program.body, Loop, lambda x: bool(x.parts)):
+        return program
+    taken = {s.name for s in find(program.body, Stage)}
+
+    def kernel(nest: Stmt) -> Stmt:
+        if not find(nest, Loop, lambda x: bool(x.parts)):
+            return nest
+        axes, body = bound_loops(nest)
+        body = _Partition(body, taken)(body)
+        body = _trimmed(_Tighten(kernel_arith(axes, body))(body), axes)
+        if not axes and not isinstance(body, Loop):
+            body = Loop(Var("once", "index"), as_expr(1), body)  # several loops, still one kernel
+        return rewrap(axes, body)
+
+    return each_nest(program, kernel)
+
+
+class _Partition(Rewriter):
+    def __init__(self, body: Stmt, taken: set[str]) -> None:
+        self.taken, self.accesses = taken, local_accesses(body)
+
+    def on_Loop(self, n: Loop) -> Stmt:
+        if not n.parts:
+            return self.children(n)
+        ends = [0, *n.parts, as_int(n.extent)]
+        pieces = [(a, b) for a, b in itertools.pairwise(ends) if a < b]
+        return sequence([self(self._part(n, a, b, again=k > 0)) for k, (a, b) in enumerate(pieces)])
+
+    def _part(self, n: Loop, first: int, end: int, again: bool) -> Loop:
+        var = Var(n.var.name, "index") if again else n.var
+        body: Stmt = substitute(n.body, {n.var: binary("+", var, first)})
+        if again:
+            twins = self._local(n)
+            self.accesses.update({new: self.accesses[old] for old, new in twins.items()})
+            body = _Copy({s.name: self._fresh(s.name) for s in find(n.body, Stage)}, twins)(body)
+        return Loop(var, as_expr(end - first), body, n.kind, n.hint)
+
+    def _fresh(self, name: str) -> str:
+        new, k = name, 1
+        while new in self.taken:
+            new, k = f"{name}.part{k}", k + 1
+        self.taken.add(new)
+        return new
+
+    def _local(self, n: Loop) -> dict[Buffer, Buffer]:
+        """The buffers that live inside ``n``, each with a twin."""
+        inside = local_accesses(n.body)
+        return {b: b.replace(name=b.name) for b, found in inside.items() if len(found) == len(self.accesses[b])}
+
+
+class _Copy(Rewriter):
+    """A second copy of a body: its own loop variables, stage names and local buffers."""
+
+    def __init__(self, names: dict[str, str], twins: dict[Buffer, Buffer]) -> None:
+        self.names, self.twins = names, twins
+
+    def on_Loop(self, n: Loop) -> Loop:
+        var = Var(n.var.name, "index")
+        return n.replace(var=var, body=self(substitute(n.body, {n.var: var})))
+
+    def on_Stage(self, n: Stage) -> Stage:
+        return swap_buffers(n.replace(name=self.names[n.name], of=self.names.get(n.of, n.of)), self.twins)
+
+
+class _Tighten(Rewriter):
+    """Guards that always hold go; a loop ends where the guards of everything in it end it."""
+
+    def __init__(self, arith: Arith) -> None:
+        self.arith = arith
+
+    def on_Loop(self, n: Loop) -> Stmt:
+        if n.kind.level == "sequential" and n.kind is not Kind.VECTOR and isinstance(n.extent, Const):
+            ends = [self._end(s, n.var) for s in find(n.body, Stage)]
+            if ends and None not in ends and (end := max(e for e in ends if e is not None)) < as_int(n.extent):
+                n = n.replace(extent=as_expr(max(end, 0)))
+        self.arith.ranges[n.var] = extent_of(n)
+        return self.children(n)
+
+    def _end(self, s: Stage, var: Var) -> int | None:
+        ends = [e for g in s.guards if (e := self.arith.end(g, var)) is not None]
+        return min(ends, default=None)
+
+    def on_Stage(self, n: Stage) -> Stage:
+        return n.replace(guards=tuple(g for g in n.guards if not self.arith.proves(g)))
+
+
+def _trimmed(body: Stmt, axes: list[Loop]) -> Stmt:
+    """``body`` with the loops that fill local buffers cut to what other stages read, readers first."""
+    while True:
+        arith = kernel_arith(axes, body)
+        cuts: dict[Loop, Loop] = {}
+        for b, found in local_accesses(body).items():
+            for loop, end in _cuts(b, found, axes, arith):
+                if loop not in cuts:
+                    cuts[loop] = loop.replace(extent=as_expr(end))
+        if not cuts:
+            return body
+        for old, new in cuts.items():
+            body = replace(body, {old: new})
+            break  # one at a time: others may lie inside it
+
+
+def _cuts(b: Buffer, found: list[Access], axes: list[Loop], arith: Arith) -> Iterable[tuple[Loop, int]]:
+    _, depth = common(found)
+    sides = sides_of(b, found, depth, axes, arith)
+    makers = [a for a in found if a.writes]
+    stages = {a.stage for a in makers}
+    read = [s for a, s in zip(found, sides, strict=True) if not a.writes and a.stage not in stages]
+    if not read:
+        return
+    for d in range(len(b.shape)):
+        wanted = union([s[d] for s in read], arith)
+        if wanted is None:
+            continue
+        by: dict[Loop, set[Stage]] = {}
+        for a in makers:
+            loop = _walker(a, d, depth, wanted, arith)
+            if loop is not None and wanted.extent < as_int(loop.extent):
+                by.setdefault(loop, set()).add(a.stage)
+        for loop, walking in by.items():
+            if set(find(loop, Stage)) == walking:
+                yield loop, wanted.extent
+
+
+def _walker(a: Access, d: int, depth: int, wanted: Side, arith: Arith) -> Loop | None:
+    """The loop that walks dimension ``d`` of a write from the start of ``wanted`` on, one cell an iteration."""
+    form = arith.linear(in_loops(a.index[d], a.stage))
+    for x in a.path[depth:]:
+        if not isinstance(x, Loop) or x.kind is Kind.VECTOR or form.terms.get(x.var) != 1:
+            continue
+        rest = form.plus(arith.linear(x.var), -1)
+        if isinstance(x.extent, Const) and rest.same(wanted.first):
+            return x
+    return None

@@ -1,0 +1,109 @@
+"""Tails without guards: balanced, peeled and shifted tiles, loops cut by hand, padded borders."""
+
+import pytest
+
+import tensorir as tir
+from tensorir.check.equivalence import compare_module
+from tensorir.interp.numbers import Field
+from tensorir.ir.build import binary
+from tensorir.ir.tree import Alloc, If, Loop, Select
+from tensorir.ir.visit import Rewriter, find
+from tensorir.lower.pipeline import forms, lower
+
+
+def tiled_matmul(m, tail, tile=6, target="opencl -kind=cpu"):
+    a, b, k = tir.placeholder((m, 8), name="A"), tir.placeholder((8, 32), name="B"), tir.reduce_axis(8, name="k")
+    c = tir.compute((m, 32), lambda i, j: tir.sum(a[i, k] * b[k, j], axis=k), name="C")
+    s = tir.Schedule(c, target)
+    s.stage_out("C", "root", "register")
+    i0, i1 = s.split("C.out.i", [None, tile], tail=tail)
+    jb, j = s.split("C.out.j", [None, 16])
+    s.reorder(jb, i0, i1, j)
+    s.bind(jb, "block.x")
+    s.compute_at("C", i0)
+    s.unroll("C.i").unroll(i1)
+    return s
+
+
+def body(s):
+    return lower(s.program, s.target).kernels[0].body
+
+
+@pytest.mark.parametrize("target", ["opencl -kind=cpu", "cuda"])
+@pytest.mark.parametrize("tail", ["balanced", "peel", "shift"])
+@pytest.mark.parametrize("m", [49, 48, 5, 7, 1])
+def test_no_guard_is_left_and_the_result_is_right(m, tail, target):
+    s = tiled_matmul(m, tail, target=target)
+    if m >= 6 or tail != "shift":
+        assert not find(body(s), If)
+        assert not find(body(s), Select)
+    assert s.check()
+    if target != "cuda":
+        assert s.check(level="device")
+
+
+@pytest.mark.parametrize(
+    ("m", "tail", "rows"),
+    [(49, "balanced", [6, 5]), (48, "balanced", [6]), (13, "balanced", [5, 4]), (5, "balanced", [5]),
+     (49, "peel", [6, 1]), (48, "peel", [6]), (49, "shift", [6])],
+)  # fmt: skip
+def test_one_body_per_size_with_its_own_accumulators(m, tail, rows):
+    tiles = [a.buffer.dims[0] // 16 for a in find(body(tiled_matmul(m, tail)), Alloc)]
+    assert tiles == rows
+
+
+def test_the_sizes_of_balanced_tiles_cover_the_loop_once():
+    for m in range(1, 40):
+        for tile in (1, 4, 6):
+            s = tiled_matmul(m, "balanced", tile)
+            cut = dict(forms(s.program, s.target))["partition_loops"].body
+            sizes = []
+            for outer in find(cut, Loop, lambda x: x.var.name == "C.out.i.0"):
+                inner = find(outer.body, Loop, lambda x: x.var.name == "C.out.i.1")
+                sizes += [int(inner[0].extent.value)] * int(outer.extent.value)
+            assert len(sizes) == -(-m // tile)
+            assert sum(sizes) == m
+            assert max(sizes) - min(sizes) <= 1
+
+
+class AddBlock(Rewriter):
+    """Each block stores its own number besides."""
+
+    def __init__(self, block):
+        self.block = block
+
+    def on_Stage(self, n):
+        return n.replace(body=n.body.replace(value=binary("+", n.body.value, tir.cast(self.block, "float32"))))
+
+
+def test_shifted_blocks_may_store_the_same_value_twice_and_no_other():
+    a = tir.placeholder((49,), name="A")
+    s = tir.Schedule(tir.compute((49,), lambda i: a[i] * 2, name="C"), "opencl -kind=cpu")
+    i0, i1 = s.split("C.i", [None, 8], tail="shift")
+    s.bind(i0, "block.x").vectorize(i1)
+    assert not find(body(s), If)
+    assert s.check()
+    block = find(s.program.body, Loop)[0].var
+    problem = compare_module(lower(AddBlock(block)(s.program), s.target), s.outputs, Field(), 0)
+    assert problem is not None
+    assert problem.code == "race.global"
+
+
+def test_a_padded_copy_cut_at_its_borders_has_no_condition_inside():
+    x = tir.placeholder((20, 49), name="X")
+    s = tir.Schedule(tir.compute((20, 51), lambda h, w: x.get(h, w - 1, fill=0), name="P"), "opencl -kind=cpu")
+    s.partition("P.w", [1, 50])
+    assert not find(body(s), Select)
+    assert "cut at 1, 50" in s.tree()
+    assert s.check()
+    assert s.check(level="device")
+
+
+def test_a_cut_kernel_stays_one_kernel_and_replays_to_the_same_source():
+    x = tir.placeholder((9,), name="X")
+    y = tir.compute((9,), lambda i: x[i] + 1, name="Y")
+    s = tir.Schedule(y, "opencl")
+    s.partition("Y.i", [3])
+    assert len(lower(s.program, s.target).kernels) == 1
+    assert tir.replay(y, s.trace, target="opencl").source() == s.source()
+    assert s.check()
