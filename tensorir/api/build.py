@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,7 @@ def build_source(s: Schedule, device: Device) -> Executable:
     target = s.target if s.target.language == device.target.language else device.target
     source = emit_source(s, target)
     if s.edited is not None:
-        source = Source(source.name, source.language, s.edited, source.params, source.kernels, source.gathers)
+        source = replace(source, text=s.edited)
     return Executable(source, device, str(s.trace), s.outputs)
 
 
@@ -60,16 +61,34 @@ class Executable:
     kind. ``out=`` takes arrays to write into.
     """
 
-    def __init__(self, source: Source, device: Device, trace: str = "", outputs: Sequence[Tensor] = ()) -> None:
+    def __init__(
+        self,
+        source: Source,
+        device: Device,
+        trace: str = "",
+        outputs: Sequence[Tensor] = (),
+        program: Program | None = None,
+    ) -> None:
         self.emitted, self.device, self.trace, self.outputs = source, device, trace, tuple(outputs)
-        self.program = Program(source, device)
+        self.program = program or Program(source, device)
 
     def __call__(self, *arrays: Any, out: Any = None) -> Any:
         return self.program(*arrays, out=out)
 
     def bind(self, *arrays: Any, out: Any = None) -> Any:
-        """A prebound launch on these arrays: calling it costs no argument checks."""
+        """A prebound launch on these arrays: calling it costs no argument checks. Kernels that run once run here."""
         return self.program.bind(*arrays, out=out)
+
+    def prepack(self, **arrays: Any) -> Executable:
+        """The same kernels with inputs fixed: what depends on those alone (``run="once"`` in the schedule) is made now.
+
+        >>> g = f.prepack(w=weights)  # w: an input that only such kernels read
+        >>> y = g(x)
+
+        Raises LaunchError ``launch.prepack``, which lists the inputs that can be fixed.
+        """
+        program = self.program.prepack(**arrays)
+        return Executable(program.source, self.device, self.trace, self.outputs, program)
 
     @property
     def source(self) -> str:
@@ -82,7 +101,7 @@ class Executable:
         return self.program.resources
 
     def time(self, *arrays: Any, repeat: int = 30, out: Any = None) -> Timing:
-        """Time of one run of all kernels: median with a 95 % interval."""
+        """Time of one run of the kernels (without those that run once): median with a 95 % interval."""
         return self.program.time(*arrays, out=out, repeat=need_int("repeat", repeat, 1, 100_000, LaunchError))
 
     def export(self, path: str | Path, to: list[str] | tuple[str, ...] = ("source",)) -> Path:

@@ -173,7 +173,9 @@ def source_from(data: Json) -> Source:
         for p in data["params"]
     )  # fmt: skip
     kernels = tuple(
-        KernelLaunch(k["name"], tuple(k["args"]), _three(k["grid"]), _three(k["block"]), k["shared_bytes"])
+        KernelLaunch(
+            k["name"], tuple(k["args"]), _three(k["grid"]), _three(k["block"]), k["shared_bytes"], bool(k["once"])
+        )
         for k in data["kernels"]
     )
     gathers = tuple(GatherRange(g["param"], g["limit"], g["into"]) for g in data["gathers"])

@@ -104,6 +104,12 @@ RUN: dict[str, Entry] = {
         "# edited text with an index too far",
         "# s.source() shows the text that is right",
     ),
+    "launch.prepack": Entry(
+        "prepack fixes inputs that only kernels which run once read. The message lists those that can be fixed; "
+        "a schedule makes some with run='once'.",
+        "s.build().prepack(B=b)",
+        's.stage_in("B", at="root", scope="global", run="once")\ng = s.build().prepack(B=b)\ng(a)',
+    ),
     "launch.read-only": Entry(
         "The array given for a result cannot be written.",
         'c = np.empty((100, 48), "float32")\nc.flags.writeable = False\ns.build()(a, b, out=c)',

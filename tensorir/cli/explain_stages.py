@@ -218,6 +218,18 @@ STAGES: dict[str, Entry] = {
         't.layout("C", pad=-1)',
         't.layout("C", pad=4)',
     ),
+    "run-once.depends": Entry(
+        "What runs ahead of time reads only inputs, constants and what runs ahead of time as well, and its kernel "
+        "makes nothing else.",
+        't.compute_at("C", "R.i")\nt.run_once("C")',
+        't.run_once("C")',
+    ),
+    "run-once.own-buffer": Entry(
+        "Only what the program makes for itself can be made ahead of time: outputs are made in every launch, inputs "
+        "are there.",
+        's.run_once("B")',
+        's.stage_in("B", at="root", scope="global", run="once")',
+    ),
     "scope.unknown": Entry(
         'A copy lives in "shared", "register" or "global" memory.',
         's.stage_in("A", at="C.k", scope="local")',
@@ -247,6 +259,16 @@ STAGES: dict[str, Entry] = {
         "stage_in copies what one iteration of a loop reads of a tensor; this loop reads nothing of it.",
         't.stage_in("A", at="R.i", scope="register")',
         't.stage_in("A", at="C.i", scope="register")',
+    ),
+    "stage-in.once": Entry(
+        "A copy made ahead of time (run='once') is a kernel of its own at the root, of an input of the program.",
+        't.stage_in("C", at="root", scope="global", run="once")',
+        't.stage_in("B", at="root", scope="global", run="once")',
+    ),
+    "stage-in.run": Entry(
+        "run= says when a copy at the root is made: with each launch, or once for all launches on the same arrays.",
+        's.stage_in("B", at="root", scope="global", run="never")',
+        's.stage_in("B", at="root", scope="global", run="once")',
     ),
     "stage-in.room": Entry(
         "The loop is vectorized, or deals a copy out to threads: no other stage can run inside it. Give "

@@ -70,7 +70,7 @@ def _header(module: Module, notes: Sequence[str]) -> list[str]:
         bx, by, bz = k.block
         lines.append(
             f"launch {identifier(k.name)}: blocks ({x}, {y}, {z}), "
-            f"threads ({bx}, {by}, {bz}), shared {k.shared_bytes} B"
+            f"threads ({bx}, {by}, {bz}), shared {k.shared_bytes} B{', once' if k.once else ''}"
         )
     return [f"// {comment(line)}" for line in [*lines, *notes]]
 
@@ -156,7 +156,7 @@ class _KernelText:
     def launch(self) -> KernelLaunch:
         """How the runtime starts it."""
         args = tuple(b.name for b in self.k.params) + tuple(v.name for v in self.k.scalars)
-        return KernelLaunch(identifier(self.k.name), args, self.k.grid, self.k.block, self.k.shared_bytes)
+        return KernelLaunch(identifier(self.k.name), args, self.k.grid, self.k.block, self.k.shared_bytes, self.k.once)
 
     def text(self) -> str:
         """The whole function."""

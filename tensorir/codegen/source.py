@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,9 @@ class KernelLaunch:
     """One kernel of the source: launched with ``grid`` blocks of ``block`` threads, both (x, y, z).
 
     args are names of Params, in the order of the kernel's signature.
+
+    once: depends on some inputs only and leaves its results in workspace that nobody else writes, so that one run
+          serves all launches on the same inputs (packing of weights)
     """
 
     name: str
@@ -36,6 +40,7 @@ class KernelLaunch:
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     shared_bytes: int = 0
+    once: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,29 @@ class Source:
     @property
     def outputs(self) -> tuple[Param, ...]:
         return tuple(p for p in self.params if p.role == "output")
+
+    @property
+    def prepackable(self) -> tuple[Param, ...]:
+        """Inputs (or fixed ones) that only kernels which run once read: with these fixed, those need not run again."""
+        early = {a for k in self.kernels if k.once for a in k.args}
+        each = {a for k in self.kernels if not k.once for a in k.args}
+        return tuple(p for p in self.params if p.role in ("input", "constant") and p.name in early - each)
+
+    @property
+    def made_early(self) -> tuple[KernelLaunch, ...]:
+        """The kernels that run once and need no array of the user: everything that they read ships or is fixed."""
+        late = {p.name for p in self.inputs}
+        workspace = {p.name for p in self.params if p.role == "workspace"}
+        once = [k for k in self.kernels if k.once]
+        for _ in once:  # what a late one may write is late as well
+            late |= {a for k in once if late & set(k.args) for a in workspace & set(k.args)}
+        return tuple(k for k in once if not late & set(k.args))
+
+    def fixed(self, values: Mapping[str, bytes]) -> Source:
+        """This source with inputs as constants of these contents (little-endian, row-major)."""
+        params = [replace(p, role="constant", data=values[p.name]) if p.name in values else p for p in self.params]
+        gathers = tuple(g for g in self.gathers if g.param not in values)
+        return replace(self, params=tuple(params), gathers=gathers)
 
     @property
     def workspace_bytes(self) -> int:

@@ -147,9 +147,11 @@ def _content(
                 "grid": list(k.grid),
                 "block": list(k.block),
                 "shared_bytes": k.shared_bytes,
+                "once": k.once,
             }
             for k in source.kernels
         ],
+        "prepack": [p.name for p in source.prepackable],
         "workspace_bytes": source.workspace_bytes,
         "gathers": [{"param": g.param, "limit": g.limit, "into": g.into} for g in source.gathers],
         "trace": trace.splitlines(),

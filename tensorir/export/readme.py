@@ -17,7 +17,8 @@ def readme(m: dict[str, Any]) -> str:
     names = ", ".join(p["name"] for p in given)
     rows = "\n".join(_row(p) for p in m["arguments"])
     launches = "\n".join(
-        f"| `{k['name']}` | {', '.join(k['args'])} | {tuple(k['grid'])} | {tuple(k['block'])} | {k['shared_bytes']} |"
+        f"| `{k['name']}` | {', '.join(k['args'])} | {tuple(k['grid'])} | {tuple(k['block'])} | {k['shared_bytes']} | "
+        f"{'once' if k['once'] else 'each'} |"
         for k in m["kernels"]
     )
     trace = "\n".join(f"    {line}" for line in m["trace"]) or "    (none: as declared)"
@@ -34,7 +35,7 @@ Python, with {_NEEDS[m["language"]]}:
     from loader import Program
     program = Program()
     {", ".join(p["name"] for p in results)} = program({names})
-
+{_prepack(m)}
 `python selftest.py` runs it on this machine and compares it with a reference (exit status 0 and `selftest ok`).
 From another language: compile `{m["source"]}` with {" ".join(m["options"])}, and launch as below.
 
@@ -48,8 +49,8 @@ Arrays are row-major and contiguous. `workspace` is memory that the caller provi
 
 ## Launches, in this order
 
-| kernel | arguments | blocks (x, y, z) | threads (x, y, z) | shared bytes |
-| --- | --- | --- | --- | --- |
+| kernel | arguments | blocks (x, y, z) | threads (x, y, z) | shared bytes | runs |
+| --- | --- | --- | --- | --- | --- |
 {launches}
 
 OpenCL's global size is blocks x threads, its local size is threads.
@@ -58,6 +59,25 @@ OpenCL's global size is blocks x threads, its local size is threads.
 
 {trace}
 """
+
+
+def _prepack(m: dict[str, Any]) -> str:
+    if not m["prepack"]:
+        return ""
+    held = [p["name"] for p in m["arguments"] if p["name"] in m["prepack"] and p["role"] == "constant"]
+    free = [n for n in m["prepack"] if n not in held]
+    words = ["", "Kernels marked `once` below depend on a part of the arguments only."]
+    if held:
+        words.append(f"With {_named(held)} as shipped here they run when the program is made.")
+    if free:
+        words.append(f"Without more said they run in every call that is given {_named(free)}.")
+    fixed = ", ".join(f"{_plain(n)}={_plain(n)}" for n in m["prepack"])
+    words.append(f"`program.prepack({fixed})` runs them now, on arrays of yours, for a program that takes the others.")
+    return "\n".join(words) + "\n"
+
+
+def _named(names: list[str]) -> str:
+    return ", ".join(f"`{_plain(n)}`" for n in names)
 
 
 def _plain(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from tensorir.ir.node import Node
+from tensorir.ir.once import nests, runs_once
 from tensorir.ir.tree import (
     Alloc,
     Axis,
@@ -97,12 +98,22 @@ def text(n: Node) -> str:
     """A program, statement or expression as text."""
     if isinstance(n, Program):
         names = [_signature(b) for b in n.params] + [f"{v.name}: {v.dtype}" for v in n.scalars]
-        return "\n".join([f"def {n.name}({', '.join(names)}):", *lines(n.body, 1)])
+        return "\n".join([f"def {n.name}({', '.join(names)}):", *_nests(n)])
     if isinstance(n, Expr):
         return show(n)
     if isinstance(n, Stmt):
         return "\n".join(lines(n, 0))
     raise TypeError(type(n).__name__)
+
+
+def _nests(program: Program) -> list[str]:
+    """The lines of every kernel's nest; the first one tells which run ahead of time."""
+    out: list[str] = []
+    for nest, once in zip(nests(program), runs_once(program), strict=True):
+        first, *rest = lines(nest, 1)
+        note = "" if not once else ", once" if "  # " in first else "  # once"
+        out += [first + note, *rest]
+    return out
 
 
 def _signature(b: Buffer) -> str:

@@ -274,6 +274,7 @@ class Buffer(Node):
 
     data:   contents of a constant buffer, flattened in row-major order
     origin: the declaration (``expr.Tensor``) that the buffer stands for
+    once:   what fills it may run ahead of time, once for many launches (see ``ir/once.py``)
     """
 
     name: str
@@ -284,6 +285,7 @@ class Buffer(Node):
     lanes: int = 1
     data: tuple[Any, ...] | None = None
     origin: Any = None
+    once: bool = False
 
     @property
     def dims(self) -> tuple[int, ...]:

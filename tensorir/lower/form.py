@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 from tensorir.arith.affine import Arith, Interval
 from tensorir.errors import LoweringError, Problem
 from tensorir.ir.build import as_int
-from tensorir.ir.tree import Const, Loop, Program, Seq, Stmt, Var
+from tensorir.ir.once import nests as nests
+from tensorir.ir.tree import Const, Loop, Program, Stmt, Var
 from tensorir.ir.visit import find, sequence
 from tensorir.target import Target
 
@@ -24,11 +25,6 @@ def lowering(f: Pass) -> Pass:
         return new.replace(done=(*program.done, f.__name__))
 
     return run
-
-
-def nests(program: Program) -> tuple[Stmt, ...]:
-    """The top-level nests: one kernel each."""
-    return program.body.stmts if isinstance(program.body, Seq) else (program.body,)
 
 
 def each_nest(program: Program, f: Callable[[Stmt], Stmt]) -> Program:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tensorir.ir.build import as_int
 from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.once import runs_once
 from tensorir.ir.tree import BLOCKS, THREADS, Alloc, Buffer, Kind, Loop, Program, Scope, Stmt, Var
 from tensorir.ir.visit import find, reads, writes
 from tensorir.lower.form import bound_loops, nests
@@ -18,6 +19,7 @@ class Kernel:
     axes:   hardware index -> the variable that stands for it in the body
     params: buffers in global memory, in signature order;  scalars: values passed by copy
     grid, block: (x, y, z)
+    once: one run serves all launches on the same inputs
     """
 
     name: str
@@ -25,6 +27,7 @@ class Kernel:
     scalars: tuple[Var, ...]
     axes: tuple[Loop, ...]
     body: Stmt
+    once: bool = False
 
     def extents(self, kinds: tuple[Kind, ...]) -> tuple[int, int, int]:
         """Extents along x, y, z."""
@@ -76,6 +79,7 @@ def module_of(program: Program) -> Module:
     kernels = []
     workspace: dict[Buffer, None] = {}
     constants: dict[Buffer, None] = {}
+    ahead = runs_once(program)
     for n, nest in enumerate(nests(program)):
         axes, body = bound_loops(nest)
         local = {a.buffer for a in find(body, Alloc)}
@@ -88,7 +92,8 @@ def module_of(program: Program) -> Module:
         scalars = tuple(v for v in program.scalars if v in set(find(body, Var)))
         label = written[-1].name if written else program.name
         name = f"{label}_kernel" if len(nests(program)) == 1 else f"{label}_kernel{n}"
-        kernels.append(Kernel(name, (*params, *(b for b in extra if b.data is None)), scalars, tuple(axes), body))
+        buffers = (*params, *(b for b in extra if b.data is None))
+        kernels.append(Kernel(name, buffers, scalars, tuple(axes), body, ahead[n]))
     return Module(
         program.name,
         program.inputs,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -122,6 +122,32 @@ def _check_all(call: Call, device: Device) -> list[Problem]:
             problem = check_gather(gather, array if call.native == "numpy" else array.get())
             problems += [problem] if problem else []
     return problems
+
+
+def fixed_values(source: Source, device: Device, arrays: Mapping[str, Any]) -> dict[str, bytes]:
+    """The contents of inputs to fix; LaunchError ``launch.prepack`` unless only kernels that run once read them."""
+    legal = {p.name: p for p in source.prepackable}
+    wrong = [name for name in arrays if name not in legal]
+    if wrong or not arrays:
+        what = f"{wrong[0]} cannot be fixed" if wrong else "no input was named"
+        if legal:
+            rule = f"only kernels that run once read {', '.join(legal)}"
+            raise refuse(LaunchError, "launch.prepack", f"{source.name}: {what}; {rule}", hint=f"{next(iter(legal))}=…")
+        rule = "no input is read by kernels that run once only"
+        hint = "s.stage_in(…, at='root', scope='global', run='once')"
+        raise refuse(LaunchError, "launch.prepack", f"{source.name}: {what}; {rule}", hint=hint)
+    made: dict[str, bytes] = {}
+    for name, given in arrays.items():
+        argument = recognise(name, given)
+        problem = check_array(legal[name], argument, device, False)
+        if problem is None:
+            host = argument.array if argument.native == "numpy" else argument.array.get()
+            problems = [check_gather(g, host) for g in source.gathers if g.param == name]
+            problem = next((p for p in problems if p), None)
+        if problem is not None:
+            raise LaunchError(problem)
+        made[name] = np.ascontiguousarray(host).tobytes()
+    return made
 
 
 def _outs(source: Source, out: Any) -> tuple[Any, ...]:

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from tensorir.codegen.source import Source, itemsize
+from tensorir.codegen.source import KernelLaunch, Param, Source, itemsize
 from tensorir.errors import LaunchError, Problem
 from tensorir.runtime import guard as guarding
 from tensorir.runtime.arguments import bytes_of
-from tensorir.runtime.call import Attached, Call, accept, attach
+from tensorir.runtime.call import Attached, Call, accept, attach, fixed_values
 from tensorir.runtime.device import Device, Module, Step, open_device
 from tensorir.runtime.timing import Timing, measure
 from tensorir.target import Target
@@ -27,6 +27,9 @@ class Program:
 
     guard: run every call on copies between canaries and raise ``launch.out-of-bounds`` when one is overwritten
     cache: read and write the artifact cache (a tuner, whose sources are used once, leaves it)
+    module: what this text was compiled to already
+
+    Kernels that run ``once`` run with every call; a bound launch runs them when it is bound, ``prepack`` for good.
 
     A call returns when the results are there. Calls from several threads take turns. Host arrays on a CPU
     device are worked on in place when their address is aligned (``runtime.arguments.aligned_empty``).
@@ -39,11 +42,13 @@ class Program:
         *,
         guard: bool = False,
         cache: bool = True,
+        module: Module | None = None,
     ) -> None:
         self.source = source
         self.device = open_device(source.language if device is None else device)
         self.guard, self._cache = guard, cache
-        self._module: Module = self.device.compile(source, cache=cache)
+        self._module: Module = module or self.device.compile(source, cache=cache)
+        self._early = frozenset(source.made_early)
         self._fixed: dict[str, Any] | None = None
         self._staging: dict[str, Any] = {}
         self._siblings: dict[Device, Program] = {}
@@ -62,7 +67,8 @@ class Program:
             return call.results()
         with program._lock:
             attached = attach(call, program.device, program._staging)
-            program._enqueue(program._steps(attached, private=False))
+            memories = program._memories() | attached.memories
+            program._enqueue(program._steps(program._launches(), memories, private=False))
             program._finish(attached)
         return call.results()
 
@@ -72,10 +78,23 @@ class Program:
         with program._lock:
             return BoundLaunch(program, call)
 
+    def prepack(self, **arrays: Any) -> Program:
+        """This program with inputs fixed that only kernels which run ``once`` read; those kernels run here, now.
+
+        Raises LaunchError: ``launch.prepack`` for other names, and what a call raises for arrays that do not fit.
+        """
+        source = self.source.fixed(fixed_values(self.source, self.device, arrays))
+        made = Program(source, self.device, guard=self.guard, cache=self._cache, module=self._module)
+        made._lock = self._lock  # both set the arguments of the same kernels
+        with made._lock:
+            made._memories()
+        return made
+
     def time(
         self, *arrays: Any, out: Any = None, repeat: int = 30, min_seconds: float = 0.1, max_seconds: float = 10.0
     ) -> Timing:
-        """Seconds of one run of all kernels on these arrays, copies to and from the device not included."""
+        """Seconds of one run of the kernels on these arrays; copies to and from the device, and kernels that run once,
+        are not included."""
         bound = self.bind(*arrays, out=out)
         timing = measure(bound, repeat, min_seconds, max_seconds)
         bound.wait()
@@ -130,24 +149,38 @@ class Program:
         return call.results(), problems
 
     def _memories(self) -> dict[str, Any]:
-        """Workspace and constants, made at the first launch."""
+        """Workspace and constants, made at the first launch; so are the results of kernels that need nothing else."""
         if self._fixed is None:
-            fixed = {}
+            fixed: dict[str, Any] = {}
             for p in self.source.params:
                 if p.role == "constant" and p.data is not None:
                     fixed[p.name] = self.device.allocate(len(p.data))
                     self.device.write(fixed[p.name], np.frombuffer(p.data, np.uint8))
                 elif p.role == "workspace":
-                    fixed[p.name] = self.device.allocate(int(np.prod(p.shape, dtype=np.int64)) * itemsize(p.dtype))
+                    fixed[p.name] = self.device.allocate(_nbytes(p))
             self._fixed = fixed
+            if self._early:
+                early = [k for k in guarding.launches(self.source) if k in self._early]
+                self._enqueue(self._steps(early, fixed, private=False))
+                self.device.finish()
+                used = {name for launch in self._launches() for name in launch.args}
+                for p in self.source.params:  # what was packed is not needed any more
+                    if p.role == "constant" and p.name not in used:
+                        del fixed[p.name]
         return self._fixed
 
-    def _steps(self, attached: Attached, private: bool) -> tuple[Step, ...]:
-        memories = self._memories() | attached.memories
-        return tuple(
-            self._module.step(launch, [memories[name] for name in launch.args], private)
-            for launch in guarding.launches(self.source)
-        )
+    def _launches(self) -> list[KernelLaunch]:
+        """The kernels that are still to run, those that run once included."""
+        return [k for k in guarding.launches(self.source) if k not in self._early]
+
+    def _steps(self, launches: Sequence[KernelLaunch], memories: dict[str, Any], private: bool) -> tuple[Step, ...]:
+        return tuple(self._module.step(k, [memories[name] for name in k.args], private) for k in launches)
+
+    def _own_workspace(self) -> dict[str, Any]:
+        """Memory for the results of kernels that run once for one set of arrays."""
+        once = {name for k in self._launches() if k.once for name in k.args}
+        kept = [p for p in self.source.params if p.role == "workspace" and p.name in once]
+        return {p.name: self.device.allocate(_nbytes(p)) for p in kept}
 
     def _enqueue(self, steps: Sequence[Step]) -> None:
         try:
@@ -169,22 +202,34 @@ class Program:
             self._module.keep()
 
 
+def _nbytes(p: Param) -> int:
+    return int(np.prod(p.shape, dtype=np.int64)) * itemsize(p.dtype)
+
+
 class BoundLaunch:
     """A program with its arguments set: calling it enqueues all kernels and returns at once.
 
     ``wait()`` finishes and returns the results; ``finish()`` only finishes. Host arrays that the device
-    cannot work on in place were copied at ``bind``; ``refresh()`` copies changed inputs again.
+    cannot work on in place were copied at ``bind``, and kernels that run once have run; ``refresh()`` does both
+    again for inputs that have changed.
     """
 
-    __slots__ = ("_attached", "_call", "_program", "_steps")
+    __slots__ = ("_attached", "_call", "_memories", "_once", "_program", "_steps")
 
     def __init__(self, program: Program, call: Call) -> None:
         self._program, self._call = program, call
+        self._attached, self._memories = Attached(), dict[str, Any]()
+        self._once: tuple[Step, ...] = ()
+        self._steps: tuple[Step, ...] = ()
         if call.empty:
-            self._attached, self._steps = Attached(), ()  # type: tuple[Attached, tuple[Step, ...]]
-        else:
-            self._attached = attach(call, program.device)
-            self._steps = program._steps(self._attached, private=True)
+            return
+        self._attached = attach(call, program.device)
+        memories = program._memories() | self._attached.memories | program._own_workspace()
+        self._memories = memories  # a kernel does not keep what it is given alive
+        launches = program._launches()
+        self._once = program._steps([k for k in launches if k.once], memories, private=True)
+        self._steps = program._steps([k for k in launches if not k.once], memories, private=True)
+        program._enqueue(self._once)
 
     def __call__(self) -> None:
         try:
@@ -192,6 +237,11 @@ class BoundLaunch:
                 step()
         except Exception as error:  # each runtime has its own
             raise self._program.device.failure(error) from None
+
+    @property
+    def results(self) -> Any:
+        """The arrays that hold the outputs once the program has run (what ``wait`` returns)."""
+        return self._call.results()
 
     def finish(self) -> None:
         """Wait for everything enqueued."""
@@ -204,6 +254,7 @@ class BoundLaunch:
         return self._call.results()
 
     def refresh(self) -> None:
-        """Copy inputs to the device again where they are not used in place."""
+        """Take over changed inputs: copy those that are not used in place, and run again what runs once."""
         for memory, argument in self._attached.uploads:
             self._program.device.write(memory, bytes_of(np.ascontiguousarray(argument.array)))
+        self._program._enqueue(self._once)

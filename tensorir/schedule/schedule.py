@@ -19,6 +19,7 @@ from tensorir.schedule.ownership import misplaced
 from tensorir.schedule.primitives import annotate as _annotate
 from tensorir.schedule.primitives import buffers as _buffers
 from tensorir.schedule.primitives import loops as _loops
+from tensorir.schedule.primitives import once as _once
 from tensorir.schedule.primitives import placement as _placement
 from tensorir.schedule.primitives import reduction as _reduction
 from tensorir.schedule.primitives import staging as _staging
@@ -241,7 +242,8 @@ class Schedule:
         return self
 
     def stage_in(self, tensor: Any, at: Any = "root", scope: str = "shared", vector: int | None = None, pad: int = 0,
-                 order: Sequence[int] | None = None, cooperative: bool = True) -> StageRef:  # fmt: skip
+                 order: Sequence[int] | None = None, cooperative: bool = True,
+                 run: str = "each") -> StageRef:  # fmt: skip
         """Copy what one iteration of ``at`` reads of ``tensor`` and read the copy there; returns the copying stage."""
         buffer, loop = self._buffer(tensor), self._place(at)
         need_text("scope", scope, ScheduleError)
@@ -253,12 +255,13 @@ class Schedule:
             "pad": (pad, 0),
             "order": (_plain(order), None),
             "cooperative": (cooperative, True),
+            "run": (run, "each"),
         }
         out = self._apply(
             "stage_in",
             (buffer.name, at if loop is None else loop.var.name, scope),
             options,
-            lambda p: _staging.stage_in(p, buffer, loop, scope, vector, pad, order, cooperative),
+            lambda p: _staging.stage_in(p, buffer, loop, scope, vector, pad, order, cooperative, run),
         )
         return StageRef(self, out[0])
 
@@ -283,6 +286,12 @@ class Schedule:
         order = None if order is None else need_ints("order", order, ScheduleError)
         self._apply("layout", (buffer.name,), {"pad": (pad, 0), "order": (_plain(order), None)},
                     lambda p: _buffers.layout(p, buffer, pad, order))  # fmt: skip
+        return self
+
+    def run_once(self, tensor: Any) -> Self:
+        """Make an intermediate tensor ahead of time, once for all launches on the same inputs."""
+        buffer = self._buffer(tensor)
+        self._apply("run_once", (buffer.name,), {}, lambda p: _once.run_once(p, buffer))
         return self
 
     def decompose_reduction(self, stage: Any, axis: Any) -> StageRef:
@@ -423,7 +432,7 @@ _MOVES = {
 
 PRIMITIVES = (
     "split", "partition", "fuse", "reorder", "bind", "vectorize", "unroll", "compute_at", "reverse_compute_at",
-    "compute_inline", "reverse_compute_inline", "stage_in", "stage_out", "set_scope", "layout", "decompose_reduction",
-    "rfactor", "tensorize", "annotate",
+    "compute_inline", "reverse_compute_inline", "stage_in", "stage_out", "set_scope", "layout", "run_once",
+    "decompose_reduction", "rfactor", "tensorize", "annotate",
 )  # fmt: skip
 """The names that a trace may hold."""

@@ -255,3 +255,57 @@ def test_executable_exports(tmp_path):
     assert isinstance(where, Path) and run(where).returncode == 0
     a = np.ones((13, 13), np.float32)
     assert np.array_equal(f(a, a), a @ a)
+
+
+def weighted():
+    """y = x w, the weights packed by a kernel that runs once."""
+    x, w = tir.placeholder((8, 16), name="x"), tir.placeholder((16, 12), name="w")
+    k = tir.reduce_axis(16, name="k")
+    s = tir.Schedule(tir.compute((8, 12), lambda i, j: tir.sum(x[i, k] * w[k, j], axis=k), name="y"))
+    s.stage_in(w, "root", "global", order=[1, 0], run="once")
+    return s
+
+
+@needs_device
+@pytest.mark.parametrize("fixed", [False, True])
+def test_kernels_that_run_once(tmp_path, fixed):
+    x, w = (np.random.default_rng(n).integers(-4, 5, size).astype("f4") for n, size in ((1, (8, 16)), (2, (16, 12))))
+    f = weighted().build()
+    where = (f.prepack(w=w) if fixed else f).export(tmp_path / "out", to=["source", "pyopencl"])
+    np.savez(tmp_path / "arrays.npz", x=x, w=w)
+    done = run(where)
+    assert done.returncode == 0, done.stderr
+    manifest = json.loads((where / "manifest.json").read_text())
+    assert [k["once"] for k in manifest["kernels"]] == [True, False] and manifest["prepack"] == ["w"]
+    assert "program.prepack(w=w)" in (where / "README.md").read_text()
+    code = """
+import sys; sys.path.insert(0, sys.argv[1])
+import numpy as np, pyopencl.array as ca
+from loader import Program
+arrays = np.load(sys.argv[2]); x, w = arrays["x"], arrays["w"]
+program = Program()
+fixed = sys.argv[3] == "True"
+assert np.array_equal(program(x) if fixed else program(x, w), x @ w) and len(program.launches) == 2 - fixed
+ready, other = program.prepack(w=w), program.prepack(w=ca.to_device(program.queue, w + 1))
+assert np.array_equal(ready(x), x @ w) and np.array_equal(other(x), x @ (w + 1)) and len(ready.launches) == 1
+assert np.array_equal(program(x) if fixed else program(x, w * 2), x @ w * (1 if fixed else 2))
+assert np.array_equal(ready(x), x @ w)
+for bad in ({}, {"x": x}, {"w": w[:3]}):
+    try:
+        program.prepack(**bad)
+    except (TypeError, ValueError):
+        continue
+    raise SystemExit(f"{list(bad)} was accepted")
+"""
+    command = [sys.executable, "-c", code, str(where), str(tmp_path / "arrays.npz"), str(fixed)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    change(where, "w_global[", "w_global[1 + ")
+    assert run(where).returncode == 1
+
+
+def test_kernels_that_run_once_for_cupy(tmp_path):
+    s = weighted()
+    where = export(s.emitted("cuda"), tmp_path / "out", ["cupy"], outputs=s.outputs)
+    text = (where / "loader.py").read_text()
+    assert "def prepack" in text and len(text.splitlines()) < 200

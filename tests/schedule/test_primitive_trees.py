@@ -48,6 +48,11 @@ EXAMPLES = {
     "stage_in": (matmul, lambda s: s.stage_in("A", s.split("C.k", [None, 4])[0], "shared", vector=4, pad=1)),
     "stage_in of a copy": (chain, lambda s: (s.compute_at("P", "Q.i"), s.stage_in("P", "Q.j", "register"))),
     "stage_in at the root": (matmul, lambda s: s.stage_in("B", "root", "global", order=[1, 0])),
+    "stage_in once": (
+        matmul,
+        lambda s: (s.stage_in("B", "root", "global", order=[1, 0], run="once"), s.bind("B_global.ax0", "block.x")),
+    ),
+    "run_once": (chain, lambda s: s.run_once("P").run_once("Q")),
     "stage_out": (matmul, lambda s: s.stage_out("C", s.split("C.i", [None, 4])[0], "register")),
     "set_scope": (chain, lambda s: (s.compute_at("P", "Q.i"), s.set_scope("P", "shared"))),
     "layout": (chain, lambda s: (s.compute_at("P", "Q.i"), s.layout("P", pad=3, order=[1, 0]))),

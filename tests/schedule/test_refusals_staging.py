@@ -39,6 +39,14 @@ once(
     lambda s: s.stage_in("A", "A_shared.ax0", "register"),
     before=lambda s: s.stage_in("A", "C.i", "shared"),
 )
+once("stage-in.once", "inside C.k", lambda s: s.stage_in("A", "C.k", "shared", run="once"))
+once("stage-in.once", "C is made", lambda s: s.stage_in("C", "root", "global", run="once"), relu)
+once("stage-in.run", "'twice'", lambda s: s.stage_in("A", "root", "global", run="twice"))
+once("stage-in.run", "None", lambda s: s.stage_in("A", "root", "global", run=None))
+once("run-once.own-buffer", "A is an input", lambda s: s.run_once("A"))
+once("run-once.own-buffer", "C is an output", lambda s: s.run_once("C"))
+once("run-once.depends", "reads P", lambda s: s.run_once("C"), relu)
+once("run-once.depends", "makes D", lambda s: s.run_once("C"), relu, lambda s: s.compute_at("C", "D.i"))
 once("scope.unknown", "warpish", lambda s: s.stage_in("A", "C.k", "warpish"))
 once("scope.unknown", "cache", lambda s: s.stage_out("C", "C.i", "cache"))
 once("layout.order", "permutation", lambda s: s.stage_in("A", "C.k", "shared", order=[0, 0]))

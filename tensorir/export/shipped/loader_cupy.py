@@ -4,10 +4,12 @@ from loader import Program      # with this folder on sys.path
 program = Program()
 result = program(a, b)          # numpy arrays in, numpy out; cupy arrays likewise
 program(a, b, out=result)       # into arrays of yours
+ready = program.prepack(b=b)    # where the manifest lists b under "prepack": what depends on b alone runs now
 """
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from math import prod
@@ -44,7 +46,7 @@ class Program:
         self.manifest = manifest or read_manifest()
         text = (HERE / self.manifest["source"]).read_text(encoding="utf-8")
         module = cupy.RawModule(code=text, options=tuple(self.manifest["options"]), backend="nvrtc")
-        self.launches = [(k, module.get_function(k["name"])) for k in self.manifest["kernels"] if prod(k["grid"])]
+        self.kernels = [(k, module.get_function(k["name"])) for k in self.manifest["kernels"] if prod(k["grid"])]
         self.inputs = [p for p in self.manifest["arguments"] if p["role"] in ("input", "scalar")]
         self.outputs = [p for p in self.manifest["arguments"] if p["role"] == "output"]
         self.fixed: dict[str, Any] = {}
@@ -53,6 +55,33 @@ class Program:
                 self.fixed[p["name"]] = self.buffer(prod(p["shape"]) * dtype_of(p["dtype"]).itemsize)
             elif p["role"] == "constant":
                 self.fixed[p["name"]] = self.filled(np.frombuffer((HERE / p["file"]).read_bytes(), np.uint8))
+
+        self._run_early()
+
+    def prepack(self, **arrays: Any) -> Program:
+        """This program with inputs fixed that only kernels marked "once" read: those run here, not in every call."""
+        legal = {p["name"]: p for p in self.manifest["arguments"] if p["name"] in self.manifest["prepack"]}
+        if not arrays or set(arrays) - set(legal):
+            raise TypeError(f"prepack takes one or more of {list(legal)} by name, got {list(arrays)}")
+        made = copy.copy(self)
+        made.inputs = [p for p in self.inputs if p["name"] not in arrays]
+        made.fixed = self.fixed | {name: self._in(legal[name], a) for name, a in arrays.items()}
+        made._run_early()
+        return made
+
+    def _run_early(self) -> None:
+        """Run the kernels marked "once" that need no array of the caller, into memory of this program's own."""
+        late = {p["name"] for p in self.inputs}
+        spaces = {p["name"]: p for p in self.manifest["arguments"] if p["role"] == "workspace"}
+        once = [set(k["args"]) for k, _ in self.kernels if k["once"]]
+        for _ in once:  # what a late one may write is late as well
+            late |= {name for args in once if args & late for name in args & spaces.keys()}
+        for name in set().union(*once) & spaces.keys():
+            self.fixed[name] = self.buffer(prod(spaces[name]["shape"]) * dtype_of(spaces[name]["dtype"]).itemsize)
+        self.launches = [x for x in self.kernels if x[0]["once"] and not late & set(x[0]["args"])]
+        early = [k["name"] for k, _ in self.launches]
+        self.run({})
+        self.launches = [x for x in self.kernels if x[0]["name"] not in early]
 
     def __call__(self, *arrays: Any, out: Any = None) -> Any:
         """Run on arrays in the order of ``inputs``; an array, or a tuple when there are several outputs."""

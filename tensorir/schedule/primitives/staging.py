@@ -22,6 +22,7 @@ from tensorir.schedule.analysis import (
 )
 from tensorir.schedule.primitives.buffers import layout_of
 from tensorir.schedule.primitives.loops import LANES
+from tensorir.schedule.primitives.once import need_run
 from tensorir.schedule.primitives.placement import carried, tile_nest
 from tensorir.schedule.rewrite import (
     Rewrite,
@@ -42,19 +43,23 @@ STAGING = {"shared": Scope.SHARED, "register": Scope.REGISTER, "global": Scope.G
 
 
 def stage_in(program: Program, buffer: Buffer, at: Loop | None, scope: str, vector: int | None = None,
-             pad: int = 0, order: Sequence[int] | None = None, cooperative: bool = True) -> Rewrite:  # fmt: skip
+             pad: int = 0, order: Sequence[int] | None = None, cooperative: bool = True,
+             run: str = "each") -> Rewrite:  # fmt: skip
     """Copy the part of ``buffer`` that one iteration of ``at`` reads, and read the copy there.
 
     at:     a loop, or None for the root (a kernel of its own that copies everything)
     scope:  "shared" (dealt out to the threads of the block unless cooperative=False), "register" or "global"
     vector: lanes of the copy along the last dimension
     pad:    spare elements per row of the copy;  order: storage order of its dimensions, outermost first
+    run:    "each": with every launch;  "once": a copy of an input at the root may be made ahead of time, when the
+            input is bound (``bind``, ``time``) or fixed (``prepack``)
     """
     kind = _scope(scope)
     index = Index(program)
     _need_source(index, buffer, at, kind)
+    once = need_run(index, buffer, at, run)
     name = unique(f"{buffer.name}_{scope}", index.names())
-    copy = Buffer(name, buffer.shape, buffer.dtype, kind, layout_of(len(buffer.shape), pad, order))
+    copy = Buffer(name, buffer.shape, buffer.dtype, kind, layout_of(len(buffer.shape), pad, order), once=once)
     deal = Kind.COOPERATIVE if kind is Scope.SHARED and cooperative else Kind.SERIAL
     made = _copy_nest(index, buffer, copy, at, deal)
     if vector is not None:
@@ -199,7 +204,7 @@ def stage_out(program: Program, stage: Stage, at: Loop | None, scope: str) -> Re
             Problem("stage-out.several-writers", f"{buffer.name} is written by several stages", at=caret(stage))
         )
     taken = index.names()
-    local = Buffer(unique(f"{buffer.name}_{scope}", taken), buffer.shape, buffer.dtype, kind)
+    local = Buffer(unique(f"{buffer.name}_{scope}", taken), buffer.shape, buffer.dtype, kind, once=buffer.once)
     out_name = unique(f"{stage.name}.out", taken)
     axes = tuple(_axis_of(n, stage) for n in writes[0].index)  # type: ignore[attr-defined]
     iters = tuple(Iter(v, n, Axis.SPATIAL) for v, n in zip(axes, buffer.shape, strict=True))

@@ -1,0 +1,74 @@
+"""What runs ahead of time: kernels that depend on inputs only, such as the packing of weights."""
+
+from __future__ import annotations
+
+from tensorir.errors import Problem, ScheduleError
+from tensorir.ir.once import nests, runs_once
+from tensorir.ir.tree import Buffer, Loop, Program
+from tensorir.ir.visit import reads, swap_buffers, writes
+from tensorir.needs import shown
+from tensorir.schedule.analysis import Index, caret
+from tensorir.schedule.rewrite import Rewrite, with_body
+
+
+def run_once(program: Program, buffer: Buffer) -> Rewrite:
+    """Let the kernel that makes an intermediate tensor run ahead of time, when its inputs are bound or fixed.
+
+    The tensor must be made by nests of its own, from inputs, constants and tensors that are made ahead of time too.
+    """
+    if buffer in program.params or buffer.data is not None:
+        what = "an output" if buffer in program.outputs else "an input" if buffer in program.inputs else "a constant"
+        copied = f"s.stage_in({buffer.name!r}, at='root', scope='global', run='once')"
+        raise ScheduleError(
+            Problem(
+                "run-once.own-buffer",
+                f"{buffer.name} is {what}: only what the program makes for itself can be made ahead of time",
+                hint=copied if what == "an input" else "",
+            )
+        )
+    made = with_body(program, swap_buffers(program.body, {buffer: buffer.replace(once=True)}))
+    ahead = runs_once(made)
+    for nest, old, once in zip(nests(made), nests(program), ahead, strict=True):
+        if buffer in writes(old) and not once:
+            ready = {b for n, early in zip(nests(made), ahead, strict=True) if early for b in writes(n)}
+            others = [b.name for b in writes(nest) if not b.once]
+            late = [b.name for b in reads(nest) if b not in program.inputs and b.data is None and b not in ready]
+            why = f"makes {', '.join(others)} as well" if others else f"reads {', '.join(late)}"
+            raise ScheduleError(
+                Problem(
+                    "run-once.depends",
+                    f"the kernel that makes {buffer.name} {why}, which is made in every launch",
+                    at=caret(old) if isinstance(old, Loop) else "",
+                    hint="" if others else f"s.run_once({late[0]!r}) first, or compute_inline it",
+                )
+            )
+    return Rewrite(made)
+
+
+def need_run(index: Index, buffer: Buffer, at: Loop | None, run: str) -> bool:
+    """The ``run`` of a ``stage_in``: whether the copy is made ahead of time; refuses what is not there by then."""
+    if run == "each":
+        return False
+    if run != "once":
+        raise ScheduleError(
+            Problem("stage-in.run", f"run={shown(run)} is not a time to copy at", hint="run='each' or run='once'")
+        )
+    if at is not None:
+        raise ScheduleError(
+            Problem(
+                "stage-in.once",
+                f"a copy inside {at.var.name} is made in every iteration: run='once' needs a kernel of its own",
+                at=caret(at),
+                hint="at='root'",
+            )
+        )
+    inputs = index.program.inputs
+    if buffer not in inputs and not buffer.once:
+        raise ScheduleError(
+            Problem(
+                "stage-in.once",
+                f"{buffer.name} is made by the program in every launch: only inputs can be copied ahead of time",
+                hint=f"one of {', '.join(b.name for b in inputs)}" if inputs else "",
+            )
+        )
+    return True
