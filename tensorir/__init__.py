@@ -21,6 +21,8 @@ _HOMES = {
     "tensorir.api.schedule": ("Schedule", "replay"),
     "tensorir.api.workload": ("Workload",),
     "tensorir.api.build": ("Executable",),
+    "tensorir.runtime.sequence": ("sequence",),
+    "tensorir.runtime.arguments": ("empty",),
     "tensorir.tune.space": ("Space",),
     "tensorir.target": ("Target",),
     "tensorir.errors": (
@@ -75,5 +77,7 @@ if TYPE_CHECKING:
     from tensorir.expr.functions import equal as equal
     from tensorir.expr.functions import where as where
     from tensorir.expr.tensor import Tensor as Tensor
+    from tensorir.runtime.arguments import empty as empty
+    from tensorir.runtime.sequence import sequence as sequence
     from tensorir.target import Target as Target
     from tensorir.tune.space import Space as Space

@@ -135,6 +135,23 @@ RUN: dict[str, Entry] = {
         "# edited text with a loop that ends too early",
         "# s.source() shows the text that is right",
     ),
+    # --- sequences
+    "sequence.device": Entry(
+        "All launches of a sequence run on one device, on one queue.",
+        "# tir.sequence([f.bind(x), g.bind(y)]) where g was built for another device",
+        "# build both for the same device",
+    ),
+    "sequence.launches": Entry(
+        "A sequence is a list of bound launches, what f.bind(...) returns, or of sequences.",
+        "tir.sequence([s.build()])",
+        "tir.sequence([s.build().bind(a, b)])",
+    ),
+    "sequence.overlap": Entry(
+        "Two launches work on arrays that share some bytes without being the same array, one of them is written, and "
+        "on this device a copy would not see it.",
+        "# g.bind(y[::2]) behind f.bind(x, out=y)",
+        "# whole arrays, or a kernel that reads every other row itself",
+    ),
     # --- caches
     "cache.foreign-directory": Entry(
         "The cache holds native code, so its directory must belong to you and nobody else may write it.",

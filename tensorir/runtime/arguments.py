@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tensorir.codegen.source import GatherRange, Param
 from tensorir.errors import LaunchError, LaunchTypeError, Problem, refuse
+from tensorir.needs import need_int, need_ints, wrong
 from tensorir.runtime.device import Device
 
 Wrap = Callable[[Any], Any]
@@ -96,6 +97,22 @@ def aligned_empty(shape: tuple[int, ...], dtype: str, align: int = 64) -> NDArra
     raw = np.empty(nbytes + align, np.uint8)
     start = -raw.ctypes.data % align
     return raw[start : start + nbytes].view(kind).reshape(shape)
+
+
+def empty(shape: int | Sequence[int], dtype: str = "float32") -> NDArray[Any]:
+    """A new NumPy array on which a CPU device works in place: its address is a multiple of 64.
+
+    NumPy's own arrays start at multiples of 16, so kernels that load wider vectors work on copies of them.
+    """
+    given = (shape,) if hasattr(shape, "__index__") else shape
+    sizes = need_ints("shape", given, LaunchError)
+    for n, size in enumerate(sizes):
+        need_int(f"shape[{n}]", size, 0, error=LaunchError)
+    try:
+        numpy_dtype(dtype)
+    except (TypeError, AttributeError, ImportError):
+        raise wrong("dtype", dtype, "a dtype's name", LaunchError) from None
+    return aligned_empty(sizes, dtype)
 
 
 def recognise(name: str, given: Any) -> Argument:

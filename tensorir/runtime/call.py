@@ -197,7 +197,7 @@ def attach(call: Call, device: Device, staging: dict[str, Any] | None = None) ->
             attached.arrays.append(argument.array)
             continue
         array = argument.array if argument.contiguous else np.ascontiguousarray(argument.array)
-        memory = _in_place(device, param, array, output, spans)
+        memory = _in_place(device, param, array, output, spans) if argument.contiguous else None
         if memory is None:
             memory = _staged(device, param, array.nbytes, staging)
             if output:

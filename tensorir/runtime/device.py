@@ -51,6 +51,7 @@ class Device(ABC):
     natives:  kinds of array that it takes: "numpy" and one of "pyopencl", "cupy"
     base_align: bytes to which the start of a memory is aligned, and of a part of one
     max_alloc:  the largest memory in bytes
+    coherent:   a memory that *is* a host array shows each write at once, to the host and to other such memories
     """
 
     name: str
@@ -59,6 +60,7 @@ class Device(ABC):
     natives: tuple[str, ...]
     base_align: int
     max_alloc: int
+    coherent: bool = False
     pid: int
 
     def check_process(self) -> None:

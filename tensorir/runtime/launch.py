@@ -197,6 +197,9 @@ class Program:
             self.device.finish()
         for memory, array in attached.copied:
             self.device.read(memory, bytes_of(array))
+        self._keep()
+
+    def _keep(self) -> None:
         if not self._kept:
             self._kept = True
             self._module.keep()

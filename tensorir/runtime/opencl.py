@@ -135,7 +135,7 @@ class OpenCLDevice(Device):
         }
         pocl = "portable computing" in info.platform.lower()
         self._in_place = bool(pocl or (info.kind == "cpu" and "intel" in info.platform.lower()))
-        self._has_binaries = self._coherent = pocl  # PoCL's buffers *are* the host memory: no map needed to see them
+        self._has_binaries = self.coherent = pocl  # PoCL's buffers *are* the host memory: no map needed to see them
         self._siblings: list[OpenCLDevice] = []
 
     def compile(self, source: Source, *, cache: bool = True) -> OpenCLModule:
@@ -171,7 +171,7 @@ class OpenCLDevice(Device):
         return self._cl.Buffer(self.context, access | flags.USE_HOST_PTR, hostbuf=array)
 
     def publish(self, shared: Sequence[tuple[Any, Any]]) -> None:
-        if self._coherent:
+        if self.coherent:
             self.finish()
             return
         cl, queue = self._cl, self.queue

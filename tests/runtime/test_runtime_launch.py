@@ -83,7 +83,7 @@ def test_unaligned_out_writes_exactly_itself(add):
     assert (raw[start + 200 :] == 9).all()
 
 
-@pytest.mark.parametrize("flag", ["_coherent", "_in_place"])
+@pytest.mark.parametrize("flag", ["coherent", "_in_place"])
 def test_runtimes_that_need_maps_or_copies(add, device, monkeypatch, flag):
     monkeypatch.setattr(device, flag, False)
     a, out = aligned_empty((5, 10), "float32"), aligned_empty((5, 10), "float32")
