@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tensorir.codegen.source import GatherRange, Param
 from tensorir.errors import LaunchError, LaunchTypeError, Problem, refuse
-from tensorir.needs import need_int, need_ints, wrong
+from tensorir.needs import need_int, need_ints, need_text, wrong
 from tensorir.runtime.device import Device
 
 Wrap = Callable[[Any], Any]
@@ -109,7 +109,7 @@ def empty(shape: int | Sequence[int], dtype: str = "float32") -> NDArray[Any]:
     for n, size in enumerate(sizes):
         need_int(f"shape[{n}]", size, 0, error=LaunchError)
     try:
-        numpy_dtype(dtype)
+        numpy_dtype(need_text("dtype", dtype, LaunchError))
     except (TypeError, AttributeError, ImportError):
         raise wrong("dtype", dtype, "a dtype's name", LaunchError) from None
     return aligned_empty(sizes, dtype)
