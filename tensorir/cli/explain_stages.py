@@ -203,6 +203,12 @@ STAGES: dict[str, Entry] = {
         't.stage_out("C", at="C.j", scope="register")\nt.reverse_compute_inline("R")',
     ),
     # --- copies and buffers
+    "layout.not-bijective": Entry(
+        "A layout gives every element a cell of its own: each dimension is stored whole, or in pieces that cover it "
+        "exactly once (o/16 and o%16; o/16, o/4%4 and o%4).",
+        's.stage_in("B", at="C.i", scope="shared", layout="k, j -> j/16, k, j%8")',
+        's.stage_in("B", at="C.i", scope="shared", layout="k, j -> j/16, k, j%16")',
+    ),
     "layout.order": Entry(
         "order= is a permutation of the tensor's dimensions, outermost first.",
         't.layout("C", order=[0, 0])',
@@ -217,6 +223,22 @@ STAGES: dict[str, Entry] = {
         "pad= is a number of spare elements per row, at least 0.",
         't.layout("C", pad=-1)',
         't.layout("C", pad=4)',
+    ),
+    "layout.rank": Entry(
+        "The left side of a layout names the tensor's dimensions, all of them and in order.",
+        's.stage_in("B", at="C.i", scope="shared", layout="j -> j/16, j%16")',
+        's.stage_in("B", at="C.i", scope="shared", layout="k, j -> j/16, k, j%16")',
+    ),
+    "layout.syntax": Entry(
+        "A layout is text: names of the dimensions, an arrow, and the storage dimensions, outermost first, each a name "
+        "divided by (/) or cut off at (%) numbers.",
+        's.stage_in("B", at="C.i", scope="shared", layout="k, j -> j//16, k, j%16")',
+        's.stage_in("B", at="C.i", scope="shared", layout="k, j -> j/16, k, j%16")',
+    ),
+    "layout.twice": Entry(
+        "layout= says the order of the storage dimensions, so order= has nothing left to say.",
+        's.stage_in("B", at="C.i", scope="shared", order=[1, 0], layout="k, j -> j, k")',
+        's.stage_in("B", at="C.i", scope="shared", layout="k, j -> j, k")',
     ),
     "run-once.depends": Entry(
         "What runs ahead of time reads only inputs, constants and what runs ahead of time as well, and its kernel "

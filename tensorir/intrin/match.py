@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from tensorir.arith.affine import Arith, Interval, Linear, same
 from tensorir.ir.build import as_int
+from tensorir.ir.layout import scattered, written
 from tensorir.ir.node import Node
 from tensorir.ir.text import show
 from tensorir.ir.tree import (
@@ -169,11 +170,10 @@ class _Unify:
         if lead < 0:
             raise NoMatch(f"{buffer.name} has {len(have)} dimensions, {tile.name} has {len(want)}")
         extents = (1,) * lead + tile.dims
-        order = buffer.layout.order if buffer.layout is not None else None
-        if order is not None and extents[-1] > 1 and order[-1] != len(have) - 1:
+        if buffer.layout is not None and (d := scattered(buffer.layout, extents)) is not None:
             raise NoMatch(
-                f"{buffer.name} is stored with dimension {order[-1]} innermost, so the elements of {tile.name} "
-                "are not neighbours"
+                f"{buffer.name} is stored as {written(buffer.layout)}, so the elements of {tile.name} along dimension "
+                f"{d} are not neighbours"
             )
         first: list[Expr] = []
         for d, i in enumerate(have):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from tensorir.ir.layout import written
 from tensorir.ir.node import Node
 from tensorir.ir.once import nests, runs_once
 from tensorir.ir.tree import (
@@ -39,6 +40,7 @@ from tensorir.ir.tree import (
     Update,
     Var,
 )  # fmt: skip
+from tensorir.ir.visit import find, reads, writes
 
 _PREC = {
     "or": 1, "and": 2, "==": 3, "!=": 3, "<": 4, "<=": 4, "+": 5, "-": 5, "*": 6, "/": 6, "//": 6, "%": 6,
@@ -98,7 +100,7 @@ def text(n: Node) -> str:
     """A program, statement or expression as text."""
     if isinstance(n, Program):
         names = [_signature(b) for b in n.params] + [f"{v.name}: {v.dtype}" for v in n.scalars]
-        return "\n".join([f"def {n.name}({', '.join(names)}):", *_nests(n)])
+        return "\n".join([f"def {n.name}({', '.join(names)}):", *_laid_out(n.body), *_nests(n)])
     if isinstance(n, Expr):
         return show(n)
     if isinstance(n, Stmt):
@@ -114,6 +116,13 @@ def _nests(program: Program) -> list[str]:
         note = "" if not once else ", once" if "  # " in first else "  # once"
         out += [first + note, *rest]
     return out
+
+
+def _laid_out(body: Stmt) -> list[str]:
+    """A line for each buffer that has a layout and no place in the tree yet."""
+    placed = {a.buffer for a in find(body, Alloc)}
+    used = dict.fromkeys([*writes(body), *reads(body)])
+    return [f"  {b.name}{_layout(b)}" for b in used if b.layout is not None and b not in placed]
 
 
 def _signature(b: Buffer) -> str:
@@ -152,10 +161,7 @@ def lines(s: Stmt, depth: int) -> list[str]:
 
 
 def _layout(b: Buffer) -> str:
-    if b.layout is None:
-        return ""
-    order = "" if b.layout.order == tuple(range(len(b.shape))) else f" order {b.layout.order}"
-    return order + (f" pad {b.layout.pad}" if any(b.layout.pad) else "")
+    return f" as {written(b.layout)}" if b.layout is not None else ""
 
 
 def _region(r: Region) -> str:

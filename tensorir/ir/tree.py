@@ -258,14 +258,16 @@ class Pack(Expr):
 
 @node
 class Layout(Node):
-    """Where an element lies: dimensions in storage order (outermost first), each with ``pad`` spare elements.
+    """Where an element lies: storage dimensions, outermost first, each a piece of one dimension of the buffer.
 
-    order: a permutation of the dimensions
-    pad:   elements added to the extent of each dimension (in the buffer's own dimension order)
+    names:  of the buffer's dimensions, for printing
+    pieces: (d, divisor, extent) is ``index[d] // divisor % extent``; an extent of 0 stands for no ``%``
+    pad:    spare elements of the innermost storage dimension
     """
 
-    order: tuple[int, ...]
-    pad: tuple[int, ...]
+    names: tuple[str, ...]
+    pieces: tuple[tuple[int, int, int], ...]
+    pad: int = 0
 
 
 @node

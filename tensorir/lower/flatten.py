@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from tensorir.arith.affine import Arith
-from tensorir.ir.build import as_expr, as_int, binary, const
+from tensorir.arith.affine import Arith, Linear
+from tensorir.ir.build import as_expr, binary, const
+from tensorir.ir.layout import Piece, cells, permuted
 from tensorir.ir.tree import (
     Alloc,
     Buffer,
@@ -51,44 +50,52 @@ def _vector_layouts(body: Stmt) -> dict[Buffer, Layout]:
             walked = [d for d, i in enumerate(n.index) if uses(i, lanes)]
             if len(walked) == 1 and walked[0] != len(b.shape) - 1:
                 order = (*(d for d in range(len(b.shape)) if d != walked[0]), walked[0])
-                out[b] = Layout(order, (0,) * len(order))
+                out[b] = permuted(order)
     return out
-
-
-def sizes(b: Buffer) -> tuple[tuple[int, ...], int]:
-    """The stride of each dimension and the number of elements stored."""
-    dims = [as_int(n) for n in b.shape]
-    order: Sequence[int] = b.layout.order if b.layout else range(len(dims))
-    pad: Sequence[int] = b.layout.pad if b.layout else [0] * len(dims)
-    strides, size = [0] * len(dims), 1
-    for d in reversed(order):
-        strides[d] = size
-        size *= dims[d] + pad[d]
-    return tuple(strides), size
 
 
 class _Flatten(Rewriter):
     def __init__(self, arith: Arith, swap: dict[Buffer, Buffer], layouts: dict[Buffer, Layout]) -> None:
         self.arith, self.swap, self.layouts = arith, swap, layouts
-        self.strides: dict[Buffer, tuple[int, ...]] = {}
+        self.cells: dict[Buffer, tuple[tuple[Piece, int], ...]] = {}
 
     def _buffer(self, b: Buffer) -> Buffer:
         if b.origin is not None and b.data is None and b.scope.value == "global" and b.layout is None:
             return b  # parameters keep their shape for the signature
         if b not in self.swap:
-            self.swap[b] = b.replace(shape=(as_expr(sizes(self._laid_out(b))[1]),), layout=None)
+            self.swap[b] = b.replace(shape=(as_expr(cells(self._laid_out(b))[1]),), layout=None)
         return self.swap[b]
 
     def _laid_out(self, b: Buffer) -> Buffer:
         return b.replace(layout=self.layouts[b]) if b in self.layouts else b
 
     def _flat(self, b: Buffer, index: tuple[Expr, ...]) -> tuple[Expr]:
-        if b not in self.strides:
-            self.strides[b] = sizes(self._laid_out(b))[0]
+        if b not in self.cells:
+            self.cells[b] = cells(self._laid_out(b))[0]
         out: Expr = const(0)
-        for i, stride in zip(index, self.strides[b], strict=True):
+        for (d, divisor, extent), stride in self.cells[b]:
+            i = self._part(index[d], divisor, "//") if divisor > 1 else index[d]
+            i = self._part(i, extent, "%") if extent else i
             out = binary("+", out, binary("*", i, stride))
         return (self.arith.linear(out).expr(),)
+
+    def _part(self, i: Expr, n: int, op: str) -> Expr:
+        """``i // n`` or ``i % n``; what is divided in the end is 0 or more, where C rounds as Python does."""
+        form = self.arith.linear(i)
+        low, high = self.arith.range_of(Linear({t: c for t, c in form.terms.items() if c % n}, form.constant % n))
+        if low >= 0 or low // n == high // n:
+            return binary(op, form.expr(), n)
+        floor = Linear({t: c // n for t, c in form.terms.items()}, form.constant // n)  # -i is 3*i - 4*i for n = 4
+        rest = form.plus(floor, -n)
+        if self.arith.range_of(rest)[0] < 0:  # an index from data: what is accessed exists, so it is not negative
+            return binary(op, binary("max", form.expr(), 0), n)
+        part = binary(op, rest.expr(), n)
+        return binary("+", floor.expr(), part) if op == "//" else part
+
+    def _strides(self, b: Buffer) -> tuple[int, ...]:
+        """How far apart neighbours lie in each dimension, in one block of it."""
+        near = {d: stride for (d, divisor, _), stride in self.cells[b] if divisor == 1}
+        return tuple(near[d] for d in range(len(near)))
 
     def on_Load(self, n: Load) -> Load:
         n = self.children(n)
@@ -103,7 +110,7 @@ class _Flatten(Rewriter):
 
     def on_IntrinCall(self, n: IntrinCall) -> IntrinCall:
         return n.replace(operands=tuple(
-            Region(self._buffer(r.buffer), self._flat(r.buffer, r.first), r.extents, self.strides[r.buffer])
+            Region(self._buffer(r.buffer), self._flat(r.buffer, r.first), r.extents, self._strides(r.buffer))
             for r in n.operands
         ))  # fmt: skip
 

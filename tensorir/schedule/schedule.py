@@ -243,7 +243,7 @@ class Schedule:
 
     def stage_in(self, tensor: Any, at: Any = "root", scope: str = "shared", vector: int | None = None, pad: int = 0,
                  order: Sequence[int] | None = None, cooperative: bool = True,
-                 run: str = "each") -> StageRef:  # fmt: skip
+                 run: str = "each", layout: str | None = None) -> StageRef:  # fmt: skip
         """Copy what one iteration of ``at`` reads of ``tensor`` and read the copy there; returns the copying stage."""
         buffer, loop = self._buffer(tensor), self._place(at)
         need_text("scope", scope, ScheduleError)
@@ -256,21 +256,23 @@ class Schedule:
             "order": (_plain(order), None),
             "cooperative": (cooperative, True),
             "run": (run, "each"),
+            "layout": (_map(layout), None),
         }
         out = self._apply(
             "stage_in",
             (buffer.name, at if loop is None else loop.var.name, scope),
             options,
-            lambda p: _staging.stage_in(p, buffer, loop, scope, vector, pad, order, cooperative, run),
+            lambda p: _staging.stage_in(p, buffer, loop, scope, vector, pad, order, cooperative, run, layout),
         )
         return StageRef(self, out[0])
 
-    def stage_out(self, stage: Any, at: Any = "root", scope: str = "register") -> StageRef:
+    def stage_out(self, stage: Any, at: Any = "root", scope: str = "register", layout: str | None = None) -> StageRef:
         """Let a stage compute into a copy, written out once per iteration of ``at``; returns the copying stage."""
         found, loop = self._stage(stage), self._place(at)
         need_text("scope", scope, ScheduleError)
-        out = self._apply("stage_out", (found.name, at if loop is None else loop.var.name, scope), {},
-                          lambda p: _staging.stage_out(p, found, loop, scope))  # fmt: skip
+        out = self._apply("stage_out", (found.name, at if loop is None else loop.var.name, scope),
+                          {"layout": (_map(layout), None)},
+                          lambda p: _staging.stage_out(p, found, loop, scope, layout))  # fmt: skip
         return StageRef(self, out[0])
 
     def set_scope(self, tensor: Any, scope: str) -> Self:
@@ -280,12 +282,13 @@ class Schedule:
         self._apply("set_scope", (buffer.name, scope), {}, lambda p: _buffers.set_scope(p, buffer, scope))
         return self
 
-    def layout(self, tensor: Any, pad: int = 0, order: Sequence[int] | None = None) -> Self:
-        """Store an intermediate tensor with spare elements per row, or its dimensions in another order."""
+    def layout(self, tensor: Any, layout: str | None = None, pad: int = 0, order: Sequence[int] | None = None) -> Self:
+        """Store an intermediate tensor by an index map: ``"c, h, w -> h, w, c"``, ``"k, j -> j/16, k, j%16"``."""
         buffer = self._buffer(tensor)
         order = None if order is None else need_ints("order", order, ScheduleError)
-        self._apply("layout", (buffer.name,), {"pad": (pad, 0), "order": (_plain(order), None)},
-                    lambda p: _buffers.layout(p, buffer, pad, order))  # fmt: skip
+        given = (buffer.name,) if _map(layout) is None else (buffer.name, layout)
+        self._apply("layout", given, {"pad": (pad, 0), "order": (_plain(order), None)},
+                    lambda p: _buffers.layout(p, buffer, layout, pad, order))  # fmt: skip
         return self
 
     def run_once(self, tensor: Any) -> Self:
@@ -414,6 +417,10 @@ def _name_of(x: Any, what: str) -> str:
     if isinstance(name, str):
         return name
     raise wrong(what, x, f"{'an' if what == 'axis' else 'a'} {what} by name or handle", ScheduleError)
+
+
+def _map(layout: Any) -> str | None:
+    return None if layout is None else need_text("layout", layout, ScheduleError)
 
 
 def _plain(v: Any) -> Any:

@@ -105,9 +105,9 @@ class StageRef:
         """See ``Schedule.reverse_compute_inline``; the stage is gone afterwards."""
         self.schedule.reverse_compute_inline(self.name)
 
-    def stage_out(self, at: Any = "root", scope: str = "register") -> StageRef:
+    def stage_out(self, at: Any = "root", scope: str = "register", layout: str | None = None) -> StageRef:
         """See ``Schedule.stage_out``."""
-        return self.schedule.stage_out(self.name, at if at == "root" else self.axis(at), scope)
+        return self.schedule.stage_out(self.name, at if at == "root" else self.axis(at), scope, layout)
 
     def decompose_reduction(self, axis: Any) -> StageRef:
         """See ``Schedule.decompose_reduction``."""

@@ -58,6 +58,42 @@ def two_kernels(target):
     return PROGRAMS["packed cuda" if target.startswith("cuda") else "packed opencl"]()
 
 
+def panels(target):
+    """A block copies its columns of B as panels of 16; a register tile reads them by whole aligned vectors."""
+    s = _matmul(target)
+    jb, jp, j2, lanes = s.split("C.j", [None, 2, 2, 8])
+    i0, i1 = s.split("C.i", [None, 4])
+    s.reorder(jb, jp, i0, "C.k", i1, j2, lanes)
+    s.bind(jb, "block.x")
+    s.stage_in("B", at=jb, scope="shared", layout="k, j -> j/16, k, j%16", vector=8)
+    s.stage_out("C", at=i0, scope="register")
+    s.unroll(i1).unroll(j2).vectorize(lanes)
+    return s
+
+
+def packed_panels(target):
+    """A kernel packs both operands in blocks, zeros where they end; the other reads them by whole vectors."""
+    s = _matmul(target, m=7, n=40, k=6)
+    j0, j1, j2 = s.split("C.j", [None, 2, 8])
+    i0, i1 = s.split("C.i", [None, 3])
+    s.reorder(j0, i0, "C.k", i1, j1, j2)
+    s.bind(j0, "block.x")
+    s.stage_in("B", at="root", scope="global", layout="k, j -> j/16, k, j%16")
+    panel, lanes = s.split("B_global.ax1", [None, 16])
+    s.reorder(panel, "B_global.ax0", lanes)
+    s.bind(panel, "block.x")
+    s.stage_in("A", at="root", scope="global", layout="i, k -> i/3, k, i%3", pad=1)
+    s.stage_out("C", at=i0, scope="register", layout="i, j -> j/8, i, j%8")
+    s.unroll(i1).unroll(j1).vectorize(j2)
+    return s
+
+
+def _matmul(target, m=8, n=64, k=6):
+    A, B = tir.placeholder((m, k), name="A"), tir.placeholder((k, n), name="B")
+    r = tir.reduce_axis(k, name="k")
+    return tir.Schedule(tir.compute((m, n), lambda i, j: tir.sum(A[i, r] * B[r, j], axis=r), name="C"), target)
+
+
 def several_outputs(target):
     X = tir.placeholder((6, 8), name="X")
     S = tir.compute((6, 8), lambda i, j: (X[i, j] + 1, tir.cast(X[i, j] * X[i, j], "int32")), name="S")
@@ -101,6 +137,8 @@ CASES = {
         constants,
         scalars,
         two_kernels,
+        panels,
+        packed_panels,
         several_outputs,
         dtypes,
     )

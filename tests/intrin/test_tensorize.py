@@ -254,7 +254,7 @@ def test_layout_afterwards_must_keep_the_elements_together():
     s = tir.Schedule(q)
     s.tensorize("P.j", "opencl.copy.f32x8")
     before = s.tree()
-    got, text = code(s.layout, "P", 0, (1, 0))
+    got, text = code(s.layout, "P", "i, j -> j, i")
     assert got == "tensorize.last"
     assert "layout before tensorize" in text
     assert s.tree() == before

@@ -21,6 +21,7 @@ from tensorir.check.equivalence import compare
 from tensorir.errors import LoweringError, ScheduleError, TensorIRError
 from tensorir.interp.numbers import Field, Numbers
 from tensorir.ir.tree import Kind
+from tensorir.schedule.rewrite import written_index
 
 EXTENTS = (1, 2, 3, 4, 5, 7, 8, 9, 12)
 FACTORS = (1, 2, 3, 4, 5, 8)
@@ -344,6 +345,8 @@ def draw_call(c: Chance, s: tir.Schedule) -> tuple[str, tuple[Any, ...], dict[st
                 options["pad"] = c.pick((1, 4))
             if rank > 1 and c.pick(range(3)) == 0:
                 options["order"] = [*range(1, rank), 0]
+            elif rank and c.pick(range(3)) == 0:
+                options["layout"] = draw_layout(c, rank)
             if c.pick(range(5)) == 0:
                 options["cooperative"] = False
             at = "root" if c.pick(range(8)) == 0 else loop
@@ -352,15 +355,31 @@ def draw_call(c: Chance, s: tir.Schedule) -> tuple[str, tuple[Any, ...], dict[st
         case "stage_out":
             mine = [x.var.name for x in index.above(index.stages[stage])]
             at = c.pick(mine) if mine and c.pick(range(5)) else c.pick(("root", loop))
-            return what, (stage, at, c.pick(("register", "register", "shared", "global"))), {}
+            index_map = (
+                {"layout": draw_layout(c, len(written_index(index.stages[stage])))} if c.pick(range(4)) == 0 else {}
+            )
+            return what, (stage, at, c.pick(("register", "register", "shared", "global"))), index_map
         case "rfactor" | "decompose_reduction":
             mine = [x.var.name for x in index.above(index.stages[stage])] or [loop]
             return what, (stage, c.pick(mine)), {}
         case "set_scope":
             return what, (c.pick(buffers), c.pick(("shared", "register", "global", "auto"))), {}
         case "layout":
-            return what, (c.pick(buffers),), {"pad": c.pick((0, 1, 3))}
+            buffer = c.pick(buffers)
+            rank = len(index.buffers()[buffer].shape)
+            return what, (buffer, draw_layout(c, rank) if rank else None), {"pad": c.pick((0, 1, 3))}
     raise AssertionError(what)
+
+
+def draw_layout(c: Chance, rank: int) -> str:
+    """An index map of some dimensions in blocks, or blocks of blocks, its pieces in any order."""
+    names, pieces = [f"d{n}" for n in range(rank)], []
+    for d in names:
+        n, m = c.pick((1, 1, 2, 3, 4)), c.pick((1, 1, 2))
+        chain = [f"{d}/{n * m}", f"({d}/{n})%{m}", f"{d}%{n}"] if m > 1 and n > 1 else [f"{d}/{n}", f"{d}%{n}"]
+        for piece in chain if n > 1 else [d]:
+            pieces.insert(c.pick(range(len(pieces) + 1)), piece)
+    return f"{', '.join(names)} -> {', '.join(pieces)}"
 
 
 class Bug(AssertionError):

@@ -53,9 +53,19 @@ EXAMPLES = {
         lambda s: (s.stage_in("B", "root", "global", order=[1, 0], run="once"), s.bind("B_global.ax0", "block.x")),
     ),
     "run_once": (chain, lambda s: s.run_once("P").run_once("Q")),
+    "stage_in with a layout": (matmul, lambda s: s.stage_in("B", layout="k, j -> j/3, k, j%3", scope="global")),
+    "stage_out with a layout": (matmul, lambda s: s.stage_out("C", "C.i", layout="i, j -> j/2, i, j%2")),
     "stage_out": (matmul, lambda s: s.stage_out("C", s.split("C.i", [None, 4])[0], "register")),
     "set_scope": (chain, lambda s: (s.compute_at("P", "Q.i"), s.set_scope("P", "shared"))),
     "layout": (chain, lambda s: (s.compute_at("P", "Q.i"), s.layout("P", pad=3, order=[1, 0]))),
+    "layout as a map": (
+        chain,
+        lambda s: (
+            s.compute_at("P", "Q.i"),
+            s.set_scope("P", "shared"),
+            s.layout("P", "a, b -> b/4, a, (b/2)%2, b%2", pad=1),
+        ),
+    ),
     "decompose_reduction": (matmul, lambda s: s.decompose_reduction("C", "C.j")),
     "rfactor": (matmul, lambda s: s.rfactor("C", s.split("C.k", [None, 4])[1])),
 }

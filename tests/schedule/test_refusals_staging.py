@@ -51,6 +51,27 @@ once("scope.unknown", "warpish", lambda s: s.stage_in("A", "C.k", "warpish"))
 once("scope.unknown", "cache", lambda s: s.stage_out("C", "C.i", "cache"))
 once("layout.order", "permutation", lambda s: s.stage_in("A", "C.k", "shared", order=[0, 0]))
 once("layout.pad", "-1", lambda s: s.stage_in("A", "C.k", "shared", pad=-1))
+for code, key, text in (
+    ("layout.syntax", "there is no ->", "k, j"),
+    ("layout.syntax", "'2' is no name", "2, j -> j"),
+    ("layout.syntax", "twice on the left", "k, k -> k"),
+    ("layout.syntax", "x is not one of k, j", "k, j -> k, x"),
+    ("layout.syntax", "a number from 1 up is expected, not 0", "k, j -> k, j/0"),
+    ("layout.syntax", "a number from 1 up is expected, not /", "k, j -> k, j//4, j%4"),
+    ("layout.syntax", "j is not expected", "k, j -> k j"),
+    ("layout.syntax", "not closed", "k, j -> k, (j/4"),
+    ("layout.syntax", "a piece is missing", "k, j -> k, "),
+    ("layout.syntax", "5 does not divide 12", "k, j -> k, j/12, j%12/5, j%5"),
+    ("layout.rank", "names 3 dimensions, A has 2", "a, b, c -> a, b, c"),
+    ("layout.not-bijective", "k is not stored", "k, j -> j"),
+    ("layout.not-bijective", "try: layout='k, j -> j/16, k, j%16'", "k, j -> j/16, k, j%8"),
+    ("layout.not-bijective", "try: layout='k, j -> k, j'", "k, j -> k, j, j"),
+    ("layout.not-bijective", "the pieces j%4 do not cover j exactly once", "k, j -> k, j%4"),
+    ("layout.not-bijective", "k/8, k/2%2, k%2 do not", "k, j -> k/8, (k/2)%2, j, k%2"),
+):
+    once(code, key, lambda s, text=text: s.stage_in("A", "C.k", "shared", layout=text))
+once("layout.twice", "both say", lambda s: s.stage_in("A", "C.k", "shared", order=[1, 0], layout="i, k -> k, i"))
+once("argument.type", "layout must be", lambda s: s.stage_out("C", "C.i", layout=3))
 once("stage-out.encloses", "not a loop around", lambda s: s.stage_out("C", "D.i"), relu)
 once("stage-out.partial-reduction", "not complete", lambda s: s.stage_out("C", "C.k"))
 once(
@@ -94,6 +115,8 @@ once("stage-out.index", "computed index", lambda s: s.stage_out("P", "P.i"), wri
 
 once("set-scope.own-buffer", "parameter", lambda s: s.set_scope("A", "shared"))
 once("layout.own-buffer", "parameter", lambda s: s.layout("C", pad=1))
+once("layout.own-buffer", "parameter", lambda s: s.layout("A", "i, k -> k, i"))
+once("layout.rank", "names 1 dimensions, P has 2", lambda s: s.layout("P", "i -> i/2, i%2"), relu)
 once("scope.unknown", "moon", lambda s: s.set_scope("P", "moon"), relu)
 once("layout.order", "[1, 1]", lambda s: s.layout("P", order=[1, 1]), relu)
 once("layout.pad", "1.5", lambda s: s.layout("P", pad=1.5), relu)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from tensorir.errors import Problem, ScheduleError
+from tensorir.ir.layout import Piece, chain, permuted, written
 from tensorir.ir.tree import Buffer, Layout, Program, Scope
 from tensorir.ir.visit import swap_buffers
 from tensorir.schedule.rewrite import Rewrite, with_body
@@ -21,27 +23,146 @@ def set_scope(program: Program, buffer: Buffer, scope: str) -> Rewrite:
     return Rewrite(with_body(program, swap_buffers(program.body, {buffer: new})))
 
 
-def layout(program: Program, buffer: Buffer, pad: int = 0, order: Sequence[int] | None = None) -> Rewrite:
-    """Store an intermediate buffer with ``pad`` spare elements per row and its dimensions in another order.
+def layout(
+    program: Program, buffer: Buffer, layout: str | None = None, pad: int = 0, order: Sequence[int] | None = None
+) -> Rewrite:
+    """Store an intermediate buffer by an index map, with ``pad`` spare elements per row.
 
-    order: permutation of the dimensions, outermost first; ``pad`` applies to the innermost of that order
+    layout: the buffer's dimensions under names of your own, an arrow, and the storage dimensions, outermost first:
+            "c, h, w -> h, w, c" is another order, "k, j -> j/16, k, j%16" panels of 16 columns, "o, c -> o/16, c/4,
+            c%4, o%16" blocks of both. Each dimension is there whole or in pieces that cover it exactly once:
+            "i/12, i/4%3, i%4". What a block does not divide is rounded up with spare cells
+    order:  a permutation of the dimensions, outermost first, instead of a layout
+    pad:    applies to the innermost storage dimension
+
+    The blocks of a shared or register buffer start where its box starts. Raises ScheduleError: ``layout.syntax``,
+    ``layout.rank``, ``layout.not-bijective``, ``layout.twice``, ``layout.order``, ``layout.pad``,
+    ``layout.own-buffer``.
     """
     _own(program, buffer, "layout")
-    new = buffer.replace(layout=layout_of(len(buffer.shape), pad, order))
+    new = buffer.replace(layout=layout_of(buffer, layout, pad, order))
     return Rewrite(with_body(program, swap_buffers(program.body, {buffer: new})))
 
 
-def layout_of(rank: int, pad: int, order: Sequence[int] | None) -> Layout | None:
-    """The Layout for the arguments of ``stage_in`` and ``layout``; None for plain row-major."""
+def layout_of(buffer: Buffer, layout: str | None, pad: int = 0, order: Sequence[int] | None = None) -> Layout | None:
+    """The Layout of a buffer for the arguments of ``layout``; None for plain row-major."""
+    rank = len(buffer.shape)
     dims = tuple(range(rank)) if order is None else tuple(order)
     if sorted(dims) != list(range(rank)):
         raise ScheduleError(Problem("layout.order", f"order={list(dims)} is not a permutation of the {rank} dimensions",
                                     hint=f"order={list(range(rank))}"))  # fmt: skip
     if isinstance(pad, bool) or not isinstance(pad, int) or pad < 0:
         raise ScheduleError(Problem("layout.pad", f"pad={pad!r} must be an int >= 0"))
-    if not rank or (pad == 0 and dims == tuple(range(rank))):
-        return None
-    return Layout(dims, tuple(pad if d == dims[-1] else 0 for d in range(rank)))
+    if layout is None:
+        new = permuted(dims, pad)
+    elif order is not None:
+        raise ScheduleError(
+            Problem("layout.twice", f"layout={layout!r} and order={list(dims)} both say the order", hint="layout alone")
+        )
+    else:
+        new = _parsed(layout, buffer).replace(pad=pad)
+    plain = not rank or (pad == 0 and new.pieces == permuted(range(rank)).pieces)
+    return None if plain else new
+
+
+def _parsed(text: str, buffer: Buffer) -> Layout:
+    left, arrow, right = text.partition("->")
+    names = tuple(n.strip() for n in left.split(",")) if left.strip() else ()
+    bad = [n for n in names if not re.fullmatch(r"[A-Za-z_]\w*", n)]
+    if not arrow or bad or len(set(names)) < len(names):
+        what = f"{bad[0]!r} is no name" if bad else "a name stands twice on the left" if arrow else "there is no ->"
+        raise _syntax(text, what)
+    if len(names) != len(buffer.shape):
+        some = [f"d{n}" for n in range(len(buffer.shape))]
+        raise ScheduleError(
+            Problem(
+                "layout.rank",
+                f"layout={text!r} names {len(names)} dimensions, {buffer.name} has {len(some)}",
+                hint=f"layout='{', '.join(some)} -> {', '.join(some)}'",
+            )
+        )
+    pieces = tuple(_Pieces(text, names, part).piece() for part in right.split(","))
+    if any(not chain([p for p in pieces if p[0] == d]) for d in range(len(names))):
+        raise _not_bijective(text, names, pieces)
+    return Layout(names, pieces)
+
+
+def _syntax(text: str, what: str) -> ScheduleError:
+    return ScheduleError(
+        Problem(
+            "layout.syntax",
+            f"layout={text!r}: {what}",
+            hint="names, an arrow, pieces of them: 'o, c -> o/16, c/4, c%4, o%16'; chains as o/4%4",
+        )
+    )
+
+
+class _Pieces:
+    """One storage dimension: a name, divided and cut off any number of times."""
+
+    def __init__(self, text: str, names: tuple[str, ...], part: str) -> None:
+        self.text, self.names, self.part = text, names, part.strip()
+        self.tokens = re.findall(r"[A-Za-z_]\w*|[0-9]+|\S", part)
+
+    def piece(self) -> Piece:
+        """The whole part as a piece."""
+        found = self._chain()
+        if self.tokens:
+            raise self._bad(f"{self.tokens[0]} is not expected there")
+        return found
+
+    def _chain(self) -> Piece:
+        d, divisor, extent = self._name()
+        while self.tokens and self.tokens[0] in "/%":
+            op, n = self.tokens.pop(0), self._number()
+            if extent % n:  # i%12/4 and i%12%4 are pieces, i%12/5 is not
+                raise self._bad(f"{n} does not divide {extent}")
+            if op == "%":
+                extent = n
+            else:
+                divisor, extent = divisor * n, extent // n
+        return d, divisor, extent
+
+    def _name(self) -> Piece:
+        first = self.tokens.pop(0) if self.tokens else ""
+        if first == "(":
+            found = self._chain()
+            if not self.tokens or self.tokens.pop(0) != ")":
+                raise self._bad("a parenthesis is not closed")
+            return found
+        if first not in self.names:
+            known = ", ".join(self.names) or "no names"
+            raise self._bad(f"{first or 'nothing'} is not one of {known}")
+        return self.names.index(first), 1, 0
+
+    def _number(self) -> int:
+        n = self.tokens.pop(0) if self.tokens else ""
+        if not n.isdecimal() or not 0 < int(n) < 2**31:
+            raise self._bad(f"a number from 1 up is expected, not {n or 'nothing'}")
+        return int(n)
+
+    def _bad(self, what: str) -> ScheduleError:
+        return _syntax(self.text, f"in {self.part!r} {what}" if self.part else "a piece is missing")
+
+
+def _not_bijective(text: str, names: tuple[str, ...], pieces: tuple[Piece, ...]) -> ScheduleError:
+    """Names the first dimension that is not covered once, with a layout that divides each of them at most once."""
+    d = next(n for n in range(len(names)) if not chain([p for p in pieces if p[0] == n]))
+    mine = [p for p in pieces if p[0] == d]
+    shown = ", ".join(written(Layout(names, (p,))).split(" -> ")[1] for p in mine)
+    what = f"the pieces {shown} do not cover {names[d]} exactly once" if mine else f"{names[d]} is not stored"
+    block = {n: max((q for _, a, e in pieces if _ == n for q in (a, e)), default=1) for n in range(len(names))}
+    outer = [n for n in range(len(names)) if n not in {p[0] for p in pieces}]
+    outer += list(dict.fromkeys(p[0] for p in pieces))
+    inner = [n for n in dict.fromkeys(p[0] for p in pieces) if block[n] > 1]
+    legal = [(n, max(block[n], 1), 0) for n in outer] + [(n, 1, block[n]) for n in inner]
+    return ScheduleError(
+        Problem(
+            "layout.not-bijective",
+            f"layout={text!r}: {what}",
+            hint=f"layout={written(Layout(names, tuple(legal)))!r}",
+        )
+    )
 
 
 def _own(program: Program, buffer: Buffer, what: str) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tensorir.arith.affine import Linear
+from tensorir.arith.affine import Linear, conjunction
 from tensorir.arith.box import Side
 from tensorir.errors import Problem, ScheduleError
-from tensorir.ir.build import as_expr, as_int, binary
+from tensorir.ir.build import as_expr, as_int, binary, const, select
+from tensorir.ir.layout import whole_blocks
 from tensorir.ir.tree import Axis, Buffer, Expr, Iter, Kind, Load, Loop, Program, Scope, Stage, Stmt, Store, Var
 from tensorir.ir.visit import find, replace, sequence, substitute, swap_buffers, walk
 from tensorir.schedule.analysis import (
@@ -44,13 +45,14 @@ STAGING = {"shared": Scope.SHARED, "register": Scope.REGISTER, "global": Scope.G
 
 def stage_in(program: Program, buffer: Buffer, at: Loop | None, scope: str, vector: int | None = None,
              pad: int = 0, order: Sequence[int] | None = None, cooperative: bool = True,
-             run: str = "each") -> Rewrite:  # fmt: skip
+             run: str = "each", layout: str | None = None) -> Rewrite:  # fmt: skip
     """Copy the part of ``buffer`` that one iteration of ``at`` reads, and read the copy there.
 
     at:     a loop, or None for the root (a kernel of its own that copies everything)
     scope:  "shared" (dealt out to the threads of the block unless cooperative=False), "register" or "global"
     vector: lanes of the copy along the last dimension
     pad:    spare elements per row of the copy;  order: storage order of its dimensions, outermost first
+    layout: where the copy keeps what, as an index map: "k, j -> j/16, k, j%16" (see ``buffers.layout``)
     run:    "each": with every launch;  "once": a copy of an input at the root may be made ahead of time, when the
             input is bound (``bind``, ``time``) or fixed (``prepack``)
     """
@@ -59,7 +61,10 @@ def stage_in(program: Program, buffer: Buffer, at: Loop | None, scope: str, vect
     _need_source(index, buffer, at, kind)
     once = need_run(index, buffer, at, run)
     name = unique(f"{buffer.name}_{scope}", index.names())
-    copy = Buffer(name, buffer.shape, buffer.dtype, kind, layout_of(len(buffer.shape), pad, order), once=once)
+    place = layout_of(buffer, layout, pad, order)
+    # readers of packed blocks may overshoot as far as the blocks go: the copy has zeros there
+    shape = whole_blocks(buffer.shape, place) if at is None else buffer.shape
+    copy = Buffer(name, shape, buffer.dtype, kind, place, once=once)
     deal = Kind.COOPERATIVE if kind is Scope.SHARED and cooperative else Kind.SERIAL
     made = _copy_nest(index, buffer, copy, at, deal)
     if vector is not None:
@@ -109,13 +114,15 @@ def _need_source(index: Index, buffer: Buffer, at: Loop | None, kind: Scope) -> 
 
 def _copy_nest(index: Index, buffer: Buffer, copy: Buffer, at: Loop | None, deal: Kind) -> Stmt:
     """Loops that fill ``copy`` with what one iteration of ``at`` reads of ``buffer``, or with all of it."""
-    shape = int_shape(buffer)
+    shape = int_shape(copy)
     sides = [Side(Linear({}, 0), n) for n in shape]
     if at is not None:
         sides = footprint(index, accesses_to(at, buffer), at, copy.scope, shape)
     axes = tuple(Var(f"ax{d}", "index") for d in range(len(shape)))
-    iters = tuple(Iter(v, n, Axis.SPATIAL) for v, n in zip(axes, buffer.shape, strict=True))
-    stage = Stage(copy.name, iters, (), Store(copy, axes, Load(buffer, axes, buffer.dtype)))
+    iters = tuple(Iter(v, n, Axis.SPATIAL) for v, n in zip(axes, copy.shape, strict=True))
+    there = conjunction(binary("<", v, n) for v, n, m in zip(axes, buffer.shape, shape, strict=True) if as_int(n) < m)
+    value = select(there, Load(buffer, axes, buffer.dtype), const(False if buffer.dtype == "bool" else 0, buffer.dtype))
+    stage = Stage(copy.name, iters, (), Store(copy, axes, value))
     made = box_nest(stage, sides, [f"{copy.name}.{v.name}" for v in axes], deal)
     if at is not None and (limits := _limits(index, buffer, at, find(made, Stage)[0], sides)):
         made = replace(made, {s: s.replace(guards=limits) for s in find(made, Stage)})
@@ -171,11 +178,12 @@ def _vector_copy(made: Stmt, lanes: int, last: str) -> Stmt:
     return replace(made, {loop: Loop(outer, as_expr(extent // lanes), vec, loop.kind)})
 
 
-def stage_out(program: Program, stage: Stage, at: Loop | None, scope: str) -> Rewrite:
+def stage_out(program: Program, stage: Stage, at: Loop | None, scope: str, layout: str | None = None) -> Rewrite:
     """Let ``stage`` compute into a copy near it, written out once per iteration of ``at``.
 
     The computing stage keeps its name and loops; the copying one is called ``<stage>.out``.
-    at: a loop around the stage outside its reduction, or None for the root (a nest of its own)
+    at:     a loop around the stage outside its reduction, or None for the root (a nest of its own)
+    layout: where the copy keeps what, as an index map (see ``buffers.layout``)
     """
     kind = _scope(scope)
     index = Index(program)
@@ -204,7 +212,8 @@ def stage_out(program: Program, stage: Stage, at: Loop | None, scope: str) -> Re
             Problem("stage-out.several-writers", f"{buffer.name} is written by several stages", at=caret(stage))
         )
     taken = index.names()
-    local = Buffer(unique(f"{buffer.name}_{scope}", taken), buffer.shape, buffer.dtype, kind, once=buffer.once)
+    name, place = unique(f"{buffer.name}_{scope}", taken), layout_of(buffer, layout)
+    local = Buffer(name, buffer.shape, buffer.dtype, kind, place, once=buffer.once)
     out_name = unique(f"{stage.name}.out", taken)
     axes = tuple(_axis_of(n, stage) for n in writes[0].index)  # type: ignore[attr-defined]
     iters = tuple(Iter(v, n, Axis.SPATIAL) for v, n in zip(axes, buffer.shape, strict=True))

@@ -42,7 +42,7 @@ y_kernel(const float *__restrict__ x, const float *__restrict__ w, float *__rest
     const int e1 = e / 12;
     const int e2 = n * 64 + out_k_1 * 8 + out_p_1_out_q_1 / 4;
     if (e < 1152)
-      w_shared[e / 36 + e1 % 3 * 432 + e2 % 3 * 144 + out_p_1_out_q_1 % 4 * 36] = e / 36 < 5 ? w[e / 36 * 36 + e1 % 3 * 12 + e2 % 3 * 4 + out_p_1_out_q_1 % 4] : 0.0f;
+      w_shared[e1 % 3 * 432 + e2 % 3 * 144 + out_p_1_out_q_1 % 4 * 36 + e / 36] = e / 36 < 5 ? w[e / 36 * 36 + e1 % 3 * 12 + e2 % 3 * 4 + out_p_1_out_q_1 % 4] : 0.0f;
   }
   const int x_at = out_p_0_out_q_0 * 96 + out_p_1_out_q_1 % 4;
   for (int n = 0; n < 2; ++n) {
@@ -61,7 +61,7 @@ y_kernel(const float *__restrict__ x, const float *__restrict__ w, float *__rest
         for (int k = 0; k < 4; ++k) {
           #pragma unroll
           for (int q = 0; q < 2; ++q)
-            y_register[q * 4 + k] += x_pad_shared[x_pad_shared_at + r * 72 + q * 4 + s * 4 + c_1] * w_shared[out_k_1 * 4 + k + r * 432 + s * 144 + c_1 * 36];
+            y_register[q * 4 + k] += x_pad_shared[x_pad_shared_at + r * 72 + q * 4 + s * 4 + c_1] * w_shared[r * 432 + s * 144 + c_1 * 36 + out_k_1 * 4 + k];
         }
       }
   const int y_at = out_p_0_out_q_0 * 120 + out_p_1_out_q_1 / 8 * 30 + out_p_1_out_q_1 % 8 * 10 + out_k_1 * 4;

@@ -44,7 +44,7 @@ void y_kernel(__global const float *restrict x, __global const float *restrict w
       const int e1 = e / 9;
       const int e2 = e / 3;
       if (e < 1152)
-        w_shared[e / 36 + e1 % 4 * 324 + e2 % 3 * 108 + e % 3 * 36] = e / 36 < 16 ? w[e / 36 * 72 + c_0 * 36 + e1 % 4 * 9 + e2 % 3 * 3 + e % 3] : 0.0f;
+        w_shared[e1 % 4 * 324 + e2 % 3 * 108 + e % 3 * 36 + e / 36] = e / 36 < 16 ? w[e / 36 * 72 + c_0 * 36 + e1 % 4 * 9 + e2 % 3 * 3 + e % 3] : 0.0f;
     }
     for (int n = 0; n < 2; ++n) {
       const int e = n * 256 + out_k_1 * 32 + out_p_1_out_q_1;
@@ -61,7 +61,7 @@ void y_kernel(__global const float *restrict x, __global const float *restrict w
           for (int k = 0; k < 4; ++k) {
             #pragma unroll
             for (int q = 0; q < 2; ++q)
-              y_register[k * 2 + q] += x_pad_shared[x_pad_shared_at + c_1 * 108 + r * 18 + q + s] * w_shared[out_k_1 * 4 + k + c_1 * 324 + r * 108 + s * 36];
+              y_register[k * 2 + q] += x_pad_shared[x_pad_shared_at + c_1 * 108 + r * 18 + q + s] * w_shared[c_1 * 324 + r * 108 + s * 36 + out_k_1 * 4 + k];
           }
         }
     barrier(CLK_LOCAL_MEM_FENCE);

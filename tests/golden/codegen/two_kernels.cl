@@ -12,7 +12,7 @@ void B_global_kernel0(__global const float *restrict B, __global float *restrict
 {
   for (int ax0 = 0; ax0 < 5; ++ax0)
     for (int ax1 = 0; ax1 < 9; ++ax1)
-      B_global[ax0 + ax1 * 7] = B[ax0 * 9 + ax1];
+      B_global[ax1 * 7 + ax0] = B[ax0 * 9 + ax1];
 }
 
 __kernel __attribute__((reqd_work_group_size(9, 1, 1)))
@@ -23,7 +23,7 @@ void C_kernel1(__global const float *restrict A, __global float *restrict C, __g
   const int j = get_local_id(0);
   C_shared[j] = 0.0f;
   for (int k = 0; k < 5; ++k)
-    C_shared[j] += A[i * 5 + k] * B_global[k + j * 7];
+    C_shared[j] += A[i * 5 + k] * B_global[j * 7 + k];
   barrier(CLK_LOCAL_MEM_FENCE);
   C[i * 9 + j] = C_shared[j];
 }

@@ -12,7 +12,7 @@ B_global_kernel0(const float *__restrict__ B, float *__restrict__ B_global)
 {
   for (int ax0 = 0; ax0 < 5; ++ax0)
     for (int ax1 = 0; ax1 < 9; ++ax1)
-      B_global[ax0 + ax1 * 7] = B[ax0 * 9 + ax1];
+      B_global[ax1 * 7 + ax0] = B[ax0 * 9 + ax1];
 }
 
 extern "C" __global__ void __launch_bounds__(9)
@@ -23,7 +23,7 @@ C_kernel1(const float *__restrict__ A, float *__restrict__ C, const float *__res
   const int j = threadIdx.x;
   C_shared[j] = 0.0f;
   for (int k = 0; k < 5; ++k)
-    C_shared[j] += A[i * 5 + k] * B_global[k + j * 7];
+    C_shared[j] += A[i * 5 + k] * B_global[j * 7 + k];
   __syncthreads();
   C[i * 9 + j] = C_shared[j];
 }
