@@ -14,6 +14,7 @@ from tensorir.lower.expand_stages import expand_stages
 from tensorir.lower.expand_updates import expand_updates
 from tensorir.lower.finish import finish
 from tensorir.lower.flatten import flatten
+from tensorir.lower.fold_constants import fold_constants
 from tensorir.lower.form import Pass, fail
 from tensorir.lower.form_instructions import form_instructions
 from tensorir.lower.insert_barriers import insert_barriers
@@ -39,6 +40,7 @@ PASSES: list[Pass] = [
     expand_stages,
     flatten,
     vectorize,
+    fold_constants,
     finish,
     name_indices,
 ]

@@ -108,6 +108,7 @@ PROMISES = {
     "expand_stages": lambda p: not find(p.body, Stage),
     "flatten": flat,
     "vectorize": lambda p: Kind.VECTOR not in kinds(p),
+    "fold_constants": lambda p: True,  # tests/lower/test_fold_constants.py: it changes no form that others rely on
     "finish": lambda p: all(getattr(x.extent, "value", 2) != 1 for x in find(p.body, Loop)),
     "name_indices": lambda p: True,
 }

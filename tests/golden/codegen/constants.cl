@@ -2,14 +2,13 @@
 // launch Y_kernel: blocks (1, 1, 1), threads (16, 1, 1), shared 0 B
 // s.bind('Y.i', 'thread.x')
 // s.unroll('Y.r')
-__constant float W[3] = {0.25f, 0.5f, -1.0f};
 
 __kernel __attribute__((reqd_work_group_size(16, 1, 1)))
 void Y_kernel(__global const float *restrict X, __global float *restrict Y)
 {
   const int i = get_local_id(0);
   Y[i] = 0.0f;
-  #pragma unroll
-  for (int r = 0; r < 3; ++r)
-    Y[i] += X[i + r] * W[r];
+  Y[i] += X[i] * 0.25f;
+  Y[i] += X[i + 1] * 0.5f;
+  Y[i] -= X[i + 2];
 }

@@ -1,0 +1,61 @@
+"""Small known matrices become straight-line code."""
+
+import re
+
+import numpy as np
+import pytest
+
+import tensorir as tir
+from tensorir.ir.tree import Load
+from tensorir.ir.visit import find
+from tensorir.lower.pipeline import lower
+
+INPUT = np.array([[4, 0, -5, 0, 1, 0], [0, -4, -4, 1, 1, 0], [0, 4, -4, -1, 1, 0],
+                  [0, -2, -1, 2, 1, 0], [0, 2, -1, -2, 1, 0], [0, 4, 0, -5, 0, 1]], np.float32)  # fmt: skip
+"""B transposed of F(4x4, 3x3): Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016."""
+
+
+def transform(matrix, lanes=8, unroll=True, target="opencl -kind=cpu"):
+    rows, columns = matrix.shape
+    x, m = tir.placeholder((columns, 16), name="X"), tir.constant(matrix, name="M")
+    k = tir.reduce_axis(columns, name="k")
+    y = tir.compute((rows, 16), lambda i, c: tir.sum(m[i, k] * x[k, c], axis=k), name="Y")
+    s = tir.Schedule(y, target)
+    s.stage_out("Y", "root", "register")
+    c0, c1 = s.split("Y.out.c", [None, lanes])
+    s.reorder(c0, "Y.out.i", c1)
+    s.compute_at("Y", c0)
+    s.reorder("Y.i", "Y.k", "Y.c")
+    if unroll:
+        s.unroll("Y.i").unroll("Y.k")
+    if lanes > 1:
+        s.vectorize("Y.c").vectorize(c1)
+    return s
+
+
+@pytest.mark.parametrize(("target", "lanes"), [("opencl -kind=cpu", 1), ("opencl -kind=cpu", 8), ("cuda", 1)])
+def test_zeros_and_ones_vanish_and_each_row_is_one_expression(lanes, target):
+    s = transform(INPUT, lanes, target=target)
+    module = lower(s.program, s.target)
+    assert not [n for n in find(module.kernels[0].body, Load) if n.buffer.data is not None]
+    assert not module.constants
+    lines = [x for x in s.source().splitlines() if re.search(r"Y_register\[[^]]*\] =", x)]
+    assert [len(re.findall(r"\bX\b", x)) for x in lines] == [int(n) for n in (INPUT != 0).sum(1)]
+    assert " 1.0f *" not in s.source()
+    assert s.check()
+    if target != "cuda":
+        assert s.check(level="device")
+
+
+def test_loops_that_are_not_unrolled_keep_the_constant_in_memory():
+    s = transform(INPUT, unroll=False)
+    assert lower(s.program, s.target).constants
+    assert s.check()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_any_small_matrix(seed):
+    rng = np.random.default_rng(seed)
+    s = transform(rng.integers(-2, 3, (rng.integers(1, 5), rng.integers(1, 5))).astype(np.float32))
+    assert s.check()
+    assert s.check(level="device")
