@@ -1,0 +1,1 @@
+"""The parts of the CPU benchmark: shapes, processes that compete, interleaved rounds, statistics, report."""

@@ -1,0 +1,6 @@
+"""The harness of benchmarks/cpu is a package beside its script."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "cpu"))
