@@ -3,4 +3,5 @@
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "cpu"))
+# last, because other benchmarks have a run.py as well
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks" / "cpu"))
