@@ -168,6 +168,13 @@ DECLARE: dict[str, Entry] = {
         "# a loop whose extent depends on data, where a primitive needs a constant",
         "# declare the extent as an int, or schedule another loop",
     ),
+    "declare.too-deep": Entry(
+        "One expression holds too many operations inside one another, such as a sum written by a Python loop of "
+        "hundreds of steps. Reduce over an axis, or divide the work among several computes.",
+        "def element(i):\n    e = A[i, 0]\n    for n in range(999):\n        e = e + n % 7 * A[i, 1]\n    return e\n\n"
+        "\ntir.compute((100,), element)",
+        "n = tir.reduce_axis(999)\ntir.compute((100,), lambda i: tir.sum(n % 7 * A[i, 1], axis=n))",
+    ),
     "declare.truth-value": Entry(
         "Python asked a symbolic value whether it is true: by if, and, or, not, a chained comparison, or "
         "==, which compares "
@@ -182,9 +189,10 @@ DECLARE: dict[str, Entry] = {
         "tir.compute((100, 64), lambda i, j: A[i, j] + 1)",
     ),
     "declare.zero-division": Entry(
-        "An integer is divided by 0, or its remainder by 0 is taken, where the declaration says so itself.",
-        "tir.compute((100,), lambda i: A[i // 0, 0])",
-        "tir.compute((100,), lambda i: A[i // 2, 0])",
+        "An integer is divided by 0, or its remainder by 0 is taken, for some value of the axes. Divide only where the "
+        "divisor is not 0: the side of tir.where that is not taken is never evaluated.",
+        "tir.compute((9, 9), lambda i, j: i // j)",
+        "tir.compute((9, 9), lambda i, j: tir.where(j > 0, i // j, 0))",
     ),
     "intrin.meaning": Entry(
         "An instruction is declared by one computation; one that reduces goes on from what its output holds.",

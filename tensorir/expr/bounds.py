@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tensorir.arith.affine import Arith, Interval
-from tensorir.arith.reads import conditional_loads
+from tensorir.arith.reads import conditional, conditional_loads
 from tensorir.errors import DeclarationError, refuse
 from tensorir.expr.tensor import Compute
 from tensorir.ir.build import binary, const
@@ -28,13 +30,19 @@ def ranges_of(op: Compute) -> dict[Var, Interval]:
 
 
 def check_accesses(op: Compute) -> None:
-    """Raise DeclarationError ``declare.out-of-range`` for the first access that can leave its tensor."""
+    """Refuse the first access that can leave its tensor, and the first index that can be divided by 0.
+
+    Raises DeclarationError: ``declare.out-of-range``, ``declare.gather-index``, ``declare.zero-division``.
+    """
     ranges = ranges_of(op)
     if any(hi < lo for lo, hi in ranges.values()):
         return  # an empty domain reads nothing
     arith = Arith(ranges)
     for body in op.bodies:
         for part in body.values if isinstance(body, Reduce) else (body,):
+            for division, conditions in conditional(part, Binary):
+                if division.op in ("//", "%") and DTYPES[division.dtype].kind in "iu":
+                    _check_divisor(division, conditions, arith, ranges)
             for load, conditions in conditional_loads(part):
                 _check(op, load, conditions, arith, ranges)
 
@@ -53,8 +61,23 @@ def gathered(i: Expr) -> Load | None:
     return None
 
 
+def _outside(n: int, index: int) -> bool:
+    return not 0 <= index < n
+
+
 def _within(found: Interval, n: int) -> bool:
     return found[0] >= 0 and found[1] < n
+
+
+def _check_divisor(e: Binary, conditions: tuple[Expr, ...], arith: Arith, ranges: dict[Var, Interval]) -> None:
+    """Divisors that come from axes alone; what is read from memory is the launch's."""
+    low, high = arith.child(assume=conditions).range(e.b)
+    if low > 0 or high < 0 or is_gather(e.b):
+        return
+    if found := _witness(e.b, lambda divisor: divisor == 0, conditions, ranges):
+        at = " and ".join(f"{v.name} = {k}" for v, k in found[0].items())
+        raise refuse(DeclarationError, "declare.zero-division", f"{show(e)} divides by 0 when {at}",
+                     hint=f"tir.where({show(e.b)} > 0, {show(e)}, 0)")  # fmt: skip
 
 
 def _check(op: Compute, load: Load, conditions: tuple[Expr, ...], arith: Arith, ranges: dict[Var, Interval]) -> None:
@@ -73,7 +96,7 @@ def _check(op: Compute, load: Load, conditions: tuple[Expr, ...], arith: Arith, 
                 "so neither this declaration nor the launch can check it",
                 hint=f"clamp it: tir.minimum(tir.maximum({show(i)}, 0), {n - 1}), or pass the finished index",
             )
-        found = _witness(i, n, conditions, ranges)
+        found = _witness(i, partial(_outside, n), conditions, ranges)
         if found is False:
             continue  # every point was tried
         what = f"{show(load)} may read outside dimension {d} of {load.buffer.name}, which has {n}"
@@ -86,8 +109,8 @@ def _check(op: Compute, load: Load, conditions: tuple[Expr, ...], arith: Arith, 
                      hint=f"pad it: {load.buffer.name}.get({index}, fill=0), or restrict {op.name}")  # fmt: skip
 
 
-def _witness(i: Expr, n: int, conditions: tuple[Expr, ...], ranges: dict[Var, Interval]) -> Any:
-    """Axis values and the index they give outside ``[0, n)``; False when none exists, None when the search gave up."""
+def _witness(i: Expr, bad: Callable[[int], bool], conditions: tuple[Expr, ...], ranges: dict[Var, Interval]) -> Any:
+    """Axis values and the bad value that they give ``i``; False when none exists, None when the search gave up."""
     axes = list(dict.fromkeys(v for e in (i, *conditions) for v in find(e, Var) if v in ranges))
     if any(isinstance(v, Var) and v not in ranges for e in (i, *conditions) for v in walk(e)):
         return None
@@ -104,7 +127,7 @@ def _witness(i: Expr, n: int, conditions: tuple[Expr, ...], ranges: dict[Var, In
         env = dict(zip(axes, point, strict=True))
         if all(evaluate(c, env) for c in conditions):
             value = evaluate(i, env)
-            if not 0 <= value < n:
+            if bad(value):
                 return {v: k for v, k in env.items() if v in shown}, value
     return False if whole else None
 
@@ -134,7 +157,7 @@ def evaluate(e: Expr, env: dict[Var, int]) -> int:
 
 
 _OPS: dict[str, Any] = {
-    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "//": lambda a, b: a // b,
-    "%": lambda a, b: a % b, "min": min, "max": max, "<": lambda a, b: a < b, "<=": lambda a, b: a <= b,
+    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "//": lambda a, b: a // b if b else 0,
+    "%": lambda a, b: a % b if b else 0, "min": min, "max": max, "<": lambda a, b: a < b, "<=": lambda a, b: a <= b,
     "==": lambda a, b: a == b, "!=": lambda a, b: a != b, "and": lambda a, b: a and b, "or": lambda a, b: a or b,
 }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from tensorir.expr.bounds import check_accesses
 from tensorir.expr.tensor import Compute, Tensor, has_reduce, next_order
 from tensorir.ir.build import as_value
 from tensorir.ir.dtypes import dtype_of
+from tensorir.ir.node import Node
 from tensorir.ir.tree import Expr, Reduce, Var
 from tensorir.ir.visit import find
 from tensorir.needs import need_function, need_int, need_names, shown, wrong
@@ -41,7 +43,8 @@ def constant(array: Any, name: str | None = None) -> Tensor:
     if values.dtype == np.float64 and not hasattr(array, "dtype"):
         values = values.astype(np.float32)  # Python floats are weak
     data = tuple(values.ravel().tolist())
-    return Tensor(_name(name or "constant"), tuple(values.shape), dtype_of(values.dtype.name).name, data=data)
+    label = _name("constant" if name is None else name)
+    return Tensor(label, tuple(values.shape), dtype_of(values.dtype.name).name, data=data)
 
 
 def reduce_axis(extent: int, name: str = "k") -> Var:
@@ -121,6 +124,7 @@ def _body(value: Any, name: str) -> Expr:
         raise refuse(DeclarationError, "declare.lambda-none", f"the lambda of {name} returned None",
                      hint="return the element's expression")  # fmt: skip
     body = as_value(value)
+    _not_too_deep(body, name)
     inner = body.values if isinstance(body, Reduce) else (body,)
     if any(has_reduce(e) for e in inner):
         raise refuse(
@@ -138,6 +142,18 @@ def _body(value: Any, name: str) -> Expr:
             hint=f"tir.sum(…, axis={loose[0]})",
         )
     return body
+
+
+def _not_too_deep(body: Expr, name: str) -> None:
+    """Refuse what the passes over trees, which recurse, could not walk."""
+    level: set[Node] = {body}
+    limit = sys.getrecursionlimit() // 5
+    for _ in range(limit):
+        level = {child for e in level for child in e.children()}
+        if not level:
+            return
+    raise refuse(DeclarationError, "declare.too-deep", f"{name} nests more than {limit} operations in one expression",
+                 hint="tir.sum over a reduce axis, or several computes")  # fmt: skip
 
 
 def _same_reduction(bodies: tuple[Expr, ...], name: str) -> None:

@@ -18,8 +18,7 @@ def where(cond: Any, a: Any, b: Any) -> Expr:
 
 def cast(x: Any, dtype: Any) -> Expr:
     """``x`` converted to ``dtype``: to integers toward zero, to bool by ``!= 0``."""
-    kind = dtype_of(dtype).name
-    return build.cast(build.as_expr(x, kind), kind)
+    return build.converted(x, dtype_of(dtype).name)
 
 
 def all_(*conds: Any) -> Expr:

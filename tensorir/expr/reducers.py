@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tensorir.errors import DeclarationError, refuse
-from tensorir.ir.build import as_expr, as_value, binary, cast, const, highest, lowest, select
+from tensorir.ir.build import as_expr, as_value, binary, cast, const, converted, highest, lowest, select
 from tensorir.ir.tree import Combiner, Const, Expr, Reduce, Var
 from tensorir.needs import need_function, need_text, shown
 
@@ -70,7 +70,7 @@ def combiner(result: Callable[..., Any], identity: Any, name: str = "user") -> C
         several = isinstance(value, tuple)
         values = tuple(as_value(v) for v in (value if several else (value,)))
         start = _as_many("reduce.identity", "the identity", identity, len(values), several)
-        first = tuple(cast(as_expr(i, v.dtype), v.dtype) for i, v in zip(start, values, strict=True))
+        first = tuple(converted(i, v.dtype) for i, v in zip(start, values, strict=True))
         old = tuple(Var(f"a{n}", v.dtype) for n, v in enumerate(values))
         new = tuple(Var(f"b{n}", v.dtype) for n, v in enumerate(values))
         given = result(old, new) if several else result(old[0], new[0])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tensorir.errors import DeclarationError, DeclarationTypeError, refuse
-from tensorir.ir.build import as_expr, cast
+from tensorir.ir.build import as_expr, cast, converted
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Buffer, Expr, Load, PadLoad, Reduce, Scope, Var
 from tensorir.ir.visit import find
@@ -72,7 +72,7 @@ class Tensor:
 
     def get(self, *index: Any, fill: Any = 0) -> Expr:
         """The element at ``index``, or ``fill`` where the index lies outside: a padded read."""
-        return PadLoad(self.buffer, self._index(index), cast(as_expr(fill, self.dtype), self.dtype), self.dtype)
+        return PadLoad(self.buffer, self._index(index), converted(fill, self.dtype), self.dtype)
 
     def _index(self, index: Any) -> tuple[Expr, ...]:
         given = index if isinstance(index, tuple) else (index,)

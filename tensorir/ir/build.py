@@ -57,14 +57,14 @@ def as_expr(x: Any, like: str | None = None) -> Expr:
     kind = getattr(getattr(x, "dtype", None), "name", None)
     if kind in DTYPES and getattr(x, "shape", None) == ():
         return _t.Const(x.item(), kind)
-    if hasattr(x, "shape"):
+    if isinstance(shape := getattr(x, "shape", None), tuple):
         raise refuse(
             DeclarationError,
             "declare.captured-array",
-            f"the computation uses an array of shape {tuple(x.shape)} directly",
+            f"the computation uses an array of shape {shape} directly",
             hint="declare it as tir.placeholder(shape, dtype) or tir.constant(array)",
         )
-    raise refuse(DeclarationError, "declare.value", f"cannot use {x!r} ({type(x).__name__}) in a computation")
+    raise refuse(DeclarationError, "declare.value", f"cannot use {shown(x)} ({type(x).__name__}) in a computation")
 
 
 def as_value(x: Any) -> Expr:
@@ -75,6 +75,16 @@ def as_value(x: Any) -> Expr:
     for c in (n for n in _constants(e) if n.dtype == "index"):
         _fitting(c.value, "int32")
     return cast(e, "int32")
+
+
+def converted(x: Any, dtype: str) -> Expr:
+    """``x`` as the user converts it: a plain number that has no value in ``dtype`` is refused."""
+    e = as_expr(x, dtype)
+    if isinstance(e, _t.Const) and is_float(e.dtype) and DTYPES[dtype].kind in "iu":
+        if not math.isfinite(e.value):
+            raise refuse(DeclarationError, "declare.constant-range", f"{e.value} does not fit {dtype}")
+        _fitting(int(e.value), dtype)
+    return cast(e, dtype)
 
 
 def _constants(e: Expr) -> Iterator[Const]:

@@ -88,6 +88,10 @@ CASES = [
     ("declare.iterated", "cannot be iterated", lambda: tir.compute((8,), lambda i: sum(A()[i]))),
     ("declare.zero-division", "// 0", lambda: tir.compute((8,), lambda i: A()[i // 0])),
     ("declare.zero-division", "% 0", lambda: tir.compute((8,), lambda i: i % 0)),
+    ("declare.zero-division", "i // j divides by 0 when j = 0", lambda: tir.compute((8, 8), lambda i, j: A()[i // j])),
+    ("declare.zero-division", "j = 2", lambda: tir.compute((8, 8), lambda i, j: tir.where(j > 1, i % (j - 2), 0))),
+    ("declare.too-deep", "nests more than", lambda: tir.compute((8,), lambda i: sum((A()[i],) * 999, start=0))),
+    ("declare.constant-range", "nan does not fit int32", lambda: tir.cast(float("nan"), "int32")),
     ("declare.constant-range", "300 does not fit int8", lambda: tir.compute((8,), lambda i: A(dtype="int8")[i] + 300)),
     ("declare.constant-range", "-1 does not fit uint8", lambda: tir.compute((8,), lambda i: A(dtype="uint8")[i] - -1)),
     ("declare.constant-range", "does not fit int32", lambda: tir.compute((8,), lambda i: tir.cast(2**70, "int32"))),
@@ -126,6 +130,23 @@ def test_refused(code, key, act):
     assert key in text
     assert re.search(r"test_declaration_errors\.py:\d+", text), text
     assert len(text.splitlines()) <= 14
+
+
+def test_divisions_that_cannot_meet_0_are_fine():
+    for f in (
+        lambda i, j: i // (j + 1), lambda i, j: tir.where(j > 0, i // j, 0), lambda i, j: i % (j - 8),
+        lambda i, j: A(8, dtype="int32")[i] // A(8, dtype="int32")[j],
+    ):  # fmt: skip
+        assert tir.Schedule(tir.compute((8, 8), f)).check()
+
+
+def test_an_exception_in_a_lambda_names_its_line_and_keeps_its_cause():
+    def element(i):
+        return 1 / 0
+
+    with pytest.raises(tir.DeclarationError) as caught:
+        tir.compute((8,), element)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError) and "return 1 / 0" in caught.value.where
 
 
 def test_a_symbolic_extent():
