@@ -31,7 +31,10 @@ class Problem:
     hint: str = ""
 
     def __str__(self) -> str:
-        lines = [f"[{self.code}] {self.message}"]
+        said = self.message.splitlines()
+        if len(said) > 4:  # it quotes something long
+            said = [*said[:3], "…"]
+        lines = [f"[{self.code}] " + "\n".join(said)]
         if self.at:
             lines += [f"  {line}" for line in self.at.splitlines()]
         if self.hint:

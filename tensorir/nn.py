@@ -87,11 +87,11 @@ def conv2d(x: Tensor, w: Tensor, *, stride: int = 1, pad: int = 0, dilation: int
     Source: cross-correlation, as cuDNN's CUDNN_CROSS_CORRELATION, not the flipped kernel of signal processing.
     """
     _tensors(x=x, w=w)
-    nchw = layout == "NCHW"
-    if layout not in ("NCHW", "NHWC"):
+    if not isinstance(layout, str) or layout not in ("NCHW", "NHWC"):
         raise refuse(
             DeclarationError, "conv2d.layout", f"layout={shown(layout)} is not known", hint="layout='NCHW' or 'NHWC'"
         )
+    nchw = layout == "NCHW"
     if x.ndim != 4 or w.ndim != 4:
         raise refuse(DeclarationError, "conv2d.rank", f"x {x.shape} and w {w.shape} must have 4 dimensions")
     n, c, h, wd = x.shape if nchw else (x.shape[0], x.shape[3], x.shape[1], x.shape[2])
@@ -162,7 +162,7 @@ def bias_act(
     """
     _tensors(y=y, **{n: t for n, t in (("bias", bias), ("d", d)) if t is not None})
     need_int("axis", axis, 0, max(0, y.ndim - 1))
-    if act is not None and act not in ACTIVATIONS:
+    if act is not None and (not isinstance(act, str) or act not in ACTIVATIONS):
         raise refuse(
             DeclarationError,
             "nn.act",

@@ -9,7 +9,7 @@ from tensorir.check.blame import blame
 from tensorir.check.verdict import Verdict, check
 from tensorir.codegen.source import Source
 from tensorir.errors import CheckError, Problem, ScheduleError
-from tensorir.needs import need_int, need_list, need_mapping
+from tensorir.needs import need_int, need_list, need_mapping, need_text
 from tensorir.runtime.device import Device, open_device
 from tensorir.schedule.schedule import Schedule as _Schedule
 from tensorir.schedule.trace import Step, Trace
@@ -82,6 +82,7 @@ class Schedule(_Schedule):
         level: "fast" (legality, exact ring equivalence on awkward shapes, races, uninitialised reads, bounds; no
                device), "device" (also runs the kernel here against the reference), "emulate" (runs the CUDA text)
         """
+        need_text("level", level, CheckError)
         need_int("seed", seed, 0, error=CheckError)
         return check(self, level, None if shapes is None else _shapes(shapes), seed)
 

@@ -13,7 +13,17 @@ from tensorir.expr.program import as_outputs, computes_of, inputs_of, scalars_of
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Binary, Call, Reduce, Var
 from tensorir.ir.visit import find
-from tensorir.needs import need_function, need_int, need_mapping, need_names, need_number, need_path, shown, wrong
+from tensorir.needs import (
+    need_function,
+    need_int,
+    need_mapping,
+    need_names,
+    need_number,
+    need_path,
+    need_text,
+    shown,
+    wrong,
+)  # fmt: skip
 from tensorir.target import Target
 from tensorir.tune.space import Space
 
@@ -129,6 +139,8 @@ class Workload:
             wanted = ", ".join(a.name for a in self.inputs)
             message = f"{self.name} takes {len(self.inputs)} arguments ({wanted}), got {len(arrays)}"
             raise refuse(DeclarationError, "workload.arguments", message)
+        for a, x in zip(self.inputs, arrays, strict=True):
+            _check_array(a, x)
         if self._reference is not None:
             return self._reference(*arrays)
         from tensorir.interp.reference import evaluate
@@ -152,6 +164,8 @@ class Workload:
     def template_for(self, target: Any, template: str | None = None) -> str:
         """The name of the template to use: the first that suits the target, or ``template`` if it does."""
         kind = Target.parse(target).kind
+        if template is not None:
+            need_text("template", template, ScheduleError)
         suiting = [n for n, t in self.templates.items() if kind in t.kinds]
         if template is None and suiting:
             return suiting[0]
@@ -159,8 +173,8 @@ class Workload:
             return str(template)
         if template is None:
             message = f"{self.name} has no template for a {kind}"
-        elif not isinstance(template, str) or template not in self.templates:
-            message = f"{self.name} has no template {shown(template)}"
+        elif template not in self.templates:
+            message = f"{self.name} has no template {template!r}"
             raise ScheduleError(Problem("template.unknown", message, hint=f"one of {', '.join(self.templates)}"))
         else:
             kinds = " and ".join(self.templates[template].kinds)
@@ -220,6 +234,19 @@ class Workload:
         from tensorir.api.load import load
 
         return load(self, device, need_path("log", log))
+
+
+def _check_array(a: Tensor | Var, given: Any) -> None:
+    import numpy as np
+
+    shape = a.shape if isinstance(a, Tensor) else ()
+    try:
+        array = np.asarray(given)
+    except (TypeError, ValueError):  # rows of different lengths
+        array = np.empty(0, object)
+    if array.shape != shape or array.dtype.kind not in "biufV":  # V: bfloat16
+        message = f"{a.name} must be numbers of shape {shape}, not {shown(given)}"
+        raise refuse(DeclarationError, "workload.arguments", message)
 
 
 def _named(name: str, given: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tensorir.errors import DeclarationError, refuse
+from tensorir.needs import need_bool, shown
 from tensorir.schedule.schedule import Schedule
 
 Config = Mapping[str, Any]
@@ -30,7 +31,7 @@ def positive(params: Mapping[str, Any], names: Sequence[str]) -> None:
     for name in names:
         v = params[name]
         if isinstance(v, bool) or not isinstance(v, int) or v < 1:
-            raise refuse(DeclarationError, "ops.extent", f"{name}={v!r} must be an int >= 1")
+            raise refuse(DeclarationError, "ops.extent", f"{name}={shown(v)} must be an int >= 1")
 
 
 def accumulator(dtype: str) -> str | None:
@@ -45,6 +46,12 @@ def out_dtype(dtype: str) -> Any:
     from tensorir.interp.numbers import numpy_dtype
 
     return np.dtype("int32") if dtype in ("int8", "uint8") else numpy_dtype(dtype)
+
+
+def flags(params: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Refuse switches that are neither True nor False: a 0 or an array would be taken for one."""
+    for name in names:
+        need_bool(name, params[name])
 
 
 def divisors_near(n: int, wanted: Sequence[int]) -> list[int]:

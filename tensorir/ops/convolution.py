@@ -13,8 +13,9 @@ from tensorir.api.workload import Template, Workload
 from tensorir.errors import DeclarationError, refuse
 from tensorir.expr.compute import placeholder
 from tensorir.ir.dtypes import is_float
+from tensorir.needs import shown
 from tensorir.ops.baselines import conv2d_baselines
-from tensorir.ops.common import Config, accumulator, divisors_near, out_dtype, out_stage, positive
+from tensorir.ops.common import Config, accumulator, divisors_near, flags, out_dtype, out_stage, positive
 from tensorir.schedule.schedule import Schedule
 from tensorir.tune.space import Space
 
@@ -32,12 +33,13 @@ def conv2d(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: in
     params = dict(n=n, c=c, h=h, w=w, k=k, r=r, s=s, stride=stride, pad=pad, dilation=dilation, groups=groups,
                   layout=layout, dtype=dtype, bias=bias, act=act)  # fmt: skip
     positive(params, ("n", "c", "h", "w", "k", "r", "s"))
-    if layout not in ("NCHW", "NHWC"):
+    flags(params, ("bias",))
+    if not isinstance(layout, str) or layout not in ("NCHW", "NHWC"):
         raise refuse(
-            DeclarationError, "conv2d.layout", f"layout={layout!r} is not known", hint="layout='NCHW' or 'NHWC'"
+            DeclarationError, "conv2d.layout", f"layout={shown(layout)} is not known", hint="layout='NCHW' or 'NHWC'"
         )
     if isinstance(groups, bool) or not isinstance(groups, int) or groups < 1 or c % groups or k % groups:
-        raise refuse(DeclarationError, "conv2d.groups", f"groups={groups!r} does not divide c={c} and k={k}")
+        raise refuse(DeclarationError, "conv2d.groups", f"groups={shown(groups)} does not divide c={c} and k={k}")
     nchw = layout == "NCHW"
     x = placeholder((n, c, h, w) if nchw else (n, h, w, c), dtype, name="x")
     weights = placeholder((k, c // groups, r, s) if nchw else (k, r, s, c // groups), dtype, name="w")

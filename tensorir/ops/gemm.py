@@ -12,7 +12,7 @@ from tensorir.api.workload import Template, Workload
 from tensorir.expr.compute import placeholder, scalar
 from tensorir.ir.dtypes import is_float
 from tensorir.ops.baselines import matmul_baselines
-from tensorir.ops.common import Config, accumulator, activate, divisors_near, out_dtype, out_stage, positive
+from tensorir.ops.common import Config, accumulator, activate, divisors_near, flags, out_dtype, out_stage, positive
 from tensorir.schedule.schedule import Schedule
 from tensorir.tune.space import Space
 
@@ -30,6 +30,7 @@ def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = 
     """
     params = dict(m=m, n=n, k=k, batch=batch, ta=ta, tb=tb, dtype=dtype, bias=bias, act=act, alpha=alpha, beta=beta)
     positive(params, ("m", "n", "k", "batch"))
+    flags(params, ("ta", "tb", "bias", "alpha", "beta"))
     lead = (batch,) if batch > 1 else ()
     a = placeholder((*lead, k, m) if ta else (*lead, m, k), dtype, name="a")
     b = placeholder((*lead, n, k) if tb else (*lead, k, n), dtype, name="b")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tensorir.codegen.source import GatherRange, Param
 from tensorir.errors import LaunchError, LaunchTypeError, Problem, refuse
-from tensorir.needs import need_int, need_ints, need_text, wrong
+from tensorir.needs import need_int, need_ints, need_text, shown, wrong
 from tensorir.runtime.device import Device
 
 Wrap = Callable[[Any], Any]
@@ -112,7 +112,10 @@ def empty(shape: int | Sequence[int], dtype: str = "float32") -> NDArray[Any]:
         numpy_dtype(need_text("dtype", dtype, LaunchError))
     except (TypeError, AttributeError, ImportError):
         raise wrong("dtype", dtype, "a dtype's name", LaunchError) from None
-    return aligned_empty(sizes, dtype)
+    try:
+        return aligned_empty(sizes, dtype)
+    except (MemoryError, ValueError, OverflowError):
+        raise refuse(LaunchError, "argument.value", f"there is no memory for the shape {shown(shape)}") from None
 
 
 def recognise(name: str, given: Any) -> Argument:

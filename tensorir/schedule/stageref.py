@@ -107,7 +107,8 @@ class StageRef:
 
     def stage_out(self, at: Any = "root", scope: str = "register", layout: str | None = None) -> StageRef:
         """See ``Schedule.stage_out``."""
-        return self.schedule.stage_out(self.name, at if at == "root" else self.axis(at), scope, layout)
+        place = at if isinstance(at, str) and at == "root" else self.axis(at)
+        return self.schedule.stage_out(self.name, place, scope, layout)
 
     def decompose_reduction(self, axis: Any) -> StageRef:
         """See ``Schedule.decompose_reduction``."""

@@ -44,7 +44,7 @@ class Space:
         self.where: dict[str, Predicate] = dict(need_mapping("where", where or {}))
         for name, predicate in self.where.items():
             if not callable(predicate):
-                message = f"constraint {name!r} is {predicate!r}, not a function of a configuration"
+                message = f"constraint {name!r} is {shown(predicate)}, not a function of a configuration"
                 raise refuse(DeclarationError, "space.constraint", message, hint=f'where={{"{name}": lambda c: …}}')
         self._position = [{v: i for i, v in enumerate(vs)} for vs in self.values]
         # not functools.cached_property: its frame would be taken for the user's line in errors
@@ -200,7 +200,7 @@ class Space:
         return ", ".join(map(repr, self.values[self._knob(name)]))
 
     def _knob(self, name: str) -> int:
-        if name not in self.names:
+        if not isinstance(name, str) or name not in self.names:
             near = get_close_matches(str(name), self.names, 1)
             hint = near[0] if near else f"one of {', '.join(self.names)}" if self.names else ""
             raise refuse(DeclarationError, "space.unknown-knob", f"there is no knob {shown(name)}", hint=hint)
@@ -257,12 +257,12 @@ def _name(name: str) -> str:
 
 def _values(name: str, given: Iterable[Any]) -> tuple[Any, ...]:
     if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
-        message = f"the values of {name} are {given!r}, not a list"
-        raise refuse(DeclarationError, "space.knob-values", message, hint=f"{name}=[{given!r}]")
+        message = f"the values of {name} are {shown(given)}, not a list"
+        raise refuse(DeclarationError, "space.knob-values", message, hint=f"{name}=[{shown(given)}]")
     values = tuple(_frozen(v) for v in given)
     for value in values:
         if not _plain(value):
-            message = f"{name} has the value {value!r}; a log cannot hold a {type(value).__name__} like that"
+            message = f"{name} has the value {shown(value)}; a log cannot hold a {type(value).__name__} like that"
             raise refuse(
                 DeclarationError, "space.knob-values", message, hint="ints, floats, words, booleans, None, tuples"
             )

@@ -47,12 +47,12 @@ def run_once(program: Program, buffer: Buffer) -> Rewrite:
 
 def need_run(index: Index, buffer: Buffer, at: Loop | None, run: str) -> bool:
     """The ``run`` of a ``stage_in``: whether the copy is made ahead of time; refuses what is not there by then."""
-    if run == "each":
-        return False
-    if run != "once":
+    if not isinstance(run, str) or run not in ("each", "once"):
         raise ScheduleError(
             Problem("stage-in.run", f"run={shown(run)} is not a time to copy at", hint="run='each' or run='once'")
         )
+    if run == "each":
+        return False
     if at is not None:
         raise ScheduleError(
             Problem(
