@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tensorir.expr.program import computes_of, inputs_of, scalars_of
+from tensorir.expr.reducers import BUILT_IN
 from tensorir.expr.tensor import Compute, Tensor
 from tensorir.interp.numbers import Numbers, numpy_dtype
 from tensorir.ir.dtypes import DTYPES
@@ -99,7 +100,7 @@ def _body(
         return numbers.to_memory(numbers.sum(states[0], axis, body.dtype), body.dtype)
     flat = [s.reshape(*shape[:rank], -1) for s in states]
     if (
-        body.combiner.name == "user"
+        body.combiner.name not in BUILT_IN
     ):  # an identity such as -1e30 is neutral for the data that is meant only: it counts once
         first = [np.full((*shape[:rank], 1), numbers.const(i.value, i.dtype), s.dtype)
                  for i, s in zip(body.combiner.identity, flat, strict=True)]  # fmt: skip

@@ -157,3 +157,12 @@ def test_math():
     want = {"rsqrt": lambda v: 1 / np.sqrt(v), "round": np.rint}
     for n, g in zip(names, tir.Schedule(Y).build()(x), strict=True):
         np.testing.assert_allclose(g, want.get(n, getattr(np, n, None))(x), rtol=2e-6, err_msg=n)
+
+
+@pytest.mark.parametrize("name", ["user", "largest"])
+def test_the_identity_of_a_combiner_counts_whatever_its_name(name):
+    A, k = tir.placeholder((4, 8), name="A"), tir.reduce_axis(8, name="k")
+    largest = tir.combiner(tir.maximum, 0, name=name)
+    C = tir.compute((4,), lambda i: largest(A[i, k], axis=k), name="C")
+    w = tir.Workload("largest", C, {"plain": (lambda s, c: None, tir.Space())})
+    assert (w.reference(np.full((4, 8), -3, "float32")) == 0).all()
