@@ -6,9 +6,12 @@ Everything public is loaded when it is first used, so that ``import tensorir`` s
 from __future__ import annotations
 
 import importlib
+import time
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+LOADED = time.time()
+"""When this process began to import the package: what it keeps for others must not come from files changed since."""
 
 _HOMES = {
     "tensorir.expr.compute": ("placeholder", "constant", "reduce_axis", "scalar", "compute"),

@@ -159,12 +159,14 @@ def compare(outputs: Sequence[Output | Param], got: Sequence[Any], want: Sequenc
 class Runner:
     """A compiled candidate on one device."""
 
-    def __init__(self, device: Device, candidate: Candidate, data: Data, cache: bool) -> None:
+    def __init__(
+        self, device: Device, candidate: Candidate, data: Data, cache: bool, program: Program | None = None
+    ) -> None:
         self.source, self.known, self.data = candidate.source, candidate.known, data
         self.schedule = candidate.schedule
         self.inputs, self.expected = data.fresh()
         try:
-            self.program = Program(self.source, device, cache=cache)
+            self.program = program or Program(self.source, device, cache=cache)
             self.known["resources"] = self._resources()
         except TensorIRError as error:
             raise Refused(self.known | failure(error, "compile")) from None

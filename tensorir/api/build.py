@@ -1,4 +1,4 @@
-"""From a schedule to something that runs."""
+"""From a schedule to something that runs. What emits is imported when it is used: a loaded kernel needs none of it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tensorir.codegen.cfamily import emit
 from tensorir.codegen.source import GatherRange, Source
 from tensorir.errors import LaunchError
-from tensorir.expr.bounds import gathered, is_gather
-from tensorir.expr.program import computes_of
-from tensorir.expr.tensor import Tensor
-from tensorir.ir.tree import Load
-from tensorir.ir.visit import find
-from tensorir.lower.pipeline import lower
 from tensorir.needs import need_int
 from tensorir.runtime.device import Device
 from tensorir.runtime.launch import Program
@@ -24,15 +17,24 @@ from tensorir.target import Target
 
 if TYPE_CHECKING:
     from tensorir.api.schedule import Schedule
+    from tensorir.expr.tensor import Tensor
 
 
 def emit_source(s: Schedule, target: Target) -> Source:
     """Lower and print ``s`` for ``target``."""
+    from tensorir.codegen.cfamily import emit
+    from tensorir.lower.pipeline import lower
+
     return emit(lower(s.program, target), target, str(s.trace).splitlines(), gathers_of(s))
 
 
 def gathers_of(s: Schedule) -> tuple[GatherRange, ...]:
     """The index inputs whose values must be checked at launch, by their names in the signature."""
+    from tensorir.expr.bounds import gathered, is_gather
+    from tensorir.expr.program import computes_of
+    from tensorir.ir.tree import Load
+    from tensorir.ir.visit import find
+
     names = {b.origin: b.name for b in s.program.inputs}
     found: dict[GatherRange, None] = {}
     for op in computes_of(s.outputs):

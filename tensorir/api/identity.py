@@ -8,15 +8,15 @@ import platform
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tensorir.expr.program import program_of
 from tensorir.ir.text import show, text
 from tensorir.ir.tree import Reduce, Update
 from tensorir.ir.visit import reads, walk, writes
 from tensorir.target import Target
-from tensorir.tune.log import Identity, Record, slug
+from tensorir.tune.record import Identity, Record, slug
 
 if TYPE_CHECKING:
     from tensorir.api.workload import Workload
@@ -27,9 +27,7 @@ _PACKAGES = ("numpy", "scikit-optimize", "scikit-learn", "scipy")
 
 def compute_digest(work: Workload) -> str:
     """Digest of the definition: the unscheduled program with every dtype, constant and combiner."""
-    from tensorir.api.schedule import Schedule
-
-    program = Schedule(work.outputs).program
+    program = program_of(work.outputs)
     lines = [text(program)]
     seen: dict[str, None] = {}
     for b in (*program.params, *writes(program.body), *reads(program.body)):
@@ -47,12 +45,16 @@ def describe(device: Device) -> dict[str, Any]:
     return {**device.identity, "id": device.name, "kind": target.kind, "target": target.text}
 
 
-def versions_of(device: Mapping[str, Any]) -> dict[str, str]:
-    """Versions of what makes the kernel, and of what searched."""
+def versions_of(device: Mapping[str, Any], search: bool = True) -> dict[str, str]:
+    """Versions of what makes the kernel, and of what searched unless ``search`` is False."""
     from tensorir import __version__
 
     found = {"tensorir": __version__, "python": platform.python_version()}
     found |= {key: str(device[key]) for key in ("compiler", "pyopencl", "cupy") if key in device}
+    if not search:
+        return found
+    from importlib.metadata import PackageNotFoundError, version
+
     for name in _PACKAGES:
         try:
             found[name] = version(name)
@@ -61,9 +63,12 @@ def versions_of(device: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def identity_of(work: Workload, device: Mapping[str, Any]) -> Identity:
-    """The identity of this workload's records on a device (as ``describe`` gives it)."""
-    return Identity(work.title, compute_digest(work), device, versions_of(device))
+def identity_of(work: Workload, device: Mapping[str, Any], search: bool = True) -> Identity:
+    """The identity of this workload's records on a device (as ``describe`` gives it).
+
+    search: with the versions of what searched, which records say and no comparison asks for
+    """
+    return Identity(work.title, compute_digest(work), device, versions_of(device, search))
 
 
 def folder_of(work: Workload, log: str) -> Path:

@@ -1,42 +1,66 @@
-"""Loading a tuned kernel: the best usable record, regenerated, compared with its digest, built and checked here."""
+"""Loading a tuned kernel: the best usable record, regenerated, compared with its digest, built and checked here.
+
+What an earlier process did is not done again (``api.kept``), so most of what could do it is imported when it is used.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
-from tensorir.api.bench import Data, Output, Runner
 from tensorir.api.build import Executable
 from tensorir.api.candidate import Candidate, Refused, prepare, quiet
 from tensorir.api.identity import command_for, compute_digest, describe, folder_of, identity_of, nearest
-from tensorir.errors import NotTuned, Problem
+from tensorir.api.kept import check_key, keep_check, keep_source, ranked, recall_source, source_key, was_checked
+from tensorir.errors import NotTuned, Problem, TensorIRError
 from tensorir.runtime.device import Device, open_device
+from tensorir.runtime.launch import Program
 from tensorir.target import Target
-from tensorir.tune.inputs import arguments
-from tensorir.tune.log import Choice, Identity, LogReader, Record, choose
 
 if TYPE_CHECKING:
     from tensorir.api.workload import Workload
+    from tensorir.tune.log import Choice
+    from tensorir.tune.record import Identity, Record
 
 
 def load(work: Workload, device: str | Device | None, log: str) -> Executable:
     """The fastest kernel known for this definition and device; see ``Workload.load``."""
     opened = open_device(device)
-    identity = identity_of(work, describe(opened))
+    identity = identity_of(work, describe(opened), search=False)
+    first = ranked(work, identity, log, lambda: [c.record for c in choices(work, identity, log)])
+    made, stale = _first_good(work, first, opened)
+    if made is None:  # what was kept of the ranking may be a part of it
+        every = [c.record for c in choices(work, identity, log)]
+        made, stale = _first_good(work, every, opened)
+    if made is None:
+        raise not_tuned(work, identity, log, stale)
+    return made
+
+
+def _first_good(work: Workload, records: Iterable[Record], device: Device) -> tuple[Executable | None, int]:
+    """The first record's kernel that this version still makes and that is right here; how many it makes otherwise."""
     stale = 0
-    for choice in choices(work, identity, log):
-        made = regenerate(work, choice.record, opened.target)
-        if made is None:
-            stale += 1
-            continue
-        runner = _checked(work, made, opened)
-        if runner is not None:
-            return Executable(made.source, opened, trace_text(made), work.outputs)
-    raise not_tuned(work, identity, log, stale)
+    for record in records:
+        key = source_key(work, record, device.target)
+        source = recall_source(key, record)
+        if source is None:
+            made = regenerate(work, record, device.target)
+            if made is None:
+                stale += 1
+                continue
+            source = made.source
+            keep_source(key, source)
+        program = _checked(work, Candidate(source, {}), device)
+        if program is not None:
+            return Executable(source, device, steps_text(record["trace"]), work.outputs, program), stale
+    return None, stale
 
 
 def choices(work: Workload, identity: Identity, log: str) -> list[Choice]:
     """The usable configurations for this definition and device, fastest first."""
+    from tensorir.tune.log import choose
+    from tensorir.tune.store import LogReader
+
     records = LogReader(folder_of(work, log)).records(compute=identity.compute)
     return choose(r for r in records if identity.accepts(r))
 
@@ -52,27 +76,42 @@ def regenerate(work: Workload, record: Record, target: Target) -> Candidate | No
     return made if made.source.sha256 == record["source_sha256"] else None
 
 
-def _checked(work: Workload, made: Candidate, device: Device) -> Runner | None:
-    """The kernel, compared with the reference on this device; None when it is wrong here."""
+def _checked(work: Workload, made: Candidate, device: Device) -> Program | None:
+    """The program, compared with the reference on this device now or earlier; None when it is wrong here."""
+    try:
+        program = Program(made.source, device)
+    except TensorIRError:
+        return None
+    key = check_key(work, program)
+    if was_checked(key, program):
+        return program
+    from tensorir.api.bench import Data, Output, Runner
+    from tensorir.tune.inputs import arguments
+
     given, exact = arguments(work.outputs)
     outputs = [Output(t.name, t.dtype, t.shape) for t in work.outputs]
     data = Data(given, exact, outputs, "", work.reference)
     try:
-        runner = Runner(device, made, data, cache=True)
-        runner.verify(quiet)
+        Runner(device, made, data, cache=True, program=program).verify(quiet)
     except Refused:
         return None
     finally:
         data.remove()
-    return runner
+    program.keep()
+    keep_check(key, program)
+    return program
 
 
 def trace_text(made: Candidate) -> str:
     """The trace as Python statements."""
+    return steps_text(made.known.get("trace"))
+
+
+def steps_text(steps: Any) -> str:
+    """The steps of a record as Python statements."""
     from tensorir.schedule.trace import Step
 
-    steps = made.known.get("trace") or []
-    return "\n".join(str(Step(name, tuple(args), tuple(options.items()))) for name, args, options in steps)
+    return "\n".join(str(Step(name, tuple(args), tuple(options.items()))) for name, args, options in steps or ())
 
 
 def left_out(work: Workload, log: str, fits: Callable[[Record], bool], stale: int = 0) -> str:
@@ -81,6 +120,8 @@ def left_out(work: Workload, log: str, fits: Callable[[Record], bool], stale: in
     fits:  whether a record was made for the device that is meant
     stale: records whose kernel this version makes in another way
     """
+    from tensorir.tune.store import LogReader
+
     digest, changed, elsewhere = compute_digest(work), 0, dict[str, None]()
     for record in LogReader(folder_of(work, log)).records():
         if record["status"] == "ok" and record["compute"] != digest:
@@ -98,6 +139,8 @@ def left_out(work: Workload, log: str, fits: Callable[[Record], bool], stale: in
 
 def not_tuned(work: Workload, identity: Identity, log: str, stale: int = 0) -> NotTuned:
     """What to say when there is no usable record."""
+    from tensorir.tune.store import LogReader
+
     name = identity.device.get("name", "this device")
     message = f"{work.title} is not tuned for {name} in {log}{left_out(work, log, identity.accepts, stale)}"
     like = nearest(work, LogReader(log).records())

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from tensorir.api.schedule import Schedule
 from tensorir.errors import DeclarationError, Problem, ScheduleError, refuse
 from tensorir.expr.program import as_outputs, computes_of, inputs_of, scalars_of
 from tensorir.expr.tensor import Tensor
@@ -25,37 +24,55 @@ from tensorir.needs import (
     wrong,
 )  # fmt: skip
 from tensorir.target import Target
-from tensorir.tune.space import Space
 
 if TYPE_CHECKING:
     from tensorir.api.build import Executable
+    from tensorir.api.schedule import Schedule
     from tensorir.runtime.device import Device
     from tensorir.tune.outcome import TuneOutcome
+    from tensorir.tune.space import Space
 
-Function = Callable[[Schedule, dict[str, Any]], Any]
+Function = Callable[["Schedule", dict[str, Any]], Any]
 
 
 @dataclass(frozen=True)
 class Template:
     """``function(s, config)`` schedules ``s`` (or returns another Schedule) for every configuration of ``space``.
 
+    given: the space, or a function that makes it when it is first asked for (loading a tuned kernel never does)
     kinds: the kinds of target that it is written for
     """
 
     function: Function
-    space: Space
+    given: Space | Callable[[], Space]
     kinds: tuple[str, ...] = ("cpu", "gpu")
 
     @classmethod
     def of(cls, name: str, given: Any) -> Template:
         """``(function, space)``, ``(function, space, kinds)`` or a Template, checked."""
-        made = cls(*given) if isinstance(given, list | tuple) and len(given) in (2, 3) else given
-        if isinstance(made, Template) and callable(made.function) and isinstance(made.space, Space):
+        made = given
+        if isinstance(given, list | tuple) and len(given) in (2, 3) and not callable(given[1]):
+            made = cls(*given)
+        if isinstance(made, Template) and callable(made.function) and (callable(made.given) or _is_space(made.given)):
             need_names("kinds", made.kinds)
             return made
         hint = '{"default": (schedule, tir.Space(tile=[1, 2, 4]))}'
         message = f"template {shown(name)} is not (function, Space)"
         raise refuse(DeclarationError, "workload.template", message, hint=hint)
+
+    @property
+    def space(self) -> Space:
+        """The configurations."""
+        if "made" not in self.__dict__:
+            self.__dict__["made"] = self.given() if callable(self.given) else self.given
+        made: Space = self.__dict__["made"]
+        return made
+
+
+def _is_space(given: Any) -> bool:
+    from tensorir.tune.space import Space
+
+    return isinstance(given, Space)
 
 
 @dataclass(frozen=True)
@@ -186,6 +203,8 @@ class Workload:
         self, config: Mapping[str, Any] | None = None, template: str | None = None, target: Any = "opencl"
     ) -> Schedule:
         """The schedule that a template makes for one configuration (its default when None)."""
+        from tensorir.api.schedule import Schedule
+
         parsed = Target.parse(target)
         chosen = self.templates[self.template_for(parsed, template)]
         values = chosen.space.default if config is None else chosen.space.canonical(config)
@@ -229,6 +248,7 @@ class Workload:
     def load(self, device: str | Device | None = None, log: str = "tuning_logs") -> Executable:
         """The best tuned kernel for this device, built and checked here; never tunes.
 
+        The check against the reference is made by the first load of a machine code on a device, and remembered.
         Raises NotTuned with what to run and the nearest tuned shape.
         """
         from tensorir.api.load import load

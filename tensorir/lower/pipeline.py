@@ -46,6 +46,14 @@ PASSES: list[Pass] = [
 ]
 """In order; each module says what its pass needs and gives."""
 
+_STANDARD = tuple(PASSES)
+
+
+def standard() -> bool:
+    """Whether the passes are those of this package, in their order."""
+    return tuple(PASSES) == _STANDARD
+
+
 # A missing barrier is not a missing form: the interpreter finds the race.
 REQUIRED = tuple(p.__name__ for p in PASSES if p is not insert_barriers)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tensorir.errors import DeclarationError, refuse
 from tensorir.needs import need_bool, shown
-from tensorir.schedule.schedule import Schedule
+
+if TYPE_CHECKING:
+    from tensorir.schedule.schedule import Schedule
 
 Config = Mapping[str, Any]
 

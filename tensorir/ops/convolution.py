@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,8 +16,10 @@ from tensorir.ir.dtypes import is_float
 from tensorir.needs import shown
 from tensorir.ops.baselines import conv2d_baselines
 from tensorir.ops.common import Config, accumulator, divisors_near, flags, out_dtype, out_stage, positive
-from tensorir.schedule.schedule import Schedule
-from tensorir.tune.space import Space
+
+if TYPE_CHECKING:
+    from tensorir.schedule.schedule import Schedule
+    from tensorir.tune.space import Space
 
 LANES = 8
 SHARED_CPU = 480 * 1024  # bytes of block memory that stay in one core's second-level cache
@@ -54,8 +56,8 @@ def conv2d(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: in
     return Workload(
         "conv2d", out,
         templates={
-            "cpu_tile": Template(lambda sch, cfg: cpu_tile(sch, cfg, shape), _cpu_space(shape), kinds=("cpu",)),
-            "gpu_tile": Template(lambda sch, cfg: gpu_tile(sch, cfg, shape), _gpu_space(shape), kinds=("gpu",)),
+            "cpu_tile": Template(lambda sch, cfg: cpu_tile(sch, cfg, shape), lambda: _cpu_space(shape), kinds=("cpu",)),
+            "gpu_tile": Template(lambda sch, cfg: gpu_tile(sch, cfg, shape), lambda: _gpu_space(shape), kinds=("gpu",)),
         },
         reference=lambda *arrays: reference(shape, *arrays),
         flops=2 * n * k * p * q * (c // groups) * r * s,
@@ -123,6 +125,8 @@ def _write_tile(s: Schedule, c: Config, nchw: bool, kl: str, ql: str) -> None:
 
 
 def _cpu_space(shape: Mapping[str, Any]) -> Space:
+    from tensorir.tune.space import Space
+
     k, p, q = shape["k"], shape["p"], shape["q"]
     taps = shape["cg"] * shape["r"] * shape["s"]
 
@@ -254,6 +258,8 @@ def gpu_tile(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
 
 
 def _gpu_space(shape: Mapping[str, Any]) -> Space:
+    from tensorir.tune.space import Space
+
     taps = shape["r"] * shape["s"]
 
     def tile(size: int, taps: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,8 +13,10 @@ from tensorir.expr.compute import placeholder, scalar
 from tensorir.ir.dtypes import is_float
 from tensorir.ops.baselines import matmul_baselines
 from tensorir.ops.common import Config, accumulator, activate, divisors_near, flags, out_dtype, out_stage, positive
-from tensorir.schedule.schedule import Schedule
-from tensorir.tune.space import Space
+
+if TYPE_CHECKING:
+    from tensorir.schedule.schedule import Schedule
+    from tensorir.tune.space import Space
 
 LANES = 8
 
@@ -46,8 +48,8 @@ def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = 
     return Workload(
         "matmul", out,
         templates={
-            "cpu_panel": Template(lambda s, cfg: cpu_panel(s, cfg, params), _cpu_space(params), kinds=("cpu",)),
-            "gpu_tile": Template(lambda s, cfg: gpu_tile(s, cfg, params), _gpu_space(params), kinds=("gpu",)),
+            "cpu_panel": Template(lambda s, cfg: cpu_panel(s, cfg, params), lambda: _cpu_space(params), kinds=("cpu",)),
+            "gpu_tile": Template(lambda s, cfg: gpu_tile(s, cfg, params), lambda: _gpu_space(params), kinds=("gpu",)),
         },
         reference=lambda *arrays: reference(params, *arrays),
         flops=2 * batch * m * n * k,
@@ -81,6 +83,8 @@ def cpu_panel(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
 
 
 def _cpu_space(p: Mapping[str, Any]) -> Space:
+    from tensorir.tune.space import Space
+
     m, n, k = p["m"], p["n"], p["k"]
     rows = divisors_near(m, (6, 24, 48, 96))
 
@@ -155,6 +159,8 @@ def _vector(tile: int, extent: int, wanted: int) -> int | None:
 
 
 def _gpu_space(p: Mapping[str, Any]) -> Space:
+    from tensorir.tune.space import Space
+
     def threads(c: Mapping[str, Any]) -> bool:
         return c["ti"] * c["tj"] in (64, 128, 256)
 

@@ -7,6 +7,7 @@ cubin (``runtime.cuda``) is tested.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import importlib
 import os
 import time
@@ -162,6 +163,7 @@ class CudaModule(Module):
         self._launches = {launch.name: launch for launch in source.kernels}
         self._cubin = compile_cubin(source.text, device.target.arch, cache=cache)
         self.cached = self._cubin.cached
+        self.digest = hashlib.sha256(self._cubin.data).hexdigest() if cache else ""
         for launch in source.kernels:
             if launch.name not in self._cubin.kernels:
                 message = f"the source of {source.name} has no kernel {launch.name}"

@@ -24,10 +24,12 @@ class Module(ABC):
     """A compiled Source on one device.
 
     compile_s: seconds that compiling or loading took; cached: whether it came from the artifact cache
+    digest: of the machine code as it lies in the artifact cache; empty when it does not (yet)
     """
 
     compile_s: float
     cached: bool
+    digest: str = ""
 
     @abstractmethod
     def step(self, launch: KernelLaunch, args: Sequence[Any], private: bool) -> Step:
@@ -200,9 +202,13 @@ def open_device(name: str | Target | Device | None = None) -> Device:
 
 
 def _open(info: DeviceInfo) -> Device:
-    from tensorir.runtime import cuda_device, opencl
+    if info.language == "opencl":
+        from tensorir.runtime import opencl
 
-    return opencl.open_listed(info) if info.language == "opencl" else cuda_device.open_listed(info)
+        return opencl.open_listed(info)
+    from tensorir.runtime import cuda_device
+
+    return cuda_device.open_listed(info)
 
 
 def _choose(listed: list[DeviceInfo], target: Target | None) -> DeviceInfo | None:

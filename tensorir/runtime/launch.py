@@ -123,6 +123,17 @@ class Program:
         """Whether the compiled program came from the artifact cache."""
         return self._module.cached
 
+    @property
+    def digest(self) -> str:
+        """Digest of the machine code in the artifact cache; empty when it is not there."""
+        return self._module.digest
+
+    def keep(self) -> None:
+        """Put the compiled program into the artifact cache, unless it is there (a first call does)."""
+        if not self._kept:
+            self._kept = True
+            self._module.keep()
+
     def __repr__(self) -> str:
         takes = ", ".join(f"{p.name}: {p.dtype}{list(p.shape)}" for p in self.source.inputs)
         gives = ", ".join(f"{p.name}: {p.dtype}{list(p.shape)}" for p in self.source.outputs)
@@ -197,12 +208,7 @@ class Program:
             self.device.finish()
         for memory, array in attached.copied:
             self.device.read(memory, bytes_of(array))
-        self._keep()
-
-    def _keep(self) -> None:
-        if not self._kept:
-            self._kept = True
-            self._module.keep()
+        self.keep()
 
 
 def _nbytes(p: Param) -> int:

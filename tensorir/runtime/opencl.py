@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import os
 import re
@@ -303,6 +304,7 @@ class OpenCLModule(Module):
                 binaries = []  # this runtime cannot say; the program runs all the same
             if len(binaries) == 1 and binaries[0]:
                 default_cache().put(self._key, bytes(binaries[0]))
+                self.digest = hashlib.sha256(binaries[0]).hexdigest()
             self._key = ""
 
     def _cache_key(self) -> str:
@@ -328,6 +330,7 @@ class OpenCLModule(Module):
         except cl.Error:
             default_cache().discard(self._key)
             return None
+        self.digest = hashlib.sha256(payload).hexdigest()
         return program
 
     def _build(self) -> Any:

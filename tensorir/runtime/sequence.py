@@ -170,7 +170,7 @@ class LaunchSequence:
         for memory, array in self._copied:
             self.device.read(memory, bytes_of(array))
         for b in self.launches:
-            b._program._keep()
+            b._program.keep()
         return self.launches[-1].results
 
     def run(self) -> Any:

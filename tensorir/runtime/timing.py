@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +33,9 @@ class Timing:
         kept = tuple(samples)
         ordered = sorted(kept)
         skip = _skip(len(ordered))
-        return cls(statistics.median(ordered), ordered[skip], ordered[-1 - skip], kept)
+        half = len(ordered) // 2
+        median = ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+        return cls(median, ordered[skip], ordered[-1 - skip], kept)
 
     def __str__(self) -> str:
         scale, unit = next((p for p in ((1.0, "s"), (1e-3, "ms")) if self.median_s >= p[0]), (1e-6, "us"))

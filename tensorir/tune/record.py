@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import re
-import secrets
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ class Identity:
         """
         empty: Record = {"trace": None, "source_sha256": None, "time_s": None, "samples": [], "check": None}
         empty |= {"resources": None, "started": utc_now()}
-        made: Record = {"v": VERSION, "kind": kind, "id": secrets.token_hex(8), "workload": self.workload}
+        made: Record = {"v": VERSION, "kind": kind, "id": os.urandom(8).hex(), "workload": self.workload}
         made |= {"compute": self.compute, "template": template, "config": dict(config)}
         own = {key: value for key, value in result.items() if value is not None}
         made |= {key: value for key, value in (empty | own).items() if key not in made}

@@ -99,6 +99,24 @@ def test_runtimes_that_need_maps_or_copies(add, device, monkeypatch, flag):
     np.testing.assert_array_equal(out, 3 * a)
 
 
+def test_host_arrays_are_not_copied_where_their_address_allows(add, device):
+    """PoCL's memory is the host's: a bound launch sees what happens to the arrays."""
+    if not device.coherent:
+        pytest.skip("this device works on copies")
+    for place in (lambda: aligned_empty((5, 10), "float32"), lambda: np.empty((5, 10), np.float32)):
+        a, b, out = place(), place(), place()
+        a[...], b[...] = numbers(5, 10), 1
+        bound = add.bind(a, b, out=out)
+        if any(x.ctypes.data % 16 for x in (a, b, out)):
+            continue  # (an allocator that does not align)
+        assert not bound._attached.uploads
+        assert not bound._attached.copied
+        a += 1
+        bound()
+        bound.finish()
+        np.testing.assert_array_equal(out, a + 2 * b)
+
+
 def test_two_kernels_workspace_constant_scalars(two):
     a = numbers(4, 6)
     c, d = two(a, 2.0, 10)

@@ -1,0 +1,216 @@
+"""What loading need not do twice: ranking a log, emitting a record's source, checking a kernel on this device.
+
+Answers are kept in the artifact cache, as data. A key holds everything that its answer depends on, the files of this
+package included; an entry that is damaged, or does not fit what was asked, counts as absent.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tensorir.api.candidate import source_from, source_json
+from tensorir.api.identity import folder_of
+from tensorir.codegen.source import Source
+from tensorir.errors import TensorIRError
+from tensorir.runtime.cache import cache_key, default_cache
+from tensorir.target import Target
+
+if TYPE_CHECKING:
+    from tensorir.api.workload import Workload
+    from tensorir.runtime.launch import Program
+    from tensorir.tune.record import Identity, Record
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+FIRST = 4  # records kept of a ranking
+
+
+@functools.cache
+def package_state() -> str | None:
+    """A digest of the names, sizes and times of this package's files.
+
+    None where they cannot be listed, or have changed since this process imported them: what it makes is then not
+    what they say.
+    """
+    from tensorir import LOADED
+
+    digest = hashlib.sha256()
+    try:
+        for folder, folders, files in os.walk(_PACKAGE, onerror=_raise):
+            folders[:] = sorted(f for f in folders if f != "__pycache__")
+            for name in sorted(f for f in files if f.endswith(".py")):
+                about = os.stat(os.path.join(folder, name))
+                if max(about.st_mtime, about.st_ctime) >= LOADED:
+                    return None
+                digest.update(f"{folder}/{name} {about.st_size} {about.st_mtime_ns}\n".encode())
+    except OSError:
+        return None
+    return digest.hexdigest()
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _key(kind: str, **fields: Any) -> str | None:
+    state = package_state()
+    from tensorir import __version__
+
+    return None if state is None else cache_key(kind=kind, package=state, version=__version__, **fields)
+
+
+def _get(key: str | None) -> Any:
+    payload = None if key is None else default_cache().get(key)
+    try:
+        return None if payload is None else json.loads(payload)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _put(key: str | None, value: Any) -> None:
+    if key is not None:
+        default_cache().put(key, json.dumps(value).encode())
+
+
+# --- the ranking of a log
+
+
+def ranked(work: Workload, identity: Identity, log: str, rank: Callable[[], list[Record]]) -> list[Record]:
+    """``rank()``, or its first records as they were for the same log files; a caller that needs more ranks again."""
+    from tensorir.tune.record import BadRecord, relevant, validate
+
+    files = _contents(folder_of(work, log))
+    mine = {k: str(identity.device.get(k)) for k in ("name", "driver")}
+    key = files and _key(
+        "ranking", files=files, compute=identity.compute, device=mine, versions=relevant(identity.versions)
+    )
+    found = _get(key or None)
+    try:
+        for record in found if isinstance(found, list) else ():
+            validate(record)
+        if isinstance(found, list) and all(map(identity.accepts, found)):
+            return found
+    except (BadRecord, TypeError, AttributeError, KeyError):
+        pass
+    made = rank()
+    if key and made:
+        _put(key, made[:FIRST])
+    return made
+
+
+def _contents(folder: Path) -> list[str]:
+    """Digests of the segments of one folder of a log; none when one cannot be read or there is more to it."""
+    found = []
+    try:
+        for entry in sorted(os.scandir(folder), key=lambda e: e.name):
+            if entry.is_dir():
+                return []
+            if entry.name.endswith(".jsonl"):
+                if not entry.is_file():
+                    return []
+                found.append(hashlib.sha256(Path(entry.path).read_bytes()).hexdigest())
+    except OSError:
+        return []
+    return found
+
+
+# --- sources
+
+
+def source_key(work: Workload, record: Record, target: Target) -> str | None:
+    """What the source of a record depends on; None where that cannot be said: then it is made again.
+
+    Templates of this package are part of its state; a user's function can call anything.
+    """
+    template = work.templates.get(record["template"])
+    pipeline = sys.modules.get("tensorir.lower.pipeline")
+    if template is None or not _ours(template.function) or (pipeline is not None and not pipeline.standard()):
+        return None
+    steps = record["trace"] or []
+    try:
+        names = sorted({str(args[1]) for name, args, _ in steps if name == "tensorize"})
+        instructions = [_instruction(n) for n in names]
+    except (TensorIRError, ValueError, TypeError, LookupError):
+        return None
+    return _key(
+        "source",
+        workload=work.title,
+        arguments=[a.name for a in work.inputs],
+        compute=record["compute"],
+        template=record["template"],
+        config=record["config"],
+        trace=steps,
+        instructions=instructions,
+        target=[target.text, target.name, target.device],
+        sha256=record["source_sha256"],
+    )
+
+
+def _ours(function: Callable[..., Any]) -> bool:
+    """Whether a function is this package's: its code lies in the files that ``package_state`` covers."""
+    code = getattr(function, "__code__", None)
+    return code is not None and Path(code.co_filename).resolve().is_relative_to(_PACKAGE)
+
+
+def _instruction(name: str) -> list[Any]:
+    """All that an instruction means: users may register their own under any name."""
+    from tensorir.intrin.intrin import intrinsic
+    from tensorir.ir.text import text
+
+    made = intrinsic(name)
+    return [name, text(made.semantics), dict(made.emit), dict(made.align), list(made.needs)]
+
+
+def recall_source(key: str | None, record: Record) -> Source | None:
+    """The kept source of a record, if it is the one that was measured."""
+    found = _get(key)
+    try:
+        source = source_from(found)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+    return source if source.sha256 == record["source_sha256"] else None
+
+
+def keep_source(key: str | None, source: Source) -> None:
+    """Keep the source that was made for a record."""
+    _put(key, source_json(source))
+
+
+# --- checks on the device
+
+
+def check_key(work: Workload, program: Program) -> str | None:
+    """What the outcome of comparing a program with the reference depends on, its machine code apart; None: check it.
+
+    A user's reference can call anything; without one the declarations themselves are evaluated.
+    """
+    if work._reference is not None and not _ours(work._reference):
+        return None
+    from tensorir.api.identity import compute_digest
+
+    source = json.dumps(source_json(program.source), sort_keys=True)
+    return _key(
+        "check",
+        workload=work.title,
+        compute=compute_digest(work),
+        source=hashlib.sha256(source.encode()).hexdigest(),
+        device=program.device.identity,
+        target=program.device.target.text,
+    )
+
+
+def was_checked(key: str | None, program: Program) -> bool:
+    """Whether this very machine code has been compared with the reference on this device."""
+    return bool(program.digest) and program.cached and _get(key) == program.digest
+
+
+def keep_check(key: str | None, program: Program) -> None:
+    """Remember that the program was found right."""
+    if program.digest:
+        _put(key, program.digest)
