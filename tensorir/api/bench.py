@@ -133,8 +133,10 @@ class Comparison:
     where: str = ""
 
 
-def compare(outputs: Sequence[Output | Param], got: Sequence[Any], want: Sequence[Any], exact: bool) -> Comparison:
-    """Equal to the last bit when ``exact`` (or integer), else within what rounding explains."""
+def compare(
+    outputs: Sequence[Output | Param], got: Sequence[Any], want: Sequence[Any], exact: bool, most: float | None = None
+) -> Comparison:
+    """Equal to the last bit when ``exact`` (or integer), else within what rounding explains, or within ``most``."""
     worst = 0.0
     for p, g, w in zip(outputs, got, want, strict=True):
         if np.array_equal(g, w):
@@ -144,7 +146,8 @@ def compare(outputs: Sequence[Output | Param], got: Sequence[Any], want: Sequenc
             apart = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
         apart = np.where(np.isnan(apart), np.inf, apart)
         finite = np.abs(b[np.isfinite(b)])
-        allowed = 0.0 if exact else tolerance(p.dtype) * float(finite.max(initial=1e-30))
+        share = (0.0 if exact else tolerance(p.dtype)) if most is None else most
+        allowed = share * float(finite.max(initial=1e-30))
         error = float(apart.max(initial=0.0))
         worst = max(worst, error)
         if error > allowed:
@@ -163,7 +166,7 @@ class Runner:
         self, device: Device, candidate: Candidate, data: Data, cache: bool, program: Program | None = None
     ) -> None:
         self.source, self.known, self.data = candidate.source, candidate.known, data
-        self.schedule = candidate.schedule
+        self.schedule, self.max_error = candidate.schedule, candidate.max_error
         self.inputs, self.expected = data.fresh()
         try:
             self.program = program or Program(self.source, device, cache=cache)
@@ -179,7 +182,7 @@ class Runner:
         """Run between canaries and compare with the reference; raises Refused unless everything is right."""
         progress("run")
         self.first = self._guarded()
-        found = compare(self.source.outputs, self.first, self.expected, self.data.exact)
+        found = compare(self.source.outputs, self.first, self.expected, self.data.exact, self.max_error)
         if found.where:
             progress("run")
             again = self._guarded()
@@ -225,7 +228,7 @@ class Runner:
         except TensorIRError as error:
             raise Refused(self.known | failure(error, "run")) from None
         results = list(got) if isinstance(got, tuple) else [got]
-        apart = compare(source.outputs, results, evaluate(outputs, inputs), exact)
+        apart = compare(source.outputs, results, evaluate(outputs, inputs), exact, self.max_error)
         where = f"[{problems[0].code}] {problems[0].message}" if problems else apart.where
         if where:
             self._refuse("wrong_result", apart.max_err, f"for {shape}: {where}")

@@ -39,11 +39,16 @@ class Refused(Exception):  # an outcome of a measurement, not a failure of the p
 
 @dataclass
 class Candidate:
-    """A configuration's source and what is known about it so far (fields of its record)."""
+    """A configuration's source and what is known about it so far (fields of its record).
+
+    max_error: None when it computes as declared, so that whole numbers give whole results; else how far it may be off
+               relative to the largest output
+    """
 
     source: Source
     known: Json = field(default_factory=dict)
     schedule: Schedule | None = None
+    max_error: float | None = None
 
     def check(self, progress: Progress) -> None:
         """Equivalence, races and bounds on awkward shapes in the interpreter; raises Refused.
@@ -79,10 +84,22 @@ def prepare(
     except Exception as error:  # our bug: say so, and go on with the next configuration
         raise Refused(unexpected(error, "emit")) from None
     known: Json = {"trace": json.loads(s.trace.to_json()), "source_sha256": source.sha256}
-    made = Candidate(source, known, s)
+    made = Candidate(source, known, s, _allowed(work, s))
     if check:
         made.check(progress)
     return made
+
+
+def _allowed(work: Workload, s: Schedule) -> float | None:
+    """The error that is allowed to a schedule of other declarations than the workload's, when rounding is in them."""
+    if s.outputs == work.outputs:
+        return None
+    from tensorir.check.verdict import tolerance
+    from tensorir.tune.inputs import arguments
+
+    if arguments(s.outputs)[1]:
+        return None  # exact on whole numbers all the same
+    return tolerance(work.outputs[0].dtype) if work.max_error is None else work.max_error
 
 
 def source_of(s: Schedule) -> Source:

@@ -300,7 +300,7 @@ class Measurer:
         message: Json = {"template": template, "config": dict(config)}
         if self.work.origin is None:
             made = prepare(self.work, template, config, self._target)
-            message |= {"source": source_json(made.source), "known": made.known}
+            message |= {"source": source_json(made.source), "known": made.known, "max_error": made.max_error}
         return message
 
     @staticmethod

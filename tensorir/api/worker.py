@@ -70,7 +70,7 @@ class State:
     def candidate(self, message: Json, progress: Progress, check: bool = True) -> Candidate:
         """The source of one configuration, made here or sent along."""
         if message.get("source") is not None:
-            return Candidate(source_from(message["source"]), dict(message["known"]))
+            return Candidate(source_from(message["source"]), dict(message["known"]), None, message.get("max_error"))
         assert self.work is not None
         return prepare(self.work, message["template"], message["config"], self.device.target, progress, check)
 
@@ -178,7 +178,8 @@ def _on_random_floats(state: State, runner: Runner, progress: Progress) -> Json:
     expected = list(given) if isinstance(given, tuple | list) else [given]
     progress("run")
     got = runner.program(*arrays)
-    found = compare(runner.source.outputs, list(got) if isinstance(got, tuple) else [got], expected, False)
+    results = list(got) if isinstance(got, tuple) else [got]
+    found = compare(runner.source.outputs, results, expected, False, runner.max_error)
     detail = found.where or f"normal floats: largest error {found.max_err:.2g}"
     return {"name": "random", "ok": not found.where, "detail": detail}
 

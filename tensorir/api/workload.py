@@ -96,6 +96,8 @@ class Workload:
     reference:  ``reference(*arrays)`` in NumPy; without it the declarations themselves are evaluated
     flops:      operations of one run, estimated from the declarations when None
     baselines:  name to ``callable(*arrays)``: peers to measure beside the result
+    max_error:  error relative to the largest output that a template may have which computes in another way (one that
+                returns a Schedule of other declarations); None: what rounding in the outputs' type explains
     parameters: what distinguishes workloads of one name; part of the title and of the log's folder
     origin:     how a worker process can make this workload again. Without it (in a notebook) the templates run in
                 the calling process; candidates are compiled and run in the worker all the same, but a template
@@ -111,6 +113,7 @@ class Workload:
         *,
         flops: float | None = None,
         baselines: Mapping[str, Callable[..., Any]] | None = None,
+        max_error: float | None = None,
         parameters: Mapping[str, Any] | None = None,
         origin: Origin | tuple[Any, ...] | None = None,
     ) -> None:
@@ -121,6 +124,7 @@ class Workload:
         self.name = name
         self._outputs = outputs
         self.outputs = as_outputs(outputs)
+        self.max_error = None if max_error is None else need_number("max_error", max_error, 0)
         self.templates: dict[str, Template] = {str(n): Template.of(n, t) for n, t in templates.items()}
         self.inputs: tuple[Tensor | Var, ...] = _arguments(self.outputs)
         self._reference = None if reference is None else need_function("reference", reference)

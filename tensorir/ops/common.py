@@ -28,6 +28,15 @@ def out_stage(s: Schedule, main: str) -> str:
     return after[-1] if after else s.stage_out(main, at="root", scope="register").name
 
 
+def last_stage(s: Schedule, main: str) -> str:
+    """The stage that writes the output, with the copy ``main`` and an epilogue's earlier stages joined into it."""
+    names = [st.name for st in s.stages()]
+    after = names[names.index(main) :]
+    for name in after[:-1]:
+        s.compute_inline(name)
+    return after[-1]
+
+
 def positive(params: Mapping[str, Any], names: Sequence[str]) -> None:
     """Refuse extents that are not ints >= 1, by name."""
     for name in names:

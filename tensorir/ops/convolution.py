@@ -13,29 +13,40 @@ from tensorir.api.workload import Template, Workload
 from tensorir.errors import DeclarationError, refuse
 from tensorir.expr.compute import placeholder
 from tensorir.ir.dtypes import is_float
-from tensorir.needs import shown
+from tensorir.needs import need_number, shown
 from tensorir.ops.baselines import conv2d_baselines
+from tensorir.ops.conv_cpu import cpu_templates
 from tensorir.ops.common import Config, accumulator, divisors_near, flags, out_dtype, out_stage, positive
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
     from tensorir.tune.space import Space
 
+DEFAULTS = dict(residual=False, prepack=False, max_error=1e-4)
+"""Options that a workload is only named by where they are not these."""
 LANES = 8
 SHARED_CPU = 480 * 1024  # bytes of block memory that stay in one core's second-level cache
 
 
 def conv2d(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: int = 3, s: int = 3, stride: int = 1,
            pad: int = 0, dilation: int = 1, groups: int = 1, layout: str = "NCHW", dtype: str = "float32",
-           bias: bool = False, act: str | None = None) -> Workload:  # fmt: skip
-    """A 2-D convolution with optional bias and activation in one kernel; see ``nn.conv2d`` for shapes.
+           bias: bool = False, act: str | None = None, residual: bool = False, prepack: bool = False,
+           max_error: float = 1e-4) -> Workload:  # fmt: skip
+    """A 2-D convolution with optional bias, residual and activation in one kernel; see ``nn.conv2d`` for shapes.
+
+    Arguments: x, w, then bias (k,) and a residual of the result's shape as far as they are asked for.
+    prepack:   the weights are constants: what only depends on them is packed ahead, once for all launches
+    max_error: error relative to the largest output that an algorithm may have (Winograd's grows with its tiles)
 
     Raises DeclarationError naming the parameter that does not fit.
     """
     params = dict(n=n, c=c, h=h, w=w, k=k, r=r, s=s, stride=stride, pad=pad, dilation=dilation, groups=groups,
                   layout=layout, dtype=dtype, bias=bias, act=act)  # fmt: skip
+    options = dict(residual=residual, prepack=prepack, max_error=max_error)
     positive(params, ("n", "c", "h", "w", "k", "r", "s"))
-    flags(params, ("bias",))
+    flags({**params, **options}, ("bias", "residual", "prepack"))
+    max_error = need_number("max_error", max_error, 0)
+    params |= {name: value for name, value in options.items() if value != DEFAULTS[name]}
     if not isinstance(layout, str) or layout not in ("NCHW", "NHWC"):
         raise refuse(
             DeclarationError, "conv2d.layout", f"layout={shown(layout)} is not known", hint="layout='NCHW' or 'NHWC'"
@@ -48,14 +59,17 @@ def conv2d(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: in
     b = placeholder((k,), dtype, name="b") if bias else None
     wide = accumulator(x.dtype)
     y = nn.conv2d(x, weights, stride=stride, pad=pad, dilation=dilation, groups=groups, layout=layout, accumulate=wide)
-    out = nn.bias_act(y, b, act, axis=1 if nchw else 3)
+    d = placeholder(y.shape, dtype, name="residual") if residual else None
+    out = nn.bias_act(y, b, act, axis=1 if nchw else 3, d=d)
     if wide == "float32":
         out = nn.convert(out, x.dtype)
     p, q = (out.shape[2], out.shape[3]) if nchw else (out.shape[1], out.shape[2])
-    shape = {**params, "p": p, "q": q, "cg": c // groups}
+    shape = {**params, **options, "p": p, "q": q, "cg": c // groups}
+    operands = {"x": x, "w": weights, "b": b, "d": d}
     return Workload(
         "conv2d", out,
         templates={
+            **cpu_templates(operands, shape, max_error),
             "cpu_tile": Template(lambda sch, cfg: cpu_tile(sch, cfg, shape), lambda: _cpu_space(shape), kinds=("cpu",)),
             "gpu_tile": Template(lambda sch, cfg: gpu_tile(sch, cfg, shape), lambda: _gpu_space(shape), kinds=("gpu",)),
         },
@@ -63,6 +77,7 @@ def conv2d(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: in
         flops=2 * n * k * p * q * (c // groups) * r * s,
         origin=("ops", "conv2d", params),
         baselines=conv2d_baselines(shape),
+        max_error=max_error,
     )  # fmt: skip
 
 
@@ -296,8 +311,8 @@ def _gpu_space(shape: Mapping[str, Any]) -> Space:
     return Space(where=where, default=default, **knobs)
 
 
-def reference(shape: Mapping[str, Any], x: np.ndarray, w: np.ndarray, b: np.ndarray | None = None) -> np.ndarray:
-    """The convolution in float64 (integers exactly), tap by tap."""
+def reference(shape: Mapping[str, Any], x: np.ndarray, w: np.ndarray, *rest: np.ndarray) -> np.ndarray:
+    """The convolution in float64 (integers exactly), tap by tap; ``rest``: bias and residual as far as they are used."""
     from tensorir.ops.common import activate
 
     nchw = shape["layout"] == "NCHW"
@@ -320,7 +335,10 @@ def reference(shape: Mapping[str, Any], x: np.ndarray, w: np.ndarray, b: np.ndar
                 ]
                 taps = f[i * kg : (i + 1) * kg, :, r, s]
                 y[:, i * kg : (i + 1) * kg] += (taps @ part.reshape(shape["n"], cg, -1)).reshape(shape["n"], kg, p, q)
-    if b is not None:
-        y += np.asarray(b).astype(kind)[:, None, None]
-    y = activate(y, shape["act"])
-    return np.ascontiguousarray(y if nchw else y.transpose(0, 2, 3, 1)).astype(out_dtype(shape["dtype"]))
+    more = [np.asarray(v).astype(kind) for v in rest]
+    if shape["bias"]:
+        y += more.pop(0)[:, None, None]
+    y = y if nchw else y.transpose(0, 2, 3, 1)
+    if shape.get("residual"):
+        y = y + more.pop(0)
+    return np.ascontiguousarray(activate(y, shape["act"])).astype(out_dtype(shape["dtype"]))

@@ -1,0 +1,234 @@
+"""The CPU algorithms of conv2d: for each what it computes, its schedule, its space and the configuration to start from.
+
+The starting configurations come from a small model of one core (two vector multiply-adds a cycle of latency four, two
+loads a cycle) and of how blocks are dealt to cores; measuring decides.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from tensorir import nn
+from tensorir.api.workload import Template
+from tensorir.expr.tensor import Tensor
+from tensorir.ops import direct, pixels, winograd
+from tensorir.ops.common import Config, divisors_near
+from tensorir.schedule.schedule import Schedule
+from tensorir.tune.space import Space
+
+Shape = Mapping[str, Any]
+Predicate = Callable[[Mapping[str, Any]], bool]
+
+BLOCK_BYTES = 480 * 1024
+"""Block memory that stays in one core's second-level cache."""
+PANEL = 16
+MOST_PIXELS = 6
+"""Pixels of a register tile: with two vectors of channels 12 accumulators, 2 vectors and 1 broadcast of 16 registers."""
+
+
+def cpu_templates(operands: Mapping[str, Tensor | None], shape: Shape, max_error: float) -> dict[str, Template]:
+    """The algorithms that are legal for this convolution, the one that promises most first."""
+    if shape["groups"] != 1 or shape["dtype"] != "float32":
+        return {}
+    found: dict[str, Template] = {}
+    if admissible(shape, max_error):
+        space = _winograd_space(shape, max_error)
+        found["cpu_winograd"] = _template(operands, shape, space, _winograd, winograd.cpu_winograd)
+    if shape["r"] == shape["s"] == shape["stride"] == 1 and not shape["pad"]:
+        found["cpu_pixels"] = _template(operands, shape, _pixels_space(shape), pixels.conv2d, pixels.cpu_pixels)
+    found["cpu_direct"] = _template(operands, shape, _direct_space(shape), direct.conv2d, direct.cpu_direct)
+    return found
+
+
+def _template(
+    operands: Mapping[str, Tensor | None],
+    shape: Shape,
+    space: Space,
+    declare: Callable[..., Tensor],
+    schedule: Callable[[Schedule, Config, Shape], Schedule],
+) -> Template:
+    def function(s: Schedule, c: Config) -> Schedule:
+        y = declare(operands["x"], operands["w"], {**shape, **c})
+        out = nn.bias_act(y, operands["b"], shape["act"], axis=1 if shape["layout"] == "NCHW" else 3, d=operands["d"])
+        return schedule(type(s)(out, s.target), c, shape)
+
+    return Template(function, space, kinds=("cpu",))
+
+
+# --- the parts of the model that the algorithms share ------------------------------------------------------------------
+
+
+def tile_cycles(extent: int, most: int) -> float:
+    """Cycles per step of the reduction for a row of pixels by one panel, in balanced tiles of at most ``most``."""
+    tiles = -(-extent // most)
+    least, more = divmod(extent, tiles)
+    return float(more * max(least + 1, 4) + (tiles - more) * max(least, 4))
+
+
+def balance(blocks: int, cores: int = 2) -> float:
+    """Share of the cores' time that equal blocks fill; few blocks leave the last ones waiting."""
+    return blocks / (-(-blocks // cores) * cores)
+
+
+def best_of(knobs: Mapping[str, Sequence[Any]], where: Mapping[str, Predicate],
+            cost: Callable[[Mapping[str, Any]], float]) -> dict[str, Any] | None:  # fmt: skip
+    """The legal configuration of least cost, the first of equals."""
+    found: tuple[float, dict[str, Any]] | None = None
+    for values in itertools.product(*knobs.values()):
+        c = dict(zip(knobs, values, strict=True))
+        if all(test(c) for test in where.values()):
+            price = cost(c)
+            if found is None or price < found[0]:
+                found = (price, c)
+    return found[1] if found else None
+
+
+def space_of(
+    knobs: Mapping[str, Sequence[Any]], where: Mapping[str, Predicate], cost: Callable[[Mapping[str, Any]], float],
+    free: Iterable[str],
+) -> Space:  # fmt: skip
+    """The space whose default is cheapest; knobs that the model knows nothing of (``free``) start at their first value."""
+    fixed = {k: (v[:1] if k in set(free) else v) for k, v in knobs.items()}
+    return Space(where=where, default=best_of(fixed, where, cost), **knobs)
+
+
+def _counts(n: int, most: int) -> list[int]:
+    """Sizes of blocks of n equal things: divisors first, and what splits them evenly over two cores."""
+    return sorted({v for v in divisors_near(n, (1, 2, 4, 8)) if v <= most} or {1})
+
+
+# --- direct ------------------------------------------------------------------------------------------------------------
+
+
+def _direct_space(shape: Shape) -> Space:
+    p, q, c, r, s = (shape[v] for v in ("p", "q", "c", "r", "s"))
+    panels = -(-shape["k"] // PANEL)
+    in_place = not shape["pad"] and shape["layout"] == "NHWC" and shape["stride"] == 1 and r == s == 1
+    knobs: dict[str, list[Any]] = dict(
+        rows=[v for v in divisors_near(p, (1, 2, 4, 7, 8, 14)) if v <= 28],
+        panels=_counts(panels, panels),
+        tile=[6, 5, 4, 3, 7, 2],
+        tile_rows=[1, 2, 3],
+        unroll_c=[4, 1, 2, 8],
+        stage_x=[0, 1] if in_place else [1],
+        pad_c=[0, 16] if c % 64 == 0 else [0],
+        shift=[0, 1],
+    )
+
+    def strip(v: Mapping[str, Any]) -> int:
+        rows = (v["rows"] - 1) * shape["stride"] + (r - 1) * shape["dilation"] + 1
+        return int(rows * (shape["w"] + 2 * shape["pad"]) * (c + v["pad_c"]))
+
+    where: dict[str, Predicate] = {
+        "registers": lambda v: v["tile"] * v["tile_rows"] <= MOST_PIXELS + (v["tile"] == 7),
+        "sensible": lambda v: (
+            v["tile_rows"] <= v["rows"]
+            and v["tile"] <= max(q, 2)
+            and bool(v["stage_x"] or not v["pad_c"])
+            and (v["shift"] == 0 or p % v["rows"] > 0)
+        ),
+        "fits": lambda v: not v["stage_x"] or 4 * strip(v) <= BLOCK_BYTES,
+    }
+
+    def cost(v: Mapping[str, Any]) -> float:
+        strips, groups = -(-p // v["rows"]), -(-panels // v["panels"])
+        tall = -(-v["rows"] // v["tile_rows"])
+        cycles = tall * _tile2_cycles(v, q) * c * r * s * v["panels"]
+        if v["stage_x"]:
+            cycles += strip(v) * (1.4 if shape["layout"] == "NCHW" else 0.2)
+        weights = c * r * s * PANEL * 4
+        cycles += v["panels"] * (weights / 24 if weights > 128 * 1024 else weights / 48)
+        cycles += v["rows"] * q * v["panels"] * PANEL * (1.0 if shape["layout"] == "NCHW" else 0.15)
+        blocks = shape["n"] * strips * groups
+        return cycles * blocks / balance(blocks) * (1.05 if blocks < 4 else 1.0)
+
+    return space_of(knobs, where, cost, ("unroll_c", "pad_c", "shift"))
+
+
+def _tile2_cycles(v: Mapping[str, Any], q: int) -> float:
+    tiles = -(-q // v["tile"])
+    least, more = divmod(q, tiles)
+    high = min(v["tile_rows"], v["rows"])
+    return float(more * max((least + 1) * high, 4) + (tiles - more) * max(least * high, 4))
+
+
+# --- 1x1 ---------------------------------------------------------------------------------------------------------------
+
+
+def _pixels_space(shape: Shape) -> Space:
+    pixels_, k, c, nchw = shape["p"] * shape["q"], shape["k"], shape["c"], shape["layout"] == "NCHW"
+    if nchw:
+        blocks = [v for v in (16, 32, 48, 64, 96) if v < pixels_ + PANEL]
+        channels = sorted({-(-k // d) for d in (1, 2, 4, 8, 16)})
+    else:
+        blocks = sorted({-(-pixels_ // d) for d in (2, 4, 8, 16, 28, 32, 56, 1)})
+        channels = [PANEL * v for v in _counts(-(-k // PANEL), -(-k // PANEL))]
+    knobs = dict(block=blocks, channels=channels, tile=[6, 5, 4, 7], unroll_c=[4, 1, 2, 8])
+    where: dict[str, Predicate] = {"fits": lambda v: not nchw or 4 * v["block"] * c <= BLOCK_BYTES}
+
+    def cost(v: Mapping[str, Any]) -> float:
+        groups = -(-k // v["channels"])
+        blocks = shape["n"] * -(-pixels_ // v["block"]) * groups
+        if nchw:
+            cycles = -(-v["block"] // PANEL) * tile_cycles(v["channels"], v["tile"]) * c
+            cycles += v["block"] * c * 0.3 + v["channels"] * c * 4 / 40
+        else:
+            cycles = v["channels"] / PANEL * tile_cycles(v["block"], v["tile"]) * c
+            cycles += v["channels"] * c * 4 / 32 + v["block"] * c * 4 / 40 * v["channels"] / PANEL * (v["block"] * c > 65536)
+        cycles += v["block"] * v["channels"] * 0.15
+        return cycles * blocks / balance(blocks) * (1.05 if blocks < 4 else 1.0)
+
+    return space_of(knobs, where, cost, ("unroll_c",))
+
+
+# --- Winograd ----------------------------------------------------------------------------------------------------------
+
+
+def admissible(shape: Shape, max_error: float) -> list[int]:
+    """The tile sizes of Winograd's algorithm that apply, and whose error bound ``max_error`` allows."""
+    square = shape["r"] == shape["s"] and shape["stride"] == shape["dilation"] == 1
+    if not square or shape["r"] not in (3, 5) or min(shape["c"], shape["k"]) < 8:
+        return []
+    return [m for m in winograd.SIZES[shape["r"]] if winograd.error_bound(m, shape["r"]) <= max_error]
+
+
+def _winograd(x: Tensor, w: Tensor, shape: Shape) -> Tensor:
+    return winograd.conv2d(x, w, m=shape["m"], pad=shape["pad"], layout=shape["layout"])
+
+
+def _winograd_space(shape: Shape, max_error: float) -> Space:
+    p, q, c, r = (shape[v] for v in ("p", "q", "c", "r"))
+    panels, sizes = -(-shape["k"] // PANEL), admissible(shape, max_error)
+    knobs: dict[str, list[Any]] = dict(
+        m=sizes,
+        tb=sorted({v for m in sizes for v in _counts(-(-p // m), 8)}),
+        panels=_counts(panels, panels),
+        cb=sorted({min(v, -(-c // 8) * 8) for v in (16, 32, 64, 128)}, reverse=True),
+        unroll_c=[4, 1, 2, 8],
+    )
+
+    def tiles(v: Mapping[str, Any]) -> tuple[int, int]:
+        return -(-p // v["m"]), -(-q // v["m"])
+
+    where: dict[str, Predicate] = {
+        "rows": lambda v: v["tb"] <= tiles(v)[0] and tiles(v)[0] % v["tb"] == 0,
+        "fits": lambda v: (
+            4 * (v["m"] + r - 1) ** 2 * v["tb"] * tiles(v)[1] * PANEL <= BLOCK_BYTES
+            and 4 * (v["m"] + r - 1) * (tiles(v)[1] * v["m"] + r - 1) * v["cb"] <= BLOCK_BYTES
+        ),
+    }
+
+    def cost(v: Mapping[str, Any]) -> float:
+        high, wide = tiles(v)
+        a2 = (v["m"] + r - 1) ** 2
+        blocks = shape["n"] * (high // v["tb"]) * -(-panels // v["panels"])
+        products = v["panels"] * a2 * tile_cycles(v["tb"] * wide, MOST_PIXELS) * c
+        products += v["panels"] * a2 * c * PANEL * 4 / 32  # the panels come from the second or third level
+        back = v["panels"] * v["tb"] * wide * a2 * 8
+        inputs = shape["n"] * high * wide * c / 8 * a2 * 5
+        ahead = shape["n"] * high * -(-c // v["cb"])
+        return (products + back) * blocks / balance(blocks) + inputs / balance(ahead)
+
+    return space_of(knobs, where, cost, ("unroll_c",))

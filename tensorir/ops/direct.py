@@ -1,0 +1,97 @@
+"""Direct convolution on CPUs with output channels in the vector lanes: what it computes, and its schedule.
+
+One work-item a block. The input rows of a block lie zero padded and channel last in block memory, the weights in panels
+of 16 output channels; per step of the reduction a register tile of some pixels by one panel takes two vector loads and
+one broadcast a pixel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tensorir.expr.compute import compute, reduce_axis
+from tensorir.expr.reducers import sum as total
+from tensorir.expr.tensor import Tensor
+from tensorir.ir.tree import Expr
+from tensorir.ops.common import Config, last_stage
+from tensorir.schedule.schedule import Schedule
+
+PANEL = 16
+LANES = 8
+
+
+def conv2d(x: Tensor, w: Tensor, shape: Mapping[str, Any]) -> Tensor:
+    """``nn.conv2d`` without groups through packed weights; equal to it.
+
+    Intermediates: x_pad (n, h, w, c), W (k/16, r, s, c, k%16), Y (n, p, q, k)
+    """
+    nchw, pad, stride, dilation = shape["layout"] == "NCHW", shape["pad"], shape["stride"], shape["dilation"]
+    n, c, h, wd, k, r, s = (shape[v] for v in ("n", "c", "h", "w", "k", "r", "s"))
+    p, q = shape["p"], shape["q"]
+
+    def padded(n_: Expr, y: Expr, x_: Expr, c_: Expr) -> Expr:
+        row, col = y - pad, x_ - pad
+        at = (n_, c_, row, col) if nchw else (n_, row, col, c_)
+        return x.get(*at, fill=0) if pad else x[at]
+
+    rows, columns = (p - 1) * stride + (r - 1) * dilation + 1, (q - 1) * stride + (s - 1) * dilation + 1
+    xp = compute((n, rows, columns, c), padded, "x_pad", axes=("n", "h", "w", "c"))
+    panels = -(-k // PANEL)
+
+    def packed(ko: Expr, r: Expr, s: Expr, c: Expr, ki: Expr) -> Expr:
+        o = ko * PANEL + ki
+        at = (o, c, r, s) if nchw else (o, r, s, c)
+        return w.get(*at, fill=0) if k % PANEL else w[at]
+
+    weights = compute((panels, r, s, c, PANEL), packed, "W", axes=("ko", "r", "s", "c", "ki"))
+    rc, rr, rs = reduce_axis(c, "c"), reduce_axis(r, "r"), reduce_axis(s, "s")
+
+    def sums(n: Expr, p: Expr, q: Expr, k: Expr) -> Expr:
+        pixel = xp[n, p * stride + rr * dilation, q * stride + rs * dilation, rc]
+        return total(pixel * weights[k // PANEL, rr, rs, rc, k % PANEL], axis=(rr, rs, rc))
+
+    y = compute((n, p, q, panels * PANEL), sums, "Y", axes=("n", "p", "q", "k"))
+    if nchw:
+        return compute((n, k, p, q), lambda n, k, p, q: y[n, p, q, k], "y", axes=("n", "k", "p", "q"))  # type: ignore[no-any-return]
+    return compute((n, p, q, k), lambda n, p, q, k: y[n, p, q, k], "y", axes=("n", "p", "q", "k"))  # type: ignore[no-any-return]
+
+
+def cpu_direct(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
+    """c: rows and panels of a block; pixels of the register tile (``tile`` columns by ``tile_rows``); ``unroll_c``;
+    ``stage_x`` strip in block memory; ``pad_c`` spare channels of a pixel there; prepack
+    """
+    nchw = shape["layout"] == "NCHW"
+    s.bind("W.ko", "block.x").vectorize(s.split("W.ki", [None, LANES])[1])
+    if shape["prepack"]:
+        s.run_once("W")
+    out = last_stage(s, "y")
+    pb, p = s.split(f"{out}.p", [None, c["rows"]], tail="shift" if c["shift"] else "guard")
+    p0, p1 = s.split(p, [None, c["tile_rows"]], tail="balanced")
+    q0, q1 = s.split(f"{out}.q", [None, c["tile"]], tail="balanced")
+    kb, kp, kh, kl = s.split(f"{out}.k", [None, c["panels"], PANEL // LANES, LANES])
+    s.reorder(f"{out}.n", pb, kb, kp, p0, q0, p1, q1, kh, kl)
+    s.bind(f"{out}.n", "block.z").bind(pb, "block.y").bind(kb, "block.x")
+    s.compute_at("Y", q0)
+    kh2, lanes = s.split("Y.k", [None, LANES])
+    s.reorder("Y.n", "Y.r", "Y.s", "Y.c", "Y.p", "Y.q", kh2, lanes)
+    s.unroll("Y.p").unroll("Y.q").unroll(kh2).vectorize(lanes)
+    if c["unroll_c"] > 1:
+        s.annotate("Y.c", "unroll", c["unroll_c"])
+    s.unroll(p1).unroll(q1).unroll(kh)
+    if nchw:
+        s.unroll(kl)
+    else:
+        s.vectorize(kl)
+    if c["stage_x"]:
+        s.set_scope("x_pad", "shared")
+        s.compute_at("x_pad", kb)
+        if c["pad_c"]:
+            s.layout("x_pad", pad=c["pad_c"])
+        _, lane = s.split("x_pad.c", [None, LANES])
+        s.vectorize(lane)
+        if shape["pad"]:
+            s.partition("x_pad.w", [shape["pad"], shape["pad"] + shape["w"]])
+    else:
+        s.compute_inline("x_pad")
+    return s
