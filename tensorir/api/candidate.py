@@ -84,22 +84,10 @@ def prepare(
     except Exception as error:  # our bug: say so, and go on with the next configuration
         raise Refused(unexpected(error, "emit")) from None
     known: Json = {"trace": json.loads(s.trace.to_json()), "source_sha256": source.sha256}
-    made = Candidate(source, known, s, _allowed(work, s))
+    made = Candidate(source, known, s, work.allowed_error(template))
     if check:
         made.check(progress)
     return made
-
-
-def _allowed(work: Workload, s: Schedule) -> float | None:
-    """The error that is allowed to a schedule of other declarations than the workload's, when rounding is in them."""
-    if s.outputs == work.outputs:
-        return None
-    from tensorir.check.verdict import tolerance
-    from tensorir.tune.inputs import arguments
-
-    if arguments(s.outputs)[1]:
-        return None  # exact on whole numbers all the same
-    return tolerance(work.outputs[0].dtype) if work.max_error is None else work.max_error
 
 
 def source_of(s: Schedule) -> Source:

@@ -50,7 +50,7 @@ def _first_good(work: Workload, records: Iterable[Record], device: Device) -> tu
                 continue
             source = made.source
             keep_source(key, source)
-        program = _checked(work, Candidate(source, {}), device)
+        program = _checked(work, Candidate(source, {}, None, work.allowed_error(record["template"])), device)
         if program is not None:
             return Executable(source, device, steps_text(record["trace"]), work.outputs, program), stale
     return None, stale

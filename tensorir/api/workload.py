@@ -41,11 +41,14 @@ class Template:
 
     given: the space, or a function that makes it when it is first asked for (loading a tuned kernel never does)
     kinds: the kinds of target that it is written for
+    approximate: it computes in another way than declared, with rounding of its own: results may be off by the
+                 workload's ``max_error`` also where the inputs are whole numbers
     """
 
     function: Function
     given: Space | Callable[[], Space]
     kinds: tuple[str, ...] = ("cpu", "gpu")
+    approximate: bool = False
 
     @classmethod
     def of(cls, name: str, given: Any) -> Template:
@@ -96,8 +99,8 @@ class Workload:
     reference:  ``reference(*arrays)`` in NumPy; without it the declarations themselves are evaluated
     flops:      operations of one run, estimated from the declarations when None
     baselines:  name to ``callable(*arrays)``: peers to measure beside the result
-    max_error:  error relative to the largest output that a template may have which computes in another way (one that
-                returns a Schedule of other declarations); None: what rounding in the outputs' type explains
+    max_error:  error relative to the largest output that approximate templates may have; None: what rounding in the
+                outputs' type explains
     parameters: what distinguishes workloads of one name; part of the title and of the log's folder
     origin:     how a worker process can make this workload again. Without it (in a notebook) the templates run in
                 the calling process; candidates are compiled and run in the worker all the same, but a template
@@ -179,6 +182,14 @@ class Workload:
     def flops(self) -> float:
         """Floating-point (or integer) operations of one run, as given or as the declarations count them."""
         return float(self._flops) if self._flops is not None else estimated_flops(self.outputs)
+
+    def allowed_error(self, template: str) -> float | None:
+        """How far ``template`` may be off relative to the largest output; None: exact on whole numbers."""
+        if not self.templates[template].approximate:
+            return None
+        from tensorir.check.verdict import tolerance
+
+        return tolerance(self.outputs[0].dtype) if self.max_error is None else self.max_error
 
     # --- schedules
 

@@ -56,6 +56,8 @@ def tiles_of(s: Schedule) -> dict[str, set[int]]:
                 periods.setdefault(root, set()).add(inner)
             if None not in factors:
                 periods[root].add(span * math.prod(factors))
+        elif step.primitive == "fuse":  # tails of the fused loop show when its last part is about as long
+            home[step.out[0]] = home.get(step.args[-1], (step.args[-1], 1))
     return periods
 
 

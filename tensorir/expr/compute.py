@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any
 
 from tensorir.errors import DeclarationError, TensorIRError, line_of, refuse
@@ -31,19 +32,24 @@ def placeholder(shape: Sequence[int] | int, dtype: Any = "float32", name: str = 
 
 
 def constant(array: Any, name: str | None = None) -> Tensor:
-    """A tensor whose values are known now and become part of the program (filter banks, transform matrices)."""
+    """A tensor whose values are known now and become part of the program (filter banks, transform matrices).
+
+    Fractions (``fractions.Fraction``) make a float32 tensor that exact checks take at their true value.
+    """
     import numpy as np
 
     try:
         values = np.asarray(array)
     except (TypeError, ValueError):  # rows of different lengths, an object with an __array__ of its own
         values = np.empty((), object)
+    label = _name("constant" if name is None else name)
+    if values.size and all(isinstance(v, Fraction) for v in values.flat):
+        return Tensor(label, tuple(values.shape), "float32", data=tuple(values.flat))
     if values.dtype.kind not in "biufV":  # V: bfloat16
         raise wrong("array", array, "numbers in rows of equal length")
     if values.dtype == np.float64 and not hasattr(array, "dtype"):
         values = values.astype(np.float32)  # Python floats are weak
     data = tuple(values.ravel().tolist())
-    label = _name("constant" if name is None else name)
     return Tensor(label, tuple(values.shape), dtype_of(values.dtype.name).name, data=data)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from tensorir import nn
@@ -20,12 +21,14 @@ from tensorir.tune.space import Space
 
 Shape = Mapping[str, Any]
 Predicate = Callable[[Mapping[str, Any]], bool]
+Declare = Callable[[Tensor, Tensor, Shape], Tensor]
+Scheduler = Callable[[Schedule, Config, Shape], Schedule]
 
 BLOCK_BYTES = 480 * 1024
 """Block memory that stays in one core's second-level cache."""
 PANEL = 16
 MOST_PIXELS = 6
-"""Pixels of a register tile: with two vectors of channels 12 accumulators, 2 vectors and 1 broadcast of 16 registers."""
+"""Pixels of a register tile: by two vectors of channels 12 accumulators, 2 vectors and 1 broadcast of 16 registers."""
 
 
 def cpu_templates(operands: Mapping[str, Tensor | None], shape: Shape, max_error: float) -> dict[str, Template]:
@@ -33,43 +36,65 @@ def cpu_templates(operands: Mapping[str, Tensor | None], shape: Shape, max_error
     if shape["groups"] != 1 or shape["dtype"] != "float32":
         return {}
     found: dict[str, Template] = {}
-    if admissible(shape, max_error):
-        space = _winograd_space(shape, max_error)
-        found["cpu_winograd"] = _template(operands, shape, space, _winograd, winograd.cpu_winograd)
+
+    def add(name: str, space: Callable[[], Space], declare: Declare, schedule: Scheduler, rounds: bool = False) -> None:
+        function = _function(operands, shape, declare, schedule)
+        found[name] = Template(function, space, kinds=("cpu",), approximate=rounds)
+
+    def winograds() -> None:
+        space = partial(_winograd_space, shape, max_error)
+        add("cpu_winograd", space, _winograd, winograd.cpu_winograd, rounds=True)
+
+    fast = bool(admissible(shape, max_error))
+    if fast and shape["prepack"]:
+        winograds()
     if shape["r"] == shape["s"] == shape["stride"] == 1 and not shape["pad"]:
-        found["cpu_pixels"] = _template(operands, shape, _pixels_space(shape), pixels.conv2d, pixels.cpu_pixels)
-    found["cpu_direct"] = _template(operands, shape, _direct_space(shape), direct.conv2d, direct.cpu_direct)
+        add("cpu_pixels", partial(_pixels_space, shape), pixels.conv2d, pixels.cpu_pixels)
+    add("cpu_direct", partial(_direct_space, shape), direct.conv2d, direct.cpu_direct)
+    if fast and not shape["prepack"]:
+        winograds()  # it takes several kernels: not what a call without further wishes starts with
     return found
 
 
-def _template(
-    operands: Mapping[str, Tensor | None],
-    shape: Shape,
-    space: Space,
-    declare: Callable[..., Tensor],
-    schedule: Callable[[Schedule, Config, Shape], Schedule],
-) -> Template:
+def _function(
+    operands: Mapping[str, Tensor | None], shape: Shape, declare: Declare, schedule: Scheduler
+) -> Callable[[Schedule, Config], Schedule]:
+    """A template: declares the algorithm for a configuration, with the epilogue, and schedules that."""
+
     def function(s: Schedule, c: Config) -> Schedule:
-        y = declare(operands["x"], operands["w"], {**shape, **c})
+        x, w = operands["x"], operands["w"]
+        assert x is not None
+        assert w is not None
+        y = declare(x, w, {**shape, **c})
         out = nn.bias_act(y, operands["b"], shape["act"], axis=1 if shape["layout"] == "NCHW" else 3, d=operands["d"])
         return schedule(type(s)(out, s.target), c, shape)
 
-    return Template(function, space, kinds=("cpu",))
+    return function
 
 
-# --- the parts of the model that the algorithms share ------------------------------------------------------------------
+# --- the parts of the model that the algorithms share ----------------------------------------------------------------
 
 
 def tile_cycles(extent: int, most: int) -> float:
     """Cycles per step of the reduction for a row of pixels by one panel, in balanced tiles of at most ``most``."""
     tiles = -(-extent // most)
     least, more = divmod(extent, tiles)
-    return float(more * max(least + 1, 4) + (tiles - more) * max(least, 4))
+    return float(more) * _tile_cycles(least + 1) + (tiles - more) * _tile_cycles(least)
+
+
+def _tile_cycles(pixels_: int) -> float:
+    """Multiply-adds of one step wait four cycles for the last step's; beyond 6 pixels accumulators leave registers."""
+    return max(pixels_, 4) * (1.0 if pixels_ <= MOST_PIXELS else 1.6)
 
 
 def balance(blocks: int, cores: int = 2) -> float:
     """Share of the cores' time that equal blocks fill; few blocks leave the last ones waiting."""
     return blocks / (-(-blocks // cores) * cores)
+
+
+def priced(cycles: float, blocks: int) -> float:
+    """Cycles of all blocks, idle cores counted; a few blocks more than there are cores even out a slow one."""
+    return cycles * blocks / balance(blocks) * (1.05 if blocks < 4 else 1.0)
 
 
 def best_of(knobs: Mapping[str, Sequence[Any]], where: Mapping[str, Predicate],
@@ -89,7 +114,7 @@ def space_of(
     knobs: Mapping[str, Sequence[Any]], where: Mapping[str, Predicate], cost: Callable[[Mapping[str, Any]], float],
     free: Iterable[str],
 ) -> Space:  # fmt: skip
-    """The space whose default is cheapest; knobs that the model knows nothing of (``free``) start at their first value."""
+    """The space whose default is cheapest; ``free`` knobs, which the model cannot judge, start at their first value."""
     fixed = {k: (v[:1] if k in set(free) else v) for k, v in knobs.items()}
     return Space(where=where, default=best_of(fixed, where, cost), **knobs)
 
@@ -99,7 +124,7 @@ def _counts(n: int, most: int) -> list[int]:
     return sorted({v for v in divisors_near(n, (1, 2, 4, 8)) if v <= most} or {1})
 
 
-# --- direct ------------------------------------------------------------------------------------------------------------
+# --- direct ----------------------------------------------------------------------------------------------------------
 
 
 def _direct_space(shape: Shape) -> Space:
@@ -109,12 +134,13 @@ def _direct_space(shape: Shape) -> Space:
     knobs: dict[str, list[Any]] = dict(
         rows=[v for v in divisors_near(p, (1, 2, 4, 7, 8, 14)) if v <= 28],
         panels=_counts(panels, panels),
-        tile=[6, 5, 4, 3, 7, 2],
+        tile=[6, 5, 4, 3, 2],
         tile_rows=[1, 2, 3],
         unroll_c=[4, 1, 2, 8],
         stage_x=[0, 1] if in_place else [1],
         pad_c=[0, 16] if c % 64 == 0 else [0],
         shift=[0, 1],
+        pack=_packs(shape),
     )
 
     def strip(v: Mapping[str, Any]) -> int:
@@ -122,7 +148,7 @@ def _direct_space(shape: Shape) -> Space:
         return int(rows * (shape["w"] + 2 * shape["pad"]) * (c + v["pad_c"]))
 
     where: dict[str, Predicate] = {
-        "registers": lambda v: v["tile"] * v["tile_rows"] <= MOST_PIXELS + (v["tile"] == 7),
+        "registers": lambda v: v["tile"] * v["tile_rows"] <= MOST_PIXELS,
         "sensible": lambda v: (
             v["tile_rows"] <= v["rows"]
             and v["tile"] <= max(q, 2)
@@ -135,55 +161,71 @@ def _direct_space(shape: Shape) -> Space:
     def cost(v: Mapping[str, Any]) -> float:
         strips, groups = -(-p // v["rows"]), -(-panels // v["panels"])
         tall = -(-v["rows"] // v["tile_rows"])
-        cycles = tall * _tile2_cycles(v, q) * c * r * s * v["panels"]
+        cycles: float = tall * _tile2_cycles(v, q) * c * r * s * v["panels"]
         if v["stage_x"]:
             cycles += strip(v) * (1.4 if shape["layout"] == "NCHW" else 0.2)
         weights = c * r * s * PANEL * 4
         cycles += v["panels"] * (weights / 24 if weights > 128 * 1024 else weights / 48)
         cycles += v["rows"] * q * v["panels"] * PANEL * (1.0 if shape["layout"] == "NCHW" else 0.15)
         blocks = shape["n"] * strips * groups
-        return cycles * blocks / balance(blocks) * (1.05 if blocks < 4 else 1.0)
+        return priced(cycles, blocks)
 
-    return space_of(knobs, where, cost, ("unroll_c", "pad_c", "shift"))
+    return space_of(knobs, where, cost, ("unroll_c", "pad_c", "shift", "pack"))
 
 
 def _tile2_cycles(v: Mapping[str, Any], q: int) -> float:
     tiles = -(-q // v["tile"])
     least, more = divmod(q, tiles)
     high = min(v["tile_rows"], v["rows"])
-    return float(more * max((least + 1) * high, 4) + (tiles - more) * max(least * high, 4))
+    found: float = more * _tile_cycles((least + 1) * high) + (tiles - more) * _tile_cycles(least * high)
+    return found
 
 
-# --- 1x1 ---------------------------------------------------------------------------------------------------------------
+# --- 1x1 -------------------------------------------------------------------------------------------------------------
 
 
 def _pixels_space(shape: Shape) -> Space:
     pixels_, k, c, nchw = shape["p"] * shape["q"], shape["k"], shape["c"], shape["layout"] == "NCHW"
-    if nchw:
-        blocks = [v for v in (16, 32, 48, 64, 96) if v < pixels_ + PANEL]
-        channels = sorted({-(-k // d) for d in (1, 2, 4, 8, 16)})
-    else:
-        blocks = sorted({-(-pixels_ // d) for d in (2, 4, 8, 16, 28, 32, 56, 1)})
-        channels = [PANEL * v for v in _counts(-(-k // PANEL), -(-k // PANEL))]
-    knobs = dict(block=blocks, channels=channels, tile=[6, 5, 4, 7], unroll_c=[4, 1, 2, 8])
-    where: dict[str, Predicate] = {"fits": lambda v: not nchw or 4 * v["block"] * c <= BLOCK_BYTES}
+    wide = [v for v in (16, 32, 48, 64, 96) if v < pixels_ + PANEL] if nchw else []
+    rows = sorted({-(-pixels_ // d) for d in (1, 2, 4, 7, 8, 14, 16, 28, 32, 56)})
+    panels = -(-k // PANEL)
+    knobs: dict[str, list[Any]] = dict(
+        lanes=["pixels", "channels"] if nchw else ["channels"],
+        block=sorted({*wide, *rows}),
+        panels=_counts(panels, panels),
+        tile=[6, 5, 4],
+        unroll_c=[4, 1, 2, 8],
+        pack=_packs(shape),
+    )
+    where: dict[str, Predicate] = {
+        "pack": lambda v: (
+            v["lanes"] == "channels" or v["pack"] == _packs(shape)[0]
+        ),  # those lanes read weights in place
+        "block": lambda v: v["block"] in (wide if v["lanes"] == "pixels" else rows),
+        "fits": lambda v: not nchw or 4 * v["block"] * c <= BLOCK_BYTES,
+    }
 
     def cost(v: Mapping[str, Any]) -> float:
-        groups = -(-k // v["channels"])
-        blocks = shape["n"] * -(-pixels_ // v["block"]) * groups
-        if nchw:
-            cycles = -(-v["block"] // PANEL) * tile_cycles(v["channels"], v["tile"]) * c
-            cycles += v["block"] * c * 0.3 + v["channels"] * c * 4 / 40
+        cycles: float
+        blocks, channels = shape["n"] * -(-pixels_ // v["block"]) * -(-panels // v["panels"]), v["panels"] * PANEL
+        if v["lanes"] == "pixels":
+            cycles = -(-v["block"] // PANEL) * tile_cycles(channels, v["tile"]) * c
+            cycles += v["block"] * c * 0.3 + channels * c * 4 / 40 + v["block"] * channels * 0.15
         else:
-            cycles = v["channels"] / PANEL * tile_cycles(v["block"], v["tile"]) * c
-            cycles += v["channels"] * c * 4 / 32 + v["block"] * c * 4 / 40 * v["channels"] / PANEL * (v["block"] * c > 65536)
-        cycles += v["block"] * v["channels"] * 0.15
-        return cycles * blocks / balance(blocks) * (1.05 if blocks < 4 else 1.0)
+            cycles = v["panels"] * tile_cycles(v["block"], v["tile"]) * c + channels * c * 4 / 32
+            cycles += v["block"] * c * 1.4 if nchw else v["panels"] * v["block"] * c / 10 * (v["block"] * c > 65536)
+            cycles += v["block"] * channels * (1.0 if nchw else 0.15)
+        return priced(cycles, blocks)
 
-    return space_of(knobs, where, cost, ("unroll_c",))
+    return space_of(knobs, where, cost, ("unroll_c", "pack"))
 
 
-# --- Winograd ----------------------------------------------------------------------------------------------------------
+def _packs(shape: Shape) -> list[str]:
+    """Where weights may be packed, the default first: without further wishes a convolution is one kernel."""
+    return ["once"] if shape["prepack"] else ["block", "kernel"]
+
+
+# --- Winograd --------------------------------------------------------------------------------------------------------
 
 
 def admissible(shape: Shape, max_error: float) -> list[int]:
@@ -225,10 +267,14 @@ def _winograd_space(shape: Shape, max_error: float) -> Space:
         a2 = (v["m"] + r - 1) ** 2
         blocks = shape["n"] * (high // v["tb"]) * -(-panels // v["panels"])
         products = v["panels"] * a2 * tile_cycles(v["tb"] * wide, MOST_PIXELS) * c
-        products += v["panels"] * a2 * c * PANEL * 4 / 32  # the panels come from the second or third level
-        back = v["panels"] * v["tb"] * wide * a2 * 8
-        inputs = shape["n"] * high * wide * c / 8 * a2 * 5
+        weights = a2 * c * PANEL * 4
+        rate = 32 if weights * panels <= 1 << 20 else 16 if weights * panels <= 16 << 20 else 6  # bytes a cycle
+        products += v["panels"] * weights / rate
+        kept = 4 * a2 * v["tb"] * wide * PANEL
+        back = v["panels"] * v["tb"] * wide * a2 * (8 if kept <= 64 * 1024 else 16)
+        inputs = shape["n"] * high * wide * c * a2 * (0.6 if shape["layout"] == "NHWC" else 1.6)
         ahead = shape["n"] * high * -(-c // v["cb"])
-        return (products + back) * blocks / balance(blocks) + inputs / balance(ahead)
+        found: float = priced(products + back, blocks) + inputs / balance(ahead)
+        return found
 
     return space_of(knobs, where, cost, ("unroll_c",))

@@ -15,8 +15,8 @@ from tensorir.expr.compute import placeholder
 from tensorir.ir.dtypes import is_float
 from tensorir.needs import need_number, shown
 from tensorir.ops.baselines import conv2d_baselines
-from tensorir.ops.conv_cpu import cpu_templates
 from tensorir.ops.common import Config, accumulator, divisors_near, flags, out_dtype, out_stage, positive
+from tensorir.ops.conv_cpu import cpu_templates
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -312,7 +312,7 @@ def _gpu_space(shape: Mapping[str, Any]) -> Space:
 
 
 def reference(shape: Mapping[str, Any], x: np.ndarray, w: np.ndarray, *rest: np.ndarray) -> np.ndarray:
-    """The convolution in float64 (integers exactly), tap by tap; ``rest``: bias and residual as far as they are used."""
+    """The convolution in float64 (integers exactly), tap by tap; ``rest``: bias and residual as far as used."""
     from tensorir.ops.common import activate
 
     nchw = shape["layout"] == "NCHW"

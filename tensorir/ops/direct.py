@@ -27,7 +27,7 @@ def conv2d(x: Tensor, w: Tensor, shape: Mapping[str, Any]) -> Tensor:
     Intermediates: x_pad (n, h, w, c), W (k/16, r, s, c, k%16), Y (n, p, q, k)
     """
     nchw, pad, stride, dilation = shape["layout"] == "NCHW", shape["pad"], shape["stride"], shape["dilation"]
-    n, c, h, wd, k, r, s = (shape[v] for v in ("n", "c", "h", "w", "k", "r", "s"))
+    n, c, k, r, s = (shape[v] for v in ("n", "c", "k", "r", "s"))
     p, q = shape["p"], shape["q"]
 
     def padded(n_: Expr, y: Expr, x_: Expr, c_: Expr) -> Expr:
@@ -59,12 +59,11 @@ def conv2d(x: Tensor, w: Tensor, shape: Mapping[str, Any]) -> Tensor:
 
 def cpu_direct(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     """c: rows and panels of a block; pixels of the register tile (``tile`` columns by ``tile_rows``); ``unroll_c``;
-    ``stage_x`` strip in block memory; ``pad_c`` spare channels of a pixel there; prepack
+    ``stage_x`` strip in block memory; ``pad_c`` spare channels of a pixel there; ``shift`` the last rows back; where
+    the weights are packed (``pack``): "once", ahead; "kernel", one of its own; "block", each panel by the block
     """
     nchw = shape["layout"] == "NCHW"
-    s.bind("W.ko", "block.x").vectorize(s.split("W.ki", [None, LANES])[1])
-    if shape["prepack"]:
-        s.run_once("W")
+    pack_apart(s, c)
     out = last_stage(s, "y")
     pb, p = s.split(f"{out}.p", [None, c["rows"]], tail="shift" if c["shift"] else "guard")
     p0, p1 = s.split(p, [None, c["tile_rows"]], tail="balanced")
@@ -73,6 +72,8 @@ def cpu_direct(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     s.reorder(f"{out}.n", pb, kb, kp, p0, q0, p1, q1, kh, kl)
     s.bind(f"{out}.n", "block.z").bind(pb, "block.y").bind(kb, "block.x")
     s.compute_at("Y", q0)
+    if c["pack"] == "block":
+        pack_at(s, kp)
     kh2, lanes = s.split("Y.k", [None, LANES])
     s.reorder("Y.n", "Y.r", "Y.s", "Y.c", "Y.p", "Y.q", kh2, lanes)
     s.unroll("Y.p").unroll("Y.q").unroll(kh2).vectorize(lanes)
@@ -95,3 +96,19 @@ def cpu_direct(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     else:
         s.compute_inline("x_pad")
     return s
+
+
+def pack_apart(s: Schedule, c: Config) -> None:
+    """The panels of weights ``W`` in a kernel of their own, perhaps run once, unless a block packs its own."""
+    if c["pack"] == "block":
+        return
+    s.bind("W.ko", "block.x").vectorize(s.split("W.ki", [None, LANES])[1])
+    if c["pack"] == "once":
+        s.run_once("W")
+
+
+def pack_at(s: Schedule, panel: Any) -> None:
+    """The panel of weights that one iteration of ``panel`` uses, in block memory."""
+    s.set_scope("W", "shared")
+    s.compute_at("W", panel)
+    s.vectorize(s.split("W.ki", [None, LANES])[1])

@@ -1,7 +1,7 @@
 """1x1 convolution with stride 1 on CPUs: a matrix product over all pixels of an image, rows joined.
 
-NHWC: output channels in the lanes, weights in panels of 16. NCHW: pixels in the lanes, a block's pixels as a panel in
-block memory, weights read in place.
+Output channels in the lanes, weights in panels of 16; or, where an image's pixels lie one after another (NCHW), pixels
+in the lanes, a block's pixels as a panel in block memory, weights read in place.
 """
 
 from __future__ import annotations
@@ -14,20 +14,18 @@ from tensorir.expr.reducers import sum as total
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
 from tensorir.ops.common import Config, last_stage
+from tensorir.ops.direct import LANES, PANEL, pack_apart, pack_at
 from tensorir.schedule.schedule import Schedule
-
-PANEL = 16
-LANES = 8
 
 
 def conv2d(x: Tensor, w: Tensor, shape: Mapping[str, Any]) -> Tensor:
     """``nn.conv2d`` of 1x1 filters, stride 1, no padding; equal to it.
 
-    Intermediates: NHWC: W (k/16, c, k%16), Y (n, pixel, k);  NCHW: X (n, c, pixel), Y (n, k, pixel)
+    lanes "channels": X (n, pixel, c), W (k/16, c, k%16), Y (n, pixel, k);  "pixels": X (n, c, pixel), Y (n, k, pixel)
     """
     n, c, k, p, q = (shape[v] for v in ("n", "c", "k", "p", "q"))
-    rc = reduce_axis(c, "c")
-    if shape["layout"] == "NCHW":
+    rc, nchw = reduce_axis(c, "c"), shape["layout"] == "NCHW"
+    if shape["lanes"] == "pixels":
         flat = compute((n, c, p * q), lambda n, c, i: x[n, c, i // q, i % q], "X", axes=("n", "c", "i"))
         y = compute((n, k, p * q), lambda n, k, i: total(w[k, rc, 0, 0] * flat[n, rc, i], axis=rc), "Y")
         return compute((n, k, p, q), lambda n, k, p, q_: y[n, k, p * q + q_], "y", axes=("n", "k", "p", "q"))  # type: ignore[no-any-return]
@@ -35,35 +33,53 @@ def conv2d(x: Tensor, w: Tensor, shape: Mapping[str, Any]) -> Tensor:
 
     def packed(ko: Expr, c: Expr, ki: Expr) -> Expr:
         o = ko * PANEL + ki
-        return w.get(o, 0, 0, c, fill=0) if k % PANEL else w[o, 0, 0, c]
+        at = (o, c, 0, 0) if nchw else (o, 0, 0, c)
+        return w.get(*at, fill=0) if k % PANEL else w[at]
 
     weights = compute((panels, c, PANEL), packed, "W", axes=("ko", "c", "ki"))
 
-    def sums(n: Expr, i: Expr, k: Expr) -> Expr:
-        return total(x[n, i // q, i % q, rc] * weights[k // PANEL, rc, k % PANEL], axis=rc)
+    def pixel(n: Expr, i: Expr, c: Expr) -> Expr:
+        return x[n, c, i // q, i % q] if nchw else x[n, i // q, i % q, c]
 
-    y = compute((n, p * q, panels * PANEL), sums, "Y")
+    last = compute((n, p * q, c), pixel, "X", axes=("n", "i", "c"))
+
+    def sums(n: Expr, i: Expr, k: Expr) -> Expr:
+        return total(last[n, i, rc] * weights[k // PANEL, rc, k % PANEL], axis=rc)
+
+    y = compute((n, p * q, panels * PANEL), sums, "Y", axes=("n", "i", "k"))
+    if nchw:
+        return compute((n, k, p, q), lambda n, k, p, q_: y[n, p * q + q_, k], "y", axes=("n", "k", "p", "q"))  # type: ignore[no-any-return]
     return compute((n, p, q, k), lambda n, p, q_, k: y[n, p * q + q_, k], "y", axes=("n", "p", "q", "k"))  # type: ignore[no-any-return]
 
 
 def cpu_pixels(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
-    """c: ``block`` pixels and ``channels`` of a block; rows of the register tile (``tile``); ``unroll_c``."""
+    """c: what the lanes hold; ``block`` pixels and ``panels`` of 16 channels of a block; the register tile's other side
+    (``tile``); ``unroll_c``; ``pack`` as in ``direct``
+    """
     out = last_stage(s, "y")
-    if shape["layout"] == "NCHW":
+    if c["lanes"] == "pixels":
         return _pixel_lanes(s, c, out)
-    s.bind("W.ko", "block.x").vectorize(s.split("W.ki", [None, LANES])[1])
-    if shape["prepack"]:
-        s.run_once("W")
+    pack_apart(s, c)
     ib, i = s.split(s.fuse(f"{out}.p", f"{out}.q"), [None, c["block"]])
     i0, i1 = s.split(i, [None, c["tile"]], tail="balanced")
-    kb, kp, kh, kl = s.split(f"{out}.k", [None, c["channels"] // PANEL, PANEL // LANES, LANES])
+    kb, kp, kh, kl = s.split(f"{out}.k", [None, c["panels"], PANEL // LANES, LANES])
     s.reorder(f"{out}.n", ib, kb, kp, i0, i1, kh, kl)
     s.bind(f"{out}.n", "block.z").bind(ib, "block.y").bind(kb, "block.x")
     s.compute_at("Y", i0)
+    if c["pack"] == "block":
+        pack_at(s, kp)
     half, lanes = s.split("Y.k", [None, LANES])
     s.reorder("Y.n", "Y.c", "Y.i", half, lanes)
     s.unroll("Y.i").unroll(half).vectorize(lanes)
-    s.unroll(i1).unroll(kh).vectorize(kl)
+    s.unroll(i1).unroll(kh)
+    if shape["layout"] == "NCHW":  # transposed on its way in and out
+        s.unroll(kl)
+        s.set_scope("X", "shared")
+        s.compute_at("X", kb)
+        s.vectorize(s.split("X.c", [None, LANES])[1])
+    else:
+        s.vectorize(kl)
+        s.compute_inline("X")
     return _unrolled(s, c)
 
 
@@ -71,7 +87,7 @@ def _pixel_lanes(s: Schedule, c: Config, out: str) -> Schedule:
     pixels = s.fuse(f"{out}.p", f"{out}.q")
     ib, i = s.split(pixels, [None, c["block"]], tail="shift")
     ip, ih, il = s.split(i, [None, PANEL // LANES, LANES])
-    kb, k = s.split(f"{out}.k", [None, c["channels"]])
+    kb, k = s.split(f"{out}.k", [None, c["panels"] * PANEL])
     k0, k1 = s.split(k, [None, c["tile"]], tail="balanced")
     s.reorder(f"{out}.n", ib, kb, ip, k0, k1, ih, il)
     s.bind(f"{out}.n", "block.z").bind(ib, "block.x").bind(kb, "block.y")

@@ -1,0 +1,148 @@
+"""The CPU algorithms of conv2d: each computes the convolution, whatever its shape, layout and configuration."""
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+
+import tensorir as tir
+from tensorir import nn
+from tensorir.check.equivalence import compare
+from tensorir.expr.compute import placeholder
+from tensorir.interp.numbers import Field
+from tensorir.interp.reference import evaluate, random_arguments
+from tensorir.ops import conv_cpu, direct, pixels, winograd
+
+CPU = "opencl -kind=cpu"
+LAYOUTS = ("NCHW", "NHWC")
+SHAPES = {
+    "3x3": dict(c=9, h=7, w=9, k=19, pad=1),
+    "3x3 no pad": dict(c=8, h=6, w=5, k=16),
+    "3x3 stride 2": dict(c=5, h=9, w=8, k=17, pad=1, stride=2),
+    "5x5": dict(c=8, h=8, w=8, k=16, r=5, s=5, pad=2),
+    "dilated": dict(c=3, h=9, w=9, k=18, pad=2, dilation=2),
+    "1x1": dict(c=10, h=5, w=7, k=33, r=1, s=1),
+    "1x1 stride 2": dict(c=8, h=7, w=6, k=16, r=1, s=1, stride=2),
+    "batch": dict(n=2, c=8, h=5, w=6, k=16, pad=1),
+    "stem": dict(c=3, h=15, w=15, k=16, r=7, s=7, pad=3, stride=2),
+}
+CASES = [(name, layout) for name in SHAPES for layout in LAYOUTS]
+
+
+def templates(work):
+    return [n for n in work.templates if n in ("cpu_direct", "cpu_pixels", "cpu_winograd")]
+
+
+def pick(space, seed):
+    return space.config(random.Random(seed).randrange(len(space.legal)))
+
+
+def same_in_the_field(a, b):
+    """Whether two declarations of the same inputs agree exactly, over the field of 2^31 - 1."""
+    arrays = random_arguments((a,), 3, Field())
+    return np.array_equal(evaluate((a,), arrays, Field())[0], evaluate((b,), arrays, Field())[0])
+
+
+@pytest.mark.parametrize(("name", "layout"), CASES)
+@pytest.mark.parametrize("prepack", [False, True])
+def test_any_configuration_equals_its_declaration(name, layout, prepack):
+    work = tir.ops.conv2d(layout=layout, prepack=prepack, bias=True, act="relu", **SHAPES[name])
+    for template in templates(work):
+        for seed in range(3):
+            config = pick(work.templates[template].space, (name, layout, template, seed).__repr__())
+            s = work.schedule(config, template=template, target=CPU)
+            assert compare(s, Field(), seed) is None, (template, config)
+
+
+@pytest.mark.parametrize(("name", "layout"), CASES)
+def test_each_algorithm_declares_the_convolution(name, layout):
+    p = {"n": 1, "r": 3, "s": 3, "stride": 1, "pad": 0, "dilation": 1, **SHAPES[name], "layout": layout}
+    nchw = layout == "NCHW"
+    x = placeholder((p["n"], p["c"], p["h"], p["w"]) if nchw else (p["n"], p["h"], p["w"], p["c"]), name="x")
+    w = placeholder((p["k"], p["c"], p["r"], p["s"]) if nchw else (p["k"], p["r"], p["s"], p["c"]), name="w")
+    want = nn.conv2d(x, w, stride=p["stride"], pad=p["pad"], dilation=p["dilation"], layout=layout)
+    p["p"], p["q"] = want.shape[2:] if nchw else want.shape[1:3]
+    assert same_in_the_field(want, direct.conv2d(x, w, p))
+    if p["r"] == p["stride"] == 1:
+        for lanes in ("channels", "pixels") if nchw else ("channels",):
+            assert same_in_the_field(want, pixels.conv2d(x, w, {**p, "lanes": lanes}))
+    for m in winograd.SIZES.get(p["r"], ()) if p["stride"] == p["dilation"] == 1 else ():
+        assert same_in_the_field(want, winograd.conv2d(x, w, m=m, pad=p["pad"], layout=layout))
+
+
+@pytest.mark.parametrize(("m", "r"), [(2, 3), (4, 3), (6, 3), (2, 5), (4, 5)])
+def test_the_transforms_make_a_convolution(m, r):
+    at, g, bt = (np.array(v, object) for v in winograd.matrices(m, r))
+    rng = random.Random(m * 10 + r)
+    taps = np.array([rng.randrange(-9, 10) for _ in range(r)], object)
+    data = np.array([rng.randrange(-9, 10) for _ in range(m + r - 1)], object)
+    assert list(at @ ((g @ taps) * (bt @ data))) == [sum(taps * data[i : i + r]) for i in range(m)]
+
+
+@pytest.mark.parametrize(("m", "r"), [(2, 3), (4, 3), (6, 3), (2, 5), (4, 5)])
+def test_the_stated_error_bound_holds(m, r):
+    c, size, k = 256, 12, 16
+    work = tir.ops.conv2d(c=c, h=size, w=size, k=k, r=r, s=r, pad=r // 2, max_error=1.0)
+    s = work.schedule({**work.templates["cpu_winograd"].space.default, "m": m, "tb": 1}, "cpu_winograd", CPU)
+    rng = np.random.default_rng(m)
+    x, w = (rng.standard_normal(a.shape).astype(np.float32) for a in work.inputs)
+    want = work.reference(x.astype(np.float64), w.astype(np.float64)).astype(np.float64)
+    error = np.abs(np.asarray(s.build()(x, w)) - want).max() / np.abs(want).max()
+    assert error <= winograd.error_bound(m, r)
+    assert error >= winograd.error_bound(m, r) / 100, "the bound says more than is known"
+
+
+def test_max_error_decides_which_tiles_are_admissible():
+    shape = dict(r=3, s=3, stride=1, dilation=1, c=64, k=64)
+    assert conv_cpu.admissible(shape, 1e-4) == [4, 2]
+    assert conv_cpu.admissible(shape, 1e-5) == [2]
+    assert conv_cpu.admissible(shape, 1e-2) == [4, 2, 6]
+    assert "cpu_winograd" not in tir.ops.conv2d(pad=1, max_error=0).templates
+    assert "cpu_winograd" in tir.ops.conv2d(pad=1).templates
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("algorithm", ["cpu_direct", "cpu_winograd"])
+def test_bias_residual_and_activation_join_the_kernel(layout, algorithm):
+    work = tir.ops.conv2d(c=8, h=9, w=9, k=16, pad=1, layout=layout, bias=True, residual=True, act="relu", prepack=True)
+    assert [a.name for a in work.inputs] == ["x", "w", "b", "residual"]
+    s = work.schedule(template=algorithm, target=CPU)
+    f = s.build()
+    rng = np.random.default_rng(1)
+    arrays = [rng.standard_normal(a.shape).astype(np.float32) for a in work.inputs]
+    np.testing.assert_allclose(np.asarray(f(*arrays)), work.reference(*arrays), rtol=1e-3, atol=1e-3)
+    assert sum(not k.once for k in s.emitted().kernels) == (1 if algorithm == "cpu_direct" else 2)
+
+
+def test_a_convolution_without_wishes_is_one_kernel_without_workspace():
+    for r, layout in itertools.product((1, 3), LAYOUTS):
+        source = (
+            tir.ops.conv2d(c=16, h=14, w=14, k=32, r=r, s=r, pad=r // 2, layout=layout).schedule(target=CPU).emitted()
+        )
+        assert len(source.kernels) == 1
+        assert source.workspace_bytes == 0
+
+
+def test_prepacked_weights_are_packed_once():
+    work = tir.ops.conv2d(c=16, h=14, w=14, k=32, pad=1, prepack=True)
+    assert next(iter(work.templates)) == "cpu_winograd"
+    assert [k.once for k in work.schedule(template="cpu_direct", target=CPU).emitted().kernels] == [True, False]
+    assert "prepack=1" in work.title
+    assert "prepack" not in tir.ops.conv2d(c=16, h=14, w=14, k=32, pad=1).title
+
+
+@pytest.mark.parametrize("template", ["cpu_direct", "cpu_winograd", "cpu_pixels"])
+def test_the_trace_replays_to_the_same_source(template):
+    r = 1 if template == "cpu_pixels" else 3
+    work = tir.ops.conv2d(c=16, h=13, w=13, k=32, r=r, s=r, pad=r // 2, prepack=True)
+    s = work.schedule(template=template, target=CPU)
+    assert tir.replay(s.outputs, s.trace.to_json(), target=CPU).source() == s.source()
+
+
+@pytest.mark.parametrize("template", ["cpu_direct", "cpu_winograd"])
+def test_checks_vary_the_shape(template):
+    work = tir.ops.conv2d(c=12, h=10, w=11, k=24, pad=1, prepack=True)
+    verdict = work.schedule(template=template, target=CPU).check()
+    assert verdict
+    assert len(verdict.shapes) >= 3
