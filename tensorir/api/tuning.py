@@ -16,7 +16,7 @@ from tensorir.api.candidate import Json, Refused, prepare, source_json
 from tensorir.api.identity import folder_of, identity_of
 from tensorir.api.measurer import Asker, remote
 from tensorir.api.origin import origin_json
-from tensorir.errors import DeclarationError, DeviceError, Problem, refuse
+from tensorir.errors import DeclarationError, DeviceError, Problem, ScheduleError, refuse
 from tensorir.needs import (
     need_bool,
     need_function,
@@ -49,6 +49,7 @@ class Options:
 
     budget_s:        wall time from ``started`` (a ``time.monotonic()``; the call when None), final round included
     restrict:        conditions on knobs (``tensorir.tune.restrict``), each applied to the templates that have them
+    templates:       names of the templates to search; empty for all that suit the device
     timeout, compile_timeout: seconds for one launch (or one call of the template), and for one compilation
     fresh:           do not use earlier records
     top:             finalists of the last round
@@ -64,6 +65,7 @@ class Options:
     executor: Any = None
     strategy: str = "bayes"
     restrict: tuple[str, ...] = ()
+    templates: tuple[str, ...] = ()
     timeout: float = 10.0
     compile_timeout: float = 60.0
     fresh: bool = False
@@ -84,6 +86,8 @@ class Options:
         need_bool("fresh", self.fresh)
         for n, condition in enumerate(need_list("restrict", self.restrict, "conditions")):
             need_text(f"restrict[{n}]", condition)
+        for n, template in enumerate(need_list("templates", self.templates, "names of templates")):
+            need_text(f"templates[{n}]", template)
         for name in ("on_trial", "stop", "on_start", "on_baseline"):
             if getattr(self, name) is not None:
                 need_function(name, getattr(self, name))
@@ -101,8 +105,9 @@ class Options:
                 raise refuse(
                     DeclarationError, "tune.option", f"tune has no option {name!r}", hint=", ".join(sorted(known))
                 )
-        if isinstance(options.get("restrict"), str):
-            options = {**options, "restrict": (options["restrict"],)}
+        for name in ("restrict", "templates"):
+            if isinstance(options.get(name), str):
+                options = {**options, name: (options[name],)}
         for name in ("timeout", "compile_timeout"):
             if name in options:
                 options = {**options, name: _limit(name, options[name])}
@@ -133,7 +138,7 @@ def seconds(text: Any) -> float | None:
 def tune(work: Workload, device: str | Device | None, options: Options) -> TuneOutcome:
     """Search ``work``'s templates on a device; see ``Workload.tune``."""
     options = replace(options, started=time.monotonic() if options.started is None else options.started)
-    wanted = _restricted(work, options.restrict)
+    wanted = _restricted(work, options.restrict, options.templates)
     with Measurer(work, device, options) as measurer:
         about = measurer.open()
         target = Target.parse(about["target"])
@@ -174,9 +179,13 @@ def _search(
     )
 
 
-def _restricted(work: Workload, conditions: Sequence[str]) -> dict[str, Space]:
-    """The space of each template under the user's conditions; a condition that fits no template is refused."""
-    spaces: dict[str, Space] = {n: t.space for n, t in work.templates.items()}
+def _restricted(work: Workload, conditions: Sequence[str], templates: Sequence[str]) -> dict[str, Space]:
+    """The space of each wanted template under the user's conditions; a condition that fits none is refused."""
+    for name in templates:
+        if name not in work.templates:
+            message = f"{work.name} has no template {name!r}"
+            raise ScheduleError(Problem("template.unknown", message, hint=f"one of {', '.join(work.templates)}"))
+    spaces: dict[str, Space] = {n: t.space for n, t in work.templates.items() if not templates or n in templates}
     for condition in conditions:
         refusals: dict[str, Exception] = {}
         for name, space in list(spaces.items()):

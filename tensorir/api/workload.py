@@ -251,7 +251,7 @@ class Workload:
         budget:   wall time, "90s", "5m" or seconds; None for no limit
         on_trial: called with each new record
         executor: a ``concurrent.futures.Executor`` whose processes measure instead of a local worker
-        options:  ``strategy restrict timeout compile_timeout fresh patience top started stop``, see
+        options:  ``strategy restrict templates timeout compile_timeout fresh patience top started stop``, see
                   ``tensorir.api.tuning.Options``
 
         Ctrl-C returns the best so far (``status`` "interrupted").

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 @click.option("--budget", type=Duration(), help="Wall time of the command (default 60s without --trials).")
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--tuner", type=click.Choice(["bayes", "random", "climb", "grid"]), default="bayes", show_default=True)
+@click.option("--template", multiple=True, metavar="NAME", help="Search this template only (see tensorir list).")
 @click.option("--restrict", multiple=True, metavar="EXPR", help="A condition on knobs, such as 'tile <= 8'.")
 @click.option("--timeout", type=Duration(), default="10s", show_default=True, help="For one launch.")
 @click.option("--compile-timeout", type=Duration(), default="60s", show_default=True)
@@ -92,6 +93,7 @@ def _options(given: dict[str, Any], share: float | None, started: float, seen: A
         on_trial=seen.on_trial,
         strategy=given["tuner"],
         restrict=given["restrict"],
+        templates=given["template"],
         timeout=given["timeout"],
         compile_timeout=given["compile_timeout"],
         fresh=given["fresh"],

@@ -1,7 +1,7 @@
 """tensorir as a competitor: python -m versus.ours VARIANT LAYOUT LOG
 
-A variant is a way to build a workload: arguments of the operator, and conditions on knobs that say which configurations
-count as it. ``VARIANTS`` lists them; one whose arguments or knobs the operators do not have takes no part and says so.
+A variant is a way to build a workload: arguments of the operator, and the templates that count as it. ``VARIANTS``
+lists them; one whose arguments or templates the operators do not have takes no part and says so.
 """
 
 from __future__ import annotations
@@ -21,12 +21,10 @@ from tensorir.api.build import Executable
 from tensorir.api.identity import describe, identity_of
 from tensorir.api.load import choices, regenerate, trace_text
 from tensorir.api.workload import Workload
-from tensorir.errors import DeclarationError, TensorIRError
+from tensorir.errors import TensorIRError
 from tensorir.runtime.arguments import aligned_empty
 from tensorir.runtime.device import Device, open_device
 from tensorir.target import Target
-from tensorir.tune.restrict import parse
-from tensorir.tune.space import Space
 from versus.protocol import Array, Ready, Skip, serve
 from versus.shapes import Conv, Matmul, Problem, all_problems
 
@@ -41,14 +39,14 @@ class Variant:
 
     ahead:   whether weights are packed before the clock runs
     options: arguments of the operator beside the shape
-    only:    conditions on knobs, in the grammar of ``--restrict``
+    only:    which templates count as it, by name; all when None
     applies: the workloads that it is for
     """
 
     label: str
     ahead: bool
     options: Mapping[str, Any] = field(default_factory=dict)
-    only: tuple[str, ...] = ()
+    only: Callable[[str], bool] | None = None
     applies: Callable[[Problem], bool] = _always
 
 
@@ -69,8 +67,8 @@ VARIANTS: dict[str, Variant] = {
     for v in (
         Variant("timed", ahead=False),
         Variant("ahead", ahead=True, options={"prepack": True}, applies=_plain),
-        Variant("direct", True, {"prepack": True}, ("algorithm == 'direct'",), _dense_conv),
-        Variant("winograd", True, {"prepack": True}, ("algorithm == 'winograd'",), _winograd),
+        Variant("direct", True, {"prepack": True}, lambda name: "winograd" not in name, _dense_conv),
+        Variant("winograd", True, {"prepack": True}, lambda name: "winograd" in name, _winograd),
     )
 }
 
@@ -93,65 +91,42 @@ def _shape(problem: Problem, layout: str) -> dict[str, Any]:
     return {**sizes, "groups": p.groups, "layout": layout}
 
 
-def spaces(work: Workload, variant: Variant, target: Target) -> dict[str, Space]:
-    """The variant's part of each template for this kind of target; Skip when none has its knobs."""
-    found: dict[str, Space] = {}
-    kinds = {name: t.space for name, t in work.templates.items() if target.kind in t.kinds}
-    for name, space in kinds.items():
-        try:
-            for condition in variant.only:
-                space = space.restrict(condition)
-            if variant.only:
-                _ = space.legal
-        except DeclarationError:  # it lacks the knob, or the condition leaves nothing
-            continue
-        found[name] = space
+def templates(work: Workload, variant: Variant, target: Target) -> list[str]:
+    """The variant's templates for this kind of target; Skip when there is none."""
+    found = [name for name, t in work.templates.items()
+             if target.kind in t.kinds and (variant.only is None or variant.only(name))]  # fmt: skip
     if not found:
-        raise Skip(f"no template of {work.name} knows {' and '.join(variant.only)}")
+        raise Skip(f"no template of {work.name} is the variant {variant.label}")
     return found
 
 
 def built(work: Workload, variant: Variant, device: Device, log: str) -> tuple[Executable, dict[str, Any]]:
     """The best record of the variant that can be regenerated, else its default schedule; and which of them it is."""
-    admitted = spaces(work, variant, device.target)
-    for template, config, executable in _recorded(work, variant, device, log):
+    admitted = templates(work, variant, device.target)
+    for template, config, executable in _recorded(work, device, log):
         if template in admitted:
             return executable, _about("log", template, config)
-    template, space = next(iter(admitted.items()))
+    template, space = admitted[0], work.templates[admitted[0]].space
     s = work.schedule(space.default, template, device.target)
     return s.build(device), _about("default", template, space.default)
 
 
-def _recorded(
-    work: Workload, variant: Variant, device: Device, log: str
-) -> Iterator[tuple[str, dict[str, Any], Executable]]:
+def _recorded(work: Workload, device: Device, log: str) -> Iterator[tuple[str, dict[str, Any], Executable]]:
     identity = identity_of(work, describe(device))
     for choice in choices(work, identity, log):
-        config = choice.record["config"]
-        if not all(parse(condition, tuple(config))(config) for condition in variant.only if _reads(condition, config)):
-            continue
         made = regenerate(work, choice.record, device.target)
         if made is not None:
-            yield choice.record["template"], config, Executable(made.source, device, trace_text(made), work.outputs)
-
-
-def _reads(condition: str, config: Mapping[str, Any]) -> bool:
-    """Whether the condition's knobs are knobs of the record; its template is judged by ``spaces``."""
-    try:
-        parse(condition, tuple(config))
-    except DeclarationError:
-        return False
-    return True
+            record = choice.record
+            yield record["template"], record["config"], Executable(made.source, device, trace_text(made), work.outputs)
 
 
 def _about(origin: str, template: str, config: Mapping[str, Any]) -> dict[str, Any]:
     return {"origin": origin, "template": template, "config": dict(config)}
 
 
-def algorithm(template: str, config: Mapping[str, Any]) -> str:
+def algorithm(template: str) -> str:
     """What the report counts a configuration as."""
-    named = str(config.get("algorithm", template))
-    return "winograd" if "wino" in named else "direct"
+    return "winograd" if "winograd" in template else "direct"
 
 
 class Ours:
@@ -170,7 +145,7 @@ class Ours:
         work = workload(problem, self.layout, self.variant)
         executable, about = built(work, self.variant, self.device, self.log)
         if isinstance(problem, Conv):
-            about["algorithm"] = algorithm(about["template"], about["config"])
+            about["algorithm"] = algorithm(about["template"])
         if nhwc:
             x, w = x.transpose(0, 2, 3, 1), w.transpose(0, 2, 3, 1)
         a, b = (_aligned(v.shape, v) for v in (x, w))
@@ -200,7 +175,8 @@ def tune(problem: Problem, layout: str, label: str, log: str, budget: str) -> st
     variant = VARIANTS[label]
     try:
         work = workload(problem, layout, variant)
-        outcome = work.tune("opencl", budget=budget, log=log, restrict=variant.only)
+        wanted = templates(work, variant, Target.parse("opencl"))
+        outcome = work.tune("opencl", budget=budget, log=log, templates=wanted)
     except (Skip, TensorIRError) as error:
         return f"not tuned: {' '.join(str(error).split())[:200]}"
     best = outcome.best
@@ -215,7 +191,7 @@ def unavailable(layout: str = "NCHW") -> dict[str, str]:
     for label, variant in VARIANTS.items():
         example = next(p for p in all_problems() if variant.applies(p))
         try:
-            spaces(workload(example, layout, variant), variant, Target.parse("opencl"))
+            templates(workload(example, layout, variant), variant, Target.parse("opencl"))
         except Skip as reason:
             found[label] = str(reason)
     return found
