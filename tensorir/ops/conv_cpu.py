@@ -14,7 +14,7 @@ from typing import Any
 from tensorir import nn
 from tensorir.api.workload import Template
 from tensorir.expr.tensor import Tensor
-from tensorir.ops import direct, pixels, winograd
+from tensorir.ops import depthwise, direct, pixels, winograd
 from tensorir.ops.common import Config, divisors_near
 from tensorir.schedule.schedule import Schedule
 from tensorir.tune.space import Space
@@ -26,6 +26,8 @@ Scheduler = Callable[[Schedule, Config, Shape], Schedule]
 
 BLOCK_BYTES = 480 * 1024
 """Block memory that stays in one core's second-level cache."""
+PACKING = {True: 0.0, False: 0.3}
+"""Cycles a byte that a block spends on packing weights, by whether they are packed ahead."""
 PANEL = 16
 MOST_PIXELS = 6
 """Pixels of a register tile: by two vectors of channels 12 accumulators, 2 vectors and 1 broadcast of 16 registers."""
@@ -33,6 +35,9 @@ MOST_PIXELS = 6
 
 def cpu_templates(operands: Mapping[str, Tensor | None], shape: Shape, max_error: float) -> dict[str, Template]:
     """The algorithms that are legal for this convolution, the one that promises most first."""
+    if depthwise.applies(shape):
+        function = _function(operands, shape, depthwise.conv2d, depthwise.cpu_depthwise)
+        return {"cpu_depthwise": Template(function, partial(depthwise.space, shape), kinds=("cpu",))}
     if shape["groups"] != 1 or shape["dtype"] != "float32":
         return {}
     found: dict[str, Template] = {}
@@ -166,6 +171,7 @@ def _direct_space(shape: Shape) -> Space:
             cycles += strip(v) * (1.4 if shape["layout"] == "NCHW" else 0.2)
         weights = c * r * s * PANEL * 4
         cycles += v["panels"] * (weights / 24 if weights > 128 * 1024 else weights / 48)
+        cycles += v["panels"] * weights * PACKING[shape["prepack"]]
         cycles += v["rows"] * q * v["panels"] * PANEL * (1.0 if shape["layout"] == "NCHW" else 0.15)
         blocks = shape["n"] * strips * groups
         return priced(cycles, blocks)
@@ -212,7 +218,8 @@ def _pixels_space(shape: Shape) -> Space:
             cycles = -(-v["block"] // PANEL) * tile_cycles(channels, v["tile"]) * c
             cycles += v["block"] * c * 0.3 + channels * c * 4 / 40 + v["block"] * channels * 0.15
         else:
-            cycles = v["panels"] * tile_cycles(v["block"], v["tile"]) * c + channels * c * 4 / 32
+            cycles = v["panels"] * tile_cycles(v["block"], v["tile"]) * c
+            cycles += channels * c * (4 / 32 + 4 * PACKING[shape["prepack"]])
             cycles += v["block"] * c * 1.4 if nchw else v["panels"] * v["block"] * c / 10 * (v["block"] * c > 65536)
             cycles += v["block"] * channels * (1.0 if nchw else 0.15)
         return priced(cycles, blocks)

@@ -8,22 +8,22 @@
 __kernel __attribute__((reqd_work_group_size(4, 1, 1)))
 void Y_kernel(__global const float *restrict X, __global int *restrict Y)
 {
-  const int i_0 = get_group_id(0);
-  const int i_1 = get_local_id(0);
+  const long i_0 = get_group_id(0);
+  const long i_1 = get_local_id(0);
   float Y_state0[1];
   if (i_0 * 4 + i_1 < 6) {
     Y_state0[0] = INFINITY;
     Y[i_0 * 4 + i_1] = 2147483647;
   }
-  const int X_at = i_0 * 36 + i_1 * 9;
+  const long X_at = i_0 * 36 + i_1 * 9;
   if (i_0 * 4 + i_1 < 6)
-    for (int r_0 = 0; r_0 < 5; ++r_0)
-      for (int r_1 = 0; r_1 < 2; ++r_1)
+    for (long r_0 = 0; r_0 < 5; ++r_0)
+      for (long r_1 = 0; r_1 < 2; ++r_1)
         if (r_0 * 2 + r_1 < 9) {
           const float Y_state0_old = Y_state0[0];
           const int Y_old = Y[i_0 * 4 + i_1];
           const float Y_state0_new = X[X_at + r_0 * 2 + r_1];
-          const int Y_new = r_0 * 2 + r_1;
+          const int Y_new = (int)(r_0 * 2 + r_1);
           Y_state0[0] = Y_state0_new < Y_state0_old || Y_state0_old == Y_state0_new && Y_new < Y_old ? Y_state0_new : Y_state0_old;
           Y[i_0 * 4 + i_1] = Y_state0_new < Y_state0_old || Y_state0_old == Y_state0_new && Y_new < Y_old ? Y_new : Y_old;
         }

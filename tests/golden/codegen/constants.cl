@@ -6,7 +6,7 @@
 __kernel __attribute__((reqd_work_group_size(16, 1, 1)))
 void Y_kernel(__global const float *restrict X, __global float *restrict Y)
 {
-  const int i = get_local_id(0);
+  const long i = get_local_id(0);
   Y[i] = 0.0f;
   Y[i] += X[i] * 0.25f;
   Y[i] += X[i + 1] * 0.5f;

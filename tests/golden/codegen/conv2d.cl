@@ -1,52 +1,84 @@
 // y float32[1, 5, 6, 6] from x float32[1, 4, 6, 6], w float32[5, 4, 3, 3]
-// launch y_kernel: blocks (1, 6, 1), threads (1, 1, 1), shared 480 B
-// s.stage_out('y', 'root', 'register')
-// s.split('y.out.k', [None, 1, 6])
-// s.split('y.out.p', [None, 1])
-// s.split('y.out.q', [None, 8])
-// s.reorder('y.out.n', 'y.out.k.0', 'y.out.p.0', 'y.out.k.1', 'y.out.p.1', 'y.out.q.0', 'y.out.k.2', 'y.out.q.1')
-// s.bind('y.out.n', 'block.z')
-// s.bind('y.out.k.0', 'block.x')
-// s.bind('y.out.p.0', 'block.y')
-// s.compute_at('y', 'y.out.q.0')
-// s.split('y.q', [None, 8])
-// s.reorder('y.n', 'y.p', 'y.c', 'y.r', 'y.s', 'y.k', 'y.q.0', 'y.q.1')
-// s.unroll('y.k')
-// s.unroll('y.q.0')
-// s.vectorize('y.q.1')
+// launch y_kernel: blocks (1, 2, 1), threads (1, 1, 1), shared 3584 B
+// s.split('y.p', [None, 3])
+// s.split('y.p.1', [None, 1], tail='balanced')
+// s.split('y.q', [None, 6], tail='balanced')
+// s.split('y.k', [None, 1, 2, 8])
+// s.reorder('y.n', 'y.p.0', 'y.k.0', 'y.k.1', 'y.p.1.0', 'y.q.0', 'y.p.1.1', 'y.q.1', 'y.k.2', 'y.k.3')
+// s.bind('y.n', 'block.z')
+// s.bind('y.p.0', 'block.y')
+// s.bind('y.k.0', 'block.x')
+// s.compute_at('Y', 'y.q.0')
+// s.set_scope('W', 'shared')
+// s.compute_at('W', 'y.k.1')
+// s.split('W.ki', [None, 8])
+// s.vectorize('W.ki.1')
+// s.split('Y.k', [None, 8])
+// s.reorder('Y.n', 'Y.r', 'Y.s', 'Y.c', 'Y.p', 'Y.q', 'Y.k.0', 'Y.k.1')
+// s.unroll('Y.p')
+// s.unroll('Y.q')
+// s.unroll('Y.k.0')
+// s.vectorize('Y.k.1')
+// s.annotate('Y.c', 'unroll', 4)
+// s.unroll('y.p.1.1')
+// s.unroll('y.q.1')
+// s.unroll('y.k.2')
+// s.unroll('y.k.3')
 // s.set_scope('x_pad', 'shared')
-// s.compute_at('x_pad', 'y.out.p.0')
-// s.split('y.out.q.1', [None, 8])
-// s.reorder('y.out.k.2', 'y.out.q.1.0', 'y.out.q.1.1')
-// s.unroll('y.out.k.2')
-// s.unroll('y.out.q.1.0')
-// s.vectorize('y.out.q.1.1')
-typedef float8 __attribute__((aligned(4))) float8u;
+// s.compute_at('x_pad', 'y.k.0')
+// s.split('x_pad.c', [None, 8])
+// s.vectorize('x_pad.c.1')
+// s.partition('x_pad.w', [1, 7])
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void y_kernel(__global const float *restrict x, __global const float *restrict w, __global float *restrict y)
 {
-  __local float x_pad[120];
-  const int out_p_0 = get_group_id(1);
-  for (int c = 0; c < 4; ++c)
-    for (int h = 0; h < 3; ++h)
-      for (int x_pad_w = 0; x_pad_w < 10; ++x_pad_w)
-        x_pad[c * 30 + h * 10 + x_pad_w] = 1 <= out_p_0 + h && out_p_0 + h < 7 && 1 <= x_pad_w && x_pad_w < 7 ? x[c * 36 + out_p_0 * 6 + h * 6 + x_pad_w - 7] : 0.0f;
-  float y_register[48] __attribute__((aligned(32)));
-  #pragma unroll
-  for (int init_k = 0; init_k < 6; ++init_k)
-    *(float8 *)(y_register + init_k * 8) = (float8)(0.0f);
-  for (int c = 0; c < 4; ++c)
-    for (int r = 0; r < 3; ++r)
-      for (int s = 0; s < 3; ++s) {
-        #pragma unroll
-        for (int k = 0; k < 6; ++k)
-          *(float8 *)(y_register + k * 8) += *(__local float8u *)(x_pad + c * 30 + r * 10 + s) * w[min(k, 4) * 36 + c * 9 + r * 3 + s];
-      }
-  #pragma unroll
-  for (int out_k_2 = 0; out_k_2 < 5; ++out_k_2) {
+  __local float x_pad[320] __attribute__((aligned(32)));
+  __local float W[576] __attribute__((aligned(32)));
+  const long p_0 = get_group_id(1);
+  for (long h = 0; h < 5; ++h) {
+    *(__local float8 *)(x_pad + h * 64) = (float8)(0.0f);
+    for (long x_pad_w = 0; x_pad_w < 6; ++x_pad_w)
+      *(__local float8 *)(x_pad + h * 64 + x_pad_w * 8 + 8) = 1 <= p_0 * 3 + h && p_0 * 3 + h < 7 ? (float8)(x[p_0 * 18 + h * 6 + x_pad_w - 6], x[p_0 * 18 + h * 6 + x_pad_w + 30], x[p_0 * 18 + h * 6 + x_pad_w + 66], x[p_0 * 18 + h * 6 + x_pad_w + 102], 0.0f, 0.0f, 0.0f, 0.0f) : (float8)(0.0f);
+    *(__local float8 *)(x_pad + h * 64 + 56) = (float8)(0.0f);
+  }
+  for (long r = 0; r < 3; ++r)
+    for (long s = 0; s < 3; ++s)
+      for (long c = 0; c < 4; ++c)
+        for (long ki_0 = 0; ki_0 < 2; ++ki_0) {
+          #pragma unroll
+          for (long ki_1 = 0; ki_1 < 8; ++ki_1)
+            W[r * 192 + s * 64 + c * 16 + ki_0 * 8 + ki_1] = ki_0 * 8 + ki_1 < 5 ? w[ki_0 * 288 + ki_1 * 36 + c * 9 + r * 3 + s] : 0.0f;
+        }
+  for (long p_1_0 = 0; p_1_0 < 3; ++p_1_0) {
+    float Y[96] __attribute__((aligned(32)));
     #pragma unroll
-    for (int out_q_1_1 = 0; out_q_1_1 < 6; ++out_q_1_1)
-      y[out_k_2 * 36 + out_p_0 * 6 + out_q_1_1] = y_register[out_k_2 * 8 + out_q_1_1];
+    for (long init_q = 0; init_q < 6; ++init_q) {
+      #pragma unroll
+      for (long init_k_0 = 0; init_k_0 < 2; ++init_k_0)
+        *(float8 *)(Y + init_q * 16 + init_k_0 * 8) = (float8)(0.0f);
+    }
+    for (long r = 0; r < 3; ++r)
+      for (long s = 0; s < 3; ++s) {
+        #pragma unroll 4
+        for (long c = 0; c < 4; ++c) {
+          #pragma unroll
+          for (long q = 0; q < 6; ++q) {
+            #pragma unroll
+            for (long k_0 = 0; k_0 < 2; ++k_0)
+              *(float8 *)(Y + q * 16 + k_0 * 8) += x_pad[p_1_0 * 64 + r * 64 + q * 8 + s * 8 + c] * *(__local float8 *)(W + r * 192 + s * 64 + c * 16 + k_0 * 8);
+          }
+        }
+      }
+    #pragma unroll
+    for (long q_1 = 0; q_1 < 6; ++q_1) {
+      #pragma unroll
+      for (long k_2 = 0; k_2 < 2; ++k_2) {
+        #pragma unroll
+        for (long k_3 = 0; k_3 < 8; ++k_3)
+          if (k_2 * 8 + k_3 < 5)
+            y[k_2 * 288 + k_3 * 36 + p_0 * 18 + p_1_0 * 6 + q_1] = Y[q_1 * 16 + k_2 * 8 + k_3];
+      }
+    }
   }
 }

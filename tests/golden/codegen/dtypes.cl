@@ -9,7 +9,7 @@ inline ushort tir_to_bfloat16(float x) { unsigned int u = as_uint(x); return (us
 __kernel __attribute__((reqd_work_group_size(16, 1, 1)))
 void a_7_kernel(__global const half *restrict H, __global const char *restrict I, __global const uchar *restrict U, __global const ushort *restrict Q, __global half *restrict a_0, __global char *restrict a_1, __global char *restrict a_2, __global int *restrict a_3, __global ushort *restrict a_4, __global uchar *restrict a_5, __global float *restrict a_6, __global uchar *restrict a_7)
 {
-  const int i = get_local_id(0);
+  const long i = get_local_id(0);
   vstore_half(vload_half(i, (const __global half *)H) * 2.0f, i, (__global half *)a_0);
   a_1[i] = (char)(I[i] + I[i]);
   a_2[i] = (char)(tir_floordiv_int(I[i], 3) + tir_mod_int(I[i], 3));

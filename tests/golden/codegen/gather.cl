@@ -6,11 +6,11 @@
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void G_1_kernel(__global const float *restrict B, __global const int *restrict at, __global float *restrict G_0, __global float *restrict G_1)
 {
-  const int p = get_group_id(0);
-  for (int q_0 = 0; q_0 < 2; ++q_0)
-    for (int q_1 = 0; q_1 < 4; ++q_1)
+  const long p = get_group_id(0);
+  for (long q_0 = 0; q_0 < 2; ++q_0)
+    for (long q_1 = 0; q_1 < 4; ++q_1)
       if (q_0 * 4 + q_1 < 6) {
-        G_0[p * 6 + q_0 * 4 + q_1] = B[at[p] * 6 + q_0 * 4 + q_1];
-        G_1[p * 6 + q_0 * 4 + q_1] = B[at[p] * 6 + q_0 * 4 + q_1] * 2.0f;
+        G_0[p * 6 + q_0 * 4 + q_1] = B[(long)at[p] * 6 + q_0 * 4 + q_1];
+        G_1[p * 6 + q_0 * 4 + q_1] = B[(long)at[p] * 6 + q_0 * 4 + q_1] * 2.0f;
       }
 }

@@ -6,6 +6,6 @@
 __kernel __attribute__((reqd_work_group_size(16, 1, 1)))
 void Y_kernel(__global const float *restrict X, __global double *restrict Y, const float alpha, const int steps)
 {
-  const int i = get_local_id(0);
+  const long i = get_local_id(0);
   Y[i] = (double)(X[i] * alpha) + (double)steps;
 }

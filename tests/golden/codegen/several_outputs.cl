@@ -6,8 +6,8 @@
 __kernel __attribute__((reqd_work_group_size(8, 1, 1)))
 void S_1_kernel(__global const float *restrict X, __global float *restrict S_0, __global int *restrict S_1)
 {
-  const int i = get_group_id(0);
-  const int j = get_local_id(0);
+  const long i = get_group_id(0);
+  const long j = get_local_id(0);
   S_0[i * 8 + j] = X[i * 8 + j] + 1.0f;
   S_1[i * 8 + j] = (int)(X[i * 8 + j] * X[i * 8 + j]);
 }

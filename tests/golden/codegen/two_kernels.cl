@@ -10,8 +10,8 @@
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void B_global_kernel0(__global const float *restrict B, __global float *restrict B_global)
 {
-  for (int ax0 = 0; ax0 < 5; ++ax0)
-    for (int ax1 = 0; ax1 < 9; ++ax1)
+  for (long ax0 = 0; ax0 < 5; ++ax0)
+    for (long ax1 = 0; ax1 < 9; ++ax1)
       B_global[ax1 * 7 + ax0] = B[ax0 * 9 + ax1];
 }
 
@@ -19,10 +19,10 @@ __kernel __attribute__((reqd_work_group_size(9, 1, 1)))
 void C_kernel1(__global const float *restrict A, __global float *restrict C, __global const float *restrict B_global)
 {
   __local float C_shared[9];
-  const int i = get_group_id(0);
-  const int j = get_local_id(0);
+  const long i = get_group_id(0);
+  const long j = get_local_id(0);
   C_shared[j] = 0.0f;
-  for (int k = 0; k < 5; ++k)
+  for (long k = 0; k < 5; ++k)
     C_shared[j] += A[i * 5 + k] * B_global[j * 7 + k];
   barrier(CLK_LOCAL_MEM_FENCE);
   C[i * 9 + j] = C_shared[j];

@@ -8,7 +8,7 @@
 __kernel __attribute__((reqd_work_group_size(16, 1, 1)))
 void Y_kernel(__global const float *restrict X, __global float *restrict Y)
 {
-  const int i = get_group_id(0);
-  const int j_0 = get_local_id(0);
+  const long i = get_group_id(0);
+  const long j_0 = get_local_id(0);
   *(__global float4 *)(Y + i * 64 + j_0 * 4) = *(__global const float4 *)(X + i * 64 + j_0 * 4);
 }
