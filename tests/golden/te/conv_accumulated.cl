@@ -15,25 +15,25 @@
 __kernel __attribute__((reqd_work_group_size(4, 4, 1)))
 void Y_kernel(__global const float *restrict X, __global const float *restrict W, __global float *restrict Y)
 {
-  const int p_q = get_group_id(2);
-  const int kb = get_group_id(1);
-  const int nb = get_group_id(0);
-  const int kt = get_local_id(1);
-  const int nt = get_local_id(0);
+  const long p_q = get_group_id(2);
+  const long kb = get_group_id(1);
+  const long nb = get_group_id(0);
+  const long kt = get_local_id(1);
+  const long nt = get_local_id(0);
   float Y_register[16];
-  for (int init_ki = 0; init_ki < 4; ++init_ki)
-    for (int init_ni = 0; init_ni < 4; ++init_ni)
+  for (long init_ki = 0; init_ki < 4; ++init_ki)
+    for (long init_ni = 0; init_ni < 4; ++init_ni)
       Y_register[init_ki * 4 + init_ni] = 0.0f;
-  const int X_at = p_q * 512 + nb * 16 + nt * 4;
-  const int W_at = kb * 16 + kt * 4;
-  for (int r = 0; r < 3; ++r)
-    for (int s = 0; s < 3; ++s)
-      for (int c = 0; c < 16; ++c)
-        for (int ki = 0; ki < 4; ++ki)
-          for (int ni = 0; ni < 4; ++ni)
+  const long X_at = p_q * 512 + nb * 16 + nt * 4;
+  const long W_at = kb * 16 + kt * 4;
+  for (long r = 0; r < 3; ++r)
+    for (long s = 0; s < 3; ++s)
+      for (long c = 0; c < 16; ++c)
+        for (long ki = 0; ki < 4; ++ki)
+          for (long ni = 0; ni < 4; ++ni)
             Y_register[ki * 4 + ni] += (1 <= p_q / 6 + r && p_q / 6 + r < 7 && 1 <= p_q % 6 + s && p_q % 6 + s < 7 ? X[X_at + r * 3072 + s * 512 + c * 32 + ni - 3584] : 0.0f) * W[W_at + r * 1536 + s * 512 + c * 32 + ki];
-  const int Y_at = p_q * 1024 + kb * 512 + kt * 128 + nb * 16 + nt * 4;
-  for (int out_k = 0; out_k < 4; ++out_k)
-    for (int out_n = 0; out_n < 4; ++out_n)
+  const long Y_at = p_q * 1024 + kb * 512 + kt * 128 + nb * 16 + nt * 4;
+  for (long out_k = 0; out_k < 4; ++out_k)
+    for (long out_n = 0; out_n < 4; ++out_n)
       Y[Y_at + out_k * 32 + out_n] = Y_register[out_k * 4 + out_n];
 }

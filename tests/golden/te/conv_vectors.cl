@@ -26,46 +26,46 @@ void Y_kernel(__global const float *restrict X, __global const float *restrict W
 {
   __local float W_shared[128] __attribute__((aligned(16)));
   __local float P_shared[128] __attribute__((aligned(16)));
-  const int p_q = get_group_id(2);
-  const int kb = get_group_id(1);
-  const int nb = get_group_id(0);
-  const int kt = get_local_id(1);
-  const int nt = get_local_id(0);
+  const long p_q = get_group_id(2);
+  const long kb = get_group_id(1);
+  const long nb = get_group_id(0);
+  const long kt = get_local_id(1);
+  const long nt = get_local_id(0);
   float Y_register[16] __attribute__((aligned(16)));
   #pragma unroll
-  for (int init_ki = 0; init_ki < 4; ++init_ki) {
+  for (long init_ki = 0; init_ki < 4; ++init_ki) {
     #pragma unroll
-    for (int init_ni = 0; init_ni < 4; ++init_ni)
+    for (long init_ni = 0; init_ni < 4; ++init_ni)
       Y_register[init_ki * 4 + init_ni] = 0.0f;
   }
-  const int P_shared_at = kt * 16 + nt * 4;
-  const int X_at = p_q * 512 + kt * 32 + nb * 16 + nt * 4;
-  const int W_shared_at = kt * 16 + nt * 4;
-  const int W_at = kt * 32 + kb * 16 + nt * 4;
-  for (int r = 0; r < 3; ++r)
-    for (int s = 0; s < 3; ++s)
-      for (int co = 0; co < 2; ++co) {
-        for (int n = 0; n < 2; ++n)
+  const long P_shared_at = kt * 16 + nt * 4;
+  const long X_at = p_q * 512 + kt * 32 + nb * 16 + nt * 4;
+  const long W_shared_at = kt * 16 + nt * 4;
+  const long W_at = kt * 32 + kb * 16 + nt * 4;
+  for (long r = 0; r < 3; ++r)
+    for (long s = 0; s < 3; ++s)
+      for (long co = 0; co < 2; ++co) {
+        for (long n = 0; n < 2; ++n)
           *(__local float4 *)(P_shared + P_shared_at + n * 64) = 1 <= p_q / 6 + r && p_q / 6 + r < 7 && 1 <= p_q % 6 + s && p_q % 6 + s < 7 ? *(__global const float4 *)(X + X_at + r * 3072 + s * 512 + co * 256 + n * 128 - 3584) : (float4)(0.0f);
-        for (int n = 0; n < 2; ++n)
+        for (long n = 0; n < 2; ++n)
           *(__local float4 *)(W_shared + W_shared_at + n * 64) = *(__global const float4 *)(W + W_at + r * 1536 + s * 512 + co * 256 + n * 128);
         barrier(CLK_LOCAL_MEM_FENCE);
-        for (int ci = 0; ci < 8; ++ci) {
+        for (long ci = 0; ci < 8; ++ci) {
           float W_shared_register[4] __attribute__((aligned(16)));
           float P_shared_register[4] __attribute__((aligned(16)));
           *(float4 *)(P_shared_register) = *(__local float4 *)(P_shared + ci * 16 + nt * 4);
           *(float4 *)(W_shared_register) = *(__local float4 *)(W_shared + ci * 16 + kt * 4);
           #pragma unroll
-          for (int ki = 0; ki < 4; ++ki) {
+          for (long ki = 0; ki < 4; ++ki) {
             #pragma unroll
-            for (int ni = 0; ni < 4; ++ni)
+            for (long ni = 0; ni < 4; ++ni)
               Y_register[ki * 4 + ni] += P_shared_register[ni] * W_shared_register[ki];
           }
         }
         barrier(CLK_LOCAL_MEM_FENCE);
       }
-  const int Y_at = p_q * 1024 + kb * 512 + kt * 128 + nb * 16 + nt * 4;
+  const long Y_at = p_q * 1024 + kb * 512 + kt * 128 + nb * 16 + nt * 4;
   #pragma unroll
-  for (int out_k = 0; out_k < 4; ++out_k)
+  for (long out_k = 0; out_k < 4; ++out_k)
     *(__global float4 *)(Y + Y_at + out_k * 32) = *(float4 *)(Y_register + out_k * 4);
 }

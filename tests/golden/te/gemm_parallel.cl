@@ -27,35 +27,35 @@
 __kernel __attribute__((reqd_work_group_size(64, 1, 1)))
 void P_kernel0(__global const float *restrict B, __global float *restrict P)
 {
-  const int b = get_group_id(0);
-  const int r = get_local_id(0);
-  const int P_at = b * 2048 + r * 32;
-  const int B_at = r * 128 + b * 32;
-  for (int c_0 = 0; c_0 < 4; ++c_0)
+  const long b = get_group_id(0);
+  const long r = get_local_id(0);
+  const long P_at = b * 2048 + r * 32;
+  const long B_at = r * 128 + b * 32;
+  for (long c_0 = 0; c_0 < 4; ++c_0)
     *(__global float8 *)(P + P_at + c_0 * 8) = *(__global const float8 *)(B + B_at + c_0 * 8);
 }
 
 __kernel __attribute__((reqd_work_group_size(32, 1, 1)))
 void C_kernel1(__global const float *restrict A, __global float *restrict C, __global const float *restrict P)
 {
-  const int i_0 = get_group_id(1);
-  const int j_0 = get_group_id(0);
-  const int i_1 = get_local_id(0);
+  const long i_0 = get_group_id(1);
+  const long j_0 = get_group_id(0);
+  const long i_1 = get_local_id(0);
   float8 C_register[4];
   #pragma unroll
-  for (int init_j_1_0 = 0; init_j_1_0 < 4; ++init_j_1_0)
+  for (long init_j_1_0 = 0; init_j_1_0 < 4; ++init_j_1_0)
     C_register[init_j_1_0] = (float8)(0.0f);
-  const int A_at = i_0 * 2048 + i_1 * 64;
-  for (int k_0 = 0; k_0 < 16; ++k_0) {
+  const long A_at = i_0 * 2048 + i_1 * 64;
+  for (long k_0 = 0; k_0 < 16; ++k_0) {
     #pragma unroll
-    for (int k_1 = 0; k_1 < 4; ++k_1) {
+    for (long k_1 = 0; k_1 < 4; ++k_1) {
       #pragma unroll
-      for (int j_1_0 = 0; j_1_0 < 4; ++j_1_0)
+      for (long j_1_0 = 0; j_1_0 < 4; ++j_1_0)
         C_register[j_1_0] += A[A_at + k_0 * 4 + k_1] * *(__global const float8 *)(P + j_0 * 2048 + k_0 * 128 + k_1 * 32 + j_1_0 * 8);
     }
   }
-  const int C_at = i_0 * 4096 + i_1 * 128 + j_0 * 32;
+  const long C_at = i_0 * 4096 + i_1 * 128 + j_0 * 32;
   #pragma unroll
-  for (int out_j_0 = 0; out_j_0 < 4; ++out_j_0)
+  for (long out_j_0 = 0; out_j_0 < 4; ++out_j_0)
     *(__global float8 *)(C + C_at + out_j_0 * 8) = C_register[out_j_0];
 }
