@@ -2,9 +2,11 @@
 
 A balanced or peeled split leaves an outer loop whose first iterations are longer or shorter than the rest, and
 ``partition`` cuts any loop. Each part here becomes a loop of its own around a copy of the body with constant sizes;
-the copies keep the loops' names. Conditions that hold in a part vanish, loops end where their guards end them, and
-what fills a local buffer is cut to the cells that are read there (loop partitioning as in Halide: Ragan-Kelley et
-al., PLDI 2013, section 4.3; here the points are the schedule's, not found by the compiler).
+the copies keep the loops' names. A block loop keeps its axis: each block of one work-item chooses the copy of its part
+by a condition (with more work-items that is left undone, guards remain: barriers do not stand under conditions).
+Conditions that hold in a part vanish, loops end where their guards end them, and what fills a local buffer is cut to
+the cells that are read there (loop partitioning as in Halide: Ragan-Kelley et al., PLDI 2013, section 4.3; here the
+points are the schedule's, not found by the compiler).
 """
 
 from __future__ import annotations
@@ -12,13 +14,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
-from tensorir.arith.affine import Arith
+from tensorir.arith.affine import Arith, conjunction
 from tensorir.arith.box import Side, union
 from tensorir.ir.build import as_expr, as_int, binary
-from tensorir.ir.tree import Buffer, Const, Kind, Loop, Program, Stage, Stmt, Var
+from tensorir.ir.tree import Buffer, Const, If, Kind, Loop, Program, Stage, Stmt, Var
 from tensorir.ir.visit import Rewriter, find, replace, sequence, substitute, swap_buffers
 from tensorir.lower.boxes import Access, common, local_accesses, sides_of
-from tensorir.lower.form import bound_loops, each_nest, extent_of, kernel_arith, lowering, rewrap
+from tensorir.lower.form import bound_loops, each_nest, extent_of, kernel_arith, lowering, rewrap, thread_count
 from tensorir.schedule.analysis import in_loops
 from tensorir.target import Target
 
@@ -34,7 +36,11 @@ def partition_loops(program: Program, target: Target) -> Program:
         if not find(nest, Loop, lambda x: bool(x.parts)):
             return nest
         axes, body = bound_loops(nest)
-        body = _Partition(body, taken)(body)
+        cut = _Partition(body, taken)
+        body = cut(body)
+        if thread_count(axes) == 1:  # no barrier in the body of a block
+            for x in axes:
+                body = cut.blocks(x, body)
         body = _trimmed(_Tighten(kernel_arith(axes, body))(body), axes)
         if not axes and not isinstance(body, Loop):
             body = Loop(Var("once", "index"), as_expr(1), body)  # several loops, still one kernel
@@ -54,14 +60,32 @@ class _Partition(Rewriter):
         pieces = [(a, b) for a, b in itertools.pairwise(ends) if a < b]
         return sequence([self(self._part(n, a, b, again=k > 0)) for k, (a, b) in enumerate(pieces)])
 
+    def blocks(self, axis: Loop, body: Stmt) -> Stmt:
+        """``body`` with a copy for each part of a block loop, under the condition that this block is of that part."""
+        if not axis.parts:
+            return body
+        self.accesses = local_accesses(body)
+        ends, out = [0, *axis.parts, as_int(axis.extent)], []
+        for k, (first, end) in enumerate(itertools.pairwise(ends)):
+            part = self._copied(body, body) if k else body
+            if end == first + 1:
+                part = substitute(part, {axis.var: as_expr(first)})
+            low = [binary("<=", as_expr(first), axis.var)] if first else []
+            high = [binary("<", axis.var, as_expr(end))] if end < as_int(axis.extent) else []
+            out.append(If(conjunction([*low, *high]), part))
+        return sequence(out)
+
     def _part(self, n: Loop, first: int, end: int, again: bool) -> Loop:
         var = Var(n.var.name, "index") if again else n.var
         body: Stmt = substitute(n.body, {n.var: binary("+", var, first)})
         if again:
-            twins = self._local(n)
-            self.accesses.update({new: self.accesses[old] for old, new in twins.items()})
-            body = _Copy({s.name: self._fresh(s.name) for s in find(n.body, Stage)}, twins)(body)
+            body = self._copied(n.body, body)
         return Loop(var, as_expr(end - first), body, n.kind, n.hint)
+
+    def _copied(self, original: Stmt, body: Stmt) -> Stmt:
+        twins = self._local(original)
+        self.accesses.update({new: self.accesses[old] for old, new in twins.items()})
+        return _Copy({s.name: self._fresh(s.name) for s in find(original, Stage)}, twins)(body)  # type: ignore[no-any-return]
 
     def _fresh(self, name: str) -> str:
         new, k = name, 1
@@ -70,9 +94,9 @@ class _Partition(Rewriter):
         self.taken.add(new)
         return new
 
-    def _local(self, n: Loop) -> dict[Buffer, Buffer]:
-        """The buffers that live inside ``n``, each with a twin."""
-        inside = local_accesses(n.body)
+    def _local(self, body: Stmt) -> dict[Buffer, Buffer]:
+        """The buffers that live inside ``body``, each with a twin."""
+        inside = local_accesses(body)
         return {b: b.replace(name=b.name) for b, found in inside.items() if len(found) == len(self.accesses[b])}
 
 

@@ -47,7 +47,7 @@ def vectorize(program: Program, target: Target) -> Program:
     """gives: no VECTOR loop; register tiles that are only touched in whole aligned vectors hold vectors.
 
     CUDA has vector loads and stores of up to 16 bytes but no vector arithmetic: only copies keep their vectors there.
-    A condition must be the same for all lanes; where it is not, the loop is unrolled instead.
+    A condition must be the same for all lanes, or on CPUs known in each; where it is not, the loop is unrolled instead.
     """
 
     def kernel(nest: Stmt) -> Stmt:
@@ -216,8 +216,27 @@ class _Lanes:
         return Pack(tuple(self._lane(e, k) for k in range(self.lanes)), e.dtype)
 
     def _select(self, e: Select) -> Expr:
-        cond = self._same_for_all(e.cond)
-        return select_wide(cond, self._wide(self.expr(e.a)), self._wide(self.expr(e.b)))
+        try:
+            cond, chosen = self._same_for_all(e.cond), self._wide(self.expr(e.a))
+        except _Scalar:
+            if self.target.kind != "cpu":
+                raise
+            cond, chosen = self._lane_by_lane(e)
+        return select_wide(cond, chosen, self._wide(self.expr(e.b)))
+
+    def _lane_by_lane(self, e: Select) -> tuple[Expr, Expr]:
+        """The part of the condition that all lanes share, and what each lane is where the rest is decided in each."""
+        shared: Expr = const(True, "bool")
+        picked = [True] * self.lanes
+        for c in conjuncts(e.cond):
+            try:
+                shared = binary("and", shared, self._same_for_all(c))
+            except _Scalar:
+                decided = [self.arith.simplify(substitute(c, {self.var: const(k)})) for k in range(self.lanes)]
+                if not all(isinstance(d, Const) for d in decided):
+                    raise
+                picked = [p and bool(d.value) for p, d in zip(picked, decided, strict=True) if isinstance(d, Const)]
+        return shared, Pack(tuple(self._lane(e.a if p else e.b, k) for k, p in enumerate(picked)), e.dtype)
 
     def _gather(self, e: Load) -> Expr:
         if self.copies_only and e.buffer.scope is Scope.GLOBAL:

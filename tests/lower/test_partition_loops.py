@@ -107,3 +107,58 @@ def test_a_cut_kernel_stays_one_kernel_and_replays_to_the_same_source():
     assert len(lower(s.program, s.target).kernels) == 1
     assert tir.replay(y, s.trace, target="opencl").source() == s.source()
     assert s.check()
+
+
+def stencil(target="opencl -kind=cpu", thread=False):
+    """Sums of two neighbours, two rows a block; the first and the last block reach beyond the border."""
+    x = tir.placeholder((8, 16), name="X")
+    y = tir.compute((8, 16), lambda i, j: x.get(i - 1, j, fill=0) + x.get(i + 1, j, fill=0), name="Y")
+    s = tir.Schedule(y, target)
+    i0, _ = s.split("Y.i", [None, 2])
+    s.partition(i0, [1, 3])
+    s.bind(i0, "block.x")
+    if thread:
+        s.bind("Y.j", "thread.x")
+    else:
+        s.vectorize(s.split("Y.j", [None, 8])[1])
+    return s
+
+
+def test_each_block_runs_the_copy_of_its_part():
+    s = stencil()
+    parts = find(body(s), If)
+    assert len(parts) == 3
+    assert [len(find(p, Select)) for p in parts] == [1, 0, 1]  # only the border asks whether a row exists
+    assert len(lower(s.program, s.target).kernels) == 1
+    assert s.check()
+    assert s.check(level="device")
+    assert tir.replay(s.outputs[0], s.trace, target=s.target).source() == s.source()
+
+
+def test_blocks_of_several_threads_keep_one_body():
+    s = stencil("opencl -kind=gpu", thread=True)
+    assert not find(body(s), If)
+    assert s.check()
+
+
+def test_every_block_of_a_balanced_loop_has_its_own_size():
+    s = tiled_matmul(7, "balanced", tile=4)
+    s = tir.Schedule(s.outputs, "opencl -kind=cpu")
+    s.stage_out("C", "root", "register")
+    i0, i1 = s.split("C.out.i", [None, 4], tail="balanced")
+    s.bind(i0, "block.x")
+    s.compute_at("C", i0)
+    s.unroll("C.i").unroll(i1)
+    assert len(find(body(s), If)) == 2
+    assert [a.buffer.dims[0] // 32 for a in find(body(s), Alloc)] == [4, 3]
+    assert s.check()
+    assert s.check(level="device")
+
+
+def test_cuts_add_up():
+    a = tir.placeholder((20,), name="A")
+    s = tir.Schedule(tir.compute((20,), lambda i: a[i] + 1, name="C"), "opencl -kind=cpu")
+    i0, _ = s.split("C.i", [None, 6], tail="peel")
+    s.partition(i0, [1]).partition(i0, [2])
+    assert "cut at 1, 2, 3" in s.tree()
+    assert s.check()

@@ -105,14 +105,16 @@ def _tiled(loop: Loop, extent: int, axes: Sequence[Var], most: int, tail: str) -
 def partition(program: Program, loop: Loop, at: Sequence[int]) -> Rewrite:
     """Cut a loop at the given iterations: lowering gives each part a copy of the body with what it knows there.
 
-    at: iterations in ascending order; those at or beyond either end cut nothing
+    at: iterations in ascending order; those at or beyond either end cut nothing, earlier cuts remain. A loop that is
+    bound to blocks afterwards keeps its parts where a block is one work-item: each block runs the copy of its part
     """
     need_serial(loop, "partition")
     extent = constant_extent(loop, "partition.symbolic-extent")
     points = [need_int("at", p, high=_MOST) for p in at]
     if sorted(set(points)) != points:
         raise _refuse("partition.order", f"the points {points} of {loop.var.name} are not ascending", loop)
-    return Rewrite(swap(program, loop, loop.replace(parts=tuple(p for p in points if 0 < p < extent))))
+    parts = {*loop.parts, *(p for p in points if 0 < p < extent)}
+    return Rewrite(swap(program, loop, loop.replace(parts=tuple(sorted(parts)))))
 
 
 def _factors(loop: Loop, extent: int, factors: Sequence[int | None], tail: str) -> list[int]:

@@ -1,0 +1,83 @@
+"""Conditions that each lane answers for itself, and lanes that lie apart in memory."""
+
+import itertools
+import re
+
+import pytest
+
+import tensorir as tir
+from tensorir.ir.tree import If, Pack, Select
+from tensorir.ir.visit import find
+from tensorir.lower.pipeline import lower
+
+CPU = "opencl -kind=cpu"
+
+
+def shifted(size, by, stride, lanes=8, dtype="float32", target=CPU):
+    """``Y[h, i] = X[h, stride*i + by]``, 0 outside, as vectors; tiles that reach outside are parts of their own."""
+    x = tir.placeholder((3, size), dtype, name="X")
+    columns = -(-size // stride)
+    y = tir.compute((3, columns), lambda h, i: x.get(h, i * stride + by, fill=0), name="Y")
+    s = tir.Schedule(y, target)
+    tiles, lane = s.split("Y.i", [None, lanes], tail="shift")
+    s.partition(tiles, list(range(1, -(-columns // lanes)))).vectorize(lane)
+    return s
+
+
+def body(s):
+    return lower(s.program, s.target).kernels[0].body
+
+
+@pytest.mark.parametrize(
+    ("size", "by", "stride"),
+    [
+        *itertools.product((16, 21), (-9, -3, -1, 0, 1, 2, 6, 8), (1,)),
+        *itertools.product((32, 37), (-5, -1, 0, 1, 4), (2,)),
+        (40, 1, 3),
+    ],
+)
+@pytest.mark.parametrize("lanes", [4, 8])
+def test_lanes_at_a_border_are_zeros(size, by, stride, lanes):
+    s = shifted(size, by, stride, lanes)
+    assert not find(body(s), (Select, If))
+    assert s.check()
+    assert s.check(level="device")
+
+
+def test_a_border_is_a_shuffle_of_vectors_inside():
+    s = shifted(16, -1, 1)
+    assert len(find(body(s), Pack)) == 1
+    text = s.source().split("__kernel")[1]
+    assert re.search(r"tir_pick4_z01239ab\(.*\(X \+ h \* 16\), .*\(X \+ h \* 16 \+ 3\)\)", text)
+
+
+def test_every_other_element_is_a_shuffle_of_two_vectors():
+    text = shifted(32, 0, 2).source().split("__kernel")[1]
+    assert text.count("tir_pick8_02469bdf(") == 2
+    assert "X[" not in text
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float64"])
+def test_other_types_pick_lane_by_lane(dtype):
+    s = shifted(32, -1, 2, dtype=dtype)
+    assert "tir_pick" not in s.source()
+    assert s.check()
+    assert s.check(level="device")
+
+
+def test_what_lanes_share_of_a_condition_stays_one_condition():
+    x = tir.placeholder((4, 8), name="X")
+    s = tir.Schedule(tir.compute((4, 8), lambda h, i: x.get(h - 1, i - 1, fill=0), name="Y"), CPU)
+    s.vectorize("Y.i")
+    (choice,) = find(body(s), Select)
+    assert isinstance(choice.a, Pack)
+    assert s.check()
+    assert s.check(level="device")
+
+
+def test_what_no_lane_decides_is_unrolled():
+    x, k = tir.placeholder((16,), name="X"), tir.placeholder((1,), "int32", name="K")
+    s = tir.Schedule(tir.compute((16,), lambda i: x.get(i + k[0], fill=0), name="Y"), CPU)
+    s.vectorize(s.split("Y.i", [None, 8])[1])
+    assert not find(body(s), Pack)
+    assert s.check()
