@@ -1,0 +1,200 @@
+"""Depthwise convolution on CPUs: what it computes, its schedules and their space.
+
+One work-item a block, straight from the input: nothing is padded or copied. NHWC: channels in the lanes, all channels
+of some pixels innermost, weights packed tap by tap. NCHW: pixels in the lanes, one channel after another, every tap a
+vector load at another offset (for stride 2 two loads and a shuffle). The loops over rows and pixels are cut where
+padding comes into reach, so that only the tiles at the borders know of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from tensorir.expr.compute import compute, reduce_axis
+from tensorir.expr.reducers import sum as total
+from tensorir.expr.tensor import Tensor
+from tensorir.ir.tree import Expr
+from tensorir.ops.common import Config, last_stage
+from tensorir.schedule.schedule import Schedule
+from tensorir.tune.space import Space
+
+Shape = Mapping[str, Any]
+
+REGISTERS = 16
+MOST_TAPS = 25
+"""Taps that are written out; larger filters keep a loop over their rows."""
+MOST_CUTS = 6
+
+
+def applies(shape: Shape) -> bool:
+    """Whether a convolution is depthwise, one output channel a channel."""
+    return bool(shape["groups"] == shape["c"] == shape["k"] and shape["dtype"] == "float32")
+
+
+def conv2d(x: Tensor, w: Tensor, shape: Shape) -> Tensor:
+    """``nn.conv2d`` with as many groups as channels in and out; equal to it.
+
+    Intermediates: Y in the order of the result;  NHWC: W (r, s, k)
+    """
+    pad, stride, dilation = shape["pad"], shape["stride"], shape["dilation"]
+    n, k, r, s, p, q = (shape[v] for v in ("n", "k", "r", "s", "p", "q"))
+    rr, rs = reduce_axis(r, "r"), reduce_axis(s, "s")
+
+    def pixel(n: Expr, k: Expr, p: Expr, q: Expr) -> Expr:
+        row, col = p * stride + rr * dilation - pad, q * stride + rs * dilation - pad
+        at = (n, k, row, col) if shape["layout"] == "NCHW" else (n, row, col, k)
+        return x.get(*at, fill=0) if pad else x[at]
+
+    if shape["layout"] == "NCHW":
+        axes = ("n", "k", "p", "q")
+        y = compute((n, k, p, q), lambda n, k, p, q: total(pixel(n, k, p, q) * w[k, 0, rr, rs], axis=(rr, rs)), "Y",
+                    axes=axes)  # fmt: skip
+        return compute((n, k, p, q), lambda n, k, p, q: y[n, k, p, q], "y", axes=axes)  # type: ignore[no-any-return]
+    axes = ("n", "p", "q", "k")
+    taps = compute((r, s, k), lambda r, s, k: w[k, r, s, 0], "W", axes=("r", "s", "k"))
+    y = compute((n, p, q, k), lambda n, p, q, k: total(pixel(n, k, p, q) * taps[rr, rs, k], axis=(rr, rs)), "Y",
+                axes=axes)  # fmt: skip
+    return compute((n, p, q, k), lambda n, p, q, k: y[n, p, q, k], "y", axes=axes)  # type: ignore[no-any-return]
+
+
+def cpu_depthwise(s: Schedule, c: Config, shape: Shape) -> Schedule:
+    """c: ``tile_rows`` and, in NHWC, ``tile`` pixels of the register tile; ``lanes``; ``channels`` of a block;
+    NHWC: where weights are packed (``pack``): "once", ahead; "kernel", one of its own; "block", by each block
+    """
+    return _channel_lanes(s, c, shape) if shape["layout"] == "NHWC" else _pixel_lanes(s, c, shape)
+
+
+def _channel_lanes(s: Schedule, c: Config, shape: Shape) -> Schedule:
+    out, lanes = last_stage(s, "y"), c["lanes"]
+    if c["pack"] != "block":
+        _lanes(s, "W.k", lanes)
+        s.bind("W.r", "block.x")
+    if c["pack"] == "once":
+        s.run_once("W")
+    k, kl = _lanes(s, f"{out}.k", lanes, vectorize=False)
+    kb, k0 = s.split(k, [None, -(-c["channels"] // lanes)])
+    p0, p1 = s.split(f"{out}.p", [None, c["tile_rows"]], tail="balanced")
+    q0, q1 = s.split(f"{out}.q", [None, c["tile"]], tail="balanced")
+    s.reorder(f"{out}.n", p0, kb, q0, k0, p1, q1, kl)
+    s.compute_at("Y", k0)
+    if c["pack"] == "block":
+        s.set_scope("W", "shared")
+        s.compute_at("W", kb)
+        _lanes(s, "W.k", lanes)
+    y, yl = _lanes(s, "Y.k", lanes, vectorize=False)
+    s.reorder("Y.n", "Y.r", "Y.s", "Y.p", "Y.q", y, yl)
+    _taps(s, shape)
+    s.unroll("Y.p").unroll("Y.q")
+    s.unroll(p1).unroll(q1)
+    if lanes > 1:
+        s.vectorize(yl).vectorize(kl)
+    _cut(s, p0, _borders(shape["p"], c["tile_rows"], shape, "p"))
+    _cut(s, q0, _borders(shape["q"], c["tile"], shape, "q"))
+    s.bind(f"{out}.n", "block.z").bind(p0, "block.y").bind(kb, "block.x")
+    return s
+
+
+def _pixel_lanes(s: Schedule, c: Config, shape: Shape) -> Schedule:
+    out, lanes = last_stage(s, "y"), c["lanes"]
+    kb, k0 = s.split(f"{out}.k", [None, c["channels"]])
+    p0, p1 = s.split(f"{out}.p", [None, c["tile_rows"]], tail="balanced")
+    q0, q1 = _lanes(s, f"{out}.q", lanes, vectorize=False)
+    s.reorder(f"{out}.n", kb, k0, p0, q0, p1, q1)
+    s.compute_at("Y", q0)
+    y, yl = s.split("Y.q", [None, lanes])
+    s.reorder("Y.n", "Y.k", "Y.r", "Y.s", "Y.p", y, yl)
+    if shape["pad"]:
+        s.partition("Y.s", list(range(1, shape["s"])))  # which lanes a tap has depends on it
+    _taps(s, shape)
+    s.unroll("Y.p").unroll(p1)
+    if lanes > 1:
+        s.vectorize(yl).vectorize(q1)
+    _cut(s, p0, _borders(shape["p"], c["tile_rows"], shape, "p"))
+    _cut(s, q0, _borders(shape["q"], lanes, shape, "q", lanes=True))
+    s.bind(f"{out}.n", "block.z").bind(kb, "block.x")
+    return s
+
+
+def _lanes(s: Schedule, loop: Any, lanes: int, vectorize: bool = True) -> Any:
+    """The loop in tiles of one vector, the last one moved back where they do not divide it."""
+    tiles, lane = s.split(loop, [None, lanes], tail="shift")
+    if vectorize and lanes > 1:
+        s.vectorize(lane)
+    return tiles, lane
+
+
+def _taps(s: Schedule, shape: Shape) -> None:
+    """Filters are written out whole as far as that stays short."""
+    s.unroll("Y.s")
+    if shape["r"] * shape["s"] <= MOST_TAPS:
+        s.unroll("Y.r")
+
+
+def _cut(s: Schedule, loop: Any, points: list[int]) -> None:
+    if points:
+        s.partition(loop, points)
+
+
+def _borders(extent: int, tile: int, shape: Shape, axis: str, lanes: bool = False) -> list[int]:
+    """Where to cut a loop over tiles of outputs: before the first tile that keeps out of padding, and after the last.
+
+    lanes: tiles are vectors, the last one moved back; near the border each is a part of its own, since what its lanes
+    read has to be known one by one
+    """
+    size, taps = (shape["h"], shape["r"]) if axis == "p" else (shape["w"], shape["s"])
+    pad, stride, tiles = shape["pad"], shape["stride"], -(-extent // tile)
+    first = -(-pad // stride)  # outputs before it read padding, and those after the last
+    last = (size - 1 + pad - (taps - 1) * shape["dilation"]) // stride
+    if lanes:
+        starts = [min(t * tile, max(extent - tile, 0)) for t in range(tiles)]
+        ends = [a + tile for a in starts]
+    else:
+        least, more = divmod(extent, tiles)
+        starts = [t * least + min(t, more) for t in range(tiles)]
+        ends = [*starts[1:], extent]
+    inner = [a >= first and b - 1 <= last for a, b in zip(starts, ends, strict=True)]
+    cuts = [t for t in range(1, tiles) if inner[t] != inner[t - 1] or (lanes and not inner[t])]
+    return cuts if len(cuts) <= MOST_CUTS else cuts[:0]
+
+
+# --- the space -------------------------------------------------------------------------------------------------------
+
+
+def space(shape: Shape) -> Space:
+    """Register tiles, vectors and blocks that are worth a try."""
+    nhwc, k, p, q = shape["layout"] == "NHWC", shape["k"], shape["p"], shape["q"]
+    along = k if nhwc else q
+    lanes = [v for v in (8, 4, 2, 1) if v <= along][:2]
+    packs = ["once"] if shape["prepack"] else ["block", "kernel"]
+    knobs: dict[str, list[Any]] = dict(
+        tile_rows=[v for v in (1, 2, 3, 4, 5, 6, 7, 8) if v <= p],
+        tile=[v for v in (1, 2, 3, 4, 5, 6, 7, 8) if v <= q] if nhwc else [1],
+        lanes=lanes,
+        channels=_channels(k, shape["n"], lanes[0] if nhwc else 1),
+        pack=packs if nhwc else packs[:1],
+    )
+    where = {"registers": lambda c: c["tile_rows"] * c["tile"] <= REGISTERS - 2}
+    return Space(where=where, default=_default(knobs, shape), **knobs)
+
+
+def _channels(k: int, n: int, lanes: int) -> list[int]:
+    """Channels of a block: all, and equal parts of whole vectors."""
+    vectors = -(-k // lanes)
+    parts = {-(-vectors // d) for d in (1, 2, 4, 8, 16, 32, 64, 128) if d <= vectors}
+    return sorted((v * lanes for v in parts), reverse=True)
+
+
+def _default(knobs: Mapping[str, list[Any]], shape: Shape) -> dict[str, Any]:
+    """Tiles of 2 rows by 4 pixels (NCHW: 3 rows by a vector), and an even number of blocks."""
+    c = {name: values[0] for name, values in knobs.items()}
+    rows = 2 if shape["layout"] == "NHWC" else 3
+    c["tile_rows"], c["tile"] = min(rows, shape["p"]), min(4, knobs["tile"][-1])
+    bands = shape["n"] * (-(-shape["p"] // c["tile_rows"]) if shape["layout"] == "NHWC" else 1)
+    for channels in knobs["channels"]:
+        c["channels"] = channels
+        blocks = bands * math.ceil(shape["k"] / channels)
+        if blocks >= 8 and blocks % 2 == 0:
+            break
+    return c

@@ -1,0 +1,120 @@
+"""Depthwise convolutions on the CPU: any shape, layout and configuration computes what nn.conv2d declares."""
+
+import random
+
+import numpy as np
+import pytest
+
+import tensorir as tir
+from tensorir import nn
+from tensorir.check.equivalence import compare
+from tensorir.expr.compute import placeholder
+from tensorir.interp.numbers import Field
+from tensorir.interp.reference import evaluate, random_arguments
+from tensorir.ops import depthwise
+
+CPU = "opencl -kind=cpu"
+LAYOUTS = ("NCHW", "NHWC")
+SHAPES = {
+    "plain": dict(c=16, h=10, w=18, pad=1),
+    "stride 2": dict(c=8, h=9, w=33, pad=1, stride=2),
+    "stride 3": dict(c=9, h=11, w=26, pad=1, stride=3),
+    "no pad": dict(c=8, h=7, w=12),
+    "pad beyond the kernel": dict(c=5, h=4, w=9, pad=3),
+    "a border of several tiles": dict(c=4, h=5, w=6, r=1, s=1, pad=11),
+    "5x5": dict(c=10, h=9, w=13, r=5, s=5, pad=2),
+    "3x5, stride 2": dict(c=11, h=8, w=17, r=3, s=5, pad=2, stride=2),
+    "7x7": dict(c=8, h=9, w=11, r=7, s=7, pad=3),
+    "dilated": dict(c=8, h=11, w=12, pad=2, dilation=2),
+    "narrow": dict(c=24, h=7, w=7, pad=1),
+    "narrower": dict(c=3, h=5, w=3, pad=1),
+    "one pixel": dict(c=2, h=1, w=1, pad=1),
+    "one channel": dict(c=1, h=8, w=9, pad=1),
+    "batch": dict(n=2, c=12, h=6, w=9, pad=1, stride=2),
+}
+CASES = [(name, layout) for name in SHAPES for layout in LAYOUTS]
+
+
+def workload(name, layout, **options):
+    p = SHAPES[name]
+    return tir.ops.conv2d(**{"k": p["c"], "groups": p["c"], **p, "layout": layout, **options})
+
+
+def configurations(work, seed, count):
+    space = work.templates["cpu_depthwise"].space
+    g = random.Random(seed)
+    return [space.default, *(space.config(g.randrange(len(space.legal))) for _ in range(count))]
+
+
+@pytest.mark.parametrize(("name", "layout"), CASES)
+def test_the_declaration_is_the_convolution(name, layout):
+    p = {"n": 1, "r": 3, "s": 3, "stride": 1, "pad": 0, "dilation": 1, **SHAPES[name], "layout": layout}
+    p["k"], nchw = p["c"], layout == "NCHW"
+    x = placeholder((p["n"], p["c"], p["h"], p["w"]) if nchw else (p["n"], p["h"], p["w"], p["c"]), name="x")
+    w = placeholder((p["c"], 1, p["r"], p["s"]) if nchw else (p["c"], p["r"], p["s"], 1), name="w")
+    want = nn.conv2d(x, w, stride=p["stride"], pad=p["pad"], dilation=p["dilation"], groups=p["c"], layout=layout)
+    p["p"], p["q"] = want.shape[2:] if nchw else want.shape[1:3]
+    arrays = random_arguments((want,), 3, Field())
+    made = evaluate((depthwise.conv2d(x, w, p),), arrays, Field())[0]
+    assert np.array_equal(evaluate((want,), arrays, Field())[0], made)
+
+
+@pytest.mark.parametrize(("name", "layout"), CASES)
+def test_any_configuration_equals_its_declaration(name, layout):
+    work = workload(name, layout, bias=True, act="relu")
+    for n, config in enumerate(configurations(work, f"{name} {layout}", 2)):
+        s = work.schedule(config, template="cpu_depthwise", target=CPU)
+        assert compare(s, Field(), n) is None, config
+
+
+@pytest.mark.parametrize(("name", "layout"), CASES)
+def test_the_device_agrees_with_the_reference(name, layout):
+    work = workload(name, layout)
+    arrays = random_arguments(work.outputs, 1)
+    for config in configurations(work, f"{name} {layout}", 1):
+        s = work.schedule(config, template="cpu_depthwise", target=CPU)
+        got = np.asarray(s.build("opencl:pocl")(*arrays))
+        assert np.array_equal(got, work.reference(*arrays)), config
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_bias_residual_and_activation_join_the_kernel(layout):
+    work = workload("plain", layout, bias=True, residual=True, act="relu", prepack=True)
+    s = work.schedule(target=CPU)
+    arrays = random_arguments(work.outputs, 1)
+    assert np.array_equal(np.asarray(s.build("opencl:pocl")(*arrays)), work.reference(*arrays))
+    assert sum(not k.once for k in s.emitted().kernels) == 1
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_it_is_the_default_one_kernel_without_workspace_and_replays(layout):
+    work = workload("plain", layout)
+    assert work.template_for(CPU) == "cpu_depthwise"
+    s = work.schedule(target=CPU)
+    assert len(s.emitted().kernels) == 1
+    assert s.emitted().workspace_bytes == 0
+    assert tir.replay(s.outputs, s.trace, target=s.target).source() == s.source()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_body_of_an_inner_tile_has_no_condition(layout):
+    s = tir.ops.conv2d(c=32, h=32, w=32, k=32, groups=32, pad=1, layout=layout, prepack=True).schedule(target=CPU)
+    loops = s.source().split(" q_0 = 0; ")[1:]
+    assert any("?" not in text.split(" p_1 = 0; ")[0] for text in loops)
+
+
+def test_other_groups_and_types_keep_the_general_template():
+    for options in (dict(c=8, k=16, groups=8), dict(c=8, k=8, groups=4), dict(c=8, k=8, groups=8, dtype="float16")):
+        assert "cpu_depthwise" not in tir.ops.conv2d(h=6, w=6, **options).templates
+
+
+def test_defaults_of_mobilenet_make_an_even_number_of_blocks():
+    layers = [(32, 112, 1), (64, 112, 2), (128, 56, 1), (128, 56, 2), (256, 28, 1), (256, 28, 2), (512, 14, 1),
+              (512, 14, 2), (1024, 7, 1)]  # fmt: skip
+    for layout in LAYOUTS:
+        for c, size, stride in layers:
+            work = tir.ops.conv2d(c=c, h=size, w=size, k=c, groups=c, pad=1, stride=stride, layout=layout, prepack=True)
+            (kernel,) = [k for k in work.schedule(target=CPU).emitted().kernels if not k.once]
+            blocks = np.prod(kernel.grid)
+            assert blocks >= 8
+            assert blocks % 2 == 0
