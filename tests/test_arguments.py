@@ -208,7 +208,9 @@ OTHERS = {
              top=top, started=started, stop=stop, on_start=on_start, on_baseline=on_baseline),
     ),
     "ops.matmul": lambda m=8, n=8, k=8, batch=1, ta=False, tb=False, dtype="float32", bias=False, act=None,
-    alpha=False, beta=False: tir.ops.matmul(m, n, k, batch, ta, tb, dtype, bias, act, alpha, beta),
+    alpha=False, beta=False, prepack=False: tir.ops.matmul(
+        m, n, k, batch, ta, tb, dtype, bias, act, alpha, beta, prepack
+    ),
     "ops.conv2d": lambda n=1, c=4, h=8, w=8, k=4, r=3, s=3, stride=1, pad=0, dilation=1, groups=1, layout="NCHW",
     dtype="float32", bias=False, act=None: tir.ops.conv2d(
         n, c, h, w, k, r, s, stride, pad, dilation, groups, layout, dtype, bias, act

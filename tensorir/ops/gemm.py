@@ -1,4 +1,4 @@
-"""matmul: packed panels and vector register tiles on CPUs, shared tiles and register tiles on GPUs."""
+"""matmul: what it is; on GPUs shared tiles and register tiles (``gemm_cpu``, ``gemm_spaces``: on CPUs)."""
 
 from __future__ import annotations
 
@@ -12,27 +12,31 @@ from tensorir.api.workload import Template, Workload
 from tensorir.expr.compute import placeholder, scalar
 from tensorir.ir.dtypes import is_float
 from tensorir.ops.baselines import matmul_baselines
-from tensorir.ops.common import Config, accumulator, activate, divisors_near, flags, out_dtype, out_stage, positive
+from tensorir.ops.common import Config, accumulator, activate, flags, out_dtype, out_stage, positive
+from tensorir.ops.gemm_cpu import epilogue
+from tensorir.ops.gemm_spaces import cpu_templates
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
     from tensorir.tune.space import Space
 
-LANES = 8
-
 
 def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = False, tb: bool = False,
            dtype: str = "float32", bias: bool = False, act: str | None = None, alpha: bool = False,
-           beta: bool = False) -> Workload:  # fmt: skip
+           beta: bool = False, prepack: bool = False) -> Workload:  # fmt: skip
     """C = act(alpha A B + beta D + bias) with optional transposes and batch, in one kernel.
 
     a: (m, k) or (k, m) with ``ta``;  b: (k, n) or (n, k) with ``tb``; with batch > 1 both have it in front
     bias: (n,);  alpha, beta: scalar arguments;  beta adds a tensor d of the result's shape
+    prepack: b is a constant: on CPUs it is packed ahead, once for all launches
     Arguments: a, b, then bias, d, alpha, beta as far as they are asked for.
     """
     params = dict(m=m, n=n, k=k, batch=batch, ta=ta, tb=tb, dtype=dtype, bias=bias, act=act, alpha=alpha, beta=beta)
     positive(params, ("m", "n", "k", "batch"))
-    flags(params, ("ta", "tb", "bias", "alpha", "beta"))
+    flags({**params, "prepack": prepack}, ("ta", "tb", "bias", "alpha", "beta", "prepack"))
+    shape = {**params, "prepack": prepack}
+    if prepack:  # others keep the name that they had before there was a choice
+        params["prepack"] = True
     lead = (batch,) if batch > 1 else ()
     a = placeholder((*lead, k, m) if ta else (*lead, m, k), dtype, name="a")
     b = placeholder((*lead, n, k) if tb else (*lead, k, n), dtype, name="b")
@@ -42,80 +46,18 @@ def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = 
     d = placeholder((*lead, m, n), dtype, name="d") if beta else None
     scale = scalar("alpha", wide or a.dtype) if alpha else None
     other = scalar("beta", wide or a.dtype) if beta else None
-    out = nn.bias_act(c, v, act, axis=len(lead) + 1, alpha=scale, d=d, beta=other)
-    if wide == "float32":
-        out = nn.convert(out, a.dtype)
+    given = dict(a=a, b=b, bias=v, d=d, alpha=scale, beta=other)
     return Workload(
-        "matmul", out,
+        "matmul", epilogue(given, shape, c),
         templates={
-            "cpu_panel": Template(lambda s, cfg: cpu_panel(s, cfg, params), lambda: _cpu_space(params), kinds=("cpu",)),
-            "gpu_tile": Template(lambda s, cfg: gpu_tile(s, cfg, params), lambda: _gpu_space(params), kinds=("gpu",)),
+            **cpu_templates(given, shape),
+            "gpu_tile": Template(lambda s, cfg: gpu_tile(s, cfg, shape), lambda: _gpu_space(shape), kinds=("gpu",)),
         },
-        reference=lambda *arrays: reference(params, *arrays),
+        reference=lambda *arrays: reference(shape, *arrays),
         flops=2 * batch * m * n * k,
         origin=("ops", "matmul", params),
-        baselines=matmul_baselines(params),
+        baselines=matmul_baselines(shape),
     )  # fmt: skip
-
-
-def cpu_panel(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
-    """A block packs ``cols`` columns of B to [k][cols] once, then runs over its rows in register tiles of rt x 8*ct."""
-    out = out_stage(s, "c")
-    ib, ii, il = s.split(f"{out}.i", [None, -(-c["rows"] // c["rt"]), c["rt"]])
-    jb, ji, jl = s.split(f"{out}.j", [None, c["panels"], LANES * c["ct"]])
-    batch = [f"{out}.z"] if p["batch"] > 1 else []
-    s.reorder(*batch, jb, ib, ji, ii, il, jl)
-    s.bind(jb, "block.x").bind(ib, "block.y")
-    if batch:
-        s.bind(batch[0], "block.z")
-    s.compute_at("c", ii)
-    jt, jv = s.split("c.j", [None, LANES])
-    s.reorder(*(["c.z"] if batch else []), "c.k", "c.i", jt, jv)
-    s.unroll("c.i").unroll(jt).vectorize(jv)
-    if c["unroll_k"] > 1:
-        s.annotate("c.k", "unroll", c["unroll_k"])
-    if c["pack_b"]:
-        order = list(range(len(batch))) + ([len(batch) + 1, len(batch)] if p["tb"] else [len(batch), len(batch) + 1])
-        s.stage_in("b", at=ji, scope="shared", order=order)
-    tile, lane = s.split(jl, [None, LANES])
-    s.unroll(il).unroll(tile).vectorize(lane)
-    return s
-
-
-def _cpu_space(p: Mapping[str, Any]) -> Space:
-    from tensorir.tune.space import Space
-
-    m, n, k = p["m"], p["n"], p["k"]
-    rows = divisors_near(m, (6, 24, 48, 96))
-
-    def registers(c: Mapping[str, Any]) -> bool:
-        return bool(c["rt"] * c["ct"] + c["ct"] + 1 <= 16)
-
-    def sensible(c: Mapping[str, Any]) -> bool:
-        return bool(
-            c["rt"] < m + 2
-            and LANES * c["ct"] < n + LANES
-            and c["rt"] <= c["rows"] + 5
-            and c["panels"] * LANES * c["ct"] < n + LANES * c["ct"]
-        )
-
-    def fits(c: Mapping[str, Any]) -> bool:
-        return not c["pack_b"] or 4 * k * LANES * c["ct"] <= 448 * 1024
-
-    def packed(c: Mapping[str, Any]) -> bool:
-        return bool(c["pack_b"] or not p["tb"] or 4 * k * LANES > 448 * 1024)
-
-    where = {"registers": registers, "sensible": sensible, "fits": fits, "packed": packed}
-    knobs = dict(
-        rt=[6, 4, 3, 2, 1, 8, 12], ct=[2, 1, 3, 4], rows=rows, panels=[1, 2, 4], unroll_k=[1, 2, 4], pack_b=[1, 0]
-    )
-    default = None
-    for rt, ct in ((6, 2), (4, 2), (4, 1), (2, 2), (2, 1), (1, 2), (1, 1)):
-        for pack in (1, 0):
-            c = dict(rt=rt, ct=ct, rows=rows[-1], panels=1, unroll_k=1, pack_b=pack)
-            if default is None and all(t(c) for t in where.values()):
-                default = c
-    return Space(where=where, default=default, **knobs)
 
 
 def gpu_tile(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:

@@ -124,7 +124,7 @@ def test_large_arrays_are_indexed_with_64_bits():
 
 
 def test_parallel_is_refused_with_the_way_to_do_it():
-    s = tir.ops.matmul(m=8, n=8, k=8).schedule()
+    s = tir.Schedule(tir.ops.matmul(m=8, n=8, k=8).outputs)
     with pytest.raises(tir.ScheduleError, match=r"block\.x") as caught:
         s["c"].parallel("k")
     assert caught.value.code == "parallel.later"

@@ -1,0 +1,254 @@
+"""The CPU templates of matmul: which suit a shape, their spaces, and the configurations to start from.
+
+Those come from a small model of a core and of how blocks are dealt to cores; measuring decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tensorir.api.workload import Template
+from tensorir.expr.tensor import Tensor
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ops.common import Config, accumulator
+from tensorir.ops.conv_cpu import BLOCK_BYTES, Predicate, balance, best_of
+from tensorir.ops.gemm_cpu import (
+    Given,
+    Shape,
+    column,
+    cpu_column,
+    cpu_dot,
+    cpu_strip,
+    dot,
+    lanes_of,
+    strip,
+    sum_bytes,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from tensorir.schedule.schedule import Schedule
+    from tensorir.tune.space import Space
+
+Declare = Callable[[Given, Shape, Config], Tensor]
+Apply = Callable[["Schedule", Config, Shape], "Schedule"]
+
+REGISTERS = 16
+LATENCY = 5.5
+"""Cycles between dependent multiply-adds, with what a compiler's order adds."""
+STREAM = 16.0
+"""Bytes a cycle that come from far away."""
+L3_PART = 8 << 20
+"""Bytes that all blocks in turn can read again from the last cache."""
+LAUNCH = 20_000.0
+"""Cycles of one more kernel."""
+SMALL = 96
+"""Rows up to which the sums of a strip of columns fit beside what the block reads of b."""
+FEW = 12
+"""Rows up to which reading b in place costs less than packing it."""
+
+
+def cpu_templates(given: Given, shape: Shape) -> dict[str, Template]:
+    """The algorithms, the one that promises most for the shape first."""
+    m, large = shape["m"], shape["n"] * shape["k"] >= 1 << 20
+    order = ["column", "strip"]
+    if not shape["prepack"] and not shape["tb"] and (m <= FEW or (m <= SMALL and large)):
+        order = ["strip", "column"]
+    if shape["tb"]:
+        order.insert(0 if m <= 2 * FEW and not shape["prepack"] else len(order), "dot")
+    return {f"cpu_{name}": _template(given, shape, *_ALGORITHMS[name]) for name in order}
+
+
+def _template(
+    given: Given, shape: Shape, declare: Declare, schedule: Apply, space: Callable[[Shape], Space]
+) -> Template:
+    def function(s: Schedule, c: Config) -> Schedule:
+        return schedule(type(s)(declare(given, shape, c), s.target), c, shape)
+
+    return Template(function, lambda: space(shape), kinds=("cpu",))
+
+
+def _knobs(shape: Shape) -> dict[str, list[Any]]:
+    """What all algorithms have, the values to start from first."""
+    m, whole = shape["m"], accumulator(shape["dtype"]) is None
+    parts = {-(-m // d) for d in (2, 4, 8)} | {64, 128, 256, 512, 1024}
+    return dict(
+        rows=[0, *sorted(r for r in parts if 1 < r < m)],
+        tile=[6, 4, 5, 3, 2, 1, 8, 12],
+        vectors=[2, 3, 4, 1, 6, 8],
+        pack_a=([0, 1] if m <= FEW or whole else [1, 0]) if shape["ta"] or not whole else [0],
+        unroll_k=[4, 1, 2, 8],
+    )
+
+
+def _rules(shape: Shape) -> dict[str, Predicate]:
+    """What holds for all: the sums, one operand's part and an element of the other fill the registers and no more."""
+    m, lanes = shape["m"], lanes_of(shape)
+    busy = min(6, m * -(-shape["n"] // lanes)) if m >= 4 else 1
+    return {
+        "registers": lambda c: c["tile"] * c["vectors"] + min(c["tile"], c["vectors"]) < REGISTERS,
+        "busy": lambda c: c["tile"] * c["vectors"] >= busy,
+        "sensible": lambda c: (
+            c["tile"] <= m and lanes * (c["vectors"] - 1) < shape["n"] and c["tile"] <= (c["rows"] or m)
+        ),
+    }
+
+
+def panel_cycles(rows: int, tile: int, vectors: int) -> float:
+    """Cycles per step of the reduction for all rows of a panel of so many vectors, in balanced tiles.
+
+    A core does two multiply-adds a cycle, each ready after four cycles and a bit, and loads two operands a cycle;
+    vectors cost more than elements to bring near.
+    """
+
+    def step(high: int) -> float:
+        return max(high * vectors / 2, (high + vectors) / 2, LATENCY) + 0.03 * high + 0.08 * vectors
+
+    tiles = -(-rows // tile)
+    least, more = divmod(rows, tiles)
+    return more * step(least + 1) + (tiles - more) * step(least)
+
+
+def _tiles(shape: Shape) -> list[tuple[int, int]]:
+    """Register tiles (rows, vectors) to start from."""
+    found = [(6, 2), (4, 3), (3, 4), (2, 6), (1, 8), (4, 2), (3, 3), (2, 4), (1, 4)]
+    found += [(rows, 1) for rows in (6, 4, 3, 2, 1)]
+    most = 8 if DTYPES[accumulator(shape["dtype"]) or shape["dtype"]].kind in "iu" else REGISTERS
+    return [p for p in found if p[0] <= shape["m"] and p[0] * p[1] <= most]  # products of integers need registers too
+
+
+def _makespan(blocks: int) -> float:
+    """Equal blocks that the busiest core runs; a few more of them give the other jobs of a machine room to move."""
+    return blocks / balance(blocks) * (1.02 if blocks < 4 else 1.0)
+
+
+def _start(
+    knobs: Mapping[str, Sequence[Any]],
+    where: Mapping[str, Predicate],
+    cost: Callable[[Mapping[str, Any]], float],
+    tiles: Sequence[Mapping[str, int]],
+    **chosen: Sequence[Any],
+) -> dict[str, Any] | None:
+    """The cheapest configuration over register tiles and the ``chosen`` knobs; other knobs at their first values."""
+    values = {name: chosen.get(name, given[:1]) for name, given in knobs.items()}
+    found = [best_of({**values, **{n: [v] for n, v in tile.items()}}, where, cost) for tile in tiles]
+    return min((c for c in found if c is not None), key=cost, default=None)
+
+
+def _column_space(shape: Shape) -> Space:
+    m, n, k, lanes, size = shape["m"], shape["n"], shape["k"], lanes_of(shape), sum_bytes(shape)
+    knobs = dict(panels=[1, 2, 4, 8, 16], **_knobs(shape), pack=["kernel"] if shape["prepack"] else ["block", "kernel"])
+
+    def width(c: Mapping[str, Any]) -> int:
+        return int(c["panels"] * c["vectors"] * lanes)
+
+    where: dict[str, Predicate] = {
+        **_rules(shape),
+        "columns": lambda c: c["panels"] == 1 or width(c) < n + c["vectors"] * lanes,
+        "fits": lambda c: c["pack"] != "block" or size * width(c) * k <= BLOCK_BYTES,
+    }
+    packing = k * (1.2 if shape["tb"] else 0.35)
+
+    def cost(c: Mapping[str, Any]) -> float:
+        rows = c["rows"] or m
+        blocks = shape["batch"] * -(-n // width(c)) * -(-m // rows)
+        cycles = c["panels"] * panel_cycles(rows, c["tile"], c["vectors"]) * k + size * width(c) * k / STREAM + 20.0
+        if rows * k * size > L3_PART:
+            cycles *= 1.05
+        if c["pack"] == "block":
+            return float((cycles + packing * width(c)) * _makespan(blocks))
+        ahead = 0.0 if shape["prepack"] else (packing + 0.35 * k) * n * shape["batch"] + LAUNCH
+        return float(cycles * _makespan(blocks) + ahead)
+
+    tiles = [dict(tile=rows, vectors=vectors) for rows, vectors in _tiles(shape)]
+    start = _start(knobs, where, cost, tiles, panels=knobs["panels"], rows=knobs["rows"], pack=knobs["pack"])
+    return _space(knobs, where, start)
+
+
+def _strip_space(shape: Shape) -> Space:
+    m, n, k, lanes, size = shape["m"], shape["n"], shape["k"], lanes_of(shape), sum_bytes(shape)
+    packs = ["kernel", "none"] if shape["prepack"] else ["panel", "none", "kernel"]
+    if shape["tb"]:
+        packs.remove("none")
+    pieces = dict.fromkeys(_divisor_near(k, d) for d in (256, 128, 64, 16, 8))
+    knobs = dict(columns=_strips(n, lanes), depth=list(pieces), **_knobs(shape), pack=packs)
+
+    def block(c: Mapping[str, Any]) -> int:
+        panel = c["depth"] * lanes * c["vectors"] if c["pack"] == "panel" else 0
+        return int(size * ((c["rows"] or m) * c["columns"] + panel))
+
+    where: dict[str, Predicate] = {
+        **_rules(shape),
+        "columns": lambda c: c["columns"] % (lanes * c["vectors"]) == 0 and (c["pack"] != "none" or c["columns"] <= n),
+        "fits": lambda c: block(c) <= BLOCK_BYTES,
+        "unrolled": lambda c: c["unroll_k"] <= c["depth"],
+    }
+
+    def cost(c: Mapping[str, Any]) -> float:
+        rows, panels = c["rows"] or m, c["columns"] // (lanes * c["vectors"])
+        cycles = panels * panel_cycles(rows, c["tile"], c["vectors"]) * (1 + 40 / c["columns"])
+        crowded = 1.1 if block(c) > BLOCK_BYTES // 3 else 1.0  # what is read of b lies there too
+        blocks = shape["batch"] * -(-n // c["columns"]) * -(-m // rows)
+        return float(cycles * crowded * _makespan(blocks))
+
+    in_place = m <= FEW and packs[1:] and packs[1] == "none" and n >= lanes
+    depth = _divisor_near(k, (8 if m == 1 else 64) if in_place else 256)
+    tiles = [dict(tile=rows, vectors=vectors) for rows, vectors in _tiles(shape)]
+    if m == 1:  # few sums, so that many rows of b are read side by side
+        tiles = [dict(tile=1, vectors=2), dict(tile=1, vectors=1)]
+    start = _start(
+        knobs, where, cost, tiles,
+        columns=knobs["columns"],
+        rows=knobs["rows"] if m > SMALL else [0],
+        depth=[depth],
+        pack=["none"] if in_place and not shape["prepack"] else packs[:1],
+        unroll_k=[u for u in ((8, 4, 1) if m == 1 else (4, 1)) if u <= depth][:1],
+    )  # fmt: skip
+    return _space(knobs, where, start)
+
+
+def _dot_space(shape: Shape) -> Space:
+    m, n, steps = shape["m"], shape["n"], -(-shape["k"] // lanes_of(shape))
+    knobs = {name: values for name, values in _knobs(shape).items() if name != "vectors"}
+    knobs = dict(columns=_strips(n, 1, (16, 32, 48, 64, 96, 128, 256)), outputs=[3, 4, 8, 2, 6, 1, 12], **knobs)
+    sensible = _rules(shape)["sensible"]
+    where: dict[str, Predicate] = {
+        "registers": lambda c: c["outputs"] * (c["tile"] + (c["tile"] > 1)) < REGISTERS,
+        "sensible": lambda c: sensible({**c, "vectors": 1}) and c["outputs"] <= c["columns"],
+    }
+
+    def cost(c: Mapping[str, Any]) -> float:
+        rows = c["rows"] or m
+        cycles = -(-c["columns"] // c["outputs"]) * panel_cycles(rows, c["tile"], c["outputs"]) * steps + 100.0
+        return float(cycles * _makespan(shape["batch"] * -(-n // c["columns"]) * -(-m // rows)))
+
+    pairs = [(4, 3), (2, 4), (1, 8), (3, 3), (2, 2), (1, 4), (1, 2), (1, 1)]
+    tiles = [dict(tile=rows, outputs=outputs) for rows, outputs in pairs]
+    return _space(knobs, where, _start(knobs, where, cost, tiles, columns=knobs["columns"], unroll_k=[1]))
+
+
+def _strips(n: int, lanes: int, wanted: Sequence[int] = ()) -> list[int]:
+    """Widths of strips of n columns in whole vectors: parts of n, and round numbers."""
+    sizes = wanted or [lanes * v for v in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)]
+    parts = {-(-n // (d * lanes)) * lanes for d in (1, 2, 4, 6, 8)}
+    limit = max(2048, *sizes)
+    return sorted({v for v in (*sizes, *parts) if v <= limit and v < n + 6 * lanes})
+
+
+def _divisor_near(k: int, wanted: int) -> int:
+    """A divisor of k from 3/4 to 3/2 of ``wanted``; without one the length of balanced pieces of about that size."""
+    near = [d for d in range(max(1, 3 * wanted // 4), 3 * wanted // 2 + 1) if k % d == 0]
+    return min(near, key=lambda d: abs(d - wanted)) if near else -(-k // max(1, round(k / wanted)))
+
+
+def _space(knobs: Mapping[str, Sequence[Any]], where: Mapping[str, Predicate], start: dict[str, Any] | None) -> Space:
+    from tensorir.tune.space import Space
+
+    return Space(where=where, default=start, **knobs)
+
+
+_ALGORITHMS: dict[str, tuple[Declare, Apply, Callable[[Shape], Any]]] = {
+    "column": (column, cpu_column, _column_space),
+    "strip": (strip, cpu_strip, _strip_space),
+    "dot": (dot, cpu_dot, _dot_space),
+}

@@ -1,0 +1,170 @@
+"""The CPU templates of matmul: any shape, option and configuration is exact; traces replay; defaults suit the shape."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tensorir as tir
+from tensorir.check.equivalence import compare
+from tensorir.interp.numbers import Field
+from tensorir.interp.reference import evaluate, random_arguments
+from tensorir.ir.tree import If, Select
+from tensorir.ir.visit import find
+from tensorir.lower.pipeline import lower
+from tensorir.ops.gemm_spaces import panel_cycles
+
+CPU = "opencl -kind=cpu"
+DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32")
+
+options = st.fixed_dictionaries(
+    dict(
+        m=st.one_of(st.integers(1, 20), st.just(1)),
+        n=st.integers(1, 50),
+        k=st.integers(1, 24),
+        batch=st.sampled_from([1, 1, 1, 2, 3]),
+        ta=st.booleans(),
+        tb=st.booleans(),
+        alpha=st.booleans(),
+        beta=st.booleans(),
+        bias=st.booleans(),
+        act=st.sampled_from([None, "relu"]),
+        prepack=st.booleans(),
+    )
+)
+
+
+def templates(work):
+    return {name: t for name, t in work.templates.items() if "cpu" in t.kinds}
+
+
+def drawn(data, work):
+    """A template and one of its configurations."""
+    name = data.draw(st.sampled_from(sorted(templates(work))))
+    space = work.templates[name].space
+    return name, space.config(data.draw(st.integers(0, len(space.legal) - 1)))
+
+
+def same_in_the_field(a, b):
+    """Whether two declarations of the same inputs agree exactly, over the field of 2^31 - 1."""
+    arrays = random_arguments((a,), 3, Field())
+    return np.array_equal(evaluate((a,), arrays, Field())[0], evaluate((b,), arrays, Field())[0])
+
+
+def on_device(s, work):
+    """Whether the compiled kernels agree exactly on small whole numbers."""
+    arrays = random_arguments(work.outputs, 3)
+    got = np.asarray(s.build("opencl:pocl")(*arrays))
+    want = work.reference(*arrays)
+    return got.dtype == want.dtype and np.array_equal(got.astype("float64"), want.astype("float64"))
+
+
+@settings(max_examples=120, deadline=None)
+@given(options, st.data())
+def test_every_configuration_of_every_template_is_exact(parameters, data):
+    work = tir.ops.matmul(**parameters)
+    name, config = drawn(data, work)
+    s = work.schedule(config, template=name, target=CPU)
+    assert compare(s, Field(), 1) is None  # the schedule is what it declares
+    assert same_in_the_field(work.outputs[0], s.outputs[0])  # and that is the product
+    again = tir.replay(s.outputs, s.trace, target=CPU)
+    assert again.source() == s.source()
+
+
+@settings(max_examples=12, deadline=None)
+@given(options, st.sampled_from(DTYPES), st.data())
+def test_and_on_the_device_in_every_type(parameters, dtype, data):
+    work = tir.ops.matmul(**parameters, dtype=dtype)
+    name, config = drawn(data, work)
+    assert on_device(work.schedule(config, template=name, target="opencl"), work)
+
+
+AWKWARD = [
+    dict(m=1, n=37, k=29), dict(m=1, n=1, k=1), dict(m=13, n=7, k=9, batch=2), dict(m=8, n=100, k=70),
+    dict(m=50, n=17, k=11, bias=True, act="gelu"), dict(m=5, n=65, k=40, alpha=True, beta=True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("ta", [False, True], ids=["a", "at"])
+@pytest.mark.parametrize("tb", [False, True], ids=["b", "bt"])
+@pytest.mark.parametrize("parameters", AWKWARD, ids=str)
+def test_defaults_pass_the_check(parameters, ta, tb):
+    for prepack in (False, True):
+        work = tir.ops.matmul(**parameters, ta=ta, tb=tb, prepack=prepack)
+        for name, template in templates(work).items():
+            assert template.space.index(template.space.default) >= 0
+            assert work.schedule(template=name, target=CPU).check(level="fast"), name
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_default_in_every_type_on_the_device(dtype):
+    for parameters in (dict(m=13, n=37, k=21), dict(m=64, n=48, k=33, tb=True), dict(m=9, n=40, k=64, ta=True)):
+        work = tir.ops.matmul(**parameters, dtype=dtype)
+        assert on_device(work.schedule(target="opencl"), work)
+
+
+# --- prepack
+
+
+def test_prepack_packs_b_once_and_says_so_in_the_name():
+    work = tir.ops.matmul(m=20, n=40, k=30, prepack=True)
+    assert work.parameters["prepack"] is True
+    assert "prepack" not in tir.ops.matmul(m=20, n=40, k=30).parameters
+    s = work.schedule(target="opencl")
+    packing = [k for k in s.emitted().kernels if k.once]
+    assert len(packing) == 1
+    a, b = (np.arange(x.shape[0] * x.shape[1], dtype="float32").reshape(x.shape) % 5 for x in work.inputs)
+    f = s.build("opencl:pocl")
+    assert np.array_equal(np.asarray(f.prepack(b=b)(a)), a @ b)
+    with pytest.raises(tir.DeclarationError):
+        tir.ops.matmul(prepack=1)
+
+
+def test_every_template_has_a_configuration_without_packing_in_each_launch_when_prepacked():
+    for tb in (False, True):
+        work = tir.ops.matmul(m=9, n=40, k=30, tb=tb, prepack=True)
+        for name in templates(work):
+            kernels = work.schedule(template=name, target=CPU).emitted().kernels
+            assert sum(not k.once for k in kernels) == 1, name
+
+
+# --- what the defaults look like
+
+
+@pytest.mark.parametrize(("parameters", "first"), [
+    (dict(m=512, n=512, k=512), "cpu_column"),
+    (dict(m=512, n=512, k=512, prepack=True), "cpu_column"),
+    (dict(m=1, n=3072, k=768), "cpu_strip"),
+    (dict(m=32, n=4096, k=4096), "cpu_strip"),
+    (dict(m=32, n=4096, k=4096, prepack=True), "cpu_column"),
+    (dict(m=1, n=3072, k=768, tb=True), "cpu_dot"),
+    (dict(m=1, n=3072, k=768, tb=True, prepack=True), "cpu_column"),
+    (dict(m=512, n=512, k=512, tb=True), "cpu_column"),
+], ids=str)  # fmt: skip
+def test_the_first_template_suits_the_shape(parameters, first):
+    assert tir.ops.matmul(**parameters).template_for(CPU) == first
+
+
+@pytest.mark.parametrize("parameters", [
+    dict(m=250, n=256, k=64), dict(m=128, n=768, k=768), dict(m=4096, n=16, k=64), dict(m=8, n=3072, k=768),
+    dict(m=128, n=768, k=768, prepack=True), dict(m=16, n=1024, k=512, tb=True), dict(m=40, n=40, k=40, batch=3),
+], ids=str)  # fmt: skip
+def test_default_blocks_fill_two_cores(parameters):
+    kernel = tir.ops.matmul(**parameters).schedule(target=CPU).emitted().kernels[-1]
+    assert np.prod(kernel.grid) % 2 == 0
+
+
+@pytest.mark.parametrize("parameters", [
+    dict(m=250, n=64, k=64), dict(m=250, n=64, k=64, ta=True), dict(m=8, n=128, k=128), dict(m=1, n=512, k=128),
+], ids=str)  # fmt: skip
+def test_no_guard_in_the_loops_and_named_accumulators(parameters):
+    s = tir.ops.matmul(**parameters).schedule(target=CPU)
+    for kernel in lower(s.program, s.target).kernels:
+        assert not find(kernel.body, (If, Select))
+    assert "float8 " in s.source()
+
+
+def test_the_model_of_a_tile():
+    assert panel_cycles(6, 6, 2) == pytest.approx(6 + 0.34)
+    assert panel_cycles(1, 6, 1) > 5  # the latency of one chain
+    assert panel_cycles(7, 6, 2) == pytest.approx(panel_cycles(4, 4, 2) + panel_cycles(3, 3, 2))
