@@ -99,7 +99,7 @@ def test_panels_are_read_by_whole_aligned_vectors(lanes):
     *_, read = accesses(s, "B_shared")
     assert isinstance(read, Ramp)
     assert read.lanes == lanes[0]
-    assert "/" not in str(s.source()).split("for (int j_1", 1)[1]
+    assert "/" not in str(s.source()).split("for (long j_1", 1)[1]
     assert "vload" not in s.source()
     assert f"float{lanes[0]}u" not in s.source()
 
@@ -114,7 +114,7 @@ def test_the_zeros_of_a_packed_copy_spare_its_readers_the_guard():
     s.stage_out("C", at=i0, scope="register")
     s.unroll(i1).vectorize(j1)
     assert s.check()
-    hot = s.source().split("for (int k", 1)[1].split("for (int out", 1)[0]
+    hot = s.source().split("for (long k", 1)[1].split("for (long out", 1)[0]
     assert "if" not in hot
     assert "min(" not in hot
     assert "float16" in hot
