@@ -8,7 +8,6 @@ padding comes into reach, so that only the tiles at the borders know of it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,10 +21,12 @@ from tensorir.tune.space import Space
 
 Shape = Mapping[str, Any]
 
-REGISTERS = 16
+MOST_SUMS = 12
+"""Sums of a register tile: of 16 vector registers, some hold pixels and weights."""
 MOST_TAPS = 25
 """Taps that are written out; larger filters keep a loop over their rows."""
 MOST_CUTS = 6
+"""Parts that a loop over tiles is cut into; a border of more tiles keeps its conditions."""
 
 
 def applies(shape: Shape) -> bool:
@@ -175,7 +176,7 @@ def space(shape: Shape) -> Space:
         channels=_channels(k, shape["n"], lanes[0] if nhwc else 1),
         pack=packs if nhwc else packs[:1],
     )
-    where = {"registers": lambda c: c["tile_rows"] * c["tile"] <= REGISTERS - 2}
+    where = {"registers": lambda c: c["tile_rows"] * c["tile"] <= MOST_SUMS}
     return Space(where=where, default=_default(knobs, shape), **knobs)
 
 
@@ -187,14 +188,17 @@ def _channels(k: int, n: int, lanes: int) -> list[int]:
 
 
 def _default(knobs: Mapping[str, list[Any]], shape: Shape) -> dict[str, Any]:
-    """Tiles of 2 rows by 4 pixels (NCHW: 3 rows by a vector), and an even number of blocks."""
+    """What was good for MobileNet's layers on two cores: small register tiles, and all channels of some rows a block;
+    in NCHW 16 blocks or more, an even number where channels allow it.
+    """
     c = {name: values[0] for name, values in knobs.items()}
-    rows = 2 if shape["layout"] == "NHWC" else 3
-    c["tile_rows"], c["tile"] = min(rows, shape["p"]), min(4, knobs["tile"][-1])
-    bands = shape["n"] * (-(-shape["p"] // c["tile_rows"]) if shape["layout"] == "NHWC" else 1)
+    nhwc = shape["layout"] == "NHWC"
+    c["tile_rows"] = min(2 if nhwc else 3, knobs["tile_rows"][-1])
+    c["tile"] = min(4 if shape["stride"] == 1 else 3, knobs["tile"][-1])
+    bands = shape["n"] * (-(-shape["p"] // c["tile_rows"]) if nhwc else 1)
     for channels in knobs["channels"]:
         c["channels"] = channels
-        blocks = bands * math.ceil(shape["k"] / channels)
-        if blocks >= 8 and blocks % 2 == 0:
+        blocks = bands * -(-shape["k"] // channels)
+        if blocks >= (4 if nhwc else 16) and (nhwc or blocks % 2 == 0):
             break
     return c
