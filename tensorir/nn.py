@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from tensorir.errors import DeclarationError, refuse
+from tensorir.errors.needs import need_bool, need_choice, need_int, shown, wrong
 from tensorir.expr.compute import compute, reduce_axis
 from tensorir.expr.functions import cast, erf, exp, maximum, tanh
 from tensorir.expr.reducers import sum as total
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
-from tensorir.needs import need_bool, need_choice, need_int, shown, wrong
 
 
 def _tensors(**given: Any) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.codegen.source import GatherRange, Source
 from tensorir.errors import LaunchError
-from tensorir.needs import need_int
+from tensorir.errors.needs import need_int
 from tensorir.runtime.device import Device
 from tensorir.runtime.launch import Program
 from tensorir.runtime.timing import Timing

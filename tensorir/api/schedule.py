@@ -9,7 +9,7 @@ from tensorir.check.blame import blame
 from tensorir.check.verdict import Verdict, check
 from tensorir.codegen.source import Source
 from tensorir.errors import CheckError, Problem, ScheduleError
-from tensorir.needs import need_int, need_list, need_mapping, need_text
+from tensorir.errors.needs import need_int, need_list, need_mapping, need_text
 from tensorir.runtime.device import Device, open_device
 from tensorir.schedule.schedule import Schedule as _Schedule
 from tensorir.schedule.trace import Step, Trace

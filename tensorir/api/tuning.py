@@ -17,7 +17,7 @@ from tensorir.api.identity import folder_of, identity_of
 from tensorir.api.measurer import Asker, remote
 from tensorir.api.origin import origin_json
 from tensorir.errors import DeclarationError, DeviceError, Problem, ScheduleError, refuse
-from tensorir.needs import (
+from tensorir.errors.needs import (
     need_bool,
     need_function,
     need_int,

@@ -8,11 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tensorir.errors import DeclarationError, Problem, ScheduleError, refuse
-from tensorir.expr.program import as_outputs, computes_of, inputs_of, scalars_of
-from tensorir.expr.tensor import Tensor
-from tensorir.ir.tree import Binary, Call, Reduce, Var
-from tensorir.ir.visit import find
-from tensorir.needs import (
+from tensorir.errors.needs import (
     need_function,
     need_int,
     need_mapping,
@@ -23,6 +19,10 @@ from tensorir.needs import (
     shown,
     wrong,
 )  # fmt: skip
+from tensorir.expr.program import as_outputs, computes_of, inputs_of, scalars_of
+from tensorir.expr.tensor import Tensor
+from tensorir.ir.tree import Binary, Call, Reduce, Var
+from tensorir.ir.visit import find
 from tensorir.target import Target
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from typing import Any
 
 from tensorir.codegen.source import Param, Source
 from tensorir.errors import TensorIRError, refuse
+from tensorir.errors.needs import need_path, shown
 from tensorir.export.evidence import Evidence, gather
 from tensorir.export.readme import readme
 from tensorir.expr.tensor import Tensor
-from tensorir.needs import need_path, shown
 
 FORMAT = "tensorir-export"
 DESTINATIONS: dict[str, tuple[str, ...]] = {

@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from tensorir.errors import DeclarationError, TensorIRError, line_of, refuse
+from tensorir.errors.needs import need_function, need_int, need_names, shown, wrong
 from tensorir.expr.bounds import check_accesses
 from tensorir.expr.tensor import Compute, Tensor, has_reduce, next_order
 from tensorir.ir.build import as_value
@@ -16,7 +17,6 @@ from tensorir.ir.dtypes import dtype_of
 from tensorir.ir.node import Node
 from tensorir.ir.tree import Expr, Reduce, Var
 from tensorir.ir.visit import find
-from tensorir.needs import need_function, need_int, need_names, shown, wrong
 
 MOST = 2**62
 """The largest extent: addresses have 64 bits."""

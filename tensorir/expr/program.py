@@ -7,6 +7,7 @@ from typing import Any
 
 from tensorir.arith.affine import Arith, conjunction
 from tensorir.errors import DeclarationError, refuse
+from tensorir.errors.needs import shown
 from tensorir.expr.bounds import ranges_of
 from tensorir.expr.tensor import Compute, Tensor
 from tensorir.ir.build import as_expr, cast, const, select
@@ -29,7 +30,6 @@ from tensorir.ir.tree import (
     Var,
 )  # fmt: skip
 from tensorir.ir.visit import Rewriter, find, sequence, swap_buffers
-from tensorir.needs import shown
 
 
 def computes_of(outputs: Sequence[Tensor]) -> list[Compute]:

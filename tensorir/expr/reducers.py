@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tensorir.errors import DeclarationError, refuse
+from tensorir.errors.needs import need_function, need_text, shown
 from tensorir.ir.build import as_expr, as_value, binary, cast, const, converted, highest, lowest, select
 from tensorir.ir.tree import Combiner, Const, Expr, Reduce, Var
-from tensorir.needs import need_function, need_text, shown
 
 Axes = Var | Sequence[Var]
 BUILT_IN = ("sum", "prod", "min", "max", "any", "all", "argmin", "argmax")

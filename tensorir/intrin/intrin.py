@@ -37,13 +37,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from tensorir.errors import DeclarationError, Problem, ScheduleError, refuse
+from tensorir.errors.needs import need_bool, need_int, need_mapping, need_names, need_text, shown, wrong
 from tensorir.expr.program import as_outputs, program_of
 from tensorir.expr.reducers import simple_combiner
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.build import as_int, binary, const
 from tensorir.ir.tree import Buffer, Expr, Load, Loop, Program, Region, Stage, Stmt, Store, Update, Var
 from tensorir.ir.visit import Rewriter, find, reads, substitute, writes
-from tensorir.needs import need_bool, need_int, need_mapping, need_names, need_text, shown, wrong
 from tensorir.target import Target
 
 FIELDS = ("space", "value", "vector", "stride")

@@ -8,8 +8,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from tensorir.errors import DeclarationError, DeclarationTypeError, TensorIRError, refuse
+from tensorir.errors.needs import shown
 from tensorir.ir.dtypes import DTYPES, is_float, promote
-from tensorir.needs import shown
 
 if TYPE_CHECKING:
     from tensorir.ir.tree import Const, Expr

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tensorir.errors import DeclarationError, refuse
-from tensorir.needs import need_bool, shown
+from tensorir.errors.needs import need_bool, shown
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule

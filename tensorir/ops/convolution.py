@@ -11,9 +11,9 @@ import numpy as np
 from tensorir import nn
 from tensorir.api.workload import Template, Workload
 from tensorir.errors import DeclarationError, refuse
+from tensorir.errors.needs import need_number, shown
 from tensorir.expr.compute import placeholder
 from tensorir.ir.dtypes import is_float
-from tensorir.needs import need_number, shown
 from tensorir.ops.baselines import conv2d_baselines
 from tensorir.ops.common import Config, accumulator, divisors_near, flags, out_dtype, out_stage, positive
 from tensorir.ops.conv_cpu import cpu_templates

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tensorir.codegen.source import GatherRange, Param
 from tensorir.errors import LaunchError, LaunchTypeError, Problem, refuse
-from tensorir.needs import need_int, need_ints, need_text, shown, wrong
+from tensorir.errors.needs import need_int, need_ints, need_text, shown, wrong
 from tensorir.runtime.device import Device
 
 Wrap = Callable[[Any], Any]

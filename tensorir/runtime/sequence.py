@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tensorir.errors import LaunchError, LaunchTypeError, refuse
-from tensorir.needs import shown
+from tensorir.errors.needs import shown
 from tensorir.runtime.arguments import Argument, bytes_of
 from tensorir.runtime.device import Step
 from tensorir.runtime.launch import BoundLaunch

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from tensorir.errors import Problem, ScheduleError, TensorIRError, user_line
+from tensorir.errors.needs import need_bool, need_int, need_ints, need_list, need_names, need_text, wrong
 from tensorir.expr.program import as_outputs, program_of
 from tensorir.expr.tensor import Tensor
 from tensorir.intrin.intrin import Intrin, intrinsic
 from tensorir.ir.text import text
 from tensorir.ir.tree import Buffer, Kind, Loop, Program, Stage
-from tensorir.needs import need_bool, need_int, need_ints, need_list, need_names, need_text, wrong
 from tensorir.schedule.analysis import Index, lookup, stages_writing
 from tensorir.schedule.ownership import misplaced
 from tensorir.schedule.primitives import annotate as _annotate

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tensorir.errors import ScheduleError
-from tensorir.needs import wrong
+from tensorir.errors.needs import wrong
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tensorir.errors import DeclarationError, refuse
-from tensorir.needs import need_int, need_mapping, shown
+from tensorir.errors.needs import need_int, need_mapping, shown
 from tensorir.tune.legal import Legal, Predicate, codes, enumerate_legal
 from tensorir.tune.restrict import WORDS, parse
 

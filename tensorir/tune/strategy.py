@@ -6,7 +6,7 @@ import warnings
 from difflib import get_close_matches
 
 from tensorir.errors import DeclarationError, refuse
-from tensorir.needs import shown
+from tensorir.errors.needs import shown
 from tensorir.tune.baseline import Climber, GridSearch, PoolSearch, RandomSearch, Strategy
 from tensorir.tune.bayes import Bayes
 from tensorir.tune.gp import missing

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tensorir.errors import Problem, ScheduleError
+from tensorir.errors.needs import shown
 from tensorir.ir.build import as_int
 from tensorir.ir.tree import Loop, Program
-from tensorir.needs import shown
 from tensorir.schedule.analysis import caret, need_serial
 from tensorir.schedule.rewrite import Rewrite, swap
 

@@ -8,10 +8,10 @@ import math
 from collections.abc import Sequence
 
 from tensorir.errors import DeclarationError, Problem, ScheduleError
+from tensorir.errors.needs import need_int, shown
 from tensorir.ir.build import as_expr, as_int, binary, const
 from tensorir.ir.tree import Axis, Expr, Kind, Loop, Program, Scope, Seq, Stage, Stmt, Store, Var
 from tensorir.ir.visit import Rewriter, find, substitute, uses, writes
-from tensorir.needs import need_int, shown
 from tensorir.schedule.analysis import (
     Index,
     caret,

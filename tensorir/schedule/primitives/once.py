@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tensorir.errors import Problem, ScheduleError
+from tensorir.errors.needs import shown
 from tensorir.ir.once import nests, runs_once
 from tensorir.ir.tree import Buffer, Loop, Program
 from tensorir.ir.visit import reads, swap_buffers, writes
-from tensorir.needs import shown
 from tensorir.schedule.analysis import Index, caret
 from tensorir.schedule.rewrite import Rewrite, with_body
 
