@@ -36,6 +36,8 @@ Apply = Callable[["Schedule", Config, Shape], "Schedule"]
 REGISTERS = 16
 LATENCY = 5.5
 """Cycles between dependent multiply-adds, with what a compiler's order adds."""
+CACHE_WAY = 16 * 1024
+"""A pitch of a multiple of this many bytes leads to the same few sets of the second-level cache."""
 STREAM = 16.0
 """Bytes a cycle that come from far away."""
 L3_PART = 8 << 20
@@ -55,7 +57,7 @@ def cpu_templates(given: Given, shape: Shape) -> dict[str, Template]:
     if not shape["prepack"] and not shape["tb"] and (m <= FEW or (m <= SMALL and large)):
         order = ["strip", "column"]
     if shape["tb"]:
-        order.insert(0 if m <= 2 * FEW and not shape["prepack"] else len(order), "dot")
+        order.insert(0 if m <= SMALL // 3 and not shape["prepack"] else len(order), "dot")
     return {f"cpu_{name}": _template(given, shape, *_ALGORITHMS[name]) for name in order}
 
 
@@ -71,12 +73,13 @@ def _template(
 def _knobs(shape: Shape) -> dict[str, list[Any]]:
     """What all algorithms have, the values to start from first."""
     m, whole = shape["m"], accumulator(shape["dtype"]) is None
+    large = not whole or m * shape["k"] * sum_bytes(shape) > 1 << 20
     parts = {-(-m // d) for d in (2, 4, 8)} | {64, 128, 256, 512, 1024}
     return dict(
         rows=[0, *sorted(r for r in parts if 1 < r < m)],
         tile=[6, 4, 5, 3, 2, 1, 8, 12],
         vectors=[2, 3, 4, 1, 6, 8],
-        pack_a=([0, 1] if m <= FEW or whole else [1, 0]) if shape["ta"] or not whole else [0],
+        pack_a=[0] if whole and not shape["ta"] else [1, 0] if large and m > FEW else [0, 1],
         unroll_k=[4, 1, 2, 8],
     )
 
@@ -170,6 +173,7 @@ def _strip_space(shape: Shape) -> Space:
     packs = ["kernel", "none"] if shape["prepack"] else ["panel", "none", "kernel"]
     if shape["tb"]:
         packs.remove("none")
+    in_place = m <= FEW and "none" in packs and n >= lanes and not shape["prepack"]
     pieces = dict.fromkeys(_divisor_near(k, d) for d in (256, 128, 64, 16, 8))
     knobs = dict(columns=_strips(n, lanes), depth=list(pieces), **_knobs(shape), pack=packs)
 
@@ -186,22 +190,24 @@ def _strip_space(shape: Shape) -> Space:
 
     def cost(c: Mapping[str, Any]) -> float:
         rows, panels = c["rows"] or m, c["columns"] // (lanes * c["vectors"])
-        cycles = panels * panel_cycles(rows, c["tile"], c["vectors"]) * (1 + 40 / c["columns"])
+        cycles = panels * panel_cycles(rows, c["tile"], c["vectors"]) * (1 + (40 if in_place else 10) / c["columns"])
         crowded = 1.1 if block(c) > BLOCK_BYTES // 3 else 1.0  # what is read of b lies there too
         blocks = shape["batch"] * -(-n // c["columns"]) * -(-m // rows)
         return float(cycles * crowded * _makespan(blocks))
 
-    in_place = m <= FEW and packs[1:] and packs[1] == "none" and n >= lanes
     depth = _divisor_near(k, (8 if m == 1 else 64) if in_place else 256)
-    tiles = [dict(tile=rows, vectors=vectors) for rows, vectors in _tiles(shape)]
-    if m == 1:  # few sums, so that many rows of b are read side by side
-        tiles = [dict(tile=1, vectors=2), dict(tile=1, vectors=1)]
+    # wider tiles pay in place only, and not where all rows of b start in the same few sets of the caches; a single row
+    # has two sums, so that many rows of b are read side by side
+    narrow = m == 1 or not in_place or n * size % CACHE_WAY == 0
+    tiles = [dict(tile=rows, vectors=vectors) for rows, vectors in _tiles(shape) if vectors <= 2 or not narrow]
+    if m == 1:
+        tiles.append(dict(tile=1, vectors=2))
     start = _start(
         knobs, where, cost, tiles,
         columns=knobs["columns"],
         rows=knobs["rows"] if m > SMALL else [0],
         depth=[depth],
-        pack=["none"] if in_place and not shape["prepack"] else packs[:1],
+        pack=["none"] if in_place else packs[:1],
         unroll_k=[u for u in ((8, 4, 1) if m == 1 else (4, 1)) if u <= depth][:1],
     )  # fmt: skip
     return _space(knobs, where, start)
