@@ -6,9 +6,10 @@ import math
 from fractions import Fraction
 from typing import Any
 
-from tensorir.arith.affine import Arith, Linear
+from tensorir.arith.affine import Arith
 from tensorir.codegen.dialect import Dialect
 from tensorir.codegen.names import Names
+from tensorir.codegen.picking import picked
 from tensorir.errors import LoweringError, Problem
 from tensorir.ir.build import as_int
 from tensorir.ir.dtypes import DTYPES
@@ -278,35 +279,15 @@ class Expressions:
         return f"vload{i.lanes}(0, {self._address(name, i.base)})"
 
     def picked(self, e: Pack) -> str | None:
-        """Lanes that lie in memory one or two elements apart, zeros before and after: two vectors and a shuffle.
-
-        Both vectors lie between the first and the last element asked for, so nothing else is touched.
-        """
-        used = [k for k, i in enumerate(e.items) if isinstance(i, Load)]
-        if self.d.name != "opencl" or self.target.kind != "cpu" or len(e.items) not in (4, 8) or len(used) < 3:
+        """Lanes that are parts of vectors in memory, with zeros before and after."""
+        if self.d.name != "opencl" or self.target.kind != "cpu" or (found := picked(e, self.arith)) is None:
             return None
-        loads = [i for i in e.items if isinstance(i, Load)]
-        b, forms = loads[0].buffer, [self.arith.linear(i.index[0]) for i in loads]
-        zeros = all(isinstance(i, Load) or (isinstance(i, Const) and i.value == 0) for i in e.items)
-        local = b.scope in (Scope.GLOBAL, Scope.SHARED) and b.lanes == 1 and all(i.buffer is b for i in loads)
-        if not zeros or not local or b.dtype != "float32" or used != list(range(used[0], used[-1] + 1)):
-            return None
-        away = [f.plus(forms[0], -1) for f in forms]
-        step = away[1].constant
-        if step not in (1, 2) or any(d.terms or d.constant != k * step for k, d in enumerate(away)):
-            return None
-        last = away[-1].constant
-        width = min(len(e.items), 8 if last >= 7 else 4)
-        if last < width - 1:
-            return None
-        late = last - width + 1
-        places = [k * step if k * step < width else 8 + k * step - late for k in range(len(used))]
-        lanes = ["z"] * used[0] + [f"{n:x}" for n in places] + ["z"] * (len(e.items) - used[-1] - 1)
-        name = f"tir_pick{width}_{''.join(lanes)}"
-        self.helpers[name] = None
-        starts = [forms[0].plus(Linear({}, n)).expr() for n in (0, late)]
-        vectors = [self.vector_access(b, Ramp(i, width, "index"), const=True) for i in starts]
-        return f"{name}({', '.join(vectors)})"
+        items = ["0.0f"] * found.before
+        for part in found.parts:
+            vector = self.vector_access(found.buffer, Ramp(part.base, part.width, "index"), const=True)
+            whole = part.elements == tuple(range(part.width))
+            items.append(vector if whole else f"({vector}).s{''.join(map(str, part.elements))}")
+        return self.pack(e.dtype, len(e.items), items + ["0.0f"] * found.after)
 
     def vector_store(self, b: Buffer, i: Ramp, value: str) -> str:
         """A whole vector out."""
@@ -369,22 +350,12 @@ HELPERS: dict[str, Any] = {
 """Helper functions, emitted only where used."""
 
 
-def _picking(name: str) -> str:
-    """``tir_pick8_z0123…``: a vector of elements of two vectors of 8 (the second's from ``8`` on), ``z`` is 0."""
-    width, lanes = name.removeprefix("tir_pick").split("_")
-    items = ["0.0f" if c == "z" else f"a.s{c}" if c < "8" else f"b.s{int(c, 16) - 8}" for c in lanes]
-    kind = f"float{len(lanes)}"
-    return f"inline {kind} {name}(float{width} a, float{width} b) {{ return ({kind})({', '.join(items)}); }}"
-
-
 def helper_text(name: str, dialect: Dialect) -> str:
     """The definition of a helper function or type."""
     if name.endswith("u") and name[:-1][-1].isdigit():
         scalar = name[:-1].rstrip("0123456789")
         size = {"char": 1, "uchar": 1, "short": 2, "double": 8, "long": 8}.get(scalar, 4)
         return f"typedef {name[:-1]} __attribute__((aligned({size}))) {name};"
-    if name.startswith("tir_pick"):
-        return _picking(name)
     text = HELPERS[name]
     text = text[dialect.name] if isinstance(text, dict) else text
     cuda = dialect.name == "cuda"

@@ -1,0 +1,96 @@
+"""Vectors whose lanes lie one or two elements apart in memory, perhaps with zeros at the ends, as parts of vectors.
+
+A border of a padded tensor, or every other pixel of a row: a load and an insert for each lane take longer than one or
+two vector loads and a shuffle.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tensorir.arith.affine import Arith, Linear
+from tensorir.ir.build import as_int
+from tensorir.ir.tree import Buffer, Const, Expr, Load, Pack, Scope
+
+MOST = 4
+"""Elements that one part takes: swizzles have names for 1 to 4."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """``elements`` of the vector of ``width`` at ``base``, in order."""
+
+    base: Expr
+    width: int
+    elements: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Picked:
+    """Zeros, the parts of vectors of ``buffer`` in the order of the lanes, zeros."""
+
+    buffer: Buffer
+    before: int
+    parts: tuple[Part, ...]
+    after: int
+
+
+def picked(e: Pack, arith: Arith) -> Picked | None:
+    """``e`` as parts of vectors that touch nothing outside the buffer, or None."""
+    count, used = len(e.items), [k for k, i in enumerate(e.items) if isinstance(i, Load)]
+    loads = [i for i in e.items if isinstance(i, Load)]
+    if count not in (4, 8) or len(loads) < 3 or used != list(range(used[0], used[-1] + 1)):
+        return None
+    b = loads[0].buffer
+    if b.scope not in (Scope.GLOBAL, Scope.SHARED) or b.lanes > 1 or b.dtype != "float32":
+        return None
+    if any(i.buffer is not b for i in loads) or not all(isinstance(i, Load) or _zero(i) for i in e.items):
+        return None
+    first = arith.linear(loads[0].index[0])
+    away = [arith.linear(i.index[0]).plus(first, -1) for i in loads]
+    step = away[1].constant
+    if step not in (1, 2) or any(d.terms or d.constant != k * step for k, d in enumerate(away)):
+        return None
+    found = [_one(first, len(loads), count, b, arith)] if step == 1 else []
+    parts = next((p for p in found if p), None) or _two(first, step, len(loads), used[0], count)
+    return Picked(b, used[0], tuple(parts), count - used[-1] - 1) if parts else None
+
+
+def _zero(e: Expr) -> bool:
+    return isinstance(e, Const) and bool(e.value == 0)
+
+
+def _one(first: Linear, n: int, width: int, b: Buffer, arith: Arith) -> list[Part]:
+    """Of one vector that begins with the first element or ends with the last: both exist, the rest has to be proved."""
+    start = None
+    if arith.range_of(first)[1] + width <= math.prod(map(as_int, b.shape)):
+        start = 0
+    elif arith.range_of(first)[0] + n - width >= 0:
+        start = n - width
+    if start is None:
+        return []
+    base = first.plus(Linear({}, start)).expr()
+    return [Part(base, width, tuple(k - start for k in ks)) for ks in _in_fours(range(n))]
+
+
+def _in_fours(ks: Sequence[int]) -> Iterator[Sequence[int]]:
+    return (ks[k : k + MOST] for k in range(0, len(ks), MOST))
+
+
+def _two(first: Linear, step: int, n: int, lane: int, count: int) -> list[Part]:
+    """Of two vectors: one begins with the first element, one ends with the last."""
+    last = (n - 1) * step
+    width = min(count, 8 if last >= 7 else 4)
+    late = last - width + 1
+    if late < 0:
+        return []
+    # the upper half from the second vector where it can be: halves of vectors need no shuffle across
+    high = [k for k in range(n) if k * step >= (late if 2 * (lane + k) >= count else width)]
+    low = [k for k in range(n) if k not in high]
+    return [
+        Part(first.plus(Linear({}, start)).expr(), width, tuple(k * step - start for k in ks))
+        for start, ks in ((0, low), (late, high))
+        if ks
+    ]
