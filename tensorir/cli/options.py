@@ -25,6 +25,13 @@ def workload_options(function: Function) -> Function:
         click.option("--dilation", type=at_least_1, help="conv2d: distance of the taps."),
         click.option("--groups", type=at_least_1, help="conv2d: groups of channels."),
         click.option("--layout", type=click.Choice(["NCHW", "NHWC"]), help="conv2d: order of the dimensions."),
+        click.option("--residual", is_flag=True, default=None, help="conv2d: add a tensor of the result's shape."),
+        click.option(
+            "--max-error",
+            type=click.FloatRange(min=0),
+            help="conv2d: error relative to the largest output that an algorithm may have (default 1e-4).",
+        ),
+        click.option("--prepack", is_flag=True, default=None, help="The weights are constants: pack them ahead, once."),
         click.option("--batch", type=at_least_1, help="matmul: how many at once."),
         click.option("--ta", is_flag=True, default=None, help="matmul: a is stored (k, m)."),
         click.option("--tb", is_flag=True, default=None, help="matmul: b is stored (n, k)."),
@@ -41,7 +48,7 @@ def workload_options(function: Function) -> Function:
 
 
 NAMES = (
-    *("shapes", "stride", "pad", "dilation", "groups", "layout"),
+    *("shapes", "stride", "pad", "dilation", "groups", "layout", "residual", "max_error", "prepack"),
     *("batch", "ta", "tb", "alpha", "beta", "bias", "act", "dtype", "arg"),
 )
 

@@ -20,8 +20,12 @@ Make = Callable[[], "Workload"]
 OPERATORS = ("conv2d", "matmul")
 _CONV = "tensorir tune conv2d 1x64x56x56 64x64x3x3 --pad 1"
 _MATMUL = "tensorir tune matmul 512x512x512"
-_OWN = {"conv2d": ("stride", "pad", "dilation", "groups", "layout"), "matmul": ("batch", "ta", "tb", "alpha", "beta")}
-_SHARED = ("bias", "act", "dtype")
+_OWN = {
+    "conv2d": ("stride", "pad", "dilation", "groups", "layout", "residual", "max_error"),
+    "matmul": ("batch", "ta", "tb", "alpha", "beta"),
+}
+_SWITCHES = ("ta", "tb", "alpha", "beta", "bias", "residual", "prepack")
+_SHARED = ("bias", "act", "dtype", "prepack")
 
 
 def duration(value: Any) -> float | None:
@@ -60,7 +64,7 @@ def _foreign(op: str, options: Options) -> None:
     for other, names in _OWN.items():
         for name in names:
             if other != op and options.get(name) not in (None, False):
-                raise usage(f"--{name} belongs to {other}, not to {op}")
+                raise usage(f"--{name.replace('_', '-')} belongs to {other}, not to {op}")
     if options.get("arg"):
         raise usage("--arg belongs to FILE.py:FUNCTION")
 
@@ -168,10 +172,14 @@ def from_title(title: str) -> Make:
     name, *pairs = title.split()
     if name not in OPERATORS:
         raise usage(f"{title:.80} is not an operator of tensorir", "FILE.py:FUNCTION")
-    return _maker(name, {k: _value(v) for k, _, v in (p.partition("=") for p in pairs)})
+    return _maker(name, {k: _value(k, v) for k, _, v in (p.partition("=") for p in pairs)})
 
 
-def _value(text: str) -> Any:
+def _value(name: str, text: str) -> Any:
+    if name in _SWITCHES and text in ("0", "1"):
+        return text == "1"
     if re.fullmatch(r"-?\d{1,12}", text):
         return int(text)
+    if name == "max_error":
+        return float(text)
     return {"None": None, "True": True, "False": False}.get(text, text)

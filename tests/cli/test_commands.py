@@ -325,3 +325,12 @@ class TestParsing:
     def test_titles_of_files_cannot_be_rebuilt(self):
         with pytest.raises(Stop):
             parse.from_title("os.system n=1")
+
+
+def test_a_title_makes_its_workload_again():
+    for work in (
+        tir.ops.conv2d(c=16, h=9, w=9, k=16, bias=True, residual=True, prepack=True, max_error=1e-5, act="relu"),
+        tir.ops.matmul(m=8, n=8, k=8, ta=True, alpha=True, prepack=True, batch=2),
+        tir.ops.conv2d(),
+    ):
+        assert parse.from_title(work.title)().title == work.title
