@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import zoo
 
+import tensorir as tir
 from tensorir.cli import common, main, parse
 from tensorir.cli.common import Stop
 from tensorir.runtime.device import devices
