@@ -141,15 +141,16 @@ def _trimmed(body: Stmt, axes: list[Loop]) -> Stmt:
     while True:
         arith = kernel_arith(axes, body)
         cuts: dict[Loop, Loop] = {}
+        inside: set[Loop] = set()
         for b, found in local_accesses(body).items():
             for loop, end in _cuts(b, found, axes, arith):
-                if loop not in cuts:
+                within = set(find(loop, Loop))
+                if loop not in inside and not within & cuts.keys():  # one of a nest at a time
                     cuts[loop] = loop.replace(extent=as_expr(end))
+                    inside |= within
         if not cuts:
             return body
-        for old, new in cuts.items():
-            body = replace(body, {old: new})
-            break  # one at a time: others may lie inside it
+        body = replace(body, cuts)
 
 
 def _cuts(b: Buffer, found: list[Access], axes: list[Loop], arith: Arith) -> Iterable[tuple[Loop, int]]:

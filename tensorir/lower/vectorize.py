@@ -30,7 +30,7 @@ from tensorir.ir.tree import (
     Unary,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import Rewriter, sequence, substitute, uses, walk
+from tensorir.ir.visit import Rewriter, find, sequence, substitute, uses, walk
 from tensorir.lower.form import bound_loops, each_nest, kernel_arith, lowering, rewrap
 from tensorir.target import Target
 
@@ -47,7 +47,8 @@ def vectorize(program: Program, target: Target) -> Program:
     """gives: no VECTOR loop; register tiles that are only touched in whole aligned vectors hold vectors.
 
     CUDA has vector loads and stores of up to 16 bytes but no vector arithmetic: only copies keep their vectors there.
-    A condition must be the same for all lanes, or on CPUs known in each; where it is not, the loop is unrolled instead.
+    A condition must be the same for all lanes, or on CPUs known in each once unrolled loops around it are written out;
+    where it is not, the vector loop is unrolled instead.
     """
 
     def kernel(nest: Stmt) -> Stmt:
@@ -64,6 +65,8 @@ class _Vectorize(Rewriter):
 
     def on_Loop(self, n: Loop) -> Stmt:
         if n.kind is not Kind.VECTOR:
+            if n.kind is Kind.UNROLL and self.target.kind == "cpu" and _decides_lanes(n):
+                return sequence([self(substitute(n.body, {n.var: const(k)})) for k in range(as_int(n.extent))])
             return self.children(n)
         lanes = as_int(n.extent)
         if self.target.language == "cuda":
@@ -87,6 +90,15 @@ class _Vectorize(Rewriter):
         if isinstance(part, Loop):
             return n.replace(kind=Kind.UNROLL)
         return Loop(outer, as_expr(lanes // widest), part, Kind.UNROLL)
+
+
+def _decides_lanes(n: Loop) -> bool:
+    """Whether a condition compares lanes of a vector loop inside with this loop's variable."""
+    for vector in find(n.body, Loop, lambda x: x.kind is Kind.VECTOR):
+        for choice in find(vector.body, Select):
+            if any(uses(c, {n.var}) and uses(c, {vector.var}) for c in conjuncts(choice.cond)):
+                return True
+    return False
 
 
 class _Linear(Rewriter):

@@ -106,8 +106,6 @@ def _pixel_lanes(s: Schedule, c: Config, shape: Shape) -> Schedule:
     s.compute_at("Y", q0)
     y, yl = s.split("Y.q", [None, lanes])
     s.reorder("Y.n", "Y.k", "Y.r", "Y.s", "Y.p", y, yl)
-    if shape["pad"]:
-        s.partition("Y.s", list(range(1, shape["s"])))  # which lanes a tap has depends on it
     _taps(s, shape)
     s.unroll("Y.p").unroll(p1)
     if lanes > 1:
@@ -193,7 +191,8 @@ def _default(knobs: Mapping[str, list[Any]], shape: Shape) -> dict[str, Any]:
     """
     c = {name: values[0] for name, values in knobs.items()}
     nhwc = shape["layout"] == "NHWC"
-    c["tile_rows"] = min(2 if nhwc else 3, knobs["tile_rows"][-1])
+    even = [v for v in (4, 3, 2) if shape["p"] % v == 0]  # without a part for a shorter last tile
+    c["tile_rows"] = min(2 if nhwc else [*even, 3][0], knobs["tile_rows"][-1])
     c["tile"] = min(4 if shape["stride"] == 1 else 3, knobs["tile"][-1])
     bands = shape["n"] * (-(-shape["p"] // c["tile_rows"]) if nhwc else 1)
     for channels in knobs["channels"]:

@@ -90,6 +90,18 @@ def test_what_lanes_share_of_a_condition_stays_one_condition():
     assert s.check(level="device")
 
 
+def test_an_unrolled_loop_that_decides_lanes_is_written_out():
+    x, r = tir.placeholder((3, 16), name="X"), tir.reduce_axis(3, name="r")
+    s = tir.Schedule(tir.compute((3, 16), lambda h, i: tir.sum(x.get(h, i + r - 1, fill=0), axis=r), name="Y"), CPU)
+    tiles, lane = s.split("Y.i", [None, 8])
+    s.reorder("Y.h", tiles, "Y.r", lane)
+    s.partition(tiles, [1]).unroll("Y.r").vectorize(lane)
+    assert len(find(body(s), Pack)) == 2  # the first tap of the first tile, the last of the last
+    assert not find(body(s), (Select, If))
+    assert s.check()
+    assert s.check(level="device")
+
+
 def test_what_no_lane_decides_is_unrolled():
     x, k = tir.placeholder((16,), name="X"), tir.placeholder((1,), "int32", name="K")
     s = tir.Schedule(tir.compute((16,), lambda i: x.get(i + k[0], fill=0), name="Y"), CPU)
