@@ -1,6 +1,7 @@
 """Imports point one way: each folder of the package may use the ones before it, never the ones behind it."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -105,3 +106,14 @@ def test_no_public_function_has_the_name_of_a_folder():
 
     folders = {p.name for p in PACKAGE.iterdir() if p.is_dir() and p.name != "__pycache__"}
     assert not folders & set(tensorir._WHERE)
+
+
+def test_kernel_text_comes_from_schedules_alone():
+    """Words of the dialects stand where text is printed, in the instructions, and in the emulator of such text."""
+    words = re.compile(r"__kernel|__global__|\bfloat(?:4|8|16)\b|\basm\b")
+    for module in MODULES:
+        if module.parts[0] in ("codegen", "intrin") or str(module) == "check/emulate.py":
+            continue
+        text = (PACKAGE / module).read_text(encoding="utf-8").replace('"float16"', "").replace("bfloat16", "")
+        found = [w for w in words.findall(text) if w != "float16"]
+        assert not found, f"{module}: {found}"

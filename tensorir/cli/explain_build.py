@@ -117,7 +117,7 @@ BUILD: dict[str, Entry] = {
     ),
     "compile.opencl": Entry(
         "The device's compiler refused the text. The error's log holds its words; edited text is the usual cause.",
-        's.with_source("__kernel void C_kernel(").build()',
+        's.with_source("void C_kernel(").build()',
         "s.with_source(s.source()).build()",
     ),
     "compile.sass": Entry(

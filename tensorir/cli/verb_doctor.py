@@ -99,12 +99,13 @@ def _kernel() -> list[Finding]:
 
 
 def _cuda() -> list[Finding]:
+    from tensorir.codegen.dialect import CUDA_PROBE
     from tensorir.errors import TensorIRError
     from tensorir.runtime.cuda import compile_cubin, nvrtc_version, sass
 
     try:
         number = nvrtc_version()
-        cubin = compile_cubin('extern "C" __global__ void f(float *x) { x[0] = 1.0f; }\n', "sm_80", cache=False)
+        cubin = compile_cubin(CUDA_PROBE, "sm_80", cache=False)
     except TensorIRError as error:
         problem = error.problems[0]
         return [Finding("nvrtc", None, problem.message[:200], problem.hint)]
