@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from tensorir.ir.tree import Kind, Scope
 
-
 CUDA_PROBE = 'extern "C" __global__ void f(float *x) { x[0] = 1.0f; }\n'
 """The smallest kernel: whether a compiler works at all."""
 
