@@ -136,7 +136,7 @@ class Comparison:
 def compare(
     outputs: Sequence[Output | Param], got: Sequence[Any], want: Sequence[Any], exact: bool, most: float | None = None
 ) -> Comparison:
-    """Equal to the last bit when ``exact`` (or integer), else within what rounding explains, or within ``most``."""
+    """Integers are equal; floats to the last bit when ``exact``, else within ``most`` or what rounding explains."""
     worst = 0.0
     for p, g, w in zip(outputs, got, want, strict=True):
         if np.array_equal(g, w):
@@ -146,7 +146,8 @@ def compare(
             apart = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
         apart = np.where(np.isnan(apart), np.inf, apart)
         finite = np.abs(b[np.isfinite(b)])
-        share = (0.0 if exact else tolerance(p.dtype)) if most is None else most
+        whole = tolerance(p.dtype) == 0.0
+        share = 0.0 if whole or (exact and most is None) else tolerance(p.dtype) if most is None else most
         allowed = share * float(finite.max(initial=1e-30))
         error = float(apart.max(initial=0.0))
         worst = max(worst, error)

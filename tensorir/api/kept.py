@@ -48,7 +48,7 @@ def package_state() -> str | None:
                 about = os.stat(os.path.join(folder, name))
                 if max(about.st_mtime, about.st_ctime) >= LOADED:
                     return None
-                digest.update(f"{folder}/{name} {about.st_size} {about.st_mtime_ns}\n".encode())
+                digest.update(f"{folder}/{name} {about.st_size} {about.st_mtime_ns} {about.st_ctime_ns}\n".encode())
     except OSError:
         return None
     return digest.hexdigest()
@@ -185,7 +185,7 @@ def keep_source(key: str | None, source: Source) -> None:
 # --- checks on the device
 
 
-def check_key(work: Workload, program: Program) -> str | None:
+def check_key(work: Workload, program: Program, max_error: float | None) -> str | None:
     """What the outcome of comparing a program with the reference depends on, its machine code apart; None: check it.
 
     A user's reference can call anything; without one the declarations themselves are evaluated.
@@ -200,6 +200,7 @@ def check_key(work: Workload, program: Program) -> str | None:
         workload=work.title,
         compute=compute_digest(work),
         source=hashlib.sha256(source.encode()).hexdigest(),
+        max_error=max_error,
         device=program.device.identity,
         target=program.device.target.text,
     )

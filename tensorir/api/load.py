@@ -82,7 +82,7 @@ def _checked(work: Workload, made: Candidate, device: Device) -> Program | None:
         program = Program(made.source, device)
     except TensorIRError:
         return None
-    key = check_key(work, program)
+    key = check_key(work, program, made.max_error)
     if was_checked(key, program):
         return program
     from tensorir.api.bench import Data, Output, Runner

@@ -13,6 +13,7 @@ from fractions import Fraction
 
 from tensorir.arith.affine import Arith, same
 from tensorir.ir.build import as_int, const
+from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import (
     Binary,
     Broadcast,
@@ -87,7 +88,7 @@ class _Fold(Rewriter):
     def on_Load(self, n: Load) -> Expr:
         n = self.children(n)
         index = self._index(n.index[0])
-        if n.buffer.data is not None and isinstance(index, Const):
+        if n.buffer.data is not None and isinstance(index, Const) and 0 <= as_int(index) < len(n.buffer.data):
             return const(n.buffer.data[as_int(index)], n.dtype)
         return n.replace(index=(index,))
 
@@ -136,10 +137,17 @@ def _sum(n: Binary) -> Expr:
 def _minus(e: Expr) -> Expr:
     if isinstance(e, Binary) and e.op == "*":
         for a, b, first in ((e.a, e.b, True), (e.b, e.a, False)):
-            if isinstance(value := _value(a), int | float | Fraction):
+            value = _value(a)
+            if isinstance(value, int | float | Fraction) and _has(e.dtype, -value):
                 c = _like(a, -value)
                 return Binary("*", *((c, b) if first else (b, c)), e.dtype)
     return _opposite(e) or Unary("-", e, e.dtype)
+
+
+def _has(dtype: str, value: int | float | Fraction) -> bool:
+    """Whether the type has this number: the lowest integer has no opposite, unsigned ones have none at all."""
+    kind = DTYPES[dtype]
+    return kind.kind == "f" or kind.low <= value <= kind.high
 
 
 def _like(e: Expr, value: int | float | Fraction) -> Expr:
@@ -155,7 +163,7 @@ def _opposite(e: Expr) -> Expr | None:
     if isinstance(e, Binary) and e.op == "*":
         for a, b, first in ((e.a, e.b, True), (e.b, e.a, False)):
             value = _value(a)
-            if isinstance(value, int | float | Fraction) and value < 0:
+            if isinstance(value, int | float | Fraction) and value < 0 and _has(e.dtype, -value):
                 c = _like(a, -value)
                 return Binary("*", *((c, b) if first else (b, c)), e.dtype)
     return None

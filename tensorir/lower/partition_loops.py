@@ -18,7 +18,7 @@ from tensorir.arith.affine import Arith, conjunction
 from tensorir.arith.box import Side, union
 from tensorir.ir.build import as_expr, as_int, binary
 from tensorir.ir.tree import Buffer, Const, If, Kind, Loop, Program, Stage, Stmt, Var
-from tensorir.ir.visit import Rewriter, find, replace, sequence, substitute, swap_buffers
+from tensorir.ir.visit import Rewriter, find, replace, sequence, substitute, swap_buffers, writes
 from tensorir.lower.boxes import Access, common, local_accesses, sides_of
 from tensorir.lower.form import bound_loops, each_nest, extent_of, kernel_arith, lowering, rewrap, thread_count
 from tensorir.schedule.analysis import in_loops
@@ -171,7 +171,8 @@ def _cuts(b: Buffer, found: list[Access], axes: list[Loop], arith: Arith) -> Ite
             if loop is not None and wanted.extent < as_int(loop.extent):
                 by.setdefault(loop, set()).add(a.stage)
         for loop, walking in by.items():
-            if set(find(loop, Stage)) == walking:
+            # a stage that fills another buffer as well goes on as far as that one is read
+            if set(find(loop, Stage)) == walking and all(writes(s.body) == [b] for s in walking):
                 yield loop, wanted.extent
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -239,6 +240,13 @@ class BoundLaunch:
         self._once = program._steps([k for k in launches if k.once], memories, private=True)
         self._steps = program._steps([k for k in launches if not k.once], memories, private=True)
         program._enqueue(self._once)
+
+    def __del__(self) -> None:
+        # what it enqueued may still run on memory that goes with it
+        program = getattr(self, "_program", None)
+        if program is not None:
+            with contextlib.suppress(Exception):
+                program.device.finish()
 
     def __call__(self) -> None:
         try:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import hashlib
 import importlib
 import os
 import re
 import time
+import weakref
 from collections.abc import Sequence
 from functools import partial
 from math import prod
@@ -116,6 +119,14 @@ def open_listed(info: DeviceInfo) -> OpenCLDevice:
         raise refuse(DeviceError, "device.not-found", f"{info.name} cannot be opened: {error}") from None
 
 
+def _finish_at_exit(device: weakref.ref[OpenCLDevice]) -> None:
+    """Let nothing run on memory that the interpreter is about to free."""
+    alive = device()
+    if alive is not None and alive.pid == os.getpid():
+        with contextlib.suppress(Exception):
+            alive.queue.finish()
+
+
 class OpenCLDevice(Device):
     """One OpenCL device in one context, with an in-order queue."""
 
@@ -141,6 +152,7 @@ class OpenCLDevice(Device):
         self._in_place = bool(pocl or (info.kind == "cpu" and "intel" in info.platform.lower()))
         self._has_binaries = self.coherent = pocl  # PoCL's buffers *are* the host memory: no map needed to see them
         self._siblings: list[OpenCLDevice] = []
+        atexit.register(_finish_at_exit, weakref.ref(self))
 
     def compile(self, source: Source, *, cache: bool = True) -> OpenCLModule:
         self.check_process()
@@ -160,7 +172,7 @@ class OpenCLDevice(Device):
                     self.context, flags.READ_WRITE | flags.USE_HOST_PTR, hostbuf=raw[start : start + nbytes]
                 )
             return self._cl.Buffer(self.context, flags.READ_WRITE, max(nbytes, 16))
-        except self._cl.Error as error:
+        except (self._cl.Error, MemoryError) as error:
             raise refuse(LaunchError, "launch.memory", f"{self.name} has no {nbytes} bytes: {error}") from None
 
     def part(self, memory: Any, offset: int, nbytes: int) -> Any:

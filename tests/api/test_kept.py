@@ -137,7 +137,7 @@ def test_machine_code_that_was_not_checked_is(tmp_path, counted):
     loaded(tmp_path / "log")
     assert counted() == (0, 0, 0)
     payload = cache.default_cache().get(keys[0])
-    key = kept.check_key(operator(), f.program)
+    key = kept.check_key(operator(), f.program, None)
     assert kept._get(key) == f.program.digest or payload is not None
     kept._put(key, "0" * 64)
     loaded(tmp_path / "log")
@@ -151,7 +151,7 @@ def test_damaged_entries_count_as_absent(tmp_path, counted, damage):
     counted()
     work, device = operator(), f.device
     source_key = kept.source_key(work, record, device.target)
-    check_key = kept.check_key(work, f.program)
+    check_key = kept.check_key(work, f.program, None)
     if damage == "cut":
         for file in (tmp_path / "cache").iterdir():
             file.write_bytes(file.read_bytes()[:-7])

@@ -59,3 +59,23 @@ def test_any_small_matrix(seed):
     s = transform(rng.integers(-2, 3, (rng.integers(1, 5), rng.integers(1, 5))).astype(np.float32))
     assert s.check()
     assert s.check(level="device")
+
+
+def test_a_guarded_tail_reads_no_constant_beyond_its_end():
+    x, c = tir.placeholder((7,), name="X"), tir.constant(np.arange(7, dtype=np.float32), name="c")
+    s = tir.Schedule(tir.compute((7,), lambda i: c[i] * x[i], name="Y"), "opencl")
+    for axis in s.split("Y.i", [None, 4]):
+        s.unroll(axis)
+    assert s.check()
+    assert s.check(level="device")
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint8"])
+def test_the_lowest_integer_has_no_opposite(dtype):
+    low = np.iinfo(dtype).min
+    x, c = tir.placeholder((8,), dtype, name="X"), tir.constant(np.array([3, low], dtype), name="c")
+    k = tir.reduce_axis(2, name="k")
+    s = tir.Schedule(tir.compute((8,), lambda i: tir.sum(x[i] - c[k] * x[7 - i], axis=k), name="Y"), "opencl")
+    s.unroll("Y.k")
+    assert s.check()
+    assert s.check(level="device")

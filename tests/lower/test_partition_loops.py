@@ -162,3 +162,14 @@ def test_cuts_add_up():
     s.partition(i0, [1]).partition(i0, [2])
     assert "cut at 1, 2, 3" in s.tree()
     assert s.check()
+
+
+def test_a_stage_that_fills_two_buffers_fills_both_as_far_as_they_are_read():
+    x = tir.placeholder((40,), name="X")
+    p, q = tir.compute((34,), lambda i: (x[i] * 2, x[i + 6] * 3), name="P")
+    s = tir.Schedule(tir.compute((29,), lambda i: p[i] + q[i + 5], name="Y"), "opencl")
+    outer, _ = s.split("Y.i", [None, 8], tail="balanced")
+    s.compute_at(s.stages()[0], outer)
+    s.set_scope(p, "register").set_scope(q, "register")
+    assert s.check()
+    assert s.check(level="device")
