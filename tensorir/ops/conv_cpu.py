@@ -53,7 +53,7 @@ def cpu_templates(operands: Mapping[str, Tensor | None], shape: Shape, max_error
     fast = bool(admissible(shape, max_error))
     if fast and shape["prepack"]:
         winograds()
-    if shape["r"] == shape["s"] == shape["stride"] == 1 and not shape["pad"]:
+    if shape["r"] == shape["s"] == 1 and not shape["pad"]:
         add("cpu_pixels", partial(_pixels_space, shape), pixels.conv2d, pixels.cpu_pixels)
     add("cpu_direct", partial(_direct_space, shape), direct.conv2d, direct.cpu_direct)
     if fast and not shape["prepack"]:
@@ -192,6 +192,7 @@ def _tile2_cycles(v: Mapping[str, Any], q: int) -> float:
 
 def _pixels_space(shape: Shape) -> Space:
     pixels_, k, c, nchw = shape["p"] * shape["q"], shape["k"], shape["c"], shape["layout"] == "NCHW"
+    strided = shape["stride"] > 1
     wide = [v for v in (16, 32, 48, 64, 96) if v < pixels_ + PANEL] if nchw else []
     rows = sorted({-(-pixels_ // d) for d in (1, 2, 4, 7, 8, 14, 16, 28, 32, 56)})
     panels = -(-k // PANEL)
@@ -208,7 +209,7 @@ def _pixels_space(shape: Shape) -> Space:
             v["lanes"] == "channels" or v["pack"] == _packs(shape)[0]
         ),  # those lanes read weights in place
         "block": lambda v: v["block"] in (wide if v["lanes"] == "pixels" else rows),
-        "fits": lambda v: not nchw or 4 * v["block"] * c <= BLOCK_BYTES,
+        "fits": lambda v: not (nchw or strided) or 4 * v["block"] * c <= BLOCK_BYTES,
     }
 
     def cost(v: Mapping[str, Any]) -> float:
@@ -216,11 +217,15 @@ def _pixels_space(shape: Shape) -> Space:
         blocks, channels = shape["n"] * -(-pixels_ // v["block"]) * -(-panels // v["panels"]), v["panels"] * PANEL
         if v["lanes"] == "pixels":
             cycles = -(-v["block"] // PANEL) * tile_cycles(channels, v["tile"]) * c
-            cycles += v["block"] * c * 0.3 + channels * c * 4 / 40 + v["block"] * channels * 0.15
+            cycles += v["block"] * c * (1.2 if strided else 0.3) + channels * c * 4 / 40 + v["block"] * channels * 0.15
         else:
             cycles = v["panels"] * tile_cycles(v["block"], v["tile"]) * c
             cycles += channels * c * (4 / 32 + 4 * PACKING[shape["prepack"]])
-            cycles += v["block"] * c * 1.4 if nchw else v["panels"] * v["block"] * c / 10 * (v["block"] * c > 65536)
+            cycles += (
+                v["block"] * c * (1.4 if nchw else 0.2)
+                if nchw or strided
+                else v["panels"] * v["block"] * c / 10 * (v["block"] * c > 65536)
+            )
             cycles += v["block"] * channels * (1.0 if nchw else 0.15)
         return priced(cycles, blocks)
 

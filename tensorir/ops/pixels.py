@@ -19,14 +19,16 @@ from tensorir.schedule.schedule import Schedule
 
 
 def conv2d(x: Tensor, w: Tensor, shape: Mapping[str, Any]) -> Tensor:
-    """``nn.conv2d`` of 1x1 filters, stride 1, no padding; equal to it.
+    """``nn.conv2d`` of 1x1 filters without padding; equal to it. Pixels that a stride leaves out are not read.
 
     lanes "channels": X (n, pixel, c), W (k/16, c, k%16), Y (n, pixel, k);  "pixels": X (n, c, pixel), Y (n, k, pixel)
     """
-    n, c, k, p, q = (shape[v] for v in ("n", "c", "k", "p", "q"))
+    n, c, k, p, q, stride = (shape[v] for v in ("n", "c", "k", "p", "q", "stride"))
     rc, nchw = reduce_axis(c, "c"), shape["layout"] == "NCHW"
     if shape["lanes"] == "pixels":
-        flat = compute((n, c, p * q), lambda n, c, i: x[n, c, i // q, i % q], "X", axes=("n", "c", "i"))
+        flat = compute(
+            (n, c, p * q), lambda n, c, i: x[n, c, i // q * stride, i % q * stride], "X", axes=("n", "c", "i")
+        )
         y = compute((n, k, p * q), lambda n, k, i: total(w[k, rc, 0, 0] * flat[n, rc, i], axis=rc), "Y")
         return compute((n, k, p, q), lambda n, k, p, q_: y[n, k, p * q + q_], "y", axes=("n", "k", "p", "q"))  # type: ignore[no-any-return]
     panels = -(-k // PANEL)
@@ -39,7 +41,9 @@ def conv2d(x: Tensor, w: Tensor, shape: Mapping[str, Any]) -> Tensor:
     weights = compute((panels, c, PANEL), packed, "W", axes=("ko", "c", "ki"))
 
     def pixel(n: Expr, i: Expr, c: Expr) -> Expr:
-        return x[n, c, i // q, i % q] if nchw else x[n, i // q, i % q, c]
+        row, col = i // q * stride, i % q * stride
+        at = (n, c, row, col) if nchw else (n, row, col, c)
+        return x[at]  # type: ignore[no-any-return]
 
     last = compute((n, p * q, c), pixel, "X", axes=("n", "i", "c"))
 
@@ -72,13 +76,16 @@ def cpu_pixels(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     s.reorder("Y.n", "Y.c", "Y.i", half, lanes)
     s.unroll("Y.i").unroll(half).vectorize(lanes)
     s.unroll(i1).unroll(kh)
-    if shape["layout"] == "NCHW":  # transposed on its way in and out
+    nchw = shape["layout"] == "NCHW"  # transposed on its way in and out
+    if nchw:
         s.unroll(kl)
+    else:
+        s.vectorize(kl)
+    if nchw or shape["stride"] > 1:
         s.set_scope("X", "shared")
         s.compute_at("X", kb)
         s.vectorize(s.split("X.c", [None, LANES])[1])
     else:
-        s.vectorize(kl)
         s.compute_inline("X")
     return _unrolled(s, c)
 
