@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from tensorir.arith.affine import Arith, conjunction
 from tensorir.arith.box import Side, union
 from tensorir.ir.build import as_expr, as_int, binary
-from tensorir.ir.tree import Buffer, Const, If, Kind, Loop, Program, Stage, Stmt, Var
+from tensorir.ir.tree import Buffer, Const, If, Kind, Loop, Program, Seq, Stage, Stmt, Var
 from tensorir.ir.visit import Rewriter, find, replace, sequence, substitute, swap_buffers, writes
 from tensorir.lower.boxes import Access, common, local_accesses, sides_of
 from tensorir.lower.form import bound_loops, each_nest, extent_of, kernel_arith, lowering, rewrap, thread_count
@@ -124,9 +124,15 @@ class _Tighten(Rewriter):
         if n.kind.level == "sequential" and n.kind is not Kind.VECTOR and isinstance(n.extent, Const):
             ends = [self._end(s, n.var) for s in find(n.body, Stage)]
             if ends and None not in ends and (end := max(e for e in ends if e is not None)) < as_int(n.extent):
-                n = n.replace(extent=as_expr(max(end, 0)))
+                if end <= 0:
+                    return Seq(())
+                n = n.replace(extent=as_expr(end))
         self.arith.ranges[n.var] = extent_of(n)
-        return self.children(n)
+        n = self.children(n)
+        return Seq(()) if isinstance(n.body, Seq) and not n.body.stmts else n
+
+    def on_Seq(self, n: Seq) -> Stmt:
+        return sequence([self(s) for s in n.stmts])
 
     def _end(self, s: Stage, var: Var) -> int | None:
         ends = [e for g in s.guards if (e := self.arith.end(g, var)) is not None]

@@ -146,6 +146,7 @@ def _direct_space(shape: Shape) -> Space:
         pad_c=[0, 16] if c % 64 == 0 else [0],
         shift=[0, 1],
         pack=_packs(shape),
+        flat=[0, 1] if q <= 16 else [0],
     )
 
     def strip(v: Mapping[str, Any]) -> int:
@@ -159,6 +160,7 @@ def _direct_space(shape: Shape) -> Space:
             and v["tile"] <= max(q, 2)
             and bool(v["stage_x"] or not v["pad_c"])
             and (v["shift"] == 0 or p % v["rows"] > 0)
+            and (not v["flat"] or _is_flat(v, p, q))
         ),
         "fits": lambda v: not v["stage_x"] or 4 * strip(v) <= BLOCK_BYTES,
     }
@@ -166,7 +168,8 @@ def _direct_space(shape: Shape) -> Space:
     def cost(v: Mapping[str, Any]) -> float:
         strips, groups = -(-p // v["rows"]), -(-panels // v["panels"])
         tall = -(-v["rows"] // v["tile_rows"])
-        cycles: float = tall * _tile2_cycles(v, q) * c * r * s * v["panels"]
+        steps = tile_cycles(v["rows"] * q, v["tile"]) if v["flat"] else tall * _tile2_cycles(v, q)
+        cycles: float = steps * c * r * s * v["panels"]
         if v["stage_x"]:
             cycles += strip(v) * (1.4 if shape["layout"] == "NCHW" else 0.2)
         weights = c * r * s * PANEL * 4
@@ -177,6 +180,12 @@ def _direct_space(shape: Shape) -> Space:
         return priced(cycles, blocks)
 
     return space_of(knobs, where, cost, ("unroll_c", "pad_c", "shift", "pack"))
+
+
+def _is_flat(v: Mapping[str, Any], p: int, q: int) -> bool:
+    """Tiles that run over row ends are written out one by one: whole blocks of rows, and not too many tiles."""
+    tiles = -(-v["rows"] * q // v["tile"])
+    return bool(p % v["rows"] == 0 and v["tile_rows"] == 1 and v["tile"] >= 4 and 1 < tiles <= 24 and q % v["tile"])
 
 
 def _tile2_cycles(v: Mapping[str, Any], q: int) -> float:
@@ -221,11 +230,10 @@ def _pixels_space(shape: Shape) -> Space:
         else:
             cycles = v["panels"] * tile_cycles(v["block"], v["tile"]) * c
             cycles += channels * c * (4 / 32 + 4 * PACKING[shape["prepack"]])
-            cycles += (
-                v["block"] * c * (1.4 if nchw else 0.2)
-                if nchw or strided
-                else v["panels"] * v["block"] * c / 10 * (v["block"] * c > 65536)
-            )
+            if nchw or strided:
+                cycles += v["block"] * c * (1.4 if nchw else 0.2)
+            elif v["block"] * c > 65536:  # the pixels come from the second level for each panel
+                cycles += v["panels"] * v["block"] * c / 10
             cycles += v["block"] * channels * (1.0 if nchw else 0.15)
         return priced(cycles, blocks)
 

@@ -51,6 +51,12 @@ def conv2d(x: Tensor, w: Tensor, shape: Mapping[str, Any]) -> Tensor:
         pixel = xp[n, p * stride + rr * dilation, q * stride + rs * dilation, rc]
         return total(pixel * weights[k // PANEL, rr, rs, rc, k % PANEL], axis=(rr, rs, rc))
 
+    if shape.get("flat"):
+        size = (n, p * q, panels * PANEL)
+        joined = compute(size, lambda n, i, k: sums(n, i // q, i % q, k), "Y", axes=("n", "i", "k"))
+        if nchw:
+            return compute((n, k, p, q), lambda n, k, p, q_: joined[n, p * q + q_, k], "y", axes=("n", "k", "p", "q"))  # type: ignore[no-any-return]
+        return compute((n, p, q, k), lambda n, p, q_, k: joined[n, p * q + q_, k], "y", axes=("n", "p", "q", "k"))  # type: ignore[no-any-return]
     y = compute((n, p, q, panels * PANEL), sums, "Y", axes=("n", "p", "q", "k"))
     if nchw:
         return compute((n, k, p, q), lambda n, k, p, q: y[n, p, q, k], "y", axes=("n", "k", "p", "q"))  # type: ignore[no-any-return]
@@ -58,7 +64,8 @@ def conv2d(x: Tensor, w: Tensor, shape: Mapping[str, Any]) -> Tensor:
 
 
 def cpu_direct(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
-    """c: rows and panels of a block; pixels of the register tile (``tile`` columns by ``tile_rows``); ``unroll_c``;
+    """c: rows and panels of a block; pixels of the register tile (``tile`` columns by ``tile_rows``, or ``tile`` pixels
+    that run over row ends when ``flat``); ``unroll_c``;
     ``stage_x`` strip in block memory; ``pad_c`` spare channels of a pixel there; ``shift`` the last rows back; where
     the weights are packed (``pack``): "once", ahead; "kernel", one of its own; "block", each panel by the block
     """
@@ -66,20 +73,29 @@ def cpu_direct(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     pack_apart(s, c)
     out = last_stage(s, "y")
     pb, p = s.split(f"{out}.p", [None, c["rows"]], tail="shift" if c["shift"] else "guard")
-    p0, p1 = s.split(p, [None, c["tile_rows"]], tail="balanced")
-    q0, q1 = s.split(f"{out}.q", [None, c["tile"]], tail="balanced")
     kb, kp, kh, kl = s.split(f"{out}.k", [None, c["panels"], PANEL // LANES, LANES])
-    s.reorder(f"{out}.n", pb, kb, kp, p0, q0, p1, q1, kh, kl)
+    if c["flat"]:
+        q0, *inner = s.split(s.fuse(p, f"{out}.q"), [None, c["tile"]], tail="balanced")
+        s.reorder(f"{out}.n", pb, kb, kp, q0, *inner, kh, kl)
+        # every tile has its own body, where the rows and columns of its pixels are constants
+        s.partition(q0, list(range(1, -(-c["rows"] * shape["q"] // c["tile"]))))
+        pixels = ["Y.i"]
+    else:
+        p0, p1 = s.split(p, [None, c["tile_rows"]], tail="balanced")
+        q0, q1 = s.split(f"{out}.q", [None, c["tile"]], tail="balanced")
+        s.reorder(f"{out}.n", pb, kb, kp, p0, q0, p1, q1, kh, kl)
+        inner, pixels = [p1, q1], ["Y.p", "Y.q"]
     s.bind(f"{out}.n", "block.z").bind(pb, "block.y").bind(kb, "block.x")
     s.compute_at("Y", q0)
     if c["pack"] == "block":
         pack_at(s, kp)
     kh2, lanes = s.split("Y.k", [None, LANES])
-    s.reorder("Y.n", "Y.r", "Y.s", "Y.c", "Y.p", "Y.q", kh2, lanes)
-    s.unroll("Y.p").unroll("Y.q").unroll(kh2).vectorize(lanes)
+    s.reorder("Y.n", "Y.r", "Y.s", "Y.c", *pixels, kh2, lanes)
+    for loop in (*pixels, kh2, *inner, kh):
+        s.unroll(loop)
+    s.vectorize(lanes)
     if c["unroll_c"] > 1:
         s.annotate("Y.c", "unroll", c["unroll_c"])
-    s.unroll(p1).unroll(q1).unroll(kh)
     if nchw:
         s.unroll(kl)
     else:

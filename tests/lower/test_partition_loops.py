@@ -173,3 +173,14 @@ def test_a_stage_that_fills_two_buffers_fills_both_as_far_as_they_are_read():
     s.set_scope(p, "register").set_scope(q, "register")
     assert s.check()
     assert s.check(level="device")
+
+
+def test_parts_in_which_nothing_is_left_to_do_vanish():
+    x = tir.placeholder((3, 3), name="X")
+    s = tir.Schedule(tir.compute((3, 3), lambda i, j: x[i, j] + 1, name="Y"), "opencl -kind=cpu")
+    rows, i = s.split("Y.i", [None, 8])
+    f0, _ = s.split(s.fuse(i, "Y.j"), [None, 6], tail="balanced")
+    s.partition(f0, [1, 2, 3])
+    s.bind(rows, "block.x")
+    assert s.check()
+    assert s.check(level="device")

@@ -63,7 +63,8 @@ def test_each_algorithm_declares_the_convolution(name, layout):
     w = placeholder((p["k"], p["c"], p["r"], p["s"]) if nchw else (p["k"], p["r"], p["s"], p["c"]), name="w")
     want = nn.conv2d(x, w, stride=p["stride"], pad=p["pad"], dilation=p["dilation"], layout=layout)
     p["p"], p["q"] = want.shape[2:] if nchw else want.shape[1:3]
-    assert same_in_the_field(want, direct.conv2d(x, w, p))
+    for flat in (0, 1):
+        assert same_in_the_field(want, direct.conv2d(x, w, {**p, "flat": flat}))
     if p["r"] == 1:
         for lanes in ("channels", "pixels") if nchw else ("channels",):
             assert same_in_the_field(want, pixels.conv2d(x, w, {**p, "lanes": lanes}))
