@@ -1,4 +1,4 @@
-"""1x1 convolution with stride 1 on CPUs: a matrix product over all pixels of an image, rows joined.
+"""1x1 convolution on CPUs: a matrix product over all pixels that the stride keeps, rows joined.
 
 Output channels in the lanes, weights in panels of 16; or, where an image's pixels lie one after another (NCHW), pixels
 in the lanes, a block's pixels as a panel in block memory, weights read in place.
