@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -83,12 +82,6 @@ class LaunchSequence:
     ``run()`` enqueues, waits and returns the results of the last launch; ``wait()`` only waits and returns them;
     ``finish()`` only waits. ``refresh()`` takes over inputs that have changed, as a bound launch does.
     """
-
-    def __del__(self) -> None:
-        device = getattr(self, "device", None)  # what it enqueued may still run on memory that goes with it
-        if device is not None:
-            with contextlib.suppress(Exception):
-                device.finish()
 
     def __init__(self, launches: Sequence[BoundLaunch]) -> None:
         self.launches = tuple(launches)
