@@ -138,13 +138,12 @@ def seconds(text: Any) -> float | None:
 def tune(work: Workload, device: str | Device | None, options: Options) -> TuneOutcome:
     """Search ``work``'s templates on a device; see ``Workload.tune``."""
     options = replace(options, started=time.monotonic() if options.started is None else options.started)
-    wanted = _restricted(work, options.restrict, options.templates)
+    for name in options.templates:
+        _known(work, name)
     with Measurer(work, device, options) as measurer:
         about = measurer.open()
         target = Target.parse(about["target"])
-        spaces = {n: s for n, s in wanted.items() if target.kind in work.templates[n].kinds}
-        if not spaces:
-            work.template_for(target)  # says that there is no template for this kind
+        spaces = _restricted(work, options.restrict, options.templates, target)
         identity = identity_of(work, about)
         reuse = [] if options.fresh else _earlier(work, options.log)
         reused = usable(reuse, identity)
@@ -179,13 +178,23 @@ def _search(
     )
 
 
-def _restricted(work: Workload, conditions: Sequence[str], templates: Sequence[str]) -> dict[str, Space]:
+def _known(work: Workload, template: str) -> None:
+    if template not in work.templates:
+        message = f"{work.name} has no template {template!r}"
+        raise ScheduleError(Problem("template.unknown", message, hint=f"one of {', '.join(work.templates)}"))
+
+
+def _restricted(
+    work: Workload, conditions: Sequence[str], templates: Sequence[str], target: Target
+) -> dict[str, Space]:
     """The space of each wanted template under the user's conditions; a condition that fits none is refused."""
-    for name in templates:
-        if name not in work.templates:
-            message = f"{work.name} has no template {name!r}"
-            raise ScheduleError(Problem("template.unknown", message, hint=f"one of {', '.join(work.templates)}"))
-    spaces: dict[str, Space] = {n: t.space for n, t in work.templates.items() if not templates or n in templates}
+    spaces: dict[str, Space] = {
+        n: t.space_for(target)
+        for n, t in work.templates.items()
+        if target.kind in t.kinds and (not templates or n in templates)
+    }
+    if not spaces:
+        work.template_for(target, next(iter(templates), None))  # says that there is no template for this kind
     for condition in conditions:
         refusals: dict[str, Exception] = {}
         for name, space in list(spaces.items()):

@@ -23,7 +23,7 @@ from tensorir.expr.program import as_outputs, computes_of, inputs_of, scalars_of
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Binary, Call, Reduce, Var
 from tensorir.ir.visit import find
-from tensorir.target import Target
+from tensorir.target import Target, preset
 
 if TYPE_CHECKING:
     from tensorir.api.build import Executable
@@ -39,14 +39,15 @@ Function = Callable[["Schedule", dict[str, Any]], Any]
 class Template:
     """``function(s, config)`` schedules ``s`` (or returns another Schedule) for every configuration of ``space``.
 
-    given: the space, or a function that makes it when it is first asked for (loading a tuned kernel never does)
+    given: the space, or a function of the target that makes it when it is first asked for (loading a tuned kernel
+           never does): how many registers there are and how wide they are decides what is worth trying
     kinds: the kinds of target that it is written for
     approximate: it computes in another way than declared, with rounding of its own: results may be off by the
                  workload's ``max_error`` also where the inputs are whole numbers
     """
 
     function: Function
-    given: Space | Callable[[], Space]
+    given: Space | Callable[[Target], Space]
     kinds: tuple[str, ...] = ("cpu", "gpu")
     approximate: bool = False
 
@@ -65,11 +66,17 @@ class Template:
 
     @property
     def space(self) -> Space:
-        """The configurations."""
-        if "made" not in self.__dict__:
-            self.__dict__["made"] = self.given() if callable(self.given) else self.given
-        made: Space = self.__dict__["made"]
-        return made
+        """The configurations for a device of the first kind about which nothing else is known."""
+        return self.space_for(preset("opencl", self.kinds[0]))
+
+    def space_for(self, target: Target) -> Space:
+        """The configurations for one target."""
+        if not callable(self.given):
+            return self.given
+        spaces: dict[Target, Space] = self.__dict__.setdefault("spaces", {})
+        if target not in spaces:
+            spaces[target] = self.given(target)
+        return spaces[target]
 
 
 def _is_space(given: Any) -> bool:
@@ -222,7 +229,8 @@ class Workload:
 
         parsed = Target.parse(target)
         chosen = self.templates[self.template_for(parsed, template)]
-        values = chosen.space.default if config is None else chosen.space.canonical(config)
+        space = chosen.space_for(parsed)
+        values = space.default if config is None else space.canonical(config)
         s = Schedule(self._outputs, parsed)
         made = chosen.function(s, dict(values))
         if made is None:

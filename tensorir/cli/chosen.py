@@ -65,7 +65,10 @@ def recorded(work: Workload, target: Target | None, log: str) -> Chosen | None:
             say(f"record {record['id']} is stale: this version makes another source for it")
             continue
         return Chosen(
-            record["template"], work.templates[record["template"]].space.canonical(record["config"]), made_for, record
+            record["template"],
+            work.templates[record["template"]].space_for(made_for).canonical(record["config"]),
+            made_for,
+            record,
         )
     return None
 
@@ -89,7 +92,10 @@ def on_device(work: Workload, measurer: Measurer, about: Mapping[str, Any], log:
         record = choice.record
         if regenerate(work, record, target) is not None:
             return Chosen(
-                record["template"], work.templates[record["template"]].space.canonical(record["config"]), target, record
+                record["template"],
+                work.templates[record["template"]].space_for(target).canonical(record["config"]),
+                target,
+                record,
             )
         say(f"record {record['id']} is stale: this version makes another source for it")
     return _asked(work, target, None, None)
@@ -97,7 +103,7 @@ def on_device(work: Workload, measurer: Measurer, about: Mapping[str, Any], log:
 
 def _asked(work: Workload, target: Target, template: str | None, config: Mapping[str, Any] | None) -> Chosen:
     name = work.template_for(target, template)
-    space = work.templates[name].space
+    space = work.templates[name].space_for(target)
     values = space.default if config is None else space.canonical({**space.default, **config})
     if config is None:
         say(f"{work.title} is not tuned here: this is the default schedule of template {name}")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 from tensorir.arith.affine import Arith, same
-from tensorir.codegen.dialect import DIALECTS, Dialect
-from tensorir.codegen.expressions import COMPUTED_IN_FLOAT, UNARY, Expressions, c_type, held_in_float, helper_text
+from tensorir.codegen.dialect import DIALECTS, WIDE_PREAMBLE, Dialect
+from tensorir.codegen.expressions import COMPUTED_IN_FLOAT, UNARY, Expressions, c_type, held_in_float
 from tensorir.codegen.instructions import instruction_lines
 from tensorir.codegen.names import Names, identifier
 from tensorir.codegen.source import GatherRange, KernelLaunch, Param, Source
@@ -49,14 +50,22 @@ def emit(module: Module, target: Target, notes: Sequence[str] = (), gathers: Seq
     dialect = DIALECTS[target.language]
     printed = [_KernelText(k, dialect, target, module) for k in module.kernels]
     bodies = [p.text() for p in printed]
-    helpers = dict.fromkeys(h for p in printed for h in p.expr.helpers)
+    helpers = {name: text for p in printed for name, text in p.expr.helpers.items()}
     parts = [*_header(module, notes), *_includes(dialect, module)]
-    parts += [helper_text(h, dialect) for h in sorted(helpers, key=lambda h: (not h.endswith("u"), h))]
+    parts += ["", WIDE_PREAMBLE] if any(p.is_wide for p in printed) else []
+    parts += [text for _, text in sorted(helpers.items(), key=_before)]
     parts += [_constant(b, dialect, printed[0].names) for b in module.constants]
     text = "\n".join(parts) + "\n\n" + "\n\n".join(bodies) + "\n"
     return Source(
         module.name, dialect.name, text, _params(module, printed), tuple(p.launch() for p in printed), tuple(gathers)
     )
+
+
+def _before(helper: tuple[str, str]) -> tuple[bool, int, str]:
+    """Types, then functions; of those that work on halves, the ones on few lanes first, which the others call."""
+    name, text = helper
+    lanes = re.search(r"\d+$", name) if text.startswith("WIDE_INLINE") else None
+    return not name.endswith("u"), int(lanes[0]) if lanes else 0, name
 
 
 def _header(module: Module, notes: Sequence[str]) -> list[str]:
@@ -143,7 +152,9 @@ class _KernelText:
                 arith.divisors[let.var] = math.gcd(form.constant, *form.terms.values())
         for b in module.constants:
             self.names._of[b] = identifier(b.name)
-        self.expr = Expressions(dialect, target, self.names, arith)
+        alone = math.prod(k.block) == 1 and not find(k.body, (Barrier, IntrinCall))
+        may_widen = target.kind == "cpu" and target.vector_bytes >= 64 and alone
+        self.expr = Expressions(dialect, target, self.names, arith, may_widen=may_widen)
         for b in k.params:
             self.names.buffer(b)
         for v in k.scalars:
@@ -178,22 +189,50 @@ class _KernelText:
             if a.var in used
         ]
         shared = [f"{INDENT}{self.array(b)}" for b in k.shared]
-        return "\n".join([head, "{", *shared, *top, *body, "}"])
+        if not self.is_wide:
+            return "\n".join([head, "{", *shared, *top, *body, "}"])
+        return self._around(head, params, shared, top, body)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the body is a function of its own, for a compiler that has to be told how wide the registers are."""
+        return self.expr.wide
+
+    def _around(self, head: str, params: list[str], shared: list[str], top: list[str], body: list[str]) -> str:
+        """The body as a function, and the kernel that calls it.
+
+        What a kernel is compiled for is not its author's to say, that of a function is. Group indices and block memory
+        exist in kernels only. The function is not static: PoCL would put the address of block memory, one for all
+        blocks, into a function that it knows to be called once.
+        """
+        k, index = self.k, self.d.types["index"]
+        inner = [f"{self.d.space[b.scope]}{self._element(b)} *restrict {self.names.buffer(b)}" for b in k.shared]
+        used = set(find(k.body, Var))
+        axes = [self.names.variable(a.var) for a in k.axes if a.var in used]
+        name = self.names.claim(f"{identifier(k.name)}_body")
+        given = [*map(self.names.buffer, (*k.params,)), *map(self.names.variable, k.scalars)]
+        given += [*map(self.names.buffer, k.shared), *axes]
+        signature = ", ".join([*params, *inner, *(f"const {index} {v}" for v in axes)])
+        function = [f"WIDE void {name}({signature})", "{", *body, "}", ""]
+        return "\n".join([*function, head, "{", *shared, *top, f"{INDENT}{name}({', '.join(given)});", "}"])
 
     def array(self, b: Buffer) -> str:
         """The declaration of a local array."""
-        size = as_int(b.shape[0])
-        kind = self.expr.vector_type(b.dtype, b.lanes) if b.lanes > 1 else self.d.types[b.dtype]
-        if held_in_float(b):
-            kind = c_type(b.dtype, self.d)
-        elif b.dtype == "float16" and self.d.name == "opencl":
-            kind = "ushort"
+        size, kind = as_int(b.shape[0]), self._element(b)
         align = self.expr.aligned.get(b, 0)
         space, note = self.d.space[b.scope], self.d.align.format(bytes=align) if align else ""
         name = self.names.buffer(b)
         if self.d.name == "cuda":
             return f"{note.strip()}{' ' if note else ''}{space}{kind} {name}[{size}];"
         return f"{space}{kind} {name}[{size}]{note};"
+
+    def _element(self, b: Buffer) -> str:
+        """The C type of what an array holds."""
+        if held_in_float(b):
+            return c_type(b.dtype, self.d)
+        if b.dtype == "float16" and self.d.name == "opencl":
+            return "ushort"
+        return self.expr.vector_type(b.dtype, b.lanes) if b.lanes > 1 else self.d.types[b.dtype]
 
     # --- statements
 

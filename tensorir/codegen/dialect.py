@@ -10,6 +10,18 @@ from tensorir.ir.tree import Kind, Scope
 CUDA_PROBE = 'extern "C" __global__ void f(float *x) { x[0] = 1.0f; }\n'
 """The smallest kernel: whether a compiler works at all."""
 
+WIDE_MACRO = "TENSORIR_AVX512"
+"""Defined by whoever builds OpenCL text for a processor with AVX-512; without it the text is as right, and slower."""
+_AVX512 = 'target("avx512f,avx512bw,avx512dq,avx512vl")'
+WIDE_PREAMBLE = f"""// an older compiler may not know that the processor has 32 registers of 64 bytes
+#ifdef {WIDE_MACRO}
+#define WIDE __attribute__((noinline, {_AVX512}))
+#define WIDE_INLINE __attribute__((always_inline, {_AVX512})) inline
+#else
+#define WIDE
+#define WIDE_INLINE inline
+#endif"""
+
 
 @dataclass(frozen=True)
 class Dialect:

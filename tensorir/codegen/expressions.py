@@ -37,6 +37,8 @@ _PREC = {
 }  # fmt: skip
 _C = {"//": "/", "and": "&&", "or": "||"}
 UNARY = 8
+HALF_BYTES = 32
+"""Of a register of AVX-512; what libraries of a compiler that does not know the processor take and return."""
 COMPUTED_IN_FLOAT = {"float16", "bfloat16"}
 """Storage types: values are widened when loaded and rounded when stored."""
 
@@ -52,12 +54,18 @@ def c_type(dtype: str, dialect: Dialect) -> str:
 
 
 class Expressions:
-    """Prints the expressions of one kernel and notes what it needs: helper functions, alignments, vector types."""
+    """Prints the expressions of one kernel and notes what it needs: helper functions, alignments, ``wide`` vectors.
 
-    def __init__(self, dialect: Dialect, target: Target, names: Names, arith: Arith) -> None:
+    may_widen: the kernel may be compiled for registers of 64 bytes, where it has such vectors
+    """
+
+    def __init__(
+        self, dialect: Dialect, target: Target, names: Names, arith: Arith, *, may_widen: bool = False
+    ) -> None:
         self.d, self.target, self.names, self.arith = dialect, target, names, arith
-        self.helpers: dict[str, None] = {}
+        self.helpers: dict[str, str] = {}
         self.aligned: dict[Buffer, int] = {}
+        self.may_widen, self.wide = may_widen, False
 
     def __call__(self, e: Expr, outer: int = 0) -> str:
         match e:
@@ -77,13 +85,17 @@ class Expressions:
             case Unary():
                 return self.narrowed(e, f"{'-' if e.op == '-' else '!'}{self(e.a, UNARY)}")
             case Call():
-                return self.narrowed(e, f"{self.function(e.fn, e.dtype)}({', '.join(map(self, e.args))})")
+                return self.narrowed(e, self.call(self.function(e.fn, e.dtype), e, [self(a) for a in e.args]))
             case Broadcast():
                 items = [self(e.value)] if self.d.name == "opencl" else [self(e.value)] * e.lanes
                 return self.pack(e.dtype, e.lanes, items)
             case Pack():
                 return self.picked(e) or self.pack(e.dtype, len(e.items), [self(i) for i in e.items])
         raise LoweringError(Problem("codegen.node", f"{type(e).__name__} cannot be printed as {self.d.name}"))
+
+    def need(self, helper: str) -> None:
+        """Note a helper function or type of the table."""
+        self.helpers[helper] = helper_text(helper, self.d)
 
     def number(self, e: Const) -> str:
         """A literal of the right type."""
@@ -151,12 +163,12 @@ class Expressions:
     def minmax(self, e: Binary) -> str:
         """min and max: the function for floats (C's: a NaN operand loses), a choice for integers."""
         if DTYPES[e.dtype].kind == "f":
-            return f"{self.function(e.op, e.dtype)}({self(e.a)}, {self(e.b)})"
+            return self.call(self.function(e.op, e.dtype), e, [self(e.a), self(e.b)])
         if self.d.name == "opencl":
             if e.dtype == "index" and self.d.types["index"] == "int":
                 return f"{e.op}({self(e.a)}, {self(e.b)})"
             kind = self.vector_type(e.dtype, lanes_of(e))
-            return f"{e.op}(({kind})({self(e.a)}), ({kind})({self(e.b)}))"
+            return self.call(e.op, e, [f"({kind})({self(e.a)})", f"({kind})({self(e.b)})"])
         if e.dtype == "index" and self.d.types["index"] == "int":
             return f"{e.op}({self(e.a)}, {self(e.b)})"
         sign = "<" if e.op == "min" else ">"
@@ -168,7 +180,7 @@ class Expressions:
             return f"({self(e.a, 7)} {_C.get(e.op, e.op)} {self(e.b, 8)})"
         narrow = kind == "i" and DTYPES[e.dtype].bits <= 32
         name = f"tir_{'floordiv' if e.op == '//' else 'mod'}_{'int' if narrow else e.dtype}"
-        self.helpers[name] = None
+        self.need(name)
         return f"{name}({self(e.a)}, {self(e.b)})"
 
     def cast(self, e: Cast, outer: int) -> str:
@@ -182,14 +194,38 @@ class Expressions:
         if c_type(e.dtype, self.d) == c_type(e.a.dtype, self.d):
             return self.rounded(e, outer)
         if lanes > 1:
-            return f"convert_{c_type(e.dtype, self.d)}{lanes}({self(e.a)})"
+            return f"{self._for_vectors('convert', lanes, e.dtype, [e.a.dtype])}({self(e.a)})"
         return f"({c_type(e.dtype, self.d)}){self(e.a, UNARY)}"
+
+    def call(self, function: str, e: Expr, args: list[str]) -> str:
+        """A call of a function of the language on numbers or vectors.
+
+        Where the kernel may be compiled for registers of 64 bytes, such vectors go in halves: a library that was
+        compiled for 32 expects them elsewhere.
+        """
+        name = self._for_vectors(function, lanes_of(e), e.dtype, [e.dtype] * len(args))
+        return f"{name}({', '.join(args)})"
+
+    def _for_vectors(self, function: str, lanes: int, result: str, given: list[str]) -> str:
+        """The name of ``function`` on vectors: its own, or that of a helper which calls it on both halves."""
+        kinds = [self.vector_type(t, lanes) for t in (result, *given)]
+        name = f"convert_{kinds[0]}" if function == "convert" else function
+        sizes = [lanes * DTYPES["float32" if t in COMPUTED_IN_FLOAT else t].bits // 8 for t in (result, *given)]
+        if lanes == 1 or not self.may_widen or max(sizes) <= HALF_BYTES:
+            return name
+        half, args = self._for_vectors(function, lanes // 2, result, given), "abc"[: len(given)]
+        low, high = (f"{half}({', '.join(f'{a}.{part}' for a in args)})" for part in ("lo", "hi"))
+        taken = ", ".join(f"{kind} {a}" for kind, a in zip(kinds[1:], args, strict=True))
+        name = f"tir_{name}_{kinds[1]}"
+        self.helpers.pop(name, None)  # behind those that it calls
+        self.helpers[name] = f"WIDE_INLINE {kinds[0]} {name}({taken}) {{ return ({kinds[0]})({low}, {high}); }}"
+        return name
 
     def rounded(self, e: Cast, outer: int) -> str:
         """A cast to a storage-only type rounds even though the C type stays float."""
         if e.dtype in COMPUTED_IN_FLOAT and e.dtype != e.a.dtype:
             name = f"tir_round_{e.dtype}"
-            self.helpers[name] = None
+            self.need(name)
             return f"{name}({self(e.a)})"
         return self(e.a, outer)
 
@@ -198,6 +234,8 @@ class Expressions:
     def vector_type(self, dtype: str, lanes: int) -> str:
         """``float4`` …, or the scalar type."""
         kind = c_type(dtype, self.d)
+        size = DTYPES["float32" if dtype in COMPUTED_IN_FLOAT else dtype].bits // 8
+        self.wide |= self.may_widen and lanes * size > HALF_BYTES
         return f"{self.d.vector_names.get(kind, kind)}{lanes}" if lanes > 1 else kind
 
     def pack(self, dtype: str, lanes: int, items: list[str]) -> str:
@@ -217,7 +255,7 @@ class Expressions:
         if b.dtype == "float16" and b.lanes == 1:
             return self.half_load(b, i)
         if b.dtype == "bfloat16":
-            self.helpers["tir_from_bfloat16"] = None
+            self.need("tir_from_bfloat16")
             return f"tir_from_bfloat16({text})"
         return f"({text} != 0)" if b.dtype == "bool" else text
 
@@ -230,7 +268,7 @@ class Expressions:
         if isinstance(value, Load | Cast | Const | Select):
             return self(value)
         name = f"tir_round_{b.dtype}"
-        self.helpers[name] = None
+        self.need(name)
         return f"{name}({self(value)})"
 
     def half_load(self, b: Buffer, i: Expr) -> str:
@@ -252,7 +290,7 @@ class Expressions:
                 return f"{name}[{self(i)}] = __float2half_rn({value})"
             return f"vstore_half({value}, {self(i)}, ({self.d.space[b.scope]}half *){name})"
         if b.dtype == "bfloat16":
-            self.helpers["tir_to_bfloat16"] = None
+            self.need("tir_to_bfloat16")
             return f"{name}[{self(i)}] = tir_to_bfloat16({value})"
         return f"{name}[{self(i)}] = {value}"
 
@@ -274,7 +312,7 @@ class Expressions:
             )
         if self.target.kind == "cpu":
             # one unaligned vector instruction; vloadN of this runtime is three times slower
-            self.helpers[f"{kind}u"] = None
+            self.need(f"{kind}u")
             return f"*({space}{qualifier}{kind}u *)({self._address(name, i.base)})"
         return f"vload{i.lanes}(0, {self._address(name, i.base)})"
 

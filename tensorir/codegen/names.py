@@ -82,6 +82,10 @@ class Names:
                     above = above | {self._of[c.var]}
                     c = c.body
 
+    def claim(self, name: str) -> str:
+        """A name of the kernel's own, made different where it is taken."""
+        return self._claim(name, self._taken)
+
     def _short(self, v: Var) -> str:
         return identifier(v.name.split(".", 1)[-1])
 

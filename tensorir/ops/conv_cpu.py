@@ -6,8 +6,7 @@ loads a cycle) and of how blocks are dealt to cores; measuring decides.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -16,46 +15,60 @@ from tensorir.api.workload import Template
 from tensorir.expr.tensor import Tensor
 from tensorir.ops import depthwise, direct, pixels, winograd
 from tensorir.ops.common import Config, divisors_near
+from tensorir.ops.model import (
+    BLOCK_BYTES,
+    PANEL,
+    balance,
+    counts,
+    in_balanced_tiles,
+    most_pixels,
+    on_core,
+    panel_lanes,
+    panel_step,
+    priced,
+    space_of,
+    tile_sizes,
+)  # fmt: skip
 from tensorir.schedule.schedule import Schedule
+from tensorir.target import Target
+from tensorir.tune.legal import Predicate
 from tensorir.tune.space import Space
 
 Shape = Mapping[str, Any]
-Predicate = Callable[[Mapping[str, Any]], bool]
 Declare = Callable[[Tensor, Tensor, Shape], Tensor]
 Scheduler = Callable[[Schedule, Config, Shape], Schedule]
 
-BLOCK_BYTES = 480 * 1024
-"""Block memory that stays in one core's second-level cache."""
 PACKING = {True: 0.0, False: 0.3}
 """Cycles a byte that a block spends on packing weights, by whether they are packed ahead."""
-PANEL = 16
-MOST_PIXELS = 6
-"""Pixels of a register tile: by two vectors of channels 12 accumulators, 2 vectors and 1 broadcast of 16 registers."""
+NARROW = 16
+"""Columns up to which tiles may run over row ends."""
 
 
 def cpu_templates(operands: Mapping[str, Tensor | None], shape: Shape, max_error: float) -> dict[str, Template]:
     """The algorithms that are legal for this convolution, the one that promises most first."""
     if depthwise.applies(shape):
         function = _function(operands, shape, depthwise.conv2d, depthwise.cpu_depthwise)
-        return {"cpu_depthwise": Template(function, partial(depthwise.space, shape), kinds=("cpu",))}
+        return {"cpu_depthwise": Template(function, _on(depthwise.space, shape), kinds=("cpu",))}
     if shape["groups"] != 1 or shape["dtype"] != "float32":
         return {}
     found: dict[str, Template] = {}
 
-    def add(name: str, space: Callable[[], Space], declare: Declare, schedule: Scheduler, rounds: bool = False) -> None:
+    def add(
+        name: str, space: Callable[[Shape], Space], declare: Declare, schedule: Scheduler, rounds: bool = False
+    ) -> None:
         function = _function(operands, shape, declare, schedule)
-        found[name] = Template(function, space, kinds=("cpu",), approximate=rounds)
+        found[name] = Template(function, _on(space, shape), kinds=("cpu",), approximate=rounds)
 
     def winograds() -> None:
-        space = partial(_winograd_space, shape, max_error)
+        space = partial(_winograd_space, max_error=max_error)
         add("cpu_winograd", space, _winograd, winograd.cpu_winograd, rounds=True)
 
     fast = bool(admissible(shape, max_error))
     if fast and shape["prepack"]:
         winograds()
     if shape["r"] == shape["s"] == 1 and not shape["pad"]:
-        add("cpu_pixels", partial(_pixels_space, shape), pixels.conv2d, pixels.cpu_pixels)
-    add("cpu_direct", partial(_direct_space, shape), direct.conv2d, direct.cpu_direct)
+        add("cpu_pixels", _pixels_space, pixels.conv2d, pixels.cpu_pixels)
+    add("cpu_direct", _direct_space, direct.conv2d, direct.cpu_direct)
     if fast and not shape["prepack"]:
         winograds()  # it takes several kernels: not what a call without further wishes starts with
     return found
@@ -72,61 +85,13 @@ def _function(
         assert w is not None
         y = declare(x, w, {**shape, **c})
         out = nn.bias_act(y, operands["b"], shape["act"], axis=1 if shape["layout"] == "NCHW" else 3, d=operands["d"])
-        return schedule(type(s)(out, s.target), c, shape)
+        return schedule(type(s)(out, s.target), c, on_core(shape, s.target))
 
     return function
 
 
-# --- the parts of the model that the algorithms share ----------------------------------------------------------------
-
-
-def tile_cycles(extent: int, most: int) -> float:
-    """Cycles per step of the reduction for a row of pixels by one panel, in balanced tiles of at most ``most``."""
-    tiles = -(-extent // most)
-    least, more = divmod(extent, tiles)
-    return float(more) * _tile_cycles(least + 1) + (tiles - more) * _tile_cycles(least)
-
-
-def _tile_cycles(pixels_: int) -> float:
-    """Multiply-adds of one step wait four cycles for the last step's; beyond 6 pixels accumulators leave registers."""
-    return max(pixels_, 4) * (1.0 if pixels_ <= MOST_PIXELS else 1.6)
-
-
-def balance(blocks: int, cores: int = 2) -> float:
-    """Share of the cores' time that equal blocks fill; few blocks leave the last ones waiting."""
-    return blocks / (-(-blocks // cores) * cores)
-
-
-def priced(cycles: float, blocks: int) -> float:
-    """Cycles of all blocks, idle cores counted; a few blocks more than there are cores even out a slow one."""
-    return cycles * blocks / balance(blocks) * (1.05 if blocks < 4 else 1.0)
-
-
-def best_of(knobs: Mapping[str, Sequence[Any]], where: Mapping[str, Predicate],
-            cost: Callable[[Mapping[str, Any]], float]) -> dict[str, Any] | None:  # fmt: skip
-    """The legal configuration of least cost, the first of equals."""
-    found: tuple[float, dict[str, Any]] | None = None
-    for values in itertools.product(*knobs.values()):
-        c = dict(zip(knobs, values, strict=True))
-        if all(test(c) for test in where.values()):
-            price = cost(c)
-            if found is None or price < found[0]:
-                found = (price, c)
-    return found[1] if found else None
-
-
-def space_of(
-    knobs: Mapping[str, Sequence[Any]], where: Mapping[str, Predicate], cost: Callable[[Mapping[str, Any]], float],
-    free: Iterable[str],
-) -> Space:  # fmt: skip
-    """The space whose default is cheapest; ``free`` knobs, which the model cannot judge, start at their first value."""
-    fixed = {k: (v[:1] if k in set(free) else v) for k, v in knobs.items()}
-    return Space(where=where, default=best_of(fixed, where, cost), **knobs)
-
-
-def _counts(n: int, most: int) -> list[int]:
-    """Sizes of blocks of n equal things: divisors first, and what splits them evenly over two cores."""
-    return sorted({v for v in divisors_near(n, (1, 2, 4, 8)) if v <= most} or {1})
+def _on(space: Callable[[Shape], Space], shape: Shape) -> Callable[[Target], Space]:
+    return lambda target: space(on_core(shape, target))
 
 
 # --- direct ----------------------------------------------------------------------------------------------------------
@@ -138,15 +103,15 @@ def _direct_space(shape: Shape) -> Space:
     in_place = not shape["pad"] and shape["layout"] == "NHWC" and shape["stride"] == 1 and r == s == 1
     knobs: dict[str, list[Any]] = dict(
         rows=[v for v in divisors_near(p, (1, 2, 4, 7, 8, 14)) if v <= 28],
-        panels=_counts(panels, panels),
-        tile=[6, 5, 4, 3, 2],
-        tile_rows=[1, 2, 3],
+        panels=counts(panels, panels),
+        tile=tile_sizes(shape, 2 * q if q <= NARROW else q),
+        tile_rows=[1, 2, 3] if most_pixels(shape) < 14 else [1, 2, 3, 4],
         unroll_c=[4, 1, 2, 8],
         stage_x=[0, 1] if in_place else [1],
         pad_c=[0, 16] if c % 64 == 0 else [0],
         shift=[0, 1],
         pack=_packs(shape),
-        flat=[0, 1] if q <= 16 else [0],
+        flat=[0, 1] if q <= NARROW else [0],
     )
 
     def strip(v: Mapping[str, Any]) -> int:
@@ -154,10 +119,10 @@ def _direct_space(shape: Shape) -> Space:
         return int(rows * (shape["w"] + 2 * shape["pad"]) * (c + v["pad_c"]))
 
     where: dict[str, Predicate] = {
-        "registers": lambda v: v["tile"] * v["tile_rows"] <= MOST_PIXELS,
+        "registers": lambda v: v["tile"] * v["tile_rows"] <= most_pixels(shape),
         "sensible": lambda v: (
             v["tile_rows"] <= v["rows"]
-            and v["tile"] <= max(q, 2)
+            and (v["flat"] or v["tile"] <= max(q, 2))
             and bool(v["stage_x"] or not v["pad_c"])
             and (v["shift"] == 0 or p % v["rows"] > 0)
             and (not v["flat"] or _is_flat(v, p, q))
@@ -166,9 +131,14 @@ def _direct_space(shape: Shape) -> Space:
     }
 
     def cost(v: Mapping[str, Any]) -> float:
+        step = panel_step(shape, 4 * (c + v["pad_c"]) * shape["stride"])
         strips, groups = -(-p // v["rows"]), -(-panels // v["panels"])
         tall = -(-v["rows"] // v["tile_rows"])
-        steps = tile_cycles(v["rows"] * q, v["tile"]) if v["flat"] else tall * _tile2_cycles(v, q)
+        high = min(v["tile_rows"], v["rows"])
+        if v["flat"]:
+            steps = in_balanced_tiles(v["rows"] * q, v["tile"], step)
+        else:
+            steps = tall * in_balanced_tiles(q, v["tile"], lambda wide: step(wide * high))
         cycles: float = steps * c * r * s * v["panels"]
         if v["stage_x"]:
             cycles += strip(v) * (1.4 if shape["layout"] == "NCHW" else 0.2)
@@ -188,14 +158,6 @@ def _is_flat(v: Mapping[str, Any], p: int, q: int) -> bool:
     return bool(p % v["rows"] == 0 and v["tile_rows"] == 1 and v["tile"] >= 4 and 1 < tiles <= 24 and q % v["tile"])
 
 
-def _tile2_cycles(v: Mapping[str, Any], q: int) -> float:
-    tiles = -(-q // v["tile"])
-    least, more = divmod(q, tiles)
-    high = min(v["tile_rows"], v["rows"])
-    found: float = more * _tile_cycles((least + 1) * high) + (tiles - more) * _tile_cycles(least * high)
-    return found
-
-
 # --- 1x1 -------------------------------------------------------------------------------------------------------------
 
 
@@ -208,8 +170,8 @@ def _pixels_space(shape: Shape) -> Space:
     knobs: dict[str, list[Any]] = dict(
         lanes=["pixels", "channels"] if nchw else ["channels"],
         block=sorted({*wide, *rows}),
-        panels=_counts(panels, panels),
-        tile=[6, 5, 4],
+        panels=counts(panels, panels),
+        tile=tile_sizes(shape, PANEL)[:3] if most_pixels(shape) <= 6 else tile_sizes(shape, 2 * PANEL),
         unroll_c=[4, 1, 2, 8],
         pack=_packs(shape),
     )
@@ -225,10 +187,11 @@ def _pixels_space(shape: Shape) -> Space:
         cycles: float
         blocks, channels = shape["n"] * -(-pixels_ // v["block"]) * -(-panels // v["panels"]), v["panels"] * PANEL
         if v["lanes"] == "pixels":
-            cycles = -(-v["block"] // PANEL) * tile_cycles(channels, v["tile"]) * c
+            step = panel_step(shape, 4 * c)
+            cycles = -(-v["block"] // PANEL) * in_balanced_tiles(channels, v["tile"], step) * c
             cycles += v["block"] * c * (1.2 if strided else 0.3) + channels * c * 4 / 40 + v["block"] * channels * 0.15
         else:
-            cycles = v["panels"] * tile_cycles(v["block"], v["tile"]) * c
+            cycles = v["panels"] * in_balanced_tiles(v["block"], v["tile"], panel_step(shape, 4 * c)) * c
             cycles += channels * c * (4 / 32 + 4 * PACKING[shape["prepack"]])
             if nchw or strided:
                 cycles += v["block"] * c * (1.4 if nchw else 0.2)
@@ -262,12 +225,13 @@ def _winograd(x: Tensor, w: Tensor, shape: Shape) -> Tensor:
 
 def _winograd_space(shape: Shape, max_error: float) -> Space:
     p, q, c, r = (shape[v] for v in ("p", "q", "c", "r"))
-    panels, sizes = -(-shape["k"] // PANEL), admissible(shape, max_error)
+    panels, sizes, lanes = -(-shape["k"] // PANEL), admissible(shape, max_error), panel_lanes(shape)
     knobs: dict[str, list[Any]] = dict(
         m=sizes,
-        tb=sorted({v for m in sizes for v in _counts(-(-p // m), 8)}),
-        panels=_counts(panels, panels),
-        cb=sorted({min(v, -(-c // 8) * 8) for v in (16, 32, 64, 128)}, reverse=True),
+        tb=sorted({v for m in sizes for v in counts(-(-p // m), 8)}),
+        panels=counts(panels, panels),
+        cb=sorted({min(v, -(-c // lanes) * lanes) for v in (16, 32, 64, 128)}, reverse=True),
+        tile=[v for v in tile_sizes(shape, 2 * PANEL) if v >= 6] or tile_sizes(shape, PANEL)[:1],
         unroll_c=[4, 1, 2, 8],
     )
 
@@ -286,7 +250,7 @@ def _winograd_space(shape: Shape, max_error: float) -> Space:
         high, wide = tiles(v)
         a2 = (v["m"] + r - 1) ** 2
         blocks = shape["n"] * (high // v["tb"]) * -(-panels // v["panels"])
-        products = v["panels"] * a2 * tile_cycles(v["tb"] * wide, MOST_PIXELS) * c
+        products = v["panels"] * a2 * in_balanced_tiles(v["tb"] * wide, v["tile"], panel_step(shape, 4 * c)) * c
         weights = a2 * c * PANEL * 4
         rate = 32 if weights * panels <= 1 << 20 else 16 if weights * panels <= 16 << 20 else 6  # bytes a cycle
         products += v["panels"] * weights / rate

@@ -66,12 +66,13 @@ def conv2d(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: in
     p, q = (out.shape[2], out.shape[3]) if nchw else (out.shape[1], out.shape[2])
     shape = {**params, **options, "p": p, "q": q, "cg": c // groups}
     operands = {"x": x, "w": weights, "b": b, "d": d}
-    general = Template(lambda sch, cfg: cpu_tile(sch, cfg, shape), lambda: _cpu_space(shape), kinds=("cpu",))
+    on_gpu = Template(lambda sch, cfg: gpu_tile(sch, cfg, shape), lambda _: _gpu_space(shape), kinds=("gpu",))
+    general = Template(lambda sch, cfg: cpu_tile(sch, cfg, shape), lambda _: _cpu_space(shape), kinds=("cpu",))
     return Workload(
         "conv2d", out,
         templates={
             **(cpu_templates(operands, shape, max_error) or {"cpu_tile": general}),
-            "gpu_tile": Template(lambda sch, cfg: gpu_tile(sch, cfg, shape), lambda: _gpu_space(shape), kinds=("gpu",)),
+            "gpu_tile": on_gpu,
         },
         reference=lambda *arrays: reference(shape, *arrays),
         flops=2 * n * k * p * q * (c // groups) * r * s,

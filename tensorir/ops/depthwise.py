@@ -16,13 +16,12 @@ from tensorir.expr.reducers import sum as total
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
 from tensorir.ops.common import Config, last_stage
+from tensorir.ops.model import SPARE
 from tensorir.schedule.schedule import Schedule
 from tensorir.tune.space import Space
 
 Shape = Mapping[str, Any]
 
-MOST_SUMS = 12
-"""Sums of a register tile: of 16 vector registers, some hold pixels and weights."""
 MOST_TAPS = 25
 """Taps that are written out; larger filters keep a loop over their rows."""
 MOST_CUTS = 6
@@ -165,7 +164,8 @@ def space(shape: Shape) -> Space:
     """Register tiles, vectors and blocks that are worth a try."""
     nhwc, k, p, q = shape["layout"] == "NHWC", shape["k"], shape["p"], shape["q"]
     along = k if nhwc else q
-    lanes = [v for v in (8, 4, 2, 1) if v <= along][:2]
+    widest = shape["vector_bytes"] // 4 if nhwc else 8
+    lanes = [v for v in (16, 8, 4, 2, 1) if v <= min(along, widest)][: 3 if widest > 8 else 2]
     packs = ["once"] if shape["prepack"] else ["block", "kernel"]
     knobs: dict[str, list[Any]] = dict(
         tile_rows=[v for v in (1, 2, 3, 4, 5, 6, 7, 8) if v <= p],
@@ -174,7 +174,7 @@ def space(shape: Shape) -> Space:
         channels=_channels(k, shape["n"], lanes[0] if nhwc else 1),
         pack=packs if nhwc else packs[:1],
     )
-    where = {"registers": lambda c: c["tile_rows"] * c["tile"] <= MOST_SUMS}
+    where = {"registers": lambda c: c["tile_rows"] * c["tile"] <= shape["registers"] - SPARE}
     return Space(where=where, default=_default(knobs, shape), **knobs)
 
 

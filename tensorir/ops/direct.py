@@ -1,8 +1,8 @@
 """Direct convolution on CPUs with output channels in the vector lanes: what it computes, and its schedule.
 
 One work-item a block. The input rows of a block lie zero padded and channel last in block memory, the weights in panels
-of 16 output channels; per step of the reduction a register tile of some pixels by one panel takes two vector loads and
-one broadcast a pixel.
+of 16 output channels; per step of the reduction a register tile of some pixels by one panel takes the load of the panel
+(one vector or two) and one broadcast a pixel.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ from tensorir.expr.reducers import sum as total
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
 from tensorir.ops.common import Config, last_stage
+from tensorir.ops.model import PANEL, panel_lanes
 from tensorir.schedule.schedule import Schedule
-
-PANEL = 16
-LANES = 8
 
 
 def conv2d(x: Tensor, w: Tensor, shape: Mapping[str, Any]) -> Tensor:
@@ -69,11 +67,11 @@ def cpu_direct(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     ``stage_x`` strip in block memory; ``pad_c`` spare channels of a pixel there; ``shift`` the last rows back; where
     the weights are packed (``pack``): "once", ahead; "kernel", one of its own; "block", each panel by the block
     """
-    nchw = shape["layout"] == "NCHW"
-    pack_apart(s, c)
+    nchw, width = shape["layout"] == "NCHW", panel_lanes(shape)
+    pack_apart(s, c, width)
     out = last_stage(s, "y")
     pb, p = s.split(f"{out}.p", [None, c["rows"]], tail="shift" if c["shift"] else "guard")
-    kb, kp, kh, kl = s.split(f"{out}.k", [None, c["panels"], PANEL // LANES, LANES])
+    kb, kp, kh, kl = s.split(f"{out}.k", [None, c["panels"], PANEL // width, width])
     if c["flat"]:
         q0, *inner = s.split(s.fuse(p, f"{out}.q"), [None, c["tile"]], tail="balanced")
         s.reorder(f"{out}.n", pb, kb, kp, q0, *inner, kh, kl)
@@ -88,8 +86,8 @@ def cpu_direct(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     s.bind(f"{out}.n", "block.z").bind(pb, "block.y").bind(kb, "block.x")
     s.compute_at("Y", q0)
     if c["pack"] == "block":
-        pack_at(s, kp)
-    kh2, lanes = s.split("Y.k", [None, LANES])
+        pack_at(s, kp, width)
+    kh2, lanes = s.split("Y.k", [None, width])
     s.reorder("Y.n", "Y.r", "Y.s", "Y.c", *pixels, kh2, lanes)
     for loop in (*pixels, kh2, *inner, kh):
         s.unroll(loop)
@@ -105,7 +103,7 @@ def cpu_direct(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
         s.compute_at("x_pad", kb)
         if c["pad_c"]:
             s.layout("x_pad", pad=c["pad_c"])
-        _, lane = s.split("x_pad.c", [None, LANES])
+        _, lane = s.split("x_pad.c", [None, width])
         s.vectorize(lane)
         if shape["pad"]:
             s.partition("x_pad.w", [shape["pad"], shape["pad"] + shape["w"]])
@@ -114,17 +112,17 @@ def cpu_direct(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     return s
 
 
-def pack_apart(s: Schedule, c: Config) -> None:
+def pack_apart(s: Schedule, c: Config, width: int) -> None:
     """The panels of weights ``W`` in a kernel of their own, perhaps run once, unless a block packs its own."""
     if c["pack"] == "block":
         return
-    s.bind("W.ko", "block.x").vectorize(s.split("W.ki", [None, LANES])[1])
+    s.bind("W.ko", "block.x").vectorize(s.split("W.ki", [None, width])[1])
     if c["pack"] == "once":
         s.run_once("W")
 
 
-def pack_at(s: Schedule, panel: Any) -> None:
+def pack_at(s: Schedule, panel: Any, width: int) -> None:
     """The panel of weights that one iteration of ``panel`` uses, in block memory."""
     s.set_scope("W", "shared")
     s.compute_at("W", panel)
-    s.vectorize(s.split("W.ki", [None, LANES])[1])
+    s.vectorize(s.split("W.ki", [None, width])[1])

@@ -51,7 +51,7 @@ def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = 
         "matmul", epilogue(given, shape, c),
         templates={
             **cpu_templates(given, shape),
-            "gpu_tile": Template(lambda s, cfg: gpu_tile(s, cfg, shape), lambda: _gpu_space(shape), kinds=("gpu",)),
+            "gpu_tile": Template(lambda s, cfg: gpu_tile(s, cfg, shape), lambda _: _gpu_space(shape), kinds=("gpu",)),
         },
         reference=lambda *arrays: reference(shape, *arrays),
         flops=2 * batch * m * n * k,

@@ -27,12 +27,10 @@ if TYPE_CHECKING:
 Given = Mapping[str, Any]
 Shape = Mapping[str, Any]
 
-VECTOR_BYTES = 32
-
 
 def lanes_of(shape: Shape) -> int:
     """Elements of one vector of sums."""
-    return VECTOR_BYTES // sum_bytes(shape)
+    return max(1, int(shape["vector_bytes"]) // sum_bytes(shape))
 
 
 def sum_bytes(shape: Shape) -> int:

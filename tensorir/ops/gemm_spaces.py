@@ -12,7 +12,6 @@ from tensorir.api.workload import Template
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ops.common import Config, accumulator
-from tensorir.ops.conv_cpu import BLOCK_BYTES, Predicate, balance, best_of
 from tensorir.ops.gemm_cpu import (
     Given,
     Shape,
@@ -25,15 +24,16 @@ from tensorir.ops.gemm_cpu import (
     strip,
     sum_bytes,
 )  # fmt: skip
+from tensorir.ops.model import BLOCK_BYTES, balance, best_of, in_balanced_tiles, on_core
+from tensorir.tune.legal import Predicate
+from tensorir.tune.space import Space
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
-    from tensorir.tune.space import Space
 
 Declare = Callable[[Given, Shape, Config], Tensor]
 Apply = Callable[["Schedule", Config, Shape], "Schedule"]
 
-REGISTERS = 16
 LATENCY = 5.5
 """Cycles between dependent multiply-adds, with what a compiler's order adds."""
 CACHE_WAY = 16 * 1024
@@ -65,9 +65,10 @@ def _template(
     given: Given, shape: Shape, declare: Declare, schedule: Apply, space: Callable[[Shape], Space]
 ) -> Template:
     def function(s: Schedule, c: Config) -> Schedule:
-        return schedule(type(s)(declare(given, shape, c), s.target), c, shape)
+        here = on_core(shape, s.target)
+        return schedule(type(s)(declare(given, here, c), s.target), c, here)
 
-    return Template(function, lambda: space(shape), kinds=("cpu",))
+    return Template(function, lambda target: space(on_core(shape, target)), kinds=("cpu",))
 
 
 def _knobs(shape: Shape) -> dict[str, list[Any]]:
@@ -77,7 +78,7 @@ def _knobs(shape: Shape) -> dict[str, list[Any]]:
     parts = {-(-m // d) for d in (2, 4, 8)} | {64, 128, 256, 512, 1024}
     return dict(
         rows=[0, *sorted(r for r in parts if 1 < r < m)],
-        tile=[6, 4, 5, 3, 2, 1, 8, 12],
+        tile=[6, 4, 5, 3, 2, 1, 8, 12] if shape["registers"] < 32 else [14, 12, 8, 6, 4, 3, 2, 1, 10, 7, 5, 20, 28],
         vectors=[2, 3, 4, 1, 6, 8],
         pack_a=[0] if whole and not shape["ta"] else [1, 0] if large and m > FEW else [0, 1],
         unroll_k=[4, 1, 2, 8],
@@ -89,7 +90,7 @@ def _rules(shape: Shape) -> dict[str, Predicate]:
     m, lanes = shape["m"], lanes_of(shape)
     busy = min(6, m * -(-shape["n"] // lanes)) if m >= 4 else 1
     return {
-        "registers": lambda c: c["tile"] * c["vectors"] + min(c["tile"], c["vectors"]) < REGISTERS,
+        "registers": lambda c: c["tile"] * c["vectors"] + min(c["tile"], c["vectors"]) < shape["registers"],
         "busy": lambda c: c["tile"] * c["vectors"] >= busy,
         "sensible": lambda c: (
             c["tile"] <= m and lanes * (c["vectors"] - 1) < shape["n"] and c["tile"] <= (c["rows"] or m)
@@ -97,26 +98,27 @@ def _rules(shape: Shape) -> dict[str, Predicate]:
     }
 
 
-def panel_cycles(rows: int, tile: int, vectors: int) -> float:
+def panel_cycles(shape: Shape, rows: int, tile: int, vectors: int) -> float:
     """Cycles per step of the reduction for all rows of a panel of so many vectors, in balanced tiles.
 
-    A core does two multiply-adds a cycle, each ready after four cycles and a bit, and loads two operands a cycle;
-    vectors cost more than elements to bring near.
+    A core multiplies and adds 64 bytes a cycle, each sum ready after four cycles and a bit, and loads two operands a
+    cycle; vectors cost more than elements to bring near.
     """
+    rate = 64 / shape["vector_bytes"]
 
     def step(high: int) -> float:
-        return max(high * vectors / 2, (high + vectors) / 2, LATENCY) + 0.03 * high + 0.08 * vectors
+        return float(max(high * vectors / rate, (high + vectors) / 2, LATENCY) + 0.03 * high + 0.08 * vectors)
 
-    tiles = -(-rows // tile)
-    least, more = divmod(rows, tiles)
-    return more * step(least + 1) + (tiles - more) * step(least)
+    return in_balanced_tiles(rows, tile, step)
 
 
 def _tiles(shape: Shape) -> list[tuple[int, int]]:
     """Register tiles (rows, vectors) to start from."""
     found = [(6, 2), (4, 3), (3, 4), (2, 6), (1, 8), (4, 2), (3, 3), (2, 4), (1, 4)]
     found += [(rows, 1) for rows in (6, 4, 3, 2, 1)]
-    most = 8 if DTYPES[accumulator(shape["dtype"]) or shape["dtype"]].kind in "iu" else REGISTERS
+    if shape["registers"] >= 32:
+        found = [(14, 2), (12, 2), (8, 3), (7, 4), (10, 2), (28, 1), (20, 1), (14, 1), (12, 1), *found]
+    most = shape["registers"] // (2 if DTYPES[accumulator(shape["dtype"]) or shape["dtype"]].kind in "iu" else 1)
     return [p for p in found if p[0] <= shape["m"] and p[0] * p[1] <= most]  # products of integers need registers too
 
 
@@ -155,7 +157,9 @@ def _column_space(shape: Shape) -> Space:
     def cost(c: Mapping[str, Any]) -> float:
         rows = c["rows"] or m
         blocks = shape["batch"] * -(-n // width(c)) * -(-m // rows)
-        cycles = c["panels"] * panel_cycles(rows, c["tile"], c["vectors"]) * k + size * width(c) * k / STREAM + 20.0
+        cycles = (
+            c["panels"] * panel_cycles(shape, rows, c["tile"], c["vectors"]) * k + size * width(c) * k / STREAM + 20.0
+        )
         if rows * k * size > L3_PART:
             cycles *= 1.05
         if c["pack"] == "block":
@@ -190,7 +194,9 @@ def _strip_space(shape: Shape) -> Space:
 
     def cost(c: Mapping[str, Any]) -> float:
         rows, panels = c["rows"] or m, c["columns"] // (lanes * c["vectors"])
-        cycles = panels * panel_cycles(rows, c["tile"], c["vectors"]) * (1 + (40 if in_place else 10) / c["columns"])
+        cycles = (
+            panels * panel_cycles(shape, rows, c["tile"], c["vectors"]) * (1 + (40 if in_place else 10) / c["columns"])
+        )
         crowded = 1.1 if block(c) > BLOCK_BYTES // 3 else 1.0  # what is read of b lies there too
         blocks = shape["batch"] * -(-n // c["columns"]) * -(-m // rows)
         return float(cycles * crowded * _makespan(blocks))
@@ -219,13 +225,13 @@ def _dot_space(shape: Shape) -> Space:
     knobs = dict(columns=_strips(n, 1, (16, 32, 48, 64, 96, 128, 256)), outputs=[3, 4, 8, 2, 6, 1, 12], **knobs)
     sensible = _rules(shape)["sensible"]
     where: dict[str, Predicate] = {
-        "registers": lambda c: c["outputs"] * (c["tile"] + (c["tile"] > 1)) < REGISTERS,
+        "registers": lambda c: c["outputs"] * (c["tile"] + (c["tile"] > 1)) < shape["registers"],
         "sensible": lambda c: sensible({**c, "vectors": 1}) and c["outputs"] <= c["columns"],
     }
 
     def cost(c: Mapping[str, Any]) -> float:
         rows = c["rows"] or m
-        cycles = -(-c["columns"] // c["outputs"]) * panel_cycles(rows, c["tile"], c["outputs"]) * steps + 100.0
+        cycles = -(-c["columns"] // c["outputs"]) * panel_cycles(shape, rows, c["tile"], c["outputs"]) * steps + 100.0
         return float(cycles * _makespan(shape["batch"] * -(-n // c["columns"]) * -(-m // rows)))
 
     pairs = [(4, 3), (2, 4), (1, 8), (3, 3), (2, 2), (1, 4), (1, 2), (1, 1)]
@@ -248,8 +254,6 @@ def _divisor_near(k: int, wanted: int) -> int:
 
 
 def _space(knobs: Mapping[str, Sequence[Any]], where: Mapping[str, Predicate], start: dict[str, Any] | None) -> Space:
-    from tensorir.tune.space import Space
-
     return Space(where=where, default=start, **knobs)
 
 

@@ -14,7 +14,8 @@ from tensorir.expr.reducers import sum as total
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
 from tensorir.ops.common import Config, last_stage
-from tensorir.ops.direct import LANES, PANEL, pack_apart, pack_at
+from tensorir.ops.direct import pack_apart, pack_at
+from tensorir.ops.model import PANEL, panel_lanes
 from tensorir.schedule.schedule import Schedule
 
 
@@ -60,19 +61,19 @@ def cpu_pixels(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     """c: what the lanes hold; ``block`` pixels and ``panels`` of 16 channels of a block; the register tile's other side
     (``tile``); ``unroll_c``; ``pack`` as in ``direct``
     """
-    out = last_stage(s, "y")
+    out, width = last_stage(s, "y"), panel_lanes(shape)
     if c["lanes"] == "pixels":
-        return _pixel_lanes(s, c, out)
-    pack_apart(s, c)
+        return _pixel_lanes(s, c, out, width)
+    pack_apart(s, c, width)
     ib, i = s.split(s.fuse(f"{out}.p", f"{out}.q"), [None, c["block"]])
     i0, i1 = s.split(i, [None, c["tile"]], tail="balanced")
-    kb, kp, kh, kl = s.split(f"{out}.k", [None, c["panels"], PANEL // LANES, LANES])
+    kb, kp, kh, kl = s.split(f"{out}.k", [None, c["panels"], PANEL // width, width])
     s.reorder(f"{out}.n", ib, kb, kp, i0, i1, kh, kl)
     s.bind(f"{out}.n", "block.z").bind(ib, "block.y").bind(kb, "block.x")
     s.compute_at("Y", i0)
     if c["pack"] == "block":
-        pack_at(s, kp)
-    half, lanes = s.split("Y.k", [None, LANES])
+        pack_at(s, kp, width)
+    half, lanes = s.split("Y.k", [None, width])
     s.reorder("Y.n", "Y.c", "Y.i", half, lanes)
     s.unroll("Y.i").unroll(half).vectorize(lanes)
     s.unroll(i1).unroll(kh)
@@ -84,28 +85,28 @@ def cpu_pixels(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     if nchw or shape["stride"] > 1:
         s.set_scope("X", "shared")
         s.compute_at("X", kb)
-        s.vectorize(s.split("X.c", [None, LANES])[1])
+        s.vectorize(s.split("X.c", [None, width])[1])
     else:
         s.compute_inline("X")
     return _unrolled(s, c)
 
 
-def _pixel_lanes(s: Schedule, c: Config, out: str) -> Schedule:
+def _pixel_lanes(s: Schedule, c: Config, out: str, width: int) -> Schedule:
     pixels = s.fuse(f"{out}.p", f"{out}.q")
     ib, i = s.split(pixels, [None, c["block"]], tail="shift")
-    ip, ih, il = s.split(i, [None, PANEL // LANES, LANES])
+    ip, ih, il = s.split(i, [None, PANEL // width, width])
     kb, k = s.split(f"{out}.k", [None, c["panels"] * PANEL])
     k0, k1 = s.split(k, [None, c["tile"]], tail="balanced")
     s.reorder(f"{out}.n", ib, kb, ip, k0, k1, ih, il)
     s.bind(f"{out}.n", "block.z").bind(ib, "block.x").bind(kb, "block.y")
     s.compute_at("Y", k0)
-    half, lanes = s.split("Y.i", [None, LANES])
+    half, lanes = s.split("Y.i", [None, width])
     s.reorder("Y.n", "Y.c", "Y.k", half, lanes)
     s.unroll("Y.k").unroll(half).vectorize(lanes)
     s.unroll(k1).unroll(ih).vectorize(il)
     s.set_scope("X", "shared")
     s.compute_at("X", kb)
-    _, lane = s.split("X.i", [None, LANES])
+    _, lane = s.split("X.i", [None, width])
     s.vectorize(lane)
     return _unrolled(s, c)
 

@@ -17,12 +17,10 @@ from tensorir.expr.reducers import sum as total
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
 from tensorir.ops.common import Config, last_stage
+from tensorir.ops.model import PANEL, panel_lanes
 from tensorir.schedule.schedule import Schedule
 
 POINTS = (0, 1, -1, 2, -2, Fraction(1, 2), Fraction(-1, 2), 4, -4)
-PANEL = 16  # output channels of a panel of transformed weights: two vectors
-LANES = 8
-
 SIZES = {3: (4, 2, 6), 5: (2, 4)}
 """Tile sizes m for filters of r taps."""
 _ERROR = {(2, 3): 5e-6, (4, 3): 5e-5, (6, 3): 5e-4, (2, 5): 5e-5, (4, 5): 2e-4}
@@ -127,16 +125,16 @@ def cpu_winograd(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     """Kernels: the weights, the input transform, and per panel of 16 channels the products with their way back.
 
     c: m; rows of tiles a block (``tb``); panels a block (``panels``); channels of an input block (``cb``);
-    ``unroll_c``
+    tiles of a register tile (``tile``); ``unroll_c``
     """
-    m, nchw = c["m"], shape["layout"] == "NCHW"
+    m, nchw, width = c["m"], shape["layout"] == "NCHW", panel_lanes(shape)
     _weights(s, shape["prepack"])
-    _input(s, c, -(-shape["q"] // m))
+    _input(s, c, -(-shape["q"] // m), width)
     out = last_stage(s, "y")
     p0, p1 = s.split(f"{out}.p", [None, m])
     q0, q1 = s.split(f"{out}.q", [None, m])
     pb, pt = s.split(p0, [None, c["tb"]])
-    kb, kp, kh, kl = s.split(f"{out}.k", [None, c["panels"], PANEL // LANES, LANES])
+    kb, kp, kh, kl = s.split(f"{out}.k", [None, c["panels"], PANEL // width, width])
     s.reorder(f"{out}.n", pb, kb, kp, pt, q0, kh, p1, q1, kl)
     s.bind(f"{out}.n", "block.z").bind(pb, "block.y").bind(kb, "block.x")
     s.compute_at("Y", kh)
@@ -151,7 +149,7 @@ def cpu_winograd(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
         s.unroll(kl)
     else:
         s.vectorize(kl)
-    _products(s, c, kp)
+    _products(s, c, kp, width)
     return s
 
 
@@ -162,10 +160,10 @@ def _weights(s: Schedule, ahead: bool) -> None:
         s.run_once("U")
 
 
-def _input(s: Schedule, c: Config, columns: int) -> None:
+def _input(s: Schedule, c: Config, columns: int, width: int) -> None:
     s.stage_out("V", "root", "register")
     tb, tw = s.split("V.out.t", [None, columns])
-    cb, cl, lanes = s.split("V.out.c", [None, c["cb"] // LANES, LANES])
+    cb, cl, lanes = s.split("V.out.c", [None, c["cb"] // width, width])
     s.reorder(tb, cb, tw, cl, "V.out.u", "V.out.v", lanes)
     s.bind(tb, "block.y").bind(cb, "block.x")
     s.compute_at("V", cl)
@@ -178,19 +176,19 @@ def _input(s: Schedule, c: Config, columns: int) -> None:
             s.unroll(f"{stage}.{x}")
         s.vectorize(f"{stage}.c")
     s.unroll("V.out.u").unroll("V.out.v").vectorize(lanes)
-    _, lane = s.split("x_pad.c", [None, LANES])
+    _, lane = s.split("x_pad.c", [None, width])
     s.vectorize(lane)
 
 
-def _products(s: Schedule, c: Config, panel: Any) -> None:
+def _products(s: Schedule, c: Config, panel: Any, width: int) -> None:
     s.set_scope("M", "shared")
     s.compute_at("M", panel)
-    t0, t1 = s.split("M.t", [None, 6], tail="balanced")
-    half, lanes = s.split("M.k", [None, LANES])
+    t0, t1 = s.split("M.t", [None, c["tile"]], tail="balanced")
+    half, lanes = s.split("M.k", [None, width])
     s.reorder("M.u", "M.v", t0, "M.c", t1, half, lanes)
     s.stage_out("M", t0, "register")
     s.unroll(t1).unroll(half).vectorize(lanes)
     if c["unroll_c"] > 1:
         s.annotate("M.c", "unroll", c["unroll_c"])
-    half, lanes = s.split("M.out.k", [None, LANES])
+    half, lanes = s.split("M.out.k", [None, width])
     s.unroll("M.out.t").unroll(half).vectorize(lanes)

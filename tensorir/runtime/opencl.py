@@ -17,14 +17,17 @@ from typing import Any
 
 import numpy as np
 
+from tensorir.codegen.dialect import WIDE_MACRO
 from tensorir.codegen.source import KernelLaunch, Source
 from tensorir.errors import CompileError, DeviceError, LaunchError, Problem, refuse
 from tensorir.runtime.cache import cache_key, default_cache
 from tensorir.runtime.device import Bytes, Device, DeviceInfo, Module, Step
+from tensorir.runtime.host import has_avx512
 from tensorir.runtime.limits import check_shared, check_source
 from tensorir.target import Target, preset
 
 OPTIONS = ("-cl-std=CL1.2", "-w")
+POCL = "portable computing"
 _LOG_BYTES = 4096
 PAGE, HUGE_PAGE = 4096, 1 << 21
 """From the size of a huge page on, memory of a CPU device is NumPy's: it asks the system for such pages, runtimes do
@@ -141,6 +144,7 @@ class OpenCLDevice(Device):
         self.base_align = max(64, int(handle.mem_base_addr_align) // 8)
         self.max_alloc = int(handle.max_mem_alloc_size)
         self.target = _target(info, handle)
+        self.options = (*OPTIONS, f"-D{WIDE_MACRO}") if self.target.vector_bytes == 64 else OPTIONS
         self.identity = {
             "name": info.label,
             "platform": info.platform,
@@ -148,7 +152,7 @@ class OpenCLDevice(Device):
             "compiler": f"{handle.opencl_c_version.strip()}, {handle.version.strip()}",
             "pyopencl": cl.VERSION_TEXT,
         }
-        pocl = "portable computing" in info.platform.lower()
+        pocl = POCL in info.platform.lower()
         self._in_place = bool(pocl or (info.kind == "cpu" and "intel" in info.platform.lower()))
         self._has_binaries = self.coherent = pocl  # PoCL's buffers *are* the host memory: no map needed to see them
         self._siblings: list[OpenCLDevice] = []
@@ -249,6 +253,8 @@ def _target(info: DeviceInfo, handle: Any) -> Target:
     shared = int(handle.local_mem_size)
     extensions = handle.extensions.split()
     gpu = info.kind == "gpu"
+    # PoCL's compiler may be older than the processor, and then leaves half of its registers unused unless told
+    wide = not gpu and POCL in info.platform.lower() and has_avx512()
     return Target(
         "opencl",
         info.kind,
@@ -258,9 +264,9 @@ def _target(info: DeviceInfo, handle: Any) -> Target:
         max_grid=base.max_grid,
         shared_bytes=shared,
         shared_optin_bytes=shared,
-        registers=base.registers,
+        registers=32 if wide else base.registers,
         warp=_warp(handle) if gpu else 1,
-        vector_bytes=base.vector_bytes,
+        vector_bytes=64 if wide else base.vector_bytes,
         fp16="cl_khr_fp16" in extensions,
         fp64="cl_khr_fp64" in extensions,
         units=int(handle.max_compute_units),
@@ -334,7 +340,7 @@ class OpenCLModule(Module):
             kind="opencl binary",
             source=self._source.text,
             launches=[(k.name, k.block) for k in self._source.kernels],
-            options=OPTIONS,
+            options=self._device.options,
             forced=os.environ.get("PYOPENCL_BUILD_OPTIONS", ""),
             device=self._device.identity,
         )
@@ -346,7 +352,7 @@ class OpenCLModule(Module):
         cl = self._cl
         try:
             program = cl.Program(self._device.context, [self._device.handle], [payload])
-            program.build(options=list(OPTIONS), cache_dir=False)
+            program.build(options=list(self._device.options), cache_dir=False)
             for launch in self._source.kernels:
                 cl.Kernel(program, launch.name)
         except cl.Error:
@@ -358,7 +364,9 @@ class OpenCLModule(Module):
     def _build(self) -> Any:
         cl = self._cl
         try:
-            return cl.Program(self._device.context, self._source.text).build(options=list(OPTIONS), cache_dir=False)
+            return cl.Program(self._device.context, self._source.text).build(
+                options=list(self._device.options), cache_dir=False
+            )
         except cl.Error as error:
             raise compile_error(self._source, str(error)) from None
 

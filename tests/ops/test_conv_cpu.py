@@ -15,6 +15,7 @@ from tensorir.interp.reference import evaluate, random_arguments
 from tensorir.ops import conv_cpu, direct, pixels, winograd
 
 CPU = "opencl -kind=cpu"
+WIDE = "opencl -registers=32 -vector_bytes=64"
 LAYOUTS = ("NCHW", "NHWC")
 SHAPES = {
     "3x3": dict(c=9, h=7, w=9, k=19, pad=1),
@@ -49,9 +50,10 @@ def same_in_the_field(a, b):
 def test_any_configuration_equals_its_declaration(name, layout, prepack):
     work = tir.ops.conv2d(layout=layout, prepack=prepack, bias=True, act="relu", **SHAPES[name])
     for template in templates(work):
-        for seed in range(3):
-            config = pick(work.templates[template].space, (name, layout, template, seed).__repr__())
-            s = work.schedule(config, template=template, target=CPU)
+        for seed, target in enumerate((CPU, WIDE, WIDE)):
+            space = work.templates[template].space_for(tir.Target.parse(target))
+            config = pick(space, (name, layout, template, seed).__repr__())
+            s = work.schedule(config, template=template, target=target)
             assert compare(s, Field(), seed) is None, (template, config)
 
 
@@ -105,10 +107,11 @@ def test_max_error_decides_which_tiles_are_admissible():
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("algorithm", ["cpu_direct", "cpu_winograd"])
-def test_bias_residual_and_activation_join_the_kernel(layout, algorithm):
+@pytest.mark.parametrize("target", [CPU, WIDE])
+def test_bias_residual_and_activation_join_the_kernel(layout, algorithm, target):
     work = tir.ops.conv2d(c=8, h=9, w=9, k=16, pad=1, layout=layout, bias=True, residual=True, act="relu", prepack=True)
     assert [a.name for a in work.inputs] == ["x", "w", "b", "residual"]
-    s = work.schedule(template=algorithm, target=CPU)
+    s = work.schedule(template=algorithm, target=target)
     f = s.build()
     rng = np.random.default_rng(1)
     arrays = [rng.standard_normal(a.shape).astype(np.float32) for a in work.inputs]
@@ -134,11 +137,12 @@ def test_prepacked_weights_are_packed_once():
 
 
 @pytest.mark.parametrize("template", ["cpu_direct", "cpu_winograd", "cpu_pixels"])
-def test_the_trace_replays_to_the_same_source(template):
+@pytest.mark.parametrize("target", [CPU, WIDE])
+def test_the_trace_replays_to_the_same_source(template, target):
     r = 1 if template == "cpu_pixels" else 3
     work = tir.ops.conv2d(c=16, h=13, w=13, k=32, r=r, s=r, pad=r // 2, prepack=True)
-    s = work.schedule(template=template, target=CPU)
-    assert tir.replay(s.outputs, s.trace.to_json(), target=CPU).source() == s.source()
+    s = work.schedule(template=template, target=target)
+    assert tir.replay(s.outputs, s.trace.to_json(), target=target).source() == s.source()
 
 
 @pytest.mark.parametrize("template", ["cpu_direct", "cpu_winograd"])

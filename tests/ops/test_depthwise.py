@@ -14,6 +14,7 @@ from tensorir.interp.reference import evaluate, random_arguments
 from tensorir.ops import depthwise
 
 CPU = "opencl -kind=cpu"
+WIDE = "opencl -registers=32 -vector_bytes=64"
 LAYOUTS = ("NCHW", "NHWC")
 SHAPES = {
     "plain": dict(c=16, h=10, w=18, pad=1),
@@ -40,8 +41,8 @@ def workload(name, layout, **options):
     return tir.ops.conv2d(**{"k": p["c"], "groups": p["c"], **p, "layout": layout, **options})
 
 
-def configurations(work, seed, count):
-    space = work.templates["cpu_depthwise"].space
+def configurations(work, seed, count, target=CPU):
+    space = work.templates["cpu_depthwise"].space_for(tir.Target.parse(target))
     g = random.Random(seed)
     return [space.default, *(space.config(g.randrange(len(space.legal))) for _ in range(count))]
 
@@ -62,17 +63,18 @@ def test_the_declaration_is_the_convolution(name, layout):
 @pytest.mark.parametrize(("name", "layout"), CASES)
 def test_any_configuration_equals_its_declaration(name, layout):
     work = workload(name, layout, bias=True, act="relu")
-    for n, config in enumerate(configurations(work, f"{name} {layout}", 2)):
-        s = work.schedule(config, template="cpu_depthwise", target=CPU)
-        assert compare(s, Field(), n) is None, config
+    for target in (CPU, WIDE):
+        for n, config in enumerate(configurations(work, f"{name} {layout}", 1, target)):
+            s = work.schedule(config, template="cpu_depthwise", target=target)
+            assert compare(s, Field(), n) is None, config
 
 
 @pytest.mark.parametrize(("name", "layout"), CASES)
 def test_the_device_agrees_with_the_reference(name, layout):
     work = workload(name, layout)
     arrays = random_arguments(work.outputs, 1)
-    for config in configurations(work, f"{name} {layout}", 1):
-        s = work.schedule(config, template="cpu_depthwise", target=CPU)
+    for config in configurations(work, f"{name} {layout}", 1, WIDE):
+        s = work.schedule(config, template="cpu_depthwise", target=WIDE)
         got = np.asarray(s.build("opencl:pocl")(*arrays))
         assert np.array_equal(got, work.reference(*arrays)), config
 

@@ -15,6 +15,8 @@ from tensorir.lower.pipeline import lower
 from tensorir.ops.gemm_spaces import panel_cycles
 
 CPU = "opencl -kind=cpu"
+WIDE = "opencl -registers=32 -vector_bytes=64"
+TARGETS = st.sampled_from([CPU, WIDE])
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32")
 
 options = st.fixed_dictionaries(
@@ -38,10 +40,10 @@ def templates(work):
     return {name: t for name, t in work.templates.items() if "cpu" in t.kinds}
 
 
-def drawn(data, work):
+def drawn(data, work, target):
     """A template and one of its configurations."""
     name = data.draw(st.sampled_from(sorted(templates(work))))
-    space = work.templates[name].space
+    space = work.templates[name].space_for(tir.Target.parse(target))
     return name, space.config(data.draw(st.integers(0, len(space.legal) - 1)))
 
 
@@ -60,23 +62,23 @@ def on_device(s, work):
 
 
 @settings(max_examples=120, deadline=None)
-@given(options, st.data())
-def test_every_configuration_of_every_template_is_exact(parameters, data):
+@given(options, TARGETS, st.data())
+def test_every_configuration_of_every_template_is_exact(parameters, target, data):
     work = tir.ops.matmul(**parameters)
-    name, config = drawn(data, work)
-    s = work.schedule(config, template=name, target=CPU)
+    name, config = drawn(data, work, target)
+    s = work.schedule(config, template=name, target=target)
     assert compare(s, Field(), 1) is None  # the schedule is what it declares
     assert same_in_the_field(work.outputs[0], s.outputs[0])  # and that is the product
-    again = tir.replay(s.outputs, s.trace, target=CPU)
+    again = tir.replay(s.outputs, s.trace, target=target)
     assert again.source() == s.source()
 
 
 @settings(max_examples=12, deadline=None)
-@given(options, st.sampled_from(DTYPES), st.data())
-def test_and_on_the_device_in_every_type(parameters, dtype, data):
+@given(options, st.sampled_from(DTYPES), TARGETS, st.data())
+def test_and_on_the_device_in_every_type(parameters, dtype, target, data):
     work = tir.ops.matmul(**parameters, dtype=dtype)
-    name, config = drawn(data, work)
-    assert on_device(work.schedule(config, template=name, target="opencl"), work)
+    name, config = drawn(data, work, target)
+    assert on_device(work.schedule(config, template=name, target=target), work)
 
 
 AWKWARD = [
@@ -100,7 +102,8 @@ def test_defaults_pass_the_check(parameters, ta, tb):
 def test_default_in_every_type_on_the_device(dtype):
     for parameters in (dict(m=13, n=37, k=21), dict(m=64, n=48, k=33, tb=True), dict(m=9, n=40, k=64, ta=True)):
         work = tir.ops.matmul(**parameters, dtype=dtype)
-        assert on_device(work.schedule(target="opencl"), work)
+        for target in (CPU, WIDE):
+            assert on_device(work.schedule(target=target), work)
 
 
 # --- prepack
@@ -165,6 +168,8 @@ def test_no_guard_in_the_loops_and_named_accumulators(parameters):
 
 
 def test_the_model_of_a_tile():
-    assert panel_cycles(6, 6, 2) == pytest.approx(6 + 0.34)
-    assert panel_cycles(1, 6, 1) > 5  # the latency of one chain
-    assert panel_cycles(7, 6, 2) == pytest.approx(panel_cycles(4, 4, 2) + panel_cycles(3, 3, 2))
+    narrow, wide = {"vector_bytes": 32}, {"vector_bytes": 64}
+    assert panel_cycles(narrow, 6, 6, 2) == pytest.approx(6 + 0.34)
+    assert panel_cycles(wide, 14, 14, 2) == pytest.approx(28 + 0.58)
+    assert panel_cycles(narrow, 1, 6, 1) > 5  # the latency of one chain
+    assert panel_cycles(narrow, 7, 6, 2) == pytest.approx(panel_cycles(narrow, 4, 4, 2) + panel_cycles(narrow, 3, 3, 2))

@@ -106,7 +106,7 @@ def built(work: Workload, variant: Variant, device: Device, log: str) -> tuple[E
     for template, config, executable in _recorded(work, device, log):
         if template in admitted:
             return executable, _about("log", template, config)
-    template, space = admitted[0], work.templates[admitted[0]].space
+    template, space = admitted[0], work.templates[admitted[0]].space_for(device.target)
     s = work.schedule(space.default, template, device.target)
     return s.build(device), _about("default", template, space.default)
 

@@ -56,6 +56,16 @@ def choose_device(kind: str) -> Any:
     return min(found, key=lambda x: x[0])[1]
 
 
+def extra_options(device: Any) -> list[str]:
+    """PoCL's compiler may be older than the processor: say where it has AVX-512."""
+    if not device.type & cl.device_type.CPU or "portable computing" not in device.platform.name.lower():
+        return []
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text(errors="replace").splitlines() if cpuinfo.exists() else []
+    flags = next((set(line.split()) for line in lines if line.startswith("flags")), set())
+    return ["-DTENSORIR_AVX512"] if flags >= {"avx512f", "avx512bw", "avx512dq", "avx512vl"} else []
+
+
 class Program:
     """The compiled kernels of this folder on one device."""
 
@@ -66,7 +76,8 @@ class Program:
         self.queue, self.context = queue, queue.context
         text = (HERE / self.manifest["source"]).read_text(encoding="utf-8")
         unbuilt: Any = cl.Program(self.context, text)
-        program = unbuilt.build(options=list(self.manifest["options"]), cache_dir=False)  # its cache holds pickles
+        options = [*self.manifest["options"], *extra_options(queue.device)]
+        program = unbuilt.build(options=options, cache_dir=False)  # its cache holds pickles
         self.kernels = [(k, cl.Kernel(program, k["name"])) for k in self.manifest["kernels"] if prod(k["grid"])]
         roles: dict[str, list[dict[str, Any]]] = {}
         for p in self.manifest["arguments"]:

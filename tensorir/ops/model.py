@@ -1,0 +1,104 @@
+"""A small model of a CPU core, which gives the configurations that templates start from; measuring decides.
+
+A core multiplies and adds two vectors of 32 bytes or one of 64 a cycle, each sum ready after four cycles, and loads two
+operands a cycle (Fog, "The microarchitecture of Intel, AMD and VIA CPUs", chapters on Zen and on Haswell and later).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from tensorir.ops.common import Config, divisors_near
+from tensorir.target import Target
+from tensorir.tune.legal import Predicate
+from tensorir.tune.space import Space
+
+Knobs = Mapping[str, Sequence[Any]]
+Cost = Callable[[Config], float]
+
+BLOCK_BYTES = 480 * 1024
+"""Block memory that stays in one core's second-level cache."""
+PANEL = 16
+"""Output channels (or pixels) of a panel: one vector of 64 bytes, two of 32."""
+SPARE = 4
+"""Vector registers that hold no sums: what is loaded of both operands."""
+
+
+def on_core(shape: Mapping[str, Any], target: Target) -> dict[str, Any]:
+    """``shape`` with what schedules and spaces ask of a core: its ``registers`` and their ``vector_bytes``."""
+    return {**shape, "registers": target.registers, "vector_bytes": target.vector_bytes}
+
+
+def panel_lanes(shape: Mapping[str, Any]) -> int:
+    """Floats of one vector of a panel."""
+    return min(PANEL, max(1, int(shape["vector_bytes"]) // 4))
+
+
+def most_pixels(shape: Mapping[str, Any]) -> int:
+    """Rows of the largest register tile of one panel's width."""
+    return max(1, (int(shape["registers"]) - SPARE) // (PANEL // panel_lanes(shape)))
+
+
+def in_balanced_tiles(extent: int, most: int, step: Callable[[int], float]) -> float:
+    """The sum of ``step(size)`` over tiles of at most ``most``, whose sizes differ by one at most."""
+    tiles = -(-extent // most)
+    least, more = divmod(extent, tiles)
+    return more * step(least + 1) + (tiles - more) * step(least)
+
+
+def panel_step(shape: Mapping[str, Any], pitch: int = 0) -> Callable[[int], float]:
+    """Cycles of one step of the reduction for some pixels by one panel.
+
+    Beyond ``most_pixels`` sums leave the registers. ``pitch``: bytes from a pixel to the next, where they are read side
+    by side: powers of two lead all of them to the same few sets of the first-level cache (8 ways, 4 KiB each).
+    """
+    most = most_pixels(shape)
+    lines = 8 * (4096 // max(64, math.gcd(pitch, 4096))) - 1 if pitch else most
+    load = 0.2 if panel_lanes(shape) == PANEL else 0.0  # of the panel; with two vectors a panel it overlaps
+
+    def step(pixels: int) -> float:
+        return (max(pixels, 4) + load) * (1.0 if pixels <= most else 1.6) * (1.0 if pixels <= lines else 1.3)
+
+    return step
+
+
+def tile_sizes(shape: Mapping[str, Any], extent: int) -> list[int]:
+    """Rows of register tiles of one panel's width that are worth a try for so many rows, the usual ones first."""
+    most = min(most_pixels(shape), max(extent, 2))
+    return [v for v in (14, 12, 8, 10, 7, 20, 28, 6, 5, 4, 3, 2) if v <= most][:8]
+
+
+def balance(blocks: int, cores: int = 2) -> float:
+    """Share of the cores' time that equal blocks fill; few blocks leave the last ones waiting."""
+    return blocks / (-(-blocks // cores) * cores)
+
+
+def priced(cycles: float, blocks: int) -> float:
+    """Cycles of all blocks, idle cores counted; a few blocks more than there are cores even out a slow one."""
+    return cycles * blocks / balance(blocks) * (1.05 if blocks < 4 else 1.0)
+
+
+def best_of(knobs: Knobs, where: Mapping[str, Predicate], cost: Cost) -> dict[str, Any] | None:
+    """The legal configuration of least cost, the first of equals."""
+    found: tuple[float, dict[str, Any]] | None = None
+    for values in itertools.product(*knobs.values()):
+        c = dict(zip(knobs, values, strict=True))
+        if all(test(c) for test in where.values()):
+            price = cost(c)
+            if found is None or price < found[0]:
+                found = (price, c)
+    return found[1] if found else None
+
+
+def space_of(knobs: Knobs, where: Mapping[str, Predicate], cost: Cost, free: Iterable[str]) -> Space:
+    """The space whose default is cheapest; ``free`` knobs, which the model cannot judge, start at their first value."""
+    fixed = {k: (v[:1] if k in set(free) else v) for k, v in knobs.items()}
+    return Space(where=where, default=best_of(fixed, where, cost), **knobs)
+
+
+def counts(n: int, most: int) -> list[int]:
+    """Sizes of blocks of n equal things: divisors first, and what splits them evenly over two cores."""
+    return sorted({v for v in divisors_near(n, (1, 2, 4, 8)) if v <= most} or {1})

@@ -1,0 +1,91 @@
+"""Vectors of 64 bytes on CPUs: what is printed for them, and that it computes the same."""
+
+import numpy as np
+import pytest
+
+import tensorir as tir
+from tensorir.interp.reference import random_arguments
+
+CPU, WIDE = "opencl -kind=cpu", "opencl -registers=32 -vector_bytes=64"
+
+
+def vectors(make, lanes, target, dtype="float32", size=64):
+    """``C[i] = make(A[i])`` in vectors, a few of them a block."""
+    A = tir.placeholder((size,), dtype, name="A")
+    C = tir.compute((size,), lambda i: make(A[i]), name="C")
+    s = tir.Schedule(C, target)
+    block, _, lane = s.split("C.i", [None, 2, lanes])
+    s.bind(block, "block.x").vectorize(lane)
+    return s
+
+
+def test_a_kernel_with_wide_vectors_is_compiled_for_them():
+    text = vectors(lambda a: a * 2 + 1, 16, WIDE).source()
+    assert "#ifdef TENSORIR_AVX512" in text
+    assert (
+        "WIDE void C_kernel_body(__global const float *restrict A, __global float *restrict C, const long i_0)" in text
+    )
+    assert "C_kernel_body(A, C, i_0);" in text
+    assert "static" not in text  # PoCL gives such a function one block's memory for all
+
+
+@pytest.mark.parametrize(("lanes", "target"), [(8, WIDE), (16, CPU)])
+def test_others_are_not(lanes, target):
+    assert "WIDE" not in vectors(lambda a: a * 2 + 1, lanes, target).source()
+
+
+def test_nor_one_with_several_threads_or_an_instruction():
+    s = vectors(lambda a: a * 2, 16, WIDE)
+    s.bind("C.i.1", "thread.x")
+    assert "WIDE" not in s.source()
+
+
+def test_calls_take_halves():
+    text = vectors(tir.exp, 16, WIDE).source()
+    assert "WIDE_INLINE float16 tir_exp_float16(float16 a) { return (float16)(exp(a.lo), exp(a.hi)); }" in text
+    for lanes, target in ((8, WIDE), (16, CPU)):
+        assert "tir_exp" not in vectors(tir.exp, lanes, target).source()
+
+
+FUNCTIONS = {
+    "relu": lambda a: tir.maximum(a, 0),
+    "exp": tir.exp,
+    "tanh": tir.tanh,
+    "sigmoid": lambda a: 1 / (1 + tir.exp(-a)),
+    "power": lambda a: tir.pow(tir.abs(a), 1.5),
+    "clamp": lambda a: tir.minimum(tir.maximum(a, -2), 2),
+    "to integers and back": lambda a: tir.cast(tir.cast(a, "int32"), "float32"),
+    "to doubles and back": lambda a: tir.cast(tir.cast(a, "float64") * 3, "float32"),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("lanes", [8, 16])
+def test_wide_vectors_compute_what_narrow_ones_do(name, lanes):
+    made = [vectors(FUNCTIONS[name], n, target) for n, target in ((2, CPU), (lanes, WIDE))]
+    arrays = random_arguments(made[0].outputs, 5)
+    narrow, wide = (np.asarray(s.build("opencl:pocl")(*arrays)) for s in made)
+    np.testing.assert_allclose(wide, narrow, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint8", "int16"])
+def test_integers_in_wide_vectors(dtype):
+    lanes = 16 if dtype == "int32" else 8
+    s = vectors(lambda a: tir.maximum(a, 3) * 5 - tir.minimum(a, 2), lanes, WIDE, dtype)
+    arrays = random_arguments(s.outputs, 2)
+    a = arrays[0]
+    assert np.array_equal(np.asarray(s.build("opencl:pocl")(*arrays)), np.maximum(a, 3) * 5 - np.minimum(a, 2))
+
+
+def test_blocks_have_block_memory_of_their_own():
+    n, m = 64, 4096
+    A = tir.placeholder((n, m), name="A")
+    B = tir.compute((n, m), lambda i, j: A[i, j] * 2, name="B", axes=("i", "j"))
+    C = tir.compute((n, m), lambda i, j: B[i, m - 1 - j] + 1, name="C", axes=("i", "j"))
+    s = tir.Schedule(C, WIDE)
+    s.bind("C.i", "block.x").set_scope("B", "shared").compute_at("B", "C.i")
+    s.vectorize(s.split("B.j", [None, 16])[1])
+    a = np.random.default_rng(0).integers(-9, 9, (n, m)).astype("float32")
+    f = s.build("opencl:pocl")
+    for _ in range(5):
+        assert np.array_equal(np.asarray(f(a)), a[:, ::-1] * 2 + 1)
