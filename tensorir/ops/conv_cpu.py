@@ -19,6 +19,7 @@ from tensorir.ops.model import (
     BLOCK_BYTES,
     PANEL,
     balance,
+    channel_lanes,
     counts,
     in_balanced_tiles,
     most_pixels,
@@ -99,7 +100,7 @@ def _on(space: Callable[[Shape], Space], shape: Shape) -> Callable[[Target], Spa
 
 def _direct_space(shape: Shape) -> Space:
     p, q, c, r, s = (shape[v] for v in ("p", "q", "c", "r", "s"))
-    panels = -(-shape["k"] // PANEL)
+    panels, lanes = -(-shape["k"] // PANEL), channel_lanes(shape)
     in_place = not shape["pad"] and shape["layout"] == "NHWC" and shape["stride"] == 1 and r == s == 1
     knobs: dict[str, list[Any]] = dict(
         rows=[v for v in divisors_near(p, (1, 2, 4, 7, 8, 14)) if v <= 28],
@@ -116,7 +117,7 @@ def _direct_space(shape: Shape) -> Space:
 
     def strip(v: Mapping[str, Any]) -> int:
         rows = (v["rows"] - 1) * shape["stride"] + (r - 1) * shape["dilation"] + 1
-        return int(rows * (shape["w"] + 2 * shape["pad"]) * (c + v["pad_c"]))
+        return int(rows * (shape["w"] + 2 * shape["pad"]) * (-(-c // lanes) * lanes + v["pad_c"]))
 
     where: dict[str, Predicate] = {
         "registers": lambda v: v["tile"] * v["tile_rows"] <= most_pixels(shape),

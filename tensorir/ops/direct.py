@@ -15,7 +15,7 @@ from tensorir.expr.reducers import sum as total
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
 from tensorir.ops.common import Config, last_stage
-from tensorir.ops.model import PANEL, panel_lanes
+from tensorir.ops.model import PANEL, channel_lanes, panel_lanes
 from tensorir.schedule.schedule import Schedule
 
 
@@ -103,7 +103,7 @@ def cpu_direct(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
         s.compute_at("x_pad", kb)
         if c["pad_c"]:
             s.layout("x_pad", pad=c["pad_c"])
-        _, lane = s.split("x_pad.c", [None, width])
+        _, lane = s.split("x_pad.c", [None, channel_lanes(shape)])
         s.vectorize(lane)
         if shape["pad"]:
             s.partition("x_pad.w", [shape["pad"], shape["pad"] + shape["w"]])

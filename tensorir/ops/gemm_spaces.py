@@ -24,7 +24,7 @@ from tensorir.ops.gemm_cpu import (
     strip,
     sum_bytes,
 )  # fmt: skip
-from tensorir.ops.model import BLOCK_BYTES, balance, best_of, in_balanced_tiles, on_core
+from tensorir.ops.model import BLOCK_BYTES, balance, best_of, crowding, in_balanced_tiles, on_core
 from tensorir.tune.legal import Predicate
 from tensorir.tune.space import Space
 
@@ -105,9 +105,11 @@ def panel_cycles(shape: Shape, rows: int, tile: int, vectors: int) -> float:
     cycle; vectors cost more than elements to bring near.
     """
     rate = 64 / shape["vector_bytes"]
+    pitch = 0 if shape["ta"] else shape["k"] * sum_bytes(shape)
 
     def step(high: int) -> float:
-        return float(max(high * vectors / rate, (high + vectors) / 2, LATENCY) + 0.03 * high + 0.08 * vectors)
+        busy = max(high * vectors / rate, (high + vectors) / 2, LATENCY) * crowding(high, pitch)
+        return float(busy + 0.03 * high + 0.08 * vectors)
 
     return in_balanced_tiles(rows, tile, step)
 
@@ -115,9 +117,9 @@ def panel_cycles(shape: Shape, rows: int, tile: int, vectors: int) -> float:
 def _tiles(shape: Shape) -> list[tuple[int, int]]:
     """Register tiles (rows, vectors) to start from."""
     found = [(6, 2), (4, 3), (3, 4), (2, 6), (1, 8), (4, 2), (3, 3), (2, 4), (1, 4)]
-    found += [(rows, 1) for rows in (6, 4, 3, 2, 1)]
+    found += [(rows, 1) for rows in (8, 6, 4, 3, 2, 1)]
     if shape["registers"] >= 32:
-        found = [(14, 2), (12, 2), (8, 3), (7, 4), (10, 2), (28, 1), (20, 1), (14, 1), (12, 1), *found]
+        found = [(14, 2), (12, 2), (8, 3), (6, 4), (10, 2), (28, 1), (20, 1), (14, 1), (12, 1), *found]
     most = shape["registers"] // (2 if DTYPES[accumulator(shape["dtype"]) or shape["dtype"]].kind in "iu" else 1)
     return [p for p in found if p[0] <= shape["m"] and p[0] * p[1] <= most]  # products of integers need registers too
 
@@ -205,9 +207,10 @@ def _strip_space(shape: Shape) -> Space:
     # wider tiles pay in place only, and not where all rows of b start in the same few sets of the caches; a single row
     # has two sums, so that many rows of b are read side by side
     narrow = m == 1 or not in_place or n * size % CACHE_WAY == 0
-    tiles = [dict(tile=rows, vectors=vectors) for rows, vectors in _tiles(shape) if vectors <= 2 or not narrow]
+    line = max(1, 64 // shape["vector_bytes"])
+    tiles = [dict(tile=rows, vectors=vectors) for rows, vectors in _tiles(shape) if vectors <= line or not narrow]
     if m == 1:
-        tiles.append(dict(tile=1, vectors=2))
+        tiles.append(dict(tile=1, vectors=line))
     start = _start(
         knobs, where, cost, tiles,
         columns=knobs["columns"],

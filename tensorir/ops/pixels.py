@@ -15,7 +15,7 @@ from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
 from tensorir.ops.common import Config, last_stage
 from tensorir.ops.direct import pack_apart, pack_at
-from tensorir.ops.model import PANEL, panel_lanes
+from tensorir.ops.model import PANEL, channel_lanes, panel_lanes
 from tensorir.schedule.schedule import Schedule
 
 
@@ -85,7 +85,7 @@ def cpu_pixels(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     if nchw or shape["stride"] > 1:
         s.set_scope("X", "shared")
         s.compute_at("X", kb)
-        s.vectorize(s.split("X.c", [None, width])[1])
+        s.vectorize(s.split("X.c", [None, channel_lanes(shape)])[1])
     else:
         s.compute_inline("X")
     return _unrolled(s, c)

@@ -168,8 +168,9 @@ def test_no_guard_in_the_loops_and_named_accumulators(parameters):
 
 
 def test_the_model_of_a_tile():
-    narrow, wide = {"vector_bytes": 32}, {"vector_bytes": 64}
+    narrow, wide = ({"vector_bytes": n, "dtype": "float32", "ta": False, "k": 100} for n in (32, 64))
     assert panel_cycles(narrow, 6, 6, 2) == pytest.approx(6 + 0.34)
     assert panel_cycles(wide, 14, 14, 2) == pytest.approx(28 + 0.58)
     assert panel_cycles(narrow, 1, 6, 1) > 5  # the latency of one chain
+    assert panel_cycles({**wide, "k": 1024}, 14, 14, 2) > panel_cycles({**wide, "k": 1024}, 14, 6, 4)  # one set of L1
     assert panel_cycles(narrow, 7, 6, 2) == pytest.approx(panel_cycles(narrow, 4, 4, 2) + panel_cycles(narrow, 3, 3, 2))
