@@ -13,8 +13,9 @@ from tensorir.codegen.expressions import COMPUTED_IN_FLOAT, UNARY, Expressions, 
 from tensorir.codegen.instructions import instruction_lines
 from tensorir.codegen.names import Names, identifier
 from tensorir.codegen.source import GatherRange, KernelLaunch, Param, Source
+from tensorir.codegen.transposing import SIDE, TRANSPOSE, Across, across
 from tensorir.errors import LoweringError, Problem
-from tensorir.ir.build import as_int
+from tensorir.ir.build import as_int, const
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import (
     Alloc,
@@ -266,11 +267,28 @@ class _KernelText:
     def loop(self, s: Loop, depth: int) -> list[str]:
         """A for loop."""
         pad, v = INDENT * depth, self.names.variable(s.var)
+        if self.d.name == "opencl" and self.expr.target.kind == "cpu" and (found := across(s, self.expr.arith)):
+            return self._transposed(found, depth)
         pragma = (
             [f"{pad}#pragma unroll"] if s.kind is Kind.UNROLL else [f"{pad}#pragma unroll {s.hint}"] if s.hint else []
         )
         head = f"{pad}for ({self.d.types['index']} {v} = 0; {v} < {self.expr(s.extent, 6)}; ++{v})"
         return [*pragma, *self._block(head, s.body, depth)]
+
+    def _transposed(self, found: Across, depth: int) -> list[str]:
+        """Rows of a register tile as columns, and the loop that reads them."""
+        pad, columns = INDENT * depth, found.made()
+        address, name = self.expr._address, self.names.buffer(columns)
+        self.expr.helpers["tir_transpose_8x8"] = TRANSPOSE
+        self.expr.aligned[found.buffer] = max(self.expr.aligned.get(found.buffer, 0), 4 * SIDE)
+        calls = [
+            f"{pad}tir_transpose_8x8({address(self.names.buffer(found.buffer), found.start(r, c))}, {found.pitch}, "
+            f"{address(name, const(c * found.rows + r, 'index'))}, {found.rows});"
+            for c in range(0, found.columns, SIDE)
+            for r in range(0, found.rows, SIDE)
+        ]
+        loop = self.loop(found.loop.replace(body=found.reading(columns)), depth)
+        return [pad + self.array(columns), *calls, *loop]
 
     def _block(self, head: str, body: Stmt, depth: int) -> list[str]:
         """``head`` and its body, in braces only where C needs them."""

@@ -163,8 +163,8 @@ class Machine:
         extents = [as_int(x.extent) for x in nest]
         times = math.prod(extents)
         grid = [g.ravel() for g in np.indices(extents)]
-        known = self.hardware
-        self.hardware = known | {x.var for x in nest}
+        known, inner = self.hardware, {x.var for x in nest}  # another loop over the same variable leaves its last value
+        self.hardware = known | inner
         body = self._store(store)
         self.hardware = known
         key = id(store), id(body)
@@ -177,7 +177,7 @@ class Machine:
                 wide = _Frame(env, np.repeat(f.lane, times), np.repeat(f.block, times), np.repeat(f.me, times))
                 f.cache[key] = wide
             for v, x in f.env.items():
-                if v not in known or v not in wide.env:
+                if v not in inner and (v not in known or v not in wide.env):
                     wide.env[v] = np.repeat(x, times) if isinstance(x, np.ndarray) and x.ndim else x
             body(wide)
 

@@ -52,6 +52,11 @@ def uses(root: Node, names: Mapping[Var, Any] | set[Var]) -> bool:
     return any(isinstance(n, Var) and n in names for n in walk(root))
 
 
+def is_empty(s: Node) -> bool:
+    """Whether a statement does nothing."""
+    return isinstance(s, Seq) and not s.stmts
+
+
 class Rewriter:
     """Rewrite a tree: subclass and define ``on_<Node>``.
 

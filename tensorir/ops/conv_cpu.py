@@ -172,25 +172,28 @@ def _pixels_space(shape: Shape) -> Space:
         lanes=["pixels", "channels"] if nchw else ["channels"],
         block=sorted({*wide, *rows}),
         panels=counts(panels, panels),
-        tile=tile_sizes(shape, PANEL)[:3] if most_pixels(shape) <= 6 else tile_sizes(shape, 2 * PANEL),
+        tile=tile_sizes(shape, PANEL)[:3] if most_pixels(shape) <= 6 else [*tile_sizes(shape, 2 * PANEL), PANEL],
+        stage_x=[1] if strided else [1, 0],
         unroll_c=[4, 1, 2, 8],
-        pack=_packs(shape),
+        pack=_packs(shape) if not nchw or shape["prepack"] else ["none", *_packs(shape)],
     )
     where: dict[str, Predicate] = {
-        "pack": lambda v: (
-            v["lanes"] == "channels" or v["pack"] == _packs(shape)[0]
-        ),  # those lanes read weights in place
+        "panels": lambda v: v["pack"] != "none" or v["lanes"] == "pixels",
+        "transposed": lambda v: v["lanes"] == "pixels" or v["stage_x"] == int(nchw or strided),
         "block": lambda v: v["block"] in (wide if v["lanes"] == "pixels" else rows),
-        "fits": lambda v: not (nchw or strided) or 4 * v["block"] * c <= BLOCK_BYTES,
+        "fits": lambda v: not v["stage_x"] or 4 * v["block"] * c <= BLOCK_BYTES,
     }
 
     def cost(v: Mapping[str, Any]) -> float:
         cycles: float
         blocks, channels = shape["n"] * -(-pixels_ // v["block"]) * -(-panels // v["panels"]), v["panels"] * PANEL
         if v["lanes"] == "pixels":
-            step = panel_step(shape, 4 * c)
-            cycles = -(-v["block"] // PANEL) * in_balanced_tiles(channels, v["tile"], step) * c
-            cycles += v["block"] * c * (1.2 if strided else 0.3) + channels * c * 4 / 40 + v["block"] * channels * 0.15
+            none = v["pack"] == "none"
+            sets = panel_step(shape, 4 * c if none else 0)
+            cycles = -(-v["block"] // PANEL) * v["panels"] * in_balanced_tiles(PANEL, v["tile"], sets) * c
+            cycles += 400.0  # to start a block
+            cycles += v["stage_x"] * v["block"] * c * (1.2 if strided else 0.3) + v["block"] * channels * 0.15
+            cycles += channels * c * (4 / 40 + (0.0 if none else 4 * PACKING[shape["prepack"]]))
         else:
             cycles = v["panels"] * in_balanced_tiles(v["block"], v["tile"], panel_step(shape, 4 * c)) * c
             cycles += channels * c * (4 / 32 + 4 * PACKING[shape["prepack"]])
@@ -201,7 +204,7 @@ def _pixels_space(shape: Shape) -> Space:
             cycles += v["block"] * channels * (1.0 if nchw else 0.15)
         return priced(cycles, blocks)
 
-    return space_of(knobs, where, cost, ("unroll_c", "pack"))
+    return space_of(knobs, where, cost, ("unroll_c",))
 
 
 def _packs(shape: Shape) -> list[str]:

@@ -15,7 +15,8 @@ from tensorir.expr.reducers import sum as total
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
 from tensorir.ops.common import Config, last_stage
-from tensorir.ops.model import PANEL, channel_lanes, panel_lanes
+from tensorir.ops.model import PANEL, panel_lanes
+from tensorir.ops.strips import strip
 from tensorir.schedule.schedule import Schedule
 
 
@@ -99,14 +100,8 @@ def cpu_direct(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     else:
         s.vectorize(kl)
     if c["stage_x"]:
-        s.set_scope("x_pad", "shared")
-        s.compute_at("x_pad", kb)
-        if c["pad_c"]:
-            s.layout("x_pad", pad=c["pad_c"])
-        _, lane = s.split("x_pad.c", [None, channel_lanes(shape)])
-        s.vectorize(lane)
-        if shape["pad"]:
-            s.partition("x_pad.w", [shape["pad"], shape["pad"] + shape["w"]])
+        pad, columns = shape["pad"], (shape["q"] - 1) * shape["stride"] + (shape["s"] - 1) * shape["dilation"] + 1
+        strip(s, "x_pad", kb, shape, "w", columns, (pad, pad + shape["w"]), c["pad_c"])
     else:
         s.compute_inline("x_pad")
     return s

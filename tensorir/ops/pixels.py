@@ -1,7 +1,7 @@
 """1x1 convolution on CPUs: a matrix product over all pixels that the stride keeps, rows joined.
 
 Output channels in the lanes, weights in panels of 16; or, where an image's pixels lie one after another (NCHW), pixels
-in the lanes, a block's pixels as a panel in block memory, weights read in place.
+in the lanes, read in place or as a panel in block memory, and one weight after another.
 """
 
 from __future__ import annotations
@@ -15,23 +15,19 @@ from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
 from tensorir.ops.common import Config, last_stage
 from tensorir.ops.direct import pack_apart, pack_at
-from tensorir.ops.model import PANEL, channel_lanes, panel_lanes
+from tensorir.ops.model import PANEL, panel_lanes
+from tensorir.ops.strips import strip
 from tensorir.schedule.schedule import Schedule
 
 
 def conv2d(x: Tensor, w: Tensor, shape: Mapping[str, Any]) -> Tensor:
     """``nn.conv2d`` of 1x1 filters without padding; equal to it. Pixels that a stride leaves out are not read.
 
-    lanes "channels": X (n, pixel, c), W (k/16, c, k%16), Y (n, pixel, k);  "pixels": X (n, c, pixel), Y (n, k, pixel)
+    W (k/16, c, k%16) unless ``pack`` is "none";  lanes "channels": X (n, pixel, c), Y (n, pixel, k);  "pixels":
+    X (n, c, pixel), Y (n, k, pixel)
     """
     n, c, k, p, q, stride = (shape[v] for v in ("n", "c", "k", "p", "q", "stride"))
     rc, nchw = reduce_axis(c, "c"), shape["layout"] == "NCHW"
-    if shape["lanes"] == "pixels":
-        flat = compute(
-            (n, c, p * q), lambda n, c, i: x[n, c, i // q * stride, i % q * stride], "X", axes=("n", "c", "i")
-        )
-        y = compute((n, k, p * q), lambda n, k, i: total(w[k, rc, 0, 0] * flat[n, rc, i], axis=rc), "Y")
-        return compute((n, k, p, q), lambda n, k, p, q_: y[n, k, p * q + q_], "y", axes=("n", "k", "p", "q"))  # type: ignore[no-any-return]
     panels = -(-k // PANEL)
 
     def packed(ko: Expr, c: Expr, ki: Expr) -> Expr:
@@ -40,6 +36,21 @@ def conv2d(x: Tensor, w: Tensor, shape: Mapping[str, Any]) -> Tensor:
         return w.get(*at, fill=0) if k % PANEL else w[at]
 
     weights = compute((panels, c, PANEL), packed, "W", axes=("ko", "c", "ki"))
+
+    if shape["lanes"] == "pixels":
+        flat = compute(
+            (n, c, p * q), lambda n, c, i: x[n, c, i // q * stride, i % q * stride], "X", axes=("n", "c", "i")
+        )
+
+        def weight(k: Expr) -> Expr:
+            return w[k, rc, 0, 0] if shape.get("pack") == "none" else weights[k // PANEL, rc, k % PANEL]
+
+        y = compute(
+            (n, k if shape.get("pack") == "none" else panels * PANEL, p * q),
+            lambda n, k, i: total(weight(k) * flat[n, rc, i], axis=rc),
+            "Y",
+        )
+        return compute((n, k, p, q), lambda n, k, p, q_: y[n, k, p * q + q_], "y", axes=("n", "k", "p", "q"))  # type: ignore[no-any-return]
 
     def pixel(n: Expr, i: Expr, c: Expr) -> Expr:
         row, col = i // q * stride, i % q * stride
@@ -59,12 +70,14 @@ def conv2d(x: Tensor, w: Tensor, shape: Mapping[str, Any]) -> Tensor:
 
 def cpu_pixels(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     """c: what the lanes hold; ``block`` pixels and ``panels`` of 16 channels of a block; the register tile's other side
-    (``tile``); ``unroll_c``; ``pack`` as in ``direct``
+    (``tile``); ``stage_x`` pixels in block memory; ``unroll_c``; ``pack`` as in ``direct``, or
+    "none": read in place
     """
     out, width = last_stage(s, "y"), panel_lanes(shape)
+    if c["pack"] != "none":
+        pack_apart(s, c, width)
     if c["lanes"] == "pixels":
         return _pixel_lanes(s, c, out, width)
-    pack_apart(s, c, width)
     ib, i = s.split(s.fuse(f"{out}.p", f"{out}.q"), [None, c["block"]])
     i0, i1 = s.split(i, [None, c["tile"]], tail="balanced")
     kb, kp, kh, kl = s.split(f"{out}.k", [None, c["panels"], PANEL // width, width])
@@ -82,10 +95,9 @@ def cpu_pixels(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
         s.unroll(kl)
     else:
         s.vectorize(kl)
-    if nchw or shape["stride"] > 1:
-        s.set_scope("X", "shared")
-        s.compute_at("X", kb)
-        s.vectorize(s.split("X.c", [None, channel_lanes(shape)])[1])
+    if c["stage_x"]:
+        even = shape["stride"] == 1 and shape["p"] * shape["q"] % c["block"] == 0
+        strip(s, "X", kb, shape, "i", c["block"], (0, c["block"]), even=even)
     else:
         s.compute_inline("X")
     return _unrolled(s, c)
@@ -95,19 +107,25 @@ def _pixel_lanes(s: Schedule, c: Config, out: str, width: int) -> Schedule:
     pixels = s.fuse(f"{out}.p", f"{out}.q")
     ib, i = s.split(pixels, [None, c["block"]], tail="shift")
     ip, ih, il = s.split(i, [None, PANEL // width, width])
-    kb, k = s.split(f"{out}.k", [None, c["panels"] * PANEL])
+    kb, kp, k = s.split(f"{out}.k", [None, c["panels"], PANEL])
     k0, k1 = s.split(k, [None, c["tile"]], tail="balanced")
-    s.reorder(f"{out}.n", ib, kb, ip, k0, k1, ih, il)
+    packs = c["pack"] == "block"
+    s.reorder(f"{out}.n", ib, kb, *((kp, ip) if packs else (ip, kp)), k0, k1, ih, il)
     s.bind(f"{out}.n", "block.z").bind(ib, "block.x").bind(kb, "block.y")
+    if packs:
+        pack_at(s, kp, width)
     s.compute_at("Y", k0)
     half, lanes = s.split("Y.i", [None, width])
     s.reorder("Y.n", "Y.c", "Y.k", half, lanes)
     s.unroll("Y.k").unroll(half).vectorize(lanes)
     s.unroll(k1).unroll(ih).vectorize(il)
-    s.set_scope("X", "shared")
-    s.compute_at("X", kb)
-    _, lane = s.split("X.i", [None, width])
-    s.vectorize(lane)
+    if c["stage_x"]:
+        s.set_scope("X", "shared")
+        s.compute_at("X", kb)
+        _, lane = s.split("X.i", [None, width])
+        s.vectorize(lane)
+    else:
+        s.compute_inline("X")
     return _unrolled(s, c)
 
 

@@ -18,6 +18,7 @@ from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
 from tensorir.ops.common import Config, last_stage
 from tensorir.ops.model import PANEL, panel_lanes
+from tensorir.ops.strips import strip
 from tensorir.schedule.schedule import Schedule
 
 POINTS = (0, 1, -1, 2, -2, Fraction(1, 2), Fraction(-1, 2), 4, -4)
@@ -129,7 +130,7 @@ def cpu_winograd(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     """
     m, nchw, width = c["m"], shape["layout"] == "NCHW", panel_lanes(shape)
     _weights(s, shape["prepack"])
-    _input(s, c, -(-shape["q"] // m), width)
+    _input(s, c, shape, width)
     out = last_stage(s, "y")
     p0, p1 = s.split(f"{out}.p", [None, m])
     q0, q1 = s.split(f"{out}.q", [None, m])
@@ -160,7 +161,8 @@ def _weights(s: Schedule, ahead: bool) -> None:
         s.run_once("U")
 
 
-def _input(s: Schedule, c: Config, columns: int, width: int) -> None:
+def _input(s: Schedule, c: Config, shape: Mapping[str, Any], width: int) -> None:
+    columns = -(-shape["q"] // c["m"])
     s.stage_out("V", "root", "register")
     tb, tw = s.split("V.out.t", [None, columns])
     cb, cl, lanes = s.split("V.out.c", [None, c["cb"] // width, width])
@@ -168,16 +170,14 @@ def _input(s: Schedule, c: Config, columns: int, width: int) -> None:
     s.bind(tb, "block.y").bind(cb, "block.x")
     s.compute_at("V", cl)
     s.compute_at("T", cl)
-    s.set_scope("x_pad", "shared")
-    s.compute_at("x_pad", cb)
     for stage, order in (("T", ("t", "b", "u", "y", "c")), ("V", ("t", "u", "v", "x", "c"))):
         s.reorder(*(f"{stage}.{x}" for x in order))
         for x in order[1:4]:
             s.unroll(f"{stage}.{x}")
         s.vectorize(f"{stage}.c")
     s.unroll("V.out.u").unroll("V.out.v").vectorize(lanes)
-    _, lane = s.split("x_pad.c", [None, width])
-    s.vectorize(lane)
+    pad, extent = shape["pad"], columns * c["m"] + shape["r"] - 1
+    strip(s, "x_pad", cb, shape, "w", extent, (pad, pad + shape["w"]))
 
 
 def _products(s: Schedule, c: Config, panel: Any, width: int) -> None:

@@ -171,3 +171,11 @@ def test_nothing_is_launched_for_an_empty_tensor():
     assert s.check()
     with pytest.raises(TensorIRError, match="not a launch"):
         s.build()
+
+
+def test_loops_over_one_variable_do_not_see_each_others_last_value():
+    guarded = Loop(K, const(4), If(binary("<", K, const(9)), Seq((store(Y, K + 4, load(X, K)),))))
+    together = Loop(K, const(4), store(Y, K, load(X, K)))
+    module = module_of(Program("p", (X,), (Y,), Seq((guarded, together))))
+    out = run(module, {"X": np.arange(8, dtype="float32")}, Numbers())
+    assert out["Y"].tolist() == [0, 1, 2, 3] * 2

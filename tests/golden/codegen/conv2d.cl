@@ -1,5 +1,5 @@
 // y float32[1, 5, 6, 6] from x float32[1, 4, 6, 6], w float32[5, 4, 3, 3]
-// launch y_kernel: blocks (1, 2, 1), threads (1, 1, 1), shared 3584 B
+// launch y_kernel: blocks (1, 2, 1), threads (1, 1, 1), shared 2944 B
 // s.split('y.p', [None, 3])
 // s.split('y.k', [None, 1, 2, 8])
 // s.split('y.p.1', [None, 1], tail='balanced')
@@ -26,21 +26,21 @@
 // s.unroll('y.k.3')
 // s.set_scope('x_pad', 'shared')
 // s.compute_at('x_pad', 'y.k.0')
-// s.split('x_pad.c', [None, 8])
+// s.split('x_pad.c', [None, 4])
 // s.vectorize('x_pad.c.1')
 // s.partition('x_pad.w', [1, 7])
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void y_kernel(__global const float *restrict x, __global const float *restrict w, __global float *restrict y)
 {
-  __local float x_pad[320] __attribute__((aligned(32)));
+  __local float x_pad[160] __attribute__((aligned(16)));
   __local float W[576] __attribute__((aligned(32)));
   const long p_0 = get_group_id(1);
   for (long h = 0; h < 5; ++h) {
-    *(__local float8 *)(x_pad + h * 64) = (float8)(0.0f);
+    *(__local float4 *)(x_pad + h * 32) = (float4)(0.0f);
     for (long x_pad_w = 0; x_pad_w < 6; ++x_pad_w)
-      *(__local float8 *)(x_pad + h * 64 + x_pad_w * 8 + 8) = 1 <= p_0 * 3 + h && p_0 * 3 + h < 7 ? (float8)(x[p_0 * 18 + h * 6 + x_pad_w - 6], x[p_0 * 18 + h * 6 + x_pad_w + 30], x[p_0 * 18 + h * 6 + x_pad_w + 66], x[p_0 * 18 + h * 6 + x_pad_w + 102], 0.0f, 0.0f, 0.0f, 0.0f) : (float8)(0.0f);
-    *(__local float8 *)(x_pad + h * 64 + 56) = (float8)(0.0f);
+      *(__local float4 *)(x_pad + h * 32 + x_pad_w * 4 + 4) = 1 <= p_0 * 3 + h && p_0 * 3 + h < 7 ? (float4)(x[p_0 * 18 + h * 6 + x_pad_w - 6], x[p_0 * 18 + h * 6 + x_pad_w + 30], x[p_0 * 18 + h * 6 + x_pad_w + 66], x[p_0 * 18 + h * 6 + x_pad_w + 102]) : (float4)(0.0f);
+    *(__local float4 *)(x_pad + h * 32 + 28) = (float4)(0.0f);
   }
   for (long r = 0; r < 3; ++r)
     for (long s = 0; s < 3; ++s)
@@ -66,7 +66,7 @@ void y_kernel(__global const float *restrict x, __global const float *restrict w
           for (long q = 0; q < 6; ++q) {
             #pragma unroll
             for (long k_0 = 0; k_0 < 2; ++k_0)
-              *(float8 *)(Y + q * 16 + k_0 * 8) += x_pad[p_1_0 * 64 + r * 64 + q * 8 + s * 8 + c] * *(__local float8 *)(W + r * 192 + s * 64 + c * 16 + k_0 * 8);
+              *(float8 *)(Y + q * 16 + k_0 * 8) += x_pad[p_1_0 * 32 + r * 32 + q * 4 + s * 4 + c] * *(__local float8 *)(W + r * 192 + s * 64 + c * 16 + k_0 * 8);
           }
         }
       }

@@ -1,0 +1,51 @@
+"""Register tiles written by rows and read by columns: eight by eight in shuffles."""
+
+import numpy as np
+import pytest
+
+import tensorir as tir
+from tensorir.codegen.transposing import TRANSPOSE
+
+CPU, WIDE = "opencl -kind=cpu", "opencl -registers=32 -vector_bytes=64"
+
+
+def turned(rows, columns, lanes, target, change=lambda v, c: v, n=2):
+    """``B[j, c] = A[c, j]`` in tiles, filled along j and written along c."""
+    A = tir.placeholder((rows, n * columns), name="A")
+    v = tir.placeholder((rows,), name="v")
+    T = tir.compute((n * columns, rows), lambda j, c: A[c, j], name="T", axes=("j", "c"))
+    B = tir.compute((n * columns, rows), lambda j, c: change(T[j, c], v[c]), name="B", axes=("j", "c"))
+    s = tir.Schedule(B, target)
+    block, j = s.split("B.j", [None, columns])
+    several, lane = s.split("B.c", [None, lanes])
+    s.reorder(block, several, j, lane)
+    s.bind(block, "block.x").set_scope("T", "register").compute_at("T", several)
+    s.reorder("T.c", "T.j").unroll("T.c").unroll(j).vectorize(lane)
+    s.vectorize(s.split("T.j", [None, 8])[1])
+    return s
+
+
+@pytest.mark.parametrize(("target", "lanes"), [(CPU, 8), (WIDE, 8), (WIDE, 16)])
+@pytest.mark.parametrize("columns", [8, 16])
+def test_tiles_are_turned_by_shuffles(target, lanes, columns):
+    s = turned(32, columns, lanes, target)
+    text = s.source()
+    assert text.count("  tir_transpose_8x8(") == lanes // 8 * columns // 8
+    assert text.count(TRANSPOSE) == 1
+    a = np.arange(32.0 * 2 * columns, dtype="float32").reshape(32, -1)
+    assert s.check(level="fast")
+    assert np.array_equal(np.asarray(s.build("opencl:pocl")(a)), a.T)
+
+
+def test_with_what_follows():
+    s = turned(16, 8, 16, WIDE, lambda x, b: tir.maximum(x + b, 0))
+    assert "tir_transpose_8x8(" in s.source()
+    g = np.random.default_rng(0)
+    a, v = (g.integers(-9, 9, n).astype("float32") for n in ((16, 16), 16))
+    assert np.array_equal(np.asarray(s.build("opencl:pocl")(a, v)), np.maximum(a.T + v, 0))
+
+
+def test_other_sizes_and_gpus_are_not():
+    assert "tir_transpose" not in turned(32, 12, 8, CPU).source()
+    assert "tir_transpose" not in turned(16, 8, 4, CPU).source()
+    assert "tir_transpose" not in turned(16, 8, 8, "opencl -kind=gpu").source()
