@@ -318,7 +318,12 @@ class Expressions:
 
     def picked(self, e: Pack) -> str | None:
         """Lanes that are parts of vectors in memory, with zeros before and after."""
-        if self.d.name != "opencl" or self.target.kind != "cpu" or (found := picked(e, self.arith)) is None:
+        if self.d.name != "opencl" or self.target.kind != "cpu":
+            return None
+        if len(e.items) == 16:
+            halves = [self.picked(Pack(part, e.dtype)) for part in (e.items[:8], e.items[8:])]
+            return self.pack(e.dtype, 16, [h for h in halves if h]) if all(halves) else None
+        if (found := picked(e, self.arith)) is None:
             return None
         items = ["0.0f"] * found.before
         for part in found.parts:
