@@ -55,7 +55,7 @@ class Template:
     def of(cls, name: str, given: Any) -> Template:
         """``(function, space)``, ``(function, space, kinds)`` or a Template, checked."""
         made = given
-        if isinstance(given, list | tuple) and len(given) in (2, 3) and not callable(given[1]):
+        if isinstance(given, list | tuple) and len(given) in (2, 3):
             made = cls(*given)
         if isinstance(made, Template) and callable(made.function) and (callable(made.given) or _is_space(made.given)):
             need_names("kinds", made.kinds)
@@ -75,7 +75,11 @@ class Template:
             return self.given
         spaces: dict[Target, Space] = self.__dict__.setdefault("spaces", {})
         if target not in spaces:
-            spaces[target] = self.given(target)
+            made = self.given(target)
+            if not _is_space(made):
+                message = f"the function that makes a template's space returned {shown(made)}, not a Space"
+                raise refuse(DeclarationError, "workload.template", message, hint="lambda target: tir.Space(tile=[4, 8])")
+            spaces[target] = made
         return spaces[target]
 
 
@@ -102,7 +106,8 @@ class Workload:
     """``tir.Workload("my_op", outputs, templates={"default": (function, tir.Space(tile=[1, 2, 4]))})``.
 
     outputs:    a tensor or a tuple of them
-    templates:  name to ``(function, space)`` or Template; the first that suits the target is the default one
+    templates:  name to ``(function, space)`` or Template; the first that suits the target is the default one. In
+                place of the space a function of the target may make it
     reference:  ``reference(*arrays)`` in NumPy; without it the declarations themselves are evaluated
     flops:      operations of one run, estimated from the declarations when None
     baselines:  name to ``callable(*arrays)``: peers to measure beside the result

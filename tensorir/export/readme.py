@@ -37,7 +37,7 @@ Python, with {_NEEDS[m["language"]]}:
     {", ".join(p["name"] for p in results)} = program({names})
 {_prepack(m)}
 `python selftest.py` runs it on this machine and compares it with a reference (exit status 0 and `selftest ok`).
-From another language: compile `{m["source"]}` with {" ".join(m["options"])}, and launch as below.
+From another language: compile `{m["source"]}` with {" ".join(m["options"])}, and launch as below.{_wide(m)}
 
 ## Arguments
 
@@ -59,6 +59,12 @@ OpenCL's global size is blocks x threads, its local size is threads.
 
 {trace}
 """
+
+
+def _wide(m: dict[str, Any]) -> str:
+    if m["language"] != "opencl" or m["kind"] != "cpu":
+        return ""
+    return "\nOn an x86 processor with AVX-512, `-DTENSORIR_AVX512` lets PoCL use it in kernels that are written for it."
 
 
 def _prepack(m: dict[str, Any]) -> str:

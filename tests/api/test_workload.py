@@ -49,6 +49,21 @@ def test_configuration_is_checked_against_the_space():
     assert caught.value.code == "space.unknown-value"
 
 
+def test_a_space_may_depend_on_the_target():
+    C = elementwise(lambda a: a + 1)
+
+    def split(s, c):
+        s.split("C.i", [None, c["f"]])
+
+    work = Workload("w", C, {"t": (split, lambda target: tir.Space(f=[4 if target.registers < 32 else 8]))})
+    assert "for C.i.1 in 4" in str(work.schedule())
+    assert "for C.i.1 in 8" in str(work.schedule(target="opencl -registers=32"))
+    assert work.templates["t"].space.default == {"f": 4}
+    with pytest.raises(tir.DeclarationError) as caught:
+        Workload("w", C, {"t": (split, lambda target: 5)}).schedule()
+    assert caught.value.code == "workload.template"
+
+
 def test_template_may_return_another_schedule_only():
     C = elementwise(lambda a: a + 1)
     work = Workload("w", C, {"t": (lambda s, c: s.fork(), tir.Space())})
