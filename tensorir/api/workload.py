@@ -78,7 +78,9 @@ class Template:
             made = self.given(target)
             if not _is_space(made):
                 message = f"the function that makes a template's space returned {shown(made)}, not a Space"
-                raise refuse(DeclarationError, "workload.template", message, hint="lambda target: tir.Space(tile=[4, 8])")
+                raise refuse(
+                    DeclarationError, "workload.template", message, hint="lambda target: tir.Space(tile=[4, 8])"
+                )
             spaces[target] = made
         return spaces[target]
 

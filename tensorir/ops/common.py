@@ -37,6 +37,11 @@ def last_stage(s: Schedule, main: str) -> str:
     return after[-1]
 
 
+def unroll_by(s: Schedule, loop: str, times: int) -> Schedule:
+    """A hint to write ``times`` iterations of a loop out in a row, where that is more than one."""
+    return s.annotate(loop, "unroll", times) if times > 1 else s
+
+
 def positive(params: Mapping[str, Any], names: Sequence[str]) -> None:
     """Refuse extents that are not ints >= 1, by name."""
     for name in names:

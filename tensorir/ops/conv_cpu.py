@@ -62,7 +62,7 @@ def cpu_templates(operands: Mapping[str, Tensor | None], shape: Shape, max_error
 
     def winograds() -> None:
         space = partial(_winograd_space, max_error=max_error)
-        add("cpu_winograd", space, _winograd, winograd.cpu_winograd, rounds=True)
+        add("cpu_winograd", space, winograd.conv2d, winograd.cpu_winograd, rounds=True)
 
     fast = bool(admissible(shape, max_error))
     if fast and shape["prepack"]:
@@ -221,10 +221,6 @@ def admissible(shape: Shape, max_error: float) -> list[int]:
     if not square or shape["r"] not in (3, 5) or min(shape["c"], shape["k"]) < 8:
         return []
     return [m for m in winograd.SIZES[shape["r"]] if winograd.error_bound(m, shape["r"]) <= max_error]
-
-
-def _winograd(x: Tensor, w: Tensor, shape: Shape) -> Tensor:
-    return winograd.conv2d(x, w, m=shape["m"], pad=shape["pad"], layout=shape["layout"])
 
 
 def _winograd_space(shape: Shape, max_error: float) -> Space:

@@ -16,6 +16,7 @@ from tensorir.expr.reducers import sum as total
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
 from tensorir.ops.common import Config, last_stage
+from tensorir.ops.images import result
 from tensorir.ops.model import SPARE
 from tensorir.schedule.schedule import Schedule
 from tensorir.tune.space import Space
@@ -48,15 +49,11 @@ def conv2d(x: Tensor, w: Tensor, shape: Shape) -> Tensor:
         return x.get(*at, fill=0) if pad else x[at]
 
     if shape["layout"] == "NCHW":
-        axes = ("n", "k", "p", "q")
-        y = compute((n, k, p, q), lambda n, k, p, q: total(pixel(n, k, p, q) * w[k, 0, rr, rs], axis=(rr, rs)), "Y",
-                    axes=axes)  # fmt: skip
-        return compute((n, k, p, q), lambda n, k, p, q: y[n, k, p, q], "y", axes=axes)  # type: ignore[no-any-return]
-    axes = ("n", "p", "q", "k")
+        y = compute((n, k, p, q), lambda n, k, p, q: total(pixel(n, k, p, q) * w[k, 0, rr, rs], axis=(rr, rs)), "Y")
+        return result(shape, lambda n, k, p, q: y[n, k, p, q])
     taps = compute((r, s, k), lambda r, s, k: w[k, r, s, 0], "W", axes=("r", "s", "k"))
-    y = compute((n, p, q, k), lambda n, p, q, k: total(pixel(n, k, p, q) * taps[rr, rs, k], axis=(rr, rs)), "Y",
-                axes=axes)  # fmt: skip
-    return compute((n, p, q, k), lambda n, p, q, k: y[n, p, q, k], "y", axes=axes)  # type: ignore[no-any-return]
+    y = compute((n, p, q, k), lambda n, p, q, k: total(pixel(n, k, p, q) * taps[rr, rs, k], axis=(rr, rs)), "Y")
+    return result(shape, lambda n, k, p, q: y[n, p, q, k])
 
 
 def cpu_depthwise(s: Schedule, c: Config, shape: Shape) -> Schedule:

@@ -14,7 +14,8 @@ from tensorir.expr.compute import compute, reduce_axis
 from tensorir.expr.reducers import sum as total
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
-from tensorir.ops.common import Config, last_stage
+from tensorir.ops.common import Config, last_stage, unroll_by
+from tensorir.ops.images import packed, padded, result, write_channels
 from tensorir.ops.model import PANEL, panel_lanes
 from tensorir.ops.strips import strip
 from tensorir.schedule.schedule import Schedule
@@ -25,25 +26,9 @@ def conv2d(x: Tensor, w: Tensor, shape: Mapping[str, Any]) -> Tensor:
 
     Intermediates: x_pad (n, h, w, c), W (k/16, r, s, c, k%16), Y (n, p, q, k)
     """
-    nchw, pad, stride, dilation = shape["layout"] == "NCHW", shape["pad"], shape["stride"], shape["dilation"]
-    n, c, k, r, s = (shape[v] for v in ("n", "c", "k", "r", "s"))
-    p, q = shape["p"], shape["q"]
-
-    def padded(n_: Expr, y: Expr, x_: Expr, c_: Expr) -> Expr:
-        row, col = y - pad, x_ - pad
-        at = (n_, c_, row, col) if nchw else (n_, row, col, c_)
-        return x.get(*at, fill=0) if pad else x[at]
-
-    rows, columns = (p - 1) * stride + (r - 1) * dilation + 1, (q - 1) * stride + (s - 1) * dilation + 1
-    xp = compute((n, rows, columns, c), padded, "x_pad", axes=("n", "h", "w", "c"))
-    panels = -(-k // PANEL)
-
-    def packed(ko: Expr, r: Expr, s: Expr, c: Expr, ki: Expr) -> Expr:
-        o = ko * PANEL + ki
-        at = (o, c, r, s) if nchw else (o, r, s, c)
-        return w.get(*at, fill=0) if k % PANEL else w[at]
-
-    weights = compute((panels, r, s, c, PANEL), packed, "W", axes=("ko", "r", "s", "c", "ki"))
+    stride, dilation, n, c, k, r, s, p, q = (shape[v] for v in ("stride", "dilation", *"nckrspq"))
+    rows, columns = (p - 1) * stride + (r - 1) * dilation + 1, strip_columns(shape)
+    xp, weights, channels = padded(x, shape, rows, columns), packed(w, shape), -(-k // PANEL) * PANEL
     rc, rr, rs = reduce_axis(c, "c"), reduce_axis(r, "r"), reduce_axis(s, "s")
 
     def sums(n: Expr, p: Expr, q: Expr, k: Expr) -> Expr:
@@ -51,15 +36,16 @@ def conv2d(x: Tensor, w: Tensor, shape: Mapping[str, Any]) -> Tensor:
         return total(pixel * weights[k // PANEL, rr, rs, rc, k % PANEL], axis=(rr, rs, rc))
 
     if shape.get("flat"):
-        size = (n, p * q, panels * PANEL)
+        size = (n, p * q, channels)
         joined = compute(size, lambda n, i, k: sums(n, i // q, i % q, k), "Y", axes=("n", "i", "k"))
-        if nchw:
-            return compute((n, k, p, q), lambda n, k, p, q_: joined[n, p * q + q_, k], "y", axes=("n", "k", "p", "q"))  # type: ignore[no-any-return]
-        return compute((n, p, q, k), lambda n, p, q_, k: joined[n, p * q + q_, k], "y", axes=("n", "p", "q", "k"))  # type: ignore[no-any-return]
-    y = compute((n, p, q, panels * PANEL), sums, "Y", axes=("n", "p", "q", "k"))
-    if nchw:
-        return compute((n, k, p, q), lambda n, k, p, q: y[n, p, q, k], "y", axes=("n", "k", "p", "q"))  # type: ignore[no-any-return]
-    return compute((n, p, q, k), lambda n, p, q, k: y[n, p, q, k], "y", axes=("n", "p", "q", "k"))  # type: ignore[no-any-return]
+        return result(shape, lambda n, k, p, q_: joined[n, p * q + q_, k])
+    y = compute((n, p, q, channels), sums, "Y", axes=("n", "p", "q", "k"))
+    return result(shape, lambda n, k, p, q: y[n, p, q, k])
+
+
+def strip_columns(shape: Mapping[str, Any]) -> int:
+    """Columns of the padded image that the convolution reads."""
+    return int((shape["q"] - 1) * shape["stride"] + (shape["s"] - 1) * shape["dilation"] + 1)
 
 
 def cpu_direct(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
@@ -68,7 +54,7 @@ def cpu_direct(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     ``stage_x`` strip in block memory; ``pad_c`` spare channels of a pixel there; ``shift`` the last rows back; where
     the weights are packed (``pack``): "once", ahead; "kernel", one of its own; "block", each panel by the block
     """
-    nchw, width = shape["layout"] == "NCHW", panel_lanes(shape)
+    width = panel_lanes(shape)
     pack_apart(s, c, width)
     out = last_stage(s, "y")
     pb, p = s.split(f"{out}.p", [None, c["rows"]], tail="shift" if c["shift"] else "guard")
@@ -93,15 +79,11 @@ def cpu_direct(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     for loop in (*pixels, kh2, *inner, kh):
         s.unroll(loop)
     s.vectorize(lanes)
-    if c["unroll_c"] > 1:
-        s.annotate("Y.c", "unroll", c["unroll_c"])
-    if nchw:
-        s.unroll(kl)
-    else:
-        s.vectorize(kl)
+    unroll_by(s, "Y.c", c["unroll_c"])
+    write_channels(s, kl, shape)
     if c["stage_x"]:
-        pad, columns = shape["pad"], (shape["q"] - 1) * shape["stride"] + (shape["s"] - 1) * shape["dilation"] + 1
-        strip(s, "x_pad", kb, shape, "w", columns, (pad, pad + shape["w"]), c["pad_c"])
+        image = shape["pad"], shape["pad"] + shape["w"]
+        strip(s, "x_pad", kb, shape, "w", strip_columns(shape), image, c["pad_c"])
     else:
         s.compute_inline("x_pad")
     return s

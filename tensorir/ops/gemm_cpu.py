@@ -19,7 +19,7 @@ from tensorir.expr.reducers import sum as total
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Expr
-from tensorir.ops.common import Config, accumulator, last_stage
+from tensorir.ops.common import Config, accumulator, last_stage, unroll_by
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -234,8 +234,7 @@ def cpu_dot(s: Schedule, c: Config, shape: Shape) -> Schedule:
     s.unroll("part.i").unroll("part.j").vectorize("part.v")
     if shape["k"] % lanes_of(shape) and shape["k"] > lanes_of(shape) and not c["pack_a"]:
         s.partition("part.k", [shape["k"] // lanes_of(shape)])
-    if c["unroll_k"] > 1:
-        s.annotate("part.k", "unroll", c["unroll_k"])
+    unroll_by(s, "part.k", c["unroll_k"])
     s.unroll("sums.i").unroll("sums.j").unroll("sums.l").unroll(i1).unroll(j1)
     _pack_a(s, c, shape)
     return s
@@ -260,8 +259,7 @@ def _tile(s: Schedule, stage: str, k: str, z: Sequence[str], lanes: int, unroll:
     half, lane = s.split(f"{stage}.j", [None, lanes])
     s.reorder(*(f"{stage}.{v}" for v in z), f"{stage}.{k}", f"{stage}.i", half, lane)
     s.unroll(f"{stage}.i").unroll(half).vectorize(lane)
-    if unroll > 1:
-        s.annotate(f"{stage}.{k}", "unroll", unroll)
+    unroll_by(s, f"{stage}.{k}", unroll)
 
 
 def _pack_b(s: Schedule, c: Config, shape: Shape, block: Any) -> None:

@@ -13,8 +13,9 @@ from tensorir.expr.compute import compute, reduce_axis
 from tensorir.expr.reducers import sum as total
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
-from tensorir.ops.common import Config, last_stage
+from tensorir.ops.common import Config, last_stage, unroll_by
 from tensorir.ops.direct import pack_apart, pack_at
+from tensorir.ops.images import packed, result, write_channels
 from tensorir.ops.model import PANEL, panel_lanes
 from tensorir.ops.strips import strip
 from tensorir.schedule.schedule import Schedule
@@ -23,49 +24,27 @@ from tensorir.schedule.schedule import Schedule
 def conv2d(x: Tensor, w: Tensor, shape: Mapping[str, Any]) -> Tensor:
     """``nn.conv2d`` of 1x1 filters without padding; equal to it. Pixels that a stride leaves out are not read.
 
-    W (k/16, c, k%16) unless ``pack`` is "none";  lanes "channels": X (n, pixel, c), Y (n, pixel, k);  "pixels":
+    W (k/16, 1, 1, c, k%16) unless ``pack`` is "none";  lanes "channels": X (n, pixel, c), Y (n, pixel, k);  "pixels":
     X (n, c, pixel), Y (n, k, pixel)
     """
     n, c, k, p, q, stride = (shape[v] for v in ("n", "c", "k", "p", "q", "stride"))
-    rc, nchw = reduce_axis(c, "c"), shape["layout"] == "NCHW"
-    panels = -(-k // PANEL)
+    rc, weights, channels = reduce_axis(c, "c"), packed(w, shape), -(-k // PANEL) * PANEL
 
-    def packed(ko: Expr, c: Expr, ki: Expr) -> Expr:
-        o = ko * PANEL + ki
-        at = (o, c, 0, 0) if nchw else (o, 0, 0, c)
-        return w.get(*at, fill=0) if k % PANEL else w[at]
-
-    weights = compute((panels, c, PANEL), packed, "W", axes=("ko", "c", "ki"))
-
-    if shape["lanes"] == "pixels":
-        flat = compute(
-            (n, c, p * q), lambda n, c, i: x[n, c, i // q * stride, i % q * stride], "X", axes=("n", "c", "i")
-        )
-
-        def weight(k: Expr) -> Expr:
-            return w[k, rc, 0, 0] if shape.get("pack") == "none" else weights[k // PANEL, rc, k % PANEL]
-
-        y = compute(
-            (n, k if shape.get("pack") == "none" else panels * PANEL, p * q),
-            lambda n, k, i: total(weight(k) * flat[n, rc, i], axis=rc),
-            "Y",
-        )
-        return compute((n, k, p, q), lambda n, k, p, q_: y[n, k, p * q + q_], "y", axes=("n", "k", "p", "q"))  # type: ignore[no-any-return]
+    def weight(k: Expr) -> Expr:
+        return w[k, rc, 0, 0] if shape.get("pack") == "none" else weights[k // PANEL, 0, 0, rc, k % PANEL]
 
     def pixel(n: Expr, i: Expr, c: Expr) -> Expr:
         row, col = i // q * stride, i % q * stride
-        at = (n, c, row, col) if nchw else (n, row, col, c)
-        return x[at]
+        return x[(n, c, row, col) if shape["layout"] == "NCHW" else (n, row, col, c)]
 
-    last = compute((n, p * q, c), pixel, "X", axes=("n", "i", "c"))
-
-    def sums(n: Expr, i: Expr, k: Expr) -> Expr:
-        return total(last[n, i, rc] * weights[k // PANEL, rc, k % PANEL], axis=rc)
-
-    y = compute((n, p * q, panels * PANEL), sums, "Y", axes=("n", "i", "k"))
-    if nchw:
-        return compute((n, k, p, q), lambda n, k, p, q_: y[n, p * q + q_, k], "y", axes=("n", "k", "p", "q"))  # type: ignore[no-any-return]
-    return compute((n, p, q, k), lambda n, p, q_, k: y[n, p * q + q_, k], "y", axes=("n", "p", "q", "k"))  # type: ignore[no-any-return]
+    if shape["lanes"] == "pixels":
+        xs = compute((n, c, p * q), lambda n, c, i: pixel(n, i, c), "X", axes=("n", "c", "i"))
+        size = (n, k if shape.get("pack") == "none" else channels, p * q)
+        y = compute(size, lambda n, k, i: total(weight(k) * xs[n, rc, i], axis=rc), "Y")
+        return result(shape, lambda n, k, p, q_: y[n, k, p * q + q_])
+    xs = compute((n, p * q, c), pixel, "X", axes=("n", "i", "c"))
+    y = compute((n, p * q, channels), lambda n, i, k: total(xs[n, i, rc] * weight(k), axis=rc), "Y")
+    return result(shape, lambda n, k, p, q_: y[n, p * q + q_, k])
 
 
 def cpu_pixels(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
@@ -90,17 +69,13 @@ def cpu_pixels(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     s.reorder("Y.n", "Y.c", "Y.i", half, lanes)
     s.unroll("Y.i").unroll(half).vectorize(lanes)
     s.unroll(i1).unroll(kh)
-    nchw = shape["layout"] == "NCHW"  # transposed on its way in and out
-    if nchw:
-        s.unroll(kl)
-    else:
-        s.vectorize(kl)
+    write_channels(s, kl, shape)
     if c["stage_x"]:
         even = shape["stride"] == 1 and shape["p"] * shape["q"] % c["block"] == 0
         strip(s, "X", kb, shape, "i", c["block"], (0, c["block"]), even=even)
     else:
         s.compute_inline("X")
-    return _unrolled(s, c)
+    return unroll_by(s, "Y.c", c["unroll_c"])
 
 
 def _pixel_lanes(s: Schedule, c: Config, out: str, width: int) -> Schedule:
@@ -126,10 +101,4 @@ def _pixel_lanes(s: Schedule, c: Config, out: str, width: int) -> Schedule:
         s.vectorize(lane)
     else:
         s.compute_inline("X")
-    return _unrolled(s, c)
-
-
-def _unrolled(s: Schedule, c: Config) -> Schedule:
-    if c["unroll_c"] > 1:
-        s.annotate("Y.c", "unroll", c["unroll_c"])
-    return s
+    return unroll_by(s, "Y.c", c["unroll_c"])

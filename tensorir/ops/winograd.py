@@ -16,7 +16,8 @@ from tensorir.expr.functions import cast
 from tensorir.expr.reducers import sum as total
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
-from tensorir.ops.common import Config, last_stage
+from tensorir.ops.common import Config, last_stage, unroll_by
+from tensorir.ops.images import Shape, padded, result, tap, write_channels
 from tensorir.ops.model import PANEL, panel_lanes
 from tensorir.ops.strips import strip
 from tensorir.schedule.schedule import Schedule
@@ -63,25 +64,17 @@ def _polynomial(roots: Sequence[Fraction]) -> list[Fraction]:
     return out
 
 
-def conv2d(x: Tensor, w: Tensor, *, m: int, pad: int, layout: str) -> Tensor:
+def conv2d(x: Tensor, w: Tensor, shape: Shape) -> Tensor:
     """``nn.conv2d`` with stride 1 and square filters through tiles of m x m outputs; equal to it in exact arithmetic.
 
     Intermediates: x_pad (n, h, w, c), V (u, v, tile, c), U (k/16, u, v, c, k%16), M (u, v, tile, k)
     """
-    nchw = layout == "NCHW"
-    n, c, h, wd = x.shape if nchw else (x.shape[0], x.shape[3], x.shape[1], x.shape[2])
-    k, r = (w.shape[0], w.shape[2]) if nchw else (w.shape[0], w.shape[1])
-    p, q, a = h + 2 * pad - r + 1, wd + 2 * pad - r + 1, m + r - 1
-    rows, columns = -(-p // m), -(-q // m)
+    n, c, k, r, p, q, m = (shape[v] for v in "nckrpqm")
+    a, rows, columns = m + r - 1, -(-p // m), -(-q // m)
     at, g, bt = (constant(mat, name)
                  for mat, name in zip(matrices(m, r), ("AT", "G", "BT"), strict=True))  # fmt: skip
 
-    def padded(n_: Expr, y: Expr, x_: Expr, c_: Expr) -> Expr:
-        row, col = y - pad, x_ - pad
-        at = (n_, c_, row, col) if nchw else (n_, row, col, c_)
-        return x.get(*at, fill=0)
-
-    xp = compute((n, rows * m + r - 1, columns * m + r - 1, c), padded, "x_pad", axes=("n", "h", "w", "c"))
+    xp = padded(x, shape, rows * m + r - 1, columns * m + r - 1)
     ry, rx = reduce_axis(a, "y"), reduce_axis(a, "x")
 
     def element(t: Expr, y: Expr, x_: Expr, c_: Expr) -> Expr:
@@ -94,9 +87,7 @@ def conv2d(x: Tensor, w: Tensor, *, m: int, pad: int, layout: str) -> Tensor:
     panels, gr, gs = -(-k // PANEL), reduce_axis(r, "r"), reduce_axis(r, "s")
 
     def transformed(ko: Expr, u: Expr, v: Expr, c: Expr, ki: Expr) -> Expr:
-        o = ko * PANEL + ki
-        tap = w.get(o, c, gr, gs, fill=0) if nchw else w.get(o, gr, gs, c, fill=0)
-        wide = cast(g[u, gr], "float64") * cast(g[v, gs], "float64") * cast(tap, "float64")
+        wide = cast(g[u, gr], "float64") * cast(g[v, gs], "float64") * cast(tap(w, shape, ko, ki, c, gr, gs), "float64")
         return total(wide, axis=(gr, gs))
 
     exact = compute((panels, a, a, c, PANEL), transformed, "U64", axes=("ko", "u", "v", "c", "ki"))
@@ -113,13 +104,7 @@ def conv2d(x: Tensor, w: Tensor, *, m: int, pad: int, layout: str) -> Tensor:
     )
     out = compute((m, m, tiles, panels * PANEL), lambda i, j, t, k: total(at[j, rv] * back[i, rv, t, k], axis=rv), "Y")
 
-    def pixel(n_: Expr, k_: Expr, p_: Expr, q_: Expr) -> Expr:
-        found: Expr = out[p_ % m, q_ % m, (n_ * rows + p_ // m) * columns + q_ // m, k_]
-        return found
-
-    if nchw:
-        return compute((n, k, p, q), pixel, "y", axes=("n", "k", "p", "q"))  # type: ignore[no-any-return]
-    return compute((n, p, q, k), lambda n, p, q, k: pixel(n, k, p, q), "y")  # type: ignore[no-any-return]
+    return result(shape, lambda n, k, p, q: out[p % m, q % m, (n * rows + p // m) * columns + q // m, k])
 
 
 def cpu_winograd(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
@@ -128,7 +113,7 @@ def cpu_winograd(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     c: m; rows of tiles a block (``tb``); panels a block (``panels``); channels of an input block (``cb``);
     tiles of a register tile (``tile``); ``unroll_c``
     """
-    m, nchw, width = c["m"], shape["layout"] == "NCHW", panel_lanes(shape)
+    m, width = c["m"], panel_lanes(shape)
     _weights(s, shape["prepack"])
     _input(s, c, shape, width)
     out = last_stage(s, "y")
@@ -146,10 +131,7 @@ def cpu_winograd(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
             s.unroll(f"{stage}.{x}")
         s.vectorize(f"{stage}.k")
     s.unroll(p1).unroll(q1)
-    if nchw:
-        s.unroll(kl)
-    else:
-        s.vectorize(kl)
+    write_channels(s, kl, shape)
     _products(s, c, kp, width)
     return s
 
@@ -188,7 +170,6 @@ def _products(s: Schedule, c: Config, panel: Any, width: int) -> None:
     s.reorder("M.u", "M.v", t0, "M.c", t1, half, lanes)
     s.stage_out("M", t0, "register")
     s.unroll(t1).unroll(half).vectorize(lanes)
-    if c["unroll_c"] > 1:
-        s.annotate("M.c", "unroll", c["unroll_c"])
+    unroll_by(s, "M.c", c["unroll_c"])
     half, lanes = s.split("M.out.k", [None, width])
     s.unroll("M.out.t").unroll(half).vectorize(lanes)

@@ -71,7 +71,7 @@ def test_each_algorithm_declares_the_convolution(name, layout):
         for lanes in ("channels", "pixels") if nchw else ("channels",):
             assert same_in_the_field(want, pixels.conv2d(x, w, {**p, "lanes": lanes}))
     for m in winograd.SIZES.get(p["r"], ()) if p["stride"] == p["dilation"] == 1 else ():
-        assert same_in_the_field(want, winograd.conv2d(x, w, m=m, pad=p["pad"], layout=layout))
+        assert same_in_the_field(want, winograd.conv2d(x, w, {**p, "m": m}))
 
 
 @pytest.mark.parametrize(("m", "r"), [(2, 3), (4, 3), (6, 3), (2, 5), (4, 5)])

@@ -1,0 +1,56 @@
+"""What the declarations of the CPU convolutions share: padded images, packed weights, results in either layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tensorir.expr.compute import compute
+from tensorir.expr.tensor import Tensor
+from tensorir.ir.tree import Expr
+from tensorir.ops.model import PANEL
+from tensorir.schedule.schedule import Schedule
+
+Shape = Mapping[str, Any]
+Pixel = Callable[[Expr, Expr, Expr, Expr], Expr]
+
+
+def padded(x: Tensor, shape: Shape, rows: int, columns: int) -> Tensor:
+    """x_pad (n, h, w, c): the image with its padding and whatever else of ``rows`` by ``columns`` lies outside it."""
+    nchw, pad = shape["layout"] == "NCHW", shape["pad"]
+    inside = not pad and rows <= shape["h"] and columns <= shape["w"]
+
+    def pixel(n: Expr, h: Expr, w: Expr, c: Expr) -> Expr:
+        at = (n, c, h - pad, w - pad) if nchw else (n, h - pad, w - pad, c)
+        return x[at] if inside else x.get(*at, fill=0)
+
+    return compute((shape["n"], rows, columns, shape["c"]), pixel, "x_pad", axes=("n", "h", "w", "c"))  # type: ignore[no-any-return]
+
+
+def tap(w: Tensor, shape: Shape, ko: Expr, ki: Expr, c: Expr, r: Expr, s: Expr) -> Expr:
+    """The weight of output channel ``ko * PANEL + ki``; 0 beyond the last one."""
+    o = ko * PANEL + ki
+    at = (o, c, r, s) if shape["layout"] == "NCHW" else (o, r, s, c)
+    return w.get(*at, fill=0) if shape["k"] % PANEL else w[at]
+
+
+def packed(w: Tensor, shape: Shape) -> Tensor:
+    """W (k/16, r, s, c, k%16): the weights in panels of output channels."""
+    size = (-(-shape["k"] // PANEL), shape["r"], shape["s"], shape["c"], PANEL)
+    return compute(size, lambda ko, r, s, c, ki: tap(w, shape, ko, ki, c, r, s), "W")  # type: ignore[no-any-return]
+
+
+def result(shape: Shape, value: Pixel) -> Tensor:
+    """y in the layout of the image, from ``value(n, k, p, q)``."""
+    n, k, p, q = (shape[v] for v in "nkpq")
+    if shape["layout"] == "NCHW":
+        return compute((n, k, p, q), value, "y", axes=("n", "k", "p", "q"))  # type: ignore[no-any-return]
+    return compute((n, p, q, k), lambda n, p, q, k: value(n, k, p, q), "y")  # type: ignore[no-any-return]
+
+
+def write_channels(s: Schedule, lanes: Any, shape: Shape) -> None:
+    """The innermost loop over channels of the result: vectors where they lie side by side."""
+    if shape["layout"] == "NCHW":
+        s.unroll(lanes)
+    else:
+        s.vectorize(lanes)
