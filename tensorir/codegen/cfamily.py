@@ -13,7 +13,7 @@ from tensorir.codegen.expressions import COMPUTED_IN_FLOAT, UNARY, Expressions, 
 from tensorir.codegen.instructions import instruction_lines
 from tensorir.codegen.names import Names, identifier
 from tensorir.codegen.source import GatherRange, KernelLaunch, Param, Source
-from tensorir.codegen.transposing import SIDE, TRANSPOSE, Across, across
+from tensorir.codegen.transposing import TRANSPOSE, Across, across
 from tensorir.errors import LoweringError, Problem
 from tensorir.ir.build import as_int, const
 from tensorir.ir.dtypes import DTYPES
@@ -279,13 +279,15 @@ class _KernelText:
         """Rows of a register tile as columns, and the loop that reads them."""
         pad, columns = INDENT * depth, found.made()
         address, name = self.expr._address, self.names.buffer(columns)
-        self.expr.helpers["tir_transpose_8x8"] = TRANSPOSE
-        self.expr.aligned[found.buffer] = max(self.expr.aligned.get(found.buffer, 0), 4 * SIDE)
+        side, name_of = found.side, f"tir_transpose_{found.side}x{found.side}"
+        self.expr.helpers[name_of] = TRANSPOSE[side]
+        for b in (found.buffer, columns):
+            self.expr.aligned[b] = max(self.expr.aligned.get(b, 0), 4 * side)
         calls = [
-            f"{pad}tir_transpose_8x8({address(self.names.buffer(found.buffer), found.start(r, c))}, {found.pitch}, "
+            f"{pad}{name_of}({address(self.names.buffer(found.buffer), found.start(r, c))}, {found.pitch}, "
             f"{address(name, const(c * found.rows + r, 'index'))}, {found.rows});"
-            for c in range(0, found.columns, SIDE)
-            for r in range(0, found.rows, SIDE)
+            for c in range(0, found.columns, side)
+            for r in range(0, found.rows, side)
         ]
         loop = self.loop(found.loop.replace(body=found.reading(columns)), depth)
         return [pad + self.array(columns), *calls, *loop]

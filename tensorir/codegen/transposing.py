@@ -1,4 +1,4 @@
-"""Register tiles that are written by rows and read by columns: eight by eight elements in 24 shuffles.
+"""Register tiles that are written by rows and read by columns: eight by eight elements in 24 shuffles, or four by four.
 
 A compiler given one lane of each of many vectors extracts and inserts them one by one, which takes four times as long.
 """
@@ -12,8 +12,8 @@ from tensorir.ir.build import as_int, const
 from tensorir.ir.tree import Buffer, Expr, Kind, Load, Loop, Pack, Ramp, Scope, Stmt, Store
 from tensorir.ir.visit import Rewriter, find
 
-SIDE = 8
-"""Rows and columns that are transposed at a time."""
+SIDES = (8, 4)
+"""Rows and columns that may be transposed at a time."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,11 @@ class Across:
     def start(self, row: int, column: int) -> Expr:
         """Where the vector that begins there lies in ``buffer``."""
         return self.form.plus(Linear({}, row * self.pitch + column)).expr()
+
+    @property
+    def side(self) -> int:
+        """Rows and columns that are transposed at a time; 0: they are too few."""
+        return next((n for n in SIDES if self.rows % n == self.columns % n == 0), 0)
 
     @property
     def rows(self) -> int:
@@ -60,13 +65,13 @@ class _Replace(Rewriter):
 
 def across(loop: Loop, arith: Arith) -> Across | None:
     """The transposition in a loop that is written out, whose iterations each store one column of a register tile."""
-    if loop.kind is not Kind.UNROLL or as_int(loop.extent) % SIDE or not isinstance(loop.body, Store):
+    if loop.kind is not Kind.UNROLL or not isinstance(loop.body, Store):
         return None
     packs = find(loop.body.value, Pack)
     if len(packs) != 1 or not isinstance(loop.body.index[0], Ramp):
         return None
     loads = [i for i in packs[0].items if isinstance(i, Load)]
-    if len(loads) != len(packs[0].items) or len(loads) % SIDE:
+    if len(loads) != len(packs[0].items):
         return None
     b = loads[0].buffer
     if b.scope is not Scope.REGISTER or b.dtype != "float32" or b.lanes > 1 or any(i.buffer is not b for i in loads):
@@ -77,23 +82,28 @@ def across(loop: Loop, arith: Arith) -> Across | None:
     if any(d.terms or d.constant != r * pitch for r, d in enumerate(away)) or forms[0].terms.get(loop.var) != 1:
         return None
     form = Linear({t: c for t, c in forms[0].terms.items() if t is not loop.var}, forms[0].constant)
-    if pitch % SIDE or not arith.is_multiple(form.expr(), SIDE):
-        return None
-    return Across(loop, packs[0], b, form, pitch)
+    found = Across(loop, packs[0], b, form, pitch)
+    aligned = found.side and pitch % found.side == 0 and arith.is_multiple(form.expr(), found.side)
+    return found if aligned else None
 
 
-def _network() -> str:
-    """The function that transposes eight rows: pairs of lanes, pairs of pairs, halves."""
-    rows = [f"r{k}" for k in range(SIDE)]
-    lines = [f"const float8 {r} = *(const float8 *)(from + {k} * pitch);" for k, r in enumerate(rows)]
-    pairs = [(k, k + 1) for k in range(0, SIDE, 2)]
-    rows = _step(lines, "a", rows, pairs, ("0.0 1.0 0.1 1.1 0.4 1.4 0.5 1.5", "0.2 1.2 0.3 1.3 0.6 1.6 0.7 1.7"))
-    twos = [(0, 2), (1, 3), (4, 6), (5, 7)]
-    rows = _step(lines, "b", rows, twos, ("0.01 1.01 0.45 1.45", "0.23 1.23 0.67 1.67"))
-    for k in range(SIDE):
-        half = "lo" if k < SIDE // 2 else "hi"
-        lines.append(f"*(float8 *)(to + {k} * rows) = (float8)({rows[k % 4]}.{half}, {rows[k % 4 + 4]}.{half});")
-    head = "__attribute__((always_inline)) inline void tir_transpose_8x8("
+def _network(side: int) -> str:
+    """The function that transposes ``side`` rows: pairs of lanes, pairs of pairs, halves."""
+    kind, rows = f"float{side}", [f"r{k}" for k in range(side)]
+    lines = [f"const {kind} {r} = *(const {kind} *)(from + {k} * pitch);" for k, r in enumerate(rows)]
+    pairs = [(k, k + 1) for k in range(0, side, 2)]
+    if side == 8:
+        rows = _step(lines, "a", rows, pairs, ("0.0 1.0 0.1 1.1 0.4 1.4 0.5 1.5", "0.2 1.2 0.3 1.3 0.6 1.6 0.7 1.7"))
+        twos = [(0, 2), (1, 3), (4, 6), (5, 7)]
+        rows = _step(lines, "b", rows, twos, ("0.01 1.01 0.45 1.45", "0.23 1.23 0.67 1.67"))
+    else:
+        rows = _step(lines, "a", rows, pairs, ("0.0 1.0 0.1 1.1", "0.2 1.2 0.3 1.3"))
+        rows = [rows[0], rows[2], rows[1], rows[3]]  # halves of the first two make columns 0 and 1
+    for k in range(side):
+        a, b, half = (k % 4, k % 4 + 4, k // 4) if side == 8 else (k // 2 * 2, k // 2 * 2 + 1, k % 2)
+        lines.append(f"*({kind} *)(to + {k} * rows) = ({kind})({rows[a]}.{['lo', 'hi'][half]}, "
+                     f"{rows[b]}.{['lo', 'hi'][half]});")  # fmt: skip
+    head = f"__attribute__((always_inline)) inline void tir_transpose_{side}x{side}("
     given = "const float *from, long pitch, float *to, long rows)"
     return "\n".join([head + given, "{", *(f"  {line}" for line in lines), "}"])
 
@@ -111,9 +121,9 @@ def _step(
             parts = (part.split(".") for part in pick.split())
             items = ", ".join(f"{rows[pair[int(which)]]}.s{lanes}" for which, lanes in parts)
             made.append(f"{name}{2 * n + k}")
-            lines.append(f"const float8 {made[-1]} = (float8)({items});")
+            lines.append(f"const float{len(rows)} {made[-1]} = (float{len(rows)})({items});")
     return made
 
 
-TRANSPOSE = _network()
-"""``to`` receives the columns of eight rows, ``pitch`` elements apart, as rows that are ``rows`` elements apart."""
+TRANSPOSE = {side: _network(side) for side in SIDES}
+"""``to`` receives the columns of some rows, ``pitch`` elements apart, as rows that are ``rows`` elements apart."""

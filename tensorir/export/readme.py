@@ -64,9 +64,7 @@ OpenCL's global size is blocks x threads, its local size is threads.
 def _wide(m: dict[str, Any]) -> str:
     if m["language"] != "opencl" or m["kind"] != "cpu":
         return ""
-    return (
-        "\nOn an x86 processor with AVX-512, `-DTENSORIR_AVX512` lets PoCL use it in kernels made for it."
-    )
+    return "\nOn an x86 processor with AVX-512, `-DTENSORIR_AVX512` lets PoCL use it in kernels made for it."
 
 
 def _prepack(m: dict[str, Any]) -> str:

@@ -252,10 +252,16 @@ def _winograd_space(shape: Shape, max_error: float) -> Space:
         blocks = shape["n"] * (high // v["tb"]) * -(-panels // v["panels"])
         products = v["panels"] * a2 * in_balanced_tiles(v["tb"] * wide, v["tile"], panel_step(shape, 4 * c)) * c
         weights = a2 * c * PANEL * 4
-        rate = 32 if weights * panels <= 1 << 20 else 16 if weights * panels <= 16 << 20 else 6  # bytes a cycle
-        products += v["panels"] * weights / rate
         kept = 4 * a2 * v["tb"] * wide * PANEL
-        back = v["panels"] * v["tb"] * wide * a2 * (8 if kept <= 64 * 1024 else 16)
+        # bytes of weights a cycle, cycles an element on the way back: both measured, on cores of two generations
+        if shape["vector_bytes"] >= 64:
+            rate = 200 if weights * panels <= 16 << 20 else 6
+            slow = 8 if kept <= 32 * 1024 else 14 if kept <= 96 * 1024 else 20
+        else:
+            rate = 32 if weights * panels <= 1 << 20 else 16 if weights * panels <= 16 << 20 else 6
+            slow = 8 if kept <= 64 * 1024 else 16
+        products += v["panels"] * weights / rate
+        back = v["panels"] * v["tb"] * wide * a2 * slow
         inputs = shape["n"] * high * wide * c * a2 * (0.6 if shape["layout"] == "NHWC" else 1.6)
         ahead = shape["n"] * high * -(-c // v["cb"])
         found: float = priced(products + back, blocks) + inputs / balance(ahead)
