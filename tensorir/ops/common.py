@@ -9,6 +9,7 @@ import numpy as np
 
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_bool, shown
+from tensorir.ir.dtypes import DTYPES
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -55,6 +56,11 @@ def accumulator(dtype: str) -> str | None:
     if dtype in ("float16", "bfloat16"):
         return "float32"
     return "int32" if dtype in ("int8", "uint8") else None
+
+
+def sum_bytes(shape: Mapping[str, Any]) -> int:
+    """Bytes of one sum of products of ``shape["dtype"]``."""
+    return DTYPES[accumulator(shape["dtype"]) or shape["dtype"]].bits // 8
 
 
 def out_dtype(dtype: str) -> Any:

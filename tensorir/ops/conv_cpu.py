@@ -14,7 +14,7 @@ from tensorir import nn
 from tensorir.api.workload import Template
 from tensorir.expr.tensor import Tensor
 from tensorir.ops import depthwise, direct, pixels, winograd
-from tensorir.ops.common import Config, divisors_near
+from tensorir.ops.common import Config, accumulator, divisors_near, sum_bytes
 from tensorir.ops.model import (
     BLOCK_BYTES,
     PANEL,
@@ -50,7 +50,7 @@ def cpu_templates(operands: Mapping[str, Tensor | None], shape: Shape, max_error
     if depthwise.applies(shape):
         function = _function(operands, shape, depthwise.conv2d, depthwise.cpu_depthwise)
         return {"cpu_depthwise": Template(function, _on(depthwise.space, shape), kinds=("cpu",))}
-    if shape["groups"] != 1 or shape["dtype"] != "float32":
+    if shape["groups"] != 1:
         return {}
     found: dict[str, Template] = {}
 
@@ -86,6 +86,8 @@ def _function(
         assert w is not None
         y = declare(x, w, {**shape, **c})
         out = nn.bias_act(y, operands["b"], shape["act"], axis=1 if shape["layout"] == "NCHW" else 3, d=operands["d"])
+        if accumulator(x.dtype) == "float32":
+            out = nn.convert(out, x.dtype)
         return schedule(type(s)(out, s.target), c, on_core(shape, s.target))
 
     return function
@@ -100,7 +102,7 @@ def _on(space: Callable[[Shape], Space], shape: Shape) -> Callable[[Target], Spa
 
 def _direct_space(shape: Shape) -> Space:
     p, q, c, r, s = (shape[v] for v in ("p", "q", "c", "r", "s"))
-    panels, lanes = -(-shape["k"] // PANEL), channel_lanes(shape)
+    panels, lanes, size = -(-shape["k"] // PANEL), channel_lanes(shape), sum_bytes(shape)
     in_place = not shape["pad"] and shape["layout"] == "NHWC" and shape["stride"] == 1 and r == s == 1
     knobs: dict[str, list[Any]] = dict(
         rows=[v for v in divisors_near(p, (1, 2, 4, 7, 8, 14)) if v <= 28],
@@ -128,11 +130,11 @@ def _direct_space(shape: Shape) -> Space:
             and (v["shift"] == 0 or p % v["rows"] > 0)
             and (not v["flat"] or _is_flat(v, p, q))
         ),
-        "fits": lambda v: not v["stage_x"] or 4 * strip(v) <= BLOCK_BYTES,
+        "fits": lambda v: not v["stage_x"] or size * strip(v) <= BLOCK_BYTES,
     }
 
     def cost(v: Mapping[str, Any]) -> float:
-        step = panel_step(shape, 4 * (c + v["pad_c"]) * shape["stride"])
+        step = panel_step(shape, size * (c + v["pad_c"]) * shape["stride"])
         strips, groups = -(-p // v["rows"]), -(-panels // v["panels"])
         tall = -(-v["rows"] // v["tile_rows"])
         high = min(v["tile_rows"], v["rows"])
@@ -143,7 +145,7 @@ def _direct_space(shape: Shape) -> Space:
         cycles: float = steps * c * r * s * v["panels"]
         if v["stage_x"]:
             cycles += strip(v) * (1.4 if shape["layout"] == "NCHW" else 0.2)
-        weights = c * r * s * PANEL * 4
+        weights = c * r * s * PANEL * size
         cycles += v["panels"] * (weights / 24 if weights > 128 * 1024 else weights / 48)
         cycles += v["panels"] * weights * PACKING[shape["prepack"]]
         cycles += v["rows"] * q * v["panels"] * PANEL * (1.0 if shape["layout"] == "NCHW" else 0.15)
@@ -164,7 +166,7 @@ def _is_flat(v: Mapping[str, Any], p: int, q: int) -> bool:
 
 def _pixels_space(shape: Shape) -> Space:
     pixels_, k, c, nchw = shape["p"] * shape["q"], shape["k"], shape["c"], shape["layout"] == "NCHW"
-    strided = shape["stride"] > 1
+    strided, size = shape["stride"] > 1, sum_bytes(shape)
     wide = [v for v in (16, 32, 48, 64, 96) if v < pixels_ + PANEL] if nchw else []
     rows = sorted({-(-pixels_ // d) for d in (1, 2, 4, 7, 8, 14, 16, 28, 32, 56)})
     panels = -(-k // PANEL)
@@ -181,7 +183,7 @@ def _pixels_space(shape: Shape) -> Space:
         "panels": lambda v: v["pack"] != "none" or v["lanes"] == "pixels",
         "transposed": lambda v: v["lanes"] == "pixels" or v["stage_x"] == int(nchw or strided),
         "block": lambda v: v["block"] in (wide if v["lanes"] == "pixels" else rows),
-        "fits": lambda v: not v["stage_x"] or 4 * v["block"] * c <= BLOCK_BYTES,
+        "fits": lambda v: not v["stage_x"] or size * v["block"] * c <= BLOCK_BYTES,
     }
 
     def cost(v: Mapping[str, Any]) -> float:
@@ -217,7 +219,7 @@ def _packs(shape: Shape) -> list[str]:
 
 def admissible(shape: Shape, max_error: float) -> list[int]:
     """The tile sizes of Winograd's algorithm that apply, and whose error bound ``max_error`` allows."""
-    square = shape["r"] == shape["s"] and shape["stride"] == shape["dilation"] == 1
+    square = shape["r"] == shape["s"] and shape["stride"] == shape["dilation"] == 1 and shape["dtype"] == "float32"
     if not square or shape["r"] not in (3, 5) or min(shape["c"], shape["k"]) < 8:
         return []
     return [m for m in winograd.SIZES[shape["r"]] if winograd.error_bound(m, shape["r"]) <= max_error]

@@ -17,9 +17,8 @@ from tensorir.expr.compute import compute, reduce_axis
 from tensorir.expr.functions import cast
 from tensorir.expr.reducers import sum as total
 from tensorir.expr.tensor import Tensor
-from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Expr
-from tensorir.ops.common import Config, accumulator, last_stage, unroll_by
+from tensorir.ops.common import Config, accumulator, last_stage, sum_bytes, unroll_by
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -31,11 +30,6 @@ Shape = Mapping[str, Any]
 def lanes_of(shape: Shape) -> int:
     """Elements of one vector of sums."""
     return max(1, int(shape["vector_bytes"]) // sum_bytes(shape))
-
-
-def sum_bytes(shape: Shape) -> int:
-    """Bytes of one sum."""
-    return DTYPES[accumulator(shape["dtype"]) or shape["dtype"]].bits // 8
 
 
 # --- declarations ----------------------------------------------------------------------------------------------------

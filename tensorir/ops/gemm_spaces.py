@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tensorir.api.workload import Template
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import DTYPES
-from tensorir.ops.common import Config, accumulator
+from tensorir.ops.common import Config, accumulator, sum_bytes
 from tensorir.ops.gemm_cpu import (
     Given,
     Shape,
@@ -22,7 +22,6 @@ from tensorir.ops.gemm_cpu import (
     dot,
     lanes_of,
     strip,
-    sum_bytes,
 )  # fmt: skip
 from tensorir.ops.model import BLOCK_BYTES, balance, best_of, crowding, in_balanced_tiles, on_core
 from tensorir.tune.legal import Predicate

@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tensorir.expr.compute import compute
+from tensorir.expr.functions import cast
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
+from tensorir.ops.common import accumulator
 from tensorir.ops.model import PANEL
 from tensorir.schedule.schedule import Schedule
 
@@ -16,22 +18,30 @@ Pixel = Callable[[Expr, Expr, Expr, Expr], Expr]
 
 
 def padded(x: Tensor, shape: Shape, rows: int, columns: int) -> Tensor:
-    """x_pad (n, h, w, c): the image with its padding and whatever else of ``rows`` by ``columns`` lies outside it."""
+    """x_pad (n, h, w, c): the image with its padding and whatever else of ``rows`` by ``columns`` lies outside it, in
+    the type of the sums.
+    """
     nchw, pad = shape["layout"] == "NCHW", shape["pad"]
     inside = not pad and rows <= shape["h"] and columns <= shape["w"]
 
     def pixel(n: Expr, h: Expr, w: Expr, c: Expr) -> Expr:
         at = (n, c, h - pad, w - pad) if nchw else (n, h - pad, w - pad, c)
-        return x[at] if inside else x.get(*at, fill=0)
+        return widened(x[at] if inside else x.get(*at, fill=0))
 
     return compute((shape["n"], rows, columns, shape["c"]), pixel, "x_pad", axes=("n", "h", "w", "c"))  # type: ignore[no-any-return]
 
 
+def widened(e: Expr) -> Expr:
+    """``e`` in the type that sums of such products are held in."""
+    wide = accumulator(e.dtype)
+    return cast(e, wide) if wide else e
+
+
 def tap(w: Tensor, shape: Shape, ko: Expr, ki: Expr, c: Expr, r: Expr, s: Expr) -> Expr:
-    """The weight of output channel ``ko * PANEL + ki``; 0 beyond the last one."""
+    """The weight of output channel ``ko * PANEL + ki`` in the type of the sums; 0 beyond the last one."""
     o = ko * PANEL + ki
     at = (o, c, r, s) if shape["layout"] == "NCHW" else (o, r, s, c)
-    return w.get(*at, fill=0) if shape["k"] % PANEL else w[at]
+    return widened(w.get(*at, fill=0) if shape["k"] % PANEL else w[at])
 
 
 def packed(w: Tensor, shape: Shape) -> Tensor:

@@ -11,7 +11,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from tensorir.ops.common import Config, divisors_near
+from tensorir.ir.dtypes import is_float
+from tensorir.ops.common import Config, accumulator, divisors_near, sum_bytes
 from tensorir.target import Target
 from tensorir.tune.legal import Predicate
 from tensorir.tune.space import Space
@@ -33,12 +34,12 @@ def on_core(shape: Mapping[str, Any], target: Target) -> dict[str, Any]:
 
 
 def panel_lanes(shape: Mapping[str, Any]) -> int:
-    """Floats of one vector of a panel."""
-    return min(PANEL, max(1, int(shape["vector_bytes"]) // 4))
+    """Sums of one vector of a panel."""
+    return min(PANEL, max(1, int(shape["vector_bytes"]) // sum_bytes(shape)))
 
 
 def channel_lanes(shape: Mapping[str, Any]) -> int:
-    """Floats of one vector of the input's channels in a strip: few channels are not spread over a wide one."""
+    """Lanes of one vector of the input's channels in a strip: few channels are not spread over a wide one."""
     lanes = panel_lanes(shape)
     while lanes > 4 and lanes // 2 >= shape["c"]:
         lanes //= 2
@@ -46,8 +47,9 @@ def channel_lanes(shape: Mapping[str, Any]) -> int:
 
 
 def most_pixels(shape: Mapping[str, Any]) -> int:
-    """Rows of the largest register tile of one panel's width."""
-    return max(1, (int(shape["registers"]) - SPARE) // (PANEL // panel_lanes(shape)))
+    """Rows of the largest register tile of one panel's width; products of integers need room as well."""
+    vectors = PANEL // panel_lanes(shape) * (1 if is_float(accumulator(shape["dtype"]) or shape["dtype"]) else 2)
+    return max(1, (int(shape["registers"]) - SPARE) // vectors)
 
 
 def in_balanced_tiles(extent: int, most: int, step: Callable[[int], float]) -> float:

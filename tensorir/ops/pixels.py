@@ -15,7 +15,7 @@ from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
 from tensorir.ops.common import Config, last_stage, unroll_by
 from tensorir.ops.direct import pack_apart, pack_at
-from tensorir.ops.images import packed, result, write_channels
+from tensorir.ops.images import packed, result, widened, write_channels
 from tensorir.ops.model import PANEL, panel_lanes
 from tensorir.ops.strips import strip
 from tensorir.schedule.schedule import Schedule
@@ -31,11 +31,11 @@ def conv2d(x: Tensor, w: Tensor, shape: Mapping[str, Any]) -> Tensor:
     rc, weights, channels = reduce_axis(c, "c"), packed(w, shape), -(-k // PANEL) * PANEL
 
     def weight(k: Expr) -> Expr:
-        return w[k, rc, 0, 0] if shape.get("pack") == "none" else weights[k // PANEL, 0, 0, rc, k % PANEL]
+        return widened(w[k, rc, 0, 0]) if shape.get("pack") == "none" else weights[k // PANEL, 0, 0, rc, k % PANEL]
 
     def pixel(n: Expr, i: Expr, c: Expr) -> Expr:
         row, col = i // q * stride, i % q * stride
-        return x[(n, c, row, col) if shape["layout"] == "NCHW" else (n, row, col, c)]
+        return widened(x[(n, c, row, col) if shape["layout"] == "NCHW" else (n, row, col, c)])
 
     if shape["lanes"] == "pixels":
         xs = compute((n, c, p * q), lambda n, c, i: pixel(n, i, c), "X", axes=("n", "c", "i"))

@@ -28,7 +28,7 @@ def strip(s: Schedule, stage: str, at: Any, shape: Mapping[str, Any], pixels: st
     if pad:
         s.layout(stage, pad=pad)
     cuts = _cuts(extent, image)
-    whole = even and extent >= SIDE and lanes >= SIDE and shape["c"] % lanes == 0
+    whole = even and shape["dtype"] == "float32" and extent >= SIDE and lanes >= SIDE and shape["c"] % lanes == 0
     if shape["layout"] == "NCHW" and whole and len(cuts) <= MOST_CUTS:
         _turned(s, stage, at, pixels, lanes, cuts)
         return

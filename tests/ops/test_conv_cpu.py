@@ -74,6 +74,21 @@ def test_each_algorithm_declares_the_convolution(name, layout):
         assert same_in_the_field(want, winograd.conv2d(x, w, {**p, "m": m}))
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "int8", "uint8", "int32"])
+@pytest.mark.parametrize("target", [CPU, WIDE])
+def test_other_types_take_the_same_algorithms(dtype, target):
+    for layout in LAYOUTS:
+        for name in ("3x3", "1x1", "stem"):
+            work = tir.ops.conv2d(layout=layout, dtype=dtype, prepack=True, **SHAPES[name])
+            arrays = random_arguments(work.outputs, 3)
+            want = work.reference(*arrays)
+            assert [n for n in work.templates if "cpu" in n] == templates(work)
+            for template in templates(work):
+                got = np.asarray(work.schedule(template=template, target=target).build("opencl:pocl")(*arrays))
+                assert got.dtype == want.dtype
+                assert np.array_equal(got.astype("float64"), want.astype("float64")), (layout, name, template)
+
+
 @pytest.mark.parametrize(("m", "r"), [(2, 3), (4, 3), (6, 3), (2, 5), (4, 5)])
 def test_the_transforms_make_a_convolution(m, r):
     at, g, bt = (np.array(v, object) for v in winograd.matrices(m, r))
@@ -97,7 +112,7 @@ def test_the_stated_error_bound_holds(m, r):
 
 
 def test_max_error_decides_which_tiles_are_admissible():
-    shape = dict(r=3, s=3, stride=1, dilation=1, c=64, k=64)
+    shape = dict(r=3, s=3, stride=1, dilation=1, c=64, k=64, dtype="float32")
     assert conv_cpu.admissible(shape, 1e-4) == [4, 2]
     assert conv_cpu.admissible(shape, 1e-5) == [2]
     assert conv_cpu.admissible(shape, 1e-2) == [4, 2, 6]

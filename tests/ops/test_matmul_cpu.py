@@ -172,5 +172,6 @@ def test_the_model_of_a_tile():
     assert panel_cycles(narrow, 6, 6, 2) == pytest.approx(6 + 0.34)
     assert panel_cycles(wide, 14, 14, 2) == pytest.approx(28 + 0.58)
     assert panel_cycles(narrow, 1, 6, 1) > 5  # the latency of one chain
-    assert panel_cycles({**wide, "k": 1024}, 14, 14, 2) > panel_cycles({**wide, "k": 1024}, 14, 6, 4)  # one set of L1
+    one_set = {**wide, "k": 1024}  # of the first-level cache: 14 rows do not fit
+    assert panel_cycles(one_set, 14, 14, 2) / 2 > panel_cycles(one_set, 14, 6, 4) / 4
     assert panel_cycles(narrow, 7, 6, 2) == pytest.approx(panel_cycles(narrow, 4, 4, 2) + panel_cycles(narrow, 3, 3, 2))
