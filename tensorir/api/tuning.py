@@ -33,6 +33,7 @@ from tensorir.tune.inputs import arguments
 from tensorir.tune.log import Identity, LogReader, LogWriter, Record, usable
 from tensorir.tune.loop import FinalRound, search
 from tensorir.tune.outcome import TuneOutcome, reason_of
+from tensorir.tune.restrict import parse
 from tensorir.tune.space import Space
 
 if TYPE_CHECKING:
@@ -138,8 +139,7 @@ def seconds(text: Any) -> float | None:
 def tune(work: Workload, device: str | Device | None, options: Options) -> TuneOutcome:
     """Search ``work``'s templates on a device; see ``Workload.tune``."""
     options = replace(options, started=time.monotonic() if options.started is None else options.started)
-    for name in options.templates:
-        _known(work, name)
+    _understood(work, options)
     with Measurer(work, device, options) as measurer:
         about = measurer.open()
         target = Target.parse(about["target"])
@@ -178,10 +178,22 @@ def _search(
     )
 
 
-def _known(work: Workload, template: str) -> None:
-    if template not in work.templates:
-        message = f"{work.name} has no template {template!r}"
-        raise ScheduleError(Problem("template.unknown", message, hint=f"one of {', '.join(work.templates)}"))
+def _understood(work: Workload, options: Options) -> None:
+    """Refuse unknown templates, and conditions that no template's knobs give a meaning, before a device is opened."""
+    for template in options.templates:
+        if template not in work.templates:
+            message = f"{work.name} has no template {template!r}"
+            raise ScheduleError(Problem("template.unknown", message, hint=f"one of {', '.join(work.templates)}"))
+    for condition in options.restrict:
+        refusals = []
+        for name in options.templates or work.templates:
+            try:
+                parse(condition, work.templates[name].space.names)
+                break
+            except DeclarationError as error:
+                refusals.append(error)
+        else:
+            raise refusals[0]
 
 
 def _restricted(

@@ -181,9 +181,8 @@ def over_shapes(s: Schedule, shapes: Iterable[dict[Var, int]], seed: int) -> tup
     """``compare`` on each shape that the trace replays on; stops at the first problem."""
     shown: list[str] = []
     seen: set[str] = set()
-    rate: list[float] = []
     for extents in shapes:
-        fitted = _fitted(s, extents, rate)
+        fitted = _fitted(s, extents)
         if fitted is None:
             continue  # this trace does not fit that shape (exact splits, fixed factors)
         module, outputs = fitted
@@ -198,28 +197,19 @@ def over_shapes(s: Schedule, shapes: Iterable[dict[Var, int]], seed: int) -> tup
     return [], shown
 
 
-def _fitted(s: Schedule, extents: dict[Var, int], rate: list[float]) -> tuple[Module, tuple[Tensor, ...]] | None:
-    """The schedule lowered on ``extents``, or on the nearest extents that it fits and that cost little to interpret.
-
-    rate: statements of the interpreter for each point of the last shape, which spare lowering what is sure to be too
-          large
-    """
+def _fitted(s: Schedule, extents: dict[Var, int]) -> tuple[Module, tuple[Tensor, ...]] | None:
+    """The schedule lowered on ``extents``, or on the nearest extents that it fits and that cost little to interpret."""
     found, tried = None, None
     for work in (WORK, WORK // 8, WORK // 64):
         smaller = _shrunk(extents, work)
         if smaller == tried:
             break
-        points = math.prod(smaller.values())
-        if rate and work > WORK // 64 and rate[-1] * points > 2 * ITERATIONS:
-            continue
         tried = smaller
         made = _replayed(s, smaller)
         if made is None:
             break
         found = lower(made.program, made.target), made.outputs
-        cost = iterations(found[0])
-        rate.append(cost / max(1, points))
-        if cost <= ITERATIONS:
+        if iterations(found[0]) <= ITERATIONS:
             break
     return found
 

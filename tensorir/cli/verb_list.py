@@ -9,6 +9,7 @@ import click
 
 from tensorir.cli import common
 from tensorir.cli.common import json_option, put, put_json, usage
+from tensorir.target import preset
 
 
 @click.command("list", context_settings=common.SETTINGS)
@@ -30,7 +31,7 @@ def command(op: str | None, space: bool, as_json: bool) -> int:
         put(f"{about['name']}({given})\n  {about['doc']}")
         for t in about["templates"]:
             put(
-                f"  template {t['name']} for {', '.join(t['kinds'])}: "
+                f"  template {t['name']} for {', '.join(t['kinds'])} (here {t['target']}): "
                 f"{t['configs']:,} configurations, {t['legal']:,} legal"
             )
             if space:
@@ -50,6 +51,7 @@ def _about(name: str, work: Any) -> dict[str, Any]:
             "configs": t.space.size,
             "legal": len(t.space.legal),
             "space": t.space.explain(),
+            "target": preset("opencl", t.kinds[0]).text,
         }
         for n, t in work.templates.items()
     ]

@@ -65,7 +65,7 @@ def emit(module: Module, target: Target, notes: Sequence[str] = (), gathers: Seq
 def _before(helper: tuple[str, str]) -> tuple[bool, int, str]:
     """Types, then functions; of those that work on halves, the ones on few lanes first, which the others call."""
     name, text = helper
-    lanes = re.search(r"\d+$", name) if text.startswith("WIDE_INLINE") else None
+    lanes = re.search(r"\d+$", name) if "(a.lo" in text else None
     return not name.endswith("u"), int(lanes[0]) if lanes else 0, name
 
 
@@ -276,21 +276,21 @@ class _KernelText:
         return [*pragma, *self._block(head, s.body, depth)]
 
     def _transposed(self, found: Across, depth: int) -> list[str]:
-        """Rows of a register tile as columns, and the loop that reads them."""
-        pad, columns = INDENT * depth, found.made()
+        """Rows of a register tile as columns, and the loop that reads them: a block of its own."""
+        outer, pad, columns = INDENT * depth, INDENT * (depth + 1), found.made()
         address, name = self.expr._address, self.names.buffer(columns)
-        side, name_of = found.side, f"tir_transpose_{found.side}x{found.side}"
-        self.expr.helpers[name_of] = TRANSPOSE[side]
+        side, function = found.side, f"tir_transpose_{found.side}x{found.side}"
+        self.expr.helpers[function] = TRANSPOSE[side]
         for b in (found.buffer, columns):
             self.expr.aligned[b] = max(self.expr.aligned.get(b, 0), 4 * side)
         calls = [
-            f"{pad}{name_of}({address(self.names.buffer(found.buffer), found.start(r, c))}, {found.pitch}, "
+            f"{pad}{function}({address(self.names.buffer(found.buffer), found.start(r, c))}, {found.pitch}, "
             f"{address(name, const(c * found.rows + r, 'index'))}, {found.rows});"
             for c in range(0, found.columns, side)
             for r in range(0, found.rows, side)
         ]
-        loop = self.loop(found.loop.replace(body=found.reading(columns)), depth)
-        return [pad + self.array(columns), *calls, *loop]
+        loop = self.loop(found.loop.replace(body=found.reading(columns)), depth + 1)
+        return [f"{outer}{{", pad + self.array(columns), *calls, *loop, f"{outer}}}"]
 
     def _block(self, head: str, body: Stmt, depth: int) -> list[str]:
         """``head`` and its body, in braces only where C needs them."""

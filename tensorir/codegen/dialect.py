@@ -11,8 +11,10 @@ CUDA_PROBE = 'extern "C" __global__ void f(float *x) { x[0] = 1.0f; }\n'
 """The smallest kernel: whether a compiler works at all."""
 
 WIDE_MACRO = "TENSORIR_AVX512"
-"""Defined by whoever builds OpenCL text for a processor with AVX-512; without it the text is as right, and slower."""
-_AVX512 = 'target("avx512f,avx512bw,avx512dq,avx512vl")'
+"""Defined by whoever builds OpenCL text for a processor with AVX-512; without it the text computes the same, slower."""
+AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
+"""What kernels on registers of 64 bytes ask of an x86 processor."""
+_AVX512 = f'target("{",".join(AVX512)}")'
 WIDE_PREAMBLE = f"""// an older compiler may not know that the processor has 32 registers of 64 bytes
 #ifdef {WIDE_MACRO}
 #define WIDE __attribute__((noinline, {_AVX512}))

@@ -38,7 +38,8 @@ _PREC = {
 _C = {"//": "/", "and": "&&", "or": "||"}
 UNARY = 8
 HALF_BYTES = 32
-"""Of a register of AVX-512; what libraries of a compiler that does not know the processor take and return."""
+"""Of a register of AVX-512; the widest vectors that functions take and return in the same place everywhere."""
+NARROW_INLINE = "__attribute__((always_inline)) inline"
 COMPUTED_IN_FLOAT = {"float16", "bfloat16"}
 """Storage types: values are widened when loaded and rounded when stored."""
 
@@ -84,6 +85,8 @@ class Expressions:
                 return self.cast(e, outer)
             case Unary():
                 return self.narrowed(e, f"{'-' if e.op == '-' else '!'}{self(e.a, UNARY)}")
+            case Call() if e.fn == "abs" and lanes_of(e) > 1 and DTYPES[e.dtype].kind in "iu":
+                return self.absolute(e)
             case Call():
                 return self.narrowed(e, self.call(self.function(e.fn, e.dtype), e, [self(a) for a in e.args]))
             case Broadcast():
@@ -200,25 +203,33 @@ class Expressions:
     def call(self, function: str, e: Expr, args: list[str]) -> str:
         """A call of a function of the language on numbers or vectors.
 
-        Where the kernel may be compiled for registers of 64 bytes, such vectors go in halves: a library that was
-        compiled for 32 expects them elsewhere.
+        On CPUs, vectors of 64 bytes go in halves: they are passed in one register or in two, depending on what caller
+        and callee are compiled for, and a library may be compiled for another processor than the kernel.
         """
         name = self._for_vectors(function, lanes_of(e), e.dtype, [e.dtype] * len(args))
         return f"{name}({', '.join(args)})"
+
+    def absolute(self, e: Call) -> str:
+        """``abs`` of a vector of integers: OpenCL's returns unsigned ones."""
+        x = e.args[0]
+        if DTYPES[e.dtype].kind == "u":
+            return self(x)
+        return self.call("max", e, [self(x), f"-{self(x, UNARY)}"])
 
     def _for_vectors(self, function: str, lanes: int, result: str, given: list[str]) -> str:
         """The name of ``function`` on vectors: its own, or that of a helper which calls it on both halves."""
         kinds = [self.vector_type(t, lanes) for t in (result, *given)]
         name = f"convert_{kinds[0]}" if function == "convert" else function
         sizes = [lanes * DTYPES["float32" if t in COMPUTED_IN_FLOAT else t].bits // 8 for t in (result, *given)]
-        if lanes == 1 or not self.may_widen or max(sizes) <= HALF_BYTES:
+        if lanes == 1 or self.d.name != "opencl" or self.target.kind != "cpu" or max(sizes) <= HALF_BYTES:
             return name
         half, args = self._for_vectors(function, lanes // 2, result, given), "abc"[: len(given)]
         low, high = (f"{half}({', '.join(f'{a}.{part}' for a in args)})" for part in ("lo", "hi"))
         taken = ", ".join(f"{kind} {a}" for kind, a in zip(kinds[1:], args, strict=True))
-        name = f"tir_{name}_{kinds[1]}"
-        self.helpers.pop(name, None)  # behind those that it calls
-        self.helpers[name] = f"WIDE_INLINE {kinds[0]} {name}({taken}) {{ return ({kinds[0]})({low}, {high}); }}"
+        # compiled as its callers are, or it would have to take its own arguments in halves
+        start, inline = ("tir_wide", "WIDE_INLINE") if self.may_widen else ("tir", NARROW_INLINE)
+        name = f"{start}_{name}_{kinds[1]}"
+        self.helpers[name] = f"{inline} {kinds[0]} {name}({taken}) {{ return ({kinds[0]})({low}, {high}); }}"
         return name
 
     def rounded(self, e: Cast, outer: int) -> str:

@@ -28,6 +28,7 @@ _FAMILIES = re.compile(
     # macros of limits and constants: M_PI, INT_MAX, CL_VERSION, cl_khr_fp64, CUDART_INF
     r"|(M|CL|CLK|FP|FLT|DBL|LDBL|HALF|S?CHAR|UCHAR|U?SHRT|U?INT\d*|U?L?LONG|SIZE|PTRDIFF|U?INTPTR|U?INTMAX|WCHAR|RAND"
     r"|ATOMIC|CUDA|CUDART|NV)_[A-Z0-9_]+|cl_\w+"
+    r"|WIDE|WIDE_INLINE|TENSORIR_\w+|tir_\w+"  # our own
 )
 """Names that the dialects take besides the reserved words; a macro under a parameter's name is replaced unseen."""
 
@@ -53,12 +54,13 @@ class Names:
 
     def __init__(self, taken: list[str]) -> None:
         self._of: dict[Node, str] = {}
+        self._inner: set[str] = set()  # of loops: free outside their nest, but not for what is named later
         self._taken = set(taken)
 
     def buffer(self, b: Buffer) -> str:
         """The name of an array."""
         if b not in self._of:
-            self._of[b] = self._claim(identifier(b.name), self._taken)
+            self._of[b] = self.claim(identifier(b.name))
         return self._of[b]
 
     def variable(self, v: Var) -> str:
@@ -74,6 +76,7 @@ class Names:
                 short = self._short(s.var)
                 busy = self._taken | above
                 self._of[s.var] = short if short not in busy else self._claim(identifier(s.var.name), set(busy))
+            self._inner.add(self._of[s.var])
             above = above | {self._of[s.var]}
         for c in s.children():
             if isinstance(c, Stmt):
@@ -83,8 +86,10 @@ class Names:
                     c = c.body
 
     def claim(self, name: str) -> str:
-        """A name of the kernel's own, made different where it is taken."""
-        return self._claim(name, self._taken)
+        """A name that nothing else in the kernel has, made from ``name``."""
+        made = self._claim(name, self._taken | self._inner)
+        self._taken.add(made)
+        return made
 
     def _short(self, v: Var) -> str:
         return identifier(v.name.split(".", 1)[-1])

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from tensorir.arith.affine import Arith, Linear
 from tensorir.ir.build import as_int, const
-from tensorir.ir.tree import Buffer, Expr, Kind, Load, Loop, Pack, Ramp, Scope, Stmt, Store
-from tensorir.ir.visit import Rewriter, find
+from tensorir.ir.tree import Buffer, Const, Expr, Kind, Load, Loop, Pack, Ramp, Scope, Stmt, Store
+from tensorir.ir.visit import Rewriter, find, uses
 
 SIDES = (8, 4)
 """Rows and columns that may be transposed at a time."""
@@ -65,15 +65,17 @@ class _Replace(Rewriter):
 
 def across(loop: Loop, arith: Arith) -> Across | None:
     """The transposition in a loop that is written out, whose iterations each store one column of a register tile."""
-    if loop.kind is not Kind.UNROLL or not isinstance(loop.body, Store):
+    if loop.kind is not Kind.UNROLL or not isinstance(loop.extent, Const) or not isinstance(loop.body, Store):
         return None
     packs = find(loop.body.value, Pack)
     if len(packs) != 1 or not isinstance(loop.body.index[0], Ramp):
         return None
     loads = [i for i in packs[0].items if isinstance(i, Load)]
-    if len(loads) != len(packs[0].items):
+    if len(loads) != len(packs[0].items) or len(loads) < SIDES[-1]:
         return None
     b = loads[0].buffer
+    if b is loop.body.buffer:
+        return None  # an iteration may change what the next one reads
     if b.scope is not Scope.REGISTER or b.dtype != "float32" or b.lanes > 1 or any(i.buffer is not b for i in loads):
         return None
     forms = [arith.linear(i.index[0]) for i in loads]
@@ -82,6 +84,8 @@ def across(loop: Loop, arith: Arith) -> Across | None:
     if any(d.terms or d.constant != r * pitch for r, d in enumerate(away)) or forms[0].terms.get(loop.var) != 1:
         return None
     form = Linear({t: c for t, c in forms[0].terms.items() if t is not loop.var}, forms[0].constant)
+    if uses(form.expr(), {loop.var}):
+        return None
     found = Across(loop, packs[0], b, form, pitch)
     aligned = found.side and pitch % found.side == 0 and arith.is_multiple(form.expr(), found.side)
     return found if aligned else None

@@ -63,6 +63,14 @@ def sum_bytes(shape: Mapping[str, Any]) -> int:
     return DTYPES[accumulator(shape["dtype"]) or shape["dtype"]].bits // 8
 
 
+def vector_lanes(shape: Mapping[str, Any]) -> int:
+    """Sums that one vector register holds, as far as the language has such vectors: 2, 4, 8 or 16."""
+    lanes = 2
+    while lanes < 16 and 2 * lanes * sum_bytes(shape) <= shape["vector_bytes"]:
+        lanes *= 2
+    return lanes
+
+
 def out_dtype(dtype: str) -> Any:
     """The output's NumPy type: int32 for 8-bit integers, else the inputs'."""
     from tensorir.interp.numbers import numpy_dtype

@@ -180,8 +180,8 @@ def _pixels_space(shape: Shape) -> Space:
         pack=_packs(shape) if not nchw or shape["prepack"] else ["none", *_packs(shape)],
     )
     where: dict[str, Predicate] = {
-        "panels": lambda v: v["pack"] != "none" or v["lanes"] == "pixels",
-        "transposed": lambda v: v["lanes"] == "pixels" or v["stage_x"] == int(nchw or strided),
+        "pack": lambda v: v["pack"] != "none" or v["lanes"] == "pixels",
+        "stage_x": lambda v: v["lanes"] == "pixels" or v["stage_x"] == int(nchw or strided),
         "block": lambda v: v["block"] in (wide if v["lanes"] == "pixels" else rows),
         "fits": lambda v: not v["stage_x"] or size * v["block"] * c <= BLOCK_BYTES,
     }

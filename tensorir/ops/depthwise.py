@@ -171,8 +171,9 @@ def space(shape: Shape) -> Space:
         channels=_channels(k, shape["n"], lanes[0] if nhwc else 1),
         pack=packs if nhwc else packs[:1],
     )
-    where = {"registers": lambda c: c["tile_rows"] * c["tile"] <= shape["registers"] - SPARE}
-    return Space(where=where, default=_default(knobs, shape), **knobs)
+    most = max(1, shape["registers"] - SPARE)
+    where = {"registers": lambda c: c["tile_rows"] * c["tile"] <= most}
+    return Space(where=where, default=_default(knobs, shape, most), **knobs)
 
 
 def _channels(k: int, n: int, lanes: int) -> list[int]:
@@ -182,7 +183,7 @@ def _channels(k: int, n: int, lanes: int) -> list[int]:
     return sorted((v * lanes for v in parts), reverse=True)
 
 
-def _default(knobs: Mapping[str, list[Any]], shape: Shape) -> dict[str, Any]:
+def _default(knobs: Mapping[str, list[Any]], shape: Shape, most: int) -> dict[str, Any]:
     """What was good for MobileNet's layers on two cores: small register tiles, and all channels of some rows a block;
     in NCHW 16 blocks or more, an even number where channels allow it.
     """
@@ -190,7 +191,8 @@ def _default(knobs: Mapping[str, list[Any]], shape: Shape) -> dict[str, Any]:
     nhwc = shape["layout"] == "NHWC"
     even = [v for v in (4, 3, 2) if shape["p"] % v == 0]  # without a part for a shorter last tile
     c["tile_rows"] = min(2 if nhwc else [*even, 3][0], knobs["tile_rows"][-1])
-    c["tile"] = min(4 if shape["stride"] == 1 else 3, knobs["tile"][-1])
+    c["tile_rows"] = min(c["tile_rows"], most)
+    c["tile"] = min(4 if shape["stride"] == 1 else 3, knobs["tile"][-1], most // c["tile_rows"])
     bands = shape["n"] * (-(-shape["p"] // c["tile_rows"]) if nhwc else 1)
     for channels in knobs["channels"]:
         c["channels"] = channels

@@ -18,18 +18,13 @@ from tensorir.expr.functions import cast
 from tensorir.expr.reducers import sum as total
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
-from tensorir.ops.common import Config, accumulator, last_stage, sum_bytes, unroll_by
+from tensorir.ops.common import Config, accumulator, last_stage, unroll_by, vector_lanes
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
 
 Given = Mapping[str, Any]
 Shape = Mapping[str, Any]
-
-
-def lanes_of(shape: Shape) -> int:
-    """Elements of one vector of sums."""
-    return max(1, int(shape["vector_bytes"]) // sum_bytes(shape))
 
 
 # --- declarations ----------------------------------------------------------------------------------------------------
@@ -62,7 +57,7 @@ def column(given: Given, shape: Shape, c: Config) -> Tensor:
 
     Intermediates: panels (n/width, k, n%width), sums (m, n rounded up to the width), with pack_a rows (m, k)
     """
-    width, n = lanes_of(shape) * c["vectors"], shape["n"]
+    width, n = vector_lanes(shape) * c["vectors"], shape["n"]
     left, right = _operands(given, shape, bool(c["pack_a"]), shape["k"])
     count, kk = -(-n // width), reduce_axis(shape["k"], "k")
 
@@ -86,7 +81,7 @@ def strip(given: Given, shape: Shape, c: Config) -> Tensor:
 
     Intermediates: part (k/depth, m, n), sums (m, n), unless pack is "none" panels (k/depth, n/width, depth, n%width)
     """
-    width, n, k, depth = lanes_of(shape) * c["vectors"], shape["n"], shape["k"], c["depth"]
+    width, n, k, depth = vector_lanes(shape) * c["vectors"], shape["n"], shape["k"], c["depth"]
     pieces = -(-k // depth)
     left, right = _operands(given, shape, bool(c["pack_a"]), pieces * depth)
     lead, z = _lead(shape), _z(shape)
@@ -122,7 +117,7 @@ def dot(given: Given, shape: Shape, c: Config) -> Tensor:
 
     Intermediates: part (m, n, lanes), sums (m, n), with pack_a rows (m, k)
     """
-    lanes, k = lanes_of(shape), shape["k"]
+    lanes, k = vector_lanes(shape), shape["k"]
     steps = -(-k // lanes)
     left, right = _operands(given, shape, bool(c["pack_a"]), steps * lanes)
     step, lane = reduce_axis(steps, "k"), reduce_axis(lanes, "l")
@@ -167,7 +162,7 @@ def cpu_column(s: Schedule, c: Config, shape: Shape) -> Schedule:
     """c: ``panels`` and ``rows`` (0: all) of a block, register tile ``tile`` x ``vectors``, ``pack`` b in each block or
     in a kernel, ``pack_a`` first, ``unroll_k``
     """
-    lanes, z = lanes_of(shape), _z(shape)
+    lanes, z = vector_lanes(shape), _z(shape)
     out = last_stage(s, "c")
     jb, jp, jh, jl = s.split(f"{out}.j", [None, c["panels"], c["vectors"], lanes])
     ib, i = _row_blocks(s, f"{out}.i", c["rows"])
@@ -186,7 +181,7 @@ def cpu_strip(s: Schedule, c: Config, shape: Shape) -> Schedule:
     """c: ``columns`` and ``rows`` (0: all) of a block, ``depth`` of a piece of k, register tile ``tile`` x ``vectors``,
     ``pack`` b nowhere, per tile of columns ("panel") or in a kernel, ``pack_a`` first, ``unroll_k``
     """
-    lanes, z = lanes_of(shape), _z(shape)
+    lanes, z = vector_lanes(shape), _z(shape)
     out = last_stage(s, "c")
     jb, j = s.split(f"{out}.j", [None, c["columns"]], tail="shift" if c["pack"] == "none" else "guard")
     jv, jl = s.split(j, [None, lanes])
@@ -226,8 +221,8 @@ def cpu_dot(s: Schedule, c: Config, shape: Shape) -> Schedule:
     s.compute_at("part", i0)
     s.reorder(*(f"part.{v}" for v in z), "part.k", "part.i", "part.j", "part.v")
     s.unroll("part.i").unroll("part.j").vectorize("part.v")
-    if shape["k"] % lanes_of(shape) and shape["k"] > lanes_of(shape) and not c["pack_a"]:
-        s.partition("part.k", [shape["k"] // lanes_of(shape)])
+    if shape["k"] % vector_lanes(shape) and shape["k"] > vector_lanes(shape) and not c["pack_a"]:
+        s.partition("part.k", [shape["k"] // vector_lanes(shape)])
     unroll_by(s, "part.k", c["unroll_k"])
     s.unroll("sums.i").unroll("sums.j").unroll("sums.l").unroll(i1).unroll(j1)
     _pack_a(s, c, shape)
@@ -267,7 +262,7 @@ def _pack_b(s: Schedule, c: Config, shape: Shape, block: Any) -> None:
             s.bind(f"panels.{v}", "block.z")
         if shape["prepack"]:
             s.run_once("panels")
-    half, lane = s.split("panels.ji", [None, lanes_of(shape)])
+    half, lane = s.split("panels.ji", [None, vector_lanes(shape)])
     s.unroll(half).vectorize(lane)
 
 
@@ -279,7 +274,7 @@ def _pack_a(s: Schedule, c: Config, shape: Shape) -> None:
     if shape["ta"]:
         s.reorder("rows.k", inside)
     else:
-        _, lane = s.split("rows.k", [None, lanes_of(shape)])
+        _, lane = s.split("rows.k", [None, vector_lanes(shape)])
         s.vectorize(lane)
     s.bind(block, "block.x")
     for v in _z(shape):

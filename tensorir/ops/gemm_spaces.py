@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tensorir.api.workload import Template
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import DTYPES
-from tensorir.ops.common import Config, accumulator, sum_bytes
+from tensorir.ops.common import Config, accumulator, sum_bytes, vector_lanes
 from tensorir.ops.gemm_cpu import (
     Given,
     Shape,
@@ -20,7 +20,6 @@ from tensorir.ops.gemm_cpu import (
     cpu_dot,
     cpu_strip,
     dot,
-    lanes_of,
     strip,
 )  # fmt: skip
 from tensorir.ops.model import BLOCK_BYTES, balance, best_of, crowding, in_balanced_tiles, on_core
@@ -86,8 +85,8 @@ def _knobs(shape: Shape) -> dict[str, list[Any]]:
 
 def _rules(shape: Shape) -> dict[str, Predicate]:
     """What holds for all: the sums, one operand's part and an element of the other fill the registers and no more."""
-    m, lanes = shape["m"], lanes_of(shape)
-    busy = min(6, m * -(-shape["n"] // lanes)) if m >= 4 else 1
+    m, lanes = shape["m"], vector_lanes(shape)
+    busy = min(6, m * -(-shape["n"] // lanes), (shape["registers"] + 2) // 3) if m >= 4 else 1
     return {
         "registers": lambda c: c["tile"] * c["vectors"] + min(c["tile"], c["vectors"]) < shape["registers"],
         "busy": lambda c: c["tile"] * c["vectors"] >= busy,
@@ -142,7 +141,7 @@ def _start(
 
 
 def _column_space(shape: Shape) -> Space:
-    m, n, k, lanes, size = shape["m"], shape["n"], shape["k"], lanes_of(shape), sum_bytes(shape)
+    m, n, k, lanes, size = shape["m"], shape["n"], shape["k"], vector_lanes(shape), sum_bytes(shape)
     knobs = dict(panels=[1, 2, 4, 8, 16], **_knobs(shape), pack=["kernel"] if shape["prepack"] else ["block", "kernel"])
 
     def width(c: Mapping[str, Any]) -> int:
@@ -174,7 +173,7 @@ def _column_space(shape: Shape) -> Space:
 
 
 def _strip_space(shape: Shape) -> Space:
-    m, n, k, lanes, size = shape["m"], shape["n"], shape["k"], lanes_of(shape), sum_bytes(shape)
+    m, n, k, lanes, size = shape["m"], shape["n"], shape["k"], vector_lanes(shape), sum_bytes(shape)
     packs = ["kernel", "none"] if shape["prepack"] else ["panel", "none", "kernel"]
     if shape["tb"]:
         packs.remove("none")
@@ -222,7 +221,7 @@ def _strip_space(shape: Shape) -> Space:
 
 
 def _dot_space(shape: Shape) -> Space:
-    m, n, steps = shape["m"], shape["n"], -(-shape["k"] // lanes_of(shape))
+    m, n, steps = shape["m"], shape["n"], -(-shape["k"] // vector_lanes(shape))
     knobs = {name: values for name, values in _knobs(shape).items() if name != "vectors"}
     knobs = dict(columns=_strips(n, 1, (16, 32, 48, 64, 96, 128, 256)), outputs=[3, 4, 8, 2, 6, 1, 12], **knobs)
     sensible = _rules(shape)["sensible"]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tensorir.ir.dtypes import is_float
-from tensorir.ops.common import Config, accumulator, divisors_near, sum_bytes
+from tensorir.ops.common import Config, accumulator, divisors_near, vector_lanes
 from tensorir.target import Target
 from tensorir.tune.legal import Predicate
 from tensorir.tune.space import Space
@@ -35,7 +35,7 @@ def on_core(shape: Mapping[str, Any], target: Target) -> dict[str, Any]:
 
 def panel_lanes(shape: Mapping[str, Any]) -> int:
     """Sums of one vector of a panel."""
-    return min(PANEL, max(1, int(shape["vector_bytes"]) // sum_bytes(shape)))
+    return min(PANEL, vector_lanes(shape))
 
 
 def channel_lanes(shape: Mapping[str, Any]) -> int:
@@ -86,7 +86,7 @@ def crowding(rows: int, pitch: int) -> float:
 def tile_sizes(shape: Mapping[str, Any], extent: int) -> list[int]:
     """Rows of register tiles of one panel's width that are worth a try for so many rows, the usual ones first."""
     most = min(most_pixels(shape), max(extent, 2))
-    return [v for v in (14, 12, 8, 10, 7, 20, 28, 6, 5, 4, 3, 2) if v <= most][:8]
+    return [v for v in (14, 12, 8, 10, 7, 20, 28, 6, 5, 4, 3, 2) if v <= most][:8] or [1]
 
 
 def balance(blocks: int, cores: int = 2) -> float:

@@ -6,8 +6,9 @@ import platform
 from functools import cache
 from pathlib import Path
 
+from tensorir.codegen.dialect import AVX512
+
 _CPUINFO = Path("/proc/cpuinfo")
-_AVX512 = frozenset(("avx512f", "avx512bw", "avx512dq", "avx512vl"))
 
 
 @cache
@@ -20,4 +21,4 @@ def has_avx512() -> bool:
             flags = next((line for line in lines if line.startswith("flags")), "")
     except OSError:
         return False
-    return set(flags.split()) >= _AVX512
+    return set(flags.split()) >= set(AVX512)

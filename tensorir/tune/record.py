@@ -81,11 +81,14 @@ class Identity:
     def accepts(self, record: Record) -> bool:
         """Tell whether a measurement of ``record`` says something about this computation on this device.
 
-        Same definition, same device name and driver, and the same version of everything that makes
-        the kernel. What is left out here is at most a warm start, never an answer.
+        Same definition, same device name and driver, the same limits as far as both say them, and the
+        same version of everything that makes the kernel. What is left out here is at most a warm start,
+        never an answer.
         """
+        limits = [d["target"] for d in (record["device"], self.device) if d.get("target")]
         return (
             record["compute"] == self.compute
+            and len(set(limits)) < 2
             and all(record["device"].get(key) == self.device.get(key) for key in ("name", "driver"))
             and relevant(record["versions"]) == relevant(self.versions)
         )

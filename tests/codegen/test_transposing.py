@@ -4,12 +4,15 @@ import numpy as np
 import pytest
 
 import tensorir as tir
-from tensorir.codegen.transposing import TRANSPOSE
+from tensorir.arith.affine import Arith
+from tensorir.codegen.transposing import TRANSPOSE, across
+from tensorir.ir.build import as_expr, const
+from tensorir.ir.tree import Buffer, Kind, Load, Loop, Pack, Ramp, Scope, Store, Var
 
 CPU, WIDE = "opencl -kind=cpu", "opencl -registers=32 -vector_bytes=64"
 
 
-def turned(rows, columns, lanes, target, change=lambda v, c: v, n=2):
+def turned(rows, columns, lanes, target, change=lambda v, c: v, n=2, whole=False):
     """``B[j, c] = A[c, j]`` in tiles, filled along j and written along c."""
     A = tir.placeholder((rows, n * columns), name="A")
     v = tir.placeholder((rows,), name="v")
@@ -19,7 +22,7 @@ def turned(rows, columns, lanes, target, change=lambda v, c: v, n=2):
     block, j = s.split("B.j", [None, columns])
     several, lane = s.split("B.c", [None, lanes])
     s.reorder(block, several, j, lane)
-    s.bind(block, "block.x").set_scope("T", "register").compute_at("T", several)
+    s.bind(block, "block.x").set_scope("T", "register").compute_at("T", block if whole else several)
     s.reorder("T.c", "T.j").unroll("T.c").unroll(j).vectorize(lane)
     s.vectorize(s.split("T.j", [None, 8])[1])
     return s
@@ -44,6 +47,53 @@ def test_with_what_follows():
     g = np.random.default_rng(0)
     a, v = (g.integers(-9, 9, n).astype("float32") for n in ((16, 16), 16))
     assert np.array_equal(np.asarray(s.build("opencl:pocl")(a, v)), np.maximum(a.T + v, 0))
+
+
+def test_a_loop_around_it_keeps_it_together():
+    s = turned(32, 8, 8, CPU, whole=True)
+    assert "tir_transpose_8x8(" in s.source()
+    a = np.arange(32.0 * 16, dtype="float32").reshape(32, -1)
+    assert np.array_equal(np.asarray(s.build("opencl:pocl")(a)), a.T)
+
+
+def test_loops_may_have_any_name():
+    A = tir.placeholder((8, 64), name="A")
+    T = tir.compute((64, 8), lambda j, c: A[c, j], name="T", axes=("j", "c"))
+    B = tir.compute((64, 8), lambda j, c: T[j, c], name="B", axes=("j", "c"))
+    s = tir.Schedule(B, CPU)
+    _block, several, j = s.split("B.j", [None, 2, 8], names=("blk", "T_across", "jj"))
+    s.set_scope("T", "register").compute_at("T", several)
+    s.reorder("T.c", "T.j").unroll("T.c").unroll(j).vectorize("B.c").vectorize("T.j")
+    assert "T_across_1[64]" in s.source()
+    a = np.arange(8.0 * 64, dtype="float32").reshape(8, -1)
+    assert np.array_equal(np.asarray(s.build("opencl:pocl")(a)), a.T)
+
+
+R, G = (Buffer(n, (const(256),), "float32", scope) for n, scope in (("R", Scope.REGISTER), ("G", Scope.GLOBAL)))
+J = Var("j", "index")
+
+
+def column(at=lambda r: J + 8 * r, rows=8, extent=8, to=G, kind=Kind.UNROLL):
+    """A loop whose iterations store one column of ``R`` each."""
+    pack = Pack(tuple(Load(R, (as_expr(at(r)),), "float32") for r in range(rows)), "float32")
+    return Loop(J, as_expr(extent), Store(to, (Ramp(J * rows, rows, "index"),), pack), kind)
+
+
+def test_what_is_a_transposition_and_what_is_not():
+    assert across(column(), Arith()) is not None
+    others = {
+        "into itself": column(to=R),
+        "a variable inside a term": column(lambda r: J + J // 4 * 8 + 8 * r),
+        "one row": column(rows=1),
+        "three columns": column(extent=3),
+        "an unknown number of columns": column(extent=Var("n", "index")),
+        "a loop that is not written out": column(kind=Kind.SERIAL),
+        "every other column": column(lambda r: J * 2 + 8 * r),
+        "rows of nine": column(lambda r: J + 9 * r),
+        "not aligned": column(lambda r: J + 8 * r + 1),
+    }
+    for name, loop in others.items():
+        assert across(loop, Arith()) is None, name
 
 
 def test_other_sizes_and_gpus_are_not():

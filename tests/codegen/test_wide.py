@@ -5,6 +5,7 @@ import pytest
 
 import tensorir as tir
 from tensorir.interp.reference import random_arguments
+from tensorir.runtime.device import open_device
 
 CPU, WIDE = "opencl -kind=cpu", "opencl -registers=32 -vector_bytes=64"
 
@@ -40,11 +41,11 @@ def test_nor_one_with_several_threads_or_an_instruction():
     assert "WIDE" not in s.source()
 
 
-def test_calls_take_halves():
-    text = vectors(tir.exp, 16, WIDE).source()
-    assert "WIDE_INLINE float16 tir_exp_float16(float16 a) { return (float16)(exp(a.lo), exp(a.hi)); }" in text
-    for lanes, target in ((8, WIDE), (16, CPU)):
-        assert "tir_exp" not in vectors(tir.exp, lanes, target).source()
+def test_calls_take_halves_on_any_cpu():
+    for target, start in ((WIDE, "WIDE_INLINE float16 tir_wide"), (CPU, "inline float16 tir")):
+        text = vectors(tir.exp, 16, target).source()
+        assert f"{start}_exp_float16(float16 a) {{ return (float16)(exp(a.lo), exp(a.hi)); }}" in text
+    assert "tir_" not in vectors(tir.exp, 8, WIDE).source()
 
 
 FUNCTIONS = {
@@ -60,21 +61,62 @@ FUNCTIONS = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize("lanes", [8, 16])
-def test_wide_vectors_compute_what_narrow_ones_do(name, lanes):
-    made = [vectors(FUNCTIONS[name], n, target) for n, target in ((2, CPU), (lanes, WIDE))]
+@pytest.mark.parametrize(("lanes", "target"), [(8, WIDE), (16, WIDE), (16, CPU)])
+@pytest.mark.parametrize("threads", [False, True])
+def test_wide_vectors_compute_what_narrow_ones_do(name, lanes, target, threads):
+    made = [vectors(FUNCTIONS[name], n, t) for n, t in ((2, CPU), (lanes, target))]
+    if threads:
+        made[1].bind("C.i.1", "thread.x")
     arrays = random_arguments(made[0].outputs, 5)
     narrow, wide = (np.asarray(s.build("opencl:pocl")(*arrays)) for s in made)
     np.testing.assert_allclose(wide, narrow, rtol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", ["int32", "uint8", "int16"])
-def test_integers_in_wide_vectors(dtype):
-    lanes = 16 if dtype == "int32" else 8
-    s = vectors(lambda a: tir.maximum(a, 3) * 5 - tir.minimum(a, 2), lanes, WIDE, dtype)
+@pytest.mark.parametrize(("dtype", "lanes"), [("int32", 16), ("int64", 8), ("uint8", 16), ("int16", 16), ("int8", 8)])
+@pytest.mark.parametrize("target", [CPU, WIDE])
+@pytest.mark.parametrize("threads", [False, True])
+def test_integers_in_wide_vectors(dtype, lanes, target, threads):
+    s = vectors(lambda a: tir.maximum(a, 3) * 5 - tir.minimum(a, 2) + tir.abs(a), lanes, target, dtype)
+    if threads:
+        s.bind("C.i.1", "thread.x")
     arrays = random_arguments(s.outputs, 2)
     a = arrays[0]
-    assert np.array_equal(np.asarray(s.build("opencl:pocl")(*arrays)), np.maximum(a, 3) * 5 - np.minimum(a, 2))
+    want = np.maximum(a, 3) * 5 - np.minimum(a, 2) + np.abs(a)
+    assert np.array_equal(np.asarray(s.build("opencl:pocl")(*arrays)), want)
+
+
+def test_the_text_is_right_without_the_macro():
+    device = open_device("opencl:pocl")
+    s = vectors(lambda a: tir.exp(a) + tir.maximum(a, 0), 16, WIDE)
+    arrays = random_arguments(s.outputs, 5)
+    with_it = np.asarray(s.build(device)(*arrays))
+    plain = s.source().replace("TENSORIR_AVX512", "NOT_DEFINED")
+    assert np.allclose(np.asarray(s.with_source(plain).build(device)(*arrays)), with_it, rtol=1e-6)
+
+
+def test_wide_and_narrow_kernels_in_one_program():
+    A = tir.placeholder((64,), name="A")
+    B = tir.compute((64,), lambda i: tir.exp(A[i]), name="B")
+    C = tir.compute((64,), lambda i: tir.exp(-B[i]) * 2, name="C")
+    s = tir.Schedule(C, WIDE)
+    for name in ("B", "C"):
+        outer, lane = s.split(f"{name}.i", [None, 16])
+        s.bind(outer, "block.x" if name == "B" else "thread.x").vectorize(lane)
+    text = s.source()
+    assert "tir_wide_exp_float16(" in text and "tir_exp_float16(" in text
+    a = np.linspace(-2, 2, 64, dtype="float32")
+    np.testing.assert_allclose(np.asarray(s.build("opencl:pocl")(a)), 2 * np.exp(-np.exp(a)), rtol=1e-5)
+
+
+def test_names_that_the_text_takes_are_made_different():
+    for name in ("WIDE", "WIDE_INLINE", "TENSORIR_AVX512", "C_kernel_body", "tir_wide_exp_float16"):
+        A = tir.placeholder((64,), name=name)
+        C = tir.compute((64,), lambda i, A=A: tir.exp(A[i]), name="C")
+        s = tir.Schedule(C, WIDE)
+        outer, lane = s.split("C.i", [None, 16])
+        s.bind(outer, "block.x").vectorize(lane)
+        a = np.linspace(-2, 2, 64, dtype="float32")
+        np.testing.assert_allclose(np.asarray(s.build("opencl:pocl")(a)), np.exp(a), rtol=1e-5)
 
 
 def test_blocks_have_block_memory_of_their_own():

@@ -166,3 +166,15 @@ def test_checks_vary_the_shape(template):
     verdict = work.schedule(template=template, target=CPU).check()
     assert verdict
     assert len(verdict.shapes) >= 3
+
+
+@pytest.mark.parametrize("limits", [*(f"-vector_bytes={n}" for n in (4, 16, 48, 128)), "-registers=4"])
+def test_any_core_has_a_space(limits):
+    target = f"opencl {limits}"
+    works = [tir.ops.conv2d(layout=layout, **SHAPES[name]) for layout in LAYOUTS for name in ("3x3", "1x1")]
+    works.append(tir.ops.conv2d(c=8, h=9, w=9, k=8, groups=8, pad=1, layout="NHWC"))
+    works.append(tir.ops.matmul(m=9, n=20, k=7))
+    for work in works:
+        for template in (n for n in work.templates if "cpu" in n):
+            s = work.schedule(template=template, target=target)
+            assert compare(s, Field(), 1) is None, (work.title, template)

@@ -50,6 +50,17 @@ def test_what_is_written_is_what_is_read(tmp_path):
         assert record["v"] == 1 and record["crc"] == checksum(record)
 
 
+def test_a_record_made_for_other_limits_is_not_an_answer():
+    def on(target):
+        device = {**DEVICE, "target": target} if target else DEVICE
+        return Identity(ME.workload, ME.compute, device, ME.versions)
+
+    wide, narrow = "opencl -registers=32 -vector_bytes=64", "opencl"
+    assert on(wide).accepts(made(identity=on(wide)))
+    assert not on(wide).accepts(made(identity=on(narrow)))
+    assert on(wide).accepts(made(identity=on(None))), "older records do not say"
+
+
 def test_folder_is_empty_or_missing(tmp_path):
     LogWriter(tmp_path, "x").close()
     assert not list(tmp_path.rglob("*.jsonl")), "an unused segment leaves no file"

@@ -24,6 +24,7 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 
 HERE = Path(__file__).resolve().parent
+CPUINFO = Path("/proc/cpuinfo")
 
 
 def read_manifest() -> dict[str, Any]:
@@ -60,8 +61,7 @@ def extra_options(device: Any) -> list[str]:
     """PoCL's compiler may be older than the processor: say where it has AVX-512."""
     if not device.type & cl.device_type.CPU or "portable computing" not in device.platform.name.lower():
         return []
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text(errors="replace").splitlines() if cpuinfo.exists() else []
+    lines = CPUINFO.read_text(errors="replace").splitlines() if CPUINFO.exists() else []
     flags = next((set(line.split()) for line in lines if line.startswith("flags")), set())
     return ["-DTENSORIR_AVX512"] if flags >= {"avx512f", "avx512bw", "avx512dq", "avx512vl"} else []
 
