@@ -116,6 +116,7 @@ def layer(name: str, seeds: int, trials: int, budget: str, long: int) -> dict[st
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--layers", type=int, default=len(LAYERS))
+    parser.add_argument("--only", default="", help="layers whose names contain this")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--trials", type=int, default=60)
     parser.add_argument("--budget", default="5m")
@@ -124,7 +125,7 @@ def main() -> None:
     options = parser.parse_args()
     device = open_device("opencl")
     out = {"device": device.identity, "target": device.target.text, "layers": []}
-    for n, name in enumerate(list(LAYERS)[: options.layers]):
+    for n, name in enumerate([x for x in LAYERS if options.only in x][: options.layers]):
         made = layer(name, options.seeds, options.trials, options.budget, options.long if n == 0 else 0)
         out["layers"].append(made)
         if options.json:
