@@ -121,8 +121,7 @@ def cpu_winograd(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     q0, q1 = s.split(f"{out}.q", [None, m])
     pb, pt = s.split(p0, [None, c["tb"]])
     kb, kp, kh, kl = s.split(f"{out}.k", [None, c["panels"], PANEL // width, width])
-    turned = shape["layout"] == "NCHW" and m == 4  # pixels of a tile in the lanes
-    s.reorder(f"{out}.n", pb, kb, kp, pt, q0, kh, p1, *((kl, q1) if turned else (q1, kl)))
+    s.reorder(f"{out}.n", pb, kb, kp, pt, q0, kh, p1, q1, kl)
     s.bind(f"{out}.n", "block.z").bind(pb, "block.y").bind(kb, "block.x")
     s.compute_at("Y", kh)
     s.compute_at("Z", kh)
@@ -131,14 +130,8 @@ def cpu_winograd(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
         for x in order[1:4]:
             s.unroll(f"{stage}.{x}")
         s.vectorize(f"{stage}.k")
-    s.unroll(p1)
-    if turned:
-        s.unroll(kl).vectorize(q1)
-        if shape["q"] % m:
-            s.partition(q0, [shape["q"] // m])
-    else:
-        s.unroll(q1)
-        write_channels(s, kl, shape)
+    s.unroll(p1).unroll(q1)
+    write_channels(s, kl, shape)
     _products(s, c, kp, width)
     return s
 
