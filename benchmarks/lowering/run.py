@@ -38,6 +38,10 @@ def main() -> None:
         for name, w in works.items()
         for target in ("opencl", "cuda -arch=sm_80")
     }
+    for layout in ("NCHW", "NHWC"):
+        work = tir.ops.conv2d(n=1, c=128, h=28, w=28, k=128, r=3, s=3, pad=1, layout=layout, prepack=True)
+        schedule = work.schedule(template="cpu_winograd", target="opencl -registers=32 -vector_bytes=64")
+        rows[f"winograd {layout}"] = measure(schedule)
     if args.json:
         print(json.dumps(rows))
         return

@@ -9,7 +9,7 @@ import numpy as np
 
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_bool, shown
-from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.dtypes import DTYPES, is_float
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -58,9 +58,20 @@ def accumulator(dtype: str) -> str | None:
     return "int32" if dtype in ("int8", "uint8") else None
 
 
+def sum_type(shape: Mapping[str, Any]) -> str:
+    """The type that sums of products of ``shape["dtype"]`` are held in."""
+    dtype: str = shape["dtype"]
+    return accumulator(dtype) or dtype
+
+
 def sum_bytes(shape: Mapping[str, Any]) -> int:
-    """Bytes of one sum of products of ``shape["dtype"]``."""
-    return DTYPES[accumulator(shape["dtype"]) or shape["dtype"]].bits // 8
+    """Bytes of one such sum."""
+    return DTYPES[sum_type(shape)].bits // 8
+
+
+def product_room(shape: Mapping[str, Any]) -> int:
+    """Registers that a sum takes: integers have no fused multiply-add, and their products need one as well."""
+    return 1 if is_float(sum_type(shape)) else 2
 
 
 def vector_lanes(shape: Mapping[str, Any]) -> int:

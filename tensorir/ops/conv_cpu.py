@@ -1,7 +1,6 @@
 """The CPU algorithms of conv2d: for each what it computes, its schedule, its space and the configuration to start from.
 
-The starting configurations come from a small model of one core (two vector multiply-adds a cycle of latency four, two
-loads a cycle) and of how blocks are dealt to cores; measuring decides.
+The starting configurations come from a small model of a core (``model``) and of how blocks are dealt to cores.
 """
 
 from __future__ import annotations
@@ -10,11 +9,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from tensorir import nn
 from tensorir.api.workload import Template
 from tensorir.expr.tensor import Tensor
 from tensorir.ops import depthwise, direct, pixels, winograd
-from tensorir.ops.common import Config, accumulator, divisors_near, sum_bytes
+from tensorir.ops.common import Config, divisors_near, sum_bytes, vector_lanes
+from tensorir.ops.images import epilogue
 from tensorir.ops.model import (
     BLOCK_BYTES,
     PANEL,
@@ -24,7 +23,6 @@ from tensorir.ops.model import (
     in_balanced_tiles,
     most_pixels,
     on_core,
-    panel_lanes,
     panel_step,
     priced,
     space_of,
@@ -85,10 +83,7 @@ def _function(
         assert x is not None
         assert w is not None
         y = declare(x, w, {**shape, **c})
-        out = nn.bias_act(y, operands["b"], shape["act"], axis=1 if shape["layout"] == "NCHW" else 3, d=operands["d"])
-        if accumulator(x.dtype) == "float32":
-            out = nn.convert(out, x.dtype)
-        return schedule(type(s)(out, s.target), c, on_core(shape, s.target))
+        return schedule(type(s)(epilogue(y, operands, shape), s.target), c, on_core(shape, s.target))
 
     return function
 
@@ -227,7 +222,7 @@ def admissible(shape: Shape, max_error: float) -> list[int]:
 
 def _winograd_space(shape: Shape, max_error: float) -> Space:
     p, q, c, r = (shape[v] for v in ("p", "q", "c", "r"))
-    panels, sizes, lanes = -(-shape["k"] // PANEL), admissible(shape, max_error), panel_lanes(shape)
+    panels, sizes, lanes = -(-shape["k"] // PANEL), admissible(shape, max_error), vector_lanes(shape)
     knobs: dict[str, list[Any]] = dict(
         m=sizes,
         tb=sorted({v for m in sizes for v in counts(-(-p // m), 8)}),

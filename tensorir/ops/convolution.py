@@ -17,6 +17,7 @@ from tensorir.ir.dtypes import is_float
 from tensorir.ops.baselines import conv2d_baselines
 from tensorir.ops.common import Config, accumulator, divisors_near, flags, out_dtype, out_stage, positive
 from tensorir.ops.conv_cpu import cpu_templates
+from tensorir.ops.images import epilogue
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -60,12 +61,10 @@ def conv2d(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: in
     wide = accumulator(x.dtype)
     y = nn.conv2d(x, weights, stride=stride, pad=pad, dilation=dilation, groups=groups, layout=layout, accumulate=wide)
     d = placeholder(y.shape, dtype, name="residual") if residual else None
-    out = nn.bias_act(y, b, act, axis=1 if nchw else 3, d=d)
-    if wide == "float32":
-        out = nn.convert(out, x.dtype)
+    operands = {"x": x, "w": weights, "b": b, "d": d}
+    out = epilogue(y, operands, params)
     p, q = (out.shape[2], out.shape[3]) if nchw else (out.shape[1], out.shape[2])
     shape = {**params, **options, "p": p, "q": q, "cg": c // groups}
-    operands = {"x": x, "w": weights, "b": b, "d": d}
     on_gpu = Template(lambda sch, cfg: gpu_tile(sch, cfg, shape), lambda _: _gpu_space(shape), kinds=("gpu",))
     general = Template(lambda sch, cfg: cpu_tile(sch, cfg, shape), lambda _: _cpu_space(shape), kinds=("cpu",))
     return Workload(

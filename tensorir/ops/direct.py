@@ -14,9 +14,9 @@ from tensorir.expr.compute import compute, reduce_axis
 from tensorir.expr.reducers import sum as total
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
-from tensorir.ops.common import Config, last_stage, unroll_by
+from tensorir.ops.common import Config, last_stage, unroll_by, vector_lanes
 from tensorir.ops.images import packed, padded, result, write_channels
-from tensorir.ops.model import PANEL, panel_lanes
+from tensorir.ops.model import PANEL
 from tensorir.ops.strips import strip
 from tensorir.schedule.schedule import Schedule
 
@@ -54,7 +54,7 @@ def cpu_direct(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     ``stage_x`` strip in block memory; ``pad_c`` spare channels of a pixel there; ``shift`` the last rows back; where
     the weights are packed (``pack``): "once", ahead; "kernel", one of its own; "block", each panel by the block
     """
-    width = panel_lanes(shape)
+    width = vector_lanes(shape)
     pack_apart(s, c, width)
     out = last_stage(s, "y")
     pb, p = s.split(f"{out}.p", [None, c["rows"]], tail="shift" if c["shift"] else "guard")

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.api.workload import Template
 from tensorir.expr.tensor import Tensor
-from tensorir.ir.dtypes import DTYPES
-from tensorir.ops.common import Config, accumulator, sum_bytes, vector_lanes
+from tensorir.ops.common import Config, accumulator, product_room, sum_bytes, vector_lanes
 from tensorir.ops.gemm_cpu import (
     Given,
     Shape,
@@ -118,8 +117,8 @@ def _tiles(shape: Shape) -> list[tuple[int, int]]:
     found += [(rows, 1) for rows in (8, 6, 4, 3, 2, 1)]
     if shape["registers"] >= 32:
         found = [(14, 2), (12, 2), (8, 3), (6, 4), (10, 2), (28, 1), (20, 1), (14, 1), (12, 1), *found]
-    most = shape["registers"] // (2 if DTYPES[accumulator(shape["dtype"]) or shape["dtype"]].kind in "iu" else 1)
-    return [p for p in found if p[0] <= shape["m"] and p[0] * p[1] <= most]  # products of integers need registers too
+    most = shape["registers"] // product_room(shape)
+    return [p for p in found if p[0] <= shape["m"] and p[0] * p[1] <= most]
 
 
 def _makespan(blocks: int) -> float:

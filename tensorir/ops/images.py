@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tensorir import nn
 from tensorir.expr.compute import compute
 from tensorir.expr.functions import cast
 from tensorir.expr.tensor import Tensor
@@ -56,6 +57,12 @@ def result(shape: Shape, value: Pixel) -> Tensor:
     if shape["layout"] == "NCHW":
         return compute((n, k, p, q), value, "y", axes=("n", "k", "p", "q"))  # type: ignore[no-any-return]
     return compute((n, p, q, k), lambda n, p, q, k: value(n, k, p, q), "y")  # type: ignore[no-any-return]
+
+
+def epilogue(y: Tensor, operands: Mapping[str, Tensor | None], shape: Shape) -> Tensor:
+    """Bias, residual and activation of the sums ``y``, in the type of the operands, integers in that of the sums."""
+    out = nn.bias_act(y, operands["b"], shape["act"], axis=1 if shape["layout"] == "NCHW" else 3, d=operands["d"])
+    return nn.convert(out, shape["dtype"]) if accumulator(shape["dtype"]) == "float32" else out
 
 
 def write_channels(s: Schedule, lanes: Any, shape: Shape) -> None:

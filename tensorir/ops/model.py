@@ -11,8 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from tensorir.ir.dtypes import is_float
-from tensorir.ops.common import Config, accumulator, divisors_near, vector_lanes
+from tensorir.ops.common import Config, divisors_near, product_room, vector_lanes
 from tensorir.target import Target
 from tensorir.tune.legal import Predicate
 from tensorir.tune.space import Space
@@ -23,7 +22,7 @@ Cost = Callable[[Config], float]
 BLOCK_BYTES = 480 * 1024
 """Block memory that stays in one core's second-level cache."""
 PANEL = 16
-"""Output channels (or pixels) of a panel: one vector of 64 bytes, two of 32."""
+"""Output channels (or pixels) of a panel: one vector of 64 bytes, two of 32; no vector is longer."""
 SPARE = 4
 """Vector registers that hold no sums: what is loaded of both operands."""
 
@@ -33,14 +32,9 @@ def on_core(shape: Mapping[str, Any], target: Target) -> dict[str, Any]:
     return {**shape, "registers": target.registers, "vector_bytes": target.vector_bytes}
 
 
-def panel_lanes(shape: Mapping[str, Any]) -> int:
-    """Sums of one vector of a panel."""
-    return min(PANEL, vector_lanes(shape))
-
-
 def channel_lanes(shape: Mapping[str, Any]) -> int:
     """Lanes of one vector of the input's channels in a strip: few channels are not spread over a wide one."""
-    lanes = panel_lanes(shape)
+    lanes = vector_lanes(shape)
     while lanes > 4 and lanes // 2 >= shape["c"]:
         lanes //= 2
     return lanes
@@ -48,7 +42,7 @@ def channel_lanes(shape: Mapping[str, Any]) -> int:
 
 def most_pixels(shape: Mapping[str, Any]) -> int:
     """Rows of the largest register tile of one panel's width; products of integers need room as well."""
-    vectors = PANEL // panel_lanes(shape) * (1 if is_float(accumulator(shape["dtype"]) or shape["dtype"]) else 2)
+    vectors = PANEL // vector_lanes(shape) * product_room(shape)
     return max(1, (int(shape["registers"]) - SPARE) // vectors)
 
 
@@ -65,7 +59,7 @@ def panel_step(shape: Mapping[str, Any], pitch: int = 0) -> Callable[[int], floa
     Beyond ``most_pixels`` sums leave the registers.
     """
     most = most_pixels(shape)
-    load = 0.2 if panel_lanes(shape) == PANEL else 0.0  # of the panel; with two vectors a panel it overlaps
+    load = 0.2 if vector_lanes(shape) == PANEL else 0.0  # of the panel; with two vectors a panel it overlaps
 
     def step(pixels: int) -> float:
         return (max(pixels, 4) + load) * (1.0 if pixels <= most else 1.6) * crowding(pixels, pitch)

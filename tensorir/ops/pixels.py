@@ -13,10 +13,10 @@ from tensorir.expr.compute import compute, reduce_axis
 from tensorir.expr.reducers import sum as total
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
-from tensorir.ops.common import Config, last_stage, unroll_by
+from tensorir.ops.common import Config, last_stage, unroll_by, vector_lanes
 from tensorir.ops.direct import pack_apart, pack_at
 from tensorir.ops.images import packed, result, widened, write_channels
-from tensorir.ops.model import PANEL, panel_lanes
+from tensorir.ops.model import PANEL
 from tensorir.ops.strips import strip
 from tensorir.schedule.schedule import Schedule
 
@@ -52,7 +52,7 @@ def cpu_pixels(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     (``tile``); ``stage_x`` pixels in block memory; ``unroll_c``; ``pack`` as in ``direct``, or
     "none": read in place
     """
-    out, width = last_stage(s, "y"), panel_lanes(shape)
+    out, width = last_stage(s, "y"), vector_lanes(shape)
     if c["pack"] != "none":
         pack_apart(s, c, width)
     if c["lanes"] == "pixels":

@@ -16,9 +16,9 @@ from tensorir.expr.functions import cast
 from tensorir.expr.reducers import sum as total
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
-from tensorir.ops.common import Config, last_stage, unroll_by
+from tensorir.ops.common import Config, last_stage, unroll_by, vector_lanes
 from tensorir.ops.images import Shape, padded, result, tap, write_channels
-from tensorir.ops.model import PANEL, panel_lanes
+from tensorir.ops.model import PANEL
 from tensorir.ops.strips import strip
 from tensorir.schedule.schedule import Schedule
 
@@ -113,7 +113,7 @@ def cpu_winograd(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     c: m; rows of tiles a block (``tb``); panels a block (``panels``); channels of an input block (``cb``);
     tiles of a register tile (``tile``); ``unroll_c``
     """
-    m, width = c["m"], panel_lanes(shape)
+    m, width = c["m"], vector_lanes(shape)
     _weights(s, shape["prepack"])
     _input(s, c, shape, width)
     out = last_stage(s, "y")
