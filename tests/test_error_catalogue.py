@@ -16,7 +16,7 @@ CODE = re.compile(r"[a-z][a-z0-9]+(?:-[a-z]+)*\.(?=[a-z-]{3})[a-z]+(?:-[a-z]+)*"
 COMPOSED = {
     "{primitive}.serial": ("split", "partition", "fuse", "bind", "vectorize", "unroll", "annotate"),
     "{primitive}.scheduled": ("compute-at", "reverse-compute-at", "inline", "reverse-inline"),
-    "{primitive}.partial-reduction": ("reverse-compute-at", "stage-out"),
+    "{primitive}.partial-reduction": ("reverse-compute-at",),
     "{primitive}.not-elementwise": ("reverse-compute-at", "stage-out"),
     "{primitive}.whole-axis": ("reverse-compute-at", "stage-out"),
     "{primitive}.guard": ("reverse-compute-at", "stage-out"),

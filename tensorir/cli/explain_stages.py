@@ -340,11 +340,6 @@ STAGES: dict[str, Entry] = {
         "# stage_out of a compute with two results",
         "# let the stage write directly, or declare two computes",
     ),
-    "stage-out.partial-reduction": Entry(
-        "Inside a reduction loop the sums are not complete. Copy out at a loop outside all reduction loops.",
-        's.stage_out("C", at="C.k", scope="register")',
-        's.stage_out("C", at="C.j", scope="register")',
-    ),
     "stage-out.read-before": Entry(
         "Another stage inside the loop reads the result before the copy would be written out.",
         "# stage_out at a loop that also holds a reader of the result",

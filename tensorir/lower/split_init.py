@@ -28,7 +28,9 @@ def split_init(program: Program, target: Target) -> Program:
             or any(s is stage and it.axis is Axis.REDUCE for s, it in driven_by(x))
         ]  # fmt: skip
         if outer:
-            pair = sequence([_Of(name)(init_nest(index, stage, outer[0], f"{name}.init")), outer[0]])
+            assert stage.init is not None
+            inner = [outer[0], *index.between(outer[0], stage)]
+            pair = sequence([_Of(name)(init_nest(index, stage, inner, f"{name}.init", stage.init)), outer[0]])
             if not index.above(outer[0]) and any(b.scope in LOCAL for b in writes(stage.body)):
                 # one kernel: a local state cannot reach the next
                 pair = Loop(Var(f"{name}.once", "index"), as_expr(1), pair)

@@ -102,7 +102,7 @@ def _direct_space(shape: Shape) -> Space:
     knobs: dict[str, list[Any]] = dict(
         rows=[v for v in divisors_near(p, (1, 2, 4, 7, 8, 14)) if v <= 28],
         panels=counts(panels, panels),
-        tile=tile_sizes(shape, 2 * q if q <= NARROW else q),
+        tile=tile_sizes(shape, 4 * q if q <= NARROW else q),
         tile_rows=[1, 2, 3] if most_pixels(shape) < 14 else [1, 2, 3, 4],
         unroll_c=[4, 1, 2, 8],
         stage_x=[0, 1] if in_place else [1],

@@ -56,6 +56,10 @@ EXAMPLES = {
     "stage_in with a layout": (matmul, lambda s: s.stage_in("B", layout="k, j -> j/3, k, j%3", scope="global")),
     "stage_out with a layout": (matmul, lambda s: s.stage_out("C", "C.i", layout="i, j -> j/2, i, j%2")),
     "stage_out": (matmul, lambda s: s.stage_out("C", s.split("C.i", [None, 4])[0], "register")),
+    "stage_out in pieces of the reduction": (
+        matmul,
+        lambda s: (s.reorder(s.split("C.k", [None, 4])[0], "C.i", "C.j", "C.k.1"), s.stage_out("C", "C.i")),
+    ),
     "set_scope": (chain, lambda s: (s.compute_at("P", "Q.i"), s.set_scope("P", "shared"))),
     "layout": (chain, lambda s: (s.compute_at("P", "Q.i"), s.layout("P", pad=3, order=[1, 0]))),
     "layout as a map": (

@@ -58,7 +58,7 @@ CODE = re.compile(r"[a-z][a-z0-9]+(?:-[a-z]+)*\.[a-z]+(?:-[a-z0-9]+)*")
 COMPOSED = {  # f-strings that make codes, with what fills them in
     "{primitive}.serial": ("split", "partition", "fuse", "bind", "vectorize", "unroll", "annotate"),
     "{primitive}.scheduled": ("compute-at", "reverse-compute-at", "inline", "reverse-inline"),
-    "{primitive}.partial-reduction": ("reverse-compute-at", "stage-out"),
+    "{primitive}.partial-reduction": ("reverse-compute-at",),
     "{primitive}.not-elementwise": ("reverse-compute-at",),
     "{primitive}.whole-axis": ("reverse-compute-at",),
     "{primitive}.guard": ("reverse-compute-at", "stage-in", "stage-out"),

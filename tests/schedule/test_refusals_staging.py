@@ -73,7 +73,6 @@ for code, key, text in (
 once("layout.twice", "both say", lambda s: s.stage_in("A", "C.k", "shared", order=[1, 0], layout="i, k -> k, i"))
 once("argument.type", "layout must be", lambda s: s.stage_out("C", "C.i", layout=3))
 once("stage-out.encloses", "not a loop around", lambda s: s.stage_out("C", "D.i"), relu)
-once("stage-out.partial-reduction", "not complete", lambda s: s.stage_out("C", "C.k"))
 once(
     "stage-out.scattered",
     "whole tile",

@@ -134,12 +134,16 @@ def _is_made_before(program: Program, stage: Stage, producers: list[Stage], prim
                 )
 
 
-def tile_nest(index: Index, stage: Stage, producers: list[Stage], loop: Loop, primitive: str) -> Stmt:
-    """A nest of ``stage`` over the tile that ``producers`` complete in one iteration of ``loop``."""
+def tile_nest(index: Index, stage: Stage, producers: list[Stage], loop: Loop, primitive: str,
+              partial: bool = False) -> Stmt:  # fmt: skip
+    """A nest of ``stage`` over the tile that ``producers`` complete in one iteration of ``loop``.
+
+    partial: it may be sums that are not complete
+    """
     boxes: dict[Var, Side] = {}
     guards: list[Expr] = []
     for p in producers:
-        for outer in [*index.above(loop), loop]:
+        for outer in [] if partial else [*index.above(loop), loop]:
             if any(uses(b, {outer.var}) for it, b in zip(p.iters, p.binds, strict=True) if it.axis is Axis.REDUCE):
                 raise _refuse(
                     f"{primitive}.partial-reduction",

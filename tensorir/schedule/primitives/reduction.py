@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tensorir.arith.affine import conjunction
 from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import as_int, select
@@ -56,7 +58,7 @@ def decompose_reduction(program: Program, stage: Stage, loop: Loop) -> Rewrite:
                 hint=f"give a loop of {stage.name} itself",
             )
     name = unique(f"{stage.name}.init", index.names())
-    made = init_nest(index, stage, loop, name)
+    made = init_nest(index, stage, [loop, *index.between(loop, stage)], name, stage.init)
     stmts = sequence([made, loop])
     done = swap(program, loop, stmts)
     fresh = Index(done).stages[stage.name]
@@ -68,30 +70,31 @@ def has_axis_of(loop: Loop, stage: Stage, axis: Axis) -> bool:
     return any(it.axis is axis and s is stage for s, it in driven_by(loop))
 
 
-def init_nest(index: Index, stage: Stage, loop: Loop, name: str) -> Stmt:
-    """The nest that initialises what ``stage`` accumulates in ``loop``: its spatial loops from there on, renamed."""
-    assert stage.init is not None
-    inner = [loop, *index.between(loop, stage)]
-    spatial = [
-        x
-        for x in inner
-        if not any(it.axis is Axis.REDUCE and s is stage for s, it in driven_by(x)) and drives(x, stage)
-    ]
+def init_nest(index: Index, stage: Stage, inner: Sequence[Loop], name: str, init: Stmt,
+              more: Sequence[tuple[Iter, Expr]] = ()) -> Stmt:  # fmt: skip
+    """The nest of a stage ``name`` that runs ``init`` for what ``stage`` accumulates in the loops ``inner`` around it:
+    the spatial ones of them, renamed. It has axes ``more`` beside the spatial ones of ``stage``.
+    """
+    spatial = [x for x in inner if drives(x, stage) and not has_axis_of(x, stage, Axis.REDUCE)]
     fresh: dict[Var, Var] = {}
     for x in spatial:
         taken = [v.name for v in fresh.values()]
         fresh[x.var] = Var(unique(f"{name}.{x.var.name.split('.', 1)[-1]}", taken), "index")
-    reduce_vars = {x.var for x in inner if x not in spatial}
+    # a guard on the reduction leaves out terms, and no cell
+    reduce_vars = {
+        x.var for x in index.above(stage) if has_axis_of(x, stage, Axis.REDUCE) or (x in inner and x not in spatial)
+    }
     kept = [(it, b) for it, b in zip(stage.iters, stage.binds, strict=True) if it.axis is not Axis.REDUCE]
+    kept += more
     guards = tuple(substitute(g, fresh) for g in stage.guards if not uses(g, reduce_vars))
-    init: Stmt = Stage(
-        name, tuple(it for it, _ in kept), tuple(substitute(b, fresh) for _, b in kept), stage.init, None, guards
+    made: Stmt = Stage(
+        name, tuple(it for it, _ in kept), tuple(substitute(b, fresh) for _, b in kept), init, None, guards
     )
     path = index.paths[stage]
-    for around in reversed(path[path.index(loop) :]):
+    for around in reversed(path[path.index(inner[0]) :] if inner else ()):
         if isinstance(around, If):  # which threads run the stage, when lowering asks
-            init = If(substitute(around.cond, fresh), init)
-    return nest([x.replace(var=fresh[x.var], kind=_plain(x)) for x in spatial], init)
+            made = If(substitute(around.cond, fresh), made)
+    return nest([x.replace(var=fresh[x.var], kind=_plain(x)) for x in spatial], made)
 
 
 def _plain(x: Loop) -> Kind:

@@ -10,7 +10,7 @@ from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import as_expr, as_int, binary, const, select
 from tensorir.ir.layout import whole_blocks
 from tensorir.ir.tree import Axis, Buffer, Expr, Iter, Kind, Load, Loop, Program, Scope, Stage, Stmt, Store, Var
-from tensorir.ir.visit import find, replace, sequence, substitute, swap_buffers, walk
+from tensorir.ir.visit import find, replace, sequence, substitute, swap_buffers, writes
 from tensorir.schedule.analysis import (
     Index,
     caret,
@@ -25,6 +25,7 @@ from tensorir.schedule.primitives.buffers import layout_of
 from tensorir.schedule.primitives.loops import LANES
 from tensorir.schedule.primitives.once import need_run
 from tensorir.schedule.primitives.placement import carried, tile_nest
+from tensorir.schedule.primitives.reopen import closing, numbered, opening, pieces_around
 from tensorir.schedule.rewrite import (
     Rewrite,
     accesses_to,
@@ -182,44 +183,25 @@ def stage_out(program: Program, stage: Stage, at: Loop | None, scope: str, layou
     """Let ``stage`` compute into a copy near it, written out once per iteration of ``at``.
 
     The computing stage keeps its name and loops; the copying one is called ``<stage>.out``.
-    at:     a loop around the stage outside its reduction, or None for the root (a nest of its own)
+    at:     a loop around the stage, or None for the root (a nest of its own). Inside a loop of the stage's reduction
+            the copy is opened again: ``<stage>.init`` starts it from the initial value in the first piece of the
+            reduction and from what the piece before wrote out in all others
     layout: where the copy keeps what, as an index map (see ``buffers.layout``)
     """
     kind = _scope(scope)
     index = Index(program)
-    writes = [n for n in walk(stage.body) if hasattr(n, "combiner") or isinstance(n, Store)]
-    if at is not None and at not in index.above(stage):
-        raise ScheduleError(
-            Problem(
-                "stage-out.encloses",
-                f"{at.var.name} is not a loop around {stage.name}",
-                at=caret(at),
-                hint=f"one of {', '.join(x.var.name for x in index.above(stage))}",
-            )
-        )
-    buffers = [b for n in writes for b in (n.buffers if hasattr(n, "buffers") else (n.buffer,))]  # type: ignore[attr-defined]
-    if len(buffers) != 1:
-        raise ScheduleError(
-            Problem(
-                "stage-out.one-buffer",
-                f"{stage.name} writes {len(buffers)} buffers; stage_out takes stages that write one",
-                at=caret(stage),
-            )
-        )
-    buffer = buffers[0]
-    if len(stages_writing(program.body, buffer)) > 1:
-        raise ScheduleError(
-            Problem("stage-out.several-writers", f"{buffer.name} is written by several stages", at=caret(stage))
-        )
+    buffer = _one_output(index, stage, at)
     taken = index.names()
     name, place = unique(f"{buffer.name}_{scope}", taken), layout_of(buffer, layout)
     local = Buffer(name, buffer.shape, buffer.dtype, kind, place, once=buffer.once)
     out_name = unique(f"{stage.name}.out", taken)
-    axes = tuple(_axis_of(n, stage) for n in writes[0].index)  # type: ignore[attr-defined]
+    axes = tuple(_axis_of(n, stage) for n in written_index(stage))
     iters = tuple(Iter(v, n, Axis.SPATIAL) for v, n in zip(axes, buffer.shape, strict=True))
     copy = Stage(out_name, iters, axes, Store(buffer, axes, Load(local, axes, buffer.dtype)))
+    pieces = pieces_around(index, stage, at)
+    piece = numbered(stage, pieces) if pieces else None
     inner = stage.replace(body=swap_buffers(stage.body, {buffer: local}),
-                          init=stage.init and swap_buffers(stage.init, {buffer: local}))  # fmt: skip
+                          init=None if piece else stage.init and swap_buffers(stage.init, {buffer: local}))  # fmt: skip
     moved = swap(program, stage, inner)
     fresh = Index(moved)
     new_stage = fresh.stages[stage.name]
@@ -231,8 +213,38 @@ def stage_out(program: Program, stage: Stage, at: Loop | None, scope: str, layou
     loop = fresh.loops[at.var.name]
     need_room(fresh, loop, "stage-out")
     _precedes_readers(loop.body, new_stage, buffer, at)
-    made = tile_nest(fresh, copy, [new_stage], loop, "stage-out")
-    return Rewrite(swap(moved, loop, place_after(loop, made, [new_stage])), (out_name,))
+    made = tile_nest(fresh, copy, [new_stage], loop, "stage-out", partial=piece is not None)
+    around = place_after(loop, made if piece is None else closing(made, piece), [new_stage])
+    if piece is not None:
+        around = place_before(around, opening(index, stage, at, piece, buffer, local), [new_stage])
+    return Rewrite(swap(moved, loop, around), (out_name,))
+
+
+def _one_output(index: Index, stage: Stage, at: Loop | None) -> Buffer:
+    """The buffer that ``stage`` alone writes, inside ``at``."""
+    if at is not None and at not in index.above(stage):
+        raise ScheduleError(
+            Problem(
+                "stage-out.encloses",
+                f"{at.var.name} is not a loop around {stage.name}",
+                at=caret(at),
+                hint=f"one of {', '.join(x.var.name for x in index.above(stage))}",
+            )
+        )
+    buffers = writes(stage.body)
+    if len(buffers) != 1:
+        raise ScheduleError(
+            Problem(
+                "stage-out.one-buffer",
+                f"{stage.name} writes {len(buffers)} buffers; stage_out takes stages that write one",
+                at=caret(stage),
+            )
+        )
+    if len(stages_writing(index.program.body, buffers[0])) > 1:
+        raise ScheduleError(
+            Problem("stage-out.several-writers", f"{buffers[0].name} is written by several stages", at=caret(stage))
+        )
+    return buffers[0]
 
 
 def _precedes_readers(body: Stmt, stage: Stage, buffer: Buffer, at: Loop | None) -> None:

@@ -1,0 +1,53 @@
+"""Copies inside the reduction that they accumulate: opened again in each piece of it.
+
+A reduction in pieces keeps its sums in wider memory from one piece to the next; a tile of them is loaded, accumulated
+and written out once a piece, so that what it reads of the operands stays near (the loop over ``kc`` of Goto and van de
+Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008).
+"""
+
+from __future__ import annotations
+
+from tensorir.ir.build import as_expr, as_int, binary, select
+from tensorir.ir.tree import Axis, Buffer, Expr, Iter, Load, Loop, Stage, Stmt, Store, Var
+from tensorir.ir.visit import find, replace
+from tensorir.schedule.analysis import Index, driven_by, unique
+from tensorir.schedule.primitives.reduction import init_nest
+from tensorir.schedule.rewrite import axis_labels
+
+
+def pieces_around(index: Index, stage: Stage, at: Loop | None) -> list[Loop]:
+    """The loops, ``at`` and those around it, that drive the reduction of ``stage``: each runs one piece at a time."""
+    around = [] if at is None else [*index.above(at), at]
+    return [x for x in around if any(s is stage and it.axis is Axis.REDUCE for s, it in driven_by(x))]
+
+
+def numbered(stage: Stage, pieces: list[Loop]) -> tuple[Iter, Expr]:
+    """The axis ``piece`` of the stages that open and close a copy, which keeps the pieces in order, and its binding."""
+    piece, count = Var(unique("piece", axis_labels(stage)), "index"), 1
+    number: Expr = as_expr(0)
+    for x in pieces:
+        number = binary("+", binary("*", number, x.extent), x.var)
+        count *= as_int(x.extent)
+    return Iter(piece, as_expr(count), Axis.ORDERED), number
+
+
+def opening(index: Index, stage: Stage, at: Loop, piece: tuple[Iter, Expr], buffer: Buffer, local: Buffer) -> Stmt:
+    """The nest ``<stage>.init``, which starts ``local`` in each iteration of ``at``: from the initial value in the
+    first piece, from ``buffer`` in all others.
+
+    In one piece each cell is opened once: the loops inside the outermost of the pieces are the stage's own, whose
+    splits give a cell to one iteration (those that repeat some are refused for sums).
+    """
+    init = stage.init
+    assert isinstance(init, Store)  # a stage without one has a second writer, or several buffers
+    kept = Load(buffer, init.index, buffer.dtype)
+    start = Store(local, init.index, select(binary("<", piece[0].var, 1), init.value, kept))
+    return init_nest(
+        index, stage, index.between(at, stage), unique(f"{stage.name}.init", index.names()), start, [piece]
+    )
+
+
+def closing(made: Stmt, piece: tuple[Iter, Expr]) -> Stmt:
+    """The nest that writes the copy out, as part of its piece."""
+    axis, number = piece
+    return replace(made, {s: s.replace(iters=(*s.iters, axis), binds=(*s.binds, number)) for s in find(made, Stage)})
