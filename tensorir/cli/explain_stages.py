@@ -340,6 +340,12 @@ STAGES: dict[str, Entry] = {
         "# stage_out of a compute with two results",
         "# let the stage write directly, or declare two computes",
     ),
+    "stage-out.ordered": Entry(
+        "The stage that closes a copy inside a reduction runs once for each piece, and the next piece reads what it "
+        "wrote: it cannot be put off.",
+        's.stage_out("C", at="C.k")\ns.stage_out("C.out", at="C.k")',
+        's.stage_out("C", at="C.j", scope="shared")\ns.stage_out("C", at="C.k")',
+    ),
     "stage-out.read-before": Entry(
         "Another stage inside the loop reads the result before the copy would be written out.",
         "# stage_out at a loop that also holds a reader of the result",

@@ -29,7 +29,7 @@ from tensorir.ir.tree import (
     Unary,
     Var,
 )  # fmt: skip
-from tensorir.lower.vectorize import lanes_of
+from tensorir.ir.visit import lanes_of
 from tensorir.target import Target
 
 _PREC = {

@@ -45,7 +45,7 @@ from tensorir.ir.tree import (
     Unary,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import find
+from tensorir.ir.visit import find, lanes_of
 
 
 class KernelLike(Protocol):
@@ -404,6 +404,7 @@ class Machine:
     def _select(self, e: Select) -> Value:
         """Only the chosen side is evaluated, lane by lane."""
         cond, a, b, kind = self.expr(e.cond), self.expr(e.a), self.expr(e.b), self.n.storage(e.dtype)
+        vector = lanes_of(e) > 1
 
         def run(f: _Frame) -> Any:
             c = cond(f)
@@ -415,7 +416,7 @@ class Machine:
                 return b(f)
             yes, no = a(f.only(c)), b(f.only(~c))
             wide = [np.asarray(x).shape[-1] for x in (yes, no) if np.asarray(x).ndim == 2]
-            out = np.zeros((len(c), max(wide)) if wide else len(c), kind)
+            out = np.zeros((len(c), max(wide, default=1)) if vector else len(c), kind)  # equal lanes may be one column
             out[c], out[~c] = yes, no
             return out
 

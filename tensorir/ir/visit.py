@@ -9,16 +9,21 @@ from tensorir.ir.build import binary, cast, select
 from tensorir.ir.node import NODES, Node
 from tensorir.ir.tree import (
     Binary,
+    Broadcast,
     Buffer,
+    Call,
     Cast,
     Expr,
     IntrinCall,
     Load,
+    Pack,
+    Ramp,
     Region,
     Select,
     Seq,
     Stmt,
     Store,
+    Unary,
     Update,
     Var,
 )  # fmt: skip
@@ -203,3 +208,21 @@ def _operands(call: IntrinCall, touched: Callable[[Node], list[Buffer]]) -> list
     """The buffers of the operands that the meaning of an instruction reads, or writes."""
     tiles = touched(call.intrin.semantics.body)
     return [r.buffer for b, r in zip(call.intrin.operands, call.operands, strict=True) if b in tiles]
+
+
+def lanes_of(e: Expr) -> int:
+    """How many lanes an expression has (1 for scalars)."""
+    match e:
+        case Ramp() | Broadcast():
+            return e.lanes
+        case Pack():
+            return len(e.items)
+        case Load():
+            return max(lanes_of(e.index[0]), e.buffer.lanes)
+        case Select():
+            return lanes_of(e.a)
+        case Binary() | Unary() | Cast():
+            return lanes_of(e.a)
+        case Call():
+            return max(map(lanes_of, e.args))
+    return 1

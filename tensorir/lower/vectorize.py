@@ -30,7 +30,7 @@ from tensorir.ir.tree import (
     Unary,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import Rewriter, find, sequence, substitute, uses, walk
+from tensorir.ir.visit import Rewriter, find, lanes_of, sequence, substitute, uses, walk
 from tensorir.lower.form import bound_loops, each_nest, kernel_arith, lowering, rewrap
 from tensorir.target import Target
 
@@ -273,24 +273,6 @@ def _is_copy(e: Expr) -> bool:
     if isinstance(e, Select):
         return _is_copy(e.a) and _is_copy(e.b)
     return isinstance(e, Load | Const)
-
-
-def lanes_of(e: Expr) -> int:
-    """How many lanes an expression has (1 for scalars)."""
-    match e:
-        case Ramp() | Broadcast():
-            return e.lanes
-        case Pack():
-            return len(e.items)
-        case Load():
-            return max(lanes_of(e.index[0]), e.buffer.lanes)
-        case Select():
-            return lanes_of(e.a)
-        case Binary() | Unary() | Cast():
-            return lanes_of(e.a)
-        case Call():
-            return max(map(lanes_of, e.args))
-    return 1
 
 
 def _vector_tiles(body: Stmt, arith: Arith) -> Stmt:

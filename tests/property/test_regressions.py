@@ -24,6 +24,33 @@ CASES = {
     # spare elements of a workspace were not allocated
     "padded workspace": ("upsample", (1, 1, 1), [("layout", "Y", {"pad": 1})], None),
     "padded workspace of rank 4": ("conv2d", (1, 1, 1), [("layout", "X_pad", {"pad": 3})], None),
+    # a choice between two vectors of equal lanes, made lane by lane, was taken for numbers
+    "equal lanes on both sides of a choice": (
+        "pool",
+        (7, 12, 12),
+        [
+            ("split", "Y.i", [None, 5]),
+            ("split", "Y.j", [None, 2, 8]),
+            ("partition", "Y.i.1", [4]),
+            ("reorder", "Y.i.0", "Y.i.1", "Y.j.0", "Y.r", "Y.j.2"),
+            ("stage_out", "Y", "Y.r", "shared"),
+            ("vectorize", "Y.init.j.2"),
+        ],
+        None,
+    ),
+    # a copy inside a reduction was closed in pieces that had not opened it, once a later split overshot
+    "a split of the pieces of a reopened copy": (
+        "total",
+        (7, 7, 7),
+        [("stage_out", "Y", "Y.q", "global"), ("split", "Y.r", [None, 2], {"tail": "balanced"})],
+        None,
+    ),
+    "the stage that closes a reopened copy": (
+        "total",
+        (2, 2, 2),
+        [("stage_out", "Y", "Y.q", "register"), ("stage_out", "Y.out", "Y.q", "register")],
+        "stage-out.ordered",
+    ),
     # the copy was written out behind a reader that needed it
     "stage_out behind its reader": (
         "conv2d",

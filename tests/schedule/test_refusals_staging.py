@@ -72,6 +72,12 @@ for code, key, text in (
     once(code, key, lambda s, text=text: s.stage_in("A", "C.k", "shared", layout=text))
 once("layout.twice", "both say", lambda s: s.stage_in("A", "C.k", "shared", order=[1, 0], layout="i, k -> k, i"))
 once("argument.type", "layout must be", lambda s: s.stage_out("C", "C.i", layout=3))
+once(
+    "stage-out.ordered",
+    "closes a copy",
+    lambda s: s.stage_out("C.out", "C.k"),
+    before=lambda s: s.stage_out("C", "C.k"),
+)
 once("stage-out.encloses", "not a loop around", lambda s: s.stage_out("C", "D.i"), relu)
 once(
     "stage-out.scattered",

@@ -244,6 +244,15 @@ def _one_output(index: Index, stage: Stage, at: Loop | None) -> Buffer:
         raise ScheduleError(
             Problem("stage-out.several-writers", f"{buffers[0].name} is written by several stages", at=caret(stage))
         )
+    if any(it.axis is Axis.ORDERED for it in stage.iters):
+        raise ScheduleError(
+            Problem(
+                "stage-out.ordered",
+                f"{stage.name} closes a copy that is opened again in each piece of a reduction",
+                at=caret(stage),
+                hint="stage_out the sums at a loop outside the reduction first, then inside it",
+            )
+        )
     return buffers[0]
 
 
