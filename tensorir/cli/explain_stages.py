@@ -287,6 +287,12 @@ STAGES: dict[str, Entry] = {
         't.stage_in("C", at="root", scope="global", run="once")',
         't.stage_in("B", at="root", scope="global", run="once")',
     ),
+    "stage-in.ordered": Entry(
+        "A tile that is opened again in each piece of a reduction is read only behind the first piece: a copy made "
+        "before would read memory that nobody has written. Keep the tensor itself near.",
+        's.reorder("C.k", "C.i", "C.j")\ns.stage_out("C", at="C.i")\ns.stage_in("C", at="C.init.j", scope="register")',
+        's.reorder("C.k", "C.i", "C.j")\ns.stage_out("C", at="C.i")',
+    ),
     "stage-in.run": Entry(
         "run= says when a copy at the root is made: with each launch, or once for all launches on the same arrays.",
         's.stage_in("B", at="root", scope="global", run="never")',

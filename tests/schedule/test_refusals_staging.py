@@ -73,6 +73,12 @@ for code, key, text in (
 once("layout.twice", "both say", lambda s: s.stage_in("A", "C.k", "shared", order=[1, 0], layout="i, k -> k, i"))
 once("argument.type", "layout must be", lambda s: s.stage_out("C", "C.i", layout=3))
 once(
+    "stage-in.ordered",
+    "nobody has written",
+    lambda s: s.stage_in("C", "C.init.j", "register"),
+    before=lambda s: (s.reorder("C.k", "C.i", "C.j"), s.stage_out("C", "C.i")),
+)
+once(
     "stage-out.ordered",
     "closes a copy",
     lambda s: s.stage_out("C.out", "C.k"),

@@ -183,10 +183,14 @@ class _Repeats(Rewriter):
 
 
 class _Guard(Rewriter):
-    """Add a condition to the stages that a split loop drives."""
+    """Add a condition to the stages that a split loop drives.
+
+    Not to those that open and close a copy in each piece of a reduction: a piece without terms changes nothing.
+    """
 
     def __init__(self, loop: Loop, cond: Expr) -> None:
-        self.cond, self.driven = cond, {s.name for s in find(loop, Stage) if drives(loop, s)}
+        self.cond = cond
+        self.driven = {s.name for s, it in driven_by(loop) if it.axis is not Axis.ORDERED}
 
     def on_Stage(self, n: Stage) -> Stage:
         return n.replace(guards=(*n.guards, self.cond)) if n.name in self.driven else n

@@ -87,6 +87,16 @@ def _need_source(index: Index, buffer: Buffer, at: Loop | None, kind: Scope) -> 
         raise ScheduleError(
             Problem("stage-in.not-read", f"{buffer.name} is not read inside {_place(at)}", hint=f"read there: {read}")
         )
+    if pieces := [r for r in stages_reading(where, buffer) if any(it.axis is Axis.ORDERED for it in r.iters)]:
+        raise ScheduleError(
+            Problem(
+                "stage-in.ordered",
+                f"{pieces[0].name} reads {buffer.name} only behind the first piece of a reduction: before that a copy "
+                "would read what nobody has written",
+                at=caret(pieces[0]),
+                hint=f"keep {buffer.name} in near memory: set_scope, or stage_out outside the reduction first",
+            )
+        )
     if at is not None:
         need_room(index, at, "stage-in")
         if stages_writing(at, buffer):
