@@ -38,11 +38,11 @@ MODULES = {"nn": "Definitions", "ops": "Operators with templates"}
 PRIMITIVES = {
     "Loops": ("split", "tile", "fuse", "reorder", "bind", "vectorize", "unroll", "annotate"),
     "Where a stage runs": ("compute_at", "reverse_compute_at", "compute_inline", "reverse_compute_inline"),
-    "Copies and memory": ("stage_in", "stage_out", "set_scope", "layout", "run_once"),
+    "Copies and memory": ("stage_in", "stage_out", "set_scope", "layout", "run_once", "prefetch"),
     "Reductions": ("decompose_reduction", "rfactor"),
     "Instructions": ("tensorize",),
 }
-IMPLEMENTED_IN = ("loops", "placement", "staging", "buffers", "once", "reduction", "tensorize", "annotate")
+IMPLEMENTED_IN = ("loops", "placement", "staging", "buffers", "once", "reduction", "tensorize", "annotate", "prefetch")
 
 
 def write(folder: Path) -> None:

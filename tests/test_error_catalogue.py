@@ -23,7 +23,7 @@ COMPOSED = {
     "{what}.own-buffer": ("set-scope", "layout"),
     "{what}.gone": ("loop", "stage", "tensor"),
     "{what}.unknown": ("loop", "stage", "tensor"),
-    "{primitive}.room": ("compute-at", "reverse-compute-at", "stage-in", "stage-out"),
+    "{primitive}.room": ("compute-at", "reverse-compute-at", "stage-in", "stage-out", "prefetch"),
     "{primitive}.made-later": ("reverse-compute-at", "reverse-inline"),
     "{primitive}.scattered": ("reverse-compute-at", "stage-out"),
     "tensorize.{code}": ("one-stage", "dialect", "needs", "same-meaning", "tail"),

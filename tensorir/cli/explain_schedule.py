@@ -83,6 +83,36 @@ SCHEDULE: dict[str, Entry] = {
         "# hundreds of nested loops",
         "# fuse loops, or split into fewer parts",
     ),
+    "prefetch.cpu": Entry(
+        "Requests for cache lines are for CPUs; other targets copy into near memory ahead of use.",
+        "# s.prefetch in a schedule for a GPU",
+        "# s.stage_in(…, scope='shared')",
+    ),
+    "prefetch.encloses": Entry(
+        "What is read later is told by a loop around the one that asks, or by that loop itself.",
+        's.prefetch("B", at="C.j", ahead="C.k")',
+        's.prefetch("B", at="C.k", ahead="C.j")',
+    ),
+    "prefetch.lines": Entry(
+        "One iteration reads more cache lines than are worth asking for at once.",
+        's.prefetch("B", at="C.i")',
+        's.prefetch("B", at="C.k")',
+    ),
+    "prefetch.near": Entry(
+        "The tensor is in block memory or registers: there is nothing to fetch.",
+        's.stage_in("B", at="C.j", scope="shared")\ns.prefetch("B_shared", at="C.k")',
+        's.prefetch("B", at="C.k")',
+    ),
+    "prefetch.not-read": Entry(
+        "Nothing inside the loop reads the tensor.",
+        's.prefetch("C", at="C.k")',
+        's.prefetch("B", at="C.k")',
+    ),
+    "prefetch.room": Entry(
+        "The loop is vectorized or dealt out to threads: no request can stand inside it.",
+        's.reorder("C.k", "C.j").vectorize(s.split("C.j", [None, 4])[1])\ns.prefetch("A", at="C.j.1")',
+        's.prefetch("A", at="C.k")',
+    ),
     # --- loops
     "annotate.known-key": Entry(
         "Hints come from a closed set, so that a misspelt one cannot be ignored in silence.",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tensorir.arith.affine import Arith, same
-from tensorir.codegen.dialect import DIALECTS, WIDE_PREAMBLE, Dialect
+from tensorir.codegen.dialect import DIALECTS, FETCH, WIDE_PREAMBLE, Dialect
 from tensorir.codegen.expressions import COMPUTED_IN_FLOAT, UNARY, Expressions, c_type, held_in_float
 from tensorir.codegen.instructions import instruction_lines
 from tensorir.codegen.names import Names, identifier
@@ -28,6 +28,7 @@ from tensorir.ir.tree import (
     Let,
     Load,
     Loop,
+    Prefetch,
     Scope,
     Seq,
     Stmt,
@@ -247,6 +248,8 @@ class _KernelText:
                 return [f"{pad}{self.store(s)};"]
             case Loop():
                 return self.loop(s, depth)
+            case Prefetch():
+                return [pad + self.prefetch(s)]
             case If():
                 return [*self._block(f"{pad}if ({self.expr(s.cond)})", s.then, depth)]
             case Alloc():
@@ -299,6 +302,11 @@ class _KernelText:
         if single:
             return [head, *inner]
         return [f"{head} {{", *inner, f"{INDENT * depth}}}"]
+
+    def prefetch(self, s: Prefetch) -> str:
+        """A request for a cache line, by a macro that other compilers may leave empty."""
+        self.expr.helpers["FETCH"] = FETCH
+        return f"FETCH({self.expr._address(self.names.buffer(s.buffer), s.index[0])});"
 
     def store(self, s: Store) -> str:
         """An assignment, compound where it updates in place."""

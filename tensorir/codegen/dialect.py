@@ -24,6 +24,16 @@ WIDE_PREAMBLE = f"""// an older compiler may not know that the processor has 32 
 #define WIDE_INLINE inline
 #endif"""
 
+FETCH = """#if defined(__has_builtin)
+#if __has_builtin(__builtin_prefetch)
+#define FETCH(p) __builtin_prefetch(p)
+#endif
+#endif
+#ifndef FETCH
+#define FETCH(p)
+#endif"""
+"""The request for a cache line: OpenCL's own ``prefetch`` does nothing in compilers for CPUs."""
+
 
 @dataclass(frozen=True)
 class Dialect:

@@ -36,6 +36,7 @@ from tensorir.ir.tree import (
     Load,
     Loop,
     Pack,
+    Prefetch,
     Ramp,
     Scope,
     Select,
@@ -121,6 +122,8 @@ class Machine:
                 return self._store(s)
             case If():
                 return self._if(s)
+            case Prefetch():
+                return self._seq([])
             case Alloc():
                 return self._alloc(s)
             case Barrier():

@@ -26,6 +26,7 @@ from tensorir.ir.tree import (
     Loop,
     Pack,
     PadLoad,
+    Prefetch,
     Program,
     Ramp,
     Reduce,
@@ -145,6 +146,8 @@ def lines(s: Stmt, depth: int) -> list[str]:
             return _stage(s, depth)
         case Store():
             return [f"{pad}{s.buffer.name}[{_list(s.index)}] = {show(s.value)}"]
+        case Prefetch():
+            return [f"{pad}prefetch {s.buffer.name}[{_list(s.index)}]"]
         case Update():
             return [pad + _update(s)]
         case If():

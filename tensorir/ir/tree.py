@@ -334,6 +334,14 @@ class Store(Stmt):
 
 
 @node
+class Prefetch(Stmt):
+    """A request for the cache line of ``buffer[index]``; nothing is read, and the element need not exist."""
+
+    buffer: Buffer
+    index: tuple[Expr, ...]
+
+
+@node
 class Update(Stmt):
     """``buffers[index] = combiner(buffers[index], values)``, all at once.
 

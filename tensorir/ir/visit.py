@@ -17,6 +17,7 @@ from tensorir.ir.tree import (
     IntrinCall,
     Load,
     Pack,
+    Prefetch,
     Ramp,
     Region,
     Select,
@@ -125,6 +126,11 @@ class _Swap(Rewriter):
         return n.replace(buffer=new) if new else n
 
     def on_Store(self, n: Store) -> Store:
+        n = n.map(self)
+        new = self.swap.get(n.buffer)
+        return n.replace(buffer=new) if new else n
+
+    def on_Prefetch(self, n: Prefetch) -> Prefetch:
         n = n.map(self)
         new = self.swap.get(n.buffer)
         return n.replace(buffer=new) if new else n

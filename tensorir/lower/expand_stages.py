@@ -11,6 +11,7 @@ from tensorir.ir.tree import (
     IntrinCall,
     Load,
     Loop,
+    Prefetch,
     Program,
     Region,
     Select,
@@ -64,6 +65,9 @@ class _Expand(Rewriter):
 
     def on_Store(self, n: Store) -> Store:
         return n.replace(index=self._index(n.index), value=self(n.value))
+
+    def on_Prefetch(self, n: Prefetch) -> Prefetch:
+        return n.replace(index=self._index(n.index))
 
     def on_Select(self, n: Select) -> Expr:
         cond = self._condition(n.cond)

@@ -14,14 +14,16 @@ from tensorir.ir.tree import (
     Layout,
     Load,
     Loop,
+    Prefetch,
     Program,
     Region,
     Scope,
     Select,
+    Seq,
     Stmt,
     Store,
 )  # fmt: skip
-from tensorir.ir.visit import Rewriter, find, uses
+from tensorir.ir.visit import Rewriter, find, is_empty, reads, sequence, uses
 from tensorir.lower.form import bound_loops, each_nest, kernel_arith, lowering, rewrap
 from tensorir.target import Target
 
@@ -34,7 +36,9 @@ def flatten(program: Program, target: Target) -> Program:
     def kernel(nest: Stmt) -> Stmt:
         axes, body = bound_loops(nest)
         arith = kernel_arith(axes, body)
-        return rewrap(axes, _Flatten(arith, swap, _vector_layouts(body))(body))
+        # requests for cache lines are for CPUs, and for arrays that are still read from memory
+        fetched = {b for b in reads(body) if b.scope is Scope.GLOBAL} if target.kind == "cpu" else set()
+        return rewrap(axes, _Flatten(arith, swap, _vector_layouts(body), fetched)(body))
 
     return each_nest(program, kernel)
 
@@ -55,8 +59,10 @@ def _vector_layouts(body: Stmt) -> dict[Buffer, Layout]:
 
 
 class _Flatten(Rewriter):
-    def __init__(self, arith: Arith, swap: dict[Buffer, Buffer], layouts: dict[Buffer, Layout]) -> None:
-        self.arith, self.swap, self.layouts = arith, swap, layouts
+    def __init__(
+        self, arith: Arith, swap: dict[Buffer, Buffer], layouts: dict[Buffer, Layout], fetched: set[Buffer]
+    ) -> None:
+        self.arith, self.swap, self.layouts, self.fetched = arith, swap, layouts, fetched
         self.cells: dict[Buffer, tuple[tuple[Piece, int], ...]] = {}
 
     def _buffer(self, b: Buffer) -> Buffer:
@@ -104,6 +110,19 @@ class _Flatten(Rewriter):
     def on_Store(self, n: Store) -> Store:
         n = self.children(n)
         return n.replace(buffer=self._buffer(n.buffer), index=self._flat(n.buffer, n.index))
+
+    def on_Prefetch(self, n: Prefetch) -> Stmt:
+        if n.buffer not in self.fetched:
+            return Seq(())
+        n = self.children(n)
+        return n.replace(buffer=self._buffer(n.buffer), index=self._flat(n.buffer, n.index))
+
+    def on_Seq(self, n: Seq) -> Stmt:
+        return sequence([self(s) for s in n.stmts])
+
+    def on_Loop(self, n: Loop) -> Stmt:
+        n = self.children(n)
+        return Seq(()) if is_empty(n.body) else n
 
     def on_Alloc(self, n: Alloc) -> Alloc:
         return Alloc(self._buffer(n.buffer), self(n.body))

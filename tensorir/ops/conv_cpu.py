@@ -39,6 +39,8 @@ Scheduler = Callable[[Schedule, Config, Shape], Schedule]
 
 PACKING = {True: 0.0, False: 0.3}
 """Cycles a byte that a block spends on packing weights, by whether they are packed ahead."""
+NEAR_BYTES = 512 * 1024
+"""Weights of this size stay in the second-level cache beside everything else."""
 NARROW = 16
 """Columns up to which tiles may run over row ends."""
 
@@ -109,6 +111,7 @@ def _direct_space(shape: Shape) -> Space:
         pad_c=[0, 16] if c % 64 == 0 else [0],
         shift=[0, 1],
         pack=_packs(shape),
+        fetch=_fetches(shape, r * s),
         flat=[0, 1] if q <= NARROW else [0],
     )
 
@@ -117,6 +120,7 @@ def _direct_space(shape: Shape) -> Space:
         return int(rows * (shape["w"] + 2 * shape["pad"]) * (-(-c // lanes) * lanes + v["pad_c"]))
 
     where: dict[str, Predicate] = {
+        "fetch": _fetchable,
         "registers": lambda v: v["tile"] * v["tile_rows"] <= most_pixels(shape),
         "sensible": lambda v: (
             v["tile_rows"] <= v["rows"]
@@ -147,7 +151,7 @@ def _direct_space(shape: Shape) -> Space:
         blocks = shape["n"] * strips * groups
         return priced(cycles, blocks)
 
-    return space_of(knobs, where, cost, ("unroll_c", "pad_c", "shift", "pack"))
+    return space_of(knobs, where, cost, ("unroll_c", "shift", "pack", "fetch"))
 
 
 def _is_flat(v: Mapping[str, Any], p: int, q: int) -> bool:
@@ -173,9 +177,11 @@ def _pixels_space(shape: Shape) -> Space:
         stage_x=[1] if strided else [1, 0],
         unroll_c=[4, 1, 2, 8],
         pack=_packs(shape) if not nchw or shape["prepack"] else ["none", *_packs(shape)],
+        fetch=_fetches(shape, 1),
     )
     where: dict[str, Predicate] = {
         "pack": lambda v: v["pack"] != "none" or v["lanes"] == "pixels",
+        "fetch": _fetchable,
         "stage_x": lambda v: v["lanes"] == "pixels" or v["stage_x"] == int(nchw or strided),
         "block": lambda v: v["block"] in (wide if v["lanes"] == "pixels" else rows),
         "fits": lambda v: not v["stage_x"] or size * v["block"] * c <= BLOCK_BYTES,
@@ -201,12 +207,22 @@ def _pixels_space(shape: Shape) -> Space:
             cycles += v["block"] * channels * (1.0 if nchw else 0.15)
         return priced(cycles, blocks)
 
-    return space_of(knobs, where, cost, ("unroll_c",))
+    return space_of(knobs, where, cost, ("unroll_c", "fetch"))
 
 
 def _packs(shape: Shape) -> list[str]:
     """Where weights may be packed, the default first: without further wishes a convolution is one kernel."""
     return ["once"] if shape["prepack"] else ["block", "kernel"]
+
+
+def _fetches(shape: Shape, taps: int) -> list[int]:
+    """Whether to ask for weights ahead of time: first what suits how far away they are."""
+    far = taps * shape["c"] * shape["k"] * sum_bytes(shape) > NEAR_BYTES
+    return [1, 0] if far else [0, 1]
+
+
+def _fetchable(v: Mapping[str, Any]) -> bool:
+    return not v["fetch"] or v["pack"] in ("once", "kernel")
 
 
 # --- Winograd --------------------------------------------------------------------------------------------------------
@@ -230,6 +246,7 @@ def _winograd_space(shape: Shape, max_error: float) -> Space:
         cb=sorted({min(v, -(-c // lanes) * lanes) for v in (16, 32, 64, 128)}, reverse=True),
         tile=[v for v in tile_sizes(shape, 2 * PANEL) if v >= 6] or tile_sizes(shape, PANEL)[:1],
         unroll_c=[4, 1, 2, 8],
+        fetch=_fetches(shape, 36),
     )
 
     def tiles(v: Mapping[str, Any]) -> tuple[int, int]:
@@ -264,4 +281,4 @@ def _winograd_space(shape: Shape, max_error: float) -> Space:
         found: float = priced(products + back, blocks) + inputs / balance(ahead)
         return found
 
-    return space_of(knobs, where, cost, ("unroll_c",))
+    return space_of(knobs, where, cost, ("unroll_c", "fetch"))

@@ -52,7 +52,8 @@ def cpu_direct(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     """c: rows and panels of a block; pixels of the register tile (``tile`` columns by ``tile_rows``, or ``tile`` pixels
     that run over row ends when ``flat``); ``unroll_c``;
     ``stage_x`` strip in block memory; ``pad_c`` spare channels of a pixel there; ``shift`` the last rows back; where
-    the weights are packed (``pack``): "once", ahead; "kernel", one of its own; "block", each panel by the block
+    the weights are packed (``pack``): "once", ahead; "kernel", one of its own; "block", each panel by the block;
+    ``fetch`` the next panel into the caches while this one is used
     """
     width = vector_lanes(shape)
     pack_apart(s, c, width)
@@ -86,6 +87,8 @@ def cpu_direct(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
         strip(s, "x_pad", kb, shape, "w", strip_columns(shape), image, c["pad_c"])
     else:
         s.compute_inline("x_pad")
+    if c["fetch"]:
+        s.prefetch("W", at="Y.c", ahead=kp)
     return s
 
 

@@ -75,6 +75,8 @@ def cpu_pixels(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
         strip(s, "X", kb, shape, "i", c["block"], (0, c["block"]), even=even)
     else:
         s.compute_inline("X")
+    if c["fetch"]:
+        s.prefetch("W", at="Y.c", ahead=kp)
     return unroll_by(s, "Y.c", c["unroll_c"])
 
 
@@ -101,4 +103,6 @@ def _pixel_lanes(s: Schedule, c: Config, out: str, width: int) -> Schedule:
         s.vectorize(lane)
     else:
         s.compute_inline("X")
+    if c["fetch"]:
+        s.prefetch("W", at="Y.c", ahead=kp)
     return unroll_by(s, "Y.c", c["unroll_c"])

@@ -173,3 +173,5 @@ def _products(s: Schedule, c: Config, panel: Any, width: int) -> None:
     unroll_by(s, "M.c", c["unroll_c"])
     half, lanes = s.split("M.out.k", [None, width])
     s.unroll("M.out.t").unroll(half).vectorize(lanes)
+    if c["fetch"]:
+        s.prefetch("U", at="M.c", ahead="M.v")

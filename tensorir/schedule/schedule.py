@@ -21,6 +21,7 @@ from tensorir.schedule.primitives import buffers as _buffers
 from tensorir.schedule.primitives import loops as _loops
 from tensorir.schedule.primitives import once as _once
 from tensorir.schedule.primitives import placement as _placement
+from tensorir.schedule.primitives import prefetch as _prefetch
 from tensorir.schedule.primitives import reduction as _reduction
 from tensorir.schedule.primitives import staging as _staging
 from tensorir.schedule.primitives import tensorize as _tensorize
@@ -332,6 +333,17 @@ class Schedule:
         self._apply("annotate", (loop.var.name, key, value), {}, lambda p: _annotate.annotate(p, loop, key, value))
         return self
 
+    def prefetch(self, tensor: Any, at: Any, ahead: Any = None, distance: int = 1) -> Self:
+        """On CPUs, ask in each iteration of ``at`` for the cache lines of ``tensor`` that it will read when ``ahead``
+        (a loop around it, ``at`` itself when None) is ``distance`` iterations further on.
+        """
+        buffer, loop = self._buffer(tensor), self._loop(at)
+        around = loop if ahead is None else self._loop(ahead)
+        far = need_int("distance", distance, 1, error=ScheduleError)
+        self._apply("prefetch", (buffer.name, loop.var.name, around.var.name), {"distance": (far, 1)},
+                    lambda p: _prefetch.prefetch(p, buffer, loop, around, far, self.target))  # fmt: skip
+        return self
+
     # --- machinery
 
     def _apply(self, name: str, args: Sequence[Any], options: Mapping[str, tuple[Any, Any]],
@@ -440,6 +452,6 @@ _MOVES = {
 PRIMITIVES = (
     "split", "partition", "fuse", "reorder", "bind", "vectorize", "unroll", "compute_at", "reverse_compute_at",
     "compute_inline", "reverse_compute_inline", "stage_in", "stage_out", "set_scope", "layout", "run_once",
-    "decompose_reduction", "rfactor", "tensorize", "annotate",
+    "decompose_reduction", "rfactor", "tensorize", "annotate", "prefetch",
 )  # fmt: skip
 """The names that a trace may hold."""

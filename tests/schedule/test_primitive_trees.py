@@ -60,6 +60,7 @@ EXAMPLES = {
         matmul,
         lambda s: (s.reorder(s.split("C.k", [None, 4])[0], "C.i", "C.j", "C.k.1"), s.stage_out("C", "C.i")),
     ),
+    "prefetch": (matmul, lambda s: s.prefetch("B", at="C.k", ahead="C.i", distance=2)),
     "set_scope": (chain, lambda s: (s.compute_at("P", "Q.i"), s.set_scope("P", "shared"))),
     "layout": (chain, lambda s: (s.compute_at("P", "Q.i"), s.layout("P", pad=3, order=[1, 0]))),
     "layout as a map": (

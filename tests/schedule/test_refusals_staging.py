@@ -1,7 +1,7 @@
 """What stage_in, stage_out, layout and set_scope refuse, and copies that their readers cannot see."""
 
 import pytest
-from refusal_cases import Refusals, assert_refused, relu, written_backwards
+from refusal_cases import Refusals, assert_refused, plain, relu, written_backwards
 
 import tensorir as tir
 
@@ -84,6 +84,17 @@ once(
     lambda s: s.stage_out("C.out", "C.k"),
     before=lambda s: s.stage_out("C", "C.k"),
 )
+once("prefetch.not-read", "nothing inside", lambda s: s.prefetch("C", at="C.k"))
+once("prefetch.encloses", "not a loop around", lambda s: s.prefetch("B", at="C.j", ahead="C.k"))
+once("prefetch.lines", "cache lines", lambda s: s.prefetch("B", at="C.i"))
+once("prefetch.near", "already", lambda s: s.prefetch("B_shared", at="C.k"), before=lambda s: s.stage_in("B", "C.j"))
+once(
+    "prefetch.room",
+    "vectorized",
+    lambda s: s.prefetch("A", at="C.j.1"),
+    before=lambda s: s.reorder("C.k", "C.j").vectorize(s.split("C.j", [None, 4])[1]),
+)
+once("prefetch.cpu", "no such requests", lambda s: s.prefetch("B", at="C.k"), lambda: plain("opencl -kind=gpu"))
 once("stage-out.encloses", "not a loop around", lambda s: s.stage_out("C", "D.i"), relu)
 once(
     "stage-out.scattered",

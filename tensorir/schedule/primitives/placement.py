@@ -144,7 +144,7 @@ def tile_nest(index: Index, stage: Stage, producers: list[Stage], loop: Loop, pr
     guards: list[Expr] = []
     for p in producers:
         for outer in [] if partial else [*index.above(loop), loop]:
-            if any(uses(b, {outer.var}) for it, b in zip(p.iters, p.binds, strict=True) if it.axis is Axis.REDUCE):
+            if any(uses(b, {outer.var}) for it, b in zip(p.iters, p.binds, strict=True) if it.axis is not Axis.SPATIAL):
                 raise _refuse(
                     f"{primitive}.partial-reduction",
                     f"inside {loop.var.name} the sums of {p.name} are not complete: "

@@ -207,7 +207,8 @@ def stage_out(program: Program, stage: Stage, at: Loop | None, scope: str, layou
     out_name = unique(f"{stage.name}.out", taken)
     axes = tuple(_axis_of(n, stage) for n in written_index(stage))
     iters = tuple(Iter(v, n, Axis.SPATIAL) for v, n in zip(axes, buffer.shape, strict=True))
-    copy = Stage(out_name, iters, axes, Store(buffer, axes, Load(local, axes, buffer.dtype)))
+    repeats = any(x.repeats for x in find(stage.body, Store))
+    copy = Stage(out_name, iters, axes, Store(buffer, axes, Load(local, axes, buffer.dtype), repeats))
     pieces = pieces_around(index, stage, at)
     piece = numbered(stage, pieces) if pieces else None
     inner = stage.replace(body=swap_buffers(stage.body, {buffer: local}),

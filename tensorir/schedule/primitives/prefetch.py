@@ -1,0 +1,70 @@
+"""prefetch: requests for cache lines before they are read."""
+
+from __future__ import annotations
+
+from tensorir.errors import Problem, ScheduleError
+from tensorir.ir.build import as_expr, binary
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import Axis, Buffer, Iter, Kind, Loop, Prefetch, Program, Scope, Stage, Stmt, Var
+from tensorir.ir.visit import replace, sequence, substitute
+from tensorir.schedule.analysis import Index, caret, need_room, stages_reading, unique
+from tensorir.schedule.rewrite import Rewrite, accesses_to, footprint, int_shape, nest
+from tensorir.target import Target
+
+LINE = 64
+"""Bytes of a cache line."""
+MOST_LINES = 8
+"""Requests that one iteration may make."""
+
+
+def prefetch(program: Program, buffer: Buffer, at: Loop, ahead: Loop, distance: int, target: Target) -> Rewrite:
+    """In each iteration of ``at``, ask for what the same iteration reads of ``buffer`` when ``ahead`` is ``distance``
+    iterations further on.
+
+    at:    a loop whose iterations read a box of at most ``MOST_LINES`` cache lines
+    ahead: ``at`` or a loop around it
+    The stage ``<buffer>.fetch`` stands first in the loop; meaning and legality do not change. Hardware fetches ahead
+    by itself along one page; this is for what jumps, such as the panel of weights that comes next (Mowry, Lam and
+    Gupta, "Design and evaluation of a compiler algorithm for prefetching", ASPLOS 1992).
+    """
+    index = Index(program)
+    readers = stages_reading(at, buffer)
+    if target.kind != "cpu":
+        raise _refuse("prefetch.cpu", f"{target.kind} targets have no such requests", at,
+                      hint="stage_in with a copy that is filled ahead")  # fmt: skip
+    if not readers:
+        raise _refuse("prefetch.not-read", f"nothing inside {at.var.name} reads {buffer.name}", at)
+    if buffer not in program.params and buffer.scope not in (Scope.GLOBAL, Scope.AUTO):
+        raise _refuse("prefetch.near", f"{buffer.name} is in {buffer.scope.value} memory already", at)
+    if ahead is not at and ahead not in index.above(at):
+        raise _refuse("prefetch.encloses", f"{ahead.var.name} is not a loop around {at.var.name}", at,
+                      hint=f"one of {', '.join(x.var.name for x in [*index.above(at), at])}")  # fmt: skip
+    need_room(index, at, "prefetch")
+    sides = footprint(index, accesses_to(at, buffer), at, Scope.REGISTER, int_shape(buffer))
+    step = max(1, LINE * 8 // DTYPES[buffer.dtype].bits)
+    counts = [s.extent for s in sides[:-1]] + [-(-s.extent // step) for s in sides[-1:]]
+    lines = 1
+    for n in counts:
+        lines *= n
+    if lines > MOST_LINES:
+        raise _refuse(
+            "prefetch.lines", f"one iteration of {at.var.name} reads {lines} cache lines of {buffer.name}, more than "
+            f"{MOST_LINES}", at, hint="a loop further in")  # fmt: skip
+    name = unique(f"{buffer.name}.fetch", index.names())
+    axes = tuple(Var(f"ax{d}", "index") for d in range(len(sides)))
+    loops = [Loop(Var(f"{name}.ax{d}", "index"), as_expr(n), at, Kind.UNROLL) for d, n in enumerate(counts)]
+    later = {ahead.var: binary("+", ahead.var, distance)}
+    binds = []
+    for d, (side, x) in enumerate(zip(sides, loops, strict=True)):
+        walked = binary("*", x.var, step if d == len(sides) - 1 else 1)
+        binds.append(binary("+", substitute(side.first.expr(), later), walked if counts[d] > 1 else 0))
+    iters = tuple(Iter(v, n, Axis.SPATIAL) for v, n in zip(axes, buffer.shape, strict=True))
+    made: Stmt = Stage(name, iters, tuple(binds), Prefetch(buffer, axes))
+    made = nest([x for x, n in zip(loops, counts, strict=True) if n > 1], made)
+    return Rewrite(
+        program.replace(body=replace(program.body, {at: at.replace(body=sequence([made, at.body]))})), (name,)
+    )
+
+
+def _refuse(code: str, message: str, at: Loop, hint: str = "") -> ScheduleError:
+    return ScheduleError(Problem(code, message, at=caret(at), hint=hint))
