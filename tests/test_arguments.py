@@ -121,6 +121,7 @@ SCHEDULE = {
     "tile": lambda s, a="C.i", b="C.j", factors=(2, 4): s.tile(a, b, factors=factors),
     "bind": lambda s, axis="C.i", to="block.x": s.bind(axis, to),
     "vectorize": lambda s, axis="C_relu.j": s.vectorize(axis),
+    "parallel": lambda s, axis="C.i": s.parallel(axis),
     "unroll": lambda s, axis="C.k": s.unroll(axis),
     "partition": lambda s, axis="C.i", at=(4,): s.partition(axis, at),
     "compute_at": lambda s, stage="P", consumer="C", axis="i": s.compute_at(stage, consumer, axis),
@@ -159,9 +160,10 @@ SCHEDULE = {
     "check.shapes": lambda s, shapes=({"C_relu.i": 2},): s.check(shapes=shapes),
     "check.shape": lambda s, axis="C_relu.i", n=2: s.check(shapes=[keyed(axis, n)]),
 }
-REFUSED = {"tensorize": lambda s, axis="C.i", intrin="fma.f32x4": s.tensorize(axis, intrin),
-           "reverse_compute_inline": lambda s, stage="C_relu": s.reverse_compute_inline(stage),
-           "parallel": lambda s, axis="C.i": s.parallel(axis)}  # fmt: skip
+REFUSED = {
+    "tensorize": lambda s, axis="C.i", intrin="fma.f32x4": s.tensorize(axis, intrin),
+    "reverse_compute_inline": lambda s, stage="C_relu": s.reverse_compute_inline(stage),
+}
 """Calls that are refused even with good arguments here."""
 
 SIMPLE = element(lambda i: I8[i] + 1)

@@ -173,10 +173,28 @@ SCHEDULE: dict[str, Entry] = {
         "# s.fuse of a loop and one whose extent is its index",
         "# keep the loops apart, or bind the outer one",
     ),
-    "parallel.later": Entry(
-        "parallel is planned and not there yet. On a CPU, blocks are dealt out to the cores already.",
+    "parallel.block-axis": Entry(
+        "parallel binds a loop to block.x, block.y or block.z, and none of them can take it; the message says why for "
+        "each. Fuse loops into one before.",
+        's.tile("C.i", "C.j", factors=[8, 8])\ns.parallel("C.i.0").parallel("C.j.0").parallel("C.i.1")\n'
+        's.parallel("C.j.1")',
+        's.parallel(s.fuse("C.i", "C.j"))',
+    ),
+    "parallel.independent": Entry(
+        "Iterations that run at once must not depend on one another: those of a reduction all update one element, "
+        "those of an ordered axis read what the one before wrote.",
+        's.parallel("C.k")',
         's.parallel("C.i")',
-        's.bind("C.i", "block.x")',
+    ),
+    "parallel.serial": Entry(
+        "The loop is already bound, unrolled or vectorized.",
+        's.unroll("C.j")\ns.parallel("C.j")',
+        's.parallel("C.j")',
+    ),
+    "parallel.symbolic-extent": Entry(
+        "The number of blocks is fixed when a kernel is launched; this loop's depends on an outer loop or on data.",
+        "# s.parallel of an inner loop whose extent is an outer index",
+        "# s.parallel of the outer loop",
     ),
     "reorder.extent-depends": Entry(
         "The extent of a loop depends on a loop that would end up inside it.",

@@ -31,7 +31,6 @@ class Kind(enum.Enum):
     """What a loop's iterations become."""
 
     SERIAL = "serial"
-    PARALLEL = "parallel"
     UNROLL = "unroll"
     VECTOR = "vectorize"
     COOPERATIVE = "cooperative"  # dealt out to all threads of the block

@@ -200,15 +200,10 @@ class Schedule:
         return self
 
     def parallel(self, axis: Any) -> Self:
-        """Not implemented yet: always refused with ``parallel.later`` (blocks already run on all cores)."""
+        """Deal the iterations of a loop out over the cores: binds it to the first free block axis."""
         loop = self._loop(axis)
-        raise ScheduleError(
-            Problem(
-                "parallel.later",
-                f"parallel({loop.var.name}) is not implemented yet",
-                hint=f"s.bind({loop.var.name!r}, 'block.x'): on a CPU the blocks are dealt out to the cores",
-            )
-        )
+        self._apply("parallel", (loop.var.name,), {}, lambda p: _loops.parallel(p, loop, self.target))
+        return self
 
     # --- primitives on stages
 
@@ -432,14 +427,14 @@ def _plain(v: Any) -> Any:
 
 
 _MOVES = {
-    "bind", "compute_at", "reverse_compute_at", "reverse_compute_inline", "stage_in", "stage_out", "set_scope",
-    "rfactor", "decompose_reduction",
+    "bind", "parallel", "compute_at", "reverse_compute_at", "reverse_compute_inline", "stage_in", "stage_out",
+    "set_scope", "rfactor", "decompose_reduction",
 }  # fmt: skip
 """Primitives after which some cell may be written by one thread and read by another."""
 
 PRIMITIVES = (
-    "split", "partition", "fuse", "reorder", "bind", "vectorize", "unroll", "compute_at", "reverse_compute_at",
-    "compute_inline", "reverse_compute_inline", "stage_in", "stage_out", "set_scope", "layout", "run_once",
-    "decompose_reduction", "rfactor", "tensorize", "annotate",
+    "split", "partition", "fuse", "reorder", "bind", "parallel", "vectorize", "unroll", "compute_at",
+    "reverse_compute_at", "compute_inline", "reverse_compute_inline", "stage_in", "stage_out", "set_scope", "layout",
+    "run_once", "decompose_reduction", "rfactor", "tensorize", "annotate",
 )  # fmt: skip
 """The names that a trace may hold."""

@@ -261,6 +261,7 @@ ACTIONS = (
     "partition",
     *("reorder",) * 4,
     *("bind",) * 5,
+    "parallel",
     *("fuse",) * 3,
     *("vectorize",) * 3,
     "unroll",
@@ -327,7 +328,7 @@ def draw_call(c: Chance, s: tir.Schedule) -> tuple[str, tuple[Any, ...], dict[st
         case "vectorize":
             inner = [n for n, x in index.loops.items() if not any(hasattr(b, "extent") for b in (x.body,))]
             return what, (c.pick(inner) if inner and c.pick(range(6)) else loop,), {}
-        case "unroll":
+        case "unroll" | "parallel":
             return what, (loop,), {}
         case "annotate":
             return what, (loop, "unroll", c.pick((1, 2, 4, 3))), {}
