@@ -139,6 +139,7 @@ SCHEDULE = {
     "decompose_reduction": lambda s, stage="C", axis="k": s.decompose_reduction(stage, axis),
     "rfactor": lambda s, stage="C", axis="k": s.rfactor(stage, axis),
     "annotate": lambda s, axis="C.k", key="unroll", value=2: s.annotate(axis, key, value),
+    "assume": lambda s, tensor="A", align=64: s.assume(tensor, align),
     "s[]": lambda s, stage="C": s[stage],
     "s[].axis": lambda s, axis="i": s["C"].split(axis, [None, 4]),
     "s[].stage_out": lambda s, at="j": s["C"].stage_out(at),
@@ -161,6 +162,7 @@ SCHEDULE = {
     "check.shape": lambda s, axis="C_relu.i", n=2: s.check(shapes=[keyed(axis, n)]),
 }
 REFUSED = {
+    "assume.range": lambda s, low=0, high=4: s.assume("A", low=low, high=high),
     "tensorize": lambda s, axis="C.i", intrin="fma.f32x4": s.tensorize(axis, intrin),
     "reverse_compute_inline": lambda s, stage="C_relu": s.reverse_compute_inline(stage),
 }

@@ -99,6 +99,39 @@ SCHEDULE: dict[str, Entry] = {
         's.annotate("C.k", "unroll", 3)',
         's.annotate("C.k", "unroll", 4)',
     ),
+    "assume.align": Entry(
+        "An alignment is a power of two: at least the size of an element, and at most 128 bytes, which the memory of "
+        "every runtime has.",
+        's.assume("A", align=48)',
+        's.assume("A", align=64)',
+    ),
+    "assume.argument": Entry(
+        "Facts are about what the caller passes in: inputs and outputs. What the program makes for itself it knows.",
+        't.assume("C", align=64)',
+        't.assume("R", align=64)',
+    ),
+    "assume.not-an-index": Entry(
+        "Bounds of elements are for index tensors: they say that every element it picks exists. No tensor is "
+        "indexed by this one.",
+        's.assume("A", low=0, high=10)',
+        'rows = tir.placeholder((5,), "int32", name="rows")\n'
+        'g = tir.Schedule(tir.compute((5, 64), lambda i, j: A[rows[i], j], name="G"))\n'
+        'g.assume("rows", low=0, high=100)',
+    ),
+    "assume.nothing": Entry(
+        "assume takes at least one fact: align=, low= or high=.",
+        's.assume("A")',
+        's.assume("A", align=64)',
+    ),
+    "assume.range": Entry(
+        "No number lies in the range: low <= element < high holds of none. Facts about one tensor add up.",
+        'rows = tir.placeholder((5,), "int32", name="rows")\n'
+        'g = tir.Schedule(tir.compute((5, 64), lambda i, j: A[rows[i], j], name="G"))\n'
+        'g.assume("rows", low=5, high=5)',
+        'rows = tir.placeholder((5,), "int32", name="rows")\n'
+        'g = tir.Schedule(tir.compute((5, 64), lambda i, j: A[rows[i], j], name="G"))\n'
+        'g.assume("rows", low=5, high=6)',
+    ),
     "bind.axis-free": Entry(
         "One stage would run two of its loops on the same hardware axis. Fuse the loops, or take another axis.",
         's.bind("C.i", "block.x").bind("C.j", "block.x")',

@@ -505,6 +505,20 @@ class Tiles(Stmt):
     body: Stmt
 
 
+@node
+class Fact(Node):
+    """What the caller promises of an argument.
+
+    align: bytes of which its address is a multiple, 0 for no promise
+    low, high: ``low <= element < high`` for each element, None for no promise
+    """
+
+    buffer: Buffer
+    align: int = 0
+    low: int | None = None
+    high: int | None = None
+
+
 # --- the whole -------------------------------------------------------------------------------------------------------
 
 
@@ -514,6 +528,7 @@ class Program(Node):
 
     inputs and outputs: buffers;  scalars: parameters passed by value
     done: names of the lowering passes that have run
+    facts: what is assumed of parameters, at most one for each
     """
 
     name: str
@@ -522,6 +537,7 @@ class Program(Node):
     body: Stmt
     scalars: tuple[Var, ...] = ()
     done: tuple[str, ...] = ()
+    facts: tuple[Fact, ...] = ()
 
     @property
     def params(self) -> tuple[Buffer, ...]:

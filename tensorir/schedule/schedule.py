@@ -17,6 +17,7 @@ from tensorir.ir.tree import Buffer, Kind, Loop, Program, Stage
 from tensorir.schedule.analysis import Index, lookup, stages_writing
 from tensorir.schedule.ownership import misplaced
 from tensorir.schedule.primitives import annotate as _annotate
+from tensorir.schedule.primitives import assume as _assume
 from tensorir.schedule.primitives import buffers as _buffers
 from tensorir.schedule.primitives import loops as _loops
 from tensorir.schedule.primitives import once as _once
@@ -327,6 +328,25 @@ class Schedule:
         self._apply("annotate", (loop.var.name, key, value), {}, lambda p: _annotate.annotate(p, loop, key, value))
         return self
 
+    def assume(self, tensor: Any, align: int | None = None, low: int | None = None, high: int | None = None) -> Self:
+        """Promise facts about an argument, on which the emitted code then relies.
+
+        align: bytes of which its address is a multiple. Each launch checks that: an array in device memory that starts
+               elsewhere is refused (``launch.alignment``), a host array is worked on in an aligned copy (``tir.empty``
+               makes host arrays that need none)
+        low, high: ``low <= element < high`` for every element of an index tensor. **Nobody checks it**, since looking
+               at all indices is what it saves: the scan of each launch (``launch.index-range``), also in exported
+               loaders, where these bounds say that all indices exist. With wrong ones a kernel reads anywhere
+
+        There is nothing to say about aliasing: launches refuse overlapping outputs, and pointers are ``restrict``.
+        """
+        buffer = self._buffer(tensor)
+        given = {"align": align, "low": low, "high": high}
+        said = {k: None if v is None else need_int(k, v, error=ScheduleError) for k, v in given.items()}
+        self._apply("assume", (buffer.name,), {k: (v, None) for k, v in said.items()},
+                    lambda p: _assume.assume(p, self.outputs, buffer, **said))  # fmt: skip
+        return self
+
     # --- machinery
 
     def _apply(self, name: str, args: Sequence[Any], options: Mapping[str, tuple[Any, Any]],
@@ -435,6 +455,6 @@ _MOVES = {
 PRIMITIVES = (
     "split", "partition", "fuse", "reorder", "bind", "parallel", "vectorize", "unroll", "compute_at",
     "reverse_compute_at", "compute_inline", "reverse_compute_inline", "stage_in", "stage_out", "set_scope", "layout",
-    "run_once", "decompose_reduction", "rfactor", "tensorize", "annotate",
+    "run_once", "decompose_reduction", "rfactor", "tensorize", "annotate", "assume",
 )  # fmt: skip
 """The names that a trace may hold."""

@@ -277,6 +277,7 @@ ACTIONS = (
     "set_scope",
     "layout",
     "annotate",
+    "assume",
     "tile",
 )
 BINDINGS = ("block.x", "block.y", "thread.x", "thread.y", "block.z", "thread.z")
@@ -332,6 +333,9 @@ def draw_call(c: Chance, s: tir.Schedule) -> tuple[str, tuple[Any, ...], dict[st
             return what, (loop,), {}
         case "annotate":
             return what, (loop, "unroll", c.pick((1, 2, 4, 3))), {}
+        case "assume":
+            facts = {"align": c.pick((4, 16, 64))} if c.pick(range(2)) else {"low": 0, "high": c.pick(EXTENTS)}
+            return what, (c.pick(buffers),), facts
         case "compute_at" | "reverse_compute_at":
             return what, (stage, loop), {}
         case "compute_inline" | "reverse_compute_inline":

@@ -36,6 +36,12 @@ def elementwise(*steps):
     return first, tir.Schedule(X)
 
 
+def gather(target="opencl", rows=7):
+    """Rows of T that ``at`` picks."""
+    T, at = tir.placeholder((rows, 8), name="T"), tir.placeholder((5,), "int32", name="at")
+    return tir.Schedule(tir.compute((5, 8), lambda i, j: T[at[i], j] * 2, name="G"), target)
+
+
 def ordered():
     """A schedule whose loop C.k is ordered: each iteration needs the one before."""
     s = plain()
