@@ -140,6 +140,7 @@ SCHEDULE = {
     "rfactor": lambda s, stage="C", axis="k": s.rfactor(stage, axis),
     "annotate": lambda s, axis="C.k", key="unroll", value=2: s.annotate(axis, key, value),
     "assume": lambda s, tensor="A", align=64: s.assume(tensor, align),
+    "specialize": lambda s, axis="C.i", cond="C.i < 3": s.specialize(axis, cond),
     "s[]": lambda s, stage="C": s[stage],
     "s[].axis": lambda s, axis="i": s["C"].split(axis, [None, 4]),
     "s[].stage_out": lambda s, at="j": s["C"].stage_out(at),

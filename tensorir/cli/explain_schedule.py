@@ -269,6 +269,65 @@ SCHEDULE: dict[str, Entry] = {
         "# s.partition of an inner loop whose extent is an outer index",
         "# cut the outer loop",
     ),
+    "specialize.divergent": Entry(
+        "Threads of one block would run different versions of a body that fills shared memory. All threads of a block "
+        "must arrive at a barrier; a condition on blocks and serial loops is the same for all of them.",
+        's.bind("C.i", "block.x").bind("C.j", "thread.x")\ns.stage_in("A", "C.j", "shared")\n'
+        's.specialize("C.j", "C.j < 8")',
+        's.bind("C.i", "block.x").bind("C.j", "thread.x")\ns.stage_in("A", "C.j", "shared")\n'
+        's.specialize("C.j", "C.i < 8")',
+    ),
+    "specialize.grammar": Entry(
+        "A condition compares loops, numbers and elements of inputs, joined by and, or, not, with + - * // % between "
+        "loops and numbers. There are no calls.",
+        's.specialize("C.i", "C.i <")',
+        's.specialize("C.i", "C.i % 4 == 0 and not C.i >= 8")',
+    ),
+    "specialize.lanes": Entry(
+        "The lanes of a vector, and the threads that share a copy, run at once: they cannot choose between versions.",
+        't.specialize("R.j", "R.j < 8")\nt.split("C.j", [None, 4])\n'
+        'o, i = t.split("R.i", [None, 4])\nt.reorder(o, "R.j", i)\nt.vectorize(i).specialize(i, f"{i} < 2")',
+        's.specialize("C.i", "C.i < 8")',
+    ),
+    "specialize.lost": Entry(
+        "The call would replace a loop whose body has two versions, and the condition with it. Call specialize "
+        "after it.",
+        's.specialize("C.i", "C.i < 8")\ns.split("C.i", [None, 4])',
+        's.split("C.i", [None, 4])\ns.specialize("C.i.0", "C.i.0 < 2")',
+    ),
+    "specialize.negative": Entry(
+        "What stands under // or % may be negative, where C rounds toward zero and Python down.",
+        's.specialize("C.i", "(C.i - 8) // 4 == 0")',
+        's.specialize("C.i", "(C.i + 4) // 4 == 3")',
+    ),
+    "specialize.out-of-range": Entry(
+        "The condition may read an element that the input does not have; a tail that overshoots counts.",
+        's.specialize("C.i", "A[C.i + 1, 0] == 0")',
+        's.specialize("C.i", "A[C.i, 0] == 0")',
+    ),
+    "specialize.scope": Entry(
+        "A condition is about the loop whose body has two versions and the loops around it; the call would put one of "
+        "them inside.",
+        's.specialize("C.j", "C.i < 8")\ns.reorder("C.j", "C.i")',
+        's.reorder("C.j", "C.i")\ns.specialize("C.i", "C.i < 8")',
+    ),
+    "specialize.type": Entry(
+        "Loops and numbers are added and compared; an element of an input is compared with a whole number of its type, "
+        "or stands alone where it is true or false.",
+        's.specialize("C.i", "A[C.i, 0] == C.i")',
+        's.specialize("C.i", "A[C.i, 0] == 1")',
+    ),
+    "specialize.unknown-name": Entry(
+        "A condition names loops around the body, and inputs of the program; the message lists them.",
+        's.specialize("C.i", "C.j < 8")',
+        's.specialize("C.j", "C.j < 8")',
+    ),
+    "specialize.versions": Entry(
+        "Every condition doubles the text of the body; more than 16 versions are refused.",
+        's.specialize("C.j", "C.j < 1").specialize("C.j", "C.j < 2").specialize("C.j", "C.j < 3")\n'
+        's.specialize("C.j", "C.j < 4").specialize("C.j", "C.j < 5")',
+        's.specialize("C.j", "C.j < 1 or C.j >= 8")',
+    ),
     "split.covers-extent": Entry(
         "The product of the factors must reach the extent; leave one factor None to have it inferred.",
         's.split("C.i", [6, 16])',

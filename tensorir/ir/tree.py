@@ -353,6 +353,7 @@ class Loop(Stmt):
 
     hint: partial unroll factor for the device compiler, 0 for none
     parts: iterations at which lowering cuts it, each part with a copy of the body
+    cases: conditions for each of which lowering writes the body twice: where it holds, and where it does not
     """
 
     var: Var
@@ -361,6 +362,7 @@ class Loop(Stmt):
     kind: Kind = Kind.SERIAL
     hint: int = 0
     parts: tuple[int, ...] = ()
+    cases: tuple[Expr, ...] = ()
 
 
 @node

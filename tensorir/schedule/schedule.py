@@ -23,6 +23,7 @@ from tensorir.schedule.primitives import loops as _loops
 from tensorir.schedule.primitives import once as _once
 from tensorir.schedule.primitives import placement as _placement
 from tensorir.schedule.primitives import reduction as _reduction
+from tensorir.schedule.primitives import specialize as _specialize
 from tensorir.schedule.primitives import staging as _staging
 from tensorir.schedule.primitives import tensorize as _tensorize
 from tensorir.schedule.rewrite import Rewrite
@@ -206,6 +207,13 @@ class Schedule:
         self._apply("parallel", (loop.var.name,), {}, lambda p: _loops.parallel(p, loop, self.target))
         return self
 
+    def specialize(self, axis: Any, cond: str) -> Self:
+        """Two versions of a loop's body: where ``cond`` holds ("C.i.0 < 3", "mask[C.i.0] == 0"), and elsewhere."""
+        loop = self._loop(axis)
+        need_text("cond", cond, ScheduleError)
+        self._apply("specialize", (loop.var.name, cond), {}, lambda p: _specialize.specialize(p, loop, cond))
+        return self
+
     # --- primitives on stages
 
     def compute_at(self, stage: Any, consumer: Any, axis: Any = None) -> Self:
@@ -360,6 +368,10 @@ class Schedule:
             raise ScheduleError(Problem("schedule.too-deep", f"the loop tree is too deep for {name}")) from None
         if any(s.primitive == "tensorize" for s in self._steps) and (problem := _tensorize.unfit(done.program)):
             raise ScheduleError(dataclasses.replace(problem, hint=f"{name} before tensorize"))
+        if any(s.primitive == "specialize" for s in self._steps) and (
+            problem := _specialize.unfit(program, done.program, name)
+        ):
+            raise ScheduleError(problem)
         if name in _MOVES and (problem := misplaced(done.program)):
             raise ScheduleError(problem)
         given = tuple((k, v) for k, (v, default) in options.items() if v != default)
@@ -456,5 +468,6 @@ PRIMITIVES = (
     "split", "partition", "fuse", "reorder", "bind", "parallel", "vectorize", "unroll", "compute_at",
     "reverse_compute_at", "compute_inline", "reverse_compute_inline", "stage_in", "stage_out", "set_scope", "layout",
     "run_once", "decompose_reduction", "rfactor", "tensorize", "annotate", "assume",
+    "specialize",
 )  # fmt: skip
 """The names that a trace may hold."""

@@ -48,6 +48,10 @@ EXAMPLES = {
     "unroll": (matmul, lambda s: s.unroll("C.k")),
     "annotate": (matmul, lambda s: s.annotate("C.k", "unroll", 4)),
     "assume": (gather, lambda s: s.assume("T", align=64).assume("at", 16, low=0).assume("at", high=7)),
+    "specialize": (
+        matmul,
+        lambda s: s.specialize("C.j", "C.i % 2 == 0 and not A[C.i, C.j] > 0").bind("C.i", "block.x"),
+    ),
     "compute_at": (chain, lambda s: s.compute_at("Q", s.split("R.j", [None, 4])[0])),
     "reverse_compute_at": (chain, lambda s: s.reverse_compute_at("R", s.split("Q.j", [None, 4])[0])),
     "compute_inline": (chain, lambda s: s.compute_inline("P")),

@@ -91,7 +91,7 @@ def init_nest(index: Index, stage: Stage, loop: Loop, name: str) -> Stmt:
     for around in reversed(path[path.index(loop) :]):
         if isinstance(around, If):  # which threads run the stage, when lowering asks
             init = If(substitute(around.cond, fresh), init)
-    return nest([x.replace(var=fresh[x.var], kind=_plain(x)) for x in spatial], init)
+    return nest([x.replace(var=fresh[x.var], kind=_plain(x), cases=()) for x in spatial], init)
 
 
 def _plain(x: Loop) -> Kind:
