@@ -121,6 +121,7 @@ SCHEDULE = {
     "tile": lambda s, a="C.i", b="C.j", factors=(2, 4): s.tile(a, b, factors=factors),
     "bind": lambda s, axis="C.i", to="block.x": s.bind(axis, to),
     "vectorize": lambda s, axis="C_relu.j": s.vectorize(axis),
+    "parallel": lambda s, axis="C.i": s.parallel(axis),
     "unroll": lambda s, axis="C.k": s.unroll(axis),
     "partition": lambda s, axis="C.i", at=(4,): s.partition(axis, at),
     "compute_at": lambda s, stage="P", consumer="C", axis="i": s.compute_at(stage, consumer, axis),
@@ -138,6 +139,8 @@ SCHEDULE = {
     "decompose_reduction": lambda s, stage="C", axis="k": s.decompose_reduction(stage, axis),
     "rfactor": lambda s, stage="C", axis="k": s.rfactor(stage, axis),
     "annotate": lambda s, axis="C.k", key="unroll", value=2: s.annotate(axis, key, value),
+    "assume": lambda s, tensor="A", align=64: s.assume(tensor, align),
+    "specialize": lambda s, axis="C.i", cond="C.i < 3": s.specialize(axis, cond),
     "s[]": lambda s, stage="C": s[stage],
     "s[].axis": lambda s, axis="i": s["C"].split(axis, [None, 4]),
     "s[].stage_out": lambda s, at="j": s["C"].stage_out(at),
@@ -159,9 +162,11 @@ SCHEDULE = {
     "check.shapes": lambda s, shapes=({"C_relu.i": 2},): s.check(shapes=shapes),
     "check.shape": lambda s, axis="C_relu.i", n=2: s.check(shapes=[keyed(axis, n)]),
 }
-REFUSED = {"tensorize": lambda s, axis="C.i", intrin="fma.f32x4": s.tensorize(axis, intrin),
-           "reverse_compute_inline": lambda s, stage="C_relu": s.reverse_compute_inline(stage),
-           "parallel": lambda s, axis="C.i": s.parallel(axis)}  # fmt: skip
+REFUSED = {
+    "assume.range": lambda s, low=0, high=4: s.assume("A", low=low, high=high),
+    "tensorize": lambda s, axis="C.i", intrin="fma.f32x4": s.tensorize(axis, intrin),
+    "reverse_compute_inline": lambda s, stage="C_relu": s.reverse_compute_inline(stage),
+}
 """Calls that are refused even with good arguments here."""
 
 SIMPLE = element(lambda i: I8[i] + 1)

@@ -30,21 +30,12 @@ def emit_source(s: Schedule, target: Target) -> Source:
 
 def gathers_of(s: Schedule) -> tuple[GatherRange, ...]:
     """The index inputs whose values must be checked at launch, by their names in the signature."""
-    from tensorir.expr.bounds import gathered, is_gather
-    from tensorir.expr.program import computes_of
-    from tensorir.ir.tree import Load
-    from tensorir.ir.visit import find
+    from tensorir.expr.program import gathers
+    from tensorir.schedule.primitives.assume import in_range
 
     names = {b.origin: b.name for b in s.program.inputs}
-    found: dict[GatherRange, None] = {}
-    for op in computes_of(s.outputs):
-        for body in op.bodies:
-            for load in find(body, Load):
-                for i, limit in zip(load.index, load.buffer.dims, strict=True):
-                    source = gathered(i) if is_gather(i) else None
-                    if source is not None:
-                        found[GatherRange(names[source.buffer.origin], limit, load.buffer.name)] = None
-    return tuple(found)
+    found = [(t, limit, into) for t, limit, into in gathers(s.outputs) if not in_range(s.program, t, limit)]
+    return tuple(dict.fromkeys(GatherRange(names[t], limit, into) for t, limit, into in found))
 
 
 def build_source(s: Schedule, device: Device) -> Executable:

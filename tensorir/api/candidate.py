@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tensorir.codegen.source import GatherRange, KernelLaunch, Param, Source
+from tensorir.codegen.source import Assumed, GatherRange, KernelLaunch, Param, Source
 from tensorir.errors import CompileError, DeviceError, LaunchError, LoweringError, TensorIRError
 from tensorir.target import Target
 
@@ -184,7 +184,8 @@ def source_from(data: Json) -> Source:
         for k in data["kernels"]
     )
     gathers = tuple(GatherRange(g["param"], g["limit"], g["into"]) for g in data["gathers"])
-    return Source(data["name"], data["language"], data["text"], params, kernels, gathers)
+    assumed = tuple(Assumed(a["param"], a["align"], a["low"], a["high"]) for a in data["assumed"])
+    return Source(data["name"], data["language"], data["text"], params, kernels, gathers, assumed)
 
 
 def _three(values: Any) -> tuple[int, int, int]:

@@ -11,10 +11,10 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tensorir.ir.build import as_int, binary, cast, const, select
+from tensorir.ir.build import as_int, binary, cast, const, select, unary
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Binary, Broadcast, Cast, Const, Expr, Load, Ramp, Select, Unary, Var
-from tensorir.ir.visit import Rewriter
+from tensorir.ir.visit import Rewriter, find
 
 Interval = tuple[float, float]
 """Inclusive bounds; infinite where nothing is known."""
@@ -75,11 +75,15 @@ class Arith:
 
     ranges: variable -> inclusive bounds
     facts:  linear forms known to be <= 0
+    tight:  closer bounds of variables that follow from the facts
+    known:  conditions that hold and are no such forms, by their structure (what data is compared with)
     """
 
     def __init__(self, ranges: Mapping[Var, Interval] | None = None, assume: Iterable[Expr] = ()) -> None:
         self.ranges: dict[Var, Interval] = dict(ranges or {})
         self.facts: list[Linear] = []
+        self.tight: dict[Var, Interval] = {}
+        self.known: frozenset[Any] = frozenset()
         self.divisors: dict[Var, int] = {}  # variables known to be multiples
         self._atoms: dict[Any, Expr] = {}
         for cond in assume:
@@ -90,6 +94,7 @@ class Arith:
         new = Arith()
         new.ranges = {**self.ranges, **ranges} if ranges else self.ranges
         new.facts = list(self.facts)
+        new.tight, new.known = self.tight, self.known
         new.divisors = self.divisors
         new._atoms = self._atoms
         for cond in assume:
@@ -97,11 +102,36 @@ class Arith:
         return new
 
     def assume(self, cond: Expr) -> None:
-        """Add what ``cond`` says: each ``<`` or ``<=`` of its conjunction."""
+        """Add what ``cond`` says: each part of its conjunction."""
         for c in conjuncts(cond):
             form = self._at_most_zero(c)
             if form is not None:
                 self.facts.append(form)
+                self._tighten(form)
+            elif isinstance(c, Binary) and c.op == "==" and c.a.dtype == c.b.dtype == "index":
+                self.assume(binary("<=", c.a, c.b))
+                self.assume(binary("<=", c.b, c.a))
+            elif isinstance(c, Binary) and c.op == "!=" and c.a.dtype == c.b.dtype == "index":
+                self._one_of(binary("<", c.a, c.b), binary("<", c.b, c.a))
+            elif isinstance(c, Binary) and c.op == "or":
+                self._one_of(c.a, c.b)
+            if form is None and (find(c, Load) or (isinstance(c, Binary) and c.op == "or")):
+                self.known |= {structure(c)}
+
+    def _one_of(self, a: Expr, b: Expr) -> None:
+        """Add the one condition where the other is known to fail."""
+        for one, other in ((a, b), (b, a)):
+            if self.disproves(one):
+                self.assume(other)
+
+    def _tighten(self, form: Linear) -> None:
+        if len(form.terms) == 1:
+            ((v, c),) = form.terms.items()
+            if isinstance(v, Var):
+                low, high = self._atom_range(v)
+                end = -form.constant / c  # c * v + constant <= 0
+                new = (low, min(high, math.floor(end))) if c > 0 else (max(low, math.ceil(end)), high)
+                self.tight = {**self.tight, v: new}
 
     # --- linear forms
 
@@ -225,7 +255,8 @@ class Arith:
 
     def _atom_range(self, e: Expr) -> Interval:
         if isinstance(e, Var):
-            return self.ranges.get(e, UNKNOWN)
+            known, near = self.ranges.get(e, UNKNOWN), self.tight.get(e, UNKNOWN)
+            return max(known[0], near[0]), min(known[1], near[1])
         if isinstance(e, Binary):
             if e.op in ("//", "%"):
                 lo, hi = self.range(e.a)
@@ -259,6 +290,8 @@ class Arith:
         """Whether ``cond`` is known to hold; False means unknown."""
         if isinstance(cond, Const):
             return bool(cond.value)
+        if self.known and structure(cond) in self.known:
+            return True
         if isinstance(cond, Binary) and cond.op == "and":
             return self.proves(cond.a) and self.proves(cond.b)
         if isinstance(cond, Binary) and cond.op == "or":
@@ -335,7 +368,21 @@ class _Simplify(Rewriter):
         if n.dtype == "index":
             return self.arith.linear(n).expr()
         a, b = self(n.a), self(n.b)
-        return n if a is n.a and b is n.b else binary(n.op, a, b)
+        return self._decided(n if a is n.a and b is n.b else binary(n.op, a, b))
+
+    def _decided(self, e: Expr) -> Expr:
+        if self.arith.known and e.dtype == "bool" and not isinstance(e, Const):
+            for cond, value in ((e, True), (contrary(e), False)):
+                if structure(cond) in self.arith.known:
+                    return const(value, "bool")
+        return e
+
+    def on_Load(self, n: Load) -> Expr:
+        return self._decided(self.children(n))
+
+    def on_Unary(self, n: Unary) -> Expr:
+        a = self(n.a)
+        return n if a is n.a else unary(n.op, a)
 
     def _compare(self, n: Binary) -> Expr:
         if n.a.dtype != "index" or n.b.dtype != "index":
@@ -406,6 +453,20 @@ def negate(cond: Expr) -> Expr | None:
             if a is not None and b is not None:
                 return binary("or" if cond.op == "and" else "and", a, b)
     return None
+
+
+def contrary(cond: Expr) -> Expr:
+    """What holds exactly where ``cond`` does not; of floats too, where neither < nor >= may hold."""
+    if isinstance(cond, Binary):
+        if cond.op in ("and", "or"):
+            return binary("or" if cond.op == "and" else "and", contrary(cond.a), contrary(cond.b))
+        if cond.op in ("==", "!="):
+            return binary("!=" if cond.op == "==" else "==", cond.a, cond.b)
+        if cond.a.dtype == "index":
+            return binary("<=" if cond.op == "<" else "<", cond.b, cond.a)
+    if isinstance(cond, Unary) and cond.op == "not":
+        return cond.a
+    return unary("not", cond)
 
 
 def _floor(x: float, c: int) -> float:

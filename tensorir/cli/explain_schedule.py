@@ -129,6 +129,39 @@ SCHEDULE: dict[str, Entry] = {
         's.annotate("C.k", "unroll", 3)',
         's.annotate("C.k", "unroll", 4)',
     ),
+    "assume.align": Entry(
+        "An alignment is a power of two: at least the size of an element, and at most 128 bytes, which the memory of "
+        "every runtime has.",
+        's.assume("A", align=48)',
+        's.assume("A", align=64)',
+    ),
+    "assume.argument": Entry(
+        "Facts are about what the caller passes in: inputs and outputs. What the program makes for itself it knows.",
+        't.assume("C", align=64)',
+        't.assume("R", align=64)',
+    ),
+    "assume.not-an-index": Entry(
+        "Bounds of elements are for index tensors: they say that every element it picks exists. No tensor is "
+        "indexed by this one.",
+        's.assume("A", low=0, high=10)',
+        'rows = tir.placeholder((5,), "int32", name="rows")\n'
+        'g = tir.Schedule(tir.compute((5, 64), lambda i, j: A[rows[i], j], name="G"))\n'
+        'g.assume("rows", low=0, high=100)',
+    ),
+    "assume.nothing": Entry(
+        "assume takes at least one fact: align=, low= or high=.",
+        's.assume("A")',
+        's.assume("A", align=64)',
+    ),
+    "assume.range": Entry(
+        "No number lies in the range: low <= element < high holds of none. Facts about one tensor add up.",
+        'rows = tir.placeholder((5,), "int32", name="rows")\n'
+        'g = tir.Schedule(tir.compute((5, 64), lambda i, j: A[rows[i], j], name="G"))\n'
+        'g.assume("rows", low=5, high=5)',
+        'rows = tir.placeholder((5,), "int32", name="rows")\n'
+        'g = tir.Schedule(tir.compute((5, 64), lambda i, j: A[rows[i], j], name="G"))\n'
+        'g.assume("rows", low=5, high=6)',
+    ),
     "bind.axis-free": Entry(
         "One stage would run two of its loops on the same hardware axis. Fuse the loops, or take another axis.",
         's.bind("C.i", "block.x").bind("C.j", "block.x")',
@@ -203,10 +236,28 @@ SCHEDULE: dict[str, Entry] = {
         "# s.fuse of a loop and one whose extent is its index",
         "# keep the loops apart, or bind the outer one",
     ),
-    "parallel.later": Entry(
-        "parallel is planned and not there yet. On a CPU, blocks are dealt out to the cores already.",
+    "parallel.block-axis": Entry(
+        "parallel binds a loop to block.x, block.y or block.z, and none of them can take it; the message says why for "
+        "each. Fuse loops into one before.",
+        's.tile("C.i", "C.j", factors=[8, 8])\ns.parallel("C.i.0").parallel("C.j.0").parallel("C.i.1")\n'
+        's.parallel("C.j.1")',
+        's.parallel(s.fuse("C.i", "C.j"))',
+    ),
+    "parallel.independent": Entry(
+        "Iterations that run at once must not depend on one another: those of a reduction all update one element, "
+        "those of an ordered axis read what the one before wrote.",
+        's.parallel("C.k")',
         's.parallel("C.i")',
-        's.bind("C.i", "block.x")',
+    ),
+    "parallel.serial": Entry(
+        "The loop is already bound, unrolled or vectorized.",
+        's.unroll("C.j")\ns.parallel("C.j")',
+        's.parallel("C.j")',
+    ),
+    "parallel.symbolic-extent": Entry(
+        "The number of blocks is fixed when a kernel is launched; this loop's depends on an outer loop or on data.",
+        "# s.parallel of an inner loop whose extent is an outer index",
+        "# s.parallel of the outer loop",
     ),
     "reorder.extent-depends": Entry(
         "The extent of a loop depends on a loop that would end up inside it.",
@@ -247,6 +298,65 @@ SCHEDULE: dict[str, Entry] = {
         "Cutting takes a constant extent; this loop's depends on an outer loop or on data.",
         "# s.partition of an inner loop whose extent is an outer index",
         "# cut the outer loop",
+    ),
+    "specialize.divergent": Entry(
+        "Threads of one block would run different versions of a body that fills shared memory. All threads of a block "
+        "must arrive at a barrier; a condition on blocks and serial loops is the same for all of them.",
+        's.bind("C.i", "block.x").bind("C.j", "thread.x")\ns.stage_in("A", "C.j", "shared")\n'
+        's.specialize("C.j", "C.j < 8")',
+        's.bind("C.i", "block.x").bind("C.j", "thread.x")\ns.stage_in("A", "C.j", "shared")\n'
+        's.specialize("C.j", "C.i < 8")',
+    ),
+    "specialize.grammar": Entry(
+        "A condition compares loops, numbers and elements of inputs, joined by and, or, not, with + - * // % between "
+        "loops and numbers. There are no calls.",
+        's.specialize("C.i", "C.i <")',
+        's.specialize("C.i", "C.i % 4 == 0 and not C.i >= 8")',
+    ),
+    "specialize.lanes": Entry(
+        "The lanes of a vector, and the threads that share a copy, run at once: they cannot choose between versions.",
+        't.specialize("R.j", "R.j < 8")\nt.split("C.j", [None, 4])\n'
+        'o, i = t.split("R.i", [None, 4])\nt.reorder(o, "R.j", i)\nt.vectorize(i).specialize(i, f"{i} < 2")',
+        's.specialize("C.i", "C.i < 8")',
+    ),
+    "specialize.lost": Entry(
+        "The call would replace a loop whose body has two versions, and the condition with it. Call specialize "
+        "after it.",
+        's.specialize("C.i", "C.i < 8")\ns.split("C.i", [None, 4])',
+        's.split("C.i", [None, 4])\ns.specialize("C.i.0", "C.i.0 < 2")',
+    ),
+    "specialize.negative": Entry(
+        "What stands under // or % may be negative, where C rounds toward zero and Python down.",
+        's.specialize("C.i", "(C.i - 8) // 4 == 0")',
+        's.specialize("C.i", "(C.i + 4) // 4 == 3")',
+    ),
+    "specialize.out-of-range": Entry(
+        "The condition may read an element that the input does not have; a tail that overshoots counts.",
+        's.specialize("C.i", "A[C.i + 1, 0] == 0")',
+        's.specialize("C.i", "A[C.i, 0] == 0")',
+    ),
+    "specialize.scope": Entry(
+        "A condition is about the loop whose body has two versions and the loops around it; the call would put one of "
+        "them inside.",
+        's.specialize("C.j", "C.i < 8")\ns.reorder("C.j", "C.i")',
+        's.reorder("C.j", "C.i")\ns.specialize("C.i", "C.i < 8")',
+    ),
+    "specialize.type": Entry(
+        "Loops and numbers are added and compared; an element of an input is compared with a whole number of its type, "
+        "or stands alone where it is true or false.",
+        's.specialize("C.i", "A[C.i, 0] == C.i")',
+        's.specialize("C.i", "A[C.i, 0] == 1")',
+    ),
+    "specialize.unknown-name": Entry(
+        "A condition names loops around the body, and inputs of the program; the message lists them.",
+        's.specialize("C.i", "C.j < 8")',
+        's.specialize("C.j", "C.j < 8")',
+    ),
+    "specialize.versions": Entry(
+        "Every condition doubles the text of the body; more than 16 versions are refused.",
+        's.specialize("C.j", "C.j < 1").specialize("C.j", "C.j < 2").specialize("C.j", "C.j < 3")\n'
+        's.specialize("C.j", "C.j < 4").specialize("C.j", "C.j < 5")',
+        's.specialize("C.j", "C.j < 1 or C.j >= 8")',
     ),
     "split.covers-extent": Entry(
         "The product of the factors must reach the extent; leave one factor None to have it inferred.",

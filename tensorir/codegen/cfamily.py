@@ -12,7 +12,7 @@ from tensorir.codegen.dialect import DIALECTS, FETCH, WIDE_PREAMBLE, Dialect
 from tensorir.codegen.expressions import COMPUTED_IN_FLOAT, UNARY, Expressions, c_type, held_in_float
 from tensorir.codegen.instructions import instruction_lines
 from tensorir.codegen.names import Names, identifier
-from tensorir.codegen.source import GatherRange, KernelLaunch, Param, Source
+from tensorir.codegen.source import Assumed, GatherRange, KernelLaunch, Param, Source
 from tensorir.codegen.transposing import TRANSPOSE, Across, across
 from tensorir.errors import LoweringError, Problem
 from tensorir.ir.build import as_int, const
@@ -58,9 +58,9 @@ def emit(module: Module, target: Target, notes: Sequence[str] = (), gathers: Seq
     parts += [text for _, text in sorted(helpers.items(), key=_before)]
     parts += [_constant(b, dialect, printed[0].names) for b in module.constants]
     text = "\n".join(parts) + "\n\n" + "\n\n".join(bodies) + "\n"
-    return Source(
-        module.name, dialect.name, text, _params(module, printed), tuple(p.launch() for p in printed), tuple(gathers)
-    )
+    assumed = tuple(Assumed(f.buffer.name, f.align, f.low, f.high) for f in module.facts)
+    launches = tuple(p.launch() for p in printed)
+    return Source(module.name, dialect.name, text, _params(module, printed), launches, tuple(gathers), assumed)
 
 
 def _before(helper: tuple[str, str]) -> tuple[bool, int, str]:
@@ -114,7 +114,7 @@ def _constant(b: Buffer, dialect: Dialect, names: Names) -> str:
 
 
 def _params(module: Module, printed: list[_KernelText]) -> tuple[Param, ...]:
-    align: dict[Buffer, int] = {}
+    align: dict[Buffer, int] = {f.buffer: f.align for f in module.facts}
     for p in printed:
         for b, n in p.expr.aligned.items():
             align[b] = max(align.get(b, 0), n)
@@ -154,6 +154,7 @@ class _KernelText:
                 arith.divisors[let.var] = math.gcd(form.constant, *form.terms.values())
         for b in module.constants:
             self.names._of[b] = identifier(b.name)
+        self.assumed = {f.buffer: f.align for f in module.facts if f.align > DTYPES[f.buffer.dtype].bits // 8}
         alone = math.prod(k.block) == 1 and not find(k.body, (Barrier, IntrinCall))
         may_widen = target.kind == "cpu" and target.vector_bytes >= 64 and alone
         self.expr = Expressions(dialect, target, self.names, arith, may_widen=may_widen)
@@ -178,14 +179,17 @@ class _KernelText:
         body = self.stmt(k.body, 1)
         x, y, z = k.block
         written = set(writes(k.body))
-        params = [
-            d.param.format(const="" if b in written else "const ", type=d.types[b.dtype], name=self.names.buffer(b))
-            for b in k.params
-        ]
+        params, told = [], []
+        for b in k.params:
+            given = {"const": "" if b in written else "const ", "type": d.types[b.dtype], "name": self.names.buffer(b)}
+            note = d.aligned_param.format(bytes=self.assumed[b]) if b in self.assumed else ""
+            params.append(d.param.format(**given) + note)
+            if b in self.assumed and d.aligned_line:
+                told.append(INDENT + d.aligned_line.format(bytes=self.assumed[b], **given))
         params += [d.scalar.format(type=c_type(v.dtype, d), name=self.names.variable(v)) for v in k.scalars]
         head = d.entry.format(name=identifier(k.name), params=", ".join(params), x=x, y=y, z=z, threads=x * y * z)
         used = set(find(k.body, Var))
-        top = [
+        top = told + [
             f"{INDENT}const {d.types['index']} {self.names.variable(a.var)} = {d.index[a.kind]};"
             for a in k.axes
             if a.var in used

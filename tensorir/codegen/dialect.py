@@ -61,6 +61,8 @@ class Dialect:
     vector_names: Mapping[str, str]  # scalar type -> stem of its vector types, where they differ
     pack: str
     align: str
+    aligned_param: str  # after the parameter, and a line at the kernel's top: to what it is assumed to be aligned
+    aligned_line: str
     infinity: Mapping[str, str]
     functions: Mapping[str, tuple[str, str]]
 
@@ -89,6 +91,8 @@ OPENCL = Dialect(
     vector_names={},
     pack="({type}{lanes})({items})",
     align=" __attribute__((aligned({bytes})))",
+    aligned_param=" __attribute__((align_value({bytes})))",
+    aligned_line="",
     infinity={"float32": "INFINITY", "float64": "(double)INFINITY"},
     functions={
         **{n: (n, n) for n in _NAMES},
@@ -122,6 +126,8 @@ CUDA = Dialect(
     },
     pack="make_{type}{lanes}({items})",
     align=" __align__({bytes})",
+    aligned_param="",
+    aligned_line="{name} = ({const}{type} *)__builtin_assume_aligned({name}, {bytes});",
     infinity={"float32": "__int_as_float(0x7f800000)", "float64": "__longlong_as_double(0x7ff0000000000000LL)"},
     functions={
         **{n: (f"{n}f", n) for n in _NAMES},

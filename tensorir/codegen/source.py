@@ -53,6 +53,19 @@ class GatherRange:
 
 
 @dataclass(frozen=True)
+class Assumed:
+    """What the caller promises of an argument and no launch looks at: ``low <= element < high``; None for no bound.
+
+    align: bytes of which its address is a multiple, 0 for no promise; ``Param.align`` holds it too, and is checked
+    """
+
+    param: str
+    align: int = 0
+    low: int | None = None
+    high: int | None = None
+
+
+@dataclass(frozen=True)
 class Source:
     """Emitted (or edited) text of a whole program.
 
@@ -67,6 +80,7 @@ class Source:
     params: tuple[Param, ...]
     kernels: tuple[KernelLaunch, ...]
     gathers: tuple[GatherRange, ...] = ()
+    assumed: tuple[Assumed, ...] = ()
 
     @property
     def sha256(self) -> str:

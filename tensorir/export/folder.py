@@ -13,7 +13,7 @@ from importlib.resources import files as resources
 from pathlib import Path
 from typing import Any
 
-from tensorir.codegen.source import Param, Source
+from tensorir.codegen.source import Assumed, Param, Source
 from tensorir.errors import TensorIRError, refuse
 from tensorir.errors.needs import need_path, shown
 from tensorir.export.evidence import Evidence, gather
@@ -154,6 +154,7 @@ def _content(
         "prepack": [p.name for p in source.prepackable],
         "workspace_bytes": source.workspace_bytes,
         "gathers": [{"param": g.param, "limit": g.limit, "into": g.into} for g in source.gathers],
+        "assumed": [_assumed(a) for a in source.assumed],
         "trace": trace.splitlines(),
         "selftest": evidence.manifest,
         **about,
@@ -176,6 +177,11 @@ def _argument(p: Param, constants: Mapping[str, str]) -> dict[str, Any]:
     if p.role == "constant":
         made["file"] = constants[p.name]
     return made
+
+
+def _assumed(a: Assumed) -> dict[str, Any]:
+    said = {"align": a.align or None, "low": a.low, "high": a.high}
+    return {"param": a.param, **{k: v for k, v in said.items() if v is not None}}
 
 
 def _write(folder: Path, content: Mapping[str, bytes], old: Sequence[str]) -> None:

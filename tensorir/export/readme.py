@@ -46,7 +46,7 @@ Arrays are row-major and contiguous. `workspace` is memory that the caller provi
 | name | dtype | shape | role | alignment in bytes |
 | --- | --- | --- | --- | --- |
 {rows}
-
+{_assumed(m)}
 ## Launches, in this order
 
 | kernel | arguments | blocks (x, y, z) | threads (x, y, z) | shared bytes | runs |
@@ -59,6 +59,17 @@ OpenCL's global size is blocks x threads, its local size is threads.
 
 {trace}
 """
+
+
+def _assumed(m: dict[str, Any]) -> str:
+    """What the caller must see to; the loader checks alignments and trusts bounds."""
+    rows = []
+    for a in m["assumed"]:
+        low = f"{a['low']} <= " if "low" in a else ""
+        high = f" < {a['high']}" if "high" in a else ""
+        rows += [f"* `{_plain(a['param'])}` starts at a multiple of {a['align']} bytes"] if "align" in a else []
+        rows += [f"* {low}each element of `{_plain(a['param'])}`{high}, which nothing checks"] if low or high else []
+    return "\n".join(["", "The kernels rely on:", "", *rows, ""]) if rows else ""
 
 
 def _wide(m: dict[str, Any]) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tensorir.arith.affine import Arith, conjunction
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import shown
-from tensorir.expr.bounds import ranges_of
+from tensorir.expr.bounds import gathered, is_gather, ranges_of
 from tensorir.expr.tensor import Compute, Tensor
 from tensorir.ir.build import as_expr, cast, const, select
 from tensorir.ir.tree import (
@@ -59,6 +59,17 @@ def scalars_of(outputs: Sequence[Tensor]) -> list[Var]:
     """The scalar parameters that ``outputs`` depend on, in order of declaration."""
     found = {v for op in computes_of(outputs) for b in op.bodies for v in find(b, Var) if v.order}
     return sorted(found, key=lambda v: v.order)
+
+
+def gathers(outputs: Sequence[Tensor]) -> Iterator[tuple[Tensor, int, str]]:
+    """(index tensor, limit, what it indexes) of every read whose place is data: ``0 <= element < limit`` must hold."""
+    for op in computes_of(outputs):
+        for body in op.bodies:
+            for load in find(body, Load):
+                for i, limit in zip(load.index, load.buffer.dims, strict=True):
+                    source = gathered(i) if is_gather(i) else None
+                    if source is not None:
+                        yield source.buffer.origin, limit, load.buffer.name
 
 
 def as_outputs(given: Any) -> tuple[Tensor, ...]:

@@ -229,6 +229,8 @@ class Machine:
                         f"a barrier is reached by {counts[b]} of the {self.threads} threads of a block",
                     )
                 )
+            self.epoch[f.block] += 1  # of each block that came, once
+            return
         self.epoch += 1
 
     def _let(self, s: Let) -> Action:

@@ -18,6 +18,7 @@ from tensorir.ir.tree import (
     Cast,
     Const,
     Expr,
+    Fact,
     If,
     IntrinCall,
     Kind,
@@ -101,7 +102,7 @@ def text(n: Node) -> str:
     """A program, statement or expression as text."""
     if isinstance(n, Program):
         names = [_signature(b) for b in n.params] + [f"{v.name}: {v.dtype}" for v in n.scalars]
-        return "\n".join([f"def {n.name}({', '.join(names)}):", *_laid_out(n.body), *_nests(n)])
+        return "\n".join([f"def {n.name}({', '.join(names)}):", *_assumed(n), *_laid_out(n.body), *_nests(n)])
     if isinstance(n, Expr):
         return show(n)
     if isinstance(n, Stmt):
@@ -116,6 +117,20 @@ def _nests(program: Program) -> list[str]:
         first, *rest = lines(nest, 1)
         note = "" if not once else ", once" if "  # " in first else "  # once"
         out += [first + note, *rest]
+    return out
+
+
+def _assumed(program: Program) -> list[str]:
+    """A line for each argument of which something is assumed."""
+    return [f"  assume {' and '.join(promises(f))}" for f in program.facts]
+
+
+def promises(f: Fact) -> list[str]:
+    """What a fact says, in words."""
+    out = [f"{f.buffer.name} aligned to {f.align} bytes"] if f.align else []
+    if f.low is not None or f.high is not None:
+        low = "" if f.low is None else f"{f.low} <= "
+        out.append(f"{low}{f.buffer.name}{'' if f.high is None else f' < {f.high}'}")
     return out
 
 
@@ -140,6 +155,7 @@ def lines(s: Stmt, depth: int) -> list[str]:
         case Loop():
             said = [s.kind.value] if s.kind is not Kind.SERIAL else []
             said += [f"cut at {', '.join(map(str, s.parts))}"] if s.parts else []
+            said += [f"specialized where {show(c)}" for c in s.cases]
             note = f"  # {', '.join(said)}" if said else ""
             return [f"{pad}for {s.var.name} in {show(s.extent)}:{note}", *lines(s.body, depth + 1)]
         case Stage():

@@ -31,7 +31,6 @@ class Kind(enum.Enum):
     """What a loop's iterations become."""
 
     SERIAL = "serial"
-    PARALLEL = "parallel"
     UNROLL = "unroll"
     VECTOR = "vectorize"
     COOPERATIVE = "cooperative"  # dealt out to all threads of the block
@@ -362,6 +361,7 @@ class Loop(Stmt):
 
     hint: partial unroll factor for the device compiler, 0 for none
     parts: iterations at which lowering cuts it, each part with a copy of the body
+    cases: conditions for each of which lowering writes the body twice: where it holds, and where it does not
     """
 
     var: Var
@@ -370,6 +370,7 @@ class Loop(Stmt):
     kind: Kind = Kind.SERIAL
     hint: int = 0
     parts: tuple[int, ...] = ()
+    cases: tuple[Expr, ...] = ()
 
 
 @node
@@ -514,6 +515,20 @@ class Tiles(Stmt):
     body: Stmt
 
 
+@node
+class Fact(Node):
+    """What the caller promises of an argument.
+
+    align: bytes of which its address is a multiple, 0 for no promise
+    low, high: ``low <= element < high`` for each element, None for no promise
+    """
+
+    buffer: Buffer
+    align: int = 0
+    low: int | None = None
+    high: int | None = None
+
+
 # --- the whole -------------------------------------------------------------------------------------------------------
 
 
@@ -523,6 +538,7 @@ class Program(Node):
 
     inputs and outputs: buffers;  scalars: parameters passed by value
     done: names of the lowering passes that have run
+    facts: what is assumed of parameters, at most one for each
     """
 
     name: str
@@ -531,6 +547,7 @@ class Program(Node):
     body: Stmt
     scalars: tuple[Var, ...] = ()
     done: tuple[str, ...] = ()
+    facts: tuple[Fact, ...] = ()
 
     @property
     def params(self) -> tuple[Buffer, ...]:

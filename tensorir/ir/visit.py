@@ -16,6 +16,7 @@ from tensorir.ir.tree import (
     Expr,
     IntrinCall,
     Load,
+    Loop,
     Pack,
     Prefetch,
     Ramp,
@@ -146,9 +147,13 @@ class _Swap(Rewriter):
         new = self.swap.get(n.buffer)
         return n.replace(buffer=new) if new else n
 
+    def on_Loop(self, n: Loop) -> Loop:
+        new = n.map(self)
+        return new if new.cases is n.cases else new.replace(cases=n.cases)  # a copy need not be filled where they stand
+
 
 def swap_buffers(root: N, swap: Mapping[Buffer, Buffer]) -> N:
-    """Replace buffers in all loads, stores, updates and operands."""
+    """Replace buffers in all loads, stores, updates and operands; conditions of loops go on reading inputs."""
     return _Swap(swap)(root)  # type: ignore[no-any-return]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tensorir.arith.affine import conjunction
-from tensorir.ir.build import as_int, binary, const
+from tensorir.ir.build import as_expr, as_int, binary, const
 from tensorir.ir.tree import BLOCKS, THREADS, If, Kind, Loop, Program, Scope, Stage, Stmt, Var
 from tensorir.ir.visit import Rewriter, find, substitute, uses, writes
 from tensorir.lower.form import each_nest, fail, lowering, rewrap
@@ -42,7 +42,9 @@ def _kernel(nest: Stmt) -> Stmt:
 class _Unbind(Rewriter):
     def on_Loop(self, n: Loop) -> Stmt:
         n = self.children(n)
-        return n.body if n.kind.level != "sequential" else n
+        if n.kind.level == "sequential":
+            return n
+        return Loop(Var("once", "index"), as_expr(1), n.body, cases=n.cases) if n.cases else n.body
 
 
 class _Once(Rewriter):

@@ -74,8 +74,11 @@ class _Guards(Rewriter):
 
     def on_If(self, n: If) -> Stmt:
         self.facts.append(n.cond)
+        total, zero = set(self.total), set(self.zero)
         n = self.children(n)
         self.facts.pop()
+        if not isinstance(n.then, Stage):  # a version of a body: behind it, the other one may have run
+            self.total, self.zero = total, zero
         return n
 
     def on_Stage(self, n: Stage) -> Stage:

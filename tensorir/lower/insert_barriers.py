@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tensorir.ir.tree import Alloc, Barrier, Buffer, Const, If, Let, Loop, Program, Scope, Seq, Stage, Stmt
-from tensorir.ir.visit import find, reads, sequence, writes
+from tensorir.ir.tree import Alloc, Barrier, Buffer, Const, If, Let, Loop, Program, Scope, Seq, Stage, Stmt, Var
+from tensorir.ir.visit import find, reads, sequence, uses, writes
 from tensorir.lower.form import bound_loops, each_nest, fail, lowering, rewrap, thread_count
 from tensorir.target import Target
 
@@ -23,7 +23,8 @@ def insert_barriers(program: Program, target: Target) -> Program:
         if thread_count(axes) == 1:
             return nest
         written = {b for s in find(body, Stage) for b in writes(s.body)}
-        return rewrap(axes, _Sync(written).visit(body, _Touched())[0])
+        threads = {x.var for x in axes if x.kind.level == "thread"}
+        return rewrap(axes, _Sync(written, threads).visit(body, _Touched())[0])
 
     return each_nest(program, kernel)
 
@@ -47,11 +48,15 @@ class _Touched:
 
 
 class _Sync:
-    def __init__(self, written: set[Buffer]) -> None:
-        self.written = written
+    def __init__(self, written: set[Buffer], threads: set[Var]) -> None:
+        self.written, self.threads = written, threads
 
     def visit(self, s: Stmt, before: _Touched) -> tuple[Stmt, _Touched, _Touched]:
         """The statement with barriers, what was touched since the last one at its end, and before its first one."""
+        if isinstance(s, If) and not uses(s.cond, self.threads):
+            # all threads of the block go the same way, so they may wait inside; or they pass by, and nobody waits
+            then, after, head = self.visit(s.then, _Touched())
+            return s.replace(then=then), before | after, head
         if isinstance(s, Stage | If):
             return s, *self._leaf(s, before)
         if isinstance(s, Seq):
@@ -71,7 +76,7 @@ class _Sync:
                 raise fail(
                     "lower.divergent-barrier",
                     f"{stage.name} needs a barrier inside a condition that not all threads share",
-                    "use exact splits around shared memory",
+                    "exact splits around shared memory; specialize by conditions without thread indices",
                 )
             mine |= one
         return before | mine, mine
@@ -98,7 +103,7 @@ class _Sync:
                 since = _Touched()
             if open_:
                 head |= first
-            inner = find(body, Barrier)
+            inner = _waits(body)
             since = after if inner else since | after
             open_ = open_ and not inner
             out.append(body)
@@ -109,9 +114,16 @@ class _Sync:
         once = isinstance(s.extent, Const) and s.extent.value <= 1
         if not once and (clash := after.conflicts(head)):
             body, after = sequence([body, _barrier(clash)]), _Touched()
-        if not find(body, Barrier):
+        if not _waits(body):
             after = before | after
         return s.replace(body=body), after, head
+
+
+def _waits(s: Stmt) -> bool:
+    """Whether threads that run this certainly meet a barrier in it."""
+    return isinstance(s, Barrier) or any(
+        _waits(c) for c in s.children() if isinstance(c, Stmt) and not isinstance(s, If)
+    )
 
 
 def _barrier(buffers: set[Buffer]) -> Barrier:

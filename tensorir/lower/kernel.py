@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tensorir.ir.build import as_int
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.once import runs_once
-from tensorir.ir.tree import BLOCKS, THREADS, Alloc, Buffer, Kind, Loop, Program, Scope, Stmt, Var
+from tensorir.ir.tree import BLOCKS, THREADS, Alloc, Buffer, Fact, Kind, Loop, Program, Scope, Stmt, Var
 from tensorir.ir.visit import find, reads, writes
 from tensorir.lower.form import bound_loops, nests
 
@@ -64,6 +64,7 @@ class Module:
     workspace: tuple[Buffer, ...]
     constants: tuple[Buffer, ...]
     kernels: tuple[Kernel, ...]
+    facts: tuple[Fact, ...] = ()
 
 
 def bytes_of(b: Buffer) -> int:
@@ -102,4 +103,5 @@ def module_of(program: Program) -> Module:
         tuple(workspace),
         tuple(constants),
         tuple(kernels),
+        program.facts,
     )

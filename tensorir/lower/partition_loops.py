@@ -49,40 +49,14 @@ def partition_loops(program: Program, target: Target) -> Program:
     return each_nest(program, kernel)
 
 
-class _Partition(Rewriter):
+class Copies(Rewriter):
+    """Makes second copies of bodies. ``taken``: the names of the program's stages, to which it adds."""
+
     def __init__(self, body: Stmt, taken: set[str]) -> None:
         self.taken, self.accesses = taken, local_accesses(body)
 
-    def on_Loop(self, n: Loop) -> Stmt:
-        if not n.parts:
-            return self.children(n)
-        ends = [0, *n.parts, as_int(n.extent)]
-        pieces = [(a, b) for a, b in itertools.pairwise(ends) if a < b]
-        return sequence([self(self._part(n, a, b, again=k > 0)) for k, (a, b) in enumerate(pieces)])
-
-    def blocks(self, axis: Loop, body: Stmt) -> Stmt:
-        """``body`` with a copy for each part of a block loop, under the condition that this block is of that part."""
-        if not axis.parts:
-            return body
-        self.accesses = local_accesses(body)
-        ends, out = [0, *axis.parts, as_int(axis.extent)], []
-        for k, (first, end) in enumerate(itertools.pairwise(ends)):
-            part = self._copied(body, body) if k else body
-            if end == first + 1:
-                part = substitute(part, {axis.var: as_expr(first)})
-            low = [binary("<=", as_expr(first), axis.var)] if first else []
-            high = [binary("<", axis.var, as_expr(end))] if end < as_int(axis.extent) else []
-            out.append(If(conjunction([*low, *high]), part))
-        return sequence(out)
-
-    def _part(self, n: Loop, first: int, end: int, again: bool) -> Loop:
-        var = Var(n.var.name, "index") if again else n.var
-        body: Stmt = substitute(n.body, {n.var: binary("+", var, first)})
-        if again:
-            body = self._copied(n.body, body)
-        return Loop(var, as_expr(end - first), body, n.kind, n.hint)
-
-    def _copied(self, original: Stmt, body: Stmt) -> Stmt:
+    def copied(self, original: Stmt, body: Stmt) -> Stmt:
+        """A copy of ``body``, which is ``original`` or made from it."""
         twins = self._local(original)
         self.accesses.update({new: self.accesses[old] for old, new in twins.items()})
         return _Copy({s.name: self._fresh(s.name) for s in find(original, Stage)}, twins)(body)  # type: ignore[no-any-return]
@@ -100,6 +74,37 @@ class _Partition(Rewriter):
         return {b: b.replace(name=b.name) for b, found in inside.items() if len(found) == len(self.accesses[b])}
 
 
+class _Partition(Copies):
+    def on_Loop(self, n: Loop) -> Stmt:
+        if not n.parts:
+            return self.children(n)
+        ends = [0, *n.parts, as_int(n.extent)]
+        pieces = [(a, b) for a, b in itertools.pairwise(ends) if a < b]
+        return sequence([self(self._part(n, a, b, again=k > 0)) for k, (a, b) in enumerate(pieces)])
+
+    def blocks(self, axis: Loop, body: Stmt) -> Stmt:
+        """``body`` with a copy for each part of a block loop, under the condition that this block is of that part."""
+        if not axis.parts:
+            return body
+        self.accesses = local_accesses(body)
+        ends, out = [0, *axis.parts, as_int(axis.extent)], []
+        for k, (first, end) in enumerate(itertools.pairwise(ends)):
+            part = self.copied(body, body) if k else body
+            if end == first + 1:
+                part = substitute(part, {axis.var: as_expr(first)})
+            low = [binary("<=", as_expr(first), axis.var)] if first else []
+            high = [binary("<", axis.var, as_expr(end))] if end < as_int(axis.extent) else []
+            out.append(If(conjunction([*low, *high]), part))
+        return sequence(out)
+
+    def _part(self, n: Loop, first: int, end: int, again: bool) -> Loop:
+        var = Var(n.var.name, "index") if again else n.var
+        body: Stmt = substitute(n.body, {n.var: binary("+", var, first)})
+        if again:
+            body = self.copied(n.body, body)
+        return Loop(var, as_expr(end - first), body, n.kind, n.hint)
+
+
 class _Copy(Rewriter):
     """A second copy of a body: its own loop variables, stage names and local buffers."""
 
@@ -108,7 +113,8 @@ class _Copy(Rewriter):
 
     def on_Loop(self, n: Loop) -> Loop:
         var = Var(n.var.name, "index")
-        return n.replace(var=var, body=self(substitute(n.body, {n.var: var})))
+        new = {n.var: var}
+        return n.replace(var=var, body=self(substitute(n.body, new)), cases=tuple(substitute(c, new) for c in n.cases))
 
     def on_Stage(self, n: Stage) -> Stage:
         return swap_buffers(n.replace(name=self.names[n.name], of=self.names.get(n.of, n.of)), self.twins)

@@ -22,6 +22,7 @@ from tensorir.lower.kernel import Module, module_of
 from tensorir.lower.name_indices import name_indices
 from tensorir.lower.partition_loops import partition_loops
 from tensorir.lower.resolve_scopes import resolve_scopes
+from tensorir.lower.specialize_loops import specialize_loops
 from tensorir.lower.split_init import split_init
 from tensorir.lower.vectorize import vectorize
 from tensorir.target import Target
@@ -30,6 +31,7 @@ PASSES: list[Pass] = [
     resolve_scopes,
     bind_threads,
     split_init,
+    specialize_loops,
     partition_loops,
     form_instructions,
     deal_copies,

@@ -17,12 +17,14 @@ from tensorir.ir.tree import Buffer, Kind, Loop, Program, Stage
 from tensorir.schedule.analysis import Index, lookup, stages_writing
 from tensorir.schedule.ownership import misplaced
 from tensorir.schedule.primitives import annotate as _annotate
+from tensorir.schedule.primitives import assume as _assume
 from tensorir.schedule.primitives import buffers as _buffers
 from tensorir.schedule.primitives import loops as _loops
 from tensorir.schedule.primitives import once as _once
 from tensorir.schedule.primitives import placement as _placement
 from tensorir.schedule.primitives import prefetch as _prefetch
 from tensorir.schedule.primitives import reduction as _reduction
+from tensorir.schedule.primitives import specialize as _specialize
 from tensorir.schedule.primitives import staging as _staging
 from tensorir.schedule.primitives import tensorize as _tensorize
 from tensorir.schedule.rewrite import Rewrite
@@ -201,15 +203,17 @@ class Schedule:
         return self
 
     def parallel(self, axis: Any) -> Self:
-        """Not implemented yet: always refused with ``parallel.later`` (blocks already run on all cores)."""
+        """Deal the iterations of a loop out over the cores: binds it to the first free block axis."""
         loop = self._loop(axis)
-        raise ScheduleError(
-            Problem(
-                "parallel.later",
-                f"parallel({loop.var.name}) is not implemented yet",
-                hint=f"s.bind({loop.var.name!r}, 'block.x'): on a CPU the blocks are dealt out to the cores",
-            )
-        )
+        self._apply("parallel", (loop.var.name,), {}, lambda p: _loops.parallel(p, loop, self.target))
+        return self
+
+    def specialize(self, axis: Any, cond: str) -> Self:
+        """Two versions of a loop's body: where ``cond`` holds ("C.i.0 < 3", "mask[C.i.0] == 0"), and elsewhere."""
+        loop = self._loop(axis)
+        need_text("cond", cond, ScheduleError)
+        self._apply("specialize", (loop.var.name, cond), {}, lambda p: _specialize.specialize(p, loop, cond))
+        return self
 
     # --- primitives on stages
 
@@ -344,6 +348,25 @@ class Schedule:
                     lambda p: _prefetch.prefetch(p, buffer, loop, around, far, self.target))  # fmt: skip
         return self
 
+    def assume(self, tensor: Any, align: int | None = None, low: int | None = None, high: int | None = None) -> Self:
+        """Promise facts about an argument, on which the emitted code then relies.
+
+        align: bytes of which its address is a multiple. Each launch checks that: an array in device memory that starts
+               elsewhere is refused (``launch.alignment``), a host array is worked on in an aligned copy (``tir.empty``
+               makes host arrays that need none)
+        low, high: ``low <= element < high`` for every element of an index tensor. **Nobody checks it**, since looking
+               at all indices is what it saves: the scan of each launch (``launch.index-range``), also in exported
+               loaders, where these bounds say that all indices exist. With wrong ones a kernel reads anywhere
+
+        There is nothing to say about aliasing: launches refuse overlapping outputs, and pointers are ``restrict``.
+        """
+        buffer = self._buffer(tensor)
+        given = {"align": align, "low": low, "high": high}
+        said = {k: None if v is None else need_int(k, v, error=ScheduleError) for k, v in given.items()}
+        self._apply("assume", (buffer.name,), {k: (v, None) for k, v in said.items()},
+                    lambda p: _assume.assume(p, self.outputs, buffer, **said))  # fmt: skip
+        return self
+
     # --- machinery
 
     def _apply(self, name: str, args: Sequence[Any], options: Mapping[str, tuple[Any, Any]],
@@ -357,6 +380,10 @@ class Schedule:
             raise ScheduleError(Problem("schedule.too-deep", f"the loop tree is too deep for {name}")) from None
         if any(s.primitive == "tensorize" for s in self._steps) and (problem := _tensorize.unfit(done.program)):
             raise ScheduleError(dataclasses.replace(problem, hint=f"{name} before tensorize"))
+        if any(s.primitive == "specialize" for s in self._steps) and (
+            problem := _specialize.unfit(program, done.program, name)
+        ):
+            raise ScheduleError(problem)
         if name in _MOVES and (problem := misplaced(done.program)):
             raise ScheduleError(problem)
         given = tuple((k, v) for k, (v, default) in options.items() if v != default)
@@ -444,14 +471,15 @@ def _plain(v: Any) -> Any:
 
 
 _MOVES = {
-    "bind", "compute_at", "reverse_compute_at", "reverse_compute_inline", "stage_in", "stage_out", "set_scope",
-    "rfactor", "decompose_reduction",
+    "bind", "parallel", "compute_at", "reverse_compute_at", "reverse_compute_inline", "stage_in", "stage_out",
+    "set_scope", "rfactor", "decompose_reduction",
 }  # fmt: skip
 """Primitives after which some cell may be written by one thread and read by another."""
 
 PRIMITIVES = (
-    "split", "partition", "fuse", "reorder", "bind", "vectorize", "unroll", "compute_at", "reverse_compute_at",
-    "compute_inline", "reverse_compute_inline", "stage_in", "stage_out", "set_scope", "layout", "run_once",
-    "decompose_reduction", "rfactor", "tensorize", "annotate", "prefetch",
+    "split", "partition", "fuse", "reorder", "bind", "parallel", "vectorize", "unroll", "compute_at",
+    "reverse_compute_at", "compute_inline", "reverse_compute_inline", "stage_in", "stage_out", "set_scope", "layout",
+    "run_once", "decompose_reduction", "rfactor", "tensorize", "annotate", "prefetch",
+    "assume", "specialize",
 )  # fmt: skip
 """The names that a trace may hold."""

@@ -82,6 +82,11 @@ class StageRef:
         self.schedule.unroll(self.axis(axis))
         return self
 
+    def specialize(self, axis: Any, cond: str) -> StageRef:
+        """See ``Schedule.specialize``; the condition has full names."""
+        self.schedule.specialize(self.axis(axis), cond)
+        return self
+
     def annotate(self, axis: Any, key: str, value: Any) -> StageRef:
         """See ``Schedule.annotate``."""
         self.schedule.annotate(self.axis(axis), key, value)

@@ -9,7 +9,6 @@ from tensorir.errors import TensorIRError
 
 _COLOURS = {
     "block": "#1f6feb", "thread": "#8250df", "vectorize": "#bf3989", "unroll": "#9a6700", "cooperative": "#1a7f37",
-    "parallel": "#1f6feb",
 }  # fmt: skip
 
 

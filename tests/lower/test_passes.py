@@ -98,6 +98,7 @@ PROMISES = {
     "resolve_scopes": resolved,
     "bind_threads": bound_at_top,
     "split_init": lambda p: all(s.init is None for s in find(p.body, Stage)),
+    "specialize_loops": lambda p: not find(p.body, Loop, lambda x: bool(x.cases)),
     "partition_loops": lambda p: not find(p.body, Loop, lambda x: bool(x.parts)),
     "form_instructions": lambda p: Kind.INTRIN not in kinds(p) and all(s.intrin is None for s in find(p.body, Stage)),
     "deal_copies": lambda p: Kind.COOPERATIVE not in kinds(p),

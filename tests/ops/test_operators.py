@@ -121,10 +121,3 @@ def test_large_arrays_are_indexed_with_64_bits():
     s[b].bind(outer, "block.x").bind(inner, "thread.x")
     assert "const long i_0" in s.source("opencl")
     assert "const long long i_0" in s.source("cuda")
-
-
-def test_parallel_is_refused_with_the_way_to_do_it():
-    s = tir.Schedule(tir.ops.matmul(m=8, n=8, k=8).outputs)
-    with pytest.raises(tir.ScheduleError, match=r"block\.x") as caught:
-        s["c"].parallel("k")
-    assert caught.value.code == "parallel.later"

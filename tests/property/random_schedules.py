@@ -261,6 +261,7 @@ ACTIONS = (
     "partition",
     *("reorder",) * 4,
     *("bind",) * 5,
+    "parallel",
     *("fuse",) * 3,
     *("vectorize",) * 3,
     "unroll",
@@ -276,6 +277,8 @@ ACTIONS = (
     "set_scope",
     "layout",
     "annotate",
+    "assume",
+    *("specialize",) * 2,
     "tile",
 )
 BINDINGS = ("block.x", "block.y", "thread.x", "thread.y", "block.z", "thread.z")
@@ -327,10 +330,15 @@ def draw_call(c: Chance, s: tir.Schedule) -> tuple[str, tuple[Any, ...], dict[st
         case "vectorize":
             inner = [n for n, x in index.loops.items() if not any(hasattr(b, "extent") for b in (x.body,))]
             return what, (c.pick(inner) if inner and c.pick(range(6)) else loop,), {}
-        case "unroll":
+        case "unroll" | "parallel":
             return what, (loop,), {}
         case "annotate":
             return what, (loop, "unroll", c.pick((1, 2, 4, 3))), {}
+        case "specialize":
+            return what, (loop, draw_condition(c, s, loop)), {}
+        case "assume":
+            facts = {"align": c.pick((4, 16, 64))} if c.pick(range(2)) else {"low": 0, "high": c.pick(EXTENTS)}
+            return what, (c.pick(buffers),), facts
         case "compute_at" | "reverse_compute_at":
             return what, (stage, loop), {}
         case "compute_inline" | "reverse_compute_inline":
@@ -369,6 +377,23 @@ def draw_call(c: Chance, s: tir.Schedule) -> tuple[str, tuple[Any, ...], dict[st
             rank = len(index.buffers()[buffer].shape)
             return what, (buffer, draw_layout(c, rank) if rank else None), {"pad": c.pick((0, 1, 3))}
     raise AssertionError(what)
+
+
+def draw_condition(c: Chance, s: tir.Schedule, loop: str) -> str:
+    """A condition on one or two of the loops around a body, or on an element of an input."""
+    around = [x.var.name for x in s.index.above(s.index.loops[loop])] + [loop]
+    inputs = [b for b in s.program.inputs if b.shape]
+
+    def one() -> str:
+        axis, n = c.pick(around), c.pick(range(5))
+        if inputs and c.pick(range(4)) == 0:
+            b = c.pick(inputs)
+            index = ", ".join(c.pick((axis, "0")) for _ in b.shape)
+            return f"{b.name}[{index}] {c.pick(('==', '>', '<=', '!='))} {n}"
+        form = c.pick((axis, axis, f"{axis} % 2", f"{axis} + {c.pick(around)}", f"{axis} // 3"))
+        return f"{form} {c.pick(('<', '>=', '==', '!='))} {n}"
+
+    return c.pick((one(), one(), f"{one()} and {one()}", f"{one()} or not {one()}"))
 
 
 def draw_layout(c: Chance, rank: int) -> str:

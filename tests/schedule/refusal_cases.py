@@ -36,6 +36,19 @@ def elementwise(*steps):
     return first, tir.Schedule(X)
 
 
+def gather(target="opencl", rows=7):
+    """Rows of T that ``at`` picks."""
+    T, at = tir.placeholder((rows, 8), name="T"), tir.placeholder((5,), "int32", name="at")
+    return tir.Schedule(tir.compute((5, 8), lambda i, j: T[at[i], j] * 2, name="G"), target)
+
+
+def masked(dtype="int32", name="Y", target="opencl"):
+    """Rows of X, doubled, or 0 where the mask is."""
+    mask, X = tir.placeholder((9,), dtype, name="mask"), tir.placeholder((9, 8), name="X")
+    off = (lambda i: ~mask[i]) if dtype == "bool" else (lambda i: tir.equal(mask[i], 0))
+    return tir.Schedule(tir.compute((9, 8), lambda i, j: tir.where(off(i), 0, X[i, j] * 2), name=name), target)
+
+
 def ordered():
     """A schedule whose loop C.k is ordered: each iteration needs the one before."""
     s = plain()

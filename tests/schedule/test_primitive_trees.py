@@ -27,6 +27,11 @@ def with_split(s, *calls):
     return s
 
 
+def gather():
+    T, at = tir.placeholder((7, 8), name="T"), tir.placeholder((5,), "int32", name="at")
+    return tir.Schedule(tir.compute((5, 8), lambda i, j: T[at[i], j] * 2, name="G"))
+
+
 EXAMPLES = {
     "split": (matmul, lambda s: s.split("C.i", [None, 4])),
     "split named": (matmul, lambda s: s.split("C.k", [2, None], tail="exact", names=["ko", "ki"])),
@@ -38,9 +43,15 @@ EXAMPLES = {
     "reorder": (matmul, lambda s: s.reorder("C.k", "C.i")),
     "tile": (matmul, lambda s: s.tile("C.i", "C.j", factors=[4, 2])),
     "bind": (matmul, lambda s: s.bind("C.i", "block.x").bind("C.j", "thread.x")),
+    "parallel": (matmul, lambda s: s.parallel("C.j").parallel("C.i")),
     "vectorize": (chain, lambda s: s.vectorize(s.split("R.j", [None, 4])[1])),
     "unroll": (matmul, lambda s: s.unroll("C.k")),
     "annotate": (matmul, lambda s: s.annotate("C.k", "unroll", 4)),
+    "assume": (gather, lambda s: s.assume("T", align=64).assume("at", 16, low=0).assume("at", high=7)),
+    "specialize": (
+        matmul,
+        lambda s: s.specialize("C.j", "C.i % 2 == 0 and not A[C.i, C.j] > 0").bind("C.i", "block.x"),
+    ),
     "compute_at": (chain, lambda s: s.compute_at("Q", s.split("R.j", [None, 4])[0])),
     "reverse_compute_at": (chain, lambda s: s.reverse_compute_at("R", s.split("Q.j", [None, 4])[0])),
     "compute_inline": (chain, lambda s: s.compute_inline("P")),
@@ -98,7 +109,7 @@ def test_tree(name, golden):
 
 def test_every_primitive_has_an_example():
     shown = {n.split(" ")[0] for n in EXAMPLES}
-    assert {p for p in PRIMITIVES if p not in shown} <= {"tensorize", "parallel"}  # tests/intrin; not there yet
+    assert {p for p in PRIMITIVES if p not in shown} <= {"tensorize"}  # tests/intrin
 
 
 def test_what_primitives_return():

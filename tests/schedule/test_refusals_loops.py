@@ -133,7 +133,27 @@ once("unroll.symbolic-extent", "symbolic extent", lambda s: s.unroll("C.j"), tri
 once("annotate.known-key", "speed", lambda s: s.annotate("C.i", "speed", 9))
 once("annotate.value", "3", lambda s: s.annotate("C.i", "unroll", 3))
 once("annotate.serial", "unrolled", lambda s: s.annotate("C.i", "unroll", 4), before=lambda s: s.unroll("C.i"))
-once("parallel.later", "bind", lambda s: s.parallel("C.i"))
+once("parallel.serial", "unrolled", lambda s: s.parallel("C.i"), before=lambda s: s.unroll("C.i"))
+once("parallel.serial", "bound to block.x", lambda s: s.parallel("C.i"), before=lambda s: s.parallel("C.i"))
+once("parallel.independent", "reduce axis k", lambda s: s.parallel("C.k"))
+once("parallel.independent", "ordered axis k", lambda s: s.parallel("C.k"), ordered)
+once("parallel.symbolic-extent", "symbolic extent", lambda s: s.parallel("C.j"), triangular)
+once(
+    "parallel.block-axis",
+    "block.x already runs loop C.i.0 of C; block.y already runs loop C.j.0 of C; block.z already runs loop C.i.1 of C",
+    lambda s: s.parallel("C.j.1"),
+    before=lambda s: (
+        s.tile("C.i", "C.j", factors=[4, 4]),
+        s.parallel("C.i.0").parallel("C.j.0").parallel("C.i.1"),
+    ),
+)
+once(
+    "parallel.block-axis",
+    "70000 blocks along block.y exceed the 65535",
+    lambda s: s.parallel("P.i"),
+    lambda: tir.Schedule(tir.compute((4, 70000), lambda j, i: tir.cast(i, "int32"), name="P"), "cuda"),
+    lambda s: s.parallel("P.j"),
+)
 
 
 @pytest.mark.parametrize(("code", "key", "act"), REFUSALS)

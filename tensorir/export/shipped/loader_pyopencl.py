@@ -199,6 +199,8 @@ def check(p: dict[str, Any], a: Any) -> None:
         raise ValueError(f"{p['name']}: expected shape {tuple(p['shape'])}, got {tuple(a.shape)}")
     if (p["role"] == "output" or not isinstance(a, np.ndarray)) and not a.flags.c_contiguous:
         raise ValueError(f"{p['name']}: expected a C-contiguous array")
+    if not isinstance(a, np.ndarray) and a.offset % p["align"]:
+        raise ValueError(f"{p['name']}: expected an array aligned to {p['align']} bytes")
 
 
 def scalar(p: dict[str, Any], value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Primitives on loops alone: split, fuse, reorder, bind, vectorize, unroll."""
+"""Primitives on loops alone: split, partition, fuse, reorder, bind, parallel, vectorize, unroll."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from tensorir.errors import DeclarationError, Problem, ScheduleError
 from tensorir.errors.needs import need_int, shown
 from tensorir.ir.build import as_expr, as_int, binary, const
-from tensorir.ir.tree import Axis, Expr, Kind, Loop, Program, Scope, Seq, Stage, Stmt, Store, Var
+from tensorir.ir.tree import BLOCKS, Axis, Expr, Kind, Loop, Program, Scope, Seq, Stage, Stmt, Store, Var
 from tensorir.ir.visit import Rewriter, find, substitute, uses, writes
 from tensorir.schedule.analysis import (
     Index,
@@ -307,6 +307,38 @@ def bind(program: Program, loop: Loop, axis: str, target: Target) -> Rewrite:
     _shared_is_per_block(loop, kind)
     _fits(index, loop, kind, extent, target)
     return Rewrite(swap(program, loop, loop.replace(kind=kind)))
+
+
+def parallel(program: Program, loop: Loop, target: Target) -> Rewrite:
+    """Deal the iterations of a loop out over the cores, or multiprocessors: it gets the first free block axis.
+
+    A block axis is free where no other loop of the same stage has it, where the loops of the kernel that have it are as
+    long as this one, and where the target allows that many blocks; all else is as ``bind`` to that axis
+    """
+    need_serial(loop, "parallel")
+    if found := has_axis(loop, Axis.REDUCE) + has_axis(loop, Axis.ORDERED):
+        stage, it = found[0]
+        raise _refuse(
+            "parallel.independent",
+            f"the iterations of {loop.var.name} are not independent: it drives the {it.axis.value} axis {it.var.name}, "
+            f"so that each of them works on what the others made of {stage.name}",
+            loop,
+            hint="a spatial loop" if it.axis is Axis.ORDERED
+            else f"a spatial loop, or s.rfactor({stage.name!r}, {loop.var.name!r}) and combine the partial results",
+        )  # fmt: skip
+    constant_extent(loop, "parallel.symbolic-extent")
+    reasons = []
+    for kind in BLOCKS:
+        try:
+            return bind(program, loop, kind.value, target)
+        except ScheduleError as e:
+            reasons.append(e.problems[0].message)
+    raise _refuse(
+        "parallel.block-axis",
+        f"no block axis is left for {loop.var.name}: {'; '.join(reasons)}",
+        loop,
+        hint="fuse loops before parallel, or split this one and run a part serially",
+    )
 
 
 def _axis_is_free(index: Index, loop: Loop, kind: Kind) -> None:

@@ -94,7 +94,7 @@ def init_nest(index: Index, stage: Stage, inner: Sequence[Loop], name: str, init
     for around in reversed(path[path.index(inner[0]) :] if inner else ()):
         if isinstance(around, If):  # which threads run the stage, when lowering asks
             made = If(substitute(around.cond, fresh), made)
-    return nest([x.replace(var=fresh[x.var], kind=_plain(x)) for x in spatial], made)
+    return nest([x.replace(var=fresh[x.var], kind=_plain(x), cases=()) for x in spatial], made)
 
 
 def _plain(x: Loop) -> Kind:

@@ -1,0 +1,52 @@
+"""Bodies of which the schedule wants two versions: where a condition holds, and where it does not.
+
+Each version stands in a condition of its own, so that what follows from it is known to the passes behind: guards,
+bounds and selects vanish there. The copies keep the loops' names; stages and local buffers of the second are new.
+"""
+
+from __future__ import annotations
+
+from tensorir.arith.affine import conjuncts, contrary
+from tensorir.ir.build import as_expr
+from tensorir.ir.tree import Binary, Const, Expr, If, Loop, Program, Stage, Stmt, Var
+from tensorir.ir.visit import find, sequence, substitute
+from tensorir.lower.form import bound_loops, each_nest, lowering, rewrap
+from tensorir.lower.partition_loops import Copies
+from tensorir.target import Target
+
+
+@lowering
+def specialize_loops(program: Program, target: Target) -> Program:
+    """gives: no loop has cases; each version of a body is a loop of one iteration in a condition."""
+    if not find(program.body, Loop, lambda x: bool(x.cases)):
+        return program
+    taken = {s.name for s in find(program.body, Stage)}
+
+    def kernel(nest: Stmt) -> Stmt:
+        axes, body = bound_loops(nest)
+        if not find(body, Loop, lambda x: bool(x.cases)):
+            return nest
+        return rewrap(axes, _Specialize(body, taken)(body))
+
+    return each_nest(program, kernel)
+
+
+class _Specialize(Copies):
+    def on_Loop(self, n: Loop) -> Loop:
+        return n.replace(body=self._versions(n.body, n.cases), cases=()) if n.cases else self.children(n)
+
+    def _versions(self, body: Stmt, cases: tuple[Expr, ...]) -> Stmt:
+        if not cases:
+            return self(body)  # type: ignore[no-any-return]
+        other = self.copied(body, body)  # of the tree as it was: what lives inside is told by the number of accesses
+        first = _version(cases[0], self._versions(body, cases[1:]))
+        return sequence([first, _version(contrary(cases[0]), self._versions(other, cases[1:]))])
+
+
+def _version(cond: Expr, body: Stmt) -> If:
+    known: dict[Var, Expr] = {}
+    for c in conjuncts(cond):
+        if isinstance(c, Binary) and c.op == "==":
+            known.update((a, b) for a, b in ((c.a, c.b), (c.b, c.a)) if isinstance(a, Var) and isinstance(b, Const))
+    # a loop of its own: what is allocated for a version lives in it, and passes see that it is no condition of a stage
+    return If(cond, Loop(Var("version", "index"), as_expr(1), substitute(body, known)))

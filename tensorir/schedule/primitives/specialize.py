@@ -1,0 +1,134 @@
+"""specialize: two versions of a loop's body, where a condition holds and where it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tensorir.arith.affine import Arith
+from tensorir.errors import Problem, ScheduleError
+from tensorir.ir.build import as_int, binary, const
+from tensorir.ir.text import show
+from tensorir.ir.tree import Binary, Buffer, Const, Expr, Kind, Load, Loop, Program, Scope, Stage, Var
+from tensorir.ir.visit import find, writes
+from tensorir.schedule.analysis import Index, caret
+from tensorir.schedule.conditions import parse
+from tensorir.schedule.rewrite import Rewrite, swap
+
+MOST_VERSIONS = 16
+_LANES = (Kind.VECTOR, Kind.COOPERATIVE, Kind.INTRIN)
+
+
+def specialize(program: Program, loop: Loop, cond: str) -> Rewrite:
+    """Give the body of a loop a version for the iterations in which ``cond`` holds, and one for the others.
+
+    cond: of the loop and those around it, and of elements of inputs: "C.i.0 < 3", "mask[C.i.0] == 0". In its version it
+          is known: guards, selects and conditions that follow from it vanish. The tree keeps one body with a mark;
+          lowering writes both. A further condition on the same loop makes versions of both
+    """
+    index = Index(program)
+    around = {x.var.name: x.var for x in [*index.above(loop), loop]}
+    found = parse(cond, around, {b.name: b for b in program.inputs})
+    done = swap(program, loop, loop.replace(cases=(*loop.cases, found)))
+    if problem := next(_problems(done), None):
+        raise ScheduleError(problem)
+    return Rewrite(done)
+
+
+def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
+    """Why a primitive that was called after specialize may not do what it did: marks lost, or without their meaning."""
+    count = [sum(len(x.cases) for x in find(p.body, Loop)) for p in (before, after)]
+    if count[1] < count[0]:
+        marked = next(x for x in find(before.body, Loop, lambda x: bool(x.cases)))
+        return Problem(
+            "specialize.lost",
+            f"{primitive} replaces a loop whose body has two versions ({show(marked.cases[0])})",
+            at=caret(marked),
+            hint=f"{primitive} before specialize",
+        )
+    return next(_problems(after), None)
+
+
+def _problems(program: Program) -> Iterator[Problem]:
+    """What is wrong with the marks of a tree."""
+    index = Index(program)
+    for loop in find(program.body, Loop, lambda x: bool(x.cases)):
+        around = [*index.above(loop), loop]
+        versions = 1 << sum(len(x.cases) for x in around)
+        if versions > MOST_VERSIONS:
+            yield Problem(
+                "specialize.versions",
+                f"the body of {loop.var.name} would be written {versions} times; the limit is {MOST_VERSIONS}",
+                at=caret(loop),
+                hint="one condition that joins several with and, or",
+            )
+        for cond in loop.cases:
+            yield from _misplaced(loop, cond, around)
+            yield from _outside(loop, cond, around)
+            yield from _divergent(loop, cond, around)
+
+
+def _misplaced(loop: Loop, cond: Expr, around: list[Loop]) -> Iterator[Problem]:
+    of = {x.var: x for x in around}
+    for v in find(cond, Var):
+        if v not in of:
+            yield Problem(
+                "specialize.scope",
+                f"the condition {show(cond)} on the body of {loop.var.name} is about {v.name}, "
+                "which would not be a loop around it",
+                at=caret(loop),
+                hint="reorder before specialize",
+            )
+        elif of[v].kind in _LANES:
+            yield _in_lanes(loop, cond, of[v])
+    if loop.kind in _LANES:
+        yield _in_lanes(loop, cond, loop)
+
+
+def _in_lanes(loop: Loop, cond: Expr, x: Loop) -> Problem:
+    return Problem(
+        "specialize.lanes",
+        f"the iterations of {x.var.name} run at once ({x.kind.value}): they cannot choose between versions by "
+        f"{show(cond)}",
+        at=caret(loop),
+        hint="a condition on loops further out, on the body of one of them",
+    )
+
+
+def _outside(loop: Loop, cond: Expr, around: list[Loop]) -> Iterator[Problem]:
+    """Elements of inputs that do not exist: a split that overshoots may lead there."""
+    arith = Arith({x.var: (0, as_int(x.extent) - 1) for x in around if isinstance(x.extent, Const)})
+    for n in find(cond, Load):
+        for i, extent in zip(n.index, n.buffer.shape, strict=True):
+            if not (arith.proves(binary("<=", const(0), i)) and arith.proves(binary("<", i, extent))):
+                yield Problem(
+                    "specialize.out-of-range",
+                    f"{show(n)} may be read with the index {show(i)}, but {n.buffer.name} has {as_int(extent)} there",
+                    at=caret(loop),
+                    hint="splits that divide (tail='exact'), and an index that stays inside",
+                )
+    for d in find(cond, Binary, lambda b: b.op in ("//", "%")):
+        if arith.range(d.a)[0] < 0:
+            yield Problem(
+                "specialize.negative",
+                f"{show(d.a)} may be negative in {show(cond)}, and // and % of such numbers differ between languages",
+                at=caret(loop),
+                hint=f"{show(d.b)} or a multiple of it added inside",
+            )
+
+
+def _divergent(loop: Loop, cond: Expr, around: list[Loop]) -> Iterator[Problem]:
+    """Threads of one block in different versions, of which one waits for all."""
+    threads = [x for x in around if x.kind.level == "thread" and x.var in find(cond, Var)]
+    shared = [b for s in find(loop.body, Stage) for b in writes(s) if b.scope is Scope.SHARED]
+    if threads and shared:
+        yield _waits(loop, cond, threads[0], shared[0])
+
+
+def _waits(loop: Loop, cond: Expr, thread: Loop, b: Buffer) -> Problem:
+    return Problem(
+        "specialize.divergent",
+        f"the threads of {thread.var.name} would run different versions of the body of {loop.var.name}, which fills "
+        f"{b.name} in shared memory: they must all arrive at its barriers",
+        at=caret(loop),
+        hint=f"a condition without {thread.var.name}, or one on the body of a loop inside ({show(cond)})",
+    )
