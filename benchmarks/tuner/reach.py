@@ -24,11 +24,11 @@ import tensorir as tir
 from tensorir.runtime.device import open_device
 
 LAYERS: dict[str, dict[str, Any]] = {
-    "r2_3x3_128_128_28 NCHW": dict(c=128, h=28, w=28, k=128, r=3, s=3, pad=1, layout="NCHW"),
     "r2_1x1_512_128_28 NCHW": dict(c=512, h=28, w=28, k=128, r=1, s=1, layout="NCHW"),
     "r2_3x3s2_128_128_56 NHWC": dict(c=128, h=56, w=56, k=128, r=3, s=3, stride=2, pad=1, layout="NHWC"),
     "r3_1x1_256_1024_14 NHWC": dict(c=256, h=14, w=14, k=1024, r=1, s=1, layout="NHWC"),
     "r_stem_7x7s2_3_64_224 NCHW": dict(c=3, h=224, w=224, k=64, r=7, s=7, stride=2, pad=3, layout="NCHW"),
+    "r2_3x3_128_128_28 NCHW": dict(c=128, h=28, w=28, k=128, r=3, s=3, pad=1, layout="NCHW"),
 }
 WITHIN = 1.05
 Step = tuple[int, float, str]
