@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -14,10 +14,9 @@ from tensorir.expr.resize import resize
 from tensorir.expr.tensor import Tensor
 from tensorir.interp.memory import Fault
 from tensorir.interp.numbers import Field, Numbers
-from tensorir.interp.reference import arguments_of, evaluate, gather_limits, random_arguments
+from tensorir.interp.reference import arguments_of, evaluate, random_arguments
 from tensorir.interp.run import iterations, run
-from tensorir.ir.dtypes import DTYPES
-from tensorir.ir.tree import Binary, Buffer, Const, If, Load, Reduce, Var
+from tensorir.ir.tree import If, Reduce, Var
 from tensorir.ir.visit import find
 from tensorir.lower.kernel import Module
 from tensorir.lower.pipeline import lower
@@ -154,7 +153,8 @@ def compare(s: Schedule, numbers: Numbers, seed: int) -> Problem | None:
 
 def compare_module(module: Module, outputs: Sequence[Tensor], numbers: Numbers, seed: int) -> Problem | None:
     """``compare`` for kernels that may have been changed since lowering."""
-    arrays = _at_the_conditions(module, outputs, random_arguments(outputs, seed, numbers), numbers, seed)
+    conditions = [x.cond for k in module.kernels for x in find(k.body, If)]
+    arrays = random_arguments(outputs, seed, numbers, conditions)
     names = _argument_names(module, outputs)
     try:
         got = run(module, dict(zip(names, arrays, strict=True)), numbers)
@@ -171,36 +171,6 @@ def compare_module(module: Module, outputs: Sequence[Tensor], numbers: Numbers, 
                 f"{b.name}{list(at)} is not what the declaration says ({wrong} of {w.size} elements differ)",
             )
     return None
-
-
-def _at_the_conditions(
-    module: Module, outputs: Sequence[Tensor], arrays: list[np.ndarray], numbers: Numbers, seed: int
-) -> list[np.ndarray]:
-    """``arrays`` with many elements at, right below or above what conditions compare them with, so that all sides run.
-
-    Conditions on data are what ``specialize`` made; indices of gathers stay as they are, in range
-    """
-    limits = {t.name for t in gather_limits(outputs)}
-    rng = np.random.default_rng(seed)
-    names = _argument_names(module, outputs)
-    made = list(arrays)
-    for b, n in dict.fromkeys(_compared(module)):
-        if b in module.inputs and b.name not in limits:
-            at, kind = names.index(b.name), DTYPES[b.dtype]
-            near = [x for x in (n - 1, n, n + 1) if kind.kind == "f" or kind.low <= x <= kind.high]
-            stored = np.array([numbers.const(x, b.dtype) for x in near], made[at].dtype)
-            picks = stored[rng.integers(0, len(near), made[at].shape)]
-            made[at] = np.where(rng.random(made[at].shape) < 0.7, picks, made[at])
-    return made
-
-
-def _compared(module: Module) -> Iterator[tuple[Buffer, int]]:
-    for k in module.kernels:
-        for cond in (x.cond for x in find(k.body, If)):
-            for c in find(cond, Binary):
-                for a, b in ((c.a, c.b), (c.b, c.a)):
-                    if isinstance(a, Load) and isinstance(b, Const):
-                        yield a.buffer, int(b.value)
 
 
 def _argument_names(module: Module, outputs: Sequence[Tensor]) -> list[str]:

@@ -15,6 +15,8 @@ from tensorir.expr.tensor import Tensor
 from tensorir.interp.numbers import Field
 from tensorir.interp.reference import evaluate, random_arguments
 from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import Expr, Loop
+from tensorir.ir.visit import find
 
 LEVELS = ("fast", "device", "emulate")
 
@@ -96,7 +98,7 @@ def on_device(s: Any, seed: int = 0, device: Any = None) -> Verdict:
         program = s.build(open_device(device if device is not None else s.target)).program
     except TensorIRError as e:
         return Verdict(e.problems, (), "not built")
-    arrays = random_arguments(s.outputs, seed)
+    arrays = random_arguments(s.outputs, seed, conditions=_conditions(s))
     got, problems = program.run_guarded(*arrays)
     if problems:
         return Verdict(tuple(problems), (label(s.outputs),), "on the device")
@@ -110,7 +112,7 @@ def emulated(s: Any, shapes: Any, seed: int) -> Verdict:
 
     shown: list[str] = []
     for one in _on_shapes(s, shapes):
-        arrays = random_arguments(one.outputs, seed)
+        arrays = random_arguments(one.outputs, seed, conditions=_conditions(one))
         source = one.emitted("cuda" if one.target.language != "cuda" else None)
         if one.edited is not None:
             source = replace(source, text=one.source("cuda"))
@@ -119,6 +121,11 @@ def emulated(s: Any, shapes: Any, seed: int) -> Verdict:
         if verdict.problems:
             return Verdict(verdict.problems, tuple(shown), "CUDA text on the CPU")
     return Verdict((), tuple(shown), "the CUDA text, run on the CPU")
+
+
+def _conditions(s: Any) -> list[Expr]:
+    """What ``specialize`` asks in the kernels."""
+    return [c for x in find(s.program.body, Loop) for c in x.cases]
 
 
 def _on_shapes(s: Any, shapes: Any) -> Iterator[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -170,12 +170,19 @@ class _Evaluator:
         return np.where(inside, self._read(e.buffer, index), self(e.fill))
 
 
-def random_arguments(outputs: Sequence[Tensor], seed: int = 0, numbers: Numbers | None = None) -> list[np.ndarray]:
-    """Inputs for ``outputs``: small whole numbers (or field elements), gather indices in range, divisors not 0."""
+def random_arguments(
+    outputs: Sequence[Tensor], seed: int = 0, numbers: Numbers | None = None, conditions: Iterable[Expr] = ()
+) -> list[np.ndarray]:
+    """Inputs for ``outputs``: small whole numbers (or field elements), gather indices in range, divisors not 0.
+
+    conditions: what a schedule compares elements of inputs with is there too, and what lies next to it, so that each
+                of its versions runs
+    """
     rng = np.random.default_rng(seed)
     with_ = numbers or Numbers()
     limits = gather_limits(outputs)
     divide = divisors(outputs)
+    compared = _compared(conditions)
     made = []
     for a in arguments_of(outputs):
         shape = () if isinstance(a, Var) else a.shape
@@ -183,10 +190,25 @@ def random_arguments(outputs: Sequence[Tensor], seed: int = 0, numbers: Numbers 
             x = rng.integers(0, max(1, limits[a]), shape)
         else:
             x = with_.random(rng, shape, a.dtype)
+            if near := compared.get(a):
+                constants = np.array([with_.const(n, a.dtype) for n in near], x.dtype)
+                x = np.where(rng.random(shape) < 0.7, constants[rng.integers(0, len(near), shape)], x)
         if a in divide:
             x = np.where(x == 0, 1, x)
         made.append(x.astype(numpy_dtype(a.dtype)) if numbers is None else np.asarray(x))
     return made
+
+
+def _compared(conditions: Iterable[Expr]) -> dict[Tensor | Var, list[int]]:
+    """Inputs to the constants that conditions compare their elements with, one less and one more."""
+    found: dict[Tensor | Var, list[int]] = {}
+    for c in (c for cond in conditions for c in find(cond, Binary)):
+        for a, b in ((c.a, c.b), (c.b, c.a)):
+            if isinstance(a, Load) and isinstance(b, Const) and a.buffer.origin is not None:
+                kind, n = DTYPES[a.dtype], int(b.value)
+                near = [x for x in (n - 1, n, n + 1) if kind.kind == "f" or kind.low <= x <= kind.high]
+                found.setdefault(a.buffer.origin, []).extend(near)
+    return found
 
 
 def gather_limits(outputs: Sequence[Tensor]) -> dict[Tensor, int]:

@@ -5,11 +5,11 @@ import random
 
 import pytest
 
-from tensorir.arith.affine import Arith, conjunction, conjuncts, negate, same, structure
+from tensorir.arith.affine import Arith, conjunction, conjuncts, contrary, negate, same, structure
 from tensorir.arith.box import side_of, union
 from tensorir.expr.bounds import evaluate
 from tensorir.ir.build import as_expr, binary, const, select, unary
-from tensorir.ir.tree import Const, Var
+from tensorir.ir.tree import Buffer, Const, Load, Scope, Var
 
 
 class Expressions:
@@ -93,6 +93,7 @@ def test_conditions(block):
             truth = bool(evaluate(c, env))
             assert bool(evaluate(simple, env)) == truth, seed
             assert bool(evaluate(parts, env)) == truth, seed
+            assert bool(evaluate(contrary(c), env)) != truth, seed
             if opposite is not None:
                 assert bool(evaluate(opposite, env)) != truth, seed
             assert truth or not plain.proves(c), seed
@@ -143,3 +144,36 @@ def test_known_forms():
     assert arith.proves(binary("<=", x % 4, const(3)))
     assert not arith.proves(binary("<", x, const(15)))
     assert Arith({x: (0, 15)}, [binary("<", x, const(9))]).proves(binary("<", x // 3, const(3)))
+
+
+def test_what_conditions_tell_of_variables():
+    x, y = Var("x", "index"), Var("y", "index")
+    ranges = {x: (0, 7), y: (0, 3)}
+    below = binary("<", x * 4 + y, const(9))
+    assert not Arith(ranges, [binary("<", x, const(3))]).proves(below)
+    assert Arith(ranges, [binary("<", x, const(2))]).proves(below)  # not from x - 1 <= 0 taken once
+    assert Arith(ranges, [binary("==", x, const(1))]).proves(below)
+    assert Arith(ranges, [binary("!=", x, const(0))]).proves(binary("<=", const(1), x))
+    assert Arith(ranges, [binary("!=", x, const(7))]).proves(binary("<", x, const(7)))
+    assert not Arith(ranges, [binary("!=", x, const(3))]).proves(binary("<", x, const(7)))
+    either = binary("or", binary("<", x, const(2)), binary("<", const(9), x))
+    assert Arith(ranges, [either]).proves(below)
+    edge = binary("or", binary("<", x, const(2)), binary("<", const(5), x))
+    assert Arith(ranges, [edge]).simplify(contrary(edge)).value is False
+    plain = Arith(ranges)
+    plain.child(assume=[binary("<", x, const(2))])
+    assert not plain.proves(below)  # a child keeps what it knows to itself
+
+
+def test_conditions_on_data_are_known_word_for_word():
+    i = Var("i", "index")
+    mask, flag = (Buffer(n, (const(9),), d, Scope.GLOBAL) for n, d in (("mask", "int32"), ("flag", "bool")))
+    zero = binary("==", Load(mask, (i,), "int32"), const(0, "int32"))
+    arith = Arith({i: (0, 8)}, [binary("and", zero, Load(flag, (i + 0,), "bool"))])
+    assert arith.proves(zero)
+    assert arith.simplify(contrary(zero)).value is False
+    assert arith.simplify(Load(flag, (i,), "bool")).value is True
+    assert arith.simplify(unary("not", Load(flag, (i,), "bool"))).value is False
+    other = binary("==", Load(mask, (i - 1,), "int32"), const(0, "int32"))
+    assert not arith.proves(other)
+    assert not isinstance(arith.simplify(other), Const)

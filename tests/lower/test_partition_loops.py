@@ -184,3 +184,14 @@ def test_parts_in_which_nothing_is_left_to_do_vanish():
     s.bind(rows, "block.x")
     assert s.check()
     assert s.check(level="device")
+
+
+def test_a_part_of_the_blocks_knows_which_they_are():
+    """Two rows a block of 15: only the last block asks whether a row exists."""
+    x = tir.placeholder((15, 16), name="X")
+    s = tir.Schedule(tir.compute((15, 16), lambda i, j: x[i, j] + 1, name="Y"), "opencl -kind=cpu")
+    i0, _ = s.split("Y.i", [None, 2])
+    s.partition(i0, [7]).bind(i0, "block.x")
+    first, _ = find(body(s), If, lambda c: bool(find(c, Loop)))
+    assert not find(first.then, If)
+    assert s.check()

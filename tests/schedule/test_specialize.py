@@ -13,6 +13,7 @@ from tensorir.check.equivalence import compare_module
 from tensorir.errors import LoweringError
 from tensorir.expr.bounds import evaluate
 from tensorir.interp.numbers import Field, Numbers
+from tensorir.interp.reference import random_arguments
 from tensorir.ir.build import binary, const
 from tensorir.ir.tree import Alloc, Barrier, If, Load, Loop, Select, Seq, Stage, Store, Var
 from tensorir.ir.visit import Rewriter, find
@@ -135,6 +136,17 @@ def test_the_check_runs_both_versions(cond, dtype, which):
     problem = compare_module(dataclasses.replace(module, kernels=(wrong,)), s.outputs, Field(), 0)
     assert problem is not None
     assert problem.code == "check.not-equal"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "int8", "float16"])
+@pytest.mark.parametrize("numbers", [None, Numbers(), Field()], ids=["device", "numbers", "field"])
+def test_inputs_of_a_check_lie_around_what_they_are_compared_with(dtype, numbers):
+    s = masked(dtype)
+    s.specialize("Y.i", "mask[Y.i] < 100 and mask[Y.i] != 90")
+    (loop,) = find(s.program.body, Loop, lambda x: bool(x.cases))
+    masks = [random_arguments(s.outputs, seed, numbers, loop.cases)[0] for seed in range(8)]
+    assert {99, 100, 101, 89, 90, 91} <= {int(x) for mask in masks for x in mask}
+    assert masks[0].dtype == random_arguments(s.outputs, 0, numbers)[0].dtype
 
 
 def tiles(target="opencl -kind=gpu"):
