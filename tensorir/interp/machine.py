@@ -404,6 +404,7 @@ class Machine:
     def _select(self, e: Select) -> Value:
         """Only the chosen side is evaluated, lane by lane."""
         cond, a, b, kind = self.expr(e.cond), self.expr(e.a), self.expr(e.b), self.n.storage(e.dtype)
+        vector = any(find(side, node) for side in (e.a, e.b) for node in (Broadcast, Pack, Ramp))
 
         def run(f: _Frame) -> Any:
             c = cond(f)
@@ -417,7 +418,7 @@ class Machine:
             wide = [np.asarray(x).shape[-1] for x in (yes, no) if np.asarray(x).ndim == 2]
             out = np.zeros((len(c), max(wide)) if wide else len(c), kind)
             out[c], out[~c] = yes, no
-            return out
+            return _column(out) if vector else out  # both sides may have been one number for all lanes
 
         return run
 

@@ -4,6 +4,9 @@ One work-item a block, straight from the input: nothing is padded or copied. NHW
 of some pixels innermost, weights packed tap by tap. NCHW: pixels in the lanes, one channel after another, every tap a
 vector load at another offset (for stride 2 two loads and a shuffle). The loops over rows and pixels are cut where
 padding comes into reach, so that only the tiles at the borders know of it.
+
+16-bit floats are widened one by one, which takes longer than what is done with them: they are padded and widened once,
+into block memory, some rows of the channels of one vector (NHWC) or all rows of one channel (NCHW).
 """
 
 from __future__ import annotations
@@ -15,45 +18,75 @@ from tensorir.expr.compute import compute, reduce_axis
 from tensorir.expr.reducers import sum as total
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
-from tensorir.ops.common import Config, last_stage
-from tensorir.ops.images import result
-from tensorir.ops.model import SPARE
+from tensorir.ops.common import Config, accumulator, divisors_near, last_stage, product_room, sum_bytes
+from tensorir.ops.direct import strip_columns
+from tensorir.ops.images import Pixel, padded, result, widened
+from tensorir.ops.model import BLOCK_BYTES, SPARE
 from tensorir.schedule.schedule import Schedule
+from tensorir.tune.legal import Predicate
 from tensorir.tune.space import Space
 
 Shape = Mapping[str, Any]
 
 MOST_TAPS = 25
 """Taps that are written out; larger filters keep a loop over their rows."""
+NEAR_BYTES = 64 * 1024
+"""Of widened input that a block starts with: it is read once for each tap."""
 MOST_CUTS = 6
 """Parts that a loop over tiles is cut into; a border of more tiles keeps its conditions."""
 
 
 def applies(shape: Shape) -> bool:
     """Whether a convolution is depthwise, one output channel a channel."""
-    return bool(shape["groups"] == shape["c"] == shape["k"] and shape["dtype"] == "float32")
+    return bool(shape["groups"] == shape["c"] == shape["k"])
+
+
+def staged(dtype: str) -> bool:
+    """Whether images of this type are padded and widened in block memory first."""
+    return accumulator(dtype) == "float32"
 
 
 def conv2d(x: Tensor, w: Tensor, shape: Shape) -> Tensor:
     """``nn.conv2d`` with as many groups as channels in and out; equal to it.
 
-    Intermediates: Y in the order of the result;  NHWC: W (r, s, k)
+    Intermediates: Y in the order of the result;  NHWC: W (r, s, k);  staged: x_pad in the order of the image
     """
-    pad, stride, dilation = shape["pad"], shape["stride"], shape["dilation"]
+    stride, dilation = shape["stride"], shape["dilation"]
     n, k, r, s, p, q = (shape[v] for v in ("n", "k", "r", "s", "p", "q"))
     rr, rs = reduce_axis(r, "r"), reduce_axis(s, "s")
+    image = _image(x, shape)
 
     def pixel(n: Expr, k: Expr, p: Expr, q: Expr) -> Expr:
-        row, col = p * stride + rr * dilation - pad, q * stride + rs * dilation - pad
-        at = (n, k, row, col) if shape["layout"] == "NCHW" else (n, row, col, k)
-        return x.get(*at, fill=0) if pad else x[at]
+        return image(n, k, p * stride + rr * dilation, q * stride + rs * dilation)
 
     if shape["layout"] == "NCHW":
-        y = compute((n, k, p, q), lambda n, k, p, q: total(pixel(n, k, p, q) * w[k, 0, rr, rs], axis=(rr, rs)), "Y")
+
+        def sums(n: Expr, k: Expr, p: Expr, q: Expr) -> Expr:
+            return total(pixel(n, k, p, q) * widened(w[k, 0, rr, rs]), axis=(rr, rs))
+
+        y = compute((n, k, p, q), sums, "Y")
         return result(shape, lambda n, k, p, q: y[n, k, p, q])
-    taps = compute((r, s, k), lambda r, s, k: w[k, r, s, 0], "W", axes=("r", "s", "k"))
+    taps = compute((r, s, k), lambda r, s, k: widened(w[k, r, s, 0]), "W", axes=("r", "s", "k"))
     y = compute((n, p, q, k), lambda n, p, q, k: total(pixel(n, k, p, q) * taps[rr, rs, k], axis=(rr, rs)), "Y")
     return result(shape, lambda n, k, p, q: y[n, p, q, k])
+
+
+def _image(x: Tensor, shape: Shape) -> Pixel:
+    """Channel k of a pixel of the padded image, in the type of the sums."""
+    pad, nchw = shape["pad"], shape["layout"] == "NCHW"
+
+    def pixel(n: Expr, k: Expr, row: Expr, col: Expr) -> Expr:
+        at = (n, k, row - pad, col - pad) if nchw else (n, row - pad, col - pad, k)
+        return widened(x.get(*at, fill=0) if pad else x[at])
+
+    if not staged(x.dtype):
+        return pixel
+    if not nchw:
+        last = padded(x, shape, shape["h"] + 2 * pad, shape["w"] + 2 * pad)
+        return lambda n, k, row, col: last[n, row, col, k]
+    size = shape["n"], shape["k"], shape["h"] + 2 * pad, shape["w"] + 2 * pad
+    whole = compute(size, pixel, "x_pad", axes=("n", "c", "h", "w"))
+    return lambda n, k, row, col: whole[n, k, row, col]
 
 
 def cpu_depthwise(s: Schedule, c: Config, shape: Shape) -> Schedule:
@@ -72,10 +105,13 @@ def _channel_lanes(s: Schedule, c: Config, shape: Shape) -> Schedule:
         s.run_once("W")
     k, kl = _lanes(s, f"{out}.k", lanes, vectorize=False)
     kb, k0 = s.split(k, [None, -(-c["channels"] // lanes)])
-    p0, p1 = s.split(f"{out}.p", [None, c["tile_rows"]], tail="balanced")
+    rows, apart = f"{out}.p", staged(shape["dtype"])
+    if apart:
+        pb, rows = s.split(rows, [None, c["rows"]])
+    p0, p1 = s.split(rows, [None, c["tile_rows"]], tail="balanced")
     q0, q1 = s.split(f"{out}.q", [None, c["tile"]], tail="balanced")
-    s.reorder(f"{out}.n", p0, kb, q0, k0, p1, q1, kl)
-    s.compute_at("Y", k0)
+    s.reorder(f"{out}.n", *((pb, kb, k0, p0, q0) if apart else (p0, kb, q0, k0)), p1, q1, kl)
+    s.compute_at("Y", q0 if apart else k0)
     if c["pack"] == "block":
         s.set_scope("W", "shared")
         s.compute_at("W", kb)
@@ -87,9 +123,13 @@ def _channel_lanes(s: Schedule, c: Config, shape: Shape) -> Schedule:
     s.unroll(p1).unroll(q1)
     if lanes > 1:
         s.vectorize(yl).vectorize(kl)
-    _cut(s, p0, _borders(shape["p"], c["tile_rows"], shape, "p"))
-    _cut(s, q0, _borders(shape["q"], c["tile"], shape, "q"))
-    s.bind(f"{out}.n", "block.z").bind(p0, "block.y").bind(kb, "block.x")
+    if apart:
+        _stage(s, k0, shape)
+        _lanes(s, "x_pad.c", lanes)
+    else:
+        _cut(s, p0, _borders(shape["p"], c["tile_rows"], shape, "p"))
+        _cut(s, q0, _borders(shape["q"], c["tile"], shape, "q"))
+    s.bind(f"{out}.n", "block.z").bind(pb if apart else p0, "block.y").bind(kb, "block.x")
     return s
 
 
@@ -106,10 +146,20 @@ def _pixel_lanes(s: Schedule, c: Config, shape: Shape) -> Schedule:
     s.unroll("Y.p").unroll(p1)
     if lanes > 1:
         s.vectorize(yl).vectorize(q1)
-    _cut(s, p0, _borders(shape["p"], c["tile_rows"], shape, "p"))
-    _cut(s, q0, _borders(shape["q"], lanes, shape, "q", lanes=True))
+    if staged(shape["dtype"]):
+        _stage(s, k0, shape)
+    else:
+        _cut(s, p0, _borders(shape["p"], c["tile_rows"], shape, "p"))
+        _cut(s, q0, _borders(shape["q"], lanes, shape, "q", lanes=True))
     s.bind(f"{out}.n", "block.z").bind(kb, "block.x")
     return s
+
+
+def _stage(s: Schedule, at: Any, shape: Shape) -> None:
+    """The padded image in block memory, made in each iteration of ``at``; its rows know where padding begins."""
+    s.set_scope("x_pad", "shared")
+    s.compute_at("x_pad", at)
+    _cut(s, "x_pad.w", [x for x in (shape["pad"], shape["pad"] + shape["w"]) if 0 < x < strip_columns(shape)])
 
 
 def _lanes(s: Schedule, loop: Any, lanes: int, vectorize: bool = True) -> Any:
@@ -161,7 +211,7 @@ def space(shape: Shape) -> Space:
     """Register tiles, vectors and blocks that are worth a try."""
     nhwc, k, p, q = shape["layout"] == "NHWC", shape["k"], shape["p"], shape["q"]
     along = k if nhwc else q
-    widest = shape["vector_bytes"] // 4 if nhwc else 8
+    widest = max(1, shape["vector_bytes"] // sum_bytes(shape)) if nhwc else 8
     lanes = [v for v in (16, 8, 4, 2, 1) if v <= min(along, widest)][: 3 if widest > 8 else 2]
     packs = ["once"] if shape["prepack"] else ["block", "kernel"]
     knobs: dict[str, list[Any]] = dict(
@@ -171,9 +221,19 @@ def space(shape: Shape) -> Space:
         channels=_channels(k, shape["n"], lanes[0] if nhwc else 1),
         pack=packs if nhwc else packs[:1],
     )
-    most = max(1, shape["registers"] - SPARE)
-    where = {"registers": lambda c: c["tile_rows"] * c["tile"] <= most}
+    most = max(1, (shape["registers"] - SPARE) // product_room(shape))
+    where: dict[str, Predicate] = {"registers": lambda c: c["tile_rows"] * c["tile"] <= most}
+    if nhwc and staged(shape["dtype"]):
+        knobs["rows"] = divisors_near(p, (1, 2, 4, 8, 16))
+        where["rows"] = lambda c: c["tile_rows"] <= c["rows"]
+        where["fits"] = lambda c: c["rows"] == knobs["rows"][0] or _strip_bytes(c, shape) <= BLOCK_BYTES
     return Space(where=where, default=_default(knobs, shape, most), **knobs)
+
+
+def _strip_bytes(c: Mapping[str, Any], shape: Shape) -> int:
+    """Block memory of the padded rows of a block by the channels of one vector."""
+    high = (c["rows"] - 1) * shape["stride"] + (shape["r"] - 1) * shape["dilation"] + 1
+    return int(high * strip_columns(shape) * c["lanes"] * sum_bytes(shape))
 
 
 def _channels(k: int, n: int, lanes: int) -> list[int]:
@@ -193,7 +253,12 @@ def _default(knobs: Mapping[str, list[Any]], shape: Shape, most: int) -> dict[st
     c["tile_rows"] = min(2 if nhwc else [*even, 3][0], knobs["tile_rows"][-1])
     c["tile_rows"] = min(c["tile_rows"], most)
     c["tile"] = min(4 if shape["stride"] == 1 else 3, knobs["tile"][-1], most // c["tile_rows"])
-    bands = shape["n"] * (-(-shape["p"] // c["tile_rows"]) if nhwc else 1)
+    tall = c["tile_rows"]
+    if "rows" in knobs:
+        near = [v for v in knobs["rows"] if v >= tall and _strip_bytes({**c, "rows": v}, shape) <= NEAR_BYTES]
+        c["rows"] = tall = near[-1] if near else knobs["rows"][0]
+        c["tile_rows"] = min(c["tile_rows"], tall)
+    bands = shape["n"] * (-(-shape["p"] // tall) if nhwc else 1)
     for channels in knobs["channels"]:
         c["channels"] = channels
         blocks = bands * -(-shape["k"] // channels)
