@@ -11,7 +11,7 @@ from typing import Any
 
 from tensorir.api.workload import Template
 from tensorir.expr.tensor import Tensor
-from tensorir.ops import depthwise, direct, pixels, winograd
+from tensorir.ops import depthwise, direct, grouped, pixels, winograd
 from tensorir.ops.common import Config, divisors_near, sum_bytes, vector_lanes
 from tensorir.ops.images import epilogue
 from tensorir.ops.model import (
@@ -49,7 +49,8 @@ def cpu_templates(operands: Mapping[str, Tensor | None], shape: Shape, max_error
         function = _function(operands, shape, depthwise.conv2d, depthwise.cpu_depthwise)
         return {"cpu_depthwise": Template(function, _on(depthwise.space, shape), kinds=("cpu",))}
     if shape["groups"] != 1:
-        return {}
+        function = _function(operands, shape, direct.conv2d, direct.cpu_direct)
+        return {"cpu_direct": Template(function, _on(grouped.direct_space, shape), kinds=("cpu",))}
     found: dict[str, Template] = {}
 
     def add(

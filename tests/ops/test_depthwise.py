@@ -126,7 +126,7 @@ def test_the_body_of_an_inner_tile_has_no_condition(layout):
     assert any("?" not in text.split(" p_1 = 0; ")[0] for text in loops)
 
 
-def test_other_groups_keep_the_general_template():
+def test_other_groups_take_other_templates():
     for options in (dict(c=8, k=16, groups=8), dict(c=8, k=8, groups=4)):
         assert "cpu_depthwise" not in tir.ops.conv2d(h=6, w=6, **options).templates
 
