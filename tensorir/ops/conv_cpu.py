@@ -45,12 +45,6 @@ NARROW = 16
 
 def cpu_templates(operands: Mapping[str, Tensor | None], shape: Shape, max_error: float) -> dict[str, Template]:
     """The algorithms that are legal for this convolution, the one that promises most first."""
-    if depthwise.applies(shape):
-        function = _function(operands, shape, depthwise.conv2d, depthwise.cpu_depthwise)
-        return {"cpu_depthwise": Template(function, _on(depthwise.space, shape), kinds=("cpu",))}
-    if shape["groups"] != 1:
-        function = _function(operands, shape, direct.conv2d, direct.cpu_direct)
-        return {"cpu_direct": Template(function, _on(grouped.direct_space, shape), kinds=("cpu",))}
     found: dict[str, Template] = {}
 
     def add(
@@ -63,6 +57,18 @@ def cpu_templates(operands: Mapping[str, Tensor | None], shape: Shape, max_error
         space = partial(_winograd_space, max_error=max_error)
         add("cpu_winograd", space, winograd.conv2d, winograd.cpu_winograd, rounds=True)
 
+    if depthwise.applies(shape):
+        add("cpu_depthwise", depthwise.space, depthwise.conv2d, depthwise.cpu_depthwise)
+        return found
+    if shape["groups"] > 1:
+        planes = ("cpu_grouped", depthwise.space, depthwise.conv2d, depthwise.cpu_depthwise)
+        panels = ("cpu_direct", grouped.direct_space, direct.conv2d, direct.cpu_direct)
+        if not depthwise.takes_groups(shape):
+            add(*panels)
+        else:
+            for algorithm in (planes, panels) if grouped.narrow(shape) else (panels, planes):
+                add(*algorithm)
+        return found
     fast = bool(admissible(shape, max_error))
     if fast and shape["prepack"]:
         winograds()

@@ -1,9 +1,10 @@
-"""Depthwise convolution on CPUs: what it computes, its schedules and their space.
+"""Depthwise convolution on CPUs, and any in groups of NCHW planes: what it computes, its schedules and their space.
 
 One work-item a block, straight from the input: nothing is padded or copied. NHWC: channels in the lanes, all channels
 of some pixels innermost, weights packed tap by tap. NCHW: pixels in the lanes, one channel after another, every tap a
-vector load at another offset (for stride 2 two loads and a shuffle). The loops over rows and pixels are cut where
-padding comes into reach, so that only the tiles at the borders know of it.
+vector load at another offset (for stride 2 two loads and a shuffle); several output channels of one group in a tile
+share these loads, which is how groups are computed whose channels do not fill a vector. The loops over rows and pixels
+are cut where padding comes into reach, so that only the tiles at the borders know of it.
 
 16-bit floats are widened one by one, which takes longer than what is done with them: they are padded and widened once,
 into block memory, some rows of the channels of one vector (NHWC) or all rows of one channel (NCHW).
@@ -32,13 +33,20 @@ MOST_TAPS = 25
 """Taps that are written out; larger filters keep a loop over their rows."""
 NEAR_BYTES = 64 * 1024
 """Of widened input that a block starts with: it is read once for each tap."""
+SUMS = 8
+"""Sums of a tile of several output channels: as many as a core adds to in turn."""
 MOST_CUTS = 6
 """Parts that a loop over tiles is cut into; a border of more tiles keeps its conditions."""
 
 
 def applies(shape: Shape) -> bool:
-    """Whether a convolution is depthwise, one output channel a channel."""
-    return bool(shape["groups"] == shape["c"] == shape["k"])
+    """Whether a convolution is depthwise: a group for each channel, and one output channel or several in each."""
+    return bool(shape["groups"] == shape["c"] and (shape["c"] > 1 or shape["k"] == 1))
+
+
+def takes_groups(shape: Shape) -> bool:
+    """Whether groups of several channels can be treated alike: in planes, by weights that need not be widened."""
+    return bool(shape["layout"] == "NCHW" and not staged(shape["dtype"]))
 
 
 def staged(dtype: str) -> bool:
@@ -47,22 +55,24 @@ def staged(dtype: str) -> bool:
 
 
 def conv2d(x: Tensor, w: Tensor, shape: Shape) -> Tensor:
-    """``nn.conv2d`` with as many groups as channels in and out; equal to it.
+    """``nn.conv2d`` in groups, in NHWC of one channel in; equal to it.
 
     Intermediates: Y in the order of the result;  NHWC: W (r, s, k);  staged: x_pad in the order of the image
     """
     stride, dilation = shape["stride"], shape["dilation"]
     n, k, r, s, p, q = (shape[v] for v in ("n", "k", "r", "s", "p", "q"))
     rr, rs = reduce_axis(r, "r"), reduce_axis(s, "s")
-    image = _image(x, shape)
+    image, each, cg = _image(x, shape), k // shape["groups"], shape["c"] // shape["groups"]
+    taken = (rr, rs) if cg == 1 else (reduce_axis(cg, "c"), rr, rs)
 
     def pixel(n: Expr, k: Expr, p: Expr, q: Expr) -> Expr:
-        return image(n, k, p * stride + rr * dilation, q * stride + rs * dilation)
+        c = k if each == 1 else k // each
+        return image(n, c if cg == 1 else c * cg + taken[0], p * stride + rr * dilation, q * stride + rs * dilation)
 
     if shape["layout"] == "NCHW":
 
         def sums(n: Expr, k: Expr, p: Expr, q: Expr) -> Expr:
-            return total(pixel(n, k, p, q) * widened(w[k, 0, rr, rs]), axis=(rr, rs))
+            return total(pixel(n, k, p, q) * widened(w[k, 0 if cg == 1 else taken[0], rr, rs]), axis=taken)
 
         y = compute((n, k, p, q), sums, "Y")
         return result(shape, lambda n, k, p, q: y[n, k, p, q])
@@ -72,25 +82,26 @@ def conv2d(x: Tensor, w: Tensor, shape: Shape) -> Tensor:
 
 
 def _image(x: Tensor, shape: Shape) -> Pixel:
-    """Channel k of a pixel of the padded image, in the type of the sums."""
+    """Channel c of a pixel of the padded image, in the type of the sums."""
     pad, nchw = shape["pad"], shape["layout"] == "NCHW"
 
-    def pixel(n: Expr, k: Expr, row: Expr, col: Expr) -> Expr:
-        at = (n, k, row - pad, col - pad) if nchw else (n, row - pad, col - pad, k)
+    def pixel(n: Expr, c: Expr, row: Expr, col: Expr) -> Expr:
+        at = (n, c, row - pad, col - pad) if nchw else (n, row - pad, col - pad, c)
         return widened(x.get(*at, fill=0) if pad else x[at])
 
     if not staged(x.dtype):
         return pixel
     if not nchw:
         last = padded(x, shape, shape["h"] + 2 * pad, shape["w"] + 2 * pad)
-        return lambda n, k, row, col: last[n, row, col, k]
-    size = shape["n"], shape["k"], shape["h"] + 2 * pad, shape["w"] + 2 * pad
+        return lambda n, c, row, col: last[n, row, col, c]
+    size = shape["n"], shape["c"], shape["h"] + 2 * pad, shape["w"] + 2 * pad
     whole = compute(size, pixel, "x_pad", axes=("n", "c", "h", "w"))
-    return lambda n, k, row, col: whole[n, k, row, col]
+    return lambda n, c, row, col: whole[n, c, row, col]
 
 
 def cpu_depthwise(s: Schedule, c: Config, shape: Shape) -> Schedule:
-    """c: ``tile_rows`` and, in NHWC, ``tile`` pixels of the register tile; ``lanes``; ``channels`` of a block;
+    """c: ``tile_rows`` and, in NHWC, ``tile`` pixels of the register tile; ``lanes``; ``channels`` of a block; 16-bit
+    NHWC: ``rows`` of a block; NCHW with several outputs a group: ``tile_k`` of them in the register tile;
     NHWC: where weights are packed (``pack``): "once", ahead; "kernel", one of its own; "block", by each block
     """
     return _channel_lanes(s, c, shape) if shape["layout"] == "NHWC" else _pixel_lanes(s, c, shape)
@@ -136,12 +147,22 @@ def _channel_lanes(s: Schedule, c: Config, shape: Shape) -> Schedule:
 def _pixel_lanes(s: Schedule, c: Config, shape: Shape) -> Schedule:
     out, lanes = last_stage(s, "y"), c["lanes"]
     kb, k0 = s.split(f"{out}.k", [None, c["channels"]])
+    channels, side, cg = [k0], [], shape["c"] // shape["groups"]
+    if shape["k"] > shape["groups"]:
+        k0, k = s.split(k0, [None, shape["k"] // shape["groups"]])
+        several, tile = s.split(k, [None, c["tile_k"]])
+        channels, side = [k0, several], [tile]
     p0, p1 = s.split(f"{out}.p", [None, c["tile_rows"]], tail="balanced")
     q0, q1 = _lanes(s, f"{out}.q", lanes, vectorize=False)
-    s.reorder(f"{out}.n", kb, k0, p0, q0, p1, q1)
+    s.reorder(f"{out}.n", kb, *channels, p0, q0, *side, p1, q1)
     s.compute_at("Y", q0)
     y, yl = s.split("Y.q", [None, lanes])
-    s.reorder("Y.n", "Y.k", "Y.r", "Y.s", "Y.p", y, yl)
+    if side or cg > 1:
+        s.reorder("Y.n", *(["Y.c"] if cg > 1 else []), "Y.r", "Y.s", "Y.p", "Y.k", y, yl)
+        for loop in ("Y.k", *side):
+            s.unroll(loop)
+    else:
+        s.reorder("Y.n", "Y.k", "Y.r", "Y.s", "Y.p", y, yl)
     _taps(s, shape)
     s.unroll("Y.p").unroll(p1)
     if lanes > 1:
@@ -210,7 +231,7 @@ def _borders(extent: int, tile: int, shape: Shape, axis: str, lanes: bool = Fals
 def space(shape: Shape) -> Space:
     """Register tiles, vectors and blocks that are worth a try."""
     nhwc, k, p, q = shape["layout"] == "NHWC", shape["k"], shape["p"], shape["q"]
-    along = k if nhwc else q
+    along, each = k if nhwc else q, k // shape["groups"]
     widest = max(1, shape["vector_bytes"] // sum_bytes(shape)) if nhwc else 8
     lanes = [v for v in (16, 8, 4, 2, 1) if v <= min(along, widest)][: 3 if widest > 8 else 2]
     packs = ["once"] if shape["prepack"] else ["block", "kernel"]
@@ -218,11 +239,15 @@ def space(shape: Shape) -> Space:
         tile_rows=[v for v in (1, 2, 3, 4, 5, 6, 7, 8) if v <= p],
         tile=[v for v in (1, 2, 3, 4, 5, 6, 7, 8) if v <= q] if nhwc else [1],
         lanes=lanes,
-        channels=_channels(k, shape["n"], lanes[0] if nhwc else 1),
+        channels=_channels(k, shape["n"], lanes[0] if nhwc else each),
         pack=packs if nhwc else packs[:1],
     )
+    if each > 1 and not nhwc:
+        knobs["tile_k"] = [v for v in (4, 2, 8, 3, 5, 6, 7, 1) if each % v == 0]
     most = max(1, (shape["registers"] - SPARE) // product_room(shape))
-    where: dict[str, Predicate] = {"registers": lambda c: c["tile_rows"] * c["tile"] <= most}
+    where: dict[str, Predicate] = {
+        "registers": lambda c: c["tile_rows"] * c["tile"] * c.get("tile_k", 1) <= most,
+    }
     if nhwc and staged(shape["dtype"]):
         knobs["rows"] = divisors_near(p, (1, 2, 4, 8, 16))
         where["rows"] = lambda c: c["tile_rows"] <= c["rows"]
@@ -252,6 +277,9 @@ def _default(knobs: Mapping[str, list[Any]], shape: Shape, most: int) -> dict[st
     even = [v for v in (4, 3, 2) if shape["p"] % v == 0]  # without a part for a shorter last tile
     c["tile_rows"] = min(2 if nhwc else [*even, 3][0], knobs["tile_rows"][-1])
     c["tile_rows"] = min(c["tile_rows"], most)
+    if "tile_k" in knobs:
+        c["tile_k"] = next((v for v in knobs["tile_k"] if v <= most), 1)
+        c["tile_rows"] = min(c["tile_rows"], max(1, min(most, SUMS) // c["tile_k"]))
     c["tile"] = min(4 if shape["stride"] == 1 else 3, knobs["tile"][-1], most // c["tile_rows"])
     tall = c["tile_rows"]
     if "rows" in knobs:

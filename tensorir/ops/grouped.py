@@ -1,4 +1,4 @@
-"""Convolution in groups of several channels on CPUs: the space of ``direct`` for it."""
+"""Convolution in groups of several channels on CPUs: which algorithm to start with, and the space of ``direct``."""
 
 from __future__ import annotations
 
@@ -15,6 +15,12 @@ Shape = Mapping[str, Any]
 
 SUMS = 8
 """Sums that a core adds to in turn: two a cycle, each ready after four."""
+
+
+def narrow(shape: Shape) -> bool:
+    """Whether pixels fill vectors better than the output channels of a group, where both can be in the lanes."""
+    beside = shape["stride"] == 1 or shape["dtype"] == "float32"  # others are gathered one by one
+    return bool(shape["k"] // shape["groups"] < PANEL and shape["q"] >= 8 and beside)
 
 
 def direct_space(shape: Shape) -> Space:
@@ -50,7 +56,7 @@ def direct_space(shape: Shape) -> Space:
         vector = max(0.5, v["panel"] * size / 64)  # cycles of a pixel: a product, and the load of its factor
 
         def step(pixels: int) -> float:
-            return max(pixels, SUMS) * vector + 0.5
+            return float(max(pixels, SUMS) * vector + 0.5)
 
         tall, high = -(-v["rows"] // v["tile_rows"]), min(v["tile_rows"], v["rows"])
         steps = tall * in_balanced_tiles(q, v["tile"], lambda wide: step(wide * high))

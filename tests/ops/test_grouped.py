@@ -1,4 +1,4 @@
-"""Convolutions in groups of several channels on the CPU: any shape, type and configuration computes what is declared."""
+"""Convolutions in groups of several channels on the CPU: any shape and configuration computes what is declared."""
 
 import random
 
@@ -58,6 +58,18 @@ def test_every_type_is_exact_on_the_device(layout, dtype):
             got = np.asarray(work.schedule(template=template, target=target).build("opencl:pocl")(*arrays))
             assert got.dtype == want.dtype
             assert np.array_equal(got.astype("float64"), want.astype("float64")), (template, name)
+
+
+def test_narrow_groups_of_planes_start_with_pixels_in_the_lanes():
+    def first(**options):
+        return next(iter(tir.ops.conv2d(h=28, w=28, pad=1, **options).templates))
+
+    assert first(c=32, k=32, groups=8) == "cpu_grouped"
+    assert first(c=32, k=32, groups=8, layout="NHWC") == "cpu_direct"
+    assert first(c=32, k=32, groups=2) == "cpu_direct"
+    assert first(c=32, k=32, groups=8, dtype="int8", stride=2) == "cpu_direct"
+    assert first(c=32, k=32, groups=8, dtype="float16") == "cpu_direct"
+    assert first(c=32, k=64, groups=32) == "cpu_depthwise"
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
