@@ -61,14 +61,11 @@ def cpu_templates(operands: Mapping[str, Tensor | None], shape: Shape, max_error
         add("cpu_depthwise", depthwise.space, depthwise.conv2d, depthwise.cpu_depthwise)
         return found
     if shape["groups"] > 1:
-        planes = ("cpu_grouped", depthwise.space, depthwise.conv2d, depthwise.cpu_depthwise)
-        panels = ("cpu_direct", grouped.direct_space, direct.conv2d, direct.cpu_direct)
-        if not depthwise.takes_groups(shape):
-            add(*panels)
-        else:
-            for algorithm in (planes, panels) if grouped.narrow(shape) else (panels, planes):
-                add(*algorithm)
-        return found
+        if grouped.fits(shape):
+            add("cpu_direct", grouped.direct_space, direct.conv2d, direct.cpu_direct)
+        if depthwise.takes_groups(shape):
+            add("cpu_grouped", depthwise.space, depthwise.conv2d, depthwise.cpu_depthwise)
+        return dict(reversed(found.items())) if grouped.narrow(shape) else found
     fast = bool(admissible(shape, max_error))
     if fast and shape["prepack"]:
         winograds()

@@ -22,7 +22,7 @@ from tensorir.ir.tree import Expr
 from tensorir.ops.common import Config, accumulator, divisors_near, last_stage, product_room, sum_bytes
 from tensorir.ops.direct import strip_columns
 from tensorir.ops.images import Pixel, padded, result, widened
-from tensorir.ops.model import BLOCK_BYTES, SPARE
+from tensorir.ops.model import BLOCK_BYTES, PANEL, SPARE
 from tensorir.schedule.schedule import Schedule
 from tensorir.tune.legal import Predicate
 from tensorir.tune.space import Space
@@ -40,8 +40,13 @@ MOST_CUTS = 6
 
 
 def applies(shape: Shape) -> bool:
-    """Whether a convolution is depthwise: a group for each channel, and one output channel or several in each."""
-    return bool(shape["groups"] == shape["c"] and (shape["c"] > 1 or shape["k"] == 1))
+    """Whether a convolution is depthwise: a group for each channel, and one output channel or several in each; what is
+    staged has to fit, in NCHW as a plane.
+    """
+    if shape["groups"] != shape["c"] or shape["c"] == 1 < shape["k"]:
+        return False
+    least = _strip_bytes(shape, *((1, PANEL) if shape["layout"] == "NHWC" else (shape["p"], 1)))
+    return least <= BLOCK_BYTES or not staged(shape["dtype"])
 
 
 def takes_groups(shape: Shape) -> bool:
@@ -251,14 +256,14 @@ def space(shape: Shape) -> Space:
     if nhwc and staged(shape["dtype"]):
         knobs["rows"] = divisors_near(p, (1, 2, 4, 8, 16))
         where["rows"] = lambda c: c["tile_rows"] <= c["rows"]
-        where["fits"] = lambda c: c["rows"] == knobs["rows"][0] or _strip_bytes(c, shape) <= BLOCK_BYTES
+        where["fits"] = lambda c: _strip_bytes(shape, c["rows"], c["lanes"]) <= BLOCK_BYTES
     return Space(where=where, default=_default(knobs, shape, most), **knobs)
 
 
-def _strip_bytes(c: Mapping[str, Any], shape: Shape) -> int:
-    """Block memory of the padded rows of a block by the channels of one vector."""
-    high = (c["rows"] - 1) * shape["stride"] + (shape["r"] - 1) * shape["dilation"] + 1
-    return int(high * strip_columns(shape) * c["lanes"] * sum_bytes(shape))
+def _strip_bytes(shape: Shape, rows: int, channels: int) -> int:
+    """Block memory of the padded input of as many rows of the result."""
+    high = (rows - 1) * shape["stride"] + (shape["r"] - 1) * shape["dilation"] + 1
+    return int(high * strip_columns(shape) * channels * sum_bytes(shape))
 
 
 def _channels(k: int, n: int, lanes: int) -> list[int]:
@@ -283,7 +288,7 @@ def _default(knobs: Mapping[str, list[Any]], shape: Shape, most: int) -> dict[st
     c["tile"] = min(4 if shape["stride"] == 1 else 3, knobs["tile"][-1], most // c["tile_rows"])
     tall = c["tile_rows"]
     if "rows" in knobs:
-        near = [v for v in knobs["rows"] if v >= tall and _strip_bytes({**c, "rows": v}, shape) <= NEAR_BYTES]
+        near = [v for v in knobs["rows"] if v >= tall and _strip_bytes(shape, v, c["lanes"]) <= NEAR_BYTES]
         c["rows"] = tall = near[-1] if near else knobs["rows"][0]
         c["tile_rows"] = min(c["tile_rows"], tall)
     bands = shape["n"] * (-(-shape["p"] // tall) if nhwc else 1)

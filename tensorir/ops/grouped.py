@@ -23,6 +23,11 @@ def narrow(shape: Shape) -> bool:
     return bool(shape["k"] // shape["groups"] < PANEL and shape["q"] >= 8 and beside)
 
 
+def fits(shape: Shape) -> bool:
+    """Whether the input of one row of one group's results fits in a block's memory."""
+    return _strip_bytes(shape, {"rows": 1, "several": 1}) <= BLOCK_BYTES
+
+
 def direct_space(shape: Shape) -> Space:
     """A block computes some rows of ``several`` groups; a register tile, ``panel`` channels of one group."""
     p, q, c, k, groups = (shape[v] for v in ("p", "q", "c", "k", "groups"))
@@ -42,14 +47,10 @@ def direct_space(shape: Shape) -> Space:
         flat=[0],
     )
 
-    def strip(v: Mapping[str, Any]) -> int:
-        rows = (v["rows"] - 1) * shape["stride"] + (shape["r"] - 1) * shape["dilation"] + 1
-        return int(rows * strip_columns(shape) * cg * v["several"])
-
     where: dict[str, Predicate] = {
         "registers": lambda v: v["tile"] * v["tile_rows"] <= max(2, most[v["panel"]]),
         "sensible": lambda v: v["tile_rows"] <= v["rows"] and (v["shift"] == 0 or p % v["rows"] > 0),
-        "fits": lambda v: size * strip(v) <= BLOCK_BYTES,
+        "fits": lambda v: _strip_bytes(shape, v) <= BLOCK_BYTES,
     }
 
     def cost(v: Mapping[str, Any]) -> float:
@@ -62,12 +63,20 @@ def direct_space(shape: Shape) -> Space:
         steps = tall * in_balanced_tiles(q, v["tile"], lambda wide: step(wide * high))
         panels, nchw = v["several"] * -(-kg // v["panel"]), shape["layout"] == "NCHW"
         cycles: float = steps * cg * taps * panels
-        cycles += strip(v) * (1.4 if nchw else 0.2) + v["rows"] * q * v["several"] * kg * (1.0 if nchw else 0.15)
+        cycles += _strip_bytes(shape, v) / size * (1.4 if nchw else 0.2)
+        cycles += v["rows"] * q * v["several"] * kg * (1.0 if nchw else 0.15)
         cycles += panels * (20.0 + v["panel"] * cg * taps * size * (0.3 if v["pack"] == "block" else 1 / 48))
         blocks = shape["n"] * -(-p // v["rows"]) * (groups // v["several"])
         return priced(cycles + 400.0, blocks)
 
     return space_of(knobs, where, cost, ("unroll_c", "shift", "pack"))
+
+
+def _strip_bytes(shape: Shape, v: Mapping[str, Any]) -> int:
+    """Block memory of the padded input of a block."""
+    high = (v["rows"] - 1) * shape["stride"] + (shape["r"] - 1) * shape["dilation"] + 1
+    channels = shape["c"] // shape["groups"] * v["several"]
+    return int(high * strip_columns(shape) * channels * sum_bytes(shape))
 
 
 def _most_pixels(shape: Shape, panel: int) -> int:

@@ -73,6 +73,14 @@ def test_narrow_groups_of_planes_start_with_pixels_in_the_lanes():
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_no_block_has_room_for_keeps_a_template(layout):
+    for options in (dict(c=8192, k=4, h=30, w=30, groups=2), dict(c=2, k=2, h=700, w=7000, groups=2, dtype="float16")):
+        work = tir.ops.conv2d(layout=layout, pad=1, **options)
+        for template in templates(work):
+            assert work.schedule(template=template, target=CPU).emitted().kernels, template
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_it_is_one_kernel_without_workspace_and_replays(layout):
     work = tir.ops.conv2d(layout=layout, residual=True, bias=True, **SHAPES["4 a group"])
     for template in templates(work):
