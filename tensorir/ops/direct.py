@@ -75,9 +75,10 @@ def strip_columns(shape: Mapping[str, Any]) -> int:
 
 def cpu_direct(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     """c: rows and panels of a block; pixels of the register tile (``tile`` columns by ``tile_rows``, or ``tile`` pixels
-    that run over row ends when ``flat``); ``unroll_c``;
-    ``stage_x`` strip in block memory; ``pad_c`` spare channels of a pixel there; ``shift`` the last rows back; where
-    the weights are packed (``pack``): "once", ahead; "kernel", one of its own; "block", each panel by the block
+    that run over row ends when ``flat``); in groups, ``several`` groups of a block and ``panel`` channels of a tile
+    instead of panels; ``unroll_c``; ``stage_x`` strip in block memory; ``pad_c`` spare channels of a pixel there;
+    ``shift`` the last rows back; where the weights are packed (``pack``): "once", ahead; "kernel", one of its own;
+    "block", each panel by the block
     """
     grouped = shape["groups"] > 1
     width = min(vector_lanes(shape), c["panel"]) if grouped else vector_lanes(shape)
