@@ -11,7 +11,7 @@ from typing import Any
 
 from tensorir.api.workload import Template
 from tensorir.expr.tensor import Tensor
-from tensorir.ops import depthwise, direct, pixels, winograd
+from tensorir.ops import depthwise, direct, grouped, pixels, winograd
 from tensorir.ops.common import Config, divisors_near, sum_bytes, vector_lanes
 from tensorir.ops.images import epilogue
 from tensorir.ops.model import (
@@ -47,11 +47,6 @@ NARROW = 16
 
 def cpu_templates(operands: Mapping[str, Tensor | None], shape: Shape, max_error: float) -> dict[str, Template]:
     """The algorithms that are legal for this convolution, the one that promises most first."""
-    if depthwise.applies(shape):
-        function = _function(operands, shape, depthwise.conv2d, depthwise.cpu_depthwise)
-        return {"cpu_depthwise": Template(function, _on(depthwise.space, shape), kinds=("cpu",))}
-    if shape["groups"] != 1:
-        return {}
     found: dict[str, Template] = {}
 
     def add(
@@ -64,6 +59,15 @@ def cpu_templates(operands: Mapping[str, Tensor | None], shape: Shape, max_error
         space = partial(_winograd_space, max_error=max_error)
         add("cpu_winograd", space, winograd.conv2d, winograd.cpu_winograd, rounds=True)
 
+    if depthwise.applies(shape):
+        add("cpu_depthwise", depthwise.space, depthwise.conv2d, depthwise.cpu_depthwise)
+        return found
+    if shape["groups"] > 1:
+        if grouped.fits(shape):
+            add("cpu_direct", grouped.direct_space, direct.conv2d, direct.cpu_direct)
+        if depthwise.takes_groups(shape):
+            add("cpu_grouped", depthwise.space, depthwise.conv2d, depthwise.cpu_depthwise)
+        return dict(reversed(found.items())) if grouped.narrow(shape) else found
     fast = bool(admissible(shape, max_error))
     if fast and shape["prepack"]:
         winograds()

@@ -1,9 +1,13 @@
-"""Depthwise convolution on CPUs: what it computes, its schedules and their space.
+"""Depthwise convolution on CPUs, and any in groups of NCHW planes: what it computes, its schedules and their space.
 
 One work-item a block, straight from the input: nothing is padded or copied. NHWC: channels in the lanes, all channels
 of some pixels innermost, weights packed tap by tap. NCHW: pixels in the lanes, one channel after another, every tap a
-vector load at another offset (for stride 2 two loads and a shuffle). The loops over rows and pixels are cut where
-padding comes into reach, so that only the tiles at the borders know of it.
+vector load at another offset (for stride 2 two loads and a shuffle); several output channels of one group in a tile
+share these loads, which is how groups are computed whose channels do not fill a vector. The loops over rows and pixels
+are cut where padding comes into reach, so that only the tiles at the borders know of it.
+
+16-bit floats are widened one by one, which takes longer than what is done with them: they are padded and widened once,
+into block memory, some rows of the channels of one vector (NHWC) or all rows of one channel (NCHW).
 """
 
 from __future__ import annotations
@@ -15,49 +19,94 @@ from tensorir.expr.compute import compute, reduce_axis
 from tensorir.expr.reducers import sum as total
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
-from tensorir.ops.common import Config, last_stage
-from tensorir.ops.images import result
-from tensorir.ops.model import SPARE
+from tensorir.ops.common import Config, accumulator, divisors_near, last_stage, product_room, sum_bytes
+from tensorir.ops.direct import strip_columns
+from tensorir.ops.images import Pixel, padded, result, widened
+from tensorir.ops.model import BLOCK_BYTES, PANEL, SPARE
 from tensorir.schedule.schedule import Schedule
+from tensorir.tune.legal import Predicate
 from tensorir.tune.space import Space
 
 Shape = Mapping[str, Any]
 
 MOST_TAPS = 25
 """Taps that are written out; larger filters keep a loop over their rows."""
+NEAR_BYTES = 64 * 1024
+"""Of widened input that a block starts with: it is read once for each tap."""
+SUMS = 8
+"""Sums of a tile of several output channels: as many as a core adds to in turn."""
 MOST_CUTS = 6
 """Parts that a loop over tiles is cut into; a border of more tiles keeps its conditions."""
 
 
 def applies(shape: Shape) -> bool:
-    """Whether a convolution is depthwise, one output channel a channel."""
-    return bool(shape["groups"] == shape["c"] == shape["k"] and shape["dtype"] == "float32")
+    """Whether a convolution is depthwise: a group for each channel, and one output channel or several in each; what is
+    staged has to fit, in NCHW as a plane.
+    """
+    if shape["groups"] != shape["c"] or shape["c"] == 1 < shape["k"]:
+        return False
+    least = _strip_bytes(shape, *((1, PANEL) if shape["layout"] == "NHWC" else (shape["p"], 1)))
+    return least <= BLOCK_BYTES or not staged(shape["dtype"])
+
+
+def takes_groups(shape: Shape) -> bool:
+    """Whether groups of several channels can be treated alike: in planes, by weights that need not be widened."""
+    return bool(shape["layout"] == "NCHW" and not staged(shape["dtype"]))
+
+
+def staged(dtype: str) -> bool:
+    """Whether images of this type are padded and widened in block memory first."""
+    return accumulator(dtype) == "float32"
 
 
 def conv2d(x: Tensor, w: Tensor, shape: Shape) -> Tensor:
-    """``nn.conv2d`` with as many groups as channels in and out; equal to it.
+    """``nn.conv2d`` in groups, in NHWC of one channel in; equal to it.
 
-    Intermediates: Y in the order of the result;  NHWC: W (r, s, k)
+    Intermediates: Y in the order of the result;  NHWC: W (r, s, k);  staged: x_pad in the order of the image
     """
-    pad, stride, dilation = shape["pad"], shape["stride"], shape["dilation"]
+    stride, dilation = shape["stride"], shape["dilation"]
     n, k, r, s, p, q = (shape[v] for v in ("n", "k", "r", "s", "p", "q"))
     rr, rs = reduce_axis(r, "r"), reduce_axis(s, "s")
+    image, each, cg = _image(x, shape), k // shape["groups"], shape["c"] // shape["groups"]
+    taken = (rr, rs) if cg == 1 else (reduce_axis(cg, "c"), rr, rs)
 
     def pixel(n: Expr, k: Expr, p: Expr, q: Expr) -> Expr:
-        row, col = p * stride + rr * dilation - pad, q * stride + rs * dilation - pad
-        at = (n, k, row, col) if shape["layout"] == "NCHW" else (n, row, col, k)
-        return x.get(*at, fill=0) if pad else x[at]
+        c = k if each == 1 else k // each
+        return image(n, c if cg == 1 else c * cg + taken[0], p * stride + rr * dilation, q * stride + rs * dilation)
 
     if shape["layout"] == "NCHW":
-        y = compute((n, k, p, q), lambda n, k, p, q: total(pixel(n, k, p, q) * w[k, 0, rr, rs], axis=(rr, rs)), "Y")
+
+        def sums(n: Expr, k: Expr, p: Expr, q: Expr) -> Expr:
+            return total(pixel(n, k, p, q) * widened(w[k, 0 if cg == 1 else taken[0], rr, rs]), axis=taken)
+
+        y = compute((n, k, p, q), sums, "Y")
         return result(shape, lambda n, k, p, q: y[n, k, p, q])
-    taps = compute((r, s, k), lambda r, s, k: w[k, r, s, 0], "W", axes=("r", "s", "k"))
+    taps = compute((r, s, k), lambda r, s, k: widened(w[k, r, s, 0]), "W", axes=("r", "s", "k"))
     y = compute((n, p, q, k), lambda n, p, q, k: total(pixel(n, k, p, q) * taps[rr, rs, k], axis=(rr, rs)), "Y")
     return result(shape, lambda n, k, p, q: y[n, p, q, k])
 
 
+def _image(x: Tensor, shape: Shape) -> Pixel:
+    """Channel c of a pixel of the padded image, in the type of the sums."""
+    pad, nchw = shape["pad"], shape["layout"] == "NCHW"
+
+    def pixel(n: Expr, c: Expr, row: Expr, col: Expr) -> Expr:
+        at = (n, c, row - pad, col - pad) if nchw else (n, row - pad, col - pad, c)
+        return widened(x.get(*at, fill=0) if pad else x[at])
+
+    if not staged(x.dtype):
+        return pixel
+    if not nchw:
+        last = padded(x, shape, shape["h"] + 2 * pad, shape["w"] + 2 * pad)
+        return lambda n, c, row, col: last[n, row, col, c]
+    size = shape["n"], shape["c"], shape["h"] + 2 * pad, shape["w"] + 2 * pad
+    whole = compute(size, pixel, "x_pad", axes=("n", "c", "h", "w"))
+    return lambda n, c, row, col: whole[n, c, row, col]
+
+
 def cpu_depthwise(s: Schedule, c: Config, shape: Shape) -> Schedule:
-    """c: ``tile_rows`` and, in NHWC, ``tile`` pixels of the register tile; ``lanes``; ``channels`` of a block;
+    """c: ``tile_rows`` and, in NHWC, ``tile`` pixels of the register tile; ``lanes``; ``channels`` of a block; 16-bit
+    NHWC: ``rows`` of a block; NCHW with several outputs a group: ``tile_k`` of them in the register tile;
     NHWC: where weights are packed (``pack``): "once", ahead; "kernel", one of its own; "block", by each block
     """
     return _channel_lanes(s, c, shape) if shape["layout"] == "NHWC" else _pixel_lanes(s, c, shape)
@@ -72,10 +121,13 @@ def _channel_lanes(s: Schedule, c: Config, shape: Shape) -> Schedule:
         s.run_once("W")
     k, kl = _lanes(s, f"{out}.k", lanes, vectorize=False)
     kb, k0 = s.split(k, [None, -(-c["channels"] // lanes)])
-    p0, p1 = s.split(f"{out}.p", [None, c["tile_rows"]], tail="balanced")
+    rows, apart = f"{out}.p", staged(shape["dtype"])
+    if apart:
+        pb, rows = s.split(rows, [None, c["rows"]])
+    p0, p1 = s.split(rows, [None, c["tile_rows"]], tail="balanced")
     q0, q1 = s.split(f"{out}.q", [None, c["tile"]], tail="balanced")
-    s.reorder(f"{out}.n", p0, kb, q0, k0, p1, q1, kl)
-    s.compute_at("Y", k0)
+    s.reorder(f"{out}.n", *((pb, kb, k0, p0, q0) if apart else (p0, kb, q0, k0)), p1, q1, kl)
+    s.compute_at("Y", q0 if apart else k0)
     if c["pack"] == "block":
         s.set_scope("W", "shared")
         s.compute_at("W", kb)
@@ -87,29 +139,53 @@ def _channel_lanes(s: Schedule, c: Config, shape: Shape) -> Schedule:
     s.unroll(p1).unroll(q1)
     if lanes > 1:
         s.vectorize(yl).vectorize(kl)
-    _cut(s, p0, _borders(shape["p"], c["tile_rows"], shape, "p"))
-    _cut(s, q0, _borders(shape["q"], c["tile"], shape, "q"))
-    s.bind(f"{out}.n", "block.z").bind(p0, "block.y").bind(kb, "block.x")
+    if apart:
+        _stage(s, k0, shape)
+        _lanes(s, "x_pad.c", lanes)
+    else:
+        _cut(s, p0, _borders(shape["p"], c["tile_rows"], shape, "p"))
+        _cut(s, q0, _borders(shape["q"], c["tile"], shape, "q"))
+    s.bind(f"{out}.n", "block.z").bind(pb if apart else p0, "block.y").bind(kb, "block.x")
     return s
 
 
 def _pixel_lanes(s: Schedule, c: Config, shape: Shape) -> Schedule:
     out, lanes = last_stage(s, "y"), c["lanes"]
     kb, k0 = s.split(f"{out}.k", [None, c["channels"]])
+    channels, side, cg = [k0], [], shape["c"] // shape["groups"]
+    if shape["k"] > shape["groups"]:
+        k0, k = s.split(k0, [None, shape["k"] // shape["groups"]])
+        several, tile = s.split(k, [None, c["tile_k"]])
+        channels, side = [k0, several], [tile]
     p0, p1 = s.split(f"{out}.p", [None, c["tile_rows"]], tail="balanced")
     q0, q1 = _lanes(s, f"{out}.q", lanes, vectorize=False)
-    s.reorder(f"{out}.n", kb, k0, p0, q0, p1, q1)
+    s.reorder(f"{out}.n", kb, *channels, p0, q0, *side, p1, q1)
     s.compute_at("Y", q0)
     y, yl = s.split("Y.q", [None, lanes])
-    s.reorder("Y.n", "Y.k", "Y.r", "Y.s", "Y.p", y, yl)
+    if side or cg > 1:
+        s.reorder("Y.n", *(["Y.c"] if cg > 1 else []), "Y.r", "Y.s", "Y.p", "Y.k", y, yl)
+        for loop in ("Y.k", *side):
+            s.unroll(loop)
+    else:
+        s.reorder("Y.n", "Y.k", "Y.r", "Y.s", "Y.p", y, yl)
     _taps(s, shape)
     s.unroll("Y.p").unroll(p1)
     if lanes > 1:
         s.vectorize(yl).vectorize(q1)
-    _cut(s, p0, _borders(shape["p"], c["tile_rows"], shape, "p"))
-    _cut(s, q0, _borders(shape["q"], lanes, shape, "q", lanes=True))
+    if staged(shape["dtype"]):
+        _stage(s, k0, shape)
+    else:
+        _cut(s, p0, _borders(shape["p"], c["tile_rows"], shape, "p"))
+        _cut(s, q0, _borders(shape["q"], lanes, shape, "q", lanes=True))
     s.bind(f"{out}.n", "block.z").bind(kb, "block.x")
     return s
+
+
+def _stage(s: Schedule, at: Any, shape: Shape) -> None:
+    """The padded image in block memory, made in each iteration of ``at``; its rows know where padding begins."""
+    s.set_scope("x_pad", "shared")
+    s.compute_at("x_pad", at)
+    _cut(s, "x_pad.w", [x for x in (shape["pad"], shape["pad"] + shape["w"]) if 0 < x < strip_columns(shape)])
 
 
 def _lanes(s: Schedule, loop: Any, lanes: int, vectorize: bool = True) -> Any:
@@ -160,20 +236,34 @@ def _borders(extent: int, tile: int, shape: Shape, axis: str, lanes: bool = Fals
 def space(shape: Shape) -> Space:
     """Register tiles, vectors and blocks that are worth a try."""
     nhwc, k, p, q = shape["layout"] == "NHWC", shape["k"], shape["p"], shape["q"]
-    along = k if nhwc else q
-    widest = shape["vector_bytes"] // 4 if nhwc else 8
+    along, each = k if nhwc else q, k // shape["groups"]
+    widest = max(1, shape["vector_bytes"] // sum_bytes(shape)) if nhwc else 8
     lanes = [v for v in (16, 8, 4, 2, 1) if v <= min(along, widest)][: 3 if widest > 8 else 2]
     packs = ["once"] if shape["prepack"] else ["block", "kernel"]
     knobs: dict[str, list[Any]] = dict(
         tile_rows=[v for v in (1, 2, 3, 4, 5, 6, 7, 8) if v <= p],
         tile=[v for v in (1, 2, 3, 4, 5, 6, 7, 8) if v <= q] if nhwc else [1],
         lanes=lanes,
-        channels=_channels(k, shape["n"], lanes[0] if nhwc else 1),
+        channels=_channels(k, shape["n"], lanes[0] if nhwc else each),
         pack=packs if nhwc else packs[:1],
     )
-    most = max(1, shape["registers"] - SPARE)
-    where = {"registers": lambda c: c["tile_rows"] * c["tile"] <= most}
+    if each > 1 and not nhwc:
+        knobs["tile_k"] = [v for v in (4, 2, 8, 3, 5, 6, 7, 1) if each % v == 0]
+    most = max(1, (shape["registers"] - SPARE) // product_room(shape))
+    where: dict[str, Predicate] = {
+        "registers": lambda c: c["tile_rows"] * c["tile"] * c.get("tile_k", 1) <= most,
+    }
+    if nhwc and staged(shape["dtype"]):
+        knobs["rows"] = divisors_near(p, (1, 2, 4, 8, 16))
+        where["rows"] = lambda c: c["tile_rows"] <= c["rows"]
+        where["fits"] = lambda c: _strip_bytes(shape, c["rows"], c["lanes"]) <= BLOCK_BYTES
     return Space(where=where, default=_default(knobs, shape, most), **knobs)
+
+
+def _strip_bytes(shape: Shape, rows: int, channels: int) -> int:
+    """Block memory of the padded input of as many rows of the result."""
+    high = (rows - 1) * shape["stride"] + (shape["r"] - 1) * shape["dilation"] + 1
+    return int(high * strip_columns(shape) * channels * sum_bytes(shape))
 
 
 def _channels(k: int, n: int, lanes: int) -> list[int]:
@@ -192,8 +282,16 @@ def _default(knobs: Mapping[str, list[Any]], shape: Shape, most: int) -> dict[st
     even = [v for v in (4, 3, 2) if shape["p"] % v == 0]  # without a part for a shorter last tile
     c["tile_rows"] = min(2 if nhwc else [*even, 3][0], knobs["tile_rows"][-1])
     c["tile_rows"] = min(c["tile_rows"], most)
+    if "tile_k" in knobs:
+        c["tile_k"] = next((v for v in knobs["tile_k"] if v <= most), 1)
+        c["tile_rows"] = min(c["tile_rows"], max(1, min(most, SUMS) // c["tile_k"]))
     c["tile"] = min(4 if shape["stride"] == 1 else 3, knobs["tile"][-1], most // c["tile_rows"])
-    bands = shape["n"] * (-(-shape["p"] // c["tile_rows"]) if nhwc else 1)
+    tall = c["tile_rows"]
+    if "rows" in knobs:
+        near = [v for v in knobs["rows"] if v >= tall and _strip_bytes(shape, v, c["lanes"]) <= NEAR_BYTES]
+        c["rows"] = tall = near[-1] if near else knobs["rows"][0]
+        c["tile_rows"] = min(c["tile_rows"], tall)
+    bands = shape["n"] * (-(-shape["p"] // tall) if nhwc else 1)
     for channels in knobs["channels"]:
         c["channels"] = channels
         blocks = bands * -(-shape["k"] // channels)

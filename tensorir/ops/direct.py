@@ -3,6 +3,9 @@
 One work-item a block. The input rows of a block lie zero padded and channel last in block memory, the weights in panels
 of 16 output channels; per step of the reduction a register tile of some pixels by one panel takes the load of the panel
 (one vector or two) and one broadcast a pixel.
+
+In groups, panels are of channels of one group: as wide as the configuration says, the last one moved back where they do
+not divide it. A block computes whole groups, from their channels of the input alone.
 """
 
 from __future__ import annotations
@@ -15,20 +18,24 @@ from tensorir.expr.reducers import sum as total
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
 from tensorir.ops.common import Config, last_stage, unroll_by, vector_lanes
-from tensorir.ops.images import packed, padded, result, write_channels
+from tensorir.ops.images import packed, padded, result, widened, write_channels
 from tensorir.ops.model import PANEL
 from tensorir.ops.strips import strip
 from tensorir.schedule.schedule import Schedule
 
 
 def conv2d(x: Tensor, w: Tensor, shape: Mapping[str, Any]) -> Tensor:
-    """``nn.conv2d`` without groups through packed weights; equal to it.
+    """``nn.conv2d`` through packed weights; equal to it.
 
-    Intermediates: x_pad (n, h, w, c), W (k/16, r, s, c, k%16), Y (n, p, q, k)
+    Intermediates: x_pad (n, h, w, c), W (k/16, r, s, c, k%16), Y (n, p, q, k);  in groups W (g, r, s, c, k) and
+    Y (n, p, q, g, k), where c and k count channels of one group
     """
     stride, dilation, n, c, k, r, s, p, q = (shape[v] for v in ("stride", "dilation", *"nckrspq"))
     rows, columns = (p - 1) * stride + (r - 1) * dilation + 1, strip_columns(shape)
-    xp, weights, channels = padded(x, shape, rows, columns), packed(w, shape), -(-k // PANEL) * PANEL
+    xp = padded(x, shape, rows, columns)
+    if shape.get("groups", 1) > 1:
+        return _in_groups(xp, w, shape)
+    weights, channels = packed(w, shape), -(-k // PANEL) * PANEL
     rc, rr, rs = reduce_axis(c, "c"), reduce_axis(r, "r"), reduce_axis(s, "s")
 
     def sums(n: Expr, p: Expr, q: Expr, k: Expr) -> Expr:
@@ -43,6 +50,24 @@ def conv2d(x: Tensor, w: Tensor, shape: Mapping[str, Any]) -> Tensor:
     return result(shape, lambda n, k, p, q: y[n, p, q, k])
 
 
+def _in_groups(xp: Tensor, w: Tensor, shape: Mapping[str, Any]) -> Tensor:
+    stride, dilation, groups, n, r, s, p, q = (shape[v] for v in ("stride", "dilation", "groups", *"nrspq"))
+    cg, kg = shape["c"] // groups, shape["k"] // groups
+    rc, rr, rs = reduce_axis(cg, "c"), reduce_axis(r, "r"), reduce_axis(s, "s")
+
+    def weight(g: Expr, r: Expr, s: Expr, c: Expr, k: Expr) -> Expr:
+        o = g * kg + k
+        return widened(w[(o, c, r, s) if shape["layout"] == "NCHW" else (o, r, s, c)])
+
+    def sums(n: Expr, p: Expr, q: Expr, g: Expr, k: Expr) -> Expr:
+        pixel = xp[n, p * stride + rr * dilation, q * stride + rs * dilation, g * cg + rc]
+        return total(pixel * weights[g, rr, rs, rc, k], axis=(rr, rs, rc))
+
+    weights = compute((groups, r, s, cg, kg), weight, "W")
+    y = compute((n, p, q, groups, kg), sums, "Y")
+    return result(shape, lambda n, k, p, q: y[n, p, q, k // kg, k % kg])
+
+
 def strip_columns(shape: Mapping[str, Any]) -> int:
     """Columns of the padded image that the convolution reads."""
     return int((shape["q"] - 1) * shape["stride"] + (shape["s"] - 1) * shape["dilation"] + 1)
@@ -50,59 +75,78 @@ def strip_columns(shape: Mapping[str, Any]) -> int:
 
 def cpu_direct(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     """c: rows and panels of a block; pixels of the register tile (``tile`` columns by ``tile_rows``, or ``tile`` pixels
-    that run over row ends when ``flat``); ``unroll_c``;
-    ``stage_x`` strip in block memory; ``pad_c`` spare channels of a pixel there; ``shift`` the last rows back; where
-    the weights are packed (``pack``): "once", ahead; "kernel", one of its own; "block", each panel by the block;
-    ``fetch`` the next panel into the caches while this one is used
+    that run over row ends when ``flat``); in groups, ``several`` groups of a block and ``panel`` channels of a tile
+    instead of panels; ``unroll_c``; ``stage_x`` strip in block memory; ``pad_c`` spare channels of a pixel there;
+    ``shift`` the last rows back; where the weights are packed (``pack``): "once", ahead; "kernel", one of its own;
+    "block", each panel by the block; ``fetch`` the next panel into the caches while this one is used
     """
-    width = vector_lanes(shape)
-    pack_apart(s, c, width)
+    grouped = shape["groups"] > 1
+    width = min(vector_lanes(shape), c["panel"]) if grouped else vector_lanes(shape)
+    pack_apart(s, c, width, "W.g" if grouped else "W.ko", "W.k" if grouped else "W.ki")
     out = last_stage(s, "y")
     pb, p = s.split(f"{out}.p", [None, c["rows"]], tail="shift" if c["shift"] else "guard")
-    kb, kp, kh, kl = s.split(f"{out}.k", [None, c["panels"], PANEL // width, width])
+    if grouped:
+        kg, k = s.split(f"{out}.k", [None, shape["k"] // shape["groups"]])
+        kb, kg = s.split(kg, [None, c["several"]])
+        kp, k = s.split(k, [None, c["panel"]], tail="shift")
+        kh, kl = s.split(k, [None, width])
+        within = [kb, kg, kp]
+    else:
+        kb, kp, kh, kl = s.split(f"{out}.k", [None, c["panels"], PANEL // width, width])
+        within = [kb, kp]
     if c["flat"]:
         q0, *inner = s.split(s.fuse(p, f"{out}.q"), [None, c["tile"]], tail="balanced")
-        s.reorder(f"{out}.n", pb, kb, kp, q0, *inner, kh, kl)
+        s.reorder(f"{out}.n", pb, *within, q0, *inner, kh, kl)
         # every tile has its own body, where the rows and columns of its pixels are constants
         s.partition(q0, list(range(1, -(-c["rows"] * shape["q"] // c["tile"]))))
         pixels = ["Y.i"]
     else:
         p0, p1 = s.split(p, [None, c["tile_rows"]], tail="balanced")
         q0, q1 = s.split(f"{out}.q", [None, c["tile"]], tail="balanced")
-        s.reorder(f"{out}.n", pb, kb, kp, p0, q0, p1, q1, kh, kl)
+        s.reorder(f"{out}.n", pb, *within, p0, q0, p1, q1, kh, kl)
         inner, pixels = [p1, q1], ["Y.p", "Y.q"]
     s.bind(f"{out}.n", "block.z").bind(pb, "block.y").bind(kb, "block.x")
     s.compute_at("Y", q0)
     if c["pack"] == "block":
-        pack_at(s, kp, width)
+        pack_at(s, kp, width, "W.k" if grouped else "W.ki")
     kh2, lanes = s.split("Y.k", [None, width])
     s.reorder("Y.n", "Y.r", "Y.s", "Y.c", *pixels, kh2, lanes)
     for loop in (*pixels, kh2, *inner, kh):
         s.unroll(loop)
-    s.vectorize(lanes)
+    if width > 1:
+        s.vectorize(lanes)
     unroll_by(s, "Y.c", c["unroll_c"])
-    write_channels(s, kl, shape)
+    if width > 1:
+        write_channels(s, kl, shape)
     if c["stage_x"]:
         image = shape["pad"], shape["pad"] + shape["w"]
-        strip(s, "x_pad", kb, shape, "w", strip_columns(shape), image, c["pad_c"])
+        taken = {**shape, "c": shape["c"] // shape["groups"] * c["several"]} if grouped else shape
+        strip(s, "x_pad", kb, taken, "w", strip_columns(shape), image, c["pad_c"])
     else:
         s.compute_inline("x_pad")
-    if c["fetch"]:
+    if c.get("fetch"):
         s.prefetch("W", at="Y.c", ahead=kp)
     return s
 
 
-def pack_apart(s: Schedule, c: Config, width: int) -> None:
+def pack_apart(s: Schedule, c: Config, width: int, panels: str = "W.ko", channels: str = "W.ki") -> None:
     """The panels of weights ``W`` in a kernel of their own, perhaps run once, unless a block packs its own."""
     if c["pack"] == "block":
         return
-    s.bind("W.ko", "block.x").vectorize(s.split("W.ki", [None, width])[1])
+    s.bind(panels, "block.x")
+    _in_vectors(s, channels, width)
     if c["pack"] == "once":
         s.run_once("W")
 
 
-def pack_at(s: Schedule, panel: Any, width: int) -> None:
+def pack_at(s: Schedule, panel: Any, width: int, channels: str = "W.ki") -> None:
     """The panel of weights that one iteration of ``panel`` uses, in block memory."""
     s.set_scope("W", "shared")
     s.compute_at("W", panel)
-    s.vectorize(s.split("W.ki", [None, width])[1])
+    _in_vectors(s, channels, width)
+
+
+def _in_vectors(s: Schedule, channels: str, width: int) -> None:
+    lanes = s.split(channels, [None, width], tail="guard" if channels == "W.ki" else "shift")[1]
+    if width > 1:
+        s.vectorize(lanes)

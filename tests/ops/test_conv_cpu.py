@@ -172,6 +172,8 @@ def test_any_core_has_a_space(limits):
     target = f"opencl {limits}"
     works = [tir.ops.conv2d(layout=layout, **SHAPES[name]) for layout in LAYOUTS for name in ("3x3", "1x1")]
     works.append(tir.ops.conv2d(c=8, h=9, w=9, k=8, groups=8, pad=1, layout="NHWC"))
+    works.append(tir.ops.conv2d(c=4, h=9, w=9, k=8, groups=4, pad=1, dtype="int8"))
+    works += [tir.ops.conv2d(c=8, h=9, w=9, k=24, groups=2, pad=1, layout=layout) for layout in LAYOUTS]
     works.append(tir.ops.matmul(m=9, n=20, k=7))
     for work in works:
         for template in (n for n in work.templates if "cpu" in n):

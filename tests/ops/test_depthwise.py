@@ -32,6 +32,9 @@ SHAPES = {
     "one pixel": dict(c=2, h=1, w=1, pad=1),
     "one channel": dict(c=1, h=8, w=9, pad=1),
     "batch": dict(n=2, c=12, h=6, w=9, pad=1, stride=2),
+    "two outputs a channel": dict(c=8, k=16, h=7, w=10, pad=1),
+    "three, stride 2": dict(c=5, k=15, h=9, w=20, pad=1, stride=2),
+    "five": dict(c=2, k=10, h=5, w=9, pad=2, dilation=2),
 }
 CASES = [(name, layout) for name in SHAPES for layout in LAYOUTS]
 
@@ -50,9 +53,9 @@ def configurations(work, seed, count, target=CPU):
 @pytest.mark.parametrize(("name", "layout"), CASES)
 def test_the_declaration_is_the_convolution(name, layout):
     p = {"n": 1, "r": 3, "s": 3, "stride": 1, "pad": 0, "dilation": 1, **SHAPES[name], "layout": layout}
-    p["k"], nchw = p["c"], layout == "NCHW"
+    p, nchw = {"k": p["c"], "groups": p["c"], **p}, layout == "NCHW"
     x = placeholder((p["n"], p["c"], p["h"], p["w"]) if nchw else (p["n"], p["h"], p["w"], p["c"]), name="x")
-    w = placeholder((p["c"], 1, p["r"], p["s"]) if nchw else (p["c"], p["r"], p["s"], 1), name="w")
+    w = placeholder((p["k"], 1, p["r"], p["s"]) if nchw else (p["k"], p["r"], p["s"], 1), name="w")
     want = nn.conv2d(x, w, stride=p["stride"], pad=p["pad"], dilation=p["dilation"], groups=p["c"], layout=layout)
     p["p"], p["q"] = want.shape[2:] if nchw else want.shape[1:3]
     arrays = random_arguments((want,), 3, Field())
@@ -79,6 +82,27 @@ def test_the_device_agrees_with_the_reference(name, layout):
         assert np.array_equal(got, work.reference(*arrays)), config
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "int8", "uint8", "int32"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_other_types_take_it_too(layout, dtype):
+    for name, target in (("stride 2", WIDE), ("three, stride 2", CPU)):
+        work = workload(name, layout, dtype=dtype, prepack=target == CPU)
+        arrays = random_arguments(work.outputs, 1)
+        want = work.reference(*arrays)
+        got = np.asarray(work.schedule(target=target).build("opencl:pocl")(*arrays))
+        assert got.dtype == want.dtype
+        assert np.array_equal(got.astype("float64"), want.astype("float64")), name
+
+
+@pytest.mark.parametrize(("name", "layout"), CASES)
+def test_what_is_widened_first_equals_its_declaration(name, layout):
+    work = workload(name, layout, dtype="bfloat16", bias=True)
+    for target in (CPU, WIDE):
+        for n, config in enumerate(configurations(work, f"{name} {layout}", 1, target)):
+            s = work.schedule(config, template="cpu_depthwise", target=target)
+            assert compare(s, Field(), n) is None, config
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_bias_residual_and_activation_join_the_kernel(layout):
     work = workload("plain", layout, bias=True, residual=True, act="relu", prepack=True)
@@ -103,11 +127,6 @@ def test_the_body_of_an_inner_tile_has_no_condition(layout):
     s = tir.ops.conv2d(c=32, h=32, w=32, k=32, groups=32, pad=1, layout=layout, prepack=True).schedule(target=CPU)
     loops = s.source().split(" q_0 = 0; ")[1:]
     assert any("?" not in text.split(" p_1 = 0; ")[0] for text in loops)
-
-
-def test_other_groups_and_types_keep_the_general_template():
-    for options in (dict(c=8, k=16, groups=8), dict(c=8, k=8, groups=4), dict(c=8, k=8, groups=8, dtype="float16")):
-        assert "cpu_depthwise" not in tir.ops.conv2d(h=6, w=6, **options).templates
 
 
 @pytest.mark.parametrize(("layout", "least"), [("NCHW", 16), ("NHWC", 4)])
