@@ -19,7 +19,7 @@ from tensorir.tune.space import Space
 Knobs = Mapping[str, Sequence[Any]]
 Cost = Callable[[Config], float]
 
-BLOCK_BYTES = 480 * 1024
+BLOCK_BYTES = 508 * 1024
 """Block memory that stays in one core's second-level cache."""
 PANEL = 16
 """Output channels (or pixels) of a panel: one vector of 64 bytes, two of 32; no vector is longer."""
