@@ -46,6 +46,12 @@ BUILD: dict[str, Entry] = {
         "# a pass was removed from tensorir.lower.pipeline.PASSES",
         "# restore the list",
     ),
+    "lower.pad-global": Entry(
+        "A padded tail runs whole tiles without a condition, so the stage needs a copy of its own that has room beyond "
+        "the tensor, and reads that can be held inside theirs.",
+        's.split("C.i", [None, 24], tail="pad")\ns.source()',
+        's.split("C.i", [None, 24], tail="pad")\ns.stage_out("C", at="C.i.0")\ns.source()',
+    ),
     "lower.scope-across-kernels": Entry(
         "A tensor in shared memory or registers is used by two kernels; these memories end with their kernel.",
         't.set_scope("C", "shared")\nt.source()',

@@ -403,11 +403,6 @@ SCHEDULE: dict[str, Entry] = {
         's.split("C.i", [None, 16], tail="drop")',
         's.split("C.i", [None, 16], tail="guard")',
     ),
-    "split.tail-later": Entry(
-        "This tail strategy is planned and not there yet.",
-        's.split("C.i", [None, 16], tail="pad")',
-        's.split("C.i", [None, 16], tail="guard")',
-    ),
     "split.tail-factors": Entry(
         'The tails "peel", "balanced" and "shift" are about one loop over tiles and one inside each.',
         's.split("C.i", [None, 16, 4], tail="balanced")',

@@ -193,6 +193,7 @@ def _stage(s: Stage, depth: int) -> list[str]:
         f"{i.var.name}{'+' if i.axis is Axis.REDUCE else ''}={show(b)}" for i, b in zip(s.iters, s.binds, strict=True)
     )
     where = f" where {' and '.join(show(g, 2) for g in s.guards)}" if s.guards else ""
+    where += f" padded {' and '.join(show(g, 2) for g in s.padded)}" if s.padded else ""
     by = f"  # {s.intrin.name}" if s.intrin is not None else ""
     out = [f"{pad}stage {s.name}({binds}){where}:{by}"]
     if s.init is not None:

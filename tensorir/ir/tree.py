@@ -417,6 +417,7 @@ class Stage(Stmt):
     intrin: the hardware instruction (``intrin/``) that does all INTRIN loops around the stage at once. The loops stay,
             so that every question about the program has its usual answer; lowering makes the IntrinCall.
     of:     made by lowering for the stage of this name, on the same cells in the same threads (its initialisation)
+    padded: those of the guards that lowering must do without: whole tiles run, on cells and terms that do not count
     """
 
     name: str
@@ -427,6 +428,7 @@ class Stage(Stmt):
     guards: tuple[Expr, ...] = ()
     intrin: Any = None
     of: str = ""
+    padded: tuple[Expr, ...] = ()
 
 
 @node

@@ -17,6 +17,7 @@ from __future__ import annotations
 from tensorir.arith.affine import Arith, Interval, conjunction, conjuncts, negate
 from tensorir.arith.reads import conditional_loads
 from tensorir.ir.build import binary, const, select
+from tensorir.ir.text import show
 from tensorir.ir.tree import (
     Axis,
     Binary,
@@ -40,7 +41,7 @@ from tensorir.ir.tree import (
 )  # fmt: skip
 from tensorir.ir.visit import Rewriter, find, writes
 from tensorir.lower.boxes import LOCAL, uncovered
-from tensorir.lower.form import bound_loops, each_nest, extent_of, loop_ranges, lowering, rewrap
+from tensorir.lower.form import bound_loops, each_nest, extent_of, fail, loop_ranges, lowering, rewrap
 from tensorir.schedule.analysis import in_loops
 from tensorir.target import Target
 
@@ -83,7 +84,7 @@ class _Guards(Rewriter):
 
     def on_Stage(self, n: Stage) -> Stage:
         arith = Arith(self.ranges, self.facts)
-        conds = self._conditions(n, arith)
+        conds, must = self._conditions(n, arith)
         made = writes(n.body)
         local = all(b.scope in LOCAL for b in made)
         if local and conds:
@@ -94,13 +95,38 @@ class _Guards(Rewriter):
             body = body.replace(value=_filled(body, conds))
             self.zero.add(body.buffer)
             conds = []
+        if must := [c for c in must if c in conds]:
+            n, conds = self._padded(n, conds, must)
+            body = n.body
         if not conds:
             self.total.update(made)
-        return n.replace(guards=(), body=If(conjunction(conds), body) if conds else body)
+        return n.replace(guards=(), padded=(), body=If(conjunction(conds), body) if conds else body)
 
-    def _conditions(self, n: Stage, arith: Arith) -> list[Expr]:
-        """What must hold for an iteration to count, without what is known anyway."""
-        wanted = list(n.guards)
+    def _padded(self, n: Stage, conds: list[Expr], must: list[Expr]) -> tuple[Stage, list[Expr]]:
+        """The stage without the conditions ``must``: it reads what exists, cells beyond an end stay in its own copy,
+        and a term beyond the end of a reduction is the initial value.
+        """
+        clamped = _Clamp(n, Arith(self.ranges, self.facts))
+        body = clamped(n.body)
+        room = isinstance(body, Update) and all(b.scope in LOCAL for b in body.buffers)
+        if not room or clamped.failed or not self._reads_exist(n.replace(body=body), []):
+            made = ", ".join(b.name for b in writes(n.body))
+            raise fail(
+                "lower.pad-global",
+                f"{n.name} cannot run whole tiles beyond {show(must[0])}: {made} has no room for them, or not all that "
+                "they read can be held inside its tensor",
+                f"s.stage_out({n.name!r}, …) first, or tail='guard'",
+            )
+        assert isinstance(body, Update)
+        ends = conjunction([g for g in must if not self._outside(n, g)])
+        values = zip(body.values, body.combiner.identity, strict=True)
+        body = body.replace(values=tuple(select(ends, v, i) for v, i in values))
+        return n.replace(body=body), [c for c in conds if c not in must]
+
+    def _conditions(self, n: Stage, arith: Arith) -> tuple[list[Expr], list[Expr]]:
+        """What must hold for an iteration to count, without what is known anyway; which of it is to be padded away."""
+        padded = {show(g) for g in n.padded}
+        wanted, must = list(n.guards), []
         for it, bind in zip(n.iters, n.binds, strict=True):
             wanted += [binary("<=", const(0), bind), binary("<", bind, it.extent)]
         kept: list[Expr] = []
@@ -108,7 +134,8 @@ class _Guards(Rewriter):
             here = arith.child(assume=kept)
             if not here.proves(g):
                 kept.append(here.simplify(g))
-        return kept
+                must += kept[-1:] if show(g) in padded else []
+        return kept, must
 
     def _relax(self, n: Stage, conds: list[Expr]) -> list[Expr]:
         """``conds`` without those whose violation does no harm."""

@@ -69,7 +69,14 @@ def divergent_barrier():
     return changed(s, loop, loop.replace(body=If(thread < 4, loop.body)))
 
 
+def pad_without_room():
+    s = two()
+    s.split("Q.i", [None, 3], tail="pad")
+    return s
+
+
 CASES = {
+    "lower.pad-global": ("has no room", pad_without_room),
     "lower.scope-across-kernels": ("two kernels use it", scope_across_kernels),
     "lower.grid-wide": ("different blocks", grid_wide),
     "lower.one-extent-per-axis": ("extents", one_extent_per_axis),

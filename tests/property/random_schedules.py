@@ -32,6 +32,7 @@ EXPECTED_LOWERING = {
     "lower.scope-across-kernels",
     "lower.divergent-barrier",
     "lower.box",
+    "lower.pad-global",
     "codegen.vector-storage",
 }
 """Legal trees that cannot be expressed: the error says what to change."""
@@ -305,7 +306,7 @@ def draw_call(c: Chance, s: tir.Schedule) -> tuple[str, tuple[Any, ...], dict[st
                 )
             )
             if c.pick(range(4)) == 0:
-                return what, (loop, [None, c.pick(FACTORS)]), {"tail": c.pick(("balanced", "peel", "shift"))}
+                return what, (loop, [None, c.pick(FACTORS)]), {"tail": c.pick(("balanced", "peel", "shift", "pad"))}
             return what, (loop, factors), {"tail": "exact"} if c.pick(range(6)) == 0 else {}
         case "partition":
             return what, (loop, sorted({c.pick(EXTENTS), c.pick(EXTENTS)})), {}

@@ -25,8 +25,7 @@ from tensorir.schedule.analysis import (
 from tensorir.schedule.rewrite import Rewrite, nest, swap
 from tensorir.target import Target
 
-TAILS = ("guard", "exact", "peel", "balanced", "shift")
-LATER_TAILS = ("pad",)
+TAILS = ("guard", "exact", "pad", "peel", "balanced", "shift")
 TILED = ("peel", "balanced", "shift")
 LANES = (2, 4, 8, 16)
 UNROLL_LIMIT = 1024
@@ -38,7 +37,9 @@ def split(program: Program, loop: Loop, factors: Sequence[int | None], tail: str
           names: Sequence[str] | None = None) -> Rewrite:  # fmt: skip
     """Replace a loop by a nest of ``len(factors)`` loops, outermost first; one factor may be None (inferred).
 
-    tail: "guard" adds a condition where the factors overshoot; "exact" refuses to overshoot. These need [None, n]:
+    tail: "guard" adds a condition where the factors overshoot; "exact" refuses to overshoot; "pad" runs whole tiles
+          without a condition, terms beyond the end counting as the initial value, for stages that write a copy of
+          their own (lowering refuses others: ``lower.pad-global``). These need [None, n]:
           "peel" gives the last, shorter tile a copy of the body; "balanced" makes the fewest tiles of at most n, sizes
           differing by at most one, one body per size; "shift" moves the last tile back, so that it repeats
           some elements (stages that only store)
@@ -65,7 +66,7 @@ def split(program: Program, loop: Loop, factors: Sequence[int | None], tail: str
             whole = binary("+", binary("*", whole, n), v)
         body = substitute(loop.body, {loop.var: whole})
         if math.prod(sizes) > extent:
-            body = _Guard(loop, binary("<", whole, extent))(body)
+            body = _Guard(loop, binary("<", whole, extent), tail == "pad")(body)
         new = nest([Loop(v, as_expr(n), body) for v, n in zip(axes, sizes, strict=True)], body)
     return Rewrite(swap(program, loop, new), tuple(labels), {loop.var.name: f"it was split into {', '.join(labels)}"})
 
@@ -119,8 +120,6 @@ def partition(program: Program, loop: Loop, at: Sequence[int]) -> Rewrite:
 
 def _factors(loop: Loop, extent: int, factors: Sequence[int | None], tail: str) -> list[int]:
     name = loop.var.name
-    if tail in LATER_TAILS:
-        raise _refuse("split.tail-later", f"tail={tail!r} is not implemented yet", loop, hint="tail='guard' or 'exact'")
     if tail not in TAILS:
         raise _refuse("split.tail", f"there is no tail {tail!r}", loop, hint=f"one of {', '.join(TAILS)}")
     given: list[int | None] = []
@@ -188,12 +187,14 @@ class _Guard(Rewriter):
     Not to those that open and close a copy in each piece of a reduction: a piece without terms changes nothing.
     """
 
-    def __init__(self, loop: Loop, cond: Expr) -> None:
-        self.cond = cond
+    def __init__(self, loop: Loop, cond: Expr, pad: bool = False) -> None:
+        self.cond, self.pad = cond, pad
         self.driven = {s.name for s, it in driven_by(loop) if it.axis is not Axis.ORDERED}
 
     def on_Stage(self, n: Stage) -> Stage:
-        return n.replace(guards=(*n.guards, self.cond)) if n.name in self.driven else n
+        if n.name not in self.driven:
+            return n
+        return n.replace(guards=(*n.guards, self.cond), padded=(*n.padded, self.cond) if self.pad else n.padded)
 
 
 def fuse(program: Program, *loops: Loop) -> Rewrite:
