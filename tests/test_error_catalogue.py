@@ -43,6 +43,7 @@ FILES = (
     "py",
     "cl",
     "cu",
+    "cpp",
     "json",
     "jsonl",
     "md",

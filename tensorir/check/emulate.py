@@ -1,159 +1,294 @@
-"""Run emitted CUDA text with no GPU: the system's C++ compiler, one CPU thread per CUDA thread, real barriers.
+"""Run emitted CUDA text with no GPU: compiled unchanged by the system's C++ compiler, each CUDA thread a fiber.
 
-A floor under the text itself: what is printed computes what the loop tree means. Blocks run one after another, so
-races between blocks are the interpreter's to find; memory orders and asynchronous copies are not modelled.
+``emulator/cuda.h`` supplies what the text names, ``emulator/runtime.cpp`` runs it and watches every access: what two
+threads touch with no barrier between, reads of shared memory that nobody wrote, accesses out of bounds, barriers that
+not all threads reach. It counts what requests to memory cost. What is emulated are the documented semantics, not a
+processor: rounding of special functions, weak memory orders and timing are not modelled; blocks run one after another.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
+import hashlib
 import os
 import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from tensorir.codegen.source import Param, Source
+from tensorir.codegen.source import KernelLaunch, Param, Source
 from tensorir.errors import CheckError, CompileError, Problem, refuse
 from tensorir.interp.numbers import numpy_dtype
+from tensorir.runtime.cache import default_cache
 
-THREADS = 1024  # CPU threads at once
-POISON = 0xFF  # every byte of what the kernel has yet to write: NaN, -1
+THREADS = 1024
+"""Threads of a block, as on every GPU."""
+POISON = 0xFF
+"""Every byte of what a kernel has yet to write: NaN, -1."""
+RED_ZONE = 4096
+"""Bytes on each side of an array that belong to nobody."""
 
-_SHIM = r"""
-#include <algorithm>
-#include <barrier>
-#include <cmath>
-#include <cstdint>
-#include <cstring>
-#include <thread>
-#include <vector>
-using std::min; using std::max;
-struct tir_dim3 { unsigned x, y, z; };
-static thread_local tir_dim3 threadIdx, blockIdx;
-static tir_dim3 blockDim, gridDim;
-static std::barrier<>* tir_barrier;
-template <class T, int N> struct alignas(sizeof(T) * N) tir_vector;
-template <class T> struct alignas(sizeof(T) * 2) tir_vector<T, 2> { T x, y; };
-template <class T> struct alignas(sizeof(T) * 4) tir_vector<T, 4> { T x, y, z, w; };
-typedef tir_vector<float, 2> float2; typedef tir_vector<float, 4> float4;
-typedef tir_vector<double, 2> double2; typedef tir_vector<int, 2> int2; typedef tir_vector<int, 4> int4;
-static inline float2 make_float2(float a, float b) { return {a, b}; }
-static inline float4 make_float4(float a, float b, float c, float d) { return {a, b, c, d}; }
-static inline double2 make_double2(double a, double b) { return {a, b}; }
-static inline int2 make_int2(int a, int b) { return {a, b}; }
-static inline int4 make_int4(int a, int b, int c, int d) { return {a, b, c, d}; }
-static inline float __int_as_float(int i) { float f; std::memcpy(&f, &i, 4); return f; }
-static inline float __uint_as_float(unsigned i) { float f; std::memcpy(&f, &i, 4); return f; }
-static inline unsigned __float_as_uint(float f) { unsigned i; std::memcpy(&i, &f, 4); return i; }
-static inline double __longlong_as_double(long long i) { double f; std::memcpy(&f, &i, 8); return f; }
-static inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
-static inline double rsqrt(double x) { return 1.0 / std::sqrt(x); }
-#define __global__
-#define __device__
-#define __constant__ static
-#define __forceinline__ inline
-#define __shared__ static
-#define __launch_bounds__(...)
-#define __align__(n) alignas(n)
-#define __syncthreads() tir_barrier->arrive_and_wait()
-"""
-
-_DRIVER = r"""
-extern "C" void tir_run_{name}(void** a, const unsigned* g, const unsigned* b) {{
-  gridDim = {{g[0], g[1], g[2]}}; blockDim = {{b[0], b[1], b[2]}};
-  for (unsigned z = 0; z < g[2]; z++) for (unsigned y = 0; y < g[1]; y++) for (unsigned x = 0; x < g[0]; x++) {{
-    std::barrier<> barrier(b[0] * b[1] * b[2]); tir_barrier = &barrier; std::vector<std::thread> threads;
-    for (unsigned k = 0; k < b[2]; k++) for (unsigned j = 0; j < b[1]; j++) for (unsigned i = 0; i < b[0]; i++)
-      threads.emplace_back([=] {{ threadIdx = {{i, j, k}}; blockIdx = {{x, y, z}}; {name}({args});
-        tir_barrier->arrive_and_drop(); }});
-    for (auto& t : threads) t.join();
-  }}
-}}
-"""
-
+_FOLDER = Path(__file__).with_name("emulator")
 _C_TYPES = {
-    "float64": "double", "float32": "float", "bfloat16": "unsigned short", "int8": "signed char", "int16": "short",
-    "int32": "int", "int64": "long long", "uint8": "unsigned char", "uint32": "unsigned", "bool": "unsigned char",
+    "float64": "double", "float32": "float", "float16": "__half", "bfloat16": "unsigned short", "int8": "signed char",
+    "int16": "short", "int32": "int", "int64": "long long", "uint8": "unsigned char", "uint32": "unsigned",
+    "bool": "unsigned char",
 }  # fmt: skip
+_NARROW = {"signed char": 0, "unsigned char": 0, "short": 1, "unsigned short": 1, "__half": 1}
+"""Types of shared arrays whose neighbours in a word may belong to other threads: log2 of their bytes."""
 
 
-def run_text(source: Source, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Compile ``source`` (CUDA) for the CPU and run all its kernels on ``arrays`` (the inputs in signature order).
+@dataclass(frozen=True)
+class Traffic:
+    """What one place of the text asked of memory, on the first block.
 
-    Raises CheckError ``emulate.no-compiler`` or ``emulate.type``, CompileError ``emulate.compile``.
+    line:     of the emitted text, from 1; 0 where it is not known
+    what:     "shared read", "shared write", "global read" or "global write";  width: bytes a thread
+    requests: of whole warps;  lanes: threads that took part in them
+    units:    wavefronts of shared memory, or sectors of 32 bytes of global memory, and ``ideal``: the fewest that the
+              bytes asked for take; more means bank conflicts, or accesses that do not coalesce
     """
-    compiler = shutil.which("g++") or shutil.which("clang++")
-    if compiler is None:
+
+    line: int
+    what: str
+    width: int
+    requests: int
+    lanes: int
+    units: int
+    ideal: int
+
+
+@dataclass(frozen=True)
+class Emulated:
+    """What a run gave: the outputs, everything that was wrong, and the traffic."""
+
+    outputs: list[np.ndarray]
+    problems: tuple[Problem, ...]
+    traffic: tuple[Traffic, ...]
+
+
+def emulate(source: Source, arrays: Sequence[np.ndarray], seed: int = 0) -> Emulated:
+    """Compile ``source`` (CUDA) for the CPU and run all its kernels on ``arrays``, the inputs in signature order.
+
+    seed: of the order in which threads run; what is ordered by barriers does not depend on it
+    Raises CheckError ``emulate.no-compiler`` or ``emulate.threads``, CompileError ``emulate.compile``.
+    """
+    for k in source.kernels:
+        if k.block[0] * k.block[1] * k.block[2] > THREADS:
+            raise refuse(CheckError, "emulate.threads", f"{k.name} has more than {THREADS} threads a block")
+    with tempfile.TemporaryDirectory(prefix="tensorir-emulate-") as folder:
+        runtime, library = _runtime(), _compile(source, Path(folder))
+        run = _Run(runtime, library, source, arrays)
+        for k in source.kernels:
+            run.launch(k, seed)
+        lines = _Lines(Path(folder) / "k.so")
+        problems = [*_problems(runtime, lines), *run.unwritten()]
+        return Emulated(run.outputs(), tuple(problems), tuple(_traffic(runtime, lines)))
+
+
+class _Run:
+    """The arrays of a run, between red zones, and its launches."""
+
+    def __init__(
+        self, runtime: ctypes.CDLL, library: ctypes.CDLL, source: Source, arrays: Sequence[np.ndarray]
+    ) -> None:
+        self.runtime, self.library, self.source = runtime, library, source
+        words = re.findall(r"__shared__ (?:__align__\(\d+\) )?((?:un)?(?:signed )?\w+) ", source.text)
+        self.granule = min([_NARROW.get(w, 2) for w in words] + [_granule(p) for p in source.params])
+        given = dict(zip((p.name for p in source.inputs), arrays, strict=True))
+        self.memory = {p.name: _placed(p, given.get(p.name)) for p in source.params if p.role != "constant"}
+        runtime.tir_reset()
+        for p in source.params:
+            if p.role in ("input", "output", "workspace"):
+                array = self.memory[p.name]
+                writable = int(p.role != "input")
+                runtime.tir_array(
+                    _address(array), ctypes.c_uint64(array.nbytes), p.name.encode(), writable, self.granule
+                )
+
+    def launch(self, k: KernelLaunch, seed: int) -> None:
+        """Run one kernel to its end."""
+        pointers = (ctypes.c_void_p * len(k.args))(*(self.memory[a].ctypes.data for a in k.args))
+        shape = (ctypes.c_uint32 * 7)(*k.grid, *k.block, self.granule)
+        bounds = (ctypes.c_uint64 * 2)()
+        self.library.tir_shared_bounds(bounds)
+        entry = getattr(self.library, f"tir_entry_{k.name}")
+        size = ctypes.c_uint64(bounds[1] - bounds[0])
+        self.runtime.tir_launch(entry, pointers, shape, ctypes.c_void_p(bounds[0]), size, ctypes.c_uint64(seed))
+
+    def unwritten(self) -> Iterator[Problem]:
+        """Outputs that no thread filled."""
+        for p in self.source.outputs:
+            if left := self.runtime.tir_unwritten(_address(self.memory[p.name])):
+                count = left // numpy_dtype(p.dtype).itemsize
+                yield Problem(
+                    "launch.unwritten", f"{p.name}: {count} of {self.memory[p.name].size} elements were never written"
+                )
+
+    def outputs(self) -> list[np.ndarray]:
+        """The results in the order of the source."""
+        return [self.memory[p.name].reshape(p.shape).copy() for p in self.source.outputs]
+
+
+def _granule(p: Param) -> int:
+    return min(2, max(0, numpy_dtype(p.dtype).itemsize.bit_length() - 1)) if p.role in ("output", "workspace") else 2
+
+
+def _address(array: np.ndarray) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+def _placed(p: Param, given: np.ndarray | None) -> np.ndarray:
+    """A contiguous array at a multiple of 256 bytes, between red zones: the given one, or poison."""
+    kind = numpy_dtype(p.dtype)
+    size = kind.itemsize * int(np.prod(p.shape, dtype=np.int64))
+    raw = np.full(size + 2 * RED_ZONE + 256, POISON, np.uint8)
+    start = RED_ZONE + -(raw.ctypes.data + RED_ZONE) % 256
+    array = raw[start : start + size].view(kind)
+    if given is not None:
+        array[...] = np.asarray(given).astype(kind).ravel()
+    return array
+
+
+# --- compiling
+
+
+def _compiler() -> str:
+    found = shutil.which("g++") or shutil.which("clang++")
+    if found is None:
         raise refuse(
             CheckError, "emulate.no-compiler", "running CUDA text on the CPU needs a C++ compiler", hint="install g++"
         )
-    for p in source.params:
-        if p.dtype not in _C_TYPES:
-            raise refuse(CheckError, "emulate.type", f"{p.name} is {p.dtype}: the emulator has no such type yet")
-    memory = _memory(source, arrays)
-    with tempfile.TemporaryDirectory(prefix="tensorir-emulate-") as folder:
-        library = _compile(compiler, source, Path(folder))
-        for k in source.kernels:
-            if k.block[0] * k.block[1] * k.block[2] > THREADS:
-                raise refuse(CheckError, "emulate.threads", f"{k.name} has more than {THREADS} threads a block")
-            pointers = (ctypes.c_void_p * len(k.args))(*(memory[a].ctypes.data for a in k.args))
-            run = getattr(library, f"tir_run_{k.name}")
-            run(pointers, (ctypes.c_uint * 3)(*k.grid), (ctypes.c_uint * 3)(*k.block))
-    return [memory[p.name].reshape(p.shape) for p in source.outputs]
+    return found
 
 
-def _memory(source: Source, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-    out: dict[str, np.ndarray] = {}
-    for p, a in zip(source.inputs, arrays, strict=True):
-        out[p.name] = _aligned(np.asarray(a).astype(numpy_dtype(p.dtype)))
-    for p in source.params:
-        if p.role in ("output", "workspace"):
-            out[p.name] = _aligned(np.zeros(p.shape, numpy_dtype(p.dtype)))
-            out[p.name].view(np.uint8)[...] = POISON
-    return out
+@functools.cache
+def _runtime() -> ctypes.CDLL:
+    """The emulator itself, compiled when it is first wanted and kept with other compiled kernels."""
+    compiler, text = _compiler(), (_FOLDER / "runtime.cpp").read_text()
+    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
+    key = hashlib.sha256(f"emulator\n{version}\n{text}".encode()).hexdigest()
+    built = default_cache().get(key)
+    with tempfile.TemporaryDirectory(prefix="tensorir-emulator-") as name:
+        target = Path(name) / "runtime.so"
+        if built is None:
+            flags = ["-std=c++17", "-O2", "-fPIC", "-shared", "-o", str(target), str(_FOLDER / "runtime.cpp")]
+            _run([compiler, *flags])
+            default_cache().put(key, target.read_bytes())
+        else:
+            target.write_bytes(built)
+        library = ctypes.CDLL(str(target), mode=ctypes.RTLD_GLOBAL)  # the kernels' calls are found here
+    library.tir_problem.restype = library.tir_site.restype = ctypes.c_char_p
+    library.tir_unwritten.restype = ctypes.c_uint64
+    return library
 
 
-def _aligned(a: np.ndarray) -> np.ndarray:
-    """A contiguous copy at a multiple of 64 bytes."""
-    raw = np.zeros(a.nbytes + 64, np.uint8)
-    start = -raw.ctypes.data % 64
-    new = raw[start : start + a.nbytes].view(a.dtype)
-    new[...] = a.ravel()
-    return new
+def _compile(source: Source, folder: Path) -> ctypes.CDLL:
+    """The kernels, and for each an entry that takes an array of pointers. Line numbers are those of the text."""
+    text, compiler = re.sub(r"#include[^\n]*", "", source.text), _compiler()
+    (folder / "k.cpp").write_text(text)
+    (folder / "entries.cpp").write_text(_entries(source) + _BOUNDS)  # what they read is no business of the watch
+    flags = ["-std=c++17", "-O1", "-g", "-w", "-fPIC", "-fno-strict-aliasing", "-fsanitize=thread"]
+    if "clang" not in Path(compiler).name:
+        flags.append("-fno-tree-sra")  # it would split the vector accesses that are counted
+    header = ["-include", str(_FOLDER / "cuda.h")]
+    _run([compiler, *flags, *header, "-c", str(folder / "k.cpp"), "-o", str(folder / "k.o")])
+    _run([compiler, "-O1", "-fPIC", "-shared", str(folder / "entries.cpp"), str(folder / "k.o"),
+          "-o", str(folder / "k.so")])  # fmt: skip
+    return ctypes.CDLL(str(folder / "k.so"))
 
 
-def _compile(compiler: str, source: Source, folder: Path) -> ctypes.CDLL:
-    params: dict[str, Param] = {p.name: p for p in source.params}
-    drivers = []
+def _entries(source: Source) -> str:
+    params, lines = {p.name: p for p in source.params}, []
     for k in source.kernels:
-        args = []
-        for n, name in enumerate(k.args):
-            kind = _C_TYPES[params[name].dtype]
-            args.append(f"*({kind}*)a[{n}]" if params[name].role == "scalar" else f"({kind}*)a[{n}]")
-        drivers.append(_DRIVER.format(name=k.name, args=", ".join(args)))
-    text = re.sub(r"#include[^\n]*", "", source.text)
-    (folder / "k.cpp").write_text(_SHIM + text + "".join(drivers))
-    command = [
-        compiler,
-        "-std=c++20",
-        "-O1",
-        "-w",
-        "-shared",
-        "-fPIC",
-        "-pthread",
-        "-o",
-        str(folder / "k.so"),
-        str(folder / "k.cpp"),
-    ]
+        kinds = [_C_TYPES[params[n].dtype] if params[n].role == "scalar" else "void*" for n in k.args]
+        args = [f"*({c}*)a[{n}]" if c != "void*" else f"a[{n}]" for n, c in enumerate(kinds)]
+        lines.append(f'extern "C" void {k.name}({", ".join(kinds)});')
+        lines.append(f'extern "C" void tir_entry_{k.name}(void** a) {{ {k.name}({", ".join(args)}); }}')
+    return "\n".join(lines)
+
+
+_BOUNDS = """
+extern "C" {
+extern unsigned char __start_tir_shared[] __attribute__((weak, visibility("hidden")));
+extern unsigned char __stop_tir_shared[] __attribute__((weak, visibility("hidden")));
+void tir_shared_bounds(unsigned long long* bounds) {
+  bounds[0] = (unsigned long long)__start_tir_shared;
+  bounds[1] = (unsigned long long)__stop_tir_shared;
+}
+}
+"""
+
+
+def _run(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})
     if done.returncode:
         raise CompileError(
             Problem("emulate.compile", f"the C++ compiler refused the CUDA text: {done.stderr[:300]}"),
             done.stderr[:4096],
         )
-    return ctypes.CDLL(str(folder / "k.so"))
+
+
+# --- what happened, in words
+
+
+class _Lines:
+    """Lines of the text for places in the compiled kernel, where the system has ``addr2line``."""
+
+    def __init__(self, library: Path) -> None:
+        self.library, self.known = library, dict[int, int]()
+
+    def learn(self, places: Sequence[int]) -> None:
+        """Look several places up at once."""
+        tool = shutil.which("addr2line")
+        new = [p for p in dict.fromkeys(places) if p and p not in self.known]
+        if tool is None or not new:
+            return
+        command = [tool, "-a", "-i", "-e", str(self.library), *map(hex, new)]
+        found = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        place = 0
+        for line in found.splitlines():
+            if line.startswith("0x"):
+                place = int(line, 16)
+            elif match := re.search(r"k\.cpp:(\d+)", line):  # the first line of the text, from the inside out
+                self.known.setdefault(place, int(match[1]))
+
+    def __getitem__(self, place: int) -> int:
+        return self.known.get(place, 0)
+
+
+def _problems(runtime: ctypes.CDLL, lines: _Lines) -> list[Problem]:
+    told = []
+    for n in range(runtime.tir_problems()):
+        code, at, other, message = runtime.tir_problem(n).decode().split("|", 3)
+        told.append((code, _place(at), _place(other), message))
+    lines.learn([p for _, at, other, _ in told for p in (at, other)])
+    out = []
+    for code, at, other, message in told:
+        where = f" (line {lines[at]} of the text" if lines[at] else ""
+        if where:
+            where += f"; the other access: line {lines[other]})" if lines[other] else ")"
+        out.append(Problem(code, message + where))
+    return out
+
+
+def _place(text: str) -> int:
+    return int(text[1:], 16) if text.startswith("@") else 0
+
+
+def _traffic(runtime: ctypes.CDLL, lines: _Lines) -> list[Traffic]:
+    numbers = (ctypes.c_uint64 * 6)()
+    found = []
+    for n in range(runtime.tir_sites()):
+        what = runtime.tir_site(n, numbers).decode()
+        place, width, requests, lanes, units, ideal = (int(v) for v in numbers)
+        if requests:
+            found.append((place, what, width, requests, lanes, units, ideal))
+    lines.learn([f[0] for f in found])
+    return sorted((Traffic(lines[place], *rest) for place, *rest in found), key=lambda t: (t.line, t.what))

@@ -108,7 +108,7 @@ def on_device(s: Any, seed: int = 0, device: Any = None) -> Verdict:
 
 def emulated(s: Any, shapes: Any, seed: int) -> Verdict:
     """The CUDA text of ``s`` on the CPU: on awkward shapes, or as it stands when the user edited it."""
-    from tensorir.check.emulate import run_text
+    from tensorir.check.emulate import emulate
 
     shown: list[str] = []
     for one in _on_shapes(s, shapes):
@@ -116,11 +116,12 @@ def emulated(s: Any, shapes: Any, seed: int) -> Verdict:
         source = one.emitted("cuda" if one.target.language != "cuda" else None)
         if one.edited is not None:
             source = replace(source, text=one.source("cuda"))
-        verdict = compare_results(one.outputs, run_text(source, arrays), evaluate(one.outputs, arrays))
+        run = emulate(source, arrays, seed)
+        wrong = run.problems or compare_results(one.outputs, run.outputs, evaluate(one.outputs, arrays)).problems
         shown.append(label(one.outputs))
-        if verdict.problems:
-            return Verdict(verdict.problems, tuple(shown), "CUDA text on the CPU")
-    return Verdict((), tuple(shown), "the CUDA text, run on the CPU")
+        if wrong:
+            return Verdict(wrong, tuple(shown), "CUDA text on the CPU")
+    return Verdict((), tuple(shown), "the CUDA text, run on the CPU: exact, no race, no access out of bounds")
 
 
 def _conditions(s: Any) -> list[Expr]:

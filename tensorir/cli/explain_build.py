@@ -170,11 +170,6 @@ BUILD: dict[str, Entry] = {
         "# s.check(level='emulate') of a schedule with very large blocks",
         "# smaller thread extents",
     ),
-    "emulate.type": Entry(
-        "The emulator does not have this type yet.",
-        "# s.check(level='emulate') of a kernel with 16-bit floats",
-        "# s.check(), which knows all types",
-    ),
     "interp.not-lowered": Entry(
         "The interpreter met something that has no meaning in a lowered kernel: a pass is missing.",
         "# tensorir.lower.pipeline.PASSES was edited",

@@ -1,44 +1,147 @@
-"""The CUDA text itself, run on CPU threads."""
+"""The CUDA text itself, run on the CPU: what it computes, what is wrong with it, and what it asks of memory."""
 
+from __future__ import annotations
+
+import re
 import shutil
+from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 import tensorir as tir
+from tensorir.check.emulate import Emulated, Traffic, emulate
 
 pytestmark = pytest.mark.skipif(
     shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler"
 )
+CONFIG = dict(ti=8, tj=8, ri=4, rj=4, bk=8, vector=4, fragments=1)
 
 
-def scheduled():
-    return tir.ops.matmul(m=33, n=36, k=19).schedule(
-        dict(ti=8, tj=8, ri=4, rj=4, bk=8, vector=4, fragments=1), target="cuda"
-    )
+def scheduled() -> tir.Schedule:
+    return tir.ops.matmul(m=33, n=36, k=19).schedule(CONFIG, target="cuda")
 
 
-def test_emitted_text_computes_what_was_declared():
+def run(edit: Callable[[str], str] = str, seed: int = 0) -> tuple[Emulated, np.ndarray]:
+    """The matmul with an edited text, and what it should give."""
+    from dataclasses import replace
+
+    source = scheduled().emitted("cuda")
+    text = edit(source.text)
+    assert edit is str or text != source.text
+    rng = np.random.default_rng(1)
+    a, b = rng.integers(-3, 4, (33, 19)).astype("float32"), rng.integers(-3, 4, (19, 36)).astype("float32")
+    return emulate(replace(source, text=text), [a, b], seed), a @ b
+
+
+def test_emitted_text_computes_what_was_declared() -> None:
     verdict = scheduled().check("emulate")
     assert verdict, verdict
     assert len(verdict.shapes) >= 2
 
 
-def test_a_changed_index_in_the_text_is_wrong():
+@pytest.mark.parametrize("seed", range(4))
+def test_any_order_of_threads_gives_the_same(seed: int) -> None:
+    got, want = run(seed=seed)
+    assert not got.problems
+    np.testing.assert_array_equal(got.outputs[0], want)
+
+
+def test_a_changed_index_in_the_text_is_wrong() -> None:
     s = scheduled()
     text = s.source().replace("threadIdx.x", "0", 1)
     assert text != s.source()
     assert not s.with_source(text).check("emulate")
 
 
-def test_text_that_does_not_compile_is_a_compile_error():
+def without(n: int) -> Callable[[str], str]:
+    """The text with its n-th barrier left out."""
+
+    def edit(text: str) -> str:
+        parts = text.split("__syncthreads();")
+        assert len(parts) > n + 1
+        return "__syncthreads();".join(parts[: n + 1]) + ";" + "__syncthreads();".join(parts[n + 1 :])
+
+    return edit
+
+
+def before_first_barrier(words: str) -> Callable[[str], str]:
+    return lambda text: text.replace("__syncthreads();", words + " __syncthreads();", 1)
+
+
+PLANTED: dict[str, tuple[str, Callable[[str], str]]] = {
+    "nothing between filling and reading": ("race.shared", without(0)),
+    "nothing between reading and filling again": ("race.shared", without(1)),
+    "a tile that is not filled": (
+        "memory.uninitialised",
+        lambda t: t.replace("a_shared[a_shared_at", "if (0) a_shared[a_shared_at"),
+    ),
+    "results behind the end": (
+        "memory.out-of-bounds",
+        lambda t: t.replace("const int c_at = ", "const int c_at = 1187 + "),
+    ),
+    "results far away": (
+        "memory.out-of-bounds",
+        lambda t: t.replace("const int c_at = ", "const long c_at = 1ll << 40; //"),
+    ),
+    "shared memory left": ("memory.out-of-bounds", before_first_barrier("a_shared[1 << 20] = 1;")),
+    "all results in one place": ("launch.unwritten", lambda t: t.replace("const int c_at = ", "const int c_at = 0 * ")),
+    "a barrier for some": ("barrier.divergent", before_first_barrier("if (threadIdx.x < 7)")),
+    "results read by others": ("race.global", before_first_barrier("c[threadIdx.x] = 1; c[0] += c[5];")),
+    "an input written": ("launch.input-written", before_first_barrier("((float *)a)[0] = 1;")),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_planted_faults_are_told_with_their_line(name: str) -> None:
+    code, edit = PLANTED[name]
+    got, _ = run(edit)
+    told = [p for p in got.problems if p.code == code]
+    assert told, got.problems
+    if code != "launch.unwritten" and shutil.which("addr2line"):
+        assert re.search(r"line \d+ of the text", told[0].message)
+
+
+def test_a_fault_makes_the_verdict_false_though_the_results_are_right() -> None:
+    s = scheduled()
+    parts = s.source().split("__syncthreads();")
+    verdict = s.with_source("__syncthreads();".join(parts[:2]) + ";" + "__syncthreads();".join(parts[2:])).check(
+        "emulate"
+    )
+    assert [p.code for p in verdict.problems] == ["race.shared"] * len(verdict.problems)
+    assert verdict.problems
+
+
+def test_what_requests_cost() -> None:
+    """One warp along a row, along a column of a row of 32 words, and of a row of 33."""
+    found = {}
+    for pad in (0, 1):
+        x = tir.placeholder((32, 32), name="x")
+        s = tir.Schedule(tir.compute((32, 32), lambda i, j: x[j, i] + 1, "y"), target="cuda")
+        whole, _ = s.split("y.i", [1, None])
+        s.bind("y.j", "thread.x").stage_in("x", at=whole, scope="shared", pad=pad)
+        got = emulate(s.emitted(), [np.arange(1024, dtype="float32").reshape(32, 32)])
+        assert not got.problems
+        found[pad] = {g.what: g for g in got.traffic}
+    assert found[0]["global read"] == Traffic(found[0]["global read"].line, "global read", 4, 32, 1024, 128, 128)
+    assert found[0]["shared write"].units == found[0]["shared write"].ideal == 32
+    assert (found[0]["shared read"].units, found[0]["shared read"].ideal) == (1024, 32)
+    assert found[1]["shared read"].units == 32
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "float64", "int64"])
+def test_every_type(dtype: str) -> None:
+    """Neighbours in a word of shared memory belong to different threads."""
+    x = tir.placeholder((64,), dtype, name="x")
+    s = tir.Schedule(tir.compute((64,), lambda i: x[63 - i] + x[i], "y"), target="cuda")
+    outer, inner = s.split("y.i", [1, 64])
+    s.bind(inner, "thread.x").stage_in("x", at=outer, scope="shared")
+    verdict = s.check("emulate")
+    assert verdict, verdict
+
+
+def test_text_that_does_not_compile_is_a_compile_error() -> None:
     s = scheduled()
     with pytest.raises(tir.CompileError) as caught:
         s.with_source(s.source().replace("float c", "flaot c", 1)).check("emulate")
     assert caught.value.code == "emulate.compile"
-
-
-def test_types_without_a_model_are_refused():
-    s = tir.ops.matmul(m=8, n=8, k=8, dtype="float16").schedule(target="cuda")
-    with pytest.raises(tir.CheckError) as caught:
-        s.check("emulate")
-    assert caught.value.code == "emulate.type"

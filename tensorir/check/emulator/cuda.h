@@ -1,0 +1,94 @@
+// What emitted CUDA text needs to be compiled by a C++ compiler, unchanged: put in front of it with -include.
+// Threads, barriers and shuffles are calls into runtime.cpp; plain loads and stores are seen through the hooks that
+// -fsanitize=thread puts in, which runtime.cpp implements.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+using std::max;
+using std::min;
+
+struct tir_index { unsigned x, y, z; };
+extern "C" {
+tir_index tir_thread_index();
+tir_index tir_block_index();
+tir_index tir_block_size();
+tir_index tir_grid_size();
+void tir_sync_block();
+void tir_sync_warp();
+uint32_t tir_shuffle(uint32_t value, int lane, int how);  // how: 0 from lane, 1 from own lane ^ lane, 2 from own + lane
+}
+#define threadIdx tir_thread_index()
+#define blockIdx tir_block_index()
+#define blockDim tir_block_size()
+#define gridDim tir_grid_size()
+#define __syncthreads() tir_sync_block()
+#define __syncwarp(...) tir_sync_warp()
+template <class T> static inline T tir_shuffled(T v, int lane, int how) {
+  static_assert(sizeof(T) == 4, "shuffles move four bytes");
+  uint32_t u;
+  std::memcpy(&u, &v, 4);
+  u = tir_shuffle(u, lane, how);
+  std::memcpy(&v, &u, 4);
+  return v;
+}
+#define __shfl_sync(mask, v, lane) tir_shuffled((v), (lane), 0)
+#define __shfl_xor_sync(mask, v, lane) tir_shuffled((v), (lane), 1)
+#define __shfl_down_sync(mask, v, lane) tir_shuffled((v), (lane), 2)
+
+#define __global__
+#define __device__
+#define __constant__ static
+#define __forceinline__ inline
+#define __shared__ static __attribute__((section("tir_shared")))
+#define __launch_bounds__(...)
+#define __align__(n) alignas(n)
+
+template <class T, int N> struct tir_vector;
+template <class T> struct alignas(2 * sizeof(T)) tir_vector<T, 2> { T x, y; };
+template <class T> struct alignas(4 * sizeof(T) > 16 ? 16 : 4 * sizeof(T)) tir_vector<T, 4> { T x, y, z, w; };
+#define TIR_VECTORS(T, name) \
+  typedef tir_vector<T, 2> name##2; \
+  typedef tir_vector<T, 4> name##4; \
+  static inline name##2 make_##name##2(T a, T b) { return {a, b}; } \
+  static inline name##4 make_##name##4(T a, T b, T c, T d) { return {a, b, c, d}; }
+TIR_VECTORS(float, float)
+TIR_VECTORS(double, double)
+TIR_VECTORS(int, int)
+TIR_VECTORS(unsigned int, uint)
+TIR_VECTORS(short, short)
+TIR_VECTORS(unsigned short, ushort)
+TIR_VECTORS(signed char, char)
+TIR_VECTORS(unsigned char, uchar)
+TIR_VECTORS(long long, longlong)
+
+template <class To, class From> static inline To tir_bits(From v) {
+  static_assert(sizeof(To) == sizeof(From), "the same bits");
+  To out;
+  std::memcpy(&out, &v, sizeof(To));
+  return out;
+}
+static inline float __int_as_float(int i) { return tir_bits<float>(i); }
+static inline int __float_as_int(float f) { return tir_bits<int>(f); }
+static inline float __uint_as_float(unsigned i) { return tir_bits<float>(i); }
+static inline unsigned __float_as_uint(float f) { return tir_bits<unsigned>(f); }
+static inline double __longlong_as_double(long long i) { return tir_bits<double>(i); }
+static inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
+static inline double rsqrt(double x) { return 1.0 / std::sqrt(x); }
+
+struct __half { uint16_t bits; };
+static inline float __half2float(__half h) {
+  uint32_t sign = (uint32_t)(h.bits & 0x8000) << 16, rest = h.bits & 0x7fff;
+  if (rest >= 0x7c00) return tir_bits<float>(sign | 0x7f800000 | (rest & 0x3ff) << 13);  // infinity, NaN
+  float size = tir_bits<float>(rest << 13) * 0x1p112f;                                    // exact, denormals too
+  return tir_bits<float>(sign | tir_bits<uint32_t>(size));
+}
+static inline __half __float2half_rn(float f) {
+  uint32_t u = tir_bits<uint32_t>(f), sign = u >> 16 & 0x8000, size = u & 0x7fffffff;
+  if (size > 0x7f800000) return {(uint16_t)(sign | 0x7fff)};
+  if (size >= 0x477ff000) return {(uint16_t)(sign | 0x7c00)};  // rounds to infinity
+  if (size < 0x38800000)  // denormal: the adder rounds to nearest even at the last place of a half
+    return {(uint16_t)(sign | (tir_bits<uint32_t>(tir_bits<float>(size) + 0.5f) - 0x3f000000))};
+  return {(uint16_t)(sign | ((size + 0xfff + (size >> 13 & 1) - 0x38000000) >> 13))};
+}
