@@ -36,13 +36,20 @@ MATH = (
 MODULES = {"nn": "Definitions", "ops": "Operators with templates"}
 
 PRIMITIVES = {
-    "Loops": ("split", "tile", "fuse", "reorder", "bind", "vectorize", "unroll", "annotate"),
+    "Loops": (
+        "split", "tile", "partition", "fuse", "reorder", "bind", "parallel", "vectorize", "unroll", "specialize",
+        "annotate",
+    ),
     "Where a stage runs": ("compute_at", "reverse_compute_at", "compute_inline", "reverse_compute_inline"),
     "Copies and memory": ("stage_in", "stage_out", "set_scope", "layout", "run_once", "prefetch"),
     "Reductions": ("decompose_reduction", "rfactor"),
     "Instructions": ("tensorize",),
-}
-IMPLEMENTED_IN = ("loops", "placement", "staging", "buffers", "once", "reduction", "tensorize", "annotate", "prefetch")
+    "Arguments": ("assume",),
+}  # fmt: skip
+IMPLEMENTED_IN = (
+    "loops", "placement", "staging", "reopen", "buffers", "once", "reduction", "tensorize", "annotate", "prefetch",
+    "specialize", "assume",
+)  # fmt: skip
 
 
 def write(folder: Path) -> None:

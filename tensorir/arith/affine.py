@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tensorir.ir.build import as_int, binary, cast, const, select, unary
-from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.dtypes import DTYPES, is_float
 from tensorir.ir.tree import Binary, Broadcast, Cast, Const, Expr, Load, Ramp, Select, Unary, Var
 from tensorir.ir.visit import Rewriter, find
 
@@ -202,6 +202,9 @@ class Arith:
                 if op == "//"
                 else Linear(rest.terms, rest.constant - step * c)
             )
+        if -math.inf < lo < 0 <= self.range_of(a)[0]:  # C divides what is not negative as Python does
+            up = -int(lo // c)
+            rest, whole = Linear(rest.terms, rest.constant + up * c), Linear(whole.terms, whole.constant - up)
         for g in sorted({math.gcd(c, k) for k in rest.terms.values()} - {1, c}, reverse=True):
             # (g*x + r) // (g*d) == x // d and (g*x + r) % (g*d) == g*(x % d) + r for 0 <= r < g
             x = Linear({t: k // g for t, k in rest.terms.items() if k % g == 0}, rest.constant // g)
@@ -436,10 +439,12 @@ def weakest(conds: Iterable[Expr], arith: Arith) -> list[Expr]:
 
 
 def negate(cond: Expr) -> Expr | None:
-    """The opposite of a comparison, None when it is not one."""
+    """The opposite of a comparison, None when it is not one: where one side is NaN, neither < nor >= holds."""
     if isinstance(cond, Const):
         return const(not cond.value, "bool")
     if isinstance(cond, Binary):
+        if is_float(cond.a.dtype) and cond.op in ("<", "<=", "=="):
+            return None
         if cond.op == "<":
             return binary("<=", cond.b, cond.a)
         if cond.op == "<=":

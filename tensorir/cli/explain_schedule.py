@@ -93,6 +93,12 @@ SCHEDULE: dict[str, Entry] = {
         's.prefetch("B", at="C.j", ahead="C.k")',
         's.prefetch("B", at="C.k", ahead="C.j")',
     ),
+    "prefetch.gather": Entry(
+        "Where the tensor is read is told by another tensor, which a request ahead of time would read too, perhaps "
+        "beyond its end.",
+        "# s.prefetch of a table that is read at table[index[i], j]",
+        "# prefetch tensors whose indices are loops",
+    ),
     "prefetch.lines": Entry(
         "One iteration reads more cache lines than are worth asking for at once.",
         's.prefetch("B", at="C.i")',
@@ -130,7 +136,7 @@ SCHEDULE: dict[str, Entry] = {
         's.annotate("C.k", "unroll", 4)',
     ),
     "assume.align": Entry(
-        "An alignment is a power of two: at least the size of an element, and at most 128 bytes, which the memory of "
+        "An alignment is a power of two: at least the size of an element, and at most 64 bytes, which the memory of "
         "every runtime has.",
         's.assume("A", align=48)',
         's.assume("A", align=64)',

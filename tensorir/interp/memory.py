@@ -55,12 +55,11 @@ class Cells:
         if self.watched:
             self._conflict(self.writer[at], self.wrote[at], at, me, now, block_of, "reads", "wrote")
             old, since = self.reader[at], self.had_read[at]
-            fresh = (old == -1) | (since != now)
-            if self.scope is Scope.GLOBAL:
-                fresh = old == -1
             blocks = block_of[me]
-            if self.scope is Scope.GLOBAL:
+            fresh = (old == -1) | (since != now)
+            if self.scope is Scope.GLOBAL:  # a barrier is behind the readers of this block alone
                 home = self.reading_block[at]
+                fresh = (old == -1) | ((since != now) & (home == blocks))
                 self.reading_block[at] = np.where((home == -1) | (home == blocks), blocks, MANY)
                 again = self.reading_block[at]
                 if (clash := (again != blocks) & (again != MANY)).any():

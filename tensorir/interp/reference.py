@@ -186,13 +186,15 @@ def random_arguments(
     made = []
     for a in arguments_of(outputs):
         shape = () if isinstance(a, Var) else a.shape
+        near = compared.get(a, [])
         if not isinstance(a, Var) and a in limits:
             x = rng.integers(0, max(1, limits[a]), shape)
+            constants = np.array([n for n in near if 0 <= n < limits[a]], x.dtype)
         else:
             x = with_.random(rng, shape, a.dtype)
-            if near := compared.get(a):
-                constants = np.array([with_.const(n, a.dtype) for n in near], x.dtype)
-                x = np.where(rng.random(shape) < 0.7, constants[rng.integers(0, len(near), shape)], x)
+            constants = np.array([with_.const(n, a.dtype) for n in near], x.dtype)
+        if len(constants):
+            x = np.where(rng.random(shape) < 0.7, constants[rng.integers(0, len(constants), shape)], x)
         if a in divide:
             x = np.where(x == 0, 1, x)
         made.append(x.astype(numpy_dtype(a.dtype)) if numbers is None else np.asarray(x))

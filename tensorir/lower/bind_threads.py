@@ -35,7 +35,7 @@ def _kernel(nest: Stmt) -> Stmt:
             )
         renamed[x.var] = first.var
     body = substitute(_Unbind()(nest), renamed)
-    axes = [loops[k] for k in AXES if k in loops]
+    axes = [loops[k].replace(cases=()) for k in AXES if k in loops]  # the body has them in a loop of its own
     return rewrap(axes, _Once(axes)(body))
 
 

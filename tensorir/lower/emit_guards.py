@@ -91,6 +91,7 @@ class _Guards(Rewriter):
             conds = self._relax(n, conds)
             n, conds = self._clamp(n, conds)
         body = n.body
+        self.zero.difference_update(made)  # what was filled before may be overrun now
         if local and conds and isinstance(body, Store) and all(self._outside(n, g) for g in conds):
             body = body.replace(value=_filled(body, conds))
             self.zero.add(body.buffer)

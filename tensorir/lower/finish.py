@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from tensorir.arith.affine import Arith, conjunction, conjuncts
 from tensorir.ir.build import as_expr, as_int, binary, const
-from tensorir.ir.tree import Binary, Const, Expr, If, Kind, Loop, Program, Seq, Stmt, Var
-from tensorir.ir.visit import Rewriter, sequence, substitute
+from tensorir.ir.tree import (
+    Alloc,
+    Binary,
+    Buffer,
+    Const,
+    Expr,
+    If,
+    Kind,
+    Let,
+    Load,
+    Loop,
+    Program,
+    Region,
+    Seq,
+    Stmt,
+    Store,
+    Var,
+)  # fmt: skip
+from tensorir.ir.visit import Rewriter, find, is_empty, sequence, substitute
+from tensorir.lower.boxes import LOCAL
 from tensorir.lower.form import bound_loops, each_nest, fail, kernel_arith, lowering, rewrap
 from tensorir.target import Target
 
@@ -19,12 +39,53 @@ def finish(program: Program, target: Target) -> Program:
         arith = kernel_arith(axes, body)
         kept = [x for x in axes if as_int(x.extent) != 1]
         ones: dict[Var, Expr] = {x.var: const(0) for x in axes if as_int(x.extent) == 1}
-        done = _Finish(arith)(substitute(body, ones))
+        done = _without_unread(_Finish(arith)(substitute(body, ones)))
         if not kept and isinstance(done, Seq):
             kept = axes[:1] or [Loop(Var("once", "index"), as_expr(1), done, Kind.BLOCK_X)]  # still one kernel
         return rewrap(kept, done)
 
     return each_nest(program, kernel)
+
+
+def _without_unread(body: Stmt) -> Stmt:
+    """``body`` without what only fills local memory that nobody reads: in a version of a body, what others need."""
+    while True:
+        stores = find(body, Store)
+        own = Counter(n.buffer for s in stores for n in find(s, Load) if n.buffer is s.buffer)
+        loads = Counter(n.buffer for n in find(body, Load))
+        used = {b for b, n in loads.items() if n > own[b]} | {r.buffer for r in find(body, Region)}
+        dead = {s.buffer for s in stores if s.buffer.scope in LOCAL} - used
+        if not dead:
+            return body
+        body = _Without(dead)(body)
+
+
+class _Without(Rewriter):
+    def __init__(self, dead: set[Buffer]) -> None:
+        self.dead = dead
+
+    def on_Store(self, n: Store) -> Stmt:
+        return Seq(()) if n.buffer in self.dead else n
+
+    def on_Alloc(self, n: Alloc) -> Stmt:
+        body = self(n.body)
+        return body if n.buffer in self.dead else n.replace(body=body)
+
+    def on_Loop(self, n: Loop) -> Stmt:
+        return self._kept(self.children(n))
+
+    def on_If(self, n: If) -> Stmt:
+        done = self.children(n)
+        return Seq(()) if is_empty(done.then) else done
+
+    def on_Let(self, n: Let) -> Stmt:
+        return self._kept(self.children(n))
+
+    def _kept(self, n: Loop | Let) -> Stmt:
+        return Seq(()) if is_empty(n.body) else n
+
+    def on_Seq(self, n: Seq) -> Stmt:
+        return sequence([self(s) for s in n.stmts])
 
 
 class _Finish(Rewriter):

@@ -73,23 +73,41 @@ def gpu_tile(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
     s.compute_at("c", jt)
     ko, ki = s.split("c.k", [None, c["bk"]])
     s.reorder(*(["c.z"] if batch else []), ko, ki, "c.i", "c.j")
-    lead = list(range(len(batch)))
-    k_major = [*lead, len(lead) + 1, len(lead)]
-    plain = [*lead, len(lead), len(lead) + 1]
     along_k = _vector(c["bk"], p["k"], c["vector"])
     along_m = _vector(c["ti"] * c["ri"], p["m"], c["vector"])
     along_n = _vector(c["tj"] * c["rj"], p["n"], c["vector"])
-    s.stage_in("a", at=ko, scope="shared", order=plain if p["ta"] else k_major, vector=along_m if p["ta"] else along_k)
-    s.stage_in("b", at=ko, scope="shared", order=k_major if p["tb"] else plain, vector=along_k if p["tb"] else along_n)
+    z = "z, " if batch else ""
+    rows, columns = _quads("i", c["ri"]), _quads("j", c["rj"])
+    s.stage_in("a", at=ko, scope="shared", vector=along_m if p["ta"] else along_k,
+               layout=f"{z}k, i -> {z}k, {rows}" if p["ta"] else f"{z}i, k -> {z}k, {rows}")  # fmt: skip
+    s.stage_in("b", at=ko, scope="shared", vector=along_k if p["tb"] else along_n,
+               layout=f"{z}j, k -> {z}k, {columns}" if p["tb"] else f"{z}k, j -> {z}k, {columns}")  # fmt: skip
     if c["fragments"]:
-        for name, tile, transposed in (("a_shared", c["ri"], p["ta"]), ("b_shared", c["rj"], not p["tb"])):
-            s.stage_in(name, at=ki, scope="register", vector=4 if tile % 4 == 0 and transposed else None)
+        for name, tile, axis in (
+            ("a_shared", c["ri"], 1 if p["ta"] else 0),
+            ("b_shared", c["rj"], 0 if p["tb"] else 1),
+        ):
+            fragment = s.stage_in(name, at=ki, scope="register")
+            if tile % 4 == 0:  # four neighbours of a tile lie side by side, whichever axis comes last
+                _, four = s.split(f"{fragment.name}.ax{axis + len(batch)}", [None, 4])
+                own = [x for x in s.loops(fragment.name) if str(x).startswith(f"{fragment.name}.") and x != four]
+                s.reorder(*own, four).vectorize(four)
     s.unroll("c.i").unroll("c.j").unroll(ki)
     if c["rj"] % 4 == 0:
         tile, lane = s.split(jl, [None, 4])
         s.unroll(tile).vectorize(lane)
     s.unroll(il)
     return s
+
+
+def _quads(axis: str, tile: int) -> str:
+    """Storage of an axis that threads read in tiles: the first four of all threads side by side, then the next four, so
+    that what a warp reads at once lies in different banks.
+    """
+    if tile % 4 or tile == 4:
+        return axis
+    groups = tile // 4
+    return f"({axis}/4)%{groups}, {axis}/{tile}, {axis}%4"
 
 
 def _vector(tile: int, extent: int, wanted: int) -> int | None:

@@ -343,7 +343,7 @@ class Schedule:
         """
         buffer, loop = self._buffer(tensor), self._loop(at)
         around = loop if ahead is None else self._loop(ahead)
-        far = need_int("distance", distance, 1, error=ScheduleError)
+        far = need_int("distance", distance, 1, 2**31 - 1, error=ScheduleError)
         self._apply("prefetch", (buffer.name, loop.var.name, around.var.name), {"distance": (far, 1)},
                     lambda p: _prefetch.prefetch(p, buffer, loop, around, far, self.target))  # fmt: skip
         return self
@@ -351,9 +351,9 @@ class Schedule:
     def assume(self, tensor: Any, align: int | None = None, low: int | None = None, high: int | None = None) -> Self:
         """Promise facts about an argument, on which the emitted code then relies.
 
-        align: bytes of which its address is a multiple. Each launch checks that: an array in device memory that starts
-               elsewhere is refused (``launch.alignment``), a host array is worked on in an aligned copy (``tir.empty``
-               makes host arrays that need none)
+        align: bytes of which its address is a multiple. Each launch checks that: a part of a device buffer that starts
+               elsewhere is refused (``launch.alignment``; the buffer itself is taken to start where the runtime puts
+               its own), a host array is worked on in an aligned copy (``tir.empty`` makes host arrays that need none)
         low, high: ``low <= element < high`` for every element of an index tensor. **Nobody checks it**, since looking
                at all indices is what it saves: the scan of each launch (``launch.index-range``), also in exported
                loaders, where these bounds say that all indices exist. With wrong ones a kernel reads anywhere

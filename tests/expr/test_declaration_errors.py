@@ -169,3 +169,15 @@ def test_errors_travel_between_processes():
     with pytest.raises(tir.CheckError) as caught:
         tir.Schedule(tir.compute((2,), lambda i: A()[i], name="B")).check(level="hope")
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_what_nan_makes_false_proves_nothing():
+    """Where x is NaN neither x < 1 nor 1 <= x holds, so that the index is not known to be small."""
+    x, T = tir.placeholder((4,), name="x"), tir.placeholder((3,), name="T")
+
+    def value(i, j):
+        inner = tir.where(tir.any_(tir.not_equal(x[i], 1), j < 3), T[j], 0)
+        return tir.where(x[i] < 1, 0, tir.where(x[i] > 1, 0, inner))
+
+    with pytest.raises(tir.DeclarationError, match="out-of-range"):
+        tir.compute((4, 50), value, name="Y")

@@ -333,6 +333,8 @@ def draw_call(c: Chance, s: tir.Schedule) -> tuple[str, tuple[Any, ...], dict[st
             return what, (c.pick(inner) if inner and c.pick(range(6)) else loop,), {}
         case "unroll" | "parallel":
             return what, (loop,), {}
+        case "prefetch":
+            return what, (c.pick(buffers), loop, c.pick(loops)), {"distance": c.pick((1, 4))}
         case "annotate":
             return what, (loop, "unroll", c.pick((1, 2, 4, 3))), {}
         case "specialize":

@@ -45,7 +45,6 @@ def test_every_line_that_an_iteration_reads() -> None:
     assert text.count("FETCH(A +") == 1
     s = tir.Schedule(panels(), target=CPU)
     s.prefetch("A", at="C.i")
-    assert "ax1=C.i.fetch" not in s.tree()
     assert "for A.fetch.ax1 in 3:  # unroll" in s.tree()
 
 

@@ -5,6 +5,12 @@ from refusal_cases import Refusals, assert_refused, plain, relu, written_backwar
 
 import tensorir as tir
 
+
+def gathered():
+    T, at = tir.placeholder((7, 8), name="T"), tir.placeholder((5,), "int32", name="at")
+    return tir.compute((5, 8), lambda i, j: T[at[i], j] * 2, name="G")
+
+
 REFUSALS = Refusals()
 once = REFUSALS.once
 
@@ -94,6 +100,7 @@ once(
     lambda s: s.prefetch("A", at="C.j.1"),
     before=lambda s: s.reorder("C.k", "C.j").vectorize(s.split("C.j", [None, 4])[1]),
 )
+once("prefetch.gather", "data tells", lambda s: s.prefetch("T", at="G.i"), lambda: tir.Schedule(gathered()))
 once("prefetch.cpu", "no such requests", lambda s: s.prefetch("B", at="C.k"), lambda: plain("opencl -kind=gpu"))
 once("stage-out.encloses", "not a loop around", lambda s: s.stage_out("C", "D.i"), relu)
 once(

@@ -95,3 +95,37 @@ def test_integers_on_the_device_and_the_replayed_trace_agree() -> None:
     a, b = rng.integers(-4, 5, (13, 20)).astype("float32"), rng.integers(-4, 5, (20, 18)).astype("float32")
     expected = tir.Schedule(d, target=CPU).build()(a, b)
     np.testing.assert_array_equal(s.build()(a, b), expected)
+
+
+def test_cells_outside_are_not_taken_for_zeros_once_they_are_overrun() -> None:
+    """A reopened tile is filled with 0 outside the tensor, then the sums run over it: a reader must not count on 0."""
+    a, b = tir.placeholder((4, 6), name="A"), tir.placeholder((6, 10), name="B")
+    k, l = tir.reduce_axis(6, "k"), tir.reduce_axis(10, "l")
+    c = tir.compute((4, 10), lambda i, j: tir.sum(a[i, k] * b[k, j], axis=k), "C")
+    s = tir.Schedule(tir.compute((4,), lambda i: tir.sum(c[i, l], axis=l), "D"), target=CPU)
+    s.compute_at("C", "D.i")
+    pieces, inside = s.split("C.k", [None, 2])
+    s.reorder(pieces, "C.j", inside)
+    s.stage_out("C", at=pieces)
+    s.compute_inline("C.out")
+    s.split("C.init.j", [None, 4])
+    s.split("C.j", [None, 4])
+    s.stage_out("D", at="D.i")
+    s.split("D.l", [None, 4])
+    verdict = s.check()
+    assert verdict, str(verdict)
+
+
+def test_threads_read_their_own_cells_behind_a_barrier() -> None:
+    """Cells in device memory that several threads read in the piece before belong to one again behind the barrier."""
+    a, b, k = tir.placeholder((8, 8), name="A"), tir.placeholder((8, 8), name="B"), tir.reduce_axis(8, name="k")
+    c = tir.compute((8, 8), lambda i, j: tir.sum(a[i, k] * b[k, j], axis=k), name="C")
+    s = tir.Schedule(c, "opencl -kind=gpu")
+    i0, i1 = s.split("C.i", [None, 4])
+    j0, j1 = s.split("C.j", [None, 4])
+    pieces, inside = s.split("C.k", [None, 4])
+    s.reorder(i0, j0, pieces, i1, j1, inside).bind(i0, "block.y").bind(j0, "block.x")
+    s.bind(i1, "thread.y").bind(j1, "thread.x")
+    s.stage_out("C", at=pieces, scope="global")
+    verdict = s.check()
+    assert verdict, str(verdict)

@@ -11,8 +11,8 @@ from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Buffer, Fact, Program
 from tensorir.schedule.rewrite import Rewrite
 
-MOST_ALIGN = 128
-"""Bytes; every runtime aligns its own memory at least so."""
+MOST_ALIGN = 64
+"""Bytes: every runtime aligns its own memory at least so, and ``tir.empty`` host arrays."""
 
 
 def assume(program: Program, outputs: Sequence[Tensor], buffer: Buffer, align: int | None, low: int | None,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from tensorir.errors import DeclarationError, Problem, ScheduleError
 from tensorir.errors.needs import need_int, shown
 from tensorir.ir.build import as_expr, as_int, binary, const
-from tensorir.ir.tree import BLOCKS, Axis, Expr, Kind, Loop, Program, Scope, Seq, Stage, Stmt, Store, Var
+from tensorir.ir.tree import BLOCKS, Axis, Expr, Kind, Loop, Prefetch, Program, Scope, Seq, Stage, Stmt, Store, Var
 from tensorir.ir.visit import Rewriter, find, substitute, uses, writes
 from tensorir.schedule.analysis import (
     Index,
@@ -77,7 +77,9 @@ def _tiled(loop: Loop, extent: int, axes: Sequence[Var], most: int, tail: str) -
     tiles = -(-extent // most)
     parts: tuple[int, ...] = ()
     if tail == "shift" and extent >= most:
-        if summed := [s.name for s in find(loop, Stage) if drives(loop, s) and not isinstance(s.body, Store)]:
+        if summed := [
+            s.name for s in find(loop, Stage) if drives(loop, s) and not isinstance(s.body, Store | Prefetch)
+        ]:
             raise _refuse(
                 "split.shift-store",
                 f"tail='shift' repeats some iterations of {loop.var.name}, and {summed[0]} would add them twice",

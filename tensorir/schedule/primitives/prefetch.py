@@ -5,8 +5,8 @@ from __future__ import annotations
 from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import as_expr, binary
 from tensorir.ir.dtypes import DTYPES
-from tensorir.ir.tree import Axis, Buffer, Iter, Kind, Loop, Prefetch, Program, Scope, Stage, Stmt, Var
-from tensorir.ir.visit import replace, sequence, substitute
+from tensorir.ir.tree import Axis, Buffer, Iter, Kind, Load, Loop, Prefetch, Program, Scope, Stage, Stmt, Var
+from tensorir.ir.visit import find, replace, sequence, substitute
 from tensorir.schedule.analysis import Index, caret, need_room, stages_reading, unique
 from tensorir.schedule.rewrite import Rewrite, accesses_to, footprint, int_shape, nest
 from tensorir.target import Target
@@ -31,7 +31,7 @@ def prefetch(program: Program, buffer: Buffer, at: Loop, ahead: Loop, distance: 
     readers = stages_reading(at, buffer)
     if target.kind != "cpu":
         raise _refuse("prefetch.cpu", f"{target.kind} targets have no such requests", at,
-                      hint="stage_in with a copy that is filled ahead")  # fmt: skip
+                      hint=f"s.stage_in({buffer.name!r}, at={at.var.name!r}, scope='shared')")  # fmt: skip
     if not readers:
         raise _refuse("prefetch.not-read", f"nothing inside {at.var.name} reads {buffer.name}", at)
     if buffer not in program.params and buffer.scope not in (Scope.GLOBAL, Scope.AUTO):
@@ -41,6 +41,9 @@ def prefetch(program: Program, buffer: Buffer, at: Loop, ahead: Loop, distance: 
                       hint=f"one of {', '.join(x.var.name for x in [*index.above(at), at])}")  # fmt: skip
     need_room(index, at, "prefetch")
     sides = footprint(index, accesses_to(at, buffer), at, Scope.REGISTER, int_shape(buffer))
+    if any(find(t, Load) for s in sides for t in s.first.terms):
+        raise _refuse("prefetch.gather", f"data tells where {buffer.name} is read in {at.var.name}, and would be read "
+                      "ahead of time itself", at, hint="a tensor whose indices are loops")  # fmt: skip
     step = max(1, LINE * 8 // DTYPES[buffer.dtype].bits)
     counts = [s.extent for s in sides[:-1]] + [-(-s.extent // step) for s in sides[-1:]]
     lines = 1

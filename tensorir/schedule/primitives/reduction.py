@@ -35,7 +35,9 @@ def decompose_reduction(program: Program, stage: Stage, loop: Loop) -> Rewrite:
     """Give the initialisation its own stage ``<stage>.init`` before ``loop``, which must enclose the reduction."""
     index = Index(program)
     if stage.init is None:
-        raise _refuse("decompose.no-reduction", f"{stage.name} does not reduce", stage)
+        started = any(it.axis is Axis.REDUCE for it in stage.iters)
+        why = "starts in a stage of its own already" if started else "does not reduce"
+        raise _refuse("decompose.no-reduction", f"{stage.name} {why}", stage)
     if loop not in index.above(stage):
         raise _refuse("decompose.encloses", f"{loop.var.name} is not a loop around {stage.name}", stage)
     for outer in index.above(loop):

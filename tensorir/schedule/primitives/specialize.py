@@ -45,11 +45,11 @@ def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
             at=caret(marked),
             hint=f"{primitive} before specialize",
         )
-    return next(_problems(after), None)
+    return next(_problems(after, primitive), None)
 
 
-def _problems(program: Program) -> Iterator[Problem]:
-    """What is wrong with the marks of a tree."""
+def _problems(program: Program, primitive: str = "reorder") -> Iterator[Problem]:
+    """What is wrong with the marks of a tree, after ``primitive``."""
     index = Index(program)
     for loop in find(program.body, Loop, lambda x: bool(x.cases)):
         around = [*index.above(loop), loop]
@@ -62,12 +62,12 @@ def _problems(program: Program) -> Iterator[Problem]:
                 hint="one condition that joins several with and, or",
             )
         for cond in loop.cases:
-            yield from _misplaced(loop, cond, around)
+            yield from _misplaced(loop, cond, around, primitive)
             yield from _outside(loop, cond, around)
             yield from _divergent(loop, cond, around)
 
 
-def _misplaced(loop: Loop, cond: Expr, around: list[Loop]) -> Iterator[Problem]:
+def _misplaced(loop: Loop, cond: Expr, around: list[Loop], primitive: str) -> Iterator[Problem]:
     of = {x.var: x for x in around}
     for v in find(cond, Var):
         if v not in of:
@@ -76,7 +76,7 @@ def _misplaced(loop: Loop, cond: Expr, around: list[Loop]) -> Iterator[Problem]:
                 f"the condition {show(cond)} on the body of {loop.var.name} is about {v.name}, "
                 "which would not be a loop around it",
                 at=caret(loop),
-                hint="reorder before specialize",
+                hint=f"{primitive} before specialize",
             )
         elif of[v].kind in _LANES:
             yield _in_lanes(loop, cond, of[v])

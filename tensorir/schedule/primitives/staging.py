@@ -94,7 +94,7 @@ def _need_source(index: Index, buffer: Buffer, at: Loop | None, kind: Scope) -> 
                 f"{pieces[0].name} reads {buffer.name} only behind the first piece of a reduction: before that a copy "
                 "would read what nobody has written",
                 at=caret(pieces[0]),
-                hint=f"keep {buffer.name} in near memory: set_scope, or stage_out outside the reduction first",
+                hint="undo the stage_out inside the reduction, and stage_out outside of it first: that copy is near",
             )
         )
     if at is not None:
