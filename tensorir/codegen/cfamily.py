@@ -285,7 +285,7 @@ class _KernelText:
     def _transposed(self, found: Across, depth: int) -> list[str]:
         """Rows of a register tile as columns, and the loop that reads them: a block of its own."""
         outer, pad, columns = INDENT * depth, INDENT * (depth + 1), found.made()
-        address, name = self.expr._address, self.names.buffer(columns)
+        address, name = self.expr.address, self.names.buffer(columns)
         side, function = found.side, f"tir_transpose_{found.side}x{found.side}"
         self.expr.helpers[function] = TRANSPOSE[side]
         for b in (found.buffer, columns):
@@ -310,7 +310,7 @@ class _KernelText:
     def prefetch(self, s: Prefetch) -> str:
         """A request for a cache line, by a macro that other compilers may leave empty."""
         self.expr.helpers["FETCH"] = FETCH
-        return f"FETCH({self.expr._address(self.names.buffer(s.buffer), s.index[0])});"
+        return f"FETCH({self.expr.address(self.names.buffer(s.buffer), s.index[0])});"
 
     def store(self, s: Store) -> str:
         """An assignment, compound where it updates in place."""

@@ -316,7 +316,7 @@ class Expressions:
         size = i.lanes * DTYPES[b.dtype].bits // 8
         if self.arith.is_multiple(i.base, i.lanes):
             self.aligned[b] = max(self.aligned.get(b, 0), size)
-            return f"*({space}{qualifier}{kind} *)({self._address(name, i.base)})"
+            return f"*({space}{qualifier}{kind} *)({self.address(name, i.base)})"
         if self.d.name == "cuda":
             raise LoweringError(
                 Problem("codegen.unaligned-vector", f"a vector access to {b.name} is not proved aligned")
@@ -324,8 +324,8 @@ class Expressions:
         if self.target.kind == "cpu":
             # one unaligned vector instruction; vloadN of this runtime is three times slower
             self.need(f"{kind}u")
-            return f"*({space}{qualifier}{kind}u *)({self._address(name, i.base)})"
-        return f"vload{i.lanes}(0, {self._address(name, i.base)})"
+            return f"*({space}{qualifier}{kind}u *)({self.address(name, i.base)})"
+        return f"vload{i.lanes}(0, {self.address(name, i.base)})"
 
     def picked(self, e: Pack) -> str | None:
         """Lanes that are parts of vectors in memory, with zeros before and after."""
@@ -346,10 +346,11 @@ class Expressions:
     def vector_store(self, b: Buffer, i: Ramp, value: str) -> str:
         """A whole vector out."""
         if self.d.name == "opencl" and self.target.kind != "cpu" and not self.arith.is_multiple(i.base, i.lanes):
-            return f"vstore{i.lanes}({value}, 0, {self._address(self.names.buffer(b), i.base)})"
+            return f"vstore{i.lanes}({value}, 0, {self.address(self.names.buffer(b), i.base)})"
         return f"{self.vector_access(b, i, const=False)} = {value}"
 
-    def _address(self, name: str, base: Expr) -> str:
+    def address(self, name: str, base: Expr) -> str:
+        """The address of an element of the array called ``name``."""
         return name if isinstance(base, Const) and as_int(base) == 0 else f"{name} + {self(base, 6)}"
 
 

@@ -37,7 +37,7 @@ def _field(kind: str, tile: Buffer, r: Region, expr: Expressions, *, const: bool
         return expr.vector_access(r.buffer, Ramp(first, tile.dims[0], "index"), const=const)
     if kind == "_stride":
         return str(r.strides[-2])
-    return expr._address(expr.names.buffer(r.buffer), first)
+    return expr.address(expr.names.buffer(r.buffer), first)
 
 
 def _check(call: IntrinCall, tile: Buffer, r: Region, expr: Expressions, wanted: set[str]) -> None:

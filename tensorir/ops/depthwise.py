@@ -20,9 +20,9 @@ from tensorir.expr.reducers import sum as total
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
 from tensorir.ops.common import Config, accumulator, divisors_near, last_stage, product_room, sum_bytes
-from tensorir.ops.direct import strip_columns
+from tensorir.ops.direct import strip_bytes, strip_columns
 from tensorir.ops.images import Pixel, padded, result, widened
-from tensorir.ops.model import BLOCK_BYTES, PANEL, SPARE
+from tensorir.ops.model import BLOCK_BYTES, PANEL, SPARE, SUMS
 from tensorir.schedule.schedule import Schedule
 from tensorir.tune.legal import Predicate
 from tensorir.tune.space import Space
@@ -31,10 +31,8 @@ Shape = Mapping[str, Any]
 
 MOST_TAPS = 25
 """Taps that are written out; larger filters keep a loop over their rows."""
-NEAR_BYTES = 64 * 1024
+STRIP_BYTES = 64 * 1024
 """Of widened input that a block starts with: it is read once for each tap."""
-SUMS = 8
-"""Sums of a tile of several output channels: as many as a core adds to in turn."""
 MOST_CUTS = 6
 """Parts that a loop over tiles is cut into; a border of more tiles keeps its conditions."""
 
@@ -45,7 +43,7 @@ def applies(shape: Shape) -> bool:
     """
     if shape["groups"] != shape["c"] or shape["c"] == 1 < shape["k"]:
         return False
-    least = _strip_bytes(shape, *((1, PANEL) if shape["layout"] == "NHWC" else (shape["p"], 1)))
+    least = strip_bytes(shape, *((1, PANEL) if shape["layout"] == "NHWC" else (shape["p"], 1)))
     return least <= BLOCK_BYTES or not staged(shape["dtype"])
 
 
@@ -256,14 +254,8 @@ def space(shape: Shape) -> Space:
     if nhwc and staged(shape["dtype"]):
         knobs["rows"] = divisors_near(p, (1, 2, 4, 8, 16))
         where["rows"] = lambda c: c["tile_rows"] <= c["rows"]
-        where["fits"] = lambda c: _strip_bytes(shape, c["rows"], c["lanes"]) <= BLOCK_BYTES
+        where["fits"] = lambda c: strip_bytes(shape, c["rows"], c["lanes"]) <= BLOCK_BYTES
     return Space(where=where, default=_default(knobs, shape, most), **knobs)
-
-
-def _strip_bytes(shape: Shape, rows: int, channels: int) -> int:
-    """Block memory of the padded input of as many rows of the result."""
-    high = (rows - 1) * shape["stride"] + (shape["r"] - 1) * shape["dilation"] + 1
-    return int(high * strip_columns(shape) * channels * sum_bytes(shape))
 
 
 def _channels(k: int, n: int, lanes: int) -> list[int]:
@@ -288,7 +280,7 @@ def _default(knobs: Mapping[str, list[Any]], shape: Shape, most: int) -> dict[st
     c["tile"] = min(4 if shape["stride"] == 1 else 3, knobs["tile"][-1], most // c["tile_rows"])
     tall = c["tile_rows"]
     if "rows" in knobs:
-        near = [v for v in knobs["rows"] if v >= tall and _strip_bytes(shape, v, c["lanes"]) <= NEAR_BYTES]
+        near = [v for v in knobs["rows"] if v >= tall and strip_bytes(shape, v, c["lanes"]) <= STRIP_BYTES]
         c["rows"] = tall = near[-1] if near else knobs["rows"][0]
         c["tile_rows"] = min(c["tile_rows"], tall)
     bands = shape["n"] * (-(-shape["p"] // tall) if nhwc else 1)

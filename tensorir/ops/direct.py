@@ -17,7 +17,7 @@ from tensorir.expr.compute import compute, reduce_axis
 from tensorir.expr.reducers import sum as total
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
-from tensorir.ops.common import Config, last_stage, unroll_by, vector_lanes
+from tensorir.ops.common import Config, last_stage, sum_bytes, unroll_by, vector_lanes
 from tensorir.ops.images import packed, padded, result, widened, write_channels
 from tensorir.ops.model import PANEL
 from tensorir.ops.strips import strip
@@ -33,7 +33,7 @@ def conv2d(x: Tensor, w: Tensor, shape: Mapping[str, Any]) -> Tensor:
     stride, dilation, n, c, k, r, s, p, q = (shape[v] for v in ("stride", "dilation", *"nckrspq"))
     rows, columns = (p - 1) * stride + (r - 1) * dilation + 1, strip_columns(shape)
     xp = padded(x, shape, rows, columns)
-    if shape.get("groups", 1) > 1:
+    if shape["groups"] > 1:
         return _in_groups(xp, w, shape)
     weights, channels = packed(w, shape), -(-k // PANEL) * PANEL
     rc, rr, rs = reduce_axis(c, "c"), reduce_axis(r, "r"), reduce_axis(s, "s")
@@ -71,6 +71,12 @@ def _in_groups(xp: Tensor, w: Tensor, shape: Mapping[str, Any]) -> Tensor:
 def strip_columns(shape: Mapping[str, Any]) -> int:
     """Columns of the padded image that the convolution reads."""
     return int((shape["q"] - 1) * shape["stride"] + (shape["s"] - 1) * shape["dilation"] + 1)
+
+
+def strip_bytes(shape: Mapping[str, Any], rows: int, channels: int) -> int:
+    """Block memory of so many channels of the padded input of as many rows of the result."""
+    high = (rows - 1) * shape["stride"] + (shape["r"] - 1) * shape["dilation"] + 1
+    return int(high * strip_columns(shape) * channels * sum_bytes(shape))
 
 
 def cpu_direct(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
@@ -147,6 +153,8 @@ def pack_at(s: Schedule, panel: Any, width: int, channels: str = "W.ki") -> None
 
 
 def _in_vectors(s: Schedule, channels: str, width: int) -> None:
-    lanes = s.split(channels, [None, width], tail="guard" if channels == "W.ki" else "shift")[1]
+    # a panel is whole vectors; the channels of a group need not be, and their last vector is moved back
+    whole = channels == "W.ki"
+    lanes = s.split(channels, [None, width], tail="guard" if whole else "shift")[1]
     if width > 1:
         s.vectorize(lanes)

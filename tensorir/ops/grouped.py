@@ -6,15 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from tensorir.ops.common import divisors_near, product_room, sum_bytes, vector_lanes
-from tensorir.ops.direct import strip_columns
-from tensorir.ops.model import BLOCK_BYTES, PANEL, SPARE, counts, in_balanced_tiles, priced, space_of
+from tensorir.ops.direct import strip_bytes
+from tensorir.ops.model import BLOCK_BYTES, PANEL, SPARE, SUMS, counts, in_balanced_tiles, priced, space_of
 from tensorir.tune.legal import Predicate
 from tensorir.tune.space import Space
 
 Shape = Mapping[str, Any]
-
-SUMS = 8
-"""Sums that a core adds to in turn: two a cycle, each ready after four."""
 
 
 def narrow(shape: Shape) -> bool:
@@ -73,10 +70,7 @@ def direct_space(shape: Shape) -> Space:
 
 
 def _strip_bytes(shape: Shape, v: Mapping[str, Any]) -> int:
-    """Block memory of the padded input of a block."""
-    high = (v["rows"] - 1) * shape["stride"] + (shape["r"] - 1) * shape["dilation"] + 1
-    channels = shape["c"] // shape["groups"] * v["several"]
-    return int(high * strip_columns(shape) * channels * sum_bytes(shape))
+    return strip_bytes(shape, v["rows"], shape["c"] // shape["groups"] * v["several"])
 
 
 def _most_pixels(shape: Shape, panel: int) -> int:

@@ -145,3 +145,16 @@ def test_text_that_does_not_compile_is_a_compile_error() -> None:
     with pytest.raises(tir.CompileError) as caught:
         s.with_source(s.source().replace("float c", "flaot c", 1)).check("emulate")
     assert caught.value.code == "emulate.compile"
+
+
+@pytest.mark.parametrize(("ta", "tb"), [(False, False), (True, True)])
+def test_the_main_loop_of_matmul_has_no_bank_conflicts(ta: bool, tb: bool) -> None:
+    source = tir.ops.matmul(m=256, n=256, k=16, ta=ta, tb=tb).schedule(target="cuda").emitted()
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(-3, 4, (256, 16)).astype("float32"), rng.integers(-3, 4, (16, 256)).astype("float32")
+    got = emulate(source, [np.ascontiguousarray(a.T) if ta else a, np.ascontiguousarray(b.T) if tb else b])
+    assert not got.problems
+    np.testing.assert_array_equal(got.outputs[0], a @ b)
+    reads = [t for t in got.traffic if t.what == "shared read"]
+    assert {t.width for t in reads} == {16}
+    assert [t.units for t in reads] == [t.ideal for t in reads]
