@@ -221,7 +221,7 @@ def _packs(shape: Shape) -> list[str]:
 
 def _fetches(shape: Shape, taps: int) -> list[int]:
     """Whether to ask for weights ahead of time: first what suits how far away they are."""
-    far = taps * shape["c"] * shape["k"] * sum_bytes(shape) > NEAR_BYTES
+    far = taps * shape["c"] * shape["k"] * sum_bytes(shape) >= NEAR_BYTES
     return [1, 0] if far else [0, 1]
 
 
