@@ -108,7 +108,7 @@ def layer(name: str, seeds: int, trials: int, budget: str, long: int) -> dict[st
     short = [r["reached"] for r in found[:seeds]]
     counts = sorted(r["trials"] if r else float("inf") for r in short)
     took = sorted(r["seconds"] if r else float("inf") for r in short)
-    middle = counts[len(counts) // 2], took[len(took) // 2]
+    middle = [None if m == float("inf") else m for m in (statistics.median(counts), statistics.median(took))]
     print(f"{name}: median {middle[0]} trials, {middle[1]} s; best {json.loads(best)}", flush=True)
     return dict(layer=name, best=json.loads(best), median_trials=middle[0], median_seconds=middle[1], runs=found)
 
