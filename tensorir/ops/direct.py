@@ -33,7 +33,7 @@ def conv2d(x: Tensor, w: Tensor, shape: Mapping[str, Any]) -> Tensor:
     stride, dilation, n, c, k, r, s, p, q = (shape[v] for v in ("stride", "dilation", *"nckrspq"))
     rows, columns = (p - 1) * stride + (r - 1) * dilation + 1, strip_columns(shape)
     xp = padded(x, shape, rows, columns)
-    if shape["groups"] > 1:
+    if shape.get("groups", 1) > 1:
         return _in_groups(xp, w, shape)
     weights, channels = packed(w, shape), -(-k // PANEL) * PANEL
     rc, rr, rs = reduce_axis(c, "c"), reduce_axis(r, "r"), reduce_axis(s, "s")
