@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
 import os
 import re
 import shutil
@@ -22,10 +21,12 @@ from pathlib import Path
 
 import numpy as np
 
+from tensorir.codegen.dialect import DIALECTS
 from tensorir.codegen.source import KernelLaunch, Param, Source
 from tensorir.errors import CheckError, CompileError, Problem, refuse
 from tensorir.interp.numbers import numpy_dtype
-from tensorir.runtime.cache import default_cache
+from tensorir.ir.dtypes import DTYPES
+from tensorir.runtime.cache import cache_key, default_cache
 
 THREADS = 1024
 """Threads of a block, as on every GPU."""
@@ -35,13 +36,9 @@ RED_ZONE = 4096
 """Bytes on each side of an array that belong to nobody."""
 
 _FOLDER = Path(__file__).with_name("emulator")
-_C_TYPES = {
-    "float64": "double", "float32": "float", "float16": "__half", "bfloat16": "unsigned short", "int8": "signed char",
-    "int16": "short", "int32": "int", "int64": "long long", "uint8": "unsigned char", "uint32": "unsigned",
-    "bool": "unsigned char",
-}  # fmt: skip
-_NARROW = {"signed char": 0, "unsigned char": 0, "short": 1, "unsigned short": 1, "__half": 1}
-"""Types of shared arrays whose neighbours in a word may belong to other threads: log2 of their bytes."""
+_TYPES = DIALECTS["cuda"].types
+_GRANULES = {_TYPES[name]: min(2, kind.bits.bit_length() - 4) for name, kind in DTYPES.items()}
+"""log2 of the bytes of a watched cell: a word, less where its neighbours may belong to other threads."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +97,8 @@ class _Run:
     ) -> None:
         self.runtime, self.library, self.source = runtime, library, source
         words = re.findall(r"__shared__ (?:__align__\(\d+\) )?((?:un)?(?:signed )?\w+) ", source.text)
-        self.granule = min([_NARROW.get(w, 2) for w in words] + [_granule(p) for p in source.params])
+        made = [_TYPES[p.dtype] for p in source.params if p.role in ("output", "workspace")]
+        self.granule = min((_GRANULES.get(w, 2) for w in (*words, *made)), default=2)
         given = dict(zip((p.name for p in source.inputs), arrays, strict=True))
         self.memory = {p.name: _placed(p, given.get(p.name)) for p in source.params if p.role != "constant"}
         runtime.tir_reset()
@@ -136,10 +134,6 @@ class _Run:
         return [self.memory[p.name].reshape(p.shape).copy() for p in self.source.outputs]
 
 
-def _granule(p: Param) -> int:
-    return min(2, max(0, numpy_dtype(p.dtype).itemsize.bit_length() - 1)) if p.role in ("output", "workspace") else 2
-
-
 def _address(array: np.ndarray) -> ctypes.c_void_p:
     return ctypes.c_void_p(array.ctypes.data)
 
@@ -173,7 +167,7 @@ def _runtime() -> ctypes.CDLL:
     """The emulator itself, compiled when it is first wanted and kept with other compiled kernels."""
     compiler, text = _compiler(), (_FOLDER / "runtime.cpp").read_text()
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
-    key = hashlib.sha256(f"emulator\n{version}\n{text}".encode()).hexdigest()
+    key = cache_key(kind="emulator", compiler=version, source=text)
     built = default_cache().get(key)
     with tempfile.TemporaryDirectory(prefix="tensorir-emulator-") as name:
         target = Path(name) / "runtime.so"
@@ -207,7 +201,7 @@ def _compile(source: Source, folder: Path) -> ctypes.CDLL:
 def _entries(source: Source) -> str:
     params, lines = {p.name: p for p in source.params}, []
     for k in source.kernels:
-        kinds = [_C_TYPES[params[n].dtype] if params[n].role == "scalar" else "void*" for n in k.args]
+        kinds = [_TYPES[params[n].dtype] if params[n].role == "scalar" else "void*" for n in k.args]
         args = [f"*({c}*)a[{n}]" if c != "void*" else f"a[{n}]" for n, c in enumerate(kinds)]
         lines.append(f'extern "C" void {k.name}({", ".join(kinds)});')
         lines.append(f'extern "C" void tir_entry_{k.name}(void** a) {{ {k.name}({", ".join(args)}); }}')

@@ -107,10 +107,9 @@ class _Guards(Rewriter):
         """The stage without the conditions ``must``: it reads what exists, cells beyond an end stay in its own copy,
         and a term beyond the end of a reduction is the initial value.
         """
-        clamped = _Clamp(n, Arith(self.ranges, self.facts))
-        body = clamped(n.body)
-        room = isinstance(body, Update) and all(b.scope in LOCAL for b in body.buffers)
-        if not room or clamped.failed or not self._reads_exist(n.replace(body=body), []):
+        held = self._held(n)
+        body = n.body if held is None else held.body
+        if held is None or not isinstance(body, Update) or any(b.scope not in LOCAL for b in body.buffers):
             made = ", ".join(b.name for b in writes(n.body))
             raise fail(
                 "lower.pad-global",
@@ -118,7 +117,6 @@ class _Guards(Rewriter):
                 "they read can be held inside its tensor",
                 f"s.stage_out({n.name!r}, …) first, or tail='guard'",
             )
-        assert isinstance(body, Update)
         ends = conjunction([g for g in must if not self._outside(n, g)])
         values = zip(body.values, body.combiner.identity, strict=True)
         body = body.replace(values=tuple(select(ends, v, i) for v, i in values))
@@ -154,12 +152,14 @@ class _Guards(Rewriter):
         """
         if not isinstance(n.body, Update) or not all(self._outside(n, g) for g in conds):
             return n, conds
-        arith = Arith(self.ranges, self.facts)
-        clamped = _Clamp(n, arith)
-        body = clamped(n.body)
-        if clamped.failed or not self._reads_exist(n.replace(body=body), []):
-            return n, conds
-        return n.replace(body=body), []
+        held = self._held(n)
+        return (n, conds) if held is None else (held, [])
+
+    def _held(self, n: Stage) -> Stage | None:
+        """``n`` with its reads held inside their tensors; None where that does not make all of them exist."""
+        clamped = _Clamp(n, Arith(self.ranges, self.facts))
+        held = n.replace(body=clamped(n.body))
+        return None if clamped.failed or not self._reads_exist(held, []) else held
 
     def _reads_exist(self, n: Stage, conds: list[Expr]) -> bool:
         """Whether all that the stage reads exists and is defined under ``conds`` alone."""

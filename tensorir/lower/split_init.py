@@ -7,8 +7,8 @@ from tensorir.ir.tree import Axis, Kind, Loop, Program, Stage, Stmt, Var
 from tensorir.ir.visit import Rewriter, find, sequence, writes
 from tensorir.lower.boxes import LOCAL
 from tensorir.lower.form import lowering
-from tensorir.schedule.analysis import Index, driven_by
-from tensorir.schedule.primitives.reduction import init_nest
+from tensorir.schedule.analysis import Index
+from tensorir.schedule.primitives.reduction import has_axis_of, init_nest
 from tensorir.schedule.rewrite import swap
 from tensorir.target import Target
 
@@ -25,7 +25,7 @@ def split_init(program: Program, target: Target) -> Program:
         outer = [
             x for x in index.above(stage)
             if x.kind is Kind.INTRIN  # nothing can stand inside an instruction
-            or any(s is stage and it.axis is Axis.REDUCE for s, it in driven_by(x))
+            or has_axis_of(x, stage, Axis.REDUCE)
         ]  # fmt: skip
         if outer:
             assert stage.init is not None

@@ -130,9 +130,14 @@ def cpu_direct(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
         strip(s, "x_pad", kb, taken, "w", strip_columns(shape), image, c["pad_c"])
     else:
         s.compute_inline("x_pad")
-    if c.get("fetch"):
-        s.prefetch("W", at="Y.c", ahead=kp)
+    fetch_next(s, c, kp)
     return s
+
+
+def fetch_next(s: Schedule, c: Config, panel: Any) -> None:
+    """Ask for the weights of the next ``panel`` while one is used, where the configuration says so."""
+    if c.get("fetch"):
+        s.prefetch("W", at="Y.c", ahead=panel)
 
 
 def pack_apart(s: Schedule, c: Config, width: int, panels: str = "W.ko", channels: str = "W.ki") -> None:

@@ -14,7 +14,7 @@ from tensorir.expr.reducers import sum as total
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
 from tensorir.ops.common import Config, last_stage, unroll_by, vector_lanes
-from tensorir.ops.direct import pack_apart, pack_at
+from tensorir.ops.direct import fetch_next, pack_apart, pack_at
 from tensorir.ops.images import packed, result, widened, write_channels
 from tensorir.ops.model import PANEL
 from tensorir.ops.strips import strip
@@ -75,8 +75,7 @@ def cpu_pixels(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
         strip(s, "X", kb, shape, "i", c["block"], (0, c["block"]), even=even)
     else:
         s.compute_inline("X")
-    if c["fetch"]:
-        s.prefetch("W", at="Y.c", ahead=kp)
+    fetch_next(s, c, kp)
     return unroll_by(s, "Y.c", c["unroll_c"])
 
 
@@ -103,6 +102,5 @@ def _pixel_lanes(s: Schedule, c: Config, out: str, width: int) -> Schedule:
         s.vectorize(lane)
     else:
         s.compute_inline("X")
-    if c["fetch"]:
-        s.prefetch("W", at="Y.c", ahead=kp)
+    fetch_next(s, c, kp)
     return unroll_by(s, "Y.c", c["unroll_c"])

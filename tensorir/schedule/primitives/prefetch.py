@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import as_expr, binary
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Axis, Buffer, Iter, Kind, Load, Loop, Prefetch, Program, Scope, Stage, Stmt, Var
-from tensorir.ir.visit import find, replace, sequence, substitute
+from tensorir.ir.visit import find, sequence, substitute
 from tensorir.schedule.analysis import Index, caret, need_room, stages_reading, unique
-from tensorir.schedule.rewrite import Rewrite, accesses_to, footprint, int_shape, nest
+from tensorir.schedule.rewrite import Rewrite, accesses_to, footprint, int_shape, nest, swap
 from tensorir.target import Target
 
 LINE = 64
@@ -46,10 +48,7 @@ def prefetch(program: Program, buffer: Buffer, at: Loop, ahead: Loop, distance: 
                       "ahead of time itself", at, hint="a tensor whose indices are loops")  # fmt: skip
     step = max(1, LINE * 8 // DTYPES[buffer.dtype].bits)
     counts = [s.extent for s in sides[:-1]] + [-(-s.extent // step) for s in sides[-1:]]
-    lines = 1
-    for n in counts:
-        lines *= n
-    if lines > MOST_LINES:
+    if (lines := math.prod(counts)) > MOST_LINES:
         raise _refuse(
             "prefetch.lines", f"one iteration of {at.var.name} reads {lines} cache lines of {buffer.name}, more than "
             f"{MOST_LINES}", at, hint="a loop further in")  # fmt: skip
@@ -64,9 +63,7 @@ def prefetch(program: Program, buffer: Buffer, at: Loop, ahead: Loop, distance: 
     iters = tuple(Iter(v, n, Axis.SPATIAL) for v, n in zip(axes, buffer.shape, strict=True))
     made: Stmt = Stage(name, iters, tuple(binds), Prefetch(buffer, axes))
     made = nest([x for x, n in zip(loops, counts, strict=True) if n > 1], made)
-    return Rewrite(
-        program.replace(body=replace(program.body, {at: at.replace(body=sequence([made, at.body]))})), (name,)
-    )
+    return Rewrite(swap(program, at, at.replace(body=sequence([made, at.body]))), (name,))
 
 
 def _refuse(code: str, message: str, at: Loop, hint: str = "") -> ScheduleError:

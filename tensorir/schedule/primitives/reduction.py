@@ -41,7 +41,7 @@ def decompose_reduction(program: Program, stage: Stage, loop: Loop) -> Rewrite:
     if loop not in index.above(stage):
         raise _refuse("decompose.encloses", f"{loop.var.name} is not a loop around {stage.name}", stage)
     for outer in index.above(loop):
-        if any(it.axis is Axis.REDUCE and s is stage for s, it in driven_by(outer)):
+        if has_axis_of(outer, stage, Axis.REDUCE):
             raise _refuse(
                 "decompose.encloses",
                 f"{outer.var.name}, outside {loop.var.name}, drives the reduction already",

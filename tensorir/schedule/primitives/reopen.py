@@ -10,15 +10,15 @@ from __future__ import annotations
 from tensorir.ir.build import as_expr, as_int, binary, select
 from tensorir.ir.tree import Axis, Buffer, Expr, Iter, Load, Loop, Stage, Stmt, Store, Var
 from tensorir.ir.visit import find, replace
-from tensorir.schedule.analysis import Index, driven_by, unique
-from tensorir.schedule.primitives.reduction import init_nest
+from tensorir.schedule.analysis import Index, unique
+from tensorir.schedule.primitives.reduction import has_axis_of, init_nest
 from tensorir.schedule.rewrite import axis_labels
 
 
 def pieces_around(index: Index, stage: Stage, at: Loop | None) -> list[Loop]:
     """The loops, ``at`` and those around it, that drive the reduction of ``stage``: each runs one piece at a time."""
     around = [] if at is None else [*index.above(at), at]
-    return [x for x in around if any(s is stage and it.axis is Axis.REDUCE for s, it in driven_by(x))]
+    return [x for x in around if has_axis_of(x, stage, Axis.REDUCE)]
 
 
 def numbered(stage: Stage, pieces: list[Loop]) -> tuple[Iter, Expr]:
