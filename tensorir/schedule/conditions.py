@@ -16,9 +16,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from typing import NamedTuple
 
 from tensorir.errors import DeclarationError, Problem, ScheduleError
+from tensorir.errors.words import Token, Words
 from tensorir.ir.build import as_expr, binary, const, divide, unary
 from tensorir.ir.tree import Buffer, Const, Expr, Load, Var
 
@@ -30,14 +30,6 @@ _TOKEN = re.compile(
 _COMPARE = {"<", "<=", ">", ">=", "==", "!="}
 
 
-class Token(NamedTuple):
-    """One word of a condition, and where it stands."""
-
-    kind: str  # number, name, op or end
-    text: str
-    at: int
-
-
 def parse(text: str, loops: Mapping[str, Var], inputs: Mapping[str, Buffer]) -> Expr:
     """The condition that ``text`` states, as a bool expression.
 
@@ -46,13 +38,14 @@ def parse(text: str, loops: Mapping[str, Var], inputs: Mapping[str, Buffer]) -> 
     return _Parser(text, loops, inputs).whole()
 
 
-class _Parser:
+class _Parser(Words):
+    pattern, deepest = _TOKEN, DEEPEST
+
     def __init__(self, text: str, loops: Mapping[str, Var], inputs: Mapping[str, Buffer]) -> None:
         if len(text) > LONGEST:
             raise ScheduleError(Problem("specialize.grammar", f"a condition has at most {LONGEST} characters"))
-        self.text, self.loops, self.inputs = text, loops, inputs
-        self.n, self.depth = 0, 0
-        self.tokens = self._tokens()
+        self.loops, self.inputs = loops, inputs
+        super().__init__(text)
 
     def whole(self) -> Expr:
         cond = self.cond()
@@ -180,45 +173,11 @@ class _Parser:
 
     # -- tokens and errors
 
-    @property
-    def now(self) -> Token:
-        return self.tokens[self.n]
-
-    def took(self, text: str) -> bool:
-        if self.now.kind in ("op", "name") and self.now.text == text:
-            self.n += 1
-            return True
-        return False
-
-    def expect(self, text: str) -> None:
-        if not self.took(text):
-            raise self.error(f"expected {text!r}")
-
-    def deeper(self, rule: Callable[[], Expr]) -> Expr:
-        self.depth += 1
-        if self.depth > DEEPEST:
-            raise self.error(f"nested deeper than {DEEPEST}")
-        out = rule()
-        self.depth -= 1
-        return out
-
-    def _tokens(self) -> list[Token]:
-        out: list[Token] = []
-        at, end = 0, len(self.text.rstrip())
-        while at < end:
-            m = _TOKEN.match(self.text, at)
-            if m is None or m.lastgroup is None:
-                at += len(self.text[at:]) - len(self.text[at:].lstrip())
-                raise self.error(f"unexpected {self.text[at]!r}", at=at)
-            out.append(Token(m.lastgroup, m.group(m.lastgroup), m.start(m.lastgroup)))
-            at = m.end()
-        return [*out, Token("end", "", len(self.text))]
-
-    def error(self, message: str, at: int | None = None) -> ScheduleError:
+    def error(self, message: str, hint: str = "", at: int | None = None) -> ScheduleError:
         place = self.now.at if at is None else at
         low = max(0, place - 60)
         shown = "".join(c if c.isprintable() else " " for c in self.text[low : place + 40])
-        hint = "'C.i.0 < 3', 'C.j == 0 and C.i % 2 != 1', 'mask[C.i] == 0'"
+        hint = hint or "'C.i.0 < 3', 'C.j == 0 and C.i % 2 != 1', 'mask[C.i] == 0'"
         return ScheduleError(Problem("specialize.grammar", message, at=f"{shown}\n{' ' * (place - low)}^", hint=hint))
 
     def unknown(self, token: Token, what: str, names: list[str]) -> ScheduleError:

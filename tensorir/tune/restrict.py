@@ -19,9 +19,10 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, NamedTuple
+from typing import Any
 
 from tensorir.errors import DeclarationError, refuse
+from tensorir.errors.words import Token, Words
 
 View = Mapping[str, Any]
 Term = Callable[[View], Any]
@@ -44,30 +45,22 @@ _ARITHMETIC = {
 }
 
 
-class Token(NamedTuple):
-    """One word of a condition, and where it stands."""
-
-    kind: str  # number, string, name, op or end
-    text: str
-    at: int
-
-
 def parse(text: str, names: Sequence[str]) -> Callable[[View], bool]:
     """The condition that ``text`` states about the knobs ``names``, as a predicate on configurations."""
     term = _Parser(text, names).whole()
     return lambda config: bool(term(config))
 
 
-class _Parser:
+class _Parser(Words):
+    pattern, deepest, advice = _TOKEN, DEEPEST, {"/": "use // (rounds down) or %"}
+
     def __init__(self, text: str, names: Sequence[str]) -> None:
         if not isinstance(text, str) or len(text) > LONGEST:
             raise refuse(
                 DeclarationError, "space.restrict-grammar", f"a condition is a text of up to {LONGEST} characters"
             )
-        self.text, self.names = text, names
-        self.tokens = self._tokens()
-        self.n = 0
-        self.depth = 0
+        self.names = names
+        super().__init__(text)
 
     def whole(self) -> Term:
         term = self.either()
@@ -78,13 +71,12 @@ class _Parser:
     # -- the grammar, one method a rule
 
     def either(self) -> Term:
-        self.depth += 1
-        if self.depth > DEEPEST:
-            raise self.error(f"nested deeper than {DEEPEST}")
+        return self.deeper(self.alternatives)
+
+    def alternatives(self) -> Term:
         terms = [self.both()]
         while self.took("or"):
             terms.append(self.both())
-        self.depth -= 1
         return terms[0] if len(terms) == 1 else lambda c: any(t(c) for t in terms)
 
     def both(self) -> Term:
@@ -227,33 +219,6 @@ class _Parser:
         return checked
 
     # -- tokens and errors
-
-    @property
-    def now(self) -> Token:
-        return self.tokens[self.n]
-
-    def took(self, text: str) -> bool:
-        if self.now.kind in ("op", "name") and self.now.text == text:
-            self.n += 1
-            return True
-        return False
-
-    def expect(self, text: str) -> None:
-        if not self.took(text):
-            raise self.error(f"expected {text!r}")
-
-    def _tokens(self) -> list[Token]:
-        out: list[Token] = []
-        at, end = 0, len(self.text.rstrip())
-        while at < end:
-            m = _TOKEN.match(self.text, at)
-            if m is None or m.lastgroup is None:
-                at += len(self.text[at:]) - len(self.text[at:].lstrip())
-                hint = "use // (rounds down) or %" if self.text[at] == "/" else ""
-                raise self.error(f"unexpected {self.text[at]!r}", hint, at)
-            out.append(Token(m.lastgroup, m.group(m.lastgroup), m.start(m.lastgroup)))
-            at = m.end()
-        return [*out, Token("end", "", len(self.text))]
 
     def mark(self, at: int) -> str:
         low = max(0, at - 60)
