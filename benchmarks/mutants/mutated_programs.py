@@ -11,6 +11,7 @@ import tensorir as tir
 from tensorir import nn
 from tensorir.schedule.schedule import Schedule
 
+CPU = "opencl -registers=16 -vector_bytes=32"  # the same programs on every machine
 GPU = "opencl -kind=gpu"
 Make = Callable[[], Schedule]
 
@@ -174,12 +175,12 @@ for _target, _short in (("opencl", "opencl"), ("cuda", "cuda")):
         PROGRAMS[f"{_f.__name__} {_short}"] = lambda f=_f, t=_target: f(t)  # type: ignore[misc]
 PROGRAMS |= {
     "tiled vector cuda": lambda: tiled("cuda", (2, 2), (2, 2), 4, vector=2),
-    "conv2d cpu": lambda: small_conv("opencl"),
-    "conv2d cpu nhwc": lambda: small_conv("opencl", "NHWC"),
+    "conv2d cpu": lambda: small_conv(CPU),
+    "conv2d cpu nhwc": lambda: small_conv(CPU, "NHWC"),
     "conv2d gpu": lambda: small_conv(GPU),
     "conv2d cuda": lambda: small_conv("cuda", "NHWC"),
-    "matmul cpu": lambda: small_matmul("opencl"),
-    "matmul cpu bias": lambda: small_matmul("opencl", bias=True, act="relu"),
+    "matmul cpu": lambda: small_matmul(CPU),
+    "matmul cpu bias": lambda: small_matmul(CPU, bias=True, act="relu"),
     "matmul gpu": lambda: small_matmul(GPU),
     "matmul cuda": lambda: small_matmul("cuda", tb=True, batch=2),
 }

@@ -23,7 +23,7 @@ from tensorir.expr.program import as_outputs, computes_of, inputs_of, scalars_of
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Binary, Call, Reduce, Var
 from tensorir.ir.visit import find
-from tensorir.target import Target, preset
+from tensorir.target import Target
 
 if TYPE_CHECKING:
     from tensorir.api.build import Executable
@@ -66,8 +66,10 @@ class Template:
 
     @property
     def space(self) -> Space:
-        """The configurations for a device of the first kind about which nothing else is known."""
-        return self.space_for(preset("opencl", self.kinds[0]))
+        """The configurations for this machine's processor, or for a GPU about which nothing else is known."""
+        from tensorir.runtime.host import target_here
+
+        return self.space_for(target_here("opencl" if self.kinds[0] == "cpu" else "opencl -kind=gpu"))
 
     def space_for(self, target: Target) -> Space:
         """The configurations for one target."""
@@ -231,10 +233,15 @@ class Workload:
     def schedule(
         self, config: Mapping[str, Any] | None = None, template: str | None = None, target: Any = "opencl"
     ) -> Schedule:
-        """The schedule that a template makes for one configuration (its default when None)."""
-        from tensorir.api.schedule import Schedule
+        """The schedule that a template makes for one configuration (its default when None).
 
-        parsed = Target.parse(target)
+        target: plain "opencl" is this machine's processor, for which configurations are recorded here; with limits
+                ("opencl -registers=16 -vector_bytes=32") the result is the same on every machine
+        """
+        from tensorir.api.schedule import Schedule
+        from tensorir.runtime.host import target_here
+
+        parsed = target_here(target)
         chosen = self.templates[self.template_for(parsed, template)]
         space = chosen.space_for(parsed)
         values = space.default if config is None else space.canonical(config)

@@ -36,14 +36,14 @@ class Chosen:
 
 def offline(work: Workload, target: Any, log: str, template: str | None, config: Mapping[str, Any] | None) -> Chosen:
     """Without a device: the latest best record for the kind of target, else the default schedule."""
-    from tensorir.target import Target
+    from tensorir.runtime.host import target_here
 
-    parsed = Target.parse(target) if target is not None else None
+    parsed = target_here(target) if target is not None else None
     if template is None and config is None:
         found = recorded(work, parsed, log)
         if found is not None:
             return found
-    return _asked(work, parsed or Target.parse("opencl"), template, config)
+    return _asked(work, parsed or target_here("opencl"), template, config)
 
 
 def recorded(work: Workload, target: Target | None, log: str) -> Chosen | None:

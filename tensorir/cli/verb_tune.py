@@ -11,7 +11,7 @@ import click
 from tensorir.cli import common
 from tensorir.cli.common import Duration, Stop, device_option, json_option, log_option, put, put_json, say
 from tensorir.cli.options import split, workload_options
-from tensorir.target import Target
+from tensorir.runtime.host import target_here
 
 if TYPE_CHECKING:
     from tensorir.api.tuning import Options
@@ -140,7 +140,7 @@ def _dry(works: list[Workload], device: str | None, as_json: bool) -> int:
     """Space sizes and the default schedule, without a device."""
     documents = []
     for work in works:
-        target = Target.parse(device or "opencl")
+        target = target_here(device or "opencl")
         name = work.template_for(target)
         space = work.templates[name].space_for(target)
         s = work.schedule(target=target)

@@ -156,7 +156,7 @@ class _KernelText:
             self.names._of[b] = identifier(b.name)
         self.assumed = {f.buffer: f.align for f in module.facts if f.align > DTYPES[f.buffer.dtype].bits // 8}
         alone = math.prod(k.block) == 1 and not find(k.body, (Barrier, IntrinCall))
-        may_widen = target.kind == "cpu" and target.vector_bytes >= 64 and alone
+        may_widen = target.kind == "cpu" and alone
         self.expr = Expressions(dialect, target, self.names, arith, may_widen=may_widen)
         for b in k.params:
             self.names.buffer(b)

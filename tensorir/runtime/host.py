@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import platform
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 from tensorir.codegen.dialect import AVX512
+from tensorir.target import Target
 
 _CPUINFO = Path("/proc/cpuinfo")
 
@@ -22,3 +24,19 @@ def has_avx512() -> bool:
     except OSError:
         return False
     return set(flags.split()) >= set(AVX512)
+
+
+def as_here(target: Target) -> Target:
+    """A target for CPUs with the vector registers of this machine's processor."""
+    return replace(target, registers=32, vector_bytes=64) if has_avx512() else target
+
+
+def target_here(given: str | Target) -> Target:
+    """The target that ``given`` means here: plain ``"opencl"``, which says nothing of registers, is this processor.
+
+    What is scheduled for it is then what the device of this machine is tuned with, and the same configuration gives
+    the same text.
+    """
+    plain = isinstance(given, str) and set(given.split()) <= {"opencl", "-kind=cpu"}
+    target = Target.parse(given)
+    return as_here(target) if plain else target

@@ -22,7 +22,7 @@ from tensorir.codegen.source import KernelLaunch, Source
 from tensorir.errors import CompileError, DeviceError, LaunchError, Problem, refuse
 from tensorir.runtime.cache import cache_key, default_cache
 from tensorir.runtime.device import Bytes, Device, DeviceInfo, Module, Step
-from tensorir.runtime.host import has_avx512
+from tensorir.runtime.host import as_here
 from tensorir.runtime.limits import check_shared, check_source
 from tensorir.target import Target, preset
 
@@ -253,8 +253,8 @@ def _target(info: DeviceInfo, handle: Any) -> Target:
     shared = int(handle.local_mem_size)
     extensions = handle.extensions.split()
     gpu = info.kind == "gpu"
-    # PoCL's compiler may be older than the processor, and then leaves half of its registers unused unless told
-    wide = not gpu and POCL in info.platform.lower() and has_avx512()
+    if not gpu and POCL in info.platform.lower():
+        base = as_here(base)
     return Target(
         "opencl",
         info.kind,
@@ -264,9 +264,9 @@ def _target(info: DeviceInfo, handle: Any) -> Target:
         max_grid=base.max_grid,
         shared_bytes=shared,
         shared_optin_bytes=shared,
-        registers=32 if wide else base.registers,
+        registers=base.registers,
         warp=_warp(handle) if gpu else 1,
-        vector_bytes=64 if wide else base.vector_bytes,
+        vector_bytes=base.vector_bytes,
         fp16="cl_khr_fp16" in extensions,
         fp64="cl_khr_fp64" in extensions,
         units=int(handle.max_compute_units),

@@ -49,7 +49,8 @@ def test_configuration_is_checked_against_the_space():
     assert caught.value.code == "space.unknown-value"
 
 
-def test_a_space_may_depend_on_the_target():
+def test_a_space_may_depend_on_the_target(monkeypatch):
+    monkeypatch.setattr("tensorir.runtime.host.has_avx512", lambda: False)
     C = elementwise(lambda a: a + 1)
 
     def split(s, c):

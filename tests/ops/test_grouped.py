@@ -10,7 +10,7 @@ from tensorir.check.equivalence import compare
 from tensorir.interp.numbers import Field
 from tensorir.interp.reference import random_arguments
 
-CPU = "opencl -kind=cpu"
+CPU = "opencl -registers=16 -vector_bytes=32"
 WIDE = "opencl -registers=32 -vector_bytes=64"
 LAYOUTS = ("NCHW", "NHWC")
 SHAPES = {

@@ -14,7 +14,7 @@ from tensorir.ir.visit import find
 from tensorir.lower.pipeline import lower
 from tensorir.ops.gemm_spaces import panel_cycles
 
-CPU = "opencl -kind=cpu"
+CPU = "opencl -registers=16 -vector_bytes=32"
 WIDE = "opencl -registers=32 -vector_bytes=64"
 TARGETS = st.sampled_from([CPU, WIDE])
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32")

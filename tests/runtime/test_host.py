@@ -61,3 +61,26 @@ def test_the_target_of_a_cpu_says_how_wide_it_is():
     wide = host.has_avx512()
     assert (target.vector_bytes, target.registers) == ((64, 32) if wide else (32, 16))
     assert tir.Target.parse(target.text) == target
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_plain_opencl_is_this_processor(monkeypatch, wide):
+    monkeypatch.setattr(host, "has_avx512", lambda: wide)
+    bare = tir.Target.parse("opencl")
+    for plain in ("opencl", "opencl -kind=cpu"):
+        here = host.target_here(plain)
+        assert (here.registers, here.vector_bytes) == ((32, 64) if wide else (16, 32))
+    for said in (bare, "opencl -vector_bytes=32", "opencl -kind=gpu", "cuda"):
+        assert host.target_here(said) == tir.Target.parse(said), "what is said stays"
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_a_configuration_of_this_device_gives_its_kernel_for_plain_opencl(monkeypatch, wide):
+    monkeypatch.setattr(host, "has_avx512", lambda: wide)
+    work = tir.ops.conv2d(c=16, h=14, w=14, k=32, pad=1)
+    device = "opencl -registers=32 -vector_bytes=64" if wide else "opencl -registers=16 -vector_bytes=32"
+    made = work.schedule(template="cpu_direct", target=device)
+    config = work.templates["cpu_direct"].space_for(made.target).default
+    assert work.schedule(config, "cpu_direct", "opencl").source() == made.source()
+    assert work.templates["cpu_direct"].space.default == config
+    assert tir.replay(made.outputs, made.trace, target="opencl").source() == made.source(), "the text is the schedule's"
