@@ -14,7 +14,9 @@ from tensorir.ir.tree import (
     Call,
     Cast,
     Expr,
+    If,
     IntrinCall,
+    Let,
     Load,
     Loop,
     Pack,
@@ -88,6 +90,27 @@ class Rewriter:
 
     def children(self, n: N) -> N:
         return n.map(self)
+
+
+class Pruner(Rewriter):
+    """A Rewriter that drops loops, guards and names around what its rules left empty."""
+
+    def pruned(self, n: Loop | If | Let) -> Stmt:
+        """``n`` with its children rewritten, or nothing."""
+        n = self.children(n)
+        return Seq(()) if is_empty(n.then if isinstance(n, If) else n.body) else n
+
+    def on_Loop(self, n: Loop) -> Stmt:
+        return self.pruned(n)
+
+    def on_If(self, n: If) -> Stmt:
+        return self.pruned(n)
+
+    def on_Let(self, n: Let) -> Stmt:
+        return self.pruned(n)
+
+    def on_Seq(self, n: Seq) -> Stmt:
+        return sequence([self(s) for s in n.stmts])
 
 
 class _Substitute(Rewriter):

@@ -14,7 +14,6 @@ from tensorir.ir.tree import (
     Expr,
     If,
     Kind,
-    Let,
     Load,
     Loop,
     Program,
@@ -24,7 +23,7 @@ from tensorir.ir.tree import (
     Store,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import Rewriter, find, is_empty, sequence, substitute
+from tensorir.ir.visit import Pruner, Rewriter, find, sequence, substitute
 from tensorir.lower.boxes import LOCAL
 from tensorir.lower.form import bound_loops, each_nest, fail, kernel_arith, lowering, rewrap
 from tensorir.target import Target
@@ -60,7 +59,7 @@ def _without_unread(body: Stmt) -> Stmt:
         body = _Without(dead)(body)
 
 
-class _Without(Rewriter):
+class _Without(Pruner):
     def __init__(self, dead: set[Buffer]) -> None:
         self.dead = dead
 
@@ -70,22 +69,6 @@ class _Without(Rewriter):
     def on_Alloc(self, n: Alloc) -> Stmt:
         body = self(n.body)
         return body if n.buffer in self.dead else n.replace(body=body)
-
-    def on_Loop(self, n: Loop) -> Stmt:
-        return self._kept(self.children(n))
-
-    def on_If(self, n: If) -> Stmt:
-        done = self.children(n)
-        return Seq(()) if is_empty(done.then) else done
-
-    def on_Let(self, n: Let) -> Stmt:
-        return self._kept(self.children(n))
-
-    def _kept(self, n: Loop | Let) -> Stmt:
-        return Seq(()) if is_empty(n.body) else n
-
-    def on_Seq(self, n: Seq) -> Stmt:
-        return sequence([self(s) for s in n.stmts])
 
 
 class _Finish(Rewriter):

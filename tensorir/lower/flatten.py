@@ -23,7 +23,7 @@ from tensorir.ir.tree import (
     Stmt,
     Store,
 )  # fmt: skip
-from tensorir.ir.visit import Rewriter, find, is_empty, reads, sequence, uses
+from tensorir.ir.visit import Pruner, find, reads, uses
 from tensorir.lower.form import bound_loops, each_nest, kernel_arith, lowering, rewrap
 from tensorir.target import Target
 
@@ -58,7 +58,7 @@ def _vector_layouts(body: Stmt) -> dict[Buffer, Layout]:
     return out
 
 
-class _Flatten(Rewriter):
+class _Flatten(Pruner):
     def __init__(
         self, arith: Arith, swap: dict[Buffer, Buffer], layouts: dict[Buffer, Layout], fetched: set[Buffer]
     ) -> None:
@@ -116,13 +116,6 @@ class _Flatten(Rewriter):
             return Seq(())
         n = self.children(n)
         return n.replace(buffer=self._buffer(n.buffer), index=self._flat(n.buffer, n.index))
-
-    def on_Seq(self, n: Seq) -> Stmt:
-        return sequence([self(s) for s in n.stmts])
-
-    def on_Loop(self, n: Loop) -> Stmt:
-        n = self.children(n)
-        return Seq(()) if is_empty(n.body) else n
 
     def on_Alloc(self, n: Alloc) -> Alloc:
         return Alloc(self._buffer(n.buffer), self(n.body))

@@ -19,7 +19,6 @@ from tensorir.ir.tree import (
     Broadcast,
     Const,
     Expr,
-    If,
     Kind,
     Load,
     Loop,
@@ -32,7 +31,7 @@ from tensorir.ir.tree import (
     Unary,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import Rewriter, find, is_empty, sequence, substitute, uses
+from tensorir.ir.visit import Pruner, Rewriter, find, sequence, substitute, uses
 from tensorir.lower.form import bound_loops, each_nest, kernel_arith, lowering, rewrap
 from tensorir.target import Target
 
@@ -54,7 +53,7 @@ def _picks(body: Stmt, var: Var) -> bool:
     return any(n.buffer.data is not None and uses(n.index[0], {var}) for n in find(body, Load))
 
 
-class _Expand(Rewriter):
+class _Expand(Pruner):
     def __init__(self, arith: Arith) -> None:
         self.arith = arith
         self.fold = _Fold(arith)
@@ -62,17 +61,12 @@ class _Expand(Rewriter):
     def on_Loop(self, n: Loop) -> Stmt:
         once = isinstance(n.extent, Const) and n.extent.value == 1
         if not once and (n.kind is not Kind.UNROLL or not _picks(n.body, n.var)):
-            n = self.children(n)
-            return Seq(()) if is_empty(n.body) else n
+            return self.pruned(n)
         copies = (substitute(n.body, {n.var: const(k)}) for k in range(as_int(n.extent)))
         return joined(self(self.fold(c)) for c in copies)
 
     def on_Seq(self, n: Seq) -> Stmt:
         return joined(self(s) for s in n.stmts)
-
-    def on_If(self, n: If) -> Stmt:
-        n = self.children(n)
-        return Seq(()) if is_empty(n.then) else n
 
     def on_Store(self, n: Store) -> Stmt:
         same_cell = isinstance(n.value, Load) and n.value.buffer is n.buffer and same(n.value.index[0], n.index[0])

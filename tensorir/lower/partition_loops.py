@@ -18,7 +18,7 @@ from tensorir.arith.affine import Arith, conjunction
 from tensorir.arith.box import Side, union
 from tensorir.ir.build import as_expr, as_int, binary
 from tensorir.ir.tree import Buffer, Const, If, Kind, Loop, Program, Seq, Stage, Stmt, Var
-from tensorir.ir.visit import Rewriter, find, is_empty, replace, sequence, substitute, swap_buffers, writes
+from tensorir.ir.visit import Pruner, Rewriter, find, replace, sequence, substitute, swap_buffers, writes
 from tensorir.lower.boxes import Access, common, local_accesses, sides_of
 from tensorir.lower.form import bound_loops, each_nest, extent_of, kernel_arith, lowering, rewrap, thread_count
 from tensorir.schedule.analysis import in_loops
@@ -120,7 +120,7 @@ class _Copy(Rewriter):
         return swap_buffers(n.replace(name=self.names[n.name], of=self.names.get(n.of, n.of)), self.twins)
 
 
-class _Tighten(Rewriter):
+class _Tighten(Pruner):
     """Guards that always hold go; a loop ends where the guards of everything in it end it."""
 
     def __init__(self, arith: Arith) -> None:
@@ -134,11 +134,7 @@ class _Tighten(Rewriter):
                     return Seq(())
                 n = n.replace(extent=as_expr(end))
         self.arith.ranges[n.var] = extent_of(n)
-        n = self.children(n)
-        return Seq(()) if is_empty(n.body) else n
-
-    def on_Seq(self, n: Seq) -> Stmt:
-        return sequence([self(s) for s in n.stmts])
+        return self.pruned(n)
 
     def _end(self, s: Stage, var: Var) -> int | None:
         ends = [e for g in s.guards if (e := self.arith.end(g, var)) is not None]

@@ -334,12 +334,18 @@ void settle_all() {
 
 bool before(const Fiber *f, int thread, u32 clock) { return thread == f->id || f->seen[thread] >= clock; }
 
-void read_cell(Fiber *f, Cell &c, int id, const char *memory, u64 offset, const void *at) {
-  const char *race = W.sites[id].kind == READ_SHARED ? "race.shared" : "race.global";
-  if (c.writer >= 0 && !before(f, c.writer, c.write_clock))
-    problem(race, at, W.sites[c.write_site].at,
-            "thread %d reads %s at byte %llu, which thread %d wrote with no barrier between", f->id, memory,
-            (unsigned long long)offset, c.writer);
+// what `f` does at a site although `other` did something at another, and nothing orders the two
+void race(const Fiber *f, int id, const char *memory, u64 offset, int other, int other_site) {
+  auto shared = [](int s) { return W.sites[s].kind == READ_SHARED || W.sites[s].kind == WRITE_SHARED; };
+  auto writes = [](int s) { return W.sites[s].kind == WRITE_SHARED || W.sites[s].kind == WRITE_GLOBAL; };
+  problem(shared(id) ? "race.shared" : "race.global", W.sites[id].at, W.sites[other_site].at,
+          "thread %d %s %s at byte %llu, which thread %d %s with no barrier between", f->id,
+          writes(id) ? "writes" : "reads", memory, (unsigned long long)offset, other,
+          writes(other_site) ? "wrote" : "read");
+}
+
+void read_cell(Fiber *f, Cell &c, int id, const char *memory, u64 offset) {
+  if (c.writer >= 0 && !before(f, c.writer, c.write_clock)) race(f, id, memory, offset, c.writer, c.write_site);
   if (c.reader < 0 || before(f, c.reader, c.read_clock)) {
     c.reader = f->id;
     c.read_clock = f->clock;
@@ -354,19 +360,12 @@ void read_cell(Fiber *f, Cell &c, int id, const char *memory, u64 offset, const 
   c.read_site = id;
 }
 
-void write_cell(Fiber *f, Cell &c, int id, const char *memory, u64 offset, const void *at) {
-  const char *race = W.sites[id].kind == WRITE_SHARED ? "race.shared" : "race.global";
-  if (c.writer >= 0 && !before(f, c.writer, c.write_clock))
-    problem(race, at, W.sites[c.write_site].at,
-            "thread %d writes %s at byte %llu, which thread %d wrote with no barrier between", f->id, memory,
-            (unsigned long long)offset, c.writer);
+void write_cell(Fiber *f, Cell &c, int id, const char *memory, u64 offset) {
+  if (c.writer >= 0 && !before(f, c.writer, c.write_clock)) race(f, id, memory, offset, c.writer, c.write_site);
   int late = c.reader >= 0 && !before(f, c.reader, c.read_clock) ? c.reader : -1;
   for (int k = 0; c.readers && late < 0 && k < W.threads; k++)
     if ((*c.readers)[k] && !before(f, k, (*c.readers)[k])) late = k;
-  if (late >= 0)
-    problem(race, at, W.sites[c.read_site].at,
-            "thread %d writes %s at byte %llu, which thread %d read with no barrier between", f->id, memory,
-            (unsigned long long)offset, late);
+  if (late >= 0) race(f, id, memory, offset, late, c.read_site);
   delete c.readers;
   c.readers = nullptr;
   c.reader = -1;
@@ -397,9 +396,9 @@ void shared_access(Fiber *f, u8 *address, unsigned width, bool write, const void
       problem("memory.uninitialised", at, nullptr, "thread %d reads byte %llu of shared memory, which was never written",
               f->id, (unsigned long long)offset);
     if (write)
-      write_cell(f, c, id, "shared memory", offset, at);
+      write_cell(f, c, id, "shared memory", offset);
     else
-      read_cell(f, c, id, "shared memory", offset, at);
+      read_cell(f, c, id, "shared memory", offset);
   }
 }
 
@@ -427,12 +426,12 @@ void global_access(Fiber *f, Global &b, u8 *address, unsigned width, bool write,
       if (b.last_block[g] >= 0 && b.last_block[g] != W.block_number)
         problem("race.global", at, nullptr, "block %d reads byte %llu of %s, which block %d wrote: nothing orders "
                 "blocks", W.block_number, (unsigned long long)offset, b.name.c_str(), b.last_block[g]);
-      read_cell(f, b.cells[g], id, b.name.c_str(), offset, at);
+      read_cell(f, b.cells[g], id, b.name.c_str(), offset);
       continue;
     }
     // two threads may store the same value (a tile that was moved back): only a read in between tells them apart
     b.cells[g].writer = -1;
-    write_cell(f, b.cells[g], id, b.name.c_str(), offset, at);
+    write_cell(f, b.cells[g], id, b.name.c_str(), offset);
     b.last_block[g] = W.block_number;
   }
   if (write) std::fill(b.written.begin() + offset, b.written.begin() + offset + width, 1);
