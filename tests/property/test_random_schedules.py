@@ -1,7 +1,7 @@
 """Every call on a random schedule is refused in the proper way or keeps the meaning; traces replay; undo restores."""
 
 import pytest
-import random_schedules as zoo
+import random_schedules as drawn
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,18 +19,18 @@ class Drawn:
 @pytest.mark.parametrize("group", range(4))
 @given(data=st.data())
 def test_refused_or_right(group, data):
-    names = list(zoo.ZOO)[group::4]
-    zoo.run_case(Drawn(data), names, calls=data.draw(st.integers(1, 12)))
+    names = list(drawn.ZOO)[group::4]
+    drawn.run_case(Drawn(data), names, calls=data.draw(st.integers(1, 12)))
 
 
 @pytest.mark.parametrize("seed", range(120))
 def test_refused_or_right_long_schedules(seed):
-    zoo.run_case(zoo.Chance(10_000_000 + seed), calls=20)
+    drawn.run_case(drawn.Chance(10_000_000 + seed), calls=20)
 
 
 @pytest.mark.parametrize("seed", range(16))
 def test_the_device_agrees(seed):
     pytest.importorskip("pyopencl")
-    c = zoo.Chance(20_000_000 + seed)
-    case, outcome = zoo.run_case(c, calls=8, device=True)
-    assert outcome in {"ok", *zoo.EXPECTED_LOWERING}, str(case)
+    c = drawn.Chance(20_000_000 + seed)
+    case, outcome = drawn.run_case(c, calls=8, device=True)
+    assert outcome in {"ok", *drawn.EXPECTED_LOWERING}, str(case)

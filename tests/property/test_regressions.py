@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-import random_schedules as zoo
+import random_schedules as drawn
 
 import tensorir as tir
 
@@ -303,7 +303,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_found_by_random_schedules(name):
     what, extents, calls, code = CASES[name]
-    case = zoo.Case(what, extents, "float32", "opencl")
+    case = drawn.Case(what, extents, "float32", "opencl")
     s = case.schedule()
     calls = [(c[0], c[1:-1], c[-1]) if isinstance(c[-1], dict) else (c[0], c[1:], {}) for c in calls]
     for primitive, args, options in calls[:-1]:
@@ -312,7 +312,7 @@ def test_found_by_random_schedules(name):
     before = str(s)
     if code is None:
         getattr(s, primitive)(*args, **options)
-        assert zoo.check(s, case) == "ok"
+        assert drawn.check(s, case) == "ok"
         return
     with pytest.raises(tir.ScheduleError) as caught:
         getattr(s, primitive)(*args, **options)
@@ -340,13 +340,13 @@ def test_scalars_beside_vectors(dtype):
 
 def test_an_identity_that_is_neutral_for_the_data_only():
     """-100 is no identity of max in the field: it counts once on both sides."""
-    case = zoo.Case("best_two", (2, 3, 2), "float32", "opencl")
-    assert zoo.check(case.schedule(), case) == "ok"
+    case = drawn.Case("best_two", (2, 3, 2), "float32", "opencl")
+    assert drawn.check(case.schedule(), case) == "ok"
 
 
 def test_equal_lanes_on_both_sides_of_a_choice():
     """A vector chosen lane by lane between two constants is still a vector."""
-    case = zoo.Case("pool", (7, 12, 12), "int32", "cuda")
+    case = drawn.Case("pool", (7, 12, 12), "int32", "cuda")
     s = case.schedule()
     s.split("Y.i", [None, 5])
     s.split("Y.j", [None, 2, 8])
@@ -354,4 +354,4 @@ def test_equal_lanes_on_both_sides_of_a_choice():
     s.reorder("Y.i.0", "Y.i.1", "Y.j.0", "Y.r", "Y.j.2")
     s.stage_out("Y", "Y.r", "shared")
     s.vectorize("Y.init.j.2")
-    assert zoo.check(s, case) == "ok"
+    assert drawn.check(s, case) == "ok"
