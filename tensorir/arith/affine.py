@@ -252,6 +252,14 @@ class Arith:
                 lo, hi = lo + c * b, hi + c * a
         return lo, hi
 
+    def bounds(self, form: Linear) -> Interval:
+        """Inclusive bounds of a linear form, closer where a fact takes variables of it together."""
+        low, high = self.range_of(form)
+        for f in self.facts:  # f <= 0, so that form + f <= form <= form - f
+            low = max(low, self.range_of(form.plus(f))[0])
+            high = min(high, self.range_of(form.plus(f, -1))[1])
+        return low, high
+
     def range(self, e: Expr) -> Interval:
         """Inclusive bounds of an expression."""
         return self.range_of(self.linear(e))

@@ -29,7 +29,7 @@ def side_of(e: Expr, arith: Arith, moving: Mapping[Var, Interval]) -> Side | Non
 
 
 def _side(form: Linear, arith: Arith, moving: Mapping[Var, Interval]) -> Side | None:
-    still, low, high = Linear({}, form.constant), 0.0, 0.0
+    still, walked, spare = Linear({}, form.constant), Linear({}, 0), 0
     for atom, c in form.terms.items():
         if not uses(atom, dict(moving)):
             still = still.plus(Linear({atom: c}, 0))
@@ -38,12 +38,13 @@ def _side(form: Linear, arith: Arith, moving: Mapping[Var, Interval]) -> Side | 
         mixed = _mixed(atom, c, arith, moving)
         if mixed is not None and mixed.extent - 1 < hi - lo:
             still = still.plus(mixed.first)
-            high += mixed.extent - 1
-            continue
-        if math.isinf(lo) or math.isinf(hi):
-            return None
-        low, high = low + lo, high + hi
-    return Side(Linear(still.terms, still.constant + int(low)), int(high - low) + 1)
+            spare += mixed.extent - 1
+        else:
+            walked = walked.plus(Linear({atom: c}, 0))
+    low, high = arith.bounds(walked)
+    if math.isinf(low) or math.isinf(high):
+        return None
+    return Side(Linear(still.terms, still.constant + int(low)), int(high - low) + spare + 1)
 
 
 def _mixed(atom: Expr, c: int, arith: Arith, moving: Mapping[Var, Interval]) -> Side | None:

@@ -179,6 +179,7 @@ def _pixels_space(shape: Shape) -> Space:
         panels=counts(panels, panels),
         tile=tile_sizes(shape, PANEL)[:3] if most_pixels(shape) <= 6 else [*tile_sizes(shape, 2 * PANEL), PANEL],
         stage_x=[1] if strided else [1, 0],
+        pad_c=[0, 16] if c % 64 == 0 else [0],
         unroll_c=[4, 1, 2, 8],
         pack=_packs(shape) if not nchw or shape["prepack"] else ["none", *_packs(shape)],
         fetch=_fetches(shape, 1),
@@ -187,8 +188,9 @@ def _pixels_space(shape: Shape) -> Space:
         "pack": lambda v: v["pack"] != "none" or v["lanes"] == "pixels",
         "fetch": _fetchable,
         "stage_x": lambda v: v["lanes"] == "pixels" or v["stage_x"] == int(nchw or strided),
+        "pad_c": lambda v: not v["pad_c"] or (v["stage_x"] and v["lanes"] == "channels"),
         "block": lambda v: v["block"] in (wide if v["lanes"] == "pixels" else rows),
-        "fits": lambda v: not v["stage_x"] or size * v["block"] * c <= BLOCK_BYTES,
+        "fits": lambda v: not v["stage_x"] or size * v["block"] * (c + v["pad_c"]) <= BLOCK_BYTES,
     }
 
     def cost(v: Mapping[str, Any]) -> float:
@@ -202,7 +204,7 @@ def _pixels_space(shape: Shape) -> Space:
             cycles += v["stage_x"] * v["block"] * c * (1.2 if strided else 0.3) + v["block"] * channels * 0.15
             cycles += channels * c * (4 / 40 + (0.0 if none else 4 * PACKING[shape["prepack"]]))
         else:
-            cycles = v["panels"] * in_balanced_tiles(v["block"], v["tile"], panel_step(shape, 4 * c)) * c
+            cycles = v["panels"] * in_balanced_tiles(v["block"], v["tile"], panel_step(shape, 4 * (c + v["pad_c"]))) * c
             cycles += channels * c * (4 / 32 + 4 * PACKING[shape["prepack"]])
             if nchw or strided:
                 cycles += v["block"] * c * (1.4 if nchw else 0.2)

@@ -112,6 +112,13 @@ def cpu_direct(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
         s.reorder(f"{out}.n", pb, *within, p0, q0, p1, q1, kh, kl)
         inner, pixels = [p1, q1], ["Y.p", "Y.q"]
     s.bind(f"{out}.n", "block.z").bind(pb, "block.y").bind(kb, "block.x")
+    s.compute_at("Y", kb)
+    if c["stage_x"]:  # before tiles of two sizes are cut: a block takes the rows and columns that its results need
+        image = shape["pad"], shape["pad"] + shape["w"]
+        taken = {**shape, "c": shape["c"] // shape["groups"] * c["several"]} if grouped else shape
+        strip(s, "x_pad", kb, taken, "w", strip_columns(shape), image, c["pad_c"])
+    else:
+        s.compute_inline("x_pad")
     s.compute_at("Y", q0)
     if c["pack"] == "block":
         pack_at(s, kp, width, "W.k" if grouped else "W.ki")
@@ -124,12 +131,6 @@ def cpu_direct(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     unroll_by(s, "Y.c", c["unroll_c"])
     if width > 1:
         write_channels(s, kl, shape)
-    if c["stage_x"]:
-        image = shape["pad"], shape["pad"] + shape["w"]
-        taken = {**shape, "c": shape["c"] // shape["groups"] * c["several"]} if grouped else shape
-        strip(s, "x_pad", kb, taken, "w", strip_columns(shape), image, c["pad_c"])
-    else:
-        s.compute_inline("x_pad")
     fetch_next(s, c, kp)
     return s
 

@@ -49,8 +49,8 @@ def conv2d(x: Tensor, w: Tensor, shape: Mapping[str, Any]) -> Tensor:
 
 def cpu_pixels(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     """c: what the lanes hold; ``block`` pixels and ``panels`` of 16 channels of a block; the register tile's other side
-    (``tile``); ``stage_x`` pixels in block memory; ``unroll_c``; ``pack`` as in ``direct``, or
-    "none": read in place
+    (``tile``); ``stage_x`` pixels in block memory, each with ``pad_c`` spare channels; ``unroll_c``; ``pack`` as in
+    ``direct``, or "none": read in place
     """
     out, width = last_stage(s, "y"), vector_lanes(shape)
     if c["pack"] != "none":
@@ -62,6 +62,12 @@ def cpu_pixels(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     kb, kp, kh, kl = s.split(f"{out}.k", [None, c["panels"], PANEL // width, width])
     s.reorder(f"{out}.n", ib, kb, kp, i0, i1, kh, kl)
     s.bind(f"{out}.n", "block.z").bind(ib, "block.y").bind(kb, "block.x")
+    s.compute_at("Y", kb)
+    if c["stage_x"]:  # before tiles of two sizes are cut: a block takes no more pixels than its own
+        even = shape["stride"] == 1 and shape["p"] * shape["q"] % c["block"] == 0
+        strip(s, "X", kb, shape, "i", c["block"], (0, c["block"]), c["pad_c"], even)
+    else:
+        s.compute_inline("X")
     s.compute_at("Y", i0)
     if c["pack"] == "block":
         pack_at(s, kp, width)
@@ -70,11 +76,6 @@ def cpu_pixels(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     s.unroll("Y.i").unroll(half).vectorize(lanes)
     s.unroll(i1).unroll(kh)
     write_channels(s, kl, shape)
-    if c["stage_x"]:
-        even = shape["stride"] == 1 and shape["p"] * shape["q"] % c["block"] == 0
-        strip(s, "X", kb, shape, "i", c["block"], (0, c["block"]), even=even)
-    else:
-        s.compute_inline("X")
     fetch_next(s, c, kp)
     return unroll_by(s, "Y.c", c["unroll_c"])
 

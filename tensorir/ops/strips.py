@@ -32,7 +32,10 @@ def strip(s: Schedule, stage: str, at: Any, shape: Mapping[str, Any], pixels: st
     if shape["layout"] == "NCHW" and whole and len(cuts) <= MOST_CUTS:
         _turned(s, stage, at, pixels, lanes, cuts)
         return
-    s.vectorize(s.split(f"{stage}.c", [None, lanes])[1])
+    several, lane = s.split(f"{stage}.c", [None, lanes])
+    s.vectorize(lane)
+    if shape["layout"] == "NCHW":
+        s.reorder(several, f"{stage}.{pixels}")  # a few cache lines at a time, each until nothing of it is left
     inside = [x for x in image if 0 < x < extent]
     if inside:
         s.partition(f"{stage}.{pixels}", inside)

@@ -10,7 +10,7 @@ from tensorir.arith.box import Side, side_of, union
 from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import as_expr, as_int, binary
 from tensorir.ir.tree import Axis, Buffer, Expr, Kind, Load, Loop, Program, Scope, Seq, Stage, Stmt, Store, Update, Var
-from tensorir.ir.visit import find, replace, sequence, walk
+from tensorir.ir.visit import find, replace, sequence, uses, walk
 from tensorir.schedule.analysis import Index, in_loops, ranges, shares, statements
 
 
@@ -70,8 +70,11 @@ def footprint(index: Index, accesses: Iterable[tuple[Stage, tuple[Expr, ...]]], 
         inner = above if at is None else index.between(at, stage)
         still = [] if at is None else [x for x in above if x not in inner and shares(scope, x)]
         moving: dict[Var, Interval] = ranges([*inner, *still])
+        # what the parts of a loop decide is no guard there: tiles of two sizes end where the loop that they cut ended
+        cut = {x.var for x in above if x.parts}
+        known = arith.child(assume=[g for g in stage.guards if uses(g, cut)]) if cut else arith
         for d, i in enumerate(where):
-            boxes[d].append(side_of(in_loops(i, stage), arith, moving))
+            boxes[d].append(side_of(in_loops(i, stage), known, moving))
     out = []
     for sides, n in zip(boxes, shape, strict=True):
         box = union(sides, arith)
