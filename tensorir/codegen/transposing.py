@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tensorir.arith.affine import Arith, Linear
 from tensorir.ir.build import as_int, const
-from tensorir.ir.tree import Buffer, Const, Expr, Kind, Load, Loop, Pack, Ramp, Scope, Stmt, Store
+from tensorir.ir.tree import Buffer, Const, Expr, If, Kind, Load, Loop, Pack, Ramp, Scope, Stmt, Store
 from tensorir.ir.visit import Rewriter, find, uses
 
 SIDES = (8, 4)
@@ -33,7 +33,7 @@ class Across:
     @property
     def side(self) -> int:
         """Rows and columns that are transposed at a time; 0: they are too few."""
-        return next((n for n in SIDES if self.rows % n == self.columns % n == 0), 0)
+        return next((n for n in SIDES if self.rows % n == 0 and as_int(self.loop.extent) >= n), 0)
 
     @property
     def rows(self) -> int:
@@ -41,7 +41,8 @@ class Across:
 
     @property
     def columns(self) -> int:
-        return as_int(self.loop.extent)
+        """Columns that are turned: the last ones with others that nobody asked for."""
+        return -(-as_int(self.loop.extent) // self.side) * self.side
 
     def reading(self, columns: Buffer) -> Stmt:
         """The loop's body, the vectors read from ``columns``, where each lies in one piece."""
@@ -65,16 +66,17 @@ class _Replace(Rewriter):
 
 def across(loop: Loop, arith: Arith) -> Across | None:
     """The transposition in a loop that is written out, whose iterations each store one column of a register tile."""
-    if loop.kind is not Kind.UNROLL or not isinstance(loop.extent, Const) or not isinstance(loop.body, Store):
+    store = loop.body.then if isinstance(loop.body, If) else loop.body
+    if loop.kind is not Kind.UNROLL or not isinstance(loop.extent, Const) or not isinstance(store, Store):
         return None
-    packs = find(loop.body.value, Pack)
-    if len(packs) != 1 or not isinstance(loop.body.index[0], Ramp):
+    packs = find(store.value, Pack)
+    if len(packs) != 1 or not isinstance(store.index[0], Ramp):
         return None
     loads = [i for i in packs[0].items if isinstance(i, Load)]
     if len(loads) != len(packs[0].items) or len(loads) < SIDES[-1]:
         return None
     b = loads[0].buffer
-    if b is loop.body.buffer:
+    if b is store.buffer:
         return None  # an iteration may change what the next one reads
     if b.scope is not Scope.REGISTER or b.dtype != "float32" or b.lanes > 1 or any(i.buffer is not b for i in loads):
         return None
@@ -87,8 +89,11 @@ def across(loop: Loop, arith: Arith) -> Across | None:
     if uses(form.expr(), {loop.var}):
         return None
     found = Across(loop, packs[0], b, form, pitch)
-    aligned = found.side and pitch % found.side == 0 and arith.is_multiple(form.expr(), found.side)
-    return found if aligned else None
+    if not found.side or pitch % found.side or not arith.is_multiple(form.expr(), found.side):
+        return None
+    # columns are turned that nobody asked for, or that a condition leaves out
+    end = arith.range_of(form)[1] + (found.rows - 1) * pitch + found.columns
+    return found if end <= as_int(b.shape[0]) else None
 
 
 def _network(side: int) -> str:

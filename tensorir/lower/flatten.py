@@ -44,18 +44,23 @@ def flatten(program: Program, target: Target) -> Program:
 
 
 def _vector_layouts(body: Stmt) -> dict[Buffer, Layout]:
-    """Register tiles without a layout of their own store the dimension that vector lanes walk innermost."""
+    """Register tiles without a layout of their own store the dimension that vector lanes walk innermost.
+
+    Where the lanes of those who write and of those who read walk different ones, the former decide: sums are written in
+    every step of a reduction and read once.
+    """
     lanes = {x.var for x in find(body, Loop) if x.kind is Kind.VECTOR}
     tiles = {r.buffer for r in find(body, Region)}  # instructions rely on the order that they were matched against
-    out: dict[Buffer, Layout] = {}
-    for n in find(body, Load) + find(body, Store) if lanes else []:
+    inner: dict[Buffer, int] = {}
+    accesses: list[Load | Store] = [*find(body, Store), *find(body, Load)] if lanes else []
+    for n in accesses:
         b = n.buffer
-        if b.scope is Scope.REGISTER and b.layout is None and b not in out and b not in tiles:
+        if b.scope is Scope.REGISTER and b.layout is None and b not in inner and b not in tiles:
             walked = [d for d, i in enumerate(n.index) if uses(i, lanes)]
-            if len(walked) == 1 and walked[0] != len(b.shape) - 1:
-                order = (*(d for d in range(len(b.shape)) if d != walked[0]), walked[0])
-                out[b] = permuted(order)
-    return out
+            if len(walked) == 1:
+                inner[b] = walked[0]
+    last = {b: len(b.shape) - 1 for b in inner}
+    return {b: permuted((*(k for k in range(last[b] + 1) if k != d), d)) for b, d in inner.items() if d != last[b]}
 
 
 class _Flatten(Pruner):

@@ -127,12 +127,13 @@ class _Tighten(Pruner):
         self.arith = arith
 
     def on_Loop(self, n: Loop) -> Stmt:
-        if n.kind.level == "sequential" and n.kind is not Kind.VECTOR and isinstance(n.extent, Const):
+        if n.kind.level == "sequential" and isinstance(n.extent, Const):
             ends = [self._end(s, n.var) for s in find(n.body, Stage)]
             if ends and None not in ends and (end := max(e for e in ends if e is not None)) < as_int(n.extent):
                 if end <= 0:
                     return Seq(())
-                n = n.replace(extent=as_expr(end))
+                if n.kind is not Kind.VECTOR:
+                    n = n.replace(extent=as_expr(end))
         self.arith.ranges[n.var] = extent_of(n)
         return self.pruned(n)
 

@@ -18,7 +18,7 @@ from tensorir.expr.reducers import sum as total
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
 from tensorir.ops.common import Config, last_stage, sum_bytes, unroll_by, vector_lanes
-from tensorir.ops.images import packed, padded, result, widened, write_channels
+from tensorir.ops.images import packed, padded, result, widened, write_tile
 from tensorir.ops.model import PANEL
 from tensorir.ops.strips import strip
 from tensorir.schedule.schedule import Schedule
@@ -124,13 +124,16 @@ def cpu_direct(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
         pack_at(s, kp, width, "W.k" if grouped else "W.ki")
     kh2, lanes = s.split("Y.k", [None, width])
     s.reorder("Y.n", "Y.r", "Y.s", "Y.c", *pixels, kh2, lanes)
-    for loop in (*pixels, kh2, *inner, kh):
+    for loop in (*pixels, kh2, *inner[:-1], kh):
         s.unroll(loop)
     if width > 1:
         s.vectorize(lanes)
     unroll_by(s, "Y.c", c["unroll_c"])
+    extent = c["rows"] * shape["q"] if c["flat"] else shape["q"]
     if width > 1:
-        write_channels(s, kl, shape)
+        write_tile(s, inner[-1], kh, kl, shape, extent, c["tile"])
+    else:
+        s.unroll(inner[-1])
     fetch_next(s, c, kp)
     return s
 

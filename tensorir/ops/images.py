@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tensorir import nn
+from tensorir.codegen.transposing import SIDES
 from tensorir.expr.compute import compute
 from tensorir.expr.functions import cast
 from tensorir.expr.tensor import Tensor
@@ -63,6 +64,32 @@ def epilogue(y: Tensor, operands: Mapping[str, Tensor | None], shape: Shape) -> 
     """Bias, residual and activation of the sums ``y``, in the type of the operands, integers in that of the sums."""
     out = nn.bias_act(y, operands["b"], shape["act"], axis=1 if shape["layout"] == "NCHW" else 3, d=operands["d"])
     return nn.convert(out, shape["dtype"]) if accumulator(shape["dtype"]) == "float32" else out
+
+
+def write_tile(s: Schedule, pixel: Any, half: Any, lanes: Any, shape: Shape, extent: int, most: int) -> None:
+    """The loops over a register tile's pixels, its vectors of channels and the channels of one, innermost: vectors of
+    what lies side by side in the result. In NCHW that are pixels, and the tile is turned in registers.
+
+    pixel: the inner loop of a balanced split of ``extent`` pixels into tiles of at most ``most``
+    """
+    least, more = divmod(extent, -(-extent // most))
+    if not is_turned(shape, least):
+        s.unroll(pixel)
+        write_channels(s, lanes, shape)
+        return
+    if more:  # tiles of two sizes: what both have as whole vectors, and the rest one by one
+        side = min(SIDES, key=lambda n: (least + 1) % n + least / n)
+        group, column = s.split(pixel, [None, side], tail="guard")
+        s.partition(group, [least // side])
+    else:
+        group, column = s.split(pixel, [None, max(n for n in SIDES if n <= least)], tail="shift")
+    s.reorder(group, half, lanes, column)
+    s.unroll(group).unroll(lanes).vectorize(column)
+
+
+def is_turned(shape: Shape, pixels: int) -> bool:
+    """Whether a result's register tiles of so many pixels of a row are written along the pixels."""
+    return bool(shape["layout"] == "NCHW" and shape["dtype"] == "float32" and pixels >= min(SIDES))
 
 
 def write_channels(s: Schedule, lanes: Any, shape: Shape) -> None:

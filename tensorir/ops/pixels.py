@@ -15,7 +15,7 @@ from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
 from tensorir.ops.common import Config, last_stage, unroll_by, vector_lanes
 from tensorir.ops.direct import fetch_next, pack_apart, pack_at
-from tensorir.ops.images import packed, result, widened, write_channels
+from tensorir.ops.images import packed, result, widened, write_tile
 from tensorir.ops.model import PANEL
 from tensorir.ops.strips import strip
 from tensorir.schedule.schedule import Schedule
@@ -74,8 +74,8 @@ def cpu_pixels(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     half, lanes = s.split("Y.k", [None, width])
     s.reorder("Y.n", "Y.c", "Y.i", half, lanes)
     s.unroll("Y.i").unroll(half).vectorize(lanes)
-    s.unroll(i1).unroll(kh)
-    write_channels(s, kl, shape)
+    s.unroll(kh)
+    write_tile(s, i1, kh, kl, shape, c["block"], c["tile"])
     fetch_next(s, c, kp)
     return unroll_by(s, "Y.c", c["unroll_c"])
 

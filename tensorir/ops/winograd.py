@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+from tensorir.codegen.transposing import SIDES
 from tensorir.expr.compute import compute, constant, reduce_axis
 from tensorir.expr.functions import cast
 from tensorir.expr.reducers import sum as total
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
 from tensorir.ops.common import Config, last_stage, unroll_by, vector_lanes
-from tensorir.ops.images import Shape, padded, result, tap, write_channels
+from tensorir.ops.images import Shape, is_turned, padded, result, tap, write_channels
 from tensorir.ops.model import PANEL
 from tensorir.ops.strips import strip
 from tensorir.schedule.schedule import Schedule
@@ -130,8 +131,14 @@ def cpu_winograd(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
         for x in order[1:4]:
             s.unroll(f"{stage}.{x}")
         s.vectorize(f"{stage}.k")
-    s.unroll(p1).unroll(q1)
-    write_channels(s, kl, shape)
+    s.unroll(p1)
+    if is_turned(shape, m) and m in SIDES:
+        s.partition(q0, [shape["q"] // m])  # what lies beyond the image is left out one by one
+        s.reorder(kl, q1)
+        s.unroll(kl).vectorize(q1)
+    else:
+        s.unroll(q1)
+        write_channels(s, kl, shape)
     _products(s, c, kp, width)
     return s
 

@@ -4,6 +4,7 @@ import pytest
 
 import tensorir as tir
 from tensorir.arith.affine import Arith, negate, same
+from tensorir.arith.box import side_of
 from tensorir.ir.build import binary, const
 from tensorir.ir.tree import Broadcast, Ramp, Var
 
@@ -35,3 +36,15 @@ def test_unequal_in_a_program(shift):
     assert s.check()
     s = tir.Schedule(tir.compute((8,), lambda i: tir.where(tir.equal(i + shift, 0), X[i], -1), name="Y"))
     assert s.check()
+
+
+def test_a_fact_about_several_variables_bounds_their_sum():
+    tile, pixel = Var("tile", "index"), Var("pixel", "index")
+    arith = Arith({tile: (0, 3), pixel: (0, 12)})
+    place = tile * 12 + binary("min", tile, 1) + pixel  # tiles of 13, 12, 12 and 12
+    assert arith.bounds(arith.linear(place)) == (0, 49)
+    longer = binary("min", tile + 1, 1) - binary("min", tile, 1)
+    arith.assume(pixel - longer < 12)
+    assert arith.bounds(arith.linear(place)) == (0, 48)
+    assert side_of(place, arith, {tile: (0, 3), pixel: (0, 12)}).extent == 49
+    assert arith.range(place) == (0, 49), "where facts may not be used any more"

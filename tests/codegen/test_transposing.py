@@ -6,9 +6,10 @@ import pytest
 import tensorir as tir
 from tensorir.arith.affine import Arith
 from tensorir.codegen.transposing import TRANSPOSE, across
-from tensorir.ir.build import as_expr, const
-from tensorir.ir.tree import Buffer, Kind, Load, Loop, Pack, Ramp, Scope, Store, Var
+from tensorir.ir.build import as_expr, binary, const
+from tensorir.ir.tree import Buffer, If, Kind, Load, Loop, Pack, Ramp, Scope, Store, Var
 
+CPU_LIMITS = "opencl -registers=16 -vector_bytes=32"
 CPU, WIDE = "opencl -kind=cpu", "opencl -registers=32 -vector_bytes=64"
 
 
@@ -37,6 +38,14 @@ def test_tiles_are_turned_by_shuffles(target, lanes, columns):
     assert text.count(f"  tir_transpose_{side}x{side}(") == lanes // side * columns // side
     assert text.count(TRANSPOSE[side]) == 1
     a = np.arange(32.0 * 2 * columns, dtype="float32").reshape(32, -1)
+    assert s.check(level="fast")
+    assert np.array_equal(np.asarray(s.build("opencl:pocl")(a)), a.T)
+
+
+def test_columns_that_are_no_whole_square_are_turned_with_others():
+    s = turned(32, 6, 8, CPU)
+    assert "tir_transpose_4x4(" in s.source()
+    a = np.arange(32.0 * 12, dtype="float32").reshape(32, -1)
     assert s.check(level="fast")
     assert np.array_equal(np.asarray(s.build("opencl:pocl")(a)), a.T)
 
@@ -79,8 +88,15 @@ def column(at=lambda r: J + 8 * r, rows=8, extent=8, to=G, kind=Kind.UNROLL):
     return Loop(J, as_expr(extent), Store(to, (Ramp(J * rows, rows, "index"),), pack), kind)
 
 
+def guarded(*args, **kwargs):
+    """``column`` whose stores stand under a condition."""
+    loop = column(*args, **kwargs)
+    return loop.replace(body=If(binary("<", J, 5), loop.body))
+
+
 def test_what_is_a_transposition_and_what_is_not():
     assert across(column(), Arith()) is not None
+    assert across(guarded(lambda r: J + 8 * r + 192), Arith()) is not None
     others = {
         "into itself": column(to=R),
         "a variable inside a term": column(lambda r: J + J // 4 * 8 + 8 * r),
@@ -91,11 +107,26 @@ def test_what_is_a_transposition_and_what_is_not():
         "every other column": column(lambda r: J * 2 + 8 * r),
         "rows of nine": column(lambda r: J + 9 * r),
         "not aligned": column(lambda r: J + 8 * r + 1),
+        "columns that do not exist": guarded(lambda r: J + 8 * r + 192, extent=16),
     }
     for name, loop in others.items():
         assert across(loop, Arith()) is None, name
 
 
 def test_other_sizes_and_gpus_are_not():
-    assert "tir_transpose" not in turned(32, 6, 8, CPU).source()
+    assert "tir_transpose" not in turned(32, 3, 8, CPU).source()
     assert "tir_transpose" not in turned(16, 8, 8, "opencl -kind=gpu").source()
+
+
+@pytest.mark.parametrize(("channels", "pixels"), [(16, 8), (13, 8), (16, 13), (5, 4), (16, 27)])
+def test_sums_by_channels_leave_by_pixels(channels, pixels):
+    work = tir.ops.conv2d(c=8, h=pixels, w=pixels, k=channels, r=3, s=3, pad=1, prepack=True)
+    for target in (CPU_LIMITS, WIDE):
+        space = work.templates["cpu_direct"].space_for(tir.Target.parse(target))
+        config = {**space.default, "rows": 1, "tile_rows": 1, "flat": 0}
+        s = work.schedule(config, "cpu_direct", target)
+        text = s.source()
+        assert "tir_transpose_" in text[text.index("Y[") :], "and no element of the result is stored alone"
+        arrays = work.random_inputs(3)
+        got = np.asarray(s.build("opencl:pocl")(*arrays))
+        np.testing.assert_allclose(got, work.reference(*arrays), rtol=1e-4, atol=1e-4)

@@ -26,11 +26,30 @@
 // s.unroll('Y.q')
 // s.unroll('Y.k.0')
 // s.unroll('y.p.1.1')
-// s.unroll('y.q.1')
 // s.unroll('y.k.2')
 // s.vectorize('Y.k.1')
 // s.annotate('Y.c', 'unroll', 4)
+// s.split('y.q.1', [None, 4], tail='shift')
+// s.reorder('y.q.1.0', 'y.k.2', 'y.k.3', 'y.q.1.1')
+// s.unroll('y.q.1.0')
 // s.unroll('y.k.3')
+// s.vectorize('y.q.1.1')
+typedef float4 __attribute__((aligned(4))) float4u;
+__attribute__((always_inline)) inline void tir_transpose_4x4(const float *from, long pitch, float *to, long rows)
+{
+  const float4 r0 = *(const float4 *)(from + 0 * pitch);
+  const float4 r1 = *(const float4 *)(from + 1 * pitch);
+  const float4 r2 = *(const float4 *)(from + 2 * pitch);
+  const float4 r3 = *(const float4 *)(from + 3 * pitch);
+  const float4 a0 = (float4)(r0.s0, r1.s0, r0.s1, r1.s1);
+  const float4 a1 = (float4)(r0.s2, r1.s2, r0.s3, r1.s3);
+  const float4 a2 = (float4)(r2.s0, r3.s0, r2.s1, r3.s1);
+  const float4 a3 = (float4)(r2.s2, r3.s2, r2.s3, r3.s3);
+  *(float4 *)(to + 0 * rows) = (float4)(a0.lo, a2.lo);
+  *(float4 *)(to + 1 * rows) = (float4)(a0.hi, a2.hi);
+  *(float4 *)(to + 2 * rows) = (float4)(a1.lo, a3.lo);
+  *(float4 *)(to + 3 * rows) = (float4)(a1.hi, a3.hi);
+}
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void y_kernel(__global const float *restrict x, __global const float *restrict w, __global float *restrict y)
@@ -73,14 +92,18 @@ void y_kernel(__global const float *restrict x, __global const float *restrict w
         }
       }
     #pragma unroll
-    for (long q_1 = 0; q_1 < 6; ++q_1) {
+    for (long q_1_0 = 0; q_1_0 < 2; ++q_1_0) {
       #pragma unroll
-      for (long k_2 = 0; k_2 < 2; ++k_2) {
-        #pragma unroll
-        for (long k_3 = 0; k_3 < 8; ++k_3)
-          if (k_2 * 8 + k_3 < 5)
-            y[k_2 * 288 + k_3 * 36 + p_0 * 18 + p_1_0 * 6 + q_1] = Y[q_1 * 16 + k_2 * 8 + k_3];
-      }
+      for (long k_2 = 0; k_2 < 2; ++k_2)
+        {
+          float Y_across[32] __attribute__((aligned(16)));
+          tir_transpose_4x4(Y + min((long)(q_1_0 * 4), (long)(2)) * 16 + k_2 * 8, 16, Y_across, 4);
+          tir_transpose_4x4(Y + min((long)(q_1_0 * 4), (long)(2)) * 16 + k_2 * 8 + 4, 16, Y_across + 16, 4);
+          #pragma unroll
+          for (long k_3 = 0; k_3 < 8; ++k_3)
+            if (k_2 * 8 + k_3 < 5)
+              *(__global float4u *)(y + k_2 * 288 + k_3 * 36 + p_0 * 18 + p_1_0 * 6 + min((long)(q_1_0 * 4), (long)(2))) = *(float4 *)(Y_across + k_3 * 4);
+        }
     }
   }
 }
