@@ -151,7 +151,7 @@ def _direct_space(shape: Shape) -> Space:
         weights = c * r * s * PANEL * size
         cycles += v["panels"] * (weights / 24 if weights > 128 * 1024 else weights / 48)
         cycles += v["panels"] * weights * PACKING[shape["prepack"]]
-        cycles += v["rows"] * q * v["panels"] * PANEL * (1.0 if shape["layout"] == "NCHW" else 0.15)
+        cycles += v["rows"] * q * v["panels"] * PANEL * (0.5 if shape["layout"] == "NCHW" else 0.15)
         blocks = shape["n"] * strips * groups
         return priced(cycles, blocks)
 
@@ -210,7 +210,7 @@ def _pixels_space(shape: Shape) -> Space:
                 cycles += v["block"] * c * (1.4 if nchw else 0.2)
             elif v["block"] * c > 65536:  # the pixels come from the second level for each panel
                 cycles += v["panels"] * v["block"] * c / 10
-            cycles += v["block"] * channels * (1.0 if nchw else 0.15)
+            cycles += v["block"] * channels * (0.5 if nchw else 0.15)
         return priced(cycles, blocks)
 
     return space_of(knobs, where, cost, ("unroll_c", "fetch"))
