@@ -360,6 +360,24 @@ def test_figures_of_a_whole_run():
     assert not any("NHWC" in title for title in found)
 
 
+def test_figures_say_what_the_peak_would_give():
+    doc = finished(EVERYONE, shapes.chosen("r1_1x1_64_64_56|r1_3x3_64_64_56"))
+    fastest = min(r["results"]["ours:direct/NCHW"]["fastest_s"] for r in doc["rows"])
+    theirs = min(r["results"]["ort"]["fastest_s"] for r in doc["rows"])
+    ours = doc["rows"][1]["results"]["ours:winograd/NCHW"]["fastest_s"]
+    flops = doc["rows"][0]["flops"]
+    doc["peak"]["gflops"] = 2 * flops / fastest / 1e9  # the 1x1 layer could take half its time
+    found = {f["title"]: f for f in report.figures_json(doc)}
+    best = found["ResNet-50 layers, best style, NCHW"]
+    assert best["at_peak"] == pytest.approx((2 * theirs / fastest * theirs / ours) ** 0.5), "Winograd stays what it is"
+    assert "at the FMA peak" in report.text(doc)
+    doc["peak"]["gflops"] = flops / fastest / 2e9
+    slower = {f["title"]: f for f in report.figures_json(doc)}["ResNet-50 layers, best style, NCHW"]
+    assert slower["at_peak"] == pytest.approx(slower["fastest"]), "what is faster already stays so"
+    doc["peak"] = None
+    assert {f["at_peak"] for f in report.figures_json(doc)} == {None}
+
+
 def test_the_hand_written_set_is_met_in_the_same_mode():
     doc = finished(EVERYONE)
     doc["competitors"]["hand:packed0"]["ahead"] = False

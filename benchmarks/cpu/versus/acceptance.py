@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -33,6 +34,8 @@ NONE = Bar()
 class Figure:
     """value:   by medians, with its interval;  fastest: the same of the fastest calls
     worst:   the smallest ratio, that of fastest calls, and whose it is; None for a sum
+    at_peak: of the fastest calls, if each of our kernels that multiplies directly reached the measured FMA peak and
+             took no time for anything else; None where something else is the limit
     count:   of workloads in it, of ``wanted``
     """
 
@@ -46,6 +49,7 @@ class Figure:
     worst: tuple[float, float, str] | None = None
     worst_bar: Bar = NONE
     remark: str = ""
+    at_peak: float | None = None
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,13 @@ class Pair:
     theirs: Result
     theirs_fastest: float
     ours: Result
+    flops: float
     times: int = 1
+
+    def ratio_at(self, peak: float) -> float:
+        """Of the fastest calls, ours at ``peak`` GF/s unless it makes do with fewer operations."""
+        direct = self.ours.algorithm != "winograd"
+        return self.theirs_fastest / min(self.ours.fastest_s, self.flops / peak / 1e9 if direct else math.inf)
 
     @property
     def ratio(self) -> float:
@@ -72,12 +82,15 @@ def pair(row: Row, ours: Test, theirs: Test = lambda _: True, side: str = "peer"
     a, b, fastest = row.best(side, theirs), row.best("ours", ours), row.fastest(side, theirs)
     if a is None or b is None or fastest is None:
         return None
-    return Pair(name or row.problem.name, a, fastest, b, row.problem.times)
+    return Pair(name or row.problem.name, a, fastest, b, row.problem.flops, row.problem.times)
 
 
 @dataclass(frozen=True)
 class Line:
-    """A geometric mean of ratios: the workloads that it is over, our variants that count, the peers that count."""
+    """A geometric mean of ratios: the workloads that it is over, our variants that count, the peers that count.
+
+    arithmetic: what limits it; not for products with few rows or depthwise convolutions, which wait for memory
+    """
 
     item: str
     title: str
@@ -88,21 +101,22 @@ class Line:
     worst: Bar = NONE
     theirs: Test = lambda _: True
     side: str = "peer"
+    arithmetic: bool = False
 
     def pairs(self, rows: Sequence[Row]) -> list[Pair]:
         found = (pair(r, self.ours, self.theirs, self.side) for r in rows if self.problems(r.problem))
         return [p for p in found if p is not None]
 
-    def figure(self, rows: Sequence[Row]) -> Figure | None:
+    def figure(self, rows: Sequence[Row], peak: float | None = None) -> Figure | None:
         pairs = self.pairs(rows)
-        return _mean(self, pairs) if pairs else None
+        return _mean(self, pairs, peak if self.arithmetic else None) if pairs else None
 
 
-def _mean(line: Line, pairs: Sequence[Pair]) -> Figure:
+def _mean(line: Line, pairs: Sequence[Pair], peak: float | None = None) -> Figure:
     return Figure(
         line.item, line.title, geomean_of([(p.theirs.rounds, p.ours.rounds) for p in pairs]),
         geomean(p.ratio_fastest for p in pairs), line.bar, len(pairs), line.wanted, _worst(pairs), line.worst,
-        _error(pairs),
+        _error(pairs), None if peak is None else geomean(p.ratio_at(peak) for p in pairs),
     )  # fmt: skip
 
 
@@ -150,19 +164,22 @@ _DEPTHWISE = {"NCHW": Bar(1.0, 1.4), "NHWC": Bar(1.4, 1.8)}
 _VGG_ALL = "VGG-16 whole + AlexNet, best style"
 
 LINES: tuple[Line, ...] = (
-    *(Line("1", f"ResNet-50 layers, best style, {o}", 23, _group("resnet50"), _layout(o), _RESNET[o], Bar(0.85, 1.0))
+    *(Line("1", f"ResNet-50 layers, best style, {o}", 23, _group("resnet50"), _layout(o), _RESNET[o], Bar(0.85, 1.0),
+           arithmetic=True)
       for o in _LAYOUTS),
     *(Line("2", f"ResNet-50 3x3 stride 1, Winograd, {o}", 4, _resnet_three, _layout(o, "winograd"), Bar(1.8, 2.5))
       for o in _LAYOUTS),
-    *(Line("2", f"ResNet-50 3x3 stride 1, direct, {o}", 4, _resnet_three, _layout(o, "direct"), Bar(0.90, 1.0))
+    *(Line("2", f"ResNet-50 3x3 stride 1, direct, {o}", 4, _resnet_three, _layout(o, "direct"), Bar(0.90, 1.0),
+           arithmetic=True)
       for o in _LAYOUTS),
     *(Line("", f"every 3x3 stride 1, Winograd, {o}", 9, _three, _layout(o, "winograd")) for o in _LAYOUTS),
     *(Line("3", f"MobileNet v1 depthwise, {o}", 9, _group("mobilenet"), _layout(o), _DEPTHWISE[o]) for o in _LAYOUTS),
-    *(Line("3", f"VGG + AlexNet, best style, {o}", 7, _group("vgg+alexnet"), _layout(o), Bar(1.4, 1.9))
+    *(Line("3", f"VGG + AlexNet, best style, {o}", 7, _group("vgg+alexnet"), _layout(o), Bar(1.4, 1.9),
+           arithmetic=True)
       for o in _LAYOUTS),
     *(Line("", f"{_VGG_ALL}, {o}", 14, lambda p: p.group == "vgg+alexnet", _layout(o)) for o in _LAYOUTS),
     Line("4", "matmul squares + BERT, all packing timed", 7, _group("square", "bert"), _timed, Bar(0.88, 1.0),
-         Bar(0.75, 0.9)),
+         Bar(0.75, 0.9), arithmetic=True),
     Line("", "the same, against peers that pack in every call", 7, _group("square", "bert"), _timed, theirs=_timed),
     Line("4", "matmul with B prepacked, skinny included", 13, lambda p: isinstance(p, Matmul), _ahead,
          Bar(0.90, 1.05)),
@@ -173,9 +190,9 @@ _SPEED, _SPEED_WORST = Bar(0.97), Bar(0.85)
 RESNET_CONVOLUTIONS = 53
 
 
-def figures(rows: Sequence[Row]) -> list[Figure]:
-    """Everything that this run says something about, in the order of the items."""
-    found = [line.figure(rows) for line in LINES]
+def figures(rows: Sequence[Row], peak: float | None = None) -> list[Figure]:
+    """Everything that this run says something about, in the order of the items; peak: GF/s of multiply-adds."""
+    found = [line.figure(rows, peak) for line in LINES]
     found[2:2] = [_whole_network(rows, layout) for layout in _LAYOUTS]
     found += _against_handwritten(rows)
     return [f for f in found if f is not None]

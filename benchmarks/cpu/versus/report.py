@@ -25,7 +25,7 @@ CLASSES = {
 def text(document: Json) -> str:
     """The whole report."""
     found = rows(document)
-    blocks = [head(document), *_tables(found, document.get("peak")), _excluded(found), _figures(found)]
+    blocks = [head(document), *_tables(found, document.get("peak")), _excluded(found), _figures(found, _peak(document))]
     return "\n\n".join(b for b in blocks if b)
 
 
@@ -125,8 +125,12 @@ def _excluded(found: Sequence[Row]) -> str:
 # --- the figures that count
 
 
-def _figures(found: Sequence[Row]) -> str:
-    lines = [line for f in figures(found) for line in _figure(f)]
+def _peak(document: Json) -> float | None:
+    return document["peak"]["gflops"] if document.get("peak") else None
+
+
+def _figures(found: Sequence[Row], peak: float | None) -> str:
+    lines = [line for f in figures(found, peak) for line in _figure(f)]
     return "\n".join(["Figures, with floor / goal where there is one:", *lines]) if lines else ""
 
 
@@ -136,6 +140,8 @@ def _figure(f: Figure) -> Iterator[str]:
     value = f"{f.value.value:.2f} {_range(f.value)}, fastest {f.fastest:.2f}"
     remark = f"  ({f.remark})" if f.remark else ""
     yield f"{f.item:>2} {f.title:62} {value:38} {_bar(f.bar, f.value.value, whole)}{part}{remark}".rstrip()
+    if f.at_peak is not None:
+        yield f"{'':5}{'with what is direct at the FMA peak':60} fastest {f.at_peak:.2f}"
     if f.worst is not None:
         ratio_, fastest, name = f.worst
         worst = f"{ratio_:.2f}, fastest {fastest:.2f}"
@@ -153,11 +159,12 @@ def _bar(bar: Bar, value: float, whole: bool) -> str:
 def figures_json(document: Json) -> list[Json]:
     """The same figures for the document."""
     out = []
-    for f in figures(rows(document)):
+    for f in figures(rows(document), _peak(document)):
         worst = None if f.worst is None else dict(zip(("ratio", "fastest", "workload"), f.worst, strict=True))
         out.append(
             {"item": f.item, "title": f.title, "value": f.value.value, "low": f.value.low, "high": f.value.high,
-             "fastest": f.fastest, "floor": f.bar.floor, "goal": f.bar.goal, "workloads": f.count, "of": f.wanted,
-             "worst": worst, "worst_floor": f.worst_bar.floor, "worst_goal": f.worst_bar.goal, "remark": f.remark}
+             "fastest": f.fastest, "at_peak": f.at_peak, "floor": f.bar.floor, "goal": f.bar.goal,
+             "workloads": f.count, "of": f.wanted, "worst": worst, "worst_floor": f.worst_bar.floor,
+             "worst_goal": f.worst_bar.goal, "remark": f.remark}
         )  # fmt: skip
     return out
