@@ -140,6 +140,7 @@ SCHEDULE = {
     "rfactor": lambda s, stage="C", axis="k": s.rfactor(stage, axis),
     "annotate": lambda s, axis="C.k", key="unroll", value=2: s.annotate(axis, key, value),
     "prefetch": lambda s, tensor="P", at="C.k", ahead="C.i", distance=1: s.prefetch(tensor, at, ahead, distance),
+    "pipeline": lambda s, axis="C.k", depth=2: s.pipeline(axis, depth),
     "assume": lambda s, tensor="A", align=64: s.assume(tensor, align),
     "specialize": lambda s, axis="C.i", cond="C.i < 3": s.specialize(axis, cond),
     "s[]": lambda s, stage="C": s[stage],

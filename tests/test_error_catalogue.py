@@ -14,7 +14,17 @@ CODE = re.compile(r"[a-z][a-z0-9]+(?:-[a-z]+)*\.(?=[a-z-]{3})[a-z]+(?:-[a-z]+)*"
 """Phase and reason; axis names such as y.k are shorter."""
 
 COMPOSED = {
-    "{primitive}.serial": ("split", "partition", "fuse", "bind", "parallel", "vectorize", "unroll", "annotate"),
+    "{primitive}.serial": (
+        "split",
+        "partition",
+        "fuse",
+        "bind",
+        "parallel",
+        "vectorize",
+        "unroll",
+        "annotate",
+        "pipeline",
+    ),
     "{primitive}.scheduled": ("compute-at", "reverse-compute-at", "inline", "reverse-inline"),
     "{primitive}.partial-reduction": ("reverse-compute-at",),
     "{primitive}.not-elementwise": ("reverse-compute-at", "stage-out"),

@@ -46,6 +46,11 @@ BUILD: dict[str, Entry] = {
         "# a pass was removed from tensorir.lower.pipeline.PASSES",
         "# restore the list",
     ),
+    "lower.pipeline": Entry(
+        "After lowering, no iteration of a pipelined loop begins with copies into shared memory that stay within it.",
+        's.pipeline("C.k.0")  # and a copy that other loops read as well',
+        "# stage_in at the pipelined loop itself",
+    ),
     "lower.pad-global": Entry(
         "A padded tail runs whole tiles without a condition, so the stage needs a copy of its own that has room beyond "
         "the tensor, and reads that can be held inside theirs.",

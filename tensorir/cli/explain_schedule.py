@@ -119,6 +119,41 @@ SCHEDULE: dict[str, Entry] = {
         's.reorder("C.k", "C.j").vectorize(s.split("C.j", [None, 4])[1])\ns.prefetch("A", at="C.j.1")',
         's.prefetch("A", at="C.k")',
     ),
+    "pipeline.cpu": Entry(
+        "On CPUs the work-items of a block take turns on one core: a copy has nothing to run beside.",
+        "# s.pipeline in a schedule for a CPU",
+        '# s.prefetch("W", at="Y.c", ahead="y.k.1")',
+    ),
+    "pipeline.depth": Entry(
+        "Copies pass through registers, which hold one tile: two buffers take turns.",
+        's.pipeline("C.k.0", depth=3)',
+        's.pipeline("C.k.0")',
+    ),
+    "pipeline.lost": Entry(
+        "The primitive changes a loop whose copies run ahead; lowering writes two iterations of exactly that loop.",
+        's.pipeline("C.k.0").unroll("C.k.0")',
+        's.split("C.k.0", [None, 4])\ns.pipeline("C.k.0.0")',
+    ),
+    "pipeline.no-copies": Entry(
+        "Nothing in an iteration only fills shared memory from tensors that the loop does not write.",
+        's.pipeline("C.k.0")',
+        's.stage_in("A", at="C.k.0", scope="shared")\ns.pipeline("C.k.0")',
+    ),
+    "pipeline.parts": Entry(
+        "The loop is cut into parts, or its body has versions: its iterations are not alike.",
+        's.partition("C.k.0", [1])\ns.pipeline("C.k.0")',
+        's.pipeline("C.k.0")',
+    ),
+    "pipeline.serial": Entry(
+        "Only a serial loop has a next iteration to copy for.",
+        's.unroll("C.k.0")\ns.pipeline("C.k.0")',
+        's.pipeline("C.k.0")',
+    ),
+    "pipeline.symbolic-extent": Entry(
+        "The number of iterations is not a constant.",
+        "# s.pipeline of a loop whose length depends on data",
+        "# a loop of a fixed length around it",
+    ),
     # --- loops
     "annotate.known-key": Entry(
         "Hints come from a closed set, so that a misspelt one cannot be ignored in silence.",

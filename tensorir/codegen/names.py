@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tensorir.ir.node import Node
-from tensorir.ir.tree import Buffer, Let, Loop, Stmt, Var
+from tensorir.ir.tree import Alloc, Buffer, Let, Loop, Seq, Stmt, Var
 
 _WORDS = """
 auto break case char const continue default do double else enum extern float for goto if inline int long register
@@ -81,9 +81,7 @@ class Names:
         for c in s.children():
             if isinstance(c, Stmt):
                 self.nest(c, above)
-                while isinstance(c, Let):  # a let is declared in the block around it: its siblings see it
-                    above = above | {self._of[c.var]}
-                    c = c.body
+                above = above | {self._of[v] for v in _declared(c)}  # in the block around it: its siblings see it
 
     def claim(self, name: str) -> str:
         """A name that nothing else in the kernel has, made from ``name``."""
@@ -100,3 +98,15 @@ class Names:
             name, n = f"{base}_{n}", n + 1
         taken.add(name)
         return name
+
+
+def _declared(s: Stmt) -> list[Var]:
+    """The lets of ``s`` that are declared in the block where it stands."""
+    match s:
+        case Let():
+            return [s.var, *_declared(s.body)]
+        case Alloc():
+            return _declared(s.body)
+        case Seq():
+            return [v for x in s.stmts for v in _declared(x)]
+    return []

@@ -156,6 +156,7 @@ def lines(s: Stmt, depth: int) -> list[str]:
             said = [s.kind.value] if s.kind is not Kind.SERIAL else []
             said += [f"cut at {', '.join(map(str, s.parts))}"] if s.parts else []
             said += [f"specialized where {show(c)}" for c in s.cases]
+            said += [f"{s.depth} buffers take turns"] if s.depth > 1 else []
             note = f"  # {', '.join(said)}" if said else ""
             return [f"{pad}for {s.var.name} in {show(s.extent)}:{note}", *lines(s.body, depth + 1)]
         case Stage():

@@ -362,6 +362,7 @@ class Loop(Stmt):
     hint: partial unroll factor for the device compiler, 0 for none
     parts: iterations at which lowering cuts it, each part with a copy of the body
     cases: conditions for each of which lowering writes the body twice: where it holds, and where it does not
+    depth: buffers that take turns in what iterations copy into shared memory, so that copies run ahead; 1: they do not
     """
 
     var: Var
@@ -371,6 +372,7 @@ class Loop(Stmt):
     hint: int = 0
     parts: tuple[int, ...] = ()
     cases: tuple[Expr, ...] = ()
+    depth: int = 1
 
 
 @node

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from tensorir.arith.affine import Arith, conjunction
 from tensorir.arith.box import Side, union
 from tensorir.ir.build import as_expr, as_int, binary
-from tensorir.ir.tree import Buffer, Const, If, Kind, Loop, Program, Seq, Stage, Stmt, Var
+from tensorir.ir.tree import Alloc, Buffer, Const, If, Kind, Loop, Program, Seq, Stage, Stmt, Var
 from tensorir.ir.visit import Pruner, Rewriter, find, replace, sequence, substitute, swap_buffers, writes
 from tensorir.lower.boxes import Access, common, local_accesses, sides_of
 from tensorir.lower.form import bound_loops, each_nest, extent_of, kernel_arith, lowering, rewrap, thread_count
@@ -59,19 +59,24 @@ class Copies(Rewriter):
         """A copy of ``body``, which is ``original`` or made from it."""
         twins = self._local(original)
         self.accesses.update({new: self.accesses[old] for old, new in twins.items()})
-        return _Copy({s.name: self._fresh(s.name) for s in find(original, Stage)}, twins)(body)  # type: ignore[no-any-return]
-
-    def _fresh(self, name: str) -> str:
-        new, k = name, 1
-        while new in self.taken:
-            new, k = f"{name}.part{k}", k + 1
-        self.taken.add(new)
-        return new
+        return Twin(fresh_names(original, self.taken), twins)(body)  # type: ignore[no-any-return]
 
     def _local(self, body: Stmt) -> dict[Buffer, Buffer]:
         """The buffers that live inside ``body``, each with a twin."""
         inside = local_accesses(body)
         return {b: b.replace(name=b.name) for b, found in inside.items() if len(found) == len(self.accesses[b])}
+
+
+def fresh_names(body: Stmt, taken: set[str]) -> dict[str, str]:
+    """A new name for each stage of ``body``, added to those that are ``taken``."""
+    out = {}
+    for s in find(body, Stage):
+        new, k = s.name, 1
+        while new in taken:
+            new, k = f"{s.name}.part{k}", k + 1
+        taken.add(new)
+        out[s.name] = new
+    return out
 
 
 class _Partition(Copies):
@@ -105,7 +110,7 @@ class _Partition(Copies):
         return Loop(var, as_expr(end - first), body, n.kind, n.hint)
 
 
-class _Copy(Rewriter):
+class Twin(Rewriter):
     """A second copy of a body: its own loop variables, stage names and local buffers."""
 
     def __init__(self, names: dict[str, str], twins: dict[Buffer, Buffer]) -> None:
@@ -118,6 +123,9 @@ class _Copy(Rewriter):
 
     def on_Stage(self, n: Stage) -> Stage:
         return swap_buffers(n.replace(name=self.names[n.name], of=self.names.get(n.of, n.of)), self.twins)
+
+    def on_Alloc(self, n: Alloc) -> Alloc:
+        return Alloc(self.twins.get(n.buffer, n.buffer), self(n.body))
 
 
 class _Tighten(Pruner):

@@ -21,6 +21,7 @@ from tensorir.lower.insert_barriers import insert_barriers
 from tensorir.lower.kernel import Module, module_of
 from tensorir.lower.name_indices import name_indices
 from tensorir.lower.partition_loops import partition_loops
+from tensorir.lower.pipeline_loops import pipeline_loops
 from tensorir.lower.resolve_scopes import resolve_scopes
 from tensorir.lower.specialize_loops import specialize_loops
 from tensorir.lower.split_init import split_init
@@ -38,6 +39,7 @@ PASSES: list[Pass] = [
     emit_guards,
     expand_updates,
     compact,
+    pipeline_loops,
     insert_barriers,
     expand_stages,
     flatten,

@@ -97,6 +97,8 @@ def gpu_tile(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
         tile, lane = s.split(jl, [None, 4])
         s.unroll(tile).vectorize(lane)
     s.unroll(il)
+    if c["depth"] > 1:
+        s.pipeline(ko, c["depth"])
     return s
 
 
@@ -125,7 +127,7 @@ def _gpu_space(p: Mapping[str, Any]) -> Space:
         return c["ti"] * c["tj"] in (64, 128, 256)
 
     def shared(c: Mapping[str, Any]) -> bool:
-        return bool(4 * c["bk"] * (c["ti"] * c["ri"] + c["tj"] * c["rj"]) <= 48 * 1024)
+        return bool(4 * c["depth"] * c["bk"] * (c["ti"] * c["ri"] + c["tj"] * c["rj"]) <= 48 * 1024)
 
     def registers(c: Mapping[str, Any]) -> bool:
         return bool(c["ri"] * c["rj"] <= 128)
@@ -135,7 +137,9 @@ def _gpu_space(p: Mapping[str, Any]) -> Space:
 
     where = {"threads": threads, "shared": shared, "registers": registers, "unrolled": unrolled}
     big = p["m"] >= 256 and p["n"] >= 256
-    default = dict(ti=16, tj=16, ri=8 if big else 4, rj=8 if big else 4, bk=8 if big else 16, vector=4, fragments=1)
+    default = dict(
+        ti=16, tj=16, ri=8 if big else 4, rj=8 if big else 4, bk=8 if big else 16, vector=4, fragments=1, depth=1
+    )
     knobs = dict(
         ti=[16, 8, 32, 4],
         tj=[16, 8, 32],
@@ -144,6 +148,7 @@ def _gpu_space(p: Mapping[str, Any]) -> Space:
         bk=[8, 16, 32],
         vector=[4, 1],
         fragments=[1, 0],
+        depth=[1, 2],
     )
     return Space(where=where, default=default, **knobs)
 

@@ -21,6 +21,7 @@ from tensorir.schedule.primitives import assume as _assume
 from tensorir.schedule.primitives import buffers as _buffers
 from tensorir.schedule.primitives import loops as _loops
 from tensorir.schedule.primitives import once as _once
+from tensorir.schedule.primitives import pipeline as _pipeline
 from tensorir.schedule.primitives import placement as _placement
 from tensorir.schedule.primitives import prefetch as _prefetch
 from tensorir.schedule.primitives import reduction as _reduction
@@ -215,6 +216,14 @@ class Schedule:
         self._apply("specialize", (loop.var.name, cond), {}, lambda p: _specialize.specialize(p, loop, cond))
         return self
 
+    def pipeline(self, axis: Any, depth: int = 2) -> Self:
+        """Copies into shared memory run one iteration of a loop ahead, into ``depth`` buffers that take turns."""
+        loop = self._loop(axis)
+        need_int("depth", depth, 1)
+        self._apply("pipeline", (loop.var.name,), {"depth": (depth, 2)},
+                    lambda p: _pipeline.pipeline(p, loop, depth, self.target))  # fmt: skip
+        return self
+
     # --- primitives on stages
 
     def compute_at(self, stage: Any, consumer: Any, axis: Any = None) -> Self:
@@ -384,6 +393,10 @@ class Schedule:
             problem := _specialize.unfit(program, done.program, name)
         ):
             raise ScheduleError(problem)
+        if any(s.primitive == "pipeline" for s in self._steps) and (
+            problem := _pipeline.unfit(program, done.program, name)
+        ):
+            raise ScheduleError(problem)
         if name in _MOVES and (problem := misplaced(done.program)):
             raise ScheduleError(problem)
         given = tuple((k, v) for k, (v, default) in options.items() if v != default)
@@ -479,7 +492,7 @@ _MOVES = {
 PRIMITIVES = (
     "split", "partition", "fuse", "reorder", "bind", "parallel", "vectorize", "unroll", "compute_at",
     "reverse_compute_at", "compute_inline", "reverse_compute_inline", "stage_in", "stage_out", "set_scope", "layout",
-    "run_once", "decompose_reduction", "rfactor", "tensorize", "annotate", "prefetch",
+    "run_once", "decompose_reduction", "rfactor", "tensorize", "annotate", "prefetch", "pipeline",
     "assume", "specialize",
 )  # fmt: skip
 """The names that a trace may hold."""

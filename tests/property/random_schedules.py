@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from zoo import ZOO
+from computations import ZOO
 
 import tensorir as tir
 from tensorir.check.equivalence import compare
@@ -161,6 +161,8 @@ def draw_call(c: Chance, s: tir.Schedule) -> tuple[str, tuple[Any, ...], dict[st
             return what, (loop,), {}
         case "prefetch":
             return what, (c.pick(buffers), loop, c.pick(loops)), {"distance": c.pick((1, 4))}
+        case "pipeline":
+            return what, (loop,), {}
         case "annotate":
             return what, (loop, "unroll", c.pick((1, 2, 4, 3))), {}
         case "specialize":

@@ -72,6 +72,10 @@ EXAMPLES = {
         lambda s: (s.reorder(s.split("C.k", [None, 4])[0], "C.i", "C.j", "C.k.1"), s.stage_out("C", "C.i")),
     ),
     "prefetch": (matmul, lambda s: s.prefetch("B", at="C.k", ahead="C.i", distance=2)),
+    "pipeline": (
+        lambda: tir.Schedule(matmul().outputs, "opencl -kind=gpu"),
+        lambda s: (s.stage_in("B", s.split("C.k", [None, 2])[0], "shared"), s.pipeline("C.k.0")),
+    ),
     "set_scope": (chain, lambda s: (s.compute_at("P", "Q.i"), s.set_scope("P", "shared"))),
     "layout": (chain, lambda s: (s.compute_at("P", "Q.i"), s.layout("P", pad=3, order=[1, 0]))),
     "layout as a map": (

@@ -56,7 +56,17 @@ def test_refused(code, key, act):
 
 CODE = re.compile(r"[a-z][a-z0-9]+(?:-[a-z]+)*\.[a-z]+(?:-[a-z0-9]+)*")
 COMPOSED = {  # f-strings that make codes, with what fills them in
-    "{primitive}.serial": ("split", "partition", "fuse", "bind", "parallel", "vectorize", "unroll", "annotate"),
+    "{primitive}.serial": (
+        "split",
+        "partition",
+        "fuse",
+        "bind",
+        "parallel",
+        "vectorize",
+        "unroll",
+        "annotate",
+        "pipeline",
+    ),
     "{primitive}.scheduled": ("compute-at", "reverse-compute-at", "inline", "reverse-inline"),
     "{primitive}.partial-reduction": ("reverse-compute-at",),
     "{primitive}.not-elementwise": ("reverse-compute-at",),

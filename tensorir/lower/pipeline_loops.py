@@ -1,0 +1,152 @@
+"""Copies that run ahead of the loop that uses them: while one tile is used, the next is on its way.
+
+Two buffers take turns (as in CUTLASS's pipelines through registers, "Efficient GEMM in CUDA", section on software
+pipelining). The first tile is copied before the loop. An iteration then loads what the next one needs into registers,
+does its own work, and stores the registers into the other buffer: the loads are under way all the while, and one
+barrier an iteration is enough, since nobody reads what is written. Two iterations are written out, so that each half
+knows its buffers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tensorir.ir.build import as_expr, as_int, binary
+from tensorir.ir.tree import (
+    Alloc,
+    Buffer,
+    Const,
+    Expr,
+    If,
+    Load,
+    Loop,
+    Program,
+    Scope,
+    Stage,
+    Stmt,
+    Store,
+    Var,
+)  # fmt: skip
+from tensorir.ir.visit import Rewriter, find, sequence, substitute, swap_buffers, writes
+from tensorir.lower.form import each_nest, fail, lowering
+from tensorir.lower.partition_loops import Twin, fresh_names
+from tensorir.schedule.analysis import statements
+from tensorir.schedule.primitives.pipeline import copies_ahead
+from tensorir.target import Target
+
+
+@lowering
+def pipeline_loops(program: Program, target: Target) -> Program:
+    """needs: buffers have their place and size;  gives: no loop has a depth."""
+    if not find(program.body, Loop, lambda x: x.depth > 1):
+        return program
+    taken = {s.name for s in find(program.body, Stage)}
+    return each_nest(program, _Pipeline(taken))
+
+
+@dataclass(frozen=True)
+class _Ahead:
+    """One copy: from memory to ``held`` registers, and from there to where it goes."""
+
+    load: Stmt
+    store: Stmt
+    held: tuple[Buffer, ...]
+
+
+class _Pipeline(Rewriter):
+    def __init__(self, taken: set[str]) -> None:
+        self.taken = taken
+
+    def on_Loop(self, n: Loop) -> Stmt:
+        n = self.children(n)
+        if n.depth < 2 or (isinstance(n.extent, Const) and as_int(n.extent) < 2):
+            return n.replace(depth=1)  # one iteration has no other to copy for
+        allocs, body = _allocs(n.body)
+        shared = {b for b in allocs if b.scope is Scope.SHARED}
+        copies = copies_ahead(body, shared)
+        if not copies or not isinstance(n.extent, Const):
+            raise fail(
+                "lower.pipeline",
+                f"no iteration of {n.var.name} begins with copies into shared memory that could run ahead",
+                "stage_in(…, scope='shared') at this loop, from tensors that it does not write",
+            )
+        filled = list(dict.fromkeys(b for s in copies for b in writes(s)))
+        turns = ({b: b for b in filled}, {b: b.replace(name=b.name) for b in filled})
+        own = [b for b in allocs if b not in filled]
+        rest = [s for s in body if s not in copies]
+        pair, trips = Var(n.var.name, "index"), as_int(n.extent)
+        halves = []
+        for half in (0, 1):
+            here = binary("+", binary("*", pair, 2), half)
+            done = self._iteration(n.var, here, trips, copies, rest, own, turns[half], turns[1 - half], again=half > 0)
+            spare = half and trips % 2  # the last pair may have one iteration only
+            halves.append(If(binary("<", here, trips), done) if spare else done)
+        first = [self._again(substitute(s, {n.var: as_expr(0)})) for s in copies]
+        loop = Loop(pair, as_expr(-(-trips // 2)), sequence(halves))
+        out = sequence([*first, loop])
+        return _allocated([b for buffers in turns for b in buffers.values()], out)
+
+    def _iteration(self, var: Var, here: Expr, trips: int, copies: list[Stmt], rest: list[Stmt], own: list[Buffer],
+                   mine: dict[Buffer, Buffer], other: dict[Buffer, Buffer], again: bool) -> Stmt:  # fmt: skip
+        """Load what follows, work on ``mine``, store to ``other``."""
+        following = binary("+", here, 1)
+        ahead = [_split(s) for s in copies]
+        loads: Stmt = sequence([substitute(a.load, {var: following}) for a in ahead])
+        stores: Stmt = sequence([swap_buffers(substitute(a.store, {var: following}), other) for a in ahead])
+        there = binary("<", following, trips)
+        work = sequence([swap_buffers(substitute(s, {var: here}), mine) for s in rest])
+        out = sequence([If(there, loads), _allocated(own, work), If(there, stores)])
+        out = _allocated([b for a in ahead for b in a.held], out)
+        return self._again(out) if again else out
+
+    def _again(self, body: Stmt) -> Stmt:
+        """``body`` with loop variables, stage names and local buffers of its own."""
+        twins = {a.buffer: a.buffer.replace(name=a.buffer.name) for a in find(body, Alloc)}
+        return Twin(fresh_names(body, self.taken), twins)(body)  # type: ignore[no-any-return]
+
+
+def _split(copy: Stmt) -> _Ahead:
+    """A copy in two: what its stages store, they leave in registers first, a cell for each of their iterations."""
+    loads = _Half()
+    load = loads(copy)
+    return _Ahead(load, _Half(loads.held)(copy), tuple(loads.held.values()))
+
+
+class _Half(Rewriter):
+    """The first half of a copy, from memory to registers; with what is ``held`` there, the second."""
+
+    def __init__(self, held: dict[str, Buffer] | None = None) -> None:
+        self.second, self.held = held is not None, {} if held is None else held
+        self.loops: list[Loop] = []
+
+    def on_Loop(self, n: Loop) -> Loop:
+        self.loops.append(n)
+        out = self.children(n)
+        self.loops.pop()
+        return out
+
+    def on_Stage(self, n: Stage) -> Stage:
+        store = n.body
+        assert isinstance(store, Store)
+        index = tuple(x.var for x in self.loops)
+        if self.second:
+            return n.replace(body=store.replace(value=Load(self.held[n.name], index, store.value.dtype)))
+        shape = tuple(x.extent for x in self.loops)
+        b = Buffer(f"{store.buffer.name}_next", shape, store.buffer.dtype, Scope.REGISTER)
+        self.held[n.name] = b
+        return n.replace(name=f"{n.name}.load", body=Store(b, index, store.value))
+
+
+def _allocs(body: Stmt) -> tuple[list[Buffer], list[Stmt]]:
+    """The buffers of a loop's iteration, and its statements."""
+    out = []
+    while isinstance(body, Alloc):
+        out.append(body.buffer)
+        body = body.body
+    return out, list(statements(body))
+
+
+def _allocated(buffers: list[Buffer], body: Stmt) -> Stmt:
+    for b in buffers:
+        body = Alloc(b, body)
+    return body

@@ -1,0 +1,90 @@
+"""pipeline: copies into shared memory that run ahead of the loop that uses them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tensorir.errors import Problem, ScheduleError
+from tensorir.ir.build import as_int
+from tensorir.ir.tree import Buffer, Const, Kind, Loop, Program, Scope, Stage, Stmt, Store
+from tensorir.ir.visit import find, reads, writes
+from tensorir.schedule.analysis import caret, constant_extent, need_serial, stages_writing, statements
+from tensorir.schedule.rewrite import Rewrite, swap
+from tensorir.target import Target
+
+DEPTHS = (2,)
+"""Buffers that may take turns: the copies pass through registers, which hold one tile."""
+
+
+def pipeline(program: Program, loop: Loop, depth: int, target: Target) -> Rewrite:
+    """While one iteration of ``loop`` uses what it copied into shared memory, the copies for the next are under way.
+
+    depth: buffers that take turns. With 2, an iteration loads what the next one needs into registers first, and stores
+           that into the other buffer when its own work is done: memory is waited for once, before the first, and one
+           barrier an iteration is left of two. Costs a second buffer in shared memory, and registers for one tile
+    The tree keeps one body with a mark; lowering writes two iterations, one for each buffer.
+    """
+    need_serial(loop, "pipeline")
+    constant_extent(loop, "pipeline.symbolic-extent")
+    if target.kind == "cpu":
+        raise _refuse("pipeline.cpu", "the threads of a block take turns on CPUs: a copy has nothing to run beside",
+                      loop, hint="s.prefetch(…), which asks for cache lines ahead of time")  # fmt: skip
+    if depth not in DEPTHS:
+        raise _refuse("pipeline.depth", f"{depth} buffers cannot take turns yet", loop, hint="depth=2")
+    if loop.parts or loop.cases:
+        raise _refuse("pipeline.parts", f"the body of {loop.var.name} is written more than once already", loop,
+                      hint="an exact split, or specialize a loop inside")  # fmt: skip
+    if problem := _without_copies(program, loop):
+        raise ScheduleError(problem)
+    return Rewrite(swap(program, loop, loop.replace(depth=depth)))
+
+
+def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
+    """Why a primitive that was called after pipeline may not do what it did: the loop gone, or its copies."""
+    marked = [x for x in find(before.body, Loop) if x.depth > 1]
+    left = {x.var.name: x for x in find(after.body, Loop) if x.depth > 1}
+    for loop in marked:
+        now = left.get(loop.var.name)
+        if now is None or now.kind is not Kind.SERIAL or now.parts or now.cases:
+            return Problem(
+                "pipeline.lost",
+                f"{primitive} changes {loop.var.name}, whose copies run ahead",
+                at=caret(loop),
+                hint=f"{primitive} before pipeline",
+            )
+        if problem := _without_copies(after, now):
+            return problem
+    return None
+
+
+def _without_copies(program: Program, loop: Loop) -> Problem | None:
+    used = {b for s in find(loop.body, Stage) for b in writes(s.body) if b.scope is Scope.SHARED}
+    inside = {b for b in used if all(s in find(loop, Stage) for s in stages_writing(program.body, b))}
+    if copies_ahead(list(statements(loop.body)), inside):
+        return None
+    return Problem(
+        "pipeline.no-copies",
+        f"no iteration of {loop.var.name} begins with copies into shared memory that could be made ahead of time",
+        at=caret(loop),
+        hint=f"s.stage_in(tensor, at={loop.var.name!r}, scope='shared') first, of what the loop does not write",
+    )
+
+
+def copies_ahead(body: Sequence[Stmt], shared: set[Buffer]) -> list[Stmt]:
+    """The statements of an iteration that do nothing but fill ``shared`` buffers from what no iteration writes."""
+    written = {b for s in body for b in writes(s)}
+    made = [s for s in body if len(set(writes(s))) > 0 and set(writes(s)) <= shared
+            and not set(reads(s)) & written and _only_moves(s)]  # fmt: skip
+    others = {b for s in body if s not in made for b in writes(s)}
+    return [s for s in made if not set(writes(s)) & others]
+
+
+def _only_moves(s: Stmt) -> bool:
+    """Whether each stage stores one value, in loops of known extents."""
+    loops = all(isinstance(x.extent, Const) and as_int(x.extent) > 0 for x in find(s, Loop))
+    plain = all(isinstance(x.body, Store) and x.init is None and x.intrin is None for x in find(s, Stage))
+    return loops and plain
+
+
+def _refuse(code: str, message: str, loop: Loop, hint: str = "") -> ScheduleError:
+    return ScheduleError(Problem(code, message, at=caret(loop), hint=hint))
