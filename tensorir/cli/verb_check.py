@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,31 +10,47 @@ from tensorir.cli import common
 from tensorir.cli.common import device_option, json_option, log_option, put, put_json
 from tensorir.cli.options import split, workload_options
 
+if TYPE_CHECKING:
+    from tensorir.api.workload import Workload
+
 
 @click.command("check", context_settings=common.SETTINGS)
 @workload_options
 @device_option
+@click.option("--emulate", is_flag=True, help="Run the CUDA text on the CPU instead, watching every access.")
+@click.option("--target", metavar="TARGET", help='With --emulate: "cuda" (the default), "cuda -arch=sm_90" …')
 @log_option
 @json_option
-def command(op: str, shape: tuple[str, ...], device: str | None, log: str, as_json: bool, **given: Any) -> int:
+def command(
+    op: str, shape: tuple[str, ...], device: str | None, emulate: bool, target: str | None, log: str, as_json: bool,
+    **given: Any,
+) -> int:  # fmt: skip
     """Check the best recorded (or the default) kernel of OP: in the interpreter and on the device."""
-    from tensorir.api.tuning import Measurer, Options
-    from tensorir.cli.chosen import on_device
+    from tensorir.cli.emulated import emulated, table
     from tensorir.cli.parse import workloads
 
     parameters = split(given)
+    if target is not None and not emulate:
+        raise common.Stop(common.USAGE, "--target is for --emulate: a device is checked with its own target")
     documents = []
     for make in workloads(op, shape, {**parameters, "log": log}):
         work = make()
-        with Measurer(work, device, Options()) as measurer:
-            chosen = on_device(work, measurer, measurer.open(), log)
-            found = measurer.check(chosen.template, chosen.config)
-        documents.append({"workload": work.title, **chosen.json(), "ok": found["ok"], "checks": found["checks"]})
+        documents.append(emulated(work, target, log) if emulate else _on_device(work, device, log))
     ok = all(d["ok"] for d in documents)
     if as_json:
         put_json({"schema": 1, **(documents[0] if len(documents) == 1 else {"ok": ok, "results": documents})})
     else:
         for d in documents:
             lines = [f"  {'ok   ' if c['ok'] else 'WRONG'} {c['name']:12} {c['detail']}" for c in d["checks"]]
-            put("\n".join([d["workload"], *lines]))
+            put("\n".join([d["workload"], *lines, *table(d.get("traffic", []))]))
     return common.OK if ok else common.WRONG
+
+
+def _on_device(work: Workload, device: str | None, log: str) -> dict[str, Any]:
+    from tensorir.api.tuning import Measurer, Options
+    from tensorir.cli.chosen import on_device
+
+    with Measurer(work, device, Options()) as measurer:
+        chosen = on_device(work, measurer, measurer.open(), log)
+        found = measurer.check(chosen.template, chosen.config)
+    return {"workload": work.title, **chosen.json(), "ok": found["ok"], "checks": found["checks"]}

@@ -137,18 +137,17 @@ def _gpu_space(p: Mapping[str, Any]) -> Space:
 
     where = {"threads": threads, "shared": shared, "registers": registers, "unrolled": unrolled}
     big = p["m"] >= 256 and p["n"] >= 256
-    default = dict(
-        ti=16, tj=16, ri=8 if big else 4, rj=8 if big else 4, bk=8 if big else 16, vector=4, fragments=1, depth=1
-    )
+    tile = 8 if big else 4
+    default = dict(ti=16, tj=16, ri=tile, rj=tile, bk=16, vector=4, fragments=1, depth=2)
     knobs = dict(
         ti=[16, 8, 32, 4],
         tj=[16, 8, 32],
         ri=[8, 4, 2, 1, 16],
         rj=[8, 4, 2, 1],
-        bk=[8, 16, 32],
+        bk=[16, 8, 32],
         vector=[4, 1],
         fragments=[1, 0],
-        depth=[1, 2],
+        depth=[2, 1],
     )
     return Space(where=where, default=default, **knobs)
 

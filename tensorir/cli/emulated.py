@@ -1,0 +1,54 @@
+"""tensorir check --emulate: the CUDA text of a kernel, run on the CPU."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from tensorir.cli.chosen import offline
+
+if TYPE_CHECKING:
+    from tensorir.api.workload import Workload
+    from tensorir.check.emulate import Traffic
+    from tensorir.codegen.source import Source
+
+MOST_FLOPS = 5e8
+"""Of one run whose traffic is counted: some seconds."""
+
+
+def emulated(work: Workload, target: str | None, log: str) -> dict[str, Any]:
+    """The chosen kernel for a CUDA target at awkward shapes, and at its own shape what its accesses cost."""
+    from tensorir.check.emulate import emulate
+    from tensorir.interp.reference import random_arguments
+
+    chosen = offline(work, target or "cuda", log, None, None)
+    s = work.schedule(chosen.config, template=chosen.template, target=chosen.target)
+    verdict = s.check(level="emulate")
+    checks = [{"name": "emulated", "ok": bool(verdict), "detail": str(verdict)}]
+    traffic: list[dict[str, Any]] = []
+    if verdict and work.flops <= MOST_FLOPS:
+        source = s.emitted("cuda")
+        run = emulate(source, random_arguments(s.outputs, 0))
+        checks.append({"name": "own shape", "ok": not run.problems, "detail": "; ".join(map(str, run.problems))})
+        traffic = [_counted(t, source) for t in run.traffic]
+    ok = all(c["ok"] for c in checks)
+    return {"workload": work.title, **chosen.json(), "ok": ok, "checks": checks, "traffic": traffic}
+
+
+def _counted(t: Traffic, source: Source) -> dict[str, Any]:
+    lines = source.text.splitlines()
+    return {**asdict(t), "text": lines[t.line - 1].strip() if 0 < t.line <= len(lines) else ""}
+
+
+def table(traffic: list[dict[str, Any]]) -> list[str]:
+    """What each access of the first block cost, against the least that its bytes need."""
+    if not traffic:
+        return []
+    head = f"  {'line':>4} {'access':13} {'bytes':>5} {'requests':>8} {'cost':>8} {'least':>8}  text"
+    rows = [
+        f"  {t['line']:>4} {t['what']:13} {t['width']:>5} {t['requests']:>8} {t['units']:>8} {t['ideal']:>8}  "
+        f"{t['text'][:60]}"
+        for t in traffic
+    ]
+    foot = "  cost: wavefronts of shared memory, sectors of 32 bytes of global memory, of the first block"
+    return [head, *rows, foot]
