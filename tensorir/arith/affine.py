@@ -180,6 +180,9 @@ class Arith:
             b = self.linear(e.b)
             if not b.terms and b.constant > 0:
                 return self._divide(self.linear(e.a), b.constant, op)
+        if op == "^":
+            made = binary("^", self.linear(e.a).expr(), self.linear(e.b).expr())
+            return Linear({self._atom(made): 1}, 0) if isinstance(made, Binary) else self.linear(made)
         if op in ("min", "max"):
             a, b = self.linear(e.a), self.linear(e.b)
             lo, hi = self.range_of(a.plus(b, -1))
@@ -269,6 +272,11 @@ class Arith:
             known, near = self.ranges.get(e, UNKNOWN), self.tight.get(e, UNKNOWN)
             return max(known[0], near[0]), min(known[1], near[1])
         if isinstance(e, Binary):
+            if e.op == "^":
+                (low, high), (least, most) = self.range(e.a), self.range(e.b)
+                if min(low, least) < 0 or max(high, most) == math.inf:
+                    return UNKNOWN
+                return 0, (1 << int(max(high, most)).bit_length()) - 1
             if e.op in ("//", "%"):
                 lo, hi = self.range(e.a)
                 c = as_int(e.b) if isinstance(e.b, Const) else 0

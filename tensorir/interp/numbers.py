@@ -208,7 +208,7 @@ _COMPARE = {
 }
 _INTEGER: dict[str, Any] = {
     "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "//": lambda a, b: a // b,
-    "%": lambda a, b: a % b, "min": np.minimum, "max": np.maximum,
+    "%": lambda a, b: a % b, "min": np.minimum, "max": np.maximum, "^": np.bitwise_xor,
 }  # fmt: skip
 _FLOAT: dict[str, Any] = {
     "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "//": np.floor_divide, "%": np.mod,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -217,13 +218,13 @@ def _fold(op: str, x: Expr, y: Expr, kind: str) -> Expr | None:
         return None
     if cy:
         v = y.value  # type: ignore[attr-defined]
-        if (v == 0 and op in ("+", "-") and not is_float(kind)) or (v == 1 and op in ("*", "//", "/")):
+        if (v == 0 and op in ("+", "-", "^") and not is_float(kind)) or (v == 1 and op in ("*", "//", "/")):
             return cast(x, kind)
         if not is_float(kind) and ((v == 0 and op == "*") or (v == 1 and op == "%")):
             return _t.Const(0, kind)
     elif cx:
         v = x.value  # type: ignore[attr-defined]
-        if (v == 0 and op == "+" and not is_float(kind)) or (v == 1 and op == "*"):
+        if (v == 0 and op in ("+", "^") and not is_float(kind)) or (v == 1 and op == "*"):
             return cast(y, kind)
         if v == 0 and op == "*" and not is_float(kind):
             return _t.Const(0, kind)
@@ -246,6 +247,7 @@ _INT: dict[str, Callable[[Any, Any], Any]] = {
     "%": lambda p, q: p % q,
     "min": min,
     "max": max,
+    "^": operator.xor,
 }
 
 

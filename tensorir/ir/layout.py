@@ -1,17 +1,21 @@
 """Layouts as index maps: strides, sizes and text.
 
 A layout is bijective: the pieces of each dimension form a chain of divisors from 1 up, the last of them open, so that
-every index has a cell of its own (``chain``). An extent that its blocks do not divide is rounded up.
+every index has a cell of its own (``chain``). An extent that its blocks do not divide is rounded up. Onto a storage
+dimension pieces that stand plain in others may be xored: a bijection still, over bits (swizzles, as in Zhou et al.,
+"Linear layouts", ASPLOS 2025), which spreads over banks what would meet in one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tensorir.ir.build import as_expr, as_int
 from tensorir.ir.tree import Buffer, Expr, Layout
 
 Piece = tuple[int, int, int]
+Fold = tuple[int, int, int, int]
 
 
 def permuted(order: Sequence[int], pad: int = 0) -> Layout:
@@ -29,16 +33,42 @@ def chain(pieces: Sequence[Piece]) -> bool:
     return bool(pieces)
 
 
-def cells(b: Buffer) -> tuple[tuple[tuple[Piece, int], ...], int]:
-    """The pieces of a buffer's dimensions, outermost first, each with its stride, and the number of elements stored."""
+@dataclass(frozen=True)
+class Cell:
+    """One storage dimension: the piece of the index along it, the folds xored onto that, and its stride."""
+
+    piece: Piece
+    folds: tuple[Fold, ...]
+    stride: int
+
+
+def cells(b: Buffer) -> tuple[tuple[Cell, ...], int]:
+    """The storage dimensions of a buffer, outermost first, and the number of elements stored."""
     dims = [as_int(n) for n in b.shape]
     layout = b.layout or permuted(range(len(dims)))
-    out: list[tuple[Piece, int]] = []
+    folds = layout.folds or ((),) * len(layout.pieces)
+    out: list[Cell] = []
     size = 1
-    for n, (d, divisor, extent) in enumerate(reversed(layout.pieces)):
-        out.append(((d, divisor, extent), size))
-        size *= (extent or -(-dims[d] // divisor)) + (layout.pad if n == 0 else 0)
+    for n, (piece, onto) in enumerate(reversed(list(zip(layout.pieces, folds, strict=True)))):
+        out.append(Cell(piece, onto, size))
+        d, divisor, extent = piece
+        length = extent or -(-dims[d] // divisor)
+        if onto:  # what is xored stays below a power of two
+            length = 1 << (max(length - 1, *((e - 1) * scale for _, _, e, scale in onto))).bit_length()
+        size *= length + (layout.pad if n == 0 else 0)
     return tuple(reversed(out)), size
+
+
+def recoverable(layout: Layout) -> bool:
+    """Whether an index can be told from its cell: what is xored onto a storage dimension stands plain in others."""
+    plain = [p for p, onto in zip(layout.pieces, layout.folds, strict=True) if not onto]
+    return all(any(_covers(p, f) for p in plain) for onto in layout.folds for f in onto)
+
+
+def _covers(p: Piece, fold: Fold) -> bool:
+    d, divisor, extent, _ = fold
+    inside = p[1] <= divisor and divisor % p[1] == 0
+    return p[0] == d and inside and (p[2] == 0 or divisor * extent <= p[1] * p[2])
 
 
 def whole_blocks(shape: Sequence[Expr], layout: Layout | None) -> tuple[Expr, ...]:
@@ -53,6 +83,9 @@ def whole_blocks(shape: Sequence[Expr], layout: Layout | None) -> tuple[Expr, ..
 
 def scattered(layout: Layout, tile: Sequence[int]) -> int | None:
     """A dimension along which a tile of these extents does not lie evenly, the last one's elements side by side."""
+    for (d, *_), onto in zip(layout.pieces, layout.folds, strict=False):
+        if onto and any(tile[f[0]] > 1 for f in onto):
+            return d
     for d, extent in enumerate(tile):
         if extent > 1 and sum(p[0] == d for p in layout.pieces) > 1:
             return d
@@ -62,9 +95,15 @@ def scattered(layout: Layout, tile: Sequence[int]) -> int | None:
 
 def written(layout: Layout) -> str:
     """The layout as a user writes it, ``k, j -> j/16, k, j%16``."""
-    right = ", ".join(_piece(layout.names[d], divisor, extent) for d, divisor, extent in layout.pieces)
+    folds = layout.folds or ((),) * len(layout.pieces)
+    right = ", ".join(
+        " ^ ".join([_piece(layout.names, p), *(_piece(layout.names, f[:3], f[3]) for f in onto)])
+        for p, onto in zip(layout.pieces, folds, strict=True)
+    )
     return f"{', '.join(layout.names)} -> {right}{f' pad {layout.pad}' if layout.pad else ''}"
 
 
-def _piece(name: str, divisor: int, extent: int) -> str:
-    return name + (f"/{divisor}" if divisor > 1 else "") + (f"%{extent}" if extent else "")
+def _piece(names: Sequence[str], piece: Piece, scale: int = 1) -> str:
+    d, divisor, extent = piece
+    cut = (f"/{divisor}" if divisor > 1 else "") + (f"%{extent}" if extent else "")
+    return names[d] + cut + (f"*{scale}" if scale > 1 else "")

@@ -45,7 +45,7 @@ from tensorir.ir.tree import (
 from tensorir.ir.visit import find, reads, writes
 
 _PREC = {
-    "or": 1, "and": 2, "==": 3, "!=": 3, "<": 4, "<=": 4, "+": 5, "-": 5, "*": 6, "/": 6, "//": 6, "%": 6,
+    "or": 1, "and": 2, "^": 2, "==": 3, "!=": 3, "<": 4, "<=": 4, "+": 5, "-": 5, "*": 6, "/": 6, "//": 6, "%": 6,
 }  # fmt: skip
 _SYMBOL = {"sum": "+", "prod": "*"}
 

@@ -262,11 +262,14 @@ class Layout(Node):
     names:  of the buffer's dimensions, for printing
     pieces: (d, divisor, extent) is ``index[d] // divisor % extent``; an extent of 0 stands for no ``%``
     pad:    spare elements of the innermost storage dimension
+    folds:  for each storage dimension the (d, divisor, extent, scale) whose ``index[d] // divisor % extent * scale``
+            are xored onto it; empty where none is
     """
 
     names: tuple[str, ...]
     pieces: tuple[tuple[int, int, int], ...]
     pad: int = 0
+    folds: tuple[tuple[tuple[int, int, int, int], ...], ...] = ()
 
 
 @node

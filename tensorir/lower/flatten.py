@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tensorir.arith.affine import Arith, Linear
 from tensorir.ir.build import as_expr, binary, const
-from tensorir.ir.layout import Piece, cells, permuted
+from tensorir.ir.layout import Cell, Piece, cells, permuted
 from tensorir.ir.tree import (
     Alloc,
     Buffer,
@@ -68,7 +68,7 @@ class _Flatten(Pruner):
         self, arith: Arith, swap: dict[Buffer, Buffer], layouts: dict[Buffer, Layout], fetched: set[Buffer]
     ) -> None:
         self.arith, self.swap, self.layouts, self.fetched = arith, swap, layouts, fetched
-        self.cells: dict[Buffer, tuple[tuple[Piece, int], ...]] = {}
+        self.cells: dict[Buffer, tuple[Cell, ...]] = {}
 
     def _buffer(self, b: Buffer) -> Buffer:
         if b.origin is not None and b.data is None and b.scope.value == "global" and b.layout is None:
@@ -84,11 +84,17 @@ class _Flatten(Pruner):
         if b not in self.cells:
             self.cells[b] = cells(self._laid_out(b))[0]
         out: Expr = const(0)
-        for (d, divisor, extent), stride in self.cells[b]:
-            i = self._part(index[d], divisor, "//") if divisor > 1 else index[d]
-            i = self._part(i, extent, "%") if extent else i
-            out = binary("+", out, binary("*", i, stride))
+        for cell in self.cells[b]:
+            i = self._piece(index, cell.piece)
+            for d, divisor, extent, scale in cell.folds:
+                i = binary("^", i, binary("*", self._piece(index, (d, divisor, extent)), scale))
+            out = binary("+", out, binary("*", i, cell.stride))
         return (self.arith.linear(out).expr(),)
+
+    def _piece(self, index: tuple[Expr, ...], piece: Piece) -> Expr:
+        d, divisor, extent = piece
+        i = self._part(index[d], divisor, "//") if divisor > 1 else index[d]
+        return self._part(i, extent, "%") if extent else i
 
     def _part(self, i: Expr, n: int, op: str) -> Expr:
         """``i // n`` or ``i % n``; what is divided in the end is 0 or more, where C rounds as Python does."""
@@ -105,7 +111,7 @@ class _Flatten(Pruner):
 
     def _strides(self, b: Buffer) -> tuple[int, ...]:
         """How far apart neighbours lie in each dimension, in one block of it."""
-        near = {d: stride for (d, divisor, _), stride in self.cells[b] if divisor == 1}
+        near = {c.piece[0]: c.stride for c in self.cells[b] if c.piece[1] == 1}
         return tuple(near[d] for d in range(len(near)))
 
     def on_Load(self, n: Load) -> Load:

@@ -81,7 +81,7 @@ class _Pipeline(Rewriter):
             done = self._iteration(n.var, here, trips, copies, rest, own, turns[half], turns[1 - half], again=half > 0)
             spare = half and trips % 2  # the last pair may have one iteration only
             halves.append(If(binary("<", here, trips), done) if spare else done)
-        first = [self._again(substitute(s, {n.var: as_expr(0)})) for s in copies]
+        first = [self._again(substitute(_through(_split(s)), {n.var: as_expr(0)})) for s in copies]
         loop = Loop(pair, as_expr(-(-trips // 2)), sequence(halves))
         out = sequence([*first, loop])
         return _allocated([b for buffers in turns for b in buffers.values()], out)
@@ -110,6 +110,11 @@ def _split(copy: Stmt) -> _Ahead:
     loads = _Half()
     load = loads(copy)
     return _Ahead(load, _Half(loads.held)(copy), tuple(loads.held.values()))
+
+
+def _through(ahead: _Ahead) -> Stmt:
+    """The copy at once: through registers as well, which loads in vectors where the other side is scattered."""
+    return _allocated(list(ahead.held), sequence([ahead.load, ahead.store]))
 
 
 class _Half(Rewriter):

@@ -77,7 +77,8 @@ def gpu_tile(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
     along_m = _vector(c["ti"] * c["ri"], p["m"], c["vector"])
     along_n = _vector(c["tj"] * c["rj"], p["n"], c["vector"])
     z = "z, " if batch else ""
-    rows, columns = _quads("i", c["ri"]), _quads("j", c["rj"])
+    rows = _quads("i", c["ri"], c["ti"], c["bk"], not p["ta"])
+    columns = _quads("j", c["rj"], c["tj"], c["bk"], p["tb"])
     s.stage_in("a", at=ko, scope="shared", vector=along_m if p["ta"] else along_k,
                layout=f"{z}k, i -> {z}k, {rows}" if p["ta"] else f"{z}i, k -> {z}k, {rows}")  # fmt: skip
     s.stage_in("b", at=ko, scope="shared", vector=along_k if p["tb"] else along_n,
@@ -102,14 +103,28 @@ def gpu_tile(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
     return s
 
 
-def _quads(axis: str, tile: int) -> str:
+def _quads(axis: str, tile: int, threads: int, bk: int, along_k: bool) -> str:
     """Storage of an axis that threads read in tiles: the first four of all threads side by side, then the next four, so
-    that what a warp reads at once lies in different banks.
+    that what a warp reads at once lies in different banks; xored so that what it writes at once does, too.
+
+    A warp writes 32 vectors of four, along the axis, or along k and then element by element. Their places in eight
+    groups of four banks take three bits: low bits of ``axis/4``, of which some are in the order anyway, and where it
+    writes along k, bits of ``k/4`` in what is left of the three.
     """
+    groups = tile // 4
     if tile % 4 or tile == 4:
         return axis
-    groups = tile // 4
-    return f"({axis}/4)%{groups}, {axis}/{tile}, {axis}%4"
+    plain = f"({axis}/4)%{groups}", f"{axis}/{tile}", f"{axis}%4"
+    if groups not in (2, 4, 8) or threads % 8:
+        return ", ".join(plain)
+    low = groups.bit_length() - 1
+    folds = [f"{axis}/4%{groups}*{8 // groups}"]
+    if along_k:
+        rows = (32 // bk).bit_length() - 1  # bits of axis/4 in a warp
+        used = {3 - low + n if n < low else n - low for n in range(rows)}
+        free = [n for n in range(3) if n not in used]
+        folds += [f"k/{4 << n}%2*{1 << bit}" for n, bit in zip(range((bk // 4).bit_length() - 1), free, strict=False)]
+    return f"{plain[0]}, {' ^ '.join([plain[1], *folds])}, {plain[2]}"
 
 
 def _vector(tile: int, extent: int, wanted: int) -> int | None:
@@ -138,13 +153,13 @@ def _gpu_space(p: Mapping[str, Any]) -> Space:
     where = {"threads": threads, "shared": shared, "registers": registers, "unrolled": unrolled}
     big = p["m"] >= 256 and p["n"] >= 256
     tile = 8 if big else 4
-    default = dict(ti=16, tj=16, ri=tile, rj=tile, bk=16, vector=4, fragments=1, depth=2)
+    default = dict(ti=16, tj=16, ri=tile, rj=tile, bk=8 if big else 16, vector=4, fragments=1, depth=2)
     knobs = dict(
         ti=[16, 8, 32, 4],
         tj=[16, 8, 32],
         ri=[8, 4, 2, 1, 16],
         rj=[8, 4, 2, 1],
-        bk=[16, 8, 32],
+        bk=[8, 16, 32],
         vector=[4, 1],
         fragments=[1, 0],
         depth=[2, 1],

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from tensorir.errors import Problem, ScheduleError
-from tensorir.ir.layout import Piece, chain, permuted, written
+from tensorir.ir.layout import Fold, Piece, chain, permuted, recoverable, written
 from tensorir.ir.tree import Buffer, Layout, Program, Scope
 from tensorir.ir.visit import swap_buffers
 from tensorir.schedule.rewrite import Rewrite, with_body
@@ -31,13 +31,15 @@ def layout(
     layout: the buffer's dimensions under names of your own, an arrow, and the storage dimensions, outermost first:
             "c, h, w -> h, w, c" is another order, "k, j -> j/16, k, j%16" panels of 16 columns, "o, c -> o/16, c/4,
             c%4, o%16" blocks of both. Each dimension is there whole or in pieces that cover it exactly once:
-            "i/12, i/4%3, i%4". What a block does not divide is rounded up with spare cells
+            "i/12, i/4%3, i%4". What a block does not divide is rounded up with spare cells. ``^`` xors pieces of 2, 4,
+            8 … values, that stand elsewhere, onto a storage dimension: "k, j -> k, j/4 ^ k%8, j%4" spreads what the
+            threads of a warp access over the banks of shared memory
     order:  a permutation of the dimensions, outermost first, instead of a layout
     pad:    applies to the innermost storage dimension
 
     The blocks of a shared or register buffer start where its box starts. Raises ScheduleError: ``layout.syntax``,
     ``layout.rank``, ``layout.not-bijective``, ``layout.twice``, ``layout.order``, ``layout.pad``,
-    ``layout.own-buffer``.
+    ``layout.own-buffer``, ``layout.fold``.
     """
     _own(program, buffer, "layout")
     new = buffer.replace(layout=layout_of(buffer, layout, pad, order))
@@ -61,7 +63,7 @@ def layout_of(buffer: Buffer, layout: str | None, pad: int = 0, order: Sequence[
         )
     else:
         new = _parsed(layout, buffer).replace(pad=pad)
-    plain = not rank or (pad == 0 and new.pieces == permuted(range(rank)).pieces)
+    plain = not rank or (pad == 0 and not new.folds and new.pieces == permuted(range(rank)).pieces)
     return None if plain else new
 
 
@@ -81,10 +83,23 @@ def _parsed(text: str, buffer: Buffer) -> Layout:
                 hint=f"layout='{', '.join(some)} -> {', '.join(some)}'",
             )
         )
-    pieces = tuple(_Pieces(text, names, part).piece() for part in right.split(","))
+    parts = [part.split("^") for part in right.split(",")]
+    pieces = tuple(_Pieces(text, names, part).piece() for part, *_ in parts)
     if any(not chain([p for p in pieces if p[0] == d]) for d in range(len(names))):
         raise _not_bijective(text, names, pieces)
-    return Layout(names, pieces)
+    folds = tuple(tuple(_Pieces(text, names, f).fold() for f in onto) for _, *onto in parts)
+    if not any(folds):
+        return Layout(names, pieces)
+    found = Layout(names, pieces, folds=folds)
+    if not recoverable(found):
+        raise ScheduleError(
+            Problem(
+                "layout.fold",
+                f"layout={text!r}: what is xored onto a storage dimension must stand in another one that has no ^",
+                hint="'k, j -> k, j/4 ^ k%8, j%4'",
+            )
+        )
+    return found
 
 
 def _syntax(text: str, what: str) -> ScheduleError:
@@ -110,6 +125,20 @@ class _Pieces:
         if self.tokens:
             raise self._bad(f"{self.tokens[0]} is not expected there")
         return found
+
+    def fold(self) -> Fold:
+        """The whole part as what is xored: a piece of 2, 4, 8 … values, perhaps times such a number."""
+        d, divisor, extent = self._chain()
+        scale = 1
+        if self.tokens and self.tokens[0] == "*":
+            self.tokens.pop(0)
+            scale = self._number()
+        if self.tokens:
+            raise self._bad(f"{self.tokens[0]} is not expected there")
+        for n in (extent, scale):
+            if n < 1 or n & (n - 1):
+                raise self._bad(f"after ^ a piece has 2, 4, 8 … values, as in {self.names[d]}/4%4, not {n or 'any'}")
+        return d, divisor, extent, scale
 
     def _chain(self) -> Piece:
         d, divisor, extent = self._name()
