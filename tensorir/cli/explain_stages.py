@@ -235,6 +235,11 @@ STAGES: dict[str, Entry] = {
         's.stage_in("B", at="C.i", scope="shared", layout="k, j -> j//16, k, j%16")',
         's.stage_in("B", at="C.i", scope="shared", layout="k, j -> j/16, k, j%16")',
     ),
+    "layout.fold": Entry(
+        "What is xored onto a storage dimension has to stand plain in another one, or two elements would share a cell.",
+        's.stage_in("B", at="C.k", scope="shared", layout="k, j -> k, j/4 ^ j/4%2, j%4")',
+        's.stage_in("B", at="C.k", scope="shared", layout="k, j -> k, j/4 ^ k%8, j%4")',
+    ),
     "layout.twice": Entry(
         "layout= says the order of the storage dimensions, so order= has nothing left to say.",
         's.stage_in("B", at="C.i", scope="shared", order=[1, 0], layout="k, j -> j, k")',

@@ -106,6 +106,7 @@ ACTIONS = (
     "annotate",
     "assume",
     *("specialize",) * 2,
+    *("pipeline",) * 2,
     "tile",
 )
 BINDINGS = ("block.x", "block.y", "thread.x", "thread.y", "block.z", "thread.z")
@@ -235,6 +236,9 @@ def draw_layout(c: Chance, rank: int) -> str:
         chain = [f"{d}/{n * m}", f"({d}/{n})%{m}", f"{d}%{n}"] if m > 1 and n > 1 else [f"{d}/{n}", f"{d}%{n}"]
         for piece in chain if n > 1 else [d]:
             pieces.insert(c.pick(range(len(pieces) + 1)), piece)
+    if len(pieces) > 1 and c.pick(range(3)) == 0:
+        onto = c.pick(range(1, len(pieces)))
+        pieces[onto] += f" ^ ({pieces[0]})%2*{c.pick((1, 2))}"
     return f"{', '.join(names)} -> {', '.join(pieces)}"
 
 

@@ -1,26 +1,77 @@
 """Copies and intermediates in any layout compute the same, in the interpreter and on the device."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorir as tir
-from tensorir.ir.tree import Load, Ramp, Store
+from tensorir.ir.build import const
+from tensorir.ir.layout import cells, recoverable
+from tensorir.ir.tree import Buffer, Load, Ramp, Scope, Store
 from tensorir.ir.visit import find
 from tensorir.lower.pipeline import lower
+from tensorir.schedule.primitives.buffers import layout_of
 
 
 @st.composite
 def index_maps(draw, rank):
-    """The text of a layout: each dimension whole, in blocks or in blocks of blocks, the pieces in any order."""
+    """The text of a layout: each dimension whole, in blocks or in blocks of blocks, the pieces in any order; some of
+    them may be xored onto another.
+    """
     names, pieces = [f"x{d}" for d in range(rank)], []
     for name in names:
         n, m = draw(st.sampled_from([1, 1, 2, 3, 4, 8])), draw(st.sampled_from([1, 1, 2, 3]))
         pieces += [f"{name}/{n * m}"] if n * m > 1 else [name]
         pieces += [f"({name}/{n})%{m}" if n > 1 else f"{name}%{m}"] if m > 1 else []
         pieces += [f"{name}%{n}"] if n > 1 else []
-    return f"{', '.join(names)} -> {', '.join(draw(st.permutations(pieces)))}"
+    pieces = draw(st.permutations(pieces))
+    if len(pieces) > 1 and draw(st.booleans()):
+        onto, *others = draw(st.permutations(range(len(pieces))))
+        bits = [p for n in others for p in [two_values(pieces[n])] if p]
+        for bit in draw(st.lists(st.sampled_from(bits), max_size=2)) if bits else []:
+            pieces[onto] += f" ^ {bit}*{draw(st.sampled_from([1, 2, 4]))}"
+    return f"{', '.join(names)} -> {', '.join(pieces)}"
+
+
+def two_values(piece):
+    """One bit of a piece; none of three values."""
+    return "" if piece.endswith("%3") else f"({piece})%2"
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_every_index_has_a_cell_of_its_own(data):
+    shape = tuple(data.draw(st.lists(st.integers(1, 13), min_size=1, max_size=3)))
+    text, pad = data.draw(index_maps(len(shape))), data.draw(st.integers(0, 2))
+    b = Buffer("b", tuple(const(n, "index") for n in shape), "float32", Scope.SHARED)
+    made, size = cells(b.replace(layout=layout_of(b, text, pad)))
+    taken = set()
+    for index in itertools.product(*map(range, shape)):
+        at = 0
+        for cell in made:
+            d, divisor, extent = cell.piece
+            i = index[d] // divisor % (extent or 1 << 30)
+            for f, div, e, scale in cell.folds:
+                i ^= index[f] // div % e * scale
+            at += i * cell.stride
+        assert 0 <= at < size, "inside"
+        assert at not in taken, "and nobody else's"
+        taken.add(at)
+    if "^" in text:
+        assert recoverable(layout_of(b, text))
+
+
+def test_a_swizzle_is_written_as_it_is_read():
+    text = "k, j -> k, j/8 ^ k%8 ^ j/4%2*4, (j/4)%2, j%4"
+    s = tir.Schedule(computed((12, 32)))
+    s.stage_in("X", at="Y.a", scope="shared", layout=text)
+    assert "X_shared as k, j -> k, j/8 ^ k%8 ^ j/4%2*4, j/4%2, j%4" in str(s)
+    assert s.check()
+    assert "^" in s.source()
+    assert tir.replay(s.outputs, s.trace.to_json()).source() == s.source()
 
 
 def computed(shape):
