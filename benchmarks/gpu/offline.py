@@ -1,0 +1,163 @@
+"""What is known of the CUDA kernels without a GPU: one row for each class and architecture, as Markdown and JSON.
+
+    python benchmarks/gpu/offline.py                     # prints the tables
+    python benchmarks/gpu/offline.py --save              # and writes benchmarks/results/gpu_offline.{md,json}
+
+Resources and instructions are those of the default configuration at a large shape, compiled by NVRTC and disassembled;
+costs of accesses are counted by the emulator, which runs the same text at a small shape on the CPU and compares the
+result with the reference, exactly. Needs the extra "cuda" and a C++ compiler. None of it was run on a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tensorir as tir
+from tensorir.check.emulate import Traffic, emulate
+from tensorir.interp.reference import random_arguments
+from tensorir.runtime.cuda import compile_cubin, nvrtc_version, sass_opcodes
+
+RESULTS = Path(__file__).parents[1] / "results" / "gpu_offline"
+
+
+@dataclass(frozen=True)
+class KernelClass:
+    """``make`` gives the workload; large: its shape when compiled, small: when emulated."""
+
+    name: str
+    make: Callable[..., tir.Workload]
+    large: dict[str, Any]
+    small: dict[str, Any]
+    arches: tuple[str, ...]
+
+
+CLASSES = (
+    KernelClass("fp32 SIMT, A and B as they lie", tir.ops.matmul, dict(m=1024, n=1024, k=1024),
+                dict(m=256, n=256, k=64), ("sm_75", "sm_80", "sm_90")),
+    KernelClass("fp32 SIMT, A and B transposed", tir.ops.matmul, dict(m=1024, n=1024, k=1024, ta=True, tb=True),
+                dict(m=256, n=256, k=64, ta=True, tb=True), ("sm_75", "sm_80", "sm_90")),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Multiprocessor:
+    """Limits of one multiprocessor (CUDA programming guide, "Compute capabilities")."""
+
+    threads: int
+    blocks: int
+    shared_bytes: int
+    registers: int = 65536
+
+
+LIMITS = {
+    "sm_75": Multiprocessor(1024, 16, 64 * 1024),
+    "sm_80": Multiprocessor(2048, 32, 164 * 1024),
+    "sm_90": Multiprocessor(2048, 32, 228 * 1024),
+}
+
+
+def resident(arch: str, threads: int, registers: int, shared_bytes: int) -> int:
+    """Blocks that one multiprocessor holds at a time; registers come in groups of 256 a warp."""
+    limit = LIMITS[arch]
+    warps = -(-threads // 32)
+    a_warp = -(-registers * 32 // 256) * 256
+    reserved = 0 if arch == "sm_75" else 1024
+    return min(
+        limit.blocks, limit.threads // threads, limit.registers // (a_warp * warps),
+        limit.shared_bytes // (shared_bytes + reserved) if shared_bytes else limit.blocks,
+    )  # fmt: skip
+
+
+def compiled(c: KernelClass, arch: str) -> dict[str, Any]:
+    """Resources and instructions at the large shape."""
+    source = c.make(**c.large).schedule(target=f"cuda -arch={arch}").emitted()
+    cubin = compile_cubin(source.text, arch)
+    found = sass_opcodes(cubin)
+    (kernel,) = source.kernels
+    threads = kernel.block[0] * kernel.block[1] * kernel.block[2]
+
+    def count(start: str, wide: bool | None = None) -> int:
+        named = {n: k for n, k in found.items() if n.split(".")[0] == start}
+        return sum(k for n, k in named.items() if wide is None or (".128" in n) == wide)
+
+    return {
+        "class": c.name, "arch": arch, "registers": cubin.registers, "spills": cubin.spills,
+        "shared_bytes": cubin.shared_bytes, "threads": threads,
+        "blocks_per_sm": resident(arch, threads, cubin.registers, cubin.shared_bytes),
+        "ffma": count("FFMA"), "all": sum(found.values()) - count("NOP"),
+        "ldg_128": count("LDG", True), "lds_128": count("LDS", True), "stg_128": count("STG", True),
+        "narrower": count("LDG", False) + count("LDS", False) + count("STG", False), "sts": count("STS"),
+        "local": count("LDL") + count("STL"), "barriers": count("BAR"),
+    }  # fmt: skip
+
+
+def emulated(c: KernelClass) -> dict[str, Any]:
+    """What the accesses of the first block cost at the small shape, over the least that their bytes need."""
+    work = c.make(**c.small)
+    s = work.schedule({**c.make(**c.large).templates["gpu_tile"].space.default}, "gpu_tile", "cuda")
+    arrays = random_arguments(s.outputs, 0)
+    run = emulate(s.emitted(), arrays)
+    exact = not run.problems and bool(np.array_equal(run.outputs[0], work.reference(*arrays)))
+    kinds = ("shared read", "shared write", "global read", "global write")
+    return {"class": c.name, "shape": work.title, "exact": exact, **{k: _cost(run.traffic, k) for k in kinds}}
+
+
+def _cost(traffic: Sequence[Traffic], what: str) -> dict[str, int]:
+    mine = [t for t in traffic if t.what == what]
+    return {name: sum(getattr(t, name) for t in mine) for name in ("requests", "units", "ideal")}
+
+
+def markdown(rows: list[dict[str, Any]], costs: list[dict[str, Any]]) -> str:
+    """Both tables."""
+    first = (
+        "class", "arch", "registers", "spills", "shared", "blocks/SM", "FFMA of all", "LDG.128", "LDS.128", "STS",
+        "STG.128", "narrower", "LDL/STL",
+    )  # fmt: skip
+    second = ("class, emulated", "exact", "shared reads", "shared writes", "global reads", "global writes")
+    kinds = ("shared read", "shared write", "global read", "global write")
+    return "\n".join([
+        *_head(first),
+        *(_line([r["class"], r["arch"], r["registers"], r["spills"], r["shared_bytes"], r["blocks_per_sm"],
+                 f"{r['ffma']} of {r['all']}", r["ldg_128"], r["lds_128"], r["sts"], r["stg_128"], r["narrower"],
+                 r["local"]]) for r in rows),
+        "",
+        *_head(second),
+        *(_line([c["class"], "yes" if c["exact"] else "NO", *(f"{c[k]['units']} of {c[k]['ideal']}" for k in kinds)])
+          for c in costs),
+    ]) + "\n"  # fmt: skip
+
+
+def _head(names: Sequence[str]) -> list[str]:
+    return [_line(names), "|" + "---|" * len(names)]
+
+
+def _line(cells: Sequence[Any]) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--save", action="store_true", help=f"write {RESULTS.name}.md and .json beside the results")
+    options = parser.parse_args()
+    rows = [compiled(c, arch) for c in CLASSES for arch in c.arches]
+    costs = [emulated(c) for c in CLASSES]
+    text = markdown(rows, costs)
+    print(text)
+    if options.save:
+        RESULTS.with_suffix(".md").write_text(text)
+        document = {
+            "nvrtc": nvrtc_version(), "limits": {a: asdict(m) for a, m in LIMITS.items()},
+            "compiled": rows, "emulated": costs,
+        }  # fmt: skip
+        RESULTS.with_suffix(".json").write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
