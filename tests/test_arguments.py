@@ -62,6 +62,13 @@ def numbered(**given):
     return tir.Workload(**({"name": "mm", "outputs": C, "templates": {"t": ONE}} | given))
 
 
+def on_gpu(s):
+    """The same computation for a GPU, with a copy in shared memory."""
+    made = tir.Schedule(s.outputs, "opencl -kind=gpu")
+    made.stage_in("B", "C.k", "shared")
+    return made
+
+
 DECLARE = {
     "placeholder": lambda shape=(8,), dtype="float32", name="A": tir.placeholder(shape, dtype, name),
     "constant": lambda array=((1, 2), (3, 4)), name="c": tir.constant(array, name),
@@ -140,7 +147,7 @@ SCHEDULE = {
     "rfactor": lambda s, stage="C", axis="k": s.rfactor(stage, axis),
     "annotate": lambda s, axis="C.k", key="unroll", value=2: s.annotate(axis, key, value),
     "prefetch": lambda s, tensor="P", at="C.k", ahead="C.i", distance=1: s.prefetch(tensor, at, ahead, distance),
-    "pipeline": lambda s, axis="C.k", depth=2: s.pipeline(axis, depth),
+    "pipeline": lambda s, axis="C.k", depth=2: on_gpu(s).pipeline(axis, depth),
     "assume": lambda s, tensor="A", align=64: s.assume(tensor, align),
     "specialize": lambda s, axis="C.i", cond="C.i < 3": s.specialize(axis, cond),
     "s[]": lambda s, stage="C": s[stage],

@@ -169,6 +169,21 @@ def depthwise(target: str) -> Schedule:
     return s
 
 
+def pipelined(target: str) -> Schedule:
+    A, B = tir.placeholder((10, 13), name="A"), tir.placeholder((13, 6), name="B")
+    k = tir.reduce_axis(13, name="k")
+    C = tir.compute((10, 6), lambda i, j: tir.sum(A[i, k] * B[k, j], axis=k), name="C")
+    s = tir.Schedule(C, target)
+    ib, it = s[C].split("i", [None, 4])
+    outer, _ = s[C].split("k", [None, 4])
+    s[C].reorder(ib, it, "j", outer)
+    s[C].bind(ib, "block.x").bind(it, "thread.y").bind("j", "thread.x")
+    s.stage_in(A, at=outer, scope="shared")
+    s.stage_in(B, at=outer, scope="shared", layout="k, j -> k, j ^ k%2")
+    s.pipeline(outer)
+    return s
+
+
 PROGRAMS: dict[str, Make] = {}
 for _target, _short in (("opencl", "opencl"), ("cuda", "cuda")):
     for _f in (tiled, chain, exchange, partial_sums, argmin, gather, vectors, packed, normalise, pool, depthwise):
@@ -181,6 +196,8 @@ PROGRAMS |= {
     "conv2d cuda": lambda: small_conv("cuda", "NHWC"),
     "matmul cpu": lambda: small_matmul(CPU),
     "matmul cpu bias": lambda: small_matmul(CPU, bias=True, act="relu"),
+    "pipelined opencl": lambda: pipelined(GPU),
+    "pipelined cuda": lambda: pipelined("cuda"),
     "matmul gpu": lambda: small_matmul(GPU),
     "matmul cuda": lambda: small_matmul("cuda", tb=True, batch=2),
 }

@@ -48,7 +48,7 @@ BUILD: dict[str, Entry] = {
     ),
     "lower.pipeline": Entry(
         "After lowering, no iteration of a pipelined loop begins with copies into shared memory that stay within it.",
-        's.pipeline("C.k.0")  # and a copy that other loops read as well',
+        "# a loop marked by pipeline whose copies other loops read as well",
         "# stage_in at the pipelined loop itself",
     ),
     "lower.pad-global": Entry(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from tensorir.cli.explain_entry import Entry
 
+_ON_GPU = 's = tir.Schedule(C, "opencl -kind=gpu")\n'
+_COPIED = _ON_GPU + 's.stage_in("A", at="C.k", scope="shared")\n'
+
 SCHEDULE: dict[str, Entry] = {
     # --- names and arguments
     "argument.type": Entry(
@@ -121,33 +124,33 @@ SCHEDULE: dict[str, Entry] = {
     ),
     "pipeline.cpu": Entry(
         "On CPUs the work-items of a block take turns on one core: a copy has nothing to run beside.",
-        "# s.pipeline in a schedule for a CPU",
-        '# s.prefetch("W", at="Y.c", ahead="y.k.1")',
+        's.stage_in("B", at="C.k", scope="shared")\ns.pipeline("C.k")',
+        's.prefetch("B", at="C.k", ahead="C.j")',
     ),
     "pipeline.depth": Entry(
         "Copies pass through registers, which hold one tile: two buffers take turns.",
-        's.pipeline("C.k.0", depth=3)',
-        's.pipeline("C.k.0")',
+        _COPIED + 's.pipeline("C.k", depth=3)',
+        _COPIED + 's.pipeline("C.k")',
     ),
     "pipeline.lost": Entry(
         "The primitive changes a loop whose copies run ahead; lowering writes two iterations of exactly that loop.",
-        's.pipeline("C.k.0").unroll("C.k.0")',
-        's.split("C.k.0", [None, 4])\ns.pipeline("C.k.0.0")',
+        _COPIED + 's.pipeline("C.k").unroll("C.k")',
+        _COPIED + 's.annotate("C.k", "unroll", 2)\ns.pipeline("C.k")',
     ),
     "pipeline.no-copies": Entry(
-        "Nothing in an iteration only fills shared memory from tensors that the loop does not write.",
-        's.pipeline("C.k.0")',
-        's.stage_in("A", at="C.k.0", scope="shared")\ns.pipeline("C.k.0")',
+        "Nothing in an iteration only fills shared memory from tensors that the loop does not write, for its own use.",
+        _ON_GPU + 's.pipeline("C.k")',
+        _COPIED + 's.pipeline("C.k")',
     ),
     "pipeline.parts": Entry(
         "The loop is cut into parts, or its body has versions: its iterations are not alike.",
-        's.partition("C.k.0", [1])\ns.pipeline("C.k.0")',
-        's.pipeline("C.k.0")',
+        _COPIED + 's.partition("C.k", [1]).pipeline("C.k")',
+        _COPIED + 's.pipeline("C.k")',
     ),
     "pipeline.serial": Entry(
         "Only a serial loop has a next iteration to copy for.",
-        's.unroll("C.k.0")\ns.pipeline("C.k.0")',
-        's.pipeline("C.k.0")',
+        _COPIED + 's.unroll("C.k").pipeline("C.k")',
+        _COPIED + 's.pipeline("C.k")',
     ),
     "pipeline.symbolic-extent": Entry(
         "The number of iterations is not a constant.",

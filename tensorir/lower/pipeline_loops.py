@@ -82,7 +82,7 @@ class _Pipeline(Rewriter):
             spare = half and trips % 2  # the last pair may have one iteration only
             halves.append(If(binary("<", here, trips), done) if spare else done)
         first = [self._again(substitute(_through(_split(s)), {n.var: as_expr(0)})) for s in copies]
-        loop = Loop(pair, as_expr(-(-trips // 2)), sequence(halves))
+        loop = Loop(pair, as_expr(-(-trips // 2)), sequence(halves), hint=n.hint)
         out = sequence([*first, loop])
         return _allocated([b for buffers in turns for b in buffers.values()], out)
 

@@ -50,7 +50,7 @@ def test_cells_are_where_numpy_puts_them(case):
     memory = stored(x, layout)
     assert size == len(memory)
     for index in np.ndindex(*shape):
-        at = sum(stride * (index[d] // step % (n or 10**9)) for (d, step, n), stride in parts)
+        at = sum(c.stride * (index[d] // step % (n or 10**9)) for c in parts for d, step, n in [c.piece])
         assert memory[at] == x[index]
     assert all(chain([p for p in layout.pieces if p[0] == d]) for d in range(len(shape)))
 

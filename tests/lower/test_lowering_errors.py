@@ -75,7 +75,15 @@ def pad_without_room():
     return s
 
 
+def pipelined_without_copies():
+    """A mark that pipeline would not have set."""
+    s = two()
+    loop = Index(s.program).loops["Q.i"]
+    return changed(s, loop, loop.replace(depth=2))
+
+
 CASES = {
+    "lower.pipeline": ("could run ahead", pipelined_without_copies),
     "lower.pad-global": ("has no room", pad_without_room),
     "lower.scope-across-kernels": ("two kernels use it", scope_across_kernels),
     "lower.grid-wide": ("different blocks", grid_wide),

@@ -41,6 +41,8 @@ EXAMPLES = (
     "conv2d cpu",
     "conv2d gpu",
     "matmul cuda",
+    "pipelined opencl",
+    "pipelined cuda",
 )
 EXCHANGING = (
     "tiled opencl",
@@ -50,6 +52,8 @@ EXCHANGING = (
     "normalise cuda",
     "conv2d gpu",
     "matmul cuda",
+    "pipelined opencl",
+    "pipelined cuda",
 )
 """Their threads read what other threads wrote."""
 NAMES = [p.__name__ for p in pipeline.PASSES]
@@ -105,6 +109,7 @@ PROMISES = {
     "emit_guards": lambda p: all(not s.guards for s in find(p.body, Stage)),
     "expand_updates": lambda p: not find(p.body, Update),
     "compact": allocated,
+    "pipeline_loops": lambda p: not find(p.body, Loop, lambda x: x.depth > 1),
     "insert_barriers": lambda p: True,  # the interpreter looks for races
     "expand_stages": lambda p: not find(p.body, Stage),
     "flatten": flat,

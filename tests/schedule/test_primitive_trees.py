@@ -102,7 +102,7 @@ def test_tree(name, golden):
     fresh = make()
     exec(str(s.trace), {"s": fresh})
     assert str(fresh) == str(s)
-    assert str(tir.replay(s.outputs, s.trace)) == str(s)
+    assert str(tir.replay(s.outputs, s.trace, target=s.target)) == str(s)
     assert json.loads(s.trace.to_json())
     after = str(s)
     other = s.fork()

@@ -8,7 +8,7 @@ from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import as_int
 from tensorir.ir.tree import Buffer, Const, Kind, Loop, Program, Scope, Stage, Stmt, Store
 from tensorir.ir.visit import find, reads, writes
-from tensorir.schedule.analysis import caret, constant_extent, need_serial, stages_writing, statements
+from tensorir.schedule.analysis import caret, constant_extent, need_serial, stages_reading, stages_writing, statements
 from tensorir.schedule.rewrite import Rewrite, swap
 from tensorir.target import Target
 
@@ -59,7 +59,11 @@ def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
 
 def _without_copies(program: Program, loop: Loop) -> Problem | None:
     used = {b for s in find(loop.body, Stage) for b in writes(s.body) if b.scope is Scope.SHARED}
-    inside = {b for b in used if all(s in find(loop, Stage) for s in stages_writing(program.body, b))}
+    mine = find(loop, Stage)
+    inside = {
+        b for b in used
+        if all(s in mine for s in [*stages_writing(program.body, b), *stages_reading(program.body, b)])
+    }  # fmt: skip
     if copies_ahead(list(statements(loop.body)), inside):
         return None
     return Problem(
