@@ -53,6 +53,28 @@ class _Ahead:
     held: tuple[Buffer, ...]
 
 
+@dataclass(frozen=True)
+class _Body:
+    """An iteration of the loop over ``var``: its copies, what else it does, and the buffers that are its own."""
+
+    var: Var
+    trips: int
+    copies: list[Stmt]
+    rest: list[Stmt]
+    own: list[Buffer]
+
+    def iteration(self, here: Expr, mine: dict[Buffer, Buffer], other: dict[Buffer, Buffer]) -> Stmt:
+        """Load what follows, work on ``mine``, store to ``other``."""
+        following = binary("+", here, 1)
+        there = binary("<", following, self.trips)
+        ahead = [_split(s) for s in self.copies]
+        loads = sequence([substitute(a.load, {self.var: following}) for a in ahead])
+        work = sequence([swap_buffers(substitute(s, {self.var: here}), mine) for s in self.rest])
+        stores = sequence([swap_buffers(substitute(a.store, {self.var: following}), other) for a in ahead])
+        out = sequence([If(there, loads), _allocated(self.own, work), If(there, stores)])
+        return _allocated([b for a in ahead for b in a.held], out)
+
+
 class _Pipeline(Rewriter):
     def __init__(self, taken: set[str]) -> None:
         self.taken = taken
@@ -62,8 +84,7 @@ class _Pipeline(Rewriter):
         if n.depth < 2 or (isinstance(n.extent, Const) and as_int(n.extent) < 2):
             return n.replace(depth=1)  # one iteration has no other to copy for
         allocs, body = _allocs(n.body)
-        shared = {b for b in allocs if b.scope is Scope.SHARED}
-        copies = copies_ahead(body, shared)
+        copies = copies_ahead(body, {b for b in allocs if b.scope is Scope.SHARED})
         if not copies or not isinstance(n.extent, Const):
             raise fail(
                 "lower.pipeline",
@@ -72,32 +93,16 @@ class _Pipeline(Rewriter):
             )
         filled = list(dict.fromkeys(b for s in copies for b in writes(s)))
         turns = ({b: b for b in filled}, {b: b.replace(name=b.name) for b in filled})
-        own = [b for b in allocs if b not in filled]
-        rest = [s for s in body if s not in copies]
-        pair, trips = Var(n.var.name, "index"), as_int(n.extent)
-        halves = []
-        for half in (0, 1):
-            here = binary("+", binary("*", pair, 2), half)
-            done = self._iteration(n.var, here, trips, copies, rest, own, turns[half], turns[1 - half], again=half > 0)
-            spare = half and trips % 2  # the last pair may have one iteration only
-            halves.append(If(binary("<", here, trips), done) if spare else done)
+        trips, pair = as_int(n.extent), Var(n.var.name, "index")
+        rest, own = [s for s in body if s not in copies], [b for b in allocs if b not in filled]
+        one = _Body(n.var, trips, copies, rest, own)
+        even, odd = binary("*", pair, 2), binary("+", binary("*", pair, 2), 1)
+        second = self._again(one.iteration(odd, turns[1], turns[0]))
+        halves = [one.iteration(even, turns[0], turns[1]),
+                  If(binary("<", odd, trips), second) if trips % 2 else second]  # fmt: skip
         first = [self._again(substitute(_through(_split(s)), {n.var: as_expr(0)})) for s in copies]
         loop = Loop(pair, as_expr(-(-trips // 2)), sequence(halves), hint=n.hint)
-        out = sequence([*first, loop])
-        return _allocated([b for buffers in turns for b in buffers.values()], out)
-
-    def _iteration(self, var: Var, here: Expr, trips: int, copies: list[Stmt], rest: list[Stmt], own: list[Buffer],
-                   mine: dict[Buffer, Buffer], other: dict[Buffer, Buffer], again: bool) -> Stmt:  # fmt: skip
-        """Load what follows, work on ``mine``, store to ``other``."""
-        following = binary("+", here, 1)
-        ahead = [_split(s) for s in copies]
-        loads: Stmt = sequence([substitute(a.load, {var: following}) for a in ahead])
-        stores: Stmt = sequence([swap_buffers(substitute(a.store, {var: following}), other) for a in ahead])
-        there = binary("<", following, trips)
-        work = sequence([swap_buffers(substitute(s, {var: here}), mine) for s in rest])
-        out = sequence([If(there, loads), _allocated(own, work), If(there, stores)])
-        out = _allocated([b for a in ahead for b in a.held], out)
-        return self._again(out) if again else out
+        return _allocated([b for buffers in turns for b in buffers.values()], sequence([*first, loop]))
 
     def _again(self, body: Stmt) -> Stmt:
         """``body`` with loop variables, stage names and local buffers of its own."""
