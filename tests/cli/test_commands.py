@@ -218,6 +218,24 @@ class TestTuned:
         code, out, err = cli("tune", "bad.py:op", "--budget", "30s", "--json")
         assert code == common.NO_CONFIG and json.loads(out)["status"] == "no_valid_config" and "wrong_result" in err
 
+    @pytest.mark.skipif(shutil.which("c++") is None and shutil.which("g++") is None, reason="no C++ compiler")
+    def test_check_runs_the_cuda_text(self, cli):
+        code, out, _ = cli("check", "matmul", "32x32x16", "--emulate", "--json")
+        doc = json.loads(out)
+        assert code == 0 and doc["ok"] and [c["name"] for c in doc["checks"]] == ["emulated", "own shape"]
+        assert {t["what"] for t in doc["traffic"]} == {"global read", "global write", "shared read", "shared write"}
+        assert all(t["units"] >= t["ideal"] > 0 and t["text"] for t in doc["traffic"])
+        code, out, _ = cli("check", "matmul", "32x32x16", "--emulate", "--target", "cuda -arch=sm_90")
+        assert code == 0 and "ok    own shape" in out and "shared read" in out and "sectors" in out
+        code, _, err = cli("check", "matmul", "32x32x16", "--target", "cuda")
+        assert code == common.USAGE and "--emulate" in err
+
+    @pytest.mark.skipif(shutil.which("c++") is None and shutil.which("g++") is None, reason="no C++ compiler")
+    def test_what_takes_too_long_is_not_counted(self, cli, monkeypatch):
+        monkeypatch.setattr("tensorir.cli.emulated.MOST_FLOPS", 1e3)
+        doc = json.loads(cli("check", "matmul", "32x32x16", "--emulate", "--json")[1])
+        assert doc["ok"] and len(doc["checks"]) == 1 and doc["traffic"] == []
+
     def test_export(self, cli, logs, tmp_path):
         code, out, err = cli(
             "export", OWN, "--arg", "n=12", "--log", logs[0], "--to", "source,pyopencl", "-o", "out", "--test"
