@@ -1,8 +1,8 @@
 """Every error code of the package, explained: ``tensorir explain CODE`` and the documentation's error index.
 
 To add a code, add an Entry to the dict of its phase (``explain_declare``, ``explain_schedule``, ``explain_stages``,
-``explain_build``, ``explain_run``); ``tests/test_error_catalogue.py`` says which codes of the package have none, and
-runs the examples.
+``explain_ahead``, ``explain_build``, ``explain_run``); ``tests/test_error_catalogue.py`` says which codes of the package
+have none, and runs the examples.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import textwrap
 
+from tensorir.cli.explain_ahead import AHEAD
 from tensorir.cli.explain_build import BUILD
 from tensorir.cli.explain_declare import DECLARE
 from tensorir.cli.explain_entry import PRELUDE, Entry
@@ -19,7 +20,7 @@ from tensorir.cli.explain_stages import STAGES
 
 __all__ = ["CATALOGUE", "PRELUDE", "Entry", "close_codes", "explain"]
 
-CATALOGUE: dict[str, Entry] = {**DECLARE, **SCHEDULE, **STAGES, **BUILD, **RUN}
+CATALOGUE: dict[str, Entry] = {**DECLARE, **SCHEDULE, **STAGES, **AHEAD, **BUILD, **RUN}
 """Code to Entry, by phase."""
 
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from tensorir.cli.explain_entry import Entry
 
-_ON_GPU = 's = tir.Schedule(C, "opencl -kind=gpu")\n'
-_COPIED = _ON_GPU + 's.stage_in("A", at="C.k", scope="shared")\n'
-
 SCHEDULE: dict[str, Entry] = {
     # --- names and arguments
     "argument.type": Entry(
@@ -85,77 +82,6 @@ SCHEDULE: dict[str, Entry] = {
         "The loop tree is nested deeper than Python's recursion allows.",
         "# hundreds of nested loops",
         "# fuse loops, or split into fewer parts",
-    ),
-    "prefetch.cpu": Entry(
-        "Requests for cache lines are for CPUs; other targets copy into near memory ahead of use.",
-        "# s.prefetch in a schedule for a GPU",
-        "# s.stage_in(…, scope='shared')",
-    ),
-    "prefetch.encloses": Entry(
-        "What is read later is told by a loop around the one that asks, or by that loop itself.",
-        's.prefetch("B", at="C.j", ahead="C.k")',
-        's.prefetch("B", at="C.k", ahead="C.j")',
-    ),
-    "prefetch.gather": Entry(
-        "Where the tensor is read is told by another tensor, which a request ahead of time would read too, perhaps "
-        "beyond its end.",
-        "# s.prefetch of a table that is read at table[index[i], j]",
-        "# prefetch tensors whose indices are loops",
-    ),
-    "prefetch.lines": Entry(
-        "One iteration reads more cache lines than are worth asking for at once.",
-        's.prefetch("B", at="C.i")',
-        's.prefetch("B", at="C.k")',
-    ),
-    "prefetch.near": Entry(
-        "The tensor is in block memory or registers: there is nothing to fetch.",
-        's.stage_in("B", at="C.j", scope="shared")\ns.prefetch("B_shared", at="C.k")',
-        's.prefetch("B", at="C.k")',
-    ),
-    "prefetch.not-read": Entry(
-        "Nothing inside the loop reads the tensor.",
-        's.prefetch("C", at="C.k")',
-        's.prefetch("B", at="C.k")',
-    ),
-    "prefetch.room": Entry(
-        "The loop is vectorized or dealt out to threads: no request can stand inside it.",
-        's.reorder("C.k", "C.j").vectorize(s.split("C.j", [None, 4])[1])\ns.prefetch("A", at="C.j.1")',
-        's.prefetch("A", at="C.k")',
-    ),
-    "pipeline.cpu": Entry(
-        "On CPUs the work-items of a block take turns on one core: a copy has nothing to run beside.",
-        's.stage_in("B", at="C.k", scope="shared")\ns.pipeline("C.k")',
-        's.prefetch("B", at="C.k", ahead="C.j")',
-    ),
-    "pipeline.depth": Entry(
-        "Copies pass through registers, which hold one tile: two buffers take turns.",
-        _COPIED + 's.pipeline("C.k", depth=3)',
-        _COPIED + 's.pipeline("C.k")',
-    ),
-    "pipeline.lost": Entry(
-        "The primitive changes a loop whose copies run ahead; lowering writes two iterations of exactly that loop.",
-        _COPIED + 's.pipeline("C.k").unroll("C.k")',
-        _COPIED + 's.annotate("C.k", "unroll", 2)\ns.pipeline("C.k")',
-    ),
-    "pipeline.no-copies": Entry(
-        "Nothing in an iteration only fills shared memory from tensors that the loop does not write, for its own use.",
-        _ON_GPU + 's.pipeline("C.k")',
-        _COPIED + 's.pipeline("C.k")',
-    ),
-    "pipeline.parts": Entry(
-        "The loop is cut into parts, or its body has versions: its iterations are not alike.",
-        _COPIED + 's.partition("C.k", [1]).pipeline("C.k")',
-        _COPIED + 's.pipeline("C.k")',
-    ),
-    "pipeline.serial": Entry(
-        "Only a serial loop has a next iteration to copy for.",
-        _COPIED + 's.unroll("C.k").pipeline("C.k")',
-        _COPIED + 's.pipeline("C.k")',
-    ),
-    "pipeline.symbolic-extent": Entry(
-        "The number of iterations is not a constant.",
-        "# s.pipeline of a loop whose length depends on data",
-        "# a loop of a fixed length around it",
     ),
     # --- loops
     "annotate.known-key": Entry(

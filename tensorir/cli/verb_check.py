@@ -25,13 +25,18 @@ def command(
     op: str, shape: tuple[str, ...], device: str | None, emulate: bool, target: str | None, log: str, as_json: bool,
     **given: Any,
 ) -> int:  # fmt: skip
-    """Check the best recorded (or the default) kernel of OP: in the interpreter and on the device."""
+    """Check the best recorded (or the default) kernel of OP: in the interpreter and on the device.
+
+    With --emulate its CUDA text runs on the CPU instead, and up to some 5e8 operations each access is counted.
+    """
     from tensorir.cli.emulated import emulated, table
     from tensorir.cli.parse import workloads
 
     parameters = split(given)
     if target is not None and not emulate:
         raise common.Stop(common.USAGE, "--target is for --emulate: a device is checked with its own target")
+    if device is not None and emulate:
+        raise common.Stop(common.USAGE, "--emulate needs no device: leave --device out, or say --target")
     documents = []
     for make in workloads(op, shape, {**parameters, "log": log}):
         work = make()

@@ -67,8 +67,7 @@ def recoverable(layout: Layout) -> bool:
 
 def _covers(p: Piece, fold: Fold) -> bool:
     d, divisor, extent, _ = fold
-    inside = p[1] <= divisor and divisor % p[1] == 0
-    return p[0] == d and inside and (p[2] == 0 or divisor * extent <= p[1] * p[2])
+    return p[0] == d and divisor % p[1] == 0 and (p[2] == 0 or p[1] * p[2] % (divisor * extent) == 0)
 
 
 def whole_blocks(shape: Sequence[Expr], layout: Layout | None) -> tuple[Expr, ...]:
@@ -84,7 +83,7 @@ def whole_blocks(shape: Sequence[Expr], layout: Layout | None) -> tuple[Expr, ..
 def scattered(layout: Layout, tile: Sequence[int]) -> int | None:
     """A dimension along which a tile of these extents does not lie evenly, the last one's elements side by side."""
     for (d, *_), onto in zip(layout.pieces, layout.folds, strict=False):
-        if onto and any(tile[f[0]] > 1 for f in onto):
+        if onto and any(tile[n] > 1 for n in (d, *(f[0] for f in onto))):
             return d
     for d, extent in enumerate(tile):
         if extent > 1 and sum(p[0] == d for p in layout.pieces) > 1:

@@ -91,7 +91,7 @@ def module_of(program: Program) -> Module:
         workspace.update(dict.fromkeys(b for b in extra if b.data is None))
         constants.update(dict.fromkeys(b for b in extra if b.data is not None))
         scalars = tuple(v for v in program.scalars if v in set(find(body, Var)))
-        label = written[-1].name if written else program.name
+        label = next((b.name for b in reversed(written) if b not in local), program.name)
         name = f"{label}_kernel" if len(nests(program)) == 1 else f"{label}_kernel{n}"
         buffers = (*params, *(b for b in extra if b.data is None))
         kernels.append(Kernel(name, buffers, scalars, tuple(axes), body, ahead[n]))

@@ -107,7 +107,18 @@ class _Pipeline(Rewriter):
     def _again(self, body: Stmt) -> Stmt:
         """``body`` with loop variables, stage names and local buffers of its own."""
         twins = {a.buffer: a.buffer.replace(name=a.buffer.name) for a in find(body, Alloc)}
-        return Twin(fresh_names(body, self.taken), twins)(body)  # type: ignore[no-any-return]
+        names = fresh_names(body, self.taken)
+        return _Same({new: old for old, new in names.items()})(Twin(names, twins)(body))  # type: ignore[no-any-return]
+
+
+class _Same(Rewriter):
+    """Tells of copies of stages that they do the same, on the same cells in the same threads."""
+
+    def __init__(self, names: dict[str, str]) -> None:
+        self.names = names
+
+    def on_Stage(self, n: Stage) -> Stage:
+        return n if n.of else n.replace(of=self.names[n.name])
 
 
 def _split(copy: Stmt) -> _Ahead:
@@ -136,15 +147,21 @@ class _Half(Rewriter):
         return out
 
     def on_Stage(self, n: Stage) -> Stage:
-        store = n.body
-        assert isinstance(store, Store)
+        if self.second:
+            return n.replace(body=self._half(n.body, self.held[n.name]))
+        (buffer,) = writes(n.body)
+        shape = tuple(x.extent for x in self.loops)
+        self.held[n.name] = Buffer(f"{buffer.name}_next", shape, buffer.dtype, Scope.REGISTER)
+        return n.replace(name=f"{n.name}.load", body=self._half(n.body, self.held[n.name]))
+
+    def _half(self, body: Stmt, held: Buffer) -> Stmt:
+        if isinstance(body, If):
+            return body.replace(then=self._half(body.then, held))
+        assert isinstance(body, Store)
         index = tuple(x.var for x in self.loops)
         if self.second:
-            return n.replace(body=store.replace(value=Load(self.held[n.name], index, store.value.dtype)))
-        shape = tuple(x.extent for x in self.loops)
-        b = Buffer(f"{store.buffer.name}_next", shape, store.buffer.dtype, Scope.REGISTER)
-        self.held[n.name] = b
-        return n.replace(name=f"{n.name}.load", body=Store(b, index, store.value))
+            return body.replace(value=Load(held, index, body.value.dtype))
+        return Store(held, index, body.value)
 
 
 def _allocs(body: Stmt) -> tuple[list[Buffer], list[Stmt]]:

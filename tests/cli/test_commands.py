@@ -233,8 +233,11 @@ class TestTuned:
     @pytest.mark.skipif(shutil.which("c++") is None and shutil.which("g++") is None, reason="no C++ compiler")
     def test_what_takes_too_long_is_not_counted(self, cli, monkeypatch):
         monkeypatch.setattr("tensorir.cli.emulated.MOST_FLOPS", 1e3)
-        doc = json.loads(cli("check", "matmul", "32x32x16", "--emulate", "--json")[1])
-        assert doc["ok"] and len(doc["checks"]) == 1 and doc["traffic"] == []
+        code, out, err = cli("check", "matmul", "32x32x16", "--emulate", "--json")
+        doc = json.loads(out)
+        assert code == 0 and doc["ok"] and len(doc["checks"]) == 1 and doc["traffic"] == []
+        assert "counted at smaller shapes" in err
+        assert cli("check", "matmul", "32x32x16", "--emulate", "--device", "cuda:0")[0] == common.USAGE
 
     def test_export(self, cli, logs, tmp_path):
         code, out, err = cli(

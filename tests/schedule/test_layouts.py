@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import tensorir as tir
 from tensorir.ir.build import const
-from tensorir.ir.layout import cells, recoverable
-from tensorir.ir.tree import Buffer, Load, Ramp, Scope, Store
+from tensorir.ir.layout import cells, recoverable, scattered
+from tensorir.ir.tree import Buffer, Layout, Load, Ramp, Scope, Store
 from tensorir.ir.visit import find
 from tensorir.lower.pipeline import lower
 from tensorir.schedule.primitives.buffers import layout_of
@@ -30,15 +30,10 @@ def index_maps(draw, rank):
     pieces = draw(st.permutations(pieces))
     if len(pieces) > 1 and draw(st.booleans()):
         onto, *others = draw(st.permutations(range(len(pieces))))
-        bits = [p for n in others for p in [two_values(pieces[n])] if p]
+        bits = [f"({pieces[n]})%2" for n in others if not pieces[n].endswith("%3")]
         for bit in draw(st.lists(st.sampled_from(bits), max_size=2)) if bits else []:
             pieces[onto] += f" ^ {bit}*{draw(st.sampled_from([1, 2, 4]))}"
     return f"{', '.join(names)} -> {', '.join(pieces)}"
-
-
-def two_values(piece):
-    """One bit of a piece; none of three values."""
-    return "" if piece.endswith("%3") else f"({piece})%2"
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
@@ -62,6 +57,22 @@ def test_every_index_has_a_cell_of_its_own(data):
         taken.add(at)
     if "^" in text:
         assert recoverable(layout_of(b, text))
+
+
+def test_what_cannot_be_told_from_the_cell_is_refused():
+    """0 and 3 would share a cell: of i only i%3 stands plain, and i%2 does not follow from it."""
+    for text in ("i -> i/3 ^ i%2, i%3", "i -> i/6 ^ i/3%4, i/3%2, i%3", "i -> i%2, i/2 ^ i/2%2"):
+        with pytest.raises(tir.ScheduleError) as caught:
+            tir.Schedule(computed((12,))).stage_in("X", at="root", scope="global", layout=text)
+        assert caught.value.code in ("layout.fold", "layout.not-bijective")
+
+
+def test_a_tile_along_a_swizzled_dimension_is_not_even():
+    names, plain = ("i", "j"), ((0, 1, 0), (1, 1, 0))
+    assert scattered(Layout(names, plain), (1, 4)) is None
+    assert scattered(Layout(names, plain, folds=((), ((0, 1, 4, 1),))), (1, 4)) == 1, "its elements are permuted"
+    assert scattered(Layout(names, plain, folds=((), ((0, 1, 4, 1),))), (4, 1)) == 1
+    assert scattered(Layout(names, plain, folds=((), ((0, 1, 4, 1),))), (1, 1)) is None
 
 
 def test_a_swizzle_is_written_as_it_is_read():

@@ -96,6 +96,23 @@ def test_what_the_loop_makes_itself_is_not_copied_ahead():
     assert "A_shared_register_next[" not in text
 
 
+def test_what_is_computed_into_shared_memory_under_a_guard_runs_ahead_too():
+    A, B = tir.placeholder((12, 20), name="A"), tir.placeholder((20, 8), name="B")
+    P = tir.compute((20, 8), lambda i, j: B[i, j] * 2, name="P", axes=("k", "j"))
+    kk = tir.reduce_axis(20, "k")
+    C = tir.compute((12, 8), lambda i, j: tir.sum(A[i, kk] * P[kk, j], axis=kk), name="C")
+    s = tir.Schedule(C, GPU)
+    ko, _ = s.split("C.k", [None, 8])
+    s.reorder(ko, "C.i", "C.j", "C.k.1")
+    s.compute_at("P", ko).set_scope("P", "shared").split("P.k", [None, 3])
+    s.pipeline(ko)
+    verdict = s.check()
+    assert verdict, str(verdict)
+    a, b = (np.arange(float(np.prod(n)), dtype="float32").reshape(n) % 7 for n in ((12, 20), (20, 8)))
+    assert np.array_equal(np.asarray(s.build("opencl:pocl")(a, b)), a @ (2 * b))
+    assert "P_next" in s.source()
+
+
 @pytest.mark.parametrize(("m", "n", "k"), [(64, 64, 40), (70, 50, 33), (128, 128, 16), (65, 64, 64)])
 @pytest.mark.parametrize("target", [GPU, CUDA])
 def test_the_matmul_template_takes_turns(m, n, k, target):

@@ -110,7 +110,7 @@ once("prefetch.gather", "data tells", lambda s: s.prefetch("T", at="G.i"), lambd
 once("prefetch.cpu", "no such requests", lambda s: s.prefetch("B", at="C.k"), lambda: plain("opencl -kind=gpu"))
 on_gpu = {"make": lambda: plain("opencl -kind=gpu")}
 once("pipeline.cpu", "take turns", lambda s: s.pipeline("C.k"), before=lambda s: s.stage_in("A", "C.k"))
-once("pipeline.depth", "3 buffers", lambda s: s.pipeline("C.k", 3), **on_gpu)
+once("pipeline.depth", "depth=3", lambda s: s.pipeline("C.k", 3), **on_gpu)
 once("pipeline.no-copies", "no iteration of C.k", lambda s: s.pipeline("C.k"), **on_gpu)
 once("pipeline.serial", "unrolled", lambda s: s.pipeline("C.k"), before=lambda s: s.unroll("C.k"), **on_gpu)
 once(
@@ -118,6 +118,13 @@ once(
     "more than once",
     lambda s: s.pipeline("C.k"),
     before=lambda s: (s.stage_in("A", "C.k", "shared"), s.partition("C.k", [1])),
+    **on_gpu,
+)
+once(
+    "pipeline.lost",
+    "set_scope takes away",
+    lambda s: s.set_scope("A_shared", "register"),
+    before=lambda s: (s.stage_in("A", "C.k", "shared"), s.pipeline("C.k")),
     **on_gpu,
 )
 once(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import as_int
-from tensorir.ir.tree import Buffer, Const, Kind, Loop, Program, Scope, Stage, Stmt, Store
+from tensorir.ir.tree import Buffer, Const, If, Kind, Loop, Program, Scope, Stage, Stmt, Store
 from tensorir.ir.visit import find, reads, writes
 from tensorir.schedule.analysis import caret, constant_extent, need_serial, stages_reading, stages_writing, statements
 from tensorir.schedule.rewrite import Rewrite, swap
@@ -22,7 +22,9 @@ def pipeline(program: Program, loop: Loop, depth: int, target: Target) -> Rewrit
     depth: buffers that take turns. With 2, an iteration loads what the next one needs into registers first, and stores
            that into the other buffer when its own work is done: memory is waited for once, before the first, and one
            barrier an iteration is left of two. Costs a second buffer in shared memory, and registers for one tile
-    The tree keeps one body with a mark; lowering writes two iterations, one for each buffer.
+    The tree keeps one body with a mark; lowering writes two iterations, one for each buffer. Raises ScheduleError:
+    ``pipeline.cpu``, ``pipeline.depth``, ``pipeline.no-copies``, ``pipeline.parts``, ``pipeline.serial``,
+    ``pipeline.symbolic-extent``; primitives that come later may raise ``pipeline.lost``.
     """
     need_serial(loop, "pipeline")
     constant_extent(loop, "pipeline.symbolic-extent")
@@ -30,7 +32,8 @@ def pipeline(program: Program, loop: Loop, depth: int, target: Target) -> Rewrit
         raise _refuse("pipeline.cpu", "the threads of a block take turns on CPUs: a copy has nothing to run beside",
                       loop, hint="s.prefetch(…), which asks for cache lines ahead of time")  # fmt: skip
     if depth not in DEPTHS:
-        raise _refuse("pipeline.depth", f"{depth} buffers cannot take turns yet", loop, hint="depth=2")
+        raise _refuse("pipeline.depth", f"depth={depth}: two buffers take turns, no fewer and no more yet", loop,
+                      hint="depth=2")  # fmt: skip
     if loop.parts or loop.cases:
         raise _refuse("pipeline.parts", f"the body of {loop.var.name} is written more than once already", loop,
                       hint="an exact split, or specialize a loop inside")  # fmt: skip
@@ -52,8 +55,13 @@ def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
                 at=caret(loop),
                 hint=f"{primitive} before pipeline",
             )
-        if problem := _without_copies(after, now):
-            return problem
+        if _without_copies(after, now) is not None:
+            return Problem(
+                "pipeline.lost",
+                f"{primitive} takes away the copies that {loop.var.name} makes ahead",
+                at=caret(loop),
+                hint=f"{primitive} before pipeline",
+            )
     return None
 
 
@@ -79,15 +87,23 @@ def copies_ahead(body: Sequence[Stmt], shared: set[Buffer]) -> list[Stmt]:
     written = {b for s in body for b in writes(s)}
     made = [s for s in body if len(set(writes(s))) > 0 and set(writes(s)) <= shared
             and not set(reads(s)) & written and _only_moves(s)]  # fmt: skip
-    others = {b for s in body if s not in made for b in writes(s)}
-    return [s for s in made if not set(writes(s)) & others]
+    while True:  # what shares a buffer with another statement stays with it
+        others = {b for s in body if s not in made for b in writes(s)}
+        left = [s for s in made if not set(writes(s)) & others]
+        if len(left) == len(made):
+            return made
+        made = left
 
 
 def _only_moves(s: Stmt) -> bool:
     """Whether each stage stores one value, in loops of known extents."""
     loops = all(isinstance(x.extent, Const) and as_int(x.extent) > 0 for x in find(s, Loop))
-    plain = all(isinstance(x.body, Store) and x.init is None and x.intrin is None for x in find(s, Stage))
-    return loops and plain
+    return loops and all(_stores(x.body) and x.init is None and x.intrin is None for x in find(s, Stage))
+
+
+def _stores(body: Stmt) -> bool:
+    """Whether it is one store, perhaps under the conditions that lowering makes of guards."""
+    return isinstance(body, Store) or (isinstance(body, If) and _stores(body.then))
 
 
 def _refuse(code: str, message: str, loop: Loop, hint: str = "") -> ScheduleError:
