@@ -1,8 +1,8 @@
 """Every error code of the package, explained: ``tensorir explain CODE`` and the documentation's error index.
 
 To add a code, add an Entry to the dict of its phase (``explain_declare``, ``explain_schedule``, ``explain_stages``,
-``explain_ahead``, ``explain_build``, ``explain_run``); ``tests/test_error_catalogue.py`` says which codes of the package
-have none, and runs the examples.
+``explain_ahead``, ``explain_build``, ``explain_run``); ``tests/test_error_catalogue.py`` says which codes of the
+package have none, and runs the examples.
 """
 
 from __future__ import annotations
