@@ -70,7 +70,8 @@ def footprint(index: Index, accesses: Iterable[tuple[Stage, tuple[Expr, ...]]], 
         inner = above if at is None else index.between(at, stage)
         still = [] if at is None else [x for x in above if x not in inner and shares(scope, x)]
         moving: dict[Var, Interval] = ranges([*inner, *still])
-        # what the parts of a loop decide is no guard there: tiles of two sizes end where the loop that they cut ended
+        # each part of a cut loop gets a body in which these guards are decided, so that the box may rely on them: tiles
+        # of two sizes reach no further than the loop that they were cut from
         cut = {x.var for x in above if x.parts}
         known = arith.child(assume=[g for g in stage.guards if uses(g, cut)]) if cut else arith
         for d, i in enumerate(where):
