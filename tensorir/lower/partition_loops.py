@@ -111,10 +111,13 @@ class _Partition(Copies):
 
 
 class Twin(Rewriter):
-    """A second copy of a body: its own loop variables, stage names and local buffers."""
+    """A second copy of a body: its own loop variables, stage names and local buffers.
 
-    def __init__(self, names: dict[str, str], twins: dict[Buffer, Buffer]) -> None:
-        self.names, self.twins = names, twins
+    same: its stages work on the same cells in the same threads as those that they were copied from, and say so (``of``)
+    """
+
+    def __init__(self, names: dict[str, str], twins: dict[Buffer, Buffer], same: bool = False) -> None:
+        self.names, self.twins, self.same = names, twins, same
 
     def on_Loop(self, n: Loop) -> Loop:
         var = Var(n.var.name, "index")
@@ -122,7 +125,8 @@ class Twin(Rewriter):
         return n.replace(var=var, body=self(substitute(n.body, new)), cases=tuple(substitute(c, new) for c in n.cases))
 
     def on_Stage(self, n: Stage) -> Stage:
-        return swap_buffers(n.replace(name=self.names[n.name], of=self.names.get(n.of, n.of)), self.twins)
+        of = self.names.get(n.of, n.of) or (n.name if self.same else "")
+        return swap_buffers(n.replace(name=self.names[n.name], of=of), self.twins)
 
     def on_Alloc(self, n: Alloc) -> Alloc:
         return Alloc(self.twins.get(n.buffer, n.buffer), self(n.body))

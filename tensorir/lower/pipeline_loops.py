@@ -107,18 +107,7 @@ class _Pipeline(Rewriter):
     def _again(self, body: Stmt) -> Stmt:
         """``body`` with loop variables, stage names and local buffers of its own."""
         twins = {a.buffer: a.buffer.replace(name=a.buffer.name) for a in find(body, Alloc)}
-        names = fresh_names(body, self.taken)
-        return _Same({new: old for old, new in names.items()})(Twin(names, twins)(body))  # type: ignore[no-any-return]
-
-
-class _Same(Rewriter):
-    """Tells of copies of stages that they do the same, on the same cells in the same threads."""
-
-    def __init__(self, names: dict[str, str]) -> None:
-        self.names = names
-
-    def on_Stage(self, n: Stage) -> Stage:
-        return n if n.of else n.replace(of=self.names[n.name])
+        return Twin(fresh_names(body, self.taken), twins, same=True)(body)  # type: ignore[no-any-return]
 
 
 def _split(copy: Stmt) -> _Ahead:

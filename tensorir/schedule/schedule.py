@@ -389,14 +389,9 @@ class Schedule:
             raise ScheduleError(Problem("schedule.too-deep", f"the loop tree is too deep for {name}")) from None
         if any(s.primitive == "tensorize" for s in self._steps) and (problem := _tensorize.unfit(done.program)):
             raise ScheduleError(dataclasses.replace(problem, hint=f"{name} before tensorize"))
-        if any(s.primitive == "specialize" for s in self._steps) and (
-            problem := _specialize.unfit(program, done.program, name)
-        ):
-            raise ScheduleError(problem)
-        if any(s.primitive == "pipeline" for s in self._steps) and (
-            problem := _pipeline.unfit(program, done.program, name)
-        ):
-            raise ScheduleError(problem)
+        for primitive, unfit in _MARKS.items():
+            if any(s.primitive == primitive for s in self._steps) and (problem := unfit(program, done.program, name)):
+                raise ScheduleError(problem)
         if name in _MOVES and (problem := misplaced(done.program)):
             raise ScheduleError(problem)
         given = tuple((k, v) for k, (v, default) in options.items() if v != default)
@@ -488,6 +483,9 @@ _MOVES = {
     "set_scope", "rfactor", "decompose_reduction",
 }  # fmt: skip
 """Primitives after which some cell may be written by one thread and read by another."""
+
+_MARKS = {"specialize": _specialize.unfit, "pipeline": _pipeline.unfit}
+"""Primitives that mark a loop, and why a later one may not do what it did to the mark."""
 
 PRIMITIVES = (
     "split", "partition", "fuse", "reorder", "bind", "parallel", "vectorize", "unroll", "compute_at",

@@ -37,8 +37,13 @@ def pipeline(program: Program, loop: Loop, depth: int, target: Target) -> Rewrit
     if loop.parts or loop.cases:
         raise _refuse("pipeline.parts", f"the body of {loop.var.name} is written more than once already", loop,
                       hint="an exact split, or specialize a loop inside")  # fmt: skip
-    if problem := _without_copies(program, loop):
-        raise ScheduleError(problem)
+    if not _has_copies(program, loop):
+        raise _refuse(
+            "pipeline.no-copies",
+            f"no iteration of {loop.var.name} begins with copies into shared memory that could be made ahead of time",
+            loop,
+            hint=f"s.stage_in(tensor, at={loop.var.name!r}, scope='shared') first, of what the loop does not write",
+        )
     return Rewrite(swap(program, loop, loop.replace(depth=depth)))
 
 
@@ -55,7 +60,7 @@ def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
                 at=caret(loop),
                 hint=f"{primitive} before pipeline",
             )
-        if _without_copies(after, now) is not None:
+        if not _has_copies(after, now):
             return Problem(
                 "pipeline.lost",
                 f"{primitive} takes away the copies that {loop.var.name} makes ahead",
@@ -65,21 +70,15 @@ def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
     return None
 
 
-def _without_copies(program: Program, loop: Loop) -> Problem | None:
+def _has_copies(program: Program, loop: Loop) -> bool:
+    """Whether an iteration begins with copies that could be made ahead, for the loop alone."""
     used = {b for s in find(loop.body, Stage) for b in writes(s.body) if b.scope is Scope.SHARED}
     mine = find(loop, Stage)
     inside = {
         b for b in used
         if all(s in mine for s in [*stages_writing(program.body, b), *stages_reading(program.body, b)])
     }  # fmt: skip
-    if copies_ahead(list(statements(loop.body)), inside):
-        return None
-    return Problem(
-        "pipeline.no-copies",
-        f"no iteration of {loop.var.name} begins with copies into shared memory that could be made ahead of time",
-        at=caret(loop),
-        hint=f"s.stage_in(tensor, at={loop.var.name!r}, scope='shared') first, of what the loop does not write",
-    )
+    return bool(copies_ahead(list(statements(loop.body)), inside))
 
 
 def copies_ahead(body: Sequence[Stmt], shared: set[Buffer]) -> list[Stmt]:
