@@ -36,10 +36,10 @@ COMPOSED = {
     "{primitive}.room": ("compute-at", "reverse-compute-at", "stage-in", "stage-out", "prefetch"),
     "{primitive}.made-later": ("reverse-compute-at", "reverse-inline"),
     "{primitive}.scattered": ("reverse-compute-at", "stage-out"),
-    "tensorize.{code}": ("one-stage", "dialect", "needs", "same-meaning", "tail"),
+    "tensorize.{code}": ("one-stage", "dialect", "needs", "same-meaning", "tail", "warp", "scope"),
     "race.{place}": ("shared", "global"),
     "conv2d.{name}": ("stride", "dilation", "groups"),
-    "intrin.{code}": ("meaning", "text"),
+    "intrin.{code}": ("meaning", "text", "fragment"),
 }
 """f-strings that make codes, with what fills them in."""
 
@@ -102,6 +102,9 @@ def used():
                 first, last = node.value.split(".")
                 if first not in NO_CODES and last not in FILES:
                     found[node.value] = f"{file}:{node.lineno}"
+    for file in PACKAGE.glob("check/emulator/*"):
+        for code in re.findall(r'problem\("([a-z.-]+)"', file.read_text(encoding="utf-8")):
+            found.setdefault(code, file.name)
     for text, place in composed().items():
         for word in COMPOSED.get(text, ()):
             found[re.sub(r"\{\w+\}", word, text)] = place

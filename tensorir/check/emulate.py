@@ -165,7 +165,8 @@ def _compiler() -> str:
 @functools.cache
 def _runtime() -> ctypes.CDLL:
     """The emulator itself, compiled when it is first wanted and kept with other compiled kernels."""
-    compiler, text = _compiler(), (_FOLDER / "runtime.cpp").read_text()
+    compiler = _compiler()
+    text = "".join((_FOLDER / name).read_text() for name in ("runtime.cpp", "instructions.h"))
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
     key = cache_key(kind="emulator", compiler=version, source=text)
     built = default_cache().get(key)

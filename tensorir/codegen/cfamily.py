@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from tensorir.arith.affine import Arith, same
 from tensorir.codegen.dialect import DIALECTS, FETCH, WIDE_PREAMBLE, Dialect
-from tensorir.codegen.expressions import COMPUTED_IN_FLOAT, UNARY, Expressions, c_type, held_in_float
+from tensorir.codegen.expressions import COMPUTED_IN_FLOAT, UNARY, Expressions, c_type
 from tensorir.codegen.instructions import instruction_lines
 from tensorir.codegen.names import Names, identifier
 from tensorir.codegen.source import Assumed, GatherRange, KernelLaunch, Param, Source
@@ -38,6 +38,7 @@ from tensorir.ir.tree import (
 from tensorir.ir.visit import find, writes
 from tensorir.lower.form import kernel_arith
 from tensorir.lower.kernel import Kernel, Module
+from tensorir.lower.moves import carriers, moves
 from tensorir.target import Target
 
 INDENT = "  "
@@ -157,7 +158,8 @@ class _KernelText:
         self.assumed = {f.buffer: f.align for f in module.facts if f.align > DTYPES[f.buffer.dtype].bits // 8}
         alone = math.prod(k.block) == 1 and not find(k.body, (Barrier, IntrinCall))
         may_widen = target.kind == "cpu" and alone
-        self.expr = Expressions(dialect, target, self.names, arith, may_widen=may_widen)
+        raw = frozenset(carriers(k.body) if dialect.name == "cuda" else ())
+        self.expr = Expressions(dialect, target, self.names, arith, may_widen=may_widen, raw=raw)
         for b in k.params:
             self.names.buffer(b)
         for v in k.scalars:
@@ -234,7 +236,7 @@ class _KernelText:
 
     def _element(self, b: Buffer) -> str:
         """The C type of what an array holds."""
-        if held_in_float(b):
+        if self.expr.held_in_float(b):
             return c_type(b.dtype, self.d)
         if b.dtype == "float16" and self.d.name == "opencl":
             return "ushort"
@@ -315,6 +317,10 @@ class _KernelText:
     def store(self, s: Store) -> str:
         """An assignment, compound where it updates in place."""
         b, i, value = s.buffer, s.index[0], s.value
+        if self.d.name == "cuda" and isinstance(value, Load) and moves(s):
+            as_it_is = self.expr.as_it_is(b, i, value)
+            if as_it_is:
+                return as_it_is
         plain = b.dtype not in COMPUTED_IN_FLOAT and b.dtype != "bool"
         if (
             plain

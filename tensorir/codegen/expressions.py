@@ -45,9 +45,8 @@ COMPUTED_IN_FLOAT = {"float16", "bfloat16"}
 """Storage types: values are widened when loaded and rounded when stored."""
 
 
-def held_in_float(b: Buffer) -> bool:
-    """16-bit floats stay widened in registers, rounded before they get there."""
-    return b.dtype in COMPUTED_IN_FLOAT and b.scope is Scope.REGISTER
+_WORDS = {2: "unsigned short", 4: "unsigned int", 8: "uint2", 16: "uint4"}
+"""CUDA types for so many bytes that are moved, not computed with."""
 
 
 def c_type(dtype: str, dialect: Dialect) -> str:
@@ -59,15 +58,23 @@ class Expressions:
     """Prints the expressions of one kernel and notes what it needs: helper functions, alignments, ``wide`` vectors.
 
     may_widen: the kernel may be compiled for registers of 64 bytes, where it has such vectors
+    raw:       register arrays of 16-bit floats that hold the bits of memory
     """
 
     def __init__(
-        self, dialect: Dialect, target: Target, names: Names, arith: Arith, *, may_widen: bool = False
+        self,
+        dialect: Dialect,
+        target: Target,
+        names: Names,
+        arith: Arith,
+        *,
+        may_widen: bool = False,
+        raw: frozenset[Buffer] = frozenset(),
     ) -> None:
         self.d, self.target, self.names, self.arith = dialect, target, names, arith
         self.helpers: dict[str, str] = {}
         self.aligned: dict[Buffer, int] = {}
-        self.may_widen, self.wide = may_widen, False
+        self.may_widen, self.wide, self.raw = may_widen, False, raw
 
     def __call__(self, e: Expr, outer: int = 0) -> str:
         match e:
@@ -90,6 +97,8 @@ class Expressions:
                 return self.absolute(e)
             case Call():
                 return self.narrowed(e, self.call(self.function(e.fn, e.dtype), e, [self(a) for a in e.args]))
+            case Broadcast() if word := self.word(e.dtype, e.lanes):
+                return "0u" if word == "unsigned int" else f"make_{word}({', '.join(['0u'] * int(word[-1]))})"
             case Broadcast():
                 items = [self(e.value)] if self.d.name == "opencl" else [self(e.value)] * e.lanes
                 return self.pack(e.dtype, e.lanes, items)
@@ -243,8 +252,20 @@ class Expressions:
 
     # --- memory
 
+    def held_in_float(self, b: Buffer) -> bool:
+        """16-bit floats stay widened in registers, rounded before they get there."""
+        return b.dtype in COMPUTED_IN_FLOAT and b.scope is Scope.REGISTER and b not in self.raw
+
+    def word(self, dtype: str, lanes: int) -> str:
+        """The type in which CUDA moves vectors that it has no type of their own for."""
+        if self.d.name != "cuda" or lanes == 1 or (lanes <= 4 and dtype not in COMPUTED_IN_FLOAT):
+            return ""
+        return _WORDS[lanes * DTYPES[dtype].bits // 8]
+
     def vector_type(self, dtype: str, lanes: int) -> str:
         """``float4`` …, or the scalar type."""
+        if word := self.word(dtype, lanes):
+            return word
         kind = c_type(dtype, self.d)
         size = DTYPES["float32" if dtype in COMPUTED_IN_FLOAT else dtype].bits // 8
         self.wide |= self.may_widen and lanes * size > HALF_BYTES
@@ -262,7 +283,7 @@ class Expressions:
         if isinstance(i, Ramp):
             return self.vector_access(b, i, const=True)
         text = f"{name}[{self(i)}]"
-        if held_in_float(b):
+        if self.held_in_float(b):
             return text
         if b.dtype == "float16" and b.lanes == 1:
             return self.half_load(b, i)
@@ -275,7 +296,7 @@ class Expressions:
         """``value`` as it may be stored to ``b``: memory of a 16-bit type rounds by itself, registers do not."""
         if b.dtype not in COMPUTED_IN_FLOAT:
             return self(value)
-        if not held_in_float(b):
+        if not self.held_in_float(b):
             return self(value.a) if isinstance(value, Cast) and value.dtype == b.dtype else self(value)
         if isinstance(value, Load | Cast | Const | Select):
             return self(value)
@@ -295,7 +316,7 @@ class Expressions:
         name = self.names.buffer(b)
         if isinstance(i, Ramp):
             return self.vector_store(b, i, value)
-        if held_in_float(b):
+        if self.held_in_float(b):
             return f"{name}[{self(i)}] = {value}"
         if b.dtype == "float16" and b.lanes == 1:
             if self.d.name == "cuda":
@@ -306,9 +327,17 @@ class Expressions:
             return f"{name}[{self(i)}] = tir_to_bfloat16({value})"
         return f"{name}[{self(i)}] = {value}"
 
+    def as_it_is(self, b: Buffer, i: Expr, value: Load) -> str:
+        """A write of a 16-bit float whose bits come from elsewhere; empty where one side is widened."""
+        if b.dtype not in COMPUTED_IN_FLOAT or isinstance(i, Ramp) or b.lanes > 1 or value.buffer.lanes > 1:
+            return ""
+        if self.held_in_float(b) or self.held_in_float(value.buffer):
+            return ""
+        return f"{self.names.buffer(b)}[{self(i)}] = {self.names.buffer(value.buffer)}[{self(value.index[0])}]"
+
     def vector_access(self, b: Buffer, i: Ramp, *, const: bool) -> str:
         """A whole vector in memory: through an aligned pointer where that is proved, else unaligned."""
-        if b.dtype in COMPUTED_IN_FLOAT or b.dtype == "bool":
+        if (b.dtype in COMPUTED_IN_FLOAT and self.d.name != "cuda") or b.dtype == "bool":
             raise LoweringError(Problem("codegen.vector-storage", f"{b.name} is {b.dtype}: it has no vector loads yet",
                                         hint="do not vectorize accesses to 16-bit floats"))  # fmt: skip
         kind, name, space = self.vector_type(b.dtype, i.lanes), self.names.buffer(b), self.d.space[b.scope]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 from tensorir.codegen.expressions import Expressions
 from tensorir.errors import LoweringError, Problem
@@ -17,6 +18,8 @@ def instruction_lines(call: IntrinCall, expr: Expressions) -> list[str]:
     text = intrin.text_for(expr.target)
     if text is None:
         raise _fail("codegen.intrinsic", f"{intrin.name} has no {expr.d.name} text")
+    if prelude := intrin.prelude.get(expr.d.name):
+        expr.helpers[_function(prelude) or intrin.name] = prelude
     wanted = set(fields_of(text))
     values: dict[str, str] = {}
     for tile, region in zip(intrin.operands, call.operands, strict=True):
@@ -43,9 +46,10 @@ def _field(kind: str, tile: Buffer, r: Region, expr: Expressions, *, const: bool
 def _check(call: IntrinCall, tile: Buffer, r: Region, expr: Expressions, wanted: set[str]) -> None:
     """Where the tile really lies is known only now: refuse what the instruction cannot address."""
     name = f"{tile.name} of {call.intrin.name}, a tile of {r.buffer.name},"
-    if tile.dims[-1] > 1 and r.strides[-1] != 1:
+    by_lane = call.intrin.by_warp  # lowering has seen to it that each lane has its part
+    if not by_lane and tile.dims[-1] > 1 and r.strides[-1] != 1:
         raise _fail("codegen.intrinsic-stride", f"{name} has {r.strides[-1]} elements from one to the next")
-    rows = len(tile.dims) == 2 and tile.dims[0] > 1
+    rows = not by_lane and len(tile.dims) == 2 and tile.dims[0] > 1
     if rows and f"{tile.name}_stride" not in wanted and r.strides[-2] != tile.dims[1]:
         raise _fail("codegen.intrinsic-stride", f"{name} has rows {r.strides[-2]} elements apart, not {tile.dims[1]}")
     aligned = call.intrin.align.get(tile.name)
@@ -55,6 +59,12 @@ def _check(call: IntrinCall, tile: Buffer, r: Region, expr: Expressions, wanted:
     if not expr.arith.is_multiple(r.first[0], step) or (rows and math.gcd(r.strides[-2], step) != step):
         raise _fail("codegen.intrinsic-alignment", f"{name} is not proved to lie at a multiple of {aligned} bytes")
     expr.aligned[r.buffer] = max(expr.aligned.get(r.buffer, 0), aligned)
+
+
+def _function(prelude: str) -> str:
+    """The name of the first function that a prelude defines: several instructions may bring the same one."""
+    found = re.search(r"(\w+)\s*\(", re.sub(r"__\w+__\s*\(.*?\)", "", prelude))
+    return found[1] if found else ""
 
 
 def _fail(code: str, message: str) -> LoweringError:

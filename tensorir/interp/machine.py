@@ -18,6 +18,7 @@ from tensorir.errors import Problem
 from tensorir.interp.lift import liftable
 from tensorir.interp.memory import Cells, Fault
 from tensorir.interp.numbers import Numbers
+from tensorir.interp.warps import collective
 from tensorir.ir.build import as_int
 from tensorir.ir.tree import (
     Alloc,
@@ -48,6 +49,9 @@ from tensorir.ir.tree import (
 )  # fmt: skip
 from tensorir.ir.visit import find, lanes_of
 
+PRIVATE = (Scope.WARP, Scope.REGISTER)
+"""Each thread has a copy of its own."""
+
 
 class KernelLike(Protocol):
     """What the interpreter needs of a lowered kernel (``lower.kernel.Kernel``)."""
@@ -64,7 +68,7 @@ class KernelLike(Protocol):
     def block(self) -> tuple[int, int, int]: ...
 
 
-class _Frame:
+class Frame:
     """The lanes that are active: thread-dependent values as arrays over them."""
 
     __slots__ = ("block", "cache", "env", "lane", "me")
@@ -73,13 +77,13 @@ class _Frame:
         self.env, self.lane, self.block, self.me = env, lane, block, me
         self.cache: dict[Any, Any] = {}
 
-    def only(self, mask: np.ndarray) -> _Frame:
+    def only(self, mask: np.ndarray) -> Frame:
         env = {v: x[mask] if isinstance(x, np.ndarray) and x.ndim else x for v, x in self.env.items()}
-        return _Frame(env, self.lane[mask], self.block[mask], self.me[mask])
+        return Frame(env, self.lane[mask], self.block[mask], self.me[mask])
 
 
-Value = Callable[[_Frame], Any]
-Action = Callable[[_Frame], None]
+Value = Callable[[Frame], Any]
+Action = Callable[[Frame], None]
 
 
 class Machine:
@@ -102,7 +106,7 @@ class Machine:
         self.hardware = set(env)
         env.update(scalars)
         self.epoch = np.zeros(self.blocks, np.int32)
-        self.frame = _Frame(env, np.arange(len(thread)), block - blocks.start, block * self.threads + thread)
+        self.frame = Frame(env, np.arange(len(thread)), block - blocks.start, block * self.threads + thread)
         self.arith = Arith()
 
     def go(self) -> None:
@@ -131,11 +135,11 @@ class Machine:
             case Let():
                 return self._let(s)
             case IntrinCall():
-                return self.stmt(s.intrin.inline(s.operands))
+                return collective(self, s) if s.intrin.by_warp else self.stmt(s.intrin.inline(s.operands))
         raise Fault(Problem("interp.not-lowered", f"{type(s).__name__} has no meaning in a lowered kernel"))
 
     def _seq(self, parts: list[Action]) -> Action:
-        def run(f: _Frame) -> None:
+        def run(f: Frame) -> None:
             for p in parts:
                 p(f)
 
@@ -147,7 +151,7 @@ class Machine:
             return self._lifted(nest, store)
         body, var, extent = self.stmt(s.body), s.var, self.expr(s.extent)
 
-        def run(f: _Frame) -> None:
+        def run(f: Frame) -> None:
             n = extent(f)
             if isinstance(n, np.ndarray) and n.ndim:
                 for i in range(int(n.max(initial=0))):
@@ -172,12 +176,12 @@ class Machine:
         self.hardware = known
         key = id(store), id(body)
 
-        def run(f: _Frame) -> None:
+        def run(f: Frame) -> None:
             wide = f.cache.get(key)
             if wide is None:
                 env = {v: np.repeat(x, times) if isinstance(x, np.ndarray) and x.ndim else x for v, x in f.env.items()}
                 env.update({x.var: np.tile(g, len(f.lane)) for x, g in zip(nest, grid, strict=True)})
-                wide = _Frame(env, np.repeat(f.lane, times), np.repeat(f.block, times), np.repeat(f.me, times))
+                wide = Frame(env, np.repeat(f.lane, times), np.repeat(f.block, times), np.repeat(f.me, times))
                 f.cache[key] = wide
             for v, x in f.env.items():
                 if v not in inner and (v not in known or v not in wide.env):
@@ -189,7 +193,7 @@ class Machine:
     def _if(self, s: If) -> Action:
         cond, then = self.expr(s.cond), self.stmt(s.then)
 
-        def run(f: _Frame) -> None:
+        def run(f: Frame) -> None:
             c = cond(f)
             if not isinstance(c, np.ndarray) or c.ndim == 0:
                 if c:
@@ -202,7 +206,7 @@ class Machine:
         return run
 
     def _alloc(self, s: Alloc) -> Action:
-        copies = len(self.frame.lane) if s.buffer.scope is Scope.REGISTER else self.blocks
+        copies = len(self.frame.lane) if s.buffer.scope in PRIVATE else self.blocks
         cells = Cells(
             s.buffer,
             copies,
@@ -212,13 +216,13 @@ class Machine:
         self.memory[s.buffer] = cells
         body = self.stmt(s.body)
 
-        def run(f: _Frame) -> None:
+        def run(f: Frame) -> None:
             cells.forget()
             body(f)
 
         return run
 
-    def _barrier(self, f: _Frame) -> None:
+    def _barrier(self, f: Frame) -> None:
         if len(f.lane) != len(self.frame.lane):
             counts = np.bincount(f.block, minlength=self.blocks)
             if ((counts != 0) & (counts != self.threads)).any():
@@ -238,21 +242,21 @@ class Machine:
             self.hardware = self.hardware | {s.var}  # the same in every iteration: addresses may be kept
         value, body, var = self.expr(s.value), self.stmt(s.body), s.var
 
-        def run(f: _Frame) -> None:
+        def run(f: Frame) -> None:
             f.env[var] = value(f)
             body(f)
 
         return run
 
     def _store(self, s: Store) -> Action:
-        cells, at, value = self.memory[s.buffer], self._cells(s.buffer, s.index[0]), self.expr(s.value)
+        cells, at, value = self.memory[s.buffer], self.cells_of(s.buffer, s.index[0]), self.expr(s.value)
         dtype, to_memory = s.buffer.dtype, self.n.to_memory
 
-        def run(f: _Frame) -> None:
+        def run(f: Frame) -> None:
             x = to_memory(value(f), dtype)
             where = at(f)
             if cells.watched:
-                cells.write(where, x, *self._who(f, where), repeats=s.repeats)
+                cells.write(where, x, *self.who(f, where), repeats=s.repeats)
                 return
             cells.values[where] = x
             if cells.written is not None:
@@ -260,7 +264,8 @@ class Machine:
 
         return run
 
-    def _who(self, f: _Frame, where: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def who(self, f: Frame, where: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The threads that access cells, the barriers they have passed, and the blocks of all threads."""
         me, now = f.me, self.epoch[f.block]
         if where.ndim == 2:
             me, now = me[:, None], now[:, None]
@@ -268,7 +273,7 @@ class Machine:
 
     # --- addresses
 
-    def _cells(self, b: Buffer, i: Expr) -> Callable[[_Frame], np.ndarray]:
+    def cells_of(self, b: Buffer, i: Expr) -> Callable[[Frame], np.ndarray]:
         """Absolute cells of an access, one per lane (and per vector lane)."""
         cells = self.memory[b]
         ramp = isinstance(i, Ramp)
@@ -279,11 +284,11 @@ class Machine:
         spread = np.arange(width) if ramp or b.lanes > 1 else None
         key = id(fixed), b
 
-        def run(f: _Frame) -> np.ndarray:
+        def run(f: Frame) -> np.ndarray:
             found = f.cache.get(key)
             if found is None:
                 base = np.broadcast_to(np.asarray(fixed(f)) * scale, f.lane.shape)
-                copy = f.lane if b.scope is Scope.REGISTER else f.block if b.scope is Scope.SHARED else 0
+                copy = f.lane if b.scope in PRIVATE else f.block if b.scope is Scope.SHARED else 0
                 home = base + copy * size
                 if spread is not None:
                     home = home[:, None] + spread
@@ -321,13 +326,13 @@ class Machine:
                 other.append((self.expr(atom), c))
         constant = form.constant
 
-        def first(f: _Frame) -> Any:
+        def first(f: Frame) -> Any:
             out: Any = constant
             for e, c in fixed:
                 out = out + e(f) * c
             return out
 
-        def rest(f: _Frame) -> Any:
+        def rest(f: Frame) -> Any:
             out: Any = 0
             for v, c in loops:
                 out = out + f.env[v] * c
@@ -375,12 +380,12 @@ class Machine:
         raise Fault(Problem("interp.not-lowered", f"{type(e).__name__} has no meaning in a lowered kernel"))
 
     def _load(self, e: Load) -> Value:
-        cells, at = self.memory[e.buffer], self._cells(e.buffer, e.index[0])
+        cells, at = self.memory[e.buffer], self.cells_of(e.buffer, e.index[0])
 
-        def run(f: _Frame) -> Any:
+        def run(f: Frame) -> Any:
             where = at(f)
             if cells.watched:
-                return cells.read(where, *self._who(f, where))
+                return cells.read(where, *self.who(f, where))
             if cells.written is not None:
                 cells.need_written(where)
             return cells.values[where]
@@ -391,7 +396,7 @@ class Machine:
         """``&&`` and ``||`` look at their right side only where the left one leaves the answer open."""
         a, b, both = self.expr(e.a), self.expr(e.b), e.op == "and"
 
-        def run(f: _Frame) -> Any:
+        def run(f: Frame) -> Any:
             c = a(f)
             if not isinstance(c, np.ndarray) or c.ndim == 0:
                 return b(f) if bool(c) == both else c
@@ -411,7 +416,7 @@ class Machine:
         cond, a, b, kind = self.expr(e.cond), self.expr(e.a), self.expr(e.b), self.n.storage(e.dtype)
         vector = lanes_of(e) > 1
 
-        def run(f: _Frame) -> Any:
+        def run(f: Frame) -> Any:
             c = cond(f)
             if not isinstance(c, np.ndarray) or c.ndim == 0:
                 return a(f) if c else b(f)

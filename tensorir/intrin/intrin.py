@@ -25,6 +25,12 @@ Text is a format string over the operands. For an operand ``a``:
     {a_value}   its first element as an expression; it can be assigned to
     {a_vector}  the whole of a one-dimensional operand as one vector; on CPUs it can be assigned to
     {a_stride}  elements from one row to the next of a two-dimensional operand
+
+Some instructions are run by the 32 threads of a warp together. They say which thread (lane) holds which element of an
+operand, and in which of its registers: ``fragments={"a": "i, k -> i%8, k/2%4 | k/8, i/8, k%2"}`` puts element (i, k)
+into lane ``i%8 * 4 + k/2%4``, there into register ``k/8 * 4 + i/8 * 2 + k%2``; ``{a}`` is then the first of the
+thread's own registers. Of an operand in shared memory, ``addresses`` says in the same way which lane gives the address
+of which run of neighbours, and ``{a}`` is the thread's own address.
 """
 
 from __future__ import annotations
@@ -42,11 +48,14 @@ from tensorir.expr.program import as_outputs, program_of
 from tensorir.expr.reducers import simple_combiner
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.build import as_int, binary, const
-from tensorir.ir.tree import Buffer, Expr, Load, Loop, Program, Region, Stage, Stmt, Store, Update, Var
+from tensorir.ir.layout import lane_places, written
+from tensorir.ir.layout_text import parse_layout
+from tensorir.ir.tree import Buffer, Expr, Layout, Load, Loop, Program, Region, Stage, Stmt, Store, Update, Var
 from tensorir.ir.visit import Rewriter, find, reads, substitute, writes
 from tensorir.target import Target
 
 FIELDS = ("space", "value", "vector", "stride")
+WARP = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +68,11 @@ class Intrin:
     source:    the section of the manual
     align:     operand -> bytes to which its address must be aligned
     needs:     what the target must have: a field of ``Target`` such as "fp16", or a least architecture such as "sm_80"
+    fragments: operand -> which lane of the warp holds what, for instructions that a warp runs together
+    addresses: operand in shared memory -> which lane gives the address of which run of neighbours
+    prelude:   language -> functions that the text calls, put in front of the kernels
 
-    Raises DeclarationError: ``intrin.meaning``, ``intrin.text``.
+    Raises DeclarationError: ``intrin.meaning``, ``intrin.text``, ``intrin.fragment``.
     """
 
     name: str
@@ -69,6 +81,9 @@ class Intrin:
     source: str
     align: Mapping[str, int] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
+    fragments: Mapping[str, str] = field(default_factory=dict)
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    prelude: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         need_text("name", self.name)
@@ -91,6 +106,59 @@ class Intrin:
                 raise self._refuse("meaning", message, "a scalar operand is an array of shape (1,)")
         for language, text in self.emit.items():
             self._check_text(language, text)
+        for language, text in need_mapping("prelude", self.prelude).items():
+            need_text(f"prelude[{language!r}]", text)
+        self._check_warp()
+
+    def _check_warp(self) -> None:
+        for which in ("fragments", "addresses"):
+            given = need_mapping(which, getattr(self, which))
+            for operand, text in given.items():
+                need_text(f"{which}[{operand!r}]", text)
+                if operand not in {b.name for b in self.operands}:
+                    raise self._refuse("fragment", f"{which} names {operand}, which is none of its operands")
+        shared = sorted(set(self.fragments) & set(self.addresses))
+        if shared:
+            raise self._refuse("fragment", f"{shared[0]} is in registers or in memory, not both")
+        if not self.fragments:
+            if self.addresses:
+                raise self._refuse("fragment", "no operand is in the registers of a warp", "fragments={…}")
+            return
+        for b in self.operands:
+            layout = self.held.get(b) or self.addressed.get(b)
+            if layout is None:
+                message = f"{b.name} is held by no lane, and a warp runs the instruction together"
+                raise self._refuse("fragment", message, f"fragments={{{b.name!r}: …}}, or addresses")
+            lanes = {lane for lane, _ in lane_places(layout, b.dims)}
+            if lanes != set(range(WARP)):
+                raise self._refuse(
+                    "fragment", f"{written(layout)} deals {b.name} out to {len(lanes)} lanes, not {WARP}"
+                )
+
+    @cached_property
+    def held(self) -> Mapping[Buffer, Layout]:
+        """The fragments, parsed."""
+        return self._parsed(self.fragments)
+
+    @cached_property
+    def addressed(self) -> Mapping[Buffer, Layout]:
+        """The addresses, parsed."""
+        return self._parsed(self.addresses)
+
+    def _parsed(self, texts: Mapping[str, str]) -> Mapping[Buffer, Layout]:
+        out: dict[Buffer, Layout] = {}
+        for b in self.operands:
+            if b.name in texts:
+                try:
+                    out[b] = parse_layout(texts[b.name], len(b.shape), b.name, fragment=True)
+                except ScheduleError as e:
+                    raise self._refuse("fragment", e.problems[0].message, e.problems[0].hint) from None
+        return out
+
+    @property
+    def by_warp(self) -> bool:
+        """Whether the threads of a warp run it together."""
+        return bool(self.fragments)
 
     def _check_text(self, language: str, text: str) -> None:
         legal = {b.name for b in self.operands} | {f"{b.name}_{f}" for b in self.operands for f in FIELDS}
@@ -243,7 +311,8 @@ def register(intrin: Intrin) -> Intrin:
 
 def intrinsic(name: str | Intrin) -> Intrin:
     """The instruction called ``name``; one that is given itself must be registered, or no trace could be replayed."""
-    import tensorir.intrin.opencl  # noqa: F401  (registers the table)
+    import tensorir.intrin.cuda
+    import tensorir.intrin.opencl  # noqa: F401  (registers the tables)
 
     if isinstance(name, Intrin):
         if INTRINSICS.get(name.name) is name:

@@ -170,7 +170,10 @@ class _Unify:
         if lead < 0:
             raise NoMatch(f"{buffer.name} has {len(have)} dimensions, {tile.name} has {len(want)}")
         extents = (1,) * lead + tile.dims
-        if buffer.layout is not None and (d := scattered(buffer.layout, extents)) is not None:
+        if buffer.layout is not None and tile in self.intrin.held:
+            raise NoMatch(f"{buffer.name} is stored as {written(buffer.layout)}, not as {self.intrin.name} holds it")
+        near = extents if tile not in self.intrin.addressed else (1,) * len(extents)  # lanes find the rest themselves
+        if buffer.layout is not None and (d := scattered(buffer.layout, near)) is not None:
             raise NoMatch(
                 f"{buffer.name} is stored as {written(buffer.layout)}, so the elements of {tile.name} along dimension "
                 f"{d} are not neighbours"

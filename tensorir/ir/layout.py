@@ -8,6 +8,7 @@ dimension pieces that stand plain in others may be xored: a bijection still, ove
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -43,13 +44,14 @@ class Cell:
 
 
 def cells(b: Buffer) -> tuple[tuple[Cell, ...], int]:
-    """The storage dimensions of a buffer, outermost first, and the number of elements stored."""
+    """The storage dimensions of a buffer, outermost first, and the number of elements stored (of a fragment, by each
+    thread of the warp)."""
     dims = [as_int(n) for n in b.shape]
     layout = b.layout or permuted(range(len(dims)))
     folds = layout.folds or ((),) * len(layout.pieces)
     out: list[Cell] = []
     size = 1
-    for n, (piece, onto) in enumerate(reversed(list(zip(layout.pieces, folds, strict=True)))):
+    for n, (piece, onto) in enumerate(reversed(list(zip(layout.pieces, folds, strict=True))[layout.lanes :])):
         out.append(Cell(piece, onto, size))
         d, divisor, extent = piece
         length = extent or -(-dims[d] // divisor)
@@ -57,6 +59,20 @@ def cells(b: Buffer) -> tuple[tuple[Cell, ...], int]:
             length = 1 << (max(length - 1, *((e - 1) * scale for _, _, e, scale in onto))).bit_length()
         size *= length + (layout.pad if n == 0 else 0)
     return tuple(reversed(out)), size
+
+
+def lane_places(layout: Layout, dims: Sequence[int]) -> list[tuple[int, int]]:
+    """For each element of a fragment, in row-major order: the lane that holds it, and its register there."""
+    sizes = [extent or -(-dims[d] // divisor) for d, divisor, extent in layout.pieces]
+
+    def number(index: Sequence[int], part: slice) -> int:
+        out = 0
+        for (d, divisor, _), size in zip(layout.pieces[part], sizes[part], strict=True):
+            out = out * size + index[d] // divisor % size
+        return out
+
+    lanes, kept = slice(layout.lanes), slice(layout.lanes, None)
+    return [(number(i, lanes), number(i, kept)) for i in itertools.product(*map(range, dims))]
 
 
 def recoverable(layout: Layout) -> bool:
@@ -99,6 +115,9 @@ def written(layout: Layout) -> str:
         " ^ ".join([_piece(layout.names, p), *(_piece(layout.names, f[:3], f[3]) for f in onto)])
         for p, onto in zip(layout.pieces, folds, strict=True)
     )
+    if layout.lanes:
+        parts = right.split(", ")
+        right = f"{', '.join(parts[: layout.lanes])} | {', '.join(parts[layout.lanes :])}"
     return f"{', '.join(layout.names)} -> {right}{f' pad {layout.pad}' if layout.pad else ''}"
 
 

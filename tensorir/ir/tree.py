@@ -21,7 +21,7 @@ class Scope(enum.Enum):
     GLOBAL = "global"  # the grid
     CLUSTER = "cluster"
     SHARED = "shared"  # a block
-    WARP = "warp"  # an intrinsic's fragment
+    WARP = "warp"  # the 32 threads of a warp: registers that instructions deal out to them
     REGISTER = "register"  # a thread
     CONSTANT = "constant"  # the grid, read-only
     BARRIER = "barrier"
@@ -37,15 +37,18 @@ class Kind(enum.Enum):
     INTRIN = "tensorize"  # one of the loops that the instruction of the stage inside performs
     BLOCK_X, BLOCK_Y, BLOCK_Z = "block.x", "block.y", "block.z"
     THREAD_X, THREAD_Y, THREAD_Z = "thread.x", "thread.y", "thread.z"
+    WARP_X, WARP_Y = "warp.x", "warp.y"  # whole warps: what is inside, their threads do together
 
     @property
     def level(self) -> str:
-        """``block``, ``thread`` or ``sequential``."""
-        return self.value.split(".")[0] if "." in self.value else "sequential"
+        """``block``, ``thread`` (of which a whole warp is one, to whoever asks from outside) or ``sequential``."""
+        found = self.value.split(".")[0] if "." in self.value else "sequential"
+        return "thread" if found == "warp" else found
 
 
 BLOCKS = (Kind.BLOCK_X, Kind.BLOCK_Y, Kind.BLOCK_Z)
 THREADS = (Kind.THREAD_X, Kind.THREAD_Y, Kind.THREAD_Z)
+WARPS = (Kind.WARP_X, Kind.WARP_Y)
 
 
 class Axis(enum.Enum):
@@ -264,12 +267,15 @@ class Layout(Node):
     pad:    spare elements of the innermost storage dimension
     folds:  for each storage dimension the (d, divisor, extent, scale) whose ``index[d] // divisor % extent * scale``
             are xored onto it; empty where none is
+    lanes:  how many of the pieces, the first ones, are no storage: they number the thread of the warp that holds the
+            element (a fragment)
     """
 
     names: tuple[str, ...]
     pieces: tuple[tuple[int, int, int], ...]
     pad: int = 0
     folds: tuple[tuple[tuple[int, int, int, int], ...], ...] = ()
+    lanes: int = 0
 
 
 @node

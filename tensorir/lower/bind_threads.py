@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from tensorir.arith.affine import conjunction
 from tensorir.ir.build import as_expr, as_int, binary, const
-from tensorir.ir.tree import BLOCKS, THREADS, If, Kind, Loop, Program, Scope, Stage, Stmt, Var
-from tensorir.ir.visit import Rewriter, find, substitute, uses, writes
+from tensorir.ir.tree import BLOCKS, THREADS, WARPS, If, Kind, Loop, Program, Scope, Stage, Stmt, Var
+from tensorir.ir.visit import Rewriter, find, reads, substitute, uses, writes
 from tensorir.lower.form import each_nest, fail, lowering, rewrap
 from tensorir.target import Target
 
 AXES = (*reversed(BLOCKS), *reversed(THREADS))
+_AS_THREADS = {Kind.WARP_X: Kind.THREAD_Y, Kind.WARP_Y: Kind.THREAD_Z}
 
 
 @lowering
@@ -17,12 +18,13 @@ def bind_threads(program: Program, target: Target) -> Program:
     """Hoist bound loops: a bound loop names a hardware index, so every thread runs everything around it.
 
     gives: each kernel is block loops, thread loops, then a tree without bound loops; a stage that writes shared or
-           global memory and does not move with some axis is run by that axis' first thread only
+           global memory and does not move with some axis is run by that axis' first thread only. Warps are the y and z
+           of their threads, x is the lane; what the lanes of a warp share out is ``spread_warps``' business
     """
-    return each_nest(program, _kernel)
+    return each_nest(program, lambda nest: _kernel(nest, target))
 
 
-def _kernel(nest: Stmt) -> Stmt:
+def _kernel(nest: Stmt, target: Target) -> Stmt:
     loops: dict[Kind, Loop] = {}
     renamed: dict[Var, Var] = {}
     for x in find(nest, Loop):
@@ -35,6 +37,9 @@ def _kernel(nest: Stmt) -> Stmt:
             )
         renamed[x.var] = first.var
     body = substitute(_Unbind()(nest), renamed)
+    if any(k in loops for k in WARPS):
+        loops = {_AS_THREADS.get(k, k): x.replace(kind=_AS_THREADS.get(k, k)) for k, x in loops.items()}
+        loops[Kind.THREAD_X] = Loop(Var("lane", "index"), as_expr(target.warp), body, Kind.THREAD_X)
     axes = [loops[k].replace(cases=()) for k in AXES if k in loops]  # the body has them in a loop of its own
     return rewrap(axes, _Once(axes)(body))
 
@@ -62,11 +67,14 @@ class _Once(Rewriter):
 
     def on_Stage(self, n: Stage) -> Stmt:
         scopes = {b.scope for b in writes(n.body)}
-        if scopes <= {Scope.REGISTER}:
+        if scopes <= {Scope.REGISTER, Scope.WARP}:
             return n
         guards = []
+        by_warp = any(b.scope is Scope.WARP for b in reads(n))
         for x in self.axes:
             thread = x.kind.level == "thread"
+            if by_warp and x.kind is Kind.THREAD_X:
+                continue
             if as_int(x.extent) == 1 or (self.dealt and thread) or (not thread and Scope.GLOBAL not in scopes):
                 continue
             if not any(uses(b, {x.var}) for b in n.binds):

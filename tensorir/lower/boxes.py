@@ -12,7 +12,7 @@ from tensorir.ir.visit import reads, walk, writes
 from tensorir.lower.form import kernel_arith, loop_ranges
 from tensorir.schedule.analysis import in_loops
 
-LOCAL = (Scope.SHARED, Scope.REGISTER)
+LOCAL = (Scope.SHARED, Scope.WARP, Scope.REGISTER)
 
 
 @dataclass(frozen=True)

@@ -87,16 +87,22 @@ class _Guards(Rewriter):
         conds, must = self._conditions(n, arith)
         made = writes(n.body)
         local = all(b.scope in LOCAL for b in made)
+        wanted = conds
         if local and conds:
             conds = self._relax(n, conds)
-            n, conds = self._clamp(n, conds)
+            if n.intrin is not None and n.intrin.by_warp and isinstance(n.body, Store) and conds:
+                n = n.replace(intrin=None)  # there is no whole tile to bring near: element by element, with zeros
+            if n.intrin is None:  # the body of an instruction stays what it is
+                n, conds = self._clamp(n, conds)
         body = n.body
         self.zero.difference_update(made)  # what was filled before may be overrun now
-        if local and conds and isinstance(body, Store) and all(self._outside(n, g) for g in conds):
+        if local and wanted and not conds and isinstance(body, Store) and self._copies_zero(n, wanted):
+            self.zero.add(body.buffer)
+        if local and conds and n.intrin is None and isinstance(body, Store) and all(self._outside(n, g) for g in conds):
             body = body.replace(value=_filled(body, conds))
             self.zero.add(body.buffer)
             conds = []
-        if must := [c for c in must if c in conds]:
+        if n.intrin is None and (must := [c for c in must if c in conds]):
             n, conds = self._padded(n, conds, must)
             body = n.body
         if not conds:
@@ -190,6 +196,16 @@ class _Guards(Rewriter):
             for it, bind in zip(n.iters, n.binds, strict=True)
             if it.axis is Axis.SPATIAL
         )
+
+    def _copies_zero(self, n: Stage, conds: list[Expr]) -> bool:
+        """Whether an iteration that violates one of ``conds`` stores exactly 0, what a filled copy holds there."""
+        for g in conds:
+            opposite = negate(g)
+            if opposite is None or not isinstance(n.body, Store):
+                return False
+            if not _is_zero(n.body.value, self.zero, n, Arith(self.ranges, [*self.facts, opposite])):
+                return False
+        return True
 
     def _neutral(self, n: Stage, g: Expr) -> bool:
         """Whether an iteration that violates ``g`` adds exactly 0."""

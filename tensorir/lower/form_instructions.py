@@ -5,8 +5,9 @@ from __future__ import annotations
 from tensorir.arith.affine import conjunction
 from tensorir.intrin.match import NoMatch, match
 from tensorir.ir.build import const
+from tensorir.ir.text import show
 from tensorir.ir.tree import Expr, If, IntrinCall, Kind, Loop, Program, Stage, Stmt, Var
-from tensorir.ir.visit import Rewriter, find, substitute
+from tensorir.ir.visit import Rewriter, find, substitute, uses
 from tensorir.lower.form import each_nest, fail, lowering
 from tensorir.schedule.rewrite import nest
 from tensorir.target import Target
@@ -18,8 +19,8 @@ LAST = "call tensorize last"
 def form_instructions(program: Program, target: Target) -> Program:
     """Replace each nest of INTRIN loops by the call that ``tensorize`` promised.
 
-    needs: inits split off, since an instruction holds nothing else; runs before guards are made, so that a tail
-           outside the nest guards the whole call
+    needs: inits split off, since an instruction holds nothing else; guards as conditions, so that what is left of them
+           guards the whole call
     gives: no loop is INTRIN and no stage names an instruction
     """
     return each_nest(program, _Form(target))
@@ -40,7 +41,9 @@ class _Form(Rewriter):
 
     def _call(self, n: Loop) -> Stmt:
         stages = find(n, Stage)
-        if len(stages) != 1 or stages[0].intrin is None or stages[0].init is not None:
+        if len(stages) == 1 and stages[0].intrin is None:  # guards have told that there is no whole tile to work on
+            return _Plain()(n)  # type: ignore[no-any-return]
+        if len(stages) != 1 or stages[0].init is not None:
             raise fail("lower.intrinsic", f"{n.var.name} no longer holds just the stage of its instruction", LAST)
         stage = stages[0]
         intrin = stage.intrin
@@ -49,6 +52,11 @@ class _Form(Rewriter):
         # binding to threads may have put conditions between the loops: they are the same for the whole tile
         conds = [x.cond for x in find(n, If)]
         loops = find(n, Loop)
+        if (cut := next((c for c in conds if uses(c, {x.var for x in loops})), None)) is not None:
+            message = f"the tail {show(cut)} of {stage.name} would cut through {intrin.name}, which runs whole"
+            raise fail("lower.intrinsic", message, "exact splits, or operands staged so that the rest of a tile is 0")
+        while isinstance(stage.body, If):
+            stage = stage.replace(body=stage.body.then)
         try:
             bare = nest(loops, stage)
             assert isinstance(bare, Loop)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tensorir.ir.tree import Alloc, Kind, Loop, Program, Scope, Stage, Update
 from tensorir.ir.visit import find, reads, writes
 from tensorir.lower.bind_threads import bind_threads
+from tensorir.lower.boxes import LOCAL
 from tensorir.lower.compact import compact
 from tensorir.lower.deal_copies import deal_copies
 from tensorir.lower.emit_guards import emit_guards
@@ -25,6 +26,7 @@ from tensorir.lower.pipeline_loops import pipeline_loops
 from tensorir.lower.resolve_scopes import resolve_scopes
 from tensorir.lower.specialize_loops import specialize_loops
 from tensorir.lower.split_init import split_init
+from tensorir.lower.spread_warps import spread_warps
 from tensorir.lower.vectorize import vectorize
 from tensorir.target import Target
 
@@ -34,11 +36,12 @@ PASSES: list[Pass] = [
     split_init,
     specialize_loops,
     partition_loops,
-    form_instructions,
     deal_copies,
     emit_guards,
+    form_instructions,
     expand_updates,
     compact,
+    spread_warps,
     pipeline_loops,
     insert_barriers,
     expand_stages,
@@ -93,5 +96,5 @@ def verify(program: Program) -> None:
         raise fail("lower.form", f"{next(iter(left)).value} loops remain after lowering")
     allocated = {a.buffer for a in find(program.body, Alloc)}
     for b in {*reads(program.body), *writes(program.body)}:
-        if b.scope is Scope.AUTO or (b.scope in (Scope.SHARED, Scope.REGISTER) and b not in allocated):
+        if b.scope is Scope.AUTO or (b.scope in LOCAL and b not in allocated):
             raise fail("lower.form", f"{b.name} has no place in memory after lowering")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensorir.ir.tree import Buffer, Loop, Program, Scope, Stage, Stmt
+from tensorir.ir.tree import WARPS, Buffer, Loop, Program, Scope, Stage, Stmt
 from tensorir.ir.visit import find, reads, swap_buffers, writes
 from tensorir.lower.form import fail, lowering
 from tensorir.schedule.analysis import Index
@@ -13,7 +13,8 @@ from tensorir.target import Target
 def resolve_scopes(program: Program, target: Target) -> Program:
     """auto -> global between kernels, shared between threads, register within one.
 
-    gives: no buffer is AUTO; no SHARED or REGISTER buffer is used by two kernels
+    gives: no buffer is AUTO; no SHARED, WARP or REGISTER buffer is used by two kernels; where iterations go to warps,
+           what is private to an iteration is WARP
     """
     index = Index(program)
     users: dict[Buffer, list[Stage]] = {}
@@ -24,10 +25,16 @@ def resolve_scopes(program: Program, target: Target) -> Program:
     for b, stages in users.items():
         if b in program.params or b.scope is Scope.CONSTANT:
             continue
-        several = len({id(index.root_of(s)) for s in stages}) > 1
-        if b.scope is Scope.AUTO:
-            swap[b] = b.replace(scope=Scope.GLOBAL if several else _narrowest(index, b, stages))
-        elif several and b.scope in (Scope.SHARED, Scope.REGISTER):
+        roots = {id(index.root_of(s)): index.root_of(s) for s in stages}
+        several = len(roots) > 1
+        scope: Scope = b.scope
+        if scope is Scope.AUTO:
+            scope = Scope.GLOBAL if several else _narrowest(index, b, stages)
+        if scope is Scope.REGISTER and any(x.kind in WARPS for r in roots.values() for x in find(r, Loop)):
+            scope = Scope.WARP
+        if scope is not b.scope:
+            swap[b] = b.replace(scope=scope)
+        if several and scope in (Scope.SHARED, Scope.WARP, Scope.REGISTER):
             raise fail("lower.scope-across-kernels", f"{b.name} is in {b.scope.value} memory but two kernels use it",
                        "compute_at its producer into the reader's loops, or set_scope(…, 'global')")  # fmt: skip
     return program.replace(body=swap_buffers(program.body, swap))

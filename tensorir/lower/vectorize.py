@@ -32,10 +32,12 @@ from tensorir.ir.tree import (
 )  # fmt: skip
 from tensorir.ir.visit import Rewriter, find, lanes_of, sequence, substitute, uses, walk
 from tensorir.lower.form import bound_loops, each_nest, kernel_arith, lowering, rewrap
+from tensorir.lower.moves import carriers, moves
 from tensorir.target import Target
 
 CONVERTED = ("float16", "bfloat16", "bool")
-"""Element types that are converted one by one on their way between memory and registers."""
+"""Element types that are converted one by one on their way between memory and registers; CUDA moves 16-bit floats from
+one array to another as they are."""
 
 
 class _Scalar(Exception):
@@ -54,14 +56,15 @@ def vectorize(program: Program, target: Target) -> Program:
     def kernel(nest: Stmt) -> Stmt:
         axes, body = bound_loops(nest)
         arith = kernel_arith(axes, body)
-        return rewrap(axes, _vector_tiles(_Vectorize(arith, target)(body), arith))
+        raw = carriers(body) if target.language == "cuda" else set()
+        return rewrap(axes, _vector_tiles(_Vectorize(arith, target, raw)(body), arith))
 
     return each_nest(program, kernel)
 
 
 class _Vectorize(Rewriter):
-    def __init__(self, arith: Arith, target: Target) -> None:
-        self.arith, self.target = arith, target
+    def __init__(self, arith: Arith, target: Target, raw: set[Buffer]) -> None:
+        self.arith, self.target, self.raw = arith, target, raw
 
     def on_Loop(self, n: Loop) -> Stmt:
         if n.kind is not Kind.VECTOR:
@@ -78,7 +81,7 @@ class _Vectorize(Rewriter):
         elif self.target.kind != "cpu" and lanes > 8:
             return self._in_parts(n, lanes, 8)  # vload16 and vstore16 are broken in a widely used runtime
         try:
-            return _Lanes(n.var, lanes, self.arith, self.target).stmt(n.body)
+            return _Lanes(n.var, lanes, self.arith, self.target, self.raw).stmt(n.body)
         except _Scalar:
             return n.replace(kind=Kind.UNROLL)
 
@@ -117,8 +120,8 @@ class _Linear(Rewriter):
 class _Lanes:
     """All lanes of one loop at once."""
 
-    def __init__(self, var: Var, lanes: int, arith: Arith, target: Target) -> None:
-        self.var, self.lanes, self.arith, self.target = var, lanes, arith, target
+    def __init__(self, var: Var, lanes: int, arith: Arith, target: Target, raw: set[Buffer]) -> None:
+        self.var, self.lanes, self.arith, self.target, self.raw = var, lanes, arith, target, raw
         self.copies_only = target.language == "cuda"
 
     def stmt(self, s: Stmt) -> Stmt:
@@ -132,12 +135,19 @@ class _Lanes:
 
     def _store(self, s: Store) -> Store:
         index = self._index(s.index[0])
-        if not isinstance(index, Ramp) or s.buffer.dtype in CONVERTED:
+        if not isinstance(index, Ramp) or self._converted(s.buffer):
             raise _Scalar
-        if self.copies_only and not _is_copy(s.value):
+        if self.copies_only and (not _is_copy(s.value) or (s.buffer.dtype in CONVERTED and not moves(s))):
             raise _Scalar
-        value = self.expr(s.value)
-        return s.replace(index=(index,), value=self._wide(value))
+        value = self._wide(self.expr(s.value))
+        if self.copies_only and (s.buffer.dtype in CONVERTED or self.lanes > 4) and not _as_it_is(value):
+            raise _Scalar  # such vectors are printed as words: none can be put together from elements
+        return s.replace(index=(index,), value=value)
+
+    def _converted(self, b: Buffer) -> bool:
+        """Whether elements of ``b`` change their form between memory and where they are used."""
+        as_bits = self.copies_only and b.dtype != "bool" and (b.scope is not Scope.REGISTER or b in self.raw)
+        return b.dtype in CONVERTED and not as_bits
 
     def _index(self, i: Expr) -> Expr:
         """The index of all lanes: a Ramp, a scalar, or a _Scalar when neither."""
@@ -210,7 +220,7 @@ class _Lanes:
                     index = self._index(e.index[0])
                 except _Scalar:
                     return self._gather(e)
-                if e.buffer.dtype in CONVERTED:
+                if self._converted(e.buffer):
                     return self._gather(e)
                 return Load(e.buffer, (index,), e.dtype)
             case Select():
@@ -273,6 +283,15 @@ def _is_copy(e: Expr) -> bool:
     if isinstance(e, Select):
         return _is_copy(e.a) and _is_copy(e.b)
     return isinstance(e, Load | Const)
+
+
+def _as_it_is(e: Expr) -> bool:
+    """Whether a vector is read from memory whole, or 0."""
+    if isinstance(e, Select):
+        return _as_it_is(e.a) and _as_it_is(e.b)
+    if isinstance(e, Broadcast):
+        return isinstance(e.value, Const) and e.value.value == 0
+    return isinstance(e, Load)
 
 
 def _vector_tiles(body: Stmt, arith: Arith) -> Stmt:

@@ -113,7 +113,7 @@ def _private(index: Index, b: Buffer, scope: Scope, w: Stage, readers: Sequence[
                 x in index.above(r)
                 and who == "thread"
                 and not drives(x, r)
-                and {c.scope for c in writes(r.body)} - {Scope.REGISTER}
+                and {c.scope for c in writes(r.body)} - {Scope.REGISTER, Scope.WARP}
             ):
                 yield Problem(
                     "scope.private",
@@ -134,7 +134,7 @@ def _private(index: Index, b: Buffer, scope: Scope, w: Stage, readers: Sequence[
 
 
 def _one_copy_each(scope: Scope, kind: Kind) -> bool:
-    if scope is Scope.REGISTER:
+    if scope in (Scope.REGISTER, Scope.WARP):
         return kind.level != "sequential" or kind is Kind.COOPERATIVE
     return scope is Scope.SHARED and kind.level == "block"
 

@@ -88,8 +88,14 @@ def bound_at_top(p):
 
 def allocated(p):
     made = {a.buffer for a in find(p.body, Alloc)}
-    local = {b for b in (*reads(p.body), *writes(p.body)) if b.scope in (Scope.SHARED, Scope.REGISTER)}
+    local = {b for b in (*reads(p.body), *writes(p.body)) if b.scope in (Scope.SHARED, Scope.WARP, Scope.REGISTER)}
     return local == made
+
+
+def spread(p):
+    return all(
+        b.layout is not None and b.layout.lanes for b in (*reads(p.body), *writes(p.body)) if b.scope is Scope.WARP
+    )
 
 
 def flat(p):
@@ -104,11 +110,12 @@ PROMISES = {
     "split_init": lambda p: all(s.init is None for s in find(p.body, Stage)),
     "specialize_loops": lambda p: not find(p.body, Loop, lambda x: bool(x.cases)),
     "partition_loops": lambda p: not find(p.body, Loop, lambda x: bool(x.parts)),
-    "form_instructions": lambda p: Kind.INTRIN not in kinds(p) and all(s.intrin is None for s in find(p.body, Stage)),
     "deal_copies": lambda p: Kind.COOPERATIVE not in kinds(p),
     "emit_guards": lambda p: all(not s.guards for s in find(p.body, Stage)),
+    "form_instructions": lambda p: Kind.INTRIN not in kinds(p) and all(s.intrin is None for s in find(p.body, Stage)),
     "expand_updates": lambda p: not find(p.body, Update),
     "compact": allocated,
+    "spread_warps": spread,
     "pipeline_loops": lambda p: not find(p.body, Loop, lambda x: x.depth > 1),
     "insert_barriers": lambda p: True,  # the interpreter looks for races
     "expand_stages": lambda p: not find(p.body, Stage),

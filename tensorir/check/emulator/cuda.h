@@ -2,6 +2,7 @@
 // Threads, barriers and shuffles are calls into runtime.cpp; plain loads and stores are seen through the hooks that
 // -fsanitize=thread puts in, which runtime.cpp implements.
 #pragma once
+#define TIR_EMULATED 1  // what the text wraps in functions, instructions.h has
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -18,6 +19,11 @@ tir_index tir_grid_size();
 void tir_sync_block();
 void tir_sync_warp();
 uint32_t tir_shuffle(uint32_t value, int lane, int how);  // how: 0 from lane, 1 from own lane ^ lane, 2 from own + lane
+// instructions that the threads of a warp run together: instructions.h
+void tir_mma_m16n8k16_f16(float *d, const void *a, const void *b);
+void tir_mma_m16n8k16_bf16(float *d, const void *a, const void *b);
+void tir_ldmatrix_x4(void *d, const void *row);
+void tir_ldmatrix_x4_trans(void *d, const void *row);
 }
 #define threadIdx tir_thread_index()
 #define blockIdx tir_block_index()

@@ -34,6 +34,7 @@ namespace {
 const int WARP = 32;
 const size_t STACK = 128 << 10;
 const int MOST_PROBLEMS = 50;
+const int MOST_TOGETHER = 64;  // bytes that a lane brings to an instruction of its warp
 
 struct Index { unsigned x, y, z; };
 enum State { READY, WAITS_BLOCK, WAITS_WARP, DONE };
@@ -96,6 +97,7 @@ struct World {
   int at_barrier = 0, block_number = 0;
   std::vector<int> at_warp;
   std::vector<u32> shuffled;
+  std::vector<u8> together;
   std::vector<Global> globals;
   std::map<std::string, int> told;
   std::vector<std::string> problems;
@@ -607,6 +609,7 @@ int tir_launch(void (*entry)(void **), void **arguments, const u32 *shape, u8 *s
   W.random = seed * 0x9E3779B97F4A7C15ull + 88172645463325252ull;
   W.stop = false;
   W.shuffled.assign(W.threads, 0);
+  W.together.clear();
   W.passes.assign(W.threads, {});
   for (int k = 0; k < W.threads; k++) {
     Fiber *f = new Fiber;
@@ -661,3 +664,5 @@ const char *tir_site(int n, u64 *numbers) {  // what it does; its place, width, 
   return ACCESS[s.kind];
 }
 }
+
+#include "instructions.h"

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from tensorir.errors import Problem, ScheduleError
-from tensorir.ir.layout import Fold, Piece, chain, permuted, recoverable, written
+from tensorir.ir.layout import permuted
+from tensorir.ir.layout_text import parse_layout
 from tensorir.ir.tree import Buffer, Layout, Program, Scope
 from tensorir.ir.visit import swap_buffers
 from tensorir.schedule.rewrite import Rewrite, with_body
 
-SCOPES = {s.value: s for s in (Scope.GLOBAL, Scope.SHARED, Scope.REGISTER, Scope.AUTO)}
+SCOPES = {s.value: s for s in (Scope.GLOBAL, Scope.SHARED, Scope.WARP, Scope.REGISTER, Scope.AUTO)}
 
 
 def set_scope(program: Program, buffer: Buffer, scope: str) -> Rewrite:
-    """Keep an intermediate buffer in "shared", "register" or "global" memory ("auto": the narrowest that works)."""
+    """Keep an intermediate buffer in "shared", "register" or "global" memory ("auto": the narrowest that works).
+
+    "warp" is the registers of a warp: one copy for its 32 threads, each of which holds the elements that the
+    instructions on it deal out to it
+    """
     if scope not in SCOPES:
         raise ScheduleError(Problem("scope.unknown", f"there is no scope {scope}", hint=f"one of {', '.join(SCOPES)}"))
     _own(program, buffer, "set-scope")
@@ -62,136 +66,9 @@ def layout_of(buffer: Buffer, layout: str | None, pad: int = 0, order: Sequence[
             Problem("layout.twice", f"layout={layout!r} and order={list(dims)} both say the order", hint="layout alone")
         )
     else:
-        new = _parsed(layout, buffer).replace(pad=pad)
+        new = parse_layout(layout, rank, buffer.name).replace(pad=pad)
     plain = not rank or (pad == 0 and not new.folds and new.pieces == permuted(range(rank)).pieces)
     return None if plain else new
-
-
-def _parsed(text: str, buffer: Buffer) -> Layout:
-    left, arrow, right = text.partition("->")
-    names = tuple(n.strip() for n in left.split(",")) if left.strip() else ()
-    bad = [n for n in names if not re.fullmatch(r"[A-Za-z_]\w*", n)]
-    if not arrow or bad or len(set(names)) < len(names):
-        what = f"{bad[0]!r} is no name" if bad else "a name stands twice on the left" if arrow else "there is no ->"
-        raise _syntax(text, what)
-    if len(names) != len(buffer.shape):
-        some = [f"d{n}" for n in range(len(buffer.shape))]
-        raise ScheduleError(
-            Problem(
-                "layout.rank",
-                f"layout={text!r} names {len(names)} dimensions, {buffer.name} has {len(some)}",
-                hint=f"layout='{', '.join(some)} -> {', '.join(some)}'",
-            )
-        )
-    parts = [part.split("^") for part in right.split(",")]
-    pieces = tuple(_Pieces(text, names, part).piece() for part, *_ in parts)
-    if any(not chain([p for p in pieces if p[0] == d]) for d in range(len(names))):
-        raise _not_bijective(text, names, pieces)
-    folds = tuple(tuple(_Pieces(text, names, f).fold() for f in onto) for _, *onto in parts)
-    if not any(folds):
-        return Layout(names, pieces)
-    found = Layout(names, pieces, folds=folds)
-    if not recoverable(found):
-        raise ScheduleError(
-            Problem(
-                "layout.fold",
-                f"layout={text!r}: what is xored onto a storage dimension must stand in another one that has no ^",
-                hint="'k, j -> k, j/4 ^ k%8, j%4'",
-            )
-        )
-    return found
-
-
-def _syntax(text: str, what: str) -> ScheduleError:
-    return ScheduleError(
-        Problem(
-            "layout.syntax",
-            f"layout={text!r}: {what}",
-            hint="names, an arrow, pieces of them: 'o, c -> o/16, c/4, c%4, o%16'; chains as o/4%4",
-        )
-    )
-
-
-class _Pieces:
-    """One storage dimension: a name, divided and cut off any number of times."""
-
-    def __init__(self, text: str, names: tuple[str, ...], part: str) -> None:
-        self.text, self.names, self.part = text, names, part.strip()
-        self.tokens = re.findall(r"[A-Za-z_]\w*|[0-9]+|\S", part)
-
-    def piece(self) -> Piece:
-        """The whole part as a piece."""
-        found = self._chain()
-        if self.tokens:
-            raise self._bad(f"{self.tokens[0]} is not expected there")
-        return found
-
-    def fold(self) -> Fold:
-        """The whole part as what is xored: a piece of 2, 4, 8 … values, perhaps times such a number."""
-        d, divisor, extent = self._chain()
-        scale = 1
-        if self.tokens and self.tokens[0] == "*":
-            self.tokens.pop(0)
-            scale = self._number()
-        if self.tokens:
-            raise self._bad(f"{self.tokens[0]} is not expected there")
-        for n in (extent, scale):
-            if n < 1 or n & (n - 1):
-                raise self._bad(f"after ^ a piece has 2, 4, 8 … values, as in {self.names[d]}/4%4, not {n or 'any'}")
-        return d, divisor, extent, scale
-
-    def _chain(self) -> Piece:
-        d, divisor, extent = self._name()
-        while self.tokens and self.tokens[0] in "/%":
-            op, n = self.tokens.pop(0), self._number()
-            if extent % n:  # i%12/4 and i%12%4 are pieces, i%12/5 is not
-                raise self._bad(f"{n} does not divide {extent}")
-            if op == "%":
-                extent = n
-            else:
-                divisor, extent = divisor * n, extent // n
-        return d, divisor, extent
-
-    def _name(self) -> Piece:
-        first = self.tokens.pop(0) if self.tokens else ""
-        if first == "(":
-            found = self._chain()
-            if not self.tokens or self.tokens.pop(0) != ")":
-                raise self._bad("a parenthesis is not closed")
-            return found
-        if first not in self.names:
-            known = ", ".join(self.names) or "no names"
-            raise self._bad(f"{first or 'nothing'} is not one of {known}")
-        return self.names.index(first), 1, 0
-
-    def _number(self) -> int:
-        n = self.tokens.pop(0) if self.tokens else ""
-        if not n.isdecimal() or not 0 < int(n) < 2**31:
-            raise self._bad(f"a number from 1 up is expected, not {n or 'nothing'}")
-        return int(n)
-
-    def _bad(self, what: str) -> ScheduleError:
-        return _syntax(self.text, f"in {self.part!r} {what}" if self.part else "a piece is missing")
-
-
-def _not_bijective(text: str, names: tuple[str, ...], pieces: tuple[Piece, ...]) -> ScheduleError:
-    """Names the first dimension that is not covered once, with a layout that divides each of them at most once."""
-    d = next(n for n in range(len(names)) if not chain([p for p in pieces if p[0] == n]))
-    mine = [p for p in pieces if p[0] == d]
-    shown = ", ".join(written(Layout(names, (p,))).split(" -> ")[1] for p in mine)
-    what = f"the pieces {shown} do not cover {names[d]} exactly once" if mine else f"{names[d]} is not stored"
-    block = {n: max((q for _, a, e in pieces if _ == n for q in (a, e)), default=1) for n in range(len(names))}
-    outer = [n for n in range(len(names)) if n not in {p[0] for p in pieces}]
-    outer += list(dict.fromkeys(p[0] for p in pieces))
-    inner = [n for n in dict.fromkeys(p[0] for p in pieces) if block[n] > 1]
-    legal = [(n, max(block[n], 1), 0) for n in outer] + [(n, 1, block[n]) for n in inner]
-    return ScheduleError(
-        Problem(
-            "layout.not-bijective",
-            f"layout={text!r}: {what}",
-            hint=f"layout={written(Layout(names, tuple(legal)))!r}",
-        )
-    )
 
 
 def _own(program: Program, buffer: Buffer, what: str) -> None:

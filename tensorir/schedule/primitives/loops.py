@@ -10,7 +10,22 @@ from collections.abc import Sequence
 from tensorir.errors import DeclarationError, Problem, ScheduleError
 from tensorir.errors.needs import need_int, shown
 from tensorir.ir.build import as_expr, as_int, binary, const
-from tensorir.ir.tree import BLOCKS, Axis, Expr, Kind, Loop, Prefetch, Program, Scope, Seq, Stage, Stmt, Store, Var
+from tensorir.ir.tree import (
+    BLOCKS,
+    WARPS,
+    Axis,
+    Expr,
+    Kind,
+    Loop,
+    Prefetch,
+    Program,
+    Scope,
+    Seq,
+    Stage,
+    Stmt,
+    Store,
+    Var,
+)  # fmt: skip
 from tensorir.ir.visit import Rewriter, find, substitute, uses, writes
 from tensorir.schedule.analysis import (
     Index,
@@ -283,7 +298,11 @@ def reorder(program: Program, *loops: Loop) -> Rewrite:
 
 
 def bind(program: Program, loop: Loop, axis: str, target: Target) -> Rewrite:
-    """Bind a loop to a block axis (CUDA blockIdx, OpenCL get_group_id) or a thread axis."""
+    """Bind a loop to a block axis (CUDA blockIdx, OpenCL get_group_id) or a thread axis.
+
+    "warp.x" and "warp.y" hand the iterations to whole warps (CUDA): each does its iteration with its 32 threads
+    together, by instructions of warps or by dealing out elements that such instructions hold
+    """
     kinds = {k.value: k for k in Kind if k.level != "sequential"}
     if axis not in kinds:
         raise _refuse(
@@ -308,8 +327,30 @@ def bind(program: Program, loop: Loop, axis: str, target: Target) -> Rewrite:
     _axis_is_free(index, loop, kind)
     _extents_agree(index, loop, kind, extent)
     _shared_is_per_block(loop, kind)
+    if kind.level == "thread":
+        _warps_or_threads(index, loop, kind, target)
     _fits(index, loop, kind, extent, target)
     return Rewrite(swap(program, loop, loop.replace(kind=kind)))
+
+
+def _warps_or_threads(index: Index, loop: Loop, kind: Kind, target: Target) -> None:
+    """A kernel's iterations go to threads or to warps; what a warp does, its threads share."""
+    if kind in WARPS and target.language != "cuda":
+        raise _refuse(
+            "bind.warp",
+            f"{target.text} has no instructions that the threads of a warp run together",
+            loop,
+            hint=f"bind {loop.var.name} to {kind.value.replace('warp', 'thread')}",
+        )
+    for other in find(index.root_of(loop), Loop):
+        if other.kind.level == "thread" and (other.kind in WARPS) != (kind in WARPS):
+            raise _refuse(
+                "bind.warp-or-thread",
+                f"{other.var.name} is bound to {other.kind.value}: a kernel deals its iterations out to threads or to "
+                "whole warps, not to both",
+                loop,
+                hint=f"bind {loop.var.name} to {'warp' if other.kind in WARPS else 'thread'}.{kind.value[-1]}",
+            )
 
 
 def parallel(program: Program, loop: Loop, target: Target) -> Rewrite:
@@ -386,7 +427,7 @@ def _fits(index: Index, loop: Loop, kind: Kind, extent: int, target: Target) -> 
     n = "xyz".index(kind.value[-1])
     if kind.level == "thread":
         axes = {k.kind: as_int(k.extent) for k in find(index.root_of(loop), Loop) if k.kind.level == "thread"}
-        threads = math.prod({**axes, kind: extent}.values())
+        threads = math.prod({**axes, kind: extent}.values()) * (target.warp if kind in WARPS else 1)
         if extent > target.max_block[n] or threads > target.max_threads:
             limit = min(target.max_threads, target.max_block[n])
             raise _refuse(

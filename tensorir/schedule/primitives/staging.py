@@ -41,7 +41,7 @@ from tensorir.schedule.rewrite import (
     written_index,
 )  # fmt: skip
 
-STAGING = {"shared": Scope.SHARED, "register": Scope.REGISTER, "global": Scope.GLOBAL}
+STAGING = {s.value: s for s in (Scope.SHARED, Scope.WARP, Scope.REGISTER, Scope.GLOBAL)}
 
 
 def stage_in(program: Program, buffer: Buffer, at: Loop | None, scope: str, vector: int | None = None,
@@ -50,7 +50,8 @@ def stage_in(program: Program, buffer: Buffer, at: Loop | None, scope: str, vect
     """Copy the part of ``buffer`` that one iteration of ``at`` reads, and read the copy there.
 
     at:     a loop, or None for the root (a kernel of its own that copies everything)
-    scope:  "shared" (dealt out to the threads of the block unless cooperative=False), "register" or "global"
+    scope:  "shared" (dealt out to the threads of the block unless cooperative=False), "register", "warp" (registers of
+            a warp, in the order that its instructions want) or "global"
     vector: lanes of the copy along the last dimension
     pad:    spare elements per row of the copy;  order: storage order of its dimensions, outermost first
     layout: where the copy keeps what, as an index map: "k, j -> j/16, k, j%16" (see ``buffers.layout``)

@@ -8,12 +8,14 @@ loops in a language without the instruction. What later primitives do to the nes
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tensorir.errors import Problem, ScheduleError
 from tensorir.intrin.intrin import Intrin
 from tensorir.intrin.match import NoMatch, match
 from tensorir.ir.build import binary, const
 from tensorir.ir.text import show, text
-from tensorir.ir.tree import Expr, Kind, Loop, Program, Stage
+from tensorir.ir.tree import WARPS, Expr, Kind, Loop, Program, Region, Scope, Stage
 from tensorir.ir.visit import find, uses
 from tensorir.schedule.analysis import Index, caret, context, in_loops, need_serial
 from tensorir.schedule.rewrite import Rewrite, nest, swap
@@ -38,23 +40,52 @@ def tensorize(program: Program, loop: Loop, intrin: Intrin, target: Target) -> R
         raise _refuse("needs", f"{intrin.name} needs {lack}, which {target.text} does not have", loop)
     index = Index(program)
     try:
-        match(index.above(loop), loop, stage, intrin)
+        tiles = match(index.above(loop), loop, stage, intrin)
     except NoMatch as e:
         meaning = f"{intrin.name} computes\n{text(intrin.semantics.body)}"
         raise _refuse("same-meaning", str(e), loop, meaning) from None
-    if (tail := _tail(index, loops, stage)) is not None:
+    if intrin.by_warp:
+        _held_by_warp(index, loop, intrin, tiles)
+    if (tail := _tail(index, loops, stage, intrin)) is not None:
         message = f"the tail {show(tail)} of {stage.name} cuts through {loop.var.name}, and an instruction runs whole"
         raise _refuse("tail", message, loop, "split the axis exactly (tail='exact')")
     marked = nest([x.replace(kind=Kind.INTRIN) for x in loops], stage.replace(intrin=intrin))
     return Rewrite(swap(program, loop, marked), (), {x.var.name: f"{intrin.name} performs it" for x in loops})
 
 
+def _held_by_warp(index: Index, loop: Loop, intrin: Intrin, tiles: Sequence[Region]) -> None:
+    """Refuse an instruction of warps where no warp runs, or on tiles that are not where it looks for them."""
+    if not any(x.kind in WARPS for x in index.above(loop)):
+        raise _refuse("warp", f"the threads of a warp run {intrin.name} together, and {loop.var.name} is no warp's",
+                      loop, "bind a loop around it to warp.x")  # fmt: skip
+    for b, tile in zip(intrin.operands, tiles, strict=True):
+        wanted = Scope.WARP if b in intrin.held else Scope.SHARED
+        if tile.buffer.scope not in (wanted, Scope.AUTO):
+            raise _refuse(
+                "scope",
+                f"{intrin.name} has {b.name} in {_PLACES.get(wanted, 'shared memory')}, and {tile.buffer.name} is in "
+                f"{_PLACES.get(tile.buffer.scope, tile.buffer.scope.value + ' memory')}",
+                loop,
+                f"stage_in({tile.buffer.name!r}, …, scope={wanted.value!r}) first" if b not in intrin.outputs
+                else f"set_scope({tile.buffer.name!r}, {wanted.value!r})",
+            )  # fmt: skip
+
+
+_PLACES = {Scope.WARP: "the registers of a warp", Scope.REGISTER: "the registers of a thread"}
+
+
 def _refuse(code: str, message: str, loop: Loop, hint: str = "") -> ScheduleError:
     return ScheduleError(Problem(f"tensorize.{code}", message, at=caret(loop), hint=hint))
 
 
-def _tail(index: Index, loops: list[Loop], stage: Stage) -> Expr | None:
-    """A condition of the stage that may hold for a part of the nest only."""
+def _tail(index: Index, loops: list[Loop], stage: Stage, intrin: Intrin) -> Expr | None:
+    """A condition of the stage that may hold for a part of the nest only.
+
+    What a warp holds has room for whole tiles, of which those parts that do not count are never looked at; lowering
+    refuses what would be.
+    """
+    if intrin.by_warp:
+        return None
     arith = context(index, stage)
     inner = {x.var for x in loops}
     wanted = list(stage.guards)
@@ -89,5 +120,5 @@ def _changed(index: Index, loop: Loop) -> str:
         match(index.above(loop), loop, stage, stage.intrin)
     except NoMatch as e:
         return f"{stage.name} would no longer be {stage.intrin.name}: {e}"
-    tail = _tail(index, find(loop, Loop), stage)
+    tail = _tail(index, find(loop, Loop), stage, stage.intrin)
     return f"the tail {show(tail)} would cut through {stage.intrin.name}" if tail is not None else ""

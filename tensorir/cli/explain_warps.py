@@ -1,0 +1,89 @@
+"""Error codes of what the threads of a warp do together."""
+
+from __future__ import annotations
+
+from tensorir.cli.explain_entry import Entry
+
+_HALVES = """\
+H = tir.placeholder((64, 64), "float16", name="H")
+G = tir.placeholder((64, 64), "float16", name="G")
+r = tir.reduce_axis(64, name="r")
+P = tir.compute(
+    (64, 64), lambda i, j: tir.sum(tir.cast(H[i, r], "float32") * tir.cast(G[j, r], "float32"), axis=r), name="P"
+)
+Q = tir.compute((64, 64), lambda i, j: P[i, j] + 1, name="Q")
+s = tir.Schedule(Q, target="cuda -arch=sm_80")
+w, i = s.split("Q.i", [4, 16])
+s.reorder(w, i, "Q.j")
+"""
+_TILES = """\
+s.compute_at("P", w)
+ko, ki = s.split("P.r", [None, 16])
+jo, ji = s.split("P.j", [None, 8])
+s.reorder(ko, jo, "P.i", ji, ki)
+"""
+_COPIES = """\
+for name in "HG":
+    s.stage_in(name, at=ko, scope="warp")
+"""
+_MULTIPLY = 's.tensorize("P.i", "mma.m16n8k16.f16.nt")\n'
+
+WARPS: dict[str, Entry] = {
+    "bind.warp": Entry(
+        "Only CUDA has instructions that the threads of a warp run together, so only there a loop can be a warp's.",
+        's.bind("C.i", "warp.x")',
+        's = tir.Schedule(C, target="cuda")\nio, _ = s.split("C.i", [None, 4])\ns.bind(io, "warp.x")',
+    ),
+    "bind.warp-or-thread": Entry(
+        "A kernel deals its iterations out to threads or to whole warps: what a warp does, its 32 threads share.",
+        's = tir.Schedule(C, target="cuda")\nio, ii = s.split("C.i", [None, 4])\n'
+        's.bind(io, "warp.x").bind("C.j", "thread.x")',
+        's = tir.Schedule(C, target="cuda")\nio, ii = s.split("C.i", [None, 4])\ns.bind(io, "warp.x")',
+    ),
+    "tensorize.warp": Entry(
+        "The threads of a warp run this instruction together; a loop around it must be bound to warp.x or warp.y.",
+        _HALVES + _TILES + _COPIES + _MULTIPLY,
+        _HALVES + 's.bind(w, "warp.x")\n' + _TILES + _COPIES + _MULTIPLY,
+    ),
+    "tensorize.scope": Entry(
+        "The instruction finds each operand in one sort of memory: fragments in the registers of a warp, rows that "
+        "lanes point to in shared memory.",
+        _HALVES + 's.bind(w, "warp.x")\n' + _TILES + _MULTIPLY,
+        _HALVES + 's.bind(w, "warp.x")\n' + _TILES + _COPIES + _MULTIPLY,
+    ),
+    "lower.fragment": Entry(
+        "Instructions say which lane of a warp holds which element. Two of them disagree about a buffer, or single "
+        "elements of it are touched in loops that do not run over whole parts of that, or the rows that lanes point to "
+        "are not stored together.",
+        _HALVES
+        + 's.bind(w, "warp.x")\n'
+        + _TILES
+        + _COPIES
+        + _MULTIPLY
+        + 's.split("Q.i.1", [None, 3], tail="guard")\ns.source()',
+        _HALVES + 's.bind(w, "warp.x")\n' + _TILES + _COPIES + _MULTIPLY + 's.split("Q.i.1", [None, 8])\ns.source()',
+    ),
+    "intrin.fragment": Entry(
+        "What an instruction of warps says about its operands is not a dealing out to 32 lanes: every operand needs "
+        "one, written as 'i, j -> pieces that number the lane | pieces that number the register'.",
+        "from tensorir.intrin.intrin import Intrin, meaning\n"
+        'x = tir.placeholder((64,), name="x")\ny = tir.compute((64,), lambda n: x[n], name="y")\n'
+        'Intrin("my.copy", meaning(y), {"cuda": "*{y} = *{x};"}, "none", fragments={"x": "n -> n%32 | n/32"})',
+        "from tensorir.intrin.intrin import Intrin, meaning\n"
+        'x = tir.placeholder((64,), name="x")\ny = tir.compute((64,), lambda n: x[n], name="y")\n'
+        'held = "n -> n%32 | n/32"\n'
+        'Intrin("my.copy", meaning(y), {"cuda": "*{y} = *{x};"}, "none", fragments={"x": held, "y": held})',
+    ),
+    "warp.divergent": Entry(
+        "Some threads of a warp reach an instruction that all of them run together. No schedule says that: a pass of "
+        "the compiler, or an edited text, is wrong.",
+        "# an instruction of warps inside a condition that tells lanes apart",
+        "# conditions that are the same for the whole warp",
+    ),
+    "memory.misaligned": Entry(
+        "An instruction was given an address that is not a multiple of the bytes it moves; on a GPU it would trap.",
+        "# an edited text that moves the rows of ldmatrix by 8 bytes",
+        "# rows that begin at multiples of 16 bytes",
+    ),
+}
+"""Code to Entry."""

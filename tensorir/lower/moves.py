@@ -1,0 +1,43 @@
+"""Registers that values only pass through: they keep the bits of memory, whatever those mean."""
+
+from __future__ import annotations
+
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import Broadcast, Buffer, Const, Expr, Load, Scope, Select, Stmt, Store
+from tensorir.ir.visit import find, walk
+
+
+def moves(s: Store) -> bool:
+    """Whether a store takes what it stores from memory of the same type, or stores 0."""
+    return all(isinstance(x, Const) or x.buffer.dtype == s.buffer.dtype for x in _sources(s.value) or ()) and bool(
+        _sources(s.value)
+    )
+
+
+def _sources(e: Expr) -> list[Load | Const] | None:
+    """What a moved value is read from; None for one that is computed."""
+    if isinstance(e, Select):
+        a, b = _sources(e.a), _sources(e.b)
+        return a + b if a and b else None
+    if isinstance(e, Broadcast):
+        return _sources(e.value)
+    if isinstance(e, Const):
+        return [e] if e.value == 0 else None
+    return [e] if isinstance(e, Load) else None
+
+
+def carriers(body: Stmt) -> set[Buffer]:
+    """Register arrays of 16-bit floats that are only filled from memory and only copied to it."""
+    out = {
+        s.buffer for s in find(body, Store)
+        if s.buffer.scope is Scope.REGISTER and DTYPES[s.buffer.dtype].kind == "f" and DTYPES[s.buffer.dtype].bits == 16
+    }  # fmt: skip
+    if not out:
+        return out
+    moved: set[int] = set()
+    for s in find(body, Store):
+        if moves(s):
+            moved |= {id(x) for x in _sources(s.value) or ()}
+        else:
+            out.discard(s.buffer)
+    return out - {x.buffer for x in walk(body) if isinstance(x, Load) and id(x) not in moved}

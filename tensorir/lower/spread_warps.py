@@ -1,0 +1,171 @@
+"""What a warp does, as what each of its lanes does.
+
+Until here a warp is one thread whose registers are one array. Instructions of warps say which lane holds which element
+of their operands (``fragments.py``), so that each lane gets its own small array; loops over single elements run over
+those of the lane that executes them, and instructions that read memory get an address in each lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tensorir.arith.affine import Arith
+from tensorir.ir.build import as_expr, as_int, binary, const
+from tensorir.ir.tree import (
+    Alloc,
+    Buffer,
+    Expr,
+    If,
+    IntrinCall,
+    Kind,
+    Layout,
+    Loop,
+    Program,
+    Region,
+    Scope,
+    Stage,
+    Stmt,
+    Var,
+)  # fmt: skip
+from tensorir.ir.visit import Rewriter, find, reads, substitute, swap_buffers, uses, writes
+from tensorir.lower.form import bound_loops, each_nest, fail, kernel_arith, lowering, rewrap
+from tensorir.lower.fragments import Digit, elements, fragment_layouts, need_own, row_of_lane, spread
+from tensorir.schedule.primitives.loops import LANES
+from tensorir.target import Target
+
+
+@lowering
+def spread_warps(program: Program, target: Target) -> Program:
+    """needs: buffers have their size, instructions are calls;  gives: a WARP buffer has the layout of a fragment, and
+    each lane touches what it holds; other buffers of warps are REGISTER, a copy in each lane
+    """
+
+    def kernel(nest: Stmt) -> Stmt:
+        axes, body = bound_loops(nest)
+        if not any(b.scope is Scope.WARP for b in (*reads(body), *writes(body))):
+            return nest
+        lane = next(x for x in axes if x.kind is Kind.THREAD_X)
+        return rewrap(axes, _spread(body, lane, kernel_arith(axes, body)))
+
+    return each_nest(program, kernel)
+
+
+def _spread(body: Stmt, lane: Loop, arith: Arith) -> Stmt:
+    layouts = fragment_layouts(body, arith)
+    parts = _parts(body, layouts)
+    swap = {
+        b: b.replace(layout=layouts[b]) if b in layouts else b.replace(scope=Scope.REGISTER)
+        for b in {*reads(body), *writes(body)} if b.scope is Scope.WARP
+    }  # fmt: skip
+    moving = {v for call in find(body, IntrinCall) for r in call.operands if r.buffer in layouts
+              for i in r.first for v in find(arith.linear(i).expr(), Var)}  # fmt: skip
+    dealt = _Deal(parts, moving, lane)(body)
+    arith.ranges.update({x.var: (0, as_int(x.extent) - 1) for x in find(dealt, Loop)})
+    for stage in find(dealt, Stage):
+        for b, index in elements(stage):
+            if b in layouts:
+                need_own(b, index, layouts[b], lane, arith)
+    return _Allocs(swap)(swap_buffers(_FirstLane(lane)(dealt), swap))  # type: ignore[no-any-return]
+
+
+def _parts(body: Stmt, layouts: Mapping[Buffer, Layout]) -> dict[Var, list[Digit]]:
+    """For each loop over single elements of fragments: what its variable is made of."""
+    extents = {x.var: as_int(x.extent) for x in find(body, Loop)}
+    out: dict[Var, list[Digit]] = {}
+    for stage in find(body, Stage):
+        for b, index in elements(stage):
+            for d, i in enumerate(index if b in layouts else ()):
+                for atom, scale in Arith().linear(i).terms.items():
+                    if not isinstance(atom, Var) or atom not in extents:
+                        continue
+                    found = spread(atom, extents[atom], layouts[b], b.dims, d, scale)
+                    if found is None or out.setdefault(atom, found) != found:
+                        raise fail(
+                            "lower.fragment",
+                            f"{stage.name} touches single elements of {b.name} in a loop over {atom.name} that does "
+                            "not fit how instructions deal them out to the lanes of a warp",
+                            "loops over whole tiles of the instruction",
+                        )
+    return out
+
+
+class _Deal(Rewriter):
+    """Loops over elements become loops over those of a lane; loops that index registers are written out."""
+
+    def __init__(self, parts: Mapping[Var, list[Digit]], moving: set[Var], lane: Loop) -> None:
+        self.parts, self.moving, self.lane = parts, moving, lane
+
+    def on_Loop(self, n: Loop) -> Stmt:
+        parts = self.parts.get(n.var)
+        if parts is None or not any(p.stride for p in parts):
+            n = self.children(n)
+            unrolled = n.kind is Kind.SERIAL and n.depth == 1 and (parts is not None or n.var in self.moving)
+            return n.replace(kind=Kind.UNROLL) if unrolled else n
+        value: Expr = const(0)
+        loops: list[Loop] = []
+        for p in parts:
+            if p.stride:
+                value = binary("+", value, binary("*", p.of_lane(self.lane.var), p.divisor))
+                continue
+            own = Var(f"{n.var.name}.{len(loops)}", "index")
+            value = binary("+", value, binary("*", own, p.divisor))
+            vector = p.divisor == 1 and p.extent in LANES and isinstance(n.body, Stage | If)
+            loops.append(Loop(own, as_expr(p.extent), n.body, Kind.VECTOR if vector else Kind.UNROLL))
+        body = self(substitute(n.body, {n.var: value}))
+        if loops and loops[-1].kind is Kind.VECTOR and any(b.scope is Scope.WARP for b in writes(body)):
+            loops[-1] = loops[-1].replace(kind=Kind.UNROLL)
+        return rewrap(loops, body)
+
+    def on_Stage(self, n: Stage) -> Stage:
+        if not isinstance(n.body, IntrinCall) or not n.body.intrin.addressed:
+            return n
+        regions = []
+        for tile, r in zip(n.body.intrin.operands, n.body.operands, strict=True):
+            layout = n.body.intrin.addressed.get(tile)
+            if layout is not None:
+                first, run = row_of_lane(layout, tile.dims, self.lane)
+                lead = len(r.first) - len(first)
+                _need_run(r.buffer, run[-1], n.body.intrin.name)
+                at = (*r.first[:lead], *(binary("+", i, j) for i, j in zip(r.first[lead:], first, strict=True)))
+                r = Region(r.buffer, at, (*r.extents[:lead], *run))
+            regions.append(r)
+        return n.replace(body=n.body.replace(operands=tuple(regions)))
+
+
+def _need_run(b: Buffer, run: int, name: str) -> None:
+    """Check that the elements a lane points to are neighbours in the layout of ``b``."""
+    if b.layout is None:
+        return
+    d, divisor, extent = b.layout.pieces[-1]
+    onto = b.layout.folds[-1] if b.layout.folds else ()
+    if d != len(b.shape) - 1 or divisor != 1 or extent % run or onto:
+        raise fail(
+            "lower.fragment",
+            f"{name} reads rows of {run} neighbours, and the layout of {b.name} has no such rows",
+            f"a layout whose last piece is the last dimension % {run}",
+        )
+
+
+class _FirstLane(Rewriter):
+    """What no fragment is behind is stored by one lane, not by all."""
+
+    def __init__(self, lane: Loop) -> None:
+        self.lane = lane
+
+    def on_Stage(self, n: Stage) -> Stmt:
+        mine = any(b.scope is Scope.WARP for b in reads(n))
+        private = all(b.scope in (Scope.WARP, Scope.REGISTER) for b in writes(n.body))
+        if private or not mine or isinstance(n.body, IntrinCall) or any(uses(b, {self.lane.var}) for b in n.binds):
+            return n
+        return If(binary("<", self.lane.var, 1), n)
+
+
+class _Allocs(Rewriter):
+    """Buffers with their layouts where they are allocated."""
+
+    def __init__(self, swap: Mapping[Buffer, Buffer]) -> None:
+        self.swap = swap
+
+    def on_Alloc(self, n: Alloc) -> Alloc:
+        n = self.children(n)
+        return n.replace(buffer=self.swap.get(n.buffer, n.buffer))

@@ -1,0 +1,64 @@
+"""Matrix products on tensor cores, as schedules of the primitives."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import tensorir as tir
+
+KINDS = {"float16": "f16", "bfloat16": "bf16"}
+
+
+def declared(m, n, k, order="nt", dtype="float16"):
+    """out = 2 a b, with a as (m, k) or (k, m) and b as (k, n) or (n, k)."""
+    a = tir.placeholder((m, k) if order[0] == "n" else (k, m), dtype, name="a")
+    b = tir.placeholder((k, n) if order[1] == "n" else (n, k), dtype, name="b")
+    r = tir.reduce_axis(k, name="k")
+    c = tir.compute(
+        (m, n),
+        lambda i, j: tir.sum(
+            tir.cast(a[i, r] if order[0] == "n" else a[r, i], "float32")
+            * tir.cast(b[r, j] if order[1] == "n" else b[j, r], "float32"),
+            axis=r,
+        ),
+        name="c",
+    )
+    return tir.compute((m, n), lambda i, j: c[i, j] * 2.0, name="out")
+
+
+def blocked(m, n, k, order="nt", dtype="float16", block=(64, 64, 32), warp=(32, 32), target="cuda -arch=sm_80"):
+    """Blocks of warps, the sums in fragments, both operands staged in shared memory."""
+    s = tir.Schedule(declared(m, n, k, order, dtype), target=target)
+    bi, wi, i = s.split("out.i", [None, block[0] // warp[0], warp[0]])
+    bj, wj, j = s.split("out.j", [None, block[1] // warp[1], warp[1]])
+    s.reorder(bi, bj, wi, wj, i, j)
+    s.bind(bi, "block.y").bind(bj, "block.x").bind(wi, "warp.y").bind(wj, "warp.x")
+    s.compute_at("c", wj)
+    ko, _, kk = s.split("c.k", [None, block[2] // 16, 16])
+    i0, i1 = s.split("c.i", [None, 16])
+    j0, j1 = s.split("c.j", [None, 8])
+    s.reorder(ko, "c.k.1", i0, j0, i1, j1, kk)
+    s.stage_in("a", at=ko, scope="shared", vector=8)
+    s.stage_in("b", at=ko, scope="shared", vector=8)
+    return s
+
+
+def fragments(s, order="nt", dtype="float16"):
+    """What ``blocked`` staged, brought into the registers of warps by ldmatrix, and multiplied by mma."""
+    for name, how in (("a", order[0]), ("b", order[1])):
+        copy = s.stage_in(f"{name}_shared", at="c.k.1", scope="warp").name
+        r0, r1 = s.split(f"{copy}.ax0", [None, 16])
+        c0, c1 = s.split(f"{copy}.ax1", [None, 16])
+        s.reorder(r0, c0, r1, c1).tensorize(r1, f"ldmatrix.{KINDS[dtype]}.{name}.{how}")
+    return s.tensorize("c.i.1", f"mma.m16n8k16.{KINDS[dtype]}.{order}")
+
+
+def given(m, n, k, order="nt", dtype="float16", seed=0):
+    """Small integers, and the exact product."""
+    import ml_dtypes
+
+    rng = np.random.default_rng(seed)
+    a, b = rng.integers(-4, 5, (m, k)), rng.integers(-4, 5, (k, n))
+    kind = np.float16 if dtype == "float16" else ml_dtypes.bfloat16
+    arrays = [(a if order[0] == "n" else a.T).astype(kind), (b if order[1] == "n" else b.T).astype(kind)]
+    return [np.ascontiguousarray(x) for x in arrays], (2.0 * (a @ b)).astype(np.float32)
