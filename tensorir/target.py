@@ -76,6 +76,11 @@ class Target:
         digits = re.sub(r"\D", "", self.arch)
         return int(digits) if digits else 0
 
+    def has(self, need: str) -> bool:
+        """Whether it has a feature, such as "fp16", or at least an architecture, such as "sm_80"."""
+        least = re.fullmatch(r"sm_(\d+)a?", need)
+        return self.sm >= int(least[1]) if least else bool(getattr(self, need, False))
+
     @property
     def text(self) -> str:
         """A string that ``Target.parse`` turns back into an equal target."""

@@ -203,7 +203,7 @@ def _restricted(
     spaces: dict[str, Space] = {
         n: t.space_for(target)
         for n, t in work.templates.items()
-        if target.kind in t.kinds and (not templates or n in templates)
+        if t.suits(target) and (not templates or n in templates)
     }
     if not spaces:
         work.template_for(target, next(iter(templates), None))  # says that there is no template for this kind

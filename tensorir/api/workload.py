@@ -42,6 +42,7 @@ class Template:
     given: the space, or a function of the target that makes it when it is first asked for (loading a tuned kernel
            never does): how many registers there are and how wide they are decides what is worth trying
     kinds: the kinds of target that it is written for
+    needs: what the target must have besides, such as "sm_80"; empty for nothing
     approximate: it computes in another way than declared, with rounding of its own: results may be off by the
                  workload's ``max_error`` also where the inputs are whole numbers
     """
@@ -50,6 +51,11 @@ class Template:
     given: Space | Callable[[Target], Space]
     kinds: tuple[str, ...] = ("cpu", "gpu")
     approximate: bool = False
+    needs: str = ""
+
+    def suits(self, target: Target) -> bool:
+        """Whether it is written for targets like this one."""
+        return target.kind in self.kinds and (not self.needs or target.has(self.needs))
 
     @classmethod
     def of(cls, name: str, given: Any) -> Template:
@@ -211,10 +217,11 @@ class Workload:
 
     def template_for(self, target: Any, template: str | None = None) -> str:
         """The name of the template to use: the first that suits the target, or ``template`` if it does."""
-        kind = Target.parse(target).kind
+        wanted = Target.parse(target)
+        kind = wanted.kind
         if template is not None:
             need_text("template", template, ScheduleError)
-        suiting = [n for n, t in self.templates.items() if kind in t.kinds]
+        suiting = [n for n, t in self.templates.items() if t.suits(wanted)]
         if template is None and suiting:
             return suiting[0]
         if template in suiting:
@@ -225,8 +232,9 @@ class Workload:
             message = f"{self.name} has no template {template!r}"
             raise ScheduleError(Problem("template.unknown", message, hint=f"one of {', '.join(self.templates)}"))
         else:
-            kinds = " and ".join(self.templates[template].kinds)
-            message = f"template {template!r} of {self.name} is written for {kinds} targets, not for a {kind}"
+            chosen = self.templates[template]
+            kinds = " and ".join(chosen.kinds) + (f" ({chosen.needs} or later)" if chosen.needs else "")
+            message = f"template {template!r} of {self.name} is written for {kinds} targets, not for {wanted.text}"
         hint = f"one of {', '.join(suiting)}" if suiting else ""
         raise ScheduleError(Problem("template.target", message, hint=hint))
 

@@ -102,6 +102,8 @@ class Expressions:
             case Broadcast():
                 items = [self(e.value)] if self.d.name == "opencl" else [self(e.value)] * e.lanes
                 return self.pack(e.dtype, e.lanes, items)
+            case Pack() if self.d.name == "cuda" and e.dtype in COMPUTED_IN_FLOAT:
+                return self.words(e)
             case Pack():
                 return self.picked(e) or self.pack(e.dtype, len(e.items), [self(i) for i in e.items])
         raise LoweringError(Problem("codegen.node", f"{type(e).__name__} cannot be printed as {self.d.name}"))
@@ -287,7 +289,7 @@ class Expressions:
             return text
         if b.dtype == "float16" and b.lanes == 1:
             return self.half_load(b, i)
-        if b.dtype == "bfloat16":
+        if b.dtype == "bfloat16" and b.lanes == 1:
             self.need("tir_from_bfloat16")
             return f"tir_from_bfloat16({text})"
         return f"({text} != 0)" if b.dtype == "bool" else text
@@ -322,10 +324,17 @@ class Expressions:
             if self.d.name == "cuda":
                 return f"{name}[{self(i)}] = __float2half_rn({value})"
             return f"vstore_half({value}, {self(i)}, ({self.d.space[b.scope]}half *){name})"
-        if b.dtype == "bfloat16":
+        if b.dtype == "bfloat16" and b.lanes == 1:
             self.need("tir_to_bfloat16")
             return f"{name}[{self(i)}] = tir_to_bfloat16({value})"
         return f"{name}[{self(i)}] = {value}"
+
+    def words(self, e: Pack) -> str:
+        """16-bit floats rounded and put together in pairs."""
+        self.need(f"tir_pack_{e.dtype}")
+        plain = [self(i.a if isinstance(i, Cast) and i.dtype == e.dtype else i) for i in e.items]
+        pairs = [f"tir_pack_{e.dtype}({a}, {b})" for a, b in zip(plain[::2], plain[1::2], strict=True)]
+        return pairs[0] if len(pairs) == 1 else f"make_{self.word(e.dtype, len(plain))}({', '.join(pairs)})"
 
     def as_it_is(self, b: Buffer, i: Expr, value: Load) -> str:
         """A write of a 16-bit float whose bits come from elsewhere; empty where one side is widened."""
@@ -419,6 +428,20 @@ HELPERS: dict[str, Any] = {
     "tir_to_bfloat16": (
         "{i}{us} tir_to_bfloat16(float x) {{ unsigned int u = {as_uint}(x); "
         "return ({us})(x != x ? 0x7fc0u : (u + 0x7fffu + ((u >> 16) & 1u)) >> 16); }}"
+    ),
+    "tir_pack_float16": (
+        "{i}unsigned int tir_pack_float16(float a, float b) "
+        "{{ __half2 pair = __floats2half2_rn(a, b); return *(unsigned int *)&pair; }}"
+    ),
+    "tir_pack_bfloat16": (
+        "{i}unsigned int tir_pack_bfloat16(float a, float b) {{\n"
+        "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800\n"
+        '  unsigned int pair;\n  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(b), "f"(a));\n  return pair;\n'
+        "#else\n"
+        "  unsigned int u = __float_as_uint(a), v = __float_as_uint(b);\n"
+        "  u = a != a ? 0x7fc0u : (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;\n"
+        "  return (b != b ? 0x7fc00000u : (v + 0x7fffu + ((v >> 16) & 1u)) & 0xffff0000u) | u;\n"
+        "#endif\n}}"
     ),
     "tir_round_bfloat16": (
         "{i}float tir_round_bfloat16(float x) {{ unsigned int u = {as_uint}(x); "

@@ -36,7 +36,6 @@ of which run of neighbours, and ``{a}`` is the thread's own address.
 from __future__ import annotations
 
 import difflib
-import re
 import string
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -207,12 +206,7 @@ class Intrin:
 
     def lacks(self, target: Target) -> str | None:
         """The first need that the target does not meet."""
-        for need in self.needs:
-            least = re.fullmatch(r"sm_(\d+)a?", need)
-            met = target.sm >= int(least[1]) if least else bool(getattr(target, need, False))
-            if not met:
-                return need
-        return None
+        return next((need for need in self.needs if not target.has(need)), None)
 
     def inline(self, regions: tuple[Region, ...]) -> Stmt:
         """The meaning of a call on ``regions``: loops around one Store.

@@ -138,11 +138,20 @@ class _Lanes:
         if not isinstance(index, Ramp) or self._converted(s.buffer):
             raise _Scalar
         if self.copies_only and (not _is_copy(s.value) or (s.buffer.dtype in CONVERTED and not moves(s))):
-            raise _Scalar
+            return s.replace(index=(index,), value=self._computed(s))
         value = self._wide(self.expr(s.value))
         if self.copies_only and (s.buffer.dtype in CONVERTED or self.lanes > 4) and not _as_it_is(value):
             raise _Scalar  # such vectors are printed as words: none can be put together from elements
         return s.replace(index=(index,), value=value)
+
+    def _computed(self, s: Store) -> Pack:
+        """Elements that are computed one by one, put together to be stored at once."""
+        words = s.buffer.dtype in CONVERTED
+        if s.buffer.scope not in (Scope.GLOBAL, Scope.SHARED) or s.buffer.dtype == "bool":
+            raise _Scalar
+        if (self.lanes > 4 and not words) or DTYPES[s.buffer.dtype].bits * self.lanes < 32:
+            raise _Scalar
+        return Pack(tuple(self._lane(s.value, k) for k in range(self.lanes)), s.buffer.dtype)
 
     def _converted(self, b: Buffer) -> bool:
         """Whether elements of ``b`` change their form between memory and where they are used."""

@@ -1,4 +1,6 @@
-"""matmul: what it is; on GPUs shared tiles and register tiles (``gemm_cpu``, ``gemm_spaces``: on CPUs)."""
+"""matmul: what it is; on GPUs shared tiles and register tiles (``gemm_tensor``: on tensor cores, ``gemm_cpu``,
+``gemm_spaces``: on CPUs).
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,7 @@ from tensorir.ops.baselines import matmul_baselines
 from tensorir.ops.common import Config, accumulator, activate, flags, out_dtype, out_stage, positive
 from tensorir.ops.gemm_cpu import epilogue
 from tensorir.ops.gemm_spaces import cpu_templates
+from tensorir.ops.gemm_tensor import KINDS, gpu_tensor, tensor_space
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -51,6 +54,7 @@ def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = 
         "matmul", epilogue(given, shape, c),
         templates={
             **cpu_templates(given, shape),
+            **_tensor_cores(shape),
             "gpu_tile": Template(lambda s, cfg: gpu_tile(s, cfg, shape), lambda _: _gpu_space(shape), kinds=("gpu",)),
         },
         reference=lambda *arrays: reference(shape, *arrays),
@@ -58,6 +62,14 @@ def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = 
         origin=("ops", "matmul", params),
         baselines=matmul_baselines(shape),
     )  # fmt: skip
+
+
+def _tensor_cores(shape: Mapping[str, Any]) -> dict[str, Template]:
+    """The template for tensor cores, where the operands are of a type that these multiply."""
+    if shape["dtype"] not in KINDS:
+        return {}
+    on_cores = Template(lambda s, c: gpu_tensor(s, c, shape), lambda _: tensor_space(shape), ("gpu",), needs="sm_80")
+    return {"gpu_tensor": on_cores}
 
 
 def gpu_tile(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:

@@ -98,3 +98,5 @@ static inline __half __float2half_rn(float f) {
     return {(uint16_t)(sign | (tir_bits<uint32_t>(tir_bits<float>(size) + 0.5f) - 0x3f000000))};
   return {(uint16_t)(sign | ((size + 0xfff + (size >> 13 & 1) - 0x38000000) >> 13))};
 }
+struct __half2 { __half x, y; };
+static inline __half2 __floats2half2_rn(float a, float b) { return {__float2half_rn(a), __float2half_rn(b)}; }
