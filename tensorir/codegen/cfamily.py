@@ -22,6 +22,7 @@ from tensorir.ir.tree import (
     Barrier,
     Binary,
     Buffer,
+    CommitGroup,
     If,
     IntrinCall,
     Kind,
@@ -34,6 +35,7 @@ from tensorir.ir.tree import (
     Stmt,
     Store,
     Var,
+    WaitGroup,
 )  # fmt: skip
 from tensorir.ir.visit import find, writes
 from tensorir.lower.form import kernel_arith
@@ -269,6 +271,12 @@ class _KernelText:
                     f"{pad}const {kind} {self.names.variable(s.var)} = {self.expr(s.value)};",
                     *self.stmt(s.body, depth),
                 ]
+            case CommitGroup():
+                self.expr.need("tir_commit_copies")
+                return [f"{pad}tir_commit_copies();"]
+            case WaitGroup():
+                self.expr.need("tir_wait_copies")
+                return [f"{pad}tir_wait_copies<{s.pending}>();"]
             case IntrinCall():
                 return [pad + line for line in instruction_lines(s, self.expr)]
         raise LoweringError(Problem("codegen.not-lowered", f"{type(s).__name__} has no lowering for {self.d.name} yet"))
@@ -317,6 +325,8 @@ class _KernelText:
     def store(self, s: Store) -> str:
         """An assignment, compound where it updates in place."""
         b, i, value = s.buffer, s.index[0], s.value
+        if s.later:
+            return self.expr.copy_async(s)
         if self.d.name == "cuda" and isinstance(value, Load) and moves(s):
             as_it_is = self.expr.as_it_is(b, i, value)
             if as_it_is:

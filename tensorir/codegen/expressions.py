@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from fractions import Fraction
 from typing import Any
 
@@ -26,6 +27,7 @@ from tensorir.ir.tree import (
     Ramp,
     Scope,
     Select,
+    Store,
     Unary,
     Var,
 )  # fmt: skip
@@ -344,6 +346,21 @@ class Expressions:
             return ""
         return f"{self.names.buffer(b)}[{self(i)}] = {self.names.buffer(value.buffer)}[{self(value.index[0])}]"
 
+    def copy_async(self, s: Store) -> str:
+        """A copy from global to shared memory that is under way on its own; 0 where its condition does not hold."""
+        source, cond = (s.value.a, s.value.cond) if isinstance(s.value, Select) else (s.value, None)
+        assert isinstance(source, Load)
+        lanes = s.index[0].lanes if isinstance(s.index[0], Ramp) else 1
+        size = lanes * DTYPES[s.buffer.dtype].bits // 8
+        ends = []
+        for b, i in ((s.buffer, s.index[0]), (source.buffer, source.index[0])):
+            self.aligned[b] = max(self.aligned.get(b, 0), size)
+            ends.append(self.address(self.names.buffer(b), i.base if isinstance(i, Ramp) else i))
+        name = f"tir_copy_async_{size}"
+        self.need(name)
+        there = "" if cond is None else f", {self(cond)}"
+        return f"{name}({', '.join(ends)}{there})"
+
     def vector_access(self, b: Buffer, i: Ramp, *, const: bool) -> str:
         """A whole vector in memory: through an aligned pointer where that is proved, else unaligned."""
         if (b.dtype in COMPUTED_IN_FLOAT and self.d.name != "cuda") or b.dtype == "bool":
@@ -405,7 +422,23 @@ def _float32(value: float) -> str:
     return repr(exact)
 
 
+_COPY_ASYNC = """\
+#ifndef TIR_EMULATED
+static __device__ __forceinline__ void tir_copy_async_SIZE(void *to, const void *from, bool there = true) {
+  asm volatile("cp.async.KEPT.shared.global [%0], [%1], SIZE, %2;"
+               :: "r"((unsigned)__cvta_generic_to_shared(to)), "l"(from), "r"(there ? SIZE : 0) : "memory");
+}
+#endif"""
+
 HELPERS: dict[str, Any] = {
+    "tir_commit_copies": (
+        "#ifndef TIR_EMULATED\nstatic __device__ __forceinline__ void tir_commit_copies() {{\n"
+        '  asm volatile("cp.async.commit_group;" ::: "memory");\n}}\n#endif'
+    ),
+    "tir_wait_copies": (
+        "#ifndef TIR_EMULATED\ntemplate <int pending> static __device__ __forceinline__ void tir_wait_copies() {{\n"
+        '  asm volatile("cp.async.wait_group %0;" :: "n"(pending) : "memory");\n}}\n#endif'
+    ),
     "tir_floordiv_int": (
         "{i}int tir_floordiv_int(int a, int b) {{ int q = a / b; return q - (a % b != 0 && (a < 0) != (b < 0)); }}"
     ),
@@ -464,6 +497,8 @@ def helper_text(name: str, dialect: Dialect) -> str:
         scalar = name[:-1].rstrip("0123456789")
         size = {"char": 1, "uchar": 1, "short": 2, "double": 8, "long": 8}.get(scalar, 4)
         return f"typedef {name[:-1]} __attribute__((aligned({size}))) {name};"
+    if copied := re.fullmatch(r"tir_copy_async_(\d+)", name):
+        return _COPY_ASYNC.replace("SIZE", copied[1]).replace("KEPT", "cg" if copied[1] == "16" else "ca")
     text = HELPERS[name]
     text = text[dialect.name] if isinstance(text, dict) else text
     cuda = dialect.name == "cuda"

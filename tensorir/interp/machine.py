@@ -28,6 +28,7 @@ from tensorir.ir.tree import (
     Buffer,
     Call,
     Cast,
+    CommitGroup,
     Const,
     Expr,
     If,
@@ -46,6 +47,7 @@ from tensorir.ir.tree import (
     Store,
     Unary,
     Var,
+    WaitGroup,
 )  # fmt: skip
 from tensorir.ir.visit import find, lanes_of
 
@@ -82,6 +84,8 @@ class Frame:
         return Frame(env, self.lane[mask], self.block[mask], self.me[mask])
 
 
+_Flight = tuple[Cells, np.ndarray, np.ndarray, np.ndarray]
+"""Cells, where, and for each thread its number and its block."""
 Value = Callable[[Frame], Any]
 Action = Callable[[Frame], None]
 
@@ -108,6 +112,8 @@ class Machine:
         self.epoch = np.zeros(self.blocks, np.int32)
         self.frame = Frame(env, np.arange(len(thread)), block - blocks.start, block * self.threads + thread)
         self.arith = Arith()
+        self.leaving: list[_Flight] = []  # copies under way that are no group yet, and those that are, oldest first
+        self.groups: list[list[_Flight]] = []
 
     def go(self) -> None:
         """Run the kernel's body."""
@@ -132,6 +138,10 @@ class Machine:
                 return self._alloc(s)
             case Barrier():
                 return self._barrier
+            case CommitGroup():
+                return self._commit
+            case WaitGroup():
+                return lambda f: self._wait(f, s.pending)
             case Let():
                 return self._let(s)
             case IntrinCall():
@@ -237,6 +247,23 @@ class Machine:
             return
         self.epoch += 1
 
+    def _commit(self, f: Frame) -> None:
+        self._need_all(f)
+        self.groups.append(self.leaving)
+        self.leaving = []
+
+    def _wait(self, f: Frame, pending: int) -> None:
+        """The latest moment at which copies may land is the one that the text relies on."""
+        self._need_all(f)
+        while len(self.groups) > pending:
+            for cells, where, me, block in self.groups.pop(0):
+                now = self.epoch[block]
+                cells.land(where, me[:, None] if where.ndim == 2 else me, now[:, None] if where.ndim == 2 else now)
+
+    def _need_all(self, f: Frame) -> None:
+        if len(f.lane) != len(self.frame.lane):
+            raise Fault(Problem("interp.not-lowered", "groups of copies are for all threads alike"))
+
     def _let(self, s: Let) -> Action:
         if not find(s.value, Load) and all(v in self.hardware for v in find(s.value, Var)):
             self.hardware = self.hardware | {s.var}  # the same in every iteration: addresses may be kept
@@ -257,10 +284,13 @@ class Machine:
             where = at(f)
             if cells.watched:
                 cells.write(where, x, *self.who(f, where), repeats=s.repeats)
-                return
-            cells.values[where] = x
-            if cells.written is not None:
-                cells.written[where] = True
+            else:
+                cells.values[where] = x
+                if cells.written is not None:
+                    cells.written[where] = True
+            if s.later:
+                cells.under_way(where)
+                self.leaving.append((cells, where, f.me, f.block))
 
         return run
 

@@ -38,6 +38,7 @@ class Cells:
         self.values = np.zeros(copies * self.size, dtype) if values is None else values.reshape(-1)
         self.written = np.zeros(copies * self.size, bool) if values is None else None
         self.watched = watched
+        self.pending: np.ndarray | None = None  # cells to which a copy is under way
         if watched:
             n = len(self.values)
             self.writer, self.wrote = np.full(n, -1, np.int32), np.zeros(n, np.int32)
@@ -46,6 +47,7 @@ class Cells:
 
     def forget(self) -> None:
         """The contents become undefined (a new allocation)."""
+        self.pending = None
         if self.written is not None:
             self.written[:] = False
 
@@ -73,8 +75,25 @@ class Cells:
         found: np.ndarray = self.values[at]
         return found
 
+    def under_way(self, at: np.ndarray) -> None:
+        """What was just written there is not there yet."""
+        if self.pending is None:
+            self.pending = np.zeros(len(self.values), bool)
+        self.pending[at] = True
+
+    def land(self, at: np.ndarray, me: np.ndarray, now: np.ndarray) -> None:
+        """Copies have arrived, in the epochs ``now`` of the threads that had waited for them."""
+        if self.pending is not None:
+            self.pending[at] = False
+        if self.watched:
+            self.writer[at], self.wrote[at] = me, now
+
     def need_written(self, at: np.ndarray) -> None:
         """Raise Fault when a cell that nobody wrote is read."""
+        if self.pending is not None and self.pending[at].any():
+            cell = int(np.asarray(at)[self.pending[at]].flat[0]) % self.size
+            message = f"{self.buffer.name}[{cell}] is read while a copy to it is under way, which nobody has waited for"
+            raise Fault(Problem("memory.in-flight", message))
         if self.written is not None and not self.written[at].all():
             cell = int(np.asarray(at)[~self.written[at]].flat[0]) % self.size
             raise Fault(Problem("memory.uninitialised", f"{self.buffer.name}[{cell}] is read but was never written"))

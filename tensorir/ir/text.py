@@ -16,6 +16,7 @@ from tensorir.ir.tree import (
     Buffer,
     Call,
     Cast,
+    CommitGroup,
     Const,
     Expr,
     Fact,
@@ -41,6 +42,7 @@ from tensorir.ir.tree import (
     Unary,
     Update,
     Var,
+    WaitGroup,
 )  # fmt: skip
 from tensorir.ir.visit import find, reads, writes
 
@@ -156,13 +158,13 @@ def lines(s: Stmt, depth: int) -> list[str]:
             said = [s.kind.value] if s.kind is not Kind.SERIAL else []
             said += [f"cut at {', '.join(map(str, s.parts))}"] if s.parts else []
             said += [f"specialized where {show(c)}" for c in s.cases]
-            said += [f"{s.depth} buffers take turns"] if s.depth > 1 else []
+            said += [f"{s.depth} buffers take turns{', copies on their own' * s.later}"] if s.depth > 1 else []
             note = f"  # {', '.join(said)}" if said else ""
             return [f"{pad}for {s.var.name} in {show(s.extent)}:{note}", *lines(s.body, depth + 1)]
         case Stage():
             return _stage(s, depth)
         case Store():
-            return [f"{pad}{s.buffer.name}[{_list(s.index)}] = {show(s.value)}"]
+            return [f"{pad}{s.buffer.name}[{_list(s.index)}] = {show(s.value)}{'  # later' * s.later}"]
         case Prefetch():
             return [f"{pad}prefetch {s.buffer.name}[{_list(s.index)}]"]
         case Update():
@@ -175,6 +177,10 @@ def lines(s: Stmt, depth: int) -> list[str]:
             return [f"{pad}{_signature(s.buffer)}{_layout(s.buffer)}", *lines(s.body, depth)]
         case Barrier():
             return [f"{pad}barrier"]
+        case CommitGroup():
+            return [f"{pad}commit group"]
+        case WaitGroup():
+            return [f"{pad}wait for groups but {s.pending}"]
         case IntrinCall():
             return [f"{pad}{s.intrin.name}({', '.join(map(_region, s.operands))})"]
     return [f"{pad}{type(s).__name__}"]

@@ -333,12 +333,14 @@ class Store(Stmt):
     """``buffer[index] = value``.
 
     repeats: other threads may store the same value there (the shifted last tile of a split)
+    later:   a copy that is under way from here on and there once its group has been waited for (``CommitGroup``)
     """
 
     buffer: Buffer
     index: tuple[Expr, ...]
     value: Expr
     repeats: bool = False
+    later: bool = False
 
 
 @node
@@ -372,6 +374,7 @@ class Loop(Stmt):
     parts: iterations at which lowering cuts it, each part with a copy of the body
     cases: conditions for each of which lowering writes the body twice: where it holds, and where it does not
     depth: buffers that take turns in what iterations copy into shared memory, so that copies run ahead; 1: they do not
+    later: these copies are under way by themselves, without passing through registers
     """
 
     var: Var
@@ -382,6 +385,7 @@ class Loop(Stmt):
     parts: tuple[int, ...] = ()
     cases: tuple[Expr, ...] = ()
     depth: int = 1
+    later: bool = False
 
 
 @node
@@ -458,6 +462,20 @@ class Barrier(Stmt):
 
 
 @node
+class CommitGroup(Stmt):
+    """What this thread has stored ``later`` since the last one is a group, to be waited for together."""
+
+
+@node
+class WaitGroup(Stmt):
+    """This thread goes on when its groups have landed, but for the ``pending`` youngest; others know of it only behind
+    a barrier.
+    """
+
+    pending: int
+
+
+@node
 class Region(Node):
     """The tile of a buffer that an operand covers.
 
@@ -489,23 +507,6 @@ class Copy(Stmt):
     target: Region
     source: Region
     via: str
-
-
-@node
-class Ring(Stmt):
-    """A bounded queue of ``depth`` slots between the copies that fill ``buffers`` and the body that reads them."""
-
-    buffers: tuple[Buffer, ...]
-    depth: int
-    body: Stmt
-
-
-@node
-class RingStep(Stmt):
-    """acquire, commit, consume or release of one slot of ``ring``."""
-
-    action: str
-    ring: str
 
 
 @node

@@ -4,8 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tensorir.ir.tree import Alloc, Barrier, Buffer, Const, If, Let, Loop, Program, Scope, Seq, Stage, Stmt, Var
-from tensorir.ir.visit import find, reads, sequence, uses, writes
+from tensorir.arith.affine import Arith
+from tensorir.ir.build import as_int
+from tensorir.ir.tree import (
+    Alloc,
+    Barrier,
+    Binary,
+    Buffer,
+    Const,
+    If,
+    Let,
+    Load,
+    Loop,
+    Program,
+    Region,
+    Scope,
+    Seq,
+    Stage,
+    Stmt,
+    Store,
+    Var,
+)  # fmt: skip
+from tensorir.ir.visit import find, reads, sequence, uses, walk, writes
 from tensorir.lower.form import bound_loops, each_nest, fail, lowering, rewrap, thread_count
 from tensorir.target import Target
 
@@ -30,11 +50,28 @@ def insert_barriers(program: Program, target: Target) -> Program:
 
 
 @dataclass(frozen=True)
-class _Touched:
-    """(buffer, stage) pairs read and written since the last barrier."""
+class _Slot:
+    """Which slot of a ring an access is in: ``(base + offset) % slots``, with ``base`` the loop's variable."""
 
-    read: frozenset[tuple[Buffer, str]] = frozenset()
-    written: frozenset[tuple[Buffer, str]] = frozenset()
+    base: Var
+    offset: int
+    slots: int
+
+    def apart(self, o: _Slot | None) -> bool:
+        """Whether the two are never the same slot, in one iteration of the loop."""
+        same_ring = o is not None and o.base is self.base and o.slots == self.slots
+        return o is not None and same_ring and (self.offset - o.offset) % self.slots != 0
+
+
+_Access = tuple[Buffer, str, "_Slot | None"]
+
+
+@dataclass(frozen=True)
+class _Touched:
+    """Buffers read and written since the last barrier: by which stage, and in which slot where that is known."""
+
+    read: frozenset[_Access] = frozenset()
+    written: frozenset[_Access] = frozenset()
 
     def __or__(self, o: _Touched) -> _Touched:
         return _Touched(self.read | o.read, self.written | o.written)
@@ -43,8 +80,16 @@ class _Touched:
         """Buffers that two stages touch, one of them writing; a stage by itself keeps to its own cells."""
         return {
             a for mine, theirs in ((self.written, o.read), (self.written, o.written), (self.read, o.written))
-            for a, s in mine for b, t in theirs if a is b and s != t
+            for a, s, slot in mine for b, t, other in theirs if a is b and s != t and not (slot and slot.apart(other))
         }  # fmt: skip
+
+    def in_any_iteration(self, of: Var) -> _Touched:
+        """The same, said where the loop over ``of`` may have moved on: its slots could be any."""
+
+        def said(found: frozenset[_Access]) -> frozenset[_Access]:
+            return frozenset((b, s, None if slot and slot.base is of else slot) for b, s, slot in found)
+
+        return _Touched(said(self.read), said(self.written))
 
 
 class _Sync:
@@ -86,8 +131,8 @@ class _Sync:
             return b.scope is Scope.SHARED or (b.scope is Scope.GLOBAL and b in self.written)
 
         return _Touched(
-            frozenset((b, s.of or s.name) for b in reads(s) if shared(b)),
-            frozenset((b, s.of or s.name) for b in writes(s.body) if shared(b)),
+            frozenset((b, s.of or s.name, _slot_of(b, s)) for b in reads(s) if shared(b)),
+            frozenset((b, s.of or s.name, _slot_of(b, s)) for b in writes(s.body) if shared(b)),
         )
 
     def _seq(self, s: Seq, before: _Touched) -> tuple[Stmt, _Touched, _Touched]:
@@ -111,12 +156,29 @@ class _Sync:
 
     def _loop(self, s: Loop, before: _Touched) -> tuple[Stmt, _Touched, _Touched]:
         body, after, head = self.visit(s.body, _Touched())
+        after, head = after.in_any_iteration(s.var), head.in_any_iteration(s.var)
         once = isinstance(s.extent, Const) and s.extent.value <= 1
         if not once and (clash := after.conflicts(head)):
             body, after = sequence([body, _barrier(clash)]), _Touched()
         if not _waits(body):
             after = before | after
         return s.replace(body=body), after, head
+
+
+def _slot_of(b: Buffer, s: Stage) -> _Slot | None:
+    """The slot in which all accesses of ``b`` in a stage are, if ``b`` is a ring and there is one."""
+    found: set[_Slot | None] = set()
+    for n in walk(s.body):
+        if isinstance(n, Load | Store | Region) and n.buffer is b:
+            first = (n.first if isinstance(n, Region) else n.index)[0]
+            slot = None
+            if isinstance(first, Binary) and first.op == "%" and isinstance(first.b, Const):
+                form = Arith().linear(first.a)
+                terms = list(form.terms.items())
+                if len(terms) == 1 and isinstance(terms[0][0], Var) and terms[0][1] == 1:
+                    slot = _Slot(terms[0][0], form.constant, as_int(first.b))
+            found.add(slot)
+    return found.pop() if len(found) == 1 else None
 
 
 def _waits(s: Stmt) -> bool:

@@ -5,27 +5,37 @@ pipelining). The first tile is copied before the loop. An iteration then loads w
 does its own work, and stores the registers into the other buffer: the loads are under way all the while, and one
 barrier an iteration is enough, since nobody reads what is written. Two iterations are written out, so that each half
 knows its buffers.
+
+Copies on their own (cp.async) need no registers and may run further ahead: the buffers are slots of one array, and
+iteration i works on slot i % depth (as in CUTLASS's multistage pipelines). It first waits until its own tile has
+landed, then meets the other threads: now all tiles of this iteration are there, and what it fills next, nobody reads
+any more.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tensorir.ir.build import as_expr, as_int, binary
 from tensorir.ir.tree import (
     Alloc,
+    Barrier,
     Buffer,
+    CommitGroup,
     Const,
     Expr,
     If,
     Load,
     Loop,
     Program,
+    Region,
     Scope,
     Stage,
     Stmt,
     Store,
     Var,
+    WaitGroup,
 )  # fmt: skip
 from tensorir.ir.visit import Rewriter, find, sequence, substitute, swap_buffers, writes
 from tensorir.lower.form import each_nest, fail, lowering
@@ -92,6 +102,8 @@ class _Pipeline(Rewriter):
                 "stage_in(…, scope='shared') at this loop, from tensors that it does not write",
             )
         filled = list(dict.fromkeys(b for s in copies for b in writes(s)))
+        if n.later:
+            return self._in_flight(n, allocs, [s for s in body if s not in copies], copies, filled)
         turns = ({b: b for b in filled}, {b: b.replace(name=b.name) for b in filled})
         trips, pair = as_int(n.extent), Var(n.var.name, "index")
         rest, own = [s for s in body if s not in copies], [b for b in allocs if b not in filled]
@@ -104,10 +116,75 @@ class _Pipeline(Rewriter):
         loop = Loop(pair, as_expr(-(-trips // 2)), sequence(halves), hint=n.hint)
         return _allocated([b for buffers in turns for b in buffers.values()], sequence([*first, loop]))
 
+    def _in_flight(
+        self, n: Loop, allocs: list[Buffer], rest: list[Stmt], copies: list[Stmt], filled: list[Buffer]
+    ) -> Stmt:
+        """The loop whose copies are under way on their own."""
+        trips, ahead = as_int(n.extent), n.depth - 1
+        rings = {b: _ring(b, n.depth) for b in filled}
+        copy = _Later()(sequence(copies))
+
+        def tile(body: Stmt, iteration: Expr, slot: Expr) -> Stmt:
+            return _Slot(rings, slot)(substitute(body, {n.var: iteration}))  # type: ignore[no-any-return]
+
+        first, there = Var(n.var.name, "index"), binary("+", n.var, ahead)
+        start: Stmt = tile(copy, first, first)
+        if trips < ahead:
+            start = If(binary("<", first, trips), start)
+        prologue = Loop(first, as_expr(ahead), sequence([start, CommitGroup()]))
+        following = self._again(tile(copy, there, binary("%", there, n.depth)))
+        work = _allocated([b for b in allocs if b not in filled], tile(sequence(rest), n.var, n.var % n.depth))
+        body = [
+            WaitGroup(ahead - 1),
+            Barrier(),
+            If(binary("<", there, trips), following),
+            CommitGroup(),  # empty at the end: so that the same number is left to wait for
+            work,
+        ]
+        loop = n.replace(body=sequence(body), depth=1, later=False)
+        return _allocated(list(rings.values()), sequence([prologue, loop]))
+
     def _again(self, body: Stmt) -> Stmt:
         """``body`` with loop variables, stage names and local buffers of its own."""
         twins = {a.buffer: a.buffer.replace(name=a.buffer.name) for a in find(body, Alloc)}
         return Twin(fresh_names(body, self.taken), twins, same=True)(body)  # type: ignore[no-any-return]
+
+
+def _ring(b: Buffer, depth: int) -> Buffer:
+    """``depth`` slots for ``b``, one after another."""
+    layout = b.layout
+    if layout is not None:
+        pieces = ((0, 1, 0), *((d + 1, divisor, extent) for d, divisor, extent in layout.pieces))
+        folds = tuple(tuple((d + 1, *rest) for d, *rest in onto) for onto in layout.folds)
+        layout = layout.replace(names=("slot", *layout.names), pieces=pieces, folds=((), *folds) if folds else ())
+    return b.replace(shape=(as_expr(depth), *b.shape), layout=layout)
+
+
+class _Slot(Rewriter):
+    """Accesses of buffers that became rings, in one slot."""
+
+    def __init__(self, rings: Mapping[Buffer, Buffer], slot: Expr) -> None:
+        self.rings, self.slot = rings, slot
+
+    def on_Load(self, n: Load) -> Load:
+        n = self.children(n)
+        return Load(self.rings[n.buffer], (self.slot, *n.index), n.dtype) if n.buffer in self.rings else n
+
+    def on_Store(self, n: Store) -> Store:
+        n = self.children(n)
+        return n.replace(buffer=self.rings[n.buffer], index=(self.slot, *n.index)) if n.buffer in self.rings else n
+
+    def on_Region(self, n: Region) -> Region:
+        if n.buffer not in self.rings:
+            return n
+        return Region(self.rings[n.buffer], (self.slot, *n.first), (1, *n.extents))
+
+
+class _Later(Rewriter):
+    """Stores that need not have happened before their group is waited for."""
+
+    def on_Store(self, n: Store) -> Store:
+        return n.replace(later=True)
 
 
 def _split(copy: Stmt) -> _Ahead:

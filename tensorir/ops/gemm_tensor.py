@@ -76,7 +76,8 @@ def tensor_space(p: Mapping[str, Any]) -> Space:
     from tensorir.tune.space import Space
 
     def warps(c: Mapping[str, Any]) -> bool:
-        return c["bm"] % c["wm"] == 0 and c["bn"] % c["wn"] == 0 and 2 <= c["bm"] // c["wm"] * (c["bn"] // c["wn"]) <= 8
+        whole = c["bm"] % c["wm"] == 0 and c["bn"] % c["wn"] == 0
+        return bool(whole and 2 <= c["bm"] // c["wm"] * (c["bn"] // c["wn"]) <= 8)
 
     def shared(c: Mapping[str, Any]) -> bool:
         return bool(2 * c["depth"] * c["bk"] * (c["bm"] + c["bn"]) <= 48 * 1024)

@@ -216,12 +216,14 @@ class Schedule:
         self._apply("specialize", (loop.var.name, cond), {}, lambda p: _specialize.specialize(p, loop, cond))
         return self
 
-    def pipeline(self, axis: Any, depth: int = 2) -> Self:
-        """Copies into shared memory run one iteration of a loop ahead, into ``depth`` buffers that take turns."""
+    def pipeline(self, axis: Any, depth: int = 2, async_: bool = False) -> Self:
+        """Copies into shared memory run ahead of the loop that uses them, into ``depth`` buffers that take turns: one
+        iteration through registers, or ``async_`` on their own and ``depth`` - 1 iterations (CUDA, sm_80)."""
         loop = self._loop(axis)
         need_int("depth", depth, 1)
-        self._apply("pipeline", (loop.var.name,), {"depth": (depth, 2)},
-                    lambda p: _pipeline.pipeline(p, loop, depth, self.target))  # fmt: skip
+        need_bool("async_", async_)
+        self._apply("pipeline", (loop.var.name,), {"depth": (depth, 2), "async_": (async_, False)},
+                    lambda p: _pipeline.pipeline(p, loop, depth, async_, self.target))  # fmt: skip
         return self
 
     # --- primitives on stages

@@ -24,7 +24,22 @@ void tir_mma_m16n8k16_f16(float *d, const void *a, const void *b);
 void tir_mma_m16n8k16_bf16(float *d, const void *a, const void *b);
 void tir_ldmatrix_x4(void *d, const void *row);
 void tir_ldmatrix_x4_trans(void *d, const void *row);
+void tir_copy_async(void *to, const void *from, unsigned size, unsigned there);
+void tir_commit_copies();
+void tir_wait_copies_but(int pending);
 }
+// always in the text itself, so that what goes wrong is told with its line
+#define TIR_INLINE static inline __attribute__((always_inline))
+TIR_INLINE void tir_copy_async_4(void *to, const void *from, bool there = true) {
+  tir_copy_async(to, from, 4, there ? 4 : 0);
+}
+TIR_INLINE void tir_copy_async_8(void *to, const void *from, bool there = true) {
+  tir_copy_async(to, from, 8, there ? 8 : 0);
+}
+TIR_INLINE void tir_copy_async_16(void *to, const void *from, bool there = true) {
+  tir_copy_async(to, from, 16, there ? 16 : 0);
+}
+template <int pending> TIR_INLINE void tir_wait_copies() { tir_wait_copies_but(pending); }
 #define threadIdx tir_thread_index()
 #define blockIdx tir_block_index()
 #define blockDim tir_block_size()

@@ -71,9 +71,51 @@ void ldmatrix_x4(void *d, const void *row, bool transposed, const void *at) {
   part(at);
 }
 
+// --- copies that are under way on their own (cp.async)
+
+// Whoever reads or writes the place before it has landed does so too early. It lands when its thread waits for it, as
+// late as the text allows.
+void depart(u8 *to, const u8 *from, unsigned size, unsigned there, const void *at) {
+  Fiber *f = W.current;
+  if ((u64)to % size || (u64)from % size)
+    problem("memory.misaligned", at, nullptr, "thread %d copies %u bytes to or from no multiple of that", f->id, size);
+  if (!W.shared || to < W.shared || to + size > W.shared + W.shared_size) {
+    problem("memory.out-of-bounds", at, nullptr, "thread %d copies to a place that is not in shared memory", f->id);
+    give_up();
+  }
+  if (there) access(from, there, false, at);
+  access(to, size, true, at);
+  Flight flight{to, size, at, {0}};
+  if (there) std::memcpy(flight.bytes, from, there);
+  std::memset(to, 0xff, size);
+  for (u64 g = (u64)(to - W.shared) >> W.granule; g <= (u64)(to - W.shared + size - 1) >> W.granule; g++)
+    W.cells[g].in_flight = true;
+  f->leaving.push_back(flight);
+}
+
+void land(Fiber *f, size_t pending) {
+  for (; f->groups.size() > pending; f->groups.pop_front())
+    for (const Flight &flight : f->groups.front()) {
+      std::memcpy(flight.to, flight.bytes, flight.size);
+      u64 first = (u64)(flight.to - W.shared);
+      for (u64 g = first >> W.granule; g <= (first + flight.size - 1) >> W.granule; g++) {
+        W.cells[g].in_flight = false;
+        W.cells[g].write_clock = f->clock;  // others know of it behind the next barrier, not the last one
+      }
+    }
+}
+
 }  // namespace
 
 extern "C" {
+void tir_copy_async(void *to, const void *from, unsigned size, unsigned there) {
+  depart((u8 *)to, (const u8 *)from, size, there, HERE);
+}
+void tir_commit_copies() {
+  W.current->groups.push_back(W.current->leaving);
+  W.current->leaving.clear();
+}
+void tir_wait_copies_but(int pending) { land(W.current, (size_t)pending); }
 void tir_mma_m16n8k16_f16(float *d, const void *a, const void *b) { mma_m16n8k16(d, a, b, from_half, HERE); }
 void tir_mma_m16n8k16_bf16(float *d, const void *a, const void *b) { mma_m16n8k16(d, a, b, from_bfloat16, HERE); }
 void tir_ldmatrix_x4(void *d, const void *row) { ldmatrix_x4(d, row, false, HERE); }

@@ -41,6 +41,14 @@ enum State { READY, WAITS_BLOCK, WAITS_WARP, DONE };
 enum Access { READ_SHARED, WRITE_SHARED, READ_GLOBAL, WRITE_GLOBAL };
 const char *const ACCESS[] = {"shared read", "shared write", "global read", "global write"};
 
+// A copy from global to shared memory that is under way.
+struct Flight {
+  u8 *to;
+  unsigned size;
+  const void *at;
+  u8 bytes[16];
+};
+
 struct Fiber {
   ucontext_t context;
   void *stack_pointer = nullptr;
@@ -51,6 +59,8 @@ struct Fiber {
   u32 clock = 0;          // counts this thread's releases
   std::vector<u32> seen;  // the clock of each thread, as far as it is ordered before now
   const void *waits_at = nullptr;
+  std::vector<Flight> leaving;  // no group yet
+  std::deque<std::vector<Flight>> groups;
 };
 
 // Who touched a few bytes last. Readers beyond the first are kept in a vector of clocks.
@@ -59,7 +69,7 @@ struct Cell {
   int writer = -1, reader = -1;  // threads of the block; writers of global memory from other blocks: see Global
   int write_site = 0, read_site = 0;
   std::vector<u32> *readers = nullptr;
-  bool initialised = false;
+  bool initialised = false, in_flight = false;
 };
 
 struct Site {
@@ -394,6 +404,10 @@ void shared_access(Fiber *f, u8 *address, unsigned width, bool write, const void
   if (W.count) counted(f, id, offset);
   for (u64 g = offset >> W.granule; g <= (offset + width - 1) >> W.granule; g++) {
     Cell &c = W.cells[g];
+    if (c.in_flight)
+      problem("memory.in-flight", at, W.sites[c.write_site].at, "thread %d %s byte %llu of shared memory while a copy to "
+              "it is under way, which its thread has not waited for", f->id, write ? "writes" : "reads",
+              (unsigned long long)offset);
     if (!write && !c.initialised)
       problem("memory.uninitialised", at, nullptr, "thread %d reads byte %llu of shared memory, which was never written",
               f->id, (unsigned long long)offset);
@@ -588,6 +602,8 @@ static void start_block(int number) {
     f->clock = 1;
     f->seen.assign(W.threads, 0);
     f->seen[f->id] = 1;
+    f->leaving.clear();
+    f->groups.clear();
     f->block = {number % W.grid.x, number / W.grid.x % W.grid.y, number / (W.grid.x * W.grid.y)};
     begin(f);
     order.push_back(f->id);

@@ -13,27 +13,35 @@ from tensorir.schedule.rewrite import Rewrite, swap
 from tensorir.target import Target
 
 DEPTHS = (2,)
-"""Buffers that may take turns: the copies pass through registers, which hold one tile."""
+"""Buffers that may take turns where the copies pass through registers, which hold one tile."""
+ASYNC_DEPTHS = tuple(range(2, 9))
+"""Those of copies that are under way on their own."""
 
 
-def pipeline(program: Program, loop: Loop, depth: int, target: Target) -> Rewrite:
+def pipeline(program: Program, loop: Loop, depth: int, async_: bool, target: Target) -> Rewrite:
     """While one iteration of ``loop`` uses what it copied into shared memory, the copies for the next are under way.
 
     depth: buffers that take turns. With 2, an iteration loads what the next one needs into registers first, and stores
            that into the other buffer when its own work is done: memory is waited for once, before the first, and one
            barrier an iteration is left of two. Costs a second buffer in shared memory, and registers for one tile
-    The tree keeps one body with a mark; lowering writes two iterations, one for each buffer. Raises ScheduleError:
-    ``pipeline.cpu``, ``pipeline.depth``, ``pipeline.no-copies``, ``pipeline.parts``, ``pipeline.serial``,
-    ``pipeline.symbolic-extent``; primitives that come later may raise ``pipeline.lost``.
+    async_: the copies are under way on their own (cp.async, PTX ISA), ``depth`` - 1 iterations ahead, and pass through
+           no register; what has fewer than 4 bytes at a time is copied by the threads themselves, as far ahead
+    The tree keeps one body with a mark. Raises ScheduleError: ``pipeline.async``, ``pipeline.cpu``, ``pipeline.depth``,
+    ``pipeline.no-copies``, ``pipeline.parts``, ``pipeline.serial``, ``pipeline.symbolic-extent``; primitives that come
+    later may raise ``pipeline.lost``.
     """
     need_serial(loop, "pipeline")
     constant_extent(loop, "pipeline.symbolic-extent")
     if target.kind == "cpu":
         raise _refuse("pipeline.cpu", "the threads of a block take turns on CPUs: a copy has nothing to run beside",
                       loop, hint="s.prefetch(…), which asks for cache lines ahead of time")  # fmt: skip
-    if depth not in DEPTHS:
-        raise _refuse("pipeline.depth", f"depth={depth}: two buffers take turns, no fewer and no more yet", loop,
-                      hint="depth=2")  # fmt: skip
+    if async_ and not target.has("sm_80"):
+        raise _refuse("pipeline.async", f"{target.text} has no copies that are under way on their own", loop,
+                      hint="async_=False, or target='cuda -arch=sm_80'")  # fmt: skip
+    if depth not in (legal := ASYNC_DEPTHS if async_ else DEPTHS):
+        many = "copies pass through registers, which hold one tile" if not async_ else "2 to 8 buffers take turns"
+        hint = "async_=True" if depth in ASYNC_DEPTHS and target.has("sm_80") else f"depth={legal[0]}"
+        raise _refuse("pipeline.depth", f"depth={depth}: {many}", loop, hint=hint)
     if loop.parts or loop.cases:
         raise _refuse("pipeline.parts", f"the body of {loop.var.name} is written more than once already", loop,
                       hint="an exact split, or specialize a loop inside")  # fmt: skip
@@ -44,7 +52,7 @@ def pipeline(program: Program, loop: Loop, depth: int, target: Target) -> Rewrit
             loop,
             hint=f"s.stage_in(tensor, at={loop.var.name!r}, scope='shared') first, of what the loop does not write",
         )
-    return Rewrite(swap(program, loop, loop.replace(depth=depth)))
+    return Rewrite(swap(program, loop, loop.replace(depth=depth, later=async_)))
 
 
 def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
