@@ -42,9 +42,29 @@ def _side(form: Linear, arith: Arith, moving: Mapping[Var, Interval]) -> Side | 
         else:
             walked = walked.plus(Linear({atom: c}, 0))
     low, high = arith.bounds(walked)
+    high = min(high, _most(walked, arith))
     if math.isinf(low) or math.isinf(high):
         return None
     return Side(Linear(still.terms, still.constant + int(low)), int(high - low) + spare + 1)
+
+
+def _most(form: Linear, arith: Arith) -> float:
+    """An upper bound of a form with quotients, where facts tell more of what is divided: ``d * (x // d) <= x``."""
+    whole, scale = Linear({}, form.constant), 1
+    for atom, c in form.terms.items():
+        if c > 0 and isinstance(atom, Binary) and atom.op == "//" and isinstance(atom.b, Const):
+            d = as_int(atom.b)
+            whole, scale = whole.times(d).plus(arith.linear(atom.a), c * scale), scale * d
+        else:
+            whole = whole.plus(Linear({atom: c * scale}, 0))
+    most = math.inf
+    for f in arith.facts:  # f <= 0
+        for atom, c in f.terms.items():
+            times, rest = divmod(whole.terms.get(atom, 0), c)
+            if times > 0 and not rest:
+                high = arith.range_of(whole.plus(f, -times))[1]
+                most = min(most, high if math.isinf(high) else int(high) // scale)
+    return most
 
 
 def _mixed(atom: Expr, c: int, arith: Arith, moving: Mapping[Var, Interval]) -> Side | None:

@@ -97,6 +97,7 @@ class _Run:
     ) -> None:
         self.runtime, self.library, self.source = runtime, library, source
         words = re.findall(r"__shared__ (?:__align__\(\d+\) )?((?:un)?(?:signed )?\w+) ", source.text)
+        words += re.findall(r"((?:un)?(?:signed )?\w+) \*const \w+ = \(", source.text)  # in memory that comes at launch
         made = [_TYPES[p.dtype] for p in source.params if p.role in ("output", "workspace")]
         self.granule = min((_GRANULES.get(w, 2) for w in (*words, *made)), default=2)
         given = dict(zip((p.name for p in source.inputs), arrays, strict=True))

@@ -44,13 +44,26 @@ AHEAD: dict[str, Entry] = {
         's.reorder("C.k", "C.j").vectorize(s.split("C.j", [None, 4])[1])\ns.prefetch("A", at="C.j.1")',
         's.prefetch("A", at="C.k")',
     ),
+    "pipeline.async": Entry(
+        "Copies from global to shared memory that are under way on their own (cp.async) came with sm_80.",
+        _COPIED + 's.pipeline("C.k", depth=3, async_=True)',
+        's = tir.Schedule(C, "cuda -arch=sm_80")\ns.stage_in("A", at="C.k", scope="shared")\n'
+        's.pipeline("C.k", depth=3, async_=True)',
+    ),
+    "memory.in-flight": Entry(
+        "Memory is used while a copy to it is under way. Schedules cannot say that: an edited text, or a pass of the "
+        "compiler, waits too late or for too few groups.",
+        "# an edited text without tir_wait_copies",
+        "# tir_wait_copies and then a barrier, before what was copied is read",
+    ),
     "pipeline.cpu": Entry(
         "On CPUs the work-items of a block take turns on one core: a copy has nothing to run beside.",
         's.stage_in("B", at="C.k", scope="shared")\ns.pipeline("C.k")',
         's.prefetch("B", at="C.k", ahead="C.j")',
     ),
     "pipeline.depth": Entry(
-        "Copies pass through registers, which hold one tile: two buffers take turns.",
+        "Copies that pass through registers, which hold one tile, let two buffers take turns; copies on their own "
+        "(async_=True) up to eight.",
         _COPIED + 's.pipeline("C.k", depth=3)',
         _COPIED + 's.pipeline("C.k")',
     ),

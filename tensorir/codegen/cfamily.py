@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tensorir.arith.affine import Arith, same
-from tensorir.codegen.dialect import DIALECTS, FETCH, WIDE_PREAMBLE, Dialect
+from tensorir.codegen.dialect import DIALECTS, FETCH, SHARED_ARENA, WIDE_PREAMBLE, Dialect
 from tensorir.codegen.expressions import COMPUTED_IN_FLOAT, UNARY, Expressions, c_type
 from tensorir.codegen.instructions import instruction_lines
 from tensorir.codegen.names import Names, identifier
@@ -39,11 +39,14 @@ from tensorir.ir.tree import (
 )  # fmt: skip
 from tensorir.ir.visit import find, writes
 from tensorir.lower.form import kernel_arith
-from tensorir.lower.kernel import Kernel, Module
+from tensorir.lower.kernel import Kernel, Module, bytes_of
 from tensorir.lower.moves import carriers, moves
 from tensorir.target import Target
 
 INDENT = "  "
+DECLARED_SHARED = 48 << 10
+"""Bytes of block memory that CUDA kernels may declare; above that all of it comes at launch."""
+ARENA_ALIGN = 128
 INT_MAX = 2**31 - 1  # larger buffers are indexed with 64-bit integers
 
 
@@ -175,7 +178,34 @@ class _KernelText:
     def launch(self) -> KernelLaunch:
         """How the runtime starts it."""
         args = tuple(b.name for b in self.k.params) + tuple(v.name for v in self.k.scalars)
-        return KernelLaunch(identifier(self.k.name), args, self.k.grid, self.k.block, self.k.shared_bytes, self.k.once)
+        arena = self._arena()
+        size = max(end for _, end in arena.values()) if arena else self.k.shared_bytes
+        return KernelLaunch(identifier(self.k.name), args, self.k.grid, self.k.block, size, self.k.once)
+
+    def _arena(self) -> dict[Buffer, tuple[int, int]]:
+        """Where block memory that comes at launch begins and ends for each array; empty where it is declared."""
+        out: dict[Buffer, tuple[int, int]] = {}
+        if self.d.name != "cuda" or self.k.shared_bytes <= DECLARED_SHARED:
+            return out
+        end = 0
+        for b in self.k.shared:
+            start = -(-end // ARENA_ALIGN) * ARENA_ALIGN
+            end = start + bytes_of(b)
+            out[b] = start, end
+        return out
+
+    def _shared(self) -> list[str]:
+        """The lines that make the arrays of block memory."""
+        arena = self._arena()
+        if not arena:
+            return [f"{INDENT}{self.array(b)}" for b in self.k.shared]
+        self.expr.helpers["TIR_SHARED"] = SHARED_ARENA
+        size, arena_name = max(end for _, end in arena.values()), self.names.claim("tir_shared")
+        lines = [f"{INDENT}TIR_SHARED({arena_name}, {size});"]
+        for b, (start, _) in arena.items():
+            kind, at = self._element(b), f"({arena_name} + {start})" if start else arena_name
+            lines.append(f"{INDENT}{kind} *const {self.names.buffer(b)} = ({kind} *){at};")
+        return lines
 
     def text(self) -> str:
         """The whole function."""
@@ -198,7 +228,7 @@ class _KernelText:
             for a in k.axes
             if a.var in used
         ]
-        shared = [f"{INDENT}{self.array(b)}" for b in k.shared]
+        shared = self._shared()
         if not self.is_wide:
             return "\n".join([head, "{", *shared, *top, *body, "}"])
         return self._around(head, params, shared, top, body)

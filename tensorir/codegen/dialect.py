@@ -34,6 +34,11 @@ FETCH = """#if defined(__has_builtin)
 #endif"""
 """The request for a cache line: OpenCL's own ``prefetch`` does nothing in compilers for CPUs."""
 
+SHARED_ARENA = """#ifndef TIR_EMULATED
+#define TIR_SHARED(name, bytes) extern __shared__ __align__(1024) unsigned char name[]
+#endif"""
+"""Block memory that comes at launch: CUDA kernels declare no more than 48 KiB of it."""
+
 
 @dataclass(frozen=True)
 class Dialect:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tensorir.arith.affine import Arith
 from tensorir.arith.box import Side, side_of
-from tensorir.ir.tree import Buffer, Expr, IntrinCall, Load, Loop, Scope, Seq, Stage, Stmt, Store, Update, Var
+from tensorir.ir.tree import Buffer, Expr, If, IntrinCall, Load, Loop, Scope, Seq, Stage, Stmt, Store, Update, Var
 from tensorir.ir.visit import reads, walk, writes
 from tensorir.lower.form import kernel_arith, loop_ranges
 from tensorir.schedule.analysis import in_loops
@@ -85,7 +85,8 @@ def sides_of(
         inner: Mapping[Var, tuple[float, float]] = {
             **moving, **loop_ranges([x for x in a.path[depth:] if isinstance(x, Loop)])
         }  # fmt: skip
-        sides = [side_of(in_loops(i, a.stage), arith, inner) for i in a.index]
+        here = arith.child(assume=[x.cond for x in a.path if isinstance(x, If)])
+        sides = [side_of(in_loops(i, a.stage), here, inner) for i in a.index]
         out.append([s and Side(s.first, s.extent + n - 1) for s, n in zip(sides, a.extents, strict=True)])
     return out
 

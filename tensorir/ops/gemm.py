@@ -68,7 +68,7 @@ def _tensor_cores(shape: Mapping[str, Any]) -> dict[str, Template]:
     """The template for tensor cores, where the operands are of a type that these multiply."""
     if shape["dtype"] not in KINDS:
         return {}
-    on_cores = Template(lambda s, c: gpu_tensor(s, c, shape), lambda _: tensor_space(shape), ("gpu",), needs="sm_80")
+    on_cores = Template(lambda s, c: gpu_tensor(s, c, shape), lambda t: tensor_space(shape, t), ("gpu",), needs="sm_80")
     return {"gpu_tensor": on_cores}
 
 

@@ -9,6 +9,7 @@ from tensorir.ops.common import Config, out_stage
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
+    from tensorir.target import Target
     from tensorir.tune.space import Space
 
 KINDS = {"float16": "f16", "bfloat16": "bf16"}
@@ -22,7 +23,8 @@ ROW = 8
 def gpu_tensor(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
     """Both operands staged in shared memory per ``bk``, each warp multiplies ``wm`` x ``wn``.
 
-    c: ``bm`` x ``bn`` of a block and ``wm`` x ``wn`` of a warp, ``bk``, ``depth`` of the pipeline
+    c: ``bm`` x ``bn`` of a block and ``wm`` x ``wn`` of a warp, ``bk``, ``depth`` of the pipeline, of which copies are
+       on their own with ``in_flight``
     """
     kind, out = KINDS[p["dtype"]], out_stage(s, "c")
     bi, wi, i = s.split(f"{out}.i", [None, c["bm"] // c["wm"], c["wm"]])
@@ -48,7 +50,7 @@ def gpu_tensor(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
     s.tensorize(i1, f"mma.m16n8k16.{kind}.{'t' if p['ta'] else 'n'}{'t' if p['tb'] else 'n'}")
     s.unroll(ki)
     if c["depth"] > 1:
-        s.pipeline(ko, c["depth"])
+        s.pipeline(ko, c["depth"], async_=bool(c["in_flight"]))
     return s
 
 
@@ -71,7 +73,7 @@ def _swizzled(row: int, batch: bool) -> str:
     return f"{z}r, x -> {z}r, x/{ROW} ^ {bits}, x%{ROW}"
 
 
-def tensor_space(p: Mapping[str, Any]) -> Space:
+def tensor_space(p: Mapping[str, Any], target: Target) -> Space:
     """The tiles that fit: registers of a thread, shared memory of a block, whole warps."""
     from tensorir.tune.space import Space
 
@@ -80,7 +82,7 @@ def tensor_space(p: Mapping[str, Any]) -> Space:
         return bool(whole and 2 <= c["bm"] // c["wm"] * (c["bn"] // c["wn"]) <= 8)
 
     def shared(c: Mapping[str, Any]) -> bool:
-        return bool(2 * c["depth"] * c["bk"] * (c["bm"] + c["bn"]) <= 48 * 1024)
+        return bool(2 * c["depth"] * c["bk"] * (c["bm"] + c["bn"]) <= target.shared_optin_bytes)
 
     def registers(c: Mapping[str, Any]) -> bool:
         return bool(c["wm"] * c["wn"] <= 64 * 64)
@@ -88,15 +90,19 @@ def tensor_space(p: Mapping[str, Any]) -> Space:
     def sensible(c: Mapping[str, Any]) -> bool:
         return all(c[t] == 64 or c[t] // 2 < p[x] for t, x in (("bm", "m"), ("bn", "n")))
 
+    def ahead(c: Mapping[str, Any]) -> bool:
+        return bool(c["depth"] >= 2 if c["in_flight"] else c["depth"] <= 2)  # registers hold one tile
+
     big = min(p["m"], p["n"]) >= 512
     default = dict(bm=128, bn=128, wm=64, wn=32) if big else dict(bm=64, bn=64, wm=32, wn=32)
     return Space(
-        where={"warps": warps, "shared": shared, "registers": registers, "sensible": sensible},
-        default={**default, "bk": 32, "depth": 2},
+        where={"warps": warps, "shared": shared, "registers": registers, "sensible": sensible, "ahead": ahead},
+        default={**default, "bk": 32, "depth": 4, "in_flight": 1},
         bm=[128, 64, 256],
         bn=[128, 64, 256],
         wm=[64, 32, 16],
         wn=[32, 64, 16],
-        bk=[32, 16, 64],
-        depth=[2, 1],
+        bk=[32, 64, 16],
+        depth=[4, 3, 2, 5, 6, 1],
+        in_flight=[1, 0],
     )

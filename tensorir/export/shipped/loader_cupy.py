@@ -20,6 +20,8 @@ import cupy
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
+DECLARED = 48 << 10
+"""Bytes of block memory up to which kernels declare theirs; those that need more get all of it at launch."""
 
 
 def read_manifest() -> dict[str, Any]:
@@ -47,6 +49,9 @@ class Program:
         text = (HERE / self.manifest["source"]).read_text(encoding="utf-8")
         module = cupy.RawModule(code=text, options=tuple(self.manifest["options"]), backend="nvrtc")
         self.kernels = [(k, module.get_function(k["name"])) for k in self.manifest["kernels"] if prod(k["grid"])]
+        for about, kernel in self.kernels:
+            if dynamic_bytes(about):
+                kernel.max_dynamic_shared_size_bytes = dynamic_bytes(about)
         self.inputs = [p for p in self.manifest["arguments"] if p["role"] in ("input", "scalar")]
         self.outputs = [p for p in self.manifest["arguments"] if p["role"] == "output"]
         self.fixed: dict[str, Any] = {}
@@ -111,7 +116,8 @@ class Program:
         """Launch all kernels on arrays (and NumPy scalars) by argument name, and wait."""
         values = {**self.fixed, **memories}
         for about, kernel in self.launches:
-            kernel(tuple(about["grid"]), tuple(about["block"]), tuple(values[name] for name in about["args"]))
+            values_of = tuple(values[name] for name in about["args"])
+            kernel(tuple(about["grid"]), tuple(about["block"]), values_of, shared_mem=dynamic_bytes(about))
         cupy.cuda.get_current_stream().synchronize()
 
     def buffer(self, nbytes: int) -> Any:
@@ -139,6 +145,12 @@ class Program:
         if values is not None and not (values.min() >= 0 and values.max() < min(limits)):
             raise ValueError(f"{p['name']}: an index is not in 0 ... {min(limits) - 1}")
         return a if isinstance(a, cupy.ndarray) else self.filled(a)
+
+
+def dynamic_bytes(kernel: dict[str, Any]) -> int:
+    """Block memory to pass at launch."""
+    needed: int = kernel["shared_bytes"]
+    return needed if needed > DECLARED else 0
 
 
 def check(p: dict[str, Any], a: Any) -> None:
