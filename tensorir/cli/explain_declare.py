@@ -194,6 +194,11 @@ DECLARE: dict[str, Entry] = {
         "tir.compute((9, 9), lambda i, j: i // j)",
         "tir.compute((9, 9), lambda i, j: tir.where(j > 0, i // j, 0))",
     ),
+    "matmul.precision": Entry(
+        "A precision names how products of float32 are made on tensor cores; other types have just one.",
+        'tir.ops.matmul(m=64, n=64, k=64, dtype="float16", precision="tf32")',
+        'tir.ops.matmul(m=64, n=64, k=64, precision="3xtf32")',
+    ),
     "intrin.meaning": Entry(
         "An instruction is declared by one computation; one that reduces goes on from what its output holds.",
         "# meaning(D) of a compute that reduces",

@@ -3,41 +3,146 @@
 Which lane holds which element is said by the PTX ISA, in the sections on matrix fragments and on ldmatrix. Operands
 come in two orders: the suffix ``nt`` says that a is stored as (m, k) and b as (n, k), as in a BLAS call; registers hold
 the same either way, so that only what fills them differs.
+
+One pattern serves all types: a register of 32 bits holds ``word`` neighbours along k, and an instruction adds up
+``8 * word`` products.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tensorir.expr.compute import compute, placeholder, reduce_axis
 from tensorir.expr.functions import cast
 from tensorir.expr.reducers import sum as sum_
+from tensorir.expr.tensor import Tensor
 from tensorir.intrin.intrin import Intrin, meaning, register
+from tensorir.ir.tree import Expr
 
-HALVES = {"f16": "float16", "bf16": "bfloat16"}
-_NEEDS = {"f16": ("sm_80",), "bf16": ("sm_80",)}
 
-# Fragments of a 16-bit m16n8k16 multiplication.
-_A = {"n": "i, k -> i%8, k/2%4 | k/8, i/8, k%2", "t": "k, i -> i%8, k/2%4 | k/8, i/8, k%2"}
-_B = {"n": "k, j -> j, k/2%4 | k/8, k%2", "t": "j, k -> j, k/2%4 | k/8, k%2"}
-_D = "i, j -> i%8, j/2 | i/8, j%2"
-# Two of b's side by side, as one ldmatrix brings them.
-_B2 = {"n": "k, j -> j%8, k/2%4 | j/8, k/8, k%2", "t": "j, k -> j%8, k/2%4 | j/8, k/8, k%2"}
-# Rows of 16 bytes that lanes point to: those of the matrix that fills their register.
-_ROWS = {
-    "a.n": "i, k -> k/8, i | k%8",
-    "a.t": "k, i -> k/8, i/8, k%8 | i%8",
-    "b.n": "k, j -> j/8, k | j%8",
-    "b.t": "j, k -> j/8, k/8, j%8 | k%8",
+@dataclass(frozen=True)
+class Multiplication:
+    """What tensor cores multiply and add up.
+
+    word: elements in a register;  sums: the type of d;  ptx: types of d, a, b, c in the instruction's name
+    """
+
+    name: str
+    dtype: str
+    word: int
+    sums: str
+    ptx: str
+    needs: str = "sm_80"
+
+    @property
+    def k(self) -> int:
+        """Products that one instruction adds up for each of its 16 x 8 sums."""
+        return 8 * self.word
+
+    @property
+    def row(self) -> int:
+        """Elements of the 16 bytes that ldmatrix reads at once."""
+        return 4 * self.word
+
+
+MULTIPLICATIONS = {
+    m.name: m
+    for m in (
+        Multiplication("f16", "float16", 2, "float32", "f32.f16.f16.f32"),
+        Multiplication("bf16", "bfloat16", 2, "float32", "f32.bf16.bf16.f32"),
+        Multiplication("s8", "int8", 4, "int32", "s32.s8.s8.s32"),
+        Multiplication("u8", "uint8", 4, "int32", "s32.u8.u8.s32"),
+        Multiplication("tf32", "float32", 1, "float32", "f32.tf32.tf32.f32"),
+        Multiplication("3xtf32", "float32", 1, "float32", "f32.tf32.tf32.f32"),
+    )
 }
+"""``tf32`` rounds its operands to 10 bits of mantissa. ``3xtf32`` splits each into two of those and adds up three
+products, which leaves an error about that of float32 (Ootomo and Yokota, "Recovering single precision accuracy from
+Tensor Cores", IJHPCA 2022)."""
+
+
+def _piece(name: str, divisor: int, extent: int) -> str:
+    return name + (f"/{divisor}" if divisor > 1 else "") + (f"%{extent}" if extent else "")
+
+
+def _fragment(names: str, lanes: list[str], registers: list[str]) -> str:
+    return f"{', '.join(names)} -> {', '.join(lanes)} | {', '.join(registers)}"
+
+
+def _fragments(m: Multiplication, operand: str, order: str, blocks: int = 1) -> str:
+    """Where lanes hold a (16 rows), or b (8 columns, or two blocks of them side by side)."""
+    w = m.word
+    inside = [_piece("k", 1, w)] if w > 1 else []
+    half = _piece("k", 4 * w, 0)
+    if operand == "a":
+        return _fragment("ik" if order == "n" else "ki", ["i%8", _piece("k", w, 4)], [half, "i/8", *inside])
+    column, block = ("j", []) if blocks == 1 else ("j%8", ["j/8"])
+    return _fragment("kj" if order == "n" else "jk", [column, _piece("k", w, 4)], [*block, half, *inside])
+
+
+def _rows(m: Multiplication, operand: str, order: str) -> str:
+    """Which lane points to which row of 16 bytes: those of one matrix fill one register of every lane."""
+    n = m.row
+    along_k = (operand, order) in (("a", "n"), ("b", "t"))
+    x, names = ("i", "ik") if operand == "a" else ("j", "jk")
+    if along_k:
+        outer = [_piece("k", n, 0), x] if operand == "a" else ["j/8", _piece("k", n, 0), "j%8"]
+        return _fragment(names, outer, [_piece("k", 1, n)])
+    outer = ["k/8", f"{x}/8", "k%8"] if operand == "a" else [f"{x}/8", "k"]
+    return _fragment(names[::-1], outer, [f"{x}%8"])
+
 
 _MMA = """\
 #ifndef TIR_EMULATED
-static __device__ __forceinline__ void {name}(float *d, const void *a_, const void *b_) {{
+static __device__ __forceinline__ void {name}({kind} *d, const void *a_, const void *b_) {{
   const unsigned *a = (const unsigned *)a_, *b = (const unsigned *)b_;
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32 {{%0,%1,%2,%3}}, {{%4,%5,%6,%7}}, {{%8,%9}}, "
-               "{{%0,%1,%2,%3}};"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+  asm volatile("mma.sync.aligned.m16n8k{k}.row.col.{ptx} {{%0,%1,%2,%3}}, {{%4,%5,%6,%7}}, {{%8,%9}}, {{%0,%1,%2,%3}};"
+               : "+{d}"(d[0]), "+{d}"(d[1]), "+{d}"(d[2]), "+{d}"(d[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }}
+#endif"""
+
+_ROUNDED = """\
+static __device__ __forceinline__ unsigned {name}_round(float x) {{
+  unsigned u;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(u) : "f"(x));
+  return u;
+}}
+static __device__ __forceinline__ void {name}_once(float *d, const unsigned *a, const unsigned *b) {{
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.{ptx} {{%0,%1,%2,%3}}, {{%4,%5,%6,%7}}, {{%8,%9}}, {{%0,%1,%2,%3}};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}}"""
+
+_TF32 = f"""\
+#ifndef TIR_EMULATED
+{_ROUNDED}
+static __device__ __forceinline__ void {{name}}(float *d, const float *a, const float *b) {{{{
+  unsigned ra[4], rb[2];
+  for (int n = 0; n < 4; ++n) ra[n] = {{name}}_round(a[n]);
+  for (int n = 0; n < 2; ++n) rb[n] = {{name}}_round(b[n]);
+  {{name}}_once(d, ra, rb);
+}}}}
+#endif"""
+
+_3XTF32 = f"""\
+#ifndef TIR_EMULATED
+{_ROUNDED}
+// x is big + small but for its last bits; small times small is below them
+static __device__ __forceinline__ void {{name}}(float *d, const float *a, const float *b) {{{{
+  unsigned big_a[4], small_a[4], big_b[2], small_b[2];
+  for (int n = 0; n < 4; ++n) {{{{
+    big_a[n] = {{name}}_round(a[n]);
+    small_a[n] = {{name}}_round(a[n] - __uint_as_float(big_a[n]));
+  }}}}
+  for (int n = 0; n < 2; ++n) {{{{
+    big_b[n] = {{name}}_round(b[n]);
+    small_b[n] = {{name}}_round(b[n] - __uint_as_float(big_b[n]));
+  }}}}
+  {{name}}_once(d, small_a, big_b);
+  {{name}}_once(d, big_a, small_b);
+  {{name}}_once(d, big_a, big_b);
+}}}}
 #endif"""
 
 _LDMATRIX = """\
@@ -51,58 +156,73 @@ static __device__ __forceinline__ void {name}(void *d_, const void *row) {{
 #endif"""
 
 
-def mma(kind: str, order: str) -> Intrin:
-    """``d[i, j] += sum over k of a[i, k] * b[k, j]``, 16 x 8 x 16, products and sums in float32."""
-    dtype, of_a, of_b = HALVES[kind], order[0], order[1]
-    a = placeholder((16, 16), dtype, name="a")
-    b = placeholder((16, 8) if of_b == "n" else (8, 16), dtype, name="b")
-    k = reduce_axis(16, "k")
+def mma(m: Multiplication, order: str) -> Intrin:
+    """``d[i, j] += sum over k of a[i, k] * b[k, j]`` for 16 x 8 sums.
+
+    order: "nn", "nt", "tn" or "tt": how a and b are stored
+    """
+    of_a, of_b = order[0], order[1]
+    a = placeholder((16, m.k) if of_a == "n" else (m.k, 16), m.dtype, name="a")
+    b = placeholder((m.k, 8) if of_b == "n" else (8, m.k), m.dtype, name="b")
+    k = reduce_axis(m.k, "k")
+
+    def wide(x: Tensor, *at: Expr) -> Expr:
+        return x[at] if m.dtype == m.sums else cast(x[at], m.sums)
+
     d = compute(
         (16, 8),
         lambda i, j: sum_(
-            cast(a[i, k] if of_a == "n" else a[k, i], "float32") * cast(b[k, j] if of_b == "n" else b[j, k], "float32"),
+            (wide(a, i, k) if of_a == "n" else wide(a, k, i)) * (wide(b, k, j) if of_b == "n" else wide(b, j, k)),
             axis=k,
         ),
         name="d",
     )
-    function = f"tir_mma_m16n8k16_{kind}"
+    function = f"tir_mma_m16n8k{m.k}_{m.name}"
+    text = {"tf32": _TF32, "3xtf32": _3XTF32}.get(m.name, _MMA)
+    kind, constraint = ("int", "r") if m.sums == "int32" else ("float", "f")
     return Intrin(
-        name=f"mma.m16n8k16.{kind}.{order}",
+        name=f"mma.m16n8k{m.k}.{m.name}.{order}",
         semantics=meaning(d, accumulate=True),
         emit={"cuda": f"{function}({{d}}, {{a}}, {{b}});"},
-        source="PTX ISA, matrix fragments for mma.m16n8k16 with floating point type",
+        source=f"PTX ISA, matrix fragments for mma.m16n8k{m.k} with types {m.ptx}",
         align={"a": 4, "b": 4},
-        needs=_NEEDS[kind],
-        fragments={"a": _A[of_a], "b": _B[of_b], "d": _D},
-        prelude={"cuda": _MMA.format(name=function, kind=kind)},
+        needs=(m.needs,),
+        fragments={"a": _fragments(m, "a", of_a), "b": _fragments(m, "b", of_b), "d": "i, j -> i%8, j/2 | i/8, j%2"},
+        prelude={"cuda": text.format(name=function, kind=kind, k=m.k, ptx=m.ptx, d=constraint)},
     )
 
 
-def ldmatrix(kind: str, operand: str, order: str) -> Intrin:
-    """A tile of 16 x 16 from shared memory into the registers where ``mma`` wants it.
+def loads_rows(m: Multiplication, operand: str, order: str) -> bool:
+    """Whether ldmatrix can fill an operand: rows along k of any type, others of 16-bit ones, which it transposes."""
+    return m.word == 2 or (operand, order) in (("a", "n"), ("b", "t"))
 
-    operand: "a", or "b" (two of them: 16 columns);  order: "n" or "t", how the tile is stored
+
+def ldmatrix(m: Multiplication, operand: str, order: str) -> Intrin:
+    """A tile from shared memory into the registers where ``mma`` wants it: 16 rows or columns, all of k.
+
+    operand: "a", or "b" (for two instructions: 16 columns);  order: "n" or "t", how the tile is stored
     """
-    s = placeholder((16, 16), HALVES[kind], name="s")
-    d = compute((16, 16), lambda r, c: s[r, c], name="d")
-    trans = (operand, order) in (("a", "t"), ("b", "n"))
-    function = "tir_ldmatrix_x4_trans" if trans else "tir_ldmatrix_x4"
+    along_k = (operand, order) in (("a", "n"), ("b", "t"))
+    s = placeholder((16, m.k) if along_k else (m.k, 16), m.dtype, name="s")
+    d = compute(s.shape, lambda r, c: s[r, c], name="d")
+    function = "tir_ldmatrix_x4" if along_k else "tir_ldmatrix_x4_trans"
     return Intrin(
-        name=f"ldmatrix.{kind}.{operand}.{order}",
+        name=f"ldmatrix.{m.name}.{operand}.{order}",
         semantics=meaning(d),
         emit={"cuda": f"{function}({{d}}, {{s}});"},
         source="PTX ISA, warp-level matrix instructions: ldmatrix",
         align={"s": 16, "d": 4},
         needs=("sm_75",),
-        fragments={"d": (_A if operand == "a" else _B2)[order]},
-        addresses={"s": _ROWS[f"{operand}.{order}"]},
-        prelude={"cuda": _LDMATRIX.format(name=function, trans=".trans" if trans else "")},
+        fragments={"d": _fragments(m, operand, order, 1 if operand == "a" else 2)},
+        addresses={"s": _rows(m, operand, order)},
+        prelude={"cuda": _LDMATRIX.format(name=function, trans="" if along_k else ".trans")},
     )
 
 
-for _kind in HALVES:
+for _m in MULTIPLICATIONS.values():
     for _order in ("nn", "nt", "tn", "tt"):
-        register(mma(_kind, _order))
+        register(mma(_m, _order))
     for _operand in "ab":
         for _how in "nt":
-            register(ldmatrix(_kind, _operand, _how))
+            if loads_rows(_m, _operand, _how):
+                register(ldmatrix(_m, _operand, _how))

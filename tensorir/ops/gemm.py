@@ -11,13 +11,15 @@ import numpy as np
 
 from tensorir import nn
 from tensorir.api.workload import Template, Workload
+from tensorir.errors import DeclarationError, refuse
+from tensorir.errors.needs import need_choice
 from tensorir.expr.compute import placeholder, scalar
 from tensorir.ir.dtypes import is_float
 from tensorir.ops.baselines import matmul_baselines
 from tensorir.ops.common import Config, accumulator, activate, flags, out_dtype, out_stage, positive
 from tensorir.ops.gemm_cpu import epilogue
 from tensorir.ops.gemm_spaces import cpu_templates
-from tensorir.ops.gemm_tensor import KINDS, gpu_tensor, tensor_space
+from tensorir.ops.gemm_tensor import gpu_tensor, multiplication, tensor_space
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -26,18 +28,26 @@ if TYPE_CHECKING:
 
 def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = False, tb: bool = False,
            dtype: str = "float32", bias: bool = False, act: str | None = None, alpha: bool = False,
-           beta: bool = False, prepack: bool = False) -> Workload:  # fmt: skip
+           beta: bool = False, prepack: bool = False, precision: str = "fp32") -> Workload:  # fmt: skip
     """C = act(alpha A B + beta D + bias) with optional transposes and batch, in one kernel.
 
     a: (m, k) or (k, m) with ``ta``;  b: (k, n) or (n, k) with ``tb``; with batch > 1 both have it in front
     bias: (n,);  alpha, beta: scalar arguments;  beta adds a tensor d of the result's shape
     prepack: b is a constant: on CPUs it is packed ahead, once for all launches
+    precision: of products of float32 on GPUs: "fp32", or on tensor cores (CUDA, sm_80) "tf32", whose operands are
+               rounded to 10 bits, or "3xtf32", three such products, about as exact as float32
     Arguments: a, b, then bias, d, alpha, beta as far as they are asked for.
     """
     params = dict(m=m, n=n, k=k, batch=batch, ta=ta, tb=tb, dtype=dtype, bias=bias, act=act, alpha=alpha, beta=beta)
     positive(params, ("m", "n", "k", "batch"))
     flags({**params, "prepack": prepack}, ("ta", "tb", "bias", "alpha", "beta", "prepack"))
-    shape = {**params, "prepack": prepack}
+    need_choice("precision", precision, ("fp32", "tf32", "3xtf32"))
+    if precision != "fp32" and dtype != "float32":
+        message = f"precision={precision!r} is of products of float32, not of {dtype}"
+        raise refuse(DeclarationError, "matmul.precision", message, hint="precision='fp32', or dtype='float32'")
+    shape = {**params, "prepack": prepack, "precision": precision}
+    if precision != "fp32":
+        params["precision"] = precision
     if prepack:  # others keep the name that they had before there was a choice
         params["prepack"] = True
     lead = (batch,) if batch > 1 else ()
@@ -66,7 +76,7 @@ def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = 
 
 def _tensor_cores(shape: Mapping[str, Any]) -> dict[str, Template]:
     """The template for tensor cores, where the operands are of a type that these multiply."""
-    if shape["dtype"] not in KINDS:
+    if multiplication(shape) is None:
         return {}
     on_cores = Template(lambda s, c: gpu_tensor(s, c, shape), lambda t: tensor_space(shape, t), ("gpu",), needs="sm_80")
     return {"gpu_tensor": on_cores}

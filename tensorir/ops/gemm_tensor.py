@@ -1,10 +1,11 @@
-"""matmul on tensor cores: blocks of warps, sums and operands in fragments (CUDA from sm_80 on, 16-bit floats)."""
+"""matmul on tensor cores: blocks of warps, sums and operands in fragments (CUDA from sm_80 on)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication, loads_rows
 from tensorir.ops.common import Config, out_stage
 
 if TYPE_CHECKING:
@@ -12,12 +13,15 @@ if TYPE_CHECKING:
     from tensorir.target import Target
     from tensorir.tune.space import Space
 
-KINDS = {"float16": "f16", "bfloat16": "bf16"}
-"""Types of the operands, as instructions call them."""
-STEP = 16
-"""Terms of the reduction that one instruction adds up; it makes 16 x 8 sums."""
-ROW = 8
-"""Elements of the rows of 16 bytes that instructions read from shared memory."""
+KINDS = {("float16", ""): "f16", ("bfloat16", ""): "bf16", ("int8", ""): "s8", ("uint8", ""): "u8",
+         ("float32", "tf32"): "tf32", ("float32", "3xtf32"): "3xtf32"}  # fmt: skip
+"""What tensor cores multiply: type and named precision to the instructions' name for it."""
+
+
+def multiplication(p: Mapping[str, Any]) -> Multiplication | None:
+    """The instructions for a matmul, None where tensor cores have none."""
+    name = KINDS.get((p["dtype"], p["precision"] if p["dtype"] == "float32" else ""))
+    return MULTIPLICATIONS[name] if name else None
 
 
 def gpu_tensor(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
@@ -26,7 +30,8 @@ def gpu_tensor(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
     c: ``bm`` x ``bn`` of a block and ``wm`` x ``wn`` of a warp, ``bk``, ``depth`` of the pipeline, of which copies are
        on their own with ``in_flight``
     """
-    kind, out = KINDS[p["dtype"]], out_stage(s, "c")
+    m, out = multiplication(p), out_stage(s, "c")
+    assert m is not None
     bi, wi, i = s.split(f"{out}.i", [None, c["bm"] // c["wm"], c["wm"]])
     bj, wj, j = s.split(f"{out}.j", [None, c["bn"] // c["wn"], c["wn"]])
     batch = [f"{out}.z"] if p["batch"] > 1 else []
@@ -35,54 +40,74 @@ def gpu_tensor(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
     if batch:
         s.bind(batch[0], "block.z")
     s.compute_at("c", wj)
-    ko, ki, kk = s.split("c.k", [None, c["bk"] // STEP, STEP])
+    ko, ki, kk = s.split("c.k", [None, c["bk"] // m.k, m.k])
     i0, i1 = s.split("c.i", [None, 16])
     j0, j1 = s.split("c.j", [None, 8])
     s.reorder(*(["c.z"] if batch else []), ko, ki, i0, j0, i1, j1, kk)
+    orders = {"a": "t" if p["ta"] else "n", "b": "t" if p["tb"] else "n"}
     for name, turned, tile, extent in (("a", p["ta"], c["bm"], p["m"]), ("b", not p["tb"], c["bn"], p["n"])):
         row, whole = (tile, extent) if turned else (c["bk"], p["k"])
-        s.stage_in(name, at=ko, scope="shared", vector=_vector(row, whole), layout=_swizzled(row, bool(batch)))
-    for name, order in (("a", "t" if p["ta"] else "n"), ("b", "t" if p["tb"] else "n")):
+        at_once = loads_rows(m, name, orders[name])
+        layout = _swizzled(row, m, bool(batch)) if at_once else _spread(row, m, bool(batch))
+        s.stage_in(name, at=ko, scope="shared", vector=_vector(row, whole, m), layout=layout)
+    for name, order in orders.items():
         copy = s.stage_in(f"{name}_shared", at=ki, scope="warp").name
-        r0, r1 = s.split(f"{copy}.ax{len(batch)}", [None, 16])
-        c0, c1 = s.split(f"{copy}.ax{len(batch) + 1}", [None, 16])
-        s.reorder(r0, c0, r1, c1).tensorize(r1, f"ldmatrix.{kind}.{name}.{order}")
-    s.tensorize(i1, f"mma.m16n8k16.{kind}.{'t' if p['ta'] else 'n'}{'t' if p['tb'] else 'n'}")
+        if loads_rows(m, name, order):
+            along_k = (name, order) in (("a", "n"), ("b", "t"))
+            r0, r1 = s.split(f"{copy}.ax{len(batch)}", [None, 16 if along_k else m.k])
+            c0, c1 = s.split(f"{copy}.ax{len(batch) + 1}", [None, m.k if along_k else 16])
+            s.reorder(r0, c0, r1, c1).tensorize(r1, f"ldmatrix.{m.name}.{name}.{order}")
+    s.tensorize(i1, f"mma.m16n8k{m.k}.{m.name}.{orders['a']}{orders['b']}")
     s.unroll(ki)
     if c["depth"] > 1:
         s.pipeline(ko, c["depth"], async_=bool(c["in_flight"]))
     return s
 
 
-def _vector(tile: int, extent: int) -> int | None:
+def _vector(tile: int, extent: int, m: Multiplication) -> int | None:
     """Lanes of a copy along a row of ``tile`` elements of a tensor ``extent`` wide: up to 16 bytes."""
-    return next((n for n in (8, 4, 2) if tile % n == 0 and extent % n == 0), None)
+    return next((n for n in (16, 8, 4, 2) if n <= m.row and tile % n == 0 and extent % n == 0), None)
 
 
-def _swizzled(row: int, batch: bool) -> str:
+def _swizzled(row: int, m: Multiplication, batch: bool) -> str:
     """Rows of ``row`` elements, whose pieces of 16 bytes are permuted so that eight rows lie in different banks.
 
     Eight pieces fill the 32 banks. A row of eight or more is permuted by its number; of shorter ones several lie
     side by side, and the next bits of their number permute them (as CUTLASS's swizzles of 32, 64 and 128 bytes).
     """
-    z, pieces = "z, " if batch else "", row // ROW
+    z, pieces = "z, " if batch else "", row // m.row
     if pieces < 2 or pieces & (pieces - 1):
         return f"{z}r, x -> {z}r, x"
     several = max(1, 8 // pieces)
     bits = "r%8" if several == 1 else f"r/{several}%{pieces}"
-    return f"{z}r, x -> {z}r, x/{ROW} ^ {bits}, x%{ROW}"
+    return f"{z}r, x -> {z}r, x/{m.row} ^ {bits}, x%{m.row}"
+
+
+def _spread(row: int, m: Multiplication, batch: bool) -> str:
+    """Rows of k that lanes read element by element, eight columns of four rows at a time: groups of eight words of
+    neighbouring rows lie in different banks.
+    """
+    z = "z, " if batch else ""
+    groups = row // 8
+    if m.word > 1 or groups < 4 or groups & (groups - 1):
+        return f"{z}r, x -> {z}r, x"
+    return f"{z}r, x -> {z}r, x/8 ^ r%4, x%8"
 
 
 def tensor_space(p: Mapping[str, Any], target: Target) -> Space:
     """The tiles that fit: registers of a thread, shared memory of a block, whole warps."""
     from tensorir.tune.space import Space
 
+    m = multiplication(p)
+    assert m is not None
+    size = 4 // m.word
+
     def warps(c: Mapping[str, Any]) -> bool:
         whole = c["bm"] % c["wm"] == 0 and c["bn"] % c["wn"] == 0
         return bool(whole and 2 <= c["bm"] // c["wm"] * (c["bn"] // c["wn"]) <= 8)
 
     def shared(c: Mapping[str, Any]) -> bool:
-        return bool(2 * c["depth"] * c["bk"] * (c["bm"] + c["bn"]) <= target.shared_optin_bytes)
+        return bool(size * c["depth"] * c["bk"] * (c["bm"] + c["bn"]) <= target.shared_optin_bytes)
 
     def registers(c: Mapping[str, Any]) -> bool:
         return bool(c["wm"] * c["wn"] <= 64 * 64)
@@ -93,16 +118,18 @@ def tensor_space(p: Mapping[str, Any], target: Target) -> Space:
     def ahead(c: Mapping[str, Any]) -> bool:
         return bool(c["depth"] >= 2 if c["in_flight"] else c["depth"] <= 2)  # registers hold one tile
 
-    big = min(p["m"], p["n"]) >= 512
-    default = dict(bm=128, bn=128, wm=64, wn=32) if big else dict(bm=64, bn=64, wm=32, wn=32)
+    least, bytes_of_k = min(p["m"], p["n"]), [64, 128, 32]
+    default = dict(bm=128, bn=128, wm=64, wn=32) if least >= 512 else dict(bm=64, bn=64, wm=32, wn=32)
+    if least >= 2048:
+        default = dict(bm=256, bn=128, wm=64, wn=64)
     return Space(
         where={"warps": warps, "shared": shared, "registers": registers, "sensible": sensible, "ahead": ahead},
-        default={**default, "bk": 32, "depth": 4, "in_flight": 1},
+        default={**default, "bk": 64 // size, "depth": 4, "in_flight": 1},
         bm=[128, 64, 256],
         bn=[128, 64, 256],
         wm=[64, 32, 16],
         wn=[32, 64, 16],
-        bk=[32, 64, 16],
+        bk=[n // size for n in bytes_of_k],
         depth=[4, 3, 2, 5, 6, 1],
         in_flight=[1, 0],
     )

@@ -30,8 +30,12 @@ def test_is_the_default_where_there_are_tensor_cores():
     assert "sm_80 or later" in str(e.value)
 
 
+KINDS = [("float16", "fp32"), ("bfloat16", "fp32"), ("int8", "fp32"), ("uint8", "fp32"), ("float32", "tf32"),
+         ("float32", "3xtf32")]  # fmt: skip
+
+
 @emulated
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(("dtype", "precision"), KINDS)
 @pytest.mark.parametrize(
     "changed",
     [
@@ -42,31 +46,63 @@ def test_is_the_default_where_there_are_tensor_cores():
     ],
     ids=str,
 )
-def test_text_is_right(changed, dtype):
-    verdict = work(dtype=dtype, **changed).schedule(target=AMPERE).check("emulate")
+def test_text_is_right(changed, dtype, precision):
+    w = work(dtype=dtype, precision=precision, **changed)
+    assert w.template_for(AMPERE) == "gpu_tensor"
+    verdict = w.schedule(target=AMPERE).check("emulate")
     assert verdict, verdict
 
 
 @emulated
 @settings(max_examples=8, deadline=None)
-@given(st.integers(0, 10**6), st.sampled_from([(1, 1, 1), (130, 70, 33), (64, 256, 96), (17, 300, 64)]), st.booleans())
-def test_any_configuration(seed, shape, turned):
+@given(st.integers(0, 10**6), st.sampled_from([(1, 1, 1), (130, 70, 33), (64, 256, 96), (17, 300, 64)]),
+       st.booleans(), st.sampled_from(KINDS))  # fmt: skip
+def test_any_configuration(seed, shape, turned, kind):
     m, n, k = shape
-    w = work(m=m, n=n, k=k, ta=turned, tb=not turned)
+    w = work(m=m, n=n, k=k, ta=turned, tb=not turned, dtype=kind[0], precision=kind[1])
     space = w.templates["gpu_tensor"].space_for(tir.Target.parse(AMPERE))
     config = space.config(seed % len(space.legal))
     s = w.schedule(config, "gpu_tensor", AMPERE)
     assert s.check("emulate"), config
 
 
-def test_configurations_are_proved():
-    verdict = work(m=70, n=72, k=40, dtype="bfloat16").schedule(target=AMPERE).check()
+@pytest.mark.parametrize(("dtype", "precision"), [KINDS[1], KINDS[5]])
+def test_configurations_are_proved(dtype, precision):
+    verdict = work(m=70, n=72, k=40, dtype=dtype, precision=precision).schedule(target=AMPERE).check()
     assert verdict, verdict
 
 
 @emulated
+def test_three_products_of_tf32_are_as_exact_as_float32():
+    """The stated bound: no further from the exact product than sums of float32 in threads; one product is."""
+    import numpy as np
+
+    from tensorir.check.emulate import emulate
+
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((64, 512), (512, 64)))
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    error = {}
+    for precision in ("fp32", "tf32", "3xtf32"):
+        s = tir.ops.matmul(m=64, n=64, k=512, precision=precision).schedule(target=AMPERE)
+        got = emulate(s.emitted(), [a, b])
+        assert not got.problems
+        error[precision] = np.abs(got.outputs[0] - exact).max() / np.abs(exact).max()
+    assert error["3xtf32"] <= error["fp32"] < 1e-6 < error["tf32"] < 1e-2
+
+
+def test_precision_is_named():
+    assert "precision=3xtf32" in work(dtype="float32", precision="3xtf32").title
+    assert "precision" not in work(dtype="float32").title
+    for wrong, code in (("fp16", "argument.value"), ("tf32", "matmul.precision")):
+        with pytest.raises(tir.DeclarationError) as e:
+            work(dtype="float16", precision=wrong)
+        assert e.value.code == code
+
+
+@emulated
 def test_default_reads_shared_memory_without_conflicts():
-    """The counts that docs/cuda.md shows: whole wavefronts, whole sectors but for the halves of results."""
+    """The counts that docs/cuda.md shows: whole wavefronts, whole sectors."""
     import numpy as np
 
     from tensorir.check.emulate import emulate

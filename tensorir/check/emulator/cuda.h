@@ -22,6 +22,10 @@ uint32_t tir_shuffle(uint32_t value, int lane, int how);  // how: 0 from lane, 1
 // instructions that the threads of a warp run together: instructions.h
 void tir_mma_m16n8k16_f16(float *d, const void *a, const void *b);
 void tir_mma_m16n8k16_bf16(float *d, const void *a, const void *b);
+void tir_mma_m16n8k32_s8(int *d, const void *a, const void *b);
+void tir_mma_m16n8k32_u8(int *d, const void *a, const void *b);
+void tir_mma_m16n8k8_tf32(float *d, const void *a, const void *b);
+void tir_mma_m16n8k8_3xtf32(float *d, const void *a, const void *b);
 void tir_ldmatrix_x4(void *d, const void *row);
 void tir_ldmatrix_x4_trans(void *d, const void *row);
 void tir_copy_async(void *to, const void *from, unsigned size, unsigned there);

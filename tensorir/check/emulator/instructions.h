@@ -34,22 +34,36 @@ template <class T> const T *together(const T &mine, const void *at) {
 
 void part(const void *at) { sync_warp(at); }
 
-// a0..a7 are rows g, g + 8 by pairs of k (2 t, 2 t + 1, then 8 more); b0..b3 such pairs of column g;
-// d0..d3 columns 2 t, 2 t + 1 of row g, then of row g + 8
-void mma_m16n8k16(float *d, const void *a, const void *b, float (*widened)(uint16_t), const void *at) {
-  struct Held { uint16_t a[8], b[4]; } mine;
+int own_lane() { return W.current->lane; }
+
+// Registers of 32 bits hold N neighbours along k. a's four are rows g, g + 8, g, g + 8, the last two 4 N of k further on;
+// b's two are column g, 4 N of k apart; lane t of four has the t-th word. d's are columns 2 t, 2 t + 1 of row g, then of
+// row g + 8.
+template <class T, int N, class D, class Product>
+void mma_m16n8(D *d, const void *a, const void *b, int products, Product product, const void *at) {
+  struct Held { T a[4 * N], b[2 * N]; } mine;
   std::memcpy(mine.a, a, sizeof mine.a);
   std::memcpy(mine.b, b, sizeof mine.b);
   const Held *all = together(mine, at);
-  int g = W.current->lane / 4, t = W.current->lane % 4;
-  for (int j = 0; j < 4; j++) {
-    int row = g + 8 * (j / 2), column = 2 * t + j % 2;
-    for (int k = 0; k < 16; k++) {
-      const Held &left = all[row % 8 * 4 + k % 8 / 2], &right = all[column * 4 + k % 8 / 2];
-      d[j] += widened(left.a[k / 8 * 4 + row / 8 * 2 + k % 2]) * widened(right.b[k / 8 * 2 + k % 2]);
+  int g = own_lane() / 4, t = own_lane() % 4;
+  for (int j = 0; j < 4; j++)
+    for (int which = 0; which < products; which++) {
+      int row = g + 8 * (j / 2), column = 2 * t + j % 2;
+      double sum = 0;  // an instruction rounds once, at its end (how, the PTX ISA leaves open)
+      for (int k = 0; k < 8 * N; k++) {
+        int half = k / (4 * N), lane = k / N % 4, inside = k % N;
+        sum += product(which, all[row % 8 * 4 + lane].a[(half * 2 + row / 8) * N + inside],
+                       all[column * 4 + lane].b[half * N + inside]);
+      }
+      d[j] = (D)(d[j] + (std::is_integral<D>::value ? (long long)sum : sum));
     }
-  }
   part(at);
+}
+
+float to_tf32(float x) {  // to nearest, halves away from 0
+  u32 u;
+  std::memcpy(&u, &x, 4);
+  return (u & 0x7f800000) == 0x7f800000 ? x : bits_to_float((u + 0x1000) & ~0x1fffu);
 }
 
 // Lane l points to row l % 8 of matrix l / 8; of each matrix a lane gets elements 2 t, 2 t + 1 of row g.
@@ -116,8 +130,30 @@ void tir_commit_copies() {
   W.current->leaving.clear();
 }
 void tir_wait_copies_but(int pending) { land(W.current, (size_t)pending); }
-void tir_mma_m16n8k16_f16(float *d, const void *a, const void *b) { mma_m16n8k16(d, a, b, from_half, HERE); }
-void tir_mma_m16n8k16_bf16(float *d, const void *a, const void *b) { mma_m16n8k16(d, a, b, from_bfloat16, HERE); }
+void tir_mma_m16n8k16_f16(float *d, const void *a, const void *b) {
+  auto product = [](int, uint16_t x, uint16_t y) { return (double)from_half(x) * from_half(y); };
+  mma_m16n8<uint16_t, 2>(d, a, b, 1, product, HERE);
+}
+void tir_mma_m16n8k16_bf16(float *d, const void *a, const void *b) {
+  auto product = [](int, uint16_t x, uint16_t y) { return (double)from_bfloat16(x) * from_bfloat16(y); };
+  mma_m16n8<uint16_t, 2>(d, a, b, 1, product, HERE);
+}
+void tir_mma_m16n8k32_s8(int *d, const void *a, const void *b) {
+  mma_m16n8<int8_t, 4>(d, a, b, 1, [](int, int8_t x, int8_t y) { return (double)(x * y); }, HERE);
+}
+void tir_mma_m16n8k32_u8(int *d, const void *a, const void *b) {
+  mma_m16n8<uint8_t, 4>(d, a, b, 1, [](int, uint8_t x, uint8_t y) { return (double)(x * y); }, HERE);
+}
+void tir_mma_m16n8k8_tf32(float *d, const void *a, const void *b) {
+  mma_m16n8<float, 1>(d, a, b, 1, [](int, float x, float y) { return (double)to_tf32(x) * to_tf32(y); }, HERE);
+}
+void tir_mma_m16n8k8_3xtf32(float *d, const void *a, const void *b) {
+  auto product = [](int which, float x, float y) {
+    float big_x = to_tf32(x), big_y = to_tf32(y), small_x = to_tf32(x - big_x), small_y = to_tf32(y - big_y);
+    return which == 0 ? (double)small_x * big_y : which == 1 ? (double)big_x * small_y : (double)big_x * big_y;
+  };
+  mma_m16n8<float, 1>(d, a, b, 3, product, HERE);
+}
 void tir_ldmatrix_x4(void *d, const void *row) { ldmatrix_x4(d, row, false, HERE); }
 void tir_ldmatrix_x4_trans(void *d, const void *row) { ldmatrix_x4(d, row, true, HERE); }
 }

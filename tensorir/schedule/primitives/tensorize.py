@@ -60,7 +60,8 @@ def _held_by_warp(index: Index, loop: Loop, intrin: Intrin, tiles: Sequence[Regi
                       loop, "bind a loop around it to warp.x")  # fmt: skip
     for b, tile in zip(intrin.operands, tiles, strict=True):
         wanted = Scope.WARP if b in intrin.held else Scope.SHARED
-        if tile.buffer.scope not in (wanted, Scope.AUTO):
+        legal = {wanted, Scope.AUTO} | ({Scope.REGISTER} if wanted is Scope.WARP else set())  # a warp's own
+        if tile.buffer.scope not in legal:
             raise _refuse(
                 "scope",
                 f"{intrin.name} has {b.name} in {_PLACES.get(wanted, 'shared memory')}, and {tile.buffer.name} is in "
@@ -71,7 +72,7 @@ def _held_by_warp(index: Index, loop: Loop, intrin: Intrin, tiles: Sequence[Regi
             )  # fmt: skip
 
 
-_PLACES = {Scope.WARP: "the registers of a warp", Scope.REGISTER: "the registers of a thread"}
+_PLACES = {Scope.WARP: "the registers of a warp"}
 
 
 def _refuse(code: str, message: str, loop: Loop, hint: str = "") -> ScheduleError:
