@@ -38,11 +38,24 @@ class KernelClass:
     arches: tuple[str, ...]
 
 
+def _cores(name: str, **options: Any) -> KernelClass:
+    """A class of the template for tensor cores; multiply-adds by name."""
+    return KernelClass(name, tir.ops.matmul, dict(m=4096, n=4096, k=4096, **options),
+                       dict(m=256, n=256, k=128, **options), ("sm_80", "sm_90"))  # fmt: skip
+
+
 CLASSES = (
     KernelClass("fp32 SIMT, A and B as they lie", tir.ops.matmul, dict(m=1024, n=1024, k=1024),
                 dict(m=256, n=256, k=64), ("sm_75", "sm_80", "sm_90")),
     KernelClass("fp32 SIMT, A and B transposed", tir.ops.matmul, dict(m=1024, n=1024, k=1024, ta=True, tb=True),
                 dict(m=256, n=256, k=64, ta=True, tb=True), ("sm_75", "sm_80", "sm_90")),
+    _cores("fp16 mma.sync, B transposed", dtype="float16", tb=True),
+    _cores("fp16 mma.sync, A and B as they lie", dtype="float16"),
+    _cores("bf16 mma.sync, A transposed", dtype="bfloat16", ta=True),
+    _cores("int8 mma.sync, B transposed", dtype="int8", tb=True),
+    _cores("tf32 mma.sync, A and B as they lie", precision="tf32"),
+    _cores("fp32 by 3xTF32, A and B as they lie", precision="3xtf32"),
+    _cores("fp32 by 3xTF32, B transposed", precision="3xtf32", tb=True),
 )  # fmt: skip
 
 
@@ -81,6 +94,7 @@ def compiled(c: KernelClass, arch: str) -> dict[str, Any]:
     cubin = compile_cubin(source.text, arch)
     found = sass_opcodes(cubin)
     (kernel,) = source.kernels
+    tensor = any(name.startswith(("HMMA", "IMMA")) for name in found)
     threads = kernel.block[0] * kernel.block[1] * kernel.block[2]
 
     def count(start: str, wide: bool | None = None) -> int:
@@ -89,19 +103,24 @@ def compiled(c: KernelClass, arch: str) -> dict[str, Any]:
 
     return {
         "class": c.name, "arch": arch, "registers": cubin.registers, "spills": cubin.spills,
-        "shared_bytes": cubin.shared_bytes, "threads": threads,
-        "blocks_per_sm": resident(arch, threads, cubin.registers, cubin.shared_bytes),
-        "ffma": count("FFMA"), "all": sum(found.values()) - count("NOP"),
-        "ldg_128": count("LDG", True), "lds_128": count("LDS", True), "stg_128": count("STG", True),
-        "narrower": count("LDG", False) + count("LDS", False) + count("STG", False), "sts": count("STS"),
-        "local": count("LDL") + count("STL"), "barriers": count("BAR"),
+        "shared_bytes": kernel.shared_bytes, "threads": threads,
+        "blocks_per_sm": resident(arch, threads, cubin.registers, kernel.shared_bytes),
+        "multiply_adds": count("FFMA") if not tensor else count("HMMA") + count("IMMA"),
+        "all": sum(found.values()) - count("NOP"),
+        "copies_128": count("LDG", True) + count("LDGSTS", True),
+        "reads_128": count("LDS", True) + count("LDSM"), "sts": count("STS"),
+        "stg": {w: count("STG", None if w == "all" else True) for w in ("all", "128")},
+        "narrower": count("LDG", False) + count("LDS", False) + count("LDGSTS", False),
+        "local": count("LDL") + count("STL"), "barriers": count("BAR"), "membar": count("MEMBAR"),
     }  # fmt: skip
 
 
 def emulated(c: KernelClass) -> dict[str, Any]:
     """What the accesses of the first block cost at the small shape, over the least that their bytes need."""
     work = c.make(**c.small)
-    s = work.schedule({**c.make(**c.large).templates["gpu_tile"].space.default}, "gpu_tile", "cuda")
+    large, target = c.make(**c.large), tir.Target.parse("cuda -arch=sm_80")
+    name = large.template_for(target)
+    s = work.schedule(large.templates[name].space_for(target).default, name, target)
     arrays = random_arguments(s.outputs, 0)
     run = emulate(s.emitted(), arrays)
     exact = not run.problems and bool(np.array_equal(run.outputs[0], work.reference(*arrays)))
@@ -117,16 +136,16 @@ def _cost(traffic: Sequence[Traffic], what: str) -> dict[str, int]:
 def markdown(rows: list[dict[str, Any]], costs: list[dict[str, Any]]) -> str:
     """Both tables."""
     first = (
-        "class", "arch", "registers", "spills", "shared", "blocks/SM", "FFMA of all", "LDG.128", "LDS.128", "STS",
-        "STG.128", "narrower", "LDL/STL",
+        "class", "arch", "registers", "spills", "shared", "blocks/SM", "multiply-adds of all", "copies", "reads", "STS",
+        "narrower", "LDL/STL", "MEMBAR",
     )  # fmt: skip
     second = ("class, emulated", "exact", "shared reads", "shared writes", "global reads", "global writes")
     kinds = ("shared read", "shared write", "global read", "global write")
     return "\n".join([
         *_head(first),
         *(_line([r["class"], r["arch"], r["registers"], r["spills"], r["shared_bytes"], r["blocks_per_sm"],
-                 f"{r['ffma']} of {r['all']}", r["ldg_128"], r["lds_128"], r["sts"], r["stg_128"], r["narrower"],
-                 r["local"]]) for r in rows),
+                 f"{r['multiply_adds']} of {r['all']}", r["copies_128"], r["reads_128"], r["sts"], r["narrower"],
+                 r["local"], r["membar"]]) for r in rows),
         "",
         *_head(second),
         *(_line([c["class"], "yes" if c["exact"] else "NO", *(f"{c[k]['units']} of {c[k]['ideal']}" for k in kinds)])
