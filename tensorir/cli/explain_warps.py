@@ -26,6 +26,7 @@ _COPIES = """\
 for name in "HG":
     s.stage_in(name, at=ko, scope="warp")
 """
+_HELD = 's.bind(w, "warp.x").compute_at("P", w).set_scope("P", "warp")\n'
 _MULTIPLY = 's.tensorize("P.i", "mma.m16n8k16.f16.nt")\n'
 
 WARPS: dict[str, Entry] = {
@@ -62,6 +63,12 @@ WARPS: dict[str, Entry] = {
         + _MULTIPLY
         + 's.split("Q.i.1", [None, 3], tail="guard")\ns.source()',
         _HALVES + 's.bind(w, "warp.x")\n' + _TILES + _COPIES + _MULTIPLY + 's.split("Q.i.1", [None, 8])\ns.source()',
+    ),
+    "layout.lanes": Entry(
+        "The pieces before the | number the 32 lanes of a warp, no more and no fewer; *4 stands for four lanes that "
+        "all hold an element.",
+        _HALVES + _HELD + 's.layout("P", "i, j -> i%16 | i/16, j")',
+        _HALVES + _HELD + 's.layout("P", "i, j -> i%16, j%2 | i/16, j/2")',
     ),
     "intrin.fragment": Entry(
         "What an instruction of warps says about its operands is not a dealing out to 32 lanes: every operand needs "

@@ -68,7 +68,7 @@ def lane_places(layout: Layout, dims: Sequence[int]) -> list[tuple[int, int]]:
     def number(index: Sequence[int], part: slice) -> int:
         out = 0
         for (d, divisor, _), size in zip(layout.pieces[part], sizes[part], strict=True):
-            out = out * size + index[d] // divisor % size
+            out = out * size + (index[d] // divisor % size if d >= 0 else 0)
         return out
 
     lanes, kept = slice(layout.lanes), slice(layout.lanes, None)
@@ -89,7 +89,7 @@ def _covers(p: Piece, fold: Fold) -> bool:
 def whole_blocks(shape: Sequence[Expr], layout: Layout | None) -> tuple[Expr, ...]:
     """``shape`` with each extent rounded up to whole blocks of the layout."""
     blocks = [1] * len(shape)
-    for d, divisor, _ in layout.pieces if layout is not None else ():
+    for d, divisor, _ in layout.pieces[layout.lanes :] if layout is not None else ():
         blocks[d] = max(blocks[d], divisor)
     return tuple(
         e if as_int(e) % n == 0 else as_expr(-(-as_int(e) // n) * n) for e, n in zip(shape, blocks, strict=True)
@@ -123,5 +123,7 @@ def written(layout: Layout) -> str:
 
 def _piece(names: Sequence[str], piece: Piece, scale: int = 1) -> str:
     d, divisor, extent = piece
+    if d < 0:
+        return f"*{extent}"
     cut = (f"/{divisor}" if divisor > 1 else "") + (f"%{extent}" if extent else "")
     return names[d] + cut + (f"*{scale}" if scale > 1 else "")

@@ -12,7 +12,8 @@ from tensorir.ir.tree import Layout
 def parse_layout(text: str, rank: int, owner: str, fragment: bool = False) -> Layout:
     """The layout that ``text`` says for ``owner``, of ``rank`` dimensions.
 
-    fragment: the pieces before a ``|`` number the lane of a warp that holds an element, those behind it its register
+    fragment: the pieces before a ``|`` number the lane of a warp that holds an element, those behind it its register;
+              ``*4`` among the former stands for four lanes that all hold it
     Raises ScheduleError: ``layout.syntax``, ``layout.rank``, ``layout.not-bijective``, ``layout.fold``.
     """
     left, arrow, right = text.partition("->")
@@ -35,7 +36,7 @@ def parse_layout(text: str, rank: int, owner: str, fragment: bool = False) -> La
         raise _syntax(text, "no | stands between what numbers the lanes and what numbers their registers")
     lanes = len(held.split(",")) if bar else 0
     parts = [part.split("^") for part in [*(held.split(",") if bar else ()), *kept.split(",")]]
-    pieces = tuple(_Pieces(text, names, part).piece() for part, *_ in parts)
+    pieces = tuple(_Pieces(text, names, part).piece(n < lanes) for n, (part, *_) in enumerate(parts))
     if any(not chain([p for p in pieces if p[0] == d]) for d in range(len(names))):
         raise _not_bijective(text, names, pieces)
     folds = tuple(tuple(_Pieces(text, names, f).fold() for f in onto) for _, *onto in parts)
@@ -72,8 +73,11 @@ class _Pieces:
         self.text, self.names, self.part = text, names, part.strip()
         self.tokens = re.findall(r"[A-Za-z_]\w*|[0-9]+|\S", part)
 
-    def piece(self) -> Piece:
-        """The whole part as a piece."""
+    def piece(self, lanes: bool = False) -> Piece:
+        """The whole part as a piece; among those that number ``lanes``, some may stand for all."""
+        if lanes and self.tokens[:1] == ["*"]:
+            self.tokens.pop(0)
+            return -1, 1, self._number()
         found = self._chain()
         if self.tokens:
             raise self._bad(f"{self.tokens[0]} is not expected there")

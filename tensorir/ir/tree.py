@@ -268,7 +268,7 @@ class Layout(Node):
     folds:  for each storage dimension the (d, divisor, extent, scale) whose ``index[d] // divisor % extent * scale``
             are xored onto it; empty where none is
     lanes:  how many of the pieces, the first ones, are no storage: they number the thread of the warp that holds the
-            element (a fragment)
+            element (a fragment); one of dimension -1 stands for ``extent`` threads that all hold it
     """
 
     names: tuple[str, ...]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tensorir.arith.affine import Arith
 from tensorir.ir.build import as_int, binary, const
 from tensorir.ir.layout import written
-from tensorir.ir.tree import Buffer, Expr, IntrinCall, Layout, Load, Loop, Scope, Stage, Stmt, Store, Var
+from tensorir.ir.tree import Buffer, Expr, IntrinCall, Layout, Load, Loop, Scope, Stage, Stmt, Store
 from tensorir.ir.visit import find, walk
 from tensorir.lower.form import fail
 from tensorir.schedule.analysis import in_loops
@@ -57,7 +57,8 @@ def fragment_layouts(body: Stmt, arith: Arith) -> dict[Buffer, Layout]:
                 known = wanted.setdefault(region.buffer, [])
                 if (call.intrin.name, layout, dims) not in known:
                     known.append((call.intrin.name, layout, dims))
-    found = {b: _agreed(b, given) for b, given in wanted.items()}
+    found = {b: b.layout for s in find(body, Stage) for b, _ in elements(s) if b.layout is not None and b.layout.lanes}
+    found.update({b: _agreed(b, given) for b, given in wanted.items()})
     while grown := _copied(body, found):
         found.update(grown)
     return found
@@ -113,6 +114,10 @@ def _place(layout: Layout, dims: Sequence[int], index: Sequence[int]) -> tuple[i
 
 def _copied(body: Stmt, found: Mapping[Buffer, Layout]) -> dict[Buffer, Layout]:
     """Layouts of buffers that some stage touches at the very index at which it touches one with a layout."""
+
+    def same(index: Sequence[Expr], there: Sequence[Expr]) -> bool:
+        return all(Arith().linear(i).same(Arith().linear(j)) for i, j in zip(index, there, strict=True))
+
     out: dict[Buffer, Layout] = {}
     for stage in find(body, Stage):
         touched = list(elements(stage))
@@ -120,8 +125,9 @@ def _copied(body: Stmt, found: Mapping[Buffer, Layout]) -> dict[Buffer, Layout]:
             if b in found or b in out or not index or all(as_int(n) == 1 for n in b.shape):
                 continue
             for other, there in touched:
-                same = other in found and other.dims == b.dims
-                if same and all(Arith().linear(i).same(Arith().linear(j)) for i, j in zip(index, there, strict=True)):
+                if other in found and all(
+                    Arith().linear(i).same(Arith().linear(j)) for i, j in zip(index, there, strict=True)
+                ):
                     out[b] = found[other]
     return out
 
@@ -133,14 +139,30 @@ def elements(stage: Stage) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:
             yield n.buffer, tuple(in_loops(i, stage) for i in n.index)
 
 
-def spread(var: Var, extent: int, layout: Layout, dims: Sequence[int], d: int, scale: int) -> list[Digit] | None:
-    """The parts of ``var``, which moves index ``d`` in steps of ``scale``; None if they do not meet those of the index.
+@dataclass(frozen=True)
+class Spread:
+    """What a loop's variable is made of: parts in steps of the variable, outermost first.
 
-    Divisors are in steps of the variable, outermost first.
+    over: they run beyond the loop's end, which a condition must keep
     """
+
+    parts: tuple[Digit, ...]
+    over: bool = False
+
+
+def spread(extent: int, layout: Layout, dims: Sequence[int], d: int, scale: int, outermost: bool) -> Spread | None:
+    """The parts of a loop that moves index ``d`` in steps of ``scale``; None if they do not meet those of the index.
+
+    outermost: no other loop moves the index further, so that beyond the end there is nothing
+    """
+    own = digits(layout, dims, d)
+    end = scale * extent
+    span = max([p.divisor * p.extent for p in own if p.stride], default=1)
+    if outermost and end % span and span % scale == 0:
+        end = -(-end // span) * span
     out = []
-    for part in digits(layout, dims, d):
-        low, high = max(part.divisor, scale), min(part.divisor * part.extent, scale * extent)
+    for part in own:
+        low, high = max(part.divisor, scale), min(part.divisor * part.extent, end)
         if low >= high:
             continue
         if low % part.divisor or low % scale or high % low or (part.divisor * part.extent) % high:
@@ -152,7 +174,7 @@ def spread(var: Var, extent: int, layout: Layout, dims: Sequence[int], d: int, s
         if part.divisor != covered:
             return None
         covered *= part.extent
-    return out if covered == extent else None
+    return Spread(tuple(out), covered > extent) if covered >= extent else None
 
 
 def need_own(b: Buffer, index: Sequence[Expr], layout: Layout, lane: Loop, arith: Arith) -> None:

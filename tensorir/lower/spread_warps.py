@@ -19,17 +19,19 @@ from tensorir.ir.tree import (
     IntrinCall,
     Kind,
     Layout,
+    Load,
     Loop,
     Program,
     Region,
     Scope,
     Stage,
     Stmt,
+    Store,
     Var,
 )  # fmt: skip
 from tensorir.ir.visit import Rewriter, find, reads, substitute, swap_buffers, uses, writes
 from tensorir.lower.form import bound_loops, each_nest, fail, kernel_arith, lowering, rewrap
-from tensorir.lower.fragments import Digit, elements, fragment_layouts, need_own, row_of_lane, spread
+from tensorir.lower.fragments import Spread, elements, fragment_layouts, need_own, row_of_lane, spread
 from tensorir.schedule.primitives.loops import LANES
 from tensorir.target import Target
 
@@ -68,17 +70,19 @@ def _spread(body: Stmt, lane: Loop, arith: Arith) -> Stmt:
     return _Allocs(swap)(swap_buffers(_FirstLane(lane)(dealt), swap))  # type: ignore[no-any-return]
 
 
-def _parts(body: Stmt, layouts: Mapping[Buffer, Layout]) -> dict[Var, list[Digit]]:
+def _parts(body: Stmt, layouts: Mapping[Buffer, Layout]) -> dict[Var, Spread]:
     """For each loop over single elements of fragments: what its variable is made of."""
     extents = {x.var: as_int(x.extent) for x in find(body, Loop)}
-    out: dict[Var, list[Digit]] = {}
+    order = {v: n for n, v in enumerate(extents)}  # from the outside in
+    out: dict[Var, Spread] = {}
     for stage in find(body, Stage):
         for b, index in elements(stage):
             for d, i in enumerate(index if b in layouts else ()):
-                for atom, scale in Arith().linear(i).terms.items():
-                    if not isinstance(atom, Var) or atom not in extents:
-                        continue
-                    found = spread(atom, extents[atom], layouts[b], b.dims, d, scale)
+                terms = Arith().linear(i).terms.items()
+                moving = {v: c for v, c in terms if isinstance(v, Var) and v in extents}
+                for atom, scale in moving.items():
+                    furthest = max(moving, key=lambda v: (moving[v], extents[v], -order[v]))
+                    found = spread(extents[atom], layouts[b], b.dims, d, scale, atom is furthest)
                     if found is None or out.setdefault(atom, found) != found:
                         raise fail(
                             "lower.fragment",
@@ -92,29 +96,44 @@ def _parts(body: Stmt, layouts: Mapping[Buffer, Layout]) -> dict[Var, list[Digit
 class _Deal(Rewriter):
     """Loops over elements become loops over those of a lane; loops that index registers are written out."""
 
-    def __init__(self, parts: Mapping[Var, list[Digit]], moving: set[Var], lane: Loop) -> None:
+    def __init__(self, parts: Mapping[Var, Spread], moving: set[Var], lane: Loop) -> None:
         self.parts, self.moving, self.lane = parts, moving, lane
 
     def on_Loop(self, n: Loop) -> Stmt:
-        parts = self.parts.get(n.var)
-        if parts is None or not any(p.stride for p in parts):
+        made = self.parts.get(n.var)
+        if made is None or not any(p.stride for p in made.parts):
             n = self.children(n)
-            unrolled = n.kind is Kind.SERIAL and n.depth == 1 and (parts is not None or n.var in self.moving)
+            unrolled = n.kind is Kind.SERIAL and n.depth == 1 and (made is not None or n.var in self.moving)
             return n.replace(kind=Kind.UNROLL) if unrolled else n
         value: Expr = const(0)
         loops: list[Loop] = []
-        for p in parts:
+        for p in made.parts:
             if p.stride:
                 value = binary("+", value, binary("*", p.of_lane(self.lane.var), p.divisor))
                 continue
             own = Var(f"{n.var.name}.{len(loops)}", "index")
             value = binary("+", value, binary("*", own, p.divisor))
-            vector = p.divisor == 1 and p.extent in LANES and isinstance(n.body, Stage | If)
+            vector = p.divisor == 1 and p.extent in LANES and self._is_copy(n.body)
             loops.append(Loop(own, as_expr(p.extent), n.body, Kind.VECTOR if vector else Kind.UNROLL))
-        body = self(substitute(n.body, {n.var: value}))
-        if loops and loops[-1].kind is Kind.VECTOR and any(b.scope is Scope.WARP for b in writes(body)):
-            loops[-1] = loops[-1].replace(kind=Kind.UNROLL)
-        return rewrap(loops, body)
+        body = n.body
+        while loops and loops[-1].kind is Kind.VECTOR and isinstance(body, Loop):  # of one iteration
+            body = substitute(body.body, {body.var: const(0)})
+        body = self(substitute(body, {n.var: value}))
+        return rewrap(loops, If(binary("<", value, n.extent), body) if made.over else body)
+
+    def _is_copy(self, body: Stmt) -> bool:
+        """Whether a nest brings elements from a warp's registers to memory, or back: perhaps several at once."""
+        if isinstance(body, Loop):
+            made = self.parts.get(body.var)
+            spread = made is not None and any(p.stride for p in made.parts)
+            return as_int(body.extent) == 1 and not spread and self._is_copy(body.body)
+        if not isinstance(body, Stage | If):
+            return False
+        written, read = writes(body), [b.scope for b in reads(body)]
+        if all(b.scope is not Scope.WARP for b in written):
+            return True
+        inwards = read in ([Scope.SHARED], [Scope.GLOBAL]) and all(b.scope is Scope.WARP for b in written)
+        return inwards and all(isinstance(s.value, Load) for s in find(body, Store))
 
     def on_Stage(self, n: Stage) -> Stage:
         if not isinstance(n.body, IntrinCall) or not n.body.intrin.addressed:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Config = Mapping[str, Any]
 
 
-def out_stage(s: Schedule, main: str) -> str:
+def out_stage(s: Schedule, main: str, scope: str = "register") -> str:
     """The stage that writes the output: the epilogue where there is one, else a copy out of registers.
 
     An epilogue of several stages (bias, then a conversion) is joined into its last one.
@@ -26,7 +26,7 @@ def out_stage(s: Schedule, main: str) -> str:
     after = names[names.index(main) + 1 :]
     for name in after[:-1]:
         s.compute_inline(name)
-    return after[-1] if after else s.stage_out(main, at="root", scope="register").name
+    return after[-1] if after else s.stage_out(main, at="root", scope=scope).name
 
 
 def last_stage(s: Schedule, main: str) -> str:

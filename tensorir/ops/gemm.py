@@ -1,5 +1,5 @@
-"""matmul: what it is; on GPUs shared tiles and register tiles (``gemm_tensor``: on tensor cores, ``gemm_cpu``,
-``gemm_spaces``: on CPUs).
+"""matmul: what it is; on any GPU shared tiles and register tiles (``gemm_warp``: warp tiles of CUDA, ``gemm_tensor``:
+on tensor cores, ``gemm_cpu``, ``gemm_spaces``: on CPUs).
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from tensorir.ops.common import Config, accumulator, activate, flags, out_dtype,
 from tensorir.ops.gemm_cpu import epilogue
 from tensorir.ops.gemm_spaces import cpu_templates
 from tensorir.ops.gemm_tensor import gpu_tensor, multiplication, tensor_space
+from tensorir.ops.gemm_warp import DTYPES as THREADED
+from tensorir.ops.gemm_warp import gpu_warp, warp_space
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -64,7 +66,7 @@ def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = 
         "matmul", epilogue(given, shape, c),
         templates={
             **cpu_templates(given, shape),
-            **_tensor_cores(shape),
+            **_by_warps(shape),
             "gpu_tile": Template(lambda s, cfg: gpu_tile(s, cfg, shape), lambda _: _gpu_space(shape), kinds=("gpu",)),
         },
         reference=lambda *arrays: reference(shape, *arrays),
@@ -74,12 +76,17 @@ def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = 
     )  # fmt: skip
 
 
-def _tensor_cores(shape: Mapping[str, Any]) -> dict[str, Template]:
-    """The template for tensor cores, where the operands are of a type that these multiply."""
-    if multiplication(shape) is None:
-        return {}
-    on_cores = Template(lambda s, c: gpu_tensor(s, c, shape), lambda t: tensor_space(shape, t), ("gpu",), needs="sm_80")
-    return {"gpu_tensor": on_cores}
+def _by_warps(shape: Mapping[str, Any]) -> dict[str, Template]:
+    """The templates for CUDA: on tensor cores where these multiply the operands' type, else in threads."""
+    if multiplication(shape) is not None:
+        cores = Template(
+            lambda s, c: gpu_tensor(s, c, shape), lambda t: tensor_space(shape, t), ("gpu",), needs="sm_80"
+        )
+        return {"gpu_tensor": cores}
+    if shape["dtype"] in THREADED:
+        tiles = Template(lambda s, c: gpu_warp(s, c, shape), lambda t: warp_space(shape, t), ("gpu",), needs="sm_70")
+        return {"gpu_warp": tiles}
+    return {}
 
 
 def gpu_tile(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:

@@ -23,7 +23,7 @@ def work(**changed):
 def test_is_the_default_where_there_are_tensor_cores():
     assert work().template_for(AMPERE) == "gpu_tensor"
     assert work().template_for("cuda -arch=sm_75") == "gpu_tile"
-    assert work(dtype="float32").template_for(AMPERE) == "gpu_tile"
+    assert work(dtype="float32").template_for(AMPERE) == "gpu_warp"
     with pytest.raises(tir.ScheduleError) as e:
         work().schedule(template="gpu_tensor", target="cuda -arch=sm_75")
     assert e.value.code == "template.target"

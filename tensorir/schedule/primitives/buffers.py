@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from tensorir.errors import Problem, ScheduleError
@@ -11,6 +12,7 @@ from tensorir.ir.tree import Buffer, Layout, Program, Scope
 from tensorir.ir.visit import swap_buffers
 from tensorir.schedule.rewrite import Rewrite, with_body
 
+LANES_OF_WARP = 32
 SCOPES = {s.value: s for s in (Scope.GLOBAL, Scope.SHARED, Scope.WARP, Scope.REGISTER, Scope.AUTO)}
 
 
@@ -41,17 +43,26 @@ def layout(
     order:  a permutation of the dimensions, outermost first, instead of a layout
     pad:    applies to the innermost storage dimension
 
+    In the registers of a warp the pieces before a ``|`` number the lane that holds an element, those behind it its
+    place there: "i, j -> i/4%8, j/4%4 | i/32, j/16, i%4, j%4" gives each lane quads of four by four; ``*4`` stands for
+    four lanes that all hold it. What is computed from such buffers runs in the lanes that hold them.
+
     The blocks of a shared or register buffer start where its box starts. Raises ScheduleError: ``layout.syntax``,
     ``layout.rank``, ``layout.not-bijective``, ``layout.twice``, ``layout.order``, ``layout.pad``,
-    ``layout.own-buffer``, ``layout.fold``.
+    ``layout.own-buffer``, ``layout.fold``, ``layout.lanes``.
     """
     _own(program, buffer, "layout")
     new = buffer.replace(layout=layout_of(buffer, layout, pad, order))
     return Rewrite(with_body(program, swap_buffers(program.body, {buffer: new})))
 
 
-def layout_of(buffer: Buffer, layout: str | None, pad: int = 0, order: Sequence[int] | None = None) -> Layout | None:
-    """The Layout of a buffer for the arguments of ``layout``; None for plain row-major."""
+def layout_of(
+    buffer: Buffer, layout: str | None, pad: int = 0, order: Sequence[int] | None = None, scope: Scope | None = None
+) -> Layout | None:
+    """The Layout of a buffer for the arguments of ``layout``; None for plain row-major.
+
+    scope: where the buffer will be, if not where it is
+    """
     rank = len(buffer.shape)
     dims = tuple(range(rank)) if order is None else tuple(order)
     if sorted(dims) != list(range(rank)):
@@ -66,7 +77,12 @@ def layout_of(buffer: Buffer, layout: str | None, pad: int = 0, order: Sequence[
             Problem("layout.twice", f"layout={layout!r} and order={list(dims)} both say the order", hint="layout alone")
         )
     else:
-        new = parse_layout(layout, rank, buffer.name).replace(pad=pad)
+        fragment = (scope or buffer.scope) is Scope.WARP and "|" in layout
+        new = parse_layout(layout, rank, buffer.name, fragment).replace(pad=pad)
+        lanes = math.prod(extent for _, _, extent in new.pieces[: new.lanes])
+        if fragment and lanes != LANES_OF_WARP:
+            message = f"layout={layout!r} numbers {lanes or 'any number of'} lanes, and a warp has {LANES_OF_WARP}"
+            raise ScheduleError(Problem("layout.lanes", message, hint="'i, j -> i/4%8, j/4%4 | i/32, j/16, i%4, j%4'"))
     plain = not rank or (pad == 0 and not new.folds and new.pieces == permuted(range(rank)).pieces)
     return None if plain else new
 

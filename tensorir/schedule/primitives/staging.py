@@ -63,7 +63,7 @@ def stage_in(program: Program, buffer: Buffer, at: Loop | None, scope: str, vect
     _need_source(index, buffer, at, kind)
     once = need_run(index, buffer, at, run)
     name = unique(f"{buffer.name}_{scope}", index.names())
-    place = layout_of(buffer, layout, pad, order)
+    place = layout_of(buffer, layout, pad, order, kind)
     # readers of packed blocks may overshoot as far as the blocks go: the copy has zeros there
     shape = whole_blocks(buffer.shape, place) if at is None else buffer.shape
     copy = Buffer(name, shape, buffer.dtype, kind, place, once=once)
@@ -203,7 +203,7 @@ def stage_out(program: Program, stage: Stage, at: Loop | None, scope: str, layou
     index = Index(program)
     buffer = _one_output(index, stage, at)
     taken = index.names()
-    name, place = unique(f"{buffer.name}_{scope}", taken), layout_of(buffer, layout)
+    name, place = unique(f"{buffer.name}_{scope}", taken), layout_of(buffer, layout, scope=kind)
     local = Buffer(name, buffer.shape, buffer.dtype, kind, place, once=buffer.once)
     out_name = unique(f"{stage.name}.out", taken)
     axes = tuple(_axis_of(n, stage) for n in written_index(stage))

@@ -1,5 +1,5 @@
 // y float32[1, 6, 6, 5] from x float32[1, 6, 6, 4], w float32[5, 3, 3, 4]
-// launch y_kernel: blocks (2, 1, 1), threads (32, 8, 1), shared 6912 B
+// launch y_kernel: blocks (2, 1, 1), threads (32, 8, 1), shared 6336 B
 // s.stage_out('y', 'root', 'register')
 // s.split('y.out.k', [None, 8, 4])
 // s.split('y.out.p', [None, 4, 1])
@@ -26,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(256)
 y_kernel(const float *__restrict__ x, const float *__restrict__ w, float *__restrict__ y)
 {
   __shared__ float x_pad_shared[432];
-  __shared__ float w_shared[1296];
+  __shared__ float w_shared[1152];
   const int out_p_0_out_q_0 = blockIdx.x;
   const int out_k_1 = threadIdx.y;
   const int out_p_1_out_q_1 = threadIdx.x;
@@ -42,7 +42,7 @@ y_kernel(const float *__restrict__ x, const float *__restrict__ w, float *__rest
     const int e1 = e / 12;
     const int e2 = n * 64 + out_k_1 * 8 + out_p_1_out_q_1 / 4;
     if (e < 1152)
-      w_shared[e1 % 3 * 432 + e2 % 3 * 144 + out_p_1_out_q_1 % 4 * 36 + e / 36] = e / 36 < 5 ? w[e / 36 * 36 + e1 % 3 * 12 + e2 % 3 * 4 + out_p_1_out_q_1 % 4] : 0.0f;
+      w_shared[e1 % 3 * 384 + e2 % 3 * 128 + out_p_1_out_q_1 % 4 * 32 + e / 36] = e / 36 < 5 ? w[e / 36 * 36 + e1 % 3 * 12 + e2 % 3 * 4 + out_p_1_out_q_1 % 4] : 0.0f;
   }
   const int x_at = out_p_0_out_q_0 * 96 + out_p_1_out_q_1 % 4;
   for (int n = 0; n < 2; ++n) {
@@ -61,7 +61,7 @@ y_kernel(const float *__restrict__ x, const float *__restrict__ w, float *__rest
         for (int k = 0; k < 4; ++k) {
           #pragma unroll
           for (int q = 0; q < 2; ++q)
-            y_register[q * 4 + k] += x_pad_shared[x_pad_shared_at + r * 72 + q * 4 + s * 4 + c_1] * w_shared[r * 432 + s * 144 + c_1 * 36 + out_k_1 * 4 + k];
+            y_register[q * 4 + k] += x_pad_shared[x_pad_shared_at + r * 72 + q * 4 + s * 4 + c_1] * w_shared[r * 384 + s * 128 + c_1 * 32 + out_k_1 * 4 + k];
         }
       }
   const int y_at = out_p_0_out_q_0 * 120 + out_p_1_out_q_1 / 8 * 30 + out_p_1_out_q_1 % 8 * 10 + out_k_1 * 4;

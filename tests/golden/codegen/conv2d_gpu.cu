@@ -1,5 +1,5 @@
 // y float32[1, 16, 8, 8] from x float32[1, 8, 8, 8], w float32[16, 8, 3, 3]
-// launch y_kernel: blocks (2, 1, 1), threads (32, 8, 1), shared 6912 B
+// launch y_kernel: blocks (2, 1, 1), threads (32, 8, 1), shared 6336 B
 // s.stage_out('y', 'root', 'register')
 // s.split('y.out.k', [None, 8, 4])
 // s.split('y.out.p', [None, 4, 1])
@@ -26,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(256)
 y_kernel(const float *__restrict__ x, const float *__restrict__ w, float *__restrict__ y)
 {
   __shared__ float x_pad_shared[432];
-  __shared__ float w_shared[1296];
+  __shared__ float w_shared[1152];
   const int out_p_0_out_q_0 = blockIdx.x;
   const int out_k_1 = threadIdx.y;
   const int out_p_1_out_q_1 = threadIdx.x;
@@ -44,7 +44,7 @@ y_kernel(const float *__restrict__ x, const float *__restrict__ w, float *__rest
       const int e1 = e / 9;
       const int e2 = e / 3;
       if (e < 1152)
-        w_shared[e1 % 4 * 324 + e2 % 3 * 108 + e % 3 * 36 + e / 36] = e / 36 < 16 ? w[e / 36 * 72 + c_0 * 36 + e1 % 4 * 9 + e2 % 3 * 3 + e % 3] : 0.0f;
+        w_shared[e1 % 4 * 288 + e2 % 3 * 96 + e % 3 * 32 + e / 36] = e / 36 < 16 ? w[e / 36 * 72 + c_0 * 36 + e1 % 4 * 9 + e2 % 3 * 3 + e % 3] : 0.0f;
     }
     for (int n = 0; n < 2; ++n) {
       const int e = n * 256 + out_k_1 * 32 + out_p_1_out_q_1;
@@ -61,7 +61,7 @@ y_kernel(const float *__restrict__ x, const float *__restrict__ w, float *__rest
           for (int k = 0; k < 4; ++k) {
             #pragma unroll
             for (int q = 0; q < 2; ++q)
-              y_register[k * 2 + q] += x_pad_shared[x_pad_shared_at + c_1 * 108 + r * 18 + q + s] * w_shared[c_1 * 324 + r * 108 + s * 36 + out_k_1 * 4 + k];
+              y_register[k * 2 + q] += x_pad_shared[x_pad_shared_at + c_1 * 108 + r * 18 + q + s] * w_shared[c_1 * 288 + r * 96 + s * 32 + out_k_1 * 4 + k];
           }
         }
     __syncthreads();

@@ -1,5 +1,5 @@
 // C float32[9, 13] from A float32[9, 7], B float32[7, 13]
-// launch C_kernel: blocks (3, 3, 1), threads (3, 2, 1), shared 192 B
+// launch C_kernel: blocks (3, 3, 1), threads (3, 2, 1), shared 176 B
 // s.split('C.i', [None, 2, 2])
 // s.split('C.j', [None, 3, 2])
 // s.split('C.k', [None, 4])
@@ -16,7 +16,7 @@ __kernel __attribute__((reqd_work_group_size(3, 2, 1)))
 void C_kernel(__global const float *restrict A, __global const float *restrict B, __global float *restrict C)
 {
   __local float B_shared[28];
-  __local float A_shared[20];
+  __local float A_shared[16];
   const long i_0 = get_group_id(1);
   const long j_0 = get_group_id(0);
   const long i_1 = get_local_id(1);

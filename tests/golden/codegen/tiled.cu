@@ -1,5 +1,5 @@
 // C float32[9, 13] from A float32[9, 7], B float32[7, 13]
-// launch C_kernel: blocks (3, 3, 1), threads (3, 2, 1), shared 192 B
+// launch C_kernel: blocks (3, 3, 1), threads (3, 2, 1), shared 176 B
 // s.split('C.i', [None, 2, 2])
 // s.split('C.j', [None, 3, 2])
 // s.split('C.k', [None, 4])
@@ -16,7 +16,7 @@ extern "C" __global__ void __launch_bounds__(6)
 C_kernel(const float *__restrict__ A, const float *__restrict__ B, float *__restrict__ C)
 {
   __shared__ float B_shared[28];
-  __shared__ float A_shared[20];
+  __shared__ float A_shared[16];
   const int i_0 = blockIdx.y;
   const int j_0 = blockIdx.x;
   const int i_1 = threadIdx.y;

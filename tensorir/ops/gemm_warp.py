@@ -1,0 +1,119 @@
+"""matmul in threads, by warp tiles: multiply-adds on quads of rows and columns that the lanes of a warp hold (CUDA)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tensorir.ops.common import Config, out_stage
+
+if TYPE_CHECKING:
+    from tensorir.schedule.schedule import Schedule
+    from tensorir.target import Target
+    from tensorir.tune.space import Space
+
+DTYPES = ("float32", "int32")
+QUAD = 4
+"""Neighbours that one access of 16 bytes brings."""
+
+
+def gpu_warp(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
+    """Both operands staged in shared memory per ``bk``, k outermost; a warp makes ``li ri`` rows by ``lj rj`` columns.
+
+    Its lanes are a grid of ``li`` x ``lj``, each holds ``ri`` x ``rj`` sums as quads that lie apart, so that what a
+    warp reads at once lies in different banks and what it writes fills whole sectors (the warp tiles of CUTLASS,
+    "Efficient GEMM in CUDA").
+    c: those, ``wi`` x ``wj`` warps of a block, ``bk``, ``depth`` of the pipeline, whose copies are on their own with
+       ``in_flight``
+    """
+    out = out_stage(s, "c", "warp")
+    sums = "c_warp" if out == "c.out" else "c"
+    li, lj = c["li"], 32 // c["li"]
+    wm, wn = li * c["ri"], lj * c["rj"]
+    bi, wi, i = s.split(f"{out}.i", [None, c["wi"], wm])
+    bj, wj, j = s.split(f"{out}.j", [None, c["wj"], wn])
+    batch = [f"{out}.z"] if p["batch"] > 1 else []
+    z = "z, " if batch else ""
+    s.reorder(*batch, bi, bj, wi, wj, i, j)
+    s.bind(bi, "block.y").bind(bj, "block.x").bind(wi, "warp.y").bind(wj, "warp.x")
+    if batch:
+        s.bind(batch[0], "block.z")
+    s.compute_at("c", wj).set_scope(sums, "warp")
+    s.layout(sums, f"{z}i, j -> i/4%{li}, j/4%{lj} | {z}i/{QUAD * li}, j/{QUAD * lj}, i%4, j%4")
+    ko, ki = s.split("c.k", [None, c["bk"]])
+    s.reorder(*(["c.z"] if batch else []), ko, ki, "c.i", "c.j")
+    for name, axis, turned, tile, extent in (
+        ("a", "i", not p["ta"], c["wi"] * wm, p["m"]),
+        ("b", "j", p["tb"], c["wj"] * wn, p["n"]),
+    ):
+        row, whole = (c["bk"], p["k"]) if turned else (tile, extent)
+        lanes = next((n for n in (QUAD, 2) if row % n == 0 and whole % n == 0), None)
+        order = f"{axis}, k" if turned else f"k, {axis}"
+        s.stage_in(name, at=ko, scope="shared", vector=lanes, layout=f"{z}{order} -> {z}k, {_column(axis, c, turned)}")
+        held = f"i/4%{li}, *{lj}" if name == "a" else f"*{li}, j/4%{lj}"
+        strip = QUAD * (li if name == "a" else lj)
+        s.stage_in(
+            f"{name}_shared", at=ki, scope="warp", layout=f"{z}{order} -> {held} | {z}k, {axis}/{strip}, {axis}%4"
+        )
+    s.unroll(ki)
+    if c["depth"] > 1:
+        s.pipeline(ko, c["depth"], async_=bool(c["in_flight"]))
+    return s
+
+
+def _column(axis: str, c: Config, turned: bool) -> str:
+    """Storage along the axis that is not k: where a warp writes rows along k, 32 vectors of four and then element by
+    element, groups of quads are permuted by bits of k, so that its rows and its pieces of k meet in no bank.
+    """
+    pieces = c["bk"] // QUAD
+    if not turned or pieces < 2 or 32 // pieces < QUAD:
+        return axis
+    return f"{axis}/4 ^ k/4%{pieces}*{32 // pieces // QUAD}, {axis}%4"
+
+
+def warp_space(p: Mapping[str, Any], target: Target) -> Space:
+    """The tiles that fit: registers of a thread, shared memory of a block, loops that are written out."""
+    from tensorir.tune.space import Space
+
+    def rows(c: Mapping[str, Any]) -> int:
+        return int(c["wi"] * c["li"] * c["ri"])
+
+    def columns(c: Mapping[str, Any]) -> int:
+        return int(c["wj"] * 32 // c["li"] * c["rj"])
+
+    def warps(c: Mapping[str, Any]) -> bool:
+        return bool(2 <= c["wi"] * c["wj"] <= 8)
+
+    def shared(c: Mapping[str, Any]) -> bool:
+        return bool(4 * c["depth"] * c["bk"] * (rows(c) + columns(c)) <= target.shared_optin_bytes)
+
+    def registers(c: Mapping[str, Any]) -> bool:
+        return bool(c["ri"] * c["rj"] <= 128)
+
+    def unrolled(c: Mapping[str, Any]) -> bool:
+        return bool(c["ri"] * c["rj"] * c["bk"] <= 2048)
+
+    def sensible(c: Mapping[str, Any]) -> bool:
+        return bool((rows(c) <= 64 or rows(c) // 2 < p["m"]) and (columns(c) <= 64 or columns(c) // 2 < p["n"]))
+
+    def ahead(c: Mapping[str, Any]) -> bool:
+        return bool(c["depth"] >= 2 if c["in_flight"] else c["depth"] <= 2)  # registers hold one tile
+
+    # a multiprocessor from 8.6 on issues one instruction for each multiply-add: larger tiles leave more of them
+    wide = target.sm >= 86
+    default = dict(li=8, ri=4, rj=4, wi=2, wj=2, bk=16)
+    if min(p["m"], p["n"]) >= 256:
+        default = dict(li=8, ri=8, rj=8, wi=2, wj=4, bk=8)
+        if wide and min(p["m"], p["n"]) >= 1024:
+            default = dict(li=4, ri=8, rj=16, wi=4, wj=2, bk=8)
+    if p["m"] <= 32 or p["n"] <= 32:
+        default = dict(li=8 if p["m"] > 16 else 4, ri=4, rj=4, wi=1, wj=2, bk=16)
+    where = {"warps": warps, "shared": shared, "registers": registers, "unrolled": unrolled, "sensible": sensible}
+    if target.has("sm_80"):
+        where["ahead"] = ahead
+    knobs: dict[str, list[int]] = dict(
+        li=[8, 4], ri=[8, 4, 16], rj=[8, 4, 16], wi=[2, 4, 1], wj=[4, 2, 1], bk=[8, 16, 32],
+        depth=[2, 1, 3, 4] if target.has("sm_80") else [2, 1],
+        in_flight=[0, 1] if target.has("sm_80") else [0],
+    )  # fmt: skip
+    return Space(where=where, default={**default, "depth": 2, "in_flight": 0}, **knobs)
