@@ -46,7 +46,9 @@ def spread_warps(program: Program, target: Target) -> Program:
         axes, body = bound_loops(nest)
         if not any(b.scope is Scope.WARP for b in (*reads(body), *writes(body))):
             return nest
-        lane = next(x for x in axes if x.kind is Kind.THREAD_X)
+        lane = next((x for x in axes if x.kind is Kind.THREAD_X), None)
+        if lane is None:
+            raise fail("lower.form", "a kernel has registers of warps and no lanes to hold them")
         return rewrap(axes, _spread(body, lane, kernel_arith(axes, body)))
 
     return each_nest(program, kernel)
