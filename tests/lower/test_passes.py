@@ -93,9 +93,8 @@ def allocated(p):
 
 
 def spread(p):
-    return all(
-        b.layout is not None and b.layout.lanes for b in (*reads(p.body), *writes(p.body)) if b.scope is Scope.WARP
-    )
+    held = [b for b in (*reads(p.body), *writes(p.body)) if b.scope is Scope.WARP]
+    return all((b.layout is not None and b.layout.lanes) or len(b.shape) == 1 for b in held)
 
 
 def flat(p):
