@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tensorir.check.derived import derived
 from tensorir.codegen.dialect import DIALECTS
 from tensorir.codegen.source import KernelLaunch, Param, Source
 from tensorir.errors import CheckError, CompileError, Problem, refuse
@@ -188,15 +189,18 @@ def _runtime() -> ctypes.CDLL:
 def _compile(source: Source, folder: Path) -> ctypes.CDLL:
     """The kernels, and for each an entry that takes an array of pointers. Line numbers are those of the text."""
     text, compiler = re.sub(r"#include[^\n]*", "", source.text), _compiler()
+    declared, defined = derived(source)
     (folder / "k.cpp").write_text(text)
-    (folder / "entries.cpp").write_text(_entries(source) + _BOUNDS)  # what they read is no business of the watch
+    (folder / "derived.h").write_text(declared)
+    # what these read is no business of the watch
+    (folder / "entries.cpp").write_text("\n".join([defined, _entries(source), _BOUNDS]))
     flags = ["-std=c++17", "-O1", "-g", "-w", "-fPIC", "-fno-strict-aliasing", "-fsanitize=thread"]
     if "clang" not in Path(compiler).name:
         flags.append("-fno-tree-sra")  # it would split the vector accesses that are counted
-    header = ["-include", str(_FOLDER / "cuda.h")]
+    header = ["-include", str(_FOLDER / "cuda.h"), "-include", str(folder / "derived.h")]
     _run([compiler, *flags, *header, "-c", str(folder / "k.cpp"), "-o", str(folder / "k.o")])
-    _run([compiler, "-O1", "-fPIC", "-shared", str(folder / "entries.cpp"), str(folder / "k.o"),
-          "-o", str(folder / "k.so")])  # fmt: skip
+    around = ["-std=c++17", "-O1", "-w", "-fPIC", "-fno-strict-aliasing", *(header if defined else ()), "-shared"]
+    _run([compiler, *around, str(folder / "entries.cpp"), str(folder / "k.o"), "-o", str(folder / "k.so")])
     return ctypes.CDLL(str(folder / "k.so"))
 
 

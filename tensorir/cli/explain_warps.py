@@ -87,6 +87,12 @@ WARPS: dict[str, Entry] = {
         "# an instruction of warps inside a condition that tells lanes apart",
         "# conditions that are the same for the whole warp",
     ),
+    "emulate.instruction": Entry(
+        "The emulator of CUDA text runs the meaning of an instruction that it does not know, in place of a function "
+        "that the instruction brings along; so its text must be one call of that function on all operands.",
+        "# emit={'cuda': 'asm(...)'} with a prelude",
+        "# emit={'cuda': 'my_function({d}, {a}, {b});'}, prelude={'cuda': 'static __device__ void my_function(...) …'}",
+    ),
     "memory.misaligned": Entry(
         "An instruction was given an address that is not a multiple of the bytes it moves; on a GPU it would trap.",
         "# an edited text that moves the rows of ldmatrix by 8 bytes",

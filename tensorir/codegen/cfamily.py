@@ -66,7 +66,8 @@ def emit(module: Module, target: Target, notes: Sequence[str] = (), gathers: Seq
     text = "\n".join(parts) + "\n\n" + "\n\n".join(bodies) + "\n"
     assumed = tuple(Assumed(f.buffer.name, f.align, f.low, f.high) for f in module.facts)
     launches = tuple(p.launch() for p in printed)
-    return Source(module.name, dialect.name, text, _params(module, printed), launches, tuple(gathers), assumed)
+    used = tuple(dict.fromkeys(c.intrin.name for k in module.kernels for c in find(k.body, IntrinCall)))
+    return Source(module.name, dialect.name, text, _params(module, printed), launches, tuple(gathers), assumed, used)
 
 
 def _before(helper: tuple[str, str]) -> tuple[bool, int, str]:

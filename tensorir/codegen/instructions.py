@@ -19,7 +19,7 @@ def instruction_lines(call: IntrinCall, expr: Expressions) -> list[str]:
     if text is None:
         raise _fail("codegen.intrinsic", f"{intrin.name} has no {expr.d.name} text")
     if prelude := intrin.prelude.get(expr.d.name):
-        expr.helpers[_function(prelude) or intrin.name] = prelude
+        expr.helpers[_function(prelude) or intrin.name] = _guarded(prelude) if expr.d.name == "cuda" else prelude
     wanted = set(fields_of(text))
     values: dict[str, str] = {}
     for tile, region in zip(intrin.operands, call.operands, strict=True):
@@ -59,6 +59,11 @@ def _check(call: IntrinCall, tile: Buffer, r: Region, expr: Expressions, wanted:
     if not expr.arith.is_multiple(r.first[0], step) or (rows and math.gcd(r.strides[-2], step) != step):
         raise _fail("codegen.intrinsic-alignment", f"{name} is not proved to lie at a multiple of {aligned} bytes")
     expr.aligned[r.buffer] = max(expr.aligned.get(r.buffer, 0), aligned)
+
+
+def _guarded(prelude: str) -> str:
+    """A prelude that the emulator leaves out: there its functions are others."""
+    return prelude if "TIR_EMULATED" in prelude else f"#ifndef TIR_EMULATED\n{prelude}\n#endif"
 
 
 def _function(prelude: str) -> str:

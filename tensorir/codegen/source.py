@@ -72,6 +72,7 @@ class Source:
     language: "opencl" or "cuda"
     params:   in signature order for the user: inputs, outputs; then workspace and constants
     kernels:  in launch order
+    instructions: names of the hardware instructions (``intrin/``) in the text
     """
 
     name: str
@@ -81,6 +82,7 @@ class Source:
     kernels: tuple[KernelLaunch, ...]
     gathers: tuple[GatherRange, ...] = ()
     assumed: tuple[Assumed, ...] = ()
+    instructions: tuple[str, ...] = ()
 
     @property
     def sha256(self) -> str:

@@ -31,6 +31,9 @@ operand, and in which of its registers: ``fragments={"a": "i, k -> i%8, k/2%4 | 
 into lane ``i%8 * 4 + k/2%4``, there into register ``k/8 * 4 + i/8 * 2 + k%2``; ``{a}`` is then the first of the
 thread's own registers. Of an operand in shared memory, ``addresses`` says in the same way which lane gives the address
 of which run of neighbours, and ``{a}`` is the thread's own address.
+
+What the text calls may be brought along as a ``prelude``. If the text is one call of such a function on all operands,
+the emulator of CUDA text runs the instruction's meaning in its place.
 """
 
 from __future__ import annotations

@@ -32,6 +32,17 @@ void tir_copy_async(void *to, const void *from, unsigned size, unsigned there);
 void tir_commit_copies();
 void tir_wait_copies_but(int pending);
 }
+// what derived functions (derived.py) are made of
+extern "C" {
+int tir_lane();
+const void *tir_together(const void *mine, unsigned size);
+void tir_part();
+void tir_touch(const void *p, unsigned size, int write);
+}
+static inline int __dp4a(int a, int b, int c) {
+  for (int n = 0; n < 4; n++) c += (int)(int8_t)(a >> 8 * n) * (int8_t)(b >> 8 * n);
+  return c;
+}
 // always in the text itself, so that what goes wrong is told with its line
 #define TIR_INLINE static inline __attribute__((always_inline))
 TIR_INLINE void tir_copy_async_4(void *to, const void *from, bool there = true) {

@@ -122,6 +122,26 @@ void land(Fiber *f, size_t pending) {
 }  // namespace
 
 extern "C" {
+// for functions that are derived from the meaning of an instruction
+int tir_lane() { return W.current->lane; }
+
+const void *tir_together(const void *mine, unsigned size) {
+  Fiber *f = W.current;
+  size_t room = (size_t)((W.threads + WARP - 1) / WARP * WARP) * size;
+  if (W.derived.size() < room) W.derived.resize(room);
+  u8 *first = W.derived.data() + (size_t)(f->id / WARP * WARP) * size;
+  std::memcpy(first + (size_t)f->lane * size, mine, size);
+  sync_warp(HERE);
+  return first;
+}
+
+void tir_part() { sync_warp(HERE); }
+
+void tir_touch(const void *p, unsigned size, int write) {
+  for (unsigned done = 0; done < size; done += 16)
+    access((const u8 *)p + done, std::min(size - done, 16u), write != 0, __builtin_return_address(0));
+}
+
 void tir_copy_async(void *to, const void *from, unsigned size, unsigned there) {
   depart((u8 *)to, (const u8 *)from, size, there, HERE);
 }

@@ -108,7 +108,7 @@ struct World {
   int at_barrier = 0, block_number = 0;
   std::vector<int> at_warp;
   std::vector<u32> shuffled;
-  std::vector<u8> together;
+  std::vector<u8> together, derived;
   std::vector<Global> globals;
   std::map<std::string, int> told;
   std::vector<std::string> problems;
