@@ -45,7 +45,9 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add("--list", action="store_true", help="print the problems and stop")
     add("--configurations", type=int, metavar="N", help="of each row; of each batch of the search")
     add("--rounds", type=int, metavar="N", help="samples of each competitor")
-    add("--out", type=Path, metavar="FILE", help="default: benchmarks/results/gpu_TIER.json; the table is .md beside it")
+    add(
+        "--out", type=Path, metavar="FILE", help="default: benchmarks/results/gpu_TIER.json; the table is .md beside it"
+    )
     add("--resume", action="store_true", help="keep the rows that are in the file already")
     add("--dry", action="store_true", help="no GPU: emulate the kernels at tiny sizes, time nothing")
     add("--compilers", type=int, default=max(1, (os.cpu_count() or 2) - 2), metavar="N", help="processes that compile")
@@ -68,9 +70,11 @@ def main(given: Sequence[str] | None = None) -> int:
         print("\n".join(p.name for p in problems(options.tier, options.only, options.dry)))
         return 0
     if options.child_until is not None:
-        return measure(options, options.child_until)
+        status = measure(options, options.child_until)
+        sys.stdout.flush()
+        os._exit(status)  # a broken context makes an orderly end fail
     minutes = options.minutes if options.minutes is not None else MINUTES.get(options.tier)
-    until = math.inf if minutes is None or options.dry and options.minutes is None else time.time() + 60 * minutes
+    until = math.inf if minutes is None or (options.dry and options.minutes is None) else time.time() + 60 * minutes
     results = Results.load(options.out) if options.resume else Results(options.out)
     results.save()
     if options.dry:

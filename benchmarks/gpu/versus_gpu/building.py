@@ -97,19 +97,27 @@ class Compilers:
 
     def built(self, job: Job) -> Built:
         """The program of one job; BuildFailure with the reason."""
-        self.ahead([job])
-        asked = self._asked.pop(job.key)
         try:
-            made = asked.result(PATIENCE_S)
-        except TimeoutError:
-            asked.cancel()
-            raise BuildFailure(f"not compiled within {PATIENCE_S:g} s") from None
-        except BrokenProcessPool:  # a compiler ended its process; which job it was is not known
+            made = self._waited(job)
+        except BrokenProcessPool:  # which job ended the process is not known: once more, with nothing beside it
             self.close()
-            raise BuildFailure("a process that compiles ended") from None
+            try:
+                made = self._waited(job)
+            except BrokenProcessPool:
+                self.close()
+                raise BuildFailure("the process that compiles it ends") from None
         if isinstance(made, str):
             raise BuildFailure(made)
         return made
+
+    def _waited(self, job: Job) -> Built | str:
+        self.ahead([job])
+        asked = self._asked.pop(job.key)
+        try:
+            return asked.result(PATIENCE_S)
+        except TimeoutError:
+            asked.cancel()
+            raise BuildFailure(f"not compiled within {PATIENCE_S:g} s") from None
 
     def close(self) -> None:
         """Forget what was asked for and end the processes; the next job starts new ones."""

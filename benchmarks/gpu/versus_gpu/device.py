@@ -64,7 +64,7 @@ class Case(ABC):
     def compete(self, built: Built, pace: Pace, cold: bool) -> Times:
         """Ours and the libraries, interleaved. cold: buffers rotate through more than the L2 holds."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """Give the memory back."""
 
     def __enter__(self) -> Self:
@@ -102,5 +102,5 @@ class Device(ABC):
         """Whether it still computes."""
         return True
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """End what was started."""

@@ -10,7 +10,7 @@ import numpy as np
 import tensorir as tir
 from tensorir.check.emulate import emulate
 
-from .building import Built, BuildFailure, Job, emitted, in_words
+from .building import BuildFailure, Built, Job, emitted, in_words
 from .device import Case, Compared, Device, Pace, Times
 from .problems import Problem
 

@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .building import Built, BuildFailure, Job, in_words
+from .building import BuildFailure, Built, Job, in_words
 from .candidates import Config, Search, configurations
 from .device import Broken, Case, Device, Pace, Times
 from .problems import Problem
 from .results import Json
 
+MOST_COMPARED = 4
+"""Configurations of a row that is not timed."""
 MOST_CRASHES = 4
 """Processes that one row may end before it is given up."""
 
@@ -29,6 +31,10 @@ class Plan:
     count: int = 6
     pace: Pace = field(default_factory=Pace)
     search_s: float | None = None
+
+    def count_of(self, problem: Problem) -> int:
+        """Configurations of one row; what is only compared needs fewer."""
+        return self.count if problem.timed else min(self.count, MOST_COMPARED)
 
 
 @dataclass(frozen=True)
@@ -81,7 +87,7 @@ class Row:
 
     def _batches(self) -> Iterator[list[Config]]:
         if self.plan.search_s is None:
-            self.template, found = configurations(self.problem, self.device.target, self.plan.count)
+            self.template, found = configurations(self.problem, self.device.target, self.plan.count_of(self.problem))
             yield found
             return
         search, ends = Search(self.problem, self.device.target, self.plan.count), time.time() + self.plan.search_s

@@ -14,6 +14,7 @@ from .rows import Plan, Row
 
 AHEAD = 6
 """Rows whose programs are compiled while an earlier one is measured."""
+DONE = "done"
 NEW_PROCESS = 75
 """The status with which a process asks for another one: its device is broken."""
 
@@ -38,7 +39,7 @@ def run(problems: Sequence[Problem], device: Device, results: Results, plan: Pla
             return NEW_PROCESS
         results.add(row)
         print(line(row), flush=True)
-    progress.clear()
+    progress.says("", None, DONE)
     return int(any(row["status"] == "wrong" or row.get("wrong") for row in results.rows))
 
 
@@ -46,7 +47,7 @@ def _ahead(problems: Sequence[Problem], device: Device, plan: Plan) -> None:
     """Ask for the first programs of some rows; what fails here fails again in its row."""
     for problem in problems:
         try:
-            template, found = configurations(problem, device.target, plan.count)
+            template, found = configurations(problem, device.target, plan.count_of(problem))
             device.ahead([Job(problem, template, c, device.target) for c in found])
         except Exception as error:
             print(f"{problem.name}: {in_words(error)}", flush=True)

@@ -6,6 +6,7 @@ before was at.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ import time
 from collections.abc import Sequence
 
 from .results import Progress, Results
-from .runner import NEW_PROCESS
+from .runner import DONE, NEW_PROCESS
 
 MOST_CHILDREN = 40
 START_S = 180.0
@@ -29,8 +30,10 @@ def supervise(command: Sequence[str], results: Results, until: float, patience_s
     for _ in range(MOST_CHILDREN):
         progress.clear()
         status, why = _child(command, progress, patience_s)
-        if status in (0, 1, 2) and not why:
-            return status
+        last = progress.read()
+        if (status in (0, 1, 2) and not why) or (last and last["doing"] == DONE):
+            progress.clear()
+            return status if status in (0, 1, 2) else 1
         if status != NEW_PROCESS and not _note(results, progress, why or f"status {status}"):
             print(f"the measuring process ended before it began: {why or f'status {status}'}", flush=True)
             return 1
@@ -45,7 +48,9 @@ def _note(results: Results, progress: Progress, why: str) -> bool:
     if last is None:
         return False
     found = Results.load(results.path)
-    found.document["crashes"].append({"row": last["row"], "config": last["config"], "reason": f"{why}, {last['doing']}"})
+    found.document["crashes"].append(
+        {"row": last["row"], "config": last["config"], "reason": f"{why}, {last['doing']}"}
+    )
     found.save()
     print(f"crash   {last['row']}  {why}, {last['doing']}", flush=True)
     return True
@@ -67,8 +72,6 @@ def _child(command: Sequence[str], progress: Progress, patience_s: float) -> tup
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
     child.wait()
