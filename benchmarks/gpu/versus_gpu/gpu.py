@@ -27,6 +27,7 @@ SHARE = 0.25
 MOST_SETS = 256
 L2_BYTES = 50 * 2**20
 """Where torch does not say."""
+DEVICE = "cuda"
 SCREEN = Pace(rounds=3, sample_s=1e-3, warm_up_s=0.02)
 
 
@@ -58,14 +59,14 @@ class GpuCase(Case):
         import torch
 
         shape, dtype = self.result
-        return torch.empty(shape, dtype=getattr(torch, dtype), device="cuda")
+        return torch.empty(shape, dtype=getattr(torch, dtype), device=DEVICE)
 
     def _drawn(self, low: int, high: int, seed: int) -> list[Any]:
         """Whole numbers, low and high included."""
         import torch
 
-        draw = torch.Generator(device="cuda").manual_seed(seed)
-        return [torch.randint(low, high + 1, s, generator=draw, device="cuda", dtype=torch.int8).to(getattr(torch, d))
+        draw = torch.Generator(device=DEVICE).manual_seed(seed)
+        return [torch.randint(low, high + 1, s, generator=draw, device=DEVICE, dtype=torch.int8).to(getattr(torch, d))
                 for s, d in self.shapes]  # fmt: skip
 
     def _normal(self, seed: int) -> Buffers:
@@ -74,8 +75,8 @@ class GpuCase(Case):
 
         if self.problem.kind == "int8":
             return Buffers(self._drawn(-127, 126, seed), self._empty())
-        draw = torch.Generator(device="cuda").manual_seed(seed)
-        inputs = [torch.randn(s, generator=draw, device="cuda", dtype=torch.float32).to(getattr(torch, d))
+        draw = torch.Generator(device=DEVICE).manual_seed(seed)
+        inputs = [torch.randn(s, generator=draw, device=DEVICE, dtype=torch.float32).to(getattr(torch, d))
                   for s, d in self.shapes]  # fmt: skip
         return Buffers(inputs, self._empty())
 
@@ -228,7 +229,7 @@ class Gpu(Device):
 
         try:
             torch.cuda.synchronize()
-            return bool((torch.ones(8, device="cuda") + 1).sum().item() == 16)
+            return bool((torch.ones(8, device=DEVICE) + 1).sum().item() == 16)
         except Exception:  # whatever it is, no more can be had of it
             return False
 

@@ -71,8 +71,9 @@ def _counts(rows: Sequence[Json]) -> str:
     by = {s: [r for r in rows if r["status"] == s] for s in ("exact", "wrong", "failed")}
     tried = [t for r in rows for t in r["tried"]]
     others = ", ".join(f"{sum(t['status'] == s for t in tried)} {s}" for s in ("wrong", "skipped", "failed"))
-    told = [f"{len(by['exact'])} of {len(rows)} rows exact, {len(by['wrong'])} wrong, {len(by['failed'])} failed; "
-            f"{sum(t['status'] == 'exact' for t in tried)} of {len(tried)} configurations exact, {others}."]  # fmt: skip
+    exact = sum(t["status"] == "exact" for t in tried)
+    told = [f"{len(by['exact'])} of {len(rows)} rows exact, {len(by['wrong'])} wrong, {len(by['failed'])} failed."]
+    told += [f"{exact} of {len(tried)} configurations exact, {others}."] if tried else []
     told += [f"- WRONG: {r['name']}: {r.get('wrong', 0)} configurations, largest difference {r.get('largest')}"
              for r in rows if r["status"] == "wrong" or r.get("wrong")]  # fmt: skip
     told += [f"- failed: {r['name']}: {r['reason']}" for r in by["failed"]]
