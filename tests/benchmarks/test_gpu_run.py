@@ -304,9 +304,7 @@ def test_the_search_asks_for_nothing_twice_and_for_neighbours():
 
 
 def test_importing_it_needs_no_gpu_package():
-    modules = sorted(
-        p.stem for p in (FOLDER / "versus_gpu").glob("*.py") if p.stem not in ("__init__", "triton_matmul")
-    )
+    modules = sorted({p.stem for p in (FOLDER / "versus_gpu").glob("*.py")} - {"__init__", "triton_matmul"})
     assert {"gpu", "peers", "program", "timing"} <= set(modules)
     text = f"""
 import sys

@@ -19,7 +19,7 @@ class DryCase(Case):
     """Arrays of NumPy; the reference is the workload's own."""
 
     def __init__(self, problem: Problem) -> None:
-        self.work = problem.workload()
+        self.problem, self.work = problem, problem.workload()
         self.about: dict[str, Any] = {"sets": 1}
 
     def _small(self) -> list[np.ndarray]:
@@ -27,7 +27,7 @@ class DryCase(Case):
         from tensorir.interp.numbers import numpy_dtype
 
         draw = np.random.default_rng(0)
-        return [draw.integers(-4, 5, a.shape).astype(numpy_dtype(a.dtype)) for a in self.work.inputs]
+        return [draw.integers(-4, 5, s).astype(numpy_dtype(d)) for s, d in self.problem.arguments()]
 
     def check(self, built: Built) -> Compared:
         arrays = self._small()

@@ -44,7 +44,7 @@ class GpuCase(Case):
 
     def __init__(self, problem: Problem, l2_bytes: int, memory_bytes: int) -> None:
         self.problem, work = problem, problem.workload()
-        self.shapes = [(tuple(a.shape), a.dtype) for a in work.inputs]
+        self.shapes = problem.arguments()
         (out,) = work.outputs
         self.result = tuple(out.shape), out.dtype
         self.set_bytes = sum(itemsize(d) * math.prod(s) for s, d in (*self.shapes, self.result))

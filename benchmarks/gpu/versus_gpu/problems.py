@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorir as tir
+from tensorir.expr.tensor import Tensor
 from tensorir.ops.shapes import RESNET50
 
 from . import shapes
@@ -59,6 +60,10 @@ class Problem:
     def workload(self) -> tir.Workload:
         made: tir.Workload = getattr(tir.ops, self.op)(**self.parameters)
         return made
+
+    def arguments(self) -> list[tuple[tuple[int, ...], str]]:
+        """Shape and element type of each input, in the order of the signature."""
+        return [(tuple(a.shape), a.dtype) for a in self.workload().inputs if isinstance(a, Tensor)]
 
     def shrunk(self) -> Problem:
         """The same at sizes that an emulator gets through."""

@@ -17,7 +17,7 @@ from .results import Json
 
 MOST_COMPARED = 4
 """Configurations of a row that is not timed."""
-MOST_CRASHES = 4
+MOST_CRASHES = 2
 """Processes that one row may end before it is given up."""
 
 

@@ -103,7 +103,7 @@ def _rows(rows: Sequence[Json]) -> str:
 
 def _row(row: Json) -> str:
     best = row.get("best")
-    line = next((t for t in row["tried"] if t["config"] == best), {})
+    line: Json = next((t for t in row["tried"] if t["config"] == best), {})
     cells: list[Any] = [row["name"], row["status"], row["template"], _config(best), line.get("registers", "")]
     for cache in CACHES:
         median = (row.get(cache) or {}).get("ours", {}).get("median_s")

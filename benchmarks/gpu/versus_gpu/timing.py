@@ -14,6 +14,8 @@ from .program import Call
 
 MOST_CALLS = 20
 """Calls of one graph where the buffer sets are fewer."""
+LONGEST_S = 0.1
+"""Seconds of one graph, unless two calls take longer: very slow kernels rotate through fewer sets."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class Sampler:
             call()
         torch.cuda.synchronize()
         one = max(_event_s(calls[0], 3), 1e-7)
+        calls = calls[: max(2, math.ceil(LONGEST_S / one))]
         rounds = math.ceil(min(MOST_CALLS, pace.sample_s / one) / len(calls))
         self.calls = [*calls] * max(1, rounds)
         self.kept: list[Any] = []
