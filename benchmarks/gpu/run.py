@@ -25,7 +25,7 @@ if str(ROOT) not in sys.path:  # the package need not be installed
 
 from versus_gpu.device import Device, Pace  # noqa: E402
 from versus_gpu.problems import TIERS, problems  # noqa: E402
-from versus_gpu.results import Results, now, replace_file  # noqa: E402
+from versus_gpu.results import Progress, Results, now, replace_file  # noqa: E402
 from versus_gpu.rows import Plan  # noqa: E402
 from versus_gpu.runner import run  # noqa: E402
 from versus_gpu.supervise import supervise  # noqa: E402
@@ -80,6 +80,7 @@ def main(given: Sequence[str] | None = None) -> int:
     results.save()
     if options.dry:
         status = measure(options, until)
+        Progress(options.out).clear()
     else:
         command = [sys.executable, str(Path(__file__).resolve()), *words, "--child-until", repr(until)]
         status = supervise(command, results, until)

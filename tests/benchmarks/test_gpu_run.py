@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from versus_gpu import candidates, dry, problems, rows, runner, shapes, supervise, table
+from versus_gpu import candidates, dry, problems, rows, runner, shapes, table
 from versus_gpu.building import BuildFailure, Built, Job, emitted
 from versus_gpu.device import Broken, Compared, Pace, Times
-from versus_gpu.results import Progress, Results
+from versus_gpu.results import Results
 
 import tensorir as tir
 
@@ -52,6 +52,8 @@ def test_dry_run_from_end_to_end(script, tmp_path, capsys):
     assert found["runs"][0]["tier"] == "quick"
     assert "4 of 4 rows exact, 0 wrong, 0 failed" in capsys.readouterr().out
     assert "| square bf16 nt 72x72x40 | exact | gpu_tensor |" in out.with_suffix(".md").read_text()
+
+    assert {p.name for p in tmp_path.iterdir()} == {"r.json", "r.md"}
 
     before = found["rows"]
     assert script.main([*given, "--resume"]) == 0
@@ -191,42 +193,6 @@ def test_a_broken_device_asks_for_a_new_process_that_leaves_the_configuration_ou
 def test_broken_goes_through_a_row():
     with pytest.raises(Broken):
         rows.Row(squares()[0], FakeDevice({squares()[0].name: "memory"}, works=False), rows.Plan(), print).make()
-
-
-# --- the parent
-
-
-CHILD = """
-import sys, time, os
-sys.path.insert(0, {folder!r})
-from pathlib import Path
-from versus_gpu.results import Progress, Results
-results = Results.load(Path({out!r}))
-progress = Progress(results.path)
-if not results.document["crashes"]:
-    progress.says("a", {{"bm": 64}}, "comparing")
-    {fate}
-results.add({{"name": "a"}})
-sys.exit(0)
-"""
-
-
-@pytest.mark.parametrize(("fate", "why"), [("os.abort()", "status -6"), ("time.sleep(60)", "nothing moved")])
-def test_a_child_that_ends_or_hangs_is_followed_by_another(tmp_path, fate, why):
-    results = Results(tmp_path / "r.json")
-    results.save()
-    text = CHILD.format(folder=str(FOLDER), out=str(results.path), fate=fate)
-    assert supervise.supervise([sys.executable, "-c", text], results, time.time() + 60, patience_s=1.5) == 0
-    found = document(results.path)
-    assert [r["name"] for r in found["rows"]] == ["a"]
-    assert found["crashes"][0]["config"] == {"bm": 64}
-    assert why in found["crashes"][0]["reason"]
-    assert Progress(results.path).read() is None
-
-
-def test_a_child_that_never_begins_is_not_started_for_ever(tmp_path):
-    results = Results(tmp_path / "r.json")
-    assert supervise.supervise([sys.executable, "-c", "import os; os.abort()"], results, time.time() + 60) == 1
 
 
 # --- tables
