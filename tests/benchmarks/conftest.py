@@ -1,7 +1,7 @@
-"""The harness of benchmarks/cpu is a package beside its script."""
+"""The harnesses of benchmarks/cpu and benchmarks/gpu are packages beside their scripts."""
 
 import sys
 from pathlib import Path
 
 # last, because other benchmarks have a run.py as well
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks" / "cpu"))
+sys.path += [str(Path(__file__).parents[2] / "benchmarks" / name) for name in ("cpu", "gpu")]

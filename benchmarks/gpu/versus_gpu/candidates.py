@@ -1,0 +1,123 @@
+"""Which configurations are tried: a curated list for each template, and a search for the tier that tunes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorir as tir
+
+from .problems import Problem
+
+Config = dict[str, Any]
+
+_TENSOR = ("bm", "bn", "wm", "wn", "bk", "depth", "in_flight")
+# bk in bytes
+_TENSOR_LARGE = (
+    (128, 256, 64, 64, 64, 4, 1), (256, 128, 64, 64, 128, 3, 1), (128, 128, 64, 32, 64, 4, 1),
+    (128, 256, 64, 64, 128, 3, 1), (128, 128, 64, 64, 64, 4, 1), (128, 128, 64, 32, 128, 3, 1),
+    (256, 128, 64, 64, 64, 3, 1), (128, 128, 64, 32, 64, 2, 0),
+)  # fmt: skip
+_TENSOR_SMALL = (
+    (64, 64, 32, 32, 128, 4, 1), (64, 128, 32, 64, 64, 4, 1), (128, 64, 64, 32, 64, 4, 1),
+    (64, 64, 32, 16, 128, 5, 1), (64, 128, 32, 32, 128, 4, 1), (64, 64, 16, 32, 128, 6, 1),
+    (128, 128, 64, 32, 128, 3, 1), (64, 64, 32, 32, 64, 2, 0),
+)  # fmt: skip
+_TILE = ("ti", "tj", "ri", "rj", "bk", "vector", "fragments", "depth")
+_TILE_LARGE = (
+    (16, 16, 8, 8, 16, 4, 1, 2), (16, 8, 8, 8, 8, 4, 1, 2), (16, 16, 8, 8, 8, 4, 0, 2), (8, 32, 16, 4, 8, 4, 1, 2),
+    (32, 8, 4, 8, 16, 4, 1, 2), (16, 8, 16, 8, 8, 4, 1, 2), (16, 16, 8, 8, 8, 4, 1, 1),
+)  # fmt: skip
+_TILE_SMALL = (
+    (16, 16, 4, 4, 32, 4, 1, 2), (8, 16, 8, 4, 16, 4, 1, 2), (16, 8, 4, 8, 16, 4, 1, 2), (8, 8, 8, 8, 16, 4, 1, 2),
+    (16, 16, 2, 4, 32, 4, 1, 2), (8, 8, 4, 4, 32, 4, 1, 2), (16, 16, 4, 4, 16, 4, 1, 1),
+)  # fmt: skip
+_CONV = ("tk", "rk", "tp", "rp", "tq", "rq", "bc")
+_CONV_DENSE = (
+    (8, 8, 2, 2, 8, 2, 4), (16, 4, 2, 2, 8, 2, 4), (8, 8, 4, 1, 8, 2, 8), (16, 4, 1, 1, 16, 4, 8),
+    (8, 4, 4, 1, 8, 2, 8), (16, 4, 4, 1, 4, 7, 4), (16, 8, 2, 1, 8, 4, 2), (8, 8, 4, 2, 4, 2, 16),
+    (8, 8, 4, 1, 8, 2, 1), (16, 4, 2, 2, 8, 2, 1), (16, 4, 1, 1, 16, 2, 1),
+)  # fmt: skip
+_CONV_DEPTHWISE = (
+    (1, 1, 8, 2, 8, 2, 1), (2, 1, 8, 1, 16, 4, 1), (1, 1, 8, 4, 16, 2, 1), (4, 1, 8, 1, 8, 2, 1),
+    (1, 1, 8, 1, 16, 1, 1), (2, 1, 4, 2, 8, 7, 1), (4, 1, 4, 2, 4, 4, 1), (1, 1, 4, 1, 16, 7, 1),
+)  # fmt: skip
+SEED = 0
+
+
+def template_of(work: tir.Workload, target: str) -> str:
+    """The template that suits the target best: the workload's own choice."""
+    return work.template_for(target)
+
+
+def curated(problem: Problem, template: str) -> Iterator[Config]:
+    """Configurations that are known to be sensible, legal or not; nothing for a template that has no list."""
+    p = problem.parameters
+    if problem.op == "matmul":
+        large = min(p["m"], p["n"]) >= 1024
+        if template == "gpu_tensor":
+            size = {"bf16": 2, "fp16": 2, "int8": 1}.get(problem.kind, 4)
+            for row in _TENSOR_LARGE if large else _TENSOR_SMALL:
+                c = dict(zip(_TENSOR, row, strict=True))
+                yield {**c, "bk": c["bk"] // size}
+        elif template == "gpu_tile":
+            yield from (dict(zip(_TILE, row, strict=True)) for row in (_TILE_LARGE if large else _TILE_SMALL))
+    elif template == "gpu_tile":
+        rows = _CONV_DEPTHWISE if p.get("groups", 1) == p["c"] > 1 else _CONV_DENSE
+        yield from (dict(zip(_CONV, row, strict=True)) for row in rows)
+
+
+def configurations(problem: Problem, target: str, count: int) -> tuple[str, list[Config]]:
+    """The template and up to ``count`` configurations: its default, curated ones, then random ones; all legal."""
+    work = problem.workload()
+    template = template_of(work, target)
+    space = work.templates[template].space_for(tir.Target.parse(target))
+    rows = random.Random(SEED).sample(range(len(space.legal)), min(count, len(space.legal)))
+    wanted = [space.default, *(c for c in curated(problem, template) if space.index(c) >= 0)]
+    return template, _distinct([*wanted, *(space.config(r) for r in rows)])[:count]
+
+
+def _distinct(configs: Iterable[Config]) -> list[Config]:
+    found: list[Config] = []
+    for c in configs:
+        if c not in found:
+            found.append(c)
+    return found
+
+
+class Search:
+    """Random and local search: half of a batch are neighbours of the fastest, the others drawn at random."""
+
+    def __init__(self, problem: Problem, target: str, size: int, elite: int = 4) -> None:
+        work = problem.workload()
+        self.template = template_of(work, target)
+        self.space = work.templates[self.template].space_for(tir.Target.parse(target))
+        self.size, self.elite, self.draw = size, elite, random.Random(SEED)
+        self.asked: list[Config] = []
+        self.first = configurations(problem, target, size)[1]
+
+    def batch(self, fastest: Sequence[Mapping[str, Any]]) -> list[Config]:
+        """The next configurations, none of them twice; empty when there are no more.
+
+        fastest: what was measured, the best first
+        """
+        if not self.asked:
+            made = self.first
+        else:
+            near = [c for best in fastest[: self.elite] for c in self._neighbours(best)]
+            self.draw.shuffle(near)
+            made = self._new(near)[: self.size // 2]
+            rows = self.draw.sample(range(len(self.space.legal)), min(8 * self.size, len(self.space.legal)))
+            made = self._new([*made, *(self.space.config(r) for r in rows)])[: self.size]
+        self.asked += made
+        return made
+
+    def _new(self, configs: Iterable[Config]) -> list[Config]:
+        return [c for c in _distinct(configs) if c not in self.asked]
+
+    def _neighbours(self, config: Mapping[str, Any]) -> list[Config]:
+        """Legal configurations that differ in one knob."""
+        changed = [{**config, name: v} for name, values in zip(self.space.names, self.space.values, strict=True)
+                   for v in values if v != config[name]]  # fmt: skip
+        return [c for c in changed if self.space.index(c) >= 0]

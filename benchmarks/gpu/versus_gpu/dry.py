@@ -1,0 +1,73 @@
+"""No GPU: every kernel is emulated on the CPU and compared with NumPy; nothing is timed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+import tensorir as tir
+from tensorir.check.emulate import emulate
+
+from .building import BuildFailure, Built, Job, emitted, in_words
+from .device import Case, Compared, Device, Pace, Times
+from .problems import Problem
+
+
+class DryCase(Case):
+    """Arrays of NumPy; the reference is the workload's own."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.work = problem, problem.workload()
+        self.about: dict[str, Any] = {"sets": 1}
+
+    def _small(self) -> list[np.ndarray]:
+        """Whole numbers in [-4, 4]."""
+        from tensorir.interp.numbers import numpy_dtype
+
+        draw = np.random.default_rng(0)
+        return [draw.integers(-4, 5, s).astype(numpy_dtype(d)) for s, d in self.problem.arguments()]
+
+    def check(self, built: Built) -> Compared:
+        arrays = self._small()
+        run = emulate(built.source, arrays)
+        if run.problems:
+            return Compared(False, None, str(run.problems[0].message))
+        want, got = self.work.reference(*arrays), run.outputs[0]
+        difference = np.abs(got.astype(np.float64) - want.astype(np.float64))
+        largest = float(difference.max())
+        return Compared(bool(np.array_equal(got, want)), largest if np.isfinite(largest) else None)
+
+    def errors(self, built: Built) -> dict[str, float]:
+        """In the dry run of the small whole numbers: there is nothing to be learnt of rounding."""
+        return {"ours": self.check(built).largest or 0.0}
+
+    def screen(self, built: Built) -> float | None:
+        return None
+
+    def compete(self, built: Built, pace: Pace, cold: bool) -> Times:
+        return Times()
+
+
+class Dry(Device):
+    """The emulator in place of a GPU."""
+
+    def __init__(self, arch: str = "sm_90a") -> None:
+        self.target = f"cuda -arch={arch}"
+        self.shared_optin_bytes = tir.Target.parse(self.target).shared_optin_bytes
+
+    def environment(self) -> dict[str, Any]:
+        return {"device": "none: emulated", "arch": self.target.partition("=")[2]}
+
+    def ahead(self, jobs: Iterable[Job]) -> None:
+        """Nothing is compiled ahead."""
+
+    def built(self, job: Job) -> Built:
+        try:
+            return Built(emitted(job))
+        except Exception as error:
+            raise BuildFailure(in_words(error)) from None
+
+    def case(self, problem: Problem) -> Case:
+        return DryCase(problem)

@@ -1,0 +1,77 @@
+"""The measuring process is a child: a kernel that breaks the device, hangs or ends the process costs one configuration.
+
+A broken CUDA context cannot be mended in its process. The parent starts the next child, which leaves out what the one
+before was at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+
+from .results import Progress, Results
+from .runner import DONE, NEW_PROCESS
+
+MOST_CHILDREN = 40
+START_S = 180.0
+"""Seconds that a child may take before it says anything."""
+
+
+def supervise(command: Sequence[str], results: Results, until: float, patience_s: float = 150.0) -> int:
+    """Run ``command`` until it is done, again after each crash; the status of the last one.
+
+    patience_s: seconds without a word after which a child hangs
+    """
+    status, progress = 1, Progress(results.path)
+    for _ in range(MOST_CHILDREN):
+        progress.clear()
+        status, why = _child(command, progress, patience_s)
+        last = progress.read()
+        if (status in (0, 1, 2) and not why) or (last and last["doing"] == DONE):
+            progress.clear()
+            return status if status in (0, 1, 2) else 1
+        if status != NEW_PROCESS and not _note(results, progress, why or f"status {status}"):
+            print(f"the measuring process ended before it began: {why or f'status {status}'}", flush=True)
+            return 1
+        if time.time() >= until:
+            break
+    return status if status in (0, 1) else 1
+
+
+def _note(results: Results, progress: Progress, why: str) -> bool:
+    """Write down where the child was; False where it was nowhere."""
+    last = progress.read()
+    if last is None:
+        return False
+    found = Results.load(results.path)
+    found.document["crashes"].append(
+        {"row": last["row"], "config": last["config"], "reason": f"{why}, {last['doing']}"}
+    )
+    found.save()
+    print(f"crash   {last['row']}  {why}, {last['doing']}", flush=True)
+    return True
+
+
+def _child(command: Sequence[str], progress: Progress, patience_s: float) -> tuple[int, str]:
+    """Status of one child, and why it was ended if it was."""
+    child = subprocess.Popen(command, start_new_session=True)
+    started = time.time()
+    try:
+        while (status := child.poll()) is None:
+            time.sleep(0.2)
+            said = progress.read() is not None
+            if progress.age_s() > patience_s or (not said and time.time() - started > START_S):
+                return -signal.SIGKILL, f"nothing moved for {patience_s if said else START_S:g} s"
+        return status, ""
+    finally:  # the processes that compile are of its group
+        _end(child)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()

@@ -1,0 +1,284 @@
+"""The GPU benchmark without a GPU: everything but the launches and the clocks."""
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from versus_gpu import candidates, dry, problems, rows, runner, shapes, table
+from versus_gpu.building import BuildFailure, Built, Job, emitted
+from versus_gpu.device import Broken, Compared, Pace, Times
+from versus_gpu.results import Results
+
+import tensorir as tir
+
+FOLDER = Path(__file__).parents[2] / "benchmarks" / "gpu"
+TARGET = "cuda -arch=sm_90a"
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler to emulate with")
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = importlib.util.spec_from_file_location("gpu_benchmark", FOLDER / "run.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def document(path):
+    return json.loads(path.read_text())
+
+
+# --- the dry run
+
+
+@needs_compiler
+def test_dry_run_from_end_to_end(script, tmp_path, capsys):
+    out = tmp_path / "r.json"
+    only = r"^odd int8 nn 127|^square (bf16|3xtf32) nt|^mobilenet"
+    given = ["--dry", "--only", only, "--configurations", "1", "--out", str(out)]
+    assert script.main(given) == 0
+    found = document(out)
+    assert {r["kind"] for r in found["rows"]} == {"int8", "bf16", "3xtf32", "fp32"}
+    assert [r["status"] for r in found["rows"]] == ["exact"] * 4
+    assert {r["template"] for r in found["rows"]} == {"gpu_tensor", "gpu_tile"}
+    assert all(r["tried"] and r["wrong"] == 0 for r in found["rows"])
+    assert all(r["errors"] == {"ours": 0.0} and r["cold"] == {} for r in found["rows"] if r["timed"])
+    assert found["runs"][0]["tier"] == "quick"
+    assert "4 of 4 rows exact, 0 wrong, 0 failed" in capsys.readouterr().out
+    assert "| square bf16 nt 72x72x40 | exact | gpu_tensor |" in out.with_suffix(".md").read_text()
+
+    assert {p.name for p in tmp_path.iterdir()} == {"r.json", "r.md"}
+
+    before = found["rows"]
+    assert script.main([*given, "--resume"]) == 0
+    again = document(out)
+    assert again["rows"] == before
+    assert len(again["runs"]) == 2
+    capsys.readouterr()
+    assert script.main(["--show", str(out)]) == 0
+    assert "4 of 4 rows exact" in capsys.readouterr().out
+
+
+@needs_compiler
+def test_dry_run_of_the_search(script, tmp_path):
+    out = tmp_path / "r.json"
+    given = ["--dry", "--tier", "tune", "--only", "llama", "--configurations", "2", "--out", str(out)]
+    assert script.main(given) == 0
+    (row,) = document(out)["rows"]
+    assert [t["status"] for t in row["tried"]] == ["exact"] * 2
+    assert {"registers", "spills", "shared_bytes", "screened_s"} <= set(row["tried"][0])
+
+
+def test_out_of_time_starts_nothing(script, tmp_path):
+    out = tmp_path / "r.json"
+    assert script.main(["--dry", "--only", "^square", "--minutes", "0", "--out", str(out)]) == 0
+    assert document(out)["rows"] == []
+
+
+# --- rows that fail, on a device without kernels
+
+
+class FakeCase(dry.Case):
+    def __init__(self, device, problem):
+        self.device, self.problem, self.about = device, problem, {"sets": 2}
+
+    def check(self, built):
+        self.device.checks += 1
+        what = self.device.plan.get(self.problem.name)
+        if what == "wrong":
+            return Compared(False, 3.0)
+        if what == "launch" and self.device.checks == 1:
+            raise RuntimeError("launch failed")
+        return Compared(True)
+
+    def errors(self, built):
+        return {"ours": 1e-7}
+
+    def screen(self, built):
+        return 1e-3 / self.device.checks
+
+    def compete(self, built, pace, cold):
+        return Times({"ours": [2.0, 1.0, 3.0], "cublas": [3.0, 5.0, 4.0]}, {} if cold else {"triton": "missing"})
+
+
+class FakeDevice(dry.Dry):
+    """Builds anything; ``plan``: what befalls the problem of a name."""
+
+    def __init__(self, plan, spills=0, shared=0, works=True):
+        super().__init__()
+        self.plan, self.spills, self.shared, self.works, self.checks = plan, spills, shared, works, 0
+
+    def built(self, job):
+        if self.plan.get(job.problem.name) == "compile":
+            raise BuildFailure("no such instruction")
+        source = tir.codegen.source.Source("k", "cuda", "", (), ())
+        return Built(source, spills=self.spills)
+
+    def case(self, problem):
+        if self.plan.get(problem.name) == "memory":
+            raise MemoryError("out of memory")
+        return FakeCase(self, problem)
+
+    def healthy(self):
+        return self.works
+
+
+def made(device, tmp_path, found, crashes=()):
+    results = Results(tmp_path / "r.json")
+    results.document["crashes"] += crashes
+    status = runner.run(found, device, results, rows.Plan(3, Pace(3)), time.time() + 60)
+    return status, document(results.path) if results.path.exists() else None
+
+
+def squares():
+    return problems.problems("quick", "^square bf16")
+
+
+def test_a_failing_row_is_recorded_and_the_run_goes_on(tmp_path):
+    found = squares()
+    assert len(found) == 5
+    plan = dict(zip((p.name for p in found), ("compile", "wrong", "memory", "launch", ""), strict=True))
+    device = FakeDevice({n: w for n, w in plan.items() if w != "launch"})
+    status, doc = made(device, tmp_path, found)
+    assert status == 1, "a kernel was wrong"
+    assert [r["status"] for r in doc["rows"]] == ["failed", "wrong", "failed", "exact", "exact"]
+    assert doc["rows"][0]["reason"] == "no such instruction"
+    assert doc["rows"][1]["largest"] == 3.0
+    assert "cold" not in doc["rows"][1], "what is wrong is not timed"
+    assert "out of memory" in doc["rows"][2]["reason"]
+    good = doc["rows"][4]
+    assert good["best"] == good["tried"][2]["config"], "the fastest of the screening"
+    assert good["cold"]["ours"]["median_s"] == 2.0
+    assert good["cold"]["cublas"]["low_s"] == 3.0
+    assert good["peers_failed"] == {"triton": "missing"}
+    text = table.markdown(doc)
+    assert "WRONG" in text
+    assert "failed: square bf16 nn 4096x4096x4096: no such instruction" in text
+
+
+def test_a_launch_that_fails_costs_one_configuration(tmp_path):
+    problem = squares()[0]
+    _, doc = made(FakeDevice({problem.name: "launch"}), tmp_path, [problem])
+    assert [t["status"] for t in doc["rows"][0]["tried"]] == ["failed", "exact", "exact"]
+
+
+def test_what_spills_or_does_not_fit_is_skipped(tmp_path):
+    problem = squares()[0]
+    _, doc = made(FakeDevice({}, spills=16), tmp_path, [problem])
+    assert doc["rows"][0]["status"] == "failed"
+    assert {t["reason"] for t in doc["rows"][0]["tried"]} == {"spills 16 bytes"}
+
+
+def test_a_broken_device_asks_for_a_new_process_that_leaves_the_configuration_out(tmp_path):
+    problem = squares()[0]
+    status, doc = made(FakeDevice({problem.name: "launch"}, works=False), tmp_path, [problem])
+    assert status == runner.NEW_PROCESS
+    assert doc["rows"] == []
+    (crash,) = doc["crashes"]
+    assert crash["row"] == problem.name
+    assert "launch failed" in crash["reason"]
+    _, doc = made(FakeDevice({}), tmp_path, [problem], [crash])
+    assert [t["status"] for t in doc["rows"][0]["tried"]] == ["failed", "exact", "exact"]
+    whole = {**crash, "config": None}
+    _, doc = made(FakeDevice({}), tmp_path, [problem], [whole])
+    assert doc["rows"][0]["status"] == "failed"
+
+
+def test_broken_goes_through_a_row():
+    with pytest.raises(Broken):
+        rows.Row(squares()[0], FakeDevice({squares()[0].name: "memory"}, works=False), rows.Plan(), print).make()
+
+
+# --- tables
+
+
+def row(name, ours, cold, warm=None, **more):
+    def figures(library):
+        return {n: {"median_s": t} for n, t in {"ours": ours, **library}.items()}
+
+    return {"name": name, "group": "square", "kind": "bf16", "status": "exact", "timed": True, "template": "gpu_tensor",
+            "flops": 2e12, "best": {"bm": 64}, "tried": [{"config": {"bm": 64}, "status": "exact", "registers": 80}],
+            "cold": figures(cold), "warm": figures(warm or cold), "errors": {"ours": 1e-3}, **more}  # fmt: skip
+
+
+def test_ratios_and_their_means():
+    rows = [row("one", 2.0, dict(cublas=4.0, triton=3.0)), row("two", 1.0, dict(cublas=0.5), dict(cublas=1.0))]
+    assert table.ratios(rows[0], "cold") == {"cublas": 2.0, "triton": 1.5, table.BEST: 1.5}
+    by = {c["library"]: c for c in table.classes(rows)}
+    assert by["cublas"]["cold"] == {"geomean": pytest.approx(1.0), "worst": (0.5, "two")}
+    assert by["cublas"]["warm"]["geomean"] == pytest.approx(2**0.5)
+    assert by[table.BEST]["cold"]["geomean"] == pytest.approx((1.5 * 0.5) ** 0.5)
+    assert (by["triton"]["rows"], by["cublas"]["rows"]) == (1, 2)
+    text = table.markdown({"runs": [{"device": "a GPU"}], "crashes": [], "rows": rows})
+    assert "| square | bf16 | cublas | 2 | 1.00 | 0.50 | two | 1.41 | 1.00 | two |" in text
+    assert "| one | exact | gpu_tensor | bm=64 | 80 | 2000000.0 | 1.0 | cublas 2.00, triton 1.50 |" in text
+
+
+def test_an_empty_document_has_a_table():
+    assert "0 of 0 rows exact" in table.markdown(Results(Path("none")).document)
+
+
+# --- the lists
+
+
+def test_lists_are_well_formed():
+    quick, full, tune = (problems.problems(tier) for tier in problems.TIERS)
+    for found in (quick, full, tune):
+        names = [p.name for p in found]
+        assert len(set(names)) == len(names)
+    assert 38 <= sum(p.timed for p in quick) <= 44
+    assert {p.name for p in quick} <= {p.name for p in full}
+    assert {p.kind for p in quick if p.timed} == set(problems.KINDS)
+    assert sum(p.group == "resnet50" for p in full) == 23 * len(shapes.BATCHES)
+    assert len(shapes.DEEPBENCH) == 12
+    for p in full:
+        assert p.workload().flops > 0
+
+
+@pytest.mark.parametrize("only", ["square bf16 nn 8192", "square 3xtf32 nt 4096", "llama2-7b bf16 nt 16x12288",
+                                  "deepbench fp32", "resnet50 fp32 16x3x224", "mobilenet fp32 16x512",
+                                  "odd int8 tt"])  # fmt: skip
+def test_configurations_are_legal_distinct_and_emitted(only):
+    problem = problems.problems("quick", only)[0]
+    template, found = candidates.configurations(problem, TARGET, 8)
+    work, target = problem.workload(), tir.Target.parse(TARGET)
+    space = work.templates[template].space_for(target)
+    assert found[0] == space.default
+    assert len(found) == 8
+    assert all(space.index(c) >= 0 for c in found)
+    assert len({json.dumps(c) for c in found}) == 8
+    for config in found[:2]:
+        source = emitted(Job(problem, template, config, TARGET))
+        assert source.kernels[0].shared_bytes <= target.shared_optin_bytes
+
+
+def test_the_search_asks_for_nothing_twice_and_for_neighbours():
+    search = candidates.Search(squares()[0], TARGET, 8)
+    first = search.batch([])
+    second = search.batch(first[:1])
+    both = first + second
+    assert len({json.dumps(c, sort_keys=True) for c in both}) == 16
+    near = [c for c in second if sum(c[k] != first[0][k] for k in c) == 1]
+    assert len(near) >= 4
+    assert np.all([search.space.index(c) >= 0 for c in both])
+
+
+def test_importing_it_needs_no_gpu_package():
+    modules = sorted({p.stem for p in (FOLDER / "versus_gpu").glob("*.py")} - {"__init__", "triton_matmul"})
+    assert {"gpu", "peers", "program", "timing"} <= set(modules)
+    text = f"""
+import sys
+sys.path.insert(0, {str(FOLDER)!r})
+import run
+for name in {modules!r}:
+    __import__("versus_gpu." + name)
+print([m for m in ("cupy", "torch", "triton", "skopt", "pyopencl", "ml_dtypes") if m in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
