@@ -41,8 +41,11 @@ def test_instructions_of_the_default_kernel(offline):
     row = offline.compiled(offline.CLASSES[0], "sm_80")
     assert (row["spills"], row["local"], row["narrower"]) == (0, 0, 0)
     assert row["blocks_per_sm"] >= 1
-    assert row["ffma"] == 1024
-    assert row["ffma"] > 0.75 * row["all"]
+    assert row["multiply_adds"] == 1024
+    assert row["multiply_adds"] > 0.75 * row["all"]
+    cores = offline.compiled(next(c for c in offline.CLASSES if "B transposed" in c.name and "fp16" in c.name), "sm_80")
+    assert (cores["spills"], cores["local"], cores["narrower"], cores["membar"]) == (0, 0, 0, 0)
+    assert (cores["multiply_adds"], cores["reads_128"], cores["sts"]) == (64, 16, 0)
     text = offline.markdown([row], [])
     assert f"| {row['registers']} | 0 | 16384 | {row['blocks_per_sm']} |" in text
 
