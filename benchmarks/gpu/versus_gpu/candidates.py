@@ -33,6 +33,15 @@ _TILE_SMALL = (
     (16, 16, 4, 4, 32, 4, 1, 2), (8, 16, 8, 4, 16, 4, 1, 2), (16, 8, 4, 8, 16, 4, 1, 2), (8, 8, 8, 8, 16, 4, 1, 2),
     (16, 16, 2, 4, 32, 4, 1, 2), (8, 8, 4, 4, 32, 4, 1, 2), (16, 16, 4, 4, 16, 4, 1, 1),
 )  # fmt: skip
+_WARP = ("li", "ri", "rj", "wi", "wj", "bk", "depth", "in_flight")
+_WARP_LARGE = (
+    (8, 8, 8, 2, 4, 8, 2, 0), (4, 8, 16, 4, 2, 8, 2, 0), (8, 8, 8, 2, 4, 16, 2, 0), (8, 16, 8, 2, 4, 8, 2, 0),
+    (4, 8, 16, 4, 2, 16, 2, 0), (8, 8, 8, 2, 4, 16, 3, 1), (8, 8, 16, 2, 2, 8, 2, 0), (4, 8, 8, 4, 2, 8, 2, 0),
+)  # fmt: skip
+_WARP_SMALL = (
+    (8, 4, 4, 2, 2, 32, 2, 0), (8, 8, 4, 2, 2, 16, 2, 0), (8, 4, 8, 2, 2, 16, 2, 0), (8, 8, 8, 1, 2, 16, 2, 0),
+    (8, 4, 4, 2, 4, 16, 2, 0), (8, 4, 8, 1, 2, 32, 2, 0), (8, 4, 4, 2, 2, 16, 4, 1),
+)  # fmt: skip
 _CONV = ("tk", "rk", "tp", "rp", "tq", "rq", "bc")
 _CONV_DENSE = (
     (8, 8, 2, 2, 8, 2, 4), (16, 4, 2, 2, 8, 2, 4), (8, 8, 4, 1, 8, 2, 8), (16, 4, 1, 1, 16, 4, 8),
@@ -61,6 +70,8 @@ def curated(problem: Problem, template: str) -> Iterator[Config]:
             for row in _TENSOR_LARGE if large else _TENSOR_SMALL:
                 c = dict(zip(_TENSOR, row, strict=True))
                 yield {**c, "bk": c["bk"] // size}
+        elif template == "gpu_warp":
+            yield from (dict(zip(_WARP, row, strict=True)) for row in (_WARP_LARGE if large else _WARP_SMALL))
         elif template == "gpu_tile":
             yield from (dict(zip(_TILE, row, strict=True)) for row in (_TILE_LARGE if large else _TILE_SMALL))
     elif template == "gpu_tile":
