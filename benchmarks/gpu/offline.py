@@ -56,6 +56,9 @@ CLASSES = (
     _cores("tf32 mma.sync, A and B as they lie", precision="tf32"),
     _cores("fp32 by 3xTF32, A and B as they lie", precision="3xtf32"),
     _cores("fp32 by 3xTF32, B transposed", precision="3xtf32", tb=True),
+    KernelClass("fp16 3x3 convolution, NHWC", tir.ops.conv2d,
+                dict(n=16, c=64, h=56, w=56, k=64, r=3, s=3, pad=1, layout="NHWC", dtype="float16"),
+                dict(n=1, c=64, h=16, w=16, k=64, r=3, s=3, pad=1, layout="NHWC", dtype="float16"), ("sm_80", "sm_90")),
 )  # fmt: skip
 
 

@@ -60,5 +60,10 @@ class _Deal(Rewriter):
             values[x.var] = arith.simplify(whole) if as_int(x.extent) > 1 else const(0)
         body = substitute(loops[-1].body, values)
         if rounds * self.threads > total:
-            body = If(binary("<", mine, total), body)
+            body = _inside(body, binary("<", mine, total))
         return Loop(turn, as_expr(rounds), body)
+
+
+def _inside(body: Stmt, cond: Expr) -> Stmt:
+    """``body`` where ``cond`` holds, said of the stage itself: what it fills is no less filled for being shared out."""
+    return body.replace(body=_inside(body.body, cond)) if isinstance(body, Loop) else If(cond, body)

@@ -13,10 +13,12 @@ from tensorir.api.workload import Template, Workload
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_number, shown
 from tensorir.expr.compute import placeholder
+from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import is_float
 from tensorir.ops.baselines import conv2d_baselines
 from tensorir.ops.common import Config, accumulator, divisors_near, flags, out_dtype, out_stage, positive
 from tensorir.ops.conv_cpu import cpu_templates
+from tensorir.ops.conv_tensor import conv_multiplication, conv_space, declared, gpu_tensor
 from tensorir.ops.images import epilogue
 
 if TYPE_CHECKING:
@@ -71,6 +73,7 @@ def conv2d(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: in
         "conv2d", out,
         templates={
             **(cpu_templates(operands, shape, max_error) or {"cpu_tile": general}),
+            **_tensor_cores(operands, shape),
             "gpu_tile": on_gpu,
         },
         reference=lambda *arrays: reference(shape, *arrays),
@@ -246,6 +249,17 @@ def _cpu_score(c: Mapping[str, Any], shape: Mapping[str, Any]) -> float:
         * (1.5 if shape["pad"] else 0.0)
     )
     return float(useful * balance / (work * cycles / (kt * qt) + packed + padded))
+
+
+def _tensor_cores(operands: Mapping[str, Tensor | None], shape: Mapping[str, Any]) -> dict[str, Template]:
+    """The template for tensor cores, where these fit the convolution."""
+    if conv_multiplication(shape) is None:
+        return {}
+
+    def function(s: Schedule, c: Config) -> Schedule:
+        return gpu_tensor(type(s)(declared(operands, shape), s.target), c, shape)
+
+    return {"gpu_tensor": Template(function, lambda t: conv_space(shape, t), ("gpu",), needs="sm_80")}
 
 
 def gpu_tile(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:

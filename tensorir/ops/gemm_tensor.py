@@ -48,8 +48,8 @@ def gpu_tensor(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
     for name, turned, tile, extent in (("a", p["ta"], c["bm"], p["m"]), ("b", not p["tb"], c["bn"], p["n"])):
         row, whole = (tile, extent) if turned else (c["bk"], p["k"])
         at_once = loads_rows(m, name, orders[name])
-        layout = _swizzled(row, m, bool(batch)) if at_once else _spread(row, m, bool(batch))
-        s.stage_in(name, at=ko, scope="shared", vector=_vector(row, whole, m), layout=layout)
+        z, x = "z, " if batch else "", swizzled(row, m) if at_once else _spread(row, m)
+        s.stage_in(name, at=ko, scope="shared", vector=vector_of(row, whole, m), layout=f"{z}r, x -> {z}r, {x}")
     for name, order in orders.items():
         copy = s.stage_in(f"{name}_shared", at=ki, scope="warp").name
         if loads_rows(m, name, order):
@@ -64,34 +64,34 @@ def gpu_tensor(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
     return s
 
 
-def _vector(tile: int, extent: int, m: Multiplication) -> int | None:
+def vector_of(tile: int, extent: int, m: Multiplication) -> int | None:
     """Lanes of a copy along a row of ``tile`` elements of a tensor ``extent`` wide: up to 16 bytes."""
     return next((n for n in (16, 8, 4, 2) if n <= m.row and tile % n == 0 and extent % n == 0), None)
 
 
-def _swizzled(row: int, m: Multiplication, batch: bool) -> str:
-    """Rows of ``row`` elements, whose pieces of 16 bytes are permuted so that eight rows lie in different banks.
+def swizzled(row: int, m: Multiplication, number: str = "r") -> str:
+    """Storage of x along rows of ``row`` elements, whose pieces of 16 bytes are permuted by the row's ``number``, so
+    that those of eight rows lie in different banks.
 
     Eight pieces fill the 32 banks. A row of eight or more is permuted by its number; of shorter ones several lie
     side by side, and the next bits of their number permute them (as CUTLASS's swizzles of 32, 64 and 128 bytes).
     """
-    z, pieces = "z, " if batch else "", row // m.row
+    pieces = row // m.row
     if pieces < 2 or pieces & (pieces - 1):
-        return f"{z}r, x -> {z}r, x"
+        return "x"
     several = max(1, 8 // pieces)
-    bits = "r%8" if several == 1 else f"r/{several}%{pieces}"
-    return f"{z}r, x -> {z}r, x/{m.row} ^ {bits}, x%{m.row}"
+    bits = f"{number}%8" if several == 1 else f"{number}/{several}%{pieces}"
+    return f"x/{m.row} ^ {bits}, x%{m.row}"
 
 
-def _spread(row: int, m: Multiplication, batch: bool) -> str:
+def _spread(row: int, m: Multiplication) -> str:
     """Rows of k that lanes read element by element, eight columns of four rows at a time: groups of eight words of
     neighbouring rows lie in different banks.
     """
-    z = "z, " if batch else ""
     groups = row // 8
     if m.word > 1 or groups < 4 or groups & (groups - 1):
-        return f"{z}r, x -> {z}r, x"
-    return f"{z}r, x -> {z}r, x/8 ^ r%4, x%8"
+        return "x"
+    return "x/8 ^ r%4, x%8"
 
 
 def tensor_space(p: Mapping[str, Any], target: Target) -> Space:

@@ -112,7 +112,7 @@ struct World {
   std::vector<Global> globals;
   std::map<std::string, int> told;
   std::vector<std::string> problems;
-  std::unordered_map<const void *, int> site_of;
+  std::map<std::pair<const void *, Access>, int> site_of;  // an asynchronous copy reads and writes at one place
   std::vector<Site> sites;
   std::vector<std::unordered_map<int, u64>> passes;  // of each thread at each site
   std::unordered_map<u64, Queue> queues;             // requests of a warp at a site that not all lanes have made yet
@@ -265,11 +265,11 @@ void meet(const std::vector<Fiber *> &those) {
 // --- sites and counts
 
 int site(const void *at, Access kind, unsigned width) {
-  auto found = W.site_of.find(at);
+  auto found = W.site_of.find({at, kind});
   if (found != W.site_of.end()) return found->second;
   int id = (int)W.sites.size();
   W.sites.push_back({at, kind, width});
-  W.site_of[at] = id;
+  W.site_of[{at, kind}] = id;
   return id;
 }
 
