@@ -19,7 +19,7 @@ CONFIG = dict(ti=8, tj=8, ri=4, rj=4, bk=8, vector=4, fragments=1, depth=1)
 
 
 def scheduled() -> tir.Schedule:
-    return tir.ops.matmul(m=33, n=36, k=19).schedule(CONFIG, target="cuda")
+    return tir.ops.matmul(m=33, n=36, k=19).schedule(CONFIG, "gpu_tile", "cuda")
 
 
 def run(edit: Callable[[str], str] = str, seed: int = 0) -> tuple[Emulated, np.ndarray]:
@@ -151,7 +151,7 @@ def test_text_that_does_not_compile_is_a_compile_error() -> None:
 @pytest.mark.parametrize("config", [{}, {"bk": 16}, {"ti": 8, "tj": 32}, {"ri": 16, "rj": 8, "tj": 8}])
 def test_matmul_has_no_bank_conflicts_and_loads_whole_sectors(ta: bool, tb: bool, config: dict[str, int]) -> None:
     work = tir.ops.matmul(m=256, n=256, k=64, ta=ta, tb=tb)
-    source = work.schedule({**work.templates["gpu_tile"].space.default, **config}, target="cuda").emitted()
+    source = work.schedule({**work.templates["gpu_tile"].space.default, **config}, "gpu_tile", "cuda").emitted()
     rng = np.random.default_rng(0)
     a, b = rng.integers(-3, 4, (256, 64)).astype("float32"), rng.integers(-3, 4, (64, 256)).astype("float32")
     got = emulate(source, [np.ascontiguousarray(a.T) if ta else a, np.ascontiguousarray(b.T) if tb else b])
