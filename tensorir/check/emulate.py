@@ -190,7 +190,8 @@ def _compile(source: Source, folder: Path) -> ctypes.CDLL:
     text, compiler = re.sub(r"#include[^\n]*", "", source.text), _compiler()
     (folder / "k.cpp").write_text(text)
     (folder / "entries.cpp").write_text(_entries(source) + _BOUNDS)  # what they read is no business of the watch
-    flags = ["-std=c++17", "-O1", "-g", "-w", "-fPIC", "-fno-strict-aliasing", "-fsanitize=thread"]
+    flags = ["-std=c++17", "-O1", "-g", "-w", "-fPIC", "-fno-strict-aliasing"]
+    flags.append("-fsanitize=thread,bounds,object-size")  # runtime.cpp has what these call
     if "clang" not in Path(compiler).name:
         flags.append("-fno-tree-sra")  # it would split the vector accesses that are counted
     header = ["-include", str(_FOLDER / "cuda.h")]

@@ -561,6 +561,24 @@ void __tsan_func_exit() {}
 void __tsan_vptr_read(void *) {}
 void __tsan_vptr_update(void *, void *) {}
 
+// Arrays that the text declares, which -fsanitize=bounds,object-size watches: those in registers lie on the stack, where
+// nothing else would notice. The structures are those that the compilers agreed on for their sanitizer's library.
+struct tir_type { uint16_t kind, info; char name[1]; };
+struct tir_where { const char *file; u32 line, column; };
+struct tir_array_use { tir_where where; const tir_type *array, *index; };
+
+void __ubsan_handle_out_of_bounds(tir_array_use *use, uintptr_t index) {
+  if (!W.current) return;
+  problem("memory.out-of-bounds", HERE, nullptr, "thread %d accesses element %lld of an array that is %s", W.current->id,
+          (long long)(intptr_t)index, use->array->name);
+  give_up();
+}
+void __ubsan_handle_type_mismatch_v1(void *, uintptr_t) {
+  if (!W.current) return;
+  problem("memory.out-of-bounds", HERE, nullptr, "thread %d leaves an array that the text declares", W.current->id);
+  give_up();
+}
+
 // --- what Python calls
 
 void tir_reset() {
