@@ -84,6 +84,10 @@ PLANTED: dict[str, tuple[str, Callable[[str], str]]] = {
         "memory.out-of-bounds",
         lambda t: t.replace("const int c_at = ", "const long c_at = 1ll << 40; //"),
     ),
+    "reads in front of shared memory": (
+        "memory.out-of-bounds",
+        before_first_barrier("if (a_shared[-300] + b_shared[-300] == 77) c[0] = 1;"),
+    ),
     "shared memory left": ("memory.out-of-bounds", before_first_barrier("a_shared[1 << 20] = 1;")),
     "all results in one place": ("launch.unwritten", lambda t: t.replace("const int c_at = ", "const int c_at = 0 * ")),
     "a barrier for some": ("barrier.divergent", before_first_barrier("if (threadIdx.x < 7)")),

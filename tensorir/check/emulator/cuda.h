@@ -77,7 +77,7 @@ template <class T> static inline T tir_shuffled(T v, int lane, int how) {
 
 #define __global__
 #define __device__
-#define __constant__ static
+#define __constant__ static const
 #define __forceinline__ inline
 #define __shared__ static __attribute__((section("tir_shared")))
 #define TIR_SHARED(name, bytes) static __attribute__((section("tir_shared"), aligned(1024))) unsigned char name[bytes]

@@ -35,6 +35,7 @@ namespace {
 const int WARP = 32;
 const size_t STACK = 128 << 10;
 const int MOST_PROBLEMS = 50;
+const int AROUND_SHARED = 2048;  // bytes before and behind it in the image; constants lie further away
 const int MOST_TOGETHER = 64;  // bytes that a lane brings to an instruction of its warp
 
 struct Index { unsigned x, y, z; };
@@ -479,6 +480,10 @@ void access(const void *pointer, unsigned width, bool write, const void *at) {
         return;
       }
     }
+  if (W.shared && address >= W.shared - AROUND_SHARED && address < W.shared + W.shared_size + AROUND_SHARED) {
+    problem("memory.out-of-bounds", at, nullptr, "thread %d leaves shared memory", f->id);
+    give_up();
+  }
   Dl_info image;
   if (!write && dladdr(pointer, &image)) return;  // a constant of the program
   problem("memory.out-of-bounds", at, nullptr, "thread %d accesses memory that belongs to no array", f->id);
