@@ -19,7 +19,7 @@ from tensorir.lower import pipeline
 from tensorir.lower.kernel import Module, module_of
 from tensorir.schedule.schedule import Schedule
 
-OFTEN = 3
+OFTEN = 2
 """Mutants of a kernel, pass and kind."""
 SAME = "it lowers to the same text"
 

@@ -142,10 +142,10 @@ def _looped(old: str, new: str) -> bool:
 def _as_edit(old: str, new: str, kind: str) -> Edit | None:
     """One edit of the text that does what a change of the program did; a condition that has gone is true."""
     mine, theirs = _lines(old), _lines(new)
-    gone = [x for x in mine if x not in theirs]
-    if len(gone) == 1 and [x for x in mine if x != gone[0]] == theirs and (m := re.match(r"if \((.*)\)", gone[0])):
-        at = old.index(gone[0]) + m.start(1)
-        return Edit(kind, at, at + len(m[1]), "true")
+    if kind == "condition left out":  # names of what is inside may have changed as well, so only conditions count
+        gone = [m for x in mine if (m := re.match(r"if \((.*)\)", x)) and x not in theirs]
+        at = old.index(gone[0][0]) + gone[0].start(1) if len(gone) == 1 else 0
+        return Edit(kind, at, at + len(gone[0][1]), "true") if at else None
     if len(mine) != len(theirs):
         return None
     differ = [(a, b) for a, b in zip(mine, theirs, strict=True) if a != b]

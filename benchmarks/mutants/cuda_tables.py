@@ -140,5 +140,5 @@ def run_kernel(name: str, most: int | None = None, kinds: tuple[str, ...] = ()) 
     return out
 
 
-OFTEN = 2
+OFTEN = 1
 """Mutants of an instruction and kind."""
