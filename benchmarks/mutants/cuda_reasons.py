@@ -23,7 +23,6 @@ template <class T> static inline T tir_same(T old, T changed) {
 template <int bytes> static inline void tir_spoil(void *at) {
   for (int n = 0; n < bytes; ++n) ((volatile unsigned char *)at)[n] = 0xff;
 }
-template <int bytes> static inline void tir_spoil_if(bool wrong, void *at) { if (wrong) tir_spoil<bytes>(at); }
 """
 ORDER = "the barrier orders nothing: no two threads touch a cell on both sides of it, on any shape"
 SAME = "the changed expression has the value that it had, wherever it is evaluated"
@@ -32,8 +31,8 @@ CELLS = "every cell gets the same value, in another order"
 AGAIN = "the loop's variable is not used: further iterations do the same again"
 ROOM = "only the room declared for an array differs"
 NOT_READ = "what the iterations in question write is never read, whatever it is"
-NO_NAN = "the elements that are read in addition reach no result, not even as NaN"
-ZERO = "the elements that are read in addition are multiplied by zero, or reach no result, whatever they are"
+NO_NAN = "the elements in question reach no result, not even as NaN"
+ZERO = "the elements in question reach no result, or as a product with zero, whatever they are"
 
 
 def explain(changed: Sequence[Edit], trials: Sequence[Trial]) -> str | None:
@@ -101,7 +100,8 @@ def _unused(text: str, e: Edit) -> bool:
     """Whether only the bound of a loop was raised whose variable its body does not use."""
     around = _around(text, e.start)
     m = re.match(r"for \(int (\w+) = 0; \1 <", around[-1].head) if around else None
-    return bool(m) and len(re.findall(rf"\b{m[1]}\b", text[around[-1].start : around[-1].end])) == 3
+    runs = e.kind == "<= for <" or (e.new.isdigit() and int(e.new) > 0)
+    return bool(m) and runs and len(re.findall(rf"\b{m[1]}\b", text[around[-1].start : around[-1].end])) == 3
 
 
 def of_texts(old: Sequence[str], new: Sequence[str], kind: str, trials: Sequence[Trial]) -> str | None:
@@ -182,31 +182,24 @@ def _same_cells(text: str, e: Edit) -> bool:
 
 
 def _spoiled(text: str, e: Edit) -> str | None:
-    """The mutant, where iterations and branches that the original does not run leave wrong values in all they write."""
-    around = _around(text, e.start)
-    s = next((x for x in reversed(around) if x.inside), None)
+    """What only one of the original and the mutant runs leaves wrong values in all that it writes."""
+    s = next((x for x in reversed(_around(text, e.start)) if x.inside), None)
     if s is None:
         return None
     head = text.index(s.head, s.start)
-    if not head <= e.start < head + len(s.head):
-        return None
     m = re.match(r"if \((.*)\)( \{)?$", s.head) or re.match(r"for \(int \w+ = \d+; (.*); .*\)( \{)?$", s.head)
-    if m is None or not head + m.start(1) <= e.start < head + m.end(1):
+    if m is None or not head + m.start(1) <= e.start <= e.end <= head + m.end(1):
         return None
-    last = s.end
-    body = text[head + len(s.head) : last]
-    body = re.sub(r"tir_copy_async_(\d+)\(([^,]+), ", rf"tir_spoil_if<\1>(!({m[1]}), \2), tir_copy_async_\1(\2, ", body)
+    at = e.start - head
+    old, new = m[1], s.head[m.start(1) : at] + e.new + s.head[at + e.end - e.start : m.end(1)]
+    either = f"{s.head[: m.start(1)]}({old}) || ({new}){s.head[m.end(1) :]}"
+    one = f"({old}) != ({new})"
+    body = text[head + len(s.head) : s.end]
+    body = re.sub(r"tir_copy_async_(\d+)\(([^,]+), .*;",
+                  rf"{{ if ({one}) tir_spoil<\1>(\2); else \g<0> }}", body)  # fmt: skip
     body = re.sub(r"(?m)^( *)((?:\*|\w+\[).*?) (\+?=) (.*);$",
-                  rf"\1{{ \2 \3 \4; tir_spoil_if<sizeof(\2)>(!({m[1]}), (void *)&(\2)); }}", body)  # fmt: skip
-    spoiled = text[: head + len(s.head)] + _without_copy(body, m[1]) + text[last:]
-    changed = spoiled[: e.start] + e.new + spoiled[e.end :]
-    first = changed.index('extern "C" __global__')
-    return changed[:first] + HELPERS + changed[first:]
-
-
-def _without_copy(body: str, cond: str) -> str:
-    """A copy would land on what was spoiled: it is made only where the original makes it."""
-    return re.sub(r"(tir_spoil_if<\d+>\(.*?\)), (tir_copy_async_.*);", rf"{{ \1; if ({cond}) \2; }}", body)
+                  rf"\1{{ \2 \3 \4; if ({one}) tir_spoil<sizeof(\2)>((void *)&(\2)); }}", body)  # fmt: skip
+    return _helped(text, head, s.end, either + body)
 
 
 def _unread(t: Trial, e: Edit) -> bool:
