@@ -1,9 +1,10 @@
 """Run emitted CUDA text with no GPU: compiled unchanged by the system's C++ compiler, each CUDA thread a fiber.
 
 ``emulator/cuda.h`` supplies what the text names, ``emulator/runtime.cpp`` runs it and watches every access: what two
-threads touch with no barrier between, reads of shared memory that nobody wrote, accesses out of bounds, barriers that
-not all threads reach. It counts what requests to memory cost. What is emulated are the documented semantics, not a
-processor: rounding of special functions, weak memory orders and timing are not modelled; blocks run one after another.
+threads touch with no barrier between, reads of shared memory that nobody wrote, accesses out of bounds (of arrays in
+registers too), barriers that not all threads reach. It counts what requests to memory cost. What is emulated are the
+documented semantics, not a processor: rounding of special functions, weak memory orders and timing are not modelled;
+blocks run one after another.
 """
 
 from __future__ import annotations
@@ -194,8 +195,10 @@ def _compile(source: Source, folder: Path) -> ctypes.CDLL:
     (folder / "derived.h").write_text(declared)
     # what these read is no business of the watch
     (folder / "entries.cpp").write_text("\n".join([defined, _entries(source), _BOUNDS]))
-    flags = ["-std=c++17", "-O1", "-g", "-w", "-fPIC", "-fno-strict-aliasing", "-fsanitize=thread"]
-    if "clang" not in Path(compiler).name:
+    gcc = "clang" not in Path(compiler).name  # whose "bounds" are one check; of clang's two, one traps
+    watch = f"-fsanitize=thread,{'bounds' if gcc else 'array-bounds'},object-size"  # runtime.cpp has what these call
+    flags = ["-std=c++17", "-O1", "-g", "-w", "-fPIC", "-fno-strict-aliasing", watch]
+    if gcc:
         flags.append("-fno-tree-sra")  # it would split the vector accesses that are counted
     header = ["-include", str(_FOLDER / "cuda.h"), "-include", str(folder / "derived.h")]
     _run([compiler, *flags, *header, "-c", str(folder / "k.cpp"), "-o", str(folder / "k.o")])

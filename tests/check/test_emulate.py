@@ -84,10 +84,18 @@ PLANTED: dict[str, tuple[str, Callable[[str], str]]] = {
         "memory.out-of-bounds",
         lambda t: t.replace("const int c_at = ", "const long c_at = 1ll << 40; //"),
     ),
+    "reads in front of shared memory": (
+        "memory.out-of-bounds",
+        before_first_barrier("if (a_shared[-300] + b_shared[-300] == 77) c[0] = 1;"),
+    ),
     "shared memory left": ("memory.out-of-bounds", before_first_barrier("a_shared[1 << 20] = 1;")),
     "all results in one place": ("launch.unwritten", lambda t: t.replace("const int c_at = ", "const int c_at = 0 * ")),
     "a barrier for some": ("barrier.divergent", before_first_barrier("if (threadIdx.x < 7)")),
     "results read by others": ("race.global", before_first_barrier("c[threadIdx.x] = 1; c[0] += c[5];")),
+    "sums that no register is for": (
+        "memory.out-of-bounds",
+        lambda t: t.replace("c_register[init_i", "c_register[64 + init_i"),
+    ),
     "an input written": ("launch.input-written", before_first_barrier("((float *)a)[0] = 1;")),
 }
 

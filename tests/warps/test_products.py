@@ -108,6 +108,22 @@ def test_rows_that_are_not_aligned_are_told():
     assert "memory.misaligned" in {p.code for p in emulate(replace(source, text=text), arrays).problems}
 
 
+@emulated
+@pytest.mark.parametrize(
+    ("words", "other"),
+    [
+        ("tir_mma_m16n8k16_f16(c + ", "tir_mma_m16n8k16_f16(c + 30 + "),
+        ("tir_ldmatrix_x4(a_shared_warp + ", "tir_ldmatrix_x4(a_shared_warp + 16 + "),
+    ],
+)
+def test_registers_that_are_none_are_told(words, other):
+    source = fragments(blocked(64, 64, 32)).emitted()
+    assert words in source.text
+    arrays, _ = given(64, 64, 32)
+    got = emulate(replace(source, text=source.text.replace(words, other)), arrays)
+    assert "memory.out-of-bounds" in {p.code for p in got.problems}
+
+
 def test_epilogues_go_through_other_buffers_of_the_warp():
     """A stage between the sums and the result keeps its elements where the sums are."""
     a, b = tir.placeholder((32, 16), "float16", name="a"), tir.placeholder((32, 16), "float16", name="b")

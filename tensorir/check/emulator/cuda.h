@@ -43,6 +43,19 @@ static inline int __dp4a(int a, int b, int c) {
   for (int n = 0; n < 4; n++) c += (int)(int8_t)(a >> 8 * n) * (int8_t)(b >> 8 * n);
   return c;
 }
+// The registers that instructions are given: looked at in the text, whose arrays are watched (-fsanitize=object-size).
+struct tir_held_8 { volatile uint32_t of[2]; };
+struct tir_held_16 { volatile uint32_t of[4]; };
+#define TIR_HELD(size, p) ((void)((tir_held_##size *)(p))->of[0], (void)((tir_held_##size *)(p))->of[size / 4 - 1], (p))
+#define TIR_MMA(name, d, a, b) name(TIR_HELD(16, d), TIR_HELD(16, a), TIR_HELD(8, b))
+#define tir_mma_m16n8k16_f16(d, a, b) TIR_MMA((tir_mma_m16n8k16_f16), d, a, b)
+#define tir_mma_m16n8k16_bf16(d, a, b) TIR_MMA((tir_mma_m16n8k16_bf16), d, a, b)
+#define tir_mma_m16n8k32_s8(d, a, b) TIR_MMA((tir_mma_m16n8k32_s8), d, a, b)
+#define tir_mma_m16n8k32_u8(d, a, b) TIR_MMA((tir_mma_m16n8k32_u8), d, a, b)
+#define tir_mma_m16n8k8_tf32(d, a, b) TIR_MMA((tir_mma_m16n8k8_tf32), d, a, b)
+#define tir_mma_m16n8k8_3xtf32(d, a, b) TIR_MMA((tir_mma_m16n8k8_3xtf32), d, a, b)
+#define tir_ldmatrix_x4(d, row) (tir_ldmatrix_x4)(TIR_HELD(16, d), row)
+#define tir_ldmatrix_x4_trans(d, row) (tir_ldmatrix_x4_trans)(TIR_HELD(16, d), row)
 // always in the text itself, so that what goes wrong is told with its line
 #define TIR_INLINE static inline __attribute__((always_inline))
 TIR_INLINE void tir_copy_async_4(void *to, const void *from, bool there = true) {
@@ -75,7 +88,7 @@ template <class T> static inline T tir_shuffled(T v, int lane, int how) {
 
 #define __global__
 #define __device__
-#define __constant__ static
+#define __constant__ static const
 #define __forceinline__ inline
 #define __shared__ static __attribute__((section("tir_shared")))
 #define TIR_SHARED(name, bytes) static __attribute__((section("tir_shared"), aligned(1024))) unsigned char name[bytes]

@@ -35,6 +35,7 @@ namespace {
 const int WARP = 32;
 const size_t STACK = 128 << 10;
 const int MOST_PROBLEMS = 50;
+const int AROUND_SHARED = 2048;  // bytes before and behind it in the image; constants lie further away
 const int MOST_TOGETHER = 64;  // bytes that a lane brings to an instruction of its warp
 
 struct Index { unsigned x, y, z; };
@@ -479,6 +480,10 @@ void access(const void *pointer, unsigned width, bool write, const void *at) {
         return;
       }
     }
+  if (W.shared && address >= W.shared - AROUND_SHARED && address < W.shared + W.shared_size + AROUND_SHARED) {
+    problem("memory.out-of-bounds", at, nullptr, "thread %d leaves shared memory", f->id);
+    give_up();
+  }
   Dl_info image;
   if (!write && dladdr(pointer, &image)) return;  // a constant of the program
   problem("memory.out-of-bounds", at, nullptr, "thread %d accesses memory that belongs to no array", f->id);
@@ -560,6 +565,24 @@ void __tsan_func_entry(void *) {}
 void __tsan_func_exit() {}
 void __tsan_vptr_read(void *) {}
 void __tsan_vptr_update(void *, void *) {}
+
+// Arrays that the text declares, which -fsanitize=bounds,object-size watches: those in registers lie on the stack, where
+// nothing else would notice. The structures are those that the compilers agreed on for their sanitizer's library.
+struct tir_type { uint16_t kind, info; char name[1]; };
+struct tir_where { const char *file; u32 line, column; };
+struct tir_array_use { tir_where where; const tir_type *array, *index; };
+
+void __ubsan_handle_out_of_bounds(tir_array_use *use, uintptr_t index) {
+  if (!W.current) return;
+  problem("memory.out-of-bounds", HERE, nullptr, "thread %d accesses element %lld of an array that is %s", W.current->id,
+          (long long)(intptr_t)index, use->array->name);
+  give_up();
+}
+void __ubsan_handle_type_mismatch_v1(void *, uintptr_t) {
+  if (!W.current) return;
+  problem("memory.out-of-bounds", HERE, nullptr, "thread %d leaves an array that the text declares", W.current->id);
+  give_up();
+}
 
 // --- what Python calls
 

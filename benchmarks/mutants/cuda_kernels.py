@@ -1,0 +1,66 @@
+"""The kernels whose mutants are tried: one of each class, on two shapes whose texts differ in numbers only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import tensorir as tir
+from tensorir.ops.gemm import gpu_tile
+from tensorir.ops.gemm_tensor import gpu_tensor
+from tensorir.schedule.schedule import Schedule
+
+TARGET = "cuda -arch=sm_80"
+_THREADS = dict(ti=8, tj=8, ri=4, rj=4, bk=8, vector=4, fragments=1, depth=1)
+_WARPS = dict(bm=32, bn=32, wm=16, wn=16, bk=32, depth=3, in_flight=1)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """``schedules``: the same kernel on each shape;  slots: of its rings, 0 if it has none."""
+
+    name: str
+    schedules: Callable[[], list[Schedule]]
+    slots: int = 0
+
+
+def _product(shape: dict[str, Any], template: Callable[..., Any], config: dict[str, Any], ring: int) -> Schedule:
+    work = tir.ops.matmul(**shape)
+    declared = dict(batch=1, ta=False, tb=False, dtype="float32", precision="fp32") | shape
+    s = tir.Schedule(work.outputs, TARGET)
+    template(s, config, declared)
+    if ring:
+        s.pipeline("c.k.0", ring, async_=True)
+    return s
+
+
+def _kernel(
+    name: str, sizes: tuple[tuple[int, int, int], ...], template: Callable[..., Any], config: dict[str, Any],
+    slots: int = 0, ring: int = 0, **options: Any,
+) -> Kernel:  # fmt: skip
+    shapes = [dict(m=m, n=n, k=k, **options) for m, n, k in sizes]
+    return Kernel(name, lambda: [_product(x, template, config, ring) for x in shapes], slots)
+
+
+def _half(order: str) -> Kernel:
+    turned = dict(ta=order[0] == "t", tb=order[1] == "t")
+    sizes = ((40, 40, 120), (56, 72, 152))
+    return _kernel(f"fp16 {order}, cp.async", sizes, gpu_tensor, _WARPS, 3, dtype="float16", **turned)
+
+
+KERNELS = {
+    k.name: k
+    for k in (
+        _kernel("threads", ((37, 45, 19), (43, 53, 27)), gpu_tile, _THREADS),
+        _kernel("threads, registers ahead", ((40, 44, 24), (48, 52, 40)), gpu_tile, _THREADS | dict(depth=2)),
+        _kernel("threads, cp.async", ((40, 44, 44), (48, 52, 60)), gpu_tile, _THREADS, 3, 3),
+        *(_half(order) for order in ("nn", "nt", "tn", "tt")),
+        _kernel("tf32 nn, cp.async", ((40, 40, 72), (56, 72, 88)), gpu_tensor, _WARPS | dict(bk=16), 3,
+                precision="tf32"),
+        _kernel("3xtf32 tt, cp.async", ((40, 40, 72), (56, 72, 88)), gpu_tensor, _WARPS | dict(bk=16), 3,
+                precision="3xtf32", ta=True, tb=True),
+        _kernel("int8 nt, cp.async", ((40, 40, 240), (56, 72, 304)), gpu_tensor, _WARPS | dict(bk=64), 3,
+                dtype="int8", tb=True),
+    )
+}  # fmt: skip

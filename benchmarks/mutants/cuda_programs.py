@@ -1,0 +1,193 @@
+"""Small changes of programs between two passes: what a pass that is wrong could leave out, move, or say otherwise.
+
+Each generator walks a program and gives one mutant for every place; programs of the same kernel on another shape have
+the same places, in the same order.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from mutations import put
+
+from tensorir.ir.build import as_int, binary, const
+from tensorir.ir.layout import lane_places, written
+from tensorir.ir.text import show
+from tensorir.ir.tree import (
+    Alloc,
+    Barrier,
+    Binary,
+    Buffer,
+    CommitGroup,
+    Const,
+    If,
+    IntrinCall,
+    Kind,
+    Layout,
+    Load,
+    Loop,
+    Program,
+    Region,
+    Scope,
+    Seq,
+    Stage,
+    Store,
+    WaitGroup,
+)
+from tensorir.ir.visit import Rewriter, find, sequence, swap_buffers, walk
+
+NAMES: dict[type, str] = {Barrier: "barrier", WaitGroup: "wait", CommitGroup: "commit"}
+
+
+@dataclass(frozen=True)
+class Change:
+    """One mutant of a program."""
+
+    kind: str
+    place: str
+    make: Callable[[], Program]
+
+
+def _change(program: Program, kind: str, place: str, old: Any, new: Any) -> Change:
+    return Change(kind, place, lambda: put(program, old, new))
+
+
+def _once(nodes: list[Any]) -> list[Any]:
+    return list({id(n): n for n in nodes}.values())
+
+
+def ordering(program: Program) -> Iterator[Change]:
+    """Barriers, waits and commits: dropped, moved, one group too few waited for; copies that land at another time."""
+    for n in _once(find(program.body, (Barrier, WaitGroup, CommitGroup))):
+        yield _change(program, f"dropped {NAMES[type(n)]}", NAMES[type(n)], n, Seq(()))
+        if isinstance(n, WaitGroup):
+            new = n.replace(pending=n.pending + 1)
+            yield _change(program, "wait for one group less", f"all but {n.pending} -> {n.pending + 1}", n, new)
+    for seq in _once(find(program.body, Seq)):
+        for k, (one, two) in enumerate(zip(seq.stmts, seq.stmts[1:], strict=False)):
+            name = NAMES.get(type(one)) or NAMES.get(type(two))
+            if name:
+                stmts = (*seq.stmts[:k], two, one, *seq.stmts[k + 2 :])
+                place = f"{type(one).__name__} behind {type(two).__name__}"
+                yield _change(program, f"moved {name}", place, seq, sequence(stmts))
+    groups = find(program.body, CommitGroup)
+    for n in _once(find(program.body, Store)):
+        if groups and n.buffer.scope is Scope.SHARED:
+            kind = "does not copy on its own" if n.later else "lands at another time"
+            yield _change(program, kind, f"store to {n.buffer.name}", n, n.replace(later=not n.later))
+
+
+def slots(program: Program) -> Iterator[Change]:
+    """Another slot of a ring, in one access."""
+    for n in _once(find(program.body, (Load, Store, Region))):
+        at = n.first if isinstance(n, Region) else n.index
+        if n.buffer.scope is Scope.SHARED and isinstance(at[0], Binary) and at[0].op == "%":
+            index = (binary("%", binary("+", at[0].a, 1), at[0].b), *at[1:])
+            new = n.replace(first=index) if isinstance(n, Region) else n.replace(index=index)
+            yield _change(program, "another slot", f"{type(n).__name__} of {n.buffer.name}[{show(at[0])}]", n, new)
+
+
+def bounds(program: Program) -> Iterator[Change]:
+    """Loops and conditions one longer or shorter, conditions left out, stages left out."""
+    for n in _once(find(program.body, Loop)):
+        if n.kind.level != "sequential" or n.kind is Kind.VECTOR or not isinstance(n.extent, Const):
+            continue
+        for by in (1, -1):
+            new = n.replace(extent=const(as_int(n.extent) + by))
+            yield _change(program, "bound of a loop by one", f"{n.var.name} in {as_int(n.extent)} {by:+}", n, new)
+    for n in _once(find(program.body, If)):
+        yield _change(program, "condition left out", show(n.cond), n, n.then)
+    conditions = [c for n in find(program.body, If) for c in find(n.cond, Binary)]
+    for c in _once([c for c in conditions if c.op == "<" and c.a.dtype == "index"]):
+        for by in (1, -1):
+            yield _change(program, "bound of a condition by one", f"{show(c)} {by:+}", c,
+                          c.replace(b=binary("+", c.b, by)))  # fmt: skip
+    for n in _once(find(program.body, Stage)):
+        yield _change(program, "dropped stage", n.name, n, Seq(()))
+
+
+def operands(program: Program) -> Iterator[Change]:
+    """Operands of instructions one tile, one element, or one lane's part further on; exchanged with another."""
+    for call in _once(find(program.body, IntrinCall)):
+        for tile, r in zip(call.intrin.operands, call.operands, strict=True):
+            lead = len(r.first) - len(tile.dims)
+            for d in range(max(lead, 0), len(r.first)):
+                for by in {1, r.extents[d] if not r.strides else max(r.extents)}:
+                    first = (*r.first[:d], binary("+", r.first[d], by), *r.first[d + 1 :])
+                    place = f"{call.intrin.name}: {tile.name} of {r.buffer.name}, dimension {d} +{by}"
+                    yield _change(program, "operand moved", place, r, r.replace(first=first))
+        for k, m in itertools.combinations(range(len(call.operands)), 2):
+            if call.operands[k].buffer.dtype == call.operands[m].buffer.dtype:
+                given = list(call.operands)
+                given[k], given[m] = given[m], given[k]
+                place = f"{call.intrin.name}: operands {k} and {m}"
+                yield _change(program, "operands exchanged", place, call, call.replace(operands=tuple(given)))
+
+
+def fragments(program: Program) -> Iterator[Change]:
+    """Buffers of warps whose lanes, or registers, are numbered in another order than the instructions say."""
+    for a in _once(find(program.body, Alloc)):
+        layout = a.buffer.layout
+        if layout is None or not layout.lanes:
+            continue
+        for what, other in exchanged(layout, a.buffer.dims):
+            new = a.buffer.replace(layout=other)
+            place = f"{a.buffer.name}: {written(layout)} -> {written(other)}"
+            yield Change(f"fragment, {what} exchanged", place, _swapped(program, a.buffer, new))
+
+
+def _swapped(program: Program, old: Buffer, new: Buffer) -> Callable[[], Program]:
+    class Allocs(Rewriter):
+        def on_Alloc(self, n: Alloc) -> Alloc:
+            n = self.children(n)
+            return n.replace(buffer=new) if n.buffer is old else n
+
+    return lambda: program.replace(body=Allocs()(swap_buffers(program.body, {old: new})))
+
+
+def exchanged(layout: Layout, dims: tuple[int, ...]) -> Iterator[tuple[str, Layout]]:
+    """The layout with two of its pieces exchanged, unless that says the same."""
+    for a, b in itertools.combinations(range(len(layout.pieces)), 2):
+        pieces = list(layout.pieces)
+        pieces[a], pieces[b] = pieces[b], pieces[a]
+        other = layout.replace(pieces=tuple(pieces))
+        sides = (a < layout.lanes) + (b < layout.lanes)
+        what = ("registers", "lane and register", "lanes")[sides]
+        if lane_places(other, dims) != lane_places(layout, dims):
+            yield what, other
+
+
+def swizzles(program: Program) -> Iterator[Change]:
+    """Swizzles left out of one access, on one side only; one index by one."""
+    for n in _once(find(program.body, (Load, Store, Region))):
+        at = n.first[0] if isinstance(n, Region) else n.index[0]
+        name = f"{type(n).__name__} of {n.buffer.name}[{show(at)}]"
+
+        def moved(index: Any, n: Any = n) -> Any:
+            return n.replace(first=(index,)) if isinstance(n, Region) else n.replace(index=(index,))
+
+        for x in _once([x for x in walk(at) if isinstance(x, Binary) and x.op == "^"]):
+            for kind, new in (("swizzle on one side only", x.a), ("swizzle with + for ^", binary("+", x.a, x.b))):
+                yield _change(program, kind, name, n, moved(_Swap(x, new)(at)))
+        for by in (1, -1):
+            yield _change(program, "index by one", f"{name} {by:+}", n, moved(binary("+", at, by)))
+
+
+class _Swap(Rewriter):
+    def __init__(self, old: Any, new: Any) -> None:
+        self.old, self.new = old, new
+
+    def __call__(self, n: Any) -> Any:
+        return self.new if n is self.old else n.map(self)
+
+
+AFTER: dict[str, tuple[Callable[[Program], Iterator[Change]], ...]] = {
+    "spread_warps": (fragments, operands, bounds),
+    "pipeline_loops": (ordering, slots, bounds),
+    "insert_barriers": (ordering,),
+    "flatten": (swizzles, operands),
+}
+"""What is changed behind which pass."""

@@ -1,0 +1,76 @@
+"""A small part of benchmarks/mutants/cuda_mutants.py: no mutant survives without a computed reason."""
+
+import itertools
+import json
+import shutil
+from pathlib import Path
+
+import cuda_mutants
+import cuda_pass_layer
+import cuda_tables
+import cuda_text_layer
+import pytest
+from cuda_judge import own_folder
+from cuda_kernels import KERNELS
+from cuda_texts import edits, statements
+
+ROOT = Path(__file__).parents[2]
+emulated = pytest.mark.skipif(
+    shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler"
+)
+
+
+@pytest.fixture(autouse=True)
+def folder(monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", None)
+    with own_folder():
+        yield
+
+
+def all_told(results, least):
+    found = cuda_mutants.summary(results)
+    assert found["mutants"] >= least
+    assert not found["survived"], found["survivors"]
+    assert found["killed"] > 0.7 * found["mutants"]
+    return found
+
+
+@emulated
+def test_no_text_with_copies_out_of_order_survives():
+    kinds = ("dropped", "moved", "wait", "another slot", "swizzle")
+    found = all_told(cuda_text_layer.run_kernel("threads, cp.async", 1, kinds), 8)
+    assert "memory.in-flight" in found["codes"]
+
+
+@emulated
+def test_no_program_with_a_fault_survives():
+    kinds = ("dropped", "moved", "wait", "another slot", "lands")
+    all_told(cuda_pass_layer.run_kernel("threads, cp.async", 1, kinds), 10)
+
+
+@emulated
+def test_no_table_with_a_fault_survives():
+    found = all_told(cuda_tables.run_kernel("tf32", 1, ("fragments, lanes",)), 8)
+    assert found["layers"]["tables"]["by"].keys() & {"emulator", "result"}
+
+
+def test_texts_of_two_shapes_have_the_same_mutants():
+    for kernel in KERNELS.values():
+        one, two = (edits(s.emitted().text, kernel.slots) for s in kernel.schedules())
+        assert [e.kind for e in one] == [e.kind for e in two]
+        assert len(one) > 100
+
+
+def test_statements_are_the_whole_text():
+    text = KERNELS["threads, registers ahead"].schedules()[0].emitted().text
+    top = statements(text)
+    assert all(a.end == b.start for a, b in itertools.pairwise(top))
+    assert sum(s.head == "__syncthreads();" for x in top for s in x.all()) == text.count("__syncthreads();") == 3
+
+
+def test_the_committed_table_is_the_committed_result():
+    saved = json.loads((ROOT / "benchmarks/results/cuda_mutants.json").read_text())
+    assert cuda_mutants.markdown(saved) == (ROOT / "benchmarks/results/cuda_mutants.md").read_text()
+    assert saved["mutants"] >= 200
+    assert saved["mutants"] == saved["killed"] + saved["equivalent"] + saved["survived"]
+    assert all(saved["layers"][layer]["mutants"] for layer in ("text", "passes", "tables"))
