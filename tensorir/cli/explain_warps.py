@@ -90,7 +90,7 @@ WARPS: dict[str, Entry] = {
     "emulate.instruction": Entry(
         "The emulator of CUDA text runs the meaning of an instruction that it does not know, in place of a function "
         "that the instruction brings along; so its text must be one call of that function on all operands.",
-        "# emit={'cuda': 'asm(...)'} with a prelude",
+        "# emit={'cuda': '{d_value} = my_function({a_value});'} with a prelude",
         "# emit={'cuda': 'my_function({d}, {a}, {b});'}, prelude={'cuda': 'static __device__ void my_function(...) …'}",
     ),
     "memory.misaligned": Entry(
