@@ -116,7 +116,8 @@ def _copied(body: Stmt, found: Mapping[Buffer, Layout]) -> dict[Buffer, Layout]:
     """Layouts of buffers that some stage touches at the very index at which it touches one with a layout."""
 
     def same(index: Sequence[Expr], there: Sequence[Expr]) -> bool:
-        return all(Arith().linear(i).same(Arith().linear(j)) for i, j in zip(index, there, strict=True))
+        pairs = zip(index, there, strict=False)
+        return len(index) == len(there) and all(Arith().linear(i).same(Arith().linear(j)) for i, j in pairs)
 
     out: dict[Buffer, Layout] = {}
     for stage in find(body, Stage):
@@ -125,9 +126,7 @@ def _copied(body: Stmt, found: Mapping[Buffer, Layout]) -> dict[Buffer, Layout]:
             if b in found or b in out or not index or all(as_int(n) == 1 for n in b.shape):
                 continue
             for other, there in touched:
-                if other in found and all(
-                    Arith().linear(i).same(Arith().linear(j)) for i, j in zip(index, there, strict=True)
-                ):
+                if other in found and same(index, there):
                     out[b] = found[other]
     return out
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tensorir.arith.affine import Arith
+from tensorir.arith.affine import Arith, Linear, conjunction
 from tensorir.ir.build import as_expr, as_int, binary, const
 from tensorir.ir.tree import (
     Alloc,
+    Axis,
     Buffer,
     Expr,
     If,
@@ -31,7 +32,7 @@ from tensorir.ir.tree import (
 )  # fmt: skip
 from tensorir.ir.visit import Rewriter, find, reads, substitute, swap_buffers, uses, writes
 from tensorir.lower.form import bound_loops, each_nest, fail, kernel_arith, lowering, rewrap
-from tensorir.lower.fragments import Spread, elements, fragment_layouts, need_own, row_of_lane, spread
+from tensorir.lower.fragments import Digit, Spread, digits, elements, fragment_layouts, need_own, row_of_lane, spread
 from tensorir.schedule.primitives.loops import LANES
 from tensorir.target import Target
 
@@ -69,7 +70,14 @@ def _spread(body: Stmt, lane: Loop, arith: Arith) -> Stmt:
         for b, index in elements(stage):
             if b in layouts:
                 need_own(b, index, layouts[b], lane, arith)
-    return _Allocs(swap)(swap_buffers(_FirstLane(lane)(dealt), swap))  # type: ignore[no-any-return]
+            elif any(uses(i, {lane.var}) for i in index):
+                raise fail(
+                    "lower.fragment",
+                    f"{stage.name} touches elements of {b.name} in the lanes that hold something else, and nothing "
+                    f"says which lanes hold those of {b.name}",
+                    f"s.layout({b.name!r}, '… | …')",
+                )
+    return _Allocs(swap)(swap_buffers(_FirstLane(lane, layouts)(dealt), swap))  # type: ignore[no-any-return]
 
 
 def _parts(body: Stmt, layouts: Mapping[Buffer, Layout]) -> dict[Var, Spread]:
@@ -168,17 +176,37 @@ def _need_run(b: Buffer, run: int, name: str) -> None:
 
 
 class _FirstLane(Rewriter):
-    """What no fragment is behind is stored by one lane, not by all."""
+    """What several lanes hold alike is stored by one of them, and what no fragment is behind by the first lane."""
 
-    def __init__(self, lane: Loop) -> None:
-        self.lane = lane
+    def __init__(self, lane: Loop, layouts: Mapping[Buffer, Layout]) -> None:
+        self.lane, self.layouts = lane, layouts
 
     def on_Stage(self, n: Stage) -> Stmt:
-        mine = any(b.scope is Scope.WARP for b in reads(n))
-        private = all(b.scope in (Scope.WARP, Scope.REGISTER) for b in writes(n.body))
-        if private or not mine or isinstance(n.body, IntrinCall) or any(uses(b, {self.lane.var}) for b in n.binds):
+        if isinstance(n.body, IntrinCall):
             return n
-        return If(binary("<", self.lane.var, 1), n)
+        for it, bind in zip(n.iters, n.binds, strict=True):
+            if it.axis is not Axis.SPATIAL and uses(bind, {self.lane.var}):
+                raise fail(
+                    "lower.fragment",
+                    f"{n.name} combines elements along {it.var.name}, which different lanes of a warp hold",
+                    "a layout whose lanes do not number that axis, or the elements in shared memory",
+                )
+        mine = [b for b in reads(n) if b.scope is Scope.WARP]
+        if not mine or all(b.scope in (Scope.WARP, Scope.REGISTER) for b in writes(n.body)):
+            return n
+        if not any(uses(b, {self.lane.var}) for b in n.binds):
+            return If(binary("<", self.lane.var, 1), n)
+        alike = {p for b in mine if b in self.layouts for p in digits(self.layouts[b], b.dims, -1)}
+        first = [binary("<", p.of_lane(self.lane.var), 1) for p in alike if not self._moves(n, p)]
+        return If(conjunction(first), n) if first else n
+
+    def _moves(self, n: Stage, p: Digit) -> bool:
+        """Whether lanes that differ in a digit alone are at different places."""
+
+        def at(lane: int) -> list[Linear]:
+            return [Arith().linear(substitute(b, {self.lane.var: const(lane)})) for b in n.binds]
+
+        return not all(a.same(b) for a, b in zip(at(0), at(p.stride), strict=True))
 
 
 class _Allocs(Rewriter):

@@ -131,3 +131,44 @@ def test_lanes_that_share_hold_the_same():
     assert s.check()
     if shutil.which("g++"):
         assert s.check("emulate")
+
+
+def rows(layout, add_up=""):
+    """Elements of a warp's buffer that go to shared memory, or are added up along a row first."""
+    x = tir.placeholder((32, 16), name="x")
+    if add_up:
+        j = tir.reduce_axis(16, "j")
+        y = tir.compute((32,), lambda i: tir.sum(x[i, j], axis=j), name="y")
+    else:
+        y = tir.compute((32, 16), lambda i, j: x[i, j] * 2, name="y")
+    s = tir.Schedule(y, AMPERE)
+    w, _ = s.split("y.i", [2, 16])
+    s.bind(w, "warp.x")
+    if add_up:
+        s.stage_out("y", at=w, scope="warp", layout=add_up)
+    s.stage_in("x", at=w, scope="warp", layout=layout)
+    return s
+
+
+def test_one_of_the_lanes_that_hold_the_same_stores_it():
+    s = rows("i, j -> i%8, *4 | i/8, j")
+    assert "if (lane % 4 < 1)" in s.source()
+    assert s.check()
+    if shutil.which("g++"):
+        assert s.check("emulate")
+
+
+def test_lanes_add_up_what_they_hold_themselves():
+    s = rows("i, j -> i%8, *4 | i/8, j", add_up="i -> i%8, *4 | i/8")
+    assert s.check()
+    if shutil.which("g++"):
+        assert s.check("emulate")
+
+
+@pytest.mark.parametrize("sums", ["i -> i%8, *4 | i/8", None])
+def test_lanes_do_not_add_up_what_others_hold(sums):
+    layout = "i, j -> i%8, j%4 | i/8, j/4" if sums else "i, j -> i%8, *4 | i/8, j"
+    s = rows(layout, add_up=sums or "i -> i")
+    with pytest.raises(tir.LoweringError) as e:
+        s.source()
+    assert e.value.code == "lower.fragment"
