@@ -70,7 +70,7 @@ def _spread(body: Stmt, lane: Loop, arith: Arith) -> Stmt:
         for b, index in elements(stage):
             if b in layouts:
                 need_own(b, index, layouts[b], lane, arith)
-            elif any(uses(i, {lane.var}) for i in index):
+            elif any(uses(arith.linear(i).expr(), {lane.var}) for i in index):
                 raise fail(
                     "lower.fragment",
                     f"{stage.name} touches elements of {b.name} in the lanes that hold something else, and nothing "

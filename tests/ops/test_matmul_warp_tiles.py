@@ -29,19 +29,19 @@ def test_is_the_default_of_float32_on_cuda():
     assert work().template_for("opencl -kind=gpu") == "gpu_tile"
 
 
+SHAPES = (
+    {},
+    dict(ta=True, tb=True, batch=2, bias=True, act="relu", m=70, n=40, k=50),
+    dict(ta=True, m=65, n=131, k=40, dtype="int32"),
+    dict(tb=True, alpha=True, beta=True, m=300, n=260, k=20),
+    dict(m=1, n=7, k=300),
+    dict(m=300, n=8, k=9),
+)
+
+
 @emulated
-@pytest.mark.parametrize("target", ["cuda -arch=sm_75", HOPPER])
 @pytest.mark.parametrize(
-    "changed",
-    [
-        {},
-        dict(ta=True, tb=True, batch=2, bias=True, act="relu", m=70, n=40, k=50),
-        dict(ta=True, m=65, n=131, k=40, dtype="int32"),
-        dict(tb=True, alpha=True, beta=True, m=300, n=260, k=20),
-        dict(m=1, n=7, k=300),
-        dict(m=300, n=8, k=9),
-    ],
-    ids=str,
+    ("changed", "target"), [*((c, "cuda -arch=sm_75") for c in SHAPES), (SHAPES[1], HOPPER)], ids=str
 )
 def test_text_is_right(changed, target):
     verdict = work(**changed).schedule(target=target).check("emulate")
@@ -49,7 +49,7 @@ def test_text_is_right(changed, target):
 
 
 @emulated
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from([(1, 1, 1), (130, 70, 33), (64, 256, 96), (17, 300, 64)]),
        st.booleans(), st.booleans())  # fmt: skip
 def test_any_configuration(seed, shape, ta, tb):

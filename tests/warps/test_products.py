@@ -45,7 +45,7 @@ TILES = (((64, 64, 32), (32, 32)), ((32, 64, 16), (32, 16)), ((64, 32, 64), (16,
 
 
 @emulated
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @drawn(st.integers(1, 140), st.integers(1, 140), st.integers(1, 90), st.sampled_from(ORDERS), st.data())
 def test_any_shape(m, n, k, order, data):
     block, warp = data.draw(
@@ -57,7 +57,7 @@ def test_any_shape(m, n, k, order, data):
     assert right
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", ["nt", "tn"])
 def test_schedules_are_proved(order):
     verdict = fragments(blocked(64, 64, 64, order), order).check()
     assert verdict, verdict
