@@ -23,7 +23,6 @@ import json
 import multiprocessing
 import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
