@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import argparse
 import collections
+import itertools
 import json
 import multiprocessing
 import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -53,21 +53,21 @@ def work(task: tuple[str, str, int | None]) -> list[Result]:
 
 
 def summary(results: list[Result]) -> dict[str, Any]:
-    """Numbers by layer and kind, reasons, and what survived."""
-    made = [r for r in results if r.detector != "compiler"]
-    order = list(LAYERS)
-    groups: dict[tuple[str, str], list[Result]] = {}
-    for r in sorted(made, key=lambda r: (order.index(r.layer), r.kind)):
-        groups.setdefault((r.layer, r.kind), []).append(r)
+    """For each layer numbers by kind, reasons, and what survived."""
+    return {layer: _layer([r for r in results if r.layer == layer]) for layer in LAYERS
+            if any(r.layer == layer for r in results)}  # fmt: skip
+
+
+def _layer(results: list[Result]) -> dict[str, Any]:
+    made = sorted((r for r in results if r.detector != "compiler"), key=lambda r: (r.kind, r.kernel, r.place))
+    kinds = {kind: list(group) for kind, group in itertools.groupby(made, key=lambda r: r.kind)}
     return {
-        "schema": 1,
         **_counts(made),
         "refused_by_the_compiler": len(results) - len(made),
-        "layers": {layer: _counts([r for r in made if r.layer == layer]) for layer in LAYERS},
-        "kinds": [{"layer": layer, "kind": kind, **_counts(group)} for (layer, kind), group in groups.items()],
+        "kinds": {kind: _counts(group) for kind, group in kinds.items()},
         "codes": dict(sorted(collections.Counter(r.code for r in made if r.code).items())),
         "reasons": dict(sorted(collections.Counter(r.reason for r in made if r.reason).items())),
-        "survivors": [{k: v for k, v in asdict(r).items() if k in ("layer", "kernel", "kind", "place")}
+        "survivors": [{"kernel": r.kernel, "kind": r.kind, "place": r.place}
                       for r in made if not r.detector and not r.reason],
     }  # fmt: skip
 
@@ -80,29 +80,34 @@ def _counts(made: list[Result]) -> dict[str, Any]:
             "equivalent": equivalent, "survived": len(made) - killed - equivalent}  # fmt: skip
 
 
+def total(found: dict[str, Any], name: str) -> int:
+    """A number summed over the layers."""
+    return sum(layer[name] for layer in found.values())
+
+
 def markdown(found: dict[str, Any]) -> str:
     """The tables of the documentation."""
-    out = [_line(found)]
+    numbers = " ".join(f"{name} {total(found, name)}" for name in ("mutants", "killed", "equivalent", "survived"))
+    refused = total(found, "refused_by_the_compiler")
+    out = [f"**{numbers}**" + (f"; {refused} more are no C++ and do not count." if refused else ".")]
     out += ["", "| layer | mutants | " + " | ".join(DETECTORS) + " | equivalent | survived |", "|" + "---|" * 8]
-    for layer, n in found["layers"].items():
-        out.append(_row([layer], n))
+    out += [_row([name], layer) for name, layer in found.items()]
     out += ["", "| layer | kind | mutants | " + " | ".join(DETECTORS) + " | equivalent | survived |", "|" + "---|" * 9]
-    out += [_row([row["layer"], row["kind"]], row) for row in found["kinds"]]
+    out += [_row([name, kind], n) for name, layer in found.items() for kind, n in layer["kinds"].items()]
+    reasons: collections.Counter[str] = collections.Counter()
+    for layer in found.values():
+        reasons.update(layer["reasons"])
     out += ["", "| equivalent, since | mutants |", "|---|---|"]
-    out += [f"| {reason} | {n} |" for reason, n in found["reasons"].items()]
-    if found["survivors"]:
-        out += ["", "| survived | kernel | place |", "|---|---|---|"]
-        out += [f"| {s['kind']} | {s['kernel']} | {_cell(s['place'])} |" for s in found["survivors"]]
+    out += [f"| {reason} | {n} |" for reason, n in sorted(reasons.items())]
+    left = [(name, s) for name, layer in found.items() for s in layer["survivors"]]
+    if left:
+        out += ["", "| survived in | kind | kernel | place |", "|---|---|---|---|"]
+        out += [f"| {name} | {s['kind']} | {s['kernel']} | {_cell(s['place'])} |" for name, s in left]
     return "\n".join(out) + "\n"
 
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
-
-
-def _line(n: dict[str, Any]) -> str:
-    said = f"mutants {n['mutants']} killed {n['killed']} equivalent {n['equivalent']} survived {n['survived']}"
-    return f"**{said}**, and {n['refused_by_the_compiler']} that the C++ compiler refused"
 
 
 def _row(names: list[str], n: dict[str, Any]) -> str:
@@ -113,7 +118,9 @@ def _row(names: list[str], n: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.add_argument("--save", action="store_true", help=f"write {RESULTS.name}.md and .json beside the results")
+    parser.add_argument(
+        "--save", action="store_true", help=f"write {RESULTS.name}.md and .json; with --only, their part"
+    )
     parser.add_argument("--only", nargs="*", choices=list(LAYERS), help="layers")
     parser.add_argument("--each", type=int, help="at most this many mutants of each kernel and kind")
     parser.add_argument("--jobs", type=int, default=2)
@@ -128,13 +135,16 @@ def main() -> None:
                 spent = time.monotonic() - start
                 text = f"{spent:5.0f} s  {part[0].layer:7} {part[0].kernel:26} {len(part):4} mutants, {left} survived"
                 print(text, file=sys.stderr, flush=True)
-    found = summary(sorted(results, key=lambda r: (r.layer, r.kernel, r.kind, r.place)))
-    text = markdown(found)
-    print(json.dumps(found, indent=1) if given.json else text)
+    found = summary(results)
     if given.save:
-        RESULTS.with_suffix(".md").write_text(text)
-        RESULTS.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
-    sys.exit(1 if found["survived"] else 0)
+        path = RESULTS.with_suffix(".json")
+        known = json.loads(path.read_text()) if path.exists() and given.only else {}
+        known.update(found)
+        found = {layer: known[layer] for layer in LAYERS if layer in known}
+        path.write_text(json.dumps(found, indent=1) + "\n")
+        RESULTS.with_suffix(".md").write_text(markdown(found))
+    print(json.dumps(found, indent=1) if given.json else markdown(found))
+    sys.exit(1 if total(found, "survived") else 0)
 
 
 if __name__ == "__main__":

@@ -54,9 +54,7 @@ def explain(changed: Sequence[Edit], trials: Sequence[Trial]) -> str | None:
     if _all(trials, [_spoiled(t, e) for t, e in zip(texts, changed, strict=True)]):
         return NOT_READ
     conditional = "condition" in first.kind or first.kind == "<= for <"
-    if conditional and all(_unread(t, e) for t, e in zip(trials, changed, strict=True)):
-        return NO_NAN if trials[0].want[0].dtype.kind == "f" else ZERO
-    return None
+    return _no_matter(trials, [e.of(t) for t, e in zip(texts, changed, strict=True)]) if conditional else None
 
 
 def _all(trials: Sequence[Trial], texts: Sequence[str | None]) -> bool:
@@ -114,12 +112,15 @@ def of_texts(old: Sequence[str], new: Sequence[str], kind: str, trials: Sequence
         return AGAIN
     changed = [_as_edit(a, b, kind) for a, b in zip(old, new, strict=True)]
     found = [e for e in changed if e is not None]
-    return explain(found, trials) if len(found) == len(changed) else None
+    reason = explain(found, trials) if len(found) == len(changed) else None
+    return reason or (_no_matter(trials, new) if kind.startswith("bound") else None)
 
 
 def _bare(text: str) -> str:
     return re.sub(
-        r"(?m)^( *(?:__align__\(\d+\) )?(?:__shared__ )?\w+ \w+)\[\d+\];$", r"\1;", text[text.index('extern "C"') :]
+        r"(?m)^( *(?:__align__\(\d+\) )?(?:__shared__ )?(?:\w+ )+\w+)\[\d+\];$",
+        r"\1;",
+        text[text.index('extern "C"') :],
     )
 
 
@@ -202,15 +203,13 @@ def _spoiled(text: str, e: Edit) -> str | None:
     return _helped(text, head, s.end, either + body)
 
 
-def _unread(t: Trial, e: Edit) -> bool:
-    """Whether the mutant is right where every other row, or column, of an operand is NaN (or other integers)."""
-    text = e.of(t.source.text)
-    for k, array in enumerate(t.arrays):
-        for d in range(array.ndim):
-            for odd in (0, 1):
+def _no_matter(trials: Sequence[Trial], changed: Sequence[str]) -> str | None:
+    """Whether mutants are right where every other row, or column, of an operand is NaN (or other integers)."""
+    for t, text in zip(trials, changed, strict=True):
+        for k, array in enumerate(t.arrays):
+            for d, odd in itertools.product(range(array.ndim), (0, 1)):
                 worse = [x.copy() for x in t.arrays]
-                chosen = (slice(None),) * d + (slice(odd, None, 2),)
-                worse[k][chosen] = np.nan if array.dtype.kind in "fV" else 113
+                worse[k][(slice(None),) * d + (slice(odd, None, 2),)] = np.nan if array.dtype.kind in "fV" else 113
                 if t.on(worse).run(text) is not None:
-                    return False
-    return True
+                    return None
+    return NO_NAN if trials[0].want[0].dtype.kind == "f" else ZERO

@@ -28,7 +28,7 @@ def folder(monkeypatch):
 
 
 def all_told(results, least):
-    found = cuda_mutants.summary(results)
+    (found,) = cuda_mutants.summary(results).values()
     assert found["mutants"] >= least
     assert not found["survived"], found["survivors"]
     assert found["killed"] > 0.7 * found["mutants"]
@@ -50,8 +50,8 @@ def test_no_program_with_a_fault_survives():
 
 @emulated
 def test_no_table_with_a_fault_survives():
-    found = all_told(cuda_tables.run_kernel("tf32", 1, ("fragments, lanes",)), 8)
-    assert found["layers"]["tables"]["by"].keys() & {"emulator", "result"}
+    found = all_told(cuda_tables.run_kernel("tf32", 1, ("fragments, lanes",)), 6)
+    assert found["by"].keys() & {"emulator", "result"}
 
 
 def test_texts_of_two_shapes_have_the_same_mutants():
@@ -71,6 +71,7 @@ def test_statements_are_the_whole_text():
 def test_the_committed_table_is_the_committed_result():
     saved = json.loads((ROOT / "benchmarks/results/cuda_mutants.json").read_text())
     assert cuda_mutants.markdown(saved) == (ROOT / "benchmarks/results/cuda_mutants.md").read_text()
-    assert saved["mutants"] >= 200
-    assert saved["mutants"] == saved["killed"] + saved["equivalent"] + saved["survived"]
-    assert all(saved["layers"][layer]["mutants"] for layer in ("text", "passes", "tables"))
+    assert list(saved) == ["text", "passes", "tables"]
+    assert sum(layer["mutants"] for layer in saved.values()) >= 200
+    for layer in saved.values():
+        assert layer["mutants"] == layer["killed"] + layer["equivalent"] + layer["survived"]
