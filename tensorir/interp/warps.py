@@ -80,8 +80,8 @@ def collective(machine: Machine, call: IntrinCall) -> Action:
 
     operands = [_Operand(machine, tile, region, call)
                 for tile, region in zip(call.intrin.operands, call.operands, strict=True)]  # fmt: skip
-    body = machine.stmt(call.intrin.inline(tuple(o.region for o in operands)))
-    read = reads(call.intrin.inline(tuple(o.region for o in operands)))
+    meaning = call.intrin.inline(tuple(o.region for o in operands))
+    body, read = machine.stmt(meaning), reads(meaning)
     given = [o for o in operands if o.buffer in read]
     made = [o for o, tile in zip(operands, call.intrin.operands, strict=True) if tile in call.intrin.outputs]
 

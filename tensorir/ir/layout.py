@@ -61,18 +61,19 @@ def cells(b: Buffer) -> tuple[tuple[Cell, ...], int]:
     return tuple(reversed(out)), size
 
 
+def lane_place(layout: Layout, dims: Sequence[int], index: Sequence[int]) -> tuple[int, int]:
+    """The lane that holds an element of a fragment (of several alike the first), and its register there."""
+    out = [0, 0]
+    for n, (d, divisor, extent) in enumerate(layout.pieces):
+        size = extent or -(-dims[d] // divisor)
+        kept = n >= layout.lanes
+        out[kept] = out[kept] * size + (index[d] // divisor % size if d >= 0 else 0)
+    return out[0], out[1]
+
+
 def lane_places(layout: Layout, dims: Sequence[int]) -> list[tuple[int, int]]:
-    """For each element of a fragment, in row-major order: the lane that holds it, and its register there."""
-    sizes = [extent or -(-dims[d] // divisor) for d, divisor, extent in layout.pieces]
-
-    def number(index: Sequence[int], part: slice) -> int:
-        out = 0
-        for (d, divisor, _), size in zip(layout.pieces[part], sizes[part], strict=True):
-            out = out * size + (index[d] // divisor % size if d >= 0 else 0)
-        return out
-
-    lanes, kept = slice(layout.lanes), slice(layout.lanes, None)
-    return [(number(i, lanes), number(i, kept)) for i in itertools.product(*map(range, dims))]
+    """``lane_place`` of each element, in row-major order."""
+    return [lane_place(layout, dims, index) for index in itertools.product(*map(range, dims))]
 
 
 def recoverable(layout: Layout) -> bool:

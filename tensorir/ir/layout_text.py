@@ -133,6 +133,7 @@ class _Pieces:
 
 def _not_bijective(text: str, names: tuple[str, ...], pieces: tuple[Piece, ...]) -> ScheduleError:
     """Names the first dimension that is not covered once, with a layout that divides each of them at most once."""
+    pieces = tuple(p for p in pieces if p[0] >= 0)
     d = next(n for n in range(len(names)) if not chain([p for p in pieces if p[0] == n]))
     mine = [p for p in pieces if p[0] == d]
     shown = ", ".join(written(Layout(names, (p,))).split(" -> ")[1] for p in mine)

@@ -79,7 +79,7 @@ class _Guards(Rewriter):
         n = self.children(n)
         self.facts.pop()
         if not isinstance(n.then, Stage):  # a version of a body: behind it, the other one may have run
-            self.total, self.zero = total, zero
+            self.total, self.zero = total, zero & self.zero  # what either overruns is not 0 any more
         return n
 
     def on_Stage(self, n: Stage) -> Stage:
@@ -201,8 +201,8 @@ class _Guards(Rewriter):
         """Whether an iteration that violates one of ``conds`` stores exactly 0, what a filled copy holds there."""
         for g in conds:
             opposite = negate(g)
-            if opposite is None or not isinstance(n.body, Store):
-                return False
+            if opposite is None or not isinstance(n.body, Store) or not find(n.body.value, Load):
+                return False  # a start that updates follow is no copy
             if not _is_zero(n.body.value, self.zero, n, Arith(self.ranges, [*self.facts, opposite])):
                 return False
         return True

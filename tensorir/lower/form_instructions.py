@@ -6,7 +6,7 @@ from tensorir.arith.affine import conjunction
 from tensorir.intrin.match import NoMatch, match
 from tensorir.ir.build import const
 from tensorir.ir.text import show
-from tensorir.ir.tree import Expr, If, IntrinCall, Kind, Loop, Program, Stage, Stmt, Var
+from tensorir.ir.tree import Expr, If, IntrinCall, Kind, Loop, Program, Scope, Stage, Stmt, Var
 from tensorir.ir.visit import Rewriter, find, substitute, uses
 from tensorir.lower.form import each_nest, fail, lowering
 from tensorir.schedule.rewrite import nest
@@ -63,6 +63,13 @@ class _Form(Rewriter):
             regions = match(self.above, bare, stage, intrin)
         except NoMatch as e:
             raise fail("lower.intrinsic", f"{stage.name} is not {intrin.name} any more: {e}", LAST) from None
+        for tile, region in zip(intrin.operands, regions, strict=True):
+            wanted = Scope.WARP if tile in intrin.held else Scope.SHARED if tile in intrin.addressed else None
+            if wanted is not None and region.buffer.scope is not wanted:
+                where = f"{region.buffer.name} is in {region.buffer.scope.value} memory"
+                raise fail(
+                    "lower.intrinsic", f"{intrin.name} has {tile.name} in that of a {wanted.value}, {where}", LAST
+                )
         start: dict[Var, Expr] = {x.var: const(0) for x in loops}
         binds = tuple(substitute(b, start) for b in stage.binds)
         call = stage.replace(binds=binds, body=IntrinCall(intrin, regions), intrin=None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tensorir.arith.affine import Arith
 from tensorir.ir.build import as_int, binary, const
-from tensorir.ir.layout import written
+from tensorir.ir.layout import lane_place, written
 from tensorir.ir.tree import Buffer, Expr, IntrinCall, Layout, Load, Loop, Scope, Stage, Stmt, Store
 from tensorir.ir.visit import find, walk
 from tensorir.lower.form import fail
@@ -53,7 +53,8 @@ def fragment_layouts(body: Stmt, arith: Arith) -> dict[Buffer, Layout]:
                 layout, dims = call.intrin.held[tile], tile.dims
                 lead = len(region.first) - len(dims)
                 if not all(arith.is_multiple(i, n) for i, n in zip(region.first[lead:], dims, strict=True)):
-                    raise _fail(f"tiles of {region.buffer.name} start elsewhere than at multiples of {dims}", "")
+                    message = f"tiles of {region.buffer.name} start elsewhere than at multiples of {dims}"
+                    raise _fail(message, "splits by the tile of the instruction, and copies that start with one")
                 known = wanted.setdefault(region.buffer, [])
                 if (call.intrin.name, layout, dims) not in known:
                     known.append((call.intrin.name, layout, dims))
@@ -93,23 +94,13 @@ def _holds(whole: Layout, shape: Sequence[int], layout: Layout, dims: Sequence[i
     starts = [range(0, min(n, max(size, tile)), tile)
               for n, size, tile in zip(shape[lead:], block, dims, strict=True)]  # fmt: skip
     for start in itertools.product(*starts):
-        base = _place(whole, shape, (*(0,) * lead, *start))[1]
+        base = lane_place(whole, shape, (*(0,) * lead, *start))[1]
         for index in itertools.product(*map(range, dims)):
             there = (*(0,) * lead, *(a + b for a, b in zip(start, index, strict=True)))
-            lane, register = _place(whole, shape, there)
-            if (lane, register - base) != _place(layout, dims, index):
+            lane, register = lane_place(whole, shape, there)
+            if (lane, register - base) != lane_place(layout, dims, index):
                 return False
     return True
-
-
-def _place(layout: Layout, dims: Sequence[int], index: Sequence[int]) -> tuple[int, int]:
-    """The lane and the register of one element."""
-    out = [0, 0]
-    for n, (d, divisor, extent) in enumerate(layout.pieces):
-        size = extent or -(-dims[d] // divisor)
-        kept = n >= layout.lanes
-        out[kept] = out[kept] * size + index[d] // divisor % size
-    return out[0], out[1]
 
 
 def _copied(body: Stmt, found: Mapping[Buffer, Layout]) -> dict[Buffer, Layout]:

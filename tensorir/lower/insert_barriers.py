@@ -131,9 +131,13 @@ class _Sync:
             return b.scope is Scope.SHARED or (b.scope is Scope.GLOBAL and b in self.written)
 
         return _Touched(
-            frozenset((b, s.of or s.name, _slot_of(b, s)) for b in reads(s) if shared(b)),
-            frozenset((b, s.of or s.name, _slot_of(b, s)) for b in writes(s.body) if shared(b)),
+            frozenset((b, s.of or s.name, self._slot(b, s)) for b in reads(s) if shared(b)),
+            frozenset((b, s.of or s.name, self._slot(b, s)) for b in writes(s.body) if shared(b)),
         )
+
+    def _slot(self, b: Buffer, s: Stage) -> _Slot | None:
+        slot = _slot_of(b, s)
+        return None if slot is not None and slot.base in self.threads else slot  # another thread's is another slot
 
     def _seq(self, s: Seq, before: _Touched) -> tuple[Stmt, _Touched, _Touched]:
         out: list[Stmt] = []

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from tensorir.arith.affine import Arith, Linear, conjunction
 from tensorir.ir.build import as_expr, as_int, binary, const
+from tensorir.ir.layout import written
 from tensorir.ir.tree import (
     Alloc,
     Axis,
@@ -96,9 +97,9 @@ def _parts(body: Stmt, layouts: Mapping[Buffer, Layout]) -> dict[Var, Spread]:
                     if found is None or out.setdefault(atom, found) != found:
                         raise fail(
                             "lower.fragment",
-                            f"{stage.name} touches single elements of {b.name} in a loop over {atom.name} that does "
-                            "not fit how instructions deal them out to the lanes of a warp",
-                            "loops over whole tiles of the instruction",
+                            f"{stage.name} touches elements of {b.name} in a loop over {atom.name} that does not fit "
+                            f"how they are dealt out to the lanes of a warp, {written(layouts[b])}",
+                            "loops over whole tiles, or over parts that the layout's divide",
                         )
     return out
 
@@ -196,6 +197,12 @@ class _FirstLane(Rewriter):
             return n
         if not any(uses(b, {self.lane.var}) for b in n.binds):
             return If(binary("<", self.lane.var, 1), n)
+        if again := [b.name for b in writes(n.body) if b in reads(n)]:
+            raise fail(
+                "lower.fragment",
+                f"{n.name} adds what the lanes of a warp hold to {again[0]} in memory, which the first lane starts",
+                f"s.stage_out({n.name!r}, at=<a loop in the warp's>, scope='warp') first",
+            )
         alike = {p for b in mine if b in self.layouts for p in digits(self.layouts[b], b.dims, -1)}
         first = [binary("<", p.of_lane(self.lane.var), 1) for p in alike if not self._moves(n, p)]
         return If(conjunction(first), n) if first else n

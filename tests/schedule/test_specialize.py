@@ -335,3 +335,17 @@ def test_a_remainder_of_what_may_fall_below_the_divisor():
     s.specialize("C.i", "(20 - C.i) % 8 == 3")
     assert "% 8" in s.source()
     right(s)
+
+
+def test_what_a_version_overruns_is_not_zero_behind_it():
+    """A specialized tile of sums overshoots, and a later sum over it must not count what lies beyond its end."""
+    a, b = tir.placeholder((16, 16), name="A"), tir.placeholder((16, 10), name="B")
+    k, q = tir.reduce_axis(16, "k"), tir.reduce_axis(10, "q")
+    c = tir.compute((16, 10), lambda i, j: tir.sum(a[i, k] * b[k, j], axis=k), name="C")
+    s = tir.Schedule(tir.compute((16,), lambda i: tir.sum(c[i, q] * c[i, q], axis=q), name="D"), "cuda -arch=sm_80")
+    block, thread = s.split("D.i", [None, 8])
+    s.bind(block, "block.x").bind(thread, "thread.x").stage_out("D", at=thread, scope="register")
+    outer, _ = s.split("D.q", [None, 4])
+    s.compute_at("C", outer).set_scope("C", "register").reorder("C.k", "C.j").specialize("C.k", "C.k < 8")
+    verdict = s.check()
+    assert verdict, str(verdict)

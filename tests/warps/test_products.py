@@ -273,3 +273,33 @@ def test_a_part_of_a_warp_is_a_fault(monkeypatch):
     assert "warp.divergent" in {p.code for p in verdict.problems}
     if shutil.which("g++"):
         assert not s.check("emulate")
+
+
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda s: s.set_scope("c", "shared"),
+        lambda s: s.set_scope("c", "global"),
+        lambda s: s.set_scope("a_shared_warp", "shared"),
+        lambda s: s.stage_out("c", at="out.j.1", scope="shared"),
+    ],
+)
+def test_operands_stay_where_the_instruction_looks(move):
+    assert refused(move, fragments(blocked(64, 64, 32))) == "tensorize.last"
+
+
+def test_sums_in_memory_are_not_made_of_what_lanes_hold():
+    x = tir.placeholder((64, 64), name="x")
+    k = tir.reduce_axis(64, "k")
+    s = tir.Schedule(tir.compute((64,), lambda i: tir.sum(x[i, k], axis=k), name="y"), "cuda")
+    w, _ = s.split("y.i", [None, 32])
+    s.bind(w, "warp.x").stage_in("x", at=w, scope="warp", layout="i, k -> i%8, *4 | i/8, k")
+    assert refused(s.source) == "lower.fragment"
+    assert refused(s.stage_out, "y", w, "warp", "i -> i%8, *4 | i%3, i/8") == "layout.not-bijective"
+    s.stage_out("y", at=w, scope="warp", layout="i -> i%8, *4 | i/8")
+    assert s.check()
+
+
+def test_a_bar_without_a_warp():
+    with pytest.raises(tir.ScheduleError, match="set_scope"):
+        blocked(64, 64, 32).layout("a_shared", "i, k -> i%8, k%4 | i/8, k/4")

@@ -78,6 +78,12 @@ def layout_of(
         )
     else:
         fragment = (scope or buffer.scope) is Scope.WARP and "|" in layout
+        if "|" in layout and not fragment:
+            message = (
+                f"layout={layout!r}: a | deals elements out to the lanes of a warp, and {buffer.name} is not in the "
+            )
+            hint = f"s.set_scope({buffer.name!r}, 'warp') first"
+            raise ScheduleError(Problem("layout.syntax", f"{message}registers of one", hint=hint))
         new = parse_layout(layout, rank, buffer.name, fragment).replace(pad=pad)
         lanes = math.prod(extent for _, _, extent in new.pieces[: new.lanes])
         if fragment and lanes != LANES_OF_WARP:

@@ -118,8 +118,12 @@ def _changed(index: Index, loop: Loop) -> str:
         return f"the instruction that performs {loop.var.name} would hold other work"
     stage = stages[0]
     try:
-        match(index.above(loop), loop, stage, stage.intrin)
+        tiles = match(index.above(loop), loop, stage, stage.intrin)
+        if stage.intrin.by_warp:
+            _held_by_warp(index, loop, stage.intrin, tiles)
     except NoMatch as e:
         return f"{stage.name} would no longer be {stage.intrin.name}: {e}"
+    except ScheduleError as e:
+        return e.problems[0].message
     tail = _tail(index, find(loop, Loop), stage, stage.intrin)
     return f"the tail {show(tail)} would cut through {stage.intrin.name}" if tail is not None else ""
