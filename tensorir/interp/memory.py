@@ -90,17 +90,21 @@ class Cells:
 
     def need_written(self, at: np.ndarray) -> None:
         """Raise Fault when a cell that nobody wrote is read."""
-        if self.pending is not None and self.pending[at].any():
-            cell = int(np.asarray(at)[self.pending[at]].flat[0]) % self.size
-            message = f"{self.buffer.name}[{cell}] is read while a copy to it is under way, which nobody has waited for"
-            raise Fault(Problem("memory.in-flight", message))
+        self._need_landed(at, "read")
         if self.written is not None and not self.written[at].all():
             cell = int(np.asarray(at)[~self.written[at]].flat[0]) % self.size
             raise Fault(Problem("memory.uninitialised", f"{self.buffer.name}[{cell}] is read but was never written"))
 
+    def _need_landed(self, at: np.ndarray, verb: str) -> None:
+        if self.pending is not None and self.pending[at].any():
+            cell = int(np.asarray(at)[self.pending[at]].flat[0]) % self.size
+            what = f"{self.buffer.name}[{cell}] is {verb} while a copy to it is under way, which nobody has waited for"
+            raise Fault(Problem("memory.in-flight", what))
+
     def write(self, at: np.ndarray, value: Any, me: np.ndarray, now: np.ndarray, block_of: np.ndarray, *,
               repeats: bool = False) -> None:  # fmt: skip
         """Store ``value`` at absolute cells ``at``; ``repeats``: several threads may, if it is the same value."""
+        self._need_landed(at, "written")
         if self.watched and repeats:
             self._repeat(at, value, me, now, block_of)
         elif self.watched:

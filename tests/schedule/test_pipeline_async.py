@@ -13,7 +13,7 @@ from test_pipeline import numbers, tiled
 
 import tensorir as tir
 from tensorir.check.emulate import emulate
-from tensorir.ir.tree import Barrier, CommitGroup, Store, WaitGroup
+from tensorir.ir.tree import Barrier, CommitGroup, Seq, Stage, Store, WaitGroup
 from tensorir.ir.visit import Rewriter, find
 from tensorir.lower import pipeline as passes
 from tensorir.lower.form import lowering
@@ -128,13 +128,9 @@ class _Without(Rewriter):
         return n.replace(pending=n.pending + {"no wait": 99, "one group too many": 1}.get(self.fault, 0))
 
     def on_CommitGroup(self, n: CommitGroup) -> object:
-        from tensorir.ir.tree import Seq
-
         return Seq(()) if self.fault == "no commit" else n
 
     def on_Barrier(self, n: Barrier) -> object:
-        from tensorir.ir.tree import Seq
-
         return Seq(()) if self.fault == "no barrier" else n
 
 
@@ -149,6 +145,13 @@ class _Slots(Rewriter):
             assert isinstance(slot.a, Binary)
             return n.replace(index=(slot.a.a % slot.b, *n.index[1:]))
         return n
+
+
+class _Twice(Rewriter):
+    """Everything is copied twice: the second copy meets the first, which is still under way."""
+
+    def on_Stage(self, n: Stage) -> object:
+        return Seq((n, n)) if find(n.body, Store, lambda x: x.later) else n
 
 
 FAULTS: dict[str, Rewriter] = {
@@ -173,6 +176,21 @@ def test_what_a_pass_could_get_wrong_is_told(fault, monkeypatch):
     if shutil.which("g++"):
         verdict = s.check("emulate")
         assert not verdict, fault
+
+
+def test_two_copies_to_one_place(monkeypatch):
+    @lowering
+    def broken(program, target):
+        return _Twice()(program)
+
+    broken.__name__ = "broken"
+    at = [p.__name__ for p in passes.PASSES].index("insert_barriers") + 1
+    s = ahead(3)
+    assert s.check(shapes=[dict(i=20, j=24, k=48)])
+    monkeypatch.setattr(passes, "PASSES", [*passes.PASSES[:at], broken, *passes.PASSES[at:]])
+    assert {p.code for p in s.check(shapes=[dict(i=20, j=24, k=48)]).problems} == {"memory.in-flight"}
+    if shutil.which("g++"):
+        assert "memory.in-flight" in {p.code for p in s.check("emulate", shapes=[dict(i=20, j=24, k=48)]).problems}
 
 
 def without(words: str) -> Callable[[str], str]:
