@@ -37,11 +37,12 @@ def _kernel(nest: Stmt, target: Target) -> Stmt:
             )
         renamed[x.var] = first.var
     body = substitute(_Unbind()(nest), renamed)
-    if any(k in loops for k in WARPS):
+    warps = any(k in loops for k in WARPS)
+    if warps:
         loops = {_AS_THREADS.get(k, k): x.replace(kind=_AS_THREADS.get(k, k)) for k, x in loops.items()}
         loops[Kind.THREAD_X] = Loop(Var("lane", "index"), as_expr(target.warp), body, Kind.THREAD_X)
     axes = [loops[k].replace(cases=()) for k in AXES if k in loops]  # the body has them in a loop of its own
-    return rewrap(axes, _Once(axes)(body))
+    return rewrap(axes, _Once(axes, warps)(body))
 
 
 class _Unbind(Rewriter):
@@ -55,8 +56,8 @@ class _Unbind(Rewriter):
 class _Once(Rewriter):
     """Shared and global memory are written once, not once per thread that has nothing to do with it."""
 
-    def __init__(self, axes: list[Loop]) -> None:
-        self.axes = axes
+    def __init__(self, axes: list[Loop], warps: bool) -> None:
+        self.axes, self.warps = axes, warps
         self.dealt = False
 
     def on_Loop(self, n: Loop) -> Loop:
@@ -70,7 +71,7 @@ class _Once(Rewriter):
         if scopes <= {Scope.REGISTER, Scope.WARP}:
             return n
         guards = []
-        by_warp = any(b.scope is Scope.WARP for b in reads(n))
+        by_warp = self.warps and any(b.scope is Scope.WARP for b in reads(n))
         for x in self.axes:
             thread = x.kind.level == "thread"
             if by_warp and x.kind is Kind.THREAD_X:

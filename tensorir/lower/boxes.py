@@ -85,7 +85,8 @@ def sides_of(
         inner: Mapping[Var, tuple[float, float]] = {
             **moving, **loop_ranges([x for x in a.path[depth:] if isinstance(x, Loop)])
         }  # fmt: skip
-        here = arith.child(assume=[x.cond for x in a.path if isinstance(x, If)])
+        conds = [x.cond for x in a.path if isinstance(x, If)]
+        here = arith.child(assume=conds) if conds else arith
         sides = [side_of(in_loops(i, a.stage), here, inner) for i in a.index]
         out.append([s and Side(s.first, s.extent + n - 1) for s, n in zip(sides, a.extents, strict=True)])
     return out

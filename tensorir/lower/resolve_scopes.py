@@ -5,7 +5,7 @@ from __future__ import annotations
 from tensorir.ir.tree import WARPS, Buffer, Loop, Program, Scope, Stage, Stmt
 from tensorir.ir.visit import find, reads, swap_buffers, writes
 from tensorir.lower.form import fail, lowering
-from tensorir.schedule.analysis import Index
+from tensorir.schedule.analysis import Index, statements
 from tensorir.target import Target
 
 
@@ -21,6 +21,7 @@ def resolve_scopes(program: Program, target: Target) -> Program:
     for stage in find(program.body, Stage):
         for b in {*writes(stage.body), *reads(stage), *(writes(stage.init) if stage.init else ())}:
             users.setdefault(b, []).append(stage)
+    by_warps = {s for s in statements(program.body) if any(x.kind in WARPS for x in find(s, Loop))}
     swap: dict[Buffer, Buffer] = {}
     for b, stages in users.items():
         if b in program.params or b.scope is Scope.CONSTANT:
@@ -30,8 +31,12 @@ def resolve_scopes(program: Program, target: Target) -> Program:
         scope: Scope = b.scope
         if scope is Scope.AUTO:
             scope = Scope.GLOBAL if several else _narrowest(index, b, stages)
-        if scope is Scope.REGISTER and any(x.kind in WARPS for r in roots.values() for x in find(r, Loop)):
-            scope = Scope.WARP
+        if scope in (Scope.REGISTER, Scope.WARP):
+            warps = any(r in by_warps for r in roots.values())
+            if scope is Scope.WARP and not warps:
+                raise fail("lower.fragment", f"{b.name} is in the registers of a warp, and no loop is bound to one",
+                           "bind a loop around it to warp.x, or set_scope(…, 'register')")  # fmt: skip
+            scope = Scope.WARP if warps else Scope.REGISTER
         if scope is not b.scope:
             swap[b] = b.replace(scope=scope)
         if several and scope in (Scope.SHARED, Scope.WARP, Scope.REGISTER):

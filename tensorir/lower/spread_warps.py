@@ -43,6 +43,8 @@ def spread_warps(program: Program, target: Target) -> Program:
     """needs: buffers have their size, instructions are calls;  gives: a WARP buffer has the layout of a fragment, and
     each lane touches what it holds; other buffers of warps are REGISTER, a copy in each lane
     """
+    if target.language != "cuda":
+        return program
 
     def kernel(nest: Stmt) -> Stmt:
         axes, body = bound_loops(nest)

@@ -58,7 +58,8 @@ def vectorize(program: Program, target: Target) -> Program:
         arith = kernel_arith(axes, body)
         raw = carriers(body) if target.language == "cuda" else set()
         done = _vector_tiles(_Vectorize(arith, target, raw)(body), arith)
-        return rewrap(axes, _Settle(target)(done) if find(body, Store, lambda x: x.later) else done)
+        later = target.language == "cuda" and find(body, Store, lambda x: x.later)
+        return rewrap(axes, _Settle(target)(done) if later else done)
 
     return each_nest(program, kernel)
 

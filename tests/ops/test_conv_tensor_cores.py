@@ -61,11 +61,6 @@ def test_any_configuration(seed, changed):
     assert w.schedule(config, "gpu_tensor", AMPERE).check("emulate"), config
 
 
-def test_a_configuration_is_proved():
-    verdict = work(h=5, w=9, k=24, c=16, r=1, s=1, pad=0).schedule(target=AMPERE).check()
-    assert verdict, verdict
-
-
 @emulated
 def test_accesses_cost_what_their_bytes_need():
     """Sixteen pixels from anywhere in a row of the image meet no bank conflict; nothing is read element by element."""
