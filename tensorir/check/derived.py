@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from tensorir.codegen.cfamily import emit
 from tensorir.codegen.dialect import DIALECTS
+from tensorir.codegen.instructions import GUARD
 from tensorir.codegen.source import Source
 from tensorir.errors import CheckError, refuse
 from tensorir.intrin.intrin import INTRINSICS, Intrin
@@ -23,7 +24,6 @@ from tensorir.ir.tree import Buffer, Region, Scope
 from tensorir.lower.kernel import Kernel, Module
 from tensorir.target import Target
 
-GUARD = "TIR_EMULATED"
 _TYPES = DIALECTS["cuda"].types
 
 

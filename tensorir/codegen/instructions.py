@@ -11,6 +11,9 @@ from tensorir.intrin.intrin import fields_of
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Buffer, IntrinCall, Load, Ramp, Region
 
+GUARD = "TIR_EMULATED"
+"""Defined where the emulator compiles a text: functions of device instructions are left out there."""
+
 
 def instruction_lines(call: IntrinCall, expr: Expressions) -> list[str]:
     """The lines of one call; ``intrin/intrin.py`` says what stands for what."""
@@ -63,7 +66,7 @@ def _check(call: IntrinCall, tile: Buffer, r: Region, expr: Expressions, wanted:
 
 def _guarded(prelude: str) -> str:
     """A prelude that the emulator leaves out: there its functions are others."""
-    return prelude if "TIR_EMULATED" in prelude else f"#ifndef TIR_EMULATED\n{prelude}\n#endif"
+    return prelude if GUARD in prelude else f"#ifndef {GUARD}\n{prelude}\n#endif"
 
 
 def _function(prelude: str) -> str:

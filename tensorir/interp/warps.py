@@ -14,14 +14,12 @@ import numpy as np
 from tensorir.errors import Problem
 from tensorir.interp.memory import Cells, Fault
 from tensorir.ir.build import as_expr, const
-from tensorir.ir.layout import lane_places
+from tensorir.ir.layout import LANES_OF_WARP, lane_places
 from tensorir.ir.tree import Buffer, IntrinCall, Ramp, Region, Scope
 from tensorir.ir.visit import reads
 
 if TYPE_CHECKING:
     from tensorir.interp.machine import Action, Frame, Machine
-
-WARP = 32
 
 
 class _Operand:
@@ -35,7 +33,7 @@ class _Operand:
         run = int(self.register.max()) + 1
         self.at = machine.cells_of(region.buffer, Ramp(region.first[0], run, "index"))
         self.buffer = Buffer(tile.name, (as_expr(math.prod(tile.dims)),), tile.dtype, Scope.REGISTER)
-        warps = len(machine.frame.lane) // WARP
+        warps = len(machine.frame.lane) // LANES_OF_WARP
         self.cells = Cells(self.buffer, warps, machine.n.storage(tile.dtype))
         machine.memory[self.buffer] = self.cells
         strides = tuple(math.prod(tile.dims[d + 1 :]) for d in range(len(tile.dims)))
@@ -56,14 +54,14 @@ class _Operand:
         else:
             self.home.need_written(where)
             values = self.home.values[where]
-        tiles = values.reshape(len(warps), WARP, -1)[:, self.lane, self.register]
+        tiles = values.reshape(len(warps), LANES_OF_WARP, -1)[:, self.lane, self.register]
         self.cells.values[self._tile(warps)] = tiles
         assert self.cells.written is not None
         self.cells.written[self._tile(warps)] = True
 
     def deal(self, f: Frame, warps: np.ndarray) -> None:
         where = self._where(f)
-        values = np.empty((len(warps), WARP, where.shape[1]), self.home.values.dtype)
+        values = np.empty((len(warps), LANES_OF_WARP, where.shape[1]), self.home.values.dtype)
         values[:, self.lane, self.register] = self.cells.values[self._tile(warps)]
         flat = values.reshape(where.shape)
         if self.home.watched:
@@ -86,11 +84,11 @@ def collective(machine: Machine, call: IntrinCall) -> Action:
     made = [o for o, tile in zip(operands, call.intrin.operands, strict=True) if tile in call.intrin.outputs]
 
     def run(f: Frame) -> None:
-        lanes = f.lane.reshape(-1, WARP) if len(f.lane) % WARP == 0 else None
-        if lanes is None or (lanes != lanes[:, :1] // WARP * WARP + np.arange(WARP)).any():
+        lanes = f.lane.reshape(-1, LANES_OF_WARP) if len(f.lane) % LANES_OF_WARP == 0 else None
+        if lanes is None or (lanes != lanes[:, :1] // LANES_OF_WARP * LANES_OF_WARP + np.arange(LANES_OF_WARP)).any():
             message = f"{call.intrin.name} is reached by some threads of a warp, and all of them run it together"
             raise Fault(Problem("warp.divergent", message))
-        warps = lanes[:, 0] // WARP
+        warps = lanes[:, 0] // LANES_OF_WARP
         for o in given:
             o.gather(f, warps)
         body(Frame({}, warps, np.zeros_like(warps), warps))

@@ -80,12 +80,21 @@ def _fragments(m: Multiplication, operand: str, order: str, blocks: int = 1) -> 
     return _fragment("kj" if order == "n" else "jk", [column, _piece("k", w, 4)], [*block, half, *inside])
 
 
+def _along_k(operand: str, order: str) -> bool:
+    """Whether the rows of a stored operand run along k."""
+    return (operand, order) in (("a", "n"), ("b", "t"))
+
+
+def rows_shape(m: Multiplication, operand: str, order: str) -> tuple[int, int]:
+    """Rows and columns, as they are stored, of the tile that one ldmatrix loads."""
+    return (16, m.k) if _along_k(operand, order) else (m.k, 16)
+
+
 def _rows(m: Multiplication, operand: str, order: str) -> str:
     """Which lane points to which row of 16 bytes: those of one matrix fill one register of every lane."""
     n = m.row
-    along_k = (operand, order) in (("a", "n"), ("b", "t"))
     x, names = ("i", "ik") if operand == "a" else ("j", "jk")
-    if along_k:
+    if _along_k(operand, order):
         outer = [_piece("k", n, 0), x] if operand == "a" else ["j/8", _piece("k", n, 0), "j%8"]
         return _fragment(names, outer, [_piece("k", 1, n)])
     outer = ["k/8", f"{x}/8", "k%8"] if operand == "a" else [f"{x}/8", "k"]
@@ -194,7 +203,7 @@ def mma(m: Multiplication, order: str) -> Intrin:
 
 def loads_rows(m: Multiplication, operand: str, order: str) -> bool:
     """Whether ldmatrix can fill an operand: rows along k of any type, others of 16-bit ones, which it transposes."""
-    return m.word == 2 or (operand, order) in (("a", "n"), ("b", "t"))
+    return m.word == 2 or _along_k(operand, order)
 
 
 def ldmatrix(m: Multiplication, operand: str, order: str) -> Intrin:
@@ -202,8 +211,8 @@ def ldmatrix(m: Multiplication, operand: str, order: str) -> Intrin:
 
     operand: "a", or "b" (for two instructions: 16 columns);  order: "n" or "t", how the tile is stored
     """
-    along_k = (operand, order) in (("a", "n"), ("b", "t"))
-    s = placeholder((16, m.k) if along_k else (m.k, 16), m.dtype, name="s")
+    along_k = _along_k(operand, order)
+    s = placeholder(rows_shape(m, operand, order), m.dtype, name="s")
     d = compute(s.shape, lambda r, c: s[r, c], name="d")
     function = "tir_ldmatrix_x4" if along_k else "tir_ldmatrix_x4_trans"
     return Intrin(

@@ -50,14 +50,13 @@ from tensorir.expr.program import as_outputs, program_of
 from tensorir.expr.reducers import simple_combiner
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.build import as_int, binary, const
-from tensorir.ir.layout import lane_places, written
+from tensorir.ir.layout import LANES_OF_WARP, lane_places, written
 from tensorir.ir.layout_text import parse_layout
 from tensorir.ir.tree import Buffer, Expr, Layout, Load, Loop, Program, Region, Stage, Stmt, Store, Update, Var
 from tensorir.ir.visit import Rewriter, find, reads, substitute, writes
 from tensorir.target import Target
 
 FIELDS = ("space", "value", "vector", "stride")
-WARP = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,9 +131,9 @@ class Intrin:
                 message = f"{b.name} is held by no lane, and a warp runs the instruction together"
                 raise self._refuse("fragment", message, f"fragments={{{b.name!r}: …}}, or addresses")
             lanes = {lane for lane, _ in lane_places(layout, b.dims)}
-            if lanes != set(range(WARP)):
+            if lanes != set(range(LANES_OF_WARP)):
                 raise self._refuse(
-                    "fragment", f"{written(layout)} deals {b.name} out to {len(lanes)} lanes, not {WARP}"
+                    "fragment", f"{written(layout)} deals {b.name} out to {len(lanes)} lanes, not {LANES_OF_WARP}"
                 )
 
     @cached_property

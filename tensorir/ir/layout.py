@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from tensorir.ir.build import as_expr, as_int
 from tensorir.ir.tree import Buffer, Expr, Layout
 
+LANES_OF_WARP = 32
+
 Piece = tuple[int, int, int]
 Fold = tuple[int, int, int, int]
 

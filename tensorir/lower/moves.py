@@ -9,21 +9,20 @@ from tensorir.ir.visit import find, walk
 
 def moves(s: Store) -> bool:
     """Whether a store takes what it stores from memory of the same type, or stores 0."""
-    return all(isinstance(x, Const) or x.buffer.dtype == s.buffer.dtype for x in _sources(s.value) or ()) and bool(
-        _sources(s.value)
-    )
+    sources = _sources(s.value)
+    return bool(sources) and all(isinstance(x, Const) or x.buffer.dtype == s.buffer.dtype for x in sources)
 
 
-def _sources(e: Expr) -> list[Load | Const] | None:
-    """What a moved value is read from; None for one that is computed."""
+def _sources(e: Expr) -> list[Load | Const]:
+    """What a moved value is read from; nothing for one that is computed."""
     if isinstance(e, Select):
         a, b = _sources(e.a), _sources(e.b)
-        return a + b if a and b else None
+        return a + b if a and b else []
     if isinstance(e, Broadcast):
         return _sources(e.value)
     if isinstance(e, Const):
-        return [e] if e.value == 0 else None
-    return [e] if isinstance(e, Load) else None
+        return [e] if e.value == 0 else []
+    return [e] if isinstance(e, Load) else []
 
 
 def carriers(body: Stmt) -> set[Buffer]:
@@ -37,7 +36,7 @@ def carriers(body: Stmt) -> set[Buffer]:
     moved: set[int] = set()
     for s in find(body, Store):
         if moves(s):
-            moved |= {id(x) for x in _sources(s.value) or ()}
+            moved |= {id(x) for x in _sources(s.value)}
         else:
             out.discard(s.buffer)
     return out - {x.buffer for x in walk(body) if isinstance(x, Load) and id(x) not in moved}

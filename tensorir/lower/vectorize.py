@@ -59,7 +59,7 @@ def vectorize(program: Program, target: Target) -> Program:
         raw = carriers(body) if target.language == "cuda" else set()
         done = _vector_tiles(_Vectorize(arith, target, raw)(body), arith)
         later = target.language == "cuda" and find(body, Store, lambda x: x.later)
-        return rewrap(axes, _Settle(target)(done) if later else done)
+        return rewrap(axes, _Settle()(done) if later else done)
 
     return each_nest(program, kernel)
 
@@ -326,19 +326,15 @@ def _vector_tiles(body: Stmt, arith: Arith) -> Stmt:
 class _Settle(Rewriter):
     """Copies that cannot be under way on their own happen where they stand: then they have landed long before."""
 
-    def __init__(self, target: Target) -> None:
-        self.target = target
-
     def on_Store(self, n: Store) -> Store:
         if not n.later:
             return n
         size = DTYPES[n.buffer.dtype].bits // 8 * (n.index[0].lanes if isinstance(n.index[0], Ramp) else 1)
         source = n.value.a if isinstance(n.value, Select) else n.value
-        alike = isinstance(source, Load) and source.buffer.dtype == n.buffer.dtype and moves(n)
         near = n.buffer.scope is Scope.SHARED and isinstance(source, Load) and source.buffer.scope is Scope.GLOBAL
         rest = n.value.b if isinstance(n.value, Select) else None
         blank = rest is None or _as_it_is(rest if isinstance(rest, Broadcast) else Broadcast(rest, 1, rest.dtype))
-        able = self.target.language == "cuda" and alike and near and blank and size in (4, 8, 16)
+        able = moves(n) and near and blank and size in (4, 8, 16)
         return n if able else n.replace(later=False)
 
 

@@ -18,7 +18,7 @@ from tensorir.expr.tensor import Tensor
 from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication
 from tensorir.ir.tree import Expr
 from tensorir.ops.common import Config, out_stage
-from tensorir.ops.gemm_tensor import KINDS, swizzled, vector_of
+from tensorir.ops.gemm_tensor import KINDS, load_rows, swizzled, vector_of
 from tensorir.ops.images import epilogue
 
 if TYPE_CHECKING:
@@ -81,14 +81,11 @@ def gpu_tensor(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     s.stage_in(image, at=co, scope="shared", vector=lanes, layout=f"{z}w, c -> {z}w, {row.replace('x', 'c')}")
     z, row = "r, s, ", swizzled(c["bc"], m, "k")
     s.stage_in("w_turned", at=co, scope="shared", vector=lanes, layout=f"{z}k, c -> {z}k, {row.replace('x', 'c')}")
-    for name in ("w_turned", image if shape["pad"] else None):
-        if name is not None:
-            s.compute_inline(name)
-    for name, operand in ((f"{image}_shared", "a.n"), ("w_turned_shared", "b.t")):
-        copy = s.stage_in(name, at=ci, scope="warp").name
-        r0, r1 = s.split(f"{copy}.ax2", [None, 16])
-        c0, c1 = s.split(f"{copy}.ax3", [None, m.k])
-        s.reorder(r0, c0, r1, c1).tensorize(r1, f"ldmatrix.{m.name}.{operand}")
+    s.compute_inline("w_turned")
+    if shape["pad"]:
+        s.compute_inline(image)
+    for name, operand, order in ((f"{image}_shared", "a", "n"), ("w_turned_shared", "b", "t")):
+        load_rows(s, s.stage_in(name, at=ci, scope="warp").name, 2, m, operand, order)
     s.tensorize(q1, f"mma.m16n8k{m.k}.{m.name}.nt")
     s.unroll("y.s").unroll(ci)
     if c["depth"] > 1:

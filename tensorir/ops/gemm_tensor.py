@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication, loads_rows
+from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication, loads_rows, rows_shape
 from tensorir.ops.common import Config, out_stage
 
 if TYPE_CHECKING:
@@ -53,15 +53,20 @@ def gpu_tensor(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
     for name, order in orders.items():
         copy = s.stage_in(f"{name}_shared", at=ki, scope="warp").name
         if loads_rows(m, name, order):
-            along_k = (name, order) in (("a", "n"), ("b", "t"))
-            r0, r1 = s.split(f"{copy}.ax{len(batch)}", [None, 16 if along_k else m.k])
-            c0, c1 = s.split(f"{copy}.ax{len(batch) + 1}", [None, m.k if along_k else 16])
-            s.reorder(r0, c0, r1, c1).tensorize(r1, f"ldmatrix.{m.name}.{name}.{order}")
+            load_rows(s, copy, len(batch), m, name, order)
     s.tensorize(i1, f"mma.m16n8k{m.k}.{m.name}.{orders['a']}{orders['b']}")
     s.unroll(ki)
     if c["depth"] > 1:
         s.pipeline(ko, c["depth"], async_=bool(c["in_flight"]))
     return s
+
+
+def load_rows(s: Schedule, copy: str, dim: int, m: Multiplication, operand: str, order: str) -> None:
+    """Tensorize with ldmatrix a copy into registers, whose rows are numbered by its dimension ``dim``."""
+    rows, columns = rows_shape(m, operand, order)
+    r0, r1 = s.split(f"{copy}.ax{dim}", [None, rows])
+    c0, c1 = s.split(f"{copy}.ax{dim + 1}", [None, columns])
+    s.reorder(r0, c0, r1, c1).tensorize(r1, f"ldmatrix.{m.name}.{operand}.{order}")
 
 
 def vector_of(tile: int, extent: int, m: Multiplication) -> int | None:

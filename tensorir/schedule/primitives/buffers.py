@@ -6,13 +6,12 @@ import math
 from collections.abc import Sequence
 
 from tensorir.errors import Problem, ScheduleError
-from tensorir.ir.layout import permuted
+from tensorir.ir.layout import LANES_OF_WARP, permuted
 from tensorir.ir.layout_text import parse_layout
 from tensorir.ir.tree import Buffer, Layout, Program, Scope
 from tensorir.ir.visit import swap_buffers
 from tensorir.schedule.rewrite import Rewrite, with_body
 
-LANES_OF_WARP = 32
 SCOPES = {s.value: s for s in (Scope.GLOBAL, Scope.SHARED, Scope.WARP, Scope.REGISTER, Scope.AUTO)}
 
 
