@@ -77,9 +77,14 @@ class Target:
         return int(digits) if digits else 0
 
     def has(self, need: str) -> bool:
-        """Whether it has a feature, such as "fp16", or at least an architecture, such as "sm_80"."""
-        least = re.fullmatch(r"sm_(\d+)a?", need)
-        return self.sm >= int(least[1]) if least else bool(getattr(self, need, False))
+        """Whether it has a feature, such as "fp16", or at least an architecture, such as "sm_80".
+
+        What only "sm_90a" has, no other architecture need have (PTX ISA, on architecture-specific features).
+        """
+        least = re.fullmatch(r"sm_(\d+)(a?)", need)
+        if least is None:
+            return bool(getattr(self, need, False))
+        return self.arch == need if least[2] else self.sm >= int(least[1])
 
     @property
     def text(self) -> str:

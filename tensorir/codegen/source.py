@@ -26,10 +26,27 @@ class Param:
 
 
 @dataclass(frozen=True)
+class TensorMap:
+    """Which tiles of an array a kernel copies by the tensor memory accelerator (CUtensorMap): an argument by value.
+
+    name:    of the kernel's argument;  array: the Param whose address it holds
+    shape:   of the array, row-major, outermost first;  box: elements of a tile, in the same order
+    swizzle: bytes of a row of the tile within which pieces of 16 bytes are permuted: 128, 64, 32, or 0 for none
+    """
+
+    name: str
+    array: str
+    dtype: str
+    shape: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int = 128
+
+
+@dataclass(frozen=True)
 class KernelLaunch:
     """One kernel of the source: launched with ``grid`` blocks of ``block`` threads, both (x, y, z).
 
-    args are names of Params, in the order of the kernel's signature.
+    args are names of Params, or of ``maps``, in the order of the kernel's signature.
 
     once: depends on some inputs only and leaves its results in workspace that nobody else writes, so that one run
           serves all launches on the same inputs (packing of weights)
@@ -41,6 +58,7 @@ class KernelLaunch:
     block: tuple[int, int, int]
     shared_bytes: int = 0
     once: bool = False
+    maps: tuple[TensorMap, ...] = ()
 
 
 @dataclass(frozen=True)
