@@ -1,9 +1,8 @@
 """Every error code of the package, explained: ``tensorir explain CODE`` and the documentation's error index.
 
 To add a code, add an Entry to the dict of its phase (``explain_declare``, ``explain_schedule``, ``explain_stages``,
-``explain_warps``,
-``explain_ahead``, ``explain_build``, ``explain_run``); ``tests/test_error_catalogue.py`` says which codes of the
-package have none, and runs the examples.
+``explain_warps``, ``explain_hopper``, ``explain_ahead``, ``explain_build``, ``explain_run``);
+``tests/test_error_catalogue.py`` says which codes of the package have none, and runs the examples.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from tensorir.cli.explain_ahead import AHEAD
 from tensorir.cli.explain_build import BUILD
 from tensorir.cli.explain_declare import DECLARE
 from tensorir.cli.explain_entry import PRELUDE, Entry
+from tensorir.cli.explain_hopper import HOPPER
 from tensorir.cli.explain_run import RUN
 from tensorir.cli.explain_schedule import SCHEDULE
 from tensorir.cli.explain_stages import STAGES
@@ -22,7 +22,7 @@ from tensorir.cli.explain_warps import WARPS
 
 __all__ = ["CATALOGUE", "PRELUDE", "Entry", "close_codes", "explain"]
 
-CATALOGUE: dict[str, Entry] = {**DECLARE, **SCHEDULE, **STAGES, **WARPS, **AHEAD, **BUILD, **RUN}
+CATALOGUE: dict[str, Entry] = {**DECLARE, **SCHEDULE, **STAGES, **WARPS, **HOPPER, **AHEAD, **BUILD, **RUN}
 """Code to Entry, by phase."""
 
 

@@ -10,7 +10,8 @@ from dataclasses import replace
 from tensorir.arith.affine import Arith, same
 from tensorir.codegen.dialect import DIALECTS, FETCH, SHARED_ARENA, WIDE_PREAMBLE, Dialect
 from tensorir.codegen.expressions import COMPUTED_IN_FLOAT, UNARY, Expressions, c_type
-from tensorir.codegen.instructions import instruction_lines
+from tensorir.codegen.hopper import init_lines, order_line, registers_line
+from tensorir.codegen.instructions import aligned_tiles, instruction_lines, tensor_maps
 from tensorir.codegen.names import Names, identifier
 from tensorir.codegen.source import Assumed, GatherRange, KernelLaunch, Param, Source
 from tensorir.codegen.transposing import TRANSPOSE, Across, across
@@ -19,17 +20,23 @@ from tensorir.ir.build import as_int, const
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import (
     Alloc,
+    Arrive,
+    Await,
     Barrier,
     Binary,
     Buffer,
     CommitGroup,
+    Fence,
     If,
+    InitBarriers,
     IntrinCall,
     Kind,
     Let,
     Load,
     Loop,
     Prefetch,
+    Region,
+    Roles,
     Scope,
     Seq,
     Stmt,
@@ -47,6 +54,8 @@ INDENT = "  "
 DECLARED_SHARED = 48 << 10
 """Bytes of block memory that CUDA kernels may declare; above that all of it comes at launch."""
 ARENA_ALIGN = 128
+TILE_ALIGN = 1024
+"""Of arrays whose pieces are permuted by their address."""
 INT_MAX = 2**31 - 1  # larger buffers are indexed with 64-bit integers
 
 
@@ -139,6 +148,13 @@ def _params(module: Module, printed: list[_KernelText]) -> tuple[Param, ...]:
     return (*out, *(param(b, "workspace") for b in module.workspace))
 
 
+def _addressed(body: Stmt) -> set[Buffer]:
+    """The arrays that the text of a kernel names other than by tensor maps."""
+    mapped = {id(r) for c in find(body, IntrinCall) for t, r in zip(c.intrin.operands, c.operands, strict=True)
+              if t.name in c.intrin.maps}  # fmt: skip
+    return {n.buffer for n in find(body, (Load, Store, Prefetch, Region)) if id(n) not in mapped}  # type: ignore[attr-defined]
+
+
 def _elements(b: Buffer) -> int:
     return math.prod(as_int(n) for n in b.shape)
 
@@ -166,6 +182,10 @@ class _KernelText:
         may_widen = target.kind == "cpu" and alone
         raw = frozenset(carriers(k.body) if dialect.name == "cuda" else ())
         self.expr = Expressions(dialect, target, self.names, arith, may_widen=may_widen, raw=raw)
+        self.expr.maps = tensor_maps(k.body, self.names)
+        for b in (b for call in find(k.body, IntrinCall) for b in aligned_tiles(call)):
+            self.expr.aligned[b] = TILE_ALIGN
+        self.params = [b for b in k.params if b in _addressed(k.body)]
         for b in k.params:
             self.names.buffer(b)
         for v in k.scalars:
@@ -174,14 +194,16 @@ class _KernelText:
             self.names.buffer(a.buffer)
         for x in k.axes:
             self.names.variable(x.var)
+        self.group = self.names.claim("warpgroup") if find(k.body, Roles) else ""
         self.names.nest(k.body, frozenset())
 
     def launch(self) -> KernelLaunch:
         """How the runtime starts it."""
-        args = tuple(b.name for b in self.k.params) + tuple(v.name for v in self.k.scalars)
+        maps = tuple(self.expr.maps.values())
+        args = (*(b.name for b in self.params), *(m.name for m in maps), *(v.name for v in self.k.scalars))
         arena = self._arena()
         size = max(end for _, end in arena.values()) if arena else self.k.shared_bytes
-        return KernelLaunch(identifier(self.k.name), args, self.k.grid, self.k.block, size, self.k.once)
+        return KernelLaunch(identifier(self.k.name), args, self.k.grid, self.k.block, size, self.k.once, maps)
 
     def _arena(self) -> dict[Buffer, tuple[int, int]]:
         """Where block memory that comes at launch begins and ends for each array; empty where it is declared."""
@@ -190,7 +212,8 @@ class _KernelText:
             return out
         end = 0
         for b in self.k.shared:
-            start = -(-end // ARENA_ALIGN) * ARENA_ALIGN
+            align = max(ARENA_ALIGN, self.expr.aligned.get(b, 0))
+            start = -(-end // align) * align
             end = start + bytes_of(b)
             out[b] = start, end
         return out
@@ -215,20 +238,27 @@ class _KernelText:
         x, y, z = k.block
         written = set(writes(k.body))
         params, told = [], []
-        for b in k.params:
+        for b in self.params:
             given = {"const": "" if b in written else "const ", "type": d.types[b.dtype], "name": self.names.buffer(b)}
             note = d.aligned_param.format(bytes=self.assumed[b]) if b in self.assumed else ""
             params.append(d.param.format(**given) + note)
             if b in self.assumed and d.aligned_line:
                 told.append(INDENT + d.aligned_line.format(bytes=self.assumed[b], **given))
+        if self.expr.maps:
+            self.expr.need("TirTensorMap")
+            params += [f"const __grid_constant__ TirTensorMap {m.name}" for m in self.expr.maps.values()]
         params += [d.scalar.format(type=c_type(v.dtype, d), name=self.names.variable(v)) for v in k.scalars]
-        head = d.entry.format(name=identifier(k.name), params=", ".join(params), x=x, y=y, z=z, threads=x * y * z)
+        roles = bool(find(k.body, Roles))  # registers are only given away where one block has a multiprocessor
+        threads = f"{x * y * z}, 1" if roles else x * y * z
+        head = d.entry.format(name=identifier(k.name), params=", ".join(params), x=x, y=y, z=z, threads=threads)
         used = set(find(k.body, Var))
         top = told + [
             f"{INDENT}const {d.types['index']} {self.names.variable(a.var)} = {d.index[a.kind]};"
             for a in k.axes
             if a.var in used
         ]
+        if roles:  # the same in all threads of a warp, which the compiler is to know
+            top.append(f"{INDENT}const {d.types['index']} {self.group} = __shfl_sync(0xffffffffu, threadIdx.y, 0);")
         shared = self._shared()
         if not self.is_wide:
             return "\n".join([head, "{", *shared, *top, *body, "}"])
@@ -271,6 +301,8 @@ class _KernelText:
         """The C type of what an array holds."""
         if self.expr.held_in_float(b):
             return c_type(b.dtype, self.d)
+        if b.scope is Scope.BARRIER:
+            return "unsigned long long"
         if b.dtype == "float16" and self.d.name == "opencl":
             return "ushort"
         return self.expr.vector_type(b.dtype, b.lanes) if b.lanes > 1 else self.d.types[b.dtype]
@@ -293,7 +325,12 @@ class _KernelText:
                 return [*self._block(f"{pad}if ({self.expr(s.cond)})", s.then, depth)]
             case Alloc():
                 inner = self.stmt(s.body, depth)  # first, so that alignments are known
-                return inner if s.buffer.scope is Scope.SHARED else [pad + self.array(s.buffer), *inner]
+                return (
+                    inner if s.buffer.scope in (Scope.SHARED, Scope.BARRIER) else [pad + self.array(s.buffer), *inner]
+                )
+            case Barrier() if s.threads:
+                self.expr.need("tir_sync_some")
+                return [f"{pad}tir_sync_some(1, {s.threads});"]
             case Barrier():
                 return [pad + (self.d.barrier_global if Scope.GLOBAL in s.scopes else self.d.barrier)]
             case Let():
@@ -302,12 +339,12 @@ class _KernelText:
                     f"{pad}const {kind} {self.names.variable(s.var)} = {self.expr(s.value)};",
                     *self.stmt(s.body, depth),
                 ]
-            case CommitGroup():
-                self.expr.need("tir_commit_copies")
-                return [f"{pad}tir_commit_copies();"]
-            case WaitGroup():
-                self.expr.need("tir_wait_copies")
-                return [f"{pad}tir_wait_copies<{s.pending}>();"]
+            case CommitGroup() | WaitGroup() | Fence() | Arrive() | Await():
+                return [pad + order_line(s, self.expr)]
+            case InitBarriers():
+                return [pad + line for line in init_lines(s, self.expr)]
+            case Roles():
+                return self.roles(s, depth)
             case IntrinCall():
                 return [pad + line for line in instruction_lines(s, self.expr)]
         raise LoweringError(Problem("codegen.not-lowered", f"{type(s).__name__} has no lowering for {self.d.name} yet"))
@@ -322,6 +359,21 @@ class _KernelText:
         )
         head = f"{pad}for ({self.d.types['index']} {v} = 0; {v} < {self.expr(s.extent, 6)}; ++{v})"
         return [*pragma, *self._block(head, s.body, depth)]
+
+    def roles(self, s: Roles, depth: int) -> list[str]:
+        """Each role in a branch of its own, by the number of the warpgroup."""
+        pad, inner = INDENT * depth, INDENT * (depth + 1)
+        out, threads = [], math.prod(self.k.block)
+        for n, r in enumerate(s.roles):
+            cond = f"if ({self.group} < {r.first + r.extent}) " if n + 1 < len(s.roles) else ""
+            out.append(f"{pad}{'} else ' if n else ''}{cond}{{  // {r.name}")
+            out += [inner + line for line in registers_line(r, threads, self.expr)]
+            if r.var in set(find(r.body, Var)):
+                number = f"{self.group} - {r.first}" if r.first else self.group
+                out.append(f"{inner}const {self.d.types['index']} {self.names.variable(r.var)} = {number};")
+            one = f"{inner}if (threadIdx.x == 0)"
+            out += self._block(one, r.body, depth + 1) if r.one else self.stmt(r.body, depth + 1)
+        return [*out, f"{pad}}}"]
 
     def _transposed(self, found: Across, depth: int) -> list[str]:
         """Rows of a register tile as columns, and the loop that reads them: a block of its own."""

@@ -112,7 +112,10 @@ CUDA = Dialect(
     entry='extern "C" __global__ void __launch_bounds__({threads})\n{name}({params})',
     param="{const}{type} *__restrict__ {name}",
     scalar="const {type} {name}",
-    space={Scope.GLOBAL: "", Scope.SHARED: "__shared__ ", Scope.WARP: "", Scope.REGISTER: "", Scope.CONSTANT: ""},
+    space={
+        Scope.GLOBAL: "", Scope.SHARED: "__shared__ ", Scope.BARRIER: "__shared__ ", Scope.WARP: "", Scope.REGISTER: "",
+        Scope.CONSTANT: "",
+    },
     constant="__constant__ {type} {name}[{size}] = {{{values}}};",
     index={
         **{k: f"blockIdx.{c}" for c, k in zip("xyz", (Kind.BLOCK_X, Kind.BLOCK_Y, Kind.BLOCK_Z), strict=True)},

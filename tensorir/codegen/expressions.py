@@ -10,6 +10,7 @@ from tensorir.codegen.dialect import Dialect
 from tensorir.codegen.helpers import helper_text
 from tensorir.codegen.names import Names
 from tensorir.codegen.picking import picked
+from tensorir.codegen.source import TensorMap
 from tensorir.errors import LoweringError, Problem
 from tensorir.ir.build import as_int
 from tensorir.ir.dtypes import DTYPES
@@ -75,6 +76,7 @@ class Expressions:
         self.d, self.target, self.names, self.arith = dialect, target, names, arith
         self.helpers: dict[str, str] = {}
         self.aligned: dict[Buffer, int] = {}
+        self.maps: dict[tuple[Buffer, tuple[int, ...], int], TensorMap] = {}
         self.may_widen, self.wide, self.raw = may_widen, False, raw
 
     def __call__(self, e: Expr, outer: int = 0) -> str:

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from tensorir.codegen.dialect import Dialect
+from tensorir.codegen.hopper_text import hopper_text
 
 _COPY_ASYNC = """\
 #ifndef TIR_EMULATED
@@ -84,6 +85,8 @@ def helper_text(name: str, dialect: Dialect) -> str:
         return f"typedef {name[:-1]} __attribute__((aligned({size}))) {name};"
     if copied := re.fullmatch(r"tir_copy_async_(\d+)", name):
         return _COPY_ASYNC.replace("SIZE", copied[1]).replace("KEPT", "cg" if copied[1] == "16" else "ca")
+    if (found := hopper_text(name)) is not None:
+        return found
     text = HELPERS[name]
     text = text[dialect.name] if isinstance(text, dict) else text
     cuda = dialect.name == "cuda"

@@ -6,10 +6,15 @@ import math
 import re
 
 from tensorir.codegen.expressions import Expressions
+from tensorir.codegen.hopper import barrier
+from tensorir.codegen.names import Names, identifier
+from tensorir.codegen.source import TensorMap
 from tensorir.errors import LoweringError, Problem
-from tensorir.intrin.intrin import fields_of
+from tensorir.intrin.intrin import FIELDS, fields_of
 from tensorir.ir.dtypes import DTYPES
-from tensorir.ir.tree import Buffer, IntrinCall, Load, Ramp, Region
+from tensorir.ir.tree import Buffer, IntrinCall, Load, Ramp, Region, Stmt
+from tensorir.ir.visit import find
+from tensorir.lower.tiles import is_described
 
 GUARD = "TIR_EMULATED"
 """Defined where the emulator compiles a text: functions of device instructions are left out there."""
@@ -23,12 +28,19 @@ def instruction_lines(call: IntrinCall, expr: Expressions) -> list[str]:
         raise _fail("codegen.intrinsic", f"{intrin.name} has no {expr.d.name} text")
     if prelude := intrin.prelude.get(expr.d.name):
         expr.helpers[_function(prelude) or intrin.name] = _guarded(prelude) if expr.d.name == "cuda" else prelude
+    if intrin.maps:
+        expr.need(f"tir_tma_load_{len(call.operands[0].first)}")
     wanted = set(fields_of(text))
     values: dict[str, str] = {}
     for tile, region in zip(intrin.operands, call.operands, strict=True):
         _check(call, tile, region, expr, wanted)
-        for name in wanted & {tile.name, *(f"{tile.name}_{f}" for f in ("space", "value", "vector", "stride"))}:
+        for name in wanted & {tile.name, *(f"{tile.name}_{f}" for f in FIELDS)}:
+            if tile.name in (*intrin.maps, *intrin.descriptors):
+                values[name] = _told(name.removeprefix(tile.name), tile, region, call, expr)
+                continue
             values[name] = _field(name.removeprefix(tile.name), tile, region, expr, const=tile not in intrin.outputs)
+    if "barrier" in wanted:
+        values["barrier"] = barrier(call.signals[0].buffer, call.signals[0].first, expr)
     return str(text.format(**values)).splitlines()
 
 
@@ -46,10 +58,45 @@ def _field(kind: str, tile: Buffer, r: Region, expr: Expressions, *, const: bool
     return expr.address(expr.names.buffer(r.buffer), first)
 
 
+def _told(kind: str, tile: Buffer, r: Region, call: IntrinCall, expr: Expressions) -> str:
+    """How an instruction is told of a whole tile: where in an array, or by a descriptor."""
+    if kind == "_map":
+        return expr.maps[map_key(call, r)].name
+    if kind == "_at":
+        return ", ".join(expr(i) for i in reversed(r.first))
+    size, address = DTYPES[r.buffer.dtype].bits // 8, expr.address(expr.names.buffer(r.buffer), r.first[0])
+    eight, panel = (n * size for n in r.strides)
+    expr.need("tir_descriptor")
+    return f"tir_descriptor({address}, {panel or 16}, {eight})"
+
+
+def map_key(call: IntrinCall, source: Region) -> tuple[Buffer, tuple[int, ...], int]:
+    """What tells one tensor map from another: array, tile and swizzle."""
+    made = next(r for t, r in zip(call.intrin.operands, call.operands, strict=True) if t in call.intrin.outputs)
+    return source.buffer, source.extents, made.swizzle
+
+
+def tensor_maps(body: Stmt, names: Names) -> dict[tuple[Buffer, tuple[int, ...], int], TensorMap]:
+    """The tensor maps that the tile copies of a kernel need."""
+    out: dict[tuple[Buffer, tuple[int, ...], int], TensorMap] = {}
+    for call in find(body, IntrinCall):
+        for tile, r in zip(call.intrin.operands, call.operands, strict=True):
+            if tile.name in call.intrin.maps and (key := map_key(call, r)) not in out:
+                b = r.buffer
+                name = names.claim(f"{identifier(b.name)}_map")
+                out[key] = TensorMap(name, b.name, b.dtype, b.dims, r.extents, key[2])
+    return out
+
+
+def aligned_tiles(call: IntrinCall) -> list[Buffer]:
+    """Arrays in shared memory that hold whole tiles, whose permutation goes by the address."""
+    return [r.buffer for t, r in zip(call.intrin.operands, call.operands, strict=True) if is_described(call, t)]
+
+
 def _check(call: IntrinCall, tile: Buffer, r: Region, expr: Expressions, wanted: set[str]) -> None:
     """Where the tile really lies is known only now: refuse what the instruction cannot address."""
     name = f"{tile.name} of {call.intrin.name}, a tile of {r.buffer.name},"
-    by_lane = call.intrin.by_warp  # lowering has seen to it that each lane has its part
+    by_lane = call.intrin.by_warp or call.intrin.maps  # lowering has seen to it that each lane has its part
     if not by_lane and tile.dims[-1] > 1 and r.strides[-1] != 1:
         raise _fail("codegen.intrinsic-stride", f"{name} has {r.strides[-1]} elements from one to the next")
     rows = not by_lane and len(tile.dims) == 2 and tile.dims[0] > 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tensorir.ir.node import Node
-from tensorir.ir.tree import Alloc, Buffer, Let, Loop, Seq, Stmt, Var
+from tensorir.ir.tree import Alloc, Buffer, Let, Loop, Role, Seq, Stmt, Var
 
 _WORDS = """
 auto break case char const continue default do double else enum extern float for goto if inline int long register
@@ -78,6 +78,8 @@ class Names:
                 self._of[s.var] = short if short not in busy else self._claim(identifier(s.var.name), set(busy))
             self._inner.add(self._of[s.var])
             above = above | {self._of[s.var]}
+        if isinstance(s, Role):
+            above = above | {self.variable(s.var)}
         for c in s.children():
             if isinstance(c, Stmt):
                 self.nest(c, above)

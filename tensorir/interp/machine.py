@@ -18,10 +18,15 @@ from tensorir.errors import Problem
 from tensorir.interp.lift import liftable
 from tensorir.interp.memory import Cells, Fault
 from tensorir.interp.numbers import Numbers
+from tensorir.interp.products import Products, Touched
+from tensorir.interp.roles import Barriers
+from tensorir.interp.tiles import copy_tile
 from tensorir.interp.warps import collective
 from tensorir.ir.build import as_int
 from tensorir.ir.tree import (
     Alloc,
+    Arrive,
+    Await,
     Barrier,
     Binary,
     Broadcast,
@@ -31,7 +36,9 @@ from tensorir.ir.tree import (
     CommitGroup,
     Const,
     Expr,
+    Fence,
     If,
+    InitBarriers,
     IntrinCall,
     Kind,
     Let,
@@ -40,6 +47,7 @@ from tensorir.ir.tree import (
     Pack,
     Prefetch,
     Ramp,
+    Roles,
     Scope,
     Select,
     Seq,
@@ -114,6 +122,8 @@ class Machine:
         self.arith = Arith()
         self.leaving: list[_Flight] = []  # copies under way that are no group yet, and those that are, oldest first
         self.groups: list[list[_Flight]] = []
+        self.barriers = Barriers(self)
+        self.products = Products()
 
     def go(self) -> None:
         """Run the kernel's body."""
@@ -137,11 +147,23 @@ class Machine:
             case Alloc():
                 return self._alloc(s)
             case Barrier():
-                return self._barrier
+                return self._barrier if not s.threads else self._role_barrier
             case CommitGroup():
-                return self._commit
+                return self._commit if s.of == "copies" else lambda f: self.products.commit()
             case WaitGroup():
-                return lambda f: self._wait(f, s.pending)
+                return lambda f: self._wait(f, s.pending) if s.of == "copies" else self.products.wait(s.pending)
+            case Fence():  # an order of the processor's, which the emulator looks at
+                return self._seq([])
+            case InitBarriers():
+                return self.barriers.begin(s)
+            case Arrive():
+                return self.barriers.arrive(s)
+            case Await():
+                return self.barriers.wait(s)
+            case Roles():
+                return self.barriers.roles(s)
+            case IntrinCall() if s.intrin.maps:
+                return copy_tile(self, s)
             case Let():
                 return self._let(s)
             case IntrinCall():
@@ -216,6 +238,8 @@ class Machine:
         return run
 
     def _alloc(self, s: Alloc) -> Action:
+        if s.buffer.scope is Scope.BARRIER:
+            return self.stmt(s.body)
         copies = len(self.frame.lane) if s.buffer.scope in PRIVATE else self.blocks
         cells = Cells(
             s.buffer,
@@ -246,6 +270,13 @@ class Machine:
             self.epoch[f.block] += 1  # of each block that came, once
             return
         self.epoch += 1
+
+    def _role_barrier(self, f: Frame) -> None:
+        self.epoch[np.unique(f.block)] += 1
+
+    def begin_product(self, made: list[Touched], read: list[Touched]) -> None:
+        """An instruction of warpgroups is under way: its registers wait for it, and what it reads has to stay."""
+        self.products.begin(made, read)
 
     def _commit(self, f: Frame) -> None:
         self._need_all(f)

@@ -39,6 +39,7 @@ class Cells:
         self.written = np.zeros(copies * self.size, bool) if values is None else None
         self.watched = watched
         self.pending: np.ndarray | None = None  # cells to which a copy is under way
+        self.reading: np.ndarray | None = None  # how many instructions that go on by themselves read a cell
         if watched:
             n = len(self.values)
             self.writer, self.wrote = np.full(n, -1, np.int32), np.zeros(n, np.int32)
@@ -87,6 +88,33 @@ class Cells:
             self.pending[at] = False
         if self.watched:
             self.writer[at], self.wrote[at] = me, now
+
+    def depart(self, at: np.ndarray, value: np.ndarray) -> None:
+        """A copy to these cells is under way, which no thread makes: barriers order it, not those of the block."""
+        self._need_landed(at, "written")
+        if self.reading is not None and self.reading[at].any():
+            cell = int(at[self.reading[at] > 0].flat[0]) % self.size
+            what = (
+                f"a copy to {self.buffer.name}[{cell}] begins while an instruction that nobody has waited for reads it"
+            )
+            raise Fault(Problem("memory.in-flight", what))
+        self.values[at] = value
+        if self.written is not None:
+            self.written[at] = True
+        if self.watched:
+            self.writer[at] = self.reader[at] = -1
+        self.under_way(at)
+
+    def arrive(self, at: np.ndarray) -> None:
+        """Such a copy has come."""
+        if self.pending is not None:
+            self.pending[at] = False
+
+    def read_later(self, at: np.ndarray, change: int) -> None:
+        """An instruction that reads these cells begins (1), or has been waited for (-1)."""
+        if self.reading is None:
+            self.reading = np.zeros(len(self.values), np.int32)
+        np.add.at(self.reading, at, change)
 
     def need_written(self, at: np.ndarray) -> None:
         """Raise Fault when a cell that nobody wrote is read."""

@@ -13,10 +13,11 @@ import numpy as np
 
 from tensorir.errors import Problem
 from tensorir.interp.memory import Cells, Fault
+from tensorir.interp.tiles import Described
 from tensorir.ir.build import as_expr, const
 from tensorir.ir.layout import LANES_OF_WARP, lane_places
-from tensorir.ir.tree import Buffer, IntrinCall, Ramp, Region, Scope
-from tensorir.ir.visit import reads
+from tensorir.ir.tree import Buffer, IntrinCall, Loop, Ramp, Region, Scope, Stmt, Store, Var
+from tensorir.ir.visit import find, reads
 
 if TYPE_CHECKING:
     from tensorir.interp.machine import Action, Frame, Machine
@@ -26,14 +27,17 @@ class _Operand:
     """One operand: the cells of a tile in each lane, and the tile of each warp."""
 
     def __init__(self, machine: Machine, tile: Buffer, region: Region, call: IntrinCall) -> None:
-        layout = call.intrin.held.get(tile) or call.intrin.addressed[tile]
-        places = np.array(lane_places(layout, tile.dims))
-        self.lane, self.register = places[:, 0], places[:, 1]
-        self.machine, self.home = machine, machine.memory[region.buffer]
-        run = int(self.register.max()) + 1
-        self.at = machine.cells_of(region.buffer, Ramp(region.first[0], run, "index"))
+        self.machine, self.home, self.lanes = machine, machine.memory[region.buffer], call.intrin.lanes
+        self.described = Described(machine, tile, region) if tile.name in call.intrin.descriptors else None
+        self.later = call.intrin.later
+        if self.described is None:
+            layout = call.intrin.held.get(tile) or call.intrin.addressed[tile]
+            places = np.array(lane_places(layout, tile.dims))
+            self.lane, self.register = places[:, 0], places[:, 1]
+            run = int(self.register.max()) + 1
+            self.at = machine.cells_of(region.buffer, Ramp(region.first[0], run, "index"))
         self.buffer = Buffer(tile.name, (as_expr(math.prod(tile.dims)),), tile.dtype, Scope.REGISTER)
-        warps = len(machine.frame.lane) // LANES_OF_WARP
+        warps = len(machine.frame.lane) // self.lanes
         self.cells = Cells(self.buffer, warps, machine.n.storage(tile.dtype))
         machine.memory[self.buffer] = self.cells
         strides = tuple(math.prod(tile.dims[d + 1 :]) for d in range(len(tile.dims)))
@@ -47,21 +51,29 @@ class _Operand:
         """For each lane that takes part and each element it holds: the cell."""
         return np.asarray(self.at(f))
 
+    def registers(self, f: Frame) -> np.ndarray:
+        """The cells that the lanes hold."""
+        return self._where(f)
+
     def gather(self, f: Frame, warps: np.ndarray) -> None:
-        where = self._where(f)
-        if self.home.watched:
-            values = self.home.read(where, *self.machine.who(f, where))
+        if self.described is not None:
+            tiles = self.described.values(f, self.lanes)
         else:
-            self.home.need_written(where)
-            values = self.home.values[where]
-        tiles = values.reshape(len(warps), LANES_OF_WARP, -1)[:, self.lane, self.register]
+            where = self._where(f)
+            if self.home.watched:
+                values = self.home.read(where, *self.machine.who(f, where))
+            else:
+                if not self.later:  # the sums of one product may be under way when the next goes on from them
+                    self.home.need_written(where)
+                values = self.home.values[where]
+            tiles = values.reshape(len(warps), self.lanes, -1)[:, self.lane, self.register]
         self.cells.values[self._tile(warps)] = tiles
         assert self.cells.written is not None
         self.cells.written[self._tile(warps)] = True
 
     def deal(self, f: Frame, warps: np.ndarray) -> None:
         where = self._where(f)
-        values = np.empty((len(warps), LANES_OF_WARP, where.shape[1]), self.home.values.dtype)
+        values = np.empty((len(warps), self.lanes, where.shape[1]), self.home.values.dtype)
         values[:, self.lane, self.register] = self.cells.values[self._tile(warps)]
         flat = values.reshape(where.shape)
         if self.home.watched:
@@ -78,21 +90,42 @@ def collective(machine: Machine, call: IntrinCall) -> Action:
 
     operands = [_Operand(machine, tile, region, call)
                 for tile, region in zip(call.intrin.operands, call.operands, strict=True)]  # fmt: skip
-    meaning = call.intrin.inline(tuple(o.region for o in operands))
+    meaning = _sums_outermost(call.intrin.inline(tuple(o.region for o in operands)))
     body, read = machine.stmt(meaning), reads(meaning)
     given = [o for o in operands if o.buffer in read]
     made = [o for o, tile in zip(operands, call.intrin.operands, strict=True) if tile in call.intrin.outputs]
 
+    count = call.intrin.lanes
+
     def run(f: Frame) -> None:
-        lanes = f.lane.reshape(-1, LANES_OF_WARP) if len(f.lane) % LANES_OF_WARP == 0 else None
-        if lanes is None or (lanes != lanes[:, :1] // LANES_OF_WARP * LANES_OF_WARP + np.arange(LANES_OF_WARP)).any():
-            message = f"{call.intrin.name} is reached by some threads of a warp, and all of them run it together"
+        lanes = f.lane.reshape(-1, count) if len(f.lane) % count == 0 else None
+        if lanes is None or (lanes != lanes[:, :1] // count * count + np.arange(count)).any():
+            what = "warp" if count == LANES_OF_WARP else "warpgroup"
+            message = f"{call.intrin.name} is reached by some threads of a {what}, and all of them run it together"
             raise Fault(Problem("warp.divergent", message))
-        warps = lanes[:, 0] // LANES_OF_WARP
+        warps = lanes[:, 0] // count
         for o in given:
             o.gather(f, warps)
         body(Frame({}, warps, np.zeros_like(warps), warps))
         for o in made:
             o.deal(f, warps)
+        if call.intrin.later:
+            read = [(o.home, o.described.where(f, count)) for o in given if o.described is not None]
+            machine.begin_product([(o.home, o.registers(f)) for o in made], read)
 
     return run
+
+
+def _sums_outermost(meaning: Stmt) -> Stmt:
+    """The nest with the loops over which it sums outside: the others are then executed at once."""
+    loops: list[Loop] = []
+    at = meaning
+    while isinstance(at, Loop):
+        loops.append(at)
+        at = at.body
+    if not isinstance(at, Store):
+        return meaning
+    free = {v for i in at.index for v in find(i, Var)}
+    for x in [*(x for x in reversed(loops) if x.var in free), *(x for x in reversed(loops) if x.var not in free)]:
+        at = x.replace(body=at)
+    return at

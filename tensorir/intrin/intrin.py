@@ -32,6 +32,12 @@ into lane ``i%8 * 4 + k/2%4``, there into register ``k/8 * 4 + i/8 * 2 + k%2``; 
 thread's own registers. Of an operand in shared memory, ``addresses`` says in the same way which lane gives the address
 of which run of neighbours, and ``{a}`` is the thread's own address.
 
+Instructions of warpgroups deal out elements to 128 lanes. What they read in shared memory they find by a descriptor:
+of an operand among ``descriptors``, ``{a}`` is that of its tile, which must lie in swizzled rows of 128 bytes. They are
+``later``: the threads go on, and lowering waits for them where their results are wanted. Of an operand among ``maps``,
+``{a_map}`` is the tensor map of its array and ``{a_at}`` where the tile begins, innermost first; ``{barrier}`` is told
+when the copy has come.
+
 What the text calls may be brought along as a ``prelude``. If the text is one call of such a function on all operands,
 the emulator of CUDA text runs the instruction's meaning in its place.
 """
@@ -50,13 +56,15 @@ from tensorir.expr.program import as_outputs, program_of
 from tensorir.expr.reducers import simple_combiner
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.build import as_int, binary, const
-from tensorir.ir.layout import LANES_OF_WARP, lane_places, written
+from tensorir.ir.layout import COLLECTIVES, lane_places, written
 from tensorir.ir.layout_text import parse_layout
 from tensorir.ir.tree import Buffer, Expr, Layout, Load, Loop, Program, Region, Stage, Stmt, Store, Update, Var
 from tensorir.ir.visit import Rewriter, find, reads, substitute, writes
 from tensorir.target import Target
 
-FIELDS = ("space", "value", "vector", "stride")
+FIELDS = ("space", "value", "vector", "stride", "map", "at")
+MOST_DIMS = 5
+"""Of a tile that is copied whole (PTX ISA, tensor copies)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +80,9 @@ class Intrin:
     fragments: operand -> which lane of the warp holds what, for instructions that a warp runs together
     addresses: operand in shared memory -> which lane gives the address of which run of neighbours
     prelude:   language -> functions that the text calls, put in front of the kernels
+    descriptors: operands in shared memory that lie in swizzled rows and are told by a descriptor
+    maps:      operands in global memory of which a whole tile, zero beyond the array, is copied by one thread
+    later:     its results are there only when they have been waited for
 
     Raises DeclarationError: ``intrin.meaning``, ``intrin.text``, ``intrin.fragment``.
     """
@@ -85,6 +96,9 @@ class Intrin:
     fragments: Mapping[str, str] = field(default_factory=dict)
     addresses: Mapping[str, str] = field(default_factory=dict)
     prelude: Mapping[str, str] = field(default_factory=dict)
+    descriptors: tuple[str, ...] = ()
+    maps: tuple[str, ...] = ()
+    later: bool = False
 
     def __post_init__(self) -> None:
         need_text("name", self.name)
@@ -102,7 +116,7 @@ class Intrin:
         if len(self.outputs) != 1 or touched - set(self.operands):
             raise self._refuse("meaning", "the meaning uses buffers that are not its operands")
         for b in self.operands:
-            if not 1 <= len(b.shape) <= 2:
+            if not 1 <= len(b.shape) <= (MOST_DIMS if self.maps else 2):
                 message = f"operand {b.name} has {len(b.shape)} dimensions; operands have one or two"
                 raise self._refuse("meaning", message, "a scalar operand is an array of shape (1,)")
         for language, text in self.emit.items():
@@ -127,13 +141,15 @@ class Intrin:
             return
         for b in self.operands:
             layout = self.held.get(b) or self.addressed.get(b)
+            if b.name in self.descriptors:
+                continue
             if layout is None:
                 message = f"{b.name} is held by no lane, and a warp runs the instruction together"
                 raise self._refuse("fragment", message, f"fragments={{{b.name!r}: …}}, or addresses")
             lanes = {lane for lane, _ in lane_places(layout, b.dims)}
-            if lanes != set(range(LANES_OF_WARP)):
+            if lanes != set(range(self.lanes)):
                 raise self._refuse(
-                    "fragment", f"{written(layout)} deals {b.name} out to {len(lanes)} lanes, not {LANES_OF_WARP}"
+                    "fragment", f"{written(layout)} deals {b.name} out to {len(lanes)} lanes, not {self.lanes}"
                 )
 
     @cached_property
@@ -158,11 +174,21 @@ class Intrin:
 
     @property
     def by_warp(self) -> bool:
-        """Whether the threads of a warp run it together."""
+        """Whether the threads of a warp, or of a warpgroup, run it together."""
         return bool(self.fragments)
+
+    @cached_property
+    def lanes(self) -> int:
+        """The threads that run it together."""
+        if not self.fragments:
+            return 1
+        warp, group = COLLECTIVES
+        dealt = {lane for b, layout in self.held.items() for lane, _ in lane_places(layout, b.dims)}
+        return group if max(dealt) >= warp else warp
 
     def _check_text(self, language: str, text: str) -> None:
         legal = {b.name for b in self.operands} | {f"{b.name}_{f}" for b in self.operands for f in FIELDS}
+        legal |= {"barrier"} if self.maps else set()
         try:
             names = fields_of(text)
         except ValueError as e:
@@ -308,7 +334,8 @@ def register(intrin: Intrin) -> Intrin:
 def intrinsic(name: str | Intrin) -> Intrin:
     """The instruction called ``name``; one that is given itself must be registered, or no trace could be replayed."""
     import tensorir.intrin.cuda
-    import tensorir.intrin.opencl  # noqa: F401  (registers the tables)
+    import tensorir.intrin.hopper
+    import tensorir.intrin.opencl
 
     if isinstance(name, Intrin):
         if INTRINSICS.get(name.name) is name:
@@ -317,6 +344,8 @@ def intrinsic(name: str | Intrin) -> Intrin:
         raise ScheduleError(Problem("tensorize.unknown", message, hint="tensorir.intrin.intrin.register(…) it first"))
     if isinstance(name, str) and name in INTRINSICS:
         return INTRINSICS[name]
+    if isinstance(name, str) and (made := tensorir.intrin.hopper.wgmma_named(name)) is not None:
+        return register(made)
     close = difflib.get_close_matches(str(name), INTRINSICS, n=3) or list(INTRINSICS)[:6]
     hint = f"one of {', '.join(close)} …"
     raise ScheduleError(Problem("tensorize.unknown", f"there is no instruction {shown(name)}", hint=hint))

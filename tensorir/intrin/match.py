@@ -172,7 +172,8 @@ class _Unify:
         extents = (1,) * lead + tile.dims
         if buffer.layout is not None and tile in self.intrin.held:
             raise NoMatch(f"{buffer.name} is stored as {written(buffer.layout)}, not as {self.intrin.name} holds it")
-        near = extents if tile not in self.intrin.addressed else (1,) * len(extents)  # lanes find the rest themselves
+        finds = tile in self.intrin.addressed or tile.name in self.intrin.descriptors or self.intrin.maps
+        near = (1,) * len(extents) if finds else extents  # lanes, or the instruction, find the rest themselves
         if buffer.layout is not None and (d := scattered(buffer.layout, near)) is not None:
             raise NoMatch(
                 f"{buffer.name} is stored as {written(buffer.layout)}, so the elements of {tile.name} along dimension "

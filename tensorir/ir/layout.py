@@ -16,6 +16,8 @@ from tensorir.ir.build import as_expr, as_int
 from tensorir.ir.tree import Buffer, Expr, Layout
 
 LANES_OF_WARP = 32
+COLLECTIVES = (LANES_OF_WARP, 128)
+"""Lanes that may hold a fragment: those of a warp, or of a warpgroup."""
 
 Piece = tuple[int, int, int]
 Fold = tuple[int, int, int, int]
@@ -76,6 +78,42 @@ def lane_place(layout: Layout, dims: Sequence[int], index: Sequence[int]) -> tup
 def lane_places(layout: Layout, dims: Sequence[int]) -> list[tuple[int, int]]:
     """``lane_place`` of each element, in row-major order."""
     return [lane_place(layout, dims, index) for index in itertools.product(*map(range, dims))]
+
+
+@dataclass(frozen=True)
+class SwizzledRows:
+    """Rows of 128 bytes whose pieces of 16 bytes are permuted by the row's number, as instructions on whole tiles read
+    them (PTX ISA, swizzling modes; CUTLASS's ``Swizzle<3, 4, 3>``).
+
+    row:    elements in such a row;  rows, columns: the dimensions of the buffer that number rows, and what is in one
+    eight:  elements from a row to the eighth after it;  panel: from a run of columns that fills a row to the next
+    """
+
+    row: int
+    rows: int
+    columns: int
+    eight: int
+    panel: int
+
+
+def swizzled_rows(b: Buffer, size: int) -> SwizzledRows | None:
+    """How the last two dimensions of a buffer of elements of ``size`` bytes are stored, if it is in swizzled rows."""
+    dims = [as_int(n) for n in b.shape]
+    rows, columns, piece = len(dims) - 2, len(dims) - 1, 16 // size
+    if rows < 0 or b.layout is None or b.layout.pad:
+        return None
+    found = {(c.piece[0], c.piece[1]): c for c in cells(b)[0]}
+    inner, outer = found.get((columns, 1)), found.get((columns, piece))
+    swizzled = outer is not None and outer.folds == ((rows, 1, 8, 1),) and outer.stride == piece
+    if inner is None or outer is None or not swizzled or inner.piece[2] != piece or inner.folds or inner.stride != 1:
+        return None
+    if (outer.piece[2] or -(-dims[columns] // piece)) != 8 or any(c.folds for c in found.values() if c is not outer):
+        return None
+    first, panel = found.get((rows, 1)), found.get((columns, 8 * piece))
+    if first is None or first.stride != 8 * piece or first.piece[2] not in (0, 8):
+        return None
+    eighth = found.get((rows, 8)) if first.piece[2] == 8 else None
+    return SwizzledRows(8 * piece, rows, columns, eighth.stride if eighth else 64 * piece, panel.stride if panel else 0)
 
 
 def recoverable(layout: Layout) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 # switches it on.
 _FREEZE = os.environ.get("TENSORIR_FREEZE", "0") == "1"
 _ONE = {"Expr", "Stmt", "Stmt | None", "Expr | None"}
-_MANY = {"tuple[Expr, ...]", "tuple[Stmt, ...]", "tuple[Region, ...]"}
+_MANY = {"tuple[Expr, ...]", "tuple[Stmt, ...]", "tuple[Region, ...]", "tuple[Role, ...]"}
 
 NODES: dict[str, type[Node]] = {}
 

@@ -9,6 +9,8 @@ from tensorir.ir.node import Node
 from tensorir.ir.once import nests, runs_once
 from tensorir.ir.tree import (
     Alloc,
+    Arrive,
+    Await,
     Axis,
     Barrier,
     Binary,
@@ -20,7 +22,9 @@ from tensorir.ir.tree import (
     Const,
     Expr,
     Fact,
+    Fence,
     If,
+    InitBarriers,
     IntrinCall,
     Kind,
     Let,
@@ -33,6 +37,8 @@ from tensorir.ir.tree import (
     Ramp,
     Reduce,
     Region,
+    Role,
+    Roles,
     Scope,
     Select,
     Seq,
@@ -159,6 +165,7 @@ def lines(s: Stmt, depth: int) -> list[str]:
             said += [f"cut at {', '.join(map(str, s.parts))}"] if s.parts else []
             said += [f"specialized where {show(c)}" for c in s.cases]
             said += [f"{s.depth} buffers take turns{', copies on their own' * s.later}"] if s.depth > 1 else []
+            said += ["a warpgroup copies, {} and {} registers".format(*s.roles)] if s.roles else []
             note = f"  # {', '.join(said)}" if said else ""
             return [f"{pad}for {s.var.name} in {show(s.extent)}:{note}", *lines(s.body, depth + 1)]
         case Stage():
@@ -176,14 +183,36 @@ def lines(s: Stmt, depth: int) -> list[str]:
         case Alloc():
             return [f"{pad}{_signature(s.buffer)}{_layout(s.buffer)}", *lines(s.body, depth)]
         case Barrier():
-            return [f"{pad}barrier"]
+            return [f"{pad}barrier{f' of {s.threads} threads' if s.threads else ''}"]
         case CommitGroup():
-            return [f"{pad}commit group"]
+            return [f"{pad}commit group{_of(s.of)}"]
         case WaitGroup():
-            return [f"{pad}wait for groups but {s.pending}"]
+            return [f"{pad}wait for groups{_of(s.of)} but {s.pending}"]
+        case Fence():
+            return [f"{pad}fence{_of(s.of)}"]
         case IntrinCall():
-            return [f"{pad}{s.intrin.name}({', '.join(map(_region, s.operands))})"]
+            signals = "".join(f" signals {_at(r.buffer, r.first)}" for r in s.signals)
+            return [f"{pad}{s.intrin.name}({', '.join(map(_region, s.operands))}){signals}"]
+        case InitBarriers():
+            return [f"{pad}{s.buffer.name} begin, of {s.arrivals} arrivals"]
+        case Arrive():
+            return [f"{pad}arrive at {_at(s.buffer, s.index)}{f' for {s.bytes} bytes' if s.bytes else ''}"]
+        case Await():
+            return [f"{pad}await {_at(s.buffer, s.index)} of parity {show(s.parity)}"]
+        case Roles():
+            return [line for r in s.roles for line in lines(r, depth)]
+        case Role():
+            said = [f"warpgroups from {s.first}: {s.extent}", f"{s.registers} registers"] + ["one thread"] * s.one
+            return [f"{pad}role {s.name}:  # {', '.join(said)}", *lines(s.body, depth + 1)]
     return [f"{pad}{type(s).__name__}"]
+
+
+def _of(what: str) -> str:
+    return "" if what == "copies" else f" of {what}"
+
+
+def _at(b: Buffer, index: tuple[Expr, ...]) -> str:
+    return f"{b.name}[{_list(index)}]"
 
 
 def _layout(b: Buffer) -> str:

@@ -21,7 +21,7 @@ class Scope(enum.Enum):
     GLOBAL = "global"  # the grid
     CLUSTER = "cluster"
     SHARED = "shared"  # a block
-    WARP = "warp"  # the 32 threads of a warp: registers that instructions deal out to them
+    WARP = "warp"  # the threads of a warp, or of a warpgroup: registers that instructions deal out to them
     REGISTER = "register"  # a thread
     CONSTANT = "constant"  # the grid, read-only
     BARRIER = "barrier"
@@ -38,17 +38,24 @@ class Kind(enum.Enum):
     BLOCK_X, BLOCK_Y, BLOCK_Z = "block.x", "block.y", "block.z"
     THREAD_X, THREAD_Y, THREAD_Z = "thread.x", "thread.y", "thread.z"
     WARP_X, WARP_Y = "warp.x", "warp.y"  # whole warps: what is inside, their threads do together
+    WARPGROUP = "warpgroup"  # four warps, whose 128 threads do together what is inside
 
     @property
     def level(self) -> str:
         """``block``, ``thread`` (of which a whole warp is one, to whoever asks from outside) or ``sequential``."""
-        found = self.value.split(".")[0] if "." in self.value else "sequential"
-        return "thread" if found == "warp" else found
+        if self.lanes > 1:
+            return "thread"
+        return self.value.split(".")[0] if "." in self.value else "sequential"
+
+    @property
+    def lanes(self) -> int:
+        """Threads that do an iteration together."""
+        return {"warp.x": 32, "warp.y": 32, "warpgroup": 128}.get(self.value, 1)
 
 
 BLOCKS = (Kind.BLOCK_X, Kind.BLOCK_Y, Kind.BLOCK_Z)
 THREADS = (Kind.THREAD_X, Kind.THREAD_Y, Kind.THREAD_Z)
-WARPS = (Kind.WARP_X, Kind.WARP_Y)
+WARPS = (Kind.WARP_X, Kind.WARP_Y, Kind.WARPGROUP)
 
 
 class Axis(enum.Enum):
@@ -375,6 +382,7 @@ class Loop(Stmt):
     cases: conditions for each of which lowering writes the body twice: where it holds, and where it does not
     depth: buffers that take turns in what iterations copy into shared memory, so that copies run ahead; 1: they do not
     later: these copies are under way by themselves, without passing through registers
+    roles: registers of a thread that copies, and of one that computes, where warpgroups of their own make the copies
     """
 
     var: Var
@@ -386,6 +394,7 @@ class Loop(Stmt):
     cases: tuple[Expr, ...] = ()
     depth: int = 1
     later: bool = False
+    roles: tuple[int, ...] = ()
 
 
 @node
@@ -456,23 +465,44 @@ class Alloc(Stmt):
 
 @node
 class Barrier(Stmt):
-    """All threads of the block arrive and see each other's earlier writes to the given scopes."""
+    """All threads of the block arrive and see each other's earlier writes to the given scopes.
+
+    threads: of the one role that meets here, the first ones of the block; 0 for all
+    """
 
     scopes: tuple[Scope, ...] = (Scope.SHARED,)
+    threads: int = 0
 
 
 @node
 class CommitGroup(Stmt):
-    """What this thread has stored ``later`` since the last one is a group, to be waited for together."""
+    """What this thread has under way since the last one is a group, to be waited for together.
+
+    of: "copies" (stores ``later``), or "products" (instructions of warpgroups that end later)
+    """
+
+    of: str = "copies"
 
 
 @node
 class WaitGroup(Stmt):
-    """This thread goes on when its groups have landed, but for the ``pending`` youngest; others know of it only behind
-    a barrier.
+    """This thread goes on when its groups have ended, but for the ``pending`` youngest; others know of copies only
+    behind a barrier.
     """
 
     pending: int
+    of: str = "copies"
+
+
+@node
+class Fence(Stmt):
+    """What this thread did before is there for what begins later.
+
+    of: "products" (its registers, for instructions of warpgroups) or "async" (its writes to shared memory, for what
+        reads that by itself: such instructions, and copies of tiles)
+    """
+
+    of: str
 
 
 @node
@@ -480,53 +510,83 @@ class Region(Node):
     """The tile of a buffer that an operand covers.
 
     extents: one per dimension of the buffer as it was scheduled
-    strides: in elements, one per extent, once flattening has made ``first`` a single index; empty before
+    strides: in elements, one per extent, once flattening has made ``first`` a single index; empty before. Of a tile in
+             swizzled rows (``swizzle`` bytes): from a row to the eighth after it, and from panel to panel
     """
 
     buffer: Buffer
     first: tuple[Expr, ...]
     extents: tuple[int, ...]
     strides: tuple[int, ...] = ()
+    swizzle: int = 0
 
 
 @node
 class IntrinCall(Stmt):
-    """One hardware instruction (``intrin/``): means exactly ``intrin.inline(operands)``."""
+    """One hardware instruction (``intrin/``): means exactly ``intrin.inline(operands)``.
+
+    signals: the barrier, if one, that is told of the bytes when they have come
+    """
 
     intrin: Any
     operands: tuple[Region, ...]
+    signals: tuple[Region, ...] = ()
 
 
-# --- asynchronous machinery: defined here so that nothing has to bend later; lowering refuses it for now --------------
+# --- warpgroups with roles, and the barriers between them (mbarrier of the PTX ISA) -----------------------------------
 
 
 @node
-class Copy(Stmt):
-    """A whole tile moved by one mechanism (``via``: ldst, cp_async, tma, ldmatrix, stmatrix)."""
+class InitBarriers(Stmt):
+    """Each barrier of ``buffer`` begins its first phase; a phase ends with ``arrivals`` arrivals, when the bytes that
+    they announced have come as well.
+    """
 
-    target: Region
-    source: Region
-    via: str
+    buffer: Buffer
+    arrivals: int
+
+
+@node
+class Arrive(Stmt):
+    """One arrival at ``buffer[index]``, which announces ``bytes`` to come by copies that name this barrier."""
+
+    buffer: Buffer
+    index: tuple[Expr, ...]
+    bytes: int = 0
+
+
+@node
+class Await(Stmt):
+    """This thread goes on when the phase of ``parity`` (0 the first one, 1 the next or the one before the first) has
+    ended; it then sees what came before the arrivals.
+    """
+
+    buffer: Buffer
+    index: tuple[Expr, ...]
+    parity: Expr
 
 
 @node
 class Role(Stmt):
-    """Statements that only some warps run (producer, consumer), with their register budget."""
+    """Warpgroups ``first`` to ``first + extent - 1`` run ``body``, ``var`` numbers them from 0.
+
+    registers: of each thread, taken from those of other roles;  one: the first thread alone runs it
+    """
 
     name: str
-    warps: int
+    var: Var
+    first: int
+    extent: int
     registers: int
     body: Stmt
+    one: bool = False
 
 
 @node
-class Tiles(Stmt):
-    """A tile-scheduler loop: a resident grid walks the tiles of ``extents`` in ``order``."""
+class Roles(Stmt):
+    """At the same time, in the order of their warpgroups, which are all of the block's."""
 
-    vars: tuple[Var, ...]
-    extents: tuple[Expr, ...]
-    order: str
-    body: Stmt
+    roles: tuple[Role, ...]
 
 
 @node

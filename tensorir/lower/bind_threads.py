@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from tensorir.arith.affine import conjunction
 from tensorir.ir.build import as_expr, as_int, binary, const
-from tensorir.ir.tree import BLOCKS, THREADS, WARPS, If, Kind, Loop, Program, Scope, Stage, Stmt, Var
+from tensorir.ir.tree import BLOCKS, THREADS, If, Kind, Loop, Program, Scope, Stage, Stmt, Var
 from tensorir.ir.visit import Rewriter, find, reads, substitute, uses, writes
 from tensorir.lower.form import each_nest, fail, lowering, rewrap
 from tensorir.target import Target
 
 AXES = (*reversed(BLOCKS), *reversed(THREADS))
-_AS_THREADS = {Kind.WARP_X: Kind.THREAD_Y, Kind.WARP_Y: Kind.THREAD_Z}
+_AS_THREADS = {Kind.WARP_X: Kind.THREAD_Y, Kind.WARP_Y: Kind.THREAD_Z, Kind.WARPGROUP: Kind.THREAD_Y}
 
 
 @lowering
@@ -19,7 +19,7 @@ def bind_threads(program: Program, target: Target) -> Program:
 
     gives: each kernel is block loops, thread loops, then a tree without bound loops; a stage that writes shared or
            global memory and does not move with some axis is run by that axis' first thread only. Warps are the y and z
-           of their threads, x is the lane; what the lanes of a warp share out is ``spread_warps``' business
+           of their threads, warpgroups the y, x is the lane; what lanes share out is ``spread_warps``' business
     """
     return each_nest(program, lambda nest: _kernel(nest, target))
 
@@ -37,12 +37,12 @@ def _kernel(nest: Stmt, target: Target) -> Stmt:
             )
         renamed[x.var] = first.var
     body = substitute(_Unbind()(nest), renamed)
-    warps = any(k in loops for k in WARPS)
-    if warps:
+    lanes = max((k.lanes for k in loops), default=1)
+    if lanes > 1:
         loops = {_AS_THREADS.get(k, k): x.replace(kind=_AS_THREADS.get(k, k)) for k, x in loops.items()}
-        loops[Kind.THREAD_X] = Loop(Var("lane", "index"), as_expr(target.warp), body, Kind.THREAD_X)
+        loops[Kind.THREAD_X] = Loop(Var("lane", "index"), as_expr(lanes), body, Kind.THREAD_X)
     axes = [loops[k].replace(cases=()) for k in AXES if k in loops]  # the body has them in a loop of its own
-    return rewrap(axes, _Once(axes, warps)(body))
+    return rewrap(axes, _Once(axes, lanes > 1)(body))
 
 
 class _Unbind(Rewriter):

@@ -88,16 +88,20 @@ class _Guards(Rewriter):
         made = writes(n.body)
         local = all(b.scope in LOCAL for b in made)
         wanted = conds
+        tiles = False  # what a tile has beyond its array is 0
         if local and conds:
             conds = self._relax(n, conds)
             if n.intrin is not None and n.intrin.by_warp and isinstance(n.body, Store) and conds:
                 n = n.replace(intrin=None)  # there is no whole tile to bring near: element by element, with zeros
+            tiles = n.intrin is not None and bool(n.intrin.maps) and all(self._outside(n, g) for g in conds)
+            if tiles:
+                conds = []
             if n.intrin is None:  # the body of an instruction stays what it is
                 n, conds = self._clamp(n, conds)
         body = n.body
         self.zero.difference_update(made)  # what was filled before may be overrun now
-        if local and wanted and not conds and isinstance(body, Store) and self._copies_zero(n, wanted):
-            self.zero.add(body.buffer)
+        if tiles or (local and wanted and not conds and isinstance(body, Store) and self._copies_zero(n, wanted)):
+            self.zero.update(made)
         if local and conds and n.intrin is None and isinstance(body, Store) and all(self._outside(n, g) for g in conds):
             body = body.replace(value=_filled(body, conds))
             self.zero.add(body.buffer)

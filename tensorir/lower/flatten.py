@@ -25,6 +25,7 @@ from tensorir.ir.tree import (
 )  # fmt: skip
 from tensorir.ir.visit import Pruner, find, reads, uses
 from tensorir.lower.form import bound_loops, each_nest, kernel_arith, lowering, rewrap
+from tensorir.lower.tiles import described, is_described
 from tensorir.target import Target
 
 
@@ -71,7 +72,9 @@ class _Flatten(Pruner):
         self.cells: dict[Buffer, tuple[Cell, ...]] = {}
 
     def _buffer(self, b: Buffer) -> Buffer:
-        if b.origin is not None and b.data is None and b.scope.value == "global" and b.layout is None:
+        if b.scope is Scope.BARRIER or (
+            b.origin is not None and b.data is None and b.scope.value == "global" and b.layout is None
+        ):
             return b  # parameters keep their shape for the signature
         if b not in self.swap:
             self.swap[b] = b.replace(shape=(as_expr(cells(self._laid_out(b))[1]),), layout=None)
@@ -134,10 +137,16 @@ class _Flatten(Pruner):
         return Alloc(self._buffer(n.buffer), self(n.body))
 
     def on_IntrinCall(self, n: IntrinCall) -> IntrinCall:
-        return n.replace(operands=tuple(
-            Region(self._buffer(r.buffer), self._flat(r.buffer, r.first), r.extents, self._strides(r.buffer))
-            for r in n.operands
-        ))  # fmt: skip
+        tiles = zip(n.intrin.operands, n.operands, strict=True)
+        return n.replace(operands=tuple(self._region(n, tile, r) for tile, r in tiles))
+
+    def _region(self, call: IntrinCall, tile: Buffer, r: Region) -> Region:
+        if tile.name in call.intrin.maps:  # told by where it begins in each dimension
+            return r.replace(buffer=self._buffer(r.buffer), first=tuple(self.arith.linear(i).expr() for i in r.first))
+        first, strides, swizzle = self._flat(r.buffer, r.first), self._strides(r.buffer), 0
+        if is_described(call, tile):
+            strides, swizzle = described(call, tile, r.buffer, r.first, self.arith)
+        return Region(self._buffer(r.buffer), first, r.extents, strides, swizzle)
 
     def on_Select(self, n: Select) -> Expr:
         return self.children(n)

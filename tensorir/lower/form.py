@@ -9,7 +9,7 @@ from tensorir.arith.affine import Arith, Interval
 from tensorir.errors import LoweringError, Problem
 from tensorir.ir.build import as_int
 from tensorir.ir.once import nests as nests
-from tensorir.ir.tree import Const, Loop, Program, Stmt, Var
+from tensorir.ir.tree import Const, Loop, Program, Role, Stmt, Var
 from tensorir.ir.visit import find, sequence
 from tensorir.target import Target
 
@@ -62,7 +62,7 @@ def loop_ranges(loops: Iterable[Loop]) -> dict[Var, Interval]:
 
 def kernel_arith(axes: Iterable[Loop], body: Stmt) -> Arith:
     """What is known in a kernel: the ranges of its block and thread loops, and of every loop in its body."""
-    return Arith(loop_ranges([*axes, *find(body, Loop)]))
+    return Arith({**loop_ranges([*axes, *find(body, Loop)]), **{r.var: (0, r.extent - 1) for r in find(body, Role)}})
 
 
 def thread_count(loops: list[Loop]) -> int:

@@ -64,7 +64,8 @@ class _Form(Rewriter):
         except NoMatch as e:
             raise fail("lower.intrinsic", f"{stage.name} is not {intrin.name} any more: {e}", LAST) from None
         for tile, region in zip(intrin.operands, regions, strict=True):
-            wanted = Scope.WARP if tile in intrin.held else Scope.SHARED if tile in intrin.addressed else None
+            in_shared = tile in intrin.addressed or tile.name in intrin.descriptors
+            wanted = Scope.WARP if tile in intrin.held else Scope.SHARED if in_shared else None
             if wanted is not None and region.buffer.scope is not wanted:
                 where = f"{region.buffer.name} is in {region.buffer.scope.value} memory"
                 raise fail(

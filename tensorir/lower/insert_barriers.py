@@ -12,12 +12,16 @@ from tensorir.ir.tree import (
     Binary,
     Buffer,
     Const,
+    Fence,
     If,
+    IntrinCall,
+    Kind,
     Let,
     Load,
     Loop,
     Program,
     Region,
+    Roles,
     Scope,
     Seq,
     Stage,
@@ -43,8 +47,12 @@ def insert_barriers(program: Program, target: Target) -> Program:
         if thread_count(axes) == 1:
             return nest
         written = {b for s in find(body, Stage) for b in writes(s.body)}
+        calls = find(body, IntrinCall)
+        signalled = {b for c in calls if c.signals for b in writes(c)}
+        read = {r.buffer for c in calls for t, r in zip(c.intrin.operands, c.operands, strict=True)
+                if t.name in c.intrin.descriptors}  # fmt: skip
         threads = {x.var for x in axes if x.kind.level == "thread"}
-        return rewrap(axes, _Sync(written, threads).visit(body, _Touched())[0])
+        return rewrap(axes, _Sync(written, threads, signalled, read - signalled).visit(body, _Touched())[0])
 
     return each_nest(program, kernel)
 
@@ -93,8 +101,16 @@ class _Touched:
 
 
 class _Sync:
-    def __init__(self, written: set[Buffer], threads: set[Var]) -> None:
-        self.written, self.threads = written, threads
+    """signalled: buffers whose copies are awaited at barriers of their own;  by_itself: those that instructions read
+    without the threads, so that writes to them take a fence
+    meeting: how many threads meet at a barrier, 0 for all of the block
+    """
+
+    def __init__(
+        self, written: set[Buffer], threads: set[Var], signalled: set[Buffer], by_itself: set[Buffer], meeting: int = 0
+    ) -> None:
+        self.written, self.threads, self.meeting = written, threads, meeting
+        self.signalled, self.by_itself = signalled, by_itself
 
     def visit(self, s: Stmt, before: _Touched) -> tuple[Stmt, _Touched, _Touched]:
         """The statement with barriers, what was touched since the last one at its end, and before its first one."""
@@ -111,7 +127,23 @@ class _Sync:
             return s.replace(body=body), after, head
         if isinstance(s, Loop):
             return self._loop(s, before)
+        if isinstance(s, Roles):
+            return self._roles(s), _Touched(), _Touched()
         return s, before, _Touched()
+
+    def _roles(self, s: Roles) -> Roles:
+        """Each role for itself: what they exchange, barriers of its own order."""
+        done = []
+        for r in s.roles:
+            meeting = r.extent * Kind.WARPGROUP.lanes
+            sync = _Sync(self.written, self.threads | {r.var}, self.signalled, self.by_itself, meeting)
+            done.append(r.replace(body=sync.visit(r.body, _Touched())[0]))
+        return s.replace(roles=tuple(done))
+
+    def _barrier(self, buffers: set[Buffer]) -> Stmt:
+        scopes = {b.scope for b in buffers}
+        meet = Barrier(tuple(x for x in (Scope.SHARED, Scope.GLOBAL) if x in scopes), self.meeting)
+        return sequence([Fence("async"), meet]) if buffers & self.by_itself else meet
 
     def _leaf(self, s: Stmt, before: _Touched) -> tuple[_Touched, _Touched]:
         mine = _Touched()
@@ -128,7 +160,9 @@ class _Sync:
 
     def _touches(self, s: Stage) -> _Touched:
         def shared(b: Buffer) -> bool:
-            return b.scope is Scope.SHARED or (b.scope is Scope.GLOBAL and b in self.written)
+            return (b.scope is Scope.SHARED and b not in self.signalled) or (
+                b.scope is Scope.GLOBAL and b in self.written
+            )
 
         return _Touched(
             frozenset((b, s.of or s.name, self._slot(b, s)) for b in reads(s) if shared(b)),
@@ -146,7 +180,7 @@ class _Sync:
         for x in s.stmts:
             body, after, first = self.visit(x, _Touched())
             if clash := since.conflicts(first):
-                out.append(_barrier(clash))
+                out.append(self._barrier(clash))
                 if open_:
                     open_ = False
                 since = _Touched()
@@ -163,7 +197,7 @@ class _Sync:
         after, head = after.in_any_iteration(s.var), head.in_any_iteration(s.var)
         once = isinstance(s.extent, Const) and s.extent.value <= 1
         if not once and (clash := after.conflicts(head)):
-            body, after = sequence([body, _barrier(clash)]), _Touched()
+            body, after = sequence([body, self._barrier(clash)]), _Touched()
         if not _waits(body):
             after = before | after
         return s.replace(body=body), after, head
@@ -190,8 +224,3 @@ def _waits(s: Stmt) -> bool:
     return isinstance(s, Barrier) or any(
         _waits(c) for c in s.children() if isinstance(c, Stmt) and not isinstance(s, If)
     )
-
-
-def _barrier(buffers: set[Buffer]) -> Barrier:
-    scopes = {b.scope for b in buffers}
-    return Barrier(tuple(x for x in (Scope.SHARED, Scope.GLOBAL) if x in scopes))

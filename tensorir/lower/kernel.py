@@ -45,8 +45,9 @@ class Kernel:
 
     @property
     def shared(self) -> list[Buffer]:
-        """Buffers that the threads of a block share."""
-        return [a.buffer for a in find(self.body, Alloc) if a.buffer.scope is Scope.SHARED]
+        """Buffers that the threads of a block share, barriers last."""
+        found = [a.buffer for a in find(self.body, Alloc) if a.buffer.scope in (Scope.SHARED, Scope.BARRIER)]
+        return sorted(found, key=lambda b: b.scope is Scope.BARRIER)
 
     @property
     def shared_bytes(self) -> int:

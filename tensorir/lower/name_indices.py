@@ -21,6 +21,7 @@ from tensorir.ir.tree import (
     Loop,
     Program,
     Ramp,
+    Roles,
     Seq,
     Stmt,
     Store,
@@ -86,6 +87,10 @@ def _hoisted(body: Stmt, hoist: _Hoist) -> Stmt:
         return body.replace(body=_hoisted(body.body, hoist))
     if isinstance(body, Seq):
         return sequence([_hoisted(s, hoist) for s in body.stmts])
+    if isinstance(body, Roles):  # a thread keeps the bases of its own role
+        return body.replace(
+            roles=tuple(r.replace(body=_hoisted(r.body, _Hoist(hoist.hardware | {r.var}))) for r in body.roles)
+        )
     out = hoist.one(body)
     for v, value in reversed(hoist.lets):
         out = Let(v, value, out)

@@ -21,11 +21,13 @@ from tensorir.lower.form_instructions import form_instructions
 from tensorir.lower.insert_barriers import insert_barriers
 from tensorir.lower.kernel import Module, module_of
 from tensorir.lower.name_indices import name_indices
+from tensorir.lower.order_products import order_products
 from tensorir.lower.partition_loops import partition_loops
 from tensorir.lower.pipeline_loops import pipeline_loops
 from tensorir.lower.resolve_scopes import resolve_scopes
 from tensorir.lower.specialize_loops import specialize_loops
 from tensorir.lower.split_init import split_init
+from tensorir.lower.split_roles import split_roles
 from tensorir.lower.spread_warps import spread_warps
 from tensorir.lower.vectorize import vectorize
 from tensorir.target import Target
@@ -42,6 +44,8 @@ PASSES: list[Pass] = [
     expand_updates,
     compact,
     spread_warps,
+    order_products,
+    split_roles,
     pipeline_loops,
     insert_barriers,
     expand_stages,

@@ -14,7 +14,6 @@ any more.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tensorir.ir.build import as_expr, as_int, binary
@@ -29,7 +28,6 @@ from tensorir.ir.tree import (
     Load,
     Loop,
     Program,
-    Region,
     Scope,
     Stage,
     Stmt,
@@ -40,7 +38,7 @@ from tensorir.ir.tree import (
 from tensorir.ir.visit import Rewriter, find, sequence, substitute, swap_buffers, writes
 from tensorir.lower.form import each_nest, fail, lowering
 from tensorir.lower.partition_loops import Twin, fresh_names
-from tensorir.schedule.analysis import statements
+from tensorir.lower.rings import InSlot, allocated, allocs, ring
 from tensorir.schedule.primitives.pipeline import copies_ahead
 from tensorir.target import Target
 
@@ -81,8 +79,8 @@ class _Body:
         loads = sequence([substitute(a.load, {self.var: following}) for a in ahead])
         work = sequence([swap_buffers(substitute(s, {self.var: here}), mine) for s in self.rest])
         stores = sequence([swap_buffers(substitute(a.store, {self.var: following}), other) for a in ahead])
-        out = sequence([If(there, loads), _allocated(self.own, work), If(there, stores)])
-        return _allocated([b for a in ahead for b in a.held], out)
+        out = sequence([If(there, loads), allocated(self.own, work), If(there, stores)])
+        return allocated([b for a in ahead for b in a.held], out)
 
 
 class _Pipeline(Rewriter):
@@ -93,8 +91,8 @@ class _Pipeline(Rewriter):
         n = self.children(n)
         if n.depth < 2 or (isinstance(n.extent, Const) and as_int(n.extent) < 2):
             return n.replace(depth=1)  # one iteration has no other to copy for
-        allocs, body = _allocs(n.body)
-        copies = copies_ahead(body, {b for b in allocs if b.scope is Scope.SHARED})
+        own, body = allocs(n.body)
+        copies = copies_ahead(body, {b for b in own if b.scope is Scope.SHARED})
         if not copies or not isinstance(n.extent, Const):
             raise fail(
                 "lower.pipeline",
@@ -103,29 +101,29 @@ class _Pipeline(Rewriter):
             )
         filled = list(dict.fromkeys(b for s in copies for b in writes(s)))
         if n.later:
-            return self._in_flight(n, allocs, [s for s in body if s not in copies], copies, filled)
+            return self._in_flight(n, own, [s for s in body if s not in copies], copies, filled)
         turns = ({b: b for b in filled}, {b: b.replace(name=b.name) for b in filled})
         trips, pair = as_int(n.extent), Var(n.var.name, "index")
-        rest, own = [s for s in body if s not in copies], [b for b in allocs if b not in filled]
-        one = _Body(n.var, trips, copies, rest, own)
+        rest = [s for s in body if s not in copies]
+        one = _Body(n.var, trips, copies, rest, [b for b in own if b not in filled])
         even, odd = binary("*", pair, 2), binary("+", binary("*", pair, 2), 1)
         second = self._again(one.iteration(odd, turns[1], turns[0]))
         halves = [one.iteration(even, turns[0], turns[1]),
                   If(binary("<", odd, trips), second) if trips % 2 else second]  # fmt: skip
         first = [self._again(substitute(_through(_split(s)), {n.var: as_expr(0)})) for s in copies]
         loop = Loop(pair, as_expr(-(-trips // 2)), sequence(halves), hint=n.hint)
-        return _allocated([b for buffers in turns for b in buffers.values()], sequence([*first, loop]))
+        return allocated([b for buffers in turns for b in buffers.values()], sequence([*first, loop]))
 
     def _in_flight(
-        self, n: Loop, allocs: list[Buffer], rest: list[Stmt], copies: list[Stmt], filled: list[Buffer]
+        self, n: Loop, own: list[Buffer], rest: list[Stmt], copies: list[Stmt], filled: list[Buffer]
     ) -> Stmt:
         """The loop whose copies are under way on their own."""
         trips, ahead = as_int(n.extent), n.depth - 1
-        rings = {b: _ring(b, n.depth) for b in filled}
+        rings = {b: ring(b, n.depth) for b in filled}
         copy = _Later()(sequence(copies))
 
         def tile(body: Stmt, iteration: Expr, slot: Expr) -> Stmt:
-            return _Slot(rings, slot)(substitute(body, {n.var: iteration}))  # type: ignore[no-any-return]
+            return InSlot(rings, slot)(substitute(body, {n.var: iteration}))  # type: ignore[no-any-return]
 
         first, there = Var(n.var.name, "index"), binary("+", n.var, ahead)
         start: Stmt = tile(copy, first, first)
@@ -133,7 +131,7 @@ class _Pipeline(Rewriter):
             start = If(binary("<", first, trips), start)
         prologue = Loop(first, as_expr(ahead), sequence([start, CommitGroup()]))
         following = self._again(tile(copy, there, binary("%", there, n.depth)))
-        work = _allocated([b for b in allocs if b not in filled], tile(sequence(rest), n.var, n.var % n.depth))
+        work = allocated([b for b in own if b not in filled], tile(sequence(rest), n.var, n.var % n.depth))
         body = [
             WaitGroup(ahead - 1),
             Barrier(),
@@ -142,42 +140,12 @@ class _Pipeline(Rewriter):
             work,
         ]
         loop = n.replace(body=sequence(body), depth=1, later=False)
-        return _allocated(list(rings.values()), sequence([prologue, loop]))
+        return allocated(list(rings.values()), sequence([prologue, loop]))
 
     def _again(self, body: Stmt) -> Stmt:
         """``body`` with loop variables, stage names and local buffers of its own."""
         twins = {a.buffer: a.buffer.replace(name=a.buffer.name) for a in find(body, Alloc)}
         return Twin(fresh_names(body, self.taken), twins, same=True)(body)  # type: ignore[no-any-return]
-
-
-def _ring(b: Buffer, depth: int) -> Buffer:
-    """``depth`` slots for ``b``, one after another."""
-    layout = b.layout
-    if layout is not None:
-        pieces = ((0, 1, 0), *((d + 1, divisor, extent) for d, divisor, extent in layout.pieces))
-        folds = tuple(tuple((d + 1, *rest) for d, *rest in onto) for onto in layout.folds)
-        layout = layout.replace(names=("slot", *layout.names), pieces=pieces, folds=((), *folds) if folds else ())
-    return b.replace(shape=(as_expr(depth), *b.shape), layout=layout)
-
-
-class _Slot(Rewriter):
-    """Accesses of buffers that became rings, in one slot."""
-
-    def __init__(self, rings: Mapping[Buffer, Buffer], slot: Expr) -> None:
-        self.rings, self.slot = rings, slot
-
-    def on_Load(self, n: Load) -> Load:
-        n = self.children(n)
-        return Load(self.rings[n.buffer], (self.slot, *n.index), n.dtype) if n.buffer in self.rings else n
-
-    def on_Store(self, n: Store) -> Store:
-        n = self.children(n)
-        return n.replace(buffer=self.rings[n.buffer], index=(self.slot, *n.index)) if n.buffer in self.rings else n
-
-    def on_Region(self, n: Region) -> Region:
-        if n.buffer not in self.rings:
-            return n
-        return Region(self.rings[n.buffer], (self.slot, *n.first), (1, *n.extents))
 
 
 class _Later(Rewriter):
@@ -196,7 +164,7 @@ def _split(copy: Stmt) -> _Ahead:
 
 def _through(ahead: _Ahead) -> Stmt:
     """The copy at once: through registers as well, which loads in vectors where the other side is scattered."""
-    return _allocated(list(ahead.held), sequence([ahead.load, ahead.store]))
+    return allocated(list(ahead.held), sequence([ahead.load, ahead.store]))
 
 
 class _Half(Rewriter):
@@ -228,18 +196,3 @@ class _Half(Rewriter):
         if self.second:
             return body.replace(value=Load(held, index, body.value.dtype))
         return Store(held, index, body.value)
-
-
-def _allocs(body: Stmt) -> tuple[list[Buffer], list[Stmt]]:
-    """The buffers of a loop's iteration, and its statements."""
-    out = []
-    while isinstance(body, Alloc):
-        out.append(body.buffer)
-        body = body.body
-    return out, list(statements(body))
-
-
-def _allocated(buffers: list[Buffer], body: Stmt) -> Stmt:
-    for b in buffers:
-        body = Alloc(b, body)
-    return body

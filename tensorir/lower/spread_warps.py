@@ -60,7 +60,7 @@ def spread_warps(program: Program, target: Target) -> Program:
 
 def _spread(body: Stmt, lane: Loop, arith: Arith) -> Stmt:
     layouts = fragment_layouts(body, arith)
-    parts = _parts(body, layouts)
+    parts = _parts(body, layouts, arith)
     swap = {
         b: b.replace(layout=layouts[b]) if b in layouts else b.replace(scope=Scope.REGISTER)
         for b in {*reads(body), *writes(body)} if b.scope is Scope.WARP
@@ -83,7 +83,7 @@ def _spread(body: Stmt, lane: Loop, arith: Arith) -> Stmt:
     return _Allocs(swap)(swap_buffers(_FirstLane(lane, layouts)(dealt), swap))  # type: ignore[no-any-return]
 
 
-def _parts(body: Stmt, layouts: Mapping[Buffer, Layout]) -> dict[Var, Spread]:
+def _parts(body: Stmt, layouts: Mapping[Buffer, Layout], arith: Arith) -> dict[Var, Spread]:
     """For each loop over single elements of fragments: what its variable is made of."""
     extents = {x.var: as_int(x.extent) for x in find(body, Loop)}
     order = {v: n for n, v in enumerate(extents)}  # from the outside in
@@ -91,7 +91,10 @@ def _parts(body: Stmt, layouts: Mapping[Buffer, Layout]) -> dict[Var, Spread]:
     for stage in find(body, Stage):
         for b, index in elements(stage):
             for d, i in enumerate(index if b in layouts else ()):
-                terms = Arith().linear(i).terms.items()
+                form = Arith().linear(i)
+                if not all(isinstance(v, Var) for v in form.terms):  # divided by more than it can be
+                    form = arith.linear(arith.simplify(i))
+                terms = form.terms.items()
                 moving = {v: c for v, c in terms if isinstance(v, Var) and v in extents}
                 for atom, scale in moving.items():
                     furthest = max(moving, key=lambda v: (moving[v], extents[v], -order[v]))

@@ -18,6 +18,7 @@ from tensorir.ir.dtypes import is_float
 from tensorir.ops.baselines import matmul_baselines
 from tensorir.ops.common import Config, accumulator, activate, flags, out_dtype, out_stage, positive
 from tensorir.ops.gemm_cpu import epilogue
+from tensorir.ops.gemm_hopper import gpu_hopper, hopper_space, warpgroups
 from tensorir.ops.gemm_spaces import cpu_templates
 from tensorir.ops.gemm_tensor import gpu_tensor, multiplication, tensor_space
 from tensorir.ops.gemm_warp import DTYPES as THREADED
@@ -82,7 +83,12 @@ def _by_warps(shape: Mapping[str, Any]) -> dict[str, Template]:
         cores = Template(
             lambda s, c: gpu_tensor(s, c, shape), lambda t: tensor_space(shape, t), ("gpu",), needs="sm_80"
         )
-        return {"gpu_tensor": cores}
+        if warpgroups(shape) is None:
+            return {"gpu_tensor": cores}
+        groups = Template(
+            lambda s, c: gpu_hopper(s, c, shape, s.target), lambda t: hopper_space(shape, t), ("gpu",), needs="sm_90a"
+        )
+        return {"gpu_hopper": groups, "gpu_tensor": cores}
     if shape["dtype"] in THREADED:
         tiles = Template(lambda s, c: gpu_warp(s, c, shape), lambda t: warp_space(shape, t), ("gpu",), needs="sm_70")
         return {"gpu_warp": tiles}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from tensorir.errors import Problem, ScheduleError, TensorIRError, user_line
-from tensorir.errors.needs import need_bool, need_int, need_ints, need_list, need_names, need_text, wrong
+from tensorir.errors.needs import need_bool, need_int, need_ints, need_list, need_mapping, need_names, need_text, wrong
 from tensorir.expr.program import as_outputs, program_of
 from tensorir.expr.tensor import Tensor
 from tensorir.intrin.intrin import Intrin, intrinsic
@@ -216,14 +216,17 @@ class Schedule:
         self._apply("specialize", (loop.var.name, cond), {}, lambda p: _specialize.specialize(p, loop, cond))
         return self
 
-    def pipeline(self, axis: Any, depth: int = 2, async_: bool = False) -> Self:
+    def pipeline(self, axis: Any, depth: int = 2, async_: bool = False, roles: Mapping[str, int] | None = None) -> Self:
         """Copies into shared memory run ahead of the loop that uses them, into ``depth`` buffers that take turns: one
-        iteration through registers, or ``async_`` on their own and ``depth`` - 1 iterations (CUDA, sm_80)."""
+        iteration through registers, or ``async_`` on their own and ``depth`` - 1 iterations (CUDA, sm_80), or made by a
+        warpgroup of their own: ``roles={"load": 40, "compute": 232}``, with the registers of a thread (sm_90a)."""
         loop = self._loop(axis)
         need_int("depth", depth, 1)
         need_bool("async_", async_)
-        self._apply("pipeline", (loop.var.name,), {"depth": (depth, 2), "async_": (async_, False)},
-                    lambda p: _pipeline.pipeline(p, loop, depth, async_, self.target))  # fmt: skip
+        given = None if roles is None else dict(need_mapping("roles", roles, ScheduleError))
+        options = {"depth": (depth, 2), "async_": (async_, False), "roles": (given, None)}
+        self._apply("pipeline", (loop.var.name,), options,
+                    lambda p: _pipeline.pipeline(p, loop, depth, async_, self.target, given))  # fmt: skip
         return self
 
     # --- primitives on stages
@@ -259,7 +262,7 @@ class Schedule:
 
     def stage_in(self, tensor: Any, at: Any = "root", scope: str = "shared", vector: int | None = None, pad: int = 0,
                  order: Sequence[int] | None = None, cooperative: bool = True,
-                 run: str = "each", layout: str | None = None) -> StageRef:  # fmt: skip
+                 run: str = "each", layout: str | None = None, via: str = "threads") -> StageRef:  # fmt: skip
         """Copy what one iteration of ``at`` reads of ``tensor`` and read the copy there; returns the copying stage."""
         buffer, loop = self._buffer(tensor), self._place(at)
         need_text("scope", scope, ScheduleError)
@@ -273,12 +276,15 @@ class Schedule:
             "cooperative": (cooperative, True),
             "run": (run, "each"),
             "layout": (_map(layout), None),
+            "via": (need_text("via", via, ScheduleError), "threads"),
         }
         out = self._apply(
             "stage_in",
             (buffer.name, at if loop is None else loop.var.name, scope),
             options,
-            lambda p: _staging.stage_in(p, buffer, loop, scope, vector, pad, order, cooperative, run, layout),
+            lambda p: _staging.stage_in(
+                p, buffer, loop, scope, vector, pad, order, cooperative, run, layout, via, self.target
+            ),
         )
         return StageRef(self, out[0])
 
@@ -389,7 +395,9 @@ class Schedule:
             raise
         except RecursionError:
             raise ScheduleError(Problem("schedule.too-deep", f"the loop tree is too deep for {name}")) from None
-        if any(s.primitive == "tensorize" for s in self._steps) and (problem := _tensorize.unfit(done.program)):
+        if any(s.primitive in ("tensorize", "stage_in") for s in self._steps) and (
+            problem := _tensorize.unfit(done.program)
+        ):
             raise ScheduleError(dataclasses.replace(problem, hint=f"{name} before tensorize"))
         for primitive, unfit in _MARKS.items():
             if any(s.primitive == primitive for s in self._steps) and (problem := unfit(program, done.program, name)):

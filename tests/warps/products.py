@@ -62,3 +62,29 @@ def given(m, n, k, order="nt", dtype="float16", seed=0):
     kind = np.float16 if dtype == "float16" else ml_dtypes.bfloat16
     arrays = [(a if order[0] == "n" else a.T).astype(kind), (b if order[1] == "n" else b.T).astype(kind)]
     return [np.ascontiguousarray(x) for x in arrays], (2.0 * (a @ b)).astype(np.float32)
+
+
+ROWS = "r, x -> x/{0}, r, x/{1}%8 ^ r%8, x%{1}"
+"""Storage in rows of 128 bytes, swizzled, for elements of which 16 bytes have ``{1}``."""
+
+
+def specialised(m, n, k, order="nt", dtype="float16", block=(128, 64), depth=3, blocks=None, roles=None):
+    """A block of warpgroups, 64 rows each, and one more that asks for the tiles of the next 64 terms.
+
+    blocks: resident ones that walk all tiles, None for one block a tile
+    """
+    s = tir.Schedule(declared(m, n, k, order, dtype), target="cuda -arch=sm_90a")
+    bi, wi, i = s.split("out.i", [None, block[0] // 64, 64])
+    bj, j = s.split("out.j", [None, block[1]])
+    s.reorder(bi, bj, wi, i, j)
+    tile = s.fuse(bi, bj)
+    if blocks is not None:
+        _, tile = s.split(tile, [None, blocks])
+    s.bind(tile, "block.x").bind(wi, "warpgroup")
+    s.compute_at("c", wi)
+    ko, kk, ki = s.split("c.k", [None, 4, 16])
+    s.reorder(ko, kk, "c.i", "c.j", ki)
+    for name in "ab":
+        s.stage_in(name, at=ko, scope="shared", layout=ROWS.format(64, 8), via="tma")
+    s.tensorize("c.i", f"wgmma.m64n{block[1]}k16.{KINDS[dtype]}.{order}").unroll(kk)
+    return s.pipeline(ko, depth, roles=roles or {"load": 40, "compute": 160})

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from tensorir.errors import Problem, ScheduleError
-from tensorir.ir.layout import LANES_OF_WARP, permuted
+from tensorir.ir.layout import COLLECTIVES, permuted
 from tensorir.ir.layout_text import parse_layout
 from tensorir.ir.tree import Buffer, Layout, Program, Scope
 from tensorir.ir.visit import swap_buffers
@@ -85,8 +85,10 @@ def layout_of(
             raise ScheduleError(Problem("layout.syntax", f"{message}registers of one", hint=hint))
         new = parse_layout(layout, rank, buffer.name, fragment).replace(pad=pad)
         lanes = math.prod(extent for _, _, extent in new.pieces[: new.lanes])
-        if fragment and lanes != LANES_OF_WARP:
-            message = f"layout={layout!r} numbers {lanes or 'any number of'} lanes, and a warp has {LANES_OF_WARP}"
+        if fragment and lanes not in COLLECTIVES:
+            warp, group = COLLECTIVES
+            told = f"{lanes or 'any number of'} lanes, and a warp has {warp}, a warpgroup {group}"
+            message = f"layout={layout!r} numbers {told}"
             raise ScheduleError(Problem("layout.lanes", message, hint="'i, j -> i/4%8, j/4%4 | i/32, j/16, i%4, j%4'"))
     plain = not rank or (pad == 0 and not new.folds and new.pieces == permuted(range(rank)).pieces)
     return None if plain else new

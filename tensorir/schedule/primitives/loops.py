@@ -301,7 +301,8 @@ def bind(program: Program, loop: Loop, axis: str, target: Target) -> Rewrite:
     """Bind a loop to a block axis (CUDA blockIdx, OpenCL get_group_id) or a thread axis.
 
     "warp.x" and "warp.y" hand the iterations to whole warps (CUDA): each does its iteration with its 32 threads
-    together, by instructions of warps or by dealing out elements that such instructions hold
+    together, by instructions of warps or by dealing out elements that such instructions hold; "warpgroup" to four warps
+    each (sm_90a), whose 128 threads do it together
     """
     kinds = {k.value: k for k in Kind if k.level != "sequential"}
     if axis not in kinds:
@@ -340,17 +341,23 @@ def _warps_or_threads(index: Index, loop: Loop, kind: Kind, target: Target) -> N
             "bind.warp",
             f"{target.text} has no instructions that the threads of a warp run together",
             loop,
-            hint=f"bind {loop.var.name} to {kind.value.replace('warp', 'thread')}",
+            hint=f"bind {loop.var.name} to thread.{'xyz'[_dimension(kind)]}",
         )
     for other in find(index.root_of(loop), Loop):
-        if other.kind.level == "thread" and (other.kind in WARPS) != (kind in WARPS):
+        if other.kind.level == "thread" and other.kind.lanes != kind.lanes:
+            group = other.kind.value.split(".")[0]
             raise _refuse(
                 "bind.warp-or-thread",
-                f"{other.var.name} is bound to {other.kind.value}: a kernel deals its iterations out to threads or to "
-                "whole warps, not to both",
+                f"{other.var.name} is bound to {other.kind.value}: a kernel deals its iterations out to threads, to "
+                "whole warps or to warpgroups, not to two of these",
                 loop,
-                hint=f"bind {loop.var.name} to {'warp' if other.kind in WARPS else 'thread'}.{kind.value[-1]}",
+                hint=f"bind {loop.var.name} to {group}{'' if group == 'warpgroup' else f'.{kind.value[-1]}'}",
             )
+
+
+def _dimension(kind: Kind) -> int:
+    """Which of x, y, z an axis is; the threads of a warpgroup are x, so that their groups are y."""
+    return 1 if kind is Kind.WARPGROUP else "xyz".index(kind.value[-1])
 
 
 def parallel(program: Program, loop: Loop, target: Target) -> Rewrite:
@@ -424,10 +431,10 @@ def _shared_is_per_block(loop: Loop, kind: Kind) -> None:
 
 
 def _fits(index: Index, loop: Loop, kind: Kind, extent: int, target: Target) -> None:
-    n = "xyz".index(kind.value[-1])
+    n = _dimension(kind)
     if kind.level == "thread":
         axes = {k.kind: as_int(k.extent) for k in find(index.root_of(loop), Loop) if k.kind.level == "thread"}
-        threads = math.prod({**axes, kind: extent}.values()) * (target.warp if kind in WARPS else 1)
+        threads = math.prod({**axes, kind: extent}.values()) * kind.lanes
         if extent > target.max_block[n] or threads > target.max_threads:
             limit = min(target.max_threads, target.max_block[n])
             raise _refuse(

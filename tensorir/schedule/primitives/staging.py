@@ -26,6 +26,7 @@ from tensorir.schedule.primitives.loops import LANES
 from tensorir.schedule.primitives.once import need_run
 from tensorir.schedule.primitives.placement import carried, tile_nest
 from tensorir.schedule.primitives.reopen import closing, numbered, opening, pieces_around
+from tensorir.schedule.primitives.tile_copies import MECHANISMS, tile_copies
 from tensorir.schedule.rewrite import (
     Rewrite,
     accesses_to,
@@ -40,13 +41,15 @@ from tensorir.schedule.rewrite import (
     with_body,
     written_index,
 )  # fmt: skip
+from tensorir.target import Target
 
 STAGING = {s.value: s for s in (Scope.SHARED, Scope.WARP, Scope.REGISTER, Scope.GLOBAL)}
 
 
 def stage_in(program: Program, buffer: Buffer, at: Loop | None, scope: str, vector: int | None = None,
              pad: int = 0, order: Sequence[int] | None = None, cooperative: bool = True,
-             run: str = "each", layout: str | None = None) -> Rewrite:  # fmt: skip
+             run: str = "each", layout: str | None = None, via: str = "threads", target: Target | None = None,
+             ) -> Rewrite:  # fmt: skip
     """Copy the part of ``buffer`` that one iteration of ``at`` reads, and read the copy there.
 
     at:     a loop, or None for the root (a kernel of its own that copies everything)
@@ -57,8 +60,12 @@ def stage_in(program: Program, buffer: Buffer, at: Loop | None, scope: str, vect
     layout: where the copy keeps what, as an index map: "k, j -> j/16, k, j%16" (see ``buffers.layout``)
     run:    "each": with every launch;  "once": a copy of an input at the root may be made ahead of time, when the
             input is bound (``bind``, ``time``) or fixed (``prepack``)
+    via:    "threads", or "tma": one thread asks for whole tiles, which arrive on their own (sm_90, ``pipeline`` with
+            roles)
     """
     kind = _scope(scope)
+    if via not in MECHANISMS:
+        raise ScheduleError(Problem("stage-in.via", f"via={via!r} copies nothing", hint=f"one of {MECHANISMS}"))
     index = Index(program)
     _need_source(index, buffer, at, kind)
     once = need_run(index, buffer, at, run)
@@ -69,7 +76,9 @@ def stage_in(program: Program, buffer: Buffer, at: Loop | None, scope: str, vect
     copy = Buffer(name, shape, buffer.dtype, kind, place, once=once)
     deal = Kind.COOPERATIVE if kind is Scope.SHARED and cooperative else Kind.SERIAL
     made = _copy_nest(index, buffer, copy, at, deal)
-    if vector is not None:
+    if via == "tma" and target is not None:
+        made = tile_copies(made, buffer, copy, target)
+    elif vector is not None:
         made = _vector_copy(made, vector, f"{name}.ax{len(buffer.shape) - 1}")
     if at is None:  # the statement that makes the buffer goes on making it
         parts = statements(program.body)

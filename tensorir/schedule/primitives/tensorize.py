@@ -15,7 +15,7 @@ from tensorir.intrin.intrin import Intrin
 from tensorir.intrin.match import NoMatch, match
 from tensorir.ir.build import binary, const
 from tensorir.ir.text import show, text
-from tensorir.ir.tree import WARPS, Expr, Kind, Loop, Program, Region, Scope, Stage
+from tensorir.ir.tree import Expr, Kind, Loop, Program, Region, Scope, Stage
 from tensorir.ir.visit import find, uses
 from tensorir.schedule.analysis import Index, caret, context, in_loops, need_serial
 from tensorir.schedule.rewrite import Rewrite, nest, swap
@@ -55,9 +55,10 @@ def tensorize(program: Program, loop: Loop, intrin: Intrin, target: Target) -> R
 
 def _held_by_warp(index: Index, loop: Loop, intrin: Intrin, tiles: Sequence[Region]) -> None:
     """Refuse an instruction of warps where no warp runs, or on tiles that are not where it looks for them."""
-    if not any(x.kind in WARPS for x in index.above(loop)):
-        raise _refuse("warp", f"the threads of a warp run {intrin.name} together, and {loop.var.name} is no warp's",
-                      loop, "bind a loop around it to warp.x")  # fmt: skip
+    if not any(x.kind.lanes == intrin.lanes for x in index.above(loop)):
+        who, axis = ("warp", "warp.x") if intrin.lanes == Kind.WARP_X.lanes else ("warpgroup", "warpgroup")
+        raise _refuse("warp", f"the threads of a {who} run {intrin.name} together, and {loop.var.name} is no {who}'s",
+                      loop, f"bind a loop around it to {axis}")  # fmt: skip
     for b, tile in zip(intrin.operands, tiles, strict=True):
         wanted = Scope.WARP if b in intrin.held else Scope.SHARED
         legal = {wanted, Scope.AUTO} | ({Scope.REGISTER} if wanted is Scope.WARP else set())  # a warp's own
@@ -85,7 +86,7 @@ def _tail(index: Index, loops: list[Loop], stage: Stage, intrin: Intrin) -> Expr
     What a warp holds has room for whole tiles, of which those parts that do not count are never looked at; lowering
     refuses what would be.
     """
-    if intrin.by_warp:
+    if intrin.by_warp or intrin.maps:  # a tile that sticks out has zeros there
         return None
     arith = context(index, stage)
     inner = {x.var for x in loops}

@@ -1,0 +1,61 @@
+"""The text of what warpgroups do beside computing: barriers, tensor copies, products under way, roles (PTX ISA 8)."""
+
+from __future__ import annotations
+
+from tensorir.codegen.expressions import Expressions
+from tensorir.ir.build import as_int
+from tensorir.ir.tree import Arrive, Await, Buffer, CommitGroup, Expr, Fence, InitBarriers, Role, Stmt, WaitGroup
+
+MOST_REGISTERS = 65536
+"""Of a multiprocessor."""
+
+
+def order_line(s: Stmt, expr: Expressions) -> str:
+    """What a thread does about what is under way: one line."""
+
+    def call(name: str, arguments: str = "", pending: int | None = None) -> str:
+        expr.need(name)
+        return f"{name}{'' if pending is None else f'<{pending}>'}({arguments});"
+
+    match s:
+        case CommitGroup():
+            return call("tir_commit_copies" if s.of == "copies" else "tir_wgmma_commit")
+        case WaitGroup():
+            return call("tir_wait_copies" if s.of == "copies" else "tir_wgmma_wait", pending=s.pending)
+        case Fence():
+            return call("tir_wgmma_fence" if s.of == "products" else "tir_async_fence")
+        case Arrive() if s.bytes:
+            return call("tir_barrier_expect", f"{barrier(s.buffer, s.index, expr)}, {s.bytes}")
+        case Arrive():
+            return call("tir_barrier_arrive", barrier(s.buffer, s.index, expr))
+        case Await():
+            return call("tir_barrier_wait", f"{barrier(s.buffer, s.index, expr)}, {expr(s.parity)}")
+    raise TypeError(type(s).__name__)
+
+
+def barrier(b: Buffer, index: tuple[Expr, ...], expr: Expressions) -> str:
+    """The address of a barrier."""
+    return f"&{expr.names.buffer(b)}[{expr(index[0])}]"
+
+
+def init_lines(s: InitBarriers, expr: Expressions) -> list[str]:
+    """One thread begins the barriers; all others meet it behind that."""
+    expr.need("tir_barrier_init")
+    expr.need("tir_barriers_ready")
+    name, count = expr.names.buffer(s.buffer), as_int(s.buffer.shape[0])
+    return [
+        "if (threadIdx.x + threadIdx.y == 0) {",
+        f"  for (int n = 0; n < {count}; ++n) tir_barrier_init(&{name}[n], {s.arrivals});",
+        "  tir_barriers_ready();",
+        "}",
+    ]
+
+
+def registers_line(r: Role, threads: int, expr: Expressions) -> list[str]:
+    """What a role takes of the registers that all threads begin with, or leaves to others."""
+    begins = min(255, MOST_REGISTERS // threads) // 8 * 8
+    if r.registers in (0, begins):
+        return []
+    name = "tir_registers_up" if r.registers > begins else "tir_registers_down"
+    expr.need(name)
+    return [f"{name}<{r.registers}>();"]

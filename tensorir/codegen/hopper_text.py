@@ -1,0 +1,80 @@
+"""Functions that the text of Hopper kernels brings along: barriers, tensor copies, products under way (PTX ISA 8)."""
+
+from __future__ import annotations
+
+import re
+
+_SHARED = "(unsigned)__cvta_generic_to_shared"
+_FUNCTION = "#ifndef TIR_EMULATED\n{template}static __device__ __forceinline__ {head} {{\n{body}\n}}\n#endif"
+
+
+def _void(head: str, asm: str, operands: str = "", template: str = "", memory: bool = True) -> str:
+    clobbered = ' : "memory"' if memory else ""
+    body = f'  asm volatile("{asm}" :: {operands}{clobbered});'
+    return _FUNCTION.format(template=template, head=f"void {head}", body=body)
+
+
+_PENDING = "template <int pending> "
+_N = "template <int n> "
+_BAR = f'"r"({_SHARED}(barrier))'
+
+TEXTS = {
+    "TirTensorMap": (
+        "#ifndef TIR_EMULATED\nstruct __align__(64) TirTensorMap { unsigned long long words[16]; };\n#endif"
+    ),
+    "tir_barrier_init": _void(
+        "tir_barrier_init(unsigned long long *barrier, int arrivals)",
+        "mbarrier.init.shared::cta.b64 [%0], %1;", f'{_BAR}, "r"(arrivals)',
+    ),
+    "tir_barriers_ready": _void("tir_barriers_ready()", "fence.mbarrier_init.release.cluster;"),
+    "tir_barrier_expect": _void(
+        "tir_barrier_expect(unsigned long long *barrier, int bytes)",
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;", f'{_BAR}, "r"(bytes)',
+    ),
+    "tir_barrier_arrive": _void(
+        "tir_barrier_arrive(unsigned long long *barrier)", "mbarrier.arrive.shared::cta.b64 _, [%0];", _BAR
+    ),
+    "tir_barrier_wait": _void(
+        "tir_barrier_wait(unsigned long long *barrier, int parity)",
+        '{\\n.reg .pred p;\\nWAIT_%=:\\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\\n"\n'
+        '               "@p bra DONE_%=;\\nbra WAIT_%=;\\nDONE_%=:\\n}', f'{_BAR}, "r"(parity)',
+    ),
+    "tir_async_fence": _void("tir_async_fence()", "fence.proxy.async.shared::cta;"),
+    "tir_wgmma_fence": _void("tir_wgmma_fence()", "wgmma.fence.sync.aligned;"),
+    "tir_wgmma_commit": _void("tir_wgmma_commit()", "wgmma.commit_group.sync.aligned;"),
+    "tir_wgmma_wait": _void("tir_wgmma_wait()", "wgmma.wait_group.sync.aligned %0;", '"n"(pending)', _PENDING),
+    "tir_registers_up": _void(
+        "tir_registers_up()", "setmaxnreg.inc.sync.aligned.u32 %0;", '"n"(n)', _N, memory=False
+    ),
+    "tir_registers_down": _void(
+        "tir_registers_down()", "setmaxnreg.dec.sync.aligned.u32 %0;", '"n"(n)', _N, memory=False
+    ),
+    "tir_sync_some": _void("tir_sync_some(int id, int threads)", "bar.sync %0, %1;", '"r"(id), "r"(threads)'),
+    # start >> 4 in bits 0 to 13, then the byte offsets >> 4 at 16 and 32, and the swizzling mode at 62: 1 is 128 bytes
+    "tir_descriptor": (
+        "#ifndef TIR_EMULATED\n"
+        "static __device__ __forceinline__\n"
+        "unsigned long long tir_descriptor(const void *p, int leading, int stride) {\n"
+        f"  return (unsigned long long)(({_SHARED}(p) & 0x3ffff) >> 4) | (unsigned long long)(leading >> 4) << 16 |\n"
+        "         (unsigned long long)(stride >> 4) << 32 | 1ull << 62;\n"
+        "}\n#endif"
+    ),
+}  # fmt: skip
+"""Functions and types by name; the emulator has its own."""
+
+
+def hopper_text(name: str) -> str | None:
+    """The definition of a function or type of this module."""
+    if (copies := re.fullmatch(r"tir_tma_load_(\d)", name)) is None:
+        return TEXTS.get(name)
+    places = range(int(copies[1]))
+    parameters = "".join(f", int c{n}" for n in places)
+    at = ", ".join(f"%{n + 3}" for n in places)
+    given = "".join(f', "r"(c{n})' for n in places)
+    head = f"tir_tma_load(void *to, const TirTensorMap *map, unsigned long long *barrier{parameters})"
+    return _void(
+        head,
+        f'cp.async.bulk.tensor.{len(places)}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"\n'
+        f'               " [%0], [%1, {{{at}}}], [%2];',
+        f'"r"({_SHARED}(to)), "l"((unsigned long long)map), {_BAR}{given}',
+    )

@@ -1,0 +1,115 @@
+"""CUDA instructions of Hopper (sm_90a): products of warpgroups, and copies of whole tiles.
+
+``wgmma`` multiplies 64 rows by up to 256 columns, both read from shared memory, into the registers of 128 threads; it
+goes on while these do other things. A tensor copy (TMA) is asked for by one thread: it moves a tile of an array, with
+zeros where the tile sticks out, and tells a barrier when it is there. Both want rows of 128 bytes whose pieces of 16
+are permuted, so that neither meets bank conflicts (PTX ISA, sections on wgmma.mma_async and cp.async.bulk.tensor).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+
+from tensorir.expr.compute import compute, placeholder, reduce_axis
+from tensorir.expr.functions import cast
+from tensorir.expr.reducers import sum as sum_
+from tensorir.expr.tensor import Tensor
+from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication
+from tensorir.intrin.intrin import Intrin, meaning
+from tensorir.ir.tree import Expr
+
+ROWS = 64
+"""Of one product: sixteen for each warp of a warpgroup."""
+COLUMNS = tuple(range(8, 257, 8))
+KINDS = ("f16", "bf16", "tf32", "s8", "u8")
+
+_NAME = re.compile(r"wgmma\.m64n(\d+)k(\d+)\.(\w+)\.([nt])([nt])")
+
+_WGMMA = """\
+#ifndef TIR_EMULATED
+static __device__ __forceinline__ void {name}({kind} *d, unsigned long long a, unsigned long long b) {{
+  asm volatile("{{\\n.reg .pred p;\\nsetp.ne.b32 p, 1, 0;\\n"
+               "wgmma.mma_async.sync.aligned.m64n{n}k{k}.{ptx} {{{registers}}}, %{a}, %{b}, p{scales};\\n}}"
+               : {held}
+               : "l"(a), "l"(b));
+}}
+#endif"""
+
+
+def wgmma_named(name: str) -> Intrin | None:
+    """The product called ``name``, such as "wgmma.m64n256k16.bf16.nt"; None where there is none of that name.
+
+    The last letters say how a and b are stored: a "n" as (m, k), b "t" as (n, k), as in a BLAS call; 16-bit types alone
+    may have the other orders
+    """
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return None
+    n, k, kind, order = int(found[1]), int(found[2]), found[3], found[4] + found[5]
+    m = MULTIPLICATIONS.get(kind)
+    legal = m is not None and kind in KINDS and n in COLUMNS and k == m.k and (m.word == 2 or order == "nt")
+    return wgmma(kind, n, order) if legal else None
+
+
+@functools.cache
+def wgmma(kind: str, n: int, order: str) -> Intrin:
+    """``d[i, j] += sum over k of a[i, k] * b[k, j]`` for 64 x ``n`` sums."""
+    m = MULTIPLICATIONS[kind]
+    of_a, of_b = order[0], order[1]
+    a = placeholder((ROWS, m.k) if of_a == "n" else (m.k, ROWS), m.dtype, name="a")
+    b = placeholder((m.k, n) if of_b == "n" else (n, m.k), m.dtype, name="b")
+    k = reduce_axis(m.k, "k")
+
+    def wide(x: Tensor, *at: Expr) -> Expr:
+        return x[at] if m.dtype == m.sums else cast(x[at], m.sums)
+
+    d = compute(
+        (ROWS, n),
+        lambda i, j: sum_(
+            (wide(a, i, k) if of_a == "n" else wide(a, k, i)) * (wide(b, k, j) if of_b == "n" else wide(b, j, k)),
+            axis=k,
+        ),
+        name="d",
+    )
+    function = f"tir_wgmma_m64n{n}k{m.k}_{kind}_{order}"
+    return Intrin(
+        name=f"wgmma.m64n{n}k{m.k}.{kind}.{order}",
+        semantics=meaning(d, accumulate=True),
+        emit={"cuda": f"{function}({{d}}, {{a}}, {{b}});"},
+        source="PTX ISA, asynchronous warpgroup-level matrix instructions: wgmma.mma_async",
+        align={"d": 4},
+        needs=("sm_90a",),
+        fragments={"d": "i, j -> i/16, i%8, j/2%4 | j/8, i/8%2, j%2"},
+        prelude={"cuda": _text(m, n, order, function)},
+        descriptors=("a", "b"),
+        later=True,
+    )
+
+
+def _text(m: Multiplication, n: int, order: str, function: str) -> str:
+    count = n // 2
+    kind, constraint = ("int", "r") if m.sums == "int32" else ("float", "f")
+    types = ".".join(m.ptx.split(".")[:3])
+    turned = f", {int(order[0] == 't')}, {int(order[1] == 'n')}" if m.word == 2 else ""
+    return _WGMMA.format(
+        name=function, kind=kind, n=n, k=m.k, ptx=types, a=count, b=count + 1,
+        registers=",".join(f"%{r}" for r in range(count)),
+        held=", ".join(f'"+{constraint}"(d[{r}])' for r in range(count)),
+        scales=("" if m.sums == "int32" else ", 1, 1") + turned,
+    )  # fmt: skip
+
+
+@functools.cache
+def tile_copy(dtype: str, box: tuple[int, ...]) -> Intrin:
+    """A tile of ``box`` elements from an array to shared memory, zero where the array ends."""
+    s = placeholder(box, dtype, name="s")
+    d = compute(box, lambda *at: s[at], name="d")
+    return Intrin(
+        name=f"tma.load.{dtype}.{'x'.join(map(str, box))}",
+        semantics=meaning(d),
+        emit={"cuda": "tir_tma_load({d}, &{s_map}, {barrier}, {s_at});"},
+        source="PTX ISA, cp.async.bulk.tensor",
+        needs=("sm_90",),
+        maps=("s",),
+    )

@@ -1,0 +1,202 @@
+"""A kernel whose warpgroups have roles: one asks for tiles, the others compute with those that have come.
+
+Both walk the loops around the pipelined one. A slot of the ring is full when the bytes of its tiles have come, and free
+when every warpgroup that computes has read it; each is told by a barrier of its own, whose phases alternate in parity
+(as in CUTLASS's warp-specialised pipelines). Products are under way while the next tile is awaited: a slot is free
+again one iteration after its own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tensorir.ir.build import as_expr, as_int, binary, const
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import (
+    Arrive,
+    Await,
+    Barrier,
+    Buffer,
+    Const,
+    Expr,
+    If,
+    InitBarriers,
+    IntrinCall,
+    Kind,
+    Loop,
+    Program,
+    Region,
+    Role,
+    Roles,
+    Scope,
+    Stage,
+    Stmt,
+    Var,
+    WaitGroup,
+)  # fmt: skip
+from tensorir.ir.visit import Rewriter, find, replace, sequence, substitute, writes
+from tensorir.lower.form import bound_loops, each_nest, fail, lowering, rewrap
+from tensorir.lower.order_products import PRODUCTS
+from tensorir.lower.rings import InSlot, allocated, allocs, ring
+from tensorir.schedule.analysis import statements
+from tensorir.target import Target
+
+
+@lowering
+def split_roles(program: Program, target: Target) -> Program:
+    """needs: buffers have their place and size, instructions are calls, products are waited for
+    gives: no loop has roles; copies of whole tiles signal a barrier, which is awaited before they are read
+    """
+    return each_nest(program, _kernel)
+
+
+def _kernel(nest: Stmt) -> Stmt:
+    axes, body = bound_loops(nest)
+    loops = find(body, Loop, lambda x: bool(x.roles))
+    if len(loops) > 1:
+        names = " and ".join(dict.fromkeys(x.var.name for x in loops))
+        raise fail("lower.roles", f"the roles of a kernel share one ring, and several loops have roles ({names})",
+                   "splits that divide, or tail='pad', around the pipelined loop")  # fmt: skip
+    made = _Split(axes, body, loops[0]).nest() if loops else nest
+    if left := find(made, IntrinCall, lambda c: bool(c.intrin.maps) and not c.signals):
+        tile = left[0].operands[-1].buffer.name
+        raise fail("lower.roles", f"a copy of whole tiles to {tile} is under way on its own, and nothing awaits it",
+                   "s.pipeline(…, roles={'load': 40, 'compute': 232}) on the loop that it is made in")  # fmt: skip
+    return made
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """Which slot an iteration works on, and the parity of the phase in which the slot is full."""
+
+    count: Expr
+    depth: int
+
+    @property
+    def slot(self) -> Expr:
+        return binary("%", self.count, self.depth)
+
+    def parity(self, since: int = 0) -> Expr:
+        return binary("%", binary("+", binary("//", self.count, self.depth), since), 2)
+
+
+class _Split:
+    def __init__(self, axes: list[Loop], body: Stmt, loop: Loop) -> None:
+        self.axes, self.body, self.loop = axes, body, loop
+        self.group = next(x for x in axes if x.kind is Kind.THREAD_Y)
+        self.lane = next(x for x in axes if x.kind is Kind.THREAD_X)
+        self.groups = as_int(self.group.extent)
+        self.around = _around(body, loop)
+        found, stmts = allocs(loop.body)
+        self.copies = copies_of(stmts, found)
+        filled = list(dict.fromkeys(b for s in self.copies for b in writes(s)))
+        self.own = [b for b in found if b not in filled]
+        self.rest = list(statements(sequence([s for s in stmts if s not in self.copies])))
+        self.rings = {b: ring(b, loop.depth) for b in filled}
+        self.later = isinstance(self.rest[-1], WaitGroup) and self.rest[-1].of == PRODUCTS
+        self.full = self._barriers("full")
+        self.empty = self._barriers("empty")
+        count: Expr = const(0)
+        for x in (*self.around, loop):
+            count = binary("+", binary("*", count, as_int(x.extent)), x.var)
+        self.turn = _Turn(count, loop.depth)
+
+    def _barriers(self, name: str) -> Buffer:
+        return Buffer(name, (as_expr(self.loop.depth),), "int64", Scope.BARRIER)
+
+    def nest(self) -> Stmt:
+        registers = self.loop.roles
+        number = self.group.var.replace()
+        compute = substitute(self._computing(), {self.group.var: number})
+        load = substitute(self._loading(), {self.group.var: const(0), self.lane.var: const(0)})
+        roles = Roles((
+            Role("compute", number, 0, self.groups, registers[1], compute),
+            Role("load", Var("loader", "index"), self.groups, 1, registers[0], load, one=True),
+        ))  # fmt: skip
+        # a product of a warpgroup has read its tile when one of its threads knows, others when each thread has
+        arrivals = self.groups * (1 if self.later else as_int(self.lane.extent))
+        start = [InitBarriers(self.full, 1), InitBarriers(self.empty, arrivals), Barrier(), roles]
+        body = allocated([*self.rings.values(), self.full, self.empty], sequence(start))
+        axes = [x.replace(extent=as_expr(self.groups + 1)) if x is self.group else x for x in self.axes]
+        return rewrap(axes, body)
+
+    def _loading(self) -> Stmt:
+        slot = self.turn.slot
+        bytes_ = sum(_bytes(s) for s in self.copies)
+        copies = _Signal(Region(self.full, (slot,), (1,)))(InSlot(self.rings, slot)(sequence(self.copies)))
+        body = sequence([Await(self.empty, (slot,), self.turn.parity(1)), Arrive(self.full, (slot,), bytes_), copies])
+        return rewrap([*self.around, self._plain()], body)
+
+    def _computing(self) -> Stmt:
+        slot = self.turn.slot
+        work = InSlot(self.rings, slot)(sequence(self.rest[:-1] if self.later else self.rest))
+        parts: list[Stmt] = [Await(self.full, (slot,), self.turn.parity()), work]
+        if not self.later:
+            parts.append(Arrive(self.empty, (slot,)))
+            return replace(self.body, {self.loop: self._plain(allocated(self.own, sequence(parts)))})
+        before = _Turn(binary("+", self.turn.count, self.loop.depth - 1), self.loop.depth)  # the one before
+        first = binary("<", self.lane.var, 1)
+        release = If(binary("and", binary("<", const(0), self.turn.count), first), Arrive(self.empty, (before.slot,)))
+        parts += [WaitGroup(1, PRODUCTS), release]
+        loop = self._plain(allocated(self.own, sequence(parts)))
+        return replace(self.body, {self.loop: sequence([loop, WaitGroup(0, PRODUCTS)])})
+
+    def _plain(self, body: Stmt | None = None) -> Loop:
+        out = self.loop.replace(depth=1, later=False, roles=())
+        return out if body is None else out.replace(body=body)
+
+
+def copies_of(stmts: list[Stmt], found: list[Buffer]) -> list[Stmt]:
+    """The statements of an iteration that copy whole tiles into its buffers."""
+    shared = {b for b in found if b.scope is Scope.SHARED}
+    calls = [s for s in stmts if all(isinstance(x, IntrinCall) and x.intrin.maps for x in _leaves(s))]
+    made = [s for s in calls if find(s, Stage) and set(writes(s)) <= shared]
+    if not made:
+        raise fail("lower.roles", "no copies of whole tiles are left that a role could ask for", "exact splits")
+    return made
+
+
+def _leaves(s: Stmt) -> list[Stmt]:
+    out = []
+    for x in find(s, Stage):
+        body = x.body
+        while isinstance(body, If):
+            body = body.then
+        out.append(body)
+    return out
+
+
+def _around(body: Stmt, loop: Loop) -> list[Loop]:
+    """The loops around ``loop``; roles walk them independently, so they must be the same for both."""
+    path: list[Stmt] = []
+    at = body
+    while at is not loop:
+        path.append(at)
+        at = next(c for c in at.children() if isinstance(c, Stmt) and (c is loop or loop in find(c, Loop)))
+    if bad := [x for x in path if isinstance(x, If) or (isinstance(x, Loop) and not isinstance(x.extent, Const))]:
+        what = "a condition" if isinstance(bad[0], If) else "a loop whose extent is computed"
+        raise fail(
+            "lower.roles", f"{what} is around {loop.var.name}, and its roles would have to agree on it", "exact splits"
+        )
+    return [x for x in path if isinstance(x, Loop)]
+
+
+def _bytes(copy: Stmt) -> int:
+    """What one iteration's run of a copy brings."""
+    if isinstance(copy, Loop):
+        return as_int(copy.extent) * _bytes(copy.body)
+    if isinstance(copy, IntrinCall):
+        tile = copy.operands[copy.intrin.operands.index(copy.intrin.outputs[0])]
+        return int(math.prod(tile.extents)) * DTYPES[tile.buffer.dtype].bits // 8
+    return sum([_bytes(c) for c in copy.children() if isinstance(c, Stmt)])
+
+
+class _Signal(Rewriter):
+    """Copies that tell ``barrier`` when they have come."""
+
+    def __init__(self, barrier: Region) -> None:
+        self.barrier = barrier
+
+    def on_IntrinCall(self, n: IntrinCall) -> IntrinCall:
+        return n.replace(signals=(self.barrier,))

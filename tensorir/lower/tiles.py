@@ -1,0 +1,67 @@
+"""Where tiles lie that instructions read or fill whole: what a descriptor or a tensor map says of them."""
+
+from __future__ import annotations
+
+from tensorir.arith.affine import Arith
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.layout import cells, swizzled_rows, written
+from tensorir.ir.tree import Buffer, Expr, IntrinCall, Scope
+from tensorir.lower.form import fail
+
+SWIZZLE_BYTES = 128
+ATOM_ROWS = 8
+"""The pieces of so many rows are permuted together."""
+
+
+def is_described(call: IntrinCall, tile: Buffer) -> bool:
+    """Whether the instruction finds a whole tile by itself, in shared memory."""
+    return tile.name in call.intrin.descriptors or (bool(call.intrin.maps) and tile.name not in call.intrin.maps)
+
+
+def described(
+    call: IntrinCall, tile: Buffer, b: Buffer, first: tuple[Expr, ...], arith: Arith
+) -> tuple[tuple[int, ...], int]:
+    """Strides of the tile that begins at ``first`` of ``b``, and the bytes in which it is swizzled.
+
+    Of swizzled rows: elements from a row to the eighth after it, and from what fills a row to the next such panel. Of
+    others, which only tile copies take, none: they lie one behind the other.
+    Raises LoweringError ``lower.tile``.
+    """
+    size = DTYPES[b.dtype].bits // 8
+    found = swizzled_rows(b, size)
+    if found is None:
+        if call.intrin.maps and _in_a_row(b, tile):
+            return (), 0
+        row = SWIZZLE_BYTES // size
+        told = f"as {written(b.layout)}" if b.layout is not None else "row by row"
+        raise fail(
+            "lower.tile",
+            f"{call.intrin.name} has {tile.name} in rows of {row} elements whose pieces are permuted by the row's "
+            f"number, and {b.name}, of {' x '.join(map(str, b.dims))} elements, is stored {told}",
+            f"layout='r, x -> x/{row}, r, x/{16 // size}%8 ^ r%8, x%{16 // size}'",
+        )
+    rows, columns = first[found.rows], first[found.columns]
+    extents = dict(zip(range(len(b.shape) - len(tile.dims), len(b.shape)), tile.dims, strict=True))
+    within = extents[found.columns] <= found.row
+    step = extents[found.columns] if within and found.row % extents[found.columns] == 0 else found.row
+    if not arith.is_multiple(rows, ATOM_ROWS) or not arith.is_multiple(columns, step):
+        raise fail(
+            "lower.tile",
+            f"tiles of {b.name} for {call.intrin.name} begin elsewhere than at multiples of {ATOM_ROWS} rows and "
+            f"{step} columns, where the permutation of their pieces begins",
+            "splits by the tile of the instruction",
+        )
+    atom = ATOM_ROWS * SWIZZLE_BYTES // size
+    for c in cells(b)[0]:
+        if c.stride >= atom and c.stride % atom:
+            raise fail("lower.tile", f"{b.name} has parts {c.stride * size} bytes apart, and tiles begin at multiples "
+                       f"of {atom * size}", "tiles of a multiple of 8 rows")  # fmt: skip
+    return (found.eight, found.panel), SWIZZLE_BYTES
+
+
+def _in_a_row(b: Buffer, tile: Buffer) -> bool:
+    """Whether a tile is stored as it is copied, row by row, without a layout."""
+    dims = b.dims[len(b.dims) - len(tile.dims) :]
+    return b.layout is None and b.scope is Scope.SHARED and all(
+        n == m for n, m in list(zip(dims, tile.dims, strict=True))[1:]
+    )  # fmt: skip

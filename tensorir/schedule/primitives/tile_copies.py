@@ -1,0 +1,65 @@
+"""Copies of whole tiles by the tensor memory accelerator: ``stage_in(…, via="tma")``."""
+
+from __future__ import annotations
+
+from tensorir.errors import Problem, ScheduleError
+from tensorir.intrin.hopper import tile_copy
+from tensorir.ir.build import as_expr, as_int, binary
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import Buffer, Expr, Kind, Loop, Scope, Stage, Stmt, Var
+from tensorir.ir.visit import find, substitute
+from tensorir.schedule.rewrite import nest
+from tensorir.target import Target
+
+MECHANISMS = ("threads", "tma")
+MOST_ROWS = 256
+"""Elements of a tile along each dimension; one row of it is at most 128 bytes where it is swizzled (CUDA driver API,
+cuTensorMapEncodeTiled)."""
+ROW_BYTES = 128
+PIECE_BYTES = 16
+
+
+def tile_copies(made: Stmt, buffer: Buffer, copy: Buffer, target: Target) -> Stmt:
+    """The copy nest ``made`` as loops over tiles, each of which one instruction copies.
+
+    Raises ScheduleError ``stage-in.tile-copy``.
+    """
+    if not target.has("sm_90"):
+        raise _refuse(f"{target.text} does not copy whole tiles by itself", "via='threads', or -arch=sm_90a")
+    if copy.scope is not Scope.SHARED or buffer.scope is not Scope.GLOBAL:
+        raise _refuse(f"whole tiles are copied from global to shared memory, and {buffer.name} to {copy.name} is not",
+                      "scope='shared', of a tensor in global memory")  # fmt: skip
+    size, loops, stage = DTYPES[buffer.dtype].bits // 8, find(made, Loop), find(made, Stage)[0]
+    dims = [as_int(n) for n in buffer.shape]
+    for d, extent in enumerate(dims[1:], 1):
+        if extent * size % PIECE_BYTES:
+            raise _refuse(f"{buffer.name} has {extent} elements along dimension {d}, whose {extent * size} bytes are "
+                          f"no multiple of {PIECE_BYTES}", "via='threads'")  # fmt: skip
+    columns = as_int(loops[-1].extent)
+    row = ROW_BYTES // size if copy.layout is not None else MOST_ROWS
+    box = [1] * (len(loops) - 1) + [_divisor(columns, row)]
+    if box[-1] * size % PIECE_BYTES:
+        raise _refuse(f"a row of {columns} elements falls into pieces of {box[-1] * size} bytes, no multiple of "
+                      f"{PIECE_BYTES}", "tiles along the last dimension of 16, 32, 64 or 128 bytes")  # fmt: skip
+    if len(loops) > 1:
+        box[-2] = _divisor(as_int(loops[-2].extent), MOST_ROWS)
+    outer: list[Loop] = []
+    inner: list[Loop] = []
+    values: dict[Var, Expr] = {}
+    for x, n in zip(loops, box, strict=True):
+        o, i = Var(f"{x.var.name}.0", "index"), Var(f"{x.var.name}.1", "index")
+        outer.append(Loop(o, as_expr(as_int(x.extent) // n), stage, Kind.UNROLL))
+        inner.append(Loop(i, as_expr(n), stage, Kind.INTRIN))
+        values[x.var] = binary("+", binary("*", o, n), i)
+    tile = tuple(box[-2:])
+    marked = substitute(stage, values).replace(intrin=tile_copy(buffer.dtype, tile))
+    return nest([*outer, *inner], marked)
+
+
+def _divisor(n: int, most: int) -> int:
+    """The largest divisor of ``n`` up to ``most``."""
+    return next(d for d in range(min(n, most), 0, -1) if n % d == 0)
+
+
+def _refuse(message: str, hint: str) -> ScheduleError:
+    return ScheduleError(Problem("stage-in.tile-copy", message, hint=hint))
