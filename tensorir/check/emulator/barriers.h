@@ -17,6 +17,8 @@ struct Barrier {
   Fiber *maker = nullptr;
   u32 made = 0;                // the maker's clock
   bool known = false;          // tir_barriers_ready
+  u32 landed = 0;              // the last phase that bytes came for, and where from
+  const void *landed_at = nullptr;
   std::vector<u32> seen, fenced;
   std::vector<Fiber *> waiting;
 };

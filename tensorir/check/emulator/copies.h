@@ -145,13 +145,16 @@ void no_fence(const Fiber *f, const Cell &c, u64 g, const char *what, const void
 void read_by_unit(Fiber *f, u64 g, const char *what, int id) {
   Cell &c = W.cells[g];
   u64 offset = g << W.granule;
-  if (c.in_flight) too_early(f, c, id, false, offset);
+  if (c.in_flight) {
+    too_early(f, c, id, false, offset);
+    return;
+  }
   if (!c.initialised)
     problem("memory.uninitialised", W.sites[id].at, nullptr, "%s byte %llu of shared memory, which was never written", what,
             (unsigned long long)offset);
   if (c.writer >= 0 && !before(f, c.writer, c.write_clock))
     race(f, id, "shared memory", offset, c.writer, c.write_site);
-  else if (!c.in_flight && !known_to_units(f, c))
+  else if (!known_to_units(f, c))
     no_fence(f, c, g, what, W.sites[id].at);
 }
 
@@ -171,6 +174,8 @@ void land(const Load &l) {
   join(l.barrier->seen, l.seen);
   join(l.barrier->fenced, l.fenced);
   l.barrier->bytes -= (long long)size;
+  l.barrier->landed = l.barrier->phase + 1;
+  l.barrier->landed_at = W.sites[l.tile.site].at;
   advance(*l.barrier);
 }
 
@@ -244,6 +249,14 @@ void end_copies() {
   for (const Load &l : loads)
     problem("memory.unfinished", W.sites[l.tile.site].at, nullptr, "block %d ends while a copy to byte %llu of its shared "
             "memory is under way", W.block_number, (unsigned long long)shared_offset(l.to));
+  for (auto &entry : barriers) {
+    const Barrier &b = entry.second;
+    bool waited = !b.landed;
+    for (const Fiber *f : W.fibers) waited |= f->seen[b.agent] >= b.landed;
+    if (!waited)
+      problem("memory.unfinished", b.landed_at, nullptr, "block %d ends and no thread has waited for a copy that the barrier "
+              "at byte %llu of shared memory counts", W.block_number, (unsigned long long)shared_offset(entry.first));
+  }
   for (auto &entry : stores) {
     entry.second.groups.push_back(entry.second.gathered);
     for (auto &group : entry.second.groups)
