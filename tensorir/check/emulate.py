@@ -2,10 +2,10 @@
 
 ``emulator/cuda.h`` supplies what the text names, ``emulator/runtime.cpp`` runs it and watches every access: what two
 threads touch with no barrier between, reads of shared memory that nobody wrote, accesses out of bounds (of arrays in
-registers too), barriers that not all threads reach. What runs on its own (copies, products of warpgroups) does, as late as
-the text allows. It counts what requests to memory cost. What is emulated are the
-documented semantics, not a processor: rounding of special functions, weak memory orders and timing are not modelled;
-blocks run one after another.
+registers too), barriers that not all threads reach. What a GPU does on its own (copies, products of warpgroups) happens
+as late as the text allows. It counts what requests to memory cost. What is emulated are the documented semantics, not
+a processor: rounding of special functions, weak memory orders and timing are not modelled; blocks run one after
+another.
 """
 
 from __future__ import annotations

@@ -106,7 +106,8 @@ def source(text: str, launch: KernelLaunch, arrays: dict[str, tuple[str, Sequenc
     """A program of one kernel; arrays: name to type and shape, the last one is the output."""
     *_, last = arrays
     params = [
-        Param(name, dtype, tuple(shape), "output" if name == last else "input") for name, (dtype, shape) in arrays.items()
+        Param(name, dtype, tuple(shape), "output" if name == last else "input")
+        for name, (dtype, shape) in arrays.items()
     ]
     return Source(launch.name, "cuda", text, tuple(params), (launch,))
 
@@ -133,3 +134,110 @@ def small_integers(m: int, n: int, k: int) -> tuple[list[np.ndarray], np.ndarray
     a, b = rng.integers(-3, 4, (m, k)).astype("float32"), rng.integers(-3, 4, (n, k)).astype("float32")
     kind = ml_dtypes.bfloat16
     return [a.astype(kind), b.astype(kind)], (a @ b.T).astype(kind)
+
+
+ONE_PRODUCT = """
+extern "C" __global__ void __launch_bounds__(128)
+one(const __grid_constant__ TirTensorMap A_map, const __grid_constant__ TirTensorMap B_map,
+    const unsigned char *__restrict__ A, SUM *__restrict__ C)
+{
+  TIR_SHARED(arena, 49152);
+  __shared__ unsigned long long full[1];
+  unsigned int *const A_shared = (unsigned int *)(arena);
+  unsigned int *const B_shared = (unsigned int *)(arena + 16384);
+  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, g = lane / 4, t = lane % 4;
+  if (thread == 0) {
+    tir_barrier_init(full, 1);
+    tir_barriers_ready();
+    tir_barrier_expect(full, 8192 + B_BYTES);
+    tir_tma_load(A_shared, &A_map, full, 0, 0);
+    for (int n = 0; n < B_BYTES; n += 8192 * B_PANELS)
+      tir_tma_load(B_shared + n / 4, &B_map, full, n / 128, 0);
+  }
+  __syncthreads();
+  tir_barrier_wait(full, 0);
+  SUM d[WIDTH / 2] = {};
+  const unsigned long long a = tir_descriptor(A_shared, 8192, 1024), b = tir_descriptor(B_shared, 8192, 1024);
+  unsigned int held[16];
+  for (int r = 0; r < 16; ++r)
+    held[r] = *(const unsigned int *)(A + (warp * 16 + g + r % 2 * 8) * 128 + r / 4 * 32 + r / 2 % 2 * 16 + t * 4);
+  tir_wgmma_fence();
+  for (int kk = 0; kk < 4; ++kk) PRODUCT(d, A_OPERAND, b + kk * B_STEP);
+  tir_wgmma_commit();
+  tir_wgmma_wait<0>();
+  for (int j = 0; j < WIDTH / 2; ++j)
+    C[(warp * 16 + g + j / 2 % 2 * 8) * WIDTH + j / 4 * 8 + t * 2 + j % 2] = d[j];
+}
+"""
+"""Four products of one warpgroup, of operands whose rows along k are 128 bytes; A comes by its map, or in registers."""
+
+KINDS = {"f16": "float16", "bf16": "bfloat16", "tf32": "float32", "s8": "int8", "u8": "uint8"}
+
+
+def one_product(kind: str, n: int, order: str) -> tuple[Source, list[np.ndarray], np.ndarray]:
+    """A source, its operands and the exact result. order: two letters as in the instructions' names."""
+    dtype = np.dtype(getattr(ml_dtypes, KINDS[kind], None) or KINDS[kind])
+    k, whole = 128 // dtype.itemsize, kind in ("s8", "u8")
+    along_m, along_n = order[0] == "t", order[1] == "n"
+    panels = -(-n // 64)
+    steps = {"A_OPERAND": "held + 4 * kk" if order[0] == "r" else f"a + kk * {128 if along_m else 2}",
+             "B_STEP": "128" if along_n else "2", "WIDTH": str(n), "SUM": "int" if whole else "float",
+             "B_BYTES": str(8192 * panels if along_n else n * 128), "B_PANELS": "1" if along_n else "8",
+             "PRODUCT": f"tir_wgmma_m64n{n}k{k // 4}_{kind}_{order}"}  # fmt: skip
+    text = ONE_PRODUCT
+    for name, value in steps.items():
+        text = text.replace(name, value)
+    rng = np.random.default_rng(n)
+    low, high = {"s8": (-128, 128), "u8": (0, 256)}.get(kind, (-4, 5))
+    a, b = rng.integers(low, high, (64, k)), rng.integers(low, high, (n, k))
+    shapes = ((k, 64) if along_m else (64, k)), ((k, n) if along_n else (n, k))
+    maps = (
+        TensorMap("A_map", "A", KINDS[kind], shapes[0], (64, k)),
+        TensorMap("B_map", "B", KINDS[kind], shapes[1], (64, 64) if along_n else (n, k)),
+    )
+    made = "int32" if whole else "float32"
+    launch = KernelLaunch("one", ("A_map", "B_map", "A", "C"), (1, 1, 1), (128, 1, 1), 49152, maps=maps)
+    program = source(text, launch, {"A": (KINDS[kind], shapes[0]), "B": (KINDS[kind], shapes[1]), "C": (made, (64, n))})
+    given = [np.ascontiguousarray(x).astype(dtype) for x in (a.T if along_m else a, b.T if along_n else b)]
+    return program, given, (a @ b.T).astype(made)
+
+
+MOVED = """
+extern "C" __global__ void __launch_bounds__(32)
+moved(const __grid_constant__ TirTensorMap X_map, const __grid_constant__ TirTensorMap Y_map,
+      const __grid_constant__ TirTensorMap Z_map, float *__restrict__ Y)
+{
+  TIR_SHARED(arena, 65536);
+  __shared__ unsigned long long full[1];
+  float *const tile = (float *)(arena);
+  if (threadIdx.x == 0) {
+    tir_barrier_init(full, 1);
+    tir_barriers_ready();
+    tir_barrier_expect(full, 4 * SIZE);
+    tir_tma_load(tile, &X_map, full, FROM);
+  }
+  __syncwarp();
+  tir_barrier_wait(full, 0);
+  for (int n = threadIdx.x; n < SIZE; n += 32) Y[n] = tile[n];
+  if (threadIdx.x == 0) {
+    tir_tma_store(&Z_map, tile, TO);
+    tir_commit_stores();
+    tir_wait_stores_done<0>();
+  }
+}
+"""
+"""A tile of X, as it lies in shared memory to Y, and back to another place, in Z."""
+
+TURNED = """
+extern "C" __global__ void __launch_bounds__(32)
+turned(const unsigned int *__restrict__ X, short *__restrict__ Y)
+{
+  __align__(16) __shared__ short tile[256];
+  unsigned int r[4];
+  for (int m = 0; m < 4; ++m) r[m] = X[threadIdx.x * 4 + m];
+  STORE(tile + threadIdx.x * 8, r);
+  __syncwarp();
+  for (int e = 0; e < 8; ++e) Y[threadIdx.x * 8 + e] = tile[threadIdx.x * 8 + e];
+}
+"""
+"""Four registers of each lane to rows of four matrices of 8 x 8."""

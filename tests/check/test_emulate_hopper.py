@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hopper_texts import GEMM, gemm, small_integers
+from hopper_texts import GEMM, MOVED, TURNED, gemm, one_product, small_integers, source
 
 import tensorir as tir
 from tensorir.check.emulate import Emulated, emulate
+from tensorir.codegen.source import KernelLaunch, TensorMap
 
 pytestmark = pytest.mark.skipif(
     shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler"
@@ -66,7 +66,11 @@ PLANTED: dict[str, tuple[str, str, str]] = {
     "the consumer's parity": (WAIT_FULL, WAIT_FULL.replace("phase", "phase ^ 1"), "memory.in-flight"),
     "the producer's parity": (WAIT_EMPTY, WAIT_EMPTY.replace("phase ^ 1", "phase"), "barrier.stuck"),
     "no parity": (WAIT_FULL, WAIT_FULL.replace("phase", "2 + phase"), "barrier.misused"),
-    "a place let go before it is read": (RELEASE, "if (thread == 0) tir_barrier_arrive(empty + s);", "memory.in-flight"),
+    "a place let go before it is read": (
+        RELEASE,
+        "if (thread == 0) tir_barrier_arrive(empty + s);",
+        "memory.in-flight",
+    ),
     "no wait before a place is let go": (*without("tir_wgmma_wait<1>();"), "memory.in-flight"),
     "no wait before sums are used": (*without("tir_wgmma_wait<0>();"), "memory.in-flight"),
     "no fence of registers": (*without("tir_wgmma_fence();"), "fence.registers"),
@@ -78,7 +82,11 @@ PLANTED: dict[str, tuple[str, str, str]] = {
     "products that are no group": (*without("tir_wgmma_commit();"), "memory.in-flight"),
     "rows eight too far apart": ("A_shared + group * 4096, 16, 1024", "A_shared + group * 4096, 16, 2048", ""),
     "a wrong step along k": ("a + s * 1024 + kk * 2", "a + s * 1024 + kk * 4", ""),
-    "a tile that is not aligned": ("A_shared + group * 4096, 16", "A_shared + group * 4096 + 64, 16", "memory.misaligned"),
+    "a tile that is not aligned": (
+        "A_shared + group * 4096, 16",
+        "A_shared + group * 4096 + 64, 16",
+        "memory.misaligned",
+    ),
     "a tile out of bounds": ("b + s * 1024", "b + s * 8192", "memory.out-of-bounds"),
     "no tile": (PRODUCT, PRODUCT.replace("b + s * 1024 + kk * 2", "kk"), "wgmma.operand"),
     "tiles that differ": (PRODUCT, PRODUCT.replace("a +", "a + thread / 64 * 64 +"), "wgmma.operand"),
@@ -98,7 +106,11 @@ PLANTED: dict[str, tuple[str, str, str]] = {
         "memory.unfinished",
     ),
     "an arrival too many": ("tir_barrier_init(full + s, 1)", "tir_barrier_init(full + s, 2)", "barrier.stuck"),
-    "arrivals that are too few": ("tir_barrier_init(empty + s, 2)", "tir_barrier_init(empty + s, 1)", "memory.in-flight"),
+    "arrivals that are too few": (
+        "tir_barrier_init(empty + s, 2)",
+        "tir_barrier_init(empty + s, 1)",
+        "memory.in-flight",
+    ),
     "more arrivals than set up": (
         "tir_barrier_expect(full + s, 32768);",
         "tir_barrier_expect(full + s, 32768); tir_barrier_arrive(full + s);",
@@ -120,8 +132,10 @@ PLANTED: dict[str, tuple[str, str, str]] = {
     "too many coordinates": ("full + s, k * 64, m)", "full + s, k * 64, m, 0)", "tma.map"),
     "a load that nobody waits for": (
         "tir_barriers_ready();",
-        "__shared__ unsigned long long spare[1]; tir_barrier_init(spare, 1); tir_barriers_ready();"
-        "tir_tma_load(C_shared, &A_map, spare, 0, 0);",
+        """__shared__ unsigned long long spare[1];
+    tir_barrier_init(spare, 1);
+    tir_barriers_ready();
+    tir_tma_load(C_shared, &A_map, spare, 0, 0);""",
         "memory.unfinished",
     ),
     "no such number of registers": ("registers_down<40>", "registers_down<20>", "warp.registers"),
@@ -166,7 +180,8 @@ def test_a_map_without_the_swizzle_is_wrong() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"swizzle": 64}, {"box": (128, 512)}, {"box": (128,)}, {"shape": (256, 252)}, {"box": (128, 4), "swizzle": 0}]
+    "wrong",
+    [{"swizzle": 64}, {"box": (128, 512)}, {"box": (128,)}, {"shape": (256, 252)}, {"box": (128, 4), "swizzle": 0}],
 )
 def test_maps_that_no_device_takes(wrong: dict[str, object]) -> None:
     source = gemm(*SHAPE)
@@ -182,3 +197,93 @@ def test_who_waits_where_is_told() -> None:
     (first, *_) = [p.message for p in got.problems if "128 the first" in p.message]
     assert "256 of 384 threads of block 0 (128 the first) wait for parity 0 of the barrier at byte" in first
     assert "in phase 0: 0 of 1 arrivals and 16 bytes are missing" in first
+
+
+# --- one instruction at a time
+
+PRODUCTS = [
+    *((kind, order) for kind in ("f16", "bf16") for order in ("nt", "nn", "tt", "tn", "rt", "rn")),
+    *((kind, order) for kind in ("tf32", "s8", "u8") for order in ("nt", "rt")),
+]
+
+
+@pytest.mark.parametrize(("kind", "order"), PRODUCTS)
+@pytest.mark.parametrize("n", [8, 96, 256])
+def test_products(kind: str, order: str, n: int) -> None:
+    program, arrays, want = one_product(kind, n, order)
+    got = emulate(program, arrays)
+    assert not got.problems
+    np.testing.assert_array_equal(got.outputs[0], want)
+
+
+def test_registers_that_a_product_reads_are_left_alone() -> None:
+    program, arrays, _ = one_product("bf16", 64, "rt")
+    text = program.text.replace("tir_wgmma_commit();", "tir_wgmma_commit(); held[thread % 16] = 1;")
+    assert {p.code for p in emulate(replace(program, text=text), arrays).problems} == {"memory.in-flight"}
+
+
+def test_tf32_drops_bits() -> None:
+    program, arrays, _ = one_product("tf32", 8, "nt")
+    want = arrays[0] @ arrays[1].T
+    got = emulate(
+        program, [arrays[0] + np.copysign(2.0**-11, arrays[0]).astype("float32") * (arrays[0] != 0), arrays[1]]
+    )
+    np.testing.assert_array_equal(got.outputs[0], want)
+
+
+TILES = [
+    ((40,), (16,), (28,), (3,)),
+    ((9, 20), (4, 8), (-1, 16), (6, -2)),
+    ((5, 6, 16), (2, 3, 8), (4, -2, 5), (0, 1, 8)),
+    ((3, 4, 5, 12), (2, 2, 3, 8), (1, 3, -1, 8), (-1, 0, 1, 2)),
+    ((2, 3, 4, 5, 8), (2, 1, 3, 2, 4), (1, 2, 2, 4, -1), (0, 1, 1, 2, 3)),
+]
+
+
+@pytest.mark.parametrize(("shape", "box", "start", "to"), TILES)
+def test_tiles_of_any_rank(
+    shape: tuple[int, ...], box: tuple[int, ...], start: tuple[int, ...], to: tuple[int, ...]
+) -> None:
+    """Zeros come from beyond the array, and nothing goes there."""
+    x = np.arange(1, 1 + np.prod(shape), dtype="float32").reshape(shape)
+    padded = np.pad(x, 8)
+    tile = padded[tuple(slice(8 + s, 8 + s + b) for s, b in zip(start, box, strict=True))]
+    maps = tuple(TensorMap(f"{name}_map", name, "float32", shape, box, 0) for name in "XYZ")
+    words = {
+        "SIZE": str(tile.size),
+        "FROM": ", ".join(map(str, reversed(start))),
+        "TO": ", ".join(map(str, reversed(to))),
+    }
+    text = MOVED
+    for name, value in words.items():
+        text = text.replace(name, value)
+    launch = KernelLaunch("moved", ("X_map", "Y_map", "Z_map", "Y"), (1, 1, 1), (32, 1, 1), maps=maps)
+    program = source(text, launch, {"X": ("float32", shape), "Z": ("float32", shape), "Y": ("float32", box)})
+    program = replace(
+        program, params=tuple(replace(p, role="output" if p.name in "YZ" else "input") for p in program.params)
+    )
+    got = emulate(program, [x])
+    z, y = got.outputs
+    np.testing.assert_array_equal(y, tile)
+    inside = np.zeros(shape, bool)
+    back = np.full(padded.shape, np.nan, "float32")
+    place = tuple(slice(8 + s, 8 + s + b) for s, b in zip(to, box, strict=True))
+    back[place] = tile
+    want = back[tuple(slice(8, -8) for _ in shape)]
+    inside = ~np.isnan(want)
+    np.testing.assert_array_equal(z[inside], want[inside])
+    assert np.isnan(z[~inside]).all()
+    assert [p.code for p in got.problems] == ["launch.unwritten"]
+    assert f"{np.count_nonzero(~inside)} of {z.size}" in got.problems[0].message
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_stmatrix(turned: bool) -> None:
+    x = np.arange(256, dtype="int16").reshape(32, 4, 2)  # lane, matrix, which of two
+    want = x.transpose(1, 0, 2).reshape(4, 8, 8)
+    launch = KernelLaunch("turned", ("X", "Y"), (1, 1, 1), (32, 1, 1))
+    text = TURNED.replace("STORE", "tir_stmatrix_x4_trans" if turned else "tir_stmatrix_x4")
+    program = source(text, launch, {"X": ("uint32", (128,)), "Y": ("int16", (4, 8, 8))})
+    got = emulate(program, [x.reshape(-1).view("uint32")])
+    assert not got.problems
+    np.testing.assert_array_equal(got.outputs[0], want.transpose(0, 2, 1) if turned else want)
