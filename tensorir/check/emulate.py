@@ -216,7 +216,7 @@ def _runtime() -> ctypes.CDLL:
     with tempfile.TemporaryDirectory(prefix="tensorir-emulator-") as name:
         target = Path(name) / "runtime.so"
         if built is None:
-            flags = ["-std=c++17", "-O2", "-fPIC", "-shared", "-o", str(target), str(_FOLDER / "runtime.cpp")]
+            flags = ["-std=c++17", "-O3", "-fPIC", "-shared", "-o", str(target), str(_FOLDER / "runtime.cpp")]
             _run([compiler, *flags])
             default_cache().put(key, target.read_bytes())
         else:

@@ -38,6 +38,17 @@ def test_any_order_gives_the_same(seed: int, eager: bool) -> None:
     np.testing.assert_array_equal(got.outputs[0], want)
 
 
+def test_barriers_may_come_at_launch_too() -> None:
+    text = GEMM.replace("arena, 131072", "arena, 131120")
+    for n, name in enumerate(("full", "empty")):
+        given = f"unsigned long long *const {name} = (unsigned long long *)(arena + {131072 + 24 * n});"
+        text = text.replace(f"__shared__ unsigned long long {name}[3];", given)
+    arrays, want = small_integers(*SHAPE)
+    got = emulate(gemm(*SHAPE, text=text), arrays)
+    assert not got.problems
+    np.testing.assert_array_equal(got.outputs[0], want)
+
+
 def test_traffic() -> None:
     arrays, _ = small_integers(*SHAPE)
     got = emulate(gemm(*SHAPE, blocks=1), arrays)
@@ -207,8 +218,10 @@ PRODUCTS = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "order"), PRODUCTS)
-@pytest.mark.parametrize("n", [8, 96, 256])
+SIZES = [("bf16", "tn", 8), ("f16", "rn", 256), ("tf32", "nt", 200), ("u8", "rt", 256)]
+
+
+@pytest.mark.parametrize(("kind", "order", "n"), [*((*p, 96) for p in PRODUCTS), *SIZES])
 def test_products(kind: str, order: str, n: int) -> None:
     program, arrays, want = one_product(kind, n, order)
     got = emulate(program, arrays)
