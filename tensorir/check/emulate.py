@@ -2,9 +2,10 @@
 
 ``emulator/cuda.h`` supplies what the text names, ``emulator/runtime.cpp`` runs it and watches every access: what two
 threads touch with no barrier between, reads of shared memory that nobody wrote, accesses out of bounds (of arrays in
-registers too), barriers that not all threads reach. It counts what requests to memory cost. What is emulated are the
-documented semantics, not a processor: rounding of special functions, weak memory orders and timing are not modelled;
-blocks run one after another.
+registers too), barriers that not all threads reach. What a GPU does on its own (copies, products of warpgroups) happens
+as late as the text allows. It counts what requests to memory cost. What is emulated are the documented semantics, not
+a processor: rounding of special functions, weak memory orders and timing are not modelled; blocks run one after
+another.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import functools
 import os
 import re
 import shutil
+import struct
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -24,7 +26,7 @@ import numpy as np
 
 from tensorir.check.derived import derived
 from tensorir.codegen.dialect import DIALECTS
-from tensorir.codegen.source import KernelLaunch, Param, Source
+from tensorir.codegen.source import KernelLaunch, Param, Source, TensorMap, itemsize
 from tensorir.errors import CheckError, CompileError, Problem, refuse
 from tensorir.interp.numbers import numpy_dtype
 from tensorir.ir.dtypes import DTYPES
@@ -72,20 +74,23 @@ class Emulated:
     traffic: tuple[Traffic, ...]
 
 
-def emulate(source: Source, arrays: Sequence[np.ndarray], seed: int = 0) -> Emulated:
+def emulate(source: Source, arrays: Sequence[np.ndarray], seed: int = 0, eager: bool = False) -> Emulated:
     """Compile ``source`` (CUDA) for the CPU and run all its kernels on ``arrays``, the inputs in signature order.
 
-    seed: of the order in which threads run; what is ordered by barriers does not depend on it
-    Raises CheckError ``emulate.no-compiler`` or ``emulate.threads``, CompileError ``emulate.compile``.
+    seed:  of the order in which threads run; what is ordered by barriers does not depend on it
+    eager: copies of tiles may land before anyone must wait for them, and not only then
+    Raises CheckError ``emulate.no-compiler``, ``emulate.threads`` or ``emulate.map``, CompileError ``emulate.compile``.
     """
     for k in source.kernels:
         if k.block[0] * k.block[1] * k.block[2] > THREADS:
             raise refuse(CheckError, "emulate.threads", f"{k.name} has more than {THREADS} threads a block")
+        for m in k.maps:
+            _check_map(m)
     with tempfile.TemporaryDirectory(prefix="tensorir-emulate-") as folder:
         runtime, library = _runtime(), _compile(source, Path(folder))
         run = _Run(runtime, library, source, arrays)
         for k in source.kernels:
-            run.launch(k, seed)
+            run.launch(k, seed, eager)
         lines = _Lines(Path(folder) / "k.so")
         problems = [*_problems(runtime, lines), *run.unwritten()]
         return Emulated(run.outputs(), tuple(problems), tuple(_traffic(runtime, lines)))
@@ -98,8 +103,9 @@ class _Run:
         self, runtime: ctypes.CDLL, library: ctypes.CDLL, source: Source, arrays: Sequence[np.ndarray]
     ) -> None:
         self.runtime, self.library, self.source = runtime, library, source
-        words = re.findall(r"__shared__ (?:__align__\(\d+\) )?((?:un)?(?:signed )?\w+) ", source.text)
-        words += re.findall(r"((?:un)?(?:signed )?\w+) \*const \w+ = \(", source.text)  # in memory that comes at launch
+        text = re.sub(r"#define[^\n]*", "", source.text)  # memory that comes at launch is bytes there, and more below
+        words = re.findall(r"__shared__ (?:__align__\(\d+\) )?((?:un)?(?:signed )?\w+) ", text)
+        words += re.findall(r"((?:un)?(?:signed )?\w+) \*const \w+ = \(", text)
         made = [_TYPES[p.dtype] for p in source.params if p.role in ("output", "workspace")]
         self.granule = min((_GRANULES.get(w, 2) for w in (*words, *made)), default=2)
         given = dict(zip((p.name for p in source.inputs), arrays, strict=True))
@@ -113,10 +119,11 @@ class _Run:
                     _address(array), ctypes.c_uint64(array.nbytes), p.name.encode(), writable, self.granule
                 )
 
-    def launch(self, k: KernelLaunch, seed: int) -> None:
+    def launch(self, k: KernelLaunch, seed: int, eager: bool) -> None:
         """Run one kernel to its end."""
-        pointers = (ctypes.c_void_p * len(k.args))(*(self.memory[a].ctypes.data for a in k.args))
-        shape = (ctypes.c_uint32 * 7)(*k.grid, *k.block, self.granule)
+        given = {**self.memory, **{m.name: _encoded(m, self.memory[m.array]) for m in k.maps}}
+        pointers = (ctypes.c_void_p * len(k.args))(*(given[a].ctypes.data for a in k.args))
+        shape = (ctypes.c_uint32 * 8)(*k.grid, *k.block, self.granule, eager)
         bounds = (ctypes.c_uint64 * 2)()
         self.library.tir_shared_bounds(bounds)
         entry = getattr(self.library, f"tir_entry_{k.name}")
@@ -153,6 +160,33 @@ def _placed(p: Param, given: np.ndarray | None) -> np.ndarray:
     return array
 
 
+# --- tensor maps
+
+
+def _check_map(m: TensorMap) -> None:
+    """The limits of cuTensorMapEncodeTiled, and a row of the box as wide as its swizzle, as everyone has it."""
+    size = itemsize(m.dtype)
+    row, span = m.box[-1] * size if m.box else 0, m.swizzle
+    wrong = ""
+    if not 1 <= len(m.box) == len(m.shape) <= 5:
+        wrong = "has 1 to 5 dimensions, its box as many"
+    elif not all(1 <= b <= 256 for b in m.box):
+        wrong = "has a box of 1 to 256 elements along each dimension"
+    elif span not in (0, 32, 64, 128) or row % 16 or (span and row != span):
+        wrong = "has rows of multiples of 16 bytes in its box, or of its swizzle of 32, 64 or 128 bytes"
+    elif len(m.shape) > 1 and m.shape[-1] * size % 16:
+        wrong = "has rows of multiples of 16 bytes in its array"
+    if wrong:
+        raise refuse(CheckError, "emulate.map", f"a tensor map {wrong}; {m.name} is {m}")
+
+
+def _encoded(m: TensorMap, array: np.ndarray) -> np.ndarray:
+    """The TirTensorMap that the kernel is given: what copies.h reads."""
+    about = (b"map ", len(m.box), itemsize(m.dtype), m.swizzle, array.ctypes.data)
+    inner = [(*reversed(v), 1, 1, 1, 1)[:5] for v in (m.shape, m.box)]
+    return np.frombuffer(struct.pack("<4s3IQ10I64x", *about, *inner[0], *inner[1]), np.uint8)
+
+
 # --- compiling
 
 
@@ -165,18 +199,24 @@ def _compiler() -> str:
     return found
 
 
+_RUNTIME = ("runtime.cpp", "instructions.h", "barriers.h", "copies.h", "wgmma.h")
+_HOPPER = re.compile(
+    r"\bTirTensorMap\b|\btir_(barrier|tma_|wgmma_|async_fence|descriptor|registers_|sync_some|commit_stores|wait_stores)"
+)
+
+
 @functools.cache
 def _runtime() -> ctypes.CDLL:
     """The emulator itself, compiled when it is first wanted and kept with other compiled kernels."""
     compiler = _compiler()
-    text = "".join((_FOLDER / name).read_text() for name in ("runtime.cpp", "instructions.h"))
+    text = "".join((_FOLDER / name).read_text() for name in _RUNTIME)
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
     key = cache_key(kind="emulator", compiler=version, source=text)
     built = default_cache().get(key)
     with tempfile.TemporaryDirectory(prefix="tensorir-emulator-") as name:
         target = Path(name) / "runtime.so"
         if built is None:
-            flags = ["-std=c++17", "-O2", "-fPIC", "-shared", "-o", str(target), str(_FOLDER / "runtime.cpp")]
+            flags = ["-std=c++17", "-O3", "-fPIC", "-shared", "-o", str(target), str(_FOLDER / "runtime.cpp")]
             _run([compiler, *flags])
             default_cache().put(key, target.read_bytes())
         else:
@@ -200,7 +240,8 @@ def _compile(source: Source, folder: Path) -> ctypes.CDLL:
     flags = ["-std=c++17", "-O1", "-g", "-w", "-fPIC", "-fno-strict-aliasing", watch]
     if gcc:
         flags.append("-fno-tree-sra")  # it would split the vector accesses that are counted
-    header = ["-include", str(_FOLDER / "cuda.h"), "-include", str(folder / "derived.h")]
+    names = [_FOLDER / "cuda.h", *([_FOLDER / "hopper.h"] if _HOPPER.search(text) else []), folder / "derived.h"]
+    header = [word for name in names for word in ("-include", str(name))]
     _run([compiler, *flags, *header, "-c", str(folder / "k.cpp"), "-o", str(folder / "k.o")])
     around = ["-std=c++17", "-O1", "-w", "-fPIC", "-fno-strict-aliasing", *(header if defined else ()), "-shared"]
     _run([compiler, *around, str(folder / "entries.cpp"), str(folder / "k.o"), "-o", str(folder / "k.so")])
@@ -208,9 +249,11 @@ def _compile(source: Source, folder: Path) -> ctypes.CDLL:
 
 
 def _entries(source: Source) -> str:
-    params, lines = {p.name: p for p in source.params}, []
+    lines = ["struct alignas(64) tir_map { unsigned char bytes[128]; };"]
     for k in source.kernels:
-        kinds = [_TYPES[params[n].dtype] if params[n].role == "scalar" else "void*" for n in k.args]
+        maps = {m.name for m in k.maps}
+        scalars = {p.name: _TYPES[p.dtype] for p in source.params if p.role == "scalar"}
+        kinds = ["tir_map" if n in maps else scalars.get(n, "void*") for n in k.args]
         args = [f"*({c}*)a[{n}]" if c != "void*" else f"a[{n}]" for n, c in enumerate(kinds)]
         lines.append(f'extern "C" void {k.name}({", ".join(kinds)});')
         lines.append(f'extern "C" void tir_entry_{k.name}(void** a) {{ {k.name}({", ".join(args)}); }}')

@@ -51,10 +51,39 @@ AHEAD: dict[str, Entry] = {
         's.pipeline("C.k", depth=3, async_=True)',
     ),
     "memory.in-flight": Entry(
-        "Memory is used while a copy to it is under way. Schedules cannot say that: an edited text, or a pass of the "
-        "compiler, waits too late or for too few groups.",
+        "Memory is used while a copy to it, or a product or a store that reads it, is under way; or a register "
+        "that a product adds to. Schedules cannot say that: an edited text, or a pass of the compiler, waits too "
+        "late or for too few groups.",
         "# an edited text without tir_wait_copies",
         "# tir_wait_copies and then a barrier, before what was copied is read",
+    ),
+    "memory.unfinished": Entry(
+        "A block ends while its copies or products are under way, or with a copy that nobody waited for: its "
+        "shared memory is then another block's.",
+        "# an edited text that ends behind tir_commit_stores",
+        "# tir_wait_stores<0>() in the thread that issued the stores, before it ends",
+    ),
+    "barrier.misused": Entry(
+        "A barrier is used as it is not made for: set up twice, arrived at more often than it was set up for, "
+        "waited for with a parity other than 0 and 1, or met by threads that are no whole warps.",
+        "# an edited text in which all threads arrive at a barrier for one",
+        "# as many arrivals a phase as tir_barrier_init was told",
+    ),
+    "barrier.stuck": Entry(
+        "No thread can go on, and some wait for a phase of a barrier that nobody will complete: arrivals or bytes are "
+        "missing, or the parity is the other one.",
+        "# an edited text that expects more bytes than its copies bring",
+        "# the bytes of the whole boxes, and parities that change when the ring begins anew",
+    ),
+    "barrier.uninitialised": Entry(
+        "A barrier is used that no thread has set up, or whose set-up is not known to who uses it.",
+        "# an edited text without tir_barriers_ready",
+        "# tir_barrier_init and tir_barriers_ready in one thread, then __syncthreads",
+    ),
+    "tma.map": Entry(
+        "A copy of a tile takes one coordinate for each dimension of its map.",
+        "# an edited text: tir_tma_load(tile, &A_map, full, k) for a matrix",
+        "# tir_tma_load(tile, &A_map, full, k, m)",
     ),
     "pipeline.cpu": Entry(
         "On CPUs the work-items of a block take turns on one core: a copy has nothing to run beside.",

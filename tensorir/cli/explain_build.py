@@ -165,6 +165,12 @@ BUILD: dict[str, Entry] = {
         "# edited text that is not CUDA C++",
         '# start from s.source("cuda")',
     ),
+    "emulate.map": Entry(
+        "A tensor map that no device would take: up to five dimensions, boxes of up to 256 elements along each, "
+        "rows of multiples of 16 bytes; with a swizzle, the rows of the box are as wide as that.",
+        "# a box of 128 x 32 elements of 2 bytes with a swizzle of 128 bytes",
+        "# 64 elements of 2 bytes in a row, or a swizzle of 64 bytes",
+    ),
     "emulate.no-compiler": Entry(
         "Running CUDA text on the CPU takes a C++ compiler.",
         '# s.check(level="emulate") on a machine without g++ or clang++',

@@ -87,6 +87,30 @@ WARPS: dict[str, Entry] = {
         "# an instruction of warps inside a condition that tells lanes apart",
         "# conditions that are the same for the whole warp",
     ),
+    "warp.registers": Entry(
+        "Warpgroups hand registers over to each other: each asks for a multiple of 8 from 24 to 256 a thread, and "
+        "for no more than a block has together.",
+        "# an edited text with tir_registers_up<300>()",
+        "# tir_registers_down<40>() for one warpgroup that copies, tir_registers_up<232>() for two that multiply",
+    ),
+    "wgmma.operand": Entry(
+        "A product of a warpgroup was given something else than a tile of shared memory with a swizzle of 128 "
+        "bytes, or its threads describe different tiles.",
+        "# an edited text with a descriptor that depends on the lane",
+        "# tir_descriptor(tile, leading, stride), the same in all threads, and sums of it along k",
+    ),
+    "fence.registers": Entry(
+        "A product of a warpgroup adds to registers, or reads some, that its threads have used since their last "
+        "fence. The result may be right in the emulator; a GPU need not see what was put there.",
+        "# an edited text that clears the sums behind tir_wgmma_fence",
+        "# tir_wgmma_fence between the last use of the registers and the product",
+    ),
+    "fence.async": Entry(
+        "Products of warpgroups and copies of tiles use shared memory past the caches of the threads. What a "
+        "thread wrote there takes a fence of that thread, and then a barrier.",
+        "# an edited text that fills a tile and stores it with tir_tma_store behind a barrier alone",
+        "# tir_async_fence in each thread that wrote, in front of that barrier",
+    ),
     "emulate.instruction": Entry(
         "The emulator of CUDA text runs the meaning of an instruction that it does not know, in place of a function "
         "that the instruction brings along; so its text must be one call of that function on all operands.",

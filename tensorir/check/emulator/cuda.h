@@ -28,6 +28,8 @@ void tir_mma_m16n8k8_tf32(float *d, const void *a, const void *b);
 void tir_mma_m16n8k8_3xtf32(float *d, const void *a, const void *b);
 void tir_ldmatrix_x4(void *d, const void *row);
 void tir_ldmatrix_x4_trans(void *d, const void *row);
+void tir_stmatrix_x4(void *row, const void *r);
+void tir_stmatrix_x4_trans(void *row, const void *r);
 void tir_copy_async(void *to, const void *from, unsigned size, unsigned there);
 void tir_commit_copies();
 void tir_wait_copies_but(int pending);
@@ -56,6 +58,8 @@ struct tir_held_16 { volatile uint32_t of[4]; };
 #define tir_mma_m16n8k8_3xtf32(d, a, b) TIR_MMA((tir_mma_m16n8k8_3xtf32), d, a, b)
 #define tir_ldmatrix_x4(d, row) (tir_ldmatrix_x4)(TIR_HELD(16, d), row)
 #define tir_ldmatrix_x4_trans(d, row) (tir_ldmatrix_x4_trans)(TIR_HELD(16, d), row)
+#define tir_stmatrix_x4(row, r) (tir_stmatrix_x4)(row, TIR_HELD(16, r))
+#define tir_stmatrix_x4_trans(row, r) (tir_stmatrix_x4_trans)(row, TIR_HELD(16, r))
 // always in the text itself, so that what goes wrong is told with its line
 #define TIR_INLINE static inline __attribute__((always_inline))
 TIR_INLINE void tir_copy_async_4(void *to, const void *from, bool there = true) {
@@ -93,6 +97,8 @@ template <class T> static inline T tir_shuffled(T v, int lane, int how) {
 #define __shared__ static __attribute__((section("tir_shared")))
 #define TIR_SHARED(name, bytes) static __attribute__((section("tir_shared"), aligned(1024))) unsigned char name[bytes]
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
+#define __grid_constant__
 #define __align__(n) alignas(n)
 
 template <class T, int N> struct tir_vector;

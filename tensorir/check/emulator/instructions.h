@@ -66,8 +66,7 @@ float to_tf32(float x) {  // to nearest, halves away from 0
   return (u & 0x7f800000) == 0x7f800000 ? x : bits_to_float((u + 0x1000) & ~0x1fffu);
 }
 
-// Lane l points to row l % 8 of matrix l / 8; of each matrix a lane gets elements 2 t, 2 t + 1 of row g.
-void ldmatrix_x4(void *d, const void *row, bool transposed, const void *at) {
+void check_row(const void *row, const void *at) {
   if ((u64)row % 16)
     problem("memory.misaligned", at, nullptr, "thread %d points to a row that does not begin at a multiple of 16 bytes",
             W.current->id);
@@ -75,6 +74,11 @@ void ldmatrix_x4(void *d, const void *row, bool transposed, const void *at) {
     problem("memory.out-of-bounds", at, nullptr, "thread %d points to a row that is not in shared memory", W.current->id);
     give_up();
   }
+}
+
+// Lane l points to row l % 8 of matrix l / 8; of each matrix a lane gets elements 2 t, 2 t + 1 of row g.
+void ldmatrix_x4(void *d, const void *row, bool transposed, const void *at) {
+  check_row(row, at);
   access(row, 16, false, at);
   const uint16_t *const *rows = together((const uint16_t *)row, at);
   int g = W.current->lane / 4, t = W.current->lane % 4;
@@ -82,6 +86,21 @@ void ldmatrix_x4(void *d, const void *row, bool transposed, const void *at) {
   for (int m = 0; m < 4; m++)
     for (int h = 0; h < 2; h++) out[2 * m + h] = transposed ? rows[8 * m + 2 * t + h][g] : rows[8 * m + g][2 * t + h];
   std::memcpy(d, out, sizeof out);
+  part(at);
+}
+
+// The way back: of each matrix a lane has elements 2 t, 2 t + 1 of row g.
+void stmatrix_x4(void *row, const void *r, bool transposed, const void *at) {
+  struct Held { uint16_t of[8]; } mine;
+  check_row(row, at);
+  access(row, 16, true, at);
+  std::memcpy(mine.of, r, sizeof mine.of);
+  const Held *all = together(mine, at);
+  int matrix = own_lane() / 8, line = own_lane() % 8;
+  for (int c = 0; c < 8; c++) {
+    int g = transposed ? c : line, e = transposed ? line : c;
+    ((uint16_t *)row)[c] = all[g * 4 + e / 2].of[2 * matrix + e % 2];
+  }
   part(at);
 }
 
@@ -176,4 +195,6 @@ void tir_mma_m16n8k8_3xtf32(float *d, const void *a, const void *b) {
 }
 void tir_ldmatrix_x4(void *d, const void *row) { ldmatrix_x4(d, row, false, HERE); }
 void tir_ldmatrix_x4_trans(void *d, const void *row) { ldmatrix_x4(d, row, true, HERE); }
+void tir_stmatrix_x4(void *row, const void *r) { stmatrix_x4(row, r, false, HERE); }
+void tir_stmatrix_x4_trans(void *row, const void *r) { stmatrix_x4(row, r, true, HERE); }
 }

@@ -26,6 +26,7 @@
 #include <vector>
 
 typedef uint8_t u8;
+typedef uint16_t u16;
 typedef uint32_t u32;
 typedef uint64_t u64;
 #define HERE __builtin_return_address(0)
@@ -33,13 +34,15 @@ typedef uint64_t u64;
 namespace {
 
 const int WARP = 32;
+const int WARPGROUP = 128;
+const int MOST_WARPGROUPS = 8;
 const size_t STACK = 128 << 10;
 const int MOST_PROBLEMS = 50;
 const int AROUND_SHARED = 2048;  // bytes before and behind it in the image; constants lie further away
 const int MOST_TOGETHER = 64;  // bytes that a lane brings to an instruction of its warp
 
 struct Index { unsigned x, y, z; };
-enum State { READY, WAITS_BLOCK, WAITS_WARP, DONE };
+enum State { READY, WAITS_BLOCK, WAITS_WARP, WAITS_SOME, WAITS_PHASE, WAITS_GROUP, DONE };
 enum Access { READ_SHARED, WRITE_SHARED, READ_GLOBAL, WRITE_GLOBAL };
 const char *const ACCESS[] = {"shared read", "shared write", "global read", "global write"};
 
@@ -60,7 +63,11 @@ struct Fiber {
   Index thread{}, block{};
   u32 clock = 0;          // counts this thread's releases
   std::vector<u32> seen;  // the clock of each thread, as far as it is ordered before now
-  const void *waits_at = nullptr;
+  std::vector<u32> fenced;  // as `seen`: up to where what each thread wrote is ordered for the asynchronous units too
+  const void *waits_at = nullptr, *waits_on = nullptr;
+  int waits_for = 0;      // the parity, the number of the barrier
+  u32 *touched = nullptr; // of each word of the stack: the fence of registers after which it was used last
+  u32 fence = 0;          // fences of registers so far
   std::vector<Flight> leaving;  // no group yet
   std::deque<std::vector<Flight>> groups;
 };
@@ -68,11 +75,16 @@ struct Fiber {
 // Who touched a few bytes last. Readers beyond the first are kept in a vector of clocks.
 struct Cell {
   u32 write_clock = 0, read_clock = 0;
-  int writer = -1, reader = -1;  // threads of the block; writers of global memory from other blocks: see Global
+  int writer = -1, reader = -1;  // agents of the block; writers of global memory from other blocks: see Global
   int write_site = 0, read_site = 0;
   std::vector<u32> *readers = nullptr;
   bool initialised = false, in_flight = false;
+  bool by_copy = false;  // written by an asynchronous unit: for its like no fence is needed
+  u16 pinned = 0;        // products and stores under way that read it
 };
+
+// When the products of each warpgroup had last read a cell.
+struct Taken { u32 clock[MOST_WARPGROUPS] = {0}; };
 
 struct Site {
   const void *at;
@@ -96,8 +108,13 @@ struct Global {
 struct World {
   Index grid, block;
   int threads = 0, granule = 2;  // log2 of the bytes of a cell
+  int agents = 0;  // whose clocks are kept: the threads, then what copies into shared memory, then what reads it for products
+  std::vector<std::string> agent_names;  // of those that are no threads
   u64 random = 0;
-  bool count = false;
+  bool count = false, fences = false;
+  bool eager = false;  // copies may land before anyone must wait for them
+  std::vector<Taken> taken;  // beside the cells, from the first product on
+  int product_agent[MOST_WARPGROUPS] = {0};
   u8 *shared = nullptr;
   size_t shared_size = 0;
   std::vector<Cell> cells;
@@ -218,31 +235,27 @@ void wake(Fiber *f) {
   W.ready.push_back(f->id);
 }
 
-void stuck() {  // no thread can go on: some wait for threads that have ended, or that wait elsewhere
-  int waiting = 0, ended = 0;
-  const void *at = nullptr;
-  for (Fiber *f : W.fibers) {
-    ended += f->state == DONE;
-    if (f->state != DONE) waiting++, at = f->waits_at;
-  }
-  problem("barrier.divergent", at, nullptr, "%d of %d threads of block %d wait at a barrier, %d have ended", waiting,
-          W.threads, W.block_number, ended);
-  W.stop = true;
-}
+// barriers.h, copies.h, wgmma.h
+void stuck();    // no thread can go on
+bool deliver();  // a copy that is under way lands, if there is one
+void start_units();
+void end_units();
+void registers_used(Fiber *f, const u8 *address, unsigned width, bool write, const void *at);
 
 void leave() {  // the thread waits or has ended: another goes on
-  if (!W.ready.empty()) {
-    int next = W.ready.front();
-    W.ready.pop_front();
-    enter(W.fibers[next]);
+  if (W.eager && random_number() % 4 == 0) deliver();
+  bool waits = false;
+  if (W.ready.empty())
+    for (Fiber *f : W.fibers) waits |= f->state != DONE;
+  while (waits && W.ready.empty() && deliver()) {}  // as late as can be
+  if (W.ready.empty()) {
+    if (waits) stuck();
+    enter(nullptr);
     return;
   }
-  for (Fiber *f : W.fibers)
-    if (f->state != DONE) {
-      stuck();
-      break;
-    }
-  enter(nullptr);
+  int next = W.ready.front();
+  W.ready.pop_front();
+  enter(W.fibers[next]);
 }
 
 void wait(State state, const void *at) {
@@ -251,13 +264,21 @@ void wait(State state, const void *at) {
   leave();
 }
 
+void join(std::vector<u32> &into, const std::vector<u32> &from) {
+  if (into.size() < from.size()) into.resize(from.size(), 0);
+  for (size_t k = 0; k < from.size(); k++) into[k] = std::max(into[k], from[k]);
+}
+
 // All of `those` have met: what each did is ordered before what any of them does next.
 void meet(const std::vector<Fiber *> &those) {
-  std::vector<u32> all(W.threads, 0);
+  std::vector<u32> all(W.agents, 0), fenced;
   for (Fiber *f : those)
-    for (int k = 0; k < W.threads; k++) all[k] = std::max(all[k], f->seen[k]);
+    for (int k = 0; k < W.agents; k++) all[k] = std::max(all[k], f->seen[k]);
+  for (Fiber *f : those)
+    if (W.fences) join(fenced, f->fenced);
   for (Fiber *f : those) {
     f->seen = all;
+    if (W.fences) f->fenced = fenced;
     f->clock++;
     f->seen[f->id] = f->clock;
   }
@@ -346,16 +367,26 @@ void settle_all() {
 
 // --- order
 
-bool before(const Fiber *f, int thread, u32 clock) { return thread == f->id || f->seen[thread] >= clock; }
+bool before(const Fiber *f, int agent, u32 clock) { return agent == f->id || f->seen[agent] >= clock; }
+
+std::string who(int agent) {
+  return agent < W.threads ? "thread " + std::to_string(agent) : W.agent_names[agent - W.threads];
+}
+
+int new_agent(const std::string &name) {
+  W.agent_names.push_back(name);
+  W.agents++;
+  for (Fiber *f : W.fibers) f->seen.resize(W.agents, 0);
+  return W.agents - 1;
+}
 
 // what `f` does at a site although `other` did something at another, and nothing orders the two
 void race(const Fiber *f, int id, const char *memory, u64 offset, int other, int other_site) {
   auto shared = [](int s) { return W.sites[s].kind == READ_SHARED || W.sites[s].kind == WRITE_SHARED; };
   auto writes = [](int s) { return W.sites[s].kind == WRITE_SHARED || W.sites[s].kind == WRITE_GLOBAL; };
   problem(shared(id) ? "race.shared" : "race.global", W.sites[id].at, W.sites[other_site].at,
-          "thread %d %s %s at byte %llu, which thread %d %s with no barrier between", f->id,
-          writes(id) ? "writes" : "reads", memory, (unsigned long long)offset, other,
-          writes(other_site) ? "wrote" : "read");
+          "thread %d %s %s at byte %llu, which %s %s with no barrier between", f->id, writes(id) ? "writes" : "reads",
+          memory, (unsigned long long)offset, who(other).c_str(), writes(other_site) ? "wrote" : "read");
 }
 
 void read_cell(Fiber *f, Cell &c, int id, const char *memory, u64 offset) {
@@ -367,7 +398,7 @@ void read_cell(Fiber *f, Cell &c, int id, const char *memory, u64 offset) {
     return;
   }
   if (!c.readers) {
-    c.readers = new std::vector<u32>(W.threads, 0);
+    c.readers = new std::vector<u32>(W.threads, 0);  // no other agent reads this way
     (*c.readers)[c.reader] = c.read_clock;
   }
   (*c.readers)[f->id] = f->clock;
@@ -387,6 +418,30 @@ void write_cell(Fiber *f, Cell &c, int id, const char *memory, u64 offset) {
   c.write_clock = f->clock;
   c.write_site = id;
   c.initialised = true;
+  c.by_copy = false;
+}
+
+// Shared memory is used although a copy into it, or a product or store that reads it, is under way.
+void too_early(Fiber *f, const Cell &c, int id, bool write, u64 offset) {
+  if (c.in_flight)
+    problem("memory.in-flight", W.sites[id].at, W.sites[c.write_site].at, "thread %d %s byte %llu of shared memory while "
+            "a copy to it is under way, which its thread has not waited for", f->id, write ? "writes" : "reads",
+            (unsigned long long)offset);
+  else
+    problem("memory.in-flight", W.sites[id].at, W.sites[c.read_site].at, "thread %d writes byte %llu of shared memory, "
+            "which a product or a store that is under way still reads", f->id, (unsigned long long)offset);
+}
+
+void write_shared(Fiber *f, u64 g, int id, u64 offset) {
+  Cell &c = W.cells[g];
+  if (c.in_flight || c.pinned) too_early(f, c, id, true, offset);
+  write_cell(f, c, id, "shared memory", offset);
+  if (W.taken.empty()) return;
+  for (int w = 0; w < MOST_WARPGROUPS; w++) {
+    u32 &clock = W.taken[g].clock[w];
+    if (clock && f->seen[W.product_agent[w]] < clock) race(f, id, "shared memory", offset, W.product_agent[w], c.read_site);
+    clock = 0;
+  }
 }
 
 void clear(std::vector<Cell> &cells, size_t count) {
@@ -405,30 +460,22 @@ void shared_access(Fiber *f, u8 *address, unsigned width, bool write, const void
   u64 offset = (u64)(address - W.shared);
   if (W.count) counted(f, id, offset);
   for (u64 g = offset >> W.granule; g <= (offset + width - 1) >> W.granule; g++) {
+    if (write) {
+      write_shared(f, g, id, offset);
+      continue;
+    }
     Cell &c = W.cells[g];
-    if (c.in_flight)
-      problem("memory.in-flight", at, W.sites[c.write_site].at, "thread %d %s byte %llu of shared memory while a copy to "
-              "it is under way, which its thread has not waited for", f->id, write ? "writes" : "reads",
-              (unsigned long long)offset);
-    if (!write && !c.initialised)
+    if (c.in_flight) too_early(f, c, id, false, offset);
+    if (!c.initialised)
       problem("memory.uninitialised", at, nullptr, "thread %d reads byte %llu of shared memory, which was never written",
               f->id, (unsigned long long)offset);
-    if (write)
-      write_cell(f, c, id, "shared memory", offset);
-    else
-      read_cell(f, c, id, "shared memory", offset);
+    read_cell(f, c, id, "shared memory", offset);
   }
 }
 
-void global_access(Fiber *f, Global &b, u8 *address, unsigned width, bool write, const void *at) {
-  int id = site(at, write ? WRITE_GLOBAL : READ_GLOBAL, width);
-  if (W.count) counted(f, id, (u64)address);
-  u64 offset = (u64)(address - b.first);
-  if (address + width > b.end) {
-    problem("memory.out-of-bounds", at, nullptr, "thread %d accesses %u bytes at byte %llu of %s, which has %llu", f->id,
-            width, (unsigned long long)offset, b.name.c_str(), (unsigned long long)(b.end - b.first));
-    give_up();
-  }
+// An access that is known to lie inside `b`.
+void watch_global(Fiber *f, Global &b, u64 offset, unsigned width, bool write, int id) {
+  const void *at = W.sites[id].at;
   if (write && !b.writable) {
     problem("launch.input-written", at, nullptr, "thread %d writes byte %llu of %s, which is only read", f->id,
             (unsigned long long)offset, b.name.c_str());
@@ -455,11 +502,26 @@ void global_access(Fiber *f, Global &b, u8 *address, unsigned width, bool write,
   if (write) std::fill(b.written.begin() + offset, b.written.begin() + offset + width, 1);
 }
 
+void global_access(Fiber *f, Global &b, u8 *address, unsigned width, bool write, const void *at) {
+  int id = site(at, write ? WRITE_GLOBAL : READ_GLOBAL, width);
+  if (W.count) counted(f, id, (u64)address);
+  u64 offset = (u64)(address - b.first);
+  if (address + width > b.end) {
+    problem("memory.out-of-bounds", at, nullptr, "thread %d accesses %u bytes at byte %llu of %s, which has %llu", f->id,
+            width, (unsigned long long)offset, b.name.c_str(), (unsigned long long)(b.end - b.first));
+    give_up();
+  }
+  watch_global(f, b, offset, width, write, id);
+}
+
 void access(const void *pointer, unsigned width, bool write, const void *at) {
   Fiber *f = W.current;
   if (!f) return;
   u8 *address = (u8 *)pointer;
-  if (address >= f->stack && address < f->stack + STACK) return;  // a local variable
+  if (address >= f->stack && address < f->stack + STACK) {  // a local variable
+    if (f->touched) registers_used(f, address, width, write, at);
+    return;
+  }
   if (W.shared && address >= W.shared && address < W.shared + W.shared_size) {
     if (address + width > W.shared + W.shared_size) {
       problem("memory.out-of-bounds", at, nullptr, "thread %d leaves shared memory", f->id);
@@ -620,12 +682,18 @@ static void start_block(int number) {
   W.ready.clear();
   if (W.shared) std::memset(W.shared, 0xff, W.shared_size);  // NaN, -1
   clear(W.cells, (W.shared_size >> W.granule) + 1);
+  W.taken.clear();
+  W.agents = W.threads;
+  W.agent_names.clear();
+  W.fences = false;
+  start_units();
   std::vector<int> order;
   for (Fiber *f : W.fibers) {
     f->state = READY;
     f->clock = 1;
     f->seen.assign(W.threads, 0);
     f->seen[f->id] = 1;
+    f->fenced.clear();
     f->leaving.clear();
     f->groups.clear();
     f->block = {number % W.grid.x, number / W.grid.x % W.grid.y, number / (W.grid.x * W.grid.y)};
@@ -636,7 +704,8 @@ static void start_block(int number) {
   for (int id : order) W.ready.push_back(id);
 }
 
-// Run a kernel; the number of problems so far. shape: grid x y z, block x y z, log2 of the bytes of a cell.
+// Run a kernel; the number of problems so far. shape: grid x y z, block x y z, log2 of the bytes of a cell, whether copies
+// may land early.
 int tir_launch(void (*entry)(void **), void **arguments, const u32 *shape, u8 *shared, u64 shared_size, u64 seed) {
   W.entry = entry;
   W.arguments = arguments;
@@ -644,6 +713,7 @@ int tir_launch(void (*entry)(void **), void **arguments, const u32 *shape, u8 *s
   W.block = {shape[3], shape[4], shape[5]};
   W.threads = (int)(shape[3] * shape[4] * shape[5]);
   W.granule = (int)shape[6];
+  W.eager = shape[7] != 0;
   W.shared = shared_size ? shared : nullptr;
   W.shared_size = shared_size;
   W.random = seed * 0x9E3779B97F4A7C15ull + 88172645463325252ull;
@@ -670,10 +740,12 @@ int tir_launch(void (*entry)(void **), void **arguments, const u32 *shape, u8 *s
     W.ready.pop_front();
     enter(W.fibers[first]);
     W.current = nullptr;
+    if (!W.stop) end_units();
     if (W.count) settle_all();
   }
   for (Fiber *f : W.fibers) {
     munmap(f->stack, STACK);
+    if (f->touched) munmap(f->touched, STACK);
     delete f;
   }
   W.fibers.clear();
@@ -706,3 +778,6 @@ const char *tir_site(int n, u64 *numbers) {  // what it does; its place, width, 
 }
 
 #include "instructions.h"
+#include "barriers.h"
+#include "copies.h"
+#include "wgmma.h"

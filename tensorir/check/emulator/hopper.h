@@ -1,0 +1,85 @@
+// What the text of kernels for sm_90a calls: put in front of it behind cuda.h. barriers.h, copies.h and wgmma.h run it.
+// Functions here are always in the text itself, so that what goes wrong is told with its line.
+#pragma once
+
+struct alignas(64) TirTensorMap { unsigned char bytes[128]; };
+extern "C" {
+void tir_sync_some(int id, int threads);
+void tir_barrier_init(unsigned long long *barrier, int arrivals);
+void tir_barriers_ready();
+void tir_barrier_expect(unsigned long long *barrier, int bytes);
+void tir_barrier_arrive(unsigned long long *barrier);
+void tir_barrier_wait(unsigned long long *barrier, int parity);
+void tir_async_fence();
+void tir_tma_load_tile(void *to, const void *map, unsigned long long *barrier, int rank, const int *corner);
+void tir_tma_store_tile(const void *map, const void *from, int rank, const int *corner);
+void tir_commit_stores();
+void tir_wait_stores_but(int pending, int done);
+unsigned long long tir_descriptor(const void *p, int leading, int stride);
+void tir_wgmma_fence();
+void tir_wgmma_commit();
+void tir_wgmma_wait_but(int pending);
+void tir_wgmma_product(void *d, size_t room, uint64_t a, uint64_t b, int n, int kind, int a_along, int b_along);
+void tir_wgmma_product_held(void *d, size_t room, const void *a, size_t a_room, uint64_t b, int n, int kind, int b_along);
+void tir_set_registers(int n, int up);
+}
+
+// coordinates innermost first
+template <class... C> TIR_INLINE void tir_tma_load(void *to, const TirTensorMap *map, unsigned long long *barrier, C... c) {
+  const int corner[] = {c...};
+  tir_tma_load_tile(to, map, barrier, sizeof...(c), corner);
+}
+template <class... C> TIR_INLINE void tir_tma_store(const TirTensorMap *map, const void *from, C... c) {
+  const int corner[] = {c...};
+  tir_tma_store_tile(map, from, sizeof...(c), corner);
+}
+template <int pending> TIR_INLINE void tir_wait_stores() { tir_wait_stores_but(pending, 0); }
+template <int pending> TIR_INLINE void tir_wait_stores_done() { tir_wait_stores_but(pending, 1); }
+template <int pending> TIR_INLINE void tir_wgmma_wait() { tir_wgmma_wait_but(pending); }
+template <int n> TIR_INLINE void tir_registers_up() { tir_set_registers(n, 1); }
+template <int n> TIR_INLINE void tir_registers_down() { tir_set_registers(n, 0); }
+
+// bytes behind a pointer into an array of registers, as far as the compiler can tell
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_dynamic_object_size)
+#define TIR_ROOM(p) __builtin_dynamic_object_size(p, 0)
+#endif
+#endif
+#ifndef TIR_ROOM
+#define TIR_ROOM(p) __builtin_object_size(p, 0)
+#endif
+
+// kinds are numbered as in wgmma.h; the letters: a is n, or t where it lies along m, or r for registers; b is t, or n where
+// it lies along n
+#define TIR_WGMMA(N, K, kind, number, D, letters, a_along, b_along) \
+  TIR_INLINE void tir_wgmma_m64n##N##k##K##_##kind##_##letters(D *d, unsigned long long a, unsigned long long b) { \
+    tir_wgmma_product(d, TIR_ROOM(d), a, b, N, number, a_along, b_along); \
+  }
+#define TIR_WGMMA_HELD(N, K, kind, number, D, letters, b_along) \
+  TIR_INLINE void tir_wgmma_m64n##N##k##K##_##kind##_##letters(D *d, const void *a, unsigned long long b) { \
+    tir_wgmma_product_held(d, TIR_ROOM(d), a, TIR_ROOM(a), b, N, number, b_along); \
+  }
+#define TIR_WGMMA_ALONG_K(N, K, kind, number, D) \
+  TIR_WGMMA(N, K, kind, number, D, nt, 0, 0) \
+  TIR_WGMMA_HELD(N, K, kind, number, D, rt, 0)
+#define TIR_WGMMA_ANY(n, kind, number) \
+  TIR_WGMMA_ALONG_K(n, 16, kind, number, float) \
+  TIR_WGMMA(n, 16, kind, number, float, nn, 0, 1) \
+  TIR_WGMMA(n, 16, kind, number, float, tt, 1, 0) \
+  TIR_WGMMA(n, 16, kind, number, float, tn, 1, 1) \
+  TIR_WGMMA_HELD(n, 16, kind, number, float, rn, 1)
+#define TIR_WGMMA_SIZE(n) \
+  TIR_WGMMA_ANY(n, f16, 0) \
+  TIR_WGMMA_ANY(n, bf16, 1) \
+  TIR_WGMMA_ALONG_K(n, 8, tf32, 2, float) \
+  TIR_WGMMA_ALONG_K(n, 32, s8, 3, int) \
+  TIR_WGMMA_ALONG_K(n, 32, u8, 4, int)
+#define TIR_WGMMA_SIZES(a, b, c, d) TIR_WGMMA_SIZE(a) TIR_WGMMA_SIZE(b) TIR_WGMMA_SIZE(c) TIR_WGMMA_SIZE(d)
+TIR_WGMMA_SIZES(8, 16, 24, 32)
+TIR_WGMMA_SIZES(40, 48, 56, 64)
+TIR_WGMMA_SIZES(72, 80, 88, 96)
+TIR_WGMMA_SIZES(104, 112, 120, 128)
+TIR_WGMMA_SIZES(136, 144, 152, 160)
+TIR_WGMMA_SIZES(168, 176, 184, 192)
+TIR_WGMMA_SIZES(200, 208, 216, 224)
+TIR_WGMMA_SIZES(232, 240, 248, 256)
