@@ -50,7 +50,8 @@ def test_the_folder_says_all_that_a_map_is(tmp_path):
     rows = {"dtype": "float32", "shape": [16, 32], "box": [8, 32]}
     assert add["args"] == ["A_map", "C", "W_map"]
     assert add["maps"] == [{"name": f"{n}_map", "array": n, **rows, "swizzle": 128} for n in "AW"]
-    assert pack["maps"] == [{"name": "B_map", "array": "B", **rows, "swizzle": 0}]
+    assert [m["name"] for m in pack["maps"]] == pack["args"] == ["B_map", "W_store"]
+    assert pack["maps"][0] == {"name": "B_map", "array": "B", **rows, "swizzle": 0}
     assert "tensor_maps.py" in manifest["files"] and manifest["prepack"] == ["B"]
     text = (where / "README.md").read_text()
     assert "| `add` | `A_map` | `A` | float32 | 16x32 | 8x32 | 128 |" in text
@@ -95,17 +96,17 @@ def test_a_call(tmp_path, cupy, driver):
     grid, block, values, shared = add.launches[0]
     assert (grid, block, shared) == ((1, 1, 1), (32, 1, 1), 65536)
     assert [fake_cuda.address_of(v) for v in values] == [a.data.ptr, out.data.ptr, packed.data.ptr]
-    assert driver.addresses == [b.data.ptr, a.data.ptr, packed.data.ptr]
-    assert driver.asked[1] == {
+    assert driver.addresses == [b.data.ptr, packed.data.ptr, a.data.ptr, packed.data.ptr]
+    assert driver.asked[2] == {
         "kind": 7, "rank": 2, "address": a.data.ptr, "extents": [32, 16], "strides": [128], "box": [32, 8],
         "steps": [1, 1], "interleave": 0, "swizzle": 3, "promotion": 3, "fill": 0,
     }  # fmt: skip
     assert not (int(values[0].view(np.uint64)[1]) >> 21) & 1, "small, for a driver of 13.0"
     a.host[:] = Z
     np.testing.assert_array_equal(program(a, b, out=out).get(), Z + Y)
-    assert len(driver.asked) == 3, "the arrays lie where they lay"
+    assert len(driver.asked) == 4, "the arrays lie where they lay"
     program(b, b, out=out)
-    assert driver.addresses[3:] == [b.data.ptr]
+    assert driver.addresses[4:] == [b.data.ptr]
 
 
 def test_prepacked_programs_share_no_memory(tmp_path, cupy):

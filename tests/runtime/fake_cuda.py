@@ -10,14 +10,16 @@ from tensorir.codegen.source import KernelLaunch, Param, Source, TensorMap
 SHAPE = (16, 32)
 ROWS = {"dtype": "float32", "shape": SHAPE, "box": (8, 32)}
 TEXT = """struct alignas(64) Map { unsigned long long words[16]; };
-extern "C" __global__ void pack(const __grid_constant__ Map B_map, float* W) { W[0] = B_map.words[0]; }
+extern "C" __global__ void pack(const __grid_constant__ Map B_map, const __grid_constant__ Map W_store) {
+  ((float*)W_store.words[0])[threadIdx.x] = B_map.words[1];
+}
 extern "C" __global__ void add(const __grid_constant__ Map A_map, float* C, const __grid_constant__ Map W_map) {
   extern __shared__ float s[];
   s[threadIdx.x] = A_map.words[0];
   C[0] = s[threadIdx.x ^ 1] + W_map.words[1];
 }
 """
-# W = B (once), C = A + W; every array that is read is read by a map
+# W = B (once), C = A + W; all but C are known by maps only
 SOURCE = Source(
     "mapped",
     "cuda",
@@ -30,7 +32,12 @@ SOURCE = Source(
     ),
     (
         KernelLaunch(
-            "pack", ("B_map", "W"), (1, 1, 1), (32, 1, 1), 0, True, (TensorMap("B_map", "B", **ROWS, swizzle=0),)
+            "pack",
+            ("B_map", "W_store"),
+            (1, 1, 1),
+            (32, 1, 1),
+            once=True,
+            maps=(TensorMap("B_map", "B", **ROWS, swizzle=0), TensorMap("W_store", "W", **ROWS)),
         ),
         KernelLaunch(
             "add",

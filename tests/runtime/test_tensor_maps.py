@@ -186,10 +186,10 @@ def test_a_call(device, driver):
     assert [getattr(v, "nbytes", 0) for v in values] == [128, 8, 128], "a map, an address, a map"
     memories = program._memories() | program._staging
     assert [fake_cuda.address_of(v) for v in values] == [memories[n].ptr for n in "ACW"]
-    assert driver.addresses == [memories[n].ptr for n in "BAW"]
-    assert [a["swizzle"] for a in driver.asked] == [0, 3, 3]
+    assert driver.addresses == [memories[n].ptr for n in "BWAW"]
+    assert [a["swizzle"] for a in driver.asked] == [0, 3, 3, 3]
     np.testing.assert_array_equal(program(A + 1, B), A + B + 1)
-    assert len(driver.asked) == 3, "the arrays lie where they lay"
+    assert len(driver.asked) == 4, "the arrays lie where they lay"
     assert functions(program)["add"].launches[1][2][0] is values[0]
     assert shared == 65536 and device.attributes == [(77, 8, 65536)]
     assert program._module._cubin.arch == "sm_90a"
@@ -200,7 +200,7 @@ def test_bound_launches_keep_their_maps(device, driver):
     first = program.bind(A, B)
     before = len(driver.asked)
     second = program.bind(2 * A, 3 * B)
-    assert len(driver.asked) == before + 3, "other arrays, and a packed copy of its own"
+    assert len(driver.asked) == before + 4, "other arrays, and a packed copy of its own"
     np.testing.assert_array_equal(program(4 * A, B), 4 * A + B)
     made = len(driver.asked)
     for _ in range(3):
@@ -211,7 +211,7 @@ def test_bound_launches_keep_their_maps(device, driver):
     first.refresh()
     assert first.finish() is None and len(driver.asked) == made, "a bound launch encodes nothing"
     program.time(A, B, repeat=2, min_seconds=0)
-    assert len(driver.asked) == made + 3
+    assert len(driver.asked) == made + 4
 
 
 def test_a_sequence_reads_what_an_earlier_launch_wrote(device, driver):
@@ -225,6 +225,25 @@ def test_a_sequence_reads_what_an_earlier_launch_wrote(device, driver):
     assert len(driver.asked) == made
     last = functions(program)["add"].launches
     assert fake_cuda.address_of(last[-1][2][0]) == fake_cuda.address_of(last[-2][2][1]), "one memory for both"
+
+
+def test_a_sequence_packs_again_what_it_writes(device):
+    program = Program(SOURCE, device)
+    one = program.bind(A, B)
+    net = sequence([one, program.bind(A, one.results)])
+    packed = len(functions(program)["pack"].launches)
+    for _ in range(2):
+        np.testing.assert_array_equal(net.run(), A + A + B)
+    assert len(functions(program)["pack"].launches) == packed + 2
+
+
+def test_what_runs_once_goes_by_the_arrays_of_maps():
+    pack, add = SOURCE.kernels
+    again = replace(pack, args=("W_store", "V"), maps=pack.maps[1:])
+    chain = replace(SOURCE, kernels=(pack, again, add), params=(*SOURCE.params, replace(SOURCE.params[3], name="V")))
+    assert chain.made_early == () and chain.fixed({"B": B.tobytes()}).made_early == (pack, again)
+    both = replace(add, args=("A_map", "C", "B_map"), maps=(add.maps[0], pack.maps[0]))
+    assert replace(SOURCE, kernels=(pack, both)).prepackable == ()
 
 
 def test_inputs_fixed_ahead(device, driver):
