@@ -67,6 +67,7 @@ FILES = (
     "bin",
     "cubin",
     "ptx",
+    "dll",
 )
 
 

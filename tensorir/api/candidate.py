@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tensorir.codegen.source import Assumed, GatherRange, KernelLaunch, Param, Source
+from tensorir.codegen.source import Assumed, GatherRange, KernelLaunch, Param, Source, TensorMap
 from tensorir.errors import CompileError, DeviceError, LaunchError, LoweringError, TensorIRError
 from tensorir.target import Target
 
@@ -179,13 +179,18 @@ def source_from(data: Json) -> Source:
     )  # fmt: skip
     kernels = tuple(
         KernelLaunch(
-            k["name"], tuple(k["args"]), _three(k["grid"]), _three(k["block"]), k["shared_bytes"], bool(k["once"])
+            k["name"], tuple(k["args"]), _three(k["grid"]), _three(k["block"]), k["shared_bytes"], bool(k["once"]),
+            tuple(_map(m) for m in k.get("maps", ())),
         )
         for k in data["kernels"]
-    )
+    )  # fmt: skip
     gathers = tuple(GatherRange(g["param"], g["limit"], g["into"]) for g in data["gathers"])
     assumed = tuple(Assumed(a["param"], a["align"], a["low"], a["high"]) for a in data["assumed"])
     return Source(data["name"], data["language"], data["text"], params, kernels, gathers, assumed)
+
+
+def _map(m: Json) -> TensorMap:
+    return TensorMap(m["name"], m["array"], m["dtype"], tuple(m["shape"]), tuple(m["box"]), m["swizzle"])
 
 
 def _three(values: Any) -> tuple[int, int, int]:

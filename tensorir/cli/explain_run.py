@@ -125,6 +125,12 @@ RUN: dict[str, Entry] = {
         's.build()(a, b, out=np.empty((48, 100), "float32").T)',
         's.build()(a, b, out=np.empty((100, 48), "float32"))',
     ),
+    "launch.tensor-map": Entry(
+        "A kernel copies tiles of an array by the tensor memory accelerator, which takes no such array or tile: "
+        "addresses, strides and rows of a tile are multiples of 16 bytes, a tile has 1 to 256 elements in a dimension.",
+        "# a cupy array that is a view from element 1 on",
+        "# a copy of it",
+    ),
     "launch.type": Entry(
         "An argument is no array that the device can take: numpy, pyopencl, cupy or DLPack.",
         "s.build()([[1.0, 2.0]], b)",

@@ -60,6 +60,12 @@ class KernelLaunch:
     once: bool = False
     maps: tuple[TensorMap, ...] = ()
 
+    @property
+    def params(self) -> tuple[str, ...]:
+        """Names of the Params behind ``args``, in the same order: for a map, of the array whose address it holds."""
+        arrays = {m.name: m.array for m in self.maps}
+        return tuple(arrays.get(a, a) for a in self.args)
+
 
 @dataclass(frozen=True)
 class GatherRange:
@@ -118,8 +124,8 @@ class Source:
     @property
     def prepackable(self) -> tuple[Param, ...]:
         """Inputs (or fixed ones) that only kernels which run once read: with these fixed, those need not run again."""
-        early = {a for k in self.kernels if k.once for a in k.args}
-        each = {a for k in self.kernels if not k.once for a in k.args}
+        early = {a for k in self.kernels if k.once for a in k.params}
+        each = {a for k in self.kernels if not k.once for a in k.params}
         return tuple(p for p in self.params if p.role in ("input", "constant") and p.name in early - each)
 
     @property
@@ -129,8 +135,8 @@ class Source:
         workspace = {p.name for p in self.params if p.role == "workspace"}
         once = [k for k in self.kernels if k.once]
         for _ in once:  # what a late one may write is late as well
-            late |= {a for k in once if late & set(k.args) for a in workspace & set(k.args)}
-        return tuple(k for k in once if not late & set(k.args))
+            late |= {a for k in once if late & set(k.params) for a in workspace & set(k.params)}
+        return tuple(k for k in once if not late & set(k.params))
 
     def fixed(self, values: Mapping[str, bytes]) -> Source:
         """This source with inputs as constants of these contents (little-endian, row-major)."""

@@ -8,12 +8,13 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from difflib import get_close_matches
 from importlib.resources import files as resources
 from pathlib import Path
 from typing import Any
 
-from tensorir.codegen.source import Assumed, Param, Source
+from tensorir.codegen.source import Assumed, KernelLaunch, Param, Source
 from tensorir.errors import TensorIRError, refuse
 from tensorir.errors.needs import need_path, shown
 from tensorir.export.evidence import Evidence, gather
@@ -126,6 +127,8 @@ def _content(
     made: dict[str, bytes] = {file_name(source): source.text.encode("utf-8")}
     made["loader.py"] = shipped.joinpath(_LOADER[source.language]).read_bytes()
     made["selftest.py"] = shipped.joinpath("selftest.py").read_bytes()
+    if any(k.maps for k in source.kernels):
+        made["tensor_maps.py"] = resources("tensorir.runtime").joinpath("tensor_maps.py").read_bytes()
     constants = {p.name: f"constant_{n}.bin" for n, p in enumerate(source.params) if p.role == "constant"}
     made |= {constants[p.name]: p.data or b"" for p in source.params if p.role == "constant"}
     made |= evidence.files
@@ -140,17 +143,7 @@ def _content(
         "source": file_name(source),
         "options": _OPTIONS[source.language],
         "arguments": [_argument(p, constants) for p in source.params],
-        "kernels": [
-            {
-                "name": k.name,
-                "args": list(k.args),
-                "grid": list(k.grid),
-                "block": list(k.block),
-                "shared_bytes": k.shared_bytes,
-                "once": k.once,
-            }
-            for k in source.kernels
-        ],
+        "kernels": [_kernel(k) for k in source.kernels],
         "prepack": [p.name for p in source.prepackable],
         "workspace_bytes": source.workspace_bytes,
         "gathers": [{"param": g.param, "limit": g.limit, "into": g.into} for g in source.gathers],
@@ -177,6 +170,18 @@ def _argument(p: Param, constants: Mapping[str, str]) -> dict[str, Any]:
     if p.role == "constant":
         made["file"] = constants[p.name]
     return made
+
+
+def _kernel(k: KernelLaunch) -> dict[str, Any]:
+    return {
+        "name": k.name,
+        "args": list(k.args),
+        "grid": list(k.grid),
+        "block": list(k.block),
+        "shared_bytes": k.shared_bytes,
+        "once": k.once,
+        "maps": [asdict(m) for m in k.maps],
+    }
 
 
 def _assumed(a: Assumed) -> dict[str, Any]:

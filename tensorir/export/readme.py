@@ -8,6 +8,19 @@ _NEEDS = {"opencl": "numpy and pyopencl", "cuda": "numpy and cupy"}
 _UNTRIED = (
     "\n**Not yet run on a GPU**: this text was compiled for CUDA, but no GPU was at hand when the loader was written.\n"
 )
+_ABOUT_MAPS = """### Tensor maps
+
+These arguments are a `CUtensorMap` each, by value: an array, and the box of it that a kernel copies at once. A map
+holds the address: another array needs another map. `tensor_maps.py` makes them. From another language:
+
+* compile for sm_90a on Hopper (`loader.py` does so from CUDA 13 on)
+* call `cuTensorMapEncodeTiled` with the address, extents, strides and boxes, these three innermost first: the array is
+  row-major and contiguous, element strides are 1, no interleave, L2 promotion of 256 bytes, zeros out of range
+* where `cuDriverGetVersion` gives 13010 or less and the shape has fewer than 131072 bytes, clear bit 21 of the second
+  64-bit word of the map
+
+| kernel | argument | array | dtype | shape | box | swizzle in bytes |
+| --- | --- | --- | --- | --- | --- | --- |"""
 
 
 def readme(m: dict[str, Any]) -> str:
@@ -46,7 +59,7 @@ Arrays are row-major and contiguous. `workspace` is memory that the caller provi
 | name | dtype | shape | role | alignment in bytes |
 | --- | --- | --- | --- | --- |
 {rows}
-{_assumed(m)}
+{_assumed(m)}{_maps(m)}
 ## Launches, in this order
 
 | kernel | arguments | blocks (x, y, z) | threads (x, y, z) | shared bytes | runs |
@@ -70,6 +83,19 @@ def _assumed(m: dict[str, Any]) -> str:
         rows += [f"* `{_plain(a['param'])}` starts at a multiple of {a['align']} bytes"] if "align" in a else []
         rows += [f"* {low}each element of `{_plain(a['param'])}`{high}, which nothing checks"] if low or high else []
     return "\n".join(["", "The kernels rely on:", "", *rows, ""]) if rows else ""
+
+
+def _maps(m: dict[str, Any]) -> str:
+    """How another language makes the tensor maps that kernels take."""
+    maps = [(k["name"], t) for k in m["kernels"] for t in k["maps"]]
+    if not maps:
+        return ""
+    rows = [
+        f"| `{kernel}` | `{t['name']}` | `{_plain(t['array'])}` | {t['dtype']} | {_times(t['shape'])} | "
+        f"{_times(t['box'])} | {t['swizzle'] or 'none'} |"
+        for kernel, t in maps
+    ]
+    return "\n".join(["", _ABOUT_MAPS, *rows, ""])
 
 
 def _wide(m: dict[str, Any]) -> str:
@@ -99,6 +125,10 @@ def _named(names: list[str]) -> str:
 
 def _plain(text: str) -> str:
     return "".join(c for c in text if c.isprintable() and c not in "`|<>")[:200]
+
+
+def _times(extents: list[int]) -> str:
+    return "x".join(map(str, extents))
 
 
 def _signature(p: dict[str, Any]) -> str:

@@ -12,16 +12,18 @@ import importlib
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from tensorir.codegen.source import KernelLaunch, Source
-from tensorir.errors import CompileError, DeviceError, LaunchError, TensorIRError, refuse
+from tensorir.codegen.source import KernelLaunch, Source, TensorMap
+from tensorir.errors import CompileError, DeviceError, LaunchError, Problem, TensorIRError, refuse
 from tensorir.runtime.cuda import compile_cubin, load_cupy, nvrtc_version
 from tensorir.runtime.device import Bytes, Device, DeviceInfo, Module, Step
 from tensorir.runtime.limits import check_shared, check_source
+from tensorir.runtime.tensor_maps import TensorMapError, encoded
 from tensorir.target import Target, preset
 
 _STATIC_SHARED = 49152  # above this a kernel must ask for its dynamic shared memory
@@ -154,6 +156,14 @@ def _target(info: DeviceInfo, capability: str) -> Target:
     )
 
 
+def encoded_map(m: TensorMap, address: int) -> Any:
+    """What CuPy passes for a tensor map of the array at this address; LaunchError ``launch.tensor-map``."""
+    try:
+        return encoded(address, **asdict(m))
+    except TensorMapError as error:
+        raise LaunchError([Problem("launch.tensor-map", text) for text in error.args]) from None
+
+
 class CudaModule(Module):
     """A loaded cubin. Not yet run on a GPU."""
 
@@ -161,6 +171,7 @@ class CudaModule(Module):
         started = time.perf_counter()
         self._device = device
         self._launches = {launch.name: launch for launch in source.kernels}
+        self._maps: dict[TensorMap, tuple[int, Any]] = {}
         self._cubin = compile_cubin(source.text, device.target.arch, cache=cache)
         self.cached = self._cubin.cached
         self.digest = hashlib.sha256(self._cubin.data).hexdigest() if cache else ""
@@ -188,9 +199,27 @@ class CudaModule(Module):
         return function
 
     def step(self, launch: KernelLaunch, args: Sequence[Any], private: bool) -> Step:
-        values = tuple(a if isinstance(a, np.generic) else np.uint64(a.ptr) for a in args)
+        maps = {m.name: m for m in launch.maps}
+        values = tuple(self._value(maps.get(name), a) for name, a in zip(launch.args, args, strict=True))
         function, shared = self._functions[launch.name], self._dynamic(launch)
         return partial(self._run, function, launch.grid, launch.block, values, shared)
+
+    def _value(self, m: TensorMap | None, a: Any) -> Any:
+        """What CuPy passes for an argument: a number as it is, an address, or a map, which it copies at each launch.
+
+        A map is encoded again only where its array lies at another address than the last time. The old one is left as
+        it is: a launch that was bound earlier still holds it.
+        """
+        if isinstance(a, np.generic):
+            return a
+        address = int(a.ptr)
+        if m is None:
+            return np.uint64(address)
+        last = self._maps.get(m)
+        if last is None or last[0] != address:
+            with self._device.handle:
+                last = self._maps[m] = address, encoded_map(m, address)
+        return last[1]
 
     def _run(self, function: Any, grid: Any, block: Any, values: Any, shared: int) -> None:
         with self._device.handle:

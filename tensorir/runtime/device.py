@@ -33,7 +33,8 @@ class Module(ABC):
 
     @abstractmethod
     def step(self, launch: KernelLaunch, args: Sequence[Any], private: bool) -> Step:
-        """A callable that enqueues ``launch`` with ``args``, set now; it keeps them when ``private``."""
+        """A callable that enqueues ``launch`` with ``args`` (those of ``launch.params``), set now; it keeps them when
+        ``private``."""
 
     @abstractmethod
     def resources(self) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def _once(
         memories[p.name] = device.part(whole[p.name], pad, inside.size)
     try:
         for launch in launches(source):
-            module.step(launch, [memories[name] for name in launch.args], False)()
+            module.step(launch, [memories[name] for name in launch.params], False)()
         device.finish()
     except Exception as error:  # each runtime has its own
         raise device.failure(error) from None

@@ -175,7 +175,7 @@ class Program:
                 early = [k for k in guarding.launches(self.source) if k in self._early]
                 self._enqueue(self._steps(early, fixed, private=False))
                 self.device.finish()
-                used = {name for launch in self._launches() for name in launch.args}
+                used = {name for launch in self._launches() for name in launch.params}
                 for p in self.source.params:  # what was packed is not needed any more
                     if p.role == "constant" and p.name not in used:
                         del fixed[p.name]
@@ -186,11 +186,11 @@ class Program:
         return [k for k in guarding.launches(self.source) if k not in self._early]
 
     def _steps(self, launches: Sequence[KernelLaunch], memories: dict[str, Any], private: bool) -> tuple[Step, ...]:
-        return tuple(self._module.step(k, [memories[name] for name in k.args], private) for k in launches)
+        return tuple(self._module.step(k, [memories[name] for name in k.params], private) for k in launches)
 
     def _own_workspace(self) -> dict[str, Any]:
         """Memory for the results of kernels that run once for one set of arrays."""
-        once = {name for k in self._launches() if k.once for name in k.args}
+        once = {name for k in self._launches() if k.once for name in k.params}
         kept = [p for p in self.source.params if p.role == "workspace" and p.name in once]
         return {p.name: self.device.allocate(_nbytes(p)) for p in kept}
 

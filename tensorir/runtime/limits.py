@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 from math import prod
 
-from tensorir.codegen.source import KernelLaunch, Source, itemsize
+from tensorir.codegen.source import KernelLaunch, Param, Source, itemsize
 from tensorir.errors import CompileError, Problem
+from tensorir.runtime.tensor_maps import KINDS
 from tensorir.target import Target
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
@@ -35,19 +36,40 @@ def _consistency(source: Source, target: Target) -> list[Problem]:
     names = [p.name for p in source.params]
     wrong = [f"two parameters of {source.name} are named {n}" for n in sorted(set(names)) if names.count(n) > 1]
     for p in source.params:
-        length = prod(p.shape) * itemsize(p.dtype)
-        if p.role == "constant" and len(p.data or b"") != length:
-            wrong += [f"constant {p.name} needs {length} bytes of data, not {len(p.data or b'')}"]
+        if p.role == "constant" and len(p.data or b"") != _nbytes(p):
+            wrong += [f"constant {p.name} needs {_nbytes(p)} bytes of data, not {len(p.data or b'')}"]
     wrong += [f"gather index {g.param} is no parameter" for g in source.gathers if g.param not in names]
     for launch in source.kernels:
         if not _IDENTIFIER.match(launch.name):
             wrong += [f"{launch.name[:80]!r} is no kernel name"]
-        wrong += [f"kernel {launch.name}: argument {a} is no parameter" for a in launch.args if a not in names]
+        known = {*names, *(m.name for m in launch.maps)}
+        wrong += [f"kernel {launch.name}: argument {a} is no parameter" for a in launch.args if a not in known]
+        wrong += [f"kernel {launch.name}: {text}" for text in _maps(launch, source)]
     problems = [Problem("compile.signature", text) for text in wrong]
     if source.language != target.language:
         text = f"{source.name} is {source.language} source; {target.name} runs {target.language}"
         problems.append(Problem("compile.language", text, hint=f's.source("{target.language}")'))
     return problems
+
+
+def _maps(launch: KernelLaunch, source: Source) -> list[str]:
+    """What is wrong with the tensor maps of a kernel, as far as it is the text's and not the address's."""
+    arrays = {p.name: p for p in source.params if p.role != "scalar"}
+    taken = [p.name for p in source.params] + [m.name for m in launch.maps]
+    wrong = [f"{source.language} has no tensor maps"] if launch.maps and source.language != "cuda" else []
+    for m in launch.maps:
+        if taken.count(m.name) > 1:
+            wrong.append(f"tensor map {m.name} has the name of another argument")
+        if m.array not in arrays:
+            wrong.append(f"tensor map {m.name} is of {m.array}, which is no array")
+        elif m.dtype in KINDS and prod(m.shape) * itemsize(m.dtype) > _nbytes(arrays[m.array]):
+            have = _nbytes(arrays[m.array])
+            wrong.append(f"tensor map {m.name} covers more than the {have} bytes of {m.array}")
+    return wrong
+
+
+def _nbytes(p: Param) -> int:
+    return prod(p.shape) * itemsize(p.dtype)
 
 
 def _launch(launch: KernelLaunch, target: Target) -> list[Problem]:

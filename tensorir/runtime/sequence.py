@@ -130,13 +130,13 @@ class LaunchSequence:
             return
         program = b._program
         launches = program._launches()
-        packed = {name for k in launches if k.once for name in k.args}
+        packed = {name for k in launches if k.once for name in k.params}
         mine = [u for u in uses if u.launch == n]
         fresh = any(_meet(u.span, w) for u in mine if u.name in packed for w in self._written)
         memories = b._memories | {u.name: chosen[u.span].memory for u in mine if u.argument.contiguous}
         if not fresh and b._once:
             self._early.append(b)
-        same = all(memories[name] is b._memories[name] for k in launches if not k.once for name in k.args)
+        same = all(memories[name] is b._memories[name] for k in launches if not k.once for name in k.params)
         if fresh or not same:
             yield from program._steps([k for k in launches if fresh or not k.once], memories, private=True)
         else:

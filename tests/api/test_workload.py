@@ -1,5 +1,8 @@
 """Workloads: templates, targets, references, titles; and the inputs on which results are exact."""
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import zoo
@@ -8,7 +11,7 @@ import tensorir as tir
 from tensorir.api.candidate import Refused, prepare, source_from, source_json
 from tensorir.api.identity import command_for, compute_digest, nearest
 from tensorir.api.workload import Origin, Template, Workload
-from tensorir.codegen.source import Param
+from tensorir.codegen.source import Param, TensorMap
 from tensorir.target import Target
 from tensorir.tune.inputs import arguments, integer_arrays, integers
 
@@ -150,6 +153,17 @@ def test_source_survives_json():
     constant = Param("k", "float32", (1,), "constant", 4, b"\0\1\2\3")
     changed = type(source)(source.name, source.language, "text", (*source.params, constant), source.kernels)
     assert source_from(source_json(changed)) == changed
+    maps = (TensorMap("A_map", "A", "bfloat16", (13, 16), (8, 16), 32), TensorMap("k_map", "k", "float32", (1,), (1,)))
+    mapped = replace(changed, kernels=(replace(source.kernels[0], args=("A_map", "k_map"), maps=maps),))
+    assert source_from(json.loads(json.dumps(source_json(mapped)))) == mapped
+
+
+def test_sources_of_before_tensor_maps_load():
+    source = zoo.product().schedule().emitted()
+    old = source_json(source)
+    for kernel in old["kernels"]:
+        del kernel["maps"]
+    assert source_from(old) == source
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from versus_gpu import candidates, dry, problems, rows, runner, shapes, table
+from versus_gpu import candidates, dry, problems, program, rows, runner, shapes, table
 from versus_gpu.building import BuildFailure, Built, Job, emitted
 from versus_gpu.device import Broken, Compared, Pace, Times
 from versus_gpu.results import Results
 
 import tensorir as tir
+from tensorir.codegen.source import KernelLaunch, TensorMap
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "gpu"
 TARGET = "cuda -arch=sm_90a"
@@ -267,6 +269,14 @@ def test_the_search_asks_for_nothing_twice_and_for_neighbours():
     near = [c for c in second if sum(c[k] != first[0][k] for k in c) == 1]
     assert len(near) >= 4
     assert np.all([search.space.index(c) >= 0 for c in both])
+
+
+def test_kernels_get_addresses_and_tensor_maps(monkeypatch):
+    maps = (TensorMap("A_map", "A", "float16", (64, 64), (64, 64)), TensorMap("B_map", "B", "float16", (64,), (64,)))
+    kernel = KernelLaunch("k", ("B_map", "C", "A_map"), (1, 1, 1), (32, 1, 1), maps=maps)
+    memory = {name: SimpleNamespace(data_ptr=lambda n=n: 4096 * n) for n, name in enumerate("ABC", 1)}
+    monkeypatch.setattr(program, "encoded_map", lambda m, address: (m.name, address))
+    assert program.arguments(kernel, memory) == (("B_map", 8192), 12288, ("A_map", 4096))
 
 
 def test_importing_it_needs_no_gpu_package():

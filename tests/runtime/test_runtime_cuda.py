@@ -105,6 +105,21 @@ def test_cubins_are_cached():
     assert {cuda.compile_cubin(TEXT).data, first.data} == {first.data}
 
 
+def test_beside_the_architecture_of_cupy_nvrtc_takes_that_of_hopper(monkeypatch):
+    """Exported loaders rely on it: CuPy compiles for sm_90, where registers cannot change hands between warps."""
+    from cupy.cuda import compiler
+
+    if compiler.nvrtc.getVersion() < (13, 0):
+        pytest.skip("an architecture given twice is an error")
+    # what it finds out itself, asking the device
+    monkeypatch.setattr(compiler, "_get_arch_for_options_for_nvrtc", lambda arch: (f"-arch=sm_{arch}", "cubin"))
+    text = 'extern "C" __global__ void k() { asm volatile("setmaxnreg.inc.sync.aligned.u32 120;"); }'
+    with pytest.raises(compiler.CompileException, match=r"not supported on .target 'sm_90'"):
+        compiler.compile_using_nvrtc(text, ("--std=c++17",), arch="90")
+    code, _ = compiler.compile_using_nvrtc(text, ("--std=c++17", "-arch=sm_90a"), arch="90")
+    assert code[:4] == b"\x7fELF"
+
+
 def test_no_driver_and_no_cupy(monkeypatch):
     listed = cuda_device.list_devices()
     if not listed[0].usable:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tensorir.codegen.source import KernelLaunch, Param, itemsize
+from tensorir.runtime.cuda_device import encoded_map
 
 from .building import Built
 
@@ -67,8 +68,7 @@ class Program:
             **{p.name: t for p, t in zip(self.source.outputs, [output], strict=True)},
         }
         launches = [
-            (function, k.grid, k.block, tuple(np.uint64(memory[a].data_ptr()) for a in k.args), self._dynamic(k))
-            for k, function in self._functions
+            (function, k.grid, k.block, arguments(k, memory), self._dynamic(k)) for k, function in self._functions
         ]
 
         def call() -> None:
@@ -77,6 +77,14 @@ class Program:
                 function(grid, block, pointers, shared_mem=shared, stream=stream)
 
         return call
+
+
+def arguments(kernel: KernelLaunch, memory: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Addresses of tensors, and the tensor maps of those that the kernel copies by tiles."""
+    maps = {m.name: m for m in kernel.maps}
+    addresses = [memory[name].data_ptr() for name in kernel.params]
+    pairs = zip(kernel.args, addresses, strict=True)
+    return tuple(encoded_map(maps[name], at) if name in maps else np.uint64(at) for name, at in pairs)
 
 
 def _allocated(p: Param) -> Any:

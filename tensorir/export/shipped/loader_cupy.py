@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import importlib.util
 import json
 from math import prod
 from pathlib import Path
@@ -36,6 +37,16 @@ def read_manifest() -> dict[str, Any]:
     return manifest
 
 
+def beside(name: str) -> Any:
+    """A module of this folder, found by path."""
+    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{name}.py is missing")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def dtype_of(name: str) -> np.dtype[Any]:
     """How a dtype is stored: bfloat16 as its 16 bits."""
     return np.dtype("uint16" if name == "bfloat16" else name)
@@ -47,11 +58,13 @@ class Program:
     def __init__(self, manifest: dict[str, Any] | None = None) -> None:
         self.manifest = manifest or read_manifest()
         text = (HERE / self.manifest["source"]).read_text(encoding="utf-8")
-        module = cupy.RawModule(code=text, options=tuple(self.manifest["options"]), backend="nvrtc")
+        module = cupy.RawModule(code=text, options=options_here(self.manifest), backend="nvrtc")
         self.kernels = [(k, module.get_function(k["name"])) for k in self.manifest["kernels"] if prod(k["grid"])]
         for about, kernel in self.kernels:
             if dynamic_bytes(about):
                 kernel.max_dynamic_shared_size_bytes = dynamic_bytes(about)
+        self.maps: dict[tuple[str, str], tuple[int, Any]] = {}
+        self.encoded: Any = beside("tensor_maps").encoded if any(k["maps"] for k, _ in self.kernels) else None
         self.inputs = [p for p in self.manifest["arguments"] if p["role"] in ("input", "scalar")]
         self.outputs = [p for p in self.manifest["arguments"] if p["role"] == "output"]
         self.fixed: dict[str, Any] = {}
@@ -78,12 +91,12 @@ class Program:
         """Run the kernels marked "once" that need no array of the caller, into memory of this program's own."""
         late = {p["name"] for p in self.inputs}
         spaces = {p["name"]: p for p in self.manifest["arguments"] if p["role"] == "workspace"}
-        once = [set(k["args"]) for k, _ in self.kernels if k["once"]]
+        once = [arrays_of(k) for k, _ in self.kernels if k["once"]]
         for _ in once:  # what a late one may write is late as well
             late |= {name for args in once if args & late for name in args & spaces.keys()}
         for name in set().union(*once) & spaces.keys():
             self.fixed[name] = self.buffer(prod(spaces[name]["shape"]) * dtype_of(spaces[name]["dtype"]).itemsize)
-        self.launches = [x for x in self.kernels if x[0]["once"] and not late & set(x[0]["args"])]
+        self.launches = [x for x in self.kernels if x[0]["once"] and not late & arrays_of(x[0])]
         early = [k["name"] for k, _ in self.launches]
         self.run({})
         self.launches = [x for x in self.kernels if x[0]["name"] not in early]
@@ -116,9 +129,17 @@ class Program:
         """Launch all kernels on arrays (and NumPy scalars) by argument name, and wait."""
         values = {**self.fixed, **memories}
         for about, kernel in self.launches:
-            values_of = tuple(values[name] for name in about["args"])
+            maps = {m["name"]: m for m in about["maps"]}
+            values_of = tuple(self._map(about, maps[a], values) if a in maps else values[a] for a in about["args"])
             kernel(tuple(about["grid"]), tuple(about["block"]), values_of, shared_mem=dynamic_bytes(about))
         cupy.cuda.get_current_stream().synchronize()
+
+    def _map(self, kernel: dict[str, Any], m: dict[str, Any], values: dict[str, Any]) -> Any:
+        """A tensor map, encoded again where its array lies at another address than the last time."""
+        place, address = (kernel["name"], m["name"]), values[m["array"]].data.ptr
+        if self.maps.get(place, (None,))[0] != address:
+            self.maps[place] = address, self.encoded(address, **m)
+        return self.maps[place][1]
 
     def buffer(self, nbytes: int) -> Any:
         """New device memory."""
@@ -145,6 +166,18 @@ class Program:
         if values is not None and not (values.min() >= 0 and values.max() < min(limits)):
             raise ValueError(f"{p['name']}: an index is not in 0 ... {min(limits) - 1}")
         return a if isinstance(a, cupy.ndarray) else self.filled(a)
+
+
+def options_here(manifest: dict[str, Any]) -> tuple[str, ...]:
+    """What the compiler is told. On Hopper CuPy adds sm_90, beside which NVRTC takes sm_90a too, from version 13 on."""
+    hopper = cupy.cuda.Device().compute_capability == "90" and cupy.cuda.nvrtc.getVersion() >= (13, 0)
+    return (*manifest["options"], *(["-arch=sm_90a"] if hopper else []))
+
+
+def arrays_of(kernel: dict[str, Any]) -> set[str]:
+    """The arguments that a kernel works on: for a tensor map, the array that it is of."""
+    behind = {m["name"]: m["array"] for m in kernel["maps"]}
+    return {behind.get(name, name) for name in kernel["args"]}
 
 
 def dynamic_bytes(kernel: dict[str, Any]) -> int:

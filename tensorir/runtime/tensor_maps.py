@@ -1,0 +1,124 @@
+"""Tensor maps: what the tensor memory accelerator of an NVIDIA GPU is told of an array, encoded by the driver.
+
+A copy of this file is in every exported folder that needs it: it imports NumPy and nothing of this package.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Sequence
+from functools import cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+KINDS = {
+    "bool": (0, 1), "int8": (0, 1), "uint8": (0, 1), "int16": (1, 2), "uint16": (1, 2), "uint32": (2, 4),
+    "int32": (3, 4), "uint64": (4, 8), "int64": (5, 8), "float16": (6, 2), "float32": (7, 4), "float64": (8, 8),
+    "bfloat16": (9, 2),
+}  # fmt: skip
+"""dtype to CUtensorMapDataType and bytes of an element. Copying does not ask for a sign."""
+
+SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
+"""Bytes to CUtensorMapSwizzle."""
+
+_NO_INTERLEAVE, _L2_256_BYTES, _ZEROS_OUTSIDE = 0, 3, 0
+_SMALL, _MENDED = 128 << 10, 13010
+
+
+class TensorMapError(ValueError):
+    """A map that cannot be made; args are the reasons, each one sentence."""
+
+
+def encoded(
+    address: int, *, name: str, array: str, dtype: str, shape: Sequence[int], box: Sequence[int], swizzle: int
+) -> Any:
+    """The CUtensorMap of a row-major contiguous array, as an argument for CuPy; a context must be current.
+
+    It is an array of one element of 128 bytes, which CuPy passes by value.
+
+    shape, box: outermost dimension first;  swizzle: in bytes, 0 for none
+    """
+    if wrong := broken_limits(address, array, dtype, shape, box, swizzle):
+        raise TensorMapError(*wrong)
+    kind, size = KINDS[dtype]
+    raw = np.zeros(192, np.uint8)
+    start = -raw.ctypes.data % 64  # the driver asks for this alignment
+    made = raw[start : start + 128].view("V128")
+    driver, version = _driver()
+    status = driver.cuTensorMapEncodeTiled(
+        ctypes.c_void_p(made.ctypes.data),
+        kind,
+        len(shape),
+        ctypes.c_void_p(address),
+        _inner_first(ctypes.c_uint64, shape),
+        _inner_first(ctypes.c_uint64, _strides(shape, size)),
+        _inner_first(ctypes.c_uint32, box),
+        _inner_first(ctypes.c_uint32, [1] * len(shape)),
+        _NO_INTERLEAVE,
+        SWIZZLES[swizzle],
+        _L2_256_BYTES,
+        _ZEROS_OUTSIDE,
+    )
+    if status:
+        raise TensorMapError(f"{array}: the driver refuses the tensor map {name} (CUDA error {status})")
+    if version <= _MENDED and prod(shape) * size < _SMALL:
+        # drivers up to 13.1 set a bit that is wrong for small arrays; CUTLASS clears it likewise
+        made.view(np.uint64)[1] &= ~np.uint64(1 << 21)
+    return made
+
+
+def broken_limits(
+    address: int, array: str, dtype: str, shape: Sequence[int], box: Sequence[int], swizzle: int
+) -> list[str]:
+    """Every limit of cuTensorMapEncodeTiled that is not kept: the driver says only that something is wrong."""
+    if dtype not in KINDS:
+        return [f"{array}: tensor maps take no {dtype}"]
+    if not 1 <= len(shape) <= 5 or len(box) != len(shape):
+        return [f"{array}: {len(shape)} dimensions with a box of {len(box)}; tensor maps take 1 to 5, and as many"]
+    size = KINDS[dtype][1]
+    row = box[-1] * size
+    wrong = []
+    if address % 16:
+        wrong.append(f"{array}: it starts {address % 16} bytes behind a multiple of 16, where a tensor map has to")
+    for d, n in enumerate(shape):
+        if not 1 <= n <= 1 << 32:
+            wrong.append(f"{array}: dimension {d} has {n} elements; a tensor map takes 1 to 2**32")
+    for d, stride in enumerate(_strides(shape, size)):
+        if stride % 16 or stride >= 1 << 40:
+            wrong.append(f"{array}: dimension {d} has a stride of {stride} bytes, not a multiple of 16 below 2**40")
+    for d, n in enumerate(box):
+        if not 1 <= n <= 256:
+            wrong.append(f"{array}: a box has {n} elements in dimension {d}; a tensor map takes 1 to 256")
+    if row % 16:
+        wrong.append(f"{array}: a row of a box has {row} bytes, not a multiple of 16")
+    if swizzle not in SWIZZLES:
+        wrong.append(f"{array}: a swizzle of {swizzle} bytes; there are 0, 32, 64 and 128")
+    elif swizzle and row > swizzle:
+        wrong.append(f"{array}: a row of a box has {row} bytes, more than the {swizzle} of its swizzle")
+    return wrong
+
+
+def _strides(shape: Sequence[int], size: int) -> list[int]:
+    """Bytes from one element to the next in each dimension but the innermost, outermost first."""
+    return [size * prod(shape[d + 1 :]) for d in range(len(shape) - 1)]
+
+
+def _inner_first(kind: Any, values: Sequence[int]) -> Any:
+    """Numbers for the driver, which counts dimensions from the innermost."""
+    return (kind * len(values))(*reversed(values))
+
+
+@cache
+def _driver() -> tuple[Any, int]:
+    """The driver's library and the newest CUDA that it knows: 13010 is 13.1."""
+    version = ctypes.c_int()
+    try:
+        library = ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
+        library.cuTensorMapEncodeTiled.restype = ctypes.c_int
+        library.cuDriverGetVersion(ctypes.byref(version))
+    except (OSError, AttributeError) as error:  # no driver, or one older than tensor maps
+        raise TensorMapError(f"the CUDA driver makes no tensor maps: {error}") from None
+    return library, version.value
