@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -68,7 +69,8 @@ def _rates(f16: float, s8: float = 0.0, tf32: float = 0.0) -> dict[str, float]:
 _GA102 = Gpu(
     "GA102", 84, 1.8e9, 256, 0.768e12, 6 * MIB, 100 * KIB, _rates(1024), l2_rate=1792.0, threads=1536, blocks=16
 )
-_A100 = Gpu("A100 SXM", 108, 1.41e9, 128, 1.555e12, 40 * MIB, 164 * KIB, _rates(2048), l2_rate=5120.0, dram_latency=470.0)  # fmt: skip
+_A100 = Gpu("A100 SXM", 108, 1.41e9, 128, 1.555e12, 40 * MIB, 164 * KIB, _rates(2048), l2_rate=5120.0,
+            dram_latency=470.0)  # fmt: skip
 _H100 = Gpu("H100 SXM", 132, 1.83e9, 256, 3.35e12, 50 * MIB, 228 * KIB, _rates(2560), _rates(4096), sustained=0.84,
             l2_rate=8448.0, dram_latency=650.0)  # fmt: skip
 _GEFORCE = _rates(512, s8=2048, tf32=256)
@@ -96,7 +98,7 @@ GPUS: dict[str, tuple[int, Gpu]] = {
 
 def gpu_of(target: Target) -> Gpu | None:
     """The device that is meant, or one of its architecture; None where nothing is known of either."""
-    named = [word for word in GPUS if word.lower() in target.name.lower()]
+    named = [word for word in GPUS if re.search(rf"\b{re.escape(word)}\b", target.name)]
     if named:
         found = GPUS[max(named, key=len)][1]
     else:
