@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication, loads_rows, rows_shape
 from tensorir.ops.common import Config, out_stage
+from tensorir.tune.gpu_devices import gpu_of
+from tensorir.tune.gpu_model import Product, Tiles, expectation
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -59,6 +61,22 @@ def gpu_tensor(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
     if c["depth"] > 1:
         s.pipeline(ko, c["depth"], async_=bool(c["in_flight"]))
     return s
+
+
+def tensor_product(p: Mapping[str, Any]) -> Product:
+    """A matmul as the model of kernels knows it."""
+    m = multiplication(p)
+    assert m is not None
+    size = 4 // m.word
+    kind = {1: "s8", 2: "f16", 4: "tf32"}[size]
+    terms = 3 if p["precision"] == "3xtf32" else 1
+    out = size if kind == "f16" else 4
+    return Product(p["m"], p["n"], p["k"], p["batch"], kind, size, out, terms, bool(p["beta"]))
+
+
+def tensor_tiles(c: Mapping[str, Any]) -> Tiles:
+    """A configuration of ``gpu_tensor`` as the model of kernels knows it."""
+    return Tiles("mma", c["bm"], c["bn"], c["bk"], c["wm"], c["wn"], c["depth"], bool(c["in_flight"]))
 
 
 def load_rows(s: Schedule, copy: str, dim: int, m: Multiplication, operand: str, order: str) -> None:
@@ -137,4 +155,4 @@ def tensor_space(p: Mapping[str, Any], target: Target) -> Space:
         bk=[n // size for n in bytes_of_k],
         depth=[4, 3, 2, 5, 6, 1],
         in_flight=[1, 0],
-    )
+    ).expecting(expectation(tensor_product(p), tensor_tiles, gpu_of(target)))

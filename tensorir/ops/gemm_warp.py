@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tensorir.ops.common import Config, out_stage
+from tensorir.tune.gpu_devices import gpu_of
+from tensorir.tune.gpu_model import Product, Tiles, expectation
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -71,6 +73,17 @@ def _column(axis: str, c: Config, turned: bool) -> str:
     return f"{axis}/4 ^ k/4%{pieces}*{32 // pieces // QUAD}, {axis}%4"
 
 
+def warp_product(p: Mapping[str, Any]) -> Product:
+    """A matmul as the model of kernels knows it."""
+    return Product(p["m"], p["n"], p["k"], p["batch"], "f32", 4, 4, adds=bool(p["beta"]))
+
+
+def warp_tiles(c: Mapping[str, Any]) -> Tiles:
+    """A configuration of ``gpu_warp`` as the model of kernels knows it."""
+    bm, bn = c["wi"] * c["li"] * c["ri"], c["wj"] * 32 // c["li"] * c["rj"]
+    return Tiles("threads", bm, bn, c["bk"], c["ri"], c["rj"], c["depth"], bool(c["in_flight"]))
+
+
 def warp_space(p: Mapping[str, Any], target: Target) -> Space:
     """The tiles that fit: registers of a thread, shared memory of a block, loops that are written out."""
     from tensorir.tune.space import Space
@@ -116,4 +129,5 @@ def warp_space(p: Mapping[str, Any], target: Target) -> Space:
         depth=[2, 1, 3, 4] if target.has("sm_80") else [2, 1],
         in_flight=[0, 1] if target.has("sm_80") else [0],
     )  # fmt: skip
-    return Space(where=where, default={**default, "depth": 2, "in_flight": 0}, **knobs)
+    space = Space(where=where, default={**default, "depth": 2, "in_flight": 0}, **knobs)
+    return space.expecting(expectation(warp_product(p), warp_tiles, gpu_of(target)))

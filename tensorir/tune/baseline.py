@@ -32,9 +32,13 @@ class Strategy(Protocol):
 
 
 class PoolSearch:
-    """What all strategies share: who was seen, what was measured. Subclasses say which row is next."""
+    """What all strategies share: who was seen, what was measured. Subclasses say which row is next.
+
+    guided: rows that the space's model takes for hopeless come after all others
+    """
 
     name = "search"
+    guided = False
 
     def __init__(self, space: Pool | HasRows, *, seed: int = 0, budget: int | None = None) -> None:
         self.pool = Pool.of(space)
@@ -85,14 +89,22 @@ class PoolSearch:
     def _random_unseen(self) -> int:
         if self._shuffled is None:
             self._shuffled = self._rng.permutation(len(self.pool))
+            if self.guided:
+                self._shuffled = self._shuffled[np.argsort(self.pool.hopeless[self._shuffled], kind="stable")]
         while self._seen[self._shuffled[self._cursor]]:
             self._cursor += 1
         return int(self._shuffled[self._cursor])
 
     def _random_neighbour(self, row: int) -> int | None:
         near = self.pool.neighbours(row)
-        near = near[~self._seen[near]]
+        near = self._hopeful(near[~self._seen[near]])
         return int(self._rng.choice(near)) if len(near) else None
+
+    def _hopeful(self, rows: Ints) -> Ints:
+        """Those of ``rows`` that are not hopeless; all while no other row is left."""
+        if not self.guided or not self.pool.hopeless.any() or not np.any(~self._seen & ~self.pool.hopeless):
+            return rows
+        return rows[~self.pool.hopeless[rows]]
 
 
 class RandomSearch(PoolSearch):
@@ -129,6 +141,7 @@ class Climber(PoolSearch):
     """
 
     name = "climb"
+    guided = True
     initial = 15
 
     def _next(self) -> int:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from tensorir.errors import DeclarationError, refuse
 from tensorir.tune.baseline import PoolSearch
 from tensorir.tune.gp import SURROGATE, Hyperparameters, missing, one_thread
 from tensorir.tune.model import Model, Points
-from tensorir.tune.pool import Features, HasRows, Ints, Pool
+from tensorir.tune.pool import PROMISING, Config, Features, HasRows, Ints, Pool
 
 
 class Bayes(PoolSearch):
@@ -20,10 +22,14 @@ class Bayes(PoolSearch):
 
     features:  optional numbers for each configuration (threads, bytes of shared memory, …) as further inputs
                of the model; every second fit goes without them, because they help early and can mislead late
+    A space with a model of its own (``Space.expecting``) is searched in its order: the start takes the best that it
+    expects and every other row among the promising ones, its seconds are a feature where no others are given, and what
+    it takes for hopeless comes last.
     counts:    how many rows came from the start, the model and the local moves
     """
 
     name = "bayes"
+    guided = True
     surrogate = SURROGATE
     INITIAL = 10
     LOCAL_EVERY = 3
@@ -51,6 +57,8 @@ class Bayes(PoolSearch):
         self._pending: list[int] = []
         self._steps = 0
         self._model: Model | None = None
+        if features is None and self.pool.expected_s is not None:
+            features = self._expected
         self._points = [Points(self.pool, features), Points(self.pool)] if features else [Points(self.pool)]
         self._hyper: list[Hyperparameters | None] = [None for _ in self._points]
         self._fits = 0
@@ -60,6 +68,10 @@ class Bayes(PoolSearch):
         super().tell(row, seconds)
         if row in self._pending:
             self._pending.remove(row)
+
+    def _expected(self, config: Config) -> list[float]:
+        assert self.pool.expected_s is not None
+        return [math.log(max(self.pool.expected_s(config), 1e-12))]
 
     def _next(self) -> int:
         row, kind = self._propose()
@@ -82,8 +94,15 @@ class Bayes(PoolSearch):
 
     def _spread(self) -> int:
         """The unseen row farthest from all seen ones (maximin; Johnson, Moore, Ylvisaker 1990)."""
-        unseen = np.flatnonzero(~self._seen)
-        if self._left == len(self.pool):
+        unseen = self._hopeful(np.flatnonzero(~self._seen))
+        if self.pool.expected_s is not None:
+            best = int(np.argmin(self.pool.slowness))
+            if not self._seen[best]:
+                return best
+            promising = unseen[self.pool.slowness[unseen] <= PROMISING]
+            if len(promising) and (len(self.results) + len(self._pending)) % 2 == 0:
+                unseen = promising
+        elif self._left == len(self.pool):
             return int(self._rng.choice(unseen))
         if len(unseen) > self.SPREAD_AMONG:
             unseen = self._rng.choice(unseen, self.SPREAD_AMONG, replace=False)
@@ -94,7 +113,7 @@ class Bayes(PoolSearch):
     def _local(self) -> int | None:
         for best in self._fastest(self.LOCAL_AROUND):
             near = self.pool.neighbours(best)
-            near = near[~self._seen[near]]
+            near = self._hopeful(near[~self._seen[near]])
             if len(near):
                 chance = np.ones(len(near)) if self._model is None else self._model.chances(self.results, near)
                 return int(self._rng.choice(near, p=chance / chance.sum()))
@@ -105,6 +124,8 @@ class Bayes(PoolSearch):
         with one_thread():
             model = self._current()
             free = np.flatnonzero(~self._seen[model.candidates])
+            hopeful = np.isin(model.candidates[free], self._hopeful(model.candidates[free]))
+            free = free[hopeful] if hopeful.any() else free
             gain = model.improvement(self.results, self._pending, free)
         return int(model.candidates[free[self._rng.choice(np.flatnonzero(gain >= gain.max()))]])
 
@@ -126,7 +147,7 @@ class Bayes(PoolSearch):
         n = len(self.pool)
         if n <= self.CANDIDATES:
             return np.arange(n)
-        unseen = np.flatnonzero(~self._seen)
+        unseen = self._hopeful(np.flatnonzero(~self._seen))
         some = self._rng.choice(unseen, min(len(unseen), self.CANDIDATES), replace=False)
         near = [self.pool.neighbours(row) for row in self._fastest(self.LOCAL_AROUND)]
         return np.unique(np.concatenate([some, *near]))

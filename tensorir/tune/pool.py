@@ -14,6 +14,12 @@ Config = dict[str, Any]
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Features = Callable[[Config], Sequence[float]]
+Expected = Callable[[Config], float]
+
+HOPELESS = 3.0
+"""Times the best expected seconds: what is expected to be slower is tried last."""
+PROMISING = 1.25
+"""Times the best expected seconds: a start looks among those as well."""
 
 
 class HasRows(Protocol):
@@ -34,9 +40,18 @@ class Pool:
 
     A row number is the only name strategies have for a configuration, so nothing they propose can be
     illegal, rounded or outside the declared values.
+
+    expected_s: a model of the seconds that a configuration takes, None without one
     """
 
-    def __init__(self, names: Sequence[str], values: Sequence[Sequence[Any]], rows: npt.ArrayLike) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        values: Sequence[Sequence[Any]],
+        rows: npt.ArrayLike,
+        expected_s: Expected | None = None,
+    ) -> None:
+        self.expected_s = expected_s
         self.names = tuple(names)
         self.values = tuple(tuple(v) for v in values)
         self.rows: npt.NDArray[Any] = np.asarray(rows)
@@ -44,7 +59,9 @@ class Pool:
     @classmethod
     def of(cls, space: Pool | HasRows) -> Pool:
         """``space`` itself when it is a pool, else its legal configurations."""
-        return space if isinstance(space, Pool) else cls(space.names, space.values, space.legal)
+        if isinstance(space, Pool):
+            return space
+        return cls(space.names, space.values, space.legal, getattr(space, "expected_s", None))
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -61,6 +78,20 @@ class Pool:
         """In how many knobs each row (or each of ``among``) differs from ``row``."""
         rows = self.rows if among is None else self.rows[among]
         return np.asarray((rows != self.rows[row]).sum(axis=1))
+
+    @cached_property
+    def slowness(self) -> Floats:
+        """What is expected of each row, over the best that is expected of any; all 1 without a model."""
+        if self.expected_s is None or not len(self):
+            return np.ones(len(self))
+        found = np.array([self.expected_s(self.config(row)) for row in range(len(self))], dtype=np.float64)
+        found = np.where(found > 0, found, np.inf)  # not a time
+        return found / found.min() if np.isfinite(found.min()) else np.ones(len(self))
+
+    @cached_property
+    def hopeless(self) -> npt.NDArray[np.bool_]:
+        """Rows to try when there are no others."""
+        return np.asarray(self.slowness > HOPELESS)
 
     @cached_property
     def _columns(self) -> list[tuple[int, Floats]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
@@ -50,6 +51,7 @@ class Space:
         # not functools.cached_property: its frame would be taken for the user's line in errors
         self._listed: Legal | None = None
         self._keys: npt.NDArray[Any] | None = None
+        self.expected_s: Callable[[Mapping[str, Any]], float] | None = None
         self._default: Config | None = None if default is None else self._checked_default(default)
 
     # -- counting and listing
@@ -134,6 +136,16 @@ class Space:
         chosen = {j: self._value_index(j, v) for j, v in ((self._knob(n), v) for n, v in knobs.items())}
         values = tuple((vs[chosen[j]],) if j in chosen else vs for j, vs in enumerate(self.values))
         return self._derived(values, self.where)
+
+    def expecting(self, seconds: Callable[[Mapping[str, Any]], float] | None) -> Space:
+        """The same space with a model: ``seconds(config)`` is the time that a configuration is expected to take.
+
+        What is legal stays as it is. The search tries first what is expected to be fast and last what is expected to be
+        hopeless; None for no model.
+        """
+        new = copy(self)
+        new.expected_s = seconds
+        return new
 
     # -- configurations from outside
 
@@ -232,6 +244,7 @@ class Space:
     def _derived(self, values: tuple[tuple[Any, ...], ...], where: Mapping[str, Predicate]) -> Space:
         knobs: dict[str, Any] = dict(zip(self.names, values, strict=True))
         new = Space(where=where, **knobs)
+        new.expected_s = self.expected_s
         if self._default is not None:
             # a pinned knob moves the declared default with it, where that is legal
             wish = {

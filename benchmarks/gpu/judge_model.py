@@ -1,0 +1,239 @@
+"""The static model of GPU kernels against times that others measured and published.
+
+    python benchmarks/gpu/judge_model.py                       # prints the tables
+    python benchmarks/gpu/judge_model.py --spaces DIR --save   # and writes benchmarks/results/gpu_model.{md,json}
+
+``public_times.json`` beside this script has the times and where they come from. DIR has recorded search spaces
+(``*.npz``, the format of ``benchmarks/tuner``): those of CLBlast's matrix product are judged as well.
+
+By shape, the prediction is that of the configuration which the model itself finds best, for the shape and the kind of
+kernel: which one ran is not known. By configuration, the model orders what was measured at one shape. No GPU is used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tensorir as tir
+from tensorir.ops.gemm_tensor import tensor_tiles
+from tensorir.ops.gemm_warp import warp_tiles
+from tensorir.target import Target
+from tensorir.tune.gpu_devices import GPUS, Gpu
+from tensorir.tune.gpu_model import Product, Tiles, seconds
+
+HERE = Path(__file__).parent
+RESULTS = HERE.parent / "results" / "gpu_model"
+BYTES = {"f16": (2, 2), "tf32": (4, 4), "f32": (4, 4)}
+WANTED = {"spearman": 0.98, "error": 0.15, "loss": 0.10}
+CLBLAST = {"gemm_clblast__RTX_3090": "RTX 3090", "gemm_clblast__RTX_3060_laptop": "RTX 3060 Laptop"}
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One group of measurements.
+
+    error: mean, absolute and relative;  bias: geometric mean of expected over measured
+    loss:  of the configuration ranked first to the best one, the slowest of those that share the first rank
+    """
+
+    name: str
+    device: str
+    times: int
+    spearman: float | None
+    error: float
+    bias: float
+    loss: float | None = None
+
+
+def spearman(a: Sequence[float], b: Sequence[float]) -> float | None:
+    """Correlation of ranks, equal values at their mean rank; None for fewer than three."""
+
+    def ranks(values: Sequence[float]) -> Any:
+        x = np.asarray(values)
+        return (x[:, None] > x).sum(axis=1) + 0.5 * (x[:, None] == x).sum(axis=1)
+
+    return float(np.corrcoef(ranks(a), ranks(b))[0, 1]) if len(a) > 2 else None
+
+
+def judged(name: str, device: str, expected: Sequence[float], measured: Sequence[float], ranked: bool) -> Judged:
+    ratio = np.asarray(expected) / np.asarray(measured)
+    first = max(m for e, m in zip(expected, measured, strict=True) if e <= min(expected)) / min(measured) - 1
+    return Judged(name, device, len(measured), spearman(expected, measured), float(abs(ratio - 1).mean()),
+                  float(np.exp(np.log(ratio).mean())), first if ranked else None)  # fmt: skip
+
+
+def warpgroup_tiles(p: Product) -> Iterator[Tiles]:
+    """What kernels of DeepGEMM's kind choose from: 64 terms at a time, as deep as shared memory allows."""
+    size = p.in_bytes
+    for bm in (*(b for b in (16, 32) if p.m <= b), 64, 128, 256):
+        for bn in range(16, 257, 16):
+            depth = min(16, (232448 - 256 - bm * bn * p.out_bytes) // ((bm + bn) * 128))
+            if depth >= 2 and bm * bn <= 128 * 256:
+                for cluster in (1, 2):
+                    yield Tiles("wgmma", bm, bn, 128 // size, bm // (2 if bm >= 128 else 1), bn, depth, True, cluster,
+                                persistent=True, raster=16)  # fmt: skip
+
+
+def tiles_of(kernel: str, p: Product, gpu: Gpu, sm: int) -> Iterable[Tiles]:
+    """All that a kernel of this kind may be, in our own templates' spaces for "mma" and "threads"."""
+    if kernel == "wgmma":
+        return warpgroup_tiles(p)
+    options = {"f16": dict(dtype="float16"), "tf32": dict(precision="tf32"), "f32": {}}[p.kind]
+    target = Target.parse(f"cuda -arch=sm_{sm}")
+    template = "gpu_tensor" if kernel == "mma" else "gpu_warp"
+    space = tir.ops.matmul(p.m, p.n, p.k, **options).templates[template].space_for(target)
+    as_tiles = tensor_tiles if kernel == "mma" else warp_tiles
+    return (as_tiles(space.config(row)) for row in range(len(space.legal)))
+
+
+def best_seconds(kernel: str, p: Product, device: str) -> float:
+    sm, gpu = GPUS[device]
+    return min(seconds(p, t, gpu) for t in tiles_of(kernel, p, gpu, sm))
+
+
+def products(group: Mapping[str, Any]) -> Iterator[tuple[Product, float]]:
+    """The products of a group and the seconds that they took."""
+    for values in group["rows"]:
+        row = dict(zip(group["columns"], values, strict=True))
+        took = row["us"] * 1e-6 if "us" in row else row["ms"] * 1e-3
+        read, written = BYTES[group["kind"]]
+        written = 4 if row.get("out") == "FP32" else written
+        yield Product(row["m"], row["n"], row["k"], 1, group["kind"], read, written, adds=bool(row.get("acc"))), took
+
+
+def by_shape(group: Mapping[str, Any]) -> tuple[Judged, list[dict[str, Any]]]:
+    rows = [(p, took, best_seconds(group["kernel"], p, group["device"])) for p, took in products(group)]
+    found = judged(group["name"], group["device"], [e for _, _, e in rows], [t for _, t, _ in rows], False)
+    return found, [dict(m=p.m, n=p.n, k=p.k, out_bytes=p.out_bytes, adds=p.adds, measured_us=round(t * 1e6, 1),
+                        expected_us=round(e * 1e6, 1)) for p, t, e in rows]  # fmt: skip
+
+
+def by_configuration(group: Mapping[str, Any]) -> Judged:
+    """Configurations that were measured at one shape."""
+    p = Product(group["m"], group["n"], group["k"], 1, group["kind"], *BYTES[group["kind"]])
+    gpu = GPUS[group["device"]][1]
+    expected, measured = [], []
+    for values in group["rows"]:
+        c = dict(zip(group["columns"], values, strict=True))
+        measured.append(c.pop("ms") * 1e-3)
+        stays = bool(c.pop("persistent"))
+        t = Tiles(group["kernel"], raster=group["raster"], persistent=stays, producer=group.get("producer", True), **c)
+        expected.append(seconds(p, t, gpu))
+    return judged(f"{group['name']}, {p.m}", group["device"], expected, measured, True)
+
+
+def passes(lane_places: Sequence[int], width: int) -> float:
+    """Passes of 32 banks that a warp's access to ``width`` words of each lane takes, from where lanes begin.
+
+    Of four words a quarter of the lanes go together, of two a half, of more than four several accesses of four.
+    """
+    whole, each = max(1, width // 4), min(width, 4)
+    together = 32 // each
+    total = 0
+    for start in range(0, 32, together):
+        banks: dict[int, set[int]] = {}
+        for place in lane_places[start : start + together]:
+            for word in range(place, place + each):
+                banks.setdefault(word % 32, set()).add(word)
+        total += max(map(len, banks.values()))
+    return float(total * whole)
+
+
+def clblast_tiles(c: Mapping[str, int]) -> Tiles:
+    """A configuration of CLBlast's product with both operands in shared memory.
+
+    A thread holds neighbouring rows and columns, so that lanes meet in banks; our own layouts meet in none.
+    """
+    tm, tn, vm, vn = c["MWG"] // c["MDIMC"], c["NWG"] // c["NDIMC"], c["VWM"], c["VWN"]
+    rows, columns = [lane % c["MDIMC"] * tm for lane in range(32)], [lane // c["MDIMC"] * tn for lane in range(32)]
+    read = tm // vm * passes(rows, vm) + tn // vn * passes(columns, vn)
+    vector = min(vm, vn, 4)
+    scatter = sum(
+        c[wide] * passes([lane % c[lanes] * (c[wide] // c[lanes]) for lane in range(32)], v) / v
+        for wide, lanes, v in (("MWG", "MDIMA", vm), ("NWG", "NDIMB", vn))
+    ) / (c["MWG"] + c["NWG"])  # fmt: skip
+    ideal = (tm + tn) * (0.5 if vector >= 2 else 1.0)
+    return Tiles("threads", c["MWG"], c["NWG"], 32, tm, tn, 1, False, vector=vector, conflicts=max(1.0, read / ideal),
+                 scatter=scatter)  # fmt: skip
+
+
+def recorded(path: Path, device: str) -> list[Judged]:
+    """A recorded space of CLBlast: the configurations that have both operands in shared memory, as our kernels do."""
+    table = np.load(path)
+    about = json.loads(table["meta"].tobytes())
+    p, gpu = Product(*about["problem"], kind="f32", in_bytes=4, out_bytes=4), GPUS[device][1]
+    expected, measured = [], []
+    for row, took in zip(table["X"], table["t"], strict=True):
+        c = {n: about["values"][j][row[j]] for j, n in enumerate(about["params"])}
+        if c["SA"] and c["SB"] and np.isfinite(took):
+            expected.append(seconds(p, clblast_tiles(c), gpu))
+            measured.append(float(took) * 1e-3)
+    return [judged("CLBlast fp32, 4096", device, expected, measured, True)]
+
+
+def calibrated(data: Mapping[str, Any]) -> float:
+    """The share of its clock at which the device takes, in the mean, what was measured at the calibrating squares."""
+    low, high = 0.5, 1.0
+    sm, gpu = GPUS[data["device"]]
+    while high - low > 0.001:
+        share = (low + high) / 2
+        slower = replace(gpu, sustained=share)
+        logs = []
+        for n, tflops in data["rows"]:
+            p = Product(n, n, n)
+            expected = min(seconds(p, t, slower) for t in tiles_of("wgmma", p, slower, sm))
+            logs.append(np.log(2 * n**3 / expected / 1e12 / tflops))
+        low, high = (share, high) if np.mean(logs) < 0 else (low, share)
+    return (low + high) / 2
+
+
+def markdown(shapes: Sequence[Mapping[str, Any]], tilings: Sequence[Mapping[str, Any]]) -> str:
+    def share(x: float | None) -> str:
+        return "" if x is None else f"{100 * x:.1f} %"
+
+    def plain(x: float | None) -> str:
+        return "" if x is None else f"{x:.3f}"
+
+    first = ["| measured | device | times | Spearman | mean error | expected / measured |"]
+    second = ["| configurations of | device | times | Spearman | mean error | first-ranked loses |"]
+    for lines, rows in ((first, shapes), (second, tilings)):
+        lines.append("|---|---|---|---|---|---|")
+        for r in rows:
+            last = f"{r['bias']:.2f}" if r["loss"] is None else share(r["loss"])
+            cells = [r["name"], r["device"], r["times"], plain(r["spearman"]), share(r["error"]), last]
+            lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join([*first, "", *second]) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--spaces", type=Path, help="folder with recorded search spaces")
+    parser.add_argument("--save", action="store_true", help=f"write {RESULTS.name}.md and .json beside the results")
+    options = parser.parse_args()
+    data = json.loads((HERE / "public_times.json").read_text())
+    by_shapes = [by_shape(g) for g in data["shapes"]]
+    tilings = [by_configuration(g) for g in data["tilings"]]
+    for name, device in CLBLAST.items():
+        if options.spaces and (options.spaces / f"{name}.npz").exists():
+            tilings += recorded(options.spaces / f"{name}.npz", device)
+    shapes, found = [asdict(j) for j, _ in by_shapes], [asdict(j) for j in tilings]
+    text = markdown(shapes, found)
+    print(text)
+    share, used = calibrated(data["calibration"]), GPUS[data["calibration"]["device"]][1].sustained
+    print(f"sustained share of the clock by the calibrating squares: {share:.3f}, in the table of devices: {used}")
+    if options.save:
+        RESULTS.with_suffix(".md").write_text(text)
+        document = {"wanted": WANTED, "calibrated": round(share, 3), "shapes": shapes, "tilings": found,
+                    "rows": {j.name: rows for j, rows in by_shapes[:1]}}  # fmt: skip
+        RESULTS.with_suffix(".json").write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""What the models of GPU kernels know of devices: peaks and limits, by architecture and by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from tensorir.target import Target
+
+KIB, MIB = 1024, 1 << 20
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One device. Rates are of one multiprocessor and one cycle, two operations for a multiply-add.
+
+    clock:            cycles a second, the boost clock of the data sheet
+    threads_rate:     float32 operations of its threads
+    mma, wgmma:       operations of ``mma.sync`` and of ``wgmma`` by operands: "f16" (all 16-bit floats), "tf32", "s8"
+    sustained:        share of ``clock`` that it keeps while tensor cores are busy; the one calibrated number
+    issue:            instructions of warps
+    shared_rate:      bytes from and to shared memory;  l2_port: bytes between it and the L2 cache
+    l2_rate, l2_bytes: bytes a cycle of the whole cache, and its size
+    dram:             bytes a second
+    dram_latency:     cycles until a load that no cache has and that meets no other traffic is there
+    registers, shared_bytes, threads, blocks: what a multiprocessor holds
+    """
+
+    name: str
+    units: int
+    clock: float
+    threads_rate: float
+    dram: float
+    l2_bytes: int
+    shared_bytes: int
+    mma: Mapping[str, float] = field(default_factory=dict)
+    wgmma: Mapping[str, float] = field(default_factory=dict)
+    sustained: float = 1.0
+    issue: float = 4.0
+    shared_rate: float = 128.0
+    l2_port: float = 64.0
+    l2_rate: float = 2048.0
+    dram_latency: float = 600.0
+    registers: int = 65536
+    threads: int = 2048
+    blocks: int = 32
+
+
+def _rates(f16: float, s8: float = 0.0, tf32: float = 0.0) -> dict[str, float]:
+    found = {"f16": f16, "s8": s8 or 2 * f16, "tf32": tf32 or f16 / 2}
+    return {kind: rate for kind, rate in found.items() if rate > 0}
+
+
+# Multiprocessors, clocks, rates, caches, DRAM: NVIDIA's white papers and data sheets (V100, Turing, A100, GA102, Ada,
+# H100). What a multiprocessor holds: CUDA programming guide, "Compute capabilities". Latencies, and rates of L2 caches
+# of which the papers say nothing, are near those of Jia et al., arXiv 1804.06826 and 1903.07486, and Luo et al.,
+# arXiv 2402.13499, rounded; for GeForce and RTX PRO cards and the RTX 4090 they are guesses from neighbours.
+# H100: 64 bytes a cycle and multiprocessor come from the L2 cache (DeepGEMM's heuristics); its further bound on all of
+# them, 8e6 / 1.3e3, is left out, for a product of Triton's in public_times.json moves more. mma.sync reaches 62-65 % of
+# wgmma (arXiv 2402.13499, 2501.12084). GeForce cards halve products that are added up in float32.
+# RTX PRO 6000 Max-Q: 1024 operations a cycle, and the mean clock that 300 W leave under load, were measured by a third
+# party (github waynehacking8/blackwell-tensorcore-kernels, results/mma_rate_probe.csv and mma_ablation.md).
+#
+# ``sustained`` of the H100 is calibrated: no board of 700 W keeps its boost clock while its tensor cores are busy. It
+# is what lets the model meet, in the mean, the squares from 4096 to 8192 of cuBLAS and ThunderKittens there and those
+# of fast.cu (733 to 808 TFLOP/s), none of which it is judged by; benchmarks/gpu/judge_model.py computes it. Devices of
+# one class share it.
+_GA102 = Gpu(
+    "GA102", 84, 1.8e9, 256, 0.768e12, 6 * MIB, 100 * KIB, _rates(1024), l2_rate=1792.0, threads=1536, blocks=16
+)
+_A100 = Gpu("A100 SXM", 108, 1.41e9, 128, 1.555e12, 40 * MIB, 164 * KIB, _rates(2048), l2_rate=5120.0,
+            dram_latency=470.0)  # fmt: skip
+_H100 = Gpu("H100 SXM", 132, 1.83e9, 256, 3.35e12, 50 * MIB, 228 * KIB, _rates(2560), _rates(4096), sustained=0.84,
+            l2_rate=8448.0, dram_latency=650.0)  # fmt: skip
+_GEFORCE = _rates(512, s8=2048, tf32=256)
+
+GPUS: dict[str, tuple[int, Gpu]] = {
+    "V100": (70, Gpu("V100 SXM", 80, 1.53e9, 128, 0.9e12, 6 * MIB, 96 * KIB, {"f16": 1024})),
+    "T4": (75, Gpu("T4", 40, 1.59e9, 128, 0.32e12, 4 * MIB, 64 * KIB, {"f16": 1024, "s8": 2048},
+                   l2_rate=1280.0, threads=1024, blocks=16)),
+    "A100": (80, _A100),
+    "A100-SXM4-80GB": (80, replace(_A100, name="A100 SXM 80GB", dram=2.039e12)),
+    "RTX A6000": (86, replace(_GA102, name="RTX A6000")),
+    "RTX 3090": (86, replace(_GA102, name="RTX 3090", units=82, clock=1.695e9, dram=0.936e12, mma=_GEFORCE)),
+    "RTX 3060 Laptop": (86, replace(_GA102, name="RTX 3060 Laptop", units=30, clock=1.703e9, dram=0.336e12,
+                                    l2_bytes=3 * MIB, l2_rate=1536.0, mma=_GEFORCE)),
+    "RTX 4090": (89, Gpu("RTX 4090", 128, 2.52e9, 256, 1.008e12, 72 * MIB, 100 * KIB, _GEFORCE, l2_rate=5120.0,
+                         threads=1536, blocks=24)),
+    "H100": (90, _H100),
+    "H800": (90, replace(_H100, name="H800 SXM")),
+    "H200": (90, replace(_H100, name="H200 SXM", dram=4.8e12)),
+    "RTX PRO 6000": (120, Gpu("RTX PRO 6000 Max-Q", 188, 1.8e9, 256, 1.792e12, 128 * MIB, 100 * KIB, _rates(1024),
+                              l2_rate=6016.0, threads=1536, blocks=24)),
+}  # fmt: skip
+"""A word of the device's name, the compute capability, and the device; the first of a capability stands for it."""
+
+
+def gpu_of(target: Target) -> Gpu | None:
+    """The device that is meant, or one of its architecture; None where nothing is known of either."""
+    named = [word for word in GPUS if re.search(rf"\b{re.escape(word)}\b", target.name)]
+    if named:
+        found = GPUS[max(named, key=len)][1]
+    else:
+        alike = [gpu for capability, gpu in GPUS.values() if capability == target.sm and target.language == "cuda"]
+        if not alike:
+            return None
+        found = alike[0]
+    return replace(found, units=target.units) if target.units else found

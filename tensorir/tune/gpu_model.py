@@ -1,0 +1,313 @@
+"""What a tiled matrix product takes on a GPU, by counting: nothing is compiled or run.
+
+Blocks copy tiles of both operands into shared memory, a step of the reduction at a time, and multiply from there. A
+step takes what its busiest part takes: multiply-adds, issue slots, shared memory, the way to the L2 cache. With too few
+loads on the way, or too few warps, it takes the latency instead. Blocks run in waves; L2 and DRAM bound all of them
+together. Used to order configurations; measuring decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tensorir.tune.gpu_devices import Gpu
+
+Config = Mapping[str, Any]
+
+LAUNCH_S = 2.5e-6
+"""From the start of an empty kernel to its end, and what it waits for at its first loads from cold memory."""
+DRAM_SHARE = 0.92
+"""Of the data sheet's bandwidth: what copies of large arrays reach."""
+SPARE_REGISTERS = 24
+"""Registers of a thread for addresses and counters."""
+OVERLAP = 4.0
+"""How well what goes on side by side overlaps: two equal parts take 1.19 times one of them."""
+LEAVE = 500.0
+"""Cycles in which a block's last products, their way through shared memory and its end overlap nothing."""
+WARP_READ = 30.0
+"""Cycles of a load from shared memory; what a warp waits for when it has nothing else to do."""
+COPY = 100.0
+"""Cycles that a copy into shared memory takes beyond the load: addresses, the write, the barrier or its like."""
+WAIT = 60.0
+"""Cycles of a step that one worker's tensor cores are idle: it waits for the tile, and for its last products."""
+BLOCK_START = 500.0
+"""Cycles before a block's first load: it is launched, and makes its addresses, barriers and descriptors."""
+MMA_LATENCY = 33.0
+"""Cycles between instructions of tensor cores that add to the same sums (arXiv 2402.13499)."""
+FRAGMENT = {"f16": 16, "tf32": 8, "s8": 32}
+"""Terms of the reduction in one instruction of tensor cores."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """``batch`` products of (m, k) and (k, n). kind: "f32" in threads, or "f16", "tf32", "s8" on tensor cores.
+
+    terms: products that stand for one (3 in 3xTF32);  adds: the result is added to what is there, which is read
+    """
+
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+    kind: str = "f16"
+    in_bytes: int = 2
+    out_bytes: int = 2
+    terms: int = 1
+    adds: bool = False
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """A configuration. A worker, which makes ``tm`` x ``tn`` of the block's ``bm`` x ``bn``, is a thread for "threads",
+    a warp for "mma", a warpgroup for "wgmma".
+
+    depth:      tiles in shared memory, of which all but one are on the way;  copies: whether they are asynchronous
+    cluster:    neighbouring blocks that read one operand's tile together
+    producer:   beside wgmma's workers there is a warpgroup that only copies
+    persistent: blocks stay and take tile after tile;  raster: rows of blocks that run side by side, 1 for row by row
+    vector:     elements of one read of a thread from shared memory;  conflicts: how much longer such reads take;
+                scatter: how much longer copies take, which write there and read global memory
+    """
+
+    kind: str
+    bm: int
+    bn: int
+    bk: int
+    tm: int
+    tn: int
+    depth: int = 2
+    copies: bool = True
+    cluster: int = 1
+    producer: bool = True
+    persistent: bool = False
+    raster: int = 1
+    vector: int = 4
+    conflicts: float = 1.0
+    scatter: float = 1.0
+
+    @property
+    def workers(self) -> int:
+        return max(1, self.bm // self.tm) * max(1, self.bn // self.tn)
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        size = {"threads": 1, "mma": 32, "wgmma": 128}[self.kind]
+        return size * self.workers + (128 if self.kind == "wgmma" and self.producer else 0)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Where the seconds go; ``seconds`` is not their sum, for most of them overlap."""
+
+    seconds: float
+    blocks: float
+    l2: float
+    dram: float
+    resident: int
+    waves: int
+    step: dict[str, float]
+
+
+def seconds(p: Product, t: Tiles, gpu: Gpu) -> float:
+    """The time that is expected."""
+    return explain(p, t, gpu).seconds
+
+
+def expectation(p: Product, tiles: Callable[[Config], Tiles], gpu: Gpu | None) -> Callable[[Config], float] | None:
+    """What ``Space.expecting`` asks for, from what turns a configuration into tiles; None for an unknown device."""
+    if gpu is None:
+        return None
+    known = gpu
+    return lambda config: seconds(p, tiles(config), known)
+
+
+def explain(p: Product, t: Tiles, gpu: Gpu) -> Parts:
+    """The time that is expected, and what it is made of."""
+    tiles = -(-p.m // t.bm) * -(-p.n // t.bn) * p.batch
+    held = 1 if t.persistent else resident(p, t, gpu)
+    traffic, missed = l2_bytes(p, t), dram_bytes(p, t, gpu, held)
+    latency = gpu.dram_latency + COPY  # blocks that read the same tile wait for the one that finds it in no cache
+    step = {
+        "multiply": multiply_cycles(p, t, gpu),
+        "issue": issue_cycles(p, t, gpu),
+        "shared": shared_cycles(p, t, gpu),
+        "port": copied_bytes(p, t) * t.scatter / gpu.l2_port,
+    }
+    each = -(-tiles // gpu.units)
+    edges = BLOCK_START + latency + LEAVE  # nothing is on its way before the first load and after the last product
+    whole = block_cycles(p, t, gpu, step, latency, each, held) * spilling(p, t, gpu)
+    clock = clock_of(t, gpu, each * -(-p.k // t.bk) * step["multiply"] / whole)
+    cycles = whole - edges
+    blocks, l2, dram = cycles / clock, traffic / (gpu.l2_rate * clock), missed / (DRAM_SHARE * gpu.dram)
+    total = LAUNCH_S + edges / clock + overlapped(blocks, l2, dram)
+    return Parts(total, blocks, l2, dram, held, -(-each // held), step)
+
+
+def clock_of(t: Tiles, gpu: Gpu, busy: float) -> float:
+    """Cycles a second: tensor cores that are busy for this share of the time draw the power that lowers the clock."""
+    return gpu.clock * (1.0 if t.kind == "threads" else 1.0 - (1.0 - gpu.sustained) * min(1.0, busy))
+
+
+def overlapped(*parts: float) -> float:
+    """The time of things that go on side by side: the longest, and more where others are about as long."""
+    longest = max(parts)
+    return float(longest * sum((x / longest) ** OVERLAP for x in parts) ** (1 / OVERLAP))
+
+
+def block_cycles(
+    p: Product, t: Tiles, gpu: Gpu, step: Mapping[str, float], latency: float, each: int, held: int
+) -> float:
+    """Cycles of the multiprocessor that has most to do, which is ``each`` blocks, ``held`` at a time.
+
+    Side by side, blocks fill what others leave idle, at their start, at their end and while they wait. A block that
+    stays loads its next tile while it writes the last one.
+    """
+    steps = -(-p.k // t.bk)
+    busy, chain = max(step.values()), chain_cycles(p, t, gpu, step, latency)
+    leave = LEAVE + epilogue_bytes(p, t) / gpu.l2_port
+    if t.persistent:
+        return BLOCK_START + latency + each * (steps * max(busy, chain) + leave)
+
+    def wave(n: int) -> float:
+        alone = BLOCK_START + latency + steps * max(busy, chain) + leave
+        return max(alone, n * (steps * busy + leave - LEAVE))
+
+    return each // held * wave(held) + (wave(each % held) if each % held else 0.0)
+
+
+def multiply_cycles(p: Product, t: Tiles, gpu: Gpu) -> float:
+    """Of one step in one block. wgmma multiplies 64 rows, whether there are as many or not."""
+    if t.kind == "threads":
+        return 2.0 * t.bm * t.bn * t.bk / gpu.threads_rate
+    rows = t.bm if t.kind == "mma" else t.bm // t.tm * -(-t.tm // 64) * 64
+    return 2.0 * rows * t.bn * t.bk * p.terms / _rate(p, t, gpu)
+
+
+def issue_cycles(p: Product, t: Tiles, gpu: Gpu) -> float:
+    """Instructions of one step: multiply-adds, reads of operands, copies with their addresses, the loop."""
+    warps = t.threads / 32
+    loop = warps * (8 + copied_bytes(p, t) / (16 * t.threads) * (3 if t.copies else 5))
+    if t.kind == "wgmma":
+        return (warps * 8 + 24 * t.bk / FRAGMENT[p.kind]) / gpu.issue
+    if t.kind == "threads":
+        each = t.tm * t.tn + (t.tm + t.tn) / t.vector
+        return (warps * t.bk * each + loop) / gpu.issue
+    split = 0.0 if p.terms == 1 else 4 * (t.tm + t.tn) * FRAGMENT[p.kind] / 32
+    return (t.workers * t.bk / FRAGMENT[p.kind] * (_mma_count(p, t) + (t.tm + t.tn) / 16 + split) + loop) / gpu.issue
+
+
+def shared_cycles(p: Product, t: Tiles, gpu: Gpu) -> float:
+    """What one step reads from shared memory and writes there.
+
+    Lanes of a warp read the same words: 16 bytes of each lane take two passes, fewer bytes one. A warp of tensor cores
+    reads its operands once; wgmma reads A once, and B for every 64 rows.
+    """
+    written = copied_bytes(p, t)
+    if t.kind == "threads":
+        passes = 0.5 if t.vector >= 2 else 1.0
+        read = t.threads / 32 * t.bk * (t.tm + t.tn) * passes * 128
+    elif t.kind == "mma":
+        read = float(t.workers * (t.tm + t.tn) * t.bk * p.in_bytes)
+    else:
+        read = float(t.workers * -(-t.tm // 64) * (64 + t.tn) * t.bk * p.in_bytes)
+    return (read * t.conflicts + written * t.scatter) / gpu.shared_rate
+
+
+def chain_cycles(p: Product, t: Tiles, gpu: Gpu, step: Mapping[str, float], latency: float) -> float:
+    """Of one step in a block that runs alone: the longest chain of what waits for each other."""
+    if t.kind == "threads":
+        slots = max(1.0, 256 / gpu.threads_rate) * t.tm * t.tn + (t.tm + t.tn) / t.vector
+        own = t.bk * max(slots, WARP_READ)
+    elif t.kind == "mma":
+        cycles = 8.0 * 16 * 8 * FRAGMENT[p.kind] / _rate(p, t, gpu)
+        own = t.bk / FRAGMENT[p.kind] * max(_mma_count(p, t) * cycles, MMA_LATENCY + WARP_READ)
+    else:
+        read = step["shared"] - copied_bytes(p, t) * t.scatter / gpu.shared_rate
+        own = max(step["multiply"], read) / t.workers  # an instruction lasts while its operands are read
+    # beside a producer one warpgroup multiplies while another one waits; without, all wait together at a barrier
+    busy = max(step.values())
+    own = max(own + WAIT, busy) if t.kind == "wgmma" and t.producer else max(own, busy) + WAIT
+    if t.depth < 2:
+        return own + latency + step["port"] + WAIT
+    return max(own, latency / (t.depth - 1))
+
+
+def epilogue_bytes(p: Product, t: Tiles) -> float:
+    """What a block writes in the end, and reads where results are added up."""
+    return float(t.bm * t.bn * p.out_bytes * (2 if p.adds else 1))
+
+
+def copied_bytes(p: Product, t: Tiles) -> float:
+    """Of both tiles of a step."""
+    return float((t.bm + t.bn) * t.bk * p.in_bytes)
+
+
+def l2_bytes(p: Product, t: Tiles) -> float:
+    """What all blocks read of the L2 cache and write; a cluster reads the larger of the two tiles once."""
+    once = (min(t.bm, t.bn) + max(t.bm, t.bn) / t.cluster) * t.bk * p.in_bytes
+    grid = -(-p.m // t.bm) * -(-p.n // t.bn) * p.batch
+    return float(grid * (-(-p.k // t.bk) * once + epilogue_bytes(p, t)))
+
+
+def dram_bytes(p: Product, t: Tiles, gpu: Gpu, held: int) -> float:
+    """What the L2 cache does not keep: every operand once, and again what was evicted before it is asked for again.
+
+    Blocks that run side by side are ``down`` x ``across`` of the grid. B is read again by the next such rows, A by the
+    next such columns, unless half of the cache holds what is in between.
+    """
+    grid_m, grid_n, slots = -(-p.m // t.bm), -(-p.n // t.bn), gpu.units * held
+    down = min(grid_m, max(t.raster, slots / grid_n))
+    across = min(grid_n, max(1.0, slots / down))
+    a, b = float(p.m * p.k * p.in_bytes), float(p.n * p.k * p.in_bytes)
+    again_b = b * (max(1.0, grid_m / down) - 1) * _evicted(b, gpu)
+    again_a = a * (max(1.0, grid_n / across) - 1) * _evicted(a * min(1.0, down / grid_m), gpu)
+    return p.batch * (a + b + again_a + again_b + p.m * p.n * p.out_bytes * (2 if p.adds else 1))
+
+
+def _evicted(size: float, gpu: Gpu) -> float:
+    """Share of ``size`` bytes that are no longer in the L2 cache when they are read again."""
+    return min(1.0, max(0.0, 2 * size / gpu.l2_bytes - 1))
+
+
+def shared_memory(p: Product, t: Tiles) -> int:
+    """Bytes of shared memory of a block. wgmma's results leave through it, beside the next tiles if the block stays."""
+    ring, results = t.depth * (t.bm + t.bn) * t.bk * p.in_bytes, t.bm * t.bn * p.out_bytes
+    if t.kind != "wgmma":
+        return ring
+    return ring + results if t.persistent else max(ring, results)
+
+
+def thread_registers(p: Product, t: Tiles) -> int:
+    """Registers that a thread asks for: sums, operands, what is on its way to shared memory, and the others."""
+    if t.kind == "wgmma":
+        return t.tm * t.tn // 128 + SPARE_REGISTERS
+    lanes = 1 if t.kind == "threads" else 32
+    operands = (t.tm + t.tn) * (2 if lanes == 1 else FRAGMENT[p.kind] * p.in_bytes / 4 * (2 if p.terms > 1 else 1))
+    staged = 0.0 if t.copies or t.depth < 2 else copied_bytes(p, t) / 4 / t.threads
+    return int((t.tm * t.tn + operands) / lanes + staged) + SPARE_REGISTERS
+
+
+def resident(p: Product, t: Tiles, gpu: Gpu) -> int:
+    """Blocks that a multiprocessor holds at a time: threads, registers and shared memory (1 KiB is the system's)."""
+    registers = -(-min(255, thread_registers(p, t)) // 8) * 8 * t.threads
+    shared = shared_memory(p, t) + 1024
+    return max(1, min(gpu.blocks, gpu.threads // t.threads, gpu.registers // registers, gpu.shared_bytes // shared))
+
+
+def spilling(p: Product, t: Tiles, gpu: Gpu) -> float:
+    """How much longer it takes with registers that do not fit: their values go to memory and back in every step."""
+    most = min(255, gpu.registers // t.threads)
+    return 1.0 + max(0, thread_registers(p, t) - most) / 32
+
+
+def _mma_count(p: Product, t: Tiles) -> float:
+    """Instructions of a warp for one fragment of the reduction."""
+    return max(1.0, t.tm / 16) * max(1.0, t.tn / 8) * p.terms
+
+
+def _rate(p: Product, t: Tiles, gpu: Gpu) -> float:
+    """Operations of tensor cores a cycle; a device that has none of a kind is far behind."""
+    return (gpu.wgmma if t.kind == "wgmma" else gpu.mma).get(p.kind, 64.0)
