@@ -39,6 +39,17 @@ HOPPER: dict[str, Entry] = {
         's = tir.Schedule(C, target="cuda -arch=sm_80")\ns.stage_in(A, "C.i", via="tma")',
         's = tir.Schedule(C, target="cuda -arch=sm_90a")\ns.stage_in(A, "C.i", via="tma")',
     ),
+    "stage-out.via": Entry(
+        "A copy leaves by the threads, or tile by tile by the processor's own engine for that (via='tma').",
+        's.stage_out("C", "C.i", via="dma")',
+        's.stage_out("C", "C.i", via="threads")',
+    ),
+    "stage-out.tile-copy": Entry(
+        "The engine that copies whole tiles exists from sm_90 on. It goes from shared to global memory, knows arrays "
+        "whose rows are multiples of 16 bytes apart, and copies rows of multiples of 16 bytes.",
+        's = tir.Schedule(C, target="cuda -arch=sm_90a")\ns.stage_out("C", "C.i", via="tma")',
+        's = tir.Schedule(C, target="cuda -arch=sm_90a")\ns.stage_out("C", "C.i", scope="shared", via="tma")',
+    ),
     "pipeline.roles": Entry(
         "Roles are of warpgroups, on sm_90a: one of its own asks for copies, those that a loop around is bound to "
         "compute. Each says how many registers a thread of it keeps; all of them together have 65536.",

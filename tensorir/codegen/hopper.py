@@ -10,6 +10,10 @@ MOST_REGISTERS = 65536
 """Of a multiprocessor."""
 
 
+_COMMIT = {"copies": "tir_commit_copies", "products": "tir_wgmma_commit", "stores": "tir_commit_stores"}
+_WAIT = {"copies": "tir_wait_copies", "products": "tir_wgmma_wait", "stores": "tir_wait_stores"}
+
+
 def order_line(s: Stmt, expr: Expressions) -> str:
     """What a thread does about what is under way: one line."""
 
@@ -19,9 +23,9 @@ def order_line(s: Stmt, expr: Expressions) -> str:
 
     match s:
         case CommitGroup():
-            return call("tir_commit_copies" if s.of == "copies" else "tir_wgmma_commit")
+            return call(_COMMIT[s.of])
         case WaitGroup():
-            return call("tir_wait_copies" if s.of == "copies" else "tir_wgmma_wait", pending=s.pending)
+            return call(_WAIT[s.of], pending=s.pending)
         case Fence():
             return call("tir_wgmma_fence" if s.of == "products" else "tir_async_fence")
         case Arrive() if s.bytes:

@@ -43,6 +43,8 @@ TEXTS = {
     "tir_wgmma_fence": _void("tir_wgmma_fence()", "wgmma.fence.sync.aligned;"),
     "tir_wgmma_commit": _void("tir_wgmma_commit()", "wgmma.commit_group.sync.aligned;"),
     "tir_wgmma_wait": _void("tir_wgmma_wait()", "wgmma.wait_group.sync.aligned %0;", '"n"(pending)', _PENDING),
+    "tir_commit_stores": _void("tir_commit_stores()", "cp.async.bulk.commit_group;"),
+    "tir_wait_stores": _void("tir_wait_stores()", "cp.async.bulk.wait_group.read %0;", '"n"(pending)', _PENDING),
     "tir_registers_up": _void(
         "tir_registers_up()", "setmaxnreg.inc.sync.aligned.u32 %0;", '"n"(n)', _N, memory=False
     ),
@@ -65,12 +67,19 @@ TEXTS = {
 
 def hopper_text(name: str) -> str | None:
     """The definition of a function or type of this module."""
-    if (copies := re.fullmatch(r"tir_tma_load_(\d)", name)) is None:
+    if (copies := re.fullmatch(r"tir_tma_(load|store)_(\d)", name)) is None:
         return TEXTS.get(name)
-    places = range(int(copies[1]))
+    places = range(int(copies[2]))
     parameters = "".join(f", int c{n}" for n in places)
-    at = ", ".join(f"%{n + 3}" for n in places)
     given = "".join(f', "r"(c{n})' for n in places)
+    if copies[1] == "store":
+        at = ", ".join(f"%{n + 2}" for n in places)
+        return _void(
+            f"tir_tma_store(const TirTensorMap *map, const void *from{parameters})",
+            f"cp.async.bulk.tensor.{len(places)}d.global.shared::cta.tile.bulk_group [%0, {{{at}}}], [%1];",
+            f'"l"((unsigned long long)map), "r"({_SHARED}(from)){given}',
+        )
+    at = ", ".join(f"%{n + 3}" for n in places)
     head = f"tir_tma_load(void *to, const TirTensorMap *map, unsigned long long *barrier{parameters})"
     return _void(
         head,

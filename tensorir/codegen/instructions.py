@@ -29,7 +29,8 @@ def instruction_lines(call: IntrinCall, expr: Expressions) -> list[str]:
     if prelude := intrin.prelude.get(expr.d.name):
         expr.helpers[_function(prelude) or intrin.name] = _guarded(prelude) if expr.d.name == "cuda" else prelude
     if intrin.maps:
-        expr.need(f"tir_tma_load_{len(call.operands[0].first)}")
+        whole = next(r for t, r in zip(intrin.operands, call.operands, strict=True) if t.name in intrin.maps)
+        expr.need(f"tir_tma_{'store' if intrin.stores else 'load'}_{len(whole.first)}")
     wanted = set(fields_of(text))
     values: dict[str, str] = {}
     for tile, region in zip(intrin.operands, call.operands, strict=True):
@@ -72,8 +73,8 @@ def _told(kind: str, tile: Buffer, r: Region, call: IntrinCall, expr: Expression
 
 def map_key(call: IntrinCall, source: Region) -> tuple[Buffer, tuple[int, ...], int]:
     """What tells one tensor map from another: array, tile and swizzle."""
-    made = next(r for t, r in zip(call.intrin.operands, call.operands, strict=True) if t in call.intrin.outputs)
-    return source.buffer, source.extents, made.swizzle
+    tile = next(r for t, r in zip(call.intrin.operands, call.operands, strict=True) if is_described(call, t))
+    return source.buffer, source.extents, tile.swizzle
 
 
 def tensor_maps(body: Stmt, names: Names) -> dict[tuple[Buffer, tuple[int, ...], int], TensorMap]:

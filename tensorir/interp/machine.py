@@ -123,7 +123,7 @@ class Machine:
         self.leaving: list[_Flight] = []  # copies under way that are no group yet, and those that are, oldest first
         self.groups: list[list[_Flight]] = []
         self.barriers = Barriers(self)
-        self.products = Products()
+        self.later = {"products": Products(), "stores": Products()}
 
     def go(self) -> None:
         """Run the kernel's body."""
@@ -149,9 +149,9 @@ class Machine:
             case Barrier():
                 return self._barrier if not s.threads else self._role_barrier
             case CommitGroup():
-                return self._commit if s.of == "copies" else lambda f: self.products.commit()
+                return self._commit if s.of == "copies" else lambda f: self.later[s.of].commit()
             case WaitGroup():
-                return lambda f: self._wait(f, s.pending) if s.of == "copies" else self.products.wait(s.pending)
+                return lambda f: self._wait(f, s.pending) if s.of == "copies" else self.later[s.of].wait(s.pending)
             case Fence():  # an order of the processor's, which the emulator looks at
                 return self._seq([])
             case InitBarriers():
@@ -276,7 +276,7 @@ class Machine:
 
     def begin_product(self, made: list[Touched], read: list[Touched]) -> None:
         """An instruction of warpgroups is under way: its registers wait for it, and what it reads has to stay."""
-        self.products.begin(made, read)
+        self.later["products"].begin(made, read)
 
     def _commit(self, f: Frame) -> None:
         self._need_all(f)

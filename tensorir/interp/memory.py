@@ -133,6 +133,10 @@ class Cells:
               repeats: bool = False) -> None:  # fmt: skip
         """Store ``value`` at absolute cells ``at``; ``repeats``: several threads may, if it is the same value."""
         self._need_landed(at, "written")
+        if self.reading is not None and self.reading[at].any():
+            cell = int(np.asarray(at)[self.reading[at] > 0].flat[0]) % self.size
+            what = f"{self.buffer.name}[{cell}] is written while a copy of it that nobody has waited for is under way"
+            raise Fault(Problem("memory.in-flight", what))
         if self.watched and repeats:
             self._repeat(at, value, me, now, block_of)
         elif self.watched:

@@ -39,64 +39,108 @@ def permuted(at: np.ndarray, region: Region) -> np.ndarray:
 
 
 def copy_tile(machine: Machine, call: IntrinCall) -> Action:
-    """What executes a tensor copy: the tile is under way from here on, and zero where the array ends."""
-    made, given = call.operands[-1], call.operands[0]
-    tile = call.intrin.operands[-1]
-    source, home = machine.memory[given.buffer], machine.memory[made.buffer]
-    starts, first = [machine.expr(i) for i in given.first], machine.expr(made.first[0])
-    shape = given.buffer.dims
-    lead = len(shape) - len(tile.dims)
-    grid = np.indices(tile.dims).reshape(len(tile.dims), -1)
-    spread, slot = offsets(made, tile.dims), machine.expr(call.signals[0].first[0])
-    size = DTYPES[made.buffer.dtype].bits // 8
+    """What executes a tensor copy: into shared memory the tile is under way from here on, and zero where the array
+    ends; to an array only what it has is written, and the source has to stay until it was waited for.
+    """
+    tiles = dict(zip((t.name for t in call.intrin.operands), call.operands, strict=True))
+    (name,) = call.intrin.maps
+    array = _Whole(machine, tiles[name], call.intrin.operands[0].dims)
+    (shared,) = (_Tile(machine, r, call.intrin.operands[0].dims) for n, r in tiles.items() if n != name)
+    if call.intrin.stores:
+        return _store(machine, shared, array)
+    slot, barrier = machine.expr(call.signals[0].first[0]), call.signals[0].buffer
+    size = shared.spread.size * DTYPES[shared.region.buffer.dtype].bits // 8
 
-    def run(f: Frame) -> None:
-        flat = np.zeros((len(f.lane), grid.shape[1]), np.int64)
+    def load(f: Frame) -> None:
+        flat, inside = array.where(f)
+        if array.home.written is not None:
+            array.home.need_written(flat[inside])
+        where = shared.where(f)
+        shared.home.depart(where, np.where(inside, array.home.values[flat], np.zeros((), array.home.values.dtype)))
+        machine.barriers.expect_landing(barrier, slot(f), f.block, shared.home, where, size)
+
+    return load
+
+
+def _store(machine: Machine, shared: _Tile, array: _Whole) -> Action:
+    def store(f: Frame) -> None:
+        where = shared.where(f)
+        now, me = machine.epoch[f.block][:, None], f.me[:, None]
+        values = shared.home.read(where, me, now, machine.block_of)
+        flat, inside = array.where(f)
+        who = np.broadcast_to(me, flat.shape)[inside]
+        if array.home.watched:
+            array.home.write(
+                flat[inside], values[inside], who, np.broadcast_to(now, flat.shape)[inside], machine.block_of
+            )
+        else:
+            array.home.values[flat[inside]] = values[inside]
+            if array.home.written is not None:
+                array.home.written[flat[inside]] = True
+        machine.later["stores"].begin([], [(shared.home, where)])
+
+    return store
+
+
+class _Whole:
+    """A tile of an array in global memory, told by where it begins in each dimension."""
+
+    def __init__(self, machine: Machine, region: Region, dims: tuple[int, ...]) -> None:
+        self.home: Cells = machine.memory[region.buffer]
+        self.shape, self.first = region.buffer.dims, [machine.expr(i) for i in region.first]
+        self.lead = len(self.shape) - len(dims)
+        self.grid = np.indices(dims).reshape(len(dims), -1)
+
+    def where(self, f: Frame) -> tuple[np.ndarray, np.ndarray]:
+        """The cells, a row for each thread that asks, and which of them the array has."""
+        flat = np.zeros((len(f.lane), self.grid.shape[1]), np.int64)
         inside = np.ones(flat.shape, bool)
-        for d, extent in enumerate(shape):
-            i = np.broadcast_to(np.asarray(starts[d](f)), f.lane.shape)[:, None] + (grid[d - lead] if d >= lead else 0)
+        for d, extent in enumerate(self.shape):
+            first = np.broadcast_to(np.asarray(self.first[d](f)), f.lane.shape)[:, None]
+            i = first + (self.grid[d - self.lead] if d >= self.lead else 0)
             inside &= (i >= 0) & (i < extent)
             flat = flat * extent + np.clip(i, 0, extent - 1)
-        if source.written is not None:
-            source.need_written(flat[inside])
-        values = np.where(inside, source.values[flat], np.zeros((), source.values.dtype))
-        base = np.broadcast_to(np.asarray(first(f)), f.lane.shape)[:, None]
-        at = permuted(base + spread, made)
-        if len(at) and (at.min() < 0 or at.max() >= home.size):
-            name = made.buffer.name
-            raise Fault(Problem("memory.out-of-bounds", f"a tile leaves the {home.size} elements of {name}"))
-        where = at + f.block[:, None] * home.size
-        home.depart(where, values)
-        machine.barriers.expect_landing(call.signals[0].buffer, slot(f), f.block, home, where, size * grid.shape[1])
+        return flat, inside
 
-    return run
+
+class _Tile:
+    """A tile in shared memory."""
+
+    def __init__(self, machine: Machine, region: Region, dims: tuple[int, ...]) -> None:
+        self.home: Cells = machine.memory[region.buffer]
+        self.region, self.first, self.spread = region, machine.expr(region.first[0]), offsets(region, dims)
+
+    def where(self, f: Frame) -> np.ndarray:
+        """The cells, a row for each thread that tells of it."""
+        first, block = np.broadcast_to(np.asarray(self.first(f)), f.lane.shape), f.block
+        at = permuted(first[:, None] + self.spread, self.region)
+        if len(at) and (at.min() < 0 or at.max() >= self.home.size):
+            name = self.region.buffer.name
+            raise Fault(Problem("memory.out-of-bounds", f"a tile leaves the {self.home.size} elements of {name}"))
+        return np.asarray(at + block[:, None] * self.home.size)
 
 
 class Described:
     """An operand that a warpgroup finds by a descriptor: a tile of shared memory for each."""
 
     def __init__(self, machine: Machine, tile: Buffer, region: Region) -> None:
-        self.machine, self.region = machine, region
-        self.home: Cells = machine.memory[region.buffer]
-        self.first, self.spread = machine.expr(region.first[0]), offsets(region, tile.dims)
+        self.machine, self.tile = machine, _Tile(machine, region, tile.dims)
 
     def where(self, f: Frame, lanes: int) -> np.ndarray:
         """The cells, a row for each warpgroup; all its threads tell the same first element."""
-        base = np.broadcast_to(np.asarray(self.first(f)), f.lane.shape).reshape(-1, lanes)
-        if (base != base[:, :1]).any():
+        first = np.broadcast_to(np.asarray(self.tile.first(f)), f.lane.shape).reshape(-1, lanes)
+        if (first != first[:, :1]).any():
             raise Fault(Problem("warp.divergent", "the threads of a warpgroup tell different tiles of one operand"))
-        at = permuted(base[:, :1] + self.spread, self.region)
-        if len(at) and (at.min() < 0 or at.max() >= self.home.size):
-            name = self.region.buffer.name
-            raise Fault(Problem("memory.out-of-bounds", f"a tile leaves the {self.home.size} elements of {name}"))
-        return np.asarray(at + f.block.reshape(-1, lanes)[:, :1] * self.home.size)
+        one = np.zeros(len(f.lane), bool)
+        one[::lanes] = True
+        return self.tile.where(f.only(one))
 
     def values(self, f: Frame, lanes: int) -> np.ndarray:
         """What the tiles hold, a row for each warpgroup."""
-        where = self.where(f, lanes)
-        if not self.home.watched:
-            self.home.need_written(where)
-            return np.asarray(self.home.values[where])
+        where, home = self.where(f, lanes), self.tile.home
+        if not home.watched:
+            home.need_written(where)
+            return np.asarray(home.values[where])
         me = f.me.reshape(-1, lanes)[:, :1]
         now = self.machine.epoch[f.block].reshape(-1, lanes)[:, :1]
-        return self.home.read(where, me, now, self.machine.block_of)
+        return home.read(where, me, now, self.machine.block_of)

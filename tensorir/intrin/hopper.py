@@ -104,7 +104,7 @@ def _text(m: Multiplication, n: int, order: str, function: str) -> str:
 def tile_copy(dtype: str, box: tuple[int, ...]) -> Intrin:
     """A tile of ``box`` elements from an array to shared memory, zero where the array ends."""
     s = placeholder(box, dtype, name="s")
-    d = compute(box, lambda *at: s[at], name="d")
+    d = _same(s)
     return Intrin(
         name=f"tma.load.{dtype}.{'x'.join(map(str, box))}",
         semantics=meaning(d),
@@ -113,3 +113,23 @@ def tile_copy(dtype: str, box: tuple[int, ...]) -> Intrin:
         needs=("sm_90",),
         maps=("s",),
     )
+
+
+@functools.cache
+def tile_store(dtype: str, box: tuple[int, ...]) -> Intrin:
+    """A tile of ``box`` elements from shared memory to an array, of which only what the array has is written."""
+    s = placeholder(box, dtype, name="s")
+    d = _same(s)
+    return Intrin(
+        name=f"tma.store.{dtype}.{'x'.join(map(str, box))}",
+        semantics=meaning(d),
+        emit={"cuda": "tir_tma_store(&{d_map}, {s}, {d_at});"},
+        source="PTX ISA, cp.async.bulk.tensor",
+        needs=("sm_90",),
+        maps=("d",),
+    )
+
+
+def _same(s: Tensor) -> Tensor:
+    out: Tensor = compute(s.shape, lambda *at: s[at], name="d")
+    return out

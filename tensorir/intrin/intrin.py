@@ -177,6 +177,11 @@ class Intrin:
         """Whether the threads of a warp, or of a warpgroup, run it together."""
         return bool(self.fragments)
 
+    @property
+    def stores(self) -> bool:
+        """Whether it copies whole tiles to an array in global memory."""
+        return bool(self.maps) and self.outputs[0].name in self.maps
+
     @cached_property
     def lanes(self) -> int:
         """The threads that run it together."""

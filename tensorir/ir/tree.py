@@ -478,7 +478,8 @@ class Barrier(Stmt):
 class CommitGroup(Stmt):
     """What this thread has under way since the last one is a group, to be waited for together.
 
-    of: "copies" (stores ``later``), or "products" (instructions of warpgroups that end later)
+    of: "copies" (stores ``later``), "products" (instructions of warpgroups that end later), or "stores" (tiles that
+        leave shared memory by themselves)
     """
 
     of: str = "copies"
@@ -486,8 +487,8 @@ class CommitGroup(Stmt):
 
 @node
 class WaitGroup(Stmt):
-    """This thread goes on when its groups have ended, but for the ``pending`` youngest; others know of copies only
-    behind a barrier.
+    """This thread goes on when its groups have ended (stores: when they have read their tiles), but for the ``pending``
+    youngest; others know of it only behind a barrier.
     """
 
     pending: int

@@ -14,6 +14,8 @@ What reaches global memory stays guarded.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tensorir.arith.affine import Arith, Interval, conjunction, conjuncts, negate
 from tensorir.arith.reads import conditional_loads
 from tensorir.ir.build import binary, const, select
@@ -88,19 +90,22 @@ class _Guards(Rewriter):
         made = writes(n.body)
         local = all(b.scope in LOCAL for b in made)
         wanted = conds
-        tiles = False  # what a tile has beyond its array is 0
+        tiles = n.intrin is not None and bool(n.intrin.maps)
+        if n.intrin is not None and tiles:
+            left = self._clipped(n, conds)
+            tiles = not left
+            conds = left if n.intrin.stores or not left else conds
         if local and conds:
             conds = self._relax(n, conds)
             if n.intrin is not None and n.intrin.by_warp and isinstance(n.body, Store) and conds:
                 n = n.replace(intrin=None)  # there is no whole tile to bring near: element by element, with zeros
-            tiles = n.intrin is not None and bool(n.intrin.maps) and all(self._outside(n, g) for g in conds)
-            if tiles:
-                conds = []
             if n.intrin is None:  # the body of an instruction stays what it is
                 n, conds = self._clamp(n, conds)
         body = n.body
         self.zero.difference_update(made)  # what was filled before may be overrun now
-        if tiles or (local and wanted and not conds and isinstance(body, Store) and self._copies_zero(n, wanted)):
+        if (local and tiles) or (
+            local and wanted and not conds and isinstance(body, Store) and self._copies_zero(n, wanted)
+        ):
             self.zero.update(made)
         if local and conds and n.intrin is None and isinstance(body, Store) and all(self._outside(n, g) for g in conds):
             body = body.replace(value=_filled(body, conds))
@@ -148,10 +153,12 @@ class _Guards(Rewriter):
 
     def _relax(self, n: Stage, conds: list[Expr]) -> list[Expr]:
         """``conds`` without those whose violation does no harm."""
+        if self._reads_exist(n, []) and not self._clipped(n, conds):
+            return []
         kept = list(conds)
         for g in conds:
             others = [c for c in kept if c is not g]
-            if self._reads_exist(n, others) and (self._outside(n, g) or self._neutral(n, g)):
+            if self._reads_exist(n, others) and (self._outside(n, g, others) or self._neutral(n, g)):
                 kept = others
         return kept
 
@@ -189,12 +196,25 @@ class _Guards(Rewriter):
             for i, extent in zip((in_loops(i, n) for i in load.index), load.buffer.shape, strict=True)
         )
 
-    def _outside(self, n: Stage, g: Expr) -> bool:
-        """Whether an iteration that violates ``g`` only touches cells outside the tensor."""
+    def _clipped(self, n: Stage, conds: list[Expr]) -> list[Expr]:
+        """Those of ``conds`` that do not just keep iterations from cells outside the tensor.
+
+        Of a tile that is copied whole these do without: what it has beyond its array is 0, and not written.
+        """
+        left: list[Expr] = []
+        held: list[Expr] = []  # an iteration that counts not violates one of the conditions as the first
+        for g in conds:
+            if not self._outside(n, g, held):
+                left.append(g)
+            held.append(g)
+        return left
+
+    def _outside(self, n: Stage, g: Expr, held: Sequence[Expr] = ()) -> bool:
+        """Whether an iteration that violates ``g``, where all ``held`` hold, only touches cells outside the tensor."""
         opposite = negate(g)
         if opposite is None:
             return False
-        arith = Arith(self.ranges, [*self.facts, opposite])
+        arith = Arith(self.ranges, [*self.facts, *held, opposite])
         return any(
             arith.proves(binary("<=", it.extent, bind)) or arith.proves(binary("<", bind, const(0)))
             for it, bind in zip(n.iters, n.binds, strict=True)

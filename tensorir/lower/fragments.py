@@ -69,7 +69,7 @@ def _agreed(b: Buffer, given: list[tuple[str, Layout, tuple[int, ...]]]) -> Layo
     """One layout of the whole buffer in which each instruction finds its operand."""
     for _, layout, dims in given:
         whole = _extended(layout, dims, b.dims)
-        if all(_holds(whole, b.dims, *other[1:]) for other in given):
+        if all(other[1:] == (layout, dims) or _holds(whole, b.dims, *other[1:]) for other in given):
             return whole
     names = " and ".join(dict.fromkeys(name for name, *_ in given))
     raise _fail(

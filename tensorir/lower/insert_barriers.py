@@ -28,9 +28,12 @@ from tensorir.ir.tree import (
     Stmt,
     Store,
     Var,
+    WaitGroup,
 )  # fmt: skip
 from tensorir.ir.visit import find, reads, sequence, uses, walk, writes
 from tensorir.lower.form import bound_loops, each_nest, fail, lowering, rewrap, thread_count
+from tensorir.lower.order_products import STORES
+from tensorir.lower.tiles import is_described
 from tensorir.target import Target
 
 
@@ -49,10 +52,14 @@ def insert_barriers(program: Program, target: Target) -> Program:
         written = {b for s in find(body, Stage) for b in writes(s.body)}
         calls = find(body, IntrinCall)
         signalled = {b for c in calls if c.signals for b in writes(c)}
-        read = {r.buffer for c in calls for t, r in zip(c.intrin.operands, c.operands, strict=True)
-                if t.name in c.intrin.descriptors}  # fmt: skip
+        read = {
+            r.buffer for c in calls for t, r in zip(c.intrin.operands, c.operands, strict=True) if is_described(c, t)
+        }
+        leaving = {b for c in calls if c.intrin.stores for b in reads(c)}
         threads = {x.var for x in axes if x.kind.level == "thread"}
-        return rewrap(axes, _Sync(written, threads, signalled, read - signalled).visit(body, _Touched())[0])
+        return rewrap(
+            axes, _Sync(written, threads, _Tiles(signalled, read - signalled, leaving)).visit(body, _Touched())[0]
+        )
 
     return each_nest(program, kernel)
 
@@ -100,17 +107,22 @@ class _Touched:
         return _Touched(said(self.read), said(self.written))
 
 
-class _Sync:
-    """signalled: buffers whose copies are awaited at barriers of their own;  by_itself: those that instructions read
-    without the threads, so that writes to them take a fence
-    meeting: how many threads meet at a barrier, 0 for all of the block
+@dataclass(frozen=True)
+class _Tiles:
+    """Buffers of whole tiles: those whose copies are awaited at barriers of their own, those that instructions read by
+    themselves, so that writes to them take a fence, and of these the ones that leave to global memory.
     """
 
-    def __init__(
-        self, written: set[Buffer], threads: set[Var], signalled: set[Buffer], by_itself: set[Buffer], meeting: int = 0
-    ) -> None:
-        self.written, self.threads, self.meeting = written, threads, meeting
-        self.signalled, self.by_itself = signalled, by_itself
+    signalled: set[Buffer]
+    by_itself: set[Buffer]
+    leaving: set[Buffer]
+
+
+class _Sync:
+    """meeting: how many threads meet at a barrier, 0 for all of the block"""
+
+    def __init__(self, written: set[Buffer], threads: set[Var], tiles: _Tiles, meeting: int = 0) -> None:
+        self.written, self.threads, self.tiles, self.meeting = written, threads, tiles, meeting
 
     def visit(self, s: Stmt, before: _Touched) -> tuple[Stmt, _Touched, _Touched]:
         """The statement with barriers, what was touched since the last one at its end, and before its first one."""
@@ -136,14 +148,19 @@ class _Sync:
         done = []
         for r in s.roles:
             meeting = r.extent * Kind.WARPGROUP.lanes
-            sync = _Sync(self.written, self.threads | {r.var}, self.signalled, self.by_itself, meeting)
+            sync = _Sync(self.written, self.threads | {r.var}, self.tiles, meeting)
             done.append(r.replace(body=sync.visit(r.body, _Touched())[0]))
         return s.replace(roles=tuple(done))
 
-    def _barrier(self, buffers: set[Buffer]) -> Stmt:
+    def _barrier(self, buffers: set[Buffer], before: _Touched, after: _Touched) -> Stmt:
+        """What orders accesses to ``buffers`` before it and after it."""
         scopes = {b.scope for b in buffers}
         meet = Barrier(tuple(x for x in (Scope.SHARED, Scope.GLOBAL) if x in scopes), self.meeting)
-        return sequence([Fence("async"), meet]) if buffers & self.by_itself else meet
+        gone: set[Buffer] = buffers & self.tiles.leaving & {b for b, *_ in before.read} & {b for b, *_ in after.written}
+        seen: set[Buffer] = (
+            buffers & self.tiles.by_itself & {b for b, *_ in before.written} & {b for b, *_ in after.read}
+        )
+        return sequence([*([WaitGroup(0, STORES)] if gone else []), *([Fence("async")] if seen else []), meet])
 
     def _leaf(self, s: Stmt, before: _Touched) -> tuple[_Touched, _Touched]:
         mine = _Touched()
@@ -160,7 +177,7 @@ class _Sync:
 
     def _touches(self, s: Stage) -> _Touched:
         def shared(b: Buffer) -> bool:
-            return (b.scope is Scope.SHARED and b not in self.signalled) or (
+            return (b.scope is Scope.SHARED and b not in self.tiles.signalled) or (
                 b.scope is Scope.GLOBAL and b in self.written
             )
 
@@ -180,7 +197,7 @@ class _Sync:
         for x in s.stmts:
             body, after, first = self.visit(x, _Touched())
             if clash := since.conflicts(first):
-                out.append(self._barrier(clash))
+                out.append(self._barrier(clash, since, first))
                 if open_:
                     open_ = False
                 since = _Touched()
@@ -197,10 +214,26 @@ class _Sync:
         after, head = after.in_any_iteration(s.var), head.in_any_iteration(s.var)
         once = isinstance(s.extent, Const) and s.extent.value <= 1
         if not once and (clash := after.conflicts(head)):
-            body, after = sequence([body, self._barrier(clash)]), _Touched()
+            meet = self._barrier(clash, after, head)
+            if clash <= self.tiles.leaving and (first := _before_writes(body, clash, meet)) is not None:
+                body = first  # what leaves by itself has an iteration's time to
+            else:
+                body = sequence([body, meet])
+                after = _Touched()
         if not _waits(body):
             after = before | after
         return s.replace(body=body), after, head
+
+
+def _before_writes(s: Stmt, buffers: set[Buffer], meet: Stmt) -> Stmt | None:
+    """``s`` with ``meet`` before its first statement that writes one of ``buffers``."""
+    if isinstance(s, Alloc | Let):
+        body = _before_writes(s.body, buffers, meet)
+        return None if body is None else s.replace(body=body)
+    if not isinstance(s, Seq):
+        return None
+    n = next((n for n, x in enumerate(s.stmts) if buffers & {*writes(x)}), None)
+    return None if n is None else sequence([*s.stmts[:n], meet, *s.stmts[n:]])
 
 
 def _slot_of(b: Buffer, s: Stage) -> _Slot | None:

@@ -59,7 +59,7 @@ def _kernel(nest: Stmt) -> Stmt:
         raise fail("lower.roles", f"the roles of a kernel share one ring, and several loops have roles ({names})",
                    "splits that divide, or tail='pad', around the pipelined loop")  # fmt: skip
     made = _Split(axes, body, loops[0]).nest() if loops else nest
-    if left := find(made, IntrinCall, lambda c: bool(c.intrin.maps) and not c.signals):
+    if left := find(made, IntrinCall, lambda c: bool(c.intrin.maps) and not (c.signals or c.intrin.stores)):
         tile = left[0].operands[-1].buffer.name
         raise fail("lower.roles", f"a copy of whole tiles to {tile} is under way on its own, and nothing awaits it",
                    "s.pipeline(…, roles={'load': 40, 'compute': 232}) on the loop that it is made in")  # fmt: skip
@@ -110,6 +110,9 @@ class _Split:
         number = self.group.var.replace()
         compute = substitute(self._computing(), {self.group.var: number})
         load = substitute(self._loading(), {self.group.var: const(0), self.lane.var: const(0)})
+        if any(not isinstance(x.cond, Const) for x in find(load, If)):
+            raise fail("lower.roles", "tiles are copied under a condition, and their barrier waits for all of them",
+                       "exact splits around the pipelined loop")  # fmt: skip
         roles = Roles((
             Role("compute", number, 0, self.groups, registers[1], compute),
             Role("load", Var("loader", "index"), self.groups, 1, registers[0], load, one=True),
@@ -150,7 +153,9 @@ class _Split:
 def copies_of(stmts: list[Stmt], found: list[Buffer]) -> list[Stmt]:
     """The statements of an iteration that copy whole tiles into its buffers."""
     shared = {b for b in found if b.scope is Scope.SHARED}
-    calls = [s for s in stmts if all(isinstance(x, IntrinCall) and x.intrin.maps for x in _leaves(s))]
+    calls = [
+        s for s in stmts if all(isinstance(x, IntrinCall) and x.intrin.maps and not x.intrin.stores for x in _leaves(s))
+    ]
     made = [s for s in calls if find(s, Stage) and set(writes(s)) <= shared]
     if not made:
         raise fail("lower.roles", "no copies of whole tiles are left that a role could ask for", "exact splits")

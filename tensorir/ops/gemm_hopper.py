@@ -19,6 +19,8 @@ ROW_BYTES = 128
 """Of a row of a tile: what is swizzled together."""
 MULTIPROCESSORS = 132
 """Of an H100 or H200, where the target does not say."""
+SHARED_BYTES = 232448
+"""Of a block there."""
 REGISTERS = {1: (40, 240), 2: (40, 232), 3: (32, 160)}
 """Of a thread that loads and of one that computes, for so many warpgroups that compute (as CUTLASS deals them out)."""
 
@@ -42,24 +44,30 @@ def gpu_hopper(s: Schedule, c: Config, p: Mapping[str, Any], target: Target) -> 
     """
     m, out = warpgroups(p), out_stage(s, "c", "warp")
     assert m is not None
-    size = 4 // m.word
+    size, z = 4 // m.word, "z, " if p["batch"] > 1 else ""
     bi, wi, i = s.split(f"{out}.i", [None, c["groups"], c["rows"] * ROWS])
     bj, j = s.split(f"{out}.j", [None, c["bn"]])
     batch = [f"{out}.z"] if p["batch"] > 1 else []
     s.reorder(*batch, bi, bj, wi, i, j)
     tile = resident(s, c, p, [*batch, bi, bj], target)
     s.bind(tile, "block.x").bind(wi, "warpgroup")
+    if stored_whole(p):
+        s.stage_out(out, at=wi, scope="shared", layout=f"{z}r, x -> {z}{swizzled_rows(2)}", via="tma")
     s.compute_at("c", wi)
     ko, kk, ki = s.split("c.k", [None, ROW_BYTES // size // m.k, m.k])
     i0, i1 = s.split("c.i", [None, ROWS])
     s.reorder(*(["c.z"] if batch else []), ko, kk, i0, i1, "c.j", ki)
-    z = "z, " if batch else ""
     for name in "ab":
         s.stage_in(name, at=ko, scope="shared", layout=f"{z}r, x -> {z}{swizzled_rows(size)}", via="tma")
     orders = ("t" if p["ta"] else "n") + ("t" if p["tb"] else "n")
     s.tensorize(i1, f"wgmma.m64n{c['bn']}k{m.k}.{m.name}.{orders}").unroll(kk).unroll(i0)
     load, compute = REGISTERS[c["groups"]]
     return s.pipeline(ko, c["depth"], roles={"load": load, "compute": compute})
+
+
+def stored_whole(p: Mapping[str, Any]) -> bool:
+    """Whether results leave in whole tiles: those of 16 bits, which a warp would write in halves of sectors."""
+    return bool(out_dtype(p["dtype"]).itemsize == 2 and p["n"] % 8 == 0)
 
 
 def swizzled_rows(size: int) -> str:
@@ -95,16 +103,18 @@ def hopper_space(p: Mapping[str, Any], target: Target) -> Space:
 
     m = warpgroups(p)
     assert m is not None
+    room = target.shared_optin_bytes if target.has("sm_90a") else SHARED_BYTES
 
     def shared(c: Mapping[str, Any]) -> bool:
         rows = c["groups"] * c["rows"] * ROWS
-        return bool(ROW_BYTES * c["depth"] * (rows + c["bn"]) + 4096 <= target.shared_optin_bytes)
+        results = 2 * rows * c["bn"] if stored_whole(p) else 0
+        return bool(ROW_BYTES * c["depth"] * (rows + c["bn"]) + results + 4096 <= room)
 
     def registers(c: Mapping[str, Any]) -> bool:
         return bool(c["rows"] * c["bn"] // 2 <= {1: 200, 2: 192, 3: 128}[c["groups"]])
 
     def panels(c: Mapping[str, Any]) -> bool:
-        return bool(p["tb"] or c["bn"] % (ROW_BYTES * m.word // 4) == 0)
+        return bool((p["tb"] and not stored_whole(p)) or c["bn"] % (ROW_BYTES * m.word // 4) == 0)
 
     def bands(c: Mapping[str, Any]) -> bool:
         return bool(c["raster"] == 1 or _tiles(c, p)[0] % c["raster"] == 0)
@@ -117,7 +127,7 @@ def hopper_space(p: Mapping[str, Any], target: Target) -> Space:
     default = dict(groups=2, bn=256 if large else 128, depth=4) if p["m"] > ROWS else dict(groups=1, bn=64, depth=6)
     if p["m"] > ROWS and p["n"] <= 64:
         default["bn"] = 64
-    if out_dtype(p["dtype"]).itemsize == 4 and large:
+    if large:
         default["depth"] = 3
     return Space(
         where={"shared": shared, "registers": registers, "panels": panels, "bands": bands, "sensible": sensible},

@@ -288,13 +288,14 @@ class Schedule:
         )
         return StageRef(self, out[0])
 
-    def stage_out(self, stage: Any, at: Any = "root", scope: str = "register", layout: str | None = None) -> StageRef:
+    def stage_out(self, stage: Any, at: Any = "root", scope: str = "register", layout: str | None = None,
+                  via: str = "threads") -> StageRef:  # fmt: skip
         """Let a stage compute into a copy, written out once per iteration of ``at``; returns the copying stage."""
         found, loop = self._stage(stage), self._place(at)
         need_text("scope", scope, ScheduleError)
         out = self._apply("stage_out", (found.name, at if loop is None else loop.var.name, scope),
-                          {"layout": (_map(layout), None)},
-                          lambda p: _staging.stage_out(p, found, loop, scope, layout))  # fmt: skip
+                          {"layout": (_map(layout), None), "via": (need_text("via", via, ScheduleError), "threads")},
+                          lambda p: _staging.stage_out(p, found, loop, scope, layout, via, self.target))  # fmt: skip
         return StageRef(self, out[0])
 
     def set_scope(self, tensor: Any, scope: str) -> Self:
@@ -395,7 +396,7 @@ class Schedule:
             raise
         except RecursionError:
             raise ScheduleError(Problem("schedule.too-deep", f"the loop tree is too deep for {name}")) from None
-        if any(s.primitive in ("tensorize", "stage_in") for s in self._steps) and (
+        if any(s.primitive in ("tensorize", "stage_in", "stage_out") for s in self._steps) and (
             problem := _tensorize.unfit(done.program)
         ):
             raise ScheduleError(dataclasses.replace(problem, hint=f"{name} before tensorize"))

@@ -74,6 +74,8 @@ COMPOSED = {  # f-strings that make codes, with what fills them in
     "{primitive}.guard": ("reverse-compute-at", "stage-in", "stage-out"),
     "{primitive}.scattered": ("reverse-compute-at", "stage-out"),
     "{primitive}.made-later": ("reverse-compute-at", "reverse-inline"),
+    "{primitive}.via": ("stage-in", "stage-out"),
+    "{primitive}.tile-copy": ("stage-in", "stage-out"),
     "{primitive}.room": ("compute-at", "reverse-compute-at", "stage-in", "stage-out", "prefetch"),
     "{what}.own-buffer": ("set-scope", "layout"),
     "{what}.gone": ("loop", "stage", "tensor"),

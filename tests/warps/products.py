@@ -68,10 +68,10 @@ ROWS = "r, x -> x/{0}, r, x/{1}%8 ^ r%8, x%{1}"
 """Storage in rows of 128 bytes, swizzled, for elements of which 16 bytes have ``{1}``."""
 
 
-def specialised(m, n, k, order="nt", dtype="float16", block=(128, 64), depth=3, blocks=None, roles=None):
+def specialised(m, n, k, order="nt", dtype="float16", block=(128, 64), depth=3, blocks=None, roles=None, store=False):
     """A block of warpgroups, 64 rows each, and one more that asks for the tiles of the next 64 terms.
 
-    blocks: resident ones that walk all tiles, None for one block a tile
+    blocks: resident ones that walk all tiles, None for one block a tile;  store: the result leaves in whole tiles
     """
     s = tir.Schedule(declared(m, n, k, order, dtype), target="cuda -arch=sm_90a")
     bi, wi, i = s.split("out.i", [None, block[0] // 64, 64])
@@ -81,6 +81,8 @@ def specialised(m, n, k, order="nt", dtype="float16", block=(128, 64), depth=3, 
     if blocks is not None:
         _, tile = s.split(tile, [None, blocks])
     s.bind(tile, "block.x").bind(wi, "warpgroup")
+    if store:
+        s.stage_out("out", at=wi, scope="shared", layout=ROWS.format(32, 4), via="tma")
     s.compute_at("c", wi)
     ko, kk, ki = s.split("c.k", [None, 4, 16])
     s.reorder(ko, kk, "c.i", "c.j", ki)

@@ -161,7 +161,7 @@ def _only_moves(s: Stmt) -> bool:
 
 def _only_tiles(s: Stmt) -> bool:
     """Whether each stage copies a whole tile."""
-    return all(x.intrin is not None and x.intrin.maps for x in find(s, Stage))
+    return all(x.intrin is not None and x.intrin.maps and not x.intrin.stores for x in find(s, Stage))
 
 
 def _stores(body: Stmt) -> bool:

@@ -26,7 +26,7 @@ from tensorir.schedule.primitives.loops import LANES
 from tensorir.schedule.primitives.once import need_run
 from tensorir.schedule.primitives.placement import carried, tile_nest
 from tensorir.schedule.primitives.reopen import closing, numbered, opening, pieces_around
-from tensorir.schedule.primitives.tile_copies import MECHANISMS, tile_copies
+from tensorir.schedule.primitives.tile_copies import need_mechanism, tile_copies
 from tensorir.schedule.rewrite import (
     Rewrite,
     accesses_to,
@@ -64,8 +64,7 @@ def stage_in(program: Program, buffer: Buffer, at: Loop | None, scope: str, vect
             roles)
     """
     kind = _scope(scope)
-    if via not in MECHANISMS:
-        raise ScheduleError(Problem("stage-in.via", f"via={via!r} copies nothing", hint=f"one of {MECHANISMS}"))
+    tiles = need_mechanism(via, "stage-in")
     index = Index(program)
     _need_source(index, buffer, at, kind)
     once = need_run(index, buffer, at, run)
@@ -76,8 +75,8 @@ def stage_in(program: Program, buffer: Buffer, at: Loop | None, scope: str, vect
     copy = Buffer(name, shape, buffer.dtype, kind, place, once=once)
     deal = Kind.COOPERATIVE if kind is Scope.SHARED and cooperative else Kind.SERIAL
     made = _copy_nest(index, buffer, copy, at, deal)
-    if via == "tma" and target is not None:
-        made = tile_copies(made, buffer, copy, target)
+    if tiles and target is not None:
+        made = tile_copies(made, buffer, copy, target, "stage-in")
     elif vector is not None:
         made = _vector_copy(made, vector, f"{name}.ax{len(buffer.shape) - 1}")
     if at is None:  # the statement that makes the buffer goes on making it
@@ -199,7 +198,8 @@ def _vector_copy(made: Stmt, lanes: int, last: str) -> Stmt:
     return replace(made, {loop: Loop(outer, as_expr(extent // lanes), vec, loop.kind)})
 
 
-def stage_out(program: Program, stage: Stage, at: Loop | None, scope: str, layout: str | None = None) -> Rewrite:
+def stage_out(program: Program, stage: Stage, at: Loop | None, scope: str, layout: str | None = None,
+              via: str = "threads", target: Target | None = None) -> Rewrite:  # fmt: skip
     """Let ``stage`` compute into a copy near it, written out once per iteration of ``at``.
 
     The computing stage keeps its name and loops; the copying one is called ``<stage>.out``.
@@ -207,8 +207,9 @@ def stage_out(program: Program, stage: Stage, at: Loop | None, scope: str, layou
             the copy is opened again: ``<stage>.init`` starts it from the initial value in the first piece of the
             reduction and from what the piece before wrote out in all others
     layout: where the copy keeps what, as an index map (see ``buffers.layout``)
+    via:    "threads", or "tma": a copy in shared memory leaves in whole tiles, on their own (sm_90)
     """
-    kind = _scope(scope)
+    kind, tiles = _scope(scope), need_mechanism(via, "stage-out")
     index = Index(program)
     buffer = _one_output(index, stage, at)
     taken = index.names()
@@ -235,6 +236,8 @@ def stage_out(program: Program, stage: Stage, at: Loop | None, scope: str, layou
     need_room(fresh, loop, "stage-out")
     _precedes_readers(loop.body, new_stage, buffer, at)
     made = tile_nest(fresh, copy, [new_stage], loop, "stage-out", partial=piece is not None)
+    if tiles and target is not None:
+        made = tile_copies(made, buffer, local, target, "stage-out")
     around = place_after(loop, made if piece is None else closing(made, piece), [new_stage])
     if piece is not None:
         around = place_before(around, opening(index, stage, at, piece, buffer, local), [new_stage])

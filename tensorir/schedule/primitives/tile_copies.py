@@ -1,9 +1,9 @@
-"""Copies of whole tiles by the tensor memory accelerator: ``stage_in(…, via="tma")``."""
+"""Copies of whole tiles by the tensor memory accelerator: ``stage_in(…, via="tma")``, and back: ``stage_out``."""
 
 from __future__ import annotations
 
 from tensorir.errors import Problem, ScheduleError
-from tensorir.intrin.hopper import tile_copy
+from tensorir.intrin.hopper import tile_copy, tile_store
 from tensorir.ir.build import as_expr, as_int, binary
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Buffer, Expr, Kind, Loop, Scope, Stage, Stmt, Var
@@ -19,15 +19,28 @@ ROW_BYTES = 128
 PIECE_BYTES = 16
 
 
-def tile_copies(made: Stmt, buffer: Buffer, copy: Buffer, target: Target) -> Stmt:
+def need_mechanism(via: str, primitive: str) -> bool:
+    """Whether whole tiles are copied; ScheduleError ``stage-in.via``, ``stage-out.via`` for words that mean nothing."""
+    if via not in MECHANISMS:
+        raise ScheduleError(Problem(f"{primitive}.via", f"via={via!r} copies nothing", hint=f"one of {MECHANISMS}"))
+    return via == "tma"
+
+
+def tile_copies(made: Stmt, buffer: Buffer, copy: Buffer, target: Target, primitive: str) -> Stmt:
     """The copy nest ``made`` as loops over tiles, each of which one instruction copies.
 
-    Raises ScheduleError ``stage-in.tile-copy``.
+    buffer: in global memory;  copy: in shared memory, filled by "stage-in", written out by "stage-out"
+    Raises ScheduleError ``stage-in.tile-copy``, ``stage-out.tile-copy``.
     """
+
+    def _refuse(message: str, hint: str) -> ScheduleError:
+        return ScheduleError(Problem(f"{primitive}.tile-copy", message, hint=hint))
+
     if not target.has("sm_90"):
         raise _refuse(f"{target.text} does not copy whole tiles by itself", "via='threads', or -arch=sm_90a")
     if copy.scope is not Scope.SHARED or buffer.scope is not Scope.GLOBAL:
-        raise _refuse(f"whole tiles are copied from global to shared memory, and {buffer.name} to {copy.name} is not",
+        raise _refuse(f"whole tiles are copied between global and shared memory: {buffer.name} is in "
+                      f"{buffer.scope.value}, {copy.name} in {copy.scope.value} memory",
                       "scope='shared', of a tensor in global memory")  # fmt: skip
     size, loops, stage = DTYPES[buffer.dtype].bits // 8, find(made, Loop), find(made, Stage)[0]
     dims = [as_int(n) for n in buffer.shape]
@@ -52,14 +65,11 @@ def tile_copies(made: Stmt, buffer: Buffer, copy: Buffer, target: Target) -> Stm
         inner.append(Loop(i, as_expr(n), stage, Kind.INTRIN))
         values[x.var] = binary("+", binary("*", o, n), i)
     tile = tuple(box[-2:])
-    marked = substitute(stage, values).replace(intrin=tile_copy(buffer.dtype, tile))
+    move = tile_copy if primitive == "stage-in" else tile_store
+    marked = substitute(stage, values).replace(intrin=move(buffer.dtype, tile))
     return nest([*outer, *inner], marked)
 
 
 def _divisor(n: int, most: int) -> int:
     """The largest divisor of ``n`` up to ``most``."""
     return next(d for d in range(min(n, most), 0, -1) if n % d == 0)
-
-
-def _refuse(message: str, hint: str) -> ScheduleError:
-    return ScheduleError(Problem("stage-in.tile-copy", message, hint=hint))
