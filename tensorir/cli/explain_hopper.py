@@ -50,6 +50,12 @@ HOPPER: dict[str, Entry] = {
         's = tir.Schedule(C, target="cuda -arch=sm_90a")\ns.stage_out("C", "C.i", via="tma")',
         's = tir.Schedule(C, target="cuda -arch=sm_90a")\ns.stage_out("C", "C.i", scope="shared", via="tma")',
     ),
+    "bind.cluster": Entry(
+        "Blocks of a cluster run at the same time and may fill each other's shared memory: 2, 4 or 8 of them, from "
+        "sm_90 on.",
+        's = tir.Schedule(C, target="cuda -arch=sm_90a")\nio, ii = s.split("C.i", [None, 3])\ns.bind(ii, "cluster")',
+        's = tir.Schedule(C, target="cuda -arch=sm_90a")\nio, ii = s.split("C.i", [None, 2])\ns.bind(ii, "cluster")',
+    ),
     "pipeline.roles": Entry(
         "Roles are of warpgroups, on sm_90a: one of its own asks for copies, those that a loop around is bound to "
         "compute. Each says how many registers a thread of it keeps; all of them together have 65536.",

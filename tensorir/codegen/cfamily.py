@@ -208,7 +208,8 @@ class _KernelText:
     def _arena(self) -> dict[Buffer, tuple[int, int]]:
         """Where block memory that comes at launch begins and ends for each array; empty where it is declared."""
         out: dict[Buffer, tuple[int, int]] = {}
-        if self.d.name != "cuda" or self.k.shared_bytes <= DECLARED_SHARED:
+        small = self.k.shared_bytes <= DECLARED_SHARED and self.k.cluster == 1  # others' memory is told by its offset
+        if self.d.name != "cuda" or small:
             return out
         end = 0
         for b in self.k.shared:
@@ -250,10 +251,12 @@ class _KernelText:
         params += [d.scalar.format(type=c_type(v.dtype, d), name=self.names.variable(v)) for v in k.scalars]
         roles = bool(find(k.body, Roles))  # registers are only given away where one block has a multiprocessor
         threads = f"{x * y * z}, 1" if roles else x * y * z
+        if k.cluster > 1:
+            threads = f"{threads}) __cluster_dims__({k.cluster}, 1, 1"
         head = d.entry.format(name=identifier(k.name), params=", ".join(params), x=x, y=y, z=z, threads=threads)
         used = set(find(k.body, Var))
         top = told + [
-            f"{INDENT}const {d.types['index']} {self.names.variable(a.var)} = {d.index[a.kind]};"
+            f"{INDENT}const {d.types['index']} {self.names.variable(a.var)} = {self._index(a)};"
             for a in k.axes
             if a.var in used
         ]
@@ -328,6 +331,9 @@ class _KernelText:
                 return (
                     inner if s.buffer.scope in (Scope.SHARED, Scope.BARRIER) else [pad + self.array(s.buffer), *inner]
                 )
+            case Barrier() if Scope.CLUSTER in s.scopes:
+                self.expr.need("tir_sync_cluster")
+                return [f"{pad}tir_sync_cluster();"]
             case Barrier() if s.threads:
                 self.expr.need("tir_sync_some")
                 return [f"{pad}tir_sync_some(1, {s.threads});"]
@@ -359,6 +365,11 @@ class _KernelText:
         )
         head = f"{pad}for ({self.d.types['index']} {v} = 0; {v} < {self.expr(s.extent, 6)}; ++{v})"
         return [*pragma, *self._block(head, s.body, depth)]
+
+    def _index(self, axis: Loop) -> str:
+        """The hardware index of an axis; neighbours along x are a cluster."""
+        text = self.d.index[axis.kind].format(cluster=self.k.cluster)
+        return f"{text} / {self.k.cluster}" if axis.kind is Kind.BLOCK_X and self.k.cluster > 1 else text
 
     def roles(self, s: Roles, depth: int) -> list[str]:
         """Each role in a branch of its own, by the number of the warpgroup."""

@@ -118,6 +118,7 @@ CUDA = Dialect(
     },
     constant="__constant__ {type} {name}[{size}] = {{{values}}};",
     index={
+        Kind.CLUSTER: "blockIdx.x % {cluster}",
         **{k: f"blockIdx.{c}" for c, k in zip("xyz", (Kind.BLOCK_X, Kind.BLOCK_Y, Kind.BLOCK_Z), strict=True)},
         **{k: f"threadIdx.{c}" for c, k in zip("xyz", (Kind.THREAD_X, Kind.THREAD_Y, Kind.THREAD_Z), strict=True)},
     },

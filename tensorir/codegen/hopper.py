@@ -28,6 +28,8 @@ def order_line(s: Stmt, expr: Expressions) -> str:
             return call(_WAIT[s.of], pending=s.pending)
         case Fence():
             return call("tir_wgmma_fence" if s.of == "products" else "tir_async_fence")
+        case Arrive() if s.rank is not None:
+            return call("tir_barrier_arrive_at", f"{barrier(s.buffer, s.index, expr)}, {expr(s.rank)}")
         case Arrive() if s.bytes:
             return call("tir_barrier_expect", f"{barrier(s.buffer, s.index, expr)}, {s.bytes}")
         case Arrive():

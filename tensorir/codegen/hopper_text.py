@@ -39,6 +39,14 @@ TEXTS = {
         '{\\n.reg .pred p;\\nWAIT_%=:\\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\\n"\n'
         '               "@p bra DONE_%=;\\nbra WAIT_%=;\\nDONE_%=:\\n}', f'{_BAR}, "r"(parity)',
     ),
+    "tir_barrier_arrive_at": _void(
+        "tir_barrier_arrive_at(unsigned long long *barrier, int rank)",
+        '{\\n.reg .b32 there;\\nmapa.shared::cluster.u32 there, %0, %1;\\n"\n'
+        '               "mbarrier.arrive.shared::cluster.b64 _, [there];\\n}', f'{_BAR}, "r"(rank)',
+    ),
+    "tir_sync_cluster": _void(
+        "tir_sync_cluster()", "barrier.cluster.arrive.release;\\nbarrier.cluster.wait.acquire;"
+    ),
     "tir_async_fence": _void("tir_async_fence()", "fence.proxy.async.shared::cta;"),
     "tir_wgmma_fence": _void("tir_wgmma_fence()", "wgmma.fence.sync.aligned;"),
     "tir_wgmma_commit": _void("tir_wgmma_commit()", "wgmma.commit_group.sync.aligned;"),
@@ -67,7 +75,7 @@ TEXTS = {
 
 def hopper_text(name: str) -> str | None:
     """The definition of a function or type of this module."""
-    if (copies := re.fullmatch(r"tir_tma_(load|store)_(\d)", name)) is None:
+    if (copies := re.fullmatch(r"tir_tma_(load|store|multicast)_(\d)", name)) is None:
         return TEXTS.get(name)
     places = range(int(copies[2]))
     parameters = "".join(f", int c{n}" for n in places)
@@ -78,6 +86,14 @@ def hopper_text(name: str) -> str | None:
             f"tir_tma_store(const TirTensorMap *map, const void *from{parameters})",
             f"cp.async.bulk.tensor.{len(places)}d.global.shared::cta.tile.bulk_group [%0, {{{at}}}], [%1];",
             f'"l"((unsigned long long)map), "r"({_SHARED}(from)){given}',
+        )
+    if copies[1] == "multicast":
+        at = ", ".join(f"%{n + 4}" for n in places)
+        return _void(
+            f"tir_tma_multicast(void *to, const TirTensorMap *map, unsigned long long *barrier, int mask{parameters})",
+            f'cp.async.bulk.tensor.{len(places)}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"\n'
+            f'               ".multicast::cluster [%0], [%1, {{{at}}}], [%2], %3;',
+            f'"r"({_SHARED}(to)), "l"((unsigned long long)map), {_BAR}, "h"((unsigned short)mask){given}',
         )
     at = ", ".join(f"%{n + 3}" for n in places)
     head = f"tir_tma_load(void *to, const TirTensorMap *map, unsigned long long *barrier{parameters})"

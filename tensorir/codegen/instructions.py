@@ -30,7 +30,8 @@ def instruction_lines(call: IntrinCall, expr: Expressions) -> list[str]:
         expr.helpers[_function(prelude) or intrin.name] = _guarded(prelude) if expr.d.name == "cuda" else prelude
     if intrin.maps:
         whole = next(r for t, r in zip(intrin.operands, call.operands, strict=True) if t.name in intrin.maps)
-        expr.need(f"tir_tma_{'store' if intrin.stores else 'load'}_{len(whole.first)}")
+        how = "store" if intrin.stores else "multicast" if intrin.blocks > 1 else "load"
+        expr.need(f"tir_tma_{how}_{len(whole.first)}")
     wanted = set(fields_of(text))
     values: dict[str, str] = {}
     for tile, region in zip(intrin.operands, call.operands, strict=True):

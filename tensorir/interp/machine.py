@@ -107,12 +107,14 @@ class Machine:
         self.memory = dict(memory)
         bx, by, bz = k.block
         gx, gy, _ = k.grid
+        self.cluster = next((as_int(x.extent) for x in k.axes if x.kind is Kind.CLUSTER), 1)
         self.threads, self.blocks = bx * by * bz, len(blocks)
         t, b = np.arange(self.threads), np.arange(blocks.start, blocks.stop)
         thread, block = np.tile(t, self.blocks), np.repeat(b, self.threads)
         hardware = {
             Kind.THREAD_X: thread % bx, Kind.THREAD_Y: thread // bx % by, Kind.THREAD_Z: thread // (bx * by),
-            Kind.BLOCK_X: block % gx, Kind.BLOCK_Y: block // gx % gy, Kind.BLOCK_Z: block // (gx * gy),
+            Kind.BLOCK_X: block % gx // self.cluster, Kind.BLOCK_Y: block // gx % gy, Kind.BLOCK_Z: block // (gx * gy),
+            Kind.CLUSTER: block % gx % self.cluster,
         }  # fmt: skip
         env: dict[Var, Any] = {x.var: hardware[x.kind] for x in k.axes}
         self.hardware = set(env)

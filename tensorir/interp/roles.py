@@ -138,12 +138,14 @@ class Barriers:
 
     def arrive(self, s: Arrive) -> Action:
         """An arrival of each thread."""
-        slot = self.machine.expr(s.index[0])
+        slot, rank = self.machine.expr(s.index[0]), None if s.rank is None else self.machine.expr(s.rank)
+        cluster = self.machine.cluster
 
         def run(f: Frame) -> None:
             kind = self._of(s.buffer)
             slots = np.broadcast_to(np.asarray(slot(f)), f.block.shape)
-            for i, j in zip(f.block, slots, strict=True):
+            blocks = f.block if rank is None else f.block // cluster * cluster + np.asarray(rank(f))
+            for i, j in zip(blocks, slots, strict=True):
                 kind.left[i, j] -= 1
                 kind.bytes[i, j] += s.bytes
                 if kind.left[i, j] < 0:

@@ -16,7 +16,7 @@ from tensorir.interp.memory import Cells, Fault
 from tensorir.interp.numbers import Numbers
 from tensorir.interp.reference import constant_values
 from tensorir.ir.build import as_int
-from tensorir.ir.tree import Buffer, Const, IntrinCall, Loop, Stmt, Store, Var
+from tensorir.ir.tree import Buffer, Const, IntrinCall, Kind, Loop, Stmt, Store, Var
 from tensorir.ir.visit import writes
 
 LANES = 4096  # threads run at once
@@ -78,7 +78,8 @@ def _run_kernel(k: KernelLike, memory: dict[Buffer, Cells], scalars: Mapping[Var
     block_of = np.repeat(np.arange(blocks), threads)
     if threads * blocks == 0:
         return  # nothing is launched
-    step = max(1, LANES // threads)
+    cluster = next((as_int(x.extent) for x in k.axes if x.kind is Kind.CLUSTER), 1)
+    step = max(1, LANES // threads // cluster) * cluster  # the blocks of a cluster run at the same time
     for first in range(0, blocks, step):
         Machine(k, memory, scalars, numbers, range(first, min(blocks, first + step)), block_of).go()
 

@@ -55,9 +55,13 @@ def copy_tile(machine: Machine, call: IntrinCall) -> Action:
         flat, inside = array.where(f)
         if array.home.written is not None:
             array.home.need_written(flat[inside])
-        where = shared.where(f)
-        shared.home.depart(where, np.where(inside, array.home.values[flat], np.zeros((), array.home.values.dtype)))
-        machine.barriers.expect_landing(barrier, slot(f), f.block, shared.home, where, size)
+        values = np.where(inside, array.home.values[flat], np.zeros((), array.home.values.dtype))
+        at, first = shared.where(f), f.block // machine.cluster * machine.cluster
+        for n in range(call.intrin.blocks):
+            block = f.block if call.intrin.blocks == 1 else first + n
+            where = at + (block - f.block)[:, None] * shared.home.size
+            shared.home.depart(where, values)
+            machine.barriers.expect_landing(barrier, slot(f), block, shared.home, where, size)
 
     return load
 

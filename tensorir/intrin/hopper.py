@@ -101,14 +101,22 @@ def _text(m: Multiplication, n: int, order: str, function: str) -> str:
 
 
 @functools.cache
-def tile_copy(dtype: str, box: tuple[int, ...]) -> Intrin:
-    """A tile of ``box`` elements from an array to shared memory, zero where the array ends."""
+def tile_copy(dtype: str, box: tuple[int, ...], blocks: int = 1) -> Intrin:
+    """A tile of ``box`` elements from an array to shared memory, zero where the array ends.
+
+    blocks: of the cluster that get it, each at the same place, all of them or one
+    """
     s = placeholder(box, dtype, name="s")
     d = _same(s)
     return Intrin(
-        name=f"tma.load.{dtype}.{'x'.join(map(str, box))}",
+        name=f"tma.load.{dtype}.{'x'.join(map(str, box))}{f'.to{blocks}' if blocks > 1 else ''}",
         semantics=meaning(d),
-        emit={"cuda": "tir_tma_load({d}, &{s_map}, {barrier}, {s_at});"},
+        emit={
+            "cuda": f"tir_tma_multicast({{d}}, &{{s_map}}, {{barrier}}, {(1 << blocks) - 1}, {{s_at}});"
+            if blocks > 1
+            else "tir_tma_load({d}, &{s_map}, {barrier}, {s_at});"
+        },
+        blocks=blocks,
         source="PTX ISA, cp.async.bulk.tensor",
         needs=("sm_90",),
         maps=("s",),

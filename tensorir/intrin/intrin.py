@@ -83,6 +83,7 @@ class Intrin:
     descriptors: operands in shared memory that lie in swizzled rows and are told by a descriptor
     maps:      operands in global memory of which a whole tile, zero beyond the array, is copied by one thread
     later:     its results are there only when they have been waited for
+    blocks:    of a cluster whose shared memory it fills alike
 
     Raises DeclarationError: ``intrin.meaning``, ``intrin.text``, ``intrin.fragment``.
     """
@@ -99,6 +100,7 @@ class Intrin:
     descriptors: tuple[str, ...] = ()
     maps: tuple[str, ...] = ()
     later: bool = False
+    blocks: int = 1
 
     def __post_init__(self) -> None:
         need_text("name", self.name)

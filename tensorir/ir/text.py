@@ -183,7 +183,8 @@ def lines(s: Stmt, depth: int) -> list[str]:
         case Alloc():
             return [f"{pad}{_signature(s.buffer)}{_layout(s.buffer)}", *lines(s.body, depth)]
         case Barrier():
-            return [f"{pad}barrier{f' of {s.threads} threads' if s.threads else ''}"]
+            who = " of the cluster" if Scope.CLUSTER in s.scopes else ""
+            return [f"{pad}barrier{who}{f' of {s.threads} threads' if s.threads else ''}"]
         case CommitGroup():
             return [f"{pad}commit group{_of(s.of)}"]
         case WaitGroup():
@@ -196,7 +197,8 @@ def lines(s: Stmt, depth: int) -> list[str]:
         case InitBarriers():
             return [f"{pad}{s.buffer.name} begin, of {s.arrivals} arrivals"]
         case Arrive():
-            return [f"{pad}arrive at {_at(s.buffer, s.index)}{f' for {s.bytes} bytes' if s.bytes else ''}"]
+            there = f" of block {show(s.rank)}" if s.rank is not None else ""
+            return [f"{pad}arrive at {_at(s.buffer, s.index)}{there}{f' for {s.bytes} bytes' if s.bytes else ''}"]
         case Await():
             return [f"{pad}await {_at(s.buffer, s.index)} of parity {show(s.parity)}"]
         case Roles():

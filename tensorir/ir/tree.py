@@ -36,6 +36,7 @@ class Kind(enum.Enum):
     COOPERATIVE = "cooperative"  # dealt out to all threads of the block
     INTRIN = "tensorize"  # one of the loops that the instruction of the stage inside performs
     BLOCK_X, BLOCK_Y, BLOCK_Z = "block.x", "block.y", "block.z"
+    CLUSTER = "cluster"  # blocks that run at the same time and may fill each other's shared memory
     THREAD_X, THREAD_Y, THREAD_Z = "thread.x", "thread.y", "thread.z"
     WARP_X, WARP_Y = "warp.x", "warp.y"  # whole warps: what is inside, their threads do together
     WARPGROUP = "warpgroup"  # four warps, whose 128 threads do together what is inside
@@ -45,6 +46,8 @@ class Kind(enum.Enum):
         """``block``, ``thread`` (of which a whole warp is one, to whoever asks from outside) or ``sequential``."""
         if self.lanes > 1:
             return "thread"
+        if self is Kind.CLUSTER:
+            return "block"
         return self.value.split(".")[0] if "." in self.value else "sequential"
 
     @property
@@ -465,7 +468,7 @@ class Alloc(Stmt):
 
 @node
 class Barrier(Stmt):
-    """All threads of the block arrive and see each other's earlier writes to the given scopes.
+    """All threads of the block (of the cluster, if that is a scope) arrive and see earlier writes to the given scopes.
 
     threads: of the one role that meets here, the first ones of the block; 0 for all
     """
@@ -549,11 +552,15 @@ class InitBarriers(Stmt):
 
 @node
 class Arrive(Stmt):
-    """One arrival at ``buffer[index]``, which announces ``bytes`` to come by copies that name this barrier."""
+    """One arrival at ``buffer[index]``, which announces ``bytes`` to come by copies that name this barrier.
+
+    rank: of the block of the cluster whose barrier it is, None for one's own
+    """
 
     buffer: Buffer
     index: tuple[Expr, ...]
     bytes: int = 0
+    rank: Expr | None = None
 
 
 @node

@@ -9,7 +9,7 @@ from tensorir.ir.visit import Rewriter, find, reads, substitute, uses, writes
 from tensorir.lower.form import each_nest, fail, lowering, rewrap
 from tensorir.target import Target
 
-AXES = (*reversed(BLOCKS), *reversed(THREADS))
+AXES = (*reversed(BLOCKS), Kind.CLUSTER, *reversed(THREADS))
 _AS_THREADS = {Kind.WARP_X: Kind.THREAD_Y, Kind.WARP_Y: Kind.THREAD_Z, Kind.WARPGROUP: Kind.THREAD_Y}
 
 

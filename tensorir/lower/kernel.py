@@ -37,7 +37,13 @@ class Kernel:
 
     @property
     def grid(self) -> tuple[int, int, int]:
-        return self.extents(BLOCKS)
+        x, y, z = self.extents(BLOCKS)
+        return x * self.cluster, y, z
+
+    @property
+    def cluster(self) -> int:
+        """Blocks that run at the same time: neighbours along x."""
+        return next((as_int(x.extent) for x in self.axes if x.kind is Kind.CLUSTER), 1)
 
     @property
     def block(self) -> tuple[int, int, int]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from tensorir.intrin.hopper import tile_copy
 from tensorir.ir.build import as_expr, as_int, binary, const
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import (
@@ -35,10 +36,11 @@ from tensorir.ir.tree import (
     Var,
     WaitGroup,
 )  # fmt: skip
-from tensorir.ir.visit import Rewriter, find, replace, sequence, substitute, writes
+from tensorir.ir.visit import Rewriter, find, replace, sequence, substitute, uses, writes
 from tensorir.lower.form import bound_loops, each_nest, fail, lowering, rewrap
 from tensorir.lower.order_products import PRODUCTS
 from tensorir.lower.rings import InSlot, allocated, allocs, ring
+from tensorir.lower.tiles import ATOM_ROWS
 from tensorir.schedule.analysis import statements
 from tensorir.target import Target
 
@@ -87,6 +89,8 @@ class _Split:
         self.group = next(x for x in axes if x.kind is Kind.THREAD_Y)
         self.lane = next(x for x in axes if x.kind is Kind.THREAD_X)
         self.groups = as_int(self.group.extent)
+        self.cluster = next((x for x in axes if x.kind is Kind.CLUSTER), None)
+        self.blocks = 1 if self.cluster is None else as_int(self.cluster.extent)
         self.around = _around(body, loop)
         found, stmts = allocs(loop.body)
         self.copies = copies_of(stmts, found)
@@ -119,7 +123,10 @@ class _Split:
         ))  # fmt: skip
         # a product of a warpgroup has read its tile when one of its threads knows, others when each thread has
         arrivals = self.groups * (1 if self.later else as_int(self.lane.extent))
-        start = [InitBarriers(self.full, 1), InitBarriers(self.empty, arrivals), Barrier(), roles]
+        meet = Barrier((Scope.CLUSTER,)) if self.cluster is not None else Barrier()
+        start = [InitBarriers(self.full, 1), InitBarriers(self.empty, arrivals * self.blocks), meet, roles]
+        if self.cluster is not None:  # no block ends while others may still reach into it
+            start.append(meet)
         body = allocated([*self.rings.values(), self.full, self.empty], sequence(start))
         axes = [x.replace(extent=as_expr(self.groups + 1)) if x is self.group else x for x in self.axes]
         return rewrap(axes, body)
@@ -127,7 +134,10 @@ class _Split:
     def _loading(self) -> Stmt:
         slot = self.turn.slot
         bytes_ = sum(_bytes(s) for s in self.copies)
-        copies = _Signal(Region(self.full, (slot,), (1,)))(InSlot(self.rings, slot)(sequence(self.copies)))
+        whole = sequence(self.copies)
+        if self.cluster is not None:
+            whole = _Shared(self.cluster)(whole)
+        copies = _Signal(Region(self.full, (slot,), (1,)))(InSlot(self.rings, slot)(whole))
         body = sequence([Await(self.empty, (slot,), self.turn.parity(1)), Arrive(self.full, (slot,), bytes_), copies])
         return rewrap([*self.around, self._plain()], body)
 
@@ -136,14 +146,23 @@ class _Split:
         work = InSlot(self.rings, slot)(sequence(self.rest[:-1] if self.later else self.rest))
         parts: list[Stmt] = [Await(self.full, (slot,), self.turn.parity()), work]
         if not self.later:
-            parts.append(Arrive(self.empty, (slot,)))
+            parts.append(self._released(slot))
             return replace(self.body, {self.loop: self._plain(allocated(self.own, sequence(parts)))})
         before = _Turn(binary("+", self.turn.count, self.loop.depth - 1), self.loop.depth)  # the one before
-        first = binary("<", self.lane.var, 1)
-        release = If(binary("and", binary("<", const(0), self.turn.count), first), Arrive(self.empty, (before.slot,)))
+        first = binary("<", self.lane.var, self.blocks)  # a thread for each block that may fill the slot
+        rank = self.lane.var if self.cluster is not None else None
+        released = Arrive(self.empty, (before.slot,), rank=rank)
+        release = If(binary("and", binary("<", const(0), self.turn.count), first), released)
         parts += [WaitGroup(1, PRODUCTS), release]
         loop = self._plain(allocated(self.own, sequence(parts)))
         return replace(self.body, {self.loop: sequence([loop, WaitGroup(0, PRODUCTS)])})
+
+    def _released(self, slot: Expr) -> Stmt:
+        """Each thread tells all blocks that may fill the slot."""
+        if self.cluster is None:
+            return Arrive(self.empty, (slot,))
+        rank = Var("rank", "index")
+        return Loop(rank, as_expr(self.blocks), Arrive(self.empty, (slot,), rank=rank), Kind.UNROLL)
 
     def _plain(self, body: Stmt | None = None) -> Loop:
         out = self.loop.replace(depth=1, later=False, roles=())
@@ -195,6 +214,28 @@ def _bytes(copy: Stmt) -> int:
         tile = copy.operands[copy.intrin.operands.index(copy.intrin.outputs[0])]
         return int(math.prod(tile.extents)) * DTYPES[tile.buffer.dtype].bits // 8
     return sum([_bytes(c) for c in copy.children() if isinstance(c, Stmt)])
+
+
+class _Shared(Rewriter):
+    """Tiles that all blocks of a cluster want: each brings an equal part of the rows, for all of them."""
+
+    def __init__(self, cluster: Loop) -> None:
+        self.rank, self.blocks = cluster.var, as_int(cluster.extent)
+
+    def on_IntrinCall(self, n: IntrinCall) -> IntrinCall:
+        source, made = n.operands
+        rows, columns = n.intrin.operands[0].dims[-2:] if len(n.intrin.operands[0].dims) > 1 else (1, 0)
+        own = any(uses(i, {self.rank}) for i in source.first)
+        if own or rows % (ATOM_ROWS * self.blocks):
+            return n
+        part = rows // self.blocks
+        intrin = tile_copy(made.buffer.dtype, (part, columns), self.blocks)
+
+        def shifted(r: Region) -> Region:
+            first = (*r.first[:-2], binary("+", r.first[-2], binary("*", self.rank, part)), r.first[-1])
+            return Region(r.buffer, first, (*r.extents[:-2], part, columns))
+
+        return IntrinCall(intrin, (shifted(source), shifted(made)))
 
 
 class _Signal(Rewriter):

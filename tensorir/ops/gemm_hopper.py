@@ -39,8 +39,10 @@ def warpgroups(p: Mapping[str, Any]) -> Multiplication | None:
 def gpu_hopper(s: Schedule, c: Config, p: Mapping[str, Any], target: Target) -> Schedule:
     """A block of ``groups`` warpgroups computes ``64 groups rows`` x ``bn`` elements, 128 bytes of k at a time.
 
-    c: ``groups``, products of 64 rows each of which has (``rows``), ``bn``, ``depth`` of the ring, ``raster``: tiles of
-       so many rows of blocks are walked together, column by column, so that what they read stays in the L2 cache
+    c: ``groups``, products of 64 rows each of which has (``rows``), ``bn``, ``depth`` of the ring; ``cluster``: blocks
+       below each other that bring the tiles of b for all of them; ``raster``: so many rows of blocks are walked
+       together, column by column, so that what they read stays in the L2 cache; ``resident``: no more blocks than run
+       at once, each of which walks several tiles
     """
     m, out = warpgroups(p), out_stage(s, "c", "warp")
     assert m is not None
@@ -48,7 +50,11 @@ def gpu_hopper(s: Schedule, c: Config, p: Mapping[str, Any], target: Target) -> 
     bi, wi, i = s.split(f"{out}.i", [None, c["groups"], c["rows"] * ROWS])
     bj, j = s.split(f"{out}.j", [None, c["bn"]])
     batch = [f"{out}.z"] if p["batch"] > 1 else []
-    s.reorder(*batch, bi, bj, wi, i, j)
+    if c["cluster"] > 1:
+        bi, rank = s.split(bi, [None, c["cluster"]])
+        s.bind(rank, "cluster").reorder(*batch, bi, bj, rank, wi, i, j)
+    else:
+        s.reorder(*batch, bi, bj, wi, i, j)
     tile = resident(s, c, p, [*batch, bi, bj], target)
     s.bind(tile, "block.x").bind(wi, "warpgroup")
     if stored_whole(p):
@@ -86,15 +92,15 @@ def resident(s: Schedule, c: Config, p: Mapping[str, Any], outer: list[Any], tar
         tile = s.fuse(*batch, bands, bj, row)
     else:
         tile = s.fuse(*batch, bi, bj)
-    room = target.units or MULTIPROCESSORS
+    room = (target.units or MULTIPROCESSORS) // c["cluster"]
     if c["resident"] and rows * columns * p["batch"] > room:
         _, tile = s.split(tile, [None, room])
     return tile
 
 
 def _tiles(c: Config, p: Mapping[str, Any]) -> tuple[int, int]:
-    """Tiles along the rows and along the columns of the result."""
-    return -(-p["m"] // (ROWS * c["rows"] * c["groups"])), -(-p["n"] // c["bn"])
+    """Tiles of a block, or of a cluster, along the rows and along the columns of the result."""
+    return -(-p["m"] // (ROWS * c["rows"] * c["groups"] * c["cluster"])), -(-p["n"] // c["bn"])
 
 
 def hopper_space(p: Mapping[str, Any], target: Target) -> Space:
@@ -121,6 +127,7 @@ def hopper_space(p: Mapping[str, Any], target: Target) -> Space:
 
     def sensible(c: Mapping[str, Any]) -> bool:
         rows = c["groups"] * c["rows"] * ROWS
+        rows *= c["cluster"]
         return bool((rows == ROWS or rows // 2 < p["m"]) and (c["bn"] == 64 or c["bn"] // 2 < p["n"]))
 
     large = min(p["m"], p["n"]) >= 2048
@@ -131,11 +138,12 @@ def hopper_space(p: Mapping[str, Any], target: Target) -> Space:
         default["depth"] = 3
     return Space(
         where={"shared": shared, "registers": registers, "panels": panels, "bands": bands, "sensible": sensible},
-        default={**default, "rows": 1, "raster": 1, "resident": 1},
+        default={**default, "rows": 1, "cluster": 2 if large else 1, "raster": 1, "resident": 1},
         groups=[2, 1, 3],
         rows=[1, 2],
         bn=[256, 128, 192, 64, 160, 224, 96, 32],
         depth=[4, 3, 5, 6, 2, 8],
+        cluster=[1, 2],
         raster=[1, 8, 4, 2, 16],
         resident=[1, 0],
     )

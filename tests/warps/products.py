@@ -68,15 +68,22 @@ ROWS = "r, x -> x/{0}, r, x/{1}%8 ^ r%8, x%{1}"
 """Storage in rows of 128 bytes, swizzled, for elements of which 16 bytes have ``{1}``."""
 
 
-def specialised(m, n, k, order="nt", dtype="float16", block=(128, 64), depth=3, blocks=None, roles=None, store=False):
+def specialised(m, n, k, order="nt", dtype="float16", block=(128, 64), depth=3, blocks=None, roles=None, store=False,
+                cluster=1):  # fmt: skip
     """A block of warpgroups, 64 rows each, and one more that asks for the tiles of the next 64 terms.
 
     blocks: resident ones that walk all tiles, None for one block a tile;  store: the result leaves in whole tiles
+    cluster: blocks that share the tiles of b
     """
     s = tir.Schedule(declared(m, n, k, order, dtype), target="cuda -arch=sm_90a")
     bi, wi, i = s.split("out.i", [None, block[0] // 64, 64])
     bj, j = s.split("out.j", [None, block[1]])
-    s.reorder(bi, bj, wi, i, j)
+    if cluster > 1:
+        bi, rank = s.split(bi, [None, cluster])
+        s.bind(rank, "cluster")
+        s.reorder(bi, bj, rank, wi, i, j)
+    else:
+        s.reorder(bi, bj, wi, i, j)
     tile = s.fuse(bi, bj)
     if blocks is not None:
         _, tile = s.split(tile, [None, blocks])

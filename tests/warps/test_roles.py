@@ -34,6 +34,15 @@ def test_schedules_are_proved(order):
     assert any("c.k=256" in shape for shape in verdict.shapes), "more tiles than buffers"
 
 
+@pytest.mark.parametrize("order", ["nt", "nn"])
+def test_clusters_are_proved(order):
+    verdict = specialised(264, 72, 264, order, blocks=1, cluster=2).check()
+    assert verdict, verdict
+    text = specialised(512, 128, 256, order, cluster=2).source()
+    assert "__cluster_dims__(2, 1, 1)" in text
+    assert text.count("tir_tma_multicast(") == 2, "its definition, and the one call for b"
+
+
 def test_text(golden):
     s = specialised(256, 128, 256)
     golden(f"{s.tree()}\n\n{s.source()}", "warps/roles.txt")
@@ -183,12 +192,14 @@ def test_roles_and_tiles_are_refused():
     refused("pipeline.depth", lambda: specialised(128, 64, 128, depth=9))
     refused("stage-in.tile-copy", lambda: specialised(128, 64, 129))
     plain = tir.Schedule(declared(128, 64, 128), target="cuda -arch=sm_90a")
+    refused("bind.cluster", lambda: plain.bind(plain.split("out.j", [None, 3])[1], "cluster"))
     refused("stage-out.via", lambda: plain.stage_out("out", at="out.i", scope="shared", via="dma"))
     refused("stage-out.tile-copy", lambda: plain.stage_out("out", at="out.i", scope="register", via="tma"))
     refused("stage-in.via", lambda: plain.stage_in("a", at="c.k", via="dma"))
     refused("pipeline.roles", lambda: plain.pipeline("c.k", 2, roles={"load": 40, "compute": 160}))
     old = tir.Schedule(declared(128, 64, 128), target="cuda -arch=sm_80")
     refused("stage-in.tile-copy", lambda: old.stage_in("a", at="c.k", via="tma"))
+    refused("bind.cluster", lambda: old.bind(old.split("out.j", [None, 2])[1], "cluster"))
     refused("pipeline.roles", lambda: old.pipeline("c.k", 2, roles={"load": 40, "compute": 160}))
 
 

@@ -302,7 +302,8 @@ def bind(program: Program, loop: Loop, axis: str, target: Target) -> Rewrite:
 
     "warp.x" and "warp.y" hand the iterations to whole warps (CUDA): each does its iteration with its 32 threads
     together, by instructions of warps or by dealing out elements that such instructions hold; "warpgroup" to four warps
-    each (sm_90a), whose 128 threads do it together
+    each (sm_90a), whose 128 threads do it together. "cluster" hands 2, 4 or 8 iterations to blocks that run at the same
+    time (sm_90): what they all copy in whole tiles, each brings a part of, for all
     """
     kinds = {k.value: k for k in Kind if k.level != "sequential"}
     if axis not in kinds:
@@ -330,8 +331,17 @@ def bind(program: Program, loop: Loop, axis: str, target: Target) -> Rewrite:
     _shared_is_per_block(loop, kind)
     if kind.level == "thread":
         _warps_or_threads(index, loop, kind, target)
+    if kind is Kind.CLUSTER and (extent not in CLUSTERS or not target.has("sm_90")):
+        message = (
+            f"{extent} blocks are no cluster" if target.has("sm_90") else f"{target.text} has no clusters of blocks"
+        )
+        raise _refuse("bind.cluster", message, loop, hint=f"-arch=sm_90a, and one of {CLUSTERS} iterations")
     _fits(index, loop, kind, extent, target)
     return Rewrite(swap(program, loop, loop.replace(kind=kind)))
+
+
+CLUSTERS = (2, 4, 8)
+"""Blocks of a cluster on every device that has clusters (CUDA programming guide, thread block clusters)."""
 
 
 def _warps_or_threads(index: Index, loop: Loop, kind: Kind, target: Target) -> None:
@@ -357,6 +367,8 @@ def _warps_or_threads(index: Index, loop: Loop, kind: Kind, target: Target) -> N
 
 def _dimension(kind: Kind) -> int:
     """Which of x, y, z an axis is; the threads of a warpgroup are x, so that their groups are y."""
+    if kind is Kind.CLUSTER:
+        return 0
     return 1 if kind is Kind.WARPGROUP else "xyz".index(kind.value[-1])
 
 
