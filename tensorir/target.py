@@ -13,16 +13,16 @@ _OPT_IN = {  # bytes of shared memory that one block may have when the kernel as
     70: 98304, 72: 98304, 75: 65536, 80: 166912, 86: 101376, 87: 166912, 88: 101376, 89: 101376,
     90: 232448, 100: 232448, 101: 232448, 103: 232448, 110: 232448, 120: 101376, 121: 101376,
 }  # fmt: skip
-_DEFAULT_ARCH = "sm_80"
-_EXAMPLES = '"opencl", "opencl -kind=gpu", "cuda", "cuda -arch=sm_90a", or a device such as "opencl:0:0", "cuda:0"'
-_NAME = re.compile(r"(opencl|cuda)(?::([A-Za-z0-9_.]+))?(?::([A-Za-z0-9_.]+))?\Z")
+_DEFAULT_ARCH = {"cuda": "sm_80", "hip": "gfx90a"}
+_EXAMPLES = '"opencl", "opencl -kind=gpu", "cuda", "cuda -arch=sm_90a", "hip", or a device such as "opencl:0:0"'
+_NAME = re.compile(r"(opencl|cuda|hip)(?::([A-Za-z0-9_.]+))?(?::([A-Za-z0-9_.]+))?\Z")
 
 
 @dataclass(frozen=True)
 class Target:
     """A kind of device and its limits; ``Target.parse`` makes one from the text that users write.
 
-    language:           "opencl" or "cuda"
+    language:           "opencl", "cuda" or "hip" (source text only: there is no HIP runtime here)
     kind:               "cpu" or "gpu"
     arch:               "sm_80", "sm_90a" …; empty for OpenCL
     device:             "opencl:0:0", "cuda:0" … when the text named a device, else empty
@@ -56,7 +56,7 @@ class Target:
     name: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        need_choice("language", self.language, ("opencl", "cuda"))
+        need_choice("language", self.language, ("opencl", "cuda", "hip"))
         need_choice("kind", self.kind, ("cpu", "gpu"))
         for f in fields(self):
             value = getattr(self, f.name)
@@ -73,8 +73,8 @@ class Target:
     @property
     def sm(self) -> int:
         """Compute capability as a number, 90 for sm_90a; 0 without one."""
-        digits = re.sub(r"\D", "", self.arch)
-        return int(digits) if digits else 0
+        found = re.fullmatch(r"sm_(\d+)[af]?", self.arch)
+        return int(found[1]) if found else 0
 
     def has(self, need: str) -> bool:
         """Whether it has a feature, such as "fp16", or at least an architecture, such as "sm_80".
@@ -85,6 +85,11 @@ class Target:
         if least is None:
             return bool(getattr(self, need, False))
         return self.arch == need if least[2] else self.sm >= int(least[1])
+
+    @property
+    def family(self) -> str:
+        """Whose rules for vectors and types the language has: HIP is CUDA C++ under other headers."""
+        return "cuda" if self.language == "hip" else self.language
 
     @property
     def text(self) -> str:
@@ -120,12 +125,14 @@ class Target:
             raise _unknown(f"{text[:80]!r} is not a target")
         options = dict(_option(word, text) for word in words[1:])
         language, device = match[1], words[0] if match[2] is not None else ""
+        if language == "hip" and device:
+            raise _unknown(f"{device!r} is no device: HIP is source text only here")
         if language == "cuda" and (match[3] is not None or (match[2] or "0").isdigit() is False):
             raise _unknown(f'{words[0]!r} is not a CUDA device; they are named "cuda:0", "cuda:1" …')
-        kind = options.pop("kind", "gpu" if language == "cuda" else "cpu")
-        if kind not in ("cpu", "gpu") or (language == "cuda" and kind == "cpu"):
+        kind = options.pop("kind", "cpu" if language == "opencl" else "gpu")
+        if kind not in ("cpu", "gpu") or (language != "opencl" and kind == "cpu"):
             raise _unknown(f"{language} has no kind {kind!r}")
-        made = preset(language, kind, options.pop("arch", _DEFAULT_ARCH if language == "cuda" else ""))
+        made = preset(language, kind, options.pop("arch", _DEFAULT_ARCH.get(language, "")))
         values = {name: _read(name, value, text) for name, value in options.items()}
         return replace(made, device=device, **values)  # type: ignore[arg-type]
 
@@ -147,6 +154,12 @@ def preset(language: str, kind: str, arch: str = "") -> Target:
                 hint=f"-arch= one of {legal}; an a may follow from sm_90 on",
             )
         return Target("cuda", "gpu", arch, shared_optin_bytes=_OPT_IN[number], fp16=True, name=f"CUDA {arch}")
+    if language == "hip":
+        if not re.fullmatch(r"gfx[0-9a-f]{3,4}", arch):
+            raise _unknown(f"{arch!r} is not an AMD architecture, such as gfx90a")
+        wave = 64 if arch.startswith("gfx9") else 32  # CDNA and RDNA (HIP programming guide, wavefronts)
+        return Target("hip", "gpu", arch, shared_bytes=65536, shared_optin_bytes=65536, fp16=True, warp=wave,
+                      name=f"HIP {arch}")  # fmt: skip
     if arch:
         raise _unknown(f"OpenCL targets have no architecture ({arch!r})")
     if kind == "gpu":

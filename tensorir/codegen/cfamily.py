@@ -110,8 +110,8 @@ def comment(text: str) -> str:
 
 def _includes(dialect: Dialect, module: Module) -> list[str]:
     used = {b.dtype for k in module.kernels for b in (*k.params, *(a.buffer for a in find(k.body, Alloc)))}
-    if dialect.name == "cuda" and "float16" in used:
-        return ["#include <cuda_fp16.h>"]
+    if dialect.family == "cuda":
+        return [x for x in (dialect.header, dialect.half_header if "float16" in used else "") if x]
     if dialect.name == "opencl" and "float64" in used:
         return ["#pragma OPENCL EXTENSION cl_khr_fp64 : enable"]
     return []
@@ -180,7 +180,7 @@ class _KernelText:
         self.assumed = {f.buffer: f.align for f in module.facts if f.align > DTYPES[f.buffer.dtype].bits // 8}
         alone = math.prod(k.block) == 1 and not find(k.body, (Barrier, IntrinCall))
         may_widen = target.kind == "cpu" and alone
-        raw = frozenset(carriers(k.body) if dialect.name == "cuda" else ())
+        raw = frozenset(carriers(k.body) if dialect.family == "cuda" else ())
         self.expr = Expressions(dialect, target, self.names, arith, may_widen=may_widen, raw=raw)
         self.expr.maps = tensor_maps(k.body, self.names)
         for b in (b for call in find(k.body, IntrinCall) for b in aligned_tiles(call)):
@@ -209,7 +209,7 @@ class _KernelText:
         """Where block memory that comes at launch begins and ends for each array; empty where it is declared."""
         out: dict[Buffer, tuple[int, int]] = {}
         small = self.k.shared_bytes <= DECLARED_SHARED and self.k.cluster == 1  # others' memory is told by its offset
-        if self.d.name != "cuda" or small:
+        if self.d.family != "cuda" or small:
             return out
         end = 0
         for b in self.k.shared:
@@ -296,7 +296,7 @@ class _KernelText:
         align = self.expr.aligned.get(b, 0)
         space, note = self.d.space[b.scope], self.d.align.format(bytes=align) if align else ""
         name = self.names.buffer(b)
-        if self.d.name == "cuda":
+        if self.d.family == "cuda":
             return f"{note.strip()}{' ' if note else ''}{space}{kind} {name}[{size}];"
         return f"{space}{kind} {name}[{size}]{note};"
 
@@ -421,7 +421,7 @@ class _KernelText:
         b, i, value = s.buffer, s.index[0], s.value
         if s.later:
             return self.expr.copy_async(s)
-        if self.d.name == "cuda" and isinstance(value, Load) and moves(s):
+        if self.d.family == "cuda" and isinstance(value, Load) and moves(s):
             as_it_is = self.expr.as_it_is(b, i, value)
             if as_it_is:
                 return as_it_is

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tensorir.ir.tree import Kind, Scope
 
@@ -53,6 +53,7 @@ class Dialect:
     """
 
     name: str
+    family: str  # "hip" is "cuda" under other headers
     suffix: str
     entry: str
     param: str
@@ -70,12 +71,15 @@ class Dialect:
     aligned_line: str
     infinity: Mapping[str, str]
     functions: Mapping[str, tuple[str, str]]
+    header: str = ""  # in front of everything
+    half_header: str = ""  # where halves are used
 
 
 _NAMES = ["exp", "log", "sqrt", "tanh", "erf", "sin", "cos", "floor", "ceil", "exp2", "log2", "pow"]
 
 OPENCL = Dialect(
     name="opencl",
+    family="opencl",
     suffix="cl",
     entry="__kernel __attribute__((reqd_work_group_size({x}, {y}, {z})))\nvoid {name}({params})",
     param="__global {const}{type} *restrict {name}",
@@ -108,6 +112,7 @@ OPENCL = Dialect(
 
 CUDA = Dialect(
     name="cuda",
+    family="cuda",
     suffix="cu",
     entry='extern "C" __global__ void __launch_bounds__({threads})\n{name}({params})',
     param="{const}{type} *__restrict__ {name}",
@@ -143,6 +148,16 @@ CUDA = Dialect(
         "rsqrt": ("rsqrtf", "rsqrt"), "abs": ("fabsf", "fabs"), "round": ("rintf", "rint"),
         "min": ("fminf", "fmin"), "max": ("fmaxf", "fmax"), "iabs": ("abs", "abs"),
     },
+    half_header="#include <cuda_fp16.h>",
 )  # fmt: skip
 
-DIALECTS = {"opencl": OPENCL, "cuda": CUDA}
+HIP = replace(
+    CUDA,
+    name="hip",
+    suffix="hip",
+    align=" __attribute__((aligned({bytes})))",
+    header="#include <hip/hip_runtime.h>",
+    half_header="#include <hip/hip_fp16.h>",
+)
+
+DIALECTS = {"opencl": OPENCL, "cuda": CUDA, "hip": HIP}

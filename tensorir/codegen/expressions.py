@@ -105,7 +105,7 @@ class Expressions:
             case Broadcast():
                 items = [self(e.value)] if self.d.name == "opencl" else [self(e.value)] * e.lanes
                 return self.pack(e.dtype, e.lanes, items)
-            case Pack() if self.d.name == "cuda" and e.dtype in COMPUTED_IN_FLOAT:
+            case Pack() if self.d.family == "cuda" and e.dtype in COMPUTED_IN_FLOAT:
                 return self.words(e)
             case Pack():
                 return self.picked(e) or self.pack(e.dtype, len(e.items), [self(i) for i in e.items])
@@ -263,7 +263,7 @@ class Expressions:
 
     def word(self, dtype: str, lanes: int) -> str:
         """The type in which CUDA moves vectors that it has no type of their own for."""
-        if self.d.name != "cuda" or lanes == 1 or (lanes <= 4 and dtype not in COMPUTED_IN_FLOAT):
+        if self.d.family != "cuda" or lanes == 1 or (lanes <= 4 and dtype not in COMPUTED_IN_FLOAT):
             return ""
         return _WORDS[lanes * DTYPES[dtype].bits // 8]
 
@@ -312,7 +312,7 @@ class Expressions:
     def half_load(self, b: Buffer, i: Expr) -> str:
         """float16 is widened on its way in."""
         name = self.names.buffer(b)
-        if self.d.name == "cuda":
+        if self.d.family == "cuda":
             return f"__half2float({name}[{self(i)}])"
         return f"vload_half({self(i)}, (const {self.d.space[b.scope]}half *){name})"
 
@@ -324,7 +324,7 @@ class Expressions:
         if self.held_in_float(b):
             return f"{name}[{self(i)}] = {value}"
         if b.dtype == "float16" and b.lanes == 1:
-            if self.d.name == "cuda":
+            if self.d.family == "cuda":
                 return f"{name}[{self(i)}] = __float2half_rn({value})"
             return f"vstore_half({value}, {self(i)}, ({self.d.space[b.scope]}half *){name})"
         if b.dtype == "bfloat16" and b.lanes == 1:
@@ -364,17 +364,17 @@ class Expressions:
 
     def vector_access(self, b: Buffer, i: Ramp, *, const: bool) -> str:
         """A whole vector in memory: through an aligned pointer where that is proved, else unaligned."""
-        if (b.dtype in COMPUTED_IN_FLOAT and self.d.name != "cuda") or b.dtype == "bool":
+        if (b.dtype in COMPUTED_IN_FLOAT and self.d.family != "cuda") or b.dtype == "bool":
             raise LoweringError(Problem("codegen.vector-storage", f"{b.name} is {b.dtype}: it has no vector loads yet",
                                         hint="do not vectorize accesses to 16-bit floats"))  # fmt: skip
         kind, name, space = self.vector_type(b.dtype, i.lanes), self.names.buffer(b), self.d.space[b.scope]
-        space = "" if self.d.name == "cuda" else space
+        space = "" if self.d.family == "cuda" else space
         qualifier = "const " if const and b.scope in (Scope.GLOBAL, Scope.CONSTANT) else ""
         size = i.lanes * DTYPES[b.dtype].bits // 8
         if self.arith.is_multiple(i.base, i.lanes):
             self.aligned[b] = max(self.aligned.get(b, 0), size)
             return f"*({space}{qualifier}{kind} *)({self.address(name, i.base)})"
-        if self.d.name == "cuda":
+        if self.d.family == "cuda":
             raise LoweringError(
                 Problem("codegen.unaligned-vector", f"a vector access to {b.name} is not proved aligned")
             )

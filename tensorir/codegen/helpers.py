@@ -88,8 +88,8 @@ def helper_text(name: str, dialect: Dialect) -> str:
     if (found := hopper_text(name)) is not None:
         return found
     text = HELPERS[name]
-    text = text[dialect.name] if isinstance(text, dict) else text
-    cuda = dialect.name == "cuda"
+    text = text[dialect.family] if isinstance(text, dict) else text
+    cuda = dialect.family == "cuda"
     return str(text.format(
         i="__device__ __forceinline__ " if cuda else "inline ", l="long long" if cuda else "long",
         us="unsigned short" if cuda else "ushort", as_float="__uint_as_float" if cuda else "as_float",

@@ -93,7 +93,7 @@ class Assumed:
 class Source:
     """Emitted (or edited) text of a whole program.
 
-    language: "opencl" or "cuda"
+    language: "opencl", "cuda" or "hip"
     params:   in signature order for the user: inputs, outputs; then workspace and constants
     kernels:  in launch order
     instructions: names of the hardware instructions (``intrin/``) in the text

@@ -56,9 +56,9 @@ def vectorize(program: Program, target: Target) -> Program:
     def kernel(nest: Stmt) -> Stmt:
         axes, body = bound_loops(nest)
         arith = kernel_arith(axes, body)
-        raw = carriers(body) if target.language == "cuda" else set()
+        raw = carriers(body) if target.family == "cuda" else set()
         done = _vector_tiles(_Vectorize(arith, target, raw)(body), arith)
-        later = target.language == "cuda" and find(body, Store, lambda x: x.later)
+        later = target.family == "cuda" and find(body, Store, lambda x: x.later)
         return rewrap(axes, _Settle()(done) if later else done)
 
     return each_nest(program, kernel)
@@ -74,7 +74,7 @@ class _Vectorize(Rewriter):
                 return sequence([self(substitute(n.body, {n.var: const(k)})) for k in range(as_int(n.extent))])
             return self.children(n)
         lanes = as_int(n.extent)
-        if self.target.language == "cuda":
+        if self.target.family == "cuda":
             widest = 16 // max(
                 [DTYPES[x.buffer.dtype].bits // 8 for x in walk(n) if isinstance(x, Load | Store)], default=4
             )
@@ -124,7 +124,7 @@ class _Lanes:
 
     def __init__(self, var: Var, lanes: int, arith: Arith, target: Target, raw: set[Buffer]) -> None:
         self.var, self.lanes, self.arith, self.target, self.raw = var, lanes, arith, target, raw
-        self.copies_only = target.language == "cuda"
+        self.copies_only = target.family == "cuda"
 
     def stmt(self, s: Stmt) -> Stmt:
         if isinstance(s, Seq):

@@ -168,6 +168,8 @@ def _list(language: str) -> list[DeviceInfo]:
         from tensorir.runtime import opencl
 
         return opencl.list_devices()
+    if language == "hip":
+        return []  # text alone
     from tensorir.runtime import cuda_device
 
     return cuda_device.list_devices()
