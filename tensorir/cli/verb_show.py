@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -78,12 +79,16 @@ def _cuda(source: Source, target: Target, with_text: bool) -> tuple[dict[str, An
     """Compile for the architecture, with no GPU; opcodes where nvdisasm is installed."""
     from tensorir.errors import DeviceError
     from tensorir.runtime.cuda import compile_cubin, sass, sass_opcodes
+    from tensorir.runtime.occupancy import blocks_at_once, occupancy
 
     cubin = compile_cubin(source.text, target.arch)
+    asked = [(cubin.kernels[k.name].registers, k.shared_bytes, math.prod(k.block)) for k in source.kernels]
     resources = {
         "registers": cubin.registers,
         "spills": cubin.spills,
-        "shared_bytes": cubin.shared_bytes,
+        "shared_bytes": max(shared for _, shared, _ in asked),
+        "blocks": min(blocks_at_once(target, *a) for a in asked),
+        "occupancy": min(round(occupancy(target, *a), 3) for a in asked),
         "arch": cubin.arch,
     }
     try:
