@@ -126,7 +126,7 @@ class _Split:
         bytes_ = sum(_bytes(s) for s in self.copies)
         copies = _Signal(Region(self.full, (slot,), (1,)))(InSlot(self.rings, slot)(sequence(self.copies)))
         body = sequence([Await(self.empty, (slot,), self.turn.parity(1)), Arrive(self.full, (slot,), bytes_), copies])
-        return rewrap([*self.around, self._plain()], body)
+        return rewrap([*(x.replace(hint=1) for x in self.around), self._plain()], body)
 
     def _computing(self) -> Stmt:
         slot = self.turn.slot
@@ -143,7 +143,8 @@ class _Split:
         return replace(self.body, {self.loop: sequence([loop, WaitGroup(0, PRODUCTS)])})
 
     def _plain(self, body: Stmt | None = None) -> Loop:
-        out = self.loop.replace(depth=1, later=False, roles=())
+        """The loop itself. Each turn waits for a barrier: compilers would unroll hundreds of them for nothing."""
+        out = self.loop.replace(depth=1, later=False, roles=(), hint=1)
         return out if body is None else out.replace(body=body)
 
 
