@@ -5,7 +5,7 @@
     python benchmarks/gpu/emulated_shapes.py --save       # and writes benchmarks/results/cuda_shapes.json
 
 A shape counts where every run's result equals the reference and the emulator has nothing to tell: no race, no read of
-memory that nobody wrote, no access out of bounds, no copy in flight that is used, no barrier that not all threads reach,
+memory that nobody wrote, no access out of bounds, no copy in flight that is used, no barrier that some never reach,
 none that nobody completes. Kernels of warpgroups (wgmma) run three times each: in three orders of threads, with copies
 that land as late as the text allows and with copies that may land at once. Their targets have two or three
 multiprocessors, so that blocks walk several tiles, and their configurations are small. Each kernel is compiled by NVRTC
