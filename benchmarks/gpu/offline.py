@@ -4,8 +4,9 @@
     python benchmarks/gpu/offline.py --save              # and writes benchmarks/results/gpu_offline.{md,json}
 
 Resources and instructions are those of the default configuration at a large shape, compiled by NVRTC and disassembled;
-costs of accesses are counted by the emulator, which runs the same text at a small shape on the CPU and compares the
-result with the reference, exactly. Of kernels of warpgroups, the loop that multiplies is counted by itself. Needs the extra "cuda" and a C++ compiler. None of it was run on a GPU.
+of kernels of warpgroups, the loops that multiply and load are counted by themselves. Costs of accesses are counted by
+the emulator, which runs the same text at a small shape on the CPU and compares the result with the reference, exactly.
+Needs the extra "cuda" and a C++ compiler. None of it was run on a GPU.
 """
 
 from __future__ import annotations
