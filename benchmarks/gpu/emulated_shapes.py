@@ -4,9 +4,12 @@
     python benchmarks/gpu/emulated_shapes.py --count 5 --only int8
     python benchmarks/gpu/emulated_shapes.py --save       # and writes benchmarks/results/cuda_shapes.json
 
-A shape counts where the result equals the reference and the emulator has nothing to tell: no race, no read of memory
-that nobody wrote, no access out of bounds, no copy in flight that is used, no barrier that not all threads reach. Needs
-a C++ compiler. Nothing here was run on a GPU.
+A shape counts where every run's result equals the reference and the emulator has nothing to tell: no race, no read of
+memory that nobody wrote, no access out of bounds, no copy in flight that is used, no barrier that some never reach,
+none that nobody completes. Kernels of warpgroups (wgmma) run three times each: in three orders of threads, with copies
+that land as late as the text allows and with copies that may land at once. Their targets have two or three
+multiprocessors, so that blocks walk several tiles, and their configurations are small. Each kernel is compiled by NVRTC
+as well, where that is installed. Needs a C++ compiler. Nothing here was run on a GPU.
 """
 
 from __future__ import annotations
@@ -14,7 +17,8 @@ from __future__ import annotations
 import argparse
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +26,32 @@ import numpy as np
 
 import tensorir as tir
 from tensorir.check.emulate import emulate
+from tensorir.codegen.source import Source
+from tensorir.errors import CompileError, DeviceError
 from tensorir.interp.reference import random_arguments
+from tensorir.runtime.cuda import compile_cubin
 
 RESULT = Path(__file__).parents[1] / "results" / "cuda_shapes.json"
-TARGET = "cuda -arch=sm_80"
 EDGES = (1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 96, 100, 127, 128, 129, 136)
+ROW_EDGES = (1, 7, 16, 63, 64, 65, 100, 127, 128, 129, 192, 200, 257)
+WIDE_EDGES = (8, 16, 24, 56, 64, 72, 120, 128, 136, 160, 200)
+"""Of a stored row, in the 2 bytes of a 16-bit float."""
+
+
+@dataclass(frozen=True)
+class Class:
+    """``draw`` gives a shape, ``configure`` a configuration of the template, by the number of the try.
+
+    runs: (seed of the order of threads, whether copies may land at once)
+    """
+
+    make: Callable[..., tir.Workload]
+    draw: Callable[..., dict[str, Any]]
+    given: dict[str, Any]
+    configure: Callable[..., dict[str, Any]]
+    arch: str = "sm_80"
+    units: tuple[int, ...] = (0,)
+    runs: tuple[tuple[int, bool], ...] = ((0, False),)
 
 
 def product(rng: random.Random, **options: Any) -> dict[str, Any]:
@@ -51,50 +76,170 @@ def convolution(rng: random.Random, **options: Any) -> dict[str, Any]:
     return {**drawn, "r": r, "s": s, "layout": "NHWC", **options}
 
 
-CLASSES: dict[str, tuple[Callable[..., tir.Workload], Callable[..., dict[str, Any]], dict[str, Any]]] = {
-    "fp32 in threads": (tir.ops.matmul, product, {}),
-    "fp16 mma.sync": (tir.ops.matmul, product, {"dtype": "float16"}),
-    "bf16 mma.sync": (tir.ops.matmul, product, {"dtype": "bfloat16"}),
-    "int8 mma.sync": (tir.ops.matmul, product, {"dtype": "int8"}),
-    "fp32 by tf32": (tir.ops.matmul, product, {"precision": "tf32"}),
-    "fp32 by 3xTF32": (tir.ops.matmul, product, {"precision": "3xtf32"}),
-    "fp16 convolution": (tir.ops.conv2d, convolution, {"dtype": "float16"}),
+def rows_of_pieces(rng: random.Random, size: int, orders: tuple[str, ...], **options: Any) -> dict[str, Any]:
+    """A product whose operands' rows are multiples of 16 bytes, as tensor copies want them; others are any extents.
+
+    size: bytes of an element;  k is up to seven tiles of 128 bytes, so that every ring wraps around
+    """
+    order = rng.choice(orders)
+    ta, tb = order[0] == "t", order[1] == "t"
+    piece, row = 16 // size, 128 // size
+
+    def wide() -> int:
+        return max(piece, rng.choice(WIDE_EDGES) // piece * piece)
+
+    k = rng.randrange(1, 7) * row + rng.choice((0, piece, row // 2, row - piece))
+    if ta and not tb:  # no row is stored along k
+        k -= rng.choice((0, 1, 3))
+    drawn = {
+        "m": wide() if ta else rng.choice(ROW_EDGES),
+        "n": rng.choice(ROW_EDGES[:-1]) if tb else wide(),
+        "k": k,
+        "batch": rng.choice((1, 1, 1, 2, 3)),
+        "bias": rng.random() < 0.4,
+        "act": rng.choice((None, None, "relu")),
+    }
+    return {**drawn, "ta": ta, "tb": tb, **options}
+
+
+def any_legal(rng: random.Random, space: Any, n: int) -> dict[str, Any]:
+    """The default and random configurations in turn."""
+    return space.default if n % 2 else space.config(rng.randrange(len(space.legal)))
+
+
+def small_tiles(rng: random.Random, space: Any, n: int) -> dict[str, Any]:
+    """Configurations of many tiles and short rings in three of four tries, then any."""
+    if n % 4 == 3:
+        return any_legal(rng, space, n // 4)
+    every = [space.config(row) for row in range(len(space.legal))]
+    small = [c for c in every if c["bn"] <= 96 and c["depth"] <= 3 and c["raster"] <= 2 and c["resident"]]
+    narrow = [c for c in small if c["groups"] * c["rows"] == 1 + n % 3]
+    return rng.choice(narrow or small or every)
+
+
+def _warpgroups(size: int, orders: tuple[str, ...], **given: Any) -> Class:
+    given = {"size": size, "orders": orders, **given}
+    runs = ((0, False), (1, True), (2, False))
+    return Class(tir.ops.matmul, rows_of_pieces, given, small_tiles, "sm_90a", (2, 3), runs)
+
+
+CLASSES: dict[str, Class] = {
+    "fp32 in threads": Class(tir.ops.matmul, product, {}, any_legal),
+    "fp16 mma.sync": Class(tir.ops.matmul, product, {"dtype": "float16"}, any_legal),
+    "bf16 mma.sync": Class(tir.ops.matmul, product, {"dtype": "bfloat16"}, any_legal),
+    "int8 mma.sync": Class(tir.ops.matmul, product, {"dtype": "int8"}, any_legal),
+    "fp32 by tf32": Class(tir.ops.matmul, product, {"precision": "tf32"}, any_legal),
+    "fp32 by 3xTF32": Class(tir.ops.matmul, product, {"precision": "3xtf32"}, any_legal),
+    "fp16 convolution": Class(tir.ops.conv2d, convolution, {"dtype": "float16"}, any_legal),
+    "fp16 wgmma, B transposed": _warpgroups(2, ("nt",), dtype="float16"),
+    "fp16 wgmma, other orders": _warpgroups(2, ("nn", "tn", "tt"), dtype="float16"),
+    "bf16 wgmma, B transposed": _warpgroups(2, ("nt",), dtype="bfloat16"),
+    "bf16 wgmma, other orders": _warpgroups(2, ("nn", "tn", "tt"), dtype="bfloat16"),
+    "tf32 wgmma": _warpgroups(4, ("nt",), precision="tf32"),
+    "int8 wgmma": _warpgroups(1, ("nt",), dtype="int8"),
+    "uint8 wgmma": _warpgroups(1, ("nt",), dtype="uint8"),
 }
 
 
-def wrong(work: tir.Workload, config: dict[str, Any], template: str) -> str:
+@dataclass
+class Case:
+    """One kernel of a class."""
+
+    shape: dict[str, Any]
+    work: tir.Workload
+    config: dict[str, Any]
+    template: str
+    target: str
+
+    def source(self) -> Source:
+        return self.work.schedule(self.config, self.template, self.target).emitted()
+
+    def turns(self) -> tuple[int, int]:
+        """Tiles of the busiest block, and iterations of its ring; of kernels of warpgroups."""
+        c, p = self.config, {"batch": 1, **self.shape}
+        tiles = -(-p["m"] // (64 * c["rows"] * c["groups"])) * -(-p["n"] // c["bn"]) * p["batch"]
+        (kernel,) = self.source().kernels
+        each = -(-tiles // kernel.grid[0])
+        size = {"float16": 2, "bfloat16": 2, "float32": 4}.get(p.get("dtype", "float32"), 1)
+        return each, each * -(-p["k"] * size // 128)
+
+
+def cases(c: Class, count: int) -> Iterator[Case]:
+    """The kernels of a class; always the same."""
+    rng = random.Random(0)
+    for n in range(count):
+        shape = c.draw(rng, **c.given)
+        shape = {k: v for k, v in shape.items() if k not in ("size", "orders")}
+        work, units = c.make(**shape), rng.choice(c.units) if len(c.units) > 1 else c.units[0]
+        target = f"cuda -arch={c.arch}" + (f" -units={units}" if units else "")
+        template = work.template_for(target)
+        space = work.templates[template].space_for(tir.Target.parse(target))
+        yield Case(shape, work, c.configure(rng, space, n), template, target)
+
+
+def wrong(case: Case, source: Source, runs: tuple[tuple[int, bool], ...]) -> str:
     """What is wrong with one kernel; empty where it is right."""
-    arrays = random_arguments(work.outputs, 0)
-    run = emulate(work.schedule(config, template, TARGET).emitted(), arrays)
-    if run.problems:
-        return str(run.problems[0])
-    return "" if np.array_equal(run.outputs[0], work.reference(*arrays)) else "another result"
+    for seed, eager in runs:
+        arrays = random_arguments(case.work.outputs, seed)
+        run = emulate(source, arrays, seed, eager)
+        if run.problems:
+            return str(run.problems[0])
+        if not np.array_equal(run.outputs[0], case.work.reference(*arrays)):
+            return "another result"
+    return ""
+
+
+def refused(source: Source, arch: str) -> str | None:
+    """What NVRTC has against it, empty if it compiles; None where there is no NVRTC."""
+    try:
+        compile_cubin(source.text, arch)
+    except DeviceError:
+        return None
+    except CompileError as e:
+        return str(e)
+    return ""
+
+
+def row(name: str, c: Class, count: int) -> dict[str, Any]:
+    """One class on ``count`` shapes."""
+    failed, refusals, several, around = [], [], 0, 0
+    for case in cases(c, count):
+        source = case.source()
+        told = wrong(case, source, c.runs)
+        if told:
+            failed.append({"shape": case.shape, "config": case.config, "target": case.target, "wrong": told})
+            print(name, case.shape, case.config, case.target, told, flush=True)
+        refusals.append(refused(source, c.arch))
+        if case.template == "gpu_hopper":
+            tiles, turns = case.turns()
+            several += tiles > 1
+            around += turns > case.config["depth"]
+    out = {"class": name, "arch": c.arch, "shapes": count, "runs": count * len(c.runs), "exact": count - len(failed)}
+    if None not in refusals:
+        out["compiled"] = sum(r == "" for r in refusals)
+        out["refused"] = sorted({r for r in refusals if r})
+    if "wgmma" in name:
+        out |= {"several_tiles_a_block": several, "ring_wraps_around": around}
+    return {**out, "failed": failed}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=50, help="shapes of each class")
     parser.add_argument("--only", default="", help="classes whose name contains this")
-    parser.add_argument("--save", action="store_true", help=f"write {RESULT.name} among the results")
+    parser.add_argument(
+        "--save", action="store_true", help=f"write {RESULT.name} among the results; with --only, its part"
+    )
     options = parser.parse_args()
-    rows = []
-    for name, (make, draw, given) in CLASSES.items():
+    known = {r["class"]: r for r in json.loads(RESULT.read_text())} if RESULT.exists() else {}
+    for name, c in CLASSES.items():
         if options.only not in name:
             continue
-        rng, failed = random.Random(0), []
-        for n in range(options.count):
-            shape = draw(rng, **given)
-            work = make(**shape)
-            template = work.template_for(TARGET)
-            space = work.templates[template].space_for(tir.Target.parse(TARGET))
-            config = space.default if n % 2 else space.config(rng.randrange(len(space.legal)))
-            if told := wrong(work, config, template):
-                failed.append({"shape": shape, "config": config, "wrong": told})
-                print(name, shape, config, told, flush=True)
-        rows.append({"class": name, "shapes": options.count, "exact": options.count - len(failed), "failed": failed})
-        print(f"{name:18s} {options.count - len(failed)} of {options.count} exact", flush=True)
-    if options.save:
-        RESULT.write_text(json.dumps(rows, indent=1) + "\n")
+        found = known[name] = row(name, c, options.count)
+        compiled = f", {found['compiled']} compiled for {c.arch}" if "compiled" in found else ""
+        print(f"{name:26s} {found['exact']} of {options.count} exact{compiled}", flush=True)
+        if options.save:
+            RESULT.write_text(json.dumps([known[n] for n in CLASSES if n in known], indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -4,25 +4,28 @@
     python benchmarks/gpu/offline.py --save              # and writes benchmarks/results/gpu_offline.{md,json}
 
 Resources and instructions are those of the default configuration at a large shape, compiled by NVRTC and disassembled;
-costs of accesses are counted by the emulator, which runs the same text at a small shape on the CPU and compares the
-result with the reference, exactly. Needs the extra "cuda" and a C++ compiler. None of it was run on a GPU.
+of kernels of warpgroups, the loops that multiply and load are counted by themselves. Costs of accesses are counted by
+the emulator, which runs the same text at a small shape on the CPU and compares the result with the reference, exactly.
+Needs the extra "cuda" and a C++ compiler. None of it was run on a GPU.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from main_loops import counted, loop_around
 
 import tensorir as tir
 from tensorir.check.emulate import Traffic, emulate
 from tensorir.interp.reference import random_arguments
-from tensorir.runtime.cuda import compile_cubin, nvrtc_version, sass_opcodes
+from tensorir.runtime.cuda import compile_cubin, nvrtc_version, sass, sass_opcodes
 
 RESULTS = Path(__file__).parents[1] / "results" / "gpu_offline"
 
@@ -44,6 +47,12 @@ def _cores(name: str, **options: Any) -> KernelClass:
                        dict(m=256, n=256, k=128, **options), ("sm_80", "sm_90"))  # fmt: skip
 
 
+def _warpgroups(name: str, **options: Any) -> KernelClass:
+    """A class of the template for warpgroups."""
+    return KernelClass(name, tir.ops.matmul, dict(m=4096, n=4096, k=4096, **options),
+                       dict(m=256, n=256, k=512, **options), ("sm_90a",))  # fmt: skip
+
+
 CLASSES = (
     KernelClass("fp32 SIMT, A and B as they lie", tir.ops.matmul, dict(m=1024, n=1024, k=1024),
                 dict(m=256, n=256, k=64), ("sm_75", "sm_80", "sm_90")),
@@ -62,6 +71,18 @@ CLASSES = (
 )  # fmt: skip
 
 
+HOPPER = (
+    _warpgroups("fp16 wgmma, B transposed", dtype="float16", tb=True),
+    _warpgroups("fp16 wgmma, A and B as they lie", dtype="float16"),
+    _warpgroups("bf16 wgmma, B transposed", dtype="bfloat16", tb=True),
+    _warpgroups("bf16 wgmma, A and B as they lie", dtype="bfloat16"),
+    _warpgroups("bf16 wgmma, A transposed", dtype="bfloat16", ta=True),
+    _warpgroups("bf16 wgmma, A and B transposed", dtype="bfloat16", ta=True, tb=True),
+    _warpgroups("int8 wgmma, B transposed", dtype="int8", tb=True),
+    _warpgroups("tf32 wgmma, B transposed", precision="tf32", tb=True),
+)
+
+
 @dataclass(frozen=True)
 class Multiprocessor:
     """Limits of one multiprocessor (CUDA programming guide, "Compute capabilities")."""
@@ -76,6 +97,7 @@ LIMITS = {
     "sm_75": Multiprocessor(1024, 16, 64 * 1024),
     "sm_80": Multiprocessor(2048, 32, 164 * 1024),
     "sm_90": Multiprocessor(2048, 32, 228 * 1024),
+    "sm_90a": Multiprocessor(2048, 32, 228 * 1024),
 }
 
 
@@ -118,10 +140,48 @@ def compiled(c: KernelClass, arch: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def specialised(c: KernelClass) -> dict[str, Any]:
+    """Resources and instructions of a kernel of warpgroups; of the loops that multiply and that load, by themselves."""
+    (arch,) = c.arches
+    work, target = c.make(**c.large), tir.Target.parse(f"cuda -arch={arch}")
+    config = work.templates["gpu_hopper"].space_for(target).default
+    source = work.schedule(config, "gpu_hopper", target).emitted()
+    cubin = compile_cubin(source.text, arch)
+    (kernel,), text = source.kernels, sass(cubin)
+    products = ("HGMMA", "IGMMA")
+    multiplies, loads, whole = loop_around(text, products), loop_around(text, ("UTMALDG",)), sass_opcodes(text)
+    threads, rows = kernel.block[0] * kernel.block[1], 64 * config["groups"] * config["rows"]
+
+    def count(*starts: str) -> int:
+        return sum(k for n, k in whole.items() if n.startswith(starts))
+
+    return {
+        "class": c.name, "arch": arch, "config": config, "threads": threads,
+        "registers": [cubin.registers, *_asked(source.text, "down"), *_asked(source.text, "up")],
+        "spills": cubin.spills, "shared_bytes": kernel.shared_bytes,
+        "planned": {"products": config["rows"] * 4,  # of 32 bytes of k each: a tile has 128
+                    "shared_bytes": 128 * config["depth"] * (rows + config["bn"])},
+        "blocks_per_sm": resident(arch, threads, cubin.registers, kernel.shared_bytes),
+        "products": count(*products), "local": count("LDL", "STL"), "membar": count("MEMBAR"),
+        "registers_set": count("USETMAXREG"), "stg": {"all": count("STG"), "32": count("STG") - count("STG.E.64")},
+        "multiplies": {"all": len(multiplies), "products": counted(multiplies, *products),
+                       "waits": counted(multiplies, "WARPGROUP.DEPBAR"), "barriers": counted(multiplies, "SYNCS")},
+        "loads": {"all": len(loads), "tiles": counted(loads, "UTMALDG"), "barriers": counted(loads, "SYNCS")},
+        "by_threads": counted([*multiplies, *loads], "LDS", "LDG", "STS", "STG", "MEMBAR", "BAR."),
+        "warnings": sorted(set(re.findall(r"\bC7\d{3}\b", cubin.log))),
+    }  # fmt: skip
+
+
+def _asked(text: str, way: str) -> list[int]:
+    """The registers that roles leave to others, or take."""
+    return [int(n) for n in re.findall(rf"tir_registers_{way}<(\d+)>\(\);", text)]
+
+
 def emulated(c: KernelClass) -> dict[str, Any]:
     """What the accesses of the first block cost at the small shape, over the least that their bytes need."""
     work = c.make(**c.small)
-    large, target = c.make(**c.large), tir.Target.parse("cuda -arch=sm_80")
+    arch = "sm_90a" if c in HOPPER else "sm_80"
+    large, target = c.make(**c.large), tir.Target.parse(f"cuda -arch={arch}")
     name = large.template_for(target)
     s = work.schedule(large.templates[name].space_for(target).default, name, target)
     arrays = random_arguments(s.outputs, 0)
@@ -136,8 +196,8 @@ def _cost(traffic: Sequence[Traffic], what: str) -> dict[str, int]:
     return {name: sum(getattr(t, name) for t in mine) for name in ("requests", "units", "ideal")}
 
 
-def markdown(rows: list[dict[str, Any]], costs: list[dict[str, Any]]) -> str:
-    """Both tables."""
+def markdown(rows: list[dict[str, Any]], groups: list[dict[str, Any]], costs: list[dict[str, Any]]) -> str:
+    """All three tables."""
     first = (
         "class", "arch", "registers", "spills", "shared", "blocks/SM", "multiply-adds of all", "copies", "reads", "STS",
         "narrower", "LDL/STL", "MEMBAR",
@@ -150,10 +210,30 @@ def markdown(rows: list[dict[str, Any]], costs: list[dict[str, Any]]) -> str:
                  f"{r['multiply_adds']} of {r['all']}", r["copies_128"], r["reads_128"], r["sts"], r["narrower"],
                  r["local"], r["membar"]]) for r in rows),
         "",
+        *_of_warpgroups(groups),
+        "",
         *_head(second),
         *(_line([c["class"], "yes" if c["exact"] else "NO", *(f"{c[k]['units']} of {c[k]['ideal']}" for k in kinds)])
           for c in costs),
     ]) + "\n"  # fmt: skip
+
+
+def _of_warpgroups(rows: list[dict[str, Any]]) -> list[str]:
+    names = (
+        "class, sm_90a", "registers: launch, load, compute", "spills", "shared (tiles)", "blocks/SM",
+        "products (planned)", "multiplying: products of all", "waits", "barriers", "loading: copies of all", "barriers",
+        "by threads", "LDL/STL", "MEMBAR", "C7xxx",
+    )  # fmt: skip
+    return [
+        *_head(names),
+        *(_line([r["class"], ", ".join(map(str, r["registers"])), r["spills"],
+                 f"{r['shared_bytes']} ({r['planned']['shared_bytes']})", r["blocks_per_sm"],
+                 f"{r['products']} ({r['planned']['products']})",
+                 f"{r['multiplies']['products']} of {r['multiplies']['all']}",
+                 r["multiplies"]["waits"], r["multiplies"]["barriers"], f"{r['loads']['tiles']} of {r['loads']['all']}",
+                 r["loads"]["barriers"], r["by_threads"], r["local"], r["membar"], ", ".join(r["warnings"]) or "none"])
+          for r in rows),
+    ]  # fmt: skip
 
 
 def _head(names: Sequence[str]) -> list[str]:
@@ -169,14 +249,15 @@ def main() -> None:
     parser.add_argument("--save", action="store_true", help=f"write {RESULTS.name}.md and .json beside the results")
     options = parser.parse_args()
     rows = [compiled(c, arch) for c in CLASSES for arch in c.arches]
-    costs = [emulated(c) for c in CLASSES]
-    text = markdown(rows, costs)
+    groups = [specialised(c) for c in HOPPER]
+    costs = [emulated(c) for c in (*CLASSES, *HOPPER)]
+    text = markdown(rows, groups, costs)
     print(text)
     if options.save:
         RESULTS.with_suffix(".md").write_text(text)
         document = {
             "nvrtc": nvrtc_version(), "limits": {a: asdict(m) for a, m in LIMITS.items()},
-            "compiled": rows, "emulated": costs,
+            "compiled": rows, "warpgroups": groups, "emulated": costs,
         }  # fmt: skip
         RESULTS.with_suffix(".json").write_text(json.dumps(document, indent=1) + "\n")
 

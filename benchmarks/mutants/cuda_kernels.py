@@ -8,11 +8,13 @@ from typing import Any
 
 import tensorir as tir
 from tensorir.ops.gemm import gpu_tile
+from tensorir.ops.gemm_hopper import gpu_hopper
 from tensorir.ops.gemm_tensor import gpu_tensor
 from tensorir.schedule.schedule import Schedule
 
 TARGET = "cuda -arch=sm_80"
 _THREADS = dict(ti=8, tj=8, ri=4, rj=4, bk=8, vector=4, fragments=1, depth=1)
+HOPPER = "cuda -arch=sm_90a -units={}"
 _WARPS = dict(bm=32, bn=32, wm=16, wn=16, bk=32, depth=3, in_flight=1)
 
 
@@ -49,6 +51,21 @@ def _half(order: str) -> Kernel:
     return _kernel(f"fp16 {order}, cp.async", sizes, gpu_tensor, _WARPS, 3, dtype="float16", **turned)
 
 
+def _groups(
+    name: str, sizes: tuple[tuple[int, int, int], ...], units: int, config: dict[str, Any], **options: Any
+) -> Kernel:
+    """A kernel of warpgroups with roles, on so few multiprocessors that blocks walk two tiles each."""
+    config = dict(rows=1, depth=3, raster=1, resident=1) | config
+
+    def schedule(shape: dict[str, Any]) -> Schedule:
+        declared = dict(batch=1, ta=False, tb=False, dtype="float32", precision="fp32") | shape
+        s = tir.Schedule(tir.ops.matmul(**shape).outputs, HOPPER.format(units))
+        return gpu_hopper(s, config, declared, s.target)
+
+    shapes = [dict(m=m, n=n, k=k, **options) for m, n, k in sizes]
+    return Kernel(name, lambda: [schedule(x) for x in shapes], config["depth"])
+
+
 KERNELS = {
     k.name: k
     for k in (
@@ -62,5 +79,9 @@ KERNELS = {
                 precision="3xtf32", ta=True, tb=True),
         _kernel("int8 nt, cp.async", ((40, 40, 240), (56, 72, 304)), gpu_tensor, _WARPS | dict(bk=64), 3,
                 dtype="int8", tb=True),
+        _groups("bf16 nt, warpgroups", ((200, 56, 264), (152, 48, 408)), 2, dict(groups=2, bn=32), dtype="bfloat16",
+                tb=True),
+        _groups("fp16 nn, warpgroups", ((200, 72, 200), (168, 104, 280)), 3, dict(groups=1, rows=2, bn=64),
+                dtype="float16"),
     )
 }  # fmt: skip

@@ -121,6 +121,7 @@ def main() -> None:
     parser.add_argument(
         "--save", action="store_true", help=f"write {RESULTS.name}.md and .json; with --only, their part"
     )
+    parser.add_argument("--kernels", default="", metavar="TEXT", help="those whose names contain it; saves nothing")
     parser.add_argument("--only", nargs="*", choices=list(LAYERS), help="layers")
     parser.add_argument("--each", type=int, help="at most this many mutants of each kernel and kind")
     parser.add_argument("--jobs", type=int, default=2)
@@ -128,7 +129,7 @@ def main() -> None:
     start = time.monotonic()
     results: list[Result] = []
     with multiprocessing.get_context("spawn").Pool(given.jobs, maxtasksperchild=1) as pool:
-        for part in pool.imap_unordered(work, tasks(given.only, given.each)):
+        for part in pool.imap_unordered(work, [t for t in tasks(given.only, given.each) if given.kernels in t[1]]):
             results += part
             if part:
                 left = sum(not r.detector and not r.reason for r in part)
@@ -136,7 +137,7 @@ def main() -> None:
                 text = f"{spent:5.0f} s  {part[0].layer:7} {part[0].kernel:26} {len(part):4} mutants, {left} survived"
                 print(text, file=sys.stderr, flush=True)
     found = summary(results)
-    if given.save:
+    if given.save and not given.kernels:
         path = RESULTS.with_suffix(".json")
         known = json.loads(path.read_text()) if path.exists() and given.only else {}
         known.update(found)

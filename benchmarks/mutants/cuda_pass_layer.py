@@ -21,6 +21,8 @@ from tensorir.schedule.schedule import Schedule
 
 OFTEN = 2
 """Mutants of a kernel, pass and kind."""
+MORE = {"split_roles": 6}
+"""Where a pass makes what many kinds of change apply to."""
 SAME = "it lowers to the same text"
 
 
@@ -69,7 +71,7 @@ def run_kernel(name: str, most: int | None = None, kinds: tuple[str, ...] = ()) 
         for kind, found in by_kind.items():
             if kinds and not kind.startswith(kinds):
                 continue
-            for n in sampled(found, most or OFTEN, f"{name} {behind} {kind}"):
+            for n in sampled(found, most or MORE.get(behind, OFTEN), f"{name} {behind} {kind}"):
                 each = [changed[n] for changed in (every if same else every[:1])]
                 result = Result("passes", name, kind, f"behind {behind}: {each[0].place}")
                 _try(result, each, behind, list(zip(schedules, trials, strict=True)))

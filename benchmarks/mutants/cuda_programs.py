@@ -18,12 +18,16 @@ from tensorir.ir.layout import lane_places, written
 from tensorir.ir.text import show
 from tensorir.ir.tree import (
     Alloc,
+    Arrive,
+    Await,
     Barrier,
     Binary,
     Buffer,
     CommitGroup,
     Const,
+    Fence,
     If,
+    InitBarriers,
     IntrinCall,
     Kind,
     Layout,
@@ -31,6 +35,7 @@ from tensorir.ir.tree import (
     Loop,
     Program,
     Region,
+    Role,
     Scope,
     Seq,
     Stage,
@@ -39,7 +44,10 @@ from tensorir.ir.tree import (
 )
 from tensorir.ir.visit import Rewriter, find, sequence, swap_buffers, walk
 
-NAMES: dict[type, str] = {Barrier: "barrier", WaitGroup: "wait", CommitGroup: "commit"}
+NAMES: dict[type, str] = {
+    Barrier: "barrier", WaitGroup: "wait", CommitGroup: "commit", Fence: "fence", Await: "wait for a phase",
+    Arrive: "arrival", InitBarriers: "start of barriers",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -60,8 +68,8 @@ def _once(nodes: list[Any]) -> list[Any]:
 
 
 def ordering(program: Program) -> Iterator[Change]:
-    """Barriers, waits and commits: dropped, moved, one group too few waited for; copies that land at another time."""
-    for n in _once(find(program.body, (Barrier, WaitGroup, CommitGroup))):
+    """What orders others: dropped, moved, one group too few waited for; copies that land at another time."""
+    for n in _once(find(program.body, tuple(NAMES))):
         yield _change(program, f"dropped {NAMES[type(n)]}", NAMES[type(n)], n, Seq(()))
         if isinstance(n, WaitGroup):
             new = n.replace(pending=n.pending + 1)
@@ -88,6 +96,56 @@ def slots(program: Program) -> Iterator[Change]:
             index = (binary("%", binary("+", at[0].a, 1), at[0].b), *at[1:])
             new = n.replace(first=index) if isinstance(n, Region) else n.replace(index=index)
             yield _change(program, "another slot", f"{type(n).__name__} of {n.buffer.name}[{show(at[0])}]", n, new)
+
+
+def phases(program: Program) -> Iterator[Change]:
+    """Barriers that count: another parity, slot, number of arrivals or of bytes, another barrier."""
+    for n in _once(find(program.body, Await)):
+        new = n.replace(parity=binary("-", 1, n.parity))
+        yield _change(program, "another parity", f"wait for {n.buffer.name}", n, new)
+        for x in _once([x for x in walk(n.parity) if isinstance(x, Binary) and x.op == "//"]):
+            new = n.replace(parity=_Swap(x, binary("//", x.a, binary("+", x.b, 1)))(n.parity))
+            yield _change(program, "parity of another turn", f"wait for {n.buffer.name}", n, new)
+    for n in _once(find(program.body, (Await, Arrive))):
+        for by in (1, -1):
+            new = n.replace(index=(_turned(n.index[0], by),))
+            yield _change(program, "barrier of another slot", f"{type(n).__name__} {n.buffer.name} {by:+}", n, new)
+    for n in _once(find(program.body, InitBarriers)):
+        for by in (1, -1):
+            if n.arrivals + by:
+                new = n.replace(arrivals=n.arrivals + by)
+                yield _change(program, "arrivals by one", f"{n.buffer.name}: {n.arrivals} {by:+}", n, new)
+    for n in _once([n for n in find(program.body, Arrive) if n.bytes]):
+        for size in (n.bytes // 2, n.bytes - 16, n.bytes + 16, 2 * n.bytes):
+            yield _change(program, "other bytes announced", f"{n.bytes} -> {size}", n, n.replace(bytes=size))
+    for n in _once(find(program.body, IntrinCall)):
+        for r in n.signals:
+            for by in (1, -1):
+                new = n.replace(signals=(r.replace(first=(_turned(r.first[0], by),)),))
+                place = f"{n.intrin.name} tells {r.buffer.name} {by:+}"
+                yield _change(program, "barrier of another slot", place, n, new)
+    for n in _once([x for x in find(program.body, Role) if x.one]):
+        yield _change(program, "all threads in a role of one", n.name, n, n.replace(one=False))
+
+
+def _turned(index: Any, by: int) -> Any:
+    """The slot ``by`` further on."""
+    if isinstance(index, Binary) and index.op == "%":
+        return binary("%", binary("+", index.a, by % as_int(index.b)), index.b)
+    return binary("+", index, by)
+
+
+def described(program: Program) -> Iterator[Change]:
+    """Tiles that are found by a descriptor or a map: other steps, no swizzle, on one side only."""
+    for call in _once(find(program.body, IntrinCall)):
+        for r in (r for r in call.operands if r.swizzle):
+            place = f"{call.intrin.name}: {r.buffer.name}"
+            for k, n in enumerate(r.strides):
+                for new in (2 * n, n // 2):
+                    other = r.replace(strides=(*r.strides[:k], new, *r.strides[k + 1 :]))
+                    yield _change(program, "other steps of a tile", f"{place}, {n} -> {new}", r, other)
+            for span in (0, 64):
+                yield _change(program, "swizzle on one side only", f"{place}, {span}", r, r.replace(swizzle=span))
 
 
 def bounds(program: Program) -> Iterator[Change]:
@@ -184,10 +242,27 @@ class _Swap(Rewriter):
         return self.new if n is self.old else n.map(self)
 
 
+def ordering_of_products(program: Program) -> Iterator[Change]:
+    """Of products of warpgroups only: other kernels have these statements behind later passes."""
+    return ordering(program) if find(program.body, Fence) else iter(())
+
+
+def ordering_of_roles(program: Program) -> Iterator[Change]:
+    """Of kernels with roles only."""
+    return ordering(program) if find(program.body, Role) else iter(())
+
+
+def bounds_of_roles(program: Program) -> Iterator[Change]:
+    """Of kernels with roles only."""
+    return bounds(program) if find(program.body, Role) else iter(())
+
+
 AFTER: dict[str, tuple[Callable[[Program], Iterator[Change]], ...]] = {
     "spread_warps": (fragments, operands, bounds),
+    "order_products": (ordering_of_products,),
+    "split_roles": (ordering_of_roles, slots, phases, bounds_of_roles),
     "pipeline_loops": (ordering, slots, bounds),
     "insert_barriers": (ordering,),
-    "flatten": (swizzles, operands),
+    "flatten": (swizzles, operands, described),
 }
 """What is changed behind which pass."""

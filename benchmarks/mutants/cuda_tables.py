@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import cuda_tiles
 from cuda_judge import Result, apart, sampled, trial
 from cuda_programs import exchanged
 
@@ -117,6 +118,8 @@ def instructions(name: str) -> Iterator[tuple[str, Any]]:
                 order = next(o for o in ORDERS if o[which] == how)
                 made = lambda order=order, operand=operand: product(name, order, 4 * m.k, operand)  # noqa: E731
                 yield f"ldmatrix.{name}.{operand}.{how}", made
+    for order in cuda_tiles.orders(m):
+        yield cuda_tiles.instruction(m, order), lambda order=order: cuda_tiles.product(name, order)
 
 
 def run_kernel(name: str, most: int | None = None, kinds: tuple[str, ...] = ()) -> list[Result]:
@@ -137,8 +140,27 @@ def run_kernel(name: str, most: int | None = None, kinds: tuple[str, ...] = ()) 
                 judged = apart(lambda w=w, make=make: judge(w.intrin, make))
                 detector, code = ("emulator", judged) if isinstance(judged, str) else judged or ("", "")
                 out.append(Result("tables", name, kind, w.place, detector, code))
+    return out + _tiles(name, most, kinds)
+
+
+def _tiles(name: str, most: int | None, kinds: tuple[str, ...]) -> list[Result]:
+    """The fate of the mutants of how tiles lie, for products of warpgroups."""
+    out = []
+    for order in cuda_tiles.orders(MULTIPLICATIONS[name]):
+        by_kind: dict[str, list[cuda_tiles.Sided]] = {}
+        for w in cuda_tiles.mutants(name, order):
+            by_kind.setdefault(w.kind, []).append(w)
+        for kind, found in by_kind.items():
+            for w in sampled(found, most or MORE, f"{name} {order} {kind}"):
+                if kinds and not kind.startswith(kinds):
+                    continue
+                judged = apart(w.judge)
+                detector, code = ("emulator", judged) if isinstance(judged, str) else judged or ("", "")
+                out.append(Result("tables", name, kind, w.place, detector, code))
     return out
 
 
 OFTEN = 1
 """Mutants of an instruction and kind."""
+MORE = 3
+"""Mutants of an order of operands and kind, of how tiles lie."""

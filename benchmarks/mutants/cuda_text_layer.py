@@ -10,7 +10,9 @@ from cuda_reasons import explain
 from cuda_texts import edits
 
 MOST = {"index by one": 10, "index, numbers exchanged": 5, "bound of a loop by one": 5, "condition left out": 4,
-        "bound of a condition by one": 6, "<= for <": 5, "another slot": 3, "swizzle without one term": 4}  # fmt: skip
+        "bound of a condition by one": 6, "<= for <": 5, "another slot": 3, "swizzle without one term": 4,
+        "barrier of another slot": 12, "the other barrier": 8, "place of a tile": 8, "arrays overlap": 6,
+        "coordinate of a copy": 6, "leading step of a tile": 6, "step of a tile": 6}  # fmt: skip
 """Mutants of a kernel and kind, where there are more places than are worth trying."""
 OFTEN = 4
 

@@ -11,10 +11,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import cuda_hopper_texts as hopper
+
 _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
-_ORDERING = re.compile(r"__syncthreads\(\);|tir_wait_copies<\d+>\(\);|tir_commit_copies\(\);")
-_DECLARED = re.compile(r"(__align__\(\d+\) )?(__shared__ )?((un)?signed )?\w+ \w+\[\d+\];")
-_NAMES = {"__syncthreads": "barrier", "tir_wait_copies": "wait", "tir_commit_copies": "commit"}
+_ORDERING = re.compile(r"__syncthreads\(\);|tir_wait_copies<\d+>\(\);|tir_commit_copies\(\);|" + hopper.ORDERING)
+_DECLARED = re.compile(r"(__align__\(\d+\) )?(__shared__ )?((un)?signed )?\w+ \w+\[\d+\];|TIR_SHARED\(")
+_NAMES = {"__syncthreads": "barrier", "tir_wait_copies": "wait", "tir_commit_copies": "commit", **hopper.NAMES}
 
 
 @dataclass(frozen=True)
@@ -84,13 +86,13 @@ def _statement(lines: list[tuple[int, str]], n: int) -> tuple[Statement, int]:
     start = lines[n][0]
     while lines[n][1].lstrip().startswith("#"):
         n += 1
-    depth, head = _indent(lines[n][1]), lines[n][1].strip()
+    depth, head = _indent(lines[n][1]), lines[n][1].split("  // ")[0].strip()
     n += 1
     inside = []
     while n < len(lines) and _indent(lines[n][1]) > depth:
         s, n = _statement(lines, n)
         inside.append(s)
-    if head.endswith("{"):
+    if head.endswith("{") and not lines[n][1].lstrip().startswith("} else"):  # what is else is a statement of its own
         n += 1
     end = lines[n][0] if n < len(lines) else lines[-1][0] + len(lines[-1][1])
     return Statement(start, end, head, inside), n
@@ -113,12 +115,13 @@ def edits(text: str, slots: int) -> list[Edit]:
             out += [Edit("another slot", *at, f"({m[1]} + {by})") for by in range(1, slots)]
     out += _numbers(text, start, end)
     out += _operators(text, start, end)
+    out += [Edit(e.kind, e.start, e.end, e.new) for e in hopper.edits(text, start, end)]
     return out
 
 
 def _dropped(text: str, whole: list[Statement]) -> Iterator[Edit]:
     for s in (x for top in whole for x in top.all()):
-        if s.inside or not re.match(r"\*|tir_|__syncthreads|\w+\[", s.head):
+        if s.inside or not re.match(r"\*|tir_|__syncthreads|\w+\[", s.head) or s.head.startswith("tir_registers"):
             continue
         what = next((n for start, n in _NAMES.items() if s.head.startswith(start)), "")
         if not what:
@@ -147,7 +150,7 @@ def _numbers(text: str, start: int, end: int) -> Iterator[Edit]:
     at = start
     for line in text[start:end].splitlines(keepends=True):
         code = line.strip()
-        if not code.startswith("#") and not _DECLARED.match(code) and not _ORDERING.match(code):
+        if not code.startswith("#") and not any(x.match(code) for x in (_DECLARED, _ORDERING, hopper.CALLS)):
             found = list(_NUMBER.finditer(line))
             for n, m in enumerate(found):
                 kind = "index"

@@ -51,7 +51,8 @@ class Traffic:
 
     line:     of the emitted text, from 1; 0 where it is not known
     what:     "shared read", "shared write", "global read" or "global write";  width: bytes a thread
-    requests: of whole warps;  lanes: threads that took part in them
+    requests: of whole warps;  lanes: threads that took part in them; products of warpgroups read eight rows at once, of
+              16 bytes each
     units:    wavefronts of shared memory, or sectors of 32 bytes of global memory, and ``ideal``: the fewest that the
               bytes asked for take; more means bank conflicts, or accesses that do not coalesce
     """

@@ -139,7 +139,7 @@ class _Split:
             whole = _Shared(self.cluster)(whole)
         copies = _Signal(Region(self.full, (slot,), (1,)))(InSlot(self.rings, slot)(whole))
         body = sequence([Await(self.empty, (slot,), self.turn.parity(1)), Arrive(self.full, (slot,), bytes_), copies])
-        return rewrap([*self.around, self._plain()], body)
+        return rewrap([*(x.replace(hint=1) for x in self.around), self._plain()], body)
 
     def _computing(self) -> Stmt:
         slot = self.turn.slot
@@ -165,7 +165,8 @@ class _Split:
         return Loop(rank, as_expr(self.blocks), Arrive(self.empty, (slot,), rank=rank), Kind.UNROLL)
 
     def _plain(self, body: Stmt | None = None) -> Loop:
-        out = self.loop.replace(depth=1, later=False, roles=())
+        """The loop itself. Each turn waits for a barrier: compilers would unroll hundreds of them for nothing."""
+        out = self.loop.replace(depth=1, later=False, roles=(), hint=1)
         return out if body is None else out.replace(body=body)
 
 

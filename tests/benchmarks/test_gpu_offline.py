@@ -1,5 +1,6 @@
 """The offline evidence for CUDA kernels: what the script computes itself, and that it runs."""
 
+import dataclasses
 import importlib.util
 import json
 import shutil
@@ -46,13 +47,72 @@ def test_instructions_of_the_default_kernel(offline):
     cores = offline.compiled(next(c for c in offline.CLASSES if "B transposed" in c.name and "fp16" in c.name), "sm_80")
     assert (cores["spills"], cores["local"], cores["narrower"], cores["membar"]) == (0, 0, 0, 0)
     assert (cores["multiply_adds"], cores["reads_128"], cores["sts"]) == (64, 16, 0)
-    text = offline.markdown([row], [])
+    text = offline.markdown([row], [], [])
     assert f"| {row['registers']} | 0 | 16384 | {row['blocks_per_sm']} |" in text
+
+
+def hopper(offline, name):
+    return next(c for c in offline.HOPPER if c.name == name)
+
+
+@pytest.mark.parametrize("name", ["bf16 wgmma, B transposed", "int8 wgmma, B transposed"])
+def test_instructions_of_warpgroups(offline, name):
+    pytest.importorskip("cupy", reason="the extra 'cuda' is not installed: NVRTC cannot be loaded")
+    row = offline.specialised(hopper(offline, name))
+    assert (row["spills"], row["local"], row["membar"], row["by_threads"], row["warnings"]) == (0, 0, 0, 0, [])
+    assert row["registers"] == [168, 40, 232], "65536 among 384 threads, and what the roles make of that"
+    assert row["registers_set"] == 2
+    assert row["products"] == row["multiplies"]["products"] == row["planned"]["products"] == 4
+    assert (row["multiplies"]["waits"], row["multiplies"]["barriers"]) == (1, 2)
+    assert (row["loads"]["tiles"], row["loads"]["barriers"]) == (2, 2)
+    assert 0 <= row["shared_bytes"] - row["planned"]["shared_bytes"] < 1024
+    assert row["blocks_per_sm"] == 1
+
+
+def test_the_compiler_tells_of_products_one_by_one(offline, monkeypatch):
+    """What "no warnings" is worth: sums that something else reads while products are under way make C75xx."""
+    pytest.importorskip("cupy", reason="the extra 'cuda' is not installed: NVRTC cannot be loaded")
+    compile_cubin = offline.compile_cubin
+
+    def late(text, arch):
+        return compile_cubin(text.replace("tir_wgmma_wait<0>();", ""), arch)
+
+    monkeypatch.setattr(offline, "compile_cubin", late)
+    assert offline.specialised(hopper(offline, "bf16 wgmma, B transposed"))["warnings"]
+
+
+def test_costs_of_warpgroups(offline):
+    if shutil.which("g++") is None:
+        pytest.skip("no C++ compiler")
+    c = hopper(offline, "bf16 wgmma, A transposed")
+    small = dict(c.large, m=128, n=256, k=64)
+    found = offline.emulated(dataclasses.replace(c, small=small))
+    assert found["exact"]
+    assert found["shared read"]["units"] == found["shared read"]["ideal"] > 0
+    assert found["global read"]["units"] == found["global read"]["ideal"] > 0
+
+
+def test_loops_of_machine_code(offline):
+    text = """
+.L_a:
+        /*0000*/                   UIADD3 UR4, UR4, 0x1, URZ ;
+.L_b:
+        /*0010*/              @!P0 SYNCS.ARRIVE.TRANS64 RZ, [R5] ;
+        /*0020*/                   HGMMA.64x256x16.F32.BF16 R24, gdesc[UR8], R24 ;
+        /*0030*/               @P0 BRA `(.L_b) ;
+        /*0040*/               @P1 BRA `(.L_a) ;
+        /*0050*/                   STG.E desc[UR4][R2.64], R3 ;
+        /*0060*/                   NOP ;
+"""
+    assert offline.loop_around(text, ("HGMMA",)) == ["SYNCS.ARRIVE.TRANS64", "HGMMA.64x256x16.F32.BF16", "BRA"]
+    assert len(offline.loop_around(text, ("HGMMA", "UIADD3"))) == 5
+    assert offline.loop_around(text, ("STG",)) == []
+    assert offline.counted(["BAR.SYNC", "BRA"], "BAR") == 1
 
 
 def test_the_committed_table_is_the_committed_result(offline):
     saved = json.loads((ROOT / "benchmarks/results/gpu_offline.json").read_text())
     assert (
-        offline.markdown(saved["compiled"], saved["emulated"])
+        offline.markdown(saved["compiled"], saved["warpgroups"], saved["emulated"])
         == (ROOT / "benchmarks/results/gpu_offline.md").read_text()
     )

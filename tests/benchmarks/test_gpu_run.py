@@ -48,12 +48,12 @@ def test_dry_run_from_end_to_end(script, tmp_path, capsys):
     found = document(out)
     assert {r["kind"] for r in found["rows"]} == {"int8", "bf16", "3xtf32", "fp32"}
     assert [r["status"] for r in found["rows"]] == ["exact"] * 4
-    assert {r["template"] for r in found["rows"]} == {"gpu_tensor", "gpu_tile"}
+    assert {r["template"] for r in found["rows"]} == {"gpu_hopper", "gpu_tensor", "gpu_tile"}
     assert all(r["tried"] and r["wrong"] == 0 for r in found["rows"])
     assert all(r["errors"] == {"ours": 0.0} and r["cold"] == {} for r in found["rows"] if r["timed"])
     assert found["runs"][0]["tier"] == "quick"
     assert "4 of 4 rows exact, 0 wrong, 0 failed" in capsys.readouterr().out
-    assert "| square bf16 nt 72x72x40 | exact | gpu_tensor |" in out.with_suffix(".md").read_text()
+    assert "| square bf16 nt 72x72x40 | exact | gpu_hopper |" in out.with_suffix(".md").read_text()
 
     assert {p.name for p in tmp_path.iterdir()} == {"r.json", "r.md"}
 
@@ -258,6 +258,23 @@ def test_configurations_are_legal_distinct_and_emitted(only):
     for config in found[:2]:
         source = emitted(Job(problem, template, config, TARGET))
         assert source.kernels[0].shared_bytes <= target.shared_optin_bytes
+
+
+def test_curated_configurations_of_warpgroups():
+    """Large and small problems of every type that they multiply have some beside the default."""
+    for only in ("square bf16 nn 8192", "square tf32 nt 4096", "square int8 nt 4096", "llama2-7b bf16 nt 16x12288"):
+        problem = problems.problems("quick", only)[0]
+        work = problem.workload()
+        assert candidates.template_of(work, TARGET) == "gpu_hopper"
+        space = work.templates["gpu_hopper"].space_for(tir.Target.parse(TARGET))
+        assert sum(space.index(c) >= 0 for c in candidates.curated(problem, "gpu_hopper")) >= 3
+
+
+def test_what_no_emulator_gets_through_is_shrunk():
+    (large,) = problems.problems("quick", "odd bf16 nt 2056")
+    assert large.workload().flops > problems.MOST_EMULATED
+    dry = problems.problems("quick", "odd bf16", dry=True)
+    assert all(p.workload().flops < problems.MOST_EMULATED for p in dry)
 
 
 def test_the_search_asks_for_nothing_twice_and_for_neighbours():

@@ -42,6 +42,15 @@ _WARP_SMALL = (
     (8, 4, 4, 2, 2, 32, 2, 0), (8, 8, 4, 2, 2, 16, 2, 0), (8, 4, 8, 2, 2, 16, 2, 0), (8, 8, 8, 1, 2, 16, 2, 0),
     (8, 4, 4, 2, 4, 16, 2, 0), (8, 4, 8, 1, 2, 32, 2, 0), (8, 4, 4, 2, 2, 16, 4, 1),
 )  # fmt: skip
+_HOPPER = ("groups", "rows", "bn", "depth", "raster", "resident")
+_HOPPER_LARGE = (
+    (2, 1, 256, 4, 8, 1), (2, 1, 256, 3, 1, 1), (2, 1, 256, 4, 1, 0), (2, 1, 128, 6, 8, 1), (2, 2, 128, 4, 8, 1),
+    (2, 1, 192, 4, 1, 1), (3, 1, 160, 4, 1, 1), (1, 1, 256, 4, 8, 1), (2, 1, 256, 4, 16, 1), (2, 1, 128, 4, 8, 0),
+)  # fmt: skip
+_HOPPER_SMALL = (
+    (1, 1, 64, 8, 1, 1), (2, 1, 64, 6, 1, 1), (1, 1, 128, 6, 1, 1), (2, 1, 128, 5, 1, 0), (1, 1, 64, 6, 1, 0),
+    (1, 1, 32, 8, 1, 1), (1, 2, 64, 5, 1, 1), (1, 1, 256, 4, 1, 1),
+)  # fmt: skip
 _CONV = ("tk", "rk", "tp", "rp", "tq", "rq", "bc")
 _CONV_DENSE = (
     (8, 8, 2, 2, 8, 2, 4), (16, 4, 2, 2, 8, 2, 4), (8, 8, 4, 1, 8, 2, 8), (16, 4, 1, 1, 16, 4, 8),
@@ -65,7 +74,9 @@ def curated(problem: Problem, template: str) -> Iterator[Config]:
     p = problem.parameters
     if problem.op == "matmul":
         large = min(p["m"], p["n"]) >= 1024
-        if template == "gpu_tensor":
+        if template == "gpu_hopper":
+            yield from (dict(zip(_HOPPER, row, strict=True)) for row in (_HOPPER_LARGE if large else _HOPPER_SMALL))
+        elif template == "gpu_tensor":
             size = {"bf16": 2, "fp16": 2, "int8": 1}.get(problem.kind, 4)
             for row in _TENSOR_LARGE if large else _TENSOR_SMALL:
                 c = dict(zip(_TENSOR, row, strict=True))

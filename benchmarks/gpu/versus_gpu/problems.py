@@ -25,6 +25,8 @@ KINDS: dict[str, dict[str, Any]] = {
 TIERS = ("quick", "full", "tune")
 CHECK = "odd"
 """The group whose problems are compared only, not timed."""
+MOST_EMULATED = 1e9
+"""Operations: what is larger is shrunk in a dry run."""
 _SMALL = dict(m=72, n=72, k=40, c=8, k_out=8, h=10)
 
 
@@ -104,6 +106,7 @@ def odd() -> Iterator[Problem]:
             for tb in (False, True):
                 yield product(CHECK, kind, *shapes.ODD[0], ta=ta, tb=tb)
         yield from (product(CHECK, kind, *s, tb=bool(at % 2)) for at, s in enumerate(shapes.ODD[1:]))
+        yield product(CHECK, kind, *shapes.ODD_LARGE, tb=True)
         batch, m, n, k = shapes.ODD_BATCH
         yield product(CHECK, kind, m, n, k, batch=batch)
     yield from (convolution(CHECK, **p) for p in shapes.ODD_CONVOLUTIONS)
@@ -177,6 +180,6 @@ def problems(tier: str, only: str | None = None, dry: bool = False) -> list[Prob
     lists = {"quick": (odd, quick), "full": (odd, full), "tune": (tune,)}[tier]
     found: Iterable[Problem] = (p for make in lists for p in make())
     if dry:
-        found = (p.shrunk() if p.timed else p for p in found)
+        found = (p.shrunk() if p.timed or p.workload().flops > MOST_EMULATED else p for p in found)
     each = {p.name: p for p in reversed(list(found))}
     return [p for p in reversed(each.values()) if only is None or re.search(only, p.name)]

@@ -19,6 +19,8 @@ BERT_LARGE = ((128, 3072, 1024), (128, 1024, 1024), (128, 4096, 1024), (128, 102
 
 ODD = ((127, 65, 33), (1, 1, 1), (64, 64, 64), (129, 257, 40), (16, 136, 72))
 """Tiles that do not fit, rows that no vector divides, fewer elements than threads."""
+ODD_LARGE = (2056, 2056, 584)
+"""More tiles than an H100 has multiprocessors, and more along k than a ring has buffers."""
 ODD_BATCH = (3, 65, 48, 33)
 """(batch, m, n, k)."""
 

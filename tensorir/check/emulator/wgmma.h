@@ -126,6 +126,20 @@ std::vector<u32> pieces(u64 d, int rows, bool along, int bytes, const void *at) 
   return out;
 }
 
+// Pieces of eight rows are read together (a core matrix): in as many wavefronts as of them lie in the same four banks.
+void count_reads(const std::vector<u32> &where, int wide, int id) {
+  Site &s = W.sites[id];
+  for (size_t first = 0; first < where.size(); first += 8 * wide)
+    for (int piece = 0; piece < wide; piece++) {
+      int in_banks[8] = {};
+      for (int row = 0; row < 8; row++) in_banks[where[first + row * wide + piece] / PIECE % 8]++;
+      s.requests++;
+      s.lanes += 8;
+      s.units += *std::max_element(in_banks, in_banks + 8);
+      s.ideal++;
+    }
+}
+
 template <class Each> void each_operand_cell(const Product &p, Each each) {
   for (const std::vector<u32> *tile : {&p.a, &p.b})
     for (u32 piece : *tile) each_cell((u8 *)base() + piece, PIECE, each);
@@ -238,6 +252,11 @@ void start_product(Product p, Issue mine, const void *at) {
   for (int k = 0; k < WARPGROUP; k++) {
     p.held[k] = ((Issue *)w.brought[k])->held;
     if (p.held[k]) p.a_bytes.insert(p.a_bytes.end(), p.held[k], p.held[k] + 16);
+  }
+  if (W.count) {
+    int row = TILE_ROW / (int)PIECE;
+    if (!mine.held) count_reads(p.a, p.a_along ? 64 * bytes / (int)PIECE : row, p.site);
+    count_reads(p.b, p.b_along ? p.n * bytes / (int)PIECE : row, p.site);
   }
   check_tiles(p);
   p.sum = sum_of(w, sum_bytes);

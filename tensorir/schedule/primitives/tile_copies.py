@@ -44,10 +44,9 @@ def tile_copies(made: Stmt, buffer: Buffer, copy: Buffer, target: Target, primit
                       "scope='shared', of a tensor in global memory")  # fmt: skip
     size, loops, stage = DTYPES[buffer.dtype].bits // 8, find(made, Loop), find(made, Stage)[0]
     dims = [as_int(n) for n in buffer.shape]
-    for d, extent in enumerate(dims[1:], 1):
-        if extent * size % PIECE_BYTES:
-            raise _refuse(f"{buffer.name} has {extent} elements along dimension {d}, whose {extent * size} bytes are "
-                          f"no multiple of {PIECE_BYTES}", "via='threads'")  # fmt: skip
+    if len(dims) > 1 and dims[-1] * size % PIECE_BYTES:  # and so is each stride, being so many rows
+        raise _refuse(f"{buffer.name} has rows of {dims[-1]} elements, whose {dims[-1] * size} bytes are no multiple "
+                      f"of {PIECE_BYTES}", "via='threads'")  # fmt: skip
     columns = as_int(loops[-1].extent)
     row = ROW_BYTES // size if copy.layout is not None else MOST_ROWS
     box = [1] * (len(loops) - 1) + [_divisor(columns, row)]

@@ -1,0 +1,120 @@
+"""Part of the layer "tables": how tiles of Hopper kernels are stored, and what their tensor maps say.
+
+A tile is permuted by whoever copies it, as its map says, and by the product that reads it, as its descriptor says. The
+layout that the schedule declares has to be what both do.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cuda_judge import Trial, trial
+from cuda_kernels import HOPPER
+
+import tensorir as tir
+from tensorir.api.schedule import Schedule
+from tensorir.check.equivalence import compare
+from tensorir.codegen.source import Source, TensorMap, itemsize
+from tensorir.errors import TensorIRError
+from tensorir.interp.numbers import Field
+from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication
+from tensorir.intrin.hopper import KINDS
+from tensorir.ops.gemm_hopper import gpu_hopper, swizzled_rows
+
+COLUMNS = 64
+
+
+@dataclass(frozen=True)
+class Sided:
+    """One mutant of a kernel's tiles; ``judge``: who notices it."""
+
+    kind: str
+    place: str
+    judge: Callable[[], tuple[str, str] | None]
+
+
+def orders(m: Multiplication) -> tuple[str, ...]:
+    """The storage orders of operands that products of warpgroups read."""
+    return () if m.name not in KINDS else ("nn", "nt", "tn", "tt") if m.word == 2 else ("nt",)
+
+
+def instruction(m: Multiplication, order: str) -> str:
+    return f"wgmma.m64n{COLUMNS}k{m.k}.{m.name}.{order}"
+
+
+def product(name: str, order: str) -> Schedule:
+    """A product of one warpgroup with a ring of two tiles, whose rows end inside the second block's."""
+    m = MULTIPLICATIONS[name]
+    given: dict[str, Any] = dict(m=72, n=72, k=144, ta=order[0] == "t", tb=order[1] == "t", dtype=m.dtype)
+    if m.name == "tf32":
+        given["precision"] = "tf32"
+    s = Schedule(tir.ops.matmul(**given).outputs, HOPPER.format(3))
+    config = dict(groups=1, rows=1, bn=COLUMNS, depth=2, raster=1, resident=1)
+    return gpu_hopper(s, config, dict(batch=1, precision="fp32") | given, s.target)
+
+
+def mutants(name: str, order: str) -> Iterator[Sided]:
+    """Another layout of one tile, and another map of one array."""
+    m = MULTIPLICATIONS[name]
+    right = swizzled_rows(4 // m.word)
+    for k, operand in enumerate("ab"):
+        for other in other_layouts(4 // m.word):
+            place = f"{operand}, {order}: {right} -> {other}"
+            yield Sided("layout of a tile", place, lambda k=k, other=other: _layout(name, order, k, right, other))
+    s = product(name, order)
+    t = trial(s)
+    (kernel,) = t.source.kernels
+    for k, given in enumerate(kernel.maps):
+        for kind, changed in other_maps(given):
+            yield Sided(kind, f"{given} -> {changed}", lambda k=k, changed=changed: _mapped(t, k, changed))
+
+
+def other_layouts(size: int) -> Iterator[str]:
+    """Permuted by other bits, by fewer, not at all."""
+    row, piece = 128 // size, 16 // size
+    yield f"x/{row}, r, x/{piece}%8, x%{piece}"
+    yield f"x/{row}, r, x/{piece}%8 ^ r/2%8, x%{piece}"
+    yield f"x/{row}, r, x/{piece}%8 ^ r%4, x%{piece}"
+    yield f"x/{row // 2}, r, x/{piece}%4 ^ r/2%4, x%{piece}"
+
+
+def other_maps(m: TensorMap) -> Iterator[tuple[str, TensorMap]]:
+    """Permuted otherwise, of another box, of an array of another shape."""
+    for span in (0, 32, 64):
+        yield "swizzle of a map", replace(m, swizzle=span)
+    yield "box of a map", replace(m, box=(m.box[0] // 2, *m.box[1:]))
+    yield "box of a map", replace(m, box=(2 * m.box[0], *m.box[1:]))
+    piece = 16 // itemsize(m.dtype)
+    yield "shape of a map", replace(m, shape=(m.shape[0], m.shape[1] + piece))
+    yield "shape of a map", replace(m, shape=(m.shape[0], m.shape[1] - piece))
+    yield "shape of a map", replace(m, shape=(m.shape[0] + 1, m.shape[1]))
+    yield "shape of a map", replace(m, shape=(m.shape[0] - 1, m.shape[1]))
+
+
+def _layout(name: str, order: str, which: int, old: str, new: str) -> tuple[str, str] | None:
+    s = product(name, order)
+    steps = json.loads(s.trace.to_json())
+    text = json.dumps(steps).split(json.dumps(old)[1:-1])
+    changed = "".join(x + (new if n == which else old) for n, x in enumerate(text[:-1])) + text[-1]
+    try:
+        made = Schedule(s.outputs, s.target).replay(changed)
+        problem = compare(made, Field(), 1)
+        if problem is not None:
+            return "interpreter", problem.code
+        t = trial(made)
+        return t._run(t.source.text, 0)
+    except TensorIRError as e:
+        return "legality", e.code
+
+
+def _mapped(t: Trial, which: int, changed: TensorMap) -> tuple[str, str] | None:
+    (kernel,) = t.source.kernels
+    maps = tuple(changed if n == which else m for n, m in enumerate(kernel.maps))
+    source: Source = replace(t.source, kernels=(replace(kernel, maps=maps),))
+    try:
+        return replace(t, source=source)._run(source.text, 0)
+    except TensorIRError as e:
+        return "legality", e.code
