@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tensorir.intrin.cuda import Multiplication
 from tensorir.intrin.hopper import KINDS, ROWS
 from tensorir.ops.common import Config, out_dtype, out_stage
+from tensorir.ops.gemm_blocks import MULTIPROCESSORS, RASTER, walked, whole_bands
 from tensorir.ops.gemm_tensor import multiplication
 
 if TYPE_CHECKING:
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
 ROW_BYTES = 128
 """Of a row of a tile: what is swizzled together."""
-MULTIPROCESSORS = 132
-"""Of an H100 or H200, where the target does not say."""
 REGISTERS = {1: (40, 240), 2: (40, 232), 3: (32, 160)}
 """Of a thread that loads and of one that computes, for so many warpgroups that compute (as CUTLASS deals them out)."""
 
@@ -71,13 +70,7 @@ def swizzled_rows(size: int) -> str:
 def resident(s: Schedule, c: Config, p: Mapping[str, Any], outer: list[Any], target: Target) -> Any:
     """The loop over blocks: one for each tile, or as many as there is room for, each of which walks several."""
     rows, columns = _tiles(c, p)
-    *batch, bi, bj = outer
-    if c["raster"] > 1:
-        bands, row = s.split(bi, [None, c["raster"]])
-        s.reorder(bands, bj, row)
-        tile = s.fuse(*batch, bands, bj, row)
-    else:
-        tile = s.fuse(*batch, bi, bj)
+    tile = walked(s, c["raster"], outer)
     room = target.units or MULTIPROCESSORS
     if c["resident"] and rows * columns * p["batch"] > room:
         _, tile = s.split(tile, [None, room])
@@ -107,7 +100,7 @@ def hopper_space(p: Mapping[str, Any], target: Target) -> Space:
         return bool(p["tb"] or c["bn"] % (ROW_BYTES * m.word // 4) == 0)
 
     def bands(c: Mapping[str, Any]) -> bool:
-        return bool(c["raster"] == 1 or _tiles(c, p)[0] % c["raster"] == 0)
+        return whole_bands(c, _tiles(c, p)[0])
 
     def sensible(c: Mapping[str, Any]) -> bool:
         rows = c["groups"] * c["rows"] * ROWS
@@ -126,6 +119,6 @@ def hopper_space(p: Mapping[str, Any], target: Target) -> Space:
         rows=[1, 2],
         bn=[256, 128, 192, 64, 160, 224, 96, 32],
         depth=[4, 3, 5, 6, 2, 8],
-        raster=[1, 8, 4, 2, 16],
+        raster=RASTER,
         resident=[1, 0],
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication, loads_rows, rows_shape
 from tensorir.ops.common import Config, out_stage
+from tensorir.ops.gemm_blocks import EARLIER, RASTER, bands, bind_blocks, whole_bands
 from tensorir.tune.gpu_devices import gpu_of
 from tensorir.tune.gpu_model import Product, Tiles, expectation
 
@@ -30,7 +31,7 @@ def gpu_tensor(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
     """Both operands staged in shared memory per ``bk``, each warp multiplies ``wm`` x ``wn``.
 
     c: ``bm`` x ``bn`` of a block and ``wm`` x ``wn`` of a warp, ``bk``, ``depth`` of the pipeline, of which copies are
-       on their own with ``in_flight``
+       on their own with ``in_flight``; ``raster``: rows of blocks in a band (``gemm_blocks``)
     """
     m, out = multiplication(p), out_stage(s, "c")
     assert m is not None
@@ -38,9 +39,8 @@ def gpu_tensor(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
     bj, wj, j = s.split(f"{out}.j", [None, c["bn"] // c["wn"], c["wn"]])
     batch = [f"{out}.z"] if p["batch"] > 1 else []
     s.reorder(*batch, bi, bj, wi, wj, i, j)
-    s.bind(bi, "block.y").bind(bj, "block.x").bind(wi, "warp.y").bind(wj, "warp.x")
-    if batch:
-        s.bind(batch[0], "block.z")
+    s.bind(wi, "warp.y").bind(wj, "warp.x")
+    bind_blocks(s, c, [*batch, bi, bj])
     s.compute_at("c", wj)
     ko, ki, kk = s.split("c.k", [None, c["bk"] // m.k, m.k])
     i0, i1 = s.split("c.i", [None, 16])
@@ -76,7 +76,8 @@ def tensor_product(p: Mapping[str, Any]) -> Product:
 
 def tensor_tiles(c: Mapping[str, Any]) -> Tiles:
     """A configuration of ``gpu_tensor`` as the model of kernels knows it."""
-    return Tiles("mma", c["bm"], c["bn"], c["bk"], c["wm"], c["wn"], c["depth"], bool(c["in_flight"]))
+    copies = bool(c["in_flight"])
+    return Tiles("mma", c["bm"], c["bn"], c["bk"], c["wm"], c["wn"], c["depth"], copies, raster=c["raster"])
 
 
 def load_rows(s: Schedule, copy: str, dim: int, m: Multiplication, operand: str, order: str) -> None:
@@ -141,13 +142,18 @@ def tensor_space(p: Mapping[str, Any], target: Target) -> Space:
     def ahead(c: Mapping[str, Any]) -> bool:
         return bool(c["depth"] >= 2 if c["in_flight"] else c["depth"] <= 2)  # registers hold one tile
 
+    def whole(c: Mapping[str, Any]) -> bool:
+        return whole_bands(c, -(-p["m"] // c["bm"]))
+
     least, bytes_of_k = min(p["m"], p["n"]), [64, 128, 32]
     default = dict(bm=128, bn=128, wm=64, wn=32) if least >= 512 else dict(bm=64, bn=64, wm=32, wn=32)
     if least >= 2048:
         default = dict(bm=256, bn=128, wm=64, wn=64)
-    return Space(
-        where={"warps": warps, "shared": shared, "registers": registers, "sensible": sensible, "ahead": ahead},
-        default={**default, "bk": 64 // size, "depth": 4, "in_flight": 1},
+    raster = bands(-(-p["m"] // default["bm"]), -(-p["n"] // default["bn"]), target)
+    where = {"warps": warps, "shared": shared, "registers": registers, "sensible": sensible, "ahead": ahead}
+    space = Space(
+        where={**where, "bands": whole},
+        default={**default, "bk": 64 // size, "depth": 4, "in_flight": 1, "raster": raster},
         bm=[128, 64, 256],
         bn=[128, 64, 256],
         wm=[64, 32, 16],
@@ -155,4 +161,6 @@ def tensor_space(p: Mapping[str, Any], target: Target) -> Space:
         bk=[n // size for n in bytes_of_k],
         depth=[4, 3, 2, 5, 6, 1],
         in_flight=[1, 0],
-    ).expecting(expectation(tensor_product(p), tensor_tiles, gpu_of(target)))
+        raster=RASTER,
+    )
+    return space.since(EARLIER).expecting(expectation(tensor_product(p), tensor_tiles, gpu_of(target)))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tensorir.ops.common import Config, out_stage
+from tensorir.ops.gemm_blocks import EARLIER, RASTER, bands, bind_blocks, whole_bands
 from tensorir.tune.gpu_devices import gpu_of
 from tensorir.tune.gpu_model import Product, Tiles, expectation
 
@@ -26,7 +27,7 @@ def gpu_warp(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
     warp reads at once lies in different banks and what it writes fills whole sectors (the warp tiles of CUTLASS,
     "Efficient GEMM in CUDA").
     c: those, ``wi`` x ``wj`` warps of a block, ``bk``, ``depth`` of the pipeline, whose copies are on their own with
-       ``in_flight``
+       ``in_flight``; ``raster``: rows of blocks in a band (``gemm_blocks``)
     """
     out = out_stage(s, "c", "warp")
     sums = "c_warp" if out == "c.out" else "c"
@@ -37,9 +38,8 @@ def gpu_warp(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
     batch = [f"{out}.z"] if p["batch"] > 1 else []
     z = "z, " if batch else ""
     s.reorder(*batch, bi, bj, wi, wj, i, j)
-    s.bind(bi, "block.y").bind(bj, "block.x").bind(wi, "warp.y").bind(wj, "warp.x")
-    if batch:
-        s.bind(batch[0], "block.z")
+    s.bind(wi, "warp.y").bind(wj, "warp.x")
+    bind_blocks(s, c, [*batch, bi, bj])
     s.compute_at("c", wj).set_scope(sums, "warp")
     s.layout(sums, f"{z}i, j -> i/4%{li}, j/4%{lj} | {z}i/{QUAD * li}, j/{QUAD * lj}, i%4, j%4")
     ko, ki = s.split("c.k", [None, c["bk"]])
@@ -81,7 +81,7 @@ def warp_product(p: Mapping[str, Any]) -> Product:
 def warp_tiles(c: Mapping[str, Any]) -> Tiles:
     """A configuration of ``gpu_warp`` as the model of kernels knows it."""
     bm, bn = c["wi"] * c["li"] * c["ri"], c["wj"] * 32 // c["li"] * c["rj"]
-    return Tiles("threads", bm, bn, c["bk"], c["ri"], c["rj"], c["depth"], bool(c["in_flight"]))
+    return Tiles("threads", bm, bn, c["bk"], c["ri"], c["rj"], c["depth"], bool(c["in_flight"]), raster=c["raster"])
 
 
 def warp_space(p: Mapping[str, Any], target: Target) -> Space:
@@ -112,6 +112,9 @@ def warp_space(p: Mapping[str, Any], target: Target) -> Space:
     def ahead(c: Mapping[str, Any]) -> bool:
         return bool(c["depth"] >= 2 if c["in_flight"] else c["depth"] <= 2)  # registers hold one tile
 
+    def whole(c: Mapping[str, Any]) -> bool:
+        return whole_bands(c, -(-p["m"] // rows(c)))
+
     # a multiprocessor from 8.6 on issues one instruction for each multiply-add: larger tiles leave more of them
     wide = target.sm >= 86
     default = dict(li=8, ri=4, rj=4, wi=2, wj=2, bk=16)
@@ -121,13 +124,16 @@ def warp_space(p: Mapping[str, Any], target: Target) -> Space:
             default = dict(li=4, ri=8, rj=16, wi=4, wj=2, bk=8)
     if p["m"] <= 32 or p["n"] <= 32:
         default = dict(li=8 if p["m"] > 16 else 4, ri=4, rj=4, wi=1, wj=2, bk=16)
-    where = {"warps": warps, "shared": shared, "registers": registers, "unrolled": unrolled, "sensible": sensible}
+    where = {"warps": warps, "shared": shared, "registers": registers, "unrolled": unrolled, "sensible": sensible,
+             "bands": whole}  # fmt: skip
     if target.has("sm_80"):
         where["ahead"] = ahead
-    knobs: dict[str, list[int]] = dict(
+    raster = bands(-(-p["m"] // rows(default)), -(-p["n"] // columns(default)), target)
+    knobs: dict[str, Sequence[int]] = dict(
         li=[8, 4], ri=[8, 4, 16], rj=[8, 4, 16], wi=[2, 4, 1], wj=[4, 2, 1], bk=[8, 16, 32],
         depth=[2, 1, 3, 4] if target.has("sm_80") else [2, 1],
         in_flight=[0, 1] if target.has("sm_80") else [0],
+        raster=RASTER,
     )  # fmt: skip
-    space = Space(where=where, default={**default, "depth": 2, "in_flight": 0}, **knobs)
-    return space.expecting(expectation(warp_product(p), warp_tiles, gpu_of(target)))
+    space = Space(where=where, default={**default, "depth": 2, "in_flight": 0, "raster": raster}, **knobs)
+    return space.since(EARLIER).expecting(expectation(warp_product(p), warp_tiles, gpu_of(target)))
