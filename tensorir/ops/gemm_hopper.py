@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tensorir.intrin.cuda import Multiplication
 from tensorir.intrin.hopper import KINDS, ROWS
-from tensorir.ops.common import Config, out_dtype, out_stage
-from tensorir.ops.gemm_blocks import MULTIPROCESSORS, RASTER, walked, whole_bands
-from tensorir.ops.gemm_tensor import multiplication
+from tensorir.ops.common import Config, out_dtype
+from tensorir.ops.gemm_blocks import MULTIPROCESSORS, RASTER, SPLITS, banded, in_parts, parts, sums_of, walked
+from tensorir.ops.gemm_tensor import multiplication, tensor_product
+from tensorir.tune.gpu_devices import gpu_of
+from tensorir.tune.gpu_model import Tiles, expectation
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -37,22 +40,23 @@ def gpu_hopper(s: Schedule, c: Config, p: Mapping[str, Any], target: Target) -> 
     """A block of ``groups`` warpgroups computes ``64 groups rows`` x ``bn`` elements, 128 bytes of k at a time.
 
     c: ``groups``, products of 64 rows each of which has (``rows``), ``bn``, ``depth`` of the ring, ``raster``: tiles of
-       so many rows of blocks are walked together, column by column, so that what they read stays in the L2 cache
+       so many rows of blocks are walked together, column by column, so that what they read stays in the L2 cache,
+       ``splits``: parts of the reduction (``gemm_blocks``)
     """
-    m, out = warpgroups(p), out_stage(s, "c", "warp")
+    m = warpgroups(p)
     assert m is not None
     size = 4 // m.word
+    acc, out, _, outer, own, _ = sums_of(s, c, p, ROW_BYTES // size, "warp")
     bi, wi, i = s.split(f"{out}.i", [None, c["groups"], c["rows"] * ROWS])
     bj, j = s.split(f"{out}.j", [None, c["bn"]])
-    batch = [f"{out}.z"] if p["batch"] > 1 else []
-    s.reorder(*batch, bi, bj, wi, i, j)
-    tile = resident(s, c, p, [*batch, bi, bj], target)
+    s.reorder(*outer, bi, bj, wi, i, j)
+    tile = resident(s, c, p, [*outer, bi, bj], target)
     s.bind(tile, "block.x").bind(wi, "warpgroup")
-    s.compute_at("c", wi)
-    ko, kk, ki = s.split("c.k", [None, ROW_BYTES // size // m.k, m.k])
-    i0, i1 = s.split("c.i", [None, ROWS])
-    s.reorder(*(["c.z"] if batch else []), ko, kk, i0, i1, "c.j", ki)
-    z = "z, " if batch else ""
+    s.compute_at(acc, wi)
+    ko, kk, ki = s.split(f"{acc}.k", [None, ROW_BYTES // size // m.k, m.k])
+    i0, i1 = s.split(f"{acc}.i", [None, ROWS])
+    s.reorder(*own, ko, kk, i0, i1, f"{acc}.j", ki)
+    z = "z, " if p["batch"] > 1 else ""
     for name in "ab":
         s.stage_in(name, at=ko, scope="shared", layout=f"{z}r, x -> {z}{swizzled_rows(size)}", via="tma")
     orders = ("t" if p["ta"] else "n") + ("t" if p["tb"] else "n")
@@ -72,7 +76,7 @@ def resident(s: Schedule, c: Config, p: Mapping[str, Any], outer: list[Any], tar
     rows, columns = _tiles(c, p)
     tile = walked(s, c["raster"], outer)
     room = target.units or MULTIPROCESSORS
-    if c["resident"] and rows * columns * p["batch"] > room:
+    if c["resident"] and rows * columns * p["batch"] * c["splits"] > room:
         _, tile = s.split(tile, [None, room])
     return tile
 
@@ -100,7 +104,10 @@ def hopper_space(p: Mapping[str, Any], target: Target) -> Space:
         return bool(p["tb"] or c["bn"] % (ROW_BYTES * m.word // 4) == 0)
 
     def bands(c: Mapping[str, Any]) -> bool:
-        return whole_bands(c, _tiles(c, p)[0])
+        return banded(c, *_tiles(c, p), target)
+
+    def split(c: Mapping[str, Any]) -> bool:
+        return in_parts(c, p["k"], ROW_BYTES * m.word // 4, math.prod(_tiles(c, p)) * p["batch"], target)
 
     def sensible(c: Mapping[str, Any]) -> bool:
         rows = c["groups"] * c["rows"] * ROWS
@@ -112,13 +119,25 @@ def hopper_space(p: Mapping[str, Any], target: Target) -> Space:
         default["bn"] = 64
     if out_dtype(p["dtype"]).itemsize == 4 and large:
         default["depth"] = 3
+    default |= dict(rows=1, raster=1, resident=1, splits=1)
+    expected = expectation(tensor_product(p), lambda c: _model(c, m), gpu_of(target))
+    where = {"shared": shared, "registers": registers, "panels": panels, "bands": bands, "sensible": sensible}
     return Space(
-        where={"shared": shared, "registers": registers, "panels": panels, "bands": bands, "sensible": sensible},
-        default={**default, "rows": 1, "raster": 1, "resident": 1},
+        where={**where, "parts": split},
+        default={**default, "splits": parts(p, default, split, expected)},
         groups=[2, 1, 3],
         rows=[1, 2],
         bn=[256, 128, 192, 64, 160, 224, 96, 32],
         depth=[4, 3, 5, 6, 2, 8],
         raster=RASTER,
         resident=[1, 0],
-    )
+        splits=SPLITS,
+    ).since({"splits": 1})
+
+
+def _model(c: Mapping[str, Any], m: Multiplication) -> Tiles:
+    """A configuration as the model of kernels knows it."""
+    high, order = c["rows"] * ROWS, dict(raster=c["raster"], splits=c["splits"])
+    bk = ROW_BYTES * m.word // 4
+    return Tiles("wgmma", c["groups"] * high, c["bn"], bk, high, c["bn"], c["depth"], persistent=bool(c["resident"]),
+                 **order)  # fmt: skip
