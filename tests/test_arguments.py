@@ -123,7 +123,7 @@ SCHEDULE = {
     "split": lambda s, axis="C.i", factors=(None, 4), tail="guard", names=("a", "b"): s.split(
         axis, factors, tail, names
     ),
-    "fuse": lambda s, a="C.i", b="C.j": s.fuse(a, b),
+    "fuse": lambda s, a="C.i", b="C.j", name="tile": s.fuse(a, b, name=name),
     "reorder": lambda s, a="C.j", b="C.i": s.reorder(a, b),
     "tile": lambda s, a="C.i", b="C.j", factors=(2, 4): s.tile(a, b, factors=factors),
     "bind": lambda s, axis="C.i", to="block.x": s.bind(axis, to),

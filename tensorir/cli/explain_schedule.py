@@ -186,6 +186,11 @@ SCHEDULE: dict[str, Entry] = {
         's.fuse("C.i")',
         's.fuse("C.i", "C.j")',
     ),
+    "fuse.name": Entry(
+        "name= gives the new loop a name that is not in use.",
+        's.fuse("C.i", "C.j", name="k")',
+        's.fuse("C.i", "C.j", name="tile")',
+    ),
     "fuse.directly-nested": Entry(
         "Fused loops are given outermost first, each the whole body of the one before.",
         's.fuse("C.i", "C.k")',

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = False, tb: bool = False,
            dtype: str = "float32", bias: bool = False, act: str | None = None, alpha: bool = False,
            beta: bool = False, prepack: bool = False, precision: str = "fp32") -> Workload:  # fmt: skip
-    """C = act(alpha A B + beta D + bias) with optional transposes and batch, in one kernel.
+    """C = act(alpha A B + beta D + bias) with optional transposes and batch, in one kernel, or in two where the sums
+    are made in parts (CUDA, ``splits``).
 
     a: (m, k) or (k, m) with ``ta``;  b: (k, n) or (n, k) with ``tb``; with batch > 1 both have it in front
     bias: (n,);  alpha, beta: scalar arguments;  beta adds a tensor d of the result's shape

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tensorir.intrin.cuda import Multiplication
 from tensorir.intrin.hopper import KINDS, ROWS
-from tensorir.ops.common import Config, out_dtype, out_stage
-from tensorir.ops.gemm_tensor import multiplication
+from tensorir.ops.common import Config, out_dtype
+from tensorir.ops.gemm_blocks import MULTIPROCESSORS, RASTER, SPLITS, banded, in_parts, parts, sums_of, walked
+from tensorir.ops.gemm_tensor import multiplication, tensor_product
+from tensorir.tune.gpu_devices import gpu_of
+from tensorir.tune.gpu_model import Tiles, expectation
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -17,8 +21,6 @@ if TYPE_CHECKING:
 
 ROW_BYTES = 128
 """Of a row of a tile: what is swizzled together."""
-MULTIPROCESSORS = 132
-"""Of an H100 or H200, where the target does not say."""
 SHARED_BYTES = 232448
 """Of a block there."""
 REGISTERS = {1: (40, 240), 2: (40, 232), 3: (32, 160)}
@@ -42,27 +44,27 @@ def gpu_hopper(s: Schedule, c: Config, p: Mapping[str, Any], target: Target) -> 
     c: ``groups``, products of 64 rows each of which has (``rows``), ``bn``, ``depth`` of the ring; ``cluster``: blocks
        below each other that bring the tiles of b for all of them; ``raster``: so many rows of blocks are walked
        together, column by column, so that what they read stays in the L2 cache; ``resident``: no more blocks than run
-       at once, each of which walks several tiles
+       at once, each of which walks several tiles; ``splits``: parts of the reduction (``gemm_blocks``)
     """
-    m, out = warpgroups(p), out_stage(s, "c", "warp")
+    m = warpgroups(p)
     assert m is not None
     size, z = 4 // m.word, "z, " if p["batch"] > 1 else ""
+    acc, out, _, outer, own, _ = sums_of(s, c, p, ROW_BYTES // size, "warp")
     bi, wi, i = s.split(f"{out}.i", [None, c["groups"], c["rows"] * ROWS])
     bj, j = s.split(f"{out}.j", [None, c["bn"]])
-    batch = [f"{out}.z"] if p["batch"] > 1 else []
     if c["cluster"] > 1:
         bi, rank = s.split(bi, [None, c["cluster"]])
-        s.bind(rank, "cluster").reorder(*batch, bi, bj, rank, wi, i, j)
+        s.bind(rank, "cluster").reorder(*outer, bi, bj, rank, wi, i, j)
     else:
-        s.reorder(*batch, bi, bj, wi, i, j)
-    tile = resident(s, c, p, [*batch, bi, bj], target)
+        s.reorder(*outer, bi, bj, wi, i, j)
+    tile = resident(s, c, p, [*outer, bi, bj], target)
     s.bind(tile, "block.x").bind(wi, "warpgroup")
-    if stored_whole(p):
+    if stored_whole(c, p):
         s.stage_out(out, at=wi, scope="shared", layout=f"{z}r, x -> {z}{swizzled_rows(2)}", via="tma")
-    s.compute_at("c", wi)
-    ko, kk, ki = s.split("c.k", [None, ROW_BYTES // size // m.k, m.k])
-    i0, i1 = s.split("c.i", [None, ROWS])
-    s.reorder(*(["c.z"] if batch else []), ko, kk, i0, i1, "c.j", ki)
+    s.compute_at(acc, wi)
+    ko, kk, ki = s.split(f"{acc}.k", [None, ROW_BYTES // size // m.k, m.k])
+    i0, i1 = s.split(f"{acc}.i", [None, ROWS])
+    s.reorder(*own, ko, kk, i0, i1, f"{acc}.j", ki)
     for name in "ab":
         s.stage_in(name, at=ko, scope="shared", layout=f"{z}r, x -> {z}{swizzled_rows(size)}", via="tma")
     orders = ("t" if p["ta"] else "n") + ("t" if p["tb"] else "n")
@@ -71,9 +73,9 @@ def gpu_hopper(s: Schedule, c: Config, p: Mapping[str, Any], target: Target) -> 
     return s.pipeline(ko, c["depth"], roles={"load": load, "compute": compute})
 
 
-def stored_whole(p: Mapping[str, Any]) -> bool:
+def stored_whole(c: Mapping[str, Any], p: Mapping[str, Any]) -> bool:
     """Whether results leave in whole tiles: those of 16 bits, which a warp would write in halves of sectors."""
-    return bool(out_dtype(p["dtype"]).itemsize == 2 and p["n"] % 8 == 0)
+    return bool(c["splits"] == 1 and out_dtype(p["dtype"]).itemsize == 2 and p["n"] % 8 == 0)
 
 
 def swizzled_rows(size: int) -> str:
@@ -85,15 +87,9 @@ def swizzled_rows(size: int) -> str:
 def resident(s: Schedule, c: Config, p: Mapping[str, Any], outer: list[Any], target: Target) -> Any:
     """The loop over blocks: one for each tile, or as many as there is room for, each of which walks several."""
     rows, columns = _tiles(c, p)
-    *batch, bi, bj = outer
-    if c["raster"] > 1:
-        bands, row = s.split(bi, [None, c["raster"]])
-        s.reorder(bands, bj, row)
-        tile = s.fuse(*batch, bands, bj, row)
-    else:
-        tile = s.fuse(*batch, bi, bj)
+    tile = walked(s, c["raster"], outer)
     room = (target.units or MULTIPROCESSORS) // c["cluster"]
-    if c["resident"] and rows * columns * p["batch"] > room:
+    if c["resident"] and rows * columns * p["batch"] * c["splits"] > room:
         _, tile = s.split(tile, [None, room])
     return tile
 
@@ -113,17 +109,20 @@ def hopper_space(p: Mapping[str, Any], target: Target) -> Space:
 
     def shared(c: Mapping[str, Any]) -> bool:
         rows = c["groups"] * c["rows"] * ROWS
-        results = 2 * rows * c["bn"] if stored_whole(p) else 0
+        results = 2 * rows * c["bn"] if stored_whole(c, p) else 0
         return bool(ROW_BYTES * c["depth"] * (rows + c["bn"]) + results + 4096 <= room)
 
     def registers(c: Mapping[str, Any]) -> bool:
         return bool(c["rows"] * c["bn"] // 2 <= {1: 200, 2: 192, 3: 128}[c["groups"]])
 
     def panels(c: Mapping[str, Any]) -> bool:
-        return bool((p["tb"] and not stored_whole(p)) or c["bn"] % (ROW_BYTES * m.word // 4) == 0)
+        return bool((p["tb"] and not stored_whole(c, p)) or c["bn"] % (ROW_BYTES * m.word // 4) == 0)
 
     def bands(c: Mapping[str, Any]) -> bool:
-        return bool(c["raster"] == 1 or _tiles(c, p)[0] % c["raster"] == 0)
+        return banded(c, *_tiles(c, p), target)
+
+    def split(c: Mapping[str, Any]) -> bool:
+        return in_parts(c, p["k"], ROW_BYTES * m.word // 4, math.prod(_tiles(c, p)) * p["batch"], target)
 
     def sensible(c: Mapping[str, Any]) -> bool:
         rows = c["groups"] * c["rows"] * ROWS
@@ -136,14 +135,26 @@ def hopper_space(p: Mapping[str, Any], target: Target) -> Space:
         default["bn"] = 64
     if large:
         default["depth"] = 3
+    default |= dict(rows=1, cluster=2 if large else 1, raster=1, resident=1, splits=1)
+    expected = expectation(tensor_product(p), lambda c: _model(c, m), gpu_of(target))
+    where = {"shared": shared, "registers": registers, "panels": panels, "bands": bands, "sensible": sensible}
     return Space(
-        where={"shared": shared, "registers": registers, "panels": panels, "bands": bands, "sensible": sensible},
-        default={**default, "rows": 1, "cluster": 2 if large else 1, "raster": 1, "resident": 1},
+        where={**where, "parts": split},
+        default={**default, "splits": parts(p, default, split, expected)},
         groups=[2, 1, 3],
         rows=[1, 2],
         bn=[256, 128, 192, 64, 160, 224, 96, 32],
         depth=[4, 3, 5, 6, 2, 8],
         cluster=[1, 2],
-        raster=[1, 8, 4, 2, 16],
+        raster=RASTER,
         resident=[1, 0],
-    )
+        splits=SPLITS,
+    ).since({"cluster": 1, "splits": 1})
+
+
+def _model(c: Mapping[str, Any], m: Multiplication) -> Tiles:
+    """A configuration as the model of kernels knows it."""
+    high, order = c["rows"] * ROWS, dict(raster=c["raster"], splits=c["splits"])
+    bk = ROW_BYTES * m.word // 4
+    return Tiles("wgmma", c["groups"] * high, c["bn"], bk, high, c["bn"], c["depth"], cluster=c["cluster"],
+                 persistent=bool(c["resident"]), **order)  # fmt: skip

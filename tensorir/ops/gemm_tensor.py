@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication, loads_rows, rows_shape
-from tensorir.ops.common import Config, out_stage
+from tensorir.ops.common import Config
+from tensorir.ops.gemm_blocks import EARLIER, RASTER, SPLITS, banded, bands, bind_blocks, in_parts, parts, sums_of
 from tensorir.tune.gpu_devices import gpu_of
 from tensorir.tune.gpu_model import Product, Tiles, expectation
 
@@ -30,32 +32,32 @@ def gpu_tensor(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
     """Both operands staged in shared memory per ``bk``, each warp multiplies ``wm`` x ``wn``.
 
     c: ``bm`` x ``bn`` of a block and ``wm`` x ``wn`` of a warp, ``bk``, ``depth`` of the pipeline, of which copies are
-       on their own with ``in_flight``
+       on their own with ``in_flight``; ``raster``: rows of blocks in a band, ``splits``: parts of the reduction
+       (``gemm_blocks``)
     """
-    m, out = multiplication(p), out_stage(s, "c")
+    m = multiplication(p)
     assert m is not None
+    acc, out, _, outer, own, _ = sums_of(s, c, p, c["bk"])
     bi, wi, i = s.split(f"{out}.i", [None, c["bm"] // c["wm"], c["wm"]])
     bj, wj, j = s.split(f"{out}.j", [None, c["bn"] // c["wn"], c["wn"]])
-    batch = [f"{out}.z"] if p["batch"] > 1 else []
-    s.reorder(*batch, bi, bj, wi, wj, i, j)
-    s.bind(bi, "block.y").bind(bj, "block.x").bind(wi, "warp.y").bind(wj, "warp.x")
-    if batch:
-        s.bind(batch[0], "block.z")
-    s.compute_at("c", wj)
-    ko, ki, kk = s.split("c.k", [None, c["bk"] // m.k, m.k])
-    i0, i1 = s.split("c.i", [None, 16])
-    j0, j1 = s.split("c.j", [None, 8])
-    s.reorder(*(["c.z"] if batch else []), ko, ki, i0, j0, i1, j1, kk)
+    s.reorder(*outer, bi, bj, wi, wj, i, j)
+    s.bind(wi, "warp.y").bind(wj, "warp.x")
+    bind_blocks(s, c, [*outer, bi, bj])
+    s.compute_at(acc, wj)
+    ko, ki, kk = s.split(f"{acc}.k", [None, c["bk"] // m.k, m.k])
+    i0, i1 = s.split(f"{acc}.i", [None, 16])
+    j0, j1 = s.split(f"{acc}.j", [None, 8])
+    s.reorder(*own, ko, ki, i0, j0, i1, j1, kk)
     orders = {"a": "t" if p["ta"] else "n", "b": "t" if p["tb"] else "n"}
     for name, turned, tile, extent in (("a", p["ta"], c["bm"], p["m"]), ("b", not p["tb"], c["bn"], p["n"])):
         row, whole = (tile, extent) if turned else (c["bk"], p["k"])
         at_once = loads_rows(m, name, orders[name])
-        z, x = "z, " if batch else "", swizzled(row, m) if at_once else _spread(row, m)
+        z, x = "z, " if p["batch"] > 1 else "", swizzled(row, m) if at_once else _spread(row, m)
         s.stage_in(name, at=ko, scope="shared", vector=vector_of(row, whole, m), layout=f"{z}r, x -> {z}r, {x}")
     for name, order in orders.items():
         copy = s.stage_in(f"{name}_shared", at=ki, scope="warp").name
         if loads_rows(m, name, order):
-            load_rows(s, copy, len(batch), m, name, order)
+            load_rows(s, copy, int(p["batch"] > 1), m, name, order)
     s.tensorize(i1, f"mma.m16n8k{m.k}.{m.name}.{orders['a']}{orders['b']}")
     s.unroll(ki)
     if c["depth"] > 1:
@@ -76,7 +78,8 @@ def tensor_product(p: Mapping[str, Any]) -> Product:
 
 def tensor_tiles(c: Mapping[str, Any]) -> Tiles:
     """A configuration of ``gpu_tensor`` as the model of kernels knows it."""
-    return Tiles("mma", c["bm"], c["bn"], c["bk"], c["wm"], c["wn"], c["depth"], bool(c["in_flight"]))
+    copies, order = bool(c["in_flight"]), dict(raster=c["raster"], splits=c["splits"])
+    return Tiles("mma", c["bm"], c["bn"], c["bk"], c["wm"], c["wn"], c["depth"], copies, **order)
 
 
 def load_rows(s: Schedule, copy: str, dim: int, m: Multiplication, operand: str, order: str) -> None:
@@ -141,13 +144,25 @@ def tensor_space(p: Mapping[str, Any], target: Target) -> Space:
     def ahead(c: Mapping[str, Any]) -> bool:
         return bool(c["depth"] >= 2 if c["in_flight"] else c["depth"] <= 2)  # registers hold one tile
 
+    def tiles(c: Mapping[str, Any]) -> tuple[int, int]:
+        return -(-p["m"] // c["bm"]), -(-p["n"] // c["bn"])
+
+    def whole(c: Mapping[str, Any]) -> bool:
+        return banded(c, *tiles(c), target)
+
+    def split(c: Mapping[str, Any]) -> bool:
+        return in_parts(c, p["k"], c["bk"], math.prod(tiles(c)) * p["batch"], target)
+
     least, bytes_of_k = min(p["m"], p["n"]), [64, 128, 32]
     default = dict(bm=128, bn=128, wm=64, wn=32) if least >= 512 else dict(bm=64, bn=64, wm=32, wn=32)
     if least >= 2048:
         default = dict(bm=256, bn=128, wm=64, wn=64)
-    return Space(
-        where={"warps": warps, "shared": shared, "registers": registers, "sensible": sensible, "ahead": ahead},
-        default={**default, "bk": 64 // size, "depth": 4, "in_flight": 1},
+    default |= dict(bk=64 // size, depth=4, in_flight=1, raster=bands(*tiles(default), target), splits=1)
+    expected = expectation(tensor_product(p), tensor_tiles, gpu_of(target))
+    where = {"warps": warps, "shared": shared, "registers": registers, "sensible": sensible, "ahead": ahead}
+    space = Space(
+        where={**where, "bands": whole, "parts": split},
+        default={**default, "splits": parts(p, default, split, expected)},
         bm=[128, 64, 256],
         bn=[128, 64, 256],
         wm=[64, 32, 16],
@@ -155,4 +170,7 @@ def tensor_space(p: Mapping[str, Any], target: Target) -> Space:
         bk=[n // size for n in bytes_of_k],
         depth=[4, 3, 2, 5, 6, 1],
         in_flight=[1, 0],
-    ).expecting(expectation(tensor_product(p), tensor_tiles, gpu_of(target)))
+        raster=RASTER,
+        splits=SPLITS,
+    )
+    return space.since(EARLIER).expecting(expected)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tensorir.ops.common import Config, out_stage
+from tensorir.ops.common import Config
+from tensorir.ops.gemm_blocks import EARLIER, RASTER, SPLITS, banded, bands, bind_blocks, in_parts, parts, sums_of
 from tensorir.tune.gpu_devices import gpu_of
 from tensorir.tune.gpu_model import Product, Tiles, expectation
 
@@ -26,24 +28,21 @@ def gpu_warp(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
     warp reads at once lies in different banks and what it writes fills whole sectors (the warp tiles of CUTLASS,
     "Efficient GEMM in CUDA").
     c: those, ``wi`` x ``wj`` warps of a block, ``bk``, ``depth`` of the pipeline, whose copies are on their own with
-       ``in_flight``
+       ``in_flight``; ``raster``: rows of blocks in a band, ``splits``: parts of the reduction (``gemm_blocks``)
     """
-    out = out_stage(s, "c", "warp")
-    sums = "c_warp" if out == "c.out" else "c"
+    acc, out, sums, outer, own, lead = sums_of(s, c, p, c["bk"], "warp")
     li, lj = c["li"], 32 // c["li"]
     wm, wn = li * c["ri"], lj * c["rj"]
     bi, wi, i = s.split(f"{out}.i", [None, c["wi"], wm])
     bj, wj, j = s.split(f"{out}.j", [None, c["wj"], wn])
-    batch = [f"{out}.z"] if p["batch"] > 1 else []
-    z = "z, " if batch else ""
-    s.reorder(*batch, bi, bj, wi, wj, i, j)
-    s.bind(bi, "block.y").bind(bj, "block.x").bind(wi, "warp.y").bind(wj, "warp.x")
-    if batch:
-        s.bind(batch[0], "block.z")
-    s.compute_at("c", wj).set_scope(sums, "warp")
-    s.layout(sums, f"{z}i, j -> i/4%{li}, j/4%{lj} | {z}i/{QUAD * li}, j/{QUAD * lj}, i%4, j%4")
-    ko, ki = s.split("c.k", [None, c["bk"]])
-    s.reorder(*(["c.z"] if batch else []), ko, ki, "c.i", "c.j")
+    z = "z, " if p["batch"] > 1 else ""
+    s.reorder(*outer, bi, bj, wi, wj, i, j)
+    s.bind(wi, "warp.y").bind(wj, "warp.x")
+    bind_blocks(s, c, [*outer, bi, bj])
+    s.compute_at(acc, wj).set_scope(sums, "warp")
+    s.layout(sums, f"{lead}i, j -> i/4%{li}, j/4%{lj} | {lead}i/{QUAD * li}, j/{QUAD * lj}, i%4, j%4")
+    ko, ki = s.split(f"{acc}.k", [None, c["bk"]])
+    s.reorder(*own, ko, ki, f"{acc}.i", f"{acc}.j")
     for name, axis, turned, tile, extent in (
         ("a", "i", not p["ta"], c["wi"] * wm, p["m"]),
         ("b", "j", p["tb"], c["wj"] * wn, p["n"]),
@@ -81,7 +80,8 @@ def warp_product(p: Mapping[str, Any]) -> Product:
 def warp_tiles(c: Mapping[str, Any]) -> Tiles:
     """A configuration of ``gpu_warp`` as the model of kernels knows it."""
     bm, bn = c["wi"] * c["li"] * c["ri"], c["wj"] * 32 // c["li"] * c["rj"]
-    return Tiles("threads", bm, bn, c["bk"], c["ri"], c["rj"], c["depth"], bool(c["in_flight"]))
+    copies, order = bool(c["in_flight"]), dict(raster=c["raster"], splits=c["splits"])
+    return Tiles("threads", bm, bn, c["bk"], c["ri"], c["rj"], c["depth"], copies, **order)
 
 
 def warp_space(p: Mapping[str, Any], target: Target) -> Space:
@@ -112,6 +112,15 @@ def warp_space(p: Mapping[str, Any], target: Target) -> Space:
     def ahead(c: Mapping[str, Any]) -> bool:
         return bool(c["depth"] >= 2 if c["in_flight"] else c["depth"] <= 2)  # registers hold one tile
 
+    def tiles(c: Mapping[str, Any]) -> tuple[int, int]:
+        return -(-p["m"] // rows(c)), -(-p["n"] // columns(c))
+
+    def whole(c: Mapping[str, Any]) -> bool:
+        return banded(c, *tiles(c), target)
+
+    def split(c: Mapping[str, Any]) -> bool:
+        return in_parts(c, p["k"], c["bk"], math.prod(tiles(c)) * p["batch"], target)
+
     # a multiprocessor from 8.6 on issues one instruction for each multiply-add: larger tiles leave more of them
     wide = target.sm >= 86
     default = dict(li=8, ri=4, rj=4, wi=2, wj=2, bk=16)
@@ -121,13 +130,17 @@ def warp_space(p: Mapping[str, Any], target: Target) -> Space:
             default = dict(li=4, ri=8, rj=16, wi=4, wj=2, bk=8)
     if p["m"] <= 32 or p["n"] <= 32:
         default = dict(li=8 if p["m"] > 16 else 4, ri=4, rj=4, wi=1, wj=2, bk=16)
-    where = {"warps": warps, "shared": shared, "registers": registers, "unrolled": unrolled, "sensible": sensible}
+    where = {"warps": warps, "shared": shared, "registers": registers, "unrolled": unrolled, "sensible": sensible,
+             "bands": whole, "parts": split}  # fmt: skip
     if target.has("sm_80"):
         where["ahead"] = ahead
-    knobs: dict[str, list[int]] = dict(
+    default |= dict(depth=2, in_flight=0, raster=bands(*tiles(default), target), splits=1)
+    expected = expectation(warp_product(p), warp_tiles, gpu_of(target))
+    knobs: dict[str, Sequence[int]] = dict(
         li=[8, 4], ri=[8, 4, 16], rj=[8, 4, 16], wi=[2, 4, 1], wj=[4, 2, 1], bk=[8, 16, 32],
         depth=[2, 1, 3, 4] if target.has("sm_80") else [2, 1],
         in_flight=[0, 1] if target.has("sm_80") else [0],
+        raster=RASTER, splits=SPLITS,
     )  # fmt: skip
-    space = Space(where=where, default={**default, "depth": 2, "in_flight": 0}, **knobs)
-    return space.expecting(expectation(warp_product(p), warp_tiles, gpu_of(target)))
+    space = Space(where=where, default={**default, "splits": parts(p, default, split, expected)}, **knobs)
+    return space.since(EARLIER).expecting(expected)

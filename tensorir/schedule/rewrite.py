@@ -10,7 +10,7 @@ from tensorir.arith.box import Side, side_of, union
 from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import as_expr, as_int, binary
 from tensorir.ir.tree import Axis, Buffer, Expr, Kind, Load, Loop, Program, Scope, Seq, Stage, Stmt, Store, Update, Var
-from tensorir.ir.visit import find, replace, sequence, uses, walk
+from tensorir.ir.visit import find, replace, sequence, substitute, uses, walk
 from tensorir.schedule.analysis import Index, in_loops, ranges, shares, statements
 
 
@@ -126,10 +126,14 @@ def box_nest(stage: Stage, sides: Iterable[Side], names: Iterable[str], kind: Ki
     return nest(loops, stage.replace(binds=tuple(binds), guards=()))
 
 
-def own_nest(index: Index, stage: Stage, primitive: str) -> Stmt:
-    """The nest that belongs to ``stage`` alone and is still as it was made; refused otherwise."""
+def own_nest(index: Index, stage: Stage, primitive: str, tails: bool = False) -> Stmt:
+    """The nest that belongs to ``stage`` alone and is still as it was made; refused otherwise.
+
+    tails: it may have guards that can be said in its axes (``tails_of``)
+    """
     top: Stmt = stage
     made = {f"{stage.name}.{label}" for label in axis_labels(stage)}
+    made |= {x.var.name for x in _walks(index, stage) if x.var.name.startswith(f"{stage.name}.")}
     for above in reversed(
         index.above(stage)
     ):  # through a Seq too: other stages in these loops are the caller's to refuse
@@ -146,13 +150,31 @@ def own_nest(index: Index, stage: Stage, primitive: str) -> Stmt:
             break
         top = above
     kinds = [x for x in find(top, Loop) if x.kind not in (Kind.SERIAL, Kind.COOPERATIVE)]
-    if kinds or stage.guards:
+    if kinds or (stage.guards and (not tails or tails_of(index, stage) is None)):
         what = kinds[0].var.name if kinds else stage.name
         raise ScheduleError(Problem(
             f"{primitive}.scheduled", f"the loops of {stage.name} have been scheduled already ({what})",
             hint=f"call {primitive.replace('-', '_')} before splitting or binding the loops of {stage.name}",
         ))  # fmt: skip
     return top
+
+
+def _walks(index: Index, stage: Stage) -> dict[Loop, Var]:
+    """Loops that walk one whole axis of the stage each, whatever they are called, and that axis."""
+    axes = {b: it for it, b in zip(stage.iters, stage.binds, strict=True) if isinstance(b, Var)}
+    loops = [x for x in index.above(stage) if x.var in axes]
+    return {x: axes[x.var].var for x in loops if as_int(x.extent) == as_int(axes[x.var].extent)}
+
+
+def tails_of(index: Index, stage: Stage) -> tuple[Expr, ...] | None:
+    """The guards of a stage, said in its axes; None where they cannot be.
+
+    A reduction that ``rfactor`` split has such: its last partial results have fewer terms.
+    """
+    axes = {x.var: v for x, v in _walks(index, stage).items()}
+    if any(v not in axes for g in stage.guards for v in find(g, Var)):
+        return None
+    return tuple(substitute(g, dict(axes)) for g in stage.guards)
 
 
 def axis_labels(stage: Stage) -> list[str]:

@@ -160,10 +160,13 @@ class Schedule:
         self._apply("partition", (loop.var.name, _plain(points)), {}, lambda p: _loops.partition(p, loop, points))
         return self
 
-    def fuse(self, *axes: Any) -> AxisRef:
-        """Make one loop of directly nested ones; returns it."""
+    def fuse(self, *axes: Any, name: str | None = None) -> AxisRef:
+        """Make one loop of directly nested ones; returns it. ``name``: what to call it."""
         loops = [self._loop(a) for a in axes]
-        return AxisRef(self._apply("fuse", [x.var.name for x in loops], {}, lambda p: _loops.fuse(p, *loops))[0])
+        label = None if name is None or not loops else self._full(loops[0], need_text("name", name, ScheduleError))
+        out = self._apply("fuse", [x.var.name for x in loops], {"name": (label, None)},
+                          lambda p: _loops.fuse(p, *loops, name=label))  # fmt: skip
+        return AxisRef(out[0])
 
     def reorder(self, *axes: Any) -> Self:
         """Put loops of one perfect nest into the given order, outermost first."""

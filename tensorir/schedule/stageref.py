@@ -49,9 +49,9 @@ class StageRef:
         """See ``Schedule.split``."""
         return self.schedule.split(self.axis(axis), factors, tail, names)
 
-    def fuse(self, *axes: Any) -> AxisRef:
+    def fuse(self, *axes: Any, name: str | None = None) -> AxisRef:
         """See ``Schedule.fuse``."""
-        return self.schedule.fuse(*map(self.axis, axes))
+        return self.schedule.fuse(*map(self.axis, axes), name=name)
 
     def tile(self, *axes: Any, factors: Sequence[int]) -> tuple[AxisRef, ...]:
         """See ``Schedule.tile``."""

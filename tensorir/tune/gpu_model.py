@@ -69,6 +69,7 @@ class Tiles:
     persistent: blocks stay and take tile after tile;  raster: rows of blocks that run side by side, 1 for row by row
     vector:     elements of one read of a thread from shared memory;  conflicts: how much longer such reads take;
                 scatter: how much longer copies take, which write there and read global memory
+    splits:     parts of the reduction, each in blocks of its own, whose sums a second kernel adds up
     """
 
     kind: str
@@ -86,6 +87,7 @@ class Tiles:
     vector: int = 4
     conflicts: float = 1.0
     scatter: float = 1.0
+    splits: int = 1
 
     @property
     def workers(self) -> int:
@@ -126,7 +128,7 @@ def expectation(p: Product, tiles: Callable[[Config], Tiles], gpu: Gpu | None) -
 
 def explain(p: Product, t: Tiles, gpu: Gpu) -> Parts:
     """The time that is expected, and what it is made of."""
-    tiles = -(-p.m // t.bm) * -(-p.n // t.bn) * p.batch
+    tiles = -(-p.m // t.bm) * -(-p.n // t.bn) * p.batch * t.splits
     held = 1 if t.persistent else resident(p, t, gpu)
     traffic, missed = l2_bytes(p, t), dram_bytes(p, t, gpu, held)
     latency = gpu.dram_latency + COPY  # blocks that read the same tile wait for the one that finds it in no cache
@@ -139,11 +141,33 @@ def explain(p: Product, t: Tiles, gpu: Gpu) -> Parts:
     each = -(-tiles // gpu.units)
     edges = BLOCK_START + latency + LEAVE  # nothing is on its way before the first load and after the last product
     whole = block_cycles(p, t, gpu, step, latency, each, held) * spilling(p, t, gpu)
-    clock = clock_of(t, gpu, each * -(-p.k // t.bk) * step["multiply"] / whole)
+    clock = clock_of(t, gpu, each * steps_of(p, t) * step["multiply"] / whole)
     cycles = whole - edges
     blocks, l2, dram = cycles / clock, traffic / (gpu.l2_rate * clock), missed / (DRAM_SHARE * gpu.dram)
-    total = LAUNCH_S + edges / clock + overlapped(blocks, l2, dram)
+    total = LAUNCH_S + edges / clock + overlapped(blocks, l2, dram) + adding_s(p, t, gpu)
     return Parts(total, blocks, l2, dram, held, -(-each // held), step)
+
+
+def steps_of(p: Product, t: Tiles) -> int:
+    """Steps of the reduction in one block."""
+    return -(-p.k // (t.bk * t.splits))
+
+
+def workspace_bytes(p: Product, t: Tiles) -> float:
+    """Of the partial sums, which are 32 bits wide."""
+    return 4.0 * p.m * p.n * p.batch * t.splits if t.splits > 1 else 0.0
+
+
+def adding_s(p: Product, t: Tiles, gpu: Gpu) -> float:
+    """Seconds of the second kernel, which reads the partial sums, from the L2 cache as far as they are there."""
+    if t.splits == 1:
+        return 0.0
+    partial = workspace_bytes(p, t)
+    edges = BLOCK_START + gpu.dram_latency + LEAVE
+    dram = partial * _evicted(partial, gpu) + p.m * p.n * p.batch * p.out_bytes * (2 if p.adds else 1)
+    return (
+        LAUNCH_S + edges / gpu.clock + overlapped(partial / (gpu.l2_rate * gpu.clock), dram / (DRAM_SHARE * gpu.dram))
+    )
 
 
 def clock_of(t: Tiles, gpu: Gpu, busy: float) -> float:
@@ -165,7 +189,7 @@ def block_cycles(
     Side by side, blocks fill what others leave idle, at their start, at their end and while they wait. A block that
     stays loads its next tile while it writes the last one.
     """
-    steps = -(-p.k // t.bk)
+    steps = steps_of(p, t)
     busy, chain = max(step.values()), chain_cycles(p, t, gpu, step, latency)
     leave = LEAVE + epilogue_bytes(p, t) / gpu.l2_port
     if t.persistent:
@@ -237,6 +261,8 @@ def chain_cycles(p: Product, t: Tiles, gpu: Gpu, step: Mapping[str, float], late
 
 def epilogue_bytes(p: Product, t: Tiles) -> float:
     """What a block writes in the end, and reads where results are added up."""
+    if t.splits > 1:
+        return 4.0 * t.bm * t.bn
     return float(t.bm * t.bn * p.out_bytes * (2 if p.adds else 1))
 
 
@@ -248,8 +274,8 @@ def copied_bytes(p: Product, t: Tiles) -> float:
 def l2_bytes(p: Product, t: Tiles) -> float:
     """What all blocks read of the L2 cache and write; a cluster reads the larger of the two tiles once."""
     once = (min(t.bm, t.bn) + max(t.bm, t.bn) / t.cluster) * t.bk * p.in_bytes
-    grid = -(-p.m // t.bm) * -(-p.n // t.bn) * p.batch
-    return float(grid * (-(-p.k // t.bk) * once + epilogue_bytes(p, t)))
+    grid = -(-p.m // t.bm) * -(-p.n // t.bn) * p.batch * t.splits
+    return float(grid * (steps_of(p, t) * once + epilogue_bytes(p, t)))
 
 
 def dram_bytes(p: Product, t: Tiles, gpu: Gpu, held: int) -> float:
@@ -264,6 +290,9 @@ def dram_bytes(p: Product, t: Tiles, gpu: Gpu, held: int) -> float:
     a, b = float(p.m * p.k * p.in_bytes), float(p.n * p.k * p.in_bytes)
     again_b = b * (max(1.0, grid_m / down) - 1) * _evicted(b, gpu)
     again_a = a * (max(1.0, grid_n / across) - 1) * _evicted(a * min(1.0, down / grid_m), gpu)
+    if t.splits > 1:
+        partial = workspace_bytes(p, t)
+        return p.batch * (a + b + again_a + again_b) + partial * _evicted(partial, gpu)
     return p.batch * (a + b + again_a + again_b + p.m * p.n * p.out_bytes * (2 if p.adds else 1))
 
 

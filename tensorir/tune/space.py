@@ -52,6 +52,7 @@ class Space:
         self._listed: Legal | None = None
         self._keys: npt.NDArray[Any] | None = None
         self.expected_s: Callable[[Mapping[str, Any]], float] | None = None
+        self._before: Config = {}
         self._default: Config | None = None if default is None else self._checked_default(default)
 
     # -- counting and listing
@@ -147,6 +148,16 @@ class Space:
         new.expected_s = seconds
         return new
 
+    def since(self, before: Mapping[str, Any]) -> Space:
+        """The same space, which reads configurations that say nothing about some knobs: these have the values
+        ``before``, for such were recorded when there was no such choice.
+        """
+        for name, value in need_mapping("before", before).items():
+            self._value_index(self._knob(name), value)
+        new = copy(self)
+        new._before = dict(before)
+        return new
+
     # -- configurations from outside
 
     def canonical(self, config: Mapping[str, Any]) -> Config:
@@ -198,7 +209,7 @@ class Space:
         return {n: v[int(i)] for n, v, i in zip(self.names, self.values, indices, strict=True)}
 
     def _indices(self, config: Mapping[str, Any]) -> tuple[int, ...]:
-        need_mapping("config", config)
+        config = {**self._before, **need_mapping("config", config)}
         for name in config:
             self._knob(name)
         missing = [n for n in self.names if n not in config]
@@ -245,6 +256,8 @@ class Space:
         knobs: dict[str, Any] = dict(zip(self.names, values, strict=True))
         new = Space(where=where, **knobs)
         new.expected_s = self.expected_s
+        # a knob that was pinned to another value no longer has the earlier one
+        new._before = {n: v for n, v in self._before.items() if v in new._position[new.names.index(n)]}
         if self._default is not None:
             # a pinned knob moves the declared default with it, where that is legal
             wish = {

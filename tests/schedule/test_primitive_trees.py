@@ -40,6 +40,7 @@ EXAMPLES = {
     "split shift": (chain, lambda s: s.split("R.j", [None, 4], tail="shift")),
     "partition": (matmul, lambda s: s.partition("C.i", [1, 8])),
     "fuse": (matmul, lambda s: s.fuse("C.i", "C.j")),
+    "fuse named": (matmul, lambda s: s.fuse("C.i", "C.j", name="tile")),
     "reorder": (matmul, lambda s: s.reorder("C.k", "C.i")),
     "tile": (matmul, lambda s: s.tile("C.i", "C.j", factors=[4, 2])),
     "bind": (matmul, lambda s: s.bind("C.i", "block.x").bind("C.j", "thread.x")),

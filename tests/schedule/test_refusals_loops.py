@@ -34,6 +34,7 @@ once("split.symbolic-extent", "symbolic extent", lambda s: s.split("C.j", [None,
 
 # --- fuse, reorder, tile ---------------------------------------------------------------------------------------------
 
+once("fuse.name", "taken", lambda s: s.fuse("C.i", "C.j", name="k"))
 once("fuse.count", "two", lambda s: s.fuse("C.i"))
 once("fuse.directly-nested", "whole body", lambda s: s.fuse("C.i", "C.k"))
 once("fuse.directly-nested", "whole body", lambda s: s.fuse("C.j", "C.i"))

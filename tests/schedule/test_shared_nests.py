@@ -44,6 +44,31 @@ def test_rfactor_of_a_part(how):
     assert s.check()
 
 
+@pytest.mark.parametrize("names", [None, ("part", "r")])
+@pytest.mark.parametrize("at", ["C.rf.out.rf", "C.rf.out.i", "C.i", "C.rf"])
+def test_partial_sums_are_placed_with_the_tail_of_their_reduction(names, at):
+    s = tir.Schedule(tir.compute((7,), lambda i: tir.sum(A[i, r, 0], axis=r), name="C"))
+    part, _ = s.split("C.r", [None, 4], names=names)
+    s.rfactor("C", part)
+    if at.startswith("C.rf.out"):
+        s.stage_out("C.rf", at="root", scope="register")
+    s.compute_at("C.rf", at)
+    assert "< 13:" in s.tree(), "the last part has one term"
+    np.testing.assert_array_equal(s.build()(values), values[:, :, 0].sum(1))
+    assert s.check()
+    assert tir.replay(s.outputs, s.trace).tree() == s.tree()
+
+
+def test_a_tail_of_a_split_cell_stays_where_it_is():
+    s = tir.Schedule(tir.compute((7,), lambda i: tir.sum(A[i, r, 0], axis=r), name="C"))
+    s.split("C.i", [None, 2])
+    part, _ = s.split("C.r", [None, 4])
+    s.rfactor("C", part)
+    with pytest.raises(tir.ScheduleError) as e:
+        s.compute_at("C.rf", "C.i")
+    assert e.value.code == "compute-at.scheduled"
+
+
 def test_rfactor_of_argmax():
     s = tir.Schedule(tir.compute((7,), lambda i: tir.argmax(A[i, r, 0], axis=r), name="C"))
     by_inner_part(s)

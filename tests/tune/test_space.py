@@ -220,6 +220,22 @@ def test_foreign_configurations_are_refused_and_have_no_row(config: dict, code: 
     assert space().index(config) == -1
 
 
+def test_configurations_from_before_a_knob_have_its_earlier_value() -> None:
+    space = Space(tile=[1, 2, 4], raster=[8, 1], default=dict(tile=2, raster=8)).since({"raster": 1})
+    assert space.canonical({"tile": 2}) == {"tile": 2, "raster": 1}
+    assert space.config(space.index({"tile": 4})) == {"tile": 4, "raster": 1}
+    assert space.default == {"tile": 2, "raster": 8}
+    assert space.restrict("tile <= 2").canonical({"tile": 1}) == {"tile": 1, "raster": 1}
+    with pytest.raises(DeclarationError) as e:
+        space.canonical({"raster": 1})
+    assert e.value.code == "space.missing-knob"
+    assert space.pin(raster=8).index({"tile": 1}) == -1
+    for wrong, code in (({"rows": 1}, "space.unknown-knob"), ({"raster": 2}, "space.unknown-value")):
+        with pytest.raises(DeclarationError) as e:
+            space.since(wrong)
+        assert e.value.code == code
+
+
 def test_an_illegal_configuration_is_canonical_but_has_no_row() -> None:
     config = {"tile": 1, "mode": "col", "vec": (1, 1), "pad": False}
     assert space().canonical(config) == config

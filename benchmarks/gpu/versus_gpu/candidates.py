@@ -80,14 +80,21 @@ def curated(problem: Problem, template: str) -> Iterator[Config]:
             size = {"bf16": 2, "fp16": 2, "int8": 1}.get(problem.kind, 4)
             for row in _TENSOR_LARGE if large else _TENSOR_SMALL:
                 c = dict(zip(_TENSOR, row, strict=True))
-                yield {**c, "bk": c["bk"] // size}
+                yield {**c, "bk": c["bk"] // size, "raster": _bands(p["m"], c["bm"], large)}
         elif template == "gpu_warp":
-            yield from (dict(zip(_WARP, row, strict=True)) for row in (_WARP_LARGE if large else _WARP_SMALL))
+            for row in _WARP_LARGE if large else _WARP_SMALL:
+                c = dict(zip(_WARP, row, strict=True))
+                yield {**c, "raster": _bands(p["m"], c["wi"] * c["li"] * c["ri"], large)}
         elif template == "gpu_tile":
             yield from (dict(zip(_TILE, row, strict=True)) for row in (_TILE_LARGE if large else _TILE_SMALL))
     elif template == "gpu_tile":
         rows = _CONV_DEPTHWISE if p.get("groups", 1) == p["c"] > 1 else _CONV_DENSE
         yield from (dict(zip(_CONV, row, strict=True)) for row in rows)
+
+
+def _bands(m: int, high: int, large: bool) -> int:
+    """Rows of blocks that are walked together: what divides them, where there are many blocks."""
+    return next(n for n in (8, 4, 2, 1) if -(-m // high) % n == 0) if large else 1
 
 
 def configurations(problem: Problem, target: str, count: int) -> tuple[str, list[Config]]:
@@ -96,7 +103,7 @@ def configurations(problem: Problem, target: str, count: int) -> tuple[str, list
     template = template_of(work, target)
     space = work.templates[template].space_for(tir.Target.parse(target))
     rows = random.Random(SEED).sample(range(len(space.legal)), min(count, len(space.legal)))
-    wanted = [space.default, *(c for c in curated(problem, template) if space.index(c) >= 0)]
+    wanted = [space.default, *(space.canonical(c) for c in curated(problem, template) if space.index(c) >= 0)]
     return template, _distinct([*wanted, *(space.config(r) for r in rows)])[:count]
 
 

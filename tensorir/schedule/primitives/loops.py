@@ -214,8 +214,8 @@ class _Guard(Rewriter):
         return n.replace(guards=(*n.guards, self.cond), padded=(*n.padded, self.cond) if self.pad else n.padded)
 
 
-def fuse(program: Program, *loops: Loop) -> Rewrite:
-    """Make one loop of perfectly nested ones, outermost first."""
+def fuse(program: Program, *loops: Loop, name: str | None = None) -> Rewrite:
+    """Make one loop of perfectly nested ones, outermost first. Without a name it has those of all."""
     if len(loops) < 2:
         raise ScheduleError(Problem("fuse.count", f"fuse takes at least two loops, got {len(loops)}"))
     for x in loops:
@@ -241,7 +241,10 @@ def fuse(program: Program, *loops: Loop) -> Rewrite:
             )
     extents = [constant_extent(x, "fuse.symbolic-extent") for x in loops]
     first = loops[0].var.name
-    label = unique(first + "".join(f"&{x.var.name.split('.', 1)[-1]}" for x in loops[1:]), Index(program).names())
+    taken = Index(program).names() - {x.var.name for x in loops}
+    if name in taken:
+        raise _refuse("fuse.name", f"the name {name} is taken", loops[0], hint="choose another name=")
+    label = name or unique(first + "".join(f"&{x.var.name.split('.', 1)[-1]}" for x in loops[1:]), taken)
     var, values, rest = Var(label, "index"), {}, math.prod(extents)
     for n, (x, extent) in enumerate(zip(loops, extents, strict=True)):
         rest //= extent

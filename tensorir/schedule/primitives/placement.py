@@ -33,6 +33,7 @@ from tensorir.schedule.rewrite import (
     place_after,
     place_before,
     swap,
+    tails_of,
     with_body,
     written_index,
 )  # fmt: skip
@@ -59,7 +60,7 @@ def compute_at(program: Program, stage: Stage, loop: Loop) -> Rewrite:
                 stage,
                 hint=f"s.reverse_compute_at, or stage_out({b.name!r}, at=…) to compute tiles of it",
             )
-    top = own_nest(index, stage, "compute-at")
+    top = own_nest(index, stage, "compute-at", tails=True)
     if len(find(top, Stage)) > 1:
         raise _refuse("compute-at.nest-shared", f"other stages live in the loops of {stage.name}", stage)
     inside = [s for b in made for s in stages_reading(loop, b)]
@@ -91,7 +92,11 @@ def _boxed(index: Index, stage: Stage, loop: Loop, made: list[Buffer]) -> Stmt:
     boxes = [
         per_axis.get(it.var, Side(Linear({}, 0), as_int(it.extent))) for it in stage.iters if it.axis is Axis.SPATIAL
     ]
-    return box_nest(stage, boxes, [f"{stage.name}.{label}" for label in axis_labels(stage)])
+    nest_ = box_nest(stage, boxes, [f"{stage.name}.{label}" for label in axis_labels(stage)])
+    inner = find(nest_, Stage)[0]
+    at = {it.var: bind for it, bind in zip(inner.iters, inner.binds, strict=True)}
+    guards = tuple(substitute(g, at) for g in tails_of(index, stage) or ())
+    return _Guarded(stage.name, guards)(nest_)  # type: ignore[no-any-return]
 
 
 def reverse_compute_at(program: Program, stage: Stage, loop: Loop) -> Rewrite:

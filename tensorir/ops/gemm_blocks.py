@@ -1,0 +1,153 @@
+"""Blocks of a tiled product on GPUs: in which order they are walked, and how many share one tile's reduction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tensorir.ops.common import Config, out_stage
+from tensorir.tune.gpu_devices import gpu_of
+
+if TYPE_CHECKING:
+    from tensorir.schedule.schedule import Schedule
+    from tensorir.target import Target
+
+MULTIPROCESSORS = 132
+"""Of an H100 or H200, where nothing says how many there are."""
+RASTER = (1, 8, 4, 2, 16)
+"""Rows of blocks in a band."""
+SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+"""Parts of the reduction."""
+EARLIER: Mapping[str, int] = {"raster": 1, "splits": 1}
+"""What configurations mean that were recorded before there were these knobs."""
+TERMS = 128
+"""Of a part, at least."""
+ADDERS = 256
+"""Threads of a block that adds up partial sums."""
+WORTH = 0.9
+"""A reduction is split by default where that is expected to take less than this share of the time."""
+
+
+def multiprocessors(target: Target) -> int:
+    """Of the device that kernels are made for."""
+    gpu = gpu_of(target)
+    return gpu.units if gpu else target.units or MULTIPROCESSORS
+
+
+# --- the order of blocks
+
+
+def walked(s: Schedule, raster: int, outer: Sequence[Any]) -> Any:
+    """One loop over all blocks of the nest ``outer``, the last two of which are rows and columns of blocks.
+
+    Bands of ``raster`` rows are walked column by column: blocks that run side by side form a square rather than a row,
+    and read fewer rows of one operand and columns of the other, which stay in the L2 cache.
+    """
+    *batch, bi, bj = outer
+    if raster == 1:
+        return s.fuse(*outer, name="tile")
+    bands, row = s.split(bi, [None, raster])
+    return s.reorder(bands, bj, row).fuse(*batch, bands, bj, row, name="tile")
+
+
+def bind_blocks(s: Schedule, c: Config, outer: Sequence[Any]) -> None:
+    """Blocks of the nest ``outer``: a grid of columns and rows, or in bands a line; what is before them is z."""
+    *before, bi, bj = outer
+    if c["raster"] > 1:
+        s.bind(walked(s, c["raster"], [bi, bj]), "block.x")
+    else:
+        s.bind(bi, "block.y").bind(bj, "block.x")
+    if before:
+        s.bind(before[0] if len(before) == 1 else s.fuse(*before, name="part"), "block.z")
+
+
+def banded(c: Config, rows: int, columns: int, target: Target) -> bool:
+    """Whether bands are whole, since a rest would be blocks with nothing to do, of more blocks than run at once."""
+    return bool(c["raster"] == 1 or (rows % c["raster"] == 0 and rows * columns > multiprocessors(target)))
+
+
+def bands(rows: int, columns: int, target: Target) -> int:
+    """Rows of a band to start with."""
+    return next(n for n in (8, 4, 2, 1) if banded({"raster": n}, rows, columns, target))
+
+
+# --- the reduction in parts
+
+
+class Sums(NamedTuple):
+    """What a template schedules: ``stage`` adds up products in ``buffer``, ``out`` takes them from there.
+
+    outer: loops of ``out`` that stand before rows and columns;  own: those of ``stage``;  lead: dimensions of
+           ``buffer`` before rows and columns, as an index map says them
+    """
+
+    stage: str
+    out: str
+    buffer: str
+    outer: list[str]
+    own: list[str]
+    lead: str
+
+
+def sums_of(s: Schedule, c: Config, p: Mapping[str, Any], step: int, scope: str = "register") -> Sums:
+    """The stages of a product; with ``splits`` its reduction is in so many parts, each of whole ``step`` terms.
+
+    Then blocks of a part each write partial sums to a workspace, and a second kernel adds them up and does the
+    epilogue: for few tiles and long reductions (split-K).
+    """
+    batch = ["z"] if p["batch"] > 1 else []
+    if c["splits"] == 1:
+        stage, out = "c", out_stage(s, "c", scope)
+        buffer = f"c_{scope}" if out == "c.out" else "c"
+        axes = batch
+    else:
+        part, _ = s.split("c.k", [None, part_length(p["k"], c["splits"], step)], names=("part", "k"))
+        stage = s.rfactor("c", part).name
+        _add_up(s, p, batch)
+        out, buffer = s.stage_out(stage, at="root", scope="warp").name, "c_rf_warp"
+        axes = ["rf", *batch]
+    lead = "".join(f"{x}, " for x in axes)
+    return Sums(stage, out, buffer, [f"{out}.{x}" for x in axes], [f"{stage}.{x}" for x in axes], lead)
+
+
+def _add_up(s: Schedule, p: Mapping[str, Any], batch: Sequence[str]) -> None:
+    """The second kernel: a thread adds up the parts of four neighbours, or as many as rows are made of."""
+    out = out_stage(s, "c")
+    lanes = next(n for n in (4, 2, 1) if p["n"] % n == 0)
+    j, few = s.split(f"{out}.j", [None, lanes])
+    each = s.fuse(*(f"{out}.{x}" for x in batch), f"{out}.i", j, name="each")
+    block, thread = s.split(each, [None, ADDERS])
+    s.bind(block, "block.x").bind(thread, "thread.x").compute_at("c", thread)
+    s.reorder("c.rf", *(f"c.{x}" for x in batch), "c.i", "c.j")
+    s.unroll("c.rf")
+    if lanes > 1:
+        s.stage_in("c_rf", at="c.rf", scope="register", vector=lanes)
+        s.vectorize(few).vectorize("c.j")
+
+
+def part_length(k: int, splits: int, step: int) -> int:
+    """Terms of each part of a reduction but the last."""
+    return -(-k // (splits * step)) * step
+
+
+def in_parts(c: Config, k: int, step: int, tiles: int, target: Target) -> bool:
+    """Whether parts are as many as are asked for, with enough terms each, and no more blocks than run at once."""
+    if c["splits"] == 1:
+        return True
+    length = part_length(k, c["splits"], step)
+    whole = -(-k // length) == c["splits"] and length >= max(TERMS, 4 * step)
+    return bool(whole and tiles * c["splits"] <= 2 * multiprocessors(target))
+
+
+def parts(
+    p: Mapping[str, Any], default: Config, fits: Callable[[Config], bool], expected: Callable[[Config], float] | None
+) -> int:
+    """Parts to start with: those of the least expected time, where that is worth a second kernel.
+
+    Where rows and columns are no fewer than terms, smaller tiles would fill the device as well.
+    """
+    if expected is None or p["k"] <= max(p["m"], p["n"]):
+        return 1
+    times = {n: expected(c) for n in SPLITS if fits(c := {**default, "splits": n})}
+    best = min(times, key=lambda n: times[n])
+    return best if times[best] < WORTH * times[1] else 1
