@@ -53,9 +53,7 @@ class Turns:
         with self.ready:
             self.stuck = self.stuck | {me} if stuck else set()
             if stuck and self.stuck >= self.alive:
-                self.fault = Fault(
-                    Problem("barrier.stuck", f"all roles wait, one {stuck}, and nothing is under way")
-                )
+                self.fault = Fault(Problem("barrier.stuck", f"all roles wait, one {stuck}, and nothing is under way"))
             self._pass_on(me)
         self._await_turn()
 
