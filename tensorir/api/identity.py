@@ -91,7 +91,7 @@ def command_for(work: Workload, verb: str = "tune") -> str:
         given = [f"--arg {shlex.quote(f'{k}={v}')}" for k, v in origin.options.items()]
         return " ".join(["tensorir", verb, shlex.quote(f"{origin.place}:{origin.name}"), *given])
     p = dict(origin.options)
-    if origin.name == "conv2d" and {"n", "c", "h", "w", "k", "r", "s"} <= p.keys():
+    if origin.name.startswith("conv2d") and {"n", "c", "h", "w", "k", "r", "s"} <= p.keys():
         shape = "{n}x{c}x{h}x{w} {k}x{c}x{r}x{s}".format(**p)
         rest = {k: v for k, v in p.items() if k not in ("n", "c", "h", "w", "k", "r", "s")}
     elif origin.name == "matmul" and {"m", "n", "k"} <= p.keys():

@@ -17,15 +17,19 @@ if TYPE_CHECKING:
 Options = Mapping[str, Any]
 Make = Callable[[], "Workload"]
 
-OPERATORS = ("conv2d", "matmul")
+OPERATORS = ("conv2d", "conv2d_backward_data", "conv2d_backward_weight", "matmul")
 _CONV = "tensorir tune conv2d 1x64x56x56 64x64x3x3 --pad 1"
 _MATMUL = "tensorir tune matmul 512x512x512"
+_EPILOGUE = ("bias", "act", "prepack")
+_GEOMETRY = ("stride", "pad", "dilation", "groups", "layout")
 _OWN = {
-    "conv2d": ("stride", "pad", "dilation", "groups", "layout", "residual", "max_error"),
-    "matmul": ("batch", "ta", "tb", "alpha", "beta"),
+    "conv2d": (*_GEOMETRY, "residual", "max_error", *_EPILOGUE),
+    "conv2d_backward_data": _GEOMETRY,
+    "conv2d_backward_weight": _GEOMETRY,
+    "matmul": ("batch", "ta", "tb", "alpha", "beta", *_EPILOGUE),
 }
 _SWITCHES = ("ta", "tb", "alpha", "beta", "bias", "residual", "prepack")
-_SHARED = ("bias", "act", "dtype", "prepack")
+_SHARED = ("dtype",)
 
 
 def duration(value: Any) -> float | None:
@@ -45,7 +49,7 @@ def workloads(op: str, shapes: Sequence[str], options: Options) -> list[Make]:
         _foreign(op, options)
         if options.get("shapes"):
             return _named(op, str(options["shapes"]), shapes, given)
-        read = _conv2d if op == "conv2d" else _matmul
+        read = _matmul if op == "matmul" else _conv2d
         return [_maker(op, read(shapes, given))]
     if ".py:" in op or op.endswith(".py"):
         if shapes:
@@ -63,7 +67,7 @@ def _foreign(op: str, options: Options) -> None:
     """Refuse flags of another operator."""
     for other, names in _OWN.items():
         for name in names:
-            if other != op and options.get(name) not in (None, False):
+            if name not in _OWN[op] and options.get(name) not in (None, False):
                 raise usage(f"--{name.replace('_', '-')} belongs to {other}, not to {op}")
     if options.get("arg"):
         raise usage("--arg belongs to FILE.py:FUNCTION")

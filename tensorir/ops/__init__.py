@@ -5,7 +5,12 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-OPERATORS = {"conv2d": "tensorir.ops.convolution", "matmul": "tensorir.ops.gemm"}
+OPERATORS = {
+    "conv2d": "tensorir.ops.convolution",
+    "conv2d_backward_data": "tensorir.ops.conv_backward",
+    "conv2d_backward_weight": "tensorir.ops.conv_backward",
+    "matmul": "tensorir.ops.gemm",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -17,5 +22,7 @@ def __getattr__(name: str) -> Any:
 
 
 if TYPE_CHECKING:
+    from tensorir.ops.conv_backward import conv2d_backward_data as conv2d_backward_data
+    from tensorir.ops.conv_backward import conv2d_backward_weight as conv2d_backward_weight
     from tensorir.ops.convolution import conv2d as conv2d
     from tensorir.ops.gemm import matmul as matmul

@@ -1,16 +1,18 @@
-"""conv2d on tensor cores: implicit GEMM over NHWC images with stride 1 (CUDA from sm_80 on).
+"""conv2d on tensor cores: implicit GEMM over images (CUDA from sm_80 on).
 
 Sixteen pixels of a row are the rows of an instruction's operand: with the channel last, each of them is a run of
 channels in shared memory, wherever the filter's tap moves it. So the image is staged once with its halo and read at
-every tap; nothing is gathered.
+every tap; nothing is gathered. Images in NCHW are turned on the way to shared memory: a thread reads the channels of
+a pixel, neighbours of a row at a time, and writes them at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+import math
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tensorir import nn
 from tensorir.expr.compute import compute, reduce_axis
 from tensorir.expr.functions import cast
 from tensorir.expr.reducers import sum as total
@@ -19,7 +21,7 @@ from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication
 from tensorir.ir.tree import Expr
 from tensorir.ops.common import Config, out_stage
 from tensorir.ops.gemm_tensor import KINDS, load_rows, swizzled, vector_of
-from tensorir.ops.images import epilogue
+from tensorir.ops.images import epilogue, result
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -28,69 +30,190 @@ if TYPE_CHECKING:
 
 PIXELS = 16
 """Pixels of a row that one instruction takes."""
+ROOM = 80 * 1024
+"""Shared memory of a block that leaves room for a second one on the multiprocessors of sm_80."""
+NEXT = 256
+"""Bytes of the next copies that a thread may hold in its registers."""
+LEAST = 16
+"""Channels that the narrowest warp computes; those of a group must be whole tiles of warps."""
 
 
 def conv_multiplication(shape: Mapping[str, Any]) -> Multiplication | None:
-    """The instructions for a convolution, None where they do not fit it."""
+    """The instructions for a convolution, None where they do not fit it: groups narrower than a fragment, say."""
     name = KINDS.get((shape["dtype"], ""))
-    fits = shape["layout"] == "NHWC" and shape["groups"] == 1 and shape["stride"] == 1
-    return MULTIPLICATIONS[name] if name and fits else None
+    if name is None:
+        return None
+    m, groups = MULTIPLICATIONS[name], shape["groups"]
+    whole = groups == 1 or (shape["cg"] >= m.k // 2 and shape["k"] // groups % LEAST == 0)
+    return m if whole else None
 
 
 def declared(operands: Mapping[str, Tensor | None], shape: Mapping[str, Any]) -> Tensor:
-    """``nn.conv2d`` with the filter turned to (r, s, k, c): what an instruction multiplies are its last dimensions."""
+    """``nn.conv2d`` in the order of the instructions, whose tiles are the last dimensions of what they multiply.
+
+    Intermediates: image (see ``_image``), w_turned ([g,] r, s, k, c) and the sums (n, [g,] p, q, k), for NCHW
+    (n, [g,] p, k, q); k and c count channels of one group.
+    """
     x, w, m = operands["x"], operands["w"], conv_multiplication(shape)
     assert x is not None
     assert w is not None
     assert m is not None
-    n, k, r, s, p, q, c, dilation = (shape[v] for v in (*"nkrspqc", "dilation"))
-    pad = shape["pad"]
-    xp = nn.pad2d(x, pad, layout="NHWC", name="x_pad") if pad else x
-    turned = compute((r, s, k, c), lambda r, s, k, c: w[k, r, s, c], name="w_turned")
-    rr, rs, rc = reduce_axis(r, "r"), reduce_axis(s, "s"), reduce_axis(c, "c")
+    n, r, s, p, q, groups, stride, dilation = (shape[v] for v in (*"nrspq", "groups", "stride", "dilation"))
+    nchw, kg = shape["layout"] == "NCHW", shape["k"] // groups
+    image, turned = _image(x, shape), _turned(w, shape)
+    rr, rs, rc = reduce_axis(r, "r"), reduce_axis(s, "s"), reduce_axis(shape["cg"], "c")
 
-    def term(n: Expr, p: Expr, q: Expr, k: Expr) -> Expr:
-        pixel = xp[n, p + rr * dilation, q + rs * dilation, rc]
-        return cast(pixel, m.sums) * cast(turned[rr, rs, k, rc], m.sums)
+    def term(n: Expr, g: Expr, p: Expr, q: Expr, k: Expr) -> Expr:
+        row, column = rr * dilation, rs * dilation
+        at: tuple[Expr, ...] = (p + row, q + column)
+        if stride > 1:
+            at = (row % stride, column % stride, p + row // stride, q + column // stride)
+        lead = (g,) if groups > 1 else ()
+        return cast(image[(n, *lead, *at, rc)], m.sums) * cast(turned[(*lead, rr, rs, k, rc)], m.sums)
 
-    y = compute((n, p, q, k), lambda n, p, q, k: total(term(n, p, q, k), axis=(rr, rs, rc)), name="y")
-    return epilogue(y, operands, shape)
+    size = dict(n=n, g=groups, p=p, q=q, k=kg)
+    names = ["n", *(["g"] if groups > 1 else []), *("pkq" if nchw else "pqk")]
+
+    def value(*at: Expr) -> Expr:
+        i = dict(zip(names, at, strict=True))
+        return total(term(i["n"], i.get("g", rr), i["p"], i["q"], i["k"]), axis=(rr, rs, rc))
+
+    sums = compute(tuple(size[v] for v in names), value, name=main_stage(shape), axes=names)
+
+    def joined(n: Expr, k: Expr, p: Expr, q: Expr) -> Expr:
+        i = dict(n=n, g=k // kg, p=p, q=q, k=k % kg if groups > 1 else k)
+        at: Expr = sums[tuple(i[v] for v in names)]
+        return at
+
+    return epilogue(sums if sums.name == "y" else result(shape, joined), operands, shape)
+
+
+def main_stage(shape: Mapping[str, Any]) -> str:
+    """The stage that adds up: the result itself where its dimensions are those of the instructions."""
+    return "y" if shape["layout"] == "NHWC" and shape["groups"] == 1 else "sums"
+
+
+def _turned(w: Tensor, shape: Mapping[str, Any]) -> Tensor:
+    """The filter as ([g,] r, s, k, c)."""
+    groups, nchw, r, s = (shape["groups"], shape["layout"] == "NCHW", shape["r"], shape["s"])
+    kg, cg = shape["k"] // groups, shape["cg"]
+
+    def tap(k: Expr, r: Expr, s: Expr, c: Expr) -> Expr:
+        return w[(k, c, r, s) if nchw else (k, r, s, c)]
+
+    if groups == 1:
+        return compute((r, s, kg, cg), lambda r, s, k, c: tap(k, r, s, c), name="w_turned")  # type: ignore[no-any-return]
+    size = (groups, r, s, kg, cg)
+    return compute(size, lambda g, r, s, k, c: tap(g * kg + k, r, s, c), name="w_turned")  # type: ignore[no-any-return]
+
+
+def _image(x: Tensor, shape: Mapping[str, Any]) -> Tensor:
+    """What the taps read, channel last and in groups of channels: (n, [g,] h, w, c), or with a stride
+    (n, [g,] h%stride, w%stride, h/stride, w/stride, c).
+
+    Neighbouring outputs read every stride-th pixel. Sorted by what is left of their row and column, these are
+    neighbours, and rows and columns that no tap reads (a 1x1 filter's) belong to parts that are not staged.
+    """
+    if not is_rearranged(shape):
+        return x
+    groups, pad, stride, nchw = (shape["groups"], shape["pad"], shape["stride"], shape["layout"] == "NCHW")
+    high, wide = (-(-(shape[v] + 2 * pad) // stride) for v in "hw")
+    names = ["n", *(["g"] if groups > 1 else []), *(["a", "b"] if stride > 1 else []), "h", "w", "c"]
+    size = dict(n=shape["n"], g=groups, a=stride, b=stride, h=high, w=wide, c=shape["cg"])
+
+    def element(*at: Expr) -> Expr:
+        i: dict[str, Any] = dict(zip(names, at, strict=True))
+        row, column = (i[v] * stride + i.get(part, 0) - pad for v, part in ("ha", "wb"))
+        channel = i.get("g", 0) * shape["cg"] + i["c"]
+        return x.get(*((i["n"], channel, row, column) if nchw else (i["n"], row, column, channel)), fill=0)
+
+    return compute(tuple(size[v] for v in names), element, name="image", axes=names)  # type: ignore[no-any-return]
+
+
+def is_rearranged(shape: Mapping[str, Any]) -> bool:
+    """Whether the taps read anything else than ``x`` as it lies."""
+    return bool(shape["pad"] or shape["stride"] > 1 or shape["groups"] > 1 or shape["layout"] == "NCHW")
 
 
 def gpu_tensor(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     """c: ``wp`` x ``wk`` warps of a block, each with ``rp`` rows of sixteen pixels by ``rk`` channels; ``bc`` input
     channels at a time, ``depth`` of the pipeline of copies
+
+    The rows of an instruction's sums are what is further apart in the result: pixels, or the channels of NCHW.
     """
-    m = conv_multiplication(shape)
+    m, y, grouped, nchw = conv_multiplication(shape), main_stage(shape), shape["groups"] > 1, shape["layout"] == "NCHW"
     assert m is not None
-    out = out_stage(s, "y", "warp")
+    out = out_stage(s, y, "warp")
+    if nchw:
+        _pack(s, shape)
     pb, wp, p = s.split(f"{out}.p", [None, c["wp"], c["rp"]])
     qb, q = s.split(f"{out}.q", [None, PIXELS])
-    kb, wk, k = s.split(f"{out}.k", [None, c["wk"], c["rk"]])
-    s.reorder(f"{out}.n", kb, pb, qb, wp, wk, p, q, k)
-    s.bind(f"{out}.n", "block.z").bind(kb, "block.y").bind(s.fuse(pb, qb), "block.x")
+    group, channel = s.split(f"{out}.k", [None, shape["k"] // shape["groups"]]) if grouped else (None, f"{out}.k")
+    kb, wk, k = s.split(channel, [None, c["wk"], c["rk"]])
+    s.reorder(f"{out}.n", *([group] if group else []), kb, pb, qb, wp, wk, *((p, k, q) if nchw else (p, q, k)))
+    s.bind(f"{out}.n", "block.z").bind(s.fuse(group, kb) if group else kb, "block.y").bind(s.fuse(pb, qb), "block.x")
     s.bind(wp, "warp.y").bind(wk, "warp.x")
-    s.compute_at("y", wk)
-    co, ci, cc = s.split("y.c", [None, c["bc"] // m.k, m.k])
-    k0, k1 = s.split("y.k", [None, 8])
-    q0, q1 = s.split("y.q", [None, PIXELS])
-    s.reorder("y.n", co, "y.r", "y.s", ci, "y.p", q0, k0, q1, k1, cc)
-    image = "x_pad" if shape["pad"] else "x"
-    lanes = vector_of(c["bc"], shape["c"], m)
-    z, row = "n, h, ", swizzled(c["bc"], m, "w")
-    s.stage_in(image, at=co, scope="shared", vector=lanes, layout=f"{z}w, c -> {z}w, {row.replace('x', 'c')}")
-    z, row = "r, s, ", swizzled(c["bc"], m, "k")
-    s.stage_in("w_turned", at=co, scope="shared", vector=lanes, layout=f"{z}k, c -> {z}k, {row.replace('x', 'c')}")
-    s.compute_inline("w_turned")
-    if shape["pad"]:
-        s.compute_inline(image)
-    for name, operand, order in ((f"{image}_shared", "a", "n"), ("w_turned_shared", "b", "t")):
-        load_rows(s, s.stage_in(name, at=ci, scope="warp").name, 2, m, operand, order)
-    s.tensorize(q1, f"mma.m16n8k{m.k}.{m.name}.nt")
-    s.unroll("y.s").unroll(ci)
+    s.compute_at(y, wk)
+    co, ci, cc = s.split(f"{y}.c", [None, c["bc"] // m.k, m.k])
+    k0, k1 = s.split(f"{y}.k", [None, 16 if nchw else 8])
+    q0, q1 = s.split(f"{y}.q", [None, 8 if nchw else PIXELS])
+    inner = (k0, q0, k1, q1) if nchw else (q0, k0, q1, k1)
+    s.reorder(f"{y}.n", *([f"{y}.g"] if grouped else []), co, f"{y}.r", f"{y}.s", ci, f"{y}.p", *inner, cc)
+    image = "image" if is_rearranged(shape) else "x"
+    _stage(s, image, "w", co, c, shape)
+    _stage(s, "w_turned", "k", co, c, shape)
+    rows, columns = ("w_turned", image) if nchw else (image, "w_turned")
+    for operand, fragment, order in ((rows, "a", "n"), (columns, "b", "t")):
+        copy = s.stage_in(f"{operand}_shared", at=ci, scope="warp").name
+        load_rows(s, copy, len(_leading(operand, shape).split(",")) - 1, m, fragment, order)
+    s.tensorize(k1 if nchw else q1, f"mma.m16n8k{m.k}.{m.name}.nt")
+    s.unroll(f"{y}.s").unroll(ci)
     if c["depth"] > 1:
-        s.pipeline(co, c["depth"], async_=True)
+        s.pipeline(co, c["depth"], async_=not nchw)
     return s
+
+
+def _pack(s: Schedule, shape: Mapping[str, Any]) -> None:
+    """The turned filter by a kernel of its own, once where weights are prepacked: in KCRS a row of channels lies in as
+    many pieces as there are taps, which every block would gather again.
+    """
+    rows, lane = s.split(s.fuse("w_turned.k", "w_turned.c"), [None, 128])
+    for tap in ("s", "r", *(["g"] if shape["groups"] > 1 else [])):
+        s.reorder(rows, lane, f"w_turned.{tap}")
+    s.bind(rows, "block.x").bind(lane, "thread.x")
+    if shape.get("prepack"):
+        s.run_once("w_turned")
+
+
+def _stage(s: Schedule, operand: str, row: str, at: Any, c: Config, shape: Mapping[str, Any]) -> None:
+    """What a block reads of an operand for ``bc`` channels, in shared memory: rows of channels."""
+    m, packed = conv_multiplication(shape), operand == "w_turned" and shape["layout"] == "NCHW"
+    assert m is not None
+    lanes, lead = vector_of(c["bc"], shape["cg"], m), _leading(operand, shape)
+    stored = swizzled(c["bc"], m, row).replace("x", "c")
+    copy = s.stage_in(operand, at=at, scope="shared", vector=lanes, layout=f"{lead}{row}, c -> {lead}{row}, {stored}")
+    if shape["layout"] == "NCHW" and not packed:  # neighbouring threads read neighbours of a row, several channels each
+        last = len(lead.split(","))
+        s.reorder(
+            f"{copy.name}.ax{last}" + (".0" if lanes else ""), f"{copy.name}.ax{last - 2}", f"{copy.name}.ax{last - 1}"
+        )
+    if operand != "x" and not packed:
+        s.compute_inline(operand)
+
+
+def _leading(operand: str, shape: Mapping[str, Any]) -> str:
+    """The dimensions of a copy before its rows, as a layout names them."""
+    group = "g, " if shape["groups"] > 1 else ""
+    if operand == "w_turned":
+        return f"{group}r, s, "
+    return f"n, {group}{'a, b, ' if shape['stride'] > 1 else ''}h, "
+
+
+def staged_pixels(shape: Mapping[str, Any], taps: str, outputs: int) -> int:
+    """Rows (``taps`` "r") or columns ("s") of the image that so many outputs need: those of each part."""
+    stride, last = shape["stride"], (shape[taps] - 1) * shape["dilation"]
+    parts = min(stride, last + 1)
+    return int(parts * (outputs + last // stride))
 
 
 def conv_space(shape: Mapping[str, Any], target: Target) -> Space:
@@ -99,28 +222,56 @@ def conv_space(shape: Mapping[str, Any], target: Target) -> Space:
 
     m = conv_multiplication(shape)
     assert m is not None
-    size = 4 // m.word
-    halo_p, halo_q = ((shape[v] - 1) * shape["dilation"] for v in "rs")
+    size, per_group = 4 // m.word, shape["k"] // shape["groups"]
 
     def warps(c: Mapping[str, Any]) -> bool:
         return bool(2 <= c["wp"] * c["wk"] <= 8)
 
-    def shared(c: Mapping[str, Any]) -> bool:
-        image = (c["wp"] * c["rp"] + halo_p) * (PIXELS + halo_q)
+    def groups(c: Mapping[str, Any]) -> bool:
+        return bool(shape["groups"] == 1 or per_group % (c["wk"] * c["rk"]) == 0)
+
+    def shared_bytes(c: Config) -> int:
+        image = staged_pixels(shape, "r", c["wp"] * c["rp"]) * staged_pixels(shape, "s", PIXELS)
         weights = shape["r"] * shape["s"] * c["wk"] * c["rk"]
-        return bool(size * c["depth"] * c["bc"] * (image + weights) <= target.shared_optin_bytes)
+        return int(size * c["depth"] * c["bc"] * (image + weights))
+
+    def shared(c: Config) -> bool:
+        return bool(shared_bytes(c) <= target.shared_optin_bytes)
 
     def registers(c: Mapping[str, Any]) -> bool:
         return bool(c["rp"] * PIXELS * c["rk"] <= 64 * 64)
 
+    def ahead(c: Mapping[str, Any]) -> bool:
+        if shape["layout"] == "NHWC" or c["depth"] == 1:
+            return True
+        return bool(c["depth"] == 2 and shared_bytes(c) // 2 <= NEXT * 32 * c["wp"] * c["wk"])
+
     def sensible(c: Mapping[str, Any]) -> bool:
         rows, channels = c["wp"] * c["rp"], c["wk"] * c["rk"]
-        return bool((rows <= 4 or rows // 2 < shape["p"]) and (channels <= 32 or channels // 2 < shape["k"]))
+        return bool((rows <= 4 or rows // 2 < shape["p"]) and (channels <= 32 or channels // 2 < per_group))
 
     knobs = dict(
         wp=[2, 4, 1], wk=[2, 4, 1], rp=[4, 2, 1], rk=[32, 64, 16],
         bc=[n // size for n in (32, 64, 128)], depth=[3, 2, 4, 1],
     )  # fmt: skip
-    where = {"warps": warps, "shared": shared, "registers": registers, "sensible": sensible}
-    wanted = dict(wp=2, wk=2, rp=4 if shape["p"] > 8 else 2, rk=32, bc=32 // size, depth=3)
-    return Space(where=where, default=wanted if all(t(wanted) for t in where.values()) else None, **knobs)
+    where = {"warps": warps, "groups": groups, "shared": shared, "registers": registers, "ahead": ahead,
+             "sensible": sensible}  # fmt: skip
+    return Space(where=where, default=_default(shape, knobs, where, shared_bytes), **knobs)
+
+
+def _default(shape: Mapping[str, Any], knobs: Mapping[str, list[int]], where: Mapping[str, Any],
+             shared_bytes: Callable[[Config], int]) -> dict[str, int] | None:  # fmt: skip
+    """The first legal configuration, by what a block should be: four warps, 64 channels where there are as many, and a
+    pipeline of copies that leaves room for a second block.
+    """
+    rows = 8 if shape["p"] > 8 else 4
+
+    def rank(c: Config) -> tuple[float, ...]:
+        channels, tall = c["wk"] * c["rk"], c["wp"] * c["rp"]
+        deep = -c["depth"] if c["depth"] <= 3 else 0
+        return (abs(math.log2(channels / 64)), c["wp"] * c["wk"] != 4, abs(math.log2(tall / rows)),
+                shared_bytes(c) > ROOM, c["bc"] != min(knobs["bc"]), deep, c["rk"] != 32)  # fmt: skip
+
+    every = [dict(zip(knobs, v, strict=True)) for v in itertools.product(*knobs.values())]
+    legal = [c for c in every if all(test(c) for test in where.values())]
+    return min(legal, key=rank, default=None)

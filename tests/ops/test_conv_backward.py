@@ -1,0 +1,145 @@
+"""Gradients of conv2d: adjoint to it, and the same from every template."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tensorir as tir
+from tensorir.check.emulate import emulate
+from tensorir.check.equivalence import compare
+from tensorir.interp.numbers import Field
+from tensorir.interp.reference import random_arguments
+
+OPERATORS = ("conv2d_backward_data", "conv2d_backward_weight")
+TARGETS = {"cpu": "opencl -kind=cpu", "gpu": "cuda -arch=sm_80"}
+SHAPES = (
+    dict(c=8, k=16, h=9, w=11, pad=1),
+    dict(n=2, c=5, k=7, h=8, w=9, pad=1, stride=2),
+    dict(n=2, c=6, k=10, h=9, w=12, pad=1, stride=2, groups=2, dilation=2),
+    dict(c=3, k=4, h=11, w=10, r=1, s=1, stride=2),
+    dict(c=4, k=6, h=7, w=13, r=2, s=5, pad=3, stride=3, dilation=1),
+    dict(c=9, k=9, h=6, w=6, groups=3, pad=4, dilation=2),
+)
+emulated = pytest.mark.skipif(
+    shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler"
+)
+
+
+def integers(shape, seed):
+    return np.random.default_rng(seed).integers(-3, 4, shape).astype(np.float64)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_references_are_adjoint(shape, layout):
+    """<dy, conv(x, w)> = <dx, x> = <dw, w>, exactly on integers, and linear in each: so they are the gradients."""
+    options = dict(dtype="float64", layout=layout, **{"n": 1, **shape})
+    forward, data, weight = (getattr(tir.ops, op)(**options) for op in ("conv2d", *OPERATORS))
+    x, w = (integers(t.shape, n) for n, t in enumerate(forward.inputs))
+    y = forward.reference(x, w)
+    dy = integers(y.shape, 2)
+    assert [t.shape for t in data.inputs] == [dy.shape, w.shape]
+    assert [t.shape for t in weight.inputs] == [x.shape, dy.shape]
+    want = np.sum(dy * y)
+    assert np.sum(data.reference(dy, w) * x) == want
+    assert np.sum(weight.reference(x, dy) * w) == want
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("op", OPERATORS)
+def test_every_template_equals_its_declaration(op, layout, shape):
+    work = getattr(tir.ops, op)(layout=layout, **shape)
+    for name, template in work.templates.items():
+        if template.needs is None:
+            target = TARGETS[template.kinds[0]]
+            assert compare(work.schedule(template=name, target=target), Field(), 1) is None, name
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int8"])
+@pytest.mark.parametrize("op", OPERATORS)
+def test_every_type_is_exact_on_the_device(op, dtype):
+    for layout in ("NCHW", "NHWC"):
+        for shape in SHAPES[1:3]:
+            work = getattr(tir.ops, op)(layout=layout, dtype=dtype, **shape)
+            arrays = random_arguments(work.outputs, 1)
+            got = np.asarray(work.schedule(target=TARGETS["cpu"]).build("opencl:pocl")(*arrays))
+            want = work.reference(*arrays)
+            assert got.dtype == want.dtype
+            assert np.array_equal(got, want), (layout, shape)
+
+
+@emulated
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("op", OPERATORS)
+def test_text_for_gpus_is_right(op, layout):
+    work = getattr(tir.ops, op)(layout=layout, **SHAPES[2])
+    s = work.schedule(template="gpu_tile", target=TARGETS["gpu"])
+    arrays = random_arguments(s.outputs, 0)
+    got = emulate(s.emitted(), arrays)
+    assert not got.problems
+    assert np.array_equal(got.outputs[0], work.reference(*arrays))
+
+
+@settings(max_examples=6, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from(OPERATORS), st.sampled_from(SHAPES), st.sampled_from(["NCHW", "NHWC"]))
+def test_any_configuration(seed, op, shape, layout):
+    work = getattr(tir.ops, op)(layout=layout, **shape)
+    for name in ("cpu_rows", "gpu_tile"):
+        target = TARGETS[name[:3]]
+        space = work.templates[name].space_for(tir.Target.parse(target))
+        config = space.config(seed % len(space.legal))
+        assert compare(work.schedule(config, name, target), Field(), seed) is None, (name, config)
+
+
+BAD = [
+    (dict(stride=0), "conv2d.stride"),
+    (dict(pad=-1), "conv2d.pad"),
+    (dict(groups=3), "conv2d.groups"),
+    (dict(h=2, r=5), "conv2d.extent"),
+    (dict(c=0), "ops.extent"),
+    (dict(layout="CHWN"), "conv2d.layout"),
+]
+
+
+@pytest.mark.parametrize(("options", "code"), BAD, ids=str)
+@pytest.mark.parametrize("op", OPERATORS)
+def test_bad_parameters(op, options, code):
+    with pytest.raises(tir.DeclarationError) as caught:
+        getattr(tir.ops, op)(**{**dict(n=1, c=4, h=8, w=8, k=4, r=3, s=3), **options})
+    assert caught.value.code == code
+
+
+def test_tensors_that_do_not_fit():
+    dy, w = tir.placeholder((1, 4, 6, 6), name="dy"), tir.placeholder((4, 3, 3, 3), name="w")
+    x, other = tir.placeholder((1, 3, 8, 8), name="x"), tir.placeholder((5, 3, 3, 3), name="w")
+    cases = (
+        (lambda: tir.nn.conv2d_backward_data(dy, w, (9, 8)), "conv2d.extent"),
+        (lambda: tir.nn.conv2d_backward_data(dy, other, (8, 8)), "conv2d.channels"),
+        (lambda: tir.nn.conv2d_backward_data(dy, w, 8), "argument.type"),
+        (lambda: tir.nn.conv2d_backward_weight(x, dy, (3, 2)), "conv2d.extent"),
+        (lambda: tir.nn.conv2d_backward_weight(tir.placeholder((2, 3, 8, 8)), dy, (3, 3)), "conv2d.extent"),
+        (lambda: tir.nn.conv2d_backward_weight(x, tir.placeholder((6, 6)), (3, 3)), "conv2d.rank"),
+    )
+    for call, code in cases:
+        with pytest.raises(tir.DeclarationError) as caught:
+            call()
+        assert caught.value.code == code
+
+
+def test_equal_to_torch():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    options = dict(stride=2, padding=1, dilation=1, groups=2)
+    shape = dict(n=2, c=6, k=8, h=9, w=10, pad=1, stride=2, groups=2, dtype="float64")
+    data, weight = (getattr(tir.ops, op)(**shape) for op in OPERATORS)
+    x, dy = (torch.from_numpy(integers(t.shape, n)) for n, t in enumerate(weight.inputs))
+    w = torch.from_numpy(integers(data.inputs[1].shape, 3))
+    want = torch.nn.grad.conv2d_input(x.shape, w, dy, **options)
+    assert np.array_equal(data.reference(dy.numpy(), w.numpy()), want.numpy())
+    want = torch.nn.grad.conv2d_weight(x, w.shape, dy, **options)
+    assert np.array_equal(weight.reference(x.numpy(), dy.numpy()), want.numpy())
