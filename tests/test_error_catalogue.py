@@ -34,6 +34,7 @@ COMPOSED = {
     "{what}.gone": ("loop", "stage", "tensor"),
     "{what}.unknown": ("loop", "stage", "tensor"),
     "{primitive}.via": ("stage-in", "stage-out"),
+    "{primitive}.vector": ("stage-in", "stage-out"),
     "{primitive}.tile-copy": ("stage-in", "stage-out"),
     "{primitive}.room": ("compute-at", "reverse-compute-at", "stage-in", "stage-out", "prefetch"),
     "{primitive}.made-later": ("reverse-compute-at", "reverse-inline"),

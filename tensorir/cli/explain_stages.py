@@ -321,6 +321,12 @@ STAGES: dict[str, Entry] = {
         's.stage_in("A", at="C.i", scope="register", vector=3)',
         's.stage_in("A", at="C.i", scope="register", vector=4)',
     ),
+    "stage-out.vector": Entry(
+        "vector= says how the threads of a block write a copy in shared memory out together; it must divide the copy's "
+        "rows, and be 2, 4, 8 or 16.",
+        's.stage_out("C", at="C.i", scope="shared", vector=5)',
+        's.stage_out("C", at="C.i", scope="shared", vector=4)',
+    ),
     "stage-in.written": Entry(
         "The tensor is written inside the loop as well: a copy made before would be out of date.",
         't.reverse_compute_at("R", "C.i")\nt.stage_in("C", at="C.i", scope="register")',

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication, loads_rows, rows_shape
-from tensorir.ops.common import Config
+from tensorir.ops.common import Config, out_dtype
 from tensorir.ops.gemm_blocks import EARLIER, RASTER, SPLITS, banded, bands, bind_blocks, in_parts, parts, sums_of
 from tensorir.tune.gpu_devices import gpu_of
 from tensorir.tune.gpu_model import Product, Tiles, expectation
@@ -33,7 +33,7 @@ def gpu_tensor(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
 
     c: ``bm`` x ``bn`` of a block and ``wm`` x ``wn`` of a warp, ``bk``, ``depth`` of the pipeline, of which copies are
        on their own with ``in_flight``; ``raster``: rows of blocks in a band, ``splits``: parts of the reduction
-       (``gemm_blocks``)
+       (``gemm_blocks``); ``staged``: 16-bit results leave by way of shared memory
     """
     m = multiplication(p)
     assert m is not None
@@ -42,6 +42,9 @@ def gpu_tensor(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
     bj, wj, j = s.split(f"{out}.j", [None, c["bn"] // c["wn"], c["wn"]])
     s.reorder(*outer, bi, bj, wi, wj, i, j)
     s.bind(wi, "warp.y").bind(wj, "warp.x")
+    z = "z, " if p["batch"] > 1 else ""
+    if staged_out(c, p):
+        s.stage_out(out, at=bj, scope="shared", vector=8, layout=f"{z}r, x -> {z}{OUT_ROWS}")
     bind_blocks(s, c, [*outer, bi, bj])
     s.compute_at(acc, wj)
     ko, ki, kk = s.split(f"{acc}.k", [None, c["bk"] // m.k, m.k])
@@ -52,7 +55,7 @@ def gpu_tensor(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
     for name, turned, tile, extent in (("a", p["ta"], c["bm"], p["m"]), ("b", not p["tb"], c["bn"], p["n"])):
         row, whole = (tile, extent) if turned else (c["bk"], p["k"])
         at_once = loads_rows(m, name, orders[name])
-        z, x = "z, " if p["batch"] > 1 else "", swizzled(row, m) if at_once else _spread(row, m)
+        x = swizzled(row, m) if at_once else _spread(row, m)
         s.stage_in(name, at=ko, scope="shared", vector=vector_of(row, whole, m), layout=f"{z}r, x -> {z}r, {x}")
     for name, order in orders.items():
         copy = s.stage_in(f"{name}_shared", at=ki, scope="warp").name
@@ -63,6 +66,15 @@ def gpu_tensor(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
     if c["depth"] > 1:
         s.pipeline(ko, c["depth"], async_=bool(c["in_flight"]))
     return s
+
+
+OUT_ROWS = "x/64, r, x/8%8 ^ r%8, x%8"
+"""Storage of 16-bit results in shared memory, so that neither pairs of them nor eight meet bank conflicts."""
+
+
+def staged_out(c: Mapping[str, Any], p: Mapping[str, Any]) -> bool:
+    """Whether results leave by way of shared memory: those of 16 bits, of which a warp holds halves of sectors."""
+    return bool(c["staged"] and c["splits"] == 1 and p["n"] % 8 == 0 and out_dtype(p["dtype"]).itemsize == 2)
 
 
 def tensor_product(p: Mapping[str, Any]) -> Product:
@@ -133,7 +145,8 @@ def tensor_space(p: Mapping[str, Any], target: Target) -> Space:
         return bool(whole and 2 <= c["bm"] // c["wm"] * (c["bn"] // c["wn"]) <= 8)
 
     def shared(c: Mapping[str, Any]) -> bool:
-        return bool(size * c["depth"] * c["bk"] * (c["bm"] + c["bn"]) <= target.shared_optin_bytes)
+        results = 2 * c["bm"] * c["bn"] if staged_out(c, p) else 0
+        return bool(size * c["depth"] * c["bk"] * (c["bm"] + c["bn"]) + results <= target.shared_optin_bytes)
 
     def registers(c: Mapping[str, Any]) -> bool:
         return bool(c["wm"] * c["wn"] <= 64 * 64)
@@ -157,7 +170,8 @@ def tensor_space(p: Mapping[str, Any], target: Target) -> Space:
     default = dict(bm=128, bn=128, wm=64, wn=32) if least >= 512 else dict(bm=64, bn=64, wm=32, wn=32)
     if least >= 2048:
         default = dict(bm=256, bn=128, wm=64, wn=64)
-    default |= dict(bk=64 // size, depth=4, in_flight=1, raster=bands(*tiles(default), target), splits=1)
+    default |= dict(bk=64 // size, depth=4, in_flight=1, raster=bands(*tiles(default), target), splits=1, staged=1)
+    default["staged"] = int(staged_out(default, p) and shared(default))
     expected = expectation(tensor_product(p), tensor_tiles, gpu_of(target))
     where = {"warps": warps, "shared": shared, "registers": registers, "sensible": sensible, "ahead": ahead}
     space = Space(
@@ -172,5 +186,6 @@ def tensor_space(p: Mapping[str, Any], target: Target) -> Space:
         in_flight=[1, 0],
         raster=RASTER,
         splits=SPLITS,
+        staged=[1, 0] if staged_out({"staged": 1, "splits": 1}, p) else [0],
     )
-    return space.since(EARLIER).expecting(expected)
+    return space.since({**EARLIER, "staged": 0}).expecting(expected)

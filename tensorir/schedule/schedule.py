@@ -292,13 +292,17 @@ class Schedule:
         return StageRef(self, out[0])
 
     def stage_out(self, stage: Any, at: Any = "root", scope: str = "register", layout: str | None = None,
-                  via: str = "threads") -> StageRef:  # fmt: skip
+                  via: str = "threads", vector: int | None = None) -> StageRef:  # fmt: skip
         """Let a stage compute into a copy, written out once per iteration of ``at``; returns the copying stage."""
         found, loop = self._stage(stage), self._place(at)
         need_text("scope", scope, ScheduleError)
-        out = self._apply("stage_out", (found.name, at if loop is None else loop.var.name, scope),
-                          {"layout": (_map(layout), None), "via": (need_text("via", via, ScheduleError), "threads")},
-                          lambda p: _staging.stage_out(p, found, loop, scope, layout, via, self.target))  # fmt: skip
+        lanes = None if vector is None else need_int("vector", vector, error=ScheduleError)
+        options = {"layout": (_map(layout), None), "via": (need_text("via", via, ScheduleError), "threads"),
+                   "vector": (lanes, None)}  # fmt: skip
+        place = at if loop is None else loop.var.name
+        out = self._apply("stage_out", (found.name, place, scope), options,
+                          lambda p: _staging.stage_out(p, found, loop, scope, layout, via, self.target,
+                                                       lanes))  # fmt: skip
         return StageRef(self, out[0])
 
     def set_scope(self, tensor: Any, scope: str) -> Self:

@@ -119,6 +119,5 @@ def test_default_reads_shared_memory_without_conflicts():
         assert not got.problems
         assert np.array_equal(got.outputs[0], np.full((512, 512), 64, np.float16))
         for t in got.traffic:
-            if t.what != "global write":
-                assert t.width == 16, t
-                assert t.units == t.ideal, t
+            assert t.units == t.ideal, t
+            assert t.width == 16 or t.what == "shared write", t  # of results, two neighbours at a time

@@ -75,6 +75,7 @@ COMPOSED = {  # f-strings that make codes, with what fills them in
     "{primitive}.scattered": ("reverse-compute-at", "stage-out"),
     "{primitive}.made-later": ("reverse-compute-at", "reverse-inline"),
     "{primitive}.via": ("stage-in", "stage-out"),
+    "{primitive}.vector": ("stage-in", "stage-out"),
     "{primitive}.tile-copy": ("stage-in", "stage-out"),
     "{primitive}.room": ("compute-at", "reverse-compute-at", "stage-in", "stage-out", "prefetch"),
     "{what}.own-buffer": ("set-scope", "layout"),

@@ -141,6 +141,8 @@ once(
     lambda s: s.stage_out("C", "C.i.1"),
     before=lambda s: (s.split("C.i", [4, 4]), s.reorder("C.i.1", "C.i.0")),
 )
+once("stage-out.vector", "its own copy", lambda s: s.stage_out("C", "C.i", vector=4))
+once("stage-out.vector", "does not divide", lambda s: s.stage_out("C", "C.i", scope="shared", vector=3))
 once(
     "stage-out.several-writers",
     "several stages",

@@ -78,7 +78,7 @@ def stage_in(program: Program, buffer: Buffer, at: Loop | None, scope: str, vect
     if tiles and target is not None:
         made = tile_copies(made, buffer, copy, target, "stage-in")
     elif vector is not None:
-        made = _vector_copy(made, vector, f"{name}.ax{len(buffer.shape) - 1}")
+        made = _vector_copy(made, vector, f"{name}.ax{len(buffer.shape) - 1}", "stage-in")
     if at is None:  # the statement that makes the buffer goes on making it
         parts = statements(program.body)
         body = sequence([x if stages_writing(x, buffer) else swap_buffers(x, {buffer: copy}) for x in parts])
@@ -182,13 +182,14 @@ def _limits(index: Index, buffer: Buffer, at: Loop, copy: Stage, sides: list[Sid
     return tuple(out)
 
 
-def _vector_copy(made: Stmt, lanes: int, last: str) -> Stmt:
+def _vector_copy(made: Stmt, lanes: int, last: str, primitive: str) -> Stmt:
     """Split the innermost copy loop by ``lanes`` and vectorize its inner part."""
     loop = next(x for x in find(made, Loop) if x.var.name == last)
     extent = as_int(loop.extent)
     if lanes not in LANES or extent % lanes:
         raise ScheduleError(Problem(
-            "stage-in.vector", f"vector={lanes} does not divide the {extent} elements of a row of the copy ({last})",
+            f"{primitive}.vector",
+            f"vector={lanes} does not divide the {extent} elements of a row of the copy ({last})",
             hint=f"vector={next((n for n in reversed(LANES) if extent % n == 0), None)}",
         ))  # fmt: skip
     outer, inner = Var(f"{last}.0", "index"), Var(f"{last}.1", "index")
@@ -199,7 +200,7 @@ def _vector_copy(made: Stmt, lanes: int, last: str) -> Stmt:
 
 
 def stage_out(program: Program, stage: Stage, at: Loop | None, scope: str, layout: str | None = None,
-              via: str = "threads", target: Target | None = None) -> Rewrite:  # fmt: skip
+              via: str = "threads", target: Target | None = None, vector: int | None = None) -> Rewrite:  # fmt: skip
     """Let ``stage`` compute into a copy near it, written out once per iteration of ``at``.
 
     The computing stage keeps its name and loops; the copying one is called ``<stage>.out``.
@@ -208,6 +209,7 @@ def stage_out(program: Program, stage: Stage, at: Loop | None, scope: str, layou
             reduction and from what the piece before wrote out in all others
     layout: where the copy keeps what, as an index map (see ``buffers.layout``)
     via:    "threads", or "tma": a copy in shared memory leaves in whole tiles, on their own (sm_90)
+    vector: lanes along the last dimension with which all threads of the block write a copy in shared memory out
     """
     kind, tiles = _scope(scope), need_mechanism(via, "stage-out")
     index = Index(program)
@@ -238,10 +240,25 @@ def stage_out(program: Program, stage: Stage, at: Loop | None, scope: str, layou
     made = tile_nest(fresh, copy, [new_stage], loop, "stage-out", partial=piece is not None)
     if tiles and target is not None:
         made = tile_copies(made, buffer, local, target, "stage-out")
+    elif vector is not None:
+        made = _dealt_out(made, kind, vector)
     around = place_after(loop, made if piece is None else closing(made, piece), [new_stage])
     if piece is not None:
         around = place_before(around, opening(index, stage, at, piece, buffer, local), [new_stage])
     return Rewrite(swap(moved, loop, around), (out_name,))
+
+
+def _dealt_out(made: Stmt, kind: Scope, vector: int) -> Stmt:
+    """The copy nest ``made`` with its iterations shared out to the threads of the block, in vectors."""
+    if kind is not Scope.SHARED:
+        message = f"each thread writes its own copy in {kind.value} memory out"
+        raise ScheduleError(Problem("stage-out.vector", message, hint="scope='shared', or vectorize the copy's loop"))
+    loops = find(made, Loop)
+    made = replace(made, {loops[-1]: loops[-1].replace(kind=Kind.COOPERATIVE)})
+    for x in reversed(loops[:-1]):
+        at = next(y for y in find(made, Loop) if y.var is x.var)
+        made = replace(made, {at: at.replace(kind=Kind.COOPERATIVE)})
+    return _vector_copy(made, vector, loops[-1].var.name, "stage-out")
 
 
 def _one_output(index: Index, stage: Stage, at: Loop | None) -> Buffer:
