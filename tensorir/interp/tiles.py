@@ -44,7 +44,7 @@ def copy_tile(machine: Machine, call: IntrinCall) -> Action:
     """
     tiles = dict(zip((t.name for t in call.intrin.operands), call.operands, strict=True))
     (name,) = call.intrin.maps
-    array = _Whole(machine, tiles[name], call.intrin.operands[0].dims)
+    array = _Whole(machine, tiles[name])
     (shared,) = (_Tile(machine, r, call.intrin.operands[0].dims) for n, r in tiles.items() if n != name)
     if call.intrin.stores:
         return _store(machine, shared, array)
@@ -89,11 +89,10 @@ def _store(machine: Machine, shared: _Tile, array: _Whole) -> Action:
 class _Whole:
     """A tile of an array in global memory, told by where it begins in each dimension."""
 
-    def __init__(self, machine: Machine, region: Region, dims: tuple[int, ...]) -> None:
+    def __init__(self, machine: Machine, region: Region) -> None:
         self.home: Cells = machine.memory[region.buffer]
         self.shape, self.first = region.buffer.dims, [machine.expr(i) for i in region.first]
-        self.lead = len(self.shape) - len(dims)
-        self.grid = np.indices(dims).reshape(len(dims), -1)
+        self.grid = np.indices(region.extents).reshape(len(self.shape), -1)
 
     def where(self, f: Frame) -> tuple[np.ndarray, np.ndarray]:
         """The cells, a row for each thread that asks, and which of them the array has."""
@@ -101,7 +100,7 @@ class _Whole:
         inside = np.ones(flat.shape, bool)
         for d, extent in enumerate(self.shape):
             first = np.broadcast_to(np.asarray(self.first[d](f)), f.lane.shape)[:, None]
-            i = first + (self.grid[d - self.lead] if d >= self.lead else 0)
+            i = first + self.grid[d]
             inside &= (i >= 0) & (i < extent)
             flat = flat * extent + np.clip(i, 0, extent - 1)
         return flat, inside

@@ -24,7 +24,7 @@ ROWS = 64
 COLUMNS = tuple(range(8, 257, 8))
 KINDS = ("f16", "bf16", "tf32", "s8", "u8")
 
-_NAME = re.compile(r"wgmma\.m64n(\d+)k(\d+)\.(\w+)\.([nt])([nt])")
+_NAME = re.compile(r"wgmma\.m(?:64|(\d+)x(\d+))n(\d+)k(\d+)\.(\w+)\.([nt])([nt])")
 
 _WGMMA = """\
 #ifndef TIR_EMULATED
@@ -41,15 +41,37 @@ def wgmma_named(name: str) -> Intrin | None:
     """The product called ``name``, such as "wgmma.m64n256k16.bf16.nt"; None where there is none of that name.
 
     The last letters say how a and b are stored: a "n" as (m, k), b "t" as (n, k), as in a BLAS call; 16-bit types alone
-    may have the other orders
+    may have the other orders. "m4x16" in place of "m64": the rows are those of an image, four of sixteen pixels
     """
     found = _NAME.fullmatch(name)
     if found is None:
         return None
-    n, k, kind, order = int(found[1]), int(found[2]), found[3], found[4] + found[5]
+    n, k, kind, order = int(found[3]), int(found[4]), found[5], found[6] + found[7]
     m = MULTIPLICATIONS.get(kind)
     legal = m is not None and kind in KINDS and n in COLUMNS and k == m.k and (m.word == 2 or order == "nt")
-    return wgmma(kind, n, order) if legal else None
+    if not legal:
+        return None
+    if found[1] is None:
+        return wgmma(kind, n, order)
+    high, wide = int(found[1]), int(found[2])
+    return wgmma_pixels(kind, n, high, wide) if high * wide == ROWS and wide % 8 == 0 and order == "nt" else None
+
+
+@functools.cache
+def wgmma_pixels(kind: str, n: int, high: int, wide: int) -> Intrin:
+    """``d[p, q, j] += sum over k of a[p, q, k] * b[j, k]`` for ``high`` x ``wide`` pixels, 64 in all."""
+    m = MULTIPLICATIONS[kind]
+    a, b = placeholder((high, wide, m.k), m.dtype, name="a"), placeholder((n, m.k), m.dtype, name="b")
+    k = reduce_axis(m.k, "k")
+    d = compute(
+        (high, wide, n),
+        lambda p, q, j: sum_(
+            a[p, q, k] * b[j, k] if m.dtype == m.sums else cast(a[p, q, k], m.sums) * cast(b[j, k], m.sums), axis=k
+        ),
+        name="d",
+    )
+    warp, row, eight = {8: ("p/2", "q", "p%2"), 16: ("p", "q%8", "q/8")}.get(wide, ("p, q/16", "q%8", "q/8%2"))
+    return _product(m, n, "nt", d, f"m{high}x{wide}", f"p, q, j -> {warp}, {row}, j/2%4 | j/8, {eight}, j%2")
 
 
 @functools.cache
@@ -72,15 +94,19 @@ def wgmma(kind: str, n: int, order: str) -> Intrin:
         ),
         name="d",
     )
-    function = f"tir_wgmma_m64n{n}k{m.k}_{kind}_{order}"
+    return _product(m, n, order, d, f"m{ROWS}", "i, j -> i/16, i%8, j/2%4 | j/8, i/8%2, j%2")
+
+
+def _product(m: Multiplication, n: int, order: str, d: Tensor, rows: str, fragment: str) -> Intrin:
+    function = f"tir_wgmma_m64n{n}k{m.k}_{m.name}_{order}"
     return Intrin(
-        name=f"wgmma.m64n{n}k{m.k}.{kind}.{order}",
+        name=f"wgmma.{rows}n{n}k{m.k}.{m.name}.{order}",
         semantics=meaning(d, accumulate=True),
         emit={"cuda": f"{function}({{d}}, {{a}}, {{b}});"},
         source="PTX ISA, asynchronous warpgroup-level matrix instructions: wgmma.mma_async",
         align={"d": 4},
         needs=("sm_90a",),
-        fragments={"d": "i, j -> i/16, i%8, j/2%4 | j/8, i/8%2, j%2"},
+        fragments={"d": fragment},
         prelude={"cuda": _text(m, n, order, function)},
         descriptors=("a", "b"),
         later=True,

@@ -118,7 +118,8 @@ class Intrin:
         if len(self.outputs) != 1 or touched - set(self.operands):
             raise self._refuse("meaning", "the meaning uses buffers that are not its operands")
         for b in self.operands:
-            if not 1 <= len(b.shape) <= (MOST_DIMS if self.maps else 2):
+            most = MOST_DIMS if self.maps else 3 if self.descriptors else 2
+            if not 1 <= len(b.shape) <= most:
                 message = f"operand {b.name} has {len(b.shape)} dimensions; operands have one or two"
                 raise self._refuse("meaning", message, "a scalar operand is an array of shape (1,)")
         for language, text in self.emit.items():

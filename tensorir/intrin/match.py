@@ -12,8 +12,8 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tensorir.arith.affine import Arith, Interval, Linear, same
-from tensorir.ir.build import as_int
+from tensorir.arith.affine import Arith, Interval, Linear, conjuncts, same
+from tensorir.ir.build import as_int, binary, const
 from tensorir.ir.layout import scattered, written
 from tensorir.ir.node import Node
 from tensorir.ir.text import show
@@ -27,6 +27,7 @@ from tensorir.ir.tree import (
     Load,
     Loop,
     Region,
+    Select,
     Stage,
     Stmt,
     Store,
@@ -145,6 +146,8 @@ class _Unify:
                     return
                 raise
             return
+        if isinstance(have, Select) and self.intrin.maps and is_padded(have):
+            have = have.a  # what a tile has beyond its array is 0 anyway
         if isinstance(want, Load) and isinstance(have, Load):
             self.access(want.buffer, want.index, have.buffer, have.index)
         elif want.dtype == have.dtype == "index":
@@ -164,6 +167,9 @@ class _Unify:
 
     def access(self, tile: Buffer, want: tuple[Expr, ...], buffer: Buffer, have: tuple[Expr, ...]) -> None:
         """``buffer[have]`` is ``tile[want]`` for one first element."""
+        if tile.name in self.intrin.maps:
+            self._box(tile, want, buffer, have)
+            return
         lead = len(have) - len(want)
         if tile.dtype != buffer.dtype:
             raise NoMatch(f"{tile.name} of {self.intrin.name} is {tile.dtype}, {buffer.name} is {buffer.dtype}")
@@ -191,6 +197,24 @@ class _Unify:
         if old.buffer is not buffer or not all(map(same, old.first, first)):
             raise NoMatch(f"{tile.name} would stand for two tiles, of {old.buffer.name} and {buffer.name}")
 
+    def _box(self, tile: Buffer, want: tuple[Expr, ...], buffer: Buffer, have: tuple[Expr, ...]) -> None:
+        """As ``access``, of a tile that may span any dimensions of an array, in their order."""
+        if tile.dtype != buffer.dtype:
+            raise NoMatch(f"{tile.name} of {self.intrin.name} is {tile.dtype}, {buffer.name} is {buffer.dtype}")
+        inner = set(self.inner)
+        forms = [self.arith.linear(i) for i in have]
+        moving = [d for d, form in enumerate(forms) if any(uses(t, inner) for t in form.terms)]
+        spans = [d for d, n in enumerate(tile.dims) if n > 1]
+        if len(moving) != len(spans):
+            raise NoMatch(f"{len(moving)} dimensions of {buffer.name} move with the tile, which has {len(spans)}")
+        extents, first = [1] * len(have), [form.expr() for form in forms]
+        for d, k in zip(moving, spans, strict=True):
+            rest = forms[d].plus(self.arith.linear(substitute(want[k], self.loops)), -1)
+            if any(uses(t, inner) for t in rest.terms):
+                raise NoMatch(f"dimension {d} of {buffer.name} does not move as {tile.name} does")
+            extents[d], first[d] = tile.dims[k], rest.expr()
+        self.tiles.setdefault(tile, Region(buffer, tuple(first), tuple(extents)))
+
     def _apart(self) -> None:
         """Instructions read all operands before they write, loops do not: no output may be an input as well."""
         made = self.tiles[self.intrin.outputs[0]].buffer
@@ -200,6 +224,23 @@ class _Unify:
 
     def _differs(self, want: Expr, have: Expr) -> NoMatch:
         return NoMatch(f"where {self.intrin.name} has {show(want)}, the stage has {show(have)}")
+
+
+def is_padded(e: Select) -> bool:
+    """Whether it is an element of an array where that has it, and 0 elsewhere."""
+    if not isinstance(e.a, Load) or not isinstance(e.b, Const) or e.b.value != 0:
+        return False
+    arith = Arith()
+    bounds = [c for i, n in zip(e.a.index, e.a.buffer.shape, strict=True)
+              for c in (binary("<=", const(0), i), binary("<", i, n))]  # fmt: skip
+    return all(any(same_bound(arith, c, b) for b in bounds) for c in conjuncts(e.cond))
+
+
+def same_bound(arith: Arith, a: Expr, b: Expr) -> bool:
+    """Whether two conditions on indices say the same."""
+    return isinstance(a, Binary) and isinstance(b, Binary) and arith.child(assume=[a]).proves(b) and arith.child(
+        assume=[b]
+    ).proves(a)  # fmt: skip
 
 
 def _head(e: Expr) -> tuple[object, ...]:

@@ -225,16 +225,20 @@ class _Shared(Rewriter):
 
     def on_IntrinCall(self, n: IntrinCall) -> IntrinCall:
         source, made = n.operands
-        rows, columns = n.intrin.operands[0].dims[-2:] if len(n.intrin.operands[0].dims) > 1 else (1, 0)
+        dims = n.intrin.operands[0].dims
         own = any(uses(i, {self.rank}) for i in source.first)
-        if own or rows % (ATOM_ROWS * self.blocks):
+        part = dims[0] // self.blocks
+        whole = len(dims) > 1 and dims[0] % self.blocks == 0 and part * math.prod(dims[1:-1]) % ATOM_ROWS == 0
+        if own or not whole:
             return n
-        part = rows // self.blocks
-        intrin = tile_copy(made.buffer.dtype, (part, columns), self.blocks)
+        intrin = tile_copy(made.buffer.dtype, (part, *dims[1:]), self.blocks)
 
         def shifted(r: Region) -> Region:
-            first = (*r.first[:-2], binary("+", r.first[-2], binary("*", self.rank, part)), r.first[-1])
-            return Region(r.buffer, first, (*r.extents[:-2], part, columns))
+            d = next(d for d, extent in enumerate(r.extents) if extent > 1)
+            first = binary("+", r.first[d], binary("*", self.rank, part))
+            return Region(
+                r.buffer, (*r.first[:d], first, *r.first[d + 1 :]), (*r.extents[:d], part, *r.extents[d + 1 :])
+            )
 
         return IntrinCall(intrin, (shifted(source), shifted(made)))
 

@@ -42,6 +42,10 @@ def described(
         )
     rows, columns = first[found.rows], first[found.columns]
     extents = dict(zip(range(len(b.shape) - len(tile.dims), len(b.shape)), tile.dims, strict=True))
+    if len(tile.dims) > 2 and not _whole_rows(b, tile):
+        pixels = " x ".join(map(str, tile.dims))
+        raise fail("lower.tile", f"{tile.name} of {call.intrin.name} is {pixels} elements, and "
+                   f"{b.name} has others between", "stage_in at a loop that reads just these columns")  # fmt: skip
     within = extents[found.columns] <= found.row
     step = extents[found.columns] if within and found.row % extents[found.columns] == 0 else found.row
     if not arith.is_multiple(rows, ATOM_ROWS) or not arith.is_multiple(columns, step):
@@ -57,6 +61,14 @@ def described(
             raise fail("lower.tile", f"{b.name} has parts {c.stride * size} bytes apart, and tiles begin at multiples "
                        f"of {atom * size}", "tiles of a multiple of 8 rows")  # fmt: skip
     return (found.eight, found.panel), SWIZZLE_BYTES
+
+
+def _whole_rows(b: Buffer, tile: Buffer) -> bool:
+    """Whether the rows of a tile of several dimensions lie one behind the other."""
+    stride = {c.piece[0]: c.stride for c in cells(b)[0] if c.piece[1] == 1}
+    lead = len(b.shape) - len(tile.dims)
+    rows = range(lead, len(b.shape) - 2)
+    return all(stride[d] == stride[d + 1] * b.dims[d + 1] and b.dims[d + 1] == tile.dims[d + 1 - lead] for d in rows)
 
 
 def _in_a_row(b: Buffer, tile: Buffer) -> bool:

@@ -18,6 +18,7 @@ from tensorir.ir.dtypes import is_float
 from tensorir.ops.baselines import conv2d_baselines
 from tensorir.ops.common import Config, accumulator, divisors_near, flags, out_dtype, out_stage, positive
 from tensorir.ops.conv_cpu import cpu_templates
+from tensorir.ops.conv_hopper import conv_warpgroups, gpu_hopper, hopper_space
 from tensorir.ops.conv_tensor import conv_multiplication, conv_space, declared, gpu_tensor
 from tensorir.ops.images import epilogue
 
@@ -259,7 +260,14 @@ def _tensor_cores(operands: Mapping[str, Tensor | None], shape: Mapping[str, Any
     def function(s: Schedule, c: Config) -> Schedule:
         return gpu_tensor(type(s)(declared(operands, shape), s.target), c, shape)
 
-    return {"gpu_tensor": Template(function, lambda t: conv_space(shape, t), ("gpu",), needs="sm_80")}
+    cores = {"gpu_tensor": Template(function, lambda t: conv_space(shape, t), ("gpu",), needs="sm_80")}
+    if conv_warpgroups(shape) is None:
+        return cores
+
+    def groups(s: Schedule, c: Config) -> Schedule:
+        return gpu_hopper(type(s)(declared(operands, shape), s.target), c, shape, s.target)
+
+    return {"gpu_hopper": Template(groups, lambda t: hopper_space(shape, t), ("gpu",), needs="sm_90a"), **cores}
 
 
 def gpu_tile(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:

@@ -38,7 +38,7 @@ def tile_copies(made: Stmt, buffer: Buffer, copy: Buffer, target: Target, primit
 
     if not target.has("sm_90"):
         raise _refuse(f"{target.text} does not copy whole tiles by itself", "via='threads', or -arch=sm_90a")
-    if copy.scope is not Scope.SHARED or buffer.scope is not Scope.GLOBAL:
+    if copy.scope is not Scope.SHARED or buffer.scope not in (Scope.GLOBAL, Scope.AUTO):
         raise _refuse(f"whole tiles are copied between global and shared memory: {buffer.name} is in "
                       f"{buffer.scope.value}, {copy.name} in {copy.scope.value} memory",
                       "scope='shared', of a tensor in global memory")  # fmt: skip
@@ -49,12 +49,10 @@ def tile_copies(made: Stmt, buffer: Buffer, copy: Buffer, target: Target, primit
                       f"of {PIECE_BYTES}", "via='threads'")  # fmt: skip
     columns = as_int(loops[-1].extent)
     row = ROW_BYTES // size if copy.layout is not None else MOST_ROWS
-    box = [1] * (len(loops) - 1) + [_divisor(columns, row)]
+    box = [*(_divisor(as_int(x.extent), MOST_ROWS) for x in loops[:-1]), _divisor(columns, row)]
     if box[-1] * size % PIECE_BYTES:
         raise _refuse(f"a row of {columns} elements falls into pieces of {box[-1] * size} bytes, no multiple of "
                       f"{PIECE_BYTES}", "tiles along the last dimension of 16, 32, 64 or 128 bytes")  # fmt: skip
-    if len(loops) > 1:
-        box[-2] = _divisor(as_int(loops[-2].extent), MOST_ROWS)
     outer: list[Loop] = []
     inner: list[Loop] = []
     values: dict[Var, Expr] = {}
@@ -63,7 +61,7 @@ def tile_copies(made: Stmt, buffer: Buffer, copy: Buffer, target: Target, primit
         outer.append(Loop(o, as_expr(as_int(x.extent) // n), stage, Kind.UNROLL))
         inner.append(Loop(i, as_expr(n), stage, Kind.INTRIN))
         values[x.var] = binary("+", binary("*", o, n), i)
-    tile = tuple(box[-2:])
+    tile = tuple(n for d, n in enumerate(box) if n > 1 or d == len(box) - 1)
     move = tile_copy if primitive == "stage-in" else tile_store
     marked = substitute(stage, values).replace(intrin=move(buffer.dtype, tile))
     return nest([*outer, *inner], marked)

@@ -1,0 +1,120 @@
+"""conv2d by warpgroups (CUDA, sm_90a): implicit GEMM whose operands are tiles of the image and of the filter.
+
+A tile of the image is a box of pixels by a run of channels, wherever a tap of the filter moves it: tensor copies find
+it and fill with zeros what lies beyond the image, so that nothing is gathered and padding costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tensorir.intrin.cuda import Multiplication
+from tensorir.intrin.hopper import KINDS, ROWS
+from tensorir.ops.common import Config, out_dtype, out_stage
+from tensorir.ops.conv_tensor import conv_multiplication, is_rearranged
+from tensorir.ops.gemm_blocks import multiprocessors
+from tensorir.ops.gemm_hopper import REGISTERS, ROW_BYTES, SHARED_BYTES
+
+if TYPE_CHECKING:
+    from tensorir.schedule.schedule import Schedule
+    from tensorir.target import Target
+    from tensorir.tune.space import Space
+
+
+def conv_warpgroups(shape: Mapping[str, Any]) -> Multiplication | None:
+    """The products of warpgroups for a convolution, None where there are none: channels last, stride 1, one group."""
+    m = conv_multiplication(shape)
+    if m is None or m.name not in KINDS or shape["layout"] != "NHWC" or shape["stride"] > 1 or shape["groups"] > 1:
+        return None
+    size = 4 // m.word
+    return m if shape["c"] * size % 16 == 0 and shape["k"] * size % 16 == 0 else None
+
+
+def gpu_hopper(s: Schedule, c: Config, shape: Mapping[str, Any], target: Target) -> Schedule:
+    """A block of ``groups`` warpgroups computes 64 pixels each, ``wide`` of a row, by ``bk`` channels; a step is a tap
+    of the filter and 128 bytes of input channels.
+
+    c: those, ``depth`` of the ring; ``resident``: no more blocks than run at once, each of which walks several tiles
+    """
+    m, out, image = conv_warpgroups(shape), out_stage(s, "y", "warp"), is_rearranged(shape)
+    assert m is not None
+    size, high = 4 // m.word, ROWS // c["wide"]
+    pb, wi, p = s.split(f"{out}.p", [None, c["groups"], high])
+    qb, q = s.split(f"{out}.q", [None, c["wide"]])
+    kb, k = s.split(f"{out}.k", [None, c["bk"]])
+    s.reorder(f"{out}.n", pb, qb, kb, wi, p, q, k)
+    tile = s.fuse(f"{out}.n", pb, qb, kb, name="tile")
+    if c["resident"] and tiles(c, shape) > multiprocessors(target):
+        _, tile = s.split(tile, [None, multiprocessors(target)])
+    s.bind(tile, "block.x").bind(wi, "warpgroup")
+    if stored_whole(c, shape):
+        s.stage_out(out, at=wi, scope="shared", layout=f"n, p, x, c -> n, {_pixels(2)}", via="tma")
+    s.compute_at("y", wi)
+    cb, ci, cc = s.split("y.c", [None, ROW_BYTES // size // m.k, m.k])
+    s.reorder("y.n", "y.r", "y.s", cb, ci, "y.p", "y.q", "y.k", cc)
+    step = s.fuse("y.r", "y.s", cb, name="step")
+    for name, layout in (("image" if image else "x", f"n, p, x, c -> n, {_pixels(size)}"),
+                         ("w_turned", f"r, s, x, c -> r, s, {_pixels(size, False)}")):  # fmt: skip
+        s.stage_in(name, at=step, scope="shared", layout=layout, via="tma")
+    s.tensorize("y.p", f"wgmma.m{high}x{c['wide']}n{c['bk']}k{m.k}.{m.name}.nt").unroll(ci)
+    for name in ("image", "w_turned") if image else ("w_turned",):
+        s.compute_inline(name)
+    load, compute = REGISTERS[c["groups"]]
+    return s.pipeline(step, c["depth"], roles={"load": load, "compute": compute})
+
+
+def _pixels(size: int, rows: bool = True) -> str:
+    """Storage in rows of 128 bytes, of a pixel or an output channel, whose pieces of 16 are permuted by its number."""
+    row, piece = ROW_BYTES // size, 16 // size
+    return f"c/{row}, {'p, ' if rows else ''}x, c/{piece}%8 ^ x%8, c%{piece}"
+
+
+def stored_whole(c: Mapping[str, Any], shape: Mapping[str, Any]) -> bool:
+    """Whether results leave in whole tiles: those of 16 bits, which a warp would write in halves of sectors."""
+    return bool(out_dtype(shape["dtype"]).itemsize == 2 and c["bk"] % 64 == 0)
+
+
+def tiles(c: Mapping[str, Any], shape: Mapping[str, Any]) -> int:
+    """Of all blocks."""
+    rows = -(-shape["p"] // (c["groups"] * ROWS // c["wide"]))
+    return int(shape["n"] * rows * -(-shape["q"] // c["wide"]) * -(-shape["k"] // c["bk"]))
+
+
+def hopper_space(shape: Mapping[str, Any], target: Target) -> Space:
+    """The tiles that fit: registers of a thread, shared memory of a block."""
+    from tensorir.tune.space import Space
+
+    room = target.shared_optin_bytes if target.has("sm_90a") else SHARED_BYTES
+
+    def shared(c: Mapping[str, Any]) -> bool:
+        pixels = c["groups"] * ROWS
+        results = 2 * pixels * c["bk"] if stored_whole(c, shape) else 0
+        return bool(ROW_BYTES * c["depth"] * (pixels + c["bk"]) + results + 4096 <= room)
+
+    def registers(c: Mapping[str, Any]) -> bool:
+        return bool(c["bk"] // 2 <= {1: 200, 2: 192, 3: 128}[c["groups"]])
+
+    def sensible(c: Mapping[str, Any]) -> bool:
+        return bool(c["bk"] == 64 or c["bk"] // 2 < shape["k"])
+
+    def wasted(c: Mapping[str, Any]) -> float:
+        """Pixels that are computed, of those that there are."""
+        high = c["groups"] * ROWS // c["wide"]
+        p, q = shape["p"], shape["q"]
+        return float(-(-p // high) * high * -(-q // c["wide"]) * c["wide"] / (p * q))
+
+    groups = [2, 1, 3]
+    wide = min((8, 16, 32, 64), key=lambda n: (wasted({"groups": 2, "wide": n}), n != 16))
+    alone = wasted({"groups": 1, "wide": wide}) * 1.2 < wasted({"groups": 2, "wide": wide})
+    bk = next((n for n in (256, 128, 64) if shape["k"] % n == 0), 64)
+    default = dict(groups=1 if alone else 2, wide=wide, bk=bk, depth=3 if bk == 256 else 4, resident=1)
+    return Space(
+        where={"shared": shared, "registers": registers, "sensible": sensible},
+        default=default,
+        groups=groups,
+        wide=[8, 16, 32, 64],
+        bk=[64, 128, 256, 192, 96, 32],
+        depth=[4, 3, 5, 6, 2, 8],
+        resident=[1, 0],
+    )
