@@ -14,6 +14,7 @@ from tensorir.expr.compute import placeholder
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import is_float
 from tensorir.ops.common import Config, accumulator, out_dtype, out_stage, positive
+from tensorir.ops.conv_backward_tensor import data_templates
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -38,7 +39,7 @@ def conv2d_backward_data(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: i
     nest = Nest(
         "dx", ("n", "h"), "c" if last == "w" else "w", last, (), "k", ("r", "s"), ("dy_spread", "w"), "dy_spread"
     )
-    return _workload("conv2d_backward_data", dx, shape, nest, reference_data)
+    return _workload("conv2d_backward_data", dx, shape, nest, reference_data, data_templates(dy, weights, shape))
 
 
 def conv2d_backward_weight(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: int = 3, s: int = 3,
@@ -54,7 +55,7 @@ def conv2d_backward_weight(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k:
     dw = nn.conv2d_backward_weight(x, dy, (r, s), accumulate=accumulator(x.dtype), **_how(shape))
     padded = "x_pad" if pad else ""
     nest = Nest("dw", ("r", "s"), "k", "c", ("n", "p"), "q", (), ("dy", padded or "x"), padded)
-    return _workload("conv2d_backward_weight", dw, shape, nest, reference_weight)
+    return _workload("conv2d_backward_weight", dw, shape, nest, reference_weight, {})
 
 
 def _shape(**params: Any) -> dict[str, Any]:
@@ -102,7 +103,8 @@ class Nest:
     padded: str
 
 
-def _workload(name: str, out: Tensor, shape: dict[str, Any], nest: Nest, reference: Any) -> Workload:
+def _workload(name: str, out: Tensor, shape: dict[str, Any], nest: Nest, reference: Any,
+              on_tensor_cores: dict[str, Template]) -> Workload:  # fmt: skip
     params = {v: x for v, x in shape.items() if v not in ("p", "q", "cg")}
     wide = accumulator(shape["dtype"])
     if wide == "float32":
@@ -112,6 +114,7 @@ def _workload(name: str, out: Tensor, shape: dict[str, Any], nest: Nest, referen
         name, out,
         templates={
             "cpu_rows": Template(lambda sch, c: cpu_rows(sch, c, nest), lambda _: _cpu_space(nest, shape), ("cpu",)),
+            **on_tensor_cores,
             "gpu_tile": Template(lambda sch, c: gpu_tile(sch, c, nest), lambda _: _gpu_space(nest, shape), ("gpu",)),
         },
         reference=lambda *arrays: reference(shape, *arrays),

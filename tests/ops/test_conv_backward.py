@@ -143,3 +143,50 @@ def test_equal_to_torch():
     assert np.array_equal(data.reference(dy.numpy(), w.numpy()), want.numpy())
     want = torch.nn.grad.conv2d_weight(x, w.shape, dy, **options)
     assert np.array_equal(weight.reference(x.numpy(), dy.numpy()), want.numpy())
+
+
+DATA = (
+    dict(c=32, k=64, h=8, w=20, pad=1),
+    dict(n=2, c=24, k=40, h=11, w=37, pad=1, stride=2),
+    dict(c=64, k=32, h=9, w=18, pad=1, stride=2, groups=2),
+    dict(c=5, k=9, h=13, w=17, pad=3, dilation=2),
+    dict(c=20, k=16, h=7, w=9, r=1, s=1, stride=2),
+    dict(c=8, k=16, h=14, w=21, r=5, s=2, pad=2, stride=3),
+)
+
+
+@emulated
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize(("shape", "dtype"), [*((s, "float16") for s in DATA), (DATA[1], "int8")], ids=str)
+def test_tensor_cores_are_exact_for_images(shape, dtype, layout):
+    exact_on_tensor_cores("conv2d_backward_data", dtype=dtype, layout=layout, **shape)
+
+
+def exact_on_tensor_cores(op, **options):
+    work = getattr(tir.ops, op)(**options)
+    assert work.template_for(TARGETS["gpu"]) == "gpu_tensor"
+    s = work.schedule(target=TARGETS["gpu"])
+    if options["dtype"] == "float16":
+        assert compare(s, Field(), 1) is None
+    arrays = random_arguments(s.outputs, 1)
+    got = emulate(s.emitted(), arrays)
+    assert not got.problems
+    assert np.array_equal(got.outputs[0], work.reference(*arrays))
+    shared = [t for t in got.traffic if t.what == "shared read"]
+    assert all(t.width == 16 and t.units == t.ideal for t in shared), shared
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("op", OPERATORS)
+def test_the_default_spills_nothing(op, stride, layout):
+    pytest.importorskip("cupy", reason="the extra 'cuda' is not installed: NVRTC cannot be loaded")
+    from tensorir.runtime.cuda import compile_cubin
+
+    work = getattr(tir.ops, op)(n=16, c=128, k=128, pad=1, stride=stride, layout=layout, dtype="float16")
+    assert compile_cubin(work.schedule(target=TARGETS["gpu"]).emitted().text, "sm_80").spills == 0
+
+
+def test_strides_of_dilated_taps_take_another_template():
+    work = tir.ops.conv2d_backward_data(c=32, k=32, stride=2, dilation=2, dtype="float16")
+    assert work.template_for(TARGETS["gpu"]) == "gpu_tile"
