@@ -15,6 +15,7 @@ from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import is_float
 from tensorir.ops.common import Config, accumulator, out_dtype, out_stage, positive
 from tensorir.ops.conv_backward_tensor import data_templates
+from tensorir.ops.conv_weight_tensor import weight_templates
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -55,7 +56,7 @@ def conv2d_backward_weight(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k:
     dw = nn.conv2d_backward_weight(x, dy, (r, s), accumulate=accumulator(x.dtype), **_how(shape))
     padded = "x_pad" if pad else ""
     nest = Nest("dw", ("r", "s"), "k", "c", ("n", "p"), "q", (), ("dy", padded or "x"), padded)
-    return _workload("conv2d_backward_weight", dw, shape, nest, reference_weight, {})
+    return _workload("conv2d_backward_weight", dw, shape, nest, reference_weight, weight_templates(x, dy, shape))
 
 
 def _shape(**params: Any) -> dict[str, Any]:
