@@ -45,7 +45,8 @@ def forward_shape(shape: Shape) -> dict[str, Any] | None:
     r, s, p, q = (-(-shape[v] // stride) for v in "rshw")
     return dict(n=shape["n"], c=shape["k"], k=shape["c"], cg=shape["k"] // groups, h=shape["p"], w=shape["q"], r=r, s=s,
                 p=p, q=q, pad=shape["pad"], stride=1, dilation=dilation, groups=groups, parts=stride,
-                layout=shape["layout"], dtype=shape["dtype"], result=dict(p=shape["h"], q=shape["w"]))  # fmt: skip
+                layout=shape["layout"], dtype=shape["dtype"], precision=shape["precision"],
+                result=dict(p=shape["h"], q=shape["w"]))  # fmt: skip
 
 
 def declared(dy: Tensor, w: Tensor, shape: Shape, f: Shape) -> Tensor:

@@ -40,7 +40,7 @@ LEAST = 16
 
 def conv_multiplication(shape: Mapping[str, Any]) -> Multiplication | None:
     """The instructions for a convolution, None where they do not fit it: groups narrower than a fragment, say."""
-    name = KINDS.get((shape["dtype"], ""))
+    name = KINDS.get((shape["dtype"], shape.get("precision", "") if shape["dtype"] == "float32" else ""))
     if name is None:
         return None
     m, groups = MULTIPLICATIONS[name], shape["groups"]

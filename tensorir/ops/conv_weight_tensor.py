@@ -52,7 +52,7 @@ def _orders(shape: Shape) -> tuple[str, str]:
 
 def _multiplication(shape: Shape) -> Multiplication | None:
     """The instructions, None where they do not fit: groups narrower than a fragment, types that cannot be turned."""
-    name = KINDS.get((shape["dtype"], ""))
+    name = KINDS.get((shape["dtype"], shape["precision"] if shape["dtype"] == "float32" else ""))
     if name is None:
         return None
     m, groups = MULTIPLICATIONS[name], shape["groups"]

@@ -157,7 +157,8 @@ DATA = (
 
 @emulated
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-@pytest.mark.parametrize(("shape", "dtype"), [*((s, "float16") for s in DATA), (DATA[1], "int8")], ids=str)
+@pytest.mark.parametrize(("shape", "dtype"), [*((s, "float16") for s in DATA), (DATA[1], "int8"),
+                                                (dict(DATA[2], precision="tf32"), "float32")], ids=str)  # fmt: skip
 def test_tensor_cores_are_exact_for_images(shape, dtype, layout):
     exact_on_tensor_cores("conv2d_backward_data", dtype=dtype, layout=layout, **shape)
 
@@ -176,7 +177,7 @@ WEIGHT = (
 @pytest.mark.parametrize(
     ("layout", "shape", "dtype"),
     [*((v, s, "float16") for s in WEIGHT for v in ("NCHW", "NHWC")), ("NHWC", WEIGHT[1], "bfloat16"),
-     ("NCHW", WEIGHT[2], "int8")],
+     ("NCHW", WEIGHT[2], "int8"), ("NCHW", dict(WEIGHT[1], precision="3xtf32"), "float32")],
     ids=str,
 )  # fmt: skip
 def test_tensor_cores_are_exact_for_filters(shape, dtype, layout):
