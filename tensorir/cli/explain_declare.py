@@ -38,6 +38,11 @@ DECLARE: dict[str, Entry] = {
         _XF + "tir.nn.conv2d(X, F, pad=-1)",
         _XF + "tir.nn.conv2d(X, F, pad=1)",
     ),
+    "conv2d.precision": Entry(
+        "A precision names how products of float32 are made on tensor cores; other types have just one.",
+        'tir.ops.conv2d(c=64, k=64, dtype="float16", precision="tf32")',
+        'tir.ops.conv2d(c=64, k=64, precision="3xtf32")',
+    ),
     "conv2d.rank": Entry(
         "An image is n, c, h, w and a set of filters is k, c, r, s: four dimensions each.",
         "tir.nn.conv2d(A, B)",

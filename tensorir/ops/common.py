@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tensorir.errors import DeclarationError, refuse
-from tensorir.errors.needs import need_bool, shown
+from tensorir.errors.needs import need_bool, need_choice, shown
 from tensorir.ir.dtypes import DTYPES, is_float
 
 if TYPE_CHECKING:
@@ -49,6 +49,14 @@ def positive(params: Mapping[str, Any], names: Sequence[str]) -> None:
         v = params[name]
         if isinstance(v, bool) or not isinstance(v, int) or v < 1:
             raise refuse(DeclarationError, "ops.extent", f"{name}={shown(v)} must be an int >= 1")
+
+
+def need_precision(op: str, precision: Any, dtype: str) -> None:
+    """Refuse what names no precision, or one of products that are not of float32."""
+    need_choice("precision", precision, ("fp32", "tf32", "3xtf32"))
+    if precision != "fp32" and dtype != "float32":
+        message = f"precision={precision!r} is of products of float32, not of {dtype}"
+        raise refuse(DeclarationError, f"{op}.precision", message, hint="precision='fp32', or dtype='float32'")
 
 
 def accumulator(dtype: str) -> str | None:

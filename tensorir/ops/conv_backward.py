@@ -13,7 +13,9 @@ from tensorir.api.workload import Template, Workload
 from tensorir.expr.compute import placeholder
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import is_float
-from tensorir.ops.common import Config, accumulator, out_dtype, out_stage, positive
+from tensorir.ops.common import Config, accumulator, need_precision, out_dtype, out_stage, positive
+from tensorir.ops.conv_backward_tensor import data_templates
+from tensorir.ops.conv_weight_tensor import weight_templates
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -25,36 +27,38 @@ LANES = 8
 
 def conv2d_backward_data(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: int = 3, s: int = 3,
                          stride: int = 1, pad: int = 0, dilation: int = 1, groups: int = 1, layout: str = "NCHW",
-                         dtype: str = "float32") -> Workload:  # fmt: skip
-    """The gradient of a convolution with respect to its image; the parameters are those of the convolution.
+                         dtype: str = "float32", precision: str = "fp32") -> Workload:  # fmt: skip
+    """The gradient of a convolution with respect to its image; the parameters are those of ``conv2d``.
 
     Arguments: dy, w; see ``nn.conv2d_backward_data``. Raises DeclarationError naming the parameter that does not fit.
     """
+    need_precision("conv2d", precision, dtype)
     shape = _shape(n=n, c=c, h=h, w=w, k=k, r=r, s=s, stride=stride, pad=pad, dilation=dilation, groups=groups,
-                   layout=layout, dtype=dtype)  # fmt: skip
+                   layout=layout, dtype=dtype, precision=precision)  # fmt: skip
     dy, weights = _tensor("dy", shape, "nkpq"), _filter(shape)
     dx = nn.conv2d_backward_data(dy, weights, (h, w), accumulate=accumulator(dy.dtype), **_how(shape))
     last = "w" if layout == "NCHW" else "c"
     nest = Nest(
         "dx", ("n", "h"), "c" if last == "w" else "w", last, (), "k", ("r", "s"), ("dy_spread", "w"), "dy_spread"
     )
-    return _workload("conv2d_backward_data", dx, shape, nest, reference_data)
+    return _workload("conv2d_backward_data", dx, shape, nest, reference_data, data_templates(dy, weights, shape))
 
 
 def conv2d_backward_weight(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: int = 3, s: int = 3,
                            stride: int = 1, pad: int = 0, dilation: int = 1, groups: int = 1, layout: str = "NCHW",
-                           dtype: str = "float32") -> Workload:  # fmt: skip
-    """The gradient of a convolution with respect to its filter; the parameters are those of the convolution.
+                           dtype: str = "float32", precision: str = "fp32") -> Workload:  # fmt: skip
+    """The gradient of a convolution with respect to its filter; the parameters are those of ``conv2d``.
 
     Arguments: x, dy; see ``nn.conv2d_backward_weight``. Raises DeclarationError naming the parameter that does not fit.
     """
+    need_precision("conv2d", precision, dtype)
     shape = _shape(n=n, c=c, h=h, w=w, k=k, r=r, s=s, stride=stride, pad=pad, dilation=dilation, groups=groups,
-                   layout=layout, dtype=dtype)  # fmt: skip
+                   layout=layout, dtype=dtype, precision=precision)  # fmt: skip
     x, dy = _tensor("x", shape, "nchw"), _tensor("dy", shape, "nkpq")
     dw = nn.conv2d_backward_weight(x, dy, (r, s), accumulate=accumulator(x.dtype), **_how(shape))
     padded = "x_pad" if pad else ""
     nest = Nest("dw", ("r", "s"), "k", "c", ("n", "p"), "q", (), ("dy", padded or "x"), padded)
-    return _workload("conv2d_backward_weight", dw, shape, nest, reference_weight)
+    return _workload("conv2d_backward_weight", dw, shape, nest, reference_weight, weight_templates(x, dy, shape))
 
 
 def _shape(**params: Any) -> dict[str, Any]:
@@ -102,8 +106,9 @@ class Nest:
     padded: str
 
 
-def _workload(name: str, out: Tensor, shape: dict[str, Any], nest: Nest, reference: Any) -> Workload:
-    params = {v: x for v, x in shape.items() if v not in ("p", "q", "cg")}
+def _workload(name: str, out: Tensor, shape: dict[str, Any], nest: Nest, reference: Any,
+              on_tensor_cores: dict[str, Template]) -> Workload:  # fmt: skip
+    params = {v: x for v, x in shape.items() if v not in ("p", "q", "cg") and (v, x) != ("precision", "fp32")}
     wide = accumulator(shape["dtype"])
     if wide == "float32":
         out = nn.convert(out, shape["dtype"])
@@ -112,6 +117,7 @@ def _workload(name: str, out: Tensor, shape: dict[str, Any], nest: Nest, referen
         name, out,
         templates={
             "cpu_rows": Template(lambda sch, c: cpu_rows(sch, c, nest), lambda _: _cpu_space(nest, shape), ("cpu",)),
+            **on_tensor_cores,
             "gpu_tile": Template(lambda sch, c: gpu_tile(sch, c, nest), lambda _: _gpu_space(nest, shape), ("gpu",)),
         },
         reference=lambda *arrays: reference(shape, *arrays),

@@ -40,7 +40,7 @@ LEAST = 16
 
 def conv_multiplication(shape: Mapping[str, Any]) -> Multiplication | None:
     """The instructions for a convolution, None where they do not fit it: groups narrower than a fragment, say."""
-    name = KINDS.get((shape["dtype"], ""))
+    name = KINDS.get((shape["dtype"], shape.get("precision", "") if shape["dtype"] == "float32" else ""))
     if name is None:
         return None
     m, groups = MULTIPLICATIONS[name], shape["groups"]
@@ -54,43 +54,63 @@ def declared(operands: Mapping[str, Tensor | None], shape: Mapping[str, Any]) ->
     Intermediates: image (see ``_image``), w_turned ([g,] r, s, k, c) and the sums (n, [g,] p, q, k), for NCHW
     (n, [g,] p, k, q); k and c count channels of one group.
     """
-    x, w, m = operands["x"], operands["w"], conv_multiplication(shape)
+    x, w = operands["x"], operands["w"]
     assert x is not None
     assert w is not None
+    return epilogue(summed(_image(x, shape), _turned(w, shape), shape), operands, shape)
+
+
+def summed(image: Tensor, turned: Tensor, shape: Mapping[str, Any]) -> Tensor:
+    """The sums of products of an image and a filter in the order of the instructions, and the result in its layout.
+
+    With ``parts`` every parts-th pixel of the result has a filter of its own: turned is ([g,] u, v, r, s, k, c) and the
+    sums are (n, [g,] u, v, p, q, k), where u and v count what is left of the result's rows and columns.
+    """
+    m, parts, kg = conv_multiplication(shape), shape.get("parts", 1), shape["k"] // shape["groups"]
     assert m is not None
-    n, r, s, p, q, groups, stride, dilation = (shape[v] for v in (*"nrspq", "groups", "stride", "dilation"))
-    nchw, kg = shape["layout"] == "NCHW", shape["k"] // groups
-    image, turned = _image(x, shape), _turned(w, shape)
-    rr, rs, rc = reduce_axis(r, "r"), reduce_axis(s, "s"), reduce_axis(shape["cg"], "c")
+    groups, stride, dilation, pad = (shape[v] for v in ("groups", "stride", "dilation", "pad"))
+    rr, rs, rc = (reduce_axis(shape[v], name) for v, name in (("r", "r"), ("s", "s"), ("cg", "c")))
+    nchw, own = shape["layout"] == "NCHW", leading_names(shape)
+    names = ["n", *own, *("pkq" if nchw else "pqk")]
 
-    def term(n: Expr, g: Expr, p: Expr, q: Expr, k: Expr) -> Expr:
+    def moved(part: Any) -> Any:  # parts beyond the first may begin one row of the image further
+        return (part + pad) // parts - pad // parts if parts > 1 else 0
+
+    def value(*given: Expr) -> Expr:
+        i: dict[str, Any] = dict(zip(names, given, strict=True))
         row, column = rr * dilation, rs * dilation
-        at: tuple[Expr, ...] = (p + row, q + column)
+        at: tuple[Expr, ...] = (i["p"] + row + moved(i.get("u")), i["q"] + column + moved(i.get("v")))
         if stride > 1:
-            at = (row % stride, column % stride, p + row // stride, q + column // stride)
-        lead = (g,) if groups > 1 else ()
-        return cast(image[(n, *lead, *at, rc)], m.sums) * cast(turned[(*lead, rr, rs, k, rc)], m.sums)
+            at = (row % stride, column % stride, i["p"] + row // stride, i["q"] + column // stride)
+        lead = (i["g"],) if groups > 1 else ()
+        tap = turned[(*(i[v] for v in own), rr, rs, i["k"], rc)]
+        return total(cast(image[(i["n"], *lead, *at, rc)], m.sums) * cast(tap, m.sums), axis=(rr, rs, rc))
 
-    size = dict(n=n, g=groups, p=p, q=q, k=kg)
-    names = ["n", *(["g"] if groups > 1 else []), *("pkq" if nchw else "pqk")]
-
-    def value(*at: Expr) -> Expr:
-        i = dict(zip(names, at, strict=True))
-        return total(term(i["n"], i.get("g", rr), i["p"], i["q"], i["k"]), axis=(rr, rs, rc))
-
+    size = dict(n=shape["n"], g=groups, u=parts, v=parts, p=shape["p"], q=shape["q"], k=kg)
     sums = compute(tuple(size[v] for v in names), value, name=main_stage(shape), axes=names)
+    if sums.name == "y":
+        return sums  # type: ignore[no-any-return]
 
     def joined(n: Expr, k: Expr, p: Expr, q: Expr) -> Expr:
-        i = dict(n=n, g=k // kg, p=p, q=q, k=k % kg if groups > 1 else k)
+        i = dict(n=n, p=p, q=q, k=k)
+        if groups > 1:
+            i |= dict(g=k // kg, k=k % kg)
+        if parts > 1:
+            i |= dict(u=p % parts, v=q % parts, p=p // parts, q=q // parts)
         at: Expr = sums[tuple(i[v] for v in names)]
         return at
 
-    return epilogue(sums if sums.name == "y" else result(shape, joined), operands, shape)
+    return result({**shape, **shape.get("result", {})}, joined)
+
+
+def leading_names(shape: Mapping[str, Any]) -> list[str]:
+    """Dimensions by which filter and sums fall into independent pieces."""
+    return [*(["g"] if shape["groups"] > 1 else []), *(["u", "v"] if shape.get("parts", 1) > 1 else [])]
 
 
 def main_stage(shape: Mapping[str, Any]) -> str:
     """The stage that adds up: the result itself where its dimensions are those of the instructions."""
-    return "y" if shape["layout"] == "NHWC" and shape["groups"] == 1 else "sums"
+    return "y" if shape["layout"] == "NHWC" and not leading_names(shape) else "sums"
 
 
 def _turned(w: Tensor, shape: Mapping[str, Any]) -> Tensor:
@@ -132,7 +152,7 @@ def _image(x: Tensor, shape: Mapping[str, Any]) -> Tensor:
 
 def is_rearranged(shape: Mapping[str, Any]) -> bool:
     """Whether the taps read anything else than ``x`` as it lies."""
-    return bool(shape["pad"] or shape["stride"] > 1 or shape["groups"] > 1 or shape["layout"] == "NCHW")
+    return bool(shape["pad"] or shape["stride"] > 1 or shape["groups"] > 1 or is_packed(shape))
 
 
 def gpu_tensor(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
@@ -143,27 +163,32 @@ def gpu_tensor(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     """
     m, y, grouped, nchw = conv_multiplication(shape), main_stage(shape), shape["groups"] > 1, shape["layout"] == "NCHW"
     assert m is not None
-    out = out_stage(s, y, "warp")
-    if nchw:
+    out, own, packed = out_stage(s, y, "warp"), leading_names(shape), is_packed(shape)
+    if packed:
         _pack(s, shape)
-    pb, wp, p = s.split(f"{out}.p", [None, c["wp"], c["rp"]])
-    qb, q = s.split(f"{out}.q", [None, PIXELS])
+    image_of, rows, columns = [f"{out}.n"], f"{out}.p", f"{out}.q"
+    if "u" in own:
+        (rows, u), (columns, v) = (s.split(axis, [None, shape["parts"]]) for axis in (rows, columns))
+        image_of += [u, v]
+    pb, wp, p = s.split(rows, [None, c["wp"], c["rp"]])
+    qb, q = s.split(columns, [None, PIXELS])
     group, channel = s.split(f"{out}.k", [None, shape["k"] // shape["groups"]]) if grouped else (None, f"{out}.k")
     kb, wk, k = s.split(channel, [None, c["wk"], c["rk"]])
-    s.reorder(f"{out}.n", *([group] if group else []), kb, pb, qb, wp, wk, *((p, k, q) if nchw else (p, q, k)))
-    s.bind(f"{out}.n", "block.z").bind(s.fuse(group, kb) if group else kb, "block.y").bind(s.fuse(pb, qb), "block.x")
+    channels = [group, kb] if grouped else [kb]
+    s.reorder(*image_of, *channels, pb, qb, wp, wk, *((p, k, q) if nchw else (p, q, k)))
+    s.bind(joint(s, image_of), "block.z").bind(joint(s, channels), "block.y").bind(s.fuse(pb, qb), "block.x")
     s.bind(wp, "warp.y").bind(wk, "warp.x")
     s.compute_at(y, wk)
     co, ci, cc = s.split(f"{y}.c", [None, c["bc"] // m.k, m.k])
     k0, k1 = s.split(f"{y}.k", [None, 16 if nchw else 8])
     q0, q1 = s.split(f"{y}.q", [None, 8 if nchw else PIXELS])
     inner = (k0, q0, k1, q1) if nchw else (q0, k0, q1, k1)
-    s.reorder(f"{y}.n", *([f"{y}.g"] if grouped else []), co, f"{y}.r", f"{y}.s", ci, f"{y}.p", *inner, cc)
+    s.reorder(f"{y}.n", *(f"{y}.{v}" for v in own), co, f"{y}.r", f"{y}.s", ci, f"{y}.p", *inner, cc)
     image = "image" if is_rearranged(shape) else "x"
     _stage(s, image, "w", co, c, shape)
     _stage(s, "w_turned", "k", co, c, shape)
-    rows, columns = ("w_turned", image) if nchw else (image, "w_turned")
-    for operand, fragment, order in ((rows, "a", "n"), (columns, "b", "t")):
+    operands = ("w_turned", image) if nchw else (image, "w_turned")
+    for operand, fragment, order in zip(operands, "ab", "nt", strict=True):
         copy = s.stage_in(f"{operand}_shared", at=ci, scope="warp").name
         load_rows(s, copy, len(_leading(operand, shape).split(",")) - 1, m, fragment, order)
     s.tensorize(k1 if nchw else q1, f"mma.m16n8k{m.k}.{m.name}.nt")
@@ -173,13 +198,25 @@ def gpu_tensor(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     return s
 
 
+def joint(s: Schedule, loops: list[Any]) -> Any:
+    """Several loops in one."""
+    one = loops[0]
+    for loop in loops[1:]:
+        one = s.fuse(one, loop)
+    return one
+
+
+def is_packed(shape: Mapping[str, Any]) -> bool:
+    """Whether the filter is turned by a kernel of its own."""
+    return bool(shape["layout"] == "NCHW" or shape.get("parts"))
+
+
 def _pack(s: Schedule, shape: Mapping[str, Any]) -> None:
     """The turned filter by a kernel of its own, once where weights are prepacked: in KCRS a row of channels lies in as
     many pieces as there are taps, which every block would gather again.
     """
     rows, lane = s.split(s.fuse("w_turned.k", "w_turned.c"), [None, 128])
-    for tap in ("s", "r", *(["g"] if shape["groups"] > 1 else [])):
-        s.reorder(rows, lane, f"w_turned.{tap}")
+    s.reorder(rows, lane, *(f"w_turned.{v}" for v in (*leading_names(shape), "r", "s")))
     s.bind(rows, "block.x").bind(lane, "thread.x")
     if shape.get("prepack"):
         s.run_once("w_turned")
@@ -187,7 +224,7 @@ def _pack(s: Schedule, shape: Mapping[str, Any]) -> None:
 
 def _stage(s: Schedule, operand: str, row: str, at: Any, c: Config, shape: Mapping[str, Any]) -> None:
     """What a block reads of an operand for ``bc`` channels, in shared memory: rows of channels."""
-    m, packed = conv_multiplication(shape), operand == "w_turned" and shape["layout"] == "NCHW"
+    m, packed = conv_multiplication(shape), operand == "w_turned" and is_packed(shape)
     assert m is not None
     lanes, lead = vector_of(c["bc"], shape["cg"], m), _leading(operand, shape)
     stored = swizzled(c["bc"], m, row).replace("x", "c")
@@ -203,9 +240,9 @@ def _stage(s: Schedule, operand: str, row: str, at: Any, c: Config, shape: Mappi
 
 def _leading(operand: str, shape: Mapping[str, Any]) -> str:
     """The dimensions of a copy before its rows, as a layout names them."""
-    group = "g, " if shape["groups"] > 1 else ""
     if operand == "w_turned":
-        return f"{group}r, s, "
+        return ", ".join([*leading_names(shape), "r, s, "])
+    group = "g, " if shape["groups"] > 1 else ""
     return f"n, {group}{'a, b, ' if shape['stride'] > 1 else ''}h, "
 
 

@@ -16,7 +16,16 @@ from tensorir.expr.compute import placeholder
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import is_float
 from tensorir.ops.baselines import conv2d_baselines
-from tensorir.ops.common import Config, accumulator, divisors_near, flags, out_dtype, out_stage, positive
+from tensorir.ops.common import (
+    Config,
+    accumulator,
+    divisors_near,
+    flags,
+    need_precision,
+    out_dtype,
+    out_stage,
+    positive,
+)
 from tensorir.ops.conv_cpu import cpu_templates
 from tensorir.ops.conv_hopper import conv_warpgroups, gpu_hopper, hopper_space
 from tensorir.ops.conv_tensor import conv_multiplication, conv_space, declared, gpu_tensor
@@ -26,7 +35,7 @@ if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
     from tensorir.tune.space import Space
 
-DEFAULTS = dict(residual=False, prepack=False, max_error=1e-4)
+DEFAULTS = dict(residual=False, prepack=False, max_error=1e-4, precision="fp32")
 """Options that a workload is only named by where they are not these."""
 LANES = 8
 SHARED_CPU = 480 * 1024  # bytes of block memory that stay in one core's second-level cache
@@ -35,21 +44,23 @@ SHARED_CPU = 480 * 1024  # bytes of block memory that stay in one core's second-
 def conv2d(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: int = 3, s: int = 3, stride: int = 1,
            pad: int = 0, dilation: int = 1, groups: int = 1, layout: str = "NCHW", dtype: str = "float32",
            bias: bool = False, act: str | None = None, residual: bool = False, prepack: bool = False,
-           max_error: float = 1e-4) -> Workload:  # fmt: skip
+           max_error: float = 1e-4, precision: str = "fp32") -> Workload:  # fmt: skip
     """A 2-D convolution with optional bias, residual and activation in one kernel; see ``nn.conv2d`` for shapes.
 
     Arguments: x, w, then bias (k,) and a residual of the result's shape as far as they are asked for.
     prepack:   the weights are constants: what only depends on them is packed ahead, once for all launches
     max_error: error relative to the largest output that an algorithm may have (Winograd's grows with its tiles)
+    precision: of products of float32 on GPUs, as in ``matmul``: "fp32", "tf32" or "3xtf32"
 
     Raises DeclarationError naming the parameter that does not fit.
     """
     params = dict(n=n, c=c, h=h, w=w, k=k, r=r, s=s, stride=stride, pad=pad, dilation=dilation, groups=groups,
                   layout=layout, dtype=dtype, bias=bias, act=act)  # fmt: skip
-    options = dict(residual=residual, prepack=prepack, max_error=max_error)
+    options = dict(residual=residual, prepack=prepack, max_error=max_error, precision=precision)
     positive(params, ("n", "c", "h", "w", "k", "r", "s"))
     flags({**params, **options}, ("bias", "residual", "prepack"))
     max_error = need_number("max_error", max_error, 0)
+    need_precision("conv2d", precision, dtype)
     params |= {name: value for name, value in options.items() if value != DEFAULTS[name]}
     if not isinstance(layout, str) or layout not in ("NCHW", "NHWC"):
         raise refuse(

@@ -11,12 +11,10 @@ import numpy as np
 
 from tensorir import nn
 from tensorir.api.workload import Template, Workload
-from tensorir.errors import DeclarationError, refuse
-from tensorir.errors.needs import need_choice
 from tensorir.expr.compute import placeholder, scalar
 from tensorir.ir.dtypes import is_float
 from tensorir.ops.baselines import matmul_baselines
-from tensorir.ops.common import Config, accumulator, activate, flags, out_dtype, out_stage, positive
+from tensorir.ops.common import Config, accumulator, activate, flags, need_precision, out_dtype, out_stage, positive
 from tensorir.ops.gemm_cpu import epilogue
 from tensorir.ops.gemm_hopper import gpu_hopper, hopper_space, warpgroups
 from tensorir.ops.gemm_spaces import cpu_templates
@@ -45,10 +43,7 @@ def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = 
     params = dict(m=m, n=n, k=k, batch=batch, ta=ta, tb=tb, dtype=dtype, bias=bias, act=act, alpha=alpha, beta=beta)
     positive(params, ("m", "n", "k", "batch"))
     flags({**params, "prepack": prepack}, ("ta", "tb", "bias", "alpha", "beta", "prepack"))
-    need_choice("precision", precision, ("fp32", "tf32", "3xtf32"))
-    if precision != "fp32" and dtype != "float32":
-        message = f"precision={precision!r} is of products of float32, not of {dtype}"
-        raise refuse(DeclarationError, "matmul.precision", message, hint="precision='fp32', or dtype='float32'")
+    need_precision("matmul", precision, dtype)
     shape = {**params, "prepack": prepack, "precision": precision}
     if precision != "fp32":
         params["precision"] = precision

@@ -143,3 +143,96 @@ def test_equal_to_torch():
     assert np.array_equal(data.reference(dy.numpy(), w.numpy()), want.numpy())
     want = torch.nn.grad.conv2d_weight(x, w.shape, dy, **options)
     assert np.array_equal(weight.reference(x.numpy(), dy.numpy()), want.numpy())
+
+
+DATA = (
+    dict(c=32, k=64, h=8, w=20, pad=1),
+    dict(n=2, c=24, k=40, h=11, w=37, pad=1, stride=2),
+    dict(c=64, k=32, h=9, w=18, pad=1, stride=2, groups=2),
+    dict(c=5, k=9, h=13, w=17, pad=3, dilation=2),
+    dict(c=20, k=16, h=7, w=9, r=1, s=1, stride=2),
+    dict(c=8, k=16, h=14, w=21, r=5, s=2, pad=2, stride=3),
+)
+
+
+@emulated
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize(("shape", "dtype"), [*((s, "float16") for s in DATA), (DATA[1], "int8"),
+                                                (dict(DATA[2], precision="tf32"), "float32")], ids=str)  # fmt: skip
+def test_tensor_cores_are_exact_for_images(shape, dtype, layout):
+    exact_on_tensor_cores("conv2d_backward_data", dtype=dtype, layout=layout, **shape)
+
+
+WEIGHT = (
+    dict(c=32, k=64, h=8, w=20, pad=1),
+    dict(n=8, c=24, k=40, h=16, w=16, pad=1),
+    dict(n=3, c=48, k=64, h=15, w=17, pad=1, stride=2, groups=2),
+    dict(n=4, c=64, k=64, h=14, w=15, pad=2, dilation=2, groups=4),
+    dict(c=5, k=9, h=7, w=9, r=1, s=1),
+    dict(c=20, k=12, h=13, w=21, r=4, s=2, pad=3, stride=3),
+)
+
+
+@emulated
+@pytest.mark.parametrize(
+    ("layout", "shape", "dtype"),
+    [*((v, s, "float16") for s in WEIGHT for v in ("NCHW", "NHWC")), ("NHWC", WEIGHT[1], "bfloat16"),
+     ("NCHW", WEIGHT[2], "int8"), ("NCHW", dict(WEIGHT[1], precision="3xtf32"), "float32")],
+    ids=str,
+)  # fmt: skip
+def test_tensor_cores_are_exact_for_filters(shape, dtype, layout):
+    exact_on_tensor_cores("conv2d_backward_weight", dtype=dtype, layout=layout, **shape)
+
+
+@emulated
+@settings(max_examples=4, deadline=None)
+@given(
+    st.integers(0, 10**6), st.sampled_from(OPERATORS), st.sampled_from(WEIGHT[:4]), st.sampled_from(["NCHW", "NHWC"])
+)
+def test_any_configuration_on_tensor_cores(seed, op, shape, layout):
+    work = getattr(tir.ops, op)(layout=layout, dtype="float16", **shape)
+    template = work.templates.get("gpu_tensor")
+    if template is None:  # images have fewer channels than filters here: groups of 12
+        return
+    space = template.space_for(tir.Target.parse(TARGETS["gpu"]))
+    config = space.config(seed % len(space.legal))
+    s = work.schedule(config, "gpu_tensor", TARGETS["gpu"])
+    arrays = random_arguments(s.outputs, 1)
+    got = emulate(s.emitted(), arrays)
+    assert not got.problems, config
+    assert np.array_equal(got.outputs[0], work.reference(*arrays)), config
+
+
+def test_types_that_cannot_be_turned_take_another_template():
+    work = tir.ops.conv2d_backward_weight(c=32, k=32, layout="NHWC", dtype="int8")
+    assert work.template_for(TARGETS["gpu"]) == "gpu_tile"
+
+
+def exact_on_tensor_cores(op, **options):
+    work = getattr(tir.ops, op)(**options)
+    assert work.template_for(TARGETS["gpu"]) == "gpu_tensor"
+    s = work.schedule(target=TARGETS["gpu"])
+    if options["dtype"] == "float16":
+        assert compare(s, Field(), 1) is None
+    arrays = random_arguments(s.outputs, 1)
+    got = emulate(s.emitted(), arrays)
+    assert not got.problems
+    assert np.array_equal(got.outputs[0], work.reference(*arrays))
+    shared = [t for t in got.traffic if t.what == "shared read"]
+    assert all(t.width == 16 and t.units == t.ideal for t in shared), shared
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("op", OPERATORS)
+def test_the_default_spills_nothing(op, stride, layout):
+    pytest.importorskip("cupy", reason="the extra 'cuda' is not installed: NVRTC cannot be loaded")
+    from tensorir.runtime.cuda import compile_cubin
+
+    work = getattr(tir.ops, op)(n=16, c=128, k=128, pad=1, stride=stride, layout=layout, dtype="float16")
+    assert compile_cubin(work.schedule(target=TARGETS["gpu"]).emitted().text, "sm_80").spills == 0
+
+
+def test_strides_of_dilated_taps_take_another_template():
+    work = tir.ops.conv2d_backward_data(c=32, k=32, stride=2, dilation=2, dtype="float16")
+    assert work.template_for(TARGETS["gpu"]) == "gpu_tile"

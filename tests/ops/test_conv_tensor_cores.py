@@ -89,6 +89,21 @@ def test_channels_first(changed, dtype):
 
 
 @emulated
+@pytest.mark.parametrize("precision", ["tf32", "3xtf32"])
+@pytest.mark.parametrize("changed", [SHAPES[2], SHAPES[8], dict(stride=2, layout="NCHW")], ids=str)
+def test_float32_by_a_named_precision(changed, precision):
+    test_text_is_right({"precision": precision, **changed}, "float32")
+
+
+def test_precision_is_named():
+    assert "precision=3xtf32" in work(dtype="float32", precision="3xtf32").title
+    assert "precision" not in work(dtype="float32").title
+    with pytest.raises(tir.DeclarationError) as e:
+        work(precision="tf32")
+    assert e.value.code == "conv2d.precision"
+
+
+@emulated
 def test_channels_first_is_read_along_rows_and_written_in_vectors():
     w = work(layout="NCHW", h=16, w=32, c=64, r=1, s=1, pad=0)
     s = w.schedule(target=AMPERE)

@@ -1,0 +1,82 @@
+"""The gradient of conv2d's image on tensor cores: the convolution's own schedule, on what it sums up here.
+
+With stride 1 that is a convolution of dy with the filter turned by half a turn. With a stride, every stride-th pixel of
+the result meets the same taps, so that it falls into stride * stride convolutions, each with its part of the filter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tensorir import nn
+from tensorir.api.workload import Template
+from tensorir.expr.compute import compute
+from tensorir.expr.tensor import Tensor
+from tensorir.ir.tree import Expr
+from tensorir.ops.common import Config, accumulator
+from tensorir.ops.conv_tensor import conv_multiplication, conv_space, gpu_tensor, leading_names, summed
+
+if TYPE_CHECKING:
+    from tensorir.schedule.schedule import Schedule
+
+Shape = Mapping[str, Any]
+
+
+def data_templates(dy: Tensor, w: Tensor, shape: Shape) -> dict[str, Template]:
+    """The template for tensor cores, where these fit the gradient."""
+    as_forward = forward_shape(shape)
+    if as_forward is None or conv_multiplication(as_forward) is None:
+        return {}
+
+    def function(s: Schedule, c: Config) -> Schedule:
+        return gpu_tensor(type(s)(declared(dy, w, shape, as_forward), s.target), c, as_forward)
+
+    return {"gpu_tensor": Template(function, lambda t: conv_space(as_forward, t), ("gpu",), needs="sm_80")}
+
+
+def forward_shape(shape: Shape) -> dict[str, Any] | None:
+    """The gradient as convolutions of stride 1: their parameters. None for a stride with dilated taps, which meet
+    pixels in another order.
+    """
+    stride, dilation, groups = shape["stride"], shape["dilation"], shape["groups"]
+    if stride > 1 and dilation > 1:
+        return None
+    r, s, p, q = (-(-shape[v] // stride) for v in "rshw")
+    return dict(n=shape["n"], c=shape["k"], k=shape["c"], cg=shape["k"] // groups, h=shape["p"], w=shape["q"], r=r, s=s,
+                p=p, q=q, pad=shape["pad"], stride=1, dilation=dilation, groups=groups, parts=stride,
+                layout=shape["layout"], dtype=shape["dtype"], precision=shape["precision"],
+                result=dict(p=shape["h"], q=shape["w"]))  # fmt: skip
+
+
+def declared(dy: Tensor, w: Tensor, shape: Shape, f: Shape) -> Tensor:
+    """``nn.conv2d_backward_data`` as ``summed`` has it, with the parameters ``f`` of its convolutions.
+
+    Pixel h = stride * p + u of the image meets the taps (u + pad) % stride, that + stride …, so r counts them
+    backwards: image is (n, [g,] h, w, k) with dy's rows and columns, w_turned ([g,] [u, v,] r, s, c, k).
+    """
+    stride, pad, groups, nchw = shape["stride"], shape["pad"], shape["groups"], shape["layout"] == "NCHW"
+    kg, own = shape["k"] // groups, leading_names(f)
+    more = 1 if stride > 1 else 0
+    high, wide = (f[v] + (f[t] - 1) * f["dilation"] + more for v, t in (("p", "r"), ("q", "s")))
+    before_h, before_w = ((f[t] - 1) * f["dilation"] - pad // stride for t in "rs")
+
+    def pixel(*given: Expr) -> Expr:
+        i: dict[str, Any] = dict(zip(pixels, given, strict=True))
+        row, column, channel = i["h"] - before_h, i["w"] - before_w, i.get("g", 0) * kg + i["c"]
+        return dy.get(*((i["n"], channel, row, column) if nchw else (i["n"], row, column, channel)), fill=0)
+
+    def tap(*given: Expr) -> Expr:
+        i: dict[str, Any] = dict(zip(taps, given, strict=True))
+        r = (i.get("u", 0) + pad) % stride + stride * (f["r"] - 1 - i["r"])
+        s = (i.get("v", 0) + pad) % stride + stride * (f["s"] - 1 - i["s"])
+        k = i.get("g", 0) * kg + i["c"]
+        return w.get(*((k, i["k"], r, s) if nchw else (k, r, s, i["k"])), fill=0)
+
+    pixels = ["n", *(["g"] if groups > 1 else []), "h", "w", "c"]
+    taps = [*own, "r", "s", "k", "c"]
+    size = dict(n=shape["n"], g=groups, u=stride, v=stride, r=f["r"], s=f["s"], h=high, w=wide, k=shape["cg"], c=kg)
+    image = compute(tuple(size[v] for v in pixels), pixel, name="image", axes=pixels)
+    turned = compute(tuple(size[v] for v in taps), tap, name="w_turned", axes=taps)
+    dx = summed(image, turned, f)
+    return nn.convert(dx, shape["dtype"]) if accumulator(shape["dtype"]) == "float32" else dx

@@ -1,0 +1,240 @@
+"""The gradient of conv2d's filter on tensor cores: one product for each tap, summed over the pixels of all results.
+
+A block multiplies what one tap meets. The pixels of an image under a tap are never stored as a matrix: a block copies
+those of its tile to shared memory from where they lie. Few filters keep few blocks busy, so the pixels are cut into
+parts, which a second kernel adds up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tensorir import nn
+from tensorir.api.workload import Template
+from tensorir.expr.compute import compute, reduce_axis
+from tensorir.expr.functions import cast
+from tensorir.expr.reducers import sum as total
+from tensorir.expr.tensor import Tensor
+from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication, loads_rows
+from tensorir.ir.tree import Expr
+from tensorir.ops.common import Config, accumulator, out_stage
+from tensorir.ops.conv_tensor import LEAST, joint
+from tensorir.ops.gemm_tensor import KINDS, load_rows, swizzled, vector_of
+
+if TYPE_CHECKING:
+    from tensorir.schedule.schedule import Schedule
+    from tensorir.target import Target
+    from tensorir.tune.space import Space
+
+Shape = Mapping[str, Any]
+PARTS = (1, 2, 4, 8, 16, 32, 64)
+"""That the pixels may be cut into."""
+MANY = 512
+"""Blocks that keep the largest devices busy."""
+
+
+def weight_templates(x: Tensor, dy: Tensor, shape: Shape) -> dict[str, Template]:
+    """The template for tensor cores, where these fit the gradient."""
+    if _multiplication(shape) is None:
+        return {}
+
+    def function(s: Schedule, c: Config) -> Schedule:
+        return gpu_tensor(type(s)(declared(x, dy, shape, c["parts"]), s.target), c, shape)
+
+    return {"gpu_tensor": Template(function, lambda t: _space(shape, t), ("gpu",), needs="sm_80")}
+
+
+def _orders(shape: Shape) -> tuple[str, str]:
+    """How the operands are stored: NCHW has neighbouring pixels, along which is summed, side by side."""
+    return ("n", "t") if shape["layout"] == "NCHW" else ("t", "n")
+
+
+def _multiplication(shape: Shape) -> Multiplication | None:
+    """The instructions, None where they do not fit: groups narrower than a fragment, types that cannot be turned."""
+    name = KINDS.get((shape["dtype"], shape["precision"] if shape["dtype"] == "float32" else ""))
+    if name is None:
+        return None
+    m, groups = MULTIPLICATIONS[name], shape["groups"]
+    turned = all(loads_rows(m, operand, order) for operand, order in zip("ab", _orders(shape), strict=True))
+    whole = groups == 1 or (shape["k"] // groups % LEAST == 0 and shape["cg"] >= 8)
+    return m if turned and whole else None
+
+
+def declared(x: Tensor, dy: Tensor, shape: Shape, parts: int) -> Tensor:
+    """``nn.conv2d_backward_weight`` as products over the pixels t of ``parts`` parts.
+
+    Intermediates: grad ([z,] [g,] t, k), columns ([z,] [g,] r, s, t, c), for NCHW with t last; sums of
+    ([z,] [g,] r, s, k, c), where k and c count channels of one group.
+    """
+    m, nchw, groups, kg, cg = _multiplication(shape), shape["layout"] == "NCHW", *_channels(shape)
+    assert m is not None
+    p, q, stride, pad, dilation = (shape[v] for v in ("p", "q", "stride", "pad", "dilation"))
+    length = part_length(shape, parts)
+    own = [*(["z"] if parts > 1 else []), *(["g"] if groups > 1 else [])]
+    size = dict(z=parts, g=groups, r=shape["r"], s=shape["s"], t=length, k=kg, c=cg)
+
+    def read(t: Tensor, i: Mapping[str, Any], channel: Any, step: int, row: Any, column: Any) -> Expr:
+        at = i.get("z", 0) * length + i["t"]
+        n, h, w = at // (p * q), at // q % p * step + row, at % q * step + column
+        return t.get(*((n, channel, h, w) if nchw else (n, h, w, channel)), fill=0)
+
+    def grad(*given: Expr) -> Expr:
+        i: dict[str, Any] = dict(zip(of_grad, given, strict=True))
+        return read(dy, i, i.get("g", 0) * kg + i["k"], 1, 0, 0)
+
+    def column(*given: Expr) -> Expr:
+        i: dict[str, Any] = dict(zip(of_columns, given, strict=True))
+        tap = (i[v] * dilation - pad for v in "rs")
+        return read(x, i, i.get("g", 0) * cg + i["c"], stride, *tap)
+
+    def value(*given: Expr) -> Expr:
+        i: dict[str, Any] = {**dict(zip(of_sums, given, strict=True)), "t": reduce_t}
+        a, b = gradient[tuple(i[v] for v in of_grad)], columns[tuple(i[v] for v in of_columns)]
+        return total(cast(a, m.sums) * cast(b, m.sums), axis=reduce_t)
+
+    of_grad, of_columns = [*own, *("kt" if nchw else "tk")], [*own, "r", "s", *("ct" if nchw else "tc")]
+    of_sums, reduce_t = [*own, "r", "s", "k", "c"], reduce_axis(length, "t")
+    gradient = compute(tuple(size[v] for v in of_grad), grad, name="grad", axes=of_grad)
+    columns = compute(tuple(size[v] for v in of_columns), column, name="columns", axes=of_columns)
+    sums = compute(tuple(size[v] for v in of_sums), value, name="sums", axes=of_sums)
+    return _result(sums, shape, of_sums, parts)
+
+
+def _result(sums: Tensor, shape: Shape, names: list[str], parts: int) -> Tensor:
+    """The parts added up, in the layout of a filter and the type of the operands."""
+    nchw, groups, kg, cg = shape["layout"] == "NCHW", *_channels(shape)
+    z = reduce_axis(parts, "z")
+
+    def value(k: Expr, c: Expr, r: Expr, s: Expr) -> Expr:
+        i: dict[str, Any] = dict(z=z, g=k // kg, k=k % kg if groups > 1 else k, c=c, r=r, s=s)
+        one: Expr = sums[tuple(i[v] for v in names)]
+        return total(one, axis=z) if parts > 1 else one
+
+    k, r, s = (shape[v] for v in "krs")
+    if nchw:
+        dw = compute((k, cg, r, s), value, name="dw", axes=("k", "c", "r", "s"))
+    else:
+        dw = compute((k, r, s, cg), lambda k, r, s, c: value(k, c, r, s), name="dw")
+    return nn.convert(dw, shape["dtype"]) if accumulator(shape["dtype"]) == "float32" else dw
+
+
+def _channels(shape: Shape) -> tuple[int, int, int]:
+    """Groups, and the channels of one: of the result and of the image."""
+    return shape["groups"], shape["k"] // shape["groups"], shape["cg"]
+
+
+def part_length(shape: Shape, parts: int) -> int:
+    """Pixels of each part."""
+    return int(-(-shape["n"] * shape["p"] * shape["q"] // parts))
+
+
+def gpu_tensor(s: Schedule, c: Config, shape: Shape) -> Schedule:
+    """c: ``bk`` x ``bc`` channels of a block and ``wk`` x ``wc`` of a warp, ``bt`` pixels at a time, ``depth`` of the
+    pipeline of copies, ``parts`` that the pixels are cut into
+    """
+    m, nchw, grouped = _multiplication(shape), shape["layout"] == "NCHW", shape["groups"] > 1
+    assert m is not None
+    if c["parts"] > 1:
+        out = s.stage_out("sums", at="root", scope="warp").name
+        _add_up(s)
+        lead, channel = [f"{out}.z", *([f"{out}.g"] if grouped else [])], f"{out}.k"
+    else:
+        out = out_stage(s, "sums", "warp")
+        group, channel = s.split(f"{out}.k", [None, shape["k"] // shape["groups"]]) if grouped else (None, f"{out}.k")
+        lead = [group] if group else []
+    kb, wk, k = s.split(channel, [None, c["bk"] // c["wk"], c["wk"]])
+    cb, wc, cl = s.split(f"{out}.c", [None, c["bc"] // c["wc"], c["wc"]])
+    taps = [f"{out}.r", f"{out}.s"]
+    s.reorder(*lead, *taps, kb, cb, wk, wc, k, cl)
+    s.bind(joint(s, [*lead, *taps]), "block.z").bind(kb, "block.y").bind(cb, "block.x")
+    s.bind(wk, "warp.y").bind(wc, "warp.x")
+    s.compute_at("sums", wc)
+    to, ti, tt = s.split("sums.t", [None, c["bt"] // m.k, m.k])
+    k0, k1 = s.split("sums.k", [None, 16])
+    c0, c1 = s.split("sums.c", [None, 8])
+    own = [f"sums.{v}" for v in (*(["z"] if c["parts"] > 1 else []), *(["g"] if grouped else []), "r", "s")]
+    s.reorder(*own, to, ti, k0, c0, k1, c1, tt)
+    for operand, of_channels, tile in (("grad", "k", c["bk"]), ("columns", "c", c["bc"])):
+        _stage(s, operand, of_channels, tile, to, c, shape, m)
+    names = (("grad", "a", len(own) - 2), ("columns", "b", len(own)))
+    for (operand, fragment, dim), order in zip(names, _orders(shape), strict=True):
+        load_rows(s, s.stage_in(f"{operand}_shared", at=ti, scope="warp").name, dim, m, fragment, order)
+    s.tensorize(k1, f"mma.m16n8k{m.k}.{m.name}.{''.join(_orders(shape))}")
+    s.unroll(ti)
+    if c["depth"] > 1:
+        s.pipeline(to, c["depth"], async_=not nchw)
+    return s
+
+
+def _stage(s: Schedule, operand: str, channel: str, tile: int, at: Any, c: Config, shape: Shape,
+           m: Multiplication) -> None:  # fmt: skip
+    """A tile of an operand in shared memory, straight from where its elements lie."""
+    lead = [v for v, used in (("z", c["parts"] > 1), ("g", shape["groups"] > 1)) if used]
+    lead += ["r", "s"] if operand == "columns" else []
+    nchw = shape["layout"] == "NCHW"
+    row, run = (channel, "t") if nchw else ("t", channel)
+    width = c["bt"] if nchw else tile
+    _, kg, cg = _channels(shape)
+    lanes = vector_of(width, c["bt"] if nchw else kg if channel == "k" else cg, m)
+    stored = swizzled(width, m, row).replace("x", run)
+    dims = "".join(f"{v}, " for v in lead)
+    s.stage_in(operand, at=at, scope="shared", vector=lanes, layout=f"{dims}{row}, {run} -> {dims}{row}, {stored}")
+    s.compute_inline(operand)
+
+
+def _add_up(s: Schedule) -> None:
+    """The kernel that adds up the parts: a thread for each element of the filter."""
+    final = s.stages()[-1].name
+    block, thread = s.split(joint(s, list(s.loops(final)[:4])), [None, 128])
+    s.bind(block, "block.x").bind(thread, "thread.x")
+    if final != "dw":
+        s.compute_at("dw", thread)
+
+
+def _space(shape: Shape, target: Target) -> Space:
+    """The tiles that fit: registers of a thread, shared memory of a block, whole warps, whole groups."""
+    from tensorir.tune.space import Space
+
+    m = _multiplication(shape)
+    assert m is not None
+    size, (groups, kg, cg) = 4 // m.word, _channels(shape)
+
+    def warps(c: Mapping[str, Any]) -> bool:
+        whole = c["bk"] % c["wk"] == 0 and c["bc"] % c["wc"] == 0
+        return bool(whole and 2 <= c["bk"] // c["wk"] * (c["bc"] // c["wc"]) <= 8)
+
+    def whole_groups(c: Mapping[str, Any]) -> bool:
+        return bool(groups == 1 or kg % c["bk"] == 0)
+
+    def shared(c: Mapping[str, Any]) -> bool:
+        return bool(size * c["depth"] * c["bt"] * (c["bk"] + c["bc"]) <= target.shared_optin_bytes)
+
+    def registers(c: Mapping[str, Any]) -> bool:
+        return bool(c["wk"] * c["wc"] <= 64 * 64)
+
+    def sensible(c: Mapping[str, Any]) -> bool:
+        long = c["parts"] == 1 or part_length(shape, c["parts"]) >= 4 * c["bt"]
+        return bool((c["bk"] <= 32 or c["bk"] // 2 < kg) and (c["bc"] <= 32 or c["bc"] // 2 < cg) and long)
+
+    def ahead(c: Mapping[str, Any]) -> bool:
+        return bool(shape["layout"] == "NHWC" or c["depth"] <= 2)
+
+    where = dict(warps=warps, groups=whole_groups, shared=shared, registers=registers, sensible=sensible, ahead=ahead)
+    knobs = dict(
+        bk=[64, 128, 32, 16], bc=[64, 128, 32, 16], wk=[32, 64, 16], wc=[32, 64, 16],
+        bt=[n // size for n in (64, 128, 32)], depth=[4, 3, 2, 1], parts=list(PARTS),
+    )  # fmt: skip
+    default = _default(shape, m)
+    return Space(where=where, default=default if all(test(default) for test in where.values()) else None, **knobs)
+
+
+def _default(shape: Shape, m: Multiplication) -> dict[str, int]:
+    """64 x 64 channels where there are as many, and as many parts as keep the largest devices busy."""
+    groups, kg, cg = _channels(shape)
+    bk = next((n for n in (64, 32) if (n <= 32 or n // 2 < kg) and (groups == 1 or kg % n == 0)), 16)
+    bc, bt = 64 if cg > 32 else 32, 16 * m.word
+    blocks = groups * shape["r"] * shape["s"] * -(-kg // bk) * -(-cg // bc)
+    parts = [n for n in PARTS if n == 1 or (blocks * n <= MANY and part_length(shape, n) >= 16 * bt)]
+    return dict(bk=bk, bc=bc, wk=min(32, bk), wc=16 if 16 in (bk, bc // 2) else 32, bt=bt,
+                depth=4 if shape["layout"] == "NHWC" else 2, parts=parts[-1])  # fmt: skip
