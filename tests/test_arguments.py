@@ -145,6 +145,7 @@ SCHEDULE = {
     "run_once": lambda s, tensor="P": s.stage_in("B", "root", "global").schedule.run_once("B_global"),
     "decompose_reduction": lambda s, stage="C", axis="k": s.decompose_reduction(stage, axis),
     "rfactor": lambda s, stage="C", axis="k": s.rfactor(stage, axis),
+    "atomic": lambda s, stage="C": on_gpu(s).decompose_reduction("C", "C.i").schedule.atomic(stage),
     "annotate": lambda s, axis="C.k", key="unroll", value=2: s.annotate(axis, key, value),
     "prefetch": lambda s, tensor="P", at="C.k", ahead="C.i", distance=1: s.prefetch(tensor, at, ahead, distance),
     "pipeline": lambda s, axis="C.k", depth=2: on_gpu(s).pipeline(axis, depth),

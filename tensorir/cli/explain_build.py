@@ -6,6 +6,11 @@ from tensorir.cli.explain_entry import Entry
 
 BUILD: dict[str, Entry] = {
     # --- lowering
+    "lower.atomic": Entry(
+        "An atomic sum is for results in memory that all blocks see.",
+        '# s.set_scope("C", "shared") of a sum that is atomic',
+        '# leave it in "global" memory',
+    ),
     "lower.box": Entry(
         "The part of a copy that is in use has no constant size, so no array can be declared for it.",
         "# a copy in shared memory of rows whose number depends on data",
@@ -69,6 +74,11 @@ BUILD: dict[str, Entry] = {
         "# restore the list",
     ),
     # --- printing
+    "codegen.atomic": Entry(
+        "An atomic sum cannot be printed in this dialect.",
+        '# s.source("opencl") of a schedule with s.atomic',
+        "# s.rfactor, and a kernel that adds up the partial results",
+    ),
     "codegen.constant-type": Entry(
         "Values known at compile time cannot be printed in this storage type.",
         '# tir.constant(np.ones(8, "float16"))',

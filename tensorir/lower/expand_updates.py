@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from tensorir.ir.tree import Expr, Let, Load, Program, Stmt, Store, Update, Var
+from tensorir.ir.tree import Expr, Let, Load, Program, Scope, Stmt, Store, Update, Var
 from tensorir.ir.visit import Rewriter, sequence, substitute
-from tensorir.lower.form import lowering
+from tensorir.lower.form import fail, lowering
 from tensorir.target import Target
 
 
 @lowering
 def expand_updates(program: Program, target: Target) -> Program:
-    """gives: no Update; of several values, all old and new ones are read before any is written."""
+    """gives: no Update; of several values, all old and new ones are read before any is written; atomic ones are stores
+    that add."""
     return program.replace(body=_Expand()(program.body))
 
 
 class _Expand(Rewriter):
     def on_Update(self, n: Update) -> Stmt:
+        if n.atomic:
+            if n.buffers[0].scope is not Scope.GLOBAL:
+                what = f"{n.buffers[0].name} is not in memory that several blocks see"
+                raise fail("lower.atomic", what, "atomic sums are for results in global memory")
+            return Store(n.buffers[0], n.index, n.values[0], adds=True)
         olds = tuple(Load(b, n.index, b.dtype) for b in n.buffers)
         swap: dict[Var, Expr] = {}
         if len(n.values) == 1:

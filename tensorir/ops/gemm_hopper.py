@@ -41,7 +41,7 @@ def gpu_hopper(s: Schedule, c: Config, p: Mapping[str, Any], target: Target) -> 
 
     c: ``groups``, products of 64 rows each of which has (``rows``), ``bn``, ``depth`` of the ring, ``raster``: tiles of
        so many rows of blocks are walked together, column by column, so that what they read stays in the L2 cache,
-       ``splits``: parts of the reduction (``gemm_blocks``)
+       ``splits``: parts of the reduction, ``atomic``: how they meet (``gemm_blocks``)
     """
     m = warpgroups(p)
     assert m is not None
@@ -107,7 +107,7 @@ def hopper_space(p: Mapping[str, Any], target: Target) -> Space:
         return banded(c, *_tiles(c, p), target)
 
     def split(c: Mapping[str, Any]) -> bool:
-        return in_parts(c, p["k"], ROW_BYTES * m.word // 4, math.prod(_tiles(c, p)) * p["batch"], target)
+        return in_parts(c, p, ROW_BYTES * m.word // 4, math.prod(_tiles(c, p)), target)
 
     def sensible(c: Mapping[str, Any]) -> bool:
         rows = c["groups"] * c["rows"] * ROWS
@@ -119,7 +119,7 @@ def hopper_space(p: Mapping[str, Any], target: Target) -> Space:
         default["bn"] = 64
     if out_dtype(p["dtype"]).itemsize == 4 and large:
         default["depth"] = 3
-    default |= dict(rows=1, raster=1, resident=1, splits=1)
+    default |= dict(rows=1, raster=1, resident=1, splits=1, atomic=0)
     expected = expectation(tensor_product(p), lambda c: _model(c, m), gpu_of(target))
     where = {"shared": shared, "registers": registers, "panels": panels, "bands": bands, "sensible": sensible}
     return Space(
@@ -132,7 +132,8 @@ def hopper_space(p: Mapping[str, Any], target: Target) -> Space:
         raster=RASTER,
         resident=[1, 0],
         splits=SPLITS,
-    ).since({"splits": 1})
+        atomic=[0, 1],
+    ).since({"splits": 1, "atomic": 0})
 
 
 def _model(c: Mapping[str, Any], m: Multiplication) -> Tiles:
