@@ -6,11 +6,6 @@ from tensorir.cli.explain_entry import Entry
 
 BUILD: dict[str, Entry] = {
     # --- lowering
-    "lower.atomic": Entry(
-        "An atomic sum is for results in memory that all blocks see.",
-        '# s.set_scope("C", "shared") of a sum that is atomic',
-        '# leave it in "global" memory',
-    ),
     "lower.box": Entry(
         "The part of a copy that is in use has no constant size, so no array can be declared for it.",
         "# a copy in shared memory of rows whose number depends on data",

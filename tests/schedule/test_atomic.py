@@ -56,7 +56,7 @@ def test_threads_and_blocks_add_to_one_element(dtype):
 
 def test_text(golden):
     s = added()
-    golden(f"{s.tree()}\n\n{s.source()}", "schedule/atomic.txt")
+    golden(f"{s.tree()}\n\n{s.source()}", "schedule/atomic_kernels.txt")
     assert tir.replay(s.outputs, s.trace, target=CUDA).tree() == s.tree()
 
 

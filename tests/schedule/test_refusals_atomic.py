@@ -53,3 +53,15 @@ def read_in_the_kernel_that_adds():
 @pytest.mark.parametrize(("code", "key", "act"), REFUSALS)
 def test_refused(code, key, act):
     assert_refused(code, key, act)
+
+
+@pytest.mark.parametrize("scope", ["shared", "register"])
+def test_results_stay_where_all_blocks_see_them(scope):
+    x, k = tir.placeholder((8, 8), name="x"), tir.reduce_axis(8, name="k")
+    y = tir.compute((8,), lambda i: tir.sum(x[i, k], axis=k), name="y")
+    s = tir.Schedule(tir.compute((8,), lambda i: y[i] + 1, name="z"), CUDA)
+    s.decompose_reduction("y", "y.i")
+    s.atomic("y").set_scope("y", scope)
+    with pytest.raises(tir.LoweringError) as e:
+        s.source()
+    assert e.value.code == "lower.scope-across-kernels"
