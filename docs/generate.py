@@ -42,7 +42,7 @@ PRIMITIVES = {
     ),
     "Where a stage runs": ("compute_at", "reverse_compute_at", "compute_inline", "reverse_compute_inline"),
     "Copies and memory": ("stage_in", "stage_out", "set_scope", "layout", "run_once", "prefetch"),
-    "Reductions": ("decompose_reduction", "rfactor"),
+    "Reductions": ("decompose_reduction", "rfactor", "atomic"),
     "Instructions": ("tensorize",),
     "Arguments": ("assume",),
 }  # fmt: skip

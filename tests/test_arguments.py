@@ -145,6 +145,9 @@ SCHEDULE = {
     "run_once": lambda s, tensor="P": s.stage_in("B", "root", "global").schedule.run_once("B_global"),
     "decompose_reduction": lambda s, stage="C", axis="k": s.decompose_reduction(stage, axis),
     "rfactor": lambda s, stage="C", axis="k": s.rfactor(stage, axis),
+    "atomic": lambda s, stage="C": (
+        tir.Schedule(s.outputs, "cuda").decompose_reduction("C", "C.i").schedule.atomic(stage)
+    ),
     "annotate": lambda s, axis="C.k", key="unroll", value=2: s.annotate(axis, key, value),
     "prefetch": lambda s, tensor="P", at="C.k", ahead="C.i", distance=1: s.prefetch(tensor, at, ahead, distance),
     "pipeline": lambda s, axis="C.k", depth=2: on_gpu(s).pipeline(axis, depth),
@@ -195,6 +198,7 @@ OTHERS = {
     "Space.canonical": lambda config=SPACE.default: SPACE.canonical(config),
     "Space.restrict": lambda condition="tile < 4": SPACE.restrict(condition),
     "Space.pin": lambda tile=1: SPACE.pin(tile=tile),
+    "Space.since": lambda before={"tile": 1}: SPACE.since(before),
     "Space.values_text": lambda name="tile": SPACE.values_text(name),
     "Workload": lambda name="mm", outputs=C, templates={"t": ONE}, reference=None: tir.Workload(
         name, outputs, templates, reference

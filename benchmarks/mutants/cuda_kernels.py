@@ -15,7 +15,7 @@ from tensorir.schedule.schedule import Schedule
 TARGET = "cuda -arch=sm_80"
 _THREADS = dict(ti=8, tj=8, ri=4, rj=4, bk=8, vector=4, fragments=1, depth=1)
 HOPPER = "cuda -arch=sm_90a -units={}"
-_WARPS = dict(bm=32, bn=32, wm=16, wn=16, bk=32, depth=3, in_flight=1, raster=1, splits=1, staged=0)
+_WARPS = dict(bm=32, bn=32, wm=16, wn=16, bk=32, depth=3, in_flight=1, raster=1, splits=1, atomic=0, staged=0)
 
 
 @dataclass(frozen=True)

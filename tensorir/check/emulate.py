@@ -50,7 +50,7 @@ class Traffic:
     """What one place of the text asked of memory, on the first block.
 
     line:     of the emitted text, from 1; 0 where it is not known
-    what:     "shared read", "shared write", "global read" or "global write";  width: bytes a thread
+    what:     "shared read" or "write", "global read", "write" or "add" (atomic);  width: bytes a thread
     requests: of whole warps;  lanes: threads that took part in them; products of warpgroups read eight rows at once, of
               16 bytes each
     units:    wavefronts of shared memory, or sectors of 32 bytes of global memory, and ``ideal``: the fewest that the

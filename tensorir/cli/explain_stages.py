@@ -262,6 +262,12 @@ STAGES: dict[str, Entry] = {
         's.stage_in("A", at="C.k", scope="local")',
         's.stage_in("A", at="C.k", scope="register")',
     ),
+    "scope.atomic": Entry(
+        "A stage reads or writes a result in the kernel in which another one adds to it atomically: nothing orders the "
+        "two.",
+        "# reverse_compute_at of a reader into the loops of an atomic sum",
+        "# give the reader a nest of its own: a kernel behind",
+    ),
     "scope.grid-wide": Entry(
         "A stage reads what another block of the same kernel writes, and nothing orders blocks.",
         "# a producer placed in the block loops of a reader that needs more than its own block's part",
@@ -390,6 +396,26 @@ STAGES: dict[str, Entry] = {
         "# let the stage write directly",
     ),
     # --- reductions and instructions
+    "atomic.dtype": Entry(
+        "Threads can add to float32 and int32 without a lock; other types need a second kernel.",
+        "# s.atomic of a sum of float16",
+        "# s.rfactor, and a kernel that adds up the partial results",
+    ),
+    "atomic.start": Entry(
+        "Results have to start from 0 in a kernel before the one that adds to them: nothing orders blocks.",
+        '# s.atomic("C") where C starts in the same nest',
+        '# s.decompose_reduction("C", "C.i") at its outermost loop, then s.atomic("C")',
+    ),
+    "atomic.sum": Entry(
+        "Only sums can be made by adding terms in any order.",
+        '# s.atomic("R") of a stage that adds nothing up',
+        '# s.atomic("C") of a sum',
+    ),
+    "atomic.target": Entry(
+        "This target has no atomic sums of such numbers (OpenCL has none of floats).",
+        's.decompose_reduction("C", "C.i")\ns.atomic("C")',
+        's.rfactor("C", "C.k")',
+    ),
     "decompose.encloses": Entry(
         "The initialisation goes right before a loop that encloses the whole reduction.",
         's.split("C.k", [None, 8])\ns.decompose_reduction("C", "C.k.1")',

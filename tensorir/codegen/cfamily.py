@@ -416,11 +416,19 @@ class _KernelText:
         self.expr.helpers["FETCH"] = FETCH
         return f"FETCH({self.expr.address(self.names.buffer(s.buffer), s.index[0])});"
 
+    def atomic_add(self, s: Store) -> str:
+        """A sum in memory that other threads add to as well."""
+        if self.d.name != "cuda":
+            raise LoweringError(Problem("codegen.atomic", f"{self.d.name} has no atomic sums of {s.buffer.dtype}"))
+        return f"atomicAdd({self.expr.address(self.names.buffer(s.buffer), s.index[0])}, {self.expr(s.value)})"
+
     def store(self, s: Store) -> str:
         """An assignment, compound where it updates in place."""
         b, i, value = s.buffer, s.index[0], s.value
         if s.later:
             return self.expr.copy_async(s)
+        if s.adds:
+            return self.atomic_add(s)
         if self.d.family == "cuda" and isinstance(value, Load) and moves(s):
             as_it_is = self.expr.as_it_is(b, i, value)
             if as_it_is:

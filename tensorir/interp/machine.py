@@ -311,6 +311,8 @@ class Machine:
     def _store(self, s: Store) -> Action:
         cells, at, value = self.memory[s.buffer], self.cells_of(s.buffer, s.index[0]), self.expr(s.value)
         dtype, to_memory = s.buffer.dtype, self.n.to_memory
+        if s.adds:
+            return lambda f: cells.add(where := at(f), value(f), *self.who(f, where), self.n)
 
         def run(f: Frame) -> None:
             x = to_memory(value(f), dtype)

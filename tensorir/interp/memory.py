@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from tensorir.errors import Problem
+from tensorir.interp.numbers import Numbers
 from tensorir.ir.build import as_int
 from tensorir.ir.tree import Buffer, Scope
 
 MANY = -2  # read by more than one thread
+ADDED = -3  # written by threads that add to it atomically
 
 
 class Fault(Exception):
@@ -150,6 +152,18 @@ class Cells:
         if self.written is not None:
             self.written[at] = True
 
+    def add(self, at: np.ndarray, value: Any, me: np.ndarray, now: np.ndarray, block_of: np.ndarray,
+            numbers: Numbers) -> None:  # fmt: skip
+        """Add to absolute cells ``at`` in steps that nobody divides: other such threads are no race, all others are."""
+        self.need_written(at)
+        if self.watched:
+            who = np.where(self.writer[at] == ADDED, -1, self.writer[at])
+            self._conflict(who, self.wrote[at], at, me, now, block_of, "adds to", "wrote")
+            self._conflict(self.reader[at], self.had_read[at], at, me, now, block_of, "adds to", "read")
+            self.writer[at], self.wrote[at] = ADDED, now
+        np.add.at(self.values, at, value)
+        self.values[at] = numbers.binary("+", self.values[at], numbers.const(0, self.buffer.dtype), self.buffer.dtype)
+
     def _repeat(self, at: np.ndarray, value: Any, me: np.ndarray, now: np.ndarray, block_of: np.ndarray) -> None:
         """A write that may meet an equal one; against reads and unequal values it is like any other."""
         who = np.where(self.values[at] == value, -1, self.writer[at])
@@ -169,6 +183,7 @@ class Cells:
             clash &= when == now
         else:  # barriers order the threads of one block only
             home = np.where(who == MANY, self.reading_block[at], block_of[np.where(who < 0, 0, who)])
+            home = np.where(who == ADDED, -1, home)  # blocks, in any order
             same_block = home == block_of[me]
             clash &= ~same_block | (when == now)
         if clash.any():

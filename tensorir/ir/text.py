@@ -171,7 +171,9 @@ def lines(s: Stmt, depth: int) -> list[str]:
         case Stage():
             return _stage(s, depth)
         case Store():
-            return [f"{pad}{s.buffer.name}[{_list(s.index)}] = {show(s.value)}{'  # later' * s.later}"]
+            sign = "+=" if s.adds else "="
+            note = "  # later" * s.later + "  # atomic" * s.adds
+            return [f"{pad}{s.buffer.name}[{_list(s.index)}] {sign} {show(s.value)}{note}"]
         case Prefetch():
             return [f"{pad}prefetch {s.buffer.name}[{_list(s.index)}]"]
         case Update():
@@ -244,6 +246,6 @@ def _update(s: Update) -> str:
     at = f"[{_list(s.index)}]"
     symbol = _SYMBOL.get(s.combiner.name)
     if symbol:
-        return f"{s.buffers[0].name}{at} {symbol}= {show(s.values[0])}"
+        return f"{s.buffers[0].name}{at} {symbol}= {show(s.values[0])}{'  # atomic' * s.atomic}"
     names = ", ".join(b.name + at for b in s.buffers)
     return f"{names} = {s.combiner.name}({names}; {_list(s.values)})"

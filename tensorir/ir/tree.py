@@ -344,6 +344,7 @@ class Store(Stmt):
 
     repeats: other threads may store the same value there (the shifted last tile of a split)
     later:   a copy that is under way from here on and there once its group has been waited for (``CommitGroup``)
+    adds:    the value is added to what is there, in one step that other threads do not divide
     """
 
     buffer: Buffer
@@ -351,6 +352,7 @@ class Store(Stmt):
     value: Expr
     repeats: bool = False
     later: bool = False
+    adds: bool = False
 
 
 @node

@@ -10,12 +10,15 @@ from tensorir.target import Target
 
 @lowering
 def expand_updates(program: Program, target: Target) -> Program:
-    """gives: no Update; of several values, all old and new ones are read before any is written."""
+    """gives: no Update; of several values, all old and new ones are read before any is written; atomic ones are stores
+    that add."""
     return program.replace(body=_Expand()(program.body))
 
 
 class _Expand(Rewriter):
     def on_Update(self, n: Update) -> Stmt:
+        if n.atomic:  # of a result that another kernel has started, so that it is in global memory
+            return Store(n.buffers[0], n.index, n.values[0], adds=True)
         olds = tuple(Load(b, n.index, b.dtype) for b in n.buffers)
         swap: dict[Var, Expr] = {}
         if len(n.values) == 1:

@@ -137,7 +137,7 @@ class _Lanes:
 
     def _store(self, s: Store) -> Store:
         index = self._index(s.index[0])
-        if not isinstance(index, Ramp) or self._converted(s.buffer):
+        if s.adds or not isinstance(index, Ramp) or self._converted(s.buffer):
             raise _Scalar
         if self.copies_only and (not _is_copy(s.value) or (s.buffer.dtype in CONVERTED and not moves(s))):
             return s.replace(index=(index,), value=self._computed(s))

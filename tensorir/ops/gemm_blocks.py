@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tensorir.ops.common import Config, out_stage
+from tensorir.ops.common import Config, out_dtype, out_stage
 from tensorir.tune.gpu_devices import gpu_of
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ RASTER = (1, 8, 4, 2, 16)
 """Rows of blocks in a band."""
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Parts of the reduction."""
-EARLIER: Mapping[str, int] = {"raster": 1, "splits": 1}
+EARLIER: Mapping[str, int] = {"raster": 1, "splits": 1, "atomic": 0}
 """What configurations mean that were recorded before there were these knobs."""
 TERMS = 128
 """Of a part, at least."""
@@ -93,7 +93,8 @@ def sums_of(s: Schedule, c: Config, p: Mapping[str, Any], step: int, scope: str 
     """The stages of a product; with ``splits`` its reduction is in so many parts, each of whole ``step`` terms.
 
     Then blocks of a part each write partial sums to a workspace, and a second kernel adds them up and does the
-    epilogue: for few tiles and long reductions (split-K).
+    epilogue: for few tiles and long reductions (split-K). With ``atomic`` they add to the result instead, in any order,
+    and the other kernel comes first and only starts it from 0.
     """
     batch = ["z"] if p["batch"] > 1 else []
     if c["splits"] == 1:
@@ -103,8 +104,12 @@ def sums_of(s: Schedule, c: Config, p: Mapping[str, Any], step: int, scope: str 
     else:
         part, _ = s.split("c.k", [None, part_length(p["k"], c["splits"], step)], names=("part", "k"))
         stage = s.rfactor("c", part).name
-        _add_up(s, p, batch)
-        out, buffer = s.stage_out(stage, at="root", scope="warp").name, "c_rf_warp"
+        if c["atomic"]:
+            _start(s, p, batch)
+            out, buffer = s.atomic("c")["c"].name, "c_rf"
+        else:
+            _add_up(s, p, batch)
+            out, buffer = s.stage_out(stage, at="root", scope="warp").name, "c_rf_warp"
         axes = ["rf", *batch]
     lead = "".join(f"{x}, " for x in axes)
     return Sums(stage, out, buffer, [f"{out}.{x}" for x in axes], [f"{stage}.{x}" for x in axes], lead)
@@ -113,7 +118,7 @@ def sums_of(s: Schedule, c: Config, p: Mapping[str, Any], step: int, scope: str 
 def _add_up(s: Schedule, p: Mapping[str, Any], batch: Sequence[str]) -> None:
     """The second kernel: a thread adds up the parts of four neighbours, or as many as rows are made of."""
     out = out_stage(s, "c")
-    lanes = next(n for n in (4, 2, 1) if p["n"] % n == 0)
+    lanes = _lanes(p)
     j, few = s.split(f"{out}.j", [None, lanes])
     each = s.fuse(*(f"{out}.{x}" for x in batch), f"{out}.i", j, name="each")
     block, thread = s.split(each, [None, ADDERS])
@@ -125,15 +130,40 @@ def _add_up(s: Schedule, p: Mapping[str, Any], batch: Sequence[str]) -> None:
         s.vectorize(few).vectorize("c.j")
 
 
+def _start(s: Schedule, p: Mapping[str, Any], batch: Sequence[str]) -> None:
+    """The kernel that starts results from 0."""
+    first = s.decompose_reduction("c", f"c.{(*batch, 'i')[0]}").name
+    j, few = s.split(f"{first}.j", [None, _lanes(p)])
+    each = s.fuse(*(f"{first}.{x}" for x in batch), f"{first}.i", j, name="each")
+    block, thread = s.split(each, [None, ADDERS])
+    s.bind(block, "block.x").bind(thread, "thread.x")
+    if _lanes(p) > 1:
+        s.vectorize(few)
+
+
+def _lanes(p: Mapping[str, Any]) -> int:
+    """Neighbours of a row that a thread takes: four, or as many as rows are made of."""
+    return next(n for n in (4, 2, 1) if p["n"] % n == 0)
+
+
+def plain_sums(p: Mapping[str, Any]) -> bool:
+    """Whether the result is the sums themselves, to which blocks can add."""
+    done = any(p[x] for x in ("bias", "act", "alpha", "beta"))
+    return not done and out_dtype(p["dtype"]).name in ("float32", "int32")
+
+
 def part_length(k: int, splits: int, step: int) -> int:
     """Terms of each part of a reduction but the last."""
     return -(-k // (splits * step)) * step
 
 
-def in_parts(c: Config, k: int, step: int, tiles: int, target: Target) -> bool:
+def in_parts(c: Config, p: Mapping[str, Any], step: int, tiles: int, target: Target) -> bool:
     """Whether parts are as many as are asked for, with enough terms each, and no more blocks than run at once."""
     if c["splits"] == 1:
-        return True
+        return not c["atomic"]
+    if c["atomic"] and not plain_sums(p):
+        return False
+    k, tiles = p["k"], tiles * p["batch"]
     length = part_length(k, c["splits"], step)
     whole = -(-k // length) == c["splits"] and length >= max(TERMS, 4 * step)
     return bool(whole and tiles * c["splits"] <= 2 * multiprocessors(target))

@@ -44,7 +44,8 @@ def gpu_hopper(s: Schedule, c: Config, p: Mapping[str, Any], target: Target) -> 
     c: ``groups``, products of 64 rows each of which has (``rows``), ``bn``, ``depth`` of the ring; ``cluster``: blocks
        below each other that bring the tiles of b for all of them; ``raster``: so many rows of blocks are walked
        together, column by column, so that what they read stays in the L2 cache; ``resident``: no more blocks than run
-       at once, each of which walks several tiles; ``splits``: parts of the reduction (``gemm_blocks``)
+       at once, each of which walks several tiles; ``splits``: parts of the reduction, ``atomic``: how they meet
+       (``gemm_blocks``)
     """
     m = warpgroups(p)
     assert m is not None
@@ -122,7 +123,7 @@ def hopper_space(p: Mapping[str, Any], target: Target) -> Space:
         return banded(c, *_tiles(c, p), target)
 
     def split(c: Mapping[str, Any]) -> bool:
-        return in_parts(c, p["k"], ROW_BYTES * m.word // 4, math.prod(_tiles(c, p)) * p["batch"], target)
+        return in_parts(c, p, ROW_BYTES * m.word // 4, math.prod(_tiles(c, p)), target)
 
     def sensible(c: Mapping[str, Any]) -> bool:
         rows = c["groups"] * c["rows"] * ROWS
@@ -135,7 +136,7 @@ def hopper_space(p: Mapping[str, Any], target: Target) -> Space:
         default["bn"] = 64
     if large:
         default["depth"] = 3
-    default |= dict(rows=1, cluster=2 if large else 1, raster=1, resident=1, splits=1)
+    default |= dict(rows=1, cluster=2 if large else 1, raster=1, resident=1, splits=1, atomic=0)
     expected = expectation(tensor_product(p), lambda c: _model(c, m), gpu_of(target))
     where = {"shared": shared, "registers": registers, "panels": panels, "bands": bands, "sensible": sensible}
     return Space(
@@ -149,7 +150,8 @@ def hopper_space(p: Mapping[str, Any], target: Target) -> Space:
         raster=RASTER,
         resident=[1, 0],
         splits=SPLITS,
-    ).since({"cluster": 1, "splits": 1})
+        atomic=[0, 1],
+    ).since({"cluster": 1, "splits": 1, "atomic": 0})
 
 
 def _model(c: Mapping[str, Any], m: Multiplication) -> Tiles:

@@ -32,8 +32,8 @@ def gpu_tensor(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
     """Both operands staged in shared memory per ``bk``, each warp multiplies ``wm`` x ``wn``.
 
     c: ``bm`` x ``bn`` of a block and ``wm`` x ``wn`` of a warp, ``bk``, ``depth`` of the pipeline, of which copies are
-       on their own with ``in_flight``; ``raster``: rows of blocks in a band, ``splits``: parts of the reduction
-       (``gemm_blocks``); ``staged``: 16-bit results leave by way of shared memory
+       on their own with ``in_flight``; ``raster``: rows of blocks in a band, ``splits``: parts of the reduction and
+       ``atomic``: how they meet (``gemm_blocks``); ``staged``: 16-bit results leave by way of shared memory
     """
     m = multiplication(p)
     assert m is not None
@@ -164,13 +164,14 @@ def tensor_space(p: Mapping[str, Any], target: Target) -> Space:
         return banded(c, *tiles(c), target)
 
     def split(c: Mapping[str, Any]) -> bool:
-        return in_parts(c, p["k"], c["bk"], math.prod(tiles(c)) * p["batch"], target)
+        return in_parts(c, p, c["bk"], math.prod(tiles(c)), target)
 
     least, bytes_of_k = min(p["m"], p["n"]), [64, 128, 32]
     default = dict(bm=128, bn=128, wm=64, wn=32) if least >= 512 else dict(bm=64, bn=64, wm=32, wn=32)
     if least >= 2048:
         default = dict(bm=256, bn=128, wm=64, wn=64)
-    default |= dict(bk=64 // size, depth=4, in_flight=1, raster=bands(*tiles(default), target), splits=1, staged=1)
+    default |= dict(bk=64 // size, depth=4, in_flight=1, raster=bands(*tiles(default), target), splits=1, atomic=0)
+    default["staged"] = 1
     default["staged"] = int(staged_out(default, p) and shared(default))
     expected = expectation(tensor_product(p), tensor_tiles, gpu_of(target))
     where = {"warps": warps, "shared": shared, "registers": registers, "sensible": sensible, "ahead": ahead}
@@ -186,6 +187,7 @@ def tensor_space(p: Mapping[str, Any], target: Target) -> Space:
         in_flight=[1, 0],
         raster=RASTER,
         splits=SPLITS,
+        atomic=[0, 1],
         staged=[1, 0] if staged_out({"staged": 1, "splits": 1}, p) else [0],
     )
     return space.since({**EARLIER, "staged": 0}).expecting(expected)

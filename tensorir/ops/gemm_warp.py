@@ -28,7 +28,8 @@ def gpu_warp(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
     warp reads at once lies in different banks and what it writes fills whole sectors (the warp tiles of CUTLASS,
     "Efficient GEMM in CUDA").
     c: those, ``wi`` x ``wj`` warps of a block, ``bk``, ``depth`` of the pipeline, whose copies are on their own with
-       ``in_flight``; ``raster``: rows of blocks in a band, ``splits``: parts of the reduction (``gemm_blocks``)
+       ``in_flight``; ``raster``: rows of blocks in a band, ``splits``: parts of the reduction and
+       ``atomic``: how they meet (``gemm_blocks``)
     """
     acc, out, sums, outer, own, lead = sums_of(s, c, p, c["bk"], "warp")
     li, lj = c["li"], 32 // c["li"]
@@ -119,7 +120,7 @@ def warp_space(p: Mapping[str, Any], target: Target) -> Space:
         return banded(c, *tiles(c), target)
 
     def split(c: Mapping[str, Any]) -> bool:
-        return in_parts(c, p["k"], c["bk"], math.prod(tiles(c)) * p["batch"], target)
+        return in_parts(c, p, c["bk"], math.prod(tiles(c)), target)
 
     # a multiprocessor from 8.6 on issues one instruction for each multiply-add: larger tiles leave more of them
     wide = target.sm >= 86
@@ -134,13 +135,13 @@ def warp_space(p: Mapping[str, Any], target: Target) -> Space:
              "bands": whole, "parts": split}  # fmt: skip
     if target.has("sm_80"):
         where["ahead"] = ahead
-    default |= dict(depth=2, in_flight=0, raster=bands(*tiles(default), target), splits=1)
+    default |= dict(depth=2, in_flight=0, raster=bands(*tiles(default), target), splits=1, atomic=0)
     expected = expectation(warp_product(p), warp_tiles, gpu_of(target))
     knobs: dict[str, Sequence[int]] = dict(
         li=[8, 4], ri=[8, 4, 16], rj=[8, 4, 16], wi=[2, 4, 1], wj=[4, 2, 1], bk=[8, 16, 32],
         depth=[2, 1, 3, 4] if target.has("sm_80") else [2, 1],
         in_flight=[0, 1] if target.has("sm_80") else [0],
-        raster=RASTER, splits=SPLITS,
+        raster=RASTER, splits=SPLITS, atomic=[0, 1],
     )  # fmt: skip
     space = Space(where=where, default={**default, "splits": parts(p, default, split, expected)}, **knobs)
     return space.since(EARLIER).expecting(expected)

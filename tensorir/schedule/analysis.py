@@ -25,6 +25,7 @@ from tensorir.ir.tree import (
     Seq,
     Stage,
     Stmt,
+    Update,
     Var,
 )  # fmt: skip
 from tensorir.ir.visit import find, reads, substitute, uses, walk, writes
@@ -157,6 +158,11 @@ def _verb(kind: Kind) -> str:
 def has_axis(loop: Loop, axis: Axis) -> list[tuple[Stage, Iter]]:
     """Stages for which ``loop`` drives an axis of the given sort."""
     return [(s, it) for s, it in driven_by(loop) if it.axis is axis]
+
+
+def adds_atomically(stage: Stage) -> bool:
+    """Whether any thread may run any iteration of a stage, its reduction as well."""
+    return isinstance(stage.body, Update) and stage.body.atomic
 
 
 def caret(loop: Loop | Stage, show: int = 3) -> str:

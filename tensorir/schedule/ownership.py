@@ -17,7 +17,7 @@ from tensorir.expr.bounds import evaluate
 from tensorir.ir.build import as_int
 from tensorir.ir.tree import Binary, Buffer, Const, Expr, Kind, Load, Loop, Program, Scope, Stage, Stmt, Update, Var
 from tensorir.ir.visit import find, reads, uses, writes
-from tensorir.schedule.analysis import Index, caret, drives, in_loops, ranges, statements
+from tensorir.schedule.analysis import Index, adds_atomically, caret, drives, in_loops, ranges, statements
 from tensorir.schedule.rewrite import written_index
 
 _POINTS = 512  # iterations of one loop that are tried one by one
@@ -85,6 +85,14 @@ def _problems(index: Index, touched: dict[Stage, _Touched], top: Stmt, bound: Se
         readers = [s for s in stages if b in touched[s].reads or (b in touched[s].writes and touched[s].updates)]
         if len({*writers, *readers}) == 1:
             continue
+        if adders := [w for w in writers if adds_atomically(w)]:
+            other = next(s for s in (*writers, *readers) if s is not adders[0] and index.root_of(s) is top)
+            yield Problem(
+                "scope.atomic",
+                f"{other.name} touches {b.name} in the kernel in which {adders[0].name} adds to it",
+                at=caret(other),
+                hint=f"a nest of its own for {other.name}",
+            )
         for w in writers:
             yield from _private(index, b, scope, w, readers)
             if scope in (Scope.SHARED, Scope.GLOBAL):

@@ -18,6 +18,7 @@ from tensorir.schedule.analysis import Index, lookup, stages_writing
 from tensorir.schedule.ownership import misplaced
 from tensorir.schedule.primitives import annotate as _annotate
 from tensorir.schedule.primitives import assume as _assume
+from tensorir.schedule.primitives import atomic as _atomic
 from tensorir.schedule.primitives import buffers as _buffers
 from tensorir.schedule.primitives import loops as _loops
 from tensorir.schedule.primitives import once as _once
@@ -346,6 +347,12 @@ class Schedule:
         out = self._apply("rfactor", (found.name, loop.var.name), {}, lambda p: _reduction.rfactor(p, found, loop))
         return StageRef(self, out[0])
 
+    def atomic(self, stage: Any) -> Self:
+        """Let a sum add its terms atomically, so that loops of its reduction may be bound (CUDA)."""
+        found = self._stage(stage)
+        self._apply("atomic", (found.name,), {}, lambda p: _atomic.atomic(p, found, self.target))
+        return self
+
     def tensorize(self, axis: Any, intrin: str | Intrin) -> Self:
         """Perform the nest from ``axis`` inward by a registered hardware instruction with the same meaning."""
         loop = self._loop(axis)
@@ -498,7 +505,7 @@ def _plain(v: Any) -> Any:
 
 _MOVES = {
     "bind", "parallel", "compute_at", "reverse_compute_at", "reverse_compute_inline", "stage_in", "stage_out",
-    "set_scope", "rfactor", "decompose_reduction",
+    "set_scope", "rfactor", "decompose_reduction", "atomic",
 }  # fmt: skip
 """Primitives after which some cell may be written by one thread and read by another."""
 
@@ -509,6 +516,6 @@ PRIMITIVES = (
     "split", "partition", "fuse", "reorder", "bind", "parallel", "vectorize", "unroll", "compute_at",
     "reverse_compute_at", "compute_inline", "reverse_compute_inline", "stage_in", "stage_out", "set_scope", "layout",
     "run_once", "decompose_reduction", "rfactor", "tensorize", "annotate", "prefetch", "pipeline",
-    "assume", "specialize",
+    "assume", "specialize", "atomic",
 )  # fmt: skip
 """The names that a trace may hold."""

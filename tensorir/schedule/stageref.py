@@ -119,6 +119,11 @@ class StageRef:
         """See ``Schedule.decompose_reduction``."""
         return self.schedule.decompose_reduction(self.name, self.axis(axis))
 
+    def atomic(self) -> StageRef:
+        """See ``Schedule.atomic``."""
+        self.schedule.atomic(self.name)
+        return self
+
     def rfactor(self, axis: Any) -> StageRef:
         """See ``Schedule.rfactor``."""
         return self.schedule.rfactor(self.name, self.axis(axis))

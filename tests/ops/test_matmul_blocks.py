@@ -18,9 +18,9 @@ emulated = pytest.mark.skipif(
     shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler"
 )
 TILES = {
-    "gpu_tensor": dict(bm=64, bn=64, wm=32, wn=32, bk=32, depth=2, in_flight=1, raster=1),
-    "gpu_warp": dict(li=8, ri=4, rj=4, wi=2, wj=2, bk=8, depth=2, in_flight=0, raster=1),
-    "gpu_hopper": dict(groups=1, rows=1, bn=64, depth=2, raster=1, resident=1),
+    "gpu_tensor": dict(bm=64, bn=64, wm=32, wn=32, bk=32, depth=2, in_flight=1, raster=1, atomic=0),
+    "gpu_warp": dict(li=8, ri=4, rj=4, wi=2, wj=2, bk=8, depth=2, in_flight=0, raster=1, atomic=0),
+    "gpu_hopper": dict(groups=1, rows=1, bn=64, depth=2, raster=1, resident=1, atomic=0),
 }
 TARGETS = {"gpu_tensor": AMPERE, "gpu_warp": AMPERE, "gpu_hopper": HOPPER}
 DTYPES = {"gpu_tensor": "float16", "gpu_warp": "float32", "gpu_hopper": "bfloat16"}
@@ -117,6 +117,43 @@ def test_any_shape_in_parts(template, m, n, k, splits):
     assert np.array_equal(got.astype(np.float64), exact.astype(np.float64)), (template, m, n, k, splits)
 
 
+SUMS = {
+    "gpu_tensor": (dict(dtype="float32", precision="tf32"), dict(dtype="int8", tb=True)),
+    "gpu_warp": (dict(dtype="float32"), dict(dtype="int32", ta=True)),
+    "gpu_hopper": (dict(dtype="float32", precision="tf32", tb=True),),
+}
+
+
+@emulated
+@pytest.mark.parametrize(("template", "kind"), [(t, kind) for t, kinds in SUMS.items() for kind in kinds], ids=str)
+def test_parts_add_to_the_result(template, kind):
+    bk = {"gpu_tensor": 16 if kind["dtype"] == "float32" else 64, "gpu_warp": 8}.get(template)
+    config = {**TILES[template], **({"bk": bk} if bk else {}), "atomic": 1}
+    for shape in (dict(m=72, n=40, k=400, batch=2), dict(m=37, n=64, k=272)):
+        w = tir.ops.matmul(**shape, **kind)
+        s = w.schedule({**config, "splits": 3 if shape["m"] == 72 else 2}, template, TARGETS[template])
+        assert "atomicAdd(" in s.source()
+        got, problems, exact = product(w, s.emitted())
+        assert not problems
+        assert np.array_equal(got.astype(np.float64), exact.astype(np.float64))
+    assert s.check()
+
+
+@pytest.mark.parametrize("template", TILES)
+def test_blocks_add_to_plain_sums_only(template):
+    def legal(**changed):
+        w = tir.ops.matmul(**{"m": 256, "n": 256, "k": 8192, **SUMS[template][0], **changed})
+        space = w.templates[template].space_for(tir.Target.parse(TARGETS[template]))
+        assert space.default["atomic"] == 0, "the order of such sums is not the same twice"
+        return space.index({**space.default, "splits": 4, "atomic": 1}) >= 0
+
+    assert legal()
+    assert not legal(bias=True)
+    assert not legal(alpha=True)
+    if template != "gpu_warp":
+        assert not legal(dtype="float16", precision="fp32")
+
+
 @pytest.mark.parametrize("template", TILES)
 def test_parts_are_proved(template):
     w = work(template, m=72, n=72, k=400, bias=True)
@@ -133,13 +170,16 @@ def test_parts_are_for_few_tiles_and_long_reductions(template):
     assert default(m=512, n=512, k=128)["splits"] == 1, "nothing to deal out"
 
 
+@pytest.mark.parametrize("atomic", [0, 1])
 @pytest.mark.parametrize("template", TILES)
-def test_both_kernels_compile(template):
+def test_both_kernels_compile(template, atomic):
     pytest.importorskip("cupy", reason="the extra 'cuda' is not installed: NVRTC cannot be loaded")
     from tensorir.runtime.cuda import compile_cubin
 
-    w = work(template, m=512, n=512, k=16384, tb=True)
-    s = w.schedule(template=template, target=TARGETS[template])
+    w = tir.ops.matmul(m=512, n=512, k=16384, **SUMS[template][0]) if atomic else work(template, m=512, n=512, k=16384)
+    config = w.templates[template].space_for(tir.Target.parse(TARGETS[template])).default
+    assert config["splits"] > 1
+    s = w.schedule({**config, "atomic": atomic}, template, TARGETS[template])
     cubin = compile_cubin(s.source(), TARGETS[template].split("=")[1])
     assert cubin.data[:4] == b"\x7fELF"
     assert cubin.spills == 0

@@ -89,6 +89,10 @@ EXAMPLES = {
     ),
     "decompose_reduction": (matmul, lambda s: s.decompose_reduction("C", "C.j")),
     "rfactor": (matmul, lambda s: s.rfactor("C", s.split("C.k", [None, 4])[1])),
+    "atomic": (
+        lambda: tir.Schedule(matmul().outputs, "cuda"),
+        lambda s: (s.decompose_reduction("C", "C.i"), s.atomic("C").bind("C.k", "block.x")),
+    ),
 }
 
 

@@ -43,8 +43,8 @@ const int MOST_TOGETHER = 64;  // bytes that a lane brings to an instruction of 
 
 struct Index { unsigned x, y, z; };
 enum State { READY, WAITS_BLOCK, WAITS_WARP, WAITS_SOME, WAITS_PHASE, WAITS_GROUP, DONE };
-enum Access { READ_SHARED, WRITE_SHARED, READ_GLOBAL, WRITE_GLOBAL };
-const char *const ACCESS[] = {"shared read", "shared write", "global read", "global write"};
+enum Access { READ_SHARED, WRITE_SHARED, READ_GLOBAL, WRITE_GLOBAL, ADD_GLOBAL };
+const char *const ACCESS[] = {"shared read", "shared write", "global read", "global write", "global add"};
 
 // A copy from global to shared memory that is under way.
 struct Flight {
@@ -80,6 +80,7 @@ struct Cell {
   std::vector<u32> *readers = nullptr;
   bool initialised = false, in_flight = false;
   bool by_copy = false;  // written by an asynchronous unit: for its like no fence is needed
+  bool added = false;    // written by atomic sums: others of these are no race
   u16 pinned = 0;        // products and stores under way that read it
 };
 
@@ -101,6 +102,7 @@ struct Global {
   bool writable;
   std::vector<u8> written;      // each byte, by any block
   std::vector<int> last_block;  // of each granule
+  std::vector<u8> added;        // of each granule: by an atomic sum
   std::vector<Cell> cells;      // of each granule, for the block that runs
   int cells_of = -1;
 };
@@ -383,7 +385,9 @@ int new_agent(const std::string &name) {
 // what `f` does at a site although `other` did something at another, and nothing orders the two
 void race(const Fiber *f, int id, const char *memory, u64 offset, int other, int other_site) {
   auto shared = [](int s) { return W.sites[s].kind == READ_SHARED || W.sites[s].kind == WRITE_SHARED; };
-  auto writes = [](int s) { return W.sites[s].kind == WRITE_SHARED || W.sites[s].kind == WRITE_GLOBAL; };
+  auto writes = [](int s) {
+    return W.sites[s].kind == WRITE_SHARED || W.sites[s].kind == WRITE_GLOBAL || W.sites[s].kind == ADD_GLOBAL;
+  };
   problem(shared(id) ? "race.shared" : "race.global", W.sites[id].at, W.sites[other_site].at,
           "thread %d %s %s at byte %llu, which %s %s with no barrier between", f->id, writes(id) ? "writes" : "reads",
           memory, (unsigned long long)offset, who(other).c_str(), writes(other_site) ? "wrote" : "read");
@@ -473,6 +477,36 @@ void shared_access(Fiber *f, u8 *address, unsigned width, bool write, const void
   }
 }
 
+// What is stored plainly is no atomic sum of another thread's.
+void unordered(Fiber *f, Global &b, u64 g, u64 offset, const void *at) {
+  Cell &c = b.cells[g];
+  bool other = b.last_block[g] >= 0 && b.last_block[g] != W.block_number;
+  if (b.added[g] && (other || (c.added && !before(f, c.writer, c.write_clock))))
+    problem("race.global", at, nullptr, "thread %d writes byte %llu of %s, to which others add: nothing orders the two",
+            f->id, (unsigned long long)offset, b.name.c_str());
+  c.added = false;
+  b.added[g] = 0;
+}
+
+// An atomic sum, in four bytes that are known to lie inside `b`.
+void add_global(Fiber *f, Global &b, u64 offset, int id) {
+  const void *at = W.sites[id].at;
+  if (std::count(b.written.begin() + offset, b.written.begin() + offset + 4, 0))
+    problem("memory.uninitialised", at, nullptr, "thread %d adds to byte %llu of %s, which was never written", f->id,
+            (unsigned long long)offset, b.name.c_str());
+  for (u64 g = offset >> W.granule; g <= (offset + 3) >> W.granule; g++) {
+    Cell &c = b.cells[g];
+    if (b.last_block[g] >= 0 && b.last_block[g] != W.block_number && !b.added[g])
+      problem("race.global", at, nullptr, "block %d adds to byte %llu of %s, which block %d wrote: nothing orders blocks",
+              W.block_number, (unsigned long long)offset, b.name.c_str(), b.last_block[g]);
+    if (c.added) c.writer = -1;
+    write_cell(f, c, id, b.name.c_str(), offset);
+    c.added = true;
+    b.added[g] = 1;
+    b.last_block[g] = W.block_number;
+  }
+}
+
 // An access that is known to lie inside `b`.
 void watch_global(Fiber *f, Global &b, u64 offset, unsigned width, bool write, int id) {
   const void *at = W.sites[id].at;
@@ -486,6 +520,7 @@ void watch_global(Fiber *f, Global &b, u64 offset, unsigned width, bool write, i
     clear(b.cells, ((size_t)(b.end - b.first) >> W.granule) + 1);
     b.cells_of = W.block_number;
   }
+  if (W.sites[id].kind == ADD_GLOBAL) return add_global(f, b, offset, id);
   for (u64 g = offset >> W.granule; g <= (offset + width - 1) >> W.granule; g++) {
     if (!write) {
       if (b.last_block[g] >= 0 && b.last_block[g] != W.block_number)
@@ -494,6 +529,7 @@ void watch_global(Fiber *f, Global &b, u64 offset, unsigned width, bool write, i
       read_cell(f, b.cells[g], id, b.name.c_str(), offset);
       continue;
     }
+    unordered(f, b, g, offset, at);
     // two threads may store the same value (a tile that was moved back): only a read in between tells them apart
     b.cells[g].writer = -1;
     write_cell(f, b.cells[g], id, b.name.c_str(), offset);
@@ -502,8 +538,8 @@ void watch_global(Fiber *f, Global &b, u64 offset, unsigned width, bool write, i
   if (write) std::fill(b.written.begin() + offset, b.written.begin() + offset + width, 1);
 }
 
-void global_access(Fiber *f, Global &b, u8 *address, unsigned width, bool write, const void *at) {
-  int id = site(at, write ? WRITE_GLOBAL : READ_GLOBAL, width);
+void global_access(Fiber *f, Global &b, u8 *address, unsigned width, bool write, const void *at, bool add = false) {
+  int id = site(at, add ? ADD_GLOBAL : write ? WRITE_GLOBAL : READ_GLOBAL, width);
   if (W.count) counted(f, id, (u64)address);
   u64 offset = (u64)(address - b.first);
   if (address + width > b.end) {
@@ -514,7 +550,7 @@ void global_access(Fiber *f, Global &b, u8 *address, unsigned width, bool write,
   watch_global(f, b, offset, width, write, id);
 }
 
-void access(const void *pointer, unsigned width, bool write, const void *at) {
+void access(const void *pointer, unsigned width, bool write, const void *at, bool add = false) {
   Fiber *f = W.current;
   if (!f) return;
   u8 *address = (u8 *)pointer;
@@ -538,7 +574,7 @@ void access(const void *pointer, unsigned width, bool write, const void *at) {
         give_up();
       }
       if (address < b.end || &b == &W.globals.back() || address < (&b + 1)->first - 2048) {
-        global_access(f, b, address, width, write, at);
+        global_access(f, b, address, width, write, at, add);
         return;
       }
     }
@@ -596,6 +632,20 @@ static void sync_warp(const void *at) {
 }
 
 void tir_sync_warp() { sync_warp(HERE); }
+
+float tir_add_float(float *p, float v) {
+  access(p, 4, true, HERE, true);
+  float old = *p;
+  *p = old + v;
+  return old;
+}
+
+int tir_add_int(int *p, int v) {
+  access(p, 4, true, HERE, true);
+  int old = *p;
+  *p = (int)((u32)old + (u32)v);
+  return old;
+}
 
 uint32_t tir_shuffle(uint32_t value, int lane, int how) {
   Fiber *f = W.current;
@@ -658,10 +708,11 @@ void tir_reset() {
 }
 
 void tir_array(u8 *first, u64 size, const char *name, int writable, int granule) {
-  Global b{first, first + size, name, writable != 0, {}, {}, {}, -1};
+  Global b{first, first + size, name, writable != 0, {}, {}, {}, {}, -1};
   if (writable) {
     b.written.assign(size, 0);
     b.last_block.assign((size >> granule) + 1, -1);
+    b.added.assign((size >> granule) + 1, 0);
   }
   W.globals.push_back(b);
   std::sort(W.globals.begin(), W.globals.end(), [](const Global &a, const Global &c) { return a.first < c.first; });
@@ -671,6 +722,7 @@ void tir_array(u8 *first, u64 size, const char *name, int writable, int granule)
 static void forget_blocks() {
   for (Global &b : W.globals) {
     std::fill(b.last_block.begin(), b.last_block.end(), -1);
+    std::fill(b.added.begin(), b.added.end(), 0);
     b.cells_of = -1;
   }
 }

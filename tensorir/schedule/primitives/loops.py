@@ -29,6 +29,7 @@ from tensorir.ir.tree import (
 from tensorir.ir.visit import Rewriter, find, substitute, uses, writes
 from tensorir.schedule.analysis import (
     Index,
+    adds_atomically,
     caret,
     constant_extent,
     driven_by,
@@ -230,7 +231,7 @@ def fuse(program: Program, *loops: Loop, name: str | None = None) -> Rewrite:
             )
     for stage in find(loops[-1], Stage):
         kinds = {it.axis for x in loops for s, it in driven_by(x) if s is stage}
-        if len(kinds) > 1:
+        if len(kinds) > 1 and not adds_atomically(stage):
             named = " and ".join(sorted(k.value for k in kinds))
             raise _refuse(
                 "fuse.mixed-axes",
@@ -317,7 +318,8 @@ def bind(program: Program, loop: Loop, axis: str, target: Target) -> Rewrite:
     if loop.kind is not Kind.SERIAL:
         need_serial(loop, "bind")
     for sort in (Axis.REDUCE, Axis.ORDERED):
-        if found := has_axis(loop, sort):
+        found = [(s, it) for s, it in has_axis(loop, sort) if not adds_atomically(s)]
+        if found:
             stage, it = found[0]
             raise _refuse(
                 "bind.reduction-has-one-owner" if sort is Axis.REDUCE else "bind.ordered",
