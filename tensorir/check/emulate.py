@@ -199,7 +199,17 @@ def _compiler() -> str:
     return found
 
 
-_RUNTIME = ("runtime.cpp", "instructions.h", "barriers.h", "copies.h", "wgmma.h")
+_RUNTIME = (
+    "runtime.cpp",
+    "world.h",
+    "fibers.h",
+    "counts.h",
+    "watch.h",
+    "instructions.h",
+    "barriers.h",
+    "copies.h",
+    "wgmma.h",
+)
 _HOPPER = re.compile(
     r"\bTirTensorMap\b|\btir_(barrier|tma_|wgmma_|async_fence|descriptor|registers_|sync_some|commit_stores|wait_stores)"
 )
