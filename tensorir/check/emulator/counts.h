@@ -61,6 +61,7 @@ void settle(int id, const Request &r) {
 
 // The n-th time that a lane comes by belongs to the n-th request of its warp.
 void counted(Fiber *f, int id, u64 address) {
+  if (f->rank) return;  // another block, of the same cluster
   u64 pass = W.passes[f->id][id]++;
   Queue &q = W.queues[(u64)id << 32 | (u32)(f->id / WARP)];
   while (q.first + q.open.size() <= pass) q.open.emplace_back();

@@ -71,6 +71,12 @@ void wake(Fiber *f) {
   W.ready.push_back(f->id);
 }
 
+void wake_others(std::vector<Fiber *> those) {
+  those.erase(std::find(those.begin(), those.end(), W.current));
+  for (size_t k = those.size(); k > 1; k--) std::swap(those[k - 1], those[random_number() % k]);
+  for (Fiber *f : those) wake(f);
+}
+
 // barriers.h, copies.h, wgmma.h
 void stuck();    // no thread can go on
 bool deliver();  // a copy that is under way lands, if there is one

@@ -1,4 +1,5 @@
-// Runs CUDA threads as fibers of one CPU thread, a block at a time, and watches every access they make.
+// Runs CUDA threads as fibers of one CPU thread, a block or a cluster of blocks at a time, and watches every access they
+// make.
 //
 // Compiled once, linked to each kernel. The kernel is compiled with -fsanitize=thread, without the sanitizer's own
 // library: the hooks below stand in for it. Fibers switch only where a thread waits, so between two waits a thread runs
@@ -23,32 +24,29 @@ Index tir_grid_size() { return W.grid; }
 
 void tir_sync_block() {
   Fiber *f = W.current;
-  if (++W.at_barrier < W.threads) {
+  if (++W.at_barrier[f->rank] < W.threads) {
     wait(WAITS_BLOCK, HERE);
     return;
   }
-  W.at_barrier = 0;
-  meet(W.fibers);
-  std::vector<Fiber *> others;
-  for (Fiber *g : W.fibers)
-    if (g != f) others.push_back(g);
-  for (size_t k = others.size(); k > 1; k--) std::swap(others[k - 1], others[random_number() % k]);
-  for (Fiber *g : others) wake(g);
+  W.at_barrier[f->rank] = 0;
+  meet(W.blocks[f->rank]);
+  wake_others(W.blocks[f->rank]);
 }
 
 static std::vector<Fiber *> warp_of(const Fiber *f) {
-  int first = f->id / WARP * WARP;
-  return {W.fibers.begin() + first, W.fibers.begin() + std::min(first + WARP, W.threads)};
+  auto block = W.blocks[f->rank].begin();
+  int first = f->number - f->lane;
+  return {block + first, block + std::min(first + WARP, W.threads)};
 }
 
 static void sync_warp(const void *at) {
   Fiber *f = W.current;
   std::vector<Fiber *> warp = warp_of(f);
-  if (++W.at_warp[f->id / WARP] < (int)warp.size()) {
+  if (++W.at_warp[f->warp] < (int)warp.size()) {
     wait(WAITS_WARP, at);
     return;
   }
-  W.at_warp[f->id / WARP] = 0;
+  W.at_warp[f->warp] = 0;
   meet(warp);
   for (Fiber *g : warp)
     if (g != f) wake(g);
@@ -58,10 +56,10 @@ void tir_sync_warp() { sync_warp(HERE); }
 
 uint32_t tir_shuffle(uint32_t value, int lane, int how) {
   Fiber *f = W.current;
-  int first = f->id / WARP * WARP, from = how == 0 ? lane : how == 1 ? f->lane ^ lane : f->lane + lane;
+  int first = f->id - f->lane, from = how == 0 ? lane : how == 1 ? f->lane ^ lane : f->lane + lane;
   W.shuffled[f->id] = value;
   sync_warp(HERE);
-  bool there = from >= 0 && from < WARP && first + from < W.threads;
+  bool there = from >= 0 && from < WARP && f->number - f->lane + from < W.threads;
   uint32_t got = W.shuffled[there ? first + from : f->id];
   sync_warp(HERE);
   return got;
@@ -95,13 +93,13 @@ struct tir_array_use { tir_where where; const tir_type *array, *index; };
 
 void __ubsan_handle_out_of_bounds(tir_array_use *use, uintptr_t index) {
   if (!W.current) return;
-  problem("memory.out-of-bounds", HERE, nullptr, "thread %d accesses element %lld of an array that is %s", W.current->id,
+  problem("memory.out-of-bounds", HERE, nullptr, "thread %d accesses element %lld of an array that is %s", W.current->number,
           (long long)(intptr_t)index, use->array->name);
   give_up();
 }
 void __ubsan_handle_type_mismatch_v1(void *, uintptr_t) {
   if (!W.current) return;
-  problem("memory.out-of-bounds", HERE, nullptr, "thread %d leaves an array that the text declares", W.current->id);
+  problem("memory.out-of-bounds", HERE, nullptr, "thread %d leaves an array that the text declares", W.current->number);
   give_up();
 }
 
@@ -134,15 +132,17 @@ static void forget_blocks() {
   }
 }
 
-static void start_block(int number) {
+// A block, or the blocks of a cluster, from the first one's number on.
+static void start_blocks(int number) {
   W.block_number = number;
-  W.at_barrier = 0;
-  W.at_warp.assign(W.threads / WARP + 1, 0);
+  std::memset(W.at_barrier, 0, sizeof W.at_barrier);
+  W.at_cluster = 0;
+  W.at_warp.assign(W.cluster * W.warps, 0);
   W.ready.clear();
-  if (W.shared) std::memset(W.shared, 0xff, W.shared_size);  // NaN, -1
-  clear(W.cells, (W.shared_size >> W.granule) + 1);
+  if (W.shared) std::memset(W.shared, 0xff, (size_t)(W.shared_end - W.shared));  // NaN, -1
+  clear(W.cells, ((size_t)(W.shared_end - W.shared) >> W.granule) + 1);
   W.taken.clear();
-  W.agents = W.threads;
+  W.agents = (int)W.fibers.size();
   W.agent_names.clear();
   W.fences = false;
   start_units();
@@ -150,12 +150,13 @@ static void start_block(int number) {
   for (Fiber *f : W.fibers) {
     f->state = READY;
     f->clock = 1;
-    f->seen.assign(W.threads, 0);
+    f->seen.assign(W.fibers.size(), 0);
     f->seen[f->id] = 1;
     f->fenced.clear();
     f->leaving.clear();
     f->groups.clear();
-    f->block = {number % W.grid.x, number / W.grid.x % W.grid.y, number / (W.grid.x * W.grid.y)};
+    unsigned n = (unsigned)(number + f->rank);
+    f->block = {n % W.grid.x, n / W.grid.x % W.grid.y, n / (W.grid.x * W.grid.y)};
     begin(f);
     order.push_back(f->id);
   }
@@ -163,8 +164,20 @@ static void start_block(int number) {
   for (int id : order) W.ready.push_back(id);
 }
 
+// The blocks of a cluster have memory of their own beside what the text declares, and as it is aligned.
+static void place_shared(u8 *image, u64 size) {
+  W.image = image;
+  W.shared_size = size;
+  W.stride = W.cluster == 1 ? size : (size + 1023) / 1024 * 1024 + BETWEEN_SHARED;
+  u64 all = W.cluster == 1 ? size : W.cluster * W.stride;
+  W.shared = size ? image : nullptr;
+  if (size && W.cluster > 1)
+    W.shared = (u8 *)mmap(nullptr, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  W.shared_end = W.shared + (size ? all : 0);
+}
+
 // Run a kernel; the number of problems so far. shape: grid x y z, block x y z, log2 of the bytes of a cell, whether copies
-// may land early.
+// may land early, blocks of a cluster (along x).
 int tir_launch(void (*entry)(void **), void **arguments, const u32 *shape, u8 *shared, u64 shared_size, u64 seed) {
   W.entry = entry;
   W.arguments = arguments;
@@ -173,27 +186,33 @@ int tir_launch(void (*entry)(void **), void **arguments, const u32 *shape, u8 *s
   W.threads = (int)(shape[3] * shape[4] * shape[5]);
   W.granule = (int)shape[6];
   W.eager = shape[7] != 0;
-  W.shared = shared_size ? shared : nullptr;
-  W.shared_size = shared_size;
+  W.cluster = (int)shape[8];
+  W.warps = (W.threads + WARP - 1) / WARP;
+  place_shared(shared, shared_size);
   W.random = seed * 0x9E3779B97F4A7C15ull + 88172645463325252ull;
   W.stop = false;
-  W.shuffled.assign(W.threads, 0);
+  W.shuffled.assign(W.cluster * W.threads, 0);
   W.together.clear();
   W.passes.assign(W.threads, {});
-  for (int k = 0; k < W.threads; k++) {
+  W.blocks.assign(W.cluster, {});
+  for (int k = 0; k < W.cluster * W.threads; k++) {
     Fiber *f = new Fiber;
     f->stack = (u8 *)mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     f->id = k;
-    f->lane = k % WARP;
-    unsigned i = (unsigned)k;
+    f->rank = k / W.threads;
+    f->number = k % W.threads;
+    f->warp = f->rank * W.warps + f->number / WARP;
+    f->lane = f->number % WARP;
+    unsigned i = (unsigned)f->number;
     f->thread = {i % shape[3], i / shape[3] % shape[4], i / (shape[3] * shape[4])};
     W.fibers.push_back(f);
+    W.blocks[f->rank].push_back(f);
   }
   forget_blocks();
   int blocks = (int)(shape[0] * shape[1] * shape[2]);
-  for (int number = 0; number < blocks && !W.stop; number++) {
+  for (int number = 0; number < blocks && !W.stop; number += W.cluster) {
     W.count = number == 0;
-    start_block(number);
+    start_blocks(number);
     W.current = nullptr;
     int first = W.ready.front();
     W.ready.pop_front();
@@ -208,6 +227,8 @@ int tir_launch(void (*entry)(void **), void **arguments, const u32 *shape, u8 *s
     delete f;
   }
   W.fibers.clear();
+  W.blocks.clear();
+  if (W.shared && W.cluster > 1) munmap(W.shared, (size_t)(W.shared_end - W.shared));
   return (int)W.problems.size();
 }
 
@@ -238,5 +259,6 @@ const char *tir_site(int n, u64 *numbers) {  // what it does; its place, width, 
 
 #include "instructions.h"
 #include "barriers.h"
+#include "clusters.h"
 #include "copies.h"
 #include "wgmma.h"

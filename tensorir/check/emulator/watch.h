@@ -6,11 +6,13 @@ namespace {
 bool before(const Fiber *f, int agent, u32 clock) { return agent == f->id || f->seen[agent] >= clock; }
 
 std::string who(int agent) {
-  return agent < W.threads ? "thread " + std::to_string(agent) : W.agent_names[agent - W.threads];
+  int threads = (int)W.fibers.size();
+  if (agent >= threads) return W.agent_names[agent - threads];
+  return "thread " + std::to_string(W.fibers[agent]->number) + of_block(W.fibers[agent]->rank);
 }
 
 int new_agent(const std::string &name) {
-  W.agent_names.push_back(name);
+  W.agent_names.push_back(name + (W.cluster > 1 ? " of block " + std::to_string(W.block_number + W.current->rank) : ""));
   W.agents++;
   for (Fiber *f : W.fibers) f->seen.resize(W.agents, 0);
   return W.agents - 1;
@@ -20,9 +22,11 @@ int new_agent(const std::string &name) {
 void race(const Fiber *f, int id, const char *memory, u64 offset, int other, int other_site) {
   auto shared = [](int s) { return W.sites[s].kind == READ_SHARED || W.sites[s].kind == WRITE_SHARED; };
   auto writes = [](int s) { return W.sites[s].kind == WRITE_SHARED || W.sites[s].kind == WRITE_GLOBAL; };
+  std::string where = memory + (shared(id) ? of_block(rank_at(offset)) : "");
   problem(shared(id) ? "race.shared" : "race.global", W.sites[id].at, W.sites[other_site].at,
-          "thread %d %s %s at byte %llu, which %s %s with no barrier between", f->id, writes(id) ? "writes" : "reads",
-          memory, (unsigned long long)offset, who(other).c_str(), writes(other_site) ? "wrote" : "read");
+          "thread %d %s %s at byte %llu, which %s %s with no barrier between", f->number, writes(id) ? "writes" : "reads",
+          where.c_str(), shared(id) ? in_block(offset) : (unsigned long long)offset, who(other).c_str(),
+          writes(other_site) ? "wrote" : "read");
 }
 
 void read_cell(Fiber *f, Cell &c, int id, const char *memory, u64 offset) {
@@ -34,7 +38,7 @@ void read_cell(Fiber *f, Cell &c, int id, const char *memory, u64 offset) {
     return;
   }
   if (!c.readers) {
-    c.readers = new std::vector<u32>(W.threads, 0);  // no other agent reads this way
+    c.readers = new std::vector<u32>(W.fibers.size(), 0);  // no other agent reads this way
     (*c.readers)[c.reader] = c.read_clock;
   }
   (*c.readers)[f->id] = f->clock;
@@ -44,7 +48,7 @@ void read_cell(Fiber *f, Cell &c, int id, const char *memory, u64 offset) {
 void write_cell(Fiber *f, Cell &c, int id, const char *memory, u64 offset) {
   if (c.writer >= 0 && !before(f, c.writer, c.write_clock)) race(f, id, memory, offset, c.writer, c.write_site);
   int late = c.reader >= 0 && !before(f, c.reader, c.read_clock) ? c.reader : -1;
-  for (int k = 0; c.readers && late < 0 && k < W.threads; k++)
+  for (int k = 0; c.readers && late < 0 && k < (int)c.readers->size(); k++)
     if ((*c.readers)[k] && !before(f, k, (*c.readers)[k])) late = k;
   if (late >= 0) race(f, id, memory, offset, late, c.read_site);
   delete c.readers;
@@ -59,13 +63,14 @@ void write_cell(Fiber *f, Cell &c, int id, const char *memory, u64 offset) {
 
 // Shared memory is used although a copy into it, or a product or store that reads it, is under way.
 void too_early(Fiber *f, const Cell &c, int id, bool write, u64 offset) {
+  std::string whose = of_block(rank_at(offset));
   if (c.in_flight)
-    problem("memory.in-flight", W.sites[id].at, W.sites[c.write_site].at, "thread %d %s byte %llu of shared memory while "
-            "a copy to it is under way, which its thread has not waited for", f->id, write ? "writes" : "reads",
-            (unsigned long long)offset);
+    problem("memory.in-flight", W.sites[id].at, W.sites[c.write_site].at, "thread %d %s byte %llu of shared memory%s while "
+            "a copy to it is under way, which its thread has not waited for", f->number, write ? "writes" : "reads",
+            in_block(offset), whose.c_str());
   else
-    problem("memory.in-flight", W.sites[id].at, W.sites[c.read_site].at, "thread %d writes byte %llu of shared memory, "
-            "which a product or a store that is under way still reads", f->id, (unsigned long long)offset);
+    problem("memory.in-flight", W.sites[id].at, W.sites[c.read_site].at, "thread %d writes byte %llu of shared memory%s, "
+            "which a product or a store that is under way still reads", f->number, in_block(offset), whose.c_str());
 }
 
 void write_shared(Fiber *f, u64 g, int id, u64 offset) {
@@ -73,9 +78,10 @@ void write_shared(Fiber *f, u64 g, int id, u64 offset) {
   if (c.in_flight || c.pinned) too_early(f, c, id, true, offset);
   write_cell(f, c, id, "shared memory", offset);
   if (W.taken.empty()) return;
+  const int *agents = W.product_agent[rank_at(offset)];
   for (int w = 0; w < MOST_WARPGROUPS; w++) {
     u32 &clock = W.taken[g].clock[w];
-    if (clock && f->seen[W.product_agent[w]] < clock) race(f, id, "shared memory", offset, W.product_agent[w], c.read_site);
+    if (clock && f->seen[agents[w]] < clock) race(f, id, "shared memory", offset, agents[w], c.read_site);
     clock = 0;
   }
 }
@@ -104,7 +110,7 @@ void shared_access(Fiber *f, u8 *address, unsigned width, bool write, const void
     if (c.in_flight) too_early(f, c, id, false, offset);
     if (!c.initialised)
       problem("memory.uninitialised", at, nullptr, "thread %d reads byte %llu of shared memory, which was never written",
-              f->id, (unsigned long long)offset);
+              f->number, in_block(offset));
     read_cell(f, c, id, "shared memory", offset);
   }
 }
@@ -113,7 +119,7 @@ void shared_access(Fiber *f, u8 *address, unsigned width, bool write, const void
 void watch_global(Fiber *f, Global &b, u64 offset, unsigned width, bool write, int id) {
   const void *at = W.sites[id].at;
   if (write && !b.writable) {
-    problem("launch.input-written", at, nullptr, "thread %d writes byte %llu of %s, which is only read", f->id,
+    problem("launch.input-written", at, nullptr, "thread %d writes byte %llu of %s, which is only read", f->number,
             (unsigned long long)offset, b.name.c_str());
     return;
   }
@@ -124,16 +130,17 @@ void watch_global(Fiber *f, Global &b, u64 offset, unsigned width, bool write, i
   }
   for (u64 g = offset >> W.granule; g <= (offset + width - 1) >> W.granule; g++) {
     if (!write) {
-      if (b.last_block[g] >= 0 && b.last_block[g] != W.block_number)
+      int last = b.last_block[g];
+      if (last >= 0 && (last < W.block_number || last >= W.block_number + W.cluster))
         problem("race.global", at, nullptr, "block %d reads byte %llu of %s, which block %d wrote: nothing orders "
-                "blocks", W.block_number, (unsigned long long)offset, b.name.c_str(), b.last_block[g]);
+                "blocks", W.block_number + f->rank, (unsigned long long)offset, b.name.c_str(), last);
       read_cell(f, b.cells[g], id, b.name.c_str(), offset);
       continue;
     }
     // two threads may store the same value (a tile that was moved back): only a read in between tells them apart
     b.cells[g].writer = -1;
     write_cell(f, b.cells[g], id, b.name.c_str(), offset);
-    b.last_block[g] = W.block_number;
+    b.last_block[g] = W.block_number + f->rank;
   }
   if (write) std::fill(b.written.begin() + offset, b.written.begin() + offset + width, 1);
 }
@@ -143,7 +150,7 @@ void global_access(Fiber *f, Global &b, u8 *address, unsigned width, bool write,
   if (W.count) counted(f, id, (u64)address);
   u64 offset = (u64)(address - b.first);
   if (address + width > b.end) {
-    problem("memory.out-of-bounds", at, nullptr, "thread %d accesses %u bytes at byte %llu of %s, which has %llu", f->id,
+    problem("memory.out-of-bounds", at, nullptr, "thread %d accesses %u bytes at byte %llu of %s, which has %llu", f->number,
             width, (unsigned long long)offset, b.name.c_str(), (unsigned long long)(b.end - b.first));
     give_up();
   }
@@ -158,9 +165,9 @@ void access(const void *pointer, unsigned width, bool write, const void *at) {
     if (f->touched) registers_used(f, address, width, write, at);
     return;
   }
-  if (W.shared && address >= W.shared && address < W.shared + W.shared_size) {
-    if (address + width > W.shared + W.shared_size) {
-      problem("memory.out-of-bounds", at, nullptr, "thread %d leaves shared memory", f->id);
+  if (W.shared && address >= W.shared && address < W.shared_end) {
+    if (address + width > W.shared_end || (W.cluster > 1 && !in_shared(address, width))) {
+      problem("memory.out-of-bounds", at, nullptr, "thread %d leaves shared memory", f->number);
       give_up();
     }
     shared_access(f, address, width, write, at);
@@ -169,7 +176,7 @@ void access(const void *pointer, unsigned width, bool write, const void *at) {
   for (Global &b : W.globals)
     if (address >= b.first - 2048 && address < b.end + 2048) {
       if (address < b.first) {
-        problem("memory.out-of-bounds", at, nullptr, "thread %d accesses %lld bytes before %s", f->id,
+        problem("memory.out-of-bounds", at, nullptr, "thread %d accesses %lld bytes before %s", f->number,
                 (long long)(b.first - address), b.name.c_str());
         give_up();
       }
@@ -178,13 +185,18 @@ void access(const void *pointer, unsigned width, bool write, const void *at) {
         return;
       }
     }
-  if (W.shared && address >= W.shared - AROUND_SHARED && address < W.shared + W.shared_size + AROUND_SHARED) {
-    problem("memory.out-of-bounds", at, nullptr, "thread %d leaves shared memory", f->id);
+  if (W.shared && address >= W.shared - AROUND_SHARED && address < W.shared_end + AROUND_SHARED) {
+    problem("memory.out-of-bounds", at, nullptr, "thread %d leaves shared memory", f->number);
+    give_up();
+  }
+  if (W.cluster > 1 && address >= W.image && address < W.image + W.shared_size) {
+    problem("memory.out-of-bounds", at, nullptr, "thread %d accesses an array that is declared __shared__: blocks of clusters "
+            "have theirs from TIR_SHARED here", f->number);
     give_up();
   }
   Dl_info image;
   if (!write && dladdr(pointer, &image)) return;  // a constant of the program
-  problem("memory.out-of-bounds", at, nullptr, "thread %d accesses memory that belongs to no array", f->id);
+  problem("memory.out-of-bounds", at, nullptr, "thread %d accesses memory that belongs to no array", f->number);
   give_up();
 }
 

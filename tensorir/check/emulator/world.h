@@ -28,13 +28,15 @@ namespace {
 const int WARP = 32;
 const int WARPGROUP = 128;
 const int MOST_WARPGROUPS = 8;
+const int MOST_BLOCKS = 8;      // of a cluster
 const size_t STACK = 128 << 10;
 const int MOST_PROBLEMS = 50;
+const u64 BETWEEN_SHARED = 4096;  // bytes between the shared memories of the blocks of a cluster
 const int AROUND_SHARED = 2048;  // bytes before and behind it in the image; constants lie further away
 const int MOST_TOGETHER = 64;  // bytes that a lane brings to an instruction of its warp
 
 struct Index { unsigned x, y, z; };
-enum State { READY, WAITS_BLOCK, WAITS_WARP, WAITS_SOME, WAITS_PHASE, WAITS_GROUP, DONE };
+enum State { READY, WAITS_BLOCK, WAITS_CLUSTER, WAITS_WARP, WAITS_SOME, WAITS_PHASE, WAITS_GROUP, DONE };
 enum Access { READ_SHARED, WRITE_SHARED, READ_GLOBAL, WRITE_GLOBAL };
 const char *const ACCESS[] = {"shared read", "shared write", "global read", "global write"};
 
@@ -51,7 +53,9 @@ struct Fiber {
   void *stack_pointer = nullptr;
   u8 *stack = nullptr;
   State state = READY;
-  int id = 0, lane = 0;
+  int id = 0;                        // among those that run at once: the threads of a block, or of the blocks of a cluster
+  int rank = 0, number = 0;          // its block in the cluster, and itself in that
+  int warp = 0, lane = 0;
   Index thread{}, block{};
   u32 clock = 0;          // counts this thread's releases
   std::vector<u32> seen;  // the clock of each thread, as far as it is ordered before now
@@ -67,7 +71,7 @@ struct Fiber {
 // Who touched a few bytes last. Readers beyond the first are kept in a vector of clocks.
 struct Cell {
   u32 write_clock = 0, read_clock = 0;
-  int writer = -1, reader = -1;  // agents of the block; writers of global memory from other blocks: see Global
+  int writer = -1, reader = -1;  // agents; writers of global memory from other blocks: see Global
   int write_site = 0, read_site = 0;
   std::vector<u32> *readers = nullptr;
   bool initialised = false, in_flight = false;
@@ -93,29 +97,34 @@ struct Global {
   bool writable;
   std::vector<u8> written;      // each byte, by any block
   std::vector<int> last_block;  // of each granule
-  std::vector<Cell> cells;      // of each granule, for the block that runs
+  std::vector<Cell> cells;      // of each granule, for the blocks that run
   int cells_of = -1;
 };
 
 struct World {
   Index grid, block;
-  int threads = 0, granule = 2;  // log2 of the bytes of a cell
+  int cluster = 1;               // blocks that run at once
+  int threads = 0, warps = 0;    // of a block
+  int granule = 2;               // log2 of the bytes of a cell
   int agents = 0;  // whose clocks are kept: the threads, then what copies into shared memory, then what reads it for products
   std::vector<std::string> agent_names;  // of those that are no threads
   u64 random = 0;
   bool count = false, fences = false;
   bool eager = false;  // copies may land before anyone must wait for them
   std::vector<Taken> taken;  // beside the cells, from the first product on
-  int product_agent[MOST_WARPGROUPS] = {0};
-  u8 *shared = nullptr;
-  size_t shared_size = 0;
+  int product_agent[MOST_BLOCKS][MOST_WARPGROUPS] = {{0}};
+  u8 *shared = nullptr, *shared_end = nullptr;  // of all blocks that run
+  size_t shared_size = 0, stride = 0;           // of one block, and from one to the next
+  const u8 *image = nullptr;                    // where the text declares it
   std::vector<Cell> cells;
   std::vector<Fiber *> fibers;
+  std::vector<std::vector<Fiber *>> blocks;  // the same, of each block
   std::deque<int> ready;
   Fiber *current = nullptr;
   ucontext_t main_context;
   void *main_stack = nullptr;
-  int at_barrier = 0, block_number = 0;
+  int at_barrier[MOST_BLOCKS] = {0}, at_cluster = 0;
+  int block_number = 0;  // the first that runs
   std::vector<int> at_warp;
   std::vector<u32> shuffled;
   std::vector<u8> together, derived;
@@ -146,6 +155,10 @@ void problem(const char *code, const void *at, const void *other, const char *fo
   va_start(rest, format);
   vsnprintf(text, sizeof text, format, rest);
   va_end(rest);
+  if (W.cluster > 1 && W.current) {
+    size_t end = std::strlen(text);
+    snprintf(text + end, sizeof text - end, " (block %d)", W.block_number + W.current->rank);
+  }
   std::string key = std::string(code) + "|" + place(at) + "|" + place(other);
   if (W.told[key]++ == 0 && (int)W.problems.size() < MOST_PROBLEMS) W.problems.push_back(key + "|" + text);
 }
@@ -156,5 +169,27 @@ u32 random_number() {
   W.random ^= W.random << 17;
   return (u32)(W.random >> 11);
 }
+
+// --- blocks that run at once
+
+// Names a block where a message is about another one.
+std::string of_block(int rank) {
+  bool own = W.cluster == 1 || (W.current && W.current->rank == rank);
+  return own ? "" : " of block " + std::to_string(W.block_number + rank);
+}
+
+u8 *shared_of(int rank) { return W.shared + rank * W.stride; }
+
+// Whole in the shared memory of the thread's own block.
+bool in_shared(const void *p, u64 size) {
+  const u8 *first = shared_of(W.current->rank);
+  return W.shared && (const u8 *)p >= first && (const u8 *)p + size <= first + W.shared_size;
+}
+
+// Cells are those of all blocks that run; messages tell the byte in one block.
+u64 shared_offset(const void *p) { return (u64)((const u8 *)p - W.shared); }
+int rank_at(u64 offset) { return W.cluster > 1 ? (int)(offset / W.stride) : 0; }
+unsigned long long in_block(u64 offset) { return W.cluster > 1 ? offset % W.stride : offset; }
+unsigned long long byte_of(const void *p) { return in_block(shared_offset(p)); }
 
 }  // namespace
