@@ -160,8 +160,8 @@ BUILD: dict[str, Entry] = {
         '# split with tail="exact" around shared memory',
     ),
     "emulate.cluster": Entry(
-        "The blocks of a grid make no whole clusters, or the clusters are none that the emulator runs: up to eight blocks "
-        "along x.",
+        "The blocks of a grid make no whole clusters, or the clusters are none that the emulator runs: up to eight "
+        "blocks along x.",
         "# __cluster_dims__(2, 1, 1) on a grid of 3 blocks",
         "# a multiple of the blocks of a cluster",
     ),

@@ -123,8 +123,8 @@ WARPS: dict[str, Entry] = {
         "# masks of one bit for each block of __cluster_dims__, ranks from 0",
     ),
     "cluster.ended": Entry(
-        "A block of a cluster may end, and its shared memory go to another, before a thread of a second block has arrived "
-        "at its barrier. The result may be right in the emulator; on a GPU the kernel may trap.",
+        "A block of a cluster may end, and its shared memory go to another, before a thread of a second block has "
+        "arrived at its barrier. The result may be right in the emulator; on a GPU the kernel may trap.",
         "# an edited text with no tir_sync_cluster at its end",
         "# tir_sync_cluster in all threads before they end, or a wait for the last phase of that barrier",
     ),

@@ -90,7 +90,7 @@ gemm(const __grid_constant__ TirTensorMap A_map, const __grid_constant__ TirTens
 }
 """
 )
-"""C = A B^T in bfloat16: the blocks of a cluster make tiles above each other, each copies a part of B's tile for all."""
+"""C = A B^T in bfloat16: the blocks of a cluster make tiles above each other; each copies a part of B for all."""
 
 
 def cluster_gemm(

@@ -2,6 +2,7 @@
 //
 // Each block has its own shared memory, cells and barriers. What one does to another must be done before that one ends, so
 // the last arrival of each thread at the barriers of each other block is kept: a thread of that block must come after it.
+// Copies for other blocks are in copies.h. A device lets a cluster meet without threads that have ended; here all must come.
 #pragma once
 
 namespace {
