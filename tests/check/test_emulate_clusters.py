@@ -90,8 +90,13 @@ PLANTED: dict[str, tuple[str, str, str]] = {
     "a declared array": ("d[i] = 0.0f;", "{ __shared__ float x[1]; d[i] = x[0]; }", "memory.out-of-bounds"),
     "a copy that comes when its block has ended": (
         END,
-        "if (rank == 0 && role == 0 && thread == 0) tir_tma_multicast(C_shared, &A_map, full, 2, 0, 0);",
+        "tir_sync_cluster(); if (rank + role + thread == 0) tir_tma_multicast(C_shared, &A_map, full, 2, 0, 0);",
         "memory.unfinished",
+    ),
+    "an arrival that comes when its block has ended": (
+        END,
+        "tir_sync_cluster(); if (rank + role + thread == 0) tir_barrier_arrive_at(empty, 1);",
+        "cluster.ended",
     ),
 }
 
@@ -133,10 +138,19 @@ def test_copies_that_land_early_hide_nothing(name: str, seed: int) -> None:
     assert {p.code for p in got.problems} & {"race.shared", "memory.in-flight"}
 
 
-@pytest.mark.parametrize("name", ["no meeting at the start", "no meeting at the end"])
+LUCK = [
+    "no meeting at the start",
+    "no meeting at the end",
+    "a copy that comes when its block has ended",
+    "an arrival that comes when its block has ended",
+]
+
+
+@pytest.mark.parametrize("eager", [False, True])
 @pytest.mark.parametrize("seed", range(3))
-def test_what_comes_out_right_by_luck_is_told(name: str, seed: int) -> None:
-    got, want = planted(*PLANTED[name][:2], seed, eager=True)
+@pytest.mark.parametrize("name", LUCK)
+def test_what_comes_out_right_by_luck_is_told(name: str, seed: int, eager: bool) -> None:
+    got, want = planted(*PLANTED[name][:2], seed, eager)
     np.testing.assert_array_equal(got.outputs[0], want)
     assert {p.code for p in got.problems} == {PLANTED[name][2]}
 

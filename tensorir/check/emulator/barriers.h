@@ -67,11 +67,13 @@ void advance(Barrier &b) {
 
 const u8 *barrier_place(const void *p, const void *at) {
   if (!in_shared(p, 8)) {
-    problem("memory.out-of-bounds", at, nullptr, "thread %d uses a barrier that is not in shared memory", W.current->number);
+    problem("memory.out-of-bounds", at, nullptr, "thread %d uses a barrier that is not in shared memory",
+            W.current->number);
     give_up();
   }
   if ((u64)p % 8)
-    problem("memory.misaligned", at, nullptr, "thread %d uses a barrier that is at no multiple of 8 bytes", W.current->number);
+    problem("memory.misaligned", at, nullptr, "thread %d uses a barrier that is at no multiple of 8 bytes",
+            W.current->number);
   return (const u8 *)p;
 }
 
@@ -81,8 +83,8 @@ Barrier *barrier_at(const void *p, int rank, const char *does, bool by_copy, con
   bool own = rank == f->rank;
   auto found = barriers.find(barrier_place(p, at) + (rank - f->rank) * (long long)W.stride);
   auto tell = [&](const std::string &how) {
-    problem("barrier.uninitialised", at, nullptr, "thread %d %s the barrier at byte %llu of shared memory%s, which %s", f->number,
-            does, byte_of(p), of_block(rank).c_str(), how.c_str());
+    problem("barrier.uninitialised", at, nullptr, "thread %d %s the barrier at byte %llu of shared memory%s, which %s",
+            f->number, does, byte_of(p), of_block(rank).c_str(), how.c_str());
   };
   if (found == barriers.end()) {
     tell("no thread has set up");
@@ -182,8 +184,8 @@ void tir_sync_some(int id, int threads) {
   Meeting &m = meetings[f->rank][id];
   if (m.waiting.empty()) m.threads = threads;
   if (m.threads != threads)
-    problem("barrier.misused", HERE, m.waiting[0]->waits_at, "thread %d meets %d threads at barrier %d, others %d", f->number,
-            threads, id, m.threads);
+    problem("barrier.misused", HERE, m.waiting[0]->waits_at, "thread %d meets %d threads at barrier %d, others %d",
+            f->number, threads, id, m.threads);
   m.waiting.push_back(f);
   if ((int)m.waiting.size() < m.threads) {
     f->waits_for = id;
@@ -204,8 +206,8 @@ void tir_barrier_init(unsigned long long *barrier, int arrivals) {
   if (arrivals < 1 || arrivals > MOST_ARRIVALS)
     problem("barrier.misused", HERE, nullptr, "thread %d sets up a barrier for %d arrivals", f->number, arrivals);
   if (barriers.count(place))
-    problem("barrier.misused", HERE, nullptr, "thread %d sets up the barrier at byte %llu of shared memory again", f->number,
-            byte_of(place));
+    problem("barrier.misused", HERE, nullptr, "thread %d sets up the barrier at byte %llu of shared memory again",
+            f->number, byte_of(place));
   Barrier b;
   b.count = b.pending = arrivals;
   b.maker = f;

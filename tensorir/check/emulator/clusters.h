@@ -20,8 +20,8 @@ void end_cluster() {
     bool after = false;
     for (const Fiber *g : W.blocks[rank]) after |= before(g, f->id, entry.second.clock);
     if (!after)
-      problem("cluster.ended", entry.second.at, nullptr, "block %d may end before thread %d of block %d arrives at its barrier, "
-              "which goes with its shared memory", W.block_number + rank, f->number, W.block_number + f->rank);
+      problem("cluster.ended", entry.second.at, nullptr, "block %d may end before thread %d of block %d arrives at its "
+              "barrier, which goes with its shared memory", W.block_number + rank, f->number, W.block_number + f->rank);
   }
 }
 
@@ -45,8 +45,8 @@ void tir_sync_cluster() {
 void tir_barrier_arrive_at(unsigned long long *barrier, int rank) {
   Fiber *f = W.current;
   if (rank < 0 || rank >= W.cluster) {
-    problem("cluster.rank", HERE, nullptr, "thread %d arrives at a barrier of block %d of its cluster, which has %d", f->number,
-            rank, W.cluster);
+    problem("cluster.rank", HERE, nullptr, "thread %d arrives at a barrier of block %d of its cluster, which has %d",
+            f->number, rank, W.cluster);
     give_up();
   }
   if (rank != f->rank) remote[{f->id, rank}] = {f->clock, HERE};

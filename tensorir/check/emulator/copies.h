@@ -110,8 +110,8 @@ Tile tile_of(const void *map, const void *place, int rank, const int *corner, bo
   for (int d = 0; d < 5; d++) t.corner[d] = d < rank ? corner[d] : 0;
   u64 size = box_bytes(m);
   if ((u64)place % 128)
-    problem("memory.misaligned", at, nullptr, "thread %d copies a tile %s shared memory at no multiple of 128 bytes", f->number,
-            loads ? "to" : "from");
+    problem("memory.misaligned", at, nullptr, "thread %d copies a tile %s shared memory at no multiple of 128 bytes",
+            f->number, loads ? "to" : "from");
   if (!in_shared(place, size)) {
     problem("memory.out-of-bounds", at, nullptr, "thread %d copies a tile of %llu bytes %s a place that is not in shared "
             "memory", f->number, (unsigned long long)size, loads ? "to" : "from");
@@ -122,7 +122,8 @@ Tile tile_of(const void *map, const void *place, int rank, const int *corner, bo
   each_row(t, [&](u64, u8 *address, u64 bytes) {
     Global *b = array_of(address);
     if (!b || address + bytes > b->end) {
-      problem("memory.out-of-bounds", at, nullptr, "thread %d copies a tile that is not in the array of its map", f->number);
+      problem("memory.out-of-bounds", at, nullptr, "thread %d copies a tile that is not in the array of its map",
+              f->number);
       give_up();
     }
     if (W.count && !f->rank) cost(t.around, (u64)address, bytes);
@@ -296,8 +297,8 @@ void tir_tma_load_tile(void *to, const void *map, unsigned long long *barrier, i
 
 void tir_tma_multicast_tile(void *to, const void *map, unsigned long long *barrier, int mask, int rank, const int *corner) {
   if (mask <= 0 || mask >> W.cluster) {
-    problem("cluster.rank", HERE, nullptr, "thread %d copies a tile for the blocks of mask %d: a cluster of %d blocks has the "
-            "masks 1 to %d", W.current->number, mask, W.cluster, (1 << W.cluster) - 1);
+    problem("cluster.rank", HERE, nullptr, "thread %d copies a tile for the blocks of mask %d: a cluster of %d blocks has "
+            "the masks 1 to %d", W.current->number, mask, W.cluster, (1 << W.cluster) - 1);
     give_up();
   }
   load(to, map, barrier, (u32)mask, rank, corner, HERE);

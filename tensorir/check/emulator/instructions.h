@@ -71,7 +71,8 @@ void check_row(const void *row, const void *at) {
     problem("memory.misaligned", at, nullptr, "thread %d points to a row that does not begin at a multiple of 16 bytes",
             W.current->number);
   if (!in_shared(row, 16)) {
-    problem("memory.out-of-bounds", at, nullptr, "thread %d points to a row that is not in shared memory", W.current->number);
+    problem("memory.out-of-bounds", at, nullptr, "thread %d points to a row that is not in shared memory",
+            W.current->number);
     give_up();
   }
 }

@@ -93,8 +93,8 @@ struct tir_array_use { tir_where where; const tir_type *array, *index; };
 
 void __ubsan_handle_out_of_bounds(tir_array_use *use, uintptr_t index) {
   if (!W.current) return;
-  problem("memory.out-of-bounds", HERE, nullptr, "thread %d accesses element %lld of an array that is %s", W.current->number,
-          (long long)(intptr_t)index, use->array->name);
+  problem("memory.out-of-bounds", HERE, nullptr, "thread %d accesses element %lld of an array that is %s",
+          W.current->number, (long long)(intptr_t)index, use->array->name);
   give_up();
 }
 void __ubsan_handle_type_mismatch_v1(void *, uintptr_t) {

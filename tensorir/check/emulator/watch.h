@@ -150,8 +150,8 @@ void global_access(Fiber *f, Global &b, u8 *address, unsigned width, bool write,
   if (W.count) counted(f, id, (u64)address);
   u64 offset = (u64)(address - b.first);
   if (address + width > b.end) {
-    problem("memory.out-of-bounds", at, nullptr, "thread %d accesses %u bytes at byte %llu of %s, which has %llu", f->number,
-            width, (unsigned long long)offset, b.name.c_str(), (unsigned long long)(b.end - b.first));
+    problem("memory.out-of-bounds", at, nullptr, "thread %d accesses %u bytes at byte %llu of %s, which has %llu",
+            f->number, width, (unsigned long long)offset, b.name.c_str(), (unsigned long long)(b.end - b.first));
     give_up();
   }
   watch_global(f, b, offset, width, write, id);
@@ -190,8 +190,8 @@ void access(const void *pointer, unsigned width, bool write, const void *at) {
     give_up();
   }
   if (W.cluster > 1 && address >= W.image && address < W.image + W.shared_size) {
-    problem("memory.out-of-bounds", at, nullptr, "thread %d accesses an array that is declared __shared__: blocks of clusters "
-            "have theirs from TIR_SHARED here", f->number);
+    problem("memory.out-of-bounds", at, nullptr, "thread %d accesses an array that is declared __shared__: blocks of "
+            "clusters have theirs from TIR_SHARED here", f->number);
     give_up();
   }
   Dl_info image;

@@ -106,7 +106,8 @@ u64 descriptor(const void *p, int leading, int stride, const void *at) {
 std::vector<u32> pieces(u64 d, int rows, bool along, int bytes, const void *at) {
   u64 start = (d & 0xffff) << 4, leading = (d >> 16 & 0x3fff) << 4, stride = (d >> 32 & 0x3fff) << 4;
   if (d >> 62 != 1) {
-    problem("wgmma.operand", at, nullptr, "thread %d multiplies what is no tile with a swizzle of 128 bytes", W.current->number);
+    problem("wgmma.operand", at, nullptr, "thread %d multiplies what is no tile with a swizzle of 128 bytes",
+            W.current->number);
     give_up();
   }
   if (start % ATOM >= 128)
