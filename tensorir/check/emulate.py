@@ -5,7 +5,7 @@ threads touch with no barrier between, reads of shared memory that nobody wrote,
 registers too), barriers that not all threads reach. What a GPU does on its own (copies, products of warpgroups) happens
 as late as the text allows. It counts what requests to memory cost. What is emulated are the documented semantics, not
 a processor: rounding of special functions, weak memory orders and timing are not modelled; blocks run one after
-another.
+another, those of a cluster at once.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ POISON = 0xFF
 """Every byte of what a kernel has yet to write: NaN, -1."""
 RED_ZONE = 4096
 """Bytes on each side of an array that belong to nobody."""
+CLUSTER = 8
+"""Blocks of a cluster that every device with clusters takes."""
 
 _FOLDER = Path(__file__).with_name("emulator")
 _TYPES = DIALECTS["cuda"].types
@@ -80,11 +82,13 @@ def emulate(source: Source, arrays: Sequence[np.ndarray], seed: int = 0, eager: 
 
     seed:  of the order in which threads run; what is ordered by barriers does not depend on it
     eager: copies of tiles may land before anyone must wait for them, and not only then
-    Raises CheckError ``emulate.no-compiler``, ``emulate.threads`` or ``emulate.map``, CompileError ``emulate.compile``.
+    Raises CheckError ``emulate.no-compiler``, ``emulate.threads``, ``emulate.cluster`` or ``emulate.map``, CompileError
+    ``emulate.compile``.
     """
     for k in source.kernels:
         if k.block[0] * k.block[1] * k.block[2] > THREADS:
             raise refuse(CheckError, "emulate.threads", f"{k.name} has more than {THREADS} threads a block")
+        _check_cluster(k, _cluster(source.text, k.name))
         for m in k.maps:
             _check_map(m)
     with tempfile.TemporaryDirectory(prefix="tensorir-emulate-") as folder:
@@ -124,7 +128,8 @@ class _Run:
         """Run one kernel to its end."""
         given = {**self.memory, **{m.name: _encoded(m, self.memory[m.array]) for m in k.maps}}
         pointers = (ctypes.c_void_p * len(k.args))(*(given[a].ctypes.data for a in k.args))
-        shape = (ctypes.c_uint32 * 8)(*k.grid, *k.block, self.granule, eager)
+        cluster = _cluster(self.source.text, k.name)
+        shape = (ctypes.c_uint32 * 9)(*k.grid, *k.block, self.granule, eager, cluster[0])
         bounds = (ctypes.c_uint64 * 2)()
         self.library.tir_shared_bounds(bounds)
         entry = getattr(self.library, f"tir_entry_{k.name}")
@@ -159,6 +164,26 @@ def _placed(p: Param, given: np.ndarray | None) -> np.ndarray:
     if given is not None:
         array[...] = np.asarray(given).astype(kind).ravel()
     return array
+
+
+# --- clusters
+
+
+def _cluster(text: str, kernel: str) -> tuple[int, ...]:
+    """What ``__cluster_dims__`` says in front of the name of a kernel."""
+    found = re.search(rf"__cluster_dims__\(([\d,\s]+)\)[^;{{}}]*?\b{re.escape(kernel)}\s*\(", text)
+    dims = [int(n) for n in found[1].split(",")] if found else []
+    return (*dims, 1, 1, 1)[:3]
+
+
+def _check_cluster(k: KernelLaunch, dims: tuple[int, ...]) -> None:
+    if not 1 <= dims[0] <= CLUSTER or dims[1:] != (1, 1):
+        wrong = f"has clusters of {dims}: up to {CLUSTER} blocks along x run here"
+    elif k.grid[0] % dims[0]:
+        wrong = f"has {k.grid[0]} blocks along x, which make no whole clusters of {dims[0]}"
+    else:
+        return
+    raise refuse(CheckError, "emulate.cluster", f"{k.name} {wrong}")
 
 
 # --- tensor maps
@@ -200,9 +225,21 @@ def _compiler() -> str:
     return found
 
 
-_RUNTIME = ("runtime.cpp", "instructions.h", "barriers.h", "copies.h", "wgmma.h")
+_RUNTIME = (
+    "runtime.cpp",
+    "world.h",
+    "fibers.h",
+    "counts.h",
+    "watch.h",
+    "instructions.h",
+    "barriers.h",
+    "clusters.h",
+    "copies.h",
+    "wgmma.h",
+)
 _HOPPER = re.compile(
-    r"\bTirTensorMap\b|\btir_(barrier|tma_|wgmma_|async_fence|descriptor|registers_|sync_some|commit_stores|wait_stores)"
+    r"\bTirTensorMap\b|\btir_(barrier|tma_|wgmma_|async_fence|descriptor|registers_|sync_some|sync_cluster"
+    r"|commit_stores|wait_stores)"
 )
 
 
@@ -238,7 +275,8 @@ def _compile(source: Source, folder: Path) -> ctypes.CDLL:
     (folder / "entries.cpp").write_text("\n".join([defined, _entries(source), _BOUNDS]))
     gcc = "clang" not in Path(compiler).name  # whose "bounds" are one check; of clang's two, one traps
     watch = f"-fsanitize=thread,{'bounds' if gcc else 'array-bounds'},object-size"  # runtime.cpp has what these call
-    flags = ["-std=c++17", "-O1", "-g", "-w", "-fPIC", "-fno-strict-aliasing", watch]
+    clusters = ["-DTIR_CLUSTERS"] if any(_cluster(text, k.name)[0] > 1 for k in source.kernels) else []
+    flags = ["-std=c++17", "-O1", "-g", "-w", "-fPIC", "-fno-strict-aliasing", watch, *clusters]
     if gcc:
         flags.append("-fno-tree-sra")  # it would split the vector accesses that are counted
     names = [_FOLDER / "cuda.h", *([_FOLDER / "hopper.h"] if _HOPPER.search(text) else []), folder / "derived.h"]

@@ -164,6 +164,12 @@ BUILD: dict[str, Entry] = {
         "# a verdict of s.check(): a barrier inside a condition on the thread",
         '# split with tail="exact" around shared memory',
     ),
+    "emulate.cluster": Entry(
+        "The blocks of a grid make no whole clusters, or the clusters are none that the emulator runs: up to eight "
+        "blocks along x.",
+        "# __cluster_dims__(2, 1, 1) on a grid of 3 blocks",
+        "# a multiple of the blocks of a cluster",
+    ),
     "emulate.compile": Entry(
         "The C++ compiler refused the CUDA text with which the emulator runs it on the CPU; "
         "the error's log holds its words.",

@@ -117,6 +117,17 @@ WARPS: dict[str, Entry] = {
         "# emit={'cuda': '{d_value} = my_function({a_value});'} with a prelude",
         "# emit={'cuda': 'my_function({d}, {a}, {b});'}, prelude={'cuda': 'static __device__ void my_function(...) …'}",
     ),
+    "cluster.rank": Entry(
+        "A block arrives at a barrier of, or copies a tile for, a block that its cluster has not.",
+        "# an edited text: tir_tma_multicast(tile, &B_map, full, 7, k, n) in clusters of two",
+        "# masks of one bit for each block of __cluster_dims__, ranks from 0",
+    ),
+    "cluster.ended": Entry(
+        "A block of a cluster may end, and its shared memory go to another, before a thread of a second block has "
+        "arrived at its barrier. The result may be right in the emulator; on a GPU the kernel may trap.",
+        "# an edited text with no tir_sync_cluster at its end",
+        "# tir_sync_cluster in all threads before they end, or a wait for the last phase of that barrier",
+    ),
     "memory.misaligned": Entry(
         "An instruction was given an address that is not a multiple of the bytes it moves; on a GPU it would trap.",
         "# an edited text that moves the rows of ldmatrix by 8 bytes",

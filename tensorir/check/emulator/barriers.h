@@ -17,6 +17,7 @@ struct Barrier {
   Fiber *maker = nullptr;
   u32 made = 0;                // the maker's clock
   bool known = false;          // tir_barriers_ready
+  u32 ready = 0;               // the maker's clock then
   u32 landed = 0;              // the last phase that bytes came for, and where from
   const void *landed_at = nullptr;
   std::vector<u32> seen, fenced;
@@ -29,13 +30,7 @@ struct Meeting {  // at a numbered barrier
 };
 
 std::map<const u8 *, Barrier> barriers;
-Meeting meetings[16];
-
-u64 shared_offset(const void *p) { return (u64)((const u8 *)p - W.shared); }
-
-bool in_shared(const void *p, u64 size) {
-  return W.shared && (const u8 *)p >= W.shared && (const u8 *)p + size <= W.shared + W.shared_size;
-}
+Meeting meetings[MOST_BLOCKS][16];
 
 void wake_all(std::vector<Fiber *> those) {
   for (size_t k = those.size(); k > 1; k--) std::swap(those[k - 1], those[random_number() % k]);
@@ -72,46 +67,48 @@ void advance(Barrier &b) {
 
 const u8 *barrier_place(const void *p, const void *at) {
   if (!in_shared(p, 8)) {
-    problem("memory.out-of-bounds", at, nullptr, "thread %d uses a barrier that is not in shared memory", W.current->id);
+    problem("memory.out-of-bounds", at, nullptr, "thread %d uses a barrier that is not in shared memory",
+            W.current->number);
     give_up();
   }
   if ((u64)p % 8)
-    problem("memory.misaligned", at, nullptr, "thread %d uses a barrier that is at no multiple of 8 bytes", W.current->id);
+    problem("memory.misaligned", at, nullptr, "thread %d uses a barrier that is at no multiple of 8 bytes",
+            W.current->number);
   return (const u8 *)p;
 }
 
-// The barrier at `p`; nullptr where there is none.
-Barrier *barrier_at(const void *p, const char *does, bool by_copy, const void *at) {
+// The barrier where `p` is, in block `rank` of the cluster; nullptr where there is none.
+Barrier *barrier_at(const void *p, int rank, const char *does, bool by_copy, const void *at) {
   Fiber *f = W.current;
-  auto found = barriers.find(barrier_place(p, at));
-  u64 offset = shared_offset(p);
+  bool own = rank == f->rank;
+  auto found = barriers.find(barrier_place(p, at) + (rank - f->rank) * (long long)W.stride);
+  auto tell = [&](const std::string &how) {
+    problem("barrier.uninitialised", at, nullptr, "thread %d %s the barrier at byte %llu of shared memory%s, which %s",
+            f->number, does, byte_of(p), of_block(rank).c_str(), how.c_str());
+  };
   if (found == barriers.end()) {
-    problem("barrier.uninitialised", at, nullptr, "thread %d %s the barrier at byte %llu of shared memory, which no thread "
-            "has set up", f->id, does, (unsigned long long)offset);
+    tell("no thread has set up");
     return nullptr;
   }
   Barrier &b = found->second;
-  if (f != b.maker && !before(f, b.maker->id, b.made))
-    problem("barrier.uninitialised", at, nullptr, "thread %d %s the barrier at byte %llu of shared memory, which thread %d "
-            "has set up with no barrier of the block between", f->id, does, (unsigned long long)offset, b.maker->id);
-  if (!b.known && (f != b.maker || by_copy))
-    problem("barrier.uninitialised", at, nullptr, "thread %d %s the barrier at byte %llu of shared memory, which thread %d "
-            "has set up without tir_barriers_ready", f->id, does, (unsigned long long)offset, b.maker->id);
+  if (f != b.maker && !before(f, b.maker->id, own ? b.made : b.ready))
+    tell(who(b.maker->id) + " has set up with no " + (own ? "barrier of the block" : "tir_sync_cluster") + " between");
+  if (!b.known && (f != b.maker || by_copy)) tell(who(b.maker->id) + " has set up without tir_barriers_ready");
   return &b;
 }
 
-void arrive(const void *p, long long bytes, const void *at) {
+void arrive(const void *p, int rank, long long bytes, const void *at) {
   Fiber *f = W.current;
-  Barrier *b = barrier_at(p, "arrives at", false, at);
+  Barrier *b = barrier_at(p, rank, "arrives at", false, at);
   if (!b) return;
   if (bytes < 0 || bytes > MOST_ARRIVALS)
-    problem("barrier.misused", at, nullptr, "thread %d announces %lld bytes: a barrier counts 0 to %d", f->id, bytes,
+    problem("barrier.misused", at, nullptr, "thread %d announces %lld bytes: a barrier counts 0 to %d", f->number, bytes,
             MOST_ARRIVALS);
   let_go(f, b->seen, b->fenced);
   b->bytes += bytes;
   if (!b->pending) {
-    problem("barrier.misused", at, nullptr, "thread %d arrives at the barrier at byte %llu of shared memory, where all %d "
-            "of its phase have arrived, while %lld bytes are missing", f->id, (unsigned long long)shared_offset(p),
+    problem("barrier.misused", at, nullptr, "thread %d arrives at the barrier at byte %llu of shared memory%s, where all %d "
+            "of its phase have arrived, while %lld bytes are missing", f->number, byte_of(p), of_block(rank).c_str(),
             b->count, b->bytes);
     return;
   }
@@ -127,30 +124,33 @@ std::string waits(const Fiber *f) {
   if (f->state == WAITS_PHASE && found != barriers.end()) {
     const Barrier &b = found->second;
     snprintf(text, sizeof text, "for parity %d of the barrier at byte %llu of shared memory, which is in phase %u: %d of %d "
-             "arrivals and %lld bytes are missing", f->waits_for, (unsigned long long)shared_offset(f->waits_on), b.phase,
+             "arrivals and %lld bytes are missing", f->waits_for, byte_of(f->waits_on), b.phase,
              b.pending, b.count, b.bytes);
   } else if (f->state == WAITS_SOME) {
-    const Meeting &m = meetings[f->waits_for];
+    const Meeting &m = meetings[f->rank][f->waits_for];
     snprintf(text, sizeof text, "at barrier %d, where %d of %d threads are", f->waits_for, (int)m.waiting.size(), m.threads);
   } else {
-    snprintf(text, sizeof text, "for the rest of the %s",
-             f->state == WAITS_BLOCK ? "block" : f->state == WAITS_WARP ? "warp" : "warpgroup");
+    snprintf(text, sizeof text, "for the rest of the %s", f->state == WAITS_BLOCK ? "block" :
+             f->state == WAITS_CLUSTER ? "cluster" : f->state == WAITS_WARP ? "warp" : "warpgroup");
   }
   return text;
 }
 
 void stuck() {  // threads wait for others that have ended, or that wait elsewhere
-  std::map<std::string, std::vector<Fiber *>> alike;
+  std::map<std::pair<int, std::string>, std::vector<Fiber *>> alike;
+  Fiber *last = W.current;
+  W.current = nullptr;  // what is told is about all blocks
   int ended = 0;
   for (Fiber *f : W.fibers) {
     ended += f->state == DONE;
-    if (f->state != DONE) alike[place(f->waits_at) + waits(f)].push_back(f);
+    if (f->state != DONE) alike[{f->rank, place(f->waits_at) + waits(f)}].push_back(f);
   }
   for (auto &entry : alike) {
     const Fiber *f = entry.second.front();
     std::string text = std::to_string(entry.second.size()) + " of " + std::to_string(W.threads) + " threads of block " +
-                       std::to_string(W.block_number) + " (" + std::to_string(f->id) + " the first) wait " + waits(f) +
-                       "; " + std::to_string(ended) + " have ended and no other can go on";
+                       std::to_string(W.block_number + f->rank) + " (" + std::to_string(f->number) +
+                       " the first) wait " + waits(f) + "; " + std::to_string(ended) +
+                       (W.cluster > 1 ? " of the cluster" : "") + " have ended and no other can go on";
     if (f->state == WAITS_PHASE)
       problem("barrier.stuck", f->waits_at, nullptr, "%s", text.c_str());
     else if (f->state == WAITS_GROUP)
@@ -158,12 +158,13 @@ void stuck() {  // threads wait for others that have ended, or that wait elsewhe
     else
       problem("barrier.divergent", f->waits_at, nullptr, "%s", text.c_str());
   }
+  W.current = last;
   W.stop = true;
 }
 
 void whole_warps(const std::vector<Fiber *> &those, const void *at) {
   std::map<int, int> lanes;
-  for (const Fiber *f : those) lanes[f->id / WARP]++;
+  for (const Fiber *f : those) lanes[f->number / WARP]++;
   for (auto &warp : lanes)
     if (warp.second != WARP)
       problem("warp.divergent", at, nullptr, "%d lanes of warp %d meet others at a barrier: warps meet there as a whole",
@@ -180,11 +181,11 @@ void tir_sync_some(int id, int threads) {
             "whole warps of its %d threads", id, threads, W.threads);
     give_up();
   }
-  Meeting &m = meetings[id];
+  Meeting &m = meetings[f->rank][id];
   if (m.waiting.empty()) m.threads = threads;
   if (m.threads != threads)
-    problem("barrier.misused", HERE, m.waiting[0]->waits_at, "thread %d meets %d threads at barrier %d, others %d", f->id,
-            threads, id, m.threads);
+    problem("barrier.misused", HERE, m.waiting[0]->waits_at, "thread %d meets %d threads at barrier %d, others %d",
+            f->number, threads, id, m.threads);
   m.waiting.push_back(f);
   if ((int)m.waiting.size() < m.threads) {
     f->waits_for = id;
@@ -203,32 +204,37 @@ void tir_barrier_init(unsigned long long *barrier, int arrivals) {
   Fiber *f = W.current;
   const u8 *place = barrier_place(barrier, HERE);
   if (arrivals < 1 || arrivals > MOST_ARRIVALS)
-    problem("barrier.misused", HERE, nullptr, "thread %d sets up a barrier for %d arrivals", f->id, arrivals);
+    problem("barrier.misused", HERE, nullptr, "thread %d sets up a barrier for %d arrivals", f->number, arrivals);
   if (barriers.count(place))
-    problem("barrier.misused", HERE, nullptr, "thread %d sets up the barrier at byte %llu of shared memory again", f->id,
-            (unsigned long long)shared_offset(place));
+    problem("barrier.misused", HERE, nullptr, "thread %d sets up the barrier at byte %llu of shared memory again",
+            f->number, byte_of(place));
   Barrier b;
   b.count = b.pending = arrivals;
   b.maker = f;
   b.made = f->clock;
-  b.agent = new_agent("a copy for the barrier at byte " + std::to_string(shared_offset(place)));
+  b.agent = new_agent("a copy for the barrier at byte " + std::to_string(byte_of(place)));
   barriers[place] = b;
 }
 
 void tir_barriers_ready() {
-  for (auto &entry : barriers) entry.second.known |= entry.second.maker == W.current;
+  for (auto &entry : barriers) {
+    Barrier &b = entry.second;
+    if (b.known || b.maker != W.current) continue;
+    b.known = true;
+    b.ready = b.maker->clock;
+  }
 }
 
-void tir_barrier_expect(unsigned long long *barrier, int bytes) { arrive(barrier, bytes, HERE); }
+void tir_barrier_expect(unsigned long long *barrier, int bytes) { arrive(barrier, W.current->rank, bytes, HERE); }
 
-void tir_barrier_arrive(unsigned long long *barrier) { arrive(barrier, 0, HERE); }
+void tir_barrier_arrive(unsigned long long *barrier) { arrive(barrier, W.current->rank, 0, HERE); }
 
 void tir_barrier_wait(unsigned long long *barrier, int parity) {
   Fiber *f = W.current;
-  Barrier *b = barrier_at(barrier, "waits at", false, HERE);
+  Barrier *b = barrier_at(barrier, f->rank, "waits at", false, HERE);
   if (!b) return;
   if (parity != 0 && parity != 1)
-    problem("barrier.misused", HERE, nullptr, "thread %d waits for parity %d: it is 0 or 1", f->id, parity);
+    problem("barrier.misused", HERE, nullptr, "thread %d waits for parity %d: it is 0 or 1", f->number, parity);
   if (has_completed(*b, parity & 1)) {
     get_hold(f, *b);
     return;

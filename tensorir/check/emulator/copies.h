@@ -103,18 +103,18 @@ Tile tile_of(const void *map, const void *place, int rank, const int *corner, bo
   std::memcpy(&t.map, map, sizeof t.map);
   const TensorMap &m = t.map;
   if (m.magic != MAP || (int)m.rank != rank) {
-    problem("tma.map", at, nullptr, "thread %d gives %d coordinates for a map of %d dimensions", f->id, rank,
+    problem("tma.map", at, nullptr, "thread %d gives %d coordinates for a map of %d dimensions", f->number, rank,
             m.magic == MAP ? (int)m.rank : 0);
     give_up();
   }
   for (int d = 0; d < 5; d++) t.corner[d] = d < rank ? corner[d] : 0;
   u64 size = box_bytes(m);
   if ((u64)place % 128)
-    problem("memory.misaligned", at, nullptr, "thread %d copies a tile %s shared memory at no multiple of 128 bytes", f->id,
-            loads ? "to" : "from");
+    problem("memory.misaligned", at, nullptr, "thread %d copies a tile %s shared memory at no multiple of 128 bytes",
+            f->number, loads ? "to" : "from");
   if (!in_shared(place, size)) {
     problem("memory.out-of-bounds", at, nullptr, "thread %d copies a tile of %llu bytes %s a place that is not in shared "
-            "memory", f->id, (unsigned long long)size, loads ? "to" : "from");
+            "memory", f->number, (unsigned long long)size, loads ? "to" : "from");
     give_up();
   }
   t.site = site(at, loads ? WRITE_SHARED : READ_SHARED, (unsigned)PIECE);
@@ -122,10 +122,11 @@ Tile tile_of(const void *map, const void *place, int rank, const int *corner, bo
   each_row(t, [&](u64, u8 *address, u64 bytes) {
     Global *b = array_of(address);
     if (!b || address + bytes > b->end) {
-      problem("memory.out-of-bounds", at, nullptr, "thread %d copies a tile that is not in the array of its map", f->id);
+      problem("memory.out-of-bounds", at, nullptr, "thread %d copies a tile that is not in the array of its map",
+              f->number);
       give_up();
     }
-    if (W.count) cost(t.around, (u64)address, bytes);
+    if (W.count && !f->rank) cost(t.around, (u64)address, bytes);
     if (loads) watch_global(f, *b, (u64)(address - b->first), (unsigned)bytes, false, t.around);
   });
   return t;
@@ -136,9 +137,9 @@ bool known_to_units(const Fiber *f, const Cell &c) {
 }
 
 void no_fence(const Fiber *f, const Cell &c, u64 g, const char *what, const void *at) {
-  problem("fence.async", at, W.sites[c.write_site].at, "%s byte %llu of shared memory, which thread %d wrote, and no "
-          "tir_async_fence of that thread is between (thread %d)", what, (unsigned long long)(g << W.granule), c.writer,
-          f->id);
+  problem("fence.async", at, W.sites[c.write_site].at, "%s byte %llu of shared memory, which %s wrote, and no "
+          "tir_async_fence of that thread is between (thread %d)", what, in_block(g << W.granule), who(c.writer).c_str(),
+          f->number);
 }
 
 // A product or a store begins to read a cell for `f`.
@@ -151,7 +152,7 @@ void read_by_unit(Fiber *f, u64 g, const char *what, int id) {
   }
   if (!c.initialised)
     problem("memory.uninitialised", W.sites[id].at, nullptr, "%s byte %llu of shared memory, which was never written", what,
-            (unsigned long long)offset);
+            in_block(offset));
   if (c.writer >= 0 && !before(f, c.writer, c.write_clock))
     race(f, id, "shared memory", offset, c.writer, c.write_site);
   else if (!known_to_units(f, c))
@@ -188,13 +189,10 @@ bool deliver() {
   return true;
 }
 
-void load(void *to, const void *map, const void *barrier, int rank, const int *corner, const void *at) {
+void issue(const Tile &t, u8 *to, Barrier *b, const void *at) {
   Fiber *f = W.current;
-  Barrier *b = barrier_at(barrier, "copies for", true, at);
-  Tile t = tile_of(map, to, rank, corner, true, at);
-  if (!b) return;
   u64 size = box_bytes(t.map);
-  each_cell((u8 *)to, size, [&](u64 g) {
+  each_cell(to, size, [&](u64 g) {
     Cell &c = W.cells[g];
     if (!c.in_flight && c.writer >= 0 && before(f, c.writer, c.write_clock) && !known_to_units(f, c))
       no_fence(f, c, g, "a copy overwrites", at);
@@ -202,7 +200,23 @@ void load(void *to, const void *map, const void *barrier, int rank, const int *c
     c.in_flight = true;
   });
   std::memset(to, 0xff, size);
-  loads.push_back({t, (u8 *)to, b, f->seen, f->fenced});
+  loads.push_back({t, to, b, f->seen, f->fenced});
+}
+
+// One copy for each block of `mask`: to the same place there, for the same barrier there.
+void load(void *to, const void *map, const void *barrier, u32 mask, int rank, const int *corner, const void *at) {
+  Fiber *f = W.current;
+  Barrier *own[MOST_BLOCKS] = {nullptr};
+  for (int block = 0; block < W.cluster; block++)
+    if (mask >> block & 1) own[block] = barrier_at(barrier, block, "copies for", true, at);
+  Tile t = tile_of(map, to, rank, corner, true, at);
+  bool any = false;
+  for (int block = 0; block < W.cluster; block++)
+    if (own[block]) {
+      issue(t, (u8 *)to + (block - f->rank) * (long long)W.stride, own[block], at);
+      any = true;
+    }
+  if (!any) return;
   f->clock++;  // what the thread does from here on is not ordered before the landing
   f->seen[f->id] = f->clock;
 }
@@ -241,40 +255,53 @@ void start_copies() {
   loads.clear();
   stores.clear();
   barriers.clear();
-  for (Meeting &m : meetings) m = Meeting();
+  for (int rank = 0; rank < W.cluster; rank++)
+    for (Meeting &m : meetings[rank]) m = Meeting();
 }
 
-// The block has ended: what is under way has lost its shared memory.
+// The blocks have ended: what is under way has lost its shared memory.
 void end_copies() {
+  auto number = [](const void *p) { return W.block_number + rank_at(shared_offset(p)); };
   for (const Load &l : loads)
     problem("memory.unfinished", W.sites[l.tile.site].at, nullptr, "block %d ends while a copy to byte %llu of its shared "
-            "memory is under way", W.block_number, (unsigned long long)shared_offset(l.to));
+            "memory is under way", number(l.to), byte_of(l.to));
   for (auto &entry : barriers) {
     const Barrier &b = entry.second;
     bool waited = !b.landed;
-    for (const Fiber *f : W.fibers) waited |= f->seen[b.agent] >= b.landed;
+    for (const Fiber *f : W.blocks[b.maker->rank]) waited |= f->seen[b.agent] >= b.landed;
     if (!waited)
       problem("memory.unfinished", b.landed_at, nullptr, "block %d ends and no thread has waited for a copy that the barrier "
-              "at byte %llu of shared memory counts", W.block_number, (unsigned long long)shared_offset(entry.first));
+              "at byte %llu of shared memory counts", number(entry.first), byte_of(entry.first));
   }
   for (auto &entry : stores) {
+    W.current = W.fibers[entry.first];
     entry.second.groups.push_back(entry.second.gathered);
     for (auto &group : entry.second.groups)
       for (StoreUnderWay &s : group) {
         if (s.bytes.empty())
           problem("memory.unfinished", W.sites[s.tile.site].at, nullptr, "thread %d ends while its store still reads byte "
-                  "%llu of shared memory", entry.first, (unsigned long long)shared_offset(s.from));
-        read_source(W.fibers[entry.first], s);
-        write_array(W.fibers[entry.first], s);
+                  "%llu of shared memory", W.current->number, byte_of(s.from));
+        read_source(W.current, s);
+        write_array(W.current, s);
       }
   }
+  W.current = nullptr;
 }
 
 }  // namespace
 
 extern "C" {
 void tir_tma_load_tile(void *to, const void *map, unsigned long long *barrier, int rank, const int *corner) {
-  load(to, map, barrier, rank, corner, HERE);
+  load(to, map, barrier, 1u << W.current->rank, rank, corner, HERE);
+}
+
+void tir_tma_multicast_tile(void *to, const void *map, unsigned long long *barrier, int mask, int rank, const int *corner) {
+  if (mask <= 0 || mask >> W.cluster) {
+    problem("cluster.rank", HERE, nullptr, "thread %d copies a tile for the blocks of mask %d: a cluster of %d blocks has "
+            "the masks 1 to %d", W.current->number, mask, W.cluster, (1 << W.cluster) - 1);
+    give_up();
+  }
+  load(to, map, barrier, (u32)mask, rank, corner, HERE);
 }
 
 void tir_tma_store_tile(const void *map, const void *from, int rank, const int *corner) {

@@ -18,6 +18,7 @@ tir_index tir_block_size();
 tir_index tir_grid_size();
 void tir_sync_block();
 void tir_sync_warp();
+unsigned char *tir_own_shared(unsigned char *of_image);
 uint32_t tir_shuffle(uint32_t value, int lane, int how);  // how: 0 from lane, 1 from own lane ^ lane, 2 from own + lane
 // instructions that the threads of a warp run together: instructions.h
 void tir_mma_m16n8k16_f16(float *d, const void *a, const void *b);
@@ -101,7 +102,14 @@ template <class T> static inline T tir_shuffled(T v, int lane, int how) {
 #define __constant__ static const
 #define __forceinline__ inline
 #define __shared__ static __attribute__((section("tir_shared")))
-#define TIR_SHARED(name, bytes) static __attribute__((section("tir_shared"), aligned(1024))) unsigned char name[bytes]
+#define TIR_IMAGE(name, bytes) static __attribute__((section("tir_shared"), aligned(1024))) unsigned char name[bytes]
+#ifdef TIR_CLUSTERS  // blocks that run at once have memory of their own each
+#define TIR_SHARED(name, bytes) \
+  TIR_IMAGE(name##_of_image, bytes); \
+  unsigned char *const name = tir_own_shared(name##_of_image)
+#else
+#define TIR_SHARED(name, bytes) TIR_IMAGE(name, bytes)
+#endif
 #define __launch_bounds__(...)
 #define __cluster_dims__(...)
 #define __grid_constant__

@@ -5,13 +5,16 @@
 struct alignas(64) TirTensorMap { unsigned char bytes[128]; };
 extern "C" {
 void tir_sync_some(int id, int threads);
+void tir_sync_cluster();
 void tir_barrier_init(unsigned long long *barrier, int arrivals);
 void tir_barriers_ready();
 void tir_barrier_expect(unsigned long long *barrier, int bytes);
 void tir_barrier_arrive(unsigned long long *barrier);
+void tir_barrier_arrive_at(unsigned long long *barrier, int rank);
 void tir_barrier_wait(unsigned long long *barrier, int parity);
 void tir_async_fence();
 void tir_tma_load_tile(void *to, const void *map, unsigned long long *barrier, int rank, const int *corner);
+void tir_tma_multicast_tile(void *to, const void *map, unsigned long long *barrier, int mask, int rank, const int *corner);
 void tir_tma_store_tile(const void *map, const void *from, int rank, const int *corner);
 void tir_commit_stores();
 void tir_wait_stores_but(int pending, int done);
@@ -28,6 +31,11 @@ void tir_set_registers(int n, int up);
 template <class... C> TIR_INLINE void tir_tma_load(void *to, const TirTensorMap *map, unsigned long long *barrier, C... c) {
   const int corner[] = {c...};
   tir_tma_load_tile(to, map, barrier, sizeof...(c), corner);
+}
+template <class... C>
+TIR_INLINE void tir_tma_multicast(void *to, const TirTensorMap *map, unsigned long long *barrier, int mask, C... c) {
+  const int corner[] = {c...};
+  tir_tma_multicast_tile(to, map, barrier, mask, sizeof...(c), corner);
 }
 template <class... C> TIR_INLINE void tir_tma_store(const TirTensorMap *map, const void *from, C... c) {
   const int corner[] = {c...};

@@ -25,8 +25,8 @@ float from_bfloat16(uint16_t b) { return bits_to_float((u32)b << 16); }
 template <class T> const T *together(const T &mine, const void *at) {
   static_assert(sizeof(T) <= MOST_TOGETHER, "room for what a lane brings");
   Fiber *f = W.current;
-  if (W.together.empty()) W.together.resize((size_t)((W.threads + WARP - 1) / WARP * WARP) * MOST_TOGETHER);
-  T *first = (T *)(W.together.data() + (size_t)(f->id / WARP * WARP) * MOST_TOGETHER);
+  if (W.together.empty()) W.together.resize((size_t)(W.cluster * W.warps * WARP) * MOST_TOGETHER);
+  T *first = (T *)(W.together.data() + (size_t)(f->warp * WARP) * MOST_TOGETHER);
   first[f->lane] = mine;
   sync_warp(at);
   return first;
@@ -69,9 +69,10 @@ float to_tf32(float x) {  // to nearest, halves away from 0
 void check_row(const void *row, const void *at) {
   if ((u64)row % 16)
     problem("memory.misaligned", at, nullptr, "thread %d points to a row that does not begin at a multiple of 16 bytes",
-            W.current->id);
-  if (!W.shared || (u8 *)row < W.shared || (u8 *)row + 16 > W.shared + W.shared_size) {
-    problem("memory.out-of-bounds", at, nullptr, "thread %d points to a row that is not in shared memory", W.current->id);
+            W.current->number);
+  if (!in_shared(row, 16)) {
+    problem("memory.out-of-bounds", at, nullptr, "thread %d points to a row that is not in shared memory",
+            W.current->number);
     give_up();
   }
 }
@@ -111,9 +112,9 @@ void stmatrix_x4(void *row, const void *r, bool transposed, const void *at) {
 void depart(u8 *to, const u8 *from, unsigned size, unsigned there, const void *at) {
   Fiber *f = W.current;
   if ((u64)to % size || (u64)from % size)
-    problem("memory.misaligned", at, nullptr, "thread %d copies %u bytes to or from no multiple of that", f->id, size);
-  if (!W.shared || to < W.shared || to + size > W.shared + W.shared_size) {
-    problem("memory.out-of-bounds", at, nullptr, "thread %d copies to a place that is not in shared memory", f->id);
+    problem("memory.misaligned", at, nullptr, "thread %d copies %u bytes to or from no multiple of that", f->number, size);
+  if (!in_shared(to, size)) {
+    problem("memory.out-of-bounds", at, nullptr, "thread %d copies to a place that is not in shared memory", f->number);
     give_up();
   }
   if (there) access(from, there, false, at);
@@ -146,9 +147,9 @@ int tir_lane() { return W.current->lane; }
 
 const void *tir_together(const void *mine, unsigned size) {
   Fiber *f = W.current;
-  size_t room = (size_t)((W.threads + WARP - 1) / WARP * WARP) * size;
+  size_t room = (size_t)(W.cluster * W.warps * WARP) * size;
   if (W.derived.size() < room) W.derived.resize(room);
-  u8 *first = W.derived.data() + (size_t)(f->id / WARP * WARP) * size;
+  u8 *first = W.derived.data() + (size_t)(f->warp * WARP) * size;
   std::memcpy(first + (size_t)f->lane * size, mine, size);
   sync_warp(HERE);
   return first;

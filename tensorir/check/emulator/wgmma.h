@@ -50,28 +50,30 @@ struct Warpgroup {
   u32 clock = 0;  // of its products: the waits so far
   bool fenced = false;
   int registers = 0;
-} warpgroups[MOST_WARPGROUPS];
+} warpgroups[MOST_BLOCKS][MOST_WARPGROUPS];
 
-Warpgroup &own_group() { return warpgroups[W.current->id / WARPGROUP]; }
+Warpgroup &group_of(const Fiber *f) { return warpgroups[f->rank][f->number / WARPGROUP]; }
 
-Fiber **members() { return W.fibers.data() + W.current->id / WARPGROUP * WARPGROUP; }
+Warpgroup &own_group() { return group_of(W.current); }
+
+Fiber **members() { return W.blocks[W.current->rank].data() + W.current->number / WARPGROUP * WARPGROUP; }
 
 // True in the last thread that comes, which does what is to be done and then lets the others go on.
 bool gather(const char *doing, void *mine, const void *at) {
   Fiber *f = W.current;
   Warpgroup &w = own_group();
-  if (f->id / WARPGROUP * WARPGROUP + WARPGROUP > W.threads) {
-    problem("warp.divergent", at, nullptr, "thread %d runs %s, which takes a warpgroup of %d threads", f->id, doing,
+  if (f->number / WARPGROUP * WARPGROUP + WARPGROUP > W.threads) {
+    problem("warp.divergent", at, nullptr, "thread %d runs %s, which takes a warpgroup of %d threads", f->number, doing,
             WARPGROUP);
     give_up();
   }
   if (w.there && std::strcmp(w.doing, doing)) {
-    problem("warp.divergent", at, w.at, "thread %d runs %s, others of its warpgroup %s", f->id, doing, w.doing);
+    problem("warp.divergent", at, w.at, "thread %d runs %s, others of its warpgroup %s", f->number, doing, w.doing);
     give_up();
   }
   w.doing = doing;
   w.at = at;
-  w.brought[f->id % WARPGROUP] = mine;
+  w.brought[f->number % WARPGROUP] = mine;
   if (++w.there == WARPGROUP) {
     w.there = 0;
     return true;
@@ -87,13 +89,13 @@ void scatter() {
 
 // --- tiles in shared memory
 
-u64 base() { return (u64)W.shared & ~(ATOM - 1); }
+u64 base() { return (u64)shared_of(W.current->rank) & ~(ATOM - 1); }
 
 u64 descriptor(const void *p, int leading, int stride, const void *at) {
   if (!in_shared(p, 1) || (u64)p % PIECE || leading < 0 || stride < 0 || leading % PIECE || stride % PIECE ||
       leading >= 1 << 18 || stride >= 1 << 18) {
     problem("wgmma.operand", at, nullptr, "thread %d describes a tile at no multiple of 16 bytes of shared memory, or with "
-            "steps that are not: leading %d, stride %d", W.current->id, leading, stride);
+            "steps that are not: leading %d, stride %d", W.current->number, leading, stride);
     give_up();
   }
   return ((u64)p - base()) >> 4 | (u64)(leading >> 4) << 16 | (u64)(stride >> 4) << 32 | 1ull << 62;
@@ -104,12 +106,13 @@ u64 descriptor(const void *p, int leading, int stride, const void *at) {
 std::vector<u32> pieces(u64 d, int rows, bool along, int bytes, const void *at) {
   u64 start = (d & 0xffff) << 4, leading = (d >> 16 & 0x3fff) << 4, stride = (d >> 32 & 0x3fff) << 4;
   if (d >> 62 != 1) {
-    problem("wgmma.operand", at, nullptr, "thread %d multiplies what is no tile with a swizzle of 128 bytes", W.current->id);
+    problem("wgmma.operand", at, nullptr, "thread %d multiplies what is no tile with a swizzle of 128 bytes",
+            W.current->number);
     give_up();
   }
   if (start % ATOM >= 128)
     problem("memory.misaligned", at, nullptr, "thread %d multiplies a tile that does not begin at a multiple of %llu bytes",
-            W.current->id, (unsigned long long)ATOM);
+            W.current->number, (unsigned long long)ATOM);
   std::vector<u32> out;
   int wide = rows * bytes / (int)PIECE;  // pieces of a row of k
   for (int k = 0; along && k < TILE_ROW / bytes; k++)
@@ -120,7 +123,7 @@ std::vector<u32> pieces(u64 d, int rows, bool along, int bytes, const void *at) 
   for (u32 p : out)
     if (!in_shared((u8 *)base() + p, PIECE)) {
       problem("memory.out-of-bounds", at, nullptr, "thread %d multiplies a tile that leaves shared memory at byte %lld",
-              W.current->id, (long long)(base() + p - (u64)W.shared));
+              W.current->number, (long long)(base() + p - (u64)shared_of(W.current->rank)));
       give_up();
     }
   return out;
@@ -184,11 +187,11 @@ bool used_since_fence(const Fiber *f, const u8 *address, size_t bytes) {
 
 void registers_used(Fiber *f, const u8 *address, unsigned width, bool write, const void *at) {
   note_use(f, address, width);
-  Warpgroup &w = warpgroups[f->id / WARPGROUP];
+  Warpgroup &w = group_of(f);
   if (w.sums.empty()) return;
-  int k = f->id % WARPGROUP;
+  int k = f->number % WARPGROUP;
   auto tell = [&](const char *what) {
-    problem("memory.in-flight", at, nullptr, "thread %d %s a register %s, and no tir_wgmma_wait is between", f->id,
+    problem("memory.in-flight", at, nullptr, "thread %d %s a register %s, and no tir_wgmma_wait is between", f->number,
             write ? "writes" : "reads", what);
   };
   for (const Sum *s : w.sums)
@@ -210,17 +213,17 @@ void check_registers(size_t bytes, const void *at) {
     const Fiber *f = members()[k];
     const Issue &mine = *(const Issue *)own_group().brought[k], &first = *(const Issue *)own_group().brought[0];
     if (mine.a != first.a || mine.b != first.b)
-      problem("wgmma.operand", at, nullptr, "thread %d describes other tiles than the first of its warpgroup", f->id);
+      problem("wgmma.operand", at, nullptr, "thread %d describes other tiles than the first of its warpgroup", f->number);
     if (mine.room < bytes || !on_stack(f, mine.d, bytes) ||
         (mine.held && (mine.a_room < 16 || !on_stack(f, mine.held, 16)))) {
-      problem("memory.out-of-bounds", at, nullptr, "thread %d leaves an array that the text declares", f->id);
+      problem("memory.out-of-bounds", at, nullptr, "thread %d leaves an array that the text declares", f->number);
       give_up();
     }
     if (!own_group().fenced)
-      problem("fence.registers", at, nullptr, "thread %d multiplies with no tir_wgmma_fence before", f->id);
+      problem("fence.registers", at, nullptr, "thread %d multiplies with no tir_wgmma_fence before", f->number);
     else if (used_since_fence(f, mine.d, bytes) || (mine.held && used_since_fence(f, mine.held, 16)))
       problem("fence.registers", at, nullptr, "thread %d has used registers of a product since its last tir_wgmma_fence",
-              f->id);
+              f->number);
   }
 }
 
@@ -241,10 +244,10 @@ Sum *sum_of(Warpgroup &w, size_t bytes) {
 void start_product(Product p, Issue mine, const void *at) {
   if (!gather("a product", &mine, at)) return;
   Warpgroup &w = own_group();
-  int group = W.current->id / WARPGROUP, bytes = KIND_BYTES[p.kind];
+  int group = W.current->number / WARPGROUP, bytes = KIND_BYTES[p.kind];
+  int &agent = W.product_agent[W.current->rank][group];
   size_t sum_bytes = (size_t)p.n / 2 * 4;
-  if (!W.product_agent[group])
-    W.product_agent[group] = new_agent("a product of warpgroup " + std::to_string(group));
+  if (!agent) agent = new_agent("a product of warpgroup " + std::to_string(group));
   check_registers(sum_bytes, at);
   if (!mine.held) p.a = pieces(mine.a, 64, p.a_along, bytes, at);
   p.b = pieces(mine.b, p.n, p.b_along, bytes, at);
@@ -355,7 +358,7 @@ void set_registers(int n, const char *doing, const void *at) {
   if (!gather(doing, nullptr, at)) return;
   own_group().registers = n;
   int all = 0;
-  for (const Warpgroup &w : warpgroups) all += w.registers * WARPGROUP;
+  for (const Warpgroup &w : warpgroups[W.current->rank]) all += w.registers * WARPGROUP;
   if (all > REGISTERS)
     problem("warp.registers", at, nullptr, "the warpgroups of a block ask for %d registers together, and there are %d", all,
             REGISTERS);
@@ -363,22 +366,25 @@ void set_registers(int n, const char *doing, const void *at) {
 }
 
 void start_products() {
-  for (Warpgroup &w : warpgroups) {
-    for (Sum *s : w.sums) delete s;
-    w = Warpgroup();
-  }
-  std::fill(W.product_agent, W.product_agent + MOST_WARPGROUPS, 0);
+  for (int rank = 0; rank < W.cluster; rank++)
+    for (Warpgroup &w : warpgroups[rank]) {
+      for (Sum *s : w.sums) delete s;
+      w = Warpgroup();
+    }
+  std::memset(W.product_agent, 0, sizeof W.product_agent);
   for (Fiber *f : W.fibers) f->fence++;
 }
 
 void end_products() {
-  for (const Warpgroup &w : warpgroups)
-    if (!w.sums.empty())
-      problem("memory.unfinished", w.at, nullptr, "block %d ends while products of warpgroup %d are under way",
-              W.block_number, (int)(&w - warpgroups));
+  for (int rank = 0; rank < W.cluster; rank++)
+    for (const Warpgroup &w : warpgroups[rank])
+      if (!w.sums.empty())
+        problem("memory.unfinished", w.at, nullptr, "block %d ends while products of warpgroup %d are under way",
+                W.block_number + rank, (int)(&w - warpgroups[rank]));
 }
 
 void start_units() {
+  start_cluster();
   start_copies();
   start_products();
 }
@@ -386,6 +392,7 @@ void start_units() {
 void end_units() {
   end_copies();
   end_products();
+  end_cluster();
 }
 
 }  // namespace
@@ -425,14 +432,14 @@ void tir_wgmma_commit() {
 void tir_wgmma_wait_but(int pending) {
   if (!gather("tir_wgmma_wait", nullptr, HERE)) return;
   Warpgroup &w = own_group();
-  int group = W.current->id / WARPGROUP;
+  int group = W.current->number / WARPGROUP, agent = W.product_agent[W.current->rank][group];
   w.clock++;
   for (; (int)w.groups.size() > pending; w.groups.pop_front())
     for (const Product &p : w.groups.front()) {
       finish(w, p);
       let_tiles_go(p, group, w.clock);
     }
-  for (int k = 0; W.product_agent[group] && k < WARPGROUP; k++) members()[k]->seen[W.product_agent[group]] = w.clock;
+  for (int k = 0; agent && k < WARPGROUP; k++) members()[k]->seen[agent] = w.clock;
   scatter();
 }
 
