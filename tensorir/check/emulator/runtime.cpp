@@ -113,13 +113,14 @@ struct World {
   u64 random = 0;
   bool count = false, fences = false;
   bool eager = false;  // copies may land before anyone must wait for them
+  u32 lag = 0;         // of two threads at a barrier that counts, so many fall behind
   std::vector<Taken> taken;  // beside the cells, from the first product on
   int product_agent[MOST_WARPGROUPS] = {0};
   u8 *shared = nullptr;
   size_t shared_size = 0;
   std::vector<Cell> cells;
   std::vector<Fiber *> fibers;
-  std::deque<int> ready;
+  std::deque<int> ready, late;  // late: go on when no other can
   Fiber *current = nullptr;
   ucontext_t main_context;
   void *main_stack = nullptr;
@@ -240,6 +241,7 @@ void stuck();    // no thread can go on
 bool deliver();  // a copy that is under way lands, if there is one
 void start_units();
 void end_units();
+void off_barriers(const u8 *place, u64 size, const void *at);
 void registers_used(Fiber *f, const u8 *address, unsigned width, bool write, const void *at);
 
 void leave() {  // the thread waits or has ended: another goes on
@@ -247,7 +249,13 @@ void leave() {  // the thread waits or has ended: another goes on
   bool waits = false;
   if (W.ready.empty())
     for (Fiber *f : W.fibers) waits |= f->state != DONE;
-  while (waits && W.ready.empty() && deliver()) {}  // as late as can be
+  while (waits && W.ready.empty()) {  // copies land as late as can be, but before threads that fall far behind
+    bool first = !W.late.empty() && W.lag < 2 && random_number() % 2;
+    if (!first && deliver()) continue;
+    if (W.late.empty()) break;
+    W.ready.push_back(W.late.front());
+    W.late.pop_front();
+  }
   if (W.ready.empty()) {
     if (waits) stuck();
     enter(nullptr);
@@ -261,6 +269,13 @@ void leave() {  // the thread waits or has ended: another goes on
 void wait(State state, const void *at) {
   W.current->state = state;
   W.current->waits_at = at;
+  leave();
+}
+
+// What threads do at a barrier that counts may be slow: a kernel is right only if others can go on meanwhile.
+void fall_behind() {
+  if (random_number() % 2 >= W.lag) return;
+  W.late.push_back(W.current->id);
   leave();
 }
 
@@ -458,6 +473,7 @@ void give_up() {
 void shared_access(Fiber *f, u8 *address, unsigned width, bool write, const void *at) {
   int id = site(at, write ? WRITE_SHARED : READ_SHARED, width);
   u64 offset = (u64)(address - W.shared);
+  off_barriers(address, width, at);
   if (W.count) counted(f, id, offset);
   for (u64 g = offset >> W.granule; g <= (offset + width - 1) >> W.granule; g++) {
     if (write) {
@@ -680,6 +696,8 @@ static void start_block(int number) {
   W.at_barrier = 0;
   W.at_warp.assign(W.threads / WARP + 1, 0);
   W.ready.clear();
+  W.late.clear();
+  W.lag = W.eager ? random_number() % 3 : 0;
   if (W.shared) std::memset(W.shared, 0xff, W.shared_size);  // NaN, -1
   clear(W.cells, (W.shared_size >> W.granule) + 1);
   W.taken.clear();
