@@ -58,9 +58,9 @@ def edits(text: str, start: int, end: int) -> Iterator[Span]:
     yield from _products(text, start, end)
     for m in re.finditer(r"tir_wgmma_wait<(\d+)>", text[start:end]):
         yield Span("wait for one group less", start + m.start(1), start + m.end(1), str(int(m[1]) + 1))
-    for m in re.finditer(r"\(tir_shared \+ (\d+)\)", text[start:end]):
-        for by in (-1024, -8, 8):
-            yield Span("arrays overlap", start + m.start(1), start + m.end(1), str(int(m[1]) + by))
+    for m in re.finditer(r"\n *(.*?) \*const \w+ = .*\(tir_shared \+ (\d+)\)", text[start:end]):
+        for by in (-1024, -4) if m[1] == "unsigned long long" else (-1024, -8, 8):  # some barriers have room around
+            yield Span("arrays overlap", start + m.start(2), start + m.end(2), str(int(m[2]) + by))
     for m in re.finditer(r"0 < [^&;]+ && (?=lane)", text[start:end]):
         yield Span("condition left out", start + m.start(), start + m.end(), "")
     for m in re.finditer(r"if \((threadIdx\.x == 0)\)", text[start:end]):

@@ -1,6 +1,6 @@
 """How many wrong CUDA kernels do the checks find? Generated mutants of texts, of programs between passes, of tables.
 
-    python benchmarks/mutants/cuda_mutants.py [--json] [--save] [--only LAYER] [--each N] [--jobs 2]
+    python benchmarks/mutants/cuda_mutants.py [--json] [--save] [--only LAYER] [--kernels TEXT] [--each N] [--jobs 2]
 
 Layers:
 
@@ -63,6 +63,7 @@ def _layer(results: list[Result]) -> dict[str, Any]:
     kinds = {kind: list(group) for kind, group in itertools.groupby(made, key=lambda r: r.kind)}
     return {
         **_counts(made),
+        "kernels": dict(collections.Counter(r.kernel for r in made)),
         "refused_by_the_compiler": len(results) - len(made),
         "kinds": {kind: _counts(group) for kind, group in kinds.items()},
         "codes": dict(sorted(collections.Counter(r.code for r in made if r.code).items())),
@@ -78,6 +79,35 @@ def _counts(made: list[Result]) -> dict[str, Any]:
     killed = sum(by.values())
     return {"mutants": len(made), "killed": killed, "by": {d: by[d] for d in DETECTORS if by[d]},
             "equivalent": equivalent, "survived": len(made) - killed - equivalent}  # fmt: skip
+
+
+def added(one: Any, two: Any) -> Any:
+    """Two summaries of different kernels as one: numbers are summed, lists are joined."""
+    if isinstance(one, dict):
+        every = dict.fromkeys((*one, *two))
+        return {k: added(one[k], two[k]) if k in one and k in two else one.get(k, two.get(k)) for k in every}
+    return one + two
+
+
+def merged(known: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    """The layers of both; a layer that both have is of other kernels in each."""
+    for layer in known.keys() & found.keys():
+        if twice := known[layer].get("kernels", {}).keys() & found[layer]["kernels"].keys():
+            raise SystemExit(f"{layer}: {', '.join(sorted(twice))} would count twice; run the whole layer")
+    out = added(known, found)
+    for layer in out.values():
+        layer["kinds"] = dict(sorted(layer["kinds"].items()))
+    return {name: out[name] for name in LAYERS if name in out}
+
+
+def saved(found: dict[str, Any], part: bool, some: bool) -> dict[str, Any]:
+    """Write the results. part: of some layers, others keep theirs;  some: of some kernels, which are added."""
+    path = RESULTS.with_suffix(".json")
+    known = json.loads(path.read_text()) if path.exists() and (part or some) else {}
+    found = merged(known, found) if some else {x: (known | found)[x] for x in LAYERS if x in known or x in found}
+    path.write_text(json.dumps(found, indent=1) + "\n")
+    RESULTS.with_suffix(".md").write_text(markdown(found))
+    return found
 
 
 def total(found: dict[str, Any], name: str) -> int:
@@ -119,9 +149,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument(
-        "--save", action="store_true", help=f"write {RESULTS.name}.md and .json; with --only, their part"
+        "--save",
+        action="store_true",
+        help=f"write {RESULTS.name}.md and .json; with --only, their part; with --kernels, add to it",
     )
-    parser.add_argument("--kernels", default="", metavar="TEXT", help="those whose names contain it; saves nothing")
+    parser.add_argument("--kernels", default="", metavar="TEXT", help="those whose names contain it")
     parser.add_argument("--only", nargs="*", choices=list(LAYERS), help="layers")
     parser.add_argument("--each", type=int, help="at most this many mutants of each kernel and kind")
     parser.add_argument("--jobs", type=int, default=2)
@@ -137,13 +169,8 @@ def main() -> None:
                 text = f"{spent:5.0f} s  {part[0].layer:7} {part[0].kernel:26} {len(part):4} mutants, {left} survived"
                 print(text, file=sys.stderr, flush=True)
     found = summary(results)
-    if given.save and not given.kernels:
-        path = RESULTS.with_suffix(".json")
-        known = json.loads(path.read_text()) if path.exists() and given.only else {}
-        known.update(found)
-        found = {layer: known[layer] for layer in LAYERS if layer in known}
-        path.write_text(json.dumps(found, indent=1) + "\n")
-        RESULTS.with_suffix(".md").write_text(markdown(found))
+    if given.save:
+        found = saved(found, bool(given.only), bool(given.kernels))
     print(json.dumps(found, indent=1) if given.json else markdown(found))
     sys.exit(1 if total(found, "survived") else 0)
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
+from cuda_hopper_reasons import of_roles
 from cuda_judge import Trial
 from cuda_texts import Edit, Statement, parts, statements
 
@@ -38,6 +39,8 @@ ZERO = "the elements in question reach no result, or as a product with zero, wha
 def explain(changed: Sequence[Edit], trials: Sequence[Trial]) -> str | None:
     """The reason why a mutant, as its edit on each shape, is no fault; None when there is none."""
     first, texts = changed[0], [t.source.text for t in trials]
+    if found := of_roles(first.kind, texts, [e.of(t) for t, e in zip(texts, changed, strict=True)], trials):
+        return found
     if first.kind.endswith("barrier"):
         return ORDER
     if first.kind == "moved commit":
@@ -108,11 +111,13 @@ def of_texts(old: Sequence[str], new: Sequence[str], kind: str, trials: Sequence
         return ROOM
     if kind == "moved commit":
         return GROUP if all(_copies(a) == _copies(b) for a, b in zip(old, new, strict=True)) else None
+    if found := of_roles(kind, old, new, trials):
+        return found
     if all(_looped(a, b) for a, b in zip(old, new, strict=True)):
         return AGAIN
     changed = [_as_edit(a, b, kind) for a, b in zip(old, new, strict=True)]
-    found = [e for e in changed if e is not None]
-    reason = explain(found, trials) if len(found) == len(changed) else None
+    edited = [e for e in changed if e is not None]
+    reason = explain(edited, trials) if len(edited) == len(changed) else None
     return reason or (_no_matter(trials, new) if kind.startswith("bound") else None)
 
 
@@ -198,6 +203,7 @@ def _spoiled(text: str, e: Edit) -> str | None:
     body = text[head + len(s.head) : s.end]
     body = re.sub(r"tir_copy_async_(\d+)\(([^,]+), .*;",
                   rf"{{ if ({one}) tir_spoil<\1>(\2); else \g<0> }}", body)  # fmt: skip
+    body = re.sub(r"tir_barrier_init\(([^,]+), \d+\);", rf"{{ if ({one}) tir_spoil<8>(\1); else \g<0> }}", body)
     body = re.sub(r"(?m)^( *)((?:\*|\w+\[).*?) (\+?=) (.*);$",
                   rf"\1{{ \2 \3 \4; if ({one}) tir_spoil<sizeof(\2)>((void *)&(\2)); }}", body)  # fmt: skip
     return _helped(text, head, s.end, either + body)

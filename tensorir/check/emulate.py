@@ -81,7 +81,8 @@ def emulate(source: Source, arrays: Sequence[np.ndarray], seed: int = 0, eager: 
     """Compile ``source`` (CUDA) for the CPU and run all its kernels on ``arrays``, the inputs in signature order.
 
     seed:  of the order in which threads run; what is ordered by barriers does not depend on it
-    eager: copies of tiles may land before anyone must wait for them, and not only then
+    eager: copies of tiles may land before anyone must wait for them, and not only then; threads that come to a barrier
+           that counts may stay behind all others
     Raises CheckError ``emulate.no-compiler``, ``emulate.threads``, ``emulate.cluster`` or ``emulate.map``, CompileError
     ``emulate.compile``.
     """
@@ -265,6 +266,13 @@ def _runtime() -> ctypes.CDLL:
     return library
 
 
+@functools.cache
+def _accepts(flag: str) -> bool:
+    """Whether the compiler knows a flag: GCC 12 and Clang 8 do what is asked for here."""
+    command = [_compiler(), flag, "-fsyntax-only", "-x", "c++", os.devnull]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
 def _compile(source: Source, folder: Path) -> ctypes.CDLL:
     """The kernels, and for each an entry that takes an array of pointers. Line numbers are those of the text."""
     text, compiler = re.sub(r"#include[^\n]*", "", source.text), _compiler()
@@ -277,6 +285,8 @@ def _compile(source: Source, folder: Path) -> ctypes.CDLL:
     watch = f"-fsanitize=thread,{'bounds' if gcc else 'array-bounds'},object-size"  # runtime.cpp has what these call
     clusters = ["-DTIR_CLUSTERS"] if any(_cluster(text, k.name)[0] > 1 for k in source.kernels) else []
     flags = ["-std=c++17", "-O1", "-g", "-w", "-fPIC", "-fno-strict-aliasing", watch, *clusters]
+    if _accepts("-ftrivial-auto-var-init=pattern"):  # sums that nobody has begun are no zeros
+        flags.append("-ftrivial-auto-var-init=pattern")
     if gcc:
         flags.append("-fno-tree-sra")  # it would split the vector accesses that are counted
     names = [_FOLDER / "cuda.h", *([_FOLDER / "hopper.h"] if _HOPPER.search(text) else []), folder / "derived.h"]

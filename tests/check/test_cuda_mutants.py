@@ -54,6 +54,35 @@ def test_no_table_with_a_fault_survives():
     assert found["by"].keys() & {"emulator", "result"}
 
 
+@emulated
+def test_no_text_of_roles_with_a_fault_survives():
+    kinds = ("another parity", "the other barrier", "other bytes", "dropped fence", "moved commit")
+    found = all_told(cuda_text_layer.run_kernel("bf16 nt, warpgroups", 1, kinds), 5)
+    assert found["codes"].keys() & {"barrier.stuck", "barrier.misused"}
+
+
+@emulated
+def test_no_program_of_roles_with_a_fault_survives():
+    kinds = ("another parity", "arrivals", "dropped wait", "dropped fence", "other bytes")
+    found = all_told(cuda_pass_layer.run_kernel("fp16 nn, warpgroups", 1, kinds), 5)
+    assert found["by"]["emulator"], "fences of registers are what the interpreter does not know"
+
+
+def test_numbers_of_kernels_are_added():
+    def layer(kernel, kind, by):
+        return {"mutants": 2, "by": by, "kernels": {kernel: 2}, "kinds": {kind: {"mutants": 2, "by": by}},
+                "survivors": [kernel]}  # fmt: skip
+
+    one, two = {"text": layer("b", "x", {"result": 2})}, {"text": layer("a", "w", {"result": 1, "emulator": 1})}
+    both = cuda_mutants.merged(one, two)["text"]
+    assert both["mutants"] == 4
+    assert both["by"] == {"result": 3, "emulator": 1}
+    assert list(both["kinds"]) == ["w", "x"]
+    assert both["survivors"] == ["b", "a"]
+    with pytest.raises(SystemExit):
+        cuda_mutants.merged(one, one)
+
+
 def test_texts_of_two_shapes_have_the_same_mutants():
     for kernel in KERNELS.values():
         one, two = (edits(s.emitted().text, kernel.slots) for s in kernel.schedules())

@@ -135,6 +135,12 @@ PLANTED: dict[str, tuple[str, str, str]] = {
     ),
     "barriers that the units do not know": (*without("tir_barriers_ready();"), "barrier.uninitialised"),
     "barriers that others do not know": (*without("__syncthreads();"), "barrier.uninitialised"),
+    "barriers where a tile lies": (
+        "__shared__ unsigned long long empty[3];",
+        "unsigned long long *const empty = (unsigned long long *)(arena + 49152 - 24);",
+        "barrier.misused",
+    ),
+    "sums that nobody begins": ("for (int i = 0; i < 64; ++i) d[i] = 0.0f;", ";", ""),
     "a product of some": (PRODUCT, f"if (thread != 5) {PRODUCT}", "warp.divergent"),
     "a product for some": ("int last = -1;", "int last = -1; if (thread == 99) break;", "warp.divergent"),
     "a meeting of some": (MEET, MEET.replace("128", "96"), "barrier.misused"),
@@ -180,7 +186,29 @@ def test_planted_faults_are_told(name: str) -> None:
 def test_copies_that_land_early_hide_nothing(name: str, seed: int) -> None:
     """What is there in time by luck is a race all the same."""
     got, _ = planted(name, seed, eager=True)
-    assert {p.code for p in got.problems} & {"race.shared", "memory.in-flight"}
+    assert {p.code for p in got.problems} & {"race.shared", "memory.in-flight", "memory.uninitialised"}
+
+
+@pytest.mark.parametrize("change", [
+    (WAIT_EMPTY, "tir_barrier_wait(empty + (s + 1) % 3, phase ^ 1);"),
+    (RELEASE, "if (last >= 0 && thread == 0) tir_barrier_arrive(empty + (last + 2) % 3);"),
+])  # fmt: skip
+def test_a_hang_of_those_who_are_late_is_found(change: tuple[str, str]) -> None:
+    """Places are let go before they are filled for the first time, which only a loader that is late meets."""
+    assert change[0] in GEMM
+    arrays, _ = small_integers(*SHAPE)
+    text = GEMM.replace(*change)
+    told = [p.code for seed in range(8) for p in emulate(gemm(*SHAPE, text=text), arrays, seed, eager=True).problems]
+    assert "barrier.stuck" in told
+
+
+def test_reads_of_products_are_counted() -> None:
+    """Pieces of eight rows at once: swizzled rows of 128 bytes have them in different banks."""
+    arrays, _ = small_integers(*SHAPE)
+    reads = [t for t in emulate(gemm(*SHAPE, blocks=1), arrays).traffic if t.what == "shared read" and t.width == 16]
+    products = 2 * 2 * 16  # tiles, warpgroups, steps of 16
+    assert sum(t.ideal for t in reads if t.lanes == 8 * t.requests) == products * (64 + 128) // 8 * 2
+    assert all(t.units == t.ideal for t in reads)
 
 
 def test_a_map_without_the_swizzle_is_wrong() -> None:

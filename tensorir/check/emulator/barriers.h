@@ -116,6 +116,16 @@ void arrive(const void *p, int rank, long long bytes, const void *at) {
   advance(*b);
 }
 
+// What lies in shared memory besides barriers does not lie where one is.
+void off_barriers(const u8 *place, u64 size, const void *at) {
+  if (barriers.empty()) return;
+  auto found = barriers.lower_bound(place - 7);
+  if (found == barriers.end() || found->first >= place + size) return;
+  problem("barrier.misused", at, nullptr, "thread %d reads or writes bytes %llu to %llu of shared memory, in which the "
+          "barrier at byte %llu is", W.current->id, (unsigned long long)shared_offset(place),
+          (unsigned long long)(shared_offset(place) + size - 1), (unsigned long long)shared_offset(found->first));
+}
+
 // --- when nobody can go on
 
 std::string waits(const Fiber *f) {
@@ -231,6 +241,7 @@ void tir_barrier_arrive(unsigned long long *barrier) { arrive(barrier, W.current
 
 void tir_barrier_wait(unsigned long long *barrier, int parity) {
   Fiber *f = W.current;
+  fall_behind();
   Barrier *b = barrier_at(barrier, f->rank, "waits at", false, HERE);
   if (!b) return;
   if (parity != 0 && parity != 1)

@@ -117,6 +117,7 @@ Tile tile_of(const void *map, const void *place, int rank, const int *corner, bo
             "memory", f->number, (unsigned long long)size, loads ? "to" : "from");
     give_up();
   }
+  off_barriers((const u8 *)place, size, at);
   t.site = site(at, loads ? WRITE_SHARED : READ_SHARED, (unsigned)PIECE);
   t.around = site(at, loads ? READ_GLOBAL : WRITE_GLOBAL, m.box[0] * m.itemsize);
   each_row(t, [&](u64, u8 *address, u64 bytes) {

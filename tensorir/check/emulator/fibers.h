@@ -82,6 +82,7 @@ void stuck();    // no thread can go on
 bool deliver();  // a copy that is under way lands, if there is one
 void start_units();
 void end_units();
+void off_barriers(const u8 *place, u64 size, const void *at);
 void registers_used(Fiber *f, const u8 *address, unsigned width, bool write, const void *at);
 
 void leave() {  // the thread waits or has ended: another goes on
@@ -89,7 +90,13 @@ void leave() {  // the thread waits or has ended: another goes on
   bool waits = false;
   if (W.ready.empty())
     for (Fiber *f : W.fibers) waits |= f->state != DONE;
-  while (waits && W.ready.empty() && deliver()) {}  // as late as can be
+  while (waits && W.ready.empty()) {  // copies land as late as can be, but before threads that fall far behind
+    bool first = !W.late.empty() && W.lag < 2 && random_number() % 2;
+    if (!first && deliver()) continue;
+    if (W.late.empty()) break;
+    W.ready.push_back(W.late.front());
+    W.late.pop_front();
+  }
   if (W.ready.empty()) {
     if (waits) stuck();
     enter(nullptr);
@@ -103,6 +110,13 @@ void leave() {  // the thread waits or has ended: another goes on
 void wait(State state, const void *at) {
   W.current->state = state;
   W.current->waits_at = at;
+  leave();
+}
+
+// What threads do at a barrier that counts may be slow: a kernel is right only if others can go on meanwhile.
+void fall_behind() {
+  if (random_number() % 2 >= W.lag) return;
+  W.late.push_back(W.current->id);
   leave();
 }
 

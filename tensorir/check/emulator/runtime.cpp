@@ -155,6 +155,8 @@ static void start_blocks(int number) {
   W.at_cluster = 0;
   W.at_warp.assign(W.cluster * W.warps, 0);
   W.ready.clear();
+  W.late.clear();
+  W.lag = W.eager ? random_number() % 3 : 0;
   if (W.shared) std::memset(W.shared, 0xff, (size_t)(W.shared_end - W.shared));  // NaN, -1
   clear(W.cells, ((size_t)(W.shared_end - W.shared) >> W.granule) + 1);
   W.taken.clear();

@@ -102,6 +102,7 @@ void give_up() {
 void shared_access(Fiber *f, u8 *address, unsigned width, bool write, const void *at) {
   int id = site(at, write ? WRITE_SHARED : READ_SHARED, width);
   u64 offset = (u64)(address - W.shared);
+  off_barriers(address, width, at);
   if (W.count) counted(f, id, offset);
   for (u64 g = offset >> W.granule; g <= (offset + width - 1) >> W.granule; g++) {
     if (write) {

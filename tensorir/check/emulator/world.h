@@ -113,6 +113,7 @@ struct World {
   u64 random = 0;
   bool count = false, fences = false;
   bool eager = false;  // copies may land before anyone must wait for them
+  u32 lag = 0;         // of two threads at a barrier that counts, so many fall behind
   std::vector<Taken> taken;  // beside the cells, from the first product on
   int product_agent[MOST_BLOCKS][MOST_WARPGROUPS] = {{0}};
   u8 *shared = nullptr, *shared_end = nullptr;  // of all blocks that run
@@ -121,7 +122,7 @@ struct World {
   std::vector<Cell> cells;
   std::vector<Fiber *> fibers;
   std::vector<std::vector<Fiber *>> blocks;  // the same, of each block
-  std::deque<int> ready;
+  std::deque<int> ready, late;  // late: go on when no other can
   Fiber *current = nullptr;
   ucontext_t main_context;
   void *main_stack = nullptr;

@@ -1,0 +1,74 @@
+"""Why a mutant of a kernel with roles that nobody noticed is no fault: computed from its texts, or by an experiment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from cuda_judge import Trial
+
+REGISTERS = "the fence is for registers, and what it changed places with waits for a barrier"
+STARTS = "barriers begin in another order, and the last fence of the thread that begins them is behind all of them"
+ANNOUNCED = "the bytes are announced to the phase that they come in, whenever they come: copies landed at any time"
+NOT_LOOKED_AT = "the instruction does not look at the number: with any other it is right"
+ANY = (0, 16, 1024, 4096, 65536, 262128)
+"""Numbers that a descriptor may have as a step."""
+SEEDS = range(1, 6)
+_STEPS = ("leading step of a tile", "step of a tile", "other steps of a tile")
+
+
+def of_roles(kind: str, old: Sequence[str], new: Sequence[str], trials: Sequence[Trial]) -> str | None:
+    """The reason, from the whole texts before and after on each shape; None when there is none."""
+    pairs = list(zip(old, new, strict=True))
+    if kind.startswith(("moved start", "moved fence of", "dropped fence of")):
+        return STARTS if all(_started(b) == _started(a) and _fenced(b) for a, b in pairs) else None
+    if kind in ("moved wait for a phase", "moved fence"):
+        return REGISTERS if all(_without_waits(a) == _without_waits(b) for a, b in pairs) else None
+    if kind in ("moved arrival", "moved announced bytes"):
+        same = all(_without_bytes(a) == _without_bytes(b) for a, b in pairs)
+        anyway = all(t.run(b, seed) is None for t, b in zip(trials, new, strict=True) for seed in SEEDS)
+        return ANNOUNCED if same and anyway else None
+    if kind in _STEPS:
+        return NOT_LOOKED_AT if _not_looked_at(pairs, trials) else None
+    return None
+
+
+def _kernel(text: str) -> list[str]:
+    return [x.strip() for x in text[text.index('extern "C" __global__') :].splitlines()]
+
+
+def _started(text: str) -> list[str]:
+    """What the kernel does up to its first barrier, in no order, but for fences."""
+    lines = _kernel(text)
+    return sorted(x for x in lines[: lines.index("__syncthreads();")] if x not in ("tir_barriers_ready();", ";"))
+
+
+def _fenced(text: str) -> bool:
+    """Whether one thread begins all barriers, and its last fence comes behind that."""
+    lines = _kernel(text)
+    start = [x for x in lines[: lines.index("__syncthreads();")] if "tir_barrier" in x or x.startswith("if (")]
+    asked = {x for x in start if x.startswith("if (")}
+    return len(asked) == 1 and start[-1] == "tir_barriers_ready();"
+
+
+def _without_waits(text: str) -> list[str]:
+    return [x for x in _kernel(text) if not x.startswith("tir_barrier_wait(")]
+
+
+def _without_bytes(text: str) -> list[str]:
+    return [x for x in _kernel(text) if not x.startswith("tir_barrier_expect(")]
+
+
+def _not_looked_at(pairs: Sequence[tuple[str, str]], trials: Sequence[Trial]) -> bool:
+    """Whether any number does in the place of the only one that differs."""
+    for (old, new), t in zip(pairs, trials, strict=True):
+        first = next(n for n, (a, b) in enumerate(zip(old, new, strict=False)) if a != b)
+        while old[first - 1].isdigit():
+            first -= 1
+        m = re.compile(r"\d+").match(old, first)
+        n = re.compile(r"\d+").match(new, first)
+        if m is None or n is None or old[m.end() :] != new[n.end() :]:
+            return False
+        if any(t.run(f"{old[:first]}{value}{old[m.end() :]}") is not None for value in ANY):
+            return False
+    return True
