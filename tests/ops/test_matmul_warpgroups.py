@@ -1,32 +1,101 @@
-"""matmul by warpgroups: any shape whose rows tensor copies take."""
+"""matmul by warpgroups: what the default and other configurations compute, and where the template is no choice."""
 
 from __future__ import annotations
 
 import shutil
 
+import numpy as np
 import pytest
+from hypothesis import given as drawn
+from hypothesis import settings
+from hypothesis import strategies as st
 
-import tensorir as tir
+from tensorir.check.emulate import emulate
+from tensorir.interp.numbers import numpy_dtype
+from tensorir.ops import matmul
 
-HOPPER = "cuda -arch=sm_90a -units=2"
+HOPPER = "cuda -arch=sm_90a -units=4"
+TILES = dict(groups=2, rows=1, bn=64, depth=3, cluster=1, raster=1, resident=1, splits=1, atomic=0)
 emulated = pytest.mark.skipif(
     shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler"
 )
 
 
+def work(**given):
+    return matmul(**{**dict(m=136, n=136, k=200, dtype="bfloat16", tb=True), **given})
+
+
+def right(w, s, seed=0, eager=False):
+    """Runs the text on small integers; whether the result is exact, with nothing to tell."""
+    source = s.emitted()
+    rng = np.random.default_rng(seed)
+    arrays = [rng.integers(-3, 4, p.shape).astype(numpy_dtype(p.dtype)) for p in source.inputs]
+    got = emulate(source, arrays, seed=seed, eager=eager)
+    assert not got.problems, got.problems
+    return np.array_equal(got.outputs[0], w.reference(*arrays).astype(got.outputs[0].dtype))
+
+
+CASES = {
+    "bf16 nt": dict(m=137),
+    "fp16 nn": dict(dtype="float16", tb=False),
+    "fp16 tt": dict(dtype="float16", ta=True),
+    "epilogue": dict(bias=True, act="relu", beta=True),
+    "batch": dict(batch=3, m=72, n=72),
+    "int8": dict(dtype="int8", k=208),
+    "tf32": dict(dtype="float32", precision="tf32"),
+    "skinny": dict(m=16, n=264),
+}
+
+
 @emulated
-@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
-def test_batches_need_whole_pieces_along_rows_only(dtype):
-    """A map's strides are multiples of 16 bytes where its rows are, whatever the number of rows."""
-    w = tir.ops.matmul(m=65, n=33, k=144, batch=3, tb=True, dtype=dtype, bias=True, act="relu")
-    assert w.template_for(HOPPER) == "gpu_hopper"
-    verdict = w.schedule(target=HOPPER).check("emulate")
-    assert verdict, verdict
+@pytest.mark.parametrize("case", CASES)
+def test_default_multiplies(case):
+    w = work(**CASES[case])
+    s = w.schedule(target=HOPPER)
+    assert "tir_wgmma_m64" in s.source(), "the default template"
+    assert right(w, s)
 
 
-def test_loading_is_not_unrolled():
-    """Two copies to an iteration: compilers left to themselves make hundreds where the extents are known."""
-    text = tir.ops.matmul(m=4096, n=4096, k=4096, tb=True, dtype="bfloat16").schedule(target=HOPPER).source()
-    before, _, load = text.partition("// load")
-    assert load.count("#pragma unroll 1\n") == load.count("for (") == 2
-    assert before.count("#pragma unroll 1\n") == 1
+@emulated
+@settings(max_examples=6, deadline=None)
+@drawn(
+    st.integers(1, 600), st.integers(1, 24), st.integers(8, 40), st.integers(1, 2), st.integers(1, 2),
+    st.integers(2, 4), st.sampled_from([1, 2]), st.booleans(), st.integers(0, 3), st.booleans(),
+)  # fmt: skip
+def test_any_shape(m, n, k, groups, rows, depth, cluster, resident, seed, eager):
+    w = work(m=m, n=8 * n, k=8 * k)
+    config = TILES | dict(groups=groups, rows=rows, depth=depth, cluster=cluster, resident=int(resident))
+    assert right(w, w.schedule(config, "gpu_hopper", HOPPER), seed, eager)
+
+
+@emulated
+@pytest.mark.parametrize("fault", ["tir_sync_cluster();", "tir_barrier_arrive_at(", ", 3, "])
+def test_clusters_are_watched(fault):
+    from dataclasses import replace
+
+    w = work(m=256, n=64, k=512)
+    source = w.schedule(TILES | dict(groups=1, cluster=2), "gpu_hopper", HOPPER).emitted()
+    rng = np.random.default_rng(0)
+    arrays = [rng.integers(-3, 4, p.shape).astype(numpy_dtype(p.dtype)) for p in source.inputs]
+    assert not emulate(source, arrays).problems
+    body = source.text.index('extern "C"')
+    instead = {"tir_sync_cluster();": "__syncthreads();", ", 3, ": ", 1, "}.get(fault, "if (0) tir_barrier_arrive_at(")
+    text = source.text[:body] + source.text[body:].replace(fault, instead)
+    assert text != source.text
+    assert emulate(replace(source, text=text), arrays).problems
+
+
+def test_what_does_not_fit_is_left_to_others():
+    for given in (dict(k=201), dict(dtype="float32"), dict(dtype="int8", tb=False), dict(tb=False, n=132)):
+        assert "gpu_hopper" not in work(**given).templates, given
+    assert "tir_wgmma" not in work().schedule(target="cuda -arch=sm_100").source(), "only sm_90a has them"
+
+
+def test_compiles():
+    pytest.importorskip("cupy", reason="the extra 'cuda' is not installed: NVRTC cannot be loaded")
+    from tensorir.runtime.cuda import compile_cubin
+
+    for given in (dict(m=4096, n=4096, k=4096), dict(m=4096, n=4096, k=4096, tb=False), dict(dtype="int8", k=208)):
+        cubin = compile_cubin(work(**given).schedule(target="cuda -arch=sm_90a").source(), "sm_90a")
+        assert cubin.spills == 0
+        assert "C75" not in cubin.log

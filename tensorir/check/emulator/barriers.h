@@ -122,7 +122,7 @@ void off_barriers(const u8 *place, u64 size, const void *at) {
   auto found = barriers.lower_bound(place - 7);
   if (found == barriers.end() || found->first >= place + size) return;
   problem("barrier.misused", at, nullptr, "thread %d reads or writes bytes %llu to %llu of shared memory, in which the "
-          "barrier at byte %llu is", W.current->id, (unsigned long long)shared_offset(place),
+          "barrier at byte %llu is", W.current->number, (unsigned long long)shared_offset(place),
           (unsigned long long)(shared_offset(place) + size - 1), (unsigned long long)shared_offset(found->first));
 }
 
