@@ -38,6 +38,12 @@ def main() -> None:
         for name, w in works.items()
         for target in ("opencl", "cuda -arch=sm_80")
     }
+    hopper = "cuda -arch=sm_90a"
+    products = {
+        "matmul by warpgroups": tir.ops.matmul(m=4096, n=4096, k=4096, tb=True, dtype="bfloat16"),
+        "conv2d by warpgroups": tir.ops.conv2d(n=16, c=64, h=56, w=56, k=64, pad=1, layout="NHWC", dtype="bfloat16"),
+    }
+    rows.update({name: measure(w.schedule(target=hopper)) for name, w in products.items()})
     for layout in ("NCHW", "NHWC"):
         work = tir.ops.conv2d(n=1, c=128, h=28, w=28, k=128, r=3, s=3, pad=1, layout=layout, prepack=True)
         schedule = work.schedule(template="cpu_winograd", target="opencl -registers=32 -vector_bytes=64")
