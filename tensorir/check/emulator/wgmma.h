@@ -371,7 +371,22 @@ void start_products() {
   for (Fiber *f : W.fibers) f->fence++;
 }
 
+// Who asks for more registers waits until others have left enough: all begin with as many as there are for each.
+void enough_registers() {
+  int begins = std::min(255, REGISTERS / W.threads) / 8 * 8, all = 0;
+  const void *at = nullptr;
+  for (int w = 0; w < W.threads / WARPGROUP; w++) {
+    int n = warpgroups[w].registers;
+    if (n > begins) at = warpgroups[w].at;
+    all += (n ? n : begins) * WARPGROUP;
+  }
+  if (at && all > REGISTERS)
+    problem("warp.registers", at, nullptr, "the warpgroups of a block need %d registers, of which some are not left by "
+            "those that began with %d a thread, and there are %d", all, begins, REGISTERS);
+}
+
 void end_products() {
+  enough_registers();
   for (const Warpgroup &w : warpgroups)
     if (!w.sums.empty())
       problem("memory.unfinished", w.at, nullptr, "block %d ends while products of warpgroup %d are under way",
