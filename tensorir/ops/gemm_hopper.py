@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.intrin.cuda import Multiplication
 from tensorir.intrin.hopper import KINDS, ROWS
-from tensorir.ops.common import Config, out_dtype, out_stage
+from tensorir.ops.common import Config, out_stage
 from tensorir.ops.gemm_tensor import multiplication
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def hopper_space(p: Mapping[str, Any], target: Target) -> Space:
     default = dict(groups=2, bn=256 if large else 128, depth=4) if p["m"] > ROWS else dict(groups=1, bn=64, depth=6)
     if p["m"] > ROWS and p["n"] <= 64:
         default["bn"] = 64
-    if out_dtype(p["dtype"]).itemsize == 4 and large:
+    if m.word != 2 and large:  # sums of 32 bits leave as they are
         default["depth"] = 3
     return Space(
         where={"shared": shared, "registers": registers, "panels": panels, "bands": bands, "sensible": sensible},
