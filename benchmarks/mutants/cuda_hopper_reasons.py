@@ -11,6 +11,7 @@ REGISTERS = "the fence is for registers, and what it changed places with waits f
 STARTS = "barriers begin in another order, and the last fence of the thread that begins them is behind all of them"
 ANNOUNCED = "the bytes are announced to the phase that they come in, whenever they come: copies landed at any time"
 NOT_LOOKED_AT = "the instruction does not look at the number: with any other it is right"
+NOT_READ = "what the iterations in question write is never read, whatever it is"
 ANY = (0, 16, 1024, 4096, 65536, 262128)
 """Numbers that a descriptor may have as a step."""
 SEEDS = range(1, 6)
@@ -28,6 +29,9 @@ def of_roles(kind: str, old: Sequence[str], new: Sequence[str], trials: Sequence
         same = all(_without_bytes(a) == _without_bytes(b) for a, b in pairs)
         anyway = all(t.run(b, seed) is None for t, b in zip(trials, new, strict=True) for seed in SEEDS)
         return ANNOUNCED if same and anyway else None
+    if kind == "barriers begun by one":
+        worse = [_spoiled(a, b) for a, b in pairs]
+        return NOT_READ if all(x and t.run(x) is None for t, x in zip(trials, worse, strict=True)) else None
     if kind in _STEPS:
         return NOT_LOOKED_AT if _not_looked_at(pairs, trials) else None
     return None
@@ -57,6 +61,16 @@ def _without_waits(text: str) -> list[str]:
 
 def _without_bytes(text: str) -> list[str]:
     return [x for x in _kernel(text) if not x.startswith("tir_barrier_expect(")]
+
+
+def _spoiled(old: str, new: str) -> str:
+    """The new text, whose further iterations write ones where they would begin barriers; nothing where it has fewer."""
+    begins = r"for \(int n = 0; n < (\d+); \+\+n\) (tir_barrier_init\((&\w+\[n\]), \d+\);)"
+    for was, now in zip(re.finditer(begins, old), re.finditer(begins, new), strict=True):
+        if int(was[1]) < int(now[1]):
+            instead = f"{{ if (n < {was[1]}) {now[2]} else *(volatile unsigned long long *){now[3]} = ~0ull; }}"
+            return new[: now.start(2)] + instead + new[now.end(2) :]
+    return ""
 
 
 def _not_looked_at(pairs: Sequence[tuple[str, str]], trials: Sequence[Trial]) -> bool:

@@ -134,7 +134,7 @@ def hopper_space(p: Mapping[str, Any], target: Target) -> Space:
     default = dict(groups=2, bn=256 if large else 128, depth=4) if p["m"] > ROWS else dict(groups=1, bn=64, depth=6)
     if p["m"] > ROWS and p["n"] <= 64:
         default["bn"] = 64
-    if large:
+    if large and m.word == 2:  # beside their results
         default["depth"] = 3
     default |= dict(rows=1, cluster=2 if large else 1, raster=1, resident=1, splits=1, atomic=0)
     expected = expectation(tensor_product(p), lambda c: _model(c, m), gpu_of(target))

@@ -309,3 +309,24 @@ print([m for m in ("cupy", "torch", "triton", "skopt", "pyopencl", "ml_dtypes") 
 """
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("kind", problems.KINDS)
+def test_kernels_are_made_with_what_a_cuda_image_has(kind):
+    """Without ml_dtypes, pyopencl and scikit-optimize, which that has not: configurations and texts all the same."""
+    text = f"""
+import sys
+sys.path.insert(0, {str(FOLDER)!r})
+import run
+sys.modules.update(dict.fromkeys(("ml_dtypes", "pyopencl", "skopt", "sklearn", "scipy")))
+from versus_gpu import building, candidates, problems
+for problem in problems.problems("quick", "square {kind} nt 4096"):
+    template, configs = candidates.configurations(problem, {TARGET!r}, 2)
+    for config in configs:
+        building.emitted(building.Job(problem, template, config, {TARGET!r}))
+print(template)
+"""
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr
+    wide = {"fp32": "gpu_warp", "3xtf32": "gpu_tensor"}
+    assert done.stdout.strip() == wide.get(kind, "gpu_hopper")

@@ -157,6 +157,7 @@ PLANTED: dict[str, tuple[str, str, str]] = {
     ),
     "no such number of registers": ("registers_down<40>", "registers_down<20>", "warp.registers"),
     "too many registers": ("registers_up<232>", "registers_up<248>", "warp.registers"),
+    "registers that nobody leaves": (*without("tir_registers_down<40>();"), "warp.registers"),
     "sums that are too few": ("float d[64];", "float d[60];", "memory.out-of-bounds"),
 }
 

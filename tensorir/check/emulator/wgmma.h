@@ -375,7 +375,22 @@ void start_products() {
   for (Fiber *f : W.fibers) f->fence++;
 }
 
+// Who asks for more registers waits until others have left enough: all begin with as many as there are for each.
+void enough_registers(const Warpgroup *of_block) {
+  int begins = std::min(255, REGISTERS / W.threads) / 8 * 8, all = 0;
+  const void *at = nullptr;
+  for (int w = 0; w < W.threads / WARPGROUP; w++) {
+    int n = of_block[w].registers;
+    if (n > begins) at = of_block[w].at;
+    all += (n ? n : begins) * WARPGROUP;
+  }
+  if (at && all > REGISTERS)
+    problem("warp.registers", at, nullptr, "the warpgroups of a block need %d registers, of which some are not left by "
+            "those that began with %d a thread, and there are %d", all, begins, REGISTERS);
+}
+
 void end_products() {
+  for (int rank = 0; rank < W.cluster; rank++) enough_registers(warpgroups[rank]);
   for (int rank = 0; rank < W.cluster; rank++)
     for (const Warpgroup &w : warpgroups[rank])
       if (!w.sums.empty())

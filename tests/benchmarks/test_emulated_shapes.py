@@ -1,0 +1,40 @@
+"""Many shapes of every class, emulated: what is drawn, one shape of each order, and what was saved."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import emulated_shapes
+import pytest
+
+ROOT = Path(__file__).parents[2]
+HOPPER = [name for name in emulated_shapes.CLASSES if "wgmma" in name]
+
+
+@pytest.mark.parametrize("name", HOPPER)
+def test_warpgroups_get_shapes_that_tensor_copies_take(name):
+    """Small tiles and few blocks: most blocks walk several tiles, most rings wrap around."""
+    found = list(emulated_shapes.cases(emulated_shapes.CLASSES[name], 12))
+    assert {c.template for c in found} == {"gpu_hopper"}
+    turns = [(*c.turns(), c.config["depth"]) for c in found]
+    assert sum(tiles > 1 for tiles, *_ in turns) >= 3
+    assert sum(iterations > depth for _, iterations, depth in turns) >= 6
+    again = list(emulated_shapes.cases(emulated_shapes.CLASSES[name], 12))
+    assert [(c.shape, c.config) for c in again] == [(c.shape, c.config) for c in found]
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler to emulate with")
+def test_one_shape():
+    found = emulated_shapes.row("tf32 wgmma", emulated_shapes.CLASSES["tf32 wgmma"], 1)
+    assert (found["shapes"], found["runs"], found["exact"]) == (1, 3, 1)
+    assert found.get("compiled", 1) == 1
+
+
+def test_every_class_was_exact_on_fifty_shapes():
+    saved = {r["class"]: r for r in json.loads((ROOT / "benchmarks/results/cuda_shapes.json").read_text())}
+    assert list(saved) == list(emulated_shapes.CLASSES)
+    for row in saved.values():
+        assert row["exact"] == row["shapes"] >= 50
+        assert not row["failed"]
