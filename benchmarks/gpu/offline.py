@@ -14,7 +14,8 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -122,8 +123,10 @@ def compiled(c: KernelClass, arch: str) -> dict[str, Any]:
     tensor = any(name.startswith(("HMMA", "IMMA")) for name in found)
     threads = kernel.block[0] * kernel.block[1] * kernel.block[2]
 
-    def count(start: str, wide: bool | None = None) -> int:
-        named = {n: k for n, k in found.items() if n.split(".")[0] == start}
+    loop = Counter(loop_around(sass(cubin), ("HMMA", "IMMA", "FFMA")))
+
+    def count(start: str, wide: bool | None = None, where: Mapping[str, int] = found) -> int:
+        named = {n: k for n, k in where.items() if n.split(".")[0] == start}
         return sum(k for n, k in named.items() if wide is None or (".128" in n) == wide)
 
     return {
@@ -133,10 +136,11 @@ def compiled(c: KernelClass, arch: str) -> dict[str, Any]:
         "multiply_adds": count("FFMA") if not tensor else count("HMMA") + count("IMMA"),
         "all": sum(found.values()) - count("NOP"),
         "copies_128": count("LDG", True) + count("LDGSTS", True),
-        "reads_128": count("LDS", True) + count("LDSM"), "sts": count("STS"),
+        "reads_128": count("LDS", True, loop) + count("LDSM", None, loop), "sts": count("STS", None, loop),
         "stg": {w: count("STG", None if w == "all" else True) for w in ("all", "128")},
-        "narrower": count("LDG", False) + count("LDS", False) + count("LDGSTS", False),
-        "local": count("LDL") + count("STL"), "barriers": count("BAR"), "membar": count("MEMBAR"),
+        "narrower": count("LDG", False, loop) + count("LDS", False, loop) + count("LDGSTS", False, loop),
+        "local": count("LDL") + count("STL"), "barriers": count("BAR"),
+        "membar": count("MEMBAR", None, loop),
     }  # fmt: skip
 
 
@@ -160,9 +164,11 @@ def specialised(c: KernelClass) -> dict[str, Any]:
         "registers": [cubin.registers, *_asked(source.text, "down"), *_asked(source.text, "up")],
         "spills": cubin.spills, "shared_bytes": kernel.shared_bytes,
         "planned": {"products": config["rows"] * 4,  # of 32 bytes of k each: a tile has 128
-                    "shared_bytes": 128 * config["depth"] * (rows + config["bn"])},
+                    "shared_bytes": 128 * config["depth"] * (rows + config["bn"])
+                    + (2 * rows * config["bn"] if "tir_tma_store(" in source.text else 0)},
         "blocks_per_sm": resident(arch, threads, cubin.registers, kernel.shared_bytes),
-        "products": count(*products), "local": count("LDL", "STL"), "membar": count("MEMBAR"),
+        "products": count(*products), "local": count("LDL", "STL"),
+        "membar": counted([*multiplies, *loads], "MEMBAR"),
         "registers_set": count("USETMAXREG"), "stg": {"all": count("STG"), "32": count("STG") - count("STG.E.64")},
         "multiplies": {"all": len(multiplies), "products": counted(multiplies, *products),
                        "waits": counted(multiplies, "WARPGROUP.DEPBAR"), "barriers": counted(multiplies, "SYNCS")},
