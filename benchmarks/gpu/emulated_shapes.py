@@ -29,6 +29,7 @@ from tensorir.check.emulate import emulate
 from tensorir.codegen.source import Source
 from tensorir.errors import CompileError, DeviceError
 from tensorir.interp.reference import random_arguments
+from tensorir.ops.conv_hopper import tiles
 from tensorir.runtime.cuda import compile_cubin
 
 RESULT = Path(__file__).parents[1] / "results" / "cuda_shapes.json"
@@ -102,6 +103,23 @@ def rows_of_pieces(rng: random.Random, size: int, orders: tuple[str, ...], **opt
     return {**drawn, "ta": ta, "tb": tb, **options}
 
 
+def image_of_pieces(rng: random.Random, size: int, **options: Any) -> dict[str, Any]:
+    """A convolution with stride 1 whose pixels are multiples of 16 bytes, as tensor copies want them."""
+    r, s = rng.choice((1, 3, 5)), rng.choice((1, 3))
+    piece = 16 // size
+    drawn = {
+        "n": rng.choice((1, 2, 3)),
+        "c": piece * rng.choice((1, 3, 8, 9, 17)),
+        "h": rng.randint(5, 20),
+        "w": rng.randint(5, 40),
+        "k": piece * rng.choice((1, 4, 9, 16)),
+        "pad": rng.choice((0, 1, 2)),
+        "bias": rng.random() < 0.5,
+        "act": rng.choice((None, "relu")),
+    }
+    return {**drawn, "r": r, "s": s, "layout": "NHWC", **options}
+
+
 def any_legal(rng: random.Random, space: Any, n: int) -> dict[str, Any]:
     """The default and random configurations in turn."""
     return space.default if n % 2 else space.config(rng.randrange(len(space.legal)))
@@ -117,10 +135,24 @@ def small_tiles(rng: random.Random, space: Any, n: int) -> dict[str, Any]:
     return rng.choice(narrow or small or every)
 
 
+def small_boxes(rng: random.Random, space: Any, n: int) -> dict[str, Any]:
+    """Configurations of many boxes of pixels and short rings in three of four tries, then any."""
+    if n % 4 == 3:
+        return any_legal(rng, space, n // 4)
+    every = [space.config(row) for row in range(len(space.legal))]
+    small = [c for c in every if c["bk"] <= 96 and c["depth"] <= 3 and c["resident"]]
+    return rng.choice([c for c in small if c["groups"] == 1 + n % 3] or small or every)
+
+
 def _warpgroups(size: int, orders: tuple[str, ...], **given: Any) -> Class:
     given = {"size": size, "orders": orders, **given}
     runs = ((0, False), (1, True), (2, False))
     return Class(tir.ops.matmul, rows_of_pieces, given, small_tiles, "sm_90a", (2, 3), runs)
+
+
+def _boxes(size: int, **given: Any) -> Class:
+    runs = ((0, False), (1, True), (2, False))
+    return Class(tir.ops.conv2d, image_of_pieces, {"size": size, **given}, small_boxes, "sm_90a", (2, 3), runs)
 
 
 CLASSES: dict[str, Class] = {
@@ -138,6 +170,8 @@ CLASSES: dict[str, Class] = {
     "tf32 wgmma": _warpgroups(4, ("nt",), precision="tf32"),
     "int8 wgmma": _warpgroups(1, ("nt",), dtype="int8"),
     "uint8 wgmma": _warpgroups(1, ("nt",), dtype="uint8"),
+    "bf16 wgmma convolution": _boxes(2, dtype="bfloat16"),
+    "int8 wgmma convolution": _boxes(1, dtype="int8"),
 }
 
 
@@ -157,11 +191,15 @@ class Case:
     def turns(self) -> tuple[int, int]:
         """Tiles of the busiest block, and iterations of its ring; of kernels of warpgroups."""
         c, p = self.config, {"batch": 1, **self.shape}
-        tiles = -(-p["m"] // (64 * c["rows"] * c["groups"])) * -(-p["n"] // c["bn"]) * p["batch"]
-        (kernel,) = self.source().kernels
-        each = -(-tiles // kernel.grid[0])
+        kernel = next(k for k in self.source().kernels if k.maps)
         size = {"float16": 2, "bfloat16": 2, "float32": 4}.get(p.get("dtype", "float32"), 1)
-        return each, each * -(-p["k"] * size // 128)
+        if "r" in p:
+            out = self.work.outputs[0].shape
+            each = -(-tiles(c, {**p, "p": out[1], "q": out[2]}) // kernel.grid[0])
+            return each, each * p["r"] * p["s"] * -(-p["c"] * size // 128)
+        many = -(-p["m"] // (64 * c["rows"] * c["groups"])) * -(-p["n"] // c["bn"]) * p["batch"] * c["splits"]
+        each = -(-many // kernel.grid[0])
+        return each, each * -(-p["k"] * size // (128 * c["splits"]))
 
 
 def cases(c: Class, count: int) -> Iterator[Case]:
@@ -211,8 +249,8 @@ def row(name: str, c: Class, count: int) -> dict[str, Any]:
             print(name, case.shape, case.config, case.target, told, flush=True)
         refusals.append(refused(source, c.arch))
         if case.template == "gpu_hopper":
-            tiles, turns = case.turns()
-            several += tiles > 1
+            boxes, turns = case.turns()
+            several += boxes > 1
             around += turns > case.config["depth"]
     out = {"class": name, "arch": c.arch, "shapes": count, "runs": count * len(c.runs), "exact": count - len(failed)}
     if None not in refusals:

@@ -81,6 +81,13 @@ HOPPER = (
     _warpgroups("bf16 wgmma, A and B transposed", dtype="bfloat16", ta=True, tb=True),
     _warpgroups("int8 wgmma, B transposed", dtype="int8", tb=True),
     _warpgroups("tf32 wgmma, B transposed", precision="tf32", tb=True),
+    KernelClass(
+        "bf16 wgmma 3x3 convolution, NHWC",
+        tir.ops.conv2d,
+        dict(n=16, c=128, h=56, w=56, k=256, pad=1, layout="NHWC", dtype="bfloat16"),
+        dict(n=1, c=64, h=16, w=16, k=256, pad=1, layout="NHWC", dtype="bfloat16"),
+        ("sm_90a",),
+    ),
 )
 
 
@@ -154,7 +161,8 @@ def specialised(c: KernelClass) -> dict[str, Any]:
     (kernel,), text = source.kernels, sass(cubin)
     products = ("HGMMA", "IGMMA")
     multiplies, loads, whole = loop_around(text, products), loop_around(text, ("UTMALDG",)), sass_opcodes(text)
-    threads, rows = kernel.block[0] * kernel.block[1], 64 * config["groups"] * config["rows"]
+    high, columns = config.get("rows", 1), config.get("bn", config.get("bk", 0))
+    threads, rows = kernel.block[0] * kernel.block[1], 64 * config["groups"] * high
 
     def count(*starts: str) -> int:
         return sum(k for n, k in whole.items() if n.startswith(starts))
@@ -163,9 +171,9 @@ def specialised(c: KernelClass) -> dict[str, Any]:
         "class": c.name, "arch": arch, "config": config, "threads": threads,
         "registers": [cubin.registers, *_asked(source.text, "down"), *_asked(source.text, "up")],
         "spills": cubin.spills, "shared_bytes": kernel.shared_bytes,
-        "planned": {"products": config["rows"] * 4,  # of 32 bytes of k each: a tile has 128
-                    "shared_bytes": 128 * config["depth"] * (rows + config["bn"])
-                    + (2 * rows * config["bn"] if "tir_tma_store(" in source.text else 0)},
+        "planned": {"products": high * 4,  # of 32 bytes of k each: a tile has 128
+                    "shared_bytes": 128 * config["depth"] * (rows + columns)
+                    + (2 * rows * columns if "tir_tma_store(" in source.text else 0)},
         "blocks_per_sm": resident(arch, threads, cubin.registers, kernel.shared_bytes),
         "products": count(*products), "local": count("LDL", "STL"),
         "membar": counted([*multiplies, *loads], "MEMBAR"),
