@@ -10,6 +10,7 @@ from tensorir.intrin.cuda import Multiplication
 from tensorir.intrin.hopper import KINDS, ROWS
 from tensorir.ops.common import Config, out_dtype
 from tensorir.ops.gemm_blocks import MULTIPROCESSORS, RASTER, SPLITS, banded, in_parts, parts, sums_of, walked
+from tensorir.ops.gemm_blocks import bands as first_bands
 from tensorir.ops.gemm_tensor import multiplication, tensor_product
 from tensorir.tune.gpu_devices import gpu_of
 from tensorir.tune.gpu_model import Tiles, expectation
@@ -137,6 +138,7 @@ def hopper_space(p: Mapping[str, Any], target: Target) -> Space:
     if large and m.word == 2:  # beside their results
         default["depth"] = 3
     default |= dict(rows=1, cluster=2 if large else 1, raster=1, resident=1, splits=1, atomic=0)
+    default["raster"] = first_bands(*_tiles(default, p), target)
     expected = expectation(tensor_product(p), lambda c: _model(c, m), gpu_of(target))
     where = {"shared": shared, "registers": registers, "panels": panels, "bands": bands, "sensible": sensible}
     return Space(
