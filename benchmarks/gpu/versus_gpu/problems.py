@@ -85,10 +85,16 @@ def product(group: str, kind: str, m: int, n: int, k: int, **more: Any) -> Probl
     return Problem(group, kind, "matmul", tuple({**dict(m=m, n=n, k=k), **KINDS[kind], **more}.items()))
 
 
-def convolution(group: str, **parameters: Any) -> Problem:
-    """A 2-D convolution in float32; what has its default value is left out, so that names are short."""
+def convolution(group: str, kind: str = "fp32", **parameters: Any) -> Problem:
+    """A 2-D convolution in one of ``KINDS``; what has its default value is left out, so that names are short."""
     usual = dict(stride=1, pad=0, groups=1, dilation=1)
-    return Problem(group, "fp32", "conv2d", tuple((n, v) for n, v in parameters.items() if usual.get(n) != v))
+    given = {**parameters, **KINDS[kind]}
+    return Problem(group, kind, "conv2d", tuple((n, v) for n, v in given.items() if usual.get(n) != v))
+
+
+def on_tensor_cores(p: Problem, kind: str) -> Problem:
+    """A convolution with channels last, in a type of tensor cores."""
+    return convolution(p.group, kind, **{**p.parameters, "layout": "NHWC"})
 
 
 def _orders(group: str, kind: str, m: int, n: int, k: int) -> list[Problem]:
@@ -110,6 +116,10 @@ def odd() -> Iterator[Problem]:
         batch, m, n, k = shapes.ODD_BATCH
         yield product(CHECK, kind, m, n, k, batch=batch)
     yield from (convolution(CHECK, **p) for p in shapes.ODD_CONVOLUTIONS)
+    for p in shapes.ODD_CONVOLUTIONS:
+        yield convolution(CHECK, "bf16", **{**p, "layout": "NHWC"})
+        if p.get("groups", 1) == 1:  # rows of whole pieces, as copies of tiles want them
+            yield convolution(CHECK, "bf16", **{**p, "c": 72, "k": 80, "layout": "NHWC"})
 
 
 def resnet50(batch: int) -> list[Problem]:
@@ -138,7 +148,9 @@ def quick() -> Iterator[Problem]:
     yield from (product("bert-large", "fp16", *s, tb=True) for s in shapes.BERT_LARGE)
     layers = resnet50(16)
     yield from (layers[at] for at in (0, 2, 6, 13, 16, 22))
+    yield from (on_tensor_cores(layers[at], "bf16") for at in (1, 2, 6, 13, 16, 22))
     yield vgg16(16)[5]
+    yield on_tensor_cores(vgg16(16)[5], "fp16")
     yield from (mobilenet(16)[at] for at in (2, 6))
 
 
@@ -158,6 +170,7 @@ def full() -> Iterator[Problem]:
         yield from (product("bert-large", kind, *s, tb=True) for s in shapes.BERT_LARGE)
     for batch in shapes.BATCHES:
         yield from resnet50(batch)
+        yield from (on_tensor_cores(p, "bf16") for p in resnet50(batch))
         yield from mobilenet(batch)
     for batch in shapes.VGG16_BATCHES:
         yield from vgg16(batch)
@@ -173,6 +186,7 @@ def tune() -> Iterator[Problem]:
     yield product("llama2-7b", "bf16", 16, 12288, 4096, tb=True)
     yield resnet50(16)[2]
     yield resnet50(16)[13]
+    yield on_tensor_cores(resnet50(16)[2], "bf16")
 
 
 def problems(tier: str, only: str | None = None, dry: bool = False) -> list[Problem]:
