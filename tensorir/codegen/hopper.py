@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from tensorir.codegen.expressions import Expressions
+from tensorir.intrin.hopper import first_registers
 from tensorir.ir.build import as_int
 from tensorir.ir.tree import Arrive, Await, Buffer, CommitGroup, Expr, Fence, InitBarriers, Role, Stmt, WaitGroup
-
-MOST_REGISTERS = 65536
-"""Of a multiprocessor."""
-
 
 _COMMIT = {"copies": "tir_commit_copies", "products": "tir_wgmma_commit", "stores": "tir_commit_stores"}
 _WAIT = {"copies": "tir_wait_copies", "products": "tir_wgmma_wait", "stores": "tir_wait_stores"}
@@ -59,7 +56,7 @@ def init_lines(s: InitBarriers, expr: Expressions) -> list[str]:
 
 def registers_line(r: Role, threads: int, expr: Expressions) -> list[str]:
     """What a role takes of the registers that all threads begin with, or leaves to others."""
-    begins = min(255, MOST_REGISTERS // threads) // 8 * 8
+    begins = first_registers(threads)
     if r.registers in (0, begins):
         return []
     name = "tir_registers_up" if r.registers > begins else "tir_registers_down"

@@ -22,7 +22,12 @@ from tensorir.ir.tree import Expr
 ROWS = 64
 """Of one product: sixteen for each warp of a warpgroup."""
 COLUMNS = tuple(range(8, 257, 8))
+INTEGER_COLUMNS = (8, 16, 24, *range(32, 257, 16))
+"""Those of sums of integers: PTX has no others for them."""
 KINDS = ("f16", "bf16", "tf32", "s8", "u8")
+
+MOST_REGISTERS = 65536
+"""Of a multiprocessor."""
 
 _NAME = re.compile(r"wgmma\.m(?:64|(\d+)x(\d+))n(\d+)k(\d+)\.(\w+)\.([nt])([nt])")
 
@@ -37,6 +42,11 @@ static __device__ __forceinline__ void {name}({kind} *d, unsigned long long a, u
 #endif"""
 
 
+def first_registers(threads: int) -> int:
+    """Of each thread of a block that has a multiprocessor to itself, until warpgroups give some to each other."""
+    return min(255, MOST_REGISTERS // threads) // 8 * 8
+
+
 def wgmma_named(name: str) -> Intrin | None:
     """The product called ``name``, such as "wgmma.m64n256k16.bf16.nt"; None where there is none of that name.
 
@@ -48,8 +58,9 @@ def wgmma_named(name: str) -> Intrin | None:
         return None
     n, k, kind, order = int(found[3]), int(found[4]), found[5], found[6] + found[7]
     m = MULTIPLICATIONS.get(kind)
-    legal = m is not None and kind in KINDS and n in COLUMNS and k == m.k and (m.word == 2 or order == "nt")
-    if not legal:
+    if m is None or kind not in KINDS or k != m.k or (m.word != 2 and order != "nt"):
+        return None
+    if n not in (INTEGER_COLUMNS if m.sums == "int32" else COLUMNS):
         return None
     if found[1] is None:
         return wgmma(kind, n, order)

@@ -93,7 +93,7 @@ class _Guards(Rewriter):
         tiles = n.intrin is not None and bool(n.intrin.maps)
         if n.intrin is not None and tiles:
             left = self._clipped(n, conds)
-            tiles = not left
+            tiles = not left and self._fills_zero(n, conds)
             conds = left if n.intrin.stores or not left else conds
         if local and conds:
             conds = self._relax(n, conds)
@@ -221,6 +221,20 @@ class _Guards(Rewriter):
             if it.axis is Axis.SPATIAL
         )
 
+    def _fills_zero(self, n: Stage, conds: list[Expr]) -> bool:
+        """Whether a tile that is copied whole is 0 where ``conds`` do not hold: its array ends there as well.
+
+        An array may go on behind what the stage copies of it, where a definition that takes a part of it was inlined.
+        """
+        held: list[Expr] = []
+        for g in conds:
+            opposite = negate(g)
+            arith = Arith(self.ranges, [*self.facts, *held, *([] if opposite is None else [opposite])])
+            if opposite is None or not all(_beyond(load, n, arith) for load in find(n.body, Load)):
+                return False
+            held.append(g)
+        return True
+
     def _copies_zero(self, n: Stage, conds: list[Expr]) -> bool:
         """Whether an iteration that violates one of ``conds`` stores exactly 0, what a filled copy holds there."""
         for g in conds:
@@ -274,18 +288,21 @@ class _Clamp(Rewriter):
         return n
 
 
+def _beyond(load: Load, n: Stage, arith: Arith) -> bool:
+    """Whether a cell lies outside the buffer's shape."""
+    index = [in_loops(i, n) for i in load.index]
+    return any(
+        arith.proves(binary("<=", extent, i)) or arith.proves(binary("<", i, const(0)))
+        for i, extent in zip(index, load.buffer.shape, strict=True)
+    )
+
+
 def _is_zero(e: Expr, zero: set[Buffer], n: Stage, arith: Arith) -> bool:
     """Whether ``e`` is exactly 0: only 0 * 0 counts, since 0 * x is not 0 for an infinite x."""
     if isinstance(e, Const):
         return bool(e.value == 0)
     if isinstance(e, Load):
-        if e.buffer not in zero:
-            return False
-        index = [in_loops(i, n) for i in e.index]
-        return any(
-            arith.proves(binary("<=", extent, i)) or arith.proves(binary("<", i, const(0)))
-            for i, extent in zip(index, e.buffer.shape, strict=True)
-        )
+        return e.buffer in zero and _beyond(e, n, arith)
     if isinstance(e, Binary) and e.op in ("+", "-", "*"):
         return _is_zero(e.a, zero, n, arith) and _is_zero(e.b, zero, n, arith)
     if isinstance(e, Cast | Unary):

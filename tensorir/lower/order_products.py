@@ -32,10 +32,10 @@ def _kernel(nest: Stmt) -> Stmt:
 
 class _Order(Rewriter):
     def on_Loop(self, n: Loop) -> Stmt:
-        return _waited(n) if _only_products(n) else _group(n) if _only_stores(n) else self.children(n)
+        return _waited(n) if only_products(n) else _group(n) if _only_stores(n) else self.children(n)
 
     def on_Stage(self, n: Stage) -> Stmt:
-        return _waited(n) if _only_products(n) else _group(n) if _only_stores(n) else n
+        return _waited(n) if only_products(n) else _group(n) if _only_stores(n) else n
 
     def on_If(self, n: If) -> Stmt:
         return _group(n) if _only_stores(n) else self.children(n)
@@ -44,7 +44,8 @@ class _Order(Rewriter):
         return sequence([self(s) for s in n.stmts])
 
 
-def _only_products(s: Stmt) -> bool:
+def only_products(s: Stmt) -> bool:
+    """Whether a statement does nothing but begin products of warpgroups."""
     calls = [x.body for x in find(s, Stage)]
     return bool(calls) and all(isinstance(c, IntrinCall) and c.intrin.later for c in calls)
 

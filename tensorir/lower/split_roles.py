@@ -38,7 +38,7 @@ from tensorir.ir.tree import (
 )  # fmt: skip
 from tensorir.ir.visit import Rewriter, find, replace, sequence, substitute, uses, writes
 from tensorir.lower.form import bound_loops, each_nest, fail, lowering, rewrap
-from tensorir.lower.order_products import PRODUCTS
+from tensorir.lower.order_products import PRODUCTS, only_products
 from tensorir.lower.rings import InSlot, allocated, allocs, ring
 from tensorir.lower.tiles import ATOM_ROWS
 from tensorir.schedule.analysis import statements
@@ -98,7 +98,8 @@ class _Split:
         self.own = [b for b in found if b not in filled]
         self.rest = list(statements(sequence([s for s in stmts if s not in self.copies])))
         self.rings = {b: ring(b, loop.depth) for b in filled}
-        self.later = isinstance(self.rest[-1], WaitGroup) and self.rest[-1].of == PRODUCTS
+        # products of one iteration go on into the next if nothing else there touches what they read and make
+        self.later = isinstance(self.rest[-1], WaitGroup) and only_products(sequence(self.rest))
         self.full = self._barriers("full")
         self.empty = self._barriers("empty")
         count: Expr = const(0)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from tensorir.arith.affine import Arith
 from tensorir.ir.dtypes import DTYPES
-from tensorir.ir.layout import cells, swizzled_rows, written
+from tensorir.ir.layout import SwizzledRows, cells, swizzled_rows, written
 from tensorir.ir.tree import Buffer, Expr, IntrinCall, Scope
 from tensorir.lower.form import fail
 
@@ -40,6 +42,8 @@ def described(
             f"number, and {b.name}, of {' x '.join(map(str, b.dims))} elements, is stored {told}",
             f"layout='r, x -> x/{row}, r, x/{16 // size}%8 ^ r%8, x%{16 // size}'",
         )
+    if call.intrin.maps:
+        _need_as_copied(call, tile, b, found)
     rows, columns = first[found.rows], first[found.columns]
     extents = dict(zip(range(len(b.shape) - len(tile.dims), len(b.shape)), tile.dims, strict=True))
     if len(tile.dims) > 2 and not _whole_rows(b, tile):
@@ -61,6 +65,16 @@ def described(
             raise fail("lower.tile", f"{b.name} has parts {c.stride * size} bytes apart, and tiles begin at multiples "
                        f"of {atom * size}", "tiles of a multiple of 8 rows")  # fmt: skip
     return (found.eight, found.panel), SWIZZLE_BYTES
+
+
+def _need_as_copied(call: IntrinCall, tile: Buffer, b: Buffer, found: SwizzledRows) -> None:
+    """Refuse rows that a copy of a whole tile would not meet: it has them full, and one behind the other."""
+    spread = math.prod(tile.dims[:-1]) > ATOM_ROWS and found.eight != ATOM_ROWS * found.row
+    if tile.dims[-1] == found.row and not spread:
+        return
+    told = "do not" if spread else f"have {tile.dims[-1]} elements, of which {b.name} has room for {found.row}"
+    raise fail("lower.tile", f"{call.intrin.name} copies rows of {SWIZZLE_BYTES} bytes that follow each other, and those "
+               f"in {b.name} {told}", f"tiles of {found.row} columns, stored as x/{found.row}, r, …")  # fmt: skip
 
 
 def _whole_rows(b: Buffer, tile: Buffer) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tensorir.errors import Problem, ScheduleError
+from tensorir.intrin.hopper import first_registers
 from tensorir.ir.build import as_int
 from tensorir.ir.tree import Buffer, Const, If, Kind, Loop, Program, Scope, Stage, Stmt, Store
 from tensorir.ir.visit import find, reads, writes
@@ -84,15 +85,15 @@ def _with_roles(program: Program, loop: Loop, depth: int, roles: Mapping[str, in
     if not groups:
         raise _refuse("pipeline.roles", f"roles are of warpgroups, and no loop around {loop.var.name} is bound to them",
                       loop, hint="s.bind(…, 'warpgroup')")  # fmt: skip
-    if tuple(sorted(roles)) != tuple(sorted(ROLES)) or any(n not in ROLE_REGISTERS for n in roles.values()):
+    if tuple(sorted(roles)) != tuple(sorted(ROLES)) or any(type(n) is not int or n not in ROLE_REGISTERS for n in roles.values()):
         raise _refuse("pipeline.roles", f"roles={roles} does not say the registers of {' and '.join(ROLES)}, multiples "
                       f"of 8 from {ROLE_REGISTERS[0]} to {ROLE_REGISTERS[-1]}", loop, hint=legal)  # fmt: skip
-    threads = Kind.WARPGROUP.lanes
-    wanted = threads * (roles["load"] + groups[0] * roles["compute"])
-    if wanted > target.registers:
-        most = (target.registers // threads - roles["load"]) // groups[0] // 8 * 8
-        raise _refuse("pipeline.roles", f"{wanted} registers for {1 + groups[0]} warpgroups exceed the "
-                      f"{target.registers} of a multiprocessor", loop, hint=f"'compute': {most}")  # fmt: skip
+    threads, all_groups = Kind.WARPGROUP.lanes, 1 + groups[0]
+    wanted, first = threads * (roles["load"] + groups[0] * roles["compute"]), first_registers(all_groups * threads)
+    if wanted > all_groups * threads * first:  # what a role asks for beyond that it would wait for without end
+        most = (all_groups * first - roles["load"]) // groups[0] // 8 * 8
+        raise _refuse("pipeline.roles", f"{wanted} registers for {all_groups} warpgroups exceed the {first} for each "
+                      f"thread that a block begins with", loop, hint=f"'compute': {most}")  # fmt: skip
     if depth not in ASYNC_DEPTHS:
         raise _refuse("pipeline.depth", f"depth={depth}: 2 to 8 buffers take turns", loop, hint="depth=4")
     marked = loop.replace(depth=depth, later=True, roles=(roles["load"], roles["compute"]))
