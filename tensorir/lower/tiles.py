@@ -73,8 +73,8 @@ def _need_as_copied(call: IntrinCall, tile: Buffer, b: Buffer, found: SwizzledRo
     if tile.dims[-1] == found.row and not spread:
         return
     told = "do not" if spread else f"have {tile.dims[-1]} elements, of which {b.name} has room for {found.row}"
-    raise fail("lower.tile", f"{call.intrin.name} copies rows of {SWIZZLE_BYTES} bytes that follow each other, and those "
-               f"in {b.name} {told}", f"tiles of {found.row} columns, stored as x/{found.row}, r, …")  # fmt: skip
+    raise fail("lower.tile", f"{call.intrin.name} copies rows of {SWIZZLE_BYTES} bytes that follow each other, and "
+               f"those in {b.name} {told}", f"tiles of {found.row} columns, stored as x/{found.row}, r, …")  # fmt: skip
 
 
 def _whole_rows(b: Buffer, tile: Buffer) -> bool:
