@@ -151,3 +151,10 @@ def test_copies_on_their_own_are_fenced_from_products():
     got = emulate(s.emitted(), arrays)
     assert not got.problems, got.problems
     assert np.array_equal(got.outputs[0], 2 * arrays[0].astype(np.float32) @ arrays[1].astype(np.float32).T)
+
+
+def test_tiles_have_up_to_five_dimensions():
+    a = tir.placeholder((2, 2, 2, 2, 8, 64), "float16", name="a")
+    out = tir.compute(a.shape, lambda i, j, k, m, n, x: a[i, j, k, m, n, x] * 2.0, name="out")
+    s = tir.Schedule(out, target="cuda -arch=sm_90a")
+    refusal("stage-in.tile-copy", lambda: s.stage_in("a", at="out.i", scope="shared", via="tma"))
