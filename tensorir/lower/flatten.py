@@ -25,7 +25,7 @@ from tensorir.ir.tree import (
 )  # fmt: skip
 from tensorir.ir.visit import Pruner, find, reads, uses
 from tensorir.lower.form import bound_loops, each_nest, kernel_arith, lowering, rewrap
-from tensorir.lower.tiles import described, is_described
+from tensorir.lower.tiles import described, is_described, need_aligned
 from tensorir.target import Target
 
 
@@ -146,6 +146,8 @@ class _Flatten(Pruner):
         first, strides, swizzle = self._flat(r.buffer, r.first), self._strides(r.buffer), 0
         if is_described(call, tile):
             strides, swizzle = described(call, tile, r.buffer, r.first, self.arith)
+            if call.intrin.maps:
+                need_aligned(call, r.buffer, first, self.arith)
         return Region(self._buffer(r.buffer), first, r.extents, strides, swizzle)
 
     def on_Select(self, n: Select) -> Expr:

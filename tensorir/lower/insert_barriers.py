@@ -33,7 +33,7 @@ from tensorir.ir.tree import (
 from tensorir.ir.visit import find, reads, sequence, uses, walk, writes
 from tensorir.lower.form import bound_loops, each_nest, fail, lowering, rewrap, thread_count
 from tensorir.lower.order_products import STORES
-from tensorir.lower.tiles import is_described
+from tensorir.lower.tiles import read_whole
 from tensorir.target import Target
 
 
@@ -52,14 +52,10 @@ def insert_barriers(program: Program, target: Target) -> Program:
         written = {b for s in find(body, Stage) for b in writes(s.body)}
         calls = find(body, IntrinCall)
         signalled = {b for c in calls if c.signals for b in writes(c)}
-        read = {
-            r.buffer for c in calls for t, r in zip(c.intrin.operands, c.operands, strict=True) if is_described(c, t)
-        }
         leaving = {b for c in calls if c.intrin.stores for b in reads(c)}
         threads = {x.var for x in axes if x.kind.level == "thread"}
-        return rewrap(
-            axes, _Sync(written, threads, _Tiles(signalled, read - signalled, leaving)).visit(body, _Touched())[0]
-        )
+        tiles = _Tiles(signalled, read_whole(calls) - signalled, leaving)
+        return rewrap(axes, _Sync(written, threads, tiles).visit(body, _Touched())[0])
 
     return each_nest(program, kernel)
 

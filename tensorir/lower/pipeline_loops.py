@@ -24,7 +24,9 @@ from tensorir.ir.tree import (
     CommitGroup,
     Const,
     Expr,
+    Fence,
     If,
+    IntrinCall,
     Load,
     Loop,
     Program,
@@ -39,6 +41,7 @@ from tensorir.ir.visit import Rewriter, find, sequence, substitute, swap_buffers
 from tensorir.lower.form import each_nest, fail, lowering
 from tensorir.lower.partition_loops import Twin, fresh_names
 from tensorir.lower.rings import InSlot, allocated, allocs, ring
+from tensorir.lower.tiles import read_whole
 from tensorir.schedule.primitives.pipeline import copies_ahead
 from tensorir.target import Target
 
@@ -134,6 +137,7 @@ class _Pipeline(Rewriter):
         work = allocated([b for b in own if b not in filled], tile(sequence(rest), n.var, n.var % n.depth))
         body = [
             WaitGroup(ahead - 1),
+            *([Fence("async")] if read_whole(find(sequence(rest), IntrinCall)) & set(filled) else []),
             Barrier(),
             If(binary("<", there, trips), following),
             CommitGroup(),  # empty at the end: so that the same number is left to wait for

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from tensorir.arith.affine import Arith
 from tensorir.ir.dtypes import DTYPES
@@ -11,6 +12,8 @@ from tensorir.ir.tree import Buffer, Expr, IntrinCall, Scope
 from tensorir.lower.form import fail
 
 SWIZZLE_BYTES = 128
+COPY_ALIGN = 128
+"""Bytes: where a tile that is copied whole may begin in shared memory (PTX ISA, cp.async.bulk.tensor)."""
 ATOM_ROWS = 8
 """The pieces of so many rows are permuted together."""
 
@@ -18,6 +21,11 @@ ATOM_ROWS = 8
 def is_described(call: IntrinCall, tile: Buffer) -> bool:
     """Whether the instruction finds a whole tile by itself, in shared memory."""
     return tile.name in call.intrin.descriptors or (bool(call.intrin.maps) and tile.name not in call.intrin.maps)
+
+
+def read_whole(calls: Iterable[IntrinCall]) -> set[Buffer]:
+    """The buffers in shared memory whose tiles instructions find by themselves: writes to them take a fence."""
+    return {r.buffer for c in calls for t, r in zip(c.intrin.operands, c.operands, strict=True) if is_described(c, t)}
 
 
 def described(
@@ -67,6 +75,18 @@ def described(
     return (found.eight, found.panel), SWIZZLE_BYTES
 
 
+def need_aligned(call: IntrinCall, b: Buffer, first: tuple[Expr, ...], arith: Arith) -> None:
+    """Raise LoweringError ``lower.tile`` for a tile that begins where none can be copied to or from.
+
+    first: its first element in the flat ``b``
+    """
+    size = DTYPES[b.dtype].bits // 8
+    if not arith.is_multiple(first[0], COPY_ALIGN // size):
+        raise fail("lower.tile", f"{call.intrin.name} wants tiles of {b.name} at multiples of {COPY_ALIGN} bytes, and "
+                   f"those of {' x '.join(map(str, b.dims))} elements of {size} bytes begin elsewhere",
+                   f"tiles of a multiple of {COPY_ALIGN // size} elements")  # fmt: skip
+
+
 def _need_as_copied(call: IntrinCall, tile: Buffer, b: Buffer, found: SwizzledRows) -> None:
     """Refuse rows that a copy of a whole tile would not meet: it has them full, and one behind the other."""
     spread = math.prod(tile.dims[:-1]) > ATOM_ROWS and found.eight != ATOM_ROWS * found.row
@@ -74,7 +94,8 @@ def _need_as_copied(call: IntrinCall, tile: Buffer, b: Buffer, found: SwizzledRo
         return
     told = "do not" if spread else f"have {tile.dims[-1]} elements, of which {b.name} has room for {found.row}"
     raise fail("lower.tile", f"{call.intrin.name} copies rows of {SWIZZLE_BYTES} bytes that follow each other, and "
-               f"those in {b.name} {told}", f"tiles of {found.row} columns, stored as x/{found.row}, r, …")  # fmt: skip
+               f"those in {b.name} {told}",
+               f"tiles of {found.row} columns, stored as x/{found.row}, r, …")  # fmt: skip
 
 
 def _whole_rows(b: Buffer, tile: Buffer) -> bool:

@@ -121,3 +121,40 @@ def test_columns_of_integer_products(columns, legal):
 
     assert (wgmma_named(f"wgmma.m64n{columns}k32.s8.nt") is not None) == legal
     assert wgmma_named(f"wgmma.m64n{columns}k16.f16.nt") is not None
+
+
+def test_copied_tiles_begin_at_multiples_of_128_bytes():
+    def with_rows_of(dtype):
+        a, b = tir.placeholder((8, 256, 64), dtype, name="a"), tir.placeholder((8, 64), dtype, name="b")
+        k = tir.reduce_axis(8, name="k")
+        c = tir.compute((256, 64), lambda i, j: tir.sum(a[k, i, j] * b[k, j], axis=k), name="c")
+        s = tir.Schedule(tir.compute((256, 64), lambda i, j: c[i, j] + 1, name="out"), target="cuda -arch=sm_90a")
+        bi, wi, _ = s.split("out.i", [None, 2, 64])
+        s.bind(bi, "block.x").bind(wi, "warpgroup").compute_at("c", wi).reorder("c.k", "c.i", "c.j")
+        for name in "ab":
+            s.stage_in(name, at="c.k", scope="shared", via="tma")
+        return s.pipeline("c.k", 3, roles={"load": 40, "compute": 160}).source()
+
+    assert "tir_tma_load(b_shared" in with_rows_of("int16")
+    assert "128 bytes" in refusal("lower.tile", lambda: with_rows_of("uint8"))
+
+
+@emulated
+def test_copies_on_their_own_are_fenced_from_products():
+    """What cp.async writes is a write of its thread, which products see behind a fence (PTX ISA, async proxy)."""
+    s, ko = around(declared(128, 64, 256))
+    for name in "ab":
+        s.stage_in(name, at=ko, scope="shared", layout=SWIZZLED)
+    s.tensorize("c.i", "wgmma.m64n64k16.f16.nt").pipeline(ko, 3, async_=True)
+    rng = np.random.default_rng(0)
+    arrays = [rng.integers(-3, 4, p.shape).astype(np.float16) for p in s.emitted().inputs]
+    got = emulate(s.emitted(), arrays)
+    assert not got.problems, got.problems
+    assert np.array_equal(got.outputs[0], 2 * arrays[0].astype(np.float32) @ arrays[1].astype(np.float32).T)
+
+
+def test_tiles_have_up_to_five_dimensions():
+    a = tir.placeholder((2, 2, 2, 2, 8, 64), "float16", name="a")
+    out = tir.compute(a.shape, lambda i, j, k, m, n, x: a[i, j, k, m, n, x] * 2.0, name="out")
+    s = tir.Schedule(out, target="cuda -arch=sm_90a")
+    refusal("stage-in.tile-copy", lambda: s.stage_in("a", at="out.i", scope="shared", via="tma"))

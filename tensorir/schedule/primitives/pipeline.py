@@ -85,9 +85,8 @@ def _with_roles(program: Program, loop: Loop, depth: int, roles: Mapping[str, in
     if not groups:
         raise _refuse("pipeline.roles", f"roles are of warpgroups, and no loop around {loop.var.name} is bound to them",
                       loop, hint="s.bind(…, 'warpgroup')")  # fmt: skip
-    if tuple(sorted(roles)) != tuple(sorted(ROLES)) or any(
-        type(n) is not int or n not in ROLE_REGISTERS for n in roles.values()
-    ):
+    odd = [n for n in roles.values() if type(n) is not int or n not in ROLE_REGISTERS]
+    if tuple(sorted(roles)) != tuple(sorted(ROLES)) or odd:
         raise _refuse("pipeline.roles", f"roles={roles} does not say the registers of {' and '.join(ROLES)}, multiples "
                       f"of 8 from {ROLE_REGISTERS[0]} to {ROLE_REGISTERS[-1]}", loop, hint=legal)  # fmt: skip
     threads, all_groups = Kind.WARPGROUP.lanes, 1 + groups[0]

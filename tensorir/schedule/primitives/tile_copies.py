@@ -15,6 +15,7 @@ MECHANISMS = ("threads", "tma")
 MOST_ROWS = 256
 """Elements of a tile along each dimension; one row of it is at most 128 bytes where it is swizzled (CUDA driver API,
 cuTensorMapEncodeTiled)."""
+MOST_DIMS = 5
 ROW_BYTES = 128
 PIECE_BYTES = 16
 
@@ -47,6 +48,8 @@ def tile_copies(made: Stmt, buffer: Buffer, copy: Buffer, target: Target, primit
     if len(dims) > 1 and dims[-1] * size % PIECE_BYTES:  # and so is each stride, being so many rows
         raise _refuse(f"{buffer.name} has rows of {dims[-1]} elements, whose {dims[-1] * size} bytes are no multiple "
                       f"of {PIECE_BYTES}", "via='threads'")  # fmt: skip
+    if len(dims) > MOST_DIMS:
+        raise _refuse(f"{buffer.name} has {len(dims)} dimensions, and tiles have up to {MOST_DIMS}", "via='threads'")
     columns = as_int(loops[-1].extent)
     row = ROW_BYTES // size if copy.layout is not None else MOST_ROWS
     box = [*(_divisor(as_int(x.extent), MOST_ROWS) for x in loops[:-1]), _divisor(columns, row)]
