@@ -97,6 +97,11 @@ def out_dtype(dtype: str) -> Any:
     return np.dtype("int32") if dtype in ("int8", "uint8") else numpy_dtype(dtype)
 
 
+def leaves_in_halves(shape: Mapping[str, Any]) -> bool:
+    """Whether results have 16 bits: what the lanes of a fragment write at once is half of a sector then."""
+    return DTYPES[shape["dtype"]].bits == 16
+
+
 def flags(params: Mapping[str, Any], names: Sequence[str]) -> None:
     """Refuse switches that are neither True nor False: a 0 or an array would be taken for one."""
     for name in names:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.intrin.cuda import Multiplication
 from tensorir.intrin.hopper import KINDS, ROWS
-from tensorir.ops.common import Config, out_dtype, out_stage
+from tensorir.ops.common import Config, leaves_in_halves, out_stage
 from tensorir.ops.conv_tensor import conv_multiplication, is_rearranged
 from tensorir.ops.gemm_blocks import multiprocessors
 from tensorir.ops.gemm_hopper import REGISTERS, ROW_BYTES, SHARED_BYTES
@@ -72,7 +72,7 @@ def _pixels(size: int, rows: bool = True) -> str:
 
 def stored_whole(c: Mapping[str, Any], shape: Mapping[str, Any]) -> bool:
     """Whether results leave in whole tiles: those of 16 bits, which a warp would write in halves of sectors."""
-    return bool(out_dtype(shape["dtype"]).itemsize == 2 and c["bk"] % 64 == 0)
+    return bool(leaves_in_halves(shape) and c["bk"] % 64 == 0)
 
 
 def tiles(c: Mapping[str, Any], shape: Mapping[str, Any]) -> int:

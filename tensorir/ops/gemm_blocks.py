@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tensorir.ops.common import Config, out_dtype, out_stage
+from tensorir.ops.common import Config, out_stage
 from tensorir.tune.gpu_devices import gpu_of
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def _lanes(p: Mapping[str, Any]) -> int:
 def plain_sums(p: Mapping[str, Any]) -> bool:
     """Whether the result is the sums themselves, to which blocks can add."""
     done = any(p[x] for x in ("bias", "act", "alpha", "beta"))
-    return not done and out_dtype(p["dtype"]).name in ("float32", "int32")
+    return not done and p["dtype"] in ("float32", "int32", "int8", "uint8")
 
 
 def part_length(k: int, splits: int, step: int) -> int:

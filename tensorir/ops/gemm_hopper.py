@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.intrin.cuda import Multiplication
 from tensorir.intrin.hopper import KINDS, ROWS
-from tensorir.ops.common import Config, out_dtype
+from tensorir.ops.common import Config, leaves_in_halves
 from tensorir.ops.gemm_blocks import MULTIPROCESSORS, RASTER, SPLITS, banded, in_parts, parts, sums_of, walked
 from tensorir.ops.gemm_blocks import bands as first_bands
 from tensorir.ops.gemm_tensor import multiplication, tensor_product
@@ -77,7 +77,7 @@ def gpu_hopper(s: Schedule, c: Config, p: Mapping[str, Any], target: Target) -> 
 
 def stored_whole(c: Mapping[str, Any], p: Mapping[str, Any]) -> bool:
     """Whether results leave in whole tiles: those of 16 bits, which a warp would write in halves of sectors."""
-    return bool(c["splits"] == 1 and out_dtype(p["dtype"]).itemsize == 2 and p["n"] % 8 == 0)
+    return bool(c["splits"] == 1 and leaves_in_halves(p) and p["n"] % 8 == 0)
 
 
 def swizzled_rows(size: int) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication, loads_rows, rows_shape
-from tensorir.ops.common import Config, out_dtype
+from tensorir.ops.common import Config, leaves_in_halves
 from tensorir.ops.gemm_blocks import EARLIER, RASTER, SPLITS, banded, bands, bind_blocks, in_parts, parts, sums_of
 from tensorir.tune.gpu_devices import gpu_of
 from tensorir.tune.gpu_model import Product, Tiles, expectation
@@ -74,7 +74,7 @@ OUT_ROWS = "x/64, r, x/8%8 ^ r%8, x%8"
 
 def staged_out(c: Mapping[str, Any], p: Mapping[str, Any]) -> bool:
     """Whether results leave by way of shared memory: those of 16 bits, of which a warp holds halves of sectors."""
-    return bool(c["staged"] and c["splits"] == 1 and p["n"] % 8 == 0 and out_dtype(p["dtype"]).itemsize == 2)
+    return bool(c["staged"] and c["splits"] == 1 and p["n"] % 8 == 0 and leaves_in_halves(p))
 
 
 def tensor_product(p: Mapping[str, Any]) -> Product:
