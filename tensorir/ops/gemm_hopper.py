@@ -77,7 +77,7 @@ def gpu_hopper(s: Schedule, c: Config, p: Mapping[str, Any], target: Target) -> 
 
 def stored_whole(c: Mapping[str, Any], p: Mapping[str, Any]) -> bool:
     """Whether results leave in whole tiles: those of 16 bits, which a warp would write in halves of sectors."""
-    return bool(c["splits"] == 1 and leaves_in_halves(p) and p["n"] % 8 == 0)
+    return bool(c["splits"] == 1 and leaves_in_halves(p) and p["n"] % 8 == 0 and c["bn"] % 64 == 0)
 
 
 def swizzled_rows(size: int) -> str:
@@ -118,7 +118,7 @@ def hopper_space(p: Mapping[str, Any], target: Target) -> Space:
         return bool(c["rows"] * c["bn"] // 2 <= {1: 200, 2: 192, 3: 128}[c["groups"]])
 
     def panels(c: Mapping[str, Any]) -> bool:
-        return bool((p["tb"] and not stored_whole(c, p)) or c["bn"] % (ROW_BYTES * m.word // 4) == 0)
+        return bool(p["tb"] or c["bn"] % (ROW_BYTES * m.word // 4) == 0)
 
     def bands(c: Mapping[str, Any]) -> bool:
         return banded(c, *_tiles(c, p), target)
