@@ -176,7 +176,7 @@ WEIGHT = (
 @emulated
 @pytest.mark.parametrize(
     ("layout", "shape", "dtype"),
-    [*((v, s, "float16") for s in WEIGHT for v in ("NCHW", "NHWC")), ("NHWC", WEIGHT[1], "bfloat16"),
+    [*((("NCHW", "NHWC")[n % 2], s, "float16") for n, s in enumerate(WEIGHT)), ("NHWC", WEIGHT[1], "bfloat16"),
      ("NCHW", WEIGHT[2], "int8"), ("NCHW", dict(WEIGHT[1], precision="3xtf32"), "float32")],
     ids=str,
 )  # fmt: skip
