@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import shutil
 
-import numpy as np
 import pytest
+from emulating import emulated_rightly
 from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
 
 import tensorir as tir
-from tensorir.check.emulate import emulate
-from tensorir.interp.numbers import numpy_dtype
 from tensorir.ops import conv2d
 
 HOPPER = "cuda -arch=sm_90a -units=3"
@@ -26,16 +24,6 @@ def work(c=64, k=64, **given):
     return conv2d(
         **{**dict(n=1, h=11, w=18, r=3, s=3, pad=1, dtype="bfloat16", layout="NHWC"), **given, "c": c, "k": k}
     )
-
-
-def emulated_rightly(w, s, seed=0):
-    """Runs the text on small integers; whether the result is exact, with nothing to tell."""
-    source = s.emitted()
-    rng = np.random.default_rng(seed)
-    arrays = [rng.integers(-3, 4, p.shape).astype(numpy_dtype(p.dtype)) for p in source.inputs]
-    got = emulate(source, arrays, seed=seed)
-    assert not got.problems, got.problems
-    return np.array_equal(got.outputs[0], w.reference(*arrays).astype(got.outputs[0].dtype))
 
 
 CASES = {

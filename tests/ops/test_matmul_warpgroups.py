@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shutil
 
-import numpy as np
 import pytest
+from emulating import emulated_rightly, small_integers
 from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
 
 from tensorir.check.emulate import emulate
-from tensorir.interp.numbers import numpy_dtype
 from tensorir.ops import matmul
 
 HOPPER = "cuda -arch=sm_90a -units=4"
@@ -23,16 +22,6 @@ emulated = pytest.mark.skipif(
 
 def work(**given):
     return matmul(**{**dict(m=136, n=136, k=200, dtype="bfloat16", tb=True), **given})
-
-
-def right(w, s, seed=0, eager=False):
-    """Runs the text on small integers; whether the result is exact, with nothing to tell."""
-    source = s.emitted()
-    rng = np.random.default_rng(seed)
-    arrays = [rng.integers(-3, 4, p.shape).astype(numpy_dtype(p.dtype)) for p in source.inputs]
-    got = emulate(source, arrays, seed=seed, eager=eager)
-    assert not got.problems, got.problems
-    return np.array_equal(got.outputs[0], w.reference(*arrays).astype(got.outputs[0].dtype))
 
 
 CASES = {
@@ -53,7 +42,7 @@ def test_default_multiplies(case):
     w = work(**CASES[case])
     s = w.schedule(target=HOPPER)
     assert "tir_wgmma_m64" in s.source(), "the default template"
-    assert right(w, s)
+    assert emulated_rightly(w, s)
 
 
 @emulated
@@ -65,7 +54,7 @@ def test_default_multiplies(case):
 def test_any_shape(m, n, k, groups, rows, depth, cluster, resident, seed, eager):
     w = work(m=m, n=8 * n, k=8 * k)
     config = TILES | dict(groups=groups, rows=rows, depth=depth, cluster=cluster, resident=int(resident))
-    assert right(w, w.schedule(config, "gpu_hopper", HOPPER), seed, eager)
+    assert emulated_rightly(w, w.schedule(config, "gpu_hopper", HOPPER), seed, eager)
 
 
 @emulated
@@ -75,8 +64,7 @@ def test_clusters_are_watched(fault):
 
     w = work(m=256, n=64, k=512)
     source = w.schedule(TILES | dict(groups=1, cluster=2), "gpu_hopper", HOPPER).emitted()
-    rng = np.random.default_rng(0)
-    arrays = [rng.integers(-3, 4, p.shape).astype(numpy_dtype(p.dtype)) for p in source.inputs]
+    arrays = small_integers(source)
     assert not emulate(source, arrays).problems
     body = source.text.index('extern "C"')
     instead = {"tir_sync_cluster();": "__syncthreads();", ", 3, ": ", 1, "}.get(fault, "if (0) tir_barrier_arrive_at(")

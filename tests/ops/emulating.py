@@ -1,0 +1,23 @@
+"""What the emulator makes of a schedule's text, against the exact result."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tensorir.check.emulate import emulate
+from tensorir.interp.numbers import numpy_dtype
+
+
+def small_integers(source, seed=0):
+    """An array for each input of a program, of small integers: sums of their products are exact."""
+    rng = np.random.default_rng(seed)
+    return [rng.integers(-3, 4, p.shape).astype(numpy_dtype(p.dtype)) for p in source.inputs]
+
+
+def emulated_rightly(work, s, seed=0, eager=False):
+    """Runs the text on small integers; whether the result is exact, with nothing to tell."""
+    source = s.emitted()
+    arrays = small_integers(source, seed)
+    got = emulate(source, arrays, seed=seed, eager=eager)
+    assert not got.problems, got.problems
+    return np.array_equal(got.outputs[0], work.reference(*arrays).astype(got.outputs[0].dtype))
