@@ -37,8 +37,8 @@ MODULES = {"nn": "Definitions", "ops": "Operators with templates"}
 
 PRIMITIVES = {
     "Loops": (
-        "split", "tile", "partition", "fuse", "reorder", "bind", "parallel", "vectorize", "unroll", "specialize",
-        "annotate",
+        "split", "tile", "partition", "cut", "fuse", "reorder", "bind", "parallel", "vectorize", "unroll",
+        "specialize", "annotate",
     ),
     "Where a stage runs": ("compute_at", "reverse_compute_at", "compute_inline", "reverse_compute_inline"),
     "Copies and memory": ("stage_in", "stage_out", "set_scope", "layout", "run_once", "prefetch"),
@@ -47,8 +47,8 @@ PRIMITIVES = {
     "Arguments": ("assume",),
 }  # fmt: skip
 IMPLEMENTED_IN = (
-    "loops", "placement", "staging", "reopen", "buffers", "once", "reduction", "tensorize", "annotate", "prefetch",
-    "specialize", "assume",
+    "loops", "cut", "placement", "staging", "reopen", "buffers", "once", "reduction", "tensorize", "annotate",
+    "prefetch", "specialize", "assume",
 )  # fmt: skip
 
 

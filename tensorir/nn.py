@@ -19,7 +19,7 @@ def _tensors(**given: Any) -> None:
             raise wrong(name, x, "a Tensor", hint="tir.placeholder(shape, dtype)")
 
 
-ACTIVATIONS = ("relu", "gelu", "sigmoid", "tanh")
+ACTIVATIONS = ("relu", "gelu", "silu", "sigmoid", "tanh")
 
 
 def matmul(
@@ -55,6 +55,53 @@ def matmul(
     if batch:
         return compute((*batch, m, n), lambda z, i, j: product((z,), i, j), name=name)  # type: ignore[no-any-return]
     return compute((m, n), lambda i, j: product((), i, j), name=name)  # type: ignore[no-any-return]
+
+
+def grouped_matmul(
+    a: Tensor, b: Tensor, group: Tensor, *, align: int, tb: bool = False, accumulate: str | None = None, name: str = "C"
+) -> Tensor:
+    """Rows of several groups one after another, each times the matrix of its group (layers of a mixture of experts).
+
+    a: (M, K);  b: (groups, K, N), or (groups, N, K) with ``tb``
+    group: int32 (ceil(M / align),), the group of each ``align`` rows. Rows that it gives a number that is no group's,
+           such as -1, are 0 in the result, so that the space for rows may be larger than what is filled
+    returns: (M, N), accumulated in ``accumulate`` (default: the operands' type)
+
+    A group begins at a multiple of ``align`` rows; what fills its last ones up is computed and of no interest. This is
+    the contiguous layout of DeepGEMM, with one entry for each of its blocks of rows.
+
+    The matrix of each ``align`` rows is declared as a tensor of its own, "b_block" (ceil(M / align), …), to be computed
+    where it is read.
+    Raises DeclarationError (``grouped-matmul.shape``).
+    """
+    _tensors(a=a, b=b, group=group)
+    need_int("align", align, 1)
+    need_bool("tb", tb)
+    if a.ndim != 2 or b.ndim != 3 or a.shape[1] != b.shape[2 if tb else 1]:
+        raise refuse(
+            DeclarationError,
+            "grouped-matmul.shape",
+            f"a {a.shape} and the matrices of b {b.shape}{' transposed' if tb else ''} do not multiply",
+            hint=f"a of (M, K), b of (groups, {'N, K' if tb else 'K, N'})",
+        )
+    (m, k), n, blocks = a.shape, b.shape[1 if tb else 2], -(-a.shape[0] // align)
+    if group.shape != (blocks,) or group.dtype != "int32":
+        raise refuse(
+            DeclarationError,
+            "grouped-matmul.shape",
+            f"group is {group.dtype} {group.shape}: {m} rows have {blocks} times {align}",
+            hint=f'tir.placeholder(({blocks},), "int32", name="group")',
+        )
+    own = compute((blocks, *b.shape[1:]), lambda z, r, x: b.get(group[z], r, x, fill=0), name="b_block")
+    kk = reduce_axis(k, name="k")
+
+    def product(i: Expr, j: Expr) -> Expr:
+        x, y = a[i, kk], own[i // align, j, kk] if tb else own[i // align, kk, j]
+        if accumulate:
+            x, y = cast(x, accumulate), cast(y, accumulate)
+        return total(x * y, axis=kk)
+
+    return compute((m, n), product, name=name)  # type: ignore[no-any-return]
 
 
 def pad2d(x: Tensor, pad: int, *, layout: str = "NCHW", name: str = "x_pad") -> Tensor:
@@ -274,7 +321,7 @@ def bias_act(
 ) -> Tensor:
     """``act(alpha * y + beta * d + bias)``, bias along dimension ``axis``; ``y`` itself when nothing is asked for.
 
-    act: None, "relu", "gelu" (erf form), "sigmoid" or "tanh";  alpha, beta: scalars;  d: a tensor of y's shape
+    act: None, "relu", "gelu" (erf form), "silu", "sigmoid" or "tanh";  alpha, beta: scalars;  d: a tensor of y's shape
     """
     _tensors(y=y, **{n: t for n, t in (("bias", bias), ("d", d)) if t is not None})
     need_int("axis", axis, 0, max(0, y.ndim - 1))
@@ -308,6 +355,8 @@ def activation(v: Expr, act: str | None) -> Expr:
         return maximum(v, 0)
     if act == "gelu":
         return v * (erf(v * 0.7071067811865476) + 1) * 0.5
+    if act == "silu":
+        return v / (exp(-v) + 1)
     if act == "sigmoid":
         return 1 / (exp(-v) + 1)
     return tanh(v) if act == "tanh" else v

@@ -16,6 +16,7 @@ from tensorir.api.workload import Template
 from tensorir.export.folder import export
 from tensorir.intrin.intrin import INTRINSICS, Intrin, meaning, register
 from tensorir.ir.build import MATH
+from tensorir.ops.gemm_grouped import blocks_of
 from tensorir.runtime.device import devices, open_device
 from tensorir.schedule.stageref import StageRef
 
@@ -34,6 +35,7 @@ A, K, C, D = matmul()
 OTHER = matmul("Z")[2]
 X4, W4 = tir.placeholder((1, 4, 8, 8), name="X"), tir.placeholder((4, 4, 3, 3), name="W")
 I8 = tir.placeholder((12,), "int8", name="I8")
+B3, GROUP = tir.placeholder((3, 12, 8), name="B3"), tir.placeholder((2,), "int32", name="group")
 
 
 class Pretender:
@@ -99,6 +101,9 @@ DECLARE = {
     "nn.matmul": lambda a=A, b=A, ta=False, tb=True, accumulate=None, name="C": tir.nn.matmul(
         a, b, ta=ta, tb=tb, accumulate=accumulate, name=name
     ),
+    "nn.grouped_matmul": lambda a=A, b=B3, group=GROUP, align=8, tb=False, accumulate=None, name="C": (
+        tir.nn.grouped_matmul(a, b, group, align=align, tb=tb, accumulate=accumulate, name=name)
+    ),
     "nn.conv2d": lambda x=X4, w=W4, stride=1, pad=0, dilation=1, groups=1, layout="NCHW", accumulate=None, name="y": (
         tir.nn.conv2d(x, w, stride=stride, pad=pad, dilation=dilation, groups=groups, layout=layout,
                       accumulate=accumulate, name=name)
@@ -131,6 +136,7 @@ SCHEDULE = {
     "parallel": lambda s, axis="C.i": s.parallel(axis),
     "unroll": lambda s, axis="C.k": s.unroll(axis),
     "partition": lambda s, axis="C.i", at=(4,): s.partition(axis, at),
+    "cut": lambda s, axis="C.i", at=4: s.cut(axis, at),
     "compute_at": lambda s, stage="P", consumer="C", axis="i": s.compute_at(stage, consumer, axis),
     "reverse_compute_at": lambda s, stage="C_relu", producer="C", axis="j": s.reverse_compute_at(stage, producer, axis),
     "compute_inline": lambda s, stage="P": s.compute_inline(stage),
@@ -229,6 +235,10 @@ OTHERS = {
     alpha=False, beta=False, prepack=False: tir.ops.matmul(
         m, n, k, batch, ta, tb, dtype, bias, act, alpha, beta, prepack
     ),
+    "ops.grouped_matmul": lambda m=32, n=8, k=8, groups=2, align=16, tb=False, dtype="float32", act=None: (
+        tir.ops.grouped_matmul(m, n, k, groups, align, tb, dtype, act)
+    ),
+    "blocks_of": lambda sizes=(3, 0), align=16, m=32: blocks_of(sizes, align, m),
     "ops.conv2d": lambda n=1, c=4, h=8, w=8, k=4, r=3, s=3, stride=1, pad=0, dilation=1, groups=1, layout="NCHW",
     dtype="float32", bias=False, act=None: tir.ops.conv2d(
         n, c, h, w, k, r, s, stride, pad, dilation, groups, layout, dtype, bias, act

@@ -42,7 +42,7 @@ COMPOSED = {
     "tensorize.{code}": ("one-stage", "dialect", "needs", "same-meaning", "tail", "warp", "scope"),
     "race.{place}": ("shared", "global"),
     "conv2d.{name}": ("stride", "dilation", "groups"),
-    "{op}.precision": ("conv2d", "matmul"),
+    "{op}.precision": ("conv2d", "grouped-matmul", "matmul"),
     "intrin.{code}": ("meaning", "text", "fragment"),
 }
 """f-strings that make codes, with what fills them in."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ from tensorir.codegen.source import Source
 from tensorir.errors import CompileError, DeviceError
 from tensorir.interp.reference import random_arguments
 from tensorir.ops.conv_hopper import tiles
+from tensorir.ops.gemm_hopper import together
+from tensorir.ops.winograd import matrices
 from tensorir.runtime.cuda import compile_cubin
 
 RESULT = Path(__file__).parents[1] / "results" / "cuda_shapes.json"
@@ -44,6 +47,7 @@ class Class:
     """``draw`` gives a shape, ``configure`` a configuration of the template, by the number of the try.
 
     runs: (seed of the order of threads, whether copies may land at once)
+    template: which, where it is not the target's own
     """
 
     make: Callable[..., tir.Workload]
@@ -53,6 +57,7 @@ class Class:
     arch: str = "sm_80"
     units: tuple[int, ...] = (0,)
     runs: tuple[tuple[int, bool], ...] = ((0, False),)
+    template: str | None = None
 
 
 def product(rng: random.Random, **options: Any) -> dict[str, Any]:
@@ -60,6 +65,19 @@ def product(rng: random.Random, **options: Any) -> dict[str, Any]:
     m, n, k = (rng.choice(EDGES) for _ in "mnk")
     turned = {"ta": rng.random() < 0.5, "tb": rng.random() < 0.5}
     return {"m": m, "n": n, "k": k, "batch": rng.choice((1, 1, 1, 3)), **turned, **options}
+
+
+def waves(rng: random.Random, size: int, **options: Any) -> dict[str, Any]:
+    """A product of a few waves of small tiles, with terms enough for parts; rows of pieces of 16 bytes."""
+    piece = 16 // size
+    drawn = {
+        "m": rng.choice((192, 257, 320, 392, 450)) // piece * piece,
+        "n": rng.choice((40, 64, 72, 104, 136, 200)) // piece * piece,
+        "k": rng.choice((256, 264, 320, 392) if size == 4 else (520, 584, 776)),
+        "bias": rng.random() < 0.4,
+        "act": rng.choice((None, None, "relu")),
+    }
+    return {"ta": rng.random() < 0.3, "tb": rng.random() < 0.5, **drawn, **options}
 
 
 def convolution(rng: random.Random, **options: Any) -> dict[str, Any]:
@@ -75,6 +93,33 @@ def convolution(rng: random.Random, **options: Any) -> dict[str, Any]:
         "bias": rng.random() < 0.5,
     }
     return {**drawn, "r": r, "s": s, "layout": "NHWC", **options}
+
+
+def image_of_tiles(rng: random.Random, **options: Any) -> dict[str, Any]:
+    """A 3x3 convolution of a small image, as Winograd's algorithm takes them."""
+    pad = rng.choice((0, 1, 1, 2))
+    drawn = {
+        "n": rng.choice((1, 2, 3)),
+        "c": rng.choice((8, 9, 16, 24, 33)),
+        "h": rng.randint(max(1, 3 - 2 * pad), 13),
+        "w": rng.randint(max(1, 3 - 2 * pad), 18),
+        "k": rng.choice((8, 10, 32, 40, 65)),
+        "pad": pad,
+        "layout": rng.choice(("NHWC", "NCHW")),
+        "bias": rng.random() < 0.5,
+        "act": rng.choice((None, "relu")),
+        "residual": rng.random() < 0.3,
+        "prepack": rng.random() < 0.3,
+    }
+    return {**drawn, **options}
+
+
+def depthwise(rng: random.Random, **options: Any) -> dict[str, Any]:
+    """A convolution of a small image with a filter for each channel."""
+    c = rng.choice((2, 3, 8, 12, 32, 40))
+    steps = {"stride": rng.choice((1, 2)), "dilation": rng.choice((1, 1, 2)), "pad": rng.choice((1, 2))}
+    drawn = {"h": rng.randint(9, 14), "c": c, "k": c, "groups": c, "layout": rng.choice(("NHWC", "NCHW"))}
+    return {**convolution(rng), **drawn, **steps, **options}
 
 
 def rows_of_pieces(rng: random.Random, size: int, orders: tuple[str, ...], **options: Any) -> dict[str, Any]:
@@ -120,6 +165,28 @@ def image_of_pieces(rng: random.Random, size: int, **options: Any) -> dict[str, 
     return {**drawn, "r": r, "s": s, "layout": "NHWC", **options}
 
 
+def rows_in_groups(rng: random.Random, size: int, **options: Any) -> dict[str, Any]:
+    """A product of rows in groups. Tables name each group any number of times, or never, and what is no group.
+
+    size: bytes of an element of which rows are whole pieces of 16 bytes, as tensor copies want them; 0 for any rows
+    """
+    piece = 16 // size if size else 1
+
+    def wide(extents: tuple[int, ...]) -> int:
+        return max(piece, rng.choice(extents) // piece * piece)
+
+    k = rng.randrange(1, 5) * 128 // size + rng.choice((0, piece)) if size else rng.choice(EDGES)
+    align = rng.choice((64, 128) if size else (16, 32, 48, 64, 128))
+    drawn = {
+        "m": rng.choice((1, align - 1, align, align + 1, 2 * align, 3 * align - 7, 4 * align + 1)),
+        "n": wide(EDGES),
+        "k": k,
+        "groups": rng.choice((1, 2, 3, 7)),
+        "act": rng.choice((None, None, "relu")),
+    }
+    return {**drawn, "align": align, "tb": rng.random() < 0.5, **options}
+
+
 def any_legal(rng: random.Random, space: Any, n: int) -> dict[str, Any]:
     """The default and random configurations in turn."""
     return space.default if n % 2 else space.config(rng.randrange(len(space.legal)))
@@ -133,6 +200,14 @@ def small_tiles(rng: random.Random, space: Any, n: int) -> dict[str, Any]:
     small = [c for c in every if c["bn"] <= 96 and c["depth"] <= 3 and c["raster"] <= 2 and c["resident"]]
     narrow = [c for c in small if c["groups"] * c["rows"] == 1 + n % 3]
     return rng.choice(narrow or small or every)
+
+
+def rest_in_parts(rng: random.Random, space: Any, n: int) -> dict[str, Any]:
+    """Configurations that have what whole waves leave in parts."""
+    every = [space.config(row) for row in range(len(space.legal))]
+    rests = [c for c in every if c["rest"]]
+    small = [c for c in rests if c.get("bn", 64) <= 64]
+    return rng.choice(small if small and n % 4 else rests or every)
 
 
 def small_boxes(rng: random.Random, space: Any, n: int) -> dict[str, Any]:
@@ -155,14 +230,46 @@ def _boxes(size: int, **given: Any) -> Class:
     return Class(tir.ops.conv2d, image_of_pieces, {"size": size, **given}, small_boxes, "sm_90a", (2, 3), runs)
 
 
+def _in_groups(**given: Any) -> Class:
+    return Class(tir.ops.grouped_matmul, rows_in_groups, {"size": 0, **given}, any_legal)
+
+
+def _waves(size: int, arch: str, **given: Any) -> Class:
+    runs = ((0, False), (1, True), (2, False)) if arch == "sm_90a" else ((0, False),)
+    return Class(tir.ops.matmul, waves, {"size": size, **given}, rest_in_parts, arch, (4, 6), runs)
+
+
+def _groups_of_pieces(size: int, **given: Any) -> Class:
+    given, runs = {"size": size, **given}, ((0, False), (1, True), (2, False))
+    return Class(tir.ops.grouped_matmul, rows_in_groups, given, small_tiles, "sm_90a", (2, 3), runs)
+
+
 CLASSES: dict[str, Class] = {
     "fp32 in threads": Class(tir.ops.matmul, product, {}, any_legal),
     "fp16 mma.sync": Class(tir.ops.matmul, product, {"dtype": "float16"}, any_legal),
     "bf16 mma.sync": Class(tir.ops.matmul, product, {"dtype": "bfloat16"}, any_legal),
     "int8 mma.sync": Class(tir.ops.matmul, product, {"dtype": "int8"}, any_legal),
+    "e4m3 mma.sync": Class(tir.ops.matmul, product, {"dtype": "float8_e4m3"}, any_legal, "sm_89"),
+    "fp16 mma.sync of sm_75": Class(tir.ops.matmul, product, {"dtype": "float16"}, any_legal, "sm_75"),
+    "int8 mma.sync of sm_75": Class(tir.ops.matmul, product, {"dtype": "int8"}, any_legal, "sm_75"),
     "fp32 by tf32": Class(tir.ops.matmul, product, {"precision": "tf32"}, any_legal),
     "fp32 by 3xTF32": Class(tir.ops.matmul, product, {"precision": "3xtf32"}, any_legal),
     "fp16 convolution": Class(tir.ops.conv2d, convolution, {"dtype": "float16"}, any_legal),
+    "fp16 convolution, NCHW": Class(tir.ops.conv2d, convolution, {"dtype": "float16", "layout": "NCHW"}, any_legal),
+    "fp32 in threads, a rest in parts": _waves(4, "sm_80"),
+    "bf16 mma.sync, a rest in parts": _waves(2, "sm_80", dtype="bfloat16"),
+    "fp32 in groups, in threads": _in_groups(),
+    "bf16 in groups, mma.sync": _in_groups(dtype="bfloat16"),
+    "tf32 in groups, mma.sync": _in_groups(precision="tf32"),
+    "fp32 convolution in threads, NHWC": Class(tir.ops.conv2d, convolution, {}, any_legal),
+    "fp32 convolution in threads, NCHW": Class(tir.ops.conv2d, convolution, {"layout": "NCHW"}, any_legal),
+    "fp32 depthwise": Class(tir.ops.conv2d, depthwise, {}, any_legal, template="gpu_depthwise"),
+    "fp16 depthwise": Class(tir.ops.conv2d, depthwise, {"dtype": "float16"}, any_legal, template="gpu_depthwise"),
+    "fp32 Winograd": Class(tir.ops.conv2d, image_of_tiles, {}, any_legal, template="gpu_winograd"),
+    "fp32 Winograd, one kernel": Class(tir.ops.conv2d, image_of_tiles, {}, any_legal, template="gpu_winograd_fused"),
+    "3xTF32 Winograd": Class(
+        tir.ops.conv2d, image_of_tiles, {"precision": "3xtf32"}, any_legal, template="gpu_winograd"
+    ),
     "fp16 wgmma, B transposed": _warpgroups(2, ("nt",), dtype="float16"),
     "fp16 wgmma, other orders": _warpgroups(2, ("nn", "tn", "tt"), dtype="float16"),
     "bf16 wgmma, B transposed": _warpgroups(2, ("nt",), dtype="bfloat16"),
@@ -170,8 +277,13 @@ CLASSES: dict[str, Class] = {
     "tf32 wgmma": _warpgroups(4, ("nt",), precision="tf32"),
     "int8 wgmma": _warpgroups(1, ("nt",), dtype="int8"),
     "uint8 wgmma": _warpgroups(1, ("nt",), dtype="uint8"),
+    "e4m3 wgmma": _warpgroups(1, ("nt",), dtype="float8_e4m3"),
+    "e5m2 wgmma": _warpgroups(1, ("nt",), dtype="float8_e5m2"),
     "bf16 wgmma convolution": _boxes(2, dtype="bfloat16"),
     "int8 wgmma convolution": _boxes(1, dtype="int8"),
+    "bf16 wgmma, a rest in parts": _waves(2, "sm_90a", dtype="bfloat16"),
+    "bf16 wgmma in groups": _groups_of_pieces(2, dtype="bfloat16"),
+    "int8 wgmma in groups": _groups_of_pieces(1, dtype="int8", tb=True),
 }
 
 
@@ -197,7 +309,7 @@ class Case:
             out = self.work.outputs[0].shape
             each = -(-tiles(c, {**p, "p": out[1], "q": out[2]}) // kernel.grid[0])
             return each, each * p["r"] * p["s"] * -(-p["c"] * size // 128)
-        many = -(-p["m"] // (64 * c["rows"] * c["groups"])) * -(-p["n"] // c["bn"]) * p["batch"] * c["splits"]
+        many = -(-p["m"] // (64 * c["rows"] * together(c))) * -(-p["n"] // c["bn"]) * p["batch"] * c["splits"]
         each = -(-many // kernel.grid[0])
         return each, each * -(-p["k"] * size // (128 * c["splits"]))
 
@@ -210,15 +322,23 @@ def cases(c: Class, count: int) -> Iterator[Case]:
         shape = {k: v for k, v in shape.items() if k not in ("size", "orders")}
         work, units = c.make(**shape), rng.choice(c.units) if len(c.units) > 1 else c.units[0]
         target = f"cuda -arch={c.arch}" + (f" -units={units}" if units else "")
-        template = work.template_for(target)
+        template = work.template_for(target, c.template)
         space = work.templates[template].space_for(tir.Target.parse(target))
         yield Case(shape, work, c.configure(rng, space, n), template, target)
+
+
+def whole_filters(m: int) -> np.float32:
+    """What filters are multiples of, so that transforming them to tiles of m x m outputs gives whole numbers."""
+    _, g, _ = matrices(m, 3)
+    return np.float32(math.lcm(*(x.denominator for row in g for x in row)) ** 2)
 
 
 def wrong(case: Case, source: Source, runs: tuple[tuple[int, bool], ...]) -> str:
     """What is wrong with one kernel; empty where it is right."""
     for seed, eager in runs:
         arrays = random_arguments(case.work.outputs, seed)
+        if "winograd" in case.template:
+            arrays[1] *= whole_filters(case.config.get("m", 2))
         run = emulate(source, arrays, seed, eager)
         if run.problems:
             return str(run.problems[0])

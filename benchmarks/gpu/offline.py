@@ -16,11 +16,12 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from emulated_shapes import whole_filters
 from main_loops import counted, loop_around
 
 import tensorir as tir
@@ -33,25 +34,47 @@ RESULTS = Path(__file__).parents[1] / "results" / "gpu_offline"
 
 @dataclass(frozen=True)
 class KernelClass:
-    """``make`` gives the workload; large: its shape when compiled, small: when emulated."""
+    """``make`` gives the workload; large: its shape when compiled, small: when emulated;  config: other than default
+
+    template: which, where it is not the target's own;  kernel: the start of the name of the one that is told of, where
+              there are several
+    """
 
     name: str
     make: Callable[..., tir.Workload]
     large: dict[str, Any]
     small: dict[str, Any]
     arches: tuple[str, ...]
+    config: Mapping[str, int] = field(default_factory=dict)
+    template: str | None = None
+    kernel: str = ""
 
 
-def _cores(name: str, **options: Any) -> KernelClass:
+def _cores(name: str, arches: tuple[str, ...] = ("sm_80", "sm_90"), **options: Any) -> KernelClass:
     """A class of the template for tensor cores; multiply-adds by name."""
     return KernelClass(name, tir.ops.matmul, dict(m=4096, n=4096, k=4096, **options),
-                       dict(m=256, n=256, k=128, **options), ("sm_80", "sm_90"))  # fmt: skip
+                       dict(m=256, n=256, k=128, **options), arches)  # fmt: skip
 
 
-def _warpgroups(name: str, **options: Any) -> KernelClass:
+def _in_groups(name: str, arches: tuple[str, ...], **options: Any) -> KernelClass:
+    """A class of rows in eight groups."""
+    return KernelClass(name, tir.ops.grouped_matmul, dict(m=8192, n=4096, k=4096, **options),
+                       dict(m=256, n=256, k=128, **options), arches)  # fmt: skip
+
+
+def _winograd(name: str, template: str, kernel: str, layout: str) -> KernelClass:
+    """One kernel of a 3x3 convolution by Winograd's algorithm."""
+    arches = ("sm_75", "sm_80", "sm_90")
+    return KernelClass(f"fp32 Winograd, {layout}, {name}", tir.ops.conv2d,
+                       dict(n=16, c=256, h=56, w=56, k=256, pad=1, layout=layout),
+                       dict(n=1, c=32, h=16, w=16, k=64, pad=1, layout=layout), arches,
+                       template=template, kernel=kernel)  # fmt: skip
+
+
+def _warpgroups(name: str, config: Mapping[str, int] | None = None, **options: Any) -> KernelClass:
     """A class of the template for warpgroups."""
     return KernelClass(name, tir.ops.matmul, dict(m=4096, n=4096, k=4096, **options),
-                       dict(m=256, n=256, k=512, **options), ("sm_90a",))  # fmt: skip
+                       dict(m=256, n=256, k=512, **options), ("sm_90a",), config or {})  # fmt: skip
 
 
 CLASSES = (
@@ -63,12 +86,29 @@ CLASSES = (
     _cores("fp16 mma.sync, A and B as they lie", dtype="float16"),
     _cores("bf16 mma.sync, A transposed", dtype="bfloat16", ta=True),
     _cores("int8 mma.sync, B transposed", dtype="int8", tb=True),
+    _cores("fp16 mma.sync of sm_75, B transposed", ("sm_75",), dtype="float16", tb=True),
+    _cores("fp16 mma.sync of sm_75, A and B as they lie", ("sm_75",), dtype="float16"),
+    _cores("int8 mma.sync of sm_75, B transposed", ("sm_75",), dtype="int8", tb=True),
     _cores("tf32 mma.sync, A and B as they lie", precision="tf32"),
     _cores("fp32 by 3xTF32, A and B as they lie", precision="3xtf32"),
     _cores("fp32 by 3xTF32, B transposed", precision="3xtf32", tb=True),
     KernelClass("fp16 3x3 convolution, NHWC", tir.ops.conv2d,
                 dict(n=16, c=64, h=56, w=56, k=64, r=3, s=3, pad=1, layout="NHWC", dtype="float16"),
                 dict(n=1, c=64, h=16, w=16, k=64, r=3, s=3, pad=1, layout="NHWC", dtype="float16"), ("sm_80", "sm_90")),
+    *(KernelClass(f"fp32 3x3 convolution in threads, {layout}", tir.ops.conv2d,
+                  dict(n=16, c=64, h=56, w=56, k=64, pad=1, layout=layout),
+                  dict(n=1, c=64, h=16, w=16, k=64, pad=1, layout=layout), ("sm_75", "sm_80", "sm_90"), kernel="y")
+      for layout in ("NHWC", "NCHW")),
+    KernelClass("fp32 depthwise 3x3, NHWC", tir.ops.conv2d,
+                dict(n=16, c=144, k=144, groups=144, h=56, w=56, pad=1, layout="NHWC"),
+                dict(n=1, c=64, k=64, groups=64, h=28, w=28, pad=1, layout="NHWC"), ("sm_75", "sm_80", "sm_90"),
+                kernel="y"),
+    _in_groups("fp32 SIMT, rows in groups", ("sm_80", "sm_90")),
+    _in_groups("bf16 mma.sync, rows in groups, B transposed", ("sm_80", "sm_90"), dtype="bfloat16", tb=True),
+    *(_winograd(name, "gpu_winograd", kernel, layout) for layout in ("NHWC", "NCHW")
+      for name, kernel in (("image", "V"), ("products", "M"), ("result", "y"))),
+    _winograd("filter", "gpu_winograd", "U", "NHWC"),
+    *(_winograd("one kernel", "gpu_winograd_fused", "y", layout) for layout in ("NHWC", "NCHW")),
 )  # fmt: skip
 
 
@@ -76,10 +116,13 @@ HOPPER = (
     _warpgroups("fp16 wgmma, B transposed", dtype="float16", tb=True),
     _warpgroups("fp16 wgmma, A and B as they lie", dtype="float16"),
     _warpgroups("bf16 wgmma, B transposed", dtype="bfloat16", tb=True),
+    _warpgroups("bf16 wgmma in turns, B transposed", dict(pingpong=1), dtype="bfloat16", tb=True),
     _warpgroups("bf16 wgmma, A and B as they lie", dtype="bfloat16"),
     _warpgroups("bf16 wgmma, A transposed", dtype="bfloat16", ta=True),
     _warpgroups("bf16 wgmma, A and B transposed", dtype="bfloat16", ta=True, tb=True),
     _warpgroups("int8 wgmma, B transposed", dtype="int8", tb=True),
+    _warpgroups("e4m3 wgmma, B transposed", dtype="float8_e4m3", tb=True),
+    _warpgroups("e5m2 wgmma, B transposed", dtype="float8_e5m2", tb=True),
     _warpgroups("tf32 wgmma, B transposed", precision="tf32", tb=True),
     KernelClass(
         "bf16 wgmma 3x3 convolution, NHWC",
@@ -88,6 +131,7 @@ HOPPER = (
         dict(n=1, c=64, h=16, w=16, k=256, pad=1, layout="NHWC", dtype="bfloat16"),
         ("sm_90a",),
     ),
+    _in_groups("bf16 wgmma, rows in groups, B transposed", ("sm_90a",), dtype="bfloat16", tb=True),
 )
 
 
@@ -123,23 +167,24 @@ def resident(arch: str, threads: int, registers: int, shared_bytes: int) -> int:
 
 def compiled(c: KernelClass, arch: str) -> dict[str, Any]:
     """Resources and instructions at the large shape."""
-    source = c.make(**c.large).schedule(target=f"cuda -arch={arch}").emitted()
+    source = c.make(**c.large).schedule(template=c.template, target=f"cuda -arch={arch}").emitted()
+    (kernel,) = (k for k in source.kernels if k.name.startswith(c.kernel))
     cubin = compile_cubin(source.text, arch)
-    found = sass_opcodes(cubin)
-    (kernel,) = source.kernels
+    use, text = cubin.kernels[kernel.name], of_kernel(sass(cubin), kernel.name)
+    found = sass_opcodes(text)
     tensor = any(name.startswith(("HMMA", "IMMA")) for name in found)
     threads = kernel.block[0] * kernel.block[1] * kernel.block[2]
 
-    loop = Counter(loop_around(sass(cubin), ("HMMA", "IMMA", "FFMA")))
+    loop = Counter(loop_around(text, ("HMMA", "IMMA", "FFMA")))
 
     def count(start: str, wide: bool | None = None, where: Mapping[str, int] = found) -> int:
         named = {n: k for n, k in where.items() if n.split(".")[0] == start}
         return sum(k for n, k in named.items() if wide is None or (".128" in n) == wide)
 
     return {
-        "class": c.name, "arch": arch, "registers": cubin.registers, "spills": cubin.spills,
+        "class": c.name, "arch": arch, "registers": use.registers, "spills": use.spill_bytes,
         "shared_bytes": kernel.shared_bytes, "threads": threads,
-        "blocks_per_sm": resident(arch, threads, cubin.registers, kernel.shared_bytes),
+        "blocks_per_sm": resident(arch, threads, use.registers, kernel.shared_bytes),
         "multiply_adds": count("FFMA") if not tensor else count("HMMA") + count("IMMA"),
         "all": sum(found.values()) - count("NOP"),
         "copies_128": count("LDG", True) + count("LDGSTS", True),
@@ -155,14 +200,15 @@ def specialised(c: KernelClass) -> dict[str, Any]:
     """Resources and instructions of a kernel of warpgroups; of the loops that multiply and that load, by themselves."""
     (arch,) = c.arches
     work, target = c.make(**c.large), tir.Target.parse(f"cuda -arch={arch}")
-    config = work.templates["gpu_hopper"].space_for(target).default
+    config = {**work.templates["gpu_hopper"].space_for(target).default, **c.config}
     source = work.schedule(config, "gpu_hopper", target).emitted()
     cubin = compile_cubin(source.text, arch)
     (kernel,), text = source.kernels, sass(cubin)
-    products = ("HGMMA", "IGMMA")
+    products = ("HGMMA", "IGMMA", "QGMMA")
     multiplies, loads, whole = loop_around(text, products), loop_around(text, ("UTMALDG",)), sass_opcodes(text)
     high, columns = config.get("rows", 1), config.get("bn", config.get("bk", 0))
-    threads, rows = kernel.block[0] * kernel.block[1], 64 * config["groups"] * high
+    threads, sets = kernel.block[0] * kernel.block[1], config["groups"] if config.get("pingpong") else 1
+    rows = 64 * config["groups"] // sets * high
 
     def count(*starts: str) -> int:
         return sum(k for n, k in whole.items() if n.startswith(starts))
@@ -173,7 +219,7 @@ def specialised(c: KernelClass) -> dict[str, Any]:
         "spills": cubin.spills, "shared_bytes": kernel.shared_bytes,
         "planned": {"products": high * 4,  # of 32 bytes of k each: a tile has 128
                     "shared_bytes": 128 * config["depth"] * (rows + columns)
-                    + (2 * rows * columns if "tir_tma_store(" in source.text else 0)},
+                    + (2 * sets * rows * columns if "tir_tma_store(" in source.text else 0)},
         "blocks_per_sm": resident(arch, threads, cubin.registers, kernel.shared_bytes),
         "products": count(*products), "local": count("LDL", "STL"),
         "membar": counted([*multiplies, *loads], "MEMBAR"),
@@ -181,6 +227,8 @@ def specialised(c: KernelClass) -> dict[str, Any]:
         "multiplies": {"all": len(multiplies), "products": counted(multiplies, *products),
                        "waits": counted(multiplies, "WARPGROUP.DEPBAR"), "barriers": counted(multiplies, "SYNCS")},
         "loads": {"all": len(loads), "tiles": counted(loads, "UTMALDG"), "barriers": counted(loads, "SYNCS")},
+        "results": {"all": sum(whole.values()) - count("NOP") - len(multiplies) - len(loads), "stsm": count("STSM"),
+                    "sts": count("STS") - count("STSM"), "tiles": count("UTMASTG")},
         "by_threads": counted([*multiplies, *loads], "LDS", "LDG", "STS", "STG", "MEMBAR", "BAR."),
         "warnings": sorted(set(re.findall(r"\bC7\d{3}\b", cubin.log))),
     }  # fmt: skip
@@ -194,15 +242,34 @@ def _asked(text: str, way: str) -> list[int]:
 def emulated(c: KernelClass) -> dict[str, Any]:
     """What the accesses of the first block cost at the small shape, over the least that their bytes need."""
     work = c.make(**c.small)
-    arch = "sm_90a" if c in HOPPER else "sm_80"
+    arch = "sm_80" if "sm_80" in c.arches else c.arches[0]
     large, target = c.make(**c.large), tir.Target.parse(f"cuda -arch={arch}")
-    name = large.template_for(target)
-    s = work.schedule(large.templates[name].space_for(target).default, name, target)
+    name = large.template_for(target, c.template)
+    of_large = {**large.templates[name].space_for(target).default, **c.config}
+    here = work.templates[name].space_for(target)
+    s = work.schedule(of_large if here.index(of_large) >= 0 else here.default, name, target)
     arrays = random_arguments(s.outputs, 0)
-    run = emulate(s.emitted(), arrays)
+    if c.kernel:
+        arrays[1] *= whole_filters(4)
+    source = s.emitted()
+    run = emulate(source, arrays)
     exact = not run.problems and bool(np.array_equal(run.outputs[0], work.reference(*arrays)))
+    mine = [t for t in run.traffic if kernel_at(source.text, t.line).startswith(c.kernel)]
     kinds = ("shared read", "shared write", "global read", "global write")
-    return {"class": c.name, "shape": work.title, "exact": exact, **{k: _cost(run.traffic, k) for k in kinds}}
+    return {"class": c.name, "shape": work.title, "exact": exact, **{k: _cost(mine, k) for k in kinds}}
+
+
+def of_kernel(text: str, name: str) -> str:
+    """The part of a disassembly that is one kernel's."""
+    parts = re.split(r"(?m)^(?=\s*//-+ \.\S+)", text)
+    return "".join(p for p in parts if re.match(rf"\s*//-+ \.text\.{name}\s", p))
+
+
+def kernel_at(text: str, line: int) -> str:
+    """The kernel that a line of the text is in; none for those of helpers."""
+    above = "\n".join(text.splitlines()[:line])
+    found: list[str] = re.findall(r"(?m)^(\w+_kernel\d*)\(", above)
+    return found[-1] if found else ""
 
 
 def _cost(traffic: Sequence[Traffic], what: str) -> dict[str, int]:
@@ -236,7 +303,7 @@ def _of_warpgroups(rows: list[dict[str, Any]]) -> list[str]:
     names = (
         "class, sm_90a", "registers: launch, load, compute", "spills", "shared (tiles)", "blocks/SM",
         "products (planned)", "multiplying: products of all", "waits", "barriers", "loading: copies of all", "barriers",
-        "by threads", "LDL/STL", "MEMBAR", "C7xxx",
+        "results: STSM, STS, UTMASTG of the rest", "by threads", "LDL/STL", "MEMBAR", "C7xxx",
     )  # fmt: skip
     return [
         *_head(names),
@@ -245,7 +312,9 @@ def _of_warpgroups(rows: list[dict[str, Any]]) -> list[str]:
                  f"{r['products']} ({r['planned']['products']})",
                  f"{r['multiplies']['products']} of {r['multiplies']['all']}",
                  r["multiplies"]["waits"], r["multiplies"]["barriers"], f"{r['loads']['tiles']} of {r['loads']['all']}",
-                 r["loads"]["barriers"], r["by_threads"], r["local"], r["membar"], ", ".join(r["warnings"]) or "none"])
+                 r["loads"]["barriers"],
+                 f"{', '.join(str(r['results'][x]) for x in ('stsm', 'sts', 'tiles'))} of {r['results']['all']}",
+                 r["by_threads"], r["local"], r["membar"], ", ".join(r["warnings"]) or "none"])
           for r in rows),
     ]  # fmt: skip
 

@@ -55,7 +55,7 @@ def _groups(
     name: str, sizes: tuple[tuple[int, int, int], ...], units: int, config: dict[str, Any], **options: Any
 ) -> Kernel:
     """A kernel of warpgroups with roles, on so few multiprocessors that blocks walk two tiles each."""
-    config = dict(rows=1, depth=3, cluster=1, raster=1, resident=1, splits=1, atomic=0) | config
+    config = dict(rows=1, depth=3, cluster=1, raster=1, resident=1, splits=1, atomic=0, pingpong=0) | config
 
     def schedule(shape: dict[str, Any]) -> Schedule:
         declared = dict(batch=1, ta=False, tb=False, dtype="float32", precision="fp32") | shape

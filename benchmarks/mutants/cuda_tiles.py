@@ -52,7 +52,8 @@ def product(name: str, order: str) -> Schedule:
     if m.name == "tf32":
         given["precision"] = "tf32"
     s = Schedule(tir.ops.matmul(**given).outputs, HOPPER.format(3))
-    config = dict(groups=1, rows=1, bn=COLUMNS, depth=2, cluster=1, raster=1, resident=1, splits=1, atomic=0)
+    config = dict(groups=1, rows=1, bn=COLUMNS, depth=2, cluster=1, raster=1, resident=1, splits=1, atomic=0,
+                  pingpong=0)  # fmt: skip
     return gpu_hopper(s, config, dict(batch=1, precision="fp32") | given, s.target)
 
 

@@ -96,6 +96,9 @@ def command_for(work: Workload, verb: str = "tune") -> str:
         rest = {k: v for k, v in p.items() if k not in ("n", "c", "h", "w", "k", "r", "s")}
     elif origin.name == "matmul" and {"m", "n", "k"} <= p.keys():
         shape, rest = "{m}x{n}x{k}".format(**p), {k: v for k, v in p.items() if k not in ("m", "n", "k")}
+    elif origin.name == "grouped_matmul" and {"m", "n", "k", "groups"} <= p.keys():
+        shape = "{m}x{n}x{k} --groups {groups}".format(**p)
+        rest = {k: v for k, v in p.items() if k not in ("m", "n", "k", "groups")}
     else:
         shape, rest = "", p
     flags = [_flag(k, v) for k, v in rest.items() if (k, v) not in _USUAL]
@@ -104,12 +107,14 @@ def command_for(work: Workload, verb: str = "tune") -> str:
 
 _USUAL = {
     ("stride", 1), ("pad", 0), ("dilation", 1), ("groups", 1), ("layout", "NCHW"), ("dtype", "float32"),
-    ("bias", False), ("act", None), ("batch", 1), ("ta", False), ("tb", False), ("alpha", False), ("beta", False),
+    ("precision", "fp32"), ("bias", False), ("act", None), ("batch", 1), ("ta", False), ("tb", False),
+    ("alpha", False), ("beta", False),
 }  # fmt: skip
 
 
 def _flag(name: str, value: Any) -> str:
-    return f"--{name}" if value is True else f"--{name} {shlex.quote(str(value))}"
+    option = "--" + name.replace("_", "-")
+    return option if value is True else f"{option} {shlex.quote(str(value))}"
 
 
 def nearest(work: Workload, records: Iterable[Record]) -> str:

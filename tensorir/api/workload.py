@@ -72,10 +72,13 @@ class Template:
 
     @property
     def space(self) -> Space:
-        """The configurations for this machine's processor, or for a GPU about which nothing else is known."""
+        """The configurations for this machine's processor, for the least GPU that has what the template needs, or for
+        a GPU about which nothing is known.
+        """
         from tensorir.runtime.host import target_here
 
-        return self.space_for(target_here("opencl" if self.kinds[0] == "cpu" else "opencl -kind=gpu"))
+        gpu = f"cuda -arch={self.needs}" if self.needs.startswith("sm_") else "opencl -kind=gpu"
+        return self.space_for(target_here("opencl" if self.kinds[0] == "cpu" else gpu))
 
     def space_for(self, target: Target) -> Space:
         """The configurations for one target."""
@@ -309,7 +312,7 @@ def _check_array(a: Tensor | Var, given: Any) -> None:
         array = np.asarray(given)
     except (TypeError, ValueError):  # rows of different lengths
         array = np.empty(0, object)
-    if array.shape != shape or array.dtype.kind not in "biufV":  # V: bfloat16
+    if array.shape != shape or array.dtype.kind not in "biufV":  # V: types of ml_dtypes
         message = f"{a.name} must be numbers of shape {shape}, not {shown(given)}"
         raise refuse(DeclarationError, "workload.arguments", message)
 

@@ -221,15 +221,27 @@ class Arith:
         return whole.plus(one) if op == "//" else one
 
     def _merge(self, form: Linear) -> Linear:
-        """``c * (x // c) + x % c`` back to ``x``."""
+        """``c * (x // c) + x % c`` back to ``x``, also where x is y // b, and x // c is said as y // (b * c)."""
         for m, k in form.terms.items():
             if isinstance(m, Binary) and m.op == "%":
-                c = as_int(m.b)
-                d = self._atoms.get(structure(binary("//", m.a, c)))
-                if d is not None and form.terms.get(d) == k * c:
+                d = next((d for d, n in form.terms.items() if n == k * as_int(m.b) and self._whole_of(d, m)), None)
+                if d is not None:
                     rest = Linear({t: q for t, q in form.terms.items() if t is not m and t is not d}, form.constant)
                     return self._merge(rest.plus(self.linear(m.a), k))
         return form
+
+    def _whole_of(self, d: Expr, m: Binary) -> bool:
+        """Whether ``d`` is what ``m``, a remainder, leaves out: ``m.a // m.b``."""
+        if not isinstance(d, Binary) or d.op != "//" or not isinstance(d.b, Const):
+            return False
+        c, whole = as_int(m.b), as_int(d.b)
+        if whole > 0 and whole % c == 0:
+            inner = self.linear(d.a) if whole == c else self._divide(self.linear(d.a), whole // c, "//")
+            if inner.same(self.linear(m.a)):
+                return True
+        if not isinstance(m.a, Binary) or m.a.op != "//" or not isinstance(m.a.b, Const) or as_int(m.a.b) <= 0:
+            return False
+        return self._divide(self.linear(m.a.a), as_int(m.a.b) * c, "//").same(Linear({d: 1}, 0))
 
     def _atom(self, e: Expr) -> Expr:
         return self._atoms.setdefault(structure(e), e)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tensorir.errors import Problem, TensorIRError
+from tensorir.errors import LoweringError, Problem, TensorIRError
 from tensorir.expr.program import computes_of
 from tensorir.expr.resize import resize
 from tensorir.expr.tensor import Tensor
@@ -24,6 +24,9 @@ from tensorir.schedule.schedule import Schedule
 
 WORK = 60_000
 """Iterations of the unscheduled program above which a shape is too large to interpret in a moment."""
+
+OURS = ("lower.unexpanded", "lower.form", "lower.pass-missing")
+"""What is told of lowering itself, whatever the extents."""
 
 ITERATIONS = 12_000
 """Statements that the interpreter should run one after another for one shape (some 20 microseconds each)."""
@@ -215,10 +218,23 @@ def _fitted(s: Schedule, extents: dict[Var, int]) -> tuple[Module, tuple[Tensor,
         made = _replayed(s, smaller)
         if made is None:
             break
-        found = lower(made.program, made.target), made.outputs
+        try:
+            found = lower(made.program, made.target), made.outputs
+        except LoweringError as e:
+            need_own_extents(s, e)
+            break
         if iterations(found[0]) <= ITERATIONS:
             break
     return found
+
+
+def need_own_extents(s: Schedule, refusal: LoweringError) -> None:
+    """Raise what lowering has against other extents than those of ``s``, unless ``s`` itself can be lowered: a
+    declaration may divide by its own.
+    """
+    if any(p.code in OURS for p in refusal.problems):
+        raise refusal
+    lower(s.program, s.target)
 
 
 def _replayed(s: Schedule, extents: dict[Var, int]) -> Schedule | None:

@@ -110,7 +110,7 @@ BUILD: dict[str, Entry] = {
         "# pad the copy (stage_in(…, pad=…)), or vectorize fewer lanes",
     ),
     "codegen.vector-storage": Entry(
-        "16-bit floats are kept as storage where the device has no arithmetic for them, and have no "
+        "Floats of 16 and 8 bits are kept as storage where the device has no arithmetic for them, and have no "
         "vector accesses yet.",
         '# vectorize a loop that reads a "float16" tensor',
         "# leave that loop scalar",

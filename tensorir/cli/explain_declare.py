@@ -73,7 +73,8 @@ DECLARE: dict[str, Entry] = {
         'X = tir.placeholder((8,), "int8", name="X")\ntir.compute((8,), lambda i: tir.cast(X[i], "int32") + 300)',
     ),
     "declare.dtype": Entry(
-        "The dtype is not one that kernels know: float64/32/16, bfloat16, int8/16/32/64, uint8/32, bool.",
+        "The dtype is not one that kernels know: float64/32/16, bfloat16, float8_e4m3, float8_e5m2, "
+        "int8/16/32/64, uint8/32, bool.",
         'tir.placeholder((8, 8), "complex64")',
         'tir.placeholder((8, 8), "float32")',
     ),
@@ -213,6 +214,26 @@ DECLARE: dict[str, Entry] = {
         "The text of an instruction mentions something that is none of its operands, or cannot be filled in.",
         "# emit={'opencl': '{c} = fma({a}, {bb}, {c});'}",
         "# emit={'opencl': '{c} = fma({a}, {b}, {c});'}",
+    ),
+    "grouped-matmul.align": Entry(
+        "Groups begin at multiples of align rows, and tiles of tensor cores have 16, all of one group.",
+        "tir.ops.grouped_matmul(m=64, n=64, k=64, groups=2, align=24)",
+        "tir.ops.grouped_matmul(m=64, n=64, k=64, groups=2, align=32)",
+    ),
+    "grouped-matmul.room": Entry(
+        "The rows of all groups, each of which begins at a multiple of align, are more than there is room for.",
+        "from tensorir.ops.gemm_grouped import blocks_of; blocks_of([100, 1], align=64, m=128)",
+        "from tensorir.ops.gemm_grouped import blocks_of; blocks_of([100, 1], align=64, m=192)",
+    ),
+    "grouped-matmul.precision": Entry(
+        "A precision names how products of float32 are made on tensor cores; other types have just one.",
+        'tir.ops.grouped_matmul(m=64, n=64, k=64, dtype="float16", precision="tf32")',
+        'tir.ops.grouped_matmul(m=64, n=64, k=64, precision="3xtf32")',
+    ),
+    "grouped-matmul.shape": Entry(
+        "The rows of a and the matrices of b do not multiply, or group has not one int32 for each align rows.",
+        'tir.nn.grouped_matmul(A, tir.placeholder((3, 99, 9)), tir.placeholder((2,), "int32"), align=64)',
+        'tir.nn.grouped_matmul(A, tir.placeholder((3, 64, 9)), tir.placeholder((2,), "int32"), align=64)',
     ),
     "matmul.shape": Entry(
         "The two matrices do not multiply: the inner extents differ, or the batches do.",

@@ -25,6 +25,7 @@ s.stage_in(G, at=ko, scope="shared", layout=rows, via="tma")
 """
 _MULTIPLY = 's.tensorize(i, "wgmma.m64n64k16.f16.nt")\n'
 _ROLES = 's.pipeline(ko, 2, roles={"load": 40, "compute": 160})\n'
+_TURNS = 's.pipeline(ko, 2, roles={"load": 40, "compute": 160}, turns=2)\n'
 _SOURCE = "s.source()"
 
 HOPPER: dict[str, Entry] = {
@@ -61,6 +62,13 @@ HOPPER: dict[str, Entry] = {
         "compute. Each says how many registers a thread of it keeps; all of them together have 65536.",
         _HALVES + _STAGED + 's.pipeline(ko, 2, roles={"load": 40})',
         _HALVES + _STAGED + _ROLES,
+    ),
+    "pipeline.turns": Entry(
+        "Sets of warpgroups take turns, each of which computes every so many-th tile of results: of one serial loop "
+        "around the pipelined one, such as that of a resident block over its tiles.",
+        _HALVES + _STAGED + _MULTIPLY + _TURNS,
+        _HALVES.replace('w, i = s.split("P.i", [None, 64])', 't, w, i = s.split("P.i", [None, 1, 64])')
+        + _STAGED + _MULTIPLY + _TURNS,
     ),
     "lower.roles": Entry(
         "Copies of whole tiles are under way on their own until a role awaits them, so the loop that they are made in "

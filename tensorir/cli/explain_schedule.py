@@ -274,6 +274,31 @@ SCHEDULE: dict[str, Entry] = {
         "# s.partition of an inner loop whose extent is an outer index",
         "# cut the outer loop",
     ),
+    "cut.inside": Entry(
+        "A nest is cut between two of its iterations, so that both parts have some.",
+        's.cut("C.i", 100)',
+        's.cut("C.i", 99)',
+    ),
+    "cut.own-nest": Entry(
+        "Other stages are in the nest, which would have to be cut with it. Cut first, then place stages in the parts.",
+        't.compute_at("C", "R.i")\nt.cut("R.j", 8)',
+        't.cut("R.j", 8)',
+    ),
+    "cut.serial": Entry(
+        "A loop of the nest is bound, unrolled or the like already: each part is scheduled by itself, after the cut.",
+        's.bind("C.i", "block.x")\ns.cut("C.i", 8)',
+        's.cut("C.i", 8)\ns.bind("C.i", "block.x").bind("C.tail.i", "block.x")',
+    ),
+    "cut.spatial": Entry(
+        "Iterations of a reduction make the same results together: the second part would start them again.",
+        's.cut("C.k", 8)',
+        's.rfactor("C", s.split("C.k", [None, 8])[0])',
+    ),
+    "cut.symbolic-extent": Entry(
+        "Cutting takes constant extents; one of this nest's depends on an outer loop or on data.",
+        "# s.cut of a nest with a loop whose extent is an outer index",
+        "# s.partition of the outer loop",
+    ),
     "specialize.divergent": Entry(
         "Threads of one block would run different versions of a body that fills shared memory. All threads of a block "
         "must arrive at a barrier; a condition on blocks and serial loops is the same for all of them.",

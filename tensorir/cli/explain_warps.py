@@ -41,6 +41,19 @@ WARPS: dict[str, Entry] = {
         's.bind(io, "warp.x").bind("C.j", "thread.x")',
         's = tir.Schedule(C, target="cuda")\nio, ii = s.split("C.i", [None, 4])\ns.bind(io, "warp.x")',
     ),
+    "bind.vthread": Entry(
+        "Virtual threads take turns in a real one, statement by statement. So they all have the same loops and bodies, "
+        "they are written out one by one, and what a warp's threads hold together is not theirs.",
+        'io, ii = s.split("C.i", [None, 24], tail="peel")\ns.bind(io, "vthread")',
+        'io, ii = s.split("C.i", [None, 24])\ns.bind(io, "vthread")',
+    ),
+    "lower.vthread": Entry(
+        "Virtual threads go through the loops inside them in step, and each has a copy of the registers that it fills "
+        "in its own way. These have no layout, their cells lie equally far apart in all loops, and no version of a "
+        "body is for some of the threads only.",
+        'io, ii = s.split("C.i", [None, 4])\ns.bind(io, "vthread").specialize(ii, f"{io} < 2")\ns.source()',
+        'io, ii = s.split("C.i", [None, 4])\ns.unroll(io).specialize(ii, f"{io} < 2")\ns.source()',
+    ),
     "tensorize.warp": Entry(
         "The threads of a warp run this instruction together; a loop around it must be bound to warp.x or warp.y.",
         _HALVES + _TILES + _COPIES + _MULTIPLY,

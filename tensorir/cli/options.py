@@ -9,8 +9,9 @@ import click
 
 Function = Callable[..., Any]
 
-_ACTS = ("relu",)
-_DTYPES = ("float64", "float32", "float16", "bfloat16", "int8", "int32")
+_ACTS = ("relu", "gelu", "silu", "sigmoid", "tanh")
+_PRECISIONS = ("fp32", "tf32", "3xtf32")
+_DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3", "float8_e5m2", "int8", "uint8", "int32")
 
 
 def workload_options(function: Function) -> Function:
@@ -23,7 +24,7 @@ def workload_options(function: Function) -> Function:
         click.option("--stride", type=at_least_1, help="conv2d: step of the window."),
         click.option("--pad", type=click.IntRange(min=0), help="conv2d: zeros on each side."),
         click.option("--dilation", type=at_least_1, help="conv2d: distance of the taps."),
-        click.option("--groups", type=at_least_1, help="conv2d: groups of channels."),
+        click.option("--groups", type=at_least_1, help="conv2d: groups of channels. grouped_matmul: groups of rows."),
         click.option("--layout", type=click.Choice(["NCHW", "NHWC"]), help="conv2d: order of the dimensions."),
         click.option("--residual", is_flag=True, default=None, help="conv2d: add a tensor of the result's shape."),
         click.option(
@@ -33,6 +34,7 @@ def workload_options(function: Function) -> Function:
         ),
         click.option("--prepack", is_flag=True, default=None, help="The weights are constants: pack them ahead, once."),
         click.option("--batch", type=at_least_1, help="matmul: how many at once."),
+        click.option("--align", type=at_least_1, help="grouped_matmul: a group begins at a multiple of so many rows."),
         click.option("--ta", is_flag=True, default=None, help="matmul: a is stored (k, m)."),
         click.option("--tb", is_flag=True, default=None, help="matmul: b is stored (n, k)."),
         click.option("--alpha", is_flag=True, default=None, help="matmul: a factor passed at each launch."),
@@ -40,6 +42,9 @@ def workload_options(function: Function) -> Function:
         click.option("--bias", is_flag=True, default=None, help="Add a bias."),
         click.option("--act", type=click.Choice(_ACTS), help="Activation of the result."),
         click.option("--dtype", type=click.Choice(_DTYPES), help="Element type (default float32)."),
+        click.option(
+            "--precision", type=click.Choice(["fp32", "tf32", "3xtf32"]), help="Of products of float32 on GPUs."
+        ),
         click.option("--arg", multiple=True, metavar="K=V", help="FILE.py:FUNCTION: an argument of the function."),
     ]
     for decorate in reversed(decorators):
@@ -49,7 +54,7 @@ def workload_options(function: Function) -> Function:
 
 NAMES = (
     *("shapes", "stride", "pad", "dilation", "groups", "layout", "residual", "max_error", "prepack"),
-    *("batch", "ta", "tb", "alpha", "beta", "bias", "act", "dtype", "arg"),
+    *("batch", "align", "ta", "tb", "alpha", "beta", "bias", "act", "dtype", "precision", "arg"),
 )
 
 

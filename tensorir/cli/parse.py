@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 Options = Mapping[str, Any]
 Make = Callable[[], "Workload"]
 
-OPERATORS = ("conv2d", "conv2d_backward_data", "conv2d_backward_weight", "matmul")
+OPERATORS = ("conv2d", "conv2d_backward_data", "conv2d_backward_weight", "grouped_matmul", "matmul")
+_PRODUCTS = ("grouped_matmul", "matmul")
 _CONV = "tensorir tune conv2d 1x64x56x56 64x64x3x3 --pad 1"
 _MATMUL = "tensorir tune matmul 512x512x512"
 _EPILOGUE = ("bias", "act", "prepack")
@@ -26,10 +27,11 @@ _OWN = {
     "conv2d": (*_GEOMETRY, "residual", "max_error", *_EPILOGUE),
     "conv2d_backward_data": _GEOMETRY,
     "conv2d_backward_weight": _GEOMETRY,
+    "grouped_matmul": ("groups", "align", "tb", "act"),
     "matmul": ("batch", "ta", "tb", "alpha", "beta", *_EPILOGUE),
 }
 _SWITCHES = ("ta", "tb", "alpha", "beta", "bias", "residual", "prepack")
-_SHARED = ("dtype",)
+_SHARED = ("dtype", "precision")
 
 
 def duration(value: Any) -> float | None:
@@ -49,7 +51,7 @@ def workloads(op: str, shapes: Sequence[str], options: Options) -> list[Make]:
         _foreign(op, options)
         if options.get("shapes"):
             return _named(op, str(options["shapes"]), shapes, given)
-        read = _matmul if op == "matmul" else _conv2d
+        read = _matmul if op in _PRODUCTS else _conv2d
         return [_maker(op, read(shapes, given))]
     if ".py:" in op or op.endswith(".py"):
         if shapes:

@@ -44,17 +44,18 @@ def _about(name: str, work: Any) -> dict[str, Any]:
 
     function = getattr(tensorir.ops, name)
     parameters = {k: p.default for k, p in inspect.signature(function).parameters.items()}
-    templates = [
-        {
+    templates = []
+    for n, t in work.templates.items():
+        target = preset("cuda", "gpu", t.needs) if t.needs else preset("opencl", t.kinds[0])
+        space = t.space_for(target)
+        templates.append({
             "name": n,
             "kinds": list(t.kinds),
-            "configs": t.space.size,
-            "legal": len(t.space.legal),
-            "space": t.space.explain(),
-            "target": preset("opencl", t.kinds[0]).text,
-        }
-        for n, t in work.templates.items()
-    ]
+            "configs": space.size,
+            "legal": len(space.legal),
+            "space": space.explain(),
+            "target": target.text,
+        })  # fmt: skip
     return {
         "name": name,
         "doc": (inspect.getdoc(function) or "").split("\n")[0],

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 def command(op: str, shape: tuple[str, ...], device: str | None, as_json: bool, dry_run: bool, **given: Any) -> int:
     """Search for the fastest schedule of OP and log every trial.
 
-    OP is conv2d, conv2d_backward_data or conv2d_backward_weight (NxCxHxW KxCxRxS), matmul (MxNxK) or
-    FILE.py:FUNCTION. The same command continues where the last one stopped. Ctrl-C ends it with the best so far.
+    OP is conv2d, conv2d_backward_data or conv2d_backward_weight (NxCxHxW KxCxRxS), matmul or grouped_matmul (MxNxK),
+    or FILE.py:FUNCTION. The same command continues where the last one stopped. Ctrl-C ends it with the best so far.
     """
     from tensorir.cli.parse import workloads
 

@@ -9,15 +9,15 @@ from dataclasses import replace
 
 from tensorir.arith.affine import Arith, same
 from tensorir.codegen.dialect import DIALECTS, FETCH, SHARED_ARENA, WIDE_PREAMBLE, Dialect
-from tensorir.codegen.expressions import COMPUTED_IN_FLOAT, UNARY, Expressions, c_type
+from tensorir.codegen.expressions import UNARY, Expressions, c_type
 from tensorir.codegen.hopper import init_lines, order_line, registers_line
 from tensorir.codegen.instructions import aligned_tiles, instruction_lines, tensor_maps
 from tensorir.codegen.names import Names, identifier
 from tensorir.codegen.source import Assumed, GatherRange, KernelLaunch, Param, Source
 from tensorir.codegen.transposing import TRANSPOSE, Across, across
 from tensorir.errors import LoweringError, Problem
-from tensorir.ir.build import as_int, const
-from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.build import as_int, binary, const
+from tensorir.ir.dtypes import DTYPES, WIDENED
 from tensorir.ir.tree import (
     Alloc,
     Arrive,
@@ -121,7 +121,7 @@ def _constant(b: Buffer, dialect: Dialect, names: Names) -> str:
     from tensorir.ir.tree import Const
 
     printer = Expressions(dialect, Target.parse(dialect.name), names, Arith())
-    if b.dtype in COMPUTED_IN_FLOAT:
+    if b.dtype in WIDENED:
         raise LoweringError(Problem("codegen.constant-type", f"constant {b.name} is {b.dtype}; declare it as float32"))
     values = ", ".join(printer.number(Const(v, b.dtype)) for v in b.data or ())
     return dialect.constant.format(
@@ -336,7 +336,8 @@ class _KernelText:
                 return [f"{pad}tir_sync_cluster();"]
             case Barrier() if s.threads:
                 self.expr.need("tir_sync_some")
-                return [f"{pad}tir_sync_some(1, {s.threads});"]
+                number = "1" if s.turn is None else self.expr(binary("+", s.turn, 1))
+                return [f"{pad}tir_sync_some({number}, {s.threads});"]
             case Barrier():
                 return [pad + (self.d.barrier_global if Scope.GLOBAL in s.scopes else self.d.barrier)]
             case Let():
@@ -379,9 +380,16 @@ class _KernelText:
             cond = f"if ({self.group} < {r.first + r.extent}) " if n + 1 < len(s.roles) else ""
             out.append(f"{pad}{'} else ' if n else ''}{cond}{{  // {r.name}")
             out += [inner + line for line in registers_line(r, threads, self.expr)]
-            if r.var in set(find(r.body, Var)):
-                number = f"{self.group} - {r.first}" if r.first else self.group
-                out.append(f"{inner}const {self.d.types['index']} {self.names.variable(r.var)} = {number};")
+            number = f"{self.group} - {r.first}" if r.first else self.group
+            numbers = {r.var: number}
+            if r.turn is not None:
+                numbers = {
+                    r.turn: f"{number} / {r.at_once}" if r.at_once > 1 else number,
+                    r.var: f"{number} % {r.at_once}",
+                }
+            used = set(find(r.body, Var))
+            out += [f"{inner}const {self.d.types['index']} {self.names.variable(v)} = {text};"
+                    for v, text in numbers.items() if v in used]  # fmt: skip
             one = f"{inner}if (threadIdx.x == 0)"
             out += self._block(one, r.body, depth + 1) if r.one else self.stmt(r.body, depth + 1)
         return [*out, f"{pad}}}"]
@@ -433,7 +441,7 @@ class _KernelText:
             as_it_is = self.expr.as_it_is(b, i, value)
             if as_it_is:
                 return as_it_is
-        plain = b.dtype not in COMPUTED_IN_FLOAT and b.dtype != "bool"
+        plain = b.dtype not in WIDENED and b.dtype != "bool"
         if (
             plain
             and isinstance(value, Binary)

@@ -93,7 +93,8 @@ OPENCL = Dialect(
     barrier="barrier(CLK_LOCAL_MEM_FENCE);",
     barrier_global="barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
     types={
-        "float64": "double", "float32": "float", "float16": "half", "bfloat16": "ushort", "int8": "char",
+        "float64": "double", "float32": "float", "float16": "half", "bfloat16": "ushort", "float8_e4m3": "uchar",
+        "float8_e5m2": "uchar", "int8": "char",
         "int16": "short", "int32": "int", "int64": "long", "uint8": "uchar", "uint32": "uint", "bool": "uchar",
         "index": "int",
     },
@@ -131,8 +132,9 @@ CUDA = Dialect(
     barrier_global="__syncthreads();",
     types={
         "float64": "double", "float32": "float", "float16": "__half", "bfloat16": "unsigned short",
-        "int8": "signed char", "int16": "short", "int32": "int", "int64": "long long", "uint8": "unsigned char",
-        "uint32": "unsigned int", "bool": "unsigned char", "index": "int",
+        "float8_e4m3": "unsigned char", "float8_e5m2": "unsigned char",
+        "int8": "signed char", "int16": "short", "int32": "int", "int64": "long long",
+        "uint8": "unsigned char", "uint32": "unsigned int", "bool": "unsigned char", "index": "int",
     },
     vector_names={
         "signed char": "char", "unsigned char": "uchar", "unsigned short": "ushort", "unsigned int": "uint",

@@ -13,7 +13,7 @@ from tensorir.codegen.picking import picked
 from tensorir.codegen.source import TensorMap
 from tensorir.errors import LoweringError, Problem
 from tensorir.ir.build import as_int
-from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.dtypes import DTYPES, WIDENED
 from tensorir.ir.tree import (
     Binary,
     Broadcast,
@@ -43,24 +43,20 @@ UNARY = 8
 HALF_BYTES = 32
 """Of a register of AVX-512; the widest vectors that functions take and return in the same place everywhere."""
 NARROW_INLINE = "__attribute__((always_inline)) inline"
-COMPUTED_IN_FLOAT = {"float16", "bfloat16"}
-"""Storage types: values are widened when loaded and rounded when stored."""
-
-
 _WORDS = {2: "unsigned short", 4: "unsigned int", 8: "uint2", 16: "uint4"}
 """CUDA types for so many bytes that are moved, not computed with."""
 
 
 def c_type(dtype: str, dialect: Dialect) -> str:
     """The type that values of ``dtype`` have in expressions."""
-    return dialect.types["float32" if dtype in COMPUTED_IN_FLOAT else dtype]
+    return dialect.types["float32" if dtype in WIDENED else dtype]
 
 
 class Expressions:
     """Prints the expressions of one kernel and notes what it needs: helper functions, alignments, ``wide`` vectors.
 
     may_widen: the kernel may be compiled for registers of 64 bytes, where it has such vectors
-    raw:       register arrays of 16-bit floats that hold the bits of memory
+    raw:       register arrays of narrow floats that hold the bits of memory
     """
 
     def __init__(
@@ -101,11 +97,11 @@ class Expressions:
             case Call():
                 return self.narrowed(e, self.call(self.function(e.fn, e.dtype), e, [self(a) for a in e.args]))
             case Broadcast() if word := self.word(e.dtype, e.lanes):
-                return "0u" if word == "unsigned int" else f"make_{word}({', '.join(['0u'] * int(word[-1]))})"
+                return "0u" if word.startswith("unsigned") else f"make_{word}({', '.join(['0u'] * int(word[-1]))})"
             case Broadcast():
                 items = [self(e.value)] if self.d.name == "opencl" else [self(e.value)] * e.lanes
                 return self.pack(e.dtype, e.lanes, items)
-            case Pack() if self.d.family == "cuda" and e.dtype in COMPUTED_IN_FLOAT:
+            case Pack() if self.d.family == "cuda" and e.dtype in WIDENED:
                 return self.words(e)
             case Pack():
                 return self.picked(e) or self.pack(e.dtype, len(e.items), [self(i) for i in e.items])
@@ -235,7 +231,7 @@ class Expressions:
         """The name of ``function`` on vectors: its own, or that of a helper which calls it on both halves."""
         kinds = [self.vector_type(t, lanes) for t in (result, *given)]
         name = f"convert_{kinds[0]}" if function == "convert" else function
-        sizes = [lanes * DTYPES["float32" if t in COMPUTED_IN_FLOAT else t].bits // 8 for t in (result, *given)]
+        sizes = [lanes * DTYPES["float32" if t in WIDENED else t].bits // 8 for t in (result, *given)]
         if lanes == 1 or self.d.name != "opencl" or self.target.kind != "cpu" or max(sizes) <= HALF_BYTES:
             return name
         half, args = self._for_vectors(function, lanes // 2, result, given), "abc"[: len(given)]
@@ -249,21 +245,27 @@ class Expressions:
 
     def rounded(self, e: Cast, outer: int) -> str:
         """A cast to a storage-only type rounds even though the C type stays float."""
-        if e.dtype in COMPUTED_IN_FLOAT and e.dtype != e.a.dtype:
-            name = f"tir_round_{e.dtype}"
-            self.need(name)
-            return f"{name}({self(e.a)})"
+        if e.dtype in WIDENED and e.dtype != e.a.dtype:
+            return self.round(e.dtype, self(e.a))
         return self(e.a, outer)
+
+    def round(self, dtype: str, value: str) -> str:
+        """A value that is rounded to ``dtype`` and stays a float."""
+        helpers = [f"tir_round_{dtype}"] if DTYPES[dtype].bits == 16 else [f"tir_to_{dtype}", f"tir_from_{dtype}"]
+        for name in helpers:
+            self.need(name)
+            value = f"{name}({value})"
+        return value
 
     # --- memory
 
     def held_in_float(self, b: Buffer) -> bool:
-        """16-bit floats stay widened in registers, rounded before they get there."""
-        return b.dtype in COMPUTED_IN_FLOAT and b.scope is Scope.REGISTER and b not in self.raw
+        """Narrow floats stay widened in registers, rounded before they get there."""
+        return b.dtype in WIDENED and b.scope is Scope.REGISTER and b not in self.raw
 
     def word(self, dtype: str, lanes: int) -> str:
         """The type in which CUDA moves vectors that it has no type of their own for."""
-        if self.d.family != "cuda" or lanes == 1 or (lanes <= 4 and dtype not in COMPUTED_IN_FLOAT):
+        if self.d.family != "cuda" or lanes == 1 or (lanes <= 4 and dtype not in WIDENED):
             return ""
         return _WORDS[lanes * DTYPES[dtype].bits // 8]
 
@@ -272,7 +274,7 @@ class Expressions:
         if word := self.word(dtype, lanes):
             return word
         kind = c_type(dtype, self.d)
-        size = DTYPES["float32" if dtype in COMPUTED_IN_FLOAT else dtype].bits // 8
+        size = DTYPES["float32" if dtype in WIDENED else dtype].bits // 8
         self.wide |= self.may_widen and lanes * size > HALF_BYTES
         return f"{self.d.vector_names.get(kind, kind)}{lanes}" if lanes > 1 else kind
 
@@ -292,22 +294,20 @@ class Expressions:
             return text
         if b.dtype == "float16" and b.lanes == 1:
             return self.half_load(b, i)
-        if b.dtype == "bfloat16" and b.lanes == 1:
-            self.need("tir_from_bfloat16")
-            return f"tir_from_bfloat16({text})"
+        if b.dtype in WIDENED and b.lanes == 1:
+            self.need(f"tir_from_{b.dtype}")
+            return f"tir_from_{b.dtype}({text})"
         return f"({text} != 0)" if b.dtype == "bool" else text
 
     def rounded_for(self, b: Buffer, value: Expr) -> str:
-        """``value`` as it may be stored to ``b``: memory of a 16-bit type rounds by itself, registers do not."""
-        if b.dtype not in COMPUTED_IN_FLOAT:
+        """``value`` as it may be stored to ``b``: memory of a narrow type rounds by itself, registers do not."""
+        if b.dtype not in WIDENED:
             return self(value)
         if not self.held_in_float(b):
             return self(value.a) if isinstance(value, Cast) and value.dtype == b.dtype else self(value)
         if isinstance(value, Load | Cast | Const | Select):
             return self(value)
-        name = f"tir_round_{b.dtype}"
-        self.need(name)
-        return f"{name}({self(value)})"
+        return self.round(b.dtype, self(value))
 
     def half_load(self, b: Buffer, i: Expr) -> str:
         """float16 is widened on its way in."""
@@ -327,21 +327,26 @@ class Expressions:
             if self.d.family == "cuda":
                 return f"{name}[{self(i)}] = __float2half_rn({value})"
             return f"vstore_half({value}, {self(i)}, ({self.d.space[b.scope]}half *){name})"
-        if b.dtype == "bfloat16" and b.lanes == 1:
-            self.need("tir_to_bfloat16")
-            return f"{name}[{self(i)}] = tir_to_bfloat16({value})"
+        if b.dtype in WIDENED and b.lanes == 1:
+            self.need(f"tir_to_{b.dtype}")
+            return f"{name}[{self(i)}] = tir_to_{b.dtype}({value})"
         return f"{name}[{self(i)}] = {value}"
 
     def words(self, e: Pack) -> str:
-        """16-bit floats rounded and put together in pairs."""
-        self.need(f"tir_pack_{e.dtype}")
+        """Narrow floats rounded and put together in words of 32 bits: two of 16 bits, or four of 8."""
+        each = 32 // DTYPES[e.dtype].bits
         plain = [self(i.a if isinstance(i, Cast) and i.dtype == e.dtype else i) for i in e.items]
-        pairs = [f"tir_pack_{e.dtype}({a}, {b})" for a, b in zip(plain[::2], plain[1::2], strict=True)]
-        return pairs[0] if len(pairs) == 1 else f"make_{self.word(e.dtype, len(plain))}({', '.join(pairs)})"
+        pack = f"tir_pack_{e.dtype if each == 2 else 'bytes'}"
+        self.need(pack)
+        if each == 4:
+            self.need(f"tir_to_{e.dtype}")
+            plain = [f"tir_to_{e.dtype}({item})" for item in plain]
+        words = [f"{pack}({', '.join(plain[n : n + each])})" for n in range(0, len(plain), each)]
+        return words[0] if len(words) == 1 else f"make_{self.word(e.dtype, len(plain))}({', '.join(words)})"
 
     def as_it_is(self, b: Buffer, i: Expr, value: Load) -> str:
-        """A write of a 16-bit float whose bits come from elsewhere; empty where one side is widened."""
-        if b.dtype not in COMPUTED_IN_FLOAT or isinstance(i, Ramp) or b.lanes > 1 or value.buffer.lanes > 1:
+        """A write of a narrow float whose bits come from elsewhere; empty where one side is widened."""
+        if b.dtype not in WIDENED or isinstance(i, Ramp) or b.lanes > 1 or value.buffer.lanes > 1:
             return ""
         if self.held_in_float(b) or self.held_in_float(value.buffer):
             return ""
@@ -364,9 +369,9 @@ class Expressions:
 
     def vector_access(self, b: Buffer, i: Ramp, *, const: bool) -> str:
         """A whole vector in memory: through an aligned pointer where that is proved, else unaligned."""
-        if (b.dtype in COMPUTED_IN_FLOAT and self.d.family != "cuda") or b.dtype == "bool":
+        if (b.dtype in WIDENED and self.d.family != "cuda") or b.dtype == "bool":
             raise LoweringError(Problem("codegen.vector-storage", f"{b.name} is {b.dtype}: it has no vector loads yet",
-                                        hint="do not vectorize accesses to 16-bit floats"))  # fmt: skip
+                                        hint="do not vectorize accesses to floats of 16 or 8 bits"))  # fmt: skip
         kind, name, space = self.vector_type(b.dtype, i.lanes), self.names.buffer(b), self.d.space[b.scope]
         space = "" if self.d.family == "cuda" else space
         qualifier = "const " if const and b.scope in (Scope.GLOBAL, Scope.CONSTANT) else ""

@@ -16,7 +16,62 @@ static __device__ __forceinline__ void tir_copy_async_SIZE(void *to, const void 
 }
 #endif"""
 
+# By the formats' definitions (OCP 8-bit floating point specification): exponents are shifted to where float32 has them,
+# and half of the last place is added before what follows is cut off; what is below the normal numbers is a multiple of
+# the smallest one, which an addition rounds. Nothing saturates, as in NumPy: what is too large becomes a NaN, or an
+# infinity where there is one. The instructions have no infinity in their results, which is mended.
+_FROM_FLOAT8 = """\
+{i}float tir_from_float8_KIND({uc} x) {{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  float y;
+  asm("{{.reg .b16 low, high;\\n.reg .b32 pair;\\ncvt.rn.f16x2.KINDx2 pair, %1;\\nmov.b32 {{low, high}}, pair;\\n"
+      "cvt.f32.f16 %0, low;}}" : "=f"(y) : "h"((unsigned short)x));
+  return y;
+#else
+  unsigned int size = x & 0x7fu, sign = (unsigned int)(x & 0x80u) << 24;
+  unsigned int u = size < NORMALu ? {as_uint}((float)size * SMALLESTf)
+                   : size >= NANu ? SPECIAL : (size << CUT) + SHIFTu;
+  return {as_float}(u | sign);
+#endif
+}}"""
+_TO_FLOAT8 = """\
+{i}{uc} tir_to_float8_KIND(float x) {{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  unsigned short pair;
+  asm("cvt.rn.satfinite.KINDx2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(x));
+  return ({uc})(fabsf(x) >= HUGEf ? OVERu | (pair & 0x80u) : pair);
+#else
+  unsigned int u = {as_uint}(x), size = u & 0x7fffffffu, sign = (u >> 24) & 0x80u;
+  if (size > 0x7f800000u) return ({uc})(sign | NANNUMBERu);
+  if (size >= {as_uint}(HUGEf)) return ({uc})(sign | OVERu);
+  if (size < {as_uint}(LEASTf)) return ({uc})(sign | ({as_uint}({as_float}(size) + ADDEDf) - {as_uint}(ADDEDf)));
+  return ({uc})(sign | ((size + HALFu + ((size >> CUT) & 1u) - SHIFTu) >> CUT));
+#endif
+}}"""
+_FLOAT8 = {
+    "e4m3": dict(
+        # the largest is 448, and 464 lies half way to what would be the next: it rounds to even, which is 448
+        NANNUMBER="0x7f", NAN="0x7f", SPECIAL="0x7fc00000u", NORMAL="8", SMALLEST="0.001953125", CUT="20",
+        SHIFT="0x3c000000", HUGE="464.000031", OVER="0x7f", LEAST="0.015625", ADDED="16384.0", HALF="0x7ffff",
+    ),
+    "e5m2": dict(
+        NANNUMBER="0x7e", NAN="0x7c", SPECIAL="0x7f800000u | (size & 3u) << 21", NORMAL="4",
+        SMALLEST="1.52587890625e-05", CUT="21", SHIFT="0x38000000", HUGE="61440.0", OVER="0x7c",
+        LEAST="6.103515625e-05", ADDED="128.0", HALF="0xfffff",
+    ),
+}  # fmt: skip
+"""SMALLEST is the smallest number, LEAST the smallest normal one; from HUGE on numbers are too large."""
+
+
+def _float8(text: str, kind: str) -> dict[str, str]:
+    """The text for each family: only CUDA has instructions for it."""
+    whole = re.sub(r"[A-Z]{3,}", lambda word: {"KIND": kind, **_FLOAT8[kind]}.get(word[0], word[0]), text)
+    return {"cuda": whole, "opencl": re.sub(r"#if.*?#else\n|#endif\n", "", whole, flags=re.DOTALL)}
+
+
 HELPERS: dict[str, Any] = {
+    **{f"tir_from_float8_{kind}": _float8(_FROM_FLOAT8, kind) for kind in _FLOAT8},
+    **{f"tir_to_float8_{kind}": _float8(_TO_FLOAT8, kind) for kind in _FLOAT8},
     "tir_commit_copies": (
         "#ifndef TIR_EMULATED\nstatic __device__ __forceinline__ void tir_commit_copies() {{\n"
         '  asm volatile("cp.async.commit_group;" ::: "memory");\n}}\n#endif'
@@ -47,6 +102,10 @@ HELPERS: dict[str, Any] = {
     "tir_to_bfloat16": (
         "{i}{us} tir_to_bfloat16(float x) {{ unsigned int u = {as_uint}(x); "
         "return ({us})(x != x ? 0x7fc0u : (u + 0x7fffu + ((u >> 16) & 1u)) >> 16); }}"
+    ),
+    "tir_pack_bytes": (
+        "{i}unsigned int tir_pack_bytes({uc} a, {uc} b, {uc} c, {uc} d) "
+        "{{ return a | b << 8 | c << 16 | (unsigned int)d << 24; }}"
     ),
     "tir_pack_float16": (
         "{i}unsigned int tir_pack_float16(float a, float b) "
@@ -92,6 +151,7 @@ def helper_text(name: str, dialect: Dialect) -> str:
     cuda = dialect.family == "cuda"
     return str(text.format(
         i="__device__ __forceinline__ " if cuda else "inline ", l="long long" if cuda else "long",
-        us="unsigned short" if cuda else "ushort", as_float="__uint_as_float" if cuda else "as_float",
+        us="unsigned short" if cuda else "ushort", uc="unsigned char" if cuda else "uchar",
+        as_float="__uint_as_float" if cuda else "as_float",
         as_uint="__float_as_uint" if cuda else "as_uint",
     ))  # fmt: skip

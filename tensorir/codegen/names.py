@@ -79,7 +79,7 @@ class Names:
             self._inner.add(self._of[s.var])
             above = above | {self._of[s.var]}
         if isinstance(s, Role):
-            above = above | {self.variable(s.var)}
+            above = above | {self.variable(v) for v in s.numbers}
         for c in s.children():
             if isinstance(c, Stmt):
                 self.nest(c, above)

@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from tensorir.ir.dtypes import DTYPES
+
 
 @dataclass(frozen=True)
 class Param:
@@ -151,10 +153,7 @@ class Source:
 
 def itemsize(dtype: str) -> int:
     """Bytes of one element."""
-    if dtype == "bool":
-        return 1
-    digits = "".join(c for c in dtype if c.isdigit())
-    return int(digits) // 8
+    return DTYPES[dtype].bits // 8
 
 
 def _size(p: Param) -> int:

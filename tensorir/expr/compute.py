@@ -45,12 +45,12 @@ def constant(array: Any, name: str | None = None) -> Tensor:
     label = _name("constant" if name is None else name)
     if values.size and all(isinstance(v, Fraction) for v in values.flat):
         return Tensor(label, tuple(values.shape), "float32", data=tuple(values.flat))
-    if values.dtype.kind not in "biufV":  # V: bfloat16
+    if values.dtype.kind not in "biufV":  # V: types of ml_dtypes
         raise wrong("array", array, "numbers in rows of equal length")
     if values.dtype == np.float64 and not hasattr(array, "dtype"):
         values = values.astype(np.float32)  # Python floats are weak
     data = tuple(values.ravel().tolist())
-    return Tensor(label, tuple(values.shape), dtype_of(values.dtype.name).name, data=data)
+    return Tensor(label, tuple(values.shape), dtype_of(values.dtype).name, data=data)
 
 
 def reduce_axis(extent: int, name: str = "k") -> Var:

@@ -18,7 +18,7 @@ from tensorir.errors import Problem
 from tensorir.interp.lift import liftable
 from tensorir.interp.memory import Cells, Fault
 from tensorir.interp.numbers import Numbers
-from tensorir.interp.products import Products, Touched
+from tensorir.interp.products import Later, Touched
 from tensorir.interp.roles import Barriers
 from tensorir.interp.tiles import copy_tile
 from tensorir.interp.warps import collective
@@ -125,7 +125,7 @@ class Machine:
         self.leaving: list[_Flight] = []  # copies under way that are no group yet, and those that are, oldest first
         self.groups: list[list[_Flight]] = []
         self.barriers = Barriers(self)
-        self.later = {"products": Products(), "stores": Products()}
+        self.later = Later()
 
     def go(self) -> None:
         """Run the kernel's body."""
@@ -151,9 +151,9 @@ class Machine:
             case Barrier():
                 return self._barrier if not s.threads else self._role_barrier
             case CommitGroup():
-                return self._commit if s.of == "copies" else lambda f: self.later[s.of].commit()
+                return self._commit if s.of == "copies" else lambda f: self.later.of[s.of].commit()
             case WaitGroup():
-                return lambda f: self._wait(f, s.pending) if s.of == "copies" else self.later[s.of].wait(s.pending)
+                return lambda f: self._wait(f, s.pending) if s.of == "copies" else self.later.of[s.of].wait(s.pending)
             case Fence():  # an order of the processor's, which the emulator looks at
                 return self._seq([])
             case InitBarriers():
@@ -278,7 +278,7 @@ class Machine:
 
     def begin_product(self, made: list[Touched], read: list[Touched]) -> None:
         """An instruction of warpgroups is under way: its registers wait for it, and what it reads has to stay."""
-        self.later["products"].begin(made, read)
+        self.later.of["products"].begin(made, read)
 
     def _commit(self, f: Frame) -> None:
         self._need_all(f)

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.dtypes import DTYPES, WIDENED
 
 P = 2**31 - 1
-_WIDE = {"float16": "float32", "bfloat16": "float32", "index": "int64", "bool": "bool"}
+_WIDE = {**dict.fromkeys(WIDENED, "float32"), "index": "int64", "bool": "bool"}
 
 
 class Numbers:
@@ -63,18 +63,19 @@ class Numbers:
         return out.astype(self.storage(dtype)) if hasattr(out, "astype") else out
 
     def cast(self, x: Any, old: str, new: str) -> Any:
-        """A conversion as C does it; to a 16-bit float it rounds."""
+        """A conversion as C does it; to a float of 16 or 8 bits it rounds."""
         if new == "bool":
             return np.not_equal(x, 0)
         x = np.asarray(x)
-        if new in ("float16", "bfloat16"):
-            return x.astype(numpy_dtype(new)).astype(np.float32)
+        if new in WIDENED:
+            with np.errstate(all="ignore"):
+                return x.astype(numpy_dtype(new)).astype(np.float32)
         with np.errstate(all="ignore"):
             return x.astype(self.storage(new))
 
     def to_memory(self, x: Any, dtype: str) -> Any:
         """A value as it is after being stored as ``dtype``."""
-        return self.cast(x, dtype, dtype) if dtype in ("float16", "bfloat16") else x
+        return self.cast(x, dtype, dtype) if dtype in WIDENED else x
 
     def inputs(self, array: Any, dtype: str) -> np.ndarray:
         """A user's array as values."""
@@ -160,12 +161,12 @@ class Field(Numbers):
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The NumPy type that arrays of ``name`` have in memory."""
-    if name == "bfloat16":
+    """The NumPy type that arrays of ``name`` have in memory; bfloat16 and floats of 8 bits are those of ml_dtypes."""
+    if name in WIDENED and name != "float16":
         import ml_dtypes
 
-        bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-        return bfloat16
+        kind: np.dtype[Any] = np.dtype(getattr(ml_dtypes, DTYPES[name].numpy or name))
+        return kind
     return np.dtype("int32" if name == "index" else name)
 
 

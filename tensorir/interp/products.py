@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 
 from tensorir.interp.memory import Cells
 
 Touched = tuple[Cells, np.ndarray]
 _Product = tuple[list[Touched], list[Touched]]
+
+
+class Later(threading.local):
+    """What is under way on its own, of each role: products, and tiles that leave."""
+
+    def __init__(self) -> None:
+        self.of = {"products": Products(), "stores": Products()}
 
 
 class Products:

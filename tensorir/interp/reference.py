@@ -180,7 +180,7 @@ def random_arguments(
     """
     rng = np.random.default_rng(seed)
     with_ = numbers or Numbers()
-    limits = gather_limits(outputs)
+    limits, strict = gather_limits(outputs), gather_limits(outputs, padded=False)
     divide = divisors(outputs)
     compared = _compared(conditions)
     made = []
@@ -188,7 +188,8 @@ def random_arguments(
         shape = () if isinstance(a, Var) else a.shape
         near = compared.get(a, [])
         if not isinstance(a, Var) and a in limits:
-            x = rng.integers(0, max(1, limits[a]), shape)
+            spare = int(a not in strict)  # what padded reads find beyond both ends
+            x = rng.integers(-spare, max(1, limits[a]) + spare, shape)
             constants = np.array([n for n in near if 0 <= n < limits[a]], x.dtype)
         else:
             x = with_.random(rng, shape, a.dtype)
@@ -213,12 +214,12 @@ def _compared(conditions: Iterable[Expr]) -> dict[Tensor | Var, list[int]]:
     return found
 
 
-def gather_limits(outputs: Sequence[Tensor]) -> dict[Tensor, int]:
-    """Index tensors and the extent that their values must stay below."""
+def gather_limits(outputs: Sequence[Tensor], padded: bool = True) -> dict[Tensor, int]:
+    """Index tensors and the extent that their values must stay below, or below which they find more than padding."""
     found: dict[Tensor, int] = {}
     for op in computes_of(outputs):
         for body in op.bodies:
-            for n in _walk_loads(body):
+            for n in (*_walk_loads(body), *(find(body, PadLoad) if padded else ())):
                 for i, extent in zip(n.index, n.buffer.dims, strict=True):
                     for inner in _walk_loads(i):
                         t = inner.buffer.origin

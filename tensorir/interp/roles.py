@@ -185,12 +185,15 @@ class Barriers:
     def roles(self, s: Roles) -> Action:
         """All roles, to their ends."""
         machine = self.machine
-        machine.hardware = machine.hardware | {r.var for r in s.roles}
-        bodies = [machine.stmt(r.body) for r in s.roles]
+        machine.hardware = machine.hardware.union(*(r.numbers for r in s.roles))
+        each = [(r, turn) for r in s.roles for turn in range(r.turns)]
+        bodies = [
+            machine.stmt(r.body) for r, _ in each
+        ]  # sets of warpgroups that take turns have registers of their own
 
         def run(f: Frame) -> None:
-            self.turns = turns = Turns(len(s.roles))
-            frames = [_frame_of(machine, r, f) for r in s.roles]
+            self.turns = turns = Turns(len(each))
+            frames = [_frame_of(machine, r, turn, f) for r, turn in each]
             work = [threading.Thread(target=turns.run, args=(n, lambda n=n: bodies[n](frames[n])), daemon=True)
                     for n in range(len(bodies))]  # fmt: skip
             for t in work:
@@ -204,14 +207,17 @@ class Barriers:
         return run
 
 
-def _frame_of(machine: Machine, r: Role, f: Frame) -> Frame:
-    """The threads of a role, which know the numbers of their warpgroups."""
+def _frame_of(machine: Machine, r: Role, turn: int, f: Frame) -> Frame:
+    """The threads of one of a role's sets of warpgroups, which know the numbers of these."""
     x, _, _ = machine.k.block
     thread = f.me % machine.threads
     group = thread // x
-    mine = (group >= r.first) & (group < r.first + r.extent)
+    first = r.first + turn * r.at_once
+    mine = (group >= first) & (group < first + r.at_once)
     if r.one:
         mine &= thread % x == 0
     out = f.only(mine)
-    out.env[r.var] = group[mine] - r.first
+    out.env[r.var] = group[mine] - first
+    if r.turn is not None:
+        out.env[r.turn] = turn
     return out

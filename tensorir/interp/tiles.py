@@ -81,7 +81,7 @@ def _store(machine: Machine, shared: _Tile, array: _Whole) -> Action:
             array.home.values[flat[inside]] = values[inside]
             if array.home.written is not None:
                 array.home.written[flat[inside]] = True
-        machine.later["stores"].begin([], [(shared.home, where)])
+        machine.later.of["stores"].begin([], [(shared.home, where)])
 
     return store
 

@@ -4,12 +4,13 @@ Which lane holds which element is said by the PTX ISA, in the sections on matrix
 come in two orders: the suffix ``nt`` says that a is stored as (m, k) and b as (n, k), as in a BLAS call; registers hold
 the same either way, so that only what fills them differs.
 
-One pattern serves all types: a register of 32 bits holds ``word`` neighbours along k, and an instruction adds up
-``8 * word`` products.
+One pattern serves all types: a register of 32 bits holds ``word`` neighbours along k, four lanes hold four times as
+many, and an instruction adds up those of one or two registers: ``4 * word`` or ``8 * word`` products.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tensorir.expr.compute import compute, placeholder, reduce_axis
@@ -25,6 +26,7 @@ class Multiplication:
     """What tensor cores multiply and add up.
 
     word: elements in a register;  sums: the type of d;  ptx: types of d, a, b, c in the instruction's name
+    halves: registers along k of a row of a, or a column of b
     """
 
     name: str
@@ -33,10 +35,16 @@ class Multiplication:
     sums: str
     ptx: str
     needs: str = "sm_80"
+    halves: int = 2
 
     @property
     def k(self) -> int:
         """Products that one instruction adds up for each of its 16 x 8 sums."""
+        return 4 * self.word * self.halves
+
+    @property
+    def step(self) -> int:
+        """Terms that one ldmatrix loads: those of one instruction, or of two."""
         return 8 * self.word
 
     @property
@@ -50,6 +58,8 @@ MULTIPLICATIONS = {
     for m in (
         Multiplication("f16", "float16", 2, "float32", "f32.f16.f16.f32"),
         Multiplication("bf16", "bfloat16", 2, "float32", "f32.bf16.bf16.f32"),
+        Multiplication("e4m3", "float8_e4m3", 4, "float32", "f32.e4m3.e4m3.f32", "sm_89"),
+        Multiplication("e5m2", "float8_e5m2", 4, "float32", "f32.e5m2.e5m2.f32", "sm_89"),
         Multiplication("s8", "int8", 4, "int32", "s32.s8.s8.s32"),
         Multiplication("u8", "uint8", 4, "int32", "s32.u8.u8.s32"),
         Multiplication("tf32", "float32", 1, "float32", "f32.tf32.tf32.f32"),
@@ -60,6 +70,24 @@ MULTIPLICATIONS = {
 products, which leaves an error about that of float32 (Ootomo and Yokota, "Recovering single precision accuracy from
 Tensor Cores", IJHPCA 2022)."""
 
+NARROW = {
+    m.name: m
+    for m in (
+        Multiplication("f16", "float16", 2, "float32", "f32.f16.f16.f32", "sm_75", halves=1),
+        Multiplication("s8", "int8", 4, "int32", "s32.s8.s8.s32", "sm_75", halves=1),
+        Multiplication("u8", "uint8", 4, "int32", "s32.u8.u8.s32", "sm_75", halves=1),
+    )
+}
+"""Those of sm_75, whose tensor cores take half as many terms at a time; of integers eight rows, so that it is two
+instructions of the hardware (m8n8k16) for sixteen."""
+
+IN_HALF = (
+    Multiplication("f16_f16", "float16", 2, "float16", "f16.f16.f16.f16"),
+    Multiplication("f16_f16", "float16", 2, "float16", "f16.f16.f16.f16", "sm_75", halves=1),
+)
+"""Products of float16 added up in float16: twice as fast on GeForce cards, and exact to 11 bits at best. No template
+takes them; ``ldmatrix.f16`` loads their operands."""
+
 
 def _piece(name: str, divisor: int, extent: int) -> str:
     return name + (f"/{divisor}" if divisor > 1 else "") + (f"%{extent}" if extent else "")
@@ -69,15 +97,16 @@ def _fragment(names: str, lanes: list[str], registers: list[str]) -> str:
     return f"{', '.join(names)} -> {', '.join(lanes)} | {', '.join(registers)}"
 
 
-def _fragments(m: Multiplication, operand: str, order: str, blocks: int = 1) -> str:
-    """Where lanes hold a (16 rows), or b (8 columns, or two blocks of them side by side)."""
+def operand_fragment(m: Multiplication, operand: str, order: str, blocks: int = 1, warps: int = 1) -> str:
+    """Where lanes hold a (16 rows for each of ``warps``), or b (8 columns, or two blocks of them side by side)."""
     w = m.word
     inside = [_piece("k", 1, w)] if w > 1 else []
-    half = _piece("k", 4 * w, 0)
+    half, lane = ([_piece("k", 4 * w, 0)], _piece("k", w, 4)) if m.halves > 1 else ([], _piece("k", w, 0))
     if operand == "a":
-        return _fragment("ik" if order == "n" else "ki", ["i%8", _piece("k", w, 4)], [half, "i/8", *inside])
+        warp, eight = ([], "i/8") if warps == 1 else (["i/16"], "i/8%2")
+        return _fragment("ik" if order == "n" else "ki", [*warp, "i%8", lane], [*half, eight, *inside])
     column, block = ("j", []) if blocks == 1 else ("j%8", ["j/8"])
-    return _fragment("kj" if order == "n" else "jk", [column, _piece("k", w, 4)], [*block, half, *inside])
+    return _fragment("kj" if order == "n" else "jk", [column, lane], [*block, *half, *inside])
 
 
 def _along_k(operand: str, order: str) -> bool:
@@ -87,7 +116,7 @@ def _along_k(operand: str, order: str) -> bool:
 
 def rows_shape(m: Multiplication, operand: str, order: str) -> tuple[int, int]:
     """Rows and columns, as they are stored, of the tile that one ldmatrix loads."""
-    return (16, m.k) if _along_k(operand, order) else (m.k, 16)
+    return (16, m.step) if _along_k(operand, order) else (m.step, 16)
 
 
 def _rows(m: Multiplication, operand: str, order: str) -> str:
@@ -103,13 +132,38 @@ def _rows(m: Multiplication, operand: str, order: str) -> str:
 
 _MMA = """\
 #ifndef TIR_EMULATED
-static __device__ __forceinline__ void {name}({kind} *d, const void *a_, const void *b_) {{
+static __device__ __forceinline__ void {name}({kind} *d{raw}, const void *a_, const void *b_) {{
   const unsigned *a = (const unsigned *)a_, *b = (const unsigned *)b_;
-  asm volatile("mma.sync.aligned.m16n8k{k}.row.col.{ptx} {{%0,%1,%2,%3}}, {{%4,%5,%6,%7}}, {{%8,%9}}, {{%0,%1,%2,%3}};"
-               : "+{d}"(d[0]), "+{d}"(d[1]), "+{d}"(d[2]), "+{d}"(d[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+{text}
 }}
 #endif"""
+
+
+def _function(m: Multiplication, name: str) -> str:
+    """The text of the function that multiplies, from the registers that an instruction takes."""
+    integers, half = m.sums == "int32", m.sums == "float16"
+    kind, constraint = ("void", "r") if half else ("int", "r") if integers else ("float", "f")
+    registers = 2 if half else 4
+    if integers and m.halves == 1:
+        text = [_asm(m, 8, "r", range(n, n + 2), [n // 2], [0]) for n in (0, 2)]
+    else:
+        text = [_asm(m, 16, constraint, range(registers), range(2 * m.halves), range(m.halves))]
+    if half:
+        text.insert(0, "  unsigned *d = (unsigned *)d_;")
+    return _MMA.format(name=name, kind=kind, raw="_" if half else "", text="\n".join(text))
+
+
+def _asm(m: Multiplication, rows: int, sums: str, d: Sequence[int], a: Sequence[int], b: Sequence[int]) -> str:
+    """One instruction on so many rows, with the registers of its operands."""
+    numbers = iter(range(len(d) + len(a) + len(b)))
+    of_d, of_a, of_b = ("{" + ",".join(f"%{next(numbers)}" for _ in x) + "}" for x in (d, a, b))
+    into = ", ".join(f'"+{sums}"(d[{n}])' for n in d)
+    given = ", ".join(f'"r"({x}[{n}])' for x, those in (("a", a), ("b", b)) for n in those)
+    return f"""\
+  asm volatile("mma.sync.aligned.m{rows}n8k{m.k}.row.col.{m.ptx} {of_d}, {of_a}, {of_b}, {of_d};"
+               : {into}
+               : {given});"""
+
 
 _ROUNDED = """\
 static __device__ __forceinline__ unsigned {name}_round(float x) {{
@@ -187,17 +241,21 @@ def mma(m: Multiplication, order: str) -> Intrin:
         name="d",
     )
     function = f"tir_mma_m16n8k{m.k}_{m.name}"
-    text = {"tf32": _TF32, "3xtf32": _3XTF32}.get(m.name, _MMA)
-    kind, constraint = ("int", "r") if m.sums == "int32" else ("float", "f")
+    own = {"tf32": _TF32, "3xtf32": _3XTF32}.get(m.name)
+    text = own.format(name=function, ptx=m.ptx) if own else _function(m, function)
     return Intrin(
         name=f"mma.m16n8k{m.k}.{m.name}.{order}",
         semantics=meaning(d, accumulate=True),
         emit={"cuda": f"{function}({{d}}, {{a}}, {{b}});"},
         source=f"PTX ISA, matrix fragments for mma.m16n8k{m.k} with types {m.ptx}",
-        align={"a": 4, "b": 4},
+        align={"a": 4, "b": 4, **({"d": 4} if m.sums == "float16" else {})},
         needs=(m.needs,),
-        fragments={"a": _fragments(m, "a", of_a), "b": _fragments(m, "b", of_b), "d": "i, j -> i%8, j/2 | i/8, j%2"},
-        prelude={"cuda": text.format(name=function, kind=kind, k=m.k, ptx=m.ptx, d=constraint)},
+        fragments={
+            "a": operand_fragment(m, "a", of_a),
+            "b": operand_fragment(m, "b", of_b),
+            "d": "i, j -> i%8, j/2 | i/8, j%2",
+        },
+        prelude={"cuda": text},
     )
 
 
@@ -222,15 +280,16 @@ def ldmatrix(m: Multiplication, operand: str, order: str) -> Intrin:
         source="PTX ISA, warp-level matrix instructions: ldmatrix",
         align={"s": 16, "d": 4},
         needs=("sm_75",),
-        fragments={"d": _fragments(m, operand, order, 1 if operand == "a" else 2)},
+        fragments={"d": operand_fragment(m, operand, order, 1 if operand == "a" else 2)},
         addresses={"s": _rows(m, operand, order)},
         prelude={"cuda": _LDMATRIX.format(name=function, trans="" if along_k else ".trans")},
     )
 
 
-for _m in MULTIPLICATIONS.values():
+for _m in (*MULTIPLICATIONS.values(), *NARROW.values(), *IN_HALF):
     for _order in ("nn", "nt", "tn", "tt"):
         register(mma(_m, _order))
+for _m in MULTIPLICATIONS.values():
     for _operand in "ab":
         for _how in "nt":
             if loads_rows(_m, _operand, _how):

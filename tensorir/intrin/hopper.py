@@ -15,7 +15,7 @@ from tensorir.expr.compute import compute, placeholder, reduce_axis
 from tensorir.expr.functions import cast
 from tensorir.expr.reducers import sum as sum_
 from tensorir.expr.tensor import Tensor
-from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication
+from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication, operand_fragment
 from tensorir.intrin.intrin import Intrin, meaning
 from tensorir.ir.tree import Expr
 
@@ -24,20 +24,20 @@ ROWS = 64
 COLUMNS = tuple(range(8, 257, 8))
 INTEGER_COLUMNS = (8, 16, 24, *range(32, 257, 16))
 """Those of sums of integers: PTX has no others for them."""
-KINDS = ("f16", "bf16", "tf32", "s8", "u8")
+KINDS = ("f16", "bf16", "e4m3", "e5m2", "tf32", "s8", "u8")
 
 MOST_REGISTERS = 65536
 """Of a multiprocessor."""
 
-_NAME = re.compile(r"wgmma\.m(?:64|(\d+)x(\d+))n(\d+)k(\d+)\.(\w+)\.([nt])([nt])")
+_NAME = re.compile(r"wgmma\.m(?:64|(\d+)x(\d+))n(\d+)k(\d+)\.(\w+)\.([nt])([nt])(\.rs)?")
 
 _WGMMA = """\
 #ifndef TIR_EMULATED
-static __device__ __forceinline__ void {name}({kind} *d, unsigned long long a, unsigned long long b) {{
+static __device__ __forceinline__ void {name}({kind} *d, {a_type}, unsigned long long b) {{
   asm volatile("{{\\n.reg .pred p;\\nsetp.ne.b32 p, 1, 0;\\n"
-               "wgmma.mma_async.sync.aligned.m64n{n}k{k}.{ptx} {{{registers}}}, %{a}, %{b}, p{scales};\\n}}"
+               "wgmma.mma_async.sync.aligned.m64n{n}k{k}.{ptx} {{{registers}}}, {a}, %{b}, p{scales};\\n}}"
                : {held}
-               : "l"(a), "l"(b));
+               : {a_value}, "l"(b));
 }}
 #endif"""
 
@@ -51,19 +51,23 @@ def wgmma_named(name: str) -> Intrin | None:
     """The product called ``name``, such as "wgmma.m64n256k16.bf16.nt"; None where there is none of that name.
 
     The last letters say how a and b are stored: a "n" as (m, k), b "t" as (n, k), as in a BLAS call; 16-bit types alone
-    may have the other orders. "m4x16" in place of "m64": the rows are those of an image, four of sixteen pixels
+    may have the other orders. "m4x16" in place of "m64": the rows are those of an image, four of sixteen pixels. With
+    ".rs" behind, a is in the registers of the warpgroup, which may have computed it, and any order of a will do
     """
     found = _NAME.fullmatch(name)
     if found is None:
         return None
     n, k, kind, order = int(found[3]), int(found[4]), found[5], found[6] + found[7]
     m = MULTIPLICATIONS.get(kind)
-    if m is None or kind not in KINDS or k != m.k or (m.word != 2 and order != "nt"):
+    held = found[8] is not None
+    if m is None or kind not in KINDS or k != m.k or (m.word != 2 and order != "nt" and not (held and order == "tt")):
         return None
     if n not in (INTEGER_COLUMNS if m.sums == "int32" else COLUMNS):
         return None
     if found[1] is None:
-        return wgmma(kind, n, order)
+        return wgmma(kind, n, order, held)
+    if held:
+        return None
     high, wide = int(found[1]), int(found[2])
     return wgmma_pixels(kind, n, high, wide) if high * wide == ROWS and wide % 8 == 0 and order == "nt" else None
 
@@ -86,8 +90,11 @@ def wgmma_pixels(kind: str, n: int, high: int, wide: int) -> Intrin:
 
 
 @functools.cache
-def wgmma(kind: str, n: int, order: str) -> Intrin:
-    """``d[i, j] += sum over k of a[i, k] * b[k, j]`` for 64 x ``n`` sums."""
+def wgmma(kind: str, n: int, order: str, held: bool = False) -> Intrin:
+    """``d[i, j] += sum over k of a[i, k] * b[k, j]`` for 64 x ``n`` sums.
+
+    held: a is in registers: of the sixteen rows of a warp as ``mma`` has it there
+    """
     m = MULTIPLICATIONS[kind]
     of_a, of_b = order[0], order[1]
     a = placeholder((ROWS, m.k) if of_a == "n" else (m.k, ROWS), m.dtype, name="a")
@@ -105,32 +112,39 @@ def wgmma(kind: str, n: int, order: str) -> Intrin:
         ),
         name="d",
     )
-    return _product(m, n, order, d, f"m{ROWS}", "i, j -> i/16, i%8, j/2%4 | j/8, i/8%2, j%2")
+    return _product(m, n, order, d, f"m{ROWS}", "i, j -> i/16, i%8, j/2%4 | j/8, i/8%2, j%2", held)
 
 
-def _product(m: Multiplication, n: int, order: str, d: Tensor, rows: str, fragment: str) -> Intrin:
-    function = f"tir_wgmma_m64n{n}k{m.k}_{m.name}_{order}"
+def _product(m: Multiplication, n: int, order: str, d: Tensor, rows: str, fragment: str, held: bool = False) -> Intrin:
+    function = f"tir_wgmma_m64n{n}k{m.k}_{m.name}_{'r' if held else order[0]}{order[1]}"
+    of_a = {"a": operand_fragment(m, "a", order[0], warps=4)} if held else {}
     return Intrin(
-        name=f"wgmma.{rows}n{n}k{m.k}.{m.name}.{order}",
+        name=f"wgmma.{rows}n{n}k{m.k}.{m.name}.{order}{'.rs' if held else ''}",
         semantics=meaning(d, accumulate=True),
         emit={"cuda": f"{function}({{d}}, {{a}}, {{b}});"},
         source="PTX ISA, asynchronous warpgroup-level matrix instructions: wgmma.mma_async",
-        align={"d": 4},
+        align={"d": 4, **dict.fromkeys(of_a, 4)},
         needs=("sm_90a",),
-        fragments={"d": fragment},
-        prelude={"cuda": _text(m, n, order, function)},
-        descriptors=("a", "b"),
+        fragments={"d": fragment, **of_a},
+        prelude={"cuda": _text(m, n, order, function, held)},
+        descriptors=("b",) if held else ("a", "b"),
         later=True,
     )
 
 
-def _text(m: Multiplication, n: int, order: str, function: str) -> str:
+def _text(m: Multiplication, n: int, order: str, function: str, in_registers: bool) -> str:
     count = n // 2
+    given = [count + r for r in range(4 if in_registers else 1)]
     kind, constraint = ("int", "r") if m.sums == "int32" else ("float", "f")
     types = ".".join(m.ptx.split(".")[:3])
-    turned = f", {int(order[0] == 't')}, {int(order[1] == 'n')}" if m.word == 2 else ""
+    turned = f", {int(order[1] == 'n')}" if m.word == 2 else ""
+    if not in_registers and turned:
+        turned = f", {int(order[0] == 't')}{turned}"
     return _WGMMA.format(
-        name=function, kind=kind, n=n, k=m.k, ptx=types, a=count, b=count + 1,
+        name=function, kind=kind, n=n, k=m.k, ptx=types, b=given[-1] + 1,
+        a=f"{{{','.join(f'%{r}' for r in given)}}}" if in_registers else f"%{count}",
+        a_type="const void *a" if in_registers else "unsigned long long a",
+        a_value=", ".join(f'"r"(((const unsigned *)a)[{r}])' for r in range(4)) if in_registers else '"l"(a)',
         registers=",".join(f"%{r}" for r in range(count)),
         held=", ".join(f'"+{constraint}"(d[{r}])' for r in range(count)),
         scales=("" if m.sums == "int32" else ", 1, 1") + turned,

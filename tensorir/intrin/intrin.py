@@ -118,7 +118,7 @@ class Intrin:
         if len(self.outputs) != 1 or touched - set(self.operands):
             raise self._refuse("meaning", "the meaning uses buffers that are not its operands")
         for b in self.operands:
-            most = MOST_DIMS if self.maps else 3 if self.descriptors else 2
+            most = MOST_DIMS if self.maps else 3 if self.descriptors or self.addresses else 2
             if not 1 <= len(b.shape) <= most:
                 message = f"operand {b.name} has {len(b.shape)} dimensions; operands have one or two"
                 raise self._refuse("meaning", message, "a scalar operand is an array of shape (1,)")
@@ -344,6 +344,7 @@ def intrinsic(name: str | Intrin) -> Intrin:
     import tensorir.intrin.cuda
     import tensorir.intrin.hopper
     import tensorir.intrin.opencl
+    import tensorir.intrin.stmatrix
 
     if isinstance(name, Intrin):
         if INTRINSICS.get(name.name) is name:

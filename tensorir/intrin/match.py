@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from tensorir.arith.affine import Arith, Interval, Linear, conjuncts, same
 from tensorir.ir.build import as_int, binary, const
+from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.layout import scattered, written
 from tensorir.ir.node import Node
 from tensorir.ir.text import show
@@ -21,6 +22,7 @@ from tensorir.ir.tree import (
     Axis,
     Binary,
     Buffer,
+    Cast,
     Combiner,
     Const,
     Expr,
@@ -207,7 +209,7 @@ class _Unify:
         spans = [d for d, n in enumerate(tile.dims) if n > 1]
         if len(moving) != len(spans):
             raise NoMatch(f"{len(moving)} dimensions of {buffer.name} move with the tile, which has {len(spans)}")
-        extents, first = [1] * len(have), [form.expr() for form in forms]
+        extents, first = [1] * len(have), [self.arith.simplify(form.expr()) for form in forms]
         for d, k in zip(moving, spans, strict=True):
             rest = forms[d].plus(self.arith.linear(substitute(want[k], self.loops)), -1)
             if any(uses(t, inner) for t in rest.terms):
@@ -231,13 +233,22 @@ def is_padded(e: Select) -> bool:
     if not isinstance(e.a, Load) or not isinstance(e.b, Const) or e.b.value != 0:
         return False
     arith = Arith()
-    bounds = [c for i, n in zip(e.a.index, e.a.buffer.shape, strict=True)
-              for c in (binary("<=", const(0), i), binary("<", i, n))]  # fmt: skip
+    bounds = [c for i, n in zip(e.a.index, e.a.buffer.shape, strict=True) for x in (i, _read(i))
+              for c in (binary("<=", const(0), x), binary("<", x, n))]  # fmt: skip
     return all(any(same_bound(arith, c, b) for b in bounds) for c in conjuncts(e.cond))
 
 
+def _read(index: Expr) -> Expr:
+    """What an index is before it is converted, where it is data. Places of tiles have 32 bits."""
+    if isinstance(index, Cast) and isinstance(index.a, Load | Select) and DTYPES[index.a.dtype].bits <= 32:
+        return index.a
+    return index
+
+
 def same_bound(arith: Arith, a: Expr, b: Expr) -> bool:
-    """Whether two conditions on indices say the same."""
+    """Whether two conditions on indices say the same, or on data are the same."""
+    if same(a, b):
+        return True
     return isinstance(a, Binary) and isinstance(b, Binary) and arith.child(assume=[a]).proves(b) and arith.child(
         assume=[b]
     ).proves(a)  # fmt: skip

@@ -10,11 +10,22 @@ from tensorir.errors import DeclarationError, refuse
 
 @dataclass(frozen=True)
 class DType:
-    """kind: "f" float, "i" signed, "u" unsigned, "b" bool."""
+    """kind: "f" float, "i" signed, "u" unsigned, "b" bool.
+
+    digits: of a float's mantissa, the leading one that is not stored included: so many bits hold an integer exactly
+    numpy:  what NumPy or ml_dtypes call it, where that is another name
+    """
 
     name: str
     kind: str
     bits: int
+    digits: int = 0
+    numpy: str = ""
+
+    @property
+    def widened(self) -> bool:
+        """Whether its values are computed in float32: it is a type of memory alone."""
+        return self.kind == "f" and self.bits < 32
 
     @property
     def low(self) -> int:
@@ -30,8 +41,12 @@ class DType:
 DTYPES = {
     d.name: d
     for d in (
-        *(DType(f"float{n}", "f", n) for n in (64, 32, 16)),
-        DType("bfloat16", "f", 16),
+        *(DType(f"float{n}", "f", n, digits) for n, digits in ((64, 53), (32, 24), (16, 11))),
+        DType("bfloat16", "f", 16, 8),
+        # Of the Open Compute Project (OFP8): e4m3 has no infinities, 448 is its largest number. ml_dtypes' own
+        # "float8_e4m3" is another, with infinities.
+        DType("float8_e4m3", "f", 8, 4, "float8_e4m3fn"),
+        DType("float8_e5m2", "f", 8, 3),
         *(DType(f"int{n}", "i", n) for n in (8, 16, 32, 64)),
         *(DType(f"uint{n}", "u", n) for n in (8, 32)),
         DType("bool", "b", 8),
@@ -41,10 +56,22 @@ DTYPES = {
 }
 
 
+WIDENED = frozenset(d.name for d in DTYPES.values() if d.widened)
+"""Types of memory: values are widened to float32 when they are loaded, and rounded when they are stored."""
+
+_BY_NUMPY = {d.numpy or d.name: d.name for d in DTYPES.values()}
+
+
+def from_numpy(name: str) -> str | None:
+    """What is called ``name`` by NumPy or ml_dtypes; None for a type that kernels do not know."""
+    return _BY_NUMPY.get(name)
+
+
 def dtype_of(name: object) -> DType:
     """The DType called ``name`` (a string, or anything NumPy-like with a ``name``)."""
     text = name if isinstance(name, str) else str(getattr(name, "name", None) or getattr(name, "__name__", name))
-    found = DTYPES.get(text)
+    found = DTYPES.get(text) if isinstance(name, str) else None
+    found = found or DTYPES.get(from_numpy(text) or "")
     if found is None or text == "index":
         legal = ", ".join(n for n in DTYPES if n != "index")
         raise refuse(DeclarationError, "declare.dtype", f"dtype {text!r} is not known", hint=f"one of {legal}")
@@ -68,13 +95,13 @@ def promote(a: str, b: str) -> str:
     if x.kind == "b" or y.kind == "b":
         return y.name if x.kind == "b" else x.name
     if x.kind == "f" and y.kind == "f":
-        if x.bits == y.bits:
-            return "float32"  # float16 with bfloat16
+        if x.bits == y.bits or max(x.bits, y.bits) == 16:
+            return "float32"  # float16 with bfloat16; most pairs with 8 bits NumPy refuses
         return x.name if x.bits > y.bits else y.name
     if x.kind == "f" or y.kind == "f":
         f, i = (x, y) if x.kind == "f" else (y, x)
-        if f.name == "bfloat16":
-            return "bfloat16"  # as ml_dtypes
+        if f.name == "bfloat16" or (f.bits == 8 and i.bits == 8):
+            return f.name  # as ml_dtypes
         needed = 16 if i.bits <= 8 else 32 if i.bits <= 16 else 64
         return f.name if f.bits >= needed else f"float{needed}"
     if x.kind == y.kind:

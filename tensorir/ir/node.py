@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 _FREEZE = os.environ.get("TENSORIR_FREEZE", "0") == "1"
 _ONE = {"Expr", "Stmt", "Stmt | None", "Expr | None"}
 _MANY = {"tuple[Expr, ...]", "tuple[Stmt, ...]", "tuple[Region, ...]", "tuple[Role, ...]"}
+_STATEMENTS = {"Stmt", "Stmt | None", "tuple[Stmt, ...]", "tuple[Role, ...]"}
 
 NODES: dict[str, type[Node]] = {}
 
@@ -22,6 +23,7 @@ class Node:
     __slots__ = ()
     FIELDS: ClassVar[tuple[str, ...]] = ()
     CHILDREN: ClassVar[tuple[tuple[str, bool], ...]] = ()  # (field, is it a tuple of nodes)
+    BODIES: ClassVar[tuple[tuple[str, bool], ...]] = ()  # those of them that are statements
 
     def children(self) -> Iterator[Node]:
         """Direct child nodes, in field order."""
@@ -64,5 +66,6 @@ def node(cls: T) -> T:
     fields = dataclasses.fields(out)  # type: ignore[arg-type]
     out.FIELDS = tuple(f.name for f in fields)
     out.CHILDREN = tuple((f.name, f.type in _MANY) for f in fields if f.type in _ONE | _MANY)
+    out.BODIES = tuple((f.name, f.type in _MANY) for f in fields if f.type in _STATEMENTS)
     NODES[cls.__name__] = out
     return out  # type: ignore[return-value]

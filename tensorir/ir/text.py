@@ -166,6 +166,7 @@ def lines(s: Stmt, depth: int) -> list[str]:
             said += [f"specialized where {show(c)}" for c in s.cases]
             said += [f"{s.depth} buffers take turns{', copies on their own' * s.later}"] if s.depth > 1 else []
             said += ["a warpgroup copies, {} and {} registers".format(*s.roles)] if s.roles else []
+            said += [f"{s.turns} sets of the others take turns"] if s.turns > 1 else []
             note = f"  # {', '.join(said)}" if said else ""
             return [f"{pad}for {s.var.name} in {show(s.extent)}:{note}", *lines(s.body, depth + 1)]
         case Stage():
@@ -186,7 +187,8 @@ def lines(s: Stmt, depth: int) -> list[str]:
             return [f"{pad}{_signature(s.buffer)}{_layout(s.buffer)}", *lines(s.body, depth)]
         case Barrier():
             who = " of the cluster" if Scope.CLUSTER in s.scopes else ""
-            return [f"{pad}barrier{who}{f' of {s.threads} threads' if s.threads else ''}"]
+            turn = f" of turn {show(s.turn)}" if s.turn is not None else ""
+            return [f"{pad}barrier{who}{f' of {s.threads} threads' if s.threads else ''}{turn}"]
         case CommitGroup():
             return [f"{pad}commit group{_of(s.of)}"]
         case WaitGroup():
@@ -207,6 +209,7 @@ def lines(s: Stmt, depth: int) -> list[str]:
             return [line for r in s.roles for line in lines(r, depth)]
         case Role():
             said = [f"warpgroups from {s.first}: {s.extent}", f"{s.registers} registers"] + ["one thread"] * s.one
+            said += [f"in {s.turns} turns"] if s.turns > 1 else []
             return [f"{pad}role {s.name}:  # {', '.join(said)}", *lines(s.body, depth + 1)]
     return [f"{pad}{type(s).__name__}"]
 

@@ -38,13 +38,14 @@ class Kind(enum.Enum):
     BLOCK_X, BLOCK_Y, BLOCK_Z = "block.x", "block.y", "block.z"
     CLUSTER = "cluster"  # blocks that run at the same time and may fill each other's shared memory
     THREAD_X, THREAD_Y, THREAD_Z = "thread.x", "thread.y", "thread.z"
+    VTHREAD = "vthread"  # threads to whoever looks from outside, which take turns in a real one
     WARP_X, WARP_Y = "warp.x", "warp.y"  # whole warps: what is inside, their threads do together
     WARPGROUP = "warpgroup"  # four warps, whose 128 threads do together what is inside
 
     @property
     def level(self) -> str:
         """``block``, ``thread`` (of which a whole warp is one, to whoever asks from outside) or ``sequential``."""
-        if self.lanes > 1:
+        if self.lanes > 1 or self is Kind.VTHREAD:
             return "thread"
         if self is Kind.CLUSTER:
             return "block"
@@ -388,6 +389,7 @@ class Loop(Stmt):
     depth: buffers that take turns in what iterations copy into shared memory, so that copies run ahead; 1: they do not
     later: these copies are under way by themselves, without passing through registers
     roles: registers of a thread that copies, and of one that computes, where warpgroups of their own make the copies
+    turns: so many sets of the warpgroups that compute take the iterations of the loop around in turns
     """
 
     var: Var
@@ -400,6 +402,7 @@ class Loop(Stmt):
     depth: int = 1
     later: bool = False
     roles: tuple[int, ...] = ()
+    turns: int = 1
 
 
 @node
@@ -473,10 +476,12 @@ class Barrier(Stmt):
     """All threads of the block (of the cluster, if that is a scope) arrive and see earlier writes to the given scopes.
 
     threads: of the one role that meets here, the first ones of the block; 0 for all
+    turn: which of the role's sets of warpgroups meets, each for itself
     """
 
     scopes: tuple[Scope, ...] = (Scope.SHARED,)
     threads: int = 0
+    turn: Expr | None = None
 
 
 @node
@@ -581,6 +586,8 @@ class Role(Stmt):
     """Warpgroups ``first`` to ``first + extent - 1`` run ``body``, ``var`` numbers them from 0.
 
     registers: of each thread, taken from those of other roles;  one: the first thread alone runs it
+    turns: sets of equally many warpgroups, each of which runs the body for itself: ``turn`` numbers the sets, and
+           ``var`` the warpgroups of each
     """
 
     name: str
@@ -590,6 +597,19 @@ class Role(Stmt):
     registers: int
     body: Stmt
     one: bool = False
+    turns: int = 1
+    turn: Var | None = None
+
+    @property
+    def numbers(self) -> dict[Var, int]:
+        """What differs from warpgroup to warpgroup, and how many values it has."""
+        mine = {self.var: self.at_once}
+        return mine if self.turn is None else {**mine, self.turn: self.turns}
+
+    @property
+    def at_once(self) -> int:
+        """Warpgroups of each set."""
+        return self.extent // self.turns
 
 
 @node

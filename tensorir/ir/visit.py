@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar, overload
 
@@ -35,16 +36,20 @@ from tensorir.ir.tree import (
 N = TypeVar("N", bound=Node)
 
 
-def walk(root: Node) -> Iterator[Node]:
-    """Every node under ``root``, parents first, in source order."""
+def walk(root: Node, statements: bool = False) -> Iterator[Node]:
+    """Every node under ``root``, parents first, in source order; of ``statements`` only those, no expression is entered
+    (none has a statement inside).
+    """
     stack = [root]
     while stack:
         n = stack.pop()
         yield n
-        if n.CHILDREN:
-            kids = list(n.children())
-            kids.reverse()
-            stack.extend(kids)
+        for name, many in (n.BODIES if statements else n.CHILDREN)[::-1]:
+            value = getattr(n, name)
+            if many:
+                stack.extend(value[::-1])
+            elif value is not None:
+                stack.append(value)
 
 
 @overload
@@ -53,7 +58,13 @@ def find(root: Node, cls: type[N], where: Callable[[N], bool] | None = None) -> 
 def find(root: Node, cls: tuple[type[Node], ...], where: Callable[[Node], bool] | None = None) -> list[Node]: ...
 def find(root: Node, cls: Any, where: Any = None) -> list[Any]:
     """The nodes of one class, or of several, under ``root``."""
-    return [n for n in walk(root) if isinstance(n, cls) and (where is None or where(n))]
+    nodes = walk(root, statements=_only_statements(cls))
+    return [n for n in nodes if isinstance(n, cls) and (where is None or where(n))]
+
+
+@functools.cache
+def _only_statements(cls: type[Node] | tuple[type[Node], ...]) -> bool:
+    return all(issubclass(c, Stmt) for c in (cls if isinstance(cls, tuple) else (cls,)))
 
 
 def uses(root: Node, names: Mapping[Var, Any] | set[Var]) -> bool:
@@ -74,6 +85,7 @@ class Rewriter:
     """
 
     _table: ClassVar[dict[type, Callable[..., Any]]] = {}
+    _in_expressions: ClassVar[bool] = False  # whether a handler is of expressions: otherwise none is entered
 
     def __init_subclass__(cls) -> None:
         table = dict(cls._table)
@@ -83,10 +95,12 @@ class Rewriter:
                     raise TypeError(f"{cls.__name__}.{name}: there is no node {name[3:]}")
                 table[NODES[name[3:]]] = method
         cls._table = table
+        cls._in_expressions = any(issubclass(c, Expr) for c in table)
 
     def __call__(self, n: Any) -> Any:
-        handler = self._table.get(type(n))
-        return handler(self, n) if handler else n.map(self)
+        if handler := self._table.get(type(n)):
+            return handler(self, n)
+        return n.map(self) if self._in_expressions or not isinstance(n, Expr) else n
 
     def children(self, n: N) -> N:
         return n.map(self)
@@ -217,7 +231,7 @@ def sequence(stmts: Any) -> Stmt:
 def writes(n: Node) -> list[Buffer]:
     """Buffers written under ``n``, each once, in order."""
     out: dict[Buffer, None] = {}
-    for s in walk(n):
+    for s in walk(n, statements=True):
         if isinstance(s, Store):
             out[s.buffer] = None
         elif isinstance(s, Update):
@@ -240,8 +254,13 @@ def reads(n: Node) -> list[Buffer]:
 
 def _operands(call: IntrinCall, touched: Callable[[Node], list[Buffer]]) -> list[Buffer]:
     """The buffers of the operands that the meaning of an instruction reads, or writes."""
-    tiles = touched(call.intrin.semantics.body)
+    tiles = _touched(touched, call.intrin.semantics.body)
     return [r.buffer for b, r in zip(call.intrin.operands, call.operands, strict=True) if b in tiles]
+
+
+@functools.lru_cache(maxsize=1024)
+def _touched(touched: Callable[[Node], list[Buffer]], meaning: Node) -> frozenset[Buffer]:
+    return frozenset(touched(meaning))
 
 
 def lanes_of(e: Expr) -> int:

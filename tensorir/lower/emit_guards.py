@@ -29,10 +29,12 @@ from tensorir.ir.tree import (
     Expr,
     If,
     IntrinCall,
+    Kind,
     Let,
     Load,
     Loop,
     Program,
+    Scope,
     Select,
     Stage,
     Stmt,
@@ -41,11 +43,14 @@ from tensorir.ir.tree import (
     Update,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import Rewriter, find, writes
+from tensorir.ir.visit import Rewriter, find, reads, uses, writes
 from tensorir.lower.boxes import LOCAL, uncovered
 from tensorir.lower.form import bound_loops, each_nest, extent_of, fail, loop_ranges, lowering, rewrap
 from tensorir.schedule.analysis import in_loops
 from tensorir.target import Target
+
+OWN = (Scope.REGISTER, Scope.WARP)
+"""What only those see who have filled it."""
 
 
 @lowering
@@ -55,7 +60,9 @@ def emit_guards(program: Program, target: Target) -> Program:
     def kernel(nest: Stmt) -> Stmt:
         axes, body = bound_loops(nest)
         made = {b for b in writes(body) if b.scope not in LOCAL}
-        return rewrap(axes, _Guards(loop_ranges(axes), uncovered(body, axes), made)(body))
+        sums = [s for s in find(body, Stage) if s.intrin is not None and isinstance(s.body, Update)]
+        fed = {b for s in sums for b in reads(s.body) if b not in writes(s.body)}
+        return rewrap(axes, _Guards(loop_ranges(axes), uncovered(body, axes), made, fed)(body))
 
     return each_nest(program, kernel)
 
@@ -63,21 +70,30 @@ def emit_guards(program: Program, target: Target) -> Program:
 class _Guards(Rewriter):
     """Visits stages in program order, so producers come before their readers."""
 
-    def __init__(self, ranges: dict[Var, Interval], uncovered: set[tuple[Buffer, str]], made: set[Buffer]) -> None:
+    def __init__(
+        self, ranges: dict[Var, Interval], uncovered: set[tuple[Buffer, str]], made: set[Buffer], fed: set[Buffer]
+    ) -> None:
         self.ranges = dict(ranges)
         self.uncovered = uncovered
         self.made = made  # in global memory by this very kernel: a cell exists once its own iteration has run
         self.facts: list[Expr] = []
-        self.total: set[Buffer] = set()  # some writer fills the whole box
-        self.zero: set[Buffer] = set()  # cells outside the tensor hold 0
+        self.fed = fed  # read by instructions that run whole: a part of a tile that does not count must be 0
+        self.inside: set[Var] = set()  # loops that an instruction performs
+        self.total: dict[Buffer, list[Expr]] = {}  # some writer fills the whole box where these conditions hold
+        self.zero: set[tuple[Buffer, int]] = set()  # cells beyond the tensor's end along a dimension hold 0
 
     def on_Loop(self, n: Loop) -> Stmt:
         self.ranges[n.var] = extent_of(n)
-        return self.children(n)
+        if n.kind is not Kind.INTRIN:
+            return self.children(n)
+        self.inside.add(n.var)
+        n = self.children(n)
+        self.inside.discard(n.var)
+        return n
 
     def on_If(self, n: If) -> Stmt:
         self.facts.append(n.cond)
-        total, zero = set(self.total), set(self.zero)
+        total, zero = dict(self.total), set(self.zero)
         n = self.children(n)
         self.facts.pop()
         if not isinstance(n.then, Stage):  # a version of a body: behind it, the other one may have run
@@ -90,33 +106,44 @@ class _Guards(Rewriter):
         made = writes(n.body)
         local = all(b.scope in LOCAL for b in made)
         wanted = conds
-        tiles = n.intrin is not None and bool(n.intrin.maps)
-        if n.intrin is not None and tiles:
+        filled: set[int] = set()
+        if n.intrin is not None and n.intrin.maps:
             left = self._clipped(n, conds)
-            tiles = not left and self._fills_zero(n, conds)
+            n = n.replace(body=_Placed(n, Arith(self.ranges, self.facts))(n.body))
+            filled = set() if left else self._fills_zero(n, conds)
             conds = left if n.intrin.stores or not left else conds
         if local and conds:
-            conds = self._relax(n, conds)
-            if n.intrin is not None and n.intrin.by_warp and isinstance(n.body, Store) and conds:
+            relaxed = self._relax(n, conds)
+            if n.intrin is not None or not self._fed_otherwise(n, [g for g in conds if g not in relaxed], conds):
+                conds = relaxed
+            if n.intrin is not None and n.intrin.by_warp and isinstance(n.body, Store) and self._cut(n, conds):
                 n = n.replace(intrin=None)  # there is no whole tile to bring near: element by element, with zeros
             if n.intrin is None:  # the body of an instruction stays what it is
                 n, conds = self._clamp(n, conds)
         body = n.body
-        self.zero.difference_update(made)  # what was filled before may be overrun now
-        if (local and tiles) or (
-            local and wanted and not conds and isinstance(body, Store) and self._copies_zero(n, wanted)
-        ):
-            self.zero.update(made)
-        if local and conds and n.intrin is None and isinstance(body, Store) and all(self._outside(n, g) for g in conds):
-            body = body.replace(value=_filled(body, conds))
-            self.zero.add(body.buffer)
-            conds = []
+        self.zero = {(b, d) for b, d in self.zero if b not in made}  # what was filled before may be overrun now
+        if local and wanted and not conds and isinstance(body, Store) and self._copies_zero(n, wanted):
+            filled = _all_dims(body.buffer)
+        if local:
+            self.zero.update((b, d) for b in made for d in filled)
+        if local and conds and n.intrin is None and isinstance(body, Store):
+            ends = [g for g in conds if self._outside(n, g)]
+            if len(ends) == len(conds) and self._copies_zero(n, [g for g in wanted if g not in conds]):
+                self.zero.update((body.buffer, d) for d in _all_dims(body.buffer))
+            if ends and (len(ends) == len(conds) or body.buffer.scope is Scope.WARP):  # instructions want whole tiles
+                body = body.replace(value=_filled(body, ends))
+                conds = [g for g in conds if g not in ends]
         if n.intrin is None and (must := [c for c in must if c in conds]):
             n, conds = self._padded(n, conds, must)
             body = n.body
-        if not conds:
-            self.total.update(made)
+        for b in made:
+            if not conds or (b not in self.total and b.scope in OWN):
+                self.total[b] = conds
         return n.replace(guards=(), padded=(), body=If(conjunction(conds), body) if conds else body)
+
+    def _cut(self, n: Stage, conds: list[Expr]) -> bool:
+        """Whether conditions leave less than whole tiles to an instruction, or registers that it should have filled."""
+        return bool(conds) and (writes(n.body)[0].scope is not Scope.SHARED or any(uses(g, self.inside) for g in conds))
 
     def _padded(self, n: Stage, conds: list[Expr], must: list[Expr]) -> tuple[Stage, list[Expr]]:
         """The stage without the conditions ``must``: it reads what exists, cells beyond an end stay in its own copy,
@@ -162,6 +189,11 @@ class _Guards(Rewriter):
                 kept = others
         return kept
 
+    def _fed_otherwise(self, n: Stage, dropped: list[Expr], conds: list[Expr]) -> bool:
+        """Whether what an instruction multiplies would be other than 0 where ``dropped`` do not hold, and can be 0."""
+        fed = isinstance(n.body, Store) and n.body.buffer in self.fed
+        return fed and not self._copies_zero(n, dropped) and all(self._outside(n, g) for g in conds)
+
     def _clamp(self, n: Stage, conds: list[Expr]) -> tuple[Stage, list[Expr]]:
         """A sum that overshoots its tile may read any existing element instead of one beyond the end.
 
@@ -183,14 +215,16 @@ class _Guards(Rewriter):
         if find(n.body, (IntrinCall, Let)):
             return False
         sums = writes(n.body) if find(n.body, Update) else []
-        if any(b not in self.total or (b, n.name) in self.uncovered for b in sums):
+        if any(self.total.get(b, True) or (b, n.name) in self.uncovered for b in sums):
             return False  # an iteration too many would add to a cell that was never initialised
         arith = Arith(self.ranges, [*self.facts, *conds])
         return all(self._exists(load, n, arith.child(assume=under)) for load, under in conditional_loads(n.body))
 
     def _exists(self, load: Load, n: Stage, arith: Arith) -> bool:
         if load.buffer.scope in LOCAL:
-            return load.buffer in self.total and (load.buffer, n.name) not in self.uncovered
+            filled = self.total.get(load.buffer)
+            covered = (load.buffer, n.name) not in self.uncovered
+            return filled is not None and covered and all(map(arith.proves, filled))
         return load.buffer not in self.made and all(
             arith.proves(binary("<=", const(0), i)) and arith.proves(binary("<", i, extent))
             for i, extent in zip((in_loops(i, n) for i in load.index), load.buffer.shape, strict=True)
@@ -221,19 +255,26 @@ class _Guards(Rewriter):
             if it.axis is Axis.SPATIAL
         )
 
-    def _fills_zero(self, n: Stage, conds: list[Expr]) -> bool:
-        """Whether a tile that is copied whole is 0 where ``conds`` do not hold: its array ends there as well.
+    def _fills_zero(self, n: Stage, conds: list[Expr]) -> set[int]:
+        """Dimensions of a tile that is copied whole beyond whose end it is 0: its array ends there as well.
 
         An array may go on behind what the stage copies of it, where a definition that takes a part of it was inlined.
         """
         held: list[Expr] = []
         for g in conds:
             opposite = negate(g)
-            arith = Arith(self.ranges, [*self.facts, *held, *([] if opposite is None else [opposite])])
-            if opposite is None or not all(_beyond(load, n, arith) for load in find(n.body, Load)):
-                return False
+            if opposite is None or not self._all_beyond(n, [*held, opposite]):
+                break
             held.append(g)
-        return True
+        else:
+            return _all_dims(writes(n.body)[0])
+        ends = [(binary("<=", it.extent, i), binary("<", i, const(0))) for it, i in zip(n.iters, n.binds, strict=True)]
+        return {d for d, both in enumerate(ends) if all(self._all_beyond(n, [end]) for end in both)}
+
+    def _all_beyond(self, n: Stage, conds: list[Expr]) -> bool:
+        """Whether all that a stage reads where ``conds`` hold lies outside the buffers' shapes."""
+        arith = Arith(self.ranges, [*self.facts, *conds])
+        return all(_beyond(load, n, arith) for load in _copied(n))
 
     def _copies_zero(self, n: Stage, conds: list[Expr]) -> bool:
         """Whether an iteration that violates one of ``conds`` stores exactly 0, what a filled copy holds there."""
@@ -288,22 +329,55 @@ class _Clamp(Rewriter):
         return n
 
 
+class _Placed(Rewriter):
+    """The copy of a tile, where data tells its place: beyond the end of that data it lies outside its array, so that
+    the copy is 0 there.
+    """
+
+    def __init__(self, n: Stage, arith: Arith) -> None:
+        self.n, self.arith, self.copied = n, arith, _copied(n)
+
+    def on_Load(self, load: Load) -> Expr:
+        if load in self.copied:
+            return self.children(load)
+        needed = [
+            c for i, extent in zip(load.index, load.buffer.shape, strict=True)
+            for c in (binary("<=", const(0), i), binary("<", i, extent)) if not self.arith.proves(in_loops(c, self.n))
+        ]  # fmt: skip
+        return select(conjunction(needed), load, const(-1, load.dtype)) if needed else load
+
+
+def _copied(n: Stage) -> list[Load]:
+    """What a stage of a tile copy reads to copy it, without the data that tells where it lies."""
+    (store,) = find(n.body, Store)
+    value = store.value.a if isinstance(store.value, Select) else store.value
+    return [value] if isinstance(value, Load) else []
+
+
+def _all_dims(b: Buffer) -> set[int]:
+    return set(range(len(b.shape)))
+
+
 def _beyond(load: Load, n: Stage, arith: Arith) -> bool:
     """Whether a cell lies outside the buffer's shape."""
-    index = [in_loops(i, n) for i in load.index]
-    return any(
-        arith.proves(binary("<=", extent, i)) or arith.proves(binary("<", i, const(0)))
-        for i, extent in zip(index, load.buffer.shape, strict=True)
-    )
+    return any(_beyond_dim(load, d, n, arith) for d in _all_dims(load.buffer))
 
 
-def _is_zero(e: Expr, zero: set[Buffer], n: Stage, arith: Arith) -> bool:
+def _beyond_dim(load: Load, d: int, n: Stage, arith: Arith) -> bool:
+    i = in_loops(load.index[d], n)
+    i = arith.simplify(i) if find(i, Select) else i
+    return arith.proves(binary("<=", load.buffer.shape[d], i)) or arith.proves(binary("<", i, const(0)))
+
+
+def _is_zero(e: Expr, zero: set[tuple[Buffer, int]], n: Stage, arith: Arith) -> bool:
     """Whether ``e`` is exactly 0: only 0 * 0 counts, since 0 * x is not 0 for an infinite x."""
     if isinstance(e, Const):
         return bool(e.value == 0)
     if isinstance(e, Load):
-        return e.buffer in zero and _beyond(e, n, arith)
-    if isinstance(e, Binary) and e.op in ("+", "-", "*"):
+        return any(_beyond_dim(e, d, n, arith) for b, d in zero if b is e.buffer)
+    if isinstance(e, Binary) and e.op in ("+", "-", "*", "min", "max"):
+        return _is_zero(e.a, zero, n, arith) and _is_zero(e.b, zero, n, arith)
+    if isinstance(e, Select):
         return _is_zero(e.a, zero, n, arith) and _is_zero(e.b, zero, n, arith)
     if isinstance(e, Cast | Unary):
         return _is_zero(e.a, zero, n, arith)

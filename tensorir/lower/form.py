@@ -62,7 +62,8 @@ def loop_ranges(loops: Iterable[Loop]) -> dict[Var, Interval]:
 
 def kernel_arith(axes: Iterable[Loop], body: Stmt) -> Arith:
     """What is known in a kernel: the ranges of its block and thread loops, and of every loop in its body."""
-    return Arith({**loop_ranges([*axes, *find(body, Loop)]), **{r.var: (0, r.extent - 1) for r in find(body, Role)}})
+    roles = {v: (0, count - 1) for r in find(body, Role) for v, count in r.numbers.items()}
+    return Arith({**loop_ranges([*axes, *find(body, Loop)]), **roles})
 
 
 def thread_count(loops: list[Loop]) -> int:

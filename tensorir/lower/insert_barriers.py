@@ -115,10 +115,11 @@ class _Tiles:
 
 
 class _Sync:
-    """meeting: how many threads meet at a barrier, 0 for all of the block"""
+    """meeting: how many threads meet at a barrier, 0 for all of the block;  turn: which of a role's sets they are"""
 
-    def __init__(self, written: set[Buffer], threads: set[Var], tiles: _Tiles, meeting: int = 0) -> None:
-        self.written, self.threads, self.tiles, self.meeting = written, threads, tiles, meeting
+    def __init__(self, written: set[Buffer], threads: set[Var], tiles: _Tiles, meeting: int = 0,
+                 turn: Var | None = None) -> None:  # fmt: skip
+        self.written, self.threads, self.tiles, self.meeting, self.turn = written, threads, tiles, meeting, turn
 
     def visit(self, s: Stmt, before: _Touched) -> tuple[Stmt, _Touched, _Touched]:
         """The statement with barriers, what was touched since the last one at its end, and before its first one."""
@@ -143,20 +144,24 @@ class _Sync:
         """Each role for itself: what they exchange, barriers of its own order."""
         done = []
         for r in s.roles:
-            meeting = r.extent * Kind.WARPGROUP.lanes
-            sync = _Sync(self.written, self.threads | {r.var}, self.tiles, meeting)
+            meeting = r.at_once * Kind.WARPGROUP.lanes
+            sync = _Sync(self.written, self.threads | {r.var}, self.tiles, meeting, r.turn)
             done.append(r.replace(body=sync.visit(r.body, _Touched())[0]))
         return s.replace(roles=tuple(done))
 
-    def _barrier(self, buffers: set[Buffer], before: _Touched, after: _Touched) -> Stmt:
+    def _barrier(self, buffers: set[Buffer], before: _Touched) -> Stmt:
         """What orders accesses to ``buffers`` before it and after it."""
         scopes = {b.scope for b in buffers}
-        meet = Barrier(tuple(x for x in (Scope.SHARED, Scope.GLOBAL) if x in scopes), self.meeting)
-        gone: set[Buffer] = buffers & self.tiles.leaving & {b for b, *_ in before.read} & {b for b, *_ in after.written}
-        seen: set[Buffer] = (
-            buffers & self.tiles.by_itself & {b for b, *_ in before.written} & {b for b, *_ in after.read}
-        )
-        return sequence([*([WaitGroup(0, STORES)] if gone else []), *([Fence("async")] if seen else []), meet])
+        meet = Barrier(tuple(x for x in (Scope.SHARED, Scope.GLOBAL) if x in scopes), self.meeting, self.turn)
+        return sequence([*self._settled(before), meet])
+
+    def _settled(self, before: _Touched) -> list[Stmt]:
+        """What a thread owes to those behind any barrier, whomever that is for: tiles that it lets leave have left, and
+        what it has written is seen by what reads by itself.
+        """
+        gone = self.tiles.leaving & {b for b, *_ in before.read}
+        seen = self.tiles.by_itself & {b for b, *_ in before.written}
+        return [*([WaitGroup(0, STORES)] if gone else []), *([Fence("async")] if seen else [])]
 
     def _leaf(self, s: Stmt, before: _Touched) -> tuple[_Touched, _Touched]:
         mine = _Touched()
@@ -193,13 +198,15 @@ class _Sync:
         for x in s.stmts:
             body, after, first = self.visit(x, _Touched())
             if clash := since.conflicts(first):
-                out.append(self._barrier(clash, since, first))
+                out.append(self._barrier(clash, since))
                 if open_:
                     open_ = False
                 since = _Touched()
             if open_:
                 head |= first
             inner = _waits(body)
+            if inner:
+                out += self._settled(since)
             since = after if inner else since | after
             open_ = open_ and not inner
             out.append(body)
@@ -209,23 +216,41 @@ class _Sync:
         body, after, head = self.visit(s.body, _Touched())
         after, head = after.in_any_iteration(s.var), head.in_any_iteration(s.var)
         once = isinstance(s.extent, Const) and s.extent.value <= 1
+        clash: set[Buffer] = set()
         if not once and (clash := after.conflicts(head)):
-            meet = self._barrier(clash, after, head)
-            if clash <= self.tiles.leaving and (first := _before_writes(body, clash, meet)) is not None:
+            meet = self._barrier(clash, after)
+            if clash <= self.tiles.leaving and (first := _before_writes(body, clash, meet, self.threads)) is not None:
                 body = first  # what leaves by itself has an iteration's time to
             else:
                 body = sequence([body, meet])
                 after = _Touched()
+        if not once and _waits(body):
+            body = self._handed_on(body, after, clash)
         if not _waits(body):
             after = before | after
         return s.replace(body=body), after, head
 
+    def _handed_on(self, body: Stmt, after: _Touched, met: set[Buffer]) -> Stmt:
+        """The body of a loop whose next iteration meets a first barrier that is for others than ``met``: what is owed
+        to those behind it (``_settled``) is settled before.
+        """
+        gone = (self.tiles.leaving & {b for b, *_ in after.read} & {*writes(body)}) - met
+        seen = self.tiles.by_itself & {b for b, *_ in after.written}
+        if gone:
+            meet = sequence([WaitGroup(0, STORES), Barrier((Scope.SHARED,), self.meeting, self.turn)])
+            first = _before_writes(body, gone, meet, self.threads)
+            body = sequence([body, meet]) if first is None else first
+        return sequence([body, Fence("async")]) if seen else body
 
-def _before_writes(s: Stmt, buffers: set[Buffer], meet: Stmt) -> Stmt | None:
+
+def _before_writes(s: Stmt, buffers: set[Buffer], meet: Stmt, threads: set[Var]) -> Stmt | None:
     """``s`` with ``meet`` before its first statement that writes one of ``buffers``."""
     if isinstance(s, Alloc | Let):
-        body = _before_writes(s.body, buffers, meet)
+        body = _before_writes(s.body, buffers, meet, threads)
         return None if body is None else s.replace(body=body)
+    if isinstance(s, If) and not uses(s.cond, threads):
+        body = _before_writes(s.then, buffers, meet, threads)
+        return None if body is None else s.replace(then=body)
     if not isinstance(s, Seq):
         return None
     n = next((n for n, x in enumerate(s.stmts) if buffers & {*writes(x)}), None)
@@ -237,8 +262,8 @@ def _slot_of(b: Buffer, s: Stage) -> _Slot | None:
     found: set[_Slot | None] = set()
     for n in walk(s.body):
         if isinstance(n, Load | Store | Region) and n.buffer is b:
-            first = (n.first if isinstance(n, Region) else n.index)[0]
-            slot = None
+            index = n.first if isinstance(n, Region) else n.index
+            first, slot = index[0] if index else None, None
             if isinstance(first, Binary) and first.op == "%" and isinstance(first.b, Const):
                 form = Arith().linear(first.a)
                 terms = list(form.terms.items())

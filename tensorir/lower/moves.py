@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.dtypes import WIDENED
 from tensorir.ir.tree import Broadcast, Buffer, Const, Expr, Load, Scope, Select, Stmt, Store
 from tensorir.ir.visit import find, walk
 
@@ -26,10 +26,10 @@ def _sources(e: Expr) -> list[Load | Const]:
 
 
 def carriers(body: Stmt) -> set[Buffer]:
-    """Register arrays of 16-bit floats that are only filled from memory and only copied to it."""
+    """Register arrays of narrow floats that are only filled from memory and only copied to it."""
     out = {
         s.buffer for s in find(body, Store)
-        if s.buffer.scope is Scope.REGISTER and DTYPES[s.buffer.dtype].kind == "f" and DTYPES[s.buffer.dtype].bits == 16
+        if s.buffer.scope is Scope.REGISTER and s.buffer.dtype in WIDENED
     }  # fmt: skip
     if not out:
         return out

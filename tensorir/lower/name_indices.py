@@ -89,7 +89,7 @@ def _hoisted(body: Stmt, hoist: _Hoist) -> Stmt:
         return sequence([_hoisted(s, hoist) for s in body.stmts])
     if isinstance(body, Roles):  # a thread keeps the bases of its own role
         return body.replace(
-            roles=tuple(r.replace(body=_hoisted(r.body, _Hoist(hoist.hardware | {r.var}))) for r in body.roles)
+            roles=tuple(r.replace(body=_hoisted(r.body, _Hoist(hoist.hardware | set(r.numbers)))) for r in body.roles)
         )
     out = hoist.one(body)
     for v, value in reversed(hoist.lets):

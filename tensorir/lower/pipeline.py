@@ -19,6 +19,7 @@ from tensorir.lower.fold_constants import fold_constants
 from tensorir.lower.form import Pass, fail
 from tensorir.lower.form_instructions import form_instructions
 from tensorir.lower.insert_barriers import insert_barriers
+from tensorir.lower.interleave_vthreads import interleave_vthreads
 from tensorir.lower.kernel import Module, module_of
 from tensorir.lower.name_indices import name_indices
 from tensorir.lower.order_products import order_products
@@ -34,6 +35,7 @@ from tensorir.target import Target
 
 PASSES: list[Pass] = [
     resolve_scopes,
+    interleave_vthreads,
     bind_threads,
     split_init,
     specialize_loops,

@@ -42,7 +42,7 @@ from tensorir.lower.form import each_nest, fail, lowering
 from tensorir.lower.partition_loops import Twin, fresh_names
 from tensorir.lower.rings import InSlot, allocated, allocs, ring
 from tensorir.lower.tiles import read_whole
-from tensorir.schedule.primitives.pipeline import copies_ahead
+from tensorir.schedule.primitives.pipeline import copies_ahead, loaded_first, registers_of
 from tensorir.target import Target
 
 
@@ -95,7 +95,7 @@ class _Pipeline(Rewriter):
         if n.depth < 2 or (isinstance(n.extent, Const) and as_int(n.extent) < 2):
             return n.replace(depth=1)  # one iteration has no other to copy for
         own, body = allocs(n.body)
-        copies = copies_ahead(body, {b for b in own if b.scope is Scope.SHARED})
+        copies = copies_ahead(body, {b for b in own if b.scope is Scope.SHARED}, through=not n.later)
         if not copies or not isinstance(n.extent, Const):
             raise fail(
                 "lower.pipeline",
@@ -105,9 +105,12 @@ class _Pipeline(Rewriter):
         filled = list(dict.fromkeys(b for s in copies for b in writes(s)))
         if n.later:
             return self._in_flight(n, own, [s for s in body if s not in copies], copies, filled)
+        rest = [s for s in body if s not in copies]
+        apart = {b: s for s in copies for b in registers_of(s, body) if b in own}
+        copies = [allocated([b for b in apart if apart[b] is s], s) for s in copies]
+        own, filled = [b for b in own if b not in apart], [b for b in filled if b.scope is Scope.SHARED]
         turns = ({b: b for b in filled}, {b: b.replace(name=b.name) for b in filled})
         trips, pair = as_int(n.extent), Var(n.var.name, "index")
-        rest = [s for s in body if s not in copies]
         one = _Body(n.var, trips, copies, rest, [b for b in own if b not in filled])
         even, odd = binary("*", pair, 2), binary("+", binary("*", pair, 2), 1)
         second = self._again(one.iteration(odd, turns[1], turns[0]))
@@ -160,7 +163,14 @@ class _Later(Rewriter):
 
 
 def _split(copy: Stmt) -> _Ahead:
-    """A copy in two: what its stages store, they leave in registers first, a cell for each of their iterations."""
+    """A copy in two: what its stages store, they leave in registers first, a cell for each of their iterations; or
+    where it loads into registers of its own, these are kept until then, for each iteration of the loops around.
+    """
+    inside = set(registers_of(copy, [copy]))
+    if inside:
+        first = _Kept(set(loaded_first(copy, inside)), inside)
+        load = first(copy)
+        return _Ahead(load, _Kept(first.fetched, inside, first.kept)(copy), tuple(b for b, _ in first.kept.values()))
     loads = _Half()
     load = loads(copy)
     return _Ahead(load, _Half(loads.held)(copy), tuple(loads.held.values()))
@@ -169,6 +179,56 @@ def _split(copy: Stmt) -> _Ahead:
 def _through(ahead: _Ahead) -> Stmt:
     """The copy at once: through registers as well, which loads in vectors where the other side is scattered."""
     return allocated(list(ahead.held), sequence([ahead.load, ahead.store]))
+
+
+class _Kept(Rewriter):
+    """The first half of a statement, which loads into the registers ``fetched``; with what is ``kept`` of them, the
+    second.
+
+    inside: all registers of its own
+    """
+
+    def __init__(
+        self,
+        fetched: set[Buffer],
+        inside: set[Buffer],
+        kept: dict[Buffer, tuple[Buffer, tuple[Var, ...]]] | None = None,
+    ) -> None:
+        self.fetched, self.inside = fetched, inside
+        self.second, self.kept = kept is not None, {} if kept is None else kept
+        self.loops: list[Loop] = []
+
+    def on_Loop(self, n: Loop) -> Stmt:
+        self.loops.append(n)
+        body = self(n.body)
+        self.loops.pop()
+        return n.replace(body=body) if find(body, Stage) else body
+
+    def on_Alloc(self, n: Alloc) -> Stmt:
+        if n.buffer not in self.fetched:
+            body = self(n.body)
+            return n.replace(body=body) if self.second or n.buffer not in self.inside else body
+        if not self.second:
+            around = tuple(x.extent for x in self.loops)
+            more = n.buffer.replace(name=f"{n.buffer.name}_next", shape=(*around, *n.buffer.shape))
+            self.kept[n.buffer] = more, ()
+        self.kept[n.buffer] = self.kept[n.buffer][0], tuple(x.var for x in self.loops)
+        return self(n.body)  # type: ignore[no-any-return]
+
+    def on_Stage(self, n: Stage) -> Stmt:
+        loads = bool(set(writes(n.body)) & self.fetched)
+        return sequence([]) if loads == self.second else self.children(n)
+
+    def on_Load(self, n: Load) -> Load:
+        n = self.children(n)
+        return Load(self.kept[n.buffer][0], self._at(n), n.dtype) if n.buffer in self.kept else n
+
+    def on_Store(self, n: Store) -> Store:
+        n = self.children(n)
+        return n.replace(buffer=self.kept[n.buffer][0], index=self._at(n)) if n.buffer in self.kept else n
+
+    def _at(self, n: Load | Store) -> tuple[Expr, ...]:
+        return (*self.kept[n.buffer][1], *n.index)
 
 
 class _Half(Rewriter):

@@ -4,17 +4,25 @@ Both walk the loops around the pipelined one. A slot of the ring is full when th
 when every warpgroup that computes has read it; each is told by a barrier of its own, whose phases alternate in parity
 (as in CUTLASS's warp-specialised pipelines). Products are under way while the next tile is awaited: a slot is free
 again one iteration after its own.
+
+With turns, sets of warpgroups compute one tile of results each, one after another, and slots come to them in that
+order (as in CUTLASS's ping-pong kernels). A set begins with its slots when the one before has seen all of its own full,
+which a third kind of barrier tells. That is no courtesy: a barrier's parity tells a phase from the next, not from the
+one after that, so that who comes too early would take a slot of another set for its own. What the sets have in shared
+memory besides, such as results on their way out, each has for itself; no order of theirs is needed there.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tensorir.intrin.hopper import tile_copy
 from tensorir.ir.build import as_expr, as_int, binary, const
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import (
+    Alloc,
     Arrive,
     Await,
     Barrier,
@@ -88,48 +96,60 @@ class _Split:
         self.axes, self.body, self.loop = axes, body, loop
         self.group = next(x for x in axes if x.kind is Kind.THREAD_Y)
         self.lane = next(x for x in axes if x.kind is Kind.THREAD_X)
-        self.groups = as_int(self.group.extent)
+        self.turns, self.number = loop.turns, Var("turn", "index")
+        self.groups = as_int(self.group.extent)  # of each set that takes turns
+        self.all_groups = self.groups * self.turns
         self.cluster = next((x for x in axes if x.kind is Kind.CLUSTER), None)
         self.blocks = 1 if self.cluster is None else as_int(self.cluster.extent)
         self.around = _around(body, loop)
+        self.tile = self._tile()
         found, stmts = allocs(loop.body)
         self.copies = copies_of(stmts, found)
         filled = list(dict.fromkeys(b for s in self.copies for b in writes(s)))
-        self.own = [b for b in found if b not in filled]
+        mine = [b for b in allocated_in(body) if b.scope is Scope.SHARED and b not in filled] if self.turns > 1 else []
+        self.each = {b: ring(b, self.turns) for b in mine}
+        self.own = [b for b in found if b not in filled and b not in self.each]
         self.rest = list(statements(sequence([s for s in stmts if s not in self.copies])))
         self.rings = {b: ring(b, loop.depth) for b in filled}
         # products of one iteration go on into the next if nothing else there touches what they read and make
         self.later = isinstance(self.rest[-1], WaitGroup) and only_products(sequence(self.rest))
-        self.full = self._barriers("full")
-        self.empty = self._barriers("empty")
+        self.full = self._barriers("full", loop.depth)
+        self.empty = self._barriers("empty", loop.depth)
+        self.order = self._barriers("order", self.turns)
         count: Expr = const(0)
         for x in (*self.around, loop):
             count = binary("+", binary("*", count, as_int(x.extent)), x.var)
         self.turn = _Turn(count, loop.depth)
 
-    def _barriers(self, name: str) -> Buffer:
-        return Buffer(name, (as_expr(self.loop.depth),), "int64", Scope.BARRIER)
+    def _barriers(self, name: str, count: int) -> Buffer:
+        return Buffer(name, (as_expr(count),), "int64", Scope.BARRIER)
 
     def nest(self) -> Stmt:
         registers = self.loop.roles
         number = self.group.var.replace()
-        compute = substitute(self._computing(), {self.group.var: number})
+        alone = self.turns > 1 and self.groups == 1
+        compute = substitute(self._computing(), {self.group.var: const(0) if alone else number})
         load = substitute(self._loading(), {self.group.var: const(0), self.lane.var: const(0)})
         if any(not isinstance(x.cond, Const) for x in find(load, If)):
             raise fail("lower.roles", "tiles are copied under a condition, and their barrier waits for all of them",
                        "exact splits around the pipelined loop")  # fmt: skip
         roles = Roles((
-            Role("compute", number, 0, self.groups, registers[1], compute),
-            Role("load", Var("loader", "index"), self.groups, 1, registers[0], load, one=True),
+            Role("compute", number, 0, self.all_groups, registers[1], compute, turns=self.turns,
+                 turn=self.number if self.turns > 1 else None),
+            Role("load", Var("loader", "index"), self.all_groups, 1, registers[0], load, one=True),
         ))  # fmt: skip
         # a product of a warpgroup has read its tile when one of its threads knows, others when each thread has
         arrivals = self.groups * (1 if self.later else as_int(self.lane.extent))
         meet = Barrier((Scope.CLUSTER,)) if self.cluster is not None else Barrier()
         start = [InitBarriers(self.full, 1), InitBarriers(self.empty, arrivals * self.blocks), meet, roles]
+        barriers = [self.full, self.empty]
+        if self.turns > 1:
+            start.insert(2, InitBarriers(self.order, self.groups))
+            barriers.append(self.order)
         if self.cluster is not None:  # no block ends while others may still reach into it
             start.append(meet)
-        body = allocated([*self.rings.values(), self.full, self.empty], sequence(start))
-        axes = [x.replace(extent=as_expr(self.groups + 1)) if x is self.group else x for x in self.axes]
+        body = allocated([*self.rings.values(), *self.each.values(), *barriers], sequence(start))
+        axes = [x.replace(extent=as_expr(self.all_groups + 1)) if x is self.group else x for x in self.axes]
         return rewrap(axes, body)
 
     def _loading(self) -> Stmt:
@@ -146,17 +166,58 @@ class _Split:
         slot = self.turn.slot
         work = InSlot(self.rings, slot)(sequence(self.rest[:-1] if self.later else self.rest))
         parts: list[Stmt] = [Await(self.full, (slot,), self.turn.parity()), work]
+        behind: list[Stmt] = []
         if not self.later:
             parts.append(self._released(slot))
-            return replace(self.body, {self.loop: self._plain(allocated(self.own, sequence(parts)))})
-        before = _Turn(binary("+", self.turn.count, self.loop.depth - 1), self.loop.depth)  # the one before
-        first = binary("<", self.lane.var, self.blocks)  # a thread for each block that may fill the slot
-        rank = self.lane.var if self.cluster is not None else None
-        released = Arrive(self.empty, (before.slot,), rank=rank)
-        release = If(binary("and", binary("<", const(0), self.turn.count), first), released)
-        parts += [WaitGroup(1, PRODUCTS), release]
+        else:
+            before = _Turn(binary("+", self.turn.count, self.loop.depth - 1), self.loop.depth)  # the one before
+            begun = self.turn.count if self.turns == 1 else self.loop.var  # a set releases its last one behind the loop
+            parts += [WaitGroup(1, PRODUCTS), self._released_by_few(before.slot, binary("<", const(0), begun))]
+            behind.append(WaitGroup(0, PRODUCTS))
         loop = self._plain(allocated(self.own, sequence(parts)))
-        return replace(self.body, {self.loop: sequence([loop, WaitGroup(0, PRODUCTS)])})
+        if self.turns == 1:
+            return replace(self.body, {self.loop: sequence([loop, *behind])})
+        if self.later:
+            last = substitute(slot, {self.loop.var: const(as_int(self.loop.extent) - 1)})
+            behind.append(self._released_by_few(last))
+        after = binary("%", binary("+", self.number, 1), self.turns)
+        told = If(binary("<", self.lane.var, 1), Arrive(self.order, (after,)))
+        mine = sequence([Await(self.order, (self.number,), self._order_parity()), loop, told, *behind])
+        return self._in_turns(_Without(self.each)(replace(self.body, {self.loop: mine})))
+
+    def _order_parity(self) -> Expr:
+        """Of the phase that ends when the set before goes on to its results; the first set begins without one."""
+        number = self.tile.var if self.tile is not None else const(0)
+        return binary("%", binary("+", binary("//", binary("+", number, self.turns - 1), self.turns), 1), 2)
+
+    def _in_turns(self, body: Stmt) -> Stmt:
+        """The part of a set of warpgroups: every so many-th iteration of the loop over tiles."""
+        body = InSlot(self.each, self.number)(body)
+        if self.tile is None:
+            return If(binary("<", self.number, 1), body)
+        tile = self.tile.var
+        (walk,) = find(body, Loop, lambda x: x.var is tile)
+        count, step = as_int(walk.extent), tile.replace()
+        number = binary("+", binary("*", step, self.turns), self.number)
+        inner = substitute(walk.body, {walk.var: number})
+        if count % self.turns:
+            inner = If(binary("<", number, count), inner)
+        return replace(body, {walk: Loop(step, as_expr(-(-count // self.turns)), inner, walk.kind, hint=walk.hint)})
+
+    def _tile(self) -> Loop | None:
+        """The loop whose iterations sets of warpgroups take in turns; None where there is one tile."""
+        walked = [x for x in self.around if as_int(x.extent) > 1]
+        if len(walked) > 1 and self.turns > 1:
+            names = " and ".join(x.var.name for x in walked)
+            message = f"turns are of one loop's iterations, and {names} are around {self.loop.var.name}"
+            raise fail("lower.roles", message, "one loop over all tiles, which s.fuse makes")
+        return walked[0] if walked else None
+
+    def _released_by_few(self, slot: Expr, where: Expr | None = None) -> Stmt:
+        """A thread for each block that may fill the slot tells it that products have read it."""
+        first = binary("<", self.lane.var, self.blocks)
+        rank = self.lane.var if self.cluster is not None else None
+        return If(first if where is None else binary("and", where, first), Arrive(self.empty, (slot,), rank=rank))
 
     def _released(self, slot: Expr) -> Stmt:
         """Each thread tells all blocks that may fill the slot."""
@@ -181,6 +242,21 @@ def copies_of(stmts: list[Stmt], found: list[Buffer]) -> list[Stmt]:
     if not made:
         raise fail("lower.roles", "no copies of whole tiles are left that a role could ask for", "exact splits")
     return made
+
+
+def allocated_in(body: Stmt) -> list[Buffer]:
+    """The buffers that exist in a part of ``body``."""
+    return [x.buffer for x in find(body, Alloc)]
+
+
+class _Without(Rewriter):
+    """Without the allocations of some buffers, which are made elsewhere."""
+
+    def __init__(self, buffers: Mapping[Buffer, Buffer]) -> None:
+        self.buffers = buffers
+
+    def on_Alloc(self, n: Alloc) -> Stmt:
+        return self(n.body) if n.buffer in self.buffers else self.children(n)
 
 
 def _leaves(s: Stmt) -> list[Stmt]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from tensorir.arith.affine import Arith, Linear, conjunction
 from tensorir.ir.build import as_expr, as_int, binary, const
+from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.layout import written
 from tensorir.ir.tree import (
     Alloc,
@@ -146,8 +147,8 @@ class _Deal(Rewriter):
         if not isinstance(body, Stage | If):
             return False
         written, read = writes(body), [b.scope for b in reads(body)]
-        if all(b.scope is not Scope.WARP for b in written):
-            return True
+        if all(b.scope is not Scope.WARP or DTYPES[b.dtype].bits == 16 for b in written):
+            return True  # two halves of a register are converted at once
         inwards = read in ([Scope.SHARED], [Scope.GLOBAL]) and all(b.scope is Scope.WARP for b in written)
         return inwards and all(isinstance(s.value, Load) for s in find(body, Store))
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tensorir.arith.affine import Arith, Linear, conjuncts, negate
-from tensorir.ir.build import as_expr, as_int, binary, const
-from tensorir.ir.dtypes import DTYPES
+from tensorir.arith.affine import Arith, Linear, conjunction, conjuncts, negate, same
+from tensorir.ir.build import as_expr, as_int, binary, const, select
+from tensorir.ir.dtypes import DTYPES, WIDENED
 from tensorir.ir.tree import (
     Alloc,
     Binary,
@@ -35,9 +35,11 @@ from tensorir.lower.form import bound_loops, each_nest, kernel_arith, lowering, 
 from tensorir.lower.moves import carriers, moves
 from tensorir.target import Target
 
-CONVERTED = ("float16", "bfloat16", "bool")
-"""Element types that are converted one by one on their way between memory and registers; CUDA moves 16-bit floats from
+CONVERTED = (*sorted(WIDENED), "bool")
+"""Element types that are converted one by one on their way between memory and registers; CUDA moves narrow floats from
 one array to another as they are."""
+_HELD = (Scope.WARP,)
+"""Where 16-bit floats are pairs in registers as well, since instructions read them there."""
 
 
 class _Scalar(Exception):
@@ -75,9 +77,8 @@ class _Vectorize(Rewriter):
             return self.children(n)
         lanes = as_int(n.extent)
         if self.target.family == "cuda":
-            widest = 16 // max(
-                [DTYPES[x.buffer.dtype].bits // 8 for x in walk(n) if isinstance(x, Load | Store)], default=4
-            )
+            moving = [x for x in walk(n) if isinstance(x, Load | Store) and uses(x, {n.var})]
+            widest = 16 // max([DTYPES[x.buffer.dtype].bits // 8 for x in moving], default=4)
             if lanes > widest > 1:
                 return self._in_parts(n, lanes, widest)
         elif self.target.kind != "cpu" and lanes > 8:
@@ -149,7 +150,7 @@ class _Lanes:
     def _computed(self, s: Store) -> Pack:
         """Elements that are computed one by one, put together to be stored at once."""
         words = s.buffer.dtype in CONVERTED
-        if s.buffer.scope not in (Scope.GLOBAL, Scope.SHARED) or s.buffer.dtype == "bool":
+        if s.buffer.dtype == "bool" or s.buffer.scope not in (Scope.GLOBAL, Scope.SHARED, *(_HELD if words else ())):
             raise _Scalar
         if (self.lanes > 4 and not words) or DTYPES[s.buffer.dtype].bits * self.lanes < 32:
             raise _Scalar
@@ -335,7 +336,24 @@ class _Settle(Rewriter):
         rest = n.value.b if isinstance(n.value, Select) else None
         blank = rest is None or _as_it_is(rest if isinstance(rest, Broadcast) else Broadcast(rest, 1, rest.dtype))
         able = moves(n) and near and blank and size in (4, 8, 16)
+        if able and isinstance(n.value, Select) and isinstance(source, Load) and find(source, Load)[1:]:
+            n = n.replace(value=n.value.replace(a=_Addressed(n.value.cond, source)(source)))
         return n if able else n.replace(later=False)
+
+
+class _Addressed(Rewriter):
+    """The source of a copy whose address is computed whether it is there or not: data that tells the address is read
+    where it exists.
+    """
+
+    def __init__(self, cond: Expr, source: Load) -> None:
+        self.cond, self.source = cond, source
+
+    def on_Load(self, n: Load) -> Expr:
+        if n is self.source:
+            return self.children(n)
+        guards = [c for c in conjuncts(self.cond) if not any(same(x, n) for x in find(c, Load))]
+        return select(conjunction(guards), n, const(0, n.dtype))
 
 
 class _Tiles(Rewriter):

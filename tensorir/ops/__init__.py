@@ -9,6 +9,7 @@ OPERATORS = {
     "conv2d": "tensorir.ops.convolution",
     "conv2d_backward_data": "tensorir.ops.conv_backward",
     "conv2d_backward_weight": "tensorir.ops.conv_backward",
+    "grouped_matmul": "tensorir.ops.gemm_grouped",
     "matmul": "tensorir.ops.gemm",
 }
 
@@ -26,3 +27,4 @@ if TYPE_CHECKING:
     from tensorir.ops.conv_backward import conv2d_backward_weight as conv2d_backward_weight
     from tensorir.ops.convolution import conv2d as conv2d
     from tensorir.ops.gemm import matmul as matmul
+    from tensorir.ops.gemm_grouped import grouped_matmul as grouped_matmul

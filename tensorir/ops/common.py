@@ -9,7 +9,7 @@ import numpy as np
 
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_bool, need_choice, shown
-from tensorir.ir.dtypes import DTYPES, is_float
+from tensorir.ir.dtypes import DTYPES, WIDENED, is_float
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -61,7 +61,7 @@ def need_precision(op: str, precision: Any, dtype: str) -> None:
 
 def accumulator(dtype: str) -> str | None:
     """The wider type that sums of products of ``dtype`` are held in; None where its own will do."""
-    if dtype in ("float16", "bfloat16"):
+    if dtype in WIDENED:
         return "float32"
     return "int32" if dtype in ("int8", "uint8") else None
 
@@ -90,16 +90,31 @@ def vector_lanes(shape: Mapping[str, Any]) -> int:
     return lanes
 
 
+def result_type(dtype: str) -> str:
+    """The type of results of products of ``dtype``: int32 for 8-bit integers, bfloat16 for 8-bit floats, else the same.
+
+    A sum of products of 8-bit floats is soon too large for them, unless it is scaled first.
+    """
+    if dtype in ("int8", "uint8"):
+        return "int32"
+    return "bfloat16" if is_float(dtype) and DTYPES[dtype].bits == 8 else dtype
+
+
+def added_type(dtype: str) -> str:
+    """The type of what is added to such results: theirs, where that is a float; else that of the operands."""
+    return result_type(dtype) if is_float(dtype) else dtype
+
+
 def out_dtype(dtype: str) -> Any:
-    """The output's NumPy type: int32 for 8-bit integers, else the inputs'."""
+    """The NumPy type of results."""
     from tensorir.interp.numbers import numpy_dtype
 
-    return np.dtype("int32") if dtype in ("int8", "uint8") else numpy_dtype(dtype)
+    return numpy_dtype(result_type(dtype))
 
 
 def leaves_in_halves(shape: Mapping[str, Any]) -> bool:
     """Whether results have 16 bits: what the lanes of a fragment write at once is half of a sector then."""
-    return DTYPES[shape["dtype"]].bits == 16
+    return DTYPES[result_type(shape["dtype"])].bits == 16
 
 
 def flags(params: Mapping[str, Any], names: Sequence[str]) -> None:
@@ -118,6 +133,8 @@ def activate(y: np.ndarray, act: str | None) -> np.ndarray:
     """An activation in NumPy."""
     if act == "relu":
         return np.asarray(np.maximum(y, 0))
+    if act == "silu":
+        return np.asarray(y / (1 + np.exp(-y)))
     if act == "sigmoid":
         return np.asarray(1 / (1 + np.exp(-y)))
     if act == "tanh":

@@ -13,7 +13,15 @@ from tensorir.api.workload import Template, Workload
 from tensorir.expr.compute import placeholder
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import is_float
-from tensorir.ops.common import Config, accumulator, need_precision, out_dtype, out_stage, positive
+from tensorir.ops.common import (
+    Config,
+    accumulator,
+    need_precision,
+    out_dtype,
+    out_stage,
+    positive,
+    result_type,
+)
 from tensorir.ops.conv_backward_tensor import data_templates
 from tensorir.ops.conv_weight_tensor import weight_templates
 
@@ -111,7 +119,7 @@ def _workload(name: str, out: Tensor, shape: dict[str, Any], nest: Nest, referen
     params = {v: x for v, x in shape.items() if v not in ("p", "q", "cg") and (v, x) != ("precision", "fp32")}
     wide = accumulator(shape["dtype"])
     if wide == "float32":
-        out = nn.convert(out, shape["dtype"])
+        out = nn.convert(out, result_type(shape["dtype"]))
     n, k, p, q, cg, r, s = (shape[v] for v in ("n", "k", "p", "q", "cg", "r", "s"))
     return Workload(
         name, out,

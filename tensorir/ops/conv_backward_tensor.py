@@ -14,7 +14,7 @@ from tensorir.api.workload import Template
 from tensorir.expr.compute import compute
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
-from tensorir.ops.common import Config, accumulator
+from tensorir.ops.common import Config, accumulator, result_type
 from tensorir.ops.conv_tensor import conv_multiplication, conv_space, gpu_tensor, leading_names, summed
 
 if TYPE_CHECKING:
@@ -79,4 +79,4 @@ def declared(dy: Tensor, w: Tensor, shape: Shape, f: Shape) -> Tensor:
     image = compute(tuple(size[v] for v in pixels), pixel, name="image", axes=pixels)
     turned = compute(tuple(size[v] for v in taps), tap, name="w_turned", axes=taps)
     dx = summed(image, turned, f)
-    return nn.convert(dx, shape["dtype"]) if accumulator(shape["dtype"]) == "float32" else dx
+    return nn.convert(dx, result_type(shape["dtype"])) if accumulator(shape["dtype"]) == "float32" else dx

@@ -13,7 +13,7 @@ from tensorir.api.workload import Template
 from tensorir.expr.tensor import Tensor
 from tensorir.ops import depthwise, direct, grouped, pixels, winograd
 from tensorir.ops.common import Config, divisors_near, sum_bytes, vector_lanes
-from tensorir.ops.images import epilogue
+from tensorir.ops.images import declaring
 from tensorir.ops.model import (
     BLOCK_BYTES,
     PANEL,
@@ -52,7 +52,7 @@ def cpu_templates(operands: Mapping[str, Tensor | None], shape: Shape, max_error
     def add(
         name: str, space: Callable[[Shape], Space], declare: Declare, schedule: Scheduler, rounds: bool = False
     ) -> None:
-        function = _function(operands, shape, declare, schedule)
+        function = declaring(operands, shape, declare, lambda s, c, p: schedule(s, c, on_core(p, s.target)))
         found[name] = Template(function, _on(space, shape), kinds=("cpu",), approximate=rounds)
 
     def winograds() -> None:
@@ -77,21 +77,6 @@ def cpu_templates(operands: Mapping[str, Tensor | None], shape: Shape, max_error
     if fast and not shape["prepack"]:
         winograds()  # it takes several kernels: not what a call without further wishes starts with
     return found
-
-
-def _function(
-    operands: Mapping[str, Tensor | None], shape: Shape, declare: Declare, schedule: Scheduler
-) -> Callable[[Schedule, Config], Schedule]:
-    """A template: declares the algorithm for a configuration, with the epilogue, and schedules that."""
-
-    def function(s: Schedule, c: Config) -> Schedule:
-        x, w = operands["x"], operands["w"]
-        assert x is not None
-        assert w is not None
-        y = declare(x, w, {**shape, **c})
-        return schedule(type(s)(epilogue(y, operands, shape), s.target), c, on_core(shape, s.target))
-
-    return function
 
 
 def _on(space: Callable[[Shape], Space], shape: Shape) -> Callable[[Target], Space]:

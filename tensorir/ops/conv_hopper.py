@@ -14,7 +14,8 @@ from tensorir.intrin.hopper import KINDS, ROWS
 from tensorir.ops.common import Config, leaves_in_halves, out_stage
 from tensorir.ops.conv_tensor import conv_multiplication, is_rearranged
 from tensorir.ops.gemm_blocks import multiprocessors
-from tensorir.ops.gemm_hopper import REGISTERS, ROW_BYTES, SHARED_BYTES
+from tensorir.ops.gemm_hopper import REGISTERS, ROW_BYTES
+from tensorir.ops.gemm_tensor import store_rows
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -50,6 +51,7 @@ def gpu_hopper(s: Schedule, c: Config, shape: Mapping[str, Any], target: Target)
     s.bind(tile, "block.x").bind(wi, "warpgroup")
     if stored_whole(c, shape):
         s.stage_out(out, at=wi, scope="shared", layout=f"n, p, x, c -> n, {_pixels(2)}", via="tma")
+        store_rows(s, out, [p, q], k, f"m{high}x{c['wide']}.{m.name}.n")
     s.compute_at("y", wi)
     cb, ci, cc = s.split("y.c", [None, ROW_BYTES // size // m.k, m.k])
     s.reorder("y.n", "y.r", "y.s", cb, ci, "y.p", "y.q", "y.k", cc)
@@ -85,7 +87,7 @@ def hopper_space(shape: Mapping[str, Any], target: Target) -> Space:
     """The tiles that fit: registers of a thread, shared memory of a block."""
     from tensorir.tune.space import Space
 
-    room = target.shared_optin_bytes if target.has("sm_90a") else SHARED_BYTES
+    room = target.shared_optin_bytes
 
     def shared(c: Mapping[str, Any]) -> bool:
         pixels = c["groups"] * ROWS

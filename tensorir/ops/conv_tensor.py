@@ -19,7 +19,7 @@ from tensorir.expr.reducers import sum as total
 from tensorir.expr.tensor import Tensor
 from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication
 from tensorir.ir.tree import Expr
-from tensorir.ops.common import Config, out_stage
+from tensorir.ops.common import Config, leaves_in_halves, out_stage
 from tensorir.ops.gemm_tensor import KINDS, load_rows, swizzled, vector_of
 from tensorir.ops.images import epilogue, result
 
@@ -157,7 +157,7 @@ def is_rearranged(shape: Mapping[str, Any]) -> bool:
 
 def gpu_tensor(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     """c: ``wp`` x ``wk`` warps of a block, each with ``rp`` rows of sixteen pixels by ``rk`` channels; ``bc`` input
-    channels at a time, ``depth`` of the pipeline of copies
+    channels at a time, ``depth`` of the pipeline of copies; ``staged``: results leave by way of shared memory
 
     The rows of an instruction's sums are what is further apart in the result: pixels, or the channels of NCHW.
     """
@@ -176,8 +176,11 @@ def gpu_tensor(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     kb, wk, k = s.split(channel, [None, c["wk"], c["rk"]])
     channels = [group, kb] if grouped else [kb]
     s.reorder(*image_of, *channels, pb, qb, wp, wk, *((p, k, q) if nchw else (p, q, k)))
-    s.bind(joint(s, image_of), "block.z").bind(joint(s, channels), "block.y").bind(s.fuse(pb, qb), "block.x")
+    block = s.fuse(pb, qb)
+    s.bind(joint(s, image_of), "block.z").bind(joint(s, channels), "block.y").bind(block, "block.x")
     s.bind(wp, "warp.y").bind(wk, "warp.x")
+    if c["staged"]:
+        stage_result(s, out, block, c, shape)
     s.compute_at(y, wk)
     co, ci, cc = s.split(f"{y}.c", [None, c["bc"] // m.k, m.k])
     k0, k1 = s.split(f"{y}.k", [None, 16 if nchw else 8])
@@ -196,6 +199,40 @@ def gpu_tensor(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     if c["depth"] > 1:
         s.pipeline(co, c["depth"], async_=not nchw)
     return s
+
+
+def stage_result(s: Schedule, out: str, at: Any, c: Config, shape: Mapping[str, Any]) -> None:
+    """What a block computes leaves by way of shared memory: rows of channels, in NCHW of pixels.
+
+    Pieces of 16 bytes are permuted so that neither what the lanes of a fragment write nor the vectors that are read
+    meet bank conflicts: eight of them lie in rows of 128 bytes.
+    """
+    m = conv_multiplication(shape)
+    assert m is not None
+    width, channels = result_row(shape), c["wk"] * c["rk"]
+    if shape["layout"] == "NHWC":
+        stored = swizzled(channels, m, "q").replace("x", "k")
+        s.stage_out(out, at=at, scope="shared", vector=width, layout=f"n, p, q, k -> n, p, q, {stored}")
+        return
+    rows = min(c["wp"] * c["rp"], 4)  # of two pieces each, by as many channels as fill eight
+    row = {1: "p", 2: "p ^ k/4%2", 4: "p ^ k/2%4"}[rows]
+    layout = f"n, k, p, q -> n, k, {row}, q/8 ^ k/{4 // rows}%2, q%8"
+    s.stage_out(out, at=at, scope="shared", vector=width, layout=layout)
+
+
+def result_row(shape: Mapping[str, Any]) -> int | None:
+    """Lanes with which a result that passes through shared memory is written along its rows; None where it does not.
+
+    Those of 16 bits do, of which a fragment holds half a sector in each row; not every second pixel of a tile
+    (``parts``), since what leaves shared memory is a box.
+    """
+    m = conv_multiplication(shape)
+    assert m is not None
+    if not leaves_in_halves(shape) or shape.get("parts", 1) > 1:
+        return None
+    if shape["layout"] == "NHWC":
+        return vector_of(LEAST, shape["k"], m)
+    return vector_of(PIXELS, shape.get("result", shape)["q"], m)
 
 
 def joint(s: Schedule, loops: list[Any]) -> Any:
@@ -267,10 +304,14 @@ def conv_space(shape: Mapping[str, Any], target: Target) -> Space:
     def groups(c: Mapping[str, Any]) -> bool:
         return bool(shape["groups"] == 1 or per_group % (c["wk"] * c["rk"]) == 0)
 
-    def shared_bytes(c: Config) -> int:
+    def tiles_bytes(c: Config) -> int:
         image = staged_pixels(shape, "r", c["wp"] * c["rp"]) * staged_pixels(shape, "s", PIXELS)
         weights = shape["r"] * shape["s"] * c["wk"] * c["rk"]
         return int(size * c["depth"] * c["bc"] * (image + weights))
+
+    def shared_bytes(c: Config) -> int:
+        results = 2 * c["wp"] * c["rp"] * PIXELS * c["wk"] * c["rk"] if c["staged"] else 0
+        return tiles_bytes(c) + results
 
     def shared(c: Config) -> bool:
         return bool(shared_bytes(c) <= target.shared_optin_bytes)
@@ -281,7 +322,7 @@ def conv_space(shape: Mapping[str, Any], target: Target) -> Space:
     def ahead(c: Mapping[str, Any]) -> bool:
         if shape["layout"] == "NHWC" or c["depth"] == 1:
             return True
-        return bool(c["depth"] == 2 and shared_bytes(c) // 2 <= NEXT * 32 * c["wp"] * c["wk"])
+        return bool(c["depth"] == 2 and tiles_bytes(c) // 2 <= NEXT * 32 * c["wp"] * c["wk"])
 
     def sensible(c: Mapping[str, Any]) -> bool:
         rows, channels = c["wp"] * c["rp"], c["wk"] * c["rk"]
@@ -289,11 +330,12 @@ def conv_space(shape: Mapping[str, Any], target: Target) -> Space:
 
     knobs = dict(
         wp=[2, 4, 1], wk=[2, 4, 1], rp=[4, 2, 1], rk=[32, 64, 16],
-        bc=[n // size for n in (32, 64, 128)], depth=[3, 2, 4, 1],
+        bc=[n // size for n in (32, 64, 128)], depth=[3, 2, 4, 1], staged=[1, 0] if result_row(shape) else [0],
     )  # fmt: skip
     where = {"warps": warps, "groups": groups, "shared": shared, "registers": registers, "ahead": ahead,
              "sensible": sensible}  # fmt: skip
-    return Space(where=where, default=_default(shape, knobs, where, shared_bytes), **knobs)
+    space = Space(where=where, default=_default(shape, knobs, where, shared_bytes), **knobs)
+    return space.since({"staged": 0})
 
 
 def _default(shape: Mapping[str, Any], knobs: Mapping[str, list[int]], where: Mapping[str, Any],
@@ -307,7 +349,7 @@ def _default(shape: Mapping[str, Any], knobs: Mapping[str, list[int]], where: Ma
         channels, tall = c["wk"] * c["rk"], c["wp"] * c["rp"]
         deep = -c["depth"] if c["depth"] <= 3 else 0
         return (abs(math.log2(channels / 64)), c["wp"] * c["wk"] != 4, abs(math.log2(tall / rows)),
-                shared_bytes(c) > ROOM, c["bc"] != min(knobs["bc"]), deep, c["rk"] != 32)  # fmt: skip
+                shared_bytes(c) > ROOM, -c["staged"], c["bc"] != min(knobs["bc"]), deep, c["rk"] != 32)  # fmt: skip
 
     every = [dict(zip(knobs, v, strict=True)) for v in itertools.product(*knobs.values())]
     legal = [c for c in every if all(test(c) for test in where.values())]

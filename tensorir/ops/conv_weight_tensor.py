@@ -18,7 +18,7 @@ from tensorir.expr.reducers import sum as total
 from tensorir.expr.tensor import Tensor
 from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication, loads_rows
 from tensorir.ir.tree import Expr
-from tensorir.ops.common import Config, accumulator, out_stage
+from tensorir.ops.common import Config, accumulator, leaves_in_halves, out_stage, result_type
 from tensorir.ops.conv_tensor import LEAST, joint
 from tensorir.ops.gemm_tensor import KINDS, load_rows, swizzled, vector_of
 
@@ -116,7 +116,7 @@ def _result(sums: Tensor, shape: Shape, names: list[str], parts: int) -> Tensor:
         dw = compute((k, cg, r, s), value, name="dw", axes=("k", "c", "r", "s"))
     else:
         dw = compute((k, r, s, cg), lambda k, r, s, c: value(k, c, r, s), name="dw")
-    return nn.convert(dw, shape["dtype"]) if accumulator(shape["dtype"]) == "float32" else dw
+    return nn.convert(dw, result_type(shape["dtype"])) if accumulator(shape["dtype"]) == "float32" else dw
 
 
 def _channels(shape: Shape) -> tuple[int, int, int]:
@@ -131,7 +131,7 @@ def part_length(shape: Shape, parts: int) -> int:
 
 def gpu_tensor(s: Schedule, c: Config, shape: Shape) -> Schedule:
     """c: ``bk`` x ``bc`` channels of a block and ``wk`` x ``wc`` of a warp, ``bt`` pixels at a time, ``depth`` of the
-    pipeline of copies, ``parts`` that the pixels are cut into
+    pipeline of copies, ``parts`` that the pixels are cut into; ``staged``: results leave by way of shared memory
     """
     m, nchw, grouped = _multiplication(shape), shape["layout"] == "NCHW", shape["groups"] > 1
     assert m is not None
@@ -149,6 +149,9 @@ def gpu_tensor(s: Schedule, c: Config, shape: Shape) -> Schedule:
     s.reorder(*lead, *taps, kb, cb, wk, wc, k, cl)
     s.bind(joint(s, [*lead, *taps]), "block.z").bind(kb, "block.y").bind(cb, "block.x")
     s.bind(wk, "warp.y").bind(wc, "warp.x")
+    if staged_out(c, shape):
+        layout = f"k, r, s, c -> r, s, k, {swizzled(c['bc'], m, 'k').replace('x', 'c')}"
+        s.stage_out(out, at=cb, scope="shared", vector=vector_of(c["bc"], shape["cg"], m), layout=layout)
     s.compute_at("sums", wc)
     to, ti, tt = s.split("sums.t", [None, c["bt"] // m.k, m.k])
     k0, k1 = s.split("sums.k", [None, 16])
@@ -165,6 +168,16 @@ def gpu_tensor(s: Schedule, c: Config, shape: Shape) -> Schedule:
     if c["depth"] > 1:
         s.pipeline(to, c["depth"], async_=not nchw)
     return s
+
+
+def staged_out(c: Mapping[str, Any], shape: Shape) -> bool:
+    """Whether results leave by way of shared memory: those of 16 bits, of which a fragment holds half a sector in each
+    row, where the channels of a tap lie side by side.
+    """
+    m = _multiplication(shape)
+    assert m is not None
+    rows = shape["layout"] == "NHWC" and vector_of(LEAST, shape["cg"], m)
+    return bool(c["staged"] and c["parts"] == 1 and rows and leaves_in_halves(shape))
 
 
 def _stage(s: Schedule, operand: str, channel: str, tile: int, at: Any, c: Config, shape: Shape,
@@ -208,7 +221,8 @@ def _space(shape: Shape, target: Target) -> Space:
         return bool(groups == 1 or kg % c["bk"] == 0)
 
     def shared(c: Mapping[str, Any]) -> bool:
-        return bool(size * c["depth"] * c["bt"] * (c["bk"] + c["bc"]) <= target.shared_optin_bytes)
+        results = 2 * c["bk"] * c["bc"] if staged_out(c, shape) else 0
+        return bool(size * c["depth"] * c["bt"] * (c["bk"] + c["bc"]) + results <= target.shared_optin_bytes)
 
     def registers(c: Mapping[str, Any]) -> bool:
         return bool(c["wk"] * c["wc"] <= 64 * 64)
@@ -224,9 +238,12 @@ def _space(shape: Shape, target: Target) -> Space:
     knobs = dict(
         bk=[64, 128, 32, 16], bc=[64, 128, 32, 16], wk=[32, 64, 16], wc=[32, 64, 16],
         bt=[n // size for n in (64, 128, 32)], depth=[4, 3, 2, 1], parts=list(PARTS),
+        staged=[1, 0] if staged_out(dict(staged=1, parts=1), shape) else [0],
     )  # fmt: skip
     default = _default(shape, m)
-    return Space(where=where, default=default if all(test(default) for test in where.values()) else None, **knobs)
+    default["staged"] = knobs["staged"][0]
+    space = Space(where=where, default=default if all(test(default) for test in where.values()) else None, **knobs)
+    return space.since({"staged": 0})
 
 
 def _default(shape: Shape, m: Multiplication) -> dict[str, int]:

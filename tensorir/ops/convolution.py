@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,10 +16,12 @@ from tensorir.errors.needs import need_number, shown
 from tensorir.expr.compute import placeholder
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import is_float
+from tensorir.ops import winograd_fused, winograd_gpu
 from tensorir.ops.baselines import conv2d_baselines
 from tensorir.ops.common import (
     Config,
     accumulator,
+    added_type,
     divisors_near,
     flags,
     need_precision,
@@ -26,10 +29,12 @@ from tensorir.ops.common import (
     out_stage,
     positive,
 )
-from tensorir.ops.conv_cpu import cpu_templates
+from tensorir.ops.conv_cpu import admissible, cpu_templates
 from tensorir.ops.conv_hopper import conv_warpgroups, gpu_hopper, hopper_space
 from tensorir.ops.conv_tensor import conv_multiplication, conv_space, declared, gpu_tensor
-from tensorir.ops.images import epilogue
+from tensorir.ops.conv_warp import warp_template
+from tensorir.ops.depthwise_gpu import depthwise_template
+from tensorir.ops.images import declaring, epilogue
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -47,6 +52,7 @@ def conv2d(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: in
            max_error: float = 1e-4, precision: str = "fp32") -> Workload:  # fmt: skip
     """A 2-D convolution with optional bias, residual and activation in one kernel; see ``nn.conv2d`` for shapes.
 
+    dtype:     of x and w; that of the result follows as in ``matmul`` (8-bit floats are multiplied in threads)
     Arguments: x, w, then bias (k,) and a residual of the result's shape as far as they are asked for.
     prepack:   the weights are constants: what only depends on them is packed ahead, once for all launches
     max_error: error relative to the largest output that an algorithm may have (Winograd's grows with its tiles)
@@ -71,10 +77,10 @@ def conv2d(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: in
     nchw = layout == "NCHW"
     x = placeholder((n, c, h, w) if nchw else (n, h, w, c), dtype, name="x")
     weights = placeholder((k, c // groups, r, s) if nchw else (k, r, s, c // groups), dtype, name="w")
-    b = placeholder((k,), dtype, name="b") if bias else None
+    b = placeholder((k,), added_type(x.dtype), name="b") if bias else None
     wide = accumulator(x.dtype)
     y = nn.conv2d(x, weights, stride=stride, pad=pad, dilation=dilation, groups=groups, layout=layout, accumulate=wide)
-    d = placeholder(y.shape, dtype, name="residual") if residual else None
+    d = placeholder(y.shape, added_type(x.dtype), name="residual") if residual else None
     operands = {"x": x, "w": weights, "b": b, "d": d}
     out = epilogue(y, operands, params)
     p, q = (out.shape[2], out.shape[3]) if nchw else (out.shape[1], out.shape[2])
@@ -86,7 +92,10 @@ def conv2d(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: in
         templates={
             **(cpu_templates(operands, shape, max_error) or {"cpu_tile": general}),
             **_tensor_cores(operands, shape),
+            **warp_template(operands, shape),
+            **depthwise_template(operands, shape),
             "gpu_tile": on_gpu,
+            **_winograds(operands, shape, max_error),
         },
         reference=lambda *arrays: reference(shape, *arrays),
         flops=2 * n * k * p * q * (c // groups) * r * s,
@@ -279,6 +288,25 @@ def _tensor_cores(operands: Mapping[str, Tensor | None], shape: Mapping[str, Any
         return gpu_hopper(type(s)(declared(operands, shape), s.target), c, shape, s.target)
 
     return {"gpu_hopper": Template(groups, lambda t: hopper_space(shape, t), ("gpu",), needs="sm_90a"), **cores}
+
+
+def _winograds(operands: Mapping[str, Tensor | None], shape: Mapping[str, Any], max_error: float
+               ) -> dict[str, Template]:  # fmt: skip
+    """Winograd's algorithm for CUDA, where it applies and ``max_error`` allows it; never what a search starts with."""
+    fits = shape["r"] == 3 and shape["groups"] == 1 and shape["precision"] != "tf32"
+    allowed = admissible(shape, max_error) if fits else []
+    sizes = [m for m in winograd_gpu.TILES if m in allowed]
+    if not sizes:
+        return {}
+    function = declaring(operands, shape, winograd_gpu.conv2d, winograd_gpu.gpu_winograd)
+    needs = "sm_70" if shape["precision"] == "fp32" else "sm_80"
+    space = partial(winograd_gpu.winograd_space, shape, sizes=sizes)
+    found = {"gpu_winograd": Template(function, space, ("gpu",), approximate=True, needs=needs)}
+    if shape["precision"] == "fp32":
+        fused = declaring(operands, shape, winograd_fused.conv2d, winograd_fused.gpu_winograd_fused)
+        blocks = partial(winograd_fused.fused_space, shape)
+        found["gpu_winograd_fused"] = Template(fused, blocks, ("gpu",), approximate=True, needs="sm_70")
+    return found
 
 
 def gpu_tile(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:

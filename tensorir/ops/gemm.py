@@ -12,15 +12,27 @@ import numpy as np
 from tensorir import nn
 from tensorir.api.workload import Template, Workload
 from tensorir.expr.compute import placeholder, scalar
-from tensorir.ir.dtypes import is_float
+from tensorir.ir.dtypes import dtype_of, is_float
 from tensorir.ops.baselines import matmul_baselines
-from tensorir.ops.common import Config, accumulator, activate, flags, need_precision, out_dtype, out_stage, positive
+from tensorir.ops.common import (
+    Config,
+    accumulator,
+    activate,
+    added_type,
+    flags,
+    need_precision,
+    out_dtype,
+    out_stage,
+    positive,
+)
+from tensorir.ops.gemm_blocks import first_of_one_group, in_groups, join_operands, of_one_group, operands
 from tensorir.ops.gemm_cpu import epilogue
-from tensorir.ops.gemm_hopper import gpu_hopper, hopper_space, warpgroups
+from tensorir.ops.gemm_hopper import gpu_hopper, hopper_block, hopper_space, warpgroups
 from tensorir.ops.gemm_spaces import cpu_templates
-from tensorir.ops.gemm_tensor import gpu_tensor, multiplication, tensor_space
+from tensorir.ops.gemm_tensor import gpu_tensor, least_target, multiplication, tensor_block, tensor_space
 from tensorir.ops.gemm_warp import DTYPES as THREADED
-from tensorir.ops.gemm_warp import gpu_warp, warp_space
+from tensorir.ops.gemm_warp import gpu_warp, warp_block, warp_space
+from tensorir.ops.gemm_waves import in_two
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -38,8 +50,12 @@ def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = 
     prepack: b is a constant: on CPUs it is packed ahead, once for all launches
     precision: of products of float32 on GPUs: "fp32", or on tensor cores (CUDA, sm_80) "tf32", whose operands are
                rounded to 10 bits, or "3xtf32", three such products, about as exact as float32
+    dtype: of a and b. Results are of the same type; of 8-bit integers int32; of 8-bit floats, "float8_e4m3" and
+           "float8_e5m2", bfloat16, and so are bias and d then: a sum of their products is soon too large for 8 bits.
+           Their scales are alpha
     Arguments: a, b, then bias, d, alpha, beta as far as they are asked for.
     """
+    dtype = dtype_of(dtype).name
     params = dict(m=m, n=n, k=k, batch=batch, ta=ta, tb=tb, dtype=dtype, bias=bias, act=act, alpha=alpha, beta=beta)
     positive(params, ("m", "n", "k", "batch"))
     flags({**params, "prepack": prepack}, ("ta", "tb", "bias", "alpha", "beta", "prepack"))
@@ -52,10 +68,10 @@ def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = 
     lead = (batch,) if batch > 1 else ()
     a = placeholder((*lead, k, m) if ta else (*lead, m, k), dtype, name="a")
     b = placeholder((*lead, n, k) if tb else (*lead, k, n), dtype, name="b")
-    v = placeholder((n,), dtype, name="bias") if bias else None
+    v = placeholder((n,), added_type(dtype), name="bias") if bias else None
     wide = accumulator(a.dtype)
     c = nn.matmul(a, b, ta=ta, tb=tb, accumulate=wide, name="c")
-    d = placeholder((*lead, m, n), dtype, name="d") if beta else None
+    d = placeholder((*lead, m, n), added_type(dtype), name="d") if beta else None
     scale = scalar("alpha", wide or a.dtype) if alpha else None
     other = scalar("beta", wide or a.dtype) if beta else None
     given = dict(a=a, b=b, bias=v, d=d, alpha=scale, beta=other)
@@ -63,8 +79,7 @@ def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = 
         "matmul", epilogue(given, shape, c),
         templates={
             **cpu_templates(given, shape),
-            **_by_warps(shape),
-            "gpu_tile": Template(lambda s, cfg: gpu_tile(s, cfg, shape), lambda _: _gpu_space(shape), kinds=("gpu",)),
+            **gpu_templates(shape, given),
         },
         reference=lambda *arrays: reference(shape, *arrays),
         flops=2 * batch * m * n * k,
@@ -73,20 +88,39 @@ def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = 
     )  # fmt: skip
 
 
-def _by_warps(shape: Mapping[str, Any]) -> dict[str, Template]:
-    """The templates for CUDA: on tensor cores where these multiply the operands' type, else in threads."""
+def gpu_templates(shape: Mapping[str, Any], given: Mapping[str, Any] | None = None) -> dict[str, Template]:
+    """The templates for GPUs: for CUDA on tensor cores where these multiply the operands' type, else in threads; for
+    any of them by shared tiles. given: the arguments, where the product may be declared otherwise (``gemm_waves``)
+    """
+    tiles = Template(lambda s, cfg: gpu_tile(s, cfg, shape), lambda _: _gpu_space(shape), kinds=("gpu",))
+    return {**_by_warps(shape, given or {}), "gpu_tile": tiles}
+
+
+def _by_warps(shape: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Template]:
+    """The templates for CUDA."""
     if multiplication(shape) is not None:
         cores = Template(
-            lambda s, c: gpu_tensor(s, c, shape), lambda t: tensor_space(shape, t), ("gpu",), needs="sm_80"
+            lambda s, c: gpu_tensor(in_two(s, c, given, shape, tensor_block(c)), c, shape),
+            lambda t: tensor_space(shape, t),
+            ("gpu",),
+            needs=least_target(shape),
         )
         if warpgroups(shape) is None:
             return {"gpu_tensor": cores}
         groups = Template(
-            lambda s, c: gpu_hopper(s, c, shape, s.target), lambda t: hopper_space(shape, t), ("gpu",), needs="sm_90a"
+            lambda s, c: gpu_hopper(in_two(s, c, given, shape, hopper_block(c)), c, shape, s.target),
+            lambda t: hopper_space(shape, t),
+            ("gpu",),
+            needs="sm_90a",
         )
         return {"gpu_hopper": groups, "gpu_tensor": cores}
     if shape["dtype"] in THREADED:
-        tiles = Template(lambda s, c: gpu_warp(s, c, shape), lambda t: warp_space(shape, t), ("gpu",), needs="sm_70")
+        tiles = Template(
+            lambda s, c: gpu_warp(in_two(s, c, given, shape, warp_block(c)), c, shape),
+            lambda t: warp_space(shape, t),
+            ("gpu",),
+            needs="sm_70",
+        )
         return {"gpu_warp": tiles}
     return {}
 
@@ -107,21 +141,22 @@ def gpu_tile(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
     along_k = _vector(c["bk"], p["k"], c["vector"])
     along_m = _vector(c["ti"] * c["ri"], p["m"], c["vector"])
     along_n = _vector(c["tj"] * c["rj"], p["n"], c["vector"])
-    z = "z, " if batch else ""
     rows = _quads("i", c["ri"], c["ti"], c["bk"], not p["ta"])
     columns = _quads("j", c["rj"], c["tj"], c["bk"], p["tb"])
-    s.stage_in("a", at=ko, scope="shared", vector=along_m if p["ta"] else along_k,
+    (a, z, _), (b, y, _) = operands(p).values()
+    s.stage_in(a, at=ko, scope="shared", vector=along_m if p["ta"] else along_k,
                layout=f"{z}k, i -> {z}k, {rows}" if p["ta"] else f"{z}i, k -> {z}k, {rows}")  # fmt: skip
-    s.stage_in("b", at=ko, scope="shared", vector=along_k if p["tb"] else along_n,
-               layout=f"{z}j, k -> {z}k, {columns}" if p["tb"] else f"{z}k, j -> {z}k, {columns}")  # fmt: skip
+    s.stage_in(b, at=ko, scope="shared", vector=along_k if p["tb"] else along_n,
+               layout=f"{y}j, k -> {y}k, {columns}" if p["tb"] else f"{y}k, j -> {y}k, {columns}")  # fmt: skip
+    join_operands(s, p)
     if c["fragments"]:
-        for name, tile, axis in (
-            ("a_shared", c["ri"], 1 if p["ta"] else 0),
-            ("b_shared", c["rj"], 0 if p["tb"] else 1),
+        for given, tile, axis in (
+            (operands(p)["a"], c["ri"], 1 if p["ta"] else 0),
+            (operands(p)["b"], c["rj"], 0 if p["tb"] else 1),
         ):
-            fragment = s.stage_in(name, at=ki, scope="register")
+            fragment = s.stage_in(f"{given.name}_shared", at=ki, scope="register")
             if tile % 4 == 0:  # four neighbours of a tile lie side by side, whichever axis comes last
-                _, four = s.split(f"{fragment.name}.ax{axis + len(batch)}", [None, 4])
+                _, four = s.split(f"{fragment.name}.ax{axis + given.dims}", [None, 4])
                 own = [x for x in s.loops(fragment.name) if str(x).startswith(f"{fragment.name}.") and x != four]
                 s.reorder(*own, four).vectorize(four)
     s.unroll("c.i").unroll("c.j").unroll(ki)
@@ -182,9 +217,13 @@ def _gpu_space(p: Mapping[str, Any]) -> Space:
         return bool(c["ri"] * c["rj"] * c["bk"] <= 1024)
 
     where = {"threads": threads, "shared": shared, "registers": registers, "unrolled": unrolled}
+    if in_groups(p):
+        where["groups"] = lambda c: of_one_group(p, c["ti"] * c["ri"])
     big = p["m"] >= 256 and p["n"] >= 256
     tile = 8 if big else 4
     default = dict(ti=16, tj=16, ri=tile, rj=tile, bk=8 if big else 16, vector=4, fragments=1, depth=2)
+    smaller = [{**default, "ri": n} for n in (8, 4, 2, 1) if n < tile]
+    default = dict(first_of_one_group(p, lambda c: c["ti"] * c["ri"], [default, *smaller]))
     knobs = dict(
         ti=[16, 8, 32, 4],
         tj=[16, 8, 32],

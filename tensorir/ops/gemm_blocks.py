@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tensorir.ir.build import as_int
 from tensorir.ops.common import Config, out_stage
 from tensorir.tune.gpu_devices import gpu_of
 
@@ -18,7 +20,7 @@ RASTER = (1, 8, 4, 2, 16)
 """Rows of blocks in a band."""
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Parts of the reduction."""
-EARLIER: Mapping[str, int] = {"raster": 1, "splits": 1, "atomic": 0}
+EARLIER: Mapping[str, int] = {"raster": 1, "splits": 1, "atomic": 0, "rest": 0}
 """What configurations mean that were recorded before there were these knobs."""
 TERMS = 128
 """Of a part, at least."""
@@ -32,6 +34,61 @@ def multiprocessors(target: Target) -> int:
     """Of the device that kernels are made for."""
     gpu = gpu_of(target)
     return gpu.units if gpu else target.units or MULTIPROCESSORS
+
+
+# --- operands
+
+
+class Operand(NamedTuple):
+    """An operand as templates stage it: its name, and its dimensions before rows and columns as index maps say them.
+
+    together: how many neighbours in a row of it lie side by side in memory; None for whole rows
+    """
+
+    name: str
+    lead: str
+    together: int | None = None
+
+    @property
+    def dims(self) -> int:
+        """How many dimensions are before rows and columns."""
+        return self.lead.count(",")
+
+
+def operands(p: Mapping[str, Any]) -> dict[str, Operand]:
+    """Of a product, or of one in groups, each ``align`` rows of which have a matrix of their own."""
+    z = "z, " if p["batch"] > 1 else ""
+    b = Operand("b_block", "z, ") if in_groups(p) else Operand("b", z)
+    return {"a": Operand("a", z), "b": b}
+
+
+def in_groups(p: Mapping[str, Any]) -> bool:
+    """Whether the matrix that rows are multiplied with is that of their group."""
+    return "align" in p
+
+
+def each_product(p: Mapping[str, Any]) -> tuple[int, int, int, int]:
+    """Rows, columns and terms of each product, and how many there are; groups are expected to be of equal size."""
+    if not in_groups(p):
+        return p["m"], p["n"], p["k"], p["batch"]
+    blocks = -(-p["m"] // p["align"])
+    groups = min(blocks, p["groups"])
+    return -(-blocks // groups) * p["align"], p["n"], p["k"], groups
+
+
+def join_operands(s: Schedule, p: Mapping[str, Any]) -> Schedule:
+    """Compute what operands are made of where it is copied."""
+    return s.compute_inline("b_block") if in_groups(p) else s
+
+
+def first_of_one_group(p: Mapping[str, Any], rows: Callable[[Config], int], starts: Sequence[Config]) -> Config:
+    """What to start with: the first whose ``rows`` are multiplied with one matrix, the last if there is none."""
+    return next((c for c in starts if of_one_group(p, rows(c))), starts[-1])
+
+
+def of_one_group(p: Mapping[str, Any], rows: int) -> bool:
+    """Whether all ``rows`` of a block, or of a cluster, are multiplied with one matrix."""
+    return not in_groups(p) or p["align"] % rows == 0
 
 
 # --- the order of blocks
@@ -51,14 +108,25 @@ def walked(s: Schedule, raster: int, outer: Sequence[Any]) -> Any:
 
 
 def bind_blocks(s: Schedule, c: Config, outer: Sequence[Any]) -> None:
-    """Blocks of the nest ``outer``: a grid of columns and rows, or in bands a line; what is before them is z."""
+    """Blocks of the nest ``outer``: a grid of columns and rows, or in bands a line; what is before them is z. A line as
+    well where an axis of the grid has no room for as many.
+    """
     *before, bi, bj = outer
-    if c["raster"] > 1:
+    rows, parts = extent_of(s, bi), math.prod(extent_of(s, x) for x in before)
+    if parts > s.target.max_grid[2]:
+        s.bind(walked(s, c["raster"], outer), "block.x")
+        return
+    if c["raster"] > 1 or rows > s.target.max_grid[1]:
         s.bind(walked(s, c["raster"], [bi, bj]), "block.x")
     else:
         s.bind(bi, "block.y").bind(bj, "block.x")
     if before:
         s.bind(before[0] if len(before) == 1 else s.fuse(*before, name="part"), "block.z")
+
+
+def extent_of(s: Schedule, loop: Any) -> int:
+    """Iterations of a loop."""
+    return as_int(s.index.loops[str(loop)].extent)
 
 
 def banded(c: Config, rows: int, columns: int, target: Target) -> bool:
@@ -89,50 +157,62 @@ class Sums(NamedTuple):
     lead: str
 
 
-def sums_of(s: Schedule, c: Config, p: Mapping[str, Any], step: int, scope: str = "register") -> Sums:
+def sums_of(s: Schedule, c: Config, p: Mapping[str, Any], step: int, scope: str = "register", stage: str = "c",
+            as_matrix: Callable[[str], None] = lambda out: None) -> Sums:  # fmt: skip
     """The stages of a product; with ``splits`` its reduction is in so many parts, each of whole ``step`` terms.
 
     Then blocks of a part each write partial sums to a workspace, and a second kernel adds them up and does the
     epilogue: for few tiles and long reductions (split-K). With ``atomic`` they add to the result instead, in any order,
     and the other kernel comes first and only starts it from 0.
+    stage: what adds up products, over rows i, columns j and terms k;  as_matrix: told the stage that writes the result,
+           makes loops over rows and columns of those that it has
     """
     batch = ["z"] if p["batch"] > 1 else []
     if c["splits"] == 1:
-        stage, out = "c", out_stage(s, "c", scope)
-        buffer = f"c_{scope}" if out == "c.out" else "c"
+        out = out_stage(s, stage, scope)
+        as_matrix(out)
+        acc, buffer = stage, f"{stage}_{scope}" if out == f"{stage}.out" else stage
         axes = batch
     else:
-        part, _ = s.split("c.k", [None, part_length(p["k"], c["splits"], step)], names=("part", "k"))
-        stage = s.rfactor("c", part).name
+        acc = partial_sums(s, c, p, step, stage)
         if c["atomic"]:
-            _start(s, p, batch)
-            out, buffer = s.atomic("c")["c"].name, "c_rf"
+            _start(s, p, stage, batch)
+            out, buffer = s.atomic(stage)[stage].name, f"{stage}_rf"
         else:
-            _add_up(s, p, batch)
-            out, buffer = s.stage_out(stage, at="root", scope="warp").name, "c_rf_warp"
+            last = out_stage(s, stage)
+            as_matrix(last)
+            add_up(s, p, batch, last, stage)
+            out, buffer = s.stage_out(acc, at="root", scope="warp").name, f"{stage}_rf_warp"
         axes = ["rf", *batch]
     lead = "".join(f"{x}, " for x in axes)
-    return Sums(stage, out, buffer, [f"{out}.{x}" for x in axes], [f"{stage}.{x}" for x in axes], lead)
+    return Sums(acc, out, buffer, [f"{out}.{x}" for x in axes], [f"{acc}.{x}" for x in axes], lead)
 
 
-def _add_up(s: Schedule, p: Mapping[str, Any], batch: Sequence[str]) -> None:
-    """The second kernel: a thread adds up the parts of four neighbours, or as many as rows are made of."""
-    out = out_stage(s, "c")
+def partial_sums(s: Schedule, c: Config, p: Mapping[str, Any], step: int, stage: str) -> str:
+    """The stage of partial sums of ``stage``, whose reduction is in ``splits`` parts of whole ``step`` terms."""
+    part, _ = s.split(f"{stage}.k", [None, part_length(p["k"], c["splits"], step)], names=("part", "k"))
+    return s.rfactor(stage, part).name
+
+
+def add_up(s: Schedule, p: Mapping[str, Any], batch: Sequence[str], out: str, sums: str) -> None:
+    """The second kernel, that of ``out``: a thread adds up the parts of four neighbours, or as many as rows are made
+    of.
+    """
     lanes = _lanes(p)
     j, few = s.split(f"{out}.j", [None, lanes])
     each = s.fuse(*(f"{out}.{x}" for x in batch), f"{out}.i", j, name="each")
     block, thread = s.split(each, [None, ADDERS])
-    s.bind(block, "block.x").bind(thread, "thread.x").compute_at("c", thread)
-    s.reorder("c.rf", *(f"c.{x}" for x in batch), "c.i", "c.j")
-    s.unroll("c.rf")
+    s.bind(block, "block.x").bind(thread, "thread.x").compute_at(sums, thread)
+    s.reorder(*(f"{sums}.{x}" for x in ("rf", *batch, "i", "j")))
+    s.unroll(f"{sums}.rf")
     if lanes > 1:
-        s.stage_in("c_rf", at="c.rf", scope="register", vector=lanes)
-        s.vectorize(few).vectorize("c.j")
+        s.stage_in(f"{sums}_rf", at=f"{sums}.rf", scope="register", vector=lanes)
+        s.vectorize(few).vectorize(f"{sums}.j")
 
 
-def _start(s: Schedule, p: Mapping[str, Any], batch: Sequence[str]) -> None:
+def _start(s: Schedule, p: Mapping[str, Any], stage: str, batch: Sequence[str]) -> None:
     """The kernel that starts results from 0."""
-    first = s.decompose_reduction("c", f"c.{(*batch, 'i')[0]}").name
+    first = s.decompose_reduction(stage, f"{stage}.{(*batch, 'i')[0]}").name
     j, few = s.split(f"{first}.j", [None, _lanes(p)])
     each = s.fuse(*(f"{first}.{x}" for x in batch), f"{first}.i", j, name="each")
     block, thread = s.split(each, [None, ADDERS])

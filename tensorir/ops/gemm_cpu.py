@@ -18,7 +18,7 @@ from tensorir.expr.functions import cast
 from tensorir.expr.reducers import sum as total
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
-from tensorir.ops.common import Config, accumulator, last_stage, unroll_by, vector_lanes
+from tensorir.ops.common import Config, accumulator, last_stage, result_type, unroll_by, vector_lanes
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -152,7 +152,7 @@ def epilogue(given: Given, shape: Shape, c: Tensor) -> Tensor:
     """``act(alpha c + beta d + bias)`` in the type of the operands, integers in that of the sums."""
     out = nn.bias_act(c, given["bias"], shape["act"], axis=c.ndim - 1,
                       alpha=given["alpha"], d=given["d"], beta=given["beta"])  # fmt: skip
-    return nn.convert(out, given["a"].dtype) if accumulator(shape["dtype"]) == "float32" else out
+    return nn.convert(out, result_type(shape["dtype"])) if accumulator(shape["dtype"]) == "float32" else out
 
 
 # --- schedules -------------------------------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ def cpu_column(s: Schedule, c: Config, shape: Shape) -> Schedule:
     s.reorder(*(f"{out}.{v}" for v in z), jb, *ib, jp, i0, i1, jh, jl)
     _bind(s, out, z, jb, ib)
     s.compute_at("sums", i0)
-    _tile(s, "sums", "k", z, lanes, c["unroll_k"])
+    register_tile(s, "sums", "k", z, lanes, c["unroll_k"])
     s.unroll(i1).unroll(jh).vectorize(jl)
     _pack_b(s, c, shape, ib[0] if ib else jb)
     _pack_a(s, c, shape)
@@ -197,7 +197,7 @@ def cpu_strip(s: Schedule, c: Config, shape: Shape) -> Schedule:
     i0, i1 = s.split("sums.i", [None, c["tile"]], tail="balanced")
     s.reorder(*(f"sums.{v}" for v in z), "sums.q", jt, i0, i1, jh, jl)
     s.compute_at("part", i0)
-    _tile(s, "part", "k", z, lanes, c["unroll_k"])
+    register_tile(s, "part", "k", z, lanes, c["unroll_k"])
     s.unroll(i1).unroll(jh).vectorize(jl)
     if c["pack"] != "none":
         _pack_b(s, c, shape, jt)
@@ -243,7 +243,7 @@ def _bind(s: Schedule, out: str, z: Sequence[str], jb: Any, ib: Sequence[Any]) -
         s.bind(loop, axis)
 
 
-def _tile(s: Schedule, stage: str, k: str, z: Sequence[str], lanes: int, unroll: int) -> None:
+def register_tile(s: Schedule, stage: str, k: str, z: Sequence[str], lanes: int, unroll: int) -> None:
     """A register tile with the reduction outside, rows and vectors written out."""
     half, lane = s.split(f"{stage}.j", [None, lanes])
     s.reorder(*(f"{stage}.{v}" for v in z), f"{stage}.{k}", f"{stage}.i", half, lane)

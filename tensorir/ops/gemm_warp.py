@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tensorir.ops.common import Config
-from tensorir.ops.gemm_blocks import EARLIER, RASTER, SPLITS, banded, bands, bind_blocks, in_parts, parts, sums_of
+from tensorir.ops.gemm_blocks import (
+    EARLIER,
+    RASTER,
+    SPLITS,
+    Operand,
+    Sums,
+    banded,
+    bands,
+    bind_blocks,
+    each_product,
+    first_of_one_group,
+    in_groups,
+    join_operands,
+    of_one_group,
+    operands,
+    parts,
+)
+from tensorir.ops.gemm_waves import Block, dealt_out, each_sums, expected_time, rests
 from tensorir.tune.gpu_devices import gpu_of
-from tensorir.tune.gpu_model import Product, Tiles, expectation
+from tensorir.tune.gpu_model import Product, Tiles
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -31,12 +47,23 @@ def gpu_warp(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
        ``in_flight``; ``raster``: rows of blocks in a band, ``splits``: parts of the reduction and
        ``atomic``: how they meet (``gemm_blocks``)
     """
-    acc, out, sums, outer, own, lead = sums_of(s, c, p, c["bk"], "warp")
+    for sums, each, part in each_sums(s, c, p, c["bk"], "warp"):
+        product_in_threads(s, each, part, sums, operands(part))
+    return join_operands(s, p)
+
+
+def product_in_threads(
+    s: Schedule, c: Config, p: Mapping[str, Any], of: Sums, given: Mapping[str, Operand]
+) -> Schedule:
+    """Schedule the product ``of`` two tensors, a and b as they are ``given``, as ``gpu_warp`` says.
+
+    p: its ``m``, ``n``, ``k`` and ``batch``, and whether the operands are stored turned, ``ta`` and ``tb``
+    """
+    acc, out, sums, outer, own, lead = of
     li, lj = c["li"], 32 // c["li"]
     wm, wn = li * c["ri"], lj * c["rj"]
     bi, wi, i = s.split(f"{out}.i", [None, c["wi"], wm])
     bj, wj, j = s.split(f"{out}.j", [None, c["wj"], wn])
-    z = "z, " if p["batch"] > 1 else ""
     s.reorder(*outer, bi, bj, wi, wj, i, j)
     s.bind(wi, "warp.y").bind(wj, "warp.x")
     bind_blocks(s, c, [*outer, bi, bj])
@@ -44,19 +71,19 @@ def gpu_warp(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
     s.layout(sums, f"{lead}i, j -> i/4%{li}, j/4%{lj} | {lead}i/{QUAD * li}, j/{QUAD * lj}, i%4, j%4")
     ko, ki = s.split(f"{acc}.k", [None, c["bk"]])
     s.reorder(*own, ko, ki, f"{acc}.i", f"{acc}.j")
-    for name, axis, turned, tile, extent in (
+    for operand, axis, turned, tile, extent in (
         ("a", "i", not p["ta"], c["wi"] * wm, p["m"]),
         ("b", "j", p["tb"], c["wj"] * wn, p["n"]),
     ):
+        name, z, together = given[operand]
         row, whole = (c["bk"], p["k"]) if turned else (tile, extent)
-        lanes = next((n for n in (QUAD, 2) if row % n == 0 and whole % n == 0), None)
+        lanes = next((n for n in (QUAD, 2) if row % n == 0 and (together or whole) % n == 0), None)
         order = f"{axis}, k" if turned else f"k, {axis}"
-        s.stage_in(name, at=ko, scope="shared", vector=lanes, layout=f"{z}{order} -> {z}k, {_column(axis, c, turned)}")
-        held = f"i/4%{li}, *{lj}" if name == "a" else f"*{li}, j/4%{lj}"
-        strip = QUAD * (li if name == "a" else lj)
-        s.stage_in(
-            f"{name}_shared", at=ki, scope="warp", layout=f"{z}{order} -> {held} | {z}k, {axis}/{strip}, {axis}%4"
-        )
+        stored = f"{z}{order} -> {z}k, {_column(axis, c, turned)}"
+        copy = s.stage_in(name, at=ko, scope="shared", vector=lanes, layout=stored).name
+        held = f"i/4%{li}, *{lj}" if axis == "i" else f"*{li}, j/4%{lj}"
+        strip = QUAD * (li if axis == "i" else lj)
+        s.stage_in(copy, at=ki, scope="warp", layout=f"{z}{order} -> {held} | {z}k, {axis}/{strip}, {axis}%4")
     s.unroll(ki)
     if c["depth"] > 1:
         s.pipeline(ko, c["depth"], async_=bool(c["in_flight"]))
@@ -73,14 +100,19 @@ def _column(axis: str, c: Config, turned: bool) -> str:
     return f"{axis}/4 ^ k/4%{pieces}*{32 // pieces // QUAD}, {axis}%4"
 
 
+def warp_block(c: Mapping[str, Any]) -> Block:
+    """Rows and columns of a block."""
+    return c["wi"] * c["li"] * c["ri"], c["wj"] * 32 // c["li"] * c["rj"]
+
+
 def warp_product(p: Mapping[str, Any]) -> Product:
     """A matmul as the model of kernels knows it."""
-    return Product(p["m"], p["n"], p["k"], p["batch"], "f32", 4, 4, adds=bool(p["beta"]))
+    return Product(*each_product(p), "f32", 4, 4, adds=bool(p["beta"]))
 
 
 def warp_tiles(c: Mapping[str, Any]) -> Tiles:
     """A configuration of ``gpu_warp`` as the model of kernels knows it."""
-    bm, bn = c["wi"] * c["li"] * c["ri"], c["wj"] * 32 // c["li"] * c["rj"]
+    bm, bn = warp_block(c)
     copies, order = bool(c["in_flight"]), dict(raster=c["raster"], splits=c["splits"])
     return Tiles("threads", bm, bn, c["bk"], c["ri"], c["rj"], c["depth"], copies, **order)
 
@@ -90,10 +122,10 @@ def warp_space(p: Mapping[str, Any], target: Target) -> Space:
     from tensorir.tune.space import Space
 
     def rows(c: Mapping[str, Any]) -> int:
-        return int(c["wi"] * c["li"] * c["ri"])
+        return warp_block(c)[0]
 
     def columns(c: Mapping[str, Any]) -> int:
-        return int(c["wj"] * 32 // c["li"] * c["rj"])
+        return warp_block(c)[1]
 
     def warps(c: Mapping[str, Any]) -> bool:
         return bool(2 <= c["wi"] * c["wj"] <= 8)
@@ -120,7 +152,7 @@ def warp_space(p: Mapping[str, Any], target: Target) -> Space:
         return banded(c, *tiles(c), target)
 
     def split(c: Mapping[str, Any]) -> bool:
-        return in_parts(c, p, c["bk"], math.prod(tiles(c)), target)
+        return dealt_out(c, p, warp_block(c), c["bk"], target)
 
     # a multiprocessor from 8.6 on issues one instruction for each multiply-add: larger tiles leave more of them
     wide = target.sm >= 86
@@ -129,19 +161,24 @@ def warp_space(p: Mapping[str, Any], target: Target) -> Space:
         default = dict(li=8, ri=8, rj=8, wi=2, wj=4, bk=8)
         if wide and min(p["m"], p["n"]) >= 1024:
             default = dict(li=4, ri=8, rj=16, wi=4, wj=2, bk=8)
+    few = dict(ri=4, rj=4, wi=1, wj=2, bk=16)
     if p["m"] <= 32 or p["n"] <= 32:
-        default = dict(li=8 if p["m"] > 16 else 4, ri=4, rj=4, wi=1, wj=2, bk=16)
+        default = dict(li=8 if p["m"] > 16 else 4, **few)
+    smaller = dict(li=8, ri=4, rj=8, wi=2, wj=2, bk=16), dict(li=8, **few), dict(li=4, **few)
+    default = dict(first_of_one_group(p, rows, [default, *smaller]))
     where = {"warps": warps, "shared": shared, "registers": registers, "unrolled": unrolled, "sensible": sensible,
              "bands": whole, "parts": split}  # fmt: skip
+    if in_groups(p):
+        where["groups"] = lambda c: of_one_group(p, rows(c))
     if target.has("sm_80"):
         where["ahead"] = ahead
-    default |= dict(depth=2, in_flight=0, raster=bands(*tiles(default), target), splits=1, atomic=0)
-    expected = expectation(warp_product(p), warp_tiles, gpu_of(target))
+    default |= dict(depth=2, in_flight=0, raster=bands(*tiles(default), target), splits=1, atomic=0, rest=0)
+    expected = expected_time(p, warp_product(p), warp_tiles, warp_block, gpu_of(target), target)
     knobs: dict[str, Sequence[int]] = dict(
         li=[8, 4], ri=[8, 4, 16], rj=[8, 4, 16], wi=[2, 4, 1], wj=[4, 2, 1], bk=[8, 16, 32],
         depth=[2, 1, 3, 4] if target.has("sm_80") else [2, 1],
         in_flight=[0, 1] if target.has("sm_80") else [0],
-        raster=RASTER, splits=SPLITS, atomic=[0, 1],
+        raster=RASTER, splits=SPLITS, atomic=[0, 1], rest=rests(p),
     )  # fmt: skip
     space = Space(where=where, default={**default, "splits": parts(p, default, split, expected)}, **knobs)
     return space.since(EARLIER).expecting(expected)

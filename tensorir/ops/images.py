@@ -11,7 +11,7 @@ from tensorir.expr.compute import compute
 from tensorir.expr.functions import cast
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
-from tensorir.ops.common import accumulator
+from tensorir.ops.common import Config, accumulator, result_type
 from tensorir.ops.model import PANEL
 from tensorir.schedule.schedule import Schedule
 
@@ -24,7 +24,7 @@ def padded(x: Tensor, shape: Shape, rows: int, columns: int) -> Tensor:
     the type of the sums.
     """
     nchw, pad = shape["layout"] == "NCHW", shape["pad"]
-    inside = not pad and rows <= shape["h"] and columns <= shape["w"]
+    inside = not pad and rows <= shape["h"] and columns <= shape["w"] and shape["n"] <= x.shape[0]
 
     def pixel(n: Expr, h: Expr, w: Expr, c: Expr) -> Expr:
         at = (n, c, h - pad, w - pad) if nchw else (n, h - pad, w - pad, c)
@@ -63,7 +63,22 @@ def result(shape: Shape, value: Pixel) -> Tensor:
 def epilogue(y: Tensor, operands: Mapping[str, Tensor | None], shape: Shape) -> Tensor:
     """Bias, residual and activation of the sums ``y``, in the type of the operands, integers in that of the sums."""
     out = nn.bias_act(y, operands["b"], shape["act"], axis=1 if shape["layout"] == "NCHW" else 3, d=operands["d"])
-    return nn.convert(out, shape["dtype"]) if accumulator(shape["dtype"]) == "float32" else out
+    return nn.convert(out, result_type(shape["dtype"])) if accumulator(shape["dtype"]) == "float32" else out
+
+
+def declaring(operands: Mapping[str, Tensor | None], shape: Shape, declare: Callable[[Tensor, Tensor, Shape], Tensor],
+              schedule: Callable[[Schedule, Config, Shape], Schedule]
+              ) -> Callable[[Schedule, Config], Schedule]:  # fmt: skip
+    """A template's function: declares an algorithm for a configuration, with the epilogue, and schedules that."""
+
+    def function(s: Schedule, c: Config) -> Schedule:
+        x, w = operands["x"], operands["w"]
+        assert x is not None
+        assert w is not None
+        y = declare(x, w, {**shape, **c})
+        return schedule(type(s)(epilogue(y, operands, shape), s.target), c, shape)
+
+    return function
 
 
 def write_tile(s: Schedule, pixel: Any, half: Any, lanes: Any, shape: Shape, extent: int, most: int) -> None:

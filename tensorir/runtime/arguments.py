@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from tensorir.codegen.source import GatherRange, Param
 from tensorir.errors import LaunchError, LaunchTypeError, Problem, refuse
 from tensorir.errors.needs import need_int, need_ints, need_text, shown, wrong
+from tensorir.interp.numbers import numpy_dtype as numpy_dtype
+from tensorir.ir.dtypes import DTYPES, WIDENED, from_numpy
 from tensorir.runtime.device import Device
 
 Wrap = Callable[[Any], Any]
@@ -69,8 +71,10 @@ class Argument:
 @cache
 def _dtype_name(kind: Any) -> str:
     dtype: np.dtype[Any] = np.dtype(kind)
-    plain = dtype.name == "bfloat16" or (dtype.isnative and dtype.kind != "V")
-    return str(dtype.name if plain else dtype.str)  # ">f4" for a foreign byte order
+    if not dtype.isnative:
+        return str(dtype.str)  # ">f4" for a foreign byte order
+    plain = dtype.kind != "V" and dtype.name not in DTYPES  # what is V and not ours has no telling name
+    return from_numpy(dtype.name) or str(dtype.name if plain else dtype.str)
 
 
 _NEW_NUMPY = int(np.__version__.split(".")[0]) >= 2
@@ -79,15 +83,6 @@ _NEW_NUMPY = int(np.__version__.split(".")[0]) >= 2
 def _bounds(array: NDArray[Any]) -> tuple[int, int]:
     low, high = np.byte_bounds(array)  # type: ignore[attr-defined,unused-ignore]  # numpy 1
     return int(low), int(high)
-
-
-def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The NumPy dtype of that name; bfloat16 and the like come from ml_dtypes."""
-    try:
-        return np.dtype(name)
-    except TypeError:
-        kind: np.dtype[Any] = np.dtype(getattr(importlib.import_module("ml_dtypes"), name))
-        return kind
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: str, align: int = 64) -> NDArray[Any]:
@@ -179,7 +174,7 @@ def scalar_value(param: Param, given: Any) -> Any:
         message = f"{param.name}: expected a {param.dtype}, got {given!r}"
         raise refuse(LaunchError, "launch.dtype", message)
     value = np.array(given, kind)
-    plain = value if kind.kind in "iuf" and kind.itemsize != 2 else value.view(f"u{kind.itemsize}")
+    plain = value if kind.kind in "iuf" and param.dtype not in WIDENED else value.view(f"u{kind.itemsize}")
     return plain[()]
 
 

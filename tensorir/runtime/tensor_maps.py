@@ -17,7 +17,7 @@ import numpy as np
 KINDS = {
     "bool": (0, 1), "int8": (0, 1), "uint8": (0, 1), "int16": (1, 2), "uint16": (1, 2), "uint32": (2, 4),
     "int32": (3, 4), "uint64": (4, 8), "int64": (5, 8), "float16": (6, 2), "float32": (7, 4), "float64": (8, 8),
-    "bfloat16": (9, 2),
+    "bfloat16": (9, 2), "float8_e4m3": (0, 1), "float8_e5m2": (0, 1),
 }  # fmt: skip
 """dtype to CUtensorMapDataType and bytes of an element. Copying does not ask for a sign."""
 

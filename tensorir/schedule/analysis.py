@@ -152,7 +152,7 @@ def _done(kind: Kind) -> str:
 
 
 def _verb(kind: Kind) -> str:
-    return kind.value if "." not in kind.value else "bind"
+    return kind.value if kind.level == "sequential" else "bind"
 
 
 def has_axis(loop: Loop, axis: Axis) -> list[tuple[Stage, Iter]]:

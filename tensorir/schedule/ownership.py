@@ -9,13 +9,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tensorir.arith.affine import Arith, Linear
+from tensorir.arith.affine import Arith, Linear, structure
 from tensorir.errors import Problem
 from tensorir.expr.bounds import evaluate
 from tensorir.ir.build import as_int
-from tensorir.ir.tree import Binary, Buffer, Const, Expr, Kind, Load, Loop, Program, Scope, Stage, Stmt, Update, Var
+from tensorir.ir.tree import (
+    Binary,
+    Buffer,
+    Const,
+    Expr,
+    IntrinCall,
+    Kind,
+    Load,
+    Loop,
+    Program,
+    Scope,
+    Stage,
+    Stmt,
+    Update,
+    Var,
+)
 from tensorir.ir.visit import find, reads, uses, writes
 from tensorir.schedule.analysis import Index, adds_atomically, caret, drives, in_loops, ranges, statements
 from tensorir.schedule.rewrite import written_index
@@ -130,7 +145,7 @@ def _private(index: Index, b: Buffer, scope: Scope, w: Stage, readers: Sequence[
                     at=caret(r),
                     hint=f"a copy in registers, or keep {b.name} in shared memory",
                 )
-            if x not in index.above(r):
+            if x not in index.above(r) and not _hands_back(index, b, w, x, r):
                 dealt = "the threads share" if x.kind is Kind.COOPERATIVE else f"{x.kind.value} deals out"
                 yield Problem(
                     "scope.private",
@@ -139,6 +154,38 @@ def _private(index: Index, b: Buffer, scope: Scope, w: Stage, readers: Sequence[
                     at=caret(x),
                     hint=f"bind a loop around {r.name} as well, or keep {b.name} in wider memory",
                 )
+
+
+def _hands_back(index: Index, b: Buffer, w: Stage, x: Loop, r: Stage) -> bool:
+    """Whether ``r`` runs in another loop that is bound to what ``x`` is bound to, and each iteration of that one reads
+    what the same of ``x`` wrote: in one dimension of ``b`` both are at their number times some cells, and less than
+    those further on.
+    """
+    if x.kind.level != "thread" or b.scope not in (Scope.REGISTER, Scope.WARP):
+        return False
+    other = next((y for y in index.above(r) if y.kind is x.kind and _extent(y) == _extent(x)), None)
+    found = [load.index for load in find(r, Load) if load.buffer is b]
+    if other is None or not found or b in {v for call in find(r, IntrinCall) for v in reads(call)}:
+        return False
+    common = [y for y in index.above(r) if y in index.above(w)]
+    wrote = [_part_of(index, w, i, x, common) for i in written_index(w)]
+    return all(any(p is not None and p == _part_of(index, r, i, other, common)
+                   for p, i in zip(wrote, at, strict=True)) for at in found)  # fmt: skip
+
+
+def _part_of(index: Index, s: Stage, i: Expr, own: Loop, common: Sequence[Loop]) -> tuple[int, Any] | None:
+    """Cells for each iteration of ``own`` along a dimension, and where those of the first begin, if an index keeps to
+    them.
+    """
+    arith = Arith(ranges(y for y in index.above(s) if isinstance(y.extent, Const)))
+    form, still = arith.linear(in_loops(i, s)), {y.var for y in common}
+    cells = form.terms.get(own.var, 0)
+    base = {t: c for t, c in form.terms.items() if set(find(t, Var)) <= still}
+    rest = Linear({t: c for t, c in form.terms.items() if t is not own.var and t not in base}, form.constant)
+    low, high = arith.range_of(rest)
+    if cells < 1 or low < 0 or high >= cells:
+        return None
+    return cells, frozenset((structure(t), c) for t, c in base.items())
 
 
 def _one_copy_each(scope: Scope, kind: Kind) -> bool:

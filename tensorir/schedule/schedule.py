@@ -19,7 +19,9 @@ from tensorir.schedule.ownership import misplaced
 from tensorir.schedule.primitives import annotate as _annotate
 from tensorir.schedule.primitives import assume as _assume
 from tensorir.schedule.primitives import atomic as _atomic
+from tensorir.schedule.primitives import binding as _binding
 from tensorir.schedule.primitives import buffers as _buffers
+from tensorir.schedule.primitives import cut as _cut
 from tensorir.schedule.primitives import loops as _loops
 from tensorir.schedule.primitives import once as _once
 from tensorir.schedule.primitives import pipeline as _pipeline
@@ -161,6 +163,14 @@ class Schedule:
         self._apply("partition", (loop.var.name, _plain(points)), {}, lambda p: _loops.partition(p, loop, points))
         return self
 
+    def cut(self, axis: Any, at: int) -> StageRef:
+        """Make two nests of one at the root: iterations of ``axis`` below ``at``, and in a stage ``<stage>.tail`` the
+        others, which is returned. Each becomes a kernel of its own, scheduled by itself.
+        """
+        loop, point = self._loop(axis), need_int("at", at, error=ScheduleError)
+        (name,) = self._apply("cut", (loop.var.name, point), {}, lambda p: _cut.cut(p, loop, point))
+        return StageRef(self, name)
+
     def fuse(self, *axes: Any, name: str | None = None) -> AxisRef:
         """Make one loop of directly nested ones; returns it. ``name``: what to call it."""
         loops = [self._loop(a) for a in axes]
@@ -189,10 +199,10 @@ class Schedule:
         return tuple(new)
 
     def bind(self, axis: Any, to: str) -> Self:
-        """Bind a loop to "block.x" … "thread.z"."""
+        """Bind a loop to "block.x" … "thread.z", or deal it out to all "threads" of the block."""
         loop = self._loop(axis)
         need_text("to", to, ScheduleError)
-        self._apply("bind", (loop.var.name, to), {}, lambda p: _loops.bind(p, loop, to, self.target))
+        self._apply("bind", (loop.var.name, to), {}, lambda p: _binding.bind(p, loop, to, self.target))
         return self
 
     def vectorize(self, axis: Any) -> Self:
@@ -210,7 +220,7 @@ class Schedule:
     def parallel(self, axis: Any) -> Self:
         """Deal the iterations of a loop out over the cores: binds it to the first free block axis."""
         loop = self._loop(axis)
-        self._apply("parallel", (loop.var.name,), {}, lambda p: _loops.parallel(p, loop, self.target))
+        self._apply("parallel", (loop.var.name,), {}, lambda p: _binding.parallel(p, loop, self.target))
         return self
 
     def specialize(self, axis: Any, cond: str) -> Self:
@@ -220,17 +230,20 @@ class Schedule:
         self._apply("specialize", (loop.var.name, cond), {}, lambda p: _specialize.specialize(p, loop, cond))
         return self
 
-    def pipeline(self, axis: Any, depth: int = 2, async_: bool = False, roles: Mapping[str, int] | None = None) -> Self:
+    def pipeline(self, axis: Any, depth: int = 2, async_: bool = False, roles: Mapping[str, int] | None = None,
+                 turns: int = 1) -> Self:  # fmt: skip
         """Copies into shared memory run ahead of the loop that uses them, into ``depth`` buffers that take turns: one
         iteration through registers, or ``async_`` on their own and ``depth`` - 1 iterations (CUDA, sm_80), or made by a
-        warpgroup of their own: ``roles={"load": 40, "compute": 232}``, with the registers of a thread (sm_90a)."""
+        warpgroup of their own: ``roles={"load": 40, "compute": 232}``, with the registers of a thread (sm_90a).
+        ``turns``: sets of the warpgroups that compute, which take the tiles of the loop around in turns."""
         loop = self._loop(axis)
         need_int("depth", depth, 1)
         need_bool("async_", async_)
+        need_int("turns", turns, 1)
         given = None if roles is None else dict(need_mapping("roles", roles, ScheduleError))
-        options = {"depth": (depth, 2), "async_": (async_, False), "roles": (given, None)}
+        options = {"depth": (depth, 2), "async_": (async_, False), "roles": (given, None), "turns": (turns, 1)}
         self._apply("pipeline", (loop.var.name,), options,
-                    lambda p: _pipeline.pipeline(p, loop, depth, async_, self.target, given))  # fmt: skip
+                    lambda p: _pipeline.pipeline(p, loop, depth, async_, self.target, given, turns))  # fmt: skip
         return self
 
     # --- primitives on stages
@@ -513,7 +526,7 @@ _MARKS = {"specialize": _specialize.unfit, "pipeline": _pipeline.unfit}
 """Primitives that mark a loop, and why a later one may not do what it did to the mark."""
 
 PRIMITIVES = (
-    "split", "partition", "fuse", "reorder", "bind", "parallel", "vectorize", "unroll", "compute_at",
+    "split", "partition", "cut", "fuse", "reorder", "bind", "parallel", "vectorize", "unroll", "compute_at",
     "reverse_compute_at", "compute_inline", "reverse_compute_inline", "stage_in", "stage_out", "set_scope", "layout",
     "run_once", "decompose_reduction", "rfactor", "tensorize", "annotate", "prefetch", "pipeline",
     "assume", "specialize", "atomic",

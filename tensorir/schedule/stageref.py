@@ -57,6 +57,10 @@ class StageRef:
         """See ``Schedule.tile``."""
         return self.schedule.tile(*map(self.axis, axes), factors=factors)
 
+    def cut(self, axis: Any, at: int) -> StageRef:
+        """See ``Schedule.cut``."""
+        return self.schedule.cut(self.axis(axis), at)
+
     def reorder(self, *axes: Any) -> StageRef:
         """See ``Schedule.reorder``."""
         self.schedule.reorder(*map(self.axis, axes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,8 @@ class Gpu:
 
     clock:            cycles a second, the boost clock of the data sheet
     threads_rate:     float32 operations of its threads
-    mma, wgmma:       operations of ``mma.sync`` and of ``wgmma`` by operands: "f16" (all 16-bit floats), "tf32", "s8"
+    mma, wgmma:       operations of ``mma.sync`` and of ``wgmma`` by operands: "f16" (all 16-bit floats), "f8", "tf32",
+                      "s8"
     sustained:        share of ``clock`` that it keeps while tensor cores are busy; the one calibrated number
     issue:            instructions of warps
     shared_rate:      bytes from and to shared memory;  l2_port: bytes between it and the L2 cache
@@ -47,8 +49,8 @@ class Gpu:
     blocks: int = 32
 
 
-def _rates(f16: float, s8: float = 0.0, tf32: float = 0.0) -> dict[str, float]:
-    found = {"f16": f16, "s8": s8 or 2 * f16, "tf32": tf32 or f16 / 2}
+def _rates(f16: float, s8: float = 0.0, tf32: float = 0.0, f8: float = 0.0) -> dict[str, float]:
+    found = {"f16": f16, "f8": f8 or 2 * f16, "s8": s8 or 2 * f16, "tf32": tf32 or f16 / 2}
     return {kind: rate for kind, rate in found.items() if rate > 0}
 
 
@@ -59,6 +61,7 @@ def _rates(f16: float, s8: float = 0.0, tf32: float = 0.0) -> dict[str, float]:
 # H100: 64 bytes a cycle and multiprocessor come from the L2 cache (DeepGEMM's heuristics); its further bound on all of
 # them, 8e6 / 1.3e3, is left out, for a product of Triton's in public_times.json moves more. mma.sync reaches 62-65 % of
 # wgmma (arXiv 2402.13499, 2501.12084). GeForce cards halve products that are added up in float32.
+# ptxas makes mma.sync of 8-bit floats products of halves for sm_90 (seen in the SASS).
 # RTX PRO 6000 Max-Q: 1024 operations a cycle, and the mean clock that 300 W leave under load, were measured by a third
 # party (github waynehacking8/blackwell-tensorcore-kernels, results/mma_rate_probe.csv and mma_ablation.md).
 #
@@ -71,8 +74,8 @@ _GA102 = Gpu(
 )
 _A100 = Gpu("A100 SXM", 108, 1.41e9, 128, 1.555e12, 40 * MIB, 164 * KIB, _rates(2048), l2_rate=5120.0,
             dram_latency=470.0)  # fmt: skip
-_H100 = Gpu("H100 SXM", 132, 1.83e9, 256, 3.35e12, 50 * MIB, 228 * KIB, _rates(2560), _rates(4096), sustained=0.84,
-            l2_rate=8448.0, dram_latency=650.0)  # fmt: skip
+_H100 = Gpu("H100 SXM", 132, 1.83e9, 256, 3.35e12, 50 * MIB, 228 * KIB, _rates(2560, f8=2560), _rates(4096),
+            sustained=0.84, l2_rate=8448.0, dram_latency=650.0)  # fmt: skip
 _GEFORCE = _rates(512, s8=2048, tf32=256)
 
 GPUS: dict[str, tuple[int, Gpu]] = {
@@ -96,6 +99,7 @@ GPUS: dict[str, tuple[int, Gpu]] = {
 """A word of the device's name, the compute capability, and the device; the first of a capability stands for it."""
 
 
+@functools.lru_cache(maxsize=256)
 def gpu_of(target: Target) -> Gpu | None:
     """The device that is meant, or one of its architecture; None where nothing is known of either."""
     named = [word for word in GPUS if re.search(rf"\b{re.escape(word)}\b", target.name)]

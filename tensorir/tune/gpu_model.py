@@ -36,13 +36,14 @@ BLOCK_START = 500.0
 """Cycles before a block's first load: it is launched, and makes its addresses, barriers and descriptors."""
 MMA_LATENCY = 33.0
 """Cycles between instructions of tensor cores that add to the same sums (arXiv 2402.13499)."""
-FRAGMENT = {"f16": 16, "tf32": 8, "s8": 32}
+FRAGMENT = {"f16": 16, "tf32": 8, "s8": 32, "f8": 32}
 """Terms of the reduction in one instruction of tensor cores."""
 
 
 @dataclass(frozen=True)
 class Product:
-    """``batch`` products of (m, k) and (k, n). kind: "f32" in threads, or "f16", "tf32", "s8" on tensor cores.
+    """``batch`` products of (m, k) and (k, n). kind: "f32" in threads, or "f16", "f8", "tf32", "s8" on tensor
+    cores.
 
     terms: products that stand for one (3 in 3xTF32);  adds: the result is added to what is there, which is read
     """
@@ -70,6 +71,7 @@ class Tiles:
     vector:     elements of one read of a thread from shared memory;  conflicts: how much longer such reads take;
                 scatter: how much longer copies take, which write there and read global memory
     splits:     parts of the reduction, each in blocks of its own, whose sums a second kernel adds up
+    turns:      sets of workers that take the tiles of a block that stays in turns: one stores, another one multiplies
     """
 
     kind: str
@@ -88,6 +90,7 @@ class Tiles:
     conflicts: float = 1.0
     scatter: float = 1.0
     splits: int = 1
+    turns: int = 1
 
     @property
     def workers(self) -> int:
@@ -97,7 +100,7 @@ class Tiles:
     def threads(self) -> int:
         """Threads of a block."""
         size = {"threads": 1, "mma": 32, "wgmma": 128}[self.kind]
-        return size * self.workers + (128 if self.kind == "wgmma" and self.producer else 0)
+        return size * self.workers * self.turns + (128 if self.kind == "wgmma" and self.producer else 0)
 
 
 @dataclass(frozen=True)
@@ -193,7 +196,10 @@ def block_cycles(
     busy, chain = max(step.values()), chain_cycles(p, t, gpu, step, latency)
     leave = LEAVE + epilogue_bytes(p, t) / gpu.l2_port
     if t.persistent:
-        return BLOCK_START + latency + each * (steps * max(busy, chain) + leave)
+        main = steps * max(busy, chain)
+        if t.turns == 1:
+            return BLOCK_START + latency + each * (main + leave)
+        return BLOCK_START + latency + leave + each * max(main, (main + leave) / t.turns)
 
     def wave(n: int) -> float:
         alone = BLOCK_START + latency + steps * max(busy, chain) + leave
@@ -303,7 +309,7 @@ def _evicted(size: float, gpu: Gpu) -> float:
 
 def shared_memory(p: Product, t: Tiles) -> int:
     """Bytes of shared memory of a block. wgmma's results leave through it, beside the next tiles if the block stays."""
-    ring, results = t.depth * (t.bm + t.bn) * t.bk * p.in_bytes, t.bm * t.bn * p.out_bytes
+    ring, results = t.depth * (t.bm + t.bn) * t.bk * p.in_bytes, t.turns * t.bm * t.bn * p.out_bytes
     if t.kind != "wgmma":
         return ring
     return ring + results if t.persistent else max(ring, results)

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from tensorir.expr.program import computes_of, inputs_of, scalars_of
 from tensorir.expr.tensor import Tensor
+from tensorir.interp.numbers import numpy_dtype
 from tensorir.interp.reference import divisors, gather_limits
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Binary, Call, Cast, Const, Expr, Load, PadLoad, Reduce, Select, Unary, Var
 
-_MANTISSA = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
 _AMPLITUDES = (1000, 300, 100, 40, 20, 10, 6, 4, 3, 2, 1)  # the widest exact one: neighbours should differ
 _LIMIT = 2.0**200  # beyond any dtype
 
@@ -75,7 +75,7 @@ def integer_arrays(given: Sequence[Argument], seed: int = 0) -> list[Any]:
     made = []
     for n, a in enumerate(given):
         values = integers(prod(a.shape), a.low, a.high, seed * 1000 + n).reshape(a.shape)
-        array = values.astype(_kind(a.dtype))
+        array = values.astype(numpy_dtype(a.dtype))
         made.append(array[()] if a.scalar else array)
     return made
 
@@ -86,20 +86,11 @@ def random_arrays(given: Sequence[Argument], seed: int = 0) -> list[Any]:
     made: list[Any] = []
     for a in given:
         if DTYPES[a.dtype].kind == "f":
-            array = rng.standard_normal(a.shape, dtype=np.float32).astype(_kind(a.dtype))
+            array = rng.standard_normal(a.shape, dtype=np.float32).astype(numpy_dtype(a.dtype))
         else:
-            array = rng.integers(a.low, a.high, a.shape, endpoint=True).astype(_kind(a.dtype))
+            array = rng.integers(a.low, a.high, a.shape, endpoint=True).astype(numpy_dtype(a.dtype))
         made.append(np.asarray(array)[()] if a.scalar else array)
     return made
-
-
-def _kind(name: str) -> np.dtype[Any]:
-    if name != "bfloat16":
-        return np.dtype(name)
-    import ml_dtypes
-
-    kind: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-    return kind
 
 
 def _range(dtype: str, amplitude: int, limit: int | None, divides: bool) -> tuple[int, int]:
@@ -138,7 +129,7 @@ class _Magnitude:
     def __call__(self, e: Expr) -> float:
         size = self._of(e)
         kind = DTYPES[e.dtype]
-        most = 2.0 ** _MANTISSA[e.dtype] if kind.kind == "f" else float(max(kind.high, 1))
+        most = 2.0**kind.digits if kind.kind == "f" else float(max(kind.high, 1))
         if size > most and e.dtype != "index":
             raise _InexactError
         return size

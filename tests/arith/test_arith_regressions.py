@@ -48,3 +48,15 @@ def test_a_fact_about_several_variables_bounds_their_sum():
     assert arith.bounds(arith.linear(place)) == (0, 48)
     assert side_of(place, arith, {tile: (0, 3), pixel: (0, 12)}).extent == 49
     assert arith.range(place) == (0, 49), "where facts may not be used any more"
+
+
+@pytest.mark.parametrize(("rows", "columns", "parts"), [(28, 28, 2), (7, 8, 2), (7, 7, 1), (112, 112, 2), (7, 6, 4)])
+def test_digits_make_their_number_again(rows, columns, parts):
+    """A number, in parts, taken to image, row and column and put together: divisions are written in several ways."""
+    block, part, within = (Var(n, "index") for n in ("block", "part", "within"))
+    size = 32 // parts
+    arith = Arith({block: (0, 15 * rows * columns // 32), part: (0, parts - 1), within: (0, size - 1)})
+    number = (block * parts + part) * size + within
+    image, row, column = number // (rows * columns), number // columns % rows, number % columns
+    assert arith.linear((image * rows + row) * columns + column).same(arith.linear(number))
+    assert not arith.linear((image * rows + row) * columns + 2 * column).same(arith.linear(number))

@@ -48,7 +48,7 @@ def test_dry_run_from_end_to_end(script, tmp_path, capsys):
     found = document(out)
     assert {r["kind"] for r in found["rows"]} == {"int8", "bf16", "3xtf32", "fp32"}
     assert [r["status"] for r in found["rows"]] == ["exact"] * 4
-    assert {r["template"] for r in found["rows"]} == {"gpu_hopper", "gpu_tensor", "gpu_tile"}
+    assert {r["template"] for r in found["rows"]} == {"gpu_hopper", "gpu_tensor", "gpu_depthwise"}
     assert all(r["tried"] and r["wrong"] == 0 for r in found["rows"])
     assert all(r["errors"] == {"ours": 0.0} and r["cold"] == {} for r in found["rows"] if r["timed"])
     assert found["runs"][0]["tier"] == "quick"
@@ -234,10 +234,12 @@ def test_lists_are_well_formed():
     for found in (quick, full, tune):
         names = [p.name for p in found]
         assert len(set(names)) == len(names)
-    assert 38 <= sum(p.timed for p in quick) <= 48
+    assert 38 <= sum(p.timed for p in quick) <= 50
     assert {p.name for p in quick} <= {p.name for p in full}
     assert {p.kind for p in quick if p.timed} == set(problems.KINDS)
-    assert sum(p.group == "resnet50" for p in full) == 2 * 23 * len(shapes.BATCHES), "fp32, and bf16 with channels last"
+    own = [p for p in full if p.template is None]
+    assert {p.template for p in full if p not in own} == {"gpu_winograd", "gpu_winograd_fused"}
+    assert sum(p.group == "resnet50" for p in own) == 2 * 23 * len(shapes.BATCHES), "fp32, and bf16 with channels last"
     assert len(shapes.DEEPBENCH) == 12
     for p in full:
         assert p.workload().flops > 0

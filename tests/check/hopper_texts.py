@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from tensorir.codegen.source import KernelLaunch, Param, Source, TensorMap
+from tensorir.interp.numbers import numpy_dtype
 
 PACK = """
 static __device__ __forceinline__ unsigned rounded(float f) {
@@ -171,12 +172,13 @@ one(const __grid_constant__ TirTensorMap A_map, const __grid_constant__ TirTenso
 """
 """Four products of one warpgroup, of operands whose rows along k are 128 bytes; A comes by its map, or in registers."""
 
-KINDS = {"f16": "float16", "bf16": "bfloat16", "tf32": "float32", "s8": "int8", "u8": "uint8"}
+KINDS = {"f16": "float16", "bf16": "bfloat16", "tf32": "float32", "s8": "int8", "u8": "uint8", "e4m3": "float8_e4m3",
+         "e5m2": "float8_e5m2"}  # fmt: skip
 
 
 def one_product(kind: str, n: int, order: str) -> tuple[Source, list[np.ndarray], np.ndarray]:
     """A source, its operands and the exact result. order: two letters as in the instructions' names."""
-    dtype = np.dtype(getattr(ml_dtypes, KINDS[kind], None) or KINDS[kind])
+    dtype = numpy_dtype(KINDS[kind])
     k, whole = 128 // dtype.itemsize, kind in ("s8", "u8")
     along_m, along_n = order[0] == "t", order[1] == "n"
     panels = -(-n // 64)

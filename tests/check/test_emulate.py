@@ -137,7 +137,7 @@ def test_what_requests_cost() -> None:
     assert found[1]["shared read"].units == 32
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "float64", "int64"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3", "int8", "float64", "int64"])
 def test_every_type(dtype: str) -> None:
     """Neighbours in a word of shared memory belong to different threads."""
     x = tir.placeholder((64,), dtype, name="x")

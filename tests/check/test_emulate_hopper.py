@@ -243,7 +243,7 @@ def test_who_waits_where_is_told() -> None:
 
 PRODUCTS = [
     *((kind, order) for kind in ("f16", "bf16") for order in ("nt", "nn", "tt", "tn", "rt", "rn")),
-    *((kind, order) for kind in ("tf32", "s8", "u8") for order in ("nt", "rt")),
+    *((kind, order) for kind in ("tf32", "s8", "u8", "e4m3", "e5m2") for order in ("nt", "rt")),
 ]
 
 

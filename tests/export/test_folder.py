@@ -94,7 +94,7 @@ def test_everything_that_a_program_may_have(tmp_path):
 
 
 @needs_device
-@pytest.mark.parametrize("dtype", ["float16", "float64", "int8", "bool"])
+@pytest.mark.parametrize("dtype", ["float16", "float64", "int8", "bool", "float8_e4m3", "float8_e5m2"])
 def test_dtypes(tmp_path, dtype):
     A = tir.placeholder((9,), dtype, name="A")
     C = tir.compute((9,), lambda i: tir.where(A[i], A[i], A[8 - i]) if dtype == "bool" else A[i] + A[8 - i], name="C")

@@ -45,19 +45,20 @@ def test_floor_division(dtype):
     assert np.array_equal(r, a % b)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_sixteen_bit_floats_are_storage(dtype):
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3", "float8_e5m2"])
+def test_narrow_floats_are_storage(dtype):
     from tensorir.interp.numbers import numpy_dtype
 
     kind = numpy_dtype(dtype)
     A = tir.placeholder((40,), dtype, name="A")
     C = tir.compute((40,), lambda i: (tir.cast(A[i] * 3 + 0.1, dtype), tir.cast(A[i], "float32")), name="C")
-    a = (RNG.standard_normal(40) * 100).astype(kind)
+    a = (RNG.standard_normal(40) * 100).astype(np.float32).astype(kind)
     got, wide = tir.Schedule(C).build()(a)
     assert got.dtype == kind
     assert np.array_equal(wide, a.astype(np.float32))
     want = (a.astype(np.float32) * np.float32(3) + np.float32(0.1)).astype(kind)
-    assert np.array_equal(got.view(np.uint16), want.view(np.uint16))
+    bits = f"u{kind.itemsize}"
+    assert np.array_equal(got.view(bits), want.view(bits))
 
 
 def test_scalars_and_constants():

@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 
 import tensorir as tir
+from tensorir.interp.numbers import numpy_dtype
 from tensorir.ir.build import as_expr, binary, cast, const, select
-from tensorir.ir.dtypes import DTYPES, promote
+from tensorir.ir.dtypes import DTYPES, dtype_of, from_numpy, promote
 from tensorir.ir.node import NODES
 from tensorir.ir.text import show, text
 from tensorir.ir.tree import Binary, Buffer, Const, Load, Loop, Scope, Seq, Store, Var
 from tensorir.ir.visit import Rewriter, find, replace, sequence, substitute, walk
 
-NAMES = [n for n in DTYPES if n not in ("index", "bfloat16")]
+NAMES = [n for n in DTYPES if n not in ("index", "bfloat16", "float8_e4m3", "float8_e5m2")]
 
 
 @pytest.mark.parametrize(("a", "b"), list(itertools.product(NAMES, NAMES)))
@@ -29,6 +30,31 @@ def test_promotion_is_numpys(a, b):
 def test_promotion_of_bfloat16(other):
     want = np.result_type(ml_dtypes.bfloat16, np.dtype(other if other != "bfloat16" else ml_dtypes.bfloat16)).name
     assert promote("bfloat16", other) == want
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3", "float8_e5m2"])
+def test_promotion_of_8_bit_floats(name):
+    """As ml_dtypes has it; what that refuses is a float of 32 or 64 bits."""
+    kind = numpy_dtype(name)
+    for other in [n for n in DTYPES if n != "index"]:
+        made = promote(name, other)
+        assert made == promote(other, name)
+        try:
+            assert made == from_numpy(np.result_type(kind, numpy_dtype(other)).name), other
+        except TypeError:
+            assert made in ("float32", "float64"), other
+
+
+def test_two_formats_are_called_e4m3():
+    """The one without infinities is meant, whatever NumPy calls it; the other is no type of kernels."""
+    for given in ("float8_e4m3", "float8_e4m3fn", ml_dtypes.float8_e4m3fn, np.dtype(ml_dtypes.float8_e4m3fn)):
+        assert dtype_of(given).name == "float8_e4m3"
+    with pytest.raises(tir.DeclarationError) as e:
+        tir.placeholder((2,), ml_dtypes.float8_e4m3)
+    assert e.value.code == "declare.dtype"
+    with pytest.raises(tir.DeclarationError):
+        tir.constant(np.ones(2, ml_dtypes.float8_e4m3))
+    assert numpy_dtype("float8_e4m3") == ml_dtypes.float8_e4m3fn
 
 
 def test_plain_integers_take_the_type_that_they_meet():

@@ -5,6 +5,7 @@ import functools
 import pytest
 from mutated_programs import PROGRAMS
 
+import tensorir as tir
 from tensorir.check.equivalence import compare_module
 from tensorir.check.verdict import check
 from tensorir.errors import TensorIRError
@@ -105,6 +106,7 @@ def flat(p):
 
 PROMISES = {
     "resolve_scopes": resolved,
+    "interleave_vthreads": lambda p: Kind.VTHREAD not in kinds(p),
     "bind_threads": bound_at_top,
     "split_init": lambda p: all(s.init is None for s in find(p.body, Stage)),
     "specialize_loops": lambda p: not find(p.body, Loop, lambda x: bool(x.cases)),
@@ -219,3 +221,23 @@ def test_barriers_are_not_wasted():
 
 def test_an_instruction_call_is_a_form_too():
     assert not find(all_forms("tiled opencl")["form_instructions"].body, IntrinCall)
+
+
+def test_what_is_computed_from_zeros_is_not_taken_for_zeros():
+    """Copies are 0 beyond the end of a reduction; what is computed from them is not, and must not be added up."""
+    a, b = tir.placeholder((5, 5), name="a"), tir.placeholder((6, 5), name="b")
+    u, v = tir.placeholder((5,), name="u"), tir.placeholder((6,), name="v")
+    r = tir.reduce_axis(5, name="k")
+    x = tir.compute((5, 5), lambda i, k: a[i, k] + u[i], name="x")
+    y = tir.compute((6, 5), lambda j, k: b[j, k] + v[j], name="y")
+    s = tir.Schedule(tir.compute((5, 6), lambda i, j: tir.sum(x[i, r] * y[j, r], axis=r), name="c"), target="cuda")
+    out = s.stage_out("c", at="root", scope="register").name
+    bi, i = s.split(f"{out}.i", [None, 4])
+    bj, j = s.split(f"{out}.j", [None, 4])
+    s.reorder(bi, bj, i, j).bind(bi, "block.y").bind(bj, "block.x").bind(i, "thread.y").bind(j, "thread.x")
+    s.compute_at("c", j)
+    ko, _ = s.split("c.k", [None, 4])
+    for name, operand in (("x", "a"), ("y", "b")):
+        s.compute_at(name, ko).set_scope(name, "register").stage_in(operand, at=ko, scope="shared")
+    verdict = s.check()
+    assert verdict, verdict

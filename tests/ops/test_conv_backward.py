@@ -219,7 +219,8 @@ def exact_on_tensor_cores(op, **options):
     assert not got.problems
     assert np.array_equal(got.outputs[0], work.reference(*arrays))
     shared = [t for t in got.traffic if t.what == "shared read"]
-    assert all(t.width == 16 and t.units == t.ideal for t in shared), shared
+    assert all(t.units == t.ideal for t in shared if t.lanes == 32 * t.requests), shared
+    assert len({t.line for t in shared if t.width < 16}) <= 1, shared  # results, by what divides their rows
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])

@@ -108,9 +108,9 @@ def test_channels_first_is_read_along_rows_and_written_in_vectors():
     w = work(layout="NCHW", h=16, w=32, c=64, r=1, s=1, pad=0)
     s = w.schedule(target=AMPERE)
     got = emulate(s.emitted(), random_arguments(s.outputs, 0))
-    shared = [t for t in got.traffic if t.what.startswith("shared")]
-    assert all(t.width == 16 and t.units == t.ideal for t in shared), shared
-    assert all(t.units == t.ideal for t in got.traffic if t.what == "global read")
+    assert all(t.units == t.ideal for t in got.traffic), got.traffic
+    assert {t.width for t in got.traffic if t.what == "shared read"} == {16}
+    assert {t.width for t in got.traffic if t.what == "global write"} == {2, 16}  # the turned filter, and results
 
 
 VARIED = (
@@ -145,8 +145,72 @@ def test_accesses_cost_what_their_bytes_need(changed):
     assert not got.problems
     assert np.array_equal(got.outputs[0], w.reference(*arrays))
     shared = [t for t in got.traffic if t.what.startswith("shared")]
-    assert all(t.width == 16 and t.units == t.ideal for t in shared), shared
-    assert all(t.width == 16 for t in got.traffic if t.what == "global read")
+    assert all(t.units == t.ideal for t in shared), shared
+    assert {t.width for t in shared if t.what == "shared write"} == {16, 4}  # operands; pairs of results
+    assert all(t.width == 16 for t in got.traffic if t.what != "shared write")
+    assert all(t.units == t.ideal for t in got.traffic if t.what == "global write")
+
+
+def written(w, config):
+    """Sectors of global memory that are written, over the fewest, and whether the result is exact."""
+    target = tir.Target.parse(AMPERE)
+    space = w.templates["gpu_tensor"].space_for(target)
+    s = w.schedule({**space.default, **config}, "gpu_tensor", target)
+    arrays = random_arguments(s.outputs, 0)
+    got = emulate(s.emitted(), arrays)
+    assert not got.problems
+    assert np.array_equal(got.outputs[0], w.reference(*arrays))
+    shared = [t for t in got.traffic if t.what.startswith("shared")]
+    assert all(t.units == t.ideal for t in shared), (config, shared)
+    mine = [t for t in got.traffic if t.what == "global write"]
+    return sum(t.units for t in mine) / sum(t.ideal for t in mine)
+
+
+@emulated
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_results_leave_in_whole_sectors(layout):
+    """A warp's fragments hold half of a sector in each row; by way of shared memory, whole ones leave. One, two and
+    eight rows of pixels, by as many channels, are how NCHW permutes what is there.
+    """
+    w = work(h=8, w=16, r=1, s=1, pad=0, layout=layout)
+    if layout == "NHWC":
+        assert written(w, dict(staged=0)) == 2
+        assert written(w, dict(staged=1)) == 1
+        return
+    for tile in (dict(wp=1, wk=2, rp=1), dict(wp=2, wk=1, rp=1, rk=64), dict(wp=4, wk=1, rp=2, rk=16)):
+        assert written(w, {**tile, "staged": 1}) == 1
+
+
+@emulated
+@pytest.mark.parametrize(("op", "config"), [("data", {}), ("weight", dict(parts=1))])
+def test_gradients_leave_in_whole_sectors(op, config):
+    shape = dict(n=1, c=32, h=8, w=16, k=32, r=1, s=1, layout="NHWC", dtype="float16")
+    assert written(getattr(tir.ops, f"conv2d_backward_{op}")(**shape), {**config, "staged": 1}) == 1
+
+
+def test_what_passes_through_shared_memory():
+    """Results of 16 bits whose rows are vectors, where it has room; what was recorded before does not."""
+    target = tir.Target.parse(AMPERE)
+
+    def staged(operator=tir.ops.conv2d, **changed):
+        options = {"n": 1, "c": 32, "h": 8, "w": 20, "k": 64, "pad": 1, "layout": "NHWC", "dtype": "float16", **changed}
+        return operator(**options).templates["gpu_tensor"].space_for(target)
+
+    def choices(space):
+        return space.values[space.names.index("staged")]
+
+    for fits in ({}, dict(k=20), dict(layout="NCHW"), dict(layout="NCHW", w=18), dict(stride=2)):
+        assert staged(**fits).default["staged"] == 1
+    for other in (dict(dtype="int8"), dict(k=21), dict(layout="NCHW", w=21)):
+        assert choices(staged(**other)) == (0,)
+    data, weight = tir.ops.conv2d_backward_data, tir.ops.conv2d_backward_weight
+    assert staged(data).default["staged"] == 1
+    assert choices(staged(data, stride=2)) == (0,)  # every second pixel of a tile is another block's
+    assert choices(staged(weight)) == (1, 0)
+    assert choices(staged(weight, layout="NCHW")) == (0,)  # a row of a filter holds its taps
+    space = staged()
+    earlier = {name: v for name, v in space.default.items() if name != "staged"}
+    assert space.canonical(earlier)["staged"] == 0
 
 
 @pytest.mark.parametrize("changed", [{}, dict(stride=2), dict(groups=2), dict(r=1, s=1, pad=0, stride=2),

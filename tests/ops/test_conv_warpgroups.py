@@ -59,9 +59,12 @@ def test_any_shape(n, h, w, c, k, wide, groups, depth, resident, seed):
     assert emulated_rightly(made, made.schedule(config, "gpu_hopper", HOPPER), seed)
 
 
-@pytest.mark.parametrize("wide", [8, 32])
-def test_schedules_are_proved(wide):
-    verdict = work(h=9, w=12).schedule({**TILES, "wide": wide}, "gpu_hopper", HOPPER).check()
+@pytest.mark.parametrize(("wide", "k"), [(8, 64), (32, 128)])
+def test_schedules_are_proved(wide, k):
+    """With more output channels, shapes are tried in which a tile has nothing but padding, and rows that go on."""
+    s = work(h=9, w=12, k=k).schedule({**TILES, "wide": wide}, "gpu_hopper", HOPPER)
+    assert "tir_stmatrix_x4(" in s.source()
+    verdict = s.check()
     assert verdict, verdict
 
 

@@ -188,3 +188,9 @@ def test_both_kernels_compile(template, atomic):
 def test_text_of_parts(golden):
     s = work("gpu_warp", m=64, n=32, k=300).schedule({**TILES["gpu_warp"], "splits": 2}, "gpu_warp", AMPERE)
     golden(f"{s.tree()}\n\n{s.source()}", "warps/parts.txt")
+
+
+@pytest.mark.parametrize("shape", [dict(m=10_000_001, n=64, k=64, tb=True), dict(m=16, n=16, k=16, batch=70_000)])
+def test_more_blocks_than_an_axis_of_the_grid_has_are_a_line(shape):
+    grid = tir.ops.matmul(**shape).schedule(target="cuda -arch=sm_80").emitted().kernels[-1].grid
+    assert grid[0] > 65_535 and grid[1:] == (1, 1)

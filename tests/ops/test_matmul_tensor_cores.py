@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import tensorir as tir
 
 AMPERE = "cuda -arch=sm_80"
+TURING = "cuda -arch=sm_75"
 emulated = pytest.mark.skipif(
     shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler"
 )
@@ -22,12 +23,18 @@ def work(**changed):
 
 def test_is_the_default_where_there_are_tensor_cores():
     assert work().template_for(AMPERE) == "gpu_tensor"
-    assert work().template_for("cuda -arch=sm_75") == "gpu_tile"
     assert work(dtype="float32").template_for(AMPERE) == "gpu_warp"
+    for dtype in ("float16", "int8", "uint8"):
+        assert work(dtype=dtype).template_for(TURING) == "gpu_tensor"
+    for other in (dict(dtype="bfloat16"), dict(dtype="float32", precision="tf32")):
+        assert work(**other).template_for(TURING) == "gpu_tile"
+        with pytest.raises(tir.ScheduleError) as e:
+            work(**other).schedule(template="gpu_tensor", target=TURING)
+        assert e.value.code == "template.target"
+        assert "sm_80 or later" in str(e.value)
     with pytest.raises(tir.ScheduleError) as e:
-        work().schedule(template="gpu_tensor", target="cuda -arch=sm_75")
-    assert e.value.code == "template.target"
-    assert "sm_80 or later" in str(e.value)
+        work().schedule(template="gpu_tensor", target="cuda -arch=sm_70")
+    assert "sm_75 or later" in str(e.value)
 
 
 KINDS = [("float16", "fp32"), ("bfloat16", "fp32"), ("int8", "fp32"), ("uint8", "fp32"), ("float32", "tf32"),
@@ -66,6 +73,52 @@ def test_any_configuration(seed, shape, turned, kind):
     config = space.config(seed % len(space.legal))
     s = w.schedule(config, "gpu_tensor", AMPERE)
     assert s.check("emulate"), config
+
+
+@emulated
+@pytest.mark.parametrize(("changed", "dtype"), [(SHAPES[1], "float8_e4m3"), (SHAPES[3], "float8_e5m2")])
+def test_8_bit_floats_are_multiplied_from_sm_89_on(changed, dtype):
+    w = work(dtype=dtype, **changed)
+    assert w.template_for(AMPERE) == "gpu_tile"
+    assert w.template_for("cuda -arch=sm_89") == "gpu_tensor"
+    assert w.outputs[0].dtype == "bfloat16"
+    verdict = w.schedule(target="cuda -arch=sm_89").check("emulate")
+    assert verdict, verdict
+
+
+@pytest.mark.parametrize(("changed", "dtype"), [(SHAPES[1], "float16"), (SHAPES[2], "int8"), (SHAPES[3], "uint8")],
+                         ids=str)  # fmt: skip
+def test_tensor_cores_of_sm_75(changed, dtype):
+    """Half as many terms at a time, copies through registers."""
+    s = work(dtype=dtype, **changed).schedule(target=TURING)
+    text = s.source()
+    assert ("tir_mma_m16n8k8_f16(" if dtype == "float16" else "mma.sync.aligned.m8n8k16.row.col.s32") in text
+    assert "copy_async" not in text
+    verdict = s.check("emulate")
+    assert verdict, verdict
+
+
+@emulated
+@settings(max_examples=2, deadline=None)
+@given(st.integers(0, 10**6), st.booleans(), st.sampled_from(["float16", "int8"]))
+def test_any_configuration_of_sm_75(seed, turned, dtype):
+    w = work(m=130, n=72, k=33, ta=turned, tb=not turned, dtype=dtype)
+    space = w.templates["gpu_tensor"].space_for(tir.Target.parse(TURING))
+    config = space.config(seed % len(space.legal))
+    assert config["depth"] <= 2
+    assert not config["in_flight"]
+    assert w.schedule(config, "gpu_tensor", TURING).check("emulate"), config
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_the_default_of_sm_75_spills_nothing(dtype):
+    pytest.importorskip("cupy", reason="the extra 'cuda' is not installed: NVRTC cannot be loaded")
+    from tensorir.runtime.cuda import compile_cubin, sass_opcodes
+
+    s = work(m=4096, n=4096, k=4096, tb=True, dtype=dtype).schedule(target=TURING)
+    cubin = compile_cubin(s.emitted().text, "sm_75")
+    assert cubin.spills == 0
+    assert any(name.startswith("HMMA.1688" if dtype == "float16" else "IMMA.8816") for name in sass_opcodes(cubin))
 
 
 @pytest.mark.parametrize(("dtype", "precision"), [KINDS[5]])

@@ -10,6 +10,7 @@ from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
 
+import tensorir as tir
 from tensorir.check.emulate import emulate
 from tensorir.ops import matmul
 
@@ -31,6 +32,8 @@ CASES = {
     "epilogue": dict(bias=True, act="relu", beta=True),
     "batch": dict(batch=3, m=72, n=72),
     "int8": dict(dtype="int8", k=208),
+    "e4m3": dict(dtype="float8_e4m3", m=137, n=72, k=208, alpha=True, bias=True),
+    "e5m2": dict(dtype="float8_e5m2", m=72, n=140, k=144, batch=2),
     "tf32": dict(dtype="float32", precision="tf32"),
     "skinny": dict(m=16, n=264),
 }
@@ -42,7 +45,37 @@ def test_default_multiplies(case):
     w = work(**CASES[case])
     s = w.schedule(target=HOPPER)
     assert "tir_wgmma_m64" in s.source(), "the default template"
+    halves = w.outputs[0].dtype in ("float16", "bfloat16") and w.outputs[0].shape[-1] % 8 == 0
+    assert ("tir_stmatrix_x4(" in s.source()) == halves, "how results leave"
     assert emulated_rightly(w, s)
+
+
+TURNS = {
+    "two": dict(pingpong=1),
+    "three, odd tiles, an epilogue": dict(pingpong=1, groups=3),
+    "of two products each, in clusters": dict(pingpong=1, rows=2, cluster=2),
+}
+
+
+@emulated
+@pytest.mark.parametrize("case", TURNS)
+def test_warpgroups_take_turns(case):
+    w = work(m=600, n=136, k=136, bias="epilogue" in case, act="relu" if "epilogue" in case else None)
+    s = w.schedule(TILES | TURNS[case], "gpu_hopper", HOPPER)
+    assert "tir_barrier_wait(&order[turn]" in s.source()
+    assert emulated_rightly(w, s, seed=2, eager=True)
+
+
+def test_turns_need_tiles():
+    target = tir.Target.parse(HOPPER)
+    space = work(m=600).templates["gpu_hopper"].space_for(target)
+    config = {**space.default, **TILES}
+    assert space.canonical(TILES)["pingpong"] == 0, "recorded before there were turns"
+    assert space.index({**config, "pingpong": 1}) >= 0
+    assert space.index({**config, "pingpong": 1, "resident": 0}) < 0
+    assert space.index({**config, "pingpong": 1, "groups": 1}) < 0
+    few = work(m=64, n=64).templates["gpu_hopper"].space_for(target)
+    assert few.index({**few.default, "groups": 2, "pingpong": 1}) < 0, "less than a tile for each block"
 
 
 @emulated
@@ -74,7 +107,13 @@ def test_clusters_are_watched(fault):
 
 
 def test_what_does_not_fit_is_left_to_others():
-    for given in (dict(k=201), dict(dtype="float32"), dict(dtype="int8", tb=False), dict(tb=False, n=132)):
+    for given in (
+        dict(k=201),
+        dict(dtype="float32"),
+        dict(dtype="int8", tb=False),
+        dict(dtype="float8_e4m3", tb=False),
+        dict(tb=False, n=132),
+    ):
         assert "gpu_hopper" not in work(**given).templates, given
     assert "tir_wgmma" not in work().schedule(target="cuda -arch=sm_100").source(), "only sm_90a has them"
 
@@ -83,7 +122,18 @@ def test_compiles():
     pytest.importorskip("cupy", reason="the extra 'cuda' is not installed: NVRTC cannot be loaded")
     from tensorir.runtime.cuda import compile_cubin
 
-    for given in (dict(m=4096, n=4096, k=4096), dict(m=4096, n=4096, k=4096, tb=False), dict(dtype="int8", k=208)):
-        cubin = compile_cubin(work(**given).schedule(target="cuda -arch=sm_90a").source(), "sm_90a")
+    large = dict(m=4096, n=4096, k=4096)
+    turns = dict(
+        groups=2, rows=2, bn=128, depth=4, cluster=1, raster=8, resident=1, splits=1, atomic=0, rest=0, pingpong=1
+    )
+    for given, config in (
+        (large, None),
+        ({**large, "tb": False}, None),
+        (large, turns),
+        (dict(dtype="int8", k=208), None),
+        ({**large, "dtype": "float8_e4m3"}, None),
+        (dict(dtype="float8_e5m2", k=208), None),
+    ):
+        cubin = compile_cubin(work(**given).schedule(config, target="cuda -arch=sm_90a").source(), "sm_90a")
         assert cubin.spills == 0
         assert "C75" not in cubin.log

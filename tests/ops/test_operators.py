@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import tensorir as tir
+from tensorir import nn
+from tensorir.check.emulate import emulate
 from tensorir.check.equivalence import compare
 from tensorir.interp.numbers import Field
 from tensorir.interp.reference import random_arguments
@@ -26,6 +28,16 @@ CONVS = [
 ]
 
 
+@pytest.mark.parametrize("act", nn.ACTIVATIONS)
+def test_activations(act):
+    work = tir.ops.matmul(m=9, n=8, k=7, bias=True, act=act)
+    arrays = [a / 4 for a in random_arguments(work.outputs, 2)]
+    want = work.reference(*arrays)
+    for got in (np.asarray(work.schedule(target="opencl").build("opencl:pocl")(*arrays)),
+                emulate(work.schedule(target="cuda").emitted(), arrays).outputs[0]):  # fmt: skip
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
 def exact(work: tir.Workload, target: str) -> bool:
     arrays = random_arguments(work.outputs, 2)
     got = np.asarray(work.schedule(target=target).build("opencl:pocl")(*arrays))
@@ -43,6 +55,11 @@ def test_matmul_options(options, target):
 @pytest.mark.parametrize("options", CONVS, ids=str)
 def test_conv2d_options(options, target):
     assert exact(tir.ops.conv2d(**options), target)
+
+
+def test_results_of_8_bit_floats_are_bfloat16():
+    assert exact(tir.ops.matmul(m=3, n=9, k=5, dtype="float8_e4m3", bias=True, beta=True, alpha=True), "opencl")
+    assert exact(tir.ops.conv2d(n=1, c=2, h=4, w=5, k=3, dtype="float8_e5m2", bias=True, residual=True), "opencl")
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -88,7 +105,7 @@ def test_the_default_is_in_the_space_and_one_kernel_without_workspace(work):
 def test_gpu_templates_stage_both_operands():
     for work, operands in (
         (tir.ops.matmul(m=256, n=256, k=256), ("a_shared", "b_shared")),
-        (tir.ops.conv2d(n=1, c=64, h=28, w=28, k=64, r=3, s=3, pad=1), ("x_pad_shared", "w_shared")),
+        (tir.ops.conv2d(n=1, c=64, h=28, w=28, k=64, r=3, s=3, pad=1), ("taps_shared", "columns_shared")),
     ):
         text = work.schedule(target="cuda").source()
         assert all(f"float {name}[" in text for name in operands)

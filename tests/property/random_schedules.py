@@ -33,6 +33,7 @@ EXPECTED_LOWERING = {
     "lower.divergent-barrier",
     "lower.box",
     "lower.pad-global",
+    "lower.vthread",
     "codegen.vector-storage",
 }
 """Legal trees that cannot be expressed: the error says what to change."""
@@ -109,7 +110,7 @@ ACTIONS = (
     *("pipeline",) * 2,
     "tile",
 )
-BINDINGS = ("block.x", "block.y", "thread.x", "thread.y", "block.z", "thread.z")
+BINDINGS = ("block.x", "block.y", "thread.x", "thread.y", "block.z", "thread.z", "vthread", "vthread")
 
 
 def draw_call(c: Chance, s: tir.Schedule) -> tuple[str, tuple[Any, ...], dict[str, Any]]:

@@ -21,6 +21,27 @@ CASES = {
         [("tile", "C.k", "C.i", {"factors": [5, 8]}), ("fuse", "C.k.1", "C.i.1")],
         "fuse.mixed-axes",
     ),
+    # a version of a body that never runs had room for a negative number of elements
+    "a version that never runs": (
+        "two_matmuls",
+        (3, 5, 1),
+        [("specialize", "C.i", "C.i != 2 or not C.i < 1"), ("stage_out", "C", "C.i", "shared")],
+        None,
+    ),
+    # barriers asked which slot of a ring an access without an index is in
+    "one element in global memory, made by several threads": (
+        "total",
+        (1, 2, 1),
+        [("stage_in", "X", "Y.r", "global", {"cooperative": False}), ("bind", "X_global.ax1", "thread.y")],
+        None,
+    ),
+    # what stood in a loop of virtual threads alone became several kernels
+    "virtual threads around two statements": (
+        "pool",
+        (1, 1, 1),
+        [("bind", "Y.i", "vthread"), ("stage_out", "Y", "Y.i", "register")],
+        None,
+    ),
     # spare elements of a workspace were not allocated
     "padded workspace": ("upsample", (1, 1, 1), [("layout", "Y", {"pad": 1})], None),
     "padded workspace of rank 4": ("conv2d", (1, 1, 1), [("layout", "X_pad", {"pad": 3})], None),

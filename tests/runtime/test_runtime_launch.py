@@ -8,6 +8,7 @@ from runtime_sources import ADD, GATHER, TWO, f32, one
 
 from tensorir.codegen.source import KernelLaunch, Param, Source
 from tensorir.errors import CompileError, DeviceError, LaunchError, LaunchTypeError
+from tensorir.interp.numbers import numpy_dtype
 from tensorir.runtime import opencl
 from tensorir.runtime.arguments import aligned_empty
 from tensorir.runtime.device import devices, open_device
@@ -177,14 +178,13 @@ def test_gather_indices_are_checked(device):
         refused("launch.index-range", lambda: gather.bind(table, index))
 
 
-@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int64", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int64", "float64", "float16", "bfloat16", "float8_e4m3"])
 def test_dtypes(device, dtype):
-    size = {"bool": "uchar", "int8": "char", "int64": "long", "float64": "double"}.get(dtype, "ushort")
+    size = {"bool": "uchar", "int8": "char", "int64": "long", "float64": "double", "float8_e4m3": "uchar"}.get(
+        dtype, "ushort"
+    )
     program = Program(one(f"copy_{dtype}", "C[i] = A[i];", (3, 4), dtype, size), device)
-    if dtype == "bfloat16":
-        kind = pytest.importorskip("ml_dtypes").bfloat16
-    else:
-        kind = np.dtype(dtype)
+    kind = numpy_dtype(dtype)
     a = (np.arange(12).reshape(3, 4) % 2).astype(kind)
     c = program(a)
     assert c.dtype == kind

@@ -90,7 +90,7 @@ def test_numbers_are_those_of_the_header():
     for body in re.findall(r"typedef enum CUtensorMap\w+ \{(.*?)\}", text, re.S):
         names = re.findall(r"CU_TENSOR_MAP_\w+", body)
         number |= {name.removeprefix("CU_TENSOR_MAP_"): n for n, name in enumerate(names)}
-    unsigned = {"bool": "UINT8", "int8": "UINT8", "int16": "UINT16"}
+    unsigned = {"bool": "UINT8", "int8": "UINT8", "int16": "UINT16", "float8_e4m3": "UINT8", "float8_e5m2": "UINT8"}
     for dtype, (kind, _) in tensor_maps.KINDS.items():
         assert kind == number["DATA_TYPE_" + unsigned.get(dtype, dtype.upper())], dtype
     assert {0: number["SWIZZLE_NONE"]} | {n: number[f"SWIZZLE_{n}B"] for n in (32, 64, 128)} == tensor_maps.SWIZZLES

@@ -39,6 +39,7 @@ EXAMPLES = {
     "split peel": (matmul, lambda s: s.split("C.i", [None, 4], tail="peel")),
     "split shift": (chain, lambda s: s.split("R.j", [None, 4], tail="shift")),
     "partition": (matmul, lambda s: s.partition("C.i", [1, 8])),
+    "cut": (matmul, lambda s: s.cut("C.i", 4).split("j", [None, 4])),
     "fuse": (matmul, lambda s: s.fuse("C.i", "C.j")),
     "fuse named": (matmul, lambda s: s.fuse("C.i", "C.j", name="tile")),
     "reorder": (matmul, lambda s: s.reorder("C.k", "C.i")),

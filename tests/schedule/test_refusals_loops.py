@@ -1,7 +1,7 @@
 """What split, fuse, reorder, tile, bind, vectorize, unroll and annotate refuse."""
 
 import pytest
-from refusal_cases import Refusals, assert_refused, elementwise, matmul, ordered, relu, triangular
+from refusal_cases import Refusals, assert_refused, elementwise, matmul, ordered, plain, relu, triangular
 
 import tensorir as tir
 
@@ -98,6 +98,34 @@ once(
     "A_shared",
     lambda s: s.bind("C.i", "thread.x"),
     before=lambda s: s.stage_in("A", "C.j", "shared"),
+)
+once(
+    "bind.vthread",
+    "bodies of their own",
+    lambda s: s.bind("C.i.0", "vthread"),
+    before=lambda s: s.split("C.i", [None, 6], tail="peel"),
+)
+once(
+    "bind.vthread",
+    "1600 virtual threads",
+    lambda s: s.bind("P.j", "vthread"),
+    lambda: tir.Schedule(tir.compute((40, 40), lambda i, j: tir.cast(i + j, "int32"), name="P")),
+    lambda s: s.bind("P.i", "vthread"),
+)
+once("bind.vthread", "the length of C.j", lambda s: s.bind("C.i", "vthread"), triangular)
+once(
+    "bind.vthread",
+    "hold tiles together",
+    lambda s: s.bind("C.j", "vthread"),
+    lambda: plain("cuda"),
+    lambda s: s.bind("C.i", "warp.x"),
+)
+once(
+    "bind.vthread",
+    "hold tiles together",
+    lambda s: s.bind("C.j", "warp.x"),
+    lambda: plain("cuda"),
+    lambda s: s.bind("C.i", "vthread"),
 )
 once("bind.symbolic-extent", "symbolic extent", lambda s: s.bind("C.j", "block.x"), triangular)
 once("vectorize.innermost", "C.i", lambda s: s.vectorize("C.i"))

@@ -111,7 +111,13 @@ def test_devices_by_name_and_by_architecture():
     assert gpu_of(Target.parse("opencl -kind=gpu")) is None
 
 
-MATMULS = [(dict(dtype="bfloat16"), "sm_90a"), (dict(dtype="float16"), "sm_80"), ({}, "sm_86"), ({}, "sm_80")]
+MATMULS = [
+    (dict(dtype="bfloat16"), "sm_90a"),
+    (dict(dtype="float8_e4m3", tb=True), "sm_90a"),
+    (dict(dtype="float16"), "sm_80"),
+    ({}, "sm_86"),
+    ({}, "sm_80"),
+]
 
 
 @pytest.mark.parametrize(("options", "arch"), MATMULS)

@@ -41,6 +41,22 @@ def test_text_multiplies(order, dtype):
         assert right, (m, n, k)
 
 
+@emulated
+@pytest.mark.parametrize(("target", "terms"), [("cuda -arch=sm_80", 16), ("cuda -arch=sm_75", 8)])
+def test_sums_in_half(target, terms):
+    """Named instructions that a schedule may ask for; integers up to 2048 are exact."""
+    m, n, k = 72, 41, 70
+    s = blocked(m, n, k, "tn", target=target, sums="float16", terms=terms)
+    s = fragments(s, "tn", product=f"m16n8k{terms}.f16_f16")
+    arrays, want = given(m, n, k, "tn")
+    got = emulate(s.emitted(), arrays)
+    assert not got.problems, got.problems
+    assert np.abs(want).max() <= 2048
+    assert got.outputs[0].dtype == np.float16
+    assert np.array_equal(got.outputs[0], want)
+    assert s.check()
+
+
 TILES = (((64, 64, 32), (32, 32)), ((32, 64, 16), (32, 16)), ((64, 32, 64), (16, 32)))
 
 

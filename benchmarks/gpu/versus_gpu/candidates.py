@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorir as tir
+from tensorir.tune.space import Space
 
 from .problems import Problem
 
@@ -48,6 +49,7 @@ _HOPPER_LARGE = (
     (2, 2, 128, 3, 1, 8, 1), (2, 1, 192, 4, 2, 8, 1), (2, 1, 192, 4, 1, 1, 1), (3, 1, 128, 4, 1, 8, 1),
     (1, 1, 256, 4, 1, 8, 1), (2, 1, 128, 5, 1, 8, 0), (2, 1, 256, 4, 2, 8, 1), (2, 1, 256, 4, 1, 16, 1),
 )  # fmt: skip
+_HOPPER_TURNS = ((2, 1, 128, 5, 2, 8, 1), (2, 1, 192, 4, 1, 8, 1), (2, 2, 128, 4, 1, 8, 1), (2, 1, 256, 4, 1, 8, 1))
 _HOPPER_SMALL = (
     (1, 1, 64, 8, 1, 1, 1), (2, 1, 64, 6, 1, 1, 1), (1, 1, 128, 6, 1, 1, 1), (2, 1, 128, 5, 1, 1, 0),
     (1, 1, 64, 6, 1, 1, 0), (2, 1, 128, 5, 2, 1, 1), (1, 2, 64, 5, 1, 1, 1), (1, 1, 256, 4, 1, 1, 1),
@@ -58,16 +60,13 @@ _CONV_DENSE = (
     (8, 4, 4, 1, 8, 2, 8), (16, 4, 4, 1, 4, 7, 4), (16, 8, 2, 1, 8, 4, 2), (8, 8, 4, 2, 4, 2, 16),
     (8, 8, 4, 1, 8, 2, 1), (16, 4, 2, 2, 8, 2, 1), (16, 4, 1, 1, 16, 2, 1),
 )  # fmt: skip
-_CONV_DEPTHWISE = (
-    (1, 1, 8, 2, 8, 2, 1), (2, 1, 8, 1, 16, 4, 1), (1, 1, 8, 4, 16, 2, 1), (4, 1, 8, 1, 8, 2, 1),
-    (1, 1, 8, 1, 16, 1, 1), (2, 1, 4, 2, 8, 7, 1), (4, 1, 4, 2, 4, 4, 1), (1, 1, 4, 1, 16, 7, 1),
-)  # fmt: skip
+_FUSED = ((64, 2, 8, 2), (64, 2, 4, 2), (32, 2, 8, 1), (32, 2, 4, 2), (64, 1, 8, 2))
 SEED = 0
 
 
-def template_of(work: tir.Workload, target: str) -> str:
-    """The template that suits the target best: the workload's own choice."""
-    return work.template_for(target)
+def template_of(work: tir.Workload, target: str, wanted: str | None = None) -> str:
+    """The template that is wanted, or that suits the target best: the workload's own choice."""
+    return work.template_for(target, wanted)
 
 
 def curated(problem: Problem, template: str) -> Iterator[Config]:
@@ -77,8 +76,9 @@ def curated(problem: Problem, template: str) -> Iterator[Config]:
         large = min(p["m"], p["n"]) >= 1024
         if template == "gpu_hopper":
             yield from (dict(zip(_HOPPER, row, strict=True)) for row in (_HOPPER_LARGE if large else _HOPPER_SMALL))
+            yield from (dict(zip(_HOPPER, row, strict=True)) | {"pingpong": 1} for row in _HOPPER_TURNS)
         elif template == "gpu_tensor":
-            size = {"bf16": 2, "fp16": 2, "int8": 1}.get(problem.kind, 4)
+            size = {"bf16": 2, "fp16": 2, "int8": 1, "e4m3": 1}.get(problem.kind, 4)
             for row in _TENSOR_LARGE if large else _TENSOR_SMALL:
                 c = dict(zip(_TENSOR, row, strict=True))
                 yield {**c, "bk": c["bk"] // size, "raster": _bands(p["m"], c["bm"], large)}
@@ -88,9 +88,25 @@ def curated(problem: Problem, template: str) -> Iterator[Config]:
                 yield {**c, "raster": _bands(p["m"], c["wi"] * c["li"] * c["ri"], large)}
         elif template == "gpu_tile":
             yield from (dict(zip(_TILE, row, strict=True)) for row in (_TILE_LARGE if large else _TILE_SMALL))
+    elif template == "gpu_winograd_fused":
+        yield from (dict(zip(("bk", "depth", "bc", "places"), row, strict=True)) for row in _FUSED)
+    elif template == "gpu_warp":
+        whole = dict(raster=1, splits=1, atomic=0, rest=0)
+        yield from (dict(zip(_WARP, row, strict=True)) | whole for row in (*_WARP_LARGE[:4], *_WARP_SMALL[:4]))
     elif template == "gpu_tile":
-        rows = _CONV_DEPTHWISE if p.get("groups", 1) == p["c"] > 1 else _CONV_DENSE
-        yield from (dict(zip(_CONV, row, strict=True)) for row in rows)
+        yield from (dict(zip(_CONV, row, strict=True)) for row in _CONV_DENSE)
+
+
+def _winograd_starts(space: Space) -> Iterator[Config]:
+    """For tiles of 4 x 4 and of 2 x 2 outputs, the products that are worth trying, with the transforms of the default
+    configuration where these are legal.
+    """
+    base = space.default
+    for m in (4, 2):
+        for row in (*_WARP_LARGE[:3], *_WARP_SMALL[:2]):
+            wanted = base | dict(zip(_WARP, row, strict=True)) | {"m": m, "raster": 1}
+            if set(wanted) == set(base) and space.index(wanted) >= 0:
+                yield wanted
 
 
 def _bands(m: int, high: int, large: bool) -> int:
@@ -101,10 +117,11 @@ def _bands(m: int, high: int, large: bool) -> int:
 def configurations(problem: Problem, target: str, count: int) -> tuple[str, list[Config]]:
     """The template and up to ``count`` configurations: its default, curated ones, then random ones; all legal."""
     work = problem.workload()
-    template = template_of(work, target)
+    template = template_of(work, target, problem.template)
     space = work.templates[template].space_for(tir.Target.parse(target))
+    start = [space.default, *_winograd_starts(space)] if template == "gpu_winograd" else [space.default]
     rows = random.Random(SEED).sample(range(len(space.legal)), min(count, len(space.legal)))
-    wanted = [space.default, *(space.canonical(c) for c in curated(problem, template) if space.index(c) >= 0)]
+    wanted = [*start, *(space.canonical(c) for c in curated(problem, template) if space.index(c) >= 0)]
     return template, _distinct([*wanted, *(space.config(r) for r in rows)])[:count]
 
 
@@ -121,7 +138,7 @@ class Search:
 
     def __init__(self, problem: Problem, target: str, size: int, elite: int = 4) -> None:
         work = problem.workload()
-        self.template = template_of(work, target)
+        self.template = template_of(work, target, problem.template)
         self.space = work.templates[self.template].space_for(tir.Target.parse(target))
         self.size, self.elite, self.draw = size, elite, random.Random(SEED)
         self.asked: list[Config] = []

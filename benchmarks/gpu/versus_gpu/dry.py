@@ -23,11 +23,13 @@ class DryCase(Case):
         self.about: dict[str, Any] = {"sets": 1}
 
     def _small(self) -> list[np.ndarray]:
-        """Whole numbers in [-4, 4]."""
+        """Whole numbers, as the problem wants them."""
         from tensorir.interp.numbers import numpy_dtype
 
         draw = np.random.default_rng(0)
-        return [draw.integers(-4, 5, s).astype(numpy_dtype(d)) for s, d in self.problem.arguments()]
+        largest, times = self.problem.whole
+        found = [draw.integers(-largest, largest + 1, s).astype(numpy_dtype(d)) for s, d in self.problem.arguments()]
+        return [a * a.dtype.type(times) if n == 1 and times > 1 else a for n, a in enumerate(found)]
 
     def check(self, built: Built) -> Compared:
         arrays = self._small()

@@ -15,7 +15,7 @@ from tensorir.codegen.source import itemsize
 from .building import Built, Compilers, Job, in_words
 from .device import Case, Compared, Device, Pace, Times
 from .environment import gpu_environment
-from .peers import as_nchw, convolve, operands, peers, tensor_float32
+from .peers import as_nchw, convolve, operands, peers, tensor_float32, torch_type
 from .problems import Problem
 from .program import Program
 from .timing import Competitor, measure
@@ -59,15 +59,17 @@ class GpuCase(Case):
         import torch
 
         shape, dtype = self.result
-        return torch.empty(shape, dtype=getattr(torch, dtype), device=DEVICE)
+        return torch.empty(shape, dtype=torch_type(dtype), device=DEVICE)
 
     def _drawn(self, low: int, high: int, seed: int) -> list[Any]:
         """Whole numbers, low and high included."""
         import torch
 
         draw = torch.Generator(device=DEVICE).manual_seed(seed)
-        return [torch.randint(low, high + 1, s, generator=draw, device=DEVICE, dtype=torch.int8).to(getattr(torch, d))
-                for s, d in self.shapes]  # fmt: skip
+        drawn = [
+            torch.randint(low, high + 1, s, generator=draw, device=DEVICE, dtype=torch.int8) for s, _ in self.shapes
+        ]
+        return [a.float().to(torch_type(d)) for a, (_, d) in zip(drawn, self.shapes, strict=True)]
 
     def _normal(self, seed: int) -> Buffers:
         """Standard normal numbers; for integers all of their values."""
@@ -76,20 +78,20 @@ class GpuCase(Case):
         if self.problem.kind == "int8":
             return Buffers(self._drawn(-127, 126, seed), self._empty())
         draw = torch.Generator(device=DEVICE).manual_seed(seed)
-        inputs = [torch.randn(s, generator=draw, device=DEVICE, dtype=torch.float32).to(getattr(torch, d))
+        inputs = [torch.randn(s, generator=draw, device=DEVICE, dtype=torch.float32).to(torch_type(d))
                   for s, d in self.shapes]  # fmt: skip
         return Buffers(inputs, self._empty())
 
     @cached_property
     def _small(self) -> Buffers:
-        return Buffers(self._drawn(-4, 4, 0), self._empty())
+        largest, times = self.problem.whole
+        found = self._drawn(-largest, largest, 0)
+        return Buffers([a * times if n == 1 and times > 1 else a for n, a in enumerate(found)], self._empty())
 
     @cached_property
     def _expected(self) -> Any:
         """The exact result of the small numbers, rounded once to the output's type."""
-        import torch
-
-        return self._exact(self._small.inputs).round().to(getattr(torch, self.result[1]))
+        return self._exact(self._small.inputs).round().to(torch_type(self.result[1]))
 
     @cached_property
     def _timed(self) -> list[Buffers]:

@@ -31,6 +31,13 @@ def peers(problem: Problem) -> list[Peer]:
     return _matmul(problem) if problem.op == "matmul" else _conv2d(problem)
 
 
+def torch_type(dtype: str) -> Any:
+    """What torch calls one of our element types."""
+    import torch
+
+    return getattr(torch, {"float8_e4m3": "float8_e4m3fn"}.get(dtype, dtype))
+
+
 def tensor_float32(on: bool) -> None:
     """Whether cuBLAS and cuDNN may round float32 to 10 bits."""
     import torch
@@ -73,6 +80,9 @@ def _cublas(problem: Problem, inputs: Tensors, out: Any) -> Call:
     import torch
 
     a, b = operands(problem, inputs)
+    if problem.kind == "e4m3":
+        one = torch.ones((), device=a.device)
+        return lambda: torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=out.dtype, out=out)
     multiply = torch._int_mm if problem.kind == "int8" else torch.matmul
 
     def call() -> None:

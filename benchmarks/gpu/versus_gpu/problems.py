@@ -20,8 +20,10 @@ KINDS: dict[str, dict[str, Any]] = {
     "fp32": {},
     "3xtf32": dict(precision="3xtf32"),
     "int8": dict(dtype="int8"),
+    "e4m3": dict(dtype="float8_e4m3"),
 }
 """Element types and precisions of matmul, by the name that tables use."""
+WHOLE = {"gpu_winograd": (1, 576), "gpu_winograd_fused": (4, 4)}
 TIERS = ("quick", "full", "tune")
 CHECK = "odd"
 """The group whose problems are compared only, not timed."""
@@ -32,12 +34,16 @@ _SMALL = dict(m=72, n=72, k=40, c=8, k_out=8, h=10)
 
 @dataclass(frozen=True)
 class Problem:
-    """One workload. group: the list it is from; kind: element type and precision, a key of ``KINDS``."""
+    """One workload. group: the list it is from; kind: element type and precision, a key of ``KINDS``.
+
+    template: the one to measure where it is not the workload's own choice
+    """
 
     group: str
     kind: str
     op: str
     options: tuple[tuple[str, Any], ...]
+    template: str | None = None
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -57,7 +63,15 @@ class Problem:
             return f"{self.group} {self.kind} {order} {batch}{p['m']}x{p['n']}x{p['k']}"
         image = "x".join(str(p[x]) for x in ("n", "c", "h", "w"))
         more = "".join(f" {x}{p[x]}" for x in ("stride", "pad", "dilation", "groups", "layout") if x in p)
-        return f"{self.group} {self.kind} {image} k{p['k']} {p['r']}x{p['s']}{more}"
+        how = f" {self.template}" if self.template else ""
+        return f"{self.group} {self.kind} {image} k{p['k']} {p['r']}x{p['s']}{more}{how}"
+
+    @property
+    def whole(self) -> tuple[int, int]:
+        """The largest whole number that is drawn to compare exactly, and what filters are multiples of: Winograd's
+        transform of a filter divides by 4, or by 24 twice.
+        """
+        return WHOLE.get(self.template or "", (4, 1))
 
     def workload(self) -> tir.Workload:
         made: tir.Workload = getattr(tir.ops, self.op)(**self.parameters)
@@ -98,8 +112,9 @@ def on_tensor_cores(p: Problem, kind: str) -> Problem:
 
 
 def _orders(group: str, kind: str, m: int, n: int, k: int) -> list[Problem]:
-    """B as (k, n) and as (n, k)."""
-    return [product(group, kind, m, n, k), product(group, kind, m, n, k, tb=True)]
+    """B as (k, n) and as (n, k); the latter alone of 8-bit floats, for which libraries have no other."""
+    orders = (True,) if kind == "e4m3" else (False, True)
+    return [product(group, kind, m, n, k, **({"tb": True} if tb else {})) for tb in orders]
 
 
 # --- the lists
@@ -130,6 +145,12 @@ def vgg16(batch: int) -> list[Problem]:
     return [convolution("vgg16", n=batch, c=c, h=h, w=h, k=k, r=3, s=3, pad=1) for c, k, h in shapes.VGG16]
 
 
+def winograd(layers: Iterable[Problem]) -> Iterator[Problem]:
+    """Those layers to which Winograd's algorithm applies, by each of its templates."""
+    for p in layers:
+        yield from (replace(p, template=name) for name in WHOLE if name in p.workload().templates)
+
+
 def mobilenet(batch: int) -> list[Problem]:
     return [convolution("mobilenet", n=batch, c=c, h=h, w=h, k=c, r=3, s=3, stride=stride, pad=1, groups=c)
             for c, h, stride in shapes.MOBILENET]  # fmt: skip
@@ -139,7 +160,7 @@ def quick() -> Iterator[Problem]:
     """About 40 problems, one of everything."""
     for kind in KINDS:
         yield from _orders("square", kind, 4096, 4096, 4096)
-    yield from (product("square", kind, 1024, 1024, 1024, tb=True) for kind in KINDS)
+    yield from (product("square", kind, 1024, 1024, 1024, tb=True) for kind in KINDS if kind != "e4m3")
     yield from _orders("square", "bf16", 8192, 8192, 8192)
     for k, n in (shapes.LLAMA2_7B[0], shapes.LLAMA2_7B[3]):
         yield from (product("llama2-7b", "bf16", m, n, k, tb=True) for m in (16, 2048))
@@ -150,6 +171,7 @@ def quick() -> Iterator[Problem]:
     yield from (layers[at] for at in (0, 2, 6, 13, 16, 22))
     yield from (on_tensor_cores(layers[at], "bf16") for at in (1, 2, 6, 13, 16, 22))
     yield vgg16(16)[5]
+    yield from winograd([vgg16(16)[5]])
     yield on_tensor_cores(vgg16(16)[5], "fp16")
     yield from (mobilenet(16)[at] for at in (2, 6))
 
@@ -171,9 +193,11 @@ def full() -> Iterator[Problem]:
     for batch in shapes.BATCHES:
         yield from resnet50(batch)
         yield from (on_tensor_cores(p, "bf16") for p in resnet50(batch))
+        yield from winograd(resnet50(batch))
         yield from mobilenet(batch)
     for batch in shapes.VGG16_BATCHES:
         yield from vgg16(batch)
+        yield from winograd(vgg16(batch))
 
 
 def tune() -> Iterator[Problem]:

@@ -24,9 +24,16 @@ uint32_t tir_shuffle(uint32_t value, int lane, int how);  // how: 0 from lane, 1
 void tir_mma_m16n8k16_f16(float *d, const void *a, const void *b);
 void tir_mma_m16n8k16_bf16(float *d, const void *a, const void *b);
 void tir_mma_m16n8k32_s8(int *d, const void *a, const void *b);
+void tir_mma_m16n8k32_e4m3(float *d, const void *a, const void *b);
+void tir_mma_m16n8k32_e5m2(float *d, const void *a, const void *b);
 void tir_mma_m16n8k32_u8(int *d, const void *a, const void *b);
 void tir_mma_m16n8k8_tf32(float *d, const void *a, const void *b);
 void tir_mma_m16n8k8_3xtf32(float *d, const void *a, const void *b);
+void tir_mma_m16n8k8_f16(float *d, const void *a, const void *b);
+void tir_mma_m16n8k16_s8(int *d, const void *a, const void *b);
+void tir_mma_m16n8k16_u8(int *d, const void *a, const void *b);
+void tir_mma_m16n8k16_f16_f16(void *d, const void *a, const void *b);
+void tir_mma_m16n8k8_f16_f16(void *d, const void *a, const void *b);
 void tir_ldmatrix_x4(void *d, const void *row);
 void tir_ldmatrix_x4_trans(void *d, const void *row);
 void tir_stmatrix_x4(void *row, const void *r);
@@ -51,16 +58,24 @@ static inline int __dp4a(int a, int b, int c) {
   return c;
 }
 // The registers that instructions are given: looked at in the text, whose arrays are watched (-fsanitize=object-size).
+struct tir_held_4 { volatile uint32_t of[1]; };
 struct tir_held_8 { volatile uint32_t of[2]; };
 struct tir_held_16 { volatile uint32_t of[4]; };
 #define TIR_HELD(size, p) ((void)((tir_held_##size *)(p))->of[0], (void)((tir_held_##size *)(p))->of[size / 4 - 1], (p))
 #define TIR_MMA(name, d, a, b) name(TIR_HELD(16, d), TIR_HELD(16, a), TIR_HELD(8, b))
 #define tir_mma_m16n8k16_f16(d, a, b) TIR_MMA((tir_mma_m16n8k16_f16), d, a, b)
 #define tir_mma_m16n8k16_bf16(d, a, b) TIR_MMA((tir_mma_m16n8k16_bf16), d, a, b)
+#define tir_mma_m16n8k32_e4m3(d, a, b) TIR_MMA((tir_mma_m16n8k32_e4m3), d, a, b)
+#define tir_mma_m16n8k32_e5m2(d, a, b) TIR_MMA((tir_mma_m16n8k32_e5m2), d, a, b)
 #define tir_mma_m16n8k32_s8(d, a, b) TIR_MMA((tir_mma_m16n8k32_s8), d, a, b)
 #define tir_mma_m16n8k32_u8(d, a, b) TIR_MMA((tir_mma_m16n8k32_u8), d, a, b)
 #define tir_mma_m16n8k8_tf32(d, a, b) TIR_MMA((tir_mma_m16n8k8_tf32), d, a, b)
 #define tir_mma_m16n8k8_3xtf32(d, a, b) TIR_MMA((tir_mma_m16n8k8_3xtf32), d, a, b)
+#define tir_mma_m16n8k8_f16(d, a, b) (tir_mma_m16n8k8_f16)(TIR_HELD(16, d), TIR_HELD(8, a), TIR_HELD(4, b))
+#define tir_mma_m16n8k16_s8(d, a, b) (tir_mma_m16n8k16_s8)(TIR_HELD(16, d), TIR_HELD(8, a), TIR_HELD(4, b))
+#define tir_mma_m16n8k16_u8(d, a, b) (tir_mma_m16n8k16_u8)(TIR_HELD(16, d), TIR_HELD(8, a), TIR_HELD(4, b))
+#define tir_mma_m16n8k16_f16_f16(d, a, b) (tir_mma_m16n8k16_f16_f16)(TIR_HELD(8, d), TIR_HELD(16, a), TIR_HELD(8, b))
+#define tir_mma_m16n8k8_f16_f16(d, a, b) (tir_mma_m16n8k8_f16_f16)(TIR_HELD(8, d), TIR_HELD(8, a), TIR_HELD(4, b))
 #define tir_ldmatrix_x4(d, row) (tir_ldmatrix_x4)(TIR_HELD(16, d), row)
 #define tir_ldmatrix_x4_trans(d, row) (tir_ldmatrix_x4_trans)(TIR_HELD(16, d), row)
 #define tir_stmatrix_x4(row, r) (tir_stmatrix_x4)(row, TIR_HELD(16, r))

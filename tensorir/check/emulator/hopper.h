@@ -81,7 +81,9 @@ template <int n> TIR_INLINE void tir_registers_down() { tir_set_registers(n, 0);
   TIR_WGMMA_ANY(n, bf16, 1) \
   TIR_WGMMA_ALONG_K(n, 8, tf32, 2, float) \
   TIR_WGMMA_ALONG_K(n, 32, s8, 3, int) \
-  TIR_WGMMA_ALONG_K(n, 32, u8, 4, int)
+  TIR_WGMMA_ALONG_K(n, 32, u8, 4, int) \
+  TIR_WGMMA_ALONG_K(n, 32, e4m3, 5, float) \
+  TIR_WGMMA_ALONG_K(n, 32, e5m2, 6, float)
 #define TIR_WGMMA_SIZES(a, b, c, d) TIR_WGMMA_SIZE(a) TIR_WGMMA_SIZE(b) TIR_WGMMA_SIZE(c) TIR_WGMMA_SIZE(d)
 TIR_WGMMA_SIZES(8, 16, 24, 32)
 TIR_WGMMA_SIZES(40, 48, 56, 64)

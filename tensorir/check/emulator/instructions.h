@@ -21,6 +21,15 @@ float from_half(uint16_t h) {
 
 float from_bfloat16(uint16_t b) { return bits_to_float((u32)b << 16); }
 
+// Of 8 bits, by the formats' definitions: e4m3 (3 bits of mantissa) has one NaN and no infinities, e5m2 is a short half.
+double from_float8(u8 b, int mantissa) {
+  int size = b & 0x7f, exponent = size >> mantissa, rest = size & ((1 << mantissa) - 1), bias = mantissa == 3 ? 7 : 15;
+  double value = std::ldexp((exponent ? 1 << mantissa : 0) + rest, std::max(exponent, 1) - bias - mantissa);
+  if (mantissa == 3 ? size == 0x7f : size > 0x7c) value = NAN;
+  if (mantissa == 2 && size == 0x7c) value = INFINITY;
+  return b & 0x80 ? -value : value;
+}
+
 // What each lane brings, side by side; it stays until all lanes have called part().
 template <class T> const T *together(const T &mine, const void *at) {
   static_assert(sizeof(T) <= MOST_TOGETHER, "room for what a lane brings");
@@ -36,12 +45,24 @@ void part(const void *at) { sync_warp(at); }
 
 int own_lane() { return W.current->lane; }
 
-// Registers of 32 bits hold N neighbours along k. a's four are rows g, g + 8, g, g + 8, the last two 4 N of k further on;
-// b's two are column g, 4 N of k apart; lane t of four has the t-th word. d's are columns 2 t, 2 t + 1 of row g, then of
+uint16_t to_half(double x) {  // to nearest, halves to even
+  uint16_t sign = std::signbit(x) ? 0x8000 : 0;
+  double size = std::fabs(x);
+  if (size != size) return sign | 0x7fff;
+  if (size >= 65520) return sign | 0x7c00;  // half of the last step beyond the largest
+  double last = std::ldexp(1.0, size < 0x1p-14 ? -24 : std::ilogb(size) - 10);
+  size = std::nearbyint(size / last) * last;
+  if (size < 0x1p-14) return sign | (uint16_t)(size * 0x1p24);
+  int power = std::ilogb(size);
+  return sign | (uint16_t)((power + 15) << 10 | ((int)std::ldexp(size, 10 - power) & 0x3ff));
+}
+
+// Registers of 32 bits hold N neighbours along k. a's are rows g, g + 8, then (halves == 2) the same 4 N of k further on;
+// b's are column g, 4 N of k apart; lane t of four has the t-th word. d's are columns 2 t, 2 t + 1 of row g, then of
 // row g + 8.
-template <class T, int N, class D, class Product>
+template <class T, int N, int halves = 2, class D, class Product>
 void mma_m16n8(D *d, const void *a, const void *b, int products, Product product, const void *at) {
-  struct Held { T a[4 * N], b[2 * N]; } mine;
+  struct Held { T a[2 * halves * N], b[halves * N]; } mine;
   std::memcpy(mine.a, a, sizeof mine.a);
   std::memcpy(mine.b, b, sizeof mine.b);
   const Held *all = together(mine, at);
@@ -50,7 +71,7 @@ void mma_m16n8(D *d, const void *a, const void *b, int products, Product product
     for (int which = 0; which < products; which++) {
       int row = g + 8 * (j / 2), column = 2 * t + j % 2;
       double sum = 0;  // an instruction rounds once, at its end (how, the PTX ISA leaves open)
-      for (int k = 0; k < 8 * N; k++) {
+      for (int k = 0; k < 4 * halves * N; k++) {
         int half = k / (4 * N), lane = k / N % 4, inside = k % N;
         sum += product(which, all[row % 8 * 4 + lane].a[(half * 2 + row / 8) * N + inside],
                        all[column * 4 + lane].b[half * N + inside]);
@@ -58,6 +79,17 @@ void mma_m16n8(D *d, const void *a, const void *b, int products, Product product
       d[j] = (D)(d[j] + (std::is_integral<D>::value ? (long long)sum : sum));
     }
   part(at);
+}
+
+// d's two registers of 32 bits hold two neighbours of a row each, which are rounded to half.
+template <int halves> void mma_in_half(void *d, const void *a, const void *b, const void *at) {
+  uint16_t held[4];
+  std::memcpy(held, d, sizeof held);
+  double sums[4] = {from_half(held[0]), from_half(held[1]), from_half(held[2]), from_half(held[3])};
+  auto product = [](int, uint16_t x, uint16_t y) { return (double)from_half(x) * from_half(y); };
+  mma_m16n8<uint16_t, 2, halves>(sums, a, b, 1, product, at);
+  for (int j = 0; j < 4; j++) held[j] = to_half(sums[j]);
+  std::memcpy(d, held, sizeof held);
 }
 
 float to_tf32(float x) {  // to nearest, halves away from 0
@@ -181,9 +213,27 @@ void tir_mma_m16n8k16_bf16(float *d, const void *a, const void *b) {
 void tir_mma_m16n8k32_s8(int *d, const void *a, const void *b) {
   mma_m16n8<int8_t, 4>(d, a, b, 1, [](int, int8_t x, int8_t y) { return (double)(x * y); }, HERE);
 }
+void tir_mma_m16n8k32_e4m3(float *d, const void *a, const void *b) {
+  mma_m16n8<u8, 4>(d, a, b, 1, [](int, u8 x, u8 y) { return from_float8(x, 3) * from_float8(y, 3); }, HERE);
+}
+void tir_mma_m16n8k32_e5m2(float *d, const void *a, const void *b) {
+  mma_m16n8<u8, 4>(d, a, b, 1, [](int, u8 x, u8 y) { return from_float8(x, 2) * from_float8(y, 2); }, HERE);
+}
 void tir_mma_m16n8k32_u8(int *d, const void *a, const void *b) {
   mma_m16n8<uint8_t, 4>(d, a, b, 1, [](int, uint8_t x, uint8_t y) { return (double)(x * y); }, HERE);
 }
+void tir_mma_m16n8k8_f16(float *d, const void *a, const void *b) {
+  auto product = [](int, uint16_t x, uint16_t y) { return (double)from_half(x) * from_half(y); };
+  mma_m16n8<uint16_t, 2, 1>(d, a, b, 1, product, HERE);
+}
+void tir_mma_m16n8k16_s8(int *d, const void *a, const void *b) {
+  mma_m16n8<int8_t, 4, 1>(d, a, b, 1, [](int, int8_t x, int8_t y) { return (double)(x * y); }, HERE);
+}
+void tir_mma_m16n8k16_u8(int *d, const void *a, const void *b) {
+  mma_m16n8<uint8_t, 4, 1>(d, a, b, 1, [](int, uint8_t x, uint8_t y) { return (double)(x * y); }, HERE);
+}
+void tir_mma_m16n8k16_f16_f16(void *d, const void *a, const void *b) { mma_in_half<2>(d, a, b, HERE); }
+void tir_mma_m16n8k8_f16_f16(void *d, const void *a, const void *b) { mma_in_half<1>(d, a, b, HERE); }
 void tir_mma_m16n8k8_tf32(float *d, const void *a, const void *b) {
   mma_m16n8<float, 1>(d, a, b, 1, [](int, float x, float y) { return (double)to_tf32(x) * to_tf32(y); }, HERE);
 }

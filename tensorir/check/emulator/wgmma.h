@@ -11,8 +11,8 @@ const int TILE_ROW = 32;         // bytes of k in a product, of every type
 const u64 ATOM = 1024;           // bytes of eight rows of 128
 const int REGISTERS = 64 << 10;  // of a block
 
-enum Kind { F16, BF16, TF32, S8, U8 };
-const int KIND_BYTES[] = {2, 2, 4, 1, 1};
+enum Kind { F16, BF16, TF32, S8, U8, E4M3, E5M2 };
+const int KIND_BYTES[] = {2, 2, 4, 1, 1, 1, 1};
 
 struct Sum {  // what products under way add to
   u8 *of[WARPGROUP];
@@ -278,6 +278,8 @@ double number(Kind kind, const u8 *p) {
     case BF16: return from_bfloat16((u16)word);
     case TF32: return bits_to_float(word & ~0x1fffu);  // the lower bits are not looked at
     case S8: return (int8_t)word;
+    case E4M3: return from_float8((u8)word, 3);
+    case E5M2: return from_float8((u8)word, 2);
     default: return (u8)word;
   }
 }

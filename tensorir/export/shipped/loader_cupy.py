@@ -48,8 +48,8 @@ def beside(name: str) -> Any:
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
-    """How a dtype is stored: bfloat16 as its 16 bits."""
-    return np.dtype("uint16" if name == "bfloat16" else name)
+    """How a dtype is stored: what NumPy does not know, bfloat16 and floats of 8 bits, as its bits."""
+    return np.dtype({"bfloat16": "uint16", "float8_e4m3": "uint8", "float8_e5m2": "uint8"}.get(name, name))
 
 
 class Program:
@@ -189,7 +189,7 @@ def dynamic_bytes(kernel: dict[str, Any]) -> int:
 def check(p: dict[str, Any], a: Any) -> None:
     """Refuse an array that does not fit the argument."""
     kind = dtype_of(p["dtype"])
-    if not hasattr(a, "dtype") or (a.dtype != kind and str(a.dtype) != p["dtype"]):
+    if not hasattr(a, "dtype") or (a.dtype != kind and str(a.dtype) != p["dtype"].replace("e4m3", "e4m3fn")):
         raise TypeError(f"{p['name']}: expected {p['dtype']}, got {getattr(a, 'dtype', type(a).__name__)}")
     if tuple(a.shape) != tuple(p["shape"]):
         raise ValueError(f"{p['name']}: expected shape {tuple(p['shape'])}, got {tuple(a.shape)}")

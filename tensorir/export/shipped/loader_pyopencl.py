@@ -40,8 +40,8 @@ def read_manifest() -> dict[str, Any]:
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
-    """How a dtype is stored: bfloat16 as its 16 bits."""
-    return np.dtype("uint16" if name == "bfloat16" else name)
+    """How a dtype is stored: what NumPy does not know, bfloat16 and floats of 8 bits, as its bits."""
+    return np.dtype({"bfloat16": "uint16", "float8_e4m3": "uint8", "float8_e5m2": "uint8"}.get(name, name))
 
 
 def choose_device(kind: str) -> Any:
@@ -193,7 +193,7 @@ def part(a: Any) -> Any:
 def check(p: dict[str, Any], a: Any) -> None:
     """Refuse an array that does not fit the argument."""
     kind = dtype_of(p["dtype"])
-    if not hasattr(a, "dtype") or (a.dtype != kind and str(a.dtype) != p["dtype"]):
+    if not hasattr(a, "dtype") or (a.dtype != kind and str(a.dtype) != p["dtype"].replace("e4m3", "e4m3fn")):
         raise TypeError(f"{p['name']}: expected {p['dtype']}, got {getattr(a, 'dtype', type(a).__name__)}")
     if tuple(a.shape) != tuple(p["shape"]):
         raise ValueError(f"{p['name']}: expected shape {tuple(p['shape'])}, got {tuple(a.shape)}")

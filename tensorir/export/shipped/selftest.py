@@ -46,7 +46,10 @@ def integers(count: int, low: int, high: int, seed: int) -> Any:
 
 
 def stored(values: Any, dtype: str) -> Any:
-    """Integers in a dtype as its storage; bfloat16 is the upper half of float32."""
+    """Integers in a dtype as its storage; bfloat16 is the upper half of float32, of 8 bits there are few enough."""
+    if dtype.startswith("float8_"):
+        every = as_double(np.arange(0x7C, dtype=np.uint8), dtype)
+        return (np.searchsorted(every, np.abs(values)) + 0x80 * (values < 0)).astype(np.uint8)
     if dtype == "bfloat16":
         return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
     return values.astype(dtype)
@@ -54,9 +57,25 @@ def stored(values: Any, dtype: str) -> Any:
 
 def as_double(array: Any, dtype: str) -> Any:
     """Values for comparison within a tolerance."""
+    if dtype.startswith("float8_"):
+        return of_8_bits(array, 3 if dtype == "float8_e4m3" else 2)
     if dtype == "bfloat16":
         array = (array.astype(np.uint32) << 16).view(np.float32)
     return array.astype(np.float64)
+
+
+def of_8_bits(array: Any, mantissa: int) -> Any:
+    """The values of floats of 8 bits: e4m3, with 3 bits of mantissa and no infinities, or e5m2."""
+    size, bias = array.astype(np.int64) & 0x7F, 7 if mantissa == 3 else 15
+    exponent, rest = size >> mantissa, size & ((1 << mantissa) - 1)
+    value = np.ldexp(
+        (rest + ((exponent > 0) << mantissa)).astype(np.float64), np.maximum(exponent, 1) - bias - mantissa
+    )
+    if mantissa == 3:
+        value[size == 0x7F] = np.nan
+    else:
+        value[size >= 0x7C] = np.where(rest[size >= 0x7C] > 0, np.nan, np.inf)
+    return np.where(array >= 0x80, -value, value)
 
 
 def run_guarded(program: Any, inputs: dict[str, Any], poison: int) -> dict[str, Any]:

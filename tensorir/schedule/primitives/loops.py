@@ -1,4 +1,4 @@
-"""Primitives on loops alone: split, partition, fuse, reorder, bind, parallel, vectorize, unroll."""
+"""Primitives on loops alone: split, partition, fuse, reorder, vectorize, unroll (``binding``: bind, parallel)."""
 
 from __future__ import annotations
 
@@ -11,22 +11,19 @@ from tensorir.errors import DeclarationError, Problem, ScheduleError
 from tensorir.errors.needs import need_int, shown
 from tensorir.ir.build import as_expr, as_int, binary, const
 from tensorir.ir.tree import (
-    BLOCKS,
-    WARPS,
     Axis,
     Expr,
     Kind,
     Loop,
     Prefetch,
     Program,
-    Scope,
     Seq,
     Stage,
     Stmt,
     Store,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import Rewriter, find, substitute, uses, writes
+from tensorir.ir.visit import Rewriter, find, substitute, uses
 from tensorir.schedule.analysis import (
     Index,
     adds_atomically,
@@ -39,7 +36,6 @@ from tensorir.schedule.analysis import (
     unique,
 )  # fmt: skip
 from tensorir.schedule.rewrite import Rewrite, nest, swap
-from tensorir.target import Target
 
 TAILS = ("guard", "exact", "pad", "peel", "balanced", "shift")
 TILED = ("peel", "balanced", "shift")
@@ -299,175 +295,6 @@ def reorder(program: Program, *loops: Loop) -> Rewrite:
                 "reorder.extent-depends", f"the extent of {x.var.name} depends on a loop that would be inside it", x
             )
     return Rewrite(swap(program, chain[0], nest(new, chain[-1].body)))
-
-
-def bind(program: Program, loop: Loop, axis: str, target: Target) -> Rewrite:
-    """Bind a loop to a block axis (CUDA blockIdx, OpenCL get_group_id) or a thread axis.
-
-    "warp.x" and "warp.y" hand the iterations to whole warps (CUDA): each does its iteration with its 32 threads
-    together, by instructions of warps or by dealing out elements that such instructions hold; "warpgroup" to four warps
-    each (sm_90a), whose 128 threads do it together. "cluster" hands 2, 4 or 8 iterations to blocks that run at the same
-    time (sm_90): what they all copy in whole tiles, each brings a part of, for all
-    """
-    kinds = {k.value: k for k in Kind if k.level != "sequential"}
-    if axis not in kinds:
-        raise _refuse(
-            "bind.unknown-axis", f"{axis} is not a block or thread axis", loop, hint=f"one of {', '.join(kinds)}"
-        )
-    kind = kinds[axis]
-    if loop.kind is not Kind.SERIAL:
-        need_serial(loop, "bind")
-    for sort in (Axis.REDUCE, Axis.ORDERED):
-        found = [(s, it) for s, it in has_axis(loop, sort) if not adds_atomically(s)]
-        if found:
-            stage, it = found[0]
-            raise _refuse(
-                "bind.reduction-has-one-owner" if sort is Axis.REDUCE else "bind.ordered",
-                f"loop {loop.var.name} drives the {sort.value} axis {it.var.name} of {stage.name}: on {axis} several "
-                f"threads would update one element of {stage.name} at once",
-                loop,
-                hint="bind a spatial loop, or "
-                f"s.rfactor({stage.name!r}, {loop.var.name!r}) and combine the partial results",
-            )
-    extent = constant_extent(loop, "bind.symbolic-extent")
-    index = Index(program)
-    _axis_is_free(index, loop, kind)
-    _extents_agree(index, loop, kind, extent)
-    _shared_is_per_block(loop, kind)
-    if kind.level == "thread":
-        _warps_or_threads(index, loop, kind, target)
-    if kind is Kind.CLUSTER and (extent not in CLUSTERS or not target.has("sm_90")):
-        message = (
-            f"{extent} blocks are no cluster" if target.has("sm_90") else f"{target.text} has no clusters of blocks"
-        )
-        raise _refuse("bind.cluster", message, loop, hint=f"-arch=sm_90a, and one of {CLUSTERS} iterations")
-    _fits(index, loop, kind, extent, target)
-    return Rewrite(swap(program, loop, loop.replace(kind=kind)))
-
-
-CLUSTERS = (2, 4, 8)
-"""Blocks of a cluster on every device that has clusters (CUDA programming guide, thread block clusters)."""
-
-
-def _warps_or_threads(index: Index, loop: Loop, kind: Kind, target: Target) -> None:
-    """A kernel's iterations go to threads or to warps; what a warp does, its threads share."""
-    if kind in WARPS and target.language != "cuda":
-        raise _refuse(
-            "bind.warp",
-            f"{target.text} has no instructions that the threads of a warp run together",
-            loop,
-            hint=f"bind {loop.var.name} to thread.{'xyz'[_dimension(kind)]}",
-        )
-    for other in find(index.root_of(loop), Loop):
-        if other.kind.level == "thread" and other.kind.lanes != kind.lanes:
-            group = other.kind.value.split(".")[0]
-            raise _refuse(
-                "bind.warp-or-thread",
-                f"{other.var.name} is bound to {other.kind.value}: a kernel deals its iterations out to threads, to "
-                "whole warps or to warpgroups, not to two of these",
-                loop,
-                hint=f"bind {loop.var.name} to {group}{'' if group == 'warpgroup' else f'.{kind.value[-1]}'}",
-            )
-
-
-def _dimension(kind: Kind) -> int:
-    """Which of x, y, z an axis is; the threads of a warpgroup are x, so that their groups are y."""
-    if kind is Kind.CLUSTER:
-        return 0
-    return 1 if kind is Kind.WARPGROUP else "xyz".index(kind.value[-1])
-
-
-def parallel(program: Program, loop: Loop, target: Target) -> Rewrite:
-    """Deal the iterations of a loop out over the cores, or multiprocessors: it gets the first free block axis.
-
-    A block axis is free where no other loop of the same stage has it, where the loops of the kernel that have it are as
-    long as this one, and where the target allows that many blocks; all else is as ``bind`` to that axis
-    """
-    need_serial(loop, "parallel")
-    if found := has_axis(loop, Axis.REDUCE) + has_axis(loop, Axis.ORDERED):
-        stage, it = found[0]
-        raise _refuse(
-            "parallel.independent",
-            f"the iterations of {loop.var.name} are not independent: it drives the {it.axis.value} axis {it.var.name}, "
-            f"so that each of them works on what the others made of {stage.name}",
-            loop,
-            hint="a spatial loop" if it.axis is Axis.ORDERED
-            else f"a spatial loop, or s.rfactor({stage.name!r}, {loop.var.name!r}) and combine the partial results",
-        )  # fmt: skip
-    constant_extent(loop, "parallel.symbolic-extent")
-    reasons = []
-    for kind in BLOCKS:
-        try:
-            return bind(program, loop, kind.value, target)
-        except ScheduleError as e:
-            reasons.append(e.problems[0].message)
-    raise _refuse(
-        "parallel.block-axis",
-        f"no block axis is left for {loop.var.name}: {'; '.join(reasons)}",
-        loop,
-        hint="fuse loops before parallel, or split this one and run a part serially",
-    )
-
-
-def _axis_is_free(index: Index, loop: Loop, kind: Kind) -> None:
-    for stage in find(loop, Stage):
-        for other in index.above(stage):
-            if other is not loop and other.kind is kind and drives(other, stage) and drives(loop, stage):
-                raise _refuse(
-                    "bind.axis-free",
-                    f"{kind.value} already runs loop {other.var.name} of {stage.name}",
-                    loop,
-                    hint=f"another axis for {loop.var.name}, or fuse the two loops first",
-                )
-
-
-def _extents_agree(index: Index, loop: Loop, kind: Kind, extent: int) -> None:
-    for other in find(index.root_of(loop), Loop):
-        if other.kind is kind and other is not loop and as_int(other.extent) != extent:
-            raise _refuse(
-                "bind.one-extent-per-axis",
-                f"{kind.value} has extent {as_int(other.extent)} at {other.var.name}, but {loop.var.name} has {extent}",
-                loop,
-                hint=f"s.split({loop.var.name!r}, [None, {as_int(other.extent)}]) and bind the inner part",
-            )
-
-
-def _shared_is_per_block(loop: Loop, kind: Kind) -> None:
-    if kind.level != "thread":
-        return
-    for stage in find(loop, Stage):
-        for b in writes(stage.body):
-            if b.scope is Scope.SHARED and drives(loop, stage) and stage.name == b.name:
-                raise _refuse(
-                    "bind.shared-per-thread",
-                    f"{b.name} was staged for each iteration of {loop.var.name} by itself, "
-                    f"but {kind.value} shares one copy among its threads",
-                    loop,
-                    hint=f"bind {loop.var.name} first, then stage {b.name}",
-                )
-
-
-def _fits(index: Index, loop: Loop, kind: Kind, extent: int, target: Target) -> None:
-    n = _dimension(kind)
-    if kind.level == "thread":
-        axes = {k.kind: as_int(k.extent) for k in find(index.root_of(loop), Loop) if k.kind.level == "thread"}
-        threads = math.prod({**axes, kind: extent}.values()) * kind.lanes
-        if extent > target.max_block[n] or threads > target.max_threads:
-            limit = min(target.max_threads, target.max_block[n])
-            raise _refuse(
-                "bind.device-limit",
-                f"{threads} threads a block (with {loop.var.name} = {extent}) exceed the {limit} of {target.text}",
-                loop,
-                hint=f"s.split({loop.var.name!r}, [None, {max(1, limit * extent // max(threads, 1))}]) "
-                "and bind the inner part",
-            )
-    elif extent > target.max_grid[n]:
-        raise _refuse(
-            "bind.device-limit",
-            f"{extent} blocks along {kind.value} exceed the {target.max_grid[n]} of {target.text}",
-            loop,
-            hint="bind it to block.x, or split it and run the inner part serially",
-        )
 
 
 def vectorize(program: Program, loop: Loop) -> Rewrite:

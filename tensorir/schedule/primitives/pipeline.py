@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from tensorir.errors import Problem, ScheduleError
 from tensorir.intrin.hopper import first_registers
 from tensorir.ir.build import as_int
-from tensorir.ir.tree import Buffer, Const, If, Kind, Loop, Program, Scope, Stage, Stmt, Store
+from tensorir.ir.tree import Axis, Buffer, Const, If, Kind, Loop, Program, Scope, Stage, Stmt, Store
 from tensorir.ir.visit import find, reads, writes
 from tensorir.schedule.analysis import (
     Index,
     caret,
     constant_extent,
+    has_axis,
     need_serial,
     stages_reading,
     stages_writing,
@@ -33,25 +34,33 @@ ROLE_REGISTERS = range(24, 241, 8)
 
 
 def pipeline(program: Program, loop: Loop, depth: int, async_: bool, target: Target,
-             roles: Mapping[str, int] | None = None) -> Rewrite:  # fmt: skip
+             roles: Mapping[str, int] | None = None, turns: int = 1) -> Rewrite:  # fmt: skip
     """While one iteration of ``loop`` uses what it copied into shared memory, the copies for the next are under way.
 
     depth: buffers that take turns. With 2, an iteration loads what the next one needs into registers first, and stores
            that into the other buffer when its own work is done: memory is waited for once, before the first, and one
-           barrier an iteration is left of two. Costs a second buffer in shared memory, and registers for one tile
+           barrier an iteration is left of two. Costs a second buffer in shared memory, and registers for one tile.
+           What a stage loads into registers of its own (``stage_in(…, scope="register")``) to work something out is
+           loaded ahead as well, and worked out when it is stored
     async_: the copies are under way on their own (cp.async, PTX ISA), ``depth`` - 1 iterations ahead, and pass through
            no register; what has fewer than 4 bytes at a time is copied by the threads themselves, as far ahead
     roles: registers of each thread that loads and that computes. A warpgroup of its own asks for the copies, which are
            of whole tiles (``stage_in(…, via="tma")``), as long as a buffer is free; those that compute wait for the
            next full one, and no thread waits for all others (warp specialisation)
+    turns: with roles, so many sets of warpgroups compute. They take the iterations of the loop around ``loop`` in
+           turns: while one set stores what an iteration gave, the next one multiplies (ping-pong)
     The tree keeps one body with a mark. Raises ScheduleError: ``pipeline.async``, ``pipeline.cpu``, ``pipeline.depth``,
-    ``pipeline.no-copies``, ``pipeline.parts``, ``pipeline.roles``, ``pipeline.serial``, ``pipeline.symbolic-extent``;
+    ``pipeline.no-copies``, ``pipeline.parts``, ``pipeline.roles``, ``pipeline.serial``, ``pipeline.symbolic-extent``,
+    ``pipeline.turns``;
     primitives that come later may raise ``pipeline.lost``.
     """
     need_serial(loop, "pipeline")
     constant_extent(loop, "pipeline.symbolic-extent")
     if roles is not None:
-        return Rewrite(swap(program, loop, _with_roles(program, loop, depth, roles, target)))
+        return Rewrite(swap(program, loop, _with_roles(program, loop, depth, roles, turns, target)))
+    if turns > 1:
+        raise _refuse("pipeline.turns", f"turns={turns} without roles: it is warpgroups that compute that take turns",
+                      loop, hint="roles={'load': 40, 'compute': 232}")  # fmt: skip
     if target.kind == "cpu":
         raise _refuse("pipeline.cpu", "the threads of a block take turns on CPUs: a copy has nothing to run beside",
                       loop, hint="s.prefetch(…), which asks for cache lines ahead of time")  # fmt: skip
@@ -65,7 +74,7 @@ def pipeline(program: Program, loop: Loop, depth: int, async_: bool, target: Tar
     if loop.parts or loop.cases:
         raise _refuse("pipeline.parts", f"the body of {loop.var.name} is written more than once already", loop,
                       hint="an exact split, or specialize a loop inside")  # fmt: skip
-    if not _has_copies(program, loop):
+    if not _has_copies(program, loop, through=not async_):
         raise _refuse(
             "pipeline.no-copies",
             f"no iteration of {loop.var.name} begins with copies into shared memory that could be made ahead of time",
@@ -75,9 +84,10 @@ def pipeline(program: Program, loop: Loop, depth: int, async_: bool, target: Tar
     return Rewrite(swap(program, loop, loop.replace(depth=depth, later=async_)))
 
 
-def _with_roles(program: Program, loop: Loop, depth: int, roles: Mapping[str, int], target: Target) -> Loop:
-    """The loop marked with the registers of its roles."""
-    groups = [as_int(x.extent) for x in Index(program).above(loop) if x.kind is Kind.WARPGROUP]
+def _with_roles(program: Program, loop: Loop, depth: int, roles: Mapping[str, int], turns: int, target: Target) -> Loop:
+    """The loop marked with the registers of its roles, and how many sets of those that compute take turns."""
+    above = Index(program).above(loop)
+    groups = [as_int(x.extent) * turns for x in above if x.kind is Kind.WARPGROUP]
     legal = "roles={'load': 40, 'compute': 232}"
     if not target.has("sm_90a"):
         raise _refuse("pipeline.roles", f"{target.text} has no warpgroups that give registers to each other", loop,
@@ -85,6 +95,14 @@ def _with_roles(program: Program, loop: Loop, depth: int, roles: Mapping[str, in
     if not groups:
         raise _refuse("pipeline.roles", f"roles are of warpgroups, and no loop around {loop.var.name} is bound to them",
                       loop, hint="s.bind(…, 'warpgroup')")  # fmt: skip
+    around = [x for x in above if x.kind is Kind.SERIAL]
+    several = [x.var.name for x in around if as_int(x.extent) > 1]
+    if turns > 1 and (not around or len(several) > 1):
+        raise _refuse("pipeline.turns", f"turns={turns}: they are of the iterations of one loop over tiles around "
+                      f"{loop.var.name}, and there is {' and '.join(several) or 'none'}", loop,
+                      hint="_, tile = s.split(tile, [None, 132]), then s.bind(tile, 'block.x')")  # fmt: skip
+    if turns > 1:
+        _tiles_are_own(program, next((x for x in around if as_int(x.extent) > 1), around[-1]), turns)
     odd = [n for n in roles.values() if type(n) is not int or n not in ROLE_REGISTERS]
     if tuple(sorted(roles)) != tuple(sorted(ROLES)) or odd:
         raise _refuse("pipeline.roles", f"roles={roles} does not say the registers of {' and '.join(ROLES)}, multiples "
@@ -97,11 +115,24 @@ def _with_roles(program: Program, loop: Loop, depth: int, roles: Mapping[str, in
                       f"thread that a block begins with", loop, hint=f"'compute': {most}")  # fmt: skip
     if depth not in ASYNC_DEPTHS:
         raise _refuse("pipeline.depth", f"depth={depth}: 2 to 8 buffers take turns", loop, hint="depth=4")
-    marked = loop.replace(depth=depth, later=True, roles=(roles["load"], roles["compute"]))
+    marked = loop.replace(depth=depth, later=True, roles=(roles["load"], roles["compute"]), turns=turns)
     if not _has_copies(program, loop, tiles=True):
         raise _refuse("pipeline.no-copies", f"no iteration of {loop.var.name} begins with copies of whole tiles", loop,
                       hint=f"s.stage_in(tensor, at={loop.var.name!r}, scope='shared', via='tma') first")  # fmt: skip
     return marked
+
+
+def _tiles_are_own(program: Program, around: Loop, turns: int) -> None:
+    """Refuse iterations that go on with what others have made, or leave in registers what is wanted behind them."""
+    inside = find(around, Stage)
+    made = {b for s in inside for b in writes(s.body) if b.scope is not Scope.GLOBAL}
+    wanted = [s.name for s in find(program.body, Stage) if s not in inside and made & set(reads(s))]
+    summed = [s.name for s, _ in has_axis(around, Axis.REDUCE) + has_axis(around, Axis.ORDERED)]
+    if wanted or summed:
+        message = f"turns={turns}: iterations of {around.var.name} are of different warpgroups, and " + (
+            f"{summed[0]} adds up over them" if summed else f"{wanted[0]} wants what all of them leave in registers"
+        )
+        raise _refuse("pipeline.turns", message, around, hint="a loop over tiles of the result around the reduction")
 
 
 def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
@@ -117,7 +148,7 @@ def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
                 at=caret(loop),
                 hint=f"{primitive} before pipeline",
             )
-        if not _has_copies(after, now, tiles=bool(now.roles)):
+        if not _has_copies(after, now, tiles=bool(now.roles), through=not now.later):
             return Problem(
                 "pipeline.lost",
                 f"{primitive} takes away the copies that {loop.var.name} makes ahead",
@@ -127,7 +158,7 @@ def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
     return None
 
 
-def _has_copies(program: Program, loop: Loop, tiles: bool = False) -> bool:
+def _has_copies(program: Program, loop: Loop, tiles: bool = False, through: bool = False) -> bool:
     """Whether an iteration begins with copies that could be made ahead, for the loop alone."""
     used = {b for s in find(loop.body, Stage) for b in writes(s.body) if b.scope is Scope.SHARED}
     mine = find(loop, Stage)
@@ -135,18 +166,23 @@ def _has_copies(program: Program, loop: Loop, tiles: bool = False) -> bool:
         b for b in used
         if all(s in mine for s in [*stages_writing(program.body, b), *stages_reading(program.body, b)])
     }  # fmt: skip
-    return bool(copies_ahead(list(statements(loop.body)), inside, tiles))
+    return bool(copies_ahead(list(statements(loop.body)), inside, tiles, through))
 
 
-def copies_ahead(body: Sequence[Stmt], shared: set[Buffer], tiles: bool = False) -> list[Stmt]:
+def copies_ahead(body: Sequence[Stmt], shared: set[Buffer], tiles: bool = False, through: bool = False) -> list[Stmt]:
     """The statements of an iteration that do nothing but fill ``shared`` buffers from what no iteration writes.
 
     tiles: those that copy whole tiles, else those that threads make
+    through: those too that load into registers first, and work out from there what they store
     """
     fits = _only_tiles if tiles else _only_moves
     written = {b for s in body for b in writes(s)}
-    made = [s for s in body if len(set(writes(s))) > 0 and set(writes(s)) <= shared
-            and not set(reads(s)) & written and fits(s)]  # fmt: skip
+    made = []
+    for s in body:
+        held = set(registers_of(s, body)) if through else set()
+        filled, read = set(writes(s)) - held, set(reads(s)) - held
+        if filled and filled <= shared and not read & written and fits(s, held):
+            made.append(s)
     while True:  # what shares a buffer with another statement stays with it
         others = {b for s in body if s not in made for b in writes(s)}
         left = [s for s in made if not set(writes(s)) & others]
@@ -155,13 +191,35 @@ def copies_ahead(body: Sequence[Stmt], shared: set[Buffer], tiles: bool = False)
         made = left
 
 
-def _only_moves(s: Stmt) -> bool:
-    """Whether each stage stores one value, in loops of known extents."""
-    loops = all(isinstance(x.extent, Const) and as_int(x.extent) > 0 for x in find(s, Loop))
-    return loops and all(_stores(x.body) and x.init is None and x.intrin is None for x in find(s, Stage))
+def registers_of(s: Stmt, body: Sequence[Stmt]) -> list[Buffer]:
+    """Registers of a thread that ``s``, of the statements ``body``, has to itself."""
+    others = {b for x in body if x is not s for b in (*reads(x), *writes(x))}
+    return [b for b in dict.fromkeys(writes(s)) if b.scope is Scope.REGISTER and b not in others]
 
 
-def _only_tiles(s: Stmt) -> bool:
+def loaded_first(s: Stmt, held: set[Buffer]) -> list[Buffer]:
+    """Of the registers that ``s`` has to itself those that it loads what it reads into."""
+    return [b for x in find(s, Stage) if _from_memory(x, held) for b in writes(x.body) if b in held]
+
+
+def _from_memory(s: Stage, held: set[Buffer]) -> bool:
+    """Whether it reads anything but registers and constants."""
+    return any(b not in held and b.data is None for b in reads(s))
+
+
+def _only_moves(s: Stmt, held: set[Buffer]) -> bool:
+    """Whether each stage stores one value, in loops of known extents; or, where registers are ``held`` for that, loads
+    one into some of them, or reads nothing else.
+    """
+    if any(not isinstance(x.extent, Const) or as_int(x.extent) <= 0 for x in find(s, Loop)):
+        return False
+    first, stages = set(loaded_first(s, held)), find(s, Stage)
+    moves = [x for x in stages if not held or set(writes(x.body)) & first]
+    plain = all(_stores(x.body) and x.init is None for x in moves) and all(x.intrin is None for x in stages)
+    return plain and (not held or all(set(writes(x.body)) & first or not _from_memory(x, held) for x in stages))
+
+
+def _only_tiles(s: Stmt, _: set[Buffer]) -> bool:
     """Whether each stage copies a whole tile."""
     return all(x.intrin is not None and x.intrin.maps and not x.intrin.stores for x in find(s, Stage))
 

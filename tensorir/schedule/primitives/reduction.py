@@ -25,7 +25,7 @@ from tensorir.ir.tree import (
     Update,
     Var,
 )
-from tensorir.ir.visit import find, sequence, substitute, uses
+from tensorir.ir.visit import find, sequence, substitute, uses, writes
 from tensorir.schedule.analysis import Index, caret, driven_by, drives, unique
 from tensorir.schedule.ownership import disjoint
 from tensorir.schedule.rewrite import Rewrite, nest, swap
@@ -115,6 +115,12 @@ def rfactor(program: Program, stage: Stage, loop: Loop) -> Rewrite:
         raise _refuse(
             "rfactor.one-update", f"{stage.name} is not a single reduction with its own initialisation", stage
         )
+    others = [
+        s.name for s in find(program.body, Stage) if s is not stage and set(writes(s.body)) & set(stage.body.buffers)
+    ]
+    if others:
+        raise _refuse("rfactor.one-update", f"{others[0]} makes a part of what {stage.name} makes", stage,
+                      hint="rfactor before cut")  # fmt: skip
     drive = [it for s, it in driven_by(loop) if s is stage]
     if not drive or any(it.axis is not Axis.REDUCE for it in drive) or loop not in index.above(stage):
         raise _refuse("rfactor.reduce-loop", f"{loop.var.name} does not drive a reduction axis of {stage.name}", stage,

@@ -281,7 +281,7 @@ def _one_output(index: Index, stage: Stage, at: Loop | None) -> Buffer:
                 at=caret(stage),
             )
         )
-    if len(stages_writing(index.program.body, buffers[0])) > 1:
+    if not _makes_its_own(index, stage, buffers[0], at):
         raise ScheduleError(
             Problem("stage-out.several-writers", f"{buffers[0].name} is written by several stages", at=caret(stage))
         )
@@ -295,6 +295,15 @@ def _one_output(index: Index, stage: Stage, at: Loop | None) -> Buffer:
             )
         )
     return buffers[0]
+
+
+def _makes_its_own(index: Index, stage: Stage, buffer: Buffer, at: Loop | None) -> bool:
+    """Whether what ``stage`` writes is what it makes by itself: other stages write other cells, in other kernels."""
+    others = [w for w in stages_writing(index.program.body, buffer) if w is not stage]
+    if not others:
+        return True
+    starts = stage.init is not None or isinstance(stage.body, Store)
+    return at is not None and starts and all(index.root_of(w) is not index.root_of(stage) for w in others)
 
 
 def _precedes_readers(body: Stmt, stage: Stage, buffer: Buffer, at: Loop | None) -> None:

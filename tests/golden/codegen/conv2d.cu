@@ -1,74 +1,154 @@
 // y float32[1, 6, 6, 5] from x float32[1, 6, 6, 4], w float32[5, 3, 3, 4]
-// launch y_kernel: blocks (2, 1, 1), threads (32, 8, 1), shared 6336 B
-// s.stage_out('y', 'root', 'register')
-// s.split('y.out.k', [None, 8, 4])
-// s.split('y.out.p', [None, 4, 1])
-// s.split('y.out.q', [None, 8, 2])
-// s.reorder('y.out.n', 'y.out.k.0', 'y.out.p.0', 'y.out.q.0', 'y.out.k.1', 'y.out.p.1', 'y.out.q.1', 'y.out.p.2', 'y.out.q.2', 'y.out.k.2')
-// s.fuse('y.out.p.0', 'y.out.q.0')
-// s.fuse('y.out.p.1', 'y.out.q.1')
-// s.bind('y.out.n', 'block.z')
-// s.bind('y.out.k.0', 'block.y')
-// s.bind('y.out.p.0&out.q.0', 'block.x')
-// s.bind('y.out.k.1', 'thread.y')
-// s.bind('y.out.p.1&out.q.1', 'thread.x')
-// s.compute_at('y', 'y.out.p.1&out.q.1')
-// s.split('y.c', [None, 4])
-// s.reorder('y.n', 'y.c.0', 'y.c.1', 'y.r', 'y.s', 'y.k', 'y.p', 'y.q')
-// s.unroll('y.k')
-// s.unroll('y.p')
-// s.unroll('y.q')
-// s.stage_in('w', 'y.c.0', 'shared', order=[1, 2, 3, 0])
-// s.stage_in('x_pad', 'y.c.0', 'shared')
-// s.compute_inline('x_pad')
+// launch y_kernel: blocks (1, 1, 1), threads (32, 2, 2), shared 12288 B
+// s.split('y.k', [5], names=['y.j'])
+// s.reorder('y.n', 'y.p', 'y.q', 'y.j')
+// s.fuse('y.p', 'y.q')
+// s.fuse('y.n', 'y.p&q', name='y.i')
+// s.split('y.i', [None, 2, 32])
+// s.split('y.j', [None, 2, 16])
+// s.reorder('y.i.0', 'y.j.0', 'y.i.1', 'y.j.1', 'y.i.2', 'y.j.2')
+// s.bind('y.i.1', 'warp.y')
+// s.bind('y.j.1', 'warp.x')
+// s.bind('y.i.0', 'block.y')
+// s.bind('y.j.0', 'block.x')
+// s.compute_at('sums', 'y.j.1')
+// s.set_scope('sums', 'warp')
+// s.layout('sums', 'i, j -> i/4%8, j/4%4 | i/32, j/16, i%4, j%4')
+// s.split('sums.k', [None, 16])
+// s.reorder('sums.k.0', 'sums.k.1', 'sums.i', 'sums.j')
+// s.stage_in('columns', 'sums.k.0', 'shared', vector=4, layout='i, k -> k, i/4 ^ k/4%4*2, i%4')
+// s.stage_in('columns_shared', 'sums.k.1', 'warp', layout='i, k -> i/4%8, *4 | k, i/32, i%4')
+// s.stage_in('taps', 'sums.k.0', 'shared', vector=4, layout='j, k -> k, j/4 ^ k/4%4*2, j%4')
+// s.stage_in('taps_shared', 'sums.k.1', 'warp', layout='j, k -> *8, j/4%4 | k, j/16, j%4')
+// s.unroll('sums.k.1')
+// s.pipeline('sums.k.0')
+// s.compute_inline('taps')
+// s.compute_inline('columns')
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(128)
 y_kernel(const float *__restrict__ x, const float *__restrict__ w, float *__restrict__ y)
 {
-  __shared__ float x_pad_shared[432];
-  __shared__ float w_shared[1152];
-  const int out_p_0_out_q_0 = blockIdx.x;
-  const int out_k_1 = threadIdx.y;
-  const int out_p_1_out_q_1 = threadIdx.x;
-  float y_register[8];
+  __align__(16) __shared__ float taps_shared[512];
+  __align__(16) __shared__ float columns_shared[1024];
+  __align__(16) __shared__ float taps_shared_1[512];
+  __align__(16) __shared__ float columns_shared_1[1024];
+  const int i_1 = threadIdx.z;
+  const int j_1 = threadIdx.y;
+  const int lane = threadIdx.x;
+  float sums[16];
   #pragma unroll
-  for (int init_k = 0; init_k < 4; ++init_k) {
+  for (int init_i_0 = 0; init_i_0 < 4; ++init_i_0) {
     #pragma unroll
-    for (int init_q = 0; init_q < 2; ++init_q)
-      y_register[init_q * 4 + init_k] = 0.0f;
+    for (int init_j_0 = 0; init_j_0 < 4; ++init_j_0)
+      sums[init_i_0 * 4 + init_j_0] = 0.0f;
   }
-  for (int n = 0; n < 5; ++n) {
-    const int e = n * 256 + out_k_1 * 32 + out_p_1_out_q_1;
-    const int e1 = e / 12;
-    const int e2 = n * 64 + out_k_1 * 8 + out_p_1_out_q_1 / 4;
-    if (e < 1152)
-      w_shared[e1 % 3 * 384 + e2 % 3 * 128 + out_p_1_out_q_1 % 4 * 32 + e / 36] = e / 36 < 5 ? w[e / 36 * 36 + e1 % 3 * 12 + e2 % 3 * 4 + out_p_1_out_q_1 % 4] : 0.0f;
-  }
-  const int x_at = out_p_0_out_q_0 * 96 + out_p_1_out_q_1 % 4;
+  __align__(16) float columns_shared_next[8];
+  const int x_at = i_1 * 64 + j_1 * 32 + lane / 4 * 4;
   for (int n = 0; n < 2; ++n) {
-    const int e = n * 256 + out_k_1 * 32 + out_p_1_out_q_1;
-    const int e1 = e / 72;
-    const int e2 = n * 64 + out_k_1 * 8 + out_p_1_out_q_1 / 4;
-    if (e < 432)
-      x_pad_shared[e1 % 6 * 72 + e2 % 18 * 4 + out_p_1_out_q_1 % 4] = 1 <= out_p_0_out_q_0 * 4 + e1 % 6 && out_p_0_out_q_0 * 4 + e1 % 6 < 7 && 1 <= e2 % 18 && e2 % 18 < 7 ? x[x_at + e1 % 6 * 24 + e2 % 18 * 4 - 28] : 0.0f;
+    const int e = lane % 4;
+    const int e1 = n * 32 + i_1 * 16 + j_1 * 8 + lane / 4;
+    *(float4 *)(columns_shared_next + n * 4) = e1 < 36 && 1 <= e1 / 6 % 6 + e / 3 && 1 <= e1 % 6 + e % 3 && e1 % 6 + e % 3 < 7 ? *(const float4 *)(x + x_at + e / 3 * 24 + e % 3 * 4 + n * 128 - 28) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  }
+  for (int n = 0; n < 2; ++n) {
+    #pragma unroll
+    for (int ax1_1 = 0; ax1_1 < 4; ++ax1_1) {
+      const int ax1_e = lane / 4;
+      columns_shared_1[lane % 4 * 256 + ax1_1 * 64 + (n * 8 + i_1 * 4 + j_1 * 2 + ax1_e / 4 ^ lane % 4 * 2) * 4 + ax1_e % 4] = columns_shared_next[n * 4 + ax1_1];
+    }
+  }
+  __align__(16) float taps_shared_next[4];
+  *(float4 *)(taps_shared_next) = i_1 * 16 + j_1 * 8 + lane / 4 < 5 ? *(const float4 *)(w + i_1 * 576 + j_1 * 288 + lane / 4 * 36 + lane % 4 * 4) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  #pragma unroll
+  for (int ax1_1 = 0; ax1_1 < 4; ++ax1_1) {
+    const int ax1_e = lane / 4;
+    taps_shared_1[lane % 4 * 128 + ax1_1 * 32 + (i_1 * 4 + j_1 * 2 + ax1_e / 4 ^ lane % 4 * 2) * 4 + ax1_e % 4] = taps_shared_next[ax1_1];
   }
   __syncthreads();
-  const int x_pad_shared_at = out_p_1_out_q_1 / 8 * 72 + out_p_1_out_q_1 % 8 * 8;
-  for (int c_1 = 0; c_1 < 4; ++c_1)
-    for (int r = 0; r < 3; ++r)
-      for (int s = 0; s < 3; ++s) {
+  const int x_at2 = i_1 * 64 + j_1 * 32 + lane / 4 * 4;
+  const int w_at = i_1 * 576 + j_1 * 288 + lane / 4 * 36 + lane % 4 * 4;
+  for (int k_0 = 0; k_0 < 2; ++k_0) {
+    __align__(16) float taps_shared_next_1[4];
+    __align__(16) float columns_shared_next_1[8];
+    if (k_0 < 1) {
+      for (int n = 0; n < 2; ++n) {
+        const int e = k_0 * 8 + lane % 4 + 1;
+        const int e1 = n * 32 + i_1 * 16 + j_1 * 8 + lane / 4;
+        *(float4 *)(columns_shared_next_1 + n * 4) = e1 < 36 && e1 / 6 % 6 + e / 3 < 6 && 1 <= e1 % 6 + e % 3 && e1 % 6 + e % 3 < 7 ? *(const float4 *)(x + x_at2 + e / 3 * 24 + e % 3 * 4 + n * 128 - 4) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+      }
+      *(float4 *)(taps_shared_next_1) = i_1 * 16 + j_1 * 8 + lane / 4 < 5 ? *(const float4 *)(w + w_at + k_0 * 32 + 16) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    }
+    #pragma unroll
+    for (int k_1 = 0; k_1 < 16; ++k_1) {
+      __align__(16) float taps_shared_warp[4];
+      __align__(16) float columns_shared_warp[4];
+      *(float4 *)(columns_shared_warp) = *(float4 *)(columns_shared_1 + k_1 * 64 + (i_1 * 8 + lane / 4 ^ k_1 / 4 * 2) * 4);
+      *(float4 *)(taps_shared_warp) = *(float4 *)(taps_shared_1 + k_1 * 32 + (j_1 * 4 + lane % 4 ^ k_1 / 4 * 2) * 4);
+      #pragma unroll
+      for (int i_0 = 0; i_0 < 4; ++i_0) {
         #pragma unroll
-        for (int k = 0; k < 4; ++k) {
-          #pragma unroll
-          for (int q = 0; q < 2; ++q)
-            y_register[q * 4 + k] += x_pad_shared[x_pad_shared_at + r * 72 + q * 4 + s * 4 + c_1] * w_shared[r * 384 + s * 128 + c_1 * 32 + out_k_1 * 4 + k];
+        for (int j_0 = 0; j_0 < 4; ++j_0)
+          sums[i_0 * 4 + j_0] += columns_shared_warp[i_0] * taps_shared_warp[j_0];
+      }
+    }
+    if (k_0 < 1) {
+      for (int n = 0; n < 2; ++n) {
+        #pragma unroll
+        for (int ax1_1 = 0; ax1_1 < 4; ++ax1_1) {
+          const int ax1_e = lane / 4;
+          columns_shared[lane % 4 * 256 + ax1_1 * 64 + (n * 8 + i_1 * 4 + j_1 * 2 + ax1_e / 4 ^ lane % 4 * 2) * 4 + ax1_e % 4] = columns_shared_next_1[n * 4 + ax1_1];
         }
       }
-  const int y_at = out_p_0_out_q_0 * 120 + out_p_1_out_q_1 / 8 * 30 + out_p_1_out_q_1 % 8 * 10 + out_k_1 * 4;
-  if (out_p_0_out_q_0 * 4 + out_p_1_out_q_1 / 8 < 6)
-    for (int out_q_2 = 0; out_q_2 < 2; ++out_q_2)
-      if (out_p_1_out_q_1 % 8 * 2 + out_q_2 < 6)
-        for (int out_k_2 = 0; out_k_2 < 4; ++out_k_2)
-          if (out_k_1 * 4 + out_k_2 < 5)
-            y[y_at + out_q_2 * 5 + out_k_2] = y_register[out_q_2 * 4 + out_k_2];
+      #pragma unroll
+      for (int ax1_1 = 0; ax1_1 < 4; ++ax1_1) {
+        const int ax1_e = lane / 4;
+        taps_shared[lane % 4 * 128 + ax1_1 * 32 + (i_1 * 4 + j_1 * 2 + ax1_e / 4 ^ lane % 4 * 2) * 4 + ax1_e % 4] = taps_shared_next_1[ax1_1];
+      }
+    }
+    __syncthreads();
+    if (k_0 < 1) {
+      __align__(16) float taps_shared_next_2[4];
+      __align__(16) float columns_shared_next_2[8];
+      for (int n = 0; n < 2; ++n) {
+        const int e = k_0 * 8 + lane % 4 + 2;
+        const int e1 = n * 32 + i_1 * 16 + j_1 * 8 + lane / 4;
+        *(float4 *)(columns_shared_next_2 + n * 4) = e1 < 36 && k_0 * 8 + lane % 4 < 1 && e1 / 6 % 6 + e / 3 < 5 && 1 <= e1 % 6 + e % 3 && e1 % 6 + e % 3 < 7 ? *(const float4 *)(x + x_at2 + e / 3 * 24 + e % 3 * 4 + n * 128 + 20) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+      }
+      *(float4 *)(taps_shared_next_2) = i_1 * 16 + j_1 * 8 + lane / 4 < 5 && k_0 * 8 + lane % 4 < 1 ? *(const float4 *)(w + w_at + k_0 * 32 + 32) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+      #pragma unroll
+      for (int k_1 = 0; k_1 < 16; ++k_1) {
+        __align__(16) float taps_shared_warp_1[4];
+        __align__(16) float columns_shared_warp_1[4];
+        *(float4 *)(columns_shared_warp_1) = *(float4 *)(columns_shared + k_1 * 64 + (i_1 * 8 + lane / 4 ^ k_1 / 4 * 2) * 4);
+        *(float4 *)(taps_shared_warp_1) = *(float4 *)(taps_shared + k_1 * 32 + (j_1 * 4 + lane % 4 ^ k_1 / 4 * 2) * 4);
+        #pragma unroll
+        for (int i_0 = 0; i_0 < 4; ++i_0) {
+          #pragma unroll
+          for (int j_0 = 0; j_0 < 4; ++j_0)
+            sums[i_0 * 4 + j_0] += columns_shared_warp_1[i_0] * taps_shared_warp_1[j_0];
+        }
+      }
+      for (int n = 0; n < 2; ++n) {
+        #pragma unroll
+        for (int ax1_1 = 0; ax1_1 < 4; ++ax1_1) {
+          const int ax1_e = lane / 4;
+          columns_shared_1[lane % 4 * 256 + ax1_1 * 64 + (n * 8 + i_1 * 4 + j_1 * 2 + ax1_e / 4 ^ lane % 4 * 2) * 4 + ax1_e % 4] = columns_shared_next_2[n * 4 + ax1_1];
+        }
+      }
+      #pragma unroll
+      for (int ax1_1 = 0; ax1_1 < 4; ++ax1_1) {
+        const int ax1_e = lane / 4;
+        taps_shared_1[lane % 4 * 128 + ax1_1 * 32 + (i_1 * 4 + j_1 * 2 + ax1_e / 4 ^ lane % 4 * 2) * 4 + ax1_e % 4] = taps_shared_next_2[ax1_1];
+      }
+    }
+    __syncthreads();
+  }
+  const int y_at = i_1 * 160 + lane / 4 * 20 + j_1 * 16 + lane % 4 * 4;
+  #pragma unroll
+  for (int i_2_0 = 0; i_2_0 < 4; ++i_2_0)
+    if (i_1 * 32 + lane / 4 * 4 + i_2_0 < 36) {
+      #pragma unroll
+      for (int j_2_0 = 0; j_2_0 < 4; ++j_2_0)
+        if (j_1 * 16 + lane % 4 * 4 + j_2_0 < 5)
+          y[y_at + i_2_0 * 5 + j_2_0] = sums[i_2_0 * 4 + j_2_0];
+    }
 }

@@ -1,75 +1,142 @@
 // y float32[1, 16, 8, 8] from x float32[1, 8, 8, 8], w float32[16, 8, 3, 3]
-// launch y_kernel: blocks (2, 1, 1), threads (32, 8, 1), shared 6336 B
-// s.stage_out('y', 'root', 'register')
-// s.split('y.out.k', [None, 8, 4])
-// s.split('y.out.p', [None, 4, 1])
-// s.split('y.out.q', [None, 8, 2])
-// s.reorder('y.out.n', 'y.out.k.0', 'y.out.p.0', 'y.out.q.0', 'y.out.k.1', 'y.out.p.1', 'y.out.q.1', 'y.out.k.2', 'y.out.p.2', 'y.out.q.2')
-// s.fuse('y.out.p.0', 'y.out.q.0')
-// s.fuse('y.out.p.1', 'y.out.q.1')
-// s.bind('y.out.n', 'block.z')
-// s.bind('y.out.k.0', 'block.y')
-// s.bind('y.out.p.0&out.q.0', 'block.x')
-// s.bind('y.out.k.1', 'thread.y')
-// s.bind('y.out.p.1&out.q.1', 'thread.x')
-// s.compute_at('y', 'y.out.p.1&out.q.1')
-// s.split('y.c', [None, 4])
-// s.reorder('y.n', 'y.c.0', 'y.c.1', 'y.r', 'y.s', 'y.k', 'y.p', 'y.q')
-// s.unroll('y.k')
-// s.unroll('y.p')
-// s.unroll('y.q')
-// s.stage_in('w', 'y.c.0', 'shared', order=[1, 2, 3, 0])
-// s.stage_in('x_pad', 'y.c.0', 'shared')
-// s.compute_inline('x_pad')
+// launch y_kernel: blocks (2, 1, 1), threads (32, 2, 2), shared 12288 B
+// s.split('y.k', [16], names=['y.i'])
+// s.reorder('y.i', 'y.n', 'y.p', 'y.q')
+// s.fuse('y.p', 'y.q')
+// s.fuse('y.n', 'y.p&q', name='y.j')
+// s.split('y.i', [None, 2, 32])
+// s.split('y.j', [None, 2, 16])
+// s.reorder('y.i.0', 'y.j.0', 'y.i.1', 'y.j.1', 'y.i.2', 'y.j.2')
+// s.bind('y.i.1', 'warp.y')
+// s.bind('y.j.1', 'warp.x')
+// s.bind('y.i.0', 'block.y')
+// s.bind('y.j.0', 'block.x')
+// s.compute_at('sums', 'y.j.1')
+// s.set_scope('sums', 'warp')
+// s.layout('sums', 'i, j -> i/4%8, j/4%4 | i/32, j/16, i%4, j%4')
+// s.split('sums.k', [None, 16])
+// s.reorder('sums.k.0', 'sums.k.1', 'sums.i', 'sums.j')
+// s.stage_in('taps', 'sums.k.0', 'shared', layout='i, k -> k, i/4 ^ k/4%4*2, i%4')
+// s.stage_in('taps_shared', 'sums.k.1', 'warp', layout='i, k -> i/4%8, *4 | k, i/32, i%4')
+// s.stage_in('columns', 'sums.k.0', 'shared', layout='k, j -> k, j')
+// s.stage_in('columns_shared', 'sums.k.1', 'warp', layout='k, j -> *8, j/4%4 | k, j/16, j%4')
+// s.unroll('sums.k.1')
+// s.pipeline('sums.k.0')
+// s.compute_inline('taps')
+// s.compute_inline('columns')
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(128)
 y_kernel(const float *__restrict__ x, const float *__restrict__ w, float *__restrict__ y)
 {
-  __shared__ float x_pad_shared[432];
-  __shared__ float w_shared[1152];
-  const int out_p_0_out_q_0 = blockIdx.x;
-  const int out_k_1 = threadIdx.y;
-  const int out_p_1_out_q_1 = threadIdx.x;
-  float y_register[8];
+  __align__(16) __shared__ float columns_shared[512];
+  __align__(16) __shared__ float taps_shared[1024];
+  __align__(16) __shared__ float columns_shared_1[512];
+  __align__(16) __shared__ float taps_shared_1[1024];
+  const int j_0 = blockIdx.x;
+  const int i_1 = threadIdx.z;
+  const int j_1 = threadIdx.y;
+  const int lane = threadIdx.x;
+  __align__(16) float sums[16];
   #pragma unroll
-  for (int init_k = 0; init_k < 4; ++init_k) {
+  for (int init_i_0 = 0; init_i_0 < 4; ++init_i_0) {
     #pragma unroll
-    for (int init_q = 0; init_q < 2; ++init_q)
-      y_register[init_k * 2 + init_q] = 0.0f;
+    for (int init_j_0 = 0; init_j_0 < 4; ++init_j_0)
+      sums[init_i_0 * 4 + init_j_0] = 0.0f;
   }
-  const int x_pad_shared_at = out_p_1_out_q_1 / 8 * 18 + out_p_1_out_q_1 % 8 * 2;
-  for (int c_0 = 0; c_0 < 2; ++c_0) {
-    for (int n = 0; n < 5; ++n) {
-      const int e = n * 256 + out_k_1 * 32 + out_p_1_out_q_1;
-      const int e1 = e / 9;
-      const int e2 = e / 3;
-      if (e < 1152)
-        w_shared[e1 % 4 * 288 + e2 % 3 * 96 + e % 3 * 32 + e / 36] = e / 36 < 16 ? w[e / 36 * 72 + c_0 * 36 + e1 % 4 * 9 + e2 % 3 * 3 + e % 3] : 0.0f;
+  float taps_shared_next[8];
+  const int w_at = i_1 * 288 + j_1 * 144 + lane / 16 * 72;
+  for (int n = 0; n < 8; ++n) {
+    const int e = lane % 16;
+    taps_shared_next[n] = n * 8 + i_1 * 4 + j_1 * 2 + lane / 16 < 16 ? w[w_at + n * 576 + e % 8 * 9 + e / 8] : 0.0f;
+  }
+  const int taps_shared_at = lane % 16 * 64 + j_1 * 2 + lane / 16;
+  for (int n = 0; n < 8; ++n)
+    taps_shared_1[taps_shared_at + (n * 2 + i_1 ^ lane % 16 / 4 * 2) * 4] = taps_shared_next[n];
+  float columns_shared_next[4];
+  const int x_at = i_1 * 128 + j_1 * 64 + j_0 * 32 + lane;
+  for (int n = 0; n < 4; ++n)
+    columns_shared_next[n] = 1 <= j_0 * 4 + lane / 8 && 1 <= lane % 8 + n / 2 ? x[x_at + n % 2 * 256 + n / 2 - 9] : 0.0f;
+  const int columns_shared_at = i_1 * 64 + j_1 * 32 + lane;
+  for (int n = 0; n < 4; ++n)
+    columns_shared_1[columns_shared_at + n * 128] = columns_shared_next[n];
+  __syncthreads();
+  const int w_at2 = i_1 * 288 + j_1 * 144 + lane / 16 * 72;
+  const int x_at2 = i_1 * 128 + j_1 * 64 + j_0 * 32 + lane;
+  const int columns_shared_at2 = j_1 * 16 + lane % 4 * 4;
+  const int taps_shared_at2 = lane % 16 * 64 + j_1 * 2 + lane / 16;
+  const int columns_shared_at3 = i_1 * 64 + j_1 * 32 + lane;
+  const int columns_shared_at4 = j_1 * 16 + lane % 4 * 4;
+  const int taps_shared_at3 = lane % 16 * 64 + j_1 * 2 + lane / 16;
+  const int columns_shared_at5 = i_1 * 64 + j_1 * 32 + lane;
+  for (int k_0 = 0; k_0 < 3; ++k_0) {
+    float columns_shared_next_1[4];
+    float taps_shared_next_1[8];
+    if (k_0 < 2) {
+      for (int n = 0; n < 8; ++n) {
+        const int e = lane % 16;
+        taps_shared_next_1[n] = n * 8 + i_1 * 4 + j_1 * 2 + lane / 16 < 16 ? w[w_at2 + n * 576 + e % 8 * 9 + k_0 * 4 + e / 8 + 2] : 0.0f;
+      }
+      for (int n = 0; n < 4; ++n) {
+        const int e = k_0 * 8 + n + 4;
+        const int e1 = k_0 * 4 + n / 2 + 2;
+        columns_shared_next_1[n] = 1 <= j_0 * 4 + lane / 8 + e / 6 && j_0 * 4 + lane / 8 + e / 6 < 9 && 1 <= lane % 8 + e1 % 3 && lane % 8 + e1 % 3 < 9 ? x[x_at2 + n % 2 * 256 + e / 6 * 8 + e1 % 3 - 9] : 0.0f;
+      }
     }
-    for (int n = 0; n < 2; ++n) {
-      const int e = n * 256 + out_k_1 * 32 + out_p_1_out_q_1;
-      const int e1 = e / 108;
-      const int e2 = e / 18;
-      if (e < 432)
-        x_pad_shared[e1 % 4 * 108 + e2 % 6 * 18 + e % 18] = 1 <= out_p_0_out_q_0 * 4 + e2 % 6 && out_p_0_out_q_0 * 4 + e2 % 6 < 9 && 1 <= e % 18 && e % 18 < 9 ? x[c_0 * 256 + e1 % 4 * 64 + out_p_0_out_q_0 * 32 + e2 % 6 * 8 + e % 18 - 9] : 0.0f;
+    #pragma unroll
+    for (int k_1 = 0; k_1 < 16; ++k_1) {
+      __align__(16) float columns_shared_warp[4];
+      __align__(16) float taps_shared_warp[4];
+      *(float4 *)(taps_shared_warp) = *(float4 *)(taps_shared_1 + k_1 * 64 + (i_1 * 8 + lane / 4 ^ k_1 / 4 * 2) * 4);
+      *(float4 *)(columns_shared_warp) = *(float4 *)(columns_shared_1 + columns_shared_at2 + k_1 * 32);
+      #pragma unroll
+      for (int i_0 = 0; i_0 < 4; ++i_0) {
+        #pragma unroll
+        for (int sums_j_0 = 0; sums_j_0 < 4; ++sums_j_0)
+          sums[i_0 * 4 + sums_j_0] += taps_shared_warp[i_0] * columns_shared_warp[sums_j_0];
+      }
+    }
+    if (k_0 < 2) {
+      for (int n = 0; n < 8; ++n)
+        taps_shared[taps_shared_at2 + (n * 2 + i_1 ^ lane % 16 / 4 * 2) * 4] = taps_shared_next_1[n];
+      for (int n = 0; n < 4; ++n)
+        columns_shared[columns_shared_at3 + n * 128] = columns_shared_next_1[n];
     }
     __syncthreads();
-    for (int c_1 = 0; c_1 < 4; ++c_1)
-      for (int r = 0; r < 3; ++r)
-        for (int s = 0; s < 3; ++s) {
+    if (k_0 < 2) {
+      float columns_shared_next_2[4];
+      float taps_shared_next_2[8];
+      for (int n = 0; n < 8; ++n) {
+        const int e = lane % 16;
+        taps_shared_next_2[n] = n * 8 + i_1 * 4 + j_1 * 2 + lane / 16 < 16 && k_0 * 32 + e < 40 ? w[w_at2 + n * 576 + e % 8 * 9 + k_0 * 4 + e / 8 + 4] : 0.0f;
+      }
+      for (int n = 0; n < 4; ++n) {
+        const int e = k_0 * 8 + n + 2;
+        const int e1 = k_0 * 4 + n / 2 + 1;
+        columns_shared_next_2[n] = k_0 * 32 + n * 4 + i_1 * 2 + j_1 < 40 && j_0 * 4 + lane / 8 + e / 6 < 8 && 1 <= lane % 8 + e1 % 3 && lane % 8 + e1 % 3 < 9 ? x[x_at2 + n % 2 * 256 + e / 6 * 8 + e1 % 3 - 1] : 0.0f;
+      }
+      #pragma unroll
+      for (int k_1 = 0; k_1 < 16; ++k_1) {
+        __align__(16) float columns_shared_warp_1[4];
+        __align__(16) float taps_shared_warp_1[4];
+        *(float4 *)(taps_shared_warp_1) = *(float4 *)(taps_shared + k_1 * 64 + (i_1 * 8 + lane / 4 ^ k_1 / 4 * 2) * 4);
+        *(float4 *)(columns_shared_warp_1) = *(float4 *)(columns_shared + columns_shared_at4 + k_1 * 32);
+        #pragma unroll
+        for (int i_0 = 0; i_0 < 4; ++i_0) {
           #pragma unroll
-          for (int k = 0; k < 4; ++k) {
-            #pragma unroll
-            for (int q = 0; q < 2; ++q)
-              y_register[k * 2 + q] += x_pad_shared[x_pad_shared_at + c_1 * 108 + r * 18 + q + s] * w_shared[c_1 * 288 + r * 96 + s * 32 + out_k_1 * 4 + k];
-          }
+          for (int sums_j_0 = 0; sums_j_0 < 4; ++sums_j_0)
+            sums[i_0 * 4 + sums_j_0] += taps_shared_warp_1[i_0] * columns_shared_warp_1[sums_j_0];
         }
+      }
+      for (int n = 0; n < 8; ++n)
+        taps_shared_1[taps_shared_at3 + (n * 2 + i_1 ^ lane % 16 / 4 * 2) * 4] = taps_shared_next_2[n];
+      for (int n = 0; n < 4; ++n)
+        columns_shared_1[columns_shared_at5 + n * 128] = columns_shared_next_2[n];
+    }
     __syncthreads();
   }
-  const int y_at = out_k_1 * 256 + out_p_0_out_q_0 * 32 + out_p_1_out_q_1 / 8 * 8 + out_p_1_out_q_1 % 8 * 2;
-  for (int out_k_2 = 0; out_k_2 < 4; ++out_k_2)
-    if (out_k_1 * 4 + out_k_2 < 16)
-      for (int out_q_2 = 0; out_q_2 < 2; ++out_q_2)
-        if (out_p_1_out_q_1 % 8 * 2 + out_q_2 < 8)
-          y[y_at + out_k_2 * 64 + out_q_2] = y_register[out_k_2 * 2 + out_q_2];
+  const int y_at = i_1 * 2048 + lane / 4 * 256 + j_0 * 32 + j_1 * 16 + lane % 4 * 4;
+  #pragma unroll
+  for (int i_2_0 = 0; i_2_0 < 4; ++i_2_0)
+    if (i_1 * 32 + lane / 4 * 4 + i_2_0 < 16)
+      *(float4 *)(y + y_at + i_2_0 * 64) = *(float4 *)(sums + i_2_0 * 4);
 }

@@ -1,0 +1,160 @@
+"""grouped_matmul: rows of several groups, each times the matrix of its group; the templates are those of matmul."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tensorir import nn
+from tensorir.api.workload import Template, Workload
+from tensorir.errors import DeclarationError, refuse
+from tensorir.errors.needs import need_int, wrong
+from tensorir.expr.compute import placeholder
+from tensorir.ir.dtypes import is_float
+from tensorir.ops.common import (
+    Config,
+    accumulator,
+    activate,
+    flags,
+    need_precision,
+    out_dtype,
+    out_stage,
+    positive,
+    product_room,
+    result_type,
+    vector_lanes,
+)
+from tensorir.ops.gemm import gpu_templates
+from tensorir.ops.gemm_blocks import join_operands
+from tensorir.ops.gemm_cpu import register_tile
+from tensorir.ops.model import on_core
+
+if TYPE_CHECKING:
+    from tensorir.schedule.schedule import Schedule
+    from tensorir.tune.space import Space
+
+MOST = 2**31
+"""Rows."""
+STEP = 16
+"""Rows that no kernel shares out to two groups: those of one product of tensor cores."""
+
+
+def grouped_matmul(m: int = 2048, n: int = 512, k: int = 512, groups: int = 8, align: int = 128, tb: bool = False,
+                   dtype: str = "float32", act: str | None = None, precision: str = "fp32") -> Workload:  # fmt: skip
+    """C = act(A B) where the rows of A are those of several groups, one after another, each with a B of its own
+    (layers of a mixture of experts), in one kernel, or in two where the sums are made in parts (CUDA, ``splits``).
+
+    a: (m, k), where each group begins at a multiple of ``align`` rows, itself a multiple of 16
+    b: (groups, k, n), or (groups, n, k) with ``tb``
+    group: int32 (ceil(m / align),), the group of each ``align`` rows, known at launch; rows of no group, as -1, are
+           act(0) in the result. ``blocks_of`` makes it from the sizes of groups
+    precision: as in ``matmul``
+    Arguments: a, b, group.
+    """
+    params = dict(m=m, n=n, k=k, groups=groups, align=align, tb=tb, dtype=dtype, act=act)
+    positive(params, ("m", "n", "k", "groups", "align"))
+    flags(params, ("tb",))
+    need_precision("grouped-matmul", precision, dtype)
+    need_align(align)
+    # what templates of matmul ask for besides
+    shape = {**params, "precision": precision, "batch": 1, "ta": False}
+    shape |= dict(bias=False, alpha=False, beta=False)
+    if precision != "fp32":
+        params["precision"] = precision
+    a = placeholder((m, k), dtype, name="a")
+    b = placeholder((groups, n, k) if tb else (groups, k, n), dtype, name="b")
+    group = placeholder((-(-m // align),), "int32", name="group")
+    wide = accumulator(a.dtype)
+    c = nn.grouped_matmul(a, b, group, align=align, tb=tb, accumulate=wide, name="c")
+    out = nn.bias_act(c, None, act, axis=1)
+    return Workload(
+        "grouped_matmul", nn.convert(out, result_type(dtype)) if wide == "float32" else out,
+        templates={
+            "cpu_rows": Template(
+                lambda s, c: cpu_rows(s, c, on_core(shape, s.target)), lambda t: cpu_space(on_core(shape, t)), ("cpu",)
+            ),
+            **gpu_templates(shape),
+        },
+        reference=lambda *arrays: reference(shape, *arrays),
+        flops=2 * m * n * k,
+        origin=("ops", "grouped_matmul", params),
+    )  # fmt: skip
+
+
+def need_align(align: int) -> None:
+    """Refuse rows that tiles would share out to two groups: ``grouped-matmul.align``."""
+    if align % STEP:
+        message = f"align={align} is no multiple of {STEP}, the rows of the smallest tile"
+        hint = f"align={-(-align // STEP) * STEP}, and groups that begin at its multiples"
+        raise refuse(DeclarationError, "grouped-matmul.align", message, hint=hint)
+
+
+def blocks_of(sizes: Any, align: int = 128, m: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """The argument ``group`` for groups of so many rows, and the row at which each group begins.
+
+    sizes: ints >= 0, one for each group;  m: rows that there is room for, by default as many as are needed
+    returns: int32 (ceil(m / align),), -1 behind the last group; int64 (groups,)
+
+    Raises DeclarationError (``grouped-matmul.align``, ``grouped-matmul.room``).
+    """
+    need_align(need_int("align", align, 1, MOST))
+    try:
+        given = np.asarray(sizes)
+    except (TypeError, ValueError):  # rows of different lengths
+        given = np.empty((), object)
+    if given.ndim != 1 or (given.size and given.dtype.kind not in "iu") or not ((given >= 0) & (given <= MOST)).all():
+        raise wrong("sizes", sizes, "ints from 0 to 2**31, one for each group")
+    rows = given.astype(np.int64)
+    blocks = -(-rows // align)
+    full = int(blocks.sum()) * align
+    need = full - int(-rows[blocks > 0][-1] % align) if full else 0  # the last group may end before its rows do
+    room = full if m is None else need_int("m", m, 0, MOST)
+    if room < need:
+        message = f"groups that begin at multiples of {align} rows take {need} rows, and m={m}"
+        raise refuse(DeclarationError, "grouped-matmul.room", message, hint=f"m={full}")
+    table = np.full(-(-room // align), -1, np.int32)
+    table[: int(blocks.sum())] = np.repeat(np.arange(len(rows)), blocks)
+    return table, (np.cumsum(blocks) - blocks) * align
+
+
+def reference(p: Mapping[str, Any], a: np.ndarray, b: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """The product in float64 (integers exactly)."""
+    kind = np.float64 if is_float(p["dtype"]) else np.int64
+    x, y = np.asarray(a).astype(kind), np.asarray(b).astype(kind)
+    y = np.swapaxes(y, -1, -2) if p["tb"] else y
+    c = np.zeros((p["m"], p["n"]), kind)
+    for block, g in enumerate(np.asarray(group).tolist()):
+        rows = slice(block * p["align"], (block + 1) * p["align"])
+        if 0 <= g < p["groups"]:
+            c[rows] = x[rows] @ y[g]
+    return activate(c, p["act"]).astype(out_dtype(p["dtype"]))
+
+
+def cpu_rows(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
+    """A block computes ``rows`` rows, in register tiles of ``tile`` x ``vectors``; b is read where it lies."""
+    out, lanes = out_stage(s, "c"), vector_lanes(p)
+    ib, i, i1 = s.split(f"{out}.i", [None, c["rows"] // c["tile"], c["tile"]])
+    j, jh, jl = s.split(f"{out}.j", [None, c["vectors"], lanes])
+    s.reorder(ib, j, i, i1, jh, jl).bind(ib, "block.x")
+    s.compute_at("c", i)
+    join_operands(s, p)
+    register_tile(s, "c", "k", (), lanes, 1)
+    return s.unroll(i1).unroll(jh).vectorize(jl)
+
+
+def cpu_space(p: Mapping[str, Any]) -> Space:
+    """The tiles that fit in registers, whose rows are of one group."""
+    from tensorir.tune.space import Space
+
+    def registers(c: Mapping[str, Any]) -> bool:
+        return bool((c["tile"] + 1) * c["vectors"] * product_room(p) < p["registers"])
+
+    return Space(
+        where={"registers": registers},
+        default=dict(rows=STEP, tile=4, vectors=2 if product_room(p) == 1 else 1),
+        rows=[r for r in (STEP, 32, 64, 128) if p["align"] % r == 0],
+        tile=[4, 8, 2, 1],
+        vectors=[2, 1, 3, 4],
+    )

@@ -1,0 +1,247 @@
+"""Loops dealt out to the hardware: bind, parallel."""
+
+from __future__ import annotations
+
+import math
+
+from tensorir.errors import Problem, ScheduleError
+from tensorir.ir.build import as_int
+from tensorir.ir.tree import BLOCKS, WARPS, Axis, Kind, Loop, Program, Scope, Stage
+from tensorir.ir.visit import find, uses, writes
+from tensorir.schedule.analysis import (
+    Index,
+    adds_atomically,
+    caret,
+    constant_extent,
+    drives,
+    has_axis,
+    need_serial,
+)
+from tensorir.schedule.primitives.loops import UNROLL_LIMIT
+from tensorir.schedule.rewrite import Rewrite, swap
+from tensorir.target import Target
+
+
+def bind(program: Program, loop: Loop, axis: str, target: Target) -> Rewrite:
+    """Bind a loop to a block axis (CUDA blockIdx, OpenCL get_group_id) or a thread axis.
+
+    "warp.x" and "warp.y" hand the iterations to whole warps (CUDA): each does its iteration with its 32 threads
+    together, by instructions of warps or by dealing out elements that such instructions hold; "warpgroup" to four warps
+    each (sm_90a), whose 128 threads do it together. "cluster" hands 2, 4 or 8 iterations to blocks that run at the same
+    time (sm_90): what they all copy in whole tiles, each brings a part of, for all. "vthread" hands them to virtual
+    threads: threads like others to all that is scheduled, which take turns in a real one, statement by statement
+    (``lower.interleave_vthreads``). Several loops may be bound to it
+
+    "threads" deals the iterations out to all threads that the block has, whatever axes these are on: thread t takes
+    iterations t, t + threads, t + 2 * threads … (as ``stage_in`` does with copies into shared memory). What is inside
+    may use registers of its own; what others read of it has to be in shared or global memory
+    """
+    kinds = {k.value: k for k in Kind if k.level != "sequential"} | {"threads": Kind.COOPERATIVE}
+    if axis not in kinds:
+        raise _refuse(
+            "bind.unknown-axis", f"{axis} is not a block or thread axis", loop, hint=f"one of {', '.join(kinds)}"
+        )
+    kind = kinds[axis]
+    if loop.kind is not Kind.SERIAL:
+        need_serial(loop, "bind")
+    for sort in (Axis.REDUCE, Axis.ORDERED):
+        found = [(s, it) for s, it in has_axis(loop, sort) if not adds_atomically(s)]
+        if found:
+            stage, it = found[0]
+            raise _refuse(
+                "bind.reduction-has-one-owner" if sort is Axis.REDUCE else "bind.ordered",
+                f"loop {loop.var.name} drives the {sort.value} axis {it.var.name} of {stage.name}: on {axis} several "
+                f"threads would update one element of {stage.name} at once",
+                loop,
+                hint="bind a spatial loop, or "
+                f"s.rfactor({stage.name!r}, {loop.var.name!r}) and combine the partial results",
+            )
+    extent = constant_extent(loop, "bind.symbolic-extent")
+    index = Index(program)
+    _shared_is_per_block(loop, kind)
+    if kind is Kind.VTHREAD:
+        _goes_in_step(index, loop, extent)
+        return Rewrite(swap(program, loop, loop.replace(kind=kind)))
+    _axis_is_free(index, loop, kind)
+    if kind is Kind.COOPERATIVE:
+        _own_cells(loop)
+        return Rewrite(swap(program, loop, loop.replace(kind=kind)))
+    _extents_agree(index, loop, kind, extent)
+    if kind.level == "thread":
+        _warps_or_threads(index, loop, kind, target)
+    if kind is Kind.CLUSTER and (extent not in CLUSTERS or not target.has("sm_90")):
+        message = (
+            f"{extent} blocks are no cluster" if target.has("sm_90") else f"{target.text} has no clusters of blocks"
+        )
+        raise _refuse("bind.cluster", message, loop, hint=f"-arch=sm_90a, and one of {CLUSTERS} iterations")
+    _fits(index, loop, kind, extent, target)
+    return Rewrite(swap(program, loop, loop.replace(kind=kind)))
+
+
+CLUSTERS = (2, 4, 8)
+"""Blocks of a cluster on every device that has clusters (CUDA programming guide, thread block clusters)."""
+
+
+def _goes_in_step(index: Index, loop: Loop, extent: int) -> None:
+    """Virtual threads take turns statement by statement: all of them have the same loops, and are written out."""
+    root = index.root_of(loop)
+    virtual = [as_int(x.extent) for x in find(root, Loop) if x.kind is Kind.VTHREAD]
+    why, hint = "", f"s.unroll({loop.var.name!r})"
+    if other := next((x for x in find(root, Loop) if x.kind in WARPS), None):
+        why = f"{other.var.name} is bound to {other.kind.value}, whose threads hold tiles together"
+    elif loop.parts:
+        why, hint = "its iterations have bodies of their own", "a split with tail='guard', or one that is exact"
+    elif other := next((x for x in find(loop.body, Loop) if uses(x.extent, {loop.var})), None):
+        why = f"the length of {other.var.name} depends on it"
+    elif (copies := math.prod([extent, *virtual])) > UNROLL_LIMIT:
+        why = f"{copies} virtual threads would be written out one by one; the limit is {UNROLL_LIMIT}"
+        hint = f"s.split({loop.var.name!r}, [None, 2]) and bind the inner part"
+    if why:
+        raise _refuse("bind.vthread", f"{loop.var.name} cannot be dealt out to virtual threads: {why}", loop, hint)
+
+
+def _warps_or_threads(index: Index, loop: Loop, kind: Kind, target: Target) -> None:
+    """A kernel's iterations go to threads or to warps; what a warp does, its threads share."""
+    if kind in WARPS and target.language != "cuda":
+        raise _refuse(
+            "bind.warp",
+            f"{target.text} has no instructions that the threads of a warp run together",
+            loop,
+            hint=f"bind {loop.var.name} to thread.{'xyz'[_dimension(kind)]}",
+        )
+    for other in find(index.root_of(loop), Loop):
+        if other.kind is Kind.VTHREAD:
+            if kind in WARPS:
+                message = f"{other.var.name} is bound to vthread, and the threads of {kind.value} hold tiles together"
+                raise _refuse("bind.vthread", message, loop, hint=f"bind {loop.var.name} to thread.x")
+        elif other.kind.level == "thread" and other.kind.lanes != kind.lanes:
+            group = other.kind.value.split(".")[0]
+            raise _refuse(
+                "bind.warp-or-thread",
+                f"{other.var.name} is bound to {other.kind.value}: a kernel deals its iterations out to threads, to "
+                "whole warps or to warpgroups, not to two of these",
+                loop,
+                hint=f"bind {loop.var.name} to {group}{'' if group == 'warpgroup' else f'.{kind.value[-1]}'}",
+            )
+
+
+def _dimension(kind: Kind) -> int:
+    """Which of x, y, z an axis is; the threads of a warpgroup are x, so that their groups are y."""
+    if kind is Kind.CLUSTER:
+        return 0
+    return 1 if kind is Kind.WARPGROUP else "xyz".index(kind.value[-1])
+
+
+def parallel(program: Program, loop: Loop, target: Target) -> Rewrite:
+    """Deal the iterations of a loop out over the cores, or multiprocessors: it gets the first free block axis.
+
+    A block axis is free where no other loop of the same stage has it, where the loops of the kernel that have it are as
+    long as this one, and where the target allows that many blocks; all else is as ``bind`` to that axis
+    """
+    need_serial(loop, "parallel")
+    if found := has_axis(loop, Axis.REDUCE) + has_axis(loop, Axis.ORDERED):
+        stage, it = found[0]
+        raise _refuse(
+            "parallel.independent",
+            f"the iterations of {loop.var.name} are not independent: it drives the {it.axis.value} axis {it.var.name}, "
+            f"so that each of them works on what the others made of {stage.name}",
+            loop,
+            hint="a spatial loop" if it.axis is Axis.ORDERED
+            else f"a spatial loop, or s.rfactor({stage.name!r}, {loop.var.name!r}) and combine the partial results",
+        )  # fmt: skip
+    constant_extent(loop, "parallel.symbolic-extent")
+    reasons = []
+    for kind in BLOCKS:
+        try:
+            return bind(program, loop, kind.value, target)
+        except ScheduleError as e:
+            reasons.append(e.problems[0].message)
+    raise _refuse(
+        "parallel.block-axis",
+        f"no block axis is left for {loop.var.name}: {'; '.join(reasons)}",
+        loop,
+        hint="fuse loops before parallel, or split this one and run a part serially",
+    )
+
+
+def _axis_is_free(index: Index, loop: Loop, kind: Kind) -> None:
+    for stage in find(loop, Stage):
+        for other in index.above(stage):
+            if other is not loop and other.kind is kind and drives(other, stage) and drives(loop, stage):
+                raise _refuse(
+                    "bind.axis-free",
+                    f"{kind.value} already runs loop {other.var.name} of {stage.name}",
+                    loop,
+                    hint=f"another axis for {loop.var.name}, or fuse the two loops first",
+                )
+
+
+def _own_cells(loop: Loop) -> None:
+    """Refuse a loop several iterations of which write the same cell of memory that threads share."""
+    for stage in find(loop, Stage):
+        seen = [b for b in writes(stage.body) if b.scope in (Scope.SHARED, Scope.GLOBAL)]
+        if seen and not drives(loop, stage):
+            raise _refuse(
+                "scope.overlap",
+                f"several iterations of {loop.var.name} write the same cells of {seen[0].name}, and threads would run "
+                "them at the same time",
+                loop,
+                hint=f"a loop that {stage.name} has a cell of its own for in each iteration",
+            )
+
+
+def _extents_agree(index: Index, loop: Loop, kind: Kind, extent: int) -> None:
+    for other in find(index.root_of(loop), Loop):
+        if other.kind is kind and other is not loop and as_int(other.extent) != extent:
+            raise _refuse(
+                "bind.one-extent-per-axis",
+                f"{kind.value} has extent {as_int(other.extent)} at {other.var.name}, but {loop.var.name} has {extent}",
+                loop,
+                hint=f"s.split({loop.var.name!r}, [None, {as_int(other.extent)}]) and bind the inner part",
+            )
+
+
+def _shared_is_per_block(loop: Loop, kind: Kind) -> None:
+    if kind.level != "thread":
+        return
+    for stage in find(loop, Stage):
+        for b in writes(stage.body):
+            if b.scope is Scope.SHARED and drives(loop, stage) and stage.name == b.name:
+                raise _refuse(
+                    "bind.shared-per-thread",
+                    f"{b.name} was staged for each iteration of {loop.var.name} by itself, "
+                    f"but {kind.value} shares one copy among its threads",
+                    loop,
+                    hint=f"bind {loop.var.name} first, then stage {b.name}",
+                )
+
+
+def _fits(index: Index, loop: Loop, kind: Kind, extent: int, target: Target) -> None:
+    n = _dimension(kind)
+    if kind.level == "thread":
+        axes: dict[Kind, int] = {
+            k.kind: as_int(k.extent)
+            for k in find(index.root_of(loop), Loop)
+            if k.kind.level == "thread" and k.kind is not Kind.VTHREAD
+        }
+        threads = math.prod({**axes, kind: extent}.values()) * kind.lanes
+        if extent > target.max_block[n] or threads > target.max_threads:
+            limit = min(target.max_threads, target.max_block[n])
+            raise _refuse(
+                "bind.device-limit",
+                f"{threads} threads a block (with {loop.var.name} = {extent}) exceed the {limit} of {target.text}",
+                loop,
+                hint=f"s.split({loop.var.name!r}, [None, {max(1, limit * extent // max(threads, 1))}]) "
+                "and bind the inner part",
+            )
+    elif extent > target.max_grid[n]:
+        raise _refuse(
+            "bind.device-limit",
+            f"{extent} blocks along {kind.value} exceed the {target.max_grid[n]} of {target.text}",
+            loop,
+            hint="bind it to block.x, or split it and run the inner part serially",
+        )
+
+
+def _refuse(code: str, message: str, loop: Loop, hint: str = "") -> ScheduleError:
+    return ScheduleError(Problem(code, message, at=caret(loop), hint=hint))

@@ -1,0 +1,122 @@
+"""matmul on GPUs: whole waves of tiles as they are, and the rest in parts (stream-K)."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from emulating import emulated_rightly
+
+import tensorir as tir
+from tensorir.ops.gemm_tensor import tensor_block, tensor_product, tensor_tiles
+from tensorir.ops.gemm_waves import expected_time, whole_rows
+from tensorir.tune.gpu_devices import gpu_of
+
+AMPERE, HOPPER = "cuda -arch=sm_80 -units=3", "cuda -arch=sm_90a -units=3"
+emulated = pytest.mark.skipif(
+    shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler"
+)
+TILES = {
+    "gpu_warp": dict(li=8, ri=4, rj=4, wi=2, wj=4, bk=8, depth=2, in_flight=0, raster=1, atomic=0),
+    "gpu_tensor": dict(bm=64, bn=64, wm=32, wn=32, bk=32, depth=2, in_flight=1, raster=1, atomic=0, staged=1),
+    "gpu_hopper": dict(groups=1, rows=1, bn=64, depth=2, cluster=1, raster=1, resident=1, atomic=0),
+}
+"""Blocks of 64 x 64."""
+TARGETS = {"gpu_tensor": AMPERE, "gpu_warp": AMPERE, "gpu_hopper": HOPPER}
+DTYPES = {"gpu_tensor": "float16", "gpu_warp": "float32", "gpu_hopper": "bfloat16"}
+
+
+def work(template, **changed):
+    return tir.ops.matmul(**{"m": 200, "n": 104, "k": 272, "dtype": DTYPES[template], **changed})
+
+
+def test_rows_of_whole_waves():
+    def rows(m, n, units):
+        return whole_rows(dict(m=m, n=n), (64, 64), tir.Target.parse(f"cuda -arch=sm_80 -units={units}"))
+
+    assert rows(256, 128, 3) == 192, "6 of 8 tiles"
+    assert rows(250, 128, 5) == 128, "5 of 8 tiles, of which 4 are whole rows"
+    assert rows(256, 128, 4) == 0, "nothing is left"
+    assert rows(256, 128, 9) == 0, "not one wave"
+    assert rows(64, 1280, 9) == 0, "no whole row of blocks"
+
+
+CHANGES = (
+    {},
+    dict(ta=True, tb=True, bias=True, act="relu", m=248, n=72, k=264),
+    dict(tb=True, beta=True, alpha=True, m=193, n=120, k=312),
+)
+
+
+@emulated
+@pytest.mark.parametrize("changed", CHANGES, ids=str)
+@pytest.mark.parametrize("template", TILES)
+def test_the_rest_adds_up(template, changed):
+    w = work(template, **changed)
+    s = w.schedule({**TILES[template], "splits": 2, "rest": 1}, template, TARGETS[template])
+    assert s.source().count("__global__") == 3
+    if "alpha" in changed:
+        assert s.check("emulate")
+    else:
+        assert emulated_rightly(w, s)
+
+
+@pytest.mark.parametrize("template", TILES)
+def test_the_rest_is_proved(template):
+    w = work(template, m=193, n=72, bias=True)
+    assert w.schedule({**TILES[template], "splits": 2, "rest": 1}, template, TARGETS[template]).check()
+
+
+@emulated
+def test_results_leave_as_without_a_rest():
+    for template, way in (("gpu_tensor", "*(uint4 *)(cast +"), ("gpu_hopper", "tir_tma_store(&cast_map")):
+        s = work(template).schedule({**TILES[template], "splits": 2, "rest": 1}, template, TARGETS[template])
+        assert s.source().count(way) == 1
+
+
+@pytest.mark.parametrize("template", TILES)
+def test_what_is_a_rest(template):
+    target = tir.Target.parse(TARGETS[template].replace("units=3", "units=20"))
+
+    def legal(raster=1, splits=8, atomic=0, **shape):
+        options = {**dict(m=64 * 23, n=64, k=8192), **shape}
+        w = work(template, **options)
+        space = w.templates[template].space_for(target)
+        config = {**TILES[template], "raster": raster, "splits": splits, "atomic": atomic, "rest": 1}
+        return space.index({**space.default, **config}) >= 0
+
+    assert legal()
+    assert not legal(splits=1)
+    assert not legal(atomic=1)
+    assert not legal(m=64 * 20), "one wave"
+    assert not legal(m=64 * 19), "less than one wave"
+    assert not legal(raster=4), "three rows of blocks are left"
+    assert not legal(k=512), "parts of a few terms"
+    assert not legal(batch=2)
+    assert not legal(m=64 * 35, splits=12), "more parts than run at once"
+
+
+def test_the_model_expects_the_rest_to_be_worth_it():
+    """17 x 8 tiles for 132 multiprocessors: a second wave of four tiles, or a row of eight in parts."""
+    target = tir.Target.parse("cuda -arch=sm_90 -units=132")
+    w = tir.ops.matmul(m=128 * 17, n=128 * 8, k=8192, dtype="float16")
+    space = w.templates["gpu_tensor"].space_for(target)
+    tiles = {**space.default, "bm": 128, "bn": 128, "wm": 64, "wn": 32, "raster": 1}
+    shape = {**dict(m=128 * 17, n=128 * 8, k=8192, batch=1, beta=False, dtype="float16"), "precision": "fp32"}
+    time = expected_time(shape, tensor_product(shape), tensor_tiles, tensor_block, gpu_of(target), target)
+    alone, rest = ({**tiles, "splits": n, "rest": int(n > 1)} for n in (1, 12))
+    assert space.index(alone) >= 0
+    assert space.index(rest) >= 0
+    assert time(rest) < 0.8 * time(alone)
+
+
+@pytest.mark.parametrize("template", TILES)
+def test_all_three_kernels_compile(template):
+    pytest.importorskip("cupy", reason="the extra 'cuda' is not installed: NVRTC cannot be loaded")
+    from tensorir.runtime.cuda import compile_cubin
+
+    w, arch = work(template), TARGETS[template].split("=")[1].split()[0]
+    s = w.schedule({**TILES[template], "splits": 2, "rest": 1}, template, TARGETS[template])
+    cubin = compile_cubin(s.source(), arch)
+    assert cubin.data[:4] == b"\x7fELF"
+    assert cubin.spills == 0
