@@ -1,10 +1,13 @@
-"""Last touches before printing: loops no longer than their guards allow, trivial ones gone, divisions that C can do."""
+"""Last touches before printing: loops no longer than their guards allow, trivial ones gone, conditions in front of the
+loops that they are the same in, divisions that C can do.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
-from tensorir.arith.affine import Arith, conjunction, conjuncts
+from tensorir.arith.affine import Arith, Linear, conjunction, conjuncts, same
 from tensorir.ir.build import as_expr, as_int, binary, const
 from tensorir.ir.tree import (
     Alloc,
@@ -23,9 +26,9 @@ from tensorir.ir.tree import (
     Store,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import Pruner, Rewriter, find, sequence, substitute
+from tensorir.ir.visit import Pruner, Rewriter, find, sequence, substitute, uses
 from tensorir.lower.boxes import LOCAL
-from tensorir.lower.form import bound_loops, each_nest, fail, kernel_arith, lowering, rewrap
+from tensorir.lower.form import bound_loops, each_nest, fail, kernel_arith, lowering, rewrap, thread_count
 from tensorir.target import Target
 
 
@@ -39,6 +42,8 @@ def finish(program: Program, target: Target) -> Program:
         kept = [x for x in axes if as_int(x.extent) != 1]
         ones: dict[Var, Expr] = {x.var: const(0) for x in axes if as_int(x.extent) == 1}
         done = _without_unread(_Finish(arith)(substitute(body, ones)))
+        if thread_count(axes) == 1:  # work-items with neighbours predicate instructions, and do not branch
+            done = _Hoist(arith)(done)
         if not kept and isinstance(done, Seq):
             kept = axes[:1] or [Loop(Var("once", "index"), as_expr(1), done, Kind.BLOCK_X)]  # still one kernel
         return rewrap(kept, done)
@@ -121,3 +126,60 @@ class _Finish(Rewriter):
                     "add a multiple of the divisor inside, and subtract the quotient outside",
                 )
         return n if a is n.a and b is n.b else binary(n.op, a, b)
+
+
+class _Hoist(Rewriter):
+    """Conditions on places, not on data, in front of the loops in which they do not change, and one for statements in
+    a row: behind a condition in the innermost of unrolled loops compilers see a branch for every step.
+    """
+
+    def __init__(self, arith: Arith) -> None:
+        self.arith = arith
+
+    def on_If(self, n: If) -> If:
+        n = self.children(n)
+        return n.replace(cond=conjunction(_in_whole_steps(c, self.arith) for c in conjuncts(n.cond)))
+
+    def on_Loop(self, n: Loop) -> Stmt:
+        n = self.children(n)
+        if not isinstance(n.body, If):
+            return n
+        conds = conjuncts(n.body.cond)
+        stays = [c for c in conds if not find(c, Load) and not uses(c, {n.var})]
+        if not stays:
+            return n
+        kept = [c for c in conds if c not in stays]
+        return If(conjunction(stays), n.replace(body=If(conjunction(kept), n.body.then) if kept else n.body.then))
+
+    def on_Alloc(self, n: Alloc) -> Stmt:
+        n = self.children(n)
+        if not isinstance(n.body, If) or find(n.body.cond, Load):
+            return n
+        return n.body.replace(then=n.replace(body=n.body.then))
+
+    def on_Seq(self, n: Seq) -> Stmt:
+        done: list[Stmt] = []
+        for s in self.children(n).stmts:
+            last = done[-1] if done else None
+            if isinstance(s, If) and isinstance(last, If) and not find(s.cond, Load) and same(s.cond, last.cond):
+                done[-1] = last.replace(then=sequence([last.then, s.then]))
+            else:
+                done.append(s)
+        return sequence(done)
+
+
+def _in_whole_steps(cond: Expr, arith: Arith) -> Expr:
+    """An equal condition on fewer variables: of 8 rows from 8*i on, all or none are below 24, and i < 3 says so.
+
+    g*x + r <= 0 iff x <= floor(-r / g), which does without r where it is the same for every r that there is.
+    """
+    if not isinstance(cond, Binary) or cond.op not in ("<", "<=") or cond.a.dtype != "index":
+        return cond
+    form = arith.linear(binary("-", cond.a, cond.b)).plus(Linear({}, int(cond.op == "<")))  # <= 0
+    for g in sorted({abs(k) for k in form.terms.values() if abs(k) > 1}, reverse=True):
+        fine = Linear({t: k for t, k in form.terms.items() if k % g}, form.constant)
+        low, high = arith.range_of(fine)
+        if fine.terms and math.isfinite(low) and math.isfinite(high) and -low // g == -high // g:
+            whole = Linear({t: k // g for t, k in form.terms.items() if k % g == 0}, 0)
+            return _in_whole_steps(binary("<", whole.expr(), const(int(-low // g) + 1)), arith)
+    return cond

@@ -21,8 +21,8 @@ def test_warpgroups_get_shapes_that_tensor_copies_take(name):
     turns = [(*c.turns(), c.config["depth"]) for c in found]
     assert sum(tiles > 1 for tiles, *_ in turns) >= 3
     assert sum(iterations > depth for _, iterations, depth in turns) >= 6
-    again = list(emulated_shapes.cases(emulated_shapes.CLASSES[name], 12))
-    assert [(c.shape, c.config) for c in again] == [(c.shape, c.config) for c in found]
+    again = list(emulated_shapes.cases(emulated_shapes.CLASSES[name], 2))
+    assert [(c.shape, c.config) for c in again] == [(c.shape, c.config) for c in found[:2]]
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler to emulate with")

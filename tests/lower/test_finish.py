@@ -1,9 +1,9 @@
-"""Loops end where the guard around their whole body ends them."""
+"""Loops end where the guard around their whole body ends them; conditions stand in front of unrolled loops."""
 
 import pytest
 
 import tensorir as tir
-from tensorir.ir.tree import If, Loop
+from tensorir.ir.tree import If, Kind, Loop
 from tensorir.ir.visit import find
 from tensorir.lower.pipeline import lower
 
@@ -18,3 +18,30 @@ def test_a_loop_is_cut_at_a_guard_on_its_own_variable(n, factor, length):
     assert bool(find(kernel.body, If)) == (n > factor)  # one tile: the loop itself ends there; two: only the last does
     assert s.check()
     assert s.check(level="device")
+
+
+def strips(rows, block, strip, target="opencl"):
+    """Rows by blocks and, of each block, by strips of unrolled rows, each a sum of five."""
+    a, k = tir.placeholder((rows + 4,), name="A"), tir.reduce_axis(5, "k")
+    s = tir.Schedule(tir.compute((rows,), lambda i: tir.sum(a[i + k], axis=k), name="C"), target)
+    _, inner = s.split("C.i", [None, block])
+    _, row = s.split(inner, [None, strip])
+    s.reorder("C.k", row).unroll(row)
+    assert s.check()
+    return s
+
+
+def test_a_condition_stands_in_front_of_the_loops_that_it_is_the_same_in():
+    """Two blocks of two strips of 5 rows; the last strip is beyond the end as a whole."""
+    s = strips(15, 10, 5)
+    assert "if (i_0 * 2 + i_1_0 < 3)" in s.source()
+    body = lower(s.program, s.target).kernels[0].body
+    assert all(not find(x, If) for x in find(body, Loop, lambda x: x.kind is Kind.UNROLL))
+    assert s.check(level="device")
+    assert "if (i_0 * 10 + i_1_0 * 5 + i_1_1 < 14)" in strips(14, 10, 5).source()  # a strip that ends within
+
+
+def test_work_items_with_neighbours_keep_conditions_where_they_are():
+    s = strips(15, 10, 5, "opencl -kind=gpu")
+    s.bind("C.i.0", "block.x").bind("C.i.1.0", "thread.x")
+    assert "< 15)" in s.source()

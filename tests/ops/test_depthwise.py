@@ -72,26 +72,28 @@ def test_any_configuration_equals_its_declaration(name, layout):
         assert compare(s, Field(), n) is None, config
 
 
-@pytest.mark.parametrize(("name", "layout"), CASES)
+@pytest.mark.parametrize(("name", "layout"), CASES[::3])  # the device's compiler takes seconds for each
 def test_the_device_agrees_with_the_reference(name, layout):
     work = workload(name, layout)
     arrays = random_arguments(work.outputs, 1)
-    for config in configurations(work, f"{name} {layout}", 1, WIDE):
-        s = work.schedule(config, template="cpu_depthwise", target=WIDE)
-        got = np.asarray(s.build("opencl:pocl")(*arrays))
-        assert np.array_equal(got, work.reference(*arrays)), config
+    config = configurations(work, f"{name} {layout}", 1, WIDE)[-1]
+    s = work.schedule(config, template="cpu_depthwise", target=WIDE)
+    got = np.asarray(s.build("opencl:pocl")(*arrays))
+    assert np.array_equal(got, work.reference(*arrays)), config
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "int8", "uint8", "int32"])
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_other_types_take_it_too(layout, dtype):
-    for name, target in (("stride 2", WIDE), ("three, stride 2", CPU)):
-        work = workload(name, layout, dtype=dtype, prepack=target == CPU)
-        arrays = random_arguments(work.outputs, 1)
-        want = work.reference(*arrays)
-        got = np.asarray(work.schedule(target=target).build("opencl:pocl")(*arrays))
-        assert got.dtype == want.dtype
-        assert np.array_equal(got.astype("float64"), want.astype("float64")), name
+@pytest.mark.parametrize(("dtype", "layout", "name", "target"), [
+    ("float64", "NCHW", "stride 2", WIDE), ("float16", "NHWC", "stride 2", WIDE),
+    ("bfloat16", "NCHW", "three, stride 2", CPU), ("int8", "NHWC", "three, stride 2", CPU),
+    ("uint8", "NCHW", "stride 2", WIDE), ("int32", "NHWC", "three, stride 2", CPU),
+])  # fmt: skip
+def test_other_types_take_it_too(dtype, layout, name, target):
+    work = workload(name, layout, dtype=dtype, prepack=target == CPU)
+    arrays = random_arguments(work.outputs, 1)
+    want = work.reference(*arrays)
+    got = np.asarray(work.schedule(target=target).build("opencl:pocl")(*arrays))
+    assert got.dtype == want.dtype
+    assert np.array_equal(got.astype("float64"), want.astype("float64")), name
 
 
 @pytest.mark.parametrize(("name", "layout"), CASES)

@@ -48,16 +48,17 @@ def test_any_configuration_equals_its_declaration(name, layout, target):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32"])
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_type_is_exact_on_the_device(layout, dtype):
-    for name, target in (("4 a group", WIDE), ("5 a group, stride 2", CPU)):
-        work = tir.ops.conv2d(layout=layout, dtype=dtype, prepack=target == CPU, **SHAPES[name])
-        arrays = random_arguments(work.outputs, 1)
-        want = work.reference(*arrays)
-        for template in templates(work):
-            got = np.asarray(work.schedule(template=template, target=target).build("opencl:pocl")(*arrays))
-            assert got.dtype == want.dtype
-            assert np.array_equal(got.astype("float64"), want.astype("float64")), (template, name)
+@pytest.mark.parametrize(("layout", "name", "target"), [
+    ("NCHW", "4 a group", WIDE), ("NHWC", "5 a group, stride 2", CPU),
+])  # fmt: skip
+def test_every_type_is_exact_on_the_device(layout, name, target, dtype):
+    work = tir.ops.conv2d(layout=layout, dtype=dtype, prepack=target == CPU, **SHAPES[name])
+    arrays = random_arguments(work.outputs, 1)
+    want = work.reference(*arrays)
+    for template in templates(work):
+        got = np.asarray(work.schedule(template=template, target=target).build("opencl:pocl")(*arrays))
+        assert got.dtype == want.dtype
+        assert np.array_equal(got.astype("float64"), want.astype("float64")), (template, name)
 
 
 def test_narrow_groups_of_planes_start_with_pixels_in_the_lanes():

@@ -41,7 +41,7 @@ def test_it_computes_the_same(target, k, bk):
     s = tiled(k=k, bk=bk, target=target).pipeline("C.k.0")
     verdict = s.check()
     assert verdict, str(verdict)
-    if target == GPU:
+    if target == GPU and k in (40, 37, 9):  # the device's compiler takes seconds for each
         arrays = numbers(s)
         assert np.array_equal(np.asarray(s.build("opencl:pocl")(*arrays)), arrays[0] @ arrays[1])
 
