@@ -17,6 +17,14 @@ def pytest_addoption(parser):
 
 
 @pytest.fixture
+def unoptimised(monkeypatch):
+    """What is built for an OpenCL device computes the same without its compiler's optimisations, which take two
+    thirds of a test's time. ``test_operators`` and the examples run with them, as users do.
+    """
+    monkeypatch.setenv("PYOPENCL_BUILD_OPTIONS", "-cl-opt-disable")
+
+
+@pytest.fixture
 def golden(request) -> Callable[[str, str], None]:
     """``golden(text, "folder/name.txt")`` compares ``text`` with tests/golden/folder/name.txt.
 

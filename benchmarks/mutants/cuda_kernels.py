@@ -66,6 +66,21 @@ def _groups(
     return Kernel(name, lambda: [schedule(x) for x in shapes], config["depth"])
 
 
+def _template(
+    name: str, works: list[tir.Workload], template: str, config: dict[str, Any], target: str = TARGET, slots: int = 0
+) -> Kernel:  # fmt: skip
+    """A template as it is, in a configuration that differs from its default so far."""
+
+    def schedule(w: tir.Workload) -> Schedule:
+        space = w.templates[template].space_for(tir.Target.parse(target))
+        return w.schedule({**space.default, **config}, template, target)
+
+    return Kernel(name, lambda: [schedule(w) for w in works], slots)
+
+
+_WARP = dict(li=4, ri=4, rj=4, wi=1, wj=2, bk=8, depth=2, in_flight=0, raster=1, splits=1, atomic=0, rest=0)
+_TURNS = dict(groups=2, rows=1, bn=64, depth=3, cluster=1, raster=1, resident=1, splits=1, atomic=0, rest=0, pingpong=1)
+
 KERNELS = {
     k.name: k
     for k in (
@@ -83,5 +98,24 @@ KERNELS = {
                 tb=True),
         _groups("fp16 nn, warpgroups", ((200, 72, 200), (168, 104, 280)), 3, dict(groups=1, rows=2, bn=64),
                 dtype="float16"),
+        _template("fp32, warp tiles", [
+            tir.ops.matmul(m=m, n=n, k=k, tb=True) for m, n, k in ((40, 84, 28), (24, 100, 44))
+        ], "gpu_warp", _WARP),
+        _template("fp32 convolution, warp tiles", [
+            tir.ops.conv2d(n=n, c=12, h=h, w=7, k=24, pad=1, layout="NHWC") for n, h in ((1, 7), (2, 5))
+        ], "gpu_warp", {**_WARP, "packed": 0}),
+        _template("fp32 Winograd in one kernel", [
+            tir.ops.conv2d(n=n, c=20, h=h, w=11, k=40, pad=1, layout="NHWC") for n, h in ((1, 13), (1, 17))
+        ], "gpu_winograd_fused", dict(bk=32, depth=2, bc=8, places=2)),
+        _template("bf16 nt, warpgroups in turns", [
+            tir.ops.matmul(m=m, n=n, k=k, tb=True, dtype="bfloat16") for m, n, k in ((280, 56, 264), (536, 40, 392))
+        ], "gpu_hopper", _TURNS, HOPPER.format(2), 3),
+        _template("fp8 nt, warpgroups", [
+            tir.ops.matmul(m=m, n=n, k=k, tb=True, dtype="float8_e4m3") for m, n, k in ((300, 56, 400), (600, 48, 784))
+        ], "gpu_hopper", {**_TURNS, "pingpong": 0}, HOPPER.format(2), 3),
+        _template("bf16 grouped, mma.sync", [
+            tir.ops.grouped_matmul(m=m, n=n, k=k, groups=3, align=32, dtype="bfloat16")
+            for m, n, k in ((100, 40, 120), (140, 56, 152))
+        ], "gpu_tensor", {**_WARPS, "bn": 64, "wn": 32, "rest": 0}, slots=3),
     )
 }  # fmt: skip

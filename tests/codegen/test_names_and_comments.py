@@ -7,6 +7,8 @@ import pytest
 
 import tensorir as tir
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 NAMES = [
     "float",
     "main",

@@ -21,6 +21,8 @@ from tensorir.export.shipped import selftest
 from tensorir.runtime.device import devices
 from tensorir.tune import inputs
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 needs_device = pytest.mark.skipif(
     not any(d.usable and not d.simulator and d.language == "opencl" for d in devices()), reason="no OpenCL device"
 )

@@ -10,6 +10,8 @@ from tensorir.ir.tree import IntrinCall
 from tensorir.ir.visit import find
 from tensorir.lower.pipeline import lower
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 intrinsic("opencl.dot.f32x4")  # fills the table
 TABLE = sorted(n for n in INTRINSICS if n.startswith("opencl."))
 

@@ -10,6 +10,8 @@ from tensorir.ir.tree import Alloc, If, Loop, Select
 from tensorir.ir.visit import Rewriter, find
 from tensorir.lower.pipeline import forms, lower
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 
 def tiled_matmul(m, tail, tile=6, target="opencl -kind=cpu"):
     a, b, k = tir.placeholder((m, 8), name="A"), tir.placeholder((8, 32), name="B"), tir.reduce_axis(8, name="k")

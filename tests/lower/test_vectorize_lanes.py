@@ -10,6 +10,8 @@ from tensorir.ir.tree import If, Pack, Select
 from tensorir.ir.visit import find
 from tensorir.lower.pipeline import lower
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 CPU = "opencl -kind=cpu"
 
 

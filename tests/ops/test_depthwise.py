@@ -13,6 +13,8 @@ from tensorir.interp.numbers import Field
 from tensorir.interp.reference import evaluate, random_arguments
 from tensorir.ops import depthwise
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 CPU = "opencl -registers=16 -vector_bytes=32"
 WIDE = "opencl -registers=32 -vector_bytes=64"
 LAYOUTS = ("NCHW", "NHWC")

@@ -10,6 +10,8 @@ from tensorir.check.equivalence import compare
 from tensorir.interp.numbers import Field
 from tensorir.interp.reference import random_arguments
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 CPU = "opencl -registers=16 -vector_bytes=32"
 WIDE = "opencl -registers=32 -vector_bytes=64"
 LAYOUTS = ("NCHW", "NHWC")

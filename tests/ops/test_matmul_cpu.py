@@ -14,6 +14,8 @@ from tensorir.ir.visit import find
 from tensorir.lower.pipeline import lower
 from tensorir.ops.gemm_spaces import panel_cycles
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 CPU = "opencl -registers=16 -vector_bytes=32"
 WIDE = "opencl -registers=32 -vector_bytes=64"
 TARGETS = st.sampled_from([CPU, WIDE])

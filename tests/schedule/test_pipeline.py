@@ -12,6 +12,8 @@ import tensorir as tir
 from tensorir.check.emulate import emulate
 from tensorir.lower import pipeline as passes
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 GPU, CUDA = "opencl -kind=gpu", "cuda -arch=sm_80"
 
 

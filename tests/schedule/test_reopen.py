@@ -11,6 +11,8 @@ import tensorir as tir
 from tensorir.ir.tree import Stage
 from tensorir.ir.visit import find
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 CPU = "opencl -kind=cpu"
 
 
