@@ -102,7 +102,7 @@ KERNELS = {
             tir.ops.matmul(m=m, n=n, k=k, tb=True) for m, n, k in ((40, 84, 28), (24, 100, 44))
         ], "gpu_warp", _WARP),
         _template("fp32 convolution, warp tiles", [
-            tir.ops.conv2d(n=n, c=12, h=h, w=7, k=24, pad=1, layout="NHWC") for n, h in ((1, 7), (2, 5))
+            tir.ops.conv2d(n=n, c=12, h=h, w=7, k=24, pad=1, layout="NHWC") for n, h in ((1, 9), (2, 5))
         ], "gpu_warp", {**_WARP, "packed": 0}),
         _template("fp32 Winograd in one kernel", [
             tir.ops.conv2d(n=n, c=20, h=h, w=11, k=40, pad=1, layout="NHWC") for n, h in ((1, 13), (1, 17))

@@ -274,27 +274,39 @@ def _accepts(flag: str) -> bool:
 
 
 def _compile(source: Source, folder: Path) -> ctypes.CDLL:
-    """The kernels, and for each an entry that takes an array of pointers. Line numbers are those of the text."""
-    text, compiler = re.sub(r"#include[^\n]*", "", source.text), _compiler()
+    """The kernels, and for each an entry that takes an array of pointers: a copy of them with memory of its own."""
+    text = re.sub(r"#include[^\n]*", "", source.text)
     declared, defined = derived(source)
-    (folder / "k.cpp").write_text(text)
-    (folder / "derived.h").write_text(declared)
-    # what these read is no business of the watch
-    (folder / "entries.cpp").write_text("\n".join([defined, _entries(source), _BOUNDS]))
+    clusters = any(_cluster(text, k.name)[0] > 1 for k in source.kernels)
+    (folder / "k.so").write_bytes(_compiled(text, _entries(source), declared, defined, clusters))
+    return ctypes.CDLL(str(folder / "k.so"))
+
+
+@functools.lru_cache(maxsize=8)  # one text is run on several inputs, in several orders
+def _compiled(text: str, entries: str, declared: str, defined: str, clusters: bool) -> bytes:
+    """The shared object of ``text``, whose line numbers it tells."""
+    compiler = _compiler()
     gcc = "clang" not in Path(compiler).name  # whose "bounds" are one check; of clang's two, one traps
     watch = f"-fsanitize=thread,{'bounds' if gcc else 'array-bounds'},object-size"  # runtime.cpp has what these call
-    clusters = ["-DTIR_CLUSTERS"] if any(_cluster(text, k.name)[0] > 1 for k in source.kernels) else []
-    flags = ["-std=c++17", "-O1", "-g", "-w", "-fPIC", "-fno-strict-aliasing", watch, *clusters]
+    # C++17 has special functions in <cmath>, which take half of the time
+    common = ["-std=c++14", "-O1", "-w", "-fPIC", "-fno-strict-aliasing"]
+    flags = ["-g", watch, *(["-DTIR_CLUSTERS"] if clusters else [])]
     if _accepts("-ftrivial-auto-var-init=pattern"):  # sums that nobody has begun are no zeros
         flags.append("-ftrivial-auto-var-init=pattern")
     if gcc:
         flags.append("-fno-tree-sra")  # it would split the vector accesses that are counted
-    names = [_FOLDER / "cuda.h", *([_FOLDER / "hopper.h"] if _HOPPER.search(text) else []), folder / "derived.h"]
-    header = [word for name in names for word in ("-include", str(name))]
-    _run([compiler, *flags, *header, "-c", str(folder / "k.cpp"), "-o", str(folder / "k.o")])
-    around = ["-std=c++17", "-O1", "-w", "-fPIC", "-fno-strict-aliasing", *(header if defined else ()), "-shared"]
-    _run([compiler, *around, str(folder / "entries.cpp"), str(folder / "k.o"), "-o", str(folder / "k.so")])
-    return ctypes.CDLL(str(folder / "k.so"))
+    with tempfile.TemporaryDirectory(prefix="tensorir-emulate-") as name:
+        folder = Path(name)
+        (folder / "k.cpp").write_text(text)
+        (folder / "derived.h").write_text(declared)
+        # what these read is no business of the watch
+        (folder / "entries.cpp").write_text("\n".join([defined, entries, _BOUNDS]))
+        names = [_FOLDER / "cuda.h", *([_FOLDER / "hopper.h"] if _HOPPER.search(text) else []), folder / "derived.h"]
+        header = [word for name in names for word in ("-include", str(name))]
+        _run([compiler, *common, *flags, *header, "-c", str(folder / "k.cpp"), "-o", str(folder / "k.o")])
+        around = [*common, *(header if defined else ()), "-shared"]
+        _run([compiler, *around, str(folder / "entries.cpp"), str(folder / "k.o"), "-o", str(folder / "k.so")])
+        return (folder / "k.so").read_bytes()
 
 
 def _entries(source: Source) -> str:

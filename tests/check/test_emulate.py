@@ -155,8 +155,11 @@ def test_text_that_does_not_compile_is_a_compile_error() -> None:
     assert caught.value.code == "emulate.compile"
 
 
-@pytest.mark.parametrize(("ta", "tb"), [(False, False), (True, True), (True, False), (False, True)])
-@pytest.mark.parametrize("config", [{}, {"bk": 16}, {"ti": 8, "tj": 32}, {"ri": 16, "rj": 8, "tj": 8}])
+@pytest.mark.parametrize(("ta", "tb", "config"), [
+    (False, False, {}), (True, True, {}), (True, False, {"bk": 16}), (False, True, {"bk": 16}),
+    (False, False, {"ti": 8, "tj": 32}), (True, True, {"ti": 8, "tj": 32}),
+    (True, False, {"ri": 16, "rj": 8, "tj": 8}), (False, True, {"ri": 16, "rj": 8, "tj": 8}),
+])  # fmt: skip
 def test_matmul_has_no_bank_conflicts_and_loads_whole_sectors(ta: bool, tb: bool, config: dict[str, int]) -> None:
     work = tir.ops.matmul(m=256, n=256, k=64, ta=ta, tb=tb)
     source = work.schedule({**work.templates["gpu_tile"].space.default, **config}, "gpu_tile", "cuda").emitted()

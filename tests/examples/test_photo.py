@@ -1,5 +1,7 @@
 """The photograph example: against SciPy and NumPy with the default schedules, and once as a user runs it."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -12,12 +14,6 @@ from photo import filters
 @pytest.fixture(scope="module")
 def image():
     return filters.photograph()
-
-
-def test_filter_bank_agrees_with_scipy(image):
-    work, arguments = filters.bank_workload(image)
-    y = work.schedule().build()(*arguments)
-    np.testing.assert_allclose(y, filters.bank_reference(image), atol=2e-5)
 
 
 def test_first_layer_agrees_with_numpy(image):
@@ -33,7 +29,9 @@ def test_as_a_user_runs_it(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     filters.main(["--trials", "1", "--budget", "60s"])
     out = capsys.readouterr().out
-    assert out.count("largest difference") == 2
+    differences = [float(x) for x in re.findall(r"largest difference\D*([\d.e-]+)", out)]
+    assert len(differences) == 2
+    assert max(differences) < 2e-5
     picture = np.asarray(Image.open("photo.png"))
     assert picture.shape == (2 * 427 + 480, 1920, 3)
     assert 20 < picture[:427, :640].mean() < 235

@@ -45,6 +45,7 @@ def test_source(module, step, target, suffix, golden):
     golden(step(target)[0].source(), f"{name(module, step)}.{suffix}")
 
 
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize(("module", "step"), CASES)
 def test_result_is_exact(module, step):
     arrays, want = problem(module)

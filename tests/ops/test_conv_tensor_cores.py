@@ -128,7 +128,7 @@ VARIED = (
 
 
 @emulated
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from(VARIED))
 def test_any_configuration(seed, changed):
     w = work(**changed)

@@ -59,10 +59,9 @@ def test_any_shape(n, h, w, c, k, wide, groups, depth, resident, seed):
     assert emulated_rightly(made, made.schedule(config, "gpu_hopper", HOPPER), seed)
 
 
-@pytest.mark.parametrize(("wide", "k"), [(8, 64), (32, 128)])
-def test_schedules_are_proved(wide, k):
-    """With more output channels, shapes are tried in which a tile has nothing but padding, and rows that go on."""
-    s = work(h=9, w=12, k=k).schedule({**TILES, "wide": wide}, "gpu_hopper", HOPPER)
+def test_schedules_are_proved():
+    """With several tiles of channels, shapes are tried in which one has nothing but padding, and rows that go on."""
+    s = work(h=9, w=12, k=128).schedule({**TILES, "wide": 32}, "gpu_hopper", HOPPER)
     assert "tir_stmatrix_x4(" in s.source()
     verdict = s.check()
     assert verdict, verdict
