@@ -297,27 +297,29 @@ def _compiled(text: str, entries: str, declared: str, defined: str, clusters: bo
         flags.append("-fno-tree-sra")  # it would split the vector accesses that are counted
     with tempfile.TemporaryDirectory(prefix="tensorir-emulate-") as name:
         folder = Path(name)
-        (folder / "k.cpp").write_text(text)
+        (folder / "k.cpp").write_text("\n".join([text, entries, _BOUNDS]))
         (folder / "derived.h").write_text(declared)
-        # what these read is no business of the watch
-        (folder / "entries.cpp").write_text("\n".join([defined, entries, _BOUNDS]))
         names = [_FOLDER / "cuda.h", *([_FOLDER / "hopper.h"] if _HOPPER.search(text) else []), folder / "derived.h"]
         header = [word for name in names for word in ("-include", str(name))]
-        _run([compiler, *common, *flags, *header, "-c", str(folder / "k.cpp"), "-o", str(folder / "k.o")])
-        around = [*common, *(header if defined else ()), "-shared"]
-        _run([compiler, *around, str(folder / "entries.cpp"), str(folder / "k.o"), "-o", str(folder / "k.so")])
+        objects = [str(folder / "k.cpp")]
+        if defined:  # what these read is no business of the watch
+            (folder / "derived.cpp").write_text(defined)
+            objects.append(str(folder / "derived.o"))
+            _run([compiler, *common, *header, "-c", str(folder / "derived.cpp"), "-o", objects[1]])
+        alone = ["-shared", "-nodefaultlibs"]  # without the libraries that sanitizers bring along
+        _run([compiler, *common, *flags, *header, *alone, *objects, "-lm", "-lc", "-o", str(folder / "k.so")])
         return (folder / "k.so").read_bytes()
 
 
 def _entries(source: Source) -> str:
-    lines = ["struct alignas(64) tir_map { unsigned char bytes[128]; };"]
+    lines = ["struct tir_pointer { void *p; template <class T> operator T *() const { return (T *)p; } };"]
     for k in source.kernels:
         maps = {m.name for m in k.maps}
         scalars = {p.name: _TYPES[p.dtype] for p in source.params if p.role == "scalar"}
-        kinds = ["tir_map" if n in maps else scalars.get(n, "void*") for n in k.args]
-        args = [f"*({c}*)a[{n}]" if c != "void*" else f"a[{n}]" for n, c in enumerate(kinds)]
-        lines.append(f'extern "C" void {k.name}({", ".join(kinds)});')
-        lines.append(f'extern "C" void tir_entry_{k.name}(void** a) {{ {k.name}({", ".join(args)}); }}')
+        kinds = ["TirTensorMap" if n in maps else scalars.get(n, "") for n in k.args]
+        args = [f"*({c}*)a[{n}]" if c else f"tir_pointer{{a[{n}]}}" for n, c in enumerate(kinds)]
+        entry = f'extern "C" __attribute__((no_sanitize("thread"))) void tir_entry_{k.name}(void** a)'
+        lines.append(f"{entry} {{ {k.name}({', '.join(args)}); }}")
     return "\n".join(lines)
 
 

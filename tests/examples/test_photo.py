@@ -23,6 +23,7 @@ def test_first_layer_agrees_with_numpy(image):
     np.testing.assert_allclose(z, filters.layer_reference(*arguments), atol=1e-5)
 
 
+@pytest.mark.usefixtures("unoptimised")
 def test_as_a_user_runs_it(tmp_path, monkeypatch, capsys):
     from PIL import Image
 

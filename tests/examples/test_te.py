@@ -97,6 +97,7 @@ def test_every_step_says_what_it_does(module):
     assert all(step.__doc__ for step in module.STEPS)
 
 
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("module", [gemm, conv])
 def test_runs_as_a_script(module, capsys):
     module.main()
