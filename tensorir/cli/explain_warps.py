@@ -118,6 +118,12 @@ WARPS: dict[str, Entry] = {
         "# an edited text that clears the sums behind tir_wgmma_fence",
         "# tir_wgmma_fence between the last use of the registers and the product",
     ),
+    "hold.registers": Entry(
+        "Threads use the results of products of warpgroups, or give them registers, with nothing that tells the "
+        "compiler so: it may move the use in front of the wait, or behind the fence.",
+        "# an edited text that reads the sums right behind tir_wgmma_wait<0>()",
+        "# tir_hold(sums) behind the wait, and in front of tir_wgmma_fence",
+    ),
     "fence.async": Entry(
         "Products of warpgroups and copies of tiles use shared memory past the caches of the threads. What a "
         "thread wrote there takes a fence of that thread, and then a barrier.",

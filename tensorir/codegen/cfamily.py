@@ -10,7 +10,7 @@ from dataclasses import replace
 from tensorir.arith.affine import Arith, same
 from tensorir.codegen.dialect import DIALECTS, FETCH, SHARED_ARENA, WIDE_PREAMBLE, Dialect
 from tensorir.codegen.expressions import UNARY, Expressions, c_type
-from tensorir.codegen.hopper import init_lines, order_line, registers_line
+from tensorir.codegen.hopper import init_lines, order_lines, product_registers, registers_line
 from tensorir.codegen.instructions import aligned_tiles, instruction_lines, tensor_maps
 from tensorir.codegen.names import Names, identifier
 from tensorir.codegen.source import Assumed, GatherRange, KernelLaunch, Param, Source
@@ -194,6 +194,8 @@ class _KernelText:
             self.names.buffer(a.buffer)
         for x in k.axes:
             self.names.variable(x.var)
+        self.open: list[Buffer] = []  # what is declared where a statement stands
+        self.sums, self.given = product_registers(k.body)
         self.group = self.names.claim("warpgroup") if find(k.body, Roles) else ""
         self.names.nest(k.body, frozenset())
 
@@ -327,7 +329,9 @@ class _KernelText:
             case If():
                 return [*self._block(f"{pad}if ({self.expr(s.cond)})", s.then, depth)]
             case Alloc():
+                self.open.append(s.buffer)
                 inner = self.stmt(s.body, depth)  # first, so that alignments are known
+                self.open.pop()
                 return (
                     inner if s.buffer.scope in (Scope.SHARED, Scope.BARRIER) else [pad + self.array(s.buffer), *inner]
                 )
@@ -347,7 +351,8 @@ class _KernelText:
                     *self.stmt(s.body, depth),
                 ]
             case CommitGroup() | WaitGroup() | Fence() | Arrive() | Await():
-                return [pad + order_line(s, self.expr)]
+                sums, given = ([b for b in self.open if b in some] for some in (self.sums, self.given))
+                return [pad + line for line in order_lines(s, self.expr, sums, given)]
             case InitBarriers():
                 return [pad + line for line in init_lines(s, self.expr)]
             case Roles():

@@ -2,18 +2,60 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tensorir.codegen.expressions import Expressions
 from tensorir.intrin.hopper import first_registers
 from tensorir.ir.build import as_int
-from tensorir.ir.tree import Arrive, Await, Buffer, CommitGroup, Expr, Fence, InitBarriers, Role, Stmt, WaitGroup
+from tensorir.ir.tree import (
+    Arrive,
+    Await,
+    Buffer,
+    CommitGroup,
+    Expr,
+    Fence,
+    InitBarriers,
+    IntrinCall,
+    Role,
+    Scope,
+    Stmt,
+    WaitGroup,
+)  # fmt: skip
+from tensorir.ir.visit import find, reads, writes
 
 _COMMIT = {"copies": "tir_commit_copies", "products": "tir_wgmma_commit", "stores": "tir_commit_stores"}
 _WAIT = {"copies": "tir_wait_copies", "products": "tir_wgmma_wait", "stores": "tir_wait_stores"}
 
 
-def order_line(s: Stmt, expr: Expressions) -> str:
-    """What a thread does about what is under way: one line."""
+def product_registers(body: Stmt) -> tuple[set[Buffer], set[Buffer]]:
+    """What products of warpgroups add to, and what else they read, of a thread's registers."""
+    products = find(body, IntrinCall, lambda call: call.intrin.later)
+    own = (Scope.REGISTER, Scope.WARP)
+    sums = {b for call in products for b in writes(call) if b.scope in own}
+    return sums, {b for call in products for b in reads(call) if b.scope in own} - sums
 
+
+def order_lines(s: Stmt, expr: Expressions, sums: Sequence[Buffer], given: Sequence[Buffer]) -> list[str]:
+    """What a thread does about what is under way.
+
+    sums, given: registers of products of warpgroups that are declared here. Compilers know nothing of what goes on
+    between these instructions: nothing but a use of the registers keeps their accesses on the side where they stand.
+    """
+    line = _order_line(s, expr)
+    if isinstance(s, Fence) and s.of == "products":
+        return [*_holds([*sums, *given], expr), line]
+    if isinstance(s, WaitGroup) and s.of == "products" and not s.pending:
+        return [line, *_holds(sums, expr)]
+    return [line]
+
+
+def _holds(registers: Sequence[Buffer], expr: Expressions) -> list[str]:
+    if registers:
+        expr.need("tir_hold")
+    return [f"tir_hold({expr.names.buffer(b)});" for b in registers]
+
+
+def _order_line(s: Stmt, expr: Expressions) -> str:
     def call(name: str, arguments: str = "", pending: int | None = None) -> str:
         expr.need(name)
         return f"{name}{'' if pending is None else f'<{pending}>'}({arguments});"

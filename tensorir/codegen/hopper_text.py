@@ -51,6 +51,18 @@ TEXTS = {
     "tir_wgmma_fence": _void("tir_wgmma_fence()", "wgmma.fence.sync.aligned;"),
     "tir_wgmma_commit": _void("tir_wgmma_commit()", "wgmma.commit_group.sync.aligned;"),
     "tir_wgmma_wait": _void("tir_wgmma_wait()", "wgmma.wait_group.sync.aligned %0;", '"n"(pending)', _PENDING),
+    "tir_hold": (
+        "#ifndef TIR_EMULATED  // accesses of these registers stay on their side of it\n"
+        "template <class T, int n> static __device__ __forceinline__ void tir_hold(T (&r)[n]) {\n"
+        "#pragma unroll\n"
+        "  for (int i = 0; i < n * (int)sizeof(T) / 4; ++i)\n"
+        '    asm volatile("" : "+r"(((unsigned *)r)[i]) :: "memory");\n'
+        "}\n"
+        "template <int n> static __device__ __forceinline__ void tir_hold(float (&r)[n]) {\n"
+        "#pragma unroll\n"
+        '  for (int i = 0; i < n; ++i) asm volatile("" : "+f"(r[i]) :: "memory");\n'
+        "}\n#endif"
+    ),
     "tir_commit_stores": _void("tir_commit_stores()", "cp.async.bulk.commit_group;"),
     "tir_wait_stores": _void("tir_wait_stores()", "cp.async.bulk.wait_group.read %0;", '"n"(pending)', _PENDING),
     "tir_registers_up": _void(

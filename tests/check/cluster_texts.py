@@ -57,6 +57,7 @@ gemm(const __grid_constant__ TirTensorMap A_map, const __grid_constant__ TirTens
       for (int i = 0; i < 64; ++i) d[i] = 0.0f;
       for (int k = 0; k < STEPS; ++k) {
         tir_barrier_wait(full + s, phase);
+        tir_hold(d);
         tir_wgmma_fence();
         for (int kk = 0; kk < 4; ++kk)
           tir_wgmma_m64n128k16_bf16_nt(d, a + s * 1024 + kk * 2, b + s * 1024 + kk * 2);
@@ -67,6 +68,7 @@ gemm(const __grid_constant__ TirTensorMap A_map, const __grid_constant__ TirTens
         if (++s == 3) { s = 0; phase ^= 1; }
       }
       tir_wgmma_wait<0>();
+      tir_hold(d);
       if (thread < CLUSTER) tir_barrier_arrive_at(empty + last, thread);
       if (thread == 0) tir_wait_stores<0>();
       tir_sync_some(1 + group, 128);

@@ -68,6 +68,7 @@ gemm(const __grid_constant__ TirTensorMap A_map, const __grid_constant__ TirTens
       for (int i = 0; i < 64; ++i) d[i] = 0.0f;
       for (int k = 0; k < STEPS; ++k) {
         tir_barrier_wait(full + s, phase);
+        tir_hold(d);
         tir_wgmma_fence();
         for (int kk = 0; kk < 4; ++kk)
           tir_wgmma_m64n128k16_bf16_nt(d, a + s * 1024 + kk * 2, b + s * 1024 + kk * 2);
@@ -78,6 +79,7 @@ gemm(const __grid_constant__ TirTensorMap A_map, const __grid_constant__ TirTens
         if (++s == 3) { s = 0; phase ^= 1; }
       }
       tir_wgmma_wait<0>();
+      tir_hold(d);
       if (thread == 0) tir_barrier_arrive(empty + last);
       if (thread == 0) tir_wait_stores<0>();
       tir_sync_some(1 + group, 128);
@@ -162,10 +164,13 @@ one(const __grid_constant__ TirTensorMap A_map, const __grid_constant__ TirTenso
   unsigned int held[16];
   for (int r = 0; r < 16; ++r)
     held[r] = *(const unsigned int *)(A + (warp * 16 + g + r % 2 * 8) * 128 + r / 4 * 32 + r / 2 % 2 * 16 + t * 4);
+  tir_hold(d);
+  tir_hold(held);
   tir_wgmma_fence();
   for (int kk = 0; kk < 4; ++kk) PRODUCT(d, A_OPERAND, b + kk * B_STEP);
   tir_wgmma_commit();
   tir_wgmma_wait<0>();
+  tir_hold(d);
   for (int j = 0; j < WIDTH / 2; ++j)
     C[(warp * 16 + g + j / 2 % 2 * 8) * WIDTH + j / 4 * 8 + t * 2 + j % 2] = d[j];
 }

@@ -70,7 +70,8 @@ def test_is_proved(case):
 
 
 FAULTS = {
-    "no wait": ("tir_wgmma_wait<0>();\n      tir_barrier_arrive", "tir_barrier_arrive", "memory.in-flight"),
+    "no wait": ("tir_wgmma_wait<0>();\n      tir_hold(c);", "tir_hold(c);", "memory.in-flight"),
+    "registers not held": ("tir_hold(f);", "", "hold.registers"),
     "no fence": ("tir_wgmma_fence();", "", "fence.registers"),
     "a fence too early": ("tir_wgmma_fence();", "", "fence.registers"),
     "a register changed under way": ("tir_wgmma_commit();", "tir_wgmma_commit(); f[0] = 0;", "memory.in-flight"),

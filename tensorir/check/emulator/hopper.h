@@ -22,6 +22,7 @@ unsigned long long tir_descriptor(const void *p, int leading, int stride);
 void tir_wgmma_fence();
 void tir_wgmma_commit();
 void tir_wgmma_wait_but(int pending);
+void tir_hold_registers(const void *first, size_t bytes);
 void tir_wgmma_product(void *d, size_t room, uint64_t a, uint64_t b, int n, int kind, int a_along, int b_along);
 void tir_wgmma_product_held(void *d, size_t room, const void *a, size_t a_room, uint64_t b, int n, int kind, int b_along);
 void tir_set_registers(int n, int up);
@@ -43,6 +44,7 @@ template <class... C> TIR_INLINE void tir_tma_store(const TirTensorMap *map, con
 }
 template <int pending> TIR_INLINE void tir_wait_stores() { tir_wait_stores_but(pending, 0); }
 template <int pending> TIR_INLINE void tir_wait_stores_done() { tir_wait_stores_but(pending, 1); }
+template <class T, int n> TIR_INLINE void tir_hold(T (&r)[n]) { tir_hold_registers(r, sizeof r); }
 template <int pending> TIR_INLINE void tir_wgmma_wait() { tir_wgmma_wait_but(pending); }
 template <int n> TIR_INLINE void tir_registers_up() { tir_set_registers(n, 1); }
 template <int n> TIR_INLINE void tir_registers_down() { tir_set_registers(n, 0); }

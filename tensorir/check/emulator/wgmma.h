@@ -185,7 +185,23 @@ bool used_since_fence(const Fiber *f, const u8 *address, size_t bytes) {
   return false;
 }
 
+bool holds(const Fiber *f, const u8 *address, size_t bytes) {
+  for (auto [first, size] : f->held_before)
+    if (address >= first && address + bytes <= first + size) return true;
+  return false;
+}
+
+const u32 LANDED = ~0u;  // instead of a date: results of a product, which nobody has held since
+
+void landed(Fiber *f, const u8 *address, size_t bytes) {
+  for (size_t w = (size_t)(address - f->stack) / 4; f->touched && w < (size_t)(address - f->stack + bytes) / 4; w++)
+    f->touched[w] = LANDED;
+}
+
 void registers_used(Fiber *f, const u8 *address, unsigned width, bool write, const void *at) {
+  if (f->touched[(size_t)(address - f->stack) / 4] == LANDED)
+    problem("hold.registers", at, nullptr, "thread %d %s a register of a product with no tir_hold since the wait for it",
+            f->number, write ? "writes" : "reads");
   note_use(f, address, width);
   Warpgroup &w = group_of(f);
   if (w.sums.empty()) return;
@@ -223,6 +239,9 @@ void check_registers(size_t bytes, const void *at) {
       problem("fence.registers", at, nullptr, "thread %d multiplies with no tir_wgmma_fence before", f->number);
     else if (used_since_fence(f, mine.d, bytes) || (mine.held && used_since_fence(f, mine.held, 16)))
       problem("fence.registers", at, nullptr, "thread %d has used registers of a product since its last tir_wgmma_fence",
+              f->number);
+    else if (!holds(f, mine.d, bytes) || (mine.held && !holds(f, mine.held, 16)))
+      problem("hold.registers", at, nullptr, "thread %d has not held registers of a product in front of its tir_wgmma_fence",
               f->number);
   }
 }
@@ -346,8 +365,10 @@ void finish(Warpgroup &w, const Product &p) {
   else
     add_up<float>(p);
   if (--p.sum->pending) return;
-  for (int k = 0; k < WARPGROUP; k++)
+  for (int k = 0; k < WARPGROUP; k++) {
     std::memcpy(p.sum->of[k], p.sum->values.data() + k * p.sum->bytes, p.sum->bytes);
+    landed(members()[k], p.sum->of[k], p.sum->bytes);
+  }
   w.sums.erase(std::find(w.sums.begin(), w.sums.end(), p.sum));
   delete p.sum;
 }
@@ -423,6 +444,8 @@ void tir_wgmma_fence() {
     f->touched =
         (u32 *)mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   f->fence++;
+  f->held_before.swap(f->held);
+  f->held.clear();
   if (!gather("tir_wgmma_fence", nullptr, HERE)) return;
   own_group().fenced = true;
   scatter();
@@ -436,6 +459,14 @@ void tir_wgmma_product(void *d, size_t room, u64 a, u64 b, int n, int kind, int 
 void tir_wgmma_product_held(void *d, size_t room, const void *a, size_t a_room, u64 b, int n, int kind, int b_along) {
   Product p{(Kind)kind, n, false, b_along != 0, {}, {}, {}, {}, nullptr, 0};
   start_product(p, {(u8 *)d, room, a_room, (const u8 *)a, 0, b}, HERE);
+}
+
+void tir_hold_registers(const void *first, size_t bytes) {
+  Fiber *f = W.current;
+  const u8 *address = (const u8 *)first;
+  f->held.push_back({address, bytes});
+  for (size_t w = (size_t)(address - f->stack) / 4; f->touched && w < (size_t)(address - f->stack + bytes) / 4; w++)
+    if (f->touched[w] == LANDED) f->touched[w] = 0;
 }
 
 void tir_wgmma_commit() {
