@@ -95,10 +95,11 @@ CLASSES = (
     KernelClass("fp16 3x3 convolution, NHWC", tir.ops.conv2d,
                 dict(n=16, c=64, h=56, w=56, k=64, r=3, s=3, pad=1, layout="NHWC", dtype="float16"),
                 dict(n=1, c=64, h=16, w=16, k=64, r=3, s=3, pad=1, layout="NHWC", dtype="float16"), ("sm_80", "sm_90")),
-    *(KernelClass(f"fp32 3x3 convolution in threads, {layout}", tir.ops.conv2d,
-                  dict(n=16, c=64, h=56, w=56, k=64, pad=1, layout=layout),
-                  dict(n=1, c=64, h=16, w=16, k=64, pad=1, layout=layout), ("sm_75", "sm_80", "sm_90"), kernel="y")
-      for layout in ("NHWC", "NCHW")),
+    *(KernelClass(f"fp32 3x3 convolution in threads, {name}", tir.ops.conv2d,
+                  dict(n=16, c=64, h=56, w=56, k=64, pad=1, layout=name[:4], prepack=once),
+                  dict(n=1, c=64, h=16, w=16, k=64, pad=1, layout=name[:4], prepack=once), ("sm_75", "sm_80", "sm_90"),
+                  kernel="y")
+      for name, once in (("NHWC", False), ("NCHW, filters turned once", True), ("NCHW in one kernel", False))),
     KernelClass("fp32 depthwise 3x3, NHWC", tir.ops.conv2d,
                 dict(n=16, c=144, k=144, groups=144, h=56, w=56, pad=1, layout="NHWC"),
                 dict(n=1, c=64, k=64, groups=64, h=28, w=28, pad=1, layout="NHWC"), ("sm_75", "sm_80", "sm_90"),

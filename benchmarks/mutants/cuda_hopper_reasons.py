@@ -12,6 +12,8 @@ STARTS = "barriers begin in another order, and the last fence of the thread that
 ANNOUNCED = "the bytes are announced to the phase that they come in, whenever they come: copies landed at any time"
 NOT_LOOKED_AT = "the instruction does not look at the number: with any other it is right"
 NOT_READ = "what the iterations in question write is never read, whatever it is"
+HELD = "registers are held in front of their next use: what it changed places with uses none"
+SOONER = "products are waited for sooner than they must be, and what comes later for it is an arrival"
 ANY = (0, 16, 1024, 4096, 65536, 262128)
 """Numbers that a descriptor may have as a step."""
 SEEDS = range(1, 6)
@@ -29,6 +31,10 @@ def of_roles(kind: str, old: Sequence[str], new: Sequence[str], trials: Sequence
         same = all(_without_bytes(a) == _without_bytes(b) for a, b in pairs)
         anyway = all(t.run(b, seed) is None for t, b in zip(trials, new, strict=True) for seed in SEEDS)
         return ANNOUNCED if same and anyway else None
+    if kind == "moved hold of registers":
+        return HELD if all(_arrivals(_passed(a, b, "tir_hold(", "")) for a, b in pairs) else None
+    if kind in ("moved wait", "moved wait for products"):
+        return SOONER if all(_arrivals(_passed(a, b, "tir_wgmma_wait<", "up")) for a, b in pairs) else None
     if kind == "barriers begun by one":
         worse = [_spoiled(a, b) for a, b in pairs]
         return NOT_READ if all(x and t.run(x) is None for t, x in zip(trials, worse, strict=True)) else None
@@ -39,6 +45,29 @@ def of_roles(kind: str, old: Sequence[str], new: Sequence[str], trials: Sequence
 
 def _kernel(text: str) -> list[str]:
     return [x.strip() for x in text[text.index('extern "C" __global__') :].splitlines()]
+
+
+def _passed(old: str, new: str, line: str, way: str) -> list[str]:
+    """The lines that one which begins with ``line`` has changed places with, if nothing else differs.
+
+    way: "up" for those that it was behind only
+    """
+    before, behind = _kernel(old), _kernel(new)
+    while before and behind and before[0] == behind[0]:
+        before, behind = before[1:], behind[1:]
+    while before and behind and before[-1] == behind[-1]:
+        before, behind = before[:-1], behind[:-1]
+    if before and before == [*behind[1:], behind[0]] and behind[0].startswith(line):
+        return before[:-1]
+    if before and behind == [*before[1:], before[0]] and before[0].startswith(line) and way != "up":
+        return before[1:]
+    return []
+
+
+def _arrivals(lines: Sequence[str]) -> bool:
+    """Whether there are lines, and they do nothing but arrive at barriers or wait for stores."""
+    harmless = r"if \(lane < \d+\) \{$|tir_barrier_arrive|tir_wait_stores<|\}$"
+    return bool(lines) and all(re.match(harmless, x) for x in lines)
 
 
 def _started(text: str) -> list[str]:

@@ -8,15 +8,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 CALLS = re.compile(
-    r"tir_barrier_(?:wait|arrive|expect)\(|tir_barriers_ready\(|tir_wgmma_(?:fence|commit)\(|tir_wgmma_wait<|"
+    r"tir_barrier_(?:wait|arrive|expect)\(|tir_barriers_ready\(|tir_wgmma_(?:fence|commit)\(|tir_wgmma_wait<|tir_hold\(|"
     r"tir_registers_|tir_tma_load\(|tir_wgmma_m64|for \(int n = 0;.*tir_barrier_init|const int warpgroup = __shfl_sync"
 )
 """Lines whose numbers have kinds of their own, or that change nothing but what the compiler gives to whom."""
-ORDERING = r"tir_barrier_(?:wait|arrive|expect)\(|tir_barriers_ready\(|tir_wgmma_(?:fence|commit)\(|tir_wgmma_wait<"
+ORDERING = (
+    r"tir_hold\(|tir_barrier_(?:wait|arrive|expect)\(|tir_barriers_ready\(|tir_wgmma_(?:fence|commit)\(|tir_wgmma_wait<"
+)
 NAMES = {
     "tir_barrier_wait": "wait for a phase", "tir_barrier_arrive": "arrival", "tir_barrier_expect": "announced bytes",
     "tir_barriers_ready": "fence of barriers", "tir_wgmma_fence": "fence", "tir_wgmma_commit": "commit of products",
-    "tir_wgmma_wait": "wait for products", "tir_wgmma_m64": "product", "tir_tma_load": "copy",
+    "tir_wgmma_wait": "wait for products", "tir_hold": "hold of registers", "tir_wgmma_m64": "product",
+    "tir_tma_load": "copy",
 }  # fmt: skip
 _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 

@@ -78,7 +78,7 @@ def _template(
     return Kernel(name, lambda: [schedule(w) for w in works], slots)
 
 
-_WARP = dict(li=4, ri=4, rj=4, wi=1, wj=2, bk=8, depth=2, in_flight=0, raster=1, splits=1, atomic=0, rest=0)
+_WARP = dict(li=8, ri=8, rj=8, wi=1, wj=2, bk=8, depth=2, in_flight=0, raster=1, splits=1, atomic=0, rest=0)
 _TURNS = dict(groups=2, rows=1, bn=64, depth=3, cluster=1, raster=1, resident=1, splits=1, atomic=0, rest=0, pingpong=1)
 
 KERNELS = {
@@ -102,7 +102,7 @@ KERNELS = {
             tir.ops.matmul(m=m, n=n, k=k, tb=True) for m, n, k in ((40, 84, 28), (24, 100, 44))
         ], "gpu_warp", _WARP),
         _template("fp32 convolution, warp tiles", [
-            tir.ops.conv2d(n=n, c=12, h=h, w=7, k=24, pad=1, layout="NHWC") for n, h in ((1, 9), (2, 5))
+            tir.ops.conv2d(n=n, c=12, h=h, w=7, k=24, pad=1, layout="NHWC") for n, h in ((1, 11), (2, 5))
         ], "gpu_warp", {**_WARP, "packed": 0}),
         _template("fp32 Winograd in one kernel", [
             tir.ops.conv2d(n=n, c=20, h=h, w=11, k=40, pad=1, layout="NHWC") for n, h in ((1, 13), (1, 17))

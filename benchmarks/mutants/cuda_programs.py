@@ -187,11 +187,14 @@ def operands(program: Program) -> Iterator[Change]:
 
 def fragments(program: Program) -> Iterator[Change]:
     """Buffers of warps whose lanes, or registers, are numbered in another order than the instructions say."""
+    looked_at = {r.buffer for r in find(program.body, Region)}
     for a in _once(find(program.body, Alloc)):
         layout = a.buffer.layout
         if layout is None or not layout.lanes:
             continue
         for what, other in exchanged(layout, a.buffer.dims):
+            if what == "registers" and a.buffer not in looked_at:
+                continue  # another numbering, which plain statements do not see
             new = a.buffer.replace(layout=other)
             place = f"{a.buffer.name}: {written(layout)} -> {written(other)}"
             yield Change(f"fragment, {what} exchanged", place, _swapped(program, a.buffer, new))
