@@ -84,8 +84,16 @@ PLANTED: dict[str, tuple[str, str, str]] = {
     ),
     "no wait before a place is let go": (*without("tir_wgmma_wait<1>();"), "memory.in-flight"),
     "no wait before sums are used": (*without("tir_wgmma_wait<0>();"), "memory.in-flight"),
-    "sums not held behind the wait": ("tir_wgmma_wait<0>();\n      tir_hold(d);", "tir_wgmma_wait<0>();", "hold.registers"),
-    "sums not held in front of a fence": ("tir_hold(d);\n        tir_wgmma_fence();", "tir_wgmma_fence();", "hold.registers"),
+    "sums not held behind the wait": (
+        "tir_wgmma_wait<0>();\n      tir_hold(d);",
+        "tir_wgmma_wait<0>();",
+        "hold.registers",
+    ),
+    "sums not held in front of a fence": (
+        "tir_hold(d);\n        tir_wgmma_fence();",
+        "tir_wgmma_fence();",
+        "hold.registers",
+    ),
     "no fence of registers": (*without("tir_wgmma_fence();"), "fence.registers"),
     "a register set behind its fence": (
         "tir_wgmma_fence();",
