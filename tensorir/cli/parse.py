@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -175,10 +176,16 @@ def record_named(name: str, log: str) -> Record | None:
 
 def from_title(title: str) -> Make:
     """The workload that a log calls ``conv2d n=1 c=64 …``; only the package's own operators can be found so."""
-    name, *pairs = title.split()
+    import tensorir.ops
+
+    name, *pairs = title.split() or [""]
     if name not in OPERATORS:
         raise usage(f"{title:.80} is not an operator of tensorir", "FILE.py:FUNCTION")
-    return _maker(name, {k: _value(k, v) for k, _, v in (p.partition("=") for p in pairs)})
+    given = {k: _value(k, v) for k, _, v in (p.partition("=") for p in pairs)}
+    known = inspect.signature(getattr(tensorir.ops, name)).parameters
+    if unknown := [k for k in given if k not in known]:
+        raise usage(f"{name} has no parameter {unknown[0]!r:.60}", "another version of tensorir may have written this")
+    return _maker(name, given)
 
 
 def _value(name: str, text: str) -> Any:

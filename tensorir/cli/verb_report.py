@@ -1,15 +1,49 @@
-"""tensorir report: reserved."""
+"""tensorir report: a page of a tuning log."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import click
 
 from tensorir.cli import common
-from tensorir.cli.common import Stop
+from tensorir.cli.common import Stop, json_option, put, put_json, say, usage
 
 
-@click.command("report", context_settings={**common.SETTINGS, "ignore_unknown_options": True})
-@click.argument("arguments", nargs=-1)
-def command(arguments: tuple[str, ...]) -> int:
-    """Make a page of a tuning log. Does not exist yet."""
-    raise Stop(common.USAGE, "report does not exist yet; tensorir log stats counts, tensorir log best --json lists")
+@click.command("report", context_settings=common.SETTINGS)
+@click.argument("log", default="tuning_logs", metavar="[LOG]")
+@click.option("-o", "--output", default="report.html", show_default=True, metavar="FILE", help="The page to write.")
+@click.option("--workload", help="Only this workload (as log ls prints it).")
+@json_option
+def command(log: str, output: str, workload: str | None, as_json: bool) -> int:
+    """Make one HTML page of the tuning log in the folder LOG, which needs no other file and runs nothing.
+
+    Convergence, what the knobs explain, the configurations that were tried, how near the best come to the device's
+    peaks, what failed and why, the best kernel's source.
+    """
+    from tensorir.tune.log import LogReader
+    from tensorir.tune.summary import tuned
+
+    reader = LogReader(log)
+    found = tuned(reader.records(workload=workload))
+    if reader.summary():
+        say(f"log: {reader.summary()}")
+    if not found:
+        raise usage(f"there are no records in {log}", "tensorir tune conv2d")
+    try:
+        from tensorir.cli.page import page
+    except ImportError as e:
+        message = f'the figures of a report need matplotlib ({e}): pip install "tensorir[report]"'
+        raise Stop(common.USAGE, message) from None
+    text = page(log, found, reader.summary())
+    try:
+        Path(output).write_text(text, encoding="utf-8")
+    except OSError as e:
+        raise Stop(common.USAGE, f"cannot write {output}: {e.strerror}") from None
+    if as_json:
+        rows = [{"workload": t.workload, "device": t.device, "trials": len(t.trials),
+                 "best": t.best.record["id"] if t.best else None} for t in found]  # fmt: skip
+        put_json({"schema": 1, "output": output, "rows": rows})
+    else:
+        put(output)
+    return common.OK

@@ -24,21 +24,6 @@ needs_device = pytest.mark.skipif(
 )
 
 
-@pytest.fixture
-def cli(tmp_path, monkeypatch, capsys):
-    """``cli(*args)`` -> (exit code, stdout, stderr), in an empty directory."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("NO_COLOR", "1")
-
-    def run(*args):
-        code = main.run([str(a) for a in args])
-        out, err = capsys.readouterr()
-        assert "Traceback" not in out + err
-        return code, out, err
-
-    return run
-
-
 @pytest.fixture(scope="module")
 def logs(tmp_path_factory):
     """The log of one tuned workload."""

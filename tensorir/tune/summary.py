@@ -1,0 +1,117 @@
+"""What a report says of tuning logs, as numbers: who found what when, which knobs mattered, what failed."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tensorir.tune.log import Choice, choose
+from tensorir.tune.record import Record, relevant
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The records of one computation on one device.
+
+    trials:    in the order of time; the first is the default's
+    best:      the configuration that would be loaded, None if none is valid
+    default_s: seconds of the default, measured again beside the best where it was; None if it is not valid
+    """
+
+    workload: str
+    device: str
+    trials: tuple[Record, ...]
+    best: Choice | None
+    default_s: float | None
+
+    def best_so_far(self) -> list[float | None]:
+        """Seconds of the fastest valid configuration after each trial; None before the first."""
+        found: list[float | None] = []
+        least = math.inf
+        for r in self.trials:
+            least = min(least, r["time_s"]) if valid(r) else least
+            found.append(least if math.isfinite(least) else None)
+        return found
+
+
+@dataclass(frozen=True)
+class Importance:
+    """``share`` of the variance of log time that the values of a knob explain by themselves, over ``trials``."""
+
+    template: str
+    knob: str
+    share: float
+    trials: int
+
+
+def valid(record: Record) -> bool:
+    """Whether a time counts: it ran, and the result was right."""
+    return record["status"] == "ok" and bool(record["check"]) and bool(record["check"]["ok"])
+
+
+def tuned(records: Iterable[Record]) -> list[Tuned]:
+    """Records by computation, device, driver and versions, those with most trials first."""
+    groups: dict[str, list[Record]] = defaultdict(list)
+    for r in sorted(records, key=lambda r: (r["started"], r["id"])):
+        device = r["device"]
+        key = [r["workload"], r["compute"], device["name"], device["driver"], relevant(r["versions"])]
+        groups[json.dumps(key, sort_keys=True)].append(r)
+    found = []
+    for group in groups.values():
+        trials = tuple(r for r in group if r["kind"] == "trial")
+        first, ranked = group[0], choose(group)
+        best = ranked[0] if ranked else None
+        found.append(Tuned(first["workload"], first["device"]["name"], trials, best, _default(trials, group)))
+    return sorted(found, key=lambda t: (-len(t.trials), t.workload, t.device))
+
+
+def _default(trials: Sequence[Record], group: Sequence[Record]) -> float | None:
+    own = [r for r in group if trials and valid(r) and trials[0]["id"] in (r["id"], r.get("of"))]
+    return float(own[-1]["time_s"]) if own else None
+
+
+def importance(trials: Sequence[Record]) -> list[Importance]:
+    """For each template and knob with several values, the greatest first.
+
+    epsilon squared: the correlation ratio without what as many groups explain by chance (Kelley, "An unbiased
+    correlation ratio measure", PNAS 21, 1935). Knobs that matter only together show little of it each.
+    """
+    found = []
+    for template in dict.fromkeys(r["template"] for r in trials):
+        some = [r for r in trials if r["template"] == template and valid(r)]
+        times = np.log([r["time_s"] for r in some])
+        total = float(((times - times.mean()) ** 2).sum()) if len(some) else 0.0
+        for knob in knobs(some):
+            groups: dict[str, list[float]] = defaultdict(list)
+            for r, t in zip(some, times, strict=True):
+                groups[json.dumps(r["config"][knob])].append(float(t))
+            if len(some) <= len(groups) or not total:
+                continue
+            within = sum(float(((np.array(g) - np.mean(g)) ** 2).sum()) for g in groups.values())
+            share = 1.0 - within / total * (len(some) - 1) / (len(some) - len(groups))
+            found.append(Importance(template, knob, max(0.0, share), len(some)))
+    return sorted(found, key=lambda i: -i.share)
+
+
+def knobs(trials: Sequence[Record]) -> list[str]:
+    """Knobs that all the trials have, with several values among them."""
+    if not trials:
+        return []
+    common = [k for k in trials[0]["config"] if all(k in r["config"] for r in trials)]
+    return [k for k in common if len({json.dumps(r["config"][k]) for r in trials}) > 1]
+
+
+def levels(trials: Sequence[Record], knob: str) -> list[Any]:
+    """The values of a knob among the trials: numbers by size, words by name."""
+    values = {json.dumps(r["config"][knob]): r["config"][knob] for r in trials}
+
+    def order(v: Any) -> tuple[int, Any]:
+        return (0, v) if isinstance(v, int | float) else (1, str(v))
+
+    return sorted(values.values(), key=order)
