@@ -48,7 +48,7 @@ def _axes(height: float) -> tuple[Figure, Any]:
 def _plain(axis: Any) -> None:
     """Numbers of a logarithmic axis without markup."""
     axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
-    axis.set_minor_formatter(FuncFormatter(lambda x, _: f"{x:.2g}" if f"{x:e}"[0] in "235" else ""))
+    axis.set_minor_formatter(FuncFormatter(lambda x, _: f"{x:g}" if f"{x:e}"[0] in "235" else ""))
 
 
 def convergence(t: Tuned) -> str:
@@ -125,6 +125,9 @@ def roofline(points: Sequence[Point], gpu: Gpu | None) -> str:
             axes.plot(x, np.minimum(x * gpu.dram, peak) / 1e9, color="black", linewidth=0.9)
         axes.set_xscale("log")
         axes.set_yscale("log")
+        rates = [r / 1e9 for p in points for r in (p.best, p.default) if r]
+        axes.set_xlim(min(p.intensity for p in points) / 8, max(p.intensity for p in points) * 8)
+        axes.set_ylim(min(rates) / 8, 8 * max(rates))
         _plain(axes.xaxis)
         _plain(axes.yaxis)
         axes.set_xlabel("operations a byte of inputs and outputs")

@@ -15,8 +15,8 @@ pytest.importorskip("matplotlib")
 DEVICE = {"name": "a <b>device</b>", "platform": "pocl", "driver": "3.0", "target": "opencl"}
 
 
-def write(folder, workload, compute="0" * 32, knob="tile", template="t", reason="it $broke$ <i>"):
-    me = Identity(workload, compute, DEVICE, {"tensorir": "0.1.0"})
+def write(folder, workload, compute="0" * 32, knob="tile", template="t", reason="it $broke$ <i>", **device):
+    me = Identity(workload, compute, {**DEVICE, **device}, {"tensorir": "0.1.0"})
     with LogWriter(folder, workload) as log:
         for n in range(1, 13):
             bad = {"status": "compile_error", "detail": {"message": reason}} if n % 4 == 0 else None
@@ -39,6 +39,13 @@ def test_a_page_of_a_log(cli, tmp_path):
     assert code == common.OK
     (row,) = json.loads(out)["rows"]
     assert (row["workload"], row["trials"]) == ("mine.py:work a=1", 12)
+
+
+def test_peaks_of_a_known_device(cli, tmp_path):
+    device = {"name": "NVIDIA H100 80GB HBM3", "target": "cuda -arch=sm_90a"}
+    write(tmp_path / "logs", "matmul m=512 n=512 k=512", **device)
+    assert cli("report", "logs")[0] == common.OK
+    assert "The line: peaks of H100" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def test_nothing_in_it_runs_or_comes_from_elsewhere(cli, tmp_path):
