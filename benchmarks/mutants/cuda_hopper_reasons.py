@@ -53,6 +53,8 @@ def _passed(old: str, new: str, line: str, way: str) -> list[str]:
     way: "up" for those that it was behind only
     """
     before, behind = _kernel(old), _kernel(new)
+    if way == "up":  # holds come with their wait
+        before, behind = ([x for x in text if not x.startswith("tir_hold(")] for text in (before, behind))
     while before and behind and before[0] == behind[0]:
         before, behind = before[1:], behind[1:]
     while before and behind and before[-1] == behind[-1]:

@@ -118,7 +118,7 @@ def of_texts(old: Sequence[str], new: Sequence[str], kind: str, trials: Sequence
     changed = [_as_edit(a, b, kind) for a, b in zip(old, new, strict=True)]
     edited = [e for e in changed if e is not None]
     reason = explain(edited, trials) if len(edited) == len(changed) else None
-    return reason or (_no_matter(trials, new) if kind.startswith("bound") else None)
+    return reason or (_no_matter(trials, new) if kind.startswith(("bound", "condition")) else None)
 
 
 def _bare(text: str) -> str:
