@@ -94,6 +94,16 @@ PLANTED: dict[str, tuple[str, str, str]] = {
         "tir_wgmma_fence();",
         "hold.registers",
     ),
+    "sums set behind their hold": (
+        "tir_hold(d);\n        tir_wgmma_fence();",
+        "tir_hold(d);\n        if (k == 0) d[63] = 0.0f;\n        tir_wgmma_fence();",
+        "hold.registers",
+    ),
+    "some sums not held behind the wait": (
+        "tir_wgmma_wait<0>();\n      tir_hold(d);",
+        "float *const some = d;\n      tir_wgmma_wait<0>();\n      tir_hold(*(float(*)[60])some);",
+        "hold.registers",
+    ),
     "no fence of registers": (*without("tir_wgmma_fence();"), "fence.registers"),
     "a register set behind its fence": (
         "tir_wgmma_fence();",

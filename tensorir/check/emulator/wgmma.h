@@ -173,6 +173,15 @@ void let_tiles_go(const Product &p, int group, u32 clock) {
 
 // --- registers
 
+const u32 HELD = 1u << 31;     // beside the date: nothing has used the word since it was held
+const u32 LANDED = HELD - 1;   // instead of a date: a result of a product, which nobody has held since
+
+void track(Fiber *f) {
+  if (!f->touched)
+    f->touched =
+        (u32 *)mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+}
+
 // Words of the stack, for which the last access is dated.
 void note_use(Fiber *f, const u8 *address, size_t bytes) {
   for (size_t w = (size_t)(address - f->stack) / 4; w <= (size_t)(address - f->stack + bytes - 1) / 4; w++)
@@ -181,17 +190,15 @@ void note_use(Fiber *f, const u8 *address, size_t bytes) {
 
 bool used_since_fence(const Fiber *f, const u8 *address, size_t bytes) {
   for (size_t w = (size_t)(address - f->stack) / 4; w < (size_t)(address - f->stack + bytes) / 4; w++)
-    if (f->touched[w] == f->fence) return true;
+    if ((f->touched[w] & ~HELD) == f->fence) return true;
   return false;
 }
 
 bool holds(const Fiber *f, const u8 *address, size_t bytes) {
-  for (auto [first, size] : f->held_before)
-    if (address >= first && address + bytes <= first + size) return true;
-  return false;
+  for (size_t w = (size_t)(address - f->stack) / 4; w < (size_t)(address - f->stack + bytes) / 4; w++)
+    if (!(f->touched[w] & HELD)) return false;
+  return true;
 }
-
-const u32 LANDED = ~0u;  // instead of a date: results of a product, which nobody has held since
 
 void landed(Fiber *f, const u8 *address, size_t bytes) {
   for (size_t w = (size_t)(address - f->stack) / 4; f->touched && w < (size_t)(address - f->stack + bytes) / 4; w++)
@@ -199,9 +206,12 @@ void landed(Fiber *f, const u8 *address, size_t bytes) {
 }
 
 void registers_used(Fiber *f, const u8 *address, unsigned width, bool write, const void *at) {
-  if (f->touched[(size_t)(address - f->stack) / 4] == LANDED)
-    problem("hold.registers", at, nullptr, "thread %d %s a register of a product with no tir_hold since the wait for it",
-            f->number, write ? "writes" : "reads");
+  for (size_t w = (size_t)(address - f->stack) / 4; w <= (size_t)(address - f->stack + width - 1) / 4; w++)
+    if (f->touched[w] == LANDED) {
+      problem("hold.registers", at, nullptr, "thread %d %s a register of a product with no tir_hold since the wait for it",
+              f->number, write ? "writes" : "reads");
+      break;
+    }
   note_use(f, address, width);
   Warpgroup &w = group_of(f);
   if (w.sums.empty()) return;
@@ -241,7 +251,7 @@ void check_registers(size_t bytes, const void *at) {
       problem("fence.registers", at, nullptr, "thread %d has used registers of a product since its last tir_wgmma_fence",
               f->number);
     else if (!holds(f, mine.d, bytes) || (mine.held && !holds(f, mine.held, 16)))
-      problem("hold.registers", at, nullptr, "thread %d has not held registers of a product in front of its tir_wgmma_fence",
+      problem("hold.registers", at, nullptr, "thread %d uses registers of a product between the last tir_hold and the fence",
               f->number);
   }
 }
@@ -440,12 +450,8 @@ unsigned long long tir_descriptor(const void *p, int leading, int stride) { retu
 
 void tir_wgmma_fence() {
   Fiber *f = W.current;
-  if (!f->touched)
-    f->touched =
-        (u32 *)mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  track(f);
   f->fence++;
-  f->held_before.swap(f->held);
-  f->held.clear();
   if (!gather("tir_wgmma_fence", nullptr, HERE)) return;
   own_group().fenced = true;
   scatter();
@@ -464,9 +470,9 @@ void tir_wgmma_product_held(void *d, size_t room, const void *a, size_t a_room, 
 void tir_hold_registers(const void *first, size_t bytes) {
   Fiber *f = W.current;
   const u8 *address = (const u8 *)first;
-  f->held.push_back({address, bytes});
-  for (size_t w = (size_t)(address - f->stack) / 4; f->touched && w < (size_t)(address - f->stack + bytes) / 4; w++)
-    if (f->touched[w] == LANDED) f->touched[w] = 0;
+  track(f);
+  for (size_t w = (size_t)(address - f->stack) / 4; w < (size_t)(address - f->stack + bytes) / 4; w++)
+    f->touched[w] = (f->touched[w] == LANDED ? 0 : f->touched[w]) | HELD;
 }
 
 void tir_wgmma_commit() {

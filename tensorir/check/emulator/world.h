@@ -65,7 +65,6 @@ struct Fiber {
   int waits_for = 0;      // the parity, the number of the barrier
   u32 *touched = nullptr; // of each word of the stack: the fence of registers after which it was used last
   u32 fence = 0;          // fences of registers so far
-  std::vector<std::pair<const u8 *, size_t>> held, held_before;  // registers, since the last fence and since the one before
   std::vector<Flight> leaving;  // no group yet
   std::deque<std::vector<Flight>> groups;
 };
