@@ -19,7 +19,7 @@ def pytest_addoption(parser):
 @pytest.fixture
 def unoptimised(monkeypatch):
     """What is built for an OpenCL device computes the same without its compiler's optimisations, which take two
-    thirds of a test's time. ``test_operators`` and the examples run with them, as users do.
+    thirds of a test's time. ``test_operators``, tuning and the README's tour run with them, as users do.
     """
     monkeypatch.setenv("PYOPENCL_BUILD_OPTIONS", "-cl-opt-disable")
 

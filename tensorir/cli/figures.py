@@ -80,7 +80,8 @@ def importances(found: Sequence[Importance]) -> str:
     shown = list(found)[:MOST_KNOBS][::-1]
     with matplotlib.rc_context(_STYLE):
         figure, axes = _axes(0.6 + 0.25 * len(shown))
-        axes.barh([_short(f"{i.template}: {i.knob}") for i in shown], [100 * i.share for i in shown], color="#1d4ed8")
+        axes.barh(range(len(shown)), [100 * i.share for i in shown], color="#1d4ed8")
+        axes.set_yticks(range(len(shown)), [f"{_short(i.template)}: {_short(i.knob)}" for i in shown])
         axes.set_xlabel("% of the variance of log time")
         axes.set_xlim(0, 100)
         return _svg(figure)
@@ -136,4 +137,5 @@ def roofline(points: Sequence[Point], gpu: Gpu | None) -> str:
 
 
 def _short(text: str) -> str:
+    text = "".join(c if c.isprintable() else "?" for c in text)
     return text if len(text) <= LABEL else text[: LABEL - 1] + "…"

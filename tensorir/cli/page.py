@@ -19,6 +19,10 @@ from tensorir.tune.summary import Tuned, importance, knobs, valid
 
 if TYPE_CHECKING:
     from tensorir.api.workload import Workload
+    from tensorir.target import Target
+
+LEAST_S = 1e-9
+"""Of a time that counts as one."""
 
 _HEAD = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -95,40 +99,54 @@ def _failures(t: Tuned) -> str:
 
 def _source(t: Tuned, work: Workload | None) -> str:
     """The best configuration's text, where this version still makes the one that was measured."""
-    from tensorir.api.identity import target_of
     from tensorir.api.load import regenerate
 
     if t.best is None:
         return ""
-    made = None if work is None else regenerate(work, t.best.record, target_of(t.best.record))
+    target = _target(t)
+    made = None if work is None or target is None else regenerate(work, t.best.record, target)
     if made is None:
         why = "the workload is defined outside of tensorir" if work is None else "this version makes another one"
+        why = "this version does not know its target" if target is None else why
         return _note(f"The best configuration's source is not shown: {why}.")
     return f"<h3>Source of the best</h3><pre>{escape(made.source.text)}</pre>"
 
 
 def _roofline(found: Sequence[Tuned], made: dict[str, Workload | None]) -> str:
     """By device: how near the best kernels come to what moves and computes at most."""
-    from tensorir.api.identity import target_of
-
     out = []
     for device in dict.fromkeys(t.device for t in found):
         mine = [(t, made[t.workload]) for t in found if t.device == device and t.best is not None]
-        points = [_point(t, w) for t, w in mine if w is not None]
+        points = [p for t, w in mine if w is not None and (p := _point(t, w)) is not None]
         if not points:
             continue
         (first, _), *_ = mine
-        gpu = gpu_of(target_of(first.best.record)) if first.best is not None else None
+        target = _target(first)
+        gpu = gpu_of(target) if target is not None else None
         peaks = f"The line: peaks of {gpu.name} in threads and of its memory." if gpu else "No peaks are on record."
         out += [f"<h3>{escape(device)}</h3>", figures.roofline(points, gpu), _note(peaks)]
     return "\n".join(["<h2>Roofline</h2>", *out]) if out else ""
 
 
-def _point(t: Tuned, work: Workload) -> Point:
+def _target(t: Tuned) -> Target | None:
+    """What the best configuration was made for; None where this version does not know it."""
+    from tensorir.api.identity import target_of
+    from tensorir.errors import TensorIRError
+
+    try:
+        return None if t.best is None else target_of(t.best.record)
+    except TensorIRError:
+        return None
+
+
+def _point(t: Tuned, work: Workload) -> Point | None:
+    """None for times that no device takes."""
     assert t.best is not None
     arrays = [a for a in (*work.inputs, *work.outputs) if isinstance(a, Tensor)]
     moved = sum(DTYPES[a.dtype].bits // 8 * math.prod(map(int, a.shape)) for a in arrays)
-    default = None if t.default_s is None else work.flops / t.default_s
+    if t.best.time_s < LEAST_S or not work.flops:
+        return None
+    default = None if t.default_s is None or t.default_s < LEAST_S else work.flops / t.default_s
     return Point(work.name, work.flops / moved, work.flops / t.best.time_s, default)
 
 

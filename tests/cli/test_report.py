@@ -48,6 +48,25 @@ def test_peaks_of_a_known_device(cli, tmp_path):
     assert "The line: peaks of H100" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
+def test_records_that_make_no_sense_here_leave_the_rest(cli, tmp_path):
+    """A target of another version, and a time that no device takes, are valid records."""
+    write(tmp_path / "logs", "matmul m=8 n=8 k=8")
+    write(tmp_path / "logs", "matmul m=16 n=8 k=8", target="cuda -arch=sm_130")
+    me = Identity("matmul m=32 n=8 k=8", "0" * 32, DEVICE, {"tensorir": "0.1.0"})
+    check = {"ok": True, "max_err": 0.0, "shapes": []}
+    with LogWriter(tmp_path / "logs", me.workload) as log:
+        log.append(
+            me.record(
+                "trial", "t", {"a\x01": [1]}, {"status": "ok", "time_s": 5e-324, "samples": [5e-324], "check": check}
+            )
+        )
+    code, _, err = cli("report", "logs")
+    assert code == common.OK, err
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "this version does not know its target" in page
+    assert page.count("<h2>matmul") == 3
+
+
 def test_nothing_in_it_runs_or_comes_from_elsewhere(cli, tmp_path):
     evil = "<script>alert(1)</script><img src=x onerror=alert(1)>"
     write(tmp_path / "logs", f"conv2d {evil}", knob=evil[:40], template="<svg onload=alert(1)>", reason=evil)
