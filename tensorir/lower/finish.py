@@ -28,7 +28,7 @@ from tensorir.ir.tree import (
 )  # fmt: skip
 from tensorir.ir.visit import Pruner, Rewriter, find, sequence, substitute, uses
 from tensorir.lower.boxes import LOCAL
-from tensorir.lower.form import bound_loops, each_nest, fail, kernel_arith, lowering, rewrap, thread_count
+from tensorir.lower.form import bound_loops, each_nest, extent_of, fail, kernel_arith, lowering, rewrap, thread_count
 from tensorir.target import Target
 
 
@@ -141,6 +141,7 @@ class _Hoist(Rewriter):
         return n.replace(cond=conjunction(_in_whole_steps(c, self.arith) for c in conjuncts(n.cond)))
 
     def on_Loop(self, n: Loop) -> Stmt:
+        self.arith.ranges[n.var] = extent_of(n)
         n = self.children(n)
         if not isinstance(n.body, If):
             return n
