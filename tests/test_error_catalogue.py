@@ -50,8 +50,8 @@ COMPOSED = {
 MAKERS = re.compile(r"Problem|\w*(refuse|fail)")
 """Functions whose first or second argument is a code."""
 
-NO_CODES = ("block", "thread", "kernel", "cuda", "pyopencl", "tensorir", "opencl", "numpy", "importlib")
-"""First words of dotted strings that are not codes: hardware axes, files, modules, instructions."""
+NO_CODES = ("block", "thread", "kernel", "cuda", "pyopencl", "tensorir", "opencl", "numpy", "importlib", "svg", "font")
+"""First words of dotted strings that are not codes: axes, files, modules, instructions, settings of figures."""
 
 FILES = (
     "py",

@@ -182,9 +182,10 @@ def from_title(title: str) -> Make:
     if name not in OPERATORS:
         raise usage(f"{title:.80} is not an operator of tensorir", "FILE.py:FUNCTION")
     given = {k: _value(k, v) for k, _, v in (p.partition("=") for p in pairs)}
-    known = inspect.signature(getattr(tensorir.ops, name)).parameters
-    if unknown := [k for k in given if k not in known]:
-        raise usage(f"{name} has no parameter {unknown[0]!r:.60}", "another version of tensorir may have written this")
+    try:
+        inspect.signature(getattr(tensorir.ops, name)).bind(**given)
+    except TypeError as e:
+        raise usage(f"{name}: {e!s:.80}", "another version of tensorir may have written this") from None
     return _maker(name, given)
 
 
