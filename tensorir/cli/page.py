@@ -13,9 +13,10 @@ from tensorir.cli.tables import config_text
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import DTYPES
 from tensorir.tune.gpu_devices import gpu_of
+from tensorir.tune.log import passed
 from tensorir.tune.outcome import grouped_reasons
 from tensorir.tune.progress import milliseconds
-from tensorir.tune.summary import Tuned, importance, knobs, valid
+from tensorir.tune.summary import Tuned, importance, knobs
 
 if TYPE_CHECKING:
     from tensorir.api.workload import Workload
@@ -51,7 +52,7 @@ def page(log: str, found: Sequence[Tuned], skipped: str) -> str:
 
 def _section(t: Tuned, work: Workload | None) -> str:
     out = [f"<h2>{escape(t.workload)}</h2>", f"<p>{escape(t.device)}</p>", _numbers(t)]
-    good = [r for r in t.trials if valid(r)]
+    good = [r for r in t.trials if passed(r)]
     if good:
         out += ["<h3>Convergence</h3>", figures.convergence(t)]
     if found := importance(t.trials):
@@ -69,7 +70,7 @@ def _note(text: str) -> str:
 
 
 def _numbers(t: Tuned) -> str:
-    rows = [("trials", f"{len(t.trials)}, {sum(map(valid, t.trials))} valid")]
+    rows = [("trials", f"{len(t.trials)}, {sum(map(passed, t.trials))} valid")]
     if t.best is not None:
         best, r = t.best, t.best.record
         span = f"{milliseconds(best.low_s)} to {milliseconds(best.high_s)}"

@@ -29,9 +29,11 @@ __all__ = [
     "best",
     "choose",
     "compact",
+    "identity_of",
     "key_of",
     "listing",
     "merge",
+    "passed",
     "show",
     "slug",
     "stats",
@@ -64,6 +66,13 @@ def key_of(record: Record) -> str:
     return json.dumps([record["template"], record["config"]], sort_keys=True)
 
 
+def identity_of(record: Record) -> str:
+    """What makes records comparable: workload, computation, device, driver and versions."""
+    device = record["device"]
+    key = [record["workload"], record["compute"], device["name"], device["driver"], relevant(record["versions"])]
+    return json.dumps(key, sort_keys=True)
+
+
 def choose(records: Iterable[Record]) -> list[Choice]:
     """Rank the usable configurations among records of *one* identity, fastest first.
 
@@ -79,12 +88,12 @@ def choose(records: Iterable[Record]) -> list[Choice]:
             wrong.add(key)
         elif record["kind"] == "final" and record["status"] not in TRANSIENT:
             finals[key] = record
-        elif _passed(record):
+        elif passed(record):
             trials[key] = record
     found = []
     for key in (trials.keys() | finals.keys()) - wrong:
         final = finals.get(key)
-        if final is not None and not _passed(final):
+        if final is not None and not passed(final):
             continue
         timed = final or trials[key]
         low, high = interval(timed["samples"], timed["time_s"])
@@ -101,7 +110,8 @@ def choose(records: Iterable[Record]) -> list[Choice]:
     )
 
 
-def _passed(record: Record) -> bool:
+def passed(record: Record) -> bool:
+    """Whether a time counts: it ran, and the result was right."""
     return record["status"] == "ok" and record["check"] is not None and record["check"]["ok"] is True
 
 
@@ -122,15 +132,7 @@ def best(
     """
     groups: dict[str, list[Record]] = defaultdict(list)
     for record in reader.records(workload=workload, compute=compute):
-        device = record["device"]
-        identity = [
-            record["workload"],
-            record["compute"],
-            device["name"],
-            device["driver"],
-            relevant(record["versions"]),
-        ]
-        groups[json.dumps([*identity, record["template"] if per_template else None], sort_keys=True)].append(record)
+        groups[json.dumps([identity_of(record), record["template"] if per_template else None])].append(record)
     winners = [ranked[0] for group in groups.values() if (ranked := choose(group))]
     return sorted(winners, key=lambda c: (c.record["started"], c.record["id"]), reverse=True)
 

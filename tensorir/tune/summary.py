@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tensorir.tune.log import Choice, choose
-from tensorir.tune.record import Record, relevant
+from tensorir.tune.log import Choice, choose, identity_of, passed
+from tensorir.tune.record import Record
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Tuned:
         found: list[float | None] = []
         least = math.inf
         for r in self.trials:
-            least = min(least, r["time_s"]) if valid(r) else least
+            least = min(least, r["time_s"]) if passed(r) else least
             found.append(least if math.isfinite(least) else None)
         return found
 
@@ -50,18 +50,11 @@ class Importance:
     trials: int
 
 
-def valid(record: Record) -> bool:
-    """Whether a time counts: it ran, and the result was right."""
-    return record["status"] == "ok" and bool(record["check"]) and bool(record["check"]["ok"])
-
-
 def tuned(records: Iterable[Record]) -> list[Tuned]:
     """Records by computation, device, driver and versions, those with most trials first."""
     groups: dict[str, list[Record]] = defaultdict(list)
     for r in sorted(records, key=lambda r: (r["started"], r["id"])):
-        device = r["device"]
-        key = [r["workload"], r["compute"], device["name"], device["driver"], relevant(r["versions"])]
-        groups[json.dumps(key, sort_keys=True)].append(r)
+        groups[identity_of(r)].append(r)
     found = []
     for group in groups.values():
         trials = tuple(r for r in group if r["kind"] == "trial")
@@ -72,7 +65,7 @@ def tuned(records: Iterable[Record]) -> list[Tuned]:
 
 
 def _default(trials: Sequence[Record], group: Sequence[Record]) -> float | None:
-    own = [r for r in group if trials and valid(r) and trials[0]["id"] in (r["id"], r.get("of"))]
+    own = [r for r in group if trials and passed(r) and trials[0]["id"] in (r["id"], r.get("of"))]
     return float(own[-1]["time_s"]) if own else None
 
 
@@ -84,7 +77,7 @@ def importance(trials: Sequence[Record]) -> list[Importance]:
     """
     found = []
     for template in dict.fromkeys(r["template"] for r in trials):
-        some = [r for r in trials if r["template"] == template and valid(r)]
+        some = [r for r in trials if r["template"] == template and passed(r)]
         times = np.log([r["time_s"] for r in some])
         total = float(((times - times.mean()) ** 2).sum()) if len(some) else 0.0
         for knob in knobs(some):

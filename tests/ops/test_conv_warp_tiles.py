@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from emulating import emulated_rightly, small_integers
+from emulating import any_configuration_is_right, emulated_rightly, small_integers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -71,9 +71,7 @@ def test_in_parts(layout):
 def test_any_configuration(data):
     shape = data.draw(st.sampled_from(SHAPES))
     w = work(layout=data.draw(st.sampled_from(["NCHW", "NHWC"])), **shape)
-    space = w.templates["gpu_warp"].space_for(tir.Target.parse(TARGET))
-    config = space.config(data.draw(st.integers(0, len(space.legal) - 1)))
-    assert emulated_rightly(w, w.schedule(config, template="gpu_warp", target=TARGET))
+    assert any_configuration_is_right(data, w, "gpu_warp", TARGET)
 
 
 @emulated
