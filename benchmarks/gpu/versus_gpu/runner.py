@@ -23,11 +23,12 @@ def run(problems: Sequence[Problem], device: Device, results: Results, plan: Pla
     """Make the rows that are missing and keep each at once; no new one after ``until`` (seconds since 1970)."""
     todo = [p for p in problems if p.name not in results.done]
     progress = Progress(results.path)
+    listed: dict[str, list[Job]] = {}
     for at, problem in enumerate(todo):
         if time.time() >= until:
             print(f"out of time: {len(todo) - at} rows are left (--resume makes them)", flush=True)
             break
-        _ahead(todo[at : at + AHEAD], device, plan)
+        _ahead(todo[at : at + AHEAD], device, plan, listed)
         progress.says(problem.name, None, "starting")
         try:
             row = Row(problem, device, plan, progress.says, results.crashes(problem.name)).make()
@@ -43,12 +44,17 @@ def run(problems: Sequence[Problem], device: Device, results: Results, plan: Pla
     return int(any(row["status"] == "wrong" or row.get("wrong") for row in results.rows))
 
 
-def _ahead(problems: Sequence[Problem], device: Device, plan: Plan) -> None:
-    """Ask for the first programs of some rows; what fails here fails again in its row."""
+def _ahead(problems: Sequence[Problem], device: Device, plan: Plan, listed: dict[str, list[Job]]) -> None:
+    """Ask for the first programs of some rows, again after compilers have ended; what fails here fails in its row.
+
+    listed: those of rows that were asked for before, since spaces take long to list
+    """
     for problem in problems:
         try:
-            template, found = configurations(problem, device.target, plan.count_of(problem))
-            device.ahead([Job(problem, template, c, device.target) for c in found])
+            if problem.name not in listed:
+                template, found = configurations(problem, device.target, plan.count_of(problem))
+                listed[problem.name] = [Job(problem, template, c, device.target) for c in found]
+            device.ahead(listed[problem.name])
         except Exception as error:
             print(f"{problem.name}: {in_words(error)}", flush=True)
 
