@@ -22,9 +22,9 @@ RESULT = HERE.parent / "results" / "tuner_score.json"
 TUNERS = ("Bayes", "Climber", "Random")
 
 
-def environment() -> dict[str, Any]:
+def environment(also: tuple[str, ...] = ()) -> dict[str, Any]:
     found: dict[str, Any] = {"python": platform.python_version(), "machine": platform.machine(), "cpus": os.cpu_count()}
-    for package in ("numpy", "scipy", "scikit-learn", "scikit-optimize"):
+    for package in ("numpy", "scipy", "scikit-learn", "scikit-optimize", *also):
         try:
             found[package] = version(package)
         except PackageNotFoundError:

@@ -19,13 +19,16 @@ if TYPE_CHECKING:
     from tensorir.tune.outcome import TuneOutcome
 
 
+TUNERS = ["bayes", "climb", "evolve", "grid", "random", "replay"]  # strategy.STRATEGIES, which imports NumPy
+
+
 @click.command("tune", context_settings=common.SETTINGS)
 @workload_options
 @device_option
 @click.option("--trials", type=click.IntRange(min=1), help="Configurations in total, earlier ones included.")
 @click.option("--budget", type=Duration(), help="Wall time of the command (default 60s without --trials).")
 @click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--tuner", type=click.Choice(["bayes", "random", "climb", "grid"]), default="bayes", show_default=True)
+@click.option("--tuner", type=click.Choice(TUNERS), default="bayes", show_default=True)
 @click.option("--template", multiple=True, metavar="NAME", help="Search this template only (see tensorir list).")
 @click.option("--restrict", multiple=True, metavar="EXPR", help="A condition on knobs, such as 'tile <= 8'.")
 @click.option("--timeout", type=Duration(), default="10s", show_default=True, help="For one launch.")

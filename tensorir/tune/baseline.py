@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -34,15 +36,25 @@ class Strategy(Protocol):
 class PoolSearch:
     """What all strategies share: who was seen, what was measured. Subclasses say which row is next.
 
+    budget: how many rows will be asked for in all, as far as that is known
+    priors: seconds (None: failed) by row, as measured on other devices or for other shapes, one mapping for each
     guided: rows that the space's model takes for hopeless come after all others
     """
 
     name = "search"
     guided = False
 
-    def __init__(self, space: Pool | HasRows, *, seed: int = 0, budget: int | None = None) -> None:
+    def __init__(
+        self,
+        space: Pool | HasRows,
+        *,
+        seed: int = 0,
+        budget: int | None = None,
+        priors: Sequence[Mapping[int, float | None]] = (),
+    ) -> None:
         self.pool = Pool.of(space)
         self.budget = budget
+        self.priors = tuple(priors)
         self.results: dict[int, float | None] = {}  # in order of telling; None: failed
         self._rng = np.random.default_rng(seed)
         self._seen = np.zeros(len(self.pool), dtype=bool)
@@ -121,8 +133,8 @@ class GridSearch(PoolSearch):
 
     name = "grid"
 
-    def __init__(self, space: Pool | HasRows, *, seed: int = 0, budget: int | None = None) -> None:
-        super().__init__(space, seed=seed, budget=budget)
+    def __init__(self, space: Pool | HasRows, *, seed: int = 0, budget: int | None = None, **given: Any) -> None:
+        super().__init__(space, seed=seed, budget=budget, **given)
         n = len(self.pool)
         first = np.linspace(0, n - 1, budget).astype(np.int64) if budget and budget < n else np.arange(0)
         self._order = np.concatenate([first, np.arange(n)])
@@ -150,3 +162,25 @@ class Climber(PoolSearch):
         near = (self._random_neighbour(row) for row in self._fastest(len(self.results)))
         found = next((row for row in near if row is not None), None)
         return self._random_unseen() if found is None else found
+
+
+class Replay(PoolSearch):
+    """What was measured elsewhere, once more: the fastest rows of each table of ``priors`` in turn, and nothing else.
+
+    For a new driver, version or device of which earlier logs know much: as many trials as there are records to check.
+    """
+
+    name = "replay"
+
+    def __init__(self, space: Pool | HasRows, **given: Any) -> None:
+        super().__init__(space, **given)
+        ranked = [sorted((t, r) for r, t in table.items() if t is not None) for table in self.priors]
+        in_turn = zip_longest(*([row for _, row in table] for table in ranked))
+        self._order = list(dict.fromkeys(row for rank in in_turn for row in rank if row is not None))
+
+    def ask(self, n: int = 1) -> list[int]:
+        """Up to ``n`` new rows; none when all that were fast elsewhere are known here."""
+        rows = [r for r in self._order if not self._seen[r]][:n]
+        for row in rows:
+            self._mark(row)
+        return rows

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from tensorir.errors import DeclarationError, refuse
 from tensorir.tune.baseline import PoolSearch
 from tensorir.tune.gp import SURROGATE, Hyperparameters, missing, one_thread
-from tensorir.tune.model import Model, Points
+from tensorir.tune.model import Model, Points, Results
 from tensorir.tune.pool import PROMISING, Config, Features, HasRows, Ints, Pool
+from tensorir.tune.prior import Priors
 
 
 class Bayes(PoolSearch):
@@ -36,6 +38,7 @@ class Bayes(PoolSearch):
     LOCAL_AROUND = 3  # best rows that have their neighbours tried, in order
     REFIT_EVERY = 5
     CANDIDATES = 20_000  # of larger pools, a fresh sample at each fit
+    ELSEWHERE = 6  # rows of the start that are what was fast elsewhere; the others show whether it is so here
     SPREAD_AMONG = 1000  # maximin over a sample: the extremes of the whole pool are its worst configurations
 
     def __init__(
@@ -45,22 +48,29 @@ class Bayes(PoolSearch):
         seed: int = 0,
         budget: int | None = None,
         features: Features | None = None,
+        priors: Sequence[Results] = (),
     ) -> None:
         # imported now, although needed only after the start: later it would run beside someone's timing
         if reason := missing():
             message = f"the Bayesian search needs scikit-optimize, which cannot be imported ({reason})"
             hint = "pip install scikit-optimize, or the search 'climb'"
             raise refuse(DeclarationError, "tune.skopt-missing", message, hint=hint)
-        super().__init__(space, seed=seed, budget=budget)
+        super().__init__(space, seed=seed, budget=budget, priors=priors)
         self.counts = {"initial": 0, "model": 0, "local": 0}
+        self._elsewhere = Priors(self.pool, self.priors)
+        if len(self._elsewhere):
+            self.counts["elsewhere"] = 0
         self._initial = self.INITIAL if budget is None else max(2, min(self.INITIAL, budget // 3))
         self._pending: list[int] = []
         self._steps = 0
         self._model: Model | None = None
         if features is None and self.pool.expected_s is not None:
             features = self._expected
-        self._points = [Points(self.pool, features), Points(self.pool)] if features else [Points(self.pool)]
-        self._hyper: list[Hyperparameters | None] = [None for _ in self._points]
+        points = [Points(self.pool, features), Points(self.pool)] if features else [Points(self.pool)]
+        # what may mislead takes turns with doing without it: features, and what is known from elsewhere
+        known = (True, False) if len(self._elsewhere) else (False,)
+        self._views = [(p, with_trend) for with_trend in known for p in points]
+        self._hyper: list[Hyperparameters | None] = [None for _ in self._views]
         self._fits = 0
 
     def tell(self, row: int, seconds: float | None) -> None:
@@ -82,6 +92,8 @@ class Bayes(PoolSearch):
     def _propose(self) -> tuple[int, str]:
         ok = sum(t is not None for t in self.results.values())
         known = len(self.results) + len(self._pending)
+        if known < min(self.ELSEWHERE, self._initial) and len(self._elsewhere):
+            return self._elsewhere.start(np.flatnonzero(self._seen), self._some_unseen()), "elsewhere"
         if known < self._initial:
             return self._spread(), "initial"
         if ok < 2 or (ok < min(5, self._initial // 2) and known < 2 * self._initial):
@@ -135,19 +147,24 @@ class Bayes(PoolSearch):
         current = model is not None and len(self.results) < model.fitted + max(self.REFIT_EVERY, model.fitted // 10)
         if model is not None and current and not self._seen[model.candidates].all():
             return model
-        turn = self._fits % len(self._points)
+        turn = self._fits % len(self._views)
         self._fits += 1
-        points = self._points[turn]
+        points, with_trend = self._views[turn]
+        trend = self._elsewhere.trend(self.results) if with_trend else None
         hyper = self._hyper[turn] or Hyperparameters(points([self._fastest(1)[0]]).shape[1])
         self._hyper[turn] = hyper
-        self._model = Model(self.pool, points, self._candidates(), hyper, self.results)
+        self._model = Model(self.pool, points, self._candidates(), hyper, self.results, trend)
         return self._model
 
     def _candidates(self) -> Ints:
         n = len(self.pool)
         if n <= self.CANDIDATES:
             return np.arange(n)
-        unseen = self._hopeful(np.flatnonzero(~self._seen))
-        some = self._rng.choice(unseen, min(len(unseen), self.CANDIDATES), replace=False)
+        some = self._some_unseen()
         near = [self.pool.neighbours(row) for row in self._fastest(self.LOCAL_AROUND)]
         return np.unique(np.concatenate([some, *near]))
+
+    def _some_unseen(self) -> Ints:
+        unseen = self._hopeful(np.flatnonzero(~self._seen))
+        few = len(unseen) <= self.CANDIDATES
+        return unseen if few else self._rng.choice(unseen, self.CANDIDATES, replace=False)

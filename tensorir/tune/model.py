@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 
 import numpy as np
+import numpy.typing as npt
 
 from tensorir.errors import DeclarationError, refuse
-from tensorir.tune.gp import Hyperparameters, Posterior
+from tensorir.tune.gp import Conditioned, Hyperparameters, Posterior
 from tensorir.tune.pool import Features, Floats, Ints, Pool
 
 Results = Mapping[int, float | None]
+Trend = Callable[[npt.ArrayLike], Floats]
 
 
 class Points:
@@ -50,15 +52,27 @@ class Points:
 
 
 class Model:
-    """A Gaussian process with fixed hyper-parameters over candidate rows, kept current between two fits."""
+    """A Gaussian process with fixed hyper-parameters over candidate rows, kept current between two fits.
 
-    def __init__(self, pool: Pool, points: Points, candidates: Ints, hyper: Hyperparameters, results: Results) -> None:
-        self.pool, self.points, self.candidates = pool, points, candidates
+    trend: what is expected of rows (``Priors.trend``); the process is then of what differs from it
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        points: Points,
+        candidates: Ints,
+        hyper: Hyperparameters,
+        results: Results,
+        trend: Trend | None = None,
+    ) -> None:
+        self.pool, self.points, self.candidates, self.trend = pool, points, candidates, trend
         self.fitted = len(results)
+        self._at_candidates = None if trend is None else trend(candidates)
         at = points(candidates)
         rows = list(results)
-        y = response(list(results.values()))
-        rows, y = _for_fitting(rows, y)
+        y = self._beyond_trend(results)
+        rows, y = for_fitting(rows, y)
         kernel, noise = hyper.fit(points(rows), (y - y.mean()) / (float(y.std()) or 1.0))
         self._posterior = Posterior(at, kernel, noise, capacity=2 * len(results))
         self._order: list[int] = []
@@ -72,10 +86,16 @@ class Model:
         from skopt.acquisition import gaussian_ei
 
         self._observe([*results, *pending])
-        y = response(list(results.values()))
-        belief = self._posterior.condition(y)
-        gain: Floats = gaussian_ei(free, belief, y_opt=float(y.min()), xi=0.0)
+        belief = self._posterior.condition(self._beyond_trend(results))
+        if self._at_candidates is not None:
+            belief = Conditioned(belief.mean + self._at_candidates, belief.std)
+        best = float(response(list(results.values())).min())
+        gain: Floats = gaussian_ei(free, belief, y_opt=best, xi=0.0)
         return gain if None not in results.values() else gain * self._chances(results)[free]
+
+    def _beyond_trend(self, results: Results) -> Floats:
+        y = response(list(results.values()))
+        return y if self.trend is None else y - self.trend(list(results))
 
     def chances(self, results: Results, rows: Ints) -> Floats:
         """The chance of each of ``rows`` to compile and run."""
@@ -125,7 +145,7 @@ LEAST_CHANCE = 0.02  # nothing is ruled out for good
 FIT_ROWS = 300  # the likelihood costs the cube of this; more rows no longer move the length scales
 
 
-def _for_fitting(rows: list[int], y: Floats) -> tuple[list[int], Floats]:
+def for_fitting(rows: list[int], y: Floats) -> tuple[list[int], Floats]:
     """The rows the hyper-parameters are fitted to: all, or the fastest third and an even sample of the others."""
     if len(rows) <= FIT_ROWS:
         return rows, y

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import shown
-from tensorir.tune.baseline import Climber, GridSearch, PoolSearch, RandomSearch, Strategy
+from tensorir.tune.baseline import Climber, GridSearch, PoolSearch, RandomSearch, Replay, Strategy
 from tensorir.tune.bayes import Bayes
+from tensorir.tune.evolve import Evolution
 from tensorir.tune.gp import missing
 from tensorir.tune.pool import HasRows, Pool
 
@@ -16,10 +18,12 @@ __all__ = [
     "STRATEGIES",
     "Bayes",
     "Climber",
+    "Evolution",
     "GridSearch",
     "Pool",
     "PoolSearch",
     "RandomSearch",
+    "Replay",
     "Strategy",
     "make",
 ]
@@ -28,12 +32,23 @@ STRATEGIES: dict[str, type[PoolSearch]] = {
     "bayes": Bayes,
     "random": RandomSearch,
     "climb": Climber,
+    "evolve": Evolution,
     "grid": GridSearch,
+    "replay": Replay,
 }
 
 
-def make(name: str, space: Pool | HasRows, seed: int = 0, budget: int | None = None) -> PoolSearch:
-    """The strategy called ``name`` on ``space``; without scikit-optimize, "bayes" is the climber and a warning."""
+def make(
+    name: str,
+    space: Pool | HasRows,
+    seed: int = 0,
+    budget: int | None = None,
+    priors: Sequence[Mapping[int, float | None]] = (),
+) -> PoolSearch:
+    """The strategy called ``name`` on ``space``; without scikit-optimize, "bayes" is the climber and a warning.
+
+    priors: seconds (None: failed) by row, as measured on other devices or for other shapes, one mapping for each
+    """
     if not isinstance(name, str) or name not in STRATEGIES:
         near = get_close_matches(str(name), STRATEGIES, 1)
         hint = near[0] if near else f"one of {', '.join(STRATEGIES)}"
@@ -43,4 +58,4 @@ def make(name: str, space: Pool | HasRows, seed: int = 0, budget: int | None = N
             f"scikit-optimize cannot be imported ({reason}); searching with 'climb' instead of 'bayes'", stacklevel=2
         )
         name = "climb"
-    return STRATEGIES[name](space, seed=seed, budget=budget)
+    return STRATEGIES[name](space, seed=seed, budget=budget, priors=priors)

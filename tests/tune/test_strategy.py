@@ -14,14 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensorir.errors import DeclarationError
-from tensorir.tune import bayes, strategy
+from tensorir.tune import bayes, prior, strategy
 from tensorir.tune.gp import Hyperparameters, Posterior, one_thread
 from tensorir.tune.model import Model, Points, response
 from tensorir.tune.pool import Pool, encode
+from tensorir.tune.prior import Priors
 from tensorir.tune.space import Space
 from tensorir.tune.strategy import STRATEGIES, Bayes, Climber, GridSearch, RandomSearch, make
 
-ALL = sorted(STRATEGIES)
+ALL = sorted(set(STRATEGIES) - {"replay"})  # replay proposes what other logs know, and nothing else
 SIZES = [1, 2, 4, 8, 16, 32]
 
 
@@ -202,6 +203,84 @@ def test_the_climber_goes_on_with_the_second_best() -> None:
 
 
 # -- Bayes
+
+
+def test_evolution_combines_the_knobs_of_its_parents() -> None:
+    search = make("evolve", space(), seed=0)
+    play(search, 60)
+    assert play(make("random", space(), seed=0), 60)[-1] > search.results[search.best]
+    # after the random start, a child differs from some parent in few knobs
+    late = list(search.results)[30:]
+    fast = search._fastest(search.PARENTS)
+    near = [min(search.pool.differing(row)[p] for p in fast if p != row) for row in late]
+    assert sorted(near)[len(near) // 2] <= 2
+
+
+# -- what is known from elsewhere
+
+
+def elsewhere(s: Space, factor: float = 1.0, rows: int | None = None) -> dict[int, float | None]:
+    """Times of another device: the same valley, a bit off."""
+    pool = Pool.of(s)
+    order = np.random.default_rng(7).permutation(len(pool))[:rows]
+    out: dict[int, float | None] = {}
+    for row in order.tolist():
+        t = seconds(pool.config(row))
+        out[row] = None if t is None else factor * t * (1 + 0.03 * math.sin(row))
+    return out
+
+
+def test_bayes_starts_from_what_was_fast_elsewhere() -> None:
+    cold = make("bayes", space(), seed=0, budget=30)
+    warm = make("bayes", space(), seed=0, budget=30, priors=[elsewhere(space(), 3.0, 150)])
+    assert play(warm, 8)[-1] < play(cold, 8)[-1]
+    assert warm.counts["elsewhere"] == warm.ELSEWHERE
+    play(warm, 12)
+    assert warm.results[warm.best] == pytest.approx(1e-3)
+
+
+def test_what_misleads_is_dropped() -> None:
+    upside_down = {row: None if t is None else 1e-6 / t for row, t in elsewhere(space()).items()}
+    warm = make("bayes", space(), seed=0, budget=60, priors=[upside_down])
+    assert play(warm, 45)[-1] <= 1.05e-3
+    assert Priors(warm.pool, [upside_down]).trend(warm.results) is None
+    assert Priors(warm.pool, [upside_down, elsewhere(space())]).trend(warm.results) is not None
+
+
+def test_the_trend_is_in_the_units_of_the_results() -> None:
+    pool, table = Pool.of(space()), elsewhere(space(), 100.0)
+    here = {row: seconds(pool.config(row)) for row in list(table)[:40]}
+    trend = Priors(pool, [table]).trend(here)
+    assert trend is not None
+    off = trend(list(here)) - response(list(here.values()))
+    assert abs(off.mean()) < 1e-9
+    assert np.abs(off).max() < 0.3
+    assert Priors(pool, [table]).trend({}) is None
+
+
+def test_too_few_times_say_nothing() -> None:
+    few = dict(list(elsewhere(space()).items())[:6])
+    search = make("bayes", space(), seed=0, priors=[few])
+    play(search, 3)
+    assert "elsewhere" not in search.counts
+
+
+def test_expectations_of_a_large_pool_are_made_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = Priors(Pool.of(space()), [elsewhere(space(), rows=60)])
+    monkeypatch.setattr(prior, "AT_ONCE", 7)
+    large = Priors(Pool.of(space()), [elsewhere(space(), rows=60)])
+    rows = np.arange(0, len(large.pool), 5)
+    np.testing.assert_allclose(large.expected[0](rows), small.expected[0](rows), rtol=1e-12)
+
+
+def test_replay_measures_the_fastest_of_each_table_in_turn_and_nothing_else() -> None:
+    s = Space(x=[1, 2, 4, 8, 16])
+    tables = [{0: 3.0, 1: 1.0, 2: None}, {4: 9.0, 1: 20.0}]
+    assert make("replay", s, priors=tables).ask(9) == [1, 4, 0]
+    search = make("replay", s, priors=tables)
+    search.tell(4, 1.0)
+    assert [search.ask(), search.ask(), search.ask()] == [[1], [0], []]
+    assert make("replay", s).ask() == []
 
 
 def test_bayes_beats_random_on_a_valley() -> None:

@@ -1,0 +1,131 @@
+"""What measurements elsewhere say about a pool: earlier logs of other devices and shapes, as a hedged prior."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from tensorir.tune.gp import Hyperparameters
+from tensorir.tune.model import Results, Trend, for_fitting, response
+from tensorir.tune.pool import Floats, Ints, Pool
+
+LEAST_ROWS = 8
+"""Fewer times than that say nothing about a space."""
+SHORTLIST = 0.004
+"""The share of the pool, by expectation, among which a start looks for rows that differ."""
+TRIED = 8
+"""Measured rows after which an expectation must agree with them to be kept."""
+AGREEMENT = 0.2
+"""Correlation of expected and measured below which a prior misleads."""
+SAME_SPREAD = 4.0
+"""So many results is it worth, a priori, that times spread here as they do elsewhere."""
+AT_ONCE = 20_000
+"""Rows of a pool that are evaluated together; those of a larger pool only when they are asked for."""
+
+
+class Expectation:
+    """What one table of times makes one expect of any row: small is fast, in units that tables share.
+
+    The mean of a Gaussian process that is fitted to the times, and the measured value itself where there is one, as
+    squashed logarithms (``model.response``), centred and scaled.
+
+    table: seconds (None: failed) by row, as measured on another device or for another shape
+    """
+
+    def __init__(self, pool: Pool, table: Results) -> None:
+        y = response(list(table.values()))
+        y = (y - y.mean()) / (float(y.std()) or 1.0)
+        rows, values = for_fitting(list(table), y)
+        self._pool, self._known = pool, dict(zip(table, y.tolist(), strict=True))
+        self._points = pool.points(rows)
+        self._centre, scale = float(values.mean()), float(values.std()) or 1.0
+        hyper = Hyperparameters(self._points.shape[1])
+        self._kernel, noise = hyper.fit(self._points, (values - self._centre) / scale)
+        covariance = self._kernel(self._points) + noise * np.eye(len(rows))
+        self._weights = np.linalg.solve(covariance, values - self._centre)
+        self._all = self._at(np.arange(len(pool))) if len(pool) <= AT_ONCE else None
+
+    def __call__(self, rows: npt.ArrayLike) -> Floats:
+        some = np.asarray(rows, dtype=np.int64)
+        found: Floats = self._at(some) if self._all is None else self._all[some]
+        return found
+
+    def _at(self, rows: Ints) -> Floats:
+        out = np.empty(len(rows))
+        for low in range(0, len(rows), AT_ONCE):
+            part = rows[low : low + AT_ONCE]
+            out[low : low + AT_ONCE] = self._kernel(self._pool.points(part), self._points) @ self._weights
+        out += self._centre
+        for n in np.flatnonzero(np.isin(rows, list(self._known))):
+            out[n] = self._known[int(rows[n])]
+        return out
+
+
+class Priors:
+    """What several tables of times make one expect of the rows of a pool."""
+
+    def __init__(self, pool: Pool, tables: Sequence[Results]) -> None:
+        self.pool = pool
+        usable = [t for t in tables if sum(s is not None for s in t.values()) >= LEAST_ROWS]
+        self.expected = [Expectation(pool, table) for table in usable]
+
+    def __len__(self) -> int:
+        return len(self.expected)
+
+    def start(self, seen: Ints, allowed: Ints) -> int:
+        """The next row of a start: what each table takes for the best in turn, and one of the best that differs.
+
+        seen:    rows proposed so far
+        allowed: rows that may be proposed, at least one
+        """
+        each = np.stack([expected(allowed) for expected in self.expected])
+        turn = len(seen) % (len(self) + 1)
+        if turn < len(self):
+            return int(allowed[np.argmin(each[turn])])
+        mean = each.mean(axis=0)
+        count = min(len(allowed), max(10, round(SHORTLIST * len(allowed))))
+        short = allowed[np.argpartition(mean, count - 1)[:count]]
+        here, there = self.pool.points(short), self.pool.points(seen)
+        nearest = ((here[:, None, :] - there[None]) ** 2).sum(axis=2).min(axis=1)
+        return int(short[np.argmax(nearest)])
+
+    def trend(self, results: Results) -> Trend | None:
+        """What to expect of any row in the units of ``response(results)``; None when no table agrees with them.
+
+        The mean of the tables, each weighted with the square of its correlation with the results, on the scale that
+        the results have.
+        """
+        if not self.expected or len(results) < 2:
+            return None
+        rows = np.fromiter(results, dtype=np.int64)
+        y = response(list(results.values()))
+        weights = np.ones(len(self))
+        if len(rows) >= TRIED:
+            agreement = np.array([_agreement(expected(rows), y) for expected in self.expected])
+            weights = np.where(agreement >= AGREEMENT, agreement**2, 0.0)
+        if not weights.any():
+            return None
+
+        def base(some: npt.ArrayLike) -> Floats:
+            return np.asarray(np.average([e(some) for e in self.expected], axis=0, weights=weights))
+
+        measured = base(rows)
+        slope = _slope(measured, y)
+        offset = float(y.mean()) - slope * float(measured.mean())
+        return lambda some: slope * base(some) + offset
+
+
+def _slope(expected: Floats, y: Floats) -> float:
+    """By how much to scale an expectation so that it has the spread of the results, from nothing to twice that."""
+    spread, scale = float(expected.std()) or 1.0, float(y.std()) or 1.0
+    together = float((expected - expected.mean()) @ (y - y.mean())) / (spread * scale)
+    found = (together + SAME_SPREAD) / (len(y) + SAME_SPREAD)
+    return min(2.0, max(0.0, found)) * scale / spread
+
+
+def _agreement(expected: Floats, y: Floats) -> float:
+    if expected.std() == 0 or y.std() == 0:
+        return 0.0
+    return float(np.corrcoef(expected, y)[0, 1])
