@@ -288,13 +288,15 @@ def _compiled(text: str, entries: str, declared: str, defined: str, clusters: bo
     compiler = _compiler()
     gcc = "clang" not in Path(compiler).name  # whose "bounds" are one check; of clang's two, one traps
     watch = f"-fsanitize=thread,{'bounds' if gcc else 'array-bounds'},object-size"  # runtime.cpp has what these call
-    # C++17 has special functions in <cmath>, which take half of the time
-    common = ["-std=c++14", "-O1", "-w", "-fPIC", "-fno-strict-aliasing"]
+    common = ["-std=c++14", "-O1", "-w", "-fPIC", "-fno-strict-aliasing", "-nostdinc++", "-U_GNU_SOURCE"]
+    sizes = sorted({int(n) for n in re.findall(r"\btir_wgmma_m64n(\d+)k", text)})
+    common.append("-DTIR_WGMMA_SIZES=" + " ".join(f"TIR_WGMMA_SIZE({n})" for n in sizes if n in range(8, 257, 8)))
     flags = ["-g", watch, *(["-DTIR_CLUSTERS"] if clusters else [])]
     if _accepts("-ftrivial-auto-var-init=pattern"):  # sums that nobody has begun are no zeros
         flags.append("-ftrivial-auto-var-init=pattern")
     if gcc:
         flags.append("-fno-tree-sra")  # it would split the vector accesses that are counted
+        flags.append("-fno-var-tracking")  # lines are asked for, values of variables are not
     with tempfile.TemporaryDirectory(prefix="tensorir-emulate-") as name:
         folder = Path(name)
         (folder / "k.cpp").write_text("\n".join([text, entries, _BOUNDS]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,8 +25,6 @@ def scheduled() -> tir.Schedule:
 
 def run(edit: Callable[[str], str] = str, seed: int = 0) -> tuple[Emulated, np.ndarray]:
     """The matmul with an edited text, and what it should give."""
-    from dataclasses import replace
-
     source = scheduled().emitted("cuda")
     text = edit(source.text)
     assert edit is str or text != source.text
@@ -146,6 +145,25 @@ def test_every_type(dtype: str) -> None:
     s.bind(inner, "thread.x").stage_in("x", at=outer, scope="shared")
     verdict = s.check("emulate")
     assert verdict, verdict
+
+
+def test_sizes_of_whole_numbers_of_64_bits() -> None:
+    x = tir.placeholder((4,), "int64", name="x")
+    s = tir.Schedule(tir.compute((4,), lambda i: tir.abs(x[i]), "y"), target="cuda")
+    s.bind("y.i", "thread.x")
+    got = emulate(s.emitted(), [np.array([-(2**40), 2**33, -(2**31), -1])])
+    np.testing.assert_array_equal(got.outputs[0], [2**40, 2**33, 2**31, 1])
+
+
+def test_text_may_call_what_cuda_has_besides_c() -> None:
+    x = tir.placeholder((4,), name="x")
+    s = tir.Schedule(tir.compute((4,), lambda i: x[i] * 2, "y"), target="cuda")
+    s.bind("y.i", "thread.x")
+    source = s.emitted()
+    text = source.text.replace("* 2.0f", "* exp10f(min(max(2, 1), 5) - 1)")
+    assert text != source.text
+    got = emulate(replace(source, text=text), [np.arange(4, dtype="float32")])
+    np.testing.assert_array_equal(got.outputs[0], [0, 10, 20, 30])
 
 
 def test_text_that_does_not_compile_is_a_compile_error() -> None:

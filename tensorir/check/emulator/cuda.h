@@ -3,13 +3,20 @@
 // -fsanitize=thread puts in, which runtime.cpp implements.
 #pragma once
 #define TIR_EMULATED 1  // what the text wraps in functions, instructions.h has
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <cstring>
-using std::max;
-using std::min;
+#include <math.h>  // C's own: C++'s take half of the time of a text
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 
+extern "C" {  // CUDA has these besides C's
+double exp10(double);
+float exp10f(float);
+void sincos(double, double *, double *);
+void sincosf(float, float *, float *);
+}
+template <class T> static inline const T &min(const T &a, const T &b) { return b < a ? b : a; }
+template <class T> static inline const T &max(const T &a, const T &b) { return a < b ? b : a; }
+static inline long long abs(long long a) { return a < 0 ? -a : a; }
 struct tir_index { unsigned x, y, z; };
 extern "C" {
 tir_index tir_thread_index();
@@ -103,9 +110,9 @@ template <int pending> TIR_INLINE void tir_wait_copies() { tir_wait_copies_but(p
 template <class T> static inline T tir_shuffled(T v, int lane, int how) {
   static_assert(sizeof(T) == 4, "shuffles move four bytes");
   uint32_t u;
-  std::memcpy(&u, &v, 4);
+  memcpy(&u, &v, 4);
   u = tir_shuffle(u, lane, how);
-  std::memcpy(&v, &u, 4);
+  memcpy(&v, &u, 4);
   return v;
 }
 #define __shfl_sync(mask, v, lane) tir_shuffled((v), (lane), 0)
@@ -151,7 +158,7 @@ TIR_VECTORS(long long, longlong)
 template <class To, class From> static inline To tir_bits(From v) {
   static_assert(sizeof(To) == sizeof(From), "the same bits");
   To out;
-  std::memcpy(&out, &v, sizeof(To));
+  memcpy(&out, &v, sizeof(To));
   return out;
 }
 static inline float __int_as_float(int i) { return tir_bits<float>(i); }
@@ -159,8 +166,8 @@ static inline int __float_as_int(float f) { return tir_bits<int>(f); }
 static inline float __uint_as_float(unsigned i) { return tir_bits<float>(i); }
 static inline unsigned __float_as_uint(float f) { return tir_bits<unsigned>(f); }
 static inline double __longlong_as_double(long long i) { return tir_bits<double>(i); }
-static inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
-static inline double rsqrt(double x) { return 1.0 / std::sqrt(x); }
+static inline float rsqrtf(float x) { return 1.0f / sqrt(x); }
+static inline double rsqrt(double x) { return 1.0 / sqrt(x); }
 
 struct __half { uint16_t bits; };
 static inline float __half2float(__half h) {

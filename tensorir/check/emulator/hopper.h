@@ -86,12 +86,4 @@ template <int n> TIR_INLINE void tir_registers_down() { tir_set_registers(n, 0);
   TIR_WGMMA_ALONG_K(n, 32, u8, 4, int) \
   TIR_WGMMA_ALONG_K(n, 32, e4m3, 5, float) \
   TIR_WGMMA_ALONG_K(n, 32, e5m2, 6, float)
-#define TIR_WGMMA_SIZES(a, b, c, d) TIR_WGMMA_SIZE(a) TIR_WGMMA_SIZE(b) TIR_WGMMA_SIZE(c) TIR_WGMMA_SIZE(d)
-TIR_WGMMA_SIZES(8, 16, 24, 32)
-TIR_WGMMA_SIZES(40, 48, 56, 64)
-TIR_WGMMA_SIZES(72, 80, 88, 96)
-TIR_WGMMA_SIZES(104, 112, 120, 128)
-TIR_WGMMA_SIZES(136, 144, 152, 160)
-TIR_WGMMA_SIZES(168, 176, 184, 192)
-TIR_WGMMA_SIZES(200, 208, 216, 224)
-TIR_WGMMA_SIZES(232, 240, 248, 256)
+TIR_WGMMA_SIZES  // those that the text names: all of them take as long as a text
