@@ -16,7 +16,7 @@ from tensorir.ir.text import show, text
 from tensorir.ir.tree import Reduce, Update
 from tensorir.ir.visit import reads, walk, writes
 from tensorir.target import Target
-from tensorir.tune.record import Identity, Record, slug
+from tensorir.tune.record import Identity, Record, relevant, slug
 
 if TYPE_CHECKING:
     from tensorir.api.workload import Workload
@@ -69,6 +69,13 @@ def identity_of(work: Workload, device: Mapping[str, Any], search: bool = True) 
     search: with the versions of what searched, which records say and no comparison asks for
     """
     return Identity(work.title, compute_digest(work), device, versions_of(device, search))
+
+
+def fingerprint(device: Mapping[str, Any], work: Workload | None = None) -> dict[str, Any]:
+    """What must be the same wherever trials of one run are measured, or their times could not be compared."""
+    found: dict[str, Any] = {key: device.get(key) for key in ("name", "driver", "target")}
+    found |= relevant(versions_of(device, search=False))
+    return found if work is None else found | {"computation": compute_digest(work)}
 
 
 def folder_of(work: Workload, log: str) -> Path:

@@ -8,14 +8,16 @@ import shutil
 import tempfile
 import time
 import uuid
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from tensorir.api.candidate import Json, Refused, prepare, source_json
-from tensorir.api.identity import folder_of, identity_of
-from tensorir.api.measurer import Asker, remote
+from tensorir.api.identity import fingerprint, folder_of, identity_of
+from tensorir.api.measurer import Anyone, Asker, Asking
 from tensorir.api.origin import origin_json
+from tensorir.api.places import DevicePlaces, places_of
 from tensorir.errors import DeclarationError, DeviceError, Problem, ScheduleError, refuse
 from tensorir.errors.needs import (
     need_bool,
@@ -29,6 +31,7 @@ from tensorir.errors.needs import (
     wrong,
 )  # fmt: skip
 from tensorir.target import Target
+from tensorir.tune.flight import Flights, Places
 from tensorir.tune.inputs import arguments
 from tensorir.tune.log import Identity, LogReader, LogWriter, Record, usable
 from tensorir.tune.loop import FinalRound, search
@@ -54,6 +57,10 @@ class Options:
     timeout, compile_timeout: seconds for one launch (or one call of the template), and for one compilation
     fresh:           do not use earlier records
     top:             finalists of the last round
+    executor:        a ``concurrent.futures.Executor`` or a Dask ``Client``; see ``docs/tuning.md`` for what it means
+    width:           trials under way at a time through an executor; None: as many as it has workers
+    trial_timeout:   seconds after which a trial is given to another worker (or device) as well; None: four times the
+                     longest one so far, at least 30
     on_start:        called with the device's description and the space before the first trial
     on_baseline:     called with the name and the seconds of the peer
     """
@@ -69,6 +76,8 @@ class Options:
     templates: tuple[str, ...] = ()
     timeout: float = 10.0
     compile_timeout: float = 60.0
+    width: int | None = None
+    trial_timeout: float | None = None
     fresh: bool = False
     patience: int | None = None
     top: int = 5
@@ -78,7 +87,7 @@ class Options:
     on_baseline: Callable[[str, float], object] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("trials", "patience"):
+        for name in ("trials", "patience", "width"):
             if getattr(self, name) is not None:
                 need_int(name, getattr(self, name), 1)
         need_int("seed", self.seed, 0, 2**63)
@@ -109,8 +118,8 @@ class Options:
         for name in ("restrict", "templates"):
             if isinstance(options.get(name), str):
                 options = {**options, name: (options[name],)}
-        for name in ("timeout", "compile_timeout"):
-            if name in options:
+        for name in ("timeout", "compile_timeout", "trial_timeout"):
+            if options.get(name) is not None:
                 options = {**options, name: _limit(name, options[name])}
         return cls(trials, seconds(budget), seed, need_path("log", log), on_trial, executor, **options)
 
@@ -136,7 +145,7 @@ def seconds(text: Any) -> float | None:
     return value
 
 
-def tune(work: Workload, device: str | Device | None, options: Options) -> TuneOutcome:
+def tune(work: Workload, device: str | Device | Sequence[str | Device] | None, options: Options) -> TuneOutcome:
     """Search ``work``'s templates on a device; see ``Workload.tune``."""
     options = replace(options, started=time.monotonic() if options.started is None else options.started)
     _understood(work, options)
@@ -171,7 +180,8 @@ def _search(
         final=measurer.final,
         top=options.top,
         patience=options.patience,
-        on_trial=options.on_trial,
+        on_trial=options.on_trial if measurer.flights is None else measurer.watched,
+        flights=measurer.flights,
         started=options.started,
         stop=options.stop,
         flops=work.flops,
@@ -228,15 +238,24 @@ def _earlier(work: Workload, log: str) -> list[Record]:
 class Measurer:
     """Asks the worker; what it answers is the measurement's part of a record."""
 
-    def __init__(self, work: Workload, device: str | Device | None, options: Options) -> None:
+    def __init__(self, work: Workload, device: str | Device | Sequence[str | Device] | None, options: Options) -> None:
         self.work, self.options = work, options
-        self._device = device if device is None or isinstance(device, str) else device.name
+        names = [d if isinstance(d, str) else d.name for d in _several(device)]
+        self._device = names[0] if names else None
         self._best_s: float | None = None
         self._target = Target("opencl", "cpu")
         self._about: Json = {}
         self._folder = tempfile.mkdtemp(prefix="tensorir-")
         self._setup = self._describe()
-        self._asker: Asker = Asker() if options.executor is None else remote(options.executor)
+        self._expect: Json | None = None
+        self._unwatched = True
+        self._workers: dict[str, Any] = {}
+        self._crowded = False
+        self.flights: Flights | None = None
+        self._places = self._places_for(names)
+        if self._places is not None:
+            self.flights = Flights(self._places, prepare=self._trial_message, trial_timeout=options.trial_timeout)
+        self._asker: Asking = Asker() if self.flights is None else Anyone(self.flights)
 
     def __enter__(self) -> Measurer:
         return self
@@ -244,6 +263,21 @@ class Measurer:
     def __exit__(self, *_: object) -> None:
         self._asker.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _places_for(self, devices: Sequence[str]) -> Places | None:
+        """Where trials are measured at the same time; None for one after the other, here."""
+        o = self.options
+        if o.executor is None:
+            return DevicePlaces(devices, self._limits()) if len(devices) > 1 else None
+        if len(devices) > 1:
+            message = "with an executor, device is what each of its workers opens: one name or none"
+            raise refuse(DeclarationError, "tune.devices", message, hint="an executor with a worker for each device")
+        places = places_of(o.executor, o.width, self._limits())
+        if self.work.origin is None:
+            message = f"{self.work.name} was made here, and the executor's processes cannot make it again"
+            hint = "return it from a function of a file, and tune tensorir.api.origin.from_file(FILE, FUNCTION, {})"
+            raise refuse(DeclarationError, "tune.origin", message, hint=hint)
+        return places
 
     def _describe(self) -> Json:
         given, exact = arguments(self.work.outputs)
@@ -261,20 +295,36 @@ class Measurer:
     # --- asking
 
     def open(self) -> Json:
-        """The device's description; raises DeviceError when there is none."""
-        reply = self._ask({"do": "hello"}, None)
-        if reply["status"] == "device":
-            raise DeviceError([Problem(*map(str, p)) for p in reply["problems"]])
-        if reply["status"] != "ok":
-            detail = reply.get("detail", {})
-            words = detail.get("message") or detail.get("output") or reply["status"]
-            raise refuse(DeviceError, "device.broken", f"the device cannot be used in a worker process: {words}"[:1000])
-        self._about = reply["device"]
+        """The device's description; raises DeviceError when there is none, or when several are not of one kind."""
+        if isinstance(self._places, DevicePlaces):
+            self._about = self._alike(self._places)
+        else:
+            self._about = _described(
+                self._ask({"do": "hello"}, None if self.flights is None else self._until_the_end())
+            )
         self._target = Target.parse(self._about["target"])
-        self._setup["device"] = self._about["id"]
+        if self.flights is None:
+            self._setup["device"] = self._about["id"]
+        else:
+            self._expect = fingerprint(self._about, self.work if self.work.origin is not None else None)
         if self.work.origin is None:
             self._reference_here()
         return self._about
+
+    def _alike(self, places: DevicePlaces) -> Json:
+        """The description of the first of several devices that differ in nothing but their number."""
+        asked = {name: places.start(name, self._addressed({"do": "hello"}), None) for name in places.live()}
+        found = {name: _described(future.result()) for name, future in asked.items()}
+        name, first = next(iter(found.items()))
+        for other, about in found.items():
+            if other == name:
+                continue
+            apart = [k for k, v in fingerprint(first).items() if fingerprint(about).get(k) != v]
+            if apart or about["id"] == first["id"]:
+                what = f"differ in {', '.join(apart)}" if apart else f"are both {first['id']}"
+                message = f"{name} and {other} {what}, so their times cannot be put together"
+                raise refuse(DeclarationError, "tune.devices", message, hint="tune each one by itself")
+        return first
 
     def _reference_here(self) -> None:
         """Without an origin the worker cannot evaluate the reference: save the expected outputs for it."""
@@ -292,9 +342,16 @@ class Measurer:
             limits |= {f"compile {n}": o.compile_timeout, f"run {n}": o.timeout, f"schedule {n}": o.timeout}
         return limits
 
-    def _ask(self, message: Json, remaining: float | None) -> Json:
-        limits = self._limits()
-        return self._asker.request({**message, "setup": self._setup}, 86_400.0, limits, remaining)
+    def _ask(self, message: Json, remaining: float | None, late_s: float | None = None) -> Json:
+        return self._asker.request(self._addressed(message), self._limits(), remaining, late_s)
+
+    def _addressed(self, message: Json) -> Json:
+        expect = {} if self._expect is None else {"expect": self._expect}
+        return {**message, **expect, "setup": self._setup}
+
+    def _until_the_end(self) -> float | None:
+        o = self.options
+        return None if o.budget_s is None or o.started is None else o.started + o.budget_s - time.monotonic()
 
     # --- what the search calls
 
@@ -316,15 +373,40 @@ class Measurer:
         message |= {"do": "measure", "best_s": self._best_s}
         began = time.monotonic()
         result = self._ask(message, remaining)
-        if result["status"] == "device_lost":  # one attempt to get it back, in a new process
-            self._asker.close()
-            left = None if remaining is None else remaining - (time.monotonic() - began)
-            result = self._ask(message, left)
         self._better(result)
         if kind == "default" and result["status"] == "ok":
             left = None if remaining is None else remaining - (time.monotonic() - began)
             self._first_baseline(left)
         return {**self._lost(message), **result}
+
+    def _trial_message(self, wanted: Json) -> Json:
+        """What a place is asked for one of several trials under way; its result, where that is known already."""
+        try:
+            message = self._message(wanted["template"], wanted["config"])
+        except Refused as refused:
+            return refused.result
+        return self._addressed({**message, "do": "measure", "best_s": wanted["best_s"]})
+
+    def watched(self, record: Record) -> None:
+        """Show each record of trials at several places; the peer after the default, which has been measured alone."""
+        if self.options.on_trial is not None:
+            self.options.on_trial(record)
+        self._warn_of_neighbours(record)
+        first, self._unwatched = self._unwatched, False
+        if first and record["status"] == "ok" and self.flights is not None and not self.flights.under_way:
+            self._first_baseline(self._until_the_end())
+
+    def _warn_of_neighbours(self, record: Record) -> None:
+        """Say once that several workers take their times on one processor."""
+        detail = record.get("detail")
+        if self._about["kind"] != "cpu" or not isinstance(detail, dict) or self._crowded:
+            return
+        host = str(detail.get("host", "this machine"))
+        worker = self._workers.setdefault(host, detail.get("worker", detail.get("place")))
+        if worker != detail.get("worker", detail.get("place")):
+            self._crowded = True
+            text = f"several workers measure on the processor of {host} at the same time and disturb each other's times"
+            warnings.warn(text, stacklevel=2)
 
     def _message(self, template: str, config: Mapping[str, Any]) -> Json:
         message: Json = {"template": template, "config": dict(config)}
@@ -374,10 +456,12 @@ class Measurer:
             left = None if remaining is None else remaining - (time.monotonic() - began)
             if not open_ or (left is not None and left < 1.0):
                 break
-            reply = self._ask(self._final_message([finalists[n] for n in open_], left), left)
+            late_s = None if self.flights is None else (len(open_) + 2) * self.flights.late_s
+            reply = self._ask(self._final_message([finalists[n] for n in open_], left), left, late_s)
             if reply["status"] == "ok":
+                where = {"device": reply["device"]} if "device" in reply else {}
                 for n, result in zip(open_, reply["results"], strict=True):
-                    results[n] = result
+                    results[n] = result | where
                 return FinalRound([r or _cancelled() for r in results], reply["baseline"])
             guilty = _guilty(reply, len(open_))
             if guilty is None:
@@ -395,6 +479,31 @@ class Measurer:
             items.append(item)
         seconds_left = None if left is None else max(0.5, 0.85 * left - 0.5)
         return {"do": "final", "finalists": items, "seconds": seconds_left, "all_peers": all_peers}
+
+
+def _described(reply: Json) -> Json:
+    """The device in the answer to a hello; DeviceError where there is none."""
+    if reply["status"] == "device":
+        raise DeviceError([Problem(*map(str, p)) for p in reply["problems"]])
+    if reply["status"] != "ok":
+        detail = reply.get("detail", {})
+        words = detail.get("message") or detail.get("output") or reply["status"]
+        raise refuse(DeviceError, "device.broken", f"the device cannot be used in a worker process: {words}"[:1000])
+    about: Json = reply["device"]
+    return about
+
+
+def _several(device: str | Device | Sequence[str | Device] | None) -> list[str | Device]:
+    """The devices that are meant, none for the first that is usable; DeclarationError ``tune.devices``."""
+    if device is None:
+        return []
+    if not isinstance(device, list | tuple):
+        return [device]  # type: ignore[list-item]
+    names = [d if isinstance(d, str) else getattr(d, "name", None) for d in device]
+    if names and all(isinstance(n, str) and n for n in names) and len(set(names)) == len(names):
+        return list(device)
+    message = f"device={shown(device)} is not a list of different devices"
+    raise refuse(DeclarationError, "tune.devices", message, hint='device=["cuda:0", "cuda:1"]')
 
 
 def _cancelled() -> Json:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.api.bench import Data, Output, Runner, compare, timed
 from tensorir.api.candidate import Candidate, Json, Progress, Refused, prepare, source_from
+from tensorir.api.identity import describe, fingerprint
 from tensorir.errors import CheckError, Problem, TensorIRError
 from tensorir.runtime.device import Device, open_device
 from tensorir.runtime.timing import Timing, interleaved, measure
@@ -83,15 +84,39 @@ def handler(message: Json, progress: Progress) -> Json:
     clock = _Clock(progress)
     clock("setup")
     setup = message["setup"]
-    state = _states.setdefault(str(setup["key"]), State(setup))
+    state = _state_of(setup)
+    if "expect" in message and (reason := _unfit(state, message["expect"])):
+        return {"status": "unfit", "detail": {"message": reason}}
     answer: Callable[[State, Json, Progress], Json] = _ANSWERS[message["do"]]
     try:
         result = answer(state, message, clock)
     except Refused as refused:
         result = refused.result
+    if "expect" in message:
+        result["device"] = describe(state.device)
     if message["do"] == "measure":
         result["detail"] = {**result.get("detail", {}), "seconds": clock.spent()}
     return result
+
+
+def _state_of(setup: Json) -> State:
+    """The state of this setup; those of earlier ones go, for a worker of a cluster may see many."""
+    key = str(setup["key"])
+    if key not in _states:
+        _states.clear()
+        _states[key] = State(setup)
+    return _states[key]
+
+
+def _unfit(state: State, expected: Json) -> str:
+    """Why what is measured here cannot be compared with what other workers measure; empty when it can."""
+    try:
+        found = fingerprint(describe(state.device), state.work)
+    except (TensorIRError, ImportError) as error:
+        return str(error).splitlines()[0]
+    other = [f"{key} is {found.get(key)!s:.80}, not {value!s:.80}" for key, value in expected.items()
+             if found.get(key) != value]  # fmt: skip
+    return "; ".join(other)
 
 
 class _Clock:
@@ -116,8 +141,6 @@ class _Clock:
 
 def _hello(state: State, message: Json, progress: Progress) -> Json:
     """Which device this is; a device that cannot be opened is the caller's problem, with its code."""
-    from tensorir.api.identity import describe
-
     try:
         about = describe(state.device)
     except TensorIRError as error:

@@ -269,7 +269,7 @@ class Workload:
 
     def tune(
         self,
-        device: str | Device | None = None,
+        device: str | Device | Sequence[str | Device] | None = None,
         trials: int | None = None,
         budget: str | float | None = "60s",
         seed: int = 0,
@@ -280,12 +280,15 @@ class Workload:
     ) -> TuneOutcome:
         """Search for the fastest configuration; every candidate is checked and timed in a worker process.
 
+        device:   one by name, the first that is usable when None; several of the same kind, each with a worker
         trials:   configurations in total, the default and usable earlier records included
         budget:   wall time, "90s", "5m" or seconds; None for no limit
         on_trial: called with each new record
-        executor: a ``concurrent.futures.Executor`` whose processes measure instead of a local worker
-        options:  ``strategy restrict templates timeout compile_timeout fresh patience top started stop``, see
-                  ``tensorir.api.tuning.Options``
+        executor: a ``concurrent.futures.Executor``, or a Dask ``Client``, whose processes measure instead of a local
+                  worker, as many trials at a time as it has workers. That they do not disturb each other is the
+                  caller's to see to: one worker for each device or machine
+        options:  ``strategy restrict templates timeout compile_timeout trial_timeout width fresh patience top started
+                  stop``, see ``tensorir.api.tuning.Options``
 
         Ctrl-C returns the best so far (``status`` "interrupted").
         """

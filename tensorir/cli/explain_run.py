@@ -175,7 +175,29 @@ RUN: dict[str, Entry] = {
     "tune.executor": Entry(
         "Trials are handed to a concurrent.futures.Executor, or anything with its submit method.",
         "tir.ops.matmul(m=64, n=64, k=64).tune(executor=4)",
-        "# tune(executor=client.get_executor()) with a Dask client; None for local processes",
+        "# tune(executor=client) with a Dask client; None for a local process",
+    ),
+    "tune.origin": Entry(
+        "An executor's processes make the workload again, from an operator's name and parameters or from a function of "
+        "a file. One that was put together in a notebook has neither.",
+        "from concurrent.futures import ThreadPoolExecutor\nx = tir.placeholder((4,))\n"
+        "y = tir.compute((4,), lambda i: x[i] * 2)\n"
+        "w = tir.Workload('own', y, {'plain': (lambda s, c: None, tir.Space())})\n"
+        "w.tune(executor=ThreadPoolExecutor(1))",
+        "# from tensorir.api.origin import from_file\n"
+        "# from_file('own.py', 'make', {}).tune(executor=client), where make() returns the workload",
+    ),
+    "tune.devices": Entry(
+        "Several devices are a list of different names, and all of one kind: times of different devices, drivers or "
+        "compilers cannot be compared. With an executor there is at most one name, which each of its workers opens.",
+        "tir.ops.matmul(m=64, n=64, k=64).tune(device=['cuda:0', 'cuda:0'])",
+        "# tune(device=['cuda:0', 'cuda:1'])",
+    ),
+    "tune.workers-lost": Entry(
+        "Nothing can be measured any more: the executor was shut down or broke, or none of its workers is left, "
+        "answers, or has the device. It is in outcome.error when trials had been measured before.",
+        "# a process of a ProcessPoolExecutor was killed, which ends the whole pool",
+        "# the same call with a new executor goes on from the log; a Dask cluster goes on by itself",
     ),
     "tune.option": Entry(
         "tune has no such option.",

@@ -6,20 +6,20 @@ import math
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from tensorir.errors import TensorIRError
+from tensorir.tune.arm import Arm, Config, SpaceLike, StrategyLike
+from tensorir.tune.flight import Flights, Landed, PlacesLost
 from tensorir.tune.log import choose, key_of, usable
 from tensorir.tune.outcome import Timed, TuneOutcome, grouped_reasons
-from tensorir.tune.pool import HasRows
 from tensorir.tune.record import TRANSIENT, BadRecord, Identity, Record
 from tensorir.tune.store import LogError
 
-Config = dict[str, Any]
 Result = Mapping[str, Any]
 Measure = Callable[[str, Config, str, float | None], Result]
 """``measure(template, config, kind, remaining_s)`` returns the measurement's own fields of a record.
@@ -33,24 +33,6 @@ OPTIMISM = 0.7  # in log time: the median configuration of a space is e**0.9 to 
 MIN_SHARE = 0.15  # of an equal share of the trials goes to every template
 RECENT = 15  # trials whose cost predicts the next one's
 ROUNDS = 3  # final rounds when all finalists of one are disqualified
-
-
-class SpaceLike(HasRows, Protocol):
-    """What the loop needs to know of a space; ``tensorir.tune.space.Space`` is one."""
-
-    @property
-    def size(self) -> int: ...
-    @property
-    def default(self) -> Config: ...
-    def config(self, row: int) -> Config: ...
-    def index(self, config: Mapping[str, Any]) -> int: ...
-
-
-class StrategyLike(Protocol):
-    """``tensorir.tune.strategy.Strategy``; ``counts`` and ``surrogate`` are reported where there are any."""
-
-    def ask(self, n: int = 1) -> list[int]: ...
-    def tell(self, row: int, seconds: float | None) -> None: ...
 
 
 class Log(Protocol):
@@ -83,45 +65,6 @@ class _Stop(Exception):  # it ends the search, nothing went wrong
         self.reason = reason
 
 
-@dataclass
-class _Arm:
-    """One template: its space, its strategy and what is known about it."""
-
-    name: str
-    space: SpaceLike
-    strategy: StrategyLike
-    known: set[int] = field(default_factory=set)
-    best_s: float = math.inf
-    exhausted: bool = False
-
-    def learn(self, row: int, record: Record) -> None:
-        self.known.add(row)
-        seconds = believed_time(record)
-        self.strategy.tell(row, seconds)
-        if record["status"] == "ok" and seconds is not None:
-            self.best_s = min(self.best_s, seconds)
-
-    def next_row(self) -> int | None:
-        """A row not measured yet; None when there is none."""
-        for _ in range(100):  # a strategy that repeats itself must not hang the run
-            rows = self.strategy.ask(1)
-            if not rows:
-                break
-            if rows[0] not in self.known:
-                return rows[0]
-        self.exhausted = True
-        return None
-
-
-def believed_time(record: Record) -> float | None:
-    """The seconds to tell the strategy: a slow configuration that was cut short counts with its lower bound."""
-    if record["status"] == "skipped_slow":
-        detail = record.get("detail")
-        bound = detail.get("at_least_s") if isinstance(detail, dict) else None
-        return float(bound) if isinstance(bound, (int, float)) and bound > 0 else None
-    return None if record["time_s"] is None else float(record["time_s"])
-
-
 def search(
     strategy: str,
     spaces: Mapping[str, SpaceLike],
@@ -142,6 +85,7 @@ def search(
     stop: Callable[[], bool] | None = None,
     flops: float | None = None,
     make: Make | None = None,
+    flights: Flights | None = None,
 ) -> TuneOutcome:
     """Search the spaces of all templates together; the first template's default is *the* default.
 
@@ -155,6 +99,9 @@ def search(
     patience: stop after so many trials without a new best
     on_trial: called with each new record after it is in the log
     make:     ``make(name, space, seed=…, budget=…)``; that of ``tensorir.tune.strategy`` when None
+    flights:  places that measure at the same time, in place of ``measure``: a trial's message has its ``template``,
+              ``config``, ``kind`` and the ``best_s`` so far. In which order they answer decides what is asked next, so
+              only one place gives the same trials again
 
     KeyboardInterrupt ends the search with status ``interrupted`` and what was found. An unwritable
     log ends it after the trial; ``outcome.error`` has the LogError.
@@ -164,14 +111,18 @@ def search(
     run.open_arms(strategy, spaces, seed, make or _default_make())
     try:
         run.take_over(reuse)
-        run.explore()
+        run.explore() if flights is None else run.explore_together(flights)
     except _Stop as reason:
         run.stopped = reason.reason
+    except PlacesLost as error:
+        run.stopped, run.error = "workers", error
     except KeyboardInterrupt:
         run.stopped = "interrupted"
-    if run.stopped not in ("interrupted", "log", "device_lost"):
+    if run.stopped not in ("interrupted", "log", "device_lost", "workers"):
         try:
             run.confirm()
+        except PlacesLost as error:
+            run.stopped, run.error = "workers", error
         except KeyboardInterrupt:
             run.stopped = "interrupted"
     return run.outcome(strategy)
@@ -200,7 +151,7 @@ class _Run:
     clock: Callable[[], float]
     stop: Callable[[], bool] | None
     flops: float | None
-    arms: dict[str, _Arm] = field(default_factory=dict)
+    arms: dict[str, Arm] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)  # usable trials, earlier ones first
     finals: list[Record] = field(default_factory=list)
     reused: int = 0
@@ -215,7 +166,7 @@ class _Run:
 
     def open_arms(self, strategy: str, spaces: Mapping[str, SpaceLike], seed: int, make: Make) -> None:
         for number, (name, space) in enumerate(spaces.items()):
-            self.arms[name] = _Arm(name, space, make(strategy, space, seed=seed + number, budget=self.limit))
+            self.arms[name] = Arm(name, space, make(strategy, space, seed=seed + number, budget=self.limit))
 
     def take_over(self, reuse: Iterable[Record]) -> None:
         """Tell the strategies what is known already."""
@@ -237,40 +188,95 @@ class _Run:
 
     def explore(self) -> None:
         """Measure until something says stop."""
+        for arm, row, kind in self._wanted():
+            self._trial(arm, row, kind)
+
+    def _wanted(self) -> Iterator[tuple[Arm, int, str]]:
+        """The defaults, then what the strategies ask for; raises _Stop."""
         for number, arm in enumerate(self.arms.values()):
             row = int(arm.space.index(arm.space.default))
             if row not in arm.known:
-                self._trial(arm, row, "trial" if number else "default")
+                yield arm, row, "trial" if number else "default"
         while (next_arm := self._promising()) is not None:
             self._check_limits()
             found = next_arm.next_row()
             if found is not None:
-                self._trial(next_arm, found, "trial")
+                yield next_arm, found, "trial"
         raise _Stop("exhausted")
 
-    def _promising(self) -> _Arm | None:
+    def explore_together(self, flights: Flights) -> None:
+        """As ``explore``, with a trial under way wherever there is room; the default alone, before all others.
+
+        Once something says stop, what is under way is still waited for, until the budget's end.
+        """
+        wanted, over = self._wanted(), None
+        try:
+            while over is None or flights.under_way:
+                while over is None and (not flights.under_way or (self.records and flights.room())):
+                    over = self._launch(flights, wanted)
+                left = self._left()
+                landed = flights.collect(1.0 if left is None else min(1.0, max(0.0, left)))
+                over = self._take(landed) or over
+                if left is not None and left <= 0:
+                    over = _Stop("budget") if over is None or flights.under_way else over
+                    break
+        finally:
+            flights.abandon()
+        raise over
+
+    def _launch(self, flights: Flights, wanted: Iterator[tuple[Arm, int, str]]) -> _Stop | None:
+        """Start the next trial, or say why there is none."""
+        try:
+            arm, row, kind = next(wanted)
+            if self.counts or self.reused or flights.under_way:
+                self._check_limits()
+        except _Stop as reason:
+            return reason
+        arm.under_way.add(row)
+        best = min(a.best_s for a in self.arms.values())
+        message: Config = {"template": arm.name, "config": arm.space.config(row), "kind": kind}
+        message["best_s"] = best if math.isfinite(best) else None
+        flights.start((arm.name, row), message, self._left())
+        return None
+
+    def _take(self, landed: Sequence[Landed]) -> _Stop | None:
+        """Log and learn from what has finished; the first reason to stop, but nothing that has finished is left out."""
+        over = None
+        for one in landed:
+            arm, row = self.arms[one.trial[0]], one.trial[1]
+            try:
+                self._finish(arm, row, arm.space.config(row), one.result, one.seconds)
+            except _Stop as reason:
+                arm.under_way.discard(row)
+                over = over or reason
+                if reason.reason == "log":
+                    raise
+        return over
+
+    def _promising(self) -> Arm | None:
         """The template to try next: the best time found, less an allowance that shrinks as it is tried.
 
         A small share is kept for each one whatever its times: a bad default says little about a template.
         """
         open_arms = [arm for arm in self.arms.values() if not arm.exhausted]
-        total = sum(len(arm.known) for arm in self.arms.values())
-        neglected = [arm for arm in open_arms if len(arm.known) < MIN_SHARE * total / len(self.arms)]
+        total = sum(arm.tried for arm in self.arms.values())
+        neglected = [arm for arm in open_arms if arm.tried < MIN_SHARE * total / len(self.arms)]
         if neglected:
             return neglected[0]
         times = [arm.best_s for arm in self.arms.values() if math.isfinite(arm.best_s)]
         unknown = 2 * max(times) if times else 1.0  # a template of which nothing has run yet is not hopeless
 
-        def score(arm: _Arm) -> float:
+        def score(arm: Arm) -> float:
             best = arm.best_s if math.isfinite(arm.best_s) else unknown
-            return math.log(best) - OPTIMISM * math.sqrt(math.log(total + 2) / (len(arm.known) + 1))
+            return math.log(best) - OPTIMISM * math.sqrt(math.log(total + 2) / (arm.tried + 1))
 
         return min(open_arms, key=score, default=None)
 
     def _check_limits(self) -> None:
         if self.stop is not None and self.stop():
             raise _Stop("stop")
-        if self.limit is not None and self.reused + self.counts.total() >= self.limit:
+        under_way = sum(len(arm.under_way) for arm in self.arms.values())
+        if self.limit is not None and self.reused + self.counts.total() + under_way >= self.limit:
             raise _Stop("trials")
         if self.patience is not None and self.since_best >= self.patience:
             raise _Stop("patience")
@@ -282,6 +288,10 @@ class _Run:
     def _remaining(self, reserve: float = 0.0) -> float | None:
         return None if self.budget_s is None else self.start + self.budget_s - reserve - self.clock()
 
+    def _left(self) -> float | None:
+        """Seconds for trials; something is always measured, however small the budget."""
+        return self._remaining(self._reserve() if self.counts else 0.0)
+
     def _reserve(self) -> float:
         """Seconds to keep for the final round: as if every finalist were built and measured afresh."""
         if self.final is None or self.budget_s is None:
@@ -291,14 +301,17 @@ class _Run:
         entries = min(self.top, len(self.good_costs) + self.reused) + 2  # the default and the baseline
         return min(FINAL_SHARE * self.budget_s, entries * statistics.median(self.good_costs[-RECENT:]))
 
-    def _trial(self, arm: _Arm, row: int, kind: str) -> None:
-        """Measure one configuration: first the log, then the strategy, then whoever watches."""
+    def _trial(self, arm: Arm, row: int, kind: str) -> None:
+        """Measure one configuration."""
         if self.counts or self.reused:  # something is always measured, however small the limits
             self._check_limits()
         config = arm.space.config(row)
         begin = self.clock()
-        result = self.measure(arm.name, config, kind, self._remaining(self._reserve() if self.counts else 0.0))
-        cost = self.clock() - begin
+        result = self.measure(arm.name, config, kind, self._left())
+        self._finish(arm, row, config, result, self.clock() - begin)
+
+    def _finish(self, arm: Arm, row: int, config: Config, result: Result, cost: float) -> None:
+        """Take a result: first the log, then the strategy, then whoever watches."""
         if result.get("status") == "cancelled":
             remaining = self._remaining(self._reserve())
             raise _Stop("budget" if remaining is not None and remaining <= cost else "cancelled")
@@ -320,11 +333,14 @@ class _Run:
             raise _Stop("device_lost")
 
     def _sealed(self, kind: str, template: str, config: Mapping[str, Any], result: Result) -> Record:
+        identity = self.identity
+        if "device" in result:  # which of several of the same kind
+            identity = replace(identity, device=result["device"])
         try:
-            return self.identity.record(kind, template, config, result)
+            return identity.record(kind, template, config, result)
         except BadRecord as error:  # a bug of the measuring side, not a reason to lose the run
             detail = {"message": f"the measurement is not a record: {error}", "status": str(result.get("status"))[:100]}
-            return self.identity.record(kind, template, config, {"status": "internal_error", "detail": detail})
+            return identity.record(kind, template, config, {"status": "internal_error", "detail": detail})
 
     def _append(self, record: Record) -> TensorIRError | None:
         if self.log is not None and self.error is None:

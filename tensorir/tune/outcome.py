@@ -70,7 +70,7 @@ class TuneOutcome:
 
     status:   ``ok``, ``interrupted`` or ``no_valid_config``
     stopped:  why no more was measured: ``trials``, ``budget``, ``exhausted``, ``patience``, ``stop``,
-              ``interrupted``, ``cancelled``, ``device_lost`` or ``log`` (then ``error`` says more)
+              ``interrupted``, ``cancelled``, ``device_lost``, or ``log`` or ``workers`` (then ``error`` says more)
     trials:   new trials of this run; the sum of ``counts``
     ties:     finalists that the final round could not tell from ``best``
     records:  all usable trial records, earlier ones first

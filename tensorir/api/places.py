@@ -1,0 +1,93 @@
+"""Where trials are measured at the same time: the processes of an executor, or several devices of this machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from typing import Any
+
+from tensorir.api.measurer import Asker, Json, ask, end_idle
+from tensorir.errors import DeclarationError, refuse
+from tensorir.tune.flight import Places
+
+Function = Callable[[Json, Mapping[str, float], float | None], Json]
+"""As ``measurer.ask``: a function of some module, with JSON data as arguments, so that any executor can send it."""
+
+
+def places_of(executor: Any, width: int | None, limits: Mapping[str, float]) -> Places:
+    """The places of an executor, or of a Dask client; DeclarationError ``tune.executor`` for anything else."""
+    if type(executor).__module__.partition(".")[0] == "distributed":
+        from tensorir.api.dask_places import DaskPlaces
+
+        return DaskPlaces(executor, limits)
+    if not callable(getattr(executor, "submit", None)):
+        hint = "a concurrent.futures.Executor, or a Client of Dask"
+        raise refuse(DeclarationError, "tune.executor", f"executor={executor!r:.80} has no submit()", hint=hint)
+    return ExecutorPlaces(executor, width or width_of(executor), limits)
+
+
+def width_of(executor: Any) -> int:
+    """How many workers an executor has; 1 where it does not say."""
+    for name in ("_max_workers", "num_workers"):  # of concurrent.futures and loky; of mpi4py
+        number = getattr(executor, name, None)
+        if isinstance(number, int) and number > 0:
+            return number
+    return 1
+
+
+class ExecutorPlaces:
+    """As many places as the executor has workers; which of them takes a request is the executor's business."""
+
+    named = False
+
+    def __init__(self, executor: Executor, width: int, limits: Mapping[str, float], function: Function = ask) -> None:
+        self._executor, self._limits, self._function = executor, dict(limits), function
+        self._names = [f"worker {n}" for n in range(width)]
+
+    def live(self) -> list[str]:
+        """One for each worker."""
+        return self._names
+
+    def start(self, place: str, message: Json, remaining_s: float | None) -> Future[Json]:
+        """Submit it."""
+        return self._executor.submit(self._function, message, self._limits, remaining_s)
+
+    def close(self) -> None:
+        """The executor belongs to the caller: workers elsewhere end with its processes."""
+        end_idle()
+
+
+class DevicePlaces:
+    """Devices of this machine by name, each with a worker process of its own."""
+
+    named = True
+
+    def __init__(self, devices: Sequence[str], limits: Mapping[str, float]) -> None:
+        self._askers = {name: Asker() for name in devices}
+        self._limits = dict(limits)
+        self._threads = ThreadPoolExecutor(len(devices), thread_name_prefix="tensorir-device")
+        self._running: set[Future[Json]] = set()
+
+    def live(self) -> list[str]:
+        """The names."""
+        return list(self._askers)
+
+    def start(self, place: str, message: Json, remaining_s: float | None) -> Future[Json]:
+        """Ask the worker of this device."""
+        setup = {**message["setup"], "device": place}
+        asker = self._askers[place]
+        future = self._threads.submit(asker.request, {**message, "setup": setup}, self._limits, remaining_s)
+        self._running = {f for f in self._running if not f.done()} | {future}
+        return future
+
+    def close(self) -> None:
+        """End the workers; one that is just being started may need to be told again."""
+        end = time.monotonic() + 2.0
+        while any(not f.done() for f in self._running) and time.monotonic() < end:
+            for asker in self._askers.values():
+                asker.kill()
+            wait(self._running, timeout=0.02)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for asker in self._askers.values():
+            asker.close()

@@ -1,0 +1,321 @@
+"""Trials under way at several places: each is measured wherever a place is free, and counted once.
+
+A place is a device, a process or a machine that may die, hang, come and go. It measures one thing at a time. A trial
+whose place is gone, or has not answered for long, is given to another one while the first may still answer: whichever
+answer comes first counts (backup tasks; Dean, Ghemawat: MapReduce, OSDI 2004, section 3.6).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tensorir.errors import TensorIRError, refuse
+from tensorir.tune.process import Json, WorkerError
+
+RETRIES = 2  # a place that is lost or late is not the candidate's fault unless it happens again and again
+LATE = 4.0  # times the longest trial so far: an answer is late,
+LATE_LEAST_S = 30.0  # but never before this; a free place is asked as well
+HOPELESS_S = 900.0  # the phases of a trial have limits that add up to less, so nothing will come any more
+GRACE_S = 60.0  # without any place that could measure, after which nobody will come any more
+OVERTIME_S = 0.5  # a place counts its time from when it starts, so its own "cancelled" comes a little later
+POLL_S = 0.1
+
+
+class PlacesLost(WorkerError):
+    """Nothing can be measured any more: the executor is broken, or all of its workers are gone, silent or unfit."""
+
+
+class Places(Protocol):
+    """Where requests are answered, one at a time each.
+
+    named: requests go to the place that is named, so one can be left out; else to whichever is free
+    """
+
+    @property
+    def named(self) -> bool: ...
+
+    def live(self) -> list[str]:
+        """The places that exist now."""
+        ...
+
+    def start(self, place: str, message: Json, remaining_s: float | None) -> Future[Json]:
+        """Send a request without waiting; it is to end by itself, ``cancelled``, after ``remaining_s``."""
+        ...
+
+    def close(self) -> None:
+        """Leave everything as it was found, without waiting for requests under way."""
+        ...
+
+
+@dataclass(frozen=True)
+class Landed:
+    """A trial that has its result. seconds: from the start of the attempt that brought it"""
+
+    trial: Any
+    result: Json
+    seconds: float
+
+
+@dataclass(eq=False)
+class _Flight:
+    trial: Hashable
+    message: Json
+    until: float | None
+    late_s: float | None
+    tried: list[str] = field(default_factory=list)  # places, those that turned out unfit left out
+    began: float = 0.0  # the latest attempt
+    troubles: list[tuple[str, str]] = field(default_factory=list)
+    lost_device: Json | None = None
+
+
+@dataclass(eq=False)
+class _Attempt:
+    flight: _Flight
+    future: Future[Json]
+    began: float
+
+
+class Flights:
+    """What is under way at ``places``.
+
+    prepare:       completes the message of a trial before it is sent; when what it returns has a ``status``, that is
+                   the result already
+    trial_timeout: seconds after which an answer is late, and nothing is hoped for any more; None: by the trials so far
+    """
+
+    def __init__(
+        self,
+        places: Places,
+        *,
+        prepare: Callable[[Json], Json] = dict,
+        trial_timeout: float | None = None,
+        grace_s: float = GRACE_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._places, self._prepare, self._timeout, self._clock = places, prepare, trial_timeout, clock
+        self._grace_s = grace_s
+        self._flights: dict[Hashable, _Flight] = {}
+        self._busy: dict[str, _Attempt] = {}  # also with what nobody waits for any more
+        self._unfit: dict[str, str] = {}
+        self._heard: dict[str, float] = {}
+        self._ready: list[Landed] = []
+        self._broken: TensorIRError | None = None
+        self._longest = 0.0
+        self._hopeful = clock()  # when there was last a place that was free or answered
+
+    @property
+    def under_way(self) -> int:
+        """Trials whose result has not been collected."""
+        return len(self._flights) + len(self._ready)
+
+    @property
+    def late_s(self) -> float:
+        """Seconds after which a trial's answer is late."""
+        return max(LATE_LEAST_S, LATE * self._longest) if self._timeout is None else self._timeout
+
+    def room(self) -> int:
+        """How many trials more would be measured at once."""
+        waiting = sum(not any(a.flight is f for a in self._busy.values()) for f in self._flights.values())
+        return max(0, len(self._idle(self._live())) - waiting)
+
+    def start(self, trial: Hashable, message: Json, remaining_s: float | None) -> None:
+        """Have ``message`` measured wherever there is room; ``trial`` names it among those under way."""
+        complete = self._prepare(message)
+        if "status" in complete:
+            self._ready.append(Landed(trial, complete, 0.0))
+            return
+        self._enter(trial, complete, remaining_s, None)
+        self._dispatch(self._live())
+
+    def _enter(self, trial: Hashable, message: Json, remaining_s: float | None, late_s: float | None) -> None:
+        until = None if remaining_s is None else self._clock() + remaining_s
+        self._flights[trial] = _Flight(trial, message, until, late_s)
+
+    def collect(self, wait_s: float) -> list[Landed]:
+        """What has finished, each trial once; waits up to ``wait_s`` seconds for the first.
+
+        Raises PlacesLost ``tune.workers-lost`` when nothing more can be expected.
+        """
+        end = self._clock() + wait_s
+        while True:
+            live = self._live()
+            landed, self._ready = [*self._ready, *self._answers(live), *self._given_up()], []
+            if landed or not self._flights:
+                return landed
+            self._dispatch(live)
+            self._despair(live)
+            left = min(end - self._clock(), POLL_S)
+            if left <= 0:
+                return []
+            if self._busy:
+                wait([a.future for a in self._busy.values()], timeout=left, return_when=FIRST_COMPLETED)
+            else:
+                time.sleep(left)
+
+    def ask(self, message: Json, remaining_s: float | None, late_s: float | None = None) -> Json:
+        """One request to whichever place is free, and its answer; only while no trial is under way.
+
+        After ``remaining_s`` seconds the answer is ``cancelled``. Raises PlacesLost like ``collect``.
+        """
+        assert not self.under_way
+        key = object()
+        self._enter(key, message, remaining_s, late_s)
+        end = None if remaining_s is None else self._clock() + remaining_s + OVERTIME_S
+        try:
+            while end is None or self._clock() < end:
+                for landed in self.collect(1.0 if end is None else min(1.0, end - self._clock())):
+                    return landed.result
+            return {"status": "cancelled", "detail": {"phase": "executor"}}
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Wait for nothing any more. Places stay busy until they are done with what they do."""
+        self._flights.clear()
+        self._ready.clear()
+
+    def close(self) -> None:
+        """Abandon everything and leave the places."""
+        self.abandon()
+        for attempt in self._busy.values():
+            attempt.future.cancel()
+        self._places.close()
+
+    # --- places
+
+    def _live(self) -> list[str]:
+        return [p for p in self._places.live() if p not in self._unfit]
+
+    def _idle(self, live: list[str]) -> list[str]:
+        """Free places, those that answered last first: they are the likeliest to be well."""
+        return sorted((p for p in live if p not in self._busy), key=lambda p: -self._heard.get(p, 0.0))
+
+    def _dispatch(self, live: list[str]) -> None:
+        """Start what waits for a place, and once more what is late."""
+        for flight in self._flights.values():
+            idle = self._idle(live)
+            if not idle:
+                return
+            if (self._awaited(flight) and not self._late(flight)) or len(flight.tried) > RETRIES:
+                continue
+            elsewhere = [p for p in idle if p not in flight.tried]
+            if elsewhere or not self._awaited(flight):
+                self._attempt(flight, (elsewhere or idle)[0])
+
+    def _attempt(self, flight: _Flight, place: str) -> None:
+        now = self._clock()
+        remaining = None if flight.until is None else flight.until - now
+        try:
+            future = self._places.start(place, flight.message, remaining)
+        except (RuntimeError, OSError) as error:  # a pool that is broken or shut down, a scheduler that is gone
+            self._broken = self._broken or _lost(f"the executor takes no more work: {error or type(error).__name__}")
+            return
+        flight.tried.append(place)
+        flight.began = self._hopeful = now
+        self._busy[place] = _Attempt(flight, future, now)
+
+    def _awaited(self, flight: _Flight) -> bool:
+        return any(a.flight is flight for a in self._busy.values())
+
+    def _late(self, flight: _Flight) -> bool:
+        return self._clock() - flight.began > (flight.late_s or self.late_s)
+
+    def _hopeless_s(self, flight: _Flight) -> float:
+        return max(flight.late_s or 0.0, HOPELESS_S if self._timeout is None else self._timeout)
+
+    def _despair(self, live: list[str]) -> None:
+        """Raise when the executor is broken, or nobody has been there or has answered for long."""
+        now = self._clock()
+        if self._broken is not None:
+            raise self._broken
+        if self._idle(live):
+            self._hopeful = now
+        waited = now - self._hopeful
+        if not live and waited > self._grace_s:
+            why = "".join(f"; {place}: {reason}" for place, reason in list(self._unfit.items())[:3])
+            raise _lost(f"there has been no worker to measure with for {waited:.0f} s{why}")
+        if live and waited > max(map(self._hopeless_s, self._flights.values())) + self._grace_s:
+            raise _lost(f"none of {len(live)} workers has answered for {waited:.0f} s")
+
+    # --- answers
+
+    def _answers(self, live: list[str]) -> list[Landed]:
+        """Results that count; every place that is done or gone is free again."""
+        landed = []
+        now = self._clock()
+        for place, attempt in list(self._busy.items()):
+            done = attempt.future.done()
+            if not done and place in live:
+                continue
+            del self._busy[place]
+            if not done:
+                attempt.future.cancel()
+            else:
+                self._heard[place] = self._hopeful = now
+            flight = attempt.flight
+            if self._flights.get(flight.trial) is not flight:
+                continue  # counted already, or abandoned
+            result = self._result(flight, attempt.future, place, len(live)) if done else None
+            if not done:
+                flight.troubles.append(("lost", place))
+            if result is not None:
+                landed.append(self._land(flight, result, place, now - attempt.began))
+        return landed
+
+    def _result(self, flight: _Flight, future: Future[Json], place: str, live: int) -> Json | None:
+        """The result of an attempt; None when it says something about the place, not about the trial."""
+        error = None if future.cancelled() else future.exception()
+        if future.cancelled() or isinstance(error, BrokenExecutor):
+            flight.troubles.append(("lost", place))
+            if error is not None:
+                self._broken = self._broken or _lost(f"the executor is broken: {error}")
+            return None
+        if error is not None:
+            flight.troubles.append(("failed", f"{type(error).__name__}: {error}"[:500]))
+            return None
+        result = dict(future.result())
+        words = str((result.get("detail") or {}).get("message", ""))[:500]
+        if result.get("status") == "unfit":
+            flight.tried.remove(place)
+            self._unfit[place] = words
+            if not self._places.named:  # the next request might go there again, and the one after it
+                self._broken = _lost(f"a process of the executor cannot measure this: {words}")
+            return None
+        if result.get("status") == "device_lost" and live > 1 and len(flight.tried) <= RETRIES:
+            flight.troubles.append(("device", words))
+            if self._places.named:
+                self._unfit[place] = f"its device was lost: {words}"
+            return None
+        return result
+
+    def _given_up(self) -> list[Landed]:
+        """Trials that were lost, late or failed at every place that they were given to."""
+        landed = []
+        for flight in list(self._flights.values()):
+            awaited = self._awaited(flight)
+            hopeless = self._clock() - flight.began > self._hopeless_s(flight)
+            if len(flight.tried) > RETRIES and (not awaited or hopeless):
+                kinds = {kind for kind, _ in flight.troubles}
+                status = "run_timeout" if awaited else "crashed" if kinds == {"lost"} else "internal_error"
+                words = "; ".join(sorted({text for kind, text in flight.troubles if kind != "lost"}))
+                message = f"measured at {len(flight.tried)} workers, none of which answered" + (words and f": {words}")
+                result = {"status": status, "detail": {"phase": "executor", "message": message[:1000]}}
+                landed.append(self._land(flight, result, ", ".join(flight.tried), self._clock() - flight.began))
+        return landed
+
+    def _land(self, flight: _Flight, result: Json, place: str, seconds: float) -> Landed:
+        del self._flights[flight.trial]
+        if flight.late_s is None and result.get("status") != "cancelled":
+            self._longest = max(self._longest, seconds)
+        if isinstance(result.get("detail", {}), dict):
+            result["detail"] = {**result.get("detail", {}), "place": place}
+        return Landed(flight.trial, {**(flight.message.get("known") or {}), **result}, seconds)
+
+
+def _lost(message: str) -> TensorIRError:
+    hint = "what was measured is in the log: the same call goes on from there"
+    return refuse(PlacesLost, "tune.workers-lost", message, hint=hint)
