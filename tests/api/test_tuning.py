@@ -129,9 +129,41 @@ def test_restrict_and_patience(product_log):
 def test_through_an_executor(tmp_path):
     with ThreadPoolExecutor(1) as pool:
         outcome = from_file(ZOO, "product", {"n": 16}).tune(budget="60s", log=str(tmp_path), trials=2, executor=pool)
-    assert outcome.counts == {"ok": 2}
-    with pytest.raises(tir.DeclarationError):
-        zoo.product(16).tune(log=str(tmp_path), executor=5)
+        for work, executor, device in (
+            (zoo.product(16), pool, None),
+            (zoo.product(16), 5, None),
+            (from_file(ZOO, "product", {"n": 16}), pool, ["opencl:0:0", "opencl:0:1"]),
+        ):
+            with pytest.raises(tir.DeclarationError) as caught:
+                work.tune(device, log=str(tmp_path), executor=executor)
+            assert caught.value.code in ("tune.origin", "tune.executor", "tune.devices")
+    assert outcome.counts == {"ok": 2} and all(r["detail"]["place"] == "worker 0" for r in outcome.records)
+
+
+def test_workers_that_measure_something_else_are_unfit(tmp_path, monkeypatch):
+    """Another definition under the same name, as from an old copy of the file on another machine."""
+    file = tmp_path / "own.py"
+    file.write_text(Path(ZOO).read_text())
+    work = from_file(str(file), "product", {"n": 16})
+    file.write_text(Path(ZOO).read_text().replace("A[i, k] * B[k, j]", "A[i, k] - B[k, j]"))
+    with ThreadPoolExecutor(1) as pool:
+        outcome = work.tune(budget="60s", log=str(tmp_path / "log"), executor=pool)
+    assert outcome.stopped == "workers" and "computation is" in str(outcome.error) and outcome.trials == 0
+
+
+@pytest.mark.filterwarnings("ignore:several workers measure")
+def test_several_devices_by_name(tmp_path, monkeypatch):
+    monkeypatch.setenv("POCL_DEVICES", "pthread pthread")  # twice the same processor; another runtime has it once
+    work, names = from_file(ZOO, "product", {"n": 16}), ["opencl:pocl:0", "opencl:pocl:1"]
+    try:
+        outcome = work.tune(names, budget="60s", log=str(tmp_path), trials=3)
+    except tir.DeviceError as error:
+        pytest.skip(f"no second device: {error.code}")
+    assert outcome.counts == {"ok": 3} and {r["detail"]["place"] for r in outcome.records} == set(names)
+    assert len({r["device"]["id"] for r in outcome.records}) == 2 and outcome.best.confirmed
+    with pytest.raises(tir.DeclarationError) as caught:
+        work.tune([names[0], "opencl:pocl"], log=str(tmp_path))
+    assert caught.value.code == "tune.devices" and "are both" in str(caught.value)
 
 
 def test_budget_holds_even_for_a_hang(tmp_path):
