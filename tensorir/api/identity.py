@@ -79,8 +79,9 @@ def fingerprint(device: Mapping[str, Any], work: Workload | None = None) -> dict
 
 
 def folder_of(work: Workload, log: str) -> Path:
-    """Where the records of a workload are."""
-    return Path(log) / slug(work.title)
+    """Where the records of a workload are: a folder of the log, or the log itself where that is one file."""
+    root = Path(log)
+    return root if root.is_file() else root / slug(work.title)
 
 
 def target_of(record: Record) -> Target:

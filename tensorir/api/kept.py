@@ -108,6 +108,8 @@ def _contents(folder: Path) -> list[str]:
     """Digests of the segments of one folder of a log; none when one cannot be read or there is more to it."""
     found = []
     try:
+        if folder.is_file():
+            return [hashlib.sha256(folder.read_bytes()).hexdigest()]
         for entry in sorted(os.scandir(folder), key=lambda e: e.name):
             if entry.is_dir():
                 return []

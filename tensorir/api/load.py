@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.api.build import Executable
 from tensorir.api.candidate import Candidate, Refused, prepare, quiet
+from tensorir.api.frozen import changed, is_frozen, log_for, pinned, why_stale
 from tensorir.api.identity import command_for, compute_digest, describe, folder_of, identity_of, nearest
 from tensorir.api.kept import check_key, keep_check, keep_source, ranked, recall_source, source_key, was_checked
 from tensorir.errors import NotTuned, Problem, TensorIRError
@@ -27,6 +28,9 @@ def load(work: Workload, device: str | Device | None, log: str) -> Executable:
     """The fastest kernel known for this definition and device; see ``Workload.load``."""
     opened = open_device(device)
     identity = identity_of(work, describe(opened), search=False)
+    log = log_for(work, log, identity.device)
+    if is_frozen(log):
+        return _pinned(work, identity, log, opened)
     first = ranked(work, identity, log, lambda: [c.record for c in choices(work, identity, log)])
     made, stale = _first_good(work, first, opened)
     if made is None:  # what was kept of the ranking may be a part of it
@@ -35,6 +39,20 @@ def load(work: Workload, device: str | Device | None, log: str) -> Executable:
     if made is None:
         raise not_tuned(work, identity, log, stale)
     return made
+
+
+def _pinned(work: Workload, identity: Identity, log: str, device: Device) -> Executable:
+    """The kernel that a frozen file chooses, and no other."""
+    record = pinned(work, identity, log)
+    if record is None:
+        raise not_tuned(work, identity, log)
+    made, stale = _first_good(work, [record], device)
+    if made is not None:
+        return made
+    if stale:
+        raise changed(work, record, log, why_stale(work, record, device.target))
+    message = f"record {record['id']}, which {log} pins for {work.title}, does not compute it on this device now"
+    raise NotTuned(Problem("load.frozen-wrong", message, hint=f"tensorir repro {record['id']} --log {log}"))
 
 
 def _first_good(work: Workload, records: Iterable[Record], device: Device) -> tuple[Executable | None, int]:
@@ -61,7 +79,7 @@ def choices(work: Workload, identity: Identity, log: str) -> list[Choice]:
     from tensorir.tune.log import choose
     from tensorir.tune.store import LogReader
 
-    records = LogReader(folder_of(work, log)).records(compute=identity.compute)
+    records = LogReader(folder_of(work, log)).records(workload=work.title, compute=identity.compute)
     return choose(r for r in records if identity.accepts(r))
 
 
@@ -108,10 +126,13 @@ def trace_text(made: Candidate) -> str:
 
 
 def steps_text(steps: Any) -> str:
-    """The steps of a record as Python statements."""
+    """The steps of a record as Python statements; empty where they are none (what a record says is not checked)."""
     from tensorir.schedule.trace import Step
 
-    return "\n".join(str(Step(name, tuple(args), tuple(options.items()))) for name, args, options in steps or ())
+    try:
+        return "\n".join(str(Step(name, tuple(args), tuple(options.items()))) for name, args, options in steps or ())
+    except (TypeError, ValueError, AttributeError):
+        return ""
 
 
 def left_out(work: Workload, log: str, fits: Callable[[Record], bool], stale: int = 0) -> str:
@@ -122,15 +143,15 @@ def left_out(work: Workload, log: str, fits: Callable[[Record], bool], stale: in
     """
     from tensorir.tune.store import LogReader
 
-    digest, changed, elsewhere = compute_digest(work), 0, dict[str, None]()
-    for record in LogReader(folder_of(work, log)).records():
+    digest, redefined, elsewhere = compute_digest(work), 0, dict[str, None]()
+    for record in LogReader(folder_of(work, log)).records(workload=work.title):
         if record["status"] == "ok" and record["compute"] != digest:
-            changed += 1
+            redefined += 1
         elif record["status"] == "ok" and not fits(record):
             elsewhere[str(record["device"].get("name"))] = None
     parts = [
         f"{n} record{'s' * (n != 1)} of another {of}: stale, not used"
-        for n, of in ((stale, "version"), (changed, "definition of the operator"))
+        for n, of in ((stale, "version"), (redefined, "definition of the operator"))
         if n
     ]
     parts += [f"tuned for another device, driver or version: {', '.join(elsewhere)}"] if elsewhere else []

@@ -48,12 +48,13 @@ def offline(work: Workload, target: Any, log: str, template: str | None, config:
 
 def recorded(work: Workload, target: Target | None, log: str) -> Chosen | None:
     """The latest best record whose source this version still makes."""
+    from tensorir.api.frozen import log_for
     from tensorir.api.identity import compute_digest, folder_of, target_of
     from tensorir.api.load import regenerate
     from tensorir.tune.log import LogReader, best
 
-    reader = LogReader(folder_of(work, log))
-    choices = best(reader, compute=compute_digest(work))
+    reader = LogReader(folder_of(work, log_for(work, log)))
+    choices = best(reader, workload=work.title, compute=compute_digest(work))
     if reader.summary():
         say(f"log: {reader.summary()}")
     for choice in choices:
@@ -83,12 +84,13 @@ def suits(record: Record, target: Target | None) -> bool:
 
 def on_device(work: Workload, measurer: Measurer, about: Mapping[str, Any], log: str) -> Chosen:
     """The best record for this very device, else the default schedule."""
+    from tensorir.api.frozen import log_for
     from tensorir.api.identity import identity_of
     from tensorir.api.load import choices, regenerate
     from tensorir.target import Target
 
     target = Target.parse(about["target"])
-    for choice in choices(work, identity_of(work, about), log):
+    for choice in choices(work, identity_of(work, about), log_for(work, log, about)):
         record = choice.record
         if regenerate(work, record, target) is not None:
             return Chosen(

@@ -45,6 +45,11 @@ def say(text: str) -> None:
         return
 
 
+def clean(text: str) -> str:
+    """A line of a record as a terminal may have it: what moves the cursor, rings or hides is spelt out."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def put(text: str) -> None:
     """The result on stdout."""
     click.echo(text)

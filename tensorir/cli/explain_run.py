@@ -165,6 +165,17 @@ RUN: dict[str, Entry] = {
         "$ chmod 700 the directory, or set TENSORIR_CACHE_DIR to one of your own",
     ),
     # --- tuning
+    "load.frozen-stale": Entry(
+        "A frozen file pins a kernel that this version does not make any more, or for another driver or definition; "
+        "the message says what changed.",
+        "# w.load(log='frozen.json') after an update of tensorir or of the driver",
+        "$ tensorir tune matmul 64x64x64 && tensorir log freeze -o frozen.json",
+    ),
+    "load.frozen-wrong": Entry(
+        "The kernel that a frozen file pins cannot be compiled on this device now, or its result is wrong.",
+        "# w.load(log='frozen.json') on a device whose driver is broken",
+        "$ tensorir repro RECORD --log frozen.json",
+    ),
     "load.not-tuned": Entry(
         "The log holds no usable record of this workload on this device. load never tunes; the message "
         "says what to run, "
@@ -270,6 +281,16 @@ RUN: dict[str, Entry] = {
         "A tuning log belongs to the process that opened it: two writers could interleave.",
         "# a log used after os.fork()",
         "# open the log in the child: it gets a file of its own",
+    ),
+    "log.frozen-damaged": Entry(
+        "A frozen file is not as tensorir wrote it: cut, edited or reformatted. It is refused as a whole.",
+        "# w.load(log='frozen.json') after somebody changed a configuration in it",
+        "$ tensorir log freeze -o frozen.json",
+    ),
+    "log.frozen-newer": Entry(
+        "A frozen file was written by a later version of tensorir.",
+        "# w.load(log='frozen.json') with an older tensorir than the one that froze it",
+        "# that version, or a file frozen by this one",
     ),
     "log.full": Entry(
         "There is no room for the tuning log. Finished trials are safe.",

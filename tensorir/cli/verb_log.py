@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tensorir.cli import common
-from tensorir.cli.common import json_option, log_option, put, put_json, say, usage
+from tensorir.cli.common import Stop, clean, json_option, log_option, put, put_json, say, usage
 
 if TYPE_CHECKING:
     from tensorir.tune.log import LogReader
@@ -49,7 +49,9 @@ def ls(log: str, as_json: bool) -> int:
         lines = [["workload", "device", "trials", "ok", "best", "last"]]
         for r in rows:
             best = milliseconds(r["best_s"]) if r["best_s"] else ""
-            lines.append([r["workload"], r["device"], str(r["trials"]), str(r["ok"]), best, r["last"][:19]])
+            lines.append(
+                [clean(r["workload"]), clean(r["device"]), str(r["trials"]), str(r["ok"]), best, r["last"][:19]]
+            )
         put(table(lines))
     else:
         say(f"there are no records in {log}")
@@ -77,7 +79,8 @@ def best(workload: str | None, log: str, as_json: bool) -> int:
         put_json({"schema": 1, "records": records})
         return common.OK
     for c in choices:
-        put(f"{c.record['id']}  {milliseconds(c.time_s)}  {c.record['workload']}  {config_text(c.record['config'])}")
+        config = config_text(c.record["config"])
+        put(clean(f"{c.record['id']}  {milliseconds(c.time_s)}  {c.record['workload']}  {config}"))
     if not choices:
         say(f"there is no valid record in {log}")
     return common.OK
@@ -100,7 +103,7 @@ def show(record: str, log: str, as_json: bool) -> int:
         put_json({"schema": 1, "records": found})
     else:
         for r in found:
-            put("\n".join(f"{k:14} {v}" for k, v in r.items() if v not in (None, [], {})) + "\n")
+            put("\n".join(clean(f"{k:14} {v}") for k, v in r.items() if v not in (None, [], {})) + "\n")
     return common.OK
 
 
@@ -123,6 +126,75 @@ def compact(log: str, as_json: bool) -> int:
     from tensorir.tune.log import compact as tidy
 
     return _done(tidy(log), as_json)
+
+
+@command.command("migrate", context_settings=common.SETTINGS)
+@log_option
+@json_option
+def migrate(log: str, as_json: bool) -> int:
+    """Bring records of older versions to the present one; the files as they were are kept beside, as *.older."""
+    from tensorir.tune.migrate import migrate as bring
+
+    if not Path(log).exists():
+        raise usage(f"there is no tuning log {log}")
+    return _done(bring(log), as_json)
+
+
+@command.command("freeze", context_settings=common.SETTINGS)
+@click.option("--workload", multiple=True, help="Only this workload (as log ls prints it); may be repeated.")
+@click.option("-o", "--output", default="frozen.json", show_default=True, metavar="FILE")
+@log_option
+@json_option
+def freeze(workload: tuple[str, ...], output: str, log: str, as_json: bool) -> int:
+    """Pin the choice of each workload and device in one file, which --log, w.load(log=…) and TENSORIR_FROZEN take.
+
+    A file that is loaded from decides alone, whatever the log learns later; a choice whose kernel this version of
+    tensorir makes in another way is refused.
+    """
+    from tensorir.tune.frozen import frozen_text
+    from tensorir.tune.log import freeze as choose
+    from tensorir.tune.log import write_whole
+    from tensorir.tune.progress import milliseconds
+    from tensorir.tune.record import BadRecord
+
+    reader = _reader(log)
+    choices, stale = choose(reader, workload, _Regenerate())
+    _skipped(reader)
+    if stale:
+        say(f"log: {len(stale)} faster record{'s' * (len(stale) != 1)} left out: this version makes another kernel")
+    missing = sorted({*workload} - {c.record["workload"] for c in choices})
+    if missing or not choices:
+        raise Stop(common.NO_CONFIG, f"there is no valid record of {clean((missing or [log])[0])} to freeze")
+    _may_replace(Path(output))
+    try:
+        write_whole(Path(output), frozen_text([c.record for c in choices]))
+    except BadRecord as error:
+        raise usage(f"cannot freeze {log}: {error}", "--workload") from None
+    if as_json:
+        rows = [{"id": c.record["id"], "workload": c.record["workload"], "device": c.record["device"]["name"],
+                 "time_s": c.time_s} for c in choices]  # fmt: skip
+        put_json({"schema": 1, "output": output, "choices": rows, "stale": stale})
+        return common.OK
+    for c in choices:
+        put(clean(f"{c.record['id']}  {milliseconds(c.time_s)}  {c.record['workload']}  {c.record['device']['name']}"))
+    return common.OK
+
+
+def _may_replace(path: Path) -> None:
+    """Refuse to overwrite what is not a frozen file."""
+    from tensorir.tune.frozen import frozen_records
+    from tensorir.tune.record import BadRecord
+    from tensorir.tune.store import open_regular
+
+    try:
+        with open_regular(path) as file:
+            other = file.read(1) != b"" and (file.seek(0), frozen_records(file))[1] is None
+    except FileNotFoundError:
+        return
+    except (OSError, BadRecord) as error:
+        other = isinstance(error, OSError)  # a damaged frozen file may be written anew
+    if other:
+        raise usage(f"{path} is no frozen file: it is not overwritten", "another -o")
 
 
 @command.command("stats", context_settings=common.SETTINGS)
@@ -185,7 +257,7 @@ def _done(found: dict[str, Any], as_json: bool) -> int:
     else:
         for key, value in found.items():
             if isinstance(value, list) and value and not isinstance(value[0], dict):
-                put("\n".join(f"{key:12} {v}" for v in value))
+                put("\n".join(clean(f"{key:12} {v}") for v in value))
             else:
-                put(f"{key:12} {value}")
+                put(clean(f"{key:12} {value}"))
     return common.OK

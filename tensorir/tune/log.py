@@ -29,16 +29,21 @@ __all__ = [
     "best",
     "choose",
     "compact",
+    "freeze",
     "identity_of",
     "key_of",
     "listing",
+    "may_grow",
     "merge",
     "passed",
     "show",
     "slug",
+    "stamp_of",
     "stats",
     "usable",
     "verify",
+    "write_merged",
+    "write_whole",
 ]
 
 DOUBT = 1.02  # the mean of a repeat run moves by up to 2 % (p99), so an unconfirmed time must win by that
@@ -137,6 +142,32 @@ def best(
     return sorted(winners, key=lambda c: (c.record["started"], c.record["id"]), reverse=True)
 
 
+def freeze(
+    reader: LogReader, workloads: Sequence[str] = (), regenerate: Callable[[Record], str | None] | None = None
+) -> tuple[list[Choice], list[str]]:
+    """What ``load`` would choose now, to be pinned by ``tune.frozen``; and the ids of faster records that are stale.
+
+    One choice for each workload, definition, device, its limits, driver and versions among the records: what
+    ``best`` gives, except that a record whose source this version does not make (``regenerate``, as for ``verify``)
+    gives way to the next.
+
+    workloads: titles; all of the log when empty
+    """
+    groups: dict[str, list[Record]] = defaultdict(list)
+    for record in reader.records():
+        if not workloads or record["workload"] in workloads:
+            groups[json.dumps([identity_of(record), record["device"].get("target")])].append(record)
+    found, stale = [], []
+    for group in groups.values():
+        for choice in choose(group):
+            digest = None if regenerate is None else regenerate(choice.record)
+            if digest in (None, choice.record["source_sha256"]):
+                found.append(choice)
+                break
+            stale.append(choice.record["id"])
+    return sorted(found, key=lambda c: (c.record["workload"], c.record["id"])), stale
+
+
 def listing(reader: LogReader) -> list[dict[str, Any]]:
     """One row per workload and device: how much is known and how good it is (``log ls``)."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
@@ -201,6 +232,7 @@ def stats(reader: LogReader) -> dict[str, Any]:
         "median_spread": statistics.median(spread) if spread else None,
         "damaged": reader.damaged,
         "newer": reader.newer,
+        "older": reader.older,
         "duplicates": reader.duplicates,
     }
 
@@ -225,6 +257,7 @@ def verify(reader: LogReader, regenerate: Callable[[Record], str | None] | None 
         "records": count,
         "damaged": reader.damaged,
         "newer": reader.newer,
+        "older": reader.older,
         "duplicates": reader.duplicates,
         "stale": stale,
         "unknown": unknown,
@@ -236,20 +269,20 @@ def merge(sources: Sequence[str | os.PathLike[str]], destination: str | os.PathL
     """Write the union of several logs below ``destination``, one segment per workload (``log merge``).
 
     Commutative and idempotent: the same records give the same file names and bytes in any order.
-    Lines of newer versions are carried along unread; damaged ones stay where they are.
+    Lines of other versions are carried along unread; damaged ones stay where they are.
     """
     for source in sources:
         if not Path(source).exists():
             raise refuse(LogError, "log.unreadable", f"there is no tuning log {source}")
     readers = [LogReader(source) for source in sources]
     entries = [entry for reader in readers for entry in reader.entries()]
-    written = _write_merged(entries, Path(destination))
-    damaged = sum(entry.record is None and not entry.newer for entry in entries)
+    written = write_merged(entries, Path(destination))
     return {
         "files": [str(p) for p in written],
-        "records": len(_union(entries)),
-        "damaged": damaged,
+        "records": len(union(entries)),
+        "damaged": sum(e.damaged for e in entries),
         "newer": sum(e.newer for e in entries),
+        "older": sum(e.older for e in entries),
     }
 
 
@@ -260,13 +293,13 @@ def compact(root: str | os.PathLike[str]) -> dict[str, Any]:
     renamed to ``….damaged`` instead of being removed: a person may still rescue them.
     """
     reader = LogReader(root)
-    before = {path: _stamp(path) for path in reader.segments() if not _active(path)}
+    before = {path: stamp_of(path) for path in reader.segments() if not may_grow(path)}
     entries = [entry for entry in reader.entries() if entry.path in before]
-    written = set(_write_merged(entries, Path(root)))
-    hurt = {entry.path for entry in entries if entry.record is None and not entry.newer}
+    written = set(write_merged(entries, Path(root)))
+    hurt = {entry.path for entry in entries if entry.damaged}
     removed = []
     for path, stamp in before.items():
-        if path in written or _stamp(path) != stamp:
+        if path in written or stamp_of(path) != stamp:
             continue
         try:
             if path in hurt:
@@ -279,12 +312,12 @@ def compact(root: str | os.PathLike[str]) -> dict[str, Any]:
     return {
         "files": sorted(map(str, written)),
         "replaced": removed,
-        "records": len(_union(entries)),
+        "records": len(union(entries)),
         "kept_damaged": len(hurt),
     }
 
 
-def _union(entries: Iterable[Entry]) -> dict[str, bytes]:
+def union(entries: Iterable[Entry]) -> dict[str, bytes]:
     """Line by id; of two different lines with one id the smaller, so that order does not matter."""
     lines: dict[str, bytes] = {}
     for entry in entries:
@@ -294,27 +327,28 @@ def _union(entries: Iterable[Entry]) -> dict[str, bytes]:
     return lines
 
 
-def _write_merged(entries: Sequence[Entry], root: Path) -> list[Path]:
+def write_merged(entries: Sequence[Entry], root: Path) -> list[Path]:
+    """One segment for each workload among the entries, named after its content; damaged lines are left out."""
     folders: dict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
         if entry.record is not None:
             folders[slug(entry.record["workload"])].append(entry)
-        elif entry.newer:
-            folders[entry.path.parent.name or "newer"].append(entry)
+        elif not entry.damaged:
+            folders[entry.path.parent.name or "other"].append(entry)
     written = []
     for folder, members in sorted(folders.items()):
         when = {entry.record["id"]: entry.record["started"] for entry in members if entry.record is not None}
-        lines = [line for _, line in sorted(_union(members).items(), key=lambda item: (when[item[0]], item[1]))]
-        lines += sorted({entry.raw.rstrip(b"\r\n") + b"\n" for entry in members if entry.newer})
-        first = re.sub(r"\D", "", min(when.values(), default=""))[:14] or "newer"
+        lines = [line for _, line in sorted(union(members).items(), key=lambda item: (when[item[0]], item[1]))]
+        lines += sorted({entry.raw.rstrip(b"\r\n") + b"\n" for entry in members if entry.record is None})
+        first = re.sub(r"\D", "", min(when.values(), default=""))[:14] or "other"
         content = b"".join(lines)
         path = root / folder / f"{first}-merged-{hashlib.sha256(content).hexdigest()[:12]}.jsonl"
-        _replace(path, content)
+        write_whole(path, content)
         written.append(path)
     return written
 
 
-def _replace(path: Path, content: bytes) -> None:
+def write_whole(path: Path, content: bytes) -> None:
     """Write a whole file or nothing."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -331,7 +365,8 @@ def _replace(path: Path, content: bytes) -> None:
         raise refusal(error, path) from None
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
+def stamp_of(path: Path) -> tuple[int, int] | None:
+    """Size and time of a file, which tell whether somebody wrote to it; None when it is gone."""
     try:
         status = path.stat()
     except OSError:
@@ -339,13 +374,13 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     return status.st_size, status.st_mtime_ns
 
 
-def _active(path: Path) -> bool:
+def may_grow(path: Path) -> bool:
     """Tell whether the writer of a segment may still be at work: its process lives, or it is elsewhere and recent."""
     named = re.fullmatch(r"\d{8}T\d{6}-(.+)-(\d+)(?:-\d+)?\.jsonl", path.name)
     if named is None:
         return False
     if named[1] != host_name():
-        stamp = _stamp(path)
+        stamp = stamp_of(path)
         return stamp is not None and time.time() - stamp[1] / 1e9 < _STALE_DAY
     try:
         os.kill(int(named[2]), 0)

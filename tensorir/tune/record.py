@@ -10,7 +10,7 @@ import re
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tensorir.tune.child import plain
@@ -27,6 +27,7 @@ STATUSES = frozenset(
 )
 # These say nothing about the configuration, so a later run may measure it again.
 TRANSIENT = frozenset({"cancelled", "device_lost", "internal_error"})
+_FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"
 _NUMBER_WORDS = frozenset({"nan", "inf", "-inf"})  # what JSON has no numbers for, see child.plain
 # Libraries that run the search but do not touch the kernel or its clock.
 HARNESS = frozenset({"python", "numpy", "scikit-optimize", "skopt", "scikit-learn", "scipy", "click", "rich"})
@@ -36,8 +37,24 @@ class BadRecord(ValueError):  # it is a finding about data, not a failure of our
     """A line that is not a record; the text says why in a few words."""
 
 
-class NewerRecord(BadRecord):
-    """A line of a later version of this package: not understood, never deleted."""
+class OtherVersion(BadRecord):
+    """A line of another version of the schema: not understood as it is, never deleted."""
+
+
+class NewerRecord(OtherVersion):
+    """A line of a later version."""
+
+
+class OlderRecord(OtherVersion):
+    """A line of an earlier version, which ``migrated`` brings to the present one."""
+
+
+MIGRATIONS: dict[int, Callable[[Record], Record]] = {}
+"""From each earlier version of the schema: what makes a record of the next version of one of this version.
+
+A migration gets the record without ``crc`` and may change it in place; it keeps ``id``. ``v`` and ``crc`` are set by
+``migrated``. The checksum is the same in all versions. Version 1 is the first.
+"""
 
 
 @dataclass(frozen=True)
@@ -99,9 +116,17 @@ def relevant(versions: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in versions.items() if key not in HARNESS}
 
 
+_last = ""
+
+
 def utc_now() -> str:
-    """The present as the log writes it."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    """The present as the log writes it, later than all earlier answers in this process even if the clock goes back."""
+    global _last  # noqa: PLW0603 - there is one clock
+    now = datetime.now(UTC).strftime(_FORMAT)
+    if now <= _last:  # choosing takes the latest final round of a configuration, and that is decided by these times
+        now = (datetime.strptime(_last, _FORMAT) + timedelta(microseconds=1)).strftime(_FORMAT)
+    _last = now
+    return now
 
 
 def canonical(record: Record) -> bytes:
@@ -133,8 +158,20 @@ def decode(line: bytes) -> Record:
     """Return the record of one line; BadRecord says why there is none. Nothing in it is ever executed."""
     if len(line) > MAX_LINE:
         raise BadRecord("over-long line")
+    record = read_json(line)
+    version = version_of(record)
+    if version > VERSION:
+        raise NewerRecord("newer schema")
+    if version in MIGRATIONS:
+        raise OlderRecord("older schema")
+    validate(record)
+    return record
+
+
+def read_json(text: bytes) -> dict[str, Any]:
+    """The object in a text; BadRecord for anything else, for equal keys and for what JSON does not have."""
     try:
-        record = json.loads(line.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
+        made = json.loads(text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
     except BadRecord:
         raise
     except UnicodeDecodeError:
@@ -143,13 +180,33 @@ def decode(line: bytes) -> Record:
         raise BadRecord("nested too deeply") from None
     except ValueError:
         raise BadRecord("not JSON") from None
-    if not isinstance(record, dict):
+    if not isinstance(made, dict):
         raise BadRecord("not an object")
-    version = record.get("v")
-    if isinstance(version, int) and not isinstance(version, bool) and version > VERSION:
-        raise NewerRecord("newer schema")
+    return made
+
+
+def migrated(line: bytes) -> Record:
+    """The record of a line of any version up to this one, as this version writes it; BadRecord where it is damaged."""
+    record = read_json(line)
+    if not MIGRATIONS.keys() >= set(range(version_of(record), VERSION)):
+        raise BadRecord("bad v")
+    _plain_data(record, 0)
+    if record.get("crc") != checksum(record):
+        raise BadRecord("wrong crc")
+    for version in range(version_of(record), VERSION):
+        del record["crc"]
+        try:
+            record = seal({**MIGRATIONS[version](record), "v": version + 1})
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise BadRecord(f"not a record of version {version}") from None
     validate(record)
     return record
+
+
+def version_of(record: Mapping[str, Any]) -> int:
+    """Which version of the schema a record says that it has; -1 when it does not say."""
+    version = record.get("v")
+    return version if isinstance(version, int) and not isinstance(version, bool) else -1
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -296,6 +353,9 @@ def interval(samples: list[float], time_s: float) -> tuple[float, float]:
     ordered, n = sorted(samples), len(samples)
     if not ordered:
         return time_s, time_s
+    if n > 500:  # the tail of a normal distribution with the correction for steps: 2**-n is soon no number any more
+        skip = int(n / 2 - 0.98 * math.sqrt(n) - 0.5)
+        return min(ordered[skip], time_s), max(ordered[n - 1 - skip], time_s)
     skip, below = 0, 0.5**n  # binomial tail: chance that the median lies outside the skip smallest
     while skip + 1 < n / 2:
         below += math.comb(n, skip + 1) * 0.5**n

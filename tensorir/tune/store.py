@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tensorir.errors import TensorIRError, refuse
-from tensorir.tune.record import MAX_LINE, BadRecord, NewerRecord, Record, decode, encode, slug
+from tensorir.tune.frozen import frozen_records
+from tensorir.tune.record import MAX_LINE, BadRecord, NewerRecord, OtherVersion, Record, decode, encode, slug
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 KEPT_FINDINGS = 1000
@@ -70,28 +71,55 @@ class LogWriter:
     def append(self, record: Record) -> None:
         """Write one sealed record and wait until the disk has it.
 
-        A short write (full disk) is taken back, so the file never ends in half a record of ours.
+        A short write (full disk) is taken back, so the file never ends in half a record of ours. A segment that
+        somebody moved away meanwhile (a machine whose clock is wrong takes it for an old one) gets a successor.
         Raises LogError; the segment is then as it was before.
         """
         line = encode(record)
         with self._lock:
             if os.getpid() != self._pid:
                 raise refuse(LogError, "log.forked", f"the log {self.path} belongs to the process that opened it")
-            try:
-                start = os.fstat(self._fd).st_size
-                if start and os.pread(self._fd, 1, start - 1) != b"\n":
-                    line = b"\n" + line
-            except OSError as error:
-                raise refusal(error, self.path) from None
-            try:
-                written = os.write(self._fd, line)
-                if written != len(line):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                os.fsync(self._fd)
-            except OSError as error:
-                with contextlib.suppress(OSError):
-                    os.ftruncate(self._fd, start)
-                raise refusal(error, self.path) from None
+            self._write(line)
+            if not self._in_place():
+                self._begin_again()
+                self._write(line)
+
+    def _in_place(self) -> bool:
+        """Whether the open file is still the one of that name."""
+        try:
+            return os.path.samestat(os.fstat(self._fd), os.stat(self.path))
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+
+    def _begin_again(self) -> None:
+        old = self._fd
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._fd, self.path = _create(self.path.with_name(segment_name()))
+        except OSError as error:
+            raise refusal(error, self.path) from None
+        self._mine = True
+        os.close(old)
+
+    def _write(self, line: bytes) -> None:
+        """The whole line on a fresh line of the file, or nothing."""
+        try:
+            start = os.fstat(self._fd).st_size
+            if start and os.pread(self._fd, 1, start - 1) != b"\n":
+                line = b"\n" + line
+        except OSError as error:
+            raise refusal(error, self.path) from None
+        try:
+            written = os.write(self._fd, line)
+            if written != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(self._fd)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, start)
+            raise refusal(error, self.path) from None
 
     def close(self) -> None:
         """Close the segment; one that this writer made and never filled is removed."""
@@ -162,7 +190,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class Entry:
-    """One line as read: exactly one of ``record`` and ``reason`` is there."""
+    """One line as read: exactly one of ``record`` and ``reason`` is there.
+
+    newer, older: of another version of the schema: carried along, never deleted
+    """
 
     path: Path
     line: int
@@ -170,13 +201,21 @@ class Entry:
     record: Record | None = None
     reason: str = ""
     newer: bool = False
+    older: bool = False
+
+    @property
+    def damaged(self) -> bool:
+        return self.record is None and not self.newer and not self.older
 
 
 class LogReader:
-    """Streams the records of a log directory, of one folder or of one segment; damaged lines are skipped and counted.
+    """Streams the records of a log directory, of one folder, of one segment or of a frozen file (``tune.frozen``).
 
-    damaged, newer, duplicates: line counts of the last complete pass
-    findings:                   the first of the damaged and newer lines, with reasons
+    Lines that are damaged or of another version are skipped and counted; a damaged frozen file is refused, LogError
+    ``log.frozen-damaged``.
+
+    damaged, newer, older, duplicates: line counts of the last complete pass
+    findings:                          the first of the skipped lines, with reasons
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
@@ -184,7 +223,7 @@ class LogReader:
         self._reset()
 
     def _reset(self) -> None:
-        self.damaged = self.newer = self.duplicates = 0
+        self.damaged = self.newer = self.older = self.duplicates = 0
         self.reasons: Counter[str] = Counter()
         self.findings: list[Finding] = []
 
@@ -209,8 +248,11 @@ class LogReader:
         """Every line of every segment, damaged ones too."""
         for path in self.segments():
             try:
-                with _open_regular(path) as file:
-                    yield from _entries(path, file)
+                with open_regular(path) as file:
+                    frozen = frozen_records(file) if path == self.root else None
+                    yield from _entries(path, file) if frozen is None else _frozen_entries(path, frozen)
+            except BadRecord as error:
+                raise _broken(path, error) from None
             except FileNotFoundError:
                 continue  # compacted away meanwhile
             except OSError as error:
@@ -236,7 +278,8 @@ class LogReader:
 
     def _count(self, entry: Entry) -> None:
         self.newer += entry.newer
-        self.damaged += not entry.newer
+        self.older += entry.older
+        self.damaged += entry.damaged
         self.reasons[entry.reason] += 1
         if len(self.findings) < KEPT_FINDINGS:
             self.findings.append(Finding(entry.path, entry.line, entry.reason))
@@ -248,6 +291,10 @@ class LogReader:
             parts.append(f"{self.damaged} damaged line{'s' * (self.damaged != 1)} ignored")
         if self.newer:
             parts.append(f"{self.newer} line{'s' * (self.newer != 1)} of a newer version skipped")
+        if self.older:
+            parts.append(
+                f"{self.older} line{'s' * (self.older != 1)} of an older version skipped (tensorir log migrate)"
+            )
         return ", ".join(parts)
 
 
@@ -258,13 +305,28 @@ def unreadable(error: OSError, path: Path) -> TensorIRError:
     )
 
 
-def _open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BinaryIO:
     """Open for reading; a pipe or device with a log's name would block or never end."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise OSError(errno.EINVAL, "not a regular file")
     return os.fdopen(fd, "rb")
+
+
+def _frozen_entries(path: Path, records: list[Record]) -> Iterator[Entry]:
+    for number, record in enumerate(records, 2):  # a record a line, behind the head
+        yield Entry(path, number, encode(record), record=record)
+
+
+def _broken(path: Path, error: BadRecord) -> TensorIRError:
+    newer = isinstance(error, NewerRecord)
+    return refuse(
+        LogError,
+        "log.frozen-newer" if newer else "log.frozen-damaged",
+        f"{path} was frozen by a newer version of tensorir" if newer else f"{path} is no frozen file any more: {error}",
+        hint="the version that wrote it" if newer else f"tensorir log freeze -o {path.name}",
+    )
 
 
 def _entries(path: Path, file: BinaryIO) -> Iterator[Entry]:
@@ -280,7 +342,8 @@ def _entries(path: Path, file: BinaryIO) -> Iterator[Entry]:
             continue  # what is left where a torn line was closed
         try:
             yield Entry(path, number, raw, record=decode(raw))
-        except NewerRecord as error:
-            yield Entry(path, number, raw, reason=str(error), newer=True)
+        except OtherVersion as error:
+            newer = isinstance(error, NewerRecord)
+            yield Entry(path, number, raw, reason=str(error), newer=newer, older=not newer)
         except BadRecord as error:
             yield Entry(path, number, raw, reason=str(error))

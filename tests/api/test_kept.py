@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import zoo
+from noted import note, operator
 
 import tensorir as tir
 from tensorir.api import kept, load
@@ -29,32 +30,6 @@ A, B = (np.arange(256, dtype=np.float32).reshape(16, 16) % n for n in (5, 7))
 def _own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("TENSORIR_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(kept, "package_state", lambda: "as it is")
-
-
-def operator():
-    return tir.ops.matmul(m=16, n=16, k=16)
-
-
-def configs(work):
-    template = work.template_for("opencl")
-    space = work.templates[template].space
-    return template, [space.config(row) for row in range(3)]
-
-
-def note(work, log, times=(1e-3,), **changes):
-    """Records of the first configurations, as tuning would leave them."""
-    device = open_device("opencl")
-    identity = identity_of(work, describe(device))
-    template, found = configs(work)
-    records = []
-    with LogWriter(log, work.title) as writer:
-        for time_s, config in zip(times, found, strict=False):
-            made = prepare(work, template, config, device.target, check=False)
-            result = {"status": "ok", "time_s": time_s, "samples": [time_s] * 3, **made.known, **changes}
-            result.setdefault("check", {"ok": True, "max_err": 0.0, "shapes": []})
-            records.append(identity.record("trial", template, config, result))
-            writer.append(records[-1])
-    return records
 
 
 @pytest.fixture

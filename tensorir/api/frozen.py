@@ -1,0 +1,116 @@
+"""Choices that a frozen file pins (``tensorir log freeze``): which file decides, and what to say when it cannot.
+
+``w.load(log=FILE)`` takes the choice of the file or nothing. The environment variable TENSORIR_FROZEN names a file that
+decides for the workloads and devices that it pins, wherever ``log`` is a folder; for all others the log decides.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tensorir.api.candidate import Refused, prepare
+from tensorir.api.identity import command_for
+from tensorir.errors import NotTuned, Problem, TensorIRError, refuse
+from tensorir.target import Target
+
+if TYPE_CHECKING:
+    from tensorir.api.workload import Workload
+    from tensorir.tune.record import Identity, Record
+
+VARIABLE = "TENSORIR_FROZEN"
+
+
+def is_frozen(log: str) -> bool:
+    """Whether a log is one file, which then decides alone."""
+    return Path(log).is_file()
+
+
+def log_for(work: Workload, log: str, device: Mapping[str, Any] | None = None) -> str:
+    """The log to choose from: ``log``, or the file of TENSORIR_FROZEN where that pins this workload on this device.
+
+    device: as in a record; any when None
+    """
+    named = os.environ.get(VARIABLE)
+    if not named or is_frozen(log):
+        return log
+    if not is_frozen(named):
+        from tensorir.tune.store import LogError
+
+        message = f"{VARIABLE} names {named}, and there is no such file"
+        raise refuse(LogError, "log.unreadable", message, hint=f"unset {VARIABLE}, or tensorir log freeze -o {named}")
+    return named if any(device is None or _on(r, device) for r in _records(work, named)) else log
+
+
+def _records(work: Workload, log: str) -> list[Record]:
+    from tensorir.tune.store import LogReader
+
+    return list(LogReader(log).records(workload=work.title))
+
+
+def _on(record: Record, device: Mapping[str, Any]) -> bool:
+    return bool(record["device"].get("name") == device.get("name"))
+
+
+def pinned(work: Workload, identity: Identity, log: str) -> Record | None:
+    """The record that the file pins for this workload on this device; None when it pins none.
+
+    Raises NotTuned ``load.frozen-stale`` when it pins one for what the definition, the device's driver or limits, or
+    the versions were.
+    """
+    from tensorir.tune.log import choose
+
+    mine = [r for r in _records(work, log) if _on(r, identity.device)]
+    found = choose(r for r in mine if identity.accepts(r))
+    if mine and not found:
+        raise changed(work, mine[0], log, min((_differences(r, identity) for r in mine), key=len))
+    return found[0].record if found else None
+
+
+def _differences(record: Record, identity: Identity) -> list[str]:
+    """What a record was made for and is otherwise now."""
+    from tensorir.tune.record import relevant
+
+    found = ["the definition"] if record["compute"] != identity.compute else []
+    for key, name in (("driver", "the driver"), ("target", "the limits of the device")):
+        then, now = record["device"].get(key), identity.device.get(key)
+        if then != now and (key == "driver" or (then and now)):
+            found.append(f"{name} ({then!s:.100} then, {now!s:.100} now)")
+    then, now = relevant(record["versions"]), relevant(identity.versions)
+    found += [
+        f"{key} ({then.get(key, 'none'):.80} then, {now.get(key, 'none'):.80} now)"
+        for key in sorted(then.keys() | now.keys())
+        if then.get(key) != now.get(key)
+    ]
+    return found or ["its result (it is no valid measurement)"]
+
+
+def why_stale(work: Workload, record: Record, target: Target) -> list[str]:
+    """Why this version does not make the source of a record, as far as can be said."""
+    name = record["template"]
+    if name not in work.templates:
+        return [f"the templates: there is no {name!r:.60} any more"]
+    try:
+        made = prepare(work, name, record["config"], target, check=False)
+    except Refused as refused:
+        detail = refused.result.get("detail") or {}
+        return [f"whether template {name} makes it: {detail.get('message', refused.result['status'])!s:.200}"]
+    from tensorir.api.load import steps_text, trace_text
+
+    then, now = steps_text(record["trace"]).splitlines(), trace_text(made).splitlines()
+    for n in range(max(len(then), len(now))):
+        a, b = (steps[n] if n < len(steps) else "nothing" for steps in (then, now))
+        if a != b:
+            return [f"the schedule of template {name}, step {n + 1} ({a:.100} then, {b:.100} now)"]
+    return ["the text that the same schedule gives"]
+
+
+def changed(work: Workload, record: Record, log: str, what: list[str]) -> TensorIRError:
+    """The refusal of a choice that is not what it was."""
+    message = (
+        f"record {record['id']}, which {log} pins for {work.title}, is stale: changed since: {'; '.join(what[:3])}"
+    )
+    hint = f"{command_for(work)}, then tensorir log freeze -o {log}"
+    return NotTuned(Problem("load.frozen-stale", message, hint=hint))

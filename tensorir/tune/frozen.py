@@ -1,0 +1,63 @@
+"""Frozen choices: one small file of records that decide what is loaded, whatever the log learns later.
+
+A JSON object, written and read a record a line, so that a version-control system shows which choice changed and a
+reader needs the memory of one record::
+
+    {"frozen": 1, "sha256": "…", "choices": [
+    {"v":1,"kind":"trial",…},
+    {"v":1,"kind":"trial",…}
+    ]}
+
+``sha256`` is that of the lines between the first and the last, and each record has its own checksum. The same choices
+give the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import BinaryIO
+
+from tensorir.tune.record import MAX_LINE, BadRecord, NewerRecord, Record, decode, encode
+
+FROZEN = 1  # version of the file, not of its records
+MAX_CHOICES = 10_000
+_HEAD = '{{"frozen": {}, "sha256": "{}", "choices": [\n'
+
+
+def frozen_text(records: Sequence[Record]) -> bytes:
+    """The file that pins these records, each the choice for its workload and device; BadRecord for too many."""
+    if len(records) > MAX_CHOICES:
+        raise BadRecord(f"more than {MAX_CHOICES} choices")
+    ordered = sorted(records, key=lambda r: (r["workload"], r["id"]))
+    body = b"".join(encode(r)[:-1] + (b",\n" if r is not ordered[-1] else b"\n") for r in ordered)
+    return _HEAD.format(FROZEN, hashlib.sha256(body).hexdigest()).encode() + body + b"]}\n"
+
+
+def frozen_records(file: BinaryIO) -> list[Record] | None:
+    """The records of a frozen file; None for a file of another kind, which is left at its start.
+
+    Raises BadRecord for one that is damaged, that a person has rewritten, or that breaks a rule of records (length of
+    a line, depth, equal keys); NewerRecord for one of a later version.
+    """
+    head = file.readline(200)
+    if re.match(rb'\s*\{\s*"frozen"', head + (b"" if head.strip() != b"{" else file.readline(200))) is None:
+        file.seek(0)
+        return None
+    said = re.fullmatch(_HEAD.replace("[", r"\[").format(r"(\d{1,9})", "([0-9a-f]{64})"), head.decode("latin-1"))
+    if said is None:
+        raise BadRecord("its first line is not as it was written")
+    if int(said[1]) > FROZEN:
+        raise NewerRecord("newer schema")
+    records, digest = list[Record](), hashlib.sha256()
+    while (line := file.readline(MAX_LINE + 2)) != b"]}\n":
+        if not line.endswith(b"\n"):
+            raise BadRecord("it ends too early, or has an over-long line")
+        digest.update(line)
+        records.append(decode(line.rstrip(b",\n")))
+        if len(records) > MAX_CHOICES:
+            raise BadRecord(f"more than {MAX_CHOICES} choices")
+    if digest.hexdigest() != said[2] or file.read(1):
+        raise BadRecord("wrong sha256")
+    return records

@@ -1,0 +1,70 @@
+"""Old logs in the present version of the schema (``log migrate``)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from tensorir.tune.log import may_grow, stamp_of, write_whole
+from tensorir.tune.record import MIGRATIONS, BadRecord, encode, migrated
+from tensorir.tune.store import Entry, LogReader, refusal
+
+KEPT = ".older"
+
+
+def migrate(root: str | os.PathLike[str]) -> dict[str, Any]:
+    """Rewrite the segments that hold records of older versions; the segments as they were stay beside them.
+
+    Nothing is lost: newer and damaged lines are carried along as they are, the old segment is kept as
+    ``….jsonl.older`` (no log reads it), and one that a live process may still append to is left alone. A second call
+    finds nothing to do; so does one after a call that was killed, except for what that call had not come to.
+    Raises LogError.
+    """
+    reader = LogReader(root)
+    segments: dict[Path, list[Entry]] = {}
+    stamps = {path: stamp_of(path) for path in reader.segments()} if MIGRATIONS else {}
+    for entry in reader.entries() if stamps else ():
+        segments.setdefault(entry.path, []).append(entry)
+    done: dict[str, Any] = {"files": [], "kept": [], "migrated": 0, "failed": 0, "in_use": []}
+    for path, entries in segments.items():
+        if not any(e.older for e in entries):
+            continue
+        if may_grow(path) or stamp_of(path) != stamps[path]:
+            done["in_use"].append(str(path))
+            continue
+        lines = [_line(e) for e in entries]
+        done["migrated"] += sum(e.older and line is not None for e, line in zip(entries, lines, strict=True))
+        done["failed"] += sum(line is None for line in lines)
+        if not any(e.older and line is not None for e, line in zip(entries, lines, strict=True)):
+            continue
+        done["kept"].append(str(_keep(path)))
+        write_whole(path, b"".join(e.raw if line is None else line for e, line in zip(entries, lines, strict=True)))
+        done["files"].append(str(path))
+    return done
+
+
+def _line(entry: Entry) -> bytes | None:
+    """The line to write in place of an entry's; None for an old one that is damaged in a way that only its age hid."""
+    if not entry.older:
+        return entry.raw if entry.raw.endswith(b"\n") else entry.raw + b"\n"
+    try:
+        return encode(migrated(entry.raw))
+    except BadRecord:
+        return None
+
+
+def _keep(path: Path) -> Path:
+    """A second name for the segment as it is, which no reader takes for a segment."""
+    for number in range(1000):
+        kept = path.with_name(path.name + KEPT + (f"-{number}" if number else ""))
+        try:
+            os.link(path, kept)
+        except FileExistsError:
+            if os.path.samefile(path, kept):
+                return kept  # a call that was killed in between
+            continue
+        except OSError:  # a file system without links
+            write_whole(kept, path.read_bytes())
+        return kept
+    raise refusal(FileExistsError(), path)

@@ -1,0 +1,100 @@
+"""docs/tuning-log.schema.json says what the package checks of a record, as far as a schema can."""
+
+import itertools
+import json
+import math
+from pathlib import Path
+
+import pytest
+from records import ME, made, ok
+
+from tensorir.tune import record
+from tensorir.tune.record import MAX_DEPTH, MAX_LINE, STATUSES, BadRecord, seal, validate
+
+jsonschema = pytest.importorskip("jsonschema")
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs/tuning-log.schema.json").read_text(encoding="utf-8"))
+CHECKER = jsonschema.Draft202012Validator(SCHEMA)
+
+
+def accepted(r):
+    try:
+        validate(r)
+    except BadRecord:
+        return False
+    return True
+
+
+def test_it_is_a_schema_and_names_every_field():
+    CHECKER.check_schema(SCHEMA)
+    required = {name for name, (needed, _) in record._SCHEMA.items() if needed}
+    assert set(SCHEMA["required"]) == required
+    assert set(SCHEMA["properties"]) == set(record._SCHEMA)
+    assert set(SCHEMA["properties"]["status"]["enum"]) == STATUSES
+    assert SCHEMA["properties"]["v"]["const"] == record.VERSION
+    assert str(MAX_LINE) in SCHEMA["description"] and f" {MAX_DEPTH} " in SCHEMA["description"]
+
+
+def whole():
+    """Records as the package makes them, every status and every optional field among them."""
+    yield made(detail={"output": "x"}, flags=["unstable_timing"], trace=[["split", ["C.i", [None, 4]], {}]], of="ab12")
+    yield made(trace="s.split(…)", resources={"registers": 3}, detail="words", kind="final")
+    yield ME.record("trial", "t", {}, ok(check=None))
+    for status in sorted(STATUSES - {"ok"}):
+        yield ME.record("trial", "t", {"a": [1]}, {"status": status, "check": {"ok": False, "max_err": math.inf}})
+
+
+def test_every_record_of_ours_fits():
+    for r in whole():
+        CHECKER.validate(r)
+        assert accepted(r)
+
+
+VALUES = [
+    None, True, False, 0, 1, -1, 2, 7, 0.5, -0.5, 1e-9, 86399.0, 86400, 1e300, "", "x", "ok", "trial", "final", "nan",
+    "-inf", "é" * 201, "x" * 80, "x" * 81, "x" * 101, "x" * 70_000, "ab" * 32, "AB" * 32, "ab" * 33, "0123abcd", "../x",
+    "2026-01-01T00:00:00Z", "2026-01-01T00:00:00.123456+00:00", "2026-01-01 00:00:00", "yesterday", [], [1], [0.5],
+    [0.5, 0], [0.5, None], ["x"], [""], [["x"]], {}, {"a": 1}, {"a": "b"}, {"name": "a", "driver": "b"}, {"name": "a"},
+    {"name": "a", "driver": 1}, {"ok": True}, {"ok": False}, {"ok": 1}, {"ok": True, "max_err": "nan"},
+    {"ok": True, "max_err": "big"}, {"ok": True, "max_err": None}, {"ok": True, "max_err": True},
+    *sorted(STATUSES - {"ok"}),
+]  # fmt: skip
+
+
+def fields():
+    return [*record._SCHEMA, "something else"]
+
+
+@pytest.mark.parametrize("field", fields())
+def test_both_refuse_the_same(field):
+    """Any value in any field, in records that are ok and that are not."""
+    good = made(detail={}, flags=[], of="ab12")
+    bad = ME.record("trial", "t", {}, {"status": "crashed", "detail": {"signal": "SIGSEGV"}})
+    refused = 0
+    for base, value in itertools.product((good, bad), VALUES):
+        changed = {**base, field: value}
+        r = seal(changed) if field != "crc" else changed
+        if field == "crc" and isinstance(value, str) and len(value) == 8:
+            continue  # which of them is the right one a schema cannot say
+        assert CHECKER.is_valid(r) == accepted(r), (field, value)
+        refused += not accepted(r)
+    assert refused or field == "something else"
+
+
+@pytest.mark.parametrize("field", fields()[:-1])
+def test_both_miss_the_same(field):
+    r = seal({k: v for k, v in made().items() if k != field})
+    if field == "crc":
+        del r["crc"]
+    assert CHECKER.is_valid(r) == accepted(r)
+
+
+def test_what_belongs_together():
+    for good, bad in [
+        (made(), {"status": "crashed"}),
+        (made(), {"time_s": None}),
+        (made(), {"samples": []}),
+        (made(), {"check": {"ok": False}}),
+        (ME.record("trial", "t", {}, {"status": "crashed"}), {"time_s": 1e-3}),
+    ]:
+        r = seal({**good, **bad})
+        assert CHECKER.is_valid(good) and not CHECKER.is_valid(r) and not accepted(r)
