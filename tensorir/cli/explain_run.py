@@ -164,6 +164,37 @@ RUN: dict[str, Entry] = {
         "# TENSORIR_CACHE_DIR names a directory that others may write",
         "$ chmod 700 the directory, or set TENSORIR_CACHE_DIR to one of your own",
     ),
+    "pack.damaged": Entry(
+        "A packed log is not as tensorir cache export wrote it: cut, changed, or made by somebody else. Nothing "
+        "of it is used.",
+        "$ tensorir cache import cut-short.pack",
+        "# copy the file again and compare its size",
+    ),
+    "pack.newer": Entry(
+        "A packed log was written by a later version of tensorir.",
+        "$ tensorir cache import from-the-future.pack",
+        "$ pip install --upgrade tensorir",
+    ),
+    "pack.not-tuned": Entry(
+        "The log holds no record to pack, of any workload or of the named one.",
+        "$ tensorir cache export my.pack --log empty",
+        "$ tensorir tune matmul 64x64x64 && tensorir cache export my.pack",
+    ),
+    "pack.too-large": Entry(
+        "A packed log has at most 4096 members, 64 MiB each and 1 GiB in all, so that a hostile one can do no harm.",
+        "$ tensorir cache export all.pack",
+        "$ tensorir log freeze -o chosen.json && tensorir cache export chosen.pack --log chosen.json",
+    ),
+    "pack.unreadable": Entry(
+        "A packed log does not exist or cannot be read.",
+        "$ tensorir cache import nowhere.pack",
+        "$ tensorir cache import here.pack",
+    ),
+    "pack.unwritable": Entry(
+        "A packed log, or the cache directory that it is unpacked into, cannot be written.",
+        "$ tensorir cache export /proc/my.pack",
+        "$ tensorir cache export my.pack",
+    ),
     # --- tuning
     "load.frozen-stale": Entry(
         "A frozen file pins a kernel that this version does not make any more, or for another driver or definition; "

@@ -19,12 +19,13 @@ VERBS = {
     "check": "Check the chosen kernel against the reference.",
     "export": "Write a folder that runs without tensorir.",
     "log": "Look at, check and tidy tuning logs.",
+    "cache": "Take tuned, compiled kernels to another machine.",
     "doctor": "Say what works here and how to fix what does not.",
     "devices": "List the devices and the names to pass.",
     "list": "List operators, their parameters and templates.",
     "explain": "Explain an error code.",
     "repro": "Measure one recorded configuration again.",
-    "report": "Make a page of a tuning log (does not exist yet).",
+    "report": "Make a page of a tuning log.",
 }
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tensorir.cli import figures
 from tensorir.cli.figures import Point
+from tensorir.cli.parse import work_of
 from tensorir.cli.tables import config_text
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import DTYPES
@@ -42,7 +43,7 @@ svg {{ max-width: 100%; height: auto; }} .note {{ color: #5b6875; }}
 
 def page(log: str, found: Sequence[Tuned], skipped: str) -> str:
     """The whole file. skipped: what ``LogReader.summary`` says of lines that were left out"""
-    made = {t.workload: _work(t.workload) for t in found}
+    made = {t.workload: work_of(t.workload) for t in found}
     out = [_HEAD.format(title=escape(f"Tuning of {log}")), f"<h1>Tuning of {escape(log)}</h1>"]
     trials = sum(len(t.trials) for t in found)
     out.append(f"<p>{trials} trials of {len(found)} workloads and devices. {escape(skipped)}</p>")
@@ -149,16 +150,3 @@ def _point(t: Tuned, work: Workload) -> Point | None:
         return None
     default = None if t.default_s is None or t.default_s < LEAST_S else work.flops / t.default_s
     return Point(work.name, work.flops / moved, work.flops / t.best.time_s, default)
-
-
-def _work(title: str) -> Workload | None:
-    """The operator that a log names; nothing outside of the package is loaded, whatever a log says."""
-    from tensorir.cli.common import Stop
-    from tensorir.cli.parse import from_title
-    from tensorir.errors import TensorIRError
-
-    try:
-        made: Workload = from_title(title)()
-    except (TensorIRError, Stop, ValueError):
-        return None
-    return made

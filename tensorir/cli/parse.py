@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tensorir.cli.common import usage
+from tensorir.cli.common import Stop, usage
+from tensorir.errors import TensorIRError
 
 if TYPE_CHECKING:
     from tensorir.api.workload import Workload
@@ -187,6 +188,14 @@ def from_title(title: str) -> Make:
     except TypeError as e:
         raise usage(f"{name}: {e!s:.80}", "another version of tensorir may have written this") from None
     return _maker(name, given)
+
+
+def work_of(title: str) -> Workload | None:
+    """The operator that a log names; None for others. Nothing outside of the package is loaded, whatever a log says."""
+    try:
+        return from_title(title)()
+    except (Stop, TensorIRError, TypeError, ValueError, OverflowError):
+        return None
 
 
 def _value(name: str, text: str) -> Any:

@@ -230,16 +230,12 @@ class _Regenerate:
     def __call__(self, record: Record) -> str | None:
         from tensorir.api.candidate import Refused, prepare
         from tensorir.api.identity import compute_digest, target_of
-        from tensorir.cli.common import Stop
-        from tensorir.cli.parse import from_title
+        from tensorir.cli.parse import work_of
         from tensorir.errors import TensorIRError
 
         title = record["workload"]
         if title not in self._works:
-            try:
-                self._works[title] = from_title(title)()
-            except (Stop, TensorIRError, TypeError):
-                self._works[title] = None
+            self._works[title] = work_of(title)
         work = self._works[title]
         if work is None or compute_digest(work) != record["compute"] or record["template"] not in work.templates:
             return None

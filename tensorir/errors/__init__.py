@@ -57,9 +57,12 @@ def line_of(error: BaseException) -> str | None:
 
 
 def _ours(frame: FrameType) -> bool:
-    """Whether a frame is this package's; what dataclasses generate has no file, only a module."""
+    """Whether a frame is this package's, or Python's between two of them (``with`` over a generator).
+
+    What dataclasses generate has no file, only a module.
+    """
     home = str(frame.f_globals.get("__name__", ""))
-    return frame.f_code.co_filename.startswith(_PACKAGE) or home.split(".")[0] == _PACKAGE_NAME
+    return frame.f_code.co_filename.startswith(_PACKAGE) or home.split(".")[0] in (_PACKAGE_NAME, "contextlib")
 
 
 def _frames(tb: TracebackType | None) -> Iterator[TracebackType]:

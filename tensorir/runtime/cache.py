@@ -15,13 +15,16 @@ import sys
 import tempfile
 import threading
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from tensorir.errors import DeviceError, refuse
 
 _MAGIC = b"tensorir-cache 1\n"
 _MOST_BYTES = 2 << 30  # oldest entries beyond this go
+_MOST_HEAD = 1000  # bytes of the line of lengths
 _TRIM_EVERY = 64  # puts
 
 
@@ -103,6 +106,17 @@ class Cache:
             with contextlib.suppress(OSError):
                 self._path(self.directory, key).unlink()
 
+    def stored(self) -> Iterator[str]:
+        """The key text of every entry that says one; whether its payload is whole shows when it is read."""
+        if self.directory is None:
+            yield from list(self._memory)
+            return
+        for _, _, path in _entries(self.directory):
+            with contextlib.suppress(OSError):
+                key = _key_in(path)
+                if key is not None and path == self._path(self.directory, key):
+                    yield key
+
     def stat(self) -> CacheStat:
         """How much is stored and how this process fared."""
         if self.directory is None:
@@ -140,21 +154,22 @@ class Cache:
     def _read(self, key: str) -> bytes | None:
         assert self.directory is not None
         try:
-            blob = _read_own(self._path(self.directory, key))
+            with _open_own(self._path(self.directory, key)) as file:
+                found = unpack_entry(file.read())
         except OSError:
             return None
-        payload = _unpack(blob, key)
-        if payload is None:
+        if found is None or found[0] != key:
             with self._lock:
                 self._damaged += 1
-        return payload
+            return None
+        return found[1]
 
     @staticmethod
     def _write(directory: Path, key: str, payload: bytes) -> None:
         number, name = tempfile.mkstemp(prefix=".new-", dir=directory)
         try:
             with os.fdopen(number, "wb") as file:
-                file.write(_pack(key, payload))
+                file.write(pack_entry(key, payload))
             os.replace(name, Cache._path(directory, key))
         except BaseException:
             with contextlib.suppress(OSError):
@@ -162,38 +177,67 @@ class Cache:
             raise
 
 
-def _pack(key: str, payload: bytes) -> bytes:
+def pack_entry(key: str, payload: bytes) -> bytes:
+    """An entry as one piece of data that tells when it is damaged."""
     text = key.encode()
     head = {"key": len(text), "payload": len(payload), "sha256": hashlib.sha256(payload).hexdigest()}
     return _MAGIC + json.dumps(head).encode() + b"\n" + text + payload
 
 
-def _unpack(blob: bytes, key: str) -> bytes | None:
-    """The payload, or None unless magic, lengths, the whole key and the digest agree."""
+def unpack_entry(blob: bytes) -> tuple[str, bytes] | None:
+    """The key text and the payload, or None unless magic, lengths and digest agree."""
     if not blob.startswith(_MAGIC):
         return None
-    line, newline, rest = blob[len(_MAGIC) :].partition(b"\n")
+    line, newline, rest = blob[len(_MAGIC) : len(_MAGIC) + _MOST_HEAD].partition(b"\n")
+    head = _head(line) if newline else None
+    if head is None:
+        return None
+    rest = blob[len(_MAGIC) + len(line) + 1 :]
+    text, payload = rest[: head["key"]], rest[head["key"] :]
+    if head["key"] != len(text) or head["payload"] != len(payload):
+        return None
+    if hashlib.sha256(payload).hexdigest() != head["sha256"]:
+        return None
     try:
-        head = json.loads(line) if newline and len(line) < 1000 else None
+        return text.decode(), payload
+    except UnicodeDecodeError:
+        return None
+
+
+def _head(line: bytes) -> dict[str, Any] | None:
+    try:
+        head = json.loads(line)
     except (ValueError, RecursionError):
         return None
     if not isinstance(head, dict) or set(head) != {"key", "payload", "sha256"}:
         return None
-    text = key.encode()
-    if head["key"] != len(text) or rest[: len(text)] != text or head["payload"] != len(rest) - len(text):
-        return None
-    payload = rest[len(text) :]
-    return payload if hashlib.sha256(payload).hexdigest() == head["sha256"] else None
+    lengths = (head["key"], head["payload"])
+    return head if all(type(n) is int and n >= 0 for n in lengths) else None
 
 
-def _read_own(path: Path) -> bytes:
-    """The bytes of a regular file of this user; OSError for anything else, links included."""
+def _key_in(path: Path) -> str | None:
+    """The key text of an entry, without reading its payload."""
+    with _open_own(path) as file:
+        if file.readline(len(_MAGIC)) != _MAGIC:
+            return None
+        head = _head(file.readline(_MOST_HEAD))
+        if head is None or head["key"] > _MOST_BYTES:
+            return None
+        try:
+            return file.read(head["key"]).decode()
+        except UnicodeDecodeError:
+            return None
+
+
+def _open_own(path: Path) -> BinaryIO:
+    """A regular file of this user, opened for reading; OSError for anything else, links included."""
     number = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
-    with os.fdopen(number, "rb") as file:
-        about = os.fstat(file.fileno())
-        if not modes.S_ISREG(about.st_mode) or (hasattr(os, "geteuid") and about.st_uid != os.geteuid()):
-            raise OSError(f"{path} is not a file of this user")
-        return file.read()
+    file = os.fdopen(number, "rb")
+    about = os.fstat(number)
+    if not modes.S_ISREG(about.st_mode) or (hasattr(os, "geteuid") and about.st_uid != os.geteuid()):
+        file.close()
+        raise OSError(f"{path} is not a file of this user")
+    return file
 
 
 def _entries(directory: Path) -> list[tuple[float, int, Path]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import re
 import subprocess
 import tempfile
@@ -70,8 +69,9 @@ def compile_cubin(text: str, arch: str = "sm_80", options: tuple[str, ...] = (),
     """Compile CUDA C++ for ``arch`` ("sm_90a"). Needs no GPU. CompileError ``compile.nvrtc`` carries the log."""
     nvrtc, version = _nvrtc()
     arguments = [f"--gpu-architecture={arch}", "--std=c++17", "-lineinfo", "--ptxas-options=-v", *options]
-    arguments += [f"-I{folder}" for folder in _include_folders()]
-    key = cache_key(kind="cubin", source=text, options=arguments, nvrtc=version)
+    headers = _include_folders()  # their versions are in the key: cubins travel to machines where they lie elsewhere
+    key = cache_key(kind="cubin", source=text, options=arguments, headers=list(headers.values()), nvrtc=version)
+    arguments += [f"-I{folder}" for folder in headers]
     stored = _unpack(default_cache().get(key)) if cache else None
     if stored is not None:
         log, data = stored
@@ -97,15 +97,21 @@ def _nvrtc() -> tuple[Any, str]:
     return nvrtc, f"{major}.{minor}"
 
 
-def _include_folders() -> list[str]:
-    """CUDA's own headers (of the version of NVRTC's wheel) and the libcu++ in CuPy."""
-    folders = []
+def _include_folders() -> dict[str, str]:
+    """CUDA's own headers (of the version of NVRTC's wheel) and the libcu++ in CuPy: folders, with their versions."""
+    found = {}
     try:
-        folders.append(importlib.import_module("cuda.pathfinder").find_nvidia_header_directory("cudart"))
-    except Exception:
-        folders.append(None)  # text without headers still compiles
-    bundled = Path(load_cupy().__file__).parent / "_core/include/cupy/_cccl/libcudacxx"
-    return [str(f) for f in (*folders, bundled) if f and os.path.isdir(f)]
+        folder = importlib.import_module("cuda.pathfinder").find_nvidia_header_directory("cudart")
+        text = Path(folder, "cuda_runtime_api.h").read_text(encoding="utf-8", errors="replace")
+        version = re.search(r"#define\s+CUDART_VERSION\s+(\d+)", text)
+        found[str(folder)] = f"cudart {version[1] if version else folder}"
+    except Exception:  # text without headers still compiles
+        found.clear()
+    cupy = load_cupy()
+    bundled = Path(cupy.__file__).parent / "_core/include/cupy/_cccl/libcudacxx"
+    if bundled.is_dir():
+        found[str(bundled)] = f"cupy {cupy.__version__}"
+    return found
 
 
 def _compile(nvrtc: Any, text: str, arguments: list[str], arch: str) -> tuple[str, bytes]:

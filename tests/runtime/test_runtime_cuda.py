@@ -105,6 +105,17 @@ def test_cubins_are_cached():
     assert {cuda.compile_cubin(TEXT).data, first.data} == {first.data}
 
 
+def test_headers_count_by_their_version_not_their_place(monkeypatch):
+    """A cubin travels to a machine where CUDA's headers lie elsewhere."""
+    folders = cuda._include_folders()
+    assert all(any(c.isdigit() for c in version) for version in folders.values())
+    cuda.compile_cubin(TEXT)
+    monkeypatch.setattr(cuda, "_include_folders", lambda: {f"/elsewhere{f}": v for f, v in folders.items()})
+    assert cuda.compile_cubin(TEXT).cached
+    monkeypatch.setattr(cuda, "_include_folders", lambda: dict.fromkeys(folders, "cudart 1"))
+    assert not cuda.compile_cubin(TEXT).cached
+
+
 def test_beside_the_architecture_of_cupy_nvrtc_takes_that_of_hopper(monkeypatch):
     """Exported loaders rely on it: CuPy compiles for sm_90, where registers cannot change hands between warps."""
     from cupy.cuda import compiler

@@ -58,10 +58,13 @@ def hostile():
     }
 
 
-@pytest.mark.parametrize("name", hostile())
+HOSTILE = hostile()
+
+
+@pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_files_are_refused(tmp_path, name, monkeypatch):
     monkeypatch.setattr(frozen, "MAX_CHOICES", 5)
-    (tmp_path / "frozen.json").write_bytes(hostile()[name])
+    (tmp_path / "frozen.json").write_bytes(HOSTILE[name])
     with pytest.raises(LogError) as caught:
         list(LogReader(tmp_path / "frozen.json").records())
     assert caught.value.code == "log.frozen-damaged"
