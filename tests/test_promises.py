@@ -24,6 +24,9 @@ KEPT_BY = {
         "tune/test_log.py::test_every_cut_keeps_the_complete_records",
         "tune/test_log.py::test_append_after_a_torn_line_starts_afresh",
         "tune/test_process.py::test_killed_parent_leaves_nothing",
+        "tune/test_faults.py::test_killed_at_random_instants_nothing_finished_is_lost",
+        "tune/test_faults.py::test_cut_at_every_byte_n_or_one_less_are_left",
+        "tune/test_faults.py::test_a_full_disk_stops_after_the_trial",
     ),
     "Same log and same version": (
         "api/test_tuning.py::test_load_gives_the_checked_winner",
@@ -35,6 +38,8 @@ KEPT_BY = {
     ),
     "A stale record is never used silently": (
         "api/test_tuning.py::test_load_never_uses_a_stale_record",
+        "api/test_frozen.py::test_what_changed_is_said",
+        "api/test_packed.py::test_the_machine_code_is_checked_before_it_is_used",
         "tune/test_log.py::test_verify_finds_stale_sources",
     ),
     "Bad input never ends in a traceback": (
