@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 REFERENCE_S = 600.0  # a reference in Python may take its time
 SETUP_S = 120.0
+RACE_SHARE = 0.25  # of the time that the search took is worth spending on which of its finalists is fastest
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,8 @@ class Options:
     width:           trials under way at a time through an executor; None: as many as it has workers
     trial_timeout:   seconds after which a trial is given to another worker (or device) as well; None: four times the
                      longest one so far, at least 30
+    final_s:         seconds that the finalists race at most before those left are called a tie; a quarter of the time
+                     spent until then when None, but a second at least
     on_start:        called with the device's description and the space before the first trial
     on_baseline:     called with the name and the seconds of the peer
     """
@@ -81,6 +84,7 @@ class Options:
     fresh: bool = False
     patience: int | None = None
     top: int = 5
+    final_s: float | None = None
     started: float | None = None
     stop: Callable[[], bool] | None = None
     on_start: Callable[[Json, Mapping[str, Space], int], object] | None = None
@@ -118,7 +122,7 @@ class Options:
         for name in ("restrict", "templates"):
             if isinstance(options.get(name), str):
                 options = {**options, name: (options[name],)}
-        for name in ("timeout", "compile_timeout", "trial_timeout"):
+        for name in ("timeout", "compile_timeout", "trial_timeout", "final_s"):
             if options.get(name) is not None:
                 options = {**options, name: _limit(name, options[name])}
         return cls(trials, seconds(budget), seed, need_path("log", log), on_trial, executor, **options)
@@ -478,7 +482,10 @@ class Measurer:
                 item |= {"source": source_json(made.source), "known": made.known}
             items.append(item)
         seconds_left = None if left is None else max(0.5, 0.85 * left - 0.5)
-        return {"do": "final", "finalists": items, "seconds": seconds_left, "all_peers": all_peers}
+        race_s = self.options.final_s
+        if race_s is None:
+            race_s = max(1.0, RACE_SHARE * (time.monotonic() - (self.options.started or math.inf)))
+        return {"do": "final", "finalists": items, "seconds": seconds_left, "race_s": race_s, "all_peers": all_peers}
 
 
 def _described(reply: Json) -> Json:

@@ -6,6 +6,7 @@ takes too long and starts another one, so nothing here is remembered that cannot
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,9 @@ from tensorir.api.candidate import Candidate, Json, Progress, Refused, prepare, 
 from tensorir.api.identity import describe, fingerprint
 from tensorir.errors import CheckError, Problem, TensorIRError
 from tensorir.runtime.device import Device, open_device
-from tensorir.runtime.timing import Timing, interleaved, measure
+from tensorir.runtime.timing import Slot, Timing, interleaved, measure
 from tensorir.tune.inputs import Argument
+from tensorir.tune.paired import Race, Standing, reconciled
 from tensorir.tune.process import serve
 
 if TYPE_CHECKING:
@@ -260,19 +262,46 @@ def _final(state: State, message: Json, progress: Progress) -> Json:
             results[n] = refused.result
     _elsewhere(runners, results, state, began, end, progress)
     progress("time")
-    calls = [r.bound for r in runners.values()] + list(peers.values())
-    timings = _in_turn(calls, len(peers), end, progress)
-    for (n, runner), timing in zip(runners.items(), timings, strict=False):
+    calls = [r.bound for r in runners.values()]
+    half = end if end is None or len(calls) < 2 else (time.perf_counter() + end) / 2
+    timings = _in_turn([*calls, *peers.values()], len(peers), half, progress)
+    ours = timings[: len(calls)]
+    standings = _raced(calls, ours, end, message["race_s"], progress)
+    for (n, runner), fields in zip(runners.items(), _as_fields(ours, standings), strict=True):
         try:
             runner.compare_again()
-            results[n] = runner.known | timed(timing)
+            results[n] = runner.known | fields
         except Refused as refused:
             results[n] = refused.result
-    against: list[Json] = [
-        {"name": p, "time_s": t.median_s} for p, t in zip(peers, timings[len(runners) :], strict=False)
-    ]
+    against: list[Json] = [{"name": p, "time_s": t.median_s} for p, t in zip(peers, timings[len(calls) :], strict=True)]
     best = min(against, key=lambda b: b["time_s"], default=None)
     return {"status": "ok", "results": results, "baseline": best, "against": against}
+
+
+def _raced(
+    calls: list[Any], timings: list[Timing], end: float | None, patience: float, progress: Progress
+) -> list[Standing]:
+    """Compare them until it is clear which is fastest, or time or patience (seconds) is over; empty without a round."""
+    if len(calls) < 2:
+        return []
+    slots = [Slot(call, timing.median_s) for call, timing in zip(calls, timings, strict=True)]
+    race = Race(len(slots))
+    stop = min(time.perf_counter() + patience, end or math.inf)
+    longest = sum(t.median_s for t in timings)
+    while not race.decided and (started := time.perf_counter()) + longest < stop:
+        progress("time")
+        race.add({n: slots[n]() for n in race.order()})
+        longest = 1.2 * (time.perf_counter() - started)
+    return race.standings() if race.rounds else []
+
+
+def _as_fields(timings: list[Timing], standings: list[Standing]) -> list[Json]:
+    """The record's own fields of each finalist: how many seconds from the batches, how they compare from the race."""
+    made = [timed(t) for t in timings]
+    if not standings:
+        return made
+    seconds = reconciled([t.median_s for t in timings], standings)
+    return [m | {"time_s": t, "race": s.json()} for m, t, s in zip(made, seconds, standings, strict=True)]
 
 
 def _elsewhere(

@@ -48,7 +48,8 @@ class FinalRound:
     """What the final round measured.
 
     results:  one per finalist, in order: the fields of a record that are the measurement's own, from
-              interleaved runs; a finalist that turned out wrong or crashed has that status
+              interleaved runs; a finalist that turned out wrong or crashed has that status. ``race`` is its
+              Standing (``tensorir.tune.paired``): whoever was not found slower than another ties with the best
     baseline: ``{"name": …, "time_s": …}`` of the peer measured in the same round, or None
     """
 
@@ -412,7 +413,8 @@ class _Run:
         if best is None:
             choices = choose([*self.records, *self.finals])
             best = Timed.of(choices[0].record, None, self.flops) if choices else None
-        ties = tuple(t for t in ranked if best is not None and t.trial != best.trial and _overlap(t, best))
+        slower = {t["id"] for t, f in self.round if (f.get("race") or {}).get("standing") == "slower"}
+        ties = tuple(t for t in ranked[1:] if t.trial not in slower)
         default = self._default_record()
         final = next((f for t, f in self.round if default is not None and t["id"] == default["id"]), None)
         status = "interrupted" if self.stopped == "interrupted" else "no_valid_config" if best is None else "ok"
@@ -447,9 +449,3 @@ class _Run:
             counts.update(getattr(arm.strategy, "counts", {}))
             surrogate = getattr(arm.strategy, "surrogate", surrogate)
         return {"name": strategy, "surrogate": surrogate if surrogate is None else str(surrogate), **counts}
-
-
-def _overlap(a: Timed, b: Timed) -> bool:
-    """Whether two confidence intervals share a point."""
-    bounds = (a.low_s, a.high_s, b.low_s, b.high_s)
-    return None not in bounds and a.low_s <= b.high_s and b.low_s <= a.high_s  # type: ignore[operator]

@@ -72,7 +72,7 @@ class TuneOutcome:
     stopped:  why no more was measured: ``trials``, ``budget``, ``exhausted``, ``patience``, ``stop``,
               ``interrupted``, ``cancelled``, ``device_lost``, or ``log`` or ``workers`` (then ``error`` says more)
     trials:   new trials of this run; the sum of ``counts``
-    ties:     finalists that the final round could not tell from ``best``
+    ties:     finalists that the final round did not find slower than another
     records:  all usable trial records, earlier ones first
     reasons:  the failures of ``records`` grouped, most frequent first
     """

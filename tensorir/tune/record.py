@@ -329,6 +329,7 @@ _SCHEMA: dict[str, tuple[bool, Callable[[Any], bool]]] = {
     "crc": (True, _text(8, r"[0-9a-f]{8}")),
     "flags": (False, _list_of(_text(100))),
     "detail": (False, lambda v: v is None or isinstance(v, (str, dict))),
+    "race": (False, _optional(_mapping)),  # a final record: its Standing among the finalists
     "of": (False, _ID),  # a final record: the id of the trial that it measured again
 }
 

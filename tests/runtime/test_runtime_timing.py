@@ -5,7 +5,7 @@ from math import comb
 import pytest
 
 from tensorir.runtime import timing
-from tensorir.runtime.timing import Timing, interleaved, measure
+from tensorir.runtime.timing import Slot, Timing, interleaved, measure
 
 
 @pytest.fixture(autouse=True)
@@ -99,3 +99,16 @@ def test_interleaved_goes_round_robin(clock):
     assert all(len(r.samples) == 6 for r in results)
     last = [k for k, _ in itertools.groupby(order[-18:])]
     assert last[:6] == ["a", "b", "c", "b", "c", "a"]
+
+
+def test_slot_gives_its_fastest_part(clock):
+    calls = []
+
+    def call(seconds=2e-4):
+        calls.append(1)
+        clock.now += seconds * (10 if len(calls) % 5 == 0 else 1)  # a disturbance now and then
+
+    assert Slot(call, 2e-4)() == pytest.approx(2e-4) and len(calls) == 8 * 3
+    calls.clear()
+    Slot(lambda: call(0.05), 0.05)()
+    assert len(calls) == 1, "a long call is not repeated"

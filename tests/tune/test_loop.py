@@ -69,8 +69,11 @@ def run(bench, spaces=None, strategy="order", make=InOrder, **options):
     return search(strategy, spaces or {"a": SPACE}, bench, make=make, **options)
 
 
-def final_of(bench, noise=None, baseline=None, seen=None):
-    """A final round that measures what the bench says, plus what ``noise`` says about single configurations."""
+def final_of(bench, noise=None, baseline=None, seen=None, slower=()):
+    """A final round that measures what the bench says, plus what ``noise`` says about single configurations.
+
+    slower: the configurations whose race said so
+    """
 
     def final(finalists, remaining):
         if seen is not None:
@@ -82,7 +85,9 @@ def final_of(bench, noise=None, baseline=None, seen=None):
                 results.append({"status": change})
             else:
                 time_s = change or record["time_s"]
-                results.append({"status": "ok", "time_s": time_s, "samples": [time_s * 0.99, time_s, time_s * 1.01]})
+                samples = [time_s * 0.99, time_s, time_s * 1.01]
+                race = {"standing": "slower" if record["config"]["x"] in slower else "tie"}
+                results.append({"status": "ok", "time_s": time_s, "samples": samples, "race": race})
         return FinalRound(results, baseline)
 
     return final
@@ -349,13 +354,14 @@ class TestFinalRound:
 
     def test_winner_is_the_confirmed_one(self):
         bench = Bench()
-        outcome = run(bench, final=final_of(bench, noise={7: 2.1e-3, 8: 1.5e-3}))
+        outcome = run(bench, final=final_of(bench, noise={7: 2.1e-3, 8: 1.5e-3}, slower=(3, 5, 6, 7, 9)))
         assert outcome.best.config == {"x": 8} and outcome.best.time_s == 1.5e-3 and outcome.best.confirmed
         assert outcome.default.confirmed and outcome.ties == ()
 
     def test_ties_are_called_ties(self):
         bench = Bench()
-        outcome = run(bench, final=final_of(bench, noise={7: 1.500e-3, 8: 1.501e-3}))
+        slower = (3, 5, 6, 9)
+        outcome = run(bench, final=final_of(bench, noise={7: 1.500e-3, 8: 1.501e-3}, slower=slower))
         assert outcome.best.config == {"x": 7} and [t.config for t in outcome.ties] == [{"x": 8}]
         assert outcome.json()["ties"] == [outcome.ties[0].trial]
 
