@@ -16,7 +16,7 @@ from tensorir.api.candidate import Candidate, Json, Progress, Refused, prepare, 
 from tensorir.api.identity import describe, fingerprint
 from tensorir.errors import CheckError, Problem, TensorIRError
 from tensorir.runtime.device import Device, open_device
-from tensorir.runtime.timing import Slot, Timing, interleaved, measure
+from tensorir.runtime.timing import Timing, interleaved, measure, slots
 from tensorir.tune.inputs import Argument
 from tensorir.tune.paired import Race, Standing, reconciled
 from tensorir.tune.process import serve
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 ROUNDS = 30
 CHUNK = 3  # rounds between two looks at the clock
+SAY_S = 0.5  # between two signs of life: each of them wakes the supervisor, which disturbs
 
 
 class State:
@@ -284,13 +285,16 @@ def _raced(
     """Compare them until it is clear which is fastest, or time or patience (seconds) is over; empty without a round."""
     if len(calls) < 2:
         return []
-    slots = [Slot(call, timing.median_s) for call, timing in zip(calls, timings, strict=True)]
-    race = Race(len(slots))
-    stop = min(time.perf_counter() + patience, end or math.inf)
+    timers = slots(calls, min(t.median_s for t in timings))
+    race = Race(len(timers))
+    said = time.perf_counter()
+    stop = min(said + patience, end or math.inf)
     longest = sum(t.median_s for t in timings)
     while not race.decided and (started := time.perf_counter()) + longest < stop:
-        progress("time")
-        race.add({n: slots[n]() for n in race.order()})
+        if started > said + SAY_S:
+            progress("time")
+            said = started
+        race.add({n: timers[n]() for n in race.order()})
         longest = 1.2 * (time.perf_counter() - started)
     return race.standings() if race.rounds else []
 

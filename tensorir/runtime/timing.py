@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from math import ceil, comb
 from typing import Protocol
 
 BATCH_SECONDS = 0.004  # long against the 30-80 us of one finish, short against changes of the machine's speed
 PART_SECONDS = 0.0005  # short against the time slices of other programs
-PARTS = 8
-SLOT_SECONDS = 0.016
+PARTS = 3  # more of them leave less noise, but other kernels must wait longer for their turn
+SLOT_SECONDS = 0.006
 SETTLE_SECONDS = 0.04
 _MOST_PER_BATCH = 10000
 _CONFIDENCE = 0.95
@@ -35,7 +35,7 @@ class Timing:
         """Median and interval of these samples (at least one)."""
         kept = tuple(samples)
         ordered = sorted(kept)
-        skip = _skip(len(ordered))
+        skip = outside(len(ordered))
         half = len(ordered) // 2
         median = ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
         return cls(median, ordered[skip], ordered[-1 - skip], kept)
@@ -47,7 +47,7 @@ class Timing:
 
 
 @cache
-def _skip(n: int) -> int:
+def outside(n: int) -> int:
     """How many of the smallest (and of the largest) of n samples lie outside the interval of the median.
 
     The interval from the (k+1)-th smallest to the (k+1)-th largest misses the median with
@@ -115,22 +115,23 @@ class _Batch:
             self.calls = grown
 
 
-class Slot:
-    """Runs one callable a few times in short parts and gives the seconds per call of the fastest part.
+def slots(calls: Sequence[Timed], seconds: float) -> list[Callable[[], float]]:
+    """For each callable one that runs it a few times in short parts and gives the seconds per call of the fastest part.
 
-    Other programs only ever slow a part down, and they rarely meet all of them: on a machine with a load of three
-    programs a core, ratios of such times scattered by 2 %, those of whole batches by 20 %. Each part pays for a finish
-    of its own, so these are times to compare, not to report.
+    Other programs only ever slow a part down, and they rarely meet all of them: on two cores with a load of six, ratios
+    of such times scattered by 5 % where those of whole batches scattered by 20 %, and slots in turn follow each other
+    before the load has changed. Each part pays for a finish of its own: these are times to compare, not to report.
 
-    seconds: of one call, roughly
+    seconds: of one call of the fastest, roughly. All have parts of as many calls and as many parts, else the same
+             kernel twice would not be measured alike
     """
+    repeated = max(1, min(_MOST_PER_BATCH, ceil(PART_SECONDS / max(seconds, 1e-9))))
+    parts = max(1, min(PARTS, int(SLOT_SECONDS / max(seconds * repeated, 1e-9))))
 
-    def __init__(self, call: Timed, seconds: float) -> None:
-        self._batch = _Batch(call, max(1, min(_MOST_PER_BATCH, ceil(PART_SECONDS / max(seconds, 1e-9)))))
-        self._parts = max(1, min(PARTS, int(SLOT_SECONDS / max(seconds * self._batch.calls, 1e-9))))
+    def slot(batch: _Batch) -> float:
+        return min(batch.run() for _ in range(parts))
 
-    def __call__(self) -> float:
-        return min(self._batch.run() for _ in range(self._parts))
+    return [partial(slot, _Batch(call, repeated)) for call in calls]
 
 
 def measure(call: Timed, repeat: int = 30, min_seconds: float = 0.1, max_seconds: float = 10.0) -> Timing:

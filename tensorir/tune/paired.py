@@ -34,8 +34,8 @@ from tensorir.tune.record import interval
 ERROR = 0.05  # of the whole family of comparisons
 MARGIN = 0.005  # in log time: a smaller lead is no lead; where code and data happen to lie is worth 0.2 %
 TIE = 0.02  # in log time: who is shown to be closer than that need not be told apart
-MOST_ROUNDS = 1000
-_CHANCES = np.array([0.55, 0.6, 0.7, 0.8, 0.9, 0.97])  # of being ahead, on which is bet
+MOST_ROUNDS = 10_000
+_CHANCES = np.array([0.52, 0.55, 0.6, 0.7, 0.8, 0.9, 0.97])  # of being ahead, on which is bet
 
 
 def log_capital(ahead: NDArray[np.int64], rounds: NDArray[np.int64]) -> NDArray[np.float64]:

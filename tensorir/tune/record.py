@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from tensorir.runtime.timing import outside
 from tensorir.tune.child import plain
 
 Record = dict[str, Any]
@@ -354,13 +355,5 @@ def interval(samples: list[float], time_s: float) -> tuple[float, float]:
     ordered, n = sorted(samples), len(samples)
     if not ordered:
         return time_s, time_s
-    if n > 500:  # the tail of a normal distribution with the correction for steps: 2**-n is soon no number any more
-        skip = int(n / 2 - 0.98 * math.sqrt(n) - 0.5)
-        return min(ordered[skip], time_s), max(ordered[n - 1 - skip], time_s)
-    skip, below = 0, 0.5**n  # binomial tail: chance that the median lies outside the skip smallest
-    while skip + 1 < n / 2:
-        below += math.comb(n, skip + 1) * 0.5**n
-        if below > 0.025:
-            break
-        skip += 1
+    skip = outside(n)
     return min(ordered[skip], time_s), max(ordered[n - 1 - skip], time_s)
