@@ -15,7 +15,7 @@ KEPT_BY = {
         "tune/test_log.py::test_once_wrong_never_chosen",
     ),
     "No candidate can change your data, kill your process, or outlive its budget": (
-        "api/test_tuning.py::test_every_failure_has_its_status",
+        "api/test_chaos.py::test_each_has_its_status",
         "api/test_tuning.py::test_budget_holds_even_for_a_hang",
         "tune/test_process.py::test_crash_names_the_signal_and_the_next_request_works",
         "tune/test_process.py::test_hang_is_reported_by_phase",

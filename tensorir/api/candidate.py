@@ -101,6 +101,8 @@ def _scheduled(work: Workload, template: str, config: Mapping[str, Any], target:
         return work.schedule(config, template=template, target=target)
     except TensorIRError as error:
         raise Refused(_result("illegal_schedule", error, "schedule")) from None
+    except MemoryError as error:
+        raise Refused(no_memory(error, "schedule")) from None
     except Exception as error:  # the user's own function
         detail = {"code": "template.raised", "message": f"{type(error).__name__}: {error}"[:1000], "phase": "schedule"}
         detail["traceback"] = "".join(traceback.format_exception(error))[-2000:]
@@ -131,8 +133,20 @@ def _result(status: str, error: TensorIRError, phase: str) -> Json:
     return {"status": status, "detail": detail}
 
 
+def no_memory(error: MemoryError, phase: str) -> Json:
+    """The result for a candidate that wants more memory of the host than it may have."""
+    detail = {
+        "limit": "host memory",
+        "message": f"the measuring process is out of memory: {error}"[:1000],
+        "phase": phase,
+    }
+    return {"status": "resource_limit", "detail": detail}
+
+
 def unexpected(error: BaseException, phase: str) -> Json:
     """The result for an exception that should not exist."""
+    if isinstance(error, MemoryError):
+        return no_memory(error, phase)
     lines = "".join(traceback.format_exception(error))
     return {
         "status": "internal_error",

@@ -19,13 +19,15 @@ from tensorir.runtime.device import Device, open_device
 from tensorir.runtime.timing import Timing, interleaved, measure, slots
 from tensorir.tune.inputs import Argument
 from tensorir.tune.paired import Race, Standing, reconciled
-from tensorir.tune.process import serve
+from tensorir.tune.process import bound_memory, serve
 
 if TYPE_CHECKING:
     from tensorir.api.workload import Workload
 
 ROUNDS = 30
 CHUNK = 3  # rounds between two looks at the clock
+MEMORY = 8 << 30  # bytes for compiling and checking, and
+COPIES = 20  # of inputs, outputs and what lies between: more than that is a candidate out of control
 SAY_S = 0.5  # between two signs of life: each of them wakes the supervisor, which disturbs
 
 
@@ -43,6 +45,9 @@ class State:
         """The opened device."""
         if self._device is None:
             self._device = open_device(self.setup["device"])
+            if self._device.target.kind == "cpu":
+                sizes = [self.setup["arguments"], self.setup["outputs"]]
+                bound_memory(MEMORY + COPIES * 8 * sum(math.prod(a[2]) for some in sizes for a in some))
         return self._device
 
     @property

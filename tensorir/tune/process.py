@@ -15,9 +15,9 @@ import weakref
 from collections.abc import Mapping, Sequence
 
 from tensorir.errors import TensorIRError, refuse
-from tensorir.tune.child import HEADER, MAX_FRAME, Handler, Json, Progress, pack, serve, unpack
+from tensorir.tune.child import HEADER, MAX_FRAME, Handler, Json, Progress, bound_memory, pack, serve, unpack
 
-__all__ = ["Handler", "Json", "Progress", "Worker", "WorkerError", "scrubbed_environment", "serve"]
+__all__ = ["Handler", "Json", "Progress", "Worker", "WorkerError", "bound_memory", "scrubbed_environment", "serve"]
 
 TAIL = 4096  # bytes of the candidate's own output that are kept for the report
 _BOOT = (

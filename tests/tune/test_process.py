@@ -202,6 +202,12 @@ def test_memory_limit():
         assert worker.request({"do": "memory"}, 30)["status"] == "resource_limit"
 
 
+def test_memory_can_be_bounded_later(worker):
+    reply = worker.request({"do": "bounded"}, 30)
+    assert reply["status"] == "resource_limit" and reply["detail"]["limit"] == "host memory"
+    assert worker.request({"do": "echo"}, 30)["status"] == "ok" and worker.starts == 1
+
+
 def test_fork_is_refused(worker):
     pid = os.fork()
     if pid == 0:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from tensorir.tune.process import serve
+from tensorir.tune.process import bound_memory, serve
 
 
 def handler(message, progress):
@@ -42,6 +42,9 @@ def handler(message, progress):
             raise KeyError("not here")
         case "memory":
             return {"n": len(bytearray(1 << 40))}
+        case "bounded":
+            bound_memory(1 << 28)
+            return {"n": len(bytearray(1 << 30))}
         case "nan":
             return {"max_err": float("nan"), "shape": (1, 2)}
         case "flood":
