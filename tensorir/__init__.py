@@ -24,6 +24,8 @@ _HOMES = {
     "tensorir.api.schedule": ("Schedule", "replay"),
     "tensorir.api.workload": ("Workload",),
     "tensorir.api.build": ("Executable",),
+    "tensorir.api.shape_set": ("tune_shapes",),
+    "tensorir.api.near": ("nearest",),
     "tensorir.runtime.sequence": ("sequence",),
     "tensorir.runtime.arguments": ("empty",),
     "tensorir.tune.space": ("Space",),
@@ -56,8 +58,10 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:
     from tensorir.api.build import Executable as Executable
+    from tensorir.api.near import nearest as nearest
     from tensorir.api.schedule import Schedule as Schedule
     from tensorir.api.schedule import replay as replay
+    from tensorir.api.shape_set import tune_shapes as tune_shapes
     from tensorir.api.workload import Workload as Workload
     from tensorir.errors import CheckError as CheckError
     from tensorir.errors import CompileError as CompileError

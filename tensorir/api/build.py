@@ -16,6 +16,7 @@ from tensorir.runtime.timing import Timing
 from tensorir.target import Target
 
 if TYPE_CHECKING:
+    from tensorir.api.near import Near
     from tensorir.api.schedule import Schedule
     from tensorir.expr.tensor import Tensor
 
@@ -51,7 +52,8 @@ class Executable:
     """Compiled kernels of one program on one device: ``f(a, b)`` runs them.
 
     Arguments are numpy, pyopencl, cupy or DLPack arrays in the order of the declarations; the results are of the same
-    kind. ``out=`` takes arrays to write into.
+    kind. ``out=`` takes arrays to write into. ``nearest`` says whose configuration this is where
+    ``w.load(nearest=True)`` took it from another shape: a ``Near`` with its distance; else it is None.
     """
 
     def __init__(
@@ -61,8 +63,10 @@ class Executable:
         trace: str = "",
         outputs: Sequence[Tensor] = (),
         program: Program | None = None,
+        nearest: Near | None = None,
     ) -> None:
         self.emitted, self.device, self.trace, self.outputs = source, device, trace, tuple(outputs)
+        self.nearest = nearest
         self.program = program or Program(source, device)
 
     def __call__(self, *arrays: Any, out: Any = None) -> Any:

@@ -125,27 +125,28 @@ def _flag(name: str, value: Any) -> str:
     return option if value is True else f"{option} {shlex.quote(str(value))}"
 
 
-def nearest(work: Workload, records: Iterable[Record]) -> str:
-    """The title of the tuned workload of the same name whose parameters are most like these; empty without one."""
-    mine = _parameters(work.title)
-    found: dict[str, float] = {}
-    for record in records:
-        title = record["workload"]
-        if record["status"] == "ok" and title.split()[:1] == work.title.split()[:1] and title != work.title:
-            found[title] = _distance(mine, _parameters(title))
-    return min(found, key=lambda t: (found[t], t), default="")
+def most_like(work: Workload, records: Iterable[Record]) -> str:
+    """The nearest tuned shape on any device, with its distance, in words; empty when there is none."""
+    titles = {r["workload"] for r in records if r["status"] == "ok"}
+    alike = [t for t in titles if t.split()[:1] == work.title.split()[:1] and t != work.title]
+    found = min(((distance(work.title, t), t) for t in alike), default=None)
+    return "" if found is None else f"{found[1]} (distance {found[0]:.2f})"
+
+
+def distance(a: str, b: str) -> float:
+    """How far apart the shapes of two titles of one operator are: the sum of |log((x + 1) / (y + 1))| over numbers.
+
+    A word or switch that differs, or a parameter that only one of them has, counts 10.
+    """
+    mine, theirs = _parameters(a), _parameters(b)
+    return sum(_apart(mine.get(k, ""), theirs.get(k, "")) for k in mine.keys() | theirs.keys())
 
 
 def _parameters(title: str) -> dict[str, str]:
     return dict(word.split("=", 1) for word in title.split() if "=" in word)
 
 
-def _distance(a: Mapping[str, str], b: Mapping[str, str]) -> float:
-    total = 0.0
-    for key in a.keys() | b.keys():
-        x, y = a.get(key, ""), b.get(key, "")
-        if x == y:
-            continue
-        both = x.isdigit() and y.isdigit()
-        total += abs(math.log((int(x) + 1) / (int(y) + 1))) if both else 10.0
-    return total
+def _apart(x: str, y: str) -> float:
+    if x == y:
+        return 0.0
+    return abs(math.log((int(x) + 1) / (int(y) + 1))) if x.isdecimal() and y.isdecimal() else 10.0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tensorir.api.build import Executable
 from tensorir.api.candidate import Candidate, Refused, prepare, quiet
 from tensorir.api.frozen import changed, is_frozen, log_for, pinned, why_stale
-from tensorir.api.identity import command_for, compute_digest, describe, folder_of, identity_of, nearest
+from tensorir.api.identity import command_for, compute_digest, describe, folder_of, identity_of, most_like
 from tensorir.api.kept import check_key, keep_check, keep_source, ranked, recall_source, source_key, was_checked
 from tensorir.errors import NotTuned, Problem, TensorIRError
 from tensorir.runtime.device import Device, open_device
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tensorir.tune.record import Identity, Record
 
 
-def load(work: Workload, device: str | Device | None, log: str) -> Executable:
+def load(work: Workload, device: str | Device | None, log: str, nearest: bool = False) -> Executable:
     """The fastest kernel known for this definition and device; see ``Workload.load``."""
     opened = open_device(device)
     identity = identity_of(work, describe(opened), search=False)
@@ -36,6 +36,8 @@ def load(work: Workload, device: str | Device | None, log: str) -> Executable:
     if made is None:  # what was kept of the ranking may be a part of it
         every = [c.record for c in choices(work, identity, log)]
         made, stale = _first_good(work, every, opened)
+    if made is None and nearest:
+        made = _from_nearest(work, identity, log, opened)
     if made is None:
         raise not_tuned(work, identity, log, stale)
     return made
@@ -53,6 +55,26 @@ def _pinned(work: Workload, identity: Identity, log: str, device: Device) -> Exe
         raise changed(work, record, log, why_stale(work, record, device.target))
     message = f"record {record['id']}, which {log} pins for {work.title}, does not compute it on this device now"
     raise NotTuned(Problem("load.frozen-wrong", message, hint=f"tensorir repro {record['id']} --log {log}"))
+
+
+def _from_nearest(work: Workload, identity: Identity, log: str, device: Device) -> Executable | None:
+    """A kernel of this shape by the configuration of the nearest tuned one that is legal, and right, here."""
+    from tensorir.api.near import near_shapes
+
+    for near in near_shapes(identity, log):
+        template = work.templates.get(near.template)
+        if template is None or not template.suits(device.target):
+            continue
+        if template.space_for(device.target).index(near.config) < 0:
+            continue
+        try:
+            made = prepare(work, near.template, near.config, device.target, check=False)
+            program = _checked(work, made, device)
+        except Refused:
+            continue
+        if program is not None:
+            return Executable(made.source, device, trace_text(made), work.outputs, program, near)
+    return None
 
 
 def _first_good(work: Workload, records: Iterable[Record], device: Device) -> tuple[Executable | None, int]:
@@ -103,6 +125,7 @@ def _checked(work: Workload, made: Candidate, device: Device) -> Program | None:
     key = check_key(work, program, made.max_error)
     if was_checked(key, program):
         return program
+    made.check(quiet)  # what comes from a record was checked so when it was measured, and has no schedule here
     from tensorir.api.bench import Data, Output, Runner
     from tensorir.tune.inputs import arguments
 
@@ -164,7 +187,7 @@ def not_tuned(work: Workload, identity: Identity, log: str, stale: int = 0) -> N
 
     name = identity.device.get("name", "this device")
     message = f"{work.title} is not tuned for {name} in {log}{left_out(work, log, identity.accepts, stale)}"
-    like = nearest(work, LogReader(log).records())
+    like = most_like(work, LogReader(log).records())
     if like:
         message += f"; nearest tuned: {like}"
     return NotTuned(Problem("load.not-tuned", message, hint=command_for(work)))

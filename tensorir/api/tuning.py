@@ -33,7 +33,7 @@ from tensorir.errors.needs import (
 from tensorir.target import Target
 from tensorir.tune.flight import Flights, Places
 from tensorir.tune.inputs import arguments
-from tensorir.tune.log import Identity, LogReader, LogWriter, Record, usable
+from tensorir.tune.log import LogReader, LogWriter, Record, usable
 from tensorir.tune.loop import FinalRound, search
 from tensorir.tune.outcome import TuneOutcome, reason_of
 from tensorir.tune.restrict import parse
@@ -152,44 +152,50 @@ def seconds(text: Any) -> float | None:
 def tune(work: Workload, device: str | Device | Sequence[str | Device] | None, options: Options) -> TuneOutcome:
     """Search ``work``'s templates on a device; see ``Workload.tune``."""
     options = replace(options, started=time.monotonic() if options.started is None else options.started)
-    _understood(work, options)
     with Measurer(work, device, options) as measurer:
-        about = measurer.open()
-        target = Target.parse(about["target"])
-        spaces = _restricted(work, options.restrict, options.templates, target)
-        identity = identity_of(work, about)
-        reuse = [] if options.fresh else _earlier(work, options.log)
-        reused = usable(reuse, identity)
-        measurer.known(reused)
+        session = Session(work, measurer, options)
         if options.on_start is not None:
-            options.on_start(about, spaces, len(reused))
-        with LogWriter(options.log, identity.workload) as log:
-            return _search(work, spaces, measurer, identity, log, reuse, options)
+            options.on_start(session.about, session.spaces, len(session.reused))
+        with LogWriter(options.log, session.identity.workload) as log:
+            return session.search(options, log=log)
 
 
-def _search(
-    work: Workload, spaces: Mapping[str, Space], measurer: Measurer, identity: Identity, log: LogWriter,
-    reuse: Sequence[Record], options: Options,
-) -> TuneOutcome:  # fmt: skip
-    return search(
-        options.strategy,
-        spaces,
-        measurer.measure,
-        identity=identity,
-        trials=options.trials,
-        budget_s=options.budget_s,
-        seed=options.seed,
-        log=log,
-        reuse=reuse,
-        final=measurer.final,
-        top=options.top,
-        patience=options.patience,
-        on_trial=options.on_trial if measurer.flights is None else measurer.watched,
-        flights=measurer.flights,
-        started=options.started,
-        stop=options.stop,
-        flops=work.flops,
-    )
+class Session:
+    """A workload on an opened device: the spaces to search, and what is known from earlier runs.
+
+    earlier: records of this workload, of any device and kind; reused: those that count here
+    """
+
+    def __init__(self, work: Workload, measurer: Measurer, options: Options) -> None:
+        _understood(work, options)
+        self.work, self.measurer = work, measurer
+        self.about = measurer.open()
+        self.spaces = _restricted(work, options.restrict, options.templates, Target.parse(self.about["target"]))
+        self.identity = identity_of(work, self.about)
+        self.earlier = [] if options.fresh else _earlier(work, options.log)
+        self.reused = usable(self.earlier, self.identity)
+        measurer.known(self.reused)
+
+    def search(self, options: Options, **others: Any) -> TuneOutcome:
+        """``tensorir.tune.loop.search`` with this session's spaces, measurer and records; ``others`` go before them."""
+        given: dict[str, Any] = dict(
+            spaces=self.spaces,
+            measure=self.measurer.measure,
+            identity=self.identity,
+            trials=options.trials,
+            budget_s=options.budget_s,
+            seed=options.seed,
+            reuse=self.earlier,
+            final=self.measurer.final,
+            top=options.top,
+            patience=options.patience,
+            on_trial=options.on_trial if self.measurer.flights is None else self.measurer.watched,
+            flights=self.measurer.flights,
+            started=options.started,
+            stop=options.stop,
+            flops=self.work.flops,
+        )
+        return search(options.strategy, **{**given, **others})
 
 
 def _understood(work: Workload, options: Options) -> None:
@@ -242,7 +248,13 @@ def _earlier(work: Workload, log: str) -> list[Record]:
 class Measurer:
     """Asks the worker; what it answers is the measurement's part of a record."""
 
-    def __init__(self, work: Workload, device: str | Device | Sequence[str | Device] | None, options: Options) -> None:
+    def __init__(
+        self,
+        work: Workload,
+        device: str | Device | Sequence[str | Device] | None,
+        options: Options,
+        asker: Asker | None = None,
+    ) -> None:
         self.work, self.options = work, options
         names = [d if isinstance(d, str) else d.name for d in _several(device)]
         self._device = names[0] if names else None
@@ -259,13 +271,15 @@ class Measurer:
         self._places = self._places_for(names)
         if self._places is not None:
             self.flights = Flights(self._places, prepare=self._trial_message, trial_timeout=options.trial_timeout)
-        self._asker: Asking = Asker() if self.flights is None else Anyone(self.flights)
+        self._shared = asker is not None  # several measurers may use one worker process, one after the other
+        self._asker: Asking = asker or (Asker() if self.flights is None else Anyone(self.flights))
 
     def __enter__(self) -> Measurer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._asker.close()
+        if not self._shared:
+            self._asker.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _places_for(self, devices: Sequence[str]) -> Places | None:

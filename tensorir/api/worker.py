@@ -84,6 +84,7 @@ class State:
         return prepare(self.work, message["template"], message["config"], self.device.target, progress, check)
 
 
+KEPT = 16  # setups whose inputs and expected outputs stay in memory; others are made again, from the saved outputs
 _states: dict[str, State] = {}
 
 
@@ -108,12 +109,12 @@ def handler(message: Json, progress: Progress) -> Json:
 
 
 def _state_of(setup: Json) -> State:
-    """The state of this setup; those of earlier ones go, for a worker of a cluster may see many."""
+    """The state of this setup; of the many that a cluster or a set of shapes sends, the latest are kept."""
     key = str(setup["key"])
-    if key not in _states:
-        _states.clear()
-        _states[key] = State(setup)
-    return _states[key]
+    state = _states[key] = _states.pop(key) if key in _states else State(setup)  # last: used last
+    while len(_states) > KEPT:
+        del _states[next(iter(_states))]
+    return state
 
 
 def _unfit(state: State, expected: Json) -> str:

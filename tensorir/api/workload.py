@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.errors import DeclarationError, Problem, ScheduleError, refuse
 from tensorir.errors.needs import (
+    need_bool,
     need_function,
     need_int,
     need_mapping,
@@ -296,15 +297,18 @@ class Workload:
 
         return tune(self, device, Options.of(trials, budget, seed, log, on_trial, executor, options))
 
-    def load(self, device: str | Device | None = None, log: str = "tuning_logs") -> Executable:
+    def load(self, device: str | Device | None = None, log: str = "tuning_logs", nearest: bool = False) -> Executable:
         """The best tuned kernel for this device, built and checked here; never tunes.
+
+        nearest: where this shape is not tuned, build it with the configuration of the nearest tuned shape that is legal
+                 here; ``f.nearest`` then says which that is and its distance
 
         The check against the reference is made by the first load of a machine code on a device, and remembered.
         Raises NotTuned with what to run and the nearest tuned shape.
         """
         from tensorir.api.load import load
 
-        return load(self, device, need_path("log", log))
+        return load(self, device, need_path("log", log), need_bool("nearest", nearest))
 
 
 def _check_array(a: Tensor | Var, given: Any) -> None:

@@ -214,6 +214,31 @@ RUN: dict[str, Entry] = {
         "tir.ops.matmul(m=77, n=5, k=3).load(log='no-such-folder')",
         "$ tensorir tune matmul 77x5x3",
     ),
+    # --- sets of shapes
+    "shapes.nothing": Entry(
+        "No shape of the set has a valid configuration, so there is no kernel to choose.",
+        "# r.choose(n=8) after a run in which every trial failed",
+        "# look at r.outcomes[0].reasons, and mend the template",
+    ),
+    "shapes.parameters": Entry(
+        "What tells the shapes of a set apart must be numbers, words or switches, of one sort for each name: a table and"
+        " a decision tree ask about them. Other words and switches than those that were tuned are not served.",
+        "one = tir.ops.matmul(m=8, n=8, k=8)\n"
+        'two = tir.Workload("matmul", C, {"t": (lambda s, c: s, tir.Space(x=[1]))}, parameters={"m": (1, 2)})\n'
+        "tir.tune_shapes([one, two])",
+        "# r.choose(m=8, n=8, k=8, batch=1) with the parameters that the tuned shapes differ in",
+    ),
+    "shapes.set": Entry(
+        "Shapes that are tuned together are of one operator, each of them once.",
+        "tir.tune_shapes([tir.ops.matmul(m=8, n=8, k=8), tir.ops.conv2d()])",
+        "# tir.tune_shapes([tir.ops.matmul(m=m, n=8, k=8) for m in (8, 16)])",
+    ),
+    "shapes.unwritable": Entry(
+        "The folder for the kernels and the choice among them cannot be made or written.",
+        '# r.save("/proc/out")',
+        '# r.save("out")',
+    ),
+    # --- tuning
     "tune.executor": Entry(
         "Trials are handed to a concurrent.futures.Executor, or anything with its submit method.",
         "tir.ops.matmul(m=64, n=64, k=64).tune(executor=4)",

@@ -20,7 +20,11 @@ def workload_options(function: Function) -> Function:
     decorators = [
         click.argument("op", metavar="OP"),
         click.argument("shape", nargs=-1, metavar="[SHAPE]..."),
-        click.option("--shapes", metavar="NAME", help="A named set of shapes: alexnet, resnet50."),
+        click.option(
+            "--shapes",
+            metavar="NAME|FILE",
+            help="A set of shapes: alexnet, bert, mobilenet, resnet50, vgg16, or a file of them.",
+        ),
         click.option("--stride", type=at_least_1, help="conv2d: step of the window."),
         click.option("--pad", type=click.IntRange(min=0), help="conv2d: zeros on each side."),
         click.option("--dilation", type=at_least_1, help="conv2d: distance of the taps."),

@@ -47,14 +47,22 @@ def duration(value: Any) -> float | None:
 
 
 def workloads(op: str, shapes: Sequence[str], options: Options) -> list[Make]:
-    """What OP and SHAPES mean: one workload, or those of a named set."""
+    """What OP and SHAPES mean: one workload, or those of a set."""
+    return [make for make, _ in weighted(op, shapes, options)]
+
+
+def weighted(op: str, shapes: Sequence[str], options: Options) -> list[tuple[Make, float]]:
+    """``workloads``, each with how often it runs: 1, or as its set says."""
+    if op in OPERATORS and options.get("shapes"):
+        return _set(op, str(options["shapes"]), shapes, options)
+    return [(make, 1.0) for make in _without_set(op, shapes, options)]
+
+
+def _without_set(op: str, shapes: Sequence[str], options: Options) -> list[Make]:
     if op in OPERATORS:
-        given = {k: options[k] for k in (*_OWN[op], *_SHARED) if options.get(k) is not None}
-        _foreign(op, options)
-        if options.get("shapes"):
-            return _named(op, str(options["shapes"]), shapes, given)
-        read = _matmul if op in _PRODUCTS else _conv2d
-        return [_maker(op, read(shapes, given))]
+        return [_maker(op, _read(op, shapes, options))]
+    if options.get("shapes"):
+        raise usage(f"--shapes is for {', '.join(OPERATORS)}")
     if ".py:" in op or op.endswith(".py"):
         if shapes:
             raise usage(f"{op} takes --arg K=V, not shapes", f"tensorir tune {op} --arg M=512")
@@ -65,6 +73,17 @@ def workloads(op: str, shapes: Sequence[str], options: Options) -> list[Make]:
             return [from_title(record["workload"])]
         raise usage(f"there is no record {op} in {options.get('log')}", "tensorir log ls")
     raise usage(f"there is no operator {op!r:.60}", f"{', '.join(OPERATORS)}, FILE.py:FUNCTION, or the id of a record")
+
+
+def _read(op: str, shapes: Sequence[str], options: Options) -> dict[str, Any]:
+    """The parameters of an operator: its shapes as typed, and its flags."""
+    given = _own(op, options)
+    return _matmul(shapes, given) if op in _PRODUCTS else _conv2d(shapes, given)
+
+
+def _own(op: str, options: Options) -> dict[str, Any]:
+    _foreign(op, options)
+    return {k: options[k] for k in (*_OWN[op], *_SHARED) if options.get(k) is not None}
 
 
 def _foreign(op: str, options: Options) -> None:
@@ -115,16 +134,25 @@ def _matmul(shapes: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
     return {"m": m, "n": n, "k": k, **given}
 
 
-def _named(op: str, name: str, shapes: Sequence[str], given: dict[str, Any]) -> list[Make]:
+def _set(op: str, name: str, shapes: Sequence[str], options: Options) -> list[tuple[Make, float]]:
+    """A named set, or one in a file."""
     from tensorir.ops.shapes import SETS
 
     if shapes:
         raise usage("give shapes, or --shapes NAME, not both")
+    given = _own(op, options)
     key = name.lower().replace("-", "").replace("_", "")
     sets = {k: v for k, v in SETS.items() if v[0] == op}
-    if key not in sets:
-        raise usage(f"there is no set of {op} shapes {name!r:.60}", ", ".join(sets) or "none for this operator")
-    return [_maker(op, {**params, **given}) for params in sets[key][1]]
+    if key in sets:
+        _, params, counts = sets[key]
+        return [(_maker(op, {**p, **given}), float(n)) for p, n in zip(params, counts, strict=True)]
+    if not Path(name).is_file():
+        known = ", ".join(sets) or "none for this operator"
+        raise usage(f"there is no set of {op} shapes, and no file, {name!r:.60}", f"{known}, or a file of shapes")
+    from tensorir.cli.shape_files import read_shapes
+
+    rows = read_shapes(Path(name), op, lambda shape, flags: _read(op, shape, flags), given)
+    return [(_maker(op, params), weight) for params, weight in rows]
 
 
 def _file(op: str, arguments: Sequence[str]) -> Make:

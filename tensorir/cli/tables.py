@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tensorir.tune.progress import milliseconds, rate, statuses
 
 if TYPE_CHECKING:
+    from tensorir.api.shape_outcome import SetOutcome
     from tensorir.tune.outcome import TuneOutcome
 
 
@@ -44,23 +45,45 @@ def config_text(config: Mapping[str, Any]) -> str:
     return "  ".join(f"{k} {v}" for k, v in config.items()) or "(no knobs)"
 
 
-def set_text(outcomes: Sequence[TuneOutcome]) -> str:
-    """A row per workload, and the total."""
-    rows = [["workload", "best", "rate", "default", "baseline", "ratio", "trials"]]
-    total = 0.0
-    for o in outcomes:
-        best = o.best.time_s if o.best else None
-        total += best or 0.0
+def set_text(found: SetOutcome) -> str:
+    """A row per shape, the totals, and the few kernels."""
+    served = {} if found.portfolio is None else {s.workload: s for s in found.portfolio.served}
+    rows = [["workload", "weight", "best", "rate", "default", "baseline", "ratio", "kernel", "regret", "trials"]]
+    for result in found.results:
+        o, best = result.outcome, result.best_s
+        if o is None:
+            continue
+        mine = served.get(result.work.title)
         rows.append([
-            o.identity.workload,
+            result.work.title,
+            f"{result.weight:g}",
             milliseconds(best) if best else o.status,
-            rate(o.best.gflops * 1e9) if o.best and o.best.gflops else "",
-            milliseconds(o.default.time_s) if o.default and o.default.time_s else "",
+            rate(result.work.flops / best) if best else "",
+            milliseconds(result.default_s) if result.default_s else "",
             f"{milliseconds(o.baseline['time_s'])} {o.baseline['name']}" if o.baseline else "",
             f"{o.baseline['time_s'] / best:.2f}x" if o.baseline and best else "",
+            "" if mine is None else str(mine.kernel),
+            "" if mine is None else f"{mine.regret:.1%}",
             str(o.trials + o.reused),
         ])  # fmt: skip
-    return f"{table(rows)}\ntotal {milliseconds(total)}"
+    return "\n".join([table(rows), _totals(found), *_kernels(found)])
+
+
+def _totals(found: SetOutcome) -> str:
+    words = [("best", "total"), ("default", "by the defaults"), ("kernel", "by the kernels below")]
+    parts = [(text, found.total_s(which)) for which, text in words]
+    return ", ".join(f"{text} {milliseconds(s)}" for text, s in parts if s is not None) or "total unknown"
+
+
+def _kernels(found: SetOutcome) -> list[str]:
+    if found.portfolio is None:
+        return []
+    smallest = "the fewest" if found.portfolio.exact else "few (perhaps not the fewest)"
+    number = len(found.portfolio.kernels)
+    lines = [
+        f"{number} kernel{'s' * (number != 1)}, {smallest} within {found.portfolio.regret:.1%} of each shape's best"
+    ]
+    return lines + [f"  {n}  {k.template}: {config_text(k.config)}" for n, k in enumerate(found.portfolio.kernels)]
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

@@ -73,14 +73,14 @@ def _about(record: Any) -> dict[str, Any] | None:
 
 
 def _not_tuned(work: Any, log: str, target: Target | None) -> Exception:
-    from tensorir.api.identity import command_for, nearest
+    from tensorir.api.identity import command_for, most_like
     from tensorir.api.load import left_out
     from tensorir.cli.chosen import suits
     from tensorir.errors import NotTuned, Problem
     from tensorir.tune.log import LogReader
 
     message = f"{work.title} is not tuned in {log}{left_out(work, log, lambda record: suits(record, target))}"
-    like = nearest(work, LogReader(log).records())
+    like = most_like(work, LogReader(log).records())
     message += f"; nearest tuned: {like}" if like else ""
     return NotTuned(Problem("export.not-tuned", message, hint=f"{command_for(work)}, or --untuned for the default"))
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import signal
-import time
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tensorir.cli import common
-from tensorir.cli.common import Duration, Stop, device_option, json_option, log_option, put, put_json, say
+from tensorir.cli.common import Duration, Stop, device_option, json_option, log_option, put, put_json, say, usage
 from tensorir.cli.options import split, workload_options
 from tensorir.runtime.host import target_here
 
@@ -38,6 +39,8 @@ TUNERS = ["bayes", "climb", "evolve", "grid", "random", "replay"]  # strategy.ST
 @click.option("--patience", type=click.IntRange(min=1), help="Stop after so many trials without a gain.")
 @click.option("--top", type=click.IntRange(min=1, max=50), default=5, show_default=True, help="Finalists.")
 @click.option("--progress", type=click.Choice(["auto", "live", "plain", "none"]), default="auto", show_default=True)
+@click.option("--regret", type=click.FloatRange(min=0), help="--shapes: what its kernel may cost a shape (0.05).")
+@click.option("-o", "--output", metavar="DIR", help="--shapes: write the kernels, and the choice among them as code.")
 @click.option("--dry-run", is_flag=True, help="Say what would be searched; measure nothing.")
 @json_option
 def command(op: str, shape: tuple[str, ...], device: str | None, as_json: bool, dry_run: bool, **given: Any) -> int:
@@ -45,56 +48,78 @@ def command(op: str, shape: tuple[str, ...], device: str | None, as_json: bool, 
 
     OP is conv2d, conv2d_backward_data or conv2d_backward_weight (NxCxHxW KxCxRxS), matmul or grouped_matmul (MxNxK),
     or FILE.py:FUNCTION. The same command continues where the last one stopped. Ctrl-C ends it with the best so far.
+
+    --shapes tunes a set of shapes under one budget and finds the fewest kernels that are fast on all of them.
     """
-    from tensorir.cli.parse import workloads
+    from tensorir.cli.parse import weighted
 
     parameters = split(given)
-    works = [make() for make in workloads(op, shape, parameters)]
+    regret, folder = given.pop("regret"), given.pop("output")
+    if not parameters["shapes"] and (regret is not None or folder is not None):
+        raise usage("--regret and -o are about a set: they need --shapes")
+    made = [(make(), weight) for make, weight in weighted(op, shape, parameters)]
+    works = [work for work, _ in made]
     if dry_run:
         return _dry(works, device, as_json)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     budget = given.pop("budget") or (None if given["trials"] else 60.0)
-    outcomes = _all(works, device, budget, given)
+    if parameters["shapes"]:
+        return _set(works, [weight for _, weight in made], device, budget, regret, folder, as_json, given)
+    outcome = _one(works[0], device, budget, given)
     if as_json:
-        documents = [outcome.json() for outcome in outcomes]
-        put_json(documents[0] if len(works) == 1 else _set_document(documents))
+        put_json(outcome.json())
     else:
-        from tensorir.cli.tables import outcome_text, set_text
+        from tensorir.cli.tables import outcome_text
 
-        put(outcome_text(outcomes[0]) if len(works) == 1 else set_text(outcomes))
-    return _code(outcomes)
+        put(outcome_text(outcome))
+    return _code([outcome])
 
 
-def _all(works: list[Workload], device: str | None, budget: float | None, given: dict[str, Any]) -> list[TuneOutcome]:
-    """One after the other; what is left of the budget is shared equally among those still to come."""
+def _one(work: Workload, device: str | None, budget: float | None, given: dict[str, Any]) -> TuneOutcome:
     from tensorir.api.tuning import tune
     from tensorir.cli.watch import watch
 
     began = common.process_start()
-    mode = given.pop("progress")
-    outcomes: list[TuneOutcome] = []
-    for n, work in enumerate(works):
-        started = began if n == 0 else time.monotonic()
-        share = None if budget is None else (began + budget - started) / (len(works) - n)
-        if share is not None and share <= 0.5 and n:
-            say(f"no time left for {work.title}")
-            break
-        with watch(mode, work, given["trials"], share, started) as seen:
-            outcomes.append(tune(work, device, _options(given, share, started, seen)))
-        if outcomes[-1].status == "interrupted" or outcomes[-1].error is not None:
-            break
-    return outcomes
+    with watch(given.pop("progress"), work, given["trials"], budget, began) as seen:
+        options = _options(given, budget, began, seen.on_trial)
+        return tune(work, device, replace(options, on_start=seen.on_start, on_baseline=seen.on_baseline))
 
 
-def _options(given: dict[str, Any], share: float | None, started: float, seen: Any) -> Options:
+def _set(
+    works: list[Workload], weights: list[float], device: str | None, budget: float | None, regret: float | None,
+    folder: str | None, as_json: bool, given: dict[str, Any],
+) -> int:  # fmt: skip
+    """Several shapes under one budget."""
+    from tensorir.api.shape_set import tune_set
+    from tensorir.cli.watch_set import watch_set
+    from tensorir.tune.portfolio import REGRET
+
+    began = common.process_start()
+    with watch_set(given.pop("progress"), works, weights, budget, began) as seen:
+        options = _options(given, budget, began, seen.on_trial)
+        found = tune_set(works, weights, device, options, REGRET if regret is None else regret)
+    for title in found.left_out:
+        say(f"no time left for {title}")
+    if as_json:
+        put_json(found.json())
+    else:
+        from tensorir.cli.tables import set_text
+
+        put(set_text(found))
+    if folder is not None and found.portfolio is not None:
+        say(f"wrote {found.save(folder)}: choose.py, choose.c, kernels.json")
+    return _code(found.outcomes)
+
+
+def _options(given: dict[str, Any], budget: float | None, started: float, on_trial: Any) -> Options:
     from tensorir.api.tuning import Options
 
     return Options(
         trials=given["trials"],
-        budget_s=share,
+        budget_s=budget,
         seed=given["seed"],
         log=given["log"],
-        on_trial=seen.on_trial,
+        on_trial=on_trial,
         strategy=given["tuner"],
         restrict=given["restrict"],
         templates=given["template"],
@@ -104,17 +129,10 @@ def _options(given: dict[str, Any], share: float | None, started: float, seen: A
         patience=given["patience"],
         top=given["top"],
         started=started,
-        on_start=seen.on_start,
-        on_baseline=seen.on_baseline,
     )
 
 
-def _set_document(documents: list[dict[str, Any]]) -> dict[str, Any]:
-    worst = next((d["status"] for d in documents if d["status"] != "ok"), "ok")
-    return {"schema": 1, "status": worst, "results": documents}
-
-
-def _code(outcomes: list[TuneOutcome]) -> int:
+def _code(outcomes: Sequence[TuneOutcome]) -> int:
     from tensorir.cli.common import words
 
     code = common.OK

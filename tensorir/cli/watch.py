@@ -106,14 +106,19 @@ def head(work: Workload, device: Mapping[str, Any], spaces: Mapping[str, Space],
     ]
 
 
+def mode_for(mode: str) -> str:
+    """What "auto" means on this terminal."""
+    if mode != "auto":
+        return mode
+    plain = bool(os.environ.get("NO_COLOR") or os.environ.get("CI") or os.environ.get("TERM") == "dumb")
+    return "live" if sys.stderr.isatty() and not plain else "plain"
+
+
 @contextmanager
 def watch(mode: str, work: Workload, trials: int | None, budget_s: float | None, started: float) -> Iterator[Watch]:
     """The watcher for ``--progress``."""
-    plain = bool(os.environ.get("NO_COLOR") or os.environ.get("CI") or os.environ.get("TERM") == "dumb")
-    if mode == "auto":
-        mode = "live" if sys.stderr.isatty() and not plain else "plain"
     kinds: dict[str, type[Watch]] = {"live": Live, "plain": Plain, "none": Watch}
-    watcher = kinds[mode](work, trials, budget_s, started)
+    watcher = kinds[mode_for(mode)](work, trials, budget_s, started)
     try:
         yield watcher
     finally:

@@ -6,7 +6,7 @@ import math
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -87,6 +87,7 @@ def search(
     flops: float | None = None,
     make: Make | None = None,
     flights: Flights | None = None,
+    also: Collection[str] = (),
 ) -> TuneOutcome:
     """Search the spaces of all templates together; the first template's default is *the* default.
 
@@ -103,12 +104,14 @@ def search(
     flights:  places that measure at the same time, in place of ``measure``: a trial's message has its ``template``,
               ``config``, ``kind`` and the ``best_s`` so far. In which order they answer decides what is asked next, so
               only one place gives the same trials again
+    also:     ids of trials that are measured again in the final round whatever their times
 
     KeyboardInterrupt ends the search with status ``interrupted`` and what was found. An unwritable
     log ends it after the trial; ``outcome.error`` has the LogError.
     """
     start = clock() if started is None else started
     run = _Run(measure, identity, trials, start, budget_s, log, final, top, patience, on_trial, clock, stop, flops)
+    run.also = frozenset(also)
     run.open_arms(strategy, spaces, seed, make or _default_make())
     try:
         run.take_over(reuse)
@@ -152,6 +155,7 @@ class _Run:
     clock: Callable[[], float]
     stop: Callable[[], bool] | None
     flops: float | None
+    also: Collection[str] = ()
     arms: dict[str, Arm] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)  # usable trials, earlier ones first
     finals: list[Record] = field(default_factory=list)
@@ -384,7 +388,7 @@ class _Run:
         sources: set[str] = set()
         for choice in choose([*self.records, *self.finals]):
             source = choice.record["source_sha256"] or key_of(choice.record)
-            if source not in sources and len(chosen) < self.top:
+            if choice.record["id"] in self.also or (source not in sources and len(chosen) < self.top):
                 sources.add(source)
                 chosen.append(choice.record)
         default = self._default_record()

@@ -1,6 +1,7 @@
 """Workloads: templates, targets, references, titles; and the inputs on which results are exact."""
 
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ import zoo
 
 import tensorir as tir
 from tensorir.api.candidate import Refused, prepare, source_from, source_json
-from tensorir.api.identity import command_for, compute_digest, nearest
+from tensorir.api.identity import command_for, compute_digest, distance, most_like
 from tensorir.api.workload import Origin, Template, Workload
 from tensorir.codegen.source import Param, TensorMap
 from tensorir.target import Target
@@ -142,7 +143,13 @@ def test_nearest_title():
 
     work = zoo.product(24)
     known = [record("product n=512"), record("product n=32"), record("other n=24"), record("product n=25", "crashed")]
-    assert nearest(work, known) == "product n=32" and nearest(work, known[2:]) == ""
+    assert most_like(work, known) == "product n=32 (distance 0.28)" and most_like(work, known[2:]) == ""
+
+
+def test_distance_of_titles():
+    assert distance("op n=7 act=None", "op n=7 act=None") == 0
+    assert distance("op n=7 k=1", "op n=15 k=0") == pytest.approx(2 * math.log(2))
+    assert distance("op n=7 act=None", "op n=7 act=relu") == distance("op n=7", "op n=7 x=1") == 10
 
 
 def test_source_survives_json():

@@ -12,6 +12,7 @@ import zoo
 import tensorir as tir
 from tensorir.cli import common, main, parse
 from tensorir.cli.common import Stop
+from tensorir.ops.shapes import SETS
 from tensorir.runtime.device import devices
 
 ZOO = str(Path(zoo.__file__))
@@ -72,6 +73,10 @@ WRONG = [
     ("tune", "conv2d", "--shapes", "nothing"),
     ("tune", *CONV, "--shapes", "alexnet"),
     ("tune", "matmul", "--shapes", "alexnet"),
+    ("tune", OWN, "--shapes", "alexnet"),
+    ("tune", *CONV, "--regret", "0.1"),
+    ("tune", *CONV, "-o", "out"),
+    ("tune", "conv2d", "--shapes", "alexnet", "--regret", "-1"),
     ("tune", "absent.py:f"),
     ("tune", f"{ZOO}:absent"),
     ("tune", ZOO),
@@ -324,6 +329,53 @@ class TestParsing:
         ]
         assert len(parse.workloads("conv2d", (), {"shapes": "AlexNet"})) == 5
         assert len(parse.workloads("conv2d", (), {"shapes": "resnet-50"})) == 23
+
+    def test_sets_have_weights(self):
+        """ResNet-50 has 53 convolutions, VGG-16 13, MobileNet 27; BERT 12 layers of 8 products."""
+        wanted = {"resnet50": 53, "vgg16": 13, "mobilenet": 27, "alexnet": 5, "bert": 96}
+        for name, (op, params, counts) in SETS.items():
+            assert sum(counts) == wanted[name] and len(params) == len(counts)
+            found = parse.weighted(op, (), {"shapes": name})
+            assert [w for _, w in found] == list(counts)
+        assert [make().parameters["tb"] for make, _ in found] == [False, False, False, True, False]
+
+    def test_files_of_shapes(self, tmp_path):
+        text, rows = tmp_path / "s.txt", tmp_path / "s.json"
+        text.write_text("# two layers\n1x4x5x6 8x4x3x1 --pad 1 --weight 2.5\n\n1x4x9x9 8x2x1x1 --groups 2 # late\n")
+        rows.write_text('[{"c": 4, "h": 5, "weight": 2}, {"c": 8}]')
+        found = parse.weighted("conv2d", (), {"shapes": str(text), "bias": True, "groups": 1})
+        assert [w for _, w in found] == [2.5, 1.0]
+        first, second = (make().parameters for make, _ in found)
+        assert (first["r"], first["s"], first["pad"], first["groups"]) == (3, 1, 1, 1)
+        assert first["bias"] and second["bias"] and (second["pad"], second["groups"]) == (0, 2)
+        found = parse.weighted("conv2d", (), {"shapes": str(rows), "stride": 2})
+        assert [(make().parameters["c"], make().parameters["stride"], w) for make, w in found] == [(4, 2, 2), (8, 2, 1)]
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("", "no shapes"),
+            ("5x5\n", "MxNxK"),
+            ("5x5x5 --stride 2\n", "--stride belongs to conv2d"),
+            ("5x5x5\n5x5x5 --weight -1\n", "line 2"),
+            ("5x5x5 --nothing\n", "line 1"),
+            ("5x5x5 'open\n", "line 1"),
+            ("5x5x5 --help\n", "line 1"),
+            ("[1]", "shape 1 is not an object"),
+            ("[", "not JSON"),
+            ("[" * 100_000, "not JSON"),
+            ('[{"m": 5, "x": 6}]', "shape 1"),
+            ('[{"m": 5, "weight": "a"}]', "weight"),
+            ("\0\xff", "not text"),
+            ("5x5x5\n" * 200_000, "larger"),
+        ],
+        ids=range(14),
+    )
+    def test_files_that_hold_no_shapes(self, tmp_path, text, words):
+        (tmp_path / "f").write_bytes(text.encode("latin-1"))
+        with pytest.raises(Stop) as caught:
+            parse.weighted("matmul", (), {"shapes": str(tmp_path / "f")})
+        assert words in caught.value.message
 
     @pytest.mark.parametrize("text", ["a=1,b=relu", '{"a": 1, "b": "relu"}'])
     def test_configurations(self, text):

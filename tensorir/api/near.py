@@ -1,0 +1,64 @@
+"""The tuned shapes nearest to one, and kernels for it from their configurations."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from tensorir.api.identity import describe, distance, identity_of
+from tensorir.errors.needs import need_path
+from tensorir.tune.log import LogReader, Record, choose
+
+if TYPE_CHECKING:
+    from tensorir.api.workload import Workload
+    from tensorir.runtime.device import Device
+    from tensorir.tune.record import Identity
+
+
+@dataclass(frozen=True)
+class Near:
+    """The best known configuration of another shape of the same operator.
+
+    workload: that shape, as the log calls it
+    distance: sum over the parameters of |log((x + 1) / (y + 1))|; words and switches that differ count 10 each
+    time_s:   seconds that it takes there
+    """
+
+    workload: str
+    distance: float
+    template: str
+    config: dict[str, Any]
+    time_s: float
+
+    def __str__(self) -> str:
+        return f"{self.workload} (distance {self.distance:.2f})"
+
+
+def nearest(work: Workload, device: str | Device | None = None, log: str = "tuning_logs") -> list[Near]:
+    """Other tuned shapes of this operator on this device, the nearest first, each with its best configuration.
+
+    What is known of this very shape is not among them: ``work.load()`` uses that.
+    """
+    from tensorir.runtime.device import open_device
+
+    identity = identity_of(work, describe(open_device(device)), search=False)
+    return near_shapes(identity, need_path("log", log))
+
+
+def near_shapes(identity: Identity, log: str) -> list[Near]:
+    """``nearest`` for a device that is open already."""
+    groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    operator = identity.workload.split()[:1]
+    for record in LogReader(log).records():
+        title = record["workload"]
+        same = replace(identity, compute=record["compute"]).accepts(record)
+        if same and title != identity.workload and title.split()[:1] == operator:
+            groups[title, record["compute"]].append(record)
+    found = []
+    for (title, _), records in groups.items():
+        if ranked := choose(records):
+            best = ranked[0]
+            apart = distance(identity.workload, title)
+            found.append(Near(title, apart, best.record["template"], best.record["config"], best.time_s))
+    return sorted(found, key=lambda n: (n.distance, n.workload))

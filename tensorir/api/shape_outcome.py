@@ -1,0 +1,271 @@
+"""What tuning a set of shapes found: each shape's best, the few kernels for all of them, and the choice as code."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tensorir.errors import DeclarationError, refuse
+from tensorir.errors.needs import need_path
+from tensorir.tune.child import plain
+from tensorir.tune.dispatch import Dispatch, Kernel, aligned, follow, tree_json
+from tensorir.tune.dispatch_text import c_text, python_text
+from tensorir.tune.log import DOUBT, Choice, Record, key_of
+from tensorir.tune.outcome import TuneOutcome
+from tensorir.tune.portfolio import cover
+
+if TYPE_CHECKING:
+    from tensorir.api.workload import Workload
+
+
+@dataclass(frozen=True)
+class ShapeResult:
+    """One shape of a set.
+
+    outcome: None when there was no time to measure even its default
+    choices: what may be loaded for it, the fastest first
+    """
+
+    work: Workload
+    weight: float
+    outcome: TuneOutcome | None
+    choices: tuple[Choice, ...] = field(repr=False)
+
+    @property
+    def best_s(self) -> float | None:
+        """Seconds of the fastest configuration."""
+        return self.choices[0].time_s if self.choices else None
+
+    @property
+    def default_s(self) -> float | None:
+        """Seconds of the default configuration, to compare with ``best_s``; None where it is not valid."""
+        found = None if self.outcome is None else self.outcome.default
+        if found is None or not self.choices:
+            return None
+        mine = self.times().get(key_of(found.record))
+        return None if mine is None else self.comparable(mine)
+
+    def comparable(self, choice: Choice | None) -> float:
+        """Seconds to compare with ``best_s``, inf for None; none is faster than the best.
+
+        Rounds differ in load: what was not in the final round that timed the best is compared by the trials of both,
+        and must win by as much as these may err.
+        """
+        if choice is None:
+            return math.inf
+        best = self.choices[0]
+        if choice.confirmed == best.confirmed:
+            return max(choice.time_s, best.time_s)
+        ratio = choice.record["time_s"] / best.record["time_s"]
+        return best.time_s * max(1.0, float(ratio) * (DOUBT if best.confirmed else 1.0))
+
+    def times(self) -> dict[str, Choice]:
+        """The choices by template and configuration."""
+        return {key_of(c.record): c for c in self.choices}
+
+
+@dataclass(frozen=True)
+class Served:
+    """How a tuned shape fares with the few kernels.
+
+    kernel:      number of its kernel
+    time_s:      its seconds there; regret: over the seconds of its best, less 1
+    tree_regret: the same if the decision tree had to say; None where that kernel is not legal here or was not measured
+    confirmed:   both times come from one interleaved final round
+    """
+
+    workload: str
+    weight: float
+    kernel: int
+    best_s: float
+    time_s: float
+    regret: float
+    tree_regret: float | None
+    confirmed: bool
+
+
+@dataclass(frozen=True)
+class Portfolio:
+    """The smallest set of kernels with which every shape is within ``regret`` of its best, and who gets which.
+
+    exact:   that there is no smaller set of the measured configurations is proved
+    records: the trial of each shape's kernel, by the shape's title
+    """
+
+    dispatch: Dispatch
+    regret: float
+    exact: bool
+    served: tuple[Served, ...]
+    records: Mapping[str, Record] = field(repr=False)
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """Templates and configurations."""
+        return self.dispatch.kernels
+
+    @classmethod
+    def of(cls, results: Sequence[ShapeResult], regret: float) -> Portfolio | None:
+        """From what is known of each shape; None when nothing valid is."""
+        known = [r for r in results if r.choices]
+        if not known:
+            return None
+        columns = [r.times() for r in known]
+        keys = list(dict.fromkeys(key for column in columns for key in column))
+        times = np.array([[r.comparable(column.get(key)) for r, column in zip(known, columns, strict=True)]
+                          for key in keys])  # fmt: skip
+        found = cover(times, regret, [r.weight for r in known])
+        few = times[list(found.rows)]
+        order = np.argsort(-(few.argmin(axis=0)[None] == np.arange(len(few))[:, None]).sum(axis=1), kind="stable")
+        few, names = few[order], [keys[found.rows[n]] for n in order]
+        kernels = [Kernel(template, config) for template, config in map(json.loads, names)]
+        dispatch = Dispatch.of(kernels, aligned([r.work.parameters for r in known]), few, regret)
+        served, records = [], {}
+        for n, (r, column) in enumerate(zip(known, columns, strict=True)):
+            kernel, best = dispatch.chosen[n], r.choices[0]
+            chosen = column[names[kernel]]
+            loss, by_tree = few[[kernel, follow(dispatch.tree, dispatch.shapes[n])], n] / best.time_s - 1
+            records[r.work.title] = chosen.record
+            served.append(
+                Served(
+                    r.work.title,
+                    r.weight,
+                    kernel,
+                    best_s=best.time_s,
+                    time_s=float(few[kernel, n]),
+                    regret=float(loss),
+                    tree_regret=float(by_tree) if math.isfinite(by_tree) else None,
+                    confirmed=chosen.confirmed and best.confirmed,
+                )
+            )
+        return cls(dispatch, regret, found.exact, tuple(served), records)
+
+    def json(self) -> dict[str, Any]:
+        """The kernels, the shapes and the tree as plain data."""
+        d = self.dispatch
+        kernels = [
+            {"template": k.template, "config": k.config, "shapes": [s.workload for s in self.served if s.kernel == n]}
+            for n, k in enumerate(d.kernels)
+        ]
+        shapes = [
+            {"workload": s.workload, "parameters": p, "weight": s.weight, "kernel": s.kernel, "best_s": s.best_s,
+             "time_s": s.time_s, "regret": s.regret, "tree_regret": s.tree_regret, "confirmed": s.confirmed}
+            for s, p in zip(self.served, d.shapes, strict=True)
+        ]  # fmt: skip
+        made = {"regret": self.regret, "exact": self.exact, "kernels": kernels, "shapes": shapes}
+        return {**made, "fixed": d.fixed, "tree": tree_json(d.tree)}
+
+    def head(self) -> list[str]:
+        """What the emitted files say about themselves."""
+        worst = max(self.served, key=lambda s: s.regret)
+        trees = [s.tree_regret for s in self.served]
+        tree = (
+            "a kernel that was not measured there" if None in trees else f"{max(t or 0.0 for t in trees):.1%} at most"
+        )
+        return [
+            f"Kernels: {len(self.kernels)}, for {len(self.served)} tuned shapes.",
+            f"Each shape is within {self.regret:.1%} of its best; the worst loses {worst.regret:.1%}.",
+            f"The decision tree alone, which other shapes go by, would cost the tuned shapes: {tree}.",
+        ]
+
+
+@dataclass(frozen=True)
+class SetOutcome:
+    """The outcome of ``tir.tune_shapes``.
+
+    results:   one for each shape, in order
+    stopped:   ``budget``, ``trials``, ``exhausted``, ``patience``, ``stop``, ``interrupted``, ``device_lost``, ``log``
+    portfolio: the few kernels; None when no shape has a valid one
+    """
+
+    results: tuple[ShapeResult, ...]
+    stopped: str
+    elapsed_s: float
+    portfolio: Portfolio | None
+
+    @property
+    def outcomes(self) -> tuple[TuneOutcome, ...]:
+        """Those of the shapes that were measured."""
+        return tuple(r.outcome for r in self.results if r.outcome is not None)
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Titles of the shapes that there was no time for."""
+        return tuple(r.work.title for r in self.results if r.outcome is None)
+
+    @property
+    def status(self) -> str:
+        """``ok``, ``interrupted``, or ``no_valid_config`` when a measured shape has none."""
+        if self.stopped == "interrupted":
+            return "interrupted"
+        return "ok" if self.outcomes and all(r.choices for r in self.results if r.outcome) else "no_valid_config"
+
+    def total_s(self, which: str = "best") -> float | None:
+        """The sum of weight times seconds over the shapes: of their best, of their ``kernel`` of the set, or of their
+        ``default``; None where a shape has no such time.
+        """
+        if which == "kernel":
+            served = self.portfolio.served if self.portfolio else ()
+            return sum(s.weight * s.time_s for s in served) if len(served) == len(self.results) else None
+        times = [(r.weight, r.best_s if which == "best" else r.default_s) for r in self.results]
+        return None if any(t is None for _, t in times) else sum(w * t for w, t in times if t is not None)
+
+    def choose(self, **parameters: Any) -> dict[str, Any]:
+        """``{"template": …, "config": …}`` for a shape: what ``work.schedule(**…)`` takes.
+
+        The kernel of the tuned shape with these parameters, or by the decision tree. Raises DeclarationError for
+        parameters outside what was tuned, or when nothing was.
+        """
+        kernel = self._needed().dispatch.choose(**parameters)
+        return {"template": kernel.template, "config": dict(kernel.config)}
+
+    def _needed(self) -> Portfolio:
+        if self.portfolio is None:
+            raise refuse(DeclarationError, "shapes.nothing", "no shape of this set has a valid configuration")
+        return self.portfolio
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write ``choose.py``, ``choose.c`` and ``kernels.json`` into a folder, which is made where it is missing.
+
+        Raises DeclarationError when nothing valid was found or the folder cannot be written.
+        """
+        portfolio, path = self._needed(), Path(need_path("folder", folder))
+        notes = [f"{s.time_s * 1e3:.4g} ms, {s.regret:.1%} over its best" for s in portfolio.served]
+        document = {"schema": 1, "workload": self.results[0].work.name, "device": self._device(), **portfolio.json()}
+        files = {
+            "choose.py": python_text(portfolio.dispatch, portfolio.head(), notes),
+            "choose.c": c_text(portfolio.dispatch, head=portfolio.head()),
+            "kernels.json": json.dumps(plain(document), indent=2, allow_nan=False) + "\n",
+        }
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            for name, text in files.items():
+                (path / name).write_text(text, encoding="utf-8")
+        except OSError as error:
+            message = f"cannot write {path}: {error.strerror or type(error).__name__}"
+            raise refuse(DeclarationError, "shapes.unwritable", message) from None
+        return path
+
+    def _device(self) -> dict[str, Any]:
+        about = next((o.identity.device for o in self.outcomes), {})
+        return {key: about.get(key) for key in ("name", "platform", "driver")}
+
+    def json(self) -> dict[str, Any]:
+        """The document of ``tensorir tune --shapes … --json``."""
+        totals = {f"{which}_s": self.total_s(which) for which in ("default", "best", "kernel")}
+        return {
+            "schema": 1,
+            "status": self.status,
+            "stopped": self.stopped,
+            "results": [{**r.outcome.json(), "weight": r.weight} for r in self.results if r.outcome is not None],
+            "left_out": list(self.left_out),
+            "total": totals,
+            "portfolio": None if self.portfolio is None else self.portfolio.json(),
+            "elapsed_s": self.elapsed_s,
+        }

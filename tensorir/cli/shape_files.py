@@ -1,0 +1,98 @@
+"""Files of shapes: a line as on the command line, or a list in JSON; each with an optional weight."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tensorir.cli.common import usage
+
+MOST = 1 << 20  # bytes
+Read = Callable[[tuple[str, ...], dict[str, Any]], dict[str, Any]]
+Row = tuple[dict[str, Any], float]
+
+
+def read_shapes(path: Path, op: str, read: Read, given: dict[str, Any]) -> list[Row]:
+    """Parameters and weights of the shapes in a file.
+
+    Text: ``1x64x56x56 64x64x3x3 --pad 1 --weight 3``, one shape a line, behind # a comment. JSON: a list of objects
+    such as ``{"n": 1, "c": 64, …, "weight": 3}``. What the command says holds where a line says nothing.
+
+    read: from shapes as typed and flags to parameters
+    """
+    try:
+        raw = path.read_bytes()[: MOST + 1]
+        text = raw.decode("utf-8")
+    except OSError as error:
+        raise usage(f"cannot read {path}: {error.strerror or type(error).__name__}") from None
+    except UnicodeDecodeError:
+        raise usage(f"{path} is not text") from None
+    if len(raw) > MOST:
+        raise usage(f"{path} is larger than {MOST} bytes: not a list of shapes")
+    rows = _json(path, text, op, given) if text.lstrip().startswith("[") else _lines(path, text, read, given)
+    if not rows:
+        raise usage(f"{path} holds no shapes", "a line such as: 1x64x56x56 64x64x3x3 --pad 1 --weight 3")
+    return rows
+
+
+def _lines(path: Path, text: str, read: Read, given: dict[str, Any]) -> list[Row]:
+    line_of = click.Command("shape", params=[click.Argument(["shape"], nargs=-1), _WEIGHT, *_flags()])
+    rows = []
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            words = shlex.split(line, comments=True)
+            if not words:
+                continue
+            found = line_of.make_context("shape", words).params
+        except click.exceptions.Exit:
+            raise usage(f"{path}, line {number}: --help is no shape") from None
+        except (click.ClickException, ValueError) as error:
+            words_of = error.format_message() if isinstance(error, click.ClickException) else str(error)
+            raise usage(f"{path}, line {number}: {words_of:.200}") from None
+        shape, weight = found.pop("shape"), found.pop("weight")
+        rows.append((read(shape, {**given, **{k: v for k, v in found.items() if v is not None}}), weight))
+    return rows
+
+
+def _flags() -> list[click.Parameter]:
+    """The options of one workload, as verbs have them."""
+    from tensorir.cli.options import workload_options
+
+    def verb() -> None:
+        """Carries them."""
+
+    params: list[click.Parameter] = workload_options(verb).__click_params__  # type: ignore[attr-defined]
+    return [p for p in params if isinstance(p, click.Option) and p.name not in ("shapes", "arg")]
+
+
+_WEIGHT = click.Option(["--weight"], type=click.FloatRange(min=0), default=1.0)
+
+
+def _json(path: Path, text: str, op: str, given: dict[str, Any]) -> list[Row]:
+    import inspect
+
+    from tensorir import ops
+
+    try:
+        items = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise usage(f"{path} is not JSON: {error!s:.100}") from None
+    rows = []
+    for number, item in enumerate(items, 1):
+        if not isinstance(item, dict):
+            raise usage(f"{path}, shape {number} is not an object", '{"m": 64, "n": 64, "k": 64, "weight": 3}')
+        params = {**given, **item}
+        weight = params.pop("weight", 1.0)
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < float("inf"):
+            raise usage(f"{path}, shape {number}: the weight {weight!r:.40} is not a number from 0 up")
+        try:
+            inspect.signature(getattr(ops, op)).bind(**params)
+        except TypeError as error:
+            raise usage(f"{path}, shape {number}: {op}: {error!s:.80}") from None
+        rows.append((params, float(weight)))
+    return rows

@@ -1,0 +1,227 @@
+"""From a shape to its kernel: what was tuned by a table, everything else by a small decision tree."""
+
+from __future__ import annotations
+
+import itertools
+import keyword
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tensorir.errors import DeclarationError, refuse
+from tensorir.errors.needs import shown
+
+Shape = Mapping[str, Any]
+_RESERVED = ("KERNELS", "TUNED", "ValueError")  # names that the emitted function uses itself
+UNKNOWN = math.log(10.0)  # the regret of a kernel that a shape cannot have, or was not measured with
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """This kernel for all shapes that come here."""
+
+    kernel: int
+
+
+@dataclass(frozen=True)
+class Split:
+    """``name <= value`` for numbers, ``name == value`` for words and switches."""
+
+    name: str
+    value: Any
+    yes: Node
+    no: Node
+
+    def holds(self, shape: Shape) -> bool:
+        """Which way a shape goes."""
+        given = shape[self.name]
+        return bool(given <= self.value) if is_number(self.value) else bool(given == self.value)
+
+
+Node = Leaf | Split
+
+
+def is_number(value: object) -> bool:
+    """A number to compare, not a switch."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def follow(node: Node, shape: Shape) -> int:
+    """The kernel of a shape by the tree alone."""
+    while isinstance(node, Split):
+        node = node.yes if node.holds(shape) else node.no
+    return node.kernel
+
+
+def grow(shapes: Sequence[Shape], times: npt.ArrayLike, regret: float) -> Node:
+    """The tree for kernels (rows of ``times``) and shapes (columns; nan or inf: not legal or not measured).
+
+    Classification and regression trees (Breiman, Friedman, Olshen, Stone 1984) with the cost of a leaf in place of
+    impurity: the sum of log regrets of its shapes under its best kernel. A node is a leaf as soon as one kernel is
+    within ``regret`` on all of its shapes, so the tree is no deeper than the tuned shapes demand; thresholds lie in the
+    middle of a gap by ratio.
+    """
+    matrix = np.array(times, dtype=np.float64, ndmin=2)
+    matrix[~(matrix > 0)] = np.inf
+    with np.errstate(invalid="ignore"):
+        costs = np.log(matrix / matrix.min(axis=0))
+    costs[~np.isfinite(costs)] = UNKNOWN
+    return _grow(list(shapes), costs, np.arange(costs.shape[1]), math.log1p(regret) + 1e-9)
+
+
+def _grow(shapes: list[Shape], costs: Any, members: Any, limit: float) -> Node:
+    here = costs[:, members]
+    good = np.flatnonzero((here <= limit).all(axis=1))
+    if len(good):
+        return Leaf(int(good[np.argmin(here[good].sum(axis=1))]))
+    best: tuple[tuple[float, float], str, Any, Any] | None = None
+    for name, value, margin in _questions([shapes[j] for j in members]):
+        side = np.array([Split(name, value, Leaf(0), Leaf(0)).holds(shapes[j]) for j in members])
+        cost = sum(float(here[:, half].sum(axis=1).min()) for half in (side, ~side))
+        rank = (round(cost, 9), -margin)
+        if best is None or rank < best[0]:
+            best = rank, name, value, side
+    if best is None:  # equal shapes: nothing to ask
+        return Leaf(int(np.argmin(here.sum(axis=1))))
+    _, name, value, side = best
+    yes, no = (_grow(shapes, costs, members[half], limit) for half in (side, ~side))
+    return yes if yes == no else Split(name, value, yes, no)
+
+
+def _questions(shapes: list[Shape]) -> Iterator[tuple[str, Any, float]]:
+    """Every question that two of the shapes answer differently, with the width of its gap."""
+    for name in shapes[0]:
+        values = list(dict.fromkeys(s[name] for s in shapes))
+        if len(values) < 2:
+            continue
+        if all(map(is_number, values)):
+            ordered = sorted(values)
+            for low, high in itertools.pairwise(ordered):
+                yield name, _between(low, high), math.log((abs(high) + 1) / (abs(low) + 1))
+        else:
+            yield from ((name, value, 0.0) for value in values[: len(values) if len(values) > 2 else 1])
+
+
+def _between(low: float, high: float) -> float:
+    if isinstance(low, int) and isinstance(high, int):
+        return math.isqrt(low * high) if 0 < low < high - 1 else (low + high) // 2
+    return math.sqrt(low * high) if low > 0 else (low + high) / 2
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A template's name and a configuration."""
+
+    template: str
+    config: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """``choose(**parameters)`` gives the kernel for a shape.
+
+    kernels: what there is to choose from
+    shapes:  parameters of the tuned shapes
+    chosen:  the kernel of each of these
+    tree:    for all others
+    """
+
+    kernels: tuple[Kernel, ...]
+    shapes: tuple[dict[str, Any], ...]
+    chosen: tuple[int, ...]
+    tree: Node
+
+    @classmethod
+    def of(cls, kernels: Sequence[Kernel], shapes: Sequence[Shape], times: npt.ArrayLike, regret: float) -> Dispatch:
+        """The fastest of ``kernels`` for each tuned shape, and a tree for others.
+
+        Raises DeclarationError where shapes have parameters of different names, or no plain values.
+        """
+        plain = tuple(dict(s) for s in shapes)
+        _check_plain(plain)
+        matrix = np.array(times, dtype=np.float64, ndmin=2)
+        matrix[~(matrix > 0)] = np.inf
+        chosen = tuple(int(j) for j in matrix.argmin(axis=0))
+        return cls(tuple(kernels), plain, chosen, grow(plain, matrix, regret))
+
+    @property
+    def fixed(self) -> dict[str, Any]:
+        """Words and switches that all tuned shapes share: kernels for other ones are not known here."""
+        first = self.shapes[0]
+        return {n: v for n, v in first.items() if not is_number(v) and all(s[n] == v for s in self.shapes)}
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """Names of the other parameters, in order."""
+        return tuple(n for n in self.shapes[0] if n not in self.fixed)
+
+    def index(self, **parameters: Any) -> int:
+        """The number of the kernel for a shape: that of the tuned shape with these parameters, else by the tree.
+
+        Raises DeclarationError for parameters that are missing, unknown or outside what was tuned.
+        """
+        unknown = [n for n in parameters if n not in self.shapes[0]]
+        missing = [n for n in self.asked if n not in parameters]
+        if unknown or missing:
+            words = f"has no parameter {unknown[0]!r}" if unknown else f"needs {', '.join(missing)}"
+            hint = f"choose({', '.join(f'{n}=…' for n in self.asked)})"
+            raise refuse(DeclarationError, "shapes.parameters", f"this choice of kernels {words}", hint=hint)
+        for name, value in self.fixed.items():
+            if parameters.get(name, value) != value:
+                message = f"these kernels were tuned for {name}={value!r}, not for {shown(parameters[name])}"
+                raise refuse(DeclarationError, "shapes.parameters", message)
+        for shape, kernel in zip(self.shapes, self.chosen, strict=True):
+            if all(parameters[n] == shape[n] for n in self.asked):
+                return kernel
+        return follow(self.tree, parameters)
+
+    def choose(self, **parameters: Any) -> Kernel:
+        """The kernel for a shape; see ``index``."""
+        return self.kernels[self.index(**parameters)]
+
+
+def _check_plain(shapes: Sequence[Shape]) -> None:
+    """Refuse parameters that a table and comparisons in Python and C cannot hold."""
+    for s in shapes:
+        if list(s) != list(shapes[0]):
+            message = f"the shapes have different parameters: {', '.join(shapes[0])} and {', '.join(s)}"
+            raise refuse(DeclarationError, "shapes.parameters", message)
+        for name, value in s.items():
+            named = name.isidentifier() and not keyword.iskeyword(name) and name not in _RESERVED
+            if not named or _sort(value) is None or _sort(value) != _sort(shapes[0][name]):
+                message = f"{name} = {shown(value)} cannot be asked about: only numbers, words, or switches of one name"
+                raise refuse(DeclarationError, "shapes.parameters", message)
+
+
+def aligned(shapes: Sequence[Shape]) -> list[dict[str, Any]]:
+    """The same parameters for all: what a title leaves out is off, 0 or None, as its value elsewhere says.
+
+    Raises DeclarationError ``shapes.parameters`` for what cannot be asked about.
+    """
+    nothing = {"switch": False, "number": 0, "word": None}
+    names: dict[str, Any] = {}
+    for s in shapes:
+        for name, value in s.items():
+            names.setdefault(name, nothing.get(_sort(value) or ""))
+    made = [{n: s.get(n, absent) for n, absent in names.items()} for s in shapes]
+    _check_plain(made)
+    return made
+
+
+def _sort(value: object) -> str | None:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    sorts = ((bool, "switch"), (int | float, "number"), (str | None, "word"))
+    return next((name for kind, name in sorts if isinstance(value, kind)), None)
+
+
+def tree_json(node: Node) -> dict[str, Any]:
+    """A tree as plain data."""
+    if isinstance(node, Leaf):
+        return {"kernel": node.kernel}
+    test = "<=" if is_number(node.value) else "=="
+    return {"if": [node.name, test, node.value], "then": tree_json(node.yes), "else": tree_json(node.no)}

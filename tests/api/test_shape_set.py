@@ -1,0 +1,257 @@
+"""Tuning several shapes: who is measured when, what they share, and the few kernels; no device, a clock of its own."""
+
+import json
+import math
+
+import pytest
+
+import tensorir as tir
+from tensorir.api import shape_set
+from tensorir.api.tuning import Options
+from tensorir.tune.log import LogReader
+from tensorir.tune.loop import FinalRound
+
+ABOUT = {"name": "cpu", "platform": "x", "driver": "1", "id": "x:0", "target": "opencl"}
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+class Bench:
+    """Times by shape and configuration, in a second a trial; stands in for the measuring process."""
+
+    def __init__(self, time_of, cost=1.0):
+        self.time_of, self.cost, self.clock = time_of, cost, Clock()
+        self.calls, self.finals, self.opened = [], [], 0
+        self.wrong_in_final = set()
+
+    def measurer(self, work, device, options, asker):
+        return Measurer(self, work)
+
+
+class Measurer:
+    def __init__(self, bench, work):
+        self.bench, self.n = bench, work.parameters["n"]
+        bench.opened += 1
+
+    def __exit__(self, *_):
+        self.bench.opened -= 1
+
+    def open(self):
+        return ABOUT
+
+    def known(self, records):
+        pass
+
+    def measure(self, template, config, kind, remaining):
+        bench = self.bench
+        cost = bench.cost if remaining is None else min(bench.cost, max(0.0, remaining))
+        bench.clock.now += cost
+        if cost < bench.cost:
+            return {"status": "cancelled"}
+        bench.calls.append((self.n, config["x"]))
+        return self.result(template, config)
+
+    def result(self, template, config):
+        time_s = self.bench.time_of(self.n, config["x"])
+        if time_s is None:
+            return {"status": "compile_error"}
+        check = {"ok": True, "max_err": 0.0, "shapes": []}
+        sha = f"{self.n * 1000 + config['x']:064x}"
+        return {"status": "ok", "time_s": time_s, "samples": [time_s] * 3, "check": check, "source_sha256": sha}
+
+    def final(self, finalists, remaining):
+        self.bench.finals.append((self.n, [r["config"]["x"] for r in finalists]))
+        self.bench.clock.now += 0.5 * len(finalists)
+        results = [self.result(r["template"], r["config"]) for r in finalists]
+        bad = {"status": "wrong_result", "detail": {}}
+        return FinalRound(
+            [bad if (self.n, r["config"]["x"]) in self.bench.wrong_in_final else x
+             for r, x in zip(finalists, results, strict=True)]
+        )  # fmt: skip
+
+
+def shape(n, values=range(12), **more):
+    """An operator whose configurations differ by one number; the template is never run here."""
+    A = tir.placeholder((n,), name="A")
+    C = tir.compute((n,), lambda i: A[i] * 2, name="C")
+    return tir.Workload(
+        "scale", C, {"t": (lambda s, c: s, tir.Space(x=values))}, parameters={"n": n, **more}, flops=1.0
+    )
+
+
+def near_target(n, x):
+    """Shapes of 64 and up want x = 9, smaller ones x = 4."""
+    return 1e-3 * n * (1 + abs(x - (9 if n >= 64 else 4)) / 10)
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path):
+    def go(bench, works, weights=None, regret=0.05, **options):
+        monkeypatch.setattr(shape_set, "Measurer", bench.measurer)
+        options = Options(**{"budget_s": None, "log": str(tmp_path), "strategy": "random", **options})
+        found = shape_set.tune_set(works, weights, None, options, regret, bench.clock)
+        assert bench.opened == 0
+        return found
+
+    return go
+
+
+def test_defaults_first_and_the_few_kernels(run, tmp_path):
+    bench = Bench(near_target)
+    found = run(bench, [shape(n) for n in (8, 16, 64, 128)], trials=12)
+    assert bench.calls[:4] == [(8, 0), (16, 0), (64, 0), (128, 0)]
+    assert len(set(bench.calls)) == len(bench.calls) == 48
+    assert (found.status, found.stopped) == ("ok", "trials")
+    few = found.portfolio
+    assert few.exact and sorted(k.config["x"] for k in few.kernels) == [4, 9]
+    assert all(s.confirmed and s.regret == 0 == s.tree_regret for s in few.served)
+    assert found.choose(n=16)["config"] == found.choose(n=20)["config"] == {"x": 4}
+    assert found.choose(n=1000) == {"template": "t", "config": {"x": 9}}
+    assert found.total_s() == pytest.approx(1e-3 * (8 + 16 + 64 + 128)) == found.total_s("kernel")
+    assert found.total_s("default") > found.total_s()
+    doc = json.loads(json.dumps(found.json()))
+    assert [r["workload"] for r in doc["results"]] == [f"scale n={n}" for n in (8, 16, 64, 128)]
+    assert all(r["trials"] == 12 == sum(r["counts"].values()) and r["best"]["checked"] for r in doc["results"])
+    assert len(list(LogReader(tmp_path).records(kind="trial"))) == 48
+
+
+def test_a_larger_regret_needs_fewer(run):
+    bench = Bench(near_target)
+    works = [shape(n) for n in (8, 16, 64, 128)]
+    few = run(bench, works, trials=12, regret=0.3).portfolio
+    assert len(few.kernels) == 1 and max(s.regret for s in few.served) <= 0.3001
+    assert {s.kernel for s in few.served} == {0}
+
+
+def test_winners_are_tried_where_they_are_new(run):
+    """What random search finds on one shape, the others try in their next slices."""
+    bench = Bench(lambda n, x: 1e-3 * (0.1 if x == 27 else 1 + x % 7 / 10))
+    found = run(bench, [shape(n, range(40)) for n in (30, 31, 32)], budget_s=90.0)
+    when = [k for k, (_, x) in enumerate(bench.calls) if x == 27]
+    assert len(when) == 3 and [k.config for k in found.portfolio.kernels] == [{"x": 27}]
+    assert when[-1] - when[0] <= 20
+
+
+def test_what_is_not_legal_elsewhere_is_not_tried(run):
+    bench = Bench(near_target)
+    works = [shape(8, range(6)), shape(64), shape(128, range(6, 12))]
+    found = run(bench, works, trials=9)
+    assert all(x < 6 for n, x in bench.calls if n == 8) and all(x >= 6 for n, x in bench.calls if n == 128)
+    assert sorted(k.config["x"] for k in found.portfolio.kernels) == [4, 9]
+
+
+def test_trials_go_where_time_is_saved(run):
+    """Equal shapes, but one runs a hundred times as often."""
+    bench = Bench(lambda n, x: 1e-3 * (1 + 1 / (1 + x)))
+    run(bench, [shape(n, range(500)) for n in (64, 65)], weights=[100, 1], budget_s=100.0)
+    counts = [sum(n == m for n, _ in bench.calls) for m in (64, 65)]
+    assert counts[0] > 4 * counts[1] > 0
+
+
+@pytest.mark.parametrize("budget", [2.5, 7.0, 30.0, 60.0])
+def test_the_budget_is_a_promise(run, budget):
+    bench = Bench(near_target)
+    found = run(bench, [shape(n, range(400)) for n in (8, 16, 64, 128)], budget_s=budget)
+    assert bench.clock.now <= 1000 + budget + 1e-6 or bench.finals
+    assert bench.clock.now <= 1000 + budget + 3  # this final round does not look at the clock
+    assert len(found.outcomes) == min(4, int(budget)) and len(found.left_out) == 4 - len(found.outcomes)
+    assert found.stopped == "budget" and found.portfolio is not None
+
+
+def test_the_same_again_measures_nothing(run):
+    works = [shape(n) for n in (8, 64)]
+    first = run(Bench(near_target), works, trials=6)
+    bench = Bench(near_target)
+    again = run(bench, works, trials=6)
+    assert not bench.calls and [o.reused for o in again.outcomes] == [6, 6]
+    assert again.portfolio.json() == first.portfolio.json()
+    more = run(bench := Bench(near_target), works, trials=8)
+    assert len(bench.calls) == 4 and [(o.reused, o.trials) for o in more.outcomes] == [(6, 2), (6, 2)]
+
+
+def test_a_shape_on_which_nothing_runs(run):
+    bench = Bench(lambda n, x: None if n == 16 else near_target(n, x))
+    found = run(bench, [shape(n) for n in (8, 16)], trials=5)
+    assert found.status == "no_valid_config" and found.total_s() is None is found.total_s("kernel")
+    assert [s.workload for s in found.portfolio.served] == ["scale n=8"]
+    assert found.outcomes[1].reasons[0]["status"] == "compile_error"
+    nothing = run(Bench(lambda n, x: None), [shape(9)], trials=2)
+    assert nothing.portfolio is None and nothing.json()["portfolio"] is None
+    for use in (lambda: nothing.choose(n=9), lambda: nothing.save("out")):
+        with pytest.raises(tir.DeclarationError) as caught:
+            use()
+        assert caught.value.code == "shapes.nothing"
+
+
+def test_a_member_that_fails_the_final_round_leaves(run):
+    bench = Bench(near_target)
+    bench.wrong_in_final = {(128, 9)}
+    found = run(bench, [shape(n) for n in (64, 128)], trials=12)
+    by_title = {s.workload: found.portfolio.kernels[s.kernel].config["x"] for s in found.portfolio.served}
+    assert by_title["scale n=128"] != 9
+    assert (128, 9) in [(n, x) for n, xs in bench.finals for x in xs]
+
+
+def test_ctrl_c_keeps_what_was_found(run):
+    bench = Bench(near_target)
+
+    def stop(record):
+        if len(bench.calls) == 6:
+            raise KeyboardInterrupt
+
+    found = run(bench, [shape(n) for n in (8, 64)], trials=12, on_trial=stop)
+    assert (found.status, found.stopped) == ("interrupted", "interrupted") and len(bench.calls) == 6
+    assert found.portfolio is not None and sum(o.trials for o in found.outcomes) == 6
+
+
+def test_patience_and_exhaustion(run):
+    bench = Bench(lambda n, x: 1e-3)
+    found = run(bench, [shape(n, range(50)) for n in (8, 64)], patience=4, trials=40)
+    assert found.stopped == "patience" and len(bench.calls) < 30
+    found = run(Bench(near_target), [shape(n, range(3)) for n in (8, 64)], fresh=True)
+    assert found.stopped == "exhausted" and [o.trials for o in found.outcomes] == [3, 3]
+
+
+def test_files(run, tmp_path):
+    found = run(Bench(near_target), [shape(n) for n in (8, 16, 64)], trials=12)
+    folder = found.save(tmp_path / "a" / "b")
+    names = {}
+    exec((folder / "choose.py").read_text(), names)
+    assert names["choose"](n=11) == found.choose(n=11) and "2 kernels" not in names["__doc__"]
+    doc = json.loads((folder / "kernels.json").read_text())
+    assert doc["schema"] == 1 and doc["workload"] == "scale" and doc["device"]["name"] == "cpu"
+    assert [s["kernel"] for s in doc["shapes"]] == list(found.portfolio.dispatch.chosen)
+    assert "int tensorir_choose(long long n)" in (folder / "choose.c").read_text()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(tir.DeclarationError) as caught:
+        found.save(tmp_path / "file" / "out")
+    assert caught.value.code == "shapes.unwritable"
+
+
+@pytest.mark.parametrize(
+    ("works", "options", "code"),
+    [
+        ([], {}, "shapes.set"),
+        ([shape(8), shape(8)], {}, "shapes.set"),
+        ([shape(8), tir.ops.matmul(m=8, n=8, k=8)], {}, "shapes.set"),
+        ([shape(8), 5], {}, "argument.type"),
+        (7, {}, "argument.type"),
+        ([shape(8)], {"weights": [1, 2]}, "argument.value"),
+        ([shape(8)], {"weights": [-1]}, "argument.value"),
+        ([shape(8)], {"weights": 3}, "argument.type"),
+        ([shape(8)], {"regret": -0.1}, "argument.value"),
+        ([shape(8)], {"regret": math.nan}, "argument.value"),
+        ([shape(8)], {"speed": 3}, "tune.option"),
+        ([shape(8), shape(16, mode=("a", 1))], {}, "shapes.parameters"),
+    ],
+)
+def test_wrong_sets(works, options, code, tmp_path):
+    with pytest.raises(tir.DeclarationError) as caught:
+        tir.tune_shapes(works, log=str(tmp_path), **options)
+    assert caught.value.code == code and not list(tmp_path.iterdir())
