@@ -221,8 +221,8 @@ RUN: dict[str, Entry] = {
         "# look at r.outcomes[0].reasons, and mend the template",
     ),
     "shapes.parameters": Entry(
-        "What tells the shapes of a set apart must be numbers, words or switches, of one sort for each name: a table and"
-        " a decision tree ask about them. Other words and switches than those that were tuned are not served.",
+        "What tells the shapes of a set apart must be numbers, words or switches, of one sort for each name: a table"
+        " and a decision tree ask about them. Other words and switches than those that were tuned are not served.",
         "one = tir.ops.matmul(m=8, n=8, k=8)\n"
         'two = tir.Workload("matmul", C, {"t": (lambda s, c: s, tir.Space(x=[1]))}, parameters={"m": (1, 2)})\n'
         "tir.tune_shapes([one, two])",

@@ -13,6 +13,7 @@ import zoo
 import tensorir as tir
 from tensorir.api.origin import from_file
 from tensorir.api.tuning import Options, seconds
+from tensorir.api.workload import Template
 from tensorir.runtime.device import devices
 from tensorir.tune.log import LogReader
 
@@ -68,10 +69,37 @@ def test_load_without_a_record_says_what_to_do(product_log, tmp_path):
     with pytest.raises(tir.NotTuned) as caught:
         from_file(ZOO, "product", {"n": 20}).load(log=log)
     text = str(caught.value)
-    assert "tensorir tune" in text and "--arg n=20" in text and "nearest tuned: product n=24" in text
+    assert "tensorir tune" in text and "--arg n=20" in text and "nearest tuned: product n=24 (distance 0.17)" in text
     with pytest.raises(tir.NotTuned):
         zoo.product(24).load(log=str(tmp_path / "absent"))
     assert not list(tmp_path.iterdir())
+
+
+def test_load_from_the_nearest_shape(product_log):
+    """Built for this shape by another one's configuration, checked here, and the distance is said."""
+    log, outcome, _ = product_log
+    near = tir.nearest(zoo.product(20), log=log)
+    assert [n.workload for n in near] == ["product n=24"] and str(near[0]) == "product n=24 (distance 0.17)"
+    assert near[0].config == outcome.best.config
+    f = zoo.product(20).load(log=log, nearest=True)
+    a = np.random.default_rng(0).standard_normal((20, 20)).astype(np.float32)
+    assert np.allclose(f(a, a), a @ a, atol=1e-4) and f.nearest == near[0]
+    assert zoo.product(24).load(log=log, nearest=True).nearest is None and not tir.nearest(zoo.product(24), log=log)
+
+
+def test_nearest_shapes_are_checked_here(product_log, monkeypatch):
+    """What is not legal here, or computes something else here, is not taken; then it is not tuned."""
+    log, _, _ = product_log
+    function = zoo.tile
+    wrong = zoo.product(20)
+    with monkeypatch.context() as m:
+        m.setattr(zoo, "tile", lambda s, c: function(s, c) or s.with_source(s.source().replace("+=", "-=")))
+        wrong = zoo.product(20)
+    illegal = zoo.product(20)
+    illegal.templates["tile"] = Template(function, tir.Space(ti=[4], tj=[4], out=[False]))
+    for work in (wrong, illegal):
+        with pytest.raises(tir.NotTuned):
+            work.load(log=log, nearest=True)
 
 
 def test_load_never_uses_a_stale_record(product_log, monkeypatch):
@@ -105,6 +133,17 @@ def test_restrict_and_patience(product_log):
         with pytest.raises(tir.DeclarationError) as caught:
             work.tune(log=log, restrict=condition)
         assert caught.value.code.startswith(code)
+
+
+def test_a_set_of_shapes(tmp_path):
+    """Two shapes on the device: checked, re-measured in turn, served by kernels that this version makes again."""
+    works = [from_file(ZOO, "product", {"n": n}) for n in (16, 20)]
+    found = tir.tune_shapes(works, trials=2, budget=None, log=str(tmp_path), weights=[1, 2], strategy="random")
+    assert found.status == "ok" and [o.trials for o in found.outcomes] == [2, 2]
+    assert all(s.confirmed and s.regret <= 0.05 for s in found.portfolio.served)
+    for work in works:
+        made = found.choose(**work.parameters)
+        assert work.schedule(**made).emitted().text and work.load(log=str(tmp_path)).nearest is None
 
 
 def test_through_an_executor(tmp_path):
