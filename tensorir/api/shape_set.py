@@ -16,7 +16,7 @@ from tensorir.api.load import choices
 from tensorir.api.measurer import Asker
 from tensorir.api.shape_outcome import Portfolio, SetOutcome, ShapeResult
 from tensorir.api.tuning import Measurer, Options, Session
-from tensorir.errors import DeclarationError, refuse
+from tensorir.errors import DeclarationError, TensorIRError, refuse
 from tensorir.errors.needs import need_list, need_number, wrong
 from tensorir.tune.dispatch import aligned
 from tensorir.tune.gains import expected_gain
@@ -129,7 +129,8 @@ class _Shape:
         self.curve: list[float] = []
         self.costs: list[float] = []
         self.counts: Counter[str] = Counter()
-        self.outcome: TuneOutcome | None = None
+        self.outcome: TuneOutcome | None = None  # of the final round
+        self.error: TensorIRError | None = None
         self.expected = 0  # trials that there may be time for
         self.exhausted = False
         self._last = 0.0
@@ -208,7 +209,9 @@ class _Shape:
 
     def slice(self, until: float | None, trials: int) -> TuneOutcome:
         """Some trials of the strategy's choice."""
-        return self._search(until, trials=len(self.records) + trials)
+        outcome = self._search(until, trials=len(self.records) + trials)
+        self.exhausted = outcome.stopped == "exhausted"
+        return outcome
 
     def these(self, until: float | None, wanted: Sequence[Record], limit: int | None) -> TuneOutcome | None:
         """Measure configurations that were found elsewhere."""
@@ -224,22 +227,21 @@ class _Shape:
             name = next(n for n, s in spaces.items() if s is space)
             return Given([*rows[name]])
 
-        return self._search(until, trials=known + len(wanted), spaces=spaces, make=make, keep=False)
+        return self._search(until, trials=known + len(wanted), spaces=spaces, make=make)
 
     def confirm(self, until: float | None, also: Sequence[str]) -> TuneOutcome:
         """The final round."""
         top = min(self._given.top, FINALISTS)
-        return self._search(until, trials=1, final=self.session.measurer.final, also=also, top=top)
+        self.outcome = self._search(until, trials=1, final=self.session.measurer.final, also=also, top=top)
+        return self.outcome
 
-    def _search(self, until: float | None, keep: bool = True, **changed: Any) -> TuneOutcome:
+    def _search(self, until: float | None, **changed: Any) -> TuneOutcome:
         session = self.session  # opened before the clock is read
         now = self._last = self.clock()
         options = replace(self.options, started=now, budget_s=None if until is None else until - now)
         given: dict[str, Any] = {"final": None, "make": self._strategy, "clock": self.clock, **changed}
         outcome = session.search(options, reuse=[*session.earlier, *self.records], log=self._log, **given)
-        if keep:
-            self.outcome = outcome
-            self.exhausted = outcome.stopped == "exhausted"
+        self.error = self.error or outcome.error
         return outcome
 
     def _strategy(self, name: str, space: Any, seed: int, budget: int | None) -> Kept:
@@ -261,11 +263,13 @@ class _Shape:
 
     def summary(self, stopped: str) -> TuneOutcome | None:
         """The outcome with the trials of all slices; None where nothing was measured."""
-        if self.outcome is None or not self.records:
+        if not self.records:
             return None
+        found = self.outcome or self._search(None, trials=1)  # that measures nothing any more
         new = self.counts.total()
         return replace(
-            self.outcome,
+            found,
+            status="interrupted" if stopped == "interrupted" else found.status,
             trials=new,
             reused=len(self.records) - new,
             counts=dict(self.counts.most_common()),
@@ -273,6 +277,7 @@ class _Shape:
             reasons=grouped_reasons(self.records),
             stopped="exhausted" if self.exhausted else stopped,
             elapsed_s=sum(self.costs),
+            error=self.error,
         )
 
 

@@ -108,7 +108,10 @@ def _set(
         put(set_text(found))
     if folder is not None and found.portfolio is not None:
         say(f"wrote {found.save(folder)}: choose.py, choose.c, kernels.json")
-    return _code(found.outcomes)
+    code = _code(found.outcomes)
+    if code == common.OK and found.status != "ok":  # before anything was measured
+        return common.INTERRUPTED if found.status == "interrupted" else common.NO_CONFIG
+    return code
 
 
 def _options(given: dict[str, Any], budget: float | None, started: float, on_trial: Any) -> Options:

@@ -13,7 +13,7 @@ from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_number
 
 REGRET = 0.05
-NODES = 100_000  # of the search tree, after which the best set so far is taken
+NODES = 5_000  # of the search tree, after which the best set so far is taken
 _ROUNDING = 1e-9
 
 
@@ -81,6 +81,7 @@ class _Search:
 
     def __init__(self, masks: list[int], everything: int, nodes: int) -> None:
         self.masks, self.everything, self.nodes = masks, everything, nodes
+        self.suiting = {j: [m for m in masks if m >> j & 1] for j in _bits(everything)}
         self.best = self._greedy()
 
     def _greedy(self) -> list[int]:
@@ -105,7 +106,7 @@ class _Search:
         most = max((m & left).bit_count() for m in self.masks)
         if len(chosen) + -(-left.bit_count() // most) >= len(self.best):
             return
-        options = min(([m for m in self.masks if m >> j & 1] for j in _bits(left)), key=len)
+        options = min((self.suiting[j] for j in _bits(left)), key=len)
         for mask in sorted(options, key=lambda m: -(m & left).bit_count()):
             self._branch(left & ~mask, [*chosen, mask])
 

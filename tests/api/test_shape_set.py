@@ -8,7 +8,8 @@ import pytest
 import tensorir as tir
 from tensorir.api import shape_set
 from tensorir.api.tuning import Options
-from tensorir.tune.log import LogReader
+from tensorir.errors import Problem
+from tensorir.tune.log import LogError, LogReader, LogWriter
 from tensorir.tune.loop import FinalRound
 
 ABOUT = {"name": "cpu", "platform": "x", "driver": "1", "id": "x:0", "target": "opencl"}
@@ -208,6 +209,24 @@ def test_ctrl_c_keeps_what_was_found(run):
     found = run(bench, [shape(n) for n in (8, 64)], trials=12, on_trial=stop)
     assert (found.status, found.stopped) == ("interrupted", "interrupted") and len(bench.calls) == 6
     assert found.portfolio is not None and sum(o.trials for o in found.outcomes) == 6
+
+
+def test_a_log_that_cannot_be_written_ends_it(run, monkeypatch):
+    """Whatever is measured then, a slice or a winner of another shape: the error is in the outcome."""
+    for last in range(2, 9):
+        bench = Bench(near_target)
+        append = LogWriter.append
+
+        def failing(self, record, bench=bench, last=last, append=append):
+            if len(bench.calls) >= last:
+                raise LogError(Problem("log.full", "no room"))
+            append(self, record)
+
+        with monkeypatch.context() as m:
+            m.setattr(LogWriter, "append", failing)
+            found = run(bench, [shape(n) for n in (8, 64)], trials=12, fresh=True)
+        assert found.stopped == "log" and len(bench.calls) == last
+        assert [o.error.code for o in found.outcomes if o.error is not None] == ["log.full"]
 
 
 def test_patience_and_exhaustion(run):
