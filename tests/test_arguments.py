@@ -254,6 +254,9 @@ OTHERS = {
     "empty": lambda shape=(2,), dtype="float32": tir.empty(shape, dtype),
     "sequence": lambda launches=(): tir.sequence(launches),
     "sequence.one": lambda launch=None: tir.sequence([launch]),
+    "tune_shapes": lambda works=(), trials=None, budget="1s", seed=0, log="log", weights=None, regret=0.05: (
+        tir.tune_shapes(works, None, trials, budget, seed, log, weights=weights, regret=regret)
+    ),
     "open_device": lambda name="opencl:99:99": open_device(name),
 }  # fmt: skip
 
@@ -299,7 +302,7 @@ def use(made):
 @pytest.mark.parametrize("calls", [DECLARE, SCHEDULE, OTHERS], ids=["declare", "schedule", "others"])
 def test_the_defaults_are_good(calls):
     for name, call in calls.items():
-        if name not in ("open_device", "sequence", "sequence.one"):  # these need a device
+        if name not in ("open_device", "sequence", "sequence.one", "tune_shapes"):  # these need a device
             call(*([tir.Schedule(D)] if calls is SCHEDULE else []))
 
 
@@ -339,6 +342,8 @@ def test_executables(tmp_path, monkeypatch):
             lambda x: f.time(a, b, repeat=1 if x == 5 else x) if not isinstance(x, np.ndarray) else None,
             lambda x: tir.Schedule(C).build(x) if x is not None else None,
             lambda x: WORK.load(x, log="nowhere") if x is not None else None, lambda x: WORK.load(log=x),
+            lambda x: WORK.load(log="nowhere", nearest=x), lambda x: tir.nearest(x, log="nowhere"),
+            lambda x: tir.nearest(WORK, x, "nowhere") if x is not None else None, lambda x: tir.nearest(WORK, log=x),
         ):  # fmt: skip
             ours(lambda act=act, given=given: act(given))
     for given in (None, 5, "", [], object(), "a\0b", b"x", 2**70):

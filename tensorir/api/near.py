@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tensorir.api.identity import describe, distance, identity_of
-from tensorir.errors.needs import need_path
+from tensorir.errors.needs import need_path, wrong
 from tensorir.tune.log import LogReader, Record, choose
 
 if TYPE_CHECKING:
@@ -40,8 +40,11 @@ def nearest(work: Workload, device: str | Device | None = None, log: str = "tuni
 
     What is known of this very shape is not among them: ``work.load()`` uses that.
     """
+    from tensorir.api.workload import Workload
     from tensorir.runtime.device import open_device
 
+    if not isinstance(work, Workload):
+        raise wrong("work", work, "a Workload")
     identity = identity_of(work, describe(open_device(device)), search=False)
     return near_shapes(identity, need_path("log", log))
 

@@ -132,7 +132,7 @@ class _Shape:
         self.outcome: TuneOutcome | None = None  # of the final round
         self.error: TensorIRError | None = None
         self.expected = 0  # trials that there may be time for
-        self.exhausted = False
+        self.exhausted = self.stuck = False
         self._last = 0.0
 
     def close(self) -> None:
@@ -197,7 +197,7 @@ class _Shape:
 
     def left(self, limit: int | None) -> int:
         """Trials that may still be made."""
-        if self.exhausted:
+        if self.exhausted or self.stuck:
             return 0
         return 10**9 if limit is None else max(0, limit - len(self.records))
 
@@ -398,7 +398,7 @@ class _SetRun:
         if number > 0 and 1.25 * shape.cost_s < self._time(until):
             self._note(shape.slice(until, number))
         if len(shape.records) == known:
-            shape.exhausted = True  # nothing was measured: it must not be chosen for ever
+            shape.stuck = True  # nothing was measured: it must not be chosen for ever
 
     def _affordable(self, shape: _Shape, until: float | None) -> float:
         return min(1e9, self._time(until) / max(1.25 * shape.cost_s, 1e-6))

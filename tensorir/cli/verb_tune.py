@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -53,6 +54,7 @@ def command(op: str, shape: tuple[str, ...], device: str | None, as_json: bool, 
     """
     from tensorir.cli.parse import weighted
 
+    began = common.process_start()
     parameters = split(given)
     regret, folder = given.pop("regret"), given.pop("output")
     if not parameters["shapes"] and (regret is not None or folder is not None):
@@ -62,10 +64,12 @@ def command(op: str, shape: tuple[str, ...], device: str | None, as_json: bool, 
     if dry_run:
         return _dry(works, device, as_json)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    budget = given.pop("budget") or (None if given["trials"] else 60.0)
+    given["budget"] = given["budget"] or (None if given["trials"] else 60.0)
+    if folder is not None:
+        _make(folder)
     if parameters["shapes"]:
-        return _set(works, [weight for _, weight in made], device, budget, regret, folder, as_json, given)
-    outcome = _one(works[0], device, budget, given)
+        return _set(works, [weight for _, weight in made], device, began, regret, folder, as_json, given)
+    outcome = _one(works[0], device, began, given)
     if as_json:
         put_json(outcome.json())
     else:
@@ -75,18 +79,25 @@ def command(op: str, shape: tuple[str, ...], device: str | None, as_json: bool, 
     return _code([outcome])
 
 
-def _one(work: Workload, device: str | None, budget: float | None, given: dict[str, Any]) -> TuneOutcome:
+def _make(folder: str) -> None:
+    """The folder for results: what cannot be written is known before anything is measured."""
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise usage(f"cannot make the folder {folder}: {error.strerror or type(error).__name__}") from None
+
+
+def _one(work: Workload, device: str | None, began: float, given: dict[str, Any]) -> TuneOutcome:
     from tensorir.api.tuning import tune
     from tensorir.cli.watch import watch
 
-    began = common.process_start()
-    with watch(given.pop("progress"), work, given["trials"], budget, began) as seen:
-        options = _options(given, budget, began, seen.on_trial)
+    with watch(given.pop("progress"), work, given["trials"], given["budget"], began) as seen:
+        options = _options(given, began, seen.on_trial)
         return tune(work, device, replace(options, on_start=seen.on_start, on_baseline=seen.on_baseline))
 
 
 def _set(
-    works: list[Workload], weights: list[float], device: str | None, budget: float | None, regret: float | None,
+    works: list[Workload], weights: list[float], device: str | None, began: float, regret: float | None,
     folder: str | None, as_json: bool, given: dict[str, Any],
 ) -> int:  # fmt: skip
     """Several shapes under one budget."""
@@ -94,9 +105,8 @@ def _set(
     from tensorir.cli.watch_set import watch_set
     from tensorir.tune.portfolio import REGRET
 
-    began = common.process_start()
-    with watch_set(given.pop("progress"), works, weights, budget, began) as seen:
-        options = _options(given, budget, began, seen.on_trial)
+    with watch_set(given.pop("progress"), works, weights, given["budget"], began) as seen:
+        options = _options(given, began, seen.on_trial)
         found = tune_set(works, weights, device, options, REGRET if regret is None else regret)
     for title in found.left_out:
         say(f"no time left for {title}")
@@ -114,12 +124,12 @@ def _set(
     return code
 
 
-def _options(given: dict[str, Any], budget: float | None, started: float, on_trial: Any) -> Options:
+def _options(given: dict[str, Any], started: float, on_trial: Any) -> Options:
     from tensorir.api.tuning import Options
 
     return Options(
         trials=given["trials"],
-        budget_s=budget,
+        budget_s=given["budget"],
         seed=given["seed"],
         log=given["log"],
         on_trial=on_trial,

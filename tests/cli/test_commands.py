@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 import zoo
+from benches import Bench
 
 import tensorir as tir
+from tensorir.api import shape_set
 from tensorir.cli import common, main, parse
 from tensorir.cli.common import Stop
 from tensorir.ops.shapes import SETS
@@ -77,6 +79,7 @@ WRONG = [
     ("tune", *CONV, "--regret", "0.1"),
     ("tune", *CONV, "-o", "out"),
     ("tune", "conv2d", "--shapes", "alexnet", "--regret", "-1"),
+    ("tune", "conv2d", "--shapes", "alexnet", "-o", "/dev/null/x"),
     ("tune", "absent.py:f"),
     ("tune", f"{ZOO}:absent"),
     ("tune", ZOO),
@@ -384,6 +387,44 @@ class TestParsing:
     def test_titles_of_files_cannot_be_rebuilt(self):
         with pytest.raises(Stop):
             parse.from_title("os.system n=1")
+
+
+class TestSets:
+    """What a set prints and writes; nothing is measured."""
+
+    @pytest.fixture
+    def tune(self, cli, monkeypatch, tmp_path):
+        bench = Bench(lambda n, _: 1e-3 * n)
+        monkeypatch.setattr(shape_set, "Measurer", bench.measurer)
+        (tmp_path / "shapes").write_text("8x8x8 --weight 3\n8x16x8\n")
+        return lambda *args: cli("tune", "matmul", "--shapes", "shapes", "--tuner", "random", *args)
+
+    def test_document_and_files(self, tune, tmp_path):
+        code, out, err = tune("--trials", "3", "--json", "-o", "out")
+        doc = json.loads(out)
+        assert code == 0 and doc["status"] == "ok" and [r["trials"] for r in doc["results"]] == [3, 3]
+        assert [r["weight"] for r in doc["results"]] == [3.0, 1.0] and doc["total"]["best_s"] == pytest.approx(0.04)
+        assert len(doc["portfolio"]["kernels"]) == 1 and doc["portfolio"]["shapes"][0]["regret"] == 0
+        assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["choose.c", "choose.py", "kernels.json"]
+        assert "wrote out" in err and "1 of 2 shapes  total 24.000 ms" in err
+
+    def test_table(self, tune):
+        code, out, _ = tune("--trials", "1", "--progress", "none")
+        assert code == 0 and "total 40.000 ms, by the defaults 40.000 ms, by the kernels below 40.000 ms" in out
+        assert "1 kernel, the fewest within 5.0% of each shape's best" in out
+
+    def test_interrupted(self, tune, monkeypatch):
+        def stop(*_):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("tensorir.cli.watch_set.SetWatch.on_trial", stop)
+        code, out, err = tune("--trials", "3")
+        assert code == common.INTERRUPTED and "no time left for matmul m=8 n=16" in err and "matmul m=8 n=8" in out
+
+    def test_nothing_works(self, tune, monkeypatch):
+        monkeypatch.setattr("benches.Measurer.result", lambda *_: {"status": "compile_error"})
+        code, out, err = tune("--trials", "2", "--json", "-o", "out")
+        assert code == common.NO_CONFIG and json.loads(out)["portfolio"] is None and "no valid configuration" in err
 
 
 def test_a_title_makes_its_workload_again():
