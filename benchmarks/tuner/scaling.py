@@ -158,8 +158,9 @@ def main() -> None:
             rows.append(scaling(make, strategy, given.trials, given.seconds))
             print(f"{make.__name__:10} {strategy:7} {rows[-1]['speedup']:.2f}x on 4 workers", flush=True)
     lost = losses(given.trials, given.seconds)
-    print(f"one killed, one hung: {lost['hurt']['counts']} of {given.trials}, {lost['hurt']['different']} different, "
-          f"same best: {lost['same_best']}, {lost['hurt']['wall_s']:.1f} s against {lost['well']['wall_s']:.1f} s")  # fmt: skip
+    hurt, well = lost["hurt"], lost["well"]
+    print(f"one killed, one hung: {hurt['counts']} of {given.trials}, {hurt['different']} different")
+    print(f"same best: {lost['same_best']}, {hurt['wall_s']:.1f} s against {well['wall_s']:.1f} s")
     document = {"environment": environment(), "scaling": rows, "losses": lost}
     RESULT.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
