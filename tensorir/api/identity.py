@@ -133,6 +133,10 @@ def most_like(work: Workload, records: Iterable[Record]) -> str:
     return "" if found is None else f"{found[1]} (distance {found[0]:.2f})"
 
 
+A_WORD = 10.0
+"""What a word or a switch that differs adds to a distance."""
+
+
 def distance(a: str, b: str) -> float:
     """How far apart the shapes of two titles of one operator are: the sum of |log((x + 1) / (y + 1))| over numbers.
 
@@ -149,4 +153,4 @@ def _parameters(title: str) -> dict[str, str]:
 def _apart(x: str, y: str) -> float:
     if x == y:
         return 0.0
-    return abs(math.log((int(x) + 1) / (int(y) + 1))) if x.isdecimal() and y.isdecimal() else 10.0
+    return abs(math.log((int(x) + 1) / (int(y) + 1))) if x.isdecimal() and y.isdecimal() else A_WORD

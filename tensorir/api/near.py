@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tensorir.api.identity import describe, distance, identity_of
+from tensorir.api.identity import A_WORD, describe, distance, identity_of
 from tensorir.errors.needs import need_path, wrong
-from tensorir.tune.log import LogReader, Record, choose
+from tensorir.tune.log import LogReader, Record, choose, slug
 
 if TYPE_CHECKING:
     from tensorir.api.workload import Workload
     from tensorir.runtime.device import Device
     from tensorir.tune.record import Identity
+
+
+FEW = 3
+"""Shapes that a search starts from: their times are worth more than those of farther ones."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +57,9 @@ def nearest(work: Workload, device: str | Device | None = None, log: str = "tuni
 def near_shapes(identity: Identity, log: str) -> list[Near]:
     """``nearest`` for a device that is open already."""
     groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
-    operator = identity.workload.split()[:1]
     for record in LogReader(log).records():
-        title = record["workload"]
-        same = replace(identity, compute=record["compute"]).accepts(record)
-        if same and title != identity.workload and title.split()[:1] == operator:
-            groups[title, record["compute"]].append(record)
+        if _alike(identity, record):
+            groups[record["workload"], record["compute"]].append(record)
     found = []
     for (title, _), records in groups.items():
         if ranked := choose(records):
@@ -65,3 +67,22 @@ def near_shapes(identity: Identity, log: str) -> list[Near]:
             apart = distance(identity.workload, title)
             found.append(Near(title, apart, best.record["template"], best.record["config"], best.time_s))
     return sorted(found, key=lambda n: (n.distance, n.workload))
+
+
+def near_records(identity: Identity, log: str) -> list[Record]:
+    """What is known, on this device, of the nearest few shapes that differ in numbers only.
+
+    Of a log's folders only those are read, for a log may be long and a search starts with this.
+    """
+    folders = Path(log).glob(f"{slug(identity.workload).rpartition('-')[0]}-*/")
+    titles = {folder: next((r["workload"] for r in LogReader(folder).records()), "") for folder in folders}
+    apart = {folder: distance(identity.workload, title) for folder, title in titles.items() if title}
+    near = sorted((d, titles[f], f) for f, d in apart.items() if d < A_WORD and titles[f] != identity.workload)
+    return [r for _, _, folder in near[:FEW] for r in LogReader(folder).records() if _alike(identity, r)]
+
+
+def _alike(identity: Identity, record: Record) -> bool:
+    """Whether a record is of another shape of this operator, and its time means here what it meant there."""
+    title = record["workload"]
+    same = title.split()[:1] == identity.workload.split()[:1] and title != identity.workload
+    return same and replace(identity, compute=record["compute"]).accepts(record)

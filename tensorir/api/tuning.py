@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tensorir.api.candidate import Json, Refused, prepare, source_json
 from tensorir.api.identity import fingerprint, folder_of, identity_of
 from tensorir.api.measurer import Anyone, Asker, Asking
+from tensorir.api.near import near_records
 from tensorir.api.origin import origin_json
 from tensorir.api.places import DevicePlaces, places_of
 from tensorir.errors import DeclarationError, DeviceError, Problem, ScheduleError, refuse
@@ -33,7 +34,7 @@ from tensorir.errors.needs import (
 from tensorir.target import Target
 from tensorir.tune.flight import Flights, Places
 from tensorir.tune.inputs import arguments
-from tensorir.tune.log import LogReader, LogWriter, Record, usable
+from tensorir.tune.log import Identity, LogReader, LogWriter, Record, usable
 from tensorir.tune.loop import FinalRound, search
 from tensorir.tune.outcome import TuneOutcome, reason_of
 from tensorir.tune.restrict import parse
@@ -163,7 +164,7 @@ def tune(work: Workload, device: str | Device | Sequence[str | Device] | None, o
 class Session:
     """A workload on an opened device: the spaces to search, and what is known from earlier runs.
 
-    earlier: records of this workload, of any device and kind; reused: those that count here
+    earlier: records of this workload and of shapes near to it, of any device and kind; reused: those that count here
     """
 
     def __init__(self, work: Workload, measurer: Measurer, options: Options) -> None:
@@ -172,7 +173,7 @@ class Session:
         self.about = measurer.open()
         self.spaces = _restricted(work, options.restrict, options.templates, Target.parse(self.about["target"]))
         self.identity = identity_of(work, self.about)
-        self.earlier = [] if options.fresh else _earlier(work, options.log)
+        self.earlier = [] if options.fresh else _earlier(work, self.identity, options.log)
         self.reused = usable(self.earlier, self.identity)
         measurer.known(self.reused)
 
@@ -241,8 +242,9 @@ def _restricted(
     return spaces
 
 
-def _earlier(work: Workload, log: str) -> list[Record]:
-    return list(LogReader(folder_of(work, log)).records())
+def _earlier(work: Workload, identity: Identity, log: str) -> list[Record]:
+    """What the log has of this workload, and of the nearest other shapes for the search to start from."""
+    return [*LogReader(folder_of(work, log)).records(), *near_records(identity, log)]
 
 
 class Measurer:

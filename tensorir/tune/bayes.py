@@ -93,7 +93,8 @@ class Bayes(PoolSearch):
         ok = sum(t is not None for t in self.results.values())
         known = len(self.results) + len(self._pending)
         if known < min(self.ELSEWHERE, self._initial) and len(self._elsewhere):
-            return self._elsewhere.start(np.flatnonzero(self._seen), self._some_unseen()), "elsewhere"
+            turn = self.counts["elsewhere"]
+            return self._elsewhere.start(turn, np.flatnonzero(self._seen), self._some_unseen()), "elsewhere"
         if known < self._initial:
             return self._spread(), "initial"
         if ok < 2 or (ok < min(5, self._initial // 2) and known < 2 * self._initial):

@@ -14,6 +14,7 @@ import numpy as np
 
 from tensorir.errors import TensorIRError
 from tensorir.tune.arm import Arm, Config, SpaceLike, StrategyLike
+from tensorir.tune.elsewhere import Table, tables
 from tensorir.tune.flight import Flights, Landed, PlacesLost
 from tensorir.tune.log import choose, key_of, usable
 from tensorir.tune.outcome import Timed, TuneOutcome, grouped_reasons
@@ -93,14 +94,15 @@ def search(
 
     trials:   configurations in total: the defaults and usable earlier records count
     budget_s: wall time from ``started`` (a value of ``clock``; now when None), final round included
-    reuse:    earlier records of any kind; those that ``identity`` does not accept or whose
-              configuration is not in the space are left alone. They are told to the strategy and
-              never measured again
+    reuse:    earlier records of any kind. Those that ``identity`` accepts are told to the strategy and never measured
+              again; those of other devices, versions and shapes whose configurations are legal here are what a
+              search may start from (``tensorir.tune.elsewhere``). The others are left alone
     final:    re-measures finalists (at most ``top``, the fastest distinct sources, and the default)
               interleaved with each other and with the baseline
     patience: stop after so many trials without a new best
     on_trial: called with each new record after it is in the log
-    make:     ``make(name, space, seed=…, budget=…)``; that of ``tensorir.tune.strategy`` when None
+    make:     ``make(name, space, seed=…, budget=…)``, with ``priors=…`` where there are any; that of
+              ``tensorir.tune.strategy`` when None
     flights:  places that measure at the same time, in place of ``measure``: a trial's message has its ``template``,
               ``config``, ``kind`` and the ``best_s`` so far. In which order they answer decides what is asked next, so
               only one place gives the same trials again
@@ -112,9 +114,10 @@ def search(
     start = clock() if started is None else started
     run = _Run(measure, identity, trials, start, budget_s, log, final, top, patience, on_trial, clock, stop, flops)
     run.also = frozenset(also)
-    run.open_arms(strategy, spaces, seed, make or _default_make())
+    earlier = list(reuse)
+    run.open_arms(strategy, spaces, seed, make or _default_make(), tables(earlier, identity, spaces))
     try:
-        run.take_over(reuse)
+        run.take_over(earlier)
         run.explore() if flights is None else run.explore_together(flights)
     except _Stop as reason:
         run.stopped = reason.reason
@@ -169,13 +172,15 @@ class _Run:
     baseline: dict[str, Any] | None = None
     round: list[tuple[Record, Record]] = field(default_factory=list)  # trial and final record of this run's last round
 
-    def open_arms(self, strategy: str, spaces: Mapping[str, SpaceLike], seed: int, make: Make) -> None:
+    def open_arms(
+        self, strategy: str, spaces: Mapping[str, SpaceLike], seed: int, make: Make, priors: Mapping[str, list[Table]]
+    ) -> None:
         for number, (name, space) in enumerate(spaces.items()):
-            self.arms[name] = Arm(name, space, make(strategy, space, seed=seed + number, budget=self.limit))
+            known = {"priors": priors[name]} if name in priors else {}
+            self.arms[name] = Arm(name, space, make(strategy, space, seed=seed + number, budget=self.limit, **known))
 
-    def take_over(self, reuse: Iterable[Record]) -> None:
+    def take_over(self, earlier: Sequence[Record]) -> None:
         """Tell the strategies what is known already."""
-        earlier = list(reuse)
         for record in usable(earlier, self.identity):
             row = self._row(record)
             if row is not None and row not in self.arms[record["template"]].known:

@@ -74,16 +74,17 @@ class Priors:
     def __len__(self) -> int:
         return len(self.expected)
 
-    def start(self, seen: Ints, allowed: Ints) -> int:
-        """The next row of a start: what each table takes for the best in turn, and one of the best that differs.
+    def start(self, turn: int, seen: Ints, allowed: Ints) -> int:
+        """A row to start with: what each table takes for the best in turn, then one of the best that differs.
 
-        seen:    rows proposed so far
+        turn:    how many such rows were proposed
+        seen:    rows proposed so far, these and others
         allowed: rows that may be proposed, at least one
         """
         each = np.stack([expected(allowed) for expected in self.expected])
-        turn = len(seen) % (len(self) + 1)
-        if turn < len(self):
-            return int(allowed[np.argmin(each[turn])])
+        table = turn % (len(self) + 1)
+        if table < len(self):
+            return int(allowed[np.argmin(each[table])])
         mean = each.mean(axis=0)
         count = min(len(allowed), max(10, round(SHORTLIST * len(allowed))))
         short = allowed[np.argpartition(mean, count - 1)[:count]]

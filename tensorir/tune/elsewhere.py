@@ -1,0 +1,46 @@
+"""Records that are no answer here, of other devices and shapes, as tables of times for a search to start from."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from tensorir.tune.arm import believed_time
+from tensorir.tune.log import identity_of
+from tensorir.tune.record import TRANSIENT, Identity, Record
+
+MOST = 4
+"""Tables for each template: what many devices say hardly differs from what the best known of them say."""
+
+Table = dict[int, float | None]
+
+
+class Indexed(Protocol):
+    """What tells the row of a configuration, -1 when it is not legal; ``tensorir.tune.space.Space`` is one."""
+
+    def index(self, config: Mapping[str, Any]) -> int: ...
+
+
+def tables(records: Iterable[Record], identity: Identity, spaces: Mapping[str, Indexed]) -> dict[str, list[Table]]:
+    """For each template, seconds (None: failed) by row of its space, one table for each other device or shape.
+
+    records:  of any kind; those that ``identity`` accepts are answers and not taken
+    spaces:   what may be measured here, by template; configurations that are not legal here are left out
+
+    Of many tables the largest are taken. What they say is checked by the search against what it measures
+    (``tensorir.tune.prior``).
+    """
+    found: dict[str, dict[str, Table]] = defaultdict(lambda: defaultdict(dict))
+    for record in records:
+        space = spaces.get(record["template"])
+        if space is None or record["kind"] != "trial" or record["status"] in TRANSIENT or identity.accepts(record):
+            continue
+        row = int(space.index(record["config"]))
+        if row >= 0:
+            found[record["template"]][identity_of(record)][row] = believed_time(record)
+
+    def knowing(table: Table) -> int:
+        return -sum(seconds is not None for seconds in table.values())
+
+    return {template: sorted(groups.values(), key=knowing)[:MOST] for template, groups in found.items()}
