@@ -7,7 +7,8 @@
 (``*.npz``, the format of ``benchmarks/tuner``): those of CLBlast's matrix product are judged as well.
 
 By shape, the prediction is that of the configuration which the model itself finds best, for the shape and the kind of
-kernel: which one ran is not known. By configuration, the model orders what was measured at one shape. No GPU is used.
+kernel: which one ran is not known. ``gap_us`` is what passed between two kernels where calls were timed. By
+configuration, the model orders what was measured at one shape. No GPU is used.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tensorir.ops.gemm_tensor import tensor_tiles
 from tensorir.ops.gemm_warp import warp_tiles
 from tensorir.target import Target
 from tensorir.tune.gpu_devices import GPUS, Gpu
-from tensorir.tune.gpu_model import Product, Tiles, seconds
+from tensorir.tune.gpu_model import COPY_SLOTS, Product, Tiles, read_passes, seconds
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results" / "gpu_model"
@@ -93,9 +94,9 @@ def tiles_of(kernel: str, p: Product, gpu: Gpu, sm: int) -> Iterable[Tiles]:
     return (as_tiles(space.config(row)) for row in range(len(space.legal)))
 
 
-def best_seconds(kernel: str, p: Product, device: str) -> float:
+def best_seconds(kernel: str, p: Product, device: str, slots: float) -> float:
     sm, gpu = GPUS[device]
-    return min(seconds(p, t, gpu) for t in tiles_of(kernel, p, gpu, sm))
+    return min(seconds(p, replace(t, slots=slots), gpu) for t in tiles_of(kernel, p, gpu, sm))
 
 
 def products(group: Mapping[str, Any]) -> Iterator[tuple[Product, float]]:
@@ -109,7 +110,9 @@ def products(group: Mapping[str, Any]) -> Iterator[tuple[Product, float]]:
 
 
 def by_shape(group: Mapping[str, Any]) -> tuple[Judged, list[dict[str, Any]]]:
-    rows = [(p, took, best_seconds(group["kernel"], p, group["device"])) for p, took in products(group)]
+    kernel, device = group["kernel"], group["device"]
+    gap, slots = group.get("gap_us", 0.0) * 1e-6, group.get("slots", COPY_SLOTS)
+    rows = [(p, took, best_seconds(kernel, p, device, slots) + gap) for p, took in products(group)]
     found = judged(group["name"], group["device"], [e for _, _, e in rows], [t for _, t, _ in rows], False)
     return found, [dict(m=p.m, n=p.n, k=p.k, out_bytes=p.out_bytes, adds=p.adds, measured_us=round(t * 1e6, 1),
                         expected_us=round(e * 1e6, 1)) for p, t, e in rows]  # fmt: skip
@@ -119,23 +122,28 @@ def by_configuration(group: Mapping[str, Any]) -> Judged:
     """Configurations that were measured at one shape."""
     p = Product(group["m"], group["n"], group["k"], 1, group["kind"], *BYTES[group["kind"]])
     gpu = GPUS[group["device"]][1]
+    if "library_ms" in group:  # its clock under load, by what is not judged
+        gpu = replace(gpu, sustained={group["kind"]: calibrated(gpu, [(p, group["library_ms"] * 1e-3)])})
     expected, measured = [], []
     for values in group["rows"]:
         c = dict(zip(group["columns"], values, strict=True))
         measured.append(c.pop("ms") * 1e-3)
         stays = bool(c.pop("persistent"))
-        t = Tiles(group["kernel"], raster=group["raster"], persistent=stays, producer=group.get("producer", True), **c)
+        given = {name: group[name] for name in ("raster", "producer", "slots") if name in group}
+        t = Tiles(group["kernel"], persistent=stays, **given, **c)
         expected.append(seconds(p, t, gpu))
     return judged(f"{group['name']}, {p.m}", group["device"], expected, measured, True)
 
 
-def passes(lane_places: Sequence[int], width: int) -> float:
+def passes(lane_places: Sequence[int], width: int) -> int:
     """Passes of 32 banks that a warp's access to ``width`` words of each lane takes, from where lanes begin.
 
-    Of four words a quarter of the lanes go together, of two a half, of more than four several accesses of four.
+    Of four words a quarter of the lanes go together, of two a half, and twice as many where every lane wants what a
+    neighbour of it does. More than four words take several accesses of four.
     """
     whole, each = max(1, width // 4), min(width, 4)
-    together = 32 // each
+    alike = any(all(lane_places[t] == lane_places[t ^ d] for t in range(32)) for d in (1, 2))
+    together = min(32, 32 // each * (2 if alike else 1))
     total = 0
     for start in range(0, 32, together):
         banks: dict[int, set[int]] = {}
@@ -143,24 +151,42 @@ def passes(lane_places: Sequence[int], width: int) -> float:
             for word in range(place, place + each):
                 banks.setdefault(word % 32, set()).add(word)
         total += max(map(len, banks.values()))
-    return float(total * whole)
+    return total * whole
 
 
-def clblast_tiles(c: Mapping[str, int]) -> Tiles:
+def copying(each: int, lanes: int, width: int) -> float:
+    """How much longer than it need a copy of CLBlast's takes, whose lanes have ``each`` neighbouring words of a row.
+
+    Cache lines that a warp's reads are in, and passes of its writes, one after the other, over those of whole lines.
+    """
+    places = [lane % lanes * each for lane in range(32)]
+    lines = {(lane // lanes, place // 32) for lane, place in enumerate(places)}
+    return (len(lines) / min(width, 4) + passes(places, width) / width) / 2
+
+
+def clblast_tiles(c: Mapping[str, int], gpu: Gpu) -> Tiles:
     """A configuration of CLBlast's product with both operands in shared memory.
 
-    A thread holds neighbouring rows and columns, so that lanes meet in banks; our own layouts meet in none.
+    A thread holds neighbouring rows and columns, so that lanes meet in banks; our own layouts meet in none. Where A is
+    read in vectors and B in words, two of B's are read at once: the times say so, for the compiler of the time is not
+    at hand, and NVRTC 13 reads even four.
     """
     tm, tn, vm, vn = c["MWG"] // c["MDIMC"], c["NWG"] // c["NDIMC"], c["VWM"], c["VWN"]
+    if vm > 1 and vn == 1 and tn > 1:
+        vn = 2
     rows, columns = [lane % c["MDIMC"] * tm for lane in range(32)], [lane // c["MDIMC"] * tn for lane in range(32)]
-    read = tm // vm * passes(rows, vm) + tn // vn * passes(columns, vn)
-    vector = min(vm, vn, 4)
+    least = 32 / gpu.lanes  # passes of an instruction of four words or fewer
+    read = sum(
+        each // width * max(least * max(1, width // 4), passes(places, width))
+        for each, width, places in ((tm, vm, rows), (tn, vn, columns))
+    )
+    vector = (tm + tn) / (tm / min(vm, 4) + tn / min(vn, 4))
     scatter = sum(
-        c[wide] * passes([lane % c[lanes] * (c[wide] // c[lanes]) for lane in range(32)], v) / v
-        for wide, lanes, v in (("MWG", "MDIMA", vm), ("NWG", "NDIMB", vn))
+        c[wide] * copying(c[wide] // c[lanes], c[lanes], width)
+        for wide, lanes, width in (("MWG", "MDIMA", vm), ("NWG", "NDIMB", c["VWN"]))
     ) / (c["MWG"] + c["NWG"])  # fmt: skip
-    ideal = (tm + tn) * (0.5 if vector >= 2 else 1.0)
-    return Tiles("threads", c["MWG"], c["NWG"], 32, tm, tn, 1, False, vector=vector, conflicts=max(1.0, read / ideal),
+    ideal = (tm + tn) * read_passes(vector, gpu)
+    return Tiles("threads", c["MWG"], c["NWG"], 32, tm, tn, 1, False, vector=vector, conflicts=read / ideal,
                  scatter=scatter)  # fmt: skip
 
 
@@ -173,25 +199,26 @@ def recorded(path: Path, device: str) -> list[Judged]:
     for row, took in zip(table["X"], table["t"], strict=True):
         c = {n: about["values"][j][row[j]] for j, n in enumerate(about["params"])}
         if c["SA"] and c["SB"] and np.isfinite(took):
-            expected.append(seconds(p, clblast_tiles(c), gpu))
+            expected.append(seconds(p, clblast_tiles(c, gpu), gpu))
             measured.append(float(took) * 1e-3)
     return [judged("CLBlast fp32, 4096", device, expected, measured, True)]
 
 
-def calibrated(data: Mapping[str, Any]) -> float:
-    """The share of its clock at which the device takes, in the mean, what was measured at the calibrating squares."""
+def calibrated(gpu: Gpu, rows: Sequence[tuple[Product, float]]) -> float:
+    """The share of its clock at which wgmma takes, in the mean, the seconds that were measured."""
     low, high = 0.5, 1.0
-    sm, gpu = GPUS[data["device"]]
     while high - low > 0.001:
         share = (low + high) / 2
-        slower = replace(gpu, sustained=share)
-        logs = []
-        for n, tflops in data["rows"]:
-            p = Product(n, n, n)
-            expected = min(seconds(p, t, slower) for t in tiles_of("wgmma", p, slower, sm))
-            logs.append(np.log(2 * n**3 / expected / 1e12 / tflops))
-        low, high = (share, high) if np.mean(logs) < 0 else (low, share)
+        slower = replace(gpu, sustained={"f16": share})
+        logs = [np.log(min(seconds(p, t, slower) for t in warpgroup_tiles(p)) / took) for p, took in rows]
+        low, high = (share, high) if np.mean(logs) > 0 else (low, share)
     return (low + high) / 2
+
+
+def calibrating(data: Mapping[str, Any]) -> float:
+    """By the squares that calibrate the device."""
+    rows = [(Product(n, n, n), 2e-12 * n**3 / tflops) for n, tflops in data["rows"]]
+    return calibrated(GPUS[data["device"]][1], rows)
 
 
 def markdown(shapes: Sequence[Mapping[str, Any]], tilings: Sequence[Mapping[str, Any]]) -> str:
@@ -226,7 +253,7 @@ def main() -> None:
     shapes, found = [asdict(j) for j, _ in by_shapes], [asdict(j) for j in tilings]
     text = markdown(shapes, found)
     print(text)
-    share, used = calibrated(data["calibration"]), GPUS[data["calibration"]["device"]][1].sustained
+    share, used = calibrating(data["calibration"]), GPUS[data["calibration"]["device"]][1].sustained["f16"]
     print(f"sustained share of the clock by the calibrating squares: {share:.3f}, in the table of devices: {used}")
     if options.save:
         RESULTS.with_suffix(".md").write_text(text)

@@ -16,13 +16,15 @@ KIB, MIB = 1024, 1 << 20
 class Gpu:
     """One device. Rates are of one multiprocessor and one cycle, two operations for a multiply-add.
 
-    clock:            cycles a second, the boost clock of the data sheet
+    clock:            cycles a second, the boost clock of the data sheet or what is seen where power is no limit
     threads_rate:     float32 operations of its threads
     mma, wgmma:       operations of ``mma.sync`` and of ``wgmma`` by operands: "f16" (all 16-bit floats), "f8", "tf32",
                       "s8"
-    sustained:        share of ``clock`` that it keeps while tensor cores are busy; the one calibrated number
+    sustained:        share of ``clock`` that is left while the units that multiply operands of a kind are busy, 1
+                      where none is given
     issue:            instructions of warps
     shared_rate:      bytes from and to shared memory;  l2_port: bytes between it and the L2 cache
+    lanes:            of warps that read shared memory
     l2_rate, l2_bytes: bytes a cycle of the whole cache, and its size
     dram:             bytes a second
     dram_latency:     cycles until a load that no cache has and that meets no other traffic is there
@@ -38,12 +40,13 @@ class Gpu:
     shared_bytes: int
     mma: Mapping[str, float] = field(default_factory=dict)
     wgmma: Mapping[str, float] = field(default_factory=dict)
-    sustained: float = 1.0
+    sustained: Mapping[str, float] = field(default_factory=dict)
     issue: float = 4.0
     shared_rate: float = 128.0
     l2_port: float = 64.0
     l2_rate: float = 2048.0
     dram_latency: float = 600.0
+    lanes: int = 32
     registers: int = 65536
     threads: int = 2048
     blocks: int = 32
@@ -62,39 +65,47 @@ def _rates(f16: float, s8: float = 0.0, tf32: float = 0.0, f8: float = 0.0) -> d
 # them, 8e6 / 1.3e3, is left out, for a product of Triton's in public_times.json moves more. mma.sync reaches 62-65 % of
 # wgmma (arXiv 2402.13499, 2501.12084). GeForce cards halve products that are added up in float32.
 # ptxas makes mma.sync of 8-bit floats products of halves for sm_90 (seen in the SASS).
-# RTX PRO 6000 Max-Q: 1024 operations a cycle, and the mean clock that 300 W leave under load, were measured by a third
-# party (github waynehacking8/blackwell-tensorcore-kernels, results/mma_rate_probe.csv and mma_ablation.md).
+# Whole L2 caches give about 20 bytes a cycle and multiprocessor on V100 and T4 (1903.07486), and on the RTX PRO 6000
+# (two profiles of the third party named below, of kernels that take 68 and 89 % of it); those of GA102 and Ada are
+# taken from there. Units that load: 32 lanes on V100, A100 and H100, 16 on Turing, GA102 and Ada, by their white
+# papers; on the RTX PRO 6000 as on Ada.
 #
-# ``sustained`` of the H100 is calibrated: no board of 700 W keeps its boost clock while its tensor cores are busy. It
-# is what lets the model meet, in the mean, the squares from 4096 to 8192 of cuBLAS and ThunderKittens there and those
-# of fast.cu (733 to 808 TFLOP/s), none of which it is judged by; benchmarks/gpu/judge_model.py computes it. Devices of
-# one class share it.
-_GA102 = Gpu(
-    "GA102", 84, 1.8e9, 256, 0.768e12, 6 * MIB, 100 * KIB, _rates(1024), l2_rate=1792.0, threads=1536, blocks=16
-)
+# ``sustained`` of 16-bit floats on the H100 is calibrated: no board of 700 W keeps its clock while its tensor cores are
+# busy. It is what lets the model meet, in the mean, the squares from 4096 to 8192 of cuBLAS and ThunderKittens there
+# and those of fast.cu (733 to 808 TFLOP/s), none of which it is judged by; benchmarks/gpu/judge_model.py computes it.
+# Devices of one class share it. Others are clocks that a third party's profiles show (github
+# waynehacking8/blackwell-tensorcore-kernels): the cycles of a kernel in Nsight Compute, over how long it takes without,
+# in Nsight Systems, with the share of the time that the units were busy. H100, of 1.98 GHz: 1.56 GHz at 92 % (which is
+# 0.77 too), in TF32 1.66 at 93 %. RTX PRO 6000 Max-Q, of 2.28 GHz where its 300 W are no limit: 1.54 at 85 % and 1.65
+# at 74 %. For TF32 it is lowered as much less as on the H100; for threads, 1.69 GHz are what was seen at 300 W with
+# a kernel in float32. It does 1024 operations a cycle (mma_rate_probe.csv there).
+_GA102 = Gpu("GA102", 84, 1.8e9, 256, 0.768e12, 6 * MIB, 100 * KIB, _rates(1024),
+             l2_rate=1650.0, lanes=16, threads=1536, blocks=16)  # fmt: skip
 _A100 = Gpu("A100 SXM", 108, 1.41e9, 128, 1.555e12, 40 * MIB, 164 * KIB, _rates(2048), l2_rate=5120.0,
             dram_latency=470.0)  # fmt: skip
-_H100 = Gpu("H100 SXM", 132, 1.83e9, 256, 3.35e12, 50 * MIB, 228 * KIB, _rates(2560, f8=2560), _rates(4096),
-            sustained=0.84, l2_rate=8448.0, dram_latency=650.0)  # fmt: skip
+_H100 = Gpu("H100 SXM", 132, 1.98e9, 256, 3.35e12, 50 * MIB, 228 * KIB, _rates(2560, f8=2560), _rates(4096),
+            sustained={"f16": 0.77, "f8": 0.77, "s8": 0.77, "tf32": 0.825}, l2_rate=8448.0,
+            dram_latency=650.0)  # fmt: skip
 _GEFORCE = _rates(512, s8=2048, tf32=256)
 
 GPUS: dict[str, tuple[int, Gpu]] = {
-    "V100": (70, Gpu("V100 SXM", 80, 1.53e9, 128, 0.9e12, 6 * MIB, 96 * KIB, {"f16": 1024})),
+    "V100": (70, Gpu("V100 SXM", 80, 1.53e9, 128, 0.9e12, 6 * MIB, 96 * KIB, {"f16": 1024}, l2_rate=1560.0)),
     "T4": (75, Gpu("T4", 40, 1.59e9, 128, 0.32e12, 4 * MIB, 64 * KIB, {"f16": 1024, "s8": 2048},
-                   l2_rate=1280.0, threads=1024, blocks=16)),
+                   l2_rate=800.0, lanes=16, threads=1024, blocks=16)),
     "A100": (80, _A100),
     "A100-SXM4-80GB": (80, replace(_A100, name="A100 SXM 80GB", dram=2.039e12)),
     "RTX A6000": (86, replace(_GA102, name="RTX A6000")),
     "RTX 3090": (86, replace(_GA102, name="RTX 3090", units=82, clock=1.695e9, dram=0.936e12, mma=_GEFORCE)),
     "RTX 3060 Laptop": (86, replace(_GA102, name="RTX 3060 Laptop", units=30, clock=1.703e9, dram=0.336e12,
-                                    l2_bytes=3 * MIB, l2_rate=1536.0, mma=_GEFORCE)),
-    "RTX 4090": (89, Gpu("RTX 4090", 128, 2.52e9, 256, 1.008e12, 72 * MIB, 100 * KIB, _GEFORCE, l2_rate=5120.0,
-                         threads=1536, blocks=24)),
+                                    l2_bytes=3 * MIB, l2_rate=600.0, mma=_GEFORCE)),
+    "RTX 4090": (89, Gpu("RTX 4090", 128, 2.52e9, 256, 1.008e12, 72 * MIB, 100 * KIB, _GEFORCE, l2_rate=2560.0,
+                         lanes=16, threads=1536, blocks=24)),
     "H100": (90, _H100),
     "H800": (90, replace(_H100, name="H800 SXM")),
     "H200": (90, replace(_H100, name="H200 SXM", dram=4.8e12)),
-    "RTX PRO 6000": (120, Gpu("RTX PRO 6000 Max-Q", 188, 1.8e9, 256, 1.792e12, 128 * MIB, 100 * KIB, _rates(1024),
-                              l2_rate=6016.0, threads=1536, blocks=24)),
+    "RTX PRO 6000": (120, Gpu("RTX PRO 6000 Max-Q", 188, 2.28e9, 256, 1.792e12, 128 * MIB, 100 * KIB, _rates(1024),
+                              sustained={"f16": 0.62, "f8": 0.62, "s8": 0.62, "tf32": 0.71, "f32": 0.74},
+                              l2_rate=3700.0, lanes=16, threads=1536, blocks=24)),
 }  # fmt: skip
 """A word of the device's name, the compute capability, and the device; the first of a capability stands for it."""
 

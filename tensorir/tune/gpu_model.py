@@ -1,9 +1,10 @@
 """What a tiled matrix product takes on a GPU, by counting: nothing is compiled or run.
 
 Blocks copy tiles of both operands into shared memory, a step of the reduction at a time, and multiply from there. A
-step takes what its busiest part takes: multiply-adds, issue slots, shared memory, the way to the L2 cache. With too few
-loads on the way, or too few warps, it takes the latency instead. Blocks run in waves; L2 and DRAM bound all of them
-together. Used to order configurations; measuring decides.
+step takes what its busiest part takes: multiply-adds, issue slots, shared memory, the way to the L2 cache. Warps that
+do all of that in turns wait besides, for a barrier, their copies and first operands, and other blocks on the
+multiprocessor fill part of that. With too few loads on the way it takes the latency instead. Blocks run in waves; L2
+and DRAM bound all of them together. Used to order configurations; measuring decides.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ SPARE_REGISTERS = 24
 """Registers of a thread for addresses and counters."""
 OVERLAP = 4.0
 """How well what goes on side by side overlaps: two equal parts take 1.19 times one of them."""
+BESIDE = 3.0
+"""The same of warps that issue their instructions in order, for parts of one block and for blocks side by side: two
+equal parts take 1.26 times one of them. A hardware profile of mma.sync with two blocks (mma_ablation.md of
+waynehacking8/blackwell-tensorcore-kernels) has 2.35 times the cycles that the tensor cores of one of them need."""
 LEAVE = 500.0
 """Cycles in which a block's last products, their way through shared memory and its end overlap nothing."""
 WARP_READ = 30.0
@@ -32,6 +37,13 @@ COPY = 100.0
 """Cycles that a copy into shared memory takes beyond the load: addresses, the write, the barrier or its like."""
 WAIT = 60.0
 """Cycles of a step that one worker's tensor cores are idle: it waits for the tile, and for its last products."""
+BARRIER, ARRIVE = 22.0, 2.1
+"""Cycles of a barrier of a block, and of each warp that arrives there (near those of arXiv 2004.05371, V100)."""
+LOOP, COPY_SLOTS = 16.0, 18.0
+"""Instructions of a warp in a step: counters, waits and branches; and a copy of 16 bytes with its addresses and bounds
+(our mma.sync kernels: 437 beside the products and reads of a step with 24 copies, gpu_offline.md)."""
+ADDRESS = 2.0
+"""Cycles of each of these in a warp that is alone: 16 lanes of a scheduler do integers (programming guide)."""
 BLOCK_START = 500.0
 """Cycles before a block's first load: it is launched, and makes its addresses, barriers and descriptors."""
 MMA_LATENCY = 33.0
@@ -72,6 +84,8 @@ class Tiles:
                 scatter: how much longer copies take, which write there and read global memory
     splits:     parts of the reduction, each in blocks of its own, whose sums a second kernel adds up
     turns:      sets of workers that take the tiles of a block that stays in turns: one stores, another one multiplies
+    registers:  of a thread, where it is known what the compiler made of it
+    slots:      instructions of a copy of 16 bytes, with its addresses and bounds, where warps copy that multiply
     """
 
     kind: str
@@ -91,6 +105,8 @@ class Tiles:
     scatter: float = 1.0
     splits: int = 1
     turns: int = 1
+    registers: int | None = None
+    slots: float = COPY_SLOTS
 
     @property
     def workers(self) -> int:
@@ -139,15 +155,15 @@ def explain(p: Product, t: Tiles, gpu: Gpu) -> Parts:
         "multiply": multiply_cycles(p, t, gpu),
         "issue": issue_cycles(p, t, gpu),
         "shared": shared_cycles(p, t, gpu),
-        "port": copied_bytes(p, t) * t.scatter / gpu.l2_port,
+        "port": copied_bytes(p, t) / gpu.l2_port,
     }
     each = -(-tiles // gpu.units)
     edges = BLOCK_START + latency + LEAVE  # nothing is on its way before the first load and after the last product
     whole = block_cycles(p, t, gpu, step, latency, each, held) * spilling(p, t, gpu)
-    clock = clock_of(t, gpu, each * steps_of(p, t) * step["multiply"] / whole)
+    clock = clock_of(p, t, gpu, each * steps_of(p, t) * step["multiply"] / whole)
     cycles = whole - edges
     blocks, l2, dram = cycles / clock, traffic / (gpu.l2_rate * clock), missed / (DRAM_SHARE * gpu.dram)
-    total = LAUNCH_S + edges / clock + overlapped(blocks, l2, dram) + adding_s(p, t, gpu)
+    total = LAUNCH_S + edges / clock + overlapped(blocks, l2, dram) + read_late_s(p, t, gpu, held) + adding_s(p, t, gpu)
     return Parts(total, blocks, l2, dram, held, -(-each // held), step)
 
 
@@ -159,6 +175,16 @@ def steps_of(p: Product, t: Tiles) -> int:
 def workspace_bytes(p: Product, t: Tiles) -> float:
     """Of the partial sums, which are 32 bits wide."""
     return 4.0 * p.m * p.n * p.batch * t.splits if t.splits > 1 else 0.0
+
+
+def read_late_s(p: Product, t: Tiles, gpu: Gpu, held: int) -> float:
+    """Seconds in which blocks read what results are added to, where nothing else goes on meanwhile."""
+    return p.m * p.n * p.batch * p.out_bytes / (DRAM_SHARE * gpu.dram) if p.adds and _ends_alone(t, held) else 0.0
+
+
+def _ends_alone(t: Tiles, held: int) -> bool:
+    """Whether a block writes its results with no other one, and no other workers of its own, multiplying beside it."""
+    return held == 1 and t.turns == 1 and t.splits == 1
 
 
 def adding_s(p: Product, t: Tiles, gpu: Gpu) -> float:
@@ -173,15 +199,15 @@ def adding_s(p: Product, t: Tiles, gpu: Gpu) -> float:
     )
 
 
-def clock_of(t: Tiles, gpu: Gpu, busy: float) -> float:
-    """Cycles a second: tensor cores that are busy for this share of the time draw the power that lowers the clock."""
-    return gpu.clock * (1.0 if t.kind == "threads" else 1.0 - (1.0 - gpu.sustained) * min(1.0, busy))
+def clock_of(p: Product, t: Tiles, gpu: Gpu, busy: float) -> float:
+    """Cycles a second: units that are busy for this share of the time draw the power that lowers the clock."""
+    return gpu.clock * (1.0 - (1.0 - gpu.sustained.get(p.kind, 1.0)) * min(1.0, busy))
 
 
-def overlapped(*parts: float) -> float:
+def overlapped(*parts: float, power: float = OVERLAP) -> float:
     """The time of things that go on side by side: the longest, and more where others are about as long."""
     longest = max(parts)
-    return float(longest * sum((x / longest) ** OVERLAP for x in parts) ** (1 / OVERLAP))
+    return float(longest * sum((x / longest) ** power for x in parts) ** (1 / power))
 
 
 def block_cycles(
@@ -189,23 +215,38 @@ def block_cycles(
 ) -> float:
     """Cycles of the multiprocessor that has most to do, which is ``each`` blocks, ``held`` at a time.
 
-    Side by side, blocks fill what others leave idle, at their start, at their end and while they wait. A block that
-    stays loads its next tile while it writes the last one.
+    Side by side, blocks fill what others leave idle, at their start, at their end and while they wait: all of it where
+    there are many, none where there is one. A block that stays loads its next tile while it writes the last one.
     """
     steps = steps_of(p, t)
-    busy, chain = max(step.values()), chain_cycles(p, t, gpu, step, latency)
+    busy = busy_cycles(t, step)
+    chain = chain_cycles(p, t, gpu, step, busy, latency)
     leave = LEAVE + epilogue_bytes(p, t) / gpu.l2_port
     if t.persistent:
         main = steps * max(busy, chain)
         if t.turns == 1:
             return BLOCK_START + latency + each * (main + leave)
         return BLOCK_START + latency + leave + each * max(main, (main + leave) / t.turns)
+    alone = BLOCK_START + latency + steps * max(busy, chain) + leave
+    work = steps * busy + leave - LEAVE
 
     def wave(n: int) -> float:
-        alone = BLOCK_START + latency + steps * max(busy, chain) + leave
-        return max(alone, n * (steps * busy + leave - LEAVE))
+        return float((alone**BESIDE + (n * work) ** BESIDE - work**BESIDE) ** (1 / BESIDE))
 
     return each // held * wave(held) + (wave(each % held) if each % held else 0.0)
+
+
+def busy_cycles(t: Tiles, step: Mapping[str, float]) -> float:
+    """Cycles of a step when other blocks fill all that can be filled.
+
+    wgmma and the copies of a producer run beside the warps. Without one, no other block fills the wait at the start of
+    a step: that is what Triton's steps of 32 and of 64 terms show, no benchmark of instructions.
+    """
+    if t.kind == "wgmma":
+        return max(step.values()) + (0.0 if t.producer else WAIT)
+    if t.kind == "threads":
+        return overlapped(max(step["multiply"], step["issue"]), step["shared"], step["port"], power=BESIDE)
+    return overlapped(*step.values(), power=BESIDE)
 
 
 def multiply_cycles(p: Product, t: Tiles, gpu: Gpu) -> float:
@@ -216,14 +257,25 @@ def multiply_cycles(p: Product, t: Tiles, gpu: Gpu) -> float:
     return 2.0 * rows * t.bn * t.bk * p.terms / _rate(p, t, gpu)
 
 
+def loop_slots(p: Product, t: Tiles) -> float:
+    """Instructions of a warp in one step that are no product and no read of operands."""
+    if t.kind == "wgmma" and t.producer:
+        return 8.0
+    return LOOP + copied_bytes(p, t) / (16 * t.threads) * t.slots
+
+
 def issue_cycles(p: Product, t: Tiles, gpu: Gpu) -> float:
-    """Instructions of one step: multiply-adds, reads of operands, copies with their addresses, the loop."""
+    """Instructions of one step: multiply-adds, reads of operands, copies with their addresses, the loop.
+
+    Each word that a thread reads takes a slot, however many an instruction reads: registers are written word by word.
+    So 8x16 tiles keep 84 % of the slots for multiply-adds, which is what a profile of cuBLAS's kernel has.
+    """
     warps = t.threads / 32
-    loop = warps * (8 + copied_bytes(p, t) / (16 * t.threads) * (3 if t.copies else 5))
+    loop = warps * loop_slots(p, t)
     if t.kind == "wgmma":
-        return (warps * 8 + 24 * t.bk / FRAGMENT[p.kind]) / gpu.issue
+        return (loop + 24 * t.bk / FRAGMENT[p.kind]) / gpu.issue
     if t.kind == "threads":
-        each = t.tm * t.tn + (t.tm + t.tn) / t.vector
+        each = t.tm * t.tn + (t.tm + t.tn)
         return (warps * t.bk * each + loop) / gpu.issue
     split = 0.0 if p.terms == 1 else 4 * (t.tm + t.tn) * FRAGMENT[p.kind] / 32
     return (t.workers * t.bk / FRAGMENT[p.kind] * (_mma_count(p, t) + (t.tm + t.tn) / 16 + split) + loop) / gpu.issue
@@ -232,13 +284,12 @@ def issue_cycles(p: Product, t: Tiles, gpu: Gpu) -> float:
 def shared_cycles(p: Product, t: Tiles, gpu: Gpu) -> float:
     """What one step reads from shared memory and writes there.
 
-    Lanes of a warp read the same words: 16 bytes of each lane take two passes, fewer bytes one. A warp of tensor cores
-    reads its operands once; wgmma reads A once, and B for every 64 rows.
+    Copies that are not asynchronous pass twice, from the cache to registers and from there. A warp of tensor cores
+    reads its operands once; wgmma reads A and B for every 64 rows.
     """
-    written = copied_bytes(p, t)
+    written = copied_bytes(p, t) * (1 if t.copies else 2)
     if t.kind == "threads":
-        passes = 0.5 if t.vector >= 2 else 1.0
-        read = t.threads / 32 * t.bk * (t.tm + t.tn) * passes * 128
+        read = t.threads / 32 * t.bk * (t.tm + t.tn) * read_passes(t.vector, gpu) * 128
     elif t.kind == "mma":
         read = float(t.workers * (t.tm + t.tn) * t.bk * p.in_bytes)
     else:
@@ -246,23 +297,47 @@ def shared_cycles(p: Product, t: Tiles, gpu: Gpu) -> float:
     return (read * t.conflicts + written * t.scatter) / gpu.shared_rate
 
 
-def chain_cycles(p: Product, t: Tiles, gpu: Gpu, step: Mapping[str, float], latency: float) -> float:
+def read_passes(vector: float, gpu: Gpu) -> float:
+    """Passes of shared memory for a word of each lane, where an instruction reads ``vector`` words.
+
+    Lanes of a warp read the same words: 16 bytes of each lane take two passes, fewer bytes one, and none takes less
+    than its lanes do in the units that load.
+    """
+    return max(0.5 if vector >= 2 else 1.0, 32 / gpu.lanes / vector)
+
+
+def chain_cycles(p: Product, t: Tiles, gpu: Gpu, step: Mapping[str, float], busy: float, latency: float) -> float:
     """Of one step in a block that runs alone: the longest chain of what waits for each other."""
-    if t.kind == "threads":
-        slots = max(1.0, 256 / gpu.threads_rate) * t.tm * t.tn + (t.tm + t.tn) / t.vector
-        own = t.bk * max(slots, WARP_READ)
-    elif t.kind == "mma":
-        cycles = 8.0 * 16 * 8 * FRAGMENT[p.kind] / _rate(p, t, gpu)
-        own = t.bk / FRAGMENT[p.kind] * max(_mma_count(p, t) * cycles, MMA_LATENCY + WARP_READ)
-    else:
+    if t.kind == "wgmma" and t.producer:  # one warpgroup multiplies while another one waits
         read = step["shared"] - copied_bytes(p, t) * t.scatter / gpu.shared_rate
         own = max(step["multiply"], read) / t.workers  # an instruction lasts while its operands are read
-    # beside a producer one warpgroup multiplies while another one waits; without, all wait together at a barrier
-    busy = max(step.values())
-    own = max(own + WAIT, busy) if t.kind == "wgmma" and t.producer else max(own, busy) + WAIT
+        own = max(own + WAIT, busy)
+        return own + latency + step["port"] + WAIT if t.depth < 2 else max(own, latency / (t.depth - 1))
+    meeting = sync_cycles(p, t, gpu)
+    if t.kind == "wgmma":  # the next step is prepared while this one is multiplied
+        own = max(busy, meeting + WAIT)
+    elif t.kind == "threads":
+        slots = max(1.0, 256 / gpu.threads_rate) * t.tm * t.tn + (t.tm + t.tn) / t.vector
+        own = max(busy, t.bk * max(slots, WARP_READ)) + meeting
+    else:
+        cycles = 8.0 * 16 * 8 * FRAGMENT[p.kind] / _rate(p, t, gpu)
+        own = max(busy, t.bk / FRAGMENT[p.kind] * max(_mma_count(p, t) * cycles, MMA_LATENCY + WARP_READ)) + meeting
     if t.depth < 2:
-        return own + latency + step["port"] + WAIT
+        return own + latency + step["port"]
     return max(own, latency / (t.depth - 1))
+
+
+def sync_cycles(p: Product, t: Tiles, gpu: Gpu) -> float:
+    """Cycles of a step in which all warps of a block meet, start their copies and read their first operands."""
+    warps = t.threads / 32
+    slots = max(1.0, warps / gpu.issue) * loop_slots(p, t)
+    if t.kind == "wgmma":
+        return BARRIER + ARRIVE * warps + slots + WARP_READ
+    if t.kind == "threads":
+        first = WARP_READ + warps * (t.tm + t.tn) * read_passes(t.vector, gpu)
+    else:
+        first = WARP_READ + MMA_LATENCY + t.workers * (t.tm + t.tn) * FRAGMENT[p.kind] * p.in_bytes / gpu.shared_rate
+    return BARRIER + ARRIVE * warps + ADDRESS * slots + first
 
 
 def epilogue_bytes(p: Product, t: Tiles) -> float:
@@ -287,6 +362,8 @@ def l2_bytes(p: Product, t: Tiles) -> float:
 def dram_bytes(p: Product, t: Tiles, gpu: Gpu, held: int) -> float:
     """What the L2 cache does not keep: every operand once, and again what was evicted before it is asked for again.
 
+    Without what ``read_late_s`` has.
+
     Blocks that run side by side are ``down`` x ``across`` of the grid. B is read again by the next such rows, A by the
     next such columns, unless half of the cache holds what is in between.
     """
@@ -299,7 +376,8 @@ def dram_bytes(p: Product, t: Tiles, gpu: Gpu, held: int) -> float:
     if t.splits > 1:
         partial = workspace_bytes(p, t)
         return p.batch * (a + b + again_a + again_b) + partial * _evicted(partial, gpu)
-    return p.batch * (a + b + again_a + again_b + p.m * p.n * p.out_bytes * (2 if p.adds else 1))
+    results = p.m * p.n * p.out_bytes * (2 if p.adds and not _ends_alone(t, held) else 1)
+    return p.batch * (a + b + again_a + again_b + results)
 
 
 def _evicted(size: float, gpu: Gpu) -> float:
@@ -317,6 +395,8 @@ def shared_memory(p: Product, t: Tiles) -> int:
 
 def thread_registers(p: Product, t: Tiles) -> int:
     """Registers that a thread asks for: sums, operands, what is on its way to shared memory, and the others."""
+    if t.registers is not None:
+        return t.registers
     if t.kind == "wgmma":
         return t.tm * t.tn // 128 + SPARE_REGISTERS
     lanes = 1 if t.kind == "threads" else 32

@@ -71,6 +71,44 @@ def test_latencies_and_conflicts_cost():
     assert seconds(FP32, replace(THREADS, scatter=64.0), A100) > seconds(FP32, THREADS, A100)
 
 
+def test_a_step_has_a_price_of_its_own():
+    alone, beside = replace(CORES, depth=4, bk=64), replace(CORES, depth=2, bk=32)
+    assert (resident(SQUARE, alone, A100), resident(SQUARE, beside, A100)) == (1, 2)
+    for t in (alone, beside):
+        assert seconds(SQUARE, replace(t, bk=t.bk // 2, depth=2 * t.depth), A100) > seconds(SQUARE, t, A100)
+        assert seconds(SQUARE, replace(t, slots=40.0), A100) > seconds(SQUARE, t, A100)
+    triton = Tiles("wgmma", 128, 128, 64, 128, 128, depth=3, producer=False)
+    assert seconds(SQUARE, replace(triton, bk=32, depth=6), H100) > 1.05 * seconds(SQUARE, triton, H100)
+
+
+def test_blocks_side_by_side_fill_what_one_leaves_idle():
+    one, two = replace(CORES, registers=255), replace(CORES, registers=128)
+    assert (resident(SQUARE, one, A100), resident(SQUARE, two, A100)) == (1, 2)
+    assert seconds(SQUARE, two, A100) < 0.95 * seconds(SQUARE, one, A100)
+
+
+def test_half_the_units_that_load_cost_words_read_one_by_one():
+    ada, words = GPUS["RTX 3090"][1], replace(THREADS, vector=1)
+    more = replace(ada, lanes=32)
+    assert seconds(FP32, words, more) < 0.9 * seconds(FP32, words, ada)
+    assert seconds(FP32, THREADS, more) == seconds(FP32, THREADS, ada)
+
+
+def test_what_results_are_added_to_is_waited_for():
+    large = Product(32768, 4096, 512, out_bytes=4)
+    added, beside = replace(large, adds=True), replace(HOPPER, depth=2, turns=2)
+    read_s = 4 * large.m * large.n / H100.dram
+    tiles = replace(HOPPER, depth=2)
+    assert seconds(added, tiles, H100) > seconds(large, tiles, H100) + read_s
+    assert seconds(added, beside, H100) < seconds(added, tiles, H100)
+
+
+def test_power_lowers_the_clock():
+    cool = replace(H100, sustained={})
+    assert 0.75 < seconds(SQUARE, HOPPER, cool) / seconds(SQUARE, HOPPER, H100) < 0.9
+    assert seconds(FP32, THREADS, cool) == seconds(FP32, THREADS, H100)
+
+
 def test_more_work_for_the_same_result_costs():
     assert seconds(replace(SQUARE, terms=3, kind="tf32", in_bytes=4), CORES, A100) > seconds(
         replace(SQUARE, kind="tf32", in_bytes=4), CORES, A100
