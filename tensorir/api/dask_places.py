@@ -12,6 +12,7 @@ from tensorir.api.places import Function
 from tensorir.errors import DeclarationError, refuse
 
 ASK_S = 0.25  # between two questions to the scheduler who is there
+GONE_S = 15.0  # without an answer, after which the scheduler is gone, and with it all workers
 
 
 class DaskPlaces:
@@ -39,17 +40,18 @@ class DaskPlaces:
         only = made._kwargs.get("workers")
         self._only = {only} if isinstance(only, str) else None if only is None else set(only)
         self._limits, self._function = dict(limits), function
-        self._asked, self._live = 0.0, list[str]()
+        self._asked, self._reached, self._live = 0.0, time.monotonic(), list[str]()
 
     def live(self) -> list[str]:
         """Addresses of the workers, as the scheduler knew them a moment ago; none when it is gone."""
-        now = time.monotonic()
-        if now - self._asked > ASK_S:
+        if time.monotonic() - self._asked > ASK_S:
             try:
                 found = self._client.nthreads()
+                self._live = sorted(a for a in found if self._only is None or a in self._only)
+                self._reached = time.monotonic()
             except (OSError, RuntimeError, ValueError, TimeoutError):  # between two connections, or for good
-                found = {}
-            self._live = sorted(a for a in found if self._only is None or a in self._only)
+                if time.monotonic() - self._reached > GONE_S:
+                    self._live = []
             self._asked = time.monotonic()
         return self._live
 

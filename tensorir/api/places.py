@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tensorir.api.identity import fingerprint
 from tensorir.api.measurer import Asker, Json, ask, end_idle
 from tensorir.errors import DeclarationError, refuse
+from tensorir.errors.needs import shown
 from tensorir.tune.flight import Places
+
+if TYPE_CHECKING:
+    from tensorir.runtime.device import Device
 
 Function = Callable[[Json, Mapping[str, float], float | None], Json]
 """As ``measurer.ask``: a function of some module, with JSON data as arguments, so that any executor can send it."""
@@ -91,3 +97,47 @@ class DevicePlaces:
         self._threads.shutdown(wait=False, cancel_futures=True)
         for asker in self._askers.values():
             asker.close()
+
+
+def device_names(device: str | Device | Sequence[str | Device] | None) -> list[str]:
+    """The devices that are meant, none for the first that is usable; DeclarationError ``tune.devices``."""
+    if device is None:
+        return []
+    several = device if isinstance(device, list | tuple) else [device]
+    names = [d if isinstance(d, str) else getattr(d, "name", "") for d in several]
+    if not names or not all(isinstance(n, str) and n for n in names) or len(set(names)) < len(names):
+        message = f"device={shown(device)} is neither a device's name nor a list of different ones"
+        raise refuse(DeclarationError, "tune.devices", message, hint='device=["cuda:0", "cuda:1"]')
+    return names
+
+
+def alike(found: Mapping[str, Json]) -> Json:
+    """The description of the first of several devices; DeclarationError when they differ in more than their number."""
+    (name, first), *others = found.items()
+    for other, about in others:
+        mine = fingerprint(about)
+        apart = [key for key, value in fingerprint(first).items() if mine.get(key) != value]
+        if apart or about["id"] == first["id"]:
+            what = f"differ in {', '.join(apart)}" if apart else f"are both {first['id']}"
+            message = f"{name} and {other} {what}, so their times cannot be put together"
+            raise refuse(DeclarationError, "tune.devices", message, hint="tune each one by itself")
+    return first
+
+
+class Neighbours:
+    """Notices workers that take their times on the same processor, and warns once."""
+
+    def __init__(self) -> None:
+        self._workers: dict[str, str] = {}
+        self._warned = False
+
+    def notice(self, record: Mapping[str, Any]) -> None:
+        """Look at where a trial was measured."""
+        detail = record.get("detail")
+        if self._warned or not isinstance(detail, dict):
+            return
+        host, worker = str(detail.get("host", "this machine")), str(detail.get("worker", detail.get("place")))
+        if self._workers.setdefault(host, worker) != worker:
+            self._warned = True
+            text = f"several workers measure on the processor of {host} at the same time and disturb each other's times"
+            warnings.warn(text, stacklevel=2)

@@ -8,7 +8,6 @@ import shutil
 import tempfile
 import time
 import uuid
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from tensorir.api.identity import fingerprint, folder_of, identity_of
 from tensorir.api.measurer import Anyone, Asker, Asking
 from tensorir.api.near import near_records
 from tensorir.api.origin import origin_json
-from tensorir.api.places import DevicePlaces, places_of
+from tensorir.api.places import DevicePlaces, Neighbours, alike, device_names, places_of
 from tensorir.errors import DeclarationError, DeviceError, Problem, ScheduleError, refuse
 from tensorir.errors.needs import (
     need_bool,
@@ -258,23 +257,22 @@ class Measurer:
         asker: Asker | None = None,
     ) -> None:
         self.work, self.options = work, options
-        names = [d if isinstance(d, str) else d.name for d in _several(device)]
+        names = device_names(device)
         self._device = names[0] if names else None
         self._best_s: float | None = None
         self._target = Target("opencl", "cpu")
         self._about: Json = {}
-        self._folder = tempfile.mkdtemp(prefix="tensorir-")
-        self._setup = self._describe()
         self._expect: Json | None = None
         self._unwatched = True
-        self._workers: dict[str, Any] = {}
-        self._crowded = False
+        self._neighbours = Neighbours()
         self.flights: Flights | None = None
         self._places = self._places_for(names)
         if self._places is not None:
             self.flights = Flights(self._places, prepare=self._trial_message, trial_timeout=options.trial_timeout)
         self._shared = asker is not None  # several measurers may use one worker process, one after the other
         self._asker: Asking = asker or (Asker() if self.flights is None else Anyone(self.flights))
+        self._folder = tempfile.mkdtemp(prefix="tensorir-")
+        self._setup = self._describe()
 
     def __enter__(self) -> Measurer:
         return self
@@ -317,7 +315,9 @@ class Measurer:
     def open(self) -> Json:
         """The device's description; raises DeviceError when there is none, or when several are not of one kind."""
         if isinstance(self._places, DevicePlaces):
-            self._about = self._alike(self._places)
+            places = self._places
+            asked = {name: places.start(name, self._addressed({"do": "hello"}), None) for name in places.live()}
+            self._about = alike({name: _described(future.result()) for name, future in asked.items()})
         else:
             self._about = _described(
                 self._ask({"do": "hello"}, None if self.flights is None else self._until_the_end())
@@ -330,21 +330,6 @@ class Measurer:
         if self.work.origin is None:
             self._reference_here()
         return self._about
-
-    def _alike(self, places: DevicePlaces) -> Json:
-        """The description of the first of several devices that differ in nothing but their number."""
-        asked = {name: places.start(name, self._addressed({"do": "hello"}), None) for name in places.live()}
-        found = {name: _described(future.result()) for name, future in asked.items()}
-        name, first = next(iter(found.items()))
-        for other, about in found.items():
-            if other == name:
-                continue
-            apart = [k for k, v in fingerprint(first).items() if fingerprint(about).get(k) != v]
-            if apart or about["id"] == first["id"]:
-                what = f"differ in {', '.join(apart)}" if apart else f"are both {first['id']}"
-                message = f"{name} and {other} {what}, so their times cannot be put together"
-                raise refuse(DeclarationError, "tune.devices", message, hint="tune each one by itself")
-        return first
 
     def _reference_here(self) -> None:
         """Without an origin the worker cannot evaluate the reference: save the expected outputs for it."""
@@ -411,22 +396,11 @@ class Measurer:
         """Show each record of trials at several places; the peer after the default, which has been measured alone."""
         if self.options.on_trial is not None:
             self.options.on_trial(record)
-        self._warn_of_neighbours(record)
+        if self._about["kind"] == "cpu":
+            self._neighbours.notice(record)
         first, self._unwatched = self._unwatched, False
         if first and record["status"] == "ok" and self.flights is not None and not self.flights.under_way:
             self._first_baseline(self._until_the_end())
-
-    def _warn_of_neighbours(self, record: Record) -> None:
-        """Say once that several workers take their times on one processor."""
-        detail = record.get("detail")
-        if self._about["kind"] != "cpu" or not isinstance(detail, dict) or self._crowded:
-            return
-        host = str(detail.get("host", "this machine"))
-        worker = self._workers.setdefault(host, detail.get("worker", detail.get("place")))
-        if worker != detail.get("worker", detail.get("place")):
-            self._crowded = True
-            text = f"several workers measure on the processor of {host} at the same time and disturb each other's times"
-            warnings.warn(text, stacklevel=2)
 
     def _message(self, template: str, config: Mapping[str, Any]) -> Json:
         message: Json = {"template": template, "config": dict(config)}
@@ -514,19 +488,6 @@ def _described(reply: Json) -> Json:
         raise refuse(DeviceError, "device.broken", f"the device cannot be used in a worker process: {words}"[:1000])
     about: Json = reply["device"]
     return about
-
-
-def _several(device: str | Device | Sequence[str | Device] | None) -> list[str | Device]:
-    """The devices that are meant, none for the first that is usable; DeclarationError ``tune.devices``."""
-    if device is None:
-        return []
-    if not isinstance(device, list | tuple):
-        return [device]  # type: ignore[list-item]
-    names = [d if isinstance(d, str) else getattr(d, "name", None) for d in device]
-    if names and all(isinstance(n, str) and n for n in names) and len(set(names)) == len(names):
-        return list(device)
-    message = f"device={shown(device)} is not a list of different devices"
-    raise refuse(DeclarationError, "tune.devices", message, hint='device=["cuda:0", "cuda:1"]')
 
 
 def _cancelled() -> Json:

@@ -49,6 +49,7 @@ def command(op: str, shape: tuple[str, ...], device: str | None, as_json: bool, 
 
     OP is conv2d, conv2d_backward_data or conv2d_backward_weight (NxCxHxW KxCxRxS), matmul or grouped_matmul (MxNxK),
     or FILE.py:FUNCTION. The same command continues where the last one stopped. Ctrl-C ends it with the best so far.
+    --device cuda:0,cuda:1 measures on several devices of one kind at the same time.
 
     --shapes tunes a set of shapes under one budget and finds the fewest kernels that are fast on all of them.
     """
@@ -93,7 +94,8 @@ def _one(work: Workload, device: str | None, began: float, given: dict[str, Any]
 
     with watch(given.pop("progress"), work, given["trials"], given["budget"], began) as seen:
         options = _options(given, began, seen.on_trial)
-        return tune(work, device, replace(options, on_start=seen.on_start, on_baseline=seen.on_baseline))
+        several = device.split(",") if device and "," in device else device
+        return tune(work, several, replace(options, on_start=seen.on_start, on_baseline=seen.on_baseline))
 
 
 def _set(
@@ -174,7 +176,7 @@ def _dry(works: list[Workload], device: str | None, as_json: bool) -> int:
     """Space sizes and the default schedule, without a device."""
     documents = []
     for work in works:
-        target = target_here(device or "opencl")
+        target = target_here(device.split(",")[0] if device else "opencl")
         name = work.template_for(target)
         space = work.templates[name].space_for(target)
         s = work.schedule(target=target)
