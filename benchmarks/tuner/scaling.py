@@ -4,8 +4,8 @@
 
 What is measured is the loop's own share: the searches, logs and supervision of the production code around trials that
 take SECONDS each and no processor. Speedup is trials a second on 4 workers over those on 1, each the best of REPEATS
-runs, for what else a machine does only adds; the default is measured alone, which makes 3.81 of 61 trials' four. Dask
-needs ``pip install "tensorir[dask]"``. Everything is written to benchmarks/results/tuner_scaling.json.
+runs, for what else a machine does only adds. The default is measured alone, so of four 3.77 are left with 49 trials.
+Dask needs ``pip install "tensorir[dask]"``. Everything is written to benchmarks/results/tuner_scaling.json.
 """
 
 from __future__ import annotations
@@ -146,8 +146,8 @@ def environment() -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=61)
-    parser.add_argument("--seconds", type=float, default=0.5)
+    parser.add_argument("--trials", type=int, default=49)
+    parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--repeats", type=int, default=2)
     given = parser.parse_args()
     rows = []

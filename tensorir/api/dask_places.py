@@ -12,6 +12,7 @@ from tensorir.api.places import Function
 from tensorir.errors import DeclarationError, refuse
 
 ASK_S = 0.25  # between two questions to the scheduler who is there
+ANSWER_S = 1.0  # to wait for its answer: the budget's end is near or not
 GONE_S = 15.0  # without an answer, after which the scheduler is gone, and with it all workers
 
 
@@ -46,7 +47,7 @@ class DaskPlaces:
         """Addresses of the workers, as the scheduler knew them a moment ago; none when it is gone."""
         if time.monotonic() - self._asked > ASK_S:
             try:
-                found = self._client.nthreads()
+                found = self._client.nthreads(callback_timeout=ANSWER_S)
                 self._live = sorted(a for a in found if self._only is None or a in self._only)
                 self._reached = time.monotonic()
             except (OSError, RuntimeError, ValueError, TimeoutError):  # between two connections, or for good

@@ -67,9 +67,9 @@ class _Flight:
     until: float | None
     late_s: float | None
     tried: list[str] = field(default_factory=list)  # places, those that turned out unfit left out
+    awaited: int = 0  # attempts that may still answer
     began: float = 0.0  # the latest attempt
     troubles: list[tuple[str, str]] = field(default_factory=list)
-    lost_device: Json | None = None
 
 
 @dataclass(eq=False)
@@ -119,7 +119,7 @@ class Flights:
 
     def room(self) -> int:
         """How many trials more would be measured at once."""
-        waiting = sum(not any(a.flight is f for a in self._busy.values()) for f in self._flights.values())
+        waiting = sum(not f.awaited for f in self._flights.values())
         return max(0, len(self._idle(self._live())) - waiting)
 
     def start(self, trial: Hashable, message: Json, remaining_s: float | None) -> None:
@@ -196,15 +196,16 @@ class Flights:
 
     def _dispatch(self, live: list[str]) -> None:
         """Start what waits for a place, and once more what is late."""
+        idle = self._idle(live)
         for flight in self._flights.values():
-            idle = self._idle(live)
             if not idle:
                 return
-            if (self._awaited(flight) and not self._late(flight)) or len(flight.tried) > RETRIES:
+            if (flight.awaited and not self._late(flight)) or len(flight.tried) > RETRIES:
                 continue
-            elsewhere = [p for p in idle if p not in flight.tried]
-            if elsewhere or not self._awaited(flight):
-                self._attempt(flight, (elsewhere or idle)[0])
+            place = next((p for p in idle if p not in flight.tried), None if flight.awaited else idle[0])
+            if place is not None:
+                idle.remove(place)
+                self._attempt(flight, place)
 
     def _attempt(self, flight: _Flight, place: str) -> None:
         now = self._clock()
@@ -215,11 +216,9 @@ class Flights:
             self._broken = self._broken or _lost(f"the executor takes no more work: {error or type(error).__name__}")
             return
         flight.tried.append(place)
+        flight.awaited += 1
         flight.began = self._hopeful = now
         self._busy[place] = _Attempt(flight, future, now)
-
-    def _awaited(self, flight: _Flight) -> bool:
-        return any(a.flight is flight for a in self._busy.values())
 
     def _late(self, flight: _Flight) -> bool:
         return self._clock() - flight.began > (flight.late_s or self.late_s)
@@ -257,6 +256,7 @@ class Flights:
             else:
                 self._heard[place] = self._hopeful = now
             flight = attempt.flight
+            flight.awaited -= 1
             if self._flights.get(flight.trial) is not flight:
                 continue  # counted already, or abandoned
             result = self._result(flight, attempt.future, place, len(live)) if done else None
@@ -296,11 +296,10 @@ class Flights:
         """Trials that were lost, late or failed at every place that they were given to."""
         landed = []
         for flight in list(self._flights.values()):
-            awaited = self._awaited(flight)
             hopeless = self._clock() - flight.began > self._hopeless_s(flight)
-            if len(flight.tried) > RETRIES and (not awaited or hopeless):
+            if len(flight.tried) > RETRIES and (not flight.awaited or hopeless):
                 kinds = {kind for kind, _ in flight.troubles}
-                status = "run_timeout" if awaited else "crashed" if kinds == {"lost"} else "internal_error"
+                status = "run_timeout" if flight.awaited else "crashed" if kinds == {"lost"} else "internal_error"
                 words = "; ".join(sorted({text for kind, text in flight.troubles if kind != "lost"}))
                 message = f"measured at {len(flight.tried)} workers, none of which answered" + (words and f": {words}")
                 result = {"status": status, "detail": {"phase": "executor", "message": message[:1000]}}

@@ -285,6 +285,12 @@ class TestTuned:
         doc = json.loads(out)
         assert code == 0 and doc["ok"] and next(c for c in doc["checks"] if c["name"] == "kernel")["ok"]
 
+    def test_several_devices_are_different_ones(self, cli):
+        code, _, err = cli("tune", "matmul", "8x8x8", "--device", "opencl:0:0,opencl:0:0")
+        assert code == 2 and "tune.devices" in err
+        code, out, _ = cli("tune", "matmul", "8x8x8", "--device", "opencl:0:0,opencl:0:1", "--dry-run", "--json")
+        assert code == 0 and json.loads(out)["dry_run"]
+
     def test_dry_run_measures_nothing(self, cli, tmp_path):
         code, out, _ = cli("tune", OWN, "--dry-run", "--json")
         doc = json.loads(out)

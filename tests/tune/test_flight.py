@@ -1,12 +1,14 @@
 """Trials under way at several places: all are busy, whatever becomes of them, and each trial is counted once."""
 
 import threading
+import warnings
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 
 import flight_zoo
 import pytest
 
-from tensorir.api.places import ExecutorPlaces
+from tensorir.api.places import ExecutorPlaces, Neighbours, device_names, width_of
+from tensorir.errors import DeclarationError
 from tensorir.tune.flight import Flights, PlacesLost
 from tensorir.tune.log import Identity, LogReader, LogWriter
 from tensorir.tune.loop import FinalRound, search
@@ -252,3 +254,25 @@ def test_what_is_under_way_counts_for_a_templates_share():
     spaces = {name: Space(x=range(20), default={"x": 3}) for name in "ab"}
     run(Flights(Stage("pqrs", well), prepare=prepare), spaces=spaces, trials=16)
     assert templates[:2] == ["a", "b"] and "a" in templates[2:5]  # b's default is not known yet, but under way
+
+
+def test_how_wide_executors_are():
+    with ThreadPoolExecutor(3) as threads, ProcessPoolExecutor(2) as processes:
+        assert (width_of(threads), width_of(processes), width_of(object())) == (3, 2, 1)
+
+
+def test_names_of_devices():
+    assert device_names(None) == [] and device_names("a") == ["a"] and device_names(("a", "b")) == ["a", "b"]
+    for bad in ([], ["a", "a"], ["a", 5], 5, ""):
+        with pytest.raises(DeclarationError) as caught:
+            device_names(bad)
+        assert caught.value.code == "tune.devices"
+
+
+def test_neighbours_on_a_processor_are_noticed_once():
+    found = Neighbours()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for host, worker in (("h", "1"), ("g", "1"), ("h", "1"), ("h", "2"), ("h", "3")):
+            found.notice({"detail": {"host": host, "worker": worker, "place": "worker 0"}})
+    assert [str(w.message).split(" at ")[0] for w in caught] == ["several workers measure on the processor of h"]
