@@ -7,7 +7,6 @@ loop variables, which is a Python integer.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -15,7 +14,7 @@ import numpy as np
 
 from tensorir.arith.affine import Arith
 from tensorir.errors import Problem
-from tensorir.interp.lift import liftable
+from tensorir.interp.lift import AT_ONCE, at_once, liftable
 from tensorir.interp.memory import Cells, Fault
 from tensorir.interp.numbers import Numbers
 from tensorir.interp.products import Later, Touched
@@ -90,6 +89,12 @@ class Frame:
     def only(self, mask: np.ndarray) -> Frame:
         env = {v: x[mask] if isinstance(x, np.ndarray) and x.ndim else x for v, x in self.env.items()}
         return Frame(env, self.lane[mask], self.block[mask], self.me[mask])
+
+    def repeated(self, times: int, values: Mapping[Var, np.ndarray]) -> Frame:
+        """Each lane ``times`` times, side by side, with these ``values`` (of so many lanes) besides its own."""
+        env = {v: np.repeat(x, times) if isinstance(x, np.ndarray) and x.ndim else x for v, x in self.env.items()}
+        env.update({v: np.tile(x, len(self.lane)) for v, x in values.items()})
+        return Frame(env, np.repeat(self.lane, times), np.repeat(self.block, times), np.repeat(self.me, times))
 
 
 _Flight = tuple[Cells, np.ndarray, np.ndarray, np.ndarray]
@@ -180,9 +185,9 @@ class Machine:
         return run
 
     def _loop(self, s: Loop) -> Action:
-        nest, store = liftable(s, self.arith)
-        if store is not None:
-            return self._lifted(nest, store)
+        lift = liftable(s, self.arith, self.n.exact, AT_ONCE // len(self.frame.lane))
+        if lift is not None:
+            return at_once(self, lift)
         body, var, extent = self.stmt(s.body), s.var, self.expr(s.extent)
 
         def run(f: Frame) -> None:
@@ -196,31 +201,6 @@ class Machine:
             for i in range(int(n)):
                 f.env[var] = i
                 body(f)
-
-        return run
-
-    def _lifted(self, nest: list[Loop], store: Store) -> Action:
-        """All iterations of loops that write distinct cells at once, as more lanes."""
-        extents = [as_int(x.extent) for x in nest]
-        times = math.prod(extents)
-        grid = [g.ravel() for g in np.indices(extents)]
-        known, inner = self.hardware, {x.var for x in nest}  # another loop over the same variable leaves its last value
-        self.hardware = known | inner
-        body = self._store(store)
-        self.hardware = known
-        key = id(store), id(body)
-
-        def run(f: Frame) -> None:
-            wide = f.cache.get(key)
-            if wide is None:
-                env = {v: np.repeat(x, times) if isinstance(x, np.ndarray) and x.ndim else x for v, x in f.env.items()}
-                env.update({x.var: np.tile(g, len(f.lane)) for x, g in zip(nest, grid, strict=True)})
-                wide = Frame(env, np.repeat(f.lane, times), np.repeat(f.block, times), np.repeat(f.me, times))
-                f.cache[key] = wide
-            for v, x in f.env.items():
-                if v not in inner and (v not in known or v not in wide.env):
-                    wide.env[v] = np.repeat(x, times) if isinstance(x, np.ndarray) and x.ndim else x
-            body(wide)
 
         return run
 

@@ -86,6 +86,10 @@ class Numbers:
         low, high = (0, 2) if dtype == "bool" else (0, 8) if DTYPES[dtype].kind == "u" else (-4, 5)
         return rng.integers(low, high, shape).astype(self.storage(dtype))
 
+    def exact(self, dtype: str) -> bool:
+        """Whether a sum of ``dtype`` is the same in any order."""
+        return DTYPES[dtype].kind in "iu"
+
     def sum(self, x: np.ndarray, axis: tuple[int, ...], dtype: str) -> np.ndarray:
         """A sum over axes."""
         out: np.ndarray = x.sum(axis=axis, dtype=self.storage(dtype) if dtype != "bool" else None)
@@ -154,6 +158,9 @@ class Field(Numbers):
         if DTYPES[dtype].kind == "f":
             return rng.integers(1, P, shape)
         return super().random(rng, shape, dtype)
+
+    def exact(self, dtype: str) -> bool:
+        return DTYPES[dtype].kind in "iuf"
 
     def sum(self, x: np.ndarray, axis: tuple[int, ...], dtype: str) -> np.ndarray:
         out: np.ndarray = x.sum(axis=axis)

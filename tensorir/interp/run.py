@@ -10,10 +10,10 @@ import numpy as np
 
 from tensorir.arith.affine import Arith
 from tensorir.errors import Problem
-from tensorir.interp.lift import liftable
+from tensorir.interp.lift import AT_ONCE, liftable
 from tensorir.interp.machine import KernelLike, Machine
 from tensorir.interp.memory import Cells, Fault
-from tensorir.interp.numbers import Numbers
+from tensorir.interp.numbers import Field, Numbers
 from tensorir.interp.reference import constant_values
 from tensorir.ir.build import as_int
 from tensorir.ir.tree import Buffer, Const, IntrinCall, Kind, Loop, Stmt, Store, Var
@@ -85,20 +85,22 @@ def _run_kernel(k: KernelLike, memory: dict[Buffer, Cells], scalars: Mapping[Var
 
 
 def iterations(module: ModuleLike) -> int:
-    """How many statements ``run`` executes one after another: its cost, before paying it."""
+    """How many statements ``run`` executes one after another over a field: its cost, before paying it."""
     total = 0
     for k in module.kernels:
         threads, blocks = math.prod(k.block), math.prod(k.grid)
-        total += -(-blocks // max(1, LANES // max(1, threads))) * _statements(k.body, Arith())
+        together = max(1, LANES // max(1, threads))
+        lanes = max(1, threads * min(blocks, together))
+        total += -(-blocks // together) * _statements(k.body, Arith(), AT_ONCE // lanes)
     return total
 
 
-def _statements(s: Stmt, arith: Arith) -> int:
+def _statements(s: Stmt, arith: Arith, most: int) -> int:
     if isinstance(s, Loop):
-        if liftable(s, arith)[1] is not None:
+        if liftable(s, arith, Field().exact, most) is not None:
             return 1
         times = as_int(s.extent) if isinstance(s.extent, Const) else 8
-        return times * _statements(s.body, arith)
+        return times * _statements(s.body, arith, most)
     if isinstance(s, Store | IntrinCall):
         return 1
-    return sum(_statements(c, arith) for c in s.children() if isinstance(c, Stmt))
+    return sum(_statements(c, arith, most) for c in s.children() if isinstance(c, Stmt))
