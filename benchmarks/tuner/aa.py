@@ -73,7 +73,7 @@ def series(count: int, faster: bool, runs: int, seconds: float) -> dict[str, Any
             print(f"{'3 % faster' if faster else 'same'}, run {run}: {made[-1]}", flush=True)
     return {
         "names": count,
-        "faster_by": 1 - SHORTER if faster else 0.0,
+        "faster_by": round(1 - SHORTER, 3) if faster else 0.0,
         "race_s": seconds,
         "runs": runs,
         "right": sum(m["right"] for m in made),

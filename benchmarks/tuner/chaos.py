@@ -2,8 +2,8 @@
 
     python benchmarks/tuner/chaos.py
 
-The corpus is that of the tests, ``tests/api/chaos_zoo.py``. One run has all of it and one only the good candidates; then
-runs with budgets that end in the midst of it, in orders drawn at random.
+The corpus is that of the tests, ``tests/api/chaos_zoo.py``. One run has all of it and one only the good candidates;
+then runs with budgets that end in the midst of it, in orders drawn at random.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from tensorir.expr.resize import resize
 from tensorir.interp.reference import evaluate
 from tensorir.runtime.arguments import numpy_dtype
 from tensorir.runtime.launch import Program
-from tensorir.runtime.timing import Timing, measure
+from tensorir.runtime.timing import Timing, glance
 from tensorir.tune.inputs import Argument, arguments, integer_arrays
 
 if TYPE_CHECKING:
@@ -274,7 +274,7 @@ class Runner:
         progress("time")
         once = min(self.once(), self.once())
         if once < 0.1:
-            timing = measure(self.bound, 10, 0.05, 0.6)
+            timing = glance(self.bound, once)
         else:
             samples = []
             for _ in range(3 if once > 0.5 else 5):

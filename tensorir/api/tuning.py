@@ -194,6 +194,7 @@ class Session:
             started=options.started,
             stop=options.stop,
             flops=self.work.flops,
+            cold_s=self.measurer.cold_s,
         )
         return search(options.strategy, **{**given, **others})
 
@@ -260,6 +261,7 @@ class Measurer:
         names = device_names(device)
         self._device = names[0] if names else None
         self._best_s: float | None = None
+        self.cold_s = 0.0  # until the worker was ready
         self._target = Target("opencl", "cpu")
         self._about: Json = {}
         self._expect: Json | None = None
@@ -314,6 +316,7 @@ class Measurer:
 
     def open(self) -> Json:
         """The device's description; raises DeviceError when there is none, or when several are not of one kind."""
+        began = time.monotonic()
         if isinstance(self._places, DevicePlaces):
             places = self._places
             asked = {name: places.start(name, self._addressed({"do": "hello"}), None) for name in places.live()}
@@ -322,6 +325,7 @@ class Measurer:
             self._about = _described(
                 self._ask({"do": "hello"}, None if self.flights is None else self._until_the_end())
             )
+        self.cold_s = time.monotonic() - began
         self._target = Target.parse(self._about["target"])
         if self.flights is None:
             self._setup["device"] = self._about["id"]

@@ -136,11 +136,19 @@ def slots(calls: Sequence[Timed], seconds: float) -> list[Callable[[], float]]:
 
 def measure(call: Timed, repeat: int = 30, min_seconds: float = 0.1, max_seconds: float = 10.0) -> Timing:
     """Time one callable: at least ``repeat`` batches and ``min_seconds``, but stop after ``max_seconds``."""
-    batch = _Batch(call)
+    return _sampled(_Batch(call).run, repeat, min_seconds, max_seconds)
+
+
+def glance(call: Timed, seconds: float) -> Timing:
+    """Time one callable, of which one call takes about ``seconds``, in slots: a short look, to compare with others."""
+    return _sampled(slots([call], seconds)[0], 10, 0.05, 0.6)
+
+
+def _sampled(sample: Callable[[], float], repeat: int, min_seconds: float, max_seconds: float) -> Timing:
     samples: list[float] = []
     started = time.perf_counter()
     while True:
-        samples.append(batch.run())
+        samples.append(sample())
         elapsed = time.perf_counter() - started
         if (len(samples) >= repeat and elapsed >= min_seconds) or (elapsed >= max_seconds and len(samples) >= 3):
             return Timing.of(samples)

@@ -86,6 +86,7 @@ def search(
     clock: Callable[[], float] = time.monotonic,
     stop: Callable[[], bool] | None = None,
     flops: float | None = None,
+    cold_s: float = 0.0,
     make: Make | None = None,
     flights: Flights | None = None,
     also: Collection[str] = (),
@@ -101,6 +102,7 @@ def search(
               interleaved with each other and with the baseline
     patience: stop after so many trials without a new best
     on_trial: called with each new record after it is in the log
+    cold_s:   seconds until a new worker is ready: the final round may need one, as what hangs is killed
     make:     ``make(name, space, seed=…, budget=…)``, with ``priors=…`` where there are any; that of
               ``tensorir.tune.strategy`` when None
     flights:  places that measure at the same time, in place of ``measure``: a trial's message has its ``template``,
@@ -112,7 +114,9 @@ def search(
     log ends it after the trial; ``outcome.error`` has the LogError.
     """
     start = clock() if started is None else started
-    run = _Run(measure, identity, trials, start, budget_s, log, final, top, patience, on_trial, clock, stop, flops)
+    run = _Run(
+        measure, identity, trials, start, budget_s, log, final, top, patience, on_trial, clock, stop, flops, cold_s
+    )
     run.also = frozenset(also)
     earlier = list(reuse)
     run.open_arms(strategy, spaces, seed, make or _default_make(), tables(earlier, identity, spaces))
@@ -158,6 +162,7 @@ class _Run:
     clock: Callable[[], float]
     stop: Callable[[], bool] | None
     flops: float | None
+    cold_s: float
     also: Collection[str] = ()
     arms: dict[str, Arm] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)  # usable trials, earlier ones first
@@ -309,7 +314,7 @@ class _Run:
         if not self.good_costs:
             return 0.1 * self.budget_s
         entries = min(self.top, len(self.good_costs) + self.reused) + 2  # the default and the baseline
-        return min(FINAL_SHARE * self.budget_s, entries * statistics.median(self.good_costs[-RECENT:]))
+        return min(FINAL_SHARE * self.budget_s, self.cold_s + entries * statistics.median(self.good_costs[-RECENT:]))
 
     def _trial(self, arm: Arm, row: int, kind: str) -> None:
         """Measure one configuration."""

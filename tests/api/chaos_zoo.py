@@ -29,7 +29,7 @@ STATUS = {
     "text": "compile_error",
     "bomb": "compile_timeout",
     "edge": "wrong_result",  # at shapes with a tail, as the interpreter finds
-    "tail": "ok",  # likewise, but only in the text for the device: a finalist is tried there
+    "tail": "wrong_result",  # likewise, but only in the text for the device, where each new best is tried
     "element": "wrong_result",
     "beyond": "wrong_result",
     "nan": "wrong_result",

@@ -5,7 +5,7 @@ from math import comb
 import pytest
 
 from tensorir.runtime import timing
-from tensorir.runtime.timing import Timing, interleaved, measure, slots
+from tensorir.runtime.timing import Timing, glance, interleaved, measure, slots
 
 
 @pytest.fixture(autouse=True)
@@ -115,3 +115,5 @@ def test_slot_gives_its_fastest_part(clock):
     calls.clear()
     slots([lambda: call(0.05)], 0.05)[0]()
     assert len(calls) == 1, "a long call is not repeated"
+    looked = glance(call, 2e-4)
+    assert looked.median_s == pytest.approx(2e-4) and 10 <= len(looked.samples) <= 60
