@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 RECENT = 8  # trials whose gains are taken for a trend
-HOPE = 0.2  # of log time: what the first trials of a shape are expected to gain
+HOPE = 0.5  # of log time: the median configuration of a space is e**0.9 to e**1.2 slower than its best
 UNKNOWN = 1.0  # the same while nothing valid is known of a shape
 
 
