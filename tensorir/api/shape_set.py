@@ -87,10 +87,8 @@ def tune_set(
     with ExitStack() as stack:
         if asker is not None:
             stack.callback(asker.close)
-        seeds = [
-            replace(options, seed=(options.seed + 1000 * n) % 2**63) for n in range(len(works))
-        ]  # each looks elsewhere
-        shapes = [_Shape(w, x, device, o, asker, clock) for w, x, o in zip(works, numbers, seeds, strict=True)]
+        own = [replace(options, seed=(options.seed + 1000 * n) % 2**63) for n in range(len(works))]  # where each looks
+        shapes = [_Shape(w, x, device, o, asker, clock) for w, x, o in zip(works, numbers, own, strict=True)]
         for shape in shapes:
             stack.callback(shape.close)
         return _SetRun(shapes, options, regret, clock).run()
@@ -142,16 +140,19 @@ class _Shape:
         if self._measurer is not None:
             self._measurer.__exit__()
 
+    def open(self) -> None:
+        """Open the session and the log, and take over what is known."""
+        self._measurer = Measurer(self.work, self._device, self._given, self._asker)
+        self._session = Session(self.work, self._measurer, self._given)
+        self._log = LogWriter(self._given.log, self._session.identity.workload)
+        for record in self._session.reused:
+            if self.legal(record["template"], record["config"]):
+                self._learn(record)
+
     @property
     def session(self) -> Session:
-        """Opened on first use."""
-        if self._session is None:
-            self._measurer = Measurer(self.work, self._device, self._given, self._asker)
-            self._session = Session(self.work, self._measurer, self._given)
-            self._log = LogWriter(self._given.log, self._session.identity.workload)
-            for record in self._session.reused:
-                if self.legal(record["template"], record["config"]):
-                    self._learn(record)
+        """Open from the run's first moments on."""
+        assert self._session is not None
         return self._session
 
     def _learn(self, record: Record) -> None:
@@ -236,7 +237,7 @@ class _Shape:
         return self.outcome
 
     def _search(self, until: float | None, **changed: Any) -> TuneOutcome:
-        session = self.session  # opened before the clock is read
+        session = self.session
         now = self._last = self.clock()
         options = replace(self.options, started=now, budget_s=None if until is None else until - now)
         given: dict[str, Any] = {"final": None, "make": self._strategy, "clock": self.clock, **changed}
@@ -298,7 +299,6 @@ class _SetRun:
         self.limit = None if options.trials is None else options.trials - crossing
         self.crossing_s = CROSS * (options.budget_s or 0.0)
         self.stopped = "budget"
-        self.outcomes: list[TuneOutcome] = []
 
     def run(self) -> SetOutcome:
         """Measure, and sum up; Ctrl-C ends it with what was found."""
@@ -315,6 +315,8 @@ class _SetRun:
         return tuple(ShapeResult(s.work, s.weight, s.summary(self.stopped), tuple(s.choices())) for s in self.shapes)
 
     def _measure(self) -> None:
+        for shape in self.shapes:
+            shape.open()  # what is wrong with any of them is said before anything is measured
         for shape in self.shapes:
             if self._time(self.end) <= 0 and shape is not self.shapes[0]:
                 raise _Ended("budget")
