@@ -14,7 +14,7 @@ GROUPS = {
     "Reductions": ("sum", "prod", "min", "max", "any", "all", "argmin", "argmax", "combiner"),
     "Functions of values": ("where", "cast", "all_", "any_", "equal", "not_equal", "minimum", "maximum"),
     "Schedules": ("Schedule", "replay", "Target"),
-    "Running and tuning": ("Executable", "sequence", "empty", "Workload", "Space"),
+    "Running and tuning": ("Executable", "sequence", "empty", "Workload", "Space", "tune_shapes", "nearest"),
 }
 MATH = (
     "exp",

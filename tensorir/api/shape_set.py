@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 Clock = Callable[[], float]
 SLICE = 4  # trials of a shape between two looks at who is next
-SHARED = 2  # winners of near shapes that a slice begins with
+SHARED = 2  # winners of near shapes that a slice begins with,
+NEAR = 5  # from so many shapes: those of farther ones are measured at the end, if there is time
 CROSS = 0.15  # of the budget, at most, measures winners on the other shapes
 FINAL = 0.25  # of the budget, at most, is for the final rounds
 FINALISTS = 3  # of each shape, besides its default and its member of the set
@@ -317,8 +318,9 @@ class _SetRun:
     def _measure(self) -> None:
         for shape in self.shapes:
             shape.open()  # what is wrong with any of them is said before anything is measured
-        for shape in self.shapes:
-            if self._time(self.end) <= 0 and shape is not self.shapes[0]:
+        heaviest = sorted(self.shapes, key=lambda s: -s.weight * s.work.flops)  # there may not be time for all
+        for shape in heaviest:
+            if self._time(self.end) <= 0 and shape is not heaviest[0]:
                 raise _Ended("budget")
             self._note(shape.default(self.end))
         self._estimate()
@@ -394,7 +396,7 @@ class _SetRun:
         until = self._explore_until()
         number = min(SLICE, shape.left(self.limit), max(1, int(self._affordable(shape, until))))
         known = len(shape.records)
-        near = [r for _, r in self._elsewhere(shape)]
+        near = [r for _, r in self._elsewhere(shape, NEAR)]
         self._note(shape.these(until, near[: min(SHARED, number)], self.limit))
         number -= len(shape.records) - known
         if number > 0 and 1.25 * shape.cost_s < self._time(until):
@@ -405,11 +407,13 @@ class _SetRun:
     def _affordable(self, shape: _Shape, until: float | None) -> float:
         return min(1e9, self._time(until) / max(1.25 * shape.cost_s, 1e-6))
 
-    def _elsewhere(self, shape: _Shape) -> Iterator[tuple[float, Record]]:
-        """What is best on other shapes and new, but legal, on this one: with its distance, the nearest first."""
+    def _elsewhere(self, shape: _Shape, most: int | None = None) -> Iterator[tuple[float, Record]]:
+        """What is best on (at most so many) other shapes and new, but legal, on this one: the nearest first, with its
+        distance.
+        """
         others = sorted((distance(shape.title, o.title), o.title, o) for o in self.shapes if o is not shape)
         seen: set[str] = set()
-        for apart, _, other in others:
+        for apart, _, other in others[:most]:
             best = other.best
             if best is None or key_of(best) in seen:
                 continue
