@@ -246,12 +246,14 @@ class _Shape:
         self.error = self.error or outcome.error
         return outcome
 
-    def _strategy(self, name: str, space: Any, seed: int, budget: int | None) -> Kept:
+    def _strategy(self, name: str, space: Any, seed: int, budget: int | None, priors: Sequence[Any] = ()) -> Kept:
         from tensorir.tune.strategy import make
 
         template = next(n for n, s in self.session.spaces.items() if s is space)
         if template not in self._kept:
-            self._kept[template] = Kept(lambda: make(name, space, seed=seed, budget=self.expected or None))
+            self._kept[template] = Kept(
+                lambda: make(name, space, seed=seed, budget=self.expected or None, priors=priors)
+            )
         return self._kept[template]
 
     # --- the end

@@ -26,6 +26,8 @@ class Bench:
 
 
 class Measurer:
+    flights, cold_s = None, 0.0
+
     def __init__(self, bench, work):
         self.bench, self.n = bench, work.parameters["n"]
         bench.opened += 1
