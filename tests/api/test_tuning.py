@@ -15,7 +15,7 @@ from tensorir.api.origin import from_file
 from tensorir.api.tuning import Options, seconds
 from tensorir.api.workload import Template
 from tensorir.runtime.device import devices
-from tensorir.tune.log import LogReader
+from tensorir.tune.log import LogReader, best
 
 ZOO = str(Path(zoo.__file__))
 
@@ -77,10 +77,11 @@ def test_load_without_a_record_says_what_to_do(product_log, tmp_path):
 
 def test_load_from_the_nearest_shape(product_log):
     """Built for this shape by another one's configuration, checked here, and the distance is said."""
-    log, outcome, _ = product_log
+    log, _, _ = product_log
     near = tir.nearest(zoo.product(20), log=log)
     assert [n.workload for n in near] == ["product n=24"] and str(near[0]) == "product n=24 (distance 0.17)"
-    assert near[0].config == outcome.best.config
+    (winner,) = best(LogReader(log))
+    assert (near[0].config, near[0].time_s) == (winner.record["config"], winner.time_s)
     f = zoo.product(20).load(log=log, nearest=True)
     a = np.random.default_rng(0).standard_normal((20, 20)).astype(np.float32)
     assert np.allclose(f(a, a), a @ a, atol=1e-4) and f.nearest == near[0]
