@@ -153,4 +153,5 @@ def _parameters(title: str) -> dict[str, str]:
 def _apart(x: str, y: str) -> float:
     if x == y:
         return 0.0
-    return abs(math.log((int(x) + 1) / (int(y) + 1))) if x.isdecimal() and y.isdecimal() else A_WORD
+    numbers = all(v.isdecimal() and len(v) < 20 for v in (x, y))
+    return abs(math.log((int(x) + 1) / (int(y) + 1))) if numbers else A_WORD

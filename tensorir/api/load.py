@@ -177,7 +177,8 @@ def left_out(work: Workload, log: str, fits: Callable[[Record], bool], stale: in
         for n, of in ((stale, "version"), (redefined, "definition of the operator"))
         if n
     ]
-    parts += [f"tuned for another device, driver or version: {', '.join(elsewhere)}"] if elsewhere else []
+    devices = ", ".join(f"{name:.80}" for name in list(elsewhere)[:5])
+    parts += [f"tuned for another device, driver or version: {devices}"] if elsewhere else []
     return f" ({'; '.join(parts)})" if parts else ""
 
 
@@ -189,5 +190,5 @@ def not_tuned(work: Workload, identity: Identity, log: str, stale: int = 0) -> N
     message = f"{work.title} is not tuned for {name} in {log}{left_out(work, log, identity.accepts, stale)}"
     like = most_like(work, LogReader(log).records())
     if like:
-        message += f"; nearest tuned: {like}"
+        message += f"; nearest tuned: {like:.400}"
     return NotTuned(Problem("load.not-tuned", message, hint=command_for(work)))

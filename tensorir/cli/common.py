@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from tensorir.errors import TensorIRError
+from tensorir.errors import TensorIRError, printable
 
 OK, BUG, USAGE, NO_DEVICE, NO_CONFIG, WRONG, DEVICE_LOST, LOG, SLOW, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 7, 8, 130
 SETTINGS: dict[str, Any] = {
@@ -40,14 +40,14 @@ def usage(message: str, hint: str = "") -> Stop:
 def say(text: str) -> None:
     """A message on stderr; nobody reading it is no reason to fail."""
     try:
-        click.echo(text, err=True)
+        click.echo(printable(text.expandtabs()), err=True)
     except OSError:
         return
 
 
-def clean(text: str) -> str:
-    """A line of a record as a terminal may have it: what moves the cursor, rings or hides is spelt out."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+def clean(text: str, most: int = 400) -> str:
+    """What a record says as a line for a terminal: not too long, and nothing in it acts on the terminal."""
+    return printable((text if len(text) <= most else f"{text[: most - 1]}…").replace("\n", "\\n"))
 
 
 def put(text: str) -> None:

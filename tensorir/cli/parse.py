@@ -178,7 +178,7 @@ def _argument(text: str) -> tuple[str, Any]:
         raise usage(f"--arg {text!r:.60} is not K=V")
     try:
         return name, json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return name, value
 
 
@@ -189,7 +189,7 @@ def config_option(text: str | None) -> dict[str, Any] | None:
     if text.lstrip().startswith("{"):
         try:
             found = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise usage(f"--config {text!r:.60} is not JSON") from None
         return dict(found)
     return dict(_argument(part) for part in text.split(",") if part)
@@ -210,10 +210,10 @@ def from_title(title: str) -> Make:
     name, *pairs = title.split() or [""]
     if name not in OPERATORS:
         raise usage(f"{title:.80} is not an operator of tensorir", "FILE.py:FUNCTION")
-    given = {k: _value(k, v) for k, _, v in (p.partition("=") for p in pairs)}
     try:
+        given = {k: _value(k, v) for k, _, v in (p.partition("=") for p in pairs)}
         inspect.signature(getattr(tensorir.ops, name)).bind(**given)
-    except TypeError as e:
+    except (TypeError, ValueError) as e:
         raise usage(f"{name}: {e!s:.80}", "another version of tensorir may have written this") from None
     return _maker(name, given)
 

@@ -36,7 +36,7 @@ def export(file: Path, workload: tuple[str, ...], device: str | None, log: str, 
         raise usage(f"{file} is no packed log: it is not overwritten", "another file")
     done = export_pack(file, log, workload, work_of, device)
     for title, why in done["without"].items():
-        say(clean(f"no kernel of {title}: {why}"))
+        say(clean(f"no kernel of {title:.200}: {why}"))
     if as_json:
         put_json({"schema": 1, **done})
     else:

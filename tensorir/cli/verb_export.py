@@ -81,7 +81,7 @@ def _not_tuned(work: Any, log: str, target: Target | None) -> Exception:
 
     message = f"{work.title} is not tuned in {log}{left_out(work, log, lambda record: suits(record, target))}"
     like = most_like(work, LogReader(log).records())
-    message += f"; nearest tuned: {like}" if like else ""
+    message += f"; nearest tuned: {like:.400}" if like else ""
     return NotTuned(Problem("export.not-tuned", message, hint=f"{command_for(work)}, or --untuned for the default"))
 
 

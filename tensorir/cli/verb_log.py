@@ -103,7 +103,7 @@ def show(record: str, log: str, as_json: bool) -> int:
         put_json({"schema": 1, "records": found})
     else:
         for r in found:
-            put("\n".join(clean(f"{k:14} {v}") for k, v in r.items() if v not in (None, [], {})) + "\n")
+            put("\n".join(clean(f"{k:14} {v}", 1 << 20) for k, v in r.items() if v not in (None, [], {})) + "\n")
     return common.OK
 
 
@@ -226,8 +226,18 @@ class _Regenerate:
 
     def __init__(self) -> None:
         self._works: dict[str, Any] = {}
+        self._made: dict[str, str | None] = {}
 
     def __call__(self, record: Record) -> str | None:
+        import json
+
+        fields = [record[k] for k in ("workload", "compute", "template", "config")]
+        key = json.dumps([*fields, record["device"].get("target")])
+        if key not in self._made:  # a trial, its final rounds, and the same on other devices
+            self._made[key] = self._make(record)
+        return self._made[key]
+
+    def _make(self, record: Record) -> str | None:
         from tensorir.api.candidate import Refused, prepare
         from tensorir.api.identity import compute_digest, target_of
         from tensorir.cli.parse import work_of
@@ -253,7 +263,7 @@ def _done(found: dict[str, Any], as_json: bool) -> int:
     else:
         for key, value in found.items():
             if isinstance(value, list) and value and not isinstance(value[0], dict):
-                put("\n".join(clean(f"{key:12} {v}") for v in value))
+                put("\n".join(clean(f"{key:12} {v}", 1 << 20) for v in value))
             else:
-                put(clean(f"{key:12} {value}"))
+                put(clean(f"{key:12} {value}", 1 << 20))
     return common.OK

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from tensorir.cli import common
-from tensorir.cli.common import Duration, Stop, device_option, json_option, log_option, put, put_json, say, usage
+from tensorir.cli.common import Duration, Stop, clean, device_option, json_option, log_option, put, put_json, say, usage
 
 
 @click.command("repro", context_settings=common.SETTINGS)
@@ -54,9 +54,9 @@ def _tell(found: dict[str, Any], result: dict[str, Any], same: bool, as_json: bo
     if as_json:
         put_json({"schema": 1, "record": found, "again": result, "same_source": same})
         return
-    put(f"{found['id']}  {found['workload']}")
-    put(f"config   {found['template']}: {found['config']}")
+    put(clean(f"{found['id']}  {found['workload']}"))
+    put(clean(f"config   {found['template']}: {found['config']}"))
     put(f"then     {found['status']} {found['time_s'] or ''}")
     put(f"now      {result['status']} {result.get('time_s') or ''}")
     for key, value in (result.get("detail") or {}).items():
-        put(f"  {key}: {value}")
+        put(clean(f"  {key}: {value}", 5000))

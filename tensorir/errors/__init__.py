@@ -39,7 +39,14 @@ class Problem:
             lines += [f"  {line}" for line in self.at.splitlines()]
         if self.hint:
             lines.append(f"  try: {self.hint}")
-        return "\n".join(lines)
+        return printable("\n".join(lines))
+
+
+def printable(text: str) -> str:
+    """Lines with whatever moves a cursor, rings or hides spelt out: names from a log or a file reach terminals."""
+    if all(line.isprintable() for line in text.split("\n")):
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
 def user_line() -> str:

@@ -21,6 +21,7 @@ Record = dict[str, Any]
 VERSION = 1
 MAX_LINE = 1 << 20  # bytes; an honest record has about 2000
 MAX_DEPTH = 16
+MOST = 1e308  # of numbers that are measurements
 STATUSES = frozenset(
     {"ok", "illegal_schedule", "compile_error", "compile_timeout", "resource_limit", "launch_error", "run_timeout"}
     | {"crashed", "device_error", "device_lost", "wrong_result", "nondeterministic", "skipped_slow", "cancelled"}
@@ -268,7 +269,8 @@ def _encodable(text: str) -> bool:
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    """A number that a float can hold; whole numbers in JSON may be of any size."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= MOST
 
 
 def _seconds(value: Any) -> bool:
@@ -301,7 +303,9 @@ def _check(value: Any) -> bool:
 
 
 def _device(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(value.get(key), str) for key in ("name", "driver"))
+    if not isinstance(value, dict) or not isinstance(value.get("target", ""), str):
+        return False
+    return all(isinstance(value.get(key), str) for key in ("name", "driver"))
 
 
 def _versions(value: Any) -> bool:

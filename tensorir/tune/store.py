@@ -334,8 +334,8 @@ def _entries(path: Path, file: BinaryIO) -> Iterator[Entry]:
     while raw := file.readline(MAX_LINE + 1):
         number += 1
         if len(raw) > MAX_LINE:
-            while not raw.endswith(b"\n") and (raw := file.readline(MAX_LINE + 1)):
-                pass  # a line of any length costs no more memory than the longest honest one
+            if not raw.endswith(b"\n"):
+                _skip_line(file)
             yield Entry(path, number, b"", reason="over-long line")
             continue
         if not raw.strip():
@@ -347,3 +347,12 @@ def _entries(path: Path, file: BinaryIO) -> Iterator[Entry]:
             yield Entry(path, number, raw, reason=str(error), newer=newer, older=not newer)
         except BadRecord as error:
             yield Entry(path, number, raw, reason=str(error))
+
+
+def _skip_line(file: BinaryIO) -> None:
+    """Go behind the next line end; a line of any length costs no more memory than the longest honest one."""
+    while block := file.read(MAX_LINE):
+        end = block.find(b"\n")
+        if end >= 0:
+            file.seek(end + 1 - len(block), os.SEEK_CUR)
+            return

@@ -138,7 +138,15 @@ def test_a_read_only_place_is_known_before_anything_is_measured(tmp_path, monkey
 def test_two_processes_on_one_directory(tmp_path):
     """Neither waits for the other; the union of what they found is there, and the next run needs nothing."""
     context = multiprocessing.get_context("fork")
-    both = [context.Process(target=tune, args=(tmp_path,), kwargs={"seed": n, "trials": 8}) for n in range(2)]
+    together = context.Barrier(2)
+
+    def measure(template, config, kind, remaining):
+        if kind == "default":
+            together.wait(60)
+        return OK
+
+    options = {"measure": measure, "trials": 8}
+    both = [context.Process(target=tune, args=(tmp_path,), kwargs={"seed": n, **options}) for n in range(2)]
     for process in both:
         process.start()
     for process in both:

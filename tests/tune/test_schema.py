@@ -50,11 +50,13 @@ def test_every_record_of_ours_fits():
 
 
 VALUES = [
+    10**400, {"ok": True, "max_err": -(10**400)}, {"ok": True, "max_err": 1}, [10**400],
     None, True, False, 0, 1, -1, 2, 7, 0.5, -0.5, 1e-9, 86399.0, 86400, 1e300, "", "x", "ok", "trial", "final", "nan",
     "-inf", "é" * 201, "x" * 80, "x" * 81, "x" * 101, "x" * 70_000, "ab" * 32, "AB" * 32, "ab" * 33, "0123abcd", "../x",
     "2026-01-01T00:00:00Z", "2026-01-01T00:00:00.123456+00:00", "2026-01-01 00:00:00", "yesterday", [], [1], [0.5],
     [0.5, 0], [0.5, None], ["x"], [""], [["x"]], {}, {"a": 1}, {"a": "b"}, {"name": "a", "driver": "b"}, {"name": "a"},
-    {"name": "a", "driver": 1}, {"ok": True}, {"ok": False}, {"ok": 1}, {"ok": True, "max_err": "nan"},
+    {"name": "a", "driver": 1}, {"name": "a", "driver": "b", "target": "c"},
+    {"name": "a", "driver": "b", "target": [5]}, {"ok": True}, {"ok": False}, {"ok": 1}, {"ok": True, "max_err": "nan"},
     {"ok": True, "max_err": "big"}, {"ok": True, "max_err": None}, {"ok": True, "max_err": True},
     *sorted(STATUSES - {"ok"}),
 ]  # fmt: skip
