@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -15,6 +17,8 @@ from tensorir.runtime.call import Call
 from tensorir.runtime.device import Device, Module
 
 GUARD_BYTES = 4096  # on each side of every array
+PROBE_SECONDS = 0.005  # long against the 30-80 us of one finish
+_RESIDENT = 32  # blocks that a multiprocessor holds at most; a core holds one
 _CANARY = 0xA5
 _POISONS = (0xFF, 0x5A)  # 0xFF… is a NaN in every float type
 
@@ -44,26 +48,93 @@ def run(source: Source, device: Device, module: Module, call: Call) -> tuple[Pro
     return tuple(problems)
 
 
+def probe(source: Source, device: Device, module: Module, call: Call) -> float:
+    """Seconds that one run takes, judged by some blocks of each kernel; kernels that run once do not count.
+
+    First as many blocks run as the device holds at a time, then eight times as many, until they take PROBE_SECONDS or
+    are all: a kernel that would take minutes has shown that in milliseconds. Blocks after the first ones may have less
+    to do. Each kernel finds what those before it leave, as in a run; outputs and canaries are as in ``run``. Kernels of
+    no more blocks than are held at a time do not count either: nothing less than a run would tell.
+    """
+    held = max(1, device.target.units) * (1 if device.target.kind == "cpu" else _RESIDENT)
+    if call.empty or all(prod(k.grid) <= held for k in launches(source)):
+        return 0.0
+    arrays = _Arrays(source, device, call, _POISONS[0])
+    seconds, before = 0.0, list[KernelLaunch]()
+    try:
+        for launch in launches(source):
+            if not launch.once and prod(launch.grid) > held:
+                arrays.fill()
+                for earlier in before:
+                    module.step(earlier, arrays.of(earlier), False)()
+                seconds += _probed(launch, held, device, module, arrays.of(launch))
+            before.append(launch)
+    except Exception as error:  # each runtime has its own
+        raise device.failure(error) from None
+    return seconds
+
+
+def _probed(launch: KernelLaunch, held: int, device: Device, module: Module, args: list[Any]) -> float:
+    """Seconds of ``launch``, judged by its first blocks."""
+    blocks, few, first = prod(launch.grid), held, True
+    while True:
+        x = min(launch.grid[0], few)
+        y = min(launch.grid[1], -(-few // x))
+        part = (x, y, min(launch.grid[2], -(-few // (x * y))))
+        step = module.step(replace(launch, grid=part), args, True)
+        if first:  # some runtimes compile at the first launch
+            step()
+            first = False
+        device.finish()
+        started = time.perf_counter()
+        step()
+        device.finish()
+        seconds = time.perf_counter() - started
+        if seconds >= PROBE_SECONDS or prod(part) >= blocks:
+            return seconds * blocks / prod(part)
+        few *= 8
+
+
+class _Arrays:
+    """The arrays of one call between canaries, in memories of their own."""
+
+    def __init__(self, source: Source, device: Device, call: Call, poison: int) -> None:
+        self.pad = -(-GUARD_BYTES // device.base_align) * device.base_align
+        self.before: dict[str, Bytes] = {}
+        self._device = device
+        self._whole: dict[str, Any] = {}
+        self._memories: dict[str, Any] = dict(call.scalars)
+        for p in source.params:
+            if p.role == "scalar":
+                continue
+            inside = _contents(p, device, call, poison)
+            # reads beyond an input see NaN; writes beyond an output must change a byte
+            edge = np.full(self.pad, _POISONS[0] if _is_read_only(p) else _CANARY, np.uint8)
+            self.before[p.name] = np.concatenate([edge, inside, edge])
+            self._whole[p.name] = device.allocate(self.before[p.name].size)
+            self._memories[p.name] = device.part(self._whole[p.name], self.pad, inside.size)
+
+    def fill(self) -> None:
+        for name, content in self.before.items():
+            self._device.write(self._whole[name], content)
+
+    def of(self, launch: KernelLaunch) -> list[Any]:
+        return [self._memories[name] for name in launch.params]
+
+    def after(self, name: str) -> Bytes:
+        found = np.empty_like(self.before[name])
+        self._device.read(self._whole[name], found)
+        return found
+
+
 def _once(
     source: Source, device: Device, module: Module, call: Call, poison: int
 ) -> tuple[list[Problem], dict[str, Bytes]]:
-    whole: dict[str, Any] = {}
-    before: dict[str, Bytes] = {}
-    memories: dict[str, Any] = dict(call.scalars)
-    pad = -(-GUARD_BYTES // device.base_align) * device.base_align
-    for p in source.params:
-        if p.role == "scalar":
-            continue
-        inside = _contents(p, device, call, poison)
-        # reads beyond an input see NaN; writes beyond an output must change a byte
-        edge = np.full(pad, _POISONS[0] if _is_read_only(p) else _CANARY, np.uint8)
-        before[p.name] = np.concatenate([edge, inside, edge])
-        whole[p.name] = device.allocate(before[p.name].size)
-        device.write(whole[p.name], before[p.name])
-        memories[p.name] = device.part(whole[p.name], pad, inside.size)
+    arrays = _Arrays(source, device, call, poison)
+    arrays.fill()
     try:
         for launch in launches(source):
-            module.step(launch, [memories[name] for name in launch.params], False)()
+            module.step(launch, arrays.of(launch), False)()
         device.finish()
     except Exception as error:  # each runtime has its own
         raise device.failure(error) from None
@@ -71,11 +142,10 @@ def _once(
     for p in source.params:
         if p.role == "scalar":
             continue
-        after = np.empty_like(before[p.name])
-        device.read(whole[p.name], after)
-        problems += _compare(p, before[p.name], after, pad)
+        after = arrays.after(p.name)
+        problems += _compare(p, arrays.before[p.name], after, arrays.pad)
         if p.role == "output":
-            outputs[p.name] = after[pad : after.size - pad]
+            outputs[p.name] = after[arrays.pad : after.size - arrays.pad]
     return problems, outputs
 
 

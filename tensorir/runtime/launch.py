@@ -109,6 +109,12 @@ class Program:
         program, call = self._accept(arrays, None)
         return program._guarded(call)
 
+    def probe(self, *arrays: Any) -> float:
+        """Seconds of a run on these arrays, judged by some of the blocks; on copies, as ``run_guarded``."""
+        program, call = self._accept(arrays, None)
+        with program._lock:
+            return guarding.probe(program.source, program.device, program._module, call)
+
     @property
     def resources(self) -> dict[str, Any] | None:
         """registers, spills, shared_bytes of the worst kernel (None: not known) and ``kernels`` by name."""

@@ -1,6 +1,6 @@
 """Candidates that crash, hang, blow up or lie, mixed among good ones; run by the measuring process.
 
-The evil ones have less work than the good ones, so whichever is believed wins.
+Most evil ones have less work than the good ones, so whichever is believed wins.
 """
 
 import os
@@ -20,6 +20,7 @@ BOMB = (
     "#define B0\n" + "".join(f"#define B{n} B{n - 1} B{n - 1}\n" for n in range(1, 41)) + "B40\n"
 )  # 2**40 times nothing
 STATUS = {
+    "slow": "skipped_slow",
     "segfault": "crashed",
     "abort": "crashed",
     "loop": "run_timeout",
@@ -99,13 +100,15 @@ def corpus(evil=True):
         # schedules are made in the process that measures, and nowhere else
         PASSES[:] = [without_guards if kind == "edge" and p is emit_guards else p for p in PASSES]
         PASSES[:] = [emit_guards if kind != "edge" and p is without_guards else p for p in PASSES]
-        outer, _ = s.split("C.i", [None, TILE])
+        outer, _ = s.split("C.i", [None, 1 if kind == "slow" else TILE])
         s.bind(outer, "block.x")
         if kind in GOOD:
             return edited(s, idle(TURNS * GOOD[kind]), f"// {kind}")
         if kind in STATEMENT:
             return edited(s, after=STATEMENT[kind])
         match kind:
+            case "slow":
+                return edited(s, idle(TURNS * 100))
             case "abort":
                 os.abort()
             case "sleep":

@@ -32,6 +32,8 @@ def test_each_has_its_status(among_evil):
     wanted = {kind: status for kind, status in chaos_zoo.STATUS.items() if kind not in ELSEWHERE}
     assert {kind: r["status"] for kind, r in by_kind.items()} == wanted | dict.fromkeys(chaos_zoo.GOOD, "ok")
     assert outcome.status == "ok" and outcome.stopped == "exhausted"
+    assert by_kind["slow"]["detail"]["at_least_s"] > 5 * by_kind["good"]["time_s"]
+    assert by_kind["slow"]["check"] is None, "some of its 64 blocks were enough"
     detail = {kind: r.get("detail") for kind, r in by_kind.items()}
     assert detail["segfault"]["signal"] == "SIGSEGV" and detail["segfault"]["phase"] == "run"
     assert detail["loop"]["phase"] == "run" and detail["bomb"]["phase"] == "compile"
@@ -42,7 +44,7 @@ def test_each_has_its_status(among_evil):
     assert detail["tail"]["phase"] == "run" and "for C.i=32" in detail["tail"]["where"]
     assert detail["raise"]["code"] == "template.raised" and "not here" in detail["raise"]["message"]
     assert detail["text"]["log"] and by_kind["text"]["source_sha256"]
-    assert {r["reason"].split(":")[0] for r in outcome.reasons} == set(wanted.values()) - {"ok"}
+    assert {r["reason"].split(":")[0] for r in outcome.reasons} == set(wanted.values()) - {"skipped_slow"}
 
 
 def test_winner_is_one_of_those_without_evil(among_evil, tmp_path):

@@ -1,3 +1,4 @@
+import math
 import multiprocessing
 import threading
 from dataclasses import replace
@@ -9,7 +10,7 @@ from runtime_sources import ADD, GATHER, TWO, f32, one
 from tensorir.codegen.source import KernelLaunch, Param, Source
 from tensorir.errors import CompileError, DeviceError, LaunchError, LaunchTypeError
 from tensorir.interp.numbers import numpy_dtype
-from tensorir.runtime import opencl
+from tensorir.runtime import guard, opencl
 from tensorir.runtime.arguments import aligned_empty
 from tensorir.runtime.device import devices, open_device
 from tensorir.runtime.launch import Program
@@ -465,3 +466,51 @@ def test_oclgrind_copies(device):
     program = Program(ADD, name)
     a = numbers(5, 10)
     np.testing.assert_array_equal(program(a, a), 3 * a)
+
+
+def test_probe_runs_few_blocks_of_a_slow_kernel_and_all_of_a_fast_one(device, monkeypatch):
+    ran = []
+
+    class Clock:
+        now = 0.0
+
+        def perf_counter(self):
+            return self.now
+
+    clock = Clock()
+
+    class Timed:
+        """Runs nothing; a block takes ``each`` seconds."""
+
+        def __init__(self, each):
+            self.each = each
+
+        def step(self, launch, args, private):
+            def run():
+                ran.append(launch.grid)
+                clock.now += self.each * math.prod(launch.grid)
+
+            return run
+
+    monkeypatch.setattr(guard, "time", clock)
+    made, given = one("many", "C[i] = A[i];", shape=(4096,)), numbers(4096)
+    for each, most in ((1.0, max(1, device.target.units)), (1e-9, 4096)):
+        ran.clear()
+        assert Program(made, device, module=Timed(each)).probe(given) == pytest.approx(each * 4096)
+        assert max(map(math.prod, ran)) == most
+    ran.clear()
+    single = replace(made, kernels=(replace(made.kernels[0], grid=(1, 1, 1)),))
+    assert Program(single, device, module=Timed(1.0)).probe(given) == 0.0 and not ran
+
+
+def test_probe_of_a_later_kernel_finds_what_the_earlier_ones_leave(device, two):
+    assert two.probe(numbers(4, 6), 2.0, 1) >= 0
+    text = """
+__kernel void first(__global int* A, __global int* W) { int i = get_global_id(0); W[i] = A[i]; }
+__kernel void second(__global int* W, __global int* C) { int i = get_global_id(0); C[i] = 1; C[W[i]] = 1; }
+"""
+    shape, kinds = (4096,), (("A", "input"), ("W", "workspace"), ("C", "output"))
+    params = tuple(Param(name, "int32", shape, role) for name, role in kinds)
+    kernels = tuple(KernelLaunch(n, a, (4096, 1, 1), (1, 1, 1)) for n, a in (("first", "AW"), ("second", "WC")))
+    program = Program(Source("chain", "opencl", text, params, tuple(replace(k, args=tuple(k.args)) for k in kernels)))
+    assert program.probe(np.arange(4096, dtype=np.int32)) > 0, "poison as an index would have crashed"
