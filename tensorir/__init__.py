@@ -29,6 +29,7 @@ _HOMES = {
     "tensorir.runtime.sequence": ("sequence",),
     "tensorir.runtime.arguments": ("empty",),
     "tensorir.tune.space": ("Space",),
+    "tensorir.tune.knobs": ("divisors", "permutations", "powers_of_two"),
     "tensorir.target": ("Target",),
     "tensorir.errors": (
         "TensorIRError", "DeclarationError", "ScheduleError", "LoweringError", "CompileError", "LaunchError",

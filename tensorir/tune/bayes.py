@@ -23,7 +23,8 @@ class Bayes(PoolSearch):
     a random unseen neighbour of the best row (costs little on smooth spaces, rescues rugged ones).
 
     features:  optional numbers for each configuration (threads, bytes of shared memory, …) as further inputs
-               of the model; every second fit goes without them, because they help early and can mislead late
+               of the model, those of the space (``Space.features``) when None; every second fit goes without
+               them, because they help early and can mislead late
     A space with a model of its own (``Space.expecting``) is searched in its order: the start takes the best that it
     expects and every other row among the promising ones, its seconds are a feature where no others are given, and what
     it takes for hopeless comes last.
@@ -64,6 +65,7 @@ class Bayes(PoolSearch):
         self._pending: list[int] = []
         self._steps = 0
         self._model: Model | None = None
+        features = features or self.pool.features
         if features is None and self.pool.expected_s is not None:
             features = self._expected
         points = [Points(self.pool, features), Points(self.pool)] if features else [Points(self.pool)]

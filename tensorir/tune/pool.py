@@ -42,6 +42,7 @@ class Pool:
     illegal, rounded or outside the declared values.
 
     expected_s: a model of the seconds that a configuration takes, None without one
+    features:   numbers derived from a configuration, for the search's model to learn from, None without any
     """
 
     def __init__(
@@ -50,8 +51,9 @@ class Pool:
         values: Sequence[Sequence[Any]],
         rows: npt.ArrayLike,
         expected_s: Expected | None = None,
+        features: Features | None = None,
     ) -> None:
-        self.expected_s = expected_s
+        self.expected_s, self.features = expected_s, features
         self.names = tuple(names)
         self.values = tuple(tuple(v) for v in values)
         self.rows: npt.NDArray[Any] = np.asarray(rows)
@@ -61,7 +63,8 @@ class Pool:
         """``space`` itself when it is a pool, else its legal configurations."""
         if isinstance(space, Pool):
             return space
-        return cls(space.names, space.values, space.legal, getattr(space, "expected_s", None))
+        given = getattr(space, "expected_s", None), getattr(space, "features", None)
+        return cls(space.names, space.values, space.legal, *given)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -110,7 +113,7 @@ def encode(values: Sequence[Any]) -> list[Floats]:
 
     Tile sizes and the like act multiplicatively, so numbers go by their logarithm (log2 ordinals
     beat one-hot columns; BaCO, arXiv 2212.11142, section 4.2). Tuples of numbers give one column for each
-    place, words one column for each word.
+    place, orders of the same words the position of each word, other words one column for each word.
     """
     if len(values) < 2:
         return []
@@ -122,6 +125,9 @@ def encode(values: Sequence[Any]) -> list[Floats]:
         return [p for p in places if p.max() > 0]
     if len(values) == 2:
         return [np.array([0.0, 1.0])]
+    if -1 not in widths and len({frozenset(v) for v in values}) == 1 and all(len(set(v)) == len(v) for v in values):
+        # orders of the same things: where each of them is (Spearman's distance; BaCO, section 4.2)
+        return [np.array([v.index(x) / (len(v) - 1) for v in values]) for x in sorted(values[0], key=repr)]
     # two different words are as far apart as the ends of a number knob
     return [np.where(np.arange(len(values)) == n, math.sqrt(0.5), 0.0) for n in range(len(values))]
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_int, need_mapping, shown
 from tensorir.tune.legal import Legal, Predicate, codes, enumerate_legal
+from tensorir.tune.pool import Features
 from tensorir.tune.restrict import WORDS, parse
 
 Config = dict[str, Any]
@@ -26,7 +27,7 @@ class Space:
     A knob's values are ints, floats, words, booleans, None or tuples of these; a configuration maps every
     knob to one of its values. ``where`` names predicates on configurations (anything readable like a dict);
     they must depend on the configuration alone. ``default`` is the configuration to start from; without it,
-    the first legal one. Spaces never change: ``restrict`` and ``pin`` return new ones.
+    the first legal one. Spaces never change: ``restrict``, ``pin``, ``when`` and the others return new ones.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Space:
         self._listed: Legal | None = None
         self._keys: npt.NDArray[Any] | None = None
         self.expected_s: Callable[[Mapping[str, Any]], float] | None = None
+        self.features: Features | None = None
         self._before: Config = {}
         self._default: Config | None = None if default is None else self._checked_default(default)
 
@@ -137,6 +139,32 @@ class Space:
         chosen = {j: self._value_index(j, v) for j, v in ((self._knob(n), v) for n, v in knobs.items())}
         values = tuple((vs[chosen[j]],) if j in chosen else vs for j, vs in enumerate(self.values))
         return self._derived(values, self.where)
+
+    def when(self, **conditions: Predicate) -> Space:
+        """The same space with knobs that mean something under a condition only: ``when(depth=lambda c: c["staged"])``.
+
+        Elsewhere such a knob has its first value, so that what is one schedule is one configuration.
+        """
+        where = dict(self.where)
+        for name, condition in conditions.items():
+            first = self.values[self._knob(name)][0]
+            if not callable(condition):
+                message = f"the condition of {name!r} is {shown(condition)}, not a function of a configuration"
+                raise refuse(DeclarationError, "space.constraint", message, hint=f"when({name}=lambda c: …)")
+            where[f"{name} is {first!r} where it means nothing"] = _used_or(name, first, condition)
+        return self._derived(self.values, where)
+
+    def describing(self, features: Features | None) -> Space:
+        """The same space with numbers derived from a configuration, for the search's model to learn from.
+
+        features: ``lambda c: [threads, bytes of shared memory, …]``, always as many numbers; None for none
+        """
+        if features is not None and not callable(features):
+            message = f"{shown(features)} is not a function of a configuration"
+            raise refuse(DeclarationError, "space.features", message, hint='describing(lambda c: [c["x"] * c["y"]])')
+        new = copy(self)
+        new.features = features
+        return new
 
     def expecting(self, seconds: Callable[[Mapping[str, Any]], float] | None) -> Space:
         """The same space with a model: ``seconds(config)`` is the time that a configuration is expected to take.
@@ -255,7 +283,7 @@ class Space:
     def _derived(self, values: tuple[tuple[Any, ...], ...], where: Mapping[str, Predicate]) -> Space:
         knobs: dict[str, Any] = dict(zip(self.names, values, strict=True))
         new = Space(where=where, **knobs)
-        new.expected_s = self.expected_s
+        new.expected_s, new.features = self.expected_s, self.features
         # a knob that was pinned to another value no longer has the earlier one
         new._before = {n: v for n, v in self._before.items() if v in new._position[new.names.index(n)]}
         if self._default is not None:
@@ -272,6 +300,10 @@ class Space:
         parts = [f"{n}={list(v)!r}" for n, v in zip(self.names, self.values, strict=True)]
         parts += [f"where={{{', '.join(map(repr, self.where))}}}"] if self.where else []
         return f"Space({', '.join(parts)})"
+
+
+def _used_or(name: str, first: Any, condition: Predicate) -> Predicate:
+    return lambda c: c[name] == first or bool(condition(c))
 
 
 def _name(name: str) -> str:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tensorir as tir
 from tensorir.errors import DeclarationError
 from tensorir.tune.legal import enumerate_legal
 from tensorir.tune.restrict import parse
@@ -451,3 +452,69 @@ def test_explain_works_on_an_empty_space() -> None:
     text = Space(a=[1, 2], where={"no": lambda c: c["a"] > 2}).explain()
     assert "0 legal" in text
     assert "no  removes 2" in text
+
+
+# -- knobs of the usual sorts
+
+
+def test_powers_divisors_and_orders() -> None:
+    assert tir.powers_of_two(3, 40) == [4, 8, 16, 32]
+    assert tir.divisors(28, high=14) == [1, 2, 4, 7, 14]
+    assert tir.divisors(36, low=5) == [6, 9, 12, 18, 36]
+    assert tir.permutations("ij") == [("i", "j"), ("j", "i")]
+    assert Space(order=tir.permutations(["k", "i", "j"])).size == 6
+
+
+@given(st.integers(1, 5000))
+def test_divisors_are_those_that_divide(n: int) -> None:
+    assert tir.divisors(n) == [d for d in range(1, n + 1) if n % d == 0]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: tir.powers_of_two(33, 63),
+        lambda: tir.powers_of_two(64, 2),
+        lambda: tir.divisors(7, 2, 6),
+        lambda: tir.permutations("aab"),
+        lambda: tir.permutations(range(9)),
+        lambda: tir.permutations(""),
+    ],
+)
+def test_knobs_without_values(call) -> None:
+    with pytest.raises(DeclarationError) as error:
+        call()
+    assert error.value.code == "space.knob-values"
+    assert error.value.problems[0].hint
+
+
+def test_a_knob_that_means_nothing_has_its_first_value() -> None:
+    s = Space(staged=[False, True], depth=[1, 2, 3], pad=[0, 4]).when(depth=lambda c: c["staged"])
+    found = [s.config(row) for row in range(len(s.legal))]
+    assert len(found) == 2 + 6
+    assert all(c["depth"] == 1 for c in found if not c["staged"])
+    assert "depth is 1 where it means nothing" in s.explain()
+    assert len(s.restrict("depth > 1").legal) == 4
+    assert s.index({"staged": False, "depth": 2, "pad": 0}) == -1
+
+
+def test_conditions_of_knobs_that_are_none() -> None:
+    with pytest.raises(DeclarationError) as error:
+        Space(x=[1, 2]).when(y=lambda c: True)
+    assert error.value.code == "space.unknown-knob"
+    with pytest.raises(DeclarationError) as error:
+        Space(x=[1, 2]).when(x=True)
+    assert error.value.code == "space.constraint"
+
+
+def test_features_stay_with_a_space() -> None:
+    def area(c: dict) -> list[float]:
+        return [c["x"] * c["y"]]
+
+    s = Space(x=[1, 2], y=[1, 2]).describing(area)
+    assert s.restrict("x < 2").features is area
+    assert s.pin(y=1).features is area
+    assert s.describing(None).features is None
+    with pytest.raises(DeclarationError) as error:
+        s.describing([1, 2])
+    assert error.value.code == "space.features"

@@ -353,6 +353,22 @@ def test_features_are_inputs_of_every_second_model() -> None:
     assert len(asked) == len(s.legal)  # once for each configuration, whatever the number of fits
 
 
+def test_features_of_the_space_are_taken() -> None:
+    seen = []
+
+    def features(c: dict) -> list[float]:
+        seen.append(c["x"] * c["y"])
+        return [c["x"] * c["y"]]
+
+    play(make("bayes", space().describing(features), seed=0), 14)
+    assert len(set(seen)) > 5
+
+
+def test_orders_are_placed_by_where_things_are() -> None:
+    orders = [("i", "j", "k"), ("i", "k", "j"), ("k", "j", "i")]
+    np.testing.assert_array_equal(np.stack(encode(orders), axis=1), [[0, 0.5, 1], [0, 1, 0.5], [1, 0.5, 0]])
+
+
 @pytest.mark.parametrize("bad", [lambda c: [1 / 0], lambda c: [1.0] * c["x"], lambda c: ["word"], lambda c: 3])
 def test_features_that_do_not_work(bad) -> None:
     search = Bayes(space(), seed=0, features=bad)
