@@ -6,6 +6,7 @@ import zoo
 
 from tensorir.api.bench import Data, Output, compare
 from tensorir.api.candidate import failure
+from tensorir.api.measurer import Asker
 from tensorir.api.tuning import Measurer, Options
 from tensorir.errors import CheckError, CompileError, DeviceError, LaunchError, LoweringError, Problem
 from tensorir.tune.inputs import Argument
@@ -144,10 +145,15 @@ def test_compilation_of_a_finalist_that_hangs_is_called_so():
 
 
 def test_lost_device_gets_one_more_try():
+    class Process(Scripted):
+        def kill(self):
+            pass
+
     lost = {"status": "device_lost", "detail": {}}
-    m = measurer(lost, OK)
-    assert m.measure("tile", {}, "trial", None)["status"] == "ok" and m._asker.closed == 1
-    assert measurer(lost, lost).measure("tile", {}, "trial", None)["status"] == "device_lost"
+    asker = Asker()
+    asker._worker = process = Process(lost, OK, lost, lost)
+    assert asker.request({}, {}, None)["status"] == "ok" and process.closed == 1
+    assert asker.request({}, {}, None)["status"] == "device_lost" and len(process.asked) == 4
 
 
 def test_best_time_is_passed_on():

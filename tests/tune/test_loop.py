@@ -46,7 +46,7 @@ class Bench:
 class InOrder:
     """The rows as they come."""
 
-    def __init__(self, name, space, seed=0, budget=None):
+    def __init__(self, name, space, seed=0, budget=None, priors=()):
         self.left, self.told = list(range(len(space.legal))), {}
         self.name, self.seed, self.budget = name, seed, budget
 
