@@ -81,7 +81,7 @@ def dask(width: int) -> Iterator[Places]:
 
     from tensorir.api.dask_places import DaskPlaces
 
-    options = {"processes": True, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
+    options = {"processes": True, "threads_per_worker": 1, "dashboard_address": ":0", "silence_logs": 50}
     with LocalCluster(n_workers=width, **options) as cluster, Client(cluster) as client:
         yield DaskPlaces(client, {}, measured)
 
