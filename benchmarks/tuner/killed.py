@@ -148,7 +148,7 @@ def kill_real(kills: int, seed: int, folder: Path) -> Tally:
         assert run.stdout is not None
         select.select([run.stdout], [], [], 60)
         tally.resumed += bool(said)
-        time.sleep(rng.uniform(0, 6))
+        time.sleep(rng.uniform(0, 10))
         run.kill()
         said |= {line.strip() for line in run.stdout.read().splitlines() if len(line.strip()) == _ID}
         run.wait()
