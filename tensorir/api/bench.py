@@ -22,6 +22,7 @@ from tensorir.errors import CheckError, Problem, TensorIRError
 from tensorir.expr.resize import resize
 from tensorir.interp.reference import evaluate
 from tensorir.runtime.arguments import numpy_dtype
+from tensorir.runtime.guard import LONG_SECONDS
 from tensorir.runtime.launch import Program
 from tensorir.runtime.timing import Timing, glance
 from tensorir.tune.inputs import Argument, arguments, integer_arrays
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 SLOW = 5.0  # times the best: cut short,
 WORTH_S = 0.003  # where that saves any time
 DOUBT = 0.5  # the first blocks may have more to do than the others
-LONG_S = 0.5  # a launch that took longer is not repeated to see whether that was a disturbance
 UNSTABLE = 0.25  # width of the interval over the median from which a time is flagged
 SEED = 1
 
@@ -281,7 +281,7 @@ class Runner:
         """Cut short what is far slower than the best."""
         if best_s is None:
             return
-        once = self.took if self.took > LONG_S else min(self.once(), self.once())
+        once = self.took if self.took > LONG_SECONDS else min(self.once() for _ in range(4))
         if once > max(SLOW * best_s, WORTH_S):
             self._refuse_slow(0.8 * once, best_s)
 
