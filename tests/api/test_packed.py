@@ -112,7 +112,7 @@ def test_another_compiler_on_the_same_device(tmp_path, machine, monkeypatch):
         note(operator(), tmp_path / "log")
         export_pack(tmp_path / "a.pack", str(tmp_path / "log"), (), work_of)
     machine("there")
-    assert [d["here"] for d in import_pack(tmp_path / "a.pack", "log")["devices"]] == [False]
+    assert [d["here"] for d in import_pack(tmp_path / "a.pack", str(tmp_path / "log there"))["devices"]] == [False]
 
 
 def test_frozen_choices_can_be_packed(tmp_path, machine):
