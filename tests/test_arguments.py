@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tensorir as tir
-from tensorir.api.tuning import Options
+from tensorir.api.options import Options
 from tensorir.api.workload import Template
 from tensorir.export.folder import export
 from tensorir.intrin.intrin import INTRINSICS, Intrin, meaning, register

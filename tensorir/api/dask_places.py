@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
 
-from tensorir.api.measurer import Json, ask
+from tensorir.api.asker import Json, ask
 from tensorir.api.places import Function
 from tensorir.errors import DeclarationError, refuse
 

@@ -1,139 +1,294 @@
-"""Where a question to the measuring process goes: a local worker, or whichever of several places is free."""
+"""The supervisor's side of measuring: what is asked of the worker, and what its answers mean."""
 
 from __future__ import annotations
 
-import atexit
-import itertools
-import os
+import math
 import shutil
 import tempfile
-import threading
 import time
-from collections import defaultdict, deque
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Protocol
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from tensorir.tune.flight import Flights
-from tensorir.tune.process import Worker
-from tensorir.tune.store import host_name
+from tensorir.api.asker import Anyone, Asker, Asking
+from tensorir.api.candidate import Json, Refused, prepare, source_json
+from tensorir.api.identity import fingerprint
+from tensorir.api.options import Options
+from tensorir.api.origin import origin_json
+from tensorir.api.places import DevicePlaces, Neighbours, alike, device_names, places_of
+from tensorir.errors import DeclarationError, DeviceError, Problem, refuse
+from tensorir.target import Target
+from tensorir.tune.flight import Flights, Places
+from tensorir.tune.inputs import arguments
+from tensorir.tune.log import Record
+from tensorir.tune.loop import FinalRound
+from tensorir.tune.outcome import reason_of
 
-Json = dict[str, Any]
-MODULE = "tensorir.api.worker"
-LIMIT_S = 86_400.0  # phases have limits of their own
+if TYPE_CHECKING:
+    from tensorir.api.workload import Workload
+    from tensorir.runtime.device import Device
+
+REFERENCE_S = 600.0  # a reference in Python may take its time
+SETUP_S = 120.0
+RACE_SHARE = 0.25  # of the time that the search took is worth spending on which of its finalists is fastest
 
 
-class Asking(Protocol):
-    """Answers what ``Measurer`` asks."""
+class Measurer:
+    """Asks the worker; what it answers is the measurement's part of a record."""
 
-    def request(
-        self, message: Json, limits: Mapping[str, float], cancel_after: float | None, late_s: float | None = None
-    ) -> Json:
-        """The worker's reply, or what became of it; ``late_s``: when to ask another one, where there are several."""
-        ...
+    def __init__(
+        self,
+        work: Workload,
+        device: str | Device | Sequence[str | Device] | None,
+        options: Options,
+        asker: Asker | None = None,
+    ) -> None:
+        self.work, self.options = work, options
+        names = device_names(device)
+        self._device = names[0] if names else None
+        self._best_s: float | None = None
+        self.cold_s = 0.0  # until the worker was ready
+        self._target = Target("opencl", "cpu")
+        self._about: Json = {}
+        self._expect: Json | None = None
+        self._unwatched = True
+        self._neighbours = Neighbours()
+        self.flights: Flights | None = None
+        self._places = self._places_for(names)
+        if self._places is not None:
+            self.flights = Flights(self._places, prepare=self._trial_message, trial_timeout=options.trial_timeout)
+        self._shared = asker is not None  # several measurers may use one worker process, one after the other
+        self._asker: Asking = asker or (Asker() if self.flights is None else Anyone(self.flights))
+        self._folder = tempfile.mkdtemp(prefix="tensorir-")
+        self._setup = self._describe()
 
-    def close(self) -> None:
-        """End what was started here."""
-        ...
+    def __enter__(self) -> Measurer:
+        return self
 
+    def __exit__(self, *_: object) -> None:
+        if not self._shared:
+            self._asker.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
-class Asker:
-    """Asks a worker process of this one.
+    def _places_for(self, devices: Sequence[str]) -> Places | None:
+        """Where trials are measured at the same time; None for one after the other, here."""
+        o = self.options
+        if o.executor is None:
+            return DevicePlaces(devices, self._limits()) if len(devices) > 1 else None
+        if len(devices) > 1:
+            message = "with an executor, device is what each of its workers opens: one name or none"
+            raise refuse(DeclarationError, "tune.devices", message, hint="an executor with a worker for each device")
+        places = places_of(o.executor, o.width, self._limits())
+        if self.work.origin is None:
+            message = f"{self.work.name} was made here, and the executor's processes cannot make it again"
+            hint = "return it from a function of a file, and tune tensorir.api.origin.from_file(FILE, FUNCTION, {})"
+            raise refuse(DeclarationError, "tune.origin", message, hint=hint)
+        return places
 
-    name: tells those of one machine apart
-    """
+    def _describe(self) -> Json:
+        given, exact = arguments(self.work.outputs)
+        origin = self.work.origin
+        return {
+            "key": uuid.uuid4().hex,
+            "origin": None if origin is None else origin_json(origin),
+            "device": self._device,
+            "arguments": [[a.name, a.dtype, a.shape, a.low, a.high, a.scalar] for a in given],
+            "exact": exact,
+            "outputs": [[t.name, t.dtype, t.shape] for t in self.work.outputs],
+            "folder": self._folder,
+        }
 
-    def __init__(self) -> None:
-        self._worker = Worker(MODULE)
-        self.name = f"{os.getpid()}.{next(_number)}"
+    # --- asking
 
-    def request(
-        self, message: Json, limits: Mapping[str, float], cancel_after: float | None, late_s: float | None = None
-    ) -> Json:
-        """As ``Asking.request``."""
-        if cancel_after is not None and cancel_after <= 0:
-            return {"status": "cancelled"}
+    def open(self) -> Json:
+        """The device's description; raises DeviceError when there is none, or when several are not of one kind."""
         began = time.monotonic()
-        reply = self._worker.request(message, LIMIT_S, limits=limits, cancel_after=cancel_after)
-        if reply["status"] == "device_lost":  # one attempt to get it back, in a new process
-            self.close()
-            left = None if cancel_after is None else max(0.0, cancel_after - (time.monotonic() - began))
-            reply = self._worker.request(message, LIMIT_S, limits=limits, cancel_after=left)
-        return reply
+        if isinstance(self._places, DevicePlaces):
+            places = self._places
+            asked = {name: places.start(name, self._addressed({"do": "hello"}), None) for name in places.live()}
+            self._about = alike({name: _described(future.result()) for name, future in asked.items()})
+        else:
+            self._about = _described(
+                self._ask({"do": "hello"}, None if self.flights is None else self._until_the_end())
+            )
+        self.cold_s = time.monotonic() - began
+        self._target = Target.parse(self._about["target"])
+        if self.flights is None:
+            self._setup["device"] = self._about["id"]
+        else:
+            self._expect = fingerprint(self._about, self.work if self.work.origin is not None else None)
+        if self.work.origin is None:
+            self._reference_here()
+        return self._about
 
-    def kill(self) -> None:
-        """Make a request under way return ``cancelled``, from any thread."""
-        self._worker.kill()
+    def _reference_here(self) -> None:
+        """Without an origin the worker cannot evaluate the reference: save the expected outputs for it."""
+        from tensorir.api.bench import Data, Output
 
-    def close(self) -> None:
-        """End the worker now."""
-        self._worker.kill()
-        self._worker.close()
+        given, exact = arguments(self.work.outputs)
+        outputs = [Output(t.name, t.dtype, t.shape) for t in self.work.outputs]
+        Data(given, exact, outputs, self._folder, self.work.reference).fresh()
 
+    def _limits(self) -> dict[str, float]:
+        o = self.options
+        limits = {"setup": SETUP_S, "reference": REFERENCE_S, "schedule": o.timeout, "check": max(o.timeout, 30.0)}
+        limits |= {"compile": o.compile_timeout, "run": o.timeout, "time": 10 * o.timeout, "baseline": 60.0}
+        for n in range(self.options.top + 2):
+            limits |= {f"compile {n}": o.compile_timeout, f"run {n}": o.timeout, f"schedule {n}": o.timeout}
+        return limits
 
-_number = itertools.count(1)
+    def _ask(self, message: Json, remaining: float | None, late_s: float | None = None) -> Json:
+        return self._asker.request(self._addressed(message), self._limits(), remaining, late_s)
 
+    def _addressed(self, message: Json) -> Json:
+        expect = {} if self._expect is None else {"expect": self._expect}
+        return {**message, **expect, "setup": self._setup}
 
-class Anyone:
-    """Asks whichever of several places is free; for single questions, while no trial is under way."""
+    def _until_the_end(self) -> float | None:
+        o = self.options
+        return None if o.budget_s is None or o.started is None else o.started + o.budget_s - time.monotonic()
 
-    def __init__(self, flights: Flights) -> None:
-        self._flights = flights
+    # --- what the search calls
 
-    def request(
-        self, message: Json, limits: Mapping[str, float], cancel_after: float | None, late_s: float | None = None
-    ) -> Json:
-        """As ``Asking.request``; the places know the limits."""
-        return self._flights.ask(message, cancel_after, late_s)
+    def known(self, records: Sequence[Record]) -> None:
+        """Take over the best time of earlier records."""
+        for r in records:
+            self._better(r)
 
-    def close(self) -> None:
-        """Leave the places."""
-        self._flights.close()
+    def _better(self, result: Mapping[str, Any]) -> None:
+        if result["status"] == "ok" and result.get("time_s"):
+            self._best_s = min(self._best_s or math.inf, result["time_s"])
 
+    def measure(self, template: str, config: Mapping[str, Any], kind: str, remaining: float | None) -> Json:
+        """One trial."""
+        try:
+            message = self._message(template, config)
+        except Refused as refused:
+            return refused.result
+        message |= {"do": "measure", "best_s": self._best_s}
+        began = time.monotonic()
+        result = self._ask(message, remaining)
+        self._better(result)
+        if kind == "default" and result["status"] == "ok":
+            left = None if remaining is None else remaining - (time.monotonic() - began)
+            self._first_baseline(left)
+        return {**self._lost(message), **result}
 
-# --- what an executor's process runs
+    def _trial_message(self, wanted: Json) -> Json:
+        """What a place is asked for one of several trials under way; its result, where that is known already."""
+        try:
+            message = self._message(wanted["template"], wanted["config"])
+        except Refused as refused:
+            return refused.result
+        return self._addressed({**message, "do": "measure", "best_s": wanted["best_s"]})
 
-_free: dict[int, deque[Asker]] = defaultdict(deque)  # by process: a fork must not touch those of its parent
-_lock = threading.Lock()
-_folder: list[str] = []
+    def watched(self, record: Record) -> None:
+        """Show each record of trials at several places; the peer after the default, which has been measured alone."""
+        if self.options.on_trial is not None:
+            self.options.on_trial(record)
+        if self._about["kind"] == "cpu":
+            self._neighbours.notice(record)
+        first, self._unwatched = self._unwatched, False
+        if first and record["status"] == "ok" and self.flights is not None and not self.flights.under_way:
+            self._first_baseline(self._until_the_end())
 
-
-def ask(message: Json, limits: Mapping[str, float], cancel_after: float | None) -> Json:
-    """Ask a worker beside this process, one for each request that is answered at the same time.
-
-    Candidates run in that worker, so they cannot harm this process; it is kept for the next request. All arguments
-    are JSON data.
-    """
-    free = _free[os.getpid()]
-    try:
-        asker = free.pop()
-    except IndexError:
-        asker = Asker()
-    try:
-        reply = asker.request(_at_home(message), limits, cancel_after)
-    finally:
-        free.append(asker)
-    if isinstance(reply.get("detail", {}), dict):
-        reply["detail"] = {**reply.get("detail", {}), "host": host_name(), "worker": asker.name}
-    return reply
-
-
-def end_idle() -> None:
-    """End the workers of this process that answer nothing now."""
-    free = _free[os.getpid()]
-    while free:
-        free.pop().close()
-
-
-def _at_home(message: Json) -> Json:
-    """With a folder for expected outputs on this machine, which outlives workers that candidates kill."""
-    setup = message["setup"]
-    if os.path.isdir(setup["folder"]):
+    def _message(self, template: str, config: Mapping[str, Any]) -> Json:
+        message: Json = {"template": template, "config": dict(config)}
+        if self.work.origin is None:
+            made = prepare(self.work, template, config, self._target)
+            message |= {"source": source_json(made.source), "known": made.known, "max_error": made.max_error}
         return message
-    with _lock:
-        if not _folder:
-            _folder.append(tempfile.mkdtemp(prefix="tensorir-"))
-            atexit.register(shutil.rmtree, _folder[0], ignore_errors=True)
-    mine = Path(_folder[0], setup["key"])
-    mine.mkdir(exist_ok=True)
-    return {**message, "setup": {**setup, "folder": str(mine)}}
+
+    @staticmethod
+    def _lost(message: Json) -> Json:
+        """What the worker knew but could not say when it died."""
+        return dict(message.get("known") or {})
+
+    def _first_baseline(self, remaining: float | None) -> None:
+        if self.options.on_baseline is None or (remaining is not None and remaining < 5.0):
+            return
+        reply = self._ask({"do": "baseline"}, None if remaining is None else 0.5 * remaining)
+        if reply["status"] == "ok" and reply.get("name"):
+            self.options.on_baseline(str(reply["name"]), float(reply["time_s"]))
+
+    def check(self, template: str, config: Mapping[str, Any]) -> Json:
+        """All checks of one configuration: ``{"ok": …, "checks": [{"name", "ok", "detail"}]}``."""
+        try:
+            message = self._message(template, config)
+        except Refused as refused:
+            words = str(refused.result.get("detail", {}).get("message", refused.result["status"]))
+            return {"ok": False, "checks": [{"name": "schedule", "ok": False, "detail": words}]}
+        reply = self._ask({**message, "do": "check"}, None)
+        if "checks" in reply:
+            return reply
+        return {"ok": False, "checks": [{"name": "worker", "ok": False, "detail": reason_of(reply)}]}
+
+    def against(self, template: str, config: Mapping[str, Any]) -> Json:
+        """One configuration timed in turn with its peers: ``{"result": fields of a record, "against": […]}``."""
+        record = {"template": template, "config": dict(config), "source_sha256": None}
+        reply = self._ask(self._final_message([record], 60.0, all_peers=True), None)
+        if reply["status"] != "ok":
+            return {"result": reply, "against": []}
+        return {"result": reply["results"][0], "against": reply["against"]}
+
+    def final(self, finalists: Sequence[Record], remaining: float | None) -> FinalRound:
+        """Re-measure in turn; a finalist that kills the worker is out, and the others are tried again."""
+        began = time.monotonic()
+        results: list[Json | None] = [None] * len(finalists)
+        while True:
+            open_ = [n for n, r in enumerate(results) if r is None]
+            left = None if remaining is None else remaining - (time.monotonic() - began)
+            if not open_ or (left is not None and left < 1.0):
+                break
+            late_s = None if self.flights is None else (len(open_) + 2) * self.flights.late_s
+            reply = self._ask(self._final_message([finalists[n] for n in open_], left), left, late_s)
+            if reply["status"] == "ok":
+                where = {"device": reply["device"]} if "device" in reply else {}
+                for n, result in zip(open_, reply["results"], strict=True):
+                    results[n] = result | where
+                return FinalRound([r or _cancelled() for r in results], reply["baseline"])
+            guilty = _guilty(reply, len(open_))
+            if guilty is None:
+                break
+            results[open_[guilty]] = reply
+        return FinalRound([r or _cancelled() for r in results])
+
+    def _final_message(self, finalists: Sequence[Record], left: float | None, all_peers: bool = False) -> Json:
+        items = []
+        for record in finalists:
+            item: Json = {"template": record["template"], "config": record["config"], "sha256": record["source_sha256"]}
+            if self.work.origin is None:
+                made = prepare(self.work, record["template"], record["config"], self._target, check=False)
+                item |= {"source": source_json(made.source), "known": made.known}
+            items.append(item)
+        seconds_left = None if left is None else max(0.5, 0.85 * left - 0.5)
+        race_s = self.options.final_s
+        if race_s is None:
+            race_s = max(1.0, RACE_SHARE * (time.monotonic() - (self.options.started or math.inf)))
+        return {"do": "final", "finalists": items, "seconds": seconds_left, "race_s": race_s, "all_peers": all_peers}
+
+
+def _described(reply: Json) -> Json:
+    """The device in the answer to a hello; DeviceError where there is none."""
+    if reply["status"] == "device":
+        raise DeviceError([Problem(*map(str, p)) for p in reply["problems"]])
+    if reply["status"] != "ok":
+        detail = reply.get("detail", {})
+        words = detail.get("message") or detail.get("output") or reply["status"]
+        raise refuse(DeviceError, "device.broken", f"the device cannot be used in a worker process: {words}"[:1000])
+    about: Json = reply["device"]
+    return about
+
+
+def _cancelled() -> Json:
+    return {"status": "cancelled"}
+
+
+def _guilty(reply: Json, count: int) -> int | None:
+    """The finalist that was being handled when the worker died; None when time ran out or nobody can be blamed."""
+    phase = str(reply.get("detail", {}).get("phase", "")).split()
+    if reply["status"] == "cancelled" or len(phase) != 2 or not phase[1].isdigit() or int(phase[1]) >= count:
+        return None
+    if reply["status"] == "run_timeout" and phase[0] == "compile":
+        reply["status"] = "compile_timeout"
+    return int(phase[1])

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any
 
+from tensorir.api.asker import Asker, Json, ask, end_idle
 from tensorir.api.identity import fingerprint
-from tensorir.api.measurer import Asker, Json, ask, end_idle
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import shown
 from tensorir.tune.flight import Places

@@ -11,11 +11,13 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tensorir.api.asker import Asker
 from tensorir.api.identity import distance
 from tensorir.api.load import choices
-from tensorir.api.measurer import Asker
+from tensorir.api.measurer import Measurer
+from tensorir.api.options import Options
 from tensorir.api.shape_outcome import Portfolio, SetOutcome, ShapeResult
-from tensorir.api.tuning import Measurer, Options, Session
+from tensorir.api.tuning import Session
 from tensorir.errors import DeclarationError, TensorIRError, refuse
 from tensorir.errors.needs import need_list, need_number, wrong
 from tensorir.tune.dispatch import aligned

@@ -1,4 +1,4 @@
-"""The measuring process: started by ``tensorir.api.tuning``, it makes, checks, compiles, runs and times candidates.
+"""The measuring process: started by ``tensorir.api.measurer``, it makes, checks, compiles, runs and times candidates.
 
 Anything may happen here. What is asked and answered is JSON; the supervisor kills this process when a phase
 takes too long and starts another one, so nothing here is remembered that cannot be made again.

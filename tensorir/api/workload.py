@@ -289,11 +289,12 @@ class Workload:
                   worker, as many trials at a time as it has workers. That they do not disturb each other is the
                   caller's to see to: one worker for each device or machine
         options:  ``strategy restrict templates timeout compile_timeout trial_timeout width fresh patience top final_s
-                  started stop``, see ``tensorir.api.tuning.Options``
+                  started stop``, see ``tensorir.api.options.Options``
 
         Ctrl-C returns the best so far (``status`` "interrupted").
         """
-        from tensorir.api.tuning import Options, tune
+        from tensorir.api.options import Options
+        from tensorir.api.tuning import tune
 
         return tune(self, device, Options.of(trials, budget, seed, log, on_trial, executor, options))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tensorir.cli.common import say
 
 if TYPE_CHECKING:
-    from tensorir.api.tuning import Measurer
+    from tensorir.api.measurer import Measurer
     from tensorir.api.workload import Workload
     from tensorir.target import Target
     from tensorir.tune.record import Record

@@ -36,7 +36,8 @@ def command(
 
 
 def _row(work: Any, device: str | None, log: str) -> dict[str, Any]:
-    from tensorir.api.tuning import Measurer, Options
+    from tensorir.api.measurer import Measurer
+    from tensorir.api.options import Options
     from tensorir.cli.chosen import on_device
     from tensorir.tune.outcome import reason_of
 

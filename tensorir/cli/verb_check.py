@@ -52,7 +52,8 @@ def command(
 
 
 def _on_device(work: Workload, device: str | None, log: str) -> dict[str, Any]:
-    from tensorir.api.tuning import Measurer, Options
+    from tensorir.api.measurer import Measurer
+    from tensorir.api.options import Options
     from tensorir.cli.chosen import on_device
 
     with Measurer(work, device, Options()) as measurer:

@@ -84,7 +84,8 @@ def _devices() -> list[Finding]:
 
 def _kernel() -> list[Finding]:
     """Compile and run one kernel on the default device, in a process of its own."""
-    from tensorir.api.tuning import Measurer, Options
+    from tensorir.api.measurer import Measurer
+    from tensorir.api.options import Options
     from tensorir.api.workload import Origin, Workload
     from tensorir.cli.probe import probe
 

@@ -26,7 +26,8 @@ def command(
     Nothing is logged. Exit 0 when it is ok, 5 when its result is wrong, 4 for any other failure.
     """
     from tensorir.api.identity import compute_digest
-    from tensorir.api.tuning import Measurer, Options
+    from tensorir.api.measurer import Measurer
+    from tensorir.api.options import Options
     from tensorir.cli.parse import from_title, record_named, workloads
 
     found = record_named(record, log)

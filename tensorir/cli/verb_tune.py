@@ -16,7 +16,7 @@ from tensorir.cli.options import split, workload_options
 from tensorir.runtime.host import target_here
 
 if TYPE_CHECKING:
-    from tensorir.api.tuning import Options
+    from tensorir.api.options import Options
     from tensorir.api.workload import Workload
     from tensorir.tune.outcome import TuneOutcome
 
@@ -127,7 +127,7 @@ def _set(
 
 
 def _options(given: dict[str, Any], started: float, on_trial: Any) -> Options:
-    from tensorir.api.tuning import Options
+    from tensorir.api.options import Options
 
     return Options(
         trials=given["trials"],

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import zoo
 
+from tensorir.api.asker import Asker
 from tensorir.api.bench import Data, Output, compare
 from tensorir.api.candidate import failure
-from tensorir.api.measurer import Asker
-from tensorir.api.tuning import Measurer, Options
+from tensorir.api.measurer import Measurer
+from tensorir.api.options import Options
 from tensorir.errors import CheckError, CompileError, DeviceError, LaunchError, LoweringError, Problem
 from tensorir.tune.inputs import Argument
 

@@ -8,7 +8,7 @@ from benches import Bench
 
 import tensorir as tir
 from tensorir.api import shape_set
-from tensorir.api.tuning import Options
+from tensorir.api.options import Options
 from tensorir.errors import Problem
 from tensorir.tune.log import LogError, LogReader, LogWriter
 

@@ -11,8 +11,8 @@ import pytest
 import zoo
 
 import tensorir as tir
+from tensorir.api.options import Options, seconds
 from tensorir.api.origin import from_file
-from tensorir.api.tuning import Options, seconds
 from tensorir.api.workload import Template
 from tensorir.runtime.device import devices
 from tensorir.tune.log import LogReader, best

@@ -1,0 +1,129 @@
+"""What a tuning run may be asked for."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from tensorir.api.candidate import Json
+from tensorir.errors import DeclarationError, refuse
+from tensorir.errors.needs import (
+    need_bool,
+    need_function,
+    need_int,
+    need_list,
+    need_number,
+    need_path,
+    need_text,
+    shown,
+    wrong,
+)  # fmt: skip
+from tensorir.tune.log import Record
+from tensorir.tune.space import Space
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to tune.
+
+    budget_s:        wall time from ``started`` (a ``time.monotonic()``; the call when None), final round included
+    restrict:        conditions on knobs (``tensorir.tune.restrict``), each applied to the templates that have them
+    templates:       names of the templates to search; empty for all that suit the device
+    timeout, compile_timeout: seconds for one launch (or one call of the template), and for one compilation
+    fresh:           do not use earlier records
+    top:             finalists of the last round
+    executor:        a ``concurrent.futures.Executor`` or a Dask ``Client``; see ``docs/tuning.md`` for what it means
+    width:           trials under way at a time through an executor; None: as many as it has workers
+    trial_timeout:   seconds after which a trial is given to another worker (or device) as well; None: four times the
+                     longest one so far, at least 30
+    final_s:         seconds that the finalists race at most before those left are called a tie; a quarter of the time
+                     spent until then when None, but a second at least
+    on_start:        called with the device's description and the space before the first trial
+    on_baseline:     called with the name and the seconds of the peer
+    """
+
+    trials: int | None = None
+    budget_s: float | None = 60.0
+    seed: int = 0
+    log: str = "tuning_logs"
+    on_trial: Callable[[Record], object] | None = None
+    executor: Any = None
+    strategy: str = "bayes"
+    restrict: tuple[str, ...] = ()
+    templates: tuple[str, ...] = ()
+    timeout: float = 10.0
+    compile_timeout: float = 60.0
+    width: int | None = None
+    trial_timeout: float | None = None
+    fresh: bool = False
+    patience: int | None = None
+    top: int = 5
+    final_s: float | None = None
+    started: float | None = None
+    stop: Callable[[], bool] | None = None
+    on_start: Callable[[Json, Mapping[str, Space], int], object] | None = None
+    on_baseline: Callable[[str, float], object] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("trials", "patience", "width"):
+            if getattr(self, name) is not None:
+                need_int(name, getattr(self, name), 1)
+        need_int("seed", self.seed, 0, 2**63)
+        need_int("top", self.top, 1, 50)
+        need_path("log", self.log)
+        need_bool("fresh", self.fresh)
+        for n, condition in enumerate(need_list("restrict", self.restrict, "conditions")):
+            need_text(f"restrict[{n}]", condition)
+        for n, template in enumerate(need_list("templates", self.templates, "names of templates")):
+            need_text(f"templates[{n}]", template)
+        for name in ("on_trial", "stop", "on_start", "on_baseline"):
+            if getattr(self, name) is not None:
+                need_function(name, getattr(self, name))
+        if self.started is not None:
+            need_number("started", self.started)
+
+    @classmethod
+    def of(
+        cls, trials: Any, budget: Any, seed: int, log: Any, on_trial: Any, executor: Any, options: Mapping[str, Any]
+    ) -> Options:
+        """From the arguments of ``Workload.tune``; DeclarationError ``tune.option`` for one that does not exist."""
+        known = {f.name for f in fields(cls)}
+        for name in options:
+            if name not in known:
+                raise refuse(
+                    DeclarationError, "tune.option", f"tune has no option {name!r}", hint=", ".join(sorted(known))
+                )
+        for name in ("restrict", "templates"):
+            if isinstance(options.get(name), str):
+                options = {**options, name: (options[name],)}
+        for name in ("timeout", "compile_timeout", "trial_timeout", "final_s"):
+            if options.get(name) is not None:
+                options = {**options, name: _limit(name, options[name])}
+        return cls(trials, seconds(budget), seed, need_path("log", log), on_trial, executor, **options)
+
+
+def _limit(name: str, text: Any) -> float:
+    found = seconds(text)
+    if found is None:
+        raise wrong(name, text, "a time", hint=f"{name}='10s'")
+    return found
+
+
+def seconds(text: Any) -> float | None:
+    """Seconds of "90s", "5m", "1.5h", "250ms" or a number; DeclarationError ``tune.time`` for anything else."""
+    if text is None:
+        return None
+    if isinstance(text, int | float) and not isinstance(text, bool) and math.isfinite(text) and text > 0:
+        return float(text)
+    match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,6})?)\s*(ms|s|m|min|h)?\s*", text) if isinstance(text, str) else None
+    unit = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+    value = float(match[1]) * unit[match[2] or "s"] if match else 0.0
+    if value <= 0:
+        raise refuse(DeclarationError, "tune.time", f"{shown(text)} is not a time", hint="90s, 5m, 1h")
+    return value
