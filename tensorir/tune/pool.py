@@ -112,13 +112,15 @@ def encode(values: Sequence[Any]) -> list[Floats]:
     """Columns that place the values of one knob in [0, 1].
 
     Tile sizes and the like act multiplicatively, so numbers go by their logarithm (log2 ordinals
-    beat one-hot columns; BaCO, arXiv 2212.11142, section 4.2). Tuples of numbers give one column for each
+    beat one-hot columns; BaCO, arXiv 2212.11142, section 4.2). Where whole numbers are not all powers of two, a second
+    column has the power of two that divides them: 96 and 160 are alike in what warps, vectors and sectors make of them,
+    96 and 97 are not. Tuples of numbers give one column for each
     place, orders of the same words the position of each word, other words one column for each word.
     """
     if len(values) < 2:
         return []
     if all(_is_number(v) for v in values):
-        return [_ordinal([float(v) for v in values])]
+        return [_ordinal([float(v) for v in values]), *_evenness(values)]
     widths = {len(v) if isinstance(v, tuple) else -1 for v in values}
     if len(widths) == 1 and -1 not in widths and all(_is_number(x) for v in values for x in v):
         places = [_ordinal([float(v[n]) for v in values]) for n in range(widths.pop())]
@@ -130,6 +132,15 @@ def encode(values: Sequence[Any]) -> list[Floats]:
         return [np.array([v.index(x) / (len(v) - 1) for v in values]) for x in sorted(values[0], key=repr)]
     # two different words are as far apart as the ends of a number knob
     return [np.where(np.arange(len(values)) == n, math.sqrt(0.5), 0.0) for n in range(len(values))]
+
+
+def _evenness(values: Sequence[Any]) -> list[Floats]:
+    """How often two divides each value, six times at most, scaled; nothing where that tells no more than the value."""
+    if not all(isinstance(v, int) and not isinstance(v, bool) and v > 0 for v in values):
+        return []
+    twos = np.minimum([(v & -v).bit_length() - 1 for v in values], 6)
+    powers = all(v & (v - 1) == 0 for v in values)
+    return [] if len(values) < 4 or powers or twos.max() < 2 else [np.asarray(twos / twos.max())]
 
 
 def _is_number(v: object) -> bool:

@@ -11,8 +11,9 @@ import hostile
 import pytest
 
 import tensorir as tir
-from tensorir.api import kept, tuning
+from tensorir.api import kept, measurer, tuning
 from tensorir.api.identity import describe, versions_of
+from tensorir.api.options import Options
 from tensorir.cli import common
 from tensorir.runtime.device import devices, open_device
 from tensorir.target import Target
@@ -115,7 +116,7 @@ def test_a_report_of_it(harmless, tmp_path, record):
     assert "<script" not in page
 
 
-class Fake(tuning.Measurer):
+class Fake(measurer.Measurer):
     """A measuring side that asks no process: everything is ok."""
 
     def open(self):
@@ -143,14 +144,14 @@ def test_every_lie_by_itself_in_a_search(record):
     template = record["template"]
     spaces = {template: work.templates[template].space_for(Target.parse("opencl"))}
     me = log.Identity(work.title, record["compute"], ABOUT, VERSIONS)
-    fake = Fake(work, None, tuning.Options())
+    fake = Fake(work, None, Options())
     for lie in hostile.lies(record):
         outcome = search("climb", spaces, fake.measure, identity=me, trials=2, reuse=[lie], final=fake.final)
         assert outcome.status == "ok" and outcome.trials + outcome.reused == 2
 
 
 def test_every_lie_can_be_asked_for_again(harmless, tmp_path, record, monkeypatch):
-    monkeypatch.setattr(tuning, "Measurer", Fake)
+    monkeypatch.setattr(measurer, "Measurer", Fake)
     (tmp_path / "log").mkdir()
     for lie in hostile.lies(record)[::4]:
         (tmp_path / "log/x.jsonl").write_bytes(encode(lie))

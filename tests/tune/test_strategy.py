@@ -364,6 +364,14 @@ def test_features_of_the_space_are_taken() -> None:
     assert len(set(seen)) > 5
 
 
+def test_what_two_divides_is_a_column_of_its_own() -> None:
+    size, twos = encode([16, 24, 48, 96, 97, 128])
+    np.testing.assert_allclose(twos, [4 / 6, 3 / 6, 4 / 6, 5 / 6, 0, 1])
+    assert size[3] < size[4] < size[5]
+    for plain in ([1, 2, 4, 8], [1, 2, 3], [0, 4, 12, 20], [3, 5, 6, 7], [0.5, 4, 12, 20]):
+        assert len(encode(plain)) == 1
+
+
 def test_orders_are_placed_by_where_things_are() -> None:
     orders = [("i", "j", "k"), ("i", "k", "j"), ("k", "j", "i")]
     np.testing.assert_array_equal(np.stack(encode(orders), axis=1), [[0, 0.5, 1], [0, 1, 0.5], [1, 0.5, 0]])
