@@ -42,6 +42,8 @@ class Options:
     width:           trials under way at a time through an executor; None: as many as it has workers
     trial_timeout:   seconds after which a trial is given to another worker (or device) as well; None: four times the
                      longest one so far, at least 30
+    least_gain:      stop once the search expects its next trials to improve the best by less than this share each
+                     (0.01: 1 %); strategies without a model (all but "bayes") expect nothing and go on
     final_s:         seconds that the finalists race at most before those left are called a tie; a quarter of the time
                      spent until then when None, but a second at least
     on_start:        called with the device's description and the space before the first trial
@@ -63,6 +65,7 @@ class Options:
     trial_timeout: float | None = None
     fresh: bool = False
     patience: int | None = None
+    least_gain: float | None = None
     top: int = 5
     final_s: float | None = None
     started: float | None = None
@@ -85,6 +88,8 @@ class Options:
         for name in ("on_trial", "stop", "on_start", "on_baseline"):
             if getattr(self, name) is not None:
                 need_function(name, getattr(self, name))
+        if self.least_gain is not None and need_number("least_gain", self.least_gain, 0.0) >= 1:
+            raise wrong("least_gain", self.least_gain, "a share below 1", hint="least_gain=0.01")
         if self.started is not None:
             need_number("started", self.started)
 

@@ -64,6 +64,7 @@ class Session:
             final=self.measurer.final,
             top=options.top,
             patience=options.patience,
+            least_gain=options.least_gain,
             on_trial=options.on_trial if self.measurer.flights is None else self.measurer.watched,
             flights=self.measurer.flights,
             started=options.started,

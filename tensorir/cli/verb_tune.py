@@ -38,6 +38,12 @@ TUNERS = ["bayes", "climb", "evolve", "grid", "random", "replay"]  # strategy.ST
 @log_option
 @click.option("--fresh", is_flag=True, help="Do not use earlier records.")
 @click.option("--patience", type=click.IntRange(min=1), help="Stop after so many trials without a gain.")
+@click.option(
+    "--least-gain",
+    type=click.FloatRange(0, 1, max_open=True),
+    metavar="SHARE",
+    help="Stop when the model expects less of the next trials: 0.01 is 1 %.",
+)
 @click.option("--top", type=click.IntRange(min=1, max=50), default=5, show_default=True, help="Finalists.")
 @click.option("--progress", type=click.Choice(["auto", "live", "plain", "none"]), default="auto", show_default=True)
 @click.option("--regret", type=click.FloatRange(min=0), help="--shapes: what its kernel may cost a shape (0.05).")
@@ -142,6 +148,7 @@ def _options(given: dict[str, Any], started: float, on_trial: Any) -> Options:
         compile_timeout=given["compile_timeout"],
         fresh=given["fresh"],
         patience=given["patience"],
+        least_gain=given["least_gain"],
         top=given["top"],
         started=started,
     )

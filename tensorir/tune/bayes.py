@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
@@ -40,6 +41,7 @@ class Bayes(PoolSearch):
     REFIT_EVERY = 5
     CANDIDATES = 20_000  # of larger pools, a fresh sample at each fit
     ELSEWHERE = 6  # rows of the start that are what was fast elsewhere; the others show whether it is so here
+    VIEWS = 6  # models that must agree that nothing is to be expected any more
     SPREAD_AMONG = 1000  # maximin over a sample: the extremes of the whole pool are its worst configurations
 
     def __init__(
@@ -74,6 +76,12 @@ class Bayes(PoolSearch):
         self._views = [(p, with_trend) for with_trend in known for p in points]
         self._hyper: list[Hyperparameters | None] = [None for _ in self._views]
         self._fits = 0
+        self._gains: deque[float] = deque(maxlen=self.VIEWS)
+
+    @property
+    def expected_gain(self) -> float | None:
+        """The share by which the next trial improves the best, as the last few models expect; None before those."""
+        return max(self._gains) if len(self._gains) == self.VIEWS else None
 
     def tell(self, row: int, seconds: float | None) -> None:
         """The measured time of a row; None when it failed. Telling a row again replaces its time."""
@@ -142,6 +150,7 @@ class Bayes(PoolSearch):
             hopeful = np.isin(model.candidates[free], self._hopeful(model.candidates[free]))
             free = free[hopeful] if hopeful.any() else free
             gain = model.improvement(self.results, self._pending, free)
+        self._gains.append(float(gain.max()))
         return int(model.candidates[free[self._rng.choice(np.flatnonzero(gain >= gain.max()))]])
 
     def _current(self) -> Model:

@@ -81,6 +81,7 @@ def search(
     final: Final | None = None,
     top: int = 5,
     patience: int | None = None,
+    least_gain: float | None = None,
     on_trial: Callable[[Record], object] | None = None,
     started: float | None = None,
     clock: Callable[[], float] = time.monotonic,
@@ -101,6 +102,8 @@ def search(
     final:    re-measures finalists (at most ``top``, the fastest distinct sources, and the default)
               interleaved with each other and with the baseline
     patience: stop after so many trials without a new best
+    least_gain: stop when no strategy expects its next trials to improve on the best by this share; a strategy that
+              expects nothing (``expected_gain`` is None or not there) goes on
     on_trial: called with each new record after it is in the log
     cold_s:   seconds until a new worker is ready: the final round may need one, as what hangs is killed
     make:     ``make(name, space, seed=…, budget=…)``, with ``priors=…`` where there are any; that of
@@ -117,7 +120,7 @@ def search(
     run = _Run(
         measure, identity, trials, start, budget_s, log, final, top, patience, on_trial, clock, stop, flops, cold_s
     )
-    run.also = frozenset(also)
+    run.also, run.least_gain = frozenset(also), least_gain
     earlier = list(reuse)
     run.open_arms(strategy, spaces, seed, make or _default_make(), tables(earlier, identity, spaces))
     try:
@@ -164,6 +167,7 @@ class _Run:
     flops: float | None
     cold_s: float
     also: Collection[str] = ()
+    least_gain: float | None = None
     arms: dict[str, Arm] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)  # usable trials, earlier ones first
     finals: list[Record] = field(default_factory=list)
@@ -295,10 +299,22 @@ class _Run:
             raise _Stop("trials")
         if self.patience is not None and self.since_best >= self.patience:
             raise _Stop("patience")
+        if self.least_gain is not None and self._hopeless(self.least_gain):
+            raise _Stop("gain")
         remaining = self._remaining(self._reserve())
         expected = 1.25 * statistics.median(self.costs[-RECENT:]) if self.costs else 0.0
         if remaining is not None and remaining <= expected:
             raise _Stop("budget")
+
+    def _hopeless(self, least: float) -> bool:
+        """Whether every template's strategy expects less than that of its next trials, against the best of all."""
+        best = min(arm.best_s for arm in self.arms.values())
+        for arm in self.arms.values():
+            gain = getattr(arm.strategy, "expected_gain", None)
+            # what improves on the template's own best need not improve on the best of another one
+            if not arm.exhausted and (gain is None or gain - max(0.0, math.log(arm.best_s / best)) >= least):
+                return False
+        return math.isfinite(best)
 
     def _remaining(self, reserve: float = 0.0) -> float | None:
         return None if self.budget_s is None else self.start + self.budget_s - reserve - self.clock()

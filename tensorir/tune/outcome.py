@@ -69,8 +69,9 @@ class TuneOutcome:
     """Everything a run knows at its end.
 
     status:   ``ok``, ``interrupted`` or ``no_valid_config``
-    stopped:  why no more was measured: ``trials``, ``budget``, ``exhausted``, ``patience``, ``stop``,
-              ``interrupted``, ``cancelled``, ``device_lost``, or ``log`` or ``workers`` (then ``error`` says more)
+    stopped:  why no more was measured: ``trials``, ``budget``, ``exhausted``, ``patience``, ``gain``,
+              ``stop``, ``interrupted``, ``cancelled``, ``device_lost``, or ``log`` or ``workers``
+              (then ``error`` says more)
     trials:   new trials of this run; the sum of ``counts``
     ties:     finalists that the final round did not find slower than another
     records:  all usable trial records, earlier ones first

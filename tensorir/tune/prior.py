@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tensorir.tune.gp import Hyperparameters
+from tensorir.tune.gp import Hyperparameters, one_thread
 from tensorir.tune.model import Results, Trend, for_fitting, response
 from tensorir.tune.pool import Floats, Ints, Pool
 
@@ -69,7 +69,8 @@ class Priors:
     def __init__(self, pool: Pool, tables: Sequence[Results]) -> None:
         self.pool = pool
         usable = [t for t in tables if sum(s is not None for s in t.values()) >= LEAST_ROWS]
-        self.expected = [Expectation(pool, table) for table in usable]
+        with one_thread():
+            self.expected = [Expectation(pool, table) for table in usable]
 
     def __len__(self) -> int:
         return len(self.expected)

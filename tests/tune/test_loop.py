@@ -285,6 +285,27 @@ class TestStopping:
         asked = []
         assert run(Bench(), stop=lambda: len(asked) > 3 or asked.append(1)).stopped == "stop"
 
+    def test_a_search_that_expects_little_ends(self):
+        class Expecting(InOrder):
+            @property
+            def expected_gain(self):
+                return None if len(self.told) < 4 else 0.5 / len(self.told)
+
+        assert run(Bench(), make=Expecting, least_gain=0.05).stopped == "gain"
+        assert run(Bench(), make=Expecting, least_gain=0.05).trials == 11
+        assert run(Bench(), make=Expecting, least_gain=0.0).stopped == "exhausted"
+        assert run(Bench(), least_gain=0.05).stopped == "exhausted"  # that strategy expects nothing
+
+    def test_what_another_template_expects_must_beat_the_best_of_all(self):
+        class Expecting(InOrder):
+            expected_gain = 0.1
+
+        far = Bench(lambda template, c: 1e-3 if template == "a" else 1.2e-3)
+        both = {"a": Space(x=[1, 2]), "b": Space(x=[1, 2, 3, 4, 5, 6])}
+        # once a is exhausted, 10 % better than 1.2 times the best is no gain
+        outcome = run(far, make=Expecting, least_gain=0.05, spaces=both)
+        assert outcome.stopped == "gain" and outcome.trials < 8
+
     def test_device_lost_ends_the_run(self):
         bench = Bench(lambda t, c: {"status": "device_lost"} if c["x"] == 2 else 1e-3)
         outcome = run(bench, final=lambda *_: pytest.fail("there is no device"))

@@ -477,7 +477,7 @@ def test_divisors_are_those_that_divide(n: int) -> None:
         lambda: tir.powers_of_two(64, 2),
         lambda: tir.divisors(7, 2, 6),
         lambda: tir.permutations("aab"),
-        lambda: tir.permutations(range(9)),
+        lambda: tir.permutations(list(range(9))),
         lambda: tir.permutations(""),
     ],
 )

@@ -240,15 +240,15 @@ def test_bayes_starts_from_what_was_fast_elsewhere() -> None:
 
 
 def test_what_misleads_is_dropped() -> None:
-    upside_down = {row: None if t is None else 1e-6 / t for row, t in elsewhere(space()).items()}
+    upside_down = {row: None if t is None else 1e-6 / t for row, t in elsewhere(space(), rows=120).items()}
     warm = make("bayes", space(), seed=0, budget=60, priors=[upside_down])
     assert play(warm, 45)[-1] <= 1.05e-3
     assert Priors(warm.pool, [upside_down]).trend(warm.results) is None
-    assert Priors(warm.pool, [upside_down, elsewhere(space())]).trend(warm.results) is not None
+    assert Priors(warm.pool, [upside_down, elsewhere(space(), rows=120)]).trend(warm.results) is not None
 
 
 def test_the_trend_is_in_the_units_of_the_results() -> None:
-    pool, table = Pool.of(space()), elsewhere(space(), 100.0)
+    pool, table = Pool.of(space()), elsewhere(space(), 100.0, 120)
     here = {row: seconds(pool.config(row)) for row in list(table)[:40]}
     trend = Priors(pool, [table]).trend(here)
     assert trend is not None
@@ -299,6 +299,16 @@ def test_bayes_counts_where_its_rows_came_from() -> None:
     assert search.counts["local"] == 10
     assert search.counts["model"] == 20
     assert "skopt" in search.surrogate
+
+
+def test_bayes_expects_less_and_less() -> None:
+    search = make("bayes", space(), seed=0)
+    play(search, 12)
+    assert search.expected_gain is None
+    play(search, 12)
+    early = search.expected_gain
+    play(search, 60)
+    assert early is not None and 0 <= search.expected_gain < early
 
 
 def test_a_small_budget_has_a_small_start() -> None:
