@@ -5,6 +5,8 @@ import pytest
 
 import tensorir as tir
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 
 def staged(extent, most, tail, blocks=3):
     """A tile of A for each block, of which results are computed in tiles of at most ``most``."""

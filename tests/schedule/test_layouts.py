@@ -15,6 +15,8 @@ from tensorir.ir.visit import find
 from tensorir.lower.pipeline import lower
 from tensorir.schedule.primitives.buffers import layout_of
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 
 @st.composite
 def index_maps(draw, rank):

@@ -5,6 +5,8 @@ import pytest
 
 import tensorir as tir
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 A = tir.placeholder((7, 13, 5), name="A")
 r, q = tir.reduce_axis(13, name="r"), tir.reduce_axis(5, name="q")
 values = np.random.default_rng(0).integers(-4, 5, A.shape).astype("float32")
