@@ -38,7 +38,7 @@ class Bayes(PoolSearch):
     INITIAL = 10
     LOCAL_EVERY = 3
     LOCAL_AROUND = 3  # best rows that have their neighbours tried, in order
-    REFIT_EVERY = 5
+    REFIT_EVERY = 8
     CANDIDATES = 20_000  # of larger pools, a fresh sample at each fit
     ELSEWHERE = 6  # rows of the start that are what was fast elsewhere; the others show whether it is so here
     VIEWS = 6  # models that must agree that nothing is to be expected any more
