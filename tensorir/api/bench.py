@@ -187,10 +187,11 @@ class Runner:
             return
         progress("run")
         try:
-            least = DOUBT * self.program.probe(*self.inputs)
+            slow = max(SLOW * best_s, WORTH_S)
+            least = DOUBT * self.program.probe(*self.inputs, enough_s=slow / DOUBT)
         except TensorIRError as error:
             raise Refused(self.known | failure(error, "run")) from None
-        if least > max(SLOW * best_s, WORTH_S):
+        if least > slow:
             self._refuse_slow(least, best_s)
 
     def _refuse_slow(self, least: float, best_s: float) -> None:

@@ -15,6 +15,7 @@ from tensorir.api.candidate import Refused, prepare
 from tensorir.api.identity import command_for
 from tensorir.errors import NotTuned, Problem, TensorIRError, refuse
 from tensorir.target import Target
+from tensorir.tune.frozen import looks_frozen
 
 if TYPE_CHECKING:
     from tensorir.api.workload import Workload
@@ -24,8 +25,14 @@ VARIABLE = "TENSORIR_FROZEN"
 
 
 def is_frozen(log: str) -> bool:
-    """Whether a log is one file, which then decides alone."""
-    return Path(log).is_file()
+    """Whether a log is a file of frozen choices (a damaged one too), which then decides alone."""
+    if not Path(log).is_file():
+        return False
+    try:
+        with Path(log).open("rb") as file:
+            return looks_frozen(file)
+    except OSError:
+        return True  # reading it says what is wrong
 
 
 def log_for(work: Workload, log: str, device: Mapping[str, Any] | None = None) -> str:

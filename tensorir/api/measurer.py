@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tensorir.api.asker import Anyone, Asker, Asking
@@ -57,8 +57,9 @@ class Measurer:
         self._places = self._places_for(names)
         if self._places is not None:
             self.flights = Flights(self._places, prepare=self._trial_message, trial_timeout=options.trial_timeout)
-        self._shared = asker is not None  # several measurers may use one worker process, one after the other
-        self._asker: Asking = asker or (Asker() if self.flights is None else Anyone(self.flights))
+        # several measurers may use one worker process, one after the other; places are each one's own
+        self._shared = asker is not None and self.flights is None
+        self._asker: Asking = (asker or Asker()) if self.flights is None else Anyone(self.flights)
         self._folder = tempfile.mkdtemp(prefix="tensorir-")
         self._setup = self._describe()
 
@@ -182,10 +183,10 @@ class Measurer:
             return refused.result
         return self._addressed({**message, "do": "measure", "best_s": wanted["best_s"]})
 
-    def watched(self, record: Record) -> None:
+    def watched(self, on_trial: Callable[[Record], object] | None, record: Record) -> None:
         """Show each record of trials at several places; the peer after the default, which has been measured alone."""
-        if self.options.on_trial is not None:
-            self.options.on_trial(record)
+        if on_trial is not None:
+            on_trial(record)
         if self._about["kind"] == "cpu":
             self._neighbours.notice(record)
         first, self._unwatched = self._unwatched, False
@@ -231,8 +232,13 @@ class Measurer:
             return {"result": reply, "against": []}
         return {"result": reply["results"][0], "against": reply["against"]}
 
-    def final(self, finalists: Sequence[Record], remaining: float | None) -> FinalRound:
-        """Re-measure in turn; a finalist that kills the worker is out, and the others are tried again."""
+    def final(
+        self, finalists: Sequence[Record], remaining: float | None, searched_s: float | None = None
+    ) -> FinalRound:
+        """Re-measure in turn; a finalist that kills the worker is out, and the others are tried again.
+
+        searched_s: seconds that the search for them took, of which the race may take a share; since the start when None
+        """
         began = time.monotonic()
         results: list[Json | None] = [None] * len(finalists)
         while True:
@@ -241,7 +247,8 @@ class Measurer:
             if not open_ or (left is not None and left < 1.0):
                 break
             late_s = None if self.flights is None else (len(open_) + 2) * self.flights.late_s
-            reply = self._ask(self._final_message([finalists[n] for n in open_], left), left, late_s)
+            message = self._final_message([finalists[n] for n in open_], left, searched_s=searched_s)
+            reply = self._ask(message, left, late_s)
             if reply["status"] == "ok":
                 where = {"device": reply["device"]} if "device" in reply else {}
                 for n, result in zip(open_, reply["results"], strict=True):
@@ -253,7 +260,9 @@ class Measurer:
             results[open_[guilty]] = reply
         return FinalRound([r or _cancelled() for r in results])
 
-    def _final_message(self, finalists: Sequence[Record], left: float | None, all_peers: bool = False) -> Json:
+    def _final_message(
+        self, finalists: Sequence[Record], left: float | None, all_peers: bool = False, searched_s: float | None = None
+    ) -> Json:
         items = []
         for record in finalists:
             item: Json = {"template": record["template"], "config": record["config"], "sha256": record["source_sha256"]}
@@ -264,7 +273,9 @@ class Measurer:
         seconds_left = None if left is None else max(0.5, 0.85 * left - 0.5)
         race_s = self.options.final_s
         if race_s is None:
-            race_s = max(1.0, RACE_SHARE * (time.monotonic() - (self.options.started or math.inf)))
+            if searched_s is None:
+                searched_s = time.monotonic() - (self.options.started or math.inf)
+            race_s = max(1.0, RACE_SHARE * searched_s)
         return {"do": "final", "finalists": items, "seconds": seconds_left, "race_s": race_s, "all_peers": all_peers}
 
 

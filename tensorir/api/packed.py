@@ -128,7 +128,7 @@ def import_pack(path: str | os.PathLike[str], log: str) -> dict[str, Any]:
     """
     with opened(Path(path)) as pack:
         entries = [e for name in pack.names("log") for e in _records(pack, name)]
-        sources = {e.record["source_sha256"] for e in entries if e.record is not None}
+        sources = {e.record["source_sha256"] for e in entries if e.record is not None} - {None}
         keys = {name: _key(pack, name, sources) for name in pack.names("cache")}
         cache = default_cache()
         if cache.directory is None:
@@ -165,7 +165,8 @@ def _key(pack: Pack, name: str, sources: set[str | None]) -> str:
     found = unpack_entry(pack.read(name))
     if found is None or name != f"cache/{hashlib.sha256(found[0].encode()).hexdigest()}.bin":
         raise damaged(pack.path, f"{name} is no entry of the cache")
-    if _source_of(found[0]) not in sources:
+    source = _source_of(found[0])
+    if source is None or source not in sources:  # a kernel, or it would be some other thing that the cache believes
         raise damaged(pack.path, f"{name} is no kernel of the records beside it")
     return found[0]
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tensorir.runtime.device import Device
 
 Function = Callable[[Json, Mapping[str, float], float | None], Json]
-"""As ``measurer.ask``: a function of some module, with JSON data as arguments, so that any executor can send it."""
+"""As ``asker.ask``: a function of some module, with JSON data as arguments, so that any executor can send it."""
 
 
 def places_of(executor: Any, width: int | None, limits: Mapping[str, float]) -> Places:

@@ -9,20 +9,21 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tensorir.api.asker import Asker
-from tensorir.api.identity import distance
-from tensorir.api.load import choices
+from tensorir.api.identity import distance, folder_of
 from tensorir.api.measurer import Measurer
 from tensorir.api.options import Options
+from tensorir.api.places import device_names
 from tensorir.api.shape_outcome import Portfolio, SetOutcome, ShapeResult
 from tensorir.api.tuning import Session
 from tensorir.errors import DeclarationError, TensorIRError, refuse
 from tensorir.errors.needs import need_list, need_number, wrong
 from tensorir.tune.dispatch import aligned
 from tensorir.tune.gains import expected_gain
-from tensorir.tune.log import Choice, LogWriter, Record, key_of
+from tensorir.tune.log import Choice, LogReader, LogWriter, Record, choose, key_of
 from tensorir.tune.outcome import TuneOutcome, grouped_reasons
 from tensorir.tune.portfolio import REGRET
 from tensorir.tune.slices import Given, Kept
@@ -39,7 +40,7 @@ CROSS = 0.15  # of the budget, at most, measures winners on the other shapes
 FINAL = 0.25  # of the budget, at most, is for the final rounds
 FINALISTS = 3  # of each shape, besides its default and its member of the set
 RECENT = 15  # trials whose cost predicts the next one's
-_END = ("interrupted", "log", "device_lost", "stop")
+_END = ("interrupted", "log", "device_lost", "workers", "stop")
 
 
 def tune_shapes(
@@ -85,6 +86,9 @@ def tune_set(
         raise refuse(DeclarationError, "argument.value", message)
     numbers = [need_number(f"weights[{n}]", w, 0) for n, w in enumerate(given)]
     need_number("regret", regret, 0)
+    if len(device_names(device)) > 1:
+        message = "a set of shapes is tuned on one device, or through an executor"
+        raise refuse(DeclarationError, "tune.devices", message, hint="executor=…, with a worker for each device")
     options = replace(options, started=clock() if options.started is None else options.started)
     asker = Asker() if options.executor is None else None
     with ExitStack() as stack:
@@ -133,7 +137,7 @@ class _Shape:
         self.outcome: TuneOutcome | None = None  # of the final round
         self.error: TensorIRError | None = None
         self.expected = 0  # trials that there may be time for
-        self.exhausted = self.stuck = False
+        self.exhausted = self.stuck = self.content = False
         self._last = 0.0
 
     def close(self) -> None:
@@ -147,6 +151,8 @@ class _Shape:
         """Open the session and the log, and take over what is known."""
         self._measurer = Measurer(self.work, self._device, self._given, self._asker)
         self._session = Session(self.work, self._measurer, self._given)
+        if self._given.on_start is not None:
+            self._given.on_start(self._session.about, self._session.spaces, len(self._session.reused))
         self._log = LogWriter(self._given.log, self._session.identity.workload)
         for record in self._session.reused:
             if self.legal(record["template"], record["config"]):
@@ -196,8 +202,7 @@ class _Shape:
 
     def legal(self, template: str, config: Mapping[str, Any]) -> bool:
         """Whether this shape can have this configuration."""
-        space = self.session.spaces.get(template)
-        return space is not None and space.index(config) >= 0
+        return self.session.legal(template, config)
 
     def left(self, limit: int | None) -> int:
         """Trials that may still be made."""
@@ -215,6 +220,7 @@ class _Shape:
         """Some trials of the strategy's choice."""
         outcome = self._search(until, trials=len(self.records) + trials)
         self.exhausted = outcome.stopped == "exhausted"
+        self.content = outcome.stopped == "gain"
         return outcome
 
     def these(self, until: float | None, wanted: Sequence[Record], limit: int | None) -> TuneOutcome | None:
@@ -231,12 +237,13 @@ class _Shape:
             name = next(n for n, s in spaces.items() if s is space)
             return Given([*rows[name]])
 
-        return self._search(until, trials=known + len(wanted), spaces=spaces, make=make)
+        return self._search(until, trials=known + len(wanted), spaces=spaces, make=make, defaults=False)
 
     def confirm(self, until: float | None, also: Sequence[str]) -> TuneOutcome:
         """The final round."""
         top = min(self._given.top, FINALISTS)
-        self.outcome = self._search(until, trials=1, final=self.session.measurer.final, also=also, top=top)
+        final = partial(self.session.measurer.final, searched_s=sum(self.costs))
+        self.outcome = self._search(until, trials=1, final=final, also=also, top=top)
         return self.outcome
 
     def _search(self, until: float | None, **changed: Any) -> TuneOutcome:
@@ -264,8 +271,12 @@ class _Shape:
         """What may be loaded, the fastest first, of the configurations that were searched."""
         if self._session is None:
             return []
-        found = choices(self.work, self.session.identity, self._given.log)
-        return [c for c in found if self.legal(c.record["template"], c.record["config"])]
+        mine = {r["id"]: r for r in self.records}  # not all of them are in a log that could not be written
+        written = LogReader(folder_of(self.work, self._given.log)).records(workload=self.title)
+        for record in written:
+            if self.session.identity.accepts(record) and (not self._given.fresh or record.get("of") in mine):
+                mine.setdefault(record["id"], record)
+        return choose(r for r in mine.values() if self.legal(r["template"], r["config"]))
 
     def summary(self, stopped: str) -> TuneOutcome | None:
         """The outcome with the trials of all slices; None where nothing was measured."""
@@ -345,6 +356,8 @@ class _SetRun:
         patience = self.options.patience
         if patience is not None and all(s.since_best >= patience or not s.left(self.limit) for s in self.shapes):
             return "patience"
+        if all(s.content or s.exhausted for s in self.shapes):
+            return "gain"
         return "budget"
 
     def _note(self, outcome: TuneOutcome | None) -> None:
@@ -371,8 +384,10 @@ class _SetRun:
         """Seconds for the final rounds: as if every finalist were built and measured afresh."""
         if self.options.budget_s is None:
             return 0.0
-        rounds = sum((min(FINALISTS, len(s.records)) + 3) * s.cost_s for s in self.shapes)
-        return min(FINAL * self.options.budget_s, rounds)
+        return min(FINAL * self.options.budget_s, sum(map(self._round_s, self.shapes)))
+
+    def _round_s(self, shape: _Shape) -> float:
+        return (min(FINALISTS, len(shape.records)) + 3) * shape.cost_s
 
     def _cross_s(self) -> float:
         return min(self.crossing_s, (len(self.shapes) - 1) * sum(s.cost_s for s in self.shapes))
@@ -387,7 +402,10 @@ class _SetRun:
         open_ = [
             s
             for s in self.shapes
-            if s.left(self.limit) and 1.25 * s.cost_s < left and (patience is None or s.since_best < patience)
+            if s.left(self.limit)
+            and not s.content
+            and 1.25 * s.cost_s < left
+            and (patience is None or s.since_best < patience)
         ]
         typical = max((s.curve[-1] for s in self.shapes if s.curve and math.isfinite(s.curve[-1])), default=1.0)
 
@@ -405,7 +423,7 @@ class _SetRun:
         number -= len(shape.records) - known
         if number > 0 and 1.25 * shape.cost_s < self._time(until):
             self._note(shape.slice(until, number))
-        if len(shape.records) == known:
+        if len(shape.records) == known and not shape.content:
             shape.stuck = True  # nothing was measured: it must not be chosen for ever
 
     def _affordable(self, shape: _Shape, until: float | None) -> float:
@@ -436,7 +454,7 @@ class _SetRun:
             going = False
             popular = self._popular()
             for shape in sorted(self.shapes, key=lambda s: -s.weight * (s.curve[-1] if s.curve else 0.0)):
-                found = sorted(self._elsewhere(shape), key=lambda f: (f[0] / popular[key_of(f[1])], f[1]["id"]))
+                found = sorted(self._elsewhere(shape), key=lambda f: (f[0] / max(1, popular[key_of(f[1])]), f[1]["id"]))
                 if not found or not shape.left(self.options.trials) or self._affordable(shape, until) < 1:
                     continue
                 known = len(shape.records)
@@ -463,6 +481,7 @@ class _SetRun:
             left = self._time(self.end)
             if left < 1.0:
                 raise _Ended("budget")
-            until = None if self.end is None else self.clock() + left / (len(waiting) - n)
+            share = max(left / (len(waiting) - n), self._round_s(shape) + 1.0)  # nothing comes of a part of a round
+            until = None if self.end is None else min(self.end, self.clock() + share)
             record = members.get(shape.title)
             self._note(shape.confirm(until, [] if record is None else [record["id"]]))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tensorir.api.identity import folder_of, identity_of
@@ -49,7 +50,12 @@ class Session:
         self.identity = identity_of(work, self.about)
         self.earlier = [] if options.fresh else _earlier(work, self.identity, options.log)
         self.reused = usable(self.earlier, self.identity)
-        measurer.known(self.reused)
+        measurer.known([r for r in self.reused if self.legal(r["template"], r["config"])])
+
+    def legal(self, template: str, config: Mapping[str, Any]) -> bool:
+        """Whether this configuration is among those that are searched."""
+        space = self.spaces.get(template)
+        return space is not None and space.index(config) >= 0
 
     def search(self, options: Options, **others: Any) -> TuneOutcome:
         """``tensorir.tune.loop.search`` with this session's spaces, measurer and records; ``others`` go before them."""
@@ -65,7 +71,9 @@ class Session:
             top=options.top,
             patience=options.patience,
             least_gain=options.least_gain,
-            on_trial=options.on_trial if self.measurer.flights is None else self.measurer.watched,
+            on_trial=options.on_trial
+            if self.measurer.flights is None
+            else partial(self.measurer.watched, options.on_trial),
             flights=self.measurer.flights,
             started=options.started,
             stop=options.stop,

@@ -100,8 +100,12 @@ def _one(work: Workload, device: str | None, began: float, given: dict[str, Any]
 
     with watch(given.pop("progress"), work, given["trials"], given["budget"], began) as seen:
         options = _options(given, began, seen.on_trial)
-        several = device.split(",") if device and "," in device else device
-        return tune(work, several, replace(options, on_start=seen.on_start, on_baseline=seen.on_baseline))
+        return tune(work, _several(device), replace(options, on_start=seen.on_start, on_baseline=seen.on_baseline))
+
+
+def _several(device: str | None) -> Any:
+    """The names of ``--device``; one by itself as it is."""
+    return device.split(",") if device and "," in device else device
 
 
 def _set(
@@ -115,7 +119,7 @@ def _set(
 
     with watch_set(given.pop("progress"), works, weights, given["budget"], began) as seen:
         options = _options(given, began, seen.on_trial)
-        found = tune_set(works, weights, device, options, REGRET if regret is None else regret)
+        found = tune_set(works, weights, _several(device), options, REGRET if regret is None else regret)
     for title in found.left_out:
         say(f"no time left for {title}")
     if as_json:

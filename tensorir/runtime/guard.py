@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import replace
 from math import prod
@@ -50,8 +51,11 @@ def run(source: Source, device: Device, module: Module, call: Call) -> tuple[Pro
     return tuple(problems)
 
 
-def probe(source: Source, device: Device, module: Module, call: Call) -> float:
+def probe(source: Source, device: Device, module: Module, call: Call, enough_s: float = math.inf) -> float:
     """Seconds that one run takes, judged by some blocks of each kernel; kernels that run once do not count.
+
+    Kernels behind the one with which more than ``enough_s`` are reached are not looked at, for that would take a whole
+    run of those before them.
 
     First as many blocks run as the device holds at a time, then eight times as many, until they take PROBE_SECONDS or
     are all: a kernel that would take minutes has shown that in milliseconds. Blocks after the first ones may have less
@@ -70,6 +74,8 @@ def probe(source: Source, device: Device, module: Module, call: Call) -> float:
                 for earlier in before:
                     module.step(earlier, arrays.of(earlier), False)()
                 seconds += _probed(launch, held, device, module, arrays.of(launch))
+                if seconds > enough_s:
+                    break
             before.append(launch)
     except Exception as error:  # each runtime has its own
         raise device.failure(error) from None

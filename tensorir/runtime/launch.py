@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -109,11 +110,14 @@ class Program:
         program, call = self._accept(arrays, None)
         return program._guarded(call)
 
-    def probe(self, *arrays: Any) -> float:
-        """Seconds of a run on these arrays, judged by some of the blocks; on copies, as ``run_guarded``."""
+    def probe(self, *arrays: Any, enough_s: float = math.inf) -> float:
+        """Seconds of a run on these arrays, judged by some of the blocks; on copies, as ``run_guarded``.
+
+        enough_s: what is known to take longer need not be judged any further
+        """
         program, call = self._accept(arrays, None)
         with program._lock:
-            return guarding.probe(program.source, program.device, program._module, call)
+            return guarding.probe(program.source, program.device, program._module, call, enough_s)
 
     @property
     def resources(self) -> dict[str, Any] | None:

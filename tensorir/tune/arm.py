@@ -61,6 +61,13 @@ class Arm:
         if record["status"] == "ok" and seconds is not None:
             self.best_s = min(self.best_s, seconds)
 
+    def forget(self, row: int) -> None:
+        """A row that was asked for has not been measured after all."""
+        self.under_way.discard(row)
+        forget = getattr(self.strategy, "forget", None)
+        if forget is not None:
+            forget(row)
+
     def next_row(self) -> int | None:
         """A row not measured yet; None when there is none."""
         for _ in range(100):  # a strategy that repeats itself must not hang the run

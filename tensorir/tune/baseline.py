@@ -80,6 +80,13 @@ class PoolSearch:
         good = seconds is not None and math.isfinite(seconds) and seconds > 0
         self.results[row] = seconds if good else None
 
+    def forget(self, row: int) -> None:
+        """A row that was asked for has not been measured: it may be asked for again."""
+        if self._seen[row] and row not in self.results:
+            self._seen[row] = False
+            self._left += 1
+            self._cursor = 0
+
     @property
     def best(self) -> int | None:
         """The fastest row told so far."""

@@ -89,6 +89,12 @@ class Bayes(PoolSearch):
         if row in self._pending:
             self._pending.remove(row)
 
+    def forget(self, row: int) -> None:
+        """A row that was asked for has not been measured: it may be asked for again."""
+        super().forget(row)
+        if row in self._pending:
+            self._pending.remove(row)
+
     def _expected(self, config: Config) -> list[float]:
         assert self.pool.expected_s is not None
         return [math.log(max(self.pool.expected_s(config), 1e-12))]

@@ -35,16 +35,23 @@ def frozen_text(records: Sequence[Record]) -> bytes:
     return _HEAD.format(FROZEN, hashlib.sha256(body).hexdigest()).encode() + body + b"]}\n"
 
 
+def looks_frozen(file: BinaryIO) -> bool:
+    """Whether a file says that it is one of frozen choices, as it was written or rewritten; it is left at its start."""
+    head = file.readline(200)
+    found = re.match(rb'\s*\{\s*"frozen"', head + (b"" if head.strip() != b"{" else file.readline(200)))
+    file.seek(0)
+    return found is not None
+
+
 def frozen_records(file: BinaryIO) -> list[Record] | None:
     """The records of a frozen file; None for a file of another kind, which is left at its start.
 
     Raises BadRecord for one that is damaged, that a person has rewritten, or that breaks a rule of records (length of
     a line, depth, equal keys); NewerRecord for one of a later version.
     """
-    head = file.readline(200)
-    if re.match(rb'\s*\{\s*"frozen"', head + (b"" if head.strip() != b"{" else file.readline(200))) is None:
-        file.seek(0)
+    if not looks_frozen(file):
         return None
+    head = file.readline(200)
     said = re.fullmatch(_HEAD.replace("[", r"\[").format(r"(\d{1,9})", "([0-9a-f]{64})"), head.decode("latin-1"))
     if said is None:
         raise BadRecord("its first line is not as it was written")

@@ -18,6 +18,7 @@ from tensorir.tune.elsewhere import Table, tables
 from tensorir.tune.flight import Flights, Landed, PlacesLost
 from tensorir.tune.log import choose, key_of, usable
 from tensorir.tune.outcome import Timed, TuneOutcome, grouped_reasons
+from tensorir.tune.paired import TIE
 from tensorir.tune.record import TRANSIENT, BadRecord, Identity, Record
 from tensorir.tune.store import LogError
 
@@ -91,6 +92,7 @@ def search(
     make: Make | None = None,
     flights: Flights | None = None,
     also: Collection[str] = (),
+    defaults: bool = True,
 ) -> TuneOutcome:
     """Search the spaces of all templates together; the first template's default is *the* default.
 
@@ -112,6 +114,7 @@ def search(
               ``config``, ``kind`` and the ``best_s`` so far. In which order they answer decides what is asked next, so
               only one place gives the same trials again
     also:     ids of trials that are measured again in the final round whatever their times
+    defaults: measure the templates' defaults before what the strategies ask for
 
     KeyboardInterrupt ends the search with status ``interrupted`` and what was found. An unwritable
     log ends it after the trial; ``outcome.error`` has the LogError.
@@ -120,7 +123,7 @@ def search(
     run = _Run(
         measure, identity, trials, start, budget_s, log, final, top, patience, on_trial, clock, stop, flops, cold_s
     )
-    run.also, run.least_gain = frozenset(also), least_gain
+    run.also, run.least_gain, run.defaults = frozenset(also), least_gain, defaults
     earlier = list(reuse)
     run.open_arms(strategy, spaces, seed, make or _default_make(), tables(earlier, identity, spaces))
     try:
@@ -168,6 +171,7 @@ class _Run:
     cold_s: float
     also: Collection[str] = ()
     least_gain: float | None = None
+    defaults: bool = True
     arms: dict[str, Arm] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)  # usable trials, earlier ones first
     finals: list[Record] = field(default_factory=list)
@@ -214,7 +218,7 @@ class _Run:
         """The defaults, then what the strategies ask for; raises _Stop."""
         for number, arm in enumerate(self.arms.values()):
             row = int(arm.space.index(arm.space.default))
-            if row not in arm.known:
+            if self.defaults and row not in arm.known:
                 yield arm, row, "trial" if number else "default"
         while (next_arm := self._promising()) is not None:
             self._check_limits()
@@ -241,6 +245,9 @@ class _Run:
                     break
         finally:
             flights.abandon()
+            for arm in self.arms.values():
+                for row in tuple(arm.under_way):
+                    arm.forget(row)
         raise over
 
     def _launch(self, flights: Flights, wanted: Iterator[tuple[Arm, int, str]]) -> _Stop | None:
@@ -266,7 +273,7 @@ class _Run:
             try:
                 self._finish(arm, row, arm.space.config(row), one.result, one.seconds)
             except _Stop as reason:
-                arm.under_way.discard(row)
+                arm.forget(row)
                 over = over or reason
                 if reason.reason == "log":
                     raise
@@ -344,6 +351,7 @@ class _Run:
     def _finish(self, arm: Arm, row: int, config: Config, result: Result, cost: float) -> None:
         """Take a result: first the log, then the strategy, then whoever watches."""
         if result.get("status") == "cancelled":
+            arm.forget(row)
             remaining = self._remaining(self._reserve())
             raise _Stop("budget" if remaining is not None and remaining <= cost else "cancelled")
         record = self._sealed("trial", arm.name, config, result)
@@ -438,13 +446,18 @@ class _Run:
     def outcome(self, strategy: str) -> TuneOutcome:
         """Sum up; everything not re-measured in this run's final round has the time of its trial."""
         confirmed = [Timed.of(t, f, self.flops) for t, f in self.round if f["status"] == "ok"]
-        ranked = sorted((t for t in confirmed if t.checked), key=lambda t: (t.time_s or math.inf, t.trial))
+        race = {t["id"]: f.get("race") or {} for t, f in self.round}
+        lost = {trial for trial, standing in race.items() if standing.get("standing") == "slower"}
+        ranked = sorted(
+            (t for t in confirmed if t.checked), key=lambda t: (t.trial in lost, t.time_s or math.inf, t.trial)
+        )
         best = ranked[0] if ranked else None
         if best is None:
             choices = choose([*self.records, *self.finals])
             best = Timed.of(choices[0].record, None, self.flops) if choices else None
-        slower = {t["id"] for t, f in self.round if (f.get("race") or {}).get("standing") == "slower"}
-        ties = tuple(t for t in ranked[1:] if t.trial not in slower)
+        # a race that was cut short calls nobody slower, but who is far behind in it is no tie either
+        near = {trial for trial, standing in race.items() if standing and standing.get("low", 1.0) <= math.exp(TIE)}
+        ties = tuple(t for t in ranked[1:] if t.trial not in lost and t.trial in near)
         default = self._default_record()
         final = next((f for t, f in self.round if default is not None and t["id"] == default["id"]), None)
         status = "interrupted" if self.stopped == "interrupted" else "no_valid_config" if best is None else "ok"

@@ -56,7 +56,8 @@ class Standing:
 
     standing: ``best``; ``tie``: not found slower than any other; ``slower``: than contestant ``than``
     ratio:    its time over that of the best, from medians over the rounds in which both ran
-    low, high: 95 % interval of that ratio by itself
+    low, high: order statistics of the ratio, a 95 % interval of its median for two contestants chosen beforehand and a
+               number of rounds fixed beforehand; the best is chosen by its times, so this one is a little too narrow
     rounds:   in how many it ran
     """
 

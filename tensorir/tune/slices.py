@@ -39,7 +39,7 @@ class Kept:
             self._inner.tell(row, seconds)
 
     def __getattr__(self, name: str) -> Any:
-        """``counts`` and ``surrogate``, as far as there are any."""
+        """``counts``, ``surrogate`` and ``forget``, as far as there are any."""
         return getattr(self.__dict__.get("_inner"), name)
 
 

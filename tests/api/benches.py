@@ -58,7 +58,7 @@ class Measurer:
         sha = f"{self.n * 1000 + config.get('x', 0):064x}"
         return {"status": "ok", "time_s": time_s, "samples": [time_s] * 3, "check": check, "source_sha256": sha}
 
-    def final(self, finalists, remaining):
+    def final(self, finalists, remaining, searched_s=None):
         self.bench.finals.append((self.n, [r["config"].get("x") for r in finalists]))
         self.bench.clock.now += 0.5 * len(finalists)
         results = [self.result(r["template"], r["config"]) for r in finalists]

@@ -215,6 +215,15 @@ def entry(key, payload=b"code"):
     return f"cache/{hashlib.sha256(key.encode()).hexdigest()}.bin", cache.pack_entry(key, payload)
 
 
+def without_source(members):
+    """A record of a candidate that did not compile: it names no source, and what is no kernel must not be its."""
+    name = names(members)[1]
+    record = json.loads(members[name].splitlines()[0])
+    failed = {"status": "compile_error", "time_s": None, "samples": [], "source_sha256": None, "id": "0" * 16}
+    members[name] += encode(seal({**record, **failed}))
+    return members
+
+
 def swap(members, blob):
     members[names(members)[0]] = blob
 
@@ -236,6 +245,8 @@ HOSTILE = {
     "another key's entry": lambda m: swap(m, entry("another")[1]),
     "of no record": lambda m: add(m, cache.cache_key(kind="opencl binary", source="__kernel void evil() {}")),
     "of another kind": lambda m: add(m, cache.cache_key(kind="check", source="x")),
+    "of another kind, beside a failure": lambda m: add(without_source(m), cache.cache_key(kind="checked", source="x")),
+    "no JSON, beside a failure": lambda m: add(without_source(m), "not json at all"),
     "key is no JSON": lambda m: add(m, "__import__('os').system('touch pwned')"),
     "key is a bomb": lambda m: add(m, "[" * 100_000),
     "key is a list": lambda m: add(m, "[]"),

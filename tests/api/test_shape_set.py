@@ -210,3 +210,41 @@ def test_wrong_sets(works, options, code, tmp_path):
     with pytest.raises(tir.DeclarationError) as caught:
         tir.tune_shapes(works, log=str(tmp_path), **options)
     assert caught.value.code == code and not list(tmp_path.iterdir())
+
+
+def test_devices_side_by_side_are_refused(run, tmp_path):
+    works = [shape(8), shape(16)]
+    with pytest.raises(tir.DeclarationError) as error:
+        shape_set.tune_set(works, None, ["opencl:0", "opencl:1"], Options(log=str(tmp_path)))
+    assert error.value.code == "tune.devices"
+
+
+def test_fresh_uses_nothing_from_before(run):
+    works = [shape(8), shape(64)]
+    run(Bench(near_target), works, trials=12)
+    found = run(Bench(lambda n, x: 2 * near_target(n, x)), works, trials=3, fresh=True)
+    for result in found.results:
+        assert len(result.choices) == 3
+        assert result.choices[0].time_s == min(r["time_s"] for r in result.outcome.records)
+
+
+def test_times_that_could_not_be_written_count(run, monkeypatch):
+    def full(self, record):
+        raise LogError(Problem("log.unwritable", "no space left"))
+
+    monkeypatch.setattr(LogWriter, "append", full)
+    found = run(Bench(near_target), [shape(8)], trials=3)
+    assert found.results[0].choices and found.outcomes[0].error is not None
+
+
+def test_a_shape_that_expects_little_still_takes_what_won_elsewhere(run):
+    bench = Bench(near_target)
+    found = run(bench, [shape(8, range(40)), shape(64, range(40))], trials=40, strategy="bayes", least_gain=0.5)
+    assert found.stopped == "gain" and len(bench.calls) < 60
+    assert len({x for n, x in bench.calls if n == 8} & {x for n, x in bench.calls if n == 64}) > 1
+
+
+def test_who_starts_is_told(run):
+    seen = []
+    run(Bench(near_target), [shape(8), shape(64)], trials=2, on_start=lambda about, spaces, known: seen.append(known))
+    assert seen == [0, 0]

@@ -173,6 +173,21 @@ def test_workers_that_measure_something_else_are_unfit(tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:several workers measure")
+def test_a_set_of_shapes_through_an_executor(tmp_path):
+    """Every trial is seen by its shape, once, and the limit of trials holds."""
+    seen = []
+    works = [from_file(ZOO, "product", {"n": n}) for n in (16, 20)]
+    with ThreadPoolExecutor(2) as pool:
+        found = tir.tune_shapes(
+            works, trials=3, budget="100s", log=str(tmp_path), executor=pool, on_trial=seen.append, final_s=0.1
+        )
+    assert found.status == "ok" and not found.left_out
+    assert [len(r.outcome.records) for r in found.results] == [3, 3] and len(seen) == 6
+    assert len({(r["workload"], str(r["config"])) for r in seen}) == 6
+    assert len(list(LogReader(tmp_path).records(kind="trial"))) == 6
+
+
+@pytest.mark.filterwarnings("ignore:several workers measure")
 def test_several_devices_by_name(tmp_path, monkeypatch):
     monkeypatch.setenv("POCL_DEVICES", "pthread pthread")  # twice the same processor; another runtime has it once
     work, names = from_file(ZOO, "product", {"n": 16}), ["opencl:pocl:0", "opencl:pocl:1"]

@@ -280,6 +280,21 @@ class TestStopping:
         outcome = search("o", {"a": SPACE}, measure, identity=ME, make=InOrder)
         assert outcome.status == "interrupted" and outcome.best is None and outcome.trials == 0
 
+    def test_a_cancelled_row_may_be_asked_for_again(self):
+        forgotten = []
+
+        class Forgetting(InOrder):
+            def forget(self, row):
+                forgotten.append(row)
+
+        run(Bench(lambda t, c: {"status": "cancelled"} if c["x"] == 2 else 1e-3), make=Forgetting)
+        assert forgotten == [2]
+
+    def test_without_defaults_only_what_the_strategy_wants(self):
+        bench = Bench()
+        run(bench, trials=2, defaults=False)
+        assert [x for _, x, _ in bench.calls] == [0, 1]
+
     def test_patience_and_stop(self):
         assert run(Bench(), patience=5).trials == 13  # 3, 0..2, 4..7 (the best), then five without a gain
         asked = []
@@ -385,6 +400,25 @@ class TestFinalRound:
         outcome = run(bench, final=final_of(bench, noise={7: 1.500e-3, 8: 1.501e-3}, slower=slower))
         assert outcome.best.config == {"x": 7} and [t.config for t in outcome.ties] == [{"x": 8}]
         assert outcome.json()["ties"] == [outcome.ties[0].trial]
+
+    def test_who_is_far_behind_is_no_tie_in_a_race_that_was_cut_short(self):
+        bench = Bench()
+        plain = final_of(bench)
+
+        def final(finalists, remaining):
+            found = plain(finalists, remaining)
+            races = {7: {"standing": "best"}, 8: {"standing": "tie", "low": 0.98}, 6: {"standing": "tie", "low": 1.9}}
+            for record, result in zip(finalists, found.results, strict=True):
+                result["race"] = races.get(record["config"]["x"])
+            return found
+
+        outcome = run(bench, final=final, top=4)
+        assert [t.config for t in outcome.ties] == [{"x": 8}]
+
+    def test_what_was_found_slower_does_not_win_by_its_seconds(self):
+        bench = Bench()
+        outcome = run(bench, final=final_of(bench, noise={7: 1e-3, 8: 1e-3}, slower=(3, 5, 6, 7, 9)))
+        assert outcome.best.config == {"x": 8}
 
     def test_finalist_found_wrong_is_never_returned(self, tmp_path):
         bench = Bench()

@@ -216,6 +216,19 @@ def test_evolution_combines_the_knobs_of_its_parents() -> None:
     assert sorted(near)[len(near) // 2] <= 2
 
 
+@pytest.mark.parametrize("name", ALL)
+def test_what_was_not_measured_after_all_may_be_asked_for_again(name: str) -> None:
+    s = Space(x=[1, 2, 4], y=[1, 2, 4])
+    search = make(name, s, seed=1)
+    first = search.ask(4)
+    for row in first:
+        search.forget(row)
+    search.tell(first[0], 1.0)
+    search.forget(first[0])  # that one was measured
+    rest = [row for _ in range(20) for row in search.ask()]
+    assert sorted(rest) == sorted(set(range(9)) - {first[0]})
+
+
 # -- what is known from elsewhere
 
 
