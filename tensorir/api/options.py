@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tensorir.api.candidate import Json
 from tensorir.errors import DeclarationError, refuse
@@ -23,9 +23,6 @@ from tensorir.errors.needs import (
 )  # fmt: skip
 from tensorir.tune.log import Record
 from tensorir.tune.space import Space
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

@@ -143,7 +143,8 @@ class Space:
     def when(self, **conditions: Predicate) -> Space:
         """The same space with knobs that mean something under a condition only: ``when(depth=lambda c: c["staged"])``.
 
-        Elsewhere such a knob has its first value, so that what is one schedule is one configuration.
+        Elsewhere such a knob has its first value, so that what is one schedule is one configuration; restricting or
+        pinning it to another value leaves the configurations in which it means something.
         """
         where = dict(self.where)
         for name, condition in conditions.items():
