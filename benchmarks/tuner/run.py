@@ -19,7 +19,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 RESULT = HERE.parent / "results" / "tuner_score.json"
-TUNERS = ("Bayes", "Climber", "Random")
+TUNERS = ("Bayes", "Evolution", "Climber", "Random")
 
 
 def environment(also: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -33,8 +33,9 @@ def environment(also: tuple[str, ...] = ()) -> dict[str, Any]:
 
 
 def outcome(score: Any, paths: list[str], tuner: str, options: argparse.Namespace) -> dict[str, Any]:
+    prior = str(options.tables.resolve()) if options.prior else None
     rows, _, _ = score.score(
-        f"adapter:{tuner}", paths, options.seeds, options.budgets, options.jobs, noise=options.noise, quiet=True
+        f"adapter:{tuner}", paths, options.seeds, options.budgets, options.jobs, prior, options.noise, quiet=True
     )
     return {"rows": rows, "summary": score.show(rows, options.budgets, f"== {tuner}")}
 
@@ -49,7 +50,8 @@ def side_by_side(outcomes: dict[str, dict[str, Any]], budgets: tuple[int, ...]) 
             cells.append(f"{s['geomean']:9.3f}{s['worst']:8.3f}{100 * s['hit5']:6.0f}%")
         overhead = sum(row["ovh_ms"] for row in found["rows"]) / len(found["rows"])
         lines.append(f"{name:12}" + "".join(cells) + f"{overhead:9.1f}")
-    exact = "".join(f"{outcomes['Random']['summary'][b]['rand_geomean']:9.3f}{'':15}" for b in budgets)
+    some = next(iter(outcomes))  # it is in each summary
+    exact = "".join(f"{outcomes[some]['summary'][b]['rand_geomean']:9.3f}{'':15}" for b in budgets)
     return "\n".join([*lines, f"{'random exact':12}" + exact])
 
 
@@ -59,6 +61,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--budgets", type=lambda t: tuple(int(b) for b in t.split(",")), default=(25, 50, 100))
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
+    parser.add_argument("--only", type=lambda t: tuple(t.split(",")), default=TUNERS, help="of " + ", ".join(TUNERS))
+    parser.add_argument("--prior", action="store_true", help="with the other devices' tables of the kernel as priors")
     parser.add_argument("--noise", action="store_true", help="tell times with the recorded noise")
     parser.add_argument("--out", type=Path, default=RESULT)
     return parser.parse_args()
@@ -74,9 +78,10 @@ def main() -> int:
     sys.dont_write_bytecode = True  # the folder of tables is not ours
     sys.path[:0] = [str(HERE.parents[1]), str(HERE), str(tables)]
     score = importlib.import_module("score")
-    outcomes = {tuner: outcome(score, paths, tuner, options) for tuner in TUNERS}
+    outcomes = {tuner: outcome(score, paths, tuner, options) for tuner in options.only}
     print(side_by_side(outcomes, options.budgets))
     setting = {"seeds": options.seeds, "budgets": options.budgets, "jobs": options.jobs, "noise": options.noise}
+    setting["prior"] = options.prior
     document = {"schema": 1, "environment": environment(), "setting": setting, "tuners": outcomes}
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

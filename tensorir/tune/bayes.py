@@ -35,7 +35,7 @@ class Bayes(PoolSearch):
     name = "bayes"
     guided = True
     surrogate = SURROGATE
-    INITIAL = 10
+    INITIAL = 7
     LOCAL_EVERY = 3
     LOCAL_AROUND = 3  # best rows that have their neighbours tried, in order
     REFIT_EVERY = 8

@@ -60,7 +60,7 @@ class Hyperparameters:
     """Length scales, amplitude and noise, fitted by skopt's regressor to the maximum of the posterior."""
 
     MAX_ITERATIONS = 25
-    SPREAD = 1.0  # standard deviation of the logarithm of a length scale, a priori
+    SPREAD = 0.5  # standard deviation of the logarithm of a length scale, a priori
 
     def __init__(self, dimensions: int) -> None:
         from skopt.learning.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel

@@ -308,9 +308,8 @@ def test_bayes_counts_where_its_rows_came_from() -> None:
     search = Bayes(space(), seed=0)
     play(search, 40)
     assert sum(search.counts.values()) == 40
-    assert search.counts["initial"] == 10
-    assert search.counts["local"] == 10
-    assert search.counts["model"] == 20
+    assert search.counts["initial"] == Bayes.INITIAL
+    assert search.counts["local"] == (40 - Bayes.INITIAL) // Bayes.LOCAL_EVERY
     assert "skopt" in search.surrogate
 
 
