@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tensorir.api.asker import Asker
 from tensorir.api.identity import distance, folder_of
 from tensorir.api.measurer import Measurer
+from tensorir.api.near import FEW
 from tensorir.api.options import Options
 from tensorir.api.places import device_names
 from tensorir.api.shape_outcome import Portfolio, SetOutcome, ShapeResult
@@ -130,6 +131,8 @@ class _Shape:
         self._measurer: Measurer | None = None
         self._log: LogWriter | None = None
         self._kept: dict[str, Kept] = {}
+        self._priors: dict[str, Sequence[Any]] = {}
+        self.near: list[Record] = []  # trials of the nearest other shapes, for a strategy to begin with
         self.records: list[Record] = []  # usable trials, earlier ones first
         self.curve: list[float] = []
         self.costs: list[float] = []
@@ -251,7 +254,8 @@ class _Shape:
         now = self._last = self.clock()
         options = replace(self.options, started=now, budget_s=None if until is None else until - now)
         given: dict[str, Any] = {"final": None, "make": self._strategy, "clock": self.clock, **changed}
-        outcome = session.search(options, reuse=[*session.earlier, *self.records], log=self._log, **given)
+        reuse = [*session.earlier, *self.records, *self.near]
+        outcome = session.search(options, reuse=reuse, log=self._log, **given)
         self.error = self.error or outcome.error
         return outcome
 
@@ -259,9 +263,10 @@ class _Shape:
         from tensorir.tune.strategy import make
 
         template = next(n for n, s in self.session.spaces.items() if s is space)
+        self._priors[template] = priors  # as they are when the strategy is first asked
         if template not in self._kept:
             self._kept[template] = Kept(
-                lambda: make(name, space, seed=seed, budget=self.expected or None, priors=priors)
+                lambda: make(name, space, seed=seed, budget=self.expected or None, priors=self._priors[template])
             )
         return self._kept[template]
 
@@ -418,6 +423,7 @@ class _SetRun:
         until = self._explore_until()
         number = min(SLICE, shape.left(self.limit), max(1, int(self._affordable(shape, until))))
         known = len(shape.records)
+        shape.near = [r for other in self._others(shape)[:FEW] for r in other.records]
         near = [r for _, r in self._elsewhere(shape, NEAR)]
         self._note(shape.these(until, near[: min(SHARED, number)], self.limit))
         number -= len(shape.records) - known
@@ -433,16 +439,20 @@ class _SetRun:
         """What is best on (at most so many) other shapes and new, but legal, on this one: the nearest first, with its
         distance.
         """
-        others = sorted((distance(shape.title, o.title), o.title, o) for o in self.shapes if o is not shape)
         seen: set[str] = set()
-        for apart, _, other in others[:most]:
+        for other in self._others(shape)[:most]:
             best = other.best
             if best is None or key_of(best) in seen:
                 continue
             seen.add(key_of(best))
             template, config = best["template"], best["config"]
             if not shape.knows(template, config) and shape.legal(template, config):
-                yield apart, best
+                yield distance(shape.title, other.title), best
+
+    def _others(self, shape: _Shape) -> list[_Shape]:
+        """The other shapes, the nearest first."""
+        others = [o for o in self.shapes if o is not shape]
+        return sorted(others, key=lambda o: (distance(shape.title, o.title), o.title))
 
     # --- winners on other shapes
 

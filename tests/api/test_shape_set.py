@@ -248,3 +248,12 @@ def test_who_starts_is_told(run):
     seen = []
     run(Bench(near_target), [shape(8), shape(64)], trials=2, on_start=lambda about, spaces, known: seen.append(known))
     assert seen == [0, 0]
+
+
+def test_a_search_begins_with_what_was_fast_on_near_shapes(run):
+    """The second shape's model starts from the trials of the first, which is nearly the same."""
+    bench = Bench(lambda n, x: 1e-3 * n * (1 + abs(x - 31) / 40))
+    works = [shape(64, range(60)), shape(65, range(60))]
+    found = run(bench, works, weights=[1000, 1], trials=24, strategy="bayes")
+    counts = [r.outcome.search for r in found.results]
+    assert any(c.get("elsewhere") for c in counts)
