@@ -181,7 +181,7 @@ def main() -> int:
         with multiprocessing.Pool(options.jobs, maxtasksperchild=50) as pool:
             for n, line in enumerate(pool.imap_unordered(job, work, chunksize=1)):
                 done[line["tuner"], line["table"], line["seed"]] = line
-                if n % 20 == 19 or n + 1 == len(work):
+                if n % 4 == 3 or n + 1 == len(work):
                     save(options.out, done)
     print(table_of(done.values()))
     return 0
