@@ -72,7 +72,7 @@ def near_shapes(identity: Identity, log: str) -> list[Near]:
 def near_records(identity: Identity, log: str) -> list[Record]:
     """What is known, on this device, of the nearest few shapes that differ in numbers only.
 
-    Of a log's folders only those are read, for a log may be long and a search starts with this.
+    Of the folders of other shapes only the first record is read, for a log may be long and a search starts with this.
     """
     folders = Path(log).glob(f"{slug(identity.workload).rpartition('-')[0]}-*/")
     titles = {folder: next((r["workload"] for r in LogReader(folder).records()), "") for folder in folders}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from tensorir.cli.common import say
@@ -114,12 +114,7 @@ def mode_for(mode: str) -> str:
     return "live" if sys.stderr.isatty() and not plain else "plain"
 
 
-@contextmanager
-def watch(mode: str, work: Workload, trials: int | None, budget_s: float | None, started: float) -> Iterator[Watch]:
-    """The watcher for ``--progress``."""
+def watch(mode: str, work: Workload, trials: int | None, budget_s: float | None, started: float) -> closing[Watch]:
+    """The watcher for ``--progress``, closed at the end of a ``with``."""
     kinds: dict[str, type[Watch]] = {"live": Live, "plain": Plain, "none": Watch}
-    watcher = kinds[mode_for(mode)](work, trials, budget_s, started)
-    try:
-        yield watcher
-    finally:
-        watcher.close()
+    return closing(kinds[mode_for(mode)](work, trials, budget_s, started))

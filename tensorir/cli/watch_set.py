@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from tensorir.cli.common import say
@@ -92,14 +92,9 @@ class LiveSet(SetWatch):
         self._live.stop()
 
 
-@contextmanager
 def watch_set(
     mode: str, works: Sequence[Workload], weights: Sequence[float], budget_s: float | None, started: float
-) -> Iterator[SetWatch]:
-    """The watcher for ``--progress``."""
+) -> closing[SetWatch]:
+    """The watcher for ``--progress``, closed at the end of a ``with``."""
     kinds: dict[str, type[SetWatch]] = {"live": LiveSet, "plain": PlainSet, "none": SetWatch}
-    watcher = kinds[mode_for(mode)](works, weights, budget_s, started)
-    try:
-        yield watcher
-    finally:
-        watcher.close()
+    return closing(kinds[mode_for(mode)](works, weights, budget_s, started))

@@ -9,13 +9,10 @@ and DRAM bound all of them together. Used to order configurations; measuring dec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from tensorir.tune.gpu_devices import Gpu
-
-Config = Mapping[str, Any]
 
 LAUNCH_S = 2.5e-6
 """From the start of an empty kernel to its end, and what it waits for at its first loads from cold memory."""
@@ -135,14 +132,6 @@ class Parts:
 def seconds(p: Product, t: Tiles, gpu: Gpu) -> float:
     """The time that is expected."""
     return explain(p, t, gpu).seconds
-
-
-def expectation(p: Product, tiles: Callable[[Config], Tiles], gpu: Gpu | None) -> Callable[[Config], float] | None:
-    """What ``Space.expecting`` asks for, from what turns a configuration into tiles; None for an unknown device."""
-    if gpu is None:
-        return None
-    known = gpu
-    return lambda config: seconds(p, tiles(config), known)
 
 
 def explain(p: Product, t: Tiles, gpu: Gpu) -> Parts:

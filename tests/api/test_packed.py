@@ -56,6 +56,20 @@ def packed(tmp_path):
     return tmp_path / "a.pack"
 
 
+@pytest.fixture
+def packed_elsewhere(tmp_path, monkeypatch):
+    """``packed_elsewhere(key, value)``: the packed log of a machine whose device differs in one respect."""
+
+    def go(key, value):
+        with monkeypatch.context() as context:
+            context.setitem(open_device("opencl").identity, key, value)
+            note(operator(), tmp_path / "log")
+            export_pack(tmp_path / "a.pack", str(tmp_path / "log"), (), work_of)
+        return tmp_path / "a.pack"
+
+    return go
+
+
 def state(folder):
     return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
@@ -93,26 +107,20 @@ def test_the_machine_code_is_checked_before_it_is_used(tmp_path, machine, packed
         operator().load(log=str(tmp_path / "log there"))
 
 
-def test_for_another_device_it_is_kept_and_not_used(tmp_path, machine, monkeypatch):
-    with monkeypatch.context() as context:
-        context.setitem(open_device("opencl").identity, "driver", "another 1.0")
-        note(operator(), tmp_path / "log")
-        export_pack(tmp_path / "a.pack", str(tmp_path / "log"), (), work_of)
+def test_for_another_device_it_is_kept_and_not_used(tmp_path, machine, packed_elsewhere):
+    pack = packed_elsewhere("driver", "another 1.0")
     machine("there")
-    done = import_pack(tmp_path / "a.pack", str(tmp_path / "log there"))
+    done = import_pack(pack, str(tmp_path / "log there"))
     (device,) = done["devices"]
     assert (device["driver"], device["here"], device["artifacts"]) == ("another 1.0", False, 1)
     with pytest.raises(tir.NotTuned, match="another device, driver or version"):
         operator().load(log=str(tmp_path / "log there"))
 
 
-def test_another_compiler_on_the_same_device(tmp_path, machine, monkeypatch):
-    with monkeypatch.context() as context:
-        context.setitem(open_device("opencl").identity, "compiler", "llvm 99")
-        note(operator(), tmp_path / "log")
-        export_pack(tmp_path / "a.pack", str(tmp_path / "log"), (), work_of)
+def test_another_compiler_on_the_same_device(tmp_path, machine, packed_elsewhere):
+    pack = packed_elsewhere("compiler", "llvm 99")
     machine("there")
-    assert [d["here"] for d in import_pack(tmp_path / "a.pack", str(tmp_path / "log there"))["devices"]] == [False]
+    assert [d["here"] for d in import_pack(pack, str(tmp_path / "log there"))["devices"]] == [False]
 
 
 def test_frozen_choices_can_be_packed(tmp_path, machine):
