@@ -144,11 +144,15 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=60)
     parser.add_argument("--budget", default="5m")
     parser.add_argument("--long", type=int, default=1000, help="trials of a long run on the first workload; 0: none")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="result; workloads that it has are not measured again")
     options = parser.parse_args()
     device = open_device("opencl")
     out: dict[str, Any] = {"device": device.identity, "target": device.target.text, "workloads": []}
+    if options.json and options.json.exists():
+        out["workloads"] = json.loads(options.json.read_text())["workloads"]
     for n, name in enumerate([x for x in WORKLOADS if options.only in x][: options.workloads]):
+        if any(w["workload"] == name for w in out["workloads"]):
+            continue
         out["workloads"].append(measured(name, options, options.long if n == 0 else 0))
         if options.json:
             options.json.write_text(json.dumps(out, indent=1) + "\n")
