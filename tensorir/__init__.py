@@ -25,6 +25,7 @@ _HOMES = {
     "tensorir.api.workload": ("Workload",),
     "tensorir.api.build": ("Executable",),
     "tensorir.api.shape_set": ("tune_shapes",),
+    "tensorir.api.export_shapes": ("export_shapes",),
     "tensorir.api.near": ("nearest",),
     "tensorir.runtime.sequence": ("sequence",),
     "tensorir.runtime.arguments": ("empty",),
@@ -59,6 +60,7 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:
     from tensorir.api.build import Executable as Executable
+    from tensorir.api.export_shapes import export_shapes as export_shapes
     from tensorir.api.near import nearest as nearest
     from tensorir.api.schedule import Schedule as Schedule
     from tensorir.api.schedule import replay as replay

@@ -262,6 +262,9 @@ OTHERS = {
     "tune_shapes": lambda works=(), trials=None, budget="1s", seed=0, log="log", weights=None, regret=0.05: (
         tir.tune_shapes(works, None, trials, budget, seed, log, weights=weights, regret=regret)
     ),
+    "export_shapes": lambda works=(WORK,), path="o", to=("source",), weights=None, regret=0.05, target=None, log="l": (
+        tir.export_shapes(works, path, to, weights=weights, regret=regret, target=target, log=log)
+    ),
     "open_device": lambda name="opencl:99:99": open_device(name),
 }  # fmt: skip
 
@@ -307,7 +310,7 @@ def use(made):
 @pytest.mark.parametrize("calls", [DECLARE, SCHEDULE, OTHERS], ids=["declare", "schedule", "others"])
 def test_the_defaults_are_good(calls):
     for name, call in calls.items():
-        if name not in ("open_device", "sequence", "sequence.one", "tune_shapes"):  # these need a device
+        if name not in ("open_device", "sequence", "sequence.one", "tune_shapes", "export_shapes"):  # a device, a log
             call(*([tir.Schedule(D)] if calls is SCHEDULE else []))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import platform
 import shlex
@@ -90,6 +91,19 @@ def target_of(record: Record) -> Target:
     return Target.parse(stored if isinstance(stored, str) else "opencl")
 
 
+def suits(record: Record, target: Target | None) -> bool:
+    """Whether a record was made for this sort of target; None: any."""
+    made_for = target_of(record)
+    return target is None or all(getattr(made_for, f) == getattr(target, f) for f in ("language", "kind", "arch"))
+
+
+def place_of(record: Record) -> str:
+    """What makes records of several shapes comparable: device, its limits, driver and versions."""
+    device = record["device"]
+    key = [*(device.get(name) for name in ("name", "driver", "target")), relevant(record["versions"])]
+    return json.dumps(key, sort_keys=True)
+
+
 def command_for(work: Workload, verb: str = "tune") -> str:
     """The shell command that tunes (shows, exports …) this workload; Python where there is none."""
     origin = work.origin
@@ -109,7 +123,7 @@ def command_for(work: Workload, verb: str = "tune") -> str:
         rest = {k: v for k, v in p.items() if k not in ("m", "n", "k", "groups")}
     else:
         shape, rest = "", p
-    flags = [_flag(k, v) for k, v in rest.items() if (k, v) not in _USUAL]
+    flags = [flag(k, v) for k, v in rest.items() if (k, v) not in _USUAL]
     return " ".join(w for w in ("tensorir", verb, origin.name, shape, *flags) if w)
 
 
@@ -120,7 +134,8 @@ _USUAL = {
 }  # fmt: skip
 
 
-def _flag(name: str, value: Any) -> str:
+def flag(name: str, value: Any) -> str:
+    """A parameter as the command line has it."""
     option = "--" + name.replace("_", "-")
     return option if value is True else f"{option} {shlex.quote(str(value))}"
 

@@ -161,6 +161,21 @@ class Portfolio:
         made = {"regret": self.regret, "exact": self.exact, "kernels": kernels, "shapes": shapes}
         return {**made, "fixed": d.fixed, "tree": tree_json(d.tree)}
 
+    def files(self, name: str, device: Mapping[str, Any]) -> dict[str, str]:
+        """The choice as code, in Python and C, and as data: file names and texts.
+
+        name:   of the operator
+        device: as records have it
+        """
+        notes = [f"{s.time_s * 1e3:.4g} ms, {s.regret:.1%} over its best" for s in self.served]
+        about = {key: device.get(key) for key in ("name", "platform", "driver")}
+        document = {"schema": 1, "workload": name, "device": about, **self.json()}
+        return {
+            "choose.py": python_text(self.dispatch, self.head(), notes),
+            "choose.c": c_text(self.dispatch, head=self.head()),
+            "kernels.json": json.dumps(plain(document), indent=2, allow_nan=False) + "\n",
+        }
+
     def head(self) -> list[str]:
         """What the emitted files say about themselves."""
         worst = max(self.served, key=lambda s: s.regret)
@@ -236,13 +251,7 @@ class SetOutcome:
         Raises DeclarationError when nothing valid was found or the folder cannot be written.
         """
         portfolio, path = self._needed(), Path(need_path("folder", folder))
-        notes = [f"{s.time_s * 1e3:.4g} ms, {s.regret:.1%} over its best" for s in portfolio.served]
-        document = {"schema": 1, "workload": self.results[0].work.name, "device": self._device(), **portfolio.json()}
-        files = {
-            "choose.py": python_text(portfolio.dispatch, portfolio.head(), notes),
-            "choose.c": c_text(portfolio.dispatch, head=portfolio.head()),
-            "kernels.json": json.dumps(plain(document), indent=2, allow_nan=False) + "\n",
-        }
+        files = portfolio.files(self.results[0].work.name, next((o.identity.device for o in self.outcomes), {}))
         try:
             path.mkdir(parents=True, exist_ok=True)
             for name, text in files.items():
@@ -251,10 +260,6 @@ class SetOutcome:
             message = f"cannot write {path}: {error.strerror or type(error).__name__}"
             raise refuse(DeclarationError, "shapes.unwritable", message) from None
         return path
-
-    def _device(self) -> dict[str, Any]:
-        about = next((o.identity.device for o in self.outcomes), {})
-        return {key: about.get(key) for key in ("name", "platform", "driver")}
 
     def json(self) -> dict[str, Any]:
         """The document of ``tensorir tune --shapes … --json``."""

@@ -80,13 +80,7 @@ def tune_set(
     regret: float = REGRET, clock: Clock = time.monotonic,
 ) -> SetOutcome:  # fmt: skip
     """``tune_shapes`` with its options made."""
-    works = _understood(works)
-    given = [1.0] * len(works) if weights is None else need_list("weights", weights, "numbers")
-    if len(given) != len(works):
-        message = f"there are {len(given)} weights for {len(works)} shapes"
-        raise refuse(DeclarationError, "argument.value", message)
-    numbers = [need_number(f"weights[{n}]", w, 0) for n, w in enumerate(given)]
-    need_number("regret", regret, 0)
+    works, numbers = understood(works, weights, regret)
     if len(device_names(device)) > 1:
         message = "a set of shapes is tuned on one device, or through an executor"
         raise refuse(DeclarationError, "tune.devices", message, hint="executor=…, with a worker for each device")
@@ -102,7 +96,10 @@ def tune_set(
         return _SetRun(shapes, options, regret, clock).run()
 
 
-def _understood(works: Sequence[Workload]) -> Sequence[Workload]:
+def understood(
+    works: Sequence[Workload], weights: Sequence[float] | None, regret: float
+) -> tuple[Sequence[Workload], list[float]]:
+    """The shapes and their weights; DeclarationError ``shapes.set``, ``argument.value`` or ``argument.type``."""
     from tensorir.api.workload import Workload
 
     works = need_list("works", works, "workloads")
@@ -114,7 +111,12 @@ def _understood(works: Sequence[Workload]) -> Sequence[Workload]:
         words = f"several operators: {', '.join(names)}" if len(names) > 1 else "no shape" if not works else "one twice"
         raise refuse(DeclarationError, "shapes.set", f"a set of shapes is of one operator, each once; here is {words}")
     aligned([w.parameters for w in works])
-    return works
+    given = [1.0] * len(works) if weights is None else need_list("weights", weights, "numbers")
+    if len(given) != len(works):
+        message = f"there are {len(given)} weights for {len(works)} shapes"
+        raise refuse(DeclarationError, "argument.value", message)
+    need_number("regret", regret, 0)
+    return works, [need_number(f"weights[{n}]", w, 0) for n, w in enumerate(given)]
 
 
 class _Shape:

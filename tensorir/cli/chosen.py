@@ -49,7 +49,7 @@ def offline(work: Workload, target: Any, log: str, template: str | None, config:
 def recorded(work: Workload, target: Target | None, log: str) -> Chosen | None:
     """The latest best record whose source this version still makes."""
     from tensorir.api.frozen import log_for
-    from tensorir.api.identity import compute_digest, folder_of, target_of
+    from tensorir.api.identity import compute_digest, folder_of, suits, target_of
     from tensorir.api.load import regenerate
     from tensorir.tune.log import LogReader, best
 
@@ -72,14 +72,6 @@ def recorded(work: Workload, target: Target | None, log: str) -> Chosen | None:
             record,
         )
     return None
-
-
-def suits(record: Record, target: Target | None) -> bool:
-    """Whether a record was made for this sort of target; None: any."""
-    from tensorir.api.identity import target_of
-
-    made_for = target_of(record)
-    return target is None or all(getattr(made_for, f) == getattr(target, f) for f in ("language", "kind", "arch"))
 
 
 def on_device(work: Workload, measurer: Measurer, about: Mapping[str, Any], log: str) -> Chosen:

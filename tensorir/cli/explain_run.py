@@ -323,7 +323,8 @@ RUN: dict[str, Entry] = {
         's.build().export("out", to=["source"])',
     ),
     "export.not-tuned": Entry(
-        "The log holds no usable record of this workload on this device, so there is no kernel to export.",
+        "The log holds no usable record of this workload on this device, or for a set, on no device one of each of its "
+        "shapes, so there is no kernel to export.",
         "$ tensorir export matmul 77x5x3 -o out",
         "$ tensorir export matmul 77x5x3 -o out --untuned",
     ),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tensorir.cli import common
-from tensorir.cli.common import json_option, log_option, put, put_json, say
+from tensorir.cli.common import json_option, log_option, put, put_json, say, usage
 from tensorir.cli.options import split, workload_options
 
 if TYPE_CHECKING:
@@ -22,60 +22,97 @@ if TYPE_CHECKING:
 @click.option("--target", help="Export for another kind of target than that of the best record.")
 @click.option("--untuned", is_flag=True, help="Export the default schedule when there is no record.")
 @click.option("--test", is_flag=True, help="Run the folder's self-test.")
+@click.option("--regret", type=click.FloatRange(min=0), help="--shapes: what its kernel may cost a shape (0.05).")
 @log_option
 @json_option
 def command(op: str, shape: tuple[str, ...], to: tuple[str, ...], output: Path, target: str | None, untuned: bool,
-            test: bool, log: str, as_json: bool, **given: Any) -> int:  # fmt: skip
-    """Export the best recorded kernel of OP; never tunes."""
-    from tensorir.api.candidate import source_of
-    from tensorir.cli.chosen import offline, recorded
-    from tensorir.cli.parse import workloads
-    from tensorir.export.folder import DESTINATIONS, check_names, export
+            test: bool, regret: float | None, log: str, as_json: bool, **given: Any) -> int:  # fmt: skip
+    """Export the best recorded kernel of OP; never tunes.
+
+    --shapes exports a kernel for each shape of a set, of the fewest that are fast on all of them, and the choice.
+    """
+    from tensorir.export.folder import DESTINATIONS, check_names
     from tensorir.target import Target
 
     parameters = split(given)
     places = [d.strip() for part in to for d in part.split(",") if d.strip()]
     check_names(places)
-    (make,) = workloads(op, shape, {**parameters, "log": log})[:1]
-    work = make()
     if target is None and any(DESTINATIONS.get(d) == ("cuda",) for d in places):
         target = "cuda"
     parsed = Target.parse(target) if target else None
-    chosen = recorded(work, parsed, log)
+    if parameters["shapes"]:
+        if untuned:
+            raise usage("--untuned is about one kernel, not about --shapes")
+        folder, about = _set(op, shape, parameters, output, places, parsed, log, regret)
+    else:
+        if regret is not None:
+            raise usage("--regret is about a set: it needs --shapes")
+        folder, about = _one(op, shape, parameters, output, places, parsed, log, untuned)
+    code = _test(folder) if test else common.OK
+    if as_json:
+        files = sorted(p.name for p in folder.iterdir())
+        put_json({"schema": 1, "folder": str(folder), "files": files, **about})
+    else:
+        put(str(folder))
+    return code
+
+
+def _one(
+    op: str, shape: tuple[str, ...], parameters: dict[str, Any], output: Path, places: list[str],
+    target: Target | None, log: str, untuned: bool,
+) -> tuple[Path, dict[str, Any]]:  # fmt: skip
+    """The kernel of one shape; what the document says of it."""
+    from tensorir.api.candidate import source_of
+    from tensorir.api.export_shapes import about_record
+    from tensorir.cli.chosen import offline, recorded
+    from tensorir.cli.parse import workloads
+    from tensorir.export.folder import export
+
+    (make,) = workloads(op, shape, {**parameters, "log": log})
+    work = make()
+    chosen = recorded(work, target, log)
     if chosen is None:
         if not untuned:
-            raise _not_tuned(work, log, parsed)
+            raise _not_tuned(work, log, target)
         chosen = offline(work, target, log, None, None)
     s = work.schedule(chosen.config, template=chosen.template, target=chosen.target)
     about = {
         "workload": work.title,
         "config": chosen.config,
         "template": chosen.template,
-        "record": _about(chosen.record),
+        "record": None if chosen.record is None else about_record(chosen.record),
     }
     folder = export(
         source_of(s), output, places, str(s.trace), outputs=work.outputs, reference=work.reference,
         kind=chosen.target.kind, about=about,
     )  # fmt: skip
-    code = _test(folder) if test else common.OK
-    if as_json:
-        files = sorted(p.name for p in folder.iterdir())
-        put_json({"schema": 1, "folder": str(folder), "files": files, **chosen.json()})
-    else:
-        put(str(folder))
-    return code
+    return folder, chosen.json()
 
 
-def _about(record: Any) -> dict[str, Any] | None:
-    if record is None:
-        return None
-    return {key: record[key] for key in ("id", "time_s", "device", "versions", "started")}
+def _set(
+    op: str, shape: tuple[str, ...], parameters: dict[str, Any], output: Path, places: list[str],
+    target: Target | None, log: str, regret: float | None,
+) -> tuple[Path, dict[str, Any]]:  # fmt: skip
+    """The kernels of a set of shapes; what the document says of them."""
+    from tensorir.api.export_shapes import recorded_set
+    from tensorir.api.identity import flag
+    from tensorir.cli.parse import weighted
+    from tensorir.tune.portfolio import REGRET
+
+    made = [(make(), weight) for make, weight in weighted(op, shape, parameters)]
+    parameters = {name: value for name, value in parameters.items() if name != "arg"}
+    flags = [flag(name, value) for name, value in parameters.items() if value is not None and value is not False]
+    flags += [] if log == "tuning_logs" else [flag("log", log)]
+    found = recorded_set(
+        [work for work, _ in made], [weight for _, weight in made], target, log,
+        REGRET if regret is None else regret, command=" ".join(["tensorir tune", op, *flags]),
+    )  # fmt: skip
+    return found.export(output, places), {"portfolio": found.portfolio.json()}
 
 
 def _not_tuned(work: Any, log: str, target: Target | None) -> Exception:
-    from tensorir.api.identity import command_for, most_like
+    from tensorir.api.identity import command_for, most_like, suits
     from tensorir.api.load import left_out
-    from tensorir.cli.chosen import suits
     from tensorir.errors import NotTuned, Problem
     from tensorir.tune.log import LogReader
 

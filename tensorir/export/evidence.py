@@ -30,21 +30,26 @@ class Evidence:
     files: dict[str, bytes] = field(default_factory=dict)
 
 
-def gather(outputs: Sequence[Tensor], reference: Callable[..., Any] | None = None) -> Evidence:
+def gather(
+    outputs: Sequence[Tensor], reference: Callable[..., Any] | None = None, label: str = "", share: int = 1
+) -> Evidence:
     """Evaluate the reference on fixed integers.
 
     reference: in NumPy; the declarations themselves are evaluated when None
+    label:     what the names of files begin with
+    share:     how many programs share the bytes that a folder has for expected outputs
     """
+    stored = STORED // share
     given, exact = arguments(outputs)
     size = sum(int(np.prod(t.shape, dtype=np.int64)) * numpy_dtype(t.dtype).itemsize for t in outputs)
     expected = {}
-    for seed in SEEDS if size <= STORED else SEEDS[:1]:
+    for seed in SEEDS if size <= stored else SEEDS[:1]:
         expected[seed] = _evaluated(outputs, reference, integer_arrays(given, seed))
     exact = exact and all(np.array_equal(a, np.rint(a)) for made in expected.values() for a in map(_double, made))
     found = Evidence({"exact": exact, "inputs": [{"name": a.name, "low": a.low, "high": a.high} for a in given]})
     found.manifest["tolerance"] = {t.name: tolerance(t.dtype) for t in outputs}
     found.manifest["cases"] = [
-        {"seed": seed, "expected": {t.name: _kept(found, f"{seed}_{n}", a, exact and size > STORED)
+        {"seed": seed, "expected": {t.name: _kept(found, f"{label}expected_{seed}_{n}.npy", a, exact and size > stored)
                                     for n, (t, a) in enumerate(zip(outputs, made, strict=True))}}
         for seed, made in expected.items()
     ]  # fmt: skip
@@ -74,12 +79,11 @@ def _by_bits(array: Any) -> bool:
     return from_numpy(array.dtype.name) in WIDENED and array.dtype != np.float16
 
 
-def _kept(found: Evidence, label: str, array: Any, as_digest: bool) -> dict[str, Any]:
+def _kept(found: Evidence, name: str, array: Any, as_digest: bool) -> dict[str, Any]:
     plain = array.view(f"u{array.itemsize}") if _by_bits(array) else array
     if as_digest:
         return {"sha256": hashlib.sha256(plain.tobytes()).hexdigest()}
     file = io.BytesIO()
     np.save(file, plain, allow_pickle=False)
-    name = f"expected_{label}.npy"
     found.files[name] = file.getvalue()
     return {"file": name}

@@ -1,4 +1,4 @@
-"""Exported folders: source, manifest, loader, self-test and README that run without this package."""
+"""Exported folders: sources, manifest, loader, self-test and README that run without this package."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
 from importlib.resources import files as resources
 from pathlib import Path
@@ -17,9 +17,11 @@ from typing import Any
 from tensorir.codegen.source import Assumed, KernelLaunch, Param, Source
 from tensorir.errors import TensorIRError, refuse
 from tensorir.errors.needs import need_path, shown
-from tensorir.export.evidence import Evidence, gather
-from tensorir.export.readme import readme
+from tensorir.export.evidence import gather
+from tensorir.export.readme import readme, set_readme
 from tensorir.expr.tensor import Tensor
+from tensorir.tune.dispatch import Dispatch, Leaf
+from tensorir.tune.dispatch_text import c_text
 
 FORMAT = "tensorir-export"
 DESTINATIONS: dict[str, tuple[str, ...]] = {
@@ -38,6 +40,24 @@ class ExportError(TensorIRError):
     """A folder that cannot be written: unknown destination, a foreign folder, no room."""
 
 
+@dataclass(frozen=True)
+class Part:
+    """A program to ship.
+
+    outputs:   the declarations, from which the self-test's expected results are computed
+    reference: another way to compute them, in NumPy
+    kind:      "cpu" or "gpu": which device the loader prefers
+    about:     more for the manifest (the record, the device it was tuned on)
+    """
+
+    source: Source
+    outputs: Sequence[Tensor]
+    reference: Callable[..., Any] | None = None
+    trace: str = ""
+    kind: str = ""
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+
 def export(
     source: Source,
     path: str | Path,
@@ -51,28 +71,81 @@ def export(
 ) -> Path:
     """Write ``source`` and everything needed to run and test it into the folder ``path``.
 
-    to:        destinations, see ``DESTINATIONS``
-    outputs:   the declarations, from which the self-test's expected results are computed
-    reference: another way to compute them, in NumPy
-    kind:      "cpu" or "gpu": which device the loader prefers
-    about:     more for the manifest (the record, the device it was tuned on)
+    to:     destinations, see ``DESTINATIONS``
+    others: see ``Part``
 
     Raises ExportError: ``export.destination``, ``export.language``, ``export.not-empty``, ``export.unwritable``,
     ``export.no-reference``.
     """
+    part = Part(source, outputs, reference, trace, kind, about or {})
+
+    def content() -> dict[str, bytes]:
+        manifest, files = _program(part)
+        manifest = {**_head(source.name, to), **manifest}
+        return _complete(manifest, files | {"README.md": readme(manifest).encode("utf-8")}, [part])
+
+    return _export(path, to, [part], content)
+
+
+def export_set(
+    parts: Sequence[Part],
+    path: str | Path,
+    to: Sequence[str],
+    *,
+    name: str,
+    dispatch: Dispatch,
+    files: Mapping[str, str],
+    about: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write the programs of several shapes, and the choice among them, into the folder ``path``.
+
+    parts:    one for each shape of ``dispatch``, in its order, all of one language
+    name:     of the operator
+    dispatch: which kernel each shape has
+    files:    ``choose.py`` and whatever else says the choice as code or data
+    about:    more for the manifest
+
+    What a program reads is compiled into it, so every shape has its own, whichever of the kernels it is made by.
+    ``dispatch.py`` gives the program of a shape in Python, ``program.c`` its number in C. Raises as ``export``.
+    """
+
+    def content() -> dict[str, bytes]:
+        made = {file: text.encode("utf-8") for file, text in files.items()}
+        rows = []
+        for n, (part, shape, kernel) in enumerate(zip(parts, dispatch.shapes, dispatch.chosen, strict=True)):
+            manifest, own = _program(part, f"{n:02d}_", len(parts))
+            rows.append({"parameters": shape, "kernel": kernel, **manifest})
+            made |= own
+        first = rows[0]
+        manifest = {**_head(name, to), "language": first["language"], "kind": first["kind"], **(about or {})}
+        manifest |= {"fixed": dispatch.fixed, "programs": rows}
+        made["dispatch.py"] = resources("tensorir.export.shipped").joinpath("dispatch.py").read_bytes()
+        numbers = Dispatch((), dispatch.shapes, tuple(range(len(parts))), Leaf(-1))
+        says = ["Programs are those of manifest.json, in its order; -1 for a shape that has none."]
+        made["program.c"] = c_text(numbers, "tensorir_program", says, of="program").encode("utf-8")
+        return _complete(manifest, made | {"README.md": set_readme(manifest).encode("utf-8")}, parts)
+
+    return _export(path, to, parts, content)
+
+
+def _export(
+    path: str | Path, to: Sequence[str], parts: Sequence[Part], content: Callable[[], dict[str, bytes]]
+) -> Path:
+    """Write what ``content`` makes, once all that can be refused before has been."""
     folder = Path(need_path("path", path, ExportError))
     check_names(to)
     for name in to:
-        if source.language not in DESTINATIONS[name]:
-            needed = " or ".join(DESTINATIONS[name])
-            message = f"{name} needs {needed} source, this program is {source.language}"
-            raise refuse(ExportError, "export.language", message, hint=f'a schedule with target="{needed}"')
-    if not outputs:
+        for language in dict.fromkeys(p.source.language for p in parts):
+            if language not in DESTINATIONS[name]:
+                needed = " or ".join(DESTINATIONS[name])
+                message = f"{name} needs {needed} source, this program is {language}"
+                raise refuse(ExportError, "export.language", message, hint=f'a schedule with target="{needed}"')
+    if not all(p.outputs for p in parts):
         raise refuse(ExportError, "export.no-reference", "nothing to test against: pass the declared outputs")
     old = _existing(folder)
-    content = _content(source, list(to), trace, gather(outputs, reference), kind, dict(about or {}))
+    made = content()
     try:
-        _write(folder, content, old)
+        _write(folder, made, old)
     except OSError as error:
         words = error.strerror or type(error).__name__
         raise refuse(ExportError, "export.unwritable", f"cannot write {folder}: {words}") from None
@@ -117,30 +190,23 @@ def file_name(source: Source) -> str:
     return plain + _SUFFIX[source.language]
 
 
-def _content(
-    source: Source, to: list[str], trace: str, evidence: Evidence, kind: str, about: dict[str, Any]
-) -> dict[str, bytes]:
-    """Every file of the folder; the manifest last."""
+def _head(name: str, to: Sequence[str]) -> dict[str, Any]:
     from tensorir import __version__
 
-    shipped = resources("tensorir.export.shipped")
-    made: dict[str, bytes] = {file_name(source): source.text.encode("utf-8")}
-    made["loader.py"] = shipped.joinpath(_LOADER[source.language]).read_bytes()
-    made["selftest.py"] = shipped.joinpath("selftest.py").read_bytes()
-    if any(k.maps for k in source.kernels):
-        made["tensor_maps.py"] = resources("tensorir.runtime").joinpath("tensor_maps.py").read_bytes()
-    constants = {p.name: f"constant_{n}.bin" for n, p in enumerate(source.params) if p.role == "constant"}
+    return {"format": FORMAT, "version": 1, "made_by": f"tensorir {__version__}", "name": name, "to": list(to)}
+
+
+def _program(part: Part, label: str = "", share: int = 1) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """What a manifest says of a program, and its files; ``label`` and ``share`` as for ``gather``."""
+    source, evidence = part.source, gather(part.outputs, part.reference, label, share)
+    made: dict[str, bytes] = {label + file_name(source): source.text.encode("utf-8")}
+    constants = {p.name: f"{label}constant_{n}.bin" for n, p in enumerate(source.params) if p.role == "constant"}
     made |= {constants[p.name]: p.data or b"" for p in source.params if p.role == "constant"}
-    made |= evidence.files
     manifest: dict[str, Any] = {
-        "format": FORMAT,
-        "version": 1,
-        "made_by": f"tensorir {__version__}",
         "name": source.name,
-        "to": to,
         "language": source.language,
-        "kind": kind or ("gpu" if source.language == "cuda" else "cpu"),
-        "source": file_name(source),
+        "kind": part.kind or ("gpu" if source.language == "cuda" else "cpu"),
+        "source": label + file_name(source),
         "options": _OPTIONS[source.language],
         "arguments": [_argument(p, constants) for p in source.params],
         "kernels": [_kernel(k) for k in source.kernels],
@@ -148,11 +214,21 @@ def _content(
         "workspace_bytes": source.workspace_bytes,
         "gathers": [{"param": g.param, "limit": g.limit, "into": g.into} for g in source.gathers],
         "assumed": [_assumed(a) for a in source.assumed],
-        "trace": trace.splitlines(),
+        "trace": part.trace.splitlines(),
         "selftest": evidence.manifest,
-        **about,
+        **part.about,
     }
-    made["README.md"] = readme(manifest).encode("utf-8")
+    return manifest, made | evidence.files
+
+
+def _complete(manifest: dict[str, Any], files: Mapping[str, bytes], parts: Sequence[Part]) -> dict[str, bytes]:
+    """Every file of the folder; the manifest last."""
+    shipped = resources("tensorir.export.shipped")
+    made = dict(files)
+    made["loader.py"] = shipped.joinpath(_LOADER[manifest["language"]]).read_bytes()
+    made["selftest.py"] = shipped.joinpath("selftest.py").read_bytes()
+    if any(k.maps for p in parts for k in p.source.kernels):
+        made["tensor_maps.py"] = resources("tensorir.runtime").joinpath("tensor_maps.py").read_bytes()
     manifest["files"] = {name: {"sha256": hashlib.sha256(data).hexdigest()} for name, data in made.items()}
     made["manifest.json"] = (json.dumps(manifest, indent=2, sort_keys=False) + "\n").encode("utf-8")
     return made

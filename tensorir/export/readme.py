@@ -22,23 +22,23 @@ holds the address: another array needs another map. `tensor_maps.py` makes them.
 | kernel | argument | array | dtype | shape | box | swizzle in bytes |
 | --- | --- | --- | --- | --- | --- | --- |"""
 
+_ABOUT_ARRAYS = """\
+Arrays are row-major and contiguous. `workspace` is memory that the caller provides and need not fill."""
+_ABOUT_SIZES = "OpenCL's global size is blocks x threads, its local size is threads.\n"
+_ARGUMENTS = """\
+| name | dtype | shape | role | alignment in bytes |
+| --- | --- | --- | --- | --- |"""
+_LAUNCHES = """\
+| kernel | arguments | blocks (x, y, z) | threads (x, y, z) | shared bytes | runs |
+| --- | --- | --- | --- | --- | --- |"""
+
 
 def readme(m: dict[str, Any]) -> str:
     """What the folder holds and how to use it, as Markdown."""
-    given = [p for p in m["arguments"] if p["role"] in ("input", "scalar")]
     results = [p for p in m["arguments"] if p["role"] == "output"]
-    names = ", ".join(p["name"] for p in given)
-    rows = "\n".join(_row(p) for p in m["arguments"])
-    launches = "\n".join(
-        f"| `{k['name']}` | {', '.join(k['args'])} | {tuple(k['grid'])} | {tuple(k['block'])} | {k['shared_bytes']} | "
-        f"{'once' if k['once'] else 'each'} |"
-        for k in m["kernels"]
-    )
-    trace = "\n".join(f"    {line}" for line in m["trace"]) or "    (none: as declared)"
     return f"""# {_plain(m["name"])}
 
-`{m["source"]}` computes {", ".join(_signature(p) for p in results)}
-from {", ".join(_signature(p) for p in given) or "nothing"}. Written by {m["made_by"]}, which is not needed here.
+`{m["source"]}` computes {_signatures(m)}. Written by {m["made_by"]}, which is not needed here.
 {_UNTRIED if m["language"] == "cuda" else ""}
 ## Use
 
@@ -47,31 +47,123 @@ Python, with {_NEEDS[m["language"]]}:
     import sys; sys.path.insert(0, "this folder")
     from loader import Program
     program = Program()
-    {", ".join(p["name"] for p in results)} = program({names})
+    {", ".join(p["name"] for p in results)} = program({_names(m)})
 {_prepack(m)}
 `python selftest.py` runs it on this machine and compares it with a reference (exit status 0 and `selftest ok`).
 From another language: compile `{m["source"]}` with {" ".join(m["options"])}, and launch as below.{_wide(m)}
 
 ## Arguments
 
-Arrays are row-major and contiguous. `workspace` is memory that the caller provides and need not fill.
+{_ABOUT_ARRAYS}
 
-| name | dtype | shape | role | alignment in bytes |
-| --- | --- | --- | --- | --- |
-{rows}
+{_arguments(m)}
 {_assumed(m)}{_maps(m)}
 ## Launches, in this order
 
-| kernel | arguments | blocks (x, y, z) | threads (x, y, z) | shared bytes | runs |
-| --- | --- | --- | --- | --- | --- |
-{launches}
+{_launches(m)}
 
-OpenCL's global size is blocks x threads, its local size is threads.
-
+{_ABOUT_SIZES if m["language"] == "opencl" else ""}
 ## Schedule
 
-{trace}
+{_trace(m)}
 """
+
+
+def set_readme(m: dict[str, Any]) -> str:
+    """As ``readme``, for the folder of a set of shapes."""
+    programs = m["programs"]
+    first = programs[0]
+    called = ", ".join(f"{name}={value!r}" for name, value in _asked(m, first).items())
+    shapes = "\n".join(_shape(m, n, p) for n, p in enumerate(programs))
+    fixed = " ".join(f"{_plain(name)}={_plain(str(value))}" for name, value in m["fixed"].items())
+    return f"""# {_plain(m["name"])}: {len(programs)} shapes
+
+The fewest kernels (template and configuration) with which each shape was found within {m["regret"]:.1%} of its best:
+{len({p["kernel"] for p in programs})} of them. Extents are compiled in, so that each shape has a source of its own.
+Written by {m["made_by"]}, which is not needed here.
+{_UNTRIED if m["language"] == "cuda" else ""}
+## Use
+
+Python, with {_NEEDS[m["language"]]}:
+
+    import sys; sys.path.insert(0, "this folder")
+    from dispatch import Programs
+    programs = Programs()
+    program = programs({called})  # compiled when first asked for, then kept
+    {", ".join(p["name"] for p in first["arguments"] if p["role"] == "output")} = program({_names(first)})
+
+For a shape that is not below this raises ValueError, which says what kernel the decision tree has for it: the template
+and configuration to make it by. `choose.py` alone gives these, `choose.c` (`tensorir_choose`) their number in
+`kernels.json`.
+
+`python selftest.py` runs every shape by way of the choice on this machine and compares it with a reference (exit status
+0 and `selftest ok`). From another language: `program.c` (`tensorir_program`) gives the number of a shape's program
+below; compile its source with {" ".join(first["options"])}, and launch as its section says.{_wide(m)}
+
+## Shapes
+
+Times are those of {_plain(str(m["device"].get("name")))}, where the kernels were chosen.
+{fixed and f"All have {fixed}."}
+
+| program | parameters | kernel | source | ms | over its best |
+| --- | --- | --- | --- | --- | --- |
+{shapes}
+
+{_ABOUT_ARRAYS}
+{_ABOUT_SIZES if m["language"] == "opencl" else ""}
+{"".join(_section(n, p) for n, p in enumerate(programs))}"""
+
+
+def _asked(m: dict[str, Any], p: dict[str, Any]) -> dict[str, Any]:
+    """The parameters in which shapes may differ."""
+    return {name: value for name, value in p["parameters"].items() if name not in m["fixed"]}
+
+
+def _shape(m: dict[str, Any], n: int, p: dict[str, Any]) -> str:
+    said = " ".join(f"{_plain(name)}={_plain(str(value))}" for name, value in _asked(m, p).items())
+    return f"| {n} | {said} | {p['kernel']} | `{p['source']}` | {p['time_s'] * 1e3:.4g} | {p['regret']:.1%} |"
+
+
+def _section(n: int, p: dict[str, Any]) -> str:
+    """One program of a set."""
+    return f"""
+## Program {n}: `{p["source"]}`
+
+Computes {_signatures(p)}.
+{_prepack(p)}
+{_arguments(p)}
+{_assumed(p)}{_maps(p)}
+{_launches(p)}
+
+{_trace(p)}
+"""
+
+
+def _signatures(m: dict[str, Any]) -> str:
+    results = [p for p in m["arguments"] if p["role"] == "output"]
+    given = [p for p in m["arguments"] if p["role"] in ("input", "scalar")]
+    return f"{', '.join(map(_signature, results))}\nfrom {', '.join(map(_signature, given)) or 'nothing'}"
+
+
+def _names(m: dict[str, Any]) -> str:
+    return ", ".join(p["name"] for p in m["arguments"] if p["role"] in ("input", "scalar"))
+
+
+def _arguments(m: dict[str, Any]) -> str:
+    return "\n".join([_ARGUMENTS, *map(_row, m["arguments"])])
+
+
+def _launches(m: dict[str, Any]) -> str:
+    rows = (
+        f"| `{k['name']}` | {', '.join(k['args'])} | {tuple(k['grid'])} | {tuple(k['block'])} | {k['shared_bytes']} | "
+        f"{'once' if k['once'] else 'each'} |"
+        for k in m["kernels"]
+    )
+    return "\n".join([_LAUNCHES, *rows])
+
+
+def _trace(m: dict[str, Any]) -> str:
+    return "\n".join(f"    {line}" for line in m["trace"]) or "    (none: as declared)"
 
 
 def _assumed(m: dict[str, Any]) -> str:

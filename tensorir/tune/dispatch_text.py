@@ -62,12 +62,15 @@ def _python_test(node: Split) -> str:
     return f"{node.name} {'<=' if is_number(node.value) else '=='} {node.value!r}"
 
 
-def c_text(d: Dispatch, name: str = "tensorir_choose", head: Sequence[str] = ()) -> str:
-    """A C99 function that returns the number of the kernel for a shape; words are strings, None is a null pointer."""
+def c_text(d: Dispatch, name: str = "tensorir_choose", head: Sequence[str] = (), of: str = "kernel") -> str:
+    """A C99 function that returns the number of the kernel for a shape; words are strings, None is a null pointer.
+
+    of: what else the numbers are of
+    """
     kinds = {a: _c_type([s[a] for s in d.shapes]) for a in d.asked}
     given = ", ".join(f"{kinds[a]}{_c_name(a)}" for a in d.asked) or "void"
     fixed = ", ".join(f"{n} {v}" for n, v in d.fixed.items())
-    lines = ["/* The number of the kernel to run for a shape."]
+    lines = [f"/* The number of the {of} to run for a shape."]
     lines += [f"   {_harmless(h).replace('*/', '* /')}" for h in head]
     lines += [f"   For {_harmless(fixed).replace('*/', '* /')} only."] if fixed else []
     lines += ["*/", "#include <stddef.h>", "#include <string.h>", "", f"int {name}({given}) {{"]

@@ -104,6 +104,8 @@ WRONG = [
     ("export", *CONV, "--to", "source"),
     ("export", *CONV, "--to", "sauce", "-o", "x"),
     ("export", *CONV, "--to", "source", "--untuned", "-o", "/dev/null/x"),
+    ("export", *CONV, "--to", "source", "--regret", "0.1", "-o", "x"),
+    ("export", "conv2d", "--shapes", "alexnet", "--to", "source", "--untuned", "-o", "x"),
 ]
 
 

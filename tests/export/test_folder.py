@@ -124,9 +124,9 @@ def test_large_results_ship_as_digests(tmp_path, monkeypatch):
     assert done.returncode == 1 and "digest" in done.stderr
 
 
-def change(where, old, new, count=1):
+def change(where, old, new, count=1, file="*.cl"):
     """Edit the source and its digest in the manifest."""
-    source, manifest = next(where.glob("*.cl")), where / "manifest.json"
+    source, manifest = next(where.glob(file)), where / "manifest.json"
     text = source.read_text()
     changed = text.replace(old, new, count)
     assert changed != text

@@ -1,4 +1,4 @@
-"""Tests the program of this folder on this machine: ``python selftest.py``.
+"""Tests the program of this folder, or all of them, on this machine: ``python selftest.py``.
 
 Inputs are made by a fixed generator of integers; what must come out was computed by a reference that knows
 nothing of the kernel, and ships here as arrays or digests. Every buffer lies between canaries. Exit status 0 and
@@ -25,12 +25,12 @@ class WrongError(Exception):
     """The program does not do what it should."""
 
 
-def load() -> Any:
-    """loader.py of this folder, found by path; nothing is written beside it."""
+def load(name: str = "loader") -> Any:
+    """A module of this folder, found by path; nothing is written beside it."""
     sys.dont_write_bytecode = True
-    spec = importlib.util.spec_from_file_location("exported_loader", HERE / "loader.py")
+    spec = importlib.util.spec_from_file_location(f"exported_{name}", HERE / f"{name}.py")
     if spec is None or spec.loader is None:
-        raise WrongError("loader.py is missing")
+        raise WrongError(f"{name}.py is missing")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -134,8 +134,40 @@ def compare(manifest: dict[str, Any], case: dict[str, Any], p: dict[str, Any], g
 
 
 def test() -> str:
-    """Run every case; a line about what was tested."""
-    whole = load().Program()
+    """Run every case of every program; a line about what was tested."""
+    loader = load()
+    manifest = loader.read_manifest()
+    if "programs" in manifest:
+        programs = load("dispatch").Programs()
+        tested = [chosen(programs, n).manifest["selftest"] for n in range(len(manifest["programs"]))]
+        name = f"{manifest['name']}, {len(tested)} shapes"
+    else:
+        whole = loader.Program(manifest=manifest)
+        run_cases(whole)
+        tested, name = [manifest["selftest"]], manifest["name"]
+    how = "exact" if all(t["exact"] for t in tested) else "within rounding"
+    return f"selftest ok: {name}, {sum(len(t['cases']) for t in tested)} cases, {how}"
+
+
+def chosen(programs: Any, number: int) -> Any:
+    """The program that is chosen for the shape of this one, after running it; WrongError when it is another."""
+    about = programs.manifest["programs"][number]
+    said = " ".join(f"{name}={value}" for name, value in about["parameters"].items())
+    kernel = programs.choose(**about["parameters"])
+    if kernel != {"template": about["template"], "config": about["config"]}:
+        raise WrongError(f"{said}: choose.py says {kernel}, the manifest kernel {about['kernel']}")
+    program = programs(**about["parameters"])
+    if program.manifest != about:
+        raise WrongError(f"{said}: the program of {program.manifest['parameters']} was chosen")
+    try:
+        run_cases(program)
+    except WrongError as error:
+        raise WrongError(f"{said}: {error}") from None
+    return program
+
+
+def run_cases(whole: Any) -> None:
+    """Run every case of a program and compare."""
     manifest = whole.manifest
     for number, case in enumerate(manifest["selftest"]["cases"]):
         inputs: dict[str, Any] = {}
@@ -156,8 +188,6 @@ def test() -> str:
             made = program(*given)
             for p, got in zip(program.outputs, made if isinstance(made, tuple) else (made,), strict=True):
                 compare(manifest, case, p, got)
-    how = "exact" if manifest["selftest"]["exact"] else "within rounding"
-    return f"selftest ok: {manifest['name']}, {len(manifest['selftest']['cases'])} cases, {how}"
 
 
 def load_scalar(array: Any, p: dict[str, Any]) -> Any:

@@ -1,0 +1,142 @@
+"""Exporting the few kernels of a set of shapes, from what the log knows; nothing is tuned or measured."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tensorir.api.candidate import Candidate
+from tensorir.api.frozen import log_for
+from tensorir.api.identity import compute_digest, folder_of, place_of, suits, target_of
+from tensorir.api.load import left_out, regenerate, trace_text
+from tensorir.api.shape_outcome import Portfolio, ShapeResult
+from tensorir.api.shape_set import understood
+from tensorir.errors import NotTuned, Problem
+from tensorir.errors.needs import need_path
+from tensorir.export.folder import Part, check_names, export_set
+from tensorir.target import Target
+from tensorir.tune.log import Choice, LogReader, Record, choose
+from tensorir.tune.portfolio import REGRET
+
+if TYPE_CHECKING:
+    from tensorir.api.workload import Workload
+
+NAMED = 5  # of the shapes that are not tuned
+
+
+def export_shapes(
+    works: Sequence[Workload],
+    path: str | Path,
+    to: Sequence[str] = ("source",),
+    *,
+    weights: Sequence[float] | None = None,
+    regret: float = REGRET,
+    target: str | Target | None = None,
+    log: str = "tuning_logs",
+) -> Path:
+    """Write a folder with a kernel for each shape, of the fewest that suit all, which runs without tensorir.
+
+    works, weights, regret: as for ``tune_shapes``; the kernels are chosen from the log as it chooses them
+    to:     destinations, as for ``f.export``
+    target: kind of device for which the kernels were tuned; any when None
+
+    Raises NotTuned ``export.not-tuned`` where a shape has no usable record, and what ``f.export`` raises.
+    """
+    check_names(to)
+    parsed = target if isinstance(target, Target) or target is None else Target.parse(target)
+    return recorded_set(works, weights, parsed, need_path("log", log), regret).export(path, to)
+
+
+@dataclass(frozen=True)
+class RecordedSet:
+    """The kernels of a set by its records. made: the program of each shape, in order"""
+
+    works: tuple[Workload, ...]
+    portfolio: Portfolio
+    made: tuple[Candidate, ...]
+
+    def export(self, path: str | Path, to: Sequence[str]) -> Path:
+        """Write the folder."""
+        portfolio, name = self.portfolio, self.works[0].name
+        records = [portfolio.records[w.title] for w in self.works]
+        parts = []
+        for work, made, record, s in zip(self.works, self.made, records, portfolio.served, strict=True):
+            kernel = portfolio.kernels[s.kernel]
+            about = {"workload": work.title, "template": kernel.template, "config": kernel.config, "time_s": s.time_s}
+            about |= {"regret": s.regret, "record": about_record(record)}
+            kind = target_of(record).kind
+            parts.append(Part(made.source, work.outputs, work.reference, trace_text(made), kind, about))
+        device = records[0]["device"]
+        files = portfolio.files(name, device)
+        more = {"regret": portfolio.regret, "device": device}
+        return export_set(parts, path, to, name=name, dispatch=portfolio.dispatch, files=files, about=more)
+
+
+def about_record(record: Record) -> dict[str, Any]:
+    """What an exported folder says of the record that its kernel is from."""
+    return {key: record[key] for key in ("id", "time_s", "device", "versions", "started")}
+
+
+def recorded_set(
+    works: Sequence[Workload], weights: Sequence[float] | None, target: Target | None, log: str, regret: float,
+    command: str = "tir.tune_shapes(works)",
+) -> RecordedSet:  # fmt: skip
+    """The kernels for all shapes from the trials of one device, by times alone; see ``export_shapes``.
+
+    Of several devices, drivers or versions on which every shape is tuned, the one tuned last. A trial whose source
+    this version makes otherwise is left out.
+
+    command: how to tune the set, for the message
+    """
+    works, numbers = understood(works, weights, regret)
+    known = _of_one_place(works, target, log)
+    made: dict[str, Candidate | None] = {}
+    stale = 0
+    while all(known.values()):
+        results = [ShapeResult(w, x, None, tuple(known[w.title])) for w, x in zip(works, numbers, strict=True)]
+        portfolio = Portfolio.of(results, regret)
+        assert portfolio is not None
+        wrong = {}
+        for work in works:
+            record = portfolio.records[work.title]
+            if record["id"] not in made:
+                made[record["id"]] = regenerate(work, record, target_of(record))
+            if made[record["id"]] is None:
+                wrong[work.title] = record["id"]
+        if not wrong:
+            chosen = [made[portfolio.records[w.title]["id"]] for w in works]
+            return RecordedSet(tuple(works), portfolio, tuple(c for c in chosen if c is not None))
+        stale += len(wrong)
+        for title, name in wrong.items():
+            known[title] = [c for c in known[title] if c.record["id"] != name]
+    raise _not_tuned([w for w in works if not known[w.title]], len(works), target, log, stale, command)
+
+
+def _of_one_place(works: Sequence[Workload], target: Target | None, log: str) -> dict[str, list[Choice]]:
+    """The choices of each shape, by title, on the device and versions on which most shapes are tuned."""
+    found: dict[str, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
+    for work in works:
+        reader = LogReader(folder_of(work, log_for(work, log)))
+        for record in reader.records(workload=work.title, compute=compute_digest(work)):
+            if record["template"] in work.templates and suits(record, target):
+                found[place_of(record)][work.title].append(record)
+    places = [{w.title: choose(records[w.title]) for w in works} for records in found.values()]
+
+    def worth(place: dict[str, list[Choice]]) -> tuple[int, str]:
+        started = (c.record["started"] for some in place.values() for c in some)
+        return sum(map(bool, place.values())), max(started, default="")
+
+    return max(places, key=worth, default={w.title: [] for w in works})
+
+
+def _not_tuned(
+    missing: Sequence[Workload], of: int, target: Target | None, log: str, stale: int, command: str
+) -> NotTuned:
+    words = [f"{w.title}{left_out(w, log, lambda r: suits(r, target))}" for w in missing[:NAMED]]
+    words += [f"{len(missing) - NAMED} more"] if len(missing) > NAMED else []
+    message = f"{len(missing)} of {of} shapes are not tuned in {log} for one device: {'; '.join(words)}"
+    message += f"; {stale} records of another version: stale, not used" if stale else ""
+    return NotTuned(Problem("export.not-tuned", message, hint=command))

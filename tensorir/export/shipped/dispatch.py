@@ -1,0 +1,54 @@
+"""The programs of this folder by shape; needs what loader.py needs.
+
+from dispatch import Programs         # with this folder on sys.path
+programs = Programs()                 # Programs(queue=...) for one of yours, with pyopencl
+program = programs(m=64, n=64, k=64)  # by the parameters of a shape: compiled when first asked for, then kept
+result = program(a, b)                # see loader.py
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+
+
+def beside(name: str) -> Any:
+    """A module of this folder, found by path."""
+    spec = importlib.util.spec_from_file_location(f"exported_{name}", HERE / f"{name}.py")
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{name}.py is missing")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Programs:
+    """The compiled programs of this folder on one device."""
+
+    def __init__(self, **given: Any) -> None:
+        self.given = given
+        self.loader = beside("loader")
+        self.manifest: dict[str, Any] = self.loader.read_manifest()  # no file was changed, choose.py neither
+        self.choose = beside("choose").choose
+        self.made: dict[int, Any] = {}
+
+    def number(self, **parameters: Any) -> int:
+        """Which program computes a shape; parameters that all shapes share as words or switches may be left out."""
+        kernel = self.choose(**parameters)  # refuses other parameters, and words that no kernel was tuned for
+        for n, about in enumerate(self.manifest["programs"]):
+            if all(about["parameters"][name] == value for name, value in parameters.items()):
+                return n
+        said = ", ".join(f"{name}={value}" for name, value in parameters.items())
+        raise ValueError(f"no program for {said}; the kernel to make it by is {kernel}")
+
+    def __call__(self, **parameters: Any) -> Any:
+        """The program of a shape."""
+        n = self.number(**parameters)
+        if n not in self.made:
+            self.made[n] = self.loader.Program(manifest=self.manifest["programs"][n], **self.given)
+            if hasattr(self.made[n], "queue"):
+                self.given.setdefault("queue", self.made[n].queue)  # all of them on one
+        return self.made[n]

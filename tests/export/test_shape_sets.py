@@ -1,0 +1,210 @@
+"""Exported sets of shapes: chosen from the log alone, run by the choice of the folder, tested shape by shape."""
+
+import ast
+import ctypes
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+import zoo
+from test_folder import change, needs_device, run, verdict
+
+import tensorir as tir
+from tensorir.api.candidate import prepare
+from tensorir.api.identity import identity_of
+from tensorir.cli import common, main
+from tensorir.target import Target
+from tensorir.tune.log import LogWriter
+
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
+DEVICE = {"name": "cpu", "platform": "x", "driver": "1", "target": "opencl"}
+ONE, TWO, THREE = ({"ti": ti, "tj": tj, "out": out} for ti, tj, out in ((1, 4, True), (2, 8, False), (2, 4, True)))
+SIZES = (12, 13, 40)
+
+
+def note(log, work, times, device=DEVICE, template="tile", **changed):
+    """A log as tuning would leave it: seconds of configurations."""
+    identity = identity_of(work, device)
+    with LogWriter(log, work.title) as writer:
+        for config, time_s in times:
+            made = prepare(work, template, config, Target.parse(device["target"]), check=False)
+            result = {"status": "ok", "time_s": time_s, "samples": [time_s] * 6, "check": {"ok": True, "max_err": 0.0}}
+            result |= {"source_sha256": made.source.sha256, "trace": made.known["trace"], **changed}
+            writer.append(identity.record("trial", template, config, result))
+
+
+@pytest.fixture
+def log(tmp_path):
+    """The middle one is within 5 % everywhere; on its own each shape has another best."""
+    for n, best in zip(SIZES, (ONE, THREE, THREE), strict=True):
+        note(tmp_path / "log", zoo.product(n), [(best, 1.0e-3 * n), (TWO, 1.02e-3 * n)])
+    return str(tmp_path / "log")
+
+
+def works(*sizes):
+    return [zoo.product(n) for n in sizes or SIZES]
+
+
+@needs_device
+def test_every_shape_runs_through_the_choice(log, tmp_path):
+    where = tir.export_shapes(works(), tmp_path / "out", ["source", "pyopencl"], log=log).rename(tmp_path / "moved")
+    done = run(where)
+    assert done.returncode == 0 and done.stdout == "selftest ok: product, 3 shapes, 6 cases, exact\n", done.stderr
+    manifest = json.loads((where / "manifest.json").read_text())
+    names = {p.name for p in where.iterdir()}
+    assert set(manifest["files"]) == names - {"manifest.json"} and "README.md" in names
+    assert [(p["parameters"], p["kernel"], p["config"]) for p in manifest["programs"]] == [
+        ({"n": n}, 0, TWO) for n in SIZES
+    ]
+    assert all(p["record"]["id"] and p["regret"] == pytest.approx(0.02) for p in manifest["programs"])
+    assert json.loads((where / "kernels.json").read_text())["device"]["name"] == "cpu"
+    code = """
+import sys; sys.path.insert(0, sys.argv[1])
+import numpy as np
+from dispatch import Programs
+programs = Programs()
+a = np.arange(169, dtype=np.float32).reshape(13, 13)
+program = programs(n=13)
+assert np.array_equal(program(a, a), a @ a) and programs(n=13) is program and programs(n=40).queue is program.queue
+try:
+    programs(n=14)
+except ValueError as error:
+    assert "n=14" in str(error) and "'tj': 8" in str(error)
+else:
+    raise SystemExit("another shape was taken")
+assert "tensorir" not in sys.modules
+"""
+    command = [sys.executable, "-c", code, str(where)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@needs_device
+def test_a_changed_program_or_choice_is_noticed(log, tmp_path, capsys):
+    where = tir.export_shapes(works(12, 40), tmp_path / "out", ["pyopencl"], log=log, regret=0)
+    assert verdict(where) == 0 and "2 shapes" in capsys.readouterr().out
+    shutil.copytree(where, tmp_path / "other")
+    change(tmp_path / "other", "A[", "A[1 + ", file="01_C.cl")
+    assert verdict(tmp_path / "other") == 1 and "n=40: C" in capsys.readouterr().err
+    shutil.copytree(where, tmp_path / "third")
+    change(tmp_path / "third", "(12,): 0", "(12,): 1", file="choose.py")
+    assert verdict(tmp_path / "third") == 1 and "choose.py says" in capsys.readouterr().err
+
+
+def test_no_regret_is_each_ones_best(log, tmp_path):
+    where = tir.export_shapes(works(), tmp_path / "out", log=log, regret=0)
+    manifest = json.loads((where / "manifest.json").read_text())
+    assert [p["config"] for p in manifest["programs"]] == [ONE, THREE, THREE]
+    assert [p["kernel"] for p in manifest["programs"]] == [1, 0, 0] and manifest["regret"] == 0
+    assert [p["source"] for p in manifest["programs"]] == ["00_C.cl", "01_C.cl", "02_C.cl"]
+    text = (where / "README.md").read_text()
+    assert (
+        "| 2 | n=40 | 0 | `02_C.cl` | 40 | 0.0% |" in text and "programs(n=12)" in text and text.count("## Prog") == 3
+    )
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_numbers_of_programs_in_c(log, tmp_path):
+    where = tir.export_shapes(works(), tmp_path / "out", log=log)
+    made = tmp_path / "program.so"
+    texts = [str(where / "program.c"), str(where / "choose.c")]
+    subprocess.run(["cc", "-std=c99", "-Wall", "-Werror", "-shared", "-fPIC", "-o", str(made), *texts], check=True)
+    library = ctypes.CDLL(str(made))
+    assert [library.tensorir_program(ctypes.c_longlong(n)) for n in (*SIZES, 14)] == [0, 1, 2, -1]
+    assert [library.tensorir_choose(ctypes.c_longlong(n)) for n in (*SIZES, 14)] == [0, 0, 0, 0]
+
+
+def test_nothing_in_it_imports_the_package(log, tmp_path):
+    where = tir.export_shapes(works(), tmp_path / "out", log=log)
+    allowed = set(sys.stdlib_module_names) | {"numpy", "pyopencl"}
+    for file in where.glob("*.py"):
+        for n in ast.walk(ast.parse(file.read_text())):
+            names = [a.name for a in n.names] if isinstance(n, ast.Import) else []
+            names += [n.module or ""] if isinstance(n, ast.ImportFrom) else []
+            assert {name.split(".")[0] for name in names} <= allowed, file
+
+
+def test_shapes_without_a_record_are_named(log, tmp_path):
+    with pytest.raises(tir.NotTuned) as caught:
+        tir.export_shapes(works(12, 14, 15), tmp_path / "out", log=log)
+    assert caught.value.code == "export.not-tuned" and not (tmp_path / "out").exists()
+    text = str(caught.value)
+    assert "2 of 3" in text and "n=14" in text and "n=15" in text and "n=12" not in text and "tune_shapes" in text
+
+
+def test_times_of_two_devices_are_not_put_together(log, tmp_path):
+    """The fourth shape is known on another device only; where all are known, the device tuned last has the say."""
+    other = {**DEVICE, "name": "other"}
+    note(log, zoo.product(14), [(ONE, 1e-3)], other)
+    with pytest.raises(tir.NotTuned) as caught:
+        tir.export_shapes(works(12, 13, 14), tmp_path / "out", log=log)
+    assert "1 of 3" in str(caught.value) and "n=14" in str(caught.value)
+    note(log, zoo.product(12), [(THREE, 1e-3)], other)
+    where = tir.export_shapes(works(12, 14), tmp_path / "out", log=log, regret=0)
+    manifest = json.loads((where / "manifest.json").read_text())
+    assert manifest["device"]["name"] == "other" and [p["config"] for p in manifest["programs"]] == [THREE, ONE]
+
+
+def test_a_stale_record_gives_way(log, tmp_path):
+    """A faster one whose source this version does not make is not used; where there is no other, it is said."""
+    note(log, zoo.product(12), [(THREE, 1e-4)], source_sha256="ab" * 32)
+    where = tir.export_shapes(works(12, 13), tmp_path / "out", log=log)
+    assert [p["config"] for p in json.loads((where / "manifest.json").read_text())["programs"]] == [TWO, TWO]
+    note(log, zoo.product(9), [(THREE, 1e-4)], source_sha256="ab" * 32)
+    with pytest.raises(tir.NotTuned) as caught:
+        tir.export_shapes(works(12, 9), tmp_path / "two", log=log)
+    assert "1 of 2" in str(caught.value) and "stale" in str(caught.value)
+
+
+def test_what_is_refused_before_anything_is_read(log, tmp_path):
+    for given, code in [
+        ({"to": ["onnx"]}, "export.destination"),
+        ({"to": ["cupy"]}, "export.language"),
+        ({"weights": [1]}, "argument.value"),
+        ({"regret": -1}, "argument.value"),
+        ({"target": "cuda"}, "export.not-tuned"),
+    ]:
+        with pytest.raises(tir.TensorIRError) as caught:
+            tir.export_shapes(works(), tmp_path / "out", log=log, **given)
+        assert caught.value.code == code and not (tmp_path / "out").exists()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/notes").write_text("")
+    with pytest.raises(tir.TensorIRError) as caught:
+        tir.export_shapes(works(), tmp_path / "mine", log=log)
+    assert caught.value.code == "export.not-empty"
+
+
+def test_a_set_replaces_one_and_one_a_set(log, tmp_path):
+    work = zoo.product(12)
+    tir.export_shapes(works(), tmp_path / "out", log=log)
+    from tensorir.export.folder import export
+
+    export(work.schedule().emitted(), tmp_path / "out", ["source"], outputs=work.outputs)
+    names = {p.name for p in (tmp_path / "out").iterdir()}
+    assert "dispatch.py" not in names and "00_C.cl" not in names and "C.cl" in names
+    tir.export_shapes(works(), tmp_path / "out", log=log)
+    names = {p.name for p in (tmp_path / "out").iterdir()}
+    assert "dispatch.py" in names and "C.cl" not in names
+
+
+def test_command(tmp_path, monkeypatch, capsys):
+    """What tune --shapes recorded, by the same --shapes; without a record, the command that makes them."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shapes").write_text("8x8x8 --weight 3\n8x16x8\n")
+    args = ["export", "matmul", "--shapes", "shapes", "--act", "relu", "--log", "log", "--to", "source", "-o", "out"]
+    assert main.run(args) == common.NO_CONFIG and not (tmp_path / "out").exists()
+    assert "tensorir tune matmul --shapes shapes --act relu --log log" in capsys.readouterr().err
+    for n in (8, 16):
+        work = tir.ops.matmul(m=8, n=n, k=8, act="relu")
+        name = work.template_for(Target.parse("opencl"))
+        default = work.templates[name].space_for(Target.parse("opencl")).default
+        note("log", work, [(default, 1e-6 * n)], template=name)
+    assert main.run([*args, "--json", "--regret", "0.1"]) == common.OK
+    doc = json.loads(capsys.readouterr().out)
+    assert doc["folder"] == "out" and "dispatch.py" in doc["files"] and doc["portfolio"]["regret"] == 0.1
+    assert [s["weight"] for s in doc["portfolio"]["shapes"]] == [3.0, 1.0]
+    text = (tmp_path / "out/README.md").read_text()
+    assert "programs(m=8, n=8, k=8, batch=1)" in text and "All have ta=False" in text
