@@ -43,7 +43,7 @@ class Session:
     """
 
     def __init__(self, work: Workload, measurer: Measurer, options: Options) -> None:
-        _understood(work, options)
+        refuse_options(work, options)
         self.work, self.measurer = work, measurer
         self.about = measurer.open()
         self.spaces = _restricted(work, options.restrict, options.templates, Target.parse(self.about["target"]))
@@ -83,7 +83,7 @@ class Session:
         return search(options.strategy, **{**given, **others})
 
 
-def _understood(work: Workload, options: Options) -> None:
+def refuse_options(work: Workload, options: Options) -> None:
     """Refuse unknown templates, and conditions that no template's knobs give a meaning, before a device is opened."""
     for template in options.templates:
         if template not in work.templates:

@@ -165,12 +165,13 @@ def _code(outcomes: Sequence[TuneOutcome]) -> int:
     for outcome in outcomes:
         if outcome.error is not None:
             say(words(outcome.error))
-            return common.LOG
-        if outcome.status == "interrupted":
-            return common.INTERRUPTED
         if outcome.stopped == "device_lost":
             say("tensorir: the device is lost; everything up to then is in the log")
             return common.DEVICE_LOST
+        if outcome.error is not None:
+            return common.LOG
+        if outcome.status == "interrupted":
+            return common.INTERRUPTED
         if outcome.status == "no_valid_config":
             code = common.NO_CONFIG
             _say_why(outcome)

@@ -93,6 +93,7 @@ def search(
     flights: Flights | None = None,
     also: Collection[str] = (),
     defaults: bool = True,
+    priors: Mapping[str, list[Table]] | None = None,
 ) -> TuneOutcome:
     """Search the spaces of all templates together; the first template's default is *the* default.
 
@@ -115,6 +116,7 @@ def search(
               only one place gives the same trials again
     also:     ids of trials that are measured again in the final round whatever their times
     defaults: measure the templates' defaults before what the strategies ask for
+    priors:   what strategies may start from, by template; by ``reuse`` when None
 
     KeyboardInterrupt ends the search with status ``interrupted`` and what was found. An unwritable
     log ends it after the trial; ``outcome.error`` has the LogError.
@@ -125,7 +127,8 @@ def search(
     )
     run.also, run.least_gain, run.defaults = frozenset(also), least_gain, defaults
     earlier = list(reuse)
-    run.open_arms(strategy, spaces, seed, make or _default_make(), tables(earlier, identity, spaces))
+    known = tables(earlier, identity, spaces) if priors is None else priors
+    run.open_arms(strategy, spaces, seed, make or _default_make(), known)
     try:
         run.take_over(earlier)
         run.explore() if flights is None else run.explore_together(flights)

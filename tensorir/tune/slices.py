@@ -22,6 +22,11 @@ class Kept:
         self._inner: _Strategy | None = None
         self._told: dict[int, float | None] = {}
 
+    @property
+    def begun(self) -> bool:
+        """Whether it has been asked."""
+        return self._inner is not None
+
     def ask(self, n: int = 1) -> list[int]:
         """Up to ``n`` rows not measured yet."""
         if self._inner is None:

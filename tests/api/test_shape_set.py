@@ -3,14 +3,17 @@
 import json
 import math
 
+import benches
 import pytest
 from benches import Bench
 
 import tensorir as tir
-from tensorir.api import shape_set
+from tensorir.api import shape_search, shape_set
 from tensorir.api.options import Options
-from tensorir.errors import Problem
+from tensorir.errors import DeviceError, Problem
+from tensorir.tune import loop
 from tensorir.tune.log import LogError, LogReader, LogWriter
+from tensorir.tune.process import WorkerError
 
 
 def shape(n, values=range(12), **more):
@@ -30,7 +33,7 @@ def near_target(n, x):
 @pytest.fixture
 def run(monkeypatch, tmp_path):
     def go(bench, works, weights=None, regret=0.05, **options):
-        monkeypatch.setattr(shape_set, "Measurer", bench.measurer)
+        monkeypatch.setattr(shape_search, "Measurer", bench.measurer)
         options = Options(**{"budget_s": None, "log": str(tmp_path), "strategy": "random", **options})
         found = shape_set.tune_set(works, weights, None, options, regret, bench.clock)
         assert bench.opened == 0
@@ -257,3 +260,49 @@ def test_a_search_begins_with_what_was_fast_on_near_shapes(run):
     found = run(bench, works, weights=[1000, 1], trials=24, strategy="bayes")
     counts = [r.outcome.search for r in found.results]
     assert any(c.get("elsewhere") for c in counts)
+
+
+def test_a_shape_is_opened_when_its_turn_comes(run):
+    """The first trial waits for no other shape, and what there is no time for is not opened at all."""
+    bench = Bench(near_target)
+    opened = []
+
+    def on_start(about, spaces, known):
+        opened.append(len(bench.calls))
+
+    works = [shape(n) for n in (8, 16, 64, 128)]
+    run(bench, works, trials=3, on_start=on_start)
+    assert opened == [0, 1, 2, 3]
+    opened.clear()
+    bench = Bench(near_target)
+    found = run(bench, works, budget_s=2.0, fresh=True, on_start=on_start)
+    assert opened == [0, 1] and len(found.outcomes) == 2 == len(found.left_out)
+
+
+@pytest.mark.parametrize(("error", "code"), [(DeviceError, "device.broken"), (WorkerError, "tune.workers-lost")])
+def test_a_device_that_goes_away_before_a_shape_is_opened(run, monkeypatch, error, code):
+    bench = Bench(near_target)
+    monkeypatch.setattr(benches.Measurer, "open", lambda self: self.bench.gone() if bench.calls else benches.ABOUT)
+    bench.gone = raising = lambda: (_ for _ in ()).throw(error(Problem(code, "gone")))
+    found = run(bench, [shape(8), shape(64)], trials=3)
+    assert found.stopped == ("device_lost" if error is DeviceError else "workers") and len(bench.calls) == 1
+    assert [o.error.code for o in found.outcomes] == [code] and found.portfolio is not None
+    monkeypatch.setattr(benches.Measurer, "open", lambda self: raising())
+    with pytest.raises(error):
+        run(Bench(near_target), [shape(8), shape(64)], trials=3, fresh=True)
+
+
+def test_options_that_fit_no_template_are_refused_before_a_device_is_opened(run):
+    bench = Bench(near_target)
+    with pytest.raises(tir.TensorIRError) as caught:
+        run(bench, [shape(8), shape(64)], templates=("nothing",))
+    assert caught.value.code == "template.unknown" and not bench.calls
+
+
+def test_tables_are_made_for_strategies_that_begin(run, monkeypatch):
+    """Slices go on with the strategy of the first one, which has taken what is known from elsewhere."""
+    made = []
+    monkeypatch.setattr(shape_search, "tables", lambda records, identity, spaces: made.append(identity.workload) or {})
+    monkeypatch.setattr(loop, "tables", lambda *_: made.append("again"))
+    run(Bench(near_target), [shape(n, range(40)) for n in (8, 64)], trials=30)
+    assert sorted(made) == ["scale n=64", "scale n=8"]

@@ -11,7 +11,7 @@ import zoo
 from benches import Bench
 
 import tensorir as tir
-from tensorir.api import shape_set
+from tensorir.api import shape_search
 from tensorir.cli import common, main, parse
 from tensorir.cli.common import Stop
 from tensorir.ops.shapes import SETS
@@ -403,7 +403,7 @@ class TestSets:
     @pytest.fixture
     def tune(self, cli, monkeypatch, tmp_path):
         bench = Bench(lambda n, _: 1e-3 * n)
-        monkeypatch.setattr(shape_set, "Measurer", bench.measurer)
+        monkeypatch.setattr(shape_search, "Measurer", bench.measurer)
         (tmp_path / "shapes").write_text("8x8x8 --weight 3\n8x16x8\n")
         return lambda *args: cli("tune", "matmul", "--shapes", "shapes", "--tuner", "random", *args)
 

@@ -1,0 +1,226 @@
+"""One shape of a set that is tuned together: its session, its strategies from slice to slice, and what is known."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tensorir.api.asker import Asker
+from tensorir.api.identity import folder_of
+from tensorir.api.measurer import Measurer
+from tensorir.api.options import Options
+from tensorir.api.tuning import Session
+from tensorir.errors import TensorIRError
+from tensorir.tune.elsewhere import Table, tables
+from tensorir.tune.log import Choice, LogReader, LogWriter, Record, choose
+from tensorir.tune.outcome import TuneOutcome, grouped_reasons
+from tensorir.tune.slices import Given, Kept
+
+if TYPE_CHECKING:
+    from tensorir.api.workload import Workload
+    from tensorir.runtime.device import Device
+
+Clock = Callable[[], float]
+FINALISTS = 3  # of each shape, besides its default and its member of the set
+RECENT = 15  # trials whose cost predicts the next one's
+
+
+class ShapeSearch:
+    """One shape: its session, the strategies that stay between slices, and what is known."""
+
+    def __init__(
+        self, work: Workload, weight: float, device: str | Device | None, options: Options, asker: Asker | None,
+        clock: Clock,
+    ) -> None:  # fmt: skip
+        self.work, self.weight, self.title, self.clock = work, weight, work.title, clock
+        self.options = replace(options, on_trial=self._seen, patience=None)
+        self._given, self._device, self._asker = options, device, asker
+        self._session: Session | None = None
+        self._measurer: Measurer | None = None
+        self._log: LogWriter | None = None
+        self._kept: dict[str, Kept] = {}
+        self._priors: dict[str, Sequence[Any]] = {}
+        self.near: list[Record] = []  # trials of the nearest other shapes, for a strategy to begin with
+        self.records: list[Record] = []  # usable trials, earlier ones first
+        self.curve: list[float] = []
+        self.costs: list[float] = []
+        self.counts: Counter[str] = Counter()
+        self.outcome: TuneOutcome | None = None  # of the final round
+        self.error: TensorIRError | None = None
+        self.expected = 0  # trials that there may be time for
+        self.exhausted = self.stuck = self.content = False
+        self._last = 0.0
+
+    def close(self) -> None:
+        """The log and what the measurer saved."""
+        if self._log is not None:
+            self._log.close()
+        if self._measurer is not None:
+            self._measurer.__exit__()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its turn has come."""
+        return self._session is not None
+
+    def open(self) -> None:
+        """Open the session and the log, and take over what is known."""
+        self._measurer = Measurer(self.work, self._device, self._given, self._asker)
+        self._session = Session(self.work, self._measurer, self._given)
+        if self._given.on_start is not None:
+            self._given.on_start(self._session.about, self._session.spaces, len(self._session.reused))
+        self._log = LogWriter(self._given.log, self._session.identity.workload)
+        for record in self._session.reused:
+            if self.legal(record["template"], record["config"]):
+                self._learn(record)
+
+    @property
+    def session(self) -> Session:
+        """Open before anything is asked of this shape."""
+        assert self._session is not None
+        return self._session
+
+    def _learn(self, record: Record) -> None:
+        self.records.append(record)
+        best = self.curve[-1] if self.curve else math.inf
+        self.curve.append(min(best, record["time_s"]) if record["status"] == "ok" else best)
+
+    def _seen(self, record: Record) -> None:
+        now = self.clock()
+        self.costs.append(now - self._last)
+        self._last = now
+        self.counts[record["status"]] += 1
+        self._learn(record)
+        if self._given.on_trial is not None:
+            self._given.on_trial(record)
+
+    # --- what is known
+
+    @property
+    def best(self) -> Record | None:
+        """The fastest trial so far."""
+        ok = [r for r in self.records if r["status"] == "ok"]
+        return min(ok, key=lambda r: (r["time_s"], r["id"]), default=None)
+
+    @property
+    def cost_s(self) -> float:
+        """Seconds that the next trial may take."""
+        return statistics.median(self.costs[-RECENT:]) if self.costs else 0.0
+
+    @property
+    def since_best(self) -> int:
+        """Trials after the one that found the best."""
+        return len(self.curve) - 1 - self.curve.index(self.curve[-1]) if self.curve else 0
+
+    def knows(self, template: str, config: Mapping[str, Any]) -> bool:
+        """Whether this configuration was measured here."""
+        return any(r["template"] == template and r["config"] == config for r in self.records)
+
+    def legal(self, template: str, config: Mapping[str, Any]) -> bool:
+        """Whether this shape can have this configuration."""
+        return self.session.legal(template, config)
+
+    def left(self, limit: int | None) -> int:
+        """Trials that may still be made."""
+        if self.exhausted or self.stuck:
+            return 0
+        return 10**9 if limit is None else max(0, limit - len(self.records))
+
+    # --- measuring
+
+    def default(self, until: float | None) -> TuneOutcome:
+        """Measure the default, unless something is known already."""
+        return self._search(until, trials=1)
+
+    def slice(self, until: float | None, trials: int) -> TuneOutcome:
+        """Some trials of the strategy's choice."""
+        outcome = self._search(until, trials=len(self.records) + trials, priors=self._tables())
+        self.exhausted = outcome.stopped == "exhausted"
+        self.content = outcome.stopped == "gain"
+        return outcome
+
+    def these(self, until: float | None, wanted: Sequence[Record], limit: int | None) -> TuneOutcome | None:
+        """Measure configurations that were found elsewhere."""
+        wanted = wanted[: self.left(limit)]
+        if not wanted:
+            return None
+        templates = dict.fromkeys(r["template"] for r in wanted)
+        spaces = {n: self.session.spaces[n] for n in templates}
+        rows = {n: [spaces[n].index(r["config"]) for r in wanted if r["template"] == n] for n in templates}
+        known = sum(r["template"] in spaces for r in self.records)
+
+        def make(_: str, space: Any, **__: Any) -> Given:
+            name = next(n for n, s in spaces.items() if s is space)
+            return Given([*rows[name]])
+
+        return self._search(until, trials=known + len(wanted), spaces=spaces, make=make, defaults=False)
+
+    def confirm(self, until: float | None, also: Sequence[str]) -> TuneOutcome:
+        """The final round."""
+        top = min(self._given.top, FINALISTS)
+        final = partial(self.session.measurer.final, searched_s=sum(self.costs))
+        self.outcome = self._search(until, trials=1, final=final, also=also, top=top)
+        return self.outcome
+
+    def _search(self, until: float | None, **changed: Any) -> TuneOutcome:
+        session = self.session
+        now = self._last = self.clock()
+        options = replace(self.options, started=now, budget_s=None if until is None else until - now)
+        given: dict[str, Any] = {"final": None, "make": self._strategy, "clock": self.clock, "priors": {}, **changed}
+        reuse = [*session.earlier, *self.records]
+        outcome = session.search(options, reuse=reuse, log=self._log, **given)
+        self.error = self.error or outcome.error
+        return outcome
+
+    def _tables(self) -> dict[str, list[Table]]:
+        """What strategies that have not begun may start from; those that go on have taken it."""
+        waiting = {n: s for n, s in self.session.spaces.items() if n not in self._kept or not self._kept[n].begun}
+        return tables([*self.session.earlier, *self.near], self.session.identity, waiting) if waiting else {}
+
+    def _strategy(self, name: str, space: Any, seed: int, budget: int | None, priors: Sequence[Any] = ()) -> Kept:
+        from tensorir.tune.strategy import make
+
+        template = next(n for n, s in self.session.spaces.items() if s is space)
+        self._priors[template] = priors  # as they are when the strategy is first asked
+        if template not in self._kept:
+            self._kept[template] = Kept(
+                lambda: make(name, space, seed=seed, budget=self.expected or None, priors=self._priors[template])
+            )
+        return self._kept[template]
+
+    # --- the end
+
+    def choices(self) -> list[Choice]:
+        """What may be loaded, the fastest first, of the configurations that were searched."""
+        if self._session is None:
+            return []
+        mine = {r["id"]: r for r in self.records}  # not all of them are in a log that could not be written
+        written = LogReader(folder_of(self.work, self._given.log)).records(workload=self.title)
+        for record in written:
+            if self.session.identity.accepts(record) and (not self._given.fresh or record.get("of") in mine):
+                mine.setdefault(record["id"], record)
+        return choose(r for r in mine.values() if self.legal(r["template"], r["config"]))
+
+    def summary(self, stopped: str) -> TuneOutcome | None:
+        """The outcome with the trials of all slices; None where nothing was measured."""
+        if not self.records:
+            return None
+        found = self.outcome or self._search(None, trials=1)  # that measures nothing any more
+        new = self.counts.total()
+        return replace(
+            found,
+            status="interrupted" if stopped == "interrupted" else found.status,
+            trials=new,
+            reused=len(self.records) - new,
+            counts=dict(self.counts.most_common()),
+            records=tuple(self.records),
+            reasons=grouped_reasons(self.records),
+            stopped="exhausted" if self.exhausted else stopped,
+            elapsed_s=sum(self.costs),
+            error=self.error,
+        )
