@@ -50,21 +50,18 @@ class ShapeResult:
         if found is None or not self.choices:
             return None
         mine = self.times().get(key_of(found.record))
-        return None if mine is None else self.comparable(mine)
+        return None if mine is None else max(mine.against(self.choices[0]), self.choices[0].time_s)
 
     def comparable(self, choice: Choice | None) -> float:
-        """Seconds to compare with ``best_s``, inf for None; none is faster than the best.
+        """Seconds to compare with ``best_s`` (``Choice.against``), inf for None; none is faster than the best.
 
-        Rounds differ in load: what was not in the final round that timed the best is compared by the trials of both,
-        and must win by as much as these may err.
+        What was not in the final round that timed the best must win by as much as such times may err.
         """
         if choice is None:
             return math.inf
         best = self.choices[0]
-        if choice.confirmed == best.confirmed:
-            return max(choice.time_s, best.time_s)
-        ratio = choice.record["time_s"] / best.record["time_s"]
-        return best.time_s * max(1.0, float(ratio) * (DOUBT if best.confirmed else 1.0))
+        doubt = 1.0 if choice.round == best.round or best.round is None else DOUBT
+        return max(choice.against(best) * doubt, best.time_s)
 
     def times(self) -> dict[str, Choice]:
         """The choices by template and configuration."""
@@ -78,7 +75,7 @@ class Served:
     kernel:      number of its kernel
     time_s:      its seconds there; regret: over the seconds of its best, less 1
     tree_regret: the same if the decision tree had to say; None where that kernel is not legal here or was not measured
-    confirmed:   both times come from one interleaved final round
+    confirmed:   both times come from one interleaved final round, the shape's newest
     """
 
     workload: str

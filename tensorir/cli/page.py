@@ -75,7 +75,7 @@ def _numbers(t: Tuned) -> str:
     if t.best is not None:
         best, r = t.best, t.best.record
         span = f"{milliseconds(best.low_s)} to {milliseconds(best.high_s)}"
-        how = "measured again beside others" if best.confirmed else "as a trial"
+        how = "as a trial" if best.round is None else "measured again beside others"
         rows.append(("best", f"{milliseconds(best.time_s)} ({span}, {how}), record {r['id']}"))
         rows.append(("configuration", f"{r['template']}: {config_text(r['config'])}"))
         if t.default_s is not None:

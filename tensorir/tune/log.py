@@ -10,15 +10,16 @@ import statistics
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tensorir.errors import refuse
+from tensorir.tune.choosing import DOUBT, Choice, choose, key_of, passed
 from tensorir.tune.record import TRANSIENT, BadRecord, Identity, Record, encode, interval, relevant, slug
 from tensorir.tune.store import Entry, LogError, LogReader, LogWriter, host_name, refusal
 
 __all__ = [
+    "DOUBT",
     "BadRecord",
     "Choice",
     "Identity",
@@ -46,29 +47,7 @@ __all__ = [
     "write_whole",
 ]
 
-DOUBT = 1.02  # the mean of a repeat run moves by up to 2 % (p99), so an unconfirmed time must win by that
-_WRONG = frozenset({"wrong_result", "nondeterministic"})
 _STALE_DAY = 86_400.0
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A configuration that may be used, with the time to believe.
-
-    record:    its trial (or its final measurement, when the trial's line is lost)
-    confirmed: the time comes from an interleaved final round
-    """
-
-    record: Record
-    time_s: float
-    low_s: float
-    high_s: float
-    confirmed: bool
-
-
-def key_of(record: Record) -> str:
-    """What makes two records measurements of the same thing: template and configuration."""
-    return json.dumps([record["template"], record["config"]], sort_keys=True)
 
 
 def identity_of(record: Record) -> str:
@@ -76,48 +55,6 @@ def identity_of(record: Record) -> str:
     device = record["device"]
     key = [record["workload"], record["compute"], device["name"], device["driver"], relevant(record["versions"])]
     return json.dumps(key, sort_keys=True)
-
-
-def choose(records: Iterable[Record]) -> list[Choice]:
-    """Rank the usable configurations among records of *one* identity, fastest first.
-
-    A configuration counts only if it was ok and passed its check, was never found wrong or
-    nondeterministic, and did not fail its latest final round.
-    """
-    trials: dict[str, Record] = {}
-    finals: dict[str, Record] = {}
-    wrong: set[str] = set()
-    for record in sorted(records, key=lambda r: (r["started"], r["id"])):
-        key = key_of(record)
-        if record["status"] in _WRONG:
-            wrong.add(key)
-        elif record["kind"] == "final" and record["status"] not in TRANSIENT:
-            finals[key] = record
-        elif passed(record):
-            trials[key] = record
-    found = []
-    for key in (trials.keys() | finals.keys()) - wrong:
-        final = finals.get(key)
-        if final is not None and not passed(final):
-            continue
-        timed = final or trials[key]
-        low, high = interval(timed["samples"], timed["time_s"])
-        found.append(Choice(trials.get(key, timed), timed["time_s"], low, high, final is not None))
-    # rounds differ in load: a trial that lost to the finalists as a trial stays behind them
-    bar = min((c.record["time_s"] for c in found if c.confirmed), default=float("inf"))
-    return sorted(
-        found,
-        key=lambda c: (
-            not c.confirmed and c.time_s * DOUBT >= bar,
-            c.time_s * (1 if c.confirmed else DOUBT),
-            c.record["id"],
-        ),
-    )
-
-
-def passed(record: Record) -> bool:
-    """Whether a time counts: it ran, and the result was right."""
-    return record["status"] == "ok" and record["check"] is not None and record["check"]["ok"] is True
 
 
 def usable(records: Iterable[Record], identity: Identity) -> list[Record]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import statistics
 import time
 from collections import Counter
@@ -403,17 +404,18 @@ class _Run:
                 return
             answer = self.final(finalists, remaining)
             self.baseline = answer.baseline or self.baseline
-            self.round = []
+            self.round, name = [], os.urandom(8).hex()
             for trial, result in zip(finalists, answer.results, strict=True):
-                self._keep_final(trial, result)
+                self._keep_final(trial, result, name)
             if any(final["status"] == "ok" for _, final in self.round) or not self.round:
                 return
 
-    def _keep_final(self, trial: Record, result: Result) -> None:
+    def _keep_final(self, trial: Record, result: Result, name: str) -> None:
         if result.get("status") == "cancelled":
             return  # no time left for it: nothing was learnt
         inherited = {key: trial[key] for key in ("trace", "source_sha256", "check", "resources")}
-        final = self._sealed("final", trial["template"], trial["config"], {**inherited, **result, "of": trial["id"]})
+        own = {**inherited, **result, "of": trial["id"], "round": name}
+        final = self._sealed("final", trial["template"], trial["config"], own)
         self.finals.append(final)
         self.round.append((trial, final))
         if self._append(final) is not None:

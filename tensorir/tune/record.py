@@ -336,6 +336,7 @@ _SCHEMA: dict[str, tuple[bool, Callable[[Any], bool]]] = {
     "detail": (False, lambda v: v is None or isinstance(v, (str, dict))),
     "race": (False, _optional(_mapping)),  # a final record: its Standing among the finalists
     "of": (False, _ID),  # a final record: the id of the trial that it measured again
+    "round": (False, _ID),  # a final record: those of one name were measured in turn, and only they can be compared
 }
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorir.tune.log import Choice, choose, identity_of, passed
+from tensorir.tune.log import Choice, choose, identity_of, key_of, passed
 from tensorir.tune.record import Record
 
 
@@ -21,7 +21,7 @@ class Tuned:
 
     trials:    in the order of time; the first is the default's
     best:      the configuration that would be loaded, None if none is valid
-    default_s: seconds of the default, measured again beside the best where it was; None if it is not valid
+    default_s: seconds of the default to compare with the best's (``Choice.against``); None if it is not valid
     """
 
     workload: str
@@ -60,13 +60,13 @@ def tuned(records: Iterable[Record]) -> list[Tuned]:
         trials = tuple(r for r in group if r["kind"] == "trial")
         first, ranked = group[0], choose(group)
         best = ranked[0] if ranked else None
-        found.append(Tuned(first["workload"], first["device"]["name"], trials, best, _default(trials, group)))
+        found.append(Tuned(first["workload"], first["device"]["name"], trials, best, _default(trials, ranked)))
     return sorted(found, key=lambda t: (-len(t.trials), t.workload, t.device))
 
 
-def _default(trials: Sequence[Record], group: Sequence[Record]) -> float | None:
-    own = [r for r in group if trials and passed(r) and trials[0]["id"] in (r["id"], r.get("of"))]
-    return float(own[-1]["time_s"]) if own else None
+def _default(trials: Sequence[Record], ranked: Sequence[Choice]) -> float | None:
+    key = key_of(trials[0]) if trials else None
+    return next((c.against(ranked[0]) for c in ranked if key_of(c.record) == key), None)
 
 
 def importance(trials: Sequence[Record]) -> list[Importance]:

@@ -12,7 +12,7 @@ from tensorir.api import shape_search, shape_set
 from tensorir.api.options import Options
 from tensorir.errors import DeviceError, Problem
 from tensorir.tune import loop
-from tensorir.tune.log import LogError, LogReader, LogWriter
+from tensorir.tune.log import LogError, LogReader, LogWriter, key_of
 from tensorir.tune.process import WorkerError
 
 
@@ -306,3 +306,21 @@ def test_tables_are_made_for_strategies_that_begin(run, monkeypatch):
     monkeypatch.setattr(loop, "tables", lambda *_: made.append("again"))
     run(Bench(near_target), [shape(n, range(40)) for n in (8, 64)], trials=30)
     assert sorted(made) == ["scale n=64", "scale n=8"]
+
+
+def test_only_times_of_one_round_are_called_confirmed(run):
+    """The machine was half as fast on the first day: what is only in that day's round is brought to the second's."""
+    works = [shape(n, range(40)) for n in (8, 64)]
+    first = run(Bench(lambda n, x: 2 * near_target(n, x)), works, trials=4)
+    assert all(s.confirmed for s in first.portfolio.served)
+    second = run(Bench(near_target), works, trials=24)
+    seen = set()
+    for result, served in zip(second.results, second.portfolio.served, strict=True):
+        best, chosen = result.choices[0], result.times()[key_of(second.portfolio.records[served.workload])]
+        assert served.confirmed == (chosen.round == 0 == best.round) and served.regret <= 0.05
+        for choice in (c for c in result.choices if c.round == 1):
+            mine = near_target(result.work.parameters["n"], choice.record["config"]["x"])
+            assert choice.time_s == pytest.approx(mine) and choice.record["time_s"] == pytest.approx(2 * mine)
+            assert result.comparable(choice) == pytest.approx(mine if best.round == 1 else 1.02 * mine)
+            seen.add(served.confirmed)
+    assert seen == {True, False}

@@ -180,6 +180,56 @@ class TestChoosing:
         assert log.choose([final, made(2, 0.99e-3)])[0].record == final
         assert log.choose([final, made(2, 0.90e-3)])[0].record["config"]["tile"] == 2
 
+    def test_a_busy_hour_decides_nothing(self):
+        """Four is faster than one, timed while the machine was half as fast; two, the default, was in both rounds."""
+        quiet = [made(n, t, kind="final", round="a") for n, t in ((1, 1.0e-3), (2, 2.0e-3))]
+        busy = [made(n, t, kind="final", round="b") for n, t in ((4, 1.8e-3), (2, 4.0e-3))]
+        ranked = log.choose([*quiet, *busy])
+        assert [(c.record["config"]["tile"], c.time_s, c.round) for c in ranked] == [
+            (4, 1.8e-3, 0), (1, 2.0e-3, 1), (2, 4.0e-3, 0)
+        ]  # fmt: skip
+        assert [c.confirmed for c in ranked] == [True, False, True] and ranked[1].high_s == 2.2e-3
+        assert ranked[1].against(ranked[0]) == 2.0e-3
+        slow = [made(n, t, kind="final", round="b") for n, t in ((4, 2.1e-3), (2, 4.0e-3))]
+        assert [c.record["config"]["tile"] for c in log.choose([*quiet, *slow])] == [1, 4, 2]
+        close = [made(n, t, kind="final", round="b") for n, t in ((4, 2.02e-3), (2, 4.0e-3))]
+        assert log.choose([*quiet, *close])[0].confirmed, "what is from another round must win clearly"
+
+    def test_rounds_are_linked_in_chains_or_not_at_all(self):
+        """Times grow twofold from round to round; the oldest has nothing in common with any."""
+        rounds = {"x": (8, 9), "a": (1, 2), "b": (2, 3), "c": (3, 4)}
+        finals = [
+            made(n, 1e-3 * n * 2**k, kind="final", round=name)
+            for k, (name, some) in enumerate(rounds.items())
+            for n in some
+        ]
+        trials = [made(8, 0.5e-3), made(9, 9e-3)]
+        ranked = log.choose([*trials, *finals])
+        assert [(c.record["config"]["tile"], c.round) for c in ranked if c.round is not None] == [
+            (1, 2), (2, 1), (3, 0), (4, 0)
+        ]  # fmt: skip
+        assert [round(c.time_s * 1e3) for c in ranked if c.round is not None] == [8, 16, 24, 32]
+        assert [(c.record["config"]["tile"], c.time_s) for c in ranked if c.round is None] == [(8, 0.5e-3), (9, 9e-3)]
+        lost = log.choose(finals)  # without its trial: what is left of it
+        assert {c.record["config"]["tile"] for c in lost} == {1, 2, 3, 4, 8, 9}
+
+    def test_records_from_before_rounds_had_names(self):
+        """What was written at once is of one round, what was written later of another."""
+
+        def old(tile, time_s, started):
+            return {**made(tile, time_s, kind="final"), "started": f"2026-01-01T{started}Z"}
+
+        first = [old(1, 1.0e-3, "10:00:00.1"), old(2, 2.0e-3, "10:00:00.9")]
+        later = [old(4, 1.8e-3, "12:00:00"), old(2, 4.0e-3, "12:00:00.5")]
+        assert [(c.record["config"]["tile"], c.round) for c in log.choose([*first, *later])] == [(4, 0), (1, 1), (2, 0)]
+        impossible = [old(1, 1.0e-3, "99:99:99"), old(2, 2.0e-3, "99:99:99")]
+        assert [c.round for c in log.choose(impossible)] == [0, 0]
+
+    def test_a_round_of_what_failed_is_no_level(self):
+        bad = ME.record("final", "default", {"tile": 3}, {"status": "crashed", "round": "b"})
+        ranked = log.choose([made(1, kind="final", round="a"), made(3, 0.5e-3), bad])
+        assert [(c.record["config"]["tile"], c.round) for c in ranked] == [(1, 0)]
+
     def test_failed_final_disqualifies(self):
         bad = ME.record("final", "default", {"tile": 1}, {"status": "crashed"})
         lost = ME.record("final", "default", {"tile": 2}, {"status": "device_lost"})

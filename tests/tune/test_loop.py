@@ -394,6 +394,15 @@ class TestFinalRound:
         assert outcome.best.config == {"x": 8} and outcome.best.time_s == 1.5e-3 and outcome.best.confirmed
         assert outcome.default.confirmed and outcome.ties == ()
 
+    def test_records_name_their_round(self, tmp_path):
+        bench = Bench()
+        for _ in range(2):
+            with LogWriter(tmp_path, ME.workload) as writer:
+                run(bench, final=final_of(bench), log=writer, reuse=list(LogReader(tmp_path).records()))
+        names = [r["round"] for r in LogReader(tmp_path).records(kind="final")]
+        assert len(set(names)) == 2 and names == sorted(names, key=names.index)
+        assert not any("round" in r for r in LogReader(tmp_path).records(kind="trial"))
+
     def test_ties_are_called_ties(self):
         bench = Bench()
         slower = (3, 5, 6, 9)

@@ -31,11 +31,12 @@ def test_best_so_far_counts_what_was_right():
 
 
 def test_the_default_is_what_it_was_beside_the_best():
-    default = made(2e-3)
+    default, other = made(2e-3), made(1e-3, config={"tile": 8})
     final = made(3e-3, kind="final", of=default["id"])
-    (found,) = tuned(at(0, default, made(1e-3, config={"tile": 8}), final))
-    assert found.default_s == 3e-3
-    assert len(found.trials) == 2
+    (found,) = tuned(at(0, default, other, final))
+    assert found.best.record["id"] == other["id"] and found.default_s == 2e-3, "the best is not in the final round"
+    (found,) = tuned(at(0, default, other, final, made(1.5e-3, kind="final", of=other["id"], config={"tile": 8})))
+    assert found.best.time_s == 1.5e-3 and found.default_s == 3e-3
 
 
 def test_devices_and_computations_are_apart():

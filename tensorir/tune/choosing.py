@@ -1,0 +1,143 @@
+"""Which of the measured configurations to use: times are compared with those of the same final round."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from tensorir.tune.record import TRANSIENT, Record, interval
+
+DOUBT = 1.02  # the mean of a repeat run moves by up to 2 % (p99), so a time that is not of the round must win by that
+TOGETHER_S = 1.0  # final records that do not name their round are of one if they follow each other so closely
+_WRONG = frozenset({"wrong_result", "nondeterministic"})
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A configuration that may be used, with the time to believe.
+
+    record:    its trial (or its final measurement, when the trial's line is lost)
+    time_s:    of the newest final round, as measured; of an earlier one, at the level of the newest; or of its trial,
+               as measured. low_s, high_s: the interval of that
+    round:     number of the final round that the time is from, 0 for the newest; None for a trial's
+    """
+
+    record: Record
+    time_s: float
+    low_s: float
+    high_s: float
+    round: int | None
+
+    @property
+    def confirmed(self) -> bool:
+        """The time is of the newest interleaved final round."""
+        return self.round == 0
+
+    def against(self, best: Choice) -> float:
+        """Seconds to compare with ``best.time_s``: by the trials of both where only one is of a final round."""
+        if (self.round is None) == (best.round is None):
+            return self.time_s
+        return best.time_s * float(self.record["time_s"]) / float(best.record["time_s"])
+
+
+def key_of(record: Record) -> str:
+    """What makes two records measurements of the same thing: template and configuration."""
+    return json.dumps([record["template"], record["config"]], sort_keys=True)
+
+
+def passed(record: Record) -> bool:
+    """Whether a time counts: it ran, and the result was right."""
+    return record["status"] == "ok" and record["check"] is not None and record["check"]["ok"] is True
+
+
+def choose(records: Iterable[Record]) -> list[Choice]:
+    """Rank the usable configurations among records of *one* identity, fastest first.
+
+    A configuration counts only if it was ok and passed its check, was never found wrong or
+    nondeterministic, and did not fail its latest final round.
+
+    The machine's load differs from hour to hour, so the newest final round decides between those that were in it. One
+    that was only in an earlier round is brought to the level of the newest by the configurations that were in both
+    (the median of their ratios; the default is nearly always one), or in a third that was. Where there is none, it
+    counts by its trial, as if never confirmed. Both must win by ``DOUBT``.
+    """
+    trials: dict[str, Record] = {}
+    finals: dict[str, Record] = {}
+    wrong: set[str] = set()
+    ordered = sorted(records, key=lambda r: (r["started"], r["id"]))
+    for record in ordered:
+        key = key_of(record)
+        if record["status"] in _WRONG:
+            wrong.add(key)
+        elif record["kind"] == "final" and record["status"] not in TRANSIENT:
+            finals[key] = record
+        elif passed(record):
+            trials[key] = record
+    out = wrong | {key for key, final in finals.items() if not passed(final)}
+    timed = _on_one_level([{k: r for k, r in found.items() if k not in out} for found in _rounds(ordered)])
+    found = [_choice(trials.get(k, r), r, level, number) for k, (r, level, number) in timed.items()]
+    left = (trials.keys() | finals.keys()) - out - timed.keys()
+    found += [_choice(trials.get(k, finals.get(k, {})), trials.get(k, finals.get(k, {}))) for k in left]
+    # a trial that lost to the finalists as a trial stays behind them
+    bar = min((c.record["time_s"] for c in found if c.round is not None), default=float("inf"))
+    return sorted(
+        found,
+        key=lambda c: (
+            c.round is None and c.time_s * DOUBT >= bar,
+            c.time_s * (1 if c.confirmed else DOUBT),
+            c.record["id"],
+        ),
+    )
+
+
+def _choice(record: Record, timed: Record, level: float = 1.0, number: int | None = None) -> Choice:
+    low, high = interval(timed["samples"], timed["time_s"])
+    return Choice(record, timed["time_s"] * level, low * level, high * level, number)
+
+
+def _rounds(ordered: Sequence[Record]) -> list[dict[str, Record]]:
+    """The final rounds, newest first: by configuration, what was measured and right in them."""
+    found: dict[str, dict[str, Record]] = defaultdict(dict)
+    newest: dict[str, str] = {}
+    unnamed, last = 0, 0.0
+    for record in ordered:
+        if record["kind"] != "final" or not passed(record):
+            continue
+        name = record.get("round")
+        if name is None:
+            now = _seconds(record["started"])
+            unnamed += now - last > TOGETHER_S
+            name, last = f" {unnamed}", now
+        found[name][key_of(record)] = record
+        newest[name] = record["started"]
+    return [found[name] for name in sorted(found, key=lambda name: (newest[name], name), reverse=True)]
+
+
+def _seconds(started: str) -> float:
+    """A time of the log; 0 for one that no clock shows."""
+    try:
+        return datetime.fromisoformat(started).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0
+
+
+def _on_one_level(rounds: Sequence[dict[str, Record]]) -> dict[str, tuple[Record, float, int]]:
+    """Each configuration's newest final record, by what to multiply its time to compare it with the newest round's,
+    and the number of its round; without those of rounds that nothing connects with the newest.
+    """
+    known: dict[str, tuple[Record, float, int]] = {}
+    waiting = {n: found for n, found in enumerate(rounds) if found}
+    first = min(waiting, default=0)  # what is left of newer ones is nothing
+    while waiting:
+        number = next((n for n, found in waiting.items() if not known or found.keys() & known.keys()), None)
+        if number is None:
+            break
+        found = waiting.pop(number)
+        ratios = [known[k][0]["time_s"] * known[k][1] / r["time_s"] for k, r in found.items() if k in known]
+        level = statistics.median(ratios) if ratios else 1.0
+        known |= {k: (r, level, number - first) for k, r in found.items() if k not in known}
+    return known
