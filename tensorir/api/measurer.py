@@ -41,8 +41,9 @@ class Measurer:
         work: Workload,
         device: str | Device | Sequence[str | Device] | None,
         options: Options,
-        asker: Asker | None = None,
+        shared: Asker | Flights | None = None,
     ) -> None:
+        """shared: ``shareable`` of the measurer of another workload on the same devices, used when that one is not."""
         self.work, self.options = work, options
         names = device_names(device)
         self._device = names[0] if names else None
@@ -53,15 +54,30 @@ class Measurer:
         self._expect: Json | None = None
         self._unwatched = True
         self._neighbours = Neighbours()
-        self.flights: Flights | None = None
-        self._places = self._places_for(names)
+        self._places = None if shared is not None else self._places_for(names)
+        self._flights = shared if isinstance(shared, Flights) else None
         if self._places is not None:
-            self.flights = Flights(self._places, prepare=self._trial_message, trial_timeout=options.trial_timeout)
-        # several measurers may use one worker process, one after the other; places are each one's own
-        self._shared = asker is not None and self.flights is None
-        self._asker: Asking = (asker or Asker()) if self.flights is None else Anyone(self.flights)
+            self._flights = Flights(self._places, trial_timeout=options.trial_timeout)
+        self._shared = shared is not None
+        self._asker: Asking = (
+            Anyone(self._flights) if self._flights is not None else shared if isinstance(shared, Asker) else Asker()
+        )
         self._folder = tempfile.mkdtemp(prefix="tensorir-")
         self._setup = self._describe()
+
+    @property
+    def flights(self) -> Flights | None:
+        """Where trials are under way at the same time: those of this workload, from here on."""
+        if self._flights is not None:
+            self._flights.prepare = self._trial_message
+        return self._flights
+
+    @property
+    def shareable(self) -> Asker | Flights | None:
+        """The worker, or the devices' workers, for others to use; those of an executor are shared by themselves."""
+        if isinstance(self._asker, Asker):
+            return self._asker
+        return None if self.options.executor is not None else self._flights
 
     def __enter__(self) -> Measurer:
         return self
@@ -110,11 +126,11 @@ class Measurer:
             self._about = alike({name: _described(future.result()) for name, future in asked.items()})
         else:
             self._about = _described(
-                self._ask({"do": "hello"}, None if self.flights is None else self._until_the_end())
+                self._ask({"do": "hello"}, None if self._flights is None else self._until_the_end())
             )
         self.cold_s = time.monotonic() - began
         self._target = Target.parse(self._about["target"])
-        if self.flights is None:
+        if self._flights is None:
             self._setup["device"] = self._about["id"]
         else:
             self._expect = fingerprint(self._about, self.work if self.work.origin is not None else None)
@@ -190,7 +206,7 @@ class Measurer:
         if self._about["kind"] == "cpu":
             self._neighbours.notice(record)
         first, self._unwatched = self._unwatched, False
-        if first and record["status"] == "ok" and self.flights is not None and not self.flights.under_way:
+        if first and record["status"] == "ok" and self._flights is not None and not self._flights.under_way:
             self._first_baseline(self._until_the_end())
 
     def _message(self, template: str, config: Mapping[str, Any]) -> Json:
@@ -246,7 +262,7 @@ class Measurer:
             left = None if remaining is None else remaining - (time.monotonic() - began)
             if not open_ or (left is not None and left < 1.0):
                 break
-            late_s = None if self.flights is None else (len(open_) + 2) * self.flights.late_s
+            late_s = None if self._flights is None else (len(open_) + 2) * self._flights.late_s
             message = self._final_message([finalists[n] for n in open_], left, searched_s=searched_s)
             reply = self._ask(message, left, late_s)
             if reply["status"] == "ok":

@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tensorir.api.asker import Asker
 from tensorir.api.identity import folder_of
 from tensorir.api.measurer import Measurer
 from tensorir.api.options import Options
@@ -34,12 +33,12 @@ class ShapeSearch:
     """One shape: its session, the strategies that stay between slices, and what is known."""
 
     def __init__(
-        self, work: Workload, weight: float, device: str | Device | None, options: Options, asker: Asker | None,
-        clock: Clock,
+        self, work: Workload, weight: float, device: str | Device | Sequence[str | Device] | None,
+        options: Options, clock: Clock,
     ) -> None:  # fmt: skip
         self.work, self.weight, self.title, self.clock = work, weight, work.title, clock
         self.options = replace(options, on_trial=self._seen, patience=None)
-        self._given, self._device, self._asker = options, device, asker
+        self._given, self._device = options, device
         self._session: Session | None = None
         self._measurer: Measurer | None = None
         self._log: LogWriter | None = None
@@ -68,9 +67,12 @@ class ShapeSearch:
         """Whether its turn has come."""
         return self._session is not None
 
-    def open(self) -> None:
-        """Open the session and the log, and take over what is known."""
-        self._measurer = Measurer(self.work, self._device, self._given, self._asker)
+    def open(self, shared: Any = None) -> Any:
+        """Open the session and the log, and take over what is known; what the next shape can share to measure with.
+
+        shared: what an earlier one gave
+        """
+        self._measurer = Measurer(self.work, self._device, self._given, shared)
         self._session = Session(self.work, self._measurer, self._given)
         if self._given.on_start is not None:
             self._given.on_start(self._session.about, self._session.spaces, len(self._session.reused))
@@ -78,6 +80,7 @@ class ShapeSearch:
         for record in self._session.reused:
             if self.legal(record["template"], record["config"]):
                 self._learn(record)
+        return shared or self._measurer.shareable
 
     @property
     def session(self) -> Session:

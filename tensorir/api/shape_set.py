@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tensorir.api.asker import Asker
 from tensorir.api.identity import distance
 from tensorir.api.near import FEW
 from tensorir.api.options import Options
@@ -42,7 +41,7 @@ _END = ("interrupted", "log", "device_lost", "workers", "stop")
 
 def tune_shapes(
     works: Sequence[Workload],
-    device: str | Device | None = None,
+    device: str | Device | Sequence[str | Device] | None = None,
     trials: int | None = None,
     budget: str | float | None = "10m",
     seed: int = 0,
@@ -57,6 +56,7 @@ def tune_shapes(
     """Tune shapes of one operator under one budget, and find the smallest set of kernels that is fast on all of them.
 
     works:   workloads of one name; others as for ``Workload.tune``
+    device:  a name, or several of one kind that measure at the same time
     trials:  configurations in total of each shape
     budget:  wall time for all of them, final rounds included
     weights: how often each shape runs (1 each); what is minimised is the sum of weight times seconds
@@ -72,26 +72,21 @@ def tune_shapes(
 
 
 def tune_set(
-    works: Sequence[Workload], weights: Sequence[float] | None, device: str | Device | None, options: Options,
-    regret: float = REGRET, clock: Clock = time.monotonic,
+    works: Sequence[Workload], weights: Sequence[float] | None, device: str | Device | Sequence[str | Device] | None,
+    options: Options, regret: float = REGRET, clock: Clock = time.monotonic,
 ) -> SetOutcome:  # fmt: skip
     """``tune_shapes`` with its options made."""
     works, numbers = understood(works, weights, regret)
-    if len(device_names(device)) > 1:
-        message = "a set of shapes is tuned on one device, or through an executor"
-        raise refuse(DeclarationError, "tune.devices", message, hint="executor=…, with a worker for each device")
+    width = max(1, len(device_names(device)))
     options = replace(options, started=clock() if options.started is None else options.started)
-    asker = Asker() if options.executor is None else None
     with ExitStack() as stack:
-        if asker is not None:
-            stack.callback(asker.close)
         for work in works:  # what can be said without a device is said before anything is measured
             refuse_options(work, options)
         own = [replace(options, seed=(options.seed + 1000 * n) % 2**63) for n in range(len(works))]  # where each looks
-        shapes = [ShapeSearch(w, x, device, o, asker, clock) for w, x, o in zip(works, numbers, own, strict=True)]
+        shapes = [ShapeSearch(w, x, device, o, clock) for w, x, o in zip(works, numbers, own, strict=True)]
         for shape in shapes:
             stack.callback(shape.close)
-        return _SetRun(shapes, options, regret, clock).run()
+        return _SetRun(shapes, options, regret, clock, width).run()
 
 
 def understood(
@@ -125,7 +120,10 @@ class _Ended(Exception):  # the run is over, nothing went wrong
 class _SetRun:
     """The phases of a run over all shapes."""
 
-    def __init__(self, shapes: list[ShapeSearch], options: Options, regret: float, clock: Clock) -> None:
+    def __init__(
+        self, shapes: list[ShapeSearch], options: Options, regret: float, clock: Clock, width: int = 1
+    ) -> None:
+        self.width, self._shared = width, None  # devices that measure at the same time, and what asks them
         self.shapes, self.options, self.regret, self.clock = shapes, options, regret, clock
         assert options.started is not None
         self.start = options.started
@@ -171,7 +169,7 @@ class _SetRun:
         Where the device or the workers went away since the first one, that is the end of the run and not an error.
         """
         try:
-            shape.open()
+            self._shared = shape.open(self._shared)
         except (DeviceError, WorkerError) as error:
             before = next((s for s in self.shapes if s.records), None)
             if before is None:
@@ -208,7 +206,11 @@ class _SetRun:
             for shape in self.shapes:
                 shape.expected = max(1, self.limit // len(shape.session.spaces))
         elif self.end is not None:
-            each = self._time(self._explore_until()) / max(statistics.mean(s.cost_s for s in self.shapes), 1e-3)
+            each = (
+                self.width
+                * self._time(self._explore_until())
+                / max(statistics.mean(s.cost_s for s in self.shapes), 1e-3)
+            )
             for shape in self.shapes:
                 shape.expected = max(1, int(each / templates))
 
@@ -248,7 +250,7 @@ class _SetRun:
 
     def _slice(self, shape: ShapeSearch) -> None:
         until = self._explore_until()
-        number = min(SLICE, shape.left(self.limit), max(1, int(self._affordable(shape, until))))
+        number = min(SLICE * self.width, shape.left(self.limit), max(1, int(self._affordable(shape, until))))
         known = len(shape.records)
         shape.near = [r for other in self._others(shape)[:FEW] for r in other.records]
         near = [r for _, r in self._elsewhere(shape, NEAR)]
@@ -295,7 +297,7 @@ class _SetRun:
                 if not found or not shape.left(self.options.trials) or self._affordable(shape, until) < 1:
                     continue
                 known = len(shape.records)
-                self._note(shape.these(until, [found[0][1]], self.options.trials))
+                self._note(shape.these(until, [r for _, r in found[: self.width]], self.options.trials))
                 going = going or len(shape.records) > known
 
     def _popular(self) -> Counter[str]:

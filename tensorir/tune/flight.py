@@ -83,7 +83,7 @@ class Flights:
     """What is under way at ``places``.
 
     prepare:       completes the message of a trial before it is sent; when what it returns has a ``status``, that is
-                   the result already
+                   the result already. Another search may set its own once nothing is under way
     trial_timeout: seconds after which an answer is late, and nothing is hoped for any more; None: by the trials so far
     """
 
@@ -96,7 +96,7 @@ class Flights:
         grace_s: float = GRACE_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._places, self._prepare, self._timeout, self._clock = places, prepare, trial_timeout, clock
+        self._places, self.prepare, self._timeout, self._clock = places, prepare, trial_timeout, clock
         self._grace_s = grace_s
         self._flights: dict[Hashable, _Flight] = {}
         self._busy: dict[str, _Attempt] = {}  # also with what nobody waits for any more
@@ -124,7 +124,7 @@ class Flights:
 
     def start(self, trial: Hashable, message: Json, remaining_s: float | None) -> None:
         """Have ``message`` measured wherever there is room; ``trial`` names it among those under way."""
-        complete = self._prepare(message)
+        complete = self.prepare(message)
         if "status" in complete:
             self._ready.append(Landed(trial, complete, 0.0))
             return

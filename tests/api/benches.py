@@ -1,5 +1,8 @@
 """A measuring side that only counts: no process, no device, a clock of its own."""
 
+from concurrent.futures import Future
+
+from tensorir.tune.flight import Flights
 from tensorir.tune.loop import FinalRound
 
 ABOUT = {"name": "cpu", "platform": "x", "driver": "1", "id": "x:0", "target": "opencl"}
@@ -13,20 +16,42 @@ class Clock:
         return self.now
 
 
+class Devices:
+    """Devices that measure at the same time; each answers at once."""
+
+    named = True
+
+    def __init__(self, bench, names):
+        self.bench, self.names = bench, names
+        bench.places.append([])
+
+    def live(self):
+        return list(self.names)
+
+    def start(self, place, message, remaining):
+        self.bench.places[-1].append(place)
+        future = Future()
+        future.set_result(message["measurer"].measure(message["template"], message["config"], "trial", remaining))
+        return future
+
+    def close(self):
+        pass
+
+
 class Bench:
     """Times by shape and configuration, in a second a trial; stands in for the measuring process."""
 
     def __init__(self, time_of, cost=1.0):
         self.time_of, self.cost, self.clock = time_of, cost, Clock()
         self.calls, self.finals, self.opened = [], [], 0
-        self.wrong_in_final = set()
+        self.wrong_in_final, self.places = set(), []
 
-    def measurer(self, work, device, options, asker):
-        return Measurer(self, work)
+    def measurer(self, work, device, options, shared):
+        return Side(self, work, shared or Flights(Devices(self, device))) if device else Measurer(self, work)
 
 
 class Measurer:
-    flights, cold_s = None, 0.0
+    flights, cold_s, shareable = None, 0.0, None
 
     def __init__(self, bench, work):
         self.bench, self.n = bench, work.parameters["n"]
@@ -67,3 +92,19 @@ class Measurer:
             [bad if (self.n, r["config"].get("x")) in self.bench.wrong_in_final else x
              for r, x in zip(finalists, results, strict=True)]
         )  # fmt: skip
+
+
+class Side(Measurer):
+    """One of several that use the same devices, in turn."""
+
+    def __init__(self, bench, work, shareable):
+        super().__init__(bench, work)
+        self.shareable = shareable
+
+    @property
+    def flights(self):
+        self.shareable.prepare = lambda message: {**message, "measurer": self}
+        return self.shareable
+
+    def watched(self, on_trial, record):
+        on_trial(record)

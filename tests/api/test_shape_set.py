@@ -32,10 +32,10 @@ def near_target(n, x):
 
 @pytest.fixture
 def run(monkeypatch, tmp_path):
-    def go(bench, works, weights=None, regret=0.05, **options):
+    def go(bench, works, weights=None, regret=0.05, device=None, **options):
         monkeypatch.setattr(shape_search, "Measurer", bench.measurer)
         options = Options(**{"budget_s": None, "log": str(tmp_path), "strategy": "random", **options})
-        found = shape_set.tune_set(works, weights, None, options, regret, bench.clock)
+        found = shape_set.tune_set(works, weights, device, options, regret, bench.clock)
         assert bench.opened == 0
         return found
 
@@ -215,11 +215,11 @@ def test_wrong_sets(works, options, code, tmp_path):
     assert caught.value.code == code and not list(tmp_path.iterdir())
 
 
-def test_devices_side_by_side_are_refused(run, tmp_path):
-    works = [shape(8), shape(16)]
+@pytest.mark.parametrize("device", [["opencl:0", "opencl:0"], [], ["opencl:0", 5], 5])
+def test_devices_are_different_names(tmp_path, device):
     with pytest.raises(tir.DeclarationError) as error:
-        shape_set.tune_set(works, None, ["opencl:0", "opencl:1"], Options(log=str(tmp_path)))
-    assert error.value.code == "tune.devices"
+        tir.tune_shapes([shape(8), shape(16)], device, log=str(tmp_path))
+    assert error.value.code == "tune.devices" and not list(tmp_path.iterdir())
 
 
 def test_fresh_uses_nothing_from_before(run):
@@ -324,3 +324,16 @@ def test_only_times_of_one_round_are_called_confirmed(run):
             assert result.comparable(choice) == pytest.approx(mine if best.round == 1 else 1.02 * mine)
             seen.add(served.confirmed)
     assert seen == {True, False}
+
+
+def test_devices_that_measure_at_the_same_time(run):
+    """The shapes use the same ones in turn: every trial is measured once, and taken by its own shape."""
+    bench = Bench(near_target)
+    found = run(bench, [shape(n) for n in (8, 64, 128)], trials=12, device=["p", "q", "r"])
+    assert sorted(bench.calls) == [(n, x) for n in (8, 64, 128) for x in range(12)]
+    (places,) = bench.places
+    assert len(places) == 36 and set(places) == {"p", "q", "r"}
+    assert sorted(k.config["x"] for k in found.portfolio.kernels) == [4, 9]
+    for result in found.results:
+        times = {r["config"]["x"]: r["time_s"] for r in result.outcome.records}
+        assert times == {x: near_target(result.work.parameters["n"], x) for x in range(12)}

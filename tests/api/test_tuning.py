@@ -200,6 +200,10 @@ def test_several_devices_by_name(tmp_path, monkeypatch):
     with pytest.raises(tir.DeclarationError) as caught:
         work.tune([names[0], "opencl:pocl"], log=str(tmp_path))
     assert caught.value.code == "tune.devices" and "are both" in str(caught.value)
+    works = [from_file(ZOO, "product", {"n": n}) for n in (16, 20)]
+    found = tir.tune_shapes(works, names, trials=5, budget="100s", log=str(tmp_path), final_s=0.1, top=1)
+    assert found.status == "ok" and [len(r.outcome.records) for r in found.results] == [5, 5]
+    assert {r["detail"]["place"] for r in found.outcomes[1].records} == set(names)
 
 
 def test_budget_holds_even_for_a_hang(tmp_path):
