@@ -52,11 +52,16 @@ def export_shapes(
 
 @dataclass(frozen=True)
 class RecordedSet:
-    """The kernels of a set by its records. made: the program of each shape, in order"""
+    """The kernels of a set by its records.
+
+    made:    the program of each shape, in order
+    remarks: on lines and records that were not used
+    """
 
     works: tuple[Workload, ...]
     portfolio: Portfolio
     made: tuple[Candidate, ...]
+    remarks: tuple[str, ...]
 
     def export(self, path: str | Path, to: Sequence[str]) -> Path:
         """Write the folder."""
@@ -71,7 +76,7 @@ class RecordedSet:
             parts.append(Part(made.source, work.outputs, work.reference, trace_text(made), kind, about))
         device = records[0]["device"]
         files = portfolio.files(name, device)
-        more = {"regret": portfolio.regret, "device": device}
+        more = {"regret": portfolio.regret, "exact": portfolio.exact, "device": device}
         return export_set(parts, path, to, name=name, dispatch=portfolio.dispatch, files=files, about=more)
 
 
@@ -92,7 +97,8 @@ def recorded_set(
     command: how to tune the set, for the message
     """
     works, numbers = understood(works, weights, regret)
-    known = _of_one_place(works, target, log)
+    remarks: dict[str, None] = {}
+    known = _of_one_place(works, target, log, remarks)
     made: dict[str, Candidate | None] = {}
     stale = 0
     while all(known.values()):
@@ -108,14 +114,17 @@ def recorded_set(
                 wrong[work.title] = record["id"]
         if not wrong:
             chosen = [made[portfolio.records[w.title]["id"]] for w in works]
-            return RecordedSet(tuple(works), portfolio, tuple(c for c in chosen if c is not None))
+            return RecordedSet(tuple(works), portfolio, tuple(c for c in chosen if c is not None), tuple(remarks))
         stale += len(wrong)
         for title, name in wrong.items():
+            remarks[f"record {name} is stale: this version makes another source for it"] = None
             known[title] = [c for c in known[title] if c.record["id"] != name]
     raise _not_tuned([w for w in works if not known[w.title]], len(works), target, log, stale, command)
 
 
-def _of_one_place(works: Sequence[Workload], target: Target | None, log: str) -> dict[str, list[Choice]]:
+def _of_one_place(
+    works: Sequence[Workload], target: Target | None, log: str, remarks: dict[str, None]
+) -> dict[str, list[Choice]]:
     """The choices of each shape, by title, on the device and versions on which most shapes are tuned."""
     found: dict[str, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
     for work in works:
@@ -123,6 +132,8 @@ def _of_one_place(works: Sequence[Workload], target: Target | None, log: str) ->
         for record in reader.records(workload=work.title, compute=compute_digest(work)):
             if record["template"] in work.templates and suits(record, target):
                 found[place_of(record)][work.title].append(record)
+        if reader.summary():
+            remarks[f"log: {reader.summary()}"] = None
     places = [{w.title: choose(records[w.title]) for w in works} for records in found.values()]
 
     def worth(place: dict[str, list[Choice]]) -> tuple[int, str]:

@@ -107,6 +107,8 @@ def _set(
         [work for work, _ in made], [weight for _, weight in made], target, log,
         REGRET if regret is None else regret, command=" ".join(["tensorir tune", op, *flags]),
     )  # fmt: skip
+    for remark in found.remarks:
+        say(remark)
     return found.export(output, places), {"portfolio": found.portfolio.json()}
 
 

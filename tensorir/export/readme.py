@@ -76,10 +76,11 @@ def set_readme(m: dict[str, Any]) -> str:
     called = ", ".join(f"{name}={value!r}" for name, value in _asked(m, first).items())
     shapes = "\n".join(_shape(m, n, p) for n, p in enumerate(programs))
     fixed = " ".join(f"{_plain(name)}={_plain(str(value))}" for name, value in m["fixed"].items())
+    few = "the fewest" if m["exact"] else "perhaps not the fewest,"
     return f"""# {_plain(m["name"])}: {len(programs)} shapes
 
-The fewest kernels (template and configuration) with which each shape was found within {m["regret"]:.1%} of its best:
-{len({p["kernel"] for p in programs})} of them. Extents are compiled in, so that each shape has a source of its own.
+{len({p["kernel"] for p in programs})} kernels (templates and configurations), {few} with which each shape was found
+within {m["regret"]:.1%} of its best. Extents are compiled in, so that each shape has a source of its own.
 Written by {m["made_by"]}, which is not needed here.
 {_UNTRIED if m["language"] == "cuda" else ""}
 ## Use

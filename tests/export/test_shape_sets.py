@@ -127,6 +127,25 @@ def test_nothing_in_it_imports_the_package(log, tmp_path):
             assert {name.split(".")[0] for name in names} <= allowed, file
 
 
+def test_for_cupy(tmp_path):
+    for n in (12, 13):
+        note(tmp_path / "log", zoo.product(n), [(TWO, 1e-3)], {**DEVICE, "name": "gpu", "target": "cuda"})
+        note(tmp_path / "log", zoo.product(n), [(ONE, 1e-3)])
+    where = tir.export_shapes(works(12, 13), tmp_path / "out", ["cupy"], target="cuda", log=str(tmp_path / "log"))
+    manifest = json.loads((where / "manifest.json").read_text())
+    assert [p["source"] for p in manifest["programs"]] == ["00_C.cu", "01_C.cu"] and manifest["device"]["name"] == "gpu"
+    assert "import cupy" in (where / "loader.py").read_text() and "ot yet run" in (where / "README.md").read_text()
+
+
+def test_from_a_frozen_file(log, tmp_path, monkeypatch):
+    """What it pins is each shape's best, so there is one choice for each."""
+    monkeypatch.chdir(tmp_path)
+    assert main.run(["log", "freeze", "--log", log, "-o", "frozen.json"]) == common.OK
+    where = tir.export_shapes(works(), tmp_path / "out", log="frozen.json")
+    manifest = json.loads((where / "manifest.json").read_text())
+    assert [p["config"] for p in manifest["programs"]] == [ONE, THREE, THREE]
+
+
 def test_shapes_without_a_record_are_named(log, tmp_path):
     with pytest.raises(tir.NotTuned) as caught:
         tir.export_shapes(works(12, 14, 15), tmp_path / "out", log=log)
@@ -202,8 +221,12 @@ def test_command(tmp_path, monkeypatch, capsys):
         name = work.template_for(Target.parse("opencl"))
         default = work.templates[name].space_for(Target.parse("opencl")).default
         note("log", work, [(default, 1e-6 * n)], template=name)
+    with next((tmp_path / "log").rglob("*.jsonl")).open("a") as file:
+        file.write("garbage\n")
     assert main.run([*args, "--json", "--regret", "0.1"]) == common.OK
-    doc = json.loads(capsys.readouterr().out)
+    out, err = capsys.readouterr()
+    doc = json.loads(out)
+    assert "1 damaged line" in err
     assert doc["folder"] == "out" and "dispatch.py" in doc["files"] and doc["portfolio"]["regret"] == 0.1
     assert [s["weight"] for s in doc["portfolio"]["shapes"]] == [3.0, 1.0]
     text = (tmp_path / "out/README.md").read_text()
