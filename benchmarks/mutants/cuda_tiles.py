@@ -83,11 +83,12 @@ def other_layouts(size: int) -> Iterator[str]:
 
 
 def other_maps(m: TensorMap) -> Iterator[tuple[str, TensorMap]]:
-    """Permuted otherwise, of another box, of an array of another shape."""
+    """Permuted otherwise, of another box or every second row, of an array of another shape."""
     for span in (0, 32, 64):
         yield "swizzle of a map", replace(m, swizzle=span)
     yield "box of a map", replace(m, box=(m.box[0] // 2, *m.box[1:]))
     yield "box of a map", replace(m, box=(2 * m.box[0], *m.box[1:]))
+    yield "step of a map", replace(m, box=(2 * m.box[0], *m.box[1:]), steps=(2, *[1] * (len(m.box) - 1)))
     piece = 16 // itemsize(m.dtype)
     yield "shape of a map", replace(m, shape=(m.shape[0], m.shape[1] + piece))
     yield "shape of a map", replace(m, shape=(m.shape[0], m.shape[1] - piece))

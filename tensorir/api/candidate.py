@@ -204,7 +204,8 @@ def source_from(data: Json) -> Source:
 
 
 def _map(m: Json) -> TensorMap:
-    return TensorMap(m["name"], m["array"], m["dtype"], tuple(m["shape"]), tuple(m["box"]), m["swizzle"])
+    shape, box, steps = tuple(m["shape"]), tuple(m["box"]), tuple(m.get("steps", ()))
+    return TensorMap(m["name"], m["array"], m["dtype"], shape, box, m["swizzle"], steps)
 
 
 def _three(values: Any) -> tuple[int, int, int]:

@@ -191,7 +191,10 @@ def _check_cluster(k: KernelLaunch, dims: tuple[int, ...]) -> None:
 
 
 def _check_map(m: TensorMap) -> None:
-    """The limits of cuTensorMapEncodeTiled, and a row of the box as wide as its swizzle, as everyone has it."""
+    """The limits of cuTensorMapEncodeTiled, and a row of the box as wide as its swizzle, as everyone has it.
+
+    It ignores a step in the last dimension, which is refused here.
+    """
     size = itemsize(m.dtype)
     row, span = m.box[-1] * size if m.box else 0, m.swizzle
     wrong = ""
@@ -201,6 +204,8 @@ def _check_map(m: TensorMap) -> None:
         wrong = "has a box of 1 to 256 elements along each dimension"
     elif span not in (0, 32, 64, 128) or row % 16 or (span and row != span):
         wrong = "has rows of multiples of 16 bytes in its box, or of its swizzle of 32, 64 or 128 bytes"
+    elif m.steps and not (len(m.steps) == len(m.box) and m.steps[-1] == 1 and all(1 <= s <= 8 for s in m.steps)):
+        wrong = "has steps of 1 to 8 elements, as many as dimensions, and 1 in the last one"
     elif len(m.shape) > 1 and m.shape[-1] * size % 16:
         wrong = "has rows of multiples of 16 bytes in its array"
     if wrong:
@@ -210,8 +215,8 @@ def _check_map(m: TensorMap) -> None:
 def _encoded(m: TensorMap, array: np.ndarray) -> np.ndarray:
     """The TirTensorMap that the kernel is given: what copies.h reads."""
     about = (b"map ", len(m.box), itemsize(m.dtype), m.swizzle, array.ctypes.data)
-    inner = [(*reversed(v), 1, 1, 1, 1)[:5] for v in (m.shape, m.box)]
-    return np.frombuffer(struct.pack("<4s3IQ10I64x", *about, *inner[0], *inner[1]), np.uint8)
+    inner = [(*reversed(v), 1, 1, 1, 1, 1)[:5] for v in (m.shape, m.box, m.steps)]
+    return np.frombuffer(struct.pack("<4s3IQ15I44x", *about, *inner[0], *inner[1], *inner[2]), np.uint8)
 
 
 # --- compiling

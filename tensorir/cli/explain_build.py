@@ -177,8 +177,9 @@ BUILD: dict[str, Entry] = {
         '# start from s.source("cuda")',
     ),
     "emulate.map": Entry(
-        "A tensor map that no device would take: up to five dimensions, boxes of up to 256 elements along each, "
-        "rows of multiples of 16 bytes; with a swizzle, the rows of the box are as wide as that.",
+        "A tensor map that no device would take: up to five dimensions, boxes of up to 256 elements along each, of "
+        "which every so many-th is copied (1 to 8, in the last dimension each), rows of multiples of 16 bytes; with a "
+        "swizzle, the rows of the box are as wide as that.",
         "# a box of 128 x 32 elements of 2 bytes with a swizzle of 128 bytes",
         "# 64 elements of 2 bytes in a row, or a swizzle of 64 bytes",
     ),

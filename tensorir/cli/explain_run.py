@@ -127,7 +127,8 @@ RUN: dict[str, Entry] = {
     ),
     "launch.tensor-map": Entry(
         "A kernel copies tiles of an array by the tensor memory accelerator, which takes no such array or tile: "
-        "addresses, strides and rows of a tile are multiples of 16 bytes, a tile has 1 to 256 elements in a dimension.",
+        "addresses, strides and rows of a tile are multiples of 16 bytes; a tile is among 1 to 256 elements in a "
+        "dimension, of which it has each, or in other dimensions than the last one every so many-th, up to the eighth.",
         "# a cupy array that is a view from element 1 on",
         "# a copy of it",
     ),

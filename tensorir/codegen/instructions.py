@@ -16,6 +16,8 @@ from tensorir.ir.tree import Buffer, IntrinCall, Load, Ramp, Region, Stmt
 from tensorir.ir.visit import find
 from tensorir.lower.tiles import is_described
 
+MapKey = tuple[Buffer, tuple[int, ...], tuple[int, ...], int]
+
 GUARD = "TIR_EMULATED"
 """Defined where the emulator compiles a text: functions of device instructions are left out there."""
 
@@ -72,21 +74,24 @@ def _told(kind: str, tile: Buffer, r: Region, call: IntrinCall, expr: Expression
     return f"tir_descriptor({address}, {panel or 16}, {eight})"
 
 
-def map_key(call: IntrinCall, source: Region) -> tuple[Buffer, tuple[int, ...], int]:
-    """What tells one tensor map from another: array, tile and swizzle."""
+def map_key(call: IntrinCall, source: Region) -> MapKey:
+    """What tells one tensor map from another: array, box, steps and swizzle."""
     tile = next(r for t, r in zip(call.intrin.operands, call.operands, strict=True) if is_described(call, t))
-    return source.buffer, source.extents, tile.swizzle
+    return source.buffer, source.span, source.steps, tile.swizzle
 
 
-def tensor_maps(body: Stmt, names: Names) -> dict[tuple[Buffer, tuple[int, ...], int], TensorMap]:
-    """The tensor maps that the tile copies of a kernel need."""
-    out: dict[tuple[Buffer, tuple[int, ...], int], TensorMap] = {}
+def tensor_maps(body: Stmt, names: Names) -> dict[MapKey, TensorMap]:
+    """The tensor maps that the tile copies of a kernel need.
+
+    Of a tile of N elements with a step the box has N * step of the array (CUDA driver API, cuTensorMapEncodeTiled).
+    """
+    out: dict[MapKey, TensorMap] = {}
     for call in find(body, IntrinCall):
         for tile, r in zip(call.intrin.operands, call.operands, strict=True):
             if tile.name in call.intrin.maps and (key := map_key(call, r)) not in out:
                 b = r.buffer
                 name = names.claim(f"{identifier(b.name)}_map")
-                out[key] = TensorMap(name, b.name, b.dtype, b.dims, r.extents, key[2])
+                out[key] = TensorMap(name, b.name, b.dtype, b.dims, r.span, key[3], r.steps)
     return out
 
 

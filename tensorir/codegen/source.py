@@ -32,8 +32,9 @@ class TensorMap:
     """Which tiles of an array a kernel copies by the tensor memory accelerator (CUtensorMap): an argument by value.
 
     name:    of the kernel's argument;  array: the Param whose address it holds
-    shape:   of the array, row-major, outermost first;  box: elements of a tile, in the same order
+    shape:   of the array, row-major, outermost first;  box: its elements among which a tile is, in the same order
     swizzle: bytes of a row of the tile within which pieces of 16 bytes are permuted: 128, 64, 32, or 0 for none
+    steps:   every so many-th element of the box is one of the tile, the first one and on (elementStrides); () for all
     """
 
     name: str
@@ -42,6 +43,7 @@ class TensorMap:
     shape: tuple[int, ...]
     box: tuple[int, ...]
     swizzle: int = 128
+    steps: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

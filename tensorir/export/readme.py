@@ -14,13 +14,13 @@ These arguments are a `CUtensorMap` each, by value: an array, and the box of it 
 holds the address: another array needs another map. `tensor_maps.py` makes them. From another language:
 
 * compile for sm_90a on Hopper (`loader.py` does so from CUDA 13 on)
-* call `cuTensorMapEncodeTiled` with the address, extents, strides and boxes, these three innermost first: the array is
-  row-major and contiguous, element strides are 1, no interleave, L2 promotion of 256 bytes, zeros out of range
+* call `cuTensorMapEncodeTiled` with the address, extents, strides, boxes and element strides (steps), these four
+  innermost first: the array is row-major and contiguous, no interleave, L2 promotion of 256 bytes, zeros out of range
 * where `cuDriverGetVersion` gives 13010 or less and the shape has fewer than 131072 bytes, clear bit 21 of the second
   64-bit word of the map
 
-| kernel | argument | array | dtype | shape | box | swizzle in bytes |
-| --- | --- | --- | --- | --- | --- | --- |"""
+| kernel | argument | array | dtype | shape | box | steps | swizzle in bytes |
+| --- | --- | --- | --- | --- | --- | --- | --- |"""
 
 _ABOUT_ARRAYS = """\
 Arrays are row-major and contiguous. `workspace` is memory that the caller provides and need not fill."""
@@ -185,7 +185,7 @@ def _maps(m: dict[str, Any]) -> str:
         return ""
     rows = [
         f"| `{kernel}` | `{t['name']}` | `{_plain(t['array'])}` | {t['dtype']} | {_times(t['shape'])} | "
-        f"{_times(t['box'])} | {t['swizzle'] or 'none'} |"
+        f"{_times(t['box'])} | {_times(t['steps'] or [1] * len(t['box']))} | {t['swizzle'] or 'none'} |"
         for kernel, t in maps
     ]
     return "\n".join(["", _ABOUT_MAPS, *rows, ""])

@@ -92,7 +92,8 @@ class _Whole:
     def __init__(self, machine: Machine, region: Region) -> None:
         self.home: Cells = machine.memory[region.buffer]
         self.shape, self.first = region.buffer.dims, [machine.expr(i) for i in region.first]
-        self.grid = np.indices(region.extents).reshape(len(self.shape), -1)
+        steps = region.steps or (1,) * len(self.shape)
+        self.grid = np.indices(region.extents).reshape(len(self.shape), -1) * np.array(steps)[:, None]
 
     def where(self, f: Frame) -> tuple[np.ndarray, np.ndarray]:
         """The cells, a row for each thread that asks, and which of them the array has."""

@@ -55,6 +55,7 @@ from tensorir.errors.needs import need_bool, need_int, need_mapping, need_names,
 from tensorir.expr.program import as_outputs, program_of
 from tensorir.expr.reducers import simple_combiner
 from tensorir.expr.tensor import Tensor
+from tensorir.intrin.match import MOST_DIMS
 from tensorir.ir.build import as_int, binary, const
 from tensorir.ir.layout import COLLECTIVES, lane_places, written
 from tensorir.ir.layout_text import parse_layout
@@ -63,8 +64,6 @@ from tensorir.ir.visit import Rewriter, find, reads, substitute, writes
 from tensorir.target import Target
 
 FIELDS = ("space", "value", "vector", "stride", "map", "at")
-MOST_DIMS = 5
-"""Of a tile that is copied whole (PTX ISA, tensor copies)."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,6 +29,7 @@ from tensorir.ir.tree import (
     Load,
     Loop,
     Region,
+    Scope,
     Select,
     Stage,
     Stmt,
@@ -40,6 +41,13 @@ from tensorir.ir.visit import find, substitute, uses
 
 if TYPE_CHECKING:
     from tensorir.intrin.intrin import Intrin
+
+MOST_DIMS = 5
+"""Of an array of which whole tiles are copied, and of a tile (CUDA driver API, cuTensorMapEncodeTiled)."""
+MOST_SPAN = 256
+"""Elements of an array among which a tile is, along each dimension."""
+MOST_STEP = 8
+"""Elements of an array from one that a tile has to the next, in each dimension but the last."""
 
 COMMUTES = ("+", "*", "and", "or", "==", "!=")
 
@@ -209,13 +217,34 @@ class _Unify:
         spans = [d for d, n in enumerate(tile.dims) if n > 1]
         if len(moving) != len(spans):
             raise NoMatch(f"{len(moving)} dimensions of {buffer.name} move with the tile, which has {len(spans)}")
-        extents, first = [1] * len(have), [self.arith.simplify(form.expr()) for form in forms]
+        if len(have) > MOST_DIMS and buffer.scope is Scope.GLOBAL:  # before, it may yet be inlined
+            raise NoMatch(f"{buffer.name} has {len(have)} dimensions, and arrays of tiles have up to {MOST_DIMS}")
+        first = [self.arith.simplify(form.expr()) for form in forms]
+        extents, steps = [1] * len(have), [1] * len(have)
         for d, k in zip(moving, spans, strict=True):
-            rest = forms[d].plus(self.arith.linear(substitute(want[k], self.loops)), -1)
+            target = self.arith.linear(substitute(want[k], self.loops))
+            steps[d] = self._step(tile, tile.dims[k], buffer, d, [forms[d].terms.get(t, 0) for t in target.terms])
+            rest = forms[d].plus(target, -steps[d])
             if any(uses(t, inner) for t in rest.terms):
                 raise NoMatch(f"dimension {d} of {buffer.name} does not move as {tile.name} does")
             extents[d], first[d] = tile.dims[k], rest.expr()
-        self.tiles.setdefault(tile, Region(buffer, tuple(first), tuple(extents)))
+        moved = tuple(steps) if any(n > 1 for n in steps) else ()
+        self.tiles.setdefault(tile, Region(buffer, tuple(first), tuple(extents), steps=moved))
+
+    def _step(self, tile: Buffer, count: int, buffer: Buffer, d: int, found: Sequence[int]) -> int:
+        """Elements of an array from one element of a tile to the next; what a tensor map has of them is refused where
+        it has not (CUDA driver API, cuTensorMapEncodeTiled: elementStrides, and boxDim, which counts what is between).
+        """
+        step = found[0] if found else 1
+        if step in (0, 1):
+            return 1
+        if not 1 <= step <= (1 if d == len(buffer.shape) - 1 else MOST_STEP):
+            raise NoMatch(f"dimension {d} of {buffer.name} moves by {step} where {tile.name} moves by 1; a tile has "
+                          f"steps of 1 to {MOST_STEP}, in the last dimension of 1")  # fmt: skip
+        if count * step > MOST_SPAN:
+            raise NoMatch(f"{count} elements, each {step} behind the one before, span {count * step} of dimension {d} "
+                          f"of {buffer.name}, and tiles span up to {MOST_SPAN}")  # fmt: skip
+        return step
 
     def _apart(self) -> None:
         """Instructions read all operands before they write, loops do not: no output may be an input as well."""

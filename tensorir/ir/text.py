@@ -227,7 +227,9 @@ def _layout(b: Buffer) -> str:
 
 
 def _region(r: Region) -> str:
-    return f"{r.buffer.name}[{', '.join(f'{show(f)} +{n}' for f, n in zip(r.first, r.extents, strict=True))}]"
+    steps = [f" by {n}" if n > 1 else "" for n in r.steps] or [""] * len(r.extents)
+    dims = (f"{show(f)} +{n}{by}" for f, n, by in zip(r.first, r.extents, steps, strict=True))
+    return f"{r.buffer.name}[{', '.join(dims)}]"
 
 
 def _stage(s: Stage, depth: int) -> list[str]:

@@ -523,6 +523,8 @@ class Region(Node):
     extents: one per dimension of the buffer as it was scheduled
     strides: in elements, one per extent, once flattening has made ``first`` a single index; empty before. Of a tile in
              swizzled rows (``swizzle`` bytes): from a row to the eighth after it, and from panel to panel
+    steps:   of a tile of an array that is copied whole, one per extent: from one element of the tile to the next in
+             that dimension of the array; empty where neighbours are neighbours
     """
 
     buffer: Buffer
@@ -530,6 +532,12 @@ class Region(Node):
     extents: tuple[int, ...]
     strides: tuple[int, ...] = ()
     swizzle: int = 0
+    steps: tuple[int, ...] = ()
+
+    @property
+    def span(self) -> tuple[int, ...]:
+        """Elements of the array from one tile to what would be the next one, in each dimension."""
+        return tuple(n * step for n, step in zip(self.extents, self.steps or (1,) * len(self.extents), strict=True))
 
 
 @node

@@ -18,7 +18,6 @@ from tensorir.ir.tree import (
     Load,
     Loop,
     Program,
-    Region,
     Seq,
     Stmt,
     Store,
@@ -129,5 +128,5 @@ class _Rebase(Rewriter):
         moved = []
         for r in n.operands:
             buffer, first = self._moved(r.buffer, r.first)
-            moved.append(Region(buffer, first, r.extents))
+            moved.append(r.replace(buffer=buffer, first=first))
         return n.replace(operands=tuple(moved))

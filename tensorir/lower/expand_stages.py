@@ -13,7 +13,6 @@ from tensorir.ir.tree import (
     Loop,
     Prefetch,
     Program,
-    Region,
     Select,
     Seq,
     Stage,
@@ -75,7 +74,7 @@ class _Expand(Rewriter):
         return select(_Inner(self)(cond), inside(n.a), self(n.b))
 
     def on_IntrinCall(self, n: IntrinCall) -> IntrinCall:
-        return n.replace(operands=tuple(Region(r.buffer, self._index(r.first), r.extents) for r in n.operands))
+        return n.replace(operands=tuple(r.replace(first=self._index(r.first)) for r in n.operands))
 
 
 class _Inner(Rewriter):

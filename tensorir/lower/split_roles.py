@@ -312,9 +312,9 @@ class _Shared(Rewriter):
 
         def shifted(r: Region) -> Region:
             d = next(d for d, extent in enumerate(r.extents) if extent > 1)
-            first = binary("+", r.first[d], binary("*", self.rank, part))
-            return Region(
-                r.buffer, (*r.first[:d], first, *r.first[d + 1 :]), (*r.extents[:d], part, *r.extents[d + 1 :])
+            first = binary("+", r.first[d], binary("*", self.rank, r.span[d] // self.blocks))
+            return r.replace(
+                first=(*r.first[:d], first, *r.first[d + 1 :]), extents=(*r.extents[:d], part, *r.extents[d + 1 :])
             )
 
         return IntrinCall(intrin, (shifted(source), shifted(made)))

@@ -1,7 +1,8 @@
 """conv2d by warpgroups (CUDA, sm_90a): implicit GEMM whose operands are tiles of the image and of the filter.
 
 A tile of the image is a box of pixels by a run of channels, wherever a tap of the filter moves it: tensor copies find
-it and fill with zeros what lies beyond the image, so that nothing is gathered and padding costs nothing.
+it and fill with zeros what lies beyond the image, so that nothing is gathered and padding costs nothing. With a stride
+the tile is every stride-th pixel of a box, which one copy brings as if they were neighbours (a tensor map's steps).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.intrin.cuda import Multiplication
 from tensorir.intrin.hopper import KINDS, ROWS
+from tensorir.intrin.match import MOST_SPAN, MOST_STEP
 from tensorir.ops.common import Config, leaves_in_halves, out_stage
 from tensorir.ops.conv_tensor import conv_multiplication, is_rearranged
 from tensorir.ops.gemm_blocks import multiprocessors
@@ -24,9 +26,13 @@ if TYPE_CHECKING:
 
 
 def conv_warpgroups(shape: Mapping[str, Any]) -> Multiplication | None:
-    """The products of warpgroups for a convolution, None where there are none: channels last, stride 1, one group."""
+    """The products of warpgroups for a convolution, None where there are none: channels last, one group, no stride
+    beyond a tensor copy's steps.
+    """
     m = conv_multiplication(shape)
-    if m is None or m.name not in KINDS or shape["layout"] != "NHWC" or shape["stride"] > 1 or shape["groups"] > 1:
+    if m is None or m.name not in KINDS or shape["layout"] != "NHWC" or shape["groups"] > 1:
+        return None
+    if shape["stride"] > MOST_STEP:
         return None
     size = 4 // m.word
     return m if shape["c"] * size % 16 == 0 and shape["k"] * size % 16 == 0 else None
@@ -56,7 +62,8 @@ def gpu_hopper(s: Schedule, c: Config, shape: Mapping[str, Any], target: Target)
     cb, ci, cc = s.split("y.c", [None, ROW_BYTES // size // m.k, m.k])
     s.reorder("y.n", "y.r", "y.s", cb, ci, "y.p", "y.q", "y.k", cc)
     step = s.fuse("y.r", "y.s", cb, name="step")
-    for name, layout in (("image" if image else "x", f"n, p, x, c -> n, {_pixels(size)}"),
+    parts = "a, b, " if shape["stride"] > 1 else ""  # the rows and columns that a tap reads with a stride
+    for name, layout in (("image" if image else "x", f"n, {parts}p, x, c -> n, {parts}{_pixels(size)}"),
                          ("w_turned", f"r, s, x, c -> r, s, {_pixels(size, False)}")):  # fmt: skip
         s.stage_in(name, at=step, scope="shared", layout=layout, via="tma")
     s.tensorize("y.p", f"wgmma.m{high}x{c['wide']}n{c['bk']}k{m.k}.{m.name}.nt").unroll(ci)
@@ -89,6 +96,9 @@ def hopper_space(shape: Mapping[str, Any], target: Target) -> Space:
 
     room = target.shared_optin_bytes
 
+    def spanned(c: Mapping[str, Any]) -> bool:
+        return bool(c["wide"] * shape["stride"] <= MOST_SPAN)
+
     def shared(c: Mapping[str, Any]) -> bool:
         pixels = c["groups"] * ROWS
         results = 2 * pixels * c["bk"] if stored_whole(c, shape) else 0
@@ -107,12 +117,13 @@ def hopper_space(shape: Mapping[str, Any], target: Target) -> Space:
         return float(-(-p // high) * high * -(-q // c["wide"]) * c["wide"] / (p * q))
 
     groups = [2, 1, 3]
-    wide = min((8, 16, 32, 64), key=lambda n: (wasted({"groups": 2, "wide": n}), n != 16))
+    fitting = [n for n in (8, 16, 32, 64) if spanned({"wide": n})]
+    wide = min(fitting, key=lambda n: (wasted({"groups": 2, "wide": n}), n != 16))
     alone = wasted({"groups": 1, "wide": wide}) * 1.2 < wasted({"groups": 2, "wide": wide})
     bk = next((n for n in (256, 128, 64) if shape["k"] % n == 0), 64)
     default = dict(groups=1 if alone else 2, wide=wide, bk=bk, depth=3 if bk == 256 else 4, resident=1)
     return Space(
-        where={"shared": shared, "registers": registers, "sensible": sensible},
+        where={"shared": shared, "registers": registers, "sensible": sensible, "spanned": spanned},
         default=default,
         groups=groups,
         wide=[8, 16, 32, 64],

@@ -24,6 +24,9 @@ KINDS = {
 SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 """Bytes to CUtensorMapSwizzle."""
 
+MOST_STEP = 8
+"""Elements of an array from one that a tile has to the next, in any dimension but the last."""
+
 _NO_INTERLEAVE, _L2_256_BYTES, _ZEROS_OUTSIDE = 0, 3, 0
 _SMALL, _MENDED = 128 << 10, 13010
 
@@ -33,15 +36,27 @@ class TensorMapError(ValueError):
 
 
 def encoded(
-    address: int, *, name: str, array: str, dtype: str, shape: Sequence[int], box: Sequence[int], swizzle: int
+    address: int,
+    *,
+    name: str,
+    array: str,
+    dtype: str,
+    shape: Sequence[int],
+    box: Sequence[int],
+    swizzle: int,
+    steps: Sequence[int] = (),
 ) -> Any:
     """The CUtensorMap of a row-major contiguous array, as an argument for CuPy; a context must be current.
 
     It is an array of one element of 128 bytes, which CuPy passes by value.
 
     shape, box: outermost dimension first;  swizzle: in bytes, 0 for none
+    steps: of a box of N elements with a step in a dimension, ceil(N / step) are copied, the first one and every
+           step-th behind it (so cuTensorMapEncodeTiled's elementStrides; they want N = step * copied). () for all of
+           them. What is beyond the array is zero element by element, the corner itself included. The innermost
+           dimension has none: without interleave the driver ignores that one
     """
-    if wrong := broken_limits(address, array, dtype, shape, box, swizzle):
+    if wrong := broken_limits(address, array, dtype, shape, box, swizzle, steps):
         raise TensorMapError(*wrong)
     kind, size = KINDS[dtype]
     raw = np.zeros(192, np.uint8)
@@ -56,7 +71,7 @@ def encoded(
         _inner_first(ctypes.c_uint64, shape),
         _inner_first(ctypes.c_uint64, _strides(shape, size)),
         _inner_first(ctypes.c_uint32, box),
-        _inner_first(ctypes.c_uint32, [1] * len(shape)),
+        _inner_first(ctypes.c_uint32, steps or [1] * len(shape)),
         _NO_INTERLEAVE,
         SWIZZLES[swizzle],
         _L2_256_BYTES,
@@ -71,7 +86,13 @@ def encoded(
 
 
 def broken_limits(
-    address: int, array: str, dtype: str, shape: Sequence[int], box: Sequence[int], swizzle: int
+    address: int,
+    array: str,
+    dtype: str,
+    shape: Sequence[int],
+    box: Sequence[int],
+    swizzle: int,
+    steps: Sequence[int] = (),
 ) -> list[str]:
     """Every limit of cuTensorMapEncodeTiled that is not kept: the driver says only that something is wrong."""
     if dtype not in KINDS:
@@ -92,12 +113,27 @@ def broken_limits(
     for d, n in enumerate(box):
         if not 1 <= n <= 256:
             wrong.append(f"{array}: a box has {n} elements in dimension {d}; a tensor map takes 1 to 256")
+    wrong += _broken_steps(array, len(shape), steps)
     if row % 16:
         wrong.append(f"{array}: a row of a box has {row} bytes, not a multiple of 16")
     if swizzle not in SWIZZLES:
         wrong.append(f"{array}: a swizzle of {swizzle} bytes; there are 0, 32, 64 and 128")
     elif swizzle and row > swizzle:
         wrong.append(f"{array}: a row of a box has {row} bytes, more than the {swizzle} of its swizzle")
+    return wrong
+
+
+def _broken_steps(array: str, rank: int, steps: Sequence[int]) -> list[str]:
+    if steps and len(steps) != rank:
+        return [f"{array}: {len(steps)} steps for {rank} dimensions; tensor maps take as many, or none"]
+    wrong = []
+    wrong = [
+        f"{array}: a step of {step} elements in dimension {d}; a tensor map takes 1 to {MOST_STEP}"
+        for d, step in enumerate(steps[:-1])
+        if not 1 <= step <= MOST_STEP
+    ]
+    if steps and steps[-1] != 1:
+        wrong.append(f"{array}: a step of {steps[-1]} in the last dimension, whose elements are copied side by side")
     return wrong
 
 

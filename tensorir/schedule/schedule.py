@@ -426,7 +426,7 @@ class Schedule:
         if any(s.primitive in ("tensorize", "stage_in", "stage_out") for s in self._steps) and (
             problem := _tensorize.unfit(done.program)
         ):
-            raise ScheduleError(dataclasses.replace(problem, hint=f"{name} before tensorize"))
+            raise ScheduleError(dataclasses.replace(problem, hint=problem.hint or f"{name} before tensorize"))
         for primitive, unfit in _MARKS.items():
             if any(s.primitive == primitive for s in self._steps) and (problem := unfit(program, done.program, name)):
                 raise ScheduleError(problem)

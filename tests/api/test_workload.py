@@ -160,7 +160,10 @@ def test_source_survives_json():
     constant = Param("k", "float32", (1,), "constant", 4, b"\0\1\2\3")
     changed = type(source)(source.name, source.language, "text", (*source.params, constant), source.kernels)
     assert source_from(source_json(changed)) == changed
-    maps = (TensorMap("A_map", "A", "bfloat16", (13, 16), (8, 16), 32), TensorMap("k_map", "k", "float32", (1,), (1,)))
+    maps = (
+        TensorMap("A_map", "A", "bfloat16", (13, 16), (8, 16), 32, (2, 1)),
+        TensorMap("k_map", "k", "float32", (1,), (1,)),
+    )
     mapped = replace(changed, kernels=(replace(source.kernels[0], args=("A_map", "k_map"), maps=maps),))
     assert source_from(json.loads(json.dumps(source_json(mapped)))) == mapped
 

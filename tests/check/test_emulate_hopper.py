@@ -241,7 +241,18 @@ def test_a_map_without_the_swizzle_is_wrong() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"swizzle": 64}, {"box": (128, 512)}, {"box": (128,)}, {"shape": (256, 252)}, {"box": (128, 4), "swizzle": 0}],
+    [
+        {"swizzle": 64},
+        {"box": (128, 512)},
+        {"box": (128,)},
+        {"shape": (256, 252)},
+        {"box": (128, 4), "swizzle": 0},
+        {"steps": (9, 1)},
+        {"steps": (0, 1)},
+        {"steps": (1, 2)},
+        {"steps": (2,)},
+        {"steps": (2, 1), "box": (257, 64)},
+    ],
 )
 def test_maps_that_no_device_takes(wrong: dict[str, object]) -> None:
     source = gemm(*SHAPE)
@@ -300,17 +311,24 @@ TILES = [
     ((3, 4, 5, 12), (2, 2, 3, 8), (1, 3, -1, 8), (-1, 0, 1, 2)),
     ((2, 3, 4, 5, 8), (2, 1, 3, 2, 4), (1, 2, 2, 4, -1), (0, 1, 1, 2, 3)),
 ]
+STEPPED = [
+    ((9, 20), (6, 8), (-1, 16), (3, -2), (2, 1)),
+    ((12, 9, 16), (5, 8, 8), (-3, 2, 5), (0, 1, 8), (3, 8, 1)),
+    ((3, 9, 11, 12), (1, 4, 7, 8), (1, -3, 3, 0), (-1, 0, 1, 2), (1, 4, 2, 1)),
+]
+"""Boxes of no multiple of their step as well: what is copied then is rounded up."""
 
 
-@pytest.mark.parametrize(("shape", "box", "start", "to"), TILES)
+@pytest.mark.parametrize(("shape", "box", "start", "to", "steps"), [*((*t, (1,) * len(t[0])) for t in TILES), *STEPPED])
 def test_tiles_of_any_rank(
-    shape: tuple[int, ...], box: tuple[int, ...], start: tuple[int, ...], to: tuple[int, ...]
+    shape: tuple[int, ...], box: tuple[int, ...], start: tuple[int, ...], to: tuple[int, ...], steps: tuple[int, ...]
 ) -> None:
     """Zeros come from beyond the array, and nothing goes there."""
     x = np.arange(1, 1 + np.prod(shape), dtype="float32").reshape(shape)
     padded = np.pad(x, 8)
-    tile = padded[tuple(slice(8 + s, 8 + s + b) for s, b in zip(start, box, strict=True))]
-    maps = tuple(TensorMap(f"{name}_map", name, "float32", shape, box, 0) for name in "XYZ")
+    tile = padded[tuple(slice(8 + s, 8 + s + b, by) for s, b, by in zip(start, box, steps, strict=True))]
+    stepped = () if max(steps) == 1 else steps
+    maps = tuple(TensorMap(f"{name}_map", name, "float32", shape, box, 0, stepped) for name in "XYZ")
     words = {
         "SIZE": str(tile.size),
         "FROM": ", ".join(map(str, reversed(start))),
@@ -320,7 +338,7 @@ def test_tiles_of_any_rank(
     for name, value in words.items():
         text = text.replace(name, value)
     launch = KernelLaunch("moved", ("X_map", "Y_map", "Z_map", "Y"), (1, 1, 1), (32, 1, 1), maps=maps)
-    program = source(text, launch, {"X": ("float32", shape), "Z": ("float32", shape), "Y": ("float32", box)})
+    program = source(text, launch, {"X": ("float32", shape), "Z": ("float32", shape), "Y": ("float32", tile.shape)})
     program = replace(
         program, params=tuple(replace(p, role="output" if p.name in "YZ" else "input") for p in program.params)
     )
@@ -329,7 +347,7 @@ def test_tiles_of_any_rank(
     np.testing.assert_array_equal(y, tile)
     inside = np.zeros(shape, bool)
     back = np.full(padded.shape, np.nan, "float32")
-    place = tuple(slice(8 + s, 8 + s + b) for s, b in zip(to, box, strict=True))
+    place = tuple(slice(8 + s, 8 + s + b, by) for s, b, by in zip(to, box, steps, strict=True))
     back[place] = tile
     want = back[tuple(slice(8, -8) for _ in shape)]
     inside = ~np.isnan(want)

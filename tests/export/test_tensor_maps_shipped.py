@@ -47,15 +47,15 @@ def test_the_folder_says_all_that_a_map_is(tmp_path):
     where = exported(tmp_path / "out")
     manifest = json.loads((where / "manifest.json").read_text())
     pack, add = manifest["kernels"]
-    rows = {"dtype": "float32", "shape": [16, 32], "box": [8, 32]}
+    rows = {"dtype": "float32", "shape": [16, 32], "box": [8, 32], "steps": []}
     assert add["args"] == ["A_map", "C", "W_map"]
     assert add["maps"] == [{"name": f"{n}_map", "array": n, **rows, "swizzle": 128} for n in "AW"]
     assert [m["name"] for m in pack["maps"]] == pack["args"] == ["B_map", "W_store"]
     assert pack["maps"][0] == {"name": "B_map", "array": "B", **rows, "swizzle": 0}
     assert "tensor_maps.py" in manifest["files"] and manifest["prepack"] == ["B"]
     text = (where / "README.md").read_text()
-    assert "| `add` | `A_map` | `A` | float32 | 16x32 | 8x32 | 128 |" in text
-    assert "| `pack` | `B_map` | `B` | float32 | 16x32 | 8x32 | none |" in text
+    assert "| `add` | `A_map` | `A` | float32 | 16x32 | 8x32 | 1x1 | 128 |" in text
+    assert "| `pack` | `B_map` | `B` | float32 | 16x32 | 8x32 | 1x1 | none |" in text
     for words in ("cuTensorMapEncodeTiled", "innermost first", "13010", "bit 21", "sm_90a"):
         assert words in text
     plain = [replace(k, maps=(), args=k.params) for k in SOURCE.kernels]

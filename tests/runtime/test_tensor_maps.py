@@ -80,6 +80,11 @@ def test_dimensions_dtypes_and_swizzles(driver, dtype, shape, box, swizzle, want
     assert asked["rank"] == len(shape) and asked["steps"] == [1] * len(shape)
 
 
+def test_steps(driver):
+    tensor_maps.encoded(4096, **{**PLANE, "shape": (3, 30, 64), "box": (1, 24, 64), "steps": (1, 3, 1)})
+    assert (driver.asked[0]["box"], driver.asked[0]["steps"]) == ([64, 24, 1], [1, 3, 1])
+
+
 def test_numbers_are_those_of_the_header():
     """The enumerations of cuda.h, counted as a compiler does."""
     headers = [p for folder in _headers() if (p := Path(folder) / "cuda.h").exists()]
@@ -134,6 +139,10 @@ def test_small_arrays_with_drivers_up_to_13_1(driver, version, rows, cleared):
         ({"shape": (), "box": ()}, "0 dimensions"),
         ({"shape": (1,) * 6, "box": (1,) * 6}, "6 dimensions"),
         ({"box": (64,)}, "2 dimensions with a box of 1"),
+        ({"steps": (9, 1)}, "a step of 9 elements in dimension 0; a tensor map takes 1 to 8"),
+        ({"steps": (0, 1)}, "a step of 0 elements in dimension 0"),
+        ({"steps": (1, 2)}, "a step of 2 in the last dimension, whose elements are copied side by side"),
+        ({"steps": (2,)}, "1 steps for 2 dimensions"),
     ],
 )
 def test_limits_are_refused_before_the_driver_is_asked(driver, change, words):

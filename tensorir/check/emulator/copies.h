@@ -10,11 +10,13 @@ namespace {
 const u32 MAP = 0x2070616d;  // "map ", with which emulate.py begins one
 const u64 PIECE = 16;        // bytes that a swizzle moves together
 
-// What Python fills: numbers of elements, innermost first.
+// What Python fills: numbers of elements, innermost first. Of a box every steps-th element is in the tile, from the first on.
 struct TensorMap {
   u32 magic, rank, itemsize, swizzle;
   u64 address;
-  u32 shape[5], box[5];
+  u32 shape[5], box[5], steps[5];
+
+  u32 tile(u32 d) const { return (box[d] + steps[d] - 1) / steps[d]; }
 };
 
 struct Tile {
@@ -45,9 +47,9 @@ struct Stores {
 std::vector<Load> loads;
 std::map<int, Stores> stores;  // of each thread
 
-u64 box_bytes(const TensorMap &m) {
+u64 tile_bytes(const TensorMap &m) {
   u64 size = m.itemsize;
-  for (u32 d = 0; d < m.rank; d++) size *= m.box[d];
+  for (u32 d = 0; d < m.rank; d++) size *= m.tile(d);
   return size;
 }
 
@@ -55,18 +57,18 @@ u64 box_bytes(const TensorMap &m) {
 // address on a device too: the image is loaded at a multiple of 1024.
 u64 swizzled(u64 address, u32 span) { return address ^ (address >> 7 & (span / PIECE - (span ? 1 : 0))) << 4; }
 
-// each(offset in the box, address in the array, bytes) for the part of each row of the box that lies in the array.
+// each(offset in the tile, address in the array, bytes) for the part of each row of the tile that lies in the array.
 template <class Each> void each_row(const Tile &t, Each each) {
   const TensorMap &m = t.map;
-  u64 row_bytes = (u64)m.box[0] * m.itemsize, rows = box_bytes(m) / row_bytes;
+  u64 row_bytes = (u64)m.box[0] * m.itemsize, rows = tile_bytes(m) / row_bytes;
   long long first = std::max(0, t.corner[0]), end = std::min((long long)t.corner[0] + m.box[0], (long long)m.shape[0]);
   for (u64 row = 0; row < rows; row++) {
     u64 rest = row, size = m.shape[0];
     long long element = 0;
     bool inside = first < end;
     for (u32 d = 1; d < m.rank; d++) {
-      long long x = t.corner[d] + (long long)(rest % m.box[d]);
-      rest /= m.box[d];
+      long long x = t.corner[d] + (long long)(rest % m.tile(d)) * m.steps[d];
+      rest /= m.tile(d);
       inside = inside && x >= 0 && x < (long long)m.shape[d];
       element += x * (long long)size;
       size *= m.shape[d];
@@ -108,7 +110,7 @@ Tile tile_of(const void *map, const void *place, int rank, const int *corner, bo
     give_up();
   }
   for (int d = 0; d < 5; d++) t.corner[d] = d < rank ? corner[d] : 0;
-  u64 size = box_bytes(m);
+  u64 size = tile_bytes(m);
   if ((u64)place % 128)
     problem("memory.misaligned", at, nullptr, "thread %d copies a tile %s shared memory at no multiple of 128 bytes",
             f->number, loads ? "to" : "from");
@@ -161,7 +163,7 @@ void read_by_unit(Fiber *f, u64 g, const char *what, int id) {
 }
 
 void land(const Load &l) {
-  u64 size = box_bytes(l.tile.map);
+  u64 size = tile_bytes(l.tile.map);
   std::vector<u8> bytes(size, 0);
   each_row(l.tile, [&](u64 offset, const u8 *from, u64 count) { std::memcpy(bytes.data() + offset, from, count); });
   for (u64 k = 0; k < size; k += PIECE)
@@ -192,7 +194,7 @@ bool deliver() {
 
 void issue(const Tile &t, u8 *to, Barrier *b, const void *at) {
   Fiber *f = W.current;
-  u64 size = box_bytes(t.map);
+  u64 size = tile_bytes(t.map);
   each_cell(to, size, [&](u64 g) {
     Cell &c = W.cells[g];
     if (!c.in_flight && c.writer >= 0 && before(f, c.writer, c.write_clock) && !known_to_units(f, c))
@@ -225,7 +227,7 @@ void load(void *to, const void *map, const void *barrier, u32 mask, int rank, co
 void store(const void *map, const void *from, int rank, const int *corner, const void *at) {
   Fiber *f = W.current;
   Tile t = tile_of(map, from, rank, corner, false, at);
-  each_cell((const u8 *)from, box_bytes(t.map), [&](u64 g) {
+  each_cell((const u8 *)from, tile_bytes(t.map), [&](u64 g) {
     read_by_unit(f, g, "a store reads", t.site);
     W.cells[g].read_site = t.site;
     W.cells[g].pinned++;
@@ -235,7 +237,7 @@ void store(const void *map, const void *from, int rank, const int *corner, const
 
 void read_source(Fiber *f, StoreUnderWay &s) {
   if (!s.bytes.empty()) return;
-  s.bytes.resize(box_bytes(s.tile.map));
+  s.bytes.resize(tile_bytes(s.tile.map));
   for (u64 k = 0; k < s.bytes.size(); k += PIECE)
     std::memcpy(s.bytes.data() + k, (u8 *)swizzled((u64)(s.from + k), s.tile.map.swizzle), PIECE);
   each_cell(s.from, s.bytes.size(), [&](u64 g) {

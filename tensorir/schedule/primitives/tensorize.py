@@ -106,7 +106,8 @@ def unfit(program: Program) -> Problem | None:
     for loop in marked:
         inside = any(above in marked for above in index.above(loop))
         if not inside and (why := _changed(index, loop)):
-            return Problem("tensorize.last", why, at=caret(loop))
+            copies = any(s.intrin is not None and s.intrin.maps for s in find(loop, Stage))
+            return Problem("tensorize.last", why, at=caret(loop), hint="via='threads' for the copy" if copies else "")
     for s in index.stages.values():
         if s.intrin is not None and not any(x in marked for x in index.above(s)):
             return Problem("tensorize.last", f"{s.name} would lose the loops of {s.intrin.name}", at=caret(s))

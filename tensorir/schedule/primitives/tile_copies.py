@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tensorir.errors import Problem, ScheduleError
 from tensorir.intrin.hopper import tile_copy, tile_store
+from tensorir.intrin.match import MOST_DIMS, MOST_SPAN
 from tensorir.ir.build import as_expr, as_int, binary
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Buffer, Expr, Kind, Loop, Scope, Stage, Stmt, Var
@@ -12,11 +13,8 @@ from tensorir.schedule.rewrite import nest
 from tensorir.target import Target
 
 MECHANISMS = ("threads", "tma")
-MOST_ROWS = 256
-"""Elements of a tile along each dimension; one row of it is at most 128 bytes where it is swizzled (CUDA driver API,
-cuTensorMapEncodeTiled)."""
-MOST_DIMS = 5
 ROW_BYTES = 128
+"""Of a row of a tile, where it is swizzled (CUDA driver API, cuTensorMapEncodeTiled)."""
 PIECE_BYTES = 16
 
 
@@ -48,11 +46,11 @@ def tile_copies(made: Stmt, buffer: Buffer, copy: Buffer, target: Target, primit
     if len(dims) > 1 and dims[-1] * size % PIECE_BYTES:  # and so is each stride, being so many rows
         raise _refuse(f"{buffer.name} has rows of {dims[-1]} elements, whose {dims[-1] * size} bytes are no multiple "
                       f"of {PIECE_BYTES}", "via='threads'")  # fmt: skip
-    if len(dims) > MOST_DIMS:
+    if len(dims) > MOST_DIMS and buffer.scope is Scope.GLOBAL:  # others may be inlined: lowering knows the array
         raise _refuse(f"{buffer.name} has {len(dims)} dimensions, and tiles have up to {MOST_DIMS}", "via='threads'")
     columns = as_int(loops[-1].extent)
-    row = ROW_BYTES // size if copy.layout is not None else MOST_ROWS
-    box = [*(_divisor(as_int(x.extent), MOST_ROWS) for x in loops[:-1]), _divisor(columns, row)]
+    row = ROW_BYTES // size if copy.layout is not None else MOST_SPAN
+    box = [*(_divisor(as_int(x.extent), MOST_SPAN) for x in loops[:-1]), _divisor(columns, row)]
     if box[-1] * size % PIECE_BYTES:
         raise _refuse(f"a row of {columns} elements falls into pieces of {box[-1] * size} bytes, no multiple of "
                       f"{PIECE_BYTES}", "tiles along the last dimension of 16, 32, 64 or 128 bytes")  # fmt: skip
