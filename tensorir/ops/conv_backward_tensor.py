@@ -26,13 +26,14 @@ Shape = Mapping[str, Any]
 def data_templates(dy: Tensor, w: Tensor, shape: Shape) -> dict[str, Template]:
     """The template for tensor cores, where these fit the gradient."""
     as_forward = forward_shape(shape)
-    if as_forward is None or conv_multiplication(as_forward) is None:
+    m = None if as_forward is None else conv_multiplication(as_forward)
+    if as_forward is None or m is None:
         return {}
 
     def function(s: Schedule, c: Config) -> Schedule:
         return gpu_tensor(type(s)(declared(dy, w, shape, as_forward), s.target), c, as_forward)
 
-    return {"gpu_tensor": Template(function, lambda t: conv_space(as_forward, t), ("gpu",), needs="sm_80")}
+    return {"gpu_tensor": Template(function, lambda t: conv_space(as_forward, t), ("gpu",), needs=m.needs)}
 
 
 def forward_shape(shape: Shape) -> dict[str, Any] | None:

@@ -17,7 +17,7 @@ from tensorir.ops.common import Config, leaves_in_halves, out_stage
 from tensorir.ops.conv_tensor import conv_multiplication, is_rearranged
 from tensorir.ops.gemm_blocks import multiprocessors
 from tensorir.ops.gemm_hopper import REGISTERS, ROW_BYTES
-from tensorir.ops.gemm_tensor import store_rows
+from tensorir.ops.gemm_tensor import result_kind, store_rows
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -57,7 +57,7 @@ def gpu_hopper(s: Schedule, c: Config, shape: Mapping[str, Any], target: Target)
     s.bind(tile, "block.x").bind(wi, "warpgroup")
     if stored_whole(c, shape):
         s.stage_out(out, at=wi, scope="shared", layout=f"n, p, x, c -> n, {_pixels(2)}", via="tma")
-        store_rows(s, out, [p, q], k, f"m{high}x{c['wide']}.{m.name}.n")
+        store_rows(s, out, [p, q], k, f"m{high}x{c['wide']}.{result_kind(shape)}.n")
     s.compute_at("y", wi)
     cb, ci, cc = s.split("y.c", [None, ROW_BYTES // size // m.k, m.k])
     s.reorder("y.n", "y.r", "y.s", cb, ci, "y.p", "y.q", "y.k", cc)

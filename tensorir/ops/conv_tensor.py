@@ -20,7 +20,7 @@ from tensorir.expr.tensor import Tensor
 from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication
 from tensorir.ir.tree import Expr
 from tensorir.ops.common import Config, leaves_in_halves, out_stage
-from tensorir.ops.gemm_tensor import KINDS, load_rows, swizzled, vector_of
+from tensorir.ops.gemm_tensor import kind_of, load_rows, result_kind, swizzled, vector_of
 from tensorir.ops.images import epilogue, result
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ LEAST = 16
 
 def conv_multiplication(shape: Mapping[str, Any]) -> Multiplication | None:
     """The instructions for a convolution, None where they do not fit it: groups narrower than a fragment, say."""
-    name = KINDS.get((shape["dtype"], shape.get("precision", "") if shape["dtype"] == "float32" else ""))
+    name = kind_of(shape)
     if name is None:
         return None
     m, groups = MULTIPLICATIONS[name], shape["groups"]
@@ -207,11 +207,9 @@ def stage_result(s: Schedule, out: str, at: Any, c: Config, shape: Mapping[str, 
     Pieces of 16 bytes are permuted so that neither what the lanes of a fragment write nor the vectors that are read
     meet bank conflicts: eight of them lie in rows of 128 bytes.
     """
-    m = conv_multiplication(shape)
-    assert m is not None
     width, channels = result_row(shape), c["wk"] * c["rk"]
     if shape["layout"] == "NHWC":
-        stored = swizzled(channels, m, "q").replace("x", "k")
+        stored = swizzled(channels, MULTIPLICATIONS[result_kind(shape)], "q").replace("x", "k")
         s.stage_out(out, at=at, scope="shared", vector=width, layout=f"n, p, q, k -> n, p, q, {stored}")
         return
     rows = min(c["wp"] * c["rp"], 4)  # of two pieces each, by as many channels as fill eight
@@ -226,10 +224,9 @@ def result_row(shape: Mapping[str, Any]) -> int | None:
     Those of 16 bits do, of which a fragment holds half a sector in each row; not every second pixel of a tile
     (``parts``), since what leaves shared memory is a box.
     """
-    m = conv_multiplication(shape)
-    assert m is not None
     if not leaves_in_halves(shape) or shape.get("parts", 1) > 1:
         return None
+    m = MULTIPLICATIONS[result_kind(shape)]
     if shape["layout"] == "NHWC":
         return vector_of(LEAST, shape["k"], m)
     return vector_of(PIXELS, shape.get("result", shape)["q"], m)

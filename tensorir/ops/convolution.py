@@ -52,7 +52,7 @@ def conv2d(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: in
            max_error: float = 1e-4, precision: str = "fp32") -> Workload:  # fmt: skip
     """A 2-D convolution with optional bias, residual and activation in one kernel; see ``nn.conv2d`` for shapes.
 
-    dtype:     of x and w; that of the result follows as in ``matmul`` (8-bit floats are multiplied in threads)
+    dtype:     of x and w; that of the result follows as in ``matmul``
     Arguments: x, w, then bias (k,) and a residual of the result's shape as far as they are asked for.
     prepack:   the weights are constants: what only depends on them is packed ahead, once for all launches
     max_error: error relative to the largest output that an algorithm may have (Winograd's grows with its tiles)
@@ -274,13 +274,14 @@ def _cpu_score(c: Mapping[str, Any], shape: Mapping[str, Any]) -> float:
 
 def _tensor_cores(operands: Mapping[str, Tensor | None], shape: Mapping[str, Any]) -> dict[str, Template]:
     """The template for tensor cores, where these fit the convolution."""
-    if conv_multiplication(shape) is None:
+    m = conv_multiplication(shape)
+    if m is None:
         return {}
 
     def function(s: Schedule, c: Config) -> Schedule:
         return gpu_tensor(type(s)(declared(operands, shape), s.target), c, shape)
 
-    cores = {"gpu_tensor": Template(function, lambda t: conv_space(shape, t), ("gpu",), needs="sm_80")}
+    cores = {"gpu_tensor": Template(function, lambda t: conv_space(shape, t), ("gpu",), needs=m.needs)}
     if conv_warpgroups(shape) is None:
         return cores
 

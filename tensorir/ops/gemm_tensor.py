@@ -38,14 +38,14 @@ KINDS = {("float16", ""): "f16", ("bfloat16", ""): "bf16", ("int8", ""): "s8", (
          ("float32", "tf32"): "tf32", ("float32", "3xtf32"): "3xtf32"}  # fmt: skip
 """What tensor cores multiply: type and named precision to the instructions' name for it."""
 FLOATS_OF_8 = {"float8_e4m3": "e4m3", "float8_e5m2": "e5m2"}
-"""Likewise: matmul alone has them there."""
+"""Likewise, from sm_89 on; gradients of convolutions with respect to filters do not have them there."""
 
 
 def multiplication(p: Mapping[str, Any], target: Target | None = None) -> Multiplication | None:
     """The instructions for a matmul, of the first kind of tensor cores that have them all or those of a target; None
     where there are none.
     """
-    name = _kind(p)
+    name = kind_of(p)
     if target is not None and not target.has("sm_80"):
         return NARROW.get(name or "")
     return MULTIPLICATIONS[name] if name else None
@@ -53,13 +53,14 @@ def multiplication(p: Mapping[str, Any], target: Target | None = None) -> Multip
 
 def least_target(p: Mapping[str, Any]) -> str:
     """The first architecture whose tensor cores multiply these types."""
-    name = _kind(p) or ""
+    name = kind_of(p) or ""
     return NARROW[name].needs if name in NARROW else MULTIPLICATIONS[name].needs
 
 
-def _kind(p: Mapping[str, Any]) -> str | None:
-    """The instructions' name for the type and precision of a matmul."""
-    return KINDS.get((p["dtype"], p["precision"] if p["dtype"] == "float32" else "")) or FLOATS_OF_8.get(p["dtype"])
+def kind_of(p: Mapping[str, Any]) -> str | None:
+    """The instructions' name for the type and precision of a product; None where there are none."""
+    precision = p.get("precision", "") if p["dtype"] == "float32" else ""
+    return KINDS.get((p["dtype"], precision)) or FLOATS_OF_8.get(p["dtype"])
 
 
 def gpu_tensor(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:

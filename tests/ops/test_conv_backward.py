@@ -160,7 +160,8 @@ DATA = (
 @pytest.mark.parametrize(
     ("layout", "shape", "dtype"),
     [*((("NCHW", "NHWC")[n % 2], s, "float16") for n, s in enumerate(DATA)), ("NHWC", DATA[0], "float16"),
-     ("NCHW", DATA[1], "int8"), ("NHWC", dict(DATA[2], precision="tf32"), "float32")],
+     ("NCHW", DATA[1], "int8"), ("NHWC", dict(DATA[2], precision="tf32"), "float32"),
+     ("NHWC", DATA[0], "float8_e4m3")],
     ids=str,
 )  # fmt: skip
 def test_tensor_cores_are_exact_for_images(shape, dtype, layout):
@@ -214,8 +215,9 @@ def test_types_that_cannot_be_turned_take_another_template():
 
 def exact_on_tensor_cores(op, **options):
     work = getattr(tir.ops, op)(**options)
-    assert work.template_for(TARGETS["gpu"]) == "gpu_tensor"
-    s = work.schedule(target=TARGETS["gpu"])
+    target = "cuda -arch=sm_89" if options["dtype"].startswith("float8") else TARGETS["gpu"]
+    assert work.template_for(target) == "gpu_tensor"
+    s = work.schedule(target=target)
     if options["dtype"] == "float16":
         assert compare(s, Field(), 1) is None
     arrays = random_arguments(s.outputs, 1)

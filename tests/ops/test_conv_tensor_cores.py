@@ -14,6 +14,7 @@ from tensorir.check.emulate import emulate
 from tensorir.interp.reference import random_arguments
 
 AMPERE = "cuda -arch=sm_80"
+ADA = "cuda -arch=sm_89"
 emulated = pytest.mark.skipif(
     shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler"
 )
@@ -51,13 +52,17 @@ SHAPES = (
 @emulated
 @pytest.mark.parametrize(
     ("changed", "dtype"),
-    [*((c, "float16") for c in SHAPES), *((c, "bfloat16") for c in SHAPES[1::5]), *((c, "int8") for c in SHAPES[2::5])],
+    [
+        *((c, "float16") for c in SHAPES), *((c, "bfloat16") for c in SHAPES[1::5]),
+        *((c, "int8") for c in SHAPES[2::5]), (SHAPES[0], "float8_e4m3"), (SHAPES[6], "float8_e5m2"),
+    ],
     ids=str,
-)
+)  # fmt: skip
 def test_text_is_right(changed, dtype):
     w = work(dtype=dtype, **changed)
-    assert w.template_for(AMPERE) == "gpu_tensor"
-    s = w.schedule(target=AMPERE)
+    target = ADA if dtype.startswith("float8") else AMPERE
+    assert w.template_for(target) == "gpu_tensor"
+    s = w.schedule(target=target)
     arrays = random_arguments(s.outputs, 1)  # against NumPy
     got = emulate(s.emitted(), arrays)
     assert not got.problems
@@ -77,9 +82,10 @@ TURNED = (
 @emulated
 @pytest.mark.parametrize(
     ("changed", "dtype"),
-    [*((c, "float16") for c in TURNED), (TURNED[1], "bfloat16"), (TURNED[3], "int8"), (TURNED[4], "int8")],
+    [*((c, "float16") for c in TURNED), (TURNED[1], "bfloat16"), (TURNED[3], "int8"), (TURNED[4], "int8"),
+     (TURNED[1], "float8_e5m2")],
     ids=str,
-)
+)  # fmt: skip
 def test_channels_first(changed, dtype):
     """The image is turned on its way to shared memory, the filter by a kernel of its own."""
     test_text_is_right({"layout": "NCHW", **changed}, dtype)

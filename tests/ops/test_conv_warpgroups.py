@@ -47,6 +47,8 @@ CASES = {
     "stride beyond the filter": dict(r=2, s=2, pad=1, stride=5, h=33, w=44, dtype="float16"),
     "bytes, stride 2": dict(dtype="int8", c=48, k=80, stride=2, h=20),
     "the longest step": dict(stride=8, h=50, w=130, n=2),
+    "8-bit floats": dict(dtype="float8_e4m3", c=160, k=80, bias=True, residual=True),
+    "8-bit floats, stride 2": dict(dtype="float8_e5m2", c=48, stride=2, h=20),
 }
 
 
@@ -137,7 +139,12 @@ def test_compiles():
     pytest.importorskip("cupy", reason="the extra 'cuda' is not installed: NVRTC cannot be loaded")
     from tensorir.runtime.cuda import compile_cubin
 
-    for given in (dict(h=56, w=56), dict(h=14, w=14, c=256, k=256), dict(h=56, w=56, c=128, k=128, stride=2)):
+    for given in (
+        dict(h=56, w=56),
+        dict(h=14, w=14, c=256, k=256),
+        dict(h=56, w=56, c=128, k=128, stride=2),
+        dict(h=28, w=28, c=128, k=128, dtype="float8_e4m3"),
+    ):
         s = work(**given).schedule(target="cuda -arch=sm_90a")
         cubin = compile_cubin(s.source(), "sm_90a")
         assert cubin.spills == 0
