@@ -165,6 +165,22 @@ def image_of_pieces(rng: random.Random, size: int, **options: Any) -> dict[str, 
     return {**drawn, "r": r, "s": s, "layout": "NHWC", **options}
 
 
+def image_in_steps(rng: random.Random, size: int, **options: Any) -> dict[str, Any]:
+    """Such a convolution with a stride, whose tiles are every so many-th pixel of an image; some filters have gaps."""
+    drawn = image_of_pieces(rng, size, **options)
+    dilation = rng.choice((1, 1, 2))
+    least = (max(drawn["r"], drawn["s"]) - 1) * dilation + 1
+    more = {v: max(least, drawn[v] + rng.randint(0, 12)) for v in "hw"}
+    return {**drawn, **more, "stride": rng.choice((2, 2, 2, 3, 4, 7)), "dilation": dilation}
+
+
+def image_in_groups(rng: random.Random, size: int, **options: Any) -> dict[str, Any]:
+    """Such a convolution in groups, whose channels are whole tiles."""
+    groups = rng.choice((2, 3))
+    channels = {"c": groups * 128 // size * rng.choice((1, 2)), "k": groups * rng.choice((32, 64, 96, 160))}
+    return {**image_of_pieces(rng, size, **options), **channels, "groups": groups, "stride": rng.choice((1, 1, 2))}
+
+
 def rows_in_groups(rng: random.Random, size: int, **options: Any) -> dict[str, Any]:
     """A product of rows in groups. Tables name each group any number of times, or never, and what is no group.
 
@@ -225,9 +241,9 @@ def _warpgroups(size: int, orders: tuple[str, ...], **given: Any) -> Class:
     return Class(tir.ops.matmul, rows_of_pieces, given, small_tiles, "sm_90a", (2, 3), runs)
 
 
-def _boxes(size: int, **given: Any) -> Class:
+def _boxes(size: int, draw: Callable[..., dict[str, Any]] = image_of_pieces, **given: Any) -> Class:
     runs = ((0, False), (1, True), (2, False))
-    return Class(tir.ops.conv2d, image_of_pieces, {"size": size, **given}, small_boxes, "sm_90a", (2, 3), runs)
+    return Class(tir.ops.conv2d, draw, {"size": size, **given}, small_boxes, "sm_90a", (2, 3), runs)
 
 
 def _in_groups(**given: Any) -> Class:
@@ -281,6 +297,9 @@ CLASSES: dict[str, Class] = {
     "e5m2 wgmma": _warpgroups(1, ("nt",), dtype="float8_e5m2"),
     "bf16 wgmma convolution": _boxes(2, dtype="bfloat16"),
     "int8 wgmma convolution": _boxes(1, dtype="int8"),
+    "e4m3 wgmma convolution": _boxes(1, dtype="float8_e4m3"),
+    "bf16 wgmma convolution with a stride": _boxes(2, image_in_steps, dtype="bfloat16"),
+    "bf16 wgmma convolution in groups": _boxes(2, image_in_groups, dtype="bfloat16"),
     "bf16 wgmma, a rest in parts": _waves(2, "sm_90a", dtype="bfloat16"),
     "bf16 wgmma in groups": _groups_of_pieces(2, dtype="bfloat16"),
     "int8 wgmma in groups": _groups_of_pieces(1, dtype="int8", tb=True),
@@ -308,7 +327,7 @@ class Case:
         if "r" in p:
             out = self.work.outputs[0].shape
             each = -(-tiles(c, {**p, "p": out[1], "q": out[2]}) // kernel.grid[0])
-            return each, each * p["r"] * p["s"] * -(-p["c"] * size // 128)
+            return each, each * p["r"] * p["s"] * -(-p["c"] // p.get("groups", 1) * size // 128)
         many = -(-p["m"] // (64 * c["rows"] * together(c))) * -(-p["n"] // c["bn"]) * p["batch"] * c["splits"]
         each = -(-many // kernel.grid[0])
         return each, each * -(-p["k"] * size // (128 * c["splits"]))

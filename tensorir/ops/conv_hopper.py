@@ -14,7 +14,7 @@ from tensorir.intrin.cuda import Multiplication
 from tensorir.intrin.hopper import KINDS, ROWS
 from tensorir.intrin.match import MOST_SPAN, MOST_STEP
 from tensorir.ops.common import Config, leaves_in_halves, out_stage
-from tensorir.ops.conv_tensor import conv_multiplication, is_rearranged
+from tensorir.ops.conv_tensor import conv_multiplication, is_rearranged, leading_names, main_stage
 from tensorir.ops.gemm_blocks import multiprocessors
 from tensorir.ops.gemm_hopper import REGISTERS, ROW_BYTES
 from tensorir.ops.gemm_tensor import result_kind, store_rows
@@ -25,16 +25,20 @@ if TYPE_CHECKING:
     from tensorir.tune.space import Space
 
 
+CHANNELS = (64, 128, 256, 192, 96, 32)
+"""That a block may compute."""
+
+
 def conv_warpgroups(shape: Mapping[str, Any]) -> Multiplication | None:
-    """The products of warpgroups for a convolution, None where there are none: channels last, one group, no stride
-    beyond a tensor copy's steps.
+    """The products of warpgroups for a convolution, None where there are none: channels last, no stride beyond a tensor
+    copy's steps. The channels of a group are whole tiles, since the next group's lie behind them.
     """
     m = conv_multiplication(shape)
-    if m is None or m.name not in KINDS or shape["layout"] != "NHWC" or shape["groups"] > 1:
+    if m is None or m.name not in KINDS or shape["layout"] != "NHWC" or shape["stride"] > MOST_STEP:
         return None
-    if shape["stride"] > MOST_STEP:
-        return None
-    size = 4 // m.word
+    size, groups = 4 // m.word, shape["groups"]
+    if groups > 1:
+        return m if shape["cg"] * size % ROW_BYTES == 0 and shape["k"] // groups % min(CHANNELS) == 0 else None
     return m if shape["c"] * size % 16 == 0 and shape["k"] * size % 16 == 0 else None
 
 
@@ -44,29 +48,32 @@ def gpu_hopper(s: Schedule, c: Config, shape: Mapping[str, Any], target: Target)
 
     c: those, ``depth`` of the ring; ``resident``: no more blocks than run at once, each of which walks several tiles
     """
-    m, out, image = conv_warpgroups(shape), out_stage(s, "y", "warp"), is_rearranged(shape)
+    m, y, image, own = conv_warpgroups(shape), main_stage(shape), is_rearranged(shape), leading_names(shape)
     assert m is not None
+    out = out_stage(s, y, "warp")
     size, high = 4 // m.word, ROWS // c["wide"]
     pb, wi, p = s.split(f"{out}.p", [None, c["groups"], high])
     qb, q = s.split(f"{out}.q", [None, c["wide"]])
-    kb, k = s.split(f"{out}.k", [None, c["bk"]])
-    s.reorder(f"{out}.n", pb, qb, kb, wi, p, q, k)
-    tile = s.fuse(f"{out}.n", pb, qb, kb, name="tile")
+    *group, channels = s.split(f"{out}.k", [None, shape["k"] // shape["groups"]]) if own else [f"{out}.k"]
+    kb, k = s.split(channels, [None, c["bk"]])
+    s.reorder(f"{out}.n", *group, pb, qb, kb, wi, p, q, k)
+    tile = s.fuse(f"{out}.n", *group, pb, qb, kb, name="tile")
     if c["resident"] and tiles(c, shape) > multiprocessors(target):
         _, tile = s.split(tile, [None, multiprocessors(target)])
     s.bind(tile, "block.x").bind(wi, "warpgroup")
     if stored_whole(c, shape):
         s.stage_out(out, at=wi, scope="shared", layout=f"n, p, x, c -> n, {_pixels(2)}", via="tma")
         store_rows(s, out, [p, q], k, f"m{high}x{c['wide']}.{result_kind(shape)}.n")
-    s.compute_at("y", wi)
-    cb, ci, cc = s.split("y.c", [None, ROW_BYTES // size // m.k, m.k])
-    s.reorder("y.n", "y.r", "y.s", cb, ci, "y.p", "y.q", "y.k", cc)
-    step = s.fuse("y.r", "y.s", cb, name="step")
-    parts = "a, b, " if shape["stride"] > 1 else ""  # the rows and columns that a tap reads with a stride
-    for name, layout in (("image" if image else "x", f"n, {parts}p, x, c -> n, {parts}{_pixels(size)}"),
-                         ("w_turned", f"r, s, x, c -> r, s, {_pixels(size, False)}")):  # fmt: skip
+    s.compute_at(y, wi)
+    cb, ci, cc = s.split(f"{y}.c", [None, ROW_BYTES // size // m.k, m.k])
+    s.reorder(f"{y}.n", *(f"{y}.{v}" for v in own), f"{y}.r", f"{y}.s", cb, ci, f"{y}.p", f"{y}.q", f"{y}.k", cc)
+    step = s.fuse(f"{y}.r", f"{y}.s", cb, name="step")
+    parts = ["a", "b"] if shape["stride"] > 1 else []  # the rows and columns that a tap reads with a stride
+    pixels, taps = ("".join(f"{v}, " for v in names) for names in (["n", *own, *parts], [*own, "r", "s"]))
+    for name, layout in (("image" if image else "x", f"{pixels}p, x, c -> {pixels}{_pixels(size)}"),
+                         ("w_turned", f"{taps}x, c -> {taps}{_pixels(size, False)}")):  # fmt: skip
         s.stage_in(name, at=step, scope="shared", layout=layout, via="tma")
-    s.tensorize("y.p", f"wgmma.m{high}x{c['wide']}n{c['bk']}k{m.k}.{m.name}.nt").unroll(ci)
+    s.tensorize(f"{y}.p", f"wgmma.m{high}x{c['wide']}n{c['bk']}k{m.k}.{m.name}.nt").unroll(ci)
     for name in ("image", "w_turned") if image else ("w_turned",):
         s.compute_inline(name)
     load, compute = REGISTERS[c["groups"]]
@@ -94,7 +101,7 @@ def hopper_space(shape: Mapping[str, Any], target: Target) -> Space:
     """The tiles that fit: registers of a thread, shared memory of a block."""
     from tensorir.tune.space import Space
 
-    room = target.shared_optin_bytes
+    room, channels = target.shared_optin_bytes, shape["k"] // shape["groups"]
 
     def spanned(c: Mapping[str, Any]) -> bool:
         return bool(c["wide"] * shape["stride"] <= MOST_SPAN)
@@ -107,8 +114,11 @@ def hopper_space(shape: Mapping[str, Any], target: Target) -> Space:
     def registers(c: Mapping[str, Any]) -> bool:
         return bool(c["bk"] // 2 <= {1: 200, 2: 192, 3: 128}[c["groups"]])
 
+    def whole(c: Mapping[str, Any]) -> bool:
+        return bool(shape["groups"] == 1 or channels % c["bk"] == 0)
+
     def sensible(c: Mapping[str, Any]) -> bool:
-        return bool(c["bk"] == 64 or c["bk"] // 2 < shape["k"])
+        return bool(c["bk"] == 64 or c["bk"] // 2 < channels)
 
     def wasted(c: Mapping[str, Any]) -> float:
         """Pixels that are computed, of those that there are."""
@@ -120,14 +130,15 @@ def hopper_space(shape: Mapping[str, Any], target: Target) -> Space:
     fitting = [n for n in (8, 16, 32, 64) if spanned({"wide": n})]
     wide = min(fitting, key=lambda n: (wasted({"groups": 2, "wide": n}), n != 16))
     alone = wasted({"groups": 1, "wide": wide}) * 1.2 < wasted({"groups": 2, "wide": wide})
-    bk = next((n for n in (256, 128, 64) if shape["k"] % n == 0), 64)
+    wanted = (256, 128, 64, 96, 32) if shape["groups"] > 1 else (256, 128, 64)
+    bk = next((n for n in wanted if channels % n == 0), 64)
     default = dict(groups=1 if alone else 2, wide=wide, bk=bk, depth=3 if bk == 256 else 4, resident=1)
     return Space(
-        where={"shared": shared, "registers": registers, "sensible": sensible, "spanned": spanned},
+        where={"shared": shared, "registers": registers, "sensible": sensible, "spanned": spanned, "whole": whole},
         default=default,
         groups=groups,
         wide=[8, 16, 32, 64],
-        bk=[64, 128, 256, 192, 96, 32],
+        bk=list(CHANNELS),
         depth=[4, 3, 5, 6, 2, 8],
         resident=[1, 0],
     )

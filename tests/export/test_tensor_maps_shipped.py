@@ -109,6 +109,15 @@ def test_a_call(tmp_path, cupy, driver):
     assert driver.addresses[4:] == [b.data.ptr]
 
 
+def test_steps_are_shipped(tmp_path, cupy, driver):
+    pack, add = SOURCE.kernels
+    stepped = replace(add, maps=(replace(add.maps[0], steps=(2, 1)), add.maps[1]))
+    where = exported(tmp_path / "out", replace(SOURCE, kernels=(pack, stepped)))
+    assert "| `add` | `A_map` | `A` | float32 | 16x32 | 8x32 | 2x1 | 128 |" in (where / "README.md").read_text()
+    loaded(where)(X, Y)
+    assert [a["steps"] for a in driver.asked] == [[1, 1], [1, 1], [1, 2], [1, 1]]
+
+
 def test_prepacked_programs_share_no_memory(tmp_path, cupy):
     program = loaded(exported(tmp_path / "out"))
     one, two = program.prepack(B=Y), program.prepack(B=Z)

@@ -47,6 +47,9 @@ CASES = {
     "stride beyond the filter": dict(r=2, s=2, pad=1, stride=5, h=33, w=44, dtype="float16"),
     "bytes, stride 2": dict(dtype="int8", c=48, k=80, stride=2, h=20),
     "the longest step": dict(stride=8, h=50, w=130, n=2),
+    "groups": dict(groups=2, c=128, k=128, n=2, bias=True, residual=True),
+    "groups, stride 2": dict(groups=3, c=192, k=288, stride=2, h=20, dtype="float16"),
+    "groups of pixels alone": dict(groups=2, c=256, k=64, r=1, s=1, pad=0, dtype="int8"),
     "8-bit floats": dict(dtype="float8_e4m3", c=160, k=80, bias=True, residual=True),
     "8-bit floats, stride 2": dict(dtype="float8_e5m2", c=48, stride=2, h=20),
 }
@@ -78,10 +81,11 @@ def test_any_shape(n, h, w, c, k, wide, groups, depth, resident, seed):
 @drawn(
     st.sampled_from([2, 2, 3, 4]), st.integers(1, 4), st.integers(1, 4), st.integers(0, 4), st.integers(1, 3),
     st.integers(10, 40), st.integers(10, 60), st.integers(1, 10), st.sampled_from([8, 16, 32, 64]), st.integers(1, 3),
-    st.integers(0, 3),
+    st.sampled_from([1, 1, 2, 3]), st.integers(0, 3),
 )  # fmt: skip
-def test_any_stride(stride, r, s, pad, dilation, h, w, c, wide, groups, seed):
-    made = work(r=r, s=s, stride=stride, pad=pad, dilation=dilation, h=h, w=w, c=8 * c)
+def test_any_stride(stride, r, s, pad, dilation, h, w, c, wide, groups, parts, seed):
+    channels = dict(c=8 * c) if parts == 1 else dict(c=64 * parts, k=64 * parts, groups=parts)
+    made = work(r=r, s=s, stride=stride, pad=pad, dilation=dilation, h=h, w=w, **channels)
     config = dict(groups=groups, wide=wide, bk=64, depth=2, resident=1)
     assert emulated_rightly(made, made.schedule(config, "gpu_hopper", HOPPER), seed)
 
@@ -131,7 +135,14 @@ def test_schedules_are_proved():
 
 
 def test_what_does_not_fit_is_left_to_others():
-    for given in (dict(stride=9), dict(layout="NCHW"), dict(groups=2), dict(c=12), dict(dtype="float32")):
+    for given in (
+        dict(stride=9),
+        dict(layout="NCHW"),
+        dict(groups=2),
+        dict(c=128, k=96, groups=2),
+        dict(c=12),
+        dict(dtype="float32"),
+    ):
         assert "gpu_hopper" not in work(**given).templates, given
 
 

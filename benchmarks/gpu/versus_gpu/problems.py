@@ -133,8 +133,9 @@ def odd() -> Iterator[Problem]:
     yield from (convolution(CHECK, **p) for p in shapes.ODD_CONVOLUTIONS)
     for p in shapes.ODD_CONVOLUTIONS:
         yield convolution(CHECK, "bf16", **{**p, "layout": "NHWC"})
-        if p.get("groups", 1) == 1:  # rows of whole pieces, as copies of tiles want them
-            yield convolution(CHECK, "bf16", **{**p, "c": 72, "k": 80, "layout": "NHWC"})
+        groups = p.get("groups", 1)  # rows of whole pieces, as copies of tiles want them; of groups, whole tiles
+        channels = {"c": 72, "k": 80} if groups == 1 else {"c": 64 * groups, "k": 32 * groups}
+        yield convolution(CHECK, "bf16", **{**p, **channels, "layout": "NHWC"})
 
 
 def resnet50(batch: int) -> list[Problem]:
