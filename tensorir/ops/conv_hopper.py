@@ -7,6 +7,7 @@ the tile is every stride-th pixel of a box, which one copy brings as if they wer
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -97,6 +98,17 @@ def tiles(c: Mapping[str, Any], shape: Mapping[str, Any]) -> int:
     return int(shape["n"] * rows * -(-shape["q"] // c["wide"]) * -(-shape["k"] // c["bk"]))
 
 
+def _expected(c: Mapping[str, Any], shape: Mapping[str, Any], target: Target) -> tuple[float, ...]:
+    """What a configuration takes, for comparison with others: rounds of blocks, times the longer of a step's products
+    and its copies.
+
+    A multiprocessor of Hopper does 2048 multiply-adds of 16 bits in a clock, and has 64 bytes from the L2 cache (as
+    DeepGEMM reckons, heuristics of sm90): 2 * groups * bk clocks for 64 terms, and twice the rows of 128 bytes.
+    """
+    rounds = -(-tiles(c, shape) // multiprocessors(target))
+    return rounds * max(c["groups"] * c["bk"], c["groups"] * ROWS + c["bk"]), -c["bk"], c["wide"] != 16
+
+
 def hopper_space(shape: Mapping[str, Any], target: Target) -> Space:
     """The tiles that fit: registers of a thread, shared memory of a block."""
     from tensorir.tune.space import Space
@@ -130,9 +142,16 @@ def hopper_space(shape: Mapping[str, Any], target: Target) -> Space:
     fitting = [n for n in (8, 16, 32, 64) if spanned({"wide": n})]
     wide = min(fitting, key=lambda n: (wasted({"groups": 2, "wide": n}), n != 16))
     alone = wasted({"groups": 1, "wide": wide}) * 1.2 < wasted({"groups": 2, "wide": wide})
-    wanted = (256, 128, 64, 96, 32) if shape["groups"] > 1 else (256, 128, 64)
-    bk = next((n for n in wanted if channels % n == 0), 64)
+    bk = next((n for n in (256, 128, 64) if channels % n == 0), 64)
     default = dict(groups=1 if alone else 2, wide=wide, bk=bk, depth=3 if bk == 256 else 4, resident=1)
+    if shape["stride"] > 1 or shape["groups"] > 1:  # others keep what they have begun with since before these
+        parts = [n for n in CHANNELS if whole({"bk": n}) and sensible({"bk": n})]
+        parts = [n for n in parts if n % 64 == 0] or parts  # results leave in whole tiles
+        tried = (
+            dict(default, groups=g, wide=n, bk=k, depth=3 if k == 256 else 4)
+            for g, n, k in itertools.product(groups[:2], fitting, parts)
+        )
+        default = min(tried, key=lambda c: _expected(c, shape, target))
     return Space(
         where={"shared": shared, "registers": registers, "sensible": sensible, "spanned": spanned, "whole": whole},
         default=default,

@@ -107,6 +107,18 @@ def test_tiles_of_the_space_are_within_reach_of_a_copy():
         assert space.index(space.default) >= 0
 
 
+def test_strided_shapes_begin_with_tiles_for_the_whole_device():
+    """Few pixels: smaller tiles, so that no more than a few multiprocessors are idle; many: large ones."""
+    device = tir.Target.parse("cuda -arch=sm_90a -units=132")
+    few = work(n=16, h=14, w=14, c=512, k=512, stride=2)
+    many = work(n=64, h=112, w=112, c=128, k=256, stride=2)
+    for made, bk, groups in ((few, 64, 1), (many, 256, 2)):
+        default = made.templates["gpu_hopper"].space_for(device).default
+        assert (default["bk"], default["groups"]) == (bk, groups)
+    blocks = few.schedule(target=device).emitted().kernels[0].grid[0]
+    assert 100 < blocks <= 132
+
+
 @emulated
 @pytest.mark.parametrize("steps", [(1, 1, 1, 1), (1, 2, 1, 1), (1, 3, 2, 1)])
 def test_another_step_is_found(steps):
