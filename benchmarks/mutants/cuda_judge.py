@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tensorir.check.emulate import emulate
+from tensorir.check.verdict import infinities_spread, with_infinities
 from tensorir.codegen.source import Source
 from tensorir.errors import CompileError
 from tensorir.interp.reference import evaluate, random_arguments
@@ -64,6 +65,9 @@ class Trial:
                 return "emulator", done.problems[0].code
             if not all(_equal(got, want) for got, want in zip(done.outputs, self.want, strict=True)):
                 return "result", "check.wrong-result"
+        far = with_infinities(self.outputs, self.arrays)
+        if far is not None and (wrong := infinities_spread(self.outputs, emulate(source, far, seed).outputs, far)):
+            return "result", wrong.code
         return None
 
     def on(self, arrays: list[np.ndarray]) -> Trial:

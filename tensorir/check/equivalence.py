@@ -78,11 +78,14 @@ def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
         wanted.append(
             {v: pick(periods[name][level or min(1, len(periods[name]) - 1)]) for name, (v, _) in axes.items()}
         )
-    if depth := max((dict(x.options).get("depth", 2) for x in s.trace if x.primitive == "pipeline"), default=0):
-        # buffers that take turns, once around and into the second: one tile of sums is enough
-        wanted.append(
-            {v: periods[name][-1] * (depth + 1) if v.extent is not None else 1 for name, (v, _) in axes.items()}
-        )
+    # a reduction over several tiles; buffers that take turns, once around and into the second: one element is enough
+    depth = max((dict(x.options).get("depth", 2) for x in s.trace if x.primitive == "pipeline"), default=0)
+    deep = {
+        v: 1 if v.extent is None else periods[name][-1] * (depth + 1) if depth else periods[name][-1] * 2 + 1
+        for name, (v, _) in axes.items()
+    }
+    if any(n > 3 for n in deep.values()):
+        wanted.insert(1, deep)  # among the few that are run as text too
     whole = dict(axes.values())
     if math.prod(whole.values()) <= WORK // 8:
         wanted.insert(0, whole)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,12 +11,13 @@ import numpy as np
 from tensorir.check.equivalence import awkward_shapes, axes_of, compare, label, need_own_extents, over_shapes
 from tensorir.codegen.source import Source
 from tensorir.errors import CheckError, LoweringError, Problem, TensorIRError
+from tensorir.expr.program import computes_of
 from tensorir.expr.resize import resize
 from tensorir.expr.tensor import Tensor
 from tensorir.interp.numbers import Field
-from tensorir.interp.reference import evaluate, random_arguments
+from tensorir.interp.reference import arguments_of, evaluate, random_arguments
 from tensorir.ir.dtypes import DTYPES
-from tensorir.ir.tree import Expr, Loop
+from tensorir.ir.tree import Cast, Expr, Loop
 from tensorir.ir.visit import find
 
 LEVELS = ("fast", "device", "emulate")
@@ -121,7 +122,47 @@ def emulated(s: Any, shapes: Any, seed: int) -> Verdict:
             run = emulate(source, arrays, seed, eager)
             if wrong := run.problems or compare_results(one.outputs, run.outputs, want).problems:
                 return Verdict(wrong, tuple(shown), "CUDA text on the CPU")
+        if (far := with_infinities(one.outputs, arrays)) is not None:
+            run = emulate(source, far, seed)
+            if spread := infinities_spread(one.outputs, run.outputs, far):
+                return Verdict((spread,), tuple(shown), "CUDA text on the CPU, with infinities among its inputs")
     return Verdict((), tuple(shown), "the CUDA text, run on the CPU: exact, no race, no access out of bounds")
+
+
+def with_infinities(outputs: tuple[Tensor, ...], arrays: list[np.ndarray]) -> list[np.ndarray] | None:
+    """The inputs with infinities at the beginning of the last part of each array: what kernels read beyond the end of
+    a row, of a group or of an image, in the belief that it will be multiplied by 0. None where this shows nothing:
+    without floats, and where infinities become whole numbers.
+    """
+    bodies = [b for op in computes_of(outputs) for b in op.bodies]
+    if any(DTYPES[e.dtype].kind != "f" and DTYPES[e.a.dtype].kind == "f" for b in bodies for e in find(b, Cast)):
+        return None
+    out = [np.array(x) for x in arrays]
+    far = [x for x, a in zip(out, arguments_of(outputs), strict=True) if x.size > 1 and DTYPES[a.dtype].kind == "f"]
+    for x in far:
+        x[(-1, 0)[: x.ndim]] = np.inf
+    return out if far and all(DTYPES[t.dtype].kind == "f" for t in outputs) else None
+
+
+def infinities_spread(
+    outputs: tuple[Tensor, ...], got: Sequence[np.ndarray], arrays: Sequence[np.ndarray]
+) -> Problem | None:
+    """Where a result is no number, or another, although the declaration makes it of finite inputs alone."""
+    with np.errstate(all="ignore"):
+        want = [np.asarray(w, np.float64) for w in evaluate(outputs, arrays)]
+    for t, g, w in zip(outputs, got, want, strict=True):
+        finite = np.isfinite(w)
+        scale = max(float(np.abs(w[finite]).max(initial=0.0)), 1e-30)
+        with np.errstate(all="ignore"):
+            wrong = finite & ~(np.abs(np.asarray(g, np.float64) - w) <= tolerance(t.dtype) * scale)
+        if wrong.any():
+            at = tuple(int(i) for i in np.argwhere(wrong)[0])
+            return Problem(
+                "check.infinity-spreads",
+                f"{t.name}{list(at)} is {np.asarray(g)[at]}, the declaration says {w[at]:g}: it depends on an infinite "
+                f"element of an input that the declaration does not read there ({int(wrong.sum())} of {w.size} do)",
+            )
+    return None
 
 
 def _conditions(s: Any) -> list[Expr]:

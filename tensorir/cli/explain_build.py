@@ -218,6 +218,12 @@ BUILD: dict[str, Entry] = {
         's.with_source(s.source()).check(level="fast")',
         's.with_source(s.source()).check(level="device")',
     ),
+    "check.infinity-spreads": Entry(
+        "An infinity in one part of an input reaches results that the declaration makes of finite elements alone: what "
+        "lies beyond the end of a row, a group or an image is multiplied by 0, and 0 times infinity is no number.",
+        "# s.with_source(text that adds 0 * x[7] to every element).check(level='emulate')",
+        "# s.source() shows the text that leaves such elements out",
+    ),
     "check.level": Entry(
         'Levels are "fast" (no device), "device" and "emulate".',
         's.check(level="thorough")',

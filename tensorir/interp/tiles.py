@@ -74,9 +74,8 @@ def _store(machine: Machine, shared: _Tile, array: _Whole) -> Action:
         flat, inside = array.where(f)
         who = np.broadcast_to(me, flat.shape)[inside]
         if array.home.watched:
-            array.home.write(
-                flat[inside], values[inside], who, np.broadcast_to(now, flat.shape)[inside], machine.block_of
-            )
+            when = np.broadcast_to(now, flat.shape)[inside]  # a tile that was moved back is stored twice
+            array.home.write(flat[inside], values[inside], who, when, machine.block_of, repeats=True)
         else:
             array.home.values[flat[inside]] = values[inside]
             if array.home.written is not None:

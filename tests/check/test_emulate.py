@@ -91,6 +91,12 @@ PLANTED: dict[str, tuple[str, Callable[[str], str]]] = {
     "all results in one place": ("launch.unwritten", lambda t: t.replace("const int c_at = ", "const int c_at = 0 * ")),
     "a barrier for some": ("barrier.divergent", before_first_barrier("if (threadIdx.x < 7)")),
     "results read by others": ("race.global", before_first_barrier("c[threadIdx.x] = 1; c[0] += c[5];")),
+    "other values in one place": ("race.global", before_first_barrier("c[4] = threadIdx.x;")),
+    "other values of each block": ("race.global", before_first_barrier("c[4] = blockIdx.x + blockIdx.y;")),
+    "results read that nobody wrote": (
+        "memory.uninitialised",
+        before_first_barrier("if (blockIdx.x + threadIdx.x == 0) c[1] = c[9];"),
+    ),
     "sums that no register is for": (
         "memory.out-of-bounds",
         lambda t: t.replace("c_register[init_i", "c_register[64 + init_i"),
@@ -107,6 +113,18 @@ def test_planted_faults_are_told_with_their_line(name: str) -> None:
     assert told, got.problems
     if code != "launch.unwritten" and shutil.which("addr2line"):
         assert re.search(r"line \d+ of the text", told[0].message)
+
+
+def test_equal_values_in_one_place_are_no_race() -> None:
+    x = tir.placeholder((8,), name="x")
+    s = tir.Schedule(tir.compute((8,), lambda i: x[i], "y"), target="cuda")
+    _, inner = s.split("y.i", [None, 4])
+    s.bind(inner, "thread.x")
+    source = s.emitted()
+    for value, problems in (("3.0f", 0), ("x[threadIdx.x]", 1)):
+        text = source.text.replace("  for (", f"  y[0] = {value}; y[0] = 3.0f;\n  for (", 1)
+        got = emulate(replace(source, text=text), [np.full(8, 3, "float32") if not problems else np.arange(8.0)])
+        assert len(got.problems) == problems, got.problems
 
 
 def test_a_fault_makes_the_verdict_false_though_the_results_are_right() -> None:
@@ -145,6 +163,26 @@ def test_every_type(dtype: str) -> None:
     s.bind(inner, "thread.x").stage_in("x", at=outer, scope="shared")
     verdict = s.check("emulate")
     assert verdict, verdict
+
+
+def copied(x: tir.Tensor, element: str = "float32") -> tir.Schedule:
+    s = tir.Schedule(tir.compute((8,), lambda i: tir.cast(x[i], element), "y"), target="cuda")
+    _, inner = s.split("y.i", [None, 4])
+    return s.bind(inner, "thread.x")
+
+
+def test_infinities_must_not_spread() -> None:
+    s = copied(tir.placeholder((8,), name="x"))
+    edited = s.source().replace("x[i_0 * 4 + i_1]", "x[i_0 * 4 + i_1] + 0.0f * x[7]")
+    assert edited != s.source()
+    verdict = s.with_source(edited).check("emulate")
+    assert [p.code for p in verdict.problems] == ["check.infinity-spreads"]
+    assert re.search(r"y\[0\] is nan, the declaration says -?\d: .*\(7 of 8 do\)", verdict.problems[0].message)
+
+
+def test_infinities_that_become_whole_numbers_show_nothing() -> None:
+    assert copied(tir.placeholder((8,), name="x"), "int32").check("emulate")
+    assert copied(tir.placeholder((8,), "int32", name="x")).check("emulate")
 
 
 def test_sizes_of_whole_numbers_of_64_bits() -> None:

@@ -87,6 +87,7 @@ PLANTED: dict[str, tuple[str, str, str]] = {
     ),
     "a tile beyond shared memory": ("b + s * 1024", "b + s * 4096", "memory.out-of-bounds"),
     "memory of another block": ("d[i] = 0.0f;", "d[i] = A_shared[67584];", "memory.out-of-bounds"),
+    "results of two blocks in one place": ("n + p * 64, m + group * 64)", "n + p * 64, group * 64)", "race.global"),
     "a declared array": ("d[i] = 0.0f;", "{ __shared__ float x[1]; d[i] = x[0]; }", "memory.out-of-bounds"),
     "a copy that comes when its block has ended": (
         END,

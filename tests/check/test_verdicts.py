@@ -61,6 +61,15 @@ def test_shapes_cover_the_classes_of_tails():
     assert any(1 in e.values() for e in extents)
 
 
+def test_one_shape_goes_over_several_tiles_of_the_reduction():
+    s = tir.ops.matmul(m=256, n=256, k=512).schedule(
+        dict(ti=16, tj=16, ri=8, rj=8, bk=16, vector=4, fragments=1, depth=1), "gpu_tile", "cuda"
+    )
+    assert max(tiles_of(s)["c.k"]) == 16
+    tried = [{v.name: n for v, n in shape.items()} for shape in awkward_shapes(s)[:4]]
+    assert any(t["k"] > 32 and t["i"] == t["j"] == 1 for t in tried), "what is left of the tiles counts, too"
+
+
 def test_shapes_of_the_users_choice():
     s = tiled()
     verdict = s.check(shapes=[{"i": 5, "C.j": 6}])

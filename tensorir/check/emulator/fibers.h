@@ -77,8 +77,9 @@ void wake_others(std::vector<Fiber *> those) {
   for (Fiber *f : those) wake(f);
 }
 
-// barriers.h, copies.h, wgmma.h
+// watch.h, barriers.h, copies.h, wgmma.h
 void stuck();    // no thread can go on
+void compare_overwrites();
 bool deliver();  // a copy that is under way lands, if there is one
 void start_units();
 void end_units();
@@ -86,6 +87,7 @@ void off_barriers(const u8 *place, u64 size, const void *at);
 void registers_used(Fiber *f, const u8 *address, unsigned width, bool write, const void *at);
 
 void leave() {  // the thread waits or has ended: another goes on
+  compare_overwrites();
   if (W.eager && random_number() % 4 == 0) deliver();
   bool waits = false;
   if (W.ready.empty())

@@ -237,6 +237,7 @@ int tir_launch(void (*entry)(void **), void **arguments, const u32 *shape, u8 *s
     enter(W.fibers[first]);
     W.current = nullptr;
     if (!W.stop) end_units();
+    compare_overwrites();
     if (W.count) settle_all();
   }
   for (Fiber *f : W.fibers) {

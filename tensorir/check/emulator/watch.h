@@ -124,6 +124,38 @@ bool by_others(const Global &b, u64 g) {
   return last >= 0 && (last < W.block_number || last >= W.block_number + W.cluster);
 }
 
+// What was overwritten although nothing orders the two, until the new value is there to be compared with it.
+struct Overwrite {
+  const Global *array;
+  u64 offset, size;
+  u8 old[4];
+  int thread, site;
+  const void *other;
+  std::string whose;
+};
+std::vector<Overwrite> overwrites;
+
+// Two threads may store the same value (a tile that was moved back), at any time; another value is a race.
+void compare_overwrites() {
+  for (const Overwrite &o : overwrites)
+    if (std::memcmp(o.array->first + o.offset, o.old, o.size))
+      problem("race.global", W.sites[o.site].at, o.other, "thread %d writes byte %llu of %s, where %s wrote another value: "
+              "nothing orders the two", o.thread, (unsigned long long)o.offset, o.array->name.c_str(), o.whose.c_str());
+  overwrites.clear();
+}
+
+void overwritten(const Fiber *f, const Global &b, u64 g, u64 offset, unsigned width, int id) {
+  const Cell &c = b.cells[g];
+  bool others = by_others(b, g), unordered = c.writer >= 0 && !before(f, c.writer, c.write_clock);
+  if (b.added[g] || !(others || unordered)) return;
+  Overwrite o{&b, std::max(offset, g << W.granule), 0, {0}, f->number, id, nullptr, ""};
+  o.size = std::min(offset + width, (g + 1) << W.granule) - o.offset;
+  std::memcpy(o.old, b.first + o.offset, o.size);
+  if (unordered) o.other = W.sites[c.write_site].at;
+  o.whose = unordered ? who(c.writer) : "block " + std::to_string(b.last_block[g]);
+  overwrites.push_back(o);
+}
+
 // What is stored plainly is no atomic sum of another thread's.
 void unordered(Fiber *f, Global &b, u64 g, u64 offset, const void *at) {
   Cell &c = b.cells[g];
@@ -167,6 +199,10 @@ void watch_global(Fiber *f, Global &b, u64 offset, unsigned width, bool write, i
     b.cells_of = W.block_number;
   }
   if (W.sites[id].kind == ADD_GLOBAL) return add_global(f, b, offset, id);
+  auto first = b.written.begin() + (long long)offset;
+  if (!write && std::count(first, first + width, 0))
+    problem("memory.uninitialised", at, nullptr, "thread %d reads byte %llu of %s, which was never written", f->number,
+            (unsigned long long)offset, b.name.c_str());
   for (u64 g = offset >> W.granule; g <= (offset + width - 1) >> W.granule; g++) {
     if (!write) {
       if (by_others(b, g))
@@ -176,12 +212,12 @@ void watch_global(Fiber *f, Global &b, u64 offset, unsigned width, bool write, i
       continue;
     }
     unordered(f, b, g, offset, at);
-    // two threads may store the same value (a tile that was moved back): only a read in between tells them apart
+    overwritten(f, b, g, offset, width, id);
     b.cells[g].writer = -1;
     write_cell(f, b.cells[g], id, b.name.c_str(), offset);
     b.last_block[g] = W.block_number + f->rank;
   }
-  if (write) std::fill(b.written.begin() + offset, b.written.begin() + offset + width, 1);
+  if (write) std::fill(first, first + width, 1);
 }
 
 void global_access(Fiber *f, Global &b, u8 *address, unsigned width, bool write, const void *at, bool add = false) {
@@ -199,6 +235,7 @@ void global_access(Fiber *f, Global &b, u8 *address, unsigned width, bool write,
 void access(const void *pointer, unsigned width, bool write, const void *at, bool add = false) {
   Fiber *f = W.current;
   if (!f) return;
+  if (!overwrites.empty()) compare_overwrites();
   u8 *address = (u8 *)pointer;
   if (address >= f->stack && address < f->stack + STACK) {  // a local variable
     if (f->touched) registers_used(f, address, width, write, at);
