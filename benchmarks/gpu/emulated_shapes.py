@@ -7,9 +7,10 @@
 A shape counts where every run's result equals the reference and the emulator has nothing to tell: no race, no read of
 memory that nobody wrote, no access out of bounds, no copy in flight that is used, no barrier that some never reach,
 none that nobody completes. Kernels of warpgroups (wgmma) run three times each: in three orders of threads, with copies
-that land as late as the text allows and with copies that may land at once. Their targets have two or three
-multiprocessors, so that blocks walk several tiles, and their configurations are small. Each kernel is compiled by NVRTC
-as well, where that is installed. Needs a C++ compiler. Nothing here was run on a GPU.
+that land as late as the text allows and with copies that may land at once. Every kernel runs once more with infinities
+among its inputs, which must not spread to results that are made without them. The targets of those of warpgroups have
+two or three multiprocessors, so that blocks walk several tiles, and their configurations are small. Each kernel is
+compiled by NVRTC as well, where that is installed. Needs a C++ compiler. Nothing here was run on a GPU.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import numpy as np
 
 import tensorir as tir
 from tensorir.check.emulate import emulate
+from tensorir.check.verdict import infinities_spread, with_infinities
 from tensorir.codegen.source import Source
 from tensorir.errors import CompileError, DeviceError
 from tensorir.interp.reference import random_arguments
@@ -316,8 +318,11 @@ class Case:
     template: str
     target: str
 
+    def schedule(self) -> tir.Schedule:
+        return self.work.schedule(self.config, self.template, self.target)
+
     def source(self) -> Source:
-        return self.work.schedule(self.config, self.template, self.target).emitted()
+        return self.schedule().emitted()
 
     def turns(self) -> tuple[int, int]:
         """Tiles of the busiest block, and iterations of its ring; of kernels of warpgroups."""
@@ -363,6 +368,9 @@ def wrong(case: Case, source: Source, runs: tuple[tuple[int, bool], ...]) -> str
             return str(run.problems[0])
         if not np.array_equal(run.outputs[0], case.work.reference(*arrays)):
             return "another result"
+    outputs = case.schedule().outputs
+    if (far := with_infinities(outputs, random_arguments(outputs, 0))) is not None:
+        return str(infinities_spread(outputs, emulate(source, far).outputs, far) or "")
     return ""
 
 

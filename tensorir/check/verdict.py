@@ -137,30 +137,45 @@ def with_infinities(outputs: tuple[Tensor, ...], arrays: list[np.ndarray]) -> li
     bodies = [b for op in computes_of(outputs) for b in op.bodies]
     if any(DTYPES[e.dtype].kind != "f" and DTYPES[e.a.dtype].kind == "f" for b in bodies for e in find(b, Cast)):
         return None
+    if any(DTYPES[t.dtype].kind != "f" for t in outputs) or not any(_far(outputs, arrays)):
+        return None
+    return _with(np.inf, outputs, arrays)
+
+
+def _far(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray]) -> list[bool]:
+    return [np.size(x) > 1 and DTYPES[a.dtype].kind == "f" for x, a in zip(arrays, arguments_of(outputs), strict=True)]
+
+
+def _with(value: float, outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The inputs with ``value`` at the beginning of the last part of each that has floats."""
     out = [np.array(x) for x in arrays]
-    far = [x for x, a in zip(out, arguments_of(outputs), strict=True) if x.size > 1 and DTYPES[a.dtype].kind == "f"]
-    for x in far:
-        x[(-1, 0)[: x.ndim]] = np.inf
-    return out if far and all(DTYPES[t.dtype].kind == "f" for t in outputs) else None
+    for x, far in zip(out, _far(outputs, arrays), strict=True):
+        if far:
+            x[(-1, 0)[: x.ndim]] = value
+    return out
 
 
 def infinities_spread(
     outputs: tuple[Tensor, ...], got: Sequence[np.ndarray], arrays: Sequence[np.ndarray]
 ) -> Problem | None:
-    """Where a result is no number, or another, although the declaration makes it of finite inputs alone."""
-    with np.errstate(all="ignore"):
-        want = [np.asarray(w, np.float64) for w in evaluate(outputs, arrays)]
-    for t, g, w in zip(outputs, got, want, strict=True):
-        finite = np.isfinite(w)
-        scale = max(float(np.abs(w[finite]).max(initial=0.0)), 1e-30)
+    """Where a result is no number, or another, although the declaration makes it without the infinities in ``arrays``:
+    it is the same whatever stands in their place.
+    """
+    with np.errstate(all="ignore"):  # 256: of every type, and more than sums of small numbers that a relu hides
+        tried = [evaluate(outputs, _with(x, outputs, arrays)) for x in (0.0, 256.0, -256.0, np.inf)]
+    for n, (t, g) in enumerate(zip(outputs, got, strict=True)):
+        want, *others = (np.asarray(w[n], np.float64) for w in tried)
+        apart = np.isfinite(want) & np.all([want == w for w in others], axis=0)
+        scale = max(float(np.abs(want[apart]).max(initial=0.0)), 1e-30)
         with np.errstate(all="ignore"):
-            wrong = finite & ~(np.abs(np.asarray(g, np.float64) - w) <= tolerance(t.dtype) * scale)
+            wrong = apart & ~(np.abs(np.asarray(g, np.float64) - want) <= tolerance(t.dtype) * scale)
         if wrong.any():
             at = tuple(int(i) for i in np.argwhere(wrong)[0])
             return Problem(
                 "check.infinity-spreads",
-                f"{t.name}{list(at)} is {np.asarray(g)[at]}, the declaration says {w[at]:g}: it depends on an infinite "
-                f"element of an input that the declaration does not read there ({int(wrong.sum())} of {w.size} do)",
+                f"{t.name}{list(at)} is {np.asarray(g)[at]}, the declaration says {want[at]:g}: it depends on an "
+                f"infinite element of an input that the declaration does not read there ({int(wrong.sum())} of "
+                f"{want.size} do)",
             )
     return None
 
