@@ -181,6 +181,14 @@ class Runner:
         found = dict(self.program.resources or {})
         return found | {"compile_s": self.program.compile_s, "workspace_bytes": self.source.workspace_bytes}
 
+    def warm(self, progress: Progress) -> None:
+        """Let the runtime do what it puts off to the first launch; raises Refused."""
+        progress("run")
+        try:
+            self.program.warm(*self.inputs)
+        except TensorIRError as error:
+            raise Refused(self.known | failure(error, "run")) from None
+
     def probe(self, best_s: float | None, progress: Progress) -> None:
         """Refuse what some of its blocks show to be far slower than the best, before all of them are run."""
         if best_s is None:

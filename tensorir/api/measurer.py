@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 import tempfile
@@ -11,12 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tensorir.api.asker import Anyone, Asker, Asking
+from tensorir.api.builders import MOST, Builders, cores
 from tensorir.api.candidate import Json, Refused, prepare, source_json
 from tensorir.api.identity import fingerprint
 from tensorir.api.options import Options
 from tensorir.api.origin import origin_json
 from tensorir.api.places import DevicePlaces, Neighbours, alike, device_names, places_of
 from tensorir.errors import DeclarationError, DeviceError, Problem, refuse
+from tensorir.runtime.opencl import POCL
 from tensorir.target import Target
 from tensorir.tune.flight import Flights, Places
 from tensorir.tune.inputs import arguments
@@ -54,6 +57,8 @@ class Measurer:
         self._expect: Json | None = None
         self._unwatched = True
         self._neighbours = Neighbours()
+        self._builders: Builders | None = None
+        self._built: dict[str, Json] = {}
         self._places = None if shared is not None else self._places_for(names)
         self._flights = shared if isinstance(shared, Flights) else None
         if self._places is not None:
@@ -83,6 +88,8 @@ class Measurer:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._builders is not None:
+            self._builders.close()
         if not self._shared:
             self._asker.close()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -176,13 +183,42 @@ class Measurer:
         if result["status"] == "ok" and result.get("time_s"):
             self._best_s = min(self._best_s or math.inf, result["time_s"])
 
+    @property
+    def width(self) -> int:
+        """Configurations that are built at once; several only where the runtime keeps on disk what it compiles."""
+        asked = self.options.builders
+        if self._flights is not None or POCL not in str(self._about.get("platform", "")).lower():
+            return 1
+        return min(MOST, cores()) if asked is None else asked
+
+    def build(self, wanted: Sequence[Json], remaining: float | None) -> list[Json | None]:
+        """Several configurations at once in processes of their own: what became of those that ended there, and None
+        for those that are now to be measured.
+        """
+        self._builders = self._builders or Builders(self.width, self._limits())
+        found: list[Json | None] = [None] * len(wanted)
+        messages: dict[int, Json] = {}
+        for n, one in enumerate(wanted):
+            try:
+                messages[n] = self._addressed({**self._message(one["template"], one["config"]), "do": "build"})
+            except Refused as refused:
+                found[n] = refused.result
+        replies = self._builders.build(list(messages.values()), remaining)
+        self._built = {}
+        for (n, message), reply in zip(messages.items(), replies, strict=True):
+            if reply["status"] == "ok":
+                self._built[_key(wanted[n]["template"], wanted[n]["config"])] = reply["built"]
+            else:
+                found[n] = {**self._lost(message), **reply}
+        return found
+
     def measure(self, template: str, config: Mapping[str, Any], kind: str, remaining: float | None) -> Json:
         """One trial."""
         try:
             message = self._message(template, config)
         except Refused as refused:
             return refused.result
-        message |= {"do": "measure", "best_s": self._best_s}
+        message |= {"do": "measure", "best_s": self._best_s, "built": self._built.pop(_key(template, config), None)}
         began = time.monotonic()
         result = self._ask(message, remaining)
         self._better(result)
@@ -293,6 +329,10 @@ class Measurer:
                 searched_s = time.monotonic() - (self.options.started or math.inf)
             race_s = max(1.0, RACE_SHARE * searched_s)
         return {"do": "final", "finalists": items, "seconds": seconds_left, "race_s": race_s, "all_peers": all_peers}
+
+
+def _key(template: str, config: Mapping[str, Any]) -> str:
+    return json.dumps([template, dict(config)], sort_keys=True)
 
 
 def _described(reply: Json) -> Json:

@@ -37,6 +37,9 @@ class Options:
     top:             finalists of the last round
     executor:        a ``concurrent.futures.Executor`` or a Dask ``Client``; see ``docs/tuning.md`` for what it means
     width:           trials under way at a time through an executor; None: as many as it has workers
+    builders:        processes that make, check and compile the next configurations at once, before each is timed alone;
+                     None: one for each processor core, at most 4. 1 means none, and so it is where the runtime does not
+                     keep on disk what it compiles (all but PoCL), with several devices and for sets of shapes
     trial_timeout:   seconds after which a trial is given to another worker (or device) as well; None: four times the
                      longest one so far, at least 30
     least_gain:      stop once the search expects its next trials to improve the best by less than this share each
@@ -59,6 +62,7 @@ class Options:
     timeout: float = 10.0
     compile_timeout: float = 60.0
     width: int | None = None
+    builders: int | None = None
     trial_timeout: float | None = None
     fresh: bool = False
     patience: int | None = None
@@ -71,7 +75,7 @@ class Options:
     on_baseline: Callable[[str, float], object] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("trials", "patience", "width"):
+        for name in ("trials", "patience", "width", "builders"):
             if getattr(self, name) is not None:
                 need_int(name, getattr(self, name), 1)
         need_int("seed", self.seed, 0, 2**63)

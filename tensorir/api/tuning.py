@@ -33,7 +33,7 @@ def tune(work: Workload, device: str | Device | Sequence[str | Device] | None, o
         if options.on_start is not None:
             options.on_start(session.about, session.spaces, len(session.reused))
         with LogWriter(options.log, session.identity.workload) as log:
-            return session.search(options, log=log)
+            return session.search(options, log=log, ahead=measurer if measurer.width > 1 else None)
 
 
 class Session:

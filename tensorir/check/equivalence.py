@@ -85,11 +85,12 @@ def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
         for name, (v, _) in axes.items()
     }
     if any(n > 3 for n in deep.values()):
-        wanted.insert(1, deep)  # among the few that are run as text too
+        wanted.insert(2, deep)  # among the few that are run as text, too
     whole = dict(axes.values())
     if math.prod(whole.values()) <= WORK // 8:
         wanted.insert(0, whole)
-    return [_shrunk(w, WORK) for w in wanted]
+    small = [_shrunk(w, WORK) for w in wanted]
+    return [w for n, w in enumerate(small) if w not in small[:n]]
 
 
 def _periods(s: Schedule, axis: str, extent: int) -> list[int]:

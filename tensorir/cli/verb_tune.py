@@ -33,6 +33,7 @@ TUNERS = ["bayes", "climb", "evolve", "grid", "random", "replay"]  # strategy.ST
 @click.option("--tuner", type=click.Choice(TUNERS), default="bayes", show_default=True)
 @click.option("--template", multiple=True, metavar="NAME", help="Search this template only (see tensorir list).")
 @click.option("--restrict", multiple=True, metavar="EXPR", help="A condition on knobs, such as 'tile <= 8'.")
+@click.option("--builders", type=click.IntRange(min=1), help="Candidates built at once on PoCL (default: a core each).")
 @click.option("--timeout", type=Duration(), default="10s", show_default=True, help="For one launch.")
 @click.option("--compile-timeout", type=Duration(), default="60s", show_default=True)
 @log_option
@@ -154,6 +155,7 @@ def _options(given: dict[str, Any], started: float, on_trial: Any) -> Options:
         patience=given["patience"],
         least_gain=given["least_gain"],
         top=given["top"],
+        builders=given["builders"],
         started=started,
     )
 

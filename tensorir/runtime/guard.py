@@ -82,6 +82,25 @@ def probe(source: Source, device: Device, module: Module, call: Call, enough_s: 
     return seconds
 
 
+def warm(source: Source, device: Device, module: Module, call: Call) -> None:
+    """Run one block of each kernel, up to the first that reads whole numbers which others make: those may be places in
+    arrays, and nothing has made them.
+    """
+    if call.empty:
+        return
+    arrays = _Arrays(source, device, call, _POISONS[0])
+    places = {p.name for p in source.params if p.role == "workspace" and "float" not in p.dtype}
+    try:
+        arrays.fill()
+        for launch in launches(source):
+            if not places.isdisjoint(launch.params):
+                break
+            module.step(replace(launch, grid=(1, 1, 1)), arrays.of(launch), True)()
+        device.finish()
+    except Exception as error:  # each runtime has its own
+        raise device.failure(error) from None
+
+
 def _probed(launch: KernelLaunch, held: int, device: Device, module: Module, args: list[Any]) -> float:
     """Seconds of ``launch``, judged by its first blocks."""
     blocks, few, first = prod(launch.grid), held, True

@@ -119,6 +119,12 @@ class Program:
         with program._lock:
             return guarding.probe(program.source, program.device, program._module, call, enough_s)
 
+    def warm(self, *arrays: Any) -> None:
+        """Run one block of each kernel on copies: some runtimes compile at the first launch."""
+        program, call = self._accept(arrays, None)
+        with program._lock:
+            guarding.warm(program.source, program.device, program._module, call)
+
     @property
     def resources(self) -> dict[str, Any] | None:
         """registers, spills, shared_bytes of the worst kernel (None: not known) and ``kernels`` by name."""

@@ -60,6 +60,16 @@ class FinalRound:
     baseline: dict[str, Any] | None = None
 
 
+class Ahead(Protocol):
+    """What builds several configurations at once, before each of them is measured alone."""
+
+    @property
+    def width(self) -> int: ...
+    def build(self, wanted: Sequence[Config], remaining_s: float | None) -> Sequence[Result | None]:
+        """For each ``{"template": …, "config": …}`` its result, where that is known now, or None: measure it."""
+        ...
+
+
 Final = Callable[[Sequence[Record], float | None], FinalRound]
 Make = Callable[..., StrategyLike]
 
@@ -92,6 +102,7 @@ def search(
     cold_s: float = 0.0,
     make: Make | None = None,
     flights: Flights | None = None,
+    ahead: Ahead | None = None,
     also: Collection[str] = (),
     defaults: bool = True,
     priors: Mapping[str, list[Table]] | None = None,
@@ -115,6 +126,7 @@ def search(
     flights:  places that measure at the same time, in place of ``measure``: a trial's message has its ``template``,
               ``config``, ``kind`` and the ``best_s`` so far. In which order they answer decides what is asked next, so
               only one place gives the same trials again
+    ahead:    builds the next few configurations at once; the strategy is then asked for them together
     also:     ids of trials that are measured again in the final round whatever their times
     defaults: measure the templates' defaults before what the strategies ask for
     priors:   what strategies may start from, by template; by ``reuse`` when None
@@ -132,7 +144,10 @@ def search(
     run.open_arms(strategy, spaces, seed, make or _default_make(), known)
     try:
         run.take_over(earlier)
-        run.explore() if flights is None else run.explore_together(flights)
+        if flights is not None:
+            run.explore_together(flights)
+        else:
+            run.explore(ahead)
     except _Stop as reason:
         run.stopped = reason.reason
     except PlacesLost as error:
@@ -213,10 +228,48 @@ class _Run:
         row = -1 if arm is None else int(arm.space.index(record["config"]))
         return row if row >= 0 else None
 
-    def explore(self) -> None:
-        """Measure until something says stop."""
-        for arm, row, kind in self._wanted():
-            self._trial(arm, row, kind)
+    def explore(self, ahead: Ahead | None) -> None:
+        """Measure until something says stop; the default alone, then as many as are built at once."""
+        wanted, over = self._wanted(), None
+        while over is None:
+            batch: list[tuple[Arm, int, str]] = []
+            try:
+                while len(batch) < (ahead.width if ahead is not None and self.records else 1):
+                    batch.append(self._next(wanted))
+            except _Stop as reason:
+                over = reason
+            try:
+                self._measured(batch, ahead)
+            finally:
+                for arm in self.arms.values():
+                    for row in tuple(arm.under_way):
+                        arm.forget(row)
+        raise over
+
+    def _next(self, wanted: Iterator[tuple[Arm, int, str]]) -> tuple[Arm, int, str]:
+        """The next trial, which is under way from here on; raises _Stop."""
+        arm, row, kind = next(wanted)
+        if self.counts or self.reused or any(a.under_way for a in self.arms.values()):
+            self._check_limits()  # something is always measured, however small the limits
+        arm.under_way.add(row)
+        return arm, row, kind
+
+    def _measured(self, batch: Sequence[tuple[Arm, int, str]], ahead: Ahead | None) -> None:
+        """Build them all, then measure one after the other; raises _Stop."""
+        begin, results = self.clock(), list[Result | None]([None] * len(batch))
+        configs = [arm.space.config(row) for arm, row, _ in batch]
+        if ahead is not None and len(batch) > 1:
+            asked = [{"template": arm.name, "config": c} for (arm, *_), c in zip(batch, configs, strict=True)]
+            results = list(ahead.build(asked, self._left()))
+        built = self.clock()
+        for (arm, row, kind), config, result in zip(batch, configs, results, strict=True):
+            began = self.clock()
+            if result is None:
+                left = self._left()
+                if began > begin and left is not None and left <= 0:
+                    raise _Stop("budget")
+                result = self.measure(arm.name, config, kind, left)
+            self._finish(arm, row, config, result, (built - begin) / len(batch) + self.clock() - began)
 
     def _wanted(self) -> Iterator[tuple[Arm, int, str]]:
         """The defaults, then what the strategies ask for; raises _Stop."""
@@ -257,12 +310,9 @@ class _Run:
     def _launch(self, flights: Flights, wanted: Iterator[tuple[Arm, int, str]]) -> _Stop | None:
         """Start the next trial, or say why there is none."""
         try:
-            arm, row, kind = next(wanted)
-            if self.counts or self.reused or flights.under_way:
-                self._check_limits()
+            arm, row, kind = self._next(wanted)
         except _Stop as reason:
             return reason
-        arm.under_way.add(row)
         best = min(a.best_s for a in self.arms.values())
         message: Config = {"template": arm.name, "config": arm.space.config(row), "kind": kind}
         message["best_s"] = best if math.isfinite(best) else None
@@ -342,15 +392,6 @@ class _Run:
             return 0.1 * self.budget_s
         entries = min(self.top, len(self.good_costs) + self.reused) + 2  # the default and the baseline
         return min(FINAL_SHARE * self.budget_s, self.cold_s + entries * statistics.median(self.good_costs[-RECENT:]))
-
-    def _trial(self, arm: Arm, row: int, kind: str) -> None:
-        """Measure one configuration."""
-        if self.counts or self.reused:  # something is always measured, however small the limits
-            self._check_limits()
-        config = arm.space.config(row)
-        begin = self.clock()
-        result = self.measure(arm.name, config, kind, self._left())
-        self._finish(arm, row, config, result, self.clock() - begin)
 
     def _finish(self, arm: Arm, row: int, config: Config, result: Result, cost: float) -> None:
         """Take a result: first the log, then the strategy, then whoever watches."""

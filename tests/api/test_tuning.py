@@ -11,6 +11,7 @@ import pytest
 import zoo
 
 import tensorir as tir
+from tensorir.api.builders import Builders
 from tensorir.api.options import Options, seconds
 from tensorir.api.origin import from_file
 from tensorir.api.workload import Template
@@ -119,6 +120,27 @@ def test_without_an_origin_the_worker_gets_sources(tmp_path):
     assert outcome.trials == 4 and outcome.counts == {"ok": 4} and outcome.baseline is None
     assert all(r["check"]["shapes"] and r["source_sha256"] and r["trace"] for r in outcome.records)
     assert work.load(log=str(tmp_path)).source
+
+
+@pytest.mark.parametrize("builders", [1, 3])
+def test_builders_make_several_candidates_at_once(tmp_path, monkeypatch, builders):
+    replies = []
+
+    class Noted(Builders):
+        def build(self, messages, remaining_s):
+            found = super().build(messages, remaining_s)
+            replies.append(found)
+            return found
+
+    monkeypatch.setattr("tensorir.api.measurer.Builders", Noted)
+    work = from_file(ZOO, "product", {"n": 24})
+    outcome = work.tune(trials=6, budget="120s", log=str(tmp_path), builders=builders, strategy="grid", top=1)
+    assert outcome.trials == 6 and outcome.counts == {"ok": 6}
+    assert [len(r) for r in replies] == ([3, 2] if builders == 3 else []), "the default is measured alone"
+    for r in outcome.records:
+        assert len(r["check"]["shapes"]) > 3 and len(set(r["check"]["shapes"])) == len(r["check"]["shapes"])
+        assert r["source_sha256"] and r["trace"] and r["samples"]
+    assert all(b["built"]["check"]["ok"] for found in replies for b in found)
 
 
 def test_restrict_and_patience(product_log):

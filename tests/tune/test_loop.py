@@ -494,3 +494,59 @@ def test_reasons_are_short():
     assert reason_of({"status": "compile_error", "detail": "line one\nline two"}) == "compile_error: line one"
     assert reason_of({"status": "crashed", "detail": {"signal": "SIGABRT", "phase": "run"}}) == "crashed: SIGABRT"
     assert reason_of({"status": "run_timeout"}) == "run_timeout"
+
+
+class Together:
+    """Builds three at a time, a second for all; ``fate``: what becomes of single configurations there."""
+
+    width = 3
+
+    def __init__(self, clock, fate=lambda x: None):
+        self.clock, self.fate, self.asked = clock, fate, []
+
+    def build(self, wanted, remaining):
+        self.asked.append([w["config"]["x"] for w in wanted])
+        if remaining is not None and remaining < 1:
+            self.clock.now += remaining
+            return [{"status": "cancelled"} for _ in wanted]
+        self.clock.now += 1.0
+        return [self.fate(w["config"]["x"]) for w in wanted]
+
+
+def test_configurations_are_built_together_and_measured_alone():
+    bench = Bench()
+    ahead = Together(bench.clock, lambda x: {"status": "compile_error"} if x == 5 else None)
+    seen = []
+    outcome = run(bench, trials=9, ahead=ahead, on_trial=seen.append)
+    assert ahead.asked[0] == [0, 1, 2], "the default has been measured alone"
+    assert [len(a) for a in ahead.asked] == [3, 3, 2], "no more than there are trials left"
+    assert [r["config"]["x"] for r in seen] == [3, 0, 1, 2, 4, 5, 6, 7, 8]
+    assert [x for _, x, _ in bench.calls] == [3, 0, 1, 2, 4, 6, 7, 8], "5 has ended before"
+    assert outcome.counts == {"ok": 8, "compile_error": 1} and outcome.stopped == "trials"
+    assert outcome.best.config == {"x": 7}
+
+
+def test_building_counts_against_the_budget():
+    bench = Bench()
+    made = []
+
+    class Forgets(InOrder):
+        def __init__(self, *given, **options):
+            super().__init__(*given, **options)
+            self.forgotten = []
+            made.append(self)
+
+        def forget(self, row):
+            self.forgotten.append(row)
+
+    outcome = run(bench, budget_s=7.5, ahead=Together(bench.clock), make=Forgets)
+    assert bench.clock.now - 100.0 <= 7.5 and outcome.stopped == "budget"
+    assert outcome.trials == 5 and len(bench.calls) == 6, "the last one was cut off"
+    assert sorted([*made[0].told, *made[0].forgotten]) == list(range(7)), "none is left under way"
+
+
+def test_a_build_that_is_cut_off_is_no_trial():
+    bench = Bench(cost=0.4)
+    outcome = run(bench, budget_s=2.9, ahead=Together(bench.clock))
+    assert outcome.trials == len(bench.calls) == 4 and outcome.stopped == "budget"
+    assert bench.clock.now - 100.0 <= 2.9

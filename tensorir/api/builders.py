@@ -1,0 +1,58 @@
+"""Processes beside the measuring one that make, check and compile several candidates at once, and then rest."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from tensorir.api.asker import Asker, Json
+
+MOST = 4
+"""Builders unless more are asked for: each takes a few hundred MB, and what is asked for together is asked for on older
+knowledge."""
+
+
+class Builders:
+    """As many worker processes as candidates are built at once.
+
+    What they leave to the measuring process is what the runtime keeps on disk: PoCL compiles a kernel for its sizes at
+    the first launch, and finds it again by its text. They never run while something is timed.
+    """
+
+    def __init__(self, width: int, limits: Mapping[str, float]) -> None:
+        self.width, self._limits = width, dict(limits)
+        self._askers = [Asker() for _ in range(width)]
+        self._threads = ThreadPoolExecutor(width, thread_name_prefix="tensorir-builder")
+
+    def build(self, messages: Sequence[Json], remaining_s: float | None) -> list[Json]:
+        """What became of each; all have ended, or were killed at the end of the time, when this returns."""
+        asked: list[Future[Json]] = []
+        try:
+            for asker, message in zip(self._askers, messages, strict=False):
+                asked.append(self._threads.submit(asker.request, message, self._limits, remaining_s))
+            return [a.result() for a in asked]
+        except BaseException:
+            self._kill(asked)
+            raise
+
+    def _kill(self, asked: Sequence[Future[Any]]) -> None:
+        """End requests under way; a worker that is just being started may need to be told again."""
+        end = time.monotonic() + 2.0
+        while any(not a.done() for a in asked) and time.monotonic() < end:
+            for asker in self._askers:
+                asker.kill()
+            time.sleep(0.02)
+
+    def close(self) -> None:
+        """End the processes."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for asker in self._askers:
+            asker.close()
+
+
+def cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
