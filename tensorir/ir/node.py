@@ -24,6 +24,7 @@ class Node:
     FIELDS: ClassVar[tuple[str, ...]] = ()
     CHILDREN: ClassVar[tuple[tuple[str, bool], ...]] = ()  # (field, is it a tuple of nodes)
     BODIES: ClassVar[tuple[tuple[str, bool], ...]] = ()  # those of them that are statements
+    BACKWARDS: ClassVar[tuple[tuple[tuple[str, bool], ...], ...]] = ((), ())  # both, last first
 
     def children(self) -> Iterator[Node]:
         """Direct child nodes, in field order."""
@@ -41,11 +42,9 @@ class Node:
             old = getattr(self, name)
             if many:
                 new = tuple([f(x) for x in old])
-                for a, b in zip(new, old, strict=True):
-                    if a is not b:
-                        changed = changed or {}
-                        changed[name] = new
-                        break
+                if new != old:  # nodes are compared by identity
+                    changed = changed or {}
+                    changed[name] = new
             elif old is not None and (one := f(old)) is not old:
                 changed = changed or {}
                 changed[name] = one
@@ -67,5 +66,6 @@ def node(cls: T) -> T:
     out.FIELDS = tuple(f.name for f in fields)
     out.CHILDREN = tuple((f.name, f.type in _MANY) for f in fields if f.type in _ONE | _MANY)
     out.BODIES = tuple((f.name, f.type in _MANY) for f in fields if f.type in _STATEMENTS)
+    out.BACKWARDS = (out.CHILDREN[::-1], out.BODIES[::-1])
     NODES[cls.__name__] = out
     return out  # type: ignore[return-value]

@@ -44,7 +44,7 @@ def walk(root: Node, statements: bool = False) -> Iterator[Node]:
     while stack:
         n = stack.pop()
         yield n
-        for name, many in (n.BODIES if statements else n.CHILDREN)[::-1]:
+        for name, many in n.BACKWARDS[statements]:
             value = getattr(n, name)
             if many:
                 stack.extend(value[::-1])
@@ -58,8 +58,18 @@ def find(root: Node, cls: type[N], where: Callable[[N], bool] | None = None) -> 
 def find(root: Node, cls: tuple[type[Node], ...], where: Callable[[Node], bool] | None = None) -> list[Node]: ...
 def find(root: Node, cls: Any, where: Any = None) -> list[Any]:
     """The nodes of one class, or of several, under ``root``."""
-    nodes = walk(root, statements=_only_statements(cls))
-    return [n for n in nodes if isinstance(n, cls) and (where is None or where(n))]
+    found, stack, statements = [], [root], _only_statements(cls)  # as walk, without a generator: it is asked very often
+    while stack:
+        n = stack.pop()
+        if isinstance(n, cls) and (where is None or where(n)):
+            found.append(n)
+        for name, many in n.BACKWARDS[statements]:
+            value = getattr(n, name)
+            if many:
+                stack.extend(value[::-1])
+            elif value is not None:
+                stack.append(value)
+    return found
 
 
 @functools.cache
@@ -100,7 +110,9 @@ class Rewriter:
     def __call__(self, n: Any) -> Any:
         if handler := self._table.get(type(n)):
             return handler(self, n)
-        return n.map(self) if self._in_expressions or not isinstance(n, Expr) else n
+        if not n.CHILDREN or (isinstance(n, Expr) and not self._in_expressions):
+            return n
+        return n.map(self)
 
     def children(self, n: N) -> N:
         return n.map(self)

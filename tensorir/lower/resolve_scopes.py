@@ -5,7 +5,7 @@ from __future__ import annotations
 from tensorir.ir.tree import WARPS, Buffer, Loop, Program, Scope, Stage, Stmt
 from tensorir.ir.visit import find, reads, swap_buffers, writes
 from tensorir.lower.form import fail, lowering
-from tensorir.schedule.analysis import Index, statements
+from tensorir.schedule.analysis import Index, index_of, statements
 from tensorir.target import Target
 
 
@@ -16,7 +16,7 @@ def resolve_scopes(program: Program, target: Target) -> Program:
     gives: no buffer is AUTO; no SHARED, WARP or REGISTER buffer is used by two kernels; where iterations go to warps,
            what is private to an iteration is WARP
     """
-    index = Index(program)
+    index = index_of(program)
     users: dict[Buffer, list[Stage]] = {}
     for stage in find(program.body, Stage):
         for b in {*writes(stage.body), *reads(stage), *(writes(stage.init) if stage.init else ())}:

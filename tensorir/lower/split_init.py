@@ -7,7 +7,7 @@ from tensorir.ir.tree import Axis, Kind, Loop, Program, Stage, Stmt, Var
 from tensorir.ir.visit import Rewriter, find, sequence, writes
 from tensorir.lower.boxes import LOCAL
 from tensorir.lower.form import lowering
-from tensorir.schedule.analysis import Index
+from tensorir.schedule.analysis import index_of
 from tensorir.schedule.primitives.reduction import has_axis_of, init_nest
 from tensorir.schedule.rewrite import swap
 from tensorir.target import Target
@@ -20,7 +20,7 @@ def split_init(program: Program, target: Target) -> Program:
     gives: no stage has an init
     """
     for name in [s.name for s in find(program.body, Stage) if s.init is not None]:
-        index = Index(program)
+        index = index_of(program)
         stage = index.stages[name]
         outer = [
             x for x in index.above(stage)
@@ -48,7 +48,7 @@ def split_init(program: Program, target: Target) -> Program:
                 of=name,
             )
             program = swap(program, stage, sequence([first, stage]))
-        fresh = Index(program).stages[name]
+        fresh = index_of(program).stages[name]
         program = swap(program, fresh, fresh.replace(init=None))
     return program
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
@@ -78,6 +79,12 @@ class Index:
     def buffers(self) -> dict[str, Buffer]:
         """All buffers by name."""
         return {b.name: b for b in (*self.program.params, *reads(self.program.body), *writes(self.program.body))}
+
+
+@functools.lru_cache(maxsize=16)
+def index_of(program: Program) -> Index:
+    """The Index of a program, which is asked for several times while a primitive is applied."""
+    return Index(program)
 
 
 def driven_by(loop: Loop) -> list[tuple[Stage, Iter]]:

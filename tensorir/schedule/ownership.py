@@ -32,7 +32,7 @@ from tensorir.ir.tree import (
     Var,
 )
 from tensorir.ir.visit import find, reads, uses, writes
-from tensorir.schedule.analysis import Index, adds_atomically, caret, drives, in_loops, ranges, statements
+from tensorir.schedule.analysis import Index, adds_atomically, caret, drives, in_loops, index_of, ranges, statements
 from tensorir.schedule.rewrite import written_index
 
 _POINTS = 512  # iterations of one loop that are tried one by one
@@ -45,7 +45,7 @@ def misplaced(program: Program) -> Problem | None:
         bound = [x for x in find(top, Loop) if x.kind.level != "sequential" and _extent(x) > 1]
         if bound:
             if index is None:
-                index = Index(program)
+                index = index_of(program)
                 touched = {s: _Touched.by(s) for s in index.stages.values()}
             problem = next(_problems(index, touched, top, bound), None)
             if problem is not None:

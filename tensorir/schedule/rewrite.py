@@ -11,7 +11,7 @@ from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import as_expr, as_int, binary
 from tensorir.ir.tree import Axis, Buffer, Expr, Kind, Load, Loop, Program, Scope, Seq, Stage, Stmt, Store, Update, Var
 from tensorir.ir.visit import find, replace, sequence, substitute, uses, walk
-from tensorir.schedule.analysis import Index, in_loops, ranges, shares, statements
+from tensorir.schedule.analysis import Index, in_loops, index_of, ranges, shares, statements
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def swap(program: Program, old: Stmt, new: Stmt | None) -> Program:
     """``program`` with one statement replaced (None removes it, and loops left empty with it)."""
     if new is not None:
         return with_body(program, replace(program.body, {old: new}))
-    index = Index(program)
+    index = index_of(program)
     gone = old
     for above in reversed(index.paths[old]):
         if isinstance(above, Seq):

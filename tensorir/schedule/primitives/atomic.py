@@ -5,7 +5,7 @@ from __future__ import annotations
 from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.tree import Axis, Program, Stage, Update
 from tensorir.ir.visit import reads
-from tensorir.schedule.analysis import Index, caret, stages_writing
+from tensorir.schedule.analysis import caret, index_of, stages_writing
 from tensorir.schedule.rewrite import Rewrite, swap
 from tensorir.target import Target
 
@@ -30,7 +30,7 @@ def atomic(program: Program, stage: Stage, target: Target) -> Rewrite:
     if buffer.dtype not in DTYPES:
         message = f"{stage.name} adds up {buffer.dtype}: atomic sums are {' or '.join(DTYPES)}"
         raise _refuse("atomic.dtype", message, stage, "s.rfactor and a second kernel that adds up")
-    index = Index(program)
+    index = index_of(program)
     here = index.root_of(stage)
     starts = [w for w in stages_writing(program.body, buffer) if w is not stage]
     if stage.init is not None or not starts or any(index.root_of(w) is here for w in starts):

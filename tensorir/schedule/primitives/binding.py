@@ -15,6 +15,7 @@ from tensorir.schedule.analysis import (
     constant_extent,
     drives,
     has_axis,
+    index_of,
     need_serial,
 )
 from tensorir.schedule.primitives.loops import UNROLL_LIMIT
@@ -57,7 +58,7 @@ def bind(program: Program, loop: Loop, axis: str, target: Target) -> Rewrite:
                 f"s.rfactor({stage.name!r}, {loop.var.name!r}) and combine the partial results",
             )
     extent = constant_extent(loop, "bind.symbolic-extent")
-    index = Index(program)
+    index = index_of(program)
     _shared_is_per_block(loop, kind)
     if kind is Kind.VTHREAD:
         _goes_in_step(index, loop, extent)

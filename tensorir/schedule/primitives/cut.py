@@ -9,7 +9,7 @@ from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import as_expr
 from tensorir.ir.tree import Axis, Kind, Load, Loop, Program, Stage, Var
 from tensorir.ir.visit import Rewriter, find, sequence, substitute, writes
-from tensorir.schedule.analysis import Index, caret, constant_extent, driven_by, unique
+from tensorir.schedule.analysis import caret, constant_extent, driven_by, index_of, unique
 from tensorir.schedule.rewrite import Rewrite, nest, swap
 
 
@@ -19,7 +19,7 @@ def cut(program: Program, loop: Loop, at: int) -> Rewrite:
     Conditions that one of the nests decides are gone there, and with them what it does not read. Loops are still
     serial: index-set splitting, of a stage that is at the root and shares its loops with no other.
     """
-    index = Index(program)
+    index = index_of(program)
     extent = constant_extent(loop, "cut.symbolic-extent")
     root = index.root_of(loop)
     stages = find(root, Stage)

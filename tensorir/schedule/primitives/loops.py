@@ -24,17 +24,17 @@ from tensorir.ir.tree import (
     Var,
 )  # fmt: skip
 from tensorir.ir.visit import Rewriter, find, substitute, uses
-from tensorir.schedule.analysis import (
-    Index,
+from tensorir.schedule.analysis import (  # fmt: skip
     adds_atomically,
     caret,
     constant_extent,
     driven_by,
     drives,
     has_axis,
+    index_of,
     need_serial,
     unique,
-)  # fmt: skip
+)
 from tensorir.schedule.rewrite import Rewrite, nest, swap
 
 TAILS = ("guard", "exact", "pad", "peel", "balanced", "shift")
@@ -59,7 +59,7 @@ def split(program: Program, loop: Loop, factors: Sequence[int | None], tail: str
     need_serial(loop, "split")
     extent = constant_extent(loop, "split.symbolic-extent")
     sizes = _factors(loop, extent, factors, tail)
-    index = Index(program)
+    index = index_of(program)
     labels = list(names) if names else [f"{loop.var.name}.{n}" for n in range(len(sizes))]
     if len(labels) != len(sizes):
         raise _refuse("split.names", f"{len(sizes)} loops need {len(sizes)} names, got {len(labels)}", loop)
@@ -238,7 +238,7 @@ def fuse(program: Program, *loops: Loop, name: str | None = None) -> Rewrite:
             )
     extents = [constant_extent(x, "fuse.symbolic-extent") for x in loops]
     first = loops[0].var.name
-    taken = Index(program).names() - {x.var.name for x in loops}
+    taken = index_of(program).names() - {x.var.name for x in loops}
     if name in taken:
         raise _refuse("fuse.name", f"the name {name} is taken", loops[0], hint="choose another name=")
     label = name or unique(first + "".join(f"&{x.var.name.split('.', 1)[-1]}" for x in loops[1:]), taken)
@@ -260,7 +260,7 @@ def reorder(program: Program, *loops: Loop) -> Rewrite:
         raise _refuse("reorder.repeats", f"{twice[0]} is given twice", loops[0])
     if len(loops) < 2:
         return Rewrite(program)
-    index = Index(program)
+    index = index_of(program)
     outermost = min(loops, key=lambda x: len(index.paths[x]))
     chain: list[Loop] = [outermost]
     wanted = set(loops)

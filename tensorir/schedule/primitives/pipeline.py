@@ -10,10 +10,10 @@ from tensorir.ir.build import as_int
 from tensorir.ir.tree import Axis, Buffer, Const, If, Kind, Loop, Program, Scope, Stage, Stmt, Store
 from tensorir.ir.visit import find, reads, writes
 from tensorir.schedule.analysis import (
-    Index,
     caret,
     constant_extent,
     has_axis,
+    index_of,
     need_serial,
     stages_reading,
     stages_writing,
@@ -86,7 +86,7 @@ def pipeline(program: Program, loop: Loop, depth: int, async_: bool, target: Tar
 
 def _with_roles(program: Program, loop: Loop, depth: int, roles: Mapping[str, int], turns: int, target: Target) -> Loop:
     """The loop marked with the registers of its roles, and how many sets of those that compute take turns."""
-    above = Index(program).above(loop)
+    above = index_of(program).above(loop)
     groups = [as_int(x.extent) * turns for x in above if x.kind is Kind.WARPGROUP]
     legal = "roles={'load': 40, 'compute': 232}"
     if not target.has("sm_90a"):

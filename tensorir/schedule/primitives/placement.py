@@ -11,17 +11,18 @@ from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import as_int, binary
 from tensorir.ir.tree import Axis, Buffer, Expr, Load, Loop, Program, Scope, Stage, Stmt, Store, Var
 from tensorir.ir.visit import Rewriter, find, reads, substitute, uses, writes
-from tensorir.schedule.analysis import (
+from tensorir.schedule.analysis import (  # fmt: skip
     Index,
     caret,
     drives,
     in_loops,
+    index_of,
     loads_of,
     need_room,
     ranges,
     stages_reading,
     stages_writing,
-)  # fmt: skip
+)
 from tensorir.schedule.rewrite import (
     Rewrite,
     accesses_to,
@@ -44,7 +45,7 @@ def compute_at(program: Program, stage: Stage, loop: Loop) -> Rewrite:
 
     The producer gets a fresh nest over that box (its reduction axes in full); schedule it afterwards.
     """
-    index = Index(program)
+    index = index_of(program)
     if loop in index.above(stage):
         raise _refuse("compute-at.self", f"{loop.var.name} is a loop of {stage.name} itself", stage,
                       hint="give a loop of a stage that reads it")  # fmt: skip
@@ -101,7 +102,7 @@ def _boxed(index: Index, stage: Stage, loop: Loop, made: list[Buffer]) -> Stmt:
 
 def reverse_compute_at(program: Program, stage: Stage, loop: Loop) -> Rewrite:
     """Move a consumer behind its producer inside ``loop``: each iteration consumes the tile just made."""
-    index = Index(program)
+    index = index_of(program)
     if loop in index.above(stage):
         raise _refuse("reverse-compute-at.self", f"{loop.var.name} is a loop of {stage.name} itself", stage)
     need_room(index, loop, "reverse-compute-at")
@@ -265,7 +266,7 @@ def compute_inline(program: Program, stage: Stage) -> Rewrite:
         )
     if len(stages_writing(program.body, made[0])) > 1:
         raise _refuse("inline.several-writers", f"{made[0].name} is written by several stages", stage)
-    index = Index(program)
+    index = index_of(program)
     top = own_nest(index, stage, "inline")
     if len(find(top, Stage)) > 1:
         raise _refuse("inline.nest-shared", f"other stages live in the loops of {stage.name}", stage)
@@ -300,7 +301,7 @@ def reverse_compute_inline(program: Program, stage: Stage) -> Rewrite:
     """Put an elementwise consumer's expression into the stage that writes what it reads (an epilogue)."""
     if not isinstance(stage.body, Store) or stage.init is not None:
         raise _refuse("reverse-inline.pure", f"{stage.name} reduces or writes several buffers", stage)
-    index = Index(program)
+    index = index_of(program)
     top = own_nest(index, stage, "reverse-inline")
     if len(find(top, Stage)) > 1:
         raise _refuse("reverse-inline.nest-shared", f"other stages live in the loops of {stage.name}", stage)

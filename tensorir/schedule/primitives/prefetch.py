@@ -9,7 +9,7 @@ from tensorir.ir.build import as_expr, binary
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Axis, Buffer, Iter, Kind, Load, Loop, Prefetch, Program, Scope, Stage, Stmt, Var
 from tensorir.ir.visit import find, sequence, substitute
-from tensorir.schedule.analysis import Index, caret, need_room, stages_reading, unique
+from tensorir.schedule.analysis import caret, index_of, need_room, stages_reading, unique
 from tensorir.schedule.rewrite import Rewrite, accesses_to, footprint, int_shape, nest, swap
 from tensorir.target import Target
 
@@ -29,7 +29,7 @@ def prefetch(program: Program, buffer: Buffer, at: Loop, ahead: Loop, distance: 
     by itself along one page; this is for what jumps, such as the panel of weights that comes next (Mowry, Lam and
     Gupta, "Design and evaluation of a compiler algorithm for prefetching", ASPLOS 1992).
     """
-    index = Index(program)
+    index = index_of(program)
     readers = stages_reading(at, buffer)
     if target.kind != "cpu":
         raise _refuse("prefetch.cpu", f"{target.kind} targets have no such requests", at,

@@ -26,14 +26,14 @@ from tensorir.ir.tree import (
     Var,
 )
 from tensorir.ir.visit import find, sequence, substitute, uses, writes
-from tensorir.schedule.analysis import Index, caret, driven_by, drives, unique
+from tensorir.schedule.analysis import Index, caret, driven_by, drives, index_of, unique
 from tensorir.schedule.ownership import disjoint
 from tensorir.schedule.rewrite import Rewrite, nest, swap
 
 
 def decompose_reduction(program: Program, stage: Stage, loop: Loop) -> Rewrite:
     """Give the initialisation its own stage ``<stage>.init`` before ``loop``, which must enclose the reduction."""
-    index = Index(program)
+    index = index_of(program)
     if stage.init is None:
         started = any(it.axis is Axis.REDUCE for it in stage.iters)
         why = "starts in a stage of its own already" if started else "does not reduce"
@@ -110,7 +110,7 @@ def rfactor(program: Program, stage: Stage, loop: Loop) -> Rewrite:
     The partial stage ``<stage>.rf`` keeps the scheduled loops, ``loop`` now spatial; the stage itself becomes the
     reduction of the partial results, in a fresh nest behind it.
     """
-    index = Index(program)
+    index = index_of(program)
     if not isinstance(stage.body, Update) or stage.init is None:
         raise _refuse(
             "rfactor.one-update", f"{stage.name} is not a single reduction with its own initialisation", stage

@@ -10,7 +10,7 @@ from tensorir.ir.build import as_int, binary, const
 from tensorir.ir.text import show
 from tensorir.ir.tree import Binary, Buffer, Const, Expr, Kind, Load, Loop, Program, Scope, Stage, Var
 from tensorir.ir.visit import find, writes
-from tensorir.schedule.analysis import Index, caret
+from tensorir.schedule.analysis import caret, index_of
 from tensorir.schedule.conditions import parse
 from tensorir.schedule.rewrite import Rewrite, swap
 
@@ -25,7 +25,7 @@ def specialize(program: Program, loop: Loop, cond: str) -> Rewrite:
           is known: guards, selects and conditions that follow from it vanish. The tree keeps one body with a mark;
           lowering writes both. A further condition on the same loop makes versions of both
     """
-    index = Index(program)
+    index = index_of(program)
     around = {x.var.name: x.var for x in [*index.above(loop), loop]}
     found = parse(cond, around, {b.name: b for b in program.inputs})
     done = swap(program, loop, loop.replace(cases=(*loop.cases, found)))
@@ -50,7 +50,7 @@ def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
 
 def _problems(program: Program, primitive: str = "reorder") -> Iterator[Problem]:
     """What is wrong with the marks of a tree, after ``primitive``."""
-    index = Index(program)
+    index = index_of(program)
     for loop in find(program.body, Loop, lambda x: bool(x.cases)):
         around = [*index.above(loop), loop]
         versions = 1 << sum(len(x.cases) for x in around)

@@ -15,6 +15,7 @@ from tensorir.schedule.analysis import (
     Index,
     caret,
     context,
+    index_of,
     need_room,
     stages_reading,
     stages_writing,
@@ -65,7 +66,7 @@ def stage_in(program: Program, buffer: Buffer, at: Loop | None, scope: str, vect
     """
     kind = _scope(scope)
     tiles = need_mechanism(via, "stage-in")
-    index = Index(program)
+    index = index_of(program)
     _need_source(index, buffer, at, kind)
     once = need_run(index, buffer, at, run)
     name = unique(f"{buffer.name}_{scope}", index.names())
@@ -212,7 +213,7 @@ def stage_out(program: Program, stage: Stage, at: Loop | None, scope: str, layou
     vector: lanes along the last dimension with which all threads of the block write a copy in shared memory out
     """
     kind, tiles = _scope(scope), need_mechanism(via, "stage-out")
-    index = Index(program)
+    index = index_of(program)
     buffer = _one_output(index, stage, at)
     taken = index.names()
     name, place = unique(f"{buffer.name}_{scope}", taken), layout_of(buffer, layout, scope=kind)

@@ -17,7 +17,7 @@ from tensorir.ir.build import binary, const
 from tensorir.ir.text import show, text
 from tensorir.ir.tree import Expr, Kind, Loop, Program, Region, Scope, Stage
 from tensorir.ir.visit import find, uses
-from tensorir.schedule.analysis import Index, caret, context, in_loops, need_serial
+from tensorir.schedule.analysis import Index, caret, context, in_loops, index_of, need_serial
 from tensorir.schedule.rewrite import Rewrite, nest, swap
 from tensorir.target import Target
 
@@ -38,7 +38,7 @@ def tensorize(program: Program, loop: Loop, intrin: Intrin, target: Target) -> R
         raise _refuse("dialect", f"{intrin.name} has no text for {target.language}", loop, f"it has one for {known}")
     if lack := intrin.lacks(target):
         raise _refuse("needs", f"{intrin.name} needs {lack}, which {target.text} does not have", loop)
-    index = Index(program)
+    index = index_of(program)
     try:
         tiles = match(index.above(loop), loop, stage, intrin)
     except NoMatch as e:
@@ -101,7 +101,7 @@ def _tail(index: Index, loops: list[Loop], stage: Stage, intrin: Intrin) -> Expr
 
 def unfit(program: Program) -> Problem | None:
     """What keeps a tensorized nest from still being its instruction (``tensorize.last``), None when all is well."""
-    index = Index(program)
+    index = index_of(program)
     marked = [x for x in index.loops.values() if x.kind is Kind.INTRIN]
     for loop in marked:
         inside = any(above in marked for above in index.above(loop))
