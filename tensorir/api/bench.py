@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import tempfile
@@ -101,8 +102,18 @@ class Data:
             found.append(array.view(numpy_dtype(o.dtype)).reshape(o.shape))
         return found
 
+    @property
+    def reference_s(self) -> float:
+        """Seconds that the reference took; infinite where nobody knows."""
+        try:
+            return float((self._folder / "seconds").read_text())
+        except (OSError, ValueError):
+            return math.inf
+
     def _computed(self) -> list[Any]:
+        began = time.perf_counter()
         given = self._make(*self.inputs)
+        (self._folder / "seconds").write_text(f"{time.perf_counter() - began}")
         made = given if isinstance(given, tuple | list) else (given,)
         found = []
         for n, (array, o) in enumerate(zip(made, self.outputs, strict=True)):
@@ -260,6 +271,18 @@ class Runner:
         if where:
             self._refuse("wrong_result", apart.max_err, f"for {shape}: {where}")
         self.known["check"]["shapes"].append(f"device {shape}")
+
+    def on_floats(self, arrays: Sequence[Any], expected: Sequence[Any], words: str) -> None:
+        """Run on inputs with every digit in use; raises Refused unless results are within what rounding explains."""
+        try:
+            got = self.program(*arrays)
+        except TensorIRError as error:
+            raise Refused(self.known | failure(error, "run")) from None
+        results = list(got) if isinstance(got, tuple) else [got]
+        found = compare(self.source.outputs, results, expected, False, self.max_error)
+        if found.where:
+            self._refuse("wrong_result", found.max_err, f"on {words}: {found.where}")
+        self.known["check"]["shapes"].append(f"{self._shape()} {words}")
 
     def bind(self) -> Any:
         """A prebound launch whose first result was compared with that of the guarded run."""

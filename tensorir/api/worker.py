@@ -221,16 +221,21 @@ def _on_random_floats(state: State, runner: Runner, progress: Progress) -> Json:
     """Every digit in use, within what rounding explains."""
     if state.work is None:
         return {"name": "random", "ok": True, "detail": "left out: the reference is not here"}
-    arrays = state.work.random_inputs(seed=3)
-    progress("reference")
-    given = state.work.reference(*arrays)
-    expected = list(given) if isinstance(given, tuple | list) else [given]
+    arrays, expected = _normal_floats(state.work, 3, progress)
     progress("run")
     got = runner.program(*arrays)
     results = list(got) if isinstance(got, tuple) else [got]
     found = compare(runner.source.outputs, results, expected, False, runner.max_error)
     detail = found.where or f"normal floats: largest error {found.max_err:.2g}"
     return {"name": "random", "ok": not found.where, "detail": detail}
+
+
+def _normal_floats(work: Workload, seed: int, progress: Progress) -> tuple[list[Any], list[Any]]:
+    """Inputs with every digit in use, and what the reference says."""
+    progress("reference")
+    arrays = work.random_inputs(seed)
+    given = work.reference(*arrays)
+    return arrays, list(given) if isinstance(given, tuple | list) else [given]
 
 
 def _baseline(state: State, message: Json, progress: Progress) -> Json:
@@ -285,6 +290,7 @@ def _final(state: State, message: Json, progress: Progress) -> Json:
         except Refused as refused:
             results[n] = refused.result
     _elsewhere(runners, results, state, began, end, progress)
+    _on_floats(runners, results, state, data, message["floats"], end, progress)
     progress("time")
     calls = [r.bound for r in runners.values()]
     half = end if end is None or len(calls) < 2 else (time.perf_counter() + end) / 2
@@ -300,6 +306,23 @@ def _final(state: State, message: Json, progress: Progress) -> Json:
     against: list[Json] = [{"name": p, "time_s": t.median_s} for p, t in zip(peers, timings[len(calls) :], strict=True)]
     best = min(against, key=lambda b: b["time_s"], default=None)
     return {"status": "ok", "results": results, "baseline": best, "against": against}
+
+
+def _on_floats(
+    runners: dict[int, Runner], results: list[Json], state: State, data: Data, seed: int, end: float | None,
+    progress: Progress,
+) -> None:  # fmt: skip
+    """The finalists on normal floats, other ones in every round; left out where their reference would take too long."""
+    if state.work is None or (end is not None and 4 * data.reference_s > end - time.perf_counter()):
+        return
+    arrays, expected = _normal_floats(state.work, seed, progress)
+    for n in list(runners):
+        progress(f"run {n}")
+        try:
+            runners[n].on_floats(arrays, expected, f"normal floats {seed}")
+        except Refused as refused:
+            results[n] = refused.result
+            del runners[n]
 
 
 def _raced(

@@ -39,6 +39,8 @@ STATUS = {
     "illegal": "illegal_schedule",
 }
 """The status that each evil candidate must get."""
+LATE = {"whole": "wrong_result"}
+"""Those that only the final round finds out, on normal floats."""
 
 STATEMENT = {
     "segfault": "*(volatile __global int*)(size_t)8 = 1;",
@@ -47,6 +49,7 @@ STATEMENT = {
     "beyond": "C[64] = 1.0f;",
     "nan": "C[5] = NAN;",
     "clock": 'uint low, high; __asm__ volatile("rdtsc" : "=a"(low), "=d"(high)); C[7] += (float)(low % 1021);',
+    "whole": "for (int i = 0; i < 64; ++i) C[i] = (float)(int)(A[i] * 5.0f + 7.0f);",
 }
 """What they do after everything else."""
 
@@ -129,5 +132,5 @@ def corpus(evil=True):
                 s.bind("C.nothing", "block.x")
         return s
 
-    kinds = [*GOOD, *(STATUS if evil else ())]
+    kinds = [*GOOD, *([*STATUS, *LATE] if evil else ())]
     return tir.Workload("chaos", C, templates={"t": (schedule, tir.Space(kind=kinds))})

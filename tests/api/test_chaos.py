@@ -7,6 +7,7 @@ import pytest
 
 from tensorir.api.origin import from_file
 from tensorir.runtime.device import devices
+from tensorir.tune.log import LogReader
 
 pytestmark = pytest.mark.skipif(
     not any(d.usable and not d.simulator and "pocl" in d.driver.lower() for d in devices()), reason="no PoCL"
@@ -30,7 +31,7 @@ def test_each_has_its_status(among_evil):
     outcome = among_evil
     by_kind = {r["config"]["kind"]: r for r in outcome.records}
     wanted = {kind: status for kind, status in chaos_zoo.STATUS.items() if kind not in ELSEWHERE}
-    assert {kind: r["status"] for kind, r in by_kind.items()} == wanted | dict.fromkeys(chaos_zoo.GOOD, "ok")
+    assert {kind: r["status"] for kind, r in by_kind.items()} == wanted | dict.fromkeys([*chaos_zoo.GOOD, *chaos_zoo.LATE], "ok")
     assert outcome.status == "ok" and outcome.stopped == "exhausted"
     assert by_kind["slow"]["detail"]["at_least_s"] > 5 * by_kind["good"]["time_s"]
     assert by_kind["slow"]["check"] is None, "some of its 64 blocks were enough"
@@ -45,6 +46,12 @@ def test_each_has_its_status(among_evil):
     assert detail["raise"]["code"] == "template.raised" and "not here" in detail["raise"]["message"]
     assert detail["text"]["log"] and by_kind["text"]["source_sha256"]
     assert {r["reason"].split(":")[0] for r in outcome.reasons} == set(wanted.values()) - {"skipped_slow"}
+
+
+def test_what_is_right_on_whole_numbers_alone_is_found_in_the_final_round(among_evil):
+    finals = {r["config"]["kind"]: r for r in LogReader(Path(among_evil.log_path).parent).records(kind="final")}
+    assert {kind: finals[kind]["status"] for kind in chaos_zoo.LATE} == chaos_zoo.LATE
+    assert "on normal floats" in finals["whole"]["detail"]["where"] and finals["good"]["status"] == "ok"
 
 
 def test_winner_is_one_of_those_without_evil(among_evil, tmp_path):

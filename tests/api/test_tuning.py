@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -46,6 +47,8 @@ def test_result_and_records(product_log):
         assert again.emitted().sha256 == r["source_sha256"]
     finals = [r for r in LogReader(log).records(kind="final") if r["status"] == "ok"]
     assert finals and any(s.startswith("device C.i=") for r in finals for s in r["check"]["shapes"])
+    assert all(re.search(r"normal floats \d+$", r["check"]["shapes"][-1]) for r in finals), "all with the same seed"
+    assert len({r["check"]["shapes"][-1] for r in finals}) == 1
 
 
 def test_same_run_again_measures_nothing(product_log):
