@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from tensorir.api.asker import Asker, Json
+from tensorir.tune.process import WorkerError
 
 MOST = 4
 """Builders unless more are asked for: each takes a few hundred MB, and what is asked for together is asked for on older
@@ -33,7 +34,7 @@ class Builders:
         try:
             for asker, message in zip(self._askers, messages, strict=False):
                 asked.append(self._threads.submit(asker.request, message, self._limits, remaining_s))
-            return [a.result() for a in asked]
+            return [_reply(a) for a in asked]
         except BaseException:
             self._kill(asked)
             raise
@@ -51,6 +52,13 @@ class Builders:
         self._threads.shutdown(wait=False, cancel_futures=True)
         for asker in self._askers:
             asker.close()
+
+
+def _reply(asked: Future[Json]) -> Json:
+    try:
+        return asked.result()
+    except WorkerError as error:  # the measuring process may still do what this one cannot
+        return {"status": "crashed", "detail": {"phase": "start", "message": str(error)}}
 
 
 def cores() -> int:

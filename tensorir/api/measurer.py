@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import secrets
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 REFERENCE_S = 600.0  # a reference in Python may take its time
 SETUP_S = 120.0
+BUILT = ("wrong_result", "illegal_schedule", "compile_error", "cancelled")
+"""What builders are believed, for it is the same however busy the machine is; what crashed, took too long or wanted too
+much memory beside others is judged alone."""
 RACE_SHARE = 0.25  # of the time that the search took is worth spending on which of its finalists is fastest
 
 
@@ -89,11 +93,12 @@ class Measurer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._builders is not None:
-            self._builders.close()
-        if not self._shared:
-            self._asker.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        with contextlib.ExitStack() as ending:  # whatever interrupts one of these, the others follow
+            ending.callback(shutil.rmtree, self._folder, ignore_errors=True)
+            if not self._shared:
+                ending.callback(self._asker.close)
+            if self._builders is not None:
+                ending.callback(self._builders.close)
 
     def _places_for(self, devices: Sequence[str]) -> Places | None:
         """Where trials are measured at the same time; None for one after the other, here."""
@@ -186,8 +191,12 @@ class Measurer:
 
     @property
     def width(self) -> int:
-        """Configurations that are built at once; several only where the runtime keeps on disk what it compiles."""
+        """Configurations that are built at once; several only where the runtime keeps on disk what it compiles, and
+        where they are made in the processes that build them.
+        """
         asked = self.options.builders
+        if self.work.origin is None:
+            return 1
         if self._flights is not None or POCL not in str(self._about.get("platform", "")).lower():
             return 1
         return min(MOST, cores()) if asked is None else asked
@@ -197,21 +206,11 @@ class Measurer:
         for those that are now to be measured.
         """
         self._builders = self._builders or Builders(self.width, self._limits())
-        found: list[Json | None] = [None] * len(wanted)
-        messages: dict[int, Json] = {}
-        for n, one in enumerate(wanted):
-            try:
-                messages[n] = self._addressed({**self._message(one["template"], one["config"]), "do": "build"})
-            except Refused as refused:
-                found[n] = refused.result
-        replies = self._builders.build(list(messages.values()), remaining)
-        self._built = {}
-        for (n, message), reply in zip(messages.items(), replies, strict=True):
-            if reply["status"] == "ok":
-                self._built[_key(wanted[n]["template"], wanted[n]["config"])] = reply["built"]
-            else:
-                found[n] = {**self._lost(message), **reply}
-        return found
+        messages = [self._addressed({**self._message(w["template"], w["config"]), "do": "build"}) for w in wanted]
+        replies = self._builders.build(messages, remaining)
+        keys = [_key(w["template"], w["config"]) for w in wanted]
+        self._built = {k: r["built"] for k, r in zip(keys, replies, strict=True) if r["status"] == "ok"}
+        return [reply if reply["status"] in BUILT else None for reply in replies]
 
     def measure(self, template: str, config: Mapping[str, Any], kind: str, remaining: float | None) -> Json:
         """One trial."""

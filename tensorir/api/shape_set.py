@@ -26,6 +26,7 @@ from tensorir.tune.log import Record, key_of
 from tensorir.tune.outcome import TuneOutcome
 from tensorir.tune.portfolio import REGRET
 from tensorir.tune.process import WorkerError
+from tensorir.tune.store import LogError
 
 if TYPE_CHECKING:
     from tensorir.api.workload import Workload
@@ -170,12 +171,15 @@ class _SetRun:
         """
         try:
             self._shared = shape.open(self._shared)
-        except (DeviceError, WorkerError) as error:
+        except (DeviceError, WorkerError, LogError) as error:
             before = next((s for s in self.shapes if s.records), None)
             if before is None:
                 raise
+            if isinstance(error, DeviceError) and self._time(self.end) <= 0:
+                raise _Ended("budget") from None  # that is why it did not answer
             before.error = before.error or error
-            raise _Ended("device_lost" if isinstance(error, DeviceError) else "workers") from None
+            why = {DeviceError: "device_lost", WorkerError: "workers", LogError: "log"}
+            raise _Ended(next(stop for kind, stop in why.items() if isinstance(error, kind))) from None
 
     def _why(self) -> str:
         """Why exploring ended."""

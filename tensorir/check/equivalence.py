@@ -84,7 +84,7 @@ def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
         v: 1 if v.extent is None else periods[name][-1] * (depth + 1) if depth else periods[name][-1] * 2 + 1
         for name, (v, _) in axes.items()
     }
-    if any(n > 3 for n in deep.values()):
+    if depth or any(n > 3 for n in deep.values()):
         wanted.insert(2, deep)  # among the few that are run as text, too
     whole = dict(axes.values())
     if math.prod(whole.values()) <= WORK // 8:

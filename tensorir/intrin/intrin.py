@@ -275,6 +275,7 @@ class _Onto(Rewriter):
 
     def _at(self, r: Region, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
         lead = len(r.extents) - len(index)
+        assert not r.steps, "only copies of tiles take steps, and these have no meaning to inline"
         if not r.strides:
             return (*r.first[:lead], *(binary("+", f, i) for f, i in zip(r.first[lead:], index, strict=True)))
         out = r.first[0]

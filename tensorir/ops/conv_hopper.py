@@ -144,7 +144,7 @@ def hopper_space(shape: Mapping[str, Any], target: Target) -> Space:
     alone = wasted({"groups": 1, "wide": wide}) * 1.2 < wasted({"groups": 2, "wide": wide})
     bk = next((n for n in (256, 128, 64) if channels % n == 0), 64)
     default = dict(groups=1 if alone else 2, wide=wide, bk=bk, depth=3 if bk == 256 else 4, resident=1)
-    if shape["stride"] > 1 or shape["groups"] > 1:  # others keep what they have begun with since before these
+    if shape["stride"] > 1 or shape["groups"] > 1:  # what the rules above do not see: few pixels, narrow groups
         parts = [n for n in CHANNELS if whole({"bk": n}) and sensible({"bk": n})]
         parts = [n for n in parts if n % 64 == 0] or parts  # results leave in whole tiles
         tried = (

@@ -22,6 +22,7 @@ PROBE_SECONDS = 0.005  # long against the 30-80 us of one finish
 LONG_SECONDS = 0.5  # what takes longer is not repeated to see whether something disturbed it
 _AGAIN = 3
 _RESIDENT = 32  # blocks that a multiprocessor holds at most; a core holds one
+_WIDE = 65535  # work-items of a dimension from which PoCL has a variant of its own
 _CANARY = 0xA5
 _POISONS = (0xFF, 0x5A)  # 0xFF… is a NaN in every float type
 
@@ -83,8 +84,10 @@ def probe(source: Source, device: Device, module: Module, call: Call, enough_s: 
 
 
 def warm(source: Source, device: Device, module: Module, call: Call) -> None:
-    """Run one block of each kernel, up to the first that reads whole numbers which others make: those may be places in
-    arrays, and nothing has made them.
+    """Run some blocks of each kernel, up to the first that reads whole numbers which others make: those may be places
+    in arrays, and nothing has made them.
+
+    PoCL compiles a kernel once more where a dimension has 65535 work-items or more, so that many are run then.
     """
     if call.empty:
         return
@@ -95,7 +98,10 @@ def warm(source: Source, device: Device, module: Module, call: Call) -> None:
         for launch in launches(source):
             if not places.isdisjoint(launch.params):
                 break
-            module.step(replace(launch, grid=(1, 1, 1)), arrays.of(launch), True)()
+            few = [
+                min(g, -(-_WIDE // b)) if g * b >= _WIDE else 1 for g, b in zip(launch.grid, launch.block, strict=True)
+            ]
+            module.step(replace(launch, grid=(few[0], few[1], few[2])), arrays.of(launch), True)()
         device.finish()
     except Exception as error:  # each runtime has its own
         raise device.failure(error) from None

@@ -126,7 +126,6 @@ def broken_limits(
 def _broken_steps(array: str, rank: int, steps: Sequence[int]) -> list[str]:
     if steps and len(steps) != rank:
         return [f"{array}: {len(steps)} steps for {rank} dimensions; tensor maps take as many, or none"]
-    wrong = []
     wrong = [
         f"{array}: a step of {step} elements in dimension {d}; a tensor map takes 1 to {MOST_STEP}"
         for d, step in enumerate(steps[:-1])

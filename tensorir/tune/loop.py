@@ -261,15 +261,15 @@ class _Run:
         if ahead is not None and len(batch) > 1:
             asked = [{"template": arm.name, "config": c} for (arm, *_), c in zip(batch, configs, strict=True)]
             results = list(ahead.build(asked, self._left()))
-        built = self.clock()
-        for (arm, row, kind), config, result in zip(batch, configs, results, strict=True):
-            began = self.clock()
+        share = (self.clock() - begin) / max(1, len(batch))
+        known = [n for n, result in enumerate(results) if result is not None]  # these have ended: first into the log
+        for n in sorted(range(len(batch)), key=lambda n: n not in known):
+            (arm, row, kind), result, began = batch[n], results[n], self.clock()
             if result is None:
-                left = self._left()
-                if began > begin and left is not None and left <= 0:
-                    raise _Stop("budget")
-                result = self.measure(arm.name, config, kind, left)
-            self._finish(arm, row, config, result, (built - begin) / len(batch) + self.clock() - began)
+                if len(batch) > 1:
+                    self._go_on(arm, row)
+                result = self.measure(arm.name, configs[n], kind, self._left())
+            self._finish(arm, row, configs[n], result, share + self.clock() - began)
 
     def _wanted(self) -> Iterator[tuple[Arm, int, str]]:
         """The defaults, then what the strategies ask for; raises _Stop."""
@@ -283,6 +283,18 @@ class _Run:
             if found is not None:
                 yield next_arm, found, "trial"
         raise _Stop("exhausted")
+
+    def _go_on(self, arm: Arm, row: int) -> None:
+        """Whether a trial that was built with others is still wanted; raises _Stop."""
+        arm.under_way.discard(row)
+        try:
+            if self.counts or self.reused:
+                self._check_wishes()
+        finally:
+            arm.under_way.add(row)
+        left = self._left()
+        if left is not None and left <= 0:
+            raise _Stop("budget")
 
     def explore_together(self, flights: Flights) -> None:
         """As ``explore``, with a trial under way wherever there is room; the default alone, before all others.
@@ -353,6 +365,13 @@ class _Run:
         return min(open_arms, key=score, default=None)
 
     def _check_limits(self) -> None:
+        self._check_wishes()
+        remaining = self._remaining(self._reserve())
+        expected = 1.25 * statistics.median(self.costs[-RECENT:]) if self.costs else 0.0
+        if remaining is not None and remaining <= expected:
+            raise _Stop("budget")
+
+    def _check_wishes(self) -> None:
         if self.stop is not None and self.stop():
             raise _Stop("stop")
         under_way = sum(len(arm.under_way) for arm in self.arms.values())
@@ -362,10 +381,6 @@ class _Run:
             raise _Stop("patience")
         if self.least_gain is not None and self._hopeless(self.least_gain):
             raise _Stop("gain")
-        remaining = self._remaining(self._reserve())
-        expected = 1.25 * statistics.median(self.costs[-RECENT:]) if self.costs else 0.0
-        if remaining is not None and remaining <= expected:
-            raise _Stop("budget")
 
     def _hopeless(self, least: float) -> bool:
         """Whether every template's strategy expects less than that of its next trials, against the best of all."""

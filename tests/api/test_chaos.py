@@ -31,7 +31,9 @@ def test_each_has_its_status(among_evil):
     outcome = among_evil
     by_kind = {r["config"]["kind"]: r for r in outcome.records}
     wanted = {kind: status for kind, status in chaos_zoo.STATUS.items() if kind not in ELSEWHERE}
-    assert {kind: r["status"] for kind, r in by_kind.items()} == wanted | dict.fromkeys([*chaos_zoo.GOOD, *chaos_zoo.LATE], "ok")
+    assert {kind: r["status"] for kind, r in by_kind.items()} == wanted | dict.fromkeys(
+        [*chaos_zoo.GOOD, *chaos_zoo.LATE], "ok"
+    )
     assert outcome.status == "ok" and outcome.stopped == "exhausted"
     assert by_kind["slow"]["detail"]["at_least_s"] > 5 * by_kind["good"]["time_s"]
     assert by_kind["slow"]["check"] is None, "some of its 64 blocks were enough"

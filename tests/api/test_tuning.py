@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,12 +14,15 @@ import pytest
 import zoo
 
 import tensorir as tir
+from tensorir.api.asker import Asker
 from tensorir.api.builders import Builders
 from tensorir.api.options import Options, seconds
 from tensorir.api.origin import from_file
 from tensorir.api.workload import Template
+from tensorir.errors import Problem
 from tensorir.runtime.device import devices
 from tensorir.tune.log import LogReader, best
+from tensorir.tune.process import WorkerError
 
 ZOO = str(Path(zoo.__file__))
 
@@ -144,6 +149,44 @@ def test_builders_make_several_candidates_at_once(tmp_path, monkeypatch, builder
         assert len(r["check"]["shapes"]) > 3 and len(set(r["check"]["shapes"])) == len(r["check"]["shapes"])
         assert r["source_sha256"] and r["trace"] and r["samples"]
     assert all(b["built"]["check"]["ok"] for found in replies for b in found)
+
+
+WARM = """
+import os, sys
+from pathlib import Path
+import numpy as np
+import tensorir as tir
+x = tir.placeholder((int(sys.argv[1]),), name="x")
+s = tir.Schedule(tir.compute(x.shape, lambda i: x[i] * 2.0, "y"), target="opencl")
+outer, inner = s.split("y.i", [None, 64])
+program = s.bind(outer, "block.x").bind(inner, "thread.x").build("opencl").program
+given = np.zeros(x.shape, "float32")
+made = lambda: {p.parent.name for p in Path(os.environ["POCL_CACHE_DIR"]).rglob("*.so")} - {"0-0-0"}  # of any size
+program.warm(given)
+warm = made()
+program(given)
+print(len(warm), len(made() - warm))
+"""
+
+
+@pytest.mark.parametrize("size", [4096, 65536, 2**20])
+def test_what_a_builder_leaves_is_all_that_the_launch_needs(tmp_path, size):
+    command = [sys.executable, "-c", WARM, str(size)]
+    environment = {**os.environ, "POCL_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout.split() == ["1", "0"]
+
+
+def test_a_builder_that_cannot_start_leaves_its_candidate_to_the_measuring_process(tmp_path, monkeypatch):
+    class Broken(Asker):
+        def request(self, message, *rest):
+            if message["do"] == "build":
+                raise WorkerError(Problem("worker.start", "no"))
+            return super().request(message, *rest)
+
+    monkeypatch.setattr("tensorir.api.builders.Asker", Broken)
+    outcome = from_file(ZOO, "product", {"n": 24}).tune(trials=3, budget="60s", log=str(tmp_path), builders=2, top=1)
+    assert outcome.counts == {"ok": 3}
 
 
 def test_restrict_and_patience(product_log):

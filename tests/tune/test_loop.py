@@ -520,10 +520,21 @@ def test_configurations_are_built_together_and_measured_alone():
     outcome = run(bench, trials=9, ahead=ahead, on_trial=seen.append)
     assert ahead.asked[0] == [0, 1, 2], "the default has been measured alone"
     assert [len(a) for a in ahead.asked] == [3, 3, 2], "no more than there are trials left"
-    assert [r["config"]["x"] for r in seen] == [3, 0, 1, 2, 4, 5, 6, 7, 8]
+    assert [r["config"]["x"] for r in seen] == [3, 0, 1, 2, 5, 4, 6, 7, 8], "5 has ended, so it is logged first"
     assert [x for _, x, _ in bench.calls] == [3, 0, 1, 2, 4, 6, 7, 8], "5 has ended before"
     assert outcome.counts == {"ok": 8, "compile_error": 1} and outcome.stopped == "trials"
     assert outcome.best.config == {"x": 7}
+
+
+def test_what_is_built_is_not_measured_once_something_says_stop():
+    bench = Bench()
+    ahead = Together(bench.clock)
+    outcome = run(bench, trials=20, ahead=ahead, patience=2, make=InOrder)
+    assert [x for _, x, _ in bench.calls] == [3, 0, 1], "two without a gain, and 2 was built for nothing"
+    assert outcome.stopped == "patience" and ahead.asked == [[0, 1, 2]]
+    bench = Bench()
+    outcome = run(bench, ahead=Together(bench.clock), stop=lambda: len(bench.calls) >= 3)
+    assert len(bench.calls) == 3 and outcome.stopped == "stop"
 
 
 def test_building_counts_against_the_budget():

@@ -211,8 +211,8 @@ void watch_global(Fiber *f, Global &b, u64 offset, unsigned width, bool write, i
       read_cell(f, b.cells[g], id, b.name.c_str(), offset);
       continue;
     }
-    unordered(f, b, g, offset, at);
     overwritten(f, b, g, offset, width, id);
+    unordered(f, b, g, offset, at);
     b.cells[g].writer = -1;
     write_cell(f, b.cells[g], id, b.name.c_str(), offset);
     b.last_block[g] = W.block_number + f->rank;
