@@ -74,6 +74,11 @@ def test_turns_need_tiles():
     assert space.index({**config, "pingpong": 1}) >= 0
     assert space.index({**config, "pingpong": 1, "resident": 0}) < 0
     assert space.index({**config, "pingpong": 1, "groups": 1}) < 0
+    deep = work(m=512, n=256, k=584)
+    space = deep.templates["gpu_hopper"].space_for(target)
+    for row in range(0, len(space.legal), 7):
+        config = space.config(row)
+        assert not (config["pingpong"] and config["splits"] > 1), "parts of a sum are no tiles"
     few = work(m=64, n=64).templates["gpu_hopper"].space_for(target)
     assert few.index({**few.default, "groups": 2, "pingpong": 1}) < 0, "less than a tile for each block"
 
