@@ -26,8 +26,8 @@ from tensorir.target import Target
 from tensorir.tune.flight import Flights, Places
 from tensorir.tune.inputs import arguments
 from tensorir.tune.log import Record
-from tensorir.tune.loop import FinalRound
 from tensorir.tune.outcome import reason_of
+from tensorir.tune.sides import FinalRound
 
 if TYPE_CHECKING:
     from tensorir.api.workload import Workload

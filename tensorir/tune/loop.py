@@ -9,69 +9,26 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from tensorir.errors import TensorIRError
-from tensorir.tune.arm import Arm, Config, SpaceLike, StrategyLike
+from tensorir.tune.arm import Arm, Config, SpaceLike
 from tensorir.tune.elsewhere import Table, tables
 from tensorir.tune.flight import Flights, Landed, PlacesLost
 from tensorir.tune.log import choose, key_of, usable
 from tensorir.tune.outcome import Timed, TuneOutcome, grouped_reasons
 from tensorir.tune.paired import TIE
 from tensorir.tune.record import TRANSIENT, BadRecord, Identity, Record
+from tensorir.tune.sides import Ahead, Final, Log, Make, Measure, Result
 from tensorir.tune.store import LogError
-
-Result = Mapping[str, Any]
-Measure = Callable[[str, Config, str, float | None], Result]
-"""``measure(template, config, kind, remaining_s)`` returns the measurement's own fields of a record.
-
-kind: "default" or "trial". After ``remaining_s`` seconds (None: no limit) it must have returned, with
-``{"status": "cancelled"}`` when it was not done: such a trial is neither logged nor counted.
-"""
 
 FINAL_SHARE = 0.25  # of the budget is the most that is kept back for the final round
 OPTIMISM = 0.7  # in log time: the median configuration of a space is e**0.9 to e**1.2 slower than its best
 MIN_SHARE = 0.15  # of an equal share of the trials goes to every template
 RECENT = 15  # trials whose cost predicts the next one's
 ROUNDS = 3  # final rounds when all finalists of one are disqualified
-
-
-class Log(Protocol):
-    """``tensorir.tune.log.LogWriter``."""
-
-    @property
-    def path(self) -> Any: ...
-    def append(self, record: Record) -> None: ...
-
-
-@dataclass(frozen=True)
-class FinalRound:
-    """What the final round measured.
-
-    results:  one per finalist, in order: the fields of a record that are the measurement's own, from
-              interleaved runs; a finalist that turned out wrong or crashed has that status. ``race`` is its
-              Standing (``tensorir.tune.paired``): whoever was not found slower than another ties with the best
-    baseline: ``{"name": …, "time_s": …}`` of the peer measured in the same round, or None
-    """
-
-    results: Sequence[Result]
-    baseline: dict[str, Any] | None = None
-
-
-class Ahead(Protocol):
-    """What builds several configurations at once, before each of them is measured alone."""
-
-    @property
-    def width(self) -> int: ...
-    def build(self, wanted: Sequence[Config], remaining_s: float | None) -> Sequence[Result | None]:
-        """For each ``{"template": …, "config": …}`` its result, where that is known now, or None: measure it."""
-        ...
-
-
-Final = Callable[[Sequence[Record], float | None], FinalRound]
-Make = Callable[..., StrategyLike]
 
 
 class _Stop(Exception):  # it ends the search, nothing went wrong

@@ -3,7 +3,7 @@
 from concurrent.futures import Future
 
 from tensorir.tune.flight import Flights
-from tensorir.tune.loop import FinalRound
+from tensorir.tune.sides import FinalRound
 
 ABOUT = {"name": "cpu", "platform": "x", "driver": "1", "id": "x:0", "target": "opencl"}
 

@@ -20,8 +20,9 @@ from tensorir.target import Target
 from tensorir.tune import log
 from tensorir.tune.frozen import frozen_text
 from tensorir.tune.log import LogReader
-from tensorir.tune.loop import FinalRound, search
+from tensorir.tune.loop import search
 from tensorir.tune.record import BadRecord, decode, encode, slug
+from tensorir.tune.sides import FinalRound
 
 needs_device = pytest.mark.skipif(
     not any(d.usable and not d.simulator and d.language == "opencl" for d in devices()), reason="no OpenCL device"

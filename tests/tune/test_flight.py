@@ -11,7 +11,8 @@ from tensorir.api.places import ExecutorPlaces, Neighbours, device_names, width_
 from tensorir.errors import DeclarationError
 from tensorir.tune.flight import Flights, PlacesLost
 from tensorir.tune.log import Identity, LogReader, LogWriter
-from tensorir.tune.loop import FinalRound, search
+from tensorir.tune.loop import search
+from tensorir.tune.sides import FinalRound
 from tensorir.tune.space import Space
 
 ME = Identity("own n=8", "d1g357", {"name": "cpu", "driver": "1"}, {"tensorir": "0.1.0"})

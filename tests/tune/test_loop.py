@@ -5,8 +5,9 @@ import json
 import pytest
 
 from tensorir.tune.log import Identity, LogReader, LogWriter
-from tensorir.tune.loop import FinalRound, search
+from tensorir.tune.loop import search
 from tensorir.tune.outcome import reason_of
+from tensorir.tune.sides import FinalRound
 from tensorir.tune.space import Space
 from tensorir.tune.store import LogError
 
