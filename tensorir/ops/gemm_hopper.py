@@ -168,7 +168,7 @@ def hopper_space(p: Mapping[str, Any], target: Target) -> Space:
         return bool(p["tb"] or c["bn"] % (ROW_BYTES * m.word // 4) == 0)
 
     def turns(c: Mapping[str, Any]) -> bool:
-        """Several tiles for each of the warpgroups that take turns, and several of these; parts of sums are no tiles."""
+        """Several tiles for each of the warpgroups that take turns, and several of these; parts of sums are none."""
         tiles = math.prod(_tiles(c, p)) * p["batch"] * c["cluster"]
         several = c["resident"] and c["groups"] > 1 and tiles > multiprocessors(target)
         return not c["pingpong"] or bool(several and c["splits"] == 1 and not c["rest"])
