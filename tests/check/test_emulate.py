@@ -77,7 +77,7 @@ PLANTED: dict[str, tuple[str, Callable[[str], str]]] = {
     ),
     "results behind the end": (
         "memory.out-of-bounds",
-        lambda t: t.replace("const int c_at = ", "const int c_at = 1187 + "),
+        lambda t: t.replace("const int c_at = ", "const int c_at = 1188 + "),
     ),
     "results far away": (
         "memory.out-of-bounds",
@@ -163,6 +163,20 @@ def test_every_type(dtype: str) -> None:
     s.bind(inner, "thread.x").stage_in("x", at=outer, scope="shared")
     verdict = s.check("emulate")
     assert verdict, verdict
+
+
+def test_vectors_at_no_multiple_of_their_size() -> None:
+    """Which a processor forgives and a GPU does not."""
+    x = tir.placeholder((64,), name="x")
+    s = tir.Schedule(tir.compute((64,), lambda i: x[i] * 2, "y"), target="cuda")
+    _, inner, lanes = s.split("y.i", [None, 4, 4])
+    s.bind(inner, "thread.x").vectorize(lanes)
+    source = s.emitted()
+    text = source.text.replace("(float4 *)(y + i_0", "(float4 *)(y + 1 + i_0", 1)
+    assert text != source.text
+    for edited, told in ((source.text, []), (text, ["memory.misaligned"])):
+        got = emulate(replace(source, text=edited), [np.arange(64, dtype="float32")])
+        assert [p.code for p in got.problems if p.code != "launch.unwritten"] == told, got.problems
 
 
 def copied(x: tir.Tensor, element: str = "float32") -> tir.Schedule:

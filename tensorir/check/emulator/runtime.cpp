@@ -82,8 +82,8 @@ uint32_t tir_shuffle(uint32_t value, int lane, int how) {
 // --- the hooks of -fsanitize=thread
 
 #define HOOKS(n) \
-  void __tsan_read##n(void *p) { access(p, n, false, HERE); } \
-  void __tsan_write##n(void *p) { access(p, n, true, HERE); } \
+  void __tsan_read##n(void *p) { aligned_access(p, n, false, HERE); } \
+  void __tsan_write##n(void *p) { aligned_access(p, n, true, HERE); } \
   void __tsan_unaligned_read##n(void *p) { access(p, n, false, HERE); } \
   void __tsan_unaligned_write##n(void *p) { access(p, n, true, HERE); }
 HOOKS(1)

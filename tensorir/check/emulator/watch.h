@@ -232,7 +232,18 @@ void global_access(Fiber *f, Global &b, u8 *address, unsigned width, bool write,
   watch_global(f, b, offset, width, write, id);
 }
 
-void access(const void *pointer, unsigned width, bool write, const void *at, bool add = false) {
+void access(const void *pointer, unsigned width, bool write, const void *at, bool add = false);
+
+// As the text says it: a device faults where an access of 2, 4, 8 or 16 bytes is not at a multiple of that.
+void aligned_access(const void *pointer, unsigned width, bool write, const void *at) {
+  if (W.current && (u64)pointer % width) {
+    problem("memory.misaligned", at, nullptr, "thread %d accesses %u bytes at no multiple of that", W.current->number, width);
+    give_up();
+  }
+  access(pointer, width, write, at);
+}
+
+void access(const void *pointer, unsigned width, bool write, const void *at, bool add) {
   Fiber *f = W.current;
   if (!f) return;
   if (!overwrites.empty()) compare_overwrites();
