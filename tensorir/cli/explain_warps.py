@@ -148,7 +148,7 @@ WARPS: dict[str, Entry] = {
         "# tir_sync_cluster in all threads before they end, or a wait for the last phase of that barrier",
     ),
     "memory.misaligned": Entry(
-        "An access or an instruction has an address that is not a multiple of the bytes it moves; on a GPU it would trap.",
+        "An access or an instruction has an address that is no multiple of the bytes it moves; on a GPU it would trap.",
         "# an edited text that moves the rows of ldmatrix by 8 bytes",
         "# rows that begin at multiples of 16 bytes",
     ),
