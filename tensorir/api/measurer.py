@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 REFERENCE_S = 600.0  # a reference in Python may take its time
 SETUP_S = 120.0
+WORTH_S = 20.0  # shorter budgets are over when builders, which take a second or two to start, begin to pay
 BUILT = ("wrong_result", "illegal_schedule", "compile_error", "cancelled")
 """What builders are believed, for it is the same however busy the machine is; what crashed, took too long or wanted too
 much memory beside others is judged alone."""
@@ -198,6 +199,8 @@ class Measurer:
         if self.work.origin is None:
             return 1
         if self._flights is not None or POCL not in str(self._about.get("platform", "")).lower():
+            return 1
+        if asked is None and (self.options.budget_s or math.inf) < WORTH_S:
             return 1
         return min(MOST, cores()) if asked is None else asked
 
