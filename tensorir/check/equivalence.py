@@ -73,7 +73,7 @@ def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
     axes = axes_of(s.outputs)
     periods = {name: _periods(s, name, n) for name, (_, n) in axes.items()}
     wanted = []
-    plan = ((_exact, -1), (_more, 0), (_more, -1), (_less, -1), (_one, 0), (_prime, 0), (_twice, 0), (_double, -1))
+    plan = ((_exact, -1), (_more, -1), (_more, 0), (_less, -1), (_one, 0), (_prime, 0), (_twice, 0), (_double, -1))
     for pick, level in plan:
         wanted.append(
             {v: pick(periods[name][level or min(1, len(periods[name]) - 1)]) for name, (v, _) in axes.items()}

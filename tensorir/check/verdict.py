@@ -44,7 +44,7 @@ class Verdict:
         return f"ok: {self.kind}; shapes: {'; '.join(self.shapes)}"
 
 
-EMULATED = 5
+EMULATED = 4
 """Shapes that are run as text: each costs a compilation."""
 
 EXACT = "exact over the field of 2^31 - 1, no race, no uninitialised read, no access out of bounds"
