@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import secrets
 import shutil
@@ -25,7 +24,7 @@ from tensorir.runtime.opencl import POCL
 from tensorir.target import Target
 from tensorir.tune.flight import Flights, Places
 from tensorir.tune.inputs import arguments
-from tensorir.tune.log import Record
+from tensorir.tune.log import Record, key_of
 from tensorir.tune.outcome import reason_of
 from tensorir.tune.sides import FinalRound
 
@@ -211,8 +210,7 @@ class Measurer:
         self._builders = self._builders or Builders(self.width, self._limits())
         messages = [self._addressed({**self._message(w["template"], w["config"]), "do": "build"}) for w in wanted]
         replies = self._builders.build(messages, remaining)
-        keys = [_key(w["template"], w["config"]) for w in wanted]
-        self._built = {k: r["built"] for k, r in zip(keys, replies, strict=True) if r["status"] == "ok"}
+        self._built = {key_of(w): r["built"] for w, r in zip(wanted, replies, strict=True) if r["status"] == "ok"}
         return [reply if reply["status"] in BUILT else None for reply in replies]
 
     def measure(self, template: str, config: Mapping[str, Any], kind: str, remaining: float | None) -> Json:
@@ -221,7 +219,7 @@ class Measurer:
             message = self._message(template, config)
         except Refused as refused:
             return refused.result
-        message |= {"do": "measure", "best_s": self._best_s, "built": self._built.pop(_key(template, config), None)}
+        message |= {"do": "measure", "best_s": self._best_s, "built": self._built.pop(key_of(message), None)}
         began = time.monotonic()
         result = self._ask(message, remaining)
         self._better(result)
@@ -333,10 +331,6 @@ class Measurer:
             race_s = max(1.0, RACE_SHARE * searched_s)
         message = {"do": "final", "finalists": items, "seconds": seconds_left, "race_s": race_s, "all_peers": all_peers}
         return message | {"floats": secrets.randbelow(10_000)}
-
-
-def _key(template: str, config: Mapping[str, Any]) -> str:
-    return json.dumps([template, dict(config)], sort_keys=True)
 
 
 def _described(reply: Json) -> Json:

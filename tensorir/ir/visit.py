@@ -58,18 +58,8 @@ def find(root: Node, cls: type[N], where: Callable[[N], bool] | None = None) -> 
 def find(root: Node, cls: tuple[type[Node], ...], where: Callable[[Node], bool] | None = None) -> list[Node]: ...
 def find(root: Node, cls: Any, where: Any = None) -> list[Any]:
     """The nodes of one class, or of several, under ``root``."""
-    found, stack, statements = [], [root], _only_statements(cls)  # as walk, without a generator: it is asked very often
-    while stack:
-        n = stack.pop()
-        if isinstance(n, cls) and (where is None or where(n)):
-            found.append(n)
-        for name, many in n.BACKWARDS[statements]:
-            value = getattr(n, name)
-            if many:
-                stack.extend(value[::-1])
-            elif value is not None:
-                stack.append(value)
-    return found
+    nodes = walk(root, statements=_only_statements(cls))
+    return [n for n in nodes if isinstance(n, cls) and (where is None or where(n))]
 
 
 @functools.cache
