@@ -27,6 +27,7 @@ from tensorir.runtime.guard import LONG_SECONDS
 from tensorir.runtime.launch import Program
 from tensorir.runtime.timing import Timing, glance
 from tensorir.tune.inputs import Argument, arguments, integer_arrays
+from tensorir.tune.record import MOST_DRIFT
 
 if TYPE_CHECKING:
     from tensorir.api.schedule import Schedule
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 SLOW = 5.0  # times the best: cut short,
 WORTH_S = 0.003  # where that saves any time
+LONG_S = 0.1  # single launches of this length are samples; shorter ones are repeated
+STEADY = 1.02  # changes of the reference up to this factor are noise of its own
 DOUBT = 0.5  # the first blocks may have more to do than the others
 UNSTABLE = 0.25  # width of the interval over the median from which a time is flagged
 SEED = 1
@@ -171,6 +174,24 @@ def compare(
             text = f"{p.name}[{place}] is {a[at]!s}, should be {b[at]!s}; {wrong} of {a.size} elements differ"
             return Comparison(error, text)
     return Comparison(worst)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """The run's reference kernel, which is timed in turn with every candidate: what changes for it is the machine.
+
+    bound:   its launch
+    seconds: of one call in its own trial
+    """
+
+    bound: Any
+    seconds: float
+
+    def fields(self, now_s: float) -> Json:
+        """What a record says of the machine: by how much slower it is than in the reference's own trial."""
+        drift = now_s / self.seconds
+        changed = abs(math.log(drift)) > math.log(STEADY) and 1 / MOST_DRIFT <= drift <= MOST_DRIFT
+        return {"drift": drift} if changed else {}
 
 
 class Runner:
@@ -317,12 +338,13 @@ class Runner:
         if once > max(SLOW * best_s, WORTH_S):
             self._refuse_slow(0.8 * once, best_s)
 
-    def time(self, progress: Progress) -> Json:
-        """The record's own fields of a timed run."""
+    def time(self, progress: Progress, beside: Beside | None = None) -> Json:
+        """The record's own fields of a timed run; how long the reference took meanwhile, where it ran too."""
         progress("time")
         once = min(self.once(), self.once())
-        if once < 0.1:
-            timing = glance(self.bound, once)
+        reference: Timing | None = None
+        if once < LONG_S:
+            timing, reference = glance(self.bound, once, None if beside is None else (beside.bound, beside.seconds))
         else:
             samples = []
             for _ in range(3 if once > 0.5 else 5):
@@ -330,7 +352,8 @@ class Runner:
                 samples.append(self.once())
             timing = Timing.of(samples)
         self.compare_again()
-        return self.known | timed(timing)
+        found = self.known | timed(timing)
+        return found if beside is None or reference is None else found | beside.fields(reference.median_s)
 
 
 def _awkward(s: Schedule) -> tuple[str, tuple[Tensor, ...], Source] | None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tensorir.api.asker import Anyone, Asker, Asking
+from tensorir.api.bench import LONG_S
 from tensorir.api.builders import MOST, Builders, cores
 from tensorir.api.candidate import Json, Refused, prepare, source_json
 from tensorir.api.identity import fingerprint
@@ -26,6 +27,7 @@ from tensorir.tune.flight import Flights, Places
 from tensorir.tune.inputs import arguments
 from tensorir.tune.log import Record, key_of
 from tensorir.tune.outcome import reason_of
+from tensorir.tune.record import steady_s
 from tensorir.tune.sides import FinalRound
 
 if TYPE_CHECKING:
@@ -56,6 +58,8 @@ class Measurer:
         names = device_names(device)
         self._device = names[0] if names else None
         self._best_s: float | None = None
+        self._default = ""  # the configuration that others are timed beside once it was measured,
+        self._reference: Json | None = None  # and what workers must know of it
         self.cold_s = 0.0  # until the worker was ready
         self._target = Target("opencl", "cpu")
         self._about: Json = {}
@@ -180,14 +184,24 @@ class Measurer:
 
     # --- what the search calls
 
-    def known(self, records: Sequence[Record]) -> None:
-        """Take over the best time of earlier records."""
+    def known(self, records: Sequence[Record], default: Mapping[str, Any]) -> None:
+        """Take over the best time of earlier records, and which configuration others are timed beside, once it was
+        measured.
+        """
+        self._default = key_of(default)
         for r in records:
             self._better(r)
+            self._refer(r)
 
     def _better(self, result: Mapping[str, Any]) -> None:
-        if result["status"] == "ok" and result.get("time_s"):
-            self._best_s = min(self._best_s or math.inf, result["time_s"])
+        if result["status"] == "ok":
+            self._best_s = min(self._best_s or math.inf, steady_s(result))
+
+    def _refer(self, record: Mapping[str, Any]) -> None:
+        """The default becomes what others are timed beside, unless it takes too long to be one."""
+        if record["status"] == "ok" and record["time_s"] < LONG_S and key_of(record) == self._default:
+            with contextlib.suppress(Refused):  # an old record may be of what cannot be made any more
+                self._reference = self._item(record["template"], record["config"]) | {"time_s": record["time_s"]}
 
     @property
     def width(self) -> int:
@@ -221,8 +235,9 @@ class Measurer:
             return refused.result
         message |= {"do": "measure", "best_s": self._best_s, "built": self._built.pop(key_of(message), None)}
         began = time.monotonic()
-        result = self._ask(message, remaining)
+        result = self._ask({**message, "reference": self._reference}, remaining)
         self._better(result)
+        self._refer({**result, "template": template, "config": dict(config)})
         if kind == "default" and result["status"] == "ok":
             left = None if remaining is None else remaining - (time.monotonic() - began)
             self._first_baseline(left)
@@ -234,12 +249,14 @@ class Measurer:
             message = self._message(wanted["template"], wanted["config"])
         except Refused as refused:
             return refused.result
-        return self._addressed({**message, "do": "measure", "best_s": wanted["best_s"]})
+        own = {"do": "measure", "best_s": wanted["best_s"], "reference": self._reference}
+        return self._addressed({**message, **own})
 
     def watched(self, on_trial: Callable[[Record], object] | None, record: Record) -> None:
         """Show each record of trials at several places; the peer after the default, which has been measured alone."""
         if on_trial is not None:
             on_trial(record)
+        self._refer(record)
         if self._about["kind"] == "cpu":
             self._neighbours.notice(record)
         first, self._unwatched = self._unwatched, False
@@ -252,6 +269,14 @@ class Measurer:
             made = prepare(self.work, template, config, self._target)
             message |= {"source": source_json(made.source), "known": made.known, "max_error": made.max_error}
         return message
+
+    def _item(self, template: str, config: Mapping[str, Any]) -> Json:
+        """A configuration whose trial has been; raises Refused when it cannot be made any more."""
+        item: Json = {"template": template, "config": dict(config)}
+        if self.work.origin is None:
+            made = prepare(self.work, template, config, self._target, check=False)
+            item |= {"source": source_json(made.source), "known": made.known}
+        return item
 
     @staticmethod
     def _lost(message: Json) -> Json:
@@ -316,13 +341,7 @@ class Measurer:
     def _final_message(
         self, finalists: Sequence[Record], left: float | None, all_peers: bool = False, searched_s: float | None = None
     ) -> Json:
-        items = []
-        for record in finalists:
-            item: Json = {"template": record["template"], "config": record["config"], "sha256": record["source_sha256"]}
-            if self.work.origin is None:
-                made = prepare(self.work, record["template"], record["config"], self._target, check=False)
-                item |= {"source": source_json(made.source), "known": made.known}
-            items.append(item)
+        items = [{**self._item(r["template"], r["config"]), "sha256": r["source_sha256"]} for r in finalists]
         seconds_left = None if left is None else max(0.5, 0.85 * left - 0.5)
         race_s = self.options.final_s
         if race_s is None:

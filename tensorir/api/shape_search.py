@@ -18,6 +18,7 @@ from tensorir.errors import TensorIRError
 from tensorir.tune.elsewhere import Table, tables
 from tensorir.tune.log import Choice, LogReader, LogWriter, Record, choose
 from tensorir.tune.outcome import TuneOutcome, grouped_reasons
+from tensorir.tune.record import steady_s
 from tensorir.tune.slices import Given, Kept
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class ShapeSearch:
     def _learn(self, record: Record) -> None:
         self.records.append(record)
         best = self.curve[-1] if self.curve else math.inf
-        self.curve.append(min(best, record["time_s"]) if record["status"] == "ok" else best)
+        self.curve.append(min(best, steady_s(record)))
 
     def _seen(self, record: Record) -> None:
         now = self.clock()
@@ -108,7 +109,7 @@ class ShapeSearch:
     def best(self) -> Record | None:
         """The fastest trial so far."""
         ok = [r for r in self.records if r["status"] == "ok"]
-        return min(ok, key=lambda r: (r["time_s"], r["id"]), default=None)
+        return min(ok, key=lambda r: (steady_s(r), r["id"]), default=None)
 
     @property
     def cost_s(self) -> float:

@@ -26,6 +26,7 @@ from tensorir.tune.log import Record, key_of
 from tensorir.tune.outcome import TuneOutcome
 from tensorir.tune.portfolio import REGRET
 from tensorir.tune.process import WorkerError
+from tensorir.tune.record import steady_s
 from tensorir.tune.store import LogError
 
 if TYPE_CHECKING:
@@ -309,8 +310,8 @@ class _SetRun:
         found: Counter[str] = Counter()
         for shape in self.shapes:
             ok = [r for r in shape.records if r["status"] == "ok"]
-            best = min((r["time_s"] for r in ok), default=math.inf)
-            found.update(key_of(r) for r in ok if r["time_s"] <= best * (1 + self.regret))
+            best = min(map(steady_s, ok), default=math.inf)
+            found.update(key_of(r) for r in ok if steady_s(r) <= best * (1 + self.regret))
         return found
 
     # --- the end

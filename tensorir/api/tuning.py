@@ -50,7 +50,9 @@ class Session:
         self.identity = identity_of(work, self.about)
         self.earlier = [] if options.fresh else _earlier(work, self.identity, options.log)
         self.reused = usable(self.earlier, self.identity)
-        measurer.known([r for r in self.reused if self.legal(r["template"], r["config"])])
+        first = next(iter(self.spaces))
+        default = {"template": first, "config": self.spaces[first].default}
+        measurer.known([r for r in self.reused if self.legal(r["template"], r["config"])], default)
 
     def legal(self, template: str, config: Mapping[str, Any]) -> bool:
         """Whether this configuration is among those that are searched."""

@@ -11,12 +11,13 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tensorir.api.bench import Data, Output, Runner, compare, timed
+from tensorir.api.bench import Beside, Data, Output, Runner, compare, timed
 from tensorir.api.candidate import Candidate, Json, Progress, Refused, prepare, source_from
 from tensorir.api.identity import describe, fingerprint
 from tensorir.errors import CheckError, Problem, TensorIRError
 from tensorir.runtime.device import Device, open_device
 from tensorir.runtime.timing import Timing, interleaved, measure, slots
+from tensorir.tune.choosing import key_of
 from tensorir.tune.inputs import Argument
 from tensorir.tune.paired import Race, Standing, reconciled
 from tensorir.tune.process import bound_memory, serve
@@ -39,6 +40,8 @@ class State:
         self._work: Workload | None = None
         self._device: Device | None = None
         self._data: Data | None = None
+        self._beside: tuple[str, Beside | None] | None = None  # what others are timed beside, by its name
+        self.drift = 1.0  # how much slower the machine was in the last trial than when the reference was timed first
 
     @property
     def device(self) -> Device:
@@ -75,6 +78,22 @@ class State:
         if self.work is None:
             raise CheckError(Problem("workload.reference", "the expected outputs of this workload are gone"))
         return self.work.reference(*arrays)
+
+    def beside(self, wanted: Json | None, progress: Progress) -> Beside | None:
+        """The run's reference kernel, ready to be timed with a candidate; None where there is none or it fails."""
+        if wanted is None:
+            return None
+        name = key_of(wanted)
+        if self._beside is None or self._beside[0] != name:
+            self._beside = (name, None)  # should it fail it is not tried again
+            try:
+                candidate = self.candidate(wanted, progress, check=False)
+                progress("compile")
+                runner = Runner(self.device, candidate, self.data(progress), cache=True)
+                self._beside = (name, Beside(runner.program.bind(*runner.inputs), wanted["time_s"]))
+            except (Refused, TensorIRError):
+                return None
+        return self._beside[1]
 
     def candidate(self, message: Json, progress: Progress, check: bool = True) -> Candidate:
         """The source of one configuration, made here or sent along."""
@@ -166,12 +185,15 @@ def _measure(state: State, message: Json, progress: Progress) -> Json:
     progress("compile")
     runner = Runner(state.device, candidate, data, cache=False)
     best_s = message.get("best_s")
+    if best_s is not None:
+        best_s *= max(1.0, state.drift)
     runner.probe(best_s, progress)
     runner.verify(progress)
     runner.bind()
     runner.refuse_slow(best_s)
     candidate.check(progress, message.get("built"))
-    result = runner.time(progress)
+    result = runner.time(progress, state.beside(message.get("reference"), progress))
+    state.drift = float(result.get("drift", 1.0))
     if best_s is None or result["time_s"] < best_s:  # what may be handed out when the run ends early
         runner.at_awkward_shape(state.device, progress)
     return result

@@ -15,7 +15,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from tensorir.tune.gpu_devices import Gpu
 from tensorir.tune.log import passed
-from tensorir.tune.record import Record
+from tensorir.tune.record import Record, steady_s
 from tensorir.tune.summary import Importance, Tuned, knobs, levels
 
 # text of a log is never markup; the same records give the same file
@@ -57,7 +57,7 @@ def convergence(t: Tuned) -> str:
     with matplotlib.rc_context(_STYLE):
         figure, axes = _axes(3)
         numbers = np.arange(1, len(t.trials) + 1)
-        good = [(n, r["time_s"] * 1e3) for n, r in zip(numbers, t.trials, strict=True) if passed(r)]
+        good = [(n, steady_s(r) * 1e3) for n, r in zip(numbers, t.trials, strict=True) if passed(r)]
         bad = [n for n, r in zip(numbers, t.trials, strict=True) if not passed(r)]
         axes.plot(*zip(*good, strict=True), "o", color="#7a8793", markersize=3, label="trial")
         so_far = [(n, s * 1e3) for n, s in zip(numbers, t.best_so_far(), strict=True) if s is not None]
@@ -92,7 +92,7 @@ def parallel(trials: Sequence[Record]) -> str:
     """One line for each valid configuration of one template across its knobs, dark where it is fast."""
     names = knobs(trials)[:MOST_KNOBS]
     scales = [[json.dumps(v) for v in levels(trials, name)] for name in names]
-    order = sorted((r for r in trials if passed(r)), key=lambda r: -r["time_s"])
+    order = sorted((r for r in trials if passed(r)), key=lambda r: -steady_s(r))
     with matplotlib.rc_context(_STYLE):
         figure, axes = _axes(3.2)
         for rank, r in enumerate(order):

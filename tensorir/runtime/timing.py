@@ -139,9 +139,31 @@ def measure(call: Timed, repeat: int = 30, min_seconds: float = 0.1, max_seconds
     return _sampled(_Batch(call).run, repeat, min_seconds, max_seconds)
 
 
-def glance(call: Timed, seconds: float) -> Timing:
-    """Time one callable, of which one call takes about ``seconds``, in slots: a short look, to compare with others."""
-    return _sampled(slots([call], seconds)[0], 10, 0.05, 0.6)
+def glance(
+    call: Timed, seconds: float, beside: tuple[Timed, float] | None = None, least_s: float = 0.05
+) -> tuple[Timing, Timing | None]:
+    """Time one callable, of which one call takes about ``seconds``, in slots: a short look, to compare with others.
+
+    beside: another callable and the seconds of one call of it, in turn with the first and for half as long; always
+            the same seconds, so that its slots are always alike
+    """
+    slot = slots([call], slots([call], seconds)[0]())[0]  # one call alone says too much: it pays for a finish
+    other = None if beside is None else slots([beside[0]], beside[1])[0]
+    samples: list[float] = []
+    others: list[float] = []
+    spent = 0.0
+
+    def both() -> float:
+        nonlocal spent
+        samples.append(slot())
+        if other is not None and (len(others) < 3 or (2 * len(others) < len(samples) and spent < least_s)):
+            began = time.perf_counter()
+            others.append(other())
+            spent += time.perf_counter() - began
+        return samples[-1]
+
+    timing = _sampled(both, 10, least_s, 0.6)
+    return timing, Timing.of(others) if others else None
 
 
 def _sampled(sample: Callable[[], float], repeat: int, min_seconds: float, max_seconds: float) -> Timing:

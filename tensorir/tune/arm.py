@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tensorir.tune.pool import HasRows
-from tensorir.tune.record import MOST, Record
+from tensorir.tune.record import MOST, Record, steady_s
 
 Config = dict[str, Any]
 
@@ -86,4 +86,4 @@ def believed_time(record: Record) -> float | None:
         detail = record.get("detail")
         bound = detail.get("at_least_s") if isinstance(detail, dict) else None
         return float(bound) if isinstance(bound, (int, float)) and 0 < bound <= MOST else None
-    return None if record["time_s"] is None else float(record["time_s"])
+    return None if record["time_s"] is None else steady_s(record)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from tensorir.tune.record import TRANSIENT, Record, interval
+from tensorir.tune.record import TRANSIENT, Record, interval, steady_s
 
 DOUBT = 1.02  # the mean of a repeat run moves by up to 2 % (p99), so a time that is not of the round must win by that
 TOGETHER_S = 1.0  # final records that do not name their round are of one if they follow each other so closely
@@ -22,7 +23,7 @@ class Choice:
 
     record:    its trial (or its final measurement, when the trial's line is lost)
     time_s:    of the newest final round, as measured; of an earlier one, at the level of the newest; or of its trial,
-               as measured. low_s, high_s: the interval of that
+               at the level of its run's default (``steady_s``). low_s, high_s: the interval of that
     round:     number of the final round that the time is from, 0 for the newest; None for a trial's
     """
 
@@ -41,10 +42,10 @@ class Choice:
         """Seconds to compare with ``best.time_s``: by the trials of both where only one is of a final round."""
         if (self.round is None) == (best.round is None):
             return self.time_s
-        return best.time_s * float(self.record["time_s"]) / float(best.record["time_s"])
+        return best.time_s * steady_s(self.record) / steady_s(best.record)
 
 
-def key_of(record: Record) -> str:
+def key_of(record: Mapping[str, Any]) -> str:
     """What makes two records measurements of the same thing: template and configuration."""
     return json.dumps([record["template"], record["config"]], sort_keys=True)
 
@@ -81,9 +82,9 @@ def choose(records: Iterable[Record]) -> list[Choice]:
     timed = _on_one_level([{k: r for k, r in found.items() if k not in out} for found in _rounds(ordered)])
     found = [_choice(trials.get(k, r), r, level, number) for k, (r, level, number) in timed.items()]
     left = (trials.keys() | finals.keys()) - out - timed.keys()
-    found += [_choice(trials.get(k, finals.get(k, {})), trials.get(k, finals.get(k, {}))) for k in left]
+    found += [_unconfirmed(trials[k] if k in trials else finals[k]) for k in left]
     # a trial that lost to the finalists as a trial stays behind them
-    bar = min((c.record["time_s"] for c in found if c.round is not None), default=float("inf"))
+    bar = min((steady_s(c.record) for c in found if c.round is not None), default=float("inf"))
     return sorted(
         found,
         key=lambda c: (
@@ -97,6 +98,10 @@ def choose(records: Iterable[Record]) -> list[Choice]:
 def _choice(record: Record, timed: Record, level: float = 1.0, number: int | None = None) -> Choice:
     low, high = interval(timed["samples"], timed["time_s"])
     return Choice(record, timed["time_s"] * level, low * level, high * level, number)
+
+
+def _unconfirmed(record: Record) -> Choice:
+    return _choice(record, record, level=1 / float(record.get("drift", 1.0)))
 
 
 def _rounds(ordered: Sequence[Record]) -> list[dict[str, Record]]:

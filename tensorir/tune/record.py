@@ -22,6 +22,7 @@ VERSION = 1
 MAX_LINE = 1 << 20  # bytes; an honest record has about 2000
 MAX_DEPTH = 16
 MOST = 1e308  # of numbers that are measurements
+MOST_DRIFT = 100.0  # by how much a machine's speed may have changed within a run
 STATUSES = frozenset(
     {"ok", "illegal_schedule", "compile_error", "compile_timeout", "resource_limit", "launch_error", "run_timeout"}
     | {"crashed", "device_error", "device_lost", "wrong_result", "nondeterministic", "skipped_slow", "cancelled"}
@@ -111,6 +112,15 @@ class Identity:
             and all(record["device"].get(key) == self.device.get(key) for key in ("name", "driver"))
             and relevant(record["versions"]) == relevant(self.versions)
         )
+
+
+def steady_s(record: Mapping[str, Any]) -> float:
+    """Seconds to compare with other trials: as if the machine were as fast as it was when the default had its trial.
+
+    Infinite for what has no time. ``drift`` is by how much slower the default ran beside this trial than in its own.
+    """
+    seconds = record.get("time_s")
+    return math.inf if seconds is None else float(seconds) / float(record.get("drift", 1.0))
 
 
 def relevant(versions: Mapping[str, str]) -> dict[str, str]:
@@ -334,6 +344,7 @@ _SCHEMA: dict[str, tuple[bool, Callable[[Any], bool]]] = {
     "crc": (True, _text(8, r"[0-9a-f]{8}")),
     "flags": (False, _list_of(_text(100))),
     "detail": (False, lambda v: v is None or isinstance(v, (str, dict))),
+    "drift": (False, lambda v: _number(v) and 1 / MOST_DRIFT <= v <= MOST_DRIFT),  # a trial: see steady_s
     "race": (False, _optional(_mapping)),  # a final record: its Standing among the finalists
     "of": (False, _ID),  # a final record: the id of the trial that it measured again
     "round": (False, _ID),  # a final record: those of one name were measured in turn, and only they can be compared

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tensorir.tune.log import Choice, choose, identity_of, key_of, passed
-from tensorir.tune.record import Record
+from tensorir.tune.record import Record, steady_s
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Tuned:
         found: list[float | None] = []
         least = math.inf
         for r in self.trials:
-            least = min(least, r["time_s"]) if passed(r) else least
+            least = min(least, steady_s(r)) if passed(r) else least
             found.append(least if math.isfinite(least) else None)
         return found
 
@@ -78,7 +78,7 @@ def importance(trials: Sequence[Record]) -> list[Importance]:
     found = []
     for template in dict.fromkeys(r["template"] for r in trials):
         some = [r for r in trials if r["template"] == template and passed(r)]
-        times = np.log([r["time_s"] for r in some])
+        times = np.log([steady_s(r) for r in some])
         total = float(((times - times.mean()) ** 2).sum()) if len(some) else 0.0
         for knob in knobs(some):
             groups: dict[str, list[float]] = defaultdict(list)

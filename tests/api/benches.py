@@ -63,7 +63,7 @@ class Measurer:
     def open(self):
         return ABOUT
 
-    def known(self, records):
+    def known(self, records, default):
         pass
 
     def measure(self, template, config, kind, remaining):

@@ -159,10 +159,51 @@ def test_lost_device_gets_one_more_try():
 
 def test_best_time_is_passed_on():
     m = measurer(OK, OK)
-    m.known([{"status": "ok", "time_s": 5.0}, {"status": "crashed", "time_s": None}])
+    tile = {"template": "tile", "config": {}}
+    m.known([{"status": "ok", "time_s": 5.0, **tile}, {"status": "crashed", "time_s": None, **tile}], tile)
     for _ in range(2):
         m.measure("tile", {}, "trial", None)
     assert [a["best_s"] for a in m._asker.asked] == [5.0, 1.0]
+
+
+def test_others_are_timed_beside_the_default():
+    tile = {"template": "tile", "config": {"ti": 1}}
+    m = measurer({**OK, "time_s": 2e-3}, {**OK, "time_s": 3e-3, "drift": 2.0}, {"status": "crashed", "detail": {}})
+    m.known([], tile)
+    m.measure("tile", {"ti": 1}, "default", None)
+    for n in (2, 3):
+        m.measure("tile", {"ti": n}, "trial", None)
+    first, second, third = m._asker.asked
+    assert first["reference"] is None and first["best_s"] is None
+    assert second["reference"] == third["reference"] == {**tile, "time_s": 2e-3}
+    assert second["best_s"] == 2e-3 and third["best_s"] == 1.5e-3, "by a machine as fast as it was for the default"
+    known = measurer({**OK, "time_s": 1.0})
+    known.known([{"status": "ok", "time_s": 4e-3, **tile}], tile)
+    known.measure("tile", {"ti": 5}, "trial", None)
+    assert known._asker.asked[0]["reference"]["time_s"] == 4e-3
+    long = measurer({**OK, "time_s": 0.2}, OK)
+    long.known([], tile)
+    long.measure("tile", {"ti": 1}, "default", None)
+    long.measure("tile", {"ti": 2}, "trial", None)
+    assert long._asker.asked[1]["reference"] is None, "what takes so long is not repeated beside others"
+
+
+def test_the_worker_times_in_turn_and_says_how_the_machine_changed():
+    from tensorir.api.worker import State, _measure
+
+    m = Measurer(zoo.product(12), None, Options())
+    m._reference_here()
+    state = State(m._setup)
+    config = m.work.templates["tile"].space.default
+    message = {**m._message("tile", config), "do": "measure", "best_s": None}
+    alone = _measure(state, dict(message), str)
+    assert alone["status"] == "ok" and "drift" not in alone
+    reference = {**m._item("tile", config), "time_s": alone["time_s"] / 10}  # as if the machine had been so much faster
+    beside = _measure(state, {**message, "reference": reference}, str)
+    assert 2 < beside["drift"] == state.drift
+    broken = {**reference, "config": {**config, "none": 1}, "source": {**reference["source"], "text": "no kernel"}}
+    for _ in range(2):
+        assert "drift" not in _measure(state, {**message, "reference": broken}, str)
 
 
 def test_outcome_shows_in_a_notebook():

@@ -180,6 +180,15 @@ class TestChoosing:
         assert log.choose([final, made(2, 0.99e-3)])[0].record == final
         assert log.choose([final, made(2, 0.90e-3)])[0].record["config"]["tile"] == 2
 
+    def test_trials_are_compared_at_the_level_of_the_default(self):
+        slow_hour, quick = made(1, 2.0e-3, drift=2.5), made(2, 1.0e-3)
+        ranked = log.choose([quick, slow_hour])
+        assert [c.record["config"]["tile"] for c in ranked] == [1, 2] and ranked[0].time_s == pytest.approx(0.8e-3)
+        final = made(2, 1.1e-3, kind="final", of=quick["id"])
+        ranked = log.choose([quick, slow_hour, final])
+        assert ranked[0].record == slow_hour, "as a trial it is clearly faster than what was confirmed"
+        assert ranked[0].against(ranked[1]) == pytest.approx(1.1e-3 * 0.8)
+
     def test_a_busy_hour_decides_nothing(self):
         """Four is faster than one, timed while the machine was half as fast; two, the default, was in both rounds."""
         quiet = [made(n, t, kind="final", round="a") for n, t in ((1, 1.0e-3), (2, 2.0e-3))]

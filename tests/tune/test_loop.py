@@ -179,6 +179,27 @@ def test_strategies_hear_about_earlier_and_failed_trials():
     assert arms[1].told == arms[0].told
 
 
+def test_times_are_compared_as_if_the_machine_kept_its_pace():
+    """It is twice as slow in every other trial, and says so."""
+    made, seen, bench = [], [], Bench()
+
+    def measure(template, config, kind, remaining):
+        drift = 1.0 + len(bench.calls) % 2
+        result = bench(template, config, kind, remaining)
+        return {**result, "time_s": result["time_s"] * drift, "drift": drift}
+
+    def make(*args, **options):
+        made.append(InOrder(*args, **options))
+        return made[-1]
+
+    measure.clock = bench.clock
+    final = final_of(bench, noise={6: 2e-3, 7: 1e-3, 8: 2e-3}, seen=seen)
+    outcome = run(measure, make=make, final=final, top=3)
+    assert made[0].told == {x: pytest.approx(1e-3 * (1 + abs(x - 7))) for x in range(20)}
+    assert sorted(seen[0][0]) == [3, 6, 7, 8] and outcome.best.config == {"x": 7}
+    assert {r["drift"] for r in outcome.records} == {1.0, 2.0}
+
+
 def test_log_comes_before_strategy_and_callback():
     order = []
 

@@ -38,6 +38,7 @@ def whole():
     """Records as the package makes them, every status and every optional field among them."""
     yield made(detail={"output": "x"}, flags=["unstable_timing"], trace=[["split", ["C.i", [None, 4]], {}]], of="ab12")
     yield made(trace="s.split(…)", resources={"registers": 3}, detail="words", kind="final", round="ab12")
+    yield made(drift=1.5)
     yield ME.record("trial", "t", {}, ok(check=None))
     for status in sorted(STATUSES - {"ok"}):
         yield ME.record("trial", "t", {"a": [1]}, {"status": status, "check": {"ok": False, "max_err": math.inf}})
