@@ -1,4 +1,4 @@
-"""What is it worth to time every candidate beside the default? The same candidates again and again on a restless machine.
+"""What is it worth to time each candidate beside the default? The same candidates, often, on a restless machine.
 
     python benchmarks/tuner/drift.py                     # 12 candidates, 8 times each, about five minutes
     python benchmarks/tuner/drift.py --burners 3         # with other programs of our own, on in every other minute
@@ -73,9 +73,8 @@ def candidates(work: tir.Workload, target: Target, seed: int) -> list[tuple[str,
     first = next(iter(spaces))
     found = [(first, dict(spaces[first].default))]
     drawn = random.Random(seed)
-    for name in itertools.islice(itertools.cycle(spaces), 200):
-        found.append((name, spaces[name].config(drawn.randrange(len(spaces[name].legal)))))
-    return found
+    some = itertools.islice(itertools.cycle(spaces.items()), 200)
+    return found + [(name, space.config(drawn.randrange(len(space.legal)))) for name, space in some]
 
 
 @contextlib.contextmanager
