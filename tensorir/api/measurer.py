@@ -201,7 +201,7 @@ class Measurer:
         """The default becomes what others are timed beside, unless it takes too long to be one."""
         if record["status"] == "ok" and record["time_s"] < LONG_S and key_of(record) == self._default:
             with contextlib.suppress(Refused):  # an old record may be of what cannot be made any more
-                self._reference = self._item(record["template"], record["config"]) | {"time_s": record["time_s"]}
+                self._reference = self._item(record["template"], record["config"]) | {"seconds": record["time_s"]}
 
     @property
     def width(self) -> int:

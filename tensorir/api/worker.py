@@ -21,6 +21,7 @@ from tensorir.tune.choosing import key_of
 from tensorir.tune.inputs import Argument
 from tensorir.tune.paired import Race, Standing, reconciled
 from tensorir.tune.process import bound_memory, serve
+from tensorir.tune.record import steady_s
 
 if TYPE_CHECKING:
     from tensorir.api.workload import Workload
@@ -90,7 +91,7 @@ class State:
                 candidate = self.candidate(wanted, progress, check=False)
                 progress("compile")
                 runner = Runner(self.device, candidate, self.data(progress), cache=True)
-                self._beside = (name, Beside(runner.program.bind(*runner.inputs), wanted["time_s"]))
+                self._beside = (name, Beside(runner.program.bind(*runner.inputs), wanted["seconds"]))
             except (Refused, TensorIRError):
                 return None
         return self._beside[1]
@@ -184,9 +185,7 @@ def _measure(state: State, message: Json, progress: Progress) -> Json:
     data = state.data(progress)
     progress("compile")
     runner = Runner(state.device, candidate, data, cache=False)
-    best_s = message.get("best_s")
-    if best_s is not None:
-        best_s *= max(1.0, state.drift)
+    best_s = None if message["best_s"] is None else message["best_s"] * max(1.0, state.drift)
     runner.probe(best_s, progress)
     runner.verify(progress)
     runner.bind()
@@ -194,7 +193,7 @@ def _measure(state: State, message: Json, progress: Progress) -> Json:
     candidate.check(progress, message.get("built"))
     result = runner.time(progress, state.beside(message.get("reference"), progress))
     state.drift = float(result.get("drift", 1.0))
-    if best_s is None or result["time_s"] < best_s:  # what may be handed out when the run ends early
+    if best_s is None or steady_s(result) < message["best_s"]:  # what may be handed out when the run ends early
         runner.at_awkward_shape(state.device, progress)
     return result
 

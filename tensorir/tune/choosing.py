@@ -22,8 +22,8 @@ class Choice:
     """A configuration that may be used, with the time to believe.
 
     record:    its trial (or its final measurement, when the trial's line is lost)
-    time_s:    of the newest final round, as measured; of an earlier one, at the level of the newest; or of its trial,
-               at the level of its run's default (``steady_s``). low_s, high_s: the interval of that
+    time_s:    of the newest final round, as measured; of an earlier one, at the level of the newest; or
+               ``steady_s`` of its trial. low_s, high_s: the interval of that
     round:     number of the final round that the time is from, 0 for the newest; None for a trial's
     """
 

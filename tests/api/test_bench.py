@@ -175,12 +175,12 @@ def test_others_are_timed_beside_the_default():
         m.measure("tile", {"ti": n}, "trial", None)
     first, second, third = m._asker.asked
     assert first["reference"] is None and first["best_s"] is None
-    assert second["reference"] == third["reference"] == {**tile, "time_s": 2e-3}
+    assert second["reference"] == third["reference"] == {**tile, "seconds": 2e-3}
     assert second["best_s"] == 2e-3 and third["best_s"] == 1.5e-3, "by a machine as fast as it was for the default"
     known = measurer({**OK, "time_s": 1.0})
     known.known([{"status": "ok", "time_s": 4e-3, **tile}], tile)
     known.measure("tile", {"ti": 5}, "trial", None)
-    assert known._asker.asked[0]["reference"]["time_s"] == 4e-3
+    assert known._asker.asked[0]["reference"]["seconds"] == 4e-3
     long = measurer({**OK, "time_s": 0.2}, OK)
     long.known([], tile)
     long.measure("tile", {"ti": 1}, "default", None)
@@ -198,7 +198,10 @@ def test_the_worker_times_in_turn_and_says_how_the_machine_changed():
     message = {**m._message("tile", config), "do": "measure", "best_s": None}
     alone = _measure(state, dict(message), str)
     assert alone["status"] == "ok" and "drift" not in alone
-    reference = {**m._item("tile", config), "time_s": alone["time_s"] / 10}  # as if the machine had been so much faster
+    reference = {
+        **m._item("tile", config),
+        "seconds": alone["time_s"] / 10,
+    }  # as if the machine had been so much faster
     beside = _measure(state, {**message, "reference": reference}, str)
     assert 2 < beside["drift"] == state.drift
     broken = {**reference, "config": {**config, "none": 1}, "source": {**reference["source"], "text": "no kernel"}}
