@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -62,5 +61,7 @@ def _reply(asked: Future[Json]) -> Json:
 
 
 def cores() -> int:
-    """Processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Processor cores that this process may use, by its affinity and the quota of a container."""
+    from joblib import cpu_count  # scikit-optimize loads it anyway
+
+    return int(cpu_count())

@@ -29,14 +29,16 @@ if TYPE_CHECKING:
 class ShapeResult:
     """One shape of a set.
 
-    outcome: None when there was no time to measure even its default
+    outcome: None when there was no time to measure even its default, or it is refused
     choices: what may be loaded for it, the fastest first
+    refused: why it cannot be tuned: none of its configurations is legal, or fits the conditions; empty when it can
     """
 
     work: Workload
     weight: float
     outcome: TuneOutcome | None
     choices: tuple[Choice, ...] = field(repr=False)
+    refused: str = ""
 
     @property
     def best_s(self) -> float | None:
@@ -208,7 +210,7 @@ class SetOutcome:
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """Titles of the shapes that there was no time for."""
+        """Titles of the shapes that there was no time for, and of those that are refused."""
         return tuple(r.work.title for r in self.results if r.outcome is None)
 
     @property
@@ -267,6 +269,7 @@ class SetOutcome:
             "stopped": self.stopped,
             "results": [{**r.outcome.json(), "weight": r.weight} for r in self.results if r.outcome is not None],
             "left_out": list(self.left_out),
+            "refused": {r.work.title: r.refused for r in self.results if r.refused},
             "total": totals,
             "portfolio": None if self.portfolio is None else self.portfolio.json(),
             "elapsed_s": self.elapsed_s,

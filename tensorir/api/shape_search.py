@@ -52,6 +52,7 @@ class ShapeSearch:
         self.counts: Counter[str] = Counter()
         self.outcome: TuneOutcome | None = None  # of the final round
         self.error: TensorIRError | None = None
+        self.refused = ""  # why it cannot be tuned
         self.expected = 0  # trials that there may be time for
         self.exhausted = self.stuck = self.content = False
         self._last = 0.0

@@ -126,7 +126,8 @@ class _SetRun:
         self, shapes: list[ShapeSearch], options: Options, regret: float, clock: Clock, width: int = 1
     ) -> None:
         self.width, self._shared = width, None  # devices that measure at the same time, and what asks them
-        self.shapes, self.options, self.regret, self.clock = shapes, options, regret, clock
+        self.every = self.shapes = shapes
+        self.options, self.regret, self.clock = options, regret, clock
         assert options.started is not None
         self.start = options.started
         self.end = None if options.budget_s is None else self.start + options.budget_s
@@ -147,15 +148,21 @@ class _SetRun:
         return SetOutcome(results, self.stopped, self.clock() - self.start, Portfolio.of(results, self.regret))
 
     def _results(self) -> tuple[ShapeResult, ...]:
-        return tuple(ShapeResult(s.work, s.weight, s.summary(self.stopped), tuple(s.choices())) for s in self.shapes)
+        return tuple(
+            ShapeResult(s.work, s.weight, s.summary(self.stopped), tuple(s.choices()), s.refused) for s in self.every
+        )
 
     def _measure(self) -> None:
         heaviest = sorted(self.shapes, key=lambda s: -s.weight * s.work.flops)  # there may not be time for all
         for shape in heaviest:
             if self._time(self.end) <= 0 and shape is not heaviest[0]:
                 raise _Ended("budget")
-            self._open(shape)
-            self._note(shape.default(self.end))
+            try:
+                self._open(shape)
+            except DeclarationError as error:
+                self._refused(shape, error)
+            else:
+                self._note(shape.default(self.end))
         self._estimate()
         for _ in range(2):  # what crossing leaves over is for exploring again
             while (chosen := self._next()) is not None:
@@ -181,6 +188,13 @@ class _SetRun:
             before.error = before.error or error
             why = {DeviceError: "device_lost", WorkerError: "workers", LogError: "log"}
             raise _Ended(next(stop for kind, stop in why.items() if isinstance(error, kind))) from None
+
+    def _refused(self, shape: ShapeSearch, error: DeclarationError) -> None:
+        """Go on without a shape of which no configuration is legal, or fits what the user asked for."""
+        if error.code != "space.empty" or len(self.shapes) == 1:
+            raise error
+        shape.refused = error.problems[0].message
+        self.shapes = [s for s in self.shapes if s is not shape]
 
     def _why(self) -> str:
         """Why exploring ended."""

@@ -106,7 +106,10 @@ def refuse_options(work: Workload, options: Options) -> None:
 def _restricted(
     work: Workload, conditions: Sequence[str], templates: Sequence[str], target: Target
 ) -> dict[str, Space]:
-    """The space of each wanted template under the user's conditions; a condition that fits none is refused."""
+    """The space of each wanted template under the user's conditions.
+
+    A condition that fits none is refused; templates of which nothing is left are left out while there are others.
+    """
     spaces: dict[str, Space] = {
         n: t.space_for(target)
         for n, t in work.templates.items()
@@ -125,6 +128,17 @@ def _restricted(
             del spaces[name]
         if not spaces:
             raise next(iter(refusals.values()))
+    empty: list[DeclarationError] = []
+    for name, space in list(spaces.items()):
+        try:
+            _ = space.default
+        except DeclarationError as error:
+            if error.code != "space.empty":
+                raise
+            empty.append(error)
+            del spaces[name]
+    if not spaces:
+        raise empty[0]
     return spaces
 
 

@@ -121,8 +121,9 @@ def _set(
     with watch_set(given.pop("progress"), works, weights, given["budget"], began) as seen:
         options = _options(given, began, seen.on_trial)
         found = tune_set(works, weights, _several(device), options, REGRET if regret is None else regret)
-    for title in found.left_out:
-        say(f"no time left for {title}")
+    for r in found.results:
+        if r.outcome is None:
+            say(f"left out {r.work.title}: {r.refused}" if r.refused else f"no time left for {r.work.title}")
     if as_json:
         put_json(found.json())
     else:

@@ -10,7 +10,7 @@ from benches import Bench
 import tensorir as tir
 from tensorir.api import shape_search, shape_set
 from tensorir.api.options import Options
-from tensorir.errors import DeviceError, Problem
+from tensorir.errors import DeclarationError, DeviceError, Problem
 from tensorir.tune import loop
 from tensorir.tune.log import LogError, LogReader, LogWriter, key_of
 from tensorir.tune.process import WorkerError
@@ -59,6 +59,16 @@ def test_defaults_first_and_the_few_kernels(run, tmp_path):
     assert [r["workload"] for r in doc["results"]] == [f"scale n={n}" for n in (8, 16, 64, 128)]
     assert all(r["trials"] == 12 == sum(r["counts"].values()) and r["best"]["checked"] for r in doc["results"])
     assert len(list(LogReader(tmp_path).records(kind="trial"))) == 48
+
+
+def test_a_shape_that_no_configuration_fits_is_left_out(run):
+    works = [shape(8), shape(16, range(5)), shape(64)]
+    found = run(Bench(near_target), works, trials=6, restrict=("x >= 5",))
+    assert found.left_out == ("scale n=16",) and [len(r.choices) for r in found.results] == [6, 0, 6]
+    assert "x >= 5" in found.results[1].refused and found.json()["refused"] == {"scale n=16": found.results[1].refused}
+    assert found.status == "ok" and len(found.portfolio.served) == 2
+    with pytest.raises(DeclarationError, match=r"space\.empty"):
+        run(Bench(near_target), [shape(16, range(5)), shape(8, range(4))], trials=6, restrict=("x >= 5",))
 
 
 def test_a_larger_regret_needs_fewer(run):

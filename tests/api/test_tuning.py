@@ -18,9 +18,11 @@ from tensorir.api.asker import Asker
 from tensorir.api.builders import Builders
 from tensorir.api.options import Options, seconds
 from tensorir.api.origin import from_file
+from tensorir.api.tuning import _restricted
 from tensorir.api.workload import Template
-from tensorir.errors import Problem
+from tensorir.errors import DeclarationError, Problem
 from tensorir.runtime.device import devices
+from tensorir.target import Target
 from tensorir.tune.log import LogReader, best
 from tensorir.tune.process import WorkerError
 
@@ -128,6 +130,18 @@ def test_without_an_origin_the_worker_gets_sources(tmp_path):
     assert outcome.trials == 4 and outcome.counts == {"ok": 4} and outcome.baseline is None
     assert all(r["check"]["shapes"] and r["source_sha256"] and r["trace"] for r in outcome.records)
     assert work.load(log=str(tmp_path)).source
+
+
+def test_a_template_of_which_nothing_is_left_leaves_the_others():
+    A = tir.placeholder((8,), name="A")
+    C = tir.compute((8,), lambda i: A[i] * 2, name="C")
+    small, large = tir.Space(tile=[1, 2]), tir.Space(tile=[2, 4, 8])
+    work = tir.Workload("own", C, {"small": (lambda s, c: s, small), "large": (lambda s, c: s, large)})
+    target = Target("opencl", "cpu")
+    assert list(_restricted(work, ["tile >= 4"], (), target)) == ["large"]
+    assert list(_restricted(work, ["tile == 2"], (), target)) == ["small", "large"]
+    with pytest.raises(DeclarationError, match="tile > 9"):
+        _restricted(work, ["tile > 9"], (), target)
 
 
 @pytest.mark.parametrize("builders", [1, 3])
