@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tensorir.api.bench import Beside, Data, Output, Runner, compare, timed
@@ -255,27 +256,32 @@ def _normal_floats(work: Workload, seed: int, progress: Progress) -> tuple[list[
     """Inputs with every digit in use, and what the reference says."""
     progress("reference")
     arrays = work.random_inputs(seed)
-    given = work.reference(*arrays)
-    return arrays, list(given) if isinstance(given, tuple | list) else [given]
+    return arrays, _all(work.reference(*arrays))
+
+
+def _all(given: Any) -> list[Any]:
+    return list(given) if isinstance(given, tuple | list) else [given]
 
 
 def _baseline(state: State, message: Json, progress: Progress) -> Json:
     """The fastest peer, timed alone and briefly: for progress lines only."""
-    found = _peers(state, state.data(progress), progress)
-    times = {name: measure(call, 10, 0.05, 0.5).median_s for name, call in found.items()}
+    data = state.data(progress)
+    found = _peers(state, data, progress)
+    inputs, _ = data.fresh()
+    times = {name: measure(partial(call, *inputs), 10, 0.05, 0.5).median_s for name, call in found.items()}
     if not times:
         return {"status": "ok", "name": None}
     name = min(times, key=lambda n: times[n])
     return {"status": "ok", "name": name, "time_s": times[name]}
 
 
-def _peers(state: State, data: Data, progress: Progress) -> dict[str, Callable[[], Any]]:
-    """The peers that run here and are right; torch alone where it is one of them."""
+def _peers(state: State, data: Data, progress: Progress) -> dict[str, Callable[..., Any]]:
+    """The peers that run here and are right, as functions of the inputs; torch alone where it is one of them."""
     if state.work is None:
         return {}
     inputs, expected = data.fresh()
     offered = state.work.baselines
-    found: dict[str, Callable[[], Any]] = {}
+    found: dict[str, Callable[..., Any]] = {}
     for name in sorted(offered, key=lambda n: n != "torch"):
         progress("baseline")
         call = offered[name]
@@ -283,9 +289,8 @@ def _peers(state: State, data: Data, progress: Progress) -> dict[str, Callable[[
             got = call(*inputs)
         except Exception:  # a peer that is missing or broken is no peer
             continue
-        results = list(got) if isinstance(got, tuple) else [got]
-        if not compare(data.outputs, results, expected, False).where:
-            found[name] = lambda call=call: call(*inputs)  # type: ignore[misc]
+        if not compare(data.outputs, _all(got), expected, False).where:
+            found[name] = call
         if found and name == "torch":
             break
     return found
@@ -299,7 +304,7 @@ def _final(state: State, message: Json, progress: Progress) -> Json:
     data = state.data(progress)
     peers = _peers(state, data, progress)
     if not message["all_peers"]:
-        peers = _fastest(peers, progress)
+        peers = _fastest(peers, data.fresh()[0], progress)
     items = message["finalists"]
     results: list[Json] = [{"status": "cancelled"} for _ in items]
     runners: dict[int, Runner] = {}
@@ -311,11 +316,11 @@ def _final(state: State, message: Json, progress: Progress) -> Json:
         except Refused as refused:
             results[n] = refused.result
     _elsewhere(runners, results, state, began, end, progress)
-    _on_floats(runners, results, state, data, message["floats"], end, progress)
+    arrays = _on_floats(runners, results, state, data, message["floats"], end, progress)
     progress("time")
     calls = [r.bound for r in runners.values()]
     half = end if end is None or len(calls) < 2 else (time.perf_counter() + end) / 2
-    timings = _in_turn([*calls, *peers.values()], len(peers), half, progress)
+    timings = _in_turn([*calls, *(partial(p, *arrays) for p in peers.values())], len(peers), half, progress)
     ours = timings[: len(calls)]
     standings = _raced(calls, ours, end, message["race_s"], progress)
     for (n, runner), fields in zip(runners.items(), _as_fields(ours, standings), strict=True):
@@ -332,11 +337,18 @@ def _final(state: State, message: Json, progress: Progress) -> Json:
 def _on_floats(
     runners: dict[int, Runner], results: list[Json], state: State, data: Data, seed: int, end: float | None,
     progress: Progress,
-) -> None:  # fmt: skip
-    """The finalists on normal floats, other ones in every round; left out where their reference would take too long."""
-    if state.work is None or (end is not None and 4 * data.reference_s > end - time.perf_counter()):
-        return
-    arrays, expected = _normal_floats(state.work, seed, progress)
+) -> list[Any]:  # fmt: skip
+    """The finalists on normal floats, other ones in every round, on which they are then timed: how much power a GPU
+    takes, and with it its clock, depends on the digits. The inputs.
+
+    Results are not compared where the reference would take too long.
+    """
+    if state.work is None:
+        return data.fresh()[0]
+    if end is not None and 4 * data.reference_s > end - time.perf_counter():
+        arrays, expected = state.work.random_inputs(seed), None
+    else:
+        arrays, expected = _normal_floats(state.work, seed, progress)
     for n in list(runners):
         progress(f"run {n}")
         try:
@@ -344,6 +356,7 @@ def _on_floats(
         except Refused as refused:
             results[n] = refused.result
             del runners[n]
+    return arrays
 
 
 def _raced(
@@ -398,12 +411,14 @@ def _order(count: int) -> list[int]:
     return list(dict.fromkeys([0, count - 1, *range(count)])) if count else []
 
 
-def _fastest(peers: dict[str, Callable[[], Any]], progress: Progress) -> dict[str, Callable[[], Any]]:
+def _fastest(
+    peers: dict[str, Callable[..., Any]], inputs: list[Any], progress: Progress
+) -> dict[str, Callable[..., Any]]:
     """The peers within a third of the fastest, by a short look at each alone."""
     times = {}
     for name, call in peers.items():
         progress("baseline")
-        times[name] = measure(call, 5, 0.02, 0.5).median_s
+        times[name] = measure(partial(call, *inputs), 5, 0.02, 0.5).median_s
     best = min(times.values(), default=0.0)
     return {name: call for name, call in peers.items() if times[name] <= 1.33 * best}
 

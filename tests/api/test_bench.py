@@ -1,5 +1,7 @@
 """Comparing results, guarding the data, and what the supervisor makes of a worker's answers."""
 
+import time
+
 import numpy as np
 import pytest
 import zoo
@@ -207,6 +209,23 @@ def test_the_worker_times_in_turn_and_says_how_the_machine_changed():
     broken = {**reference, "config": {**config, "none": 1}, "source": {**reference["source"], "text": "no kernel"}}
     for _ in range(2):
         assert "drift" not in _measure(state, {**message, "reference": broken}, str)
+
+
+def test_the_final_round_times_finalists_and_peers_on_normal_floats():
+    from tensorir.api.worker import State, _final
+
+    given = []
+    m = Measurer(zoo.product(12), None, Options())
+    m.work.baselines = {"numpy": lambda a, b: time.sleep(1e-3) or given.append((a, b)) or a @ b}
+    state = State(m._setup)
+    state._work = m.work
+    tile = {"template": "tile", "source_sha256": None}
+    finalists = [{**tile, "config": {"ti": n, "tj": 4, "out": False}} for n in (1, 2)]
+    found = _final(state, m._final_message(finalists, 2.0, searched_s=0.1), str)
+    assert [r["status"] for r in found["results"]] == ["ok", "ok"] and found["baseline"]["name"] == "numpy"
+    assert all("normal floats" in r["check"]["shapes"][-1] for r in found["results"])
+    whole = [bool((a == a.round()).all()) for a, _ in given[:5000]]
+    assert whole[0] and not whole[-1] and whole == sorted(whole, reverse=True)
 
 
 def test_outcome_shows_in_a_notebook():
