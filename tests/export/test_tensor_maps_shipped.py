@@ -109,6 +109,18 @@ def test_a_call(tmp_path, cupy, driver):
     assert driver.addresses[4:] == [b.data.ptr]
 
 
+@pytest.mark.parametrize(("needed", "declared", "passed"), [(4096, 0, 4096), (4096, 4096, 0), (70000, 1000, 69000)])
+def test_memory_that_a_kernel_does_not_declare_comes_at_launch(tmp_path, cupy, monkeypatch, needed, declared, passed):
+    """Blocks of a cluster declare none, however little they need."""
+    monkeypatch.setattr(fake_cuda.Function, "shared_size_bytes", declared)
+    pack, add = SOURCE.kernels
+    program = loaded(exported(tmp_path / "out", replace(SOURCE, kernels=(pack, replace(add, shared_bytes=needed)))))
+    program(X, Y)
+    kernel = cupy.modules[0].get.functions["add"]
+    assert [shared for *_, shared in kernel.launches] == [passed]
+    assert getattr(kernel, "max_dynamic_shared_size_bytes", None) == (passed if needed > 48 << 10 else None)
+
+
 def test_steps_are_shipped(tmp_path, cupy, driver):
     pack, add = SOURCE.kernels
     stepped = replace(add, maps=(replace(add.maps[0], steps=(2, 1)), add.maps[1]))

@@ -167,9 +167,9 @@ def add(a, c, w):
 
 
 class Function:
-    """A kernel on the device; keeps how it was launched."""
+    """A kernel on the device; keeps how it was launched. shared_size_bytes: what it declares."""
 
-    ptr = 77
+    ptr, shared_size_bytes = 77, 0
 
     def __init__(self, name):
         self.run, self.launches = {"pack": pack, "add": add}[name], []

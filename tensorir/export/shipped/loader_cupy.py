@@ -21,8 +21,8 @@ import cupy
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
-DECLARED = 48 << 10
-"""Bytes of block memory up to which kernels declare theirs; those that need more get all of it at launch."""
+UNASKED = 48 << 10
+"""Bytes of block memory that any kernel may have; for more it has to ask."""
 
 
 def read_manifest() -> dict[str, Any]:
@@ -60,9 +60,12 @@ class Program:
         text = (HERE / self.manifest["source"]).read_text(encoding="utf-8")
         module = cupy.RawModule(code=text, options=options_here(self.manifest), backend="nvrtc")
         self.kernels = [(k, module.get_function(k["name"])) for k in self.manifest["kernels"] if prod(k["grid"])]
+        self.dynamic: dict[str, int] = {}
+        """Bytes of block memory to pass at launch, by kernel: what it does not declare itself."""
         for about, kernel in self.kernels:
-            if dynamic_bytes(about):
-                kernel.max_dynamic_shared_size_bytes = dynamic_bytes(about)
+            self.dynamic[about["name"]] = bytes_ = max(0, about["shared_bytes"] - kernel.shared_size_bytes)
+            if bytes_ and about["shared_bytes"] > UNASKED:
+                kernel.max_dynamic_shared_size_bytes = bytes_
         self.maps: dict[tuple[str, str], tuple[int, Any]] = {}
         self.encoded: Any = beside("tensor_maps").encoded if any(k["maps"] for k, _ in self.kernels) else None
         self.inputs = [p for p in self.manifest["arguments"] if p["role"] in ("input", "scalar")]
@@ -131,7 +134,7 @@ class Program:
         for about, kernel in self.launches:
             maps = {m["name"]: m for m in about["maps"]}
             values_of = tuple(self._map(about, maps[a], values) if a in maps else values[a] for a in about["args"])
-            kernel(tuple(about["grid"]), tuple(about["block"]), values_of, shared_mem=dynamic_bytes(about))
+            kernel(tuple(about["grid"]), tuple(about["block"]), values_of, shared_mem=self.dynamic[about["name"]])
         cupy.cuda.get_current_stream().synchronize()
 
     def _map(self, kernel: dict[str, Any], m: dict[str, Any], values: dict[str, Any]) -> Any:
@@ -178,12 +181,6 @@ def arrays_of(kernel: dict[str, Any]) -> set[str]:
     """The arguments that a kernel works on: for a tensor map, the array that it is of."""
     behind = {m["name"]: m["array"] for m in kernel["maps"]}
     return {behind.get(name, name) for name in kernel["args"]}
-
-
-def dynamic_bytes(kernel: dict[str, Any]) -> int:
-    """Block memory to pass at launch."""
-    needed: int = kernel["shared_bytes"]
-    return needed if needed > DECLARED else 0
 
 
 def check(p: dict[str, Any], a: Any) -> None:
