@@ -110,7 +110,11 @@ class CudaDevice(Device):
     def write(self, memory: Any, data: Bytes) -> None:
         if data.nbytes:
             self.finish()
-            memory.copy_from_host(ctypes.c_void_p(data.ctypes.data), data.nbytes)
+            with self.handle:
+                memory.copy_from_host(ctypes.c_void_p(data.ctypes.data), data.nbytes)
+                # that went by the legacy stream, which kernels on a non-blocking one do not wait for; and from pageable
+                # memory it may return before all has arrived
+                self._cupy.cuda.Stream.null.synchronize()
 
     def read(self, memory: Any, data: Bytes) -> None:
         self.finish()

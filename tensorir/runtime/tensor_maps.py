@@ -105,8 +105,8 @@ def broken_limits(
     if address % 16:
         wrong.append(f"{array}: it starts {address % 16} bytes behind a multiple of 16, where a tensor map has to")
     for d, n in enumerate(shape):
-        if not 1 <= n <= 1 << 32:
-            wrong.append(f"{array}: dimension {d} has {n} elements; a tensor map takes 1 to 2**32")
+        if not 1 <= n <= 1 << 31:  # (2**32 to drivers before 13, but coordinates have a sign)
+            wrong.append(f"{array}: dimension {d} has {n} elements; a tensor map takes 1 to 2**31")
     for d, stride in enumerate(_strides(shape, size)):
         if stride % 16 or stride >= 1 << 40:
             wrong.append(f"{array}: dimension {d} has a stride of {stride} bytes, not a multiple of 16 below 2**40")

@@ -213,13 +213,14 @@ def cupy(capability="90", nvrtc=(13, 0)):
         made.modules.append(SimpleNamespace(code=code, options=options, backend=backend, get=Module()))
         return made.modules[-1].get
 
-    made.RawModule = raw_module
+    made.RawModule, made.arrived = raw_module, []
     made.cuda = SimpleNamespace(
         Device=lambda *_: Handle(capability),
         alloc=alloc,
         function=SimpleNamespace(Module=Module),
         memory=SimpleNamespace(OutOfMemoryError=MemoryError),
         get_current_stream=lambda: SimpleNamespace(synchronize=lambda: None),
+        Stream=SimpleNamespace(null=SimpleNamespace(synchronize=lambda: made.arrived.append(True))),
         nvrtc=SimpleNamespace(getVersion=lambda: nvrtc),
     )
     return made
