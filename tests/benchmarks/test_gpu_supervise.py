@@ -38,6 +38,17 @@ def test_a_child_that_ends_or_hangs_is_followed_by_another(tmp_path, fate, why):
     assert Progress(results.path).read() is None
 
 
+def test_a_kernel_that_hangs_is_not_given_the_time_of_a_compilation(tmp_path, monkeypatch):
+    monkeypatch.setattr(supervise, "FIRST_RUN_S", 0.6)
+    results = Results(tmp_path / "r.json")
+    results.save()
+    text = CHILD.format(folder=str(FOLDER), out=str(results.path), fate="time.sleep(60)")
+    started = time.time()
+    assert supervise.supervise([sys.executable, "-c", text], results, time.time() + 60, patience_s=50.0) == 0
+    assert time.time() - started < 40
+    assert "nothing moved for 0.6 s, comparing" in json.loads(results.path.read_text())["crashes"][0]["reason"]
+
+
 def test_a_child_that_never_begins_is_not_started_for_ever(tmp_path):
     results = Results(tmp_path / "r.json")
     assert supervise.supervise([sys.executable, "-c", "import os; os.abort()"], results, time.time() + 60) == 1

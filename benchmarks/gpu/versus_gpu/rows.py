@@ -17,6 +17,8 @@ from .results import Json
 
 MOST_COMPARED = 4
 """Configurations of a row that is not timed."""
+COMPARING = "comparing"
+"""What is being done while a kernel runs for the first time."""
 MOST_CRASHES = 2
 """Processes that one row may end before it is given up."""
 
@@ -114,7 +116,7 @@ class Row:
         line |= {"registers": built.registers, "spills": built.spills, "shared_bytes": built.shared_bytes}
         if reason := self._unfit(built):
             return Attempt({**line, "status": "skipped", "reason": reason})
-        self.says(self.problem.name, config, "comparing")
+        self.says(self.problem.name, config, COMPARING)
         try:
             found = case.check(built)
             if not found.exact:

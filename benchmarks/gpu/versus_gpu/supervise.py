@@ -14,11 +14,16 @@ import time
 from collections.abc import Sequence
 
 from .results import Progress, Results
+from .rows import COMPARING
 from .runner import DONE, NEW_PROCESS
 
 MOST_CHILDREN = 40
 START_S = 180.0
 """Seconds that a child may take before it says anything."""
+FIRST_RUN_S = 45.0
+"""Seconds for the first run of a kernel and all that goes with it, its exact result included: a kernel that hangs."""
+KILLED_S = 60.0
+"""Seconds for a killed process to end: the driver takes its kernels off the device."""
 
 
 def supervise(command: Sequence[str], results: Results, until: float, patience_s: float = 150.0) -> int:
@@ -63,9 +68,10 @@ def _child(command: Sequence[str], progress: Progress, patience_s: float) -> tup
     try:
         while (status := child.poll()) is None:
             time.sleep(0.2)
-            said = progress.read() is not None
-            if progress.age_s() > patience_s or (not said and time.time() - started > START_S):
-                return -signal.SIGKILL, f"nothing moved for {patience_s if said else START_S:g} s"
+            last = progress.read()
+            limit = min(patience_s, FIRST_RUN_S) if last and last["doing"] == COMPARING else patience_s
+            if progress.age_s() > limit or (last is None and time.time() - started > START_S):
+                return -signal.SIGKILL, f"nothing moved for {limit if last else START_S:g} s"
         return status, ""
     finally:  # the processes that compile are of its group
         _end(child)
@@ -74,4 +80,5 @@ def _child(command: Sequence[str], progress: Progress, patience_s: float) -> tup
 def _end(child: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(KILLED_S)
