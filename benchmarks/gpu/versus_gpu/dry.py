@@ -22,17 +22,8 @@ class DryCase(Case):
         self.problem, self.work = problem, problem.workload()
         self.about: dict[str, Any] = {"sets": 1}
 
-    def _small(self) -> list[np.ndarray]:
-        """Whole numbers, as the problem wants them."""
-        from tensorir.interp.numbers import numpy_dtype
-
-        draw = np.random.default_rng(0)
-        largest, times = self.problem.whole
-        found = [draw.integers(-largest, largest + 1, s).astype(numpy_dtype(d)) for s, d in self.problem.arguments()]
-        return [a * a.dtype.type(times) if n == 1 and times > 1 else a for n, a in enumerate(found)]
-
     def check(self, built: Built) -> Compared:
-        arrays = self._small()
+        arrays = self.problem.whole_numbers()
         run = emulate(built.source, arrays)
         if run.problems:
             return Compared(False, None, str(run.problems[0].message))

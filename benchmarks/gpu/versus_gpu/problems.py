@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 import tensorir as tir
 from tensorir.expr.tensor import Tensor
 from tensorir.ops.shapes import RESNET50
@@ -80,6 +82,14 @@ class Problem:
     def arguments(self) -> list[tuple[tuple[int, ...], str]]:
         """Shape and element type of each input, in the order of the signature."""
         return [(tuple(a.shape), a.dtype) for a in self.workload().inputs if isinstance(a, Tensor)]
+
+    def whole_numbers(self) -> list[np.ndarray]:
+        """Inputs in NumPy whose products and sums are exact."""
+        from tensorir.interp.numbers import numpy_dtype
+
+        draw, (largest, times) = np.random.default_rng(0), self.whole
+        found = [draw.integers(-largest, largest + 1, s).astype(numpy_dtype(d)) for s, d in self.arguments()]
+        return [a * a.dtype.type(times) if n == 1 and times > 1 else a for n, a in enumerate(found)]
 
     def shrunk(self) -> Problem:
         """The same at sizes that an emulator gets through."""

@@ -74,10 +74,11 @@ def _child(command: Sequence[str], progress: Progress, patience_s: float) -> tup
                 return -signal.SIGKILL, f"nothing moved for {limit if last else START_S:g} s"
         return status, ""
     finally:  # the processes that compile are of its group
-        _end(child)
+        end(child)
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
+def end(child: subprocess.Popen[bytes]) -> None:
+    """Kill a process and what it started, which are of its group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):

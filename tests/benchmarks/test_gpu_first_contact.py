@@ -1,0 +1,109 @@
+"""The first contact with a GPU, without one: the same texts in the emulator, and what happens to processes that end."""
+
+import json
+import shutil
+import sys
+import time
+
+import first_contact
+import numpy as np
+import pytest
+from versus_gpu import probes, rungs
+
+from tensorir.errors import DeviceError
+from tensorir.runtime import cuda
+
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler to emulate with")
+BY_NAME = {p.name: p for p in first_contact.probes()}
+
+
+@needs_compiler
+def test_dry_run(tmp_path, capsys):
+    out = tmp_path / "r.json"
+    only = "^tma (box|swizzle 64|steps at|store|multicast)|^wgmma 96$"
+    assert first_contact.main(["--dry", "--only", only, "--out", str(out)]) == 0
+    found = json.loads(out.read_text())
+    assert {x["name"] for x in found} == {
+        "tma box", "tma swizzle 64", "tma steps at the edge", "tma store", "tma multicast", "wgmma 96"
+    }  # fmt: skip
+    assert {x["outcome"] for x in found} == {"as expected"}
+    assert "6 of 6 as expected" in capsys.readouterr().out
+
+
+def test_every_probe_has_a_name_of_its_own(capsys):
+    assert len(BY_NAME) == len(probes.PROBES) + len(rungs.RUNGS)
+    assert first_contact.main(["--list", "--only", "^tma steps$"]) == 0
+    told = capsys.readouterr().out
+    assert told.split(maxsplit=2)[:2] == ["tma", "steps"] and "of a box of N elements with a step s" in told
+
+
+@pytest.mark.parametrize("name", ["wgmma small cluster", "wgmma in turns, cluster", "conv wgmma stride 2", "mma e4m3"])
+def test_rungs_are_what_their_templates_make(name):
+    made = BY_NAME[name].make()
+    assert made.source.language == "cuda" and made.want.shape == made.source.outputs[0].shape
+    if "cluster" in name:
+        assert "__cluster_dims__(2, 1, 1)" in made.source.text and "tir_tma_multicast" in made.source.text
+    if "stride" in name:
+        assert {m.steps for k in made.source.kernels for m in k.maps} >= {(1, 2, 2, 1)}
+
+
+def test_a_result_tells_which_reading_is_true():
+    made = BY_NAME["tma steps at the edge"].make()
+    assert first_contact.compared(made, made.want.copy()) == "as expected"
+    assert len(made.others) == 3
+    for words, other in made.others.items():
+        assert first_contact.compared(made, other.copy()) == f"otherwise: {words}"
+    off = made.want.copy()
+    off[5] ^= 1
+    assert first_contact.compared(made, off).startswith(f"wrong: 1 of {off.size} elements differ, the first at 5")
+    sums = BY_NAME["threads"].make()
+    assert first_contact.compared(sums, np.where(sums.want == 0, -0.0, sums.want).astype(np.float32)) == "as expected"
+
+
+def test_what_fails_is_an_outcome():
+    def run(source, arrays):
+        raise RuntimeError("no luck")
+
+    assert first_contact.outcome(BY_NAME["tma box"], run) == "failed: RuntimeError: no luck"
+
+
+@pytest.mark.parametrize("name", ["tma steps", "tma multicast", "tma store"])
+def test_texts_compile(name):
+    pytest.importorskip("cupy", reason="cupy is not installed")
+    try:
+        cubin = cuda.compile_cubin(BY_NAME[name].make().source.text, "sm_90a")
+    except DeviceError as error:
+        pytest.skip(error.problems[0].message)
+    assert cubin.spills == 0 and "probe" in cubin.kernels
+
+
+CHILD = """
+import json, os, sys, time
+lines, *names = sys.argv[1:]
+with open(lines, "a") as file:
+    for name in names:
+        print(json.dumps({"begins": name}), file=file, flush=True)
+        if name == "hangs":
+            time.sleep(60)
+        if name == "crashes":
+            os.abort()
+        print(json.dumps({"name": name, "outcome": "failed" if name == "breaks" else "fine"}), file=file, flush=True)
+        if name == "breaks":
+            sys.exit(75)
+"""
+
+
+def test_probes_behind_one_that_hangs_or_ends_its_process_run_all_the_same():
+    names, told, started = ["a", "hangs", "b", "crashes", "breaks", "c"], [], time.time()
+    first_contact.supervise([sys.executable, "-c", CHILD], names, 1.0, told.append)
+    assert time.time() - started < 40
+    assert {x["name"]: x["outcome"] for x in told} == {
+        "a": "fine", "hangs": "hung: nothing came for 1 s", "b": "fine",
+        "crashes": "crashed: its process ended with status -6", "breaks": "failed", "c": "fine",
+    }  # fmt: skip
+
+
+def test_a_process_that_never_begins_costs_one_probe_at_a_time():
+    told = []
+    first_contact.supervise([sys.executable, "-c", "import sys; sys.exit(3)"], ["a", "b"], 5.0, told.append)
+    assert [x["outcome"] for x in told] == ["crashed: its process ended with status 3"] * 2
