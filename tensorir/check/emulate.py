@@ -26,11 +26,12 @@ import numpy as np
 
 from tensorir.check.derived import derived
 from tensorir.codegen.dialect import DIALECTS
-from tensorir.codegen.source import KernelLaunch, Param, Source, TensorMap, itemsize
+from tensorir.codegen.source import KernelLaunch, Param, Source, TensorMap
 from tensorir.errors import CheckError, CompileError, Problem, refuse
 from tensorir.interp.numbers import numpy_dtype
 from tensorir.ir.dtypes import DTYPES
 from tensorir.runtime.cache import cache_key, default_cache
+from tensorir.runtime.tensor_maps import KINDS
 
 THREADS = 1024
 """Threads of a block, as on every GPU."""
@@ -195,7 +196,9 @@ def _check_map(m: TensorMap) -> None:
 
     It ignores a step in the last dimension, which is refused here.
     """
-    size = itemsize(m.dtype)
+    if m.dtype not in KINDS:
+        raise refuse(CheckError, "emulate.map", f"a tensor map has elements that the driver knows; {m.name} is {m}")
+    size = KINDS[m.dtype][1]
     row, span = m.box[-1] * size if m.box else 0, m.swizzle
     wrong = ""
     if not 1 <= len(m.box) == len(m.shape) <= 5:
@@ -214,9 +217,10 @@ def _check_map(m: TensorMap) -> None:
 
 def _encoded(m: TensorMap, array: np.ndarray) -> np.ndarray:
     """The TirTensorMap that the kernel is given: what copies.h reads."""
-    about = (b"map ", len(m.box), itemsize(m.dtype), m.swizzle, array.ctypes.data)
+    about = (b"map ", len(m.box), KINDS[m.dtype][1], m.swizzle, array.ctypes.data)
     inner = [(*reversed(v), 1, 1, 1, 1, 1)[:5] for v in (m.shape, m.box, m.steps)]
-    return np.frombuffer(struct.pack("<4s3IQ15I44x", *about, *inner[0], *inner[1], *inner[2]), np.uint8)
+    numbers = (*inner[0], *inner[1], *inner[2], m.dtype == "tfloat32")
+    return np.frombuffer(struct.pack("<4s3IQ16I40x", *about, *numbers), np.uint8)
 
 
 # --- compiling

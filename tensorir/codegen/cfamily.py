@@ -11,7 +11,7 @@ from tensorir.arith.affine import Arith, same
 from tensorir.codegen.dialect import DIALECTS, FETCH, SHARED_ARENA, WIDE_PREAMBLE, Dialect
 from tensorir.codegen.expressions import UNARY, Expressions, c_type
 from tensorir.codegen.hopper import init_lines, order_lines, product_registers, registers_line
-from tensorir.codegen.instructions import aligned_tiles, instruction_lines, tensor_maps
+from tensorir.codegen.instructions import aligned_tiles, instruction_lines, rounded_tiles, tensor_maps
 from tensorir.codegen.names import Names, identifier
 from tensorir.codegen.source import Assumed, GatherRange, KernelLaunch, Param, Source
 from tensorir.codegen.transposing import TRANSPOSE, Across, across
@@ -182,7 +182,8 @@ class _KernelText:
         may_widen = target.kind == "cpu" and alone
         raw = frozenset(carriers(k.body) if dialect.family == "cuda" else ())
         self.expr = Expressions(dialect, target, self.names, arith, may_widen=may_widen, raw=raw)
-        self.expr.maps = tensor_maps(k.body, self.names)
+        self.expr.rounded_tiles = rounded_tiles(k.body)
+        self.expr.maps = tensor_maps(k.body, self.names, self.expr.rounded_tiles)
         for b in (b for call in find(k.body, IntrinCall) for b in aligned_tiles(call)):
             self.expr.aligned[b] = TILE_ALIGN
         self.params = [b for b in k.params if b in _addressed(k.body)]

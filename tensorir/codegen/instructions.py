@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Set
 
 from tensorir.codegen.expressions import Expressions
 from tensorir.codegen.hopper import barrier
@@ -16,7 +17,7 @@ from tensorir.ir.tree import Buffer, IntrinCall, Load, Ramp, Region, Stmt
 from tensorir.ir.visit import find
 from tensorir.lower.tiles import is_described
 
-MapKey = tuple[Buffer, tuple[int, ...], tuple[int, ...], int]
+MapKey = tuple[Buffer, tuple[int, ...], tuple[int, ...], int, str]
 
 GUARD = "TIR_EMULATED"
 """Defined where the emulator compiles a text: functions of device instructions are left out there."""
@@ -65,7 +66,7 @@ def _field(kind: str, tile: Buffer, r: Region, expr: Expressions, *, const: bool
 def _told(kind: str, tile: Buffer, r: Region, call: IntrinCall, expr: Expressions) -> str:
     """How an instruction is told of a whole tile: where in an array, or by a descriptor."""
     if kind == "_map":
-        return expr.maps[map_key(call, r)].name
+        return expr.maps[map_key(call, r, expr.rounded_tiles)].name
     if kind == "_at":
         return ", ".join(expr(i) for i in reversed(r.first))
     size, address = DTYPES[r.buffer.dtype].bits // 8, expr.address(expr.names.buffer(r.buffer), r.first[0])
@@ -74,13 +75,30 @@ def _told(kind: str, tile: Buffer, r: Region, call: IntrinCall, expr: Expression
     return f"tir_descriptor({address}, {panel or 16}, {eight})"
 
 
-def map_key(call: IntrinCall, source: Region) -> MapKey:
-    """What tells one tensor map from another: array, box, steps and swizzle."""
+def map_key(call: IntrinCall, source: Region, rounded: Set[Buffer]) -> MapKey:
+    """What tells one tensor map from another: array, box, steps, swizzle, and the type of what is copied."""
     tile = next(r for t, r in zip(call.intrin.operands, call.operands, strict=True) if is_described(call, t))
-    return source.buffer, source.span, source.steps, tile.swizzle
+    dtype = "tfloat32" if tile.buffer in rounded else source.buffer.dtype
+    return source.buffer, source.span, source.steps, tile.swizzle, dtype
 
 
-def tensor_maps(body: Stmt, names: Names) -> dict[MapKey, TensorMap]:
+def rounded_tiles(body: Stmt) -> frozenset[Buffer]:
+    """Arrays in shared memory of float32 that only products of tf32 read.
+
+    ``wgmma`` looks at the upper 19 bits of an element, which would cut it off: errors that do not average out. The copy
+    rounds to nearest (CUtensorMapDataType TFLOAT32), as in CUTLASS's kernels.
+    """
+    cut, whole = set[Buffer](), {n.buffer for n in find(body, Load)}
+    for call in find(body, IntrinCall):
+        for tile, r in zip(call.intrin.operands, call.operands, strict=True):
+            if tile.name in call.intrin.descriptors and "tf32" in call.intrin.name.split("."):
+                cut.add(r.buffer)
+            elif tile not in call.intrin.outputs:
+                whole.add(r.buffer)
+    return frozenset(cut - whole)
+
+
+def tensor_maps(body: Stmt, names: Names, rounded: Set[Buffer] = frozenset()) -> dict[MapKey, TensorMap]:
     """The tensor maps that the tile copies of a kernel need.
 
     Of a tile of N elements with a step the box has N * step of the array (CUDA driver API, cuTensorMapEncodeTiled).
@@ -88,10 +106,10 @@ def tensor_maps(body: Stmt, names: Names) -> dict[MapKey, TensorMap]:
     out: dict[MapKey, TensorMap] = {}
     for call in find(body, IntrinCall):
         for tile, r in zip(call.intrin.operands, call.operands, strict=True):
-            if tile.name in call.intrin.maps and (key := map_key(call, r)) not in out:
+            if tile.name in call.intrin.maps and (key := map_key(call, r, rounded)) not in out:
                 b = r.buffer
                 name = names.claim(f"{identifier(b.name)}_map")
-                out[key] = TensorMap(name, b.name, b.dtype, b.dims, r.span, key[3], r.steps)
+                out[key] = TensorMap(name, b.name, key[4], b.dims, r.span, key[3], r.steps)
     return out
 
 

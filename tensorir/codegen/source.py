@@ -32,6 +32,7 @@ class TensorMap:
     """Which tiles of an array a kernel copies by the tensor memory accelerator (CUtensorMap): an argument by value.
 
     name:    of the kernel's argument;  array: the Param whose address it holds
+    dtype:   of the array; "tfloat32" where it is float32 and its elements are rounded as they are copied
     shape:   of the array, row-major, outermost first;  box: its elements among which a tile is, in the same order
     swizzle: bytes of a row of the tile within which pieces of 16 bytes are permuted: 128, 64, 32, or 0 for none
     steps:   every so many-th element of the box is one of the tile, the first one and on (elementStrides); () for all

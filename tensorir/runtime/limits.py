@@ -62,7 +62,7 @@ def _maps(launch: KernelLaunch, source: Source) -> list[str]:
             wrong.append(f"tensor map {m.name} has the name of another argument")
         if m.array not in arrays:
             wrong.append(f"tensor map {m.name} is of {m.array}, which is no array")
-        elif m.dtype in KINDS and prod(m.shape) * itemsize(m.dtype) > _nbytes(arrays[m.array]):
+        elif m.dtype in KINDS and prod(m.shape) * KINDS[m.dtype][1] > _nbytes(arrays[m.array]):
             have = _nbytes(arrays[m.array])
             wrong.append(f"tensor map {m.name} covers more than the {have} bytes of {m.array}")
     return wrong

@@ -17,9 +17,10 @@ import numpy as np
 KINDS = {
     "bool": (0, 1), "int8": (0, 1), "uint8": (0, 1), "int16": (1, 2), "uint16": (1, 2), "uint32": (2, 4),
     "int32": (3, 4), "uint64": (4, 8), "int64": (5, 8), "float16": (6, 2), "float32": (7, 4), "float64": (8, 8),
-    "bfloat16": (9, 2), "float8_e4m3": (0, 1), "float8_e5m2": (0, 1),
+    "bfloat16": (9, 2), "float8_e4m3": (0, 1), "float8_e5m2": (0, 1), "tfloat32": (11, 4),
 }  # fmt: skip
-"""dtype to CUtensorMapDataType and bytes of an element. Copying does not ask for a sign."""
+"""dtype to CUtensorMapDataType and bytes of an element. Copying does not ask for a sign. "tfloat32" is float32 in the
+array, whose elements are rounded to 10 bits of mantissa as they are copied."""
 
 SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 """Bytes to CUtensorMapSwizzle."""

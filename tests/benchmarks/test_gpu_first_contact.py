@@ -20,11 +20,11 @@ BY_NAME = {p.name: p for p in first_contact.probes()}
 @needs_compiler
 def test_dry_run(tmp_path, capsys):
     out = tmp_path / "r.json"
-    only = "^tma (box|swizzle 64|steps at|store|multicast)|^wgmma 96$"
+    only = "^tma (tf32|swizzle 64|steps at|store|multicast)|^wgmma 96$"
     assert first_contact.main(["--dry", "--only", only, "--out", str(out)]) == 0
     found = json.loads(out.read_text())
     assert {x["name"] for x in found} == {
-        "tma box", "tma swizzle 64", "tma steps at the edge", "tma store", "tma multicast", "wgmma 96"
+        "tma tf32", "tma swizzle 64", "tma steps at the edge", "tma store", "tma multicast", "wgmma 96"
     }  # fmt: skip
     assert {x["outcome"] for x in found} == {"as expected"}
     assert "6 of 6 as expected" in capsys.readouterr().out

@@ -304,6 +304,25 @@ def test_tf32_drops_bits() -> None:
     np.testing.assert_array_equal(got.outputs[0], want)
 
 
+def test_maps_that_round_to_tf32() -> None:
+    program, arrays, _ = one_product("tf32", 8, "nt")
+    (k,) = program.kernels
+    rounding = replace(program, kernels=(replace(k, maps=tuple(replace(m, dtype="tfloat32") for m in k.maps)),))
+    draw = np.random.default_rng(7)
+    given = [draw.standard_normal(a.shape).astype("float32") for a in arrays]
+    given[0][0, :4] = 1 + 2.0**-11, 1 + 3 * 2.0**-11, 2 - 2.0**-12, -(1 + 2.0**-11)  # ties to even, and a carry
+    given[1][:, :4] = np.eye(8, 4)
+    nearest = [(b + 0xFFF + (b >> 13 & 1) & 0xFFFFE000).view("float32") for b in (a.view("uint32") for a in given)]
+    assert list(nearest[0][0, :4]) == [1, 1 + 2.0**-9, 2, -1]
+    got = emulate(rounding, given)
+    assert not got.problems
+    want = nearest[0].astype("float64") @ nearest[1].T.astype("float64")
+    np.testing.assert_allclose(got.outputs[0], want, rtol=0, atol=1e-5)
+    error = np.abs(got.outputs[0] - given[0].astype("float64") @ given[1].T.astype("float64")).max()
+    cut_off = np.abs(emulate(program, given).outputs[0] - given[0].astype("float64") @ given[1].T).max()
+    assert error < cut_off
+
+
 TILES = [
     ((40,), (16,), (28,), (3,)),
     ((9, 20), (4, 8), (-1, 16), (6, -2)),

@@ -12,6 +12,11 @@ from hypothesis import strategies as st
 
 import tensorir as tir
 from tensorir.check.emulate import emulate
+from tensorir.codegen.instructions import rounded_tiles
+from tensorir.ir.build import const
+from tensorir.ir.tree import Load, Store
+from tensorir.ir.visit import sequence
+from tensorir.lower.pipeline import lower
 from tensorir.ops import matmul
 
 HOPPER = "cuda -arch=sm_90a -units=4"
@@ -109,6 +114,27 @@ def test_clusters_are_watched(fault):
     text = source.text[:body] + source.text[body:].replace(fault, instead)
     assert text != source.text
     assert emulate(replace(source, text=text), arrays).problems
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [(dict(precision="tf32"), "tfloat32"), (dict(dtype="bfloat16"), "bfloat16"), (dict(dtype="int8"), "int8")],
+)
+def test_copies_round_what_products_would_cut_off(options, kind):
+    source = matmul(m=128, n=128, k=128, tb=True, **options).schedule(None, "gpu_hopper", HOPPER).emitted()
+    maps = {m.array: m.dtype for k in source.kernels for m in k.maps}
+    assert (maps.pop("a"), maps.pop("b")) == (kind, kind)
+    assert set(maps.values()) <= {"bfloat16"}, "results are not rounded on their way out"
+
+
+def test_what_threads_read_as_well_is_not_rounded():
+    s = matmul(m=128, n=128, k=128, tb=True, precision="tf32").schedule(None, "gpu_hopper", HOPPER)
+    body = lower(s.program, s.target).kernels[0].body
+    tiles = {b.name: b for b in rounded_tiles(body)}
+    assert set(tiles) == {"a_shared", "b_shared"}
+    zero = const(0, "index")
+    look = Store(tiles["a_shared"], (zero,), Load(tiles["b_shared"], (zero,), "float32"))
+    assert {b.name for b in rounded_tiles(sequence([body, look]))} == {"a_shared"}
 
 
 def test_what_does_not_fit_is_left_to_others():

@@ -152,18 +152,25 @@ class _Load:
     dtype: str = "int32"
     blocks: int = 1
 
-    def made(self, others: Callable[[_Load, np.ndarray], Mapping[str, np.ndarray | None]] | None = None) -> Made:
-        x, steps = numbered(self.shape, self.dtype), self.steps or (1,) * len(self.box)
-        tile = copied(x, self.corner, self.box, steps)
+    def made(
+        self,
+        others: Callable[[_Load, np.ndarray], Mapping[str, np.ndarray]] | None = None,
+        given: np.ndarray | None = None,
+        seen: np.ndarray | None = None,
+    ) -> Made:
+        """others: tiles by what would be otherwise;  given: the array;  seen: what the copy is to bring of it"""
+        x = numbered(self.shape, self.dtype) if given is None else given
+        steps = self.steps or (1,) * len(self.box)
+        tile = copied(x if seen is None else seen, self.corner, self.box, steps)
         room = -(-prod(self.box) * x.itemsize // 1024) * 1024 + SPARE  # of the box without steps
         want = self._result(tile, room, 1)
         told = others(self, x) if others else {}
-        found = {words: self._result(t, room, 1) for words, t in told.items() if t is not None}
+        found = {words: self._result(t, room, 1) for words, t in told.items()}
         if prod(steps) > 1:
             whole = copied(x, self.corner, self.box, (1,) * len(steps))
             found["steps are not heeded: all of the box comes"] = self._result(whole, room, 0)
         launch = KernelLaunch("probe", ("x_map", "y"), (self.blocks, 1, 1), (128, 1, 1), room + 16, maps=(self._map(),))
-        params = (Param("x", self.dtype, self.shape, "input", 16), Param("y", "uint32", want.shape, "output", 4))
+        params = (Param("x", str(x.dtype), self.shape, "input", 16), Param("y", "uint32", want.shape, "output", 4))
         return Made(Source("probe", "cuda", self._text(room, tile), params, (launch,)), [x], want, found)
 
     def _map(self) -> TensorMap:
@@ -207,12 +214,31 @@ def _stored() -> Made:
     return Made(Source("probe", "cuda", _text(_STORE, *needed), params, (launch,)), [x], y)
 
 
-def _corner_in_steps(load: _Load, x: np.ndarray) -> Mapping[str, np.ndarray | None]:
+def to_tf32(x: np.ndarray, how: str) -> np.ndarray:
+    """Floats with 10 bits of mantissa: rounded to the "nearest", halves to even; halves "away" from 0; or "cut" off."""
+    u = x.view(np.uint32)
+    more = {"nearest": 0xFFF + (u >> 13 & 1), "away": 0x1000, "cut": 0}[how]
+    return (u + np.asarray(more, np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+def _rounded() -> Made:
+    """Floats whose last 13 bits are halves, a little more, and a little less."""
+    load = _Load((40, 96), (8, 32), (5, 11), swizzle=128, dtype="tfloat32")
+    last = np.array([0x1000, 0x3000, 0x1001, 0xFFF, 0, 0x1FFF], np.uint32)
+    x = (np.resize(last, 40 * 96) + (np.arange(40 * 96, dtype=np.uint32) << 13) + 0x3F800000).view(np.float32)
+    x = x.reshape(load.shape)
+    others = {"halves are rounded away from 0": "away", "what is too much is cut off": "cut"}
+    return load.made(lambda load, x: {w: copied(to_tf32(x, how), load.corner, load.box, (1, 1))
+                                      for w, how in others.items()} | {
+        "nothing is rounded": copied(x, load.corner, load.box, (1, 1))}, x, to_tf32(x, "nearest"))  # fmt: skip
+
+
+def _corner_in_steps(load: _Load, x: np.ndarray) -> Mapping[str, np.ndarray]:
     corner = [c * s for c, s in zip(load.corner, load.steps, strict=True)]
     return {"corners are counted in steps": copied(x, corner, load.box, load.steps)}
 
 
-def _corner_inside(load: _Load, x: np.ndarray) -> Mapping[str, np.ndarray | None]:
+def _corner_inside(load: _Load, x: np.ndarray) -> Mapping[str, np.ndarray]:
     inside = copied(x, [c % s if c < 0 else c for c, s in zip(load.corner, load.steps, strict=True)], load.box,
                     load.steps)  # fmt: skip
     empty = np.zeros_like(inside)
@@ -234,6 +260,7 @@ PROBES = (
       for span in (32, 64, 128)),
     Probe("tma 16 bits", "rows of 64 elements of 16 bits", lambda: _Load((60, 128), (24, 64), (7, 30), swizzle=128,
                                                                         dtype="bfloat16").made()),
+    Probe("tma tf32", "floats are rounded to 10 bits as they are copied, to nearest, halves to even", _rounded),
     Probe("tma large array", "an array of more than 128 KiB, whose map is not mended for old drivers",
           lambda: _Load((512, 96), (8, 32), (300, 40), swizzle=128).made()),
     Probe("tma steps", "of a box of N elements with a step s, ceil(N / s) come, packed; corners count elements",

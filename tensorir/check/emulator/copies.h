@@ -11,10 +11,11 @@ const u32 MAP = 0x2070616d;  // "map ", with which emulate.py begins one
 const u64 PIECE = 16;        // bytes that a swizzle moves together
 
 // What Python fills: numbers of elements, innermost first. Of a box every steps-th element is in the tile, from the first on.
+// rounded: floats are rounded to 10 bits of mantissa as they are loaded, to nearest, halves to even.
 struct TensorMap {
   u32 magic, rank, itemsize, swizzle;
   u64 address;
-  u32 shape[5], box[5], steps[5];
+  u32 shape[5], box[5], steps[5], rounded;
 
   u32 tile(u32 d) const { return (box[d] + steps[d] - 1) / steps[d]; }
 };
@@ -166,6 +167,12 @@ void land(const Load &l) {
   u64 size = tile_bytes(l.tile.map);
   std::vector<u8> bytes(size, 0);
   each_row(l.tile, [&](u64 offset, const u8 *from, u64 count) { std::memcpy(bytes.data() + offset, from, count); });
+  for (u64 k = 0; l.tile.map.rounded && k < size; k += 4) {
+    u32 u;
+    std::memcpy(&u, bytes.data() + k, 4);
+    if ((u & 0x7f800000) != 0x7f800000) u = (u + 0xfff + (u >> 13 & 1)) & ~0x1fffu;
+    std::memcpy(bytes.data() + k, &u, 4);
+  }
   for (u64 k = 0; k < size; k += PIECE)
     std::memcpy((u8 *)swizzled((u64)(l.to + k), l.tile.map.swizzle), bytes.data() + k, PIECE);
   each_cell(l.to, size, [&](u64 g) {
