@@ -109,7 +109,9 @@ def test_a_call(tmp_path, cupy, driver):
     assert driver.addresses[4:] == [b.data.ptr]
 
 
-@pytest.mark.parametrize(("needed", "declared", "passed"), [(4096, 0, 4096), (4096, 4096, 0), (70000, 1000, 69000)])
+@pytest.mark.parametrize(
+    ("needed", "declared", "passed"), [(4096, 0, 4096), (4096, 4096, 0), (4096, 5120, 0), (70000, 1024, 70000)]
+)
 def test_memory_that_a_kernel_does_not_declare_comes_at_launch(tmp_path, cupy, monkeypatch, needed, declared, passed):
     """Blocks of a cluster declare none, however little they need."""
     monkeypatch.setattr(fake_cuda.Function, "shared_size_bytes", declared)

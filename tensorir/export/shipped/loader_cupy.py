@@ -61,11 +61,12 @@ class Program:
         module = cupy.RawModule(code=text, options=options_here(self.manifest), backend="nvrtc")
         self.kernels = [(k, module.get_function(k["name"])) for k in self.manifest["kernels"] if prod(k["grid"])]
         self.dynamic: dict[str, int] = {}
-        """Bytes of block memory to pass at launch, by kernel: what it does not declare itself."""
+        """Bytes of block memory to pass at launch, by kernel: all or, where it declares as much itself, nothing."""
         for about, kernel in self.kernels:
-            self.dynamic[about["name"]] = bytes_ = max(0, about["shared_bytes"] - kernel.shared_size_bytes)
-            if bytes_ and about["shared_bytes"] > UNASKED:
-                kernel.max_dynamic_shared_size_bytes = bytes_
+            needed = about["shared_bytes"]
+            self.dynamic[about["name"]] = 0 if kernel.shared_size_bytes >= needed else needed
+            if self.dynamic[about["name"]] > UNASKED:
+                kernel.max_dynamic_shared_size_bytes = needed
         self.maps: dict[tuple[str, str], tuple[int, Any]] = {}
         self.encoded: Any = beside("tensor_maps").encoded if any(k["maps"] for k, _ in self.kernels) else None
         self.inputs = [p for p in self.manifest["arguments"] if p["role"] in ("input", "scalar")]
