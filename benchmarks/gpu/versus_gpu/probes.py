@@ -108,9 +108,7 @@ probe(const __grid_constant__ TirTensorMap y_map, const unsigned int *__restrict
 
 
 def _text(body: str, *needed: str) -> str:
-    names = ("TirTensorMap", "TIR_SHARED", "tir_barrier_init", "tir_barriers_ready", "tir_barrier_expect",
-             "tir_barrier_wait", "tir_async_fence", *needed)  # fmt: skip
-    cuda = DIALECTS["cuda"]
+    names, cuda = ("TirTensorMap", "TIR_SHARED", "tir_async_fence", *needed), DIALECTS["cuda"]
     return "\n".join(SHARED_ARENA if n == "TIR_SHARED" else helper_text(n, cuda) for n in names) + body
 
 
@@ -200,7 +198,8 @@ class _Load:
         for name, value in words.items():
             text = text.replace(name, value)
         how = f"tir_tma_multicast_{rank}" if self.blocks > 1 else f"tir_tma_load_{rank}"
-        return _text(_WAIT + text, how, *(["tir_sync_cluster"] if self.blocks > 1 else []))
+        meeting = ["tir_sync_cluster"] if self.blocks > 1 else []
+        return _text(_WAIT + text, "tir_barrier_init", "tir_barriers_ready", "tir_barrier_expect", how, *meeting)
 
 
 def _stored() -> Made:
