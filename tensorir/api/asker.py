@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tensorir.tune.flight import Flights
-from tensorir.tune.process import Worker
+from tensorir.tune.process import LAST, Worker
 from tensorir.tune.store import host_name
 
 Json = dict[str, Any]
@@ -59,6 +59,8 @@ class Asker:
             self.close()
             left = None if cancel_after is None else max(0.0, cancel_after - (time.monotonic() - began))
             reply = self._worker.request(message, LIMIT_S, limits=limits, cancel_after=left)
+        if reply.pop(LAST, False):  # its device went with what it measured: others are not to pay for that
+            self.close()
         return reply
 
     def kill(self) -> None:

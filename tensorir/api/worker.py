@@ -21,7 +21,7 @@ from tensorir.runtime.timing import Timing, interleaved, measure, slots
 from tensorir.tune.choosing import key_of
 from tensorir.tune.inputs import Argument
 from tensorir.tune.paired import Race, Standing, reconciled
-from tensorir.tune.process import bound_memory, serve
+from tensorir.tune.process import LAST, bound_memory, serve
 from tensorir.tune.record import steady_s
 
 if TYPE_CHECKING:
@@ -105,6 +105,7 @@ class State:
         return prepare(self.work, message["template"], message["config"], self.device.target, progress, check)
 
 
+_FAULTS = ("launch_error", "device_error")
 KEPT = 16  # setups whose inputs and expected outputs stay in memory; others are made again, from the saved outputs
 _states: dict[str, State] = {}
 
@@ -122,6 +123,8 @@ def handler(message: Json, progress: Progress) -> Json:
         result = answer(state, message, clock)
     except Refused as refused:
         result = refused.result
+        if result.get("status") in _FAULTS and not state.device.works():
+            result[LAST] = True
     if "expect" in message:
         result["device"] = describe(state.device)
     if message["do"] == "measure":

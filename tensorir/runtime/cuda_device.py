@@ -128,6 +128,15 @@ class CudaDevice(Device):
         except Exception as error:  # any of CuPy's
             raise self.failure(error) from None
 
+    def works(self) -> bool:
+        """A kernel that faults takes the context along: every later call of the process returns the same error."""
+        try:
+            with self.handle:
+                self._cupy.cuda.runtime.deviceSynchronize()
+        except Exception:  # any of CuPy's
+            return False
+        return True
+
     def at_home(self, arrays: Sequence[Any]) -> CudaDevice:
         for array in arrays:
             if int(array.device.id) != self.number:

@@ -108,6 +108,10 @@ class Device(ABC):
         """The device object whose context holds these native arrays (an OpenCL device may have several contexts)."""
         return self
 
+    def works(self) -> bool:
+        """Whether this process can still use it; asked when something has failed."""
+        return True
+
     def failure(self, error: Exception) -> Exception:
         """What to raise when the runtime refuses a launch or a finish with ``error``."""
         if isinstance(error, TensorIRError):

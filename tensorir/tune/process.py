@@ -43,6 +43,8 @@ _KEEP_PREFIXES = (
     "OMP_",
     "TENSORIR_",
 )
+LAST = "last"
+"""Of a reply: the process that gave it can measure no more, and the next request needs a new one."""
 
 
 class WorkerError(TensorIRError):

@@ -1,14 +1,16 @@
 """Comparing results, guarding the data, and what the supervisor makes of a worker's answers."""
 
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import zoo
 
+from tensorir.api import worker
 from tensorir.api.asker import Asker
 from tensorir.api.bench import Data, Output, compare
-from tensorir.api.candidate import failure
+from tensorir.api.candidate import Refused, failure
 from tensorir.api.measurer import Measurer
 from tensorir.api.options import Options
 from tensorir.errors import CheckError, CompileError, DeviceError, LaunchError, LoweringError, Problem
@@ -157,6 +159,31 @@ def test_lost_device_gets_one_more_try():
     asker._worker = process = Process(lost, OK, lost, lost)
     assert asker.request({}, {}, None)["status"] == "ok" and process.closed == 1
     assert asker.request({}, {}, None)["status"] == "device_lost" and len(process.asked) == 4
+
+
+def test_a_process_whose_device_went_with_a_candidate_is_not_asked_again(monkeypatch):
+    """CUDA: a kernel that faults leaves a context in which everything fails."""
+
+    class Process(Scripted):
+        def kill(self):
+            pass
+
+    asker = Asker()
+    asker._worker = process = Process({"status": "launch_error", "detail": {}, "last": True}, OK)
+    assert asker.request({}, {}, None) == {"status": "launch_error", "detail": {}} and process.closed == 1
+    assert asker.request({}, {}, None)["status"] == "ok" and process.closed == 1
+
+    def measured(status, works):
+        def refuse(*_):
+            raise Refused({"status": status})
+
+        monkeypatch.setattr(worker, "_state_of", lambda _: SimpleNamespace(device=SimpleNamespace(works=lambda: works)))
+        monkeypatch.setitem(worker._ANSWERS, "build", refuse)
+        return worker.handler({"do": "build", "setup": {}}, lambda _: None)
+
+    assert measured("launch_error", works=False) == {"status": "launch_error", "last": True}
+    assert measured("launch_error", works=True) == {"status": "launch_error"}
+    assert measured("wrong_result", works=False) == {"status": "wrong_result"}
 
 
 def test_best_time_is_passed_on():

@@ -5,6 +5,7 @@ import importlib
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import fake_cuda
 import numpy as np
@@ -203,6 +204,16 @@ def test_a_call(device, driver):
     assert functions(program)["add"].launches[1][2][0] is values[0]
     assert shared == 65536 and device.attributes == [(77, 8, 65536)]
     assert program._module._cubin.arch == "sm_90a"
+
+
+def test_a_context_that_a_kernel_took_along(device):
+    def fail():
+        raise RuntimeError("cudaErrorIllegalAddress")
+
+    device._cupy.cuda.runtime = SimpleNamespace(deviceSynchronize=lambda: None)
+    assert device.works()
+    device._cupy.cuda.runtime.deviceSynchronize = fail
+    assert not device.works()
 
 
 def test_bound_launches_keep_their_maps(device, driver):
