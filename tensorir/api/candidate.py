@@ -197,7 +197,7 @@ def source_from(data: Json) -> Source:
     kernels = tuple(
         KernelLaunch(
             k["name"], tuple(k["args"]), _three(k["grid"]), _three(k["block"]), k["shared_bytes"], bool(k["once"]),
-            tuple(_map(m) for m in k.get("maps", ())),
+            tuple(_map(m) for m in k.get("maps", ())), k.get("cluster", 1),
         )
         for k in data["kernels"]
     )  # fmt: skip

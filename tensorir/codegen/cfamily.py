@@ -206,7 +206,8 @@ class _KernelText:
         args = (*(b.name for b in self.params), *(m.name for m in maps), *(v.name for v in self.k.scalars))
         arena = self._arena()
         size = max(end for _, end in arena.values()) if arena else self.k.shared_bytes
-        return KernelLaunch(identifier(self.k.name), args, self.k.grid, self.k.block, size, self.k.once, maps)
+        k = self.k
+        return KernelLaunch(identifier(k.name), args, k.grid, k.block, size, k.once, maps, k.cluster)
 
     def _arena(self) -> dict[Buffer, tuple[int, int]]:
         """Where block memory that comes at launch begins and ends for each array; empty where it is declared."""

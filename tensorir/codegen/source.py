@@ -55,6 +55,7 @@ class KernelLaunch:
 
     once: depends on some inputs only and leaves its results in workspace that nobody else writes, so that one run
           serves all launches on the same inputs (packing of weights)
+    cluster: blocks that run at the same time, neighbours along x; a grid has whole ones
     """
 
     name: str
@@ -64,6 +65,7 @@ class KernelLaunch:
     shared_bytes: int = 0
     once: bool = False
     maps: tuple[TensorMap, ...] = ()
+    cluster: int = 1
 
     @property
     def params(self) -> tuple[str, ...]:

@@ -101,7 +101,8 @@ def warm(source: Source, device: Device, module: Module, call: Call) -> None:
             few = [
                 min(g, -(-_WIDE // b)) if g * b >= _WIDE else 1 for g, b in zip(launch.grid, launch.block, strict=True)
             ]
-            module.step(replace(launch, grid=(few[0], few[1], few[2])), arrays.of(launch), True)()
+            whole = -(-few[0] // launch.cluster) * launch.cluster
+            module.step(replace(launch, grid=(whole, few[1], few[2])), arrays.of(launch), True)()
         device.finish()
     except Exception as error:  # each runtime has its own
         raise device.failure(error) from None
@@ -111,7 +112,7 @@ def _probed(launch: KernelLaunch, held: int, device: Device, module: Module, arg
     """Seconds of ``launch``, judged by its first blocks."""
     blocks, few, first = prod(launch.grid), held, True
     while True:
-        x = min(launch.grid[0], few)
+        x = min(launch.grid[0], -(-few // launch.cluster) * launch.cluster)
         y = min(launch.grid[1], -(-few // x))
         part = (x, y, min(launch.grid[2], -(-few // (x * y))))
         step = module.step(replace(launch, grid=part), args, True)

@@ -89,6 +89,9 @@ def _launch(launch: KernelLaunch, target: Target) -> list[Problem]:
         if have > most:
             text = f"kernel {launch.name}: block.{axis} has extent {have}; {target.name} allows {most}"
             problems.append(Problem("compile.grid", text, hint="block.x has the largest limit"))
+    if launch.grid[0] % launch.cluster:
+        text = f"kernel {launch.name} has {launch.grid[0]} blocks along x, no whole clusters of {launch.cluster}"
+        problems.append(Problem("compile.grid", text))
     shared = _shared(launch.name, launch.shared_bytes, target)
     return [*problems, shared] if shared else problems
 

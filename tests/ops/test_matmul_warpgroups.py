@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 import tensorir as tir
+from tensorir.api.candidate import source_from, source_json
 from tensorir.check.emulate import emulate
 from tensorir.codegen.instructions import rounded_tiles
 from tensorir.ir.build import const
@@ -125,6 +126,15 @@ def test_copies_round_what_products_would_cut_off(options, kind):
     maps = {m.array: m.dtype for k in source.kernels for m in k.maps}
     assert (maps.pop("a"), maps.pop("b")) == (kind, kind)
     assert set(maps.values()) <= {"bfloat16"}, "results are not rounded on their way out"
+
+
+def test_launches_say_how_large_clusters_are():
+    w = matmul(m=256, n=128, k=128, dtype="bfloat16", tb=True)
+    config = w.templates["gpu_hopper"].space_for(tir.Target.parse(HOPPER)).default
+    for n in (1, 2):
+        source = w.schedule({**config, "cluster": n}, "gpu_hopper", HOPPER).emitted()
+        assert [k.cluster for k in source.kernels] == [n] and source.kernels[0].grid[0] % n == 0
+        assert source_from(source_json(source)).kernels == source.kernels
 
 
 def test_what_threads_read_as_well_is_not_rounded():

@@ -350,6 +350,7 @@ def test_sources_that_do_not_fit(device):
     assert code_of(replace(ADD, language="cuda"), device) == "compile.language"
     assert code_of(replace(ADD, kernels=(replace(launch, block=(1 << 20, 1, 1)),)), device) == "compile.threads"
     assert code_of(replace(ADD, kernels=(replace(launch, grid=(1 << 40, 1, 1)),)), device) == "compile.grid"
+    assert code_of(replace(ADD, kernels=(replace(launch, grid=(3, 1, 1), cluster=2),)), device) == "compile.grid"
     assert code_of(replace(ADD, kernels=(replace(launch, shared_bytes=1 << 30),)), device) == "compile.shared-memory"
     params = (*ADD.params, Param("K", "float32", (2,), "constant", data=b"1234"))
     assert code_of(replace(ADD, params=params), device) == "compile.signature"

@@ -206,6 +206,13 @@ def test_a_call(device, driver):
     assert program._module._cubin.arch == "sm_90a"
 
 
+def test_a_part_of_a_grid_has_whole_clusters(device):
+    pack, add = SOURCE.kernels
+    program = Program(replace(SOURCE, kernels=(pack, replace(add, grid=(4, 1, 1), cluster=2))), device)
+    program.warm(A, B)
+    assert [grid for grid, *_ in functions(program)["add"].launches] == [(2, 1, 1)]
+
+
 def test_a_context_that_a_kernel_took_along(device):
     def fail():
         raise RuntimeError("cudaErrorIllegalAddress")
