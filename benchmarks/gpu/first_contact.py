@@ -125,7 +125,7 @@ def _healthy() -> bool:
 
 
 def supervise(command: Sequence[str], names: Sequence[str], seconds: float, say: Callable[[Json], None]) -> None:
-    """Run ``command`` with names behind it until each has an outcome."""
+    """Run ``command`` with names behind it until each has an outcome, or there is no device."""
     left = list(names)
     while left:
         with tempfile.TemporaryDirectory(prefix="tensorir-contact-") as folder:
@@ -137,6 +137,9 @@ def supervise(command: Sequence[str], names: Sequence[str], seconds: float, say:
         for x in done:
             say(x)
             left.remove(x["name"])
+        if any(str(x["outcome"]).startswith("failed: DeviceError") for x in done):
+            print(f"there is no device to ask; {len(left)} probes are left", flush=True)
+            return
         begun = next((x["begins"] for x in reversed(found) if "begins" in x), left[0] if left else "")
         if begun in left:  # it took its process along
             left.remove(begun)

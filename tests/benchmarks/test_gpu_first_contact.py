@@ -103,6 +103,13 @@ def test_probes_behind_one_that_hangs_or_ends_its_process_run_all_the_same():
     }  # fmt: skip
 
 
+def test_without_a_device_one_probe_is_enough():
+    told = []
+    child = CHILD.replace('"failed" if', '"failed: DeviceError: none" if')
+    first_contact.supervise([sys.executable, "-c", child], ["breaks", "a", "b"], 5.0, told.append)
+    assert [x["name"] for x in told] == ["breaks"]
+
+
 def test_a_process_that_never_begins_costs_one_probe_at_a_time():
     told = []
     first_contact.supervise([sys.executable, "-c", "import sys; sys.exit(3)"], ["a", "b"], 5.0, told.append)
