@@ -15,21 +15,25 @@ MOST = 4
 knowledge."""
 
 
+THREADS = 64  # each waits for one builder
+
+
 class Builders:
-    """As many worker processes as candidates are built at once.
+    """As many worker processes as candidates are built at once, started when they are first needed.
 
     What they leave to the measuring process is what the runtime keeps on disk: PoCL compiles a kernel for its sizes at
     the first launch, and finds it again by its text. They never run while something is timed.
     """
 
-    def __init__(self, width: int, limits: Mapping[str, float]) -> None:
-        self.width, self._limits = width, dict(limits)
-        self._askers = [Asker() for _ in range(width)]
-        self._threads = ThreadPoolExecutor(width, thread_name_prefix="tensorir-builder")
+    def __init__(self, limits: Mapping[str, float]) -> None:
+        self._limits = dict(limits)
+        self._askers: list[Asker] = []
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="tensorir-builder")
 
     def build(self, messages: Sequence[Json], remaining_s: float | None) -> list[Json]:
         """What became of each; all have ended, or were killed at the end of the time, when this returns."""
         asked: list[Future[Json]] = []
+        self._askers += [Asker() for _ in range(len(messages) - len(self._askers))]
         try:
             for asker, message in zip(self._askers, messages, strict=False):
                 asked.append(self._threads.submit(asker.request, message, self._limits, remaining_s))

@@ -10,6 +10,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tensorir.api.asker import Anyone, Asker, Asking
@@ -43,6 +44,14 @@ much memory beside others is judged alone."""
 RACE_SHARE = 0.25  # of the time that the search took is worth spending on which of its finalists is fastest
 
 
+@dataclass(frozen=True)
+class Shared:
+    """The processes of one measurer, for another one to use while it does not."""
+
+    asked: Asker | Flights
+    builders: Builders
+
+
 class Measurer:
     """Asks the worker; what it answers is the measurement's part of a record."""
 
@@ -51,7 +60,7 @@ class Measurer:
         work: Workload,
         device: str | Device | Sequence[str | Device] | None,
         options: Options,
-        shared: Asker | Flights | None = None,
+        shared: Shared | None = None,
     ) -> None:
         """shared: ``shareable`` of the measurer of another workload on the same devices, used when that one is not."""
         self.work, self.options = work, options
@@ -66,15 +75,16 @@ class Measurer:
         self._expect: Json | None = None
         self._unwatched = True
         self._neighbours = Neighbours()
-        self._builders: Builders | None = None
+        self._builders = Builders(self._limits()) if shared is None else shared.builders
         self._built: dict[str, Json] = {}
         self._places = None if shared is not None else self._places_for(names)
-        self._flights = shared if isinstance(shared, Flights) else None
+        given = None if shared is None else shared.asked
+        self._flights = given if isinstance(given, Flights) else None
         if self._places is not None:
             self._flights = Flights(self._places, trial_timeout=options.trial_timeout)
         self._shared = shared is not None
         self._asker: Asking = (
-            Anyone(self._flights) if self._flights is not None else shared if isinstance(shared, Asker) else Asker()
+            Anyone(self._flights) if self._flights is not None else given if isinstance(given, Asker) else Asker()
         )
         self._folder = tempfile.mkdtemp(prefix="tensorir-")
         self._setup = self._describe()
@@ -87,11 +97,13 @@ class Measurer:
         return self._flights
 
     @property
-    def shareable(self) -> Asker | Flights | None:
+    def shareable(self) -> Shared | None:
         """The worker, or the devices' workers, for others to use; those of an executor are shared by themselves."""
         if isinstance(self._asker, Asker):
-            return self._asker
-        return None if self.options.executor is not None else self._flights
+            return Shared(self._asker, self._builders)
+        if self._flights is None or self.options.executor is not None:
+            return None
+        return Shared(self._flights, self._builders)
 
     def __enter__(self) -> Measurer:
         return self
@@ -101,7 +113,6 @@ class Measurer:
             ending.callback(shutil.rmtree, self._folder, ignore_errors=True)
             if not self._shared:
                 ending.callback(self._asker.close)
-            if self._builders is not None:
                 ending.callback(self._builders.close)
 
     def _places_for(self, devices: Sequence[str]) -> Places | None:
@@ -221,7 +232,6 @@ class Measurer:
         """Several configurations at once in processes of their own: what became of those that ended there, and None
         for those that are now to be measured.
         """
-        self._builders = self._builders or Builders(self.width, self._limits())
         messages = [self._addressed({**self._message(w["template"], w["config"]), "do": "build"}) for w in wanted]
         replies = self._builders.build(messages, remaining)
         self._built = {key_of(w): r["built"] for w, r in zip(wanted, replies, strict=True) if r["status"] == "ok"}

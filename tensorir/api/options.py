@@ -40,7 +40,7 @@ class Options:
     builders:        processes that make, check and compile the next configurations at once, before each is timed alone;
                      None: one for each processor core, at most 4, from 20 seconds of budget on. 1 means none, as it is
                      where the runtime does not keep on disk what it compiles (all but PoCL), for what was made in
-                     this process, with several devices and for sets of shapes
+                     this process, and with several devices
     trial_timeout:   seconds after which a trial is given to another worker (or device) as well; None: four times the
                      longest one so far, at least 30
     least_gain:      stop once the search expects its next trials to improve the best by less than this share each

@@ -177,6 +177,7 @@ class ShapeSearch:
         now = self._last = self.clock()
         options = replace(self.options, started=now, budget_s=None if until is None else until - now)
         given: dict[str, Any] = {"final": None, "make": self._strategy, "clock": self.clock, "priors": {}, **changed}
+        given["ahead"] = session.measurer if session.measurer.width > 1 else None
         reuse = [*session.earlier, *self.records]
         outcome = session.search(options, reuse=reuse, log=self._log, **given)
         self.error = self.error or outcome.error

@@ -51,7 +51,7 @@ class Bench:
 
 
 class Measurer:
-    flights, cold_s, shareable = None, 0.0, None
+    flights, cold_s, shareable, width = None, 0.0, None, 1
 
     def __init__(self, bench, work):
         self.bench, self.n = bench, work.parameters["n"]

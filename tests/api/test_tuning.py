@@ -220,11 +220,24 @@ def test_restrict_and_patience(product_log):
         assert caught.value.code.startswith(code)
 
 
-def test_a_set_of_shapes(tmp_path):
-    """Two shapes on the device: checked, re-measured in turn, served by kernels that this version makes again."""
+def test_a_set_of_shapes(tmp_path, monkeypatch):
+    """Two shapes on the device: made by the same builders, checked, re-measured in turn, served by kernels that this
+    version makes again.
+    """
+    asked = []
+
+    class Noted(Builders):
+        def build(self, messages, remaining_s):
+            asked.append((self, [m["setup"]["key"] for m in messages]))
+            return super().build(messages, remaining_s)
+
+    monkeypatch.setattr("tensorir.api.measurer.Builders", Noted)
     works = [from_file(ZOO, "product", {"n": n}) for n in (16, 20)]
-    found = tir.tune_shapes(works, trials=2, budget=None, log=str(tmp_path), weights=[1, 2], strategy="random")
-    assert found.status == "ok" and [o.trials for o in found.outcomes] == [2, 2]
+    given = {"weights": [1, 2], "strategy": "random", "builders": 2, "top": 1}
+    found = tir.tune_shapes(works, trials=6, budget=None, log=str(tmp_path), **given)
+    assert found.status == "ok" and [o.trials for o in found.outcomes] == [6, 6]
+    assert len({who for who, _ in asked}) == 1 and max(len(keys) for _, keys in asked) == 2
+    assert len({key for _, keys in asked for key in keys}) == 2, "those of both shapes are built"
     assert all(s.confirmed and s.regret <= 0.05 for s in found.portfolio.served)
     for work in works:
         made = found.choose(**work.parameters)
