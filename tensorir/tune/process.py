@@ -13,6 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from tensorir.errors import TensorIRError, refuse
 from tensorir.tune.child import HEADER, MAX_FRAME, Handler, Json, Progress, bound_memory, pack, serve, unpack
@@ -435,7 +436,24 @@ def _group_gone(pgid: int, seconds: float = 0.5) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         while time.monotonic() < end:
             os.killpg(pgid, 0)
+            if not _any_runs(pgid):
+                return
             time.sleep(0.002)
+
+
+def _any_runs(pgid: int) -> bool:
+    """Whether a process of the group has not ended; True where the system does not say.
+
+    One that ended counts in its group until its parent has asked for it. The guardian's is the system's first process,
+    and that of a container may take its time, or never ask.
+    """
+    stats = list(Path("/proc").glob("[0-9]*/stat"))
+    for stat in stats:
+        with contextlib.suppress(OSError):  # it has just gone
+            state, _, group = stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[:3]
+            if int(group) == pgid and state not in "ZX":
+                return True
+    return not stats
 
 
 def _close(*fds: int) -> None:

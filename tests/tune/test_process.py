@@ -259,6 +259,17 @@ def test_killed_parent_leaves_nothing(do, how):
     run.stdout.close()
 
 
+def test_a_group_of_ended_processes_is_not_waited_for():
+    """Those that nobody asks for stay in it, as a guardian does in a container whose first process does not."""
+    child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, start_new_session=True)
+    assert process._any_runs(child.pid)
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    os.killpg(child.pid, 0)  # is still there
+    assert not process._any_runs(child.pid)
+    child.communicate()
+
+
 def test_interrupt_kills_the_group_and_passes_on():
     run, pid = parent("stubborn")
     time.sleep(0.2)
