@@ -1,6 +1,7 @@
 """Every error code that the package uses is explained, every explained code is used, and the examples are true."""
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -86,31 +87,34 @@ def f_string(node):
     return "".join(v.value if isinstance(v, ast.Constant) else f"{{{ast.unparse(v.value)}}}" for v in node.values)
 
 
-def composed():
-    """f-strings given as a code: text to place."""
-    found = {}
+@functools.cache
+def said():
+    """Strings that have the form of a code, and f-strings given as a code: each text to its place."""
+    plain, composed = {}, {}
     for file, tree in trees():
-        for call in ast.walk(tree):
-            if isinstance(call, ast.Call) and MAKERS.fullmatch(ast.unparse(call.func).split(".")[-1]):
-                for a in call.args[:2]:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and CODE.fullmatch(node.value):
+                plain[node.value] = f"{file}:{node.lineno}"
+            elif isinstance(node, ast.Call):
+                name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+                for a in node.args[:2] if MAKERS.fullmatch(name) else ():
                     if isinstance(a, ast.JoinedStr) and re.fullmatch(r"[\w{}.-]+\.[\w{}-]+", f_string(a)):
-                        found[f_string(a)] = f"{file}:{call.lineno}"
-    return found
+                        composed[f_string(a)] = f"{file}:{node.lineno}"
+    return plain, composed
 
 
 def used():
     """Codes in the package: code to where it is."""
+    plain, composed = said()
     found = {}
-    for file, tree in trees():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and CODE.fullmatch(node.value):
-                first, last = node.value.split(".")
-                if first not in NO_CODES and last not in FILES:
-                    found[node.value] = f"{file}:{node.lineno}"
+    for code, place in plain.items():
+        first, last = code.split(".")
+        if first not in NO_CODES and last not in FILES:
+            found[code] = place
     for file in PACKAGE.glob("check/emulator/*"):
         for code in re.findall(r'problem\("([a-z.-]+)"', file.read_text(encoding="utf-8")):
             found.setdefault(code, file.name)
-    for text, place in composed().items():
+    for text, place in composed.items():
         for word in COMPOSED.get(text, ()):
             found[re.sub(r"\{\w+\}", word, text)] = place
     return found
@@ -127,7 +131,7 @@ def test_every_explained_code_is_used():
 
 def test_every_composed_code_is_listed():
     """f-strings that make codes are in COMPOSED, and COMPOSED holds no others."""
-    assert set(composed()) == set(COMPOSED)
+    assert set(said()[1]) == set(COMPOSED)
 
 
 @pytest.mark.parametrize("code", CATALOGUE)
