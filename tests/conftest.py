@@ -25,6 +25,14 @@ def unoptimised(monkeypatch):
 
 
 @pytest.fixture
+def only_run(unoptimised, monkeypatch):
+    """What is built for an OpenCL device without its compiler's optimisations is not kept for later either: PoCL gives
+    the binary of a program only after it has compiled every kernel again, for blocks of any size.
+    """
+    monkeypatch.setattr("tensorir.runtime.opencl.OpenCLModule.keep", lambda self: None)
+
+
+@pytest.fixture
 def golden(request) -> Callable[[str, str], None]:
     """``golden(text, "folder/name.txt")`` compares ``text`` with tests/golden/folder/name.txt.
 

@@ -23,7 +23,7 @@ def test_first_layer_agrees_with_numpy(image):
     np.testing.assert_allclose(z, filters.layer_reference(*arguments), atol=1e-5)
 
 
-@pytest.mark.usefixtures("unoptimised")
+@pytest.mark.usefixtures("only_run")
 def test_as_a_user_runs_it(image, tmp_path, monkeypatch, capsys):
     """On the part of the photograph that the second convolution takes: a third of its pixels."""
     from PIL import Image

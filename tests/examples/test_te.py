@@ -45,7 +45,7 @@ def test_source(module, step, target, suffix, golden):
     golden(step(target)[0].source(), f"{name(module, step)}.{suffix}")
 
 
-@pytest.mark.usefixtures("unoptimised")
+@pytest.mark.usefixtures("only_run")
 @pytest.mark.parametrize(("module", "step"), CASES)
 def test_result_is_exact(module, step):
     arrays, want = problem(module)
@@ -97,7 +97,7 @@ def test_every_step_says_what_it_does(module):
     assert all(step.__doc__ for step in module.STEPS)
 
 
-@pytest.mark.usefixtures("unoptimised")
+@pytest.mark.usefixtures("only_run")
 @pytest.mark.parametrize("module", [gemm, conv])
 def test_runs_as_a_script(module, capsys, monkeypatch):
     """It times each step, here with few repeats: how long a run takes is no business of this test."""

@@ -10,7 +10,7 @@ from tensorir.ir.tree import IntrinCall
 from tensorir.ir.visit import find
 from tensorir.lower.pipeline import lower
 
-pytestmark = pytest.mark.usefixtures("unoptimised")
+pytestmark = pytest.mark.usefixtures("only_run")
 
 intrinsic("opencl.dot.f32x4")  # fills the table
 TABLE = sorted(n for n in INTRINSICS if n.startswith("opencl."))

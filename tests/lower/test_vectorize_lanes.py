@@ -10,7 +10,7 @@ from tensorir.ir.tree import If, Pack, Select
 from tensorir.ir.visit import find
 from tensorir.lower.pipeline import lower
 
-pytestmark = pytest.mark.usefixtures("unoptimised")
+pytestmark = pytest.mark.usefixtures("only_run")
 
 CPU = "opencl -kind=cpu"
 

@@ -15,7 +15,7 @@ from tensorir.check.equivalence import compare
 from tensorir.interp.numbers import Field
 from tensorir.interp.reference import random_arguments
 
-pytestmark = pytest.mark.usefixtures("unoptimised")
+pytestmark = pytest.mark.usefixtures("only_run")
 
 OPERATORS = ("conv2d_backward_data", "conv2d_backward_weight")
 TARGETS = {"cpu": "opencl -kind=cpu", "gpu": "cuda -arch=sm_80"}

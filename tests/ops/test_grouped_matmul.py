@@ -18,7 +18,7 @@ from tensorir.ops.gemm_hopper import hopper_block
 from tensorir.ops.gemm_tensor import tensor_block
 from tensorir.ops.gemm_warp import warp_block
 
-pytestmark = pytest.mark.usefixtures("unoptimised")
+pytestmark = pytest.mark.usefixtures("only_run")
 
 AMPERE, HOPPER = "cuda -arch=sm_80", "cuda -arch=sm_90a -units=4"
 emulated = pytest.mark.skipif(

@@ -14,7 +14,7 @@ from tensorir.ir.visit import find
 from tensorir.lower.pipeline import lower
 from tensorir.ops.gemm_spaces import panel_cycles
 
-pytestmark = pytest.mark.usefixtures("unoptimised")
+pytestmark = pytest.mark.usefixtures("only_run")
 
 CPU = "opencl -registers=16 -vector_bytes=32"
 WIDE = "opencl -registers=32 -vector_bytes=64"
