@@ -41,12 +41,12 @@ static std::vector<Fiber *> warp_of(const Fiber *f) {
 
 static void sync_warp(const void *at) {
   Fiber *f = W.current;
-  std::vector<Fiber *> warp = warp_of(f);
-  if (++W.at_warp[f->warp] < (int)warp.size()) {
+  if (++W.at_warp[f->warp] < std::min(WARP, W.threads - (f->number - f->lane))) {
     wait(WAITS_WARP, at);
     return;
   }
   W.at_warp[f->warp] = 0;
+  std::vector<Fiber *> warp = warp_of(f);
   meet(warp);
   for (Fiber *g : warp)
     if (g != f) wake(g);

@@ -31,6 +31,22 @@ void race(const Fiber *f, int id, const char *memory, u64 offset, int other, int
           writes(other_site) ? "wrote" : "read");
 }
 
+// Clocks of readers that no cell holds any more: the next cell that several threads read takes them.
+std::vector<std::vector<u32> *> spare;
+
+std::vector<u32> *no_readers() {
+  if (spare.empty()) return new std::vector<u32>(W.fibers.size(), 0);
+  std::vector<u32> *found = spare.back();
+  spare.pop_back();
+  found->assign(W.fibers.size(), 0);
+  return found;
+}
+
+void forget_readers(Cell &c) {
+  if (c.readers) spare.push_back(c.readers);
+  c.readers = nullptr;
+}
+
 void read_cell(Fiber *f, Cell &c, int id, const char *memory, u64 offset) {
   if (c.writer >= 0 && !before(f, c.writer, c.write_clock)) race(f, id, memory, offset, c.writer, c.write_site);
   if (c.reader < 0 || before(f, c.reader, c.read_clock)) {
@@ -40,7 +56,7 @@ void read_cell(Fiber *f, Cell &c, int id, const char *memory, u64 offset) {
     return;
   }
   if (!c.readers) {
-    c.readers = new std::vector<u32>(W.fibers.size(), 0);  // no other agent reads this way
+    c.readers = no_readers();  // no other agent reads this way
     (*c.readers)[c.reader] = c.read_clock;
   }
   (*c.readers)[f->id] = f->clock;
@@ -53,8 +69,7 @@ void write_cell(Fiber *f, Cell &c, int id, const char *memory, u64 offset) {
   for (int k = 0; c.readers && late < 0 && k < (int)c.readers->size(); k++)
     if ((*c.readers)[k] && !before(f, k, (*c.readers)[k])) late = k;
   if (late >= 0) race(f, id, memory, offset, late, c.read_site);
-  delete c.readers;
-  c.readers = nullptr;
+  forget_readers(c);
   c.reader = -1;
   c.writer = f->id;
   c.write_clock = f->clock;
@@ -89,7 +104,7 @@ void write_shared(Fiber *f, u64 g, int id, u64 offset) {
 }
 
 void clear(std::vector<Cell> &cells, size_t count) {
-  for (Cell &c : cells) delete c.readers;
+  for (Cell &c : cells) forget_readers(c);
   cells.assign(count, Cell());
 }
 
