@@ -37,7 +37,7 @@ pytestmark = pytest.mark.skipif(
 def product_log(tmp_path_factory):
     log = str(tmp_path_factory.mktemp("product"))
     seen = []
-    outcome = from_file(ZOO, "product", {"n": 24}).tune(budget="120s", log=log, on_trial=seen.append, seed=3)
+    outcome = from_file(ZOO, "product", {"n": 24}).tune(budget="120s", log=log, on_trial=seen.append, seed=3, top=2)
     return log, outcome, seen
 
 
@@ -60,7 +60,7 @@ def test_result_and_records(product_log):
 
 def test_same_run_again_measures_nothing(product_log):
     log, _, _ = product_log
-    again = from_file(ZOO, "product", {"n": 24}).tune(budget="120s", log=log, trials=8)
+    again = from_file(ZOO, "product", {"n": 24}).tune(budget="120s", log=log, trials=8, top=1)
     assert (again.trials, again.reused, again.status) == (0, 8, "ok")
     fresh = from_file(ZOO, "product", {"n": 24}).tune(budget="120s", log=log, trials=1, fresh=True, strategy="grid")
     assert (fresh.trials, fresh.reused) == (1, 0) and fresh.search["name"] == "grid"
@@ -289,7 +289,7 @@ def test_several_devices_by_name(tmp_path, monkeypatch):
     monkeypatch.setenv("POCL_DEVICES", "pthread pthread")  # twice the same processor; another runtime has it once
     work, names = from_file(ZOO, "product", {"n": 16}), ["opencl:pocl:0", "opencl:pocl:1"]
     try:
-        outcome = work.tune(names, budget="60s", log=str(tmp_path), trials=3)
+        outcome = work.tune(names, budget="60s", log=str(tmp_path), trials=3, top=1)
     except tir.DeviceError as error:
         pytest.skip(f"no second device: {error.code}")
     assert outcome.counts == {"ok": 3} and {r["detail"]["place"] for r in outcome.records} == set(names)
