@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 
@@ -14,6 +15,7 @@ NOT_LOOKED_AT = "the instruction does not look at the number: with any other it 
 NOT_READ = "what the iterations in question write is never read, whatever it is"
 HELD = "registers are held in front of their next use: what it changed places with uses none"
 SOONER = "products are waited for sooner than they must be, and what comes later for it is an arrival"
+ALONE = "the barrier's number is no other one's, and all threads that meet there come to the same place"
 ANY = (0, 16, 1024, 4096, 65536, 262128)
 """Numbers that a descriptor may have as a step."""
 SEEDS = range(1, 6)
@@ -23,6 +25,9 @@ _STEPS = ("leading step of a tile", "step of a tile", "other steps of a tile")
 def of_roles(kind: str, old: Sequence[str], new: Sequence[str], trials: Sequence[Trial]) -> str | None:
     """The reason, from the whole texts before and after on each shape; None when there is none."""
     pairs = list(zip(old, new, strict=True))
+    numbered = [_numbered_apart(a, b) for a, b in pairs]
+    if all(x and t.run(x, seed) is None for t, x in zip(trials, numbered, strict=True) for seed in SEEDS):
+        return ALONE
     if kind.startswith(("moved start", "moved fence of", "dropped fence of")):
         return STARTS if all(_started(b) == _started(a) and _fenced(b) for a, b in pairs) else None
     if kind in ("moved wait for a phase", "moved fence"):
@@ -45,6 +50,26 @@ def of_roles(kind: str, old: Sequence[str], new: Sequence[str], trials: Sequence
 
 def _kernel(text: str) -> list[str]:
     return [x.strip() for x in text[text.index('extern "C" __global__') :].splitlines()]
+
+
+_MEETING = re.compile(r"tir_sync_some\(([^,]+), (?=\d+\);)")
+
+
+def _numbered_apart(old: str, new: str) -> str:
+    """The old text with a number of its own for each place where parts of a block meet, which runs if all who meet come
+    to the same place. Nothing unless the new text differs in the number of one such place, and that is nobody's.
+    """
+    if len(re.findall(r"\bbar(?:rier)?\.(?!cluster)", old)) != 1 or "bar.sync %0, %1;" not in old:
+        return ""  # others than these
+    first = old.index('extern "C" __global__')
+    was, now = (_MEETING.findall(text[text.index('extern "C" __global__') :]) for text in (old, new))
+    differ = [n for n, (a, b) in enumerate(zip(was, now, strict=False)) if a != b]
+    if len(differ) != 1 or _MEETING.sub("", old) != _MEETING.sub("", new) or now[differ[0]] in was:
+        return ""
+    if len(was) > 15 or not all(x.isdigit() and 1 <= int(x) <= 15 for x in (*was, *now)):
+        return ""  # hardware has 15 beside the whole block's
+    each = itertools.count(1)
+    return old[:first] + _MEETING.sub(lambda m: f"tir_sync_some({next(each)}, ", old[first:])
 
 
 def _passed(old: str, new: str, line: str, way: str) -> list[str]:

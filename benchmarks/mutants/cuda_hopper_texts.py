@@ -9,17 +9,20 @@ from dataclasses import dataclass
 
 CALLS = re.compile(
     r"tir_barrier_(?:wait|arrive|expect)\(|tir_barriers_ready\(|tir_wgmma_(?:fence|commit)\(|tir_wgmma_wait<|tir_hold\(|"
-    r"tir_registers_|tir_tma_load\(|tir_wgmma_m64|for \(int n = 0;.*tir_barrier_init|const int warpgroup = __shfl_sync"
+    r"tir_registers_|tir_tma_(?:load|store)\(|tir_wgmma_m64|for \(int n = 0;.*tir_barrier_init|"
+    r"const int warpgroup = __shfl_sync"
 )
 """Lines whose numbers have kinds of their own, or that change nothing but what the compiler gives to whom."""
 ORDERING = (
-    r"tir_hold\(|tir_barrier_(?:wait|arrive|expect)\(|tir_barriers_ready\(|tir_wgmma_(?:fence|commit)\(|tir_wgmma_wait<"
+    r"tir_hold\(|tir_barrier_(?:wait|arrive|expect)\(|tir_barriers_ready\(|tir_wgmma_(?:fence|commit)\(|tir_wgmma_wait<|"
+    r"tir_async_fence\(|tir_commit_stores\(|tir_wait_stores<|tir_sync_some\("
 )
 NAMES = {
     "tir_barrier_wait": "wait for a phase", "tir_barrier_arrive": "arrival", "tir_barrier_expect": "announced bytes",
     "tir_barriers_ready": "fence of barriers", "tir_wgmma_fence": "fence", "tir_wgmma_commit": "commit of products",
     "tir_wgmma_wait": "wait for products", "tir_hold": "hold of registers", "tir_wgmma_m64": "product",
-    "tir_tma_load": "copy",
+    "tir_tma_load": "copy", "tir_tma_store": "copy of results", "tir_async_fence": "fence of copies",
+    "tir_commit_stores": "commit of stores", "tir_wait_stores": "wait for stores", "tir_sync_some": "barrier of a role",
 }  # fmt: skip
 _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 
@@ -58,8 +61,9 @@ def edits(text: str, start: int, end: int) -> Iterator[Span]:
     yield from _phases(text, start, end)
     yield from _starts(text, start, end)
     yield from _copies(text, start, end)
+    yield from _meetings(text, start, end)
     yield from _products(text, start, end)
-    for m in re.finditer(r"tir_wgmma_wait<(\d+)>", text[start:end]):
+    for m in re.finditer(r"tir_(?:wgmma_wait|wait_stores)<(\d+)>", text[start:end]):
         yield Span("wait for one group less", start + m.start(1), start + m.end(1), str(int(m[1]) + 1))
     for m in re.finditer(r"\n *(.*?) \*const \w+ = .*\(tir_shared \+ (\d+)\)", text[start:end]):
         for by in (-1024, -4) if m[1] == "unsigned long long" else (-1024, -8, 8):  # some barriers have room around
@@ -77,10 +81,10 @@ def _phases(text: str, start: int, end: int) -> Iterator[Span]:
         for m in re.finditer(r"(?<=/ )\d+", text[left:right]):
             for by in (1, -1):
                 yield Span("parity of another turn", left + m.start(), left + m.end(), str(int(m[0]) + by))
-    for m in re.finditer(r"&(?:full|empty)\[(.*?) % (\d+)\]", text[start:end]):
-        for by in (1, int(m[2]) - 1):
+    for m in re.finditer(r"&(?:full|empty|order)\[(.*?) % (\d+)\]", text[start:end]):
+        for by in sorted({1, int(m[2]) - 1}):
             yield Span("barrier of another slot", start + m.start(1), start + m.end(1), f"({m[1]} + {by})")
-    for m in re.finditer(r"&(full|empty)(?=\[)", text[start:end]):
+    for m in re.finditer(r"&(full|empty|order)(?=\[)", text[start:end]):
         yield Span("the other barrier", start + m.start(1), start + m.end(1), "empty" if m[1] == "full" else "full")
     for _, (left, right) in calls(text, "tir_barrier_expect", start, end):
         size = int(text[left:right])
@@ -100,15 +104,31 @@ def _starts(text: str, start: int, end: int) -> Iterator[Span]:
 
 def _copies(text: str, start: int, end: int) -> Iterator[Span]:
     """Where a copied tile comes from and where it goes."""
-    for to, of, _, *at in calls(text, "tir_tma_load", start, end):
-        yield from _numbers(text, *to, "place of a copy")
-        yield Span("the other tensor", *of, "&b_map" if "a_map" in text[slice(*of)] else "&a_map")
+    loads = [(to, of, at) for to, of, _, *at in calls(text, "tir_tma_load", start, end)]
+    stores = [(place, of, at) for of, place, *at in calls(text, "tir_tma_store", start, end)]
+    maps = list(dict.fromkeys(text[slice(*of)] for _, of, _ in (*loads, *stores)))
+    for place, of, at in (*loads, *stores):
+        yield from _numbers(text, *place, "place of a copy")
+        for other in maps:
+            if other != text[slice(*of)]:
+                yield Span("the other tensor", *of, other)
         for left, right in at:
             for by in ("+ 1", "- 1", "+ 8"):
                 yield Span("coordinate of a copy", left, right, f"{text[left:right]} {by}")
         for (left, stop), (begin, right) in itertools.pairwise(at):
             new = text[begin:right] + text[stop:begin] + text[left:stop]
             yield Span("coordinates exchanged", left, right, new)
+
+
+def _meetings(text: str, start: int, end: int) -> Iterator[Span]:
+    """Barriers of parts of a block: another number, other threads."""
+    for number, threads in calls(text, "tir_sync_some", start, end):
+        given = text[slice(*number)]
+        for by in (1, -1):
+            new = str(int(given) + by) if given.isdigit() else f"{given} {by:+}"
+            yield Span("number of a barrier by one", *number, new)
+        for by in (32, -32):
+            yield Span("threads at a barrier by 32", *threads, str(int(text[slice(*threads)]) + by))
 
 
 def _products(text: str, start: int, end: int) -> Iterator[Span]:

@@ -20,7 +20,7 @@ from tensorir.interp.reference import evaluate, random_arguments
 from tensorir.schedule.schedule import Schedule
 
 PATIENCE = 30
-"""Seconds after which a mutant counts as one that never ends."""
+"""Seconds of computing, whatever else the machine does, after which a mutant counts as one that never ends."""
 
 
 @dataclass
@@ -66,9 +66,13 @@ class Trial:
             if not all(_equal(got, want) for got, want in zip(done.outputs, self.want, strict=True)):
                 return "result", "check.wrong-result"
         far = with_infinities(self.outputs, self.arrays)
-        if far is not None and (wrong := infinities_spread(self.outputs, emulate(source, far, seed).outputs, far)):
-            return "result", wrong.code
-        return None
+        if far is None:
+            return None
+        done = emulate(source, far, seed)
+        if done.problems:
+            return "emulator", done.problems[0].code
+        wrong = infinities_spread(self.outputs, done.outputs, far)
+        return ("result", wrong.code) if wrong else None
 
     def on(self, arrays: list[np.ndarray]) -> Trial:
         """The same with other inputs."""
@@ -88,17 +92,17 @@ def trial(s: Schedule, source: Source | None = None) -> Trial:
 
 
 def apart(work: Callable[[], Any]) -> Any:
-    """What ``work`` gives in a child of this process; ``crash`` or ``endless`` if it gives nothing."""
+    """What ``work`` gives in a child of this process; ``crash``, ``endless`` or ``raised ...`` if it gives nothing."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reader)
         status = 1
         try:
-            signal.alarm(PATIENCE)
+            signal.setitimer(signal.ITIMER_PROF, PATIENCE)
             with os.fdopen(writer, "wb") as out, open(os.devnull, "w") as null:
                 os.dup2(null.fileno(), 2)
-                pickle.dump(work(), out)
+                pickle.dump(_outcome(work), out)
             status = 0
         finally:
             os._exit(status)
@@ -107,8 +111,15 @@ def apart(work: Callable[[], Any]) -> Any:
         said = given.read()
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
-        return "endless" if os.WTERMSIG(status) == signal.SIGALRM else "crash"
+        return "endless" if os.WTERMSIG(status) == signal.SIGPROF else "crash"
     return pickle.loads(said) if said else "crash"
+
+
+def _outcome(work: Callable[[], Any]) -> Any:
+    try:
+        return work()
+    except Exception as e:
+        return f"raised {type(e).__name__}"
 
 
 def own_folder() -> tempfile.TemporaryDirectory[str]:

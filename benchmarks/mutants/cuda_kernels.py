@@ -113,6 +113,10 @@ KERNELS = {
         _template("fp8 nt, warpgroups", [
             tir.ops.matmul(m=m, n=n, k=k, tb=True, dtype="float8_e4m3") for m, n, k in ((300, 56, 400), (600, 48, 784))
         ], "gpu_hopper", {**_TURNS, "pingpong": 0}, HOPPER.format(2), 3),
+        _template("bf16 convolution with a stride, warpgroups", [
+            tir.ops.conv2d(n=n, h=h, w=w, c=72, k=64, r=1, s=3, pad=1, stride=2, dtype="bfloat16", layout="NHWC")
+            for n, h, w in ((1, 13, 37), (2, 13, 45))
+        ], "gpu_hopper", dict(groups=1, wide=16, bk=64, depth=3, resident=1), HOPPER.format(2), 3),
         _template("bf16 grouped, mma.sync", [
             tir.ops.grouped_matmul(m=m, n=n, k=k, groups=3, align=32, dtype="bfloat16")
             for m, n, k in ((100, 40, 120), (140, 56, 152))

@@ -7,7 +7,7 @@ import dataclasses
 from cuda_judge import Result, Trial, apart, sampled, trial
 from cuda_kernels import KERNELS
 from cuda_programs import AFTER, Change
-from cuda_reasons import ORDER, of_texts
+from cuda_reasons import BARRIERS, of_order, of_texts
 
 from tensorir.check.equivalence import compare_module
 from tensorir.codegen.cfamily import emit
@@ -98,8 +98,8 @@ def _try(result: Result, each: list[Change], behind: str, where: list[tuple[Sche
     old = [t.source.text for t in trials]
     if [_body(x) for x in texts] == [_body(x) for x in old]:
         result.reason = SAME
-    elif result.kind.endswith(" barrier"):
-        result.reason = ORDER
+    elif result.kind in BARRIERS:
+        result.reason = of_order(trials, texts) or ""
     elif result.kind == SOONER:
         result.reason = AT_ONCE
     else:

@@ -138,6 +138,13 @@ def _turned(index: Any, by: int) -> Any:
 def described(program: Program) -> Iterator[Change]:
     """Tiles that are found by a descriptor or a map: other steps, no swizzle, on one side only."""
     for call in _once(find(program.body, IntrinCall)):
+        for r in (r for r in call.operands if r.steps):
+            for d, (step, n) in enumerate(zip(r.steps, r.extents, strict=True)):
+                for by in (1, -1) if n > 1 else ():
+                    if step + by:
+                        other = r.replace(steps=(*r.steps[:d], step + by, *r.steps[d + 1 :]))
+                        place = f"{call.intrin.name}: {r.buffer.name}, {r.steps} -> {other.steps}"
+                        yield _change(program, "other steps of a copy", place, r, other)
         for r in (r for r in call.operands if r.swizzle):
             place = f"{call.intrin.name}: {r.buffer.name}"
             for k, n in enumerate(r.strides):

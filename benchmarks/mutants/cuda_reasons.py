@@ -11,8 +11,9 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
-from cuda_hopper_reasons import of_roles
+from cuda_hopper_reasons import SEEDS, of_roles
 from cuda_judge import Trial
+from cuda_own_arrays import OWN, followed
 from cuda_texts import Edit, Statement, parts, statements
 
 HELPERS = """
@@ -26,6 +27,8 @@ template <int bytes> static inline void tir_spoil(void *at) {
 }
 """
 ORDER = "the barrier orders nothing: no two threads touch a cell on both sides of it, on any shape"
+BARRIERS = tuple(f"{what} {which}" for what in ("dropped", "moved") for which in ("barrier", "barrier of a role"))
+TERMS = "a sum of the same terms in another order: no bound of its rounding error differs"
 SAME = "the changed expression has the value that it had, wherever it is evaluated"
 GROUP = "the copies that each wait is for are the same: what the commit changed places with starts none"
 CELLS = "every cell gets the same value, in another order"
@@ -41,14 +44,16 @@ def explain(changed: Sequence[Edit], trials: Sequence[Trial]) -> str | None:
     first, texts = changed[0], [t.source.text for t in trials]
     if found := of_roles(first.kind, texts, [e.of(t) for t, e in zip(texts, changed, strict=True)], trials):
         return found
-    if first.kind.endswith("barrier"):
-        return ORDER
+    if first.kind in BARRIERS:
+        return of_order(trials, [e.of(t) for t, e in zip(texts, changed, strict=True)])
     if first.kind == "moved commit":
         return GROUP if all(_copies(t) == _copies(e.of(t)) for t, e in zip(texts, changed, strict=True)) else None
     if first.kind.startswith("dropped"):
         return None
     if all(_unused(t, e) for t, e in zip(texts, changed, strict=True)):
         return AGAIN
+    if all(_same_terms(t, e) for t, e in zip(texts, changed, strict=True)):
+        return TERMS
     for level in range(4):
         if _all(trials, [_compared(t, e, level) for t, e in zip(texts, changed, strict=True)]):
             return SAME
@@ -58,6 +63,12 @@ def explain(changed: Sequence[Edit], trials: Sequence[Trial]) -> str | None:
         return NOT_READ
     conditional = "condition" in first.kind or first.kind == "<= for <"
     return _no_matter(trials, [e.of(t) for t, e in zip(texts, changed, strict=True)]) if conditional else None
+
+
+def of_order(trials: Sequence[Trial], new: Sequence[str]) -> str | None:
+    """The reason why a barrier that is gone, or elsewhere, is not missed: in no order of threads is there a race."""
+    runs = (t.run(text, seed) for t, text in zip(trials, new, strict=True) for seed in SEEDS)
+    return ORDER if all(found is None for found in runs) else None
 
 
 def _all(trials: Sequence[Trial], texts: Sequence[str | None]) -> bool:
@@ -105,6 +116,30 @@ def _unused(text: str, e: Edit) -> bool:
     return bool(m) and runs and len(re.findall(rf"\b{m[1]}\b", text[around[-1].start : around[-1].end])) == 3
 
 
+def _same_terms(text: str, e: Edit) -> bool:
+    """Whether a variable is given a plain sum of products, before and after, of the same terms."""
+    s = (_around(text, e.start) or [Statement(0, 0, "")])[-1]
+    first = text.index(s.head, s.start)
+    at, end = e.start - first, e.end - first
+    if s.inside or not 0 <= at <= end <= len(s.head):
+        return False
+    sums = [re.fullmatch(r"(.+? \+?=) ([^=]+);", head) for head in (s.head, s.head[:at] + e.new + s.head[end:])]
+    old, new = ((m[1], _terms(m[2])) if m else ("", None) for m in sums)
+    return old == new and old[1] is not None
+
+
+def _terms(expression: str) -> list[tuple[str, list[str]]] | None:
+    """The terms of a sum, sorted: sign and factors of each. None where it is more than products of numbers, variables
+    and elements of arrays, added from left to right.
+    """
+    factor = r"(?:\d+(?:\.\d*)?f?|[A-Za-z_]\w*(?:\[[^\[\]()]*\])?)"
+    term = rf"{factor}(?: \* {factor})*"
+    if not re.fullmatch(rf"-?{term}(?: [+-] {term})*", expression):
+        return None
+    found = re.findall(rf"(^-?|[+-] )({term})", expression)
+    return sorted(("-" if sign[:1] == "-" else "+", sorted(re.findall(factor, product))) for sign, product in found)
+
+
 def of_texts(old: Sequence[str], new: Sequence[str], kind: str, trials: Sequence[Trial]) -> str | None:
     """The reason why whole texts that nobody tells from those of ``trials`` are none the worse."""
     if all(_bare(a) == _bare(b) for a, b in zip(old, new, strict=True)):
@@ -115,6 +150,8 @@ def of_texts(old: Sequence[str], new: Sequence[str], kind: str, trials: Sequence
         return found
     if all(_looped(a, b) for a, b in zip(old, new, strict=True)):
         return AGAIN
+    if _all(trials, [followed(a, b) for a, b in zip(old, new, strict=True)]):
+        return OWN
     changed = [_as_edit(a, b, kind) for a, b in zip(old, new, strict=True)]
     edited = [e for e in changed if e is not None]
     reason = explain(edited, trials) if len(edited) == len(changed) else None

@@ -146,7 +146,8 @@ def run_kernel(name: str, most: int | None = None, kinds: tuple[str, ...] = ()) 
 def _tiles(name: str, most: int | None, kinds: tuple[str, ...]) -> list[Result]:
     """The fate of the mutants of how tiles lie, for products of warpgroups."""
     out = []
-    for order in cuda_tiles.orders(MULTIPLICATIONS[name]):
+    orders = cuda_tiles.orders(MULTIPLICATIONS[name])
+    for order in (*orders, cuda_tiles.STRIDED) if orders else ():
         by_kind: dict[str, list[cuda_tiles.Sided]] = {}
         for w in cuda_tiles.mutants(name, order):
             by_kind.setdefault(w.kind, []).append(w)

@@ -216,6 +216,7 @@ def _trimmed(text: str, left: int, right: int) -> tuple[int, int]:
 
 def parts(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     """The expressions around a place, the smallest first: up to an argument, an index or one side of an assignment."""
+    start, end = _whole_brackets(text, start, end)
     while True:
         left, right = _span(text, start - 1, "&,=?:;{}\n", -1) + 1, _span(text, end, "&,=?:;{}\n", 1)
         yield _trimmed(text, left, right)
@@ -223,6 +224,19 @@ def parts(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
         if not grouped:
             return
         start, end = left - 1, right + 1
+
+
+def _whole_brackets(text: str, start: int, end: int) -> tuple[int, int]:
+    """The place with both ends of each bracket that is opened or closed inside it."""
+    depth = lowest = 0
+    for c in text[start:end]:
+        depth += (c in "([") - (c in ")]")
+        lowest = min(lowest, depth)
+    for _ in range(-lowest):
+        start = _span(text, start - 1, "", -1)
+    for _ in range(depth - lowest):
+        end = _span(text, end, "", 1) + 1
+    return start, end
 
 
 def part(text: str, start: int, end: int) -> str:

@@ -57,16 +57,30 @@ def product(name: str, order: str) -> Schedule:
     return gpu_hopper(s, config, dict(batch=1, precision="fp32") | given, s.target)
 
 
+STRIDED = "strided"
+"""In place of an order of operands: a convolution, whose tiles of the image are every second pixel."""
+
+
+def convolution(name: str) -> Schedule:
+    """A convolution of one warpgroup whose pixels and channels end inside the last tile."""
+    m = MULTIPLICATIONS[name]
+    given: dict[str, Any] = dict(n=2, h=12, w=22, c=40 * m.word, k=72, r=2, s=2, stride=2, dtype=m.dtype)
+    if m.name == "tf32":
+        given["precision"] = "tf32"
+    config = dict(groups=1, wide=8, bk=COLUMNS, depth=2, resident=1)
+    w = tir.ops.conv2d(**given, layout="NHWC")
+    return w.schedule(config, "gpu_hopper", HOPPER.format(3))
+
+
 def mutants(name: str, order: str) -> Iterator[Sided]:
     """Another layout of one tile, and another map of one array."""
     m = MULTIPLICATIONS[name]
     right = swizzled_rows(4 // m.word)
-    for k, operand in enumerate("ab"):
+    for k, operand in enumerate("ab" if order != STRIDED else ""):
         for other in other_layouts(4 // m.word):
             place = f"{operand}, {order}: {right} -> {other}"
             yield Sided("layout of a tile", place, lambda k=k, other=other: _layout(name, order, k, right, other))
-    s = product(name, order)
-    t = trial(s)
+    t = trial(product(name, order) if order != STRIDED else convolution(name))
     (kernel,) = t.source.kernels
     for k, given in enumerate(kernel.maps):
         for kind, changed in other_maps(given):
@@ -83,17 +97,30 @@ def other_layouts(size: int) -> Iterator[str]:
 
 
 def other_maps(m: TensorMap) -> Iterator[tuple[str, TensorMap]]:
-    """Permuted otherwise, of another box or every second row, of an array of another shape."""
+    """Permuted otherwise, of another box, with other steps, of an array of another shape."""
+    steps = m.steps or (1,) * len(m.box)
+    several = [d for d, (n, step) in enumerate(zip(m.box, steps, strict=True)) if n > step]  # elements of a tile
     for span in (0, 32, 64):
         yield "swizzle of a map", replace(m, swizzle=span)
-    yield "box of a map", replace(m, box=(m.box[0] // 2, *m.box[1:]))
-    yield "box of a map", replace(m, box=(2 * m.box[0], *m.box[1:]))
-    yield "step of a map", replace(m, box=(2 * m.box[0], *m.box[1:]), steps=(2, *[1] * (len(m.box) - 1)))
+    for d in several[:-1]:
+        for n in (m.box[d] // 2, 2 * m.box[d]):
+            yield "box of a map", replace(m, box=put(m.box, d, n))
+        for by in (1, -1):
+            if step := max(steps[d] + by, 0):
+                box, others = put(m.box, d, m.box[d] // steps[d] * step), put(steps, d, step)
+                yield "step of a map", replace(m, box=box, steps=others)
+                yield "step of a map, the box as before", replace(m, steps=others)
     piece = 16 // itemsize(m.dtype)
-    yield "shape of a map", replace(m, shape=(m.shape[0], m.shape[1] + piece))
-    yield "shape of a map", replace(m, shape=(m.shape[0], m.shape[1] - piece))
-    yield "shape of a map", replace(m, shape=(m.shape[0] + 1, m.shape[1]))
-    yield "shape of a map", replace(m, shape=(m.shape[0] - 1, m.shape[1]))
+    for d, n in enumerate(m.shape):
+        by = piece if d == len(m.shape) - 1 else 1
+        yield "shape of a map", replace(m, shape=put(m.shape, d, n - by))
+        if d in several:  # beyond others nothing is asked for
+            yield "shape of a map", replace(m, shape=put(m.shape, d, n + by))
+
+
+def put(numbers: tuple[int, ...], d: int, n: int) -> tuple[int, ...]:
+    """The numbers with another in place ``d``."""
+    return (*numbers[:d], n, *numbers[d + 1 :])
 
 
 def _layout(name: str, order: str, which: int, old: str, new: str) -> tuple[str, str] | None:

@@ -94,6 +94,11 @@ PLANTED: dict[str, tuple[str, str, str]] = {
         "tir_wgmma_fence();",
         "hold.registers",
     ),
+    "sums held behind the fence alone": (
+        "tir_hold(d);\n        tir_wgmma_fence();",
+        "tir_wgmma_fence();\n        tir_hold(d);",
+        "fence.registers",
+    ),
     "sums set behind their hold": (
         "tir_hold(d);\n        tir_wgmma_fence();",
         "tir_hold(d);\n        if (k == 0) d[63] = 0.0f;\n        tir_wgmma_fence();",

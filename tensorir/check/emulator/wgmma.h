@@ -471,8 +471,12 @@ void tir_hold_registers(const void *first, size_t bytes) {
   Fiber *f = W.current;
   const u8 *address = (const u8 *)first;
   track(f);
-  for (size_t w = (size_t)(address - f->stack) / 4; w < (size_t)(address - f->stack + bytes) / 4; w++)
-    f->touched[w] = (f->touched[w] == LANDED ? 0 : f->touched[w]) | HELD;
+  for (size_t w = (size_t)(address - f->stack) / 4; w < (size_t)(address - f->stack + bytes) / 4; w++) {
+    u32 &word = f->touched[w];
+    if (word == LANDED) word = 0;
+    else if (!(word & HELD)) word = f->fence;  // what set it may come as late as this, behind the fence
+    word |= HELD;
+  }
 }
 
 void tir_wgmma_commit() {
