@@ -369,8 +369,10 @@ def wrong(case: Case, source: Source, runs: tuple[tuple[int, bool], ...]) -> str
         if not np.array_equal(run.outputs[0], case.work.reference(*arrays)):
             return "another result"
     outputs = case.schedule().outputs
-    if (far := with_infinities(outputs, random_arguments(outputs, 0))) is not None:
-        return str(infinities_spread(outputs, emulate(source, far).outputs, far) or "")
+    for far in with_infinities(outputs, random_arguments(outputs, 0)):
+        run = emulate(source, far)
+        if told := run.problems or infinities_spread(outputs, run.outputs, far):
+            return str(told)
     return ""
 
 

@@ -65,14 +65,13 @@ class Trial:
                 return "emulator", done.problems[0].code
             if not all(_equal(got, want) for got, want in zip(done.outputs, self.want, strict=True)):
                 return "result", "check.wrong-result"
-        far = with_infinities(self.outputs, self.arrays)
-        if far is None:
-            return None
-        done = emulate(source, far, seed)
-        if done.problems:
-            return "emulator", done.problems[0].code
-        wrong = infinities_spread(self.outputs, done.outputs, far)
-        return ("result", wrong.code) if wrong else None
+        for far in with_infinities(self.outputs, self.arrays):
+            done = emulate(source, far, seed)
+            if done.problems:
+                return "emulator", done.problems[0].code
+            if wrong := infinities_spread(self.outputs, done.outputs, far):
+                return "result", wrong.code
+        return None
 
     def on(self, arrays: list[np.ndarray]) -> Trial:
         """The same with other inputs."""

@@ -122,7 +122,7 @@ def emulated(s: Any, shapes: Any, seed: int) -> Verdict:
             run = emulate(source, arrays, seed, eager)
             if wrong := run.problems or compare_results(one.outputs, run.outputs, want).problems:
                 return Verdict(wrong, tuple(shown), "CUDA text on the CPU")
-        if (far := with_infinities(one.outputs, arrays)) is not None:
+        for far in with_infinities(one.outputs, arrays):
             run = emulate(source, far, seed)
             spread = infinities_spread(one.outputs, run.outputs, far)
             if told := run.problems or ((spread,) if spread else ()):
@@ -130,30 +130,40 @@ def emulated(s: Any, shapes: Any, seed: int) -> Verdict:
     return Verdict((), tuple(shown), "the CUDA text, run on the CPU: exact, no race, no access out of bounds")
 
 
-def with_infinities(outputs: tuple[Tensor, ...], arrays: list[np.ndarray]) -> list[np.ndarray] | None:
-    """The inputs with infinities at the beginning of the last part of each array: what kernels read beyond the end of
-    a row, of a group or of an image, in the belief that it will be multiplied by 0. None where this shows nothing:
-    without floats, and where infinities become whole numbers.
+def with_infinities(outputs: tuple[Tensor, ...], arrays: list[np.ndarray]) -> Iterator[list[np.ndarray]]:
+    """The inputs with infinities at the beginning of the last part of each array, and then of the second one: what
+    kernels read beyond the end of a row, of a group or of an image, perhaps the first one's, in the belief that it will
+    be multiplied by 0. Nothing where this shows nothing: without floats, and where infinities become whole numbers.
     """
     bodies = [b for op in computes_of(outputs) for b in op.bodies]
     if any(DTYPES[e.dtype].kind != "f" and DTYPES[e.a.dtype].kind == "f" for b in bodies for e in find(b, Cast)):
-        return None
-    if any(DTYPES[t.dtype].kind != "f" for t in outputs) or not any(_far(outputs, arrays)):
-        return None
-    return _with(np.inf, outputs, arrays)
+        return
+    far = _far(outputs, arrays)
+    if any(DTYPES[t.dtype].kind != "f" for t in outputs) or not any(far):
+        return
+    yield _with(np.inf, far, arrays, -1)
+    if any(f and len(x) > 2 for x, f in zip(arrays, far, strict=True)):
+        yield _with(np.inf, far, arrays, 1)
 
 
 def _far(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray]) -> list[bool]:
     return [np.size(x) > 1 and DTYPES[a.dtype].kind == "f" for x, a in zip(arrays, arguments_of(outputs), strict=True)]
 
 
-def _with(value: float, outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The inputs with ``value`` at the beginning of the last part of each that has floats."""
+def _with(value: float, far: Sequence[bool], arrays: Sequence[np.ndarray], part: int) -> list[np.ndarray]:
+    """The inputs with ``value`` at the beginning of a part of each that has floats."""
     out = [np.array(x) for x in arrays]
-    for x, far in zip(out, _far(outputs, arrays), strict=True):
-        if far:
-            x[(-1, 0)[: x.ndim]] = value
+    for x, f in zip(out, far, strict=True):
+        if f:
+            x[(min(part, len(x) - 1), 0)[: x.ndim]] = value
     return out
+
+
+def _instead(value: float, far: Sequence[bool], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The inputs with ``value`` where they are infinite."""
+    return [
+        np.where(np.isfinite(x), x, np.asarray(value, x.dtype)) if f else x for x, f in zip(arrays, far, strict=True)
+    ]
 
 
 def infinities_spread(
@@ -162,8 +172,9 @@ def infinities_spread(
     """Where a result is no number although the declaration makes it without the infinities in ``arrays``: it is the
     same whatever stands in their place.
     """
+    far = _far(outputs, arrays)
     with np.errstate(all="ignore"):  # 256: of every type, and more than sums of small numbers that a relu hides
-        tried = [evaluate(outputs, _with(x, outputs, arrays)) for x in (0.0, 256.0, -256.0, np.inf)]
+        tried = [evaluate(outputs, _instead(x, far, arrays)) for x in (0.0, 256.0, -256.0, np.inf)]
     for n, (t, g) in enumerate(zip(outputs, got, strict=True)):
         want, *others = (np.asarray(w[n], np.float64) for w in tried)
         apart = np.isfinite(want) & np.all([want == w for w in others], axis=0)

@@ -185,9 +185,10 @@ def copied(x: tir.Tensor, element: str = "float32") -> tir.Schedule:
     return s.bind(inner, "thread.x")
 
 
-def test_infinities_must_not_spread() -> None:
+@pytest.mark.parametrize("other", [7, 1])
+def test_infinities_must_not_spread(other: int) -> None:
     s = copied(tir.placeholder((8,), name="x"))
-    edited = s.source().replace("x[i_0 * 4 + i_1]", "x[i_0 * 4 + i_1] + 0.0f * x[7]")
+    edited = s.source().replace("x[i_0 * 4 + i_1]", f"x[i_0 * 4 + i_1] + 0.0f * x[{other}]")
     assert edited != s.source()
     verdict = s.with_source(edited).check("emulate")
     assert [p.code for p in verdict.problems] == ["check.infinity-spreads"]
