@@ -151,8 +151,9 @@ def _tiles(name: str, most: int | None, kinds: tuple[str, ...]) -> list[Result]:
         by_kind: dict[str, list[cuda_tiles.Sided]] = {}
         for w in cuda_tiles.mutants(name, order):
             by_kind.setdefault(w.kind, []).append(w)
+        often = MORE * (2 if order == cuda_tiles.STRIDED else 1)  # of three maps, one of which has steps
         for kind, found in by_kind.items():
-            for w in sampled(found, most or MORE, f"{name} {order} {kind}"):
+            for w in sampled(found, most or often, f"{name} {order} {kind}"):
                 if kinds and not kind.startswith(kinds):
                     continue
                 judged = apart(w.judge)

@@ -64,7 +64,7 @@ STRIDED = "strided"
 def convolution(name: str) -> Schedule:
     """A convolution of one warpgroup whose pixels and channels end inside the last tile."""
     m = MULTIPLICATIONS[name]
-    given: dict[str, Any] = dict(n=2, h=12, w=22, c=40 * m.word, k=72, r=2, s=2, stride=2, dtype=m.dtype)
+    given: dict[str, Any] = dict(n=2, h=12, w=22, c=40 * m.word, k=80, r=2, s=2, stride=2, dtype=m.dtype)
     if m.name == "tf32":
         given["precision"] = "tf32"
     config = dict(groups=1, wide=8, bk=COLUMNS, depth=2, resident=1)

@@ -9,6 +9,7 @@ import cuda_mutants
 import cuda_pass_layer
 import cuda_tables
 import cuda_text_layer
+import cuda_tiles
 import pytest
 from cuda_judge import own_folder
 from cuda_kernels import KERNELS
@@ -52,6 +53,15 @@ def test_no_program_with_a_fault_survives():
 def test_no_table_with_a_fault_survives():
     found = all_told(cuda_tables.run_kernel("tf32", 1, ("fragments, lanes",)), 6)
     assert found["by"].keys() & {"emulator", "result"}
+
+
+@emulated
+def test_no_map_with_other_steps_survives():
+    """Every second pixel is what a strided convolution reads, along both sides of the image."""
+    found = [w for w in cuda_tiles.mutants("bf16", cuda_tiles.STRIDED) if w.kind.startswith("step of a map")]
+    found = [w for w in found if "steps=(1, 2, 2, 1)) -> " in w.place]
+    assert len(found) == 8
+    assert all(w.judge() for w in found)
 
 
 @emulated
