@@ -14,7 +14,7 @@ ANNOUNCED = "the bytes are announced to the phase that they come in, whenever th
 NOT_LOOKED_AT = "the instruction does not look at the number: with any other it is right"
 NOT_READ = "what the iterations in question write is never read, whatever it is"
 HELD = "registers are held in front of their next use: what it changed places with uses none"
-SOONER = "products are waited for sooner than they must be, and what comes later for it is an arrival"
+SOONER = "products or stores are waited for sooner than they must be, and what comes later for it is an arrival"
 ALONE = "the barrier's number is no other one's, and all threads that meet there come to the same place"
 ANY = (0, 16, 1024, 4096, 65536, 262128)
 """Numbers that a descriptor may have as a step."""
@@ -40,6 +40,8 @@ def of_roles(kind: str, old: Sequence[str], new: Sequence[str], trials: Sequence
         return HELD if all(_arrivals(_passed(a, b, "tir_hold(", "")) for a, b in pairs) else None
     if kind in ("moved wait", "moved wait for products"):
         return SOONER if all(_arrivals(_passed(a, b, "tir_wgmma_wait<", "up")) for a, b in pairs) else None
+    if kind == "moved wait for stores":
+        return SOONER if all(_arrivals(_passed(a, b, "tir_wait_stores<", "up")) for a, b in pairs) else None
     if kind == "barriers begun by one":
         worse = [_spoiled(a, b) for a, b in pairs]
         return NOT_READ if all(x and t.run(x) is None for t, x in zip(trials, worse, strict=True)) else None

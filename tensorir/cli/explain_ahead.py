@@ -65,7 +65,8 @@ AHEAD: dict[str, Entry] = {
     ),
     "barrier.misused": Entry(
         "A barrier is used as it is not made for: set up twice, arrived at more often than it was set up for, "
-        "waited for with a parity other than 0 and 1, or met by threads that are no whole warps.",
+        "waited for with a parity other than 0 and 1, met by threads that are no whole warps, or by others than before "
+        "although nothing orders the two meetings.",
         "# an edited text in which all threads arrive at a barrier for one",
         "# as many arrivals a phase as tir_barrier_init was told",
     ),

@@ -6,7 +6,7 @@ import time
 import cuda_judge
 import numpy as np
 import pytest
-from cuda_hopper_reasons import ALONE, of_roles
+from cuda_hopper_reasons import ALONE, SOONER, of_roles
 from cuda_judge import apart
 from cuda_own_arrays import followed
 from cuda_reasons import ORDER, TERMS, explain
@@ -73,6 +73,24 @@ def test_barriers_may_have_a_number_of_their_own():
     assert reason(taken + other, taken + TEXT) is None
     turns = TEXT.replace("some(3,", "some(turn + 1,")
     assert reason(turns.replace("some(1,", "some(2,", 1), turns) is None
+
+
+def test_waits_may_come_sooner_than_arrivals():
+    wait, arrival, store = (
+        "tir_wait_stores<0>();\n",
+        "if (lane < 1) {\ntir_barrier_arrive(&empty[0]);\n}\n",
+        "x[0] = 1;\n",
+    )
+
+    def reason(old, new):
+        texts = [[TEXT.replace("  __syncthreads();\n", lines)] for lines in (old, new)]
+        return of_roles("moved wait for stores", *texts, [Tells(None)])
+
+    assert reason(arrival + wait, wait + arrival) == SOONER
+    assert reason(wait + arrival, arrival + wait) is None, "later"
+    assert reason(store + wait, wait + store) is None
+    assert reason(arrival + store + wait, wait + arrival + store) is None
+    assert reason(arrival + wait, wait + arrival.replace("0", "1")) is None
 
 
 def test_terms_of_a_sum_may_change_places():

@@ -168,6 +168,12 @@ PLANTED: dict[str, tuple[str, str, str]] = {
     "sums that nobody begins": ("for (int i = 0; i < 64; ++i) d[i] = 0.0f;", ";", ""),
     "a product of some": (PRODUCT, f"if (thread != 5) {PRODUCT}", "warp.divergent"),
     "a product for some": ("int last = -1;", "int last = -1; if (thread == 99) break;", "warp.divergent"),
+    "two groups at one barrier": (MEET, "tir_sync_some(1, 128);", "barrier.misused"),
+    "a group at the other's barrier": (
+        "tir_async_fence();\n      " + MEET,
+        "tir_async_fence();\n      tir_sync_some(2 - group, 128);",
+        "barrier.misused",
+    ),
     "a meeting of some": (MEET, MEET.replace("128", "96"), "barrier.misused"),
     "a copy to no multiple of 128 bytes": ("A_shared + s * 8192,", "A_shared + 8 + s * 8192,", "memory.misaligned"),
     "a copy to nowhere": ("A_shared + s * 8192,", "A_shared + 65536 + s * 8192,", "memory.out-of-bounds"),

@@ -27,6 +27,7 @@ struct Barrier {
 struct Meeting {  // at a numbered barrier
   int threads = 0;
   std::vector<Fiber *> waiting;
+  std::vector<std::pair<int, u32>> before;  // who met there last, each with its clock behind that
 };
 
 std::map<const u8 *, Barrier> barriers;
@@ -181,6 +182,15 @@ void whole_warps(const std::vector<Fiber *> &those, const void *at) {
               warp.second, warp.first);
 }
 
+// Threads that have met at a barrier may come to it again; others once one of those is known to be behind it.
+void comes_after(const Fiber *f, const Meeting &m, int id, const void *at) {
+  for (const auto &other : m.before)
+    if (f->seen[other.first] >= other.second) return;
+  if (!m.before.empty())
+    problem("barrier.misused", at, nullptr, "thread %d comes to barrier %d, where %s and others met, and nothing orders the "
+            "two: they may meet in any mixture", f->number, id, who(m.before[0].first).c_str());
+}
+
 }  // namespace
 
 extern "C" {
@@ -196,6 +206,7 @@ void tir_sync_some(int id, int threads) {
   if (m.threads != threads)
     problem("barrier.misused", HERE, m.waiting[0]->waits_at, "thread %d meets %d threads at barrier %d, others %d",
             f->number, threads, id, m.threads);
+  comes_after(f, m, id, HERE);
   m.waiting.push_back(f);
   if ((int)m.waiting.size() < m.threads) {
     f->waits_for = id;
@@ -206,6 +217,8 @@ void tir_sync_some(int id, int threads) {
   all.swap(m.waiting);
   whole_warps(all, HERE);
   meet(all);
+  m.before.clear();
+  for (const Fiber *one : all) m.before.push_back({one->id, one->clock});
   all.pop_back();  // this thread
   wake_all(all);
 }
