@@ -235,7 +235,9 @@ def swizzles(program: Program) -> Iterator[Change]:
         name = f"{type(n).__name__} of {n.buffer.name}[{show(at)}]"
 
         def moved(index: Any, n: Any = n) -> Any:
-            return n.replace(first=(index,)) if isinstance(n, Region) else n.replace(index=(index,))
+            if isinstance(n, Region):
+                return n.replace(first=(index, *n.first[1:]))
+            return n.replace(index=(index, *n.index[1:]))
 
         for x in _once([x for x in walk(at) if isinstance(x, Binary) and x.op == "^"]):
             for kind, new in (("swizzle on one side only", x.a), ("swizzle with + for ^", binary("+", x.a, x.b))):

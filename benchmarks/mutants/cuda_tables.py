@@ -74,7 +74,7 @@ def product(name: str, order: str, k: int, rows: str = "") -> Schedule:
         ),
         name="c",
     )
-    s = tir.Schedule(tir.compute((32, 32), lambda i, j: c[i, j] + 0, name="out"), target="cuda -arch=sm_80")
+    s = tir.Schedule(tir.compute((32, 32), lambda i, j: c[i, j] + 0, name="out"), target=f"cuda -arch={m.needs}")
     wi, i = s.split("out.i", [None, 16])
     s.reorder(wi, i, "out.j").bind(wi, "warp.y")
     s.compute_at("c", wi)

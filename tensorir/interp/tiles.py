@@ -117,10 +117,12 @@ class _Tile:
         """The cells, a row for each thread that tells of it."""
         first, block = np.broadcast_to(np.asarray(self.first(f)), f.lane.shape), f.block
         at = permuted(first[:, None] + self.spread, self.region)
-        if len(at) and (at.min() < 0 or at.max() >= self.home.size):
+        cells = at + block[:, None] * self.home.size
+        beyond = len(at) and (at.min() < 0 or at.max() >= self.home.size)
+        if beyond or (len(cells) and cells.max() >= len(self.home.values)):  # an array that blocks have no part of
             name = self.region.buffer.name
             raise Fault(Problem("memory.out-of-bounds", f"a tile leaves the {self.home.size} elements of {name}"))
-        return np.asarray(at + block[:, None] * self.home.size)
+        return np.asarray(cells)
 
 
 class Described:
