@@ -17,12 +17,13 @@ from cuda_kernels import HOPPER
 import tensorir as tir
 from tensorir.api.schedule import Schedule
 from tensorir.check.equivalence import compare
-from tensorir.codegen.source import Source, TensorMap, itemsize
+from tensorir.codegen.source import Source, TensorMap
 from tensorir.errors import TensorIRError
 from tensorir.interp.numbers import Field
 from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication
 from tensorir.intrin.hopper import KINDS
 from tensorir.ops.gemm_hopper import gpu_hopper, swizzled_rows
+from tensorir.runtime import tensor_maps
 
 COLUMNS = 64
 
@@ -110,7 +111,7 @@ def other_maps(m: TensorMap) -> Iterator[tuple[str, TensorMap]]:
                 box, others = put(m.box, d, m.box[d] // steps[d] * step), put(steps, d, step)
                 yield "step of a map", replace(m, box=box, steps=others)
                 yield "step of a map, the box as before", replace(m, steps=others)
-    piece = 16 // itemsize(m.dtype)
+    piece = 16 // tensor_maps.KINDS[m.dtype][1]
     for d, n in enumerate(m.shape):
         by = piece if d == len(m.shape) - 1 else 1
         yield "shape of a map", replace(m, shape=put(m.shape, d, n - by))
