@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from versus_gpu import candidates, dry, problems, program, rows, runner, shapes, table
+from versus_gpu import candidates, checks, dry, lists, problems, program, rows, runner, shapes, table
 from versus_gpu.building import BuildFailure, Built, Job, emitted
 from versus_gpu.device import Broken, Compared, Pace, Times
 from versus_gpu.results import Results
@@ -42,17 +42,22 @@ def document(path):
 @needs_compiler
 def test_dry_run_from_end_to_end(script, tmp_path, capsys):
     out = tmp_path / "r.json"
-    only = r"^odd int8 nn 127|^square (bf16|3xtf32) nt|^mobilenet"
+    only = (
+        r"^check mma.sync (tf32 nn 127|bf16 nt 127x80x48 alpha)|^square bf16 nt 72|^mobilenet fp32 2x8x10x10 k8 3x3 p"
+    )
+    only += r"|^resnet50 ((data|weight) bf16 2x8x10x10 k8 3x3|epilogue.*residual)|^experts"
     given = ["--dry", "--only", only, "--configurations", "1", "--out", str(out)]
     assert script.main(given) == 0
     found = document(out)
-    assert {r["kind"] for r in found["rows"]} == {"int8", "bf16", "3xtf32", "fp32"}
-    assert [r["status"] for r in found["rows"]] == ["exact"] * 4
+    assert {r["op"] for r in found["rows"]} == set(tir.ops.OPERATORS)
+    assert [r["status"] for r in found["rows"]] == ["exact"] * 8
     assert {r["template"] for r in found["rows"]} == {"gpu_hopper", "gpu_tensor", "gpu_depthwise"}
+    compared = [t for r in found["rows"] if not r["timed"] for t in r["tried"]]
+    assert 0 < compared[0]["of_bound"] < 1, "normal numbers are compared as well"
     assert all(r["tried"] and r["wrong"] == 0 for r in found["rows"])
     assert all(r["errors"] == {"ours": 0.0} and r["cold"] == {} for r in found["rows"] if r["timed"])
     assert found["runs"][0]["tier"] == "quick"
-    assert "4 of 4 rows exact, 0 wrong, 0 failed" in capsys.readouterr().out
+    assert "8 of 8 rows exact, 0 wrong, 0 failed" in capsys.readouterr().out
     assert "| square bf16 nt 72x72x40 | exact | gpu_hopper |" in out.with_suffix(".md").read_text()
 
     assert {p.name for p in tmp_path.iterdir()} == {"r.json", "r.md"}
@@ -64,7 +69,7 @@ def test_dry_run_from_end_to_end(script, tmp_path, capsys):
     assert len(again["runs"]) == 2
     capsys.readouterr()
     assert script.main(["--show", str(out)]) == 0
-    assert "4 of 4 rows exact" in capsys.readouterr().out
+    assert "8 of 8 rows exact" in capsys.readouterr().out
 
 
 @needs_compiler
@@ -100,6 +105,9 @@ class FakeCase(dry.Case):
         return Compared(True)
 
     def errors(self, built):
+        if self.device.plan.get(self.problem.name) == "errors":
+            self.device.without = list(self.without)
+            raise RuntimeError("no result")
         return {"ours": 1e-7}
 
     def screen(self, built):
@@ -115,6 +123,7 @@ class FakeDevice(dry.Dry):
     def __init__(self, plan, spills=0, shared=0, works=True):
         super().__init__()
         self.plan, self.spills, self.shared, self.works, self.checks = plan, spills, shared, works, 0
+        self.without = []
 
     def built(self, job):
         if self.plan.get(job.problem.name) == "compile":
@@ -139,7 +148,7 @@ def made(device, tmp_path, found, crashes=()):
 
 
 def squares():
-    return problems.problems("quick", "^square bf16")
+    return lists.problems("quick", "^square bf16")
 
 
 def test_a_failing_row_is_recorded_and_the_run_goes_on(tmp_path):
@@ -161,7 +170,7 @@ def test_a_failing_row_is_recorded_and_the_run_goes_on(tmp_path):
     assert good["peers_failed"] == {"triton": "missing"}
     text = table.markdown(doc)
     assert "WRONG" in text
-    assert "failed: square bf16 nn 4096x4096x4096: no such instruction" in text
+    assert "failed: square bf16 nt 4096x4096x4096: no such instruction" in text
 
 
 def test_a_launch_that_fails_costs_one_configuration(tmp_path):
@@ -190,6 +199,32 @@ def test_a_broken_device_asks_for_a_new_process_that_leaves_the_configuration_ou
     whole = {**crash, "config": None}
     _, doc = made(FakeDevice({}), tmp_path, [problem], [whole])
     assert doc["rows"][0]["status"] == "failed"
+
+
+def test_a_library_that_breaks_the_device_is_left_out(tmp_path):
+    """The row is made again without it; other figures are kept where one part fails."""
+    problem = squares()[0]
+    crash = {"row": problem.name, "config": None, "peer": "cublas", "reason": "illegal address"}
+    device = FakeDevice({problem.name: "errors"})
+    _, doc = made(device, tmp_path, [problem], [crash])
+    (row,) = doc["rows"]
+    assert row["status"] == "exact"
+    failed = {"cublas": "ended the process: illegal address", "ours": "RuntimeError: no result", "triton": "missing"}
+    assert row["peers_failed"] == failed
+    assert row["cold"]["ours"]["median_s"] == 2.0
+    assert device.without == ["cublas"]
+
+
+def test_kernels_of_a_kind_that_keep_ending_processes_are_given_up(tmp_path):
+    """Each costs seconds of a device: rows of other kinds are made instead."""
+    found = lists.problems("check", "^check threads fp32 n. 127|^check mma.sync bf16 n. 127")
+    stages = [p.group for p in found]
+    crashes = [{"row": p.name, "config": {"n": n}, "peer": "", "reason": "hangs"} for p in found[:1] for n in range(4)]
+    _, doc = made(FakeDevice({}), tmp_path, found, crashes)
+    by = {stage: [r["status"] for r in doc["rows"] if r["group"] == stage] for stage in stages}
+    assert set(by["check threads"]) == {"failed"}
+    assert set(by["check mma.sync"]) == {"exact"}
+    assert "given up: 4 kernels of its kind" in doc["rows"][0]["reason"]
 
 
 def test_broken_goes_through_a_row():
@@ -230,33 +265,78 @@ def test_an_empty_document_has_a_table():
 
 
 def test_lists_are_well_formed():
-    quick, full, tune = (problems.problems(tier) for tier in problems.TIERS)
+    _, quick, full, tune = (lists.problems(tier) for tier in lists.TIERS)
     for found in (quick, full, tune):
         names = [p.name for p in found]
         assert len(set(names)) == len(names)
-    assert 38 <= sum(p.timed for p in quick) <= 50
+    assert 60 <= sum(p.timed for p in quick) <= 80
     assert {p.name for p in quick} <= {p.name for p in full}
-    assert {p.kind for p in quick if p.timed} == set(problems.KINDS)
+    assert {p.kind for p in quick if p.timed} == set(problems.TIMED)
+    assert {p.op for p in quick if p.timed} == set(tir.ops.OPERATORS)
     own = [p for p in full if p.template is None]
-    assert {p.template for p in full if p not in own} == {"gpu_winograd", "gpu_winograd_fused"}
-    assert sum(p.group == "resnet50" for p in own) == 2 * 23 * len(shapes.BATCHES), "fp32, and bf16 with channels last"
+    assert {p.template for p in full if p.timed and p not in own} == {"gpu_winograd", "gpu_winograd_fused"}
+    layers = [p for p in own if p.group == "resnet50" and p.kind in ("fp32", "bf16")]
+    assert len(layers) == 2 * 23 * len(shapes.BATCHES), "fp32, and bf16 with channels last"
+    assert sum(p.group.startswith("resnet50 weight") and p.kind == "bf16" for p in own) == 23
     assert len(shapes.DEEPBENCH) == 12
     for p in full:
-        assert p.workload().flops > 0
+        assert not p.unsuited(p.target(TARGET)), p.name
+
+
+def test_every_template_for_cuda_is_compared():
+    """Of each operator, with each type that it multiplies by its own instructions; the simple ones first."""
+    found = list(checks.checks())
+    threads, cores = ("gpu_tile", "gpu_warp"), ("gpu_tensor", "gpu_hopper")
+    assert {p.template for p in found} == {*threads, *cores, "gpu_depthwise", *problems.WHOLE}
+    assert {(p.op, p.template) for p in found} >= {
+        *((op, t) for op in ("matmul", "grouped_matmul", "conv2d") for t in (*threads, *cores)),
+        *((f"conv2d_backward_{of}", t) for of in ("data", "weight") for t in ("gpu_tile", "gpu_tensor")),
+    }
+    plain = {(p.kind, p.template) for p in found if p.op == "matmul"}
+    assert plain >= {(kind, "gpu_tensor") for kind in problems.KINDS if kind != "fp32"}
+    assert plain >= {(kind, "gpu_hopper") for kind in problems.KINDS if kind not in ("fp32", "3xtf32")}
+    assert {p.arch for p in found} == {"", "sm_70", "sm_75"}
+    first = [p.template for p in found]
+    assert first.index("gpu_warp") < first.index("gpu_tensor") < first.index("gpu_hopper")
+    assert found[first.index("gpu_hopper")].parameters["tb"], "as tiles lie in memory"
+
+
+def test_compared_configurations_have_the_knobs_that_are_asked_for_and_differ():
+    for problem in {(p.group, p.knobs): p for p in checks.clusters()}.values():
+        _, configs = candidates.configurations(problem, TARGET, 2)
+        assert all(c[name] == value for c in configs for name, value in problem.knobs)
+    problem = next(p for p in checks.tensor_cores() if p.kind == "bf16")
+    _, (default, other) = candidates.configurations(problem, TARGET, 2)
+    assert sum(default[k] != other[k] for k in default) >= len(default) // 2
+    oldest = next(p for p in checks.tensor_cores() if p.arch == "sm_75")
+    template, (config,) = candidates.configurations(oldest, oldest.target(TARGET), 1)
+    assert "m16n8k8" in emitted(Job(oldest, template, config, oldest.target(TARGET))).text
+
+
+def test_what_a_device_cannot_run_is_skipped(tmp_path):
+    device = FakeDevice({})
+    device.target = "cuda -arch=sm_80"
+    found = lists.problems("check", "^check (wgmma|mma.sync) bf16 nt 127x80x48.*bias.relu")
+    _, doc = made(device, tmp_path, found)
+    assert [(r["status"], r["template"]) for r in doc["rows"]] == [("exact", "gpu_tensor"), ("skipped", "gpu_hopper")]
+    assert doc["rows"][1]["reason"] == "needs sm_90a"
+    text = table.markdown(doc)
+    assert "1 are not for this device" in text
+    assert "| check wgmma | 0 | 0 | 0 | 1 | 0 |  |" in text
 
 
 @pytest.mark.parametrize("only", ["square bf16 nn 8192", "square 3xtf32 nt 4096", "llama2-7b bf16 nt 16x12288",
                                   "deepbench fp32", "resnet50 fp32 16x3x224", "mobilenet fp32 16x512",
-                                  "odd int8 tt"])  # fmt: skip
+                                  "check mma.sync int8 tt"])  # fmt: skip
 def test_configurations_are_legal_distinct_and_emitted(only):
-    problem = problems.problems("quick", only)[0]
-    template, found = candidates.configurations(problem, TARGET, 8)
+    problem = lists.problems("quick", only)[0]
+    template, found = candidates.configurations(problem, TARGET, 8 if problem.timed else 3)
     work, target = problem.workload(), tir.Target.parse(TARGET)
     space = work.templates[template].space_for(target)
     assert found[0] == space.default
-    assert len(found) == 8
+    assert len(found) == (8 if problem.timed else 3)
     assert all(space.index(c) >= 0 for c in found)
-    assert len({json.dumps(c) for c in found}) == 8
+    assert len({json.dumps(c) for c in found}) == len(found)
     for config in found[:2]:
         source = emitted(Job(problem, template, config, TARGET))
         assert source.kernels[0].shared_bytes <= target.shared_optin_bytes
@@ -265,7 +345,7 @@ def test_configurations_are_legal_distinct_and_emitted(only):
 def test_curated_configurations_of_warpgroups():
     """Large and small problems of every type that they multiply have some beside the default."""
     for only in ("square bf16 nn 8192", "square tf32 nt 4096", "square int8 nt 4096", "llama2-7b bf16 nt 16x12288"):
-        problem = problems.problems("quick", only)[0]
+        problem = lists.problems("quick", only)[0]
         work = problem.workload()
         assert candidates.template_of(work, TARGET) == "gpu_hopper"
         space = work.templates["gpu_hopper"].space_for(tir.Target.parse(TARGET))
@@ -273,9 +353,9 @@ def test_curated_configurations_of_warpgroups():
 
 
 def test_what_no_emulator_gets_through_is_shrunk():
-    (large,) = problems.problems("quick", "odd bf16 nt 2056")
+    (large,) = lists.problems("quick", "resident bf16 nt 2056")
     assert large.workload().flops > problems.MOST_EMULATED
-    dry = problems.problems("quick", "odd bf16", dry=True)
+    dry = lists.problems("quick", "^check.* bf16", dry=True)
     assert all(p.workload().flops < problems.MOST_EMULATED for p in dry)
 
 
@@ -313,22 +393,20 @@ print([m for m in ("cupy", "torch", "triton", "skopt", "pyopencl", "ml_dtypes") 
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("kind", problems.KINDS)
-def test_kernels_are_made_with_what_a_cuda_image_has(kind):
+def test_kernels_are_made_with_what_a_cuda_image_has():
     """Without ml_dtypes, pyopencl and scikit-optimize, which that has not: configurations and texts all the same."""
     text = f"""
 import sys
 sys.path.insert(0, {str(FOLDER)!r})
 import run
 sys.modules.update(dict.fromkeys(("ml_dtypes", "pyopencl", "skopt", "sklearn", "scipy")))
-from versus_gpu import building, candidates, problems
-for problem in problems.problems("quick", "square {kind} nt 4096"):
-    template, configs = candidates.configurations(problem, {TARGET!r}, 2)
-    for config in configs:
-        building.emitted(building.Job(problem, template, config, {TARGET!r}))
-print(template)
+from versus_gpu import building, candidates, checks
+every = list(checks.checks())
+for problem in {{**{{p.kind: p for p in every}}, **{{p.op: p for p in every}}}}.values():
+    template, configs = candidates.configurations(problem, {TARGET!r}, 1)
+    building.emitted(building.Job(problem, template, configs[0], {TARGET!r}))
+    print(problem.kind)
 """
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
     assert not done.returncode, done.stderr
-    wide = {"fp32": "gpu_warp", "3xtf32": "gpu_tensor"}
-    assert done.stdout.strip() == wide.get(kind, "gpu_hopper")
+    assert set(done.stdout.split()) == set(problems.KINDS)

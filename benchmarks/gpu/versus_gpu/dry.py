@@ -9,10 +9,13 @@ import numpy as np
 
 import tensorir as tir
 from tensorir.check.emulate import emulate
+from tensorir.interp.numbers import numpy_dtype
+from tensorir.ir.dtypes import is_float
 
 from .building import BuildFailure, Built, Job, emitted, in_words
 from .device import Case, Compared, Device, Pace, Times
-from .problems import Problem
+from .exact import bound, linear
+from .problems import SCALARS, Argument, Problem
 
 
 class DryCase(Case):
@@ -22,24 +25,51 @@ class DryCase(Case):
         self.problem, self.work = problem, problem.workload()
         self.about: dict[str, Any] = {"sets": 1}
 
-    def _small(self) -> list[np.ndarray]:
-        """Whole numbers, as the problem wants them."""
-        from tensorir.interp.numbers import numpy_dtype
-
+    def _drawn(self, whole: bool) -> list[Any]:
+        """Whole numbers as the problem wants them, or normal ones."""
         draw = np.random.default_rng(0)
-        largest, times = self.problem.whole
-        found = [draw.integers(-largest, largest + 1, s).astype(numpy_dtype(d)) for s, d in self.problem.arguments()]
+        found = [self._one(a, whole, draw) for a in self.problem.arguments]
+        times = self.problem.whole[1] if whole else 1
         return [a * a.dtype.type(times) if n == 1 and times > 1 else a for n, a in enumerate(found)]
 
+    def _one(self, a: Argument, whole: bool, draw: np.random.Generator) -> Any:
+        if a.role == "table":
+            return self.problem.table()
+        kind = numpy_dtype(a.dtype)
+        if a.role == "scalar":
+            return kind.type(SCALARS[a.name][0 if whole or not is_float(a.dtype) else 1])
+        if not whole and is_float(a.dtype):
+            return draw.standard_normal(a.shape).astype(kind)
+        largest = self.problem.whole[0] if whole else 127
+        return draw.integers(-largest if a.signed else 0, largest + 1, a.shape).astype(kind)
+
     def check(self, built: Built) -> Compared:
-        arrays = self._small()
+        found = self._same(built) if self.problem.exact else Compared(True)
+        return found if self.problem.timed or not found.exact else self._near(built)
+
+    def _same(self, built: Built) -> Compared:
+        arrays = self._drawn(whole=True)
         run = emulate(built.source, arrays)
         if run.problems:
             return Compared(False, None, str(run.problems[0].message))
         want, got = self.work.reference(*arrays), run.outputs[0]
-        difference = np.abs(got.astype(np.float64) - want.astype(np.float64))
-        largest = float(difference.max())
+        largest = float(np.abs(got.astype(np.float64) - want.astype(np.float64)).max())
         return Compared(bool(np.array_equal(got, want)), largest if np.isfinite(largest) else None)
+
+    def _near(self, built: Built) -> Compared:
+        arrays = self._drawn(whole=False)
+        run = emulate(built.source, arrays)
+        if run.problems:
+            return Compared(False, None, str(run.problems[0].message))
+        want, got = (np.asarray(x, np.float64) for x in (self.work.reference(*arrays), run.outputs[0]))
+        absolute = [
+            a if at.role == "table" else np.abs(a) for a, at in zip(arrays, self.problem.arguments, strict=True)
+        ]
+        magnitude = np.asarray(linear(self.problem).workload().reference(*absolute), np.float64)
+        worst = float((np.abs(got - want) / bound(self.problem, want, magnitude)).max())
+        return Compared(
+            worst <= 1, float(np.abs(got - want).max()), "" if worst <= 1 else f"{worst:.3g} of bound", worst
+        )
 
     def errors(self, built: Built) -> dict[str, float]:
         """In the dry run of the small whole numbers: there is nothing to be learnt of rounding."""

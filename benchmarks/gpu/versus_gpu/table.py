@@ -31,7 +31,7 @@ def geomean(values: Iterable[float]) -> float:
 def markdown(document: Json) -> str:
     """The whole report."""
     rows = document["rows"]
-    parts = [_environment(document), _counts(rows), _classes(rows), _rows(rows), _remarks(document)]
+    parts = [_environment(document), _counts(rows), _stages(document), _classes(rows), _rows(rows), _remarks(document)]
     return "\n\n".join(p for p in parts if p) + "\n"
 
 
@@ -68,16 +68,36 @@ def _plain(value: Any) -> str:
 
 def _counts(rows: Sequence[Json]) -> str:
     """How many are exact, and loudly what is not."""
-    by = {s: [r for r in rows if r["status"] == s] for s in ("exact", "wrong", "failed")}
+    by = {s: [r for r in rows if r["status"] == s] for s in ("exact", "wrong", "failed", "skipped")}
     tried = [t for r in rows for t in r["tried"]]
     others = ", ".join(f"{sum(t['status'] == s for t in tried)} {s}" for s in ("wrong", "skipped", "failed"))
     exact = sum(t["status"] == "exact" for t in tried)
     told = [f"{len(by['exact'])} of {len(rows)} rows exact, {len(by['wrong'])} wrong, {len(by['failed'])} failed."]
+    told[0] += f" {len(by['skipped'])} are not for this device." if by["skipped"] else ""
     told += [f"{exact} of {len(tried)} configurations exact, {others}."] if tried else []
     told += [f"- WRONG: {r['name']}: {r.get('wrong', 0)} configurations, largest difference {r.get('largest')}"
              for r in rows if r["status"] == "wrong" or r.get("wrong")]  # fmt: skip
     told += [f"- failed: {r['name']}: {r['reason']}" for r in by["failed"]]
     return "\n".join(told)
+
+
+def _stages(document: Json) -> str:
+    """What was compared only: how many rows of each stage are right, and how near to the bound of their errors."""
+    stages: dict[str, list[Json]] = {}
+    for row in document["rows"]:
+        if not row["timed"]:
+            stages.setdefault(row["group"], []).append(row)
+    if not stages:
+        return ""
+    lines = []
+    for group, rows in stages.items():
+        counts = [sum(r["status"] == s for r in rows) for s in ("exact", "wrong", "failed", "skipped")]
+        names = {r["name"] for r in rows}
+        ended = sum(c["row"] in names for c in document["crashes"])
+        shares = [t["of_bound"] for r in rows for t in r["tried"] if t.get("of_bound") is not None]
+        lines.append(_line([group, *counts, ended, f"{max(shares):.2g}" if shares else ""]))
+    head = ("compared", "right", "wrong", "failed", "not for this device", "ended the process", "error over its bound")
+    return "\n".join([*_head(head), *lines])
 
 
 def _classes(rows: Sequence[Json]) -> str:
