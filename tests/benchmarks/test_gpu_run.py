@@ -6,13 +6,14 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from versus_gpu import candidates, checks, dry, lists, problems, program, rows, runner, shapes, table
-from versus_gpu.building import BuildFailure, Built, Job, emitted
+from versus_gpu.building import BuildFailure, Built, Compilers, Job, emitted
 from versus_gpu.device import Broken, Compared, Pace, Times
 from versus_gpu.results import Results
 
@@ -230,6 +231,22 @@ def test_kernels_of_a_kind_that_keep_ending_processes_are_given_up(tmp_path):
 def test_broken_goes_through_a_row():
     with pytest.raises(Broken):
         rows.Row(squares()[0], FakeDevice({squares()[0].name: "memory"}, works=False), rows.Plan(), print).make()
+
+
+def test_lists_and_programs_are_made_in_processes_beside():
+    compilers = Compilers("sm_90a", 1)
+    try:
+        good, bad = lists.problems("check", "^check threads fp32 n. 127x65x33 gpu_warp")
+        compilers.list_ahead([(good, TARGET, 2)])
+        template, configs = compilers.listed(good, TARGET, 2)
+        assert (template, len(configs)) == ("gpu_warp", 2)
+        compilers.ahead([Job(good, template, {**configs[0], "li": 3}, TARGET)])
+        with pytest.raises(BuildFailure, match="li"):
+            compilers.built(Job(good, template, {**configs[0], "li": 3}, TARGET))
+        with pytest.raises(BuildFailure, match="gpu_nothing"):
+            compilers.listed(replace(bad, template="gpu_nothing"), TARGET, 2)
+    finally:
+        compilers.close()
 
 
 # --- tables

@@ -24,7 +24,7 @@ from .exact import bound, exact, from_nchw, magnitude
 from .peers import peers, tensor_float32, torch_type
 from .problems import SCALARS, Argument, Problem
 from .program import Program
-from .timing import Competitor, measure
+from .timing import Competitor, measure, survive
 
 COLD = 3
 """Footprint of the rotating buffer sets over the size of the L2 cache."""
@@ -210,6 +210,7 @@ class GpuCase(Case):
                 torch.cuda.synchronize()
                 found[peer.name] = error(data.output if made is None else from_nchw(self.problem, made))
             except Exception as failure:  # said again, and kept, where it is timed
+                survive(failure)
                 print(f"{self.problem.name}: {peer.name}: {in_words(failure)}", flush=True)
         return {name: value for name, value in found.items() if math.isfinite(value)}
 
@@ -231,6 +232,7 @@ class GpuCase(Case):
             try:
                 who[peer.name] = Competitor([peer.prepare(d.inputs, d.output) for d in data], peer.graph)
             except Exception as error:
+                survive(error)
                 failed[peer.name] = in_words(error)
         times = measure(who, pace, self.asks)
         times.failed |= failed

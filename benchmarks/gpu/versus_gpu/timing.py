@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .building import in_words
-from .device import Pace, Times
+from .device import Broken, Pace, Times
 from .program import Call
 
 OURS = "ours"
@@ -82,6 +82,16 @@ class Sampler:
         return _event_s(self.run, self.replays) / len(self.calls)
 
 
+def survive(error: Exception) -> None:
+    """Nothing where the device works after a library's error; else Broken, while it is known whose error it was."""
+    import torch
+
+    try:
+        torch.cuda.synchronize()
+    except Exception:
+        raise Broken(in_words(error)) from error
+
+
 def _sampler(competitor: Competitor, pace: Pace) -> tuple[Sampler, str]:
     """A sampler, and why its calls are in a loop although a graph was wanted: some libraries cannot be captured."""
     import torch
@@ -109,6 +119,9 @@ def measure(competitors: Mapping[str, Competitor], pace: Pace, asks: Callable[[s
     def drop(name: str, error: Exception) -> None:
         if name == OURS:
             raise error
+        asks(name)
+        survive(error)
+        asks("")
         samplers.pop(name, None)
         times.seconds.pop(name, None)
         times.failed[name] = in_words(error)
@@ -124,8 +137,11 @@ def measure(competitors: Mapping[str, Competitor], pace: Pace, asks: Callable[[s
     asks("")
     ends = time.perf_counter() + pace.warm_up_s
     while True:
-        for sampler in samplers.values():
-            sampler.run()
+        for name, sampler in list(samplers.items()):
+            try:
+                sampler.run()
+            except Exception as error:
+                drop(name, error)
         torch.cuda.synchronize()
         if time.perf_counter() >= ends:
             break
