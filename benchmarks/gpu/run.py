@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 if str(ROOT) not in sys.path:  # the package need not be installed
     sys.path.insert(0, str(ROOT))
 
+from versus_gpu.building import in_words  # noqa: E402
 from versus_gpu.device import Device, Pace  # noqa: E402
 from versus_gpu.lists import TIERS, problems  # noqa: E402
 from versus_gpu.results import Progress, Results, now, replace_file  # noqa: E402
@@ -95,7 +96,13 @@ def measure(options: argparse.Namespace, until: float) -> int:
     """Make rows in this process."""
     found = problems(options.tier, options.only, options.dry)
     results = Results.load(options.out)
-    device = _device(options)
+    try:
+        device = _device(options)
+    except Exception as error:  # no torch, no driver: nothing can be had, and the table says why
+        results.document["runs"].append({"started": now(), "tier": options.tier, "failed": in_words(error)})
+        results.save()
+        print(f"there is no device: {in_words(error)}", flush=True)
+        return 2
     try:
         results.document["runs"].append(_run(options, device))
         results.save()

@@ -89,6 +89,16 @@ def test_out_of_time_starts_nothing(script, tmp_path):
     assert document(out)["rows"] == []
 
 
+def test_without_a_device_it_says_so(script, tmp_path, monkeypatch, capsys):
+    """Here: without torch, or without a driver. No child is started again and again."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+    options = script.arguments(["--out", str(tmp_path / "r.json")])
+    assert script.measure(options, 0.0) == 2
+    assert "there is no device" in capsys.readouterr().out
+    (run,) = document(tmp_path / "r.json")["runs"]
+    assert "torch" in run["failed"]
+
+
 # --- rows that fail, on a device without kernels
 
 
