@@ -207,21 +207,25 @@ def hopper_space(p: Mapping[str, Any], target: Target) -> Space:
     where = {"shared": shared, "registers": registers, "panels": panels, "bands": bands, "sensible": sensible}
     if in_groups(p):
         where["groups"] = lambda c: of_one_group(p, _rows(c))
-    return Space(
-        where={**where, "parts": split, "turns": turns},
-        default={**default, "splits": parts(p, default, split, expected)},
-        groups=[2, 1, 3],
-        pingpong=[0, 1],
-        rows=[1, 2],
-        bn=[256, 128, 192, 64, 160, 224, 96, 32],
-        depth=[4, 3, 5, 6, 2, 8],
-        cluster=[1, 2],
-        raster=RASTER,
-        resident=[1, 0],
-        splits=SPLITS,
-        atomic=[0, 1],
-        rest=rests(p),
-    ).since({"cluster": 1, "splits": 1, "atomic": 0, "rest": 0, "pingpong": 0})
+    return (
+        Space(
+            where={**where, "parts": split, "turns": turns},
+            default={**default, "splits": parts(p, default, split, expected)},
+            groups=[2, 1, 3],
+            pingpong=[0, 1],
+            rows=[1, 2],
+            bn=[256, 128, 192, 64, 160, 224, 96, 32],
+            depth=[4, 3, 5, 6, 2, 8],
+            cluster=[1, 2],
+            raster=RASTER,
+            resident=[1, 0],
+            splits=SPLITS,
+            atomic=[0, 1],
+            rest=rests(p),
+        )
+        .since({"cluster": 1, "splits": 1, "atomic": 0, "rest": 0, "pingpong": 0})
+        .expecting(expected)
+    )
 
 
 def _model(c: Mapping[str, Any], m: Multiplication) -> Tiles:

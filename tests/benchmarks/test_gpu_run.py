@@ -379,6 +379,18 @@ def test_curated_configurations_of_warpgroups():
         assert sum(space.index(c) >= 0 for c in candidates.curated(problem, "gpu_hopper")) >= 3
 
 
+def test_first_configurations_are_of_several_kinds():
+    """The default first, then in turn what is known to be good, turns of warpgroups too, and what the model expects."""
+    problem = lists.problems("quick", "square bf16 nt 4096")[0]
+    _, configs = candidates.configurations(problem, TARGET, 8)
+    space = problem.workload().templates["gpu_hopper"].space_for(tir.Target.parse(TARGET))
+    assert sum(c["pingpong"] for c in configs) == 2
+    times = [space.expected_s(c) for c in configs]
+    assert sum(t <= 1.15 * min(times) for t in times) >= 4
+    skinny = lists.problems("quick", "skinny bf16 nt 128")[0]
+    assert sum(c["splits"] > 8 for c in candidates.configurations(skinny, TARGET, 8)[1]) >= 3
+
+
 def test_what_no_emulator_gets_through_is_shrunk():
     (large,) = lists.problems("quick", "resident bf16 nt 2056")
     assert large.workload().flops > problems.MOST_EMULATED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorir as tir
@@ -80,8 +80,11 @@ def curated(problem: Problem, template: str) -> Iterator[Config]:
     if problem.op == "matmul":
         large = min(p["m"], p["n"]) >= 1024
         if template == "gpu_hopper":
-            yield from (dict(zip(_HOPPER, row, strict=True)) for row in (_HOPPER_LARGE if large else _HOPPER_SMALL))
-            yield from (dict(zip(_HOPPER, row, strict=True)) | {"pingpong": 1} for row in _HOPPER_TURNS)
+            rows = _HOPPER_LARGE if large else _HOPPER_SMALL
+            for row, turns in itertools.zip_longest(rows, _HOPPER_TURNS if large else ()):
+                yield dict(zip(_HOPPER, row, strict=True))
+                if turns is not None:
+                    yield dict(zip(_HOPPER, turns, strict=True)) | {"pingpong": 1}
         elif template == "gpu_tensor":
             size = {"bf16": 2, "fp16": 2, "int8": 1, "e4m3": 1}.get(problem.kind, 4)
             for row in _TENSOR_LARGE if large else _TENSOR_SMALL:
@@ -138,9 +141,17 @@ def configurations(problem: Problem, target: str, count: int) -> Listed:
     if not problem.timed:
         return template, _different(start[:1], drawn, count)
     known = [space.canonical(c) for c in curated(problem, template) if space.index(c) >= 0]
-    promising = sorted(drawn, key=space.expected_s)[:count] if space.expected_s else []
+    promising = _promising(space.expected_s, drawn) if space.expected_s else []
     turns = (c for pair in itertools.zip_longest(known, promising) for c in pair if c is not None)
     return template, _distinct([*start, *turns, *drawn])[:count]
+
+
+def _promising(expected_s: Callable[[Mapping[str, Any]], float], drawn: Iterable[Config]) -> list[Config]:
+    """The fastest first by the model, one of those that are the same to it."""
+    times: dict[float, Config] = {}
+    for c in drawn:
+        times.setdefault(round(1e9 * expected_s(c)), c)
+    return [times[t] for t in sorted(times)]
 
 
 def _different(start: Sequence[Config], drawn: Sequence[Config], count: int) -> list[Config]:

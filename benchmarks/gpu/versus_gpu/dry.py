@@ -17,6 +17,9 @@ from .device import Case, Compared, Device, Pace, Times
 from .exact import bound, linear
 from .problems import SCALARS, Argument, Problem
 
+UNITS = 4
+"""Multiprocessors of the device that there is not: few, so that small problems have several waves."""
+
 
 class DryCase(Case):
     """Arrays of NumPy; the reference is the workload's own."""
@@ -86,11 +89,11 @@ class Dry(Device):
     """The emulator in place of a GPU."""
 
     def __init__(self, arch: str = "sm_90a") -> None:
-        self.target = f"cuda -arch={arch}"
+        self.arch, self.target = arch, f"cuda -arch={arch} -units={UNITS}"
         self.shared_optin_bytes = tir.Target.parse(self.target).shared_optin_bytes
 
     def environment(self) -> dict[str, Any]:
-        return {"device": "none: emulated", "arch": self.target.partition("=")[2]}
+        return {"device": "none: emulated", "arch": self.arch}
 
     def ahead(self, jobs: Iterable[Job]) -> None:
         """Nothing is compiled ahead."""
