@@ -158,7 +158,8 @@ class Compilers:
     def close(self) -> None:
         """Forget what was asked for and end the processes; the next job starts new ones."""
         self._asked.clear()
-        self._lists = {key: asked for key, asked in self._lists.items() if asked.done() and not asked.exception()}
+        known = {key: asked for key, asked in self._lists.items() if asked.done() and not asked.cancelled()}
+        self._lists = {key: asked for key, asked in known.items() if not asked.exception()}
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
         self._pool = None

@@ -38,8 +38,9 @@ def run(problems: Sequence[Problem], device: Device, results: Results, plan: Pla
         try:
             row = Row(problem, device, plan, progress.says, results.crashes(problem.name), given_up).make()
         except Broken as error:
-            results.crashed(problem.name, progress.read(), str(error))
-            print(f"crash   {problem.name}  {error}", flush=True)
+            last = progress.read()
+            results.crashed(problem.name, last, str(error))
+            print(f"crash   {problem.name}  {(last or {}).get('peer', '')} {error}", flush=True)
             return NEW_PROCESS
         results.add(row)
         print(line(row), flush=True)

@@ -58,7 +58,7 @@ def _note(results: Results, last: Json | None, why: str) -> bool:
     if last is None:
         return False
     Results.load(results.path).crashed(last["row"], last, f"{why}, {last['doing']}")
-    print(f"crash   {last['row']}  {why}, {last['doing']}", flush=True)
+    print(f"crash   {last['row']}  {last['peer']} {why}, {last['doing']}", flush=True)
     return True
 
 

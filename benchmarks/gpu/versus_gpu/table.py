@@ -146,9 +146,10 @@ def _remarks(document: Json) -> str:
     for row in document["rows"]:
         for name, why in (row.get("peers_failed") or {}).items():
             told.setdefault(f"{name}: {why}", []).append(row["name"])
-    lines = [f"- left out: {what} ({names[0]}{f' and {len(names) - 1} more' if names[1:] else ''})"
+    lines = [f"- left out, or timed otherwise: {what} ({names[0]}{f' and {len(names) - 1} more' if names[1:] else ''})"
              for what, names in told.items()]  # fmt: skip
-    lines += [f"- crash: {c['row']}: {_config(c['config'])}: {c['reason']}" for c in document["crashes"]]
+    lines += [f"- crash: {c['row']}: {c.get('peer') or _config(c['config'])}: {c['reason']}"
+              for c in document["crashes"]]  # fmt: skip
     return "\n".join(lines)
 
 
