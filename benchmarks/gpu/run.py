@@ -106,7 +106,8 @@ def measure(options: argparse.Namespace, until: float) -> int:
     try:
         results.document["runs"].append(_run(options, device))
         results.save()
-        return run(found, device, results, _plan(options, len(found), until), until)
+        left = sum(p.name not in results.done for p in found)
+        return run(found, device, results, _plan(options, left, until), until)
     finally:
         device.close()
 
