@@ -142,6 +142,9 @@ class FakeDevice(dry.Dry):
         source = tir.codegen.source.Source("k", "cuda", "", (), ())
         return Built(source, spills=self.spills)
 
+    def listed(self, problem, count, wait=True):
+        return problem.template or "gpu_tensor", [{"n": n} for n in range(count)]
+
     def case(self, problem):
         if self.plan.get(problem.name) == "memory":
             raise MemoryError("out of memory")
@@ -266,7 +269,8 @@ def row(name, ours, cold, warm=None, **more):
     def figures(library):
         return {n: {"median_s": t} for n, t in {"ours": ours, **library}.items()}
 
-    return {"name": name, "group": "square", "kind": "bf16", "status": "exact", "timed": True, "template": "gpu_tensor",
+    return {"name": name, "group": "square", "op": "matmul", "kind": "bf16", "status": "exact", "timed": True,
+            "template": "gpu_tensor",
             "flops": 2e12, "best": {"bm": 64}, "tried": [{"config": {"bm": 64}, "status": "exact", "registers": 80}],
             "cold": figures(cold), "warm": figures(warm or cold), "errors": {"ours": 1e-3}, **more}  # fmt: skip
 
@@ -281,6 +285,7 @@ def test_ratios_and_their_means():
     assert (by["triton"]["rows"], by["cublas"]["rows"]) == (1, 2)
     text = table.markdown({"runs": [{"device": "a GPU"}], "crashes": [], "rows": rows})
     assert "| square | bf16 | cublas | 2 | 1.00 | 0.50 | two | 1.41 | 1.00 | two |" in text
+    assert "| matmul by gpu_tensor | bf16 | best library | 2 | 0.87 | 0.50 | two |" in text
     assert "| one | exact | gpu_tensor | bm=64 | 80 | 2000000.0 | 1.0 | cublas 2.00, triton 1.50 |" in text
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from .results import Json
@@ -31,17 +31,21 @@ def geomean(values: Iterable[float]) -> float:
 def markdown(document: Json) -> str:
     """The whole report."""
     rows = document["rows"]
-    parts = [_environment(document), _counts(rows), _stages(document), _classes(rows), _rows(rows), _remarks(document)]
+    parts = [_environment(document), _counts(rows), _stages(document), _kernels(rows), _classes(rows), _rows(rows),
+             _remarks(document)]  # fmt: skip
     return "\n\n".join(p for p in parts if p) + "\n"
 
 
-def classes(rows: Sequence[Json]) -> list[Json]:
-    """For each class, kind and library: number of rows, geometric mean and worst ratio, cold and warm."""
+def classes(rows: Sequence[Json], of: Callable[[Json], str] = lambda row: str(row["group"])) -> list[Json]:
+    """For each class, kind and library: number of rows, geometric mean and worst ratio, cold and warm.
+
+    of: the class of a row
+    """
     found: dict[tuple[str, str, str], dict[str, list[tuple[float, str]]]] = {}
     for row in rows:
         for cache in CACHES:
             for library, value in ratios(row, cache).items():
-                key = row["group"], row["kind"], library
+                key = of(row), row["kind"], library
                 found.setdefault(key, {c: [] for c in CACHES})[cache].append((value, row["name"]))
     out = []
     for (group, kind, library), by_cache in found.items():
@@ -100,13 +104,22 @@ def _stages(document: Json) -> str:
     return "\n".join([*_head(head), *lines])
 
 
+def _kernels(rows: Sequence[Json]) -> str:
+    """By operator, template and kind, against the best library of each row."""
+    found = classes(rows, lambda row: f"{row['op']} by {row['template']}")
+    return _ratios("kernels", [c for c in found if c["library"] == BEST])
+
+
 def _classes(rows: Sequence[Json]) -> str:
-    found = classes(rows)
+    return _ratios("class", sorted(classes(rows), key=lambda c: c["library"] != BEST))
+
+
+def _ratios(what: str, found: Sequence[Json]) -> str:
     if not found:
         return ""
     lines = [_line([c["group"], c["kind"], c["library"], c["rows"], *_pair(c["cold"]), *_pair(c["warm"])])
-             for c in sorted(found, key=lambda c: c["library"] != BEST)]  # fmt: skip
-    head = ("class", "kind", "library", "rows", "cold: geomean", "worst", "at", "warm: geomean", "worst", "at")
+             for c in found]  # fmt: skip
+    head = (what, "kind", "library", "rows", "cold: geomean", "worst", "at", "warm: geomean", "worst", "at")
     return "\n".join([*_head(head), *lines])
 
 
