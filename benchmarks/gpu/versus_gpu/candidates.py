@@ -15,6 +15,8 @@ from .problems import Problem
 Config = dict[str, Any]
 Listed = tuple[str, list[Config]]
 """A template and configurations of it."""
+HOPELESS = 1.7
+"""Times as slow as the fastest, by the model: what is curated for other shapes."""
 DRAWN = 400
 """Configurations among which the model looks for fast ones, and the comparison for different ones."""
 
@@ -141,7 +143,10 @@ def configurations(problem: Problem, target: str, count: int) -> Listed:
     if not problem.timed:
         return template, _different(start[:1], drawn, count)
     known = [space.canonical(c) for c in curated(problem, template) if space.index(c) >= 0]
-    promising = _promising(space.expected_s, drawn) if space.expected_s else []
+    promising: list[Config] = []
+    if expected_s := space.expected_s:
+        promising = _promising(expected_s, drawn)
+        known = [c for c in known if expected_s(c) <= HOPELESS * expected_s(promising[0])]
     turns = (c for pair in itertools.zip_longest(known, promising) for c in pair if c is not None)
     return template, _distinct([*start, *turns, *drawn])[:count]
 

@@ -63,6 +63,10 @@ def skinny(kind: str) -> list[Problem]:
     return [product("skinny", kind, *s, tb=True) for s in shapes.SKINNY]
 
 
+def waves(kind: str) -> list[Problem]:
+    return [product("waves", kind, *s, tb=True) for s in shapes.WAVES]
+
+
 def epilogues() -> list[Problem]:
     return [product("epilogue", kind, *s, tb=True, **more) for kind, s, more in shapes.EPILOGUES]
 
@@ -84,6 +88,7 @@ def quick() -> Iterator[Problem]:
     yield grouped()[0]
     yield product("llama2-7b", "bf16", 16, *reversed(shapes.LLAMA2_7B[0]), tb=True)
     yield skinny("bf16")[0]
+    yield waves("bf16")[0]
     yield epilogues()[0]
     yield batched()[0]
     yield mobilenet(16)[2]
@@ -117,7 +122,7 @@ def full() -> Iterator[Problem]:
         for m in shapes.LLAMA2_TOKENS:
             yield from _orders("llama2-7b", "bf16", m, n, k)
             yield product("llama2-7b", "fp16", m, n, k, tb=True)
-    yield from (*skinny("fp16"), *skinny("fp32"))
+    yield from (*skinny("fp16"), *skinny("fp32"), *waves("bf16"), *waves("fp16"), *waves("fp32"))
     for kind in ("fp32", "fp16"):
         yield from (product("deepbench", kind, *s) for s in shapes.DEEPBENCH)
     for kind in ("fp16", "bf16", "fp32", "tf32"):

@@ -75,6 +75,8 @@ BATCHED = ((64, 512, 512, 64, True), (64, 512, 64, 512, False), (256, 128, 128, 
 """(batch, m, n, k, whether B is (n, k)): scores of attention, and what they weigh."""
 SKINNY = ((128, 128, 16384), (16, 4096, 14336), (512, 512, 16384), (64, 2048, 8192))
 """Few tiles and long sums."""
+WAVES = ((2304, 2304, 4096), (1536, 1536, 8192))
+"""A little more than one wave of large tiles on an H100, and a little less than half of one."""
 EPILOGUES = (
     ("fp16", (2048, 4096, 1024), dict(bias=True, act="gelu")),
     ("bf16", (2048, 4096, 11008), dict(beta=True)),
