@@ -17,6 +17,8 @@ from .results import Json
 
 MOST_COMPARED = 3
 """Configurations of a row that is not timed."""
+SPARE = 4
+"""Configurations that take the places of those that spill or do not fit."""
 MOST_CRASHES = 2
 """Processes that the kernels of one row may end before it is given up."""
 TIMING = "timing"
@@ -37,6 +39,10 @@ class Plan:
     def count_of(self, problem: Problem) -> int:
         """Configurations of one row; what is only compared needs fewer."""
         return self.count if problem.timed else min(self.count, MOST_COMPARED)
+
+    def listed_of(self, problem: Problem) -> int:
+        """How many are compiled for that: some spill."""
+        return self.count_of(problem) + (SPARE if problem.timed else 0)
 
 
 @dataclass(frozen=True)
@@ -106,8 +112,15 @@ class Row:
         jobs = self._asked(next(batches, []))
         while jobs:
             following = self._asked(next(batches, []))
-            self.attempts += [self._attempt(case, job) for job in jobs]
+            for job in jobs:
+                if self.plan.search_s is None and self._tried() >= self.plan.count_of(self.problem):
+                    break
+                self.attempts.append(self._attempt(case, job))
             jobs = following
+
+    def _tried(self) -> int:
+        """Attempts that were more than a compilation."""
+        return sum(a.line["status"] != "skipped" for a in self.attempts)
 
     def _asked(self, batch: Sequence[Config]) -> list[Job]:
         jobs = [Job(self.problem, self.template, c, self.problem.target(self.device.target)) for c in batch]
@@ -117,7 +130,7 @@ class Row:
     def _batches(self) -> Iterator[list[Config]]:
         self.says(self.problem.name, None, "building", "")
         if self.plan.search_s is None:
-            found = self.device.listed(self.problem, self.plan.count_of(self.problem))
+            found = self.device.listed(self.problem, self.plan.listed_of(self.problem))
             assert found is not None
             self.template, configs = found
             yield configs

@@ -59,10 +59,10 @@ def _given_up(problem: Problem, results: Results, families: dict[str, str]) -> s
 
 def _ahead(problems: Sequence[Problem], device: Device, plan: Plan) -> None:
     """Ask for lists of configurations, and for programs of the next rows; what fails here fails in its row."""
-    device.list_ahead((p, plan.count_of(p)) for p in problems)
+    device.list_ahead((p, plan.listed_of(p)) for p in problems)
     for problem in problems[:AHEAD]:
         with contextlib.suppress(Exception):
-            found = device.listed(problem, plan.count_of(problem), wait=False)
+            found = device.listed(problem, plan.listed_of(problem), wait=False)
             if found is not None:
                 template, configs = found
                 device.ahead(Job(problem, template, c, problem.target(device.target)) for c in configs)
