@@ -2,6 +2,7 @@
 
     python benchmarks/gpu/judge_model.py                       # prints the tables
     python benchmarks/gpu/judge_model.py --spaces DIR --save   # and writes benchmarks/results/gpu_model.{md,json}
+    python benchmarks/gpu/judge_model.py --measured FILE       # what run.py measured on a GPU instead
 
 ``public_times.json`` beside this script has the times and where they come from. DIR has recorded search spaces
 (``*.npz``, the format of ``benchmarks/tuner``): those of CLBlast's matrix product are judged as well.
@@ -221,6 +222,33 @@ def calibrating(data: Mapping[str, Any]) -> float:
     return calibrated(GPUS[data["device"]][1], rows)
 
 
+def measured(document: Mapping[str, Any]) -> list[Judged]:
+    """What ``run.py`` measured, by template and type: every configuration that was exact, with a cold cache.
+
+    loss: of the configurations ranked first in their rows, in the mean
+    """
+    about = next(run for run in reversed(document["runs"]) if "arch" in run)
+    target = Target.parse(f"cuda -arch={about['arch']} -units={about['multiprocessors']}")
+    target = replace(target, name=about["device"])
+    groups: dict[str, list[list[tuple[float, float]]]] = {}
+    for row in document["rows"]:
+        tried = [t for t in row["tried"] if t["status"] == "exact" and t.get("screened_s")]
+        if not tried:
+            continue
+        work = getattr(tir.ops, row["op"])(**row["parameters"])
+        model = work.templates[row["template"]].space_for(target).expected_s
+        if model is not None:
+            pairs = [(model(t["config"]), t["screened_s"]) for t in tried]
+            groups.setdefault(f"{row['op']} {row['kind']} {row['template']}", []).append(pairs)
+    return [_of_rows(name, about["device"], rows) for name, rows in groups.items()]
+
+
+def _of_rows(name: str, device: str, rows: Sequence[Sequence[tuple[float, float]]]) -> Judged:
+    each = [judged("", "", *zip(*pairs, strict=True), True) for pairs in rows]
+    whole = judged(name, device, *zip(*(pair for pairs in rows for pair in pairs), strict=True), False)
+    return replace(whole, loss=sum(j.loss or 0.0 for j in each) / len(each))
+
+
 def markdown(shapes: Sequence[Mapping[str, Any]], tilings: Sequence[Mapping[str, Any]]) -> str:
     def share(x: float | None) -> str:
         return "" if x is None else f"{100 * x:.1f} %"
@@ -242,8 +270,12 @@ def markdown(shapes: Sequence[Mapping[str, Any]], tilings: Sequence[Mapping[str,
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--spaces", type=Path, help="folder with recorded search spaces")
+    parser.add_argument("--measured", type=Path, metavar="FILE", help="results of run.py: judge by these, print only")
     parser.add_argument("--save", action="store_true", help=f"write {RESULTS.name}.md and .json beside the results")
     options = parser.parse_args()
+    if options.measured:
+        print(markdown([], [asdict(j) for j in measured(json.loads(options.measured.read_text()))]))
+        return
     data = json.loads((HERE / "public_times.json").read_text())
     by_shapes = [by_shape(g) for g in data["shapes"]]
     tilings = [by_configuration(g) for g in data["tilings"]]

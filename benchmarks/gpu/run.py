@@ -1,6 +1,7 @@
 """tensorir against cuBLAS, cuDNN and Triton on a GPU, every kernel compared exactly first; see README.md beside this.
 
 python benchmarks/gpu/run.py                                         # the quick tier, less than eight minutes
+python benchmarks/gpu/run.py --tier check                            # every template compared, nothing timed
 python benchmarks/gpu/run.py --tier full --minutes 9 --out F.json    # and again with --resume until nothing is left
 python benchmarks/gpu/run.py --tier tune --minutes 8                 # search a few shapes
 python benchmarks/gpu/run.py --dry                                   # no GPU: emulate everything at tiny sizes
@@ -23,8 +24,9 @@ ROOT = Path(__file__).resolve().parents[2]
 if str(ROOT) not in sys.path:  # the package need not be installed
     sys.path.insert(0, str(ROOT))
 
+from versus_gpu.building import in_words  # noqa: E402
 from versus_gpu.device import Device, Pace  # noqa: E402
-from versus_gpu.problems import TIERS, problems  # noqa: E402
+from versus_gpu.lists import TIERS, problems  # noqa: E402
 from versus_gpu.results import Progress, Results, now, replace_file  # noqa: E402
 from versus_gpu.rows import Plan  # noqa: E402
 from versus_gpu.runner import run  # noqa: E402
@@ -32,16 +34,16 @@ from versus_gpu.supervise import supervise  # noqa: E402
 from versus_gpu.table import markdown  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
-MINUTES = {"quick": 8.0, "tune": 8.0}
-COUNTS = {"quick": 8, "full": 8, "tune": 24}
-ROUNDS = {"quick": 7, "full": 15, "tune": 15}
+MINUTES = {"check": 8.0, "quick": 8.0, "tune": 8.0}
+COUNTS = {"check": 3, "quick": 8, "full": 8, "tune": 24}
+ROUNDS = {"check": 7, "quick": 7, "full": 15, "tune": 15}
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--tier", choices=TIERS, default="quick")
-    add("--minutes", type=float, metavar="N", help="start no new row after that; quick and tune: 8, full: no limit")
+    add("--minutes", type=float, metavar="N", help="start no new row after that, 8; full: no limit")
     add("--only", metavar="REGEX", help="problems whose names this finds (--list shows the names)")
     add("--list", action="store_true", help="print the problems and stop")
     add("--configurations", type=int, metavar="N", help="of each row; of each batch of the search")
@@ -94,11 +96,18 @@ def measure(options: argparse.Namespace, until: float) -> int:
     """Make rows in this process."""
     found = problems(options.tier, options.only, options.dry)
     results = Results.load(options.out)
-    device = _device(options)
+    try:
+        device = _device(options)
+    except Exception as error:  # no torch, no driver: nothing can be had, and the table says why
+        results.document["runs"].append({"started": now(), "tier": options.tier, "failed": in_words(error)})
+        results.save()
+        print(f"there is no device: {in_words(error)}", flush=True)
+        return 2
     try:
         results.document["runs"].append(_run(options, device))
         results.save()
-        return run(found, device, results, _plan(options, len(found), until), until)
+        left = sum(p.name not in results.done for p in found)
+        return run(found, device, results, _plan(options, left, until), until)
     finally:
         device.close()
 

@@ -17,7 +17,7 @@ from tensorir.intrin.match import MOST_SPAN, MOST_STEP
 from tensorir.ops.common import Config, leaves_in_halves, out_stage
 from tensorir.ops.conv_tensor import conv_multiplication, is_rearranged, leading_names, main_stage
 from tensorir.ops.gemm_blocks import multiprocessors
-from tensorir.ops.gemm_hopper import REGISTERS, ROW_BYTES
+from tensorir.ops.gemm_hopper import REGISTERS, ROW_BYTES, sums_fit
 from tensorir.ops.gemm_tensor import result_kind, store_rows
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def hopper_space(shape: Mapping[str, Any], target: Target) -> Space:
         return bool(ROW_BYTES * c["depth"] * (pixels + c["bk"]) + results + 4096 <= room)
 
     def registers(c: Mapping[str, Any]) -> bool:
-        return bool(c["bk"] // 2 <= {1: 200, 2: 192, 3: 128}[c["groups"]])
+        return sums_fit(c["groups"], 1, c["bk"])
 
     def whole(c: Mapping[str, Any]) -> bool:
         return bool(shape["groups"] == 1 or channels % c["bk"] == 0)

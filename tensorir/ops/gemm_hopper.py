@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tensorir.intrin.cuda import Multiplication
-from tensorir.intrin.hopper import KINDS, ROWS
+from tensorir.intrin.hopper import KINDS, ROWS, first_registers
 from tensorir.ops.common import Config, leaves_in_halves
 from tensorir.ops.gemm_blocks import (
     RASTER,
@@ -38,6 +38,10 @@ ROW_BYTES = 128
 """Of a row of a tile: what is swizzled together."""
 REGISTERS = {1: (40, 240), 2: (40, 232), 3: (32, 160)}
 """Of a thread that loads and of one that computes, for so many warpgroups that compute (as CUTLASS deals them out)."""
+SUMS = {1: 200, 2: 192, 3: 128}
+"""Of those of a thread that computes, what sums may take."""
+BESIDE = 26
+"""Registers that one product takes beside its sums; ptxas gives it no more than a thread has at launch (C7602)."""
 
 
 def warpgroups(p: Mapping[str, Any]) -> Multiplication | None:
@@ -97,6 +101,12 @@ def _tile(s: Schedule, c: Config, p: Mapping[str, Any], sums: Sums, m: Multiplic
     join_operands(s, p)
     load, compute = REGISTERS[c["groups"]]
     s.pipeline(ko, c["depth"], roles={"load": load, "compute": compute}, turns=c["groups"] // at_once)
+
+
+def sums_fit(groups: int, rows: int, columns: int) -> bool:
+    """Whether a thread has registers for ``rows`` products of 64 x ``columns`` elements, and for each one at launch."""
+    at_launch = first_registers(128 * (groups + 1))
+    return rows * columns // 2 <= SUMS[groups] and columns // 2 + BESIDE <= at_launch
 
 
 def together(c: Mapping[str, Any]) -> int:
@@ -162,7 +172,7 @@ def hopper_space(p: Mapping[str, Any], target: Target) -> Space:
         return bool(needed + (2 * c["groups"] * rows * c["bn"] if whole else 0) <= room)
 
     def registers(c: Mapping[str, Any]) -> bool:
-        return bool(c["rows"] * c["bn"] // 2 <= {1: 200, 2: 192, 3: 128}[c["groups"]])
+        return sums_fit(c["groups"], c["rows"], c["bn"])
 
     def panels(c: Mapping[str, Any]) -> bool:
         return bool(p["tb"] or c["bn"] % (ROW_BYTES * m.word // 4) == 0)
@@ -197,21 +207,25 @@ def hopper_space(p: Mapping[str, Any], target: Target) -> Space:
     where = {"shared": shared, "registers": registers, "panels": panels, "bands": bands, "sensible": sensible}
     if in_groups(p):
         where["groups"] = lambda c: of_one_group(p, _rows(c))
-    return Space(
-        where={**where, "parts": split, "turns": turns},
-        default={**default, "splits": parts(p, default, split, expected)},
-        groups=[2, 1, 3],
-        pingpong=[0, 1],
-        rows=[1, 2],
-        bn=[256, 128, 192, 64, 160, 224, 96, 32],
-        depth=[4, 3, 5, 6, 2, 8],
-        cluster=[1, 2],
-        raster=RASTER,
-        resident=[1, 0],
-        splits=SPLITS,
-        atomic=[0, 1],
-        rest=rests(p),
-    ).since({"cluster": 1, "splits": 1, "atomic": 0, "rest": 0, "pingpong": 0})
+    return (
+        Space(
+            where={**where, "parts": split, "turns": turns},
+            default={**default, "splits": parts(p, default, split, expected)},
+            groups=[2, 1, 3],
+            pingpong=[0, 1],
+            rows=[1, 2],
+            bn=[256, 128, 192, 64, 160, 224, 96, 32],
+            depth=[4, 3, 5, 6, 2, 8],
+            cluster=[1, 2],
+            raster=RASTER,
+            resident=[1, 0],
+            splits=SPLITS,
+            atomic=[0, 1],
+            rest=rests(p),
+        )
+        .since({"cluster": 1, "splits": 1, "atomic": 0, "rest": 0, "pingpong": 0})
+        .expecting(expected)
+    )
 
 
 def _model(c: Mapping[str, Any], m: Multiplication) -> Tiles:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import re
 import subprocess
 import tempfile
@@ -100,18 +101,27 @@ def _nvrtc() -> tuple[Any, str]:
 def _include_folders() -> dict[str, str]:
     """CUDA's own headers (of the version of NVRTC's wheel) and the libcu++ in CuPy: folders, with their versions."""
     found = {}
-    try:
-        folder = importlib.import_module("cuda.pathfinder").find_nvidia_header_directory("cudart")
-        text = Path(folder, "cuda_runtime_api.h").read_text(encoding="utf-8", errors="replace")
+    if (folder := _toolkit_headers()) is not None:  # text without headers compiles all the same
+        text = (folder / "cuda_runtime_api.h").read_text(encoding="utf-8", errors="replace")
         version = re.search(r"#define\s+CUDART_VERSION\s+(\d+)", text)
         found[str(folder)] = f"cudart {version[1] if version else folder}"
-    except Exception:  # text without headers still compiles
-        found.clear()
     cupy = load_cupy()
     bundled = Path(cupy.__file__).parent / "_core/include/cupy/_cccl/libcudacxx"
     if bundled.is_dir():
         found[str(bundled)] = f"cupy {cupy.__version__}"
     return found
+
+
+def _toolkit_headers() -> Path | None:
+    """The headers of NVRTC's wheel, else those of a toolkit that is named or lies where it usually does."""
+    try:
+        wheel = importlib.import_module("cuda.pathfinder").find_nvidia_header_directory("cudart")
+    except Exception:  # not installed, or one that does not know headers
+        wheel = None
+    toolkits = [os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH")]
+    named = [wheel, *(str(Path(t, "include")) for t in (*toolkits, "/usr/local/cuda") if t)]
+    wanted = ("cuda_fp16.h", "cuda_runtime_api.h")
+    return next((Path(f) for f in named if f and all(Path(f, name).is_file() for name in wanted)), None)
 
 
 def _compile(nvrtc: Any, text: str, arguments: list[str], arch: str) -> tuple[str, bytes]:

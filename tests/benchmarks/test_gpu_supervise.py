@@ -39,7 +39,7 @@ def test_a_child_that_ends_or_hangs_is_followed_by_another(tmp_path, fate, why):
 
 
 def test_a_kernel_that_hangs_is_not_given_the_time_of_a_compilation(tmp_path, monkeypatch):
-    monkeypatch.setattr(supervise, "FIRST_RUN_S", 0.6)
+    monkeypatch.setitem(supervise.PATIENCE, "comparing", 0.6)
     results = Results(tmp_path / "r.json")
     results.save()
     text = CHILD.format(folder=str(FOLDER), out=str(results.path), fate="time.sleep(60)")
@@ -52,3 +52,24 @@ def test_a_kernel_that_hangs_is_not_given_the_time_of_a_compilation(tmp_path, mo
 def test_a_child_that_never_begins_is_not_started_for_ever(tmp_path):
     results = Results(tmp_path / "r.json")
     assert supervise.supervise([sys.executable, "-c", "import os; os.abort()"], results, time.time() + 60) == 1
+
+
+def test_a_row_that_is_not_done_in_time_is_ended(tmp_path, monkeypatch, capsys):
+    """It is no crash: the next run makes it."""
+    monkeypatch.setattr(supervise, "LATE_S", 0.3)
+    results = Results(tmp_path / "r.json")
+    results.save()
+    text = CHILD.format(folder=str(FOLDER), out=str(results.path), fate="time.sleep(60)")
+    assert supervise.supervise([sys.executable, "-c", text], results, time.time()) == 1
+    assert json.loads(results.path.read_text())["crashes"] == []
+    assert "out of time" in capsys.readouterr().out
+
+
+def test_a_library_that_ends_the_process_is_named(tmp_path):
+    results = Results(tmp_path / "r.json")
+    results.save()
+    text = CHILD.format(folder=str(FOLDER), out=str(results.path), fate="os.abort()")
+    text = text.replace('{"bm": 64}, "comparing"', 'None, "library", "cublas"')
+    assert supervise.supervise([sys.executable, "-c", text], results, time.time() + 60) == 0
+    (crash,) = json.loads(results.path.read_text())["crashes"]
+    assert (crash["peer"], crash["config"]) == ("cublas", None)

@@ -158,6 +158,12 @@ def test_what_does_not_fit_is_left_to_others():
         assert "gpu_hopper" not in work(**given).templates, given
 
 
+def test_products_of_three_warpgroups_have_the_registers_that_threads_have_at_launch():
+    space = work(c=64, k=256).templates["gpu_hopper"].space_for(tir.Target.parse("cuda -arch=sm_90a"))
+    configs = [space.config(row) for row in range(len(space.legal))]
+    assert {g: max(c["bk"] for c in configs if c["groups"] == g) for g in (2, 3)} == {2: 256, 3: 192}
+
+
 def test_compiles():
     pytest.importorskip("cupy", reason="the extra 'cuda' is not installed: NVRTC cannot be loaded")
     from tensorir.runtime.cuda import compile_cubin

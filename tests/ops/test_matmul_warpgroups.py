@@ -159,6 +159,14 @@ def test_what_does_not_fit_is_left_to_others():
     assert "tir_wgmma" not in work().schedule(target="cuda -arch=sm_100").source(), "only sm_90a has them"
 
 
+def test_products_of_three_warpgroups_have_the_registers_that_threads_have_at_launch():
+    """128 for each of 512 threads: ptxas refuses wider ones (C7602), which the tests that compile would not meet."""
+    space = work(m=4096, n=4096, k=4096).templates["gpu_hopper"].space_for(tir.Target.parse("cuda -arch=sm_90a"))
+    space = space.pin(cluster=1, raster=1, resident=1, rest=0, splits=1)
+    configs = [space.config(row) for row in range(len(space.legal))]
+    assert {g: max(c["bn"] for c in configs if c["groups"] == g) for g in (2, 3)} == {2: 256, 3: 192}
+
+
 def test_compiles():
     pytest.importorskip("cupy", reason="the extra 'cuda' is not installed: NVRTC cannot be loaded")
     from tensorir.runtime.cuda import compile_cubin
@@ -171,6 +179,7 @@ def test_compiles():
         (large, None),
         ({**large, "tb": False}, None),
         (large, turns),
+        (large, {**turns, "groups": 3, "rows": 1, "bn": 192, "depth": 2, "pingpong": 0}),
         (dict(dtype="int8", k=208), None),
         ({**large, "dtype": "float8_e4m3"}, None),
         (dict(dtype="float8_e5m2", k=208), None),

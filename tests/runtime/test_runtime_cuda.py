@@ -1,3 +1,6 @@
+import sys
+from types import SimpleNamespace
+
 import pytest
 from runtime_sources import ADD
 
@@ -186,3 +189,21 @@ def test_on_a_gpu():
     launch = KernelLaunch("big", ("A", "C"), (1, 1, 1), (10, 1, 1), shared_bytes=96040)
     b = np.arange(10, dtype=np.float32)
     np.testing.assert_array_equal(Program(Source("big", "cuda", dynamic, params, (launch,)), device)(b), b[::-1])
+
+
+def test_headers_are_found_without_their_wheel(tmp_path, monkeypatch):
+    """A finder that fails or knows no headers: those of a toolkit, as far as it has them."""
+
+    def lost(_):
+        raise RuntimeError("no such library")
+
+    monkeypatch.setitem(sys.modules, "cuda.pathfinder", SimpleNamespace(find_nvidia_header_directory=lost))
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "none"))
+    monkeypatch.setenv("CUDA_PATH", str(tmp_path))
+    (tmp_path / "include").mkdir()
+    (tmp_path / "include" / "cuda_fp16.h").touch()
+    assert cuda._toolkit_headers() != tmp_path / "include", "of another toolkit, or none: without the runtime's"
+    (tmp_path / "include" / "cuda_runtime_api.h").write_text("#define CUDART_VERSION 13000\n")
+    assert cuda._toolkit_headers() == tmp_path / "include"
+    monkeypatch.setattr(cuda, "load_cupy", lambda: SimpleNamespace(__file__=str(tmp_path), __version__="14"))
+    assert cuda._include_folders() == {str(tmp_path / "include"): "cudart 13000"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
@@ -12,10 +12,11 @@ from typing import Any
 
 from tensorir.codegen.source import Source
 
+from .candidates import Listed, configurations
 from .problems import Problem
 
-PATIENCE_S = 100.0
-"""Seconds to wait for one compilation."""
+PATIENCE_S = 60.0
+"""Seconds to wait for one compilation, or for a list of configurations."""
 
 
 @dataclass(frozen=True)
@@ -76,24 +77,59 @@ def compiled(job: Job, arch: str) -> Built | str:
         return in_words(error)
 
 
+def listing(problem: Problem, target: str, count: int) -> Listed | str:
+    """The configurations of a row, or in words why there are none: spaces take long to list, so that is done beside
+    what is measured as well.
+    """
+    try:
+        return configurations(problem, target, count)
+    except Exception as error:
+        return in_words(error)
+
+
 def in_words(error: BaseException) -> str:
     """An exception in one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
 
 
 class Compilers:
-    """Processes that compile for one architecture, and what they were asked for."""
+    """Processes that list configurations and compile for one architecture, and what they were asked for."""
 
     def __init__(self, arch: str, processes: int) -> None:
         self.arch, self.processes = arch, processes
         self._pool: ProcessPoolExecutor | None = None
         self._asked: dict[str, Future[Built | str]] = {}
+        self._lists: dict[tuple[str, int], Future[Listed | str]] = {}
+
+    def list_ahead(self, asked: Iterable[tuple[Problem, str, int]]) -> None:
+        """Start on these; ``listed`` has them."""
+        for problem, target, count in asked:
+            key = problem.name, count
+            if key not in self._lists:
+                self._lists[key] = self._submit(listing, problem, target, count)
+
+    def listed(self, problem: Problem, target: str, count: int, wait: bool = True) -> Listed | None:
+        """Template and configurations; None where they are not known yet and nobody waits, BuildFailure with the reason
+        where there are none.
+        """
+        self.list_ahead([(problem, target, count)])
+        asked = self._lists[problem.name, count]
+        if not wait and not asked.done():
+            return None
+        try:
+            found = asked.result(PATIENCE_S)
+        except (TimeoutError, BrokenProcessPool):
+            asked.cancel()
+            found = listing(problem, target, count)  # not among what may have ended the others
+        if isinstance(found, str):
+            raise BuildFailure(found)
+        return found
 
     def ahead(self, jobs: Iterable[Job]) -> None:
         """Start on these; ``built`` waits for them."""
         for job in jobs:
             if job.key not in self._asked:
-                self._asked[job.key] = self._submit(job)
+                self._asked[job.key] = self._submit(compiled, job, self.arch)
 
     def built(self, job: Job) -> Built:
         """The program of one job; BuildFailure with the reason."""
@@ -122,16 +158,18 @@ class Compilers:
     def close(self) -> None:
         """Forget what was asked for and end the processes; the next job starts new ones."""
         self._asked.clear()
+        known = {key: asked for key, asked in self._lists.items() if asked.done() and not asked.cancelled()}
+        self._lists = {key: asked for key, asked in known.items() if not asked.exception()}
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
         self._pool = None
 
-    def _submit(self, job: Job) -> Future[Built | str]:
+    def _submit(self, function: Callable[..., Any], *given: Any) -> Future[Any]:
         try:
-            return self._processes().submit(compiled, job, self.arch)
+            return self._processes().submit(function, *given)
         except BrokenProcessPool:
             self.close()
-            return self._processes().submit(compiled, job, self.arch)
+            return self._processes().submit(function, *given)
 
     def _processes(self) -> ProcessPoolExecutor:
         if self._pool is None:  # spawned: a fork would share the driver's state

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorir as tir
@@ -12,6 +13,12 @@ from tensorir.tune.space import Space
 from .problems import Problem
 
 Config = dict[str, Any]
+Listed = tuple[str, list[Config]]
+"""A template and configurations of it."""
+HOPELESS = 1.7
+"""Times as slow as the fastest, by the model: what is curated for other shapes."""
+DRAWN = 400
+"""Configurations among which the model looks for fast ones, and the comparison for different ones."""
 
 _TENSOR = ("bm", "bn", "wm", "wn", "bk", "depth", "in_flight")
 # bk in bytes
@@ -75,8 +82,11 @@ def curated(problem: Problem, template: str) -> Iterator[Config]:
     if problem.op == "matmul":
         large = min(p["m"], p["n"]) >= 1024
         if template == "gpu_hopper":
-            yield from (dict(zip(_HOPPER, row, strict=True)) for row in (_HOPPER_LARGE if large else _HOPPER_SMALL))
-            yield from (dict(zip(_HOPPER, row, strict=True)) | {"pingpong": 1} for row in _HOPPER_TURNS)
+            rows = _HOPPER_LARGE if large else _HOPPER_SMALL
+            for row, turns in itertools.zip_longest(rows, _HOPPER_TURNS if large else ()):
+                yield dict(zip(_HOPPER, row, strict=True))
+                if turns is not None:
+                    yield dict(zip(_HOPPER, turns, strict=True)) | {"pingpong": 1}
         elif template == "gpu_tensor":
             size = {"bf16": 2, "fp16": 2, "int8": 1, "e4m3": 1}.get(problem.kind, 4)
             for row in _TENSOR_LARGE if large else _TENSOR_SMALL:
@@ -114,32 +124,60 @@ def _bands(m: int, high: int, large: bool) -> int:
     return next(n for n in (8, 4, 2, 1) if -(-m // high) % n == 0) if large else 1
 
 
-def configurations(problem: Problem, target: str, count: int) -> tuple[str, list[Config]]:
-    """The template and up to ``count`` configurations: its default, curated ones, then random ones; all legal."""
+def space_of(problem: Problem, target: str) -> tuple[str, Space]:
+    """The template that is measured and its space, as far as it has the knobs that are asked for."""
     work = problem.workload()
     template = template_of(work, target, problem.template)
     space = work.templates[template].space_for(tir.Target.parse(target))
+    return template, space.pin(**dict(problem.knobs)) if problem.knobs else space
+
+
+def configurations(problem: Problem, target: str, count: int) -> Listed:
+    """The template and up to ``count`` legal configurations. What is timed: the default, curated ones and those that
+    the model expects to be fast in turn, then random ones. What is only compared: such as differ most.
+    """
+    template, space = space_of(problem, target)
     start = [space.default, *_winograd_starts(space)] if template == "gpu_winograd" else [space.default]
-    rows = random.Random(SEED).sample(range(len(space.legal)), min(count, len(space.legal)))
-    wanted = [*start, *(space.canonical(c) for c in curated(problem, template) if space.index(c) >= 0)]
-    return template, _distinct([*wanted, *(space.config(r) for r in rows)])[:count]
+    rows = random.Random(SEED).sample(range(len(space.legal)), min(DRAWN, len(space.legal)))
+    drawn = [space.config(r) for r in rows]
+    if not problem.timed:
+        return template, _different(start[:1], drawn, count)
+    known = [space.canonical(c) for c in curated(problem, template) if space.index(c) >= 0]
+    promising: list[Config] = []
+    if expected_s := space.expected_s:
+        promising = _promising(expected_s, drawn)
+        known = [c for c in known if expected_s(c) <= HOPELESS * expected_s(promising[0])]
+    turns = (c for pair in itertools.zip_longest(known, promising) for c in pair if c is not None)
+    return template, _distinct([*start, *turns, *drawn])[:count]
+
+
+def _promising(expected_s: Callable[[Mapping[str, Any]], float], drawn: Iterable[Config]) -> list[Config]:
+    """The fastest first by the model, one of those that are the same to it."""
+    times: dict[float, Config] = {}
+    for c in drawn:
+        times.setdefault(round(1e9 * expected_s(c)), c)
+    return [times[t] for t in sorted(times)]
+
+
+def _different(start: Sequence[Config], drawn: Sequence[Config], count: int) -> list[Config]:
+    """``start``, then always one with as many values of knobs as possible that none before had."""
+    found, left = list(start), _distinct(drawn)
+    while left and len(found) < count:
+        had = {item for c in found for item in c.items()}
+        found.append(max(left, key=lambda c: sum(item not in had for item in c.items())))
+        left = [c for c in left if c not in found]
+    return found
 
 
 def _distinct(configs: Iterable[Config]) -> list[Config]:
-    found: list[Config] = []
-    for c in configs:
-        if c not in found:
-            found.append(c)
-    return found
+    return list({tuple(sorted(c.items())): c for c in configs}.values())
 
 
 class Search:
     """Random and local search: half of a batch are neighbours of the fastest, the others drawn at random."""
 
     def __init__(self, problem: Problem, target: str, size: int, elite: int = 4) -> None:
-        work = problem.workload()
-        self.template = template_of(work, target, problem.template)
-        self.space = work.templates[self.template].space_for(tir.Target.parse(target))
+        self.template, self.space = space_of(problem, target)
         self.size, self.elite, self.draw = size, elite, random.Random(SEED)
         self.asked: list[Config] = []
         self.first = configurations(problem, target, size)[1]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
 from .building import Built, Job
+from .candidates import Listed, configurations
 from .problems import Problem
 
 
@@ -18,11 +19,15 @@ class Broken(Exception):
 
 @dataclass(frozen=True)
 class Compared:
-    """How a result compares with the expected one; largest: difference of one element, None where not a number."""
+    """How a result compares with the expected one; largest: difference of one element, None where not a number.
+
+    of_bound: the largest error over what may be, of normal numbers; None where only whole ones were compared
+    """
 
     exact: bool
     largest: float | None = 0.0
     remark: str = ""
+    of_bound: float | None = None
 
 
 @dataclass(frozen=True)
@@ -47,10 +52,16 @@ class Case(ABC):
 
     about: dict[str, Any]
     """For the row: bytes and number of the buffer sets."""
+    asks: Callable[[str], None] = staticmethod(lambda _: None)
+    """Told the name of each library before it is asked."""
+    without: Collection[str] = ()
+    """Libraries that are not asked."""
 
     @abstractmethod
     def check(self, built: Built) -> Compared:
-        """Run on small whole numbers; the result has to be the exact one, rounded once."""
+        """Run on small whole numbers: the result has to be the exact one, rounded once. What is not timed runs on
+        normal numbers as well, which have to be as near as rounding explains.
+        """
 
     @abstractmethod
     def errors(self, built: Built) -> dict[str, float]:
@@ -85,6 +96,13 @@ class Device(ABC):
     @abstractmethod
     def environment(self) -> dict[str, Any]:
         """What figures depend on: names and versions."""
+
+    def list_ahead(self, asked: Iterable[tuple[Problem, int]]) -> None:  # noqa: B027
+        """The configurations of these, and how many of each, will be asked for soon."""
+
+    def listed(self, problem: Problem, count: int, wait: bool = True) -> Listed | None:
+        """Template and configurations; None where they are not known yet and nobody waits."""
+        return configurations(problem, problem.target(self.target), count) if wait else None
 
     @abstractmethod
     def ahead(self, jobs: Iterable[Job]) -> None:

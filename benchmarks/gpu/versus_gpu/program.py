@@ -64,7 +64,7 @@ class Program:
         """A call that launches all kernels on these tensors, which have to live as long."""
         memory: Mapping[str, Any] = {
             **self._own,
-            **{p.name: t for p, t in zip(self.source.inputs, inputs, strict=True)},
+            **{p.name: t for p, t in zip(self.source.inputs, inputs, strict=True)},  # numbers as the kernels take them
             **{p.name: t for p, t in zip(self.source.outputs, [output], strict=True)},
         }
         launches = [
@@ -80,11 +80,16 @@ class Program:
 
 
 def arguments(kernel: KernelLaunch, memory: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Addresses of tensors, and the tensor maps of those that the kernel copies by tiles."""
+    """Addresses of tensors, the tensor maps of those that the kernel copies by tiles, and scalars as they are."""
     maps = {m.name: m for m in kernel.maps}
-    addresses = [memory[name].data_ptr() for name in kernel.params]
-    pairs = zip(kernel.args, addresses, strict=True)
-    return tuple(encoded_map(maps[name], at) if name in maps else np.uint64(at) for name, at in pairs)
+
+    def value(argument: str, name: str) -> Any:
+        given = memory[name]
+        if isinstance(given, np.generic):
+            return given
+        return encoded_map(maps[argument], given.data_ptr()) if argument in maps else np.uint64(given.data_ptr())
+
+    return tuple(map(value, kernel.args, kernel.params))
 
 
 def _allocated(p: Param) -> Any:
@@ -92,4 +97,5 @@ def _allocated(p: Param) -> Any:
 
     if p.data is not None:
         return torch.frombuffer(bytearray(p.data), dtype=torch.uint8).to("cuda")
-    return torch.empty(max(16, itemsize(p.dtype) * math.prod(p.shape)), dtype=torch.uint8, device="cuda")
+    size = max(16, itemsize(p.dtype) * math.prod(p.shape))
+    return torch.full((size,), 255, dtype=torch.uint8, device="cuda")  # no numbers, where nobody wrote any

@@ -48,8 +48,15 @@ class Results:
         return {row["name"] for row in self.rows}
 
     def crashes(self, name: str) -> list[Json]:
-        """What ended the process in the row of this name: {"row", "config" or None, "reason"}."""
+        """What ended the process in the row of this name: {"row", "config" or None, "peer" or "", "reason"}."""
         return [c for c in self.document["crashes"] if c["row"] == name]
+
+    def crashed(self, row: str, last: Json | None, reason: str) -> None:
+        """Note what ended a process. last: what it said it was at"""
+        at = last or {}
+        crash = {"row": row, "config": at.get("config"), "peer": at.get("peer", ""), "reason": reason}
+        self.document["crashes"].append(crash)
+        self.save()
 
     def add(self, row: Json) -> None:
         self.rows.append(row)
@@ -65,9 +72,9 @@ class Progress:
     def __init__(self, results: Path) -> None:
         self.path = results.with_name(results.name + ".running")
 
-    def says(self, row: str, config: Json | None = None, doing: str = "") -> None:
-        """``row`` is at ``config`` (None: at none in particular)."""
-        replace_file(self.path, json.dumps({"row": row, "config": config, "doing": doing}))
+    def says(self, row: str, config: Json | None = None, doing: str = "", peer: str = "") -> None:
+        """``row`` is at ``config`` (None: at none in particular), or waits for a library."""
+        replace_file(self.path, json.dumps({"row": row, "config": config, "doing": doing, "peer": peer}))
 
     def read(self) -> Json | None:
         """What ran last; None where nothing did."""

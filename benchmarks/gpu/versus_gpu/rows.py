@@ -10,17 +10,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .building import BuildFailure, Built, Job, in_words
-from .candidates import Config, Search, configurations
+from .candidates import Config, Search
 from .device import Broken, Case, Device, Pace, Times
 from .problems import Problem
 from .results import Json
 
-MOST_COMPARED = 4
+MOST_COMPARED = 3
 """Configurations of a row that is not timed."""
-COMPARING = "comparing"
-"""What is being done while a kernel runs for the first time."""
+SPARE = 4
+"""Configurations that take the places of those that spill or do not fit."""
 MOST_CRASHES = 2
-"""Processes that one row may end before it is given up."""
+"""Processes that the kernels of one row may end before it is given up."""
+TIMING = "timing"
+"""What a row is doing once its best configuration is known."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,10 @@ class Plan:
         """Configurations of one row; what is only compared needs fewer."""
         return self.count if problem.timed else min(self.count, MOST_COMPARED)
 
+    def listed_of(self, problem: Problem) -> int:
+        """How many are compiled for that: some spill."""
+        return self.count_of(problem) + (SPARE if problem.timed else 0)
+
 
 @dataclass(frozen=True)
 class Attempt:
@@ -47,14 +53,21 @@ class Attempt:
     built: Built | None = None
 
 
-Says = Callable[[str, Json | None, str], None]
+Says = Callable[[str, Json | None, str, str], None]
 
 
 class Row:
-    """The row of one problem in the making. says: reports what is running; crashes: see ``Results.crashes``."""
+    """The row of one problem in the making. says: reports what is running; crashes: see ``Results.crashes``.
 
-    def __init__(self, problem: Problem, device: Device, plan: Plan, says: Says, crashes: Sequence[Json] = ()) -> None:
-        self.problem, self.device, self.plan, self.says, self.crashes = problem, device, plan, says, crashes
+    given_up: why it is not made at all; empty where it is
+    """
+
+    def __init__(self, problem: Problem, device: Device, plan: Plan, says: Says, crashes: Sequence[Json] = (),
+                 given_up: str = "") -> None:  # fmt: skip
+        self.problem, self.device, self.plan, self.says = problem, device, plan, says
+        self.of_peers = {c["peer"]: c["reason"] for c in crashes if c.get("peer")}
+        self.crashes = [c for c in crashes if not c.get("peer")]
+        self.given_up, self.best = given_up, dict[str, Any]()
         self.template, self.attempts = "", list[Attempt]()
 
     def make(self) -> Json:
@@ -64,8 +77,14 @@ class Row:
                 "timed": p.timed}  # fmt: skip
         about: Json = {}
         try:
+            if unsuited := p.unsuited(p.target(self.device.target)):
+                return {**head, "template": p.template or "", "status": "skipped", "reason": unsuited, "tried": [],
+                        "wall_s": 0.0}  # fmt: skip
             self._refuse_after_crashes()
+            self.says(p.name, None, "starting", "")
             with self.device.case(p) as case:
+                case.without = self.of_peers
+                case.asks = self._asks
                 self._try_all(case)
                 about = dict(case.about) | self._outcome(case)
         except Broken:
@@ -76,28 +95,50 @@ class Row:
         tried = [a.line for a in self.attempts]
         return {**head, "template": self.template, **about, "tried": tried, "wall_s": round(time.time() - started, 3)}
 
+    def _asks(self, peer: str) -> None:
+        """What is wrong from now on is a library's, or with no name that of the best configuration."""
+        self.says(self.problem.name, None if peer else self.best, "library", peer)
+
     def _refuse_after_crashes(self) -> None:
+        if self.given_up:
+            raise RuntimeError(self.given_up)
         whole = [c["reason"] for c in self.crashes if c["config"] is None]
         if whole or len(self.crashes) >= MOST_CRASHES:
             raise RuntimeError(f"ended the process: {(whole or [self.crashes[-1]['reason']])[0]}")
 
     def _try_all(self, case: Case) -> None:
-        for batch in self._batches():
-            jobs = [Job(self.problem, self.template, c, self.device.target) for c in batch]
-            self.device.ahead(jobs)
-            self.attempts += [self._attempt(case, job) for job in jobs]
+        """Batch after batch; the next one is compiled while one is measured, and chosen by what was known before."""
+        batches = self._batches()
+        jobs = self._asked(next(batches, []))
+        while jobs:
+            following = self._asked(next(batches, []))
+            for job in jobs:
+                if self.plan.search_s is None and self._tried() >= self.plan.count_of(self.problem):
+                    break
+                self.attempts.append(self._attempt(case, job))
+            jobs = following
+
+    def _tried(self) -> int:
+        """Attempts that were more than a compilation."""
+        return sum(a.line["status"] != "skipped" for a in self.attempts)
+
+    def _asked(self, batch: Sequence[Config]) -> list[Job]:
+        jobs = [Job(self.problem, self.template, c, self.problem.target(self.device.target)) for c in batch]
+        self.device.ahead(jobs)
+        return jobs
 
     def _batches(self) -> Iterator[list[Config]]:
+        self.says(self.problem.name, None, "building", "")
         if self.plan.search_s is None:
-            self.template, found = configurations(self.problem, self.device.target, self.plan.count_of(self.problem))
-            yield found
+            found = self.device.listed(self.problem, self.plan.listed_of(self.problem))
+            assert found is not None
+            self.template, configs = found
+            yield configs
             return
-        search, ends = Search(self.problem, self.device.target, self.plan.count), time.time() + self.plan.search_s
+        target = self.problem.target(self.device.target)
+        search, ends = Search(self.problem, target, self.plan.count), time.time() + self.plan.search_s
         self.template = search.template
-        while True:
-            batch = search.batch([a.line["config"] for a in self.ranking()])
-            if not batch:
-                return
+        while batch := search.batch([a.line["config"] for a in self.ranking()]):
             yield batch
             if time.time() >= ends:
                 return
@@ -108,7 +149,7 @@ class Row:
         crashed = [c["reason"] for c in self.crashes if c["config"] == config]
         if crashed:
             return Attempt({**line, "reason": f"ended the process: {crashed[0]}"})
-        self.says(self.problem.name, None, "building")
+        self.says(self.problem.name, None, "building", "")
         try:
             built = self.device.built(job)
         except BuildFailure as error:
@@ -116,20 +157,24 @@ class Row:
         line |= {"registers": built.registers, "spills": built.spills, "shared_bytes": built.shared_bytes}
         if reason := self._unfit(built):
             return Attempt({**line, "status": "skipped", "reason": reason})
-        self.says(self.problem.name, config, COMPARING)
+        self.says(self.problem.name, config, "comparing", "")
         try:
             found = case.check(built)
+            if found.of_bound is not None:
+                line["of_bound"] = found.of_bound
             if not found.exact:
                 return Attempt({**line, "status": "wrong", "reason": found.remark, "largest": found.largest})
             if self.problem.timed:
                 line["screened_s"] = case.screen(built)
+        except Broken:
+            raise
         except Exception as error:
             self._check_health(error)
             return Attempt({**line, "reason": in_words(error)})
         return Attempt({**line, "status": "exact"}, built)
 
     def _unfit(self, built: Built) -> str:
-        if built.spills:
+        if built.spills and self.problem.timed:
             return f"spills {built.spills} bytes"
         limit = self.device.shared_optin_bytes
         return f"{built.shared_bytes} bytes of shared memory, of {limit}" if built.shared_bytes > limit else ""
@@ -157,17 +202,31 @@ class Row:
         if self.plan.search_s is not None:
             self.attempts.sort(key=lambda a: a.line.get("screened_s") or math.inf)
         best = found[0]
-        assert best.built is not None
-        about |= {"best": best.line["config"], "flops": self.problem.workload().flops}
-        self.says(self.problem.name, None, "errors")
-        about["errors"] = case.errors(best.built)
-        failed: dict[str, str] = {}
+        built = best.built
+        assert built is not None
+        self.best = best.line["config"]
+        about |= {"best": self.best, "flops": self.problem.workload().flops}
+        failed = {name: f"ended the process: {why}" for name, why in self.of_peers.items()}
+        self.says(self.problem.name, self.best, TIMING, "")
+        about["errors"] = self._guarded(lambda: case.errors(built), failed) or {}
         for cache in ("cold", "warm"):
-            self.says(self.problem.name, None, cache)
-            times = case.compete(best.built, self.plan.pace, cache == "cold")
-            about[cache] = _figures(times)
-            failed |= times.failed
+            self.says(self.problem.name, self.best, TIMING, "")
+            times = self._guarded(lambda cold=cache == "cold": case.compete(built, self.plan.pace, cold), failed)
+            if times is not None:
+                about[cache] = _figures(times)
+                failed |= times.failed
         return about | {"peers_failed": failed}
+
+    def _guarded(self, what: Callable[[], Any], failed: dict[str, str]) -> Any:
+        """A part of the figures; without it where that fails, so that the others are kept."""
+        try:
+            return what()
+        except Broken:
+            raise
+        except Exception as error:
+            self._check_health(error)
+            failed["ours"] = in_words(error)
+            return None
 
 
 def _reasons(attempts: Sequence[Attempt]) -> str:

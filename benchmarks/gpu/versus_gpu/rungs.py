@@ -25,7 +25,7 @@ def _made(problem: Problem, config: Mapping[str, Any]) -> Made:
     template = problem.template or work.template_for(TARGET)
     wanted = {**work.templates[template].space_for(target).default, **config}
     source = work.schedule(wanted, template, TARGET).emitted()
-    arrays = problem.whole_numbers()
+    arrays = problem.drawn(whole=True)
     return Made(source, arrays, np.asarray(work.reference(*arrays)))
 
 

@@ -19,7 +19,7 @@ BERT_LARGE = ((128, 3072, 1024), (128, 1024, 1024), (128, 4096, 1024), (128, 102
 
 ODD = ((127, 65, 33), (1, 1, 1), (64, 64, 64), (129, 257, 40), (16, 136, 72))
 """Tiles that do not fit, rows that no vector divides, fewer elements than threads."""
-ODD_LARGE = (2056, 2056, 584)
+ODD_LARGE = (2056, 2064, 592)
 """More tiles than an H100 has multiprocessors, and more along k than a ring has buffers."""
 ODD_BATCH = (3, 65, 48, 33)
 """(batch, m, n, k)."""
@@ -49,3 +49,38 @@ ODD_CONVOLUTIONS = (
     dict(n=2, c=7, h=13, w=11, k=5, r=3, s=3, pad=1, layout="NHWC"),
     dict(n=1, c=1, h=1, w=1, k=1, r=1, s=1),
 )
+
+PIECES = ((127, 80, 48), (65, 208, 336), (257, 144, 592), (136, 144, 208))
+"""Rows of whole pieces of 16 bytes in every type, as tensor copies want them; the last one also where A is (k, m)."""
+DEEP = (72, 136, 1040)
+"""Terms enough for parts of the reduction."""
+ODD_GROUPS = (456, 208, 144, 3, 128)
+"""(rows, n, k, groups, align): the last block of rows is not whole."""
+CONVOLUTIONS_OF_PIECES = (
+    dict(n=2, c=80, h=13, w=19, k=144, r=3, s=3, pad=1, layout="NHWC"),
+    dict(n=1, c=64, h=17, w=11, k=80, r=3, s=3, stride=2, pad=1, layout="NHWC"),
+    dict(n=3, c=48, h=9, w=9, k=64, r=1, s=1, layout="NHWC"),
+    dict(n=1, c=128, h=12, w=12, k=128, r=3, s=3, pad=1, groups=2, layout="NHWC"),
+    dict(n=1, c=64, h=14, w=14, k=64, r=3, s=3, pad=2, dilation=2, layout="NHWC"),
+)
+"""Channels of whole pieces."""
+ODD_WINOGRAD = dict(n=3, c=9, h=13, w=18, k=40, r=3, s=3, pad=1)
+MANY_PIXELS = dict(n=4, c=64, h=28, w=28, k=64, r=3, s=3, pad=1, layout="NHWC")
+"""Whose gradient of the filter has sums long enough for parts."""
+
+GROUPED = ((4096, 14336, 4096, 8, 128), (4096, 4096, 7168, 32, 128))
+"""(rows, n, k, groups, align) of layers of experts: Mixtral 8x7B's first at 2048 tokens with two experts each; many
+experts with few rows."""
+BATCHED = ((64, 512, 512, 64, True), (64, 512, 64, 512, False), (256, 128, 128, 64, True))
+"""(batch, m, n, k, whether B is (n, k)): scores of attention, and what they weigh."""
+SKINNY = ((128, 128, 16384), (16, 4096, 14336), (512, 512, 16384), (64, 2048, 8192))
+"""Few tiles and long sums."""
+WAVES = ((2304, 2304, 4096), (1536, 1536, 8192))
+"""A little more than one wave of large tiles on an H100, and a little less than half of one."""
+EPILOGUES = (
+    ("fp16", (2048, 4096, 1024), dict(bias=True, act="gelu")),
+    ("bf16", (2048, 4096, 11008), dict(beta=True)),
+    ("bf16", (128, 4096, 1024), dict(bias=True, act="relu")),
+    ("fp32", (2048, 1024, 1024), dict(bias=True, act="relu")),
+)
+"""Layers of perceptrons with what follows their products; ``beta`` adds a residual."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from .results import Json
@@ -31,17 +31,21 @@ def geomean(values: Iterable[float]) -> float:
 def markdown(document: Json) -> str:
     """The whole report."""
     rows = document["rows"]
-    parts = [_environment(document), _counts(rows), _classes(rows), _rows(rows), _remarks(document)]
+    parts = [_environment(document), _counts(rows), _stages(document), _kernels(rows), _classes(rows), _rows(rows),
+             _remarks(document)]  # fmt: skip
     return "\n\n".join(p for p in parts if p) + "\n"
 
 
-def classes(rows: Sequence[Json]) -> list[Json]:
-    """For each class, kind and library: number of rows, geometric mean and worst ratio, cold and warm."""
+def classes(rows: Sequence[Json], of: Callable[[Json], str] = lambda row: str(row["group"])) -> list[Json]:
+    """For each class, kind and library: number of rows, geometric mean and worst ratio, cold and warm.
+
+    of: the class of a row
+    """
     found: dict[tuple[str, str, str], dict[str, list[tuple[float, str]]]] = {}
     for row in rows:
         for cache in CACHES:
             for library, value in ratios(row, cache).items():
-                key = row["group"], row["kind"], library
+                key = of(row), row["kind"], library
                 found.setdefault(key, {c: [] for c in CACHES})[cache].append((value, row["name"]))
     out = []
     for (group, kind, library), by_cache in found.items():
@@ -68,11 +72,12 @@ def _plain(value: Any) -> str:
 
 def _counts(rows: Sequence[Json]) -> str:
     """How many are exact, and loudly what is not."""
-    by = {s: [r for r in rows if r["status"] == s] for s in ("exact", "wrong", "failed")}
+    by = {s: [r for r in rows if r["status"] == s] for s in ("exact", "wrong", "failed", "skipped")}
     tried = [t for r in rows for t in r["tried"]]
     others = ", ".join(f"{sum(t['status'] == s for t in tried)} {s}" for s in ("wrong", "skipped", "failed"))
     exact = sum(t["status"] == "exact" for t in tried)
     told = [f"{len(by['exact'])} of {len(rows)} rows exact, {len(by['wrong'])} wrong, {len(by['failed'])} failed."]
+    told[0] += f" {len(by['skipped'])} are not for this device." if by["skipped"] else ""
     told += [f"{exact} of {len(tried)} configurations exact, {others}."] if tried else []
     told += [f"- WRONG: {r['name']}: {r.get('wrong', 0)} configurations, largest difference {r.get('largest')}"
              for r in rows if r["status"] == "wrong" or r.get("wrong")]  # fmt: skip
@@ -80,13 +85,41 @@ def _counts(rows: Sequence[Json]) -> str:
     return "\n".join(told)
 
 
+def _stages(document: Json) -> str:
+    """What was compared only: how many rows of each stage are right, and how near to the bound of their errors."""
+    stages: dict[str, list[Json]] = {}
+    for row in document["rows"]:
+        if not row["timed"]:
+            stages.setdefault(row["group"], []).append(row)
+    if not stages:
+        return ""
+    lines = []
+    for group, rows in stages.items():
+        counts = [sum(r["status"] == s for r in rows) for s in ("exact", "wrong", "failed", "skipped")]
+        names = {r["name"] for r in rows}
+        ended = sum(c["row"] in names for c in document["crashes"])
+        shares = [t["of_bound"] for r in rows for t in r["tried"] if t.get("of_bound") is not None]
+        lines.append(_line([group, *counts, ended, f"{max(shares):.2g}" if shares else ""]))
+    head = ("compared", "right", "wrong", "failed", "not for this device", "ended the process", "error over its bound")
+    return "\n".join([*_head(head), *lines])
+
+
+def _kernels(rows: Sequence[Json]) -> str:
+    """By operator, template and kind, against the best library of each row."""
+    found = classes(rows, lambda row: f"{row['op']} by {row['template']}")
+    return _ratios("kernels", [c for c in found if c["library"] == BEST])
+
+
 def _classes(rows: Sequence[Json]) -> str:
-    found = classes(rows)
+    return _ratios("class", sorted(classes(rows), key=lambda c: c["library"] != BEST))
+
+
+def _ratios(what: str, found: Sequence[Json]) -> str:
     if not found:
         return ""
     lines = [_line([c["group"], c["kind"], c["library"], c["rows"], *_pair(c["cold"]), *_pair(c["warm"])])
-             for c in sorted(found, key=lambda c: c["library"] != BEST)]  # fmt: skip
-    head = ("class", "kind", "library", "rows", "cold: geomean", "worst", "at", "warm: geomean", "worst", "at")
+             for c in found]  # fmt: skip
+    head = (what, "kind", "library", "rows", "cold: geomean", "worst", "at", "warm: geomean", "worst", "at")
     return "\n".join([*_head(head), *lines])
 
 
@@ -126,9 +159,10 @@ def _remarks(document: Json) -> str:
     for row in document["rows"]:
         for name, why in (row.get("peers_failed") or {}).items():
             told.setdefault(f"{name}: {why}", []).append(row["name"])
-    lines = [f"- left out: {what} ({names[0]}{f' and {len(names) - 1} more' if names[1:] else ''})"
+    lines = [f"- left out, or timed otherwise: {what} ({names[0]}{f' and {len(names) - 1} more' if names[1:] else ''})"
              for what, names in told.items()]  # fmt: skip
-    lines += [f"- crash: {c['row']}: {_config(c['config'])}: {c['reason']}" for c in document["crashes"]]
+    lines += [f"- crash: {c['row']}: {c.get('peer') or _config(c['config'])}: {c['reason']}"
+              for c in document["crashes"]]  # fmt: skip
     return "\n".join(lines)
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .building import in_words
-from .device import Pace, Times
+from .device import Broken, Pace, Times
 from .program import Call
 
+OURS = "ours"
 MOST_CALLS = 20
 """Calls of one graph where the buffer sets are fewer."""
 LONGEST_S = 0.1
@@ -81,22 +82,66 @@ class Sampler:
         return _event_s(self.run, self.replays) / len(self.calls)
 
 
-def measure(competitors: Mapping[str, Competitor], pace: Pace) -> Times:
-    """Rounds of all in alternating order, after a warm-up; a competitor that fails is left out and named."""
+def survive(error: Exception) -> None:
+    """Nothing where the device works after a library's error; else Broken, while it is known whose error it was."""
+    import torch
+
+    try:
+        torch.cuda.synchronize()
+    except Exception:
+        raise Broken(in_words(error)) from error
+
+
+def _sampler(competitor: Competitor, pace: Pace) -> tuple[Sampler, str]:
+    """A sampler, and why its calls are in a loop although a graph was wanted: some libraries cannot be captured."""
+    import torch
+
+    stream = torch.cuda.current_stream()
+    try:
+        return Sampler(competitor, pace), ""
+    except Exception as error:
+        torch.cuda.set_stream(stream)  # a capture that fails leaves its own
+        torch.cuda.synchronize()
+        if not competitor.graph:
+            raise
+        return Sampler(replace(competitor, graph=False), pace), f"not in a graph: {in_words(error)}"
+
+
+def measure(competitors: Mapping[str, Competitor], pace: Pace, asks: Callable[[str], None] = lambda _: None) -> Times:
+    """Rounds of all in alternating order, after a warm-up; a competitor that fails is left out and named.
+
+    asks: told the name of each library before it begins
+    """
     import torch
 
     times, samplers = Times(), dict[str, Sampler]()
+
+    def drop(name: str, error: Exception) -> None:
+        if name == OURS:
+            raise error
+        asks(name)
+        survive(error)
+        asks("")
+        samplers.pop(name, None)
+        times.seconds.pop(name, None)
+        times.failed[name] = in_words(error)
+
     for name, competitor in competitors.items():
         try:
-            samplers[name] = Sampler(competitor, pace)
+            asks("" if name == OURS else name)
+            samplers[name], remark = _sampler(competitor, pace)
+            if remark:
+                times.failed[name] = remark
         except Exception as error:
-            if name == "ours":
-                raise
-            times.failed[name] = in_words(error)
+            drop(name, error)
+    asks("")
     ends = time.perf_counter() + pace.warm_up_s
     while True:
-        for sampler in samplers.values():
-            sampler.run()
+        for name, sampler in list(samplers.items()):
+            try:
+                sampler.run()
+            except Exception as error:
+                drop(name, error)
         torch.cuda.synchronize()
         if time.perf_counter() >= ends:
             break
@@ -104,5 +149,8 @@ def measure(competitors: Mapping[str, Competitor], pace: Pace) -> Times:
     for number in range(pace.rounds):
         order = list(samplers) if number % 2 == 0 else list(reversed(samplers))
         for name in order:
-            times.seconds[name].append(samplers[name].sample())
+            try:
+                times.seconds[name].append(samplers[name].sample())
+            except Exception as error:
+                drop(name, error)
     return times
