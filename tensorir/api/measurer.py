@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tensorir.api.asker import Anyone, Asker, Asking
-from tensorir.api.bench import LONG_S
+from tensorir.api.bench import BESIDE, LONG_S
 from tensorir.api.builders import MOST, Builders, cores
 from tensorir.api.candidate import Json, Refused, prepare, source_json
 from tensorir.api.identity import fingerprint
@@ -177,7 +177,13 @@ class Measurer:
     def _limits(self) -> dict[str, float]:
         o = self.options
         limits = {"setup": SETUP_S, "reference": REFERENCE_S, "schedule": o.timeout, "check": max(o.timeout, 30.0)}
-        limits |= {"compile": o.compile_timeout, "run": o.timeout, "time": 10 * o.timeout, "baseline": 60.0}
+        limits |= {
+            "compile": o.compile_timeout,
+            BESIDE: o.compile_timeout + o.timeout,
+            "run": o.timeout,
+            "time": 10 * o.timeout,
+            "baseline": 60.0,
+        }
         for n in range(self.options.top + 2):
             limits |= {f"compile {n}": o.compile_timeout, f"run {n}": o.timeout, f"schedule {n}": o.timeout}
         return limits
@@ -210,9 +216,11 @@ class Measurer:
 
     def _refer(self, record: Mapping[str, Any]) -> None:
         """The default becomes what others are timed beside, unless it takes too long to be one."""
-        if record["status"] == "ok" and record["time_s"] < LONG_S and key_of(record) == self._default:
+        seconds = steady_s(record)
+        if record["status"] == "ok" and seconds < LONG_S and key_of(record) == self._default:
             with contextlib.suppress(Refused):  # an old record may be of what cannot be made any more
-                self._reference = self._item(record["template"], record["config"]) | {"seconds": record["time_s"]}
+                item = self._item(record["template"], record["config"])
+                self._reference = {**item, "seconds": seconds, "sha256": record["source_sha256"]}
 
     @property
     def width(self) -> int:
@@ -246,6 +254,10 @@ class Measurer:
         message |= {"do": "measure", "best_s": self._best_s, "built": self._built.pop(key_of(message), None)}
         began = time.monotonic()
         result = self._ask({**message, "reference": self._reference}, remaining)
+        if dict(result.get("detail") or {}).get("phase") == BESIDE:  # the candidate is not to blame
+            self._reference, self._default = None, ""
+            left = None if remaining is None else remaining - (time.monotonic() - began)
+            result = self._ask({**message, "reference": None}, left)
         self._better(result)
         self._refer({**result, "template": template, "config": dict(config)})
         if kind == "default" and result["status"] == "ok":
@@ -266,6 +278,8 @@ class Measurer:
         """Show each record of trials at several places; the peer after the default, which has been measured alone."""
         if on_trial is not None:
             on_trial(record)
+        if dict(record.get("detail") or {}).get("phase") == BESIDE:
+            self._reference, self._default = None, ""
         self._refer(record)
         if self._about["kind"] == "cpu":
             self._neighbours.notice(record)

@@ -69,10 +69,15 @@ class ShapeSearch:
         """Whether its turn has come."""
         return self._session is not None
 
-    def open(self, shared: Any = None) -> Any:
-        """Open the session and the log, and take over what is known; what the next shape can share to measure with.
+    @property
+    def shareable(self) -> Any:
+        """What other shapes can share to measure with, once it is open or was refused."""
+        return None if self._measurer is None else self._measurer.shareable
 
-        shared: what an earlier one gave
+    def open(self, shared: Any = None) -> None:
+        """Open the session and the log, and take over what is known.
+
+        shared: ``shareable`` of an earlier one
         """
         self._measurer = Measurer(self.work, self._device, self._given, shared)
         self._session = Session(self.work, self._measurer, self._given)
@@ -82,7 +87,6 @@ class ShapeSearch:
         for record in self._session.reused:
             if self.legal(record["template"], record["config"]):
                 self._learn(record)
-        return shared or self._measurer.shareable
 
     @property
     def session(self) -> Session:

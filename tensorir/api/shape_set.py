@@ -163,6 +163,7 @@ class _SetRun:
                 self._refused(shape, error)
             else:
                 self._note(shape.default(self.end))
+            self._shared = self._shared or shape.shareable
         self._estimate()
         for _ in range(2):  # what crossing leaves over is for exploring again
             while (chosen := self._next()) is not None:
@@ -178,7 +179,7 @@ class _SetRun:
         Where the device or the workers went away since the first one, that is the end of the run and not an error.
         """
         try:
-            self._shared = shape.open(self._shared)
+            shape.open(self._shared)
         except (DeviceError, WorkerError, LogError) as error:
             before = next((s for s in self.shapes if s.records), None)
             if before is None:

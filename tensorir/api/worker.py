@@ -6,23 +6,23 @@ takes too long and starts another one, so nothing here is remembered that cannot
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tensorir.api.bench import Beside, Data, Output, Runner, compare, timed
-from tensorir.api.candidate import Candidate, Json, Progress, Refused, prepare, source_from
+from tensorir.api.bench import BESIDE, Beside, Data, Output, Runner, compare, timed
+from tensorir.api.candidate import Candidate, Json, Progress, Refused, prepare, quiet, source_from
 from tensorir.api.identity import describe, fingerprint
 from tensorir.errors import CheckError, Problem, TensorIRError
 from tensorir.runtime.device import Device, open_device
 from tensorir.runtime.timing import Timing, interleaved, measure, slots
-from tensorir.tune.choosing import key_of
 from tensorir.tune.inputs import Argument
 from tensorir.tune.paired import Race, Standing, reconciled
 from tensorir.tune.process import LAST, bound_memory, serve
-from tensorir.tune.record import steady_s
+from tensorir.tune.record import MOST_DRIFT, steady_s
 
 if TYPE_CHECKING:
     from tensorir.api.workload import Workload
@@ -31,6 +31,9 @@ ROUNDS = 30
 CHUNK = 3  # rounds between two looks at the clock
 MEMORY = 8 << 30  # bytes for compiling and checking, and
 COPIES = 20  # of inputs, outputs and what lies between: more than that is a candidate out of control
+MOST_BYTES = 1 << 30  # of what the reference keeps on the device,
+FINISH_S = 1e-3  # that waiting for one launch may add
+DRAW_S = 5e-8  # a random number
 SAY_S = 0.5  # between two signs of life: each of them wakes the supervisor, which disturbs
 
 
@@ -54,6 +57,10 @@ class State:
                 sizes = [self.setup["arguments"], self.setup["outputs"]]
                 bound_memory(MEMORY + COPIES * 8 * sum(math.prod(a[2]) for some in sizes for a in some))
         return self._device
+
+    def works(self) -> bool:
+        """Whether this process can still use its device."""
+        return self._device is None or self._device.works()
 
     @property
     def work(self) -> Workload | None:
@@ -85,17 +92,33 @@ class State:
         """The run's reference kernel, ready to be timed with a candidate; None where there is none or it fails."""
         if wanted is None:
             return None
-        name = key_of(wanted)
+        name = f"{wanted['sha256']} {wanted['seconds']}"
         if self._beside is None or self._beside[0] != name:
+            progress(BESIDE)
             self._beside = (name, None)  # should it fail it is not tried again
-            try:
-                candidate = self.candidate(wanted, progress, check=False)
-                progress("compile")
-                runner = Runner(self.device, candidate, self.data(progress), cache=True)
-                self._beside = (name, Beside(runner.program.bind(*runner.inputs), wanted["seconds"]))
-            except (Refused, TensorIRError):
-                return None
+            with contextlib.suppress(Refused, TensorIRError):
+                self._beside = (name, self._made_beside(wanted))
         return self._beside[1]
+
+    def _made_beside(self, wanted: Json) -> Beside | None:
+        """None where it would take much memory, or is not what took these seconds."""
+        candidate = self.candidate(wanted, quiet, check=False)
+        if candidate.source.sha256 != wanted["sha256"] or self._bytes() > MOST_BYTES:
+            return None  # the template has been changed since, or candidates may need the room
+        runner = Runner(self.device, candidate, self.data(quiet), cache=True)
+        launch = runner.program.bind(*runner.inputs)
+        seconds = min(_once(launch) for _ in range(3))
+        if not wanted["seconds"] / MOST_DRIFT < seconds < wanted["seconds"] * MOST_DRIFT + FINISH_S:
+            return None
+        return Beside(launch, wanted["seconds"])
+
+    def _bytes(self) -> int:
+        """Of the inputs and outputs, at most."""
+        return sum(8 * math.prod(a[2]) for key in ("arguments", "outputs") for a in self.setup[key])
+
+    def rest(self) -> None:
+        """Free what it keeps on the device between trials."""
+        self._beside = None
 
     def candidate(self, message: Json, progress: Progress, check: bool = True) -> Candidate:
         """The source of one configuration, made here or sent along."""
@@ -105,7 +128,6 @@ class State:
         return prepare(self.work, message["template"], message["config"], self.device.target, progress, check)
 
 
-_FAULTS = ("launch_error", "device_error")
 KEPT = 16  # setups whose inputs and expected outputs stay in memory; others are made again, from the saved outputs
 _states: dict[str, State] = {}
 
@@ -123,8 +145,12 @@ def handler(message: Json, progress: Progress) -> Json:
         result = answer(state, message, clock)
     except Refused as refused:
         result = refused.result
-        if result.get("status") in _FAULTS and not state.device.works():
-            result[LAST] = True
+    except Exception as error:
+        if state.works():
+            raise
+        result = {"status": "launch_error", "detail": {"message": str(error)[:1000], "phase": "run"}}
+    if result.get("status") != "ok" and not state.works():
+        result[LAST] = True
     if "expect" in message:
         result["device"] = describe(state.device)
     if message["do"] == "measure":
@@ -138,6 +164,9 @@ def _state_of(setup: Json) -> State:
     state = _states[key] = _states.pop(key) if key in _states else State(setup)  # last: used last
     while len(_states) > KEPT:
         del _states[next(iter(_states))]
+    for other in _states.values():
+        if other is not state:
+            other.rest()
     return state
 
 
@@ -190,10 +219,13 @@ def _measure(state: State, message: Json, progress: Progress) -> Json:
     progress("compile")
     runner = Runner(state.device, candidate, data, cache=False)
     best_s = None if message["best_s"] is None else message["best_s"] * max(1.0, state.drift)
-    runner.probe(best_s, progress)
-    runner.verify(progress)
-    runner.bind()
-    runner.refuse_slow(best_s)
+    try:
+        runner.probe(best_s, progress)
+        runner.verify(progress)
+        runner.bind()
+        runner.refuse_slow(best_s)
+    except Refused as refused:  # how slow it is was judged by the pace of the last trial
+        raise Refused({**refused.result, "drift": state.drift}) from None
     candidate.check(progress, message.get("built"))
     result = runner.time(progress, state.beside(message.get("reference"), progress))
     state.drift = float(result.get("drift", 1.0))
@@ -317,7 +349,7 @@ def _final(state: State, message: Json, progress: Progress) -> Json:
         try:
             runners[n] = _finalist(state, items[n], data, progress, n)
         except Refused as refused:
-            results[n] = refused.result
+            results[n] = _out(state, n, refused)
     _elsewhere(runners, results, state, began, end, progress)
     arrays = _on_floats(runners, results, state, data, message["floats"], end, progress)
     progress("time")
@@ -331,7 +363,7 @@ def _final(state: State, message: Json, progress: Progress) -> Json:
             runner.compare_again()
             results[n] = runner.known | fields
         except Refused as refused:
-            results[n] = refused.result
+            results[n] = _out(state, n, refused)
     against: list[Json] = [{"name": p, "time_s": t.median_s} for p, t in zip(peers, timings[len(calls) :], strict=True)]
     best = min(against, key=lambda b: b["time_s"], default=None)
     return {"status": "ok", "results": results, "baseline": best, "against": against}
@@ -344,11 +376,14 @@ def _on_floats(
     """The finalists on normal floats, other ones in every round, on which they are then timed: how much power a GPU
     takes, and with it its clock, depends on the digits. The inputs.
 
-    Results are not compared where the reference would take too long.
+    Results are not compared where the reference would take too long; the numbers stay whole where drawing others would.
     """
-    if state.work is None:
+    left = math.inf if end is None else end - time.perf_counter()
+    numbers = sum(math.prod(a[2]) for a in state.setup["arguments"])
+    if state.work is None or 4 * numbers * DRAW_S > left:
         return data.fresh()[0]
-    if end is not None and 4 * data.reference_s > end - time.perf_counter():
+    if 4 * data.reference_s > left:
+        progress("reference")
         arrays, expected = state.work.random_inputs(seed), None
     else:
         arrays, expected = _normal_floats(state.work, seed, progress)
@@ -357,9 +392,19 @@ def _on_floats(
         try:
             runners[n].on_floats(arrays, expected, f"normal floats {seed}")
         except Refused as refused:
-            results[n] = refused.result
+            results[n] = _out(state, n, refused)
             del runners[n]
     return arrays
+
+
+def _out(state: State, n: int, refused: Refused) -> Json:
+    """What becomes of a finalist. Where the device went with it, that is the answer: the others are then asked for
+    again, in a new process.
+    """
+    if not state.works():
+        detail = {**refused.result.get("detail", {}), "phase": f"run {n}"}
+        raise Refused({**refused.result, "detail": detail})
+    return refused.result
 
 
 def _raced(
@@ -405,7 +450,7 @@ def _elsewhere(
         try:
             runners[n].at_awkward_shape(state.device, named)
         except Refused as refused:
-            results[n] = refused.result
+            results[n] = _out(state, n, refused)
             del runners[n]
 
 
@@ -424,6 +469,13 @@ def _fastest(
         times[name] = measure(partial(call, *inputs), 5, 0.02, 0.5).median_s
     best = min(times.values(), default=0.0)
     return {name: call for name, call in peers.items() if times[name] <= 1.33 * best}
+
+
+def _once(launch: Any) -> float:
+    began = time.perf_counter()
+    launch()
+    launch.finish()
+    return time.perf_counter() - began
 
 
 def _finalist(state: State, item: Json, data: Data, progress: Progress, n: int) -> Runner:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.cli.common import say
 from tensorir.cli.watch import mode_for
+from tensorir.tune.record import steady_s
 
 if TYPE_CHECKING:
     from tensorir.api.workload import Workload
@@ -32,7 +33,7 @@ class SetWatch:
     def on_trial(self, record: Mapping[str, Any]) -> None:
         """Take in a trial of any of the shapes."""
         self._counts[record["status"]] += 1
-        title, time_s = record["workload"], float(record["time_s"] or "inf")
+        title, time_s = record["workload"], steady_s(record)
         better = time_s < self._best.get(title, float("inf"))
         if better:
             self._first.setdefault(title, time_s)

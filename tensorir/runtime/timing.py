@@ -144,8 +144,8 @@ def glance(
 ) -> tuple[Timing, Timing | None]:
     """Time one callable, of which one call takes about ``seconds``, in slots: a short look, to compare with others.
 
-    beside: another callable and the seconds of one call of it, in turn with the first and for half as long; always
-            the same seconds, so that its slots are always alike
+    beside: another callable and the seconds of one call of it, in turn with the first for as long as ``least_s``;
+            always the same seconds, so that its slots are always alike
     """
     slot = slots([call], slots([call], seconds)[0]())[0]  # one call alone says too much: it pays for a finish
     other = None if beside is None else slots([beside[0]], beside[1])[0]
@@ -156,7 +156,7 @@ def glance(
     def both() -> float:
         nonlocal spent
         samples.append(slot())
-        if other is not None and (len(others) < 3 or (2 * len(others) < len(samples) and spent < least_s)):
+        if other is not None and (len(others) < 3 or spent < least_s):
             began = time.perf_counter()
             others.append(other())
             spent += time.perf_counter() - began

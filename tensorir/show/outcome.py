@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tensorir.show.html import curve_svg
 from tensorir.tune.progress import milliseconds, rate, statuses
+from tensorir.tune.record import steady_s
 
 if TYPE_CHECKING:
     from tensorir.tune.outcome import Timed, TuneOutcome
@@ -25,7 +26,7 @@ def outcome_html(o: TuneOutcome) -> str:
     rows += [("trials", f"{o.trials} new, {o.reused} reused: {statuses(o.counts)}"), ("stopped", o.stopped)]
     rows += [("failed", f"{r['count']} x {r['reason']}") for r in o.reasons[:3]]
     cells = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(v)}</td></tr>" for k, v in rows)
-    return f"<table>{cells}</table>{curve_svg([r['time_s'] for r in o.records if r['time_s']])}"
+    return f"<table>{cells}</table>{curve_svg([steady_s(r) for r in o.records if r['time_s']])}"
 
 
 def _time(timed: Timed) -> str:

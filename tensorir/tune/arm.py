@@ -85,5 +85,6 @@ def believed_time(record: Record) -> float | None:
     if record["status"] == "skipped_slow":
         detail = record.get("detail")
         bound = detail.get("at_least_s") if isinstance(detail, dict) else None
-        return float(bound) if isinstance(bound, (int, float)) and 0 < bound <= MOST else None
+        pace = float(record.get("drift", 1.0))
+        return float(bound) / pace if isinstance(bound, (int, float)) and 0 < bound <= MOST else None
     return None if record["time_s"] is None else steady_s(record)

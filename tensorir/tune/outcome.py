@@ -34,13 +34,16 @@ class Timed:
 
     @classmethod
     def of(cls, trial: Record, final: Mapping[str, Any] | None = None, flops: float | None = None) -> Timed:
-        """Take the time of ``final`` (a result or record of the final round) where there is one."""
+        """Take the time of ``final`` (a result or record of the final round) where there is one, else that of the trial
+        as if the machine had kept its pace (``steady_s``).
+        """
         source = trial if final is None else final
         time_s, samples = source.get("time_s"), list(source.get("samples") or ())
         low = high = gflops = None
         if time_s is not None:
             low, high = interval(samples, time_s)
             low, high = min(source.get("low_s") or low, time_s), max(source.get("high_s") or high, time_s)
+            time_s, low, high = (x / float(source.get("drift", 1.0)) for x in (time_s, low, high))
             gflops = flops / time_s / 1e9 if flops else None
         check = source.get("check") or trial["check"] or {}
         return cls(

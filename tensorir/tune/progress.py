@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tensorir.tune.record import steady_s
+
 EVERY_S = 10.0
 _SHORT = {
     "ok": "ok",
@@ -55,8 +57,8 @@ class Progress:
     def add(self, record: Mapping[str, Any]) -> bool:
         """Take in a new record; True when it is the best so far."""
         self.counts[record["status"]] += 1
-        time_s = record.get("time_s")
-        if record["status"] != "ok" or time_s is None or time_s >= self.best_s:
+        time_s = steady_s(record)
+        if record["status"] != "ok" or time_s >= self.best_s:
             return False
         self.best_s = time_s
         return True

@@ -284,8 +284,8 @@ def _number(value: Any) -> bool:
 
 
 def _seconds(value: Any) -> bool:
-    """A duration that a clock can have shown: positive and below a day."""
-    return _number(value) and 0 < value < 86_400
+    """A duration that a clock can have shown: a picosecond at least, and below a day."""
+    return _number(value) and 1e-12 <= value < 86_400
 
 
 def _text(limit: int, pattern: str = r"(?s).+") -> Callable[[Any], bool]:

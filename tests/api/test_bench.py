@@ -9,11 +9,13 @@ import zoo
 
 from tensorir.api import worker
 from tensorir.api.asker import Asker
-from tensorir.api.bench import Data, Output, compare
+from tensorir.api.bench import Data, Output, Runner, compare
 from tensorir.api.candidate import Refused, failure
 from tensorir.api.measurer import Measurer
 from tensorir.api.options import Options
+from tensorir.api.worker import State
 from tensorir.errors import CheckError, CompileError, DeviceError, LaunchError, LoweringError, Problem
+from tensorir.tune.arm import believed_time
 from tensorir.tune.inputs import Argument
 
 OUT = (Output("y", "float32", (2, 3)),)
@@ -177,13 +179,13 @@ def test_a_process_whose_device_went_with_a_candidate_is_not_asked_again(monkeyp
         def refuse(*_):
             raise Refused({"status": status})
 
-        monkeypatch.setattr(worker, "_state_of", lambda _: SimpleNamespace(device=SimpleNamespace(works=lambda: works)))
+        monkeypatch.setattr(worker, "_state_of", lambda _: SimpleNamespace(works=lambda: works))
         monkeypatch.setitem(worker._ANSWERS, "build", refuse)
         return worker.handler({"do": "build", "setup": {}}, lambda _: None)
 
     assert measured("launch_error", works=False) == {"status": "launch_error", "last": True}
     assert measured("launch_error", works=True) == {"status": "launch_error"}
-    assert measured("wrong_result", works=False) == {"status": "wrong_result"}
+    assert measured("wrong_result", works=False) == {"status": "wrong_result", "last": True}
 
 
 def test_best_time_is_passed_on():
@@ -197,58 +199,124 @@ def test_best_time_is_passed_on():
 
 def test_others_are_timed_beside_the_default():
     tile = {"template": "tile", "config": {"ti": 1}}
-    m = measurer({**OK, "time_s": 2e-3}, {**OK, "time_s": 3e-3, "drift": 2.0}, {"status": "crashed", "detail": {}})
+    ok = {**OK, "source_sha256": "ab"}
+    m = measurer({**ok, "time_s": 2e-3}, {**ok, "time_s": 3e-3, "drift": 2.0}, {"status": "crashed", "detail": {}})
     m.known([], tile)
     m.measure("tile", {"ti": 1}, "default", None)
     for n in (2, 3):
         m.measure("tile", {"ti": n}, "trial", None)
     first, second, third = m._asker.asked
     assert first["reference"] is None and first["best_s"] is None
-    assert second["reference"] == third["reference"] == {**tile, "seconds": 2e-3}
+    assert second["reference"] == third["reference"] == {**tile, "seconds": 2e-3, "sha256": "ab"}
     assert second["best_s"] == 2e-3 and third["best_s"] == 1.5e-3, "by a machine as fast as it was for the default"
-    known = measurer({**OK, "time_s": 1.0})
-    known.known([{"status": "ok", "time_s": 4e-3, **tile}], tile)
+    known = measurer({**ok, "time_s": 1.0})
+    known.known([{**ok, "time_s": 4e-3, "drift": 2.0, **tile}], tile)
     known.measure("tile", {"ti": 5}, "trial", None)
-    assert known._asker.asked[0]["reference"]["seconds"] == 4e-3
-    long = measurer({**OK, "time_s": 0.2}, OK)
+    assert known._asker.asked[0]["reference"]["seconds"] == 2e-3, "at the level of the others of its run"
+    long = measurer({**ok, "time_s": 0.2}, ok)
     long.known([], tile)
     long.measure("tile", {"ti": 1}, "default", None)
     long.measure("tile", {"ti": 2}, "trial", None)
     assert long._asker.asked[1]["reference"] is None, "what takes so long is not repeated beside others"
 
 
-def test_the_worker_times_in_turn_and_says_how_the_machine_changed():
-    from tensorir.api.worker import State, _measure
+def test_a_default_that_fails_beside_others_is_left_out_and_nobody_else_pays():
+    tile = {"template": "tile", "config": {"ti": 1}}
+    ok = {**OK, "time_s": 1e-3, "source_sha256": "ab"}
+    died = {"status": "crashed", "detail": {"phase": "beside"}}
+    m = measurer(ok, died, ok, ok)
+    m.known([], tile)
+    assert [m.measure("tile", {"ti": n}, "trial", None)["status"] for n in (1, 2, 3)] == ["ok"] * 3
+    assert [a["reference"] is not None for a in m._asker.asked] == [False, True, False, False]
 
+
+@pytest.fixture
+def side():
+    """A workload's measurer and the state of its worker, in this process."""
     m = Measurer(zoo.product(12), None, Options())
     m._reference_here()
-    state = State(m._setup)
+    with m:
+        yield m, State(m._setup)
+
+
+def test_the_worker_times_in_turn_and_says_how_the_machine_changed(side):
+    m, state = side
     config = m.work.templates["tile"].space.default
     message = {**m._message("tile", config), "do": "measure", "best_s": None}
-    alone = _measure(state, dict(message), str)
-    assert alone["status"] == "ok" and "drift" not in alone
-    reference = {
-        **m._item("tile", config),
-        "seconds": alone["time_s"] / 10,
-    }  # as if the machine had been so much faster
-    beside = _measure(state, {**message, "reference": reference}, str)
-    assert 2 < beside["drift"] == state.drift
-    broken = {**reference, "config": {**config, "none": 1}, "source": {**reference["source"], "text": "no kernel"}}
-    for _ in range(2):
-        assert "drift" not in _measure(state, {**message, "reference": broken}, str)
+    alone = worker._measure(state, dict(message), str)
+    assert alone["status"] == "ok" and "drift" not in alone and alone["time_s"] == min(alone["samples"])
+    item = {**m._item("tile", config), "sha256": alone["source_sha256"]}
+
+    def beside(seconds, **changed):
+        return worker._measure(state, {**message, "reference": {**item, "seconds": seconds, **changed}}, str)
+
+    found = beside(alone["time_s"] / 10)  # of a machine that was so much faster
+    assert 2 < found["drift"] == state.drift
+    for impossible in (1e-12, 80.0):
+        assert "drift" not in beside(impossible), "these are not the seconds of this kernel"
+    assert "drift" not in beside(alone["time_s"] / 10, sha256="0" * 64), "the template has been changed since"
+    assert "drift" not in beside(alone["time_s"] / 10, source={**item["source"], "text": "no kernel"})
 
 
-def test_the_final_round_times_finalists_and_peers_on_normal_floats():
-    from tensorir.api.worker import State, _final
+def test_what_is_slow_is_slow_for_the_pace_of_the_machine(side, monkeypatch):
+    monkeypatch.setattr("tensorir.api.bench.WORTH_S", 0.0)
+    m, state = side
+    state.drift = 4.0
+    message = m._message("tile", m.work.templates["tile"].space.default)
+    with pytest.raises(Refused) as refused:
+        worker._measure(state, {**message, "do": "measure", "best_s": 1e-12}, str)
+    record = {**refused.value.result, "time_s": None}
+    assert record["status"] == "skipped_slow" and record["drift"] == 4.0
+    assert believed_time(record) == record["detail"]["at_least_s"] / 4
 
-    given = []
-    m = Measurer(zoo.product(12), None, Options())
-    m.work.baselines = {"numpy": lambda a, b: time.sleep(1e-3) or given.append((a, b)) or a @ b}
-    state = State(m._setup)
+
+def test_a_finalist_that_takes_the_device_along_is_out_alone(side, monkeypatch):
+    m, state = side
     state._work = m.work
     tile = {"template": "tile", "source_sha256": None}
     finalists = [{**tile, "config": {"ti": n, "tj": 4, "out": False}} for n in (1, 2)]
-    found = _final(state, m._final_message(finalists, 2.0, searched_s=0.1), str)
+    message = m._final_message(finalists, 2.0, searched_s=0.1)
+
+    def fault(runner, *_):
+        raise Refused({"status": "launch_error", "detail": {"phase": "run"}})
+
+    monkeypatch.setattr(Runner, "at_awkward_shape", fault)
+    monkeypatch.setattr(State, "works", lambda _: False)
+    monkeypatch.setattr(worker, "_state_of", lambda _: state)
+    reply = worker.handler({**message, "setup": m._setup}, lambda _: None)
+    assert reply == {"status": "launch_error", "detail": {"phase": "run 0"}, "last": True}
+
+
+def test_sums_in_any_order_are_the_same_sums():
+    """Terms that are added atomically: on normal floats the last bits differ from run to run."""
+
+    class Bound:
+        def __init__(self, off):
+            self.off = off
+
+        def wait(self):
+            return np.full(3, 0.1 + self.off, np.float32)
+
+    r = object.__new__(Runner)
+    r.source, r.max_error, r.known = SimpleNamespace(outputs=[Output("C", "float32", (3,))]), None, {}
+    r.first = [np.full(3, 0.1, np.float32)]
+    for rounded, off, same in [(True, 1e-8, True), (False, 1e-8, False), (True, 1e-2, False), (False, 0.0, True)]:
+        r.rounded, r.bound = rounded, Bound(off)
+        if same:
+            r.compare_again()
+        else:
+            with pytest.raises(Refused):
+                r.compare_again()
+
+
+def test_the_final_round_times_finalists_and_peers_on_normal_floats(side):
+    given = []
+    m, state = side
+    m.work.baselines = {"numpy": lambda a, b: time.sleep(1e-3) or given.append((a, b)) or a @ b}
+    state._work = m.work
+    tile = {"template": "tile", "source_sha256": None}
+    finalists = [{**tile, "config": {"ti": n, "tj": 4, "out": False}} for n in (1, 2)]
+    found = worker._final(state, m._final_message(finalists, 2.0, searched_s=0.1), str)
     assert [r["status"] for r in found["results"]] == ["ok", "ok"] and found["baseline"]["name"] == "numpy"
     assert all("normal floats" in r["check"]["shapes"][-1] for r in found["results"])
     whole = [bool((a == a.round()).all()) for a, _ in given[:5000]]
