@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
+import os
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from tensorir.api.asker import Asker, Json
@@ -15,6 +19,8 @@ MOST = 4
 knowledge."""
 
 
+QUOTA = Path("/sys/fs/cgroup/cpu.max")
+"""Of a container: microseconds of processor time in every so many, or "max" (Linux, control groups of version 2)."""
 THREADS = 64  # each waits for one builder
 
 
@@ -66,6 +72,9 @@ def _reply(asked: Future[Json]) -> Json:
 
 def cores() -> int:
     """Processor cores that this process may use, by its affinity and the quota of a container."""
-    from joblib import cpu_count  # scikit-optimize loads it anyway
-
-    return int(cpu_count())
+    may = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with contextlib.suppress(OSError, ValueError):  # no control groups, or none of version 2
+        quota, period = QUOTA.read_text().split()
+        if quota != "max":
+            may = min(may, math.ceil(int(quota) / int(period)))
+    return max(1, may)

@@ -120,7 +120,9 @@ def steady_s(record: Mapping[str, Any]) -> float:
     Infinite for what has no time. ``drift`` is by how much slower the default ran beside this trial than in its own.
     """
     seconds = record.get("time_s")
-    return math.inf if seconds is None else float(seconds) / float(record.get("drift", 1.0))
+    if seconds is None:
+        return math.inf
+    return max(float(seconds) / float(record.get("drift", 1.0)), math.ulp(0.0))  # never 0, whatever a log says
 
 
 def relevant(versions: Mapping[str, str]) -> dict[str, str]:
@@ -284,8 +286,8 @@ def _number(value: Any) -> bool:
 
 
 def _seconds(value: Any) -> bool:
-    """A duration that a clock can have shown: a picosecond at least, and below a day."""
-    return _number(value) and 1e-12 <= value < 86_400
+    """A duration that a clock can have shown: positive and below a day."""
+    return _number(value) and 0 < value < 86_400
 
 
 def _text(limit: int, pattern: str = r"(?s).+") -> Callable[[Any], bool]:

@@ -98,6 +98,7 @@ def lies(record):
         lie(trace=trace)
     lie(source_sha256=None)
     lie(time_s=5e-324, samples=[5e-324])
+    lie(time_s=5e-324, samples=[5e-324], drift=100)
     lie(time_s=86399.0, samples=[86399])
     lie(samples=[1e-3] * 3000)
     lie(samples=[5e-324, 86399])
