@@ -130,6 +130,11 @@ class Data:
         return found
 
 
+def each(results: Any) -> list[Any]:
+    """The results of a call that returns one array (or nested list) or a tuple of several."""
+    return list(results) if isinstance(results, tuple) else [results]
+
+
 def _as_double(array: Any) -> Any:
     return np.asarray(array).astype(np.float64)
 
@@ -258,7 +263,7 @@ class Runner:
             raise Refused(self.known | failure(error, "run")) from None
         if problems:
             self._refuse("wrong_result", None, f"[{problems[0].code}] {problems[0].message}")
-        return list(got) if isinstance(got, tuple) else [got]
+        return each(got)
 
     def _refuse(self, status: str, max_err: float | None, where: str) -> None:
         shapes = [self._shape()]
@@ -288,7 +293,7 @@ class Runner:
             got, problems = program.run_guarded(*inputs)
         except TensorIRError as error:
             raise Refused(self.known | failure(error, "run")) from None
-        results = list(got) if isinstance(got, tuple) else [got]
+        results = each(got)
         apart = compare(source.outputs, results, evaluate(outputs, inputs), exact, self.max_error)
         where = f"[{problems[0].code}] {problems[0].message}" if problems else apart.where
         if where:
@@ -306,7 +311,7 @@ class Runner:
             got = self.bound.wait()
         except TensorIRError as error:
             raise Refused(self.known | failure(error, "run")) from None
-        self.first = [np.array(x) for x in (got if isinstance(got, tuple) else [got])]
+        self.first = [np.array(x) for x in each(got)]
         self.rounded = True
         if expected is None:
             return
@@ -335,7 +340,7 @@ class Runner:
     def compare_again(self) -> None:
         """Refuse a kernel whose results differ from run to run; rounded sums, by more than rounding explains."""
         got = self.bound.wait()
-        results = list(got) if isinstance(got, tuple) else [got]
+        results = each(got)
         if not _same(results, self.first):
             found = compare(self.source.outputs, results, self.first, not self.rounded, self.max_error)
             if self.rounded and not found.where:

@@ -222,6 +222,13 @@ class Measurer:
                 item = self._item(record["template"], record["config"])
                 self._reference = {**item, "seconds": seconds, "sha256": record["source_sha256"]}
 
+    def _fell_beside(self, result: Mapping[str, Any]) -> bool:
+        """Whether the worker ended while it made the reference, which is then given up for good."""
+        fell = dict(result.get("detail") or {}).get("phase") == BESIDE
+        if fell:
+            self._reference, self._default = None, ""
+        return fell
+
     @property
     def width(self) -> int:
         """Configurations that are built at once; several only where the runtime keeps on disk what it compiles, and
@@ -254,8 +261,7 @@ class Measurer:
         message |= {"do": "measure", "best_s": self._best_s, "built": self._built.pop(key_of(message), None)}
         began = time.monotonic()
         result = self._ask({**message, "reference": self._reference}, remaining)
-        if dict(result.get("detail") or {}).get("phase") == BESIDE:  # the candidate is not to blame
-            self._reference, self._default = None, ""
+        if self._fell_beside(result):  # the candidate is not to blame
             left = None if remaining is None else remaining - (time.monotonic() - began)
             result = self._ask({**message, "reference": None}, left)
         self._better(result)
@@ -278,8 +284,7 @@ class Measurer:
         """Show each record of trials at several places; the peer after the default, which has been measured alone."""
         if on_trial is not None:
             on_trial(record)
-        if dict(record.get("detail") or {}).get("phase") == BESIDE:
-            self._reference, self._default = None, ""
+        self._fell_beside(record)
         self._refer(record)
         if self._about["kind"] == "cpu":
             self._neighbours.notice(record)

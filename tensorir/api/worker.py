@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tensorir.api.bench import BESIDE, Beside, Data, Output, Runner, compare, timed
+from tensorir.api.bench import BESIDE, Beside, Data, Output, Runner, compare, each, timed
 from tensorir.api.candidate import Candidate, Json, Progress, Refused, prepare, quiet, source_from
 from tensorir.api.identity import describe, fingerprint
 from tensorir.errors import CheckError, Problem, TensorIRError
@@ -22,7 +22,7 @@ from tensorir.runtime.timing import Timing, interleaved, measure, slots
 from tensorir.tune.inputs import Argument
 from tensorir.tune.paired import Race, Standing, reconciled
 from tensorir.tune.process import LAST, bound_memory, serve
-from tensorir.tune.record import MOST_DRIFT, steady_s
+from tensorir.tune.record import MOST_DRIFT, drift_of, steady_s
 
 if TYPE_CHECKING:
     from tensorir.api.workload import Workload
@@ -106,11 +106,11 @@ class State:
         if candidate.source.sha256 != wanted["sha256"] or self._bytes() > MOST_BYTES:
             return None  # the template has been changed since, or candidates may need the room
         runner = Runner(self.device, candidate, self.data(quiet), cache=True)
-        launch = runner.program.bind(*runner.inputs)
-        seconds = min(_once(launch) for _ in range(3))
+        runner.bound = runner.program.bind(*runner.inputs)
+        seconds = min(runner.once() for _ in range(3))
         if not wanted["seconds"] / MOST_DRIFT < seconds < wanted["seconds"] * MOST_DRIFT + FINISH_S:
             return None
-        return Beside(launch, wanted["seconds"])
+        return Beside(runner.bound, wanted["seconds"])
 
     def _bytes(self) -> int:
         """Of the inputs and outputs, at most."""
@@ -228,7 +228,7 @@ def _measure(state: State, message: Json, progress: Progress) -> Json:
         raise Refused({**refused.result, "drift": state.drift}) from None
     candidate.check(progress, message.get("built"))
     result = runner.time(progress, state.beside(message.get("reference"), progress))
-    state.drift = float(result.get("drift", 1.0))
+    state.drift = drift_of(result)
     if best_s is None or steady_s(result) < message["best_s"]:  # what may be handed out when the run ends early
         runner.at_awkward_shape(state.device, progress)
     return result
@@ -281,8 +281,7 @@ def _on_random_floats(state: State, runner: Runner, progress: Progress) -> Json:
     arrays, expected = _normal_floats(state.work, 3, progress)
     progress("run")
     got = runner.program(*arrays)
-    results = list(got) if isinstance(got, tuple) else [got]
-    found = compare(runner.source.outputs, results, expected, False, runner.max_error)
+    found = compare(runner.source.outputs, each(got), expected, False, runner.max_error)
     detail = found.where or f"normal floats: largest error {found.max_err:.2g}"
     return {"name": "random", "ok": not found.where, "detail": detail}
 
@@ -291,11 +290,8 @@ def _normal_floats(work: Workload, seed: int, progress: Progress) -> tuple[list[
     """Inputs with every digit in use, and what the reference says."""
     progress("reference")
     arrays = work.random_inputs(seed)
-    return arrays, _all(work.reference(*arrays))
-
-
-def _all(given: Any) -> list[Any]:
-    return list(given) if isinstance(given, tuple | list) else [given]
+    given = work.reference(*arrays)
+    return arrays, list(given) if isinstance(given, tuple | list) else [given]
 
 
 def _baseline(state: State, message: Json, progress: Progress) -> Json:
@@ -324,7 +320,7 @@ def _peers(state: State, data: Data, progress: Progress) -> dict[str, Callable[.
             got = call(*inputs)
         except Exception:  # a peer that is missing or broken is no peer
             continue
-        if not compare(data.outputs, _all(got), expected, False).where:
+        if not compare(data.outputs, each(got), expected, False).where:
             found[name] = call
         if found and name == "torch":
             break
@@ -469,13 +465,6 @@ def _fastest(
         times[name] = measure(partial(call, *inputs), 5, 0.02, 0.5).median_s
     best = min(times.values(), default=0.0)
     return {name: call for name, call in peers.items() if times[name] <= 1.33 * best}
-
-
-def _once(launch: Any) -> float:
-    began = time.perf_counter()
-    launch()
-    launch.finish()
-    return time.perf_counter() - began
 
 
 def _finalist(state: State, item: Json, data: Data, progress: Progress, n: int) -> Runner:

@@ -149,18 +149,17 @@ def glance(
     """
     slot = slots([call], slots([call], seconds)[0]())[0]  # one call alone says too much: it pays for a finish
     other = None if beside is None else slots([beside[0]], beside[1])[0]
-    samples: list[float] = []
     others: list[float] = []
     spent = 0.0
 
     def both() -> float:
         nonlocal spent
-        samples.append(slot())
+        seconds = slot()
         if other is not None and (len(others) < 3 or spent < least_s):
             began = time.perf_counter()
             others.append(other())
             spent += time.perf_counter() - began
-        return samples[-1]
+        return seconds
 
     timing = _sampled(both, 10, least_s, 0.6)
     return timing, Timing.of(others) if others else None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tensorir.tune.pool import HasRows
-from tensorir.tune.record import MOST, Record, steady_s
+from tensorir.tune.record import MOST, Record, drift_of, steady_s
 
 Config = dict[str, Any]
 
@@ -85,6 +85,5 @@ def believed_time(record: Record) -> float | None:
     if record["status"] == "skipped_slow":
         detail = record.get("detail")
         bound = detail.get("at_least_s") if isinstance(detail, dict) else None
-        pace = float(record.get("drift", 1.0))
-        return float(bound) / pace if isinstance(bound, (int, float)) and 0 < bound <= MOST else None
+        return float(bound) / drift_of(record) if isinstance(bound, (int, float)) and 0 < bound <= MOST else None
     return None if record["time_s"] is None else steady_s(record)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tensorir.tune.record import TRANSIENT, Record, interval, steady_s
+from tensorir.tune.record import TRANSIENT, Record, drift_of, interval, steady_s
 
 DOUBT = 1.02  # the mean of a repeat run moves by up to 2 % (p99), so a time that is not of the round must win by that
 TOGETHER_S = 1.0  # final records that do not name their round are of one if they follow each other so closely
@@ -101,7 +101,7 @@ def _choice(record: Record, timed: Record, level: float = 1.0, number: int | Non
 
 
 def _unconfirmed(record: Record) -> Choice:
-    return _choice(record, record, level=1 / float(record.get("drift", 1.0)))
+    return _choice(record, record, level=1 / drift_of(record))
 
 
 def _rounds(ordered: Sequence[Record]) -> list[dict[str, Record]]:

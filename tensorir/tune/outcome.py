@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tensorir.errors import TensorIRError
-from tensorir.tune.record import Identity, Record, interval
+from tensorir.tune.record import Identity, Record, drift_of, interval
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Timed:
         if time_s is not None:
             low, high = interval(samples, time_s)
             low, high = min(source.get("low_s") or low, time_s), max(source.get("high_s") or high, time_s)
-            time_s, low, high = (x / float(source.get("drift", 1.0)) for x in (time_s, low, high))
+            time_s, low, high = (x / drift_of(source) for x in (time_s, low, high))
             gflops = flops / time_s / 1e9 if flops else None
         check = source.get("check") or trial["check"] or {}
         return cls(

@@ -114,15 +114,20 @@ class Identity:
         )
 
 
+def drift_of(record: Mapping[str, Any]) -> float:
+    """By how much slower the default ran beside this trial than in its own; 1 where the record does not say."""
+    return float(record.get("drift", 1.0))
+
+
 def steady_s(record: Mapping[str, Any]) -> float:
     """Seconds to compare with other trials: as if the machine were as fast as it was when the default had its trial.
 
-    Infinite for what has no time. ``drift`` is by how much slower the default ran beside this trial than in its own.
+    Infinite for what has no time.
     """
     seconds = record.get("time_s")
     if seconds is None:
         return math.inf
-    return max(float(seconds) / float(record.get("drift", 1.0)), math.ulp(0.0))  # never 0, whatever a log says
+    return max(float(seconds) / drift_of(record), math.ulp(0.0))  # never 0, whatever a log says
 
 
 def relevant(versions: Mapping[str, str]) -> dict[str, str]:
