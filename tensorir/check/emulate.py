@@ -248,7 +248,7 @@ _RUNTIME = (
     "wgmma.h",
 )
 _HOPPER = re.compile(
-    r"\bTirTensorMap\b|\btir_(barrier|tma_|wgmma_|async_fence|descriptor|registers_|sync_some|sync_cluster"
+    r"\bTirTensorMap\b|\btir_(barrier|tma_|wgmma_|async_fence|descriptor|registers_|sync_some|(sync|meet)_cluster"
     r"|commit_stores|wait_stores)"
 )
 

@@ -338,8 +338,9 @@ class _KernelText:
                     inner if s.buffer.scope in (Scope.SHARED, Scope.BARRIER) else [pad + self.array(s.buffer), *inner]
                 )
             case Barrier() if Scope.CLUSTER in s.scopes:
-                self.expr.need("tir_sync_cluster")
-                return [f"{pad}tir_sync_cluster();"]
+                name = "tir_meet_cluster" if s.scopes == (Scope.CLUSTER,) else "tir_sync_cluster"
+                self.expr.need(name)
+                return [f"{pad}{name}();"]
             case Barrier() if s.threads:
                 self.expr.need("tir_sync_some")
                 number = "1" if s.turn is None else self.expr(binary("+", s.turn, 1))

@@ -47,6 +47,10 @@ TEXTS = {
     "tir_sync_cluster": _void(
         "tir_sync_cluster()", "barrier.cluster.arrive.release;\\nbarrier.cluster.wait.acquire;"
     ),
+    # orders no memory but what tir_barriers_ready did before: a release makes each thread wait for its stores (MEMBAR)
+    "tir_meet_cluster": _void(
+        "tir_meet_cluster()", "barrier.cluster.arrive.relaxed;\\nbarrier.cluster.wait.acquire;"
+    ),
     "tir_async_fence": _void("tir_async_fence()", "fence.proxy.async.shared::cta;"),
     "tir_wgmma_fence": _void("tir_wgmma_fence()", "wgmma.fence.sync.aligned;"),
     "tir_wgmma_commit": _void("tir_wgmma_commit()", "wgmma.commit_group.sync.aligned;"),

@@ -475,6 +475,8 @@ class Alloc(Stmt):
 class Barrier(Stmt):
     """All threads of the block (of the cluster, if that is a scope) arrive and see earlier writes to the given scopes.
 
+    With no scope but the cluster they meet, and know its barriers, but see nothing that others wrote.
+
     threads: of the one role that meets here, the first ones of the block; 0 for all
     turn: which of the role's sets of warpgroups meets, each for itself
     """

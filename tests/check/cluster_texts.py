@@ -27,7 +27,7 @@ gemm(const __grid_constant__ TirTensorMap A_map, const __grid_constant__ TirTens
     }
     tir_barriers_ready();
   }
-  tir_sync_cluster();  // begin
+  tir_meet_cluster();  // begin
   if (role == 0) {
     tir_registers_down<40>();
     if (thread == 0) {
@@ -88,7 +88,7 @@ gemm(const __grid_constant__ TirTensorMap A_map, const __grid_constant__ TirTens
     }
     if (thread == 0) tir_wait_stores<0>();
   }
-  tir_sync_cluster();  // end
+  tir_meet_cluster();  // end
 }
 """
 )

@@ -50,7 +50,7 @@ def test_traffic_is_that_of_the_first_block() -> None:
 
 # --- planted faults: the text before, behind it, and what must be told; "" where the result must be wrong
 
-BEGIN, END = "tir_sync_cluster();  // begin", "tir_sync_cluster();  // end"
+BEGIN, END = "tir_meet_cluster();  // begin", "tir_meet_cluster();  // end"
 ARRIVE = "if (last >= 0 && thread < CLUSTER) tir_barrier_arrive_at(empty + last, thread);"
 LAST = "if (thread < CLUSTER) tir_barrier_arrive_at(empty + last, thread);"
 MULTICAST = "tir_tma_multicast(B_shared + s * 8192 + rank * (8192 / CLUSTER), &B_map, full + s, (1 << CLUSTER) - 1,"
@@ -59,12 +59,12 @@ PLANTED: dict[str, tuple[str, str, str]] = {
     "barriers that the cluster does not know": ("tir_barriers_ready();", ";", "barrier.uninitialised"),
     "barriers that are made known too late": (
         "    tir_barriers_ready();\n  }\n  " + BEGIN,
-        "  }\n  tir_sync_cluster();\n  if (role == 0 && thread == 0) tir_barriers_ready();",
+        "  }\n  tir_meet_cluster();\n  if (role == 0 && thread == 0) tir_barriers_ready();",
         "barrier.uninitialised",
     ),
     "no meeting at the end": (END, "", "cluster.ended"),
-    "a meeting of some": (END, "if (role > 0) tir_sync_cluster();", "barrier.divergent"),
-    "a meeting of one block": (BEGIN, "if (rank == 0) tir_sync_cluster();", "barrier.divergent"),
+    "a meeting of some": (END, "if (role > 0) tir_meet_cluster();", "barrier.divergent"),
+    "a meeting of one block": (BEGIN, "if (rank == 0) tir_meet_cluster();", "barrier.divergent"),
     "own arrivals alone are counted": ("init(empty + s, 2 * CLUSTER)", "init(empty + s, 2)", "memory.in-flight"),
     "own arrivals alone are made": (ARRIVE, ARRIVE.replace(", thread);", ", rank);"), "memory.in-flight"),
     "arrivals at one block": (ARRIVE, ARRIVE.replace("thread < CLUSTER", "thread == 0"), "barrier.stuck"),
@@ -96,7 +96,7 @@ PLANTED: dict[str, tuple[str, str, str]] = {
     ),
     "an arrival that comes when its block has ended": (
         END,
-        "tir_sync_cluster(); if (rank + role + thread == 0) tir_barrier_arrive_at(empty, 1);",
+        "tir_meet_cluster(); if (rank + role + thread == 0) tir_barrier_arrive_at(empty, 1);",
         "cluster.ended",
     ),
 }
@@ -160,9 +160,7 @@ def test_blocks_are_named() -> None:
     told = {p.code: p.message for p in planted(*PLANTED["no meeting at the end"][:2])[0].problems}
     assert re.search(r"block 1 may end before thread (128|129|256|257) of block 0 arrives", told["cluster.ended"])
     told = {p.code: p.message for p in planted(*PLANTED["no meeting at the start"][:2])[0].problems}
-    words = (
-        "of shared memory of block 0, which thread 0 of block 0 has set up with no tir_sync_cluster between (block 1)"
-    )
+    words = "of block 0, which thread 0 of block 0 has set up with no meeting of the cluster between (block 1)"
     assert words in told["barrier.uninitialised"]
     told = {p.code: p.message for p in planted(*PLANTED["a meeting of some"][:2])[0].problems}
     words = (
@@ -250,6 +248,7 @@ def test_blocks_of_any_size_and_kernels_of_both_kinds() -> None:
     ("before", "behind", "code"),
     [
         ("  tir_sync_cluster();\n", "  __syncthreads();\n", "race.global"),
+        ("  tir_sync_cluster();\n", "  tir_meet_cluster();\n", "race.global"),
         ("blockIdx.x ^ 1", "blockIdx.x ^ 3", "race.global"),
         ("  __syncthreads();\n  Y", "  Y", "race.shared"),
         ("tile + n, X", "tile + n + 1, X", "memory.out-of-bounds"),

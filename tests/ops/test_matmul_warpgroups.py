@@ -102,7 +102,7 @@ def test_any_shape(m, n, k, groups, rows, depth, cluster, resident, seed, eager)
 
 
 @emulated
-@pytest.mark.parametrize("fault", ["tir_sync_cluster();", "tir_barrier_arrive_at(", ", 3, "])
+@pytest.mark.parametrize("fault", ["tir_meet_cluster();", "tir_barrier_arrive_at(", ", 3, "])
 def test_clusters_are_watched(fault):
     from dataclasses import replace
 
@@ -111,7 +111,7 @@ def test_clusters_are_watched(fault):
     arrays = small_integers(source)
     assert not emulate(source, arrays).problems
     body = source.text.index('extern "C"')
-    instead = {"tir_sync_cluster();": "__syncthreads();", ", 3, ": ", 1, "}.get(fault, "if (0) tir_barrier_arrive_at(")
+    instead = {"tir_meet_cluster();": "__syncthreads();", ", 3, ": ", 1, "}.get(fault, "if (0) tir_barrier_arrive_at(")
     text = source.text[:body] + source.text[body:].replace(fault, instead)
     assert text != source.text
     assert emulate(replace(source, text=text), arrays).problems

@@ -17,6 +17,7 @@ struct Barrier {
   Fiber *maker = nullptr;
   u32 made = 0;                // the maker's clock
   bool known = false;          // tir_barriers_ready
+  bool met = false;            // by a meeting of the cluster behind that
   u32 ready = 0;               // the maker's clock then
   u32 landed = 0;              // the last phase that bytes came for, and where from
   const void *landed_at = nullptr;
@@ -92,8 +93,8 @@ Barrier *barrier_at(const void *p, int rank, const char *does, bool by_copy, con
     return nullptr;
   }
   Barrier &b = found->second;
-  if (f != b.maker && !before(f, b.maker->id, own ? b.made : b.ready))
-    tell(who(b.maker->id) + " has set up with no " + (own ? "barrier of the block" : "tir_sync_cluster") + " between");
+  if (f != b.maker && !b.met && !before(f, b.maker->id, own ? b.made : b.ready))
+    tell(who(b.maker->id) + " has set up with no " + (own ? "barrier of the block" : "meeting of the cluster") + " between");
   if (!b.known && (f != b.maker || by_copy)) tell(who(b.maker->id) + " has set up without tir_barriers_ready");
   return &b;
 }

@@ -7,22 +7,41 @@
 
 namespace {
 
-struct Remote { u32 clock; const void *at; };
+struct Remote { u32 clock, times_met; const void *at; };
 
 std::map<std::pair<int, int>, Remote> remote;  // of a thread, at a block
+u32 times_met = 0;       // all threads, so far
+bool relaxed_meeting = false;  // the next one: some have come by tir_meet_cluster
 
-void start_cluster() { remote.clear(); }
+void start_cluster() {
+  remote.clear();
+  times_met = 0;
+  relaxed_meeting = false;
+}
 
 void end_cluster() {
   for (auto &entry : remote) {
     const Fiber *f = W.fibers[entry.first.first];
     int rank = entry.first.second;
-    bool after = false;
+    bool after = times_met > entry.second.times_met;
     for (const Fiber *g : W.blocks[rank]) after |= before(g, f->id, entry.second.clock);
     if (!after)
       problem("cluster.ended", entry.second.at, nullptr, "block %d may end before thread %d of block %d arrives at its "
               "barrier, which goes with its shared memory", W.block_number + rank, f->number, W.block_number + f->rank);
   }
+}
+
+void meet_cluster(const void *at) {
+  if (++W.at_cluster < (int)W.fibers.size()) {
+    wait(WAITS_CLUSTER, at);
+    return;
+  }
+  W.at_cluster = 0;
+  times_met++;
+  if (!relaxed_meeting) meet(W.fibers);
+  for (auto &entry : barriers) entry.second.met |= entry.second.known;
+  relaxed_meeting = false;
+  wake_others(W.fibers);
 }
 
 }  // namespace
@@ -32,14 +51,12 @@ unsigned char *tir_own_shared(unsigned char *of_image) {
   return W.cluster == 1 ? of_image : shared_of(W.current->rank) + (of_image - W.image);
 }
 
-void tir_sync_cluster() {
-  if (++W.at_cluster < (int)W.fibers.size()) {
-    wait(WAITS_CLUSTER, HERE);
-    return;
-  }
-  W.at_cluster = 0;
-  meet(W.fibers);
-  wake_others(W.fibers);
+void tir_sync_cluster() { meet_cluster(HERE); }
+
+// barrier.cluster.arrive.relaxed orders no memory; fence.mbarrier_init before it lets all know the barriers.
+void tir_meet_cluster() {
+  relaxed_meeting = true;
+  meet_cluster(HERE);
 }
 
 void tir_barrier_arrive_at(unsigned long long *barrier, int rank) {
@@ -49,7 +66,7 @@ void tir_barrier_arrive_at(unsigned long long *barrier, int rank) {
             f->number, rank, W.cluster);
     give_up();
   }
-  if (rank != f->rank) remote[{f->id, rank}] = {f->clock, HERE};
+  if (rank != f->rank) remote[{f->id, rank}] = {f->clock, times_met, HERE};
   arrive(barrier, rank, 0, HERE);
 }
 }

@@ -6,6 +6,7 @@ struct alignas(64) TirTensorMap { unsigned char bytes[128]; };
 extern "C" {
 void tir_sync_some(int id, int threads);
 void tir_sync_cluster();
+void tir_meet_cluster();
 void tir_barrier_init(unsigned long long *barrier, int arrivals);
 void tir_barriers_ready();
 void tir_barrier_expect(unsigned long long *barrier, int bytes);
