@@ -144,8 +144,8 @@ WARPS: dict[str, Entry] = {
     "cluster.ended": Entry(
         "A block of a cluster may end, and its shared memory go to another, before a thread of a second block has "
         "arrived at its barrier. The result may be right in the emulator; on a GPU the kernel may trap.",
-        "# an edited text with no tir_meet_cluster at its end",
-        "# tir_meet_cluster in all threads before they end, or a wait for the last phase of that barrier",
+        "# an edited text with no tir_sync_cluster at its end",
+        "# tir_sync_cluster in all threads before they end, or a wait for the last phase of that barrier",
     ),
     "memory.misaligned": Entry(
         "An access or an instruction has an address that is no multiple of the bytes it moves; on a GPU it would trap.",

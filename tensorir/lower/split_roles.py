@@ -146,8 +146,6 @@ class _Split:
         if self.turns > 1:
             start.insert(2, InitBarriers(self.order, self.groups))
             barriers.append(self.order)
-        if self.cluster is not None:  # no block ends while others may still reach into it
-            start.append(meet)
         body = allocated([*self.rings.values(), *self.each.values(), *barriers], sequence(start))
         axes = [x.replace(extent=as_expr(self.all_groups + 1)) if x is self.group else x for x in self.axes]
         return rewrap(axes, body)
@@ -160,7 +158,19 @@ class _Split:
             whole = _Shared(self.cluster)(whole)
         copies = _Signal(Region(self.full, (slot,), (1,)))(InSlot(self.rings, slot)(whole))
         body = sequence([Await(self.empty, (slot,), self.turn.parity(1)), Arrive(self.full, (slot,), bytes_), copies])
-        return rewrap([*(x.replace(hint=1) for x in self.around), self._plain()], body)
+        loading = rewrap([*(x.replace(hint=1) for x in self.around), self._plain()], body)
+        return loading if self.cluster is None else sequence([loading, self._emptied()])
+
+    def _emptied(self) -> Stmt:
+        """The arrivals of other blocks, for all slots that they tell of: none of them may find this block ended.
+
+        A meeting of the cluster would do as well, but each thread would wait there for all that it has stored.
+        """
+        steps = math.prod(as_int(x.extent) for x in (*self.around, self.loop))
+        told = self.loop.depth - (self.later and self.turns == 1)  # all, or all but the last one
+        n = Var("left", "index")
+        then = _Turn(binary("+", n, steps), self.loop.depth)
+        return Loop(n, as_expr(told), Await(self.empty, (then.slot,), then.parity(1)), hint=1)
 
     def _computing(self) -> Stmt:
         slot = self.turn.slot

@@ -88,7 +88,7 @@ gemm(const __grid_constant__ TirTensorMap A_map, const __grid_constant__ TirTens
     }
     if (thread == 0) tir_wait_stores<0>();
   }
-  tir_meet_cluster();  // end
+  tir_sync_cluster();  // end
 }
 """
 )

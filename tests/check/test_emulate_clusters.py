@@ -50,7 +50,7 @@ def test_traffic_is_that_of_the_first_block() -> None:
 
 # --- planted faults: the text before, behind it, and what must be told; "" where the result must be wrong
 
-BEGIN, END = "tir_meet_cluster();  // begin", "tir_meet_cluster();  // end"
+BEGIN, END = "tir_meet_cluster();  // begin", "tir_sync_cluster();  // end"
 ARRIVE = "if (last >= 0 && thread < CLUSTER) tir_barrier_arrive_at(empty + last, thread);"
 LAST = "if (thread < CLUSTER) tir_barrier_arrive_at(empty + last, thread);"
 MULTICAST = "tir_tma_multicast(B_shared + s * 8192 + rank * (8192 / CLUSTER), &B_map, full + s, (1 << CLUSTER) - 1,"
@@ -63,7 +63,8 @@ PLANTED: dict[str, tuple[str, str, str]] = {
         "barrier.uninitialised",
     ),
     "no meeting at the end": (END, "", "cluster.ended"),
-    "a meeting of some": (END, "if (role > 0) tir_meet_cluster();", "barrier.divergent"),
+    "a meeting at the end that waits for no arrivals": (END, "tir_meet_cluster();", "cluster.ended"),
+    "a meeting of some": (END, "if (role > 0) tir_sync_cluster();", "barrier.divergent"),
     "a meeting of one block": (BEGIN, "if (rank == 0) tir_meet_cluster();", "barrier.divergent"),
     "own arrivals alone are counted": ("init(empty + s, 2 * CLUSTER)", "init(empty + s, 2)", "memory.in-flight"),
     "own arrivals alone are made": (ARRIVE, ARRIVE.replace(", thread);", ", rank);"), "memory.in-flight"),
@@ -96,7 +97,7 @@ PLANTED: dict[str, tuple[str, str, str]] = {
     ),
     "an arrival that comes when its block has ended": (
         END,
-        "tir_meet_cluster(); if (rank + role + thread == 0) tir_barrier_arrive_at(empty, 1);",
+        "tir_sync_cluster(); if (rank + role + thread == 0) tir_barrier_arrive_at(empty, 1);",
         "cluster.ended",
     ),
 }
@@ -142,6 +143,7 @@ def test_copies_that_land_early_hide_nothing(name: str, seed: int) -> None:
 LUCK = [
     "no meeting at the start",
     "no meeting at the end",
+    "a meeting at the end that waits for no arrivals",
     "a copy that comes when its block has ended",
     "an arrival that comes when its block has ended",
 ]

@@ -102,8 +102,16 @@ def test_any_shape(m, n, k, groups, rows, depth, cluster, resident, seed, eager)
 
 
 @emulated
-@pytest.mark.parametrize("fault", ["tir_meet_cluster();", "tir_barrier_arrive_at(", ", 3, "])
-def test_clusters_are_watched(fault):
+@pytest.mark.parametrize(
+    ("before", "behind"),
+    [
+        ("tir_meet_cluster();", "__syncthreads();"),
+        ("tir_barrier_arrive_at(", "if (0) tir_barrier_arrive_at("),
+        (", 3, ", ", 1, "),  # blocks that a tile is for
+        ("int left = 0; left < 2", "int left = 0; left < 1"),  # slots whose last arrivals are awaited
+    ],
+)
+def test_clusters_are_watched(before, behind):
     from dataclasses import replace
 
     w = work(m=256, n=64, k=512)
@@ -111,8 +119,7 @@ def test_clusters_are_watched(fault):
     arrays = small_integers(source)
     assert not emulate(source, arrays).problems
     body = source.text.index('extern "C"')
-    instead = {"tir_meet_cluster();": "__syncthreads();", ", 3, ": ", 1, "}.get(fault, "if (0) tir_barrier_arrive_at(")
-    text = source.text[:body] + source.text[body:].replace(fault, instead)
+    text = source.text[:body] + source.text[body:].replace(before, behind)
     assert text != source.text
     assert emulate(replace(source, text=text), arrays).problems
 

@@ -7,15 +7,13 @@
 
 namespace {
 
-struct Remote { u32 clock, times_met; const void *at; };
+struct Remote { u32 clock; const void *at; };
 
 std::map<std::pair<int, int>, Remote> remote;  // of a thread, at a block
-u32 times_met = 0;       // all threads, so far
 bool relaxed_meeting = false;  // the next one: some have come by tir_meet_cluster
 
 void start_cluster() {
   remote.clear();
-  times_met = 0;
   relaxed_meeting = false;
 }
 
@@ -23,7 +21,7 @@ void end_cluster() {
   for (auto &entry : remote) {
     const Fiber *f = W.fibers[entry.first.first];
     int rank = entry.first.second;
-    bool after = times_met > entry.second.times_met;
+    bool after = false;
     for (const Fiber *g : W.blocks[rank]) after |= before(g, f->id, entry.second.clock);
     if (!after)
       problem("cluster.ended", entry.second.at, nullptr, "block %d may end before thread %d of block %d arrives at its "
@@ -37,7 +35,6 @@ void meet_cluster(const void *at) {
     return;
   }
   W.at_cluster = 0;
-  times_met++;
   if (!relaxed_meeting) meet(W.fibers);
   for (auto &entry : barriers) entry.second.met |= entry.second.known;
   relaxed_meeting = false;
@@ -53,7 +50,8 @@ unsigned char *tir_own_shared(unsigned char *of_image) {
 
 void tir_sync_cluster() { meet_cluster(HERE); }
 
-// barrier.cluster.arrive.relaxed orders no memory; fence.mbarrier_init before it lets all know the barriers.
+// barrier.cluster.arrive.relaxed orders no memory; fence.mbarrier_init before it lets all know the barriers. Behind it a
+// block may end before arrivals from others that were made before it.
 void tir_meet_cluster() {
   relaxed_meeting = true;
   meet_cluster(HERE);
@@ -66,7 +64,7 @@ void tir_barrier_arrive_at(unsigned long long *barrier, int rank) {
             f->number, rank, W.cluster);
     give_up();
   }
-  if (rank != f->rank) remote[{f->id, rank}] = {f->clock, times_met, HERE};
+  if (rank != f->rank) remote[{f->id, rank}] = {f->clock, HERE};
   arrive(barrier, rank, 0, HERE);
 }
 }
