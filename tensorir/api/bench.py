@@ -164,11 +164,13 @@ def compare(
         if np.array_equal(g, w):
             continue
         a, b = _as_double(g), _as_double(w)
+        whole = tolerance(p.dtype) == 0.0
         with np.errstate(invalid="ignore", over="ignore"):
             apart = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
         apart = np.where(np.isnan(apart), np.inf, apart)
+        if whole:  # beyond 2^53, different whole numbers are the same double
+            apart = np.where(np.equal(g, w), 0.0, np.maximum(apart, 1.0))
         finite = np.abs(b[np.isfinite(b)])
-        whole = tolerance(p.dtype) == 0.0
         share = 0.0 if whole or (exact and most is None) else tolerance(p.dtype) if most is None else most
         allowed = share * float(finite.max(initial=1e-30))
         error = float(apart.max(initial=0.0))
@@ -177,7 +179,8 @@ def compare(
             at = np.unravel_index(int(np.argmax(apart)), apart.shape) if apart.shape else ()
             place = ", ".join(str(int(i)) for i in at)
             wrong = int((apart > allowed).sum())
-            text = f"{p.name}[{place}] is {a[at]!s}, should be {b[at]!s}; {wrong} of {a.size} elements differ"
+            found, right = np.asarray(g)[at], np.asarray(w)[at]
+            text = f"{p.name}[{place}] is {found!s}, should be {right!s}; {wrong} of {a.size} elements differ"
             return Comparison(error, text)
     return Comparison(worst)
 

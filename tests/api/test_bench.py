@@ -1,6 +1,7 @@
 """Comparing results, guarding the data, and what the supervisor makes of a worker's answers."""
 
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -40,6 +41,15 @@ def test_rounding_is_allowed_only_where_results_round():
     assert not compare(OUT, [made(np.nan)], [made(np.nan)], True).where
     whole = (Output("n", "int32", (1,)),)
     assert compare(whole, [np.array([3], np.int32)], [np.array([4], np.int32)], False).where
+
+
+def test_whole_numbers_are_compared_beyond_what_a_double_tells_apart():
+    """2^60 and 2^60 + 1 are the same double."""
+    whole = (Output("n", "int64", (2,)),)
+    right, wrong = np.array([5, 2**60 + 1]), np.array([5, 2**60])
+    found = compare(whole, [wrong], [right], True)
+    assert found.where == f"n[1] is {2**60}, should be {2**60 + 1}; 1 of 2 elements differ" and found.max_err >= 1
+    assert not compare(whole, [right], [right.copy()], True).where
 
 
 class TestData:
@@ -245,7 +255,7 @@ def test_the_worker_times_in_turn_and_says_how_the_machine_changed(side):
     message = {**m._message("tile", config), "do": "measure", "best_s": None}
     alone = worker._measure(state, dict(message), str)
     assert alone["status"] == "ok" and "drift" not in alone and alone["time_s"] == min(alone["samples"])
-    item = {**m._item("tile", config), "sha256": alone["source_sha256"]}
+    item = {**m._message("tile", config, check=False), "sha256": alone["source_sha256"]}
 
     def beside(seconds, **changed):
         return worker._measure(state, {**message, "reference": {**item, "seconds": seconds, **changed}}, str)
@@ -256,6 +266,15 @@ def test_the_worker_times_in_turn_and_says_how_the_machine_changed(side):
         assert "drift" not in beside(impossible), "these are not the seconds of this kernel"
     assert "drift" not in beside(alone["time_s"] / 10, sha256="0" * 64), "the template has been changed since"
     assert "drift" not in beside(alone["time_s"] / 10, source={**item["source"], "text": "no kernel"})
+
+
+def test_templates_made_here_keep_their_rounding_in_every_request(side):
+    m, _ = side
+    m.work.templates["tile"] = replace(m.work.templates["tile"], approximate=True)
+    config = m.work.templates["tile"].space.default
+    record = {"template": "tile", "config": config, "source_sha256": None}
+    (finalist,) = m._final_message([record], None)["finalists"]
+    assert finalist["max_error"] == m._message("tile", config)["max_error"] == 1e-4
 
 
 def test_what_is_slow_is_slow_for_the_pace_of_the_machine(side, monkeypatch):
@@ -275,7 +294,7 @@ def test_a_finalist_that_takes_the_device_along_is_out_alone(side, monkeypatch):
     state._work = m.work
     tile = {"template": "tile", "source_sha256": None}
     finalists = [{**tile, "config": {"ti": n, "tj": 4, "out": False}} for n in (1, 2)]
-    message = m._final_message(finalists, 2.0, searched_s=0.1)
+    message = m._final_message(finalists, 60.0, searched_s=0.1)
 
     def fault(runner, *_):
         raise Refused({"status": "launch_error", "detail": {"phase": "run"}})
@@ -316,7 +335,7 @@ def test_the_final_round_times_finalists_and_peers_on_normal_floats(side):
     state._work = m.work
     tile = {"template": "tile", "source_sha256": None}
     finalists = [{**tile, "config": {"ti": n, "tj": 4, "out": False}} for n in (1, 2)]
-    found = worker._final(state, m._final_message(finalists, 2.0, searched_s=0.1), str)
+    found = worker._final(state, m._final_message(finalists, 60.0, searched_s=0.1), str)
     assert [r["status"] for r in found["results"]] == ["ok", "ok"] and found["baseline"]["name"] == "numpy"
     assert all("normal floats" in r["check"]["shapes"][-1] for r in found["results"])
     whole = [bool((a == a.round()).all()) for a, _ in given[:5000]]

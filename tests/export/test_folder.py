@@ -176,6 +176,23 @@ def verdict(where):
 
 
 @needs_device
+def test_large_whole_numbers_are_compared_to_the_last_bit(tmp_path):
+    """2^60 and 2^60 + 1 are the same double."""
+    A = tir.placeholder((4,), "int64", name="A")
+    C = tir.compute((4,), lambda i: A[i] * 2 + 2**60 + 1, name="C")
+    where = exported(tir.Workload("large", C, {"plain": (lambda s, c: None, tir.Space())}), tmp_path / "out")
+    source, manifest = where / "C.cl", where / "manifest.json"
+    wrong = source.read_text().replace(str(2**60 + 1), str(2**60))
+    assert verdict(where) == 0 and wrong != source.read_text()
+    about = manifest.read_text().replace(
+        hashlib.sha256(source.read_bytes()).hexdigest(), hashlib.sha256(wrong.encode()).hexdigest()
+    )
+    source.write_text(wrong)
+    manifest.write_text(about)
+    assert verdict(where) == 1
+
+
+@needs_device
 def test_changed_files_are_refused(tmp_path):
     where = exported(zoo.product(13), tmp_path / "out")
     (where / "expected_1_0.npy").write_bytes(b"\x93NUMPY")
