@@ -219,7 +219,7 @@ class Measurer:
         seconds = steady_s(record)
         if record["status"] == "ok" and seconds < LONG_S and key_of(record) == self._default:
             with contextlib.suppress(Refused):  # an old record may be of what cannot be made any more
-                item = self._item(record["template"], record["config"])
+                item = self._message(record["template"], record["config"], check=False)
                 self._reference = {**item, "seconds": seconds, "sha256": record["source_sha256"]}
 
     def _fell_beside(self, result: Mapping[str, Any]) -> bool:
@@ -292,20 +292,16 @@ class Measurer:
         if first and record["status"] == "ok" and self._flights is not None and not self._flights.under_way:
             self._first_baseline(self._until_the_end())
 
-    def _message(self, template: str, config: Mapping[str, Any]) -> Json:
+    def _message(self, template: str, config: Mapping[str, Any], check: bool = True) -> Json:
+        """What a worker must know of a configuration; raises Refused where it cannot be made.
+
+        check: False for one whose trial has been
+        """
         message: Json = {"template": template, "config": dict(config)}
         if self.work.origin is None:
-            made = prepare(self.work, template, config, self._target)
+            made = prepare(self.work, template, config, self._target, check=check)
             message |= {"source": source_json(made.source), "known": made.known, "max_error": made.max_error}
         return message
-
-    def _item(self, template: str, config: Mapping[str, Any]) -> Json:
-        """A configuration whose trial has been; raises Refused when it cannot be made any more."""
-        item: Json = {"template": template, "config": dict(config)}
-        if self.work.origin is None:
-            made = prepare(self.work, template, config, self._target, check=False)
-            item |= {"source": source_json(made.source), "known": made.known}
-        return item
 
     @staticmethod
     def _lost(message: Json) -> Json:
@@ -370,7 +366,9 @@ class Measurer:
     def _final_message(
         self, finalists: Sequence[Record], left: float | None, all_peers: bool = False, searched_s: float | None = None
     ) -> Json:
-        items = [{**self._item(r["template"], r["config"]), "sha256": r["source_sha256"]} for r in finalists]
+        items = [
+            {**self._message(r["template"], r["config"], check=False), "sha256": r["source_sha256"]} for r in finalists
+        ]
         seconds_left = None if left is None else max(0.5, 0.85 * left - 0.5)
         race_s = self.options.final_s
         if race_s is None:
