@@ -182,7 +182,7 @@ def test_large_whole_numbers_are_compared_to_the_last_bit(tmp_path):
     C = tir.compute((4,), lambda i: A[i] * 2 + 2**60 + 1, name="C")
     where = exported(tir.Workload("large", C, {"plain": (lambda s, c: None, tir.Space())}), tmp_path / "out")
     source, manifest = where / "C.cl", where / "manifest.json"
-    wrong = source.read_text().replace(str(2**60 + 1), str(2**60))
+    wrong = source.read_text().replace(" + 1L;", ";")
     assert verdict(where) == 0 and wrong != source.read_text()
     about = manifest.read_text().replace(
         hashlib.sha256(source.read_bytes()).hexdigest(), hashlib.sha256(wrong.encode()).hexdigest()
