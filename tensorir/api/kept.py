@@ -132,7 +132,7 @@ def source_key(work: Workload, record: Record, target: Target) -> str | None:
     """
     template = work.templates.get(record["template"])
     pipeline = sys.modules.get("tensorir.lower.pipeline")
-    if template is None or not _ours(template.function) or (pipeline is not None and not pipeline.standard()):
+    if template is None or not ours(template.function) or (pipeline is not None and not pipeline.standard()):
         return None
     steps = record["trace"] or []
     try:
@@ -154,7 +154,7 @@ def source_key(work: Workload, record: Record, target: Target) -> str | None:
     )
 
 
-def _ours(function: Callable[..., Any]) -> bool:
+def ours(function: Callable[..., Any]) -> bool:
     """Whether a function is this package's: its code lies in the files that ``package_state`` covers."""
     code = getattr(function, "__code__", None)
     return code is not None and Path(code.co_filename).resolve().is_relative_to(_PACKAGE)
@@ -192,7 +192,7 @@ def check_key(work: Workload, program: Program, max_error: float | None) -> str 
 
     A user's reference can call anything; without one the declarations themselves are evaluated.
     """
-    if work._reference is not None and not _ours(work._reference):
+    if work._reference is not None and not ours(work._reference):
         return None
     from tensorir.api.identity import compute_digest
 

@@ -41,6 +41,7 @@ WORTH_S = 20.0  # shorter budgets are over when builders, which take a second or
 BUILT = ("wrong_result", "illegal_schedule", "compile_error", "cancelled")
 """What builders are believed, for it is the same however busy the machine is; what crashed, took too long or wanted too
 much memory beside others is judged alone."""
+AT_ONCE = 1000  # configurations in one question
 RACE_SHARE = 0.25  # of the time that the search took is worth spending on which of its finalists is fastest
 
 
@@ -302,6 +303,25 @@ class Measurer:
             made = prepare(self.work, template, config, self._target, check=check)
             message |= {"source": source_json(made.source), "known": made.known, "max_error": made.max_error}
         return message
+
+    def digests(self, records: Sequence[Record]) -> list[str | None]:
+        """What the templates make now of these configurations: the SHA-256 of the source, None where there is none (or
+        where making it took the worker along).
+        """
+        if self.work.origin is None:
+            return [self._digest(r["template"], r["config"]) for r in records]
+        found: list[str | None] = []
+        for low in range(0, len(records), AT_ONCE):
+            wanted = [{"template": r["template"], "config": r["config"]} for r in records[low : low + AT_ONCE]]
+            reply = self._ask({"do": "digests", "wanted": wanted}, self._until_the_end())
+            found += reply["digests"] if reply["status"] == "ok" else [None] * len(wanted)
+        return found
+
+    def _digest(self, template: str, config: Mapping[str, Any]) -> str | None:
+        try:
+            return prepare(self.work, template, config, self._target, check=False).source.sha256
+        except Refused:
+            return None
 
     @staticmethod
     def _lost(message: Json) -> Json:

@@ -12,6 +12,7 @@ from tensorir.api.identity import folder_of, identity_of
 from tensorir.api.measurer import Measurer
 from tensorir.api.near import near_records
 from tensorir.api.options import Options
+from tensorir.api.resumed import current
 from tensorir.errors import DeclarationError, Problem, ScheduleError
 from tensorir.target import Target
 from tensorir.tune.log import Identity, LogReader, LogWriter, Record, usable
@@ -39,7 +40,8 @@ def tune(work: Workload, device: str | Device | Sequence[str | Device] | None, o
 class Session:
     """A workload on an opened device: the spaces to search, and what is known from earlier runs.
 
-    earlier: records of this workload and of shapes near to it, of any device and kind; reused: those that count here
+    earlier: records of this workload and of shapes near to it, of any device and kind, without those that are stale;
+    reused:  those that count here
     """
 
     def __init__(self, work: Workload, measurer: Measurer, options: Options) -> None:
@@ -48,7 +50,9 @@ class Session:
         self.about = measurer.open()
         self.spaces = _restricted(work, options.restrict, options.templates, Target.parse(self.about["target"]))
         self.identity = identity_of(work, self.about)
-        self.earlier = [] if options.fresh else _earlier(work, self.identity, options.log)
+        found = [] if options.fresh else _earlier(work, self.identity, options.log)
+        legal = [r for r in found if not self.identity.accepts(r) or self.legal(r["template"], r["config"])]
+        self.earlier = current(legal, self.identity, work.templates, measurer.digests)
         self.reused = usable(self.earlier, self.identity)
         first = next(iter(self.spaces))
         default = {"template": first, "config": self.spaces[first].default}

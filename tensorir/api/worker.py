@@ -246,6 +246,17 @@ def _build(state: State, message: Json, progress: Progress) -> Json:
     return {"status": "ok", "built": {"source_sha256": candidate.source.sha256, "check": found}}
 
 
+def _digests(state: State, message: Json, progress: Progress) -> Json:
+    """The SHA-256 of each source that the templates make, None where they make none."""
+    found: list[str | None] = []
+    for wanted in message["wanted"]:
+        try:
+            found.append(state.candidate(wanted, progress, check=False).source.sha256)
+        except Refused:
+            found.append(None)
+    return {"status": "ok", "digests": found}
+
+
 def _check(state: State, message: Json, progress: Progress) -> Json:
     """Every check that there is, each with its outcome; stops at the first that fails."""
     checks: list[Json] = []
@@ -474,7 +485,7 @@ def _finalist(state: State, item: Json, data: Data, progress: Progress, n: int) 
     candidate = state.candidate(item, named, check=False)  # its trial did that, on the same source
     if item.get("sha256") and candidate.source.sha256 != item["sha256"]:
         detail = {"message": "the template made another source than in the trial", "phase": "final"}
-        raise Refused(candidate.known | {"status": "nondeterministic", "detail": detail})
+        raise Refused({"status": "nondeterministic", "detail": detail})  # said of the trial's source
     named("compile")
     runner = Runner(state.device, candidate, data, cache=True)
     runner.verify(named)
@@ -504,6 +515,7 @@ _ANSWERS: dict[str, Callable[[State, Json, Progress], Json]] = {
     "hello": _hello,
     "measure": _measure,
     "build": _build,
+    "digests": _digests,
     "check": _check,
     "baseline": _baseline,
     "final": _final,

@@ -50,6 +50,11 @@ def key_of(record: Mapping[str, Any]) -> str:
     return json.dumps([record["template"], record["config"]], sort_keys=True)
 
 
+def _kernel_of(record: Mapping[str, Any]) -> str:
+    """What is right or wrong, fast or slow: a configuration, and the source that its template made of it then."""
+    return json.dumps([record["template"], record["config"], record["source_sha256"]], sort_keys=True)
+
+
 def passed(record: Record) -> bool:
     """Whether a time counts: it ran, and the result was right."""
     return record["status"] == "ok" and record["check"] is not None and record["check"]["ok"] is True
@@ -59,7 +64,8 @@ def choose(records: Iterable[Record]) -> list[Choice]:
     """Rank the usable configurations among records of *one* identity, fastest first.
 
     A configuration counts only if it was ok and passed its check, was never found wrong or
-    nondeterministic, and did not fail its latest final round.
+    nondeterministic, and did not fail its latest final round; with another source, for its template has been changed
+    since, it is another one (which of them is made now, ``choose`` cannot tell).
 
     The machine's load differs from hour to hour, so the newest final round decides between those that were in it. One
     that was only in an earlier round is brought to the level of the newest by the configurations that were in both
@@ -71,14 +77,16 @@ def choose(records: Iterable[Record]) -> list[Choice]:
     wrong: set[str] = set()
     ordered = sorted(records, key=lambda r: (r["started"], r["id"]))
     for record in ordered:
-        key = key_of(record)
+        key = _kernel_of(record)
         if record["status"] in _WRONG:
             wrong.add(key)
         elif record["kind"] == "final" and record["status"] not in TRANSIENT:
             finals[key] = record
         elif passed(record):
             trials[key] = record
-    out = wrong | {key for key, final in finals.items() if not passed(final)}
+    failed = wrong | {key for key, final in finals.items() if not passed(final)}
+    # one that names no source speaks of them all
+    out = {_kernel_of(r) for r in ordered if {_kernel_of(r), _kernel_of({**r, "source_sha256": None})} & failed}
     timed = _on_one_level([{k: r for k, r in found.items() if k not in out} for found in _rounds(ordered)])
     found = [_choice(trials.get(k, r), r, level, number) for k, (r, level, number) in timed.items()]
     left = (trials.keys() | finals.keys()) - out - timed.keys()
@@ -117,7 +125,7 @@ def _rounds(ordered: Sequence[Record]) -> list[dict[str, Record]]:
             now = _seconds(record["started"])
             unnamed += now - last > TOGETHER_S
             name, last = f" {unnamed}", now
-        found[name][key_of(record)] = record
+        found[name][_kernel_of(record)] = record
         newest[name] = record["started"]
     return [found[name] for name in sorted(found, key=lambda name: (newest[name], name), reverse=True)]
 

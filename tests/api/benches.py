@@ -66,6 +66,9 @@ class Measurer:
     def known(self, records, default):
         pass
 
+    def digests(self, records):
+        return [r["source_sha256"] for r in records]
+
     def measure(self, template, config, kind, remaining):
         bench = self.bench
         cost = bench.cost if remaining is None else min(bench.cost, max(0.0, remaining))

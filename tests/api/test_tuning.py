@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -64,6 +65,34 @@ def test_same_run_again_measures_nothing(product_log):
     assert (again.trials, again.reused, again.status) == (0, 8, "ok")
     fresh = from_file(ZOO, "product", {"n": 24}).tune(budget="120s", log=log, trials=1, fresh=True, strategy="grid")
     assert (fresh.trials, fresh.reused) == (1, 0) and fresh.search["name"] == "grid"
+
+
+def test_what_a_template_made_before_it_was_changed_is_stale(tmp_path):
+    """People mend their templates and tune again: what failed is tried again, what was fast says nothing any more."""
+    A = tir.placeholder((4,), name="A")
+    C = tir.compute((4,), lambda i: A[i] * 5 + 7, name="C")
+    text = {"wrong": "C[3] = 0;", "slower": "// fast once", "same": "", "default": ""}
+
+    def schedule(s, config):
+        if text[config["kind"]] is None:
+            raise KeyError("a mistake")
+        return s.with_source(s.source().rstrip().removesuffix("}") + f"  {text[config['kind']]}\n}}\n")
+
+    kinds = ["default", "same", "slower", "wrong", "raises"]
+    work = tir.Workload("mended", C, {"t": (schedule, tir.Space(kind=kinds))})
+    text["raises"] = None
+    first = work.tune(budget=None, log=str(tmp_path), strategy="grid")
+    assert first.counts == {"ok": 3, "wrong_result": 1, "illegal_schedule": 1}
+    text |= {"wrong": "// right", "slower": "// slower", "raises": "// nothing"}
+    with pytest.warns(UserWarning, match="template t changed since: 3 configurations of the log stale, not used"):
+        second = work.tune(budget=None, log=str(tmp_path), strategy="grid")
+    assert (second.reused, second.counts) == (2, {"ok": 3}) and len(second.finalists) == 4, "two have one source"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        third = work.tune(budget=None, log=str(tmp_path), strategy="grid")
+    assert (third.reused, third.trials) == (5, 0)
+    text["default"] = text["same"] = "// again"
+    assert work.load(log=str(tmp_path)).source.count("// again") == 0, "the others are as they were"
 
 
 def test_load_gives_the_checked_winner(product_log):
