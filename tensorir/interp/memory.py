@@ -54,9 +54,13 @@ class Cells:
         if self.written is not None:
             self.written[:] = False
 
-    def read(self, at: np.ndarray, me: np.ndarray, now: np.ndarray, block_of: np.ndarray) -> np.ndarray:
-        """The values at absolute cells ``at``, read by threads ``me`` in barrier epochs ``now``."""
-        self.need_written(at)
+    def read(self, at: np.ndarray, me: np.ndarray, now: np.ndarray, block_of: np.ndarray,
+             wanted: np.ndarray | None = None) -> np.ndarray:  # fmt: skip
+        """The values at absolute cells ``at``, read by threads ``me`` in barrier epochs ``now``.
+
+        wanted: which of them go anywhere, None for all; what the others hold does not matter
+        """
+        self.need_written(at, wanted)
         if self.watched:
             self._conflict(self.writer[at], self.wrote[at], at, me, now, block_of, "reads", "wrote")
             old, since = self.reader[at], self.had_read[at]
@@ -118,11 +122,14 @@ class Cells:
             self.reading = np.zeros(len(self.values), np.int32)
         np.add.at(self.reading, at, change)
 
-    def need_written(self, at: np.ndarray) -> None:
-        """Raise Fault when a cell that nobody wrote is read."""
+    def need_written(self, at: np.ndarray, wanted: np.ndarray | None = None) -> None:
+        """Raise Fault when a cell that nobody wrote is read, and ``wanted`` (None: all are)."""
         self._need_landed(at, "read")
-        if self.written is not None and not self.written[at].all():
-            cell = int(np.asarray(at)[~self.written[at]].flat[0]) % self.size
+        if self.written is None:
+            return
+        missing = ~self.written[at] if wanted is None else ~self.written[at] & wanted
+        if missing.any():
+            cell = int(np.asarray(at)[missing].flat[0]) % self.size
             raise Fault(Problem("memory.uninitialised", f"{self.buffer.name}[{cell}] is read but was never written"))
 
     def _need_landed(self, at: np.ndarray, verb: str) -> None:

@@ -70,8 +70,8 @@ def _store(machine: Machine, shared: _Tile, array: _Whole) -> Action:
     def store(f: Frame) -> None:
         where = shared.where(f)
         now, me = machine.epoch[f.block][:, None], f.me[:, None]
-        values = shared.home.read(where, me, now, machine.block_of)
         flat, inside = array.where(f)
+        values = shared.home.read(where, me, now, machine.block_of, inside)
         who = np.broadcast_to(me, flat.shape)[inside]
         if array.home.watched:
             when = np.broadcast_to(now, flat.shape)[inside]  # a tile that was moved back is stored twice

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ from products import ROWS, declared, specialised
 
 import tensorir as tir
 from tensorir.check.emulate import emulate
-from tensorir.interp.numbers import numpy_dtype
+from tensorir.check.equivalence import compare
+from tensorir.interp.numbers import Field, numpy_dtype
+from tensorir.interp.reference import evaluate, random_arguments
 
 emulated = pytest.mark.skipif(
     shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler"
@@ -87,6 +90,39 @@ def test_what_threads_make_of_tiles_is_read_before_they_make_the_next(eager):
     got = emulate(s.emitted(), arrays, eager=eager)
     assert not got.problems, got.problems
     assert np.array_equal(got.outputs[0], 4 * arrays[0].astype(np.float32) @ arrays[1].astype(np.float32).T)
+
+
+@emulated
+def test_what_no_array_takes_of_a_tile_may_be_anything():
+    """What is added has 100 columns, so that the last ones of a tile are not made; nor are they stored."""
+    a, b = (tir.placeholder((n, 64), "int8", name=x) for n, x in ((64, "a"), (100, "b")))
+    bias, k = tir.placeholder((100,), "int32", name="bias"), tir.reduce_axis(64, name="k")
+    c = tir.compute(
+        (64, 100), lambda i, j: tir.sum(tir.cast(a[i, k], "int32") * tir.cast(b[j, k], "int32"), axis=k), name="c"
+    )
+    s = tir.Schedule(tir.compute((64, 100), lambda i, j: c[i, j] + bias[j], name="out"), "cuda -arch=sm_90a")
+    bi, wi, i = s.split("out.i", [None, 1, 64])
+    bj, j = s.split("out.j", [None, 8])
+    bj, rank = s.split(bj, [None, 4])
+    s.bind(rank, "cluster").reorder(bi, bj, rank, wi, i, j)
+    s.bind(s.fuse(bi, bj), "block.x").bind(wi, "warpgroup")
+    s.stage_out("out", at=wi, scope="shared", via="tma")
+    s.compute_at("c", wi)
+    ko, kk, ki = s.split("c.k", [None, 4, 32])
+    s.reorder(ko, kk, "c.i", "c.j", ki)
+    for name in "ab":
+        s.stage_in(name, at=ko, scope="shared", layout=ROWS.format(128, 16), via="tma")
+    s.tensorize("c.i", "wgmma.m64n8k32.s8.nt").pipeline(ko, 2, roles={"load": 40, "compute": 232})
+    ends = "* 4 + lane % 4 < 50)"
+    assert s.source().count(ends) == 1
+    assert compare(s, Field(), 1) is None
+    arrays = random_arguments(s.outputs, 1)
+    got = emulate(s.emitted(), arrays)
+    assert not got.problems, got.problems
+    assert np.array_equal(got.outputs[0], evaluate(s.outputs, arrays)[0])
+    text = s.source().replace(ends, ends.replace("50", "48"))
+    told = emulate(replace(s.emitted(), text=text), arrays).problems
+    assert {p.code for p in told} == {"memory.uninitialised"}
 
 
 def test_copied_rows_are_full_and_follow_each_other():

@@ -146,15 +146,15 @@ void no_fence(const Fiber *f, const Cell &c, u64 g, const char *what, const void
           f->number);
 }
 
-// A product or a store begins to read a cell for `f`.
-void read_by_unit(Fiber *f, u64 g, const char *what, int id) {
+// A product or a store begins to read a cell for `f`. wanted: what it reads there goes anywhere
+void read_by_unit(Fiber *f, u64 g, const char *what, int id, bool wanted = true) {
   Cell &c = W.cells[g];
   u64 offset = g << W.granule;
   if (c.in_flight) {
     too_early(f, c, id, false, offset);
     return;
   }
-  if (!c.initialised)
+  if (wanted && !c.initialised)
     problem("memory.uninitialised", W.sites[id].at, nullptr, "%s byte %llu of shared memory, which was never written", what,
             in_block(offset));
   if (c.writer >= 0 && !before(f, c.writer, c.write_clock))
@@ -234,8 +234,16 @@ void load(void *to, const void *map, const void *barrier, u32 mask, int rank, co
 void store(const void *map, const void *from, int rank, const int *corner, const void *at) {
   Fiber *f = W.current;
   Tile t = tile_of(map, from, rank, corner, false, at);
+  std::vector<bool> wanted(W.cells.size(), false);  // what lies beyond the array is read, and goes nowhere
+  each_row(t, [&](u64 offset, u8 *, u64 bytes) {
+    for (u64 k = offset / PIECE * PIECE; k < offset + bytes; k += PIECE) {
+      u64 first = std::max(k, offset), end = std::min(k + PIECE, offset + bytes);
+      const u8 *piece = (const u8 *)swizzled((u64)from + k, t.map.swizzle);
+      each_cell(piece + (first - k), end - first, [&](u64 g) { wanted[g] = true; });
+    }
+  });
   each_cell((const u8 *)from, tile_bytes(t.map), [&](u64 g) {
-    read_by_unit(f, g, "a store reads", t.site);
+    read_by_unit(f, g, "a store reads", t.site, wanted[g]);
     W.cells[g].read_site = t.site;
     W.cells[g].pinned++;
   });
