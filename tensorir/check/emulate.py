@@ -305,6 +305,9 @@ def _compiled(text: str, entries: str, declared: str, defined: str, clusters: bo
         flags.append("-ftrivial-auto-var-init=pattern")
     if gcc:
         flags.append("-fno-tree-sra")  # it would split the vector accesses that are counted
+        flags.append(
+            "-fno-tree-loop-im"
+        )  # it would keep cells in registers, and read before the loop what no turn does
         flags.append("-fno-var-tracking")  # lines are asked for, values of variables are not
     with tempfile.TemporaryDirectory(prefix="tensorir-emulate-") as name:
         folder = Path(name)

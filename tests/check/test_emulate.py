@@ -127,6 +127,17 @@ def test_equal_values_in_one_place_are_no_race() -> None:
         assert len(got.problems) == problems, got.problems
 
 
+def test_what_only_later_turns_read_is_not_read_before() -> None:
+    """A compiler that keeps a cell in a register for the length of a loop would."""
+    x, r = tir.placeholder((2, 4), name="x"), tir.reduce_axis(4, name="r")
+    s = tir.Schedule(tir.compute((2,), lambda i: tir.sum(tir.maximum(x[i, r], 0), axis=r), "y"), target="cuda")
+    s.split("y.r", [5, None])
+    s.stage_in(x, at="y.r.0", scope="global")
+    s.stage_out("y", at="y.r.0", scope="global")
+    verdict = s.check("emulate")
+    assert verdict, verdict
+
+
 def test_a_fault_makes_the_verdict_false_though_the_results_are_right() -> None:
     s = scheduled()
     parts = s.source().split("__syncthreads();")
