@@ -96,13 +96,14 @@ def _with_roles(program: Program, loop: Loop, depth: int, roles: Mapping[str, in
         raise _refuse("pipeline.roles", f"roles are of warpgroups, and no loop around {loop.var.name} is bound to them",
                       loop, hint="s.bind(…, 'warpgroup')")  # fmt: skip
     around = [x for x in above if x.kind is Kind.SERIAL]
-    several = [x.var.name for x in around if as_int(x.extent) > 1]
+    several = [x for x in around if as_int(x.extent) > 1]
     if turns > 1 and (not around or len(several) > 1):
+        names = " and ".join(x.var.name for x in several)
         raise _refuse("pipeline.turns", f"turns={turns}: they are of the iterations of one loop over tiles around "
-                      f"{loop.var.name}, and there is {' and '.join(several) or 'none'}", loop,
+                      f"{loop.var.name}, and there is {names or 'none'}", loop,
                       hint="_, tile = s.split(tile, [None, 132]), then s.bind(tile, 'block.x')")  # fmt: skip
-    if turns > 1:
-        _tiles_are_own(program, next((x for x in around if as_int(x.extent) > 1), around[-1]), turns)
+    if turns > 1 and several:  # a single tile is the first set's alone
+        _tiles_are_own(program, several[0], turns)
     odd = [n for n in roles.values() if type(n) is not int or n not in ROLE_REGISTERS]
     if tuple(sorted(roles)) != tuple(sorted(ROLES)) or odd:
         raise _refuse("pipeline.roles", f"roles={roles} does not say the registers of {' and '.join(ROLES)}, multiples "
