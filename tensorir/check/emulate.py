@@ -41,6 +41,8 @@ RED_ZONE = 4096
 """Bytes on each side of an array that belong to nobody."""
 CLUSTER = 8
 """Blocks of a cluster that every device with clusters takes."""
+OWN_BYTES = 512 << 10
+"""Of arrays that a thread has to itself, on every GPU (CUDA C++ Programming Guide, local memory)."""
 
 _FOLDER = Path(__file__).with_name("emulator")
 _TYPES = DIALECTS["cuda"].types
@@ -84,8 +86,8 @@ def emulate(source: Source, arrays: Sequence[np.ndarray], seed: int = 0, eager: 
     seed:  of the order in which threads run; what is ordered by barriers does not depend on it
     eager: copies of tiles may land before anyone must wait for them, and not only then; threads that come to a barrier
            that counts may stay behind all others
-    Raises CheckError ``emulate.no-compiler``, ``emulate.threads``, ``emulate.cluster`` or ``emulate.map``, CompileError
-    ``emulate.compile``.
+    Raises CheckError ``emulate.no-compiler``, ``emulate.threads``, ``emulate.own-memory``, ``emulate.cluster`` or
+    ``emulate.map``, CompileError ``emulate.compile``.
     """
     for k in source.kernels:
         if k.block[0] * k.block[1] * k.block[2] > THREADS:
@@ -94,8 +96,9 @@ def emulate(source: Source, arrays: Sequence[np.ndarray], seed: int = 0, eager: 
         for m in k.maps:
             _check_map(m)
     with tempfile.TemporaryDirectory(prefix="tensorir-emulate-") as folder:
-        runtime, library = _runtime(), _compile(source, Path(folder))
-        run = _Run(runtime, library, source, arrays)
+        runtime = _runtime()
+        library, own = _compile(source, Path(folder))
+        run = _Run(runtime, library, source, arrays, own)
         for k in source.kernels:
             run.launch(k, seed, eager)
         lines = _Lines(Path(folder) / "k.so")
@@ -104,12 +107,12 @@ def emulate(source: Source, arrays: Sequence[np.ndarray], seed: int = 0, eager: 
 
 
 class _Run:
-    """The arrays of a run, between red zones, and its launches."""
+    """The arrays of a run, between red zones, and its launches. own: bytes that a thread has to itself"""
 
     def __init__(
-        self, runtime: ctypes.CDLL, library: ctypes.CDLL, source: Source, arrays: Sequence[np.ndarray]
+        self, runtime: ctypes.CDLL, library: ctypes.CDLL, source: Source, arrays: Sequence[np.ndarray], own: int
     ) -> None:
-        self.runtime, self.library, self.source = runtime, library, source
+        self.runtime, self.library, self.source, self.own = runtime, library, source, own
         text = re.sub(r"#define[^\n]*", "", source.text)  # memory that comes at launch is bytes there, and more below
         words = re.findall(r"__shared__ (?:__align__\(\d+\) )?((?:un)?(?:signed )?\w+) ", text)
         words += re.findall(r"((?:un)?(?:signed )?\w+) \*const \w+ = \(", text)
@@ -131,7 +134,7 @@ class _Run:
         given = {**self.memory, **{m.name: _encoded(m, self.memory[m.array]) for m in k.maps}}
         pointers = (ctypes.c_void_p * len(k.args))(*(given[a].ctypes.data for a in k.args))
         cluster = _cluster(self.source.text, k.name)
-        shape = (ctypes.c_uint32 * 9)(*k.grid, *k.block, self.granule, eager, cluster[0])
+        shape = (ctypes.c_uint32 * 10)(*k.grid, *k.block, self.granule, eager, cluster[0], self.own)
         bounds = (ctypes.c_uint64 * 2)()
         self.library.tir_shared_bounds(bounds)
         entry = getattr(self.library, f"tir_entry_{k.name}")
@@ -279,21 +282,29 @@ def _runtime() -> ctypes.CDLL:
 def _accepts(flag: str) -> bool:
     """Whether the compiler knows a flag: GCC 12 and Clang 8 do what is asked for here."""
     command = [_compiler(), flag, "-fsyntax-only", "-x", "c++", os.devnull]
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    with tempfile.TemporaryDirectory(prefix="tensorir-emulate-") as folder:  # some flags write a file
+        return subprocess.run(command, capture_output=True, check=False, cwd=folder).returncode == 0
 
 
-def _compile(source: Source, folder: Path) -> ctypes.CDLL:
-    """The kernels, and for each an entry that takes an array of pointers: a copy of them with memory of its own."""
+def _compile(source: Source, folder: Path) -> tuple[ctypes.CDLL, int]:
+    """The kernels, and for each an entry that takes an array of pointers: a copy of them with memory of its own. And
+    how many bytes a thread has to itself.
+    """
     text = re.sub(r"#include[^\n]*", "", source.text)
     declared, defined = derived(source)
     clusters = any(_cluster(text, k.name)[0] > 1 for k in source.kernels)
-    (folder / "k.so").write_bytes(_compiled(text, _entries(source), declared, defined, clusters))
-    return ctypes.CDLL(str(folder / "k.so"))
+    made, own = _compiled(text, _entries(source), declared, defined, clusters)
+    if own > OWN_BYTES:
+        message = f"{source.name} has {own} bytes for each thread alone, in its registers and behind them"
+        raise refuse(CheckError, "emulate.own-memory", f"{message}; GPUs have room for {OWN_BYTES}",
+                     hint="smaller tiles, or more threads for them")  # fmt: skip
+    (folder / "k.so").write_bytes(made)
+    return ctypes.CDLL(str(folder / "k.so")), own
 
 
 @functools.lru_cache(maxsize=8)  # one text is run on several inputs, in several orders
-def _compiled(text: str, entries: str, declared: str, defined: str, clusters: bool) -> bytes:
-    """The shared object of ``text``, whose line numbers it tells."""
+def _compiled(text: str, entries: str, declared: str, defined: str, clusters: bool) -> tuple[bytes, int]:
+    """The shared object of ``text``, whose line numbers it tells, and the most bytes of stack that a function takes."""
     compiler = _compiler()
     gcc = "clang" not in Path(compiler).name  # whose "bounds" are one check; of clang's two, one traps
     watch = f"-fsanitize=thread,{'bounds' if gcc else 'array-bounds'},object-size"  # runtime.cpp has what these call
@@ -301,6 +312,8 @@ def _compiled(text: str, entries: str, declared: str, defined: str, clusters: bo
     sizes = sorted({int(n) for n in re.findall(r"\btir_wgmma_m64n(\d+)k", text)})
     common.append("-DTIR_WGMMA_SIZES=" + " ".join(f"TIR_WGMMA_SIZE({n})" for n in sizes if n in range(8, 257, 8)))
     flags = ["-g", watch, *(["-DTIR_CLUSTERS"] if clusters else [])]
+    if _accepts("-fstack-usage"):
+        flags.append("-fstack-usage")
     if _accepts("-ftrivial-auto-var-init=pattern"):  # sums that nobody has begun are no zeros
         flags.append("-ftrivial-auto-var-init=pattern")
     if gcc:
@@ -322,7 +335,8 @@ def _compiled(text: str, entries: str, declared: str, defined: str, clusters: bo
             _run([compiler, *common, *header, "-c", str(folder / "derived.cpp"), "-o", objects[1]])
         alone = ["-shared", "-nodefaultlibs"]  # without the libraries that sanitizers bring along
         _run([compiler, *common, *flags, *header, *alone, *objects, "-lm", "-lc", "-o", str(folder / "k.so")])
-        return (folder / "k.so").read_bytes()
+        stacks = [line.split("\t")[1] for file in folder.glob("*.su") for line in file.read_text().splitlines()]
+        return (folder / "k.so").read_bytes(), max(map(int, stacks), default=0)
 
 
 def _entries(source: Source) -> str:

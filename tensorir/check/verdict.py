@@ -10,7 +10,7 @@ import numpy as np
 
 from tensorir.check.equivalence import awkward_shapes, axes_of, compare, label, need_own_extents, over_shapes
 from tensorir.codegen.source import Source
-from tensorir.errors import CheckError, LoweringError, Problem, TensorIRError
+from tensorir.errors import CheckError, CompileError, LoweringError, Problem, TensorIRError
 from tensorir.expr.program import computes_of
 from tensorir.expr.resize import resize
 from tensorir.expr.tensor import Tensor
@@ -112,6 +112,8 @@ def emulated(s: Any, shapes: Any, seed: int) -> Verdict:
     """The CUDA text of ``s`` on the CPU: on awkward shapes, or as it stands when the user edited it."""
     from tensorir.check.emulate import emulate
 
+    if too_much := _beyond_limits(s):
+        return Verdict(too_much, (), "not built")
     shown: list[str] = []
     for one, source in _on_shapes(s, shapes):
         arrays = random_arguments(one.outputs, seed, conditions=_conditions(one))
@@ -128,6 +130,19 @@ def emulated(s: Any, shapes: Any, seed: int) -> Verdict:
             if told := run.problems or ((spread,) if spread else ()):
                 return Verdict(told, tuple(shown), "CUDA text on the CPU, with infinities among its inputs")
     return Verdict((), tuple(shown), "the CUDA text, run on the CPU: exact, no race, no access out of bounds")
+
+
+def _beyond_limits(s: Any) -> tuple[Problem, ...]:
+    """Why the target would not launch the kernels of ``s``: threads, shared memory, blocks of a grid."""
+    from tensorir.runtime.limits import check_source
+
+    if s.target.language != "cuda":
+        return ()
+    try:
+        check_source(s.emitted(), s.target)
+    except CompileError as e:
+        return e.problems
+    return ()
 
 
 def with_infinities(outputs: tuple[Tensor, ...], arrays: list[np.ndarray]) -> Iterator[list[np.ndarray]]:

@@ -193,6 +193,11 @@ BUILD: dict[str, Entry] = {
         "# s.check(level='emulate') of a schedule with very large blocks",
         "# smaller thread extents",
     ),
+    "emulate.own-memory": Entry(
+        "The arrays that each thread has to itself are larger than any GPU has room for.",
+        "# s.check(level='emulate') of a schedule that stages all of a matrix in registers",
+        "# smaller tiles, or more threads for them",
+    ),
     "interp.not-lowered": Entry(
         "The interpreter met something that has no meaning in a lowered kernel: a pass is missing.",
         "# tensorir.lower.pipeline.PASSES was edited",

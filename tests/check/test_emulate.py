@@ -138,6 +138,36 @@ def test_what_only_later_turns_read_is_not_read_before() -> None:
     assert verdict, verdict
 
 
+def test_more_shared_memory_than_a_block_has_is_told() -> None:
+    s = tir.Schedule(tir.ops.matmul(m=64, n=64, k=512).outputs, target="cuda")
+    s.split("c.i", [None, 64])
+    s.bind("c.i.0", "block.x").bind("c.i.1", "thread.x")
+    s.stage_in("a", at="c.i.0", scope="shared")
+    s.stage_in("b", at="c.i.0", scope="shared")
+    verdict = s.check("emulate")
+    assert [p.code for p in verdict.problems] == ["compile.shared-memory"]
+    assert "262144 bytes" in str(verdict)
+
+
+@pytest.mark.parametrize(("rows", "code"), [(200, None), (600, "emulate.own-memory")])
+def test_large_arrays_of_a_thread(rows: int, code: str | None) -> None:
+    """As many bytes as a GPU gives a thread have their place; more are refused, where the process would end."""
+    x = tir.placeholder((rows, 256), name="x")
+    s = tir.Schedule(tir.compute((rows, 256), lambda i, j: x[rows - 1 - i, j], "y"), target="cuda")
+    s.split("y.i", [1, None])
+    s.stage_in(x, at="y.i.0", scope="register")
+    source, given = s.emitted(), np.arange(rows * 256, dtype=np.float32).reshape(rows, 256)
+    assert f"[{rows * 256}];" in source.text
+    if code is None:
+        got = emulate(source, [given])
+        assert not got.problems
+        np.testing.assert_array_equal(got.outputs[0], given[::-1])
+    else:
+        with pytest.raises(tir.CheckError) as e:
+            emulate(source, [given])
+        assert e.value.code == code
+
+
 def test_a_fault_makes_the_verdict_false_though_the_results_are_right() -> None:
     s = scheduled()
     parts = s.source().split("__syncthreads();")

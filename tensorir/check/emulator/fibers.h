@@ -41,7 +41,7 @@ void run_thread() {
 
 void begin(Fiber *f) {
 #ifdef OWN_SWITCH
-  void **top = (void **)(f->stack + STACK - 64);
+  void **top = (void **)(f->stack + W.stack - 64);
   *--top = nullptr;  // the stack is aligned as after a call
   *--top = (void *)run_thread;
   for (int k = 0; k < 6; k++) *--top = nullptr;
@@ -49,7 +49,7 @@ void begin(Fiber *f) {
 #else
   getcontext(&f->context);
   f->context.uc_stack.ss_sp = f->stack;
-  f->context.uc_stack.ss_size = STACK;
+  f->context.uc_stack.ss_size = W.stack;
   f->context.uc_link = nullptr;
   makecontext(&f->context, run_thread, 0);
 #endif

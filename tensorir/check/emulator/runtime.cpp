@@ -195,7 +195,7 @@ static void place_shared(u8 *image, u64 size) {
 }
 
 // Run a kernel; the number of problems so far. shape: grid x y z, block x y z, log2 of the bytes of a cell, whether copies
-// may land early, blocks of a cluster (along x).
+// may land early, blocks of a cluster (along x), bytes of a function's own.
 int tir_launch(void (*entry)(void **), void **arguments, const u32 *shape, u8 *shared, u64 shared_size, u64 seed) {
   W.entry = entry;
   W.arguments = arguments;
@@ -205,6 +205,7 @@ int tir_launch(void (*entry)(void **), void **arguments, const u32 *shape, u8 *s
   W.granule = (int)shape[6];
   W.eager = shape[7] != 0;
   W.cluster = (int)shape[8];
+  W.stack = STACK + (shape[9] + 4095) / 4096 * 4096;
   W.warps = (W.threads + WARP - 1) / WARP;
   place_shared(shared, shared_size);
   W.random = seed * 0x9E3779B97F4A7C15ull + 88172645463325252ull;
@@ -215,7 +216,7 @@ int tir_launch(void (*entry)(void **), void **arguments, const u32 *shape, u8 *s
   W.blocks.assign(W.cluster, {});
   for (int k = 0; k < W.cluster * W.threads; k++) {
     Fiber *f = new Fiber;
-    f->stack = (u8 *)mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    f->stack = (u8 *)mmap(nullptr, W.stack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     f->id = k;
     f->rank = k / W.threads;
     f->number = k % W.threads;
@@ -241,8 +242,8 @@ int tir_launch(void (*entry)(void **), void **arguments, const u32 *shape, u8 *s
     if (W.count) settle_all();
   }
   for (Fiber *f : W.fibers) {
-    munmap(f->stack, STACK);
-    if (f->touched) munmap(f->touched, STACK);
+    munmap(f->stack, W.stack);
+    if (f->touched) munmap(f->touched, W.stack);
     delete f;
   }
   W.fibers.clear();

@@ -263,7 +263,7 @@ void access(const void *pointer, unsigned width, bool write, const void *at, boo
   if (!f) return;
   if (!overwrites.empty()) compare_overwrites();
   u8 *address = (u8 *)pointer;
-  if (address >= f->stack && address < f->stack + STACK) {  // a local variable
+  if (address >= f->stack && address < f->stack + W.stack) {  // a local variable
     if (f->touched) registers_used(f, address, width, write, at);
     return;
   }

@@ -179,7 +179,7 @@ const u32 LANDED = HELD - 1;   // instead of a date: a result of a product, whic
 void track(Fiber *f) {
   if (!f->touched)
     f->touched =
-        (u32 *)mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        (u32 *)mmap(nullptr, W.stack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 }
 
 // Words of the stack, for which the last access is dated.
@@ -231,7 +231,7 @@ void registers_used(Fiber *f, const u8 *address, unsigned width, bool write, con
 }
 
 bool on_stack(const Fiber *f, const u8 *address, size_t bytes) {
-  return address >= f->stack && address + bytes <= f->stack + STACK;
+  return address >= f->stack && address + bytes <= f->stack + W.stack;
 }
 
 void check_registers(size_t bytes, const void *at) {

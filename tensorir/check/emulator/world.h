@@ -30,7 +30,7 @@ const int WARP = 32;
 const int WARPGROUP = 128;
 const int MOST_WARPGROUPS = 8;
 const int MOST_BLOCKS = 8;      // of a cluster
-const size_t STACK = 128 << 10;
+const size_t STACK = 128 << 10;  // of a thread, beside what it has in arrays of its own
 const int MOST_PROBLEMS = 50;
 const u64 BETWEEN_SHARED = 4096;  // bytes between the shared memories of the blocks of a cluster
 const int AROUND_SHARED = 2048;  // bytes before and behind it in the image; constants lie further away
@@ -109,6 +109,7 @@ struct World {
   int cluster = 1;               // blocks that run at once
   int threads = 0, warps = 0;    // of a block
   int granule = 2;               // log2 of the bytes of a cell
+  size_t stack = STACK;          // of a thread
   int agents = 0;  // whose clocks are kept: the threads, then what copies into shared memory, then what reads it for products
   std::vector<std::string> agent_names;  // of those that are no threads
   u64 random = 0;
