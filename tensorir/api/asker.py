@@ -24,7 +24,7 @@ LIMIT_S = 86_400.0  # phases have limits of their own
 
 
 class Asking(Protocol):
-    """Answers what ``Measurer`` asks."""
+    """Answers what ``Measurer`` asks. A message may have ``limits`` of its own for some phases."""
 
     def request(
         self, message: Json, limits: Mapping[str, float], cancel_after: float | None, late_s: float | None = None
@@ -53,6 +53,7 @@ class Asker:
         """As ``Asking.request``."""
         if cancel_after is not None and cancel_after <= 0:
             return {"status": "cancelled"}
+        limits = {**limits, **message.get("limits", {})}
         began = time.monotonic()
         reply = self._worker.request(message, LIMIT_S, limits=limits, cancel_after=cancel_after)
         if reply["status"] == "device_lost":  # one attempt to get it back, in a new process

@@ -25,7 +25,7 @@ from tensorir.interp.reference import evaluate
 from tensorir.runtime.arguments import numpy_dtype
 from tensorir.runtime.guard import LONG_SECONDS
 from tensorir.runtime.launch import Program
-from tensorir.runtime.timing import Timing, glance
+from tensorir.runtime.timing import Timing, glance, slots
 from tensorir.tune.inputs import Argument, arguments, integer_arrays
 from tensorir.tune.record import MOST_DRIFT
 
@@ -34,12 +34,16 @@ if TYPE_CHECKING:
     from tensorir.expr.tensor import Tensor
     from tensorir.runtime.device import Device
 
-SLOW = 5.0  # times the best: cut short,
+FAR = 5.0  # times the best, by some blocks or by launches alone: cut short,
+SLOW = 2.0  # so many times by launches in turn with the reference's,
 WORTH_S = 0.003  # where that saves any time
+LOOKS = 5  # launches, or slots, that show how noisy the machine is
+WHOLE = "whole"  # the phase in which all blocks run of what has run in part: it takes no longer than others did
 BESIDE = "beside"  # the phase in which the kernel is made that others are timed beside
-LONG_S = 0.1  # single launches of this length are samples; shorter ones are repeated
+LONG_S = 0.1  # a default that takes so long is not repeated beside others
 STEADY = 1.02  # changes of the reference up to this factor are noise of its own
 DOUBT = 0.5  # the first blocks may have more to do than the others
+SAY_S = 0.5  # between two signs of life: each of them wakes the supervisor, which disturbs
 UNSTABLE = 0.25  # width of the interval over the median from which a time is flagged
 SEED = 1
 
@@ -196,11 +200,26 @@ class Beside:
     bound: Any
     seconds: float
 
+    def slot(self) -> float:
+        """Seconds of one call in a slot, as in its own trial."""
+        return slots([self.bound], self.seconds)[0]()
+
     def fields(self, now_s: float) -> Json:
         """What a record says of the machine: by how much slower it is than in the reference's own trial."""
         drift = now_s / self.seconds
         changed = abs(math.log(drift)) > math.log(STEADY) and 1 / MOST_DRIFT <= drift <= MOST_DRIFT
         return {"drift": drift} if changed else {}
+
+    def shows_slower(self, best_s: float, own: Sequence[float], others: Sequence[float]) -> bool:
+        """Whether samples in turn leave no hope that the candidate is as fast as ``best_s``, seconds of a machine as
+        fast as it was in the reference's own trial.
+
+        Of the candidate's samples the fastest counts, and the machine is taken to be as slow as for the reference's
+        slowest one; and the candidate may yet be faster than its fastest sample by as much as that is than its slowest.
+        """
+        if min(len(own), len(others)) < LOOKS:
+            return False
+        return min(own) ** 2 / max(own) > best_s * max(1.0, max(others) / self.seconds)
 
 
 class Runner:
@@ -213,6 +232,7 @@ class Runner:
         self.schedule, self.max_error = candidate.schedule, candidate.max_error
         self.inputs, self.expected = data.fresh()
         self.rounded = False  # whether the inputs are such that sums are
+        self._whole = "run"  # the phase in which all blocks run: WHOLE once nothing is put off to the first launch
         try:
             self.program = program or Program(self.source, device, cache=cache)
             self.known["resources"] = self._resources()
@@ -231,29 +251,35 @@ class Runner:
         except TensorIRError as error:
             raise Refused(self.known | failure(error, "run")) from None
 
-    def probe(self, best_s: float | None, progress: Progress) -> None:
-        """Refuse what some of its blocks show to be far slower than the best, before all of them are run."""
+    def probe(self, best_s: float | None, pace: float, progress: Progress) -> None:
+        """Refuse what some of its blocks show to be far slower than the best, before all of them are run; best_s and
+        pace as for ``refuse_slow``.
+        """
         if best_s is None:
             return
         progress("run")
+        slow = max(FAR * best_s * max(1.0, pace), WORTH_S)
         try:
-            slow = max(SLOW * best_s, WORTH_S)
-            least = DOUBT * self.program.probe(*self.inputs, enough_s=slow / DOUBT)
+            probed, warm = self.program.probe(*self.inputs, enough_s=slow / DOUBT)
         except TensorIRError as error:
             raise Refused(self.known | failure(error, "run")) from None
-        if least > slow:
-            self._refuse_slow(least, best_s)
+        if DOUBT * probed > slow:
+            self._refuse_slow(DOUBT * probed, best_s, pace)
+        self._whole = WHOLE if warm else "run"
 
-    def _refuse_slow(self, least: float, best_s: float) -> None:
-        raise Refused(self.known | {"status": "skipped_slow", "detail": {"at_least_s": least, "best_s": best_s}})
+    def _refuse_slow(self, least: float, best_s: float, pace: float) -> None:
+        """The record says of the machine's pace what was judged by, as far as it is known to differ."""
+        drift = {} if pace == 1.0 else {"drift": pace}
+        detail = {"at_least_s": least, "best_s": best_s}
+        raise Refused(self.known | {"status": "skipped_slow", "detail": detail} | drift)
 
     def verify(self, progress: Progress) -> None:
         """Run between canaries and compare with the reference; raises Refused unless everything is right."""
-        progress("run")
+        progress(self._whole)
         self.first = self._guarded()
         found = compare(self.source.outputs, self.first, self.expected, self.data.exact, self.max_error)
         if found.where:
-            progress("run")
+            progress(self._whole)
             again = self._guarded()
             status = "wrong_result" if _same(again, self.first) else "nondeterministic"
             self._refuse(status, found.max_err, found.where)
@@ -350,34 +376,47 @@ class Runner:
                 return  # whose terms come in any order
             self._refuse("nondeterministic", found.max_err, f"two runs differ: {found.where}")
 
-    def refuse_slow(self, best_s: float | None) -> None:
-        """Cut short what is far slower than the best."""
+    def refuse_slow(self, best_s: float | None, pace: float, beside: Beside | None = None) -> None:
+        """Cut short what launches show to be slower than the best: far slower by itself, or in turn with the reference.
+
+        best_s: for a machine as fast as in the reference's own trial; pace: how much slower it was last
+        """
         if best_s is None:
             return
+        now_s = best_s * max(1.0, pace)
         once = self.took if self.took > LONG_SECONDS else min(self.once() for _ in range(4))
-        if once > max(SLOW * best_s, WORTH_S):
-            self._refuse_slow(0.8 * once, best_s)
+        if once > max(FAR * now_s, WORTH_S):
+            self._refuse_slow(0.8 * once, best_s, pace)
+        if beside is None or once <= max(SLOW * now_s, WORTH_S):
+            return
+        own, others = zip(*((self.once(), beside.slot()) for _ in range(LOOKS)), strict=True)
+        if beside.shows_slower(SLOW * best_s, own, others):
+            self._refuse_slow(0.8 * min(own), best_s, beside.fields(min(others)).get("drift", 1.0))
 
-    def time(self, progress: Progress, beside: Beside | None = None) -> Json:
+    def time(self, progress: Progress, best_s: float | None = None, beside: Beside | None = None) -> Json:
         """The record's own fields of a timed run; how long the reference took meanwhile, where it ran too.
+
+        best_s: as for ``refuse_slow``; what is shown to be slower is not timed any longer
 
         Its time is that of the fastest sample. Other programs only ever slow one down: on two cores with a load of
         seven, fastest samples of the same kernel scattered half as much as medians of the samples.
         """
+        said = time.perf_counter()
+
+        def enough(own: Sequence[float], others: Sequence[float]) -> bool:
+            nonlocal said
+            if time.perf_counter() > said + SAY_S:
+                progress("time")
+                said = time.perf_counter()
+            return best_s is not None and beside is not None and beside.shows_slower(best_s, own, others)
+
         progress("time")
         once = min(self.once(), self.once())
-        reference: Timing | None = None
-        if once < LONG_S:
-            timing, reference = glance(self.bound, once, None if beside is None else (beside.bound, beside.seconds))
-        else:
-            samples = []
-            for _ in range(3 if once > 0.5 else 5):
-                progress("time")
-                samples.append(self.once())
-            timing = Timing.of(samples)
+        reference = None if beside is None else (beside.bound, beside.seconds)
+        timing, other = glance(self.bound, once, reference, enough=enough)
         self.compare_again()
         found = self.known | timed(timing) | {"time_s": min(timing.samples), "low_s": min(timing.samples)}
-        return found if beside is None or reference is None else found | beside.fields(min(reference.samples))
+        return found if beside is None or other is None else found | beside.fields(min(other.samples))
 
 
 def _awkward(s: Schedule) -> tuple[str, tuple[Tensor, ...], Source] | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tensorir.api.asker import Anyone, Asker, Asking
-from tensorir.api.bench import BESIDE, LONG_S
+from tensorir.api.bench import BESIDE, LONG_S, WHOLE
 from tensorir.api.builders import MOST, Builders, cores
 from tensorir.api.candidate import Json, Refused, prepare, source_json
 from tensorir.api.identity import fingerprint
@@ -42,6 +42,9 @@ BUILT = ("wrong_result", "illegal_schedule", "compile_error", "cancelled")
 """What builders are believed, for it is the same however busy the machine is; what crashed, took too long or wanted too
 much memory beside others is judged alone."""
 AT_ONCE = 1000  # configurations in one question
+LEAST_S = 2.0  # that runs of all blocks may take once it is known how long others took, and
+MOST_RUNS = 100.0  # times the best (some ten launches, of candidates up to five times slower), and
+MOST_SLACK = 10.0  # times the longest such phase of a valid trial: the arrays and the machine's load are in it
 RACE_SHARE = 0.25  # of the time that the search took is worth spending on which of its finalists is fastest
 
 
@@ -68,6 +71,7 @@ class Measurer:
         names = device_names(device)
         self._device = names[0] if names else None
         self._best_s: float | None = None
+        self._longest_s: float | None = None  # of the phases in which valid candidates ran as a whole
         self._default = ""  # the configuration that others are timed beside once it was measured,
         self._reference: Json | None = None  # and what workers must know of it
         self.cold_s = 0.0  # until the worker was ready
@@ -182,6 +186,7 @@ class Measurer:
             "compile": o.compile_timeout,
             BESIDE: o.compile_timeout + o.timeout,
             "run": o.timeout,
+            WHOLE: o.timeout,
             "time": 10 * o.timeout,
             "baseline": 60.0,
         }
@@ -214,6 +219,20 @@ class Measurer:
     def _better(self, result: Mapping[str, Any]) -> None:
         if result["status"] == "ok":
             self._best_s = min(self._best_s or math.inf, steady_s(result))
+
+    def _took(self, result: Mapping[str, Any]) -> None:
+        """Learn how long running takes, from a trial that was just made: another day's machine may be slower."""
+        spent = dict(result.get("detail") or {}).get("seconds") or {}
+        if result["status"] == "ok" and WHOLE in spent:
+            self._longest_s = max(self._longest_s or 0.0, spent[WHOLE])
+
+    def _trial_limits(self, best_s: float | None) -> dict[str, float]:
+        """Seconds for running what has been seen to run in part and not to be far slower than the best; none before
+        another one was seen to get through.
+        """
+        if best_s is None or self._longest_s is None:
+            return {}
+        return {WHOLE: min(self.options.timeout, LEAST_S + MOST_RUNS * best_s + MOST_SLACK * self._longest_s)}
 
     def _refer(self, record: Mapping[str, Any]) -> None:
         """The default becomes what others are timed beside, unless it takes too long to be one."""
@@ -260,12 +279,14 @@ class Measurer:
         except Refused as refused:
             return refused.result
         message |= {"do": "measure", "best_s": self._best_s, "built": self._built.pop(key_of(message), None)}
+        message["limits"] = self._trial_limits(self._best_s)
         began = time.monotonic()
         result = self._ask({**message, "reference": self._reference}, remaining)
         if self._fell_beside(result):  # the candidate is not to blame
             left = None if remaining is None else remaining - (time.monotonic() - began)
             result = self._ask({**message, "reference": None}, left)
         self._better(result)
+        self._took(result)
         self._refer({**result, "template": template, "config": dict(config)})
         if kind == "default" and result["status"] == "ok":
             left = None if remaining is None else remaining - (time.monotonic() - began)
@@ -279,13 +300,14 @@ class Measurer:
         except Refused as refused:
             return refused.result
         own = {"do": "measure", "best_s": wanted["best_s"], "reference": self._reference}
-        return self._addressed({**message, **own})
+        return self._addressed({**message, **own, "limits": self._trial_limits(wanted["best_s"])})
 
     def watched(self, on_trial: Callable[[Record], object] | None, record: Record) -> None:
         """Show each record of trials at several places; the peer after the default, which has been measured alone."""
         if on_trial is not None:
             on_trial(record)
         self._fell_beside(record)
+        self._took(record)
         self._refer(record)
         if self._about["kind"] == "cpu":
             self._neighbours.notice(record)

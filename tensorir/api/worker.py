@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tensorir.api.bench import BESIDE, Beside, Data, Output, Runner, compare, each, timed
+from tensorir.api.bench import BESIDE, SAY_S, Beside, Data, Output, Runner, compare, each, timed
 from tensorir.api.candidate import Candidate, Json, Progress, Refused, prepare, quiet, source_from
 from tensorir.api.identity import describe, fingerprint
 from tensorir.errors import CheckError, Problem, TensorIRError
@@ -34,7 +34,6 @@ COPIES = 20  # of inputs, outputs and what lies between: more than that is a can
 MOST_BYTES = 1 << 30  # of what the reference keeps on the device,
 FINISH_S = 1e-3  # that waiting for one launch may add
 DRAW_S = 5e-8  # a random number
-SAY_S = 0.5  # between two signs of life: each of them wakes the supervisor, which disturbs
 
 
 class State:
@@ -218,18 +217,16 @@ def _measure(state: State, message: Json, progress: Progress) -> Json:
     data = state.data(progress)
     progress("compile")
     runner = Runner(state.device, candidate, data, cache=False)
-    best_s = None if message["best_s"] is None else message["best_s"] * max(1.0, state.drift)
-    try:
-        runner.probe(best_s, progress)
-        runner.verify(progress)
-        runner.bind()
-        runner.refuse_slow(best_s)
-    except Refused as refused:  # how slow it is was judged by the pace of the last trial
-        raise Refused({**refused.result, "drift": state.drift}) from None
+    best_s, pace = message["best_s"], state.drift
+    runner.probe(best_s, pace, progress)
+    runner.verify(progress)
+    runner.bind()
+    beside = state.beside(message.get("reference"), progress)
+    runner.refuse_slow(best_s, pace, beside)
     candidate.check(progress, message.get("built"))
-    result = runner.time(progress, state.beside(message.get("reference"), progress))
+    result = runner.time(progress, best_s, beside)
     state.drift = drift_of(result)
-    if best_s is None or steady_s(result) < message["best_s"]:  # what may be handed out when the run ends early
+    if best_s is None or steady_s(result) < best_s:  # what may be handed out when the run ends early
         runner.at_awkward_shape(state.device, progress)
     return result
 

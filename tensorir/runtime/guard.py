@@ -52,8 +52,9 @@ def run(source: Source, device: Device, module: Module, call: Call) -> tuple[Pro
     return tuple(problems)
 
 
-def probe(source: Source, device: Device, module: Module, call: Call, enough_s: float = math.inf) -> float:
-    """Seconds that one run takes, judged by some blocks of each kernel; kernels that run once do not count.
+def probe(source: Source, device: Device, module: Module, call: Call, enough_s: float = math.inf) -> tuple[float, bool]:
+    """Seconds that one run takes, judged by some blocks of each kernel; kernels that run once do not count. And whether
+    all that the runtime puts off to a first launch is done, as far as ``warm`` can.
 
     Kernels behind the one with which more than ``enough_s`` are reached are not looked at, for that would take a whole
     run of those before them.
@@ -64,11 +65,12 @@ def probe(source: Source, device: Device, module: Module, call: Call, enough_s: 
     no more blocks than are held at a time do not count either: nothing less than a run would tell.
     """
     held = max(1, device.target.units) * (1 if device.target.kind == "cpu" else _RESIDENT)
-    if call.empty or all(prod(k.grid) <= held for k in launches(source)):
-        return 0.0
+    if call.empty:
+        return 0.0, True
     arrays = _Arrays(source, device, call, _POISONS[0])
     seconds, before = 0.0, list[KernelLaunch]()
     try:
+        warm = _warmed(source, device, module, arrays)
         for launch in launches(source):
             if not launch.once and prod(launch.grid) > held:
                 arrays.fill()
@@ -80,7 +82,7 @@ def probe(source: Source, device: Device, module: Module, call: Call, enough_s: 
             before.append(launch)
     except Exception as error:  # each runtime has its own
         raise device.failure(error) from None
-    return seconds
+    return seconds, warm
 
 
 def warm(source: Source, device: Device, module: Module, call: Call) -> None:
@@ -91,21 +93,25 @@ def warm(source: Source, device: Device, module: Module, call: Call) -> None:
     """
     if call.empty:
         return
-    arrays = _Arrays(source, device, call, _POISONS[0])
-    places = {p.name for p in source.params if p.role == "workspace" and "float" not in p.dtype}
     try:
-        arrays.fill()
-        for launch in launches(source):
-            if not places.isdisjoint(launch.params):
-                break
-            few = [
-                min(g, -(-_WIDE // b)) if g * b >= _WIDE else 1 for g, b in zip(launch.grid, launch.block, strict=True)
-            ]
-            whole = -(-few[0] // launch.cluster) * launch.cluster
-            module.step(replace(launch, grid=(whole, few[1], few[2])), arrays.of(launch), True)()
-        device.finish()
+        _warmed(source, device, module, _Arrays(source, device, call, _POISONS[0]))
     except Exception as error:  # each runtime has its own
         raise device.failure(error) from None
+
+
+def _warmed(source: Source, device: Device, module: Module, arrays: _Arrays) -> bool:
+    """As ``warm``, which leaves out nothing if this is True."""
+    places = {p.name for p in source.params if p.role == "workspace" and "float" not in p.dtype}
+    arrays.fill()
+    for launch in launches(source):
+        if not places.isdisjoint(launch.params):
+            device.finish()
+            return False
+        few = [min(g, -(-_WIDE // b)) if g * b >= _WIDE else 1 for g, b in zip(launch.grid, launch.block, strict=True)]
+        whole = -(-few[0] // launch.cluster) * launch.cluster
+        module.step(replace(launch, grid=(whole, few[1], few[2])), arrays.of(launch), True)()
+    device.finish()
+    return True
 
 
 def _probed(launch: KernelLaunch, held: int, device: Device, module: Module, args: list[Any]) -> float:

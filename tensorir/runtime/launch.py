@@ -110,8 +110,9 @@ class Program:
         program, call = self._accept(arrays, None)
         return program._guarded(call)
 
-    def probe(self, *arrays: Any, enough_s: float = math.inf) -> float:
-        """Seconds of a run on these arrays, judged by some of the blocks; on copies, as ``run_guarded``.
+    def probe(self, *arrays: Any, enough_s: float = math.inf) -> tuple[float, bool]:
+        """Seconds of a run on these arrays, judged by some of the blocks; on copies, as ``run_guarded``. And whether
+        nothing is left that the runtime puts off to a first launch.
 
         enough_s: what is known to take longer need not be judged any further
         """

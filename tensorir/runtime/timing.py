@@ -140,14 +140,21 @@ def measure(call: Timed, repeat: int = 30, min_seconds: float = 0.1, max_seconds
 
 
 def glance(
-    call: Timed, seconds: float, beside: tuple[Timed, float] | None = None, least_s: float = 0.05
+    call: Timed,
+    seconds: float,
+    beside: tuple[Timed, float] | None = None,
+    least_s: float = 0.05,
+    enough: Callable[[Sequence[float], Sequence[float]], bool] | None = None,
 ) -> tuple[Timing, Timing | None]:
     """Time one callable, of which one call takes about ``seconds``, in slots: a short look, to compare with others.
 
     beside: another callable and the seconds of one call of it, in turn with the first for as long as ``least_s``;
             always the same seconds, so that its slots are always alike
+    enough: of the samples of both so far, whether they say all that is asked
     """
-    slot = slots([call], slots([call], seconds)[0]())[0]  # one call alone says too much: it pays for a finish
+    if seconds < SLOT_SECONDS:  # one call alone says too much: it pays for a finish
+        seconds = slots([call], seconds)[0]()
+    slot = slots([call], seconds)[0]
     other = None if beside is None else slots([beside[0]], beside[1])[0]
     others: list[float] = []
     spent = 0.0
@@ -161,16 +168,24 @@ def glance(
             spent += time.perf_counter() - began
         return seconds
 
-    timing = _sampled(both, 10, least_s, 0.6)
+    timing = _sampled(both, 10, least_s, 0.6, None if enough is None else lambda own: enough(own, others))
     return timing, Timing.of(others) if others else None
 
 
-def _sampled(sample: Callable[[], float], repeat: int, min_seconds: float, max_seconds: float) -> Timing:
+def _sampled(
+    sample: Callable[[], float],
+    repeat: int,
+    min_seconds: float,
+    max_seconds: float,
+    enough: Callable[[Sequence[float]], bool] | None = None,
+) -> Timing:
     samples: list[float] = []
     started = time.perf_counter()
     while True:
         samples.append(sample())
         elapsed = time.perf_counter() - started
+        if enough is not None and enough(samples):
+            return Timing.of(samples)
         if (len(samples) >= repeat and elapsed >= min_seconds) or (elapsed >= max_seconds and len(samples) >= 3):
             return Timing.of(samples)
 

@@ -10,7 +10,7 @@ import zoo
 
 from tensorir.api import worker
 from tensorir.api.asker import Asker
-from tensorir.api.bench import Data, Output, Runner, compare
+from tensorir.api.bench import LOOKS, Beside, Data, Output, Runner, compare
 from tensorir.api.candidate import Refused, failure
 from tensorir.api.measurer import Measurer
 from tensorir.api.options import Options
@@ -240,6 +240,81 @@ def test_a_default_that_fails_beside_others_is_left_out_and_nobody_else_pays():
     assert [a["reference"] is not None for a in m._asker.asked] == [False, True, False, False]
 
 
+def test_the_limit_for_whole_runs_follows_the_best_time_and_what_others_took():
+    def ran(time_s, **seconds):
+        return {**OK, "time_s": time_s, "detail": {"seconds": seconds}}
+
+    failed = {"status": "wrong_result", "detail": {"seconds": {"whole": 9.0}}}
+    m = measurer(ran(0.05, run=4.0), failed, ran(0.01, run=2.0, whole=0.02), ran(0.02, whole=0.3), OK)
+    for n in range(5):
+        m.measure("tile", {"ti": n}, "trial", None)
+    limits = [a["limits"] for a in m._asker.asked]
+    assert limits[:3] == [{}, {}, {}], "not before a candidate was seen to get through, its first launch apart"
+    assert limits[3]["whole"] == pytest.approx(2.0 + 100 * 0.01 + 10 * 0.02)
+    assert limits[4]["whole"] == pytest.approx(2.0 + 100 * 0.01 + 10 * 0.3)
+    assert m._trial_limits(5.0)["whole"] == m.options.timeout, "never more than was asked for"
+    asker = Asker()
+    seen = []
+    asker._worker = SimpleNamespace(request=lambda *_, limits, **__: seen.append(limits) or OK)
+    asker.request({"limits": {"whole": 3.0}}, {"run": 10.0, "whole": 10.0}, None)
+    assert seen == [{"run": 10.0, "whole": 3.0}]
+
+
+class TestShownToBeSlower:
+    BESIDE = Beside(None, 1e-3)
+
+    def shown(self, own, others=(1e-3,) * LOOKS, best_s=1e-3):
+        return self.BESIDE.shows_slower(best_s, own, others)
+
+    def test_quiet_machine(self):
+        assert self.shown([1.5e-3] * LOOKS) and not self.shown([1e-3] * LOOKS)
+        assert not self.shown([1.5e-3] * (LOOKS - 1)), "a few samples say nothing of the noise"
+
+    def test_slow_machine(self):
+        assert not self.shown([1.5e-3] * LOOKS, [1.6e-3] * LOOKS), "the reference is as much slower"
+        assert not self.shown([1.5e-3] * LOOKS, [1e-3] * (LOOKS - 1) + [1.6e-3]), "or was for a moment"
+
+    def test_restless_candidate(self):
+        assert not self.shown([1.5e-3] * (LOOKS - 1) + [2.5e-3]), "what slowed one may have slowed all"
+        assert self.shown([2.5e-3] * (LOOKS - 1) + [3e-3])
+
+
+class Launches(Runner):
+    """Launches of known length; nothing runs."""
+
+    def __init__(self, *seconds):
+        self.known, self.left, self.took = {}, list(seconds), seconds[0]
+
+    def once(self):
+        return self.left.pop(0)
+
+
+def test_what_launches_show_to_be_slow_is_not_timed(monkeypatch):
+    def outcome(runner, best_s, pace=1.0, beside=None):
+        try:
+            runner.refuse_slow(best_s, pace, beside)
+        except Refused as refused:
+            return refused.result
+        return None
+
+    beside = Beside(None, 1e-3)
+    monkeypatch.setattr(Beside, "slot", lambda _: 1e-3)
+    far, slow, fast = Launches(*[0.06] * 4), Launches(*[0.03] * 9), Launches(*[0.019] * 4)
+    assert outcome(far, 0.01)["detail"] == {"at_least_s": pytest.approx(0.048), "best_s": 0.01}
+    assert outcome(Launches(*[0.06] * 4), 0.01, pace=1.5) is None, "not by the pace of the last trial"
+    assert outcome(Launches(*[0.03] * 4), 0.01) is None, "nobody knows the pace of the machine"
+    assert outcome(fast, 0.01, beside=beside) is None and not fast.left
+    assert outcome(slow, 0.01, beside=beside)["status"] == "skipped_slow" and not slow.left
+    assert outcome(Launches(*[0.002] * 4), 1e-4) is None, "cutting it short is not worth it"
+    assert "drift" not in outcome(Launches(*[0.03] * 9), 0.01, beside=beside)
+    monkeypatch.setattr(Beside, "slot", lambda _: 1.2e-3)
+    assert outcome(Launches(*[0.03] * 9), 0.01, beside=beside)["drift"] == pytest.approx(1.2)
+    monkeypatch.setattr(Beside, "slot", lambda _: 1.6e-3)
+    assert outcome(Launches(*[0.03] * 9), 0.01, beside=beside) is None, "the machine is as much slower just now"
+    long = Launches(0.6)
+    assert outcome(long, 0.01)["detail"]["at_least_s"] == pytest.approx(0.48), "one such launch is enough"
+
+
 @pytest.fixture
 def side():
     """A workload's measurer and the state of its worker, in this process."""
@@ -277,6 +352,18 @@ def test_templates_made_here_keep_their_rounding_in_every_request(side):
     assert finalist["max_error"] == m._message("tile", config)["max_error"] == 1e-4
 
 
+def test_a_candidate_that_cannot_win_is_timed_no_longer_than_that_takes_to_see(side):
+    m, state = side
+    message = {**m._message("tile", m.work.templates["tile"].space.default), "do": "measure", "best_s": None}
+    phases = []
+    alone = worker._measure(state, dict(message), phases.append)
+    assert "whole" not in phases, "the first one has nothing to be compared with"
+    item = {**m._item("tile", message["config"]), "sha256": alone["source_sha256"], "seconds": alone["time_s"]}
+    found = worker._measure(state, {**message, "best_s": 1e-9, "reference": item}, phases.append)
+    assert found["status"] == "ok" and LOOKS <= len(found["samples"]) < len(alone["samples"])
+    assert phases.index("whole") < phases.index("beside") < phases.index("time", phases.index("whole"))
+
+
 def test_what_is_slow_is_slow_for_the_pace_of_the_machine(side, monkeypatch):
     monkeypatch.setattr("tensorir.api.bench.WORTH_S", 0.0)
     m, state = side
@@ -287,6 +374,15 @@ def test_what_is_slow_is_slow_for_the_pace_of_the_machine(side, monkeypatch):
     record = {**refused.value.result, "time_s": None}
     assert record["status"] == "skipped_slow" and record["drift"] == 4.0
     assert believed_time(record) == record["detail"]["at_least_s"] / 4
+    state.drift = 1.0
+    with pytest.raises(Refused) as refused:
+        worker._measure(state, {**message, "do": "measure", "best_s": 1e-12}, str)
+    assert "drift" not in refused.value.result, "nothing was measured beside it"
+    text = {**message["source"], "text": "no kernel"}
+    state.drift = 4.0
+    with pytest.raises(Refused) as refused:
+        worker._measure(state, {**message, "source": text, "do": "measure", "best_s": 1e-12}, str)
+    assert refused.value.result["status"] == "compile_error" and "drift" not in refused.value.result
 
 
 def test_a_finalist_that_takes_the_device_along_is_out_alone(side, monkeypatch):

@@ -497,15 +497,17 @@ def test_probe_runs_few_blocks_of_a_slow_kernel_and_all_of_a_fast_one(device, mo
     made, given = one("many", "C[i] = A[i];", shape=(4096,)), numbers(4096)
     for each, most in ((1.0, max(1, device.target.units)), (1e-9, 4096)):
         ran.clear()
-        assert Program(made, device, module=Timed(each)).probe(given) == pytest.approx(each * 4096)
+        seconds, warm = Program(made, device, module=Timed(each)).probe(given)
+        assert seconds == pytest.approx(each * 4096) and warm
         assert max(map(math.prod, ran)) == most
     ran.clear()
     single = replace(made, kernels=(replace(made.kernels[0], grid=(1, 1, 1)),))
-    assert Program(single, device, module=Timed(1.0)).probe(given) == 0.0 and not ran
+    assert Program(single, device, module=Timed(1.0)).probe(given) == (0.0, True), "nothing less than a run would tell"
+    assert ran == [(1, 1, 1)], "only what the runtime puts off to the first launch"
 
 
 def test_probe_of_a_later_kernel_finds_what_the_earlier_ones_leave(device, two):
-    assert two.probe(numbers(4, 6), 2.0, 1) >= 0
+    assert two.probe(numbers(4, 6), 2.0, 1)[0] >= 0
     text = """
 __kernel void first(__global int* A, __global int* W) { int i = get_global_id(0); W[i] = A[i]; }
 __kernel void second(__global int* W, __global int* C) { int i = get_global_id(0); C[i] = 1; C[W[i]] = 1; }
@@ -514,4 +516,6 @@ __kernel void second(__global int* W, __global int* C) { int i = get_global_id(0
     params = tuple(Param(name, "int32", shape, role) for name, role in kinds)
     kernels = tuple(KernelLaunch(n, a, (4096, 1, 1), (1, 1, 1)) for n, a in (("first", "AW"), ("second", "WC")))
     program = Program(Source("chain", "opencl", text, params, tuple(replace(k, args=tuple(k.args)) for k in kernels)))
-    assert program.probe(np.arange(4096, dtype=np.int32)) > 0, "poison as an index would have crashed"
+    seconds, warm = program.probe(np.arange(4096, dtype=np.int32))
+    assert seconds > 0, "poison as an index would have crashed"
+    assert not warm, "the second kernel has not run before there were places to write to"

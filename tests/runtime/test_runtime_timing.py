@@ -129,5 +129,7 @@ def test_two_are_looked_at_in_turn(clock):
     one, other = glance(lambda: call(2e-4), 3e-4, (lambda: call(4e-4), 4e-4))
     assert other is not None and 3 <= len(other.samples) <= len(one.samples)
     assert other.median_s / one.median_s == pytest.approx(2.0, rel=0.1), "both meet the same machine"
+    some, others = glance(lambda: call(2e-4), 3e-4, (lambda: call(4e-4), 4e-4), enough=lambda own, _: len(own) == 4)
+    assert others is not None and len(some.samples) == len(others.samples) == 4
     _, long = glance(lambda: call(2e-4), 3e-4, (lambda: call(2.0), 2.0))
     assert long is not None and len(long.samples) == 3, "a long one is not repeated for ever"
