@@ -16,7 +16,7 @@ from tensorir.api.shape_outcome import Portfolio, ShapeResult
 from tensorir.api.shape_set import understood
 from tensorir.errors import NotTuned, Problem
 from tensorir.errors.needs import need_path
-from tensorir.export.folder import Part, check_names, export_set
+from tensorir.export.folder import Part, by_language, export_set, for_destinations
 from tensorir.target import Target
 from tensorir.tune.log import Choice, LogReader, Record, choose
 from tensorir.tune.portfolio import REGRET
@@ -43,11 +43,23 @@ def export_shapes(
     to:     destinations, as for ``f.export``
     target: kind of device for which the kernels were tuned; any when None
 
+    Destinations that take OpenCL and CUDA have a folder of each in ``path``, ``opencl`` and ``cuda``; where the log
+    has no kernels for one of them, neither is written.
+
     Raises NotTuned ``export.not-tuned`` where a shape has no usable record, and what ``f.export`` raises.
     """
-    check_names(to)
     parsed = target if isinstance(target, Target) or target is None else Target.parse(target)
-    return recorded_set(works, weights, parsed, need_path("log", log), regret).export(path, to)
+    wanted = by_language(to, None if parsed is None else parsed.language)
+    need_path("log", log)
+    found = {}
+    for language in wanted:
+        try:
+            found[language] = recorded_set(works, weights, parsed or language, log, regret)
+        except NotTuned as error:
+            raise for_destinations(error, wanted, language) from None
+    for language, one in found.items():
+        one.export(path if len(wanted) == 1 else Path(path) / str(language), wanted[language])
+    return Path(path)
 
 
 @dataclass(frozen=True)
@@ -86,7 +98,7 @@ def about_record(record: Record) -> dict[str, Any]:
 
 
 def recorded_set(
-    works: Sequence[Workload], weights: Sequence[float] | None, target: Target | None, log: str, regret: float,
+    works: Sequence[Workload], weights: Sequence[float] | None, target: Target | str | None, log: str, regret: float,
     command: str = "tir.tune_shapes(works)",
 ) -> RecordedSet:  # fmt: skip
     """The kernels for all shapes from the trials of one device, by times alone; see ``export_shapes``.
@@ -123,7 +135,7 @@ def recorded_set(
 
 
 def _of_one_place(
-    works: Sequence[Workload], target: Target | None, log: str, remarks: dict[str, None]
+    works: Sequence[Workload], target: Target | str | None, log: str, remarks: dict[str, None]
 ) -> dict[str, list[Choice]]:
     """The choices of each shape, by title, on the device and versions on which most shapes are tuned."""
     found: dict[str, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
@@ -144,7 +156,7 @@ def _of_one_place(
 
 
 def _not_tuned(
-    missing: Sequence[Workload], of: int, target: Target | None, log: str, stale: int, command: str
+    missing: Sequence[Workload], of: int, target: Target | str | None, log: str, stale: int, command: str
 ) -> NotTuned:
     words = [f"{w.title}{left_out(w, log, lambda r: suits(r, target))}" for w in missing[:NAMED]]
     words += [f"{len(missing) - NAMED} more"] if len(missing) > NAMED else []

@@ -91,9 +91,11 @@ def target_of(record: Record) -> Target:
     return Target.parse(stored if isinstance(stored, str) else "opencl")
 
 
-def suits(record: Record, target: Target | None) -> bool:
-    """Whether a record was made for this sort of target; None: any."""
+def suits(record: Record, target: Target | str | None) -> bool:
+    """Whether a record was made for this sort of target, or for any target of a language; None: any."""
     made_for = target_of(record)
+    if isinstance(target, str):
+        return made_for.language == target
     return target is None or all(getattr(made_for, f) == getattr(target, f) for f in ("language", "kind", "arch"))
 
 

@@ -46,8 +46,8 @@ def offline(work: Workload, target: Any, log: str, template: str | None, config:
     return _asked(work, parsed or target_here("opencl"), template, config)
 
 
-def recorded(work: Workload, target: Target | None, log: str) -> Chosen | None:
-    """The latest best record whose source this version still makes."""
+def recorded(work: Workload, target: Target | str | None, log: str) -> Chosen | None:
+    """The latest best record whose source this version still makes; target as for ``suits``."""
     from tensorir.api.frozen import log_for
     from tensorir.api.identity import compute_digest, folder_of, suits, target_of
     from tensorir.api.load import regenerate

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +12,13 @@ import click
 from tensorir.cli import common
 from tensorir.cli.common import json_option, log_option, put, put_json, say, usage
 from tensorir.cli.options import split, workload_options
+from tensorir.errors import TensorIRError
 
 if TYPE_CHECKING:
     from tensorir.target import Target
+
+Write = Callable[[Path, list[str]], Path]
+"""What writes a folder for some destinations."""
 
 
 @click.command("export", context_settings=common.SETTINGS)
@@ -29,39 +35,49 @@ def command(op: str, shape: tuple[str, ...], to: tuple[str, ...], output: Path, 
             test: bool, regret: float | None, log: str, as_json: bool, **given: Any) -> int:  # fmt: skip
     """Export the best recorded kernel of OP; never tunes.
 
+    Destinations that take OpenCL and CUDA have a folder of each in DIR: pyopencl,cupy are DIR/opencl and DIR/cuda.
+
     --shapes exports a kernel for each shape of a set, of the fewest that are fast on all of them, and the choice.
     """
-    from tensorir.export.folder import DESTINATIONS, check_names
+    from tensorir.export.folder import by_language, for_destinations
     from tensorir.target import Target
 
     parameters = split(given)
     places = [d.strip() for part in to for d in part.split(",") if d.strip()]
-    check_names(places)
-    if target is None and any(DESTINATIONS.get(d) == ("cuda",) for d in places):
-        target = "cuda"
     parsed = Target.parse(target) if target else None
-    if parameters["shapes"]:
-        if untuned:
-            raise usage("--untuned is about one kernel, not about --shapes")
-        folder, about = _set(op, shape, parameters, output, places, parsed, log, regret)
-    else:
-        if regret is not None:
-            raise usage("--regret is about a set: it needs --shapes")
-        folder, about = _one(op, shape, parameters, output, places, parsed, log, untuned)
-    code = _test(folder) if test else common.OK
-    if as_json:
+    wanted = by_language(places, None if parsed is None else parsed.language)
+    if parameters["shapes"] and untuned:
+        raise usage("--untuned is about one kernel, not about --shapes")
+    if not parameters["shapes"] and regret is not None:
+        raise usage("--regret is about a set: it needs --shapes")
+    waiting: dict[str | None, tuple[Write, dict[str, Any]]] = {}
+    for language in wanted:  # all that can be refused is refused before anything is written
+        meant = parsed or language
+        try:
+            if parameters["shapes"]:
+                waiting[language] = _set(op, shape, parameters, meant, log, regret)
+            else:
+                waiting[language] = _one(op, shape, parameters, meant, log, untuned)
+        except TensorIRError as error:
+            raise for_destinations(error, wanted, language) from None
+    code, written = common.OK, []
+    for language, (write, about) in waiting.items():
+        folder = write(output if len(wanted) == 1 else output / str(language), wanted[language])
+        code = max(code, _test(folder) if test else common.OK)
         files = sorted(p.name for p in folder.iterdir())
-        put_json({"schema": 1, "folder": str(folder), "files": files, **about})
+        written.append({"folder": str(folder), "files": files, **about})
+    if as_json:
+        several = {"folder": str(output), "files": [], "folders": written}
+        put_json({"schema": 1, **(written[0] if len(written) == 1 else several)})
     else:
-        put(str(folder))
+        put("\n".join(w["folder"] for w in written))
     return code
 
 
 def _one(
-    op: str, shape: tuple[str, ...], parameters: dict[str, Any], output: Path, places: list[str],
-    target: Target | None, log: str, untuned: bool,
-) -> tuple[Path, dict[str, Any]]:  # fmt: skip
-    """The kernel of one shape; what the document says of it."""
+    op: str, shape: tuple[str, ...], parameters: dict[str, Any], target: Target | str | None, log: str, untuned: bool
+) -> tuple[Write, dict[str, Any]]:
+    """What writes the kernel of one shape; what the document says of it."""
     from tensorir.api.candidate import source_of
     from tensorir.api.export_shapes import about_record
     from tensorir.cli.chosen import offline, recorded
@@ -82,18 +98,18 @@ def _one(
         "template": chosen.template,
         "record": None if chosen.record is None else about_record(chosen.record),
     }
-    folder = export(
-        source_of(s), output, places, str(s.trace), outputs=work.outputs, reference=work.reference,
+    write = partial(
+        export, source_of(s), trace=str(s.trace), outputs=work.outputs, reference=work.reference,
         kind=chosen.target.kind, about=about,
     )  # fmt: skip
-    return folder, chosen.json()
+    return write, chosen.json()
 
 
 def _set(
-    op: str, shape: tuple[str, ...], parameters: dict[str, Any], output: Path, places: list[str],
-    target: Target | None, log: str, regret: float | None,
-) -> tuple[Path, dict[str, Any]]:  # fmt: skip
-    """The kernels of a set of shapes; what the document says of them."""
+    op: str, shape: tuple[str, ...], parameters: dict[str, Any], target: Target | str | None, log: str,
+    regret: float | None,
+) -> tuple[Write, dict[str, Any]]:  # fmt: skip
+    """What writes the kernels of a set of shapes; what the document says of them."""
     from tensorir.api.export_shapes import recorded_set
     from tensorir.api.identity import flag
     from tensorir.cli.parse import weighted
@@ -109,10 +125,10 @@ def _set(
     )  # fmt: skip
     for remark in found.remarks:
         say(remark)
-    return found.export(output, places), {"portfolio": found.portfolio.json()}
+    return found.export, {"portfolio": found.portfolio.json()}
 
 
-def _not_tuned(work: Any, log: str, target: Target | None) -> Exception:
+def _not_tuned(work: Any, log: str, target: Target | str | None) -> TensorIRError:
     from tensorir.api.identity import command_for, most_like, suits
     from tensorir.api.load import left_out
     from tensorir.errors import NotTuned, Problem

@@ -8,7 +8,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from difflib import get_close_matches
 from importlib.resources import files as resources
 from pathlib import Path
@@ -139,7 +139,8 @@ def _export(
             if language not in DESTINATIONS[name]:
                 needed = " or ".join(DESTINATIONS[name])
                 message = f"{name} needs {needed} source, this program is {language}"
-                raise refuse(ExportError, "export.language", message, hint=f'a schedule with target="{needed}"')
+                hint = f'a schedule with target="{needed}"; tensorir export writes the tuned kernels of both'
+                raise refuse(ExportError, "export.language", message, hint=hint)
     if not all(p.outputs for p in parts):
         raise refuse(ExportError, "export.no-reference", "nothing to test against: pass the declared outputs")
     old = _existing(folder)
@@ -150,6 +151,37 @@ def _export(
         words = error.strerror or type(error).__name__
         raise refuse(ExportError, "export.unwritable", f"cannot write {folder}: {words}") from None
     return folder
+
+
+def by_language(to: Sequence[str], language: str | None = None) -> dict[str | None, list[str]]:
+    """The destinations by the language of the source that they take, each language a folder; None where any will do.
+
+    What takes any goes to all. With a ``language`` that is the only one. Raises ExportError as ``export`` does for
+    destinations that do not exist.
+    """
+    check_names(to)
+    if language is not None:
+        return {language: list(to)}
+    given = dict.fromkeys(DESTINATIONS[name][0] for name in to if len(DESTINATIONS[name]) == 1)
+    made: dict[str | None, list[str]] = {}
+    for one in given or [None]:
+        made[one] = [name for name in to if one is None or one in DESTINATIONS[name]]
+    return made
+
+
+def for_destinations(
+    error: TensorIRError, wanted: Mapping[str | None, Sequence[str]], language: str | None
+) -> TensorIRError:
+    """Why there is no kernel of ``language``, with the destinations of ``by_language`` that need one; other errors as
+    they are.
+    """
+    only = [name for name in wanted[language] if DESTINATIONS[name] == (language,)]
+    if not only or error.code not in ("export.not-tuned", "template.target"):
+        return error
+    first, *others = error.problems
+    nothing = "" if len(wanted) == 1 else ", and nothing was written"
+    words = f"{', '.join(only)} needs {language} source{nothing}: {first.message}"
+    return type(error)([replace(first, message=words), *others])
 
 
 def check_names(to: Sequence[str]) -> None:

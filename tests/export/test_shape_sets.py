@@ -135,6 +135,9 @@ def test_for_cupy(tmp_path):
     manifest = json.loads((where / "manifest.json").read_text())
     assert [p["source"] for p in manifest["programs"]] == ["00_C.cu", "01_C.cu"] and manifest["device"]["name"] == "gpu"
     assert "import cupy" in (where / "loader.py").read_text() and "ot yet run" in (where / "README.md").read_text()
+    both = tir.export_shapes(works(12, 13), tmp_path / "both", ["pyopencl", "cupy"], log=str(tmp_path / "log"))
+    languages = {p.name: json.loads((p / "manifest.json").read_text())["language"] for p in both.iterdir()}
+    assert languages == {"opencl": "opencl", "cuda": "cuda"}
 
 
 def test_from_a_frozen_file(log, tmp_path, monkeypatch):
@@ -181,7 +184,9 @@ def test_a_stale_record_gives_way(log, tmp_path):
 def test_what_is_refused_before_anything_is_read(log, tmp_path):
     for given, code in [
         ({"to": ["onnx"]}, "export.destination"),
-        ({"to": ["cupy"]}, "export.language"),
+        ({"to": ["cupy"]}, "export.not-tuned"),
+        ({"to": ["pyopencl", "cupy"]}, "export.not-tuned"),
+        ({"to": ["cupy"], "target": "opencl"}, "export.language"),
         ({"weights": [1]}, "argument.value"),
         ({"regret": -1}, "argument.value"),
         ({"target": "cuda"}, "export.not-tuned"),
@@ -231,3 +236,48 @@ def test_command(tmp_path, monkeypatch, capsys):
     assert [s["weight"] for s in doc["portfolio"]["shapes"]] == [3.0, 1.0]
     text = (tmp_path / "out/README.md").read_text()
     assert "programs(m=8, n=8, k=8, batch=1)" in text and "All have ta=False" in text
+
+
+def test_command_for_destinations_of_both_languages(tmp_path, monkeypatch, capsys):
+    """A folder of each, with what is fastest there; where there is no kernel for one of them, neither, and why."""
+    monkeypatch.chdir(tmp_path)
+    args = ["export", f"{zoo.__file__}:product", "--arg", "n=13", "--log", "log", "--to", "source,pyopencl,cupy"]
+    note("log", zoo.product(13), [(ONE, 1e-3)])
+    assert main.run([*args, "-o", "out"]) == common.NO_CONFIG and not (tmp_path / "out").exists()
+    err = capsys.readouterr().err
+    assert "cupy needs cuda source" in err and "another device, driver or version: cpu" in err and "pyopencl" not in err
+    note("log", zoo.product(13), [(TWO, 1e-4)], {**DEVICE, "name": "gpu", "target": "cuda -arch=sm_90"})
+    assert main.run([*args, "-o", "out"]) == common.OK
+    assert capsys.readouterr().out.split() == ["out/opencl", "out/cuda"]
+    made = {p.name: json.loads((p / "manifest.json").read_text()) for p in (tmp_path / "out").iterdir()}
+    assert {name: m["to"] for name, m in made.items()} == {
+        "opencl": ["source", "pyopencl"],
+        "cuda": ["source", "cupy"],
+    }
+    assert made["opencl"]["config"] == ONE and made["cuda"]["config"] == TWO
+    assert main.run([*args, "-o", "more", "--json"]) == common.OK
+    doc = json.loads(capsys.readouterr().out)
+    assert [f["config"] for f in doc["folders"]] == [ONE, TWO] and "C.cu" in doc["folders"][1]["files"]
+    assert main.run([*args[:-1], "cupy", "-o", "one", "--json"]) == common.OK
+    doc = json.loads(capsys.readouterr().out)
+    assert doc["folder"] == "one" and doc["config"] == TWO, "whichever GPU it was tuned on"
+
+
+def test_a_kind_of_device_without_a_template(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        "import tensorir as tir\n"
+        "def work():\n"
+        "    A = tir.placeholder((8,), name='A')\n"
+        "    C = tir.compute((8,), lambda i: A[i] * 2, name='C')\n"
+        "    t = (lambda s, c: None, tir.Space(), ('cpu',))\n"
+        "    return tir.Workload('mine', C, {'t': t})\n"
+    )
+    args = ["export", "mine.py:work", "--untuned", "-o", "out", "--to"]
+    assert main.run([*args, "pyopencl,cupy"]) != common.OK and not (tmp_path / "out").exists()
+    assert "cupy needs cuda source, and nothing was written: mine has no template for a gpu" in capsys.readouterr().err
+    assert main.run([*args, "pyopencl"]) == common.OK
+    (tmp_path / "mine.py").write_text("def work():\n    return 1 / 0\n")
+    assert main.run([*args, "pyopencl,cupy"]) != common.OK
+    err = capsys.readouterr().err
+    assert "ZeroDivisionError" in err and "needs" not in err, "that is about no destination"
