@@ -25,7 +25,7 @@ from tensorir.interp.reference import evaluate
 from tensorir.runtime.arguments import numpy_dtype
 from tensorir.runtime.guard import LONG_SECONDS
 from tensorir.runtime.launch import Program
-from tensorir.runtime.timing import Timing, glance, slots
+from tensorir.runtime.timing import Timing, batch, glance
 from tensorir.tune.inputs import Argument, arguments, integer_arrays
 from tensorir.tune.record import MOST_DRIFT
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 FAR = 5.0  # times the best, by some blocks or by launches alone: cut short,
 SLOW = 2.0  # so many times by launches in turn with the reference's,
 WORTH_S = 0.003  # where that saves any time
-LOOKS = 5  # launches, or slots, that show how noisy the machine is
+LOOKS = 5  # launches in turn that must all be so slow; slots that show how noisy the machine is
 WHOLE = "whole"  # the phase in which all blocks run of what has run in part: it takes no longer than others did
 BESIDE = "beside"  # the phase in which the kernel is made that others are timed beside
 LONG_S = 0.1  # a default that takes so long is not repeated beside others
@@ -200,13 +200,14 @@ class Beside:
     bound: Any
     seconds: float
 
-    def slot(self) -> float:
-        """Seconds of one call in a slot, as in its own trial."""
-        return slots([self.bound], self.seconds)[0]()
+    def pace(self, length_s: float) -> float:
+        """How much slower the machine is than in the reference's own trial, by as many calls of it as take about
+        ``length_s``: what takes as long meets as much of other programs.
+        """
+        return batch(self.bound, round(length_s / self.seconds)) / self.seconds
 
-    def fields(self, now_s: float) -> Json:
+    def fields(self, drift: float) -> Json:
         """What a record says of the machine: by how much slower it is than in the reference's own trial."""
-        drift = now_s / self.seconds
         changed = abs(math.log(drift)) > math.log(STEADY) and 1 / MOST_DRIFT <= drift <= MOST_DRIFT
         return {"drift": drift} if changed else {}
 
@@ -389,9 +390,10 @@ class Runner:
             self._refuse_slow(0.8 * once, best_s, pace)
         if beside is None or once <= max(SLOW * now_s, WORTH_S):
             return
-        own, others = zip(*((self.once(), beside.slot()) for _ in range(LOOKS)), strict=True)
-        if beside.shows_slower(SLOW * best_s, own, others):
-            self._refuse_slow(0.8 * min(own), best_s, beside.fields(min(others)).get("drift", 1.0))
+        pairs = [(self.once(), beside.pace(once)) for _ in range(LOOKS)]
+        if all(own > SLOW * best_s * pace for own, pace in pairs):
+            own, now = (min(some) for some in zip(*pairs, strict=True))
+            self._refuse_slow(0.8 * own, best_s, beside.fields(now).get("drift", 1.0))
 
     def time(self, progress: Progress, best_s: float | None = None, beside: Beside | None = None) -> Json:
         """The record's own fields of a timed run; how long the reference took meanwhile, where it ran too.
@@ -416,7 +418,7 @@ class Runner:
         timing, other = glance(self.bound, once, reference, enough=enough)
         self.compare_again()
         found = self.known | timed(timing) | {"time_s": min(timing.samples), "low_s": min(timing.samples)}
-        return found if beside is None or other is None else found | beside.fields(min(other.samples))
+        return found if beside is None or other is None else found | beside.fields(min(other.samples) / beside.seconds)
 
 
 def _awkward(s: Schedule) -> tuple[str, tuple[Tensor, ...], Source] | None:

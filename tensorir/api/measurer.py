@@ -120,6 +120,13 @@ class Measurer:
                 ending.callback(self._asker.close)
                 ending.callback(self._builders.close)
 
+    def abandon(self) -> None:
+        """Leave, and end what is shared: who shared it has left before."""
+        with contextlib.ExitStack() as ending:
+            ending.callback(self.__exit__)
+            ending.callback(self._asker.close)
+            ending.callback(self._builders.close)
+
     def _places_for(self, devices: Sequence[str]) -> Places | None:
         """Where trials are measured at the same time; None for one after the other, here."""
         o = self.options

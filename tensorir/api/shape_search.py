@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import statistics
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tensorir.api.identity import folder_of
 from tensorir.api.measurer import Measurer
@@ -28,6 +30,39 @@ if TYPE_CHECKING:
 Clock = Callable[[], float]
 FINALISTS = 3  # of each shape, besides its default and its member of the set
 RECENT = 15  # trials whose cost predicts the next one's
+
+
+Made = TypeVar("Made")
+
+
+def in_time(make: Callable[[], Made], seconds: float, late: Callable[[], object]) -> Made:
+    """What ``make`` returns or raises; TimeoutError after so many seconds.
+
+    Large spaces and references are made by Python and NumPy, which nothing can stop: ``make`` goes on in a thread that
+    nobody waits for, not even the end of the process, and ``late`` is called there in the end.
+    """
+    answer: Future[Made] = Future()
+
+    def run() -> None:
+        try:
+            made, error = make(), None
+        except BaseException as raised:  # the caller's to handle
+            made, error = None, raised
+        if not answer.set_running_or_notify_cancel():
+            late()
+        elif error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(cast("Made", made))
+
+    threading.Thread(target=run, name="tensorir-opening", daemon=True).start()
+    try:
+        wait([answer], timeout=max(0.0, seconds))
+    finally:
+        given_up = answer.cancel()
+    if given_up:
+        raise TimeoutError
+    return answer.result()
 
 
 class ShapeSearch:
@@ -74,13 +109,15 @@ class ShapeSearch:
         """What other shapes can share to measure with, once it is open or was refused."""
         return None if self._measurer is None else self._measurer.shareable
 
-    def open(self, shared: Any = None) -> None:
+    def open(self, shared: Any = None, left_s: float | None = None) -> None:
         """Open the session and the log, and take over what is known.
 
         shared: ``shareable`` of an earlier one
+        left_s: seconds after which TimeoutError is raised and the shape stays closed; None: however long it takes
         """
         self._measurer = Measurer(self.work, self._device, self._given, shared)
-        self._session = Session(self.work, self._measurer, self._given)
+        session = partial(Session, self.work, self._measurer, self._given)
+        self._session = session() if left_s is None else in_time(session, left_s, self._measurer.abandon)
         if self._given.on_start is not None:
             self._given.on_start(self._session.about, self._session.spaces, len(self._session.reused))
         self._log = LogWriter(self._given.log, self._session.identity.workload)

@@ -176,12 +176,16 @@ class _SetRun:
     def _open(self, shape: ShapeSearch) -> None:
         """Open a shape when its turn comes: a large set takes seconds, and the budget is for trials.
 
+        It is not waited for beyond the budget's end, unless nothing is known yet: something is always measured.
+
         Where the device or the workers went away since the first one, that is the end of the run and not an error.
         """
         try:
-            shape.open(self._shared)
+            shape.open(self._shared, self._time(self.end) if self.end and self._any() else None)
+        except TimeoutError:
+            raise _Ended("budget") from None
         except (DeviceError, WorkerError, LogError) as error:
-            before = next((s for s in self.shapes if s.records), None)
+            before = self._any()
             if before is None:
                 raise
             if isinstance(error, DeviceError) and self._time(self.end) <= 0:
@@ -189,6 +193,10 @@ class _SetRun:
             before.error = before.error or error
             why = {DeviceError: "device_lost", WorkerError: "workers", LogError: "log"}
             raise _Ended(next(stop for kind, stop in why.items() if isinstance(error, kind))) from None
+
+    def _any(self) -> ShapeSearch | None:
+        """A shape of which something is known."""
+        return next((s for s in self.shapes if s.records), None)
 
     def _refused(self, shape: ShapeSearch, error: DeclarationError) -> None:
         """Go on without a shape of which no configuration is legal, or fits what the user asked for."""

@@ -134,6 +134,11 @@ def slots(calls: Sequence[Timed], seconds: float) -> list[Callable[[], float]]:
     return [partial(slot, _Batch(call, repeated)) for call in calls]
 
 
+def batch(call: Timed, calls: int) -> float:
+    """Seconds per call of so many calls (at most 10,000) with one finish."""
+    return _Batch(call, max(1, min(_MOST_PER_BATCH, calls))).run()
+
+
 def measure(call: Timed, repeat: int = 30, min_seconds: float = 0.1, max_seconds: float = 10.0) -> Timing:
     """Time one callable: at least ``repeat`` batches and ``min_seconds``, but stop after ``max_seconds``."""
     return _sampled(_Batch(call).run, repeat, min_seconds, max_seconds)

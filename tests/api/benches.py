@@ -44,7 +44,7 @@ class Bench:
     def __init__(self, time_of, cost=1.0):
         self.time_of, self.cost, self.clock = time_of, cost, Clock()
         self.calls, self.finals, self.opened = [], [], 0
-        self.wrong_in_final, self.places = set(), []
+        self.wrong_in_final, self.places, self.abandoned = set(), [], []
 
     def measurer(self, work, device, options, shared):
         return Side(self, work, shared or Flights(Devices(self, device))) if device else Measurer(self, work)
@@ -59,6 +59,9 @@ class Measurer:
 
     def __exit__(self, *_):
         self.bench.opened -= 1
+
+    def abandon(self):
+        self.bench.abandoned.append(self.n)
 
     def open(self):
         return ABOUT

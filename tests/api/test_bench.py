@@ -289,6 +289,14 @@ class Launches(Runner):
         return self.left.pop(0)
 
 
+def test_the_pace_is_that_of_runs_as_long_as_the_candidates():
+    calls = []
+    beside = Beside(lambda: calls.append(1) or time.sleep(2e-4), 1e-4)
+    assert beside.pace(1e-3) >= 2 and len(calls) == 10
+    calls.clear()
+    assert beside.pace(1e-5) >= 2 and len(calls) == 1
+
+
 def test_what_launches_show_to_be_slow_is_not_timed(monkeypatch):
     def outcome(runner, best_s, pace=1.0, beside=None):
         try:
@@ -298,7 +306,7 @@ def test_what_launches_show_to_be_slow_is_not_timed(monkeypatch):
         return None
 
     beside = Beside(None, 1e-3)
-    monkeypatch.setattr(Beside, "slot", lambda _: 1e-3)
+    monkeypatch.setattr(Beside, "pace", lambda *_: 1.0)
     far, slow, fast = Launches(*[0.06] * 4), Launches(*[0.03] * 9), Launches(*[0.019] * 4)
     assert outcome(far, 0.01)["detail"] == {"at_least_s": pytest.approx(0.048), "best_s": 0.01}
     assert outcome(Launches(*[0.06] * 4), 0.01, pace=1.5) is None, "not by the pace of the last trial"
@@ -307,10 +315,11 @@ def test_what_launches_show_to_be_slow_is_not_timed(monkeypatch):
     assert outcome(slow, 0.01, beside=beside)["status"] == "skipped_slow" and not slow.left
     assert outcome(Launches(*[0.002] * 4), 1e-4) is None, "cutting it short is not worth it"
     assert "drift" not in outcome(Launches(*[0.03] * 9), 0.01, beside=beside)
-    monkeypatch.setattr(Beside, "slot", lambda _: 1.2e-3)
+    monkeypatch.setattr(Beside, "pace", lambda *_: 1.2)
     assert outcome(Launches(*[0.03] * 9), 0.01, beside=beside)["drift"] == pytest.approx(1.2)
-    monkeypatch.setattr(Beside, "slot", lambda _: 1.6e-3)
-    assert outcome(Launches(*[0.03] * 9), 0.01, beside=beside) is None, "the machine is as much slower just now"
+    paces = [1.0, 1.0, 1.6, 1.0, 1.0]
+    monkeypatch.setattr(Beside, "pace", lambda *_: paces.pop())
+    assert outcome(Launches(*[0.03] * 9), 0.01, beside=beside) is None, "it may be the machine"
     long = Launches(0.6)
     assert outcome(long, 0.01)["detail"]["at_least_s"] == pytest.approx(0.48), "one such launch is enough"
 

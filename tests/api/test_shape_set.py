@@ -2,6 +2,7 @@
 
 import json
 import math
+import threading
 
 import benches
 import pytest
@@ -112,6 +113,32 @@ def test_the_budget_is_a_promise(run, budget):
     assert bench.clock.now <= 1000 + budget + 3  # this final round does not look at the clock
     assert len(found.outcomes) == min(4, int(budget)) and len(found.left_out) == 4 - len(found.outcomes)
     assert found.stopped == "budget" and found.portfolio is not None
+
+
+def test_a_shape_that_takes_long_to_open_does_not_outlive_the_budget(run, monkeypatch):
+    bench, going, ended = Bench(near_target), threading.Event(), threading.Event()
+    opened = benches.Measurer.open
+
+    def slow(measurer):
+        if measurer.n == 16:
+            assert going.wait(60)
+        return opened(measurer)
+
+    monkeypatch.setattr(benches.Measurer, "open", slow)
+    monkeypatch.setattr(benches.Measurer, "abandon", lambda m: bench.abandoned.append(m.n) or ended.set())
+    found = run(bench, [shape(n) for n in (64, 16, 8)], weights=[9, 5, 1], budget_s=1.05)
+    assert found.stopped == "budget" and {n for n, _ in bench.calls} == {64} and not going.is_set()
+    assert found.status == "ok" and [bool(r.choices) for r in found.results] == [True, False, False]
+    going.set()
+    assert ended.wait(60) and bench.abandoned == [16], "what it began is left when it ends"
+
+
+def test_what_is_made_in_time():
+    late = []
+    assert shape_search.in_time(lambda: 5, 60.0, lambda: late.append(1)) == 5
+    with pytest.raises(DeclarationError):
+        shape_search.in_time(lambda: tir.placeholder((-1,)), 60.0, lambda: late.append(1))
+    assert not late
 
 
 def test_the_same_again_measures_nothing(run):
