@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import shutil
@@ -39,6 +40,7 @@ SLOW = 2.0  # so many times by launches in turn with the reference's,
 WORTH_S = 0.003  # where that saves any time
 LOOKS = 5  # launches in turn that must all be so slow; slots that show how noisy the machine is
 WHOLE = "whole"  # the phase in which all blocks run of what has run in part: it takes no longer than others did
+REFERENCE = "reference.json"  # in the folder of expected outputs: the source of the kernel that others are timed beside
 BESIDE = "beside"  # the phase in which the kernel is made that others are timed beside
 LONG_S = 0.1  # a default that takes so long is not repeated beside others
 STEADY = 1.02  # changes of the reference up to this factor are noise of its own
@@ -144,10 +146,19 @@ def _as_double(array: Any) -> Any:
 
 
 def _save(path: Path, array: Any) -> None:
+    _whole(path, lambda file: np.save(file, array, allow_pickle=False))
+
+
+def save_json(path: Path, value: Json) -> None:
+    """Write a whole file or none."""
+    _whole(path, lambda file: file.write(json.dumps(value).encode("ascii")))
+
+
+def _whole(path: Path, write: Callable[[Any], object]) -> None:
     """Write a whole file or none: a worker may be killed at any time."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     with scratch.open("wb") as file:
-        np.save(file, array, allow_pickle=False)
+        write(file)
     scratch.replace(path)
 
 
@@ -162,12 +173,18 @@ class Comparison:
 def compare(
     outputs: Sequence[Output | Param], got: Sequence[Any], want: Sequence[Any], exact: bool, most: float | None = None
 ) -> Comparison:
-    """Integers are equal; floats to the last bit when ``exact``, else within ``most`` or what rounding explains."""
+    """Integers are equal; floats to the last bit when ``exact``, else within ``most`` or what rounding explains.
+
+    Results may have axes of extent 1 more or less.
+    """
     worst = 0.0
     for p, g, w in zip(outputs, got, want, strict=True):
         if np.array_equal(g, w):
             continue
         a, b = _as_double(g), _as_double(w)
+        if a.size != b.size:
+            return Comparison(math.inf, f"{p.name} has {a.size} elements, should have {b.size}")
+        g, a = np.reshape(g, b.shape), a.reshape(b.shape)
         whole = tolerance(p.dtype) == 0.0
         with np.errstate(invalid="ignore", over="ignore"):
             apart = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))

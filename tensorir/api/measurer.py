@@ -11,10 +11,11 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tensorir.api.asker import Anyone, Asker, Asking
-from tensorir.api.bench import BESIDE, LONG_S, WHOLE
+from tensorir.api.bench import BESIDE, LONG_S, REFERENCE, WHOLE, save_json
 from tensorir.api.builders import MOST, Builders, cores
 from tensorir.api.candidate import Json, Refused, prepare, source_json
 from tensorir.api.identity import fingerprint
@@ -45,6 +46,8 @@ AT_ONCE = 1000  # configurations in one question
 LEAST_S = 2.0  # that runs of all blocks may take once it is known how long others took, and
 MOST_RUNS = 100.0  # times the best (some ten launches, of candidates up to five times slower), and
 MOST_SLACK = 10.0  # times the longest such phase of a valid trial: the arrays and the machine's load are in it
+MADE = ("source", "known", "max_error")
+"""Of the reference, where it was made here: every trial names it, so it lies beside the expected outputs."""
 RACE_SHARE = 0.25  # of the time that the search took is worth spending on which of its finalists is fastest
 
 
@@ -245,8 +248,10 @@ class Measurer:
         """The default becomes what others are timed beside, unless it takes too long to be one."""
         seconds = steady_s(record)
         if record["status"] == "ok" and seconds < LONG_S and key_of(record) == self._default:
-            with contextlib.suppress(Refused):  # an old record may be of what cannot be made any more
+            with contextlib.suppress(Refused, OSError):  # an old record may be of what cannot be made any more
                 item = self._message(record["template"], record["config"], check=False)
+                if made := {key: item.pop(key) for key in MADE if key in item}:
+                    save_json(Path(self._folder, REFERENCE), made)
                 self._reference = {**item, "seconds": seconds, "sha256": record["source_sha256"]}
 
     def _fell_beside(self, result: Mapping[str, Any]) -> bool:

@@ -7,13 +7,15 @@ takes too long and starts another one, so nothing here is remembered that cannot
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tensorir.api.bench import BESIDE, SAY_S, Beside, Data, Output, Runner, compare, each, timed
+from tensorir.api.bench import BESIDE, REFERENCE, SAY_S, Beside, Data, Output, Runner, compare, each, timed
 from tensorir.api.candidate import Candidate, Json, Progress, Refused, prepare, quiet, source_from
 from tensorir.api.identity import describe, fingerprint
 from tensorir.errors import CheckError, Problem, TensorIRError
@@ -95,13 +97,14 @@ class State:
         if self._beside is None or self._beside[0] != name:
             progress(BESIDE)
             self._beside = (name, None)  # should it fail it is not tried again
-            with contextlib.suppress(Refused, TensorIRError):
+            with contextlib.suppress(Refused, TensorIRError, OSError, ValueError):
                 self._beside = (name, self._made_beside(wanted))
         return self._beside[1]
 
     def _made_beside(self, wanted: Json) -> Beside | None:
         """None where it would take much memory, or is not what took these seconds."""
-        candidate = self.candidate(wanted, quiet, check=False)
+        made = json.loads(Path(self.setup["folder"], REFERENCE).read_bytes()) if self.setup["origin"] is None else {}
+        candidate = self.candidate({**wanted, **made}, quiet, check=False)
         if candidate.source.sha256 != wanted["sha256"] or self._bytes() > MOST_BYTES:
             return None  # the template has been changed since, or candidates may need the room
         runner = Runner(self.device, candidate, self.data(quiet), cache=True)

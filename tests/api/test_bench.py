@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -333,13 +334,36 @@ def side():
         yield m, State(m._setup)
 
 
+def referred(m, alone, config):
+    """What trials are sent of the reference, after its own trial."""
+    m.known([], {"template": "tile", "config": config})
+    m._refer({**alone, "template": "tile", "config": config})
+    return m._reference
+
+
+def test_a_peer_may_return_lists(side):
+    """Nested lists are one result, as any array; a tuple of them is several."""
+    m, state = side
+    state._work = m.work
+    right = {
+        "lists": lambda a, b: (a @ b).tolist(),
+        "tuple": lambda a, b: ((a @ b).tolist(),),
+        "of one": lambda a, b: [a @ b],
+    }
+    wrong = {"twice": lambda a, b: [a @ b, a @ b], "less": lambda a, b: (a @ b)[1:], "other": lambda a, b: [b @ a]}
+    m.work.baselines = {**right, **wrong}
+    assert worker._peers(state, state.data(str), str).keys() == right.keys()
+    assert worker._baseline(state, {}, str)["name"] in right
+
+
 def test_the_worker_times_in_turn_and_says_how_the_machine_changed(side):
     m, state = side
     config = m.work.templates["tile"].space.default
     message = {**m._message("tile", config), "do": "measure", "best_s": None}
     alone = worker._measure(state, dict(message), str)
     assert alone["status"] == "ok" and "drift" not in alone and alone["time_s"] == min(alone["samples"])
-    item = {**m._message("tile", config, check=False), "sha256": alone["source_sha256"]}
+    item = referred(m, alone, config)
+    assert item.keys() == {"template", "config", "seconds", "sha256"}, "its source is sent once"
 
     def beside(seconds, **changed):
         return worker._measure(state, {**message, "reference": {**item, "seconds": seconds, **changed}}, str)
@@ -349,7 +373,14 @@ def test_the_worker_times_in_turn_and_says_how_the_machine_changed(side):
     for impossible in (1e-12, 80.0):
         assert "drift" not in beside(impossible), "these are not the seconds of this kernel"
     assert "drift" not in beside(alone["time_s"] / 10, sha256="0" * 64), "the template has been changed since"
-    assert "drift" not in beside(alone["time_s"] / 10, source={**item["source"], "text": "no kernel"})
+    kept = Path(m._folder, "reference.json")
+    for damaged in (kept.read_text().replace("C[", "C[1 + "), "no JSON"):
+        kept.write_text(damaged)
+        state.rest()
+        assert "drift" not in beside(alone["time_s"] / 10)
+    kept.unlink()
+    state.rest()
+    assert beside(alone["time_s"] / 10)["status"] == "ok"
 
 
 def test_templates_made_here_keep_their_rounding_in_every_request(side):
@@ -367,7 +398,7 @@ def test_a_candidate_that_cannot_win_is_timed_no_longer_than_that_takes_to_see(s
     phases = []
     alone = worker._measure(state, dict(message), phases.append)
     assert "whole" not in phases, "the first one has nothing to be compared with"
-    item = {**m._item("tile", message["config"]), "sha256": alone["source_sha256"], "seconds": alone["time_s"]}
+    item = referred(m, alone, message["config"])
     found = worker._measure(state, {**message, "best_s": 1e-9, "reference": item}, phases.append)
     assert found["status"] == "ok" and LOOKS <= len(found["samples"]) < len(alone["samples"])
     assert phases.index("whole") < phases.index("beside") < phases.index("time", phases.index("whole"))
