@@ -48,6 +48,7 @@ MOST_RUNS = 100.0  # times the best (some ten launches, of candidates up to five
 MOST_SLACK = 10.0  # times the longest such phase of a valid trial: the arrays and the machine's load are in it
 MADE = ("source", "known", "max_error")
 """Of the reference, where it was made here: every trial names it, so it lies beside the expected outputs."""
+MOST_LEVELS = 5  # earlier trials that are made again to see whether their source is still the same
 RACE_SHARE = 0.25  # of the time that the search took is worth spending on which of its finalists is fastest
 
 
@@ -75,8 +76,9 @@ class Measurer:
         self._device = names[0] if names else None
         self._best_s: float | None = None
         self._longest_s: float | None = None  # of the phases in which valid candidates ran as a whole
-        self._default = ""  # the configuration that others are timed beside once it was measured,
-        self._reference: Json | None = None  # and what workers must know of it
+        self._default = ""  # the configuration that others are timed beside once it was measured
+        self._levels: list[Record] = []  # trials of earlier runs that they can be timed beside instead
+        self._reference: Json | None = None  # what workers must know of the one that is
         self.cold_s = 0.0  # until the worker was ready
         self._target = Target("opencl", "cpu")
         self._about: Json = {}
@@ -217,14 +219,18 @@ class Measurer:
 
     # --- what the search calls
 
-    def known(self, records: Sequence[Record], default: Mapping[str, Any]) -> None:
-        """Take over the best time of earlier records, and which configuration others are timed beside, once it was
-        measured.
+    def known(self, records: Sequence[Record], default: Mapping[str, Any], levels: Sequence[Record] = ()) -> None:
+        """Take over the best time of earlier records, and which configuration others are timed beside.
+
+        levels: usable trials of the log, whether or not they count in this run. Others are timed beside one of them,
+                the default or else the earliest, so that all drifts of the log are on the level of that one's trial;
+                where there is none, beside the default once it was measured
         """
         self._default = key_of(default)
         for r in records:
             self._better(r)
-            self._refer(r)
+        short = [r for r in levels if r["status"] == "ok" and steady_s(r) < LONG_S]
+        self._levels = sorted(short, key=lambda r: (key_of(r) != self._default, r["started"]))[:MOST_LEVELS]
 
     def _better(self, result: Mapping[str, Any]) -> None:
         if result["status"] == "ok":
@@ -244,10 +250,22 @@ class Measurer:
             return {}
         return {WHOLE: min(self.options.timeout, LEAST_S + MOST_RUNS * best_s + MOST_SLACK * self._longest_s)}
 
+    def _standard(self) -> Json | None:
+        """What others are timed beside: of earlier trials, one whose source is still the same."""
+        from tensorir.api.load import regenerate
+
+        while self._reference is None and self._levels:
+            record = self._levels.pop(0)
+            if regenerate(self.work, record, self._target) is not None:
+                self._default = key_of(record)
+                self._refer(record)
+        return self._reference
+
     def _refer(self, record: Mapping[str, Any]) -> None:
         """The default becomes what others are timed beside, unless it takes too long to be one."""
         seconds = steady_s(record)
-        if record["status"] == "ok" and seconds < LONG_S and key_of(record) == self._default:
+        new = self._reference is None and key_of(record) == self._default
+        if new and record["status"] == "ok" and seconds < LONG_S:
             with contextlib.suppress(Refused, OSError):  # an old record may be of what cannot be made any more
                 item = self._message(record["template"], record["config"], check=False)
                 if made := {key: item.pop(key) for key in MADE if key in item}:
@@ -258,7 +276,7 @@ class Measurer:
         """Whether the worker ended while it made the reference, which is then given up for good."""
         fell = dict(result.get("detail") or {}).get("phase") == BESIDE
         if fell:
-            self._reference, self._default = None, ""
+            self._reference, self._default, self._levels = None, "", []
         return fell
 
     @property
@@ -293,7 +311,7 @@ class Measurer:
         message |= {"do": "measure", "best_s": self._best_s, "built": self._built.pop(key_of(message), None)}
         message["limits"] = self._trial_limits(self._best_s)
         began = time.monotonic()
-        result = self._ask({**message, "reference": self._reference}, remaining)
+        result = self._ask({**message, "reference": self._standard()}, remaining)
         if self._fell_beside(result):  # the candidate is not to blame
             left = None if remaining is None else remaining - (time.monotonic() - began)
             result = self._ask({**message, "reference": None}, left)
@@ -311,7 +329,7 @@ class Measurer:
             message = self._message(wanted["template"], wanted["config"])
         except Refused as refused:
             return refused.result
-        own = {"do": "measure", "best_s": wanted["best_s"], "reference": self._reference}
+        own = {"do": "measure", "best_s": wanted["best_s"], "reference": self._standard()}
         return self._addressed({**message, **own, "limits": self._trial_limits(wanted["best_s"])})
 
     def watched(self, on_trial: Callable[[Record], object] | None, record: Record) -> None:

@@ -15,7 +15,7 @@ from tensorir.api.options import Options
 from tensorir.api.resumed import current
 from tensorir.errors import DeclarationError, Problem, ScheduleError
 from tensorir.target import Target
-from tensorir.tune.log import Identity, LogReader, LogWriter, Record, usable
+from tensorir.tune.log import LogReader, LogWriter, usable
 from tensorir.tune.loop import search
 from tensorir.tune.outcome import TuneOutcome
 from tensorir.tune.restrict import parse
@@ -50,13 +50,15 @@ class Session:
         self.about = measurer.open()
         self.spaces = _restricted(work, options.restrict, options.templates, Target.parse(self.about["target"]))
         self.identity = identity_of(work, self.about)
-        found = [] if options.fresh else _earlier(work, self.identity, options.log)
+        here = list(LogReader(folder_of(work, options.log)).records())
+        # what the log knows of this workload, and of the nearest other shapes for the search to start from
+        found = [] if options.fresh else [*here, *near_records(self.identity, options.log)]
         legal = [r for r in found if not self.identity.accepts(r) or self.legal(r["template"], r["config"])]
         self.earlier = current(legal, self.identity, work.templates, measurer.digests)
         self.reused = usable(self.earlier, self.identity)
         first = next(iter(self.spaces))
         default = {"template": first, "config": self.spaces[first].default}
-        measurer.known([r for r in self.reused if self.legal(r["template"], r["config"])], default)
+        measurer.known(self.reused, default, usable(here, self.identity))
 
     def legal(self, template: str, config: Mapping[str, Any]) -> bool:
         """Whether this configuration is among those that are searched."""
@@ -144,8 +146,3 @@ def _restricted(
     if not spaces:
         raise empty[0]
     return spaces
-
-
-def _earlier(work: Workload, identity: Identity, log: str) -> list[Record]:
-    """What the log has of this workload, and of the nearest other shapes for the search to start from."""
-    return [*LogReader(folder_of(work, log)).records(), *near_records(identity, log)]

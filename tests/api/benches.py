@@ -66,7 +66,7 @@ class Measurer:
     def open(self):
         return ABOUT
 
-    def known(self, records, default):
+    def known(self, records, default, levels):
         pass
 
     def digests(self, records):

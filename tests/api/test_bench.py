@@ -220,15 +220,40 @@ def test_others_are_timed_beside_the_default():
     assert first["reference"] is None and first["best_s"] is None
     assert second["reference"] == third["reference"] == {**tile, "seconds": 2e-3, "sha256": "ab"}
     assert second["best_s"] == 2e-3 and third["best_s"] == 1.5e-3, "by a machine as fast as it was for the default"
-    known = measurer({**ok, "time_s": 1.0})
-    known.known([{**ok, "time_s": 4e-3, "drift": 2.0, **tile}], tile)
-    known.measure("tile", {"ti": 5}, "trial", None)
-    assert known._asker.asked[0]["reference"]["seconds"] == 2e-3, "at the level of the others of its run"
     long = measurer({**ok, "time_s": 0.2}, ok)
     long.known([], tile)
     long.measure("tile", {"ti": 1}, "default", None)
     long.measure("tile", {"ti": 2}, "trial", None)
     assert long._asker.asked[1]["reference"] is None, "what takes so long is not repeated beside others"
+
+
+def test_drifts_of_one_log_are_on_one_level(monkeypatch):
+    """What others were timed beside stays so: in a run that uses no earlier times, and when there is a new default."""
+    old, new = ({"template": "tile", "config": {"ti": n}} for n in (1, 2))
+    ok = {**OK, "source_sha256": "ab"}
+    stale = set()
+    monkeypatch.setattr("tensorir.api.load.regenerate", lambda work, r, target: r["started"] not in stale or None)
+    log = [
+        {**ok, **old, "time_s": 2e-3, "started": "1"},
+        {**ok, **new, "time_s": 4e-3, "drift": 2.0, "started": "2"},
+        {**ok, **new, "config": {"ti": 3}, "time_s": 0.5, "started": "0"},
+    ]
+
+    def first(records, default, levels):
+        m = measurer({**ok, "time_s": 3e-3, "drift": 1.5}, ok)
+        m.known(records, default, levels)
+        for n in (2, 9):
+            m.measure("tile", {"ti": n}, "default", None)
+        asked = [a["reference"] for a in m._asker.asked]
+        assert asked[0] is None or asked[0] == asked[1], "as it was, also after the default's own trial"
+        return asked[1] and (asked[1]["config"], asked[1]["seconds"])
+
+    assert first(log, new, log) == ({"ti": 2}, 2e-3), "the default, at the level of the others of its run"
+    assert first([], new, log) == ({"ti": 2}, 2e-3), "fresh: its earlier time does not count, but is the level"
+    assert first(log[:1], new, log[:1]) == ({"ti": 1}, 2e-3), "a new default is timed beside the old one"
+    assert first([], new, log[2:]) == ({"ti": 2}, 2e-3), "one that takes too long is beside nothing"
+    stale.add("2")
+    assert first(log, new, log) == ({"ti": 1}, 2e-3), "this version makes another kernel of that configuration"
 
 
 def test_a_default_that_fails_beside_others_is_left_out_and_nobody_else_pays():
