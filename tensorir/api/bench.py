@@ -6,6 +6,7 @@ import json
 import math
 import os
 import shutil
+import statistics
 import tempfile
 import time
 import zlib
@@ -28,6 +29,7 @@ from tensorir.runtime.guard import LONG_SECONDS
 from tensorir.runtime.launch import Program
 from tensorir.runtime.timing import Timing, batch, glance
 from tensorir.tune.inputs import Argument, arguments, integer_arrays
+from tensorir.tune.paired import log_capital
 from tensorir.tune.record import MOST_DRIFT
 
 if TYPE_CHECKING:
@@ -36,9 +38,12 @@ if TYPE_CHECKING:
     from tensorir.runtime.device import Device
 
 FAR = 5.0  # times the best, by some blocks or by launches alone: cut short,
+WORTH_S = 0.003  # where what they take tells
 SLOW = 2.0  # so many times by launches in turn with the reference's,
-WORTH_S = 0.003  # where that saves any time
-LOOKS = 5  # launches in turn that must all be so slow; slots that show how noisy the machine is
+BRIEF_S = 0.0003  # which are long against the 30-80 us of one finish,
+MOST_LOOKS, LOST = 12, 3  # as long as there is hope to show it,
+SURE = math.log(20)  # the capital of a bet on it (see tensorir.tune.paired)
+LOOKS = 5  # slots that show how noisy the machine is
 WHOLE = "whole"  # the phase in which all blocks run of what has run in part: it takes no longer than others did
 REFERENCE = "reference.json"  # in the folder of expected outputs: the source of the kernel that others are timed beside
 BESIDE = "beside"  # the phase in which the kernel is made that others are timed beside
@@ -395,7 +400,8 @@ class Runner:
             self._refuse("nondeterministic", found.max_err, f"two runs differ: {found.where}")
 
     def refuse_slow(self, best_s: float | None, pace: float, beside: Beside | None = None) -> None:
-        """Cut short what launches show to be slower than the best: far slower by itself, or in turn with the reference.
+        """Cut short what launches show to be slower than the best: in turn with the reference, or where there is none
+        far slower by themselves.
 
         best_s: for a machine as fast as in the reference's own trial; pace: how much slower it was last
         """
@@ -403,14 +409,25 @@ class Runner:
             return
         now_s = best_s * max(1.0, pace)
         once = self.took if self.took > LONG_SECONDS else min(self.once() for _ in range(4))
-        if once > max(FAR * now_s, WORTH_S):
+        if beside is not None:
+            self._refuse_slower(best_s, once, beside)
+        elif once > max(FAR * now_s, WORTH_S):
             self._refuse_slow(0.8 * once, best_s, pace)
-        if beside is None or once <= max(SLOW * now_s, WORTH_S):
-            return
-        pairs = [(self.once(), beside.pace(once)) for _ in range(LOOKS)]
-        if all(own > SLOW * best_s * pace for own, pace in pairs):
-            own, now = (min(some) for some in zip(*pairs, strict=True))
-            self._refuse_slow(0.8 * own, best_s, beside.fields(now).get("drift", 1.0))
+
+    def _refuse_slower(self, best_s: float, once: float, beside: Beside) -> None:
+        """Bet on turns that take more than SLOW times the best: against one that takes less the chance is even at most
+        (``tensorir.tune.paired``), and against one as fast as the best it is much less.
+        """
+        owns, paces, slower = list[float](), list[float](), 0
+        while once > BRIEF_S and len(owns) < MOST_LOOKS and len(owns) - slower < LOST:
+            owns.append(self.once())
+            paces.append(beside.pace(once))
+            times = [own / pace for own, pace in zip(owns, paces, strict=True)]
+            slower = sum(t > SLOW * best_s for t in times)
+            far = min(times) > FAR * best_s and (len(times) > 1 or once > LONG_SECONDS)
+            if far or log_capital(np.array(slower), np.array(len(times))) >= SURE:
+                drift = beside.fields(statistics.median(paces)).get("drift", 1.0)
+                self._refuse_slow(0.8 * min(times) * drift, best_s, drift)
 
     def time(self, progress: Progress, best_s: float | None = None, beside: Beside | None = None) -> Json:
         """The record's own fields of a timed run; how long the reference took meanwhile, where it ran too.

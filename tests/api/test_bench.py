@@ -324,30 +324,32 @@ def test_the_pace_is_that_of_runs_as_long_as_the_candidates():
 
 
 def test_what_launches_show_to_be_slow_is_not_timed(monkeypatch):
-    def outcome(runner, best_s, pace=1.0, beside=None):
+    def outcome(seconds, best_s, pace=1.0, paces=(1.0,) * 12, alone=False):
+        left, seen = list(paces), []
+        monkeypatch.setattr(Beside, "pace", lambda *_: seen.append(1) or left.pop(0))
         try:
-            runner.refuse_slow(best_s, pace, beside)
+            Launches(*seconds).refuse_slow(best_s, pace, None if alone else Beside(None, 1e-3))
         except Refused as refused:
-            return refused.result
-        return None
+            return refused.result, len(seen)
+        return None, len(seen)
 
-    beside = Beside(None, 1e-3)
-    monkeypatch.setattr(Beside, "pace", lambda *_: 1.0)
-    far, slow, fast = Launches(*[0.06] * 4), Launches(*[0.03] * 9), Launches(*[0.019] * 4)
-    assert outcome(far, 0.01)["detail"] == {"at_least_s": pytest.approx(0.048), "best_s": 0.01}
-    assert outcome(Launches(*[0.06] * 4), 0.01, pace=1.5) is None, "not by the pace of the last trial"
-    assert outcome(Launches(*[0.03] * 4), 0.01) is None, "nobody knows the pace of the machine"
-    assert outcome(fast, 0.01, beside=beside) is None and not fast.left
-    assert outcome(slow, 0.01, beside=beside)["status"] == "skipped_slow" and not slow.left
-    assert outcome(Launches(*[0.002] * 4), 1e-4) is None, "cutting it short is not worth it"
-    assert "drift" not in outcome(Launches(*[0.03] * 9), 0.01, beside=beside)
-    monkeypatch.setattr(Beside, "pace", lambda *_: 1.2)
-    assert outcome(Launches(*[0.03] * 9), 0.01, beside=beside)["drift"] == pytest.approx(1.2)
-    paces = [1.0, 1.0, 1.6, 1.0, 1.0]
-    monkeypatch.setattr(Beside, "pace", lambda *_: paces.pop())
-    assert outcome(Launches(*[0.03] * 9), 0.01, beside=beside) is None, "it may be the machine"
-    long = Launches(0.6)
-    assert outcome(long, 0.01)["detail"]["at_least_s"] == pytest.approx(0.48), "one such launch is enough"
+    def far(result):
+        return result["detail"]["at_least_s"], result["detail"]["best_s"], result["status"]
+
+    assert far(outcome([0.06] * 4, 0.01, alone=True)[0]) == (pytest.approx(0.048), 0.01, "skipped_slow")
+    assert outcome([0.06] * 4, 0.01, pace=1.5, alone=True)[0] is None, "not by the pace of the last trial"
+    assert outcome([0.03] * 4, 0.01, alone=True)[0] is None, "nobody knows the pace of the machine"
+    assert outcome([0.002] * 4, 1e-4, alone=True)[0] is None, "that is too short to tell"
+    found, turns = outcome([0.03] * 16, 0.01)
+    assert far(found) == (pytest.approx(0.024), 0.01, "skipped_slow") and turns == 7 and "drift" not in found
+    assert outcome([0.019] * 16, 0.01) == (None, 3), "given up when there is no hope of showing it"
+    assert outcome([0.06] * 6, 0.01)[1] == 2 and outcome([0.6, 0.6], 0.01)[1] == 1
+    assert outcome([2e-4] * 4, 1e-5) == (None, 0)
+    found, turns = outcome([0.03] * 16, 0.01, paces=[1.2] * 12)
+    assert found["drift"] == pytest.approx(1.2) and believed_time({**found, "time_s": None}) == pytest.approx(0.02)
+    assert outcome([0.03] * 16, 0.01, paces=[1.6] * 12)[0] is None, "the machine is as much slower just now"
+    found, turns = outcome([0.03] * 16, 0.01, paces=[1.0] * 3 + [1.6] + [1.0] * 8)
+    assert turns == 11 and found["detail"]["at_least_s"] == pytest.approx(0.8 * 0.03 / 1.6), "one turn in doubt"
 
 
 @pytest.fixture
