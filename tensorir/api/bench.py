@@ -6,7 +6,6 @@ import json
 import math
 import os
 import shutil
-import statistics
 import tempfile
 import time
 import zlib
@@ -29,7 +28,6 @@ from tensorir.runtime.guard import LONG_SECONDS
 from tensorir.runtime.launch import Program
 from tensorir.runtime.timing import Timing, batch, glance
 from tensorir.tune.inputs import Argument, arguments, integer_arrays
-from tensorir.tune.paired import log_capital
 from tensorir.tune.record import MOST_DRIFT
 
 if TYPE_CHECKING:
@@ -41,9 +39,7 @@ FAR = 5.0  # times the best, by some blocks or by launches alone: cut short,
 WORTH_S = 0.003  # where what they take tells
 SLOW = 2.0  # so many times by launches in turn with the reference's,
 BRIEF_S = 0.0003  # which are long against the 30-80 us of one finish,
-MOST_LOOKS, LOST = 12, 3  # as long as there is hope to show it,
-SURE = math.log(20)  # the capital of a bet on it (see tensorir.tune.paired)
-LOOKS = 5  # slots that show how noisy the machine is
+LOOKS = 5  # turns, or slots, that show how noisy the machine is
 WHOLE = "whole"  # the phase in which all blocks run of what has run in part: it takes no longer than others did
 REFERENCE = "reference.json"  # in the folder of expected outputs: the source of the kernel that others are timed beside
 BESIDE = "beside"  # the phase in which the kernel is made that others are timed beside
@@ -415,19 +411,18 @@ class Runner:
             self._refuse_slow(0.8 * once, best_s, pace)
 
     def _refuse_slower(self, best_s: float, once: float, beside: Beside) -> None:
-        """Bet on turns that take more than SLOW times the best: against one that takes less the chance is even at most
-        (``tensorir.tune.paired``), and against one as fast as the best it is much less.
+        """Refuse what takes more than SLOW times the best in its fastest launch on a machine as slow as in the
+        reference's slowest turn: under load some kernels suffer more than others, and what is typical says nothing.
         """
-        owns, paces, slower = list[float](), list[float](), 0
-        while once > BRIEF_S and len(owns) < MOST_LOOKS and len(owns) - slower < LOST:
-            owns.append(self.once())
-            paces.append(beside.pace(once))
-            times = [own / pace for own, pace in zip(owns, paces, strict=True)]
-            slower = sum(t > SLOW * best_s for t in times)
-            far = min(times) > FAR * best_s and (len(times) > 1 or once > LONG_SECONDS)
-            if far or log_capital(np.array(slower), np.array(len(times))) >= SURE:
-                drift = beside.fields(statistics.median(paces)).get("drift", 1.0)
-                self._refuse_slow(0.8 * min(times) * drift, best_s, drift)
+        turns, own, pace = 0, once, 0.0
+        while once > BRIEF_S:
+            own, pace, turns = min(own, self.once()), max(pace, beside.pace(once)), turns + 1
+            times = own / (best_s * max(1.0, pace))
+            if times <= SLOW:
+                return
+            far = times > FAR and (turns > 1 or once > LONG_SECONDS)
+            if far or turns == LOOKS:
+                self._refuse_slow(0.8 * own, best_s, beside.fields(pace).get("drift", 1.0))
 
     def time(self, progress: Progress, best_s: float | None = None, beside: Beside | None = None) -> Json:
         """The record's own fields of a timed run; how long the reference took meanwhile, where it ran too.

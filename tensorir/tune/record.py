@@ -115,14 +115,15 @@ class Identity:
 
 
 def drift_of(record: Mapping[str, Any]) -> float:
-    """By how much slower the default ran beside this trial than in its own; 1 where the record does not say."""
+    """By how much slower what trials are timed beside ran than in its own trial; 1 where the record does not say."""
     return float(record.get("drift", 1.0))
 
 
 def steady_s(record: Mapping[str, Any]) -> float:
-    """Seconds to compare with other trials: as if the machine were as fast as it was when the default had its trial.
+    """Seconds to compare with other trials; infinite for what has no time.
 
-    Infinite for what has no time.
+    As if the machine were as fast as it was when what all are timed beside, the default of the log's first run, had its
+    own trial.
     """
     seconds = record.get("time_s")
     if seconds is None:

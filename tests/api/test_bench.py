@@ -341,15 +341,14 @@ def test_what_launches_show_to_be_slow_is_not_timed(monkeypatch):
     assert outcome([0.03] * 4, 0.01, alone=True)[0] is None, "nobody knows the pace of the machine"
     assert outcome([0.002] * 4, 1e-4, alone=True)[0] is None, "that is too short to tell"
     found, turns = outcome([0.03] * 16, 0.01)
-    assert far(found) == (pytest.approx(0.024), 0.01, "skipped_slow") and turns == 7 and "drift" not in found
-    assert outcome([0.019] * 16, 0.01) == (None, 3), "given up when there is no hope of showing it"
+    assert far(found) == (pytest.approx(0.024), 0.01, "skipped_slow") and turns == LOOKS and "drift" not in found
+    assert outcome([0.019] * 16, 0.01) == (None, 1)
+    assert outcome([0.03] * 6 + [0.019], 0.01) == (None, 3), "once as fast is enough for hope"
     assert outcome([0.06] * 6, 0.01)[1] == 2 and outcome([0.6, 0.6], 0.01)[1] == 1
-    assert outcome([2e-4] * 4, 1e-5) == (None, 0)
-    found, turns = outcome([0.03] * 16, 0.01, paces=[1.2] * 12)
+    assert outcome([2e-4] * 4, 1e-5) == (None, 0), "too short beside waiting for it"
+    found, turns = outcome([0.03] * 16, 0.01, paces=[1.0, 1.2, 1.0, 1.0, 1.0])
     assert found["drift"] == pytest.approx(1.2) and believed_time({**found, "time_s": None}) == pytest.approx(0.02)
-    assert outcome([0.03] * 16, 0.01, paces=[1.6] * 12)[0] is None, "the machine is as much slower just now"
-    found, turns = outcome([0.03] * 16, 0.01, paces=[1.0] * 3 + [1.6] + [1.0] * 8)
-    assert turns == 11 and found["detail"]["at_least_s"] == pytest.approx(0.8 * 0.03 / 1.6), "one turn in doubt"
+    assert outcome([0.03] * 16, 0.01, paces=[1.0, 1.0, 1.6]) == (None, 3), "the machine may be as much slower"
 
 
 @pytest.fixture
