@@ -207,8 +207,8 @@ def source_from(data: Json) -> Source:
 
 
 def _map(m: Json) -> TensorMap:
-    shape, box, steps = tuple(m["shape"]), tuple(m["box"]), tuple(m.get("steps", ()))
-    return TensorMap(m["name"], m["array"], m["dtype"], shape, box, m["swizzle"], steps)
+    shape, box, *rest = (tuple(m.get(v, ())) for v in ("shape", "box", "steps", "lower", "upper"))
+    return TensorMap(m["name"], m["array"], m["dtype"], shape, box, m["swizzle"], *rest)
 
 
 def _three(values: Any) -> tuple[int, int, int]:

@@ -195,7 +195,7 @@ def _check_cluster(k: KernelLaunch, dims: tuple[int, ...]) -> None:
 
 
 def _check_map(m: TensorMap) -> None:
-    """The limits of cuTensorMapEncodeTiled, and a row of the box as wide as its swizzle, as everyone has it.
+    """The limits of cuTensorMapEncodeTiled and Im2col, and a row of the box as wide as its swizzle, as everyone has it.
 
     It ignores a step in the last dimension, which is refused here.
     """
@@ -203,27 +203,41 @@ def _check_map(m: TensorMap) -> None:
         raise refuse(CheckError, "emulate.map", f"a tensor map has elements that the driver knows; {m.name} is {m}")
     size = KINDS[m.dtype][1]
     row, span = m.box[-1] * size if m.box else 0, m.swizzle
-    wrong = ""
-    if not 1 <= len(m.box) == len(m.shape) <= 5:
-        wrong = "has 1 to 5 dimensions, its box as many"
-    elif not all(1 <= b <= 256 for b in m.box):
-        wrong = "has a box of 1 to 256 elements along each dimension"
-    elif span not in (0, 32, 64, 128) or row % 16 or (span and row != span):
+    wrong = _broken_corners(m) if m.lower or m.upper else _broken_box(m)
+    if not wrong and (span not in (0, 32, 64, 128) or row % 16 or (span and row != span)):
         wrong = "has rows of multiples of 16 bytes in its box, or of its swizzle of 32, 64 or 128 bytes"
-    elif m.steps and not (len(m.steps) == len(m.box) and m.steps[-1] == 1 and all(1 <= s <= 8 for s in m.steps)):
-        wrong = "has steps of 1 to 8 elements, as many as dimensions, and 1 in the last one"
+    elif m.steps and not (len(m.steps) == len(m.shape) and m.steps[-1] == 1 and all(1 <= s <= 8 for s in m.steps)):
+        wrong = wrong or "has steps of 1 to 8 elements, as many as dimensions, and 1 in the last one"
     elif len(m.shape) > 1 and m.shape[-1] * size % 16:
-        wrong = "has rows of multiples of 16 bytes in its array"
+        wrong = wrong or "has rows of multiples of 16 bytes in its array"
     if wrong:
         raise refuse(CheckError, "emulate.map", f"a tensor map {wrong}; {m.name} is {m}")
 
 
+def _broken_box(m: TensorMap) -> str:
+    if not 1 <= len(m.box) == len(m.shape) <= 5:
+        return "has 1 to 5 dimensions, its box as many"
+    return "" if all(1 <= b <= 256 for b in m.box) else "has a box of 1 to 256 elements along each dimension"
+
+
+def _broken_corners(m: TensorMap) -> str:
+    """What is wrong with the map of an image that is gone through pixel by pixel."""
+    if not (len(m.shape) == 4 and len(m.box) == len(m.lower) == len(m.upper) == 2):
+        return "of pixels has 4 dimensions, a box of pixels and channels, and two corners of row and column"
+    if not (1 <= m.box[0] <= 1024 and 1 <= m.box[1] <= 256):
+        return "of pixels has a box of 1 to 1024 pixels and 1 to 256 channels"
+    if not all(-128 <= n <= 127 for n in (*m.lower, *m.upper)):
+        return "of pixels has corners of -128 to 127"
+    return ""
+
+
 def _encoded(m: TensorMap, array: np.ndarray) -> np.ndarray:
     """The TirTensorMap that the kernel is given: what copies.h reads."""
-    about = (b"map ", len(m.box), KINDS[m.dtype][1], m.swizzle, array.ctypes.data)
+    about = (b"map ", len(m.shape), KINDS[m.dtype][1], m.swizzle, array.ctypes.data)
     inner = [(*reversed(v), 1, 1, 1, 1, 1)[:5] for v in (m.shape, m.box, m.steps)]
     numbers = (*inner[0], *inner[1], *inner[2], m.dtype == "tfloat32")
-    return np.frombuffer(struct.pack("<4s3IQ16I40x", *about, *numbers), np.uint8)
+    corners = (1, *reversed(m.lower), *reversed(m.upper)) if m.lower else (0,) * 5
+    return np.frombuffer(struct.pack("<4s3IQ16I5i20x", *about, *numbers, *corners), np.uint8)
 
 
 # --- compiling

@@ -82,9 +82,14 @@ AHEAD: dict[str, Entry] = {
         "# tir_barrier_init and tir_barriers_ready in one thread, then __syncthreads",
     ),
     "tma.map": Entry(
-        "A copy of a tile takes one coordinate for each dimension of its map.",
+        "A copy of a tile takes a coordinate for each dimension of its map, which is of boxes or of pixels of images.",
         "# an edited text: tir_tma_load(tile, &A_map, full, k) for a matrix",
         "# tir_tma_load(tile, &A_map, full, k, m)",
+    ),
+    "tma.pixels": Entry(
+        "A copy of pixels of images begins within the corners of its map, and reads 0 to 255 rows and columns behind.",
+        "# an edited text: tir_tma_im2col(tile, &x_map, full, c, w + s, h + r, n, 0, 0), which ends rows too early",
+        "# tir_tma_im2col(tile, &x_map, full, c, w, h, n, s, r)",
     ),
     "pipeline.cpu": Entry(
         "On CPUs the work-items of a block take turns on one core: a copy has nothing to run beside.",

@@ -72,7 +72,7 @@ class Expressions:
         self.d, self.target, self.names, self.arith = dialect, target, names, arith
         self.helpers: dict[str, str] = {}
         self.aligned: dict[Buffer, int] = {}
-        self.maps: dict[tuple[Buffer, tuple[int, ...], tuple[int, ...], int, str], TensorMap] = {}
+        self.maps: dict[tuple[Buffer, tuple[tuple[int, ...], ...], int, str], TensorMap] = {}
         self.rounded_tiles: frozenset[Buffer] = frozenset()  # tiles whose elements are rounded as they are copied
         self.may_widen, self.wide, self.raw = may_widen, False, raw
 

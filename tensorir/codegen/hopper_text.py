@@ -91,6 +91,8 @@ TEXTS = {
 
 def hopper_text(name: str) -> str | None:
     """The definition of a function or type of this module."""
+    if name in ("tir_tma_load_pixels", "tir_tma_multicast_pixels"):
+        return _pixels_text(several=name == "tir_tma_multicast_pixels")
     if (copies := re.fullmatch(r"tir_tma_(load|store|multicast)_(\d)", name)) is None:
         return TEXTS.get(name)
     places = range(int(copies[2]))
@@ -118,4 +120,21 @@ def hopper_text(name: str) -> str | None:
         f'cp.async.bulk.tensor.{len(places)}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"\n'
         f'               " [%0], [%1, {{{at}}}], [%2];',
         f'"r"({_SHARED}(to)), "l"((unsigned long long)map), {_BAR}{given}',
+    )
+
+
+def _pixels_text(several: bool) -> str:
+    """The copy of pixels of images (im2col mode), for one block or for several of a cluster."""
+    mask, first = (", int mask", 4) if several else ("", 3)
+    name = "tir_tma_im2col_multicast" if several else "tir_tma_im2col"
+    at = ", ".join(f"%{first + n}" for n in range(4))
+    offset = ", ".join(f"%{first + 4 + n}" for n in range(2))
+    to_all, given = ("", "") if not several else (".multicast::cluster", ', "h"((unsigned short)mask)')
+    return _void(
+        f"{name}(void *to, const TirTensorMap *map, unsigned long long *barrier{mask}, int c, int w, int h, int n,\n"
+        "    int along_w, int along_h)",
+        'cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes"\n'
+        f'               "{to_all} [%0], [%1, {{{at}}}], [%2], {{{offset}}}{", %3" if several else ""};',
+        f'"r"({_SHARED}(to)), "l"((unsigned long long)map), {_BAR}{given}, "r"(c), "r"(w), "r"(h), "r"(n),\n'
+        '               "h"((unsigned short)along_w), "h"((unsigned short)along_h)',
     )

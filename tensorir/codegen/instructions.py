@@ -17,7 +17,7 @@ from tensorir.ir.tree import Buffer, IntrinCall, Load, Ramp, Region, Stmt
 from tensorir.ir.visit import find
 from tensorir.lower.tiles import is_described
 
-MapKey = tuple[Buffer, tuple[int, ...], tuple[int, ...], int, str]
+MapKey = tuple[Buffer, tuple[tuple[int, ...], ...], int, str]
 
 GUARD = "TIR_EMULATED"
 """Defined where the emulator compiles a text: functions of device instructions are left out there."""
@@ -34,7 +34,7 @@ def instruction_lines(call: IntrinCall, expr: Expressions) -> list[str]:
     if intrin.maps:
         whole = next(r for t, r in zip(intrin.operands, call.operands, strict=True) if t.name in intrin.maps)
         how = "store" if intrin.stores else "multicast" if intrin.blocks > 1 else "load"
-        expr.need(f"tir_tma_{how}_{len(whole.first)}")
+        expr.need(f"tir_tma_{how}_{'pixels' if whole.pixels is not None else len(whole.first)}")
     wanted = set(fields_of(text))
     values: dict[str, str] = {}
     for tile, region in zip(intrin.operands, call.operands, strict=True):
@@ -68,7 +68,8 @@ def _told(kind: str, tile: Buffer, r: Region, call: IntrinCall, expr: Expression
     if kind == "_map":
         return expr.maps[map_key(call, r, expr.rounded_tiles)].name
     if kind == "_at":
-        return ", ".join(expr(i) for i in reversed(r.first))
+        offset = r.pixels.offset if r.pixels is not None else ()
+        return ", ".join(expr(i) for i in (*reversed(r.first), *reversed(offset)))
     size, address = DTYPES[r.buffer.dtype].bits // 8, expr.address(expr.names.buffer(r.buffer), r.first[0])
     eight, panel = (n * size for n in r.strides)
     expr.need("tir_descriptor")
@@ -76,10 +77,17 @@ def _told(kind: str, tile: Buffer, r: Region, call: IntrinCall, expr: Expression
 
 
 def map_key(call: IntrinCall, source: Region, rounded: Set[Buffer]) -> MapKey:
-    """What tells one tensor map from another: array, box, steps, swizzle, and the type of what is copied."""
+    """What tells one tensor map from another: array, its shape, box and steps, corners of images that are gone through,
+    swizzle, and the type of what is copied.
+    """
     tile = next(r for t, r in zip(call.intrin.operands, call.operands, strict=True) if is_described(call, t))
     dtype = "tfloat32" if tile.buffer in rounded else source.buffer.dtype
-    return source.buffer, source.span, source.steps, tile.swizzle, dtype
+    steps: tuple[int, ...] = source.steps
+    lower: tuple[int, ...] = ()
+    upper: tuple[int, ...] = ()
+    if (p := source.pixels) is not None:
+        steps, lower, upper = (1, *p.steps, 1), p.lower, p.upper(source.array[1:3])
+    return source.buffer, (source.array, source.span, steps, lower, upper), tile.swizzle, dtype
 
 
 def rounded_tiles(body: Stmt) -> frozenset[Buffer]:
@@ -109,7 +117,8 @@ def tensor_maps(body: Stmt, names: Names, rounded: Set[Buffer] = frozenset()) ->
             if tile.name in call.intrin.maps and (key := map_key(call, r, rounded)) not in out:
                 b = r.buffer
                 name = names.claim(f"{identifier(b.name)}_map")
-                out[key] = TensorMap(name, b.name, key[4], b.dims, r.span, key[3], r.steps)
+                _, (shape, box, steps, lower, upper), swizzle, dtype = key
+                out[key] = TensorMap(name, b.name, dtype, shape, box, swizzle, steps, lower, upper)
     return out
 
 

@@ -36,6 +36,9 @@ class TensorMap:
     shape:   of the array, row-major, outermost first;  box: its elements among which a tile is, in the same order
     swizzle: bytes of a row of the tile within which pieces of 16 bytes are permuted: 128, 64, 32, or 0 for none
     steps:   every so many-th element of the box is one of the tile, the first one and on (elementStrides); () for all
+    lower, upper: of an image (n, h, w, c) that is gone through pixel by pixel (im2col mode): row and column of the
+             first pixel, and how far from the image's last ones the last pixel may be. ``box`` is so many pixels and
+             channels then, ``steps`` from one pixel to the next. () where tiles are boxes
     """
 
     name: str
@@ -45,6 +48,8 @@ class TensorMap:
     box: tuple[int, ...]
     swizzle: int = 128
     steps: tuple[int, ...] = ()
+    lower: tuple[int, ...] = ()
+    upper: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

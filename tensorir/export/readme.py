@@ -16,11 +16,13 @@ holds the address: another array needs another map. `tensor_maps.py` makes them.
 * compile for sm_90a on Hopper (`loader.py` does so from CUDA 13 on)
 * call `cuTensorMapEncodeTiled` with the address, extents, strides, boxes and element strides (steps), these four
   innermost first: the array is row-major and contiguous, no interleave, L2 promotion of 256 bytes, zeros out of range
+* where a row has corners (lower to upper, of rows and columns): call `cuTensorMapEncodeIm2col` with them, columns
+  first, and with the box as pixels per column x channels per pixel
 * where `cuDriverGetVersion` gives 13010 or less and the shape has fewer than 131072 bytes, clear bit 21 of the second
   64-bit word of the map
 
-| kernel | argument | array | dtype | shape | box | steps | swizzle in bytes |
-| --- | --- | --- | --- | --- | --- | --- | --- |"""
+| kernel | argument | array | dtype | shape | box | steps | swizzle in bytes | corners |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- |"""
 
 _ABOUT_ARRAYS = """\
 Arrays are row-major and contiguous. `workspace` is memory that the caller provides and need not fill."""
@@ -185,10 +187,17 @@ def _maps(m: dict[str, Any]) -> str:
         return ""
     rows = [
         f"| `{kernel}` | `{t['name']}` | `{_plain(t['array'])}` | {t['dtype']} | {_times(t['shape'])} | "
-        f"{_times(t['box'])} | {_times(t['steps'] or [1] * len(t['box']))} | {t['swizzle'] or 'none'} |"
+        f"{_times(t['box'])} | {_times(t['steps'] or [1] * len(t['box']))} | {t['swizzle'] or 'none'} |{_corners(t)} |"
         for kernel, t in maps
     ]
     return "\n".join(["", _ABOUT_MAPS, *rows, ""])
+
+
+def _corners(t: dict[str, Any]) -> str:
+    if not t["lower"]:
+        return ""
+    lower, upper = (", ".join(map(str, t[corner])) for corner in ("lower", "upper"))
+    return f" {lower} to {upper}"
 
 
 def _wide(m: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from tensorir.errors import Problem
 from tensorir.interp.memory import Cells, Fault
 from tensorir.ir.dtypes import DTYPES
-from tensorir.ir.tree import Buffer, IntrinCall, Region
+from tensorir.ir.tree import Buffer, IntrinCall, Pixels, Region
 
 if TYPE_CHECKING:
     from tensorir.interp.machine import Action, Frame, Machine
@@ -90,20 +90,34 @@ class _Whole:
 
     def __init__(self, machine: Machine, region: Region) -> None:
         self.home: Cells = machine.memory[region.buffer]
-        self.shape, self.first = region.buffer.dims, [machine.expr(i) for i in region.first]
-        steps = region.steps or (1,) * len(self.shape)
-        self.grid = np.indices(region.extents).reshape(len(self.shape), -1) * np.array(steps)[:, None]
+        self.shape, self.first = region.array, [machine.expr(i) for i in region.first]
+        self.pixels, self.extents = region.pixels, region.extents
+        steps = region.steps or (1,) * len(region.extents)
+        self.grid = np.indices(region.extents).reshape(len(region.extents), -1) * np.array(steps)[:, None]
+        self.offset = [] if region.pixels is None else [machine.expr(i) for i in region.pixels.offset]
 
     def where(self, f: Frame) -> tuple[np.ndarray, np.ndarray]:
         """The cells, a row for each thread that asks, and which of them the array has."""
         flat = np.zeros((len(f.lane), self.grid.shape[1]), np.int64)
         inside = np.ones(flat.shape, bool)
-        for d, extent in enumerate(self.shape):
-            first = np.broadcast_to(np.asarray(self.first[d](f)), f.lane.shape)[:, None]
-            i = first + self.grid[d]
+        first = [np.broadcast_to(np.asarray(i(f)), f.lane.shape)[:, None] for i in self.first]
+        index = [i + along for i, along in zip(first, self.grid, strict=False)]
+        if self.pixels is not None:
+            index = self._through(self.pixels, f, first)
+        for i, extent in zip(index, self.shape, strict=True):
             inside &= (i >= 0) & (i < extent)
             flat = flat * extent + np.clip(i, 0, extent - 1)
         return flat, inside
+
+    def _through(self, p: Pixels, f: Frame, first: list[np.ndarray]) -> list[np.ndarray]:
+        """Image, row, column and channel of each element of a tile that goes through images."""
+        n, h, w, channel = first
+        count, along = self.grid
+        (high, wide), (step_h, step_w), (low_h, low_w) = p.shape, p.steps, p.lower
+        number = (n * high + (h - low_h) // step_h) * wide + (w - low_w) // step_w + count
+        off = [np.broadcast_to(np.asarray(i(f)), f.lane.shape)[:, None] for i in self.offset]
+        row, column = number // wide % high * step_h + low_h, number % wide * step_w + low_w
+        return [number // (high * wide), row + off[0], column + off[1], channel + along]
 
 
 class _Tile:

@@ -17,6 +17,8 @@ from tensorir.expr.reducers import sum as sum_
 from tensorir.expr.tensor import Tensor
 from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication, operand_fragment
 from tensorir.intrin.intrin import Intrin, meaning
+from tensorir.intrin.match import MOST_SPAN
+from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Expr
 
 ROWS = 64
@@ -30,6 +32,8 @@ MOST_REGISTERS = 65536
 """Of a multiprocessor."""
 
 _NAME = re.compile(r"wgmma\.m(?:64|(\d+)x(\d+))n(\d+)k(\d+)\.(\w+)\.([nt])([nt])(\.rs)?")
+
+_STORE = re.compile(r"tma\.store\.(\w+)\.([1-9]\d{0,2})x([1-9]\d{0,2})")
 
 _WGMMA = """\
 #ifndef TIR_EMULATED
@@ -45,6 +49,16 @@ static __device__ __forceinline__ void {name}({kind} *d, {a_type}, unsigned long
 def first_registers(threads: int) -> int:
     """Of each thread of a block that has a multiprocessor to itself, until warpgroups give some to each other."""
     return min(255, MOST_REGISTERS // threads) // 8 * 8
+
+
+def tile_store_named(name: str) -> Intrin | None:
+    """The store called ``name``, such as "tma.store.bfloat16.64x64"; None where there is none of that name."""
+    found = _STORE.fullmatch(name)
+    if found is None or found[1] not in DTYPES:
+        return None
+    rows, columns = int(found[2]), int(found[3])
+    row = columns * DTYPES[found[1]].bits // 8
+    return tile_store(found[1], (rows, columns)) if rows <= MOST_SPAN >= columns and row % 16 == 0 else None
 
 
 def wgmma_named(name: str) -> Intrin | None:
@@ -152,20 +166,24 @@ def _text(m: Multiplication, n: int, order: str, function: str, in_registers: bo
 
 
 @functools.cache
-def tile_copy(dtype: str, box: tuple[int, ...], blocks: int = 1) -> Intrin:
+def tile_copy(dtype: str, box: tuple[int, ...], blocks: int = 1, pixels: bool = False) -> Intrin:
     """A tile of ``box`` elements from an array to shared memory, zero where the array ends.
 
     blocks: of the cluster that get it, each at the same place, all of them or one
+    pixels: whether its rows are pixels of images, one after another (the im2col mode of tensor maps)
     """
     s = placeholder(box, dtype, name="s")
     d = _same(s)
+    kind, alone, shared = ("load", "tir_tma_load", "tir_tma_multicast")
+    if pixels:
+        kind, alone, shared = ("im2col", "tir_tma_im2col", "tir_tma_im2col_multicast")
     return Intrin(
-        name=f"tma.load.{dtype}.{'x'.join(map(str, box))}{f'.to{blocks}' if blocks > 1 else ''}",
+        name=f"tma.{kind}.{dtype}.{'x'.join(map(str, box))}{f'.to{blocks}' if blocks > 1 else ''}",
         semantics=meaning(d),
         emit={
-            "cuda": f"tir_tma_multicast({{d}}, &{{s_map}}, {{barrier}}, {(1 << blocks) - 1}, {{s_at}});"
+            "cuda": f"{shared}({{d}}, &{{s_map}}, {{barrier}}, {(1 << blocks) - 1}, {{s_at}});"
             if blocks > 1
-            else "tir_tma_load({d}, &{s_map}, {barrier}, {s_at});"
+            else f"{alone}({{d}}, &{{s_map}}, {{barrier}}, {{s_at}});"
         },
         blocks=blocks,
         source="PTX ISA, cp.async.bulk.tensor",

@@ -353,8 +353,9 @@ def intrinsic(name: str | Intrin) -> Intrin:
         raise ScheduleError(Problem("tensorize.unknown", message, hint="tensorir.intrin.intrin.register(…) it first"))
     if isinstance(name, str) and name in INTRINSICS:
         return INTRINSICS[name]
-    if isinstance(name, str) and (made := tensorir.intrin.hopper.wgmma_named(name)) is not None:
-        return register(made)
+    for named in (tensorir.intrin.hopper.wgmma_named, tensorir.intrin.hopper.tile_store_named):
+        if isinstance(name, str) and (made := named(name)) is not None:
+            return register(made)
     close = difflib.get_close_matches(str(name), INTRINSICS, n=3) or list(INTRINSICS)[:6]
     hint = f"one of {', '.join(close)} …"
     raise ScheduleError(Problem("tensorize.unknown", f"there is no instruction {shown(name)}", hint=hint))

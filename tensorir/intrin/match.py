@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tensorir.arith.affine import Arith, Interval, Linear, conjuncts, same
+from tensorir.intrin.pixels import NoPixels, in_one, through_image
 from tensorir.ir.build import as_int, binary, const
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.layout import scattered, written
@@ -73,7 +74,8 @@ def match(above: Sequence[Loop], loop: Loop, stage: Stage, intrin: Intrin) -> tu
     why: NoMatch | None = None
     for chosen in _pairings(wanted, [x for x in nest if as_int(x.extent) != 1]):
         try:
-            tiles = _Unify(arith, dict(zip((x.var for x in wanted), chosen, strict=True)), intrin).statement(want, have)
+            loops = dict(zip((x.var for x in wanted), chosen, strict=True))
+            tiles = _Unify(arith, loops, intrin, [x.var for x in above]).statement(want, have)
         except NoMatch as e:
             why = why or e  # the pairing in program order is the one that people have in mind
         else:
@@ -119,8 +121,8 @@ def _pairings(wanted: Sequence[Loop], nest: Sequence[Loop]) -> Iterator[tuple[Va
 class _Unify:
     """Walks the instruction's statement and the stage's side by side, noting the tile behind each operand."""
 
-    def __init__(self, arith: Arith, loops: dict[Var, Var], intrin: Intrin) -> None:
-        self.arith, self.intrin = arith, intrin
+    def __init__(self, arith: Arith, loops: dict[Var, Var], intrin: Intrin, above: Sequence[Var]) -> None:
+        self.arith, self.intrin, self.above = arith, intrin, above
         self.loops: dict[Var, Expr] = dict(loops)
         self.inner = tuple(loops.values())
         self.tiles: dict[Buffer, Region] = {}
@@ -215,6 +217,9 @@ class _Unify:
         forms = [self.arith.linear(i) for i in have]
         moving = [d for d, form in enumerate(forms) if any(uses(t, inner) for t in form.terms)]
         spans = [d for d, n in enumerate(tile.dims) if n > 1]
+        if any(t not in inner and uses(t, inner) for form in forms for t in form.terms) and len(tile.dims) == 2:
+            self.tiles.setdefault(tile, self._pixels(tile, want, buffer, forms))
+            return
         if len(moving) != len(spans):
             raise NoMatch(f"{len(moving)} dimensions of {buffer.name} move with the tile, which has {len(spans)}")
         if len(have) > MOST_DIMS and buffer.scope is Scope.GLOBAL:  # before, it may yet be inlined
@@ -230,6 +235,24 @@ class _Unify:
             extents[d], first[d] = tile.dims[k], rest.expr()
         moved = tuple(steps) if any(n > 1 for n in steps) else ()
         self.tiles.setdefault(tile, Region(buffer, tuple(first), tuple(extents), steps=moved))
+
+    def _pixels(self, tile: Buffer, want: tuple[Expr, ...], buffer: Buffer, forms: list[Linear]) -> Region:
+        """A tile whose rows are found by dividing the number of a pixel."""
+        row, column = (self.arith.linear(substitute(i, self.loops)) for i in want)
+        dims = tuple(as_int(n) for n in buffer.shape)
+        channel = forms[-1].plus(column, -1)
+        (pixel,) = row.terms
+        if not isinstance(pixel, Var) or any(uses(t, set(self.inner)) for t in channel.terms):
+            raise NoMatch(f"dimension {len(dims) - 1} of {buffer.name} does not move as {tile.name} does")
+        if (one := in_one(forms[:-1], dims[:-1], pixel, self.arith)) is not None:
+            first, count = one
+            return Region(buffer, (first.expr(), channel.expr()), tile.dims, shape=(count, dims[-1]))
+        if self.intrin.stores:
+            raise NoMatch(f"the rows of {tile.name} are not rows of {buffer.name} that follow each other")
+        try:
+            return through_image(tile.dims, buffer, [*forms[:-1], channel], pixel, self.above, self.arith)
+        except NoPixels as e:
+            raise NoMatch(str(e)) from None
 
     def _step(self, tile: Buffer, count: int, buffer: Buffer, d: int, found: Sequence[int]) -> int:
         """Elements of an array from one element of a tile to the next; what a tensor map has of them is refused where

@@ -32,6 +32,7 @@ from tensorir.ir.tree import (
     Loop,
     Pack,
     PadLoad,
+    Pixels,
     Prefetch,
     Program,
     Ramp,
@@ -227,9 +228,19 @@ def _layout(b: Buffer) -> str:
 
 
 def _region(r: Region) -> str:
+    through = "" if r.pixels is None else _pixels(r.pixels)
+    if len(r.first) != len(r.extents):  # flattened
+        return f"{_at(r.buffer, r.first)} +{' x '.join(map(str, r.extents))}{through}"
     steps = [f" by {n}" if n > 1 else "" for n in r.steps] or [""] * len(r.extents)
     dims = (f"{show(f)} +{n}{by}" for f, n, by in zip(r.first, r.extents, steps, strict=True))
-    return f"{r.buffer.name}[{', '.join(dims)}]"
+    return f"{r.buffer.name}[{', '.join(dims)}]{through}"
+
+
+def _pixels(p: Pixels) -> str:
+    """How a copy goes through an image: what it multiplies and adds to row and column."""
+    sides = zip(p.shape, p.steps, p.lower, map(show, p.offset), strict=True)
+    told = ", ".join(f"{n}{f' by {step}' if step > 1 else ''} from {low} + {at}" for n, step, low, at in sides)
+    return f" of images of {told}"
 
 
 def _stage(s: Stage, depth: int) -> list[str]:

@@ -7,6 +7,7 @@ meaning until lowering proves their operands non-negative. Nodes compare by iden
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from typing import Any
 
 from tensorir.ir.node import Node, node
@@ -519,6 +520,36 @@ class Fence(Stmt):
 
 
 @node
+class Pixels(Node):
+    """How a copy goes through an image (n, h, w, c): pixel by pixel, along rows, row after row, image after image.
+
+    Pixel number (n * P + p) * Q + q is that at row p * steps[0] + lower[0] + offset[0], and its column likewise. What
+    is beyond the image is 0 (im2col mode of tensor maps, PTX ISA, section on cp.async.bulk.tensor).
+
+    shape:  P and Q: how many rows and columns an image is gone through in
+    steps:  rows and columns of the image from one to the next
+    lower:  row and column of the first one, before ``offset`` is added
+    offset: 0 or more rows and columns, the same for all pixels of a copy: of a tap of the filter
+    """
+
+    shape: tuple[int, int]
+    steps: tuple[int, int]
+    lower: tuple[int, int]
+    offset: tuple[Expr, ...]
+
+    def place(self, number: Expr) -> tuple[Expr, Expr, Expr]:
+        """Image, row and column of a pixel, before ``offset`` is added."""
+        (p, q), (along_h, along_w), (h, w) = self.shape, self.steps, self.lower
+        return number // (p * q), number // q % p * along_h + h, number % q * along_w + w
+
+    def upper(self, extents: Sequence[int]) -> tuple[int, int]:
+        """From the last row and column of an image of ``extents`` to the last one before the next begins."""
+        h, w = (first + n * step - have for first, n, step, have
+                in zip(self.lower, self.shape, self.steps, extents, strict=True))  # fmt: skip
+        return h, w
+
+
+@node
 class Region(Node):
     """The tile of a buffer that an operand covers.
 
@@ -527,6 +558,9 @@ class Region(Node):
              swizzled rows (``swizzle`` bytes): from a row to the eighth after it, and from panel to panel
     steps:   of a tile of an array that is copied whole, one per extent: from one element of the tile to the next in
              that dimension of the array; empty where neighbours are neighbours
+    shape:   of an array that is copied whole and whose leading dimensions are one to the tile: as that sees it
+    pixels:  of a tile of an image that is copied pixel by pixel: ``first`` is (pixel, channel), and from flattening on
+             (n, h, w, channel) of the first one before ``pixels.offset``; ``extents`` are so many pixels and channels
     """
 
     buffer: Buffer
@@ -535,11 +569,18 @@ class Region(Node):
     strides: tuple[int, ...] = ()
     swizzle: int = 0
     steps: tuple[int, ...] = ()
+    shape: tuple[int, ...] = ()
+    pixels: Pixels | None = None
 
     @property
     def span(self) -> tuple[int, ...]:
         """Elements of the array from one tile to what would be the next one, in each dimension."""
         return tuple(n * step for n, step in zip(self.extents, self.steps or (1,) * len(self.extents), strict=True))
+
+    @property
+    def array(self) -> tuple[int, ...]:
+        """Extents of the array as a tile that is copied whole sees it."""
+        return self.shape or self.buffer.dims
 
 
 @node

@@ -142,7 +142,13 @@ class _Flatten(Pruner):
 
     def _region(self, call: IntrinCall, tile: Buffer, r: Region) -> Region:
         if tile.name in call.intrin.maps:  # told by where it begins in each dimension
-            return r.replace(buffer=self._buffer(r.buffer), first=tuple(self.arith.linear(i).expr() for i in r.first))
+            first, pixels = r.first, r.pixels
+            if pixels is not None:
+                first = (*pixels.place(r.first[0]), *r.first[1:])
+                offset = tuple(self.arith.linear(i).expr() for i in pixels.offset)
+                pixels = pixels.replace(offset=offset)
+            first = tuple(self.arith.linear(i).expr() for i in first)
+            return r.replace(buffer=self._buffer(r.buffer), first=first, pixels=pixels)
         first, strides, swizzle = self._flat(r.buffer, r.first), self._strides(r.buffer), 0
         if is_described(call, tile):
             strides, swizzle = described(call, tile, r.buffer, r.first, self.arith)

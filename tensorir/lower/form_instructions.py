@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tensorir.arith.affine import conjunction
+from tensorir.intrin.hopper import tile_copy
 from tensorir.intrin.match import NoMatch, match
 from tensorir.ir.build import const
 from tensorir.ir.text import show
@@ -73,6 +74,8 @@ class _Form(Rewriter):
                 )
         start: dict[Var, Expr] = {x.var: const(0) for x in loops}
         binds = tuple(substitute(b, start) for b in stage.binds)
+        if any(r.pixels is not None for r in regions):
+            intrin = tile_copy(regions[0].buffer.dtype, intrin.operands[0].dims, pixels=True)
         call = stage.replace(binds=binds, body=IntrinCall(intrin, regions), intrin=None)
         return If(conjunction(conds), call) if conds else call
 

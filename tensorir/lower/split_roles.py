@@ -318,7 +318,7 @@ class _Shared(Rewriter):
         whole = len(dims) > 1 and dims[0] % self.blocks == 0 and part * math.prod(dims[1:-1]) % ATOM_ROWS == 0
         if own or not whole:
             return n
-        intrin = tile_copy(made.buffer.dtype, (part, *dims[1:]), self.blocks)
+        intrin = tile_copy(made.buffer.dtype, (part, *dims[1:]), self.blocks, source.pixels is not None)
 
         def shifted(r: Region) -> Region:
             d = next(d for d, extent in enumerate(r.extents) if extent > 1)

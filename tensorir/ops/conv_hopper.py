@@ -15,6 +15,7 @@ from tensorir.intrin.cuda import Multiplication
 from tensorir.intrin.hopper import KINDS, ROWS
 from tensorir.intrin.match import MOST_SPAN, MOST_STEP
 from tensorir.ops.common import Config, leaves_in_halves, out_stage
+from tensorir.ops.conv_im2col import gone_through, in_line, tiles_in_line
 from tensorir.ops.conv_tensor import conv_multiplication, is_rearranged, leading_names, main_stage
 from tensorir.ops.gemm_blocks import multiprocessors
 from tensorir.ops.gemm_hopper import REGISTERS, ROW_BYTES, sums_fit
@@ -26,8 +27,15 @@ if TYPE_CHECKING:
     from tensorir.tune.space import Space
 
 
+GROUPS = [2, 1, 3]
+WIDTHS = (8, 16, 32, 64)
+"""Pixels of a row that a product may have."""
 CHANNELS = (64, 128, 256, 192, 96, 32)
 """That a block may compute."""
+NO_WIDTH = WIDTHS[0]
+"""What ``wide`` is where it says nothing: pixels in one line."""
+WORTH = 1.05
+"""How much longer boxes must be expected to take for a search to start with pixels in one line."""
 
 
 def conv_warpgroups(shape: Mapping[str, Any]) -> Multiplication | None:
@@ -47,8 +55,11 @@ def gpu_hopper(s: Schedule, c: Config, shape: Mapping[str, Any], target: Target)
     """A block of ``groups`` warpgroups computes 64 pixels each, ``wide`` of a row, by ``bk`` channels; a step is a tap
     of the filter and 128 bytes of input channels.
 
-    c: those, ``depth`` of the ring; ``resident``: no more blocks than run at once, each of which walks several tiles
+    c: those, ``depth`` of the ring; ``resident``: no more blocks than run at once, each of which walks several tiles;
+       ``pixels``: "box", or "im2col" for all pixels in one line (``conv_im2col``), which has no use for ``wide``
     """
+    if c["pixels"] == "im2col":
+        return in_line(s, c, shape, target, stored_whole(c, shape))
     m, y, image, own = conv_warpgroups(shape), main_stage(shape), is_rearranged(shape), leading_names(shape)
     assert m is not None
     out = out_stage(s, y, "warp")
@@ -94,6 +105,8 @@ def stored_whole(c: Mapping[str, Any], shape: Mapping[str, Any]) -> bool:
 
 def tiles(c: Mapping[str, Any], shape: Mapping[str, Any]) -> int:
     """Of all blocks."""
+    if c.get("pixels") == "im2col":
+        return tiles_in_line(c, shape)
     rows = -(-shape["p"] // (c["groups"] * ROWS // c["wide"]))
     return int(shape["n"] * rows * -(-shape["q"] // c["wide"]) * -(-shape["k"] // c["bk"]))
 
@@ -113,10 +126,7 @@ def hopper_space(shape: Mapping[str, Any], target: Target) -> Space:
     """The tiles that fit: registers of a thread, shared memory of a block."""
     from tensorir.tune.space import Space
 
-    room, channels = target.shared_optin_bytes, shape["k"] // shape["groups"]
-
-    def spanned(c: Mapping[str, Any]) -> bool:
-        return bool(c["wide"] * shape["stride"] <= MOST_SPAN)
+    room = target.shared_optin_bytes
 
     def shared(c: Mapping[str, Any]) -> bool:
         pixels = c["groups"] * ROWS
@@ -126,38 +136,80 @@ def hopper_space(shape: Mapping[str, Any], target: Target) -> Space:
     def registers(c: Mapping[str, Any]) -> bool:
         return sums_fit(c["groups"], 1, c["bk"])
 
-    def whole(c: Mapping[str, Any]) -> bool:
-        return bool(shape["groups"] == 1 or channels % c["bk"] == 0)
+    def line(c: Mapping[str, Any]) -> bool:
+        return bool(c["pixels"] == "box" or c["wide"] == NO_WIDTH)
 
-    def sensible(c: Mapping[str, Any]) -> bool:
-        return bool(c["bk"] == 64 or c["bk"] // 2 < channels)
+    return Space(
+        where={
+            "shared": shared,
+            "registers": registers,
+            "sensible": lambda c: _sensible(c, shape),
+            "spanned": lambda c: _spanned(c, shape),
+            "whole": lambda c: _whole(c, shape),
+            "line": line,
+        },
+        default=_default(shape, target),
+        groups=GROUPS,
+        wide=list(WIDTHS),
+        bk=list(CHANNELS),
+        depth=[4, 3, 5, 6, 2, 8],
+        resident=[1, 0],
+        pixels=["box", "im2col"] if gone_through(shape) else ["box"],
+    ).since({"pixels": "box"})
 
+
+def _spanned(c: Mapping[str, Any], shape: Mapping[str, Any]) -> bool:
+    """Whether a row of a tile is within reach of a copy."""
+    return bool(c["wide"] * shape["stride"] <= MOST_SPAN)
+
+
+def _whole(c: Mapping[str, Any], shape: Mapping[str, Any]) -> bool:
+    """Whether the channels of a group are whole tiles."""
+    return bool(shape["groups"] == 1 or shape["k"] // shape["groups"] % c["bk"] == 0)
+
+
+def _sensible(c: Mapping[str, Any], shape: Mapping[str, Any]) -> bool:
+    return bool(c["bk"] == 64 or c["bk"] // 2 < shape["k"] // shape["groups"])
+
+
+def _default(shape: Mapping[str, Any], target: Target) -> Config:
+    """What a search starts with: pixels in boxes, or in one line where that is expected to take less."""
+    boxes = _default_boxes(shape, target)
+    parts = [n for n in (256, 128, 64) if _whole({"bk": n}, shape) and _sensible({"bk": n}, shape)]
+    if not gone_through(shape) or not parts:
+        return boxes
+    tried = (
+        {**boxes, "pixels": "im2col", "wide": NO_WIDTH, "groups": g, "bk": n, "depth": _depth(n)}
+        for g, n in itertools.product(GROUPS[:2], parts)
+    )
+    line = min(tried, key=lambda c: _expected(c, shape, target))
+    return line if _expected(line, shape, target)[0] * WORTH <= _expected(boxes, shape, target)[0] else boxes
+
+
+def _default_boxes(shape: Mapping[str, Any], target: Target) -> Config:
     def wasted(c: Mapping[str, Any]) -> float:
         """Pixels that are computed, of those that there are."""
         high = c["groups"] * ROWS // c["wide"]
         p, q = shape["p"], shape["q"]
         return float(-(-p // high) * high * -(-q // c["wide"]) * c["wide"] / (p * q))
 
-    groups = [2, 1, 3]
-    fitting = [n for n in (8, 16, 32, 64) if spanned({"wide": n})]
+    fitting = [n for n in WIDTHS if _spanned({"wide": n}, shape)]
     wide = min(fitting, key=lambda n: (wasted({"groups": 2, "wide": n}), n != 16))
     alone = wasted({"groups": 1, "wide": wide}) * 1.2 < wasted({"groups": 2, "wide": wide})
-    bk = next((n for n in (256, 128, 64) if channels % n == 0), 64)
-    default = dict(groups=1 if alone else 2, wide=wide, bk=bk, depth=3 if bk == 256 else 4, resident=1)
-    if shape["stride"] > 1 or shape["groups"] > 1:  # what the rules above do not see: few pixels, narrow groups
-        parts = [n for n in CHANNELS if whole({"bk": n}) and sensible({"bk": n})]
-        parts = [n for n in parts if n % 64 == 0] or parts  # results leave in whole tiles
-        tried = (
-            dict(default, groups=g, wide=n, bk=k, depth=3 if k == 256 else 4)
-            for g, n, k in itertools.product(groups[:2], fitting, parts)
-        )
-        default = min(tried, key=lambda c: _expected(c, shape, target))
-    return Space(
-        where={"shared": shared, "registers": registers, "sensible": sensible, "spanned": spanned, "whole": whole},
-        default=default,
-        groups=groups,
-        wide=[8, 16, 32, 64],
-        bk=list(CHANNELS),
-        depth=[4, 3, 5, 6, 2, 8],
-        resident=[1, 0],
+    bk = next((n for n in (256, 128, 64) if shape["k"] // shape["groups"] % n == 0), 64)
+    default: dict[str, Any] = dict(groups=1 if alone else 2, wide=wide, bk=bk, depth=_depth(bk), resident=1)
+    default["pixels"] = "box"
+    if shape["stride"] == 1 and shape["groups"] == 1:
+        return default
+    # what the rules above do not see: few pixels, narrow groups
+    parts = [n for n in CHANNELS if _whole({"bk": n}, shape) and _sensible({"bk": n}, shape)]
+    parts = [n for n in parts if n % 64 == 0] or parts  # results leave in whole tiles
+    tried = (
+        {**default, "groups": g, "wide": n, "bk": k, "depth": _depth(k)}
+        for g, n, k in itertools.product(GROUPS[:2], fitting, parts)
     )
+    return min(tried, key=lambda c: _expected(c, shape, target))
+
+
+def _depth(bk: int) -> int:
+    return 3 if bk == 256 else 4

@@ -57,7 +57,7 @@ def declared(operands: Mapping[str, Tensor | None], shape: Mapping[str, Any]) ->
     x, w = operands["x"], operands["w"]
     assert x is not None
     assert w is not None
-    return epilogue(summed(_image(x, shape), _turned(w, shape), shape), operands, shape)
+    return epilogue(summed(_image(x, shape), turned(w, shape), shape), operands, shape)
 
 
 def summed(image: Tensor, turned: Tensor, shape: Mapping[str, Any]) -> Tensor:
@@ -113,7 +113,7 @@ def main_stage(shape: Mapping[str, Any]) -> str:
     return "y" if shape["layout"] == "NHWC" and not leading_names(shape) else "sums"
 
 
-def _turned(w: Tensor, shape: Mapping[str, Any]) -> Tensor:
+def turned(w: Tensor, shape: Mapping[str, Any]) -> Tensor:
     """The filter as ([g,] r, s, k, c)."""
     groups, nchw, r, s = (shape["groups"], shape["layout"] == "NCHW", shape["r"], shape["s"])
     kg, cg = shape["k"] // groups, shape["cg"]

@@ -28,6 +28,9 @@ SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 MOST_STEP = 8
 """Elements of an array from one that a tile has to the next, in any dimension but the last."""
 
+MOST_PIXELS, MOST_CHANNELS, CORNERS = 1024, 256, range(-128, 128)
+"""Of a tile of an image (n, h, w, c) that is gone through pixel by pixel, and its corners."""
+
 _NO_INTERLEAVE, _L2_256_BYTES, _ZEROS_OUTSIDE = 0, 3, 0
 _SMALL, _MENDED = 128 << 10, 13010
 
@@ -46,6 +49,8 @@ def encoded(
     box: Sequence[int],
     swizzle: int,
     steps: Sequence[int] = (),
+    lower: Sequence[int] = (),
+    upper: Sequence[int] = (),
 ) -> Any:
     """The CUtensorMap of a row-major contiguous array, as an argument for CuPy; a context must be current.
 
@@ -56,22 +61,30 @@ def encoded(
            step-th behind it (so cuTensorMapEncodeTiled's elementStrides; they want N = step * copied). () for all of
            them. What is beyond the array is zero element by element, the corner itself included. The innermost
            dimension has none: without interleave the driver ignores that one
+    lower, upper: of an image (n, h, w, c) that is gone through pixel by pixel (cuTensorMapEncodeIm2col): row and
+           column of its first pixel, and how far from its last ones the last pixel may be. ``box`` is so many pixels
+           and channels then. The driver is given columns first, as CUTLASS does; its header says rows first
     """
-    if wrong := broken_limits(address, array, dtype, shape, box, swizzle, steps):
+    if wrong := broken_limits(address, array, dtype, shape, box, swizzle, steps, lower, upper):
         raise TensorMapError(*wrong)
     kind, size = KINDS[dtype]
     raw = np.zeros(192, np.uint8)
     start = -raw.ctypes.data % 64  # the driver asks for this alignment
     made = raw[start : start + 128].view("V128")
     driver, version = _driver()
-    status = driver.cuTensorMapEncodeTiled(
+    encode, tile = driver.cuTensorMapEncodeTiled, [_inner_first(ctypes.c_uint32, box)]
+    if lower:
+        encode = driver.cuTensorMapEncodeIm2col
+        corners = [_inner_first(ctypes.c_int, corner) for corner in (lower, upper)]
+        tile = [*corners, ctypes.c_uint32(box[1]), ctypes.c_uint32(box[0])]
+    status = encode(
         ctypes.c_void_p(made.ctypes.data),
         kind,
         len(shape),
         ctypes.c_void_p(address),
         _inner_first(ctypes.c_uint64, shape),
         _inner_first(ctypes.c_uint64, _strides(shape, size)),
-        _inner_first(ctypes.c_uint32, box),
+        *tile,
         _inner_first(ctypes.c_uint32, steps or [1] * len(shape)),
         _NO_INTERLEAVE,
         SWIZZLES[swizzle],
@@ -94,11 +107,19 @@ def broken_limits(
     box: Sequence[int],
     swizzle: int,
     steps: Sequence[int] = (),
+    lower: Sequence[int] = (),
+    upper: Sequence[int] = (),
 ) -> list[str]:
-    """Every limit of cuTensorMapEncodeTiled that is not kept: the driver says only that something is wrong."""
+    """Every limit of cuTensorMapEncodeTiled, or of cuTensorMapEncodeIm2col, that is not kept: the driver says only that
+    something is wrong.
+    """
     if dtype not in KINDS:
         return [f"{array}: tensor maps take no {dtype}"]
-    if not 1 <= len(shape) <= 5 or len(box) != len(shape):
+    image = bool(lower or upper)
+    if image and not (len(shape) == 4 and len(box) == len(lower) == len(upper) == 2):
+        given = f"{len(shape)} dimensions, a box of {len(box)}, corners of {len(lower)} and {len(upper)}"
+        return [f"{array}: pixels of {given}; a tensor map takes (n, h, w, c), and two of each"]
+    if not image and (not 1 <= len(shape) <= 5 or len(box) != len(shape)):
         return [f"{array}: {len(shape)} dimensions with a box of {len(box)}; tensor maps take 1 to 5, and as many"]
     size = KINDS[dtype][1]
     row = box[-1] * size
@@ -112,8 +133,11 @@ def broken_limits(
         if stride % 16 or stride >= 1 << 40:
             wrong.append(f"{array}: dimension {d} has a stride of {stride} bytes, not a multiple of 16 below 2**40")
     for d, n in enumerate(box):
-        if not 1 <= n <= 256:
-            wrong.append(f"{array}: a box has {n} elements in dimension {d}; a tensor map takes 1 to 256")
+        most = (MOST_PIXELS, MOST_CHANNELS)[d] if image else 256
+        if not 1 <= n <= most:
+            wrong.append(f"{array}: a box has {n} elements in dimension {d}; a tensor map takes 1 to {most}")
+    wrong += [f"{array}: a corner of {n} pixels; a tensor map takes {CORNERS[0]} to {CORNERS[-1]}"
+              for n in (*lower, *upper) if n not in CORNERS]  # fmt: skip
     wrong += _broken_steps(array, len(shape), steps)
     if row % 16:
         wrong.append(f"{array}: a row of a box has {row} bytes, not a multiple of 16")

@@ -163,6 +163,7 @@ def test_source_survives_json():
     maps = (
         TensorMap("A_map", "A", "bfloat16", (13, 16), (8, 16), 32, (2, 1)),
         TensorMap("k_map", "k", "float32", (1,), (1,)),
+        TensorMap("i_map", "A", "bfloat16", (1, 1, 13, 16), (8, 16), 32, (1, 1, 2, 1), (0, -1), (0, 1)),
     )
     mapped = replace(changed, kernels=(replace(source.kernels[0], args=("A_map", "k_map"), maps=maps),))
     assert source_from(json.loads(json.dumps(source_json(mapped)))) == mapped

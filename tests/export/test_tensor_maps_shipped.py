@@ -47,7 +47,7 @@ def test_the_folder_says_all_that_a_map_is(tmp_path):
     where = exported(tmp_path / "out")
     manifest = json.loads((where / "manifest.json").read_text())
     pack, add = manifest["kernels"]
-    rows = {"dtype": "float32", "shape": [16, 32], "box": [8, 32], "steps": []}
+    rows = {"dtype": "float32", "shape": [16, 32], "box": [8, 32], "steps": [], "lower": [], "upper": []}
     assert add["args"] == ["A_map", "C", "W_map"]
     assert add["maps"] == [{"name": f"{n}_map", "array": n, **rows, "swizzle": 128} for n in "AW"]
     assert [m["name"] for m in pack["maps"]] == pack["args"] == ["B_map", "W_store"]
@@ -127,9 +127,23 @@ def test_steps_are_shipped(tmp_path, cupy, driver):
     pack, add = SOURCE.kernels
     stepped = replace(add, maps=(replace(add.maps[0], steps=(2, 1)), add.maps[1]))
     where = exported(tmp_path / "out", replace(SOURCE, kernels=(pack, stepped)))
-    assert "| `add` | `A_map` | `A` | float32 | 16x32 | 8x32 | 2x1 | 128 |" in (where / "README.md").read_text()
+    assert "| `add` | `A_map` | `A` | float32 | 16x32 | 8x32 | 2x1 | 128 | |" in (where / "README.md").read_text()
     loaded(where)(X, Y)
     assert [a["steps"] for a in driver.asked] == [[1, 1], [1, 1], [1, 2], [1, 1]]
+
+
+def test_corners_are_shipped(tmp_path, cupy, driver):
+    """As of an array of 16 x 32 elements that is gone through as images of 2 x 8 x 32."""
+    pack, add = SOURCE.kernels
+    image = replace(add.maps[0], shape=(1, 2, 8, 32), steps=(1, 1, 2, 1), lower=(-1, 0), upper=(-1, -2))
+    where = exported(tmp_path / "out", replace(SOURCE, kernels=(pack, replace(add, maps=(image, add.maps[1])))))
+    row = "| `add` | `A_map` | `A` | float32 | 1x2x8x32 | 8x32 | 1x1x2x1 | 128 | -1, 0 to -1, -2 |"
+    about = (where / "README.md").read_text()
+    assert row in about and "cuTensorMapEncodeIm2col" in about
+    loaded(where)(X, Y)
+    asked = driver.asked[2]
+    assert (asked["lower"], asked["upper"], asked["channels"], asked["pixels"]) == ([0, -1], [-2, -1], 32, 8)
+    assert (asked["extents"], asked["steps"]) == ([32, 8, 2, 1], [1, 2, 1, 1])
 
 
 def test_prepacked_programs_share_no_memory(tmp_path, cupy):

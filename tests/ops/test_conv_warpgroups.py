@@ -50,6 +50,8 @@ CASES = {
     "groups": dict(groups=2, c=128, k=128, n=2, bias=True, residual=True),
     "groups, stride 2": dict(groups=3, c=192, k=288, stride=2, h=20, dtype="float16"),
     "groups of pixels alone": dict(groups=2, c=256, k=64, r=1, s=1, pad=0, dtype="int8"),
+    "tf32": dict(dtype="float32", precision="tf32", c=40, n=2, h=7, w=9),
+    "tf32, stride 2": dict(dtype="float32", precision="tf32", c=64, n=2, h=17, w=9, stride=2, bias=True),
     "8-bit floats": dict(dtype="float8_e4m3", c=160, k=80, bias=True, residual=True),
     "8-bit floats, stride 2": dict(dtype="float8_e5m2", c=48, stride=2, h=20),
 }

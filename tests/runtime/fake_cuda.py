@@ -66,21 +66,27 @@ class Driver:
 
     def __init__(self, version=13000, status=0):
         self.version, self.status, self.asked = version, status, []
-        self.cuTensorMapEncodeTiled = Entry(self._encode)
+        self.cuTensorMapEncodeTiled = Entry(lambda *args: self._encode(*args[:6], {"box": list(args[6])}, *args[7:]))
+        self.cuTensorMapEncodeIm2col = Entry(self._encode_pixels)
         self.cuDriverGetVersion = Entry(self._version)
 
     def _version(self, pointer):
         pointer._obj.value = self.version
         return 0
 
-    def _encode(self, place, kind, rank, address, extents, strides, box, steps, interleave, swizzle, promotion, fill):
+    def _encode_pixels(self, *args):
+        lower, upper, channels, pixels = args[6:10]
+        tile = {"lower": list(lower), "upper": list(upper), "channels": channels.value, "pixels": pixels.value}
+        return self._encode(*args[:6], tile, *args[10:])
+
+    def _encode(self, place, kind, rank, address, extents, strides, tile, steps, interleave, swizzle, promotion, fill):
         assert place.value % 64 == 0
         words = (ctypes.c_uint64 * 16).from_address(place.value)
         words[:] = [address.value] + [2**64 - 1] * 15
-        numbers = {"extents": extents, "strides": strides, "box": box, "steps": steps}
+        numbers = {"extents": extents, "strides": strides, "steps": steps}
         self.asked.append(
             {"kind": kind, "rank": rank, "address": address.value, "interleave": interleave, "swizzle": swizzle}
-            | {"promotion": promotion, "fill": fill}
+            | {"promotion": promotion, "fill": fill, **tile}
             | {name: list(values) for name, values in numbers.items()}
         )
         return self.status

@@ -86,6 +86,51 @@ def test_steps(driver):
     assert (driver.asked[0]["box"], driver.asked[0]["steps"]) == ([64, 24, 1], [1, 3, 1])
 
 
+IMAGE = {
+    **PLANE,
+    "shape": (8, 14, 20, 256),
+    "box": (128, 64),
+    "steps": (1, 1, 2, 1),
+    "lower": (-1, -2),
+    "upper": (0, -3),
+}
+
+
+def test_pixels_of_an_image(driver):
+    """The driver counts from the innermost dimension, corners as well: columns, then rows."""
+    made = tensor_maps.encoded(0x7F0000000010, **IMAGE)
+    assert driver.asked == [
+        {
+            "kind": 9, "rank": 4, "address": 0x7F0000000010, "extents": [256, 20, 14, 8],
+            "strides": [512, 10240, 143360], "lower": [-2, -1], "upper": [-3, 0], "channels": 64, "pixels": 128,
+            "steps": [1, 2, 1, 1], "interleave": 0, "swizzle": 3, "promotion": 3, "fill": 0,
+        }
+    ]  # fmt: skip
+    assert int(made.view(np.uint64)[1]) == 2**64 - 1
+    small = tensor_maps.encoded(4096, **{**IMAGE, "shape": (2, 7, 7, 64)})
+    assert int(small.view(np.uint64)[1]) == 2**64 - 1 - (1 << 21), "as of boxes: under 128 KB, of a driver of 13.0"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"box": (1025, 64)}, "1025 elements in dimension 0; a tensor map takes 1 to 1024"),
+        ({"box": (64, 264), "swizzle": 0}, "264 elements in dimension 1; a tensor map takes 1 to 256"),
+        ({"lower": (-129, 0)}, "a corner of -129 pixels; a tensor map takes -128 to 127"),
+        ({"upper": (0, 128)}, "a corner of 128 pixels"),
+        ({"upper": (0,)}, "corners of 2 and 1"),
+        ({"shape": (14, 20, 64)}, "pixels of 3 dimensions"),
+        ({"box": (1, 8, 8, 64)}, "a box of 4"),
+        ({"steps": (1, 9, 1, 1)}, "a step of 9 elements in dimension 1"),
+        ({"steps": (2, 1)}, "2 steps for 4 dimensions"),
+    ],
+)
+def test_limits_of_pixels(driver, change, words):
+    with pytest.raises(tensor_maps.TensorMapError, match="x: .*" + re.escape(words)) as caught:
+        tensor_maps.encoded(4096, **{**IMAGE, **change})
+    assert len(caught.value.args) == 1 and not driver.asked
+
+
 def test_numbers_are_those_of_the_header():
     """The enumerations of cuda.h, counted as a compiler does."""
     headers = [p for folder in _headers() if (p := Path(folder) / "cuda.h").exists()]

@@ -11,18 +11,22 @@ const u32 MAP = 0x2070616d;  // "map ", with which emulate.py begins one
 const u64 PIECE = 16;        // bytes that a swizzle moves together
 
 // What Python fills: numbers of elements, innermost first. Of a box every steps-th element is in the tile, from the first on.
+// pixels: of (c, w, h, n), box[0] channels of box[1] pixels are in the tile, from one to the next along w, then h, then n,
+// by steps, within lower and the image's last one + upper (w, h). What is read is offset from there (im2col mode).
 // rounded: floats are rounded to 10 bits of mantissa as they are loaded, to nearest, halves to even.
 struct TensorMap {
   u32 magic, rank, itemsize, swizzle;
   u64 address;
   u32 shape[5], box[5], steps[5], rounded;
+  int pixels, lower[2], upper[2];
 
   u32 tile(u32 d) const { return (box[d] + steps[d] - 1) / steps[d]; }
+  int last(int side) const { return (int)shape[side + 1] - 1 + upper[side]; }
 };
 
 struct Tile {
   TensorMap map;
-  int corner[5];
+  int corner[5], offset[2];
   int site;    // of what is done to shared memory
   int around;  // of what is done to global memory
 };
@@ -50,6 +54,7 @@ std::map<int, Stores> stores;  // of each thread
 
 u64 tile_bytes(const TensorMap &m) {
   u64 size = m.itemsize;
+  if (m.pixels) return size * m.box[0] * m.box[1];
   for (u32 d = 0; d < m.rank; d++) size *= m.tile(d);
   return size;
 }
@@ -58,9 +63,33 @@ u64 tile_bytes(const TensorMap &m) {
 // address on a device too: the image is loaded at a multiple of 1024.
 u64 swizzled(u64 address, u32 span) { return address ^ (address >> 7 & (span / PIECE - (span ? 1 : 0))) << 4; }
 
+template <class Each> void each_pixel(const Tile &t, Each each) {
+  const TensorMap &m = t.map;
+  long long first = std::max(0, t.corner[0]), end = std::min((long long)t.corner[0] + m.box[0], (long long)m.shape[0]);
+  long long at[3] = {t.corner[1], t.corner[2], t.corner[3]};
+  for (u64 pixel = 0; pixel < m.box[1]; pixel++) {
+    bool inside = first < end && at[2] >= 0 && at[2] < (long long)m.shape[3];
+    long long x[2];
+    for (int side = 0; side < 2; side++) {
+      x[side] = at[side] + t.offset[side];
+      inside = inside && x[side] >= 0 && x[side] < (long long)m.shape[side + 1];
+    }
+    long long element = (((at[2] * m.shape[2] + x[1]) * m.shape[1] + x[0]) * m.shape[0] + first);
+    if (inside)
+      each(pixel * m.box[0] * m.itemsize + (u64)(first - t.corner[0]) * m.itemsize, (u8 *)m.address + element * m.itemsize,
+           (u64)(end - first) * m.itemsize);
+    for (int side = 0; side < 3; side++) {
+      at[side] += m.steps[side + 1];
+      if (side == 2 || at[side] <= m.last(side)) break;
+      at[side] = m.lower[side];
+    }
+  }
+}
+
 // each(offset in the tile, address in the array, bytes) for the part of each row of the tile that lies in the array.
 template <class Each> void each_row(const Tile &t, Each each) {
   const TensorMap &m = t.map;
+  if (m.pixels) return each_pixel(t, each);
   u64 row_bytes = (u64)m.box[0] * m.itemsize, rows = tile_bytes(m) / row_bytes;
   long long first = std::max(0, t.corner[0]), end = std::min((long long)t.corner[0] + m.box[0], (long long)m.shape[0]);
   for (u64 row = 0; row < rows; row++) {
@@ -99,8 +128,21 @@ void cost(int id, u64 address, u64 bytes) {
   s.ideal += (bytes + 31) / 32;
 }
 
+// A copy begins at a pixel between the corners, and reads 0 to 255 rows and columns from there.
+void need_pixels(const Tile &t, const void *at) {
+  for (int side = 0; side < 2; side++) {
+    const char *what = side ? "row" : "column";
+    if (t.offset[side] < 0 || t.offset[side] > 255)
+      problem("tma.pixels", at, nullptr, "thread %d copies pixels %d %ss from where they are; 0 to 255 can be told",
+              W.current->number, t.offset[side], what);
+    if (t.corner[side + 1] < t.map.lower[side] || t.corner[side + 1] > t.map.last(side))
+      problem("tma.pixels", at, nullptr, "thread %d copies pixels from %s %d on, and those of its map are in %d to %d",
+              W.current->number, what, t.corner[side + 1], t.map.lower[side], t.map.last(side));
+  }
+}
+
 // Both ends of the copy, looked at when it is issued: behind this all of it is known to be there.
-Tile tile_of(const void *map, const void *place, int rank, const int *corner, bool loads, const void *at) {
+Tile tile_of(const void *map, const void *place, int rank, const int *corner, const int *offset, bool loads, const void *at) {
   Fiber *f = W.current;
   Tile t;
   std::memcpy(&t.map, map, sizeof t.map);
@@ -110,7 +152,14 @@ Tile tile_of(const void *map, const void *place, int rank, const int *corner, bo
             m.magic == MAP ? (int)m.rank : 0);
     give_up();
   }
+  if ((m.pixels != 0) != (offset != nullptr)) {
+    problem("tma.map", at, nullptr, "thread %d copies %s by a map of %s", f->number, offset ? "pixels" : "a box",
+            offset ? "boxes" : "pixels");
+    give_up();
+  }
   for (int d = 0; d < 5; d++) t.corner[d] = d < rank ? corner[d] : 0;
+  for (int side = 0; side < 2; side++) t.offset[side] = offset ? offset[side] : 0;
+  if (offset) need_pixels(t, at);
   u64 size = tile_bytes(m);
   if ((u64)place % 128)
     problem("memory.misaligned", at, nullptr, "thread %d copies a tile %s shared memory at no multiple of 128 bytes",
@@ -214,12 +263,13 @@ void issue(const Tile &t, u8 *to, Barrier *b, const void *at) {
 }
 
 // One copy for each block of `mask`: to the same place there, for the same barrier there.
-void load(void *to, const void *map, const void *barrier, u32 mask, int rank, const int *corner, const void *at) {
+void load(void *to, const void *map, const void *barrier, u32 mask, int rank, const int *corner, const int *offset,
+          const void *at) {
   Fiber *f = W.current;
   Barrier *own[MOST_BLOCKS] = {nullptr};
   for (int block = 0; block < W.cluster; block++)
     if (mask >> block & 1) own[block] = barrier_at(barrier, block, "copies for", true, at);
-  Tile t = tile_of(map, to, rank, corner, true, at);
+  Tile t = tile_of(map, to, rank, corner, offset, true, at);
   bool any = false;
   for (int block = 0; block < W.cluster; block++)
     if (own[block]) {
@@ -233,7 +283,7 @@ void load(void *to, const void *map, const void *barrier, u32 mask, int rank, co
 
 void store(const void *map, const void *from, int rank, const int *corner, const void *at) {
   Fiber *f = W.current;
-  Tile t = tile_of(map, from, rank, corner, false, at);
+  Tile t = tile_of(map, from, rank, corner, nullptr, false, at);
   std::vector<bool> wanted(W.cells.size(), false);  // what lies beyond the array is read, and goes nowhere
   each_row(t, [&](u64 offset, u8 *, u64 bytes) {
     for (u64 k = offset / PIECE * PIECE; k < offset + bytes; k += PIECE) {
@@ -309,17 +359,19 @@ void end_copies() {
 }  // namespace
 
 extern "C" {
-void tir_tma_load_tile(void *to, const void *map, unsigned long long *barrier, int rank, const int *corner) {
-  load(to, map, barrier, 1u << W.current->rank, rank, corner, HERE);
+// offset: of pixels, null for a box
+void tir_tma_load_tile(void *to, const void *map, unsigned long long *barrier, int rank, const int *corner, const int *offset) {
+  load(to, map, barrier, 1u << W.current->rank, rank, corner, offset, HERE);
 }
 
-void tir_tma_multicast_tile(void *to, const void *map, unsigned long long *barrier, int mask, int rank, const int *corner) {
+void tir_tma_multicast_tile(void *to, const void *map, unsigned long long *barrier, int mask, int rank, const int *corner,
+                            const int *offset) {
   if (mask <= 0 || mask >> W.cluster) {
     problem("cluster.rank", HERE, nullptr, "thread %d copies a tile for the blocks of mask %d: a cluster of %d blocks has "
             "the masks 1 to %d", W.current->number, mask, W.cluster, (1 << W.cluster) - 1);
     give_up();
   }
-  load(to, map, barrier, (u32)mask, rank, corner, HERE);
+  load(to, map, barrier, (u32)mask, rank, corner, offset, HERE);
 }
 
 void tir_tma_store_tile(const void *map, const void *from, int rank, const int *corner) {

@@ -14,8 +14,9 @@ void tir_barrier_arrive(unsigned long long *barrier);
 void tir_barrier_arrive_at(unsigned long long *barrier, int rank);
 void tir_barrier_wait(unsigned long long *barrier, int parity);
 void tir_async_fence();
-void tir_tma_load_tile(void *to, const void *map, unsigned long long *barrier, int rank, const int *corner);
-void tir_tma_multicast_tile(void *to, const void *map, unsigned long long *barrier, int mask, int rank, const int *corner);
+void tir_tma_load_tile(void *to, const void *map, unsigned long long *barrier, int rank, const int *corner, const int *offset);
+void tir_tma_multicast_tile(void *to, const void *map, unsigned long long *barrier, int mask, int rank, const int *corner,
+                            const int *offset);
 void tir_tma_store_tile(const void *map, const void *from, int rank, const int *corner);
 void tir_commit_stores();
 void tir_wait_stores_but(int pending, int done);
@@ -32,12 +33,22 @@ void tir_set_registers(int n, int up);
 // coordinates innermost first
 template <class... C> TIR_INLINE void tir_tma_load(void *to, const TirTensorMap *map, unsigned long long *barrier, C... c) {
   const int corner[] = {c...};
-  tir_tma_load_tile(to, map, barrier, sizeof...(c), corner);
+  tir_tma_load_tile(to, map, barrier, sizeof...(c), corner, nullptr);
 }
 template <class... C>
 TIR_INLINE void tir_tma_multicast(void *to, const TirTensorMap *map, unsigned long long *barrier, int mask, C... c) {
   const int corner[] = {c...};
-  tir_tma_multicast_tile(to, map, barrier, mask, sizeof...(c), corner);
+  tir_tma_multicast_tile(to, map, barrier, mask, sizeof...(c), corner, nullptr);
+}
+TIR_INLINE void tir_tma_im2col(void *to, const TirTensorMap *map, unsigned long long *barrier, int c, int w, int h, int n,
+                               int along_w, int along_h) {
+  const int corner[] = {c, w, h, n}, offset[] = {along_w, along_h};
+  tir_tma_load_tile(to, map, barrier, 4, corner, offset);
+}
+TIR_INLINE void tir_tma_im2col_multicast(void *to, const TirTensorMap *map, unsigned long long *barrier, int mask, int c,
+                                         int w, int h, int n, int along_w, int along_h) {
+  const int corner[] = {c, w, h, n}, offset[] = {along_w, along_h};
+  tir_tma_multicast_tile(to, map, barrier, mask, 4, corner, offset);
 }
 template <class... C> TIR_INLINE void tir_tma_store(const TirTensorMap *map, const void *from, C... c) {
   const int corner[] = {c...};
