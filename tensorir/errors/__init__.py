@@ -64,12 +64,16 @@ def line_of(error: BaseException) -> str | None:
 
 
 def _ours(frame: FrameType) -> bool:
-    """Whether a frame is this package's, or Python's between two of them (``with`` over a generator).
+    """Whether a frame is this package's, or Python's between two of them (``with`` over a generator, what is cached).
 
     What dataclasses generate has no file, only a module.
     """
     home = str(frame.f_globals.get("__name__", ""))
-    return frame.f_code.co_filename.startswith(_PACKAGE) or home.split(".")[0] in (_PACKAGE_NAME, "contextlib")
+    return frame.f_code.co_filename.startswith(_PACKAGE) or home.split(".")[0] in (
+        _PACKAGE_NAME,
+        "contextlib",
+        "functools",
+    )
 
 
 def _frames(tb: TracebackType | None) -> Iterator[TracebackType]:

@@ -158,7 +158,7 @@ def written(layout: Layout) -> str:
     )
     if layout.lanes:
         parts = right.split(", ")
-        right = f"{', '.join(parts[: layout.lanes])} | {', '.join(parts[layout.lanes :])}"
+        right = f"{', '.join(parts[: layout.lanes])} | {', '.join(parts[layout.lanes :])}".rstrip()
     return f"{', '.join(layout.names)} -> {right}{f' pad {layout.pad}' if layout.pad else ''}"
 
 

@@ -12,8 +12,9 @@ from tensorir.ir.tree import Layout
 def parse_layout(text: str, rank: int, owner: str, fragment: bool = False) -> Layout:
     """The layout that ``text`` says for ``owner``, of ``rank`` dimensions.
 
-    fragment: the pieces before a ``|`` number the lane of a warp that holds an element, those behind it its register;
-              ``*4`` among the former stands for four lanes that all hold it
+    fragment: the pieces before a ``|`` number the lane of a warp that holds an element, those behind it its register,
+              none of them where each lane has one element; ``*4`` among the former stands for four lanes that all hold
+              it
     Raises ScheduleError: ``layout.syntax``, ``layout.rank``, ``layout.not-bijective``, ``layout.fold``.
     """
     left, arrow, right = text.partition("->")
@@ -21,7 +22,7 @@ def parse_layout(text: str, rank: int, owner: str, fragment: bool = False) -> La
     bad = [n for n in names if not re.fullmatch(r"[A-Za-z_]\w*", n)]
     if not arrow or bad or len(set(names)) < len(names):
         what = f"{bad[0]!r} is no name" if bad else "a name stands twice on the left" if arrow else "there is no ->"
-        raise _syntax(text, what)
+        raise _syntax(text, what, fragment)
     if len(names) != rank:
         some = [f"d{n}" for n in range(rank)]
         raise ScheduleError(
@@ -33,17 +34,18 @@ def parse_layout(text: str, rank: int, owner: str, fragment: bool = False) -> La
         )
     held, bar, kept = right.partition("|") if fragment else ("", "", right)
     if fragment and not bar:
-        raise _syntax(text, "no | stands between what numbers the lanes and what numbers their registers")
+        raise _syntax(text, "no | stands between what numbers the lanes and what numbers their registers", fragment)
     lanes = len(held.split(",")) if bar else 0
-    parts = [part.split("^") for part in [*(held.split(",") if bar else ()), *kept.split(",")]]
-    pieces = tuple(_Pieces(text, names, part).piece(n < lanes) for n, (part, *_) in enumerate(parts))
+    registers = () if bar and not kept.strip() else kept.split(",")
+    parts = [part.split("^") for part in [*(held.split(",") if bar else ()), *registers]]
+    pieces = tuple(_Pieces(text, names, part, fragment).piece(n < lanes) for n, (part, *_) in enumerate(parts))
     if any(not chain([p for p in pieces if p[0] == d]) for d in range(len(names))):
-        raise _not_bijective(text, names, pieces)
-    folds = tuple(tuple(_Pieces(text, names, f).fold() for f in onto) for _, *onto in parts)
+        raise _not_bijective(text, names, pieces, fragment)
+    folds = tuple(tuple(_Pieces(text, names, f, fragment).fold() for f in onto) for _, *onto in parts)
     if not any(folds):
         return Layout(names, pieces, lanes=lanes)
     if fragment:
-        raise _syntax(text, "what lanes hold is not xored")
+        raise _syntax(text, "what lanes hold is not xored", fragment)
     found = Layout(names, pieces, folds=folds)
     if not recoverable(found):
         raise ScheduleError(
@@ -56,21 +58,22 @@ def parse_layout(text: str, rank: int, owner: str, fragment: bool = False) -> La
     return found
 
 
-def _syntax(text: str, what: str) -> ScheduleError:
-    return ScheduleError(
-        Problem(
-            "layout.syntax",
-            f"layout={text!r}: {what}",
-            hint="names, an arrow, pieces of them: 'o, c -> o/16, c/4, c%4, o%16'; chains as o/4%4",
-        )
-    )
+_PIECES = "names, an arrow, pieces of them: 'o, c -> o/16, c/4, c%4, o%16'; chains as o/4%4"
+_LANES = (
+    "what numbers the lanes, |, what numbers their registers: 'i, k -> i%8, k/2%4 | k/8, i/8, k%2', 'i, k -> i, k |'"
+)
+
+
+def _syntax(text: str, what: str, fragment: bool) -> ScheduleError:
+    hint = _LANES if fragment else _PIECES
+    return ScheduleError(Problem("layout.syntax", f"layout={text!r}: {what}", hint=hint))
 
 
 class _Pieces:
     """One storage dimension: a name, divided and cut off any number of times."""
 
-    def __init__(self, text: str, names: tuple[str, ...], part: str) -> None:
-        self.text, self.names, self.part = text, names, part.strip()
+    def __init__(self, text: str, names: tuple[str, ...], part: str, fragment: bool) -> None:
+        self.text, self.names, self.part, self.fragment = text, names, part.strip(), fragment
         self.tokens = re.findall(r"[A-Za-z_]\w*|[0-9]+|\S", part)
 
     def piece(self, lanes: bool = False) -> Piece:
@@ -128,16 +131,22 @@ class _Pieces:
         return int(n)
 
     def _bad(self, what: str) -> ScheduleError:
-        return _syntax(self.text, f"in {self.part!r} {what}" if self.part else "a piece is missing")
+        return _syntax(self.text, f"in {self.part!r} {what}" if self.part else "a piece is missing", self.fragment)
 
 
-def _not_bijective(text: str, names: tuple[str, ...], pieces: tuple[Piece, ...]) -> ScheduleError:
-    """Names the first dimension that is not covered once, with a layout that divides each of them at most once."""
+def _not_bijective(text: str, names: tuple[str, ...], pieces: tuple[Piece, ...], fragment: bool) -> ScheduleError:
+    """Names the first dimension that is not covered once, with a layout that divides each of them at most once; of a
+    fragment, with what does cover one.
+    """
     pieces = tuple(p for p in pieces if p[0] >= 0)
     d = next(n for n in range(len(names)) if not chain([p for p in pieces if p[0] == n]))
     mine = [p for p in pieces if p[0] == d]
     shown = ", ".join(written(Layout(names, (p,))).split(" -> ")[1] for p in mine)
     what = f"the pieces {shown} do not cover {names[d]} exactly once" if mine else f"{names[d]} is not stored"
+    if fragment:
+        name = names[d]
+        hint = f"{name} alone, or all of its parts, in lanes and registers together: {name}%8 and {name}/8"
+        return ScheduleError(Problem("layout.not-bijective", f"layout={text!r}: {what}", hint=hint))
     block = {n: max((q for _, a, e in pieces if _ == n for q in (a, e)), default=1) for n in range(len(names))}
     outer = [n for n in range(len(names)) if n not in {p[0] for p in pieces}]
     outer += list(dict.fromkeys(p[0] for p in pieces))

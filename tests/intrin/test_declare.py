@@ -1,9 +1,13 @@
 """Instructions that users declare: one and two dimensions, and declarations that make no sense."""
 
+import shutil
+
 import numpy as np
 import pytest
 
 import tensorir as tir
+from tensorir.check.emulate import emulate
+from tensorir.interp.reference import evaluate, random_arguments
 from tensorir.intrin.intrin import Intrin, meaning, register
 from tensorir.ir.build import as_expr
 from tensorir.ir.text import text
@@ -110,6 +114,53 @@ def test_text_is_about_the_operands(emit):
     a = tir.placeholder((3,), name="a")
     c = tir.compute((3,), lambda n: a[n], name="c")
     assert refused(Intrin, "my.copy", meaning(c), {"opencl": emit}, "none") == "intrin.text"
+
+
+def doubles(of_a="i, k -> i, k |"):
+    """mma.m8n8k4 of float64, in which each lane has one element of a and of b."""
+    a, b = (tir.placeholder((8, 4), "float64", name=x) for x in "ab")
+    q = tir.reduce_axis(4, name="q")
+    d = tir.compute((8, 8), lambda i, j: tir.sum(a[i, q] * b[j, q], axis=q), name="d")
+    return Intrin(
+        "my.mma.f64", meaning(d, accumulate=True), {"cuda": "my_mma({d}, {a}, {b});"}, "PTX ISA", needs=("sm_80",),
+        fragments={"a": of_a, "b": "j, k -> j, k |", "d": "i, j -> i, j/2 | j%2"},
+        prelude={"cuda": "static __device__ void my_mma(double *d, const double *a, const double *b);"},
+    )  # fmt: skip
+
+
+@pytest.mark.skipif(shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler")
+def test_one_element_a_lane(table):
+    register(doubles())
+    x, y = tir.placeholder((33, 26), "float64", name="X"), tir.placeholder((50, 26), "float64", name="Y")
+    r = tir.reduce_axis(26, name="r")
+    z = tir.compute((33, 50), lambda i, j: tir.sum(x[i, r] * y[j, r], axis=r), name="Z")
+    s = tir.Schedule(tir.compute((33, 50), lambda i, j: tir.maximum(z[i, j], 0), name="out"), "cuda -arch=sm_80")
+    bi, wi, i = s.split("out.i", [None, 2, 16])
+    bj, wj, j = s.split("out.j", [None, 2, 24])
+    s.reorder(bi, bj, wi, wj, i, j).bind(bi, "block.y").bind(bj, "block.x").bind(wi, "warp.y").bind(wj, "warp.x")
+    s.compute_at("Z", wj)
+    ko, ki, kk = s.split("Z.r", [None, 3, 4])
+    i0, i1 = s.split("Z.i", [None, 8])
+    j0, j1 = s.split("Z.j", [None, 8])
+    s.reorder(ko, ki, i0, j0, i1, j1, kk)
+    for name in "XY":
+        s.stage_in(name, at=ko, scope="shared", vector=2)
+        s.stage_in(f"{name}_shared", at=ki, scope="warp")
+    s.tensorize(i1, "my.mma.f64").pipeline(ko, 3, async_=True)
+    arrays = random_arguments(s.outputs, 1)
+    got = emulate(s.emitted(), arrays)
+    assert not got.problems, got.problems
+    assert np.array_equal(got.outputs[0], evaluate(s.outputs, arrays)[0])
+
+
+@pytest.mark.parametrize("given", ["i, k -> i, k", "i, k -> i, k | 0", "i, k -> i%8, k%4 | i/8"])
+def test_fragments_that_are_none(given):
+    """What is told is about lanes and registers, at the user's own line."""
+    with pytest.raises(tir.DeclarationError) as e:
+        doubles(given)
+    assert e.value.code == "intrin.fragment"
+    assert "lanes" in e.value.problems[0].hint
+    assert "test_declare.py" in e.value.where
 
 
 def test_alignment_is_proved_or_refused(table):
