@@ -304,7 +304,8 @@ DECLARE: dict[str, Entry] = {
         'tir.Space(tile=[8, 16], where={"small": lambda c: c["tile"] < 16}, default={"tile": 8})',
     ),
     "space.empty": Entry(
-        "The constraints leave no legal configuration; the message names the one that removes most.",
+        "The constraints leave no legal configuration; the message names the one that removes most. Of a space too "
+        "large to list, none of the configurations that were drawn is legal: with a legal default, others are found.",
         'tir.Space(tile=[8, 16], where={"tiny": lambda c: c["tile"] < 4}).default',
         'tir.Space(tile=[2, 8, 16], where={"tiny": lambda c: c["tile"] < 4}).default',
     ),

@@ -2,14 +2,17 @@
 
 Knobs are fixed one after another, all partial configurations side by side in one matrix. A constraint is run
 as soon as the knobs that it reads are fixed, once for each combination of *those* knobs only: what it reads is
-observed, not declared. (The same idea as the chain of trees in ATF, Rasch et al., TACO 2021.)
+observed, not declared. (The same idea as the chain of trees in ATF, Rasch et al., TACO 2021.) In spaces too large to
+list, knobs that a constraint reads together come one after the other, and where a sample has few legal configurations,
+more are found by small steps from those.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -23,6 +26,9 @@ Rows = npt.NDArray[np.int32]
 
 EXACT_LIMIT = 2_000_000  # partial configurations side by side; beyond it they are sampled
 SAMPLE = 200_000
+LOOK = 512  # partial configurations that show whether a constraint says anything of all of them
+FEW = 20_000  # legal ones of a sample below which more are looked for,
+STEPS = 150_000  # with so many steps
 
 
 @dataclass(frozen=True)
@@ -33,12 +39,14 @@ class Legal:
     removed:  per constraint, the configurations that it was the first to refuse
     total:    legal configurations in all
     sampled:  True when ``rows`` is only a part of the legal configurations; the counts are estimates then
+    tried:    configurations that were looked at one by one, of a sample
     """
 
     rows: Rows
     removed: dict[str, int]
     total: int
     sampled: bool
+    tried: int = 0
 
 
 class _Wait(BaseException):  # not an Exception: a constraint's own `except` must not catch it
@@ -85,6 +93,12 @@ class _Rule:
         depth = rows.shape[1]
         if depth and depth - 1 not in self.waits_for:
             return None
+        if depth < len(self.values) and len(rows) > 4 * LOOK and self._learnt(rows[:: len(rows) // LOOK]).all():
+            self.waits_for.add(len(self.values) - 1)  # at the latest
+            return None
+        return self._learnt(rows)
+
+    def _learnt(self, rows: Rows) -> npt.NDArray[np.bool_]:
         while True:
             try:
                 return self._judge(rows)
@@ -130,22 +144,128 @@ class _Rule:
 
 
 def enumerate_legal(
-    names: Sequence[str], values: Sequence[Sequence[Any]], where: Mapping[str, Predicate], *, limit: int = EXACT_LIMIT
+    names: Sequence[str],
+    values: Sequence[Sequence[Any]],
+    where: Mapping[str, Predicate],
+    *,
+    limit: int = EXACT_LIMIT,
+    start: Sequence[int] | None = None,
 ) -> Legal:
-    """All rows of value indices that every constraint of ``where`` accepts."""
+    """All rows of value indices that every constraint of ``where`` accepts; of too many of them a sample.
+
+    start: a row that is legal, to look for others from
+    """
+    order = list(range(len(names)))
+    if math.prod(map(len, values)) > limit:
+        order = _together(names, values, where)
+    found = _enumerated([names[j] for j in order], [values[j] for j in order], where, limit)
+    rows = found.rows[:, np.argsort(order)]
+    if found.sampled:
+        if start is not None:
+            rows = np.concatenate([rows, np.array([start], dtype=np.int32)])
+        few = min(FEW, limit // 10)
+        if 0 < len(rows) < few:
+            rows = _grown(rows, names, values, where, few)
+    if found.sampled or order != sorted(order):
+        rows = np.unique(rows, axis=0)  # in the order of the declaration
+    return replace(found, rows=rows, total=max(found.total, len(rows)))
+
+
+def _together(
+    names: Sequence[str], values: Sequence[Sequence[Any]], where: Mapping[str, Predicate], looks: int = 8
+) -> list[int]:
+    """The knobs in an order in which constraints have all that they read as early as possible."""
+    rng = np.random.default_rng(0)
+    reads: list[set[int]] = []
+    for predicate in where.values():
+        view = _Watched(names, values)
+        for _ in range(looks):
+            view.row = [int(rng.integers(len(v))) for v in values]
+            with contextlib.suppress(Exception):  # said when it happens to a configuration that the others accept
+                predicate(view)
+        reads.append(view.read)
+    order: list[int] = []
+    while any(reads):
+        some = min(filter(None, reads), key=lambda r: (math.prod(len(values[j]) for j in r), sorted(r)))
+        order += sorted(some)
+        reads = [r - set(order) for r in reads]
+    return [*order, *(j for j in range(len(names)) if j not in set(order))]
+
+
+class _Watched(Mapping[str, Any]):
+    """A configuration that remembers which of its knobs were read."""
+
+    def __init__(self, names: Sequence[str], values: Sequence[Sequence[Any]]) -> None:
+        self._position, self._values = {n: j for j, n in enumerate(names)}, values
+        self.row: list[int] = []
+        self.read: set[int] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        knob = self._position[name]
+        self.read.add(knob)
+        return self._values[knob][self.row[knob]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._position)
+
+    def __len__(self) -> int:
+        return len(self._position)
+
+
+def _grown(
+    rows: Rows, names: Sequence[str], values: Sequence[Sequence[Any]], where: Mapping[str, Predicate], most: int
+) -> Rows:
+    """More legal rows, by changes of one or two knobs of those that are known; the same ones every time.
+
+    Two, because where a product or a sum is given, no single knob can be changed.
+    """
+    rng = np.random.default_rng(0)
+    known = dict.fromkeys(map(tuple, rows.tolist()))
+    each = list(known)
+    free = [j for j, v in enumerate(values) if len(v) > 1]
+    view = _Watched(names, values)
+    from_, knobs, drawn = rng.random(STEPS), rng.random((STEPS, 2)), rng.random((STEPS, 2))
+    for n in range(STEPS if free else 0):
+        row = list(each[int(from_[n] * len(each))])
+        for knob, value in zip(knobs[n, : 2 - (n % 4 == 0)], drawn[n], strict=False):
+            j = free[int(knob * len(free))]
+            row[j] = int(value * len(values[j]))
+        made = tuple(row)
+        if made not in known:
+            view.row = row
+            if _accepted(view, where):
+                known[made] = None
+                each.append(made)
+                if len(each) == most:
+                    break
+    return np.array(each, dtype=np.int32).reshape(len(each), len(names))
+
+
+def _accepted(config: Mapping[str, Any], where: Mapping[str, Predicate]) -> bool:
+    try:
+        return all(predicate(config) for predicate in where.values())
+    except Exception:  # it would have been said of a configuration that was drawn
+        return False
+
+
+def _enumerated(
+    names: Sequence[str], values: Sequence[Sequence[Any]], where: Mapping[str, Predicate], limit: int
+) -> Legal:
     rules = [_Rule(n, p, names, values) for n, p in where.items()]
     rng = np.random.default_rng(0)  # the same sample at every start: row numbers stay comparable
     sizes = [len(v) for v in values]
     rows: Rows = np.zeros((1, 0), dtype=np.int32)
     removed = dict.fromkeys(where, 0)
     sampled, stands_for = False, 1.0  # configurations that one sampled partial configuration stands for
+    tried, few = 0, min(SAMPLE, limit)
     for depth in range(len(sizes) + 1):
         if depth:
-            if len(rows) * sizes[depth - 1] > limit:
-                keep = min(len(rows), max(1, min(SAMPLE, limit) // sizes[depth - 1]))
+            if len(rows) * sizes[depth - 1] > (few if sampled else limit):
+                keep = min(len(rows), max(1, few // sizes[depth - 1]))
                 stands_for *= len(rows) / keep
                 rows, sampled = rows[np.sort(rng.choice(len(rows), keep, replace=False))], True
             rows = _extend(rows, sizes[depth - 1])
+        tried = max(tried, len(rows)) if sampled else 0
         for rule in rules:
             mask = rule.keeps(rows)
             if mask is not None and not mask.all():
@@ -153,7 +273,7 @@ def enumerate_legal(
                 removed[rule.name] += round(gone * stands_for) if sampled else gone
                 rows = rows[mask]
     total = round(len(rows) * stands_for) if sampled else len(rows)
-    return Legal(rows, removed, total, sampled)
+    return Legal(rows, removed, total, sampled, tried)
 
 
 def _extend(rows: Rows, size: int) -> Rows:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
-from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -70,7 +69,7 @@ class Space:
 
         Found on first use. Constraints prune as soon as the knobs they read are fixed, so what counts is the
         number of partial configurations, not the product; beyond 2 million of them the rows are a sample and
-        ``sampled`` is True.
+        ``sampled`` is True. Where few are legal, others are looked for around those that were drawn and the default.
         """
         return self._found.rows
 
@@ -203,21 +202,22 @@ class Space:
 
     def _list(self) -> Legal:
         found = self._search()
+        if not len(found.rows) and found.sampled:
+            message = f"{self.size} configurations are too many to list, and none of {found.tried} drawn is legal"
+            hint = "a default=…, from which others are found, or knobs with fewer values"
+            raise refuse(DeclarationError, "space.empty", message, hint=hint)
         if not len(found.rows):
             worst = max(found.removed, key=lambda n: found.removed[n])
             message = (
                 f"none of {self.size} configurations is legal; constraint {worst!r} removes {found.removed[worst]}"
             )
             raise refuse(DeclarationError, "space.empty", message, hint=f"relax {worst!r}; space.explain() counts all")
-        rows = found.rows
-        if found.sampled and self._default is not None:
-            start = np.array([self._indices(self._default)], dtype=np.int32)
-            rows = np.unique(np.concatenate([rows, start]), axis=0)
-        rows.setflags(write=False)
-        return replace(found, rows=rows)
+        found.rows.setflags(write=False)
+        return found
 
     def _search(self) -> Legal:
-        return enumerate_legal(self.names, self.values, self.where)
+        start = None if self._default is None else self._indices(self._default)
+        return enumerate_legal(self.names, self.values, self.where, start=start)
 
     def _codes(self) -> npt.NDArray[Any]:
         """One sortable key for each legal row, in ascending order."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 
 import tensorir as tir
 from tensorir.errors import DeclarationError
+from tensorir.tune import legal
 from tensorir.tune.legal import enumerate_legal
 from tensorir.tune.restrict import parse
 from tensorir.tune.space import Space
@@ -158,6 +161,48 @@ def test_huge_spaces_are_sampled_and_say_so() -> None:
     assert found.removed["even"] == pytest.approx(6**6 / 2, rel=0.2)
     again = enumerate_legal(names, values, where, limit=2000)
     assert np.array_equal(found.rows, again.rows)
+
+
+def test_needles_in_a_sample_lead_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A given product of all knobs: no prefix can be judged, and no single knob of a legal one can be changed."""
+    monkeypatch.setattr(legal, "STEPS", 5000)
+    names, values = [f"k{j}" for j in range(8)], [[2**i for i in range(6)]] * 8
+    asked = 0
+
+    def product(c: Any) -> bool:
+        nonlocal asked
+        asked += 1
+        return math.prod(c[n] for n in names) == 2**37
+
+    start = [5, 5, 5, 5, 5, 5, 5, 2]
+    found = enumerate_legal(names, values, {"product": product}, limit=4000, start=start)
+    assert found.sampled and len(found.rows) > 20 and start in found.rows.tolist()
+    assert (found.rows.sum(axis=1) == 37).all() and len(np.unique(found.rows, axis=0)) == len(found.rows)
+    assert asked < 20_000, "prefixes about which nothing can be said are not asked about one by one"
+    again = enumerate_legal(names, values, {"product": product}, limit=4000, start=start)
+    assert (again.rows == found.rows).all()
+    assert not len(enumerate_legal(names, values, {"no": lambda c: sum(c[n] for n in names) < 0}, limit=4000).rows)
+
+
+def test_knobs_of_one_constraint_are_fixed_together() -> None:
+    """Tiles of three axes, declared level by level: the whole product need not be sampled."""
+    names = [f"{axis}{level}" for level in range(4) for axis in "ijk"]
+    where = {a: lambda c, a=a: math.prod(c[f"{a}{n}"] for n in range(4)) == 8 for a in "ijk"}
+    found = enumerate_legal(names, [[1, 2, 4, 8]] * 12, where)
+    assert not found.sampled and len(found.rows) == 20**3
+    weights = 4 ** np.arange(11, -1, -1)
+    assert (np.diff(found.rows @ weights) > 0).all(), "in the order of the declaration"
+
+
+def test_what_was_not_drawn_is_not_called_impossible(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(legal, "STEPS", 1000)
+    monkeypatch.setattr("tensorir.tune.space.enumerate_legal", partial(enumerate_legal, limit=1000))
+    knobs: Any = {f"k{j}": list(range(10)) for j in range(9)}
+    where = {"needle": lambda c: sum(c[f"k{j}"] for j in range(9)) == 81}
+    with pytest.raises(DeclarationError, match=r"too many to list, and none of \d+ drawn is legal"):
+        _ = Space(where=where, **knobs).legal
+    nines = dict.fromkeys(knobs, 9)
+    assert Space(where=where, default=nines, **knobs).config(0) == nines
 
 
 def test_a_sampled_space_keeps_its_default() -> None:
