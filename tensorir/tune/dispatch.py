@@ -159,6 +159,12 @@ class Dispatch:
         """Names of the other parameters, in order."""
         return tuple(n for n in self.shapes[0] if n not in self.fixed)
 
+    @property
+    def words(self) -> dict[str, tuple[Any, ...]]:
+        """The words (None too) that tuned shapes differ in: kernels for other ones are not known either."""
+        every = {n: tuple(dict.fromkeys(s[n] for s in self.shapes)) for n in self.asked}
+        return {n: v for n, v in every.items() if not any(is_number(x) or isinstance(x, bool) for x in v)}
+
     def index(self, **parameters: Any) -> int:
         """The number of the kernel for a shape: that of the tuned shape with these parameters, else by the tree.
 
@@ -173,6 +179,10 @@ class Dispatch:
         for name, value in self.fixed.items():
             if parameters.get(name, value) != value:
                 message = f"these kernels were tuned for {name}={value!r}, not for {shown(parameters[name])}"
+                raise refuse(DeclarationError, "shapes.parameters", message)
+        for name, tuned in self.words.items():
+            if parameters[name] not in tuned:
+                message = f"these kernels were tuned for {name} in {tuned!r}, not for {shown(parameters[name])}"
                 raise refuse(DeclarationError, "shapes.parameters", message)
         for shape, kernel in zip(self.shapes, self.chosen, strict=True):
             if all(parameters[n] == shape[n] for n in self.asked):

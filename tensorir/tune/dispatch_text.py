@@ -39,6 +39,9 @@ def python_text(d: Dispatch, head: Sequence[str] = (), notes: Sequence[str] = ()
             f"    if {name} {'is not' if value is None or value is True or value is False else '!='} {value!r}:"
         )
         lines.append(f"        raise ValueError({f'these kernels were tuned for {name}={value!r}'!r})")
+    for name, tuned in d.words.items():
+        lines.append(f"    if {name} not in {tuned!r}:")
+        lines.append(f"        raise ValueError({f'these kernels were tuned for {name} in {tuned!r}'!r})")
     key = f"({', '.join(asked)}{',' * (len(asked) == 1)})"
     lines += [f"    if {key} in TUNED:", f"        return KERNELS[TUNED[{key}]]"]
     lines += list(_python(d.tree, "    "))
@@ -63,7 +66,9 @@ def _python_test(node: Split) -> str:
 
 
 def c_text(d: Dispatch, name: str = "tensorir_choose", head: Sequence[str] = (), of: str = "kernel") -> str:
-    """A C99 function that returns the number of the kernel for a shape; words are strings, None is a null pointer.
+    """A C99 function that returns the number of the kernel for a shape, -1 for a word that no tuned shape has.
+
+    Words are strings, None is a null pointer.
 
     of: what else the numbers are of
     """
@@ -72,11 +77,15 @@ def c_text(d: Dispatch, name: str = "tensorir_choose", head: Sequence[str] = (),
     fixed = ", ".join(f"{n} {v}" for n, v in d.fixed.items())
     lines = [f"/* The number of the {of} to run for a shape."]
     lines += [f"   {_harmless(h).replace('*/', '* /')}" for h in head]
+    lines += [f"   -1 where {' or '.join(map(_c_name, d.words))} is another than in these shapes."] if d.words else []
     lines += [f"   For {_harmless(fixed).replace('*/', '* /')} only."] if fixed else []
     lines += ["*/", "#include <stddef.h>", "#include <string.h>", "", f"int {name}({given}) {{"]
     for shape, kernel in zip(d.shapes, d.chosen, strict=True):
         test = " && ".join(_c_test(a, "==", shape[a]) for a in d.asked) or "1"
         lines.append(f"    if ({test}) return {kernel};")
+    for name, tuned in d.words.items():
+        known = " || ".join(f"({_c_test(name, '==', word)})" for word in tuned)
+        lines.append(f"    if (!({known})) return -1;")
     return "\n".join([*lines, *_c(d.tree, "    "), "}"]) + "\n"
 
 

@@ -120,6 +120,19 @@ def test_words_and_switches():
     }  # fmt: skip
 
 
+def test_words_that_no_shape_has():
+    """Shapes differ in a word, and another one is asked about: the tree knows nothing of it."""
+    d = dispatch()
+    assert d.words == {"act": (None, "relu")}
+    unknown = {**SHAPES[0], "act": "gelu"}
+    names = {}
+    exec(python_text(d), names)
+    with pytest.raises(ValueError, match="act in \\(None, 'relu'\\)"):
+        names["choose"](**unknown)
+    with pytest.raises(tir.DeclarationError, match="not for 'gelu'"):
+        d.choose(**unknown)
+
+
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 def test_c_says_the_same(tmp_path):
     shapes = [{"int": s["c"], "h": s["h"] + 0.5, "tb": s["tb"], "act": s["act"]} for s in SHAPES]
@@ -135,6 +148,7 @@ def test_c_says_the_same(tmp_path):
     for s in [*shapes, *({**s, "h": s["h"] * 2} for s in shapes), *({**s, "int": 9} for s in shapes)]:
         act = None if s["act"] is None else s["act"].encode()
         assert choose(s["int"], s["h"], s["tb"], act) == d.index(**s)
+    assert choose(3, 224.5, 0, b"gelu") == -1
 
 
 @pytest.mark.parametrize(
