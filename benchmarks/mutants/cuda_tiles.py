@@ -68,7 +68,7 @@ def convolution(name: str) -> Schedule:
     given: dict[str, Any] = dict(n=2, h=12, w=22, c=40 * m.word, k=80, r=2, s=2, stride=2, dtype=m.dtype)
     if m.name == "tf32":
         given["precision"] = "tf32"
-    config = dict(groups=1, wide=8, bk=COLUMNS, depth=2, resident=1)
+    config = dict(groups=1, wide=8, bk=COLUMNS, depth=2, resident=1, pixels="box")
     w = tir.ops.conv2d(**given, layout="NHWC")
     return w.schedule(config, "gpu_hopper", HOPPER.format(3))
 
