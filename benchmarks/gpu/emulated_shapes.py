@@ -20,7 +20,7 @@ import json
 import math
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +176,14 @@ def image_in_steps(rng: random.Random, size: int, **options: Any) -> dict[str, A
     return {**drawn, **more, "stride": rng.choice((2, 2, 2, 3, 4, 7)), "dilation": dilation}
 
 
+def image_in_line(rng: random.Random, size: int, **options: Any) -> dict[str, Any]:
+    """Such a convolution, with a stride and gaps or without; small images too, several of which are in a tile."""
+    drawn = rng.choice((image_of_pieces, image_in_steps))(rng, size, **options)
+    small = {v: max(1, (drawn[t] - 1) * drawn.get("dilation", 1) + 1 - 2 * drawn["pad"]) for v, t in ("hr", "ws")}
+    small = {v: rng.randint(least, least + 6) for v, least in small.items()} | {"n": rng.randint(1, 9)}
+    return {**drawn, **rng.choice(({}, small)), "s": drawn["s"]}
+
+
 def image_in_groups(rng: random.Random, size: int, **options: Any) -> dict[str, Any]:
     """Such a convolution in groups, whose channels are whole tiles."""
     groups = rng.choice((2, 3))
@@ -228,13 +236,18 @@ def rest_in_parts(rng: random.Random, space: Any, n: int) -> dict[str, Any]:
     return rng.choice(small if small and n % 4 else rests or every)
 
 
-def small_boxes(rng: random.Random, space: Any, n: int) -> dict[str, Any]:
+def small_boxes(rng: random.Random, space: Any, n: int, pixels: str = "box") -> dict[str, Any]:
     """Configurations of many boxes of pixels and short rings in three of four tries, then any."""
+    every = [c for c in map(space.config, range(len(space.legal))) if c["pixels"] == pixels]
     if n % 4 == 3:
-        return any_legal(rng, space, n // 4)
-    every = [space.config(row) for row in range(len(space.legal))]
+        return rng.choice(every)
     small = [c for c in every if c["bk"] <= 96 and c["depth"] <= 3 and c["resident"]]
     return rng.choice([c for c in small if c["groups"] == 1 + n % 3] or small or every)
+
+
+def small_lines(rng: random.Random, space: Any, n: int) -> dict[str, Any]:
+    """Those of pixels in one line."""
+    return small_boxes(rng, space, n, "im2col")
 
 
 def _warpgroups(size: int, orders: tuple[str, ...], **given: Any) -> Class:
@@ -246,6 +259,10 @@ def _warpgroups(size: int, orders: tuple[str, ...], **given: Any) -> Class:
 def _boxes(size: int, draw: Callable[..., dict[str, Any]] = image_of_pieces, **given: Any) -> Class:
     runs = ((0, False), (1, True), (2, False))
     return Class(tir.ops.conv2d, draw, {"size": size, **given}, small_boxes, "sm_90a", (2, 3), runs)
+
+
+def _lines(size: int, draw: Callable[..., dict[str, Any]] = image_in_line, **given: Any) -> Class:
+    return replace(_boxes(size, draw, **given), configure=small_lines)
 
 
 def _in_groups(**given: Any) -> Class:
@@ -302,6 +319,11 @@ CLASSES: dict[str, Class] = {
     "e4m3 wgmma convolution": _boxes(1, dtype="float8_e4m3"),
     "bf16 wgmma convolution with a stride": _boxes(2, image_in_steps, dtype="bfloat16"),
     "bf16 wgmma convolution in groups": _boxes(2, image_in_groups, dtype="bfloat16"),
+    "bf16 wgmma convolution, im2col": _lines(2, dtype="bfloat16"),
+    "int8 wgmma convolution, im2col": _lines(1, dtype="int8"),
+    "e4m3 wgmma convolution, im2col": _lines(1, dtype="float8_e4m3"),
+    "tf32 wgmma convolution, im2col": _lines(4, precision="tf32"),
+    "bf16 wgmma convolution in groups, im2col": _lines(2, image_in_groups, dtype="bfloat16"),
     "bf16 wgmma, a rest in parts": _waves(2, "sm_90a", dtype="bfloat16"),
     "bf16 wgmma in groups": _groups_of_pieces(2, dtype="bfloat16"),
     "int8 wgmma in groups": _groups_of_pieces(1, dtype="int8", tb=True),
@@ -326,13 +348,13 @@ class Case:
 
     def turns(self) -> tuple[int, int]:
         """Tiles of the busiest block, and iterations of its ring; of kernels of warpgroups."""
-        c, p = self.config, {"batch": 1, **self.shape}
+        c, p = self.config, {"batch": 1, "groups": 1, **self.shape}
         kernel = next(k for k in self.source().kernels if k.maps)
         size = {"float16": 2, "bfloat16": 2, "float32": 4}.get(p.get("dtype", "float32"), 1)
         if "r" in p:
             out = self.work.outputs[0].shape
             each = -(-tiles(c, {**p, "p": out[1], "q": out[2]}) // kernel.grid[0])
-            return each, each * p["r"] * p["s"] * -(-p["c"] // p.get("groups", 1) * size // 128)
+            return each, each * p["r"] * p["s"] * -(-p["c"] // p["groups"] * size // 128)
         many = -(-p["m"] // (64 * c["rows"] * together(c))) * -(-p["n"] // c["bn"]) * p["batch"] * c["splits"]
         each = -(-many // kernel.grid[0])
         return each, each * -(-p["k"] * size // (128 * c["splits"]))

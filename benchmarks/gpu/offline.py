@@ -27,6 +27,7 @@ from main_loops import counted, loop_around
 import tensorir as tir
 from tensorir.check.emulate import Traffic, emulate
 from tensorir.interp.reference import random_arguments
+from tensorir.ops.conv_hopper import NO_WIDTH
 from tensorir.runtime.cuda import compile_cubin, nvrtc_version, sass, sass_opcodes
 
 RESULTS = Path(__file__).parents[1] / "results" / "gpu_offline"
@@ -45,7 +46,7 @@ class KernelClass:
     large: dict[str, Any]
     small: dict[str, Any]
     arches: tuple[str, ...]
-    config: Mapping[str, int] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
     template: str | None = None
     kernel: str = ""
 
@@ -131,6 +132,15 @@ HOPPER = (
         dict(n=16, c=128, h=56, w=56, k=256, pad=1, layout="NHWC", dtype="bfloat16"),
         dict(n=1, c=64, h=16, w=16, k=256, pad=1, layout="NHWC", dtype="bfloat16"),
         ("sm_90a",),
+        dict(pixels="box"),
+    ),
+    KernelClass(
+        "bf16 wgmma 3x3 convolution, NHWC, im2col",
+        tir.ops.conv2d,
+        dict(n=64, c=256, h=14, w=14, k=256, pad=1, layout="NHWC", dtype="bfloat16"),
+        dict(n=3, c=64, h=14, w=14, k=256, pad=1, layout="NHWC", dtype="bfloat16"),
+        ("sm_90a",),
+        dict(pixels="im2col", wide=NO_WIDTH),
     ),
     _in_groups("bf16 wgmma, rows in groups, B transposed", ("sm_90a",), dtype="bfloat16", tb=True),
 )

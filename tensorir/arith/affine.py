@@ -106,7 +106,7 @@ class Arith:
         for c in conjuncts(cond):
             form = self._at_most_zero(c)
             if form is not None:
-                self.facts.append(form)
+                self.facts += [form, *self._in_whole(form)]
                 self._tighten(form)
             elif isinstance(c, Binary) and c.op == "==" and c.a.dtype == c.b.dtype == "index":
                 self.assume(binary("<=", c.a, c.b))
@@ -123,6 +123,19 @@ class Arith:
         for one, other in ((a, b), (b, a)):
             if self.disproves(one):
                 self.assume(other)
+
+    def _in_whole(self, form: Linear) -> list[Linear]:
+        """What ``form <= 0`` says of its terms that are multiples of one number, where the others are less than that:
+        64 * t + i >= 128 with i < 64 is t >= 2.
+        """
+        out = []
+        for g in {abs(c) for c in form.terms.values()} - {1}:
+            whole = Linear({t: c // g for t, c in form.terms.items() if c % g == 0}, form.constant // g)
+            rest = Linear({t: c for t, c in form.terms.items() if c % g}, form.constant % g)
+            low, high = self.range_of(rest)
+            if rest.terms and high - low < g:
+                out.append(Linear(whole.terms, whole.constant + math.ceil(low / g)))
+        return out
 
     def _tighten(self, form: Linear) -> None:
         if len(form.terms) == 1:
@@ -346,17 +359,12 @@ class Arith:
             return True
         if not self.facts:
             return False
-        # -(x // c) + m <= 0 follows from m*c - x <= 0, and x // c - m <= 0 from x - (m*c + c - 1) <= 0
-        if len(form.terms) == 1:
-            ((atom, k),) = form.terms.items()
-            if abs(k) == 1 and isinstance(atom, Binary) and atom.op == "//":
+        # m - x // c <= 0 is as much as m*c - x <= 0, and x // c + m <= 0 as x + m*c - c + 1 <= 0
+        for atom, k in form.terms.items():
+            if abs(k) == 1 and isinstance(atom, Binary) and atom.op == "//" and isinstance(atom.b, Const):
                 c, x = as_int(atom.b), self.linear(atom.a)
-                bound = (
-                    x.times(-1).plus(Linear({}, form.constant * c))
-                    if k < 0
-                    else x.plus(Linear({}, form.constant * c - c + 1))
-                )
-                return self._at_most(bound)
+                m = Linear({t: n for t, n in form.terms.items() if t is not atom}, form.constant).times(c)
+                return c > 0 and self._at_most(x.times(k).plus(m).plus(Linear({}, 0 if k < 0 else 1 - c)))
         return False
 
     def end(self, cond: Expr, var: Var) -> int | None:

@@ -20,6 +20,21 @@ def test_the_opposite_of_unequal_is_equal():
     assert arith.disproves(binary("==", x, const(0)))
 
 
+def test_a_quotient_among_other_terms():
+    """Rows of a tile that lie behind the last pixel belong to no image, however their number was divided."""
+    t, g, i = (Var(name, "index") for name in "tgi")
+    arith = Arith({t: (0, 9), g: (0, 2), i: (0, 63)})
+    number = t * 192 + g * 64 + i
+    for rows in (2, 6, 49, 64, 320, 196):
+        behind = arith.child(assume=[binary("<=", const(2 * rows), number)])
+        image = arith.simplify(number // rows)
+        assert behind.proves(binary("<=", const(2), image)), rows
+        assert not behind.proves(binary("<=", const(3), image)), rows
+        before = arith.child(assume=[binary("<", number, const(2 * rows))])
+        assert before.proves(binary("<", image, const(2))), rows
+        assert not before.proves(binary("<", image, const(1))), rows
+
+
 def test_vectors_of_different_lanes_are_different():
     """Both used to have the structure of their only child."""
     x = Var("x", "index")
