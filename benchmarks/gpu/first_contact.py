@@ -30,6 +30,7 @@ if str(ROOT) not in sys.path:  # the package need not be installed
     sys.path.insert(0, str(ROOT))
 
 from versus_gpu.building import in_words  # noqa: E402
+from versus_gpu.pixel_probes import PIXEL_PROBES  # noqa: E402
 from versus_gpu.probes import PROBES, Made, Probe  # noqa: E402
 from versus_gpu.rungs import RUNGS  # noqa: E402
 from versus_gpu.supervise import end  # noqa: E402
@@ -45,7 +46,7 @@ Run = Callable[[Source, Sequence[np.ndarray]], np.ndarray]
 
 def probes(only: str | None = None) -> list[Probe]:
     """Those whose names ``only`` finds."""
-    return [p for p in (*PROBES, *RUNGS) if only is None or re.search(only, p.name)]
+    return [p for p in (*PROBES, *PIXEL_PROBES, *RUNGS) if only is None or re.search(only, p.name)]
 
 
 # --- one probe

@@ -8,7 +8,7 @@ import time
 import first_contact
 import numpy as np
 import pytest
-from versus_gpu import probes, rungs
+from versus_gpu import pixel_probes, probes, rungs
 
 from tensorir.errors import DeviceError
 from tensorir.runtime import cuda
@@ -20,18 +20,19 @@ BY_NAME = {p.name: p for p in first_contact.probes()}
 @needs_compiler
 def test_dry_run(tmp_path, capsys):
     out = tmp_path / "r.json"
-    only = "^tma (tf32|swizzle 64|steps at|store|multicast)|^wgmma 96$"
+    only = "^tma (tf32|swizzle 64|steps at|store|multicast)|^wgmma 96$|^im2col|^conv wgmma im2col 3x1"
     assert first_contact.main(["--dry", "--only", only, "--out", str(out)]) == 0
     found = json.loads(out.read_text())
     assert {x["name"] for x in found} == {
-        "tma tf32", "tma swizzle 64", "tma steps at the edge", "tma store", "tma multicast", "wgmma 96"
+        "tma tf32", "tma swizzle 64", "tma steps at the edge", "tma store", "tma multicast", "wgmma 96",
+        *(p.name for p in pixel_probes.PIXEL_PROBES), "conv wgmma im2col 3x1",
     }  # fmt: skip
     assert {x["outcome"] for x in found} == {"as expected"}
-    assert "6 of 6 as expected" in capsys.readouterr().out
+    assert f"{len(found)} of {len(found)} as expected" in capsys.readouterr().out
 
 
 def test_every_probe_has_a_name_of_its_own(capsys):
-    assert len(BY_NAME) == len(probes.PROBES) + len(rungs.RUNGS)
+    assert len(BY_NAME) == len(probes.PROBES) + len(pixel_probes.PIXEL_PROBES) + len(rungs.RUNGS)
     assert first_contact.main(["--list", "--only", "^tma steps$"]) == 0
     told = capsys.readouterr().out
     assert told.split(maxsplit=2)[:2] == ["tma", "steps"] and "of a box of N elements with a step s" in told
@@ -60,6 +61,15 @@ def test_a_result_tells_which_reading_is_true():
     assert first_contact.compared(sums, np.where(sums.want == 0, -0.0, sums.want).astype(np.float32)) == "as expected"
 
 
+@pytest.mark.parametrize("name", [p.name for p in pixel_probes.PIXEL_PROBES])
+def test_each_reading_of_pixels_is_another_result(name):
+    made = BY_NAME[name].make()
+    pictures = [made.want, *made.others.values()]
+    assert all(not np.array_equal(a, b) for n, a in enumerate(pictures) for b in pictures[:n])
+    for words, other in made.others.items():
+        assert first_contact.compared(made, other.copy()) == f"otherwise: {words}"
+
+
 def test_what_fails_is_an_outcome():
     def run(source, arrays):
         raise RuntimeError("no luck")
@@ -67,7 +77,7 @@ def test_what_fails_is_an_outcome():
     assert first_contact.outcome(BY_NAME["tma box"], run) == "failed: RuntimeError: no luck"
 
 
-@pytest.mark.parametrize("name", ["tma steps", "tma multicast", "tma store"])
+@pytest.mark.parametrize("name", ["tma steps", "tma multicast", "tma store", "im2col corners", "im2col multicast"])
 def test_texts_compile(name):
     pytest.importorskip("cupy", reason="cupy is not installed")
     try:

@@ -167,17 +167,14 @@ class _Load:
         if prod(steps) > 1:
             whole = copied(x, self.corner, self.box, (1,) * len(steps))
             found["steps are not heeded: all of the box comes"] = self._result(whole, room, 0)
-        launch = KernelLaunch("probe", ("x_map", "y"), (self.blocks, 1, 1), (128, 1, 1), room + 16, maps=(self._map(),))
-        params = (Param("x", str(x.dtype), self.shape, "input", 16), Param("y", "uint32", want.shape, "output", 4))
-        return Made(Source("probe", "cuda", self._text(room, tile), params, (launch,)), [x], want, found)
+        return loaded(self._text(room, tile), self._map(), x, want, found, room, self.blocks)
 
     def _map(self) -> TensorMap:
         box = (self.box[0] // self.blocks, *self.box[1:])
         return TensorMap("x_map", "x", self.dtype, self.shape, box, self.swizzle, self.steps)
 
     def _result(self, tile: np.ndarray, room: int, arrived: int) -> np.ndarray:
-        one = np.append(laid(tile, room, self.swizzle), np.uint32(arrived))
-        return np.tile(one, self.blocks)
+        return pictured(tile, room, self.swizzle, arrived, self.blocks)
 
     def _text(self, room: int, tile: np.ndarray) -> str:
         corner = [str(c) for c in reversed(self.corner)]
@@ -187,19 +184,36 @@ class _Load:
             corner[-1] += f" + (int)blockIdx.x * {rows}"
             place = f"tile + blockIdx.x * {tile.nbytes // 4 // self.blocks}"
             call = f"tir_tma_multicast({place}, &x_map, full, {(1 << self.blocks) - 1}, {{}});"
-        meet = "tir_sync_cluster();" if self.blocks > 1 else "__syncthreads();"
-        words = {
-            "CLUSTER": f" __cluster_dims__({self.blocks}, 1, 1)" if self.blocks > 1 else "",
-            "MEMORY": str(room + 16), "ROOM": str(room), "SENTINEL": hex(SENTINEL), "BYTES": str(tile.nbytes),
-            "WORDS": str(room // 4 + 1), "MEET": meet, "END": meet if self.blocks > 1 else "",
-            "COPY": call.format(", ".join(corner)),
-        }  # fmt: skip
-        text = _LOAD
-        for name, value in words.items():
-            text = text.replace(name, value)
         how = f"tir_tma_multicast_{rank}" if self.blocks > 1 else f"tir_tma_load_{rank}"
-        meeting = ["tir_sync_cluster"] if self.blocks > 1 else []
-        return _text(_WAIT + text, "tir_barrier_init", "tir_barriers_ready", "tir_barrier_expect", how, *meeting)
+        return loading(call.format(", ".join(corner)), how, tile.nbytes, room, self.blocks)
+
+
+def loading(copy: str, how: str, nbytes: int, room: int, blocks: int) -> str:
+    """The text of a kernel that makes one copy of a tile of so many bytes, by the function ``how``."""
+    meet = "tir_sync_cluster();" if blocks > 1 else "__syncthreads();"
+    words = {
+        "CLUSTER": f" __cluster_dims__({blocks}, 1, 1)" if blocks > 1 else "",
+        "MEMORY": str(room + 16), "ROOM": str(room), "SENTINEL": hex(SENTINEL), "BYTES": str(nbytes),
+        "WORDS": str(room // 4 + 1), "MEET": meet, "END": meet if blocks > 1 else "", "COPY": copy,
+    }  # fmt: skip
+    text = _LOAD
+    for name, value in words.items():
+        text = text.replace(name, value)
+    meeting = ["tir_sync_cluster"] if blocks > 1 else []
+    return _text(_WAIT + text, "tir_barrier_init", "tir_barriers_ready", "tir_barrier_expect", how, *meeting)
+
+
+def loaded(text: str, tiles: TensorMap, x: np.ndarray, want: np.ndarray, others: Mapping[str, np.ndarray], room: int,
+           blocks: int = 1) -> Made:  # fmt: skip
+    """Such a kernel, with its array ``x`` and what is to be seen of shared memory."""
+    launch = KernelLaunch("probe", ("x_map", "y"), (blocks, 1, 1), (128, 1, 1), room + 16, maps=(tiles,))
+    params = (Param("x", str(x.dtype), x.shape, "input", 16), Param("y", "uint32", want.shape, "output", 4))
+    return Made(Source("probe", "cuda", text, params, (launch,)), [x], want, others)
+
+
+def pictured(tile: np.ndarray, room: int, swizzle: int, arrived: int = 1, blocks: int = 1) -> np.ndarray:
+    """What such a kernel tells: shared memory of each block, and whether all bytes came."""
+    return np.tile(np.append(laid(tile, room, swizzle), np.uint32(arrived)), blocks)
 
 
 def _stored() -> Made:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import tensorir as tir
+from tensorir.ops.conv_hopper import NO_WIDTH
 
 from .probes import Made, Probe
 from .problems import Problem, convolution, product
@@ -81,6 +82,15 @@ def _steps() -> Iterator[Probe]:
                     _tile("tf32", k=1024), **{**_ONE, "splits": 4, "atomic": atomic})  # fmt: skip
     yield _rung("conv wgmma", "boxes of pixels that stick out of the image", _image())
     yield _rung("conv wgmma stride 2", "boxes with steps", _image(stride=2))
+    small = dict(n=3, h=7, w=7)
+    line = dict(pixels="im2col", wide=NO_WIDTH)
+    yield _rung("conv wgmma im2col", "pixels of several images in one tile", _image(**small), **line)
+    yield _rung(
+        "conv wgmma im2col 3x1", "a filter with rows alone, a stride", _image(r=3, s=1, stride=2, **small), **line
+    )
+    yield _rung(
+        "conv wgmma 1x1 in one line", "pixels that are rows of a matrix", _image(r=1, s=1, pad=0, **small), **line
+    )
     yield _rung("conv threads", "fp32 in threads", replace(_image("fp32", layout="NCHW"), template="gpu_tile"))
 
 
