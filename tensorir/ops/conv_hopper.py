@@ -112,14 +112,19 @@ def tiles(c: Mapping[str, Any], shape: Mapping[str, Any]) -> int:
 
 
 def _expected(c: Mapping[str, Any], shape: Mapping[str, Any], target: Target) -> tuple[float, ...]:
-    """What a configuration takes, for comparison with others: rounds of blocks, times the longer of a step's products
-    and its copies.
+    """What a configuration takes, for comparison with others of the same shape."""
+    return clocks_of_a_step(c, shape, target), -c["bk"], c["wide"] != 16
+
+
+def clocks_of_a_step(c: Mapping[str, Any], shape: Mapping[str, Any], target: Target) -> int:
+    """What all blocks take for 128 bytes of input channels under one tap: rounds of blocks, times the longer of its
+    products and its copies.
 
     A multiprocessor of Hopper does 2048 multiply-adds of 16 bits in a clock, and has 64 bytes from the L2 cache (as
     DeepGEMM reckons, heuristics of sm90): 2 * groups * bk clocks for 64 terms, and twice the rows of 128 bytes.
     """
     rounds = -(-tiles(c, shape) // multiprocessors(target))
-    return rounds * max(c["groups"] * c["bk"], c["groups"] * ROWS + c["bk"]), -c["bk"], c["wide"] != 16
+    return int(2 * rounds * max(c["groups"] * c["bk"], c["groups"] * ROWS + c["bk"]))
 
 
 def hopper_space(shape: Mapping[str, Any], target: Target) -> Space:
