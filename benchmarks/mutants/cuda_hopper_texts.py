@@ -21,7 +21,8 @@ NAMES = {
     "tir_barrier_wait": "wait for a phase", "tir_barrier_arrive": "arrival", "tir_barrier_expect": "announced bytes",
     "tir_barriers_ready": "fence of barriers", "tir_wgmma_fence": "fence", "tir_wgmma_commit": "commit of products",
     "tir_wgmma_wait": "wait for products", "tir_hold": "hold of registers", "tir_wgmma_m64": "product",
-    "tir_tma_load": "copy", "tir_tma_store": "copy of results", "tir_async_fence": "fence of copies",
+    "tir_tma_im2col": "copy of pixels", "tir_tma_load": "copy",
+    "tir_tma_store": "copy of results", "tir_async_fence": "fence of copies",
     "tir_commit_stores": "commit of stores", "tir_wait_stores": "wait for stores", "tir_sync_some": "barrier of a role",
 }  # fmt: skip
 _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
@@ -104,7 +105,7 @@ def _starts(text: str, start: int, end: int) -> Iterator[Span]:
 
 def _copies(text: str, start: int, end: int) -> Iterator[Span]:
     """Where a copied tile comes from and where it goes."""
-    loads = [(to, of, at) for to, of, _, *at in calls(text, "tir_tma_load", start, end)]
+    loads = [(to, of, at) for to, of, _, *at in calls(text, "tir_tma_(?:load|im2col)", start, end)]
     stores = [(place, of, at) for of, place, *at in calls(text, "tir_tma_store", start, end)]
     maps = list(dict.fromkeys(text[slice(*of)] for _, of, _ in (*loads, *stores)))
     for place, of, at in (*loads, *stores):
@@ -115,6 +116,8 @@ def _copies(text: str, start: int, end: int) -> Iterator[Span]:
         for left, right in at:
             for by in ("+ 1", "- 1", "+ 8"):
                 yield Span("coordinate of a copy", left, right, f"{text[left:right]} {by}")
+        for left, right in at[4:]:  # behind (c, w, h, n) of a pixel, or the fifth coordinate
+            yield Span("offset of a copy left out", left, right, "0")
         for (left, stop), (begin, right) in itertools.pairwise(at):
             new = text[begin:right] + text[stop:begin] + text[left:stop]
             yield Span("coordinates exchanged", left, right, new)

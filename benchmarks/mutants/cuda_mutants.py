@@ -29,6 +29,7 @@ from typing import Any
 import cuda_pass_layer
 import cuda_tables
 import cuda_text_layer
+import cuda_tiles
 from cuda_judge import Result, own_folder
 from cuda_kernels import KERNELS
 
@@ -42,7 +43,7 @@ DETECTORS = ("legality", "interpreter", "emulator", "result")
 def tasks(only: list[str] | None, each: int | None) -> list[tuple[str, str, int | None]]:
     """Layer, kernel or type, mutants of each kind: the longest first."""
     found = [("passes", k, each) for k in reversed(KERNELS)] + [("text", k, each) for k in reversed(KERNELS)]
-    found += [("tables", m, each) for m in MULTIPLICATIONS]
+    found += [("tables", m, each) for m in (*MULTIPLICATIONS, cuda_tiles.LINED)]
     return [t for t in found if not only or t[0] in only]
 
 

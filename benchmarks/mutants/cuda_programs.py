@@ -33,6 +33,7 @@ from tensorir.ir.tree import (
     Layout,
     Load,
     Loop,
+    Pixels,
     Program,
     Region,
     Role,
@@ -179,8 +180,9 @@ def operands(program: Program) -> Iterator[Change]:
     for call in _once(find(program.body, IntrinCall)):
         for tile, r in zip(call.intrin.operands, call.operands, strict=True):
             lead = len(r.first) - len(tile.dims)
+            whole = r.strides or len(r.extents) != len(r.first)
             for d in range(max(lead, 0), len(r.first)):
-                for by in {1, r.extents[d] if not r.strides else max(r.extents)}:
+                for by in {1, max(r.extents) if whole else r.extents[d]}:
                     first = (*r.first[:d], binary("+", r.first[d], by), *r.first[d + 1 :])
                     place = f"{call.intrin.name}: {tile.name} of {r.buffer.name}, dimension {d} +{by}"
                     yield _change(program, "operand moved", place, r, r.replace(first=first))
@@ -190,6 +192,22 @@ def operands(program: Program) -> Iterator[Change]:
                 given[k], given[m] = given[m], given[k]
                 place = f"{call.intrin.name}: operands {k} and {m}"
                 yield _change(program, "operands exchanged", place, call, call.replace(operands=tuple(given)))
+
+
+def pixels(program: Program) -> Iterator[Change]:
+    """Copies that go through images otherwise: other corners and steps, rows for columns, offsets left out."""
+    for n in _once(find(program.body, Pixels)):
+        for field in ("lower", "steps", "shape"):
+            (a, b) = given = getattr(n, field)
+            for new in ((a + 1, b), (a, b + 1), (a - 1, b), (a, b - 1), (b, a)):
+                if new != given and (field == "lower" or min(new) > 0):
+                    place = f"{field} {given} -> {new}"
+                    yield _change(program, f"{field} of an image", place, n, n.replace(**{field: new}))
+        for k, at in enumerate(n.offset):
+            if not isinstance(at, Const):
+                left = tuple(const(0) if m == k else x for m, x in enumerate(n.offset))
+                yield _change(program, "offset of a copy left out", show(at), n, n.replace(offset=left))
+        yield _change(program, "offsets exchanged", "", n, n.replace(offset=n.offset[::-1]))
 
 
 def fragments(program: Program) -> Iterator[Change]:
@@ -270,11 +288,11 @@ def bounds_of_roles(program: Program) -> Iterator[Change]:
 
 
 AFTER: dict[str, tuple[Callable[[Program], Iterator[Change]], ...]] = {
-    "spread_warps": (fragments, operands, bounds),
+    "spread_warps": (fragments, operands, bounds, pixels),
     "order_products": (ordering_of_products,),
     "split_roles": (ordering_of_roles, slots, phases, bounds_of_roles),
     "pipeline_loops": (ordering, slots, bounds),
     "insert_barriers": (ordering,),
-    "flatten": (swizzles, operands, described),
+    "flatten": (swizzles, operands, described, pixels),
 }
 """What is changed behind which pass."""

@@ -125,7 +125,7 @@ def instructions(name: str) -> Iterator[tuple[str, Any]]:
 def run_kernel(name: str, most: int | None = None, kinds: tuple[str, ...] = ()) -> list[Result]:
     """The fate of the mutants of one type's instructions. ``most``: of each instruction and kind."""
     out = []
-    for called, make in instructions(name):
+    for called, make in instructions(name) if name in MULTIPLICATIONS else ():
         right = intrinsic(called)
         assert apart(lambda right=right, make=make: judge(right, make)) is None, (
             f"{called} is wrong before any mutation"
@@ -145,20 +145,27 @@ def run_kernel(name: str, most: int | None = None, kinds: tuple[str, ...] = ()) 
 
 def _tiles(name: str, most: int | None, kinds: tuple[str, ...]) -> list[Result]:
     """The fate of the mutants of how tiles lie, for products of warpgroups."""
-    out = []
+    if name == cuda_tiles.LINED:
+        return _of_orders("bf16", (cuda_tiles.LINED,), most, kinds, name)
     orders = cuda_tiles.orders(MULTIPLICATIONS[name])
-    for order in (*orders, cuda_tiles.STRIDED) if orders else ():
+    return _of_orders(name, (*orders, cuda_tiles.STRIDED) if orders else (), most, kinds, name)
+
+
+def _of_orders(name: str, orders: tuple[str, ...], most: int | None, kinds: tuple[str, ...], called: str
+               ) -> list[Result]:  # fmt: skip
+    out = []
+    for order in orders:
         by_kind: dict[str, list[cuda_tiles.Sided]] = {}
         for w in cuda_tiles.mutants(name, order):
             by_kind.setdefault(w.kind, []).append(w)
-        often = MORE * (2 if order == cuda_tiles.STRIDED else 1)  # of three maps, one of which has steps
+        often = MORE * {cuda_tiles.STRIDED: 2, cuda_tiles.LINED: 4}.get(order, 1)  # of three maps, one has them
         for kind, found in by_kind.items():
             for w in sampled(found, most or often, f"{name} {order} {kind}"):
                 if kinds and not kind.startswith(kinds):
                     continue
                 judged = apart(w.judge)
                 detector, code = ("emulator", judged) if isinstance(judged, str) else judged or ("", "")
-                out.append(Result("tables", name, kind, w.place, detector, code))
+                out.append(Result("tables", called, kind, w.place, detector, code))
     return out
 
 

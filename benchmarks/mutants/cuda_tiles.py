@@ -62,13 +62,19 @@ STRIDED = "strided"
 """In place of an order of operands: a convolution, whose tiles of the image are every second pixel."""
 
 
-def convolution(name: str) -> Schedule:
+LINED = "im2col"
+"""Likewise, whose tiles are pixels in one line: copies go through the image."""
+
+
+def convolution(name: str, order: str) -> Schedule:
     """A convolution of one warpgroup whose pixels and channels end inside the last tile."""
     m = MULTIPLICATIONS[name]
     given: dict[str, Any] = dict(n=2, h=12, w=22, c=40 * m.word, k=80, r=2, s=2, stride=2, dtype=m.dtype)
+    if order == LINED:
+        given |= dict(n=5, h=13, w=9, r=3, pad=1)
     if m.name == "tf32":
         given["precision"] = "tf32"
-    config = dict(groups=1, wide=8, bk=COLUMNS, depth=2, resident=1, pixels="box")
+    config = dict(groups=1, wide=8, bk=COLUMNS, depth=2, resident=1, pixels="im2col" if order == LINED else "box")
     w = tir.ops.conv2d(**given, layout="NHWC")
     return w.schedule(config, "gpu_hopper", HOPPER.format(3))
 
@@ -77,14 +83,15 @@ def mutants(name: str, order: str) -> Iterator[Sided]:
     """Another layout of one tile, and another map of one array."""
     m = MULTIPLICATIONS[name]
     right = swizzled_rows(4 // m.word)
-    for k, operand in enumerate("ab" if order != STRIDED else ""):
+    whole = order in (STRIDED, LINED)
+    for k, operand in enumerate("" if whole else "ab"):
         for other in other_layouts(4 // m.word):
             place = f"{operand}, {order}: {right} -> {other}"
             yield Sided("layout of a tile", place, lambda k=k, other=other: _layout(name, order, k, right, other))
-    t = trial(product(name, order) if order != STRIDED else convolution(name))
+    t = trial(convolution(name, order) if whole else product(name, order))
     (kernel,) = t.source.kernels
     for k, given in enumerate(kernel.maps):
-        for kind, changed in other_maps(given):
+        for kind, changed in pixel_maps(given) if given.lower else other_maps(given):
             yield Sided(kind, f"{given} -> {changed}", lambda k=k, changed=changed: _mapped(t, k, changed))
 
 
@@ -116,6 +123,29 @@ def other_maps(m: TensorMap) -> Iterator[tuple[str, TensorMap]]:
         by = piece if d == len(m.shape) - 1 else 1
         yield "shape of a map", replace(m, shape=put(m.shape, d, n - by))
         if d in several:  # beyond others nothing is asked for
+            yield "shape of a map", replace(m, shape=put(m.shape, d, n + by))
+
+
+def pixel_maps(m: TensorMap) -> Iterator[tuple[str, TensorMap]]:
+    """Of an image that is gone through: other corners, steps and numbers of pixels, rows for columns."""
+    _, *steps, _ = m.steps
+    for side in (0, 1):
+        for by in (1, -1):
+            yield "corner of a map", replace(m, lower=put(m.lower, side, m.lower[side] + by))
+        for by in (1, -steps[side]):  # a step's worth of pixels behind the last one is none
+            yield "corner of a map", replace(m, upper=put(m.upper, side, m.upper[side] + by))
+        for by in (1, -1):
+            if step := steps[side] + by:
+                yield "step of a map", replace(m, steps=put(m.steps, side + 1, step))
+    yield "corners of a map exchanged", replace(m, lower=m.lower[::-1], upper=m.upper[::-1])
+    yield "corners of a map exchanged", replace(m, lower=m.upper, upper=m.lower)
+    for span in (0, 32, 64):
+        yield "swizzle of a map", replace(m, swizzle=span)
+    for n in (m.box[0] // 2, 2 * m.box[0]):
+        yield "box of a map", replace(m, box=(n, m.box[1]))
+    piece = 16 // tensor_maps.KINDS[m.dtype][1]
+    for d, n in enumerate(m.shape):
+        for by in (piece, -piece) if d == len(m.shape) - 1 else (1, -1):
             yield "shape of a map", replace(m, shape=put(m.shape, d, n + by))
 
 
