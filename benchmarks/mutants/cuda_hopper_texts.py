@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 CALLS = re.compile(
     r"tir_barrier_(?:wait|arrive|expect)\(|tir_barriers_ready\(|tir_wgmma_(?:fence|commit)\(|tir_wgmma_wait<|tir_hold\(|"
-    r"tir_registers_|tir_tma_(?:load|store)\(|tir_wgmma_m64|for \(int n = 0;.*tir_barrier_init|"
+    r"tir_registers_|tir_tma_(?:load|store|im2col)\(|tir_wgmma_m64|for \(int n = 0;.*tir_barrier_init|"
     r"const int warpgroup = __shfl_sync"
 )
 """Lines whose numbers have kinds of their own, or that change nothing but what the compiler gives to whom."""
