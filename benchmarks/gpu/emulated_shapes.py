@@ -184,6 +184,16 @@ def image_in_line(rng: random.Random, size: int, **options: Any) -> dict[str, An
     return {**drawn, **rng.choice(({}, small)), "s": drawn["s"]}
 
 
+def gradient_of_pieces(rng: random.Random, size: int, **options: Any) -> dict[str, Any]:
+    """The gradient of such a convolution with stride 1, whose image may be small; some filters have gaps, some borders
+    are wider than the filter.
+    """
+    drawn = {k: v for k, v in image_of_pieces(rng, size, **options).items() if k not in ("bias", "act")}
+    least = {v: max(1, drawn[t] - 2 * drawn["pad"]) for v, t in ("hr", "ws")}
+    small = {v: rng.randint(n, n + 6) for v, n in least.items()} | {"n": rng.randint(1, 9)}
+    return {**drawn, **rng.choice(({}, small))}
+
+
 def image_in_groups(rng: random.Random, size: int, **options: Any) -> dict[str, Any]:
     """Such a convolution in groups, whose channels are whole tiles."""
     groups = rng.choice((2, 3))
@@ -324,6 +334,9 @@ CLASSES: dict[str, Class] = {
     "e4m3 wgmma convolution, im2col": _lines(1, dtype="float8_e4m3"),
     "tf32 wgmma convolution, im2col": _lines(4, precision="tf32"),
     "bf16 wgmma convolution in groups, im2col": _lines(2, image_in_groups, dtype="bfloat16"),
+    "bf16 wgmma gradient of images, im2col": replace(
+        _lines(2, gradient_of_pieces, dtype="bfloat16"), make=tir.ops.conv2d_backward_data
+    ),
     "bf16 wgmma, a rest in parts": _waves(2, "sm_90a", dtype="bfloat16"),
     "bf16 wgmma in groups": _groups_of_pieces(2, dtype="bfloat16"),
     "int8 wgmma in groups": _groups_of_pieces(1, dtype="int8", tb=True),
@@ -353,6 +366,8 @@ class Case:
         size = {"float16": 2, "bfloat16": 2, "float32": 4}.get(p.get("dtype", "float32"), 1)
         if "r" in p:
             out = self.work.outputs[0].shape
+            if self.work.name == "conv2d_backward_data":
+                p = {**p, "c": p["k"], "k": p["c"]}
             each = -(-tiles(c, {**p, "p": out[1], "q": out[2]}) // kernel.grid[0])
             return each, each * p["r"] * p["s"] * -(-p["c"] // p["groups"] * size // 128)
         many = -(-p["m"] // (64 * c["rows"] * together(c))) * -(-p["n"] // c["bn"]) * p["batch"] * c["splits"]

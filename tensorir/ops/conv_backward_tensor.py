@@ -7,6 +7,7 @@ the result meets the same taps, so that it falls into stride * stride convolutio
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tensorir import nn
@@ -15,6 +16,8 @@ from tensorir.expr.compute import compute
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
 from tensorir.ops.common import Config, accumulator, result_type
+from tensorir.ops.conv_hopper import conv_warpgroups, hopper_space, stored_whole
+from tensorir.ops.conv_im2col import STORED, columns, converted, gone_through, in_images, in_line, joined, sums
 from tensorir.ops.conv_tensor import conv_multiplication, conv_space, gpu_tensor, leading_names, summed
 
 if TYPE_CHECKING:
@@ -24,7 +27,7 @@ Shape = Mapping[str, Any]
 
 
 def data_templates(dy: Tensor, w: Tensor, shape: Shape) -> dict[str, Template]:
-    """The template for tensor cores, where these fit the gradient."""
+    """The templates for tensor cores, where these fit the gradient."""
     as_forward = forward_shape(shape)
     m = None if as_forward is None else conv_multiplication(as_forward)
     if as_forward is None or m is None:
@@ -33,7 +36,44 @@ def data_templates(dy: Tensor, w: Tensor, shape: Shape) -> dict[str, Template]:
     def function(s: Schedule, c: Config) -> Schedule:
         return gpu_tensor(type(s)(declared(dy, w, shape, as_forward), s.target), c, as_forward)
 
-    return {"gpu_tensor": Template(function, lambda t: conv_space(as_forward, t), ("gpu",), needs=m.needs)}
+    cores = {"gpu_tensor": Template(function, lambda t: conv_space(as_forward, t), ("gpu",), needs=m.needs)}
+    return {**_warpgroups(dy, w, shape, as_forward), **cores}
+
+
+def _warpgroups(dy: Tensor, w: Tensor, shape: Shape, f: Shape) -> dict[str, Template]:
+    """The template for warpgroups: gradients of convolutions with stride 1 in 16 bits, channels last, whose pixels are
+    in one line. The filter is read as it lies, along the image's channels.
+    """
+    reach = [(f[taps] - 1) * f["dilation"] - f["pad"] for taps in "rs"]
+    f = {**f, "border": reach}
+    m, channels = conv_warpgroups(f), f["k"] // f["groups"]
+    whole = channels % (STORED if f["groups"] > 1 else 8) == 0
+    if m is None or m.word != 2 or shape["stride"] > 1 or not whole or not gone_through(f):
+        return {}
+
+    def function(s: Schedule, c: Config) -> Schedule:
+        made = type(s)(declared_in_line(dy, w, shape, f), s.target)
+        return in_line(made, c, f, s.target, stored_whole(c, f), order="n")
+
+    space = partial(hopper_space, f, panels=True)
+    return {"gpu_hopper": Template(function, space, ("gpu",), needs="sm_90a")}
+
+
+def declared_in_line(dy: Tensor, w: Tensor, shape: Shape, f: Shape) -> Tensor:
+    """``nn.conv2d_backward_data`` with stride 1 and its pixels as rows, as ``conv_im2col`` has it: w_turned is
+    ([g,] r, s, k, c), and r and s count taps backwards.
+    """
+    kg, groups = shape["k"] // shape["groups"], shape["groups"]
+
+    def tap(*given: Expr) -> Expr:
+        g, (r, s, k, c) = given[:-4], given[-4:]
+        return w[(g[0] * kg + k if g else k, f["r"] - 1 - r, f["s"] - 1 - s, c)]
+
+    size, axes = (f["r"], f["s"], kg, shape["cg"]), ["r", "s", "k", "c"]
+    if groups > 1:
+        size, axes = (groups, *size), ["g", *axes]  # type: ignore[assignment]
+    filters = compute(size, tap, name="w_turned", axes=axes)
+    return in_images(converted(joined(sums(columns(dy, f), filters, f, "n"), f), f), f, "dx")
 
 
 def forward_shape(shape: Shape) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ from tensorir.intrin.cuda import Multiplication
 from tensorir.intrin.hopper import KINDS, ROWS
 from tensorir.intrin.match import MOST_SPAN, MOST_STEP
 from tensorir.ops.common import Config, leaves_in_halves, out_stage
-from tensorir.ops.conv_im2col import gone_through, in_line, tiles_in_line
+from tensorir.ops.conv_im2col import STORED, gone_through, in_line, tiles_in_line
 from tensorir.ops.conv_tensor import conv_multiplication, is_rearranged, leading_names, main_stage
 from tensorir.ops.gemm_blocks import multiprocessors
 from tensorir.ops.gemm_hopper import REGISTERS, ROW_BYTES, sums_fit
@@ -127,8 +127,12 @@ def clocks_of_a_step(c: Mapping[str, Any], shape: Mapping[str, Any], target: Tar
     return int(2 * rounds * max(c["groups"] * c["bk"], c["groups"] * ROWS + c["bk"]))
 
 
-def hopper_space(shape: Mapping[str, Any], target: Target) -> Space:
-    """The tiles that fit: registers of a thread, shared memory of a block."""
+def hopper_space(shape: Mapping[str, Any], target: Target, panels: bool = False) -> Space:
+    """The tiles that fit: registers of a thread, shared memory of a block.
+
+    panels: the filter is stored along the channels of the result, of which whole rows of 128 bytes are copied; then
+            there are pixels in one line only
+    """
     from tensorir.tune.space import Space
 
     room = target.shared_optin_bytes
@@ -144,8 +148,14 @@ def hopper_space(shape: Mapping[str, Any], target: Target) -> Space:
     def line(c: Mapping[str, Any]) -> bool:
         return bool(c["pixels"] == "box" or c["wide"] == NO_WIDTH)
 
+    def rows(c: Mapping[str, Any]) -> bool:
+        return not panels or c["bk"] % STORED == 0
+
+    lines = ["im2col"] if gone_through(shape) else []
+    where = {"panels": rows} if panels else {}
     return Space(
         where={
+            **where,
             "shared": shared,
             "registers": registers,
             "sensible": lambda c: _sensible(c, shape),
@@ -153,14 +163,14 @@ def hopper_space(shape: Mapping[str, Any], target: Target) -> Space:
             "whole": lambda c: _whole(c, shape),
             "line": line,
         },
-        default=_default(shape, target),
+        default=_default(shape, target, panels),
         groups=GROUPS,
-        wide=list(WIDTHS),
+        wide=[NO_WIDTH] if panels else list(WIDTHS),
         bk=list(CHANNELS),
         depth=[4, 3, 5, 6, 2, 8],
         resident=[1, 0],
-        pixels=["box", "im2col"] if gone_through(shape) else ["box"],
-    ).since({"pixels": "box"})
+        pixels=lines if panels else ["box", *lines],
+    ).since({} if panels else {"pixels": "box"})
 
 
 def _spanned(c: Mapping[str, Any], shape: Mapping[str, Any]) -> bool:
@@ -177,7 +187,7 @@ def _sensible(c: Mapping[str, Any], shape: Mapping[str, Any]) -> bool:
     return bool(c["bk"] == 64 or c["bk"] // 2 < shape["k"] // shape["groups"])
 
 
-def _default(shape: Mapping[str, Any], target: Target) -> Config:
+def _default(shape: Mapping[str, Any], target: Target, panels: bool) -> Config:
     """What a search starts with: pixels in boxes, or in one line where that is expected to take less."""
     boxes = _default_boxes(shape, target)
     parts = [n for n in (256, 128, 64) if _whole({"bk": n}, shape) and _sensible({"bk": n}, shape)]
@@ -188,7 +198,7 @@ def _default(shape: Mapping[str, Any], target: Target) -> Config:
         for g, n in itertools.product(GROUPS[:2], parts)
     )
     line = min(tried, key=lambda c: _expected(c, shape, target))
-    return line if _expected(line, shape, target)[0] * WORTH <= _expected(boxes, shape, target)[0] else boxes
+    return line if panels or _expected(line, shape, target)[0] * WORTH <= _expected(boxes, shape, target)[0] else boxes
 
 
 def _default_boxes(shape: Mapping[str, Any], target: Target) -> Config:

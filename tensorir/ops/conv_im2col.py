@@ -1,4 +1,5 @@
-"""conv2d by warpgroups (CUDA, sm_90a) over all pixels in one line, whatever rows and images they are of.
+"""conv2d, and its image's gradient, by warpgroups (CUDA, sm_90a) over all pixels in one line, whatever rows and images
+they are of.
 
 The rows of a product are 64 pixels of the results, one after another, so that none is idle but behind the last one of
 all: images of 7x7 or 14x14 pixels fill boxes badly. The pixels under a tap are copied by the im2col mode of tensor
@@ -42,17 +43,17 @@ def declared_in_line(operands: Mapping[str, Tensor | None], shape: Shape) -> Ten
     x, w = operands["x"], operands["w"]
     assert x is not None
     assert w is not None
-    return _in_images(_epilogue(_sums(_columns(x, shape), turned(w, shape), shape), operands, shape), shape)
+    return in_images(_epilogue(sums(columns(x, shape), turned(w, shape), shape), operands, shape), shape, "y")
 
 
-def _columns(x: Tensor, shape: Shape) -> Tensor:
+def columns(x: Tensor, shape: Shape) -> Tensor:
     """The pixels under each tap, zero beyond the border."""
-    stride, dilation, pad, groups = (shape[v] for v in ("stride", "dilation", "pad", "groups"))
-    p, q = shape["p"], shape["q"]
+    stride, dilation, groups = (shape[v] for v in ("stride", "dilation", "groups"))
+    p, q, (above, left) = shape["p"], shape["q"], border(shape)
 
     def pixel(*given: Expr) -> Expr:
         g, (r, s, i, c) = given[:-4], given[-4:]
-        row, column = i // q % p * stride + (r * dilation - pad), i % q * stride + (s * dilation - pad)
+        row, column = i // q % p * stride + (r * dilation - above), i % q * stride + (s * dilation - left)
         return x.get(i // (p * q), row, column, g[0] * shape["cg"] + c if g else c, fill=0)
 
     size = (shape["r"], shape["s"], pixels(shape), shape["cg"])
@@ -62,15 +63,22 @@ def _columns(x: Tensor, shape: Shape) -> Tensor:
     return compute(size, pixel, name="columns", axes=axes)  # type: ignore[no-any-return]
 
 
-def _sums(columns: Tensor, filters: Tensor, shape: Shape) -> Tensor:
+def border(shape: Shape) -> tuple[int, int]:
+    """Rows above the image and columns left of it where the first results begin to read."""
+    above, left = shape.get("border", (shape["pad"], shape["pad"]))
+    return int(above), int(left)
+
+
+def sums(columns: Tensor, filters: Tensor, shape: Shape, order: str = "t") -> Tensor:
+    """``filters`` are ([g,] r, s, k, c), or ([g,] r, s, c, k) with the order "n"."""
     m, groups = conv_multiplication(shape), shape["groups"]
     assert m is not None
     rr, rs, rc = (reduce_axis(shape[v], name) for v, name in (("r", "r"), ("s", "s"), ("cg", "c")))
 
     def value(*given: Expr) -> Expr:
         *g, i, k = given
-        return total(cast(columns[(*g, rr, rs, i, rc)], m.sums) * cast(filters[(*g, rr, rs, k, rc)], m.sums),
-                     axis=(rr, rs, rc))  # fmt: skip
+        tap = filters[(*g, rr, rs, *((k, rc) if order == "t" else (rc, k)))]
+        return total(cast(columns[(*g, rr, rs, i, rc)], m.sums) * cast(tap, m.sums), axis=(rr, rs, rc))
 
     own = ([groups], ["g"]) if groups > 1 else ([], [])
     size = (*own[0], pixels(shape), shape["k"] // groups)
@@ -79,24 +87,34 @@ def _sums(columns: Tensor, filters: Tensor, shape: Shape) -> Tensor:
 
 def _epilogue(sums: Tensor, operands: Mapping[str, Tensor | None], shape: Shape) -> Tensor:
     """Bias, residual and activation, pixel by pixel."""
-    p, q, kg, d = shape["p"], shape["q"], shape["k"] // shape["groups"], operands["d"]
-    size = (pixels(shape), shape["k"])
-    out: Tensor = sums
-    if shape["groups"] > 1:
-        out = compute(size, lambda i, k: sums[k // kg, i, k % kg], name="joined", axes=("i", "k"))
-    added = None
+    p, q, d = shape["p"], shape["q"], operands["d"]
+    size, added = (pixels(shape), shape["k"]), None
     if d is not None:
         added = compute(size, lambda i, k: d[i // (p * q), i // q % p, i % q, k], name="added", axes=("i", "k"))
-    done = nn.bias_act(out, operands["b"], shape["act"], axis=1, d=added)
+    return converted(nn.bias_act(joined(sums, shape), operands["b"], shape["act"], axis=1, d=added), shape)
+
+
+def joined(sums: Tensor, shape: Shape) -> Tensor:
+    """The sums of all groups beside each other: (pixel, k)."""
+    kg = shape["k"] // shape["groups"]
+    if shape["groups"] == 1:
+        return sums
+    size = (pixels(shape), shape["k"])
+    return compute(size, lambda i, k: sums[k // kg, i, k % kg], name="joined", axes=("i", "k"))  # type: ignore[no-any-return]
+
+
+def converted(done: Tensor, shape: Shape) -> Tensor:
+    """rows (pixel, k), in the type of results."""
     if accumulator(shape["dtype"]) == "float32":
         done = nn.convert(done, result_type(shape["dtype"]))
-    return compute(size, lambda i, k: done[i, k], name="rows", axes=("i", "k"))  # type: ignore[no-any-return]
+    return compute((pixels(shape), shape["k"]), lambda i, k: done[i, k], name="rows", axes=("i", "k"))  # type: ignore[no-any-return]
 
 
-def _in_images(rows: Tensor, shape: Shape) -> Tensor:
+def in_images(rows: Tensor, shape: Shape, name: str) -> Tensor:
+    """The same in memory as (n, p, q, k)."""
     p, q = shape["p"], shape["q"]
     size = (shape["n"], p, q, shape["k"])
-    return compute(size, lambda n, p_, q_, k: rows[(n * p + p_) * q + q_, k], name="y", axes=("n", "p", "q", "k"))  # type: ignore[no-any-return]
+    return compute(size, lambda n, p_, q_, k: rows[(n * p + p_) * q + q_, k], name=name, axes=("n", "p", "q", "k"))  # type: ignore[no-any-return]
 
 
 def pixels(shape: Shape) -> int:
@@ -104,20 +122,22 @@ def pixels(shape: Shape) -> int:
     return int(shape["n"] * shape["p"] * shape["q"])
 
 
-def in_line(s: Schedule, c: Config, shape: Shape, target: Target, whole: bool) -> Schedule:
+def in_line(s: Schedule, c: Config, shape: Shape, target: Target, whole: bool, order: str = "t") -> Schedule:
     """A block of ``groups`` warpgroups computes 64 pixels each by ``bk`` channels; a step is a tap of the filter and
     128 bytes of input channels.
 
     c: those, ``depth`` of the ring, ``resident`` as in ``gpu_hopper``;  whole: results leave in whole tiles
+    order: how the filter is stored, as in ``sums``
     """
     m, own = conv_multiplication(shape), ["g"] if shape["groups"] > 1 else []
     assert m is not None
     size = 4 // m.word
     names = [st.name for st in s.stages()]
+    out = names[-1]
     for name in names[names.index("sums") + 1 : -2 if whole else -1]:
         s.compute_inline(name)
-    ib, wi, i = s.split(s.fuse("y.n", "y.p", "y.q", name="pixel"), [None, c["groups"], ROWS])
-    *group, channels = s.split("y.k", [None, shape["k"] // shape["groups"]]) if own else ["y.k"]
+    ib, wi, i = s.split(s.fuse(f"{out}.n", f"{out}.p", f"{out}.q", name="pixel"), [None, c["groups"], ROWS])
+    *group, channels = s.split(f"{out}.k", [None, shape["k"] // shape["groups"]]) if own else [f"{out}.k"]
     kb, k = s.split(channels, [None, c["bk"]])
     s.reorder(ib, *group, kb, wi, i, k)
     tile = s.fuse(ib, *group, kb, name="tile")
@@ -130,10 +150,10 @@ def in_line(s: Schedule, c: Config, shape: Shape, target: Target, whole: bool) -
     cb, ci, cc = s.split("sums.c", [None, ROW_BYTES // size // m.k, m.k])
     s.reorder(*(f"sums.{v}" for v in own), "sums.r", "sums.s", cb, ci, "sums.i", "sums.k", cc)
     step = s.fuse("sums.r", "sums.s", cb, name="step")
-    lead = "".join(f"{v}, " for v in (*own, "u", "v"))
+    lead = "".join(f"{v}, " for v in [*own, "u", "v"])
     for name in ("columns", "w_turned"):
         s.stage_in(name, at=step, scope="shared", layout=f"{lead}r, x -> {lead}{swizzled_rows(size)}", via="tma")
-    s.tensorize("sums.i", f"wgmma.m{ROWS}n{c['bk']}k{m.k}.{m.name}.nt").unroll(ci)
+    s.tensorize("sums.i", f"wgmma.m{ROWS}n{c['bk']}k{m.k}.{m.name}.n{order}").unroll(ci)
     for name in ("columns", "w_turned"):
         s.compute_inline(name)
     load, compute_ = REGISTERS[c["groups"]]
@@ -153,10 +173,10 @@ def _leave(s: Schedule, wi: Any, i: Any, k: Any, c: Config, shape: Shape) -> Non
 def gone_through(shape: Shape) -> bool:
     """Whether a copy goes through these images: how far their borders, steps and taps may be (``intrin/pixels.py``)."""
     reach = [(shape[taps] - 1) * shape["dilation"] for taps in "rs"]
-    ends = [(shape[out] - 1) * shape["stride"] + shape["stride"] - shape["pad"] - shape[size]
-            for out, size in ("ph", "qw")]  # fmt: skip
-    return bool(max(reach) <= MOST_OFFSET and shape["stride"] <= MOST_PIXEL_STEP and -shape["pad"] in CORNERS
-                and all(n in CORNERS for n in ends))  # fmt: skip
+    ends = [shape[out] * shape["stride"] - before - shape[size]
+            for (out, size), before in zip((("p", "h"), ("q", "w")), border(shape), strict=True)]  # fmt: skip
+    corners = [*(-n for n in border(shape)), *ends]
+    return bool(max(reach) <= MOST_OFFSET and shape["stride"] <= MOST_PIXEL_STEP and all(n in CORNERS for n in corners))
 
 
 def tiles_in_line(c: Mapping[str, Any], shape: Shape) -> int:

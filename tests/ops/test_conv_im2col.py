@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import replace
 
@@ -147,6 +148,40 @@ def test_tiles_are_counted():
     made = dict(n=3, p=7, q=7, k=192, groups=1)
     assert tiles_in_line(dict(groups=2, bk=64), made) == 2 * 3
     assert gone_through(dict(made, r=3, s=3, dilation=1, stride=1, pad=1, h=7, w=7))
+
+
+GRADIENTS = {
+    "3x3": {},
+    "1x1": dict(r=1, s=1, pad=0),
+    "no border, 3x2": dict(r=3, s=2, pad=0, n=2),
+    "a border wider than the filter": dict(pad=3, h=5),
+    "dilated": dict(dilation=2, pad=2),
+    "groups": dict(groups=2, c=128, k=128),
+    "halves, channels of no whole tile": dict(dtype="float16", c=72, k=136, n=3, h=7, w=7),
+}
+
+
+@emulated
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_of_images(name):
+    """The filter is read as it lies, along the image's channels."""
+    given = {**dict(n=1, c=64, h=11, w=12, k=64, r=3, s=3, pad=1, layout="NHWC", dtype="bfloat16"), **GRADIENTS[name]}
+    made = tir.ops.conv2d_backward_data(**given)
+    s = made.schedule(target=HOPPER)
+    assert re.search(r"tir_wgmma_m64n\d+k16_b?f16_nn\(", s.source()), "the default template"
+    assert ("tir_tma_im2col(" in s.source()) == (name != "1x1")
+    assert emulated_rightly(made, s, seed=len(name))
+
+
+def test_gradients_are_proved():
+    made = tir.ops.conv2d_backward_data(n=2, c=72, h=6, w=7, k=64, r=3, s=2, pad=1, layout="NHWC", dtype="bfloat16")
+    assert compare(made.schedule(target=HOPPER), Field(), 1) is None
+
+
+def test_other_gradients_are_left_to_others():
+    for given in (dict(stride=2), dict(layout="NCHW"), dict(dtype="int8"), dict(c=12), dict(k=12), dict(groups=2)):
+        shape = {**dict(n=1, c=64, h=11, w=12, k=64, r=3, s=3, pad=1, layout="NHWC", dtype="bfloat16"), **given}
+        assert "gpu_hopper" not in tir.ops.conv2d_backward_data(**shape).templates, given
 
 
 def test_compiles():
