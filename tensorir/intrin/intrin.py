@@ -30,8 +30,8 @@ Some instructions are run by the 32 threads of a warp together. They say which t
 operand, and in which of its registers: ``fragments={"a": "i, k -> i%8, k/2%4 | k/8, i/8, k%2"}`` puts element (i, k)
 into lane ``i%8 * 4 + k/2%4``, there into register ``k/8 * 4 + i/8 * 2 + k%2``; ``{a}`` is then the first of the
 thread's own registers. Nothing behind the bar, ``"i, k -> i, k |"``, is one element for each lane. Of an operand in
-shared memory, ``addresses`` says in the same way which lane gives the address of which run of neighbours, and ``{a}``
-is the thread's own address.
+shared memory, ``addresses`` says in the same way which lane gives the address of which run of neighbours, and
+``{a}`` is the thread's own address.
 
 Instructions of warpgroups deal out elements to 128 lanes. What they read in shared memory they find by a descriptor:
 of an operand among ``descriptors``, ``{a}`` is that of its tile, which must lie in swizzled rows of 128 bytes. They are
