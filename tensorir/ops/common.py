@@ -105,11 +105,12 @@ def added_type(dtype: str) -> str:
     return result_type(dtype) if is_float(dtype) else dtype
 
 
-def out_dtype(dtype: str) -> Any:
-    """The NumPy type of results."""
+def out_dtype(dtype: str, act: str | None = None) -> Any:
+    """The NumPy type of results: of whole numbers as well, unless the activation gives others."""
     from tensorir.interp.numbers import numpy_dtype
 
-    return numpy_dtype(result_type(dtype))
+    kind = result_type(dtype)
+    return numpy_dtype(kind if act in (None, "relu") or is_float(kind) else "float64")
 
 
 def leaves_in_halves(shape: Mapping[str, Any]) -> bool:

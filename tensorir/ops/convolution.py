@@ -405,4 +405,4 @@ def reference(shape: Mapping[str, Any], x: np.ndarray, w: np.ndarray, *rest: np.
     y = y if nchw else y.transpose(0, 2, 3, 1)
     if shape.get("residual"):
         y = y + more.pop(0)
-    return np.ascontiguousarray(activate(y, shape["act"])).astype(out_dtype(shape["dtype"]))
+    return np.ascontiguousarray(activate(y, shape["act"])).astype(out_dtype(shape["dtype"], shape["act"]))

@@ -253,4 +253,4 @@ def reference(p: Mapping[str, Any], a: np.ndarray, b: np.ndarray, *rest: np.ndar
         c = c + more.pop(0) * d
     if bias is not None:
         c = c + bias
-    return activate(c, p["act"]).astype(out_dtype(p["dtype"]))
+    return activate(c, p["act"]).astype(out_dtype(p["dtype"], p["act"]))

@@ -129,7 +129,7 @@ def reference(p: Mapping[str, Any], a: np.ndarray, b: np.ndarray, group: np.ndar
         rows = slice(block * p["align"], (block + 1) * p["align"])
         if 0 <= g < p["groups"]:
             c[rows] = x[rows] @ y[g]
-    return activate(c, p["act"]).astype(out_dtype(p["dtype"]))
+    return activate(c, p["act"]).astype(out_dtype(p["dtype"], p["act"]))
 
 
 def cpu_rows(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:

@@ -10,7 +10,7 @@ from tensorir import nn
 from tensorir.check.emulate import emulate
 from tensorir.check.equivalence import compare
 from tensorir.interp.numbers import Field
-from tensorir.interp.reference import random_arguments
+from tensorir.interp.reference import evaluate, random_arguments
 
 MATMULS = [
     dict(m=17, n=31, k=5, alpha=True, beta=True, bias=True, act="relu"),
@@ -141,3 +141,19 @@ def test_large_arrays_are_indexed_with_64_bits():
     s[b].bind(outer, "block.x").bind(inner, "thread.x")
     assert "const long i_0" in s.source("opencl")
     assert "const long long i_0" in s.source("cuda")
+
+
+@pytest.mark.parametrize("act", [None, "relu", "gelu", "silu", "sigmoid", "tanh"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "float16"])
+def test_references_give_what_is_declared_for_any_activation(dtype, act):
+    """Of whole numbers most activations make others, which the reference may not cut off."""
+    for w in (
+        tir.ops.matmul(m=3, n=5, k=4, dtype=dtype, act=act),
+        tir.ops.conv2d(n=1, c=2, h=3, w=4, k=5, dtype=dtype, act=act),
+        tir.ops.grouped_matmul(m=3, n=5, k=4, groups=1, dtype=dtype, act=act),
+    ):
+        arrays = w.random_inputs()
+        (want,) = evaluate(w.outputs, arrays)
+        got = w.reference(*arrays)
+        assert got.dtype == want.dtype, w.title
+        np.testing.assert_allclose(got.astype("float64"), want.astype("float64"), rtol=2e-3, atol=1e-6)
