@@ -106,9 +106,10 @@ def _scheduled(work: Workload, template: str, config: Mapping[str, Any], target:
         raise Refused(_result("illegal_schedule", error, "schedule")) from None
     except MemoryError as error:
         raise Refused(no_memory(error, "schedule")) from None
-    except Exception as error:  # the user's own function
+    except (Exception, SystemExit) as error:  # the user's own function
         detail = {"code": "template.raised", "message": f"{type(error).__name__}: {error}"[:1000], "phase": "schedule"}
         detail["traceback"] = "".join(traceback.format_exception(error))[-2000:]
+        detail = {key: text.encode("utf-8", "replace").decode() for key, text in detail.items()}  # halves of pairs
         raise Refused({"status": "illegal_schedule", "detail": detail}) from None
 
 

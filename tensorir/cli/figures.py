@@ -11,7 +11,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from tensorir.tune.gpu_devices import Gpu
 from tensorir.tune.log import passed
@@ -47,7 +47,11 @@ def _axes(height: float) -> tuple[Figure, Any]:
 
 
 def _plain(axis: Any) -> None:
-    """Numbers of a logarithmic axis without markup."""
+    """Numbers of a logarithmic axis without markup, a few of them however little it spans."""
+    low, high = axis.get_view_interval()
+    if high < 4 * low:
+        axis.set_major_locator(MaxNLocator(4))
+        axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     axis.set_minor_formatter(FuncFormatter(lambda x, _: f"{x:g}" if f"{x:e}"[0] in "235" else ""))
 

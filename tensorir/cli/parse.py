@@ -203,13 +203,16 @@ def record_named(name: str, log: str) -> Record | None:
     return found[0] if len(found) == 1 else None
 
 
-def from_title(title: str) -> Make:
-    """The workload that a log calls ``conv2d n=1 c=64 …``; only the package's own operators can be found so."""
+def from_title(title: str, instead: str = "FILE.py:FUNCTION") -> Make:
+    """The workload that a log calls ``conv2d n=1 c=64 …``; only the package's own operators can be found so.
+
+    instead: what to say of others
+    """
     import tensorir.ops
 
     name, *pairs = title.split() or [""]
     if name not in OPERATORS:
-        raise usage(f"{title:.80} is not an operator of tensorir", "FILE.py:FUNCTION")
+        raise usage(f"{title:.80} is not an operator of tensorir", instead)
     try:
         given = {k: _value(k, v) for k, _, v in (p.partition("=") for p in pairs)}
         inspect.signature(getattr(tensorir.ops, name)).bind(**given)

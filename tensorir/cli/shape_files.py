@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from tensorir.cli.common import usage
+from tensorir.cli.common import Stop, usage
 
 MOST = 1 << 20  # bytes
 Read = Callable[[tuple[str, ...], dict[str, Any]], dict[str, Any]]
@@ -55,7 +55,12 @@ def _lines(path: Path, text: str, read: Read, given: dict[str, Any]) -> list[Row
             words_of = error.format_message() if isinstance(error, click.ClickException) else str(error)
             raise usage(f"{path}, line {number}: {words_of:.200}") from None
         shape, weight = found.pop("shape"), found.pop("weight")
-        rows.append((read(shape, {**given, **{k: v for k, v in found.items() if v is not None}}), weight))
+        if not weight < float("inf"):
+            raise usage(f"{path}, line {number}: the weight {weight} is not a number from 0 up")
+        try:
+            rows.append((read(shape, {**given, **{k: v for k, v in found.items() if v is not None}}), weight))
+        except Stop as stop:
+            raise Stop(stop.code, f"{path}, line {number}: {stop.message}") from None
     return rows
 
 

@@ -33,7 +33,8 @@ def command(
     found = record_named(record, log)
     if found is None:
         raise usage(f"there is no single record {record!r:.60} in {log}", "tensorir log best")
-    make = workloads(workload, (), {"arg": arg})[0] if workload else from_title(found["workload"])
+    instead = "--workload FILE.py:FUNCTION"
+    make = workloads(workload, (), {"arg": arg})[0] if workload else from_title(found["workload"], instead)
     work = make()
     if compute_digest(work) != found["compute"]:
         raise Stop(

@@ -17,6 +17,7 @@ import zoo
 import tensorir as tir
 from tensorir.api.asker import Asker
 from tensorir.api.builders import Builders, cores
+from tensorir.api.candidate import Refused, prepare
 from tensorir.api.options import Options, seconds
 from tensorir.api.origin import from_file
 from tensorir.api.tuning import _restricted
@@ -65,6 +66,21 @@ def test_same_run_again_measures_nothing(product_log):
     assert (again.trials, again.reused, again.status) == (0, 8, "ok")
     fresh = from_file(ZOO, "product", {"n": 24}).tune(budget="120s", log=log, trials=1, fresh=True, strategy="grid")
     assert (fresh.trials, fresh.reused) == (1, 0) and fresh.search["name"] == "grid"
+
+
+@pytest.mark.parametrize("error", [SystemExit(0), ValueError("half a pair: \ud800")])
+def test_whatever_a_template_raises_is_its_own_trial(error):
+    def schedule(s, config):
+        raise error
+
+    A = tir.placeholder((4,), name="A")
+    C = tir.compute((4,), lambda i: A[i], name="C")
+    work = tir.Workload("raising", C, {"t": (schedule, tir.Space())})
+    with pytest.raises(Refused) as refused:
+        prepare(work, "t", {}, Target("opencl", "cpu"))
+    found = refused.value.result
+    assert found["status"] == "illegal_schedule" and found["detail"]["code"] == "template.raised"
+    assert type(error).__name__ in found["detail"]["message"] and json.dumps(found, ensure_ascii=False).encode()
 
 
 def test_what_a_template_made_before_it_was_changed_is_stale(tmp_path):

@@ -370,6 +370,8 @@ class TestParsing:
             ("5x5x5 --stride 2\n", "--stride belongs to conv2d"),
             ("5x5x5\n5x5x5 --weight -1\n", "line 2"),
             ("5x5x5 --nothing\n", "line 1"),
+            ("5x5x5\n5x5\n", "line 2: 5x5 has 2 dimensions"),
+            ("5x5x5 --weight nan\n", "line 1: the weight nan"),
             ("5x5x5 'open\n", "line 1"),
             ("5x5x5 --help\n", "line 1"),
             ("[1]", "shape 1 is not an object"),
@@ -380,7 +382,7 @@ class TestParsing:
             ("\0\xff", "not text"),
             ("5x5x5\n" * 200_000, "larger"),
         ],
-        ids=range(14),
+        ids=range(16),
     )
     def test_files_that_hold_no_shapes(self, tmp_path, text, words):
         (tmp_path / "f").write_bytes(text.encode("latin-1"))
