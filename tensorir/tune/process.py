@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import select
@@ -44,6 +45,7 @@ _KEEP_PREFIXES = (
     "OMP_",
     "TENSORIR_",
 )
+NO_ROOM = os.strerror(errno.ENOSPC)
 LAST = "last"
 """Of a reply: the process that gave it can measure no more, and the next request needs a new one."""
 
@@ -126,6 +128,8 @@ class Worker:
                       meanwhile, so it must be large enough for all of them
         cancel_after: seconds from now after which the request is ``cancelled`` (the budget's end);
                       start-up counts
+
+        What died for want of room on a disk is an ``internal_error``, which says nothing about the request.
 
         A reply made here is ``{"status": "crashed" | "compile_timeout" | "run_timeout" | "cancelled" |
         "internal_error", "detail": {"phase": …, "output": …, …}}``; the process is gone then and the
@@ -222,6 +226,8 @@ class Worker:
         child.kill()
         self.output = child.tail_text()
         self._child = None
+        if status == "crashed" and NO_ROOM in self.output:  # compilers abort when they cannot write their files
+            status, detail = "internal_error", {**detail, "message": f"the compiler's files: {NO_ROOM}"}
         return {"status": status, "detail": {"phase": child.phase, **detail, "output": self.output}}
 
     def _ensure(self) -> _Child:

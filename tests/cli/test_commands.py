@@ -1,5 +1,7 @@
 """The verbs: results on stdout, messages on stderr, exit codes, never a traceback."""
 
+import errno
+import io
 import json
 import shutil
 import subprocess
@@ -322,6 +324,17 @@ def test_show_cuda_offline(cli):
     doc = json.loads(out)
     assert code == 0, err
     assert doc["resources"]["registers"] > 0 and doc["resources"]["spills"] == 0
+
+
+def test_a_reader_that_has_enough_is_no_error(monkeypatch, capsys):
+    """As in ``tensorir log ls | head -1``."""
+
+    class Gone(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr(sys, "stdout", Gone())
+    assert main.run(["list"]) == 0 and "sys.exit" not in capsys.readouterr().err
 
 
 class TestParsing:

@@ -98,6 +98,14 @@ def test_last_words_reach_the_detail(worker):
     assert "last words" in worker.request({"do": "abort"}, 30)["detail"]["output"]
 
 
+def test_a_full_disk_is_not_the_candidates_fault(worker):
+    """LLVM aborts when it cannot write a file; the trial is measured again when there is room."""
+    reply = worker.request(
+        {"do": "abort", "words": "LLVM ERROR: IO failure on output stream: No space left on device"}, 30
+    )
+    assert reply["status"] == "internal_error" and reply["detail"]["message"].endswith("No space left on device")
+
+
 def test_exit_code(worker):
     reply = worker.request({"do": "exit"}, 30)
     assert reply["status"] == "crashed" and reply["detail"]["exit"] == 3

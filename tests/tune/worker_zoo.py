@@ -23,7 +23,7 @@ def handler(message, progress):
                 "env": dict(os.environ),
             }
         case "abort":
-            print("last words", flush=True)
+            print(message.get("words", "last words"), flush=True)
             os.abort()
         case "segv":
             ctypes.string_at(0)
