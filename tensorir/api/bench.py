@@ -32,6 +32,7 @@ from tensorir.tune.record import MOST_DRIFT
 
 if TYPE_CHECKING:
     from tensorir.api.schedule import Schedule
+    from tensorir.api.workload import Workload
     from tensorir.expr.tensor import Tensor
     from tensorir.runtime.device import Device
 
@@ -140,6 +141,14 @@ class Data:
 def each(results: Any) -> list[Any]:
     """The results of a call that returns one array (or nested list) or a tuple of several."""
     return list(results) if isinstance(results, tuple) else [results]
+
+
+def normal_floats(work: Workload, seed: int, progress: Progress) -> tuple[list[Any], list[Any]]:
+    """Inputs with every digit in use, and what the reference says."""
+    progress("reference")
+    arrays = work.random_inputs(seed)
+    given = work.reference(*arrays)
+    return arrays, list(given) if isinstance(given, tuple | list) else [given]
 
 
 def _as_double(array: Any) -> Any:

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from tensorir.tune.record import Identity, Record
 
 
+FLOATS_S = 5.0
+"""A reference that takes longer is not asked a second time, about numbers with every digit in use."""
+SEED = 3
+
+
 def load(work: Workload, device: str | Device | None, log: str, nearest: bool = False) -> Executable:
     """The fastest kernel known for this definition and device; see ``Workload.load``."""
     opened = open_device(device)
@@ -126,14 +131,17 @@ def _checked(work: Workload, made: Candidate, device: Device) -> Program | None:
     if was_checked(key, program):
         return program
     made.check(quiet)  # what comes from a record was checked so when it was measured, and has no schedule here
-    from tensorir.api.bench import Data, Output, Runner
+    from tensorir.api.bench import Data, Output, Runner, normal_floats
     from tensorir.tune.inputs import arguments
 
     given, exact = arguments(work.outputs)
     outputs = [Output(t.name, t.dtype, t.shape) for t in work.outputs]
     data = Data(given, exact, outputs, "", work.reference)
     try:
-        Runner(device, made, data, cache=True, program=program).verify(quiet)
+        runner = Runner(device, made, data, cache=True, program=program)
+        runner.verify(quiet)
+        if data.reference_s < FLOATS_S:  # a run that was interrupted has tried whole numbers only
+            runner.on_floats(*normal_floats(work, SEED, quiet), f"normal floats {SEED}")
     except Refused:
         return None
     finally:

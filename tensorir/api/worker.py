@@ -15,7 +15,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tensorir.api.bench import BESIDE, REFERENCE, SAY_S, Beside, Data, Output, Runner, compare, each, timed
+from tensorir.api.bench import (
+    BESIDE,
+    REFERENCE,
+    SAY_S,
+    Beside,
+    Data,
+    Output,
+    Runner,
+    compare,
+    each,
+    normal_floats,
+    timed,
+)
 from tensorir.api.candidate import Candidate, Json, Progress, Refused, prepare, quiet, source_from
 from tensorir.api.identity import describe, fingerprint
 from tensorir.errors import CheckError, Problem, TensorIRError
@@ -289,20 +301,12 @@ def _on_random_floats(state: State, runner: Runner, progress: Progress) -> Json:
     """Every digit in use, within what rounding explains."""
     if state.work is None:
         return {"name": "random", "ok": True, "detail": "left out: the reference is not here"}
-    arrays, expected = _normal_floats(state.work, 3, progress)
+    arrays, expected = normal_floats(state.work, 3, progress)
     progress("run")
     got = runner.program(*arrays)
     found = compare(runner.source.outputs, each(got), expected, False, runner.max_error)
     detail = found.where or f"normal floats: largest error {found.max_err:.2g}"
     return {"name": "random", "ok": not found.where, "detail": detail}
-
-
-def _normal_floats(work: Workload, seed: int, progress: Progress) -> tuple[list[Any], list[Any]]:
-    """Inputs with every digit in use, and what the reference says."""
-    progress("reference")
-    arrays = work.random_inputs(seed)
-    given = work.reference(*arrays)
-    return arrays, list(given) if isinstance(given, tuple | list) else [given]
 
 
 def _baseline(state: State, message: Json, progress: Progress) -> Json:
@@ -393,7 +397,7 @@ def _on_floats(
         progress("reference")
         arrays, expected = state.work.random_inputs(seed), None
     else:
-        arrays, expected = _normal_floats(state.work, seed, progress)
+        arrays, expected = normal_floats(state.work, seed, progress)
     for n in list(runners):
         progress(f"run {n}")
         try:

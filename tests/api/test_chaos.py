@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import chaos_zoo
+import numpy as np
 import pytest
 
 from tensorir.api.origin import from_file
 from tensorir.runtime.device import devices
-from tensorir.tune.log import LogReader
+from tensorir.tune.log import LogReader, LogWriter
 
 pytestmark = pytest.mark.skipif(
     not any(d.usable and not d.simulator and "pocl" in d.driver.lower() for d in devices()), reason="no PoCL"
@@ -63,3 +64,16 @@ def test_winner_is_one_of_those_without_evil(among_evil, tmp_path):
     assert outcome.best.config["kind"] in ties and ties <= set(chaos_zoo.GOOD)
     assert outcome.best.confirmed and outcome.best.checked
     assert "twice" not in {t.config["kind"] for t in (outcome.best, *outcome.ties)} | ties
+
+
+def test_what_is_right_on_whole_numbers_only_is_not_loaded(among_evil, tmp_path):
+    """A run that was interrupted before its final round has tried nothing else, and the wrong kernel is the fastest."""
+    times = {r["config"]["kind"]: r["time_s"] for r in among_evil.records}
+    assert times["whole"] < times["good"]
+    work = from_file(str(Path(chaos_zoo.__file__)), "corpus", {"evil": True})
+    with LogWriter(tmp_path, work.title) as log:
+        for record in among_evil.records:
+            if record["config"]["kind"] in ("whole", "good"):
+                log.append(record)
+    (a,) = work.random_inputs(seed=1)
+    assert np.allclose(work.load(log=str(tmp_path))(a), a * 5 + 7, atol=1e-5)
