@@ -24,6 +24,7 @@ STATUS = {
     "segfault": "crashed",
     "abort": "crashed",
     "loop": "run_timeout",
+    "last": "run_timeout",  # in its last block only
     "sleep": "run_timeout",
     "memory": "resource_limit",
     "workspace": "resource_limit",
@@ -45,6 +46,7 @@ LATE = {"whole": "wrong_result"}
 STATEMENT = {
     "segfault": "*(volatile __global int*)(size_t)8 = 1;",
     "loop": "for (volatile int turn = 0; turn < 1;);",
+    "last": "if (get_group_id(0) == 1) for (volatile int turn = 0; turn < 1;);",
     "element": "if (get_group_id(0) == 1) C[63] += 1.0f;",
     "beyond": "C[64] = 1.0f;",
     "nan": "C[5] = NAN;",

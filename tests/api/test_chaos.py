@@ -25,7 +25,9 @@ def tuned(log, **options):
 def among_evil(tmp_path_factory):
     log = tmp_path_factory.mktemp("chaos")
     restrict = f"kind not in {ELSEWHERE}"
-    return tuned(log, evil=True, restrict=restrict, timeout=2.0, compile_timeout=6.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tensorir.api.measurer.LEAST_S", 0.5)
+        return tuned(log, evil=True, restrict=restrict, timeout=2.0, compile_timeout=6.0)
 
 
 def test_each_has_its_status(among_evil):
@@ -40,6 +42,7 @@ def test_each_has_its_status(among_evil):
     assert by_kind["slow"]["check"] is None, "some of its 64 blocks were enough"
     detail = {kind: r.get("detail") for kind, r in by_kind.items()}
     assert detail["segfault"]["signal"] == "SIGSEGV" and detail["segfault"]["phase"] == "run"
+    assert detail["last"]["phase"] == "whole" and detail["last"]["limit_s"] <= 2.0, "what the others took is its limit"
     assert detail["loop"]["phase"] == "run" and detail["bomb"]["phase"] == "compile"
     assert detail["memory"]["limit"] == detail["workspace"]["limit"] == "host memory"
     assert "C[63]" in detail["element"]["where"] and by_kind["element"]["check"]["max_err"] == 1.0
