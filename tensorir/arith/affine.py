@@ -70,6 +70,16 @@ class Linear:
         return binary("+" if rest > 0 else "-", out, abs(rest)) if rest else out
 
 
+class Ranges(dict[Var, Interval]):
+    """Ranges of variables, which tell when one of them has been set."""
+
+    version = 0
+
+    def __setitem__(self, v: Var, interval: Interval) -> None:
+        self.version += 1
+        super().__setitem__(v, interval)
+
+
 class Arith:
     """What is known in one place of a program: ranges of variables and conditions that hold.
 
@@ -80,23 +90,27 @@ class Arith:
     """
 
     def __init__(self, ranges: Mapping[Var, Interval] | None = None, assume: Iterable[Expr] = ()) -> None:
-        self.ranges: dict[Var, Interval] = dict(ranges or {})
+        self.ranges = Ranges(ranges or {})
         self.facts: list[Linear] = []
         self.tight: dict[Var, Interval] = {}
         self.known: frozenset[Any] = frozenset()
         self.divisors: dict[Var, int] = {}  # variables known to be multiples
         self._atoms: dict[Any, Expr] = {}
+        self._forms: dict[Expr, Linear] = {}  # what linear() found with these ranges
+        self._version = self.ranges.version
         for cond in assume:
             self.assume(cond)
 
     def child(self, ranges: Mapping[Var, Interval] | None = None, assume: Iterable[Expr] = ()) -> Arith:
         """More knowledge, sharing the atoms of this one."""
         new = Arith()
-        new.ranges = {**self.ranges, **ranges} if ranges else self.ranges
+        new.ranges = Ranges({**self.ranges, **ranges}) if ranges else self.ranges
         new.facts = list(self.facts)
         new.tight, new.known = self.tight, self.known
         new.divisors = self.divisors
         new._atoms = self._atoms
+        if not ranges:
+            new._forms, new._version = self._forms, self._version
         for cond in assume:
             new.assume(cond)
         return new
@@ -145,6 +159,7 @@ class Arith:
                 end = -form.constant / c  # c * v + constant <= 0
                 new = (low, min(high, math.floor(end))) if c > 0 else (max(low, math.ceil(end)), high)
                 self.tight = {**self.tight, v: new}
+                self._forms = {}
 
     # --- linear forms
 
@@ -157,6 +172,14 @@ class Arith:
             if r is not None and r[0] == r[1]:
                 return Linear({}, int(r[0]))
             return Linear({e: 1}, 0)
+        if self._version != self.ranges.version:
+            self._forms, self._version = {}, self.ranges.version
+        form = self._forms.get(e)
+        if form is None:
+            form = self._forms[e] = self._found(e)
+        return form
+
+    def _found(self, e: Expr) -> Linear:
         if isinstance(e, Binary):
             found = self._binary(e)
             if found is not None and self._fits(found, e.dtype):

@@ -8,7 +8,6 @@ dimension pieces that stand plain in others may be xored: a bijection still, ove
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -76,8 +75,18 @@ def lane_place(layout: Layout, dims: Sequence[int], index: Sequence[int]) -> tup
 
 
 def lane_places(layout: Layout, dims: Sequence[int]) -> list[tuple[int, int]]:
-    """``lane_place`` of each element, in row-major order."""
-    return [lane_place(layout, dims, index) for index in itertools.product(*map(range, dims))]
+    """``lane_place`` of each element, in row-major order: each dimension has its share of both numbers."""
+    shares = [[[0, 0] for _ in range(n)] for n in dims]
+    weight = [1, 1]
+    for n, (d, divisor, extent) in reversed(list(enumerate(layout.pieces))):
+        size, kept = extent or -(-dims[d] // divisor), n >= layout.lanes
+        for i, share in enumerate(shares[d] if d >= 0 else ()):
+            share[kept] += i // divisor % size * weight[kept]
+        weight[kept] *= size
+    places = [(0, 0)]
+    for of_dim in shares:
+        places = [(lane + x, register + y) for lane, register in places for x, y in of_dim]
+    return places
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from tensorir.ir.tree import (
     Prefetch,
     Ramp,
     Region,
+    Role,
     Select,
     Seq,
     Stmt,
@@ -44,12 +45,7 @@ def walk(root: Node, statements: bool = False) -> Iterator[Node]:
     while stack:
         n = stack.pop()
         yield n
-        for name, many in n.BACKWARDS[statements]:
-            value = getattr(n, name)
-            if many:
-                stack.extend(value[::-1])
-            elif value is not None:
-                stack.append(value)
+        stack += n.bodies_backwards() if statements else n.backwards()
 
 
 @overload
@@ -58,18 +54,33 @@ def find(root: Node, cls: type[N], where: Callable[[N], bool] | None = None) -> 
 def find(root: Node, cls: tuple[type[Node], ...], where: Callable[[Node], bool] | None = None) -> list[Node]: ...
 def find(root: Node, cls: Any, where: Any = None) -> list[Any]:
     """The nodes of one class, or of several, under ``root``."""
-    nodes = walk(root, statements=_only_statements(cls))
-    return [n for n in nodes if isinstance(n, cls) and (where is None or where(n))]
+    wanted, statements = _kinds(cls)
+    out = []
+    stack = [root]
+    while stack:  # walk(), written out: half of all walks are these
+        n = stack.pop()
+        if type(n) in wanted and (where is None or where(n)):
+            out.append(n)
+        stack += n.bodies_backwards() if statements else n.backwards()
+    return out
 
 
 @functools.cache
-def _only_statements(cls: type[Node] | tuple[type[Node], ...]) -> bool:
-    return all(issubclass(c, Stmt) for c in (cls if isinstance(cls, tuple) else (cls,)))
+def _kinds(cls: type[Node] | tuple[type[Node], ...]) -> tuple[frozenset[type[Node]], bool]:
+    """The nodes that are instances of ``cls``, and whether all of them are statements."""
+    kinds = cls if isinstance(cls, tuple) else (cls,)
+    return frozenset(c for c in NODES.values() if issubclass(c, kinds)), all(issubclass(c, Stmt) for c in kinds)
 
 
 def uses(root: Node, names: Mapping[Var, Any] | set[Var]) -> bool:
     """Whether any of the variables occurs under ``root``."""
-    return any(isinstance(n, Var) and n in names for n in walk(root))
+    stack = [root]
+    while stack:
+        n = stack.pop()
+        if type(n) is Var and n in names:
+            return True
+        stack += n.backwards()
+    return False
 
 
 def is_empty(s: Node) -> bool:
@@ -84,28 +95,55 @@ class Rewriter:
     the same objects. A handler for a node that does not exist is an error at class creation, not a silent no-op.
     """
 
-    _table: ClassVar[dict[type, Callable[..., Any]]] = {}
-    _in_expressions: ClassVar[bool] = False  # whether a handler is of expressions: otherwise none is entered
+    _handlers: ClassVar[dict[type, Callable[..., Any]]] = {}
+    _table: ClassVar[_Table]  # of every class of nodes that was met: its handler, or what is done without one
 
     def __init_subclass__(cls) -> None:
-        table = dict(cls._table)
+        handlers = dict(cls._handlers)
         for name, method in vars(cls).items():
             if name.startswith("on_"):
                 if name[3:] not in NODES:
                     raise TypeError(f"{cls.__name__}.{name}: there is no node {name[3:]}")
-                table[NODES[name[3:]]] = method
-        cls._table = table
-        cls._in_expressions = any(issubclass(c, Expr) for c in table)
+                handlers[NODES[name[3:]]] = method
+        cls._handlers = handlers
+        cls._table = _Table(handlers, asks_all=cls.__call__ is not Rewriter.__call__)
 
     def __call__(self, n: Any) -> Any:
-        if handler := self._table.get(type(n)):
-            return handler(self, n)
-        if not n.CHILDREN or (isinstance(n, Expr) and not self._in_expressions):
-            return n
-        return n.map(self)
+        return self._table[type(n)](self, n)
 
     def children(self, n: N) -> N:
-        return n.map(self)
+        return n.map_bodies(self) if self._table.statements_only else n.map(self)
+
+
+class _Table(dict[type, Callable[..., Any]]):
+    """Handlers by class. Without one a node is rewritten below, which leaves expressions alone where all handlers are
+    of statements.
+    """
+
+    def __init__(self, handlers: Mapping[type, Callable[..., Any]], asks_all: bool) -> None:
+        super().__init__(handlers)
+        self.expressions = any(issubclass(c, Expr) for c in handlers)
+        self.statements_only = not asks_all and all(issubclass(c, (Stmt, Role)) for c in handlers)
+
+    def __missing__(self, kind: type) -> Callable[..., Any]:
+        if not issubclass(kind, Node) or not kind.CHILDREN or (issubclass(kind, Expr) and not self.expressions):
+            do = _as_it_is
+        else:
+            do = _below_bodies if self.statements_only else _below
+        self[kind] = do
+        return do
+
+
+def _as_it_is(rewriter: Rewriter, n: Any) -> Any:
+    return n
+
+
+def _below(rewriter: Rewriter, n: Node) -> Node:
+    return n.map(rewriter)
+
+
+def _below_bodies(rewriter: Rewriter, n: Node) -> Node:
+    return n.map_bodies(rewriter)
 
 
 class Pruner(Rewriter):

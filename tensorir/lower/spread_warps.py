@@ -69,7 +69,8 @@ def _spread(body: Stmt, lane: Loop, arith: Arith) -> Stmt:
     moving = {v for call in find(body, IntrinCall) for r in call.operands if r.buffer in layouts
               for i in r.first for v in find(arith.linear(i).expr(), Var)}  # fmt: skip
     dealt = _Deal(parts, moving, lane)(body)
-    arith.ranges.update({x.var: (0, as_int(x.extent) - 1) for x in find(dealt, Loop)})
+    for x in find(dealt, Loop):
+        arith.ranges[x.var] = (0, as_int(x.extent) - 1)
     for stage in find(dealt, Stage):
         for b, index in elements(stage):
             if b in layouts:
