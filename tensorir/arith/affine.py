@@ -551,7 +551,7 @@ def structure(e: Expr) -> Any:
         return ("load", e.buffer, *(structure(i) for i in e.index))
     what = e.lanes if isinstance(e, Ramp | Broadcast) else getattr(e, "op", getattr(e, "fn", None))
     head: tuple[Any, ...] = (type(e).__name__, what, e.dtype)
-    return (*head, *(structure(c) for c in e.children()))  # type: ignore[arg-type]
+    return (*head, *(structure(c) for c in e.children()))
 
 
 def same(a: Expr, b: Expr) -> bool:
