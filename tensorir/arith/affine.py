@@ -25,10 +25,11 @@ UNKNOWN: Interval = (-math.inf, math.inf)
 class Linear:
     """``sum(c * atom) + constant``; treat as immutable."""
 
-    __slots__ = ("constant", "terms")
+    __slots__ = ("_said", "constant", "terms")
 
     def __init__(self, terms: dict[Expr, int], constant: int) -> None:
         self.terms, self.constant = terms, constant
+        self._said: Expr | None = None
 
     def plus(self, o: Linear, scale: int = 1) -> Linear:
         """``self + scale * o``."""
@@ -51,7 +52,12 @@ class Linear:
         return self.constant == o.constant and self.terms == o.terms
 
     def expr(self) -> Expr:
-        """The form as an expression, terms in insertion order, negative ones subtracted."""
+        """The form as an expression, terms in insertion order, negative ones subtracted; the same one each time."""
+        if self._said is None:
+            self._said = self._say()
+        return self._said
+
+    def _say(self) -> Expr:
         out: Expr | None = None
         later = []
         for atom, c in self.terms.items():
@@ -551,7 +557,7 @@ def structure(e: Expr) -> Any:
         return ("load", e.buffer, *(structure(i) for i in e.index))
     what = e.lanes if isinstance(e, Ramp | Broadcast) else getattr(e, "op", getattr(e, "fn", None))
     head: tuple[Any, ...] = (type(e).__name__, what, e.dtype)
-    return (*head, *(structure(c) for c in e.children()))
+    return (*head, *map(structure, e.children()))
 
 
 def same(a: Expr, b: Expr) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 # Freezing at run time triples the cost of building a node; the type checker enforces it always, the test suite
@@ -61,58 +62,70 @@ def node(cls: T) -> T:
     out.FIELDS = tuple(f.name for f in fields)
     out.CHILDREN = tuple((f.name, f.type in _MANY) for f in fields if f.type in _ONE | _MANY)
     out.BODIES = tuple((f.name, f.type in _MANY) for f in fields if f.type in _STATEMENTS)
-    optional = {f.name for f in fields if "None" in str(f.type)}
-    _write(out, "children", _listed(out.CHILDREN, optional, ""))
-    _write(out, "backwards", _listed(out.CHILDREN[::-1], optional, "[::-1]"))
-    _write(out, "bodies_backwards", _listed(out.BODIES[::-1], optional, "[::-1]"))
-    _write(out, "map", _mapped(out, out.CHILDREN, optional))
-    _write(out, "map_bodies", _mapped(out, out.BODIES, optional))
+    if out.CHILDREN:
+        out.children, out.backwards = _listing(out.CHILDREN, 1), _listing(out.CHILDREN, -1)  # type: ignore[assignment]
+        out.map = _mapping(out, out.CHILDREN)  # type: ignore[assignment]
+    if out.BODIES:
+        out.bodies_backwards = _listing(out.BODIES, -1)  # type: ignore[assignment]
+        out.map_bodies = _mapping(out, out.BODIES)  # type: ignore[assignment]
     NODES[cls.__name__] = out
     return out  # type: ignore[return-value]
 
 
-# Trees are walked and rewritten millions of times: each class has these methods written out for its own fields, as
-# dataclasses writes __init__, which takes half the time of a loop over the names of fields.
+# Trees are walked and rewritten millions of times: each class has these methods for its own fields, which take half the
+# time of a loop over the names of all.
 
 
-def _write(cls: type[Node], name: str, lines: list[str]) -> None:
-    """Give ``cls`` a method of Node with this body; one without children keeps Node's."""
-    if not lines:
-        return
-    scope: dict[str, Any] = {"cls": cls}
-    signature = "(self, f)" if name.startswith("map") else "(self)"
-    exec("\n    ".join([f"def {name}{signature}:", *lines]), scope)
-    method = scope[name]
-    method.__doc__, method.__qualname__ = getattr(Node, name).__doc__, f"{cls.__name__}.{name}"
-    setattr(cls, name, method)
+def _listing(children: tuple[tuple[str, bool], ...], step: int) -> Callable[[Any], tuple[Any, ...]]:
+    """A method that returns the children, in this order (1 or -1)."""
+    (name, many), *others = children
+    if others and not any(m for _, m in children):
+        every = attrgetter(*[n for n, _ in children[::step]])
+
+        def several(self: Any) -> tuple[Any, ...]:
+            found: tuple[Any, ...] = every(self)
+            return found if None not in found else tuple([c for c in found if c is not None])
+
+        return several
+    if others:
+
+        def mixed(self: Any) -> tuple[Any, ...]:
+            out: list[Any] = []
+            for n, m in children:
+                value = getattr(self, n)
+                if m:
+                    out += value
+                elif value is not None:
+                    out.append(value)
+            return tuple(out[::step])
+
+        return mixed
+    get = attrgetter(name)
+
+    def alone(self: Any) -> tuple[Any, ...]:
+        value = get(self)
+        return value[::step] if many else () if value is None else (value,)
+
+    return alone
 
 
-def _listed(children: tuple[tuple[str, bool], ...], optional: set[str], order: str) -> list[str]:
-    """``return`` the children."""
-    if not children:
-        return []
-    if len(children) == 1 and children[0][1]:
-        return [f"return self.{children[0][0]}{order}"]
-    each = [
-        f"*self.{n}{order}" if many else f"*(() if self.{n} is None else (self.{n},))" if n in optional else f"self.{n}"
-        for n, many in children
-    ]
-    return [f"return ({', '.join(each)},)"]
-
-
-def _mapped(cls: type[Node], children: tuple[tuple[str, bool], ...], optional: set[str]) -> list[str]:
-    """Apply ``f``, and make a new node where a child is another one; nodes, and so tuples of them, are compared by
-    identity.
+def _mapping(cls: type[Node], children: tuple[tuple[str, bool], ...]) -> Callable[[Any, Callable[[Any], Any]], Any]:
+    """A method that applies a function to the children, and makes a new node where one of them becomes another; nodes,
+    and so tuples of them, are compared by identity.
     """
-    if not children:
-        return []
-    made = [
-        f"{n} = tuple([f(x) for x in self.{n}])" if many
-        else f"{n} = None if self.{n} is None else f(self.{n})" if n in optional
-        else f"{n} = f(self.{n})"
-        for n, many in children
-    ]  # fmt: skip
-    same = [f"{n} == self.{n}" if many else f"{n} is self.{n}" for n, many in children]
-    names = {n for n, _ in children}
-    fields = [n if n in names else f"self.{n}" for n in cls.FIELDS]
-    return [*made, f"if {' and '.join(same)}:", "    return self", f"return cls({', '.join(fields)})"]
+    places = [(cls.FIELDS.index(n), many) for n, many in children]
+    fields = attrgetter(*cls.FIELDS) if len(cls.FIELDS) > 1 else lambda n: (getattr(n, cls.FIELDS[0]),)
+
+    def mapped(self: Any, f: Callable[[Any], Any]) -> Any:
+        old = fields(self)
+        new = None
+        for at, many in places:
+            was = old[at]
+            now = tuple([f(x) for x in was]) if many else was if was is None else f(was)
+            if now is not was and (not many or now != was):
+                if new is None:
+                    new = list(old)
+                new[at] = now
+        return self if new is None else cls(*new)
+
+    return mapped
