@@ -39,6 +39,7 @@ class Cells:
         self.size = size * b.lanes
         self.values = np.zeros(copies * self.size, dtype) if values is None else values.reshape(-1)
         self.written = np.zeros(copies * self.size, bool) if values is None else None
+        self.whole, self.asked = False, 0  # whether all of it was found written, and how often somebody asked
         self.watched = watched
         self.pending: np.ndarray | None = None  # cells to which a copy is under way
         self.reading: np.ndarray | None = None  # how many instructions that go on by themselves read a cell
@@ -51,6 +52,7 @@ class Cells:
     def forget(self) -> None:
         """The contents become undefined (a new allocation)."""
         self.pending = None
+        self.whole, self.asked = False, 0
         if self.written is not None:
             self.written[:] = False
 
@@ -125,12 +127,15 @@ class Cells:
     def need_written(self, at: np.ndarray, wanted: np.ndarray | None = None) -> None:
         """Raise Fault when a cell that nobody wrote is read, and ``wanted`` (None: all are)."""
         self._need_landed(at, "read")
-        if self.written is None:
+        if self.written is None or self.whole:
             return
         missing = ~self.written[at] if wanted is None else ~self.written[at] & wanted
         if missing.any():
             cell = int(np.asarray(at)[missing].flat[0]) % self.size
             raise Fault(Problem("memory.uninitialised", f"{self.buffer.name}[{cell}] is read but was never written"))
+        self.asked += 1
+        if not self.asked & (self.asked - 1):  # rarely: it looks at all cells
+            self.whole = bool(self.written.all())
 
     def _need_landed(self, at: np.ndarray, verb: str) -> None:
         if self.pending is not None and self.pending[at].any():

@@ -43,9 +43,12 @@ class _Operand:
         strides = tuple(math.prod(tile.dims[d + 1 :]) for d in range(len(tile.dims)))
         self.region = Region(self.buffer, (const(0),), tile.dims, strides)
 
-    def _tile(self, warps: np.ndarray) -> np.ndarray:
-        """The cells of the tiles of some warps."""
-        return np.asarray(warps[:, None] * self.cells.size + np.arange(self.cells.size))
+    def _tile(self, f: Frame, warps: np.ndarray) -> np.ndarray:
+        """The cells of the tiles of some warps, those of ``f``."""
+        found: np.ndarray | None = f.cache.get(self)
+        if found is None:
+            found = f.cache[self] = warps[:, None] * self.cells.size + np.arange(self.cells.size)
+        return found
 
     def _where(self, f: Frame) -> np.ndarray:
         """For each lane that takes part and each element it holds: the cell."""
@@ -67,14 +70,15 @@ class _Operand:
                     self.home.need_written(where)
                 values = self.home.values[where]
             tiles = values.reshape(len(warps), self.lanes, -1)[:, self.lane, self.register]
-        self.cells.values[self._tile(warps)] = tiles
+        tile = self._tile(f, warps)
+        self.cells.values[tile] = tiles
         assert self.cells.written is not None
-        self.cells.written[self._tile(warps)] = True
+        self.cells.written[tile] = True
 
     def deal(self, f: Frame, warps: np.ndarray) -> None:
         where = self._where(f)
         values = np.empty((len(warps), self.lanes, where.shape[1]), self.home.values.dtype)
-        values[:, self.lane, self.register] = self.cells.values[self._tile(warps)]
+        values[:, self.lane, self.register] = self.cells.values[self._tile(f, warps)]
         flat = values.reshape(where.shape)
         if self.home.watched:
             self.home.write(where, flat, *self.machine.who(f, where))
@@ -96,17 +100,25 @@ def collective(machine: Machine, call: IntrinCall) -> Action:
     made = [o for o, tile in zip(operands, call.intrin.operands, strict=True) if tile in call.intrin.outputs]
 
     count = call.intrin.lanes
+    key = object()
 
-    def run(f: Frame) -> None:
+    def together(f: Frame) -> tuple[np.ndarray, Frame]:
+        """The warps of the lanes that are active, and a frame with one lane for each."""
         lanes = f.lane.reshape(-1, count) if len(f.lane) % count == 0 else None
         if lanes is None or (lanes != lanes[:, :1] // count * count + np.arange(count)).any():
             what = "warp" if count == LANES_OF_WARP else "warpgroup"
             message = f"{call.intrin.name} is reached by some threads of a {what}, and all of them run it together"
             raise Fault(Problem("warp.divergent", message))
         warps = lanes[:, 0] // count
+        return warps, Frame({}, warps, np.zeros_like(warps), warps)
+
+    def run(f: Frame) -> None:
+        if key not in f.cache:
+            f.cache[key] = together(f)
+        warps, inner = f.cache[key]
         for o in given:
             o.gather(f, warps)
-        body(Frame({}, warps, np.zeros_like(warps), warps))
+        body(inner)
         for o in made:
             o.deal(f, warps)
         if call.intrin.later:

@@ -77,13 +77,21 @@ class _Guards(Rewriter):
         self.uncovered = uncovered
         self.made = made  # in global memory by this very kernel: a cell exists once its own iteration has run
         self.facts: list[Expr] = []
+        self._here: Arith | None = None  # both, once somebody has asked
         self.fed = fed  # read by instructions that run whole: a part of a tile that does not count must be 0
         self.inside: set[Var] = set()  # loops that an instruction performs
         self.total: dict[Buffer, list[Expr]] = {}  # some writer fills the whole box where these conditions hold
         self.zero: set[tuple[Buffer, int]] = set()  # cells beyond the tensor's end along a dimension hold 0
 
+    def _known(self, *more: Expr) -> Arith:
+        """What holds here, and where ``more`` holds too."""
+        if self._here is None:
+            self._here = Arith(self.ranges, self.facts)
+        return self._here.child(assume=more) if more else self._here
+
     def on_Loop(self, n: Loop) -> Stmt:
         self.ranges[n.var] = extent_of(n)
+        self._here = None
         if n.kind is not Kind.INTRIN:
             return self.children(n)
         self.inside.add(n.var)
@@ -93,15 +101,17 @@ class _Guards(Rewriter):
 
     def on_If(self, n: If) -> Stmt:
         self.facts.append(n.cond)
+        self._here = None
         total, zero = dict(self.total), set(self.zero)
         n = self.children(n)
         self.facts.pop()
+        self._here = None
         if not isinstance(n.then, Stage):  # a version of a body: behind it, the other one may have run
             self.total, self.zero = total, zero & self.zero  # what either overruns is not 0 any more
         return n
 
     def on_Stage(self, n: Stage) -> Stage:
-        arith = Arith(self.ranges, self.facts)
+        arith = self._known()
         conds, must = self._conditions(n, arith)
         made = writes(n.body)
         local = all(b.scope in LOCAL for b in made)
@@ -109,7 +119,7 @@ class _Guards(Rewriter):
         filled: set[int] = set()
         if n.intrin is not None and n.intrin.maps:
             left = self._clipped(n, conds)
-            n = n.replace(body=_Placed(n, Arith(self.ranges, self.facts))(n.body))
+            n = n.replace(body=_Placed(n, self._known())(n.body))
             filled = set() if left else self._fills_zero(n, conds)
             conds = left if n.intrin.stores or not left else conds
         if local and conds:
@@ -206,7 +216,7 @@ class _Guards(Rewriter):
 
     def _held(self, n: Stage) -> Stage | None:
         """``n`` with its reads held inside their tensors; None where that does not make all of them exist."""
-        clamped = _Clamp(n, Arith(self.ranges, self.facts))
+        clamped = _Clamp(n, self._known())
         held = n.replace(body=clamped(n.body))
         return None if clamped.failed or not self._reads_exist(held, []) else held
 
@@ -217,7 +227,7 @@ class _Guards(Rewriter):
         sums = writes(n.body) if find(n.body, Update) else []
         if any(self.total.get(b, True) or (b, n.name) in self.uncovered for b in sums):
             return False  # an iteration too many would add to a cell that was never initialised
-        arith = Arith(self.ranges, [*self.facts, *conds])
+        arith = self._known(*conds)
         return all(self._exists(load, n, arith.child(assume=under)) for load, under in conditional_loads(n.body))
 
     def _exists(self, load: Load, n: Stage, arith: Arith) -> bool:
@@ -248,7 +258,7 @@ class _Guards(Rewriter):
         opposite = negate(g)
         if opposite is None:
             return False
-        arith = Arith(self.ranges, [*self.facts, *held, opposite])
+        arith = self._known(*held, opposite)
         return any(
             arith.proves(binary("<=", it.extent, bind)) or arith.proves(binary("<", bind, const(0)))
             for it, bind in zip(n.iters, n.binds, strict=True)
@@ -273,7 +283,7 @@ class _Guards(Rewriter):
 
     def _all_beyond(self, n: Stage, conds: list[Expr]) -> bool:
         """Whether all that a stage reads where ``conds`` hold lies outside the buffers' shapes."""
-        arith = Arith(self.ranges, [*self.facts, *conds])
+        arith = self._known(*conds)
         return all(_beyond(load, n, arith) for load in _copied(n))
 
     def _copies_zero(self, n: Stage, conds: list[Expr]) -> bool:
@@ -282,7 +292,7 @@ class _Guards(Rewriter):
             opposite = negate(g)
             if opposite is None or not isinstance(n.body, Store) or not find(n.body.value, Load):
                 return False  # a start that updates follow is no copy
-            if not _is_zero(n.body.value, self.zero, n, Arith(self.ranges, [*self.facts, opposite])):
+            if not _is_zero(n.body.value, self.zero, n, self._known(opposite)):
                 return False
         return True
 
@@ -291,7 +301,7 @@ class _Guards(Rewriter):
         opposite = negate(g)
         if opposite is None or not isinstance(n.body, Update) or n.body.combiner.name != "sum":
             return False
-        arith = Arith(self.ranges, [*self.facts, opposite])
+        arith = self._known(opposite)
         return _is_zero(n.body.values[0], self.zero, n, arith)
 
 

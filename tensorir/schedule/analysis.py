@@ -39,6 +39,7 @@ class Index:
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        self._buffers: dict[str, Buffer] | None = None
         self.loops: dict[str, Loop] = {}
         self.stages: dict[str, Stage] = {}
         self.paths: dict[Node, tuple[Stmt, ...]] = {}
@@ -78,7 +79,10 @@ class Index:
 
     def buffers(self) -> dict[str, Buffer]:
         """All buffers by name."""
-        return {b.name: b for b in (*self.program.params, *reads(self.program.body), *writes(self.program.body))}
+        if self._buffers is None:
+            p = self.program
+            self._buffers = {b.name: b for b in (*p.params, *reads(p.body), *writes(p.body))}
+        return self._buffers
 
 
 @functools.lru_cache(maxsize=16)
@@ -110,8 +114,9 @@ def context(index: Index, n: Node, *, inside: bool = False) -> Arith:
     return Arith(ranges(loops))
 
 
+@functools.lru_cache(maxsize=1024)
 def in_loops(e: Expr, stage: Stage) -> Expr:
-    """An expression in a stage's axes, said in its loops."""
+    """An expression in a stage's axes, said in its loops; the same one whenever asked, of which facts are known."""
     return substitute(e, dict(zip((i.var for i in stage.iters), stage.binds, strict=True)))
 
 

@@ -14,7 +14,7 @@ from tensorir.expr.tensor import Tensor
 from tensorir.intrin.intrin import Intrin, intrinsic
 from tensorir.ir.text import text
 from tensorir.ir.tree import Buffer, Kind, Loop, Program, Stage
-from tensorir.schedule.analysis import Index, lookup, stages_writing
+from tensorir.schedule.analysis import Index, index_of, lookup, stages_writing
 from tensorir.schedule.ownership import misplaced
 from tensorir.schedule.primitives import annotate as _annotate
 from tensorir.schedule.primitives import assume as _assume
@@ -96,7 +96,7 @@ class Schedule:
         program = self.program
         cached: Index | None = getattr(self, "_index", None)
         if cached is None or cached.program is not program:
-            self._index = cached = Index(program)
+            self._index = cached = index_of(program)
         return cached
 
     # --- versions
@@ -423,9 +423,8 @@ class Schedule:
             raise
         except RecursionError:
             raise ScheduleError(Problem("schedule.too-deep", f"the loop tree is too deep for {name}")) from None
-        if any(s.primitive in ("tensorize", "stage_in", "stage_out") for s in self._steps) and (
-            problem := _tensorize.unfit(done.program)
-        ):
+        marking = [s.primitive in ("tensorize", "stage_in", "stage_out") for s in self._steps]
+        if any(marking) and (problem := _tensorize.unfit(done.program, program if any(marking[:-1]) else None)):
             raise ScheduleError(dataclasses.replace(problem, hint=problem.hint or f"{name} before tensorize"))
         for primitive, unfit in _MARKS.items():
             if any(s.primitive == primitive for s in self._steps) and (problem := unfit(program, done.program, name)):

@@ -15,7 +15,7 @@ from tensorir.intrin.intrin import Intrin
 from tensorir.intrin.match import NoMatch, match
 from tensorir.ir.build import binary, const
 from tensorir.ir.text import show, text
-from tensorir.ir.tree import Expr, Kind, Loop, Program, Region, Scope, Stage
+from tensorir.ir.tree import Expr, Kind, Loop, Program, Region, Scope, Stage, Var
 from tensorir.ir.visit import find, uses
 from tensorir.schedule.analysis import Index, caret, context, in_loops, index_of, need_serial
 from tensorir.schedule.rewrite import Rewrite, nest, swap
@@ -99,12 +99,19 @@ def _tail(index: Index, loops: list[Loop], stage: Stage, intrin: Intrin) -> Expr
     return next((g for g in wanted if uses(g, inner) and not arith.proves(in_loops(g, stage))), None)
 
 
-def unfit(program: Program) -> Problem | None:
-    """What keeps a tensorized nest from still being its instruction (``tensorize.last``), None when all is well."""
+def unfit(program: Program, fit: Program | None) -> Problem | None:
+    """What keeps a tensorized nest from still being its instruction (``tensorize.last``), None when all is well.
+
+    fit: the program before, if it was found fit: nests that are the same under the same loops still are
+    """
     index = index_of(program)
+    known = None if fit is None else index_of(fit)
     marked = [x for x in index.loops.values() if x.kind is Kind.INTRIN]
     for loop in marked:
         inside = any(above in marked for above in index.above(loop))
+        same = known is not None and known.loops.get(loop.var.name) is loop
+        if known is not None and same and _around(known, loop) == _around(index, loop):
+            continue
         if not inside and (why := _changed(index, loop)):
             copies = any(s.intrin is not None and s.intrin.maps for s in find(loop, Stage))
             return Problem("tensorize.last", why, at=caret(loop), hint="via='threads' for the copy" if copies else "")
@@ -112,6 +119,11 @@ def unfit(program: Program) -> Problem | None:
         if s.intrin is not None and not any(x in marked for x in index.above(s)):
             return Problem("tensorize.last", f"{s.name} would lose the loops of {s.intrin.name}", at=caret(s))
     return None
+
+
+def _around(index: Index, loop: Loop) -> list[tuple[Var, Expr, Kind]]:
+    """What the loops around a nest say of it."""
+    return [(x.var, x.extent, x.kind) for x in index.above(loop)]
 
 
 def _changed(index: Index, loop: Loop) -> str:
