@@ -347,9 +347,10 @@ def _compiled(text: str, entries: str, declared: str, defined: str, clusters: bo
             (folder / "derived.cpp").write_text(defined)
             objects.append(str(folder / "derived.o"))
             _run([compiler, *common, *header, "-c", str(folder / "derived.cpp"), "-o", objects[1]])
-        alone = ["-shared", "-nodefaultlibs"]  # without the libraries that sanitizers bring along
-        _run([compiler, *common, *flags, *header, *alone, *objects, "-lm", "-lc", "-o", str(folder / "k.so")])
-        stacks = [line.split("\t")[1] for file in folder.glob("*.su") for line in file.read_text().splitlines()]
+        # without the libraries that sanitizers bring along; those of C come with the runtime
+        alone = ["-shared", "-nodefaultlibs"]
+        _run([compiler, *common, *flags, *header, *alone, *objects, "-o", str(folder / "k.so")])
+        stacks = [line.split("	")[1] for file in folder.glob("*.su") for line in file.read_text().splitlines()]
         return (folder / "k.so").read_bytes(), max(map(int, stacks), default=0)
 
 

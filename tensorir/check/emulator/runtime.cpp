@@ -123,6 +123,7 @@ void tir_reset() {
   for (Global &b : W.globals) clear(b.cells, 0);
   W.globals.clear();
   W.told.clear();
+  W.met.clear();
   W.problems.clear();
   W.site_of.clear();
   W.sites.clear();

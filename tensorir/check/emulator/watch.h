@@ -24,8 +24,10 @@ void race(const Fiber *f, int id, const char *memory, u64 offset, int other, int
   auto writes = [](int s) {
     return W.sites[s].kind == WRITE_SHARED || W.sites[s].kind == WRITE_GLOBAL || W.sites[s].kind == ADD_GLOBAL;
   };
+  const char *code = shared(id) ? "race.shared" : "race.global";
+  if (known(code, W.sites[id].at, W.sites[other_site].at)) return;
   std::string where = memory + (shared(id) ? of_block(rank_at(offset)) : "");
-  problem(shared(id) ? "race.shared" : "race.global", W.sites[id].at, W.sites[other_site].at,
+  problem(code, W.sites[id].at, W.sites[other_site].at,
           "thread %d %s %s at byte %llu, which %s %s with no barrier between", f->number, writes(id) ? "writes" : "reads",
           where.c_str(), shared(id) ? in_block(offset) : (unsigned long long)offset, who(other).c_str(),
           writes(other_site) ? "wrote" : "read");

@@ -13,7 +13,9 @@
 #include <cstring>
 #include <deque>
 #include <map>
+#include <set>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <unordered_map>
 #include <vector>
@@ -134,7 +136,8 @@ struct World {
   std::vector<u32> shuffled;
   std::vector<u8> together, derived;
   std::vector<Global> globals;
-  std::map<std::string, int> told;
+  std::set<std::string> told;
+  std::set<std::tuple<const char *, const void *, const void *>> met;  // the same, before it is put into words
   std::vector<std::string> problems;
   std::map<std::pair<const void *, Access>, int> site_of;  // an asynchronous copy reads and writes at one place
   std::vector<Site> sites;
@@ -154,7 +157,12 @@ std::string place(const void *at) {
   return text;
 }
 
+// Whether such a problem is on record: a fault in a loop comes thousands of times, and putting it into words takes longer
+// than all that is watched.
+bool known(const char *code, const void *at, const void *other) { return W.met.count({code, at, other}); }
+
 void problem(const char *code, const void *at, const void *other, const char *format, ...) {
+  if (!W.met.insert({code, at, other}).second) return;
   char text[512];
   va_list rest;
   va_start(rest, format);
@@ -165,7 +173,7 @@ void problem(const char *code, const void *at, const void *other, const char *fo
     snprintf(text + end, sizeof text - end, " (block %d)", W.block_number + W.current->rank);
   }
   std::string key = std::string(code) + "|" + place(at) + "|" + place(other);
-  if (W.told[key]++ == 0 && (int)W.problems.size() < MOST_PROBLEMS) W.problems.push_back(key + "|" + text);
+  if (W.told.insert(key).second && (int)W.problems.size() < MOST_PROBLEMS) W.problems.push_back(key + "|" + text);
 }
 
 u32 random_number() {
