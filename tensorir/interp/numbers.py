@@ -206,6 +206,17 @@ def _erf(x: Any) -> Any:
     return np.vectorize(math.erf, otypes=[np.float64])(x)
 
 
+@np.errstate(divide="ignore")
+def _quotient(a: Any, b: Any) -> Any:
+    """By 0 it is 0, and no news: the reference computes both sides of a select, of which one may divide by 0."""
+    return a // b
+
+
+@np.errstate(divide="ignore")
+def _remainder(a: Any, b: Any) -> Any:
+    return a % b
+
+
 _COMPARE = {
     "<": np.less,
     "<=": np.less_equal,
@@ -215,8 +226,8 @@ _COMPARE = {
     "or": np.logical_or,
 }
 _INTEGER: dict[str, Any] = {
-    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "//": lambda a, b: a // b,
-    "%": lambda a, b: a % b, "min": np.minimum, "max": np.maximum, "^": np.bitwise_xor,
+    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "//": _quotient,
+    "%": _remainder, "min": np.minimum, "max": np.maximum, "^": np.bitwise_xor,
 }  # fmt: skip
 _FLOAT: dict[str, Any] = {
     "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "//": np.floor_divide, "%": np.mod,

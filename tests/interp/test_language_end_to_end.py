@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import tensorir as tir
+from tensorir.interp.numbers import Numbers
+from tensorir.interp.reference import evaluate
 
 pytest.importorskip("pyopencl")
 RNG = np.random.default_rng(7)
@@ -43,6 +45,14 @@ def test_floor_division(dtype):
     q, r = s.build()(a, b)
     assert np.array_equal(q, a // b)
     assert np.array_equal(r, a % b)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_division_by_zero_on_the_side_that_is_not_taken_is_no_news():
+    A, B = tir.placeholder((3,), "int32", name="A"), tir.placeholder((3,), "int32", name="B")
+    C = tir.compute((3,), lambda i: tir.where(B[i] > 0, A[i] // B[i] + A[i] % B[i], -1), name="C")
+    (c,) = evaluate((C,), [np.array([7, 8, -9], "int32"), np.array([2, 0, 4], "int32")], Numbers())
+    assert c.tolist() == [4, -1, 0]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3", "float8_e5m2"])
