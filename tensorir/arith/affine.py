@@ -281,9 +281,14 @@ class Arith:
             inner = self.linear(d.a) if whole == c else self._divide(self.linear(d.a), whole // c, "//")
             if inner.same(self.linear(m.a)):
                 return True
-        if not isinstance(m.a, Binary) or m.a.op != "//" or not isinstance(m.a.b, Const) or as_int(m.a.b) <= 0:
-            return False
-        return self._divide(self.linear(m.a.a), as_int(m.a.b) * c, "//").same(Linear({d: 1}, 0))
+        form = self.linear(m.a)
+        for t, k in form.terms.items():  # (x + y // b) // c == (b * x + y) // (b * c)
+            if k == 1 and isinstance(t, Binary) and t.op == "//" and isinstance(t.b, Const) and as_int(t.b) > 0:
+                b = as_int(t.b)
+                flat = form.plus(Linear({t: 1}, 0), -1).times(b).plus(self.linear(t.a))
+                if self._divide(flat, b * c, "//").same(Linear({d: 1}, 0)):
+                    return True
+        return False
 
     def _atom(self, e: Expr) -> Expr:
         return self._atoms.setdefault(structure(e), e)

@@ -35,6 +35,18 @@ def test_a_quotient_among_other_terms():
         assert not before.proves(binary("<", image, const(1))), rows
 
 
+def test_quotients_that_lost_different_terms_are_one_number_again():
+    """The number of a pixel in terms of lanes: its image says nothing of the last bits, its row of some."""
+    t, g, warp, own, lane = (Var(name, "index") for name in ("t", "g", "w", "o", "l"))
+    arith = Arith({t: (0, 5), g: (0, 2), warp: (0, 3), own: (0, 1), lane: (0, 7)})
+    number = t * 192 + g * 64 + warp * 16 + own * 8 + lane
+    for rows, columns in ((14, 24), (7, 12), (14, 14), (6, 40)):
+        image, row, column = (
+            arith.simplify(x) for x in (number // (rows * columns), number // columns % rows, number % columns)
+        )
+        assert arith.linear((image * rows + row) * columns + column).same(arith.linear(number)), (rows, columns)
+
+
 def test_vectors_of_different_lanes_are_different():
     """Both used to have the structure of their only child."""
     x = Var("x", "index")
