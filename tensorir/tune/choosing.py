@@ -64,8 +64,8 @@ def choose(records: Iterable[Record]) -> list[Choice]:
     """Rank the usable configurations among records of *one* identity, fastest first.
 
     A configuration counts only if it was ok and passed its check, was never found wrong or
-    nondeterministic, and did not fail its latest final round; with another source, for its template has been changed
-    since, it is another one (which of them is made now, ``choose`` cannot tell).
+    nondeterministic, and did not fail its latest final round. With another source, for its template has been changed
+    since, it is another one; which of them is made now, ``choose`` cannot tell, and puts the latest before all others.
 
     The machine's load differs from hour to hour, so the newest final round decides between those that were in it. One
     that was only in an earlier round is brought to the level of the newest by the configurations that were in both
@@ -75,9 +75,11 @@ def choose(records: Iterable[Record]) -> list[Choice]:
     trials: dict[str, Record] = {}
     finals: dict[str, Record] = {}
     wrong: set[str] = set()
+    latest: dict[str, str] = {}
     ordered = sorted(records, key=lambda r: (r["started"], r["id"]))
     for record in ordered:
         key = _kernel_of(record)
+        latest[key_of(record)] = record["source_sha256"] or latest.get(key_of(record), "")
         if record["status"] in _WRONG:
             wrong.add(key)
         elif record["kind"] == "final" and record["status"] not in TRANSIENT:
@@ -96,6 +98,7 @@ def choose(records: Iterable[Record]) -> list[Choice]:
     return sorted(
         found,
         key=lambda c: (
+            (c.record["source_sha256"] or "") != latest[key_of(c.record)],
             c.round is None and c.time_s * DOUBT >= bar,
             c.time_s * (1 if c.confirmed else DOUBT),
             c.record["id"],

@@ -244,6 +244,16 @@ class TestChoosing:
         lost = ME.record("final", "default", {"tile": 2}, {"status": "device_lost"})
         assert [c.record["config"]["tile"] for c in log.choose([made(1), bad, made(2), lost])] == [2]
 
+    def test_of_several_sources_the_latest_comes_first(self):
+        """Its template was changed: the old one's time and its being wrong say nothing of the new one."""
+        fast = made(1, source_sha256="aa" * 32)
+        slow = made(1, 0.5, source_sha256="bb" * 32, started="2030-01-01T00:00:00Z")
+        assert [c.record["id"] for c in log.choose([slow, fast])] == [slow["id"], fast["id"]]
+        bad = ME.record("trial", "default", {"tile": 1}, {"status": "wrong_result", "source_sha256": "aa" * 32})
+        assert [c.record["id"] for c in log.choose([fast, slow, bad])] == [slow["id"]]
+        bad = ME.record("trial", "default", {"tile": 1}, {"status": "wrong_result"})  # of nobody knows which
+        assert log.choose([fast, slow, bad]) == []
+
     def test_only_the_same_everything_is_usable(self):
         others = [
             Identity(ME.workload, "other", DEVICE, ME.versions),
