@@ -86,12 +86,11 @@ def emulate(source: Source, arrays: Sequence[np.ndarray], seed: int = 0, eager: 
     seed:  of the order in which threads run; what is ordered by barriers does not depend on it
     eager: copies of tiles may land before anyone must wait for them, and not only then; threads that come to a barrier
            that counts may stay behind all others
-    Raises CheckError ``emulate.no-compiler``, ``emulate.threads``, ``emulate.own-memory``, ``emulate.cluster`` or
-    ``emulate.map``, CompileError ``emulate.compile``.
+    Raises CheckError ``emulate.no-compiler``, ``emulate.threads``, ``emulate.own-memory``, ``emulate.shared``,
+    ``emulate.cluster`` or ``emulate.map``, CompileError ``emulate.compile``.
     """
     for k in source.kernels:
-        if k.block[0] * k.block[1] * k.block[2] > THREADS:
-            raise refuse(CheckError, "emulate.threads", f"{k.name} has more than {THREADS} threads a block")
+        _check_launch(k, source.text)
         _check_cluster(k, _cluster(source.text, k.name))
         for m in k.maps:
             _check_map(m)
@@ -169,6 +168,29 @@ def _placed(p: Param, given: np.ndarray | None) -> np.ndarray:
     if given is not None:
         array[...] = np.asarray(given).astype(kind).ravel()
     return array
+
+
+# --- what a launch gives, and what the text says
+
+
+def _check_launch(k: KernelLaunch, text: str) -> None:
+    """Threads and shared memory are as many as the text takes: someone may have edited it."""
+    threads = k.block[0] * k.block[1] * k.block[2]
+    if threads > THREADS:
+        raise refuse(CheckError, "emulate.threads", f"{k.name} has more than {THREADS} threads a block")
+    head = re.search(rf"((?:__\w+__\([\d,\s]+\)\s*)*)\b{re.escape(k.name)}\s*\(([^)]*)\)\s*\{{", text)
+    if head is None:
+        return
+    if (bounds := re.search(r"__launch_bounds__\((\d+)", head[1])) and int(bounds[1]) < threads:
+        message = f"{k.name} is launched with {threads} threads a block, and its text says {bounds[0]})"
+        raise refuse(CheckError, "emulate.threads", message)
+    if bare := re.search(r"(?<!__grid_constant__ )\bTirTensorMap (\w+)", head[2]):
+        message = f"the address of the tensor map {bare[1]} is that of a copy of each thread without __grid_constant__"
+        raise refuse(CheckError, "emulate.map", message)
+    body = text[head.end() :].partition("__global__")[0]
+    if (arena := re.search(r"TIR_SHARED\(\w+, (\d+)\)", body)) and int(arena[1]) > k.shared_bytes:
+        message = f"{k.name} is launched with {k.shared_bytes} bytes of shared memory, its text has {arena[1]}"
+        raise refuse(CheckError, "emulate.shared", message, hint="what a schedule asks for is what is launched")
 
 
 # --- clusters

@@ -189,7 +189,7 @@ BUILD: dict[str, Entry] = {
         "$ sudo apt-get install g++",
     ),
     "emulate.threads": Entry(
-        "The emulator runs blocks up to a number of threads; this one has more.",
+        "Blocks have up to 1024 threads, and up to what the text says in __launch_bounds__; this one has more.",
         "# s.check(level='emulate') of a schedule with very large blocks",
         "# smaller thread extents",
     ),
@@ -197,6 +197,11 @@ BUILD: dict[str, Entry] = {
         "The arrays that each thread has to itself are larger than any GPU has room for.",
         "# s.check(level='emulate') of a schedule that stages all of a matrix in registers",
         "# smaller tiles, or more threads for them",
+    ),
+    "emulate.shared": Entry(
+        "The text takes more shared memory than its launch gives it: someone edited it.",
+        "# s.with_source(text).check(level='emulate') with a larger TIR_SHARED(…, bytes)",
+        "# the tiles in the schedule",
     ),
     "interp.not-lowered": Entry(
         "The interpreter met something that has no meaning in a lowered kernel: a pass is missing.",

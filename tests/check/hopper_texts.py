@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -108,6 +110,8 @@ gemm(const __grid_constant__ TirTensorMap A_map, const __grid_constant__ TirTens
 def source(text: str, launch: KernelLaunch, arrays: dict[str, tuple[str, Sequence[int]]]) -> Source:
     """A program of one kernel; arrays: name to type and shape, the last one is the output."""
     *_, last = arrays
+    if arena := re.search(r"TIR_SHARED\(\w+, (\d+)\)", text):
+        launch = replace(launch, shared_bytes=int(arena[1]))
     params = [
         Param(name, dtype, tuple(shape), "output" if name == last else "input")
         for name, (dtype, shape) in arrays.items()

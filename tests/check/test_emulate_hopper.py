@@ -274,6 +274,23 @@ def test_maps_that_no_device_takes(wrong: dict[str, object]) -> None:
     assert caught.value.code == "emulate.map"
 
 
+@pytest.mark.parametrize(
+    ("words", "instead", "code"),
+    [
+        ("TIR_SHARED(arena, 131072)", "TIR_SHARED(arena, 135168)", "emulate.shared"),
+        ("__launch_bounds__(384", "__launch_bounds__(256", "emulate.threads"),
+        ("const __grid_constant__ TirTensorMap B_map", "const TirTensorMap B_map", "emulate.map"),
+    ],
+)
+def test_text_that_its_launch_does_not_fit(words: str, instead: str, code: str) -> None:
+    """As a user's edit of it makes it: the launch stays that of the schedule."""
+    source = gemm(*SHAPE)
+    assert words in source.text
+    with pytest.raises(tir.CheckError) as caught:
+        emulate(replace(source, text=source.text.replace(words, instead)), small_integers(*SHAPE)[0])
+    assert caught.value.code == code
+
+
 def test_who_waits_where_is_told() -> None:
     got, _ = planted("more bytes announced than come")
     (first, *_) = [p.message for p in got.problems if "128 the first" in p.message]
