@@ -132,14 +132,15 @@ class _Guards(Rewriter):
                 n, conds = self._clamp(n, conds)
         body = n.body
         self.zero = {(b, d) for b, d in self.zero if b not in made}  # what was filled before may be overrun now
-        if local and wanted and not conds and isinstance(body, Store) and self._copies_zero(n, wanted):
-            filled = _all_dims(body.buffer)
+        if local and wanted and not conds and isinstance(body, Store):
+            filled |= self._zero_dims(n, wanted, [])
         if local:
             self.zero.update((b, d) for b in made for d in filled)
         if local and conds and n.intrin is None and isinstance(body, Store):
             ends = [g for g in conds if self._outside(n, g)]
-            if len(ends) == len(conds) and self._copies_zero(n, [g for g in wanted if g not in conds]):
-                self.zero.update((body.buffer, d) for d in _all_dims(body.buffer))
+            if len(ends) == len(conds):
+                dropped = [g for g in wanted if g not in conds]
+                self.zero.update((body.buffer, d) for d in self._zero_dims(n, dropped, ends))
             if ends and (len(ends) == len(conds) or body.buffer.scope is Scope.WARP):  # instructions want whole tiles
                 body = body.replace(value=_filled(body, ends))
                 conds = [g for g in conds if g not in ends]
@@ -295,6 +296,29 @@ class _Guards(Rewriter):
             if not _is_zero(n.body.value, self.zero, n, self._known(opposite)):
                 return False
         return True
+
+    def _zero_dims(self, n: Stage, dropped: list[Expr], ends: list[Expr]) -> set[int]:
+        """Dimensions of a copy beyond whose end it holds 0, where it stores 0 wherever ``ends`` are violated: all of
+        them if the conditions that were ``dropped`` leave only 0 behind.
+        """
+        if self._copies_zero(n, dropped):
+            return _all_dims(writes(n.body)[0])
+        if not isinstance(n.body, Store) or not find(n.body.value, Load):
+            return set()
+        places = ((in_loops(i, n), extent) for i, extent in zip(n.body.index, n.body.buffer.shape, strict=True))
+        sides = [(binary("<=", extent, i), binary("<", i, const(0))) for i, extent in places]
+        return {d for d, both in enumerate(sides) if all(self._zero_where(n, side, ends) for side in both)}
+
+    def _zero_where(self, n: Stage, beyond: Expr, ends: list[Expr]) -> bool:
+        """Whether no iteration is ``beyond`` an end, or those that are store 0."""
+        inside = negate(beyond)
+        if inside is not None and Arith(self.ranges, self.facts).proves(inside):
+            return True
+        arith = Arith(self.ranges, [*self.facts, beyond])
+        violated = (negate(g) for g in ends)
+        return any(v is not None and arith.proves(v) for v in violated) or (
+            isinstance(n.body, Store) and _is_zero(n.body.value, self.zero, n, arith)
+        )
 
     def _neutral(self, n: Stage, g: Expr) -> bool:
         """Whether an iteration that violates ``g`` adds exactly 0."""
