@@ -404,7 +404,7 @@ class Runner:
                 return  # whose terms come in any order
             self._refuse("nondeterministic", found.max_err, f"two runs differ: {found.where}")
 
-    def refuse_slow(self, best_s: float | None, pace: float, beside: Beside | None = None) -> None:
+    def refuse_slow(self, best_s: float | None, pace: float, progress: Progress, beside: Beside | None = None) -> None:
         """Cut short what launches show to be slower than the best: in turn with the reference, or where there is none
         far slower by themselves.
 
@@ -412,6 +412,7 @@ class Runner:
         """
         if best_s is None:
             return
+        progress(self._whole)
         now_s = best_s * max(1.0, pace)
         once = self.took if self.took > LONG_SECONDS else min(self.once() for _ in range(4))
         if beside is not None:

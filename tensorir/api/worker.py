@@ -237,7 +237,7 @@ def _measure(state: State, message: Json, progress: Progress) -> Json:
     runner.verify(progress)
     runner.bind()
     beside = state.beside(message.get("reference"), progress)
-    runner.refuse_slow(best_s, pace, beside)
+    runner.refuse_slow(best_s, pace, progress, beside)
     candidate.check(progress, message.get("built"))
     result = runner.time(progress, best_s, beside)
     state.drift = drift_of(result)
