@@ -15,6 +15,7 @@ NOT_LOOKED_AT = "the instruction does not look at the number: with any other it 
 NOT_READ = "what the iterations in question write is never read, whatever it is"
 HELD = "registers are held in front of their next use: what it changed places with uses none"
 SOONER = "products or stores are waited for sooner than they must be, and what comes later for it is an arrival"
+ANY_ONE = "any thread of the role may be the one that asks for tiles, as long as it is one"
 ALONE = "the barrier's number is no other one's, and all threads that meet there come to the same place"
 ANY = (0, 16, 1024, 4096, 65536, 262128)
 """Numbers that a descriptor may have as a step."""
@@ -39,7 +40,11 @@ def of_roles(kind: str, old: Sequence[str], new: Sequence[str], trials: Sequence
     if kind == "moved hold of registers":
         return HELD if all(_arrivals(_passed(a, b, "tir_hold(", "")) for a, b in pairs) else None
     if kind in ("moved wait", "moved wait for products"):
-        return SOONER if all(_arrivals(_passed(a, b, "tir_wgmma_wait<", "up")) for a, b in pairs) else None
+        waits = ("tir_wgmma_wait<", "tir_wait_stores<")[: 2 if kind == "moved wait" else 1]
+        return SOONER if all(any(_arrivals(_passed(a, b, x, "up")) for x in waits) for a, b in pairs) else None
+    if kind == "index by one" and all(_another_one(a, b) for a, b in pairs):
+        runs = all(t.run(b, seed) is None for t, b in zip(trials, new, strict=True) for seed in SEEDS)
+        return ANY_ONE if runs else None
     if kind == "moved wait for stores":
         return SOONER if all(_arrivals(_passed(a, b, "tir_wait_stores<", "up")) for a, b in pairs) else None
     if kind == "barriers begun by one":
@@ -94,9 +99,15 @@ def _passed(old: str, new: str, line: str, way: str) -> list[str]:
 
 
 def _arrivals(lines: Sequence[str]) -> bool:
-    """Whether there are lines, and they do nothing but arrive at barriers or wait for stores."""
-    harmless = r"if \(lane < \d+\) \{$|tir_barrier_arrive|tir_wait_stores<|\}$"
+    """Whether there are lines, and they do nothing but arrive at barriers or wait for stores or products."""
+    harmless = r"if \(lane < \d+\) \{$|tir_barrier_arrive|tir_wait_stores<|tir_wgmma_wait<|\}$"
     return bool(lines) and all(re.match(harmless, x) for x in lines)
+
+
+def _another_one(old: str, new: str) -> bool:
+    """Whether nothing differs but which thread of the role it is that asks for tiles."""
+    alone = re.compile(r"if \(threadIdx\.x == \d+\) \{")
+    return old != new and alone.sub("", old) == alone.sub("", new) and len(alone.findall(new)) == 1
 
 
 def _started(text: str) -> list[str]:

@@ -71,7 +71,7 @@ def convolution(name: str, order: str) -> Schedule:
     m = MULTIPLICATIONS[name]
     given: dict[str, Any] = dict(n=2, h=12, w=22, c=40 * m.word, k=80, r=2, s=2, stride=2, dtype=m.dtype)
     if order == LINED:
-        given |= dict(n=5, h=13, w=9, r=3, pad=1)
+        given |= dict(n=5, h=13, w=10, r=3, pad=1)
     if m.name == "tf32":
         given["precision"] = "tf32"
     config = dict(groups=1, wide=8, bk=COLUMNS, depth=2, resident=1, pixels="im2col" if order == LINED else "box")
