@@ -74,8 +74,6 @@ class Bayes(PoolSearch):
         # what may mislead takes turns with doing without it: features, and what is known from elsewhere
         known = (True, False) if len(self._elsewhere) else (False,)
         self._views = [(p, with_trend) for with_trend in known for p in points]
-        # of so few results two models with what is known from elsewhere learn more than one without
-        self._again = int(len(self._views) == 2 and len(self._elsewhere) > 0)
         self._hyper: list[Hyperparameters | None] = [None for _ in self._views]
         self._fits = 0
         self._gains: deque[float] = deque(maxlen=self.VIEWS)
@@ -167,7 +165,7 @@ class Bayes(PoolSearch):
         current = model is not None and len(self.results) < model.fitted + max(self.REFIT_EVERY, model.fitted // 10)
         if model is not None and current and not self._seen[model.candidates].all():
             return model
-        turn = max(0, self._fits - self._again) % len(self._views)
+        turn = self._fits % len(self._views)
         self._fits += 1
         points, with_trend = self._views[turn]
         trend = self._elsewhere.trend(self.results) if with_trend else None

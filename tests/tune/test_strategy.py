@@ -7,7 +7,6 @@ import json
 import math
 import sys
 import warnings
-from typing import Any
 
 import numpy as np
 import pytest
@@ -251,23 +250,6 @@ def test_bayes_starts_from_what_was_fast_elsewhere() -> None:
     assert warm.counts["elsewhere"] == warm.ELSEWHERE
     play(warm, 12)
     assert warm.results[warm.best] == pytest.approx(1e-3)
-
-
-def test_models_take_turns_with_what_is_known_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two with it, for there is little to go by without; then one without, in turn."""
-    used: list[bool] = []
-    real = bayes.Model
-
-    def spy(*args: Any) -> Any:
-        used.append(args[-1] is not None)
-        return real(*args)
-
-    monkeypatch.setattr(bayes, "Model", spy)
-    play(make("bayes", space(), seed=0, budget=60, priors=[elsewhere(space(), rows=120)]), 45)
-    assert used == [True, True, False, True, False]
-    used.clear()
-    play(make("bayes", space(), seed=0, budget=60), 45)
-    assert used == [False] * 5
 
 
 def test_what_misleads_is_dropped() -> None:
