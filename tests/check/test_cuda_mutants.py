@@ -65,6 +65,15 @@ def test_no_map_with_other_steps_survives():
 
 
 @emulated
+def test_no_map_of_pixels_with_a_fault_survives():
+    """Corners moved or exchanged, and steps, of a convolution with 3 x 2 taps and a stride."""
+    found = [w for w in cuda_tiles.mutants("bf16", cuda_tiles.LINED) if "lower=(-1, -1)" in w.place]
+    found = [w for w in found if w.kind.startswith(("corner", "step of a map"))]
+    assert len(found) == 14
+    assert all(w.judge() for w in found[::2])
+
+
+@emulated
 def test_no_text_of_roles_with_a_fault_survives():
     kinds = ("another parity", "the other barrier", "other bytes", "dropped fence", "moved commit")
     found = all_told(cuda_text_layer.run_kernel("bf16 nt, warpgroups", 1, kinds), 5)

@@ -103,6 +103,23 @@ def test_other_maps_are_found(change):
 
 
 @emulated
+def test_maps_of_another_kind_are_told():
+    """Of boxes where the text copies pixels; of pixels that no driver would encode."""
+    source = lined(work(n=3, h=9, w=9), depth=2).emitted()
+    (kernel,) = source.kernels
+
+    def told(**change):
+        maps = tuple(replace(m, **change) if m.lower else m for m in kernel.maps)
+        return emulate(replace(source, kernels=(replace(kernel, maps=maps),)), small_integers(source)).problems
+
+    assert "tma.map" in {p.code for p in told(lower=(), upper=(), steps=(), box=(1, 1, 128, 64))}
+    for wrong in (dict(lower=(-129, 0)), dict(upper=(0,)), dict(box=(1025, 64)), dict(box=(128, 264), swizzle=0)):
+        with pytest.raises(tir.TensorIRError) as e:
+            told(**wrong)
+        assert e.value.problems[0].code == "emulate.map", wrong
+
+
+@emulated
 @pytest.mark.parametrize(
     ("before", "behind"),
     [("step % 2, step / 2);", "0, step / 2);"), ("step % 2, step / 2);", "step / 2, step % 2);"),
