@@ -49,6 +49,8 @@ MOST_SPAN = 256
 """Elements of an array among which a tile is, along each dimension."""
 MOST_STEP = 8
 """Elements of an array from one that a tile has to the next, in each dimension but the last."""
+PIECE_BYTES = 16
+"""Of which rows of such an array are multiples."""
 
 COMMUTES = ("+", "*", "and", "or", "==", "!=")
 
@@ -213,6 +215,9 @@ class _Unify:
         """As ``access``, of a tile that may span any dimensions of an array, in their order."""
         if tile.dtype != buffer.dtype:
             raise NoMatch(f"{tile.name} of {self.intrin.name} is {tile.dtype}, {buffer.name} is {buffer.dtype}")
+        row = as_int(buffer.shape[-1]) * DTYPES[buffer.dtype].bits // 8
+        if buffer.scope is Scope.GLOBAL and len(have) > 1 and row % PIECE_BYTES:
+            raise NoMatch(f"{buffer.name} has rows of {row} bytes, no multiple of {PIECE_BYTES}")
         inner = set(self.inner)
         forms = [self.arith.linear(i) for i in have]
         moving = [d for d, form in enumerate(forms) if any(uses(t, inner) for t in form.terms)]

@@ -180,6 +180,45 @@ def test_other_maps_are_found(change):
     assert got.problems or not np.array_equal(got.outputs[0], want)
 
 
+def stored(order="npq", columns=64, tile="64x64"):
+    """Rows of a matrix that leave to an image (n, p, q, k), its pixels walked in some order."""
+    size = dict(n=3, p=7, q=5)
+    a = tir.placeholder((105, columns), "float16", name="a")
+
+    def row(*at):
+        number = 0
+        for v in order:
+            number = number * size[v] + at["npq".index(v)]
+        return a[number, at[-1]]
+
+    s = tir.Schedule(tir.compute((3, 7, 5, columns), row, name="b", axes=[*"npqk"]), target="cuda -arch=sm_90a")
+    s.reorder(*(f"b.{v}" for v in order), "b.k")
+    block, i = s.split(s.fuse(*(f"b.{v}" for v in order), name="pixel"), [None, 64])
+    s.bind(block, "block.x").stage_in("a", at=block, scope="shared")
+    return s.tensorize(i, f"tma.store.float16.{tile}")
+
+
+def test_rows_leave_to_images():
+    """An image whose pixels follow each other is a matrix to a tile, of which the last one is clipped."""
+    s = stored()
+    (b,) = s.emitted().kernels[0].maps
+    assert (b.shape, b.box, b.lower) == ((105, 64), (64, 64), ())
+    assert compare(s, Field(), 1) is None
+
+
+@pytest.mark.parametrize(("given", "code", "words"), [
+    (dict(order="nqp"), "tensorize.same-meaning", "the rows of d are not rows of b that follow each other"),
+    (dict(columns=60, tile="64x56"), "tensorize.same-meaning", "runs over 64 x 56 iterations"),
+    (dict(columns=60, tile="64x60"), "tensorize.unknown", "there is no instruction"),
+    (dict(columns=12, tile="64x12"), "tensorize.unknown", "there is no instruction"),
+])  # fmt: skip
+def test_rows_that_do_not_leave(given, code, words):
+    with pytest.raises(tir.ScheduleError) as e:
+        stored(**given)
+    assert e.value.problems[0].code == code
+    assert words in e.value.problems[0].message
+
+
 def test_what_no_copy_brings(golden):
     """Pixels in another order, too far apart, or too far from the image."""
     told = []
