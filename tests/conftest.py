@@ -17,12 +17,17 @@ def pytest_addoption(parser):
     )
 
 
+def pytest_collection(session):
+    """What is collected stays."""
+    gc.disable()
+
+
 def pytest_collection_finish(session):
     """Trees are made of millions of small nodes, hardly any of them in cycles: looking for those every 700 nodes, among
     all collected tests as well, takes a tenth of the time of lowering.
     """
-    gc.collect()
     gc.freeze()
+    gc.enable()
     gc.set_threshold(20_000, 10, 10)
 
 
@@ -35,11 +40,16 @@ def unoptimised(monkeypatch):
 
 
 @pytest.fixture
-def only_run(unoptimised, monkeypatch):
-    """What is built for an OpenCL device without its compiler's optimisations is not kept for later either: PoCL gives
-    the binary of a program only after it has compiled every kernel again, for blocks of any size.
+def unkept(monkeypatch):
+    """What is built for an OpenCL device is not kept for later: PoCL gives the binary of a program only after it has
+    compiled every kernel again, for blocks of any size.
     """
     monkeypatch.setattr("tensorir.runtime.opencl.OpenCLModule.keep", lambda self: None)
+
+
+@pytest.fixture
+def only_run(unoptimised, unkept):
+    """What is built is neither optimised nor kept."""
 
 
 @pytest.fixture

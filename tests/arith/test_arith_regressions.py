@@ -87,3 +87,20 @@ def test_digits_make_their_number_again(rows, columns, parts):
     image, row, column = number // (rows * columns), number // columns % rows, number % columns
     assert arith.linear((image * rows + row) * columns + column).same(arith.linear(number))
     assert not arith.linear((image * rows + row) * columns + 2 * column).same(arith.linear(number))
+
+
+def test_forms_follow_what_is_known():
+    """They are remembered, but no longer than what they were found from is all that is known."""
+    x = Var("x", "index")
+    eighth = binary("//", x, const(8))
+    arith = Arith({x: (0, 100)})
+    assert arith.linear(eighth).terms
+    assert not arith.child(assume=[binary("<", x, const(8))]).linear(eighth).terms
+    assert not arith.child({x: (0, 7)}).linear(eighth).terms
+    assert arith.linear(eighth).terms
+    child = arith.child()
+    arith.ranges[x] = (8, 15)  # a child shares the ranges
+    assert arith.linear(eighth).constant == child.linear(eighth).constant == 1
+    arith.assume(binary("<", const(8), x))
+    assert arith.linear(binary("//", x, const(9))).constant == 1
+    assert child.linear(binary("//", x, const(9))).terms

@@ -13,6 +13,8 @@ from tensorir.api.candidate import source_from, source_json
 from tensorir.codegen.source import Assumed
 from tensorir.runtime.device import devices
 
+pytestmark = pytest.mark.usefixtures("unkept")
+
 needs_device = pytest.mark.skipif(
     not any(d.usable and not d.simulator and d.language == "opencl" for d in devices()), reason="no OpenCL device"
 )

@@ -8,6 +8,8 @@ import pytest
 
 import tensorir as tir
 
+pytestmark = pytest.mark.usefixtures("unkept")
+
 CPU = "opencl -kind=cpu"
 
 
