@@ -58,6 +58,11 @@ class Template:
         """Whether it is written for targets like this one."""
         return target.kind in self.kinds and (not self.needs or target.has(self.needs))
 
+    @property
+    def targets(self) -> str:
+        """What it is written for, in words."""
+        return " and ".join(self.kinds) + (f" ({self.needs} or later)" if self.needs else "")
+
     @classmethod
     def of(cls, name: str, given: Any) -> Template:
         """``(function, space)``, ``(function, space, kinds)`` or a Template, checked."""
@@ -82,9 +87,12 @@ class Template:
         return self.space_for(target_here("opencl" if self.kinds[0] == "cpu" else gpu))
 
     def space_for(self, target: Target) -> Space:
-        """The configurations for one target."""
+        """The configurations for one target; raises ScheduleError where the template is for others."""
         if not callable(self.given):
             return self.given
+        if not self.suits(target):
+            message = f"a template that is written for {self.targets} has no configurations for {target.text}"
+            raise refuse(ScheduleError, "template.target", message, hint="work.template_for(target) names one that suits")
         spaces: dict[Target, Space] = self.__dict__.setdefault("spaces", {})
         if target not in spaces:
             made = self.given(target)
@@ -236,9 +244,8 @@ class Workload:
             message = f"{self.name} has no template {template!r}"
             raise ScheduleError(Problem("template.unknown", message, hint=f"one of {', '.join(self.templates)}"))
         else:
-            chosen = self.templates[template]
-            kinds = " and ".join(chosen.kinds) + (f" ({chosen.needs} or later)" if chosen.needs else "")
-            message = f"template {template!r} of {self.name} is written for {kinds} targets, not for {wanted.text}"
+            meant = self.templates[template].targets
+            message = f"template {template!r} of {self.name} is written for {meant} targets, not for {wanted.text}"
         hint = f"one of {', '.join(suiting)}" if suiting else ""
         raise ScheduleError(Problem("template.target", message, hint=hint))
 

@@ -32,6 +32,9 @@ def test_is_the_default_where_there_are_tensor_cores():
             work(**other).schedule(template="gpu_tensor", target=TURING)
         assert e.value.code == "template.target"
         assert "sm_80 or later" in str(e.value)
+        with pytest.raises(tir.ScheduleError, match="sm_80 or later") as e:
+            work(**other).templates["gpu_tensor"].space_for(tir.Target.parse(TURING))
+        assert e.value.code == "template.target"
     with pytest.raises(tir.ScheduleError) as e:
         work().schedule(template="gpu_tensor", target="cuda -arch=sm_70")
     assert "sm_75 or later" in str(e.value)
