@@ -203,14 +203,23 @@ def test_other_gradients_are_left_to_others():
 
 def test_compiles():
     pytest.importorskip("cupy", reason="the extra 'cuda' is not installed: NVRTC cannot be loaded")
-    from tensorir.runtime.cuda import compile_cubin
+    from tensorir.runtime.cuda import compile_cubin, sass_opcodes
 
-    for given in (
+    target = "cuda -arch=sm_90a"
+    shapes = (
         dict(n=16, h=14, w=14, c=256, k=256), dict(h=56, w=56, n=4, c=128, k=128, stride=2, dtype="float8_e4m3"),
         dict(h=14, w=14, dtype="float32", precision="tf32", bias=True, residual=True),
-    ):  # fmt: skip
-        cubin = compile_cubin(
-            work(**given).schedule({**LINE, "depth": 4}, "gpu_hopper", "cuda -arch=sm_90a").source(), "sm_90a"
-        )
+    )  # fmt: skip
+    made = [work(**given).schedule({**LINE, "depth": 4}, "gpu_hopper", target) for given in shapes]
+    made.append(tir.ops.conv2d_backward_data(n=16, c=256, h=14, w=14, k=256, pad=1, layout="NHWC", dtype="bfloat16")
+                .schedule(target=target))  # fmt: skip
+    for s in made:
+        cubin = compile_cubin(s.source(), "sm_90a")
         assert cubin.spills == 0
         assert "C75" not in cubin.log
+    try:
+        found = sass_opcodes(cubin)
+    except tir.TensorIRError:
+        return  # no disassembler is installed
+    assert found["UTMALDG.4D.IM2COL"] == 1
+    assert found["UTMASTG.2D"] == 2, "128 channels of results"
