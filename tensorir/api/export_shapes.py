@@ -16,7 +16,7 @@ from tensorir.api.shape_outcome import Portfolio, ShapeResult
 from tensorir.api.shape_set import understood
 from tensorir.errors import NotTuned, Problem
 from tensorir.errors.needs import need_path
-from tensorir.export.folder import Part, by_language, export_set, for_destinations
+from tensorir.export.folder import Part, by_language, export_set, for_destinations, places
 from tensorir.target import Target
 from tensorir.tune.log import Choice, LogReader, Record, choose
 from tensorir.tune.portfolio import REGRET
@@ -57,8 +57,9 @@ def export_shapes(
             found[language] = recorded_set(works, weights, parsed or language, log, regret)
         except NotTuned as error:
             raise for_destinations(error, wanted, language) from None
+    folders = places(path, wanted)
     for language, one in found.items():
-        one.export(path if len(wanted) == 1 else Path(path) / str(language), wanted[language])
+        one.export(folders[language], wanted[language])
     return Path(path)
 
 

@@ -9,6 +9,7 @@ import shutil
 import tempfile
 import time
 import uuid
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +43,7 @@ WORTH_S = 20.0  # shorter budgets are over when builders, which take a second or
 BUILT = ("wrong_result", "illegal_schedule", "compile_error", "cancelled")
 """What builders are believed, for it is the same however busy the machine is; what crashed, took too long or wanted too
 much memory beside others is judged alone."""
-AT_ONCE = 1000  # configurations in one question
+AT_ONCE = 50  # configurations in one question: where one of them takes the worker along, nothing is known of these
 LEAST_S = 2.0  # that runs of all blocks may take once it is known how long others took, and
 MOST_RUNS = 100.0  # times the best (some ten launches, of candidates up to five times slower), and
 MOST_SLACK = 10.0  # times the longest such phase of a valid trial: the arrays and the machine's load are in it
@@ -252,11 +253,9 @@ class Measurer:
 
     def _standard(self) -> Json | None:
         """What others are timed beside: of earlier trials, one whose source is still the same."""
-        from tensorir.api.load import regenerate
-
         while self._reference is None and self._levels:
             record = self._levels.pop(0)
-            if regenerate(self.work, record, self._target) is not None:
+            if record["template"] in self.work.templates and self.digests([record]) == [record["source_sha256"]]:
                 self._default = key_of(record)
                 self._refer(record)
         return self._reference
@@ -357,16 +356,21 @@ class Measurer:
         return message
 
     def digests(self, records: Sequence[Record]) -> list[str | None]:
-        """What the templates make now of these configurations: the SHA-256 of the source, None where there is none (or
-        where making it took the worker along).
+        """What the templates make now of these configurations: the SHA-256 of the source, None where there is none.
+
+        That of the record where nothing is known, since the budget ended or making one of them took the worker along.
         """
         if self.work.origin is None:
             return [self._digest(r["template"], r["config"]) for r in records]
         found: list[str | None] = []
         for low in range(0, len(records), AT_ONCE):
-            wanted = [{"template": r["template"], "config": r["config"]} for r in records[low : low + AT_ONCE]]
+            some = records[low : low + AT_ONCE]
+            wanted = [{"template": r["template"], "config": r["config"]} for r in some]
             reply = self._ask({"do": "digests", "wanted": wanted}, self._until_the_end())
-            found += reply["digests"] if reply["status"] == "ok" else [None] * len(wanted)
+            if reply["status"] not in ("ok", "cancelled"):
+                text = f"whether {len(some)} records of the log are stale is not known: {reason_of(reply)}"
+                warnings.warn(text, stacklevel=2)
+            found += reply["digests"] if reply["status"] == "ok" else [r["source_sha256"] for r in some]
         return found
 
     def _digest(self, template: str, config: Mapping[str, Any]) -> str | None:

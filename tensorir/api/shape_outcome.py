@@ -66,7 +66,7 @@ class ShapeResult:
         return max(choice.against(best) * doubt, best.time_s)
 
     def times(self) -> dict[str, Choice]:
-        """The choices by template and configuration; the fastest of several sources."""
+        """The choices by template and configuration; that of the latest of several sources."""
         return {key_of(c.record): c for c in reversed(self.choices)}
 
 

@@ -92,7 +92,9 @@ class Template:
             return self.given
         if not self.suits(target):
             message = f"a template that is written for {self.targets} has no configurations for {target.text}"
-            raise refuse(ScheduleError, "template.target", message, hint="work.template_for(target) names one that suits")
+            raise refuse(
+                ScheduleError, "template.target", message, hint="work.template_for(target) names one that suits"
+            )
         spaces: dict[Target, Space] = self.__dict__.setdefault("spaces", {})
         if target not in spaces:
             made = self.given(target)

@@ -39,13 +39,13 @@ def command(op: str, shape: tuple[str, ...], to: tuple[str, ...], output: Path, 
 
     --shapes exports a kernel for each shape of a set, of the fewest that are fast on all of them, and the choice.
     """
-    from tensorir.export.folder import by_language, for_destinations
+    from tensorir.export.folder import by_language, for_destinations, places
     from tensorir.target import Target
 
     parameters = split(given)
-    places = [d.strip() for part in to for d in part.split(",") if d.strip()]
+    asked = [d.strip() for part in to for d in part.split(",") if d.strip()]
     parsed = Target.parse(target) if target else None
-    wanted = by_language(places, None if parsed is None else parsed.language)
+    wanted = by_language(asked, None if parsed is None else parsed.language)
     if parameters["shapes"] and untuned:
         raise usage("--untuned is about one kernel, not about --shapes")
     if not parameters["shapes"] and regret is not None:
@@ -60,9 +60,9 @@ def command(op: str, shape: tuple[str, ...], to: tuple[str, ...], output: Path, 
                 waiting[language] = _one(op, shape, parameters, meant, log, untuned)
         except TensorIRError as error:
             raise for_destinations(error, wanted, language) from None
-    code, written = common.OK, []
+    code, written, folders = common.OK, [], places(output, wanted)
     for language, (write, about) in waiting.items():
-        folder = write(output if len(wanted) == 1 else output / str(language), wanted[language])
+        folder = write(folders[language], wanted[language])
         code = max(code, _test(folder) if test else common.OK)
         files = sorted(p.name for p in folder.iterdir())
         written.append({"folder": str(folder), "files": files, **about})

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from difflib import get_close_matches
 from importlib.resources import files as resources
@@ -194,6 +194,24 @@ def check_names(to: Sequence[str]) -> None:
             near = get_close_matches(str(name), DESTINATIONS, 1)
             hint = f"{near[0]} (legal: {legal})" if near else f"one of {legal}"
             raise refuse(ExportError, "export.destination", f"there is no destination {shown(name)}", hint=hint)
+
+
+def places(path: str | Path, wanted: Iterable[str | None]) -> dict[str | None, Path]:
+    """The folder of each language's destinations: ``path`` itself where there is one.
+
+    Raises ExportError ``export.not-empty`` where one of them may not be written, before anything is.
+    """
+    languages = list(wanted)
+    if len(languages) == 1:
+        found = {languages[0]: Path(path)}
+    else:
+        found = {language: Path(path) / str(language) for language in languages}
+        if Path(path).is_dir() and (others := {p.name for p in Path(path).iterdir()} - set(map(str, languages))):
+            message = f"{path} is to have a folder for each language, and holds {min(others)}"
+            raise refuse(ExportError, "export.not-empty", message, hint="another folder")
+    for folder in found.values():
+        _existing(folder)
+    return found
 
 
 def _existing(folder: Path) -> list[str]:

@@ -47,7 +47,8 @@ def in_one(forms: Sequence[Linear], dims: Sequence[int], row: Var, arith: Arith)
     number = Linear({}, 0)
     for d, (form, n) in enumerate(zip(forms, dims, strict=True)):
         low, high = arith.range_of(form)
-        if math.prod(dims[:d]) > 1 and (low < 0 or high >= n):  # what lies beyond this row is not the next one
+        outer = math.prod(dims[:d]) > 1 or any(f.terms or f.constant for f in forms[:d])
+        if outer and (low < 0 or high >= n):  # what lies beyond this row is not the next one
             return None
         number = arith.linear((number.times(n).plus(form)).expr())
     first = _first(number, row)
@@ -96,7 +97,9 @@ def _walk(tile: Sequence[int], buffer: Buffer, forms: Sequence[Linear], row: Var
     """As ``through_image``, where what moves with ``taps`` alone is the same for all pixels of a tile."""
     image, high, wide = forms[0], *(_side(form, buffer, row, set(taps), arith) for form in forms[1:3])
     count = high.count
-    if buffer.dims[0] == 1 and not image.terms:  # rows that begin behind the end are 0 as those of a second image
+    if (
+        buffer.dims[0] == 1 and not image.terms and image.constant == 0
+    ):  # rows that begin behind the end are 0 as those of a second image
         count = max(1, min(count, (buffer.dims[1] - 1 - high.least) // high.step + 1))
     number = arith.linear(image.times(count).plus(high.digit).times(wide.count).plus(wide.digit).expr())
     first = _first(number, row)

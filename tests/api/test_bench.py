@@ -232,7 +232,11 @@ def test_drifts_of_one_log_are_on_one_level(monkeypatch):
     old, new = ({"template": "tile", "config": {"ti": n}} for n in (1, 2))
     ok = {**OK, "source_sha256": "ab"}
     stale = set()
-    monkeypatch.setattr("tensorir.api.load.regenerate", lambda work, r, target: r["started"] not in stale or None)
+
+    def digests(m, records):
+        return [None if r["started"] in stale else r["source_sha256"] for r in records]
+
+    monkeypatch.setattr(Measurer, "digests", digests)
     log = [
         {**ok, **old, "time_s": 2e-3, "started": "1"},
         {**ok, **new, "time_s": 4e-3, "drift": 2.0, "started": "2"},
@@ -358,6 +362,25 @@ def side():
     m._reference_here()
     with m:
         yield m, State(m._setup)
+
+
+def test_what_takes_the_worker_along_says_nothing_of_records(side, monkeypatch):
+    """Neither does a budget that ends: they stay what they are, and where the worker ended there is a warning."""
+    m, _ = side
+    records = [{"template": "tile", "config": {"n": n}, "source_sha256": str(n)} for n in range(120)]
+    monkeypatch.setattr(m.work, "origin", object())
+    replies = iter(["ok", "crashed", "ok"])
+
+    def ask(message, remaining):
+        status = next(replies)
+        return {"status": status, "detail": {}, "digests": [None] * len(message["wanted"])}
+
+    monkeypatch.setattr(m, "_ask", ask)
+    with pytest.warns(UserWarning, match="whether 50 records of the log are stale is not known"):
+        found = m.digests(records)
+    assert found == [None] * 50 + [str(n) for n in range(50, 100)] + [None] * 20
+    monkeypatch.setattr(m, "_ask", lambda message, remaining: {"status": "cancelled"})
+    assert m.digests(records[:3]) == ["0", "1", "2"]
 
 
 def referred(m, alone, config):

@@ -261,6 +261,11 @@ def test_command_for_destinations_of_both_languages(tmp_path, monkeypatch, capsy
     assert main.run([*args[:-1], "cupy", "-o", "one", "--json"]) == common.OK
     doc = json.loads(capsys.readouterr().out)
     assert doc["folder"] == "one" and doc["config"] == TWO, "whichever GPU it was tuned on"
+    (tmp_path / "mine/cuda").mkdir(parents=True)
+    (tmp_path / "mine/cuda/own.txt").write_text("of somebody else")
+    for folder, what in (("mine", "mine/cuda is not empty"), ("one", "one is to have a folder for each language")):
+        assert main.run([*args, "-o", folder]) != common.OK and what in capsys.readouterr().err
+        assert not (tmp_path / folder / "opencl").exists(), "nothing is written before all is known to be possible"
 
 
 def test_a_kind_of_device_without_a_template(tmp_path, monkeypatch, capsys):

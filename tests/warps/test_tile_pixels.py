@@ -236,3 +236,34 @@ def test_what_no_copy_brings(golden):
         problem = e.value.problems[0]
         told.append(f"{name}: [{problem.code}] {problem.message}\n  try: {problem.hint}")
     golden("\n".join(told), "warps/tile_pixels.txt")
+
+
+@pytest.mark.parametrize(("h", "first"), [(7, -1), (7, 0), (8, -1), (5, -2)])
+def test_pixels_that_are_summed_end_with_the_image(h, first):
+    """Pixels behind those of a single image are the next image's, which is none: not what follows this one's border."""
+    x, y = (tir.placeholder((1, h, 7, 64), "float16", name=v) for v in "xy")
+    parts = [
+        tir.compute(
+            (7 * h, 64),
+            lambda i, c, v=v: v.get(i // (7 * h), i // 7 % h + first, i % 7, c, fill=0),
+            name=f"of_{v.name}",
+        )
+        for v in (x, y)
+    ]
+    a, b = parts
+    k = tir.reduce_axis(7 * h, name="k")
+    c = tir.compute(
+        (64, 64), lambda i, j: tir.sum(tir.cast(a[k, i], "float32") * tir.cast(b[k, j], "float32"), axis=k), name="c"
+    )
+    s = tir.Schedule(tir.compute((64, 64), lambda i, j: c[i, j] * 2.0, name="out"), target="cuda -arch=sm_90a")
+    bi, wi, i = s.split("out.i", [None, 1, 64])
+    s.reorder(bi, wi, i, "out.j").bind(bi, "block.x").bind(wi, "warpgroup")
+    s.compute_at("c", wi)
+    ko, kk, ki = s.split("c.k", [None, 4, 16])
+    s.reorder(ko, kk, "c.i", "c.j", ki)
+    for part in parts:
+        s.stage_in(part, at=ko, scope="shared", layout=ROWS.format(64, 8), via="tma")
+    s.tensorize("c.i", "wgmma.m64n64k16.f16.tn").pipeline(ko, 2, roles={"load": 40, "compute": 160})
+    for part in parts:
+        s.compute_inline(part)
+    assert compare(s, Field(), 1) is None

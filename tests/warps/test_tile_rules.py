@@ -113,16 +113,15 @@ def test_what_no_array_takes_of_a_tile_may_be_anything():
     for name in "ab":
         s.stage_in(name, at=ko, scope="shared", layout=ROWS.format(128, 16), via="tma")
     s.tensorize("c.i", "wgmma.m64n8k32.s8.nt").pipeline(ko, 2, roles={"load": 40, "compute": 232})
-    ends = "* 4 + lane % 4 < 50)"
-    assert s.source().count(ends) == 1
     assert compare(s, Field(), 1) is None
-    arrays = random_arguments(s.outputs, 1)
-    got = emulate(s.emitted(), arrays)
-    assert not got.problems, got.problems
-    assert np.array_equal(got.outputs[0], evaluate(s.outputs, arrays)[0])
-    text = s.source().replace(ends, ends.replace("50", "48"))
-    told = emulate(replace(s.emitted(), text=text), arrays).problems
-    assert {p.code for p in told} == {"memory.uninitialised"}
+    arrays, made = random_arguments(s.outputs, 1), "*(int2 *)(out_shared"
+    assert s.source().count(made) == 1
+    column = "i_0_j_0_0 * 32 + j_0_1 * 8 + lane % 4 * 2"
+    for ends, codes in ((128, set()), (100, set()), (98, {"memory.uninitialised"})):
+        text = s.source().replace(made, f"if ({column} < {ends}) {made}")
+        got = emulate(replace(s.emitted(), text=text), arrays)
+        assert {p.code for p in got.problems} == codes, (ends, got.problems)
+        assert codes or np.array_equal(got.outputs[0], evaluate(s.outputs, arrays)[0])
 
 
 def test_copied_rows_are_full_and_follow_each_other():
