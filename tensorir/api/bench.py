@@ -156,15 +156,15 @@ def _as_double(array: Any) -> Any:
 
 
 def _save(path: Path, array: Any) -> None:
-    _whole(path, lambda file: np.save(file, array, allow_pickle=False))
+    _write(path, lambda file: np.save(file, array, allow_pickle=False))
 
 
 def save_json(path: Path, value: Json) -> None:
     """Write a whole file or none."""
-    _whole(path, lambda file: file.write(json.dumps(value).encode("ascii")))
+    _write(path, lambda file: file.write(json.dumps(value).encode("ascii")))
 
 
-def _whole(path: Path, write: Callable[[Any], object]) -> None:
+def _write(path: Path, write: Callable[[Any], object]) -> None:
     """Write a whole file or none: a worker may be killed at any time."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     with scratch.open("wb") as file:
