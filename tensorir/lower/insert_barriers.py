@@ -47,14 +47,14 @@ def insert_barriers(program: Program, target: Target) -> Program:
 
     def kernel(nest: Stmt) -> Stmt:
         axes, body = bound_loops(nest)
-        if thread_count(axes) == 1:
-            return nest
         written = {b for s in find(body, Stage) for b in writes(s.body)}
         calls = find(body, IntrinCall)
         signalled = {b for c in calls if c.signals for b in writes(c)}
         leaving = {b for c in calls if c.intrin.stores for b in reads(c)}
         threads = {x.var for x in axes if x.kind.level == "thread"}
         tiles = _Tiles(signalled, read_whole(calls) - signalled, leaving)
+        if thread_count(axes) == 1 and not (tiles.by_itself or leaving):  # else there is a unit beside the one thread
+            return nest
         return rewrap(axes, _Sync(written, threads, tiles).visit(body, _Touched())[0])
 
     return each_nest(program, kernel)

@@ -193,3 +193,18 @@ def test_tiles_have_up_to_five_dimensions():
     out = tir.compute(a.shape, lambda i, j, k, m, n, x: a[i, j, k, m, n, x] * 2.0, name="out")
     s = tir.Schedule(out, target="cuda -arch=sm_90a")
     refusal("stage-in.tile-copy", lambda: s.stage_in("a", at="out.i", scope="shared", via="tma"))
+
+
+@emulated
+def test_a_block_of_one_thread_orders_what_it_writes_before_the_unit_that_stores_it():
+    a = tir.placeholder((40, 64), "float32", name="a")
+    s = tir.Schedule(tir.compute((40, 64), lambda i, j: a[i, j] * 2, name="out"), "cuda -arch=sm_90a")
+    bi, i = s.split("out.i", [None, 8])
+    bj, j = s.split("out.j", [None, 32])
+    s.reorder(bi, bj, i, j).bind(bj, "block.x")
+    s.stage_out("out", at=bj, scope="shared", via="tma")
+    assert compare(s, Field(), 1) is None
+    arrays = random_arguments(s.outputs, 1)
+    got = emulate(s.emitted(), arrays)
+    assert not got.problems, got.problems
+    assert np.array_equal(got.outputs[0], 2 * arrays[0])
