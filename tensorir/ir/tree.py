@@ -1,4 +1,4 @@
-"""The node list. Read this file first: everything else is a function over these classes.
+"""The node list. Read this file first: everything else is a function over these classes (and their words, words.py).
 
 Every loop starts at 0 and steps by 1; extents and shapes are expressions. ``//`` and ``%`` have Python's floor
 meaning until lowering proves their operands non-negative. Nodes compare by identity.
@@ -6,70 +6,16 @@ meaning until lowering proves their operands non-negative. Nodes compare by iden
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
 from typing import Any
 
 from tensorir.ir.node import Node, node
-
-# --- words -----------------------------------------------------------------------------------------------------------
-
-
-class Scope(enum.Enum):
-    """Where a buffer lives; legality asks who shares one copy, never the name."""
-
-    AUTO = "auto"  # lowering picks the narrowest scope that its readers allow
-    GLOBAL = "global"  # the grid
-    CLUSTER = "cluster"
-    SHARED = "shared"  # a block
-    WARP = "warp"  # the threads of a warp, or of a warpgroup: registers that instructions deal out to them
-    REGISTER = "register"  # a thread
-    CONSTANT = "constant"  # the grid, read-only
-    BARRIER = "barrier"
-
-
-class Kind(enum.Enum):
-    """What a loop's iterations become."""
-
-    SERIAL = "serial"
-    UNROLL = "unroll"
-    VECTOR = "vectorize"
-    COOPERATIVE = "cooperative"  # dealt out to all threads of the block
-    INTRIN = "tensorize"  # one of the loops that the instruction of the stage inside performs
-    BLOCK_X, BLOCK_Y, BLOCK_Z = "block.x", "block.y", "block.z"
-    CLUSTER = "cluster"  # blocks that run at the same time and may fill each other's shared memory
-    THREAD_X, THREAD_Y, THREAD_Z = "thread.x", "thread.y", "thread.z"
-    VTHREAD = "vthread"  # threads to whoever looks from outside, which take turns in a real one
-    WARP_X, WARP_Y = "warp.x", "warp.y"  # whole warps: what is inside, their threads do together
-    WARPGROUP = "warpgroup"  # four warps, whose 128 threads do together what is inside
-
-    @property
-    def level(self) -> str:
-        """``block``, ``thread`` (of which a whole warp is one, to whoever asks from outside) or ``sequential``."""
-        if self.lanes > 1 or self is Kind.VTHREAD:
-            return "thread"
-        if self is Kind.CLUSTER:
-            return "block"
-        return self.value.split(".")[0] if "." in self.value else "sequential"
-
-    @property
-    def lanes(self) -> int:
-        """Threads that do an iteration together."""
-        return {"warp.x": 32, "warp.y": 32, "warpgroup": 128}.get(self.value, 1)
-
-
-BLOCKS = (Kind.BLOCK_X, Kind.BLOCK_Y, Kind.BLOCK_Z)
-THREADS = (Kind.THREAD_X, Kind.THREAD_Y, Kind.THREAD_Z)
-WARPS = (Kind.WARP_X, Kind.WARP_Y, Kind.WARPGROUP)
-
-
-class Axis(enum.Enum):
-    """What a stage's axis means for the order of its iterations."""
-
-    SPATIAL = "spatial"  # iterations write disjoint cells: any order, any thread
-    REDUCE = "reduce"  # iterations combine into one cell: any order, one owner at a time
-    ORDERED = "ordered"  # each iteration reads what the one before wrote: never reordered, bound or split-reduced
-
+from tensorir.ir.words import BLOCKS as BLOCKS
+from tensorir.ir.words import THREADS as THREADS
+from tensorir.ir.words import WARPS as WARPS
+from tensorir.ir.words import Axis as Axis
+from tensorir.ir.words import Kind as Kind
+from tensorir.ir.words import Scope as Scope
 
 # --- expressions -----------------------------------------------------------------------------------------------------
 
