@@ -312,9 +312,9 @@ class _Guards(Rewriter):
     def _zero_where(self, n: Stage, beyond: Expr, ends: list[Expr]) -> bool:
         """Whether no iteration is ``beyond`` an end, or those that are store 0."""
         inside = negate(beyond)
-        if inside is not None and Arith(self.ranges, self.facts).proves(inside):
+        if inside is not None and self._known().proves(inside):
             return True
-        arith = Arith(self.ranges, [*self.facts, beyond])
+        arith = self._known(beyond)
         violated = (negate(g) for g in ends)
         return any(v is not None and arith.proves(v) for v in violated) or (
             isinstance(n.body, Store) and _is_zero(n.body.value, self.zero, n, arith)
