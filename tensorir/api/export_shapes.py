@@ -16,7 +16,7 @@ from tensorir.api.shape_outcome import Portfolio, ShapeResult
 from tensorir.api.shape_set import understood
 from tensorir.errors import NotTuned, Problem
 from tensorir.errors.needs import need_path
-from tensorir.export.folder import Part, by_language, export_set, for_destinations, places
+from tensorir.export.folder import Part, by_language, each_language, export_set, places
 from tensorir.target import Target
 from tensorir.tune.log import Choice, LogReader, Record, choose
 from tensorir.tune.portfolio import REGRET
@@ -51,12 +51,7 @@ def export_shapes(
     parsed = target if isinstance(target, Target) or target is None else Target.parse(target)
     wanted = by_language(to, None if parsed is None else parsed.language)
     need_path("log", log)
-    found = {}
-    for language in wanted:
-        try:
-            found[language] = recorded_set(works, weights, parsed or language, log, regret)
-        except NotTuned as error:
-            raise for_destinations(error, wanted, language) from None
+    found = each_language(wanted, lambda language: recorded_set(works, weights, parsed or language, log, regret))
     folders = places(path, wanted)
     for language, one in found.items():
         one.export(folders[language], wanted[language])

@@ -39,7 +39,7 @@ def command(op: str, shape: tuple[str, ...], to: tuple[str, ...], output: Path, 
 
     --shapes exports a kernel for each shape of a set, of the fewest that are fast on all of them, and the choice.
     """
-    from tensorir.export.folder import by_language, for_destinations, places
+    from tensorir.export.folder import by_language, each_language, places
     from tensorir.target import Target
 
     parameters = split(given)
@@ -50,16 +50,14 @@ def command(op: str, shape: tuple[str, ...], to: tuple[str, ...], output: Path, 
         raise usage("--untuned is about one kernel, not about --shapes")
     if not parameters["shapes"] and regret is not None:
         raise usage("--regret is about a set: it needs --shapes")
-    waiting: dict[str | None, tuple[Write, dict[str, Any]]] = {}
-    for language in wanted:  # all that can be refused is refused before anything is written
+
+    def made(language: str | None) -> tuple[Write, dict[str, Any]]:
         meant = parsed or language
-        try:
-            if parameters["shapes"]:
-                waiting[language] = _set(op, shape, parameters, meant, log, regret)
-            else:
-                waiting[language] = _one(op, shape, parameters, meant, log, untuned)
-        except TensorIRError as error:
-            raise for_destinations(error, wanted, language) from None
+        if parameters["shapes"]:
+            return _set(op, shape, parameters, meant, log, regret)
+        return _one(op, shape, parameters, meant, log, untuned)
+
+    waiting = each_language(wanted, made)
     code, written, folders = common.OK, [], places(output, wanted)
     for language, (write, about) in waiting.items():
         folder = write(folders[language], wanted[language])

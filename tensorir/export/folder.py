@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from difflib import get_close_matches
 from importlib.resources import files as resources
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tensorir.codegen.source import Assumed, KernelLaunch, Param, Source
 from tensorir.errors import TensorIRError, refuse
@@ -34,6 +34,8 @@ DESTINATIONS: dict[str, tuple[str, ...]] = {
 _OPTIONS = {"opencl": ["-cl-std=CL1.2"], "cuda": ["--std=c++17"]}
 _LOADER = {"opencl": "loader_pyopencl.py", "cuda": "loader_cupy.py"}
 _SUFFIX = {"opencl": ".cl", "cuda": ".cu"}
+
+_Made = TypeVar("_Made")
 
 
 class ExportError(TensorIRError):
@@ -169,7 +171,22 @@ def by_language(to: Sequence[str], language: str | None = None) -> dict[str | No
     return made
 
 
-def for_destinations(
+def each_language(
+    wanted: Mapping[str | None, Sequence[str]], make: Callable[[str | None], _Made]
+) -> dict[str | None, _Made]:
+    """What ``make`` gives for each language of ``by_language``, before anything is written; why there is no kernel of
+    one is said with the destinations that need it.
+    """
+    found = {}
+    for language in wanted:
+        try:
+            found[language] = make(language)
+        except TensorIRError as error:
+            raise _for_destinations(error, wanted, language) from None
+    return found
+
+
+def _for_destinations(
     error: TensorIRError, wanted: Mapping[str | None, Sequence[str]], language: str | None
 ) -> TensorIRError:
     """Why there is no kernel of ``language``, with the destinations of ``by_language`` that need one; other errors as
