@@ -70,12 +70,18 @@ def main() -> None:
         "cores": os.cpu_count(),
         "statuses_right": right,
         "winner_in_ties_of_run_without": whole["best"] in {alone["best"], *alone["ties"]},
+        "winners_of_budgets_good": all(c["best"] in (None, *GOOD) for c in cut),
         "most_over_budget_s": max(c["over_s"] for c in cut),
         "with_evil": whole,
         "without": alone,
         "budgets": cut,
     }
-    for key in ("statuses_right", "winner_in_ties_of_run_without", "most_over_budget_s"):
+    for key in (
+        "statuses_right",
+        "winner_in_ties_of_run_without",
+        "winners_of_budgets_good",
+        "most_over_budget_s",
+    ):
         print(f"{key}: {found[key]}")
     options.json.write_text(json.dumps(found, indent=1) + "\n")
 

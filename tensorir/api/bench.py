@@ -23,11 +23,12 @@ from tensorir.codegen.source import Param, Source
 from tensorir.errors import CheckError, Problem, TensorIRError
 from tensorir.expr.resize import resize
 from tensorir.interp.reference import evaluate
+from tensorir.ir.dtypes import DTYPES
 from tensorir.runtime.arguments import numpy_dtype
 from tensorir.runtime.guard import LONG_SECONDS
 from tensorir.runtime.launch import Program
 from tensorir.runtime.timing import Timing, batch, glance
-from tensorir.tune.inputs import Argument, arguments, integer_arrays
+from tensorir.tune.inputs import Argument, arguments, integer_arrays, random_arrays
 from tensorir.tune.record import MOST_DRIFT
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ DOUBT = 0.5  # the first blocks may have more to do than the others
 SAY_S = 0.5  # between two signs of life: each of them wakes the supervisor, which disturbs
 UNSTABLE = 0.25  # width of the interval over the median from which a time is flagged
 SEED = 1
+FLOATS_S = 5.0  # a reference that takes longer is not asked a second time, about numbers with every digit in use
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ class Data:
     """Inputs of small integers and what the reference says about them; guarded by a checksum.
 
     A kernel that writes where it must not could change them in this process; they are then made again.
+
+    draw: of arguments and a seed, the inputs;  name: of the files in ``folder`` that hold the expected outputs
     """
 
     def __init__(
@@ -74,8 +78,12 @@ class Data:
         outputs: Sequence[Output],
         folder: str,
         make: Callable[..., Any],
+        draw: Callable[[Sequence[Argument], int], list[Any]] = integer_arrays,
+        name: str = "expected",
     ) -> None:
         self._arguments, self.outputs, self._make = arguments, tuple(outputs), make
+        self._draw, self._name = draw, name
+        self._floats: Data | None = None
         self._own = not os.path.isdir(folder)
         self._folder = Path(tempfile.mkdtemp(prefix="tensorir-") if self._own else folder)
         self.exact = exact
@@ -86,12 +94,23 @@ class Data:
     def fresh(self) -> tuple[list[Any], list[Any]]:
         """Inputs and expected outputs, known to be undamaged."""
         if self._sum != self._checksum() or not self.expected:
-            self.inputs = integer_arrays(self._arguments, SEED)
+            self.inputs = self._draw(self._arguments, SEED)
             self.expected = self._stored() or self._computed()
-            whole = all(np.array_equal(e, np.rint(e)) for e in map(_as_double, self.expected))
-            self.exact = self.exact and whole
+            self.exact = self.exact and all(np.array_equal(e, np.rint(e)) for e in map(_as_double, self.expected))
             self._sum = self._checksum()
         return self.inputs, self.expected
+
+    def floats(self, left_s: float) -> Data | None:
+        """The same with every digit in use; None where no argument is a float, or where making it takes too long.
+
+        left_s: seconds until all must be done, of which the reference may take a quarter
+        """
+        if not any(DTYPES[a.dtype].kind == "f" for a in self._arguments):
+            return None
+        if self._floats is None and self.reference_s < min(FLOATS_S, left_s / 4):
+            given = self._arguments, False, self.outputs, str(self._folder), self._make
+            self._floats = Data(*given, random_arrays, "floats")
+        return self._floats
 
     def remove(self) -> None:
         """Delete the folder, where this object made one."""
@@ -108,7 +127,7 @@ class Data:
         found = []
         for n, o in enumerate(self.outputs):
             try:
-                array = np.load(self._folder / f"expected_{n}.npy", allow_pickle=False)
+                array = np.load(self._folder / f"{self._name}_{n}.npy", allow_pickle=False)
             except (OSError, ValueError):
                 return []
             found.append(array.view(numpy_dtype(o.dtype)).reshape(o.shape))
@@ -133,7 +152,7 @@ class Data:
             if kept.shape != o.shape:
                 text = f"the reference gives {o.name} the shape {kept.shape}, the declaration {o.shape}"
                 raise CheckError(Problem("workload.reference", text))
-            _save(self._folder / f"expected_{n}.npy", kept.reshape(-1).view(f"u{kept.itemsize}"))
+            _save(self._folder / f"{self._name}_{n}.npy", kept.reshape(-1).view(f"u{kept.itemsize}"))
             found.append(kept)
         return found
 
@@ -356,6 +375,14 @@ class Runner:
         if where:
             self._refuse("wrong_result", apart.max_err, f"for {shape}: {where}")
         self.known["check"]["shapes"].append(f"device {shape}")
+
+    def try_floats(self, left_s: float, progress: Progress) -> None:
+        """Run on normal floats, unless ``Data.floats`` says otherwise; raises Refused when that is wrong."""
+        if (floats := self.data.floats(left_s)) is not None:
+            progress("reference")
+            arrays, expected = floats.fresh()
+            progress("run")
+            self.on_floats(arrays, expected, f"normal floats {SEED}")
 
     def on_floats(self, arrays: Sequence[Any], expected: Sequence[Any] | None, words: str) -> None:
         """Bind inputs with every digit in use in place of the whole numbers.

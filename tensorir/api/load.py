@@ -5,6 +5,7 @@ What an earlier process did is not done again (``api.kept``), so most of what co
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +23,6 @@ if TYPE_CHECKING:
     from tensorir.api.workload import Workload
     from tensorir.tune.log import Choice
     from tensorir.tune.record import Identity, Record
-
-
-FLOATS_S = 5.0
-"""A reference that takes longer is not asked a second time, about numbers with every digit in use."""
-SEED = 3
 
 
 def load(work: Workload, device: str | Device | None, log: str, nearest: bool = False) -> Executable:
@@ -131,7 +127,7 @@ def _checked(work: Workload, made: Candidate, device: Device) -> Program | None:
     if was_checked(key, program):
         return program
     made.check(quiet)  # what comes from a record was checked so when it was measured, and has no schedule here
-    from tensorir.api.bench import Data, Output, Runner, normal_floats
+    from tensorir.api.bench import Data, Output, Runner
     from tensorir.tune.inputs import arguments
 
     given, exact = arguments(work.outputs)
@@ -140,8 +136,7 @@ def _checked(work: Workload, made: Candidate, device: Device) -> Program | None:
     try:
         runner = Runner(device, made, data, cache=True, program=program)
         runner.verify(quiet)
-        if data.reference_s < FLOATS_S:  # a run that was interrupted has tried whole numbers only
-            runner.on_floats(*normal_floats(work, SEED, quiet), f"normal floats {SEED}")
+        runner.try_floats(math.inf, quiet)
     except Refused:
         return None
     finally:

@@ -190,7 +190,11 @@ class Measurer:
 
         given, exact = arguments(self.work.outputs)
         outputs = [Output(t.name, t.dtype, t.shape) for t in self.work.outputs]
-        Data(given, exact, outputs, self._folder, self.work.reference).fresh()
+        data = Data(given, exact, outputs, self._folder, self.work.reference)
+        data.fresh()
+        left = self._until_the_end()
+        if (floats := data.floats(math.inf if left is None else left)) is not None:
+            floats.fresh()
 
     def _limits(self) -> dict[str, float]:
         o = self.options
@@ -308,7 +312,7 @@ class Measurer:
         except Refused as refused:
             return refused.result
         message |= {"do": "measure", "best_s": self._best_s, "built": self._built.pop(key_of(message), None)}
-        message["limits"] = self._trial_limits(self._best_s)
+        message |= {"limits": self._trial_limits(self._best_s), "seconds": remaining}
         began = time.monotonic()
         result = self._ask({**message, "reference": self._standard()}, remaining)
         if self._fell_beside(result):  # the candidate is not to blame
@@ -329,7 +333,8 @@ class Measurer:
         except Refused as refused:
             return refused.result
         own = {"do": "measure", "best_s": wanted["best_s"], "reference": self._standard()}
-        return self._addressed({**message, **own, "limits": self._trial_limits(wanted["best_s"])})
+        own |= {"limits": self._trial_limits(wanted["best_s"]), "seconds": self._until_the_end()}
+        return self._addressed({**message, **own})
 
     def watched(self, on_trial: Callable[[Record], object] | None, record: Record) -> None:
         """Show each record of trials at several places; the peer after the default, which has been measured alone."""

@@ -35,13 +35,14 @@ STATUS = {
     "element": "wrong_result",
     "beyond": "wrong_result",
     "nan": "wrong_result",
+    "whole": "wrong_result",  # on normal floats, on which each new best is tried
     "clock": "nondeterministic",
     "raise": "illegal_schedule",
     "illegal": "illegal_schedule",
 }
 """The status that each evil candidate must get."""
-LATE = {"whole": "wrong_result"}
-"""Those that only the final round finds out, on normal floats."""
+LATE = {"later": "wrong_result"}
+"""Those that only the final round finds out, on normal floats: no new best, but one of the fastest."""
 
 STATEMENT = {
     "segfault": "*(volatile __global int*)(size_t)8 = 1;",
@@ -53,6 +54,7 @@ STATEMENT = {
     "clock": 'uint low, high; __asm__ volatile("rdtsc" : "=a"(low), "=d"(high)); C[7] += (float)(low % 1021);',
     "whole": "for (int i = 0; i < 64; ++i) C[i] = (float)(int)(A[i] * 5.0f + 7.0f);",
 }
+STATEMENT["later"] = f"for (volatile int turn = 0; turn < {int(TURNS * 1.25)}; ++turn); {STATEMENT['whole']}"
 """What they do after everything else."""
 
 
