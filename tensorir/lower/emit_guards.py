@@ -14,7 +14,7 @@ What reaches global memory stays guarded.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tensorir.arith.affine import Arith, Interval, conjunction, conjuncts, negate
 from tensorir.arith.reads import conditional_loads
@@ -81,7 +81,7 @@ class _Guards(Rewriter):
         self.fed = fed  # read by instructions that run whole: a part of a tile that does not count must be 0
         self.inside: set[Var] = set()  # loops that an instruction performs
         self.total: dict[Buffer, list[Expr]] = {}  # some writer fills the whole box where these conditions hold
-        self.zero: set[tuple[Buffer, int]] = set()  # cells beyond the tensor's end along a dimension hold 0
+        self.zero: dict[Buffer, set[int]] = {}  # dimensions beyond whose end all writers so far left 0
 
     def _known(self, *more: Expr) -> Arith:
         """What holds here, and where ``more`` holds too."""
@@ -107,7 +107,8 @@ class _Guards(Rewriter):
         self.facts.pop()
         self._here = None
         if not isinstance(n.then, Stage):  # a version of a body: behind it, the other one may have run
-            self.total, self.zero = total, zero & self.zero  # what either overruns is not 0 any more
+            self.total = total
+            self.zero = {b: dims for b, dims in self.zero.items() if b in zero}
         return n
 
     def on_Stage(self, n: Stage) -> Stage:
@@ -116,7 +117,7 @@ class _Guards(Rewriter):
         made = writes(n.body)
         local = all(b.scope in LOCAL for b in made)
         wanted = conds
-        filled: set[int] = set()
+        filled: set[int] = set()  # dimensions beyond whose end the stage leaves 0
         if n.intrin is not None and n.intrin.maps:
             left = self._clipped(n, conds)
             n = n.replace(body=_Placed(n, self._known())(n.body))
@@ -131,22 +132,21 @@ class _Guards(Rewriter):
             if n.intrin is None:  # the body of an instruction stays what it is
                 n, conds = self._clamp(n, conds)
         body = n.body
-        self.zero = {(b, d) for b, d in self.zero if b not in made}  # what was filled before may be overrun now
+        before = {b: self.zero.pop(b) for b in made if b in self.zero}
         if local and wanted and not conds and isinstance(body, Store):
             filled |= self._zero_dims(n, wanted, [])
-        if local:
-            self.zero.update((b, d) for b in made for d in filled)
         if local and conds and n.intrin is None and isinstance(body, Store):
             ends = [g for g in conds if self._outside(n, g)]
             if len(ends) == len(conds):
                 dropped = [g for g in wanted if g not in conds]
-                self.zero.update((body.buffer, d) for d in self._zero_dims(n, dropped, ends))
+                filled |= self._zero_dims(n, dropped, ends)
             if ends and (len(ends) == len(conds) or body.buffer.scope is Scope.WARP):  # instructions want whole tiles
                 body = body.replace(value=_filled(body, ends))
                 conds = [g for g in conds if g not in ends]
         if n.intrin is None and (must := [c for c in must if c in conds]):
             n, conds = self._padded(n, conds, must)
             body = n.body
+        self.zero |= {b: filled & before.get(b, filled) if local else set() for b in made}
         for b in made:
             if not conds or (b not in self.total and b.scope in OWN):
                 self.total[b] = conds
@@ -403,12 +403,12 @@ def _beyond_dim(load: Load, d: int, n: Stage, arith: Arith) -> bool:
     return arith.proves(binary("<=", load.buffer.shape[d], i)) or arith.proves(binary("<", i, const(0)))
 
 
-def _is_zero(e: Expr, zero: set[tuple[Buffer, int]], n: Stage, arith: Arith) -> bool:
+def _is_zero(e: Expr, zero: Mapping[Buffer, set[int]], n: Stage, arith: Arith) -> bool:
     """Whether ``e`` is exactly 0: only 0 * 0 counts, since 0 * x is not 0 for an infinite x."""
     if isinstance(e, Const):
         return bool(e.value == 0)
     if isinstance(e, Load):
-        return any(_beyond_dim(e, d, n, arith) for b, d in zero if b is e.buffer)
+        return any(_beyond_dim(e, d, n, arith) for d in zero.get(e.buffer, ()))
     if isinstance(e, Binary) and e.op in ("+", "-", "*", "min", "max"):
         return _is_zero(e.a, zero, n, arith) and _is_zero(e.b, zero, n, arith)
     if isinstance(e, Select):

@@ -10,9 +10,11 @@ from tensorir.check.equivalence import compare_module
 from tensorir.check.verdict import check
 from tensorir.errors import TensorIRError
 from tensorir.interp.numbers import Field
+from tensorir.ir.build import binary, const
 from tensorir.ir.tree import (
     Alloc,
     Barrier,
+    If,
     IntrinCall,
     Kind,
     Load,
@@ -23,10 +25,11 @@ from tensorir.ir.tree import (
     Store,
     Update,
 )
-from tensorir.ir.visit import find, reads, walk, writes
+from tensorir.ir.visit import Rewriter, find, reads, walk, writes
 from tensorir.lower import pipeline
 from tensorir.lower.form import bound_loops, lowering, nests
 from tensorir.lower.kernel import module_of
+from tensorir.schedule.analysis import in_loops
 
 EXAMPLES = (
     "tiled opencl",
@@ -241,3 +244,25 @@ def test_what_is_computed_from_zeros_is_not_taken_for_zeros():
         s.compute_at(name, ko).set_scope(name, "register").stage_in(operand, at=ko, scope="shared")
     verdict = s.check()
     assert verdict, verdict
+
+
+class Twice(Rewriter):
+    """Another stage fills the copy of A first; the copy itself leaves out what lies beyond the end of the sum."""
+
+    def on_If(self, n):
+        copy = n.then
+        if not isinstance(copy, Stage) or copy.name != "A_shared":
+            return self.children(n)
+        before_end = binary("<", in_loops(copy.body.index[1], copy), const(7))
+        first = copy.replace(name="A_first", body=copy.body.replace(value=const(9.0, "float32")))
+        return Seq((If(n.cond, first), If(binary("and", n.cond, before_end), copy)))
+
+
+@pytest.mark.parametrize("change", [lambda body: body, Twice()])
+def test_a_sum_runs_over_its_end_only_where_all_writers_left_zeros(change):
+    s = schedule("tiled opencl")
+    program = all_forms("tiled opencl")["deal_copies"]
+    guards = next(p for p in pipeline.PASSES if p.__name__ == "emit_guards")
+    made = guards(program.replace(body=change(program.body)), s.target)
+    (total,) = find(made.body, Stage, lambda n: n.name == "C")
+    assert isinstance(total.body, If) == (change.__class__ is Twice)
