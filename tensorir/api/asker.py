@@ -20,6 +20,8 @@ from tensorir.tune.store import host_name
 
 Json = dict[str, Any]
 MODULE = "tensorir.api.worker"
+TRIALS = ("measure", "build")
+"""What one configuration is asked for by itself."""
 LIMIT_S = 86_400.0  # phases have limits of their own
 
 
@@ -54,9 +56,11 @@ class Asker:
         if cancel_after is not None and cancel_after <= 0:
             return {"status": "cancelled"}
         limits = {**limits, **message.get("limits", {})}
-        began = time.monotonic()
+        began, starts = time.monotonic(), self._worker.starts
         reply = self._worker.request(message, LIMIT_S, limits=limits, cancel_after=cancel_after)
-        if reply["status"] == "device_lost":  # one attempt to get it back, in a new process
+        used = self._worker.starts == starts and message.get("do") in TRIALS
+        # one attempt to get the device back, in a new process; and who dies where others have been may be their victim
+        if reply["status"] == "device_lost" or (reply["status"] == "crashed" and used):
             self.close()
             left = None if cancel_after is None else max(0.0, cancel_after - (time.monotonic() - began))
             reply = self._worker.request(message, LIMIT_S, limits=limits, cancel_after=left)

@@ -106,11 +106,24 @@ def _scheduled(work: Workload, template: str, config: Mapping[str, Any], target:
         raise Refused(_result("illegal_schedule", error, "schedule")) from None
     except MemoryError as error:
         raise Refused(no_memory(error, "schedule")) from None
-    except (Exception, SystemExit) as error:  # the user's own function
-        detail = {"code": "template.raised", "message": f"{type(error).__name__}: {error}"[:1000], "phase": "schedule"}
-        detail["traceback"] = "".join(traceback.format_exception(error))[-2000:]
-        detail = {key: text.encode("utf-8", "replace").decode() for key, text in detail.items()}  # halves of pairs
-        raise Refused({"status": "illegal_schedule", "detail": detail}) from None
+    except (Exception, SystemExit) as error:
+        raise Refused(raised(error)) from None
+
+
+def raised(error: BaseException) -> Json:
+    """The result for what the user's own function raised."""
+    detail = {"code": "template.raised", "message": in_words(error)[:1000], "phase": "schedule"}
+    detail["traceback"] = "".join(traceback.format_exception(error))[-2000:]
+    detail = {key: text.encode("utf-8", "replace").decode() for key, text in detail.items()}  # halves of pairs
+    return {"status": "illegal_schedule", "detail": detail}
+
+
+def in_words(error: BaseException) -> str:
+    """Class and text of an exception, whose own ``__str__`` may fail."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception as another:
+        return f"{type(error).__name__}, whose text is not to be had ({type(another).__name__})"
 
 
 def _checked(s: Schedule, known: Json) -> Json:

@@ -29,8 +29,9 @@ from tensorir.api.bench import (
     normal_floats,
     timed,
 )
-from tensorir.api.candidate import Candidate, Json, Progress, Refused, prepare, quiet, source_from
+from tensorir.api.candidate import Candidate, Json, Progress, Refused, prepare, quiet, raised, source_from
 from tensorir.api.identity import describe, fingerprint
+from tensorir.api.undisturbed import LeftRunning, undisturbed
 from tensorir.errors import CheckError, Problem, TensorIRError
 from tensorir.runtime.device import Device, open_device
 from tensorir.runtime.timing import Timing, interleaved, measure, slots
@@ -60,6 +61,7 @@ class State:
         self._device: Device | None = None
         self._data: Data | None = None
         self._beside: tuple[str, Beside | None] | None = None  # what others are timed beside, by its name
+        self.spoilt = False  # by what a template left running
         self.drift = 1.0  # how much slower the machine was in the last trial than when the reference was timed first
 
     @property
@@ -73,8 +75,8 @@ class State:
         return self._device
 
     def works(self) -> bool:
-        """Whether this process can still use its device."""
-        return self._device is None or self._device.works()
+        """Whether this process can still measure: nothing else runs in it, and its device can be used."""
+        return not self.spoilt and (self._device is None or self._device.works())
 
     @property
     def work(self) -> Workload | None:
@@ -140,7 +142,18 @@ class State:
         if message.get("source") is not None:
             return Candidate(source_from(message["source"]), dict(message["known"]), None, message.get("max_error"))
         assert self.work is not None
-        return prepare(self.work, message["template"], message["config"], self.device.target, progress, check)
+        device = self.device
+        try:
+            with undisturbed():
+                return prepare(self.work, message["template"], message["config"], device.target, progress, check)
+        except LeftRunning as left:
+            self.spoilt = True
+            detail = {"code": "template.left-running", "message": str(left), "phase": "schedule"}
+            raise Refused({"status": "illegal_schedule", "detail": detail}) from None
+        except Exception:
+            raise
+        except BaseException as error:  # nobody interrupts this process but what runs in it
+            raise Refused(raised(error)) from None
 
 
 KEPT = 16  # setups whose inputs and expected outputs stay in memory; others are made again, from the saved outputs
@@ -164,7 +177,7 @@ def handler(message: Json, progress: Progress) -> Json:
         if state.works():
             raise
         result = {"status": "launch_error", "detail": {"message": str(error)[:1000], "phase": "run"}}
-    if result.get("status") != "ok" and not state.works():
+    if state.spoilt or (result.get("status") != "ok" and not state.works()):
         result[LAST] = True
     if "expect" in message:
         result["device"] = describe(state.device)
@@ -375,7 +388,7 @@ def _final(state: State, message: Json, progress: Progress) -> Json:
     standings = _raced(calls, ours, end, message["race_s"], progress)
     for (n, runner), fields in zip(runners.items(), _as_fields(ours, standings), strict=True):
         try:
-            runner.compare_again()
+            runner.compare_over()
             results[n] = runner.known | fields
         except Refused as refused:
             results[n] = _out(state, n, refused)

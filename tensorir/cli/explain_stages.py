@@ -495,6 +495,12 @@ STAGES: dict[str, Entry] = {
         's.split("C.j", [None, 4])\ns.reorder("C.k", "C.j.1")\ns.tensorize("C.j.1", "opencl.fma.f32x4")',
     ),
     # --- templates
+    "template.left-running": Entry(
+        "A template's function returned while threads or processes that it started were still there: they would take "
+        "time from every kernel that is timed in the same process. The trial is logged as illegal_schedule.",
+        "# lambda s, c: threading.Thread(target=watch, daemon=True).start()",
+        "# with ThreadPoolExecutor() as pool: …",
+    ),
     "template.raised": Entry(
         "A template's function raised an exception of its own for a configuration; the trial is logged "
         "as illegal_schedule.",

@@ -287,6 +287,15 @@ class BoundLaunch:
             self._program._finish(self._attached)
         return self._call.results()
 
+    def refill(self, outputs: Sequence[Any]) -> None:
+        """Put these contents into the outputs, one array of the right size and dtype for each, as if they had been left
+        there; for checks of what a kernel makes of them.
+        """
+        self.finish()
+        for p, content in zip(self._program.source.outputs, outputs, strict=True):
+            if p.name in self._memories:  # there are none where nothing is to be computed
+                self._program.device.write(self._memories[p.name], bytes_of(np.ascontiguousarray(content)))
+
     def refresh(self) -> None:
         """Take over changed inputs: copy those that are not used in place, and run again what runs once."""
         for memory, argument in self._attached.uploads:

@@ -4,6 +4,7 @@ Most evil ones have less work than the good ones, so whichever is believed wins.
 """
 
 import os
+import threading
 import time
 from dataclasses import replace
 
@@ -37,6 +38,8 @@ STATUS = {
     "nan": "wrong_result",
     "whole": "wrong_result",  # on normal floats, on which each new best is tried
     "clock": "nondeterministic",
+    "interrupt": "illegal_schedule",
+    "thread": "illegal_schedule",
     "raise": "illegal_schedule",
     "illegal": "illegal_schedule",
 }
@@ -132,6 +135,10 @@ def corpus(evil=True):
                 return edited(s, top=BOMB)
             case "raise":
                 raise KeyError("not here")
+            case "interrupt":
+                raise KeyboardInterrupt
+            case "thread":
+                threading.Thread(target=time.sleep, args=(1000,), daemon=True, name="left").start()
             case "illegal":
                 s.bind("C.nothing", "block.x")
         return s

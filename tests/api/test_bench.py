@@ -12,7 +12,7 @@ import zoo
 from tensorir.api import worker
 from tensorir.api.asker import Asker
 from tensorir.api.bench import LOOKS, Beside, Data, Output, Runner, compare
-from tensorir.api.candidate import Refused, failure
+from tensorir.api.candidate import Refused, failure, quiet
 from tensorir.api.measurer import Measurer
 from tensorir.api.options import Options
 from tensorir.api.worker import State
@@ -123,6 +123,8 @@ def test_errors_have_their_status(error, code, status, limit):
 class Scripted:
     """Answers in order; remembers what was asked."""
 
+    starts = 1
+
     def __init__(self, *answers):
         self.answers, self.asked, self.closed = list(answers), [], 0
 
@@ -203,7 +205,7 @@ def test_a_process_whose_device_went_with_a_candidate_is_not_asked_again(monkeyp
         def refuse(*_):
             raise Refused({"status": status})
 
-        monkeypatch.setattr(worker, "_state_of", lambda _: SimpleNamespace(works=lambda: works))
+        monkeypatch.setattr(worker, "_state_of", lambda _: SimpleNamespace(works=lambda: works, spoilt=False))
         monkeypatch.setitem(worker._ANSWERS, "build", refuse)
         return worker.handler({"do": "build", "setup": {}}, lambda _: None)
 
@@ -298,7 +300,7 @@ def test_the_limit_for_whole_runs_follows_the_best_time_and_what_others_took():
     assert m._trial_limits(5.0)["whole"] == m.options.timeout, "never more than was asked for"
     asker = Asker()
     seen = []
-    asker._worker = SimpleNamespace(request=lambda *_, limits, **__: seen.append(limits) or OK)
+    asker._worker = SimpleNamespace(starts=1, request=lambda *_, limits, **__: seen.append(limits) or OK)
     asker.request({"limits": {"whole": 3.0}}, {"run": 10.0, "whole": 10.0}, None)
     assert seen == [{"run": 10.0, "whole": 3.0}]
 
@@ -525,6 +527,54 @@ def test_sums_in_any_order_are_the_same_sums():
         else:
             with pytest.raises(Refused):
                 r.compare_again()
+
+
+def test_a_kernel_that_takes_what_it_left_for_its_result_is_wrong(side):
+    """It computes where it finds nothing, and is fast as long as inputs stay the same."""
+    m, state = side
+    made = state.candidate(m._message("tile", {"ti": 1, "tj": 4, "out": False}), quiet)
+    given = [p.name for p in made.source.inputs]
+    head, brace, body = made.source.text.partition("{\n")
+    for early, status in (("", None), ("if (C[0] == R) return;", "wrong_result")):
+        first = " + ".join(f"{given[0]}[{n}] * {given[1]}[{12 * n}]" for n in range(12))
+        text = head + brace + early.replace("R", first) + body
+        candidate = replace(made, source=replace(made.source, text=text), known={})
+        runner = Runner(state.device, candidate, state.data(quiet), cache=False)
+        runner.first, runner.rounded = runner.expected, False
+        runner.bound = runner.program.bind(*runner.inputs)
+        runner.bound.refill(runner.expected)
+        runner.once()
+        if status is None:
+            runner.compare_over()
+        else:
+            with pytest.raises(Refused) as refused:
+                runner.compare_over()
+            assert refused.value.result["status"] == status
+            assert "where outputs held other values before: C[" in refused.value.result["detail"]["where"]
+
+
+def test_who_dies_where_others_have_been_is_asked_again(monkeypatch):
+    """In a process of its own: an earlier candidate may have spoilt the memory of the one that it died in."""
+
+    class Process(Scripted):
+        def kill(self):
+            pass
+
+        def request(self, message, *given, **named):
+            self.starts += message.get("new", 0)
+            return super().request(message, *given, **named)
+
+    crashed = {"status": "crashed", "detail": {}}
+
+    def outcome(message, *replies):
+        asker = Asker()
+        asker._worker = process = Process(*replies)
+        return asker.request(message, {}, None)["status"], len(process.asked)
+
+    assert outcome({"do": "measure"}, crashed, OK) == ("ok", 2)
+    assert outcome({"do": "build"}, crashed, crashed) == ("crashed", 2)
+    assert outcome({"do": "measure", "new": 1}, crashed, OK) == ("crashed", 1), "nobody had been there"
+    assert outcome({"do": "final"}, crashed, OK) == ("crashed", 1)
 
 
 def test_the_final_round_times_finalists_and_peers_on_normal_floats(side):

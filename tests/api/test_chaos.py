@@ -51,6 +51,8 @@ def test_each_has_its_status(among_evil):
     assert detail["tail"]["phase"] == "run" and "for C.i=32" in detail["tail"]["where"]
     assert detail["whole"]["phase"] == "run" and "on normal floats" in detail["whole"]["where"]
     assert detail["raise"]["code"] == "template.raised" and "not here" in detail["raise"]["message"]
+    assert detail["interrupt"]["message"] == "KeyboardInterrupt: "
+    assert detail["thread"]["code"] == "template.left-running" and "thread left" in detail["thread"]["message"]
     assert detail["text"]["log"] and by_kind["text"]["source_sha256"]
     assert {r["reason"].split(":")[0] for r in outcome.reasons} == set(wanted.values()) - {"skipped_slow"}
 
