@@ -26,6 +26,8 @@ Handler = Callable[[Json, Progress], Json]
 
 MAX_FRAME = 16 * 1024 * 1024  # no honest message comes near; a longer one is a wild write into our pipe
 HEADER = 4
+MARK = "TENSORIR_WORKER"
+"""In the environment: which worker a process belongs to, whatever group and parent it has given itself."""
 _PR_SET_PDEATHSIG = 1
 _channel: tuple[int, int] | None = None
 
@@ -173,8 +175,33 @@ def _guardian(life: int, others: tuple[int, ...]) -> None:
             os.close(fd)
         while os.read(life, 1):
             pass
+        end_marked(os.environ.get(MARK, ""))
     finally:
         os.killpg(0, signal.SIGKILL)
+
+
+def end_marked(mark: str) -> None:
+    """Kill what a worker's candidates started and took out of its group, where the system tells environments."""
+    wanted = f"{MARK}={mark}".encode()
+    for _ in range(3):  # some may just be starting others
+        found = [pid for pid in _others() if mark and wanted in _environment(pid).split(b"\0")]
+        for pid in found:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        if not found:
+            return
+
+
+def _others() -> list[int]:
+    with contextlib.suppress(OSError):
+        return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
+    return []
+
+
+def _environment(pid: int) -> bytes:
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:  # it has gone, or is another user's
+        return file.read()
+    return b""
 
 
 def bound_memory(nbytes: int) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import secrets
 import select
 import signal
 import subprocess
@@ -17,7 +18,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tensorir.errors import TensorIRError, refuse
-from tensorir.tune.child import HEADER, MAX_FRAME, Handler, Json, Progress, bound_memory, pack, serve, unpack
+from tensorir.tune.child import (
+    HEADER,
+    MARK,
+    MAX_FRAME,
+    Handler,
+    Json,
+    Progress,
+    bound_memory,
+    end_marked,
+    pack,
+    serve,
+    unpack,
+)
 
 __all__ = ["Handler", "Json", "Progress", "Worker", "WorkerError", "bound_memory", "scrubbed_environment", "serve"]
 
@@ -281,6 +294,7 @@ class _Child:
             # Linux sends it when the starting *thread* ends, and only the main one lives as long as the process
             "parent_death_signal": threading.current_thread() is threading.main_thread(),
         }
+        self._mark = secrets.token_hex(8)
         command = [sys.executable, "-E", "-P", "-u", "-X", "utf8", "-c", _BOOT, json.dumps(setup)]
         try:
             self.process = subprocess.Popen(
@@ -290,7 +304,7 @@ class _Child:
                 stderr=capture[1],
                 pass_fds=theirs[:3],
                 start_new_session=True,
-                env=scrubbed_environment(environment),
+                env=scrubbed_environment(environment) | {MARK: self._mark},
             )
         except BaseException as error:  # an interrupt too: closing ``life`` ends a child that did start
             _close(self._to, self._from, self._life, self._capture)
@@ -302,7 +316,7 @@ class _Child:
         for fd in (self._to, self._from, self._capture):
             os.set_blocking(fd, False)
         self._pidfd = _pidfd(self.process.pid)
-        self._cleanup = weakref.finalize(self, _destroy, self.process, self._fds())
+        self._cleanup = weakref.finalize(self, _destroy, self.process, self._fds(), self._mark)
 
     def _fds(self) -> tuple[int, ...]:
         return (self._to, self._from, self._life, self._capture) + (() if self._pidfd is None else (self._pidfd,))
@@ -423,13 +437,14 @@ class _Child:
             time.sleep(0.005)
         self._to = -1
         self._cleanup.detach()
-        _destroy(self.process, self._fds())
+        _destroy(self.process, self._fds(), self._mark)
 
 
-def _destroy(process: subprocess.Popen[bytes], fds: tuple[int, ...]) -> None:
+def _destroy(process: subprocess.Popen[bytes], fds: tuple[int, ...], mark: str) -> None:
     """Kill the group, then reap: the other order could hit a group that got the same number later."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
+    end_marked(mark)
     with contextlib.suppress(subprocess.TimeoutExpired):  # a process stuck in a driver call cannot be waited for
         process.wait(2.0)
         _group_gone(process.pid)

@@ -247,8 +247,8 @@ else:
 """
 
 
-def parent(do: str, how: str = "main") -> tuple[subprocess.Popen, int]:
-    run = subprocess.Popen([sys.executable, "-c", PARENT, json.dumps(PATH), do, how], stdout=subprocess.PIPE, text=True)
+def parent(do: str, how: str = "main", script: str = PARENT) -> tuple[subprocess.Popen, int]:
+    run = subprocess.Popen([sys.executable, "-c", script, json.dumps(PATH), do, how], stdout=subprocess.PIPE, text=True)
     return run, int(run.stdout.readline())
 
 
@@ -265,6 +265,22 @@ def test_killed_parent_leaves_nothing(do, how):
     run.wait()
     assert all(gone(member, 5) for member in members)
     run.stdout.close()
+
+
+def test_what_left_the_group_ends_with_the_worker(worker):
+    pid = worker.request({"do": "escape"}, 20)["pid"]
+    assert os.getsid(pid) == pid and alive(pid)
+    worker.close()
+    assert gone(pid, 1)
+
+
+def test_and_with_the_parent():
+    run, pid = parent("sleep", script=PARENT.replace("worker.pid", "worker.request({'do': 'escape'}, 60)['pid']", 1))
+    assert alive(pid)
+    run.kill()
+    run.wait()
+    run.stdout.close()
+    assert gone(pid, 5)
 
 
 def test_a_group_of_ended_processes_is_not_waited_for():

@@ -59,6 +59,9 @@ def handler(message, progress):
             child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
             progress(f"grandchild {child.pid}")
             time.sleep(1000)
+        case "escape":
+            child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+            return {"status": "ok", "pid": child.pid}
         case "close":
             os.closerange(3, 64)
             time.sleep(1000)
