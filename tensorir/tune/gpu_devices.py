@@ -110,15 +110,19 @@ GPUS: dict[str, tuple[int, Gpu]] = {
 """A word of the device's name, the compute capability, and the device; the first of a capability stands for it."""
 
 
-@functools.lru_cache(maxsize=256)
 def gpu_of(target: Target) -> Gpu | None:
     """The device that is meant, or one of its architecture; None where nothing is known of either."""
-    named = [word for word in GPUS if re.search(rf"\b{re.escape(word)}\b", target.name)]
+    return _known(target.name, target.sm if target.language == "cuda" else None, target.units)
+
+
+@functools.lru_cache(maxsize=256)  # by what is looked at: targets of other names are equal
+def _known(name: str, capability: int | None, units: int) -> Gpu | None:
+    named = [word for word in GPUS if re.search(rf"\b{re.escape(word)}\b", name)]
     if named:
         found = GPUS[max(named, key=len)][1]
     else:
-        alike = [gpu for capability, gpu in GPUS.values() if capability == target.sm and target.language == "cuda"]
+        alike = [gpu for known, gpu in GPUS.values() if known == capability]
         if not alike:
             return None
         found = alike[0]
-    return replace(found, units=target.units) if target.units else found
+    return replace(found, units=units) if units else found

@@ -143,6 +143,7 @@ def test_devices_by_name_and_by_architecture():
     assert gpu_of(Target.parse("cuda -arch=sm_90a")).name == "H100 SXM"
     named = replace(Target.parse("cuda -arch=sm_90a"), name="NVIDIA H200 (sm_90a)", units=100)
     assert (gpu_of(named).name, gpu_of(named).units) == ("H200 SXM", 100)
+    assert gpu_of(Target.parse("cuda -arch=sm_80")).dram < 2e12
     assert gpu_of(replace(Target.parse("cuda -arch=sm_80"), name="NVIDIA A100-SXM4-80GB")).dram > 2e12
     assert gpu_of(replace(Target.parse("cuda -arch=sm_86"), name="NVIDIA T400")).name == "RTX A6000", "not a T4"
     assert gpu_of(Target.parse("cuda -arch=sm_100")) is None
