@@ -143,7 +143,7 @@ def tensor_product(p: Mapping[str, Any]) -> Product:
     kind = "f8" if p["dtype"] in FLOATS_OF_8 else {1: "s8", 2: "f16", 4: "tf32"}[size]
     terms = 3 if p["precision"] == "3xtf32" else 1
     out = 2 if leaves_in_halves(p) else 4
-    return Product(*each_product(p), kind, size, out, terms, bool(p["beta"]))
+    return Product(*each_product(p), kind, size, out, terms, bool(p["beta"]), p.get("apart", 1.0))
 
 
 def tensor_block(c: Mapping[str, Any]) -> Block:

@@ -55,6 +55,8 @@ class Product:
     cores.
 
     terms: products that stand for one (3 in 3xTF32);  adds: the result is added to what is there, which is read
+    apart: share of the second operand's elements that are places of their own in memory (pixels under several taps of a
+           filter are not)
     """
 
     m: int
@@ -66,6 +68,7 @@ class Product:
     out_bytes: int = 2
     terms: int = 1
     adds: bool = False
+    apart: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -359,7 +362,7 @@ def dram_bytes(p: Product, t: Tiles, gpu: Gpu, held: int) -> float:
     grid_m, grid_n, slots = -(-p.m // t.bm), -(-p.n // t.bn), gpu.units * held
     down = min(grid_m, max(t.raster, slots / grid_n))
     across = min(grid_n, max(1.0, slots / down))
-    a, b = float(p.m * p.k * p.in_bytes), float(p.n * p.k * p.in_bytes)
+    a, b = float(p.m * p.k * p.in_bytes), float(p.n * p.k * p.in_bytes) * p.apart
     again_b = b * (max(1.0, grid_m / down) - 1) * _evicted(b, gpu)
     again_a = a * (max(1.0, grid_n / across) - 1) * _evicted(a * min(1.0, down / grid_m), gpu)
     if t.splits > 1:
