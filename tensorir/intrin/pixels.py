@@ -65,11 +65,11 @@ def through_image(tile: Sequence[int], buffer: Buffer, forms: Sequence[Linear], 
     """
     if len(forms) != IMAGE_DIMS:
         raise NoPixels(f"{buffer.name} has {len(forms)} dimensions, and pixels of (n, h, w, c) can be gone through")
-    tried: set[frozenset[Var]] = set()
+    tried: set[frozenset[Var] | None] = set()
     why: NoPixels | None = None
     moving = {v for form in forms for t in form.terms if uses(t, {row}) for v in above if uses(t, {v})}
-    for count in range(1, len(above) + 1):  # the innermost loops are those over taps
-        taps = frozenset(above[len(above) - count :]) - moving
+    for count in range(1, len(above) + 2):  # the innermost loops are those over taps, or a loop counts both
+        taps = frozenset(above[len(above) - count :]) - moving if count <= len(above) else None
         if taps not in tried:
             tried.add(taps)
             try:
@@ -92,10 +92,12 @@ class _Side:
     offset: Linear
 
 
-def _walk(tile: Sequence[int], buffer: Buffer, forms: Sequence[Linear], row: Var, taps: frozenset[Var], arith: Arith
-          ) -> Region:  # fmt: skip
-    """As ``through_image``, where what moves with ``taps`` alone is the same for all pixels of a tile."""
-    image, high, wide = forms[0], *(_side(form, buffer, row, set(taps), arith) for form in forms[1:3])
+def _walk(tile: Sequence[int], buffer: Buffer, forms: Sequence[Linear], row: Var, taps: frozenset[Var] | None,
+          arith: Arith) -> Region:  # fmt: skip
+    """As ``through_image``, where what moves with ``taps`` alone is the same for all pixels of a tile; without ``taps``
+    all terms are that do not move with ``row``.
+    """
+    image, high, wide = forms[0], *(_side(form, buffer, row, taps, arith) for form in forms[1:3])
     count = high.count
     if (
         buffer.dims[0] == 1 and not image.terms and image.constant == 0
@@ -112,9 +114,9 @@ def _walk(tile: Sequence[int], buffer: Buffer, forms: Sequence[Linear], row: Var
     return Region(buffer, (first.expr(), forms[-1].expr()), (tile[0], tile[1]), pixels=made)
 
 
-def _side(form: Linear, buffer: Buffer, row: Var, taps: set[Var], arith: Arith) -> _Side:
-    still = {t: k for t, k in form.terms.items() if uses(t, taps)}
-    if any(not set(find(t, Var)) <= taps for t in still):
+def _side(form: Linear, buffer: Buffer, row: Var, taps: frozenset[Var] | None, arith: Arith) -> _Side:
+    still = {t: k for t, k in form.terms.items() if (uses(t, set(taps)) if taps is not None else not uses(t, {row}))}
+    if taps is not None and any(not taps.issuperset(find(t, Var)) for t in still):
         raise NoPixels(f"the rows and columns of {buffer.name} do not split into those of pixels and of taps")
     own = {t: k for t, k in form.terms.items() if t not in still}
     step = math.gcd(*(k for t, k in own.items() if uses(t, {row}))) or 1

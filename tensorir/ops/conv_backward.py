@@ -23,6 +23,7 @@ from tensorir.ops.common import (
     result_type,
 )
 from tensorir.ops.conv_backward_tensor import data_templates
+from tensorir.ops.conv_weight_hopper import is_narrow, weight_warpgroups
 from tensorir.ops.conv_weight_tensor import weight_templates
 
 if TYPE_CHECKING:
@@ -66,7 +67,9 @@ def conv2d_backward_weight(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k:
     dw = nn.conv2d_backward_weight(x, dy, (r, s), accumulate=accumulator(x.dtype), **_how(shape))
     padded = "x_pad" if pad else ""
     nest = Nest("dw", ("r", "s"), "k", "c", ("n", "p"), "q", (), ("dy", padded or "x"), padded)
-    return _workload("conv2d_backward_weight", dw, shape, nest, reference_weight, weight_templates(x, dy, shape))
+    first, second = weight_warpgroups(x, dy, shape), weight_templates(x, dy, shape)
+    templates = {**second, **first} if is_narrow(shape) else {**first, **second}
+    return _workload("conv2d_backward_weight", dw, shape, nest, reference_weight, templates)
 
 
 def _shape(**params: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tensorir.intrin.cuda import Multiplication
@@ -12,11 +12,11 @@ from tensorir.ops.common import Config, leaves_in_halves
 from tensorir.ops.gemm_blocks import (
     RASTER,
     SPLITS,
+    Operand,
     Sums,
     banded,
     first_of_one_group,
     in_groups,
-    join_operands,
     multiprocessors,
     of_one_group,
     operands,
@@ -42,6 +42,8 @@ SUMS = {1: 200, 2: 192, 3: 128}
 """Of those of a thread that computes, what sums may take."""
 BESIDE = 26
 """Registers that one product takes beside its sums; ptxas gives it no more than a thread has at launch (C7602)."""
+
+Leave = Callable[[Any, Any, Any], None]
 
 
 def warpgroups(p: Mapping[str, Any]) -> Multiplication | None:
@@ -70,13 +72,23 @@ def gpu_hopper(s: Schedule, c: Config, p: Mapping[str, Any], target: Target) -> 
     m = warpgroups(p)
     assert m is not None
     for sums, each, part in each_sums(s, c, p, ROW_BYTES * m.word // 4, "warp"):
-        _tile(s, each, part, sums, m, target)
+        product_by_warpgroups(s, each, part, sums, operands(part), target)
     return s
 
 
-def _tile(s: Schedule, c: Config, p: Mapping[str, Any], sums: Sums, m: Multiplication, target: Target) -> None:
+def product_by_warpgroups(
+    s: Schedule, c: Config, p: Mapping[str, Any], of: Sums, given: Mapping[str, Operand], target: Target,
+    leave: Leave | None = None,
+) -> Schedule:  # fmt: skip
+    """Schedule the product ``of`` two tensors, a and b as they are ``given``, as ``gpu_hopper`` says.
+
+    leave: told the loop over warpgroups and those over the rows and columns of one, lets results leave in whole tiles
+           where these are no rows of a matrix
+    """
+    m = warpgroups(p)
+    assert m is not None
     size, z = 4 // m.word, "z, " if p["batch"] > 1 else ""
-    acc, out, _, outer, own, _ = sums
+    acc, out, _, outer, own, _ = of
     at_once = together(c)
     bi, wi, i = s.split(f"{out}.i", [None, at_once, c["rows"] * ROWS])
     bj, j = s.split(f"{out}.j", [None, c["bn"]])
@@ -87,20 +99,23 @@ def _tile(s: Schedule, c: Config, p: Mapping[str, Any], sums: Sums, m: Multiplic
         s.reorder(*outer, bi, bj, wi, i, j)
     tile = resident(s, c, p, [*outer, bi, bj], target)
     s.bind(tile, "block.x").bind(wi, "warpgroup")
-    if stored_whole(c, p):
+    if stored_whole(c, p) and leave is not None:
+        leave(wi, i, j)
+    elif stored_whole(c, p):
         s.stage_out(out, at=wi, scope="shared", layout=f"{z}r, x -> {z}{swizzled_rows(2)}", via="tma")
         store_rows(s, out, [i], j, f"m{ROWS}.{result_kind(p)}.n")
     s.compute_at(acc, wi)
     ko, kk, ki = s.split(f"{acc}.k", [None, ROW_BYTES // size // m.k, m.k])
     i0, i1 = s.split(f"{acc}.i", [None, ROWS])
     s.reorder(*own, ko, kk, i0, i1, f"{acc}.j", ki)
-    for name, lead, _ in operands(p).values():
+    for name, lead, _ in given.values():
         s.stage_in(name, at=ko, scope="shared", layout=f"{lead}r, x -> {lead}{swizzled_rows(size)}", via="tma")
     orders = ("t" if p["ta"] else "n") + ("t" if p["tb"] else "n")
     s.tensorize(i1, f"wgmma.m64n{c['bn']}k{m.k}.{m.name}.{orders}").unroll(kk).unroll(i0)
-    join_operands(s, p)
+    for name in [x.name for x in given.values() if x.name in s.index.stages]:
+        s.compute_inline(name)  # where it is copied
     load, compute = REGISTERS[c["groups"]]
-    s.pipeline(ko, c["depth"], roles={"load": load, "compute": compute}, turns=c["groups"] // at_once)
+    return s.pipeline(ko, c["depth"], roles={"load": load, "compute": compute}, turns=c["groups"] // at_once)
 
 
 def sums_fit(groups: int, rows: int, columns: int) -> bool:

@@ -1,0 +1,178 @@
+"""The gradient of conv2d's filter by warpgroups (CUDA, sm_90a): one product, summed over the pixels of all results.
+
+Its rows are filters and its columns the channels of one tap after the other, so that one tile of dy meets several taps.
+Neither operand is stored along what is summed, which products of warpgroups read as well (MN-major tiles). The pixels
+under a tap are never stored as a matrix: the im2col mode of tensor maps goes through the image (``conv_im2col``), and
+64 channels, a row of 128 bytes, are always under one tap. Few filters make few tiles, so that the pixels are cut into
+parts (``gemm_blocks``).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tensorir.api.workload import Template
+from tensorir.expr.compute import compute, reduce_axis
+from tensorir.expr.functions import cast
+from tensorir.expr.reducers import sum as total
+from tensorir.expr.tensor import Tensor
+from tensorir.intrin.hopper import ROWS
+from tensorir.ir.tree import Expr
+from tensorir.ops.common import Config, accumulator, result_type
+from tensorir.ops.conv_im2col import STORED, gone_through, leave_in_tiles, pixels
+from tensorir.ops.gemm_blocks import Operand, Sums, part_length, sums_of
+from tensorir.ops.gemm_hopper import hopper_block, hopper_space, product_by_warpgroups, stored_whole, warpgroups
+from tensorir.tune.legal import Predicate
+
+if TYPE_CHECKING:
+    from tensorir.schedule.schedule import Schedule
+    from tensorir.target import Target
+    from tensorir.tune.space import Space
+
+Shape = Mapping[str, Any]
+
+STEP = 64
+"""Pixels that are multiplied at a time."""
+PARTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 18, 22, 26, 33, 44, 66, 88, 132)
+"""That the pixels are cut into, near which there are as many of whole steps: they fill 132 multiprocessors."""
+TILES = ((2, 1, 256), (2, 1, 192), (2, 1, 128), (2, 1, 64), (2, 2, 64), (1, 1, 256), (1, 1, 192), (1, 1, 128),
+         (1, 1, 64))  # fmt: skip
+"""groups, rows and bn of configurations to start with, each with the longest ring that there is room for."""
+
+
+def weight_warpgroups(x: Tensor, dy: Tensor, shape: Shape) -> dict[str, Template]:
+    """The template for warpgroups: 16 bits, channels last, and images that a copy goes through. The channels of a group
+    are whole tiles, since the next group's lie behind them.
+    """
+    p = product(shape)
+    whole = shape["groups"] == 1 or (p["m"] % ROWS == 0 and shape["cg"] % STORED == 0)
+    m = warpgroups(p) if shape["layout"] == "NHWC" and shape["c"] % 8 == 0 and whole else None
+    if m is None or m.word != 2 or not gone_through(shape):
+        return {}
+
+    def function(s: Schedule, c: Config) -> Schedule:
+        return gpu_hopper(type(s)(declared(x, dy, shape), s.target), c, shape, s.target)
+
+    return {"gpu_hopper": Template(function, lambda t: _space(shape, t), ("gpu",), needs="sm_90a")}
+
+
+def is_narrow(shape: Shape) -> bool:
+    """Whether most of what such tiles have under a tap is beyond the last channel."""
+    return bool(2 * shape["cg"] <= STORED and shape["r"] * shape["s"] > 1)
+
+
+def product(shape: Shape) -> dict[str, Any]:
+    """The product as one matmul is described; the same pixels are under several taps."""
+    groups, taps = shape["groups"], shape["r"] * shape["s"]
+    apart = min(1.0, shape["h"] * shape["w"] / (shape["p"] * shape["q"] * taps))
+    return dict(m=shape["k"] // groups, n=taps * _channels(shape), k=pixels(shape), batch=groups, ta=True, tb=False,
+                bias=False, act=None, alpha=False, beta=False, dtype=shape["dtype"], precision=shape["precision"],
+                apart=apart)  # fmt: skip
+
+
+def _channels(shape: Shape) -> int:
+    """Channels of a group under a tap, made up to whole rows of 128 bytes."""
+    return int(-(-shape["cg"] // STORED) * STORED)
+
+
+def declared(x: Tensor, dy: Tensor, shape: Shape) -> Tensor:
+    """``nn.conv2d_backward_weight`` as a product over the pixels k of all results.
+
+    Intermediates: grad ([z,] k, i), columns ([z,] k, j) and sums ([z,] i, j) of each group z, rows (i, j) of all groups
+    in the type of results, and dw (k, r, s, c).
+    """
+    p, q, stride, dilation, pad = (shape[v] for v in ("p", "q", "stride", "dilation", "pad"))
+    groups, cg, channels, made = shape["groups"], shape["cg"], _channels(shape), product(shape)
+    lead: tuple[list[int], list[str]] = ([groups], ["z"]) if groups > 1 else ([], [])
+    kg, k = made["m"], reduce_axis(made["k"], "k")
+
+    def array(name: str, rows: int, across: int, axes: str, value: Any) -> Tensor:
+        return compute((*lead[0], rows, across), value, name=name, axes=[*lead[1], *axes])  # type: ignore[no-any-return]
+
+    def gradient(*at: Expr) -> Expr:
+        *z, t, i = at
+        return dy[t // (p * q), t // q % p, t % q, z[0] * kg + i if z else i]
+
+    def pixel(*at: Expr) -> Expr:
+        *z, t, j = at
+        tap, c = (j // channels, j % channels) if shape["r"] * shape["s"] > 1 else (0, j)
+        row, column = t // q % p * stride, t % q * stride
+        place = row + (tap // shape["s"] * dilation - pad), column + (tap % shape["s"] * dilation - pad)
+        return x.get(t // (p * q), *place, z[0] * cg + c if z else c, fill=0)
+
+    def value(*at: Expr) -> Expr:
+        *z, i, j = at
+        return total(cast(grad[(*z, k, i)], wide) * cast(columns[(*z, k, j)], wide), axis=k)
+
+    wide = accumulator(shape["dtype"])
+    assert wide is not None
+    grad = array("grad", made["k"], kg, "ki", gradient)
+    columns = array("columns", made["k"], made["n"], "kj", pixel)
+    sums = array("sums", kg, made["n"], "ij", value)
+
+    def row(i: Expr, j: Expr) -> Expr:
+        return cast(sums[(i // kg, i % kg, j) if groups > 1 else (i, j)], result_type(shape["dtype"]))
+
+    rows = compute((shape["k"], made["n"]), row, name="rows", axes=("i", "j"))
+    size = (shape["k"], shape["r"], shape["s"], cg)
+    return compute(size, lambda k, r, s, c: rows[k, (r * shape["s"] + s) * channels + c], name="dw")  # type: ignore[no-any-return]
+
+
+def gpu_hopper(s: Schedule, c: Config, shape: Shape, target: Target) -> Schedule:
+    """c: as that of a product (``gemm_hopper``), whose tiles of ``bn`` are 64 channels under each of several taps, or
+    more under one
+    """
+    p, own = product(shape), ["z"] if shape["groups"] > 1 else []
+    z = "".join(f"{v}, " for v in own)
+    if stored_whole(c, p):
+        _as_matrix(s, "dw", shape)
+        sums = Sums("sums", "dw", "sums", [f"dw.{v}" for v in own], [f"sums.{v}" for v in own], z)
+    else:
+        sums = sums_of(s, c, p, STEP, "warp", "sums", lambda out: _as_matrix(s, out, shape))
+
+    def leave(wi: Any, i: Any, j: Any) -> None:
+        leave_in_tiles(s, wi, i, j, shape["dtype"])
+
+    given = {"a": Operand("grad", z), "b": Operand("columns", z)}
+    return product_by_warpgroups(s, c, p, sums, given, target, leave)
+
+
+def _as_matrix(s: Schedule, out: str, shape: Shape) -> None:
+    """The loops over a filter as those over rows and columns of the product: [z,] i, j."""
+    names = ["z", "i"] if shape["groups"] > 1 else ["i"]
+    s.split(f"{out}.k", [shape["groups"], shape["k"] // shape["groups"]][-len(names) :], names=names)
+    few, channel = s.split(f"{out}.c", [None, STORED])
+    s.fuse(s.fuse(s.fuse(f"{out}.r", f"{out}.s"), few), channel, name=f"{out}.j")
+
+
+def _space(shape: Shape, target: Target) -> Space:
+    """That of the product, with as many parts as there are of whole steps; parts do not meet in a result of 16 bits."""
+    from tensorir.tune.space import Space
+
+    p, steps = product(shape), -(-pixels(shape) // STEP)
+    of = hopper_space(p, target)
+    parts = sorted({-(-p["k"] // part_length(p["k"], n, STEP)) for n in PARTS if n <= steps})
+    knobs: dict[str, Sequence[Any]] = {**dict(zip(of.names, of.values, strict=True)), "splits": parts}
+    knobs |= {"atomic": [0], "rest": [0], "bn": [n for n in of.values[of.names.index("bn")] if n % STORED == 0]}
+    where = {name: test for name, test in of.where.items() if name != "panels"}
+    if shape["groups"] > 1:
+        where["groups"] = lambda c: p["m"] % hopper_block(c)[0] == 0
+    default = _default(knobs, where, of, parts)
+    return Space(where=where, default=default, **knobs).expecting(of.expected_s)
+
+
+def _default(knobs: Mapping[str, Sequence[Any]], where: Mapping[str, Predicate], of: Space, parts: Sequence[int]
+             ) -> Config | None:  # fmt: skip
+    """What is expected to take least of ``TILES``, with any number of parts; the first legal one of a device of which
+    nothing is known.
+    """
+    tried = []
+    for (groups, rows, bn), cluster, splits in itertools.product(TILES, knobs["cluster"], parts):
+        c = {**{name: values[0] for name, values in knobs.items()}, "pingpong": 0, "raster": 1, "resident": 1,
+             "groups": groups, "rows": rows, "bn": bn, "cluster": cluster, "splits": splits}  # fmt: skip
+        rings = ({**c, "depth": depth} for depth in sorted(knobs["depth"], reverse=True))
+        tried += [next((ring for ring in rings if all(test(ring) for test in where.values())), None)]
+    legal = [c for c in tried if c is not None]
+    return min(legal, key=of.expected_s) if legal and of.expected_s is not None else next(iter(legal), None)
