@@ -2,6 +2,7 @@
 
     python benchmarks/gpu/emulated_shapes.py              # 50 shapes a class
     python benchmarks/gpu/emulated_shapes.py --count 5 --only int8
+    python benchmarks/gpu/emulated_shapes.py --count 2 --seed 7      # other shapes and configurations of every class
     python benchmarks/gpu/emulated_shapes.py --save       # and writes benchmarks/results/cuda_shapes.json
 
 A shape counts where every run's result equals the reference and the emulator has nothing to tell: no race, no read of
@@ -375,9 +376,9 @@ class Case:
         return each, each * -(-p["k"] * size // (128 * c["splits"]))
 
 
-def cases(c: Class, count: int) -> Iterator[Case]:
-    """The kernels of a class; always the same."""
-    rng = random.Random(0)
+def cases(c: Class, count: int, seed: int = 0) -> Iterator[Case]:
+    """The kernels of a class; of one seed always the same."""
+    rng = random.Random(seed)
     for n in range(count):
         shape = c.draw(rng, **c.given)
         shape = {k: v for k, v in shape.items() if k not in ("size", "orders")}
@@ -424,10 +425,10 @@ def refused(source: Source, arch: str) -> str | None:
     return ""
 
 
-def row(name: str, c: Class, count: int) -> dict[str, Any]:
-    """One class on ``count`` shapes."""
+def row(name: str, c: Class, count: int, seed: int = 0) -> dict[str, Any]:
+    """One class on ``count`` shapes that ``seed`` draws."""
     failed, refusals, several, around = [], [], 0, 0
-    for case in cases(c, count):
+    for case in cases(c, count, seed):
         source = case.source()
         told = wrong(case, source, c.runs)
         if told:
@@ -450,16 +451,19 @@ def row(name: str, c: Class, count: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=50, help="shapes of each class")
+    parser.add_argument("--seed", type=int, default=0, help="of the draws of shapes and configurations")
     parser.add_argument("--only", default="", help="classes whose name contains this")
     parser.add_argument(
         "--save", action="store_true", help=f"write {RESULT.name} among the results; with --only, its part"
     )
     options = parser.parse_args()
+    if options.save and options.seed:
+        parser.error("what is kept is of seed 0: --save takes no other --seed")
     known = {r["class"]: r for r in json.loads(RESULT.read_text())} if RESULT.exists() else {}
     for name, c in CLASSES.items():
         if options.only not in name:
             continue
-        found = known[name] = row(name, c, options.count)
+        found = known[name] = row(name, c, options.count, options.seed)
         compiled = f", {found['compiled']} compiled for {c.arch}" if "compiled" in found else ""
         print(f"{name:26s} {found['exact']} of {options.count} exact{compiled}", flush=True)
         if options.save:

@@ -445,6 +445,8 @@ def _problems(runtime: ctypes.CDLL, lines: _Lines) -> list[Problem]:
     lines.learn([p for _, at, other, _ in told for p in (at, other)])
     out = []
     for code, at, other, message in told:
+        if code == "warp.divergent" and other and lines[at] == lines[other]:
+            continue  # one place, of which the compiler has made several
         where = f" (line {lines[at]} of the text" if lines[at] else ""
         if where:
             where += f"; the other access: line {lines[other]})" if lines[other] else ")"

@@ -14,10 +14,11 @@ from tensorir.errors import CheckError, CompileError, LoweringError, Problem, Te
 from tensorir.expr.program import computes_of
 from tensorir.expr.resize import resize
 from tensorir.expr.tensor import Tensor
+from tensorir.interp.magnitude import EXACT_CALLS, rounds_inside, rounds_last
 from tensorir.interp.numbers import Field
-from tensorir.interp.reference import arguments_of, evaluate, random_arguments
+from tensorir.interp.reference import arguments_of, divisors, evaluate, gather_limits, random_arguments
 from tensorir.ir.dtypes import DTYPES
-from tensorir.ir.tree import Cast, Expr, Loop
+from tensorir.ir.tree import Call, Cast, Expr, Loop
 from tensorir.ir.visit import find
 
 LEVELS = ("fast", "device", "emulate")
@@ -105,7 +106,8 @@ def on_device(s: Any, seed: int = 0, device: Any = None) -> Verdict:
     if problems:
         return Verdict(tuple(problems), (label(s.outputs),), "on the device")
     results = got if isinstance(got, tuple | list) else (got,)
-    return compare_results(s.outputs, results, evaluate(s.outputs, arrays))
+    exact = exactly(s.outputs, program.source, arrays)
+    return compare_results(s.outputs, results, evaluate(s.outputs, arrays), exact)
 
 
 def emulated(s: Any, shapes: Any, seed: int) -> Verdict:
@@ -114,22 +116,33 @@ def emulated(s: Any, shapes: Any, seed: int) -> Verdict:
 
     if too_much := _beyond_limits(s):
         return Verdict(too_much, (), "not built")
+    alone = s.edited is not None  # on its own shape only, where each input has its turn to be the largest
     shown: list[str] = []
-    for one, source in _on_shapes(s, shapes):
-        arrays = random_arguments(one.outputs, seed, conditions=_conditions(one))
-        want = evaluate(one.outputs, arrays)
+    for n, (one, source) in enumerate(_on_shapes(s, shapes)):
+        few = random_arguments(one.outputs, seed, conditions=_conditions(one))
         shown.append(label(one.outputs))
         # where tiles are copied by themselves, they land as late as they may, and once more at any time
-        for eager in (False, True) if any(k.maps for k in source.kernels) else (False,):
-            run = emulate(source, arrays, seed, eager)
-            if wrong := run.problems or compare_results(one.outputs, run.outputs, want).problems:
+        for turn, eager in enumerate((False, True) if any(k.maps for k in source.kernels) else (False,) * (1 + alone)):
+            arrays = few if _conditions(one) else larger(one.outputs, source, few, seed, n + turn)
+            if wrong := _run_text(one, source, arrays, seed, eager):
                 return Verdict(wrong, tuple(shown), "CUDA text on the CPU")
-        for far in with_infinities(one.outputs, arrays):
+        for other in with_other_sizes(one.outputs, few):
+            if wrong := _run_text(one, source, other, seed):
+                return Verdict(wrong, tuple(shown), "CUDA text on the CPU, with small or large numbers")
+        for far in with_infinities(one.outputs, few):
             run = emulate(source, far, seed)
             spread = infinities_spread(one.outputs, run.outputs, far)
             if told := run.problems or ((spread,) if spread else ()):
                 return Verdict(told, tuple(shown), "CUDA text on the CPU, with infinities among its inputs")
     return Verdict((), tuple(shown), "the CUDA text, run on the CPU: exact, no race, no access out of bounds")
+
+
+def _run_text(s: Any, source: Source, arrays: list[np.ndarray], seed: int, eager: bool = False) -> tuple[Problem, ...]:
+    """What is wrong with one run of the text."""
+    from tensorir.check.emulate import emulate
+
+    run, exact = emulate(source, arrays, seed, eager), exactly(s.outputs, source, arrays)
+    return run.problems or compare_results(s.outputs, run.outputs, evaluate(s.outputs, arrays), exact).problems
 
 
 def _beyond_limits(s: Any) -> tuple[Problem, ...]:
@@ -143,6 +156,33 @@ def _beyond_limits(s: Any) -> tuple[Problem, ...]:
     except CompileError as e:
         return e.problems
     return ()
+
+
+def with_other_sizes(outputs: tuple[Tensor, ...], arrays: list[np.ndarray]) -> Iterator[list[np.ndarray]]:
+    """The inputs with floats of another size, where whole numbers of a middling size do not show what becomes of them:
+    sixteenths for functions such as ``erf`` and ``exp``, which are 0, 1 or their argument of most sums; for types of
+    few exponents what is too small for normal numbers, and too large for any.
+    """
+    calls = any(c.fn not in EXACT_CALLS for op in computes_of(outputs) for b in op.bodies for c in find(b, Call))
+    given = arguments_of(outputs)
+    narrow = [_few_exponents(t.dtype) for t in outputs]
+    far = _far(outputs, arrays)
+
+    def scaled(factors: Sequence[float]) -> list[np.ndarray]:
+        return [np.asarray(x * k, x.dtype) if f else x for x, f, k in zip(arrays, far, factors, strict=True)]
+
+    if calls:
+        yield scaled([1 / 16] * len(arrays))
+    if any(narrow):
+        most = [64.0 if DTYPES[a.dtype].bits == 8 else 1024.0 for a in given]
+        yield scaled([1 / m for m in most])
+        if rounds_last(outputs, scaled(most)):  # else what is nearly too large may be so or not
+            yield scaled(most)
+
+
+def _few_exponents(dtype: str) -> bool:
+    kind = DTYPES[dtype]
+    return kind.kind == "f" and kind.bits - kind.digits < DTYPES["float32"].bits - DTYPES["float32"].digits
 
 
 def with_infinities(outputs: tuple[Tensor, ...], arrays: list[np.ndarray]) -> Iterator[list[np.ndarray]]:
@@ -234,22 +274,35 @@ def _on_shapes(s: Any, shapes: Any) -> Iterator[tuple[Any, Source]]:
         yield s, source if s.edited is None else replace(source, text=s.source("cuda"))
 
 
-def compare_results(outputs: tuple[Tensor, ...], got: Any, want: Any) -> Verdict:
-    """Device results against reference results: equal where whole numbers make both exact, else within rounding."""
+def compare_results(outputs: tuple[Tensor, ...], got: Any, want: Any, exact: bool = False) -> Verdict:
+    """Device results against reference results: equal where whole numbers make both exact, else within rounding.
+
+    exact: floats are equal to the last bit too (``rounds_last``). Else one of fewer digits than float32 has may be the
+           next one to what it should be, for what is rounded as it is stored; where such are made on the way to results
+           as well, only the largest one's digits count
+    """
     problems, worst = [], 0.0
+    inside = rounds_inside(outputs)
     for t, g, w in zip(outputs, got, want, strict=True):
-        error = _error(np.asarray(g), w, t.dtype)
-        worst = max(worst, error)
-        if error > tolerance(t.dtype) or not np.isfinite(error):
-            bad = _first_difference(np.asarray(g), w)
+        found = np.asarray(g)
+        apart, scale = _apart(found, w, t.dtype), _scale(w)
+        worst = max(worst, float(apart.max(initial=0.0)) / scale)
+        if np.any(apart > (0.0 if exact else _allowed(t.dtype, w, scale, inside))):
+            bad = _first_difference(found, w)
             problems.append(
                 Problem(
                     "check.wrong-result",
-                    f"{t.name}{list(bad)} is {np.asarray(g)[bad]}, the declaration says {w[bad]} "
-                    f"(largest relative error {error:.2g})",
+                    f"{t.name}{list(bad)} is {found[bad]}, the declaration says {w[bad]} "
+                    f"(largest relative error {worst:.2g})",
                 )
             )
     return Verdict(tuple(problems), (label(outputs),), f"on the device, largest relative error {worst:.2g}", worst)
+
+
+def exactly(outputs: tuple[Tensor, ...], source: Source, arrays: Sequence[Any]) -> bool:
+    """Whether a right kernel gives the reference's results to the last bit: its instructions do not round terms."""
+    cut = any("tf32" in name for name in source.instructions)
+    return rounds_last(outputs, arrays, 11 if cut else 24)
 
 
 def tolerance(dtype: str) -> float:
@@ -258,21 +311,67 @@ def tolerance(dtype: str) -> float:
     return known.get(dtype, 0.0 if DTYPES[dtype].kind != "f" else 2.0 ** (1 - DTYPES[dtype].digits))
 
 
-def _error(got: np.ndarray, want: np.ndarray, dtype: str) -> float:
+def larger(
+    outputs: tuple[Tensor, ...], source: Source, arrays: list[np.ndarray], seed: int = 0, turn: int = 0
+) -> list[np.ndarray]:
+    """Inputs of whole numbers, in one as large as they can be with results that are rounded once and finite: what is
+    rounded on the way, or another way, is seen. ``arrays`` where there are none.
+
+    turn: which input it is
+    """
+    rng = np.random.default_rng(seed)
+    fixed = {*gather_limits(outputs), *divisors(outputs)}
+    free = [n for n, (x, a) in enumerate(zip(arrays, arguments_of(outputs), strict=True))
+            if np.size(x) > 1 and a not in fixed and DTYPES[a.dtype].kind in "fiu"]  # fmt: skip
+    whole = all(DTYPES[a.dtype].kind != "f" for a in (*arguments_of(outputs), *outputs))  # these wrap around
+    for most in (1 << n for n in range(10 if whole else 15, 3, -1)) if free else ():
+        tried = list(arrays)
+        for n in free:
+            tried[n] = _whole(rng, arrays[n], most if n == free[turn % len(free)] else 8)
+        if whole or (exactly(outputs, source, tried) and _finite(evaluate(outputs, tried))):
+            return tried
+    return arrays
+
+
+def _finite(results: Sequence[np.ndarray]) -> bool:
+    return all(np.isfinite(np.asarray(w, np.float64)).all() for w in results)
+
+
+def _whole(rng: np.random.Generator, like: np.ndarray, most: int) -> np.ndarray:
+    """Whole numbers up to ``most`` of the type of ``like``, as many; some as they are where they may be lengths."""
+    kind = np.dtype(like.dtype)
+    if kind.kind in "iu":
+        most = min(most, int(np.iinfo(kind).max))
+    made = rng.integers(0 if kind.kind == "u" else -most, most + 1, like.shape).astype(kind)
+    return np.where(rng.random(like.shape) < 0.5, like, made) if kind.kind in "iu" and kind.itemsize > 1 else made
+
+
+def _allowed(dtype: str, want: np.ndarray, scale: float, inside: bool) -> Any:
+    """How far each element may be from ``want`` by rounding. inside: not only of what is stored"""
+    kind = DTYPES[dtype]
+    if inside or not kind.widened:
+        return tolerance(dtype) * scale
+    least = 2.0 ** (2 - 2 ** (kind.bits - kind.digits - 1))  # normal number
+    size = np.nan_to_num(np.abs(np.asarray(want, np.float64)), posinf=0.0)
+    return np.maximum(size, least) * 2.0 ** (1 - kind.digits) + tolerance("float32") * scale
+
+
+def _scale(want: np.ndarray) -> float:
+    """The largest number of ``want``."""
+    w = np.abs(np.asarray(want, np.float64))
+    return max(float(w[np.isfinite(w)].max(initial=0.0)), 1e-30)
+
+
+def _apart(got: np.ndarray, want: np.ndarray, dtype: str) -> np.ndarray:
+    """How far each element is off: infinitely where only one is a number, and where whole numbers differ."""
     if got.shape != want.shape:
-        return float("inf")
+        return np.array([np.inf])
     if DTYPES[dtype].kind != "f":
-        return 0.0 if np.array_equal(got, want) else float("inf")
-    if got.size == 0:
-        return 0.0
+        return np.where(np.equal(got, want), 0.0, np.inf)
     g, w = got.astype(np.float64), want.astype(np.float64)
-    same = (g == w) | (np.isnan(g) & np.isnan(w))
-    if same.all():
-        return 0.0
-    finite = w[np.isfinite(w)]
-    scale = max(float(np.abs(finite).max(initial=0.0)), 1e-30)
-    apart = np.abs(g - w)[~same]
-    return float("inf") if not np.isfinite(apart).all() else float(apart.max()) / scale
+    with np.errstate(invalid="ignore"):
+        apart = np.where((g == w) | (np.isnan(g) & np.isnan(w)), 0.0, np.abs(g - w))
+    return np.where(np.isnan(apart), np.inf, apart)
 
 
 def _first_difference(got: np.ndarray, want: np.ndarray) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ MOST_FLOPS = 5e8
 def emulated(work: Workload, target: str | None, log: str) -> dict[str, Any]:
     """The chosen kernel for a CUDA target at awkward shapes, and at its own shape what its accesses cost."""
     from tensorir.check.emulate import emulate
-    from tensorir.check.verdict import compare_results
+    from tensorir.check.verdict import compare_results, exactly
     from tensorir.interp.reference import evaluate, random_arguments
 
     chosen = offline(work, target or "cuda", log, None, None)
@@ -32,8 +32,9 @@ def emulated(work: Workload, target: str | None, log: str) -> dict[str, Any]:
         say(f"more than {MOST_FLOPS:.0e} operations: what accesses cost is counted at smaller shapes than {work.title}")
     elif verdict:
         source, arrays = s.emitted(None if s.target.language == "cuda" else "cuda"), random_arguments(s.outputs, 0)
-        run = emulate(source, arrays)
-        wrong = run.problems or compare_results(s.outputs, run.outputs, evaluate(s.outputs, arrays)).problems
+        run, want = emulate(source, arrays), evaluate(s.outputs, arrays)
+        exact = exactly(s.outputs, source, arrays)
+        wrong = run.problems or compare_results(s.outputs, run.outputs, want, exact).problems
         checks.append({"name": "own shape", "ok": not wrong, "detail": "; ".join(map(str, wrong)) or "exact, no race"})
         traffic = [_counted(t, source) for t in run.traffic]
     ok = all(c["ok"] for c in checks)

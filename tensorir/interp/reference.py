@@ -193,6 +193,8 @@ def random_arguments(
             constants = np.array([n for n in near if 0 <= n < limits[a]], x.dtype)
         else:
             x = with_.random(rng, shape, a.dtype)
+            if isinstance(a, Var) and numbers is None and a.dtype != "bool":
+                x = np.where(np.abs(x) < 2, x + 3, x)  # by 0 or 1 nobody sees what is multiplied
             constants = np.array([with_.const(n, a.dtype) for n in near], x.dtype)
         if len(constants):
             x = np.where(rng.random(shape) < 0.7, constants[rng.integers(0, len(constants), shape)], x)

@@ -7,21 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite, prod
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorir.expr.program import computes_of, inputs_of, scalars_of
+from tensorir.expr.program import inputs_of, scalars_of
 from tensorir.expr.tensor import Tensor
+from tensorir.interp.magnitude import is_exact
 from tensorir.interp.numbers import numpy_dtype
 from tensorir.interp.reference import divisors, gather_limits
 from tensorir.ir.dtypes import DTYPES
-from tensorir.ir.tree import Binary, Call, Cast, Const, Expr, Load, PadLoad, Reduce, Select, Unary, Var
 
 _AMPLITUDES = (1000, 300, 100, 40, 20, 10, 6, 4, 3, 2, 1)  # the widest exact one: neighbours should differ
-_LIMIT = 2.0**200  # beyond any dtype
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ def arguments(outputs: Sequence[Tensor]) -> tuple[tuple[Argument, ...], bool]:
     limits = gather_limits(outputs)
     amplitude, exact = 1, False
     for amplitude in _AMPLITUDES:
-        exact = _is_exact(outputs, amplitude, limits)
+        exact = is_exact(outputs, amplitude, limits)
         if exact:
             break
     else:
@@ -64,7 +63,7 @@ def arguments(outputs: Sequence[Tensor]) -> tuple[tuple[Argument, ...], bool]:
         for t in inputs_of(outputs)
     ]
     found += [
-        (v.order, Argument(v.name, v.dtype, (), *_range(v.dtype, amplitude, None, v in divide), scalar=True))
+        (v.order, Argument(v.name, v.dtype, (), *_scalar_range(v.dtype, amplitude), scalar=True))
         for v in scalars_of(outputs)
     ]
     return tuple(a for _, a in sorted(found, key=lambda x: x[0])), exact
@@ -93,6 +92,12 @@ def random_arrays(given: Sequence[Argument], seed: int = 0) -> list[Any]:
     return made
 
 
+def _scalar_range(dtype: str, amplitude: int) -> tuple[int, int]:
+    """Of what may be a factor: by 0 nobody would see what is multiplied, and by 1 not whether."""
+    high = min(amplitude, DTYPES[dtype].high)
+    return (0, 1) if dtype == "bool" else (min(2, high), high)
+
+
 def _range(dtype: str, amplitude: int, limit: int | None, divides: bool) -> tuple[int, int]:
     kind = DTYPES[dtype]
     if limit is not None:
@@ -102,96 +107,3 @@ def _range(dtype: str, amplitude: int, limit: int | None, divides: bool) -> tupl
     if kind.kind == "f":
         return -amplitude, amplitude
     return max(kind.low, -amplitude), min(kind.high, amplitude)
-
-
-class _InexactError(Exception):
-    """Some operation rounds, whatever its operands."""
-
-
-def _is_exact(outputs: Sequence[Tensor], amplitude: int, limits: dict[Any, int]) -> bool:
-    """Whether no intermediate value can round or overflow when every input is an integer of at most ``amplitude``."""
-    bounds: dict[Any, float] = {}
-    try:
-        for op in computes_of(outputs):
-            made = [_Magnitude(amplitude, limits, bounds)(body) for body in op.bodies]
-            bounds.update(zip(op.outputs, made, strict=True))
-    except _InexactError:
-        return False
-    return True
-
-
-class _Magnitude:
-    """The largest absolute value that an expression can take; every node is held against its dtype."""
-
-    def __init__(self, amplitude: int, limits: dict[Any, int], bounds: dict[Any, float]) -> None:
-        self.amplitude, self.limits, self.bounds = amplitude, limits, bounds
-
-    def __call__(self, e: Expr) -> float:
-        size = self._of(e)
-        kind = DTYPES[e.dtype]
-        most = 2.0**kind.digits if kind.kind == "f" else float(max(kind.high, 1))
-        if size > most and e.dtype != "index":
-            raise _InexactError
-        return size
-
-    def _of(self, e: Expr) -> float:
-        match e:
-            case Const():
-                return self._const(float(e.value))
-            case Var():
-                return float(max(abs(e.extent or 0), 2**15)) if e.order == 0 else float(self.amplitude)
-            case Load() | PadLoad():
-                return max(self._tensor(e), self(e.fill) if isinstance(e, PadLoad) else 0.0)
-            case Binary():
-                return self._binary(e)
-            case Unary():
-                return self(e.a)
-            case Select():
-                return max(self(e.a), self(e.b))
-            case Cast():
-                return self(e.a)
-            case Call(fn="abs" | "floor" | "ceil" | "round"):
-                return max(map(self, e.args))
-            case Reduce():
-                return self._reduce(e)
-        raise _InexactError
-
-    @staticmethod
-    def _const(value: float) -> float:
-        if not isfinite(value):
-            return 0.0  # an identity of min and max
-        if value != int(value):
-            raise _InexactError
-        return min(abs(value), _LIMIT)
-
-    def _tensor(self, e: Load | PadLoad) -> float:
-        owner = e.buffer.origin
-        if e.buffer.data is not None:
-            return max((self._const(float(v)) for v in e.buffer.data), default=0.0)
-        if owner in self.bounds:
-            return float(self.bounds[owner])
-        if e.buffer.dtype == "bool":
-            return 1.0
-        return float(self.limits.get(owner, self.amplitude))
-
-    def _binary(self, e: Binary) -> float:
-        if e.op in ("==", "!=", "<", "<=", "and", "or"):
-            return 1.0
-        a, b = self(e.a), self(e.b)
-        if e.op in "+-":
-            return min(a + b, _LIMIT)
-        if e.op == "*":
-            return min(a * b, _LIMIT)
-        if e.op in ("min", "max"):
-            return max(a, b)
-        if e.op in ("//", "%") and DTYPES[e.dtype].kind in "iu":
-            return max(a, b)
-        raise _InexactError
-
-    def _reduce(self, e: Reduce) -> float:
-        size = max(map(self, e.values))
-        if e.combiner.name in ("min", "max", "any", "all", "argmin", "argmax"):
-            return max(size, float(max(a.extent for a in e.axes)) if "arg" in e.combiner.name else 0.0)
-        if e.combiner.name == "sum":
-            return min(size * float(prod(a.extent for a in e.axes)), _LIMIT)
-        raise _InexactError

@@ -24,9 +24,10 @@ tir_index tir_block_index();
 tir_index tir_block_size();
 tir_index tir_grid_size();
 void tir_sync_block();
-void tir_sync_warp();
+void tir_sync_warp(unsigned mask);
 unsigned char *tir_own_shared(unsigned char *of_image);
-uint32_t tir_shuffle(uint32_t value, int lane, int how);  // how: 0 from lane, 1 from own lane ^ lane, 2 from own + lane
+// how: 0 from lane, 1 from own lane ^ lane, 2 from own + lane;  mask: the lanes that take part
+uint32_t tir_shuffle(uint32_t value, int lane, int how, unsigned mask);
 // instructions that the threads of a warp run together: instructions.h
 void tir_mma_m16n8k16_f16(float *d, const void *a, const void *b);
 void tir_mma_m16n8k16_bf16(float *d, const void *a, const void *b);
@@ -106,18 +107,18 @@ template <int pending> TIR_INLINE void tir_wait_copies() { tir_wait_copies_but(p
 #define blockDim tir_block_size()
 #define gridDim tir_grid_size()
 #define __syncthreads() tir_sync_block()
-#define __syncwarp(...) tir_sync_warp()
-template <class T> static inline T tir_shuffled(T v, int lane, int how) {
+TIR_INLINE void __syncwarp(unsigned mask = 0xffffffffu) { tir_sync_warp(mask); }
+template <class T> static inline T tir_shuffled(T v, int lane, int how, unsigned mask) {
   static_assert(sizeof(T) == 4, "shuffles move four bytes");
   uint32_t u;
   memcpy(&u, &v, 4);
-  u = tir_shuffle(u, lane, how);
+  u = tir_shuffle(u, lane, how, mask);
   memcpy(&v, &u, 4);
   return v;
 }
-#define __shfl_sync(mask, v, lane) tir_shuffled((v), (lane), 0)
-#define __shfl_xor_sync(mask, v, lane) tir_shuffled((v), (lane), 1)
-#define __shfl_down_sync(mask, v, lane) tir_shuffled((v), (lane), 2)
+#define __shfl_sync(mask, v, lane) tir_shuffled((v), (lane), 0, (mask))
+#define __shfl_xor_sync(mask, v, lane) tir_shuffled((v), (lane), 1, (mask))
+#define __shfl_down_sync(mask, v, lane) tir_shuffled((v), (lane), 2, (mask))
 
 #define __global__
 #define __device__

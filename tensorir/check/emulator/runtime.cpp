@@ -41,6 +41,11 @@ static std::vector<Fiber *> warp_of(const Fiber *f) {
 
 static void sync_warp(const void *at) {
   Fiber *f = W.current;
+  const void *&place = W.warp_at[f->warp];
+  if (!W.at_warp[f->warp]) place = at;
+  if (place != at)  // Python forgets it where both are one line, which the compiler has copied
+    problem("warp.divergent", at, place, "thread %d runs what a warp runs together, others of its warp another line",
+            f->number);
   if (++W.at_warp[f->warp] < std::min(WARP, W.threads - (f->number - f->lane))) {
     wait(WAITS_WARP, at);
     return;
@@ -52,7 +57,21 @@ static void sync_warp(const void *at) {
     if (g != f) wake(g);
 }
 
-void tir_sync_warp() { sync_warp(HERE); }
+// All lanes of the warp take part here; a device waits for those that the mask names, and is right about the others by
+// chance.
+static void need_lanes(unsigned mask, const void *at) {
+  const Fiber *f = W.current;
+  int lanes = std::min(WARP, W.threads - (f->number - f->lane));
+  unsigned all = lanes == WARP ? ~0u : (1u << lanes) - 1;
+  if ((mask & all) != all)
+    problem("warp.divergent", at, nullptr, "thread %d names the lanes %08x, and %d lanes of its warp take part", f->number,
+            mask, lanes);
+}
+
+void tir_sync_warp(unsigned mask) {
+  need_lanes(mask, HERE);
+  sync_warp(HERE);
+}
 
 float tir_add_float(float *p, float v) {
   access(p, 4, true, HERE, true);
@@ -68,7 +87,8 @@ int tir_add_int(int *p, int v) {
   return old;
 }
 
-uint32_t tir_shuffle(uint32_t value, int lane, int how) {
+uint32_t tir_shuffle(uint32_t value, int lane, int how, unsigned mask) {
+  need_lanes(mask, HERE);
   Fiber *f = W.current;
   int first = f->id - f->lane, from = how == 0 ? lane : how == 1 ? f->lane ^ lane : f->lane + lane;
   W.shuffled[f->id] = value;
@@ -155,6 +175,7 @@ static void start_blocks(int number) {
   std::memset(W.at_barrier, 0, sizeof W.at_barrier);
   W.at_cluster = 0;
   W.at_warp.assign(W.cluster * W.warps, 0);
+  W.warp_at.assign(W.cluster * W.warps, nullptr);
   W.ready.clear();
   W.late.clear();
   W.lag = W.eager ? random_number() % 3 : 0;

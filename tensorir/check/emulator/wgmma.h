@@ -383,12 +383,20 @@ void finish(Warpgroup &w, const Product &p) {
   delete p.sum;
 }
 
-void set_registers(int n, const char *doing, const void *at) {
+// What all begin with: as many as there are for each.
+int first_registers() { return std::min(255, REGISTERS / W.threads) / 8 * 8; }
+
+void set_registers(int n, bool up, const void *at) {
+  const char *doing = up ? "tir_registers_up" : "tir_registers_down";
   if (n < 24 || n > 256 || n % 8) {
     problem("warp.registers", at, nullptr, "%d registers a thread: multiples of 8 from 24 to 256 can be asked for", n);
     give_up();
   }
   if (!gather(doing, nullptr, at)) return;
+  int has = own_group().registers ? own_group().registers : first_registers();
+  if (up ? n < has : n > has)
+    problem("warp.registers", at, nullptr, "thread %d runs %s for %d registers, and its warpgroup has %d", W.current->number,
+            doing, n, has);
   own_group().registers = n;
   int all = 0;
   for (const Warpgroup &w : warpgroups[W.current->rank]) all += w.registers * WARPGROUP;
@@ -410,7 +418,7 @@ void start_products() {
 
 // Who asks for more registers waits until others have left enough: all begin with as many as there are for each.
 void enough_registers(const Warpgroup *of_block) {
-  int begins = std::min(255, REGISTERS / W.threads) / 8 * 8, all = 0;
+  int begins = first_registers(), all = 0;
   const void *at = nullptr;
   for (int w = 0; w < W.threads / WARPGROUP; w++) {
     int n = of_block[w].registers;
@@ -501,5 +509,5 @@ void tir_wgmma_wait_but(int pending) {
   scatter();
 }
 
-void tir_set_registers(int n, int up) { set_registers(n, up ? "tir_registers_up" : "tir_registers_down", HERE); }
+void tir_set_registers(int n, int up) { set_registers(n, up != 0, HERE); }
 }

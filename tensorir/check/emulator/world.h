@@ -133,6 +133,7 @@ struct World {
   int at_barrier[MOST_BLOCKS] = {0}, at_cluster = 0;
   int block_number = 0;  // the first that runs
   std::vector<int> at_warp;
+  std::vector<const void *> warp_at;  // where the first of them came to
   std::vector<u32> shuffled;
   std::vector<u8> together, derived;
   std::vector<Global> globals;

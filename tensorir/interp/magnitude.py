@@ -1,0 +1,182 @@
+"""How large values can become, and so which results are the same in any order of their sums."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isfinite, prod
+from typing import Any
+
+import numpy as np
+
+from tensorir.expr.program import computes_of
+from tensorir.expr.tensor import Tensor
+from tensorir.interp.reference import arguments_of, gather_limits
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import Binary, Call, Cast, Const, Expr, Load, PadLoad, Reduce, Select, Unary, Var
+from tensorir.ir.visit import find
+
+EXACT_CALLS = ("abs", "floor", "ceil", "round")
+"""Functions whose results are whole where their arguments are."""
+_LIMIT = 2.0**200  # beyond any dtype
+
+
+class _InexactError(Exception):
+    """Some operation rounds, whatever its operands."""
+
+
+def is_exact(outputs: Sequence[Tensor], amplitude: int, limits: Mapping[Any, int]) -> bool:
+    """Whether no intermediate value can round or overflow when every input is an integer of at most ``amplitude``.
+
+    limits: of those that have others, as ``gather_limits`` gives them for index tensors
+    """
+    return _bounds(outputs, amplitude, limits, last=False) is not None
+
+
+def rounds_last(outputs: Sequence[Tensor], arrays: Sequence[Any], operand_digits: int = 24) -> bool:
+    """Whether each result is made exactly from ``arrays`` and rounded once, where it is stored: then it is the same, to
+    the last bit, however its sums are ordered.
+
+    operand_digits: of the mantissa of what the terms of a sum are made of: 11 on tensor cores that take tf32
+    """
+    sizes: dict[Any, int] = dict(gather_limits(outputs))
+    for x, a in zip(map(np.asarray, arrays), arguments_of(outputs), strict=True):
+        if a in sizes:
+            continue
+        size = np.abs(x.astype(np.float64))
+        if not np.isfinite(size).all() or not np.array_equal(size, np.trunc(size)):
+            return False
+        sizes[a] = int(size.max(initial=0))
+    amplitude = max(sizes.values(), default=0)
+    bounds = _bounds(outputs, amplitude, sizes, last=True)
+    if bounds is None:
+        return False
+    terms = {t for op in computes_of(outputs) for b in op.bodies for r in find(b, Reduce) for v in r.values
+             for t in _read(v)}  # fmt: skip
+    return all(bounds.get(t, sizes.get(t, 0)) <= 2.0**operand_digits for t in terms)
+
+
+def rounds_inside(outputs: Sequence[Tensor]) -> bool:
+    """Whether values of fewer digits than float32 has are made on the way to results: in sums, or to be read again."""
+    ops = computes_of(outputs)
+    bodies = [b for op in ops for b in op.bodies]
+    inner = [a for b in bodies for c in b.children() for a in (c, *find(c, Cast))]
+    made = {t for op in ops for t in op.outputs}
+    read = {t for b in bodies for t in _read(b)} & made
+    return (
+        any(DTYPES[t.dtype].widened for t in read)
+        or any(DTYPES[r.dtype].widened for b in bodies for r in find(b, Reduce))
+        or any(isinstance(a, Cast) and DTYPES[a.dtype].widened for a in inner)
+    )
+
+
+def _read(e: Expr) -> set[Any]:
+    """The tensors that an expression reads."""
+    found: list[Load | PadLoad] = [*find(e, Load), *find(e, PadLoad)]
+    return {a.buffer.origin for a in found}
+
+
+def _bounds(
+    outputs: Sequence[Tensor], amplitude: int, limits: Mapping[Any, int], last: bool
+) -> dict[Any, float] | None:
+    """The largest absolute value of each tensor; None where something rounds. last: but what is stored as a result"""
+    bounds: dict[Any, float] = {}
+    ops = computes_of(outputs)
+    read = {t for op in ops for b in op.bodies for t in _read(b)}
+    try:
+        for op in ops:
+            final = last and not read.intersection(op.outputs)
+            size = _Magnitude(amplitude, limits, bounds)
+            made = [size.before_rounding(b) if final else size(b) for b in op.bodies]
+            bounds.update(zip(op.outputs, made, strict=True))
+    except _InexactError:
+        return None
+    return bounds
+
+
+class _Magnitude:
+    """The largest absolute value that an expression can take; every node is held against its dtype."""
+
+    def __init__(self, amplitude: int, limits: Mapping[Any, int], bounds: dict[Any, float]) -> None:
+        self.amplitude, self.limits, self.bounds = amplitude, limits, bounds
+
+    def __call__(self, e: Expr) -> float:
+        size = self._of(e)
+        kind = DTYPES[e.dtype]
+        most = 2.0**kind.digits if kind.kind == "f" else float(max(kind.high, 1))
+        if size > most and e.dtype != "index":
+            raise _InexactError
+        return size
+
+    def before_rounding(self, e: Expr) -> float:
+        """As of a result: what it is converted to when it is stored may have fewer digits."""
+        if isinstance(e, Cast) and DTYPES[e.dtype].kind == "f" == DTYPES[e.a.dtype].kind:
+            return self(e.a)
+        if DTYPES[e.dtype].widened and not isinstance(e, Reduce):  # computed in float32
+            size = self._of(e)
+            if size <= 2.0 ** DTYPES["float32"].digits:
+                return size
+        return self(e)
+
+    def _of(self, e: Expr) -> float:
+        match e:
+            case Const():
+                return self._const(float(e.value))
+            case Var():
+                return (
+                    float(max(abs(e.extent or 0), 2**15)) if e.order == 0 else float(self.limits.get(e, self.amplitude))
+                )
+            case Load() | PadLoad():
+                return max(self._tensor(e), self(e.fill) if isinstance(e, PadLoad) else 0.0)
+            case Binary():
+                return self._binary(e)
+            case Unary():
+                return self(e.a)
+            case Select():
+                return max(self(e.a), self(e.b))
+            case Cast():
+                return self(e.a)
+            case Call() if e.fn in EXACT_CALLS:
+                return max(map(self, e.args))
+            case Reduce():
+                return self._reduce(e)
+        raise _InexactError
+
+    @staticmethod
+    def _const(value: float) -> float:
+        if not isfinite(value):
+            return 0.0  # an identity of min and max
+        if value != int(value):
+            raise _InexactError
+        return min(abs(value), _LIMIT)
+
+    def _tensor(self, e: Load | PadLoad) -> float:
+        owner = e.buffer.origin
+        if e.buffer.data is not None:
+            return max((self._const(float(v)) for v in e.buffer.data), default=0.0)
+        if owner in self.bounds:
+            return float(self.bounds[owner])
+        if e.buffer.dtype == "bool":
+            return 1.0
+        return float(self.limits.get(owner, self.amplitude))
+
+    def _binary(self, e: Binary) -> float:
+        if e.op in ("==", "!=", "<", "<=", "and", "or"):
+            return 1.0
+        a, b = self(e.a), self(e.b)
+        if e.op in "+-":
+            return min(a + b, _LIMIT)
+        if e.op == "*":
+            return min(a * b, _LIMIT)
+        if e.op in ("min", "max"):
+            return max(a, b)
+        if e.op in ("//", "%") and DTYPES[e.dtype].kind in "iu":
+            return max(a, b)
+        raise _InexactError
+
+    def _reduce(self, e: Reduce) -> float:
+        size = max(map(self, e.values))
+        if e.combiner.name in ("min", "max", "any", "all", "argmin", "argmax"):
+            return max(size, float(max(a.extent for a in e.axes)) if "arg" in e.combiner.name else 0.0)
+        if e.combiner.name == "sum":
+            return min(size * float(prod(a.extent for a in e.axes)), _LIMIT)
+        raise _InexactError
