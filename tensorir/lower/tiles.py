@@ -69,7 +69,9 @@ def described(
         )
     atom = ATOM_ROWS * SWIZZLE_BYTES // size
     for c in cells(b)[0]:
-        if c.stride >= atom and c.stride % atom:
+        d, divisor, extent = c.piece
+        inside = (d == found.rows and divisor == 1) or (d == found.columns and divisor < found.row)
+        if not inside and (extent or -(-b.dims[d] // divisor)) > 1 and c.stride % atom:
             raise fail("lower.tile", f"{b.name} has parts {c.stride * size} bytes apart, and tiles begin at multiples "
                        f"of {atom * size}", "tiles of a multiple of 8 rows")  # fmt: skip
     return (found.eight, found.panel), SWIZZLE_BYTES

@@ -134,10 +134,9 @@ def activate(y: np.ndarray, act: str | None) -> np.ndarray:
     """An activation in NumPy."""
     if act == "relu":
         return np.asarray(np.maximum(y, 0))
-    if act == "silu":
-        return np.asarray(y / (1 + np.exp(-y)))
-    if act == "sigmoid":
-        return np.asarray(1 / (1 + np.exp(-y)))
+    if act in ("silu", "sigmoid"):
+        with np.errstate(over="ignore"):  # far below 0: 1 / inf is 0
+            return np.asarray((y if act == "silu" else 1) / (1 + np.exp(-y)))
     if act == "tanh":
         return np.asarray(np.tanh(y))
     if act == "gelu":

@@ -141,6 +141,25 @@ def test_copied_rows_are_full_and_follow_each_other():
     assert "32 elements" in refusal("lower.tile", lambda: with_layout(SWIZZLED, 32))
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(1, 64), (4, 64), (8, 64), (4, 128), (8, 128)])
+def test_parts_begin_where_a_permutation_does(rows, columns):
+    """A copy permutes by the address: a second slot or panel of fewer than eight rows begins inside a pattern."""
+    x = tir.placeholder((64, 256), "bfloat16", name="x")
+    k = tir.reduce_axis(256, name="k")
+    t = tir.compute((64,), lambda i: tir.sum(tir.cast(x[i, k], "float32"), axis=k), name="t")
+    s = tir.Schedule(tir.compute((64,), lambda i: t[i] * 2.0, name="out"), target="cuda -arch=sm_90a")
+    block, _, wi, _ = s.split("out.i", [None, 1, 1, rows])
+    s.bind(block, "block.x").bind(wi, "warpgroup").compute_at("t", wi)
+    ko, _ = s.split("t.k", [None, columns])
+    s.reorder(ko, "t.i", "t.k.1")
+    s.stage_in("x", at=ko, scope="shared", layout=SWIZZLED, via="tma")
+    s.pipeline(ko, 2, roles={"load": 40, "compute": 160})
+    if rows < 8:
+        assert "multiples of 1024" in refusal("lower.tile", s.source)
+    else:
+        assert compare(s, Field(), 1) is None
+
+
 def test_registers_that_a_block_does_not_begin_with():
     """Three warpgroups begin with 168 registers a thread, so 32 and 2 x 240 of 512 would be waited for in vain."""
     told = refusal("pipeline.roles", lambda: specialised(256, 128, 256, roles={"load": 32, "compute": 240}))
