@@ -141,7 +141,8 @@ def _check(call: IntrinCall, tile: Buffer, r: Region, expr: Expressions, wanted:
         return
     step = max(1, aligned // (DTYPES[r.buffer.dtype].bits // 8))
     if not expr.arith.is_multiple(r.first[0], step) or (rows and math.gcd(r.strides[-2], step) != step):
-        raise _fail("codegen.intrinsic-alignment", f"{name} is not proved to lie at a multiple of {aligned} bytes")
+        raise _fail("codegen.intrinsic-alignment", f"{name} is not proved to lie at a multiple of {aligned} bytes",
+                    f"offsets, rows and pad of {r.buffer.name} in multiples of {step} elements")  # fmt: skip
     expr.aligned[r.buffer] = max(expr.aligned.get(r.buffer, 0), aligned)
 
 
@@ -156,5 +157,5 @@ def _function(prelude: str) -> str:
     return found[1] if found else ""
 
 
-def _fail(code: str, message: str) -> LoweringError:
-    return LoweringError(Problem(code, message))
+def _fail(code: str, message: str, hint: str = "") -> LoweringError:
+    return LoweringError(Problem(code, message, hint=hint))

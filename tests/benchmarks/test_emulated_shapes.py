@@ -25,6 +25,14 @@ def test_warpgroups_get_shapes_that_tensor_copies_take(name):
     assert [(c.shape, c.config) for c in again] == [(c.shape, c.config) for c in found[:2]]
 
 
+def test_another_seed_draws_others():
+    """The shapes that were saved are those of seed 0."""
+    c = emulated_shapes.CLASSES["bf16 mma.sync"]
+    drawn = [[(x.shape, x.config) for x in emulated_shapes.cases(c, 4, seed)] for seed in (0, 0, 7, 8)]
+    assert drawn[0] == drawn[1] == [(x.shape, x.config) for x in emulated_shapes.cases(c, 4)]
+    assert drawn[2] not in (drawn[0], drawn[3])
+
+
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler to emulate with")
 def test_one_shape():
     found = emulated_shapes.row("tf32 wgmma", emulated_shapes.CLASSES["tf32 wgmma"], 1)

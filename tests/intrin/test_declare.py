@@ -180,3 +180,4 @@ def test_alignment_is_proved_or_refused(table):
     with pytest.raises(tir.LoweringError) as e:
         copied(5)
     assert e.value.code == "codegen.intrinsic-alignment"
+    assert "multiples of 4 elements" in str(e.value)
