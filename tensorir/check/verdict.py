@@ -106,7 +106,8 @@ def on_device(s: Any, seed: int = 0, device: Any = None) -> Verdict:
     if problems:
         return Verdict(tuple(problems), (label(s.outputs),), "on the device")
     results = got if isinstance(got, tuple | list) else (got,)
-    exact = exactly(s.outputs, program.source, arrays)
+    short = any(kind in name for name in program.source.instructions for kind in ("e4m3", "e5m2"))
+    exact = not short and exactly(s.outputs, program.source, arrays)  # Hopper keeps some 14 bits of sums of these
     return compare_results(s.outputs, results, evaluate(s.outputs, arrays), exact)
 
 
