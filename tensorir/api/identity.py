@@ -18,6 +18,7 @@ from tensorir.ir.tree import Reduce, Update
 from tensorir.ir.visit import reads, walk, writes
 from tensorir.target import Target
 from tensorir.tune.record import Identity, Record, relevant, slug
+from tensorir.tune.store import is_file
 
 if TYPE_CHECKING:
     from tensorir.api.workload import Workload
@@ -82,7 +83,7 @@ def fingerprint(device: Mapping[str, Any], work: Workload | None = None) -> dict
 def folder_of(work: Workload, log: str) -> Path:
     """Where the records of a workload are: a folder of the log, or the log itself where that is one file."""
     root = Path(log)
-    return root if root.is_file() else root / slug(work.title)
+    return root if is_file(root) else root / slug(work.title)
 
 
 def target_of(record: Record) -> Target:

@@ -55,8 +55,8 @@ def _of_user(what: str, run: Callable[[], Any]) -> Any:
     """Run the user's code; a file that ends the process would end the tuning with it, and look like success."""
     try:
         return run()
-    except TensorIRError:
+    except (TensorIRError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         message = f"{what} failed with {type(error).__name__}: {error}"
         raise refuse(DeclarationError, "workload.file", message, where=line_of(error)) from error

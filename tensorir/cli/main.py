@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -11,7 +12,7 @@ from typing import Any
 
 import click
 
-from tensorir.cli.common import USAGE, Stop, exit_code, say, words
+from tensorir.cli.common import USAGE, Stop, clean, exit_code, say, words
 
 VERBS = {
     "tune": "Search for the fastest schedule of an operator or of your own workload.",
@@ -111,6 +112,11 @@ def run(args: list[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            return _bug(error)
+        say(f"tensorir: {error.strerror}: {clean(str(error.filename)):.60}…")
+        return USAGE
     except Exception as error:
         return _bug(error)
     return code if isinstance(code, int) else 0

@@ -27,7 +27,7 @@ def read_shapes(path: Path, op: str, read: Read, given: dict[str, Any]) -> list[
     """
     try:
         raw = path.read_bytes()[: MOST + 1]
-        text = raw.decode("utf-8")
+        text = raw.decode("utf-8-sig")  # editors on Windows begin a text with a mark
     except OSError as error:
         raise usage(f"cannot read {path}: {error.strerror or type(error).__name__}") from None
     except UnicodeDecodeError:

@@ -72,8 +72,12 @@ def best(
 
     Damaged, forged and newer lines never take part; ``reader`` has their count afterwards.
     """
+    return _winners(reader.records(workload=workload, compute=compute), per_template)
+
+
+def _winners(records: Iterable[Record], per_template: bool = False) -> list[Choice]:
     groups: dict[str, list[Record]] = defaultdict(list)
-    for record in reader.records(workload=workload, compute=compute):
+    for record in records:
         groups[json.dumps([identity_of(record), record["template"] if per_template else None])].append(record)
     winners = [ranked[0] for group in groups.values() if (ranked := choose(group))]
     return sorted(winners, key=lambda c: (c.record["started"], c.record["id"]), reverse=True)
@@ -108,7 +112,8 @@ def freeze(
 def listing(reader: LogReader) -> list[dict[str, Any]]:
     """One row per workload and device: how much is known and how good it is (``log ls``)."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
-    for record in reader.records():
+    known = list(reader.records())
+    for record in known:
         key = (record["workload"], record["device"]["name"])
         row = rows.setdefault(
             key,
@@ -126,7 +131,7 @@ def listing(reader: LogReader) -> list[dict[str, Any]]:
         if record["kind"] == "trial":
             row["trials"] += 1
             row["ok"] += record["status"] == "ok"
-    for choice in best(reader):
+    for choice in _winners(known):
         row = rows[choice.record["workload"], choice.record["device"]["name"]]
         row["best_s"] = choice.time_s if row["best_s"] is None else min(row["best_s"], choice.time_s)
     return sorted(rows.values(), key=lambda row: (row["workload"], row["device"]))
@@ -234,9 +239,10 @@ def compact(root: str | os.PathLike[str]) -> dict[str, Any]:
     entries = [entry for entry in reader.entries() if entry.path in before]
     written = set(write_merged(entries, Path(root)))
     hurt = {entry.path for entry in entries if entry.damaged}
+    foreign = {entry.path for entry in entries if not entry.line}
     removed = []
     for path, stamp in before.items():
-        if path in written or stamp_of(path) != stamp:
+        if stamp is None or path in written or path in foreign or stamp_of(path) != stamp:
             continue
         try:
             if path in hurt:
@@ -250,7 +256,7 @@ def compact(root: str | os.PathLike[str]) -> dict[str, Any]:
         "files": sorted(map(str, written)),
         "replaced": removed,
         "records": len(union(entries)),
-        "kept_damaged": len(hurt),
+        "kept_damaged": len(hurt - foreign),
     }
 
 

@@ -149,10 +149,12 @@ def utc_now() -> str:
     return now
 
 
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
+
+
 def canonical(record: Record) -> bytes:
     """The bytes that the checksum covers: sorted keys, no spaces, ASCII, without ``crc``."""
-    body = {key: value for key, value in record.items() if key != "crc"}
-    return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+    return _canonical({key: value for key, value in record.items() if key != "crc"}).encode("ascii")
 
 
 def checksum(record: Record) -> str:
@@ -191,7 +193,7 @@ def decode(line: bytes) -> Record:
 def read_json(text: bytes) -> dict[str, Any]:
     """The object in a text; BadRecord for anything else, for equal keys and for what JSON does not have."""
     try:
-        made = json.loads(text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
+        made = _decoder.decode(text.decode("utf-8"))
     except BadRecord:
         raise
     except UnicodeDecodeError:
@@ -210,8 +212,7 @@ def migrated(line: bytes) -> Record:
     record = read_json(line)
     if not MIGRATIONS.keys() >= set(range(version_of(record), VERSION)):
         raise BadRecord("bad v")
-    _plain_data(record, 0)
-    if record.get("crc") != checksum(record):
+    if record.get("crc") != _checked_sum(record):
         raise BadRecord("wrong crc")
     for version in range(version_of(record), VERSION):
         del record["crc"]
@@ -241,6 +242,9 @@ def _no_constant(name: str) -> Any:
     raise BadRecord(f"{name} is not JSON")
 
 
+_decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
+
+
 def validate(record: Record) -> None:
     """Check every field; raises BadRecord with the first thing wrong. Unknown fields are allowed."""
     for name, (required, test) in _SCHEMA.items():
@@ -249,7 +253,7 @@ def validate(record: Record) -> None:
                 raise BadRecord(f"no {name}")
         elif not test(record[name]):
             raise BadRecord(f"bad {name}")
-    _plain_data(record, 0)
+    found = _checked_sum(record)
     ok = record["status"] == "ok"
     if ok != (record["time_s"] is not None):
         raise BadRecord("time_s without ok" if not ok else "ok without time_s")
@@ -257,25 +261,27 @@ def validate(record: Record) -> None:
         raise BadRecord("ok without samples")
     if ok and record["check"] is not None and record["check"]["ok"] is not True:
         raise BadRecord("ok with a failed check")
-    if checksum(record) != record["crc"]:
+    if found != record["crc"]:
         raise BadRecord("wrong crc")
 
 
-def _plain_data(value: Any, depth: int) -> None:
-    """Refuse what would break a reader of any field: infinities, lone surrogates, deep nesting."""
-    if depth > MAX_DEPTH:
+def _checked_sum(record: Record) -> str:
+    """The checksum; refuses what would break a reader of any field: infinities, lone surrogates, deep nesting."""
+    level: list[Any] = [record]
+    for _ in range(MAX_DEPTH):
+        inner = [x for some in level for x in (some.values() if isinstance(some, dict) else some)]
+        level = [x for x in inner if isinstance(x, (dict, list))]
+    if level:
         raise BadRecord("nested too deeply")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise BadRecord("infinite number")
-    if isinstance(value, str) and not _encodable(value):
+    try:
+        text = canonical(record)
+    except ValueError:
+        raise BadRecord("infinite number") from None
+    if b"\\ud" in text and not _encodable(
+        json.dumps(record, ensure_ascii=False)
+    ):  # halves of pairs are what has no UTF-8
         raise BadRecord("broken text")
-    if isinstance(value, dict):
-        for key, item in value.items():
-            _plain_data(key, depth + 1)
-            _plain_data(item, depth + 1)
-    elif isinstance(value, list):
-        for item in value:
-            _plain_data(item, depth + 1)
+    return f"{zlib.crc32(text):08x}"
 
 
 def _encodable(text: str) -> bool:

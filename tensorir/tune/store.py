@@ -20,6 +20,7 @@ from tensorir.errors import TensorIRError, refuse
 from tensorir.tune.frozen import frozen_records
 from tensorir.tune.record import MAX_LINE, BadRecord, NewerRecord, OtherVersion, Record, decode, encode, slug
 
+_NO_FILE = {errno.EINVAL, errno.ENXIO, errno.ENODEV, errno.ELOOP}  # a pipe, a socket, a device, a link to itself
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 KEPT_FINDINGS = 1000
 
@@ -192,6 +193,7 @@ class Finding:
 class Entry:
     """One line as read: exactly one of ``record`` and ``reason`` is there.
 
+    line:         from 1; 0 for what has a segment's name and is no file
     newer, older: of another version of the schema: carried along, never deleted
     """
 
@@ -229,11 +231,8 @@ class LogReader:
 
     def segments(self) -> list[Path]:
         """Every ``*.jsonl`` file in a stable order; none when the root does not exist."""
-        try:
-            if self.root.is_file():
-                return [self.root]
-        except OSError as error:
-            raise unreadable(error, self.root) from None
+        if is_file(self.root):
+            return [self.root]
         found: list[Path] = []
         for folder, folders, files in os.walk(self.root, onerror=self._unreadable):
             folders.sort()
@@ -256,7 +255,9 @@ class LogReader:
             except FileNotFoundError:
                 continue  # compacted away meanwhile
             except OSError as error:
-                raise unreadable(error, path) from None
+                if error.errno not in _NO_FILE or path == self.root:
+                    raise unreadable(error, path) from None
+                yield Entry(path, 0, b"", reason="not a regular file")
 
     def records(
         self, *, workload: str | None = None, compute: str | None = None, kind: str | None = None
@@ -296,6 +297,14 @@ class LogReader:
                 f"{self.older} line{'s' * (self.older != 1)} of an older version skipped (tensorir log migrate)"
             )
         return ", ".join(parts)
+
+
+def is_file(path: Path) -> bool:
+    """Whether a log is one file; LogError ``log.unreadable`` for a name that the system does not take."""
+    try:
+        return path.is_file()
+    except OSError as error:
+        raise unreadable(error, path) from None
 
 
 def unreadable(error: OSError, path: Path) -> TensorIRError:

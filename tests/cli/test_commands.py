@@ -72,6 +72,8 @@ WRONG = [
     ("tune", *CONV, "--restrict", "__import__('os')"),
     ("tune", *CONV, "--restrict", "nothing == 1"),
     ("tune", *CONV, "--arg", "x=1"),
+    ("log", "verify", "--log", "x" * 300),
+    ("tune", "matmul", "--shapes", "x" * 300),
     ("tune", "matmul", "5x5"),
     ("tune", "matmul", "5x5x5", "--stride", "2"),
     ("tune", "conv2d", "--shapes", "nothing"),

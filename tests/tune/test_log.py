@@ -388,10 +388,28 @@ class TestDisk:
         with pytest.raises(LogError) as caught:
             LogWriter(tmp_path / "file", "x")
         assert caught.value.code == "log.unwritable" and "--log" in str(caught.value)
-        os.mkfifo(tmp_path / "pipe.jsonl")
-        with pytest.raises(LogError) as caught:
-            list(LogReader(tmp_path).records())
-        assert caught.value.code == "log.unreadable"
+        for place in (tmp_path / "pipe.jsonl", tmp_path / ("x" * 300)):
+            if len(place.name) < 255:
+                os.mkfifo(place)
+            with pytest.raises(LogError) as caught:
+                list(LogReader(place).records())
+            assert caught.value.code == "log.unreadable"
+
+    def test_what_has_a_segments_name_and_is_no_file_is_counted(self, tmp_path):
+        """A pipe, a device, links to nothing and to themselves, a folder: others' things never break reading."""
+        good = write(tmp_path, [made()])
+        os.mkfifo(good.with_name("a-pipe.jsonl"))
+        good.with_name("a-device.jsonl").symlink_to("/dev/zero")
+        good.with_name("a-loop.jsonl").symlink_to("a-loop.jsonl")
+        good.with_name("to-nothing.jsonl").symlink_to("nowhere")
+        good.with_name("folder.jsonl").mkdir()
+        reader = LogReader(tmp_path)
+        assert len(list(reader.records())) == 1
+        assert reader.damaged == 3 and {f.reason for f in reader.findings} == {"not a regular file"}
+        before = sorted(p.name for p in good.parent.iterdir() if p != good)
+        done = log.compact(tmp_path)
+        assert not done["replaced"] and done["kept_damaged"] == 0
+        assert set(before) < {p.name for p in good.parent.iterdir()}, "they are left alone"
 
     def test_permissions(self, tmp_path, monkeypatch):
         def denied(*args, **kwargs):
