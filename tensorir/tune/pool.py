@@ -120,10 +120,10 @@ def encode(values: Sequence[Any]) -> list[Floats]:
     if len(values) < 2:
         return []
     if all(_is_number(v) for v in values):
-        return [_ordinal([float(v) for v in values]), *_evenness(values)]
+        return [_ordinal(values), *_evenness(values)]
     widths = {len(v) if isinstance(v, tuple) else -1 for v in values}
     if len(widths) == 1 and -1 not in widths and all(_is_number(x) for v in values for x in v):
-        places = [_ordinal([float(v[n]) for v in values]) for n in range(widths.pop())]
+        places = [_ordinal([v[n] for v in values]) for n in range(widths.pop())]
         return [p for p in places if p.max() > 0]
     if len(values) == 2:
         return [np.array([0.0, 1.0])]
@@ -147,11 +147,11 @@ def _is_number(v: object) -> bool:
     return isinstance(v, (bool, int, float))
 
 
-def _ordinal(numbers: list[float]) -> Floats:
-    x = np.array(numbers)
-    if x.min() > 0:
-        x = np.log2(x)
-    elif x.min() == 0:
-        x = np.log2(1 + x)  # "off, 1, 2, 4 …": zero is one step below one
+def _ordinal(numbers: Sequence[float]) -> Floats:
+    """Logarithms, of whole numbers of any size: by ``math.log2``, not as floats."""
+    if min(numbers) > 0:
+        x = np.array([math.log2(v) for v in numbers])
+    else:  # "off, 1, 2, 4 …": zero is one step below one
+        x = np.array([math.log2(1 + abs(v)) * (1 if v > 0 else -1) for v in numbers])
     span = x.max() - x.min()
     return np.asarray((x - x.min()) / span if span > 0 else np.zeros_like(x))

@@ -18,6 +18,7 @@ from tensorir.tune.pool import Features
 from tensorir.tune.restrict import WORDS, parse
 
 Config = dict[str, Any]
+LONGEST_INT = 2048  # bits; Python and JSON readers stop at some number of digits
 
 
 class Space:
@@ -343,4 +344,6 @@ def _plain(value: Any) -> bool:
         return all(_plain(v) for v in value)
     if isinstance(value, float):
         return math.isfinite(value)
-    return value is None or isinstance(value, (bool, int, str))
+    if isinstance(value, int):
+        return value.bit_length() <= LONGEST_INT
+    return value is None or isinstance(value, str)

@@ -449,6 +449,7 @@ def test_pin_to_a_value_that_was_not_declared() -> None:
         (lambda: Space(a=3), "space.knob-values"),
         (lambda: Space(a=[1, 1.0]), "space.knob-values"),
         (lambda: Space(a=[math.inf]), "space.knob-values"),
+        (lambda: Space(a=[10**5000]), "space.knob-values"),
         (lambda: Space(a=[{1}]), "space.knob-values"),
         (lambda: Space(a=[object()]), "space.knob-values"),
         (lambda: Space(**{"a.b": [1]}), "space.knob-name"),
