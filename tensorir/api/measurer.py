@@ -50,6 +50,8 @@ MOST_SLACK = 10.0  # times the longest such phase of a valid trial: the arrays a
 MADE = ("source", "known", "max_error")
 """Of the reference, where it was made here: every trial names it, so it lies beside the expected outputs."""
 MOST_LEVELS = 5  # earlier trials that are made again to see whether their source is still the same
+PEER_S = 60.0  # for a look at one library,
+PEER_SHARE = 0.25  # of what is left of the budget at most
 RACE_SHARE = 0.25  # of the time that the search took is worth spending on which of its finalists is fastest
 
 
@@ -205,7 +207,7 @@ class Measurer:
             "run": o.timeout,
             WHOLE: o.timeout,
             "time": 10 * o.timeout,
-            "baseline": 60.0,
+            "baseline": PEER_S,
         }
         for n in range(self.options.top + 2):
             limits |= {f"compile {n}": o.compile_timeout, f"run {n}": o.timeout, f"schedule {n}": o.timeout}
@@ -425,6 +427,7 @@ class Measurer:
         """
         began = time.monotonic()
         results: list[Json | None] = [None] * len(finalists)
+        peers = True
         while True:
             open_ = [n for n, r in enumerate(results) if r is None]
             left = None if remaining is None else remaining - (time.monotonic() - began)
@@ -432,6 +435,10 @@ class Measurer:
                 break
             late_s = None if self._flights is None else (len(open_) + 2) * self._flights.late_s
             message = self._final_message([finalists[n] for n in open_], left, searched_s=searched_s)
+            message |= {
+                "peers": peers,
+                "limits": {"baseline": PEER_S if left is None else min(PEER_S, PEER_SHARE * left)},
+            }
             reply = self._ask(message, left, late_s)
             if reply["status"] == "ok":
                 where = {"device": reply["device"]} if "device" in reply else {}
@@ -439,6 +446,10 @@ class Measurer:
                     results[n] = result | where
                 return FinalRound([r or _cancelled() for r in results], reply["baseline"])
             guilty = _guilty(reply, len(open_))
+            fell = reply["status"] != "cancelled" and dict(reply.get("detail") or {}).get("phase") == "baseline"
+            if guilty is None and fell and peers:
+                peers = False  # one of them hangs or takes the worker along: the finalists are not to pay for that
+                continue
             if guilty is None:
                 break
             results[open_[guilty]] = reply

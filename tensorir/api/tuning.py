@@ -15,6 +15,7 @@ from tensorir.api.options import Options
 from tensorir.api.resumed import current
 from tensorir.errors import DeclarationError, Problem, ScheduleError
 from tensorir.target import Target
+from tensorir.tune.legal import listed_until
 from tensorir.tune.log import LogReader, LogWriter, usable
 from tensorir.tune.loop import search
 from tensorir.tune.outcome import TuneOutcome
@@ -24,6 +25,8 @@ from tensorir.tune.space import Space
 if TYPE_CHECKING:
     from tensorir.api.workload import Workload
     from tensorir.runtime.device import Device
+
+LEAST_S = 2.0  # for listing spaces, however small the budget: something is always measured
 
 
 def tune(work: Workload, device: str | Device | Sequence[str | Device] | None, options: Options) -> TuneOutcome:
@@ -48,7 +51,13 @@ class Session:
         refuse_options(work, options)
         self.work, self.measurer = work, measurer
         self.about = measurer.open()
-        self.spaces = _restricted(work, options.restrict, options.templates, Target.parse(self.about["target"]))
+        target = Target.parse(self.about["target"])
+        budget, started = options.budget_s, options.started
+        end = None if budget is None or started is None else max(started + budget, time.monotonic() + LEAST_S)
+        with listed_until(end):
+            self.spaces = _restricted(work, options.restrict, options.templates, target)
+            for space in self.spaces.values():
+                _ = space.legal
         self.identity = identity_of(work, self.about)
         here = list(LogReader(folder_of(work, options.log)).records())
         # what the log knows of this workload, and of the nearest other shapes for the search to start from

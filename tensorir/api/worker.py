@@ -365,7 +365,7 @@ def _final(state: State, message: Json, progress: Progress) -> Json:
     seconds = message.get("seconds")
     end = None if seconds is None else began + seconds
     data = state.data(progress)
-    peers = _peers(state, data, progress)
+    peers = _peers(state, data, progress) if message.get("peers", True) else {}
     if not message["all_peers"]:
         peers = _fastest(peers, data.fresh()[0], progress)
     items = message["finalists"]

@@ -298,6 +298,12 @@ DECLARE: dict[str, Entry] = {
         'tir.Space(tile=[0, 8], where={"divides": lambda c: 64 % c["tile"] == 0}).default',
         'tir.Space(tile=[4, 8], where={"divides": lambda c: 64 % c["tile"] == 0}).default',
     ),
+    "space.constraint-slow": Entry(
+        "A constraint takes so long for one answer that the budget ended before the configurations were listed. It is "
+        "asked once for each combination of the knobs that it reads.",
+        "# w.tune(budget='10s') with where={'fits': lambda c: slow_model(c['m'], c['n']) < 1}",
+        "# functools.cache around what is slow, or the numbers worked out before the space is made",
+    ),
     "space.default-illegal": Entry(
         "The declared default configuration breaks a constraint of its own space.",
         'tir.Space(tile=[8, 16], where={"small": lambda c: c["tile"] < 16}, default={"tile": 16})',

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
@@ -20,6 +22,23 @@ import numpy as np
 import numpy.typing as npt
 
 from tensorir.errors import DeclarationError, TensorIRError, refuse
+
+_end: ContextVar[float] = ContextVar("_end", default=math.inf)
+
+
+@contextlib.contextmanager
+def listed_until(end: float | None) -> Iterator[None]:
+    """Spaces that are listed inside are listed by ``end``, of ``time.monotonic``, or refused: nobody can interrupt
+    constraints but between two of their answers.
+
+    Raises DeclarationError ``space.constraint-slow``.
+    """
+    before = _end.set(math.inf if end is None else end)
+    try:
+        yield
+    finally:
+        _end.reset(before)
+
 
 Predicate = Callable[[Mapping[str, Any]], object]
 Rows = npt.NDArray[np.int32]
@@ -112,6 +131,7 @@ class _Rule:
         waits: set[int] = set()
         verdicts = np.ones(len(distinct), dtype=bool)
         for n, index in enumerate(distinct.tolist()):
+            self._in_time(n, len(distinct))
             known = {j: self.values[j][i] for j, i in zip(columns, index, strict=True)}
             view = _Partial(self.position, known, depth)
             try:
@@ -128,6 +148,13 @@ class _Rule:
                     raise self._raised(error, known) from error
         self.waits_for = waits
         return np.asarray(verdicts[inverse])
+
+    def _in_time(self, done: int, count: int) -> None:
+        if time.monotonic() < _end.get():
+            return
+        message = f"constraint {self.name!r} had answered for {done} of {count} combinations when the budget ended"
+        hint = "a constraint that does less, or a longer budget"
+        raise refuse(DeclarationError, "space.constraint-slow", message, hint=hint)
 
     def _raised(self, error: Exception, known: dict[int, Any]) -> TensorIRError:
         if isinstance(error, TensorIRError):

@@ -553,6 +553,20 @@ def test_a_kernel_that_takes_what_it_left_for_its_result_is_wrong(side):
             assert "where outputs held other values before: C[" in refused.value.result["detail"]["where"]
 
 
+def test_a_peer_that_hangs_costs_no_finalist_its_round():
+    hung = {"status": "run_timeout", "detail": {"phase": "baseline"}}
+    m = measurer(hung, {"status": "ok", "results": [OK], "baseline": None})
+    assert [r["status"] for r in m.final([record(1)], 40.0).results] == ["ok"]
+    first, second = m._asker.asked
+    assert first["limits"]["baseline"] == pytest.approx(10.0, rel=0.01)
+    assert first["peers"] and not second["peers"]
+    assert m_status(hung, hung) == ["cancelled"], "once"
+
+
+def m_status(*replies):
+    return [r["status"] for r in measurer(*replies).final([record(1)], None).results]
+
+
 def test_who_dies_where_others_have_been_is_asked_again(monkeypatch):
     """In a process of its own: an earlier candidate may have spoilt the memory of the one that it died in."""
 

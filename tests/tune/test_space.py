@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import time
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 import tensorir as tir
 from tensorir.errors import DeclarationError
 from tensorir.tune import legal
-from tensorir.tune.legal import enumerate_legal
+from tensorir.tune.legal import enumerate_legal, listed_until
 from tensorir.tune.restrict import parse
 from tensorir.tune.space import Space
 
@@ -473,6 +474,18 @@ def test_refusals(call, code: str) -> None:
     error = refusal(call)
     assert error.code == code
     assert "test_space.py" in str(error)
+
+
+def test_constraints_that_take_longer_than_there_is_time_are_refused() -> None:
+    asked = []
+    slow = Space(
+        a=range(1000), b=range(1000), where={"slow": lambda c: asked.append(time.sleep(1e-3)) or c["a"] < c["b"]}
+    )
+    with listed_until(time.monotonic() + 0.02):
+        error = refusal(lambda: slow.legal)
+    assert error.code == "space.constraint-slow" and "'slow'" in str(error) and len(asked) < 100
+    with listed_until(None):
+        assert len(Space(a=[1, 2], where={"w": lambda c: c["a"] > 1}).legal) == 1
 
 
 def test_messages_name_the_constraint_and_the_case() -> None:
