@@ -34,6 +34,7 @@ from tensorir.codegen.source import Source
 from tensorir.errors import CompileError, DeviceError
 from tensorir.interp.reference import random_arguments
 from tensorir.ops.conv_hopper import tiles
+from tensorir.ops.conv_weight_hopper import product as filter_product
 from tensorir.ops.gemm_hopper import together
 from tensorir.ops.winograd import matrices
 from tensorir.runtime.cuda import compile_cubin
@@ -195,6 +196,24 @@ def gradient_of_pieces(rng: random.Random, size: int, **options: Any) -> dict[st
     return {**drawn, **rng.choice(({}, small))}
 
 
+def filter_of_pieces(rng: random.Random, size: int, **options: Any) -> dict[str, Any]:
+    """The gradient of such a convolution's filter, with pixels enough for parts in two of three; whose taps do not all
+    meet borders only.
+    """
+    while True:
+        drawn = {k: v for k, v in image_in_line(rng, size, **options).items() if k not in ("bias", "act")}
+        drawn |= rng.choice(({}, {"n": rng.randint(6, 12)}, {"n": rng.randint(12, 20)}))
+        if "gpu_hopper" in tir.ops.conv2d_backward_weight(**drawn).templates:
+            return drawn
+
+
+def filter_in_groups(rng: random.Random, size: int, **options: Any) -> dict[str, Any]:
+    """Such a gradient in groups, whose channels are whole tiles."""
+    groups = rng.choice((2, 3))
+    channels = {v: groups * 128 // size * rng.choice((1, 2)) for v in "ck"}
+    return {**filter_of_pieces(rng, size, **options), **channels, "groups": groups}
+
+
 def image_in_groups(rng: random.Random, size: int, **options: Any) -> dict[str, Any]:
     """Such a convolution in groups, whose channels are whole tiles."""
     groups = rng.choice((2, 3))
@@ -261,6 +280,15 @@ def small_lines(rng: random.Random, space: Any, n: int) -> dict[str, Any]:
     return small_boxes(rng, space, n, "im2col")
 
 
+def small_parts(rng: random.Random, space: Any, n: int) -> dict[str, Any]:
+    """Configurations of many tiles and short rings in three of four tries, whose sums are in parts in every second."""
+    every = [space.config(row) for row in range(len(space.legal))]
+    every = [c for c in every if (c["splits"] > 1) == bool(n % 2)] or every
+    small = [c for c in every if c["bn"] <= 128 and c["depth"] <= 3 and c["raster"] <= 2 and n % 4]
+    narrow = [c for c in small if c["groups"] * c["rows"] == 1 + n % 3]
+    return rng.choice(narrow or small or every)
+
+
 def _warpgroups(size: int, orders: tuple[str, ...], **given: Any) -> Class:
     given = {"size": size, "orders": orders, **given}
     runs = ((0, False), (1, True), (2, False))
@@ -274,6 +302,11 @@ def _boxes(size: int, draw: Callable[..., dict[str, Any]] = image_of_pieces, **g
 
 def _lines(size: int, draw: Callable[..., dict[str, Any]] = image_in_line, **given: Any) -> Class:
     return replace(_boxes(size, draw, **given), configure=small_lines)
+
+
+def _filters(draw: Callable[..., dict[str, Any]], **given: Any) -> Class:
+    return replace(_boxes(2, draw, **given), make=tir.ops.conv2d_backward_weight, configure=small_parts,
+                   template="gpu_hopper")  # fmt: skip
 
 
 def _in_groups(**given: Any) -> Class:
@@ -338,6 +371,8 @@ CLASSES: dict[str, Class] = {
     "bf16 wgmma gradient of images, im2col": replace(
         _lines(2, gradient_of_pieces, dtype="bfloat16"), make=tir.ops.conv2d_backward_data
     ),
+    "bf16 wgmma gradient of filters, im2col": _filters(filter_of_pieces, dtype="bfloat16"),
+    "fp16 wgmma gradient of filters in groups, im2col": _filters(filter_in_groups, dtype="float16"),
     "bf16 wgmma, a rest in parts": _waves(2, "sm_90a", dtype="bfloat16"),
     "bf16 wgmma in groups": _groups_of_pieces(2, dtype="bfloat16"),
     "int8 wgmma in groups": _groups_of_pieces(1, dtype="int8", tb=True),
@@ -365,6 +400,9 @@ class Case:
         c, p = self.config, {"batch": 1, "groups": 1, **self.shape}
         kernel = next(k for k in self.source().kernels if k.maps)
         size = {"float16": 2, "bfloat16": 2, "float32": 4}.get(p.get("dtype", "float32"), 1)
+        if self.work.name == "conv2d_backward_weight":
+            _, high, wide, _ = self.work.inputs[1].shape
+            p = filter_product({**p, "p": high, "q": wide, "cg": p["c"] // p["groups"], "precision": "fp32"})
         if "r" in p:
             out = self.work.outputs[0].shape
             if self.work.name == "conv2d_backward_data":

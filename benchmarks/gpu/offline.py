@@ -142,6 +142,17 @@ HOPPER = (
         ("sm_90a",),
         dict(pixels="im2col", wide=NO_WIDTH),
     ),
+    *(
+        KernelClass(
+            f"bf16 wgmma gradient of 3x3 filters, NHWC{parts}",
+            tir.ops.conv2d_backward_weight,
+            dict(n=64, c=256, h=56, w=56, k=256, pad=1, layout="NHWC", dtype="bfloat16"),
+            dict(n=3, c=64, h=14, w=14, k=256, pad=1, layout="NHWC", dtype="bfloat16"),
+            ("sm_90a",),
+            config,
+        )
+        for parts, config in ((", pixels in parts", {}), ("", dict(splits=1, depth=3)))
+    ),
     _in_groups("bf16 wgmma, rows in groups, B transposed", ("sm_90a",), dtype="bfloat16", tb=True),
 )
 
@@ -213,8 +224,8 @@ def specialised(c: KernelClass) -> dict[str, Any]:
     work, target = c.make(**c.large), tir.Target.parse(f"cuda -arch={arch}")
     config = {**work.templates["gpu_hopper"].space_for(target).default, **c.config}
     source = work.schedule(config, "gpu_hopper", target).emitted()
-    cubin = compile_cubin(source.text, arch)
-    (kernel,), text = source.kernels, sass(cubin)
+    cubin, kernel = compile_cubin(source.text, arch), next(k for k in source.kernels if k.maps)
+    use, text = cubin.kernels[kernel.name], of_kernel(sass(cubin), kernel.name)
     products = ("HGMMA", "IGMMA", "QGMMA")
     multiplies, loads, whole = loop_around(text, products), loop_around(text, ("UTMALDG",)), sass_opcodes(text)
     high, columns = config.get("rows", 1), config.get("bn", config.get("bk", 0))
@@ -226,12 +237,12 @@ def specialised(c: KernelClass) -> dict[str, Any]:
 
     return {
         "class": c.name, "arch": arch, "config": config, "threads": threads,
-        "registers": [cubin.registers, *_asked(source.text, "down"), *_asked(source.text, "up")],
-        "spills": cubin.spills, "shared_bytes": kernel.shared_bytes,
+        "registers": [use.registers, *_asked(source.text, "down"), *_asked(source.text, "up")],
+        "spills": use.spill_bytes, "shared_bytes": kernel.shared_bytes,
         "planned": {"products": high * 4,  # of 32 bytes of k each: a tile has 128
                     "shared_bytes": 128 * config["depth"] * (rows + columns)
                     + (2 * sets * rows * columns if "tir_tma_store(" in source.text else 0)},
-        "blocks_per_sm": resident(arch, threads, cubin.registers, kernel.shared_bytes),
+        "blocks_per_sm": resident(arch, threads, use.registers, kernel.shared_bytes),
         "products": count(*products), "local": count("LDL", "STL"),
         "membar": counted([*multiplies, *loads], "MEMBAR"),
         "registers_set": count("USETMAXREG"), "stg": {"all": count("STG"), "32": count("STG") - count("STG.E.64")},

@@ -322,7 +322,7 @@ def test_every_template_for_cuda_is_compared():
     assert {p.template for p in found} == {*threads, *cores, "gpu_depthwise", *problems.WHOLE}
     assert {(p.op, p.template) for p in found} >= {
         *((op, t) for op in ("matmul", "grouped_matmul", "conv2d") for t in (*threads, *cores)),
-        *((f"conv2d_backward_{of}", t) for of in ("data", "weight") for t in ("gpu_tile", "gpu_tensor")),
+        *((f"conv2d_backward_{of}", t) for of in ("data", "weight") for t in ("gpu_tile", *cores)),
     }
     plain = {(p.kind, p.template) for p in found if p.op == "matmul"}
     assert plain >= {(kind, "gpu_tensor") for kind in problems.KINDS if kind != "fp32"}

@@ -140,9 +140,9 @@ def test_other_texts_are_found(before, behind):
 
 
 def test_what_no_copy_goes_through_is_left_to_boxes():
-    """Borders and taps that are too far away."""
+    """Borders and taps that are too far away; borders of which alone all results are made."""
     target = tir.Target.parse(HOPPER)
-    for given in (dict(pad=129, h=20, w=20), dict(dilation=128, pad=0, h=300, w=300)):
+    for given in (dict(pad=129, h=20, w=20), dict(dilation=128, pad=0, h=300, w=300), dict(r=1, s=1, stride=8, h=6)):
         space = work(**given).templates["gpu_hopper"].space_for(target)
         assert {space.config(row)["pixels"] for row in range(len(space.legal))} == {"box"}, given
 

@@ -156,5 +156,9 @@ def gradients() -> Iterator[Problem]:
         for kind, layout in (("bf16", "NHWC"), ("fp16", "NCHW"), ("tf32", "NCHW" if name == "weight" else "NHWC")):
             yield convolution(group, kind, op, **{**odd[0], "layout": layout}, template="gpu_tensor")
         yield from (convolution(group, "bf16", op, **p, template="gpu_tensor") for p in pieces)
-    many = dict(**shapes.MANY_PIXELS, template="gpu_tensor", knobs=dict(parts=4))
-    yield convolution(f"{CHECK} gradient of weight", "bf16", "conv2d_backward_weight", **many)
+        alike = [p for p in pieces if name == "weight" or "stride" not in p]
+        yield from (convolution(f"{group} wgmma", "bf16", op, **p, template="gpu_hopper") for p in alike)
+    many, group = shapes.MANY_PIXELS, f"{CHECK} gradient of weight"
+    for what, template, knobs in (("", "gpu_tensor", dict(parts=4)), (" wgmma", "gpu_hopper", dict(splits=4))):
+        how = dict(template=template, knobs=knobs)
+        yield convolution(group + what, "bf16", "conv2d_backward_weight", **many, **how)

@@ -91,6 +91,12 @@ def _steps() -> Iterator[Probe]:
     yield _rung(
         "conv wgmma 1x1 in one line", "pixels that are rows of a matrix", _image(r=1, s=1, pad=0, **small), **line
     )
+    filters = dict(groups=1, rows=1, bn=128, depth=2, cluster=1, splits=1)
+    yield _rung("conv wgmma filter", "a filter's gradient: sums over pixels, each of whose tiles is under two taps",
+                _image(op="conv2d_backward_weight", n=2, h=9, w=7), **filters)  # fmt: skip
+    yield _rung("conv wgmma filter in parts", "parts of its pixels, a stride, a cluster that gets them by multicast",
+                _image(op="conv2d_backward_weight", n=16, h=14, w=14, k=256, stride=2),
+                **{**filters, "groups": 2, "cluster": 2, "splits": 3})  # fmt: skip
     yield _rung("conv threads", "fp32 in threads", replace(_image("fp32", layout="NCHW"), template="gpu_tile"))
 
 
