@@ -147,7 +147,7 @@ HOPPER = (
             f"bf16 wgmma gradient of 3x3 filters, NHWC{parts}",
             tir.ops.conv2d_backward_weight,
             dict(n=64, c=256, h=56, w=56, k=256, pad=1, layout="NHWC", dtype="bfloat16"),
-            dict(n=3, c=64, h=14, w=14, k=256, pad=1, layout="NHWC", dtype="bfloat16"),
+            dict(n=10, c=64, h=14, w=14, k=256, pad=1, layout="NHWC", dtype="bfloat16"),
             ("sm_90a",),
             config,
         )

@@ -70,7 +70,7 @@ def test_each_kind_of_gradient(name):
 
 
 @emulated
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @drawn(
     st.integers(1, 4), st.integers(1, 12), st.integers(1, 16), st.integers(1, 3), st.integers(1, 3), st.integers(1, 4),
     st.integers(0, 3), st.integers(1, 3), st.integers(1, 18), st.integers(1, 18), st.data(),
@@ -82,9 +82,12 @@ def test_any_shape(n, h, w, r, s, stride, pad, dilation, c, k, data):
     assert any_configuration_is_right(data, made, "gpu_hopper", HOPPER)
 
 
-@pytest.mark.parametrize("name", ["parts of channels made up", "groups", "a cluster", "dilated, a wide border"])
-def test_schedules_are_proved(name):
-    shape, config = CASES[name]
+@pytest.mark.parametrize(
+    ("shape", "config"),
+    [(dict(c=8, k=8, h=5, w=4, r=2, dilation=2), {}),
+     (dict(c=8, k=8, n=10, h=6, w=6, r=1, s=2), dict(splits=2, bn=64))],
+)  # fmt: skip
+def test_schedules_are_proved(shape, config):
     assert compare(scheduled(work(**shape), **config), Field(), 1) is None
 
 
@@ -181,8 +184,7 @@ def test_compiles():
     from tensorir.runtime.cuda import compile_cubin, sass_opcodes
 
     target = "cuda -arch=sm_90a"
-    shapes = (dict(n=64, c=256, h=56, w=56, k=256), dict(n=64, c=512, h=14, w=14, k=512, stride=2),
-              dict(n=16, c=64, h=56, w=56, k=64, dtype="float16"))  # fmt: skip
+    shapes = (dict(n=64, c=256, h=56, w=56, k=256), dict(n=64, c=512, h=14, w=14, k=512, stride=2, dtype="float16"))
     found = []
     for given in shapes:
         cubin = compile_cubin(work(**given).schedule(target=target).source(), "sm_90a")
@@ -192,6 +194,6 @@ def test_compiles():
             found.append(sass_opcodes(cubin))
         except tir.TensorIRError:
             return  # no disassembler is installed
-    assert [sum(n for op, n in ops.items() if op.startswith("UTMALDG.4D.IM2COL")) for ops in found] == [4, 3, 3]
+    assert [sum(n for op, n in ops.items() if op.startswith("UTMALDG.4D.IM2COL")) for ops in found] == [4, 3]
     assert all(ops["HGMMA.64"] == 4 and not ops.get("LDL") and not ops.get("STL") for ops in found)
     assert found[1]["UTMASTG.4D"] == 3, "192 channels of results"
