@@ -71,6 +71,12 @@ def product(rng: random.Random, **options: Any) -> dict[str, Any]:
     return {"m": m, "n": n, "k": k, "batch": rng.choice((1, 1, 1, 3)), **turned, **options}
 
 
+def whole_epilogue(rng: random.Random, draw: Callable[..., dict[str, Any]], **options: Any) -> dict[str, Any]:
+    """A product that ``draw`` draws, with all that may be done to its sums in the same kernel."""
+    drawn = {**draw(rng, **options), "bias": True, "alpha": True, "beta": True}
+    return {**drawn, "act": rng.choice((None, "relu"))}
+
+
 def waves(rng: random.Random, size: int, **options: Any) -> dict[str, Any]:
     """A product of a few waves of small tiles, with terms enough for parts; rows of pieces of 16 bytes."""
     piece = 16 // size
@@ -289,6 +295,10 @@ def small_parts(rng: random.Random, space: Any, n: int) -> dict[str, Any]:
     return rng.choice(narrow or small or every)
 
 
+def _whole(draw: Callable[..., dict[str, Any]], **given: Any) -> Class:
+    return Class(tir.ops.matmul, whole_epilogue, {"draw": draw, **given}, any_legal)
+
+
 def _warpgroups(size: int, orders: tuple[str, ...], **given: Any) -> Class:
     given = {"size": size, "orders": orders, **given}
     runs = ((0, False), (1, True), (2, False))
@@ -331,6 +341,8 @@ CLASSES: dict[str, Class] = {
     "e4m3 mma.sync": Class(tir.ops.matmul, product, {"dtype": "float8_e4m3"}, any_legal, "sm_89"),
     "fp16 mma.sync of sm_75": Class(tir.ops.matmul, product, {"dtype": "float16"}, any_legal, "sm_75"),
     "int8 mma.sync of sm_75": Class(tir.ops.matmul, product, {"dtype": "int8"}, any_legal, "sm_75"),
+    "fp32 in threads, whole epilogue": _whole(product),
+    "fp16 mma.sync, whole epilogue": _whole(product, dtype="float16"),
     "fp32 by tf32": Class(tir.ops.matmul, product, {"precision": "tf32"}, any_legal),
     "fp32 by 3xTF32": Class(tir.ops.matmul, product, {"precision": "3xtf32"}, any_legal),
     "fp16 convolution": Class(tir.ops.conv2d, convolution, {"dtype": "float16"}, any_legal),
@@ -358,6 +370,9 @@ CLASSES: dict[str, Class] = {
     "uint8 wgmma": _warpgroups(1, ("nt",), dtype="uint8"),
     "e4m3 wgmma": _warpgroups(1, ("nt",), dtype="float8_e4m3"),
     "e5m2 wgmma": _warpgroups(1, ("nt",), dtype="float8_e5m2"),
+    "bf16 wgmma, whole epilogue": replace(
+        _warpgroups(2, ("nt", "nn", "tn", "tt"), draw=rows_of_pieces, dtype="bfloat16"), draw=whole_epilogue
+    ),
     "bf16 wgmma convolution": _boxes(2, dtype="bfloat16"),
     "int8 wgmma convolution": _boxes(1, dtype="int8"),
     "e4m3 wgmma convolution": _boxes(1, dtype="float8_e4m3"),
