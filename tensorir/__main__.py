@@ -1,6 +1,16 @@
-"""``python -m tensorir`` is the command line."""
+"""``python -m tensorir``, and the command ``tensorir``, are the command line."""
 
-from tensorir.cli.main import main
+import sys
+
+
+def main() -> None:
+    """Run it; Ctrl-C while it is loading is no traceback either."""
+    try:
+        from tensorir.cli.main import main
+    except KeyboardInterrupt:
+        sys.exit(130)
+    main()
+
 
 if __name__ == "__main__":
     main()

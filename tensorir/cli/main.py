@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from tensorir.cli.common import USAGE, Stop, clean, exit_code, say, words
+from tensorir.cli.common import LOG, USAGE, Stop, clean, exit_code, say, words
 
 VERBS = {
     "tune": "Search for the fastest schedule of an operator or of your own workload.",
@@ -75,12 +75,22 @@ def cli() -> None:
 
 def main(args: list[str] | None = None) -> None:
     """Run the command line and end the process with its exit code."""
+    _open_streams()
     code = run(args)
     try:
         sys.stdout.flush()
     except OSError:  # whoever read our output is gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.exit(code)
+
+
+def _open_streams() -> None:
+    """Give the numbers of closed streams (``>&-``) to nothing: the next file would get them, and what is printed."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)
+    sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - to the end
+    sys.stderr = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
 
 
 def run(args: list[str] | None = None) -> int:
@@ -113,10 +123,7 @@ def run(args: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
     except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:
-            return _bug(error)
-        say(f"tensorir: {error.strerror}: {clean(str(error.filename)):.60}…")
-        return USAGE
+        return _refused(error)
     except Exception as error:
         return _bug(error)
     return code if isinstance(code, int) else 0
@@ -126,6 +133,22 @@ def _warning(message: Warning | str, *_: Any, **__: Any) -> None:
     text = str(message).strip().splitlines()
     if text:
         say(f"warning: {text[0].removeprefix('tensorir: ')}")
+
+
+def _refused(error: OSError) -> int:
+    """What the system refuses whatever we do: a name, a full disk behind stdout, a folder that is gone."""
+    if error.errno == errno.ENAMETOOLONG:
+        say(f"tensorir: {error.strerror}: {clean(str(error.filename)):.60}…")
+        return USAGE
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        say(f"tensorir: {error.strerror}: {clean(str(error.filename or 'the result cannot be written'))}")
+        return LOG
+    try:
+        os.getcwd()
+    except OSError:
+        say("tensorir: the folder that this was called in is gone")
+        return USAGE
+    return _bug(error)
 
 
 def _bug(error: Exception) -> int:

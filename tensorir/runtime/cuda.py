@@ -19,6 +19,7 @@ from typing import Any
 
 from tensorir.errors import CompileError, DeviceError, Problem, refuse
 from tensorir.runtime.cache import cache_key, default_cache
+from tensorir.runtime.caches import ensure_cache
 
 _LOG_BYTES = 4096
 _PIP = 'pip install cupy-cuda13x "cuda-toolkit[nvrtc,cudart,crt,nvdisasm]==13.*"'
@@ -60,9 +61,10 @@ class Cubin:
 
 def load_cupy() -> Any:
     """The cupy module; DeviceError where it is missing."""
+    ensure_cache("CUPY_CACHE_DIR", "~/.cupy/kernel_cache")
     try:
         return importlib.import_module("cupy")
-    except ImportError as error:
+    except (ImportError, OSError) as error:
         raise refuse(DeviceError, "device.no-cupy", f"cupy cannot be imported ({error})", hint=_PIP) from None
 
 

@@ -21,6 +21,7 @@ from tensorir.codegen.dialect import WIDE_MACRO
 from tensorir.codegen.source import KernelLaunch, Source
 from tensorir.errors import CompileError, DeviceError, LaunchError, Problem, refuse
 from tensorir.runtime.cache import cache_key, default_cache
+from tensorir.runtime.caches import ensure_cache
 from tensorir.runtime.device import Bytes, Device, DeviceInfo, Module, Step
 from tensorir.runtime.host import as_here
 from tensorir.runtime.limits import check_shared, check_source
@@ -41,6 +42,7 @@ def load_pyopencl() -> Any:
     """
     os.environ.setdefault("POCL_AFFINITY", "1")
     os.environ.setdefault("PYOPENCL_NO_CACHE", "1")
+    ensure_cache("POCL_CACHE_DIR", f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/pocl/kcache")
     try:
         return importlib.import_module("pyopencl")
     except ImportError as error:

@@ -3,6 +3,7 @@
 import errno
 import io
 import json
+import shlex
 import shutil
 import subprocess
 import sys
@@ -118,6 +119,28 @@ def test_wrong_use_is_a_short_message(cli, args, tmp_path):
     code, out, err = cli(*args)
     assert code == common.USAGE and not out and 1 <= len(err.strip().splitlines()) <= 14
     assert not list(tmp_path.iterdir())
+
+
+def test_what_the_system_refuses_is_a_message(cli, tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tensorir.cli.verb_list.put", full)
+    code, _, err = cli("list")
+    assert code == common.LOG and err == "tensorir: No space left on device: the result cannot be written\n"
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    code, _, err = cli("tune", "matmul", "8x8x8", "--trials", "1")
+    assert code == common.USAGE and "the folder that this was called in is gone" in err
+
+
+def test_closed_streams_are_no_traceback():
+    """The numbers 1 and 2 would otherwise be those of the next files: what is printed would end in a log."""
+    for closed in (">&-", "2>&-", "<&- >&- 2>&-"):
+        command = f"{shlex.quote(sys.executable)} -m tensorir explain split.divides {closed}"
+        done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert "Traceback" not in done.stderr and bool(done.stdout) == (closed == "2>&-")
 
 
 def test_other_exit_codes(cli, tmp_path):
