@@ -58,9 +58,11 @@ class Asker:
         limits = {**limits, **message.get("limits", {})}
         began, starts = time.monotonic(), self._worker.starts
         reply = self._worker.request(message, LIMIT_S, limits=limits, cancel_after=cancel_after)
-        used = self._worker.starts == starts and message.get("do") in TRIALS
-        # one attempt to get the device back, in a new process; and who dies where others have been may be their victim
-        if reply["status"] == "device_lost" or (reply["status"] == "crashed" and used):
+        do = message.get("do")
+        victim = do == "hello" or (do in TRIALS and self._worker.starts == starts)
+        # one attempt to get the device back, in a new process; who dies where others have been may be their victim; and
+        # before any candidate it is nobody's fault (the system's memory killer, say)
+        if reply["status"] == "device_lost" or (reply["status"] == "crashed" and victim):
             self.close()
             left = None if cancel_after is None else max(0.0, cancel_after - (time.monotonic() - began))
             reply = self._worker.request(message, LIMIT_S, limits=limits, cancel_after=left)

@@ -589,6 +589,7 @@ def test_who_dies_where_others_have_been_is_asked_again(monkeypatch):
     assert outcome({"do": "build"}, crashed, crashed) == ("crashed", 2)
     assert outcome({"do": "measure", "new": 1}, crashed, OK) == ("crashed", 1), "nobody had been there"
     assert outcome({"do": "final"}, crashed, OK) == ("crashed", 1)
+    assert outcome({"do": "hello", "new": 1}, crashed, OK) == ("ok", 2)
 
 
 def test_the_final_round_times_finalists_and_peers_on_normal_floats(side):
