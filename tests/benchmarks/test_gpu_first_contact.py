@@ -38,12 +38,16 @@ def test_every_probe_has_a_name_of_its_own(capsys):
     assert told.split(maxsplit=2)[:2] == ["tma", "steps"] and "of a box of N elements with a step s" in told
 
 
-@pytest.mark.parametrize("name", ["wgmma small cluster", "wgmma in turns, cluster", "conv wgmma stride 2", "mma e4m3"])
+@pytest.mark.parametrize("name", ["wgmma small cluster", "wgmma in turns, cluster", "conv wgmma stride 2", "mma e4m3",
+                                  "conv wgmma filter in parts"])  # fmt: skip
 def test_rungs_are_what_their_templates_make(name):
     made = BY_NAME[name].make()
     assert made.source.language == "cuda" and made.want.shape == made.source.outputs[0].shape
     if "cluster" in name:
         assert "__cluster_dims__(2, 1, 1)" in made.source.text and "tir_tma_multicast" in made.source.text
+    if "parts" in name:
+        assert [len(k.maps) for k in made.source.kernels] == [2, 0]
+        assert "tir_tma_im2col_multicast(columns_shared" in made.source.text
     if "stride" in name:
         assert {m.steps for k in made.source.kernels for m in k.maps} >= {(1, 2, 2, 1)}
 
