@@ -26,10 +26,11 @@ import numpy as np
 
 from tensorir.check.derived import derived
 from tensorir.codegen.dialect import DIALECTS
+from tensorir.codegen.expressions import c_type
 from tensorir.codegen.source import KernelLaunch, Param, Source, TensorMap
 from tensorir.errors import CheckError, CompileError, Problem, refuse
 from tensorir.interp.numbers import numpy_dtype
-from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.dtypes import DTYPES, WIDENED
 from tensorir.runtime.cache import cache_key, default_cache
 from tensorir.runtime.tensor_maps import KINDS
 
@@ -160,7 +161,8 @@ def _address(array: np.ndarray) -> ctypes.c_void_p:
 
 def _placed(p: Param, given: np.ndarray | None) -> np.ndarray:
     """A contiguous array at a multiple of 256 bytes, between red zones: the given one, or poison."""
-    kind = numpy_dtype(p.dtype)
+    narrow = p.role == "scalar" and p.dtype in WIDENED  # kernels take those as float
+    kind = np.dtype(np.float32) if narrow else numpy_dtype(p.dtype)
     size = kind.itemsize * int(np.prod(p.shape, dtype=np.int64))
     raw = np.full(size + 2 * RED_ZONE + 256, POISON, np.uint8)
     start = RED_ZONE + -(raw.ctypes.data + RED_ZONE) % 256
@@ -380,7 +382,7 @@ def _entries(source: Source) -> str:
     lines = ["struct tir_pointer { void *p; template <class T> operator T *() const { return (T *)p; } };"]
     for k in source.kernels:
         maps = {m.name for m in k.maps}
-        scalars = {p.name: _TYPES[p.dtype] for p in source.params if p.role == "scalar"}
+        scalars = {p.name: c_type(p.dtype, DIALECTS["cuda"]) for p in source.params if p.role == "scalar"}
         kinds = ["TirTensorMap" if n in maps else scalars.get(n, "") for n in k.args]
         args = [f"*({c}*)a[{n}]" if c else f"tir_pointer{{a[{n}]}}" for n, c in enumerate(kinds)]
         entry = f'extern "C" __attribute__((no_sanitize("thread"))) void tir_entry_{k.name}(void** a)'

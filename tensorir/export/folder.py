@@ -20,6 +20,7 @@ from tensorir.errors.needs import need_path, shown
 from tensorir.export.evidence import gather
 from tensorir.export.readme import readme, set_readme
 from tensorir.expr.tensor import Tensor
+from tensorir.ir.dtypes import WIDENED
 from tensorir.tune.dispatch import Dispatch, Leaf
 from tensorir.tune.dispatch_text import c_text
 
@@ -312,6 +313,8 @@ def _argument(p: Param, constants: Mapping[str, str]) -> dict[str, Any]:
     }
     if p.role == "constant":
         made["file"] = constants[p.name]
+    if p.role == "scalar" and p.dtype in WIDENED:
+        made["passed_as"] = "float32"
     return made
 
 

@@ -239,4 +239,5 @@ def _signature(p: dict[str, Any]) -> str:
 
 def _row(p: dict[str, Any]) -> str:
     shape = "x".join(map(str, p["shape"])) or "-"
-    return f"| `{_plain(p['name'])}` | {p['dtype']} | {shape} | {p['role']} | {p['align']} |"
+    dtype = f"{p['dtype']}, passed as {p['passed_as']}" if "passed_as" in p else p["dtype"]
+    return f"| `{_plain(p['name'])}` | {dtype} | {shape} | {p['role']} | {p['align']} |"

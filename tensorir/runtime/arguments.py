@@ -160,7 +160,8 @@ def _wrapper(given: Any) -> Wrap | None:
 
 
 def scalar_value(param: Param, given: Any) -> Any:
-    """The value of a "scalar" parameter as a NumPy scalar that the runtime can pass by copy."""
+    """The value of a "scalar" parameter as a NumPy scalar that the runtime can pass by copy: floats of 8 and 16 bits,
+    which kernels take as float, rounded to their type."""
     kind = numpy_dtype(param.dtype)
     if isinstance(given, np.ndarray) and given.shape == ():
         given = given[()]
@@ -174,8 +175,9 @@ def scalar_value(param: Param, given: Any) -> Any:
         message = f"{param.name}: expected a {param.dtype}, got {given!r}"
         raise refuse(LaunchError, "launch.dtype", message)
     value = np.array(given, kind)
-    plain = value if kind.kind in "iuf" and param.dtype not in WIDENED else value.view(f"u{kind.itemsize}")
-    return plain[()]
+    if param.dtype in WIDENED:
+        return value.astype(np.float32)[()]
+    return value.view(np.uint8)[()] if kind.kind == "b" else value[()]
 
 
 def _fits(value: Any, kind: np.dtype[Any]) -> bool:

@@ -239,6 +239,9 @@ class BoundLaunch:
     ``wait()`` finishes and returns the results; ``finish()`` only finishes. Host arrays that the device
     cannot work on in place were copied at ``bind``, and kernels that run once have run; ``refresh()`` does both
     again for inputs that have changed.
+
+    Launches from several threads take turns. With CUDA all launches of one program belong on one stream: they share
+    its workspace.
     """
 
     __slots__ = ("_attached", "_call", "_memories", "_once", "_program", "_steps")
@@ -267,8 +270,9 @@ class BoundLaunch:
 
     def __call__(self) -> None:
         try:
-            for step in self._steps:
-                step()
+            with self._program._lock:  # all launches of a program share its workspace
+                for step in self._steps:
+                    step()
         except Exception as error:  # each runtime has its own
             raise self._program.device.failure(error) from None
 
@@ -298,6 +302,7 @@ class BoundLaunch:
 
     def refresh(self) -> None:
         """Take over changed inputs: copy those that are not used in place, and run again what runs once."""
-        for memory, argument in self._attached.uploads:
-            self._program.device.write(memory, bytes_of(np.ascontiguousarray(argument.array)))
-        self._program._enqueue(self._once)
+        with self._program._lock:
+            for memory, argument in self._attached.uploads:
+                self._program.device.write(memory, bytes_of(np.ascontiguousarray(argument.array)))
+            self._program._enqueue(self._once)

@@ -96,7 +96,8 @@ class LaunchSequence:
         self._uploads = [(u.memory, u.argument) for s, u in chosen.items() if u.staged and not first[s].output]
         self._uploads += [(u.memory, u.argument) for u in uses if not u.argument.contiguous]
         self._early: list[BoundLaunch] = []
-        self._steps = tuple(step for n, b in enumerate(self.launches) for step in self._prepared(n, b, uses, chosen))
+        self._turns = [(b._program._lock, tuple(self._prepared(n, b, uses, chosen)))
+                       for n, b in enumerate(self.launches)]  # fmt: skip
         self._upload()
 
     def _back(self, use: _Use) -> bool:
@@ -148,8 +149,10 @@ class LaunchSequence:
 
     def __call__(self) -> None:
         try:
-            for step in self._steps:
-                step()
+            for lock, steps in self._turns:
+                with lock:  # all launches of a program share its workspace
+                    for step in steps:
+                        step()
         except Exception as error:  # each runtime has its own
             raise self.device.failure(error) from None
 
@@ -189,6 +192,10 @@ class LaunchSequence:
         timing = measure(self, repeat, min_seconds, max_seconds)
         self.wait()
         return timing
+
+    @property
+    def _steps(self) -> tuple[Step, ...]:
+        return tuple(step for _, steps in self._turns for step in steps)
 
     def __len__(self) -> int:
         return len(self.launches)

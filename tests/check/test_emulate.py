@@ -206,6 +206,13 @@ def test_every_type(dtype: str) -> None:
     assert verdict, verdict
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_narrow_scalars(dtype: str) -> None:
+    x, factor = tir.placeholder((8,), dtype, name="x"), tir.scalar("factor", dtype)
+    s = tir.Schedule(tir.compute((8,), lambda i: x[i] * factor, name="y"), "cuda")
+    assert s.check("emulate")
+
+
 def test_vectors_at_no_multiple_of_their_size() -> None:
     """Which a processor forgives and a GPU does not."""
     x = tir.placeholder((64,), name="x")

@@ -107,6 +107,11 @@ def test_a_call(tmp_path, cupy, driver):
     assert len(driver.asked) == 4, "the arrays lie where they lay"
     program(b, b, out=out)
     assert driver.addresses[4:] == [b.data.ptr]
+    with pytest.raises(ValueError, match="C: expected memory of its own, got memory that overlaps B"):
+        program(a, b, out=b)
+    ready = program.prepack(B=b)
+    b.host[:] = 0
+    np.testing.assert_array_equal(ready(a, out=out).get(), Z + Y)
 
 
 @pytest.mark.parametrize(

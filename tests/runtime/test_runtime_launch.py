@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from runtime_sources import ADD, GATHER, TWO, f32, one
 
+import tensorir as tir
 from tensorir.codegen.source import KernelLaunch, Param, Source
 from tensorir.errors import CompileError, DeviceError, LaunchError, LaunchTypeError
 from tensorir.interp.numbers import numpy_dtype
@@ -315,6 +316,36 @@ def test_threads_take_turns(two):
     [t.start() for t in threads]
     [t.join() for t in threads]
     assert wrong == []
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3", "float8_e5m2", "int8"])
+def test_narrow_scalars(device, dtype):
+    kind = numpy_dtype(dtype)
+    x, s = tir.placeholder((6,), dtype, name="x"), tir.scalar("s", dtype)
+    f = tir.Schedule(tir.compute((6,), lambda i: x[i] * s, name="y")).build(device)
+    a = np.arange(6).astype(kind)
+    for given in (2, kind.type(2)):
+        np.testing.assert_array_equal(f(a, given).astype("f4"), 2.0 * np.arange(6))
+    if dtype != "int8":
+        assert float(f(a, 1 + 2**-11)[1]) == 1.0  # rounded as its type says
+
+
+@pytest.mark.parametrize("chained", [False, True], ids=["bound", "sequence"])
+def test_bound_launches_take_turns_with_the_workspace(two, chained):
+    one, other = (two.bind(numbers(4, 6), float(scale), 0) for scale in (1, 2))
+    inside, second = threading.Event(), threading.Thread(target=other)
+    first, last = one._steps
+
+    def begin():
+        first()
+        second.start()
+        inside.wait(0.1)  # long enough for the other thread to come between, if it can
+
+    one._steps = (begin, last)
+    (tir.sequence([one]) if chained else one)()
+    second.join()
+    for scale, bound in enumerate((one, other), 1):
+        np.testing.assert_array_equal(bound.wait()[0], numbers(4, 6).T * scale + np.arange(6, dtype="f4")[:, None])
 
 
 def test_time_and_resources(add, device):

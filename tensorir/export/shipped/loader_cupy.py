@@ -13,6 +13,8 @@ import copy
 import hashlib
 import importlib.util
 import json
+import math
+import threading
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,10 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 UNASKED = 48 << 10
 """Bytes of block memory that any kernel may have; for more it has to ask."""
+
+NARROW = {"float16": (10, -14, 65504.0), "bfloat16": (7, -126, 255 * 2.0**120),
+          "float8_e4m3": (3, -6, 448.0), "float8_e5m2": (2, -14, 57344.0)}  # fmt: skip
+"""Narrow floats: bits of mantissa, least exponent, largest number."""
 
 
 def read_manifest() -> dict[str, Any]:
@@ -69,6 +75,7 @@ class Program:
                 kernel.max_dynamic_shared_size_bytes = needed
         self.maps: dict[tuple[str, str], tuple[int, Any]] = {}
         self.encoded: Any = beside("tensor_maps").encoded if any(k["maps"] for k, _ in self.kernels) else None
+        self.lock = threading.Lock()
         self.inputs = [p for p in self.manifest["arguments"] if p["role"] in ("input", "scalar")]
         self.outputs = [p for p in self.manifest["arguments"] if p["role"] == "output"]
         self.fixed: dict[str, Any] = {}
@@ -87,7 +94,7 @@ class Program:
             raise TypeError(f"prepack takes one or more of {list(legal)} by name, got {list(arrays)}")
         made = copy.copy(self)
         made.inputs = [p for p in self.inputs if p["name"] not in arrays]
-        made.fixed = self.fixed | {name: self._in(legal[name], a) for name, a in arrays.items()}
+        made.fixed = self.fixed | {name: self._in(legal[name], a, True) for name, a in arrays.items()}
         made._run_early()
         return made
 
@@ -114,13 +121,17 @@ class Program:
         if given and len(given) != len(self.outputs):
             raise TypeError(f"expected {len(self.outputs)} arrays in out, got {len(given)}")
         native = any(isinstance(a, cupy.ndarray) for a in arrays)
-        memories, results = {}, []
+        memories: dict[str, Any] = {}
+        results: list[Any] = []
         for p, a in zip(self.inputs, arrays, strict=True):
             memories[p["name"]] = scalar(p, a) if p["role"] == "scalar" else self._in(p, a)
         for n, p in enumerate(self.outputs):
             space = cupy if native else np
             result = given[n] if given else space.empty(tuple(p["shape"]), dtype_of(p["dtype"]))
             check(p, result)
+            for q, other in (*zip(self.inputs, arrays, strict=True), *zip(self.outputs, results, strict=False)):
+                if overlap(result, other, q["role"] == "output"):
+                    raise ValueError(f"{p['name']}: expected memory of its own, got memory that overlaps {q['name']}")
             results.append(result)
             memories[p["name"]] = result if isinstance(result, cupy.ndarray) else self.buffer(result.nbytes)
         self.run(memories)
@@ -130,13 +141,14 @@ class Program:
         return out if out is not None else results[0] if len(results) == 1 else tuple(results)
 
     def run(self, memories: dict[str, Any]) -> None:
-        """Launch all kernels on arrays (and NumPy scalars) by argument name, and wait."""
+        """Launch all kernels on arrays (and NumPy scalars) by argument name, and wait. Threads take turns."""
         values = {**self.fixed, **memories}
-        for about, kernel in self.launches:
-            maps = {m["name"]: m for m in about["maps"]}
-            values_of = tuple(self._map(about, maps[a], values) if a in maps else values[a] for a in about["args"])
-            kernel(tuple(about["grid"]), tuple(about["block"]), values_of, shared_mem=self.dynamic[about["name"]])
-        cupy.cuda.get_current_stream().synchronize()
+        with self.lock:  # calls share the workspace
+            for about, kernel in self.launches:
+                maps = {m["name"]: m for m in about["maps"]}
+                values_of = tuple(self._map(about, maps[a], values) if a in maps else values[a] for a in about["args"])
+                kernel(tuple(about["grid"]), tuple(about["block"]), values_of, shared_mem=self.dynamic[about["name"]])
+            cupy.cuda.get_current_stream().synchronize()
 
     def _map(self, kernel: dict[str, Any], m: dict[str, Any], values: dict[str, Any]) -> Any:
         """A tensor map, encoded again where its array lies at another address than the last time."""
@@ -163,13 +175,16 @@ class Program:
         """Copy device memory into a NumPy array."""
         array.reshape(-1).view(np.uint8)[:] = memory[: array.nbytes].get()
 
-    def _in(self, p: dict[str, Any], a: Any) -> Any:
+    def _in(self, p: dict[str, Any], a: Any, keep: bool = False) -> Any:
+        """The memory of an input; of its own where it is kept, so that what the array becomes later is not read."""
         check(p, a)
         limits = [g["limit"] for g in self.manifest["gathers"] if g["param"] == p["name"]]
         values: Any = a if limits and a.size else None
         if values is not None and not (values.min() >= 0 and values.max() < min(limits)):
             raise ValueError(f"{p['name']}: an index is not in 0 ... {min(limits) - 1}")
-        return a if isinstance(a, cupy.ndarray) else self.filled(a)
+        if isinstance(a, cupy.ndarray):
+            return self.filled(a.get()) if keep else a
+        return self.filled(a)
 
 
 def options_here(manifest: dict[str, Any]) -> tuple[str, ...]:
@@ -187,8 +202,10 @@ def arrays_of(kernel: dict[str, Any]) -> set[str]:
 def check(p: dict[str, Any], a: Any) -> None:
     """Refuse an array that does not fit the argument."""
     kind = dtype_of(p["dtype"])
-    if not hasattr(a, "dtype") or (a.dtype != kind and str(a.dtype) != p["dtype"].replace("e4m3", "e4m3fn")):
-        raise TypeError(f"{p['name']}: expected {p['dtype']}, got {getattr(a, 'dtype', type(a).__name__)}")
+    if not hasattr(a, "dtype") or hasattr(a, "mask"):
+        raise TypeError(f"{p['name']}: expected an array of {p['dtype']}, got {type(a).__name__}")
+    if a.dtype != kind and str(a.dtype) != p["dtype"].replace("e4m3", "e4m3fn"):
+        raise TypeError(f"{p['name']}: expected {p['dtype']}, got {a.dtype}")
     if tuple(a.shape) != tuple(p["shape"]):
         raise ValueError(f"{p['name']}: expected shape {tuple(p['shape'])}, got {tuple(a.shape)}")
     if (p["role"] == "output" or not isinstance(a, np.ndarray)) and not a.flags.c_contiguous:
@@ -197,7 +214,34 @@ def check(p: dict[str, Any], a: Any) -> None:
         raise ValueError(f"{p['name']}: expected an array aligned to {p['align']} bytes")
 
 
+def overlap(result: Any, other: Any, written: bool) -> bool:
+    """Whether what is written to an output changes another argument; host arrays that are only read are copied."""
+    if isinstance(result, cupy.ndarray) and isinstance(other, cupy.ndarray):
+        start, begin = int(result.data.ptr), int(other.data.ptr)
+        return max(start, begin) < int(min(start + result.nbytes, begin + other.nbytes))
+    both = isinstance(result, np.ndarray) and isinstance(other, np.ndarray)
+    return written and both and np.may_share_memory(result, other)
+
+
 def scalar(p: dict[str, Any], value: Any) -> Any:
-    """A number as the kernel takes it: 16-bit floats as their bits."""
-    made = np.asarray(value).astype(dtype_of(p["dtype"]))
-    return (made.view(np.uint16) if p["dtype"] == "float16" else made)[()]
+    """A number as the kernel takes it, floats of 8 and 16 bits as float32; TypeError for what is no such number."""
+    given = value[()] if isinstance(value, np.ndarray) and value.shape == () else value
+    kind = np.dtype(np.float32) if p["dtype"] in NARROW else dtype_of(p["dtype"])
+    if isinstance(given, np.generic):
+        legal = str(given.dtype).replace("e4m3fn", "e4m3") == p["dtype"]
+    else:
+        legal = isinstance(given, int if kind.kind in "iub" else int | float)
+    if not legal or (kind.kind in "iub" and int(np.array(given).astype(kind)) != given):
+        raise TypeError(f"{p['name']}: expected a {p['dtype']} number, got {given!r:.40}")
+    return kind.type(narrowed(p["dtype"], float(given)) if p["dtype"] in NARROW else given)
+
+
+def narrowed(dtype: str, value: float) -> float:
+    """The number of a narrow float nearest to this one, the even one of two."""
+    mantissa, least, most = NARROW[dtype]
+    if math.isfinite(value):
+        step = math.ldexp(1.0, max(math.frexp(value)[1] - 1, least) - mantissa)
+        value = math.copysign(round(value / step) * step, value)
+    if abs(value) <= most:
+        return value
+    return math.nan if dtype == "float8_e4m3" else math.copysign(math.inf, value) if value == value else value

@@ -12,7 +12,9 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import math
 import os
+import threading
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,10 @@ import pyopencl.array as cl_array
 
 HERE = Path(__file__).resolve().parent
 CPUINFO = Path("/proc/cpuinfo")
+
+NARROW = {"float16": (10, -14, 65504.0), "bfloat16": (7, -126, 255 * 2.0**120),
+          "float8_e4m3": (3, -6, 448.0), "float8_e5m2": (2, -14, 57344.0)}  # fmt: skip
+"""Narrow floats: bits of mantissa, least exponent, largest number."""
 
 
 def read_manifest() -> dict[str, Any]:
@@ -74,6 +80,7 @@ class Program:
         if queue is None:
             queue = cl.CommandQueue(cl.Context([choose_device(self.manifest["kind"])]))
         self.queue, self.context = queue, queue.context
+        self.lock, self.process = threading.Lock(), os.getpid()
         text = (HERE / self.manifest["source"]).read_text(encoding="utf-8")
         unbuilt: Any = cl.Program(self.context, text)
         options = [*self.manifest["options"], *extra_options(queue.device)]
@@ -99,7 +106,7 @@ class Program:
             raise TypeError(f"prepack takes one or more of {list(legal)} by name, got {list(arrays)}")
         made = copy.copy(self)
         made.inputs = [p for p in self.inputs if p["name"] not in arrays]
-        made.fixed = self.fixed | {name: self._in(legal[name], a) for name, a in arrays.items()}
+        made.fixed = self.fixed | {name: self._in(legal[name], a, True) for name, a in arrays.items()}
         made._run_early()
         return made
 
@@ -125,13 +132,23 @@ class Program:
         given = out if isinstance(out, tuple | list) else () if out is None else (out,)
         if given and len(given) != len(self.outputs):
             raise TypeError(f"expected {len(self.outputs)} arrays in out, got {len(given)}")
+        if os.getpid() != self.process:
+            raise RuntimeError("this program was made before the process forked; make one in the child")
         native = [a for a in arrays if isinstance(a, cl_array.Array)]
-        memories, results = {}, []
+        for a in (*native, *(a for a in given if isinstance(a, cl_array.Array))):
+            if a.context != self.context:
+                raise ValueError("the arrays are in another context than the program: make it with their queue")
+            (a.queue or self.queue).finish()  # what is still to be written to them
+        memories: dict[str, Any] = {}
+        results: list[Any] = []
         for p, a in zip(self.inputs, arrays, strict=True):
             memories[p["name"]] = scalar(p, a) if p["role"] == "scalar" else self._in(p, a)
         for n, p in enumerate(self.outputs):
             result = given[n] if given else self._new(p, bool(native))
             check(p, result)
+            for q, other in (*zip(self.inputs, arrays, strict=True), *zip(self.outputs, results, strict=False)):
+                if overlap(result, other, q["role"] == "output"):
+                    raise ValueError(f"{p['name']}: expected memory of its own, got memory that overlaps {q['name']}")
             results.append(result)
             memories[p["name"]] = part(result) if isinstance(result, cl_array.Array) else self.buffer(result.nbytes)
         self.run(memories)
@@ -141,13 +158,14 @@ class Program:
         return out if out is not None else results[0] if len(results) == 1 else tuple(results)
 
     def run(self, memories: dict[str, Any]) -> None:
-        """Launch all kernels on buffers (and NumPy scalars) by argument name, and wait."""
-        values = {**self.fixed, **memories}
-        for about, kernel in self.launches:
-            size = tuple(g * b for g, b in zip(about["grid"], about["block"], strict=True))
-            kernel.set_args(*(values[name] for name in about["args"]))
-            cl.enqueue_nd_range_kernel(self.queue, kernel, size, tuple(about["block"]))
-        self.queue.finish()
+        """Launch all kernels on buffers (and NumPy scalars) by argument name, and wait. Threads take turns."""
+        values, before = {**self.fixed, **memories}, list[Any]()
+        with self.lock:  # calls share the kernel objects, which hold arguments, and the workspace
+            for about, kernel in self.launches:
+                size = tuple(g * b for g, b in zip(about["grid"], about["block"], strict=True))
+                kernel.set_args(*(values[name] for name in about["args"]))
+                before = [cl.enqueue_nd_range_kernel(self.queue, kernel, size, tuple(about["block"]), wait_for=before)]
+            self.queue.finish()
 
     def buffer(self, nbytes: int) -> Any:
         """New device memory."""
@@ -169,7 +187,8 @@ class Program:
         if array.nbytes:
             cl.enqueue_copy(self.queue, array, memory)
 
-    def _in(self, p: dict[str, Any], a: Any) -> Any:
+    def _in(self, p: dict[str, Any], a: Any, keep: bool = False) -> Any:
+        """The memory of an input; of its own where it is kept, so that what the array becomes later is not read."""
         check(p, a)
         limits = [g["limit"] for g in self.manifest["gathers"] if g["param"] == p["name"]]
         values: Any = None
@@ -177,7 +196,9 @@ class Program:
             values = a.get() if isinstance(a, cl_array.Array) else a
         if values is not None and not (values.min() >= 0 and values.max() < min(limits)):
             raise ValueError(f"{p['name']}: an index is not in 0 ... {min(limits) - 1}")
-        return part(a) if isinstance(a, cl_array.Array) else self.filled(a)
+        if isinstance(a, cl_array.Array):
+            return self.filled(a.get()) if keep else part(a)
+        return self.filled(a)
 
     def _new(self, p: dict[str, Any], native: bool) -> Any:
         if native:
@@ -190,11 +211,23 @@ def part(a: Any) -> Any:
     return a.base_data if a.offset == 0 else a.base_data.get_sub_region(a.offset, max(a.nbytes, 1))
 
 
+def overlap(result: Any, other: Any, written: bool) -> bool:
+    """Whether what is written to an output changes another argument; host arrays that are only read are copied."""
+    if isinstance(result, cl_array.Array) and isinstance(other, cl_array.Array):
+        start, begin = result.offset, other.offset
+        meet = max(start, begin) < min(start + result.nbytes, begin + other.nbytes)
+        return meet and bool(result.base_data == other.base_data)
+    both = isinstance(result, np.ndarray) and isinstance(other, np.ndarray)
+    return written and both and np.may_share_memory(result, other)
+
+
 def check(p: dict[str, Any], a: Any) -> None:
     """Refuse an array that does not fit the argument."""
     kind = dtype_of(p["dtype"])
-    if not hasattr(a, "dtype") or (a.dtype != kind and str(a.dtype) != p["dtype"].replace("e4m3", "e4m3fn")):
-        raise TypeError(f"{p['name']}: expected {p['dtype']}, got {getattr(a, 'dtype', type(a).__name__)}")
+    if not hasattr(a, "dtype") or hasattr(a, "mask"):
+        raise TypeError(f"{p['name']}: expected an array of {p['dtype']}, got {type(a).__name__}")
+    if a.dtype != kind and str(a.dtype) != p["dtype"].replace("e4m3", "e4m3fn"):
+        raise TypeError(f"{p['name']}: expected {p['dtype']}, got {a.dtype}")
     if tuple(a.shape) != tuple(p["shape"]):
         raise ValueError(f"{p['name']}: expected shape {tuple(p['shape'])}, got {tuple(a.shape)}")
     if (p["role"] == "output" or not isinstance(a, np.ndarray)) and not a.flags.c_contiguous:
@@ -204,6 +237,24 @@ def check(p: dict[str, Any], a: Any) -> None:
 
 
 def scalar(p: dict[str, Any], value: Any) -> Any:
-    """A number as the kernel takes it: 16-bit floats as their bits."""
-    made = np.asarray(value).astype(dtype_of(p["dtype"]))
-    return (made.view(np.uint16) if p["dtype"] == "float16" else made)[()]
+    """A number as the kernel takes it, floats of 8 and 16 bits as float32; TypeError for what is no such number."""
+    given = value[()] if isinstance(value, np.ndarray) and value.shape == () else value
+    kind = np.dtype(np.float32) if p["dtype"] in NARROW else dtype_of(p["dtype"])
+    if isinstance(given, np.generic):
+        legal = str(given.dtype).replace("e4m3fn", "e4m3") == p["dtype"]
+    else:
+        legal = isinstance(given, int if kind.kind in "iub" else int | float)
+    if not legal or (kind.kind in "iub" and int(np.array(given).astype(kind)) != given):
+        raise TypeError(f"{p['name']}: expected a {p['dtype']} number, got {given!r:.40}")
+    return kind.type(narrowed(p["dtype"], float(given)) if p["dtype"] in NARROW else given)
+
+
+def narrowed(dtype: str, value: float) -> float:
+    """The number of a narrow float nearest to this one, the even one of two."""
+    mantissa, least, most = NARROW[dtype]
+    if math.isfinite(value):
+        step = math.ldexp(1.0, max(math.frexp(value)[1] - 1, least) - mantissa)
+        value = math.copysign(round(value / step) * step, value)
+    if abs(value) <= most:
+        return value
+    return math.nan if dtype == "float8_e4m3" else math.copysign(math.inf, value) if value == value else value
