@@ -54,6 +54,7 @@ class Executable:
     Arguments are numpy, pyopencl, cupy or DLPack arrays in the order of the declarations; the results are of the same
     kind. ``out=`` takes arrays to write into. ``nearest`` says whose configuration this is where
     ``w.load(nearest=True)`` took it from another shape: a ``Near`` with its distance; else it is None.
+    ``max_error`` is what results may be off by, relative to the largest, where kernels round more than was declared.
     """
 
     def __init__(
@@ -64,9 +65,10 @@ class Executable:
         outputs: Sequence[Tensor] = (),
         program: Program | None = None,
         nearest: Near | None = None,
+        max_error: float | None = None,
     ) -> None:
         self.emitted, self.device, self.trace, self.outputs = source, device, trace, tuple(outputs)
-        self.nearest = nearest
+        self.nearest, self.max_error = nearest, max_error
         self.program = program or Program(source, device)
 
     def __call__(self, *arrays: Any, out: Any = None) -> Any:
@@ -85,7 +87,7 @@ class Executable:
         Raises LaunchError ``launch.prepack``, which lists the inputs that can be fixed.
         """
         program = self.program.prepack(**arrays)
-        return Executable(program.source, self.device, self.trace, self.outputs, program)
+        return Executable(program.source, self.device, self.trace, self.outputs, program, max_error=self.max_error)
 
     @property
     def source(self) -> str:
@@ -106,4 +108,6 @@ class Executable:
         from tensorir.export.folder import export
 
         kind = self.device.target.kind
-        return export(self.emitted, path, to, trace=self.trace, outputs=self.outputs, kind=kind)
+        return export(
+            self.emitted, path, to, trace=self.trace, outputs=self.outputs, kind=kind, max_error=self.max_error
+        )

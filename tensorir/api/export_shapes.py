@@ -81,7 +81,8 @@ class RecordedSet:
             about = {"workload": work.title, "template": kernel.template, "config": kernel.config, "time_s": s.time_s}
             about |= {"regret": s.regret, "record": about_record(record)}
             kind = target_of(record).kind
-            parts.append(Part(made.source, work.outputs, work.reference, trace_text(made), kind, about))
+            steps, error = trace_text(made), work.allowed_error(kernel.template)
+            parts.append(Part(made.source, work.outputs, work.reference, steps, kind, about, error))
         device = records[0]["device"]
         files = portfolio.files(name, device)
         more = {"regret": portfolio.regret, "exact": portfolio.exact, "device": device}

@@ -74,7 +74,7 @@ def _from_nearest(work: Workload, identity: Identity, log: str, device: Device) 
         except Refused:
             continue
         if program is not None:
-            return Executable(made.source, device, trace_text(made), work.outputs, program, near)
+            return Executable(made.source, device, trace_text(made), work.outputs, program, near, made.max_error)
     return None
 
 
@@ -91,9 +91,11 @@ def _first_good(work: Workload, records: Iterable[Record], device: Device) -> tu
                 continue
             source = made.source
             keep_source(key, source)
-        program = _checked(work, Candidate(source, {}, None, work.allowed_error(record["template"])), device)
+        error = work.allowed_error(record["template"])
+        program = _checked(work, Candidate(source, {}, None, error), device)
         if program is not None:
-            return Executable(source, device, steps_text(record["trace"]), work.outputs, program), stale
+            steps = steps_text(record["trace"])
+            return Executable(source, device, steps, work.outputs, program, max_error=error), stale
     return None, stale
 
 

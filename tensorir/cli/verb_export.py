@@ -98,7 +98,7 @@ def _one(
     }
     write = partial(
         export, source_of(s), trace=str(s.trace), outputs=work.outputs, reference=work.reference,
-        kind=chosen.target.kind, about=about,
+        kind=chosen.target.kind, about=about, max_error=work.allowed_error(chosen.template),
     )  # fmt: skip
     return write, chosen.json()
 

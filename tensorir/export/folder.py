@@ -51,6 +51,7 @@ class Part:
     reference: another way to compute them, in NumPy
     kind:      "cpu" or "gpu": which device the loader prefers
     about:     more for the manifest (the record, the device it was tuned on)
+    max_error: what its results may be off, as ``Workload.allowed_error`` says
     """
 
     source: Source
@@ -59,6 +60,7 @@ class Part:
     trace: str = ""
     kind: str = ""
     about: Mapping[str, Any] = field(default_factory=dict)
+    max_error: float | None = None
 
 
 def export(
@@ -71,6 +73,7 @@ def export(
     reference: Callable[..., Any] | None = None,
     kind: str = "",
     about: Mapping[str, Any] | None = None,
+    max_error: float | None = None,
 ) -> Path:
     """Write ``source`` and everything needed to run and test it into the folder ``path``.
 
@@ -80,7 +83,7 @@ def export(
     Raises ExportError: ``export.destination``, ``export.language``, ``export.not-empty``, ``export.unwritable``,
     ``export.no-reference``.
     """
-    part = Part(source, outputs, reference, trace, kind, about or {})
+    part = Part(source, outputs, reference, trace, kind, about or {}, max_error)
 
     def content() -> dict[str, bytes]:
         manifest, files = _program(part)
@@ -266,7 +269,7 @@ def _head(name: str, to: Sequence[str]) -> dict[str, Any]:
 
 def _program(part: Part, label: str = "", share: int = 1) -> tuple[dict[str, Any], dict[str, bytes]]:
     """What a manifest says of a program, and its files; ``label`` and ``share`` as for ``gather``."""
-    source, evidence = part.source, gather(part.outputs, part.reference, label, share)
+    source, evidence = part.source, gather(part.outputs, part.reference, label, share, part.max_error)
     made: dict[str, bytes] = {label + file_name(source): source.text.encode("utf-8")}
     constants = {p.name: f"{label}constant_{n}.bin" for n, p in enumerate(source.params) if p.role == "constant"}
     made |= {constants[p.name]: p.data or b"" for p in source.params if p.role == "constant"}

@@ -3,6 +3,7 @@
 import time
 
 import tensorir as tir
+from tensorir.api.workload import Template
 
 
 def own():
@@ -41,6 +42,15 @@ def product(n=24):
     return tir.Workload(
         "product", C, {"tile": (tile, space)}, parameters={"n": n}, baselines={"numpy": lambda a, b: a @ b}
     )
+
+
+def rounded():
+    """Three times x, by way of sevenths: a template that rounds where the declaration does not."""
+    x = tir.placeholder((40,), name="x")
+    y = tir.compute((40,), lambda i: x[i] * 3, name="y")
+    other = tir.compute((40,), lambda i: x[i] * (1 / 7) * 21, name="y")
+    template = Template(lambda s, _: tir.Schedule(other, s.target), tir.Space(), approximate=True)
+    return tir.Workload("rounded", y, {"sevenths": template}, max_error=1e-5)
 
 
 def not_a_workload():

@@ -13,8 +13,9 @@ from test_folder import change, needs_device, run, verdict
 
 import tensorir as tir
 from tensorir.api.candidate import prepare
-from tensorir.api.identity import identity_of
+from tensorir.api.identity import describe, identity_of
 from tensorir.cli import common, main
+from tensorir.runtime.device import open_device
 from tensorir.target import Target
 from tensorir.tune.log import LogWriter
 
@@ -92,6 +93,22 @@ def test_a_changed_program_or_choice_is_noticed(log, tmp_path, capsys):
     shutil.copytree(where, tmp_path / "third")
     change(tmp_path / "third", "(12,): 0", "(12,): 1", file="choose.py")
     assert verdict(tmp_path / "third") == 1 and "choose.py says" in capsys.readouterr().err
+
+
+@needs_device
+def test_kernels_that_round_more_than_was_declared(tmp_path, capsys):
+    """They are right within the error that their workload allows them, wherever they are exported from."""
+    device, log, work = open_device("opencl"), str(tmp_path / "log"), zoo.rounded()
+    note(log, work, [({}, 1e-3)], describe(device), "sevenths")
+    tir.export_shapes([work], tmp_path / "set", ["pyopencl"], log=log)
+    work.load(log=log).export(tmp_path / "one", ["pyopencl"])
+    command = ["export", f"{zoo.__file__}:rounded", "--to", "pyopencl", "--log", log, "-o", str(tmp_path / "said")]
+    assert main.run(command) == common.OK
+    for name in ("set", "one", "said"):
+        assert verdict(tmp_path / name) == 0, capsys.readouterr().err
+    assert capsys.readouterr().out.count("within rounding") == 3
+    change(tmp_path / "one", "21.0f", "21.001f")
+    assert verdict(tmp_path / "one") == 1
 
 
 def test_no_regret_is_each_ones_best(log, tmp_path):
