@@ -109,7 +109,8 @@ def _questions(shapes: list[Shape]) -> Iterator[tuple[str, Any, float]]:
 def _between(low: float, high: float) -> float:
     if isinstance(low, int) and isinstance(high, int):
         return math.isqrt(low * high) if 0 < low < high - 1 else (low + high) // 2
-    return math.sqrt(low * high) if low > 0 else (low + high) / 2
+    middle = math.sqrt(low) * math.sqrt(high) if low > 0 else low / 2 + high / 2
+    return middle if low <= middle < high else low  # neighbours have nothing between them
 
 
 @dataclass(frozen=True)

@@ -176,6 +176,13 @@ def test_what_a_title_leaves_out():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("values", [(0.0, 5e-324, 0.5), (1.0, 1e300, 1.7e308), (1.0, math.nextafter(1.0, 2)), (3, 4)])
+def test_neighbours_are_told_apart(values):
+    times = [[1.0 if row == column else 2.0 for column in range(len(values))] for row in range(len(values))]
+    tree = grow([{"x": x} for x in values], times, 0.05)
+    assert [follow(tree, {"x": x}) for x in values] == list(range(len(values)))
+
+
 def test_equal_shapes_end_the_tree():
     assert grow([{"n": 1}, {"n": 1}], [[1.0, 9.0], [2.0, 1.0]], 0.05) == Leaf(1)
 
