@@ -82,6 +82,7 @@ def _template(
 _WARP = dict(li=8, ri=8, rj=8, wi=1, wj=2, bk=8, depth=2, in_flight=0, raster=1, splits=1, atomic=0, rest=0)
 _TURNS = dict(groups=2, rows=1, bn=64, depth=3, cluster=1, raster=1, resident=1, splits=1, atomic=0, rest=0, pingpong=1)
 _LINE = dict(groups=1, wide=NO_WIDTH, bk=64, depth=3, resident=1, pixels="im2col")
+_FILTER = {**_TURNS, "groups": 1, "bn": 128, "pingpong": 0}
 
 KERNELS = {
     k.name: k
@@ -123,6 +124,11 @@ KERNELS = {
             tir.ops.conv2d(n=n, h=h, w=w, c=72, k=64, r=3, s=2, pad=1, stride=2, dtype="bfloat16", layout="NHWC")
             for n, h, w in ((4, 9, 12), (6, 10, 16))
         ], "gpu_hopper", _LINE, HOPPER.format(2), 3),
+        _template("bf16 gradient of filters, im2col, warpgroups", [
+            tir.ops.conv2d_backward_weight(n=n, h=h, w=w, c=120, k=72, r=3, s=2, pad=1, stride=2, dtype="bfloat16",
+                                           layout="NHWC")
+            for n, h, w in ((7, 9, 12), (6, 9, 16))
+        ], "gpu_hopper", _FILTER, HOPPER.format(2), 3),
         _template("bf16 grouped, mma.sync", [
             tir.ops.grouped_matmul(m=m, n=n, k=k, groups=3, align=32, dtype="bfloat16")
             for m, n, k in ((100, 40, 120), (140, 56, 152))
