@@ -216,8 +216,8 @@ def gradient_of_pieces(rng: random.Random, size: int, **options: Any) -> dict[st
 
 
 def filter_of_pieces(rng: random.Random, size: int, **options: Any) -> dict[str, Any]:
-    """The gradient of such a convolution's filter, with pixels enough for parts in two of three; whose taps do not all
-    meet borders only.
+    """The gradient of such a convolution's filter, with pixels enough for parts in two of three; of the image itself
+    something is read.
     """
     while True:
         drawn = {k: v for k, v in image_in_line(rng, size, **options).items() if k not in ("bias", "act")}

@@ -179,18 +179,15 @@ def leave_in_tiles(s: Schedule, wi: Any, i: Any, k: Any, dtype: str) -> None:
 
 
 def gone_through(shape: Shape) -> bool:
-    """Whether a copy goes through these images, how far their borders, steps and taps may be (``intrin/pixels.py``);
-    not where all that is read is border.
+    """Whether a copy goes through these images: how far their borders, steps and taps may be (``intrin/pixels.py``).
+    Where all that is read lies before the image, nothing is.
     """
-    stride, dilation, sides = shape["stride"], shape["dilation"], (("p", "h", "r"), ("q", "w", "s"))
-    reach, corners, seen = [], [], []
-    for (out, size, taps), before in zip(sides, border(shape), strict=True):
-        reach.append((shape[taps] - 1) * dilation)
-        corners += [-before, shape[out] * stride - before - shape[size]]
-        places = (i * stride + t * dilation - before for i in range(shape[out]) for t in range(shape[taps]))
-        seen.append(any(0 <= place < shape[size] for place in places))
-    near = max(reach) <= MOST_OFFSET and stride <= MOST_PIXEL_STEP and all(n in CORNERS for n in corners)
-    return bool(near and all(seen))
+    reach = [(shape[taps] - 1) * shape["dilation"] for taps in "rs"]
+    starts = [shape[out] * shape["stride"] - before for out, before in zip("pq", border(shape), strict=True)]
+    corners = [*(-n for n in border(shape)), *(start - shape[size] for start, size in zip(starts, "hw", strict=True))]
+    seen = all(start - shape["stride"] + most >= 0 for start, most in zip(starts, reach, strict=True))
+    near = max(reach) <= MOST_OFFSET and shape["stride"] <= MOST_PIXEL_STEP
+    return bool(seen and near and all(n in CORNERS for n in corners))
 
 
 def tiles_in_line(c: Mapping[str, Any], shape: Shape) -> int:

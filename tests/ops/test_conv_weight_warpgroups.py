@@ -78,7 +78,7 @@ def test_each_kind_of_gradient(name):
 def test_any_shape(n, h, w, r, s, stride, pad, dilation, c, k, data):
     h, w = (max(x, (taps - 1) * dilation + 1 - 2 * pad) for x, taps in ((h, r), (w, s)))
     made = work(n=n, h=h, w=w, r=r, s=s, stride=stride, pad=pad, dilation=dilation, c=8 * c, k=8 * k)
-    assume("gpu_hopper" in made.templates)  # not where all that is read is border
+    assume("gpu_hopper" in made.templates)  # not where all that is read lies before the image
     assert any_configuration_is_right(data, made, "gpu_hopper", HOPPER)
 
 
