@@ -69,6 +69,7 @@ class Data:
     A kernel that writes where it must not could change them in this process; they are then made again.
 
     draw: of arguments and a seed, the inputs;  name: of the files in ``folder`` that hold the expected outputs
+    continuous: whether results on inputs with every digit in use can be compared (``is_continuous``)
     """
 
     def __init__(
@@ -80,9 +81,10 @@ class Data:
         make: Callable[..., Any],
         draw: Callable[[Sequence[Argument], int], list[Any]] = integer_arrays,
         name: str = "expected",
+        continuous: bool = True,
     ) -> None:
         self._arguments, self.outputs, self._make = arguments, tuple(outputs), make
-        self._draw, self._name = draw, name
+        self._draw, self._name, self.continuous = draw, name, continuous
         self._floats: Data | None = None
         self._own = not os.path.isdir(folder)
         self._folder = Path(tempfile.mkdtemp(prefix="tensorir-") if self._own else folder)
@@ -101,11 +103,12 @@ class Data:
         return self.inputs, self.expected
 
     def floats(self, left_s: float) -> Data | None:
-        """The same with every digit in use; None where no argument is a float, or where making it takes too long.
+        """The same with every digit in use; None where no argument is a float, where right results may differ on such,
+        or where making it takes too long.
 
         left_s: seconds until all must be done, of which the reference may take a quarter
         """
-        if not any(DTYPES[a.dtype].kind == "f" for a in self._arguments):
+        if not self.continuous or not any(DTYPES[a.dtype].kind == "f" for a in self._arguments):
             return None
         if self._floats is None and self.reference_s < min(FLOATS_S, left_s / 4):
             given = self._arguments, False, self.outputs, str(self._folder), self._make

@@ -130,11 +130,12 @@ def _checked(work: Workload, made: Candidate, device: Device) -> Program | None:
         return program
     made.check(quiet)  # what comes from a record was checked so when it was measured, and has no schedule here
     from tensorir.api.bench import Data, Output, Runner
+    from tensorir.interp.magnitude import is_continuous
     from tensorir.tune.inputs import arguments
 
     given, exact = arguments(work.outputs)
     outputs = [Output(t.name, t.dtype, t.shape) for t in work.outputs]
-    data = Data(given, exact, outputs, "", work.reference)
+    data = Data(given, exact, outputs, "", work.reference, continuous=is_continuous(work.outputs))
     try:
         runner = Runner(device, made, data, cache=True, program=program)
         runner.verify(quiet)

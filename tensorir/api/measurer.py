@@ -24,6 +24,7 @@ from tensorir.api.options import Options
 from tensorir.api.origin import origin_json
 from tensorir.api.places import DevicePlaces, Neighbours, alike, device_names, places_of
 from tensorir.errors import DeclarationError, DeviceError, Problem, refuse
+from tensorir.interp.magnitude import is_continuous
 from tensorir.runtime.opencl import POCL
 from tensorir.target import Target
 from tensorir.tune.flight import Flights, Places
@@ -159,6 +160,7 @@ class Measurer:
             "device": self._device,
             "arguments": [[a.name, a.dtype, a.shape, a.low, a.high, a.scalar] for a in given],
             "exact": exact,
+            "continuous": is_continuous(self.work.outputs),
             "outputs": [[t.name, t.dtype, t.shape] for t in self.work.outputs],
             "folder": self._folder,
         }
@@ -192,7 +194,8 @@ class Measurer:
 
         given, exact = arguments(self.work.outputs)
         outputs = [Output(t.name, t.dtype, t.shape) for t in self.work.outputs]
-        data = Data(given, exact, outputs, self._folder, self.work.reference)
+        continuous = is_continuous(self.work.outputs)
+        data = Data(given, exact, outputs, self._folder, self.work.reference, continuous=continuous)
         data.fresh()
         left = self._until_the_end()
         if (floats := data.floats(math.inf if left is None else left)) is not None:

@@ -93,7 +93,8 @@ class State:
             arguments = [Argument(a[0], a[1], tuple(a[2]), a[3], a[4], a[5]) for a in self.setup["arguments"]]
             outputs = [Output(o[0], o[1], tuple(o[2])) for o in self.setup["outputs"]]
             exact, folder = self.setup["exact"], self.setup["folder"]
-            made = Data(arguments, exact, outputs, folder, self._reference)
+            continuous = self.setup["continuous"]
+            made = Data(arguments, exact, outputs, folder, self._reference, continuous=continuous)
             progress("reference")
             made.fresh()
             self._data = made
@@ -318,6 +319,8 @@ def _on_random_floats(state: State, runner: Runner, progress: Progress) -> Json:
     """Every digit in use, within what rounding explains."""
     if state.work is None:
         return {"name": "random", "ok": True, "detail": "left out: the reference is not here"}
+    if not state.data(progress).continuous:
+        return {"name": "random", "ok": True, "detail": "left out: results jump where sums are rounded"}
     arrays, expected = normal_floats(state.work, 3, progress)
     progress("run")
     got = runner.program(*arrays)
@@ -404,7 +407,8 @@ def _on_floats(
     """The finalists on normal floats, other ones in every round, on which they are then timed: how much power a GPU
     takes, and with it its clock, depends on the digits. The inputs.
 
-    Results are not compared where the reference would take too long; the numbers stay whole where drawing others would.
+    Results are not compared where the reference would take too long or right ones may differ (``is_continuous``); the
+    numbers stay whole where drawing others would take too long.
     """
     left = math.inf if end is None else end - time.perf_counter()
     numbers = sum(math.prod(a[2]) for a in state.setup["arguments"])
@@ -416,7 +420,7 @@ def _on_floats(
         if floats is None:
             return data.fresh()[0]
         (arrays, expected), seed = floats.fresh(), SEED
-    elif 4 * data.reference_s > left:
+    elif not data.continuous or 4 * data.reference_s > left:
         progress("reference")
         arrays, expected = state.work.random_inputs(seed), None
     else:

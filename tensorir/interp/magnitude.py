@@ -1,4 +1,6 @@
-"""How large values can become, and so which results are the same in any order of their sums."""
+"""How large values can become, and so which results are the same in any order of their sums; and which are nearly so
+whatever the values are.
+"""
 
 from __future__ import annotations
 
@@ -67,6 +69,42 @@ def rounds_inside(outputs: Sequence[Tensor]) -> bool:
         or any(DTYPES[r.dtype].widened for b in bodies for r in find(b, Reduce))
         or any(isinstance(a, Cast) and DTYPES[a.dtype].widened for a in inner)
     )
+
+
+def is_continuous(outputs: Sequence[Tensor]) -> bool:
+    """Whether results move by little where what they are made of is rounded in another way: what was rounded decides
+    nothing, as it does in the argmax of sums, and is not made whole, as quantised sums are.
+    """
+    ops = computes_of(outputs)
+    made = {t for op in ops for t in op.outputs}
+    for e in (e for op in ops for b in op.bodies for e in (b, *find(b, (Binary, Call, Cast, Reduce)))):
+        decides: Sequence[Expr] = ()
+        match e:
+            case Binary(op="==" | "!=" | "<" | "<=" | "//" | "%"):
+                decides = (e.a, e.b)
+            case Call(fn="floor" | "ceil" | "round"):
+                decides = e.args
+            case Cast() if DTYPES[e.dtype].kind != "f":
+                decides = (e.a,)
+            case Reduce() if any(find(x, Select) for x in e.combiner.result):
+                decides = e.values
+        if any(DTYPES[x.dtype].kind == "f" and not _as_given(x, made) for x in decides):
+            return False
+    return True
+
+
+def _as_given(e: Expr, made: set[Any]) -> bool:
+    """Whether a float is an element of an input, or one of several, as it is."""
+    match e:
+        case Const() | Var():
+            return True
+        case Load() | PadLoad():
+            return e.buffer.origin not in made
+        case Unary():
+            return _as_given(e.a, made)
+        case Binary(op="min" | "max"):
+            return _as_given(e.a, made) and _as_given(e.b, made)
+    return False
 
 
 def _read(e: Expr) -> set[Any]:

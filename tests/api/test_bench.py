@@ -94,6 +94,8 @@ class TestData:
         assert not np.array_equal(inputs[0], inputs[0].round())
         whole = Data((Argument("a", "int32", (3,), -5, 5),), True, self.OUTPUTS, str(tmp_path), lambda a: a)
         assert whole.reference_s < 5 and whole.floats(60.0) is None
+        jumps = Data(self.ARGUMENTS, True, self.OUTPUTS, str(tmp_path), lambda a: a, continuous=False)
+        assert jumps.reference_s < 5 and jumps.floats(60.0) is None
 
     def test_reference_of_another_shape(self, tmp_path):
         with pytest.raises(CheckError) as caught:
@@ -626,6 +628,24 @@ def test_floats_of_what_was_made_in_this_process(side):
     with pytest.raises(Refused) as refused:
         worker._measure(state, message, str)
     assert "on normal floats 1: " in refused.value.result["detail"]["where"]
+
+
+@pytest.mark.parametrize("rebuilt", [True, False])
+def test_right_results_that_jump_are_not_compared_on_floats(rebuilt):
+    """A sum that is added up in another order may be on the other side of a half."""
+    work = zoo.quantised(8)
+    record_ = {"template": "plain", "source_sha256": None, "config": {}}
+    with Measurer(work, None, Options()) as m:
+        m._reference_here()
+        state = State(m._setup)
+        state._work = work if rebuilt else None
+        message = {**m._message("plain", {}), "do": "measure", "best_s": None}
+        (final,) = worker._final(state, m._final_message([record_], 60.0, searched_s=0.1), str)["results"]
+        for result in (worker._measure(state, message, str), final):
+            assert result["status"] == "ok" and "floats" not in result["check"]["shapes"][-1]
+        if rebuilt:
+            checks = worker._check(state, message, str)["checks"]
+            assert checks[-1]["ok"] and checks[-1]["detail"].startswith("left out")
 
 
 def test_outcome_shows_in_a_notebook():

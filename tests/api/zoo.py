@@ -64,3 +64,12 @@ def rich():
     picked = tir.compute((6, 5), lambda i, j: table[index[i], j] * scale, name="picked")
     both = tir.compute((6, 5), lambda i, j: (picked[i, j] + 1, picked[i, j] - 1), name="both")
     return tir.Workload("rich", both, {"plain": (lambda s, c: None, tir.Space())})
+
+
+def quantised(n=8):
+    """A product whose elements are made whole numbers."""
+    A, B = tir.placeholder((n, n), name="A"), tir.placeholder((n, n), name="B")
+    k = tir.reduce_axis(n, name="k")
+    S = tir.compute((n, n), lambda i, j: tir.sum(A[i, k] * B[k, j], axis=k), name="S")
+    C = tir.compute((n, n), lambda i, j: tir.cast(tir.round(S[i, j] * 4.0), "int32"), name="C")
+    return tir.Workload("quantised", C, {"plain": (lambda s, c: None, tir.Space())})
