@@ -185,24 +185,11 @@ def image_in_steps(rng: random.Random, size: int, **options: Any) -> dict[str, A
 
 
 def image_in_line(rng: random.Random, size: int, **options: Any) -> dict[str, Any]:
-    """Such a convolution, with a stride and gaps or without, and not of border alone; small images too, several of
-    which are in a tile.
-    """
-    while True:
-        drawn = rng.choice((image_of_pieces, image_in_steps))(rng, size, **options)
-        small = {v: max(1, (drawn[t] - 1) * drawn.get("dilation", 1) + 1 - 2 * drawn["pad"]) for v, t in ("hr", "ws")}
-        small = {v: rng.randint(least, least + 6) for v, least in small.items()} | {"n": rng.randint(1, 9)}
-        made = {**drawn, **rng.choice(({}, small)), "s": drawn["s"]}
-        if sees(made, "h", "r") and sees(made, "w", "s"):
-            return made
-
-
-def sees(image: dict[str, Any], size: str, taps: str) -> bool:
-    """Whether some tap of some pixel lies inside the image."""
-    stride, dilation, pad = image.get("stride", 1), image.get("dilation", 1), image["pad"]
-    reach = (image[taps] - 1) * dilation
-    starts = range(-pad, image[size] + pad - reach, stride)
-    return any(0 <= at + tap * dilation < image[size] for at in starts for tap in range(image[taps]))
+    """Such a convolution, with a stride and gaps or without; small images too, several of which are in a tile."""
+    drawn = rng.choice((image_of_pieces, image_in_steps))(rng, size, **options)
+    small = {v: max(1, (drawn[t] - 1) * drawn.get("dilation", 1) + 1 - 2 * drawn["pad"]) for v, t in ("hr", "ws")}
+    small = {v: rng.randint(least, least + 6) for v, least in small.items()} | {"n": rng.randint(1, 9)}
+    return {**drawn, **rng.choice(({}, small)), "s": drawn["s"]}
 
 
 def gradient_of_pieces(rng: random.Random, size: int, **options: Any) -> dict[str, Any]:
