@@ -192,6 +192,16 @@ def image_in_line(rng: random.Random, size: int, **options: Any) -> dict[str, An
     return {**drawn, **rng.choice(({}, small)), "s": drawn["s"]}
 
 
+def image_that_is_read(rng: random.Random, size: int, **options: Any) -> dict[str, Any]:
+    """Such a convolution of which not all that is read lies before the image: copies do not go through such."""
+    while True:
+        drawn = image_in_line(rng, size, **options)
+        stride, dilation, pad = drawn.get("stride", 1), drawn.get("dilation", 1), drawn["pad"]
+        sides = ((drawn[side], (drawn[taps] - 1) * dilation) for side, taps in ("hr", "ws"))
+        if all((side + 2 * pad - reach - 1) // stride * stride - pad + reach >= 0 for side, reach in sides):
+            return drawn
+
+
 def gradient_of_pieces(rng: random.Random, size: int, **options: Any) -> dict[str, Any]:
     """The gradient of such a convolution with stride 1, whose image may be small; some filters have gaps, some borders
     are wider than the filter.
@@ -310,7 +320,7 @@ def _boxes(size: int, draw: Callable[..., dict[str, Any]] = image_of_pieces, **g
     return Class(tir.ops.conv2d, draw, {"size": size, **given}, small_boxes, "sm_90a", (2, 3), runs)
 
 
-def _lines(size: int, draw: Callable[..., dict[str, Any]] = image_in_line, **given: Any) -> Class:
+def _lines(size: int, draw: Callable[..., dict[str, Any]] = image_that_is_read, **given: Any) -> Class:
     return replace(_boxes(size, draw, **given), configure=small_lines)
 
 
