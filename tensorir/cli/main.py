@@ -111,6 +111,8 @@ def run(args: list[str] | None = None) -> int:
         error.show(sys.stderr)
         return error.exit_code
     except TensorIRError as error:
+        if _nowhere():  # whatever it could not find or write
+            return USAGE
         say(words(error))
         return exit_code(error)
     except SystemExit as end:  # a schedule function that ends the process must not look like success
@@ -143,12 +145,17 @@ def _refused(error: OSError) -> int:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         say(f"tensorir: {error.strerror}: {clean(str(error.filename or 'the result cannot be written'))}")
         return LOG
+    return USAGE if _nowhere() else _bug(error)
+
+
+def _nowhere() -> bool:
+    """Whether the folder that this was called in is gone, which is then said."""
     try:
         os.getcwd()
     except OSError:
         say("tensorir: the folder that this was called in is gone")
-        return USAGE
-    return _bug(error)
+        return True
+    return False
 
 
 def _bug(error: Exception) -> int:

@@ -17,6 +17,7 @@ import tensorir as tir
 from tensorir.api import shape_search
 from tensorir.cli import common, main, parse
 from tensorir.cli.common import Stop
+from tensorir.errors import LogError, Problem
 from tensorir.ops.shapes import SETS
 from tensorir.runtime.device import devices
 
@@ -133,6 +134,13 @@ def test_what_the_system_refuses_is_a_message(cli, tmp_path, monkeypatch):
     (tmp_path / "gone").rmdir()
     code, _, err = cli("tune", "matmul", "8x8x8", "--trials", "1")
     assert code == common.USAGE and "the folder that this was called in is gone" in err
+
+    def no_log(*_, **__):
+        raise LogError(Problem("log.write", "no such file or directory"))
+
+    monkeypatch.setattr("tensorir.cli.verb_list.put", no_log)
+    code, _, err = cli("list")
+    assert code == common.USAGE and err == "tensorir: the folder that this was called in is gone\n"
 
 
 def test_closed_streams_are_no_traceback():
