@@ -17,9 +17,10 @@ import tensorir as tir
 from tensorir.api import shape_search
 from tensorir.cli import common, main, parse
 from tensorir.cli.common import Stop
-from tensorir.errors import LogError, Problem
+from tensorir.errors import Problem
 from tensorir.ops.shapes import SETS
 from tensorir.runtime.device import devices
+from tensorir.tune.log import LogError
 
 ZOO = str(Path(zoo.__file__))
 ROOT = Path(__file__).parents[2]
