@@ -151,7 +151,9 @@ class Data:
         made = given if isinstance(given, tuple | list) else (given,)
         found = []
         for n, (array, o) in enumerate(zip(made, self.outputs, strict=True)):
-            kept = np.ascontiguousarray(np.asarray(array).astype(numpy_dtype(o.dtype)))
+            kept = np.asarray(array).astype(
+                numpy_dtype(o.dtype), order="C"
+            )  # (ascontiguousarray adds an axis to a number)
             if kept.shape != o.shape:
                 text = f"the reference gives {o.name} the shape {kept.shape}, the declaration {o.shape}"
                 raise CheckError(Problem("workload.reference", text))

@@ -33,14 +33,14 @@ def load(work: Workload, device: str | Device | None, log: str, nearest: bool = 
     if is_frozen(log):
         return _pinned(work, identity, log, opened)
     first = ranked(work, identity, log, lambda: [c.record for c in choices(work, identity, log)])
-    made, stale = _first_good(work, first, opened)
+    made, stale, wrong = _first_good(work, first, opened)
     if made is None:  # what was kept of the ranking may be a part of it
         every = [c.record for c in choices(work, identity, log)]
-        made, stale = _first_good(work, every, opened)
+        made, stale, wrong = _first_good(work, every, opened)
     if made is None and nearest:
         made = _from_nearest(work, identity, log, opened)
     if made is None:
-        raise not_tuned(work, identity, log, stale)
+        raise not_tuned(work, identity, log, stale, wrong)
     return made
 
 
@@ -49,7 +49,7 @@ def _pinned(work: Workload, identity: Identity, log: str, device: Device) -> Exe
     record = pinned(work, identity, log)
     if record is None:
         raise not_tuned(work, identity, log)
-    made, stale = _first_good(work, [record], device)
+    made, stale, _ = _first_good(work, [record], device)
     if made is not None:
         return made
     if stale:
@@ -78,9 +78,11 @@ def _from_nearest(work: Workload, identity: Identity, log: str, device: Device) 
     return None
 
 
-def _first_good(work: Workload, records: Iterable[Record], device: Device) -> tuple[Executable | None, int]:
-    """The first record's kernel that this version still makes and that is right here; how many it makes otherwise."""
-    stale = 0
+def _first_good(work: Workload, records: Iterable[Record], device: Device) -> tuple[Executable | None, int, int]:
+    """The first record's kernel that this version still makes and that is right here; how many it makes otherwise, and
+    how many are not right.
+    """
+    stale = wrong = 0
     for record in records:
         key = source_key(work, record, device.target)
         source = recall_source(key, record)
@@ -95,8 +97,9 @@ def _first_good(work: Workload, records: Iterable[Record], device: Device) -> tu
         program = _checked(work, Candidate(source, {}, None, error), device)
         if program is not None:
             steps = steps_text(record["trace"])
-            return Executable(source, device, steps, work.outputs, program, max_error=error), stale
-    return None, stale
+            return Executable(source, device, steps, work.outputs, program, max_error=error), stale, wrong
+        wrong += 1
+    return None, stale, wrong
 
 
 def choices(work: Workload, identity: Identity, log: str) -> list[Choice]:
@@ -164,11 +167,12 @@ def steps_text(steps: Any) -> str:
         return ""
 
 
-def left_out(work: Workload, log: str, fits: Callable[[Record], bool], stale: int = 0) -> str:
+def left_out(work: Workload, log: str, fits: Callable[[Record], bool], stale: int = 0, wrong: int = 0) -> str:
     """Why the records of this workload are not used, in words to put behind "not tuned"; empty when there are none.
 
     fits:  whether a record was made for the device that is meant
     stale: records whose kernel this version makes in another way
+    wrong: records whose kernel does not build here, or does not compute what the reference says
     """
     from tensorir.tune.store import LogReader
 
@@ -183,17 +187,18 @@ def left_out(work: Workload, log: str, fits: Callable[[Record], bool], stale: in
         for n, of in ((stale, "version"), (redefined, "definition of the operator"))
         if n
     ]
+    parts += [f"{wrong} record{'s' * (wrong != 1)} whose kernel fails its check here"] if wrong else []
     devices = ", ".join(f"{name:.80}" for name in list(elsewhere)[:5])
     parts += [f"tuned for another device, driver or version: {devices}"] if elsewhere else []
     return f" ({'; '.join(parts)})" if parts else ""
 
 
-def not_tuned(work: Workload, identity: Identity, log: str, stale: int = 0) -> NotTuned:
+def not_tuned(work: Workload, identity: Identity, log: str, stale: int = 0, wrong: int = 0) -> NotTuned:
     """What to say when there is no usable record."""
     from tensorir.tune.store import LogReader
 
     name = identity.device.get("name", "this device")
-    message = f"{work.title} is not tuned for {name} in {log}{left_out(work, log, identity.accepts, stale)}"
+    message = f"{work.title} is not tuned for {name} in {log}{left_out(work, log, identity.accepts, stale, wrong)}"
     like = most_like(work, LogReader(log).records())
     if like:
         message += f"; nearest tuned: {like:.400}"

@@ -74,7 +74,7 @@ def _evaluated(outputs: Sequence[Tensor], reference: Callable[..., Any] | None, 
     made = given if isinstance(given, tuple | list) else (given,)
     found = []
     for t, array in zip(outputs, made, strict=True):
-        kept = np.ascontiguousarray(np.asarray(array).astype(numpy_dtype(t.dtype)))
+        kept = np.asarray(array).astype(numpy_dtype(t.dtype), order="C")  # (ascontiguousarray gives a number an axis)
         if kept.shape != t.shape:
             text = f"the reference gives {t.name} the shape {kept.shape}, the declaration {t.shape}"
             raise CheckError(Problem("workload.reference", text))

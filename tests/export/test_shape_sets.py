@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import zoo
 from test_folder import change, needs_device, run, verdict
@@ -109,6 +110,21 @@ def test_kernels_that_round_more_than_was_declared(tmp_path, capsys):
     assert capsys.readouterr().out.count("within rounding") == 3
     change(tmp_path / "one", "21.0f", "21.001f")
     assert verdict(tmp_path / "one") == 1
+
+
+@needs_device
+def test_a_result_without_axes(tmp_path, capsys):
+    """And what a reference that says something else makes of it."""
+    device, log = open_device("opencl"), str(tmp_path / "log")
+    x, k = tir.placeholder((9,), name="x"), tir.reduce_axis(9, name="k")
+    y = tir.compute((), lambda: tir.sum(x[k], axis=k), name="y")
+    work = tir.Workload("total", y, {"plain": (lambda s, c: None, tir.Space())})
+    note(log, work, [({}, 1e-3)], describe(device), "plain")
+    f = work.load(log=log)
+    assert f(np.arange(9, dtype=np.float32)) == 36 and verdict(f.export(tmp_path / "out", ["pyopencl"])) == 0
+    edited = tir.Workload("total", y, work.templates, reference=lambda x: x.sum() + 1)
+    with pytest.raises(tir.NotTuned, match="1 record whose kernel fails its check here"):
+        edited.load(log=log)
 
 
 def test_no_regret_is_each_ones_best(log, tmp_path):
