@@ -65,6 +65,8 @@ class Argument:
         base, start = self.array.base_data, int(self.array.offset)
         if base is None:
             return "none", 0, 0
+        if base.associated_memobject is not None:  # a part of a buffer, which another array may share
+            base, start = base.associated_memobject, start + int(base.offset)
         return int(base.int_ptr), start, start + int(self.array.nbytes)
 
 
@@ -120,6 +122,9 @@ def recognise(name: str, given: Any) -> Argument:
         return Argument(given, "numpy", given)
     module = type(given).__module__.split(".")[0]
     if module == "pyopencl" and hasattr(given, "base_data"):
+        if given.base_data is not None and not hasattr(given.base_data, "int_ptr"):
+            message = f"{name}: expected an array in an OpenCL buffer, got one in shared virtual memory"
+            raise refuse(LaunchTypeError, "launch.type", message, hint=f"{name}.get()")
         return Argument(given, "pyopencl", given)
     if module == "cupy" and hasattr(given, "data"):
         return Argument(given, "cupy", given)

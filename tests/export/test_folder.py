@@ -109,6 +109,10 @@ def test_results_do_not_overwrite_what_is_read(tmp_path):
     with pytest.raises(ValueError, match="C: expected memory of its own, got memory that overlaps A"):
         program(device[:13], device[:13], out=device[:13])
     assert np.array_equal(program(device[:13], device[:13], out=device[64:]).get(), kept @ kept)
+    parts = [device.base_data.get_sub_region(0, kept.nbytes) for _ in range(2)]
+    a, out = (arrays.Array(program.queue, (13, 13), np.float32, data=part) for part in parts)
+    with pytest.raises(ValueError, match="overlaps A"):
+        program(a, a, out=out)
     other = cl.CommandQueue(cl.Context([program.queue.device]))
     with pytest.raises(ValueError, match="another context"):
         program(arrays.to_device(other, kept), device[:13])

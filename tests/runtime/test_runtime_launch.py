@@ -264,8 +264,18 @@ def test_pyopencl_arrays_of_the_users_own_context(add, device):
     assert add.run_guarded(*given)[1] == ()
     refused("launch.device", lambda: add(given[0], b), "B: ")
     refused("launch.aliasing", lambda: add(*given, out=given[0]))
+    whole = arrays.zeros(queue, (512,), np.float32)
+    parts = [whole.base_data.get_sub_region(1024 * n, 1024) for n in (0, 0, 1)]
+    one, same, next_ = (arrays.Array(queue, (5, 10), np.float32, data=part) for part in parts)
+    refused("launch.aliasing", lambda: add(one, given[0], out=same))
+    refused("launch.aliasing", lambda: add(one, given[0], out=whole[:50].reshape(5, 10)))
+    one.set(a)
+    np.testing.assert_array_equal(add(one, given[1], out=next_).get(), a + 2 * b)
     other = arrays.to_device(cl.CommandQueue(cl.Context([device.handle])), a)
     refused("launch.device", lambda: add(given[0], other))
+    pooled = arrays.Array(queue, (5, 10), np.float32, data=whole.base_data)
+    pooled.base_data = object()  # shared virtual memory has no buffer
+    refused("launch.type", lambda: add(given[0], pooled), "B: ", "shared virtual memory")
     refused("launch.strides", lambda: add(given[0], arrays.to_device(queue, np.asfortranarray(b))), "B: ")
     part = arrays.to_device(queue, numbers(38, 10))
     refused("launch.alignment", lambda: add(given[0], part[1:6]), "B: ")

@@ -214,11 +214,17 @@ def part(a: Any) -> Any:
 def overlap(result: Any, other: Any, written: bool) -> bool:
     """Whether what is written to an output changes another argument; host arrays that are only read are copied."""
     if isinstance(result, cl_array.Array) and isinstance(other, cl_array.Array):
-        start, begin = result.offset, other.offset
-        meet = max(start, begin) < min(start + result.nbytes, begin + other.nbytes)
-        return meet and bool(result.base_data == other.base_data)
+        (base, start), (memory, begin) = whole(result), whole(other)
+        return base == memory and max(start, begin) < min(start + result.nbytes, begin + other.nbytes)
     both = isinstance(result, np.ndarray) and isinstance(other, np.ndarray)
     return written and both and np.may_share_memory(result, other)
+
+
+def whole(a: Any) -> tuple[Any, int]:
+    """The memory that a pyopencl array lies in, of which its buffer may be a part; where it starts there."""
+    memory, start = a.base_data, a.offset
+    parent = None if memory is None else memory.associated_memobject
+    return (memory, start) if parent is None else (parent, start + memory.offset)
 
 
 def check(p: dict[str, Any], a: Any) -> None:
