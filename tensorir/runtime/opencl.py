@@ -203,6 +203,7 @@ class OpenCLDevice(Device):
         if self.coherent:
             self.finish()
             return
+        self.check_process()
         cl, queue = self._cl, self.queue
         maps = [
             cl.enqueue_map_buffer(queue, memory, cl.map_flags.READ, 0, (array.nbytes,), np.uint8, is_blocking=False)[0]
@@ -216,6 +217,7 @@ class OpenCLDevice(Device):
             mapped.base.release(queue)
 
     def finish(self) -> None:
+        self.check_process()  # what was bound before a fork would be waited for in vain
         try:
             self.queue.finish()
         except self._cl.Error as error:

@@ -489,6 +489,16 @@ def _in_fork(program, results):
         results.put(error.code)
 
 
+def test_what_was_bound_is_not_waited_for_in_a_fork(two, monkeypatch):
+    bound = two.bind(numbers(4, 6), 1.0, 0)
+    net = tir.sequence([bound])
+    monkeypatch.setattr(two.device, "pid", -1)
+    for wait in (bound.wait, bound.finish, net.run, net.finish):
+        with pytest.raises(DeviceError) as caught:
+            wait()
+        assert caught.value.code == "device.forked"
+
+
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork on this system")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_forked_child_is_refused(add):

@@ -132,8 +132,6 @@ class Program:
         given = out if isinstance(out, tuple | list) else () if out is None else (out,)
         if given and len(given) != len(self.outputs):
             raise TypeError(f"expected {len(self.outputs)} arrays in out, got {len(given)}")
-        if os.getpid() != self.process:
-            raise RuntimeError("this program was made before the process forked; make one in the child")
         native = [a for a in arrays if isinstance(a, cl_array.Array)]
         for a in (*native, *(a for a in given if isinstance(a, cl_array.Array))):
             if a.context != self.context:
@@ -159,6 +157,7 @@ class Program:
 
     def run(self, memories: dict[str, Any]) -> None:
         """Launch all kernels on buffers (and NumPy scalars) by argument name, and wait. Threads take turns."""
+        self.check_process()
         values, before = {**self.fixed, **memories}, list[Any]()
         with self.lock:  # calls share the kernel objects, which hold arguments, and the workspace
             for about, kernel in self.launches:
@@ -167,12 +166,18 @@ class Program:
                 before = [cl.enqueue_nd_range_kernel(self.queue, kernel, size, tuple(about["block"]), wait_for=before)]
             self.queue.finish()
 
+    def check_process(self) -> None:
+        """In the child of a fork the driver's threads are missing, and it would be waited for in vain."""
+        if os.getpid() != self.process:
+            raise RuntimeError("this program was made before the process forked; make one in the child")
+
     def buffer(self, nbytes: int) -> Any:
         """New device memory."""
         return cl.Buffer(self.context, cl.mem_flags.READ_WRITE, max(nbytes, 16))
 
     def filled(self, data: Any) -> Any:
         """New device memory with these bytes."""
+        self.check_process()
         made = self.buffer(data.nbytes)
         if data.nbytes:
             cl.enqueue_copy(self.queue, made, np.ascontiguousarray(data))
