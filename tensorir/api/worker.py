@@ -26,6 +26,7 @@ from tensorir.api.bench import (
     Runner,
     compare,
     each,
+    error_on_floats,
     normal_floats,
     timed,
 )
@@ -324,7 +325,8 @@ def _on_random_floats(state: State, runner: Runner, progress: Progress) -> Json:
     arrays, expected = normal_floats(state.work, 3, progress)
     progress("run")
     got = runner.program(*arrays)
-    found = compare(runner.source.outputs, each(got), expected, False, runner.max_error)
+    most = error_on_floats(runner.source, runner.max_error)
+    found = compare(runner.source.outputs, each(got), expected, False, most)
     detail = found.where or f"normal floats: largest error {found.max_err:.2g}"
     return {"name": "random", "ok": not found.where, "detail": detail}
 

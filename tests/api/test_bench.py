@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import zoo
 
+import tensorir as tir
 from tensorir.api import worker
 from tensorir.api.asker import Asker
-from tensorir.api.bench import LOOKS, Beside, Data, Output, Runner, compare
+from tensorir.api.bench import LOOKS, Beside, Data, Output, Runner, compare, error_on_floats
 from tensorir.api.candidate import Refused, failure, quiet
 from tensorir.api.measurer import Measurer
 from tensorir.api.options import Options
@@ -646,6 +647,24 @@ def test_right_results_that_jump_are_not_compared_on_floats(rebuilt):
         if rebuilt:
             checks = worker._check(state, message, str)["checks"]
             assert checks[-1]["ok"] and checks[-1]["detail"].startswith("left out")
+
+
+def test_operands_of_tf32_have_fewer_digits():
+    """On floats only, and not where three such products stand for one: their small terms show on floats alone."""
+    work = tir.ops.matmul(m=64, n=64, k=64, tb=True, precision="tf32")
+    a, b = work.random_inputs(1)
+    right = work.reference(a, b)
+
+    def cut(x):  # as cvt.rna does
+        return ((x.view(np.uint32) + np.uint32(1 << 12)) & np.uint32(0xFFFFE000)).view(np.float32)
+
+    got = work.reference(cut(a), cut(b))
+    for template, precision, agrees in [("gpu_tensor", "tf32", True), ("gpu_hopper", "tf32", True),
+                                        ("gpu_tensor", "3xtf32", False), ("gpu_tile", "tf32", False)]:  # fmt: skip
+        made = tir.ops.matmul(m=64, n=64, k=64, tb=True, precision=precision)
+        source = made.schedule(None, template, "cuda -arch=sm_90a").emitted()
+        found = compare(source.outputs, [got], [right], False, error_on_floats(source, None))
+        assert (not found.where) == agrees, (template, precision)
 
 
 def test_outcome_shows_in_a_notebook():
