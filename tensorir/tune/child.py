@@ -175,16 +175,19 @@ def _guardian(life: int, others: tuple[int, ...]) -> None:
             os.close(fd)
         while os.read(life, 1):
             pass
-        end_marked(os.environ.get(MARK, ""))
+        end_marked(os.environ.get(MARK, ""), os.getpgrp())
     finally:
         os.killpg(0, signal.SIGKILL)
 
 
-def end_marked(mark: str) -> None:
-    """Kill what a worker's candidates started and took out of its group, where the system tells environments."""
+def end_marked(mark: str, group: int) -> None:
+    """Kill what a worker's candidates started and took out of its group, where the system tells environments.
+
+    Those inside are not looked at: reading the environment of one that hangs in a driver may take for ever.
+    """
     wanted = f"{MARK}={mark}".encode()
     for _ in range(3):  # some may just be starting others
-        found = [pid for pid in _others() if mark and wanted in _environment(pid).split(b"\0")]
+        found = [pid for pid in _outside(group) if mark and wanted in _environment(pid).split(b"\0")]
         for pid in found:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
@@ -192,10 +195,14 @@ def end_marked(mark: str) -> None:
             return
 
 
-def _others() -> list[int]:
+def _outside(group: int) -> list[int]:
+    found = []
     with contextlib.suppress(OSError):
-        return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
-    return []
+        for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+            with contextlib.suppress(OSError):  # it has gone
+                if pid != os.getpid() and os.getpgid(pid) != group:
+                    found.append(pid)
+    return found
 
 
 def _environment(pid: int) -> bytes:

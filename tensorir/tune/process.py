@@ -444,7 +444,7 @@ def _destroy(process: subprocess.Popen[bytes], fds: tuple[int, ...], mark: str) 
     """Kill the group, then reap: the other order could hit a group that got the same number later."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
-    end_marked(mark)
+    end_marked(mark, process.pid)
     with contextlib.suppress(subprocess.TimeoutExpired):  # a process stuck in a driver call cannot be waited for
         process.wait(2.0)
         _group_gone(process.pid)

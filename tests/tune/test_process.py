@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tensorir.tune import process
+from tensorir.tune import child, process
 from tensorir.tune.process import Worker, WorkerError
 
 HERE = Path(__file__).parent
@@ -274,6 +274,19 @@ def test_what_left_the_group_ends_with_the_worker(worker):
     assert gone(pid, 1)
 
 
+def test_what_is_in_the_group_is_not_looked_at(monkeypatch):
+    """The environment of a process that hangs in a driver may never be read to its end."""
+    seen = []
+    monkeypatch.setattr(child, "_environment", lambda pid: seen.append(pid) or b"")
+    run = subprocess.Popen(["cat"], stdin=subprocess.PIPE, start_new_session=True)
+    try:
+        child.end_marked("some", run.pid)
+        child.end_marked("some", -1)
+    finally:
+        run.communicate()
+    assert seen.count(run.pid) == (1 if os.path.exists("/proc/self/environ") else 0)
+
+
 def test_and_with_the_parent():
     run, pid = parent("sleep", script=PARENT.replace("worker.pid", "worker.request({'do': 'escape'}, 60)['pid']", 1))
     assert alive(pid)
@@ -285,13 +298,13 @@ def test_and_with_the_parent():
 
 def test_a_group_of_ended_processes_is_not_waited_for():
     """Those that nobody asks for stay in it, as a guardian does in a container whose first process does not."""
-    child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, start_new_session=True)
-    assert process._any_runs(child.pid)
-    child.kill()
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    os.killpg(child.pid, 0)  # is still there
-    assert not process._any_runs(child.pid)
-    child.communicate()
+    run = subprocess.Popen(["cat"], stdin=subprocess.PIPE, start_new_session=True)
+    assert process._any_runs(run.pid)
+    run.kill()
+    os.waitid(os.P_PID, run.pid, os.WEXITED | os.WNOWAIT)
+    os.killpg(run.pid, 0)  # is still there
+    assert not process._any_runs(run.pid)
+    run.communicate()
 
 
 def test_interrupt_kills_the_group_and_passes_on():
