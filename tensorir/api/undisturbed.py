@@ -48,6 +48,7 @@ def _state() -> dict[str, Any]:
         "limits": _limits(),
         "cores": os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None,
         "streams": (sys.stdout, sys.stderr),
+        "watchers": (sys.gettrace(), sys.getprofile()),
         "depth": sys.getrecursionlimit(),
         "errors": np.geterr(),
         "timers": {t: signal.getitimer(t) for t in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)},
@@ -55,7 +56,9 @@ def _state() -> dict[str, Any]:
 
 
 def _put_back(before: dict[str, Any]) -> None:
-    sys.settrace(None)
+    trace, profile = before["watchers"]
+    sys.settrace(trace)
+    sys.setprofile(profile)
     sys.setrecursionlimit(before["depth"])
     sys.stdout, sys.stderr = before["streams"]
     np.seterr(**before["errors"])

@@ -14,16 +14,21 @@ from tensorir.api.candidate import raised
 from tensorir.api.undisturbed import LeftRunning, undisturbed
 
 
-def test_everything_is_put_back(tmp_path):
+def test_everything_is_put_back(tmp_path, request):
     def state():
         mask = os.umask(0o077)
         os.umask(mask)
         timers = [signal.getitimer(t) for t in (signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)]
         limits = [resource.getrlimit(n) for n in (resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE)]
-        return [mask, timers, limits, os.getcwd(), dict(os.environ), sys.getrecursionlimit(), np.geterr(), sys.stdout]
+        python = [sys.getrecursionlimit(), np.geterr(), sys.stdout, sys.gettrace(), sys.getprofile()]
+        return [mask, timers, limits, os.getcwd(), dict(os.environ), *python]
 
+    sys.setprofile(lambda *_: None)  # of one who measures us
+    request.addfinalizer(lambda: sys.setprofile(None))
     before = state()
     with pytest.raises(KeyboardInterrupt), undisturbed():
+        sys.setprofile(None)
+        sys.settrace(lambda *_: None)
         (gone := tmp_path / "gone").mkdir()
         os.chdir(gone)
         gone.rmdir()
