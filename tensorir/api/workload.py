@@ -95,16 +95,17 @@ class Template:
             raise refuse(
                 ScheduleError, "template.target", message, hint="work.template_for(target) names one that suits"
             )
-        spaces: dict[Target, Space] = self.__dict__.setdefault("spaces", {})
-        if target not in spaces:
+        spaces: dict[tuple[Target, str], Space] = self.__dict__.setdefault("spaces", {})
+        key = (target, target.name)  # targets of other names are equal, and models know devices by name
+        if key not in spaces:
             made = self.given(target)
             if not _is_space(made):
                 message = f"the function that makes a template's space returned {shown(made)}, not a Space"
                 raise refuse(
                     DeclarationError, "workload.template", message, hint="lambda target: tir.Space(tile=[4, 8])"
                 )
-            spaces[target] = made
-        return spaces[target]
+            spaces[key] = made
+        return spaces[key]
 
 
 def _is_space(given: Any) -> bool:

@@ -53,6 +53,14 @@ def test_configuration_is_checked_against_the_space():
     assert caught.value.code == "space.unknown-value"
 
 
+def test_devices_of_one_kind_have_spaces_of_their_own():
+    """Their targets are equal; what is expected of them is not."""
+    template = Template(lambda s, c: None, lambda t: tir.Space(f=[len(t.name)]))
+    target = Target.parse("cuda -arch=sm_90a")
+    found = [template.space_for(replace(target, name=name)).default["f"] for name in ("H100", "GH200", "H100")]
+    assert found == [4, 5, 4]
+
+
 def test_a_space_may_depend_on_the_target(monkeypatch):
     monkeypatch.setattr("tensorir.runtime.host.has_avx512", lambda: False)
     C = elementwise(lambda a: a + 1)
