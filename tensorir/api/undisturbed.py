@@ -33,7 +33,7 @@ def undisturbed() -> Iterator[None]:
             os._exit(1)
         _put_back(before)
         mine = [f"thread {t.name}" for t in threading.enumerate() if t not in threads]
-        mine += [f"process {pid}" for pid in sorted(_children() - children)]
+        mine += [f"process {pid}" for pid in sorted(_children() - children) if _runs(pid)]
         if mine:
             raise LeftRunning(f"{', '.join(mine[:3])}{' and others' if len(mine) > 3 else ''} still running")
 
@@ -103,9 +103,16 @@ def _set_limit(limit: int, values: tuple[int, int]) -> None:
 
 
 def _children() -> set[int]:
-    """Processes that this one started and that have not ended; none where the system does not say."""
+    """Processes that this one started and has not heard the end of; none where the system does not say."""
     found: set[int] = set()
     for path in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError, ValueError):  # a thread that has just ended
             found.update(int(pid) for pid in path.read_text(encoding="ascii").split())
     return found
+
+
+def _runs(pid: int) -> bool:
+    """Whether a child has not ended, without taking its end from whom it is for."""
+    with contextlib.suppress(OSError):
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    return False
