@@ -52,7 +52,8 @@ MADE = ("source", "known", "max_error")
 """Of the reference, where it was made here: every trial names it, so it lies beside the expected outputs."""
 MOST_LEVELS = 5  # earlier trials that are made again to see whether their source is still the same
 PEER_S = 60.0  # for a look at one library,
-PEER_SHARE = 0.25  # of what is left of the budget at most
+PEER_SHARE = 0.25  # of what is left of the budget at most,
+PEER_LEAST_S = 10.0  # or half of it where that is less than this: the first look imports the library
 RACE_SHARE = 0.25  # of the time that the search took is worth spending on which of its finalists is fastest
 
 
@@ -438,10 +439,7 @@ class Measurer:
                 break
             late_s = None if self._flights is None else (len(open_) + 2) * self._flights.late_s
             message = self._final_message([finalists[n] for n in open_], left, searched_s=searched_s)
-            message |= {
-                "peers": peers,
-                "limits": {"baseline": PEER_S if left is None else min(PEER_S, PEER_SHARE * left)},
-            }
+            message |= {"peers": peers, "limits": {"baseline": _for_a_peer(left)}}
             reply = self._ask(message, left, late_s)
             if reply["status"] == "ok":
                 where = {"device": reply["device"]} if "device" in reply else {}
@@ -484,6 +482,11 @@ def _described(reply: Json) -> Json:
         raise refuse(DeviceError, "device.broken", f"the device cannot be used in a worker process: {words}"[:1000])
     about: Json = reply["device"]
     return about
+
+
+def _for_a_peer(left: float | None) -> float:
+    """Seconds that a look at one library may take, of those that are left."""
+    return PEER_S if left is None else min(PEER_S, max(PEER_SHARE * left, min(PEER_LEAST_S, left / 2)))
 
 
 def _cancelled() -> Json:

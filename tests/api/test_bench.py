@@ -562,6 +562,9 @@ def test_a_peer_that_hangs_costs_no_finalist_its_round():
     assert [r["status"] for r in m.final([record(1)], 40.0).results] == ["ok"]
     first, second = m._asker.asked
     assert first["limits"]["baseline"] == pytest.approx(10.0, rel=0.01)
+    short = measurer({"status": "ok", "results": [OK], "baseline": None})
+    short.final([record(1)], 6.0)
+    assert short._asker.asked[0]["limits"]["baseline"] == pytest.approx(3.0, rel=0.01), "importing it takes seconds"
     assert first["peers"] and not second["peers"]
     assert m_status(hung, hung) == ["cancelled"], "once"
 
