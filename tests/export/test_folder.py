@@ -22,6 +22,7 @@ from tensorir.codegen.source import Source
 from tensorir.export import folder as exporting
 from tensorir.export.folder import ExportError, export
 from tensorir.export.shipped import selftest
+from tensorir.interp.numbers import numpy_dtype
 from tensorir.runtime.device import devices
 from tensorir.tune import inputs
 
@@ -87,6 +88,24 @@ for bad in ((a,), (a, a.astype(np.float64)), (a, a[:5]), (a, 5)):
     command = [sys.executable, "-c", code, str(where)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3", "float16", "float32"])
+def test_digests_take_zeros_of_either_sign(tmp_path, monkeypatch, dtype):
+    monkeypatch.setattr("tensorir.export.evidence.STORED", 1)
+    kind = numpy_dtype(dtype)
+    x = tir.placeholder((40,), dtype, name="x")
+    y = tir.compute((40,), lambda i: tir.where(x[i] > 0, x[i], 0), name="y")
+    where = export(tir.Schedule(y).emitted(), tmp_path, ["source"], outputs=(y,))
+    m = json.loads((where / "manifest.json").read_text())
+    (case,), (given,) = m["selftest"]["cases"], m["selftest"]["inputs"]
+    made = selftest.integers(40, given["low"], given["high"], case["seed"] * 1000)
+    for zero in (0.0, -0.0):
+        result = np.where(made > 0, made, zero).astype(kind)
+        bits = result.view(selftest.stored(np.zeros(1), dtype).dtype)
+        selftest.compare(m, case, {"name": "y", "dtype": dtype}, bits)
+    with pytest.raises(selftest.WrongError):
+        selftest.compare(m, case, {"name": "y", "dtype": dtype}, bits[::-1])
 
 
 def loader_of(path):
