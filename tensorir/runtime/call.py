@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -43,6 +43,16 @@ class Call:
     def empty(self) -> bool:
         """Nothing to compute: every output has no element."""
         return all(prod(p.shape) == 0 for p in self.source.outputs)
+
+    def outside(self, leave: Callable[[Argument], bool] = lambda _: False) -> list[Problem]:
+        """Indices, as they are now, that lead out of what they index; but not in the arrays to ``leave``."""
+        problems = []
+        for gather in self.source.gathers:
+            if gather.param in self.inputs and not leave(self.inputs[gather.param]):
+                array = self.inputs[gather.param].array
+                problem = check_gather(gather, array if self.native == "numpy" else array.get())
+                problems += [problem] if problem else []
+        return problems
 
     def allocate(self, device: Device) -> None:
         """Make the outputs that were not given."""
@@ -115,13 +125,7 @@ def _check_all(call: Call, device: Device) -> list[Problem]:
             problems.append(problem)
     if problems:
         return problems
-    problems = check_aliasing(call.inputs, call.outputs)
-    for gather in call.source.gathers:
-        if gather.param in call.inputs:
-            array = call.inputs[gather.param].array
-            problem = check_gather(gather, array if call.native == "numpy" else array.get())
-            problems += [problem] if problem else []
-    return problems
+    return [*check_aliasing(call.inputs, call.outputs), *call.outside()]
 
 
 def fixed_values(source: Source, device: Device, arrays: Mapping[str, Any]) -> dict[str, bytes]:

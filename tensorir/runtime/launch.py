@@ -301,7 +301,12 @@ class BoundLaunch:
                 self._program.device.write(self._memories[p.name], bytes_of(np.ascontiguousarray(content)))
 
     def refresh(self) -> None:
-        """Take over changed inputs: copy those that are not used in place, and run again what runs once."""
+        """Take over changed inputs: check indices among them, copy those that are not used in place, and run again what
+        runs once. Raises LaunchError ``launch.index-range``.
+        """
+        problems = self._call.outside()
+        if problems:
+            raise LaunchError(problems)
         with self._program._lock:
             for memory, argument in self._attached.uploads:
                 self._program.device.write(memory, bytes_of(np.ascontiguousarray(argument.array)))

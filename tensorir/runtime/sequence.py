@@ -100,6 +100,10 @@ class LaunchSequence:
                        for n, b in enumerate(self.launches)]  # fmt: skip
         self._upload()
 
+    def _makes(self, argument: Argument) -> bool:
+        """Whether a launch of the sequence writes this array."""
+        return any(_meet(argument.span(), w) for w in self._written)
+
     def _back(self, use: _Use) -> bool:
         return use.span in self._written and use.argument.native == "numpy"
 
@@ -183,6 +187,9 @@ class LaunchSequence:
 
     def refresh(self) -> None:
         """Take over inputs that have changed: those that are not used in place, and those of kernels that run once."""
+        problems = [p for b in self.launches for p in b._call.outside(self._makes)]
+        if problems:
+            raise LaunchError(problems)
         for b in self._early:
             b.refresh()
         self._upload()

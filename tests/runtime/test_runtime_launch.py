@@ -341,6 +341,19 @@ def test_narrow_scalars(device, dtype):
 
 
 @pytest.mark.parametrize("chained", [False, True], ids=["bound", "sequence"])
+def test_changed_indices_are_checked_when_they_are_taken_over(device, chained):
+    table, index = numbers(7), np.zeros((2, 3), np.int32)
+    bound = Program(GATHER, device).bind(table, index)
+    run = tir.sequence([bound]) if chained else bound
+    index[1, 2] = 5
+    run.refresh()
+    run()
+    np.testing.assert_array_equal(run.wait(), table[index])
+    index[1, 2] = 7
+    refused("launch.index-range", run.refresh)
+
+
+@pytest.mark.parametrize("chained", [False, True], ids=["bound", "sequence"])
 def test_bound_launches_take_turns_with_the_workspace(two, chained):
     one, other = (two.bind(numbers(4, 6), float(scale), 0) for scale in (1, 2))
     inside, second = threading.Event(), threading.Thread(target=other)
