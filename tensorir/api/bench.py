@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tensorir.api.candidate import Candidate, Json, Progress, Refused, failure
+from tensorir.api.floats import Floats, moved_by_digits
 from tensorir.check.equivalence import awkward_shapes, label
 from tensorir.check.verdict import tolerance
 from tensorir.codegen.source import Param, Source
@@ -33,7 +35,6 @@ from tensorir.tune.record import MOST_DRIFT
 
 if TYPE_CHECKING:
     from tensorir.api.schedule import Schedule
-    from tensorir.api.workload import Workload
     from tensorir.expr.tensor import Tensor
     from tensorir.runtime.device import Device
 
@@ -115,6 +116,19 @@ class Data:
             self._floats = Data(*given, random_arrays, "floats")
         return self._floats
 
+    def as_floats(self) -> Floats:
+        """What is here, to be compared as normal floats are."""
+        return Floats(*self.fresh(), self.moved)
+
+    def moved(self) -> float:
+        """``moved_by_digits`` of what is here, once for all workers."""
+        path = self._folder / f"{self._name}_moved"
+        with contextlib.suppress(OSError, ValueError):
+            return float(path.read_text())
+        found = moved_by_digits(self._make, *self.fresh())
+        _write(path, lambda file: file.write(repr(found).encode("ascii")))
+        return found
+
     def remove(self) -> None:
         """Delete the folder, where this object made one."""
         if self._own:
@@ -147,7 +161,8 @@ class Data:
     def _computed(self) -> list[Any]:
         began = time.perf_counter()
         given = self._make(*self.inputs)
-        (self._folder / "seconds").write_text(f"{time.perf_counter() - began}")
+        took = f"{time.perf_counter() - began}".encode("ascii")
+        _write(self._folder / "seconds", lambda file: file.write(took))
         made = given if isinstance(given, tuple | list) else (given,)
         found = []
         for n, (array, o) in enumerate(zip(made, self.outputs, strict=True)):
@@ -165,14 +180,6 @@ class Data:
 def each(results: Any) -> list[Any]:
     """The results of a call that returns one array (or nested list) or a tuple of several."""
     return list(results) if isinstance(results, tuple) else [results]
-
-
-def normal_floats(work: Workload, seed: int, progress: Progress) -> tuple[list[Any], list[Any]]:
-    """Inputs with every digit in use, and what the reference says."""
-    progress("reference")
-    arrays = work.random_inputs(seed)
-    given = work.reference(*arrays)
-    return arrays, list(given) if isinstance(given, tuple | list) else [given]
 
 
 def _as_double(array: Any) -> Any:
@@ -240,13 +247,13 @@ def compare(
     return Comparison(worst)
 
 
-def error_on_floats(source: Source, most: float | None) -> float | None:
-    """How far results on normal floats may be off, as ``compare`` takes it; most: on whole numbers.
-
-    Tensor cores that take tf32 see as many digits of an operand as float16 has, of whole numbers all.
-    """
-    cut = any(".tf32." in name for name in source.instructions)
-    return max(most or 0.0, tolerance("float16")) if cut else most
+def compare_floats(source: Source, got: Sequence[Any], floats: Floats, most: float | None) -> Comparison:
+    """Results on normal floats against the expected ones; most: how far they may be off on whole numbers."""
+    assert floats.expected is not None
+    found = compare(source.outputs, got, floats.expected, False, floats.allowed(source, most, close=True))
+    if not found.where:
+        return found
+    return compare(source.outputs, got, floats.expected, False, floats.allowed(source, most, close=False))
 
 
 @dataclass(frozen=True)
@@ -293,6 +300,7 @@ class Runner:
         self.schedule, self.max_error = candidate.schedule, candidate.max_error
         self.inputs, self.expected = data.fresh()
         self.rounded = False  # whether the inputs are such that sums are
+        self.bound: Any = None  # a prebound launch
         self._whole = "run"  # the phase in which all blocks run: WHOLE once nothing is put off to the first launch
         try:
             self.program = program or Program(self.source, device, cache=cache)
@@ -394,26 +402,27 @@ class Runner:
         """Run on normal floats, unless ``Data.floats`` says otherwise; raises Refused when that is wrong."""
         if (floats := self.data.floats(left_s)) is not None:
             progress("reference")
-            arrays, expected = floats.fresh()
+            made = floats.as_floats()
             progress("run")
-            self.on_floats(arrays, expected, f"normal floats {SEED}")
+            self.on_floats(made, f"normal floats {SEED}")
 
-    def on_floats(self, arrays: Sequence[Any], expected: Sequence[Any] | None, words: str) -> None:
+    def on_floats(self, floats: Floats, words: str) -> None:
         """Bind inputs with every digit in use in place of the whole numbers.
 
-        Raises Refused unless results are the ``expected`` ones, where there are any, as far as rounding explains.
+        Raises Refused unless results are the expected ones, where there are any, as far as rounding explains.
         """
+        self.bound = None  # its arrays make room
         try:
-            self.bound = self.program.bind(*arrays)
+            self.bound = self.program.bind(*floats.arrays)
             self.once()
             got = self.bound.wait()
         except TensorIRError as error:
             raise Refused(self.known | failure(error, "run")) from None
         self.first = [np.array(x) for x in each(got)]
         self.rounded = True
-        if expected is None:
+        if floats.expected is None:
             return
-        found = compare(self.source.outputs, self.first, expected, False, error_on_floats(self.source, self.max_error))
+        found = compare_floats(self.source, self.first, floats, self.max_error)
         if found.where:
             self._refuse("wrong_result", found.max_err, f"on {words}: {found.where}")
         self.known["check"]["shapes"].append(f"{self._shape()} {words}")

@@ -200,7 +200,7 @@ class Measurer:
         data.fresh()
         left = self._until_the_end()
         if (floats := data.floats(math.inf if left is None else left)) is not None:
-            floats.fresh()
+            floats.moved()
 
     def _limits(self) -> dict[str, float]:
         o = self.options

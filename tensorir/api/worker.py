@@ -25,12 +25,12 @@ from tensorir.api.bench import (
     Output,
     Runner,
     compare,
+    compare_floats,
     each,
-    error_on_floats,
-    normal_floats,
     timed,
 )
 from tensorir.api.candidate import Candidate, Json, Progress, Refused, prepare, quiet, raised, source_from
+from tensorir.api.floats import Floats
 from tensorir.api.identity import describe, fingerprint
 from tensorir.api.undisturbed import LeftRunning, undisturbed
 from tensorir.errors import CheckError, Problem, TensorIRError
@@ -322,11 +322,11 @@ def _on_random_floats(state: State, runner: Runner, progress: Progress) -> Json:
         return {"name": "random", "ok": True, "detail": "left out: the reference is not here"}
     if not state.data(progress).continuous:
         return {"name": "random", "ok": True, "detail": "left out: results jump where sums are rounded"}
-    arrays, expected = normal_floats(state.work, 3, progress)
+    progress("reference")
+    floats = Floats.of(state.work, 3)
     progress("run")
-    got = runner.program(*arrays)
-    most = error_on_floats(runner.source, runner.max_error)
-    found = compare(runner.source.outputs, each(got), expected, False, most)
+    got = runner.program(*floats.arrays)
+    found = compare_floats(runner.source, each(got), floats, runner.max_error)
     detail = found.where or f"normal floats: largest error {found.max_err:.2g}"
     return {"name": "random", "ok": not found.where, "detail": detail}
 
@@ -416,25 +416,23 @@ def _on_floats(
     numbers = sum(math.prod(a[2]) for a in state.setup["arguments"])
     if 4 * numbers * DRAW_S > left:
         return data.fresh()[0]
-    expected: list[Any] | None
+    progress("reference")
     if state.work is None:  # the process that knows the reference has left one set of floats here, if any
-        floats = data.floats(left)
-        if floats is None:
+        if (kept := data.floats(left)) is None:
             return data.fresh()[0]
-        (arrays, expected), seed = floats.fresh(), SEED
+        floats, seed = kept.as_floats(), SEED
     elif not data.continuous or 4 * data.reference_s > left:
-        progress("reference")
-        arrays, expected = state.work.random_inputs(seed), None
+        floats = Floats(state.work.random_inputs(seed), None, float)
     else:
-        arrays, expected = normal_floats(state.work, seed, progress)
+        floats = Floats.of(state.work, seed)
     for n in list(runners):
         progress(f"run {n}")
         try:
-            runners[n].on_floats(arrays, expected, f"normal floats {seed}")
+            runners[n].on_floats(floats, f"normal floats {seed}")
         except Refused as refused:
             results[n] = _out(state, n, refused)
             del runners[n]
-    return arrays
+    return list(floats.arrays)
 
 
 def _out(state: State, n: int, refused: Refused) -> Json:

@@ -2,6 +2,8 @@
 
 import time
 
+import numpy as np
+
 import tensorir as tir
 from tensorir.api.workload import Template
 
@@ -73,3 +75,20 @@ def quantised(n=8):
     S = tir.compute((n, n), lambda i, j: tir.sum(A[i, k] * B[k, j], axis=k), name="S")
     C = tir.compute((n, n), lambda i, j: tir.cast(tir.round(S[i, j] * 4.0), "int32"), name="C")
     return tir.Workload("quantised", C, {"plain": (lambda s, c: None, tir.Space())})
+
+
+def shares(m=8, n=64):
+    """Each number of a row over the row's sum, which may cancel."""
+    A = tir.placeholder((m, n), name="A")
+    k = tir.reduce_axis(n, name="k")
+    total = tir.compute((m,), lambda i: tir.sum(A[i, k], axis=k), name="total")
+    C = tir.compute((m, n), lambda i, j: A[i, j] / total[i], name="C")
+    return tir.Workload("shares", C, templates={"plain": (lambda s, c: None, tir.Space())})
+
+
+def backwards(a):
+    """``shares`` with the terms in the order that is least exact: one after the other, from the last."""
+    total = np.zeros(len(a), np.float32)
+    for column in a.T[::-1]:
+        total += column
+    return a / total[:, None]

@@ -1,0 +1,79 @@
+"""Normal floats, with every digit in use: what the reference says about them, and how far off a right kernel may be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tensorir.check.verdict import tolerance
+from tensorir.codegen.source import Source
+from tensorir.errors import TensorIRError
+
+if TYPE_CHECKING:
+    from tensorir.api.workload import Workload
+
+ORDERS = 32.0
+"""So many times further than inputs that change in their last digit may sums in another order take a result."""
+
+
+@dataclass(frozen=True)
+class Floats:
+    """Inputs and expected results.
+
+    expected: None where nobody compares with them
+    moved:    ``moved_by_digits``, which only results that seem wrong ask for
+    """
+
+    arrays: Sequence[Any]
+    expected: Sequence[Any] | None
+    moved: Callable[[], float]
+
+    @classmethod
+    def of(cls, work: Workload, seed: int) -> Floats:
+        """New ones, of a workload whose reference is here."""
+        arrays = work.random_inputs(seed)
+        given = work.reference(*arrays)
+        expected = list(given) if isinstance(given, tuple | list) else [given]
+        return cls(arrays, expected, partial(moved_by_digits, work.reference, arrays, expected))
+
+    def allowed(self, source: Source, most: float | None, close: bool) -> float | None:
+        """How far results may be off, as ``compare`` takes it; most: on whole numbers.
+
+        Tensor cores that take tf32 see as many digits of an operand as float16 has, of whole numbers all. Where results
+        are not ``close`` by that, what the definition itself makes of a last digit counts: sums that cancel.
+        """
+        cut = any(".tf32." in name for name in source.instructions)
+        usual = max(most or 0.0, tolerance("float16")) if cut else most
+        return usual if close else max(usual or 0.0, ORDERS * self.moved())
+
+
+def moved_by_digits(make: Callable[..., Any], arrays: Sequence[Any], expected: Sequence[Any]) -> float:
+    """By how large a share of its largest number a result moves where each float of 32 or 64 bits among the inputs
+    becomes its neighbour, up or down: the condition of the definition there, in units of rounding (Higham, Accuracy and
+    Stability of Numerical Algorithms, 2002, section 1.6). 0 where the reference is not here.
+    """
+    rng = np.random.default_rng(0)
+    try:
+        given = make(*(_neighbours(a, rng) for a in arrays))
+    except TensorIRError:
+        return 0.0
+    shares = [0.0]
+    for found, right in zip(given if isinstance(given, tuple | list) else (given,), expected, strict=True):
+        with np.errstate(invalid="ignore", over="ignore"):
+            a, b = (np.asarray(x).astype(np.float64).reshape(-1) for x in (found, right))
+            both = np.isfinite(a) & np.isfinite(b)
+            shares.append(float(np.abs(a - b)[both].max(initial=0.0) / np.abs(b)[both].max(initial=1e-30)))
+    return max(share for share in shares if math.isfinite(share))
+
+
+def _neighbours(array: Any, rng: np.random.Generator) -> Any:
+    kind = np.asarray(array).dtype
+    if kind not in (np.float32, np.float64):
+        return array
+    ways = np.where(rng.random(np.shape(array)) < 0.5, -np.inf, np.inf).astype(kind)
+    return np.nextafter(array, ways)
