@@ -132,7 +132,8 @@ def _checked(work: Workload, made: Candidate, device: Device) -> Program | None:
     if was_checked(key, program):
         return program
     made.check(quiet)  # what comes from a record was checked so when it was measured, and has no schedule here
-    from tensorir.api.bench import Data, Output, Runner
+    from tensorir.api.bench import Runner
+    from tensorir.api.expected import Data, Output
     from tensorir.interp.magnitude import is_continuous
     from tensorir.tune.inputs import arguments
 

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tensorir.api.asker import Anyone, Asker, Asking
-from tensorir.api.bench import BESIDE, LONG_S, REFERENCE, WHOLE, save_json
+from tensorir.api.bench import BESIDE, LONG_S, REFERENCE, WHOLE
 from tensorir.api.builders import MOST, Builders, cores
 from tensorir.api.candidate import Json, Refused, prepare, source_json
+from tensorir.api.expected import save_json
 from tensorir.api.identity import fingerprint
 from tensorir.api.options import Options
 from tensorir.api.origin import origin_json
@@ -191,7 +192,7 @@ class Measurer:
 
     def _reference_here(self) -> None:
         """Without an origin the worker cannot evaluate the reference: save the expected outputs for it."""
-        from tensorir.api.bench import Data, Output
+        from tensorir.api.expected import Data, Output
 
         given, exact = arguments(self.work.outputs)
         outputs = [Output(t.name, t.dtype, t.shape) for t in self.work.outputs]

@@ -15,42 +15,27 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tensorir.api.bench import (
-    BESIDE,
-    REFERENCE,
-    SAY_S,
-    SEED,
-    Beside,
-    Data,
-    Output,
-    Runner,
-    compare,
-    compare_floats,
-    each,
-    timed,
-)
+from tensorir.api.bench import BESIDE, REFERENCE, Beside, Runner
 from tensorir.api.candidate import Candidate, Json, Progress, Refused, prepare, quiet, raised, source_from
+from tensorir.api.expected import Data, Output, compare_floats, each
+from tensorir.api.final_round import final, peers_here
 from tensorir.api.floats import Floats
 from tensorir.api.identity import describe, fingerprint
 from tensorir.api.undisturbed import LeftRunning, undisturbed
 from tensorir.errors import CheckError, Problem, TensorIRError
 from tensorir.runtime.device import Device, open_device
-from tensorir.runtime.timing import Timing, interleaved, measure, slots
+from tensorir.runtime.timing import measure
 from tensorir.tune.inputs import Argument
-from tensorir.tune.paired import Race, Standing, reconciled
 from tensorir.tune.process import LAST, bound_memory, serve
 from tensorir.tune.record import MOST_DRIFT, drift_of, steady_s
 
 if TYPE_CHECKING:
     from tensorir.api.workload import Workload
 
-ROUNDS = 30
-CHUNK = 3  # rounds between two looks at the clock
 MEMORY = 8 << 30  # bytes for compiling and checking, and
 COPIES = 20  # of inputs, outputs and what lies between: more than that is a candidate out of control
 MOST_BYTES = 1 << 30  # of what the reference keeps on the device,
 FINISH_S = 1e-3  # that waiting for one launch may add
-DRAW_S = 5e-8  # a random number
 
 
 class State:
@@ -334,212 +319,13 @@ def _on_random_floats(state: State, runner: Runner, progress: Progress) -> Json:
 def _baseline(state: State, message: Json, progress: Progress) -> Json:
     """The fastest peer, timed alone and briefly: for progress lines only."""
     data = state.data(progress)
-    found = _peers(state, data, progress)
+    found = peers_here(state, data, progress)
     inputs, _ = data.fresh()
     times = {name: measure(partial(call, *inputs), 10, 0.05, 0.5).median_s for name, call in found.items()}
     if not times:
         return {"status": "ok", "name": None}
     name = min(times, key=lambda n: times[n])
     return {"status": "ok", "name": name, "time_s": times[name]}
-
-
-def _peers(state: State, data: Data, progress: Progress) -> dict[str, Callable[..., Any]]:
-    """The peers that run here and are right, as functions of the inputs; torch alone where it is one of them."""
-    if state.work is None:
-        return {}
-    inputs, expected = data.fresh()
-    offered = state.work.baselines
-    found: dict[str, Callable[..., Any]] = {}
-    for name in sorted(offered, key=lambda n: n != "torch"):
-        progress("baseline")
-        call = offered[name]
-        try:
-            got = call(*inputs)
-        except Exception:  # a peer that is missing or broken is no peer
-            continue
-        if not compare(data.outputs, each(got), expected, False).where:
-            found[name] = call
-        if found and name == "torch":
-            break
-    return found
-
-
-def _final(state: State, message: Json, progress: Progress) -> Json:
-    """Build the finalists again, check them again, and time them in turn with the peers."""
-    began = time.perf_counter()
-    seconds = message.get("seconds")
-    end = None if seconds is None else began + seconds
-    data = state.data(progress)
-    peers = _peers(state, data, progress) if message.get("peers", True) else {}
-    if not message["all_peers"]:
-        peers = _fastest(peers, data.fresh()[0], progress)
-    items = message["finalists"]
-    results: list[Json] = [{"status": "cancelled"} for _ in items]
-    runners: dict[int, Runner] = {}
-    for n in _order(len(items)):
-        if end is not None and runners and time.perf_counter() > began + 0.6 * (end - began):
-            break
-        try:
-            runners[n] = _finalist(state, items[n], data, progress, n)
-        except Refused as refused:
-            results[n] = _out(state, n, refused)
-    _elsewhere(runners, results, state, began, end, progress)
-    arrays = _on_floats(runners, results, state, data, message["floats"], end, progress)
-    progress("time")
-    calls = [r.bound for r in runners.values()]
-    half = end if end is None or len(calls) < 2 else (time.perf_counter() + end) / 2
-    timings = _in_turn([*calls, *(partial(p, *arrays) for p in peers.values())], len(peers), half, progress)
-    ours = timings[: len(calls)]
-    standings = _raced(calls, ours, end, message["race_s"], progress)
-    for (n, runner), fields in zip(runners.items(), _as_fields(ours, standings), strict=True):
-        try:
-            runner.compare_over()
-            results[n] = runner.known | fields
-        except Refused as refused:
-            results[n] = _out(state, n, refused)
-    against: list[Json] = [{"name": p, "time_s": t.median_s} for p, t in zip(peers, timings[len(calls) :], strict=True)]
-    best = min(against, key=lambda b: b["time_s"], default=None)
-    return {"status": "ok", "results": results, "baseline": best, "against": against}
-
-
-def _on_floats(
-    runners: dict[int, Runner], results: list[Json], state: State, data: Data, seed: int, end: float | None,
-    progress: Progress,
-) -> list[Any]:  # fmt: skip
-    """The finalists on normal floats, other ones in every round, on which they are then timed: how much power a GPU
-    takes, and with it its clock, depends on the digits. The inputs.
-
-    Results are not compared where the reference would take too long or right ones may differ (``is_continuous``); the
-    numbers stay whole where drawing others would take too long.
-    """
-    left = math.inf if end is None else end - time.perf_counter()
-    numbers = sum(math.prod(a[2]) for a in state.setup["arguments"])
-    if 4 * numbers * DRAW_S > left:
-        return data.fresh()[0]
-    progress("reference")
-    if state.work is None:  # the process that knows the reference has left one set of floats here, if any
-        if (kept := data.floats(left)) is None:
-            return data.fresh()[0]
-        floats, seed = kept.as_floats(), SEED
-    elif not data.continuous or 4 * data.reference_s > left:
-        floats = Floats(state.work.random_inputs(seed), None, float)
-    else:
-        floats = Floats.of(state.work, seed)
-    for n in list(runners):
-        progress(f"run {n}")
-        try:
-            runners[n].on_floats(floats, f"normal floats {seed}")
-        except Refused as refused:
-            results[n] = _out(state, n, refused)
-            del runners[n]
-    return list(floats.arrays)
-
-
-def _out(state: State, n: int, refused: Refused) -> Json:
-    """What becomes of a finalist. Where the device went with it, that is the answer: the others are then asked for
-    again, in a new process.
-    """
-    if not state.works():
-        detail = {**refused.result.get("detail", {}), "phase": f"run {n}"}
-        raise Refused({**refused.result, "detail": detail})
-    return refused.result
-
-
-def _raced(
-    calls: list[Any], timings: list[Timing], end: float | None, patience: float, progress: Progress
-) -> list[Standing]:
-    """Compare them until it is clear which is fastest, or time or patience (seconds) is over; empty without a round."""
-    if len(calls) < 2:
-        return []
-    timers = slots(calls, min(t.median_s for t in timings))
-    race = Race(len(timers))
-    said = time.perf_counter()
-    stop = min(said + patience, end or math.inf)
-    longest = sum(t.median_s for t in timings)
-    while not race.decided and (started := time.perf_counter()) + longest < stop:
-        if started > said + SAY_S:
-            progress("time")
-            said = started
-        race.add({n: timers[n]() for n in race.order()})
-        longest = 1.2 * (time.perf_counter() - started)
-    return race.standings() if race.rounds else []
-
-
-def _as_fields(timings: list[Timing], standings: list[Standing]) -> list[Json]:
-    """The record's own fields of each finalist: how many seconds from the batches, how they compare from the race."""
-    made = [timed(t) for t in timings]
-    if not standings:
-        return made
-    seconds = reconciled([t.median_s for t in timings], standings)
-    return [m | {"time_s": t, "race": s.json()} for m, t, s in zip(made, seconds, standings, strict=True)]
-
-
-def _elsewhere(
-    runners: dict[int, Runner], results: list[Json], state: State, began: float, end: float | None, progress: Progress
-) -> None:
-    """The finalists' schedules on the device at awkward shapes too, while there is time; wrong ones leave."""
-    for n in list(runners):
-        if end is not None and time.perf_counter() > began + 0.6 * (end - began):
-            return
-
-        def named(phase: str, n: int = n) -> None:
-            progress(f"{phase} {n}")
-
-        try:
-            runners[n].at_awkward_shape(state.device, named)
-        except Refused as refused:
-            results[n] = _out(state, n, refused)
-            del runners[n]
-
-
-def _order(count: int) -> list[int]:
-    """The fastest first, then the default (the last), then the others: time may run out."""
-    return list(dict.fromkeys([0, count - 1, *range(count)])) if count else []
-
-
-def _fastest(
-    peers: dict[str, Callable[..., Any]], inputs: list[Any], progress: Progress
-) -> dict[str, Callable[..., Any]]:
-    """The peers within a third of the fastest, by a short look at each alone."""
-    times = {}
-    for name, call in peers.items():
-        progress("baseline")
-        times[name] = measure(partial(call, *inputs), 5, 0.02, 0.5).median_s
-    best = min(times.values(), default=0.0)
-    return {name: call for name, call in peers.items() if times[name] <= 1.33 * best}
-
-
-def _finalist(state: State, item: Json, data: Data, progress: Progress, n: int) -> Runner:
-    def named(phase: str) -> None:
-        progress(f"{phase} {n}")
-
-    candidate = state.candidate(item, named, check=False)  # its trial did that, on the same source
-    if item.get("sha256") and candidate.source.sha256 != item["sha256"]:
-        detail = {"message": "the template made another source than in the trial", "phase": "final"}
-        raise Refused({"status": "nondeterministic", "detail": detail})  # said of the trial's source
-    named("compile")
-    runner = Runner(state.device, candidate, data, cache=True)
-    runner.verify(named)
-    runner.bind()
-    return runner
-
-
-def _in_turn(calls: list[Any], peers: int, end: float | None, progress: Progress) -> list[Timing]:
-    """Interleaved rounds until there are enough or time is up; at least one chunk. The last ``peers`` are libraries."""
-    if not calls:
-        return []
-    loud = range(len(calls) - peers, len(calls))
-    samples: list[list[float]] = [[] for _ in calls]
-    longest = 0.0
-    for _ in range(ROUNDS // CHUNK):
-        started = time.perf_counter()
-        progress("time")
-        for kept, timing in zip(samples, interleaved(calls, CHUNK, loud), strict=True):
-            kept += timing.samples
-        longest = max(longest, time.perf_counter() - started)
-        if end is not None and time.perf_counter() + 1.2 * longest > end:
-            break
-    return [Timing.of(s) for s in samples]
 
 
 _ANSWERS: dict[str, Callable[[State, Json, Progress], Json]] = {
@@ -549,7 +335,7 @@ _ANSWERS: dict[str, Callable[[State, Json, Progress], Json]] = {
     "digests": _digests,
     "check": _check,
     "baseline": _baseline,
-    "final": _final,
+    "final": final,
 }
 
 

@@ -10,10 +10,11 @@ import pytest
 import zoo
 
 import tensorir as tir
-from tensorir.api import worker
+from tensorir.api import final_round, worker
 from tensorir.api.asker import Asker
-from tensorir.api.bench import LOOKS, Beside, Data, Output, Runner, compare, compare_floats
+from tensorir.api.bench import LOOKS, Beside, Runner
 from tensorir.api.candidate import Refused, failure, quiet
+from tensorir.api.expected import Data, Output, compare, compare_floats
 from tensorir.api.floats import Floats
 from tensorir.api.measurer import Measurer
 from tensorir.api.options import Options
@@ -420,7 +421,7 @@ def test_a_peer_may_return_lists(side):
     }
     wrong = {"twice": lambda a, b: [a @ b, a @ b], "less": lambda a, b: (a @ b)[1:], "other": lambda a, b: [b @ a]}
     m.work.baselines = {**right, **wrong}
-    assert worker._peers(state, state.data(str), str).keys() == right.keys()
+    assert final_round.peers_here(state, state.data(str), str).keys() == right.keys()
     assert worker._baseline(state, {}, str)["name"] in right
 
 
@@ -606,7 +607,7 @@ def test_the_final_round_times_finalists_and_peers_on_normal_floats(side):
     state._work = m.work
     tile = {"template": "tile", "source_sha256": None}
     finalists = [{**tile, "config": {"ti": n, "tj": 4, "out": False}} for n in (1, 2)]
-    found = worker._final(state, m._final_message(finalists, 60.0, searched_s=0.1), str)
+    found = final_round.final(state, m._final_message(finalists, 60.0, searched_s=0.1), str)
     assert [r["status"] for r in found["results"]] == ["ok", "ok"] and found["baseline"]["name"] == "numpy"
     assert all("normal floats" in r["check"]["shapes"][-1] for r in found["results"])
     whole = [bool((a == a.round()).all()) for a, _ in given[:5000]]
@@ -624,7 +625,7 @@ def test_floats_of_what_was_made_in_this_process(side):
     state._data = None
     shapes = worker._measure(state, {**message, "seconds": 0.0}, str)["check"]["shapes"]
     assert not any("floats" in s for s in shapes), "no time left"
-    (found,) = worker._final(state, m._final_message([tile], 60.0, searched_s=0.1), str)["results"]
+    (found,) = final_round.final(state, m._final_message([tile], 60.0, searched_s=0.1), str)["results"]
     assert found["check"]["shapes"][-1].endswith("normal floats 1")
     stored = Path(m._folder, "floats_0.npy")
     right = np.load(stored)
@@ -645,7 +646,7 @@ def test_right_results_that_jump_are_not_compared_on_floats(rebuilt):
         state = State(m._setup)
         state._work = work if rebuilt else None
         message = {**m._message("plain", {}), "do": "measure", "best_s": None}
-        (final,) = worker._final(state, m._final_message([record_], 60.0, searched_s=0.1), str)["results"]
+        (final,) = final_round.final(state, m._final_message([record_], 60.0, searched_s=0.1), str)["results"]
         for result in (worker._measure(state, message, str), final):
             assert result["status"] == "ok" and "floats" not in result["check"]["shapes"][-1]
         if rebuilt:

@@ -1,0 +1,231 @@
+"""What runs are compared with: inputs, what the reference says about them, and how results differ from that."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import shutil
+import tempfile
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tensorir.api.candidate import Json
+from tensorir.api.floats import Floats, moved_by_digits
+from tensorir.check.verdict import tolerance
+from tensorir.codegen.source import Param, Source
+from tensorir.errors import CheckError, Problem
+from tensorir.ir.dtypes import DTYPES
+from tensorir.runtime.arguments import numpy_dtype
+from tensorir.tune.inputs import Argument, integer_arrays, random_arrays
+
+SEED = 1
+FLOATS_S = 5.0  # a reference that takes longer is not asked a second time, about numbers with every digit in use
+
+
+@dataclass(frozen=True)
+class Output:
+    """Name, dtype and shape of one output."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class Data:
+    """Inputs of small integers and what the reference says about them; guarded by a checksum.
+
+    A kernel that writes where it must not could change them in this process; they are then made again.
+
+    draw: of arguments and a seed, the inputs;  name: of the files in ``folder`` that hold the expected outputs
+    continuous: whether results on inputs with every digit in use can be compared (``is_continuous``)
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[Argument],
+        exact: bool,
+        outputs: Sequence[Output],
+        folder: str,
+        make: Callable[..., Any],
+        draw: Callable[[Sequence[Argument], int], list[Any]] = integer_arrays,
+        name: str = "expected",
+        continuous: bool = True,
+    ) -> None:
+        self._arguments, self.outputs, self._make = arguments, tuple(outputs), make
+        self._draw, self._name, self.continuous = draw, name, continuous
+        self._floats: Data | None = None
+        self._own = not os.path.isdir(folder)
+        self._folder = Path(tempfile.mkdtemp(prefix="tensorir-") if self._own else folder)
+        self.exact = exact
+        self.inputs: list[Any] = []
+        self.expected: list[Any] = []
+        self._sum = -1
+
+    def fresh(self) -> tuple[list[Any], list[Any]]:
+        """Inputs and expected outputs, known to be undamaged."""
+        if self._sum != self._checksum() or not self.expected:
+            self.inputs = self._draw(self._arguments, SEED)
+            self.expected = self._stored() or self._computed()
+            self.exact = self.exact and all(np.array_equal(e, np.rint(e)) for e in map(_as_double, self.expected))
+            self._sum = self._checksum()
+        return self.inputs, self.expected
+
+    def floats(self, left_s: float) -> Data | None:
+        """The same with every digit in use; None where no argument is a float, where right results may differ on such,
+        or where making it takes too long.
+
+        left_s: seconds until all must be done, of which the reference may take a quarter
+        """
+        if not self.continuous or not any(DTYPES[a.dtype].kind == "f" for a in self._arguments):
+            return None
+        if self._floats is None and self.reference_s < min(FLOATS_S, left_s / 4):
+            given = self._arguments, False, self.outputs, str(self._folder), self._make
+            self._floats = Data(*given, random_arrays, "floats")
+        return self._floats
+
+    def as_floats(self) -> Floats:
+        """What is here, to be compared as normal floats are."""
+        return Floats(*self.fresh(), self.moved)
+
+    def moved(self) -> float:
+        """``moved_by_digits`` of what is here, once for all workers."""
+        path = self._folder / f"{self._name}_moved"
+        with contextlib.suppress(OSError, ValueError):
+            return float(path.read_text())
+        found = moved_by_digits(self._make, *self.fresh())
+        _write(path, lambda file: file.write(repr(found).encode("ascii")))
+        return found
+
+    def remove(self) -> None:
+        """Delete the folder, where this object made one."""
+        if self._own:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _checksum(self) -> int:
+        total = 0
+        for a in (*self.inputs, *self.expected):
+            total = zlib.crc32(np.ascontiguousarray(a).reshape(-1).view(np.uint8).data, total)
+        return total
+
+    def _stored(self) -> list[Any]:
+        found = []
+        for n, o in enumerate(self.outputs):
+            try:
+                array = np.load(self._folder / f"{self._name}_{n}.npy", allow_pickle=False)
+            except (OSError, ValueError):
+                return []
+            found.append(array.view(numpy_dtype(o.dtype)).reshape(o.shape))
+        return found
+
+    @property
+    def reference_s(self) -> float:
+        """Seconds that the reference took; infinite where nobody knows."""
+        try:
+            return float((self._folder / "seconds").read_text())
+        except (OSError, ValueError):
+            return math.inf
+
+    def _computed(self) -> list[Any]:
+        began = time.perf_counter()
+        given = self._make(*self.inputs)
+        took = f"{time.perf_counter() - began}".encode("ascii")
+        _write(self._folder / "seconds", lambda file: file.write(took))
+        made = given if isinstance(given, tuple | list) else (given,)
+        found = []
+        for n, (array, o) in enumerate(zip(made, self.outputs, strict=True)):
+            kept = np.asarray(array).astype(
+                numpy_dtype(o.dtype), order="C"
+            )  # (ascontiguousarray adds an axis to a number)
+            if kept.shape != o.shape:
+                text = f"the reference gives {o.name} the shape {kept.shape}, the declaration {o.shape}"
+                raise CheckError(Problem("workload.reference", text))
+            _save(self._folder / f"{self._name}_{n}.npy", kept.reshape(-1).view(f"u{kept.itemsize}"))
+            found.append(kept)
+        return found
+
+
+def each(results: Any) -> list[Any]:
+    """The results of a call that returns one array (or nested list) or a tuple of several."""
+    return list(results) if isinstance(results, tuple) else [results]
+
+
+def _as_double(array: Any) -> Any:
+    return np.asarray(array).astype(np.float64)
+
+
+def _save(path: Path, array: Any) -> None:
+    _write(path, lambda file: np.save(file, array, allow_pickle=False))
+
+
+def save_json(path: Path, value: Json) -> None:
+    """Write a whole file or none."""
+    _write(path, lambda file: file.write(json.dumps(value).encode("ascii")))
+
+
+def _write(path: Path, write: Callable[[Any], object]) -> None:
+    """Write a whole file or none: a worker may be killed at any time."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    with scratch.open("wb") as file:
+        write(file)
+    scratch.replace(path)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How far results are from what they should be: ``where`` is the worst element in words, empty when all is well."""
+
+    max_err: float
+    where: str = ""
+
+
+def compare(
+    outputs: Sequence[Output | Param], got: Sequence[Any], want: Sequence[Any], exact: bool, most: float | None = None
+) -> Comparison:
+    """Integers are equal; floats to the last bit when ``exact``, else within ``most`` or what rounding explains.
+
+    Results may have axes of extent 1 more or less.
+    """
+    worst = 0.0
+    for p, g, w in zip(outputs, got, want, strict=True):
+        if np.array_equal(g, w):
+            continue
+        a, b = _as_double(g), _as_double(w)
+        if a.size != b.size:
+            return Comparison(math.inf, f"{p.name} has {a.size} elements, should have {b.size}")
+        g, a = np.reshape(g, b.shape), a.reshape(b.shape)
+        whole = tolerance(p.dtype) == 0.0
+        with np.errstate(invalid="ignore", over="ignore"):
+            apart = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
+        apart = np.where(np.isnan(apart), np.inf, apart)
+        if whole:  # beyond 2^53, different whole numbers are the same double
+            apart = np.where(np.equal(g, w), 0.0, np.maximum(apart, 1.0))
+        finite = np.abs(b[np.isfinite(b)])
+        share = 0.0 if whole or (exact and most is None) else tolerance(p.dtype) if most is None else most
+        allowed = share * float(finite.max(initial=1e-30))
+        error = float(apart.max(initial=0.0))
+        worst = max(worst, error)
+        if error > allowed:
+            at = np.unravel_index(int(np.argmax(apart)), apart.shape) if apart.shape else ()
+            place = ", ".join(str(int(i)) for i in at)
+            wrong = int((apart > allowed).sum())
+            found, right = np.asarray(g)[at], np.asarray(w)[at]
+            text = f"{p.name}[{place}] is {found!s}, should be {right!s}; {wrong} of {a.size} elements differ"
+            return Comparison(error, text)
+    return Comparison(worst)
+
+
+def compare_floats(source: Source, got: Sequence[Any], floats: Floats, most: float | None) -> Comparison:
+    """Results on normal floats against the expected ones; most: how far they may be off on whole numbers."""
+    assert floats.expected is not None
+    found = compare(source.outputs, got, floats.expected, False, floats.allowed(source, most, close=True))
+    if not found.where:
+        return found
+    return compare(source.outputs, got, floats.expected, False, floats.allowed(source, most, close=False))
