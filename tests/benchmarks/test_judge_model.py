@@ -51,7 +51,7 @@ def test_first_ranked_configurations(judge, data, saved):
 
 def test_tables_of_four_times_and_more(saved):
     tables = [t for t in saved["shapes"] + saved["tilings"] if t["times"] >= 4]
-    assert len(tables) == 10
+    assert len(tables) == 11 and tables[6]["name"] == "all of these"
     wanted = saved["wanted"]
     # docs/cuda.md says why
     assert [t["device"] for t in tables if t["error"] > wanted["error"]] == ["RTX 3060 Laptop"]
