@@ -21,7 +21,7 @@ from tensorir.api.candidate import Json
 from tensorir.api.floats import Floats, moved_by_digits
 from tensorir.check.verdict import tolerance
 from tensorir.codegen.source import Param, Source
-from tensorir.errors import CheckError, Problem
+from tensorir.interp.reference import as_declared
 from tensorir.ir.dtypes import DTYPES
 from tensorir.runtime.arguments import numpy_dtype
 from tensorir.tune.inputs import Argument, integer_arrays, random_arrays
@@ -138,17 +138,9 @@ class Data:
         given = self._make(*self.inputs)
         took = f"{time.perf_counter() - began}".encode("ascii")
         _write(self._folder / "seconds", lambda file: file.write(took))
-        made = given if isinstance(given, tuple | list) else (given,)
-        found = []
-        for n, (array, o) in enumerate(zip(made, self.outputs, strict=True)):
-            kept = np.asarray(array).astype(
-                numpy_dtype(o.dtype), order="C"
-            )  # (ascontiguousarray adds an axis to a number)
-            if kept.shape != o.shape:
-                text = f"the reference gives {o.name} the shape {kept.shape}, the declaration {o.shape}"
-                raise CheckError(Problem("workload.reference", text))
+        found = as_declared(self.outputs, given)
+        for n, kept in enumerate(found):
             _save(self._folder / f"{self._name}_{n}.npy", kept.reshape(-1).view(f"u{kept.itemsize}"))
-            found.append(kept)
         return found
 
 

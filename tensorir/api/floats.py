@@ -13,6 +13,7 @@ import numpy as np
 from tensorir.check.verdict import tolerance
 from tensorir.codegen.source import Source
 from tensorir.errors import TensorIRError
+from tensorir.interp.reference import results_of
 
 if TYPE_CHECKING:
     from tensorir.api.workload import Workload
@@ -37,8 +38,7 @@ class Floats:
     def of(cls, work: Workload, seed: int) -> Floats:
         """New ones, of a workload whose reference is here."""
         arrays = work.random_inputs(seed)
-        given = work.reference(*arrays)
-        expected = list(given) if isinstance(given, tuple | list) else [given]
+        expected = results_of(work.reference(*arrays))
         return cls(arrays, expected, partial(moved_by_digits, work.reference, arrays, expected))
 
     def allowed(self, source: Source, most: float | None, close: bool) -> float | None:
@@ -63,7 +63,7 @@ def moved_by_digits(make: Callable[..., Any], arrays: Sequence[Any], expected: S
     except TensorIRError:
         return 0.0
     shares = [0.0]
-    for found, right in zip(given if isinstance(given, tuple | list) else (given,), expected, strict=True):
+    for found, right in zip(results_of(given), expected, strict=True):
         with np.errstate(invalid="ignore", over="ignore"):
             a, b = (np.asarray(x).astype(np.float64).reshape(-1) for x in (found, right))
             both = np.isfinite(a) & np.isfinite(b)

@@ -16,7 +16,7 @@ from tensorir.expr.resize import resize
 from tensorir.expr.tensor import Tensor
 from tensorir.interp.magnitude import EXACT_CALLS, rounds_inside, rounds_last
 from tensorir.interp.numbers import Field
-from tensorir.interp.reference import arguments_of, divisors, evaluate, gather_limits, random_arguments
+from tensorir.interp.reference import arguments_of, divisors, evaluate, gather_limits, random_arguments, results_of
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Call, Cast, Expr, Loop
 from tensorir.ir.visit import find
@@ -105,7 +105,7 @@ def on_device(s: Any, seed: int = 0, device: Any = None) -> Verdict:
     got, problems = program.run_guarded(*arrays)
     if problems:
         return Verdict(tuple(problems), (label(s.outputs),), "on the device")
-    results = got if isinstance(got, tuple | list) else (got,)
+    results = results_of(got)
     short = any(kind in name for name in program.source.instructions for kind in ("e4m3", "e5m2"))
     exact = not short and exactly(s.outputs, program.source, arrays)  # Hopper keeps some 14 bits of sums of these
     return compare_results(s.outputs, results, evaluate(s.outputs, arrays), exact)

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from tensorir.check.verdict import tolerance
-from tensorir.errors import CheckError, Problem
 from tensorir.expr.tensor import Tensor
-from tensorir.interp.reference import evaluate
+from tensorir.interp.reference import as_declared, evaluate
 from tensorir.ir.dtypes import WIDENED, from_numpy
 from tensorir.runtime.arguments import numpy_dtype
 from tensorir.tune.inputs import arguments, integer_arrays
@@ -71,16 +70,10 @@ def _double(array: Any) -> Any:
 
 def _evaluated(outputs: Sequence[Tensor], reference: Callable[..., Any] | None, inputs: list[Any]) -> list[Any]:
     given = evaluate(outputs, inputs) if reference is None else reference(*inputs)
-    made = given if isinstance(given, tuple | list) else (given,)
-    found = []
-    for t, array in zip(outputs, made, strict=True):
-        kept = np.asarray(array).astype(numpy_dtype(t.dtype), order="C")  # (ascontiguousarray gives a number an axis)
-        if kept.shape != t.shape:
-            text = f"the reference gives {t.name} the shape {kept.shape}, the declaration {t.shape}"
-            raise CheckError(Problem("workload.reference", text))
+    found = as_declared(outputs, given)
+    for kept in found:
         if kept.dtype.kind == "f" or _by_bits(kept):
             kept[kept == 0] = 0  # no negative zeros
-        found.append(kept)
     return found
 
 

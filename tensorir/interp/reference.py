@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from tensorir.errors import CheckError, Problem
 from tensorir.expr.program import computes_of, inputs_of, scalars_of
 from tensorir.expr.reducers import BUILT_IN
 from tensorir.expr.tensor import Compute, Tensor
@@ -244,3 +245,34 @@ def divisors(outputs: Sequence[Tensor]) -> set[Tensor | Var]:
 
 def _walk_loads(e: Expr) -> list[Load]:
     return find(e, Load)
+
+
+class Declared(Protocol):
+    """An output: a tensor, or what is known of one elsewhere."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+
+def as_declared(outputs: Sequence[Declared], given: Any) -> list[Any]:
+    """What a reference returned, as new contiguous arrays of the declared types.
+
+    Raises CheckError ``workload.reference`` where shapes differ.
+    """
+    made = []
+    for t, array in zip(outputs, results_of(given), strict=True):
+        kept = np.asarray(array).astype(numpy_dtype(t.dtype), order="C")  # (ascontiguousarray gives a number an axis)
+        if kept.shape != t.shape:
+            text = f"the reference gives {t.name} the shape {kept.shape}, the declaration {t.shape}"
+            raise CheckError(Problem("workload.reference", text))
+        made.append(kept)
+    return made
+
+
+def results_of(given: Any) -> list[Any]:
+    """What a call returned as a list of results: a tuple or list has several, anything else is the only one."""
+    return list(given) if isinstance(given, tuple | list) else [given]
