@@ -6,11 +6,13 @@ import hashlib
 import json
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from difflib import get_close_matches
 from importlib.resources import files as resources
+from keyword import iskeyword
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +24,7 @@ from tensorir.export.readme import readme, set_readme
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import WIDENED
 from tensorir.tune.dispatch import Dispatch, Leaf
-from tensorir.tune.dispatch_text import c_text
+from tensorir.tune.dispatch_text import c_text, of_its_folder
 
 FORMAT = "tensorir-export"
 DESTINATIONS: dict[str, tuple[str, ...]] = {
@@ -88,7 +90,7 @@ def export(
     def content() -> dict[str, bytes]:
         manifest, files = _program(part)
         manifest = {**_head(source.name, to), **manifest}
-        return _complete(manifest, files | {"README.md": readme(manifest).encode("utf-8")}, [part])
+        return _complete(manifest, files, [part], package_of(Path(path)))
 
     return _export(path, to, [part], content)
 
@@ -125,11 +127,11 @@ def export_set(
         first = rows[0]
         manifest = {**_head(name, to), "language": first["language"], "kind": first["kind"], **(about or {})}
         manifest |= {"fixed": dispatch.fixed, "programs": rows}
-        made["dispatch.py"] = resources("tensorir.export.shipped").joinpath("dispatch.py").read_bytes()
+        made["dispatch.py"] = _own("dispatch", "dispatch.py")
         numbers = Dispatch((), dispatch.shapes, tuple(range(len(parts))), Leaf(-1))
         says = ["Programs are those of manifest.json, in its order; -1 for a shape that has none."]
         made["program.c"] = c_text(numbers, "tensorir_program", says, of="program").encode("utf-8")
-        return _complete(manifest, made | {"README.md": set_readme(manifest).encode("utf-8")}, parts)
+        return _complete(manifest, made, parts, package_of(Path(path)))
 
     return _export(path, to, parts, content)
 
@@ -292,17 +294,37 @@ def _program(part: Part, label: str = "", share: int = 1) -> tuple[dict[str, Any
     return manifest, made | evidence.files
 
 
-def _complete(manifest: dict[str, Any], files: Mapping[str, bytes], parts: Sequence[Part]) -> dict[str, bytes]:
+def _complete(
+    manifest: dict[str, Any], files: Mapping[str, bytes], parts: Sequence[Part], package: str | None
+) -> dict[str, bytes]:
     """Every file of the folder; the manifest last."""
     shipped = resources("tensorir.export.shipped")
     made = dict(files)
-    made["loader.py"] = shipped.joinpath(_LOADER[manifest["language"]]).read_bytes()
+    made["README.md"] = (set_readme if "programs" in manifest else readme)(manifest, package).encode("utf-8")
+    made["__init__.py"] = shipped.joinpath("package.py").read_bytes()
+    made["loader.py"] = _own("loader", _LOADER[manifest["language"]])
     made["selftest.py"] = shipped.joinpath("selftest.py").read_bytes()
     if any(k.maps for p in parts for k in p.source.kernels):
         made["tensor_maps.py"] = resources("tensorir.runtime").joinpath("tensor_maps.py").read_bytes()
     manifest["files"] = {name: {"sha256": hashlib.sha256(data).hexdigest()} for name, data in made.items()}
     made["manifest.json"] = (json.dumps(manifest, indent=2, sort_keys=False) + "\n").encode("utf-8")
     return made
+
+
+def _own(name: str, file: str) -> bytes:
+    """A shipped module, to be imported as ``name`` from several folders in one process."""
+    return resources("tensorir.export.shipped").joinpath(file).read_bytes() + of_its_folder(name).encode("utf-8")
+
+
+def package_of(folder: Path) -> str | None:
+    """What imports the folder as a package, with its parent on ``sys.path`` (for the folder of a language, the parent
+    of what holds both); None where its name is no module's, or is that of a module which the loader imports.
+    """
+    place = folder.resolve()
+    names = [place.name] if place.name not in DESTINATIONS["source"] else [place.parent.name, place.name]
+    taken = {*sys.stdlib_module_names, "numpy", "pyopencl", "cupy"}
+    legal = all(n.isidentifier() and not iskeyword(n) for n in names) and names[0] not in taken
+    return ".".join(names) if legal else None
 
 
 def _argument(p: Param, constants: Mapping[str, str]) -> dict[str, Any]:

@@ -35,8 +35,8 @@ _LAUNCHES = """\
 | --- | --- | --- | --- | --- | --- |"""
 
 
-def readme(m: dict[str, Any]) -> str:
-    """What the folder holds and how to use it, as Markdown."""
+def readme(m: dict[str, Any], package: str | None) -> str:
+    """What the folder holds and how to use it, as Markdown; ``package`` is what imports it."""
     results = [p for p in m["arguments"] if p["role"] == "output"]
     return f"""# {_plain(m["name"])}
 
@@ -46,10 +46,9 @@ def readme(m: dict[str, Any]) -> str:
 
 Python, with {_NEEDS[m["language"]]}:
 
-    import sys; sys.path.insert(0, "this folder")
-    from loader import Program
-    program = Program()
+{_import(package, "loader", "Program")}
     {", ".join(p["name"] for p in results)} = program({_names(m)})
+{_another(package, "loader", "Program")}
 {_prepack(m)}
 `python selftest.py` runs it on this machine and compares it with a reference (exit status 0 and `selftest ok`).
 From another language: compile `{m["source"]}` with {" ".join(m["options"])}, and launch as below.{_wide(m)}
@@ -71,7 +70,7 @@ From another language: compile `{m["source"]}` with {" ".join(m["options"])}, an
 """
 
 
-def set_readme(m: dict[str, Any]) -> str:
+def set_readme(m: dict[str, Any], package: str | None) -> str:
     """As ``readme``, for the folder of a set of shapes."""
     programs = m["programs"]
     first = programs[0]
@@ -89,12 +88,10 @@ Written by {m["made_by"]}, which is not needed here.
 
 Python, with {_NEEDS[m["language"]]}:
 
-    import sys; sys.path.insert(0, "this folder")
-    from dispatch import Programs
-    programs = Programs()
+{_import(package, "dispatch", "Programs")}
     program = programs({called})  # compiled when first asked for, then kept
     {", ".join(p["name"] for p in first["arguments"] if p["role"] == "output")} = program({_names(first)})
-
+{_another(package, "dispatch", "Programs")}
 For a shape that is not below this raises ValueError, which says what kernel the decision tree has for it: the template
 and configuration to make it by. `choose.py` alone gives these, `choose.c` (`tensorir_choose`) their number in
 `kernels.json`.
@@ -115,6 +112,22 @@ Times are those of {_plain(str(m["device"].get("name")))}, where the kernels wer
 {_ABOUT_ARRAYS}
 {_ABOUT_SIZES if m["language"] == "opencl" else ""}
 {"".join(_section(n, p) for n, p in enumerate(programs))}"""
+
+
+def _import(package: str | None, module: str, name: str) -> str:
+    """Lines that make what is run."""
+    made = f"    {name.lower()} = "
+    if package is None:
+        return f'    import sys; sys.path.insert(0, "this folder")\n    from {module} import {name}\n{made}{name}()'
+    where = "the folder that holds this one" if "." not in package else "the folder two above this one"
+    return f'    import sys; sys.path.insert(0, "{where}")\n    import {package}\n{made}{package}.{name}()'
+
+
+def _another(package: str | None, module: str, name: str) -> str:
+    """What else may be said of the import."""
+    if package is None:
+        return ""
+    return f"\n`from {module} import {name}` does as well, with this folder itself first on `sys.path`.\n"
 
 
 def _asked(m: dict[str, Any], p: dict[str, Any]) -> dict[str, Any]:

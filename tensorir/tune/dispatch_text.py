@@ -45,7 +45,23 @@ def python_text(d: Dispatch, head: Sequence[str] = (), notes: Sequence[str] = ()
     key = f"({', '.join(asked)}{',' * (len(asked) == 1)})"
     lines += [f"    if {key} in TUNED:", f"        return KERNELS[TUNED[{key}]]"]
     lines += list(_python(d.tree, "    "))
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + of_its_folder("choose")
+
+
+def of_its_folder(name: str) -> str:
+    """The end of a module that is called ``name`` in every folder: each import is of the folder first on ``sys.path``,
+    also when another one's has been imported.
+    """
+    return f"""
+# Registered under its bare name it would be imported from every other folder as well.
+if __name__ == "{name}":
+    import sys
+
+    if getattr(sys.modules.get(__name__), "__spec__", None) is __spec__ is not None:
+        __spec__.name = f"{name} of {{__file__}}"
+        sys.modules.setdefault(__spec__.name, sys.modules.pop(__name__))
+        __name__ = __spec__.name
+"""
 
 
 def _python(node: Node, indent: str) -> Iterator[str]:

@@ -66,7 +66,7 @@ def test_the_folder_says_all_that_a_map_is(tmp_path):
 
 def test_nothing_in_it_imports_the_package(tmp_path):
     files = list(exported(tmp_path / "out").glob("*.py"))
-    assert {f.name for f in files} == {"loader.py", "selftest.py", "tensor_maps.py"}
+    assert {f.name for f in files} == {"__init__.py", "loader.py", "selftest.py", "tensor_maps.py"}
     for file in files:
         for n in ast.walk(ast.parse(file.read_text())):
             names = [a.name for a in n.names] if isinstance(n, ast.Import) else []
@@ -159,6 +159,16 @@ def test_prepacked_programs_share_no_memory(tmp_path, cupy):
         np.testing.assert_array_equal(two(X), X + Z)
         np.testing.assert_array_equal(program(X, X), X + X)
     assert len(one.launches) == 1 and len(program.launches) == 2
+
+
+def test_loaders_of_several_folders(tmp_path, cupy, monkeypatch):
+    """Each folder's own, though all are imported as ``loader``."""
+    found = []
+    for name in ("one", "two", "one"):
+        monkeypatch.syspath_prepend(exported(tmp_path / name))
+        found.append(importlib.import_module("loader"))
+    assert [m.HERE for m in found] == [tmp_path / name for name in ("one", "two", "one")] and found[0] is found[2]
+    np.testing.assert_array_equal(found[1].Program()(X, Y), X + Y)
 
 
 def test_shipped_weights(tmp_path, cupy, monkeypatch):

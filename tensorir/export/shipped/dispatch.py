@@ -1,6 +1,6 @@
 """The programs of this folder by shape; needs what loader.py needs.
 
-from dispatch import Programs         # with this folder on sys.path
+from FOLDER import Programs           # its parent on sys.path; or, this folder first on it, from dispatch ...
 programs = Programs()                 # Programs(queue=...) for one of yours, with pyopencl
 program = programs(m=64, n=64, k=64)  # by the parameters of a shape: compiled when first asked for, then kept
 result = program(a, b)                # see loader.py

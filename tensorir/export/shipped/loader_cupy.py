@@ -1,6 +1,6 @@
 """Runs the program of this folder; needs numpy and cupy only. Not yet run on a GPU.
 
-from loader import Program      # with this folder on sys.path
+from FOLDER import Program      # its parent on sys.path; or, this folder first on it, from loader import Program
 program = Program()
 result = program(a, b)          # numpy arrays in, numpy out; cupy arrays likewise
 program(a, b, out=result)       # into arrays of yours

@@ -1,6 +1,6 @@
 """Runs the program of this folder; needs numpy and pyopencl only.
 
-from loader import Program      # with this folder on sys.path
+from FOLDER import Program      # its parent on sys.path; or, this folder first on it, from loader import Program
 program = Program()             # the first device; Program(queue=...) for one of yours
 result = program(a, b)          # numpy arrays in, numpy out; pyopencl arrays likewise
 program(a, b, out=result)       # into arrays of yours
