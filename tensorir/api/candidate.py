@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tensorir.codegen.source import Assumed, GatherRange, KernelLaunch, Param, Source, TensorMap
+from tensorir.codegen.source import Source
 from tensorir.errors import CompileError, DeviceError, LaunchError, LoweringError, TensorIRError
 from tensorir.target import Target
 
@@ -188,43 +187,3 @@ def failure(error: TensorIRError, phase: str) -> Json:
     if isinstance(error, LaunchError):
         return _result("launch_error", error, phase)
     return _result("internal_error", error, phase)
-
-
-# --- a source as JSON, for workers that cannot rebuild the workload
-
-
-def source_json(source: Source) -> Json:
-    """``source`` as plain data."""
-    made = asdict(source)
-    for p in made["params"]:
-        p["data"] = None if p["data"] is None else base64.b64encode(p["data"]).decode("ascii")
-    return made
-
-
-def source_from(data: Json) -> Source:
-    """The Source of ``source_json``."""
-    params = tuple(
-        Param(p["name"], p["dtype"], tuple(p["shape"]), p["role"], p["align"],
-              None if p["data"] is None else base64.b64decode(p["data"]))
-        for p in data["params"]
-    )  # fmt: skip
-    kernels = tuple(
-        KernelLaunch(
-            k["name"], tuple(k["args"]), _three(k["grid"]), _three(k["block"]), k["shared_bytes"], bool(k["once"]),
-            tuple(_map(m) for m in k.get("maps", ())), k.get("cluster", 1),
-        )
-        for k in data["kernels"]
-    )  # fmt: skip
-    gathers = tuple(GatherRange(g["param"], g["limit"], g["into"]) for g in data["gathers"])
-    assumed = tuple(Assumed(a["param"], a["align"], a["low"], a["high"]) for a in data["assumed"])
-    return Source(data["name"], data["language"], data["text"], params, kernels, gathers, assumed)
-
-
-def _map(m: Json) -> TensorMap:
-    shape, box, *rest = (tuple(m.get(v, ())) for v in ("shape", "box", "steps", "lower", "upper"))
-    return TensorMap(m["name"], m["array"], m["dtype"], shape, box, m["swizzle"], *rest)
-
-
-def _three(values: Any) -> tuple[int, int, int]:
-    x, y, z = values
-    return int(x), int(y), int(z)

@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from tensorir.api.candidate import Json
 from tensorir.api.floats import Floats, moved_by_digits
 from tensorir.check.verdict import tolerance
 from tensorir.codegen.source import Param, Source
+from tensorir.expr.tensor import Tensor
 from tensorir.interp.reference import as_declared
 from tensorir.ir.dtypes import DTYPES
 from tensorir.runtime.arguments import numpy_dtype
@@ -37,6 +38,11 @@ class Output:
     name: str
     dtype: str
     shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, tensors: Iterable[Tensor]) -> list[Output]:
+        """Return what is compared of each tensor."""
+        return [cls(t.name, t.dtype, t.shape) for t in tensors]
 
 
 class Data:

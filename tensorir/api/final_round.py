@@ -93,7 +93,7 @@ def _on_floats(
     numbers stay whole where drawing others would take too long.
     """
     left = math.inf if end is None else end - time.perf_counter()
-    numbers = sum(math.prod(a[2]) for a in state.setup["arguments"])
+    numbers = sum(math.prod(a["shape"]) for a in state.setup["arguments"])
     if 4 * numbers * DRAW_S > left:
         return data.fresh()[0]
     progress("reference")

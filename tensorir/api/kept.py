@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tensorir.api.candidate import source_from, source_json
 from tensorir.api.identity import folder_of
+from tensorir.codegen.codec import CodecError, decode, encode
 from tensorir.codegen.source import Source
 from tensorir.errors import TensorIRError
 from tensorir.runtime.cache import cache_key, default_cache
@@ -173,15 +173,15 @@ def recall_source(key: str | None, record: Record) -> Source | None:
     """The kept source of a record, if it is the one that was measured."""
     found = _get(key)
     try:
-        source = source_from(found)
-    except (KeyError, TypeError, ValueError, AttributeError):
+        source = decode(Source, found)
+    except CodecError:
         return None
     return source if source.sha256 == record["source_sha256"] else None
 
 
 def keep_source(key: str | None, source: Source) -> None:
     """Keep the source that was made for a record."""
-    _put(key, source_json(source))
+    _put(key, encode(source))
 
 
 # --- checks on the device
@@ -196,7 +196,7 @@ def check_key(work: Workload, program: Program, max_error: float | None) -> str 
         return None
     from tensorir.api.identity import compute_digest
 
-    source = json.dumps(source_json(program.source), sort_keys=True)
+    source = json.dumps(encode(program.source), sort_keys=True)
     return _key(
         "check",
         workload=work.title,

@@ -138,7 +138,7 @@ def _checked(work: Workload, made: Candidate, device: Device) -> Program | None:
     from tensorir.tune.inputs import arguments
 
     given, exact = arguments(work.outputs)
-    outputs = [Output(t.name, t.dtype, t.shape) for t in work.outputs]
+    outputs = Output.of(work.outputs)
     data = Data(given, exact, outputs, "", work.reference, continuous=is_continuous(work.outputs))
     try:
         runner = Runner(device, made, data, cache=True, program=program)

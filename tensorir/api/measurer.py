@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 from tensorir.api.asker import Anyone, Asker, Asking
 from tensorir.api.bench import BESIDE, LONG_S, REFERENCE, WHOLE
 from tensorir.api.builders import MOST, Builders, cores
-from tensorir.api.candidate import Json, Refused, prepare, source_json
-from tensorir.api.expected import save_json
+from tensorir.api.candidate import Json, Refused, prepare
+from tensorir.api.expected import Output, save_json
 from tensorir.api.identity import fingerprint
 from tensorir.api.options import Options
-from tensorir.api.origin import origin_json
 from tensorir.api.places import DevicePlaces, Neighbours, alike, device_names, places_of
+from tensorir.codegen.codec import decode, encode
 from tensorir.errors import DeclarationError, DeviceError, Problem, refuse
 from tensorir.interp.magnitude import is_continuous
 from tensorir.runtime.opencl import POCL
@@ -158,12 +158,12 @@ class Measurer:
         origin = self.work.origin
         return {
             "key": uuid.uuid4().hex,
-            "origin": None if origin is None else origin_json(origin),
+            "origin": None if origin is None else encode(origin),
             "device": self._device,
-            "arguments": [[a.name, a.dtype, a.shape, a.low, a.high, a.scalar] for a in given],
+            "arguments": [encode(a) for a in given],
             "exact": exact,
             "continuous": is_continuous(self.work.outputs),
-            "outputs": [[t.name, t.dtype, t.shape] for t in self.work.outputs],
+            "outputs": [encode(o) for o in Output.of(self.work.outputs)],
             "folder": self._folder,
         }
 
@@ -192,10 +192,10 @@ class Measurer:
 
     def _reference_here(self) -> None:
         """Without an origin the worker cannot evaluate the reference: save the expected outputs for it."""
-        from tensorir.api.expected import Data, Output
+        from tensorir.api.expected import Data
 
         given, exact = arguments(self.work.outputs)
-        outputs = [Output(t.name, t.dtype, t.shape) for t in self.work.outputs]
+        outputs = Output.of(self.work.outputs)
         continuous = is_continuous(self.work.outputs)
         data = Data(given, exact, outputs, self._folder, self.work.reference, continuous=continuous)
         data.fresh()
@@ -364,7 +364,7 @@ class Measurer:
         message: Json = {"template": template, "config": dict(config)}
         if self.work.origin is None:
             made = prepare(self.work, template, config, self._target, check=check)
-            message |= {"source": source_json(made.source), "known": made.known, "max_error": made.max_error}
+            message |= {"source": encode(made.source), "known": made.known, "max_error": made.max_error}
         return message
 
     def digests(self, records: Sequence[Record]) -> list[str | None]:
@@ -476,7 +476,7 @@ class Measurer:
 def _described(reply: Json) -> Json:
     """The device in the answer to a hello; DeviceError where there is none."""
     if reply["status"] == "device":
-        raise DeviceError([Problem(*map(str, p)) for p in reply["problems"]])
+        raise DeviceError([decode(Problem, p) for p in reply["problems"]])
     if reply["status"] != "ok":
         detail = reply.get("detail", {})
         words = detail.get("message") or detail.get("output") or reply["status"]

@@ -13,20 +13,15 @@ from tensorir.api.workload import Origin, Workload
 from tensorir.errors import DeclarationError, TensorIRError, line_of, refuse
 
 
-def origin_json(origin: Origin) -> dict[str, Any]:
-    """An Origin as plain data."""
-    return {"kind": origin.kind, "name": origin.name, "options": dict(origin.options), "place": origin.place}
-
-
-def rebuild(data: Mapping[str, Any]) -> Workload:
-    """The workload of ``origin_json``, in a worker: by calling the function that made it."""
-    if data["kind"] == "file":
-        return from_file(data["place"], data["name"], data["options"])
-    home = importlib.import_module(data["place"] or f"{__name__.split('.')[0]}.{data['kind']}")
-    function = getattr(home, data["name"], None)
+def rebuild(origin: Origin) -> Workload:
+    """Return the workload of an Origin, in a worker: by calling the function that made it."""
+    if origin.kind == "file":
+        return from_file(origin.place, origin.name, origin.options)
+    home = importlib.import_module(origin.place or f"{__name__.split('.')[0]}.{origin.kind}")
+    function = getattr(home, origin.name, None)
     if not callable(function):
-        raise refuse(DeclarationError, "workload.operator", f"{home.__name__} has no {data['name']!r}")
-    made: Workload = function(**data["options"])
+        raise refuse(DeclarationError, "workload.operator", f"{home.__name__} has no {origin.name!r}")
+    made: Workload = function(**origin.options)
     return made
 
 

@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tensorir.api.bench import BESIDE, REFERENCE, Beside, Runner
-from tensorir.api.candidate import Candidate, Json, Progress, Refused, prepare, quiet, raised, source_from
+from tensorir.api.candidate import Candidate, Json, Progress, Refused, prepare, quiet, raised
 from tensorir.api.expected import Data, Output, compare_floats, each
 from tensorir.api.final_round import final, peers_here
 from tensorir.api.floats import Floats
 from tensorir.api.identity import describe, fingerprint
 from tensorir.api.undisturbed import LeftRunning, undisturbed
+from tensorir.codegen.codec import decode, encode
+from tensorir.codegen.source import Source
 from tensorir.errors import CheckError, Problem, TensorIRError
 from tensorir.runtime.device import Device, open_device
 from tensorir.runtime.timing import measure
@@ -57,7 +59,7 @@ class State:
             self._device = open_device(self.setup["device"])
             if self._device.target.kind == "cpu":
                 sizes = [self.setup["arguments"], self.setup["outputs"]]
-                bound_memory(MEMORY + COPIES * 8 * sum(math.prod(a[2]) for some in sizes for a in some))
+                bound_memory(MEMORY + COPIES * 8 * sum(math.prod(a["shape"]) for some in sizes for a in some))
         return self._device
 
     def works(self) -> bool:
@@ -69,15 +71,16 @@ class State:
         """The workload made again; None when only its sources are known here."""
         if self._work is None and self.setup["origin"] is not None:
             from tensorir.api.origin import rebuild
+            from tensorir.api.workload import Origin
 
-            self._work = rebuild(self.setup["origin"])
+            self._work = rebuild(decode(Origin, self.setup["origin"]))
         return self._work
 
     def data(self, progress: Progress) -> Data:
         """Inputs and expected outputs."""
         if self._data is None:
-            arguments = [Argument(a[0], a[1], tuple(a[2]), a[3], a[4], a[5]) for a in self.setup["arguments"]]
-            outputs = [Output(o[0], o[1], tuple(o[2])) for o in self.setup["outputs"]]
+            arguments = [decode(Argument, a) for a in self.setup["arguments"]]
+            outputs = [decode(Output, o) for o in self.setup["outputs"]]
             exact, folder = self.setup["exact"], self.setup["folder"]
             continuous = self.setup["continuous"]
             made = Data(arguments, exact, outputs, folder, self._reference, continuous=continuous)
@@ -118,7 +121,7 @@ class State:
 
     def _bytes(self) -> int:
         """Of the inputs and outputs, at most."""
-        return sum(8 * math.prod(a[2]) for key in ("arguments", "outputs") for a in self.setup[key])
+        return sum(8 * math.prod(a["shape"]) for key in ("arguments", "outputs") for a in self.setup[key])
 
     def rest(self) -> None:
         """Free what it keeps on the device between trials."""
@@ -127,7 +130,7 @@ class State:
     def candidate(self, message: Json, progress: Progress, check: bool = True) -> Candidate:
         """The source of one configuration, made here or sent along."""
         if message.get("source") is not None:
-            return Candidate(source_from(message["source"]), dict(message["known"]), None, message.get("max_error"))
+            return Candidate(decode(Source, message["source"]), dict(message["known"]), None, message.get("max_error"))
         assert self.work is not None
         device = self.device
         try:
@@ -221,8 +224,7 @@ def _hello(state: State, message: Json, progress: Progress) -> Json:
     try:
         about = describe(state.device)
     except TensorIRError as error:
-        problems = [[p.code, p.message, p.at, p.hint] for p in error.problems]
-        return {"status": "device", "problems": problems}
+        return {"status": "device", "problems": [encode(p) for p in error.problems]}
     names = [] if state.work is None else list(state.work.baselines)
     return {"status": "ok", "device": about, "baselines": names}
 

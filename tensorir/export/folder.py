@@ -9,14 +9,15 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from importlib.resources import files as resources
 from keyword import iskeyword
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tensorir.codegen.source import Assumed, KernelLaunch, Param, Source
+from tensorir.codegen.codec import encode
+from tensorir.codegen.source import Assumed, Param, Source
 from tensorir.errors import TensorIRError, refuse
 from tensorir.errors.needs import need_path, shown
 from tensorir.export.evidence import gather
@@ -282,10 +283,10 @@ def _program(part: Part, label: str = "", share: int = 1) -> tuple[dict[str, Any
         "source": label + file_name(source),
         "options": _OPTIONS[source.language],
         "arguments": [_argument(p, constants) for p in source.params],
-        "kernels": [_kernel(k) for k in source.kernels],
+        "kernels": [encode(k) for k in source.kernels],
         "prepack": [p.name for p in source.prepackable],
         "workspace_bytes": source.workspace_bytes,
-        "gathers": [{"param": g.param, "limit": g.limit, "into": g.into} for g in source.gathers],
+        "gathers": [encode(g) for g in source.gathers],
         "assumed": [_assumed(a) for a in source.assumed],
         "trace": part.trace.splitlines(),
         "selftest": evidence.manifest,
@@ -341,18 +342,6 @@ def _argument(p: Param, constants: Mapping[str, str]) -> dict[str, Any]:
     if p.role == "scalar" and p.dtype in WIDENED:
         made["passed_as"] = "float32"
     return made
-
-
-def _kernel(k: KernelLaunch) -> dict[str, Any]:
-    return {
-        "name": k.name,
-        "args": list(k.args),
-        "grid": list(k.grid),
-        "block": list(k.block),
-        "shared_bytes": k.shared_bytes,
-        "once": k.once,
-        "maps": [asdict(m) for m in k.maps],
-    }
 
 
 def _assumed(a: Assumed) -> dict[str, Any]:

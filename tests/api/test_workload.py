@@ -1,6 +1,5 @@
 """Workloads: templates, targets, references, titles; and the inputs on which results are exact."""
 
-import json
 import math
 from dataclasses import replace
 
@@ -9,10 +8,9 @@ import pytest
 import zoo
 
 import tensorir as tir
-from tensorir.api.candidate import Refused, prepare, source_from, source_json
+from tensorir.api.candidate import Refused, prepare
 from tensorir.api.identity import command_for, compute_digest, distance, most_like
 from tensorir.api.workload import Origin, Template, Workload
-from tensorir.codegen.source import Param, TensorMap
 from tensorir.target import Target
 from tensorir.tune.inputs import arguments, integer_arrays, integers
 
@@ -158,31 +156,6 @@ def test_distance_of_titles():
     assert distance("op n=7 act=None", "op n=7 act=None") == 0
     assert distance("op n=7 k=1", "op n=15 k=0") == pytest.approx(2 * math.log(2))
     assert distance("op n=7 act=None", "op n=7 act=relu") == distance("op n=7", "op n=7 x=1") == 10
-
-
-def test_source_survives_json():
-    for work in (zoo.product(), zoo.rich()):
-        source = work.schedule().emitted()
-        assert source_from(source_json(source)) == source
-    source = zoo.product().schedule().emitted()
-    constant = Param("k", "float32", (1,), "constant", 4, b"\0\1\2\3")
-    changed = type(source)(source.name, source.language, "text", (*source.params, constant), source.kernels)
-    assert source_from(source_json(changed)) == changed
-    maps = (
-        TensorMap("A_map", "A", "bfloat16", (13, 16), (8, 16), 32, (2, 1)),
-        TensorMap("k_map", "k", "float32", (1,), (1,)),
-        TensorMap("i_map", "A", "bfloat16", (1, 1, 13, 16), (8, 16), 32, (1, 1, 2, 1), (0, -1), (0, 1)),
-    )
-    mapped = replace(changed, kernels=(replace(source.kernels[0], args=("A_map", "k_map"), maps=maps),))
-    assert source_from(json.loads(json.dumps(source_json(mapped)))) == mapped
-
-
-def test_sources_of_before_tensor_maps_load():
-    source = zoo.product().schedule().emitted()
-    old = source_json(source)
-    for kernel in old["kernels"]:
-        del kernel["maps"]
-    assert source_from(old) == source
 
 
 @pytest.mark.parametrize(

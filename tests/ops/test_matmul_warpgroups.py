@@ -11,9 +11,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 import tensorir as tir
-from tensorir.api.candidate import source_from, source_json
 from tensorir.check.emulate import emulate
+from tensorir.codegen.codec import decode, encode
 from tensorir.codegen.instructions import rounded_tiles
+from tensorir.codegen.source import Source
 from tensorir.ir.build import const
 from tensorir.ir.tree import Load, Store
 from tensorir.ir.visit import sequence
@@ -141,7 +142,7 @@ def test_launches_say_how_large_clusters_are():
     for n in (1, 2):
         source = w.schedule({**config, "cluster": n}, "gpu_hopper", HOPPER).emitted()
         assert [k.cluster for k in source.kernels] == [n] and source.kernels[0].grid[0] % n == 0
-        assert source_from(source_json(source)).kernels == source.kernels
+        assert decode(Source, encode(source)).kernels == source.kernels
 
 
 def test_what_threads_read_as_well_is_not_rounded():

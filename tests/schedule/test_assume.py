@@ -9,8 +9,8 @@ import pytest
 from refusal_cases import gather, plain
 
 import tensorir as tir
-from tensorir.api.candidate import source_from, source_json
-from tensorir.codegen.source import Assumed
+from tensorir.codegen.codec import decode, encode
+from tensorir.codegen.source import Assumed, Source
 from tensorir.runtime.device import devices
 
 pytestmark = pytest.mark.usefixtures("unkept")
@@ -68,7 +68,7 @@ def test_facts_are_in_the_tree_the_trace_and_the_source_as_data():
     assert str(s.trace) == "s.assume('T', align=64)\ns.assume('at', low=0, high=7)"
     assert tir.replay(s.outputs, s.trace.to_json()).source() == s.source()
     source = s.emitted()
-    assert source_from(json.loads(json.dumps(source_json(source)))) == source
+    assert decode(Source, json.loads(json.dumps(encode(source)))) == source
     s.undo(2)
     assert "assume" not in s.tree()
 

@@ -1,0 +1,133 @@
+"""Frozen dataclasses as JSON and back, from their fields and annotations: a field that is added travels as well."""
+
+from __future__ import annotations
+
+import base64
+import enum
+import functools
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+Json = dict[str, Any]
+
+
+class CodecError(ValueError):
+    """What is read is not what ``encode`` wrote for that type."""
+
+
+def encode(value: Any) -> Json:
+    """Return a dataclass as plain data: an object with every field, nested dataclasses included.
+
+    Tuples are lists, bytes are base64, enums are their values.
+    """
+    return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+
+
+def decode(kind: type[T], data: Any) -> T:
+    """Return the ``kind`` whose ``encode`` is ``data``.
+
+    Raises CodecError unless ``data`` has exactly the fields of ``kind``, each of its annotated type: what another
+    version of the class wrote is not guessed at.
+    """
+    made: Any = kind
+    readers = _readers(made)
+    if not isinstance(data, Mapping) or data.keys() != readers.keys():
+        found = ", ".join(map(str, data)) if isinstance(data, Mapping) else type(data).__name__
+        raise CodecError(f"{kind.__name__} has the fields {', '.join(readers)}, not {found}")
+    return kind(**{name: _read(kind, name, read, data[name]) for name, read in readers.items()})
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, enum.Enum):
+        return _plain(value.value)
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    if is_dataclass(value):
+        return encode(value)
+    if isinstance(value, Mapping):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(v) for v in value]
+    if hasattr(value, "tolist"):  # NumPy scalars and arrays
+        return _plain(value.tolist())
+    raise CodecError(f"{type(value).__name__} has no form as JSON")
+
+
+_Reader = Callable[[Any], Any]
+
+
+@functools.cache
+def _readers(kind: type[Any]) -> Mapping[str, _Reader]:
+    hints = get_type_hints(kind)
+    return {f.name: _reader(hints[f.name]) for f in fields(kind)}
+
+
+def _read(kind: type[Any], name: str, read: _Reader, value: Any) -> Any:
+    try:
+        return read(value)
+    except (TypeError, ValueError, KeyError) as error:
+        raise CodecError(f"{kind.__name__}.{name}: {error}") from None
+
+
+def _reader(hint: Any) -> _Reader:
+    """What makes a value of an annotated type from its plain form; TypeError for a type that has none."""
+    origin, args = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return lambda value: value
+    if hint is None or hint is type(None) or hint in (str, int, bool):
+        return functools.partial(_exactly, type(None) if hint is None else hint)
+    if hint is float:
+        return lambda value: float(_exactly(float if isinstance(value, float) else int, value))
+    if hint is bytes:
+        return lambda value: base64.b64decode(_exactly(str, value), validate=True)
+    if origin is tuple:
+        return _tuple(args)
+    if origin in (types.UnionType, Union):
+        return _either(hint, [_reader(a) for a in args])
+    if origin is not None and issubclass(origin, Mapping):
+        return functools.partial(_mapping, _reader(args[1]))
+    if origin is not None and issubclass(origin, Sequence):
+        item = _reader(args[0])
+        return lambda value: [item(v) for v in _exactly(list, value)]
+    if isinstance(hint, type) and is_dataclass(hint):
+        return functools.partial(decode, hint)
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return hint
+    raise TypeError(f"{hint} has no form as JSON")
+
+
+def _exactly(kind: type[T], value: Any) -> T:
+    if type(value) is not kind:
+        raise CodecError(f"{kind.__name__} expected, not {type(value).__name__}")
+    return value
+
+
+def _tuple(args: tuple[Any, ...]) -> _Reader:
+    if len(args) == 2 and args[1] is Ellipsis:
+        item = _reader(args[0])
+        return lambda value: tuple(item(v) for v in _exactly(list, value))
+    items = [_reader(a) for a in args]
+    return lambda value: tuple(read(v) for read, v in zip(items, _exactly(list, value), strict=True))
+
+
+def _either(hint: Any, readers: Sequence[_Reader]) -> _Reader:
+    def read(value: Any) -> Any:
+        for one in readers:
+            try:
+                return one(value)
+            except (TypeError, ValueError, KeyError):
+                continue
+        raise CodecError(f"{hint} expected, not {type(value).__name__}")
+
+    return read
+
+
+def _mapping(item: _Reader, value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping) or not all(isinstance(k, str) for k in value):
+        raise CodecError(f"an object expected, not {type(value).__name__}")
+    return {k: item(v) for k, v in value.items()}
