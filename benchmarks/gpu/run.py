@@ -33,9 +33,12 @@ from versus_gpu.runner import run  # noqa: E402
 from versus_gpu.supervise import supervise  # noqa: E402
 from versus_gpu.table import markdown  # noqa: E402
 
+from tensorir.runtime.host import cores  # noqa: E402
+
 RESULTS = ROOT / "benchmarks" / "results"
 MINUTES = {"check": 8.0, "quick": 8.0, "tune": 8.0}
 COUNTS = {"check": 3, "quick": 8, "full": 8, "tune": 24}
+MOST_COMPILERS = 32  # each imports CuPy
 ROUNDS = {"check": 7, "quick": 7, "full": 15, "tune": 15}
 
 
@@ -53,7 +56,8 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     )
     add("--resume", action="store_true", help="keep the rows that are in the file already")
     add("--dry", action="store_true", help="no GPU: emulate the kernels at tiny sizes, time nothing")
-    add("--compilers", type=int, default=max(1, (os.cpu_count() or 2) - 2), metavar="N", help="processes that compile")
+    compilers = min(MOST_COMPILERS, max(1, cores() - 2))
+    add("--compilers", type=int, default=compilers, metavar="N", help="processes that compile")
     add("--show", type=Path, metavar="FILE", help="print the table of an earlier run and stop")
     add("--child-until", type=float, help=argparse.SUPPRESS)
     found = parser.parse_args(given)

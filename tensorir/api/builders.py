@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import math
-import os
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 from tensorir.api.asker import Asker, Json
@@ -18,9 +14,6 @@ MOST = 4
 """Builders unless more are asked for: each takes a few hundred MB, and what is asked for together is asked for on older
 knowledge."""
 
-
-QUOTA = Path("/sys/fs/cgroup/cpu.max")
-"""Of a container: microseconds of processor time in every so many, or "max" (Linux, control groups of version 2)."""
 THREADS = 64  # each waits for one builder
 
 
@@ -68,13 +61,3 @@ def _reply(asked: Future[Json]) -> Json:
         return asked.result()
     except WorkerError as error:  # the measuring process may still do what this one cannot
         return {"status": "crashed", "detail": {"phase": "start", "message": str(error)}}
-
-
-def cores() -> int:
-    """Processor cores that this process may use, by its affinity and the quota of a container."""
-    may = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with contextlib.suppress(OSError, ValueError):  # no control groups, or none of version 2
-        quota, period = QUOTA.read_text().split()
-        if quota != "max":
-            may = min(may, math.ceil(int(quota) / int(period)))
-    return max(1, may)

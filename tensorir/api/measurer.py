@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.api.asker import Anyone, Asker, Asking
 from tensorir.api.bench import BESIDE, LONG_S, REFERENCE, WHOLE
-from tensorir.api.builders import MOST, Builders, cores
+from tensorir.api.builders import MOST, Builders
 from tensorir.api.candidate import Json, Refused, prepare
 from tensorir.api.expected import Output, save_json
 from tensorir.api.identity import fingerprint
@@ -26,6 +26,7 @@ from tensorir.api.places import DevicePlaces, Neighbours, alike, device_names, p
 from tensorir.codegen.codec import decode, encode
 from tensorir.errors import DeclarationError, DeviceError, Problem, refuse
 from tensorir.interp.magnitude import is_continuous
+from tensorir.runtime.host import cores
 from tensorir.runtime.opencl import POCL
 from tensorir.target import Target
 from tensorir.tune.flight import Flights, Places

@@ -7,12 +7,14 @@ registers and spills of a candidate are known before any GPU sees it, and the cu
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import os
 import re
 import subprocess
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -101,29 +103,44 @@ def _nvrtc() -> tuple[Any, str]:
 
 
 def _include_folders() -> dict[str, str]:
-    """CUDA's own headers (of the version of NVRTC's wheel) and the libcu++ in CuPy: folders, with their versions."""
+    """CUDA's own headers and the libcu++ in CuPy: folders, with their versions."""
+    cupy = load_cupy()
+    within = Path(cupy.__file__).parent / "_core/include/cupy"
+    bundled = sorted(within.glob("_cuda/cuda-*"), reverse=True)  # CuPy 13: the header of halves, by major version
     found = {}
     if (folder := _toolkit_headers()) is not None:  # text without headers compiles all the same
         text = (folder / "cuda_runtime_api.h").read_text(encoding="utf-8", errors="replace")
         version = re.search(r"#define\s+CUDART_VERSION\s+(\d+)", text)
         found[str(folder)] = f"cudart {version[1] if version else folder}"
-    cupy = load_cupy()
-    bundled = Path(cupy.__file__).parent / "_core/include/cupy/_cccl/libcudacxx"
-    if bundled.is_dir():
-        found[str(bundled)] = f"cupy {cupy.__version__}"
+    elif bundled:
+        found[str(bundled[0])] = f"cupy {cupy.__version__}"
+    if (libcudacxx := within / "_cccl/libcudacxx").is_dir():
+        found[str(libcudacxx)] = f"cupy {cupy.__version__}"
     return found
 
 
 def _toolkit_headers() -> Path | None:
-    """The headers of NVRTC's wheel, else those of a toolkit that is named or lies where it usually does."""
+    """The first folder that has both the header of halves and that of the runtime, which tells its version."""
+    wanted = ("cuda_fp16.h", "cuda_runtime_api.h")
+    return next((f for f in _toolkit_folders() if all((f / name).is_file() for name in wanted)), None)
+
+
+def _toolkit_folders() -> Iterator[Path]:
+    """Where CUDA's headers may be: of NVRTC's wheel, a toolkit that is named, pip's wheels, the usual toolkit."""
     try:
         wheel = importlib.import_module("cuda.pathfinder").find_nvidia_header_directory("cudart")
     except Exception:  # not installed, or one that does not know headers
         wheel = None
-    toolkits = [os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH")]
-    named = [wheel, *(str(Path(t, "include")) for t in (*toolkits, "/usr/local/cuda") if t)]
-    wanted = ("cuda_fp16.h", "cuda_runtime_api.h")
-    return next((Path(f) for f in named if f and all(Path(f, name).is_file() for name in wanted)), None)
+    if wheel:
+        yield Path(wheel)
+    for toolkit in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")):
+        if toolkit:
+            yield Path(toolkit, "include")
+    spec = importlib.util.find_spec("nvidia")  # what PyTorch's wheels bring, and the toolkit's
+    for folder in spec.submodule_search_locations or () if spec else ():
+        for name in ("cu13", "cuda_runtime"):
+            yield Path(folder, name, "include")
+    yield Path("/usr/local/cuda/include")
 
 
 def _compile(nvrtc: Any, text: str, arguments: list[str], arch: str) -> tuple[str, bytes]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
+import os
 import platform
 from dataclasses import replace
 from functools import cache
@@ -11,6 +14,7 @@ from tensorir.codegen.dialect import AVX512
 from tensorir.target import Target
 
 _CPUINFO = Path("/proc/cpuinfo")
+_CONTROL_GROUPS = Path("/sys/fs/cgroup")
 
 
 @cache
@@ -40,3 +44,20 @@ def target_here(given: str | Target) -> Target:
     plain = isinstance(given, str) and set(given.split()) <= {"opencl", "-kind=cpu"}
     target = Target.parse(given)
     return as_here(target) if plain else target
+
+
+def cores() -> int:
+    """Processor cores that this process may use, by its affinity and the quota of a container."""
+    may = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, may if (most := _quota()) is None else min(may, math.ceil(most)))
+
+
+def _quota() -> float | None:
+    """Cores' worth of processor time that a Linux control group gives, of version 2 or 1; None without a limit."""
+    with contextlib.suppress(OSError, ValueError):  # "max 100000": no limit
+        quota, period = (_CONTROL_GROUPS / "cpu.max").read_text().split()
+        return int(quota) / int(period)
+    with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
+        quota, period = ((_CONTROL_GROUPS / "cpu" / f"cpu.cfs_{n}_us").read_text() for n in ("quota", "period"))
+        return int(quota) / int(period) if int(quota) > 0 else None  # -1: no limit
+    return None

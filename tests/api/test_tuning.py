@@ -16,7 +16,7 @@ import zoo
 
 import tensorir as tir
 from tensorir.api.asker import Asker
-from tensorir.api.builders import Builders, cores
+from tensorir.api.builders import Builders
 from tensorir.api.candidate import Refused, prepare
 from tensorir.api.options import Options, seconds
 from tensorir.api.origin import from_file
@@ -187,15 +187,6 @@ def test_a_template_of_which_nothing_is_left_leaves_the_others():
     assert list(_restricted(work, ["tile == 2"], (), target)) == ["small", "large"]
     with pytest.raises(DeclarationError, match="tile > 9"):
         _restricted(work, ["tile > 9"], (), target)
-
-
-def test_builders_are_no_more_than_a_container_may_run(tmp_path, monkeypatch):
-    monkeypatch.setattr("tensorir.api.builders.QUOTA", tmp_path / "cpu.max")
-    monkeypatch.setattr("tensorir.api.builders.os.sched_getaffinity", lambda _: range(8), raising=False)
-    for text, most in [(None, 8), ("max 100000\n", 8), ("150000 100000\n", 2), ("10000 100000\n", 1), ("odd", 8)]:
-        if text is not None:
-            (tmp_path / "cpu.max").write_text(text)
-        assert cores() == most
 
 
 @pytest.mark.parametrize("builders", [1, 3])

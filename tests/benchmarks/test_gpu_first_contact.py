@@ -1,14 +1,21 @@
 """The first contact with a GPU, without one: the same texts in the emulator, and what happens to processes that end."""
 
 import json
+import re
 import shutil
+import subprocess
 import sys
 import time
+from pathlib import Path
 
 import first_contact
+import ml_dtypes
 import numpy as np
 import pytest
-from versus_gpu import pixel_probes, probes, rungs
+from hypothesis import given
+from hypothesis import strategies as st
+from versus_gpu import lists, pixel_probes, probes, rungs
+from versus_gpu.words import word_of, words_of
 
 from tensorir.errors import DeviceError
 from tensorir.runtime import cuda
@@ -128,3 +135,58 @@ def test_a_process_that_never_begins_costs_one_probe_at_a_time():
     told = []
     first_contact.supervise([sys.executable, "-c", "import sys; sys.exit(3)"], ["a", "b"], 5.0, told.append)
     assert [x["outcome"] for x in told] == ["crashed: its process ended with status 3"] * 2
+
+
+BLOCKED = ("ml_dtypes", "pyopencl", "skopt", "sklearn", "scipy", "click", "rich", "torch")
+ALONE = """
+import sys
+for name in sys.argv[1].split(","):
+    sys.modules[name] = None
+sys.path[:0] = sys.argv[2].split(",")
+import first_contact
+for probe in first_contact.probes("^(tma 16 bits|im2col 16 bits.*|mma (e4m3|bf16)|wgmma( 96| e4m3)?|conv wgmma)$"):
+    made = probe.make()
+    print(probe.name, *(p.dtype for p in made.source.params), made.want.dtype)
+"""
+
+
+def test_a_first_contact_needs_numpy_and_cupy_alone():
+    paths = [str(Path(first_contact.__file__).parent), str(first_contact.ROOT)]
+    command = [sys.executable, "-c", ALONE, ",".join(BLOCKED), ",".join(paths)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "tma 16 bits int16 uint32 uint32", "im2col 16 bits, swizzled int16 uint32 uint32",
+        "mma bf16 int16 int16 int16 int16", "mma e4m3 int8 int8 int16 int16", "wgmma int16 int16 int16 int16",
+        "wgmma e4m3 int8 int8 int16 int16", "wgmma 96 int16 int16 int16 int16", "conv wgmma int16 int16 int16 int16",
+    ]  # fmt: skip
+
+
+NARROW = {"bfloat16": ml_dtypes.bfloat16, "float8_e4m3": ml_dtypes.float8_e4m3fn, "float8_e5m2": ml_dtypes.float8_e5m2}
+
+
+@pytest.mark.parametrize("name", NARROW)
+@given(st.data())
+def test_words_are_those_of_the_types_that_numpy_lacks(name, data):
+    most = float(ml_dtypes.finfo(NARROW[name]).max)
+    drawn = data.draw(st.lists(st.floats(-most, most, width=32), min_size=1, max_size=40))
+    x = np.array([*drawn, 0.0, -0.0, most, -most], np.float32)
+    assert np.array_equal(words_of(x, name), x.astype(NARROW[name]).view(word_of(name)))
+    every = np.arange(1 << 8 * np.dtype(NARROW[name]).itemsize).astype(f"u{np.dtype(NARROW[name]).itemsize}")
+    numbers = every.view(NARROW[name]).astype(np.float32)
+    finite = np.isfinite(numbers)
+    assert np.array_equal(words_of(numbers[finite], name).view(every.dtype), every[finite])
+    between = np.sort(numbers[finite].astype(np.float64))
+    halves = ((between[1:] + between[:-1]) / 2).astype(np.float32)
+    assert np.array_equal(words_of(halves, name), halves.astype(NARROW[name]).view(word_of(name)))
+    with pytest.raises(ValueError, match="holds numbers up to"):
+        words_of(np.array([1.01 * most]), name)
+
+
+def test_the_page_counts_what_runs():
+    page = (Path(first_contact.__file__).parent / "README.md").read_text(encoding="utf-8")
+    told = re.search(r"runs (\d+) small kernels.*?The first (\d+) are", page, re.S)
+    tiles = len(probes.PROBES) + len(pixel_probes.PIXEL_PROBES)
+    assert told and [int(n) for n in told.groups()] == [len(BY_NAME), tiles]
+    check, quick = (len(lists.problems(tier, None, False)) for tier in ("check", "quick"))
+    assert f"| {check}, compared only |" in page
+    assert f"| those, then {quick - check} timed ones" in page

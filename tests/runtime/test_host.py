@@ -84,3 +84,25 @@ def test_a_configuration_of_this_device_gives_its_kernel_for_plain_opencl(monkey
     assert work.schedule(config, "cpu_direct", "opencl").source() == made.source()
     assert work.templates["cpu_direct"].space.default == config
     assert tir.replay(made.outputs, made.trace, target="opencl").source() == made.source(), "the text is the schedule's"
+
+
+@pytest.mark.parametrize(
+    ("files", "most"),
+    [
+        ({}, 8),
+        ({"cpu.max": "max 100000\n"}, 8),
+        ({"cpu.max": "150000 100000\n"}, 2),
+        ({"cpu.max": "10000 100000\n"}, 1),
+        ({"cpu.max": "odd"}, 8),
+        ({"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 8),
+        ({"cpu/cpu.cfs_quota_us": "5\n", "cpu/cpu.cfs_period_us": "0\n"}, 8),
+    ],
+)
+def test_cores_are_no_more_than_affinity_and_a_container_give(tmp_path, monkeypatch, files, most):
+    monkeypatch.setattr(host, "_CONTROL_GROUPS", tmp_path)
+    monkeypatch.setattr(host.os, "sched_getaffinity", lambda _: range(8), raising=False)
+    (tmp_path / "cpu").mkdir()
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    assert host.cores() == most

@@ -207,3 +207,29 @@ def test_headers_are_found_without_their_wheel(tmp_path, monkeypatch):
     assert cuda._toolkit_headers() == tmp_path / "include"
     monkeypatch.setattr(cuda, "load_cupy", lambda: SimpleNamespace(__file__=str(tmp_path), __version__="14"))
     assert cuda._include_folders() == {str(tmp_path / "include"): "cudart 13000"}
+
+
+def test_headers_of_pip_s_and_of_cupy_s_own_wheels_are_found(tmp_path, monkeypatch):
+    """CuPy 13 without a finder and without a toolkit: PyTorch's wheels bring headers, and CuPy that of halves."""
+    monkeypatch.setitem(sys.modules, "cuda.pathfinder", None)
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    wheels = tmp_path / "nvidia"
+    spec = SimpleNamespace(submodule_search_locations=[str(wheels)])
+    monkeypatch.setattr(cuda.importlib.util, "find_spec", lambda name: spec if name == "nvidia" else None)
+    kept = cuda._toolkit_folders
+    monkeypatch.setattr(cuda, "_toolkit_folders", lambda: (f for f in kept() if f.is_relative_to(tmp_path)))
+    cupy = tmp_path / "cupy"
+    monkeypatch.setattr(cuda, "load_cupy", lambda: SimpleNamespace(__file__=str(cupy / "x.py"), __version__="13.6.0"))
+    assert cuda._include_folders() == {}
+    for major in (11, 12):
+        folder = cupy / f"_core/include/cupy/_cuda/cuda-{major}"
+        folder.mkdir(parents=True)
+        (folder / "cuda_fp16.h").touch()
+    assert cuda._include_folders() == {str(folder): "cupy 13.6.0"}, "the newest of CuPy's"
+    for name, version in (("cuda_runtime", 12090), ("cu13", 13020)):
+        include = wheels / name / "include"
+        include.mkdir(parents=True)
+        (include / "cuda_fp16.h").touch()
+        (include / "cuda_runtime_api.h").write_text(f"#define CUDART_VERSION {version}\n")
+        assert cuda._include_folders() == {str(include): f"cudart {version}"}

@@ -16,7 +16,8 @@ import numpy as np
 from tensorir.codegen.dialect import DIALECTS, SHARED_ARENA
 from tensorir.codegen.helpers import helper_text
 from tensorir.codegen.source import KernelLaunch, Param, Source, TensorMap
-from tensorir.interp.numbers import numpy_dtype
+
+from .words import word_of
 
 SENTINEL = 0x5A5A5A5A
 """What shared memory holds before a copy."""
@@ -114,7 +115,7 @@ def _text(body: str, *needed: str) -> str:
 
 def numbered(shape: Sequence[int], dtype: str) -> np.ndarray:
     """An array whose elements differ from their neighbours, as words of whatever type."""
-    kind = numpy_dtype(dtype)
+    kind = np.dtype(word_of(dtype))
     words = {2: np.uint16, 4: np.uint32}[kind.itemsize]
     return (np.arange(1, prod(shape) + 1) * 2654435761 % 40961 + 16640).astype(words).view(kind).reshape(shape)
 

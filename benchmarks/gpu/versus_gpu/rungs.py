@@ -13,6 +13,7 @@ from tensorir.ops.conv_hopper import NO_WIDTH
 
 from .probes import Made, Probe
 from .problems import Problem, convolution, product
+from .words import held_in_words, in_words, words_of
 
 TARGET = "cuda -arch=sm_90a"
 _ONE = dict(groups=1, rows=1, bn=64, depth=2, cluster=1, raster=1, resident=0, splits=1, atomic=0, pingpong=0)
@@ -26,8 +27,21 @@ def _made(problem: Problem, config: Mapping[str, Any]) -> Made:
     template = problem.template or work.template_for(TARGET)
     wanted = {**work.templates[template].space_for(target).default, **config}
     source = work.schedule(wanted, template, TARGET).emitted()
-    arrays = problem.drawn(whole=True)
-    return Made(source, arrays, np.asarray(work.reference(*arrays)))
+    wide = _wide(problem)
+    numbers = wide.drawn(whole=True)
+    want = np.asarray(wide.workload().reference(*numbers))
+    arrays = [_as_declared(x, a.dtype) for x, a in zip(numbers, problem.arguments, strict=True)]
+    return Made(in_words(source), arrays, _as_declared(want, source.outputs[0].dtype))
+
+
+def _wide(problem: Problem) -> Problem:
+    """The same computation of types that NumPy has: whole numbers are as exact in them."""
+    narrow = held_in_words(problem.parameters.get("dtype", ""))
+    return replace(problem, options=tuple({**problem.parameters, "dtype": "float32"}.items())) if narrow else problem
+
+
+def _as_declared(x: np.ndarray, dtype: str) -> np.ndarray:
+    return words_of(x, dtype) if held_in_words(dtype) else x
 
 
 def _rung(name: str, asks: str, problem: Problem, **config: Any) -> Probe:
