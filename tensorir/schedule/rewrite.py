@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tensorir.arith.affine import Arith, Interval
+from tensorir.arith.affine import Arith, Interval, Linear
 from tensorir.arith.box import Side, side_of, union
 from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import as_expr, as_int, binary
@@ -150,7 +150,7 @@ def own_nest(index: Index, stage: Stage, primitive: str, tails: bool = False) ->
             break
         top = above
     kinds = [x for x in find(top, Loop) if x.kind not in (Kind.SERIAL, Kind.COOPERATIVE)]
-    if kinds or (stage.guards and (not tails or tails_of(index, stage) is None)):
+    if kinds or (stage.guards and (not tails or tails_of(index, stage, top) is None)):
         what = kinds[0].var.name if kinds else stage.name
         raise ScheduleError(Problem(
             f"{primitive}.scheduled", f"the loops of {stage.name} have been scheduled already ({what})",
@@ -166,13 +166,21 @@ def _walks(index: Index, stage: Stage) -> dict[Loop, Var]:
     return {x: axes[x.var].var for x in loops if as_int(x.extent) == as_int(axes[x.var].extent)}
 
 
-def tails_of(index: Index, stage: Stage) -> tuple[Expr, ...] | None:
-    """The guards of a stage, said in its axes; None where they cannot be.
+def tails_of(index: Index, stage: Stage, top: Stmt) -> tuple[Expr, ...] | None:
+    """The guards of a stage, said in its axes and in the loops around its own nest ``top``; None where they cannot be.
 
-    A reduction that ``rfactor`` split has such: its last partial results have fewer terms.
+    A reduction that ``rfactor`` split has such: its last partial results have fewer terms. So has a stage that was
+    placed in a box and then in a part of it (``compute_at``).
     """
-    axes = {x.var: v for x, v in _walks(index, stage).items()}
-    if any(v not in axes for g in stage.guards for v in find(g, Var)):
+    walks, around = _walks(index, stage), {x.var for x in index.above(top)}
+    axes: dict[Var, Expr] = {x.var: v for x, v in walks.items()}
+    arith = Arith(ranges(index.above(stage)))
+    for it, bind in zip(stage.iters, stage.binds, strict=True):
+        form = arith.linear(bind)
+        own = [t for t in form.terms if not set(find(t, Var)) <= around]
+        if len(own) == 1 and isinstance(own[0], Var) and form.terms[own[0]] == 1:
+            axes.setdefault(own[0], Linear({it.var: 1}, 0).plus(form, -1).plus(Linear({own[0]: 1}, 0)).expr())
+    if any(v not in axes and v not in around for g in stage.guards for v in find(g, Var)):
         return None
     return tuple(substitute(g, dict(axes)) for g in stage.guards)
 

@@ -35,3 +35,59 @@ def test_guarded_tiles_keep_their_size_so_that_no_reader_needs_a_guard():
     s = staged(49, 14, "guard")
     assert "__local float A_shared[56]" in s.source()
     assert s.check()
+
+
+def rows_read_beyond_their_end(*tiles, scope="shared"):
+    """Rows of 16 that overlap their 14 cells: tiles of Y reach beyond the rows of the block that staged P."""
+    X = tir.placeholder((64,), name="X")
+    P = tir.compute((64,), lambda j: X[j] * 2, name="P")
+    Y = tir.compute((14 * 14 + 2,), lambda i: P[i // 4] + 1, name="Y")
+    Z = tir.compute((14, 16), lambda p, q: Y[p * 14 + q], name="Z")
+    s = tir.Schedule(Z, "opencl")
+    rows, row = s.split("Z.p", [None, 7])
+    inner = s.fuse(row, "Z.q")
+    s.compute_at("Y", rows)
+    s.compute_at("P", rows)
+    s.set_scope("P", scope)
+    for most in tiles:
+        tile, inner = s.split(inner, [None, most])
+        s.compute_at("Y", tile)
+    return s
+
+
+@pytest.mark.parametrize("tiles", [(28,), (28, 7), (40, 24, 5)])
+@pytest.mark.parametrize("scope", ["shared", "register"])
+def test_what_moves_into_a_tile_stays_in_the_box_that_its_inputs_were_staged_for(tiles, scope):
+    s = rows_read_beyond_their_end(*tiles, scope=scope)
+    assert s.check(shapes=[{"p": 14, "q": 16}])
+    assert s.check()
+    x = np.arange(64.0, dtype="float32")
+    at = np.arange(14)[:, None] * 14 + np.arange(16)
+    assert np.array_equal(np.asarray(s.build("opencl:pocl")(x)), x[at // 4] * 2 + 1)
+
+
+def test_what_moves_into_tiles_that_are_parts_of_its_box_needs_no_condition():
+    X = tir.placeholder((64,), name="X")
+    P = tir.compute((64,), lambda j: X[j] * 2, name="P")
+    Y = tir.compute((64,), lambda i: P[i] + 1, name="Y")
+    Z = tir.compute((64,), lambda i: Y[i] * 3, name="Z")
+    s = tir.Schedule(Z, "opencl")
+    block, i = s.split("Z.i", [None, 16])
+    tile, _ = s.split(i, [None, 4])
+    s.compute_at("Y", block).compute_at("P", block).set_scope("P", "shared").compute_at("Y", tile)
+    assert "if (" not in s.source() and "?" not in s.source()
+    assert s.check()
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        dict(c=16, h=14, w=14, k=16, pad=1),
+        dict(c=8, h=10, w=10, k=16, pad=1),
+        dict(c=6, h=14, w=14, k=8, r=5, s=5, pad=2),
+    ],
+)
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_default_convolutions_of_small_images_pass_their_check(image, layout):
+    s = tir.ops.conv2d(n=1, layout=layout, **image).schedule(target="opencl -registers=32 -vector_bytes=64")
+    assert s.check(), s.check()

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from tensorir.arith.affine import Arith, Linear
-from tensorir.arith.box import Side
+from tensorir.arith.box import Side, side_of
 from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import as_int, binary
 from tensorir.ir.tree import Axis, Buffer, Expr, Load, Loop, Program, Scope, Stage, Stmt, Store, Var
@@ -14,6 +14,7 @@ from tensorir.ir.visit import Rewriter, find, reads, substitute, uses, writes
 from tensorir.schedule.analysis import (  # fmt: skip
     Index,
     caret,
+    context,
     drives,
     in_loops,
     index_of,
@@ -43,7 +44,9 @@ from tensorir.schedule.rewrite import (
 def compute_at(program: Program, stage: Stage, loop: Loop) -> Rewrite:
     """Move a producer into ``loop``: each iteration computes just the box that its readers there need.
 
-    The producer gets a fresh nest over that box (its reduction axes in full); schedule it afterwards.
+    The producer gets a fresh nest over that box (its reduction axes in full); schedule it afterwards. Where it was
+    placed before, and what it reads was staged for the box that it had there, iterations beyond that box do not run:
+    what they would read, nobody has written, and what they would compute, nobody reads.
     """
     index = index_of(program)
     if loop in index.above(stage):
@@ -78,13 +81,13 @@ def compute_at(program: Program, stage: Stage, loop: Loop) -> Rewrite:
         )
     if any(len(stages_writing(program.body, b)) > 1 for b in made):
         raise _refuse("compute-at.several-writers", f"{made[0].name} is written by several stages", stage)
-    nest_ = _boxed(index, stage, loop, made)
+    nest_ = _boxed(index, stage, top, loop, made)
     without = swap(program, top, None)
     fresh = Index(without).loops[loop.var.name]
     return Rewrite(swap(without, fresh, place_before(fresh, nest_, inside)))
 
 
-def _boxed(index: Index, stage: Stage, loop: Loop, made: list[Buffer]) -> Stmt:
+def _boxed(index: Index, stage: Stage, top: Stmt, loop: Loop, made: list[Buffer]) -> Stmt:
     scope = made[0].scope
     accesses = [a for b in made for a in accesses_to(loop, b)]
     sides = footprint(index, accesses, loop, scope, int_shape(made[0]))
@@ -96,8 +99,32 @@ def _boxed(index: Index, stage: Stage, loop: Loop, made: list[Buffer]) -> Stmt:
     nest_ = box_nest(stage, boxes, [f"{stage.name}.{label}" for label in axis_labels(stage)])
     inner = find(nest_, Stage)[0]
     at = {it.var: bind for it, bind in zip(inner.iters, inner.binds, strict=True)}
-    guards = tuple(substitute(g, at) for g in tails_of(index, stage) or ())
-    return _Guarded(stage.name, guards)(nest_)  # type: ignore[no-any-return]
+    guards = [substitute(g, at) for g in tails_of(index, stage, top) or ()]
+    if any(stages_writing(index.root_of(stage), b) for b in reads(stage.body) if b not in made):
+        guards += _within(index, stage, top, loop, boxes, inner)
+    return _Guarded(stage.name, tuple(guards))(nest_)  # type: ignore[no-any-return]
+
+
+def _within(index: Index, stage: Stage, top: Stmt, loop: Loop, boxes: list[Side], inner: Stage) -> list[Expr]:
+    """Conditions under which a stage that moves from ``top`` into ``loop`` stays in the box that it had, as
+    ``expression < constant``; none where the new box is known to be a part of it.
+    """
+    arith, moving = context(index, loop, inside=True), ranges(find(top, Loop))
+    before = Arith({**ranges(index.above(top)), **moving})
+    sides = iter(boxes)
+    out: list[Expr] = []
+    for it, old, new in zip(stage.iters, stage.binds, inner.binds, strict=True):
+        if it.axis is not Axis.SPATIAL:
+            continue
+        side, box = next(sides), side_of(old, before, moving)
+        if box is None or (not box.first.terms and box.first.constant <= 0 and box.extent >= as_int(it.extent)):
+            continue  # all of the axis, which no iteration leaves in any case
+        low, high = arith.range_of(side.first.plus(box.first, -1))
+        if low < 0:
+            out.append(binary("<", box.first.plus(arith.linear(new), -1).expr(), 1))
+        if high + side.extent > box.extent:
+            out.append(binary("<", arith.linear(new).plus(box.first, -1).expr(), box.extent))
+    return out
 
 
 def reverse_compute_at(program: Program, stage: Stage, loop: Loop) -> Rewrite:
