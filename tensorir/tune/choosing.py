@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tensorir.tune.record import TRANSIENT, Record, drift_of, interval, steady_s
+from tensorir.tune.record import TRANSIENT, Record, drift_of, interval, key_text, steady_s
 
 DOUBT = 1.02  # the mean of a repeat run moves by up to 2 % (p99), so a time that is not of the round must win by that
 TOGETHER_S = 1.0  # final records that do not name their round are of one if they follow each other so closely
@@ -47,12 +46,11 @@ class Choice:
 
 def key_of(record: Mapping[str, Any]) -> str:
     """What makes two records measurements of the same thing: template and configuration."""
-    return json.dumps([record["template"], record["config"]], sort_keys=True)
+    return key_text([record["template"], record["config"]])
 
 
-def _kernel_of(record: Mapping[str, Any]) -> str:
-    """What is right or wrong, fast or slow: a configuration, and the source that its template made of it then."""
-    return json.dumps([record["template"], record["config"], record["source_sha256"]], sort_keys=True)
+_Kernel = tuple[str, str | None]
+"""What is right or wrong, fast or slow: a configuration (``key_of``), and the source that its template made of it."""
 
 
 def passed(record: Record) -> bool:
@@ -72,14 +70,15 @@ def choose(records: Iterable[Record]) -> list[Choice]:
     (the median of their ratios; the default is nearly always one), or in a third that was. Where there is none, it
     counts by its trial, as if never confirmed. Both must win by ``DOUBT``.
     """
-    trials: dict[str, Record] = {}
-    finals: dict[str, Record] = {}
-    wrong: set[str] = set()
+    trials: dict[_Kernel, Record] = {}
+    finals: dict[_Kernel, Record] = {}
+    wrong: set[_Kernel] = set()
     latest: dict[str, str] = {}
     ordered = sorted(records, key=lambda r: (r["started"], r["id"]))
-    for record in ordered:
-        key = _kernel_of(record)
-        latest[key_of(record)] = record["source_sha256"] or latest.get(key_of(record), "")
+    kernels: list[_Kernel] = [(key_of(r), r["source_sha256"]) for r in ordered]
+    config_of = {r["id"]: config for r, (config, _) in zip(ordered, kernels, strict=True)}
+    for record, key in zip(ordered, kernels, strict=True):
+        latest[key[0]] = record["source_sha256"] or latest.get(key[0], "")
         if record["status"] in _WRONG:
             wrong.add(key)
         elif record["kind"] == "final" and record["status"] not in TRANSIENT:
@@ -88,8 +87,9 @@ def choose(records: Iterable[Record]) -> list[Choice]:
             trials[key] = record
     failed = wrong | {key for key, final in finals.items() if not passed(final)}
     # one that names no source speaks of them all
-    out = {_kernel_of(r) for r in ordered if {_kernel_of(r), _kernel_of({**r, "source_sha256": None})} & failed}
-    timed = _on_one_level([{k: r for k, r in found.items() if k not in out} for found in _rounds(ordered)])
+    out = {key for key in kernels if key in failed or (key[0], None) in failed}
+    rounds = _rounds(zip(ordered, kernels, strict=True))
+    timed = _on_one_level([{k: r for k, r in found.items() if k not in out} for found in rounds])
     found = [_choice(trials.get(k, r), r, level, number) for k, (r, level, number) in timed.items()]
     left = (trials.keys() | finals.keys()) - out - timed.keys()
     found += [_unconfirmed(trials[k] if k in trials else finals[k]) for k in left]
@@ -98,7 +98,7 @@ def choose(records: Iterable[Record]) -> list[Choice]:
     return sorted(
         found,
         key=lambda c: (
-            (c.record["source_sha256"] or "") != latest[key_of(c.record)],
+            (c.record["source_sha256"] or "") != latest[config_of[c.record["id"]]],
             c.round is None and c.time_s * DOUBT >= bar,
             c.time_s * (1 if c.confirmed else DOUBT),
             c.record["id"],
@@ -115,12 +115,12 @@ def _unconfirmed(record: Record) -> Choice:
     return _choice(record, record, level=1 / drift_of(record))
 
 
-def _rounds(ordered: Sequence[Record]) -> list[dict[str, Record]]:
+def _rounds(ordered: Iterable[tuple[Record, _Kernel]]) -> list[dict[_Kernel, Record]]:
     """The final rounds, newest first: by configuration, what was measured and right in them."""
-    found: dict[str, dict[str, Record]] = defaultdict(dict)
+    found: dict[str, dict[_Kernel, Record]] = defaultdict(dict)
     newest: dict[str, str] = {}
     unnamed, last = 0, 0.0
-    for record in ordered:
+    for record, kernel in ordered:
         if record["kind"] != "final" or not passed(record):
             continue
         name = record.get("round")
@@ -128,7 +128,7 @@ def _rounds(ordered: Sequence[Record]) -> list[dict[str, Record]]:
             now = _seconds(record["started"])
             unnamed += now - last > TOGETHER_S
             name, last = f" {unnamed}", now
-        found[name][_kernel_of(record)] = record
+        found[name][kernel] = record
         newest[name] = record["started"]
     return [found[name] for name in sorted(found, key=lambda name: (newest[name], name), reverse=True)]
 
@@ -141,11 +141,11 @@ def _seconds(started: str) -> float:
         return 0.0
 
 
-def _on_one_level(rounds: Sequence[dict[str, Record]]) -> dict[str, tuple[Record, float, int]]:
+def _on_one_level(rounds: Sequence[dict[_Kernel, Record]]) -> dict[_Kernel, tuple[Record, float, int]]:
     """Each configuration's newest final record, by what to multiply its time to compare it with the newest round's,
     and the number of its round; without those of rounds that nothing connects with the newest.
     """
-    known: dict[str, tuple[Record, float, int]] = {}
+    known: dict[_Kernel, tuple[Record, float, int]] = {}
     waiting = {n: found for n, found in enumerate(rounds) if found}
     first = min(waiting, default=0)  # what is left of newer ones is nothing
     while waiting:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import statistics
@@ -15,7 +14,7 @@ from typing import Any
 
 from tensorir.errors import refuse
 from tensorir.tune.choosing import DOUBT, Choice, choose, key_of, passed
-from tensorir.tune.record import TRANSIENT, BadRecord, Identity, Record, encode, interval, relevant, slug
+from tensorir.tune.record import TRANSIENT, BadRecord, Identity, Record, encode, interval, key_text, relevant, slug
 from tensorir.tune.store import Entry, LogError, LogReader, LogWriter, host_name, refusal
 
 __all__ = [
@@ -54,7 +53,7 @@ def identity_of(record: Record) -> str:
     """What makes records comparable: workload, computation, device, driver and versions."""
     device = record["device"]
     key = [record["workload"], record["compute"], device["name"], device["driver"], relevant(record["versions"])]
-    return json.dumps(key, sort_keys=True)
+    return key_text(key)
 
 
 def usable(records: Iterable[Record], identity: Identity) -> list[Record]:
@@ -76,9 +75,9 @@ def best(
 
 
 def _winners(records: Iterable[Record], per_template: bool = False) -> list[Choice]:
-    groups: dict[str, list[Record]] = defaultdict(list)
+    groups: dict[tuple[str, str | None], list[Record]] = defaultdict(list)
     for record in records:
-        groups[json.dumps([identity_of(record), record["template"] if per_template else None])].append(record)
+        groups[identity_of(record), record["template"] if per_template else None].append(record)
     winners = [ranked[0] for group in groups.values() if (ranked := choose(group))]
     return sorted(winners, key=lambda c: (c.record["started"], c.record["id"]), reverse=True)
 
@@ -94,10 +93,10 @@ def freeze(
 
     workloads: titles; all of the log when empty
     """
-    groups: dict[str, list[Record]] = defaultdict(list)
+    groups: dict[tuple[str, str | None], list[Record]] = defaultdict(list)
     for record in reader.records():
         if not workloads or record["workload"] in workloads:
-            groups[json.dumps([identity_of(record), record["device"].get("target")])].append(record)
+            groups[identity_of(record), record["device"].get("target")].append(record)
     found, stale = [], []
     for group in groups.values():
         for choice in choose(group):
