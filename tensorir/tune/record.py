@@ -151,7 +151,6 @@ def utc_now() -> str:
 
 # made once: json.dumps makes an encoder at each call; a record is a tree, so nothing looks for cycles
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False, check_circular=False).encode
-_as_it_is = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
 key_text = json.JSONEncoder(sort_keys=True, check_circular=False).encode
 """The JSON text of a key, by which records are grouped."""
 
@@ -173,8 +172,11 @@ def seal(record: Record) -> Record:
 
 
 def encode(record: Record) -> bytes:
-    """Return the line of a sealed record; BadRecord when it would be too long to be read back."""
-    line = _as_it_is(record).encode("ascii") + b"\n"
+    """Return the line of a sealed record; BadRecord when it would be too long to be read back.
+
+    The bytes that the checksum covers with it as the last key, so that a reader sums the line as it is.
+    """
+    line = canonical(record)[:-1] + b',"crc":' + _canonical(record.get("crc")).encode("ascii") + b"}\n"
     if len(line) > MAX_LINE:
         raise BadRecord("over-long line")
     return line
@@ -190,8 +192,16 @@ def decode(line: bytes) -> Record:
         raise NewerRecord("newer schema")
     if version in MIGRATIONS:
         raise OlderRecord("older schema")
-    validate(record)
+    validate(record, _summed(line))
     return record
+
+
+def _summed(line: bytes) -> bytes | None:
+    """The canonical bytes of a line as ``encode`` writes it whose checksum is right; None for any other line."""
+    body, crc = line[:-19] + b"}", line[-19:]
+    if not line.isascii() or b"\\ud" in line or crc != b',"crc":"%08x"}\n' % zlib.crc32(body):
+        return None
+    return body
 
 
 def read_json(text: bytes) -> dict[str, Any]:
@@ -242,22 +252,34 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise BadRecord("infinite number")
+    return number
+
+
 def _no_constant(name: str) -> Any:
     raise BadRecord(f"{name} is not JSON")
 
 
-_decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
+_decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
 
 
-def validate(record: Record) -> None:
-    """Check every field; raises BadRecord with the first thing wrong. Unknown fields are allowed."""
+def validate(record: Record, summed: bytes | None = None) -> None:
+    """Check every field; raises BadRecord with the first thing wrong. Unknown fields are allowed.
+
+    summed: the bytes of the record, where they are known to be what its checksum covers
+    """
     for name, (required, test) in _SCHEMA.items():
         if name not in record:
             if required:
                 raise BadRecord(f"no {name}")
         elif not test(record[name]):
             raise BadRecord(f"bad {name}")
-    found = _checked_sum(record)
+    found = _checked_sum(record) if summed is None else record["crc"]
+    if summed is not None and _too_deep(summed, record):
+        raise BadRecord("nested too deeply")
     ok = record["status"] == "ok"
     if ok != (record["time_s"] is not None):
         raise BadRecord("time_s without ok" if not ok else "ok without time_s")

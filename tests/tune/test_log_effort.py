@@ -1,13 +1,18 @@
 """How much work a large log is: each line is parsed and summed once, each key is made once, and nobody visits it."""
 
+import json
 import subprocess
 import sys
+import zlib
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from records import made, write
 
 from tensorir.tune import choosing, record, store
 from tensorir.tune.log import LogReader, best, choose
+from tensorir.tune.record import BadRecord, decode, encode
 
 COUNT = """
 import gc, sys
@@ -28,15 +33,68 @@ def test_the_collector_does_not_visit_records_while_they_pile_up(tmp_path):
     assert int(collections) < 100, "a collection for each 700 of 180,000 containers would be 257"
 
 
-def test_each_line_is_parsed_and_summed_once(tmp_path, monkeypatch):
-    write(tmp_path, [made(n) for n in range(20)])
+def reordered(line):
+    """The line as other writers may order it."""
+    return json.dumps(dict(reversed(json.loads(line).items())), separators=(", ", ": ")).encode() + b"\n"
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_each_line_is_parsed_once_and_made_again_only_where_others_wrote_it(tmp_path, monkeypatch, ours):
+    path = write(tmp_path, [made(n) for n in range(20)])
+    if not ours:
+        path.write_bytes(b"".join(map(reordered, path.read_bytes().splitlines())))
     calls = []
     for name in ("read_json", "canonical"):
         given = getattr(record, name)
         monkeypatch.setattr(record, name, lambda x, name=name, given=given: calls.append(name) or given(x))
-    reader = LogReader(tmp_path)
-    assert best(reader)
-    assert sorted(calls) == ["canonical"] * 20 + ["read_json"] * 20
+    assert best(LogReader(tmp_path))
+    assert sorted(calls) == ["canonical"] * (0 if ours else 20) + ["read_json"] * 20
+
+
+BODY = encode(made())[: -len(b',"crc":"01234567"}\n')]
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (BODY + b',"kind":"trial"', "duplicate key"),
+        (BODY + b',"x":1e999', "infinite number"),
+        (BODY + b',"x":-1' + b"0" * 400 + b".0", "infinite number"),
+        (BODY + b',"x":NaN', "NaN is not JSON"),
+        (BODY + b',"x":"\\ud800"', "broken text"),
+        (BODY + b',"x":"\xff"', "not UTF-8"),
+        (BODY + b',"x":' + b"[" * 16 + b"]" * 16, "nested too deeply"),
+        (BODY + b',"x":"[",y:' + b"[" * 16 + b"]" * 16, "not JSON"),
+        (BODY + b',"x":"[","y":' + b"[" * 16 + b"]" * 16, "nested too deeply"),
+        (BODY.replace(b'"v":1', b'"v":-1'), "bad v"),
+    ],
+)
+def test_a_right_sum_of_the_bytes_is_not_enough(body, reason):
+    line = body + b',"crc":"%08x"}\n' % zlib.crc32(body + b"}")
+    with pytest.raises(BadRecord, match=reason):
+        decode(line)
+
+
+WORDS = st.text("[]{}a,'" + chr(34) + chr(92), max_size=3)
+TREES = st.recursive(
+    WORDS,
+    lambda x: st.lists(x, max_size=3) | st.dictionaries(WORDS, x, max_size=2),
+    max_leaves=30,
+)
+
+
+@given(TREES, st.integers(10, 20))
+def test_depth_is_that_of_lists_and_dicts_whatever_strings_hold(inner, wrapped):
+    value = inner
+    for _ in range(wrapped):
+        value = [value]
+
+    def depth(x):
+        inside = x.values() if isinstance(x, dict) else x if isinstance(x, list) else None
+        return 0 if inside is None else 1 + max(map(depth, inside), default=0)
+
+    tree = {"x": value}
+    assert record._too_deep(record.canonical(tree), tree) == (depth(tree) > record.MAX_DEPTH)
 
 
 def test_each_configuration_gets_its_key_once(monkeypatch):
