@@ -28,7 +28,7 @@ RESULT = Path(__file__).resolve().parent.parent / "results" / "tuner_logs.json"
 WORKLOADS = 20
 DEVICE = {"name": "a CPU device", "platform": "Portable Computing Language", "driver": "OpenCL 3.0 PoCL " + "x" * 70}
 DEVICE |= {"target": "opencl -shared_bytes=1048576 -registers=32 -vector_bytes=64 -units=2", "kind": "cpu"}
-VERSIONS = {name: "1.2.3" for name in ("tensorir", "python", "pyopencl", "numpy", "scikit-optimize", "scipy")}
+VERSIONS = dict.fromkeys(("tensorir", "python", "pyopencl", "numpy", "scikit-optimize", "scipy"), "1.2.3")
 VERSIONS |= {"compiler": "OpenCL C 1.2 PoCL " + "x" * 60}
 
 
