@@ -8,12 +8,16 @@ import os
 import platform
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from tensorir.codegen.dialect import AVX512
 from tensorir.target import Target
 
-_CPUINFO = Path("/proc/cpuinfo")
+CPUINFO = Path("/proc/cpuinfo")
 _CONTROL_GROUPS = Path("/sys/fs/cgroup")
 
 
@@ -22,12 +26,13 @@ def has_avx512() -> bool:
     """Whether its vectors have 64 bytes: an x86 processor with AVX-512, as far as the system says so."""
     if platform.machine().lower() not in ("x86_64", "amd64"):
         return False
-    try:
-        with _CPUINFO.open(encoding="ascii", errors="replace") as lines:
-            flags = next((line for line in lines if line.startswith("flags")), "")
-    except OSError:
-        return False
-    return set(flags.split()) >= set(AVX512)
+    return flags_here() >= set(AVX512)
+
+
+def flags_here() -> set[str]:
+    """What this machine's processor can do, in the system's words; empty where it does not say."""
+    lines = CPUINFO.read_text(encoding="ascii", errors="replace").splitlines() if CPUINFO.exists() else []
+    return next((set(line.split()) for line in lines if line.startswith("flags")), set())
 
 
 def as_here(target: Target) -> Target:
@@ -61,3 +66,24 @@ def _quota() -> float | None:
         quota, period = ((_CONTROL_GROUPS / "cpu" / f"cpu.cfs_{n}_us").read_text() for n in ("quota", "period"))
         return int(quota) / int(period) if int(quota) > 0 else None  # -1: no limit
     return None
+
+
+def name_processor(device: Any) -> None:
+    """Give PoCL a processor that its compiler knows, where the machine's is younger than its LLVM.
+
+    LLVM 14 calls AMD's since Zen 5 "generic", which Clang refuses. PoCL keeps that behind the triple in the device.
+    """
+    flags, modern = flags_here(), {"abm", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"}
+    kin = b"x86-64" if not flags >= modern else b"znver3" if "sse4a" in flags else b"haswell"
+    if "portable computing" not in device.platform.name.lower():
+        return
+    with contextlib.suppress(OSError), open("/proc/self/mem", "r+b", buffering=0) as memory:
+
+        def read(address: int, count: int) -> bytes:
+            with contextlib.suppress(OSError, OverflowError):  # no pointer
+                return os.pread(memory.fileno(), count, address)
+            return b""
+
+        for triple, name in pairwise(np.frombuffer(read(device.int_ptr, 2048), np.uint64).tolist()):
+            if read(triple, 7) == b"x86_64-" and read(name, 8) == b"generic\0":
+                os.pwrite(memory.fileno(), kin + b"\0", name)

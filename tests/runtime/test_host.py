@@ -1,5 +1,7 @@
 """What the runtime finds out about the processor."""
 
+import ctypes
+import inspect
 from importlib import import_module, resources
 from types import SimpleNamespace
 
@@ -23,7 +25,7 @@ from tensorir.runtime.device import open_device
 )
 def test_avx512_is_what_the_system_says(monkeypatch, tmp_path, machine, text, found):
     (tmp_path / "cpuinfo").write_text(text)
-    monkeypatch.setattr(host, "_CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(host, "CPUINFO", tmp_path / "cpuinfo")
     monkeypatch.setattr(host.platform, "machine", lambda: machine)
     assert host.has_avx512.__wrapped__() is found
 
@@ -32,6 +34,7 @@ def test_the_exported_loader_asks_the_same():
     text = resources.files("tensorir.export.shipped").joinpath("loader_pyopencl.py").read_text()
     assert all(f'"{flag}"' in text for flag in AVX512)
     assert f'"-D{WIDE_MACRO}"' in text
+    assert all(inspect.getsource(f) in text for f in (host.flags_here, host.name_processor))
 
 
 @pytest.mark.parametrize(
@@ -52,7 +55,7 @@ def test_the_exported_loader_defines_the_macro_where_it_holds(monkeypatch, tmp_p
 
 
 def test_without_cpuinfo_it_is_not_known(monkeypatch, tmp_path):
-    monkeypatch.setattr(host, "_CPUINFO", tmp_path / "missing")
+    monkeypatch.setattr(host, "CPUINFO", tmp_path / "missing")
     assert host.has_avx512.__wrapped__() is False
 
 
@@ -106,3 +109,30 @@ def test_cores_are_no_more_than_affinity_and_a_container_give(tmp_path, monkeypa
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     assert host.cores() == most
+
+
+ZEN, CORE = ("sse4a abm avx2 bmi1 bmi2 f16c fma movbe", "abm avx2 bmi1 bmi2 f16c fma movbe avx512f")
+
+
+@pytest.mark.parametrize(
+    ("platform", "triple", "name", "flags", "then"),
+    [
+        ("Portable Computing Language", b"x86_64-unknown-linux-gnu", b"generic", ZEN, b"znver3"),
+        ("Portable Computing Language", b"x86_64-pc-linux-gnu", b"generic", CORE, b"haswell"),
+        ("Portable Computing Language", b"x86_64-pc-linux-gnu", b"generic", "sse4a avx", b"x86-64"),
+        ("Portable Computing Language", b"x86_64-pc-linux-gnu", b"znver3", ZEN, b"znver3"),
+        ("Portable Computing Language", b"x86_64-pc-linux-gnu", b"generic-rv64", ZEN, b"generic-rv64"),
+        ("Portable Computing Language", b"aarch64-linux-gnu", b"generic", ZEN, b"generic"),
+        ("Another", b"x86_64-unknown-linux-gnu", b"generic", ZEN, b"generic"),
+    ],
+)
+def test_a_processor_younger_than_the_compiler_is_called_after_its_kin(
+    monkeypatch, tmp_path, platform, triple, name, flags, then
+):
+    (tmp_path / "cpuinfo").write_text(f"flags : {flags}\n")
+    monkeypatch.setattr(host, "CPUINFO", tmp_path / "cpuinfo")
+    strings = [ctypes.create_string_buffer(s, 32) for s in (b"pthread", triple, name)]
+    words = (ctypes.c_uint64 * 256)(3, *(ctypes.addressof(s) for s in strings), 2**64 - 1, 5)
+    device = SimpleNamespace(platform=SimpleNamespace(name=platform), int_ptr=ctypes.addressof(words))
+    host.name_processor(device)
+    assert [s.value for s in strings] == [b"pthread", triple, then]

@@ -9,12 +9,14 @@ ready = program.prepack(b=b)    # where the manifest lists b under "prepack": wh
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import json
 import math
 import os
 import threading
+from itertools import pairwise
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -63,13 +65,38 @@ def choose_device(kind: str) -> Any:
     return min(found, key=lambda x: x[0])[1]
 
 
+def flags_here() -> set[str]:
+    """What this machine's processor can do, in the system's words; empty where it does not say."""
+    lines = CPUINFO.read_text(encoding="ascii", errors="replace").splitlines() if CPUINFO.exists() else []
+    return next((set(line.split()) for line in lines if line.startswith("flags")), set())
+
+
 def extra_options(device: Any) -> list[str]:
     """PoCL's compiler may be older than the processor: say where it has AVX-512."""
     if not device.type & cl.device_type.CPU or "portable computing" not in device.platform.name.lower():
         return []
-    lines = CPUINFO.read_text(errors="replace").splitlines() if CPUINFO.exists() else []
-    flags = next((set(line.split()) for line in lines if line.startswith("flags")), set())
-    return ["-DTENSORIR_AVX512"] if flags >= {"avx512f", "avx512bw", "avx512dq", "avx512vl"} else []
+    return ["-DTENSORIR_AVX512"] if flags_here() >= {"avx512f", "avx512bw", "avx512dq", "avx512vl"} else []
+
+
+def name_processor(device: Any) -> None:
+    """Give PoCL a processor that its compiler knows, where the machine's is younger than its LLVM.
+
+    LLVM 14 calls AMD's since Zen 5 "generic", which Clang refuses. PoCL keeps that behind the triple in the device.
+    """
+    flags, modern = flags_here(), {"abm", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"}
+    kin = b"x86-64" if not flags >= modern else b"znver3" if "sse4a" in flags else b"haswell"
+    if "portable computing" not in device.platform.name.lower():
+        return
+    with contextlib.suppress(OSError), open("/proc/self/mem", "r+b", buffering=0) as memory:
+
+        def read(address: int, count: int) -> bytes:
+            with contextlib.suppress(OSError, OverflowError):  # no pointer
+                return os.pread(memory.fileno(), count, address)
+            return b""
+
+        for triple, name in pairwise(np.frombuffer(read(device.int_ptr, 2048), np.uint64).tolist()):
+            if read(triple, 7) == b"x86_64-" and read(name, 8) == b"generic\0":
+                os.pwrite(memory.fileno(), kin + b"\0", name)
 
 
 class Program:
@@ -80,6 +107,7 @@ class Program:
         if queue is None:
             queue = cl.CommandQueue(cl.Context([choose_device(self.manifest["kind"])]))
         self.queue, self.context = queue, queue.context
+        name_processor(queue.device)
         self.lock, self.process = threading.Lock(), os.getpid()
         text = (HERE / self.manifest["source"]).read_text(encoding="utf-8")
         unbuilt: Any = cl.Program(self.context, text)
