@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tensorir.tune.flight import Flights
-from tensorir.tune.process import LAST, Worker
+from tensorir.tune.process import LAST, claimed
 from tensorir.tune.store import host_name
 
 Json = dict[str, Any]
@@ -46,7 +46,7 @@ class Asker:
     """
 
     def __init__(self) -> None:
-        self._worker = Worker(MODULE)
+        self._worker = claimed(MODULE)
         self.name = f"{os.getpid()}.{next(_number)}"
 
     def request(

@@ -14,6 +14,7 @@ from tensorir.cli import common
 from tensorir.cli.common import Duration, Stop, device_option, json_option, log_option, put, put_json, say, usage
 from tensorir.cli.options import split, workload_options
 from tensorir.runtime.host import target_here
+from tensorir.tune.process import start_early
 
 if TYPE_CHECKING:
     from tensorir.api.options import Options
@@ -63,6 +64,8 @@ def command(op: str, shape: tuple[str, ...], device: str | None, as_json: bool, 
     from tensorir.cli.parse import weighted
 
     began = common.process_start()
+    if not dry_run and "," not in (device or ""):
+        start_early("tensorir.api.worker")  # whose imports take as long as those of this process
     parameters = split(given)
     regret, folder = given.pop("regret"), given.pop("output")
     if not parameters["shapes"] and (regret is not None or folder is not None):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections import deque
 from collections.abc import Sequence
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from tensorir.errors import DeclarationError, refuse
 from tensorir.tune.baseline import PoolSearch
-from tensorir.tune.gp import SURROGATE, Hyperparameters, missing, one_thread
+from tensorir.tune.gp import SURROGATE, Hyperparameters, absent, missing, one_thread
 from tensorir.tune.model import Model, Points, Results
 from tensorir.tune.pool import PROMISING, Config, Features, HasRows, Ints, Pool
 from tensorir.tune.prior import Priors
@@ -53,8 +54,7 @@ class Bayes(PoolSearch):
         features: Features | None = None,
         priors: Sequence[Results] = (),
     ) -> None:
-        # imported now, although needed only after the start: later it would run beside someone's timing
-        if reason := missing():
+        if reason := absent():
             message = f"the Bayesian search needs scikit-optimize, which cannot be imported ({reason})"
             hint = "pip install scikit-optimize, or the search 'climb'"
             raise refuse(DeclarationError, "tune.skopt-missing", message, hint=hint)
@@ -77,6 +77,19 @@ class Bayes(PoolSearch):
         self._hyper: list[Hyperparameters | None] = [None for _ in self._views]
         self._fits = 0
         self._gains: deque[float] = deque(maxlen=self.VIEWS)
+        self._missing: str | None = None  # why there is no model; None until somebody has looked
+
+    def load(self) -> bool:
+        """Import what the model needs, unless that was done; whether there is a model. It may take seconds.
+
+        Without one, the search goes on as a climber does, with one warning.
+        """
+        if self._missing is None:
+            self._missing = missing()
+            if self._missing:
+                message = f"scikit-optimize cannot be imported ({self._missing}); searching without a model"
+                warnings.warn(message, stacklevel=2)
+        return not self._missing
 
     @property
     def expected_gain(self) -> float | None:
@@ -117,9 +130,10 @@ class Bayes(PoolSearch):
             # most of the spread-out start failed: its extremes are what fails, so look elsewhere
             return self._random_unseen(), "initial"
         self._steps += 1
-        if self._steps % self.LOCAL_EVERY == 0 and (row := self._local()) is not None:
+        modelled = self.load()
+        if (self._steps % self.LOCAL_EVERY == 0 or not modelled) and (row := self._local()) is not None:
             return row, "local"
-        return self._improving(), "model"
+        return (self._improving(), "model") if modelled else (self._random_unseen(), "initial")
 
     def _spread(self) -> int:
         """The unseen row farthest from all seen ones (maximin; Johnson, Moore, Ylvisaker 1990)."""

@@ -9,11 +9,13 @@ algorithm 2.1 and appendix A.3), which takes about a millisecond and gives the s
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,11 @@ from tensorir.tune.pool import Floats
 SURROGATE = "skopt GaussianProcessRegressor (Matern 5/2)"
 
 _Objective = Callable[..., tuple[float, Floats]]
+
+
+def absent() -> str:
+    """Why scikit-optimize cannot be used, as far as can be said without importing it; empty when nothing is known."""
+    return "" if "skopt" in sys.modules or find_spec("skopt") else "No module named 'skopt'"
 
 
 def missing() -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import statistics
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -217,7 +219,8 @@ class _Run:
         configs = [arm.space.config(row) for arm, row, _ in batch]
         if ahead is not None and len(batch) > 1:
             asked = [{"template": arm.name, "config": c} for (arm, *_), c in zip(batch, configs, strict=True)]
-            results = list(ahead.build(asked, self._left()))
+            with self._loading():
+                results = list(ahead.build(asked, self._left()))
         share = (self.clock() - begin) / max(1, len(batch))
         known = [n for n, result in enumerate(results) if result is not None]  # these have ended: first into the log
         for n in sorted(range(len(batch)), key=lambda n: n not in known):
@@ -227,6 +230,15 @@ class _Run:
                     self._go_on(arm, row)
                 result = self.measure(arm.name, configs[n], kind, self._left())
             self._finish(arm, row, configs[n], result, share + self.clock() - began)
+
+    @contextlib.contextmanager
+    def _loading(self) -> Iterator[None]:
+        """Let the strategies import their models meanwhile: at no other time is nothing being timed."""
+        loads = [load for arm in self.arms.values() if (load := getattr(arm.strategy, "load", None)) is not None]
+        thread = threading.Thread(target=lambda: [load() for load in loads], daemon=True)
+        thread.start()
+        yield
+        thread.join()
 
     def _wanted(self) -> Iterator[tuple[Arm, int, str]]:
         """The defaults, then what the strategies ask for; raises _Stop."""

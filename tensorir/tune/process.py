@@ -32,7 +32,18 @@ from tensorir.tune.child import (
     unpack,
 )
 
-__all__ = ["Handler", "Json", "Progress", "Worker", "WorkerError", "bound_memory", "scrubbed_environment", "serve"]
+__all__ = [
+    "Handler",
+    "Json",
+    "Progress",
+    "Worker",
+    "WorkerError",
+    "bound_memory",
+    "claimed",
+    "scrubbed_environment",
+    "serve",
+    "start_early",
+]
 
 TAIL = 4096  # bytes of the candidate's own output that are kept for the report
 _BOOT = (
@@ -89,7 +100,7 @@ class Worker:
     path:          its ``sys.path``; the caller's own when None, so a bare checkout works
     environment:   added to the scrubbed environment
     memory_limit:  bytes of address space, None for no limit (CUDA needs terabytes of it)
-    start_timeout: seconds until the module must have called ``serve``
+    start_timeout: seconds that are waited until the module has called ``serve``
     """
 
     def __init__(
@@ -182,7 +193,7 @@ class Worker:
 
     def _await_ready(self, child: _Child, cancel_at: float | None) -> bool:
         """Wait for the child's hello; False when the request was cancelled meanwhile."""
-        start_by = child.born + self._start_timeout
+        start_by = time.monotonic() + self._start_timeout
         while not child.ready:
             try:
                 frame = child.receive(_earliest(start_by, cancel_at))
@@ -275,14 +286,27 @@ class Worker:
             child.close()
 
 
+_early: dict[str, Worker] = {}
+
+
+def start_early(module: str) -> None:
+    """Start a process for whoever asks for it with ``claimed``: it imports what it needs while this one does."""
+    _early[module] = Worker(module)
+    _early[module].start()
+
+
+def claimed(module: str) -> Worker:
+    """A worker for ``module``: the one that was started early, once, or a new one."""
+    return _early.pop(module, None) or Worker(module)
+
+
 class _Child:
     """One incarnation of the worker process and the pipes to it."""
 
     def __init__(self, setup: Json, environment: Mapping[str, str] | None) -> None:
         if not sys.executable:
             raise refuse(WorkerError, "worker.no-python", "sys.executable is empty, so no worker can be started")
-        self.born = time.monotonic()
-        self.ready, self.phase, self.phase_began, self._capturing = False, "start", self.born, True
+        self.ready, self.phase, self.phase_began, self._capturing = False, "start", time.monotonic(), True
         self.cancelled = False
         self._inbox, self._outbox, self._tail = bytearray(), b"", bytearray()
         request, reply, life, capture = os.pipe(), os.pipe(), os.pipe(), os.pipe()

@@ -43,6 +43,19 @@ def product_log(tmp_path_factory):
     return log, outcome, seen
 
 
+def test_the_first_trial_waits_for_no_model(tmp_path):
+    """skopt takes seconds to import, and the model is first asked after several trials."""
+    code = (
+        "import sys, json; from pathlib import Path; from tensorir.api.origin import from_file\n"
+        "seen = []\n"
+        "def note(record): seen.append([m for m in ('skopt', 'sklearn', 'scipy') if m in sys.modules])\n"
+        f"from_file({ZOO!r}, 'product', {{'n': 24}}).tune(trials=2, log={str(tmp_path)!r}, on_trial=note, builders=1)\n"
+        "print(json.dumps(seen))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == [[], []]
+
+
 def test_result_and_records(product_log):
     log, outcome, seen = product_log
     assert (outcome.status, outcome.trials, outcome.reused) == ("ok", 8, 0) and len(seen) == 8

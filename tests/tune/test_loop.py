@@ -548,6 +548,27 @@ def test_configurations_are_built_together_and_measured_alone():
     assert outcome.best.config == {"x": 7}
 
 
+def test_models_are_imported_while_others_are_built_and_at_no_other_time():
+    """An import takes seconds of a core, which whatever is timed then would pay for."""
+    seen = []
+
+    class Modelled(InOrder):
+        def load(self):
+            while not building:  # started before the builders were: they are what it runs beside
+                pass
+            seen.append(len(bench.calls))
+
+    class Building(Together):
+        def build(self, wanted, remaining):
+            building.append(len(bench.calls))
+            return super().build(wanted, remaining)
+
+    bench, building = Bench(), []
+    run(bench, trials=9, ahead=Building(bench.clock), make=Modelled)
+    assert seen == building == [1, 4, 7]
+    assert run(Bench(), trials=9, make=Modelled).trials == 9 and len(seen) == 3, "without builders it is never called"
+
+
 def test_what_is_built_is_not_measured_once_something_says_stop():
     bench = Bench()
     ahead = Together(bench.clock)

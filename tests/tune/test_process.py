@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -203,6 +204,23 @@ def test_start_failure_is_an_error_with_the_reason():
         pytest.raises(WorkerError, match="not ready"),
     ):
         worker.request({"do": "echo"}, 30)
+
+
+def test_one_that_was_started_early_is_claimed_once(monkeypatch):
+    monkeypatch.setattr(sys, "path", PATH)
+    process.start_early("worker_zoo")
+    with process.claimed("worker_zoo") as first, process.claimed("worker_zoo") as second:
+        early = first.pid
+        assert first.starts == 1 and alive(early) and second.pid is None
+        assert first.request({"do": "echo", "value": 1}, 30)["echo"] == 1 and first.pid == early
+
+
+def test_whoever_comes_late_to_one_that_was_started_early_finds_it_ready():
+    with Worker("worker_zoo", path=PATH, start_timeout=1e-3) as worker:
+        worker.start()
+        select.select([worker._child._from], [], [])
+        time.sleep(2e-3)
+        assert worker.request({"do": "echo", "value": 1}, 30)["echo"] == 1
 
 
 def test_memory_limit():

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensorir.errors import DeclarationError
-from tensorir.tune import bayes, prior, strategy
+from tensorir.tune import bayes, prior
 from tensorir.tune.gp import Hyperparameters, Posterior, one_thread
 from tensorir.tune.model import Model, Points, response
 from tensorir.tune.pool import Pool, encode
@@ -448,6 +448,7 @@ def no_skopt(monkeypatch: pytest.MonkeyPatch) -> None:
         return original(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
+    monkeypatch.setattr("tensorir.tune.gp.find_spec", lambda name: None)
 
 
 @pytest.mark.usefixtures("no_skopt")
@@ -477,11 +478,23 @@ def test_without_skopt_the_class_itself_is_refused() -> None:
     assert caught.value.code == "tune.skopt-missing"
 
 
-def test_a_broken_skopt_counts_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strategy, "missing", lambda: "AttributeError: np.int")
+def test_a_broken_skopt_is_searched_without(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bayes, "missing", lambda: "AttributeError: np.int")
-    with pytest.warns(UserWarning, match=r"np\.int"):
-        assert type(make("bayes", space())) is Climber
+    search = make("bayes", space(), seed=0)
+    with pytest.warns(UserWarning, match=r"np\.int") as caught:
+        play(search, 40)
+    assert len(search.results) == 40 and len(caught) == 1
+    assert search.counts["model"] == 0 and search.counts["local"] > 10
+
+
+def test_skopt_is_imported_when_the_model_is_first_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    monkeypatch.setattr(bayes, "missing", lambda: looks.append(1) or "")
+    search = make("bayes", space(), seed=0)
+    play(search, search.INITIAL)
+    assert not looks and search.counts["model"] == 0
+    search.ask(1)
+    assert len(looks) == 1
 
 
 def test_an_unknown_name_gets_a_suggestion() -> None:
