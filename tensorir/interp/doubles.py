@@ -1,0 +1,60 @@
+"""Arithmetic in double precision, for the definitions whose rewritings the prime field cannot see through."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorir.expr.program import computes_of
+from tensorir.expr.tensor import Tensor
+from tensorir.interp.numbers import Numbers
+from tensorir.ir.dtypes import DTYPES, is_float
+from tensorir.ir.tree import Call, Reduce
+from tensorir.ir.visit import find
+
+TOLERANCE = 1e-9
+"""Largest difference, relative to the largest element of a result, that rounding in double precision explains: sums of
+the few thousand terms of a check's shapes, functions with errors of some units in the last place, cancellation."""
+
+
+class Doubles(Numbers):
+    """Floats of every type are doubles, drawn from the normal distribution, and nothing is rounded to fewer digits."""
+
+    def storage(self, dtype: str) -> np.dtype[Any]:
+        return np.dtype(np.float64) if is_float(dtype) else super().storage(dtype)
+
+    def cast(self, x: Any, old: str, new: str) -> Any:
+        return np.asarray(x).astype(np.float64) if is_float(new) else super().cast(x, old, new)
+
+    def to_memory(self, x: Any, dtype: str) -> Any:
+        return x
+
+    def random(self, rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+        return np.asarray(rng.standard_normal(shape)) if is_float(dtype) else super().random(rng, shape, dtype)
+
+
+def opaque_combiners(outputs: Sequence[Tensor]) -> dict[str, tuple[str, ...]]:
+    """The functions that combiners of reductions call, by the name of the compute.
+
+    The field takes a function for pseudo-random values, in which no combiner that calls one is associative: that
+    exp(a - b) exp(b - c) = exp(a - c), by which the states of an online softmax join in any order, does not hold there.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for op in computes_of(outputs):
+        calls = {c.fn for b in op.bodies if isinstance(b, Reduce) for r in b.combiner.result for c in find(r, Call)
+                 if DTYPES[c.dtype].kind == "f"}  # fmt: skip
+        if calls:
+            found[op.name] = tuple(sorted(calls))
+    return found
+
+
+def apart(got: np.ndarray, want: np.ndarray) -> np.ndarray:
+    """Where floats differ by more than rounding in double precision explains; what is no number equals itself."""
+    finite = np.abs(want[np.isfinite(want)])
+    allowed = TOLERANCE * float(finite.max(initial=0.0))
+    with np.errstate(invalid="ignore"):
+        near = np.abs(got - want) <= allowed
+    differs: np.ndarray = ~(near | (got == want) | (np.isnan(got) & np.isnan(want)))
+    return differs
