@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import mmap
 import os
 import re
 import shutil
@@ -21,9 +22,11 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from tensorir.check.apart import EndedError, apart
 from tensorir.check.derived import derived
 from tensorir.codegen.dialect import DIALECTS
 from tensorir.codegen.expressions import c_type
@@ -44,6 +47,16 @@ CLUSTER = 8
 """Blocks of a cluster that every device with clusters takes."""
 OWN_BYTES = 512 << 10
 """Of arrays that a thread has to itself, on every GPU (CUDA C++ Programming Guide, local memory)."""
+SECONDS = 300.0
+"""Of processor time that a run may take where its caller does not say."""
+BYTES = 8 << 30
+"""That a run may take, and 64 times its arrays: what is watched of each cell is kept."""
+COMPILE_SECONDS = 600.0
+_ENDED = {
+    "SIGFPE": "a whole number divided by zero, or the least one by -1",
+    "SIGSEGV": "memory that belongs to nobody", "SIGBUS": "memory that belongs to nobody",
+    "SIGABRT": "no memory left, or a check of the C library", "SIGILL": "an instruction that the processor lacks",
+}  # fmt: skip
 
 _FOLDER = Path(__file__).with_name("emulator")
 _TYPES = DIALECTS["cuda"].types
@@ -81,12 +94,18 @@ class Emulated:
     traffic: tuple[Traffic, ...]
 
 
-def emulate(source: Source, arrays: Sequence[np.ndarray], seed: int = 0, eager: bool = False) -> Emulated:
+def emulate(
+    source: Source, arrays: Sequence[np.ndarray], seed: int = 0, eager: bool = False, limit_s: float = SECONDS
+) -> Emulated:
     """Compile ``source`` (CUDA) for the CPU and run all its kernels on ``arrays``, the inputs in signature order.
+
+    The text runs in a fork of this process. If that crashes, or is not at its end in time, the problem is
+    ``emulate.crashed`` or ``emulate.time``, with the line of the text where it was.
 
     seed:  of the order in which threads run; what is ordered by barriers does not depend on it
     eager: copies of tiles may land before anyone must wait for them, and not only then; threads that come to a barrier
            that counts may stay behind all others
+    limit_s: seconds of processor time
     Raises CheckError ``emulate.no-compiler``, ``emulate.threads``, ``emulate.own-memory``, ``emulate.shared``,
     ``emulate.cluster`` or ``emulate.map``, CompileError ``emulate.compile``.
     """
@@ -99,20 +118,24 @@ def emulate(source: Source, arrays: Sequence[np.ndarray], seed: int = 0, eager: 
         runtime = _runtime()
         library, own = _compile(source, Path(folder))
         run = _Run(runtime, library, source, arrays, own)
-        for k in source.kernels:
-            run.launch(k, seed, eager)
-        lines = _Lines(Path(folder) / "k.so")
-        problems = [*_problems(runtime, lines), *run.unwritten()]
-        return Emulated(run.outputs(), tuple(problems), tuple(_traffic(runtime, lines)))
+        lines = _Lines(library)
+        try:
+            found = apart(lambda pipe: run.all(pipe, seed, eager), limit_s, BYTES + 64 * run.nbytes)
+        except EndedError as ended:
+            found = {"ended": str(ended)}
+        if "ended" in found:
+            return Emulated(run.outputs(), (_ended(found, lines, limit_s),), ())
+        problems = [*_problems(found["problems"], lines), *run.unwritten(found["unwritten"])]
+        return Emulated(run.outputs(), tuple(problems), tuple(_traffic(found["sites"], lines)))
 
 
 class _Run:
     """The arrays of a run, between red zones, and its launches. own: bytes that a thread has to itself"""
 
     def __init__(
-        self, runtime: ctypes.CDLL, library: ctypes.CDLL, source: Source, arrays: Sequence[np.ndarray], own: int
+        self, runtime: ctypes.CDLL, path: Path, source: Source, arrays: Sequence[np.ndarray], own: int
     ) -> None:
-        self.runtime, self.library, self.source, self.own = runtime, library, source, own
+        self.runtime, self.path, self.source, self.own = runtime, path, source, own
         text = re.sub(r"#define[^\n]*", "", source.text)  # memory that comes at launch is bytes there, and more below
         words = re.findall(r"__shared__ (?:__align__\(\d+\) )?((?:un)?(?:signed )?\w+) ", text)
         words += re.findall(r"((?:un)?(?:signed )?\w+) \*const \w+ = \(", text)
@@ -120,6 +143,7 @@ class _Run:
         self.granule = min((_GRANULES.get(w, 2) for w in (*words, *made)), default=2)
         given = dict(zip((p.name for p in source.inputs), arrays, strict=True))
         self.memory = {p.name: _placed(p, given.get(p.name)) for p in source.params if p.role != "constant"}
+        self.nbytes = sum(m.nbytes for m in self.memory.values())
         runtime.tir_reset()
         for p in source.params:
             if p.role in ("input", "output", "workspace"):
@@ -129,22 +153,35 @@ class _Run:
                     _address(array), ctypes.c_uint64(array.nbytes), p.name.encode(), writable, self.granule
                 )
 
-    def launch(self, k: KernelLaunch, seed: int, eager: bool) -> None:
+    def all(self, pipe: int, seed: int, eager: bool) -> dict[str, Any]:
+        """Run all kernels, and what is known then; how a signal ended it goes to the pipe."""
+        library = ctypes.CDLL(str(self.path))
+        for k in self.source.kernels:
+            self.runtime.tir_catch(getattr(library, f"tir_entry_{k.name}"), pipe)
+            self.launch(library, k, seed, eager)
+        told = [self.runtime.tir_problem(n).decode() for n in range(self.runtime.tir_problems())]
+        unwritten = [self.runtime.tir_unwritten(_address(self.memory[p.name])) for p in self.source.outputs]
+        numbers = (ctypes.c_uint64 * 6)()
+        sites = [[self.runtime.tir_site(n, numbers).decode(), *map(int, numbers)]
+                 for n in range(self.runtime.tir_sites())]  # fmt: skip
+        return {"problems": told, "unwritten": unwritten, "sites": sites}
+
+    def launch(self, library: ctypes.CDLL, k: KernelLaunch, seed: int, eager: bool) -> None:
         """Run one kernel to its end."""
         given = {**self.memory, **{m.name: _encoded(m, self.memory[m.array]) for m in k.maps}}
         pointers = (ctypes.c_void_p * len(k.args))(*(given[a].ctypes.data for a in k.args))
         cluster = _cluster(self.source.text, k.name)
         shape = (ctypes.c_uint32 * 10)(*k.grid, *k.block, self.granule, eager, cluster[0], self.own)
         bounds = (ctypes.c_uint64 * 2)()
-        self.library.tir_shared_bounds(bounds)
-        entry = getattr(self.library, f"tir_entry_{k.name}")
+        library.tir_shared_bounds(bounds)
+        entry = getattr(library, f"tir_entry_{k.name}")
         size = ctypes.c_uint64(bounds[1] - bounds[0])
         self.runtime.tir_launch(entry, pointers, shape, ctypes.c_void_p(bounds[0]), size, ctypes.c_uint64(seed))
 
-    def unwritten(self) -> Iterator[Problem]:
+    def unwritten(self, nbytes: Sequence[int]) -> Iterator[Problem]:
         """Outputs that no thread filled."""
-        for p in self.source.outputs:
-            if left := self.runtime.tir_unwritten(_address(self.memory[p.name])):
+        for p, left in zip(self.source.outputs, nbytes, strict=True):
+            if left:
                 count = left // numpy_dtype(p.dtype).itemsize
                 yield Problem(
                     "launch.unwritten", f"{p.name}: {count} of {self.memory[p.name].size} elements were never written"
@@ -164,7 +201,8 @@ def _placed(p: Param, given: np.ndarray | None) -> np.ndarray:
     narrow = p.role == "scalar" and p.dtype in WIDENED  # kernels take those as float
     kind = np.dtype(np.float32) if narrow else numpy_dtype(p.dtype)
     size = kind.itemsize * int(np.prod(p.shape, dtype=np.int64))
-    raw = np.full(size + 2 * RED_ZONE + 256, POISON, np.uint8)
+    raw = np.frombuffer(mmap.mmap(-1, size + 2 * RED_ZONE + 256), np.uint8)  # which forks share
+    raw[...] = POISON
     start = RED_ZONE + -(raw.ctypes.data + RED_ZONE) % 256
     array = raw[start : start + size].view(kind)
     if given is not None:
@@ -324,9 +362,9 @@ def _accepts(flag: str) -> bool:
         return subprocess.run(command, capture_output=True, check=False, cwd=folder).returncode == 0
 
 
-def _compile(source: Source, folder: Path) -> tuple[ctypes.CDLL, int]:
-    """The kernels, and for each an entry that takes an array of pointers: a copy of them with memory of its own. And
-    how many bytes a thread has to itself.
+def _compile(source: Source, folder: Path) -> tuple[Path, int]:
+    """The library of the kernels, with an entry for each that takes an array of pointers; and how many bytes a thread
+    has to itself.
     """
     text = re.sub(r"#include[^\n]*", "", source.text)
     declared, defined = derived(source)
@@ -337,7 +375,7 @@ def _compile(source: Source, folder: Path) -> tuple[ctypes.CDLL, int]:
         raise refuse(CheckError, "emulate.own-memory", f"{message}; GPUs have room for {OWN_BYTES}",
                      hint="smaller tiles, or more threads for them")  # fmt: skip
     (folder / "k.so").write_bytes(made)
-    return ctypes.CDLL(str(folder / "k.so")), own
+    return folder / "k.so", own
 
 
 @functools.lru_cache(maxsize=8)  # one text is run on several inputs, in several orders
@@ -403,7 +441,12 @@ void tir_shared_bounds(unsigned long long* bounds) {
 
 
 def _run(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})
+    plain = {**os.environ, "LC_ALL": "C"}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=plain, timeout=COMPILE_SECONDS)
+    except subprocess.TimeoutExpired:
+        message = f"the C++ compiler was not done with the CUDA text after {COMPILE_SECONDS:g} s"
+        raise refuse(CompileError, "emulate.compile", message) from None
     if done.returncode:
         raise CompileError(
             Problem("emulate.compile", f"the C++ compiler refused the CUDA text: {done.stderr[:300]}"),
@@ -439,11 +482,24 @@ class _Lines:
         return self.known.get(place, 0)
 
 
-def _problems(runtime: ctypes.CDLL, lines: _Lines) -> list[Problem]:
+def _ended(found: dict[str, Any], lines: _Lines, limit_s: float) -> Problem:
+    """How a run ended that did not come to its end; ``found`` is what runtime.cpp says of a signal."""
+    how, at = found["ended"], _place(found.get("at", ""))
+    lines.learn([at])
+    where = f" (thread {found['thread']} of block {found['block']}" if "thread" in found else ""
+    where += f", line {lines[at]} of the text" if lines[at] else ""
+    where += ")" if where else ""
+    if how == "SIGXCPU":
+        message = f"the text was not at its end after {limit_s:g} s of processor time{where}"
+        return Problem("emulate.time", message, hint="a loop that ends")
+    return Problem("emulate.crashed", f"the text ended its process: {how}, {_ENDED.get(how, 'no signal known')}{where}")
+
+
+def _problems(found: Sequence[str], lines: _Lines) -> list[Problem]:
     told = []
-    for n in range(runtime.tir_problems()):
-        code, at, other, message = runtime.tir_problem(n).decode().split("|", 3)
-        told.append((code, _place(at), _place(other), message))
+    for text in found:
+        code, first, second, message = text.split("|", 3)
+        told.append((code, _place(first), _place(second), message))
     lines.learn([p for _, at, other, _ in told for p in (at, other)])
     out = []
     for code, at, other, message in told:
@@ -460,13 +516,7 @@ def _place(text: str) -> int:
     return int(text[1:], 16) if text.startswith("@") else 0
 
 
-def _traffic(runtime: ctypes.CDLL, lines: _Lines) -> list[Traffic]:
-    numbers = (ctypes.c_uint64 * 6)()
-    found = []
-    for n in range(runtime.tir_sites()):
-        what = runtime.tir_site(n, numbers).decode()
-        place, width, requests, lanes, units, ideal = (int(v) for v in numbers)
-        if requests:
-            found.append((place, what, width, requests, lanes, units, ideal))
-    lines.learn([f[0] for f in found])
-    return sorted((Traffic(lines[place], *rest) for place, *rest in found), key=lambda t: (t.line, t.what))
+def _traffic(sites: Sequence[Any], lines: _Lines) -> list[Traffic]:
+    found = [(place, (what, *rest)) for what, place, *rest in sites if rest[1]]
+    lines.learn([place for place, _ in found])
+    return sorted((Traffic(lines[place], *rest) for place, rest in found), key=lambda t: (t.line, t.what))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from tensorir.interp.magnitude import EXACT_CALLS, rounds_inside, rounds_last
 from tensorir.interp.numbers import Numbers
 from tensorir.interp.reference import arguments_of, divisors, evaluate, gather_limits, random_arguments, results_of
 from tensorir.ir.dtypes import DTYPES
-from tensorir.ir.tree import Call, Cast, Expr, Loop
+from tensorir.ir.tree import Call, Cast, Expr, Loop, Reduce
 from tensorir.ir.visit import find
 
 LEVELS = ("fast", "device", "emulate")
@@ -148,7 +149,7 @@ def emulated(s: Any, shapes: Any, seed: int) -> Verdict:
             if wrong := _run_text(one, source, other, seed):
                 return Verdict(wrong, tuple(shown), "CUDA text on the CPU, with small or large numbers")
         for far in with_infinities(one.outputs, few):
-            run = emulate(source, far, seed)
+            run = emulate(source, far, seed, limit_s=limit_s(one.outputs))
             spread = infinities_spread(one.outputs, run.outputs, far)
             if told := run.problems or ((spread,) if spread else ()):
                 return Verdict(told, tuple(shown), "CUDA text on the CPU, with infinities among its inputs")
@@ -159,8 +160,20 @@ def _run_text(s: Any, source: Source, arrays: list[np.ndarray], seed: int, eager
     """What is wrong with one run of the text."""
     from tensorir.check.emulate import emulate
 
-    run, exact = emulate(source, arrays, seed, eager), exactly(s.outputs, source, arrays)
+    run = emulate(source, arrays, seed, eager, limit_s(s.outputs))
+    exact = exactly(s.outputs, source, arrays)
     return run.problems or compare_results(s.outputs, run.outputs, evaluate(s.outputs, arrays), exact).problems
+
+
+def limit_s(outputs: tuple[Tensor, ...]) -> float:
+    """Seconds of processor time for a run of the text: a minute, and 5 us for each term of the definition, which takes
+    0.1 us in the kernels of the operators.
+    """
+    terms = 0
+    for op in computes_of(outputs):
+        reduced = [e for b in op.bodies for e in find(b, Reduce)]
+        terms += prod(op.extents) * (1 + sum(prod(v.extent for v in e.axes) for e in reduced))
+    return 60.0 + 5e-6 * terms
 
 
 def _beyond_limits(s: Any) -> tuple[Problem, ...]:

@@ -193,6 +193,18 @@ BUILD: dict[str, Entry] = {
         "# s.check(level='emulate') of a schedule with very large blocks",
         "# smaller thread extents",
     ),
+    "emulate.crashed": Entry(
+        "The text ended the process that it ran in, which is not yours: it divides by zero, say, or calls "
+        "a function of C on memory that is not there. The message has the signal and, where known, thread and line.",
+        "# s.with_source(text with 1000 / (threadIdx.x - threadIdx.x)).check(level='emulate')",
+        "# s.with_source(text that divides by what is not 0).check(level='emulate')",
+    ),
+    "emulate.time": Entry(
+        "A run of the text took longer than a minute of processor time, and 5 us for each term of the definition: "
+        "usually a loop that does not end. The message has the line where it was.",
+        "# s.with_source(text with for (;;)).check(level='emulate')",
+        "# s.with_source(text whose loops end).check(level='emulate')",
+    ),
     "emulate.own-memory": Entry(
         "The arrays that each thread has to itself are larger than any GPU has room for.",
         "# s.check(level='emulate') of a schedule that stages all of a matrix in registers",

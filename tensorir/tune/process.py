@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tensorir.errors import TensorIRError, refuse
+from tensorir.runtime.memory import bound_memory
 from tensorir.tune.child import (
     HEADER,
     MARK,
@@ -25,7 +26,6 @@ from tensorir.tune.child import (
     Handler,
     Json,
     Progress,
-    bound_memory,
     end_marked,
     pack,
     serve,

@@ -32,16 +32,17 @@ double from_float8(u8 b, int mantissa) {
 
 // What each lane brings, side by side; it stays until all lanes have called part().
 template <class T> const T *together(const T &mine, const void *at) {
+  static const char kind = 0;  // of what brings T
   static_assert(sizeof(T) <= MOST_TOGETHER, "room for what a lane brings");
   Fiber *f = W.current;
   if (W.together.empty()) W.together.resize((size_t)(W.cluster * W.warps * WARP) * MOST_TOGETHER);
   T *first = (T *)(W.together.data() + (size_t)(f->warp * WARP) * MOST_TOGETHER);
   first[f->lane] = mine;
-  sync_warp(at);
+  sync_warp(at, &kind);
   return first;
 }
 
-void part(const void *at) { sync_warp(at); }
+void part(const void *at) { sync_warp(at, (const void *)part); }
 
 int own_lane() { return W.current->lane; }
 
@@ -183,11 +184,11 @@ const void *tir_together(const void *mine, unsigned size) {
   if (W.derived.size() < room) W.derived.resize(room);
   u8 *first = W.derived.data() + (size_t)(f->warp * WARP) * size;
   std::memcpy(first + (size_t)f->lane * size, mine, size);
-  sync_warp(HERE);
+  sync_warp(HERE, (const void *)(uintptr_t)size);  // at most of that size is read
   return first;
 }
 
-void tir_part() { sync_warp(HERE); }
+void tir_part() { sync_warp(HERE, (const void *)tir_part); }
 
 void tir_touch(const void *p, unsigned size, int write) {
   for (unsigned done = 0; done < size; done += 16)

@@ -39,13 +39,19 @@ static std::vector<Fiber *> warp_of(const Fiber *f) {
   return {block + first, block + std::min(first + WARP, W.threads)};
 }
 
-static void sync_warp(const void *at) {
+// what: the same for lanes that may meet, one line of the text or not: they read what others of them brought.
+static void sync_warp(const void *at, const void *what) {
   Fiber *f = W.current;
-  const void *&place = W.warp_at[f->warp];
-  if (!W.at_warp[f->warp]) place = at;
+  const void *&place = W.warp_at[f->warp], *&kind = W.warp_what[f->warp];
+  if (!W.at_warp[f->warp]) place = at, kind = what;
   if (place != at)  // Python forgets it where both are one line, which the compiler has copied
     problem("warp.divergent", at, place, "thread %d runs what a warp runs together, others of its warp another line",
             f->number);
+  if (kind != what) {  // also where that is one line
+    problem("warp.divergent", at, nullptr, "thread %d and others of its warp run different instructions of a warp",
+            f->number);
+    give_up();
+  }
   if (++W.at_warp[f->warp] < std::min(WARP, W.threads - (f->number - f->lane))) {
     wait(WAITS_WARP, at);
     return;
@@ -70,7 +76,7 @@ static void need_lanes(unsigned mask, const void *at) {
 
 void tir_sync_warp(unsigned mask) {
   need_lanes(mask, HERE);
-  sync_warp(HERE);
+  sync_warp(HERE, (const void *)tir_sync_warp);
 }
 
 float tir_add_float(float *p, float v) {
@@ -92,10 +98,10 @@ uint32_t tir_shuffle(uint32_t value, int lane, int how, unsigned mask) {
   Fiber *f = W.current;
   int first = f->id - f->lane, from = how == 0 ? lane : how == 1 ? f->lane ^ lane : f->lane + lane;
   W.shuffled[f->id] = value;
-  sync_warp(HERE);
+  sync_warp(HERE, (const void *)tir_shuffle);
   bool there = from >= 0 && from < WARP && f->number - f->lane + from < W.threads;
   uint32_t got = W.shuffled[there ? first + from : f->id];
-  sync_warp(HERE);
+  sync_warp(HERE, (const void *)tir_shuffle);
   return got;
 }
 
@@ -176,6 +182,7 @@ static void start_blocks(int number) {
   W.at_cluster = 0;
   W.at_warp.assign(W.cluster * W.warps, 0);
   W.warp_at.assign(W.cluster * W.warps, nullptr);
+  W.warp_what.assign(W.cluster * W.warps, nullptr);
   W.ready.clear();
   W.late.clear();
   W.lag = W.eager ? random_number() % 3 : 0;
@@ -272,6 +279,46 @@ int tir_launch(void (*entry)(void **), void **arguments, const u32 *shape, u8 *s
   W.blocks.clear();
   if (W.shared && W.cluster > 1) munmap(W.shared, (size_t)(W.shared_end - W.shared));
   return (int)W.problems.size();
+}
+
+// From now on a signal that would end the process is told to a pipe, as JSON: which thread, and where in the image of the
+// kernel.
+static int told_to;
+static const void *image_of;
+
+static void tell(int number, siginfo_t *, void *context) {
+  const char *name = number == SIGFPE ? "SIGFPE" : number == SIGSEGV ? "SIGSEGV" : number == SIGBUS ? "SIGBUS" :
+                     number == SIGILL ? "SIGILL" : number == SIGXCPU ? "SIGXCPU" : "SIGABRT";
+  u8 *pc = nullptr;
+#if defined(__x86_64__)
+  pc = (u8 *)((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
+#elif defined(__aarch64__)
+  pc = (u8 *)((ucontext_t *)context)->uc_mcontext.pc;
+#endif
+  Dl_info there, kernel;
+  bool inside = dladdr(pc, &there) && dladdr(image_of, &kernel) && there.dli_fbase == kernel.dli_fbase;
+  char text[200];
+  int size = snprintf(text, sizeof text, "{\"ended\": \"%s\", \"at\": \"@%lx\"", name,
+                      inside ? (unsigned long)(pc - (u8 *)kernel.dli_fbase) : 0);
+  if (const Fiber *f = W.current)
+    size += snprintf(text + size, sizeof text - size, ", \"thread\": %d, \"block\": %d", f->number,
+                     W.block_number + f->rank);
+  text[size++] = '}';
+  _exit(write(told_to, text, (size_t)size) == size ? 0 : 1);
+}
+
+void tir_catch(const void *entry, int pipe) {
+  static u8 stack[64 << 10];
+  told_to = pipe;
+  image_of = entry;
+  stack_t own{};
+  own.ss_sp = stack;
+  own.ss_size = sizeof stack;
+  sigaltstack(&own, nullptr);
+  struct sigaction how{};
+  how.sa_sigaction = tell;
+  how.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESETHAND;
+  for (int number : {SIGFPE, SIGSEGV, SIGBUS, SIGILL, SIGABRT, SIGXCPU}) sigaction(number, &how, nullptr);
 }
 
 int tir_problems() { return (int)W.problems.size(); }

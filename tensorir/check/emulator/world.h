@@ -1,8 +1,10 @@
 // What a run of kernels is made of, and how what is wrong is told. All of it is one object, W.
 #pragma once
 #include <dlfcn.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -133,7 +135,7 @@ struct World {
   int at_barrier[MOST_BLOCKS] = {0}, at_cluster = 0;
   int block_number = 0;  // the first that runs
   std::vector<int> at_warp;
-  std::vector<const void *> warp_at;  // where the first of them came to
+  std::vector<const void *> warp_at, warp_what;  // where the first of them came to, and to what
   std::vector<u32> shuffled;
   std::vector<u8> together, derived;
   std::vector<Global> globals;
