@@ -18,9 +18,11 @@ from tensorir.codegen.source import Source
 from tensorir.errors import TensorIRError
 from tensorir.expr.resize import resize
 from tensorir.interp.reference import evaluate
+from tensorir.runtime.estimate import Estimate, Reference, look
 from tensorir.runtime.guard import LONG_SECONDS
 from tensorir.runtime.launch import Program
-from tensorir.runtime.timing import Timing, batch, glance
+from tensorir.runtime.machine import Load, Section
+from tensorir.runtime.timing import batch
 from tensorir.tune.inputs import arguments, integer_arrays
 from tensorir.tune.record import MOST_DRIFT
 
@@ -55,16 +57,16 @@ class Beside:
     bound: Any
     seconds: float
 
+    @property
+    def reference(self) -> Reference:
+        """As the estimator takes it."""
+        return Reference(self.bound, self.seconds)
+
     def pace(self, length_s: float) -> float:
         """How much slower the machine is than in the reference's own trial, by as many calls of it as take about
         ``length_s``: what takes as long meets as much of other programs.
         """
         return batch(self.bound, round(length_s / self.seconds)) / self.seconds
-
-    def fields(self, drift: float) -> Json:
-        """What a record says of the machine: by how much slower it is than in the reference's own trial."""
-        changed = abs(math.log(drift)) > math.log(STEADY) and 1 / MOST_DRIFT <= drift <= MOST_DRIFT
-        return {"drift": drift} if changed else {}
 
     def shows_slower(self, best_s: float, own: Sequence[float], others: Sequence[float]) -> bool:
         """Whether samples in turn leave no hope that the candidate is as fast as ``best_s``, seconds of a machine as
@@ -76,6 +78,12 @@ class Beside:
         if min(len(own), len(others)) < LOOKS:
             return False
         return min(own) ** 2 / max(own) > best_s * max(1.0, max(others) / self.seconds)
+
+
+def pace_fields(drift: float) -> Json:
+    """What a record says of the machine: by how much slower it is than in the reference's own trial."""
+    changed = abs(math.log(drift)) > math.log(STEADY) and 1 / MOST_DRIFT <= drift <= MOST_DRIFT
+    return {"drift": drift} if changed else {}
 
 
 class Runner:
@@ -288,15 +296,12 @@ class Runner:
                 return
             far = times > FAR and (turns > 1 or once > LONG_SECONDS)
             if far or turns == LOOKS:
-                self._refuse_slow(0.8 * own, best_s, beside.fields(pace).get("drift", 1.0))
+                self._refuse_slow(0.8 * own, best_s, pace_fields(pace).get("drift", 1.0))
 
     def time(self, progress: Progress, best_s: float | None = None, beside: Beside | None = None) -> Json:
-        """The record's own fields of a timed run; how long the reference took meanwhile, where it ran too.
+        """The record's own fields of a timed run (``runtime.estimate``); the pace, where the reference ran too.
 
         best_s: as for ``refuse_slow``; what is shown to be slower is not timed any longer
-
-        Its time is that of the fastest sample. Other programs only ever slow one down: on two cores with a load of
-        seven, fastest samples of the same kernel scattered half as much as medians of the samples.
         """
         said = time.perf_counter()
 
@@ -309,11 +314,11 @@ class Runner:
 
         progress("time")
         once = min(self.once(), self.once())
-        reference = None if beside is None else (beside.bound, beside.seconds)
-        timing, other = glance(self.bound, once, reference, enough=enough)
+        with Section() as section:
+            found = look(self.bound, once, None if beside is None else beside.reference, enough=enough)
         self.compare_over()
-        found = self.known | timed(timing) | {"time_s": min(timing.samples), "low_s": min(timing.samples)}
-        return found if beside is None or other is None else found | beside.fields(min(other.samples) / beside.seconds)
+        drift = {} if beside is None else pace_fields(found.pace)
+        return self.known | timed(found, section.load) | drift
 
 
 def _awkward(s: Schedule) -> tuple[str, tuple[Tensor, ...], Source] | None:
@@ -329,11 +334,12 @@ def _awkward(s: Schedule) -> tuple[str, tuple[Tensor, ...], Source] | None:
     return None
 
 
-def timed(timing: Timing) -> Json:
-    """A Timing as fields of a record."""
-    made: Json = {"status": "ok", "time_s": timing.median_s, "samples": list(timing.samples)[:200]}
-    made |= {"low_s": timing.low_s, "high_s": timing.high_s}
-    if timing.high_s - timing.low_s > UNSTABLE * timing.median_s:
+def timed(found: Estimate, load: Load | None = None) -> Json:
+    """An estimate as fields of a record; load: what else the machine did meanwhile."""
+    made: Json = {"status": "ok", **found.fields()}
+    if load is not None and load.fields():
+        made["load"] = load.fields()
+    if found.high_s - found.low_s > UNSTABLE * found.seconds:
         made["flags"] = ["unstable_timing"]
     return made
 

@@ -8,11 +8,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tensorir.api.bench import SAY_S, Runner, timed
+from tensorir.api.bench import SAY_S, Runner, pace_fields, timed
 from tensorir.api.candidate import Json, Progress, Refused
 from tensorir.api.expected import SEED, Data, compare, each
 from tensorir.api.floats import Floats
-from tensorir.runtime.timing import Timing, interleaved, measure, slots
+from tensorir.runtime.estimate import Estimate, Rounds, settle
+from tensorir.runtime.machine import Load, Section
+from tensorir.runtime.timing import slots
 from tensorir.tune.paired import Race, Standing, reconciled
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 ROUNDS = 30
 CHUNK = 3  # rounds between two looks at the clock
+LOOKS, LOOK_S = 5, 0.2  # calls, or seconds, of a library before it is timed
 DRAW_S = 5e-8  # a random number
 
 
@@ -66,20 +69,24 @@ def final(state: State, message: Json, progress: Progress) -> Json:
     _elsewhere(runners, results, state, began, end, progress)
     arrays = _on_floats(runners, results, state, data, message["floats"], end, progress)
     progress("time")
-    calls = [r.bound for r in runners.values()]
-    half = end if end is None or len(calls) < 2 else (time.perf_counter() + end) / 2
-    timings = _in_turn([*calls, *(partial(p, *arrays) for p in peers.values())], len(peers), half, progress)
-    ours = timings[: len(calls)]
-    standings = _raced(calls, ours, end, message["race_s"], progress)
-    for (n, runner), fields in zip(runners.items(), _as_fields(ours, standings), strict=True):
+    with Section() as section:
+        ours, theirs = _in_turn(state, message, runners, [partial(p, *arrays) for p in peers.values()], end, progress)
+        standings = _raced([r.bound for r in runners.values()], ours, end, message["race_s"], progress)
+    for (n, runner), fields in zip(runners.items(), _as_fields(ours, standings, section.load), strict=True):
         try:
             runner.compare_over()
             results[n] = runner.known | fields
         except Refused as refused:
             results[n] = _out(state, n, refused)
-    against: list[Json] = [{"name": p, "time_s": t.median_s} for p, t in zip(peers, timings[len(calls) :], strict=True)]
+    against = [{"name": name, **about(found)} for name, found in zip(peers, theirs, strict=True)]
     best = min(against, key=lambda b: b["time_s"], default=None)
-    return {"status": "ok", "results": results, "baseline": best, "against": against}
+    load = section.load.fields()
+    return {"status": "ok", "results": results, "baseline": best, "against": against, "load": load}
+
+
+def about(found: Estimate) -> Json:
+    """What a document says of a library's time; ``spread``: its slowest slot over its fastest."""
+    return {"time_s": found.seconds, "low_s": found.low_s, "high_s": found.high_s, "spread": found.spread}
 
 
 def _on_floats(
@@ -126,16 +133,16 @@ def _out(state: State, n: int, refused: Refused) -> Json:
 
 
 def _raced(
-    calls: list[Any], timings: list[Timing], end: float | None, patience: float, progress: Progress
+    calls: list[Any], found: list[Estimate], end: float | None, patience: float, progress: Progress
 ) -> list[Standing]:
     """Compare them until it is clear which is fastest, or time or patience (seconds) is over; empty without a round."""
     if len(calls) < 2:
         return []
-    timers = slots(calls, min(t.median_s for t in timings))
+    timers = slots(calls, min(e.seconds for e in found))
     race = Race(len(timers))
     said = time.perf_counter()
     stop = min(said + patience, end or math.inf)
-    longest = sum(t.median_s for t in timings)
+    longest = sum(e.seconds for e in found)
     while not race.decided and (started := time.perf_counter()) + longest < stop:
         if started > said + SAY_S:
             progress("time")
@@ -145,13 +152,19 @@ def _raced(
     return race.standings() if race.rounds else []
 
 
-def _as_fields(timings: list[Timing], standings: list[Standing]) -> list[Json]:
-    """The record's own fields of each finalist: how many seconds from the batches, how they compare from the race."""
-    made = [timed(t) for t in timings]
+def _as_fields(found: list[Estimate], standings: list[Standing], load: Load) -> list[Json]:
+    """The record's own fields of each finalist: its estimate; where they raced, the rounds of the race too, in which
+    they were paired with each other.
+    """
     if not standings:
-        return made
-    seconds = reconciled([t.median_s for t in timings], standings)
-    return [m | {"time_s": t, "race": s.json()} for m, t, s in zip(made, seconds, standings, strict=True)]
+        return [_final_fields(e, load) for e in found]
+    seconds = reconciled([e.seconds for e in found], standings)
+    scaled = [e.scaled(s / e.seconds) for e, s in zip(found, seconds, strict=True)]
+    return [_final_fields(e, load) | {"race": s.json()} for e, s in zip(scaled, standings, strict=True)]
+
+
+def _final_fields(found: Estimate, load: Load) -> Json:
+    return timed(found, load) | pace_fields(found.pace)
 
 
 def _elsewhere(
@@ -184,9 +197,21 @@ def _fastest(
     times = {}
     for name, call in peers.items():
         progress("baseline")
-        times[name] = measure(partial(call, *inputs), 5, 0.02, 0.5).median_s
+        times[name] = rough(partial(call, *inputs))
     best = min(times.values(), default=0.0)
     return {name: call for name, call in peers.items() if times[name] <= 1.33 * best}
+
+
+def rough(call: Callable[[], Any]) -> float:
+    """Seconds of one call, by which slots are sized: the fastest of a few, once it is warm and nothing spins."""
+    settle()
+    call()
+    times = list[float]()
+    while len(times) < LOOKS and sum(times) < LOOK_S:
+        began = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - began)
+    return min(times)
 
 
 def _finalist(state: State, item: Json, data: Data, progress: Progress, n: int) -> Runner:
@@ -204,19 +229,38 @@ def _finalist(state: State, item: Json, data: Data, progress: Progress, n: int) 
     return runner
 
 
-def _in_turn(calls: list[Any], peers: int, end: float | None, progress: Progress) -> list[Timing]:
-    """Interleaved rounds until there are enough or time is up; at least one chunk. The last ``peers`` are libraries."""
-    if not calls:
-        return []
-    loud = range(len(calls) - peers, len(calls))
-    samples: list[list[float]] = [[] for _ in calls]
+def _in_turn(
+    state: State, message: Json, runners: dict[int, Runner], peers: list[Callable[[], Any]], end: float | None,
+    progress: Progress,
+) -> tuple[list[Estimate], list[Estimate]]:  # fmt: skip
+    """Rounds of the finalists, the reference and the libraries until there are enough or half of the time is up, at
+    least a chunk: the estimates of the finalists, and of the libraries.
+
+    Without a reference all are paired with the first finalist, and of the present pace.
+    """
+    if not runners:
+        return [], []
+    wanted = message.get("reference")
+    ours = [(r.bound, min(r.once(), r.once())) for r in runners.values()]
+    digests = [r.source.sha256 for r in runners.values()]
+    beside = None if wanted is None or wanted["sha256"] in digests else state.beside(wanted, progress)
+    anchor, unit, others = 0, None, []
+    if wanted is not None and wanted["sha256"] in digests:
+        anchor, unit = digests.index(wanted["sha256"]), float(wanted["seconds"])
+    elif beside is not None:
+        anchor, unit, others = len(ours), beside.seconds, [(beside.bound, beside.seconds)]
+    progress("time")
+    calls = [*ours, *others, *((p, rough(p)) for p in peers)]
+    rounds = Rounds(calls, range(len(calls) - len(peers), len(calls)))
+    stop = end if end is None or len(runners) < 2 else (time.perf_counter() + end) / 2
     longest = 0.0
     for _ in range(ROUNDS // CHUNK):
         started = time.perf_counter()
         progress("time")
-        for kept, timing in zip(samples, interleaved(calls, CHUNK, loud), strict=True):
-            kept += timing.samples
+        for _ in range(CHUNK):
+            rounds.run()
         longest = max(longest, time.perf_counter() - started)
-        if end is not None and time.perf_counter() + 1.2 * longest > end:
+        if stop is not None and time.perf_counter() + 1.2 * longest > stop:
             break
-    return [Timing.of(s) for s in samples]
+    found = rounds.estimates(anchor, unit)
+    return found[: len(ours)], found[len(calls) - len(peers) :]

@@ -398,11 +398,18 @@ class Measurer:
         return dict(message.get("known") or {})
 
     def _first_baseline(self, remaining: float | None) -> None:
-        if self.options.on_baseline is None or (remaining is not None and remaining < 5.0):
+        told = (self.options.on_baseline, self.options.on_peer)
+        if told == (None, None) or (remaining is not None and remaining < 5.0):
             return
-        reply = self._ask({"do": "baseline"}, None if remaining is None else 0.5 * remaining)
+        message = {"do": "baseline", "reference": self._standard()}
+        reply = self._ask(message, None if remaining is None else 0.5 * remaining)
+        if self._fell_beside(reply):
+            return
         if reply["status"] == "ok" and reply.get("name"):
-            self.options.on_baseline(str(reply["name"]), float(reply["time_s"]))
+            if self.options.on_baseline is not None:
+                self.options.on_baseline(str(reply["name"]), float(reply["time_s"]))
+            if self.options.on_peer is not None:
+                self.options.on_peer(reply)
 
     def check(self, template: str, config: Mapping[str, Any]) -> Json:
         """All checks of one configuration: ``{"ok": …, "checks": [{"name", "ok", "detail"}]}``."""
@@ -417,12 +424,12 @@ class Measurer:
         return {"ok": False, "checks": [{"name": "worker", "ok": False, "detail": reason_of(reply)}]}
 
     def against(self, template: str, config: Mapping[str, Any]) -> Json:
-        """One configuration timed in turn with its peers: ``{"result": fields of a record, "against": […]}``."""
+        """A configuration timed in turn with its peers: ``{"result": fields of a record, "against": […], "load"}``."""
         record = {"template": template, "config": dict(config), "source_sha256": None}
         reply = self._ask(self._final_message([record], 60.0, all_peers=True), None)
         if reply["status"] != "ok":
-            return {"result": reply, "against": []}
-        return {"result": reply["results"][0], "against": reply["against"]}
+            return {"result": reply, "against": [], "load": {}}
+        return {"result": reply["results"][0], "against": reply["against"], "load": reply["load"]}
 
     def final(
         self, finalists: Sequence[Record], remaining: float | None, searched_s: float | None = None
@@ -441,13 +448,15 @@ class Measurer:
                 break
             late_s = None if self._flights is None else (len(open_) + 2) * self._flights.late_s
             message = self._final_message([finalists[n] for n in open_], left, searched_s=searched_s)
-            message |= {"peers": peers, "limits": {"baseline": _for_a_peer(left)}}
+            message |= {"peers": peers, "limits": {"baseline": _for_a_peer(left)}, "reference": self._standard()}
             reply = self._ask(message, left, late_s)
+            if self._fell_beside(reply):
+                continue
             if reply["status"] == "ok":
                 where = {"device": reply["device"]} if "device" in reply else {}
                 for n, result in zip(open_, reply["results"], strict=True):
                     results[n] = result | where
-                return FinalRound([r or _cancelled() for r in results], reply["baseline"])
+                return FinalRound([r or _cancelled() for r in results], reply["baseline"], reply.get("load"))
             guilty = _guilty(reply, len(open_))
             fell = reply["status"] != "cancelled" and dict(reply.get("detail") or {}).get("phase") == "baseline"
             if guilty is None and fell and peers:

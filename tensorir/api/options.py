@@ -49,6 +49,8 @@ class Options:
                      spent until then when None, but a second at least
     on_start:        called with the device's description and the space before the first trial
     on_baseline:     called with the name and the seconds of the peer
+    on_peer:         called with all that is known of it: name, time_s, low_s, high_s, spread (the slowest slot over the
+                     fastest), and load, what else the machine did meanwhile
     """
 
     trials: int | None = None
@@ -74,6 +76,7 @@ class Options:
     stop: Callable[[], bool] | None = None
     on_start: Callable[[Json, Mapping[str, Space], int], object] | None = None
     on_baseline: Callable[[str, float], object] | None = None
+    on_peer: Callable[[Json], object] | None = None
 
     def __post_init__(self) -> None:
         for name in ("trials", "patience", "width", "builders"):
@@ -87,7 +90,7 @@ class Options:
             need_text(f"restrict[{n}]", condition)
         for n, template in enumerate(need_list("templates", self.templates, "names of templates")):
             need_text(f"templates[{n}]", template)
-        for name in ("on_trial", "stop", "on_start", "on_baseline"):
+        for name in ("on_trial", "stop", "on_start", "on_baseline", "on_peer"):
             if getattr(self, name) is not None:
                 need_function(name, getattr(self, name))
         if self.least_gain is not None and need_number("least_gain", self.least_gain, 0.0) >= 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,9 +17,10 @@ from tensorir.api.resumed import current
 from tensorir.errors import DeclarationError, Problem, ScheduleError
 from tensorir.target import Target
 from tensorir.tune.legal import listed_until
-from tensorir.tune.log import LogReader, LogWriter, usable
+from tensorir.tune.log import LogReader, LogWriter, answers, usable
 from tensorir.tune.loop import search
 from tensorir.tune.outcome import TuneOutcome
+from tensorir.tune.record import Record, compares
 from tensorir.tune.restrict import parse
 from tensorir.tune.space import Space
 
@@ -65,6 +67,7 @@ class Session:
         legal = [r for r in found if not self.identity.accepts(r) or self.legal(r["template"], r["config"])]
         self.earlier = current(legal, self.identity, work.templates, measurer.digests)
         self.reused = usable(self.earlier, self.identity)
+        _say_older([r for r in self.earlier if self.identity.accepts(r) and not answers(r, self.identity)])
         first = next(iter(self.spaces))
         default = {"template": first, "config": self.spaces[first].default}
         measurer.known(self.reused, default, usable(here, self.identity))
@@ -98,6 +101,14 @@ class Session:
             cold_s=self.measurer.cold_s,
         )
         return search(options.strategy, **{**given, **others})
+
+
+def _say_older(records: Sequence[Record]) -> None:
+    """Why results of earlier runs are measured again."""
+    count = sum(r["kind"] == "trial" and not compares(r) for r in records)
+    if count:
+        text = f"{count} trial{'s' * (count != 1)} of the log took times in another way (version 1)"
+        warnings.warn(f"{text}: they guide the search, and are no results of it", stacklevel=2)
 
 
 def refuse_options(work: Workload, options: Options) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tensorir.api.bench import BESIDE, REFERENCE, Beside, Runner
 from tensorir.api.candidate import Candidate, Json, Progress, Refused, prepare, quiet, raised
 from tensorir.api.expected import Data, Output, compare_floats, each
-from tensorir.api.final_round import final, peers_here
+from tensorir.api.final_round import about, final, peers_here, rough
 from tensorir.api.floats import Floats
 from tensorir.api.identity import describe, fingerprint
 from tensorir.api.undisturbed import LeftRunning, undisturbed
@@ -26,7 +26,8 @@ from tensorir.codegen.codec import decode, encode
 from tensorir.codegen.source import Source
 from tensorir.errors import CheckError, Problem, TensorIRError
 from tensorir.runtime.device import Device, open_device
-from tensorir.runtime.timing import measure
+from tensorir.runtime.estimate import Rounds
+from tensorir.runtime.machine import Section
 from tensorir.tune.inputs import Argument
 from tensorir.tune.process import LAST, bound_memory, serve
 from tensorir.tune.record import MOST_DRIFT, drift_of, steady_s
@@ -38,6 +39,7 @@ MEMORY = 8 << 30  # bytes for compiling and checking, and
 COPIES = 20  # of inputs, outputs and what lies between: more than that is a candidate out of control
 MOST_BYTES = 1 << 30  # of what the reference keeps on the device,
 FINISH_S = 1e-3  # that waiting for one launch may add
+BASELINE_ROUNDS, BASELINE_S = 10, 0.7  # of a first look at a library, at most
 
 
 class State:
@@ -319,15 +321,26 @@ def _on_random_floats(state: State, runner: Runner, progress: Progress) -> Json:
 
 
 def _baseline(state: State, message: Json, progress: Progress) -> Json:
-    """The fastest peer, timed alone and briefly: for progress lines only."""
+    """The fastest peer, timed briefly in turn with the reference: for progress lines only."""
+    beside = state.beside(message.get("reference"), progress)
     data = state.data(progress)
     found = peers_here(state, data, progress)
     inputs, _ = data.fresh()
-    times = {name: measure(partial(call, *inputs), 10, 0.05, 0.5).median_s for name, call in found.items()}
-    if not times:
+    calls = {name: partial(call, *inputs) for name, call in found.items()}
+    if not calls:
         return {"status": "ok", "name": None}
+    times = {}
+    for name, call in calls.items():
+        progress("baseline")
+        times[name] = rough(call)
     name = min(times, key=lambda n: times[n])
-    return {"status": "ok", "name": name, "time_s": times[name]}
+    others = [] if beside is None else [(beside.bound, beside.seconds)]
+    rounds, began = Rounds([(calls[name], times[name]), *others], [0]), time.perf_counter()
+    with Section() as section:
+        while len(rounds.samples[0]) < BASELINE_ROUNDS and time.perf_counter() < began + BASELINE_S:
+            rounds.run()
+    anchor, unit = (None, None) if beside is None else (1, beside.seconds)
+    return {"status": "ok", "name": name, **about(rounds.estimates(anchor, unit)[0]), "load": section.load.fields()}
 
 
 _ANSWERS: dict[str, Callable[[State, Json, Progress], Json]] = {

@@ -67,7 +67,7 @@ def convergence(t: Tuned) -> str:
         so_far = [(n, s * 1e3) for n, s in zip(numbers, t.best_so_far(), strict=True) if s is not None]
         axes.step(*zip(*so_far, strict=True), where="post", color="#c2410c", label="best so far")
         if passed(t.trials[0]):
-            axes.axhline(t.trials[0]["time_s"] * 1e3, color="#1d4ed8", linewidth=0.8, linestyle="--", label="default")
+            axes.axhline(steady_s(t.trials[0]) * 1e3, color="#1d4ed8", linewidth=0.8, linestyle="--", label="default")
         if bad:
             axes.plot(bad, [0.02] * len(bad), "x", color="black", markersize=4, clip_on=False,
                       transform=axes.get_xaxis_transform(), label="failed or cut short")  # fmt: skip

@@ -71,18 +71,24 @@ def _note(text: str) -> str:
 
 
 def _numbers(t: Tuned) -> str:
-    rows = [("trials", f"{len(t.trials)}, {sum(map(passed, t.trials))} valid")]
+    older = f"; {t.older} of version 1, which do not compare, left out" if t.older else ""
+    rows = [("trials", f"{len(t.trials)}, {sum(map(passed, t.trials))} valid{older}")]
     if t.best is not None:
         best, r = t.best, t.best.record
         span = f"{milliseconds(best.low_s)} to {milliseconds(best.high_s)}"
         how = "as a trial" if best.round is None else "measured again beside others"
         rows.append(("best", f"{milliseconds(best.time_s)} ({span}, {how}), record {r['id']}"))
         rows.append(("configuration", f"{r['template']}: {config_text(r['config'])}"))
-        if t.default_s is not None:
-            slower = t.default_s / best.time_s
-            rows.append(("default", f"{milliseconds(t.default_s)}, {slower:.2f} times that"))
+        if t.default_s is not None and t.gain is not None:
+            rows.append(("default", f"{milliseconds(t.default_s)}: best is {t.gain.text()} as fast"))
+            if t.gain.doubt:
+                rows.append(("in doubt", t.gain.doubt))
     else:
         rows.append(("best", "no valid configuration"))
+    if (words := t.load.words()) and t.kind == "cpu":
+        rows.append(("machine", f"while these were timed, {words}"))
+    if unstable := sum("unstable_timing" in r.get("flags", ()) for r in t.trials):
+        rows.append(("unstable", f"{unstable} trials whose interval is wider than a quarter of their time"))
     cells = "".join(f"<tr><th>{escape(a)}<td>{escape(b)}" for a, b in rows)
     return f"<table>{cells}</table>"
 

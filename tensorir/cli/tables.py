@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tensorir.tune.progress import milliseconds, rate, statuses
+from tensorir.tune.progress import between, milliseconds, rate, statuses
 
 if TYPE_CHECKING:
     from tensorir.api.shape_outcome import SetOutcome
@@ -20,18 +20,20 @@ def outcome_text(o: TuneOutcome) -> str:
     ]
     best = o.best
     if best is not None and best.time_s is not None:
-        text = milliseconds(best.time_s)
-        if best.low_s is not None and best.high_s is not None:
-            text += f"  [{milliseconds(best.low_s)}, {milliseconds(best.high_s)}]"
+        text = between(best.time_s, best.low_s, best.high_s)
         text += f"  {rate(best.gflops * 1e9)}" if best.gflops else ""
-        text += f"  {o.baseline['time_s'] / best.time_s:.2f}x {o.baseline['name']}" if o.baseline else ""
+        text += f"  {o.ratio.text(o.baseline['name'])}" if o.baseline and o.ratio else ""
         lines += [("best", text), ("config", f"{best.template}: {config_text(best.config)}"), ("trial", best.trial)]
     if o.ties:
         lines.append(("tied", ", ".join(t.trial for t in o.ties)))
     if o.default is not None:
-        lines.append(("default", milliseconds(o.default.time_s) if o.default.time_s else o.default.status))
+        d = o.default
+        lines.append(("default", between(d.time_s, d.low_s, d.high_s) if d.time_s else d.status))
     if o.baseline:
-        lines.append(("baseline", f"{milliseconds(o.baseline['time_s'])} {o.baseline['name']}"))
+        b = o.baseline
+        lines.append(("baseline", f"{between(b['time_s'], b.get('low_s'), b.get('high_s'))}  {b['name']}"))
+    if o.machine.words():
+        lines.append(("machine", o.machine.words()))
     space = f"{o.space['configs']:,} configurations, {o.space['legal']:,} legal"
     lines += [("space", space), ("trials", f"{o.trials} new, {o.reused} reused  | {statuses(o.counts)}")]
     lines.append(("stopped", o.stopped))
@@ -61,12 +63,18 @@ def set_text(found: SetOutcome) -> str:
             rate(result.work.flops / best) if best else "",
             milliseconds(result.default_s) if result.default_s else "",
             f"{milliseconds(o.baseline['time_s'])} {o.baseline['name']}" if o.baseline else "",
-            f"{o.baseline['time_s'] / best:.2f}x" if o.baseline and best else "",
+            o.ratio.text() if o.ratio else "",
             "" if mine is None else str(mine.kernel),
             "" if mine is None else f"{mine.regret:.1%}",
             str(o.trials + o.reused),
         ])  # fmt: skip
-    return "\n".join([table(rows), _totals(found), *_kernels(found)])
+    return "\n".join([table(rows), _totals(found), *_kernels(found), *_machines(found)])
+
+
+def _machines(found: SetOutcome) -> list[str]:
+    """What the machine did while each shape was timed, where that is worth saying."""
+    said = {r.work.title: r.outcome.machine.words() for r in found.results if r.outcome is not None}
+    return [f"{title}: {words}" for title, words in said.items() if words]
 
 
 def _totals(found: SetOutcome) -> str:

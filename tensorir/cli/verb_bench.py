@@ -29,9 +29,13 @@ def command(
         put_json({"schema": 1, "rows": rows})
     else:
         put(_table(rows))
+    for row in rows:
+        if row["machine"]["said"]:
+            say(f"{row['workload']}: {row['machine']['said']}")
     slow = [r for r in rows if require is not None and r["ratio"] is not None and r["ratio"] < require]
     for row in slow:
-        say(f"{row['workload']}: {row['ratio']:.2f} of the best peer, {require:g} is required")
+        doubt = "" if row["steady"] else f" ({row['doubt']})"
+        say(f"{row['workload']}: {row['ratio']:.2f} of the best peer{doubt}, {require:g} is required")
     return common.SLOW if slow else common.OK
 
 
@@ -39,16 +43,22 @@ def _row(work: Any, device: str | None, log: str) -> dict[str, Any]:
     from tensorir.api.measurer import Measurer
     from tensorir.api.options import Options
     from tensorir.cli.chosen import on_device
-    from tensorir.tune.outcome import reason_of
+    from tensorir.runtime.estimate import ESTIMATOR
+    from tensorir.runtime.machine import Load
+    from tensorir.tune.outcome import Machine, reason_of
+    from tensorir.tune.ratio import Ratio, Span
 
     with Measurer(work, device, Options()) as measurer:
-        chosen = on_device(work, measurer, measurer.open(), log)
+        about = measurer.open()
+        chosen = on_device(work, measurer, about, log)
         answer = measurer.against(chosen.template, chosen.config)
     result, against = answer["result"], answer["against"]
     if result["status"] != "ok":
         wrong = result["status"] in ("wrong_result", "nondeterministic")
         raise Stop(common.WRONG if wrong else common.NO_CONFIG, f"{work.title}: {reason_of(result)}")
-    best = min((a["time_s"] for a in against), default=None)
+    load, mine = Load.of(answer["load"]), Span.of(result)
+    ratios = [Ratio.of(Span.of(a), mine, load if about["kind"] == "cpu" else None) for a in against]
+    best = min(range(len(against)), key=lambda n: float(against[n]["time_s"]), default=None)
     return {
         "workload": work.title,
         **chosen.json(),
@@ -56,18 +66,22 @@ def _row(work: Any, device: str | None, log: str) -> dict[str, Any]:
         "low_s": result["low_s"],
         "high_s": result["high_s"],
         "gflops": work.flops / result["time_s"] / 1e9,
-        "against": against,
-        "ratio": None if best is None else best / result["time_s"],
+        "estimator": ESTIMATOR,
+        "against": [a | r.json() for a, r in zip(against, ratios, strict=True)],
+        **({"ratio": None, "steady": True} if best is None else ratios[best].json()),
+        "machine": Machine(load, load).json(),
     }
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
     from tensorir.cli.tables import table
-    from tensorir.tune.progress import milliseconds, rate
+    from tensorir.tune.progress import between, rate
+    from tensorir.tune.ratio import Ratio
 
     lines = [["workload", "time", "rate", "peers", "ratio"]]
     for r in rows:
-        peers = ", ".join(f"{a['name']} {milliseconds(a['time_s'])}" for a in r["against"])
-        ratio = "" if r["ratio"] is None else f"{r['ratio']:.2f}x"
-        lines.append([r["workload"], milliseconds(r["time_s"]), rate(r["gflops"] * 1e9), peers, ratio])
+        peers = ", ".join(f"{a['name']} {between(a['time_s'], a['low_s'], a['high_s'])}" for a in r["against"])
+        ratio = "" if r["ratio"] is None else Ratio.given(r).text()
+        mine = between(r["time_s"], r["low_s"], r["high_s"])
+        lines.append([r["workload"], mine, rate(r["gflops"] * 1e9), peers, ratio])
     return table(lines)

@@ -80,7 +80,9 @@ def best(workload: str | None, log: str, as_json: bool) -> int:
         return common.OK
     for c in choices:
         config = config_text(c.record["config"])
-        put(clean(f"{c.record['id']}  {milliseconds(c.time_s)}  {c.record['workload']}  {config}"))
+        words = "" if c.load is None else c.load.words()
+        busy = f"  ({words} while it was timed)" if words else ""
+        put(clean(f"{c.record['id']}  {milliseconds(c.time_s)}  {c.record['workload']}  {config}{busy}"))
     if not choices:
         say(f"there is no valid record in {log}")
     return common.OK

@@ -104,7 +104,7 @@ def _one(work: Workload, device: str | None, began: float, given: dict[str, Any]
 
     with watch(given.pop("progress"), work, given["trials"], given["budget"], began) as seen:
         options = _options(given, began, seen.on_trial)
-        return tune(work, _several(device), replace(options, on_start=seen.on_start, on_baseline=seen.on_baseline))
+        return tune(work, _several(device), replace(options, on_start=seen.on_start, on_peer=seen.on_peer))
 
 
 def _several(device: str | None) -> Any:

@@ -32,9 +32,11 @@ class Watch:
 
     def on_start(self, device: Mapping[str, Any], spaces: Mapping[str, Space], reused: int) -> None:
         self.state.known = reused
+        if device.get("kind") != "cpu":
+            self.state.load = None
 
-    def on_baseline(self, name: str, time_s: float) -> None:
-        self.state.baseline = (name, time_s)
+    def on_peer(self, peer: Mapping[str, Any]) -> None:
+        self.state.hear(peer)
 
     def on_trial(self, record: Mapping[str, Any]) -> None:
         self.state.add(record)
@@ -51,11 +53,11 @@ class Plain(Watch):
         for line in head(self.work, device, spaces, reused):
             say(line)
 
-    def on_baseline(self, name: str, time_s: float) -> None:
-        from tensorir.tune.progress import milliseconds
+    def on_peer(self, peer: Mapping[str, Any]) -> None:
+        from tensorir.tune.progress import between
 
-        super().on_baseline(name, time_s)
-        say(f"baseline {name} {milliseconds(time_s)}")
+        super().on_peer(peer)
+        say(f"baseline {peer['name']} {between(peer['time_s'], peer['low_s'], peer['high_s'])}")
 
     def on_trial(self, record: Mapping[str, Any]) -> None:
         from tensorir.tune.progress import line

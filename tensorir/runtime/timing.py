@@ -1,9 +1,12 @@
-"""How long something takes: medians of batches with a nonparametric confidence interval."""
+"""How long something takes: batches and slots of calls, and medians with a nonparametric confidence interval.
+
+What tuning stores and prints is estimated from slots by ``tensorir.runtime.estimate``.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from math import ceil, comb
@@ -13,7 +16,6 @@ BATCH_SECONDS = 0.004  # long against the 30-80 us of one finish, short against 
 PART_SECONDS = 0.0005  # short against the time slices of other programs
 PARTS = 3  # more of them leave less noise, but other kernels must wait longer for their turn
 SLOT_SECONDS = 0.006
-SETTLE_SECONDS = 0.04
 _MOST_PER_BATCH = 10000
 _CONFIDENCE = 0.95
 
@@ -90,11 +92,6 @@ class _Batch:
             self.run()  # the first launch compiles
             self.calibrate()
 
-    def warm(self) -> None:
-        """One call, not timed."""
-        self._call()
-        self._finish()
-
     def run(self) -> float:
         """Seconds per call of one batch."""
         call, finish, calls = self._call, self._finish, self.calls
@@ -120,7 +117,7 @@ def slots(calls: Sequence[Timed], seconds: float) -> list[Callable[[], float]]:
 
     Other programs only ever slow a part down, and they rarely meet all of them: on two cores with a load of six, ratios
     of such times scattered by 5 % where those of whole batches scattered by 20 %, and slots in turn follow each other
-    before the load has changed. Each part pays for a finish of its own: these are times to compare, not to report.
+    before the load has changed. Each part pays for a finish of its own.
 
     seconds: of one call of the fastest, roughly. All have parts of as many calls and as many parts, else the same
              kernel twice would not be measured alike
@@ -141,78 +138,24 @@ def batch(call: Timed, calls: int) -> float:
 
 def measure(call: Timed, repeat: int = 30, min_seconds: float = 0.1, max_seconds: float = 10.0) -> Timing:
     """Time one callable: at least ``repeat`` batches and ``min_seconds``, but stop after ``max_seconds``."""
-    return _sampled(_Batch(call).run, repeat, min_seconds, max_seconds)
-
-
-def glance(
-    call: Timed,
-    seconds: float,
-    beside: tuple[Timed, float] | None = None,
-    least_s: float = 0.05,
-    enough: Callable[[Sequence[float], Sequence[float]], bool] | None = None,
-) -> tuple[Timing, Timing | None]:
-    """Time one callable, of which one call takes about ``seconds``, in slots: a short look, to compare with others.
-
-    beside: another callable and the seconds of one call of it, in turn with the first for as long as ``least_s``;
-            always the same seconds, so that its slots are always alike
-    enough: of the samples of both so far, whether they say all that is asked
-    """
-    if seconds < SLOT_SECONDS:  # one call alone says too much: it pays for a finish
-        seconds = slots([call], seconds)[0]()
-    slot = slots([call], seconds)[0]
-    other = None if beside is None else slots([beside[0]], beside[1])[0]
-    others: list[float] = []
-    spent = 0.0
-
-    def both() -> float:
-        nonlocal spent
-        seconds = slot()
-        if other is not None and (len(others) < 3 or spent < least_s):
-            began = time.perf_counter()
-            others.append(other())
-            spent += time.perf_counter() - began
-        return seconds
-
-    timing = _sampled(both, 10, least_s, 0.6, None if enough is None else lambda own: enough(own, others))
-    return timing, Timing.of(others) if others else None
-
-
-def _sampled(
-    sample: Callable[[], float],
-    repeat: int,
-    min_seconds: float,
-    max_seconds: float,
-    enough: Callable[[Sequence[float]], bool] | None = None,
-) -> Timing:
-    samples: list[float] = []
-    started = time.perf_counter()
+    batch, samples, started = _Batch(call), list[float](), time.perf_counter()
     while True:
-        samples.append(sample())
+        samples.append(batch.run())
         elapsed = time.perf_counter() - started
-        if enough is not None and enough(samples):
-            return Timing.of(samples)
         if (len(samples) >= repeat and elapsed >= min_seconds) or (elapsed >= max_seconds and len(samples) >= 3):
             return Timing.of(samples)
 
 
-def interleaved(calls: Sequence[Timed], rounds: int = 30, loud: Collection[int] = ()) -> list[Timing]:
+def interleaved(calls: Sequence[Timed], rounds: int = 30) -> list[Timing]:
     """Time several callables in turn, one batch each per round, so that changes of the machine meet all alike.
 
     A callable with a ``finish`` method (a BoundLaunch) is enqueued in a batch and finished once; others are
     taken to be complete when they return. The order of a round starts one further each time.
-
-    loud: positions of callables whose library keeps threads spinning after it returns (OpenBLAS: 27 ms); what comes
-          after one of them waits until the cores are free, and warms up again
     """
     batches = [_Batch(call) for call in calls]
     samples: list[list[float]] = [[] for _ in calls]
-    spinning = bool(loud)
     for turn in range(max(1, rounds)):
         for place in range(len(batches)):
             n = (turn + place) % len(batches)
-            if spinning and n not in loud:
-                time.sleep(SETTLE_SECONDS)
-                batches[n].warm()
             samples[n].append(batches[n].run())
-            spinning = n in loud
     return [Timing.of(s) for s in samples]

@@ -6,7 +6,7 @@ import html
 from typing import TYPE_CHECKING
 
 from tensorir.show.html import curve_svg
-from tensorir.tune.progress import milliseconds, rate, statuses
+from tensorir.tune.progress import between, rate, statuses
 from tensorir.tune.record import steady_s
 
 if TYPE_CHECKING:
@@ -20,9 +20,13 @@ def outcome_html(o: TuneOutcome) -> str:
         config = "  ".join(f"{k}={v}" for k, v in o.best.config.items())
         rows += [("best", _time(o.best)), ("configuration", f"{o.best.template}: {config}")]
     if o.default is not None:
-        rows.append(("default", _time(o.default)))
-    if o.baseline is not None:
-        rows.append((str(o.baseline["name"]), milliseconds(o.baseline["time_s"])))
+        gain = f"  best is {o.gain.text()} as fast" if o.gain is not None else ""
+        rows.append(("default", _time(o.default) + gain))
+    if (b := o.baseline) is not None:
+        ratio = f"  best is {o.ratio.text()} as fast" if o.ratio is not None else ""
+        rows.append((str(b["name"]), between(b["time_s"], b.get("low_s"), b.get("high_s")) + ratio))
+    if o.machine.words():
+        rows.append(("machine", o.machine.words()))
     rows += [("trials", f"{o.trials} new, {o.reused} reused: {statuses(o.counts)}"), ("stopped", o.stopped)]
     rows += [("failed", f"{r['count']} x {r['reason']}") for r in o.reasons[:3]]
     cells = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(v)}</td></tr>" for k, v in rows)
@@ -32,4 +36,5 @@ def outcome_html(o: TuneOutcome) -> str:
 def _time(timed: Timed) -> str:
     if timed.time_s is None:
         return timed.status
-    return milliseconds(timed.time_s) + (f"  ({rate(timed.gflops * 1e9)})" if timed.gflops else "")
+    text = between(timed.time_s, timed.low_s, timed.high_s)
+    return text + (f"  ({rate(timed.gflops * 1e9)})" if timed.gflops else "")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from tensorir.tune.record import TRANSIENT, Record, drift_of, interval, key_text, steady_s
+from tensorir.runtime.machine import Load
+from tensorir.tune.ratio import Ratio, Span
+from tensorir.tune.record import TRANSIENT, Record, compares, key_text, span, steady_s
 
 DOUBT = 1.02  # the mean of a repeat run moves by up to 2 % (p99), so a time that is not of the round must win by that
 TOGETHER_S = 1.0  # final records that do not name their round are of one if they follow each other so closely
@@ -21,9 +23,10 @@ class Choice:
     """A configuration that may be used, with the time to believe.
 
     record:    its trial (or its final measurement, when the trial's line is lost)
-    time_s:    of the newest final round, as measured; of an earlier one, at the level of the newest; or
-               ``steady_s`` of its trial. low_s, high_s: the interval of that
+    time_s:    of the newest final round; of an earlier one, at the level of the newest; or of its trial (``steady_s``)
+               low_s, high_s: the interval of that
     round:     number of the final round that the time is from, 0 for the newest; None for a trial's
+    timed:     the record that the time is from
     """
 
     record: Record
@@ -31,6 +34,22 @@ class Choice:
     low_s: float
     high_s: float
     round: int | None
+    timed: Record = field(repr=False)
+
+    @property
+    def span(self) -> Span:
+        """Its time as ratios take it."""
+        return Span(self.time_s, self.low_s, self.high_s, Span.of(self.timed).spread)
+
+    @property
+    def load(self) -> Load | None:
+        """What else the machine did meanwhile; None where that does not disturb the device."""
+        on_cpu = self.timed["device"].get("kind", "cpu") == "cpu"
+        return Load.of(self.timed.get("load")) if on_cpu else None
+
+    def over(self, best: Choice) -> Ratio:
+        """Its time over that of the best (``against``)."""
+        return Ratio.of(self.span.scaled(self.against(best) / self.time_s), best.span, best.load)
 
     @property
     def confirmed(self) -> bool:
@@ -69,7 +88,17 @@ def choose(records: Iterable[Record]) -> list[Choice]:
     that was only in an earlier round is brought to the level of the newest by the configurations that were in both
     (the median of their ratios; the default is nearly always one), or in a third that was. Where there is none, it
     counts by its trial, as if never confirmed. Both must win by ``DOUBT``.
+
+    Records whose time was come by in another way (``compares``: those of version 1) are ranked only where no other
+    configuration can be used.
     """
+    known = list(records)
+    alike = [r for r in known if compares(r) or not passed(r)]
+    return _ranked(alike) or (_ranked(known) if len(alike) < len(known) else [])
+
+
+def _ranked(records: Iterable[Record]) -> list[Choice]:
+    """``choose`` among records whose times compare."""
     trials: dict[_Kernel, Record] = {}
     finals: dict[_Kernel, Record] = {}
     wrong: set[_Kernel] = set()
@@ -107,12 +136,12 @@ def choose(records: Iterable[Record]) -> list[Choice]:
 
 
 def _choice(record: Record, timed: Record, level: float = 1.0, number: int | None = None) -> Choice:
-    low, high = interval(timed["samples"], timed["time_s"])
-    return Choice(record, timed["time_s"] * level, low * level, high * level, number)
+    low, high = span(timed)
+    return Choice(record, steady_s(timed) * level, low * level, high * level, number, timed)
 
 
 def _unconfirmed(record: Record) -> Choice:
-    return _choice(record, record, level=1 / drift_of(record))
+    return _choice(record, record)
 
 
 def _rounds(ordered: Iterable[tuple[Record, _Kernel]]) -> list[dict[_Kernel, Record]]:
@@ -153,7 +182,7 @@ def _on_one_level(rounds: Sequence[dict[_Kernel, Record]]) -> dict[_Kernel, tupl
         if number is None:
             break
         found = waiting.pop(number)
-        ratios = [known[k][0]["time_s"] * known[k][1] / r["time_s"] for k, r in found.items() if k in known]
+        ratios = [steady_s(known[k][0]) * known[k][1] / steady_s(r) for k, r in found.items() if k in known]
         level = statistics.median(ratios) if ratios else 1.0
         known |= {k: (r, level, number - first) for k, r in found.items() if k not in known}
     return known

@@ -1,4 +1,4 @@
-"""Records that are no answer here, of other devices and shapes, as tables of times for a search to start from."""
+"""Records that are no answer here (other devices, shapes, version 1), as tables of times for a search to start from."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from tensorir.tune.arm import believed_time
-from tensorir.tune.log import identity_of
-from tensorir.tune.record import TRANSIENT, Identity, Record
+from tensorir.tune.log import answers, identity_of
+from tensorir.tune.record import TRANSIENT, Identity, Record, compares
 
 MOST = 4
 """Tables for each template: what many devices say hardly differs from what the best known of them say."""
@@ -25,20 +25,20 @@ class Indexed(Protocol):
 def tables(records: Iterable[Record], identity: Identity, spaces: Mapping[str, Indexed]) -> dict[str, list[Table]]:
     """For each template, seconds (None: failed) by row of its space, one table for each other device or shape.
 
-    records:  of any kind; those that ``identity`` accepts are answers and not taken
+    records:  of any kind; those that are ``answers`` for ``identity`` are not taken
     spaces:   what may be measured here, by template; configurations that are not legal here are left out
 
     Of many tables the largest are taken. What they say is checked by the search against what it measures
     (``tensorir.tune.prior``).
     """
-    found: dict[str, dict[str, Table]] = defaultdict(lambda: defaultdict(dict))
+    found: dict[str, dict[tuple[str, bool], Table]] = defaultdict(lambda: defaultdict(dict))
     for record in records:
         space = spaces.get(record["template"])
-        if space is None or record["kind"] != "trial" or record["status"] in TRANSIENT or identity.accepts(record):
+        if space is None or record["kind"] != "trial" or record["status"] in TRANSIENT or answers(record, identity):
             continue
         row = int(space.index(record["config"]))
         if row >= 0:
-            found[record["template"]][identity_of(record)][row] = believed_time(record)
+            found[record["template"]][identity_of(record), compares(record)][row] = believed_time(record)
 
     def knowing(table: Table) -> int:
         return -sum(seconds is not None for seconds in table.values())

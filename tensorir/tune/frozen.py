@@ -4,8 +4,8 @@ A JSON object, written and read a record a line, so that a version-control syste
 reader needs the memory of one record::
 
     {"frozen": 1, "sha256": "…", "choices": [
-    {"v":1,"kind":"trial",…},
-    {"v":1,"kind":"trial",…}
+    {"v":2,"kind":"trial",…},
+    {"v":2,"kind":"trial",…}
     ]}
 
 ``sha256`` is that of the lines between the first and the last, and each record has its own checksum. The same choices

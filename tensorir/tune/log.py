@@ -13,8 +13,22 @@ from pathlib import Path
 from typing import Any
 
 from tensorir.errors import refuse
+from tensorir.runtime.machine import Load
 from tensorir.tune.choosing import DOUBT, Choice, choose, key_of, passed
-from tensorir.tune.record import TRANSIENT, BadRecord, Identity, Record, encode, interval, key_text, relevant, slug
+from tensorir.tune.record import (
+    FIRST_ESTIMATOR,
+    TRANSIENT,
+    BadRecord,
+    Identity,
+    Record,
+    compares,
+    encode,
+    key_text,
+    relevant,
+    slug,
+    span,
+    steady_s,
+)
 from tensorir.tune.store import Entry, LogError, LogReader, LogWriter, host_name, refusal
 
 __all__ = [
@@ -26,6 +40,7 @@ __all__ = [
     "LogReader",
     "LogWriter",
     "Record",
+    "answers",
     "best",
     "choose",
     "compact",
@@ -59,9 +74,17 @@ def identity_of(record: Record) -> str:
 def usable(records: Iterable[Record], identity: Identity) -> list[Record]:
     """The trials that need no second measurement: same computation, device and versions, one per configuration."""
     found = {
-        key_of(r): r for r in records if r["kind"] == "trial" and r["status"] not in TRANSIENT and identity.accepts(r)
+        key_of(r): r for r in records if r["kind"] == "trial" and r["status"] not in TRANSIENT and answers(r, identity)
     }
     return list(found.values())
+
+
+def answers(record: Record, identity: Identity) -> bool:
+    """Whether a record says what ``identity`` would measure again: ``accepts``, and the times compare where it has one.
+
+    What was illegal, wrong or too large in a record of version 1 is so still.
+    """
+    return identity.accepts(record) and (compares(record) or record["status"] not in ("ok", "skipped_slow"))
 
 
 def best(
@@ -151,7 +174,8 @@ def stats(reader: LogReader) -> dict[str, Any]:
     flags: Counter[str] = Counter()
     workloads: set[str] = set()
     devices: set[str] = set()
-    finals, spread = 0, []
+    estimators: Counter[str] = Counter()
+    finals, busy, spread = 0, 0, []
     for record in reader.records():
         workloads.add(record["workload"])
         devices.add(record["device"]["name"])
@@ -160,8 +184,10 @@ def stats(reader: LogReader) -> dict[str, Any]:
         if record["kind"] == "trial":
             statuses[record["status"]] += 1
         if record["time_s"] is not None:
-            low, high = interval(record["samples"], record["time_s"])
-            spread.append((high - low) / record["time_s"])
+            estimators[record.get("estimator", FIRST_ESTIMATOR)] += 1
+            busy += Load.of(record.get("load")).disturbed
+            low, high = span(record)
+            spread.append((high - low) / steady_s(record))
     return {
         "segments": len(reader.segments()),
         "workloads": len(workloads),
@@ -170,6 +196,8 @@ def stats(reader: LogReader) -> dict[str, Any]:
         "finals": finals,
         "counts": dict(statuses.most_common()),
         "flags": dict(flags),
+        "estimators": dict(estimators.most_common()),
+        "busy": busy,
         "median_spread": statistics.median(spread) if spread else None,
         "damaged": reader.damaged,
         "newer": reader.newer,

@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 
 from tensorir.errors import TensorIRError
+from tensorir.runtime.machine import REST, Load
 from tensorir.tune.arm import Arm, Config, SpaceLike
 from tensorir.tune.elsewhere import Table, tables
 from tensorir.tune.flight import Flights, Landed, PlacesLost
 from tensorir.tune.log import choose, key_of, usable
-from tensorir.tune.outcome import Timed, TuneOutcome, grouped_reasons
+from tensorir.tune.outcome import Machine, Timed, TuneOutcome, grouped_reasons
 from tensorir.tune.paired import TIE
-from tensorir.tune.record import TRANSIENT, BadRecord, Identity, Record
+from tensorir.tune.record import TRANSIENT, BadRecord, Identity, Record, drift_of, steady_s
 from tensorir.tune.sides import Ahead, Final, Log, Make, Measure, Result
 from tensorir.tune.store import LogError
 
@@ -161,6 +162,8 @@ class _Run:
     stopped: str = "exhausted"
     error: TensorIRError | None = None
     baseline: dict[str, Any] | None = None
+    last: Load = REST  # of the machine, in the final rounds
+    new: list[Record] = field(default_factory=list)  # records of this run
     round: list[tuple[Record, Record]] = field(default_factory=list)  # trial and final record of this run's last round
 
     def open_arms(
@@ -391,6 +394,7 @@ class _Run:
             self.good_costs.append(cost)
         before = min(a.best_s for a in self.arms.values())
         self.records.append(record)
+        self.new.append(record)
         arm.learn(row, record)
         self.since_best = 0 if arm.best_s < before else self.since_best + 1
         if self.on_trial is not None:
@@ -429,6 +433,7 @@ class _Run:
                 return
             answer = self.final(finalists, remaining)
             self.baseline = answer.baseline or self.baseline
+            self.last += Load.of(answer.load)
             self.round, name = [], os.urandom(8).hex()
             for trial, result in zip(finalists, answer.results, strict=True):
                 self._keep_final(trial, result, name)
@@ -442,6 +447,7 @@ class _Run:
         own = {**inherited, **result, "of": trial["id"], "round": name}
         final = self._sealed("final", trial["template"], trial["config"], own)
         self.finals.append(final)
+        self.new.append(final)
         self.round.append((trial, final))
         if self._append(final) is not None:
             self.stopped = "log"
@@ -503,7 +509,7 @@ class _Run:
                 "configs": sum(int(a.space.size) for a in self.arms.values()),
                 "legal": sum(len(np.asarray(a.space.legal)) for a in self.arms.values()),
             },
-            default=None if default is None else Timed.of(default, final, self.flops),
+            default=None if default is None else self._beside(Timed.of(default, final, self.flops), best),
             baseline=self.baseline,
             best=best,
             ties=ties,
@@ -513,7 +519,22 @@ class _Run:
             log_path=None if self.log is None else str(self.log.path),
             elapsed_s=self.clock() - self.start,
             error=self.error,
+            machine=self._machine(),
         )
+
+    def _beside(self, default: Timed, best: Timed | None) -> Timed:
+        """The default's time to compare with the best's: by the trials of both where one was not in the final round."""
+        if best is None or best.time_s is None or default.time_s is None or default.confirmed == best.confirmed:
+            return default
+        factor = best.time_s / steady_s(best.record)
+        times = [None if t is None else t * factor for t in (default.time_s, default.low_s, default.high_s)]
+        rate = None if default.gflops is None else default.gflops / factor
+        return replace(default, time_s=times[0], low_s=times[1], high_s=times[2], gflops=rate)
+
+    def _machine(self) -> Machine:
+        paces = [drift_of(r) for r in self.new if r["time_s"] is not None]
+        trials = Load.sum(r.get("load") for r in self.new if r["kind"] == "trial")
+        return Machine(trials + self.last, self.last, (min(paces, default=1.0), max(paces, default=1.0)))
 
     def _search_counters(self, strategy: str) -> dict[str, Any]:
         counts = Counter({"initial": 0, "model": 0, "local": 0})

@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tensorir.errors import TensorIRError
-from tensorir.tune.record import Identity, Record, drift_of, interval
+from tensorir.runtime.estimate import ESTIMATOR
+from tensorir.runtime.machine import REST, Load
+from tensorir.tune.ratio import Ratio, Span
+from tensorir.tune.record import Identity, Record, span, steady_s
 
 
 @dataclass(frozen=True)
@@ -18,6 +21,7 @@ class Timed:
     trial:     id of its trial record
     checked:   its result was compared with the reference on this device
     confirmed: the time comes from the final interleaved round
+    spread:    the slowest slot over the fastest
     """
 
     trial: str
@@ -31,26 +35,31 @@ class Timed:
     checked: bool
     confirmed: bool
     record: Record = field(repr=False)
+    spread: float = 1.0
+
+    @property
+    def span(self) -> Span | None:
+        """Its time as ratios take it; None when it failed."""
+        if self.time_s is None or self.low_s is None or self.high_s is None:
+            return None
+        return Span(self.time_s, self.low_s, self.high_s, self.spread)
 
     @classmethod
     def of(cls, trial: Record, final: Mapping[str, Any] | None = None, flops: float | None = None) -> Timed:
-        """Take the time of ``final`` (a result or record of the final round) where there is one, else that of the trial
-        as if the machine had kept its pace (``steady_s``).
-        """
+        """Take the time of ``final`` (a record of the final round) where there is one, else that of the trial."""
         source = trial if final is None else final
-        time_s, samples = source.get("time_s"), list(source.get("samples") or ())
-        low = high = gflops = None
-        if time_s is not None:
-            low, high = interval(samples, time_s)
-            low, high = min(source.get("low_s") or low, time_s), max(source.get("high_s") or high, time_s)
-            time_s, low, high = (x / drift_of(source) for x in (time_s, low, high))
-            gflops = flops / time_s / 1e9 if flops else None
+        time_s = low = high = gflops = None
+        spread = 1.0
+        if source.get("time_s") is not None:
+            time_s, (low, high) = steady_s(source), span(source)
+            gflops, spread = flops / time_s / 1e9 if flops else None, Span.of(source).spread
         check = source.get("check") or trial["check"] or {}
         return cls(
             *(trial["id"], trial["template"], trial["config"], source["status"], time_s, low, high, gflops),
             checked=check.get("ok") is True,
             confirmed=final is not None,
             record=trial,
+            spread=spread,
         )
 
     def json(self) -> dict[str, Any]:
@@ -68,6 +77,41 @@ class Timed:
 
 
 @dataclass(frozen=True)
+class Machine:
+    """What the machine did while a run timed kernels.
+
+    load:  in all of the run; last: in its final round
+    pace:  the least and the greatest factor by which it was slower than when the reference was first measured
+    waits: whose turn it was instead, and for how many seconds: ``{"pid", "workload", "seconds"}``
+    """
+
+    load: Load = REST
+    last: Load = REST
+    pace: tuple[float, float] = (1.0, 1.0)
+    waits: tuple[dict[str, Any], ...] = ()
+
+    def words(self) -> str:
+        """What a person should know; empty for a machine at rest."""
+        parts = [w for w in (self.load.words() or self.last.words(),) if w]
+        if self.pace[1] > 1.3 * self.pace[0]:
+            parts.append(f"its pace went from {self.pace[0]:.2f} to {self.pace[1]:.2f} times the reference's")
+        parts += [f"took turns with process {w['pid']} ({w['workload']}, {w['seconds']:.0f}s)" for w in self.waits]
+        return ", ".join(parts)
+
+    def json(self) -> dict[str, Any]:
+        """As documents have it."""
+        load = self.load.fields() | {"used": round(self.load.used, 3), "lost": round(self.load.lost, 3)}
+        return {
+            "busy": self.load.disturbed or self.last.disturbed,
+            "said": self.words(),
+            "load": load,
+            "final": self.last.fields(),
+            "pace": list(self.pace),
+            "waited_for": list(self.waits),
+        }
+
+
+@dataclass(frozen=True)
 class TuneOutcome:
     """Everything a run knows at its end.
 
@@ -79,6 +123,7 @@ class TuneOutcome:
     ties:     finalists that the final round did not find slower than another
     records:  all usable trial records, earlier ones first
     reasons:  the failures of ``records`` grouped, most frequent first
+    machine:  what else the machine did meanwhile
     """
 
     status: str
@@ -99,6 +144,28 @@ class TuneOutcome:
     log_path: str | None
     elapsed_s: float
     error: TensorIRError | None = None
+    machine: Machine = field(default_factory=Machine)
+
+    @property
+    def ratio(self) -> Ratio | None:
+        """The baseline's time over the best's."""
+        return None if self.baseline is None else self.against_best(Span.of(self.baseline))
+
+    @property
+    def gain(self) -> Ratio | None:
+        """The default's time over the best's."""
+        found = None if self.default is None else self.default.span
+        return None if found is None else self.against_best(found)
+
+    def against_best(self, other: Span) -> Ratio | None:
+        """Another time of the final round over the best's."""
+        mine = None if self.best is None else self.best.span
+        on_cpu = self.identity.device.get("kind", "cpu") == "cpu"
+        return None if mine is None else Ratio.of(other, mine, self.machine.last if on_cpu else None)
+
+    def _baseline_json(self) -> dict[str, Any] | None:
+        ratio = self.ratio
+        return None if self.baseline is None else self.baseline | ({} if ratio is None else ratio.json())
 
     def _repr_html_(self) -> str:
         from tensorir.show.outcome import outcome_html
@@ -118,15 +185,17 @@ class TuneOutcome:
             "reused": self.reused,
             "counts": self.counts,
             "search": self.search,
+            "estimator": ESTIMATOR,
             "default": {
-                "time_s": getattr(self.default, "time_s", None),
-                "status": getattr(self.default, "status", None),
+                **{key: getattr(self.default, key, None) for key in ("time_s", "low_s", "high_s", "status")},
+                **({} if self.gain is None else self.gain.json()),
             },
-            "baseline": self.baseline,
+            "baseline": self._baseline_json(),
             "best": None if self.best is None else self.best.json(),
             "ties": [timed.trial for timed in self.ties],
             "stopped": self.stopped,
             "reasons": list(self.reasons),
+            "machine": self.machine.json(),
             "log": self.log_path,
             "elapsed_s": self.elapsed_s,
         }

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tensorir.runtime.machine import REST, Load
+from tensorir.tune.ratio import Ratio, Span
 from tensorir.tune.record import steady_s
 
 EVERY_S = 10.0
@@ -36,15 +38,19 @@ class Progress:
 
     total:      configurations wanted in total, None when only the budget counts
     budget_s:   None when only the number counts
-    baseline:   (name, seconds) of the peer, once it is known
+    baseline:   (name, seconds) of the peer, once it is known; peer: all that is known of it
     known:      usable earlier records
+    load:       what else the machine did while kernels were timed; None where it does not disturb them (GPUs)
     """
 
     total: int | None = None
     budget_s: float | None = None
     flops: float | None = None
     baseline: tuple[str, float] | None = None
+    peer: Mapping[str, Any] | None = None
     known: int = 0
+    load: Load | None = REST
+    best: Span | None = None
     best_s: float = math.inf
     counts: Counter[str] = field(default_factory=Counter)
     printed_s: float = -math.inf
@@ -57,11 +63,25 @@ class Progress:
     def add(self, record: Mapping[str, Any]) -> bool:
         """Take in a new record; True when it is the best so far."""
         self.counts[record["status"]] += 1
+        if self.load is not None:
+            self.load += Load.of(record.get("load"))
         time_s = steady_s(record)
         if record["status"] != "ok" or time_s >= self.best_s:
             return False
-        self.best_s = time_s
+        self.best_s, self.best = time_s, Span.of(record)
         return True
+
+    def hear(self, peer: Mapping[str, Any]) -> None:
+        """Take in what is known of the peer."""
+        self.baseline, self.peer = (str(peer["name"]), float(peer["time_s"])), peer
+        if self.load is not None:
+            self.load += Load.of(peer.get("load"))
+
+    @property
+    def ratio(self) -> Ratio | None:
+        """The peer's time over the best one so far."""
+        peer = self.peer or (self.baseline and {"time_s": self.baseline[1]})
+        return None if self.best is None or not peer else Ratio.of(Span.of(peer), self.best, self.load)
 
     def due(self, elapsed_s: float, improved: bool) -> bool:
         """Tell whether to print now (an improvement, or ten quiet seconds), and remember that it was."""
@@ -78,13 +98,15 @@ def line(state: Progress, elapsed_s: float) -> str:
         parts.append(f"best {milliseconds(state.best_s)}")
         if state.flops:
             parts.append(rate(state.flops / state.best_s))
-        if state.baseline is not None:
-            parts.append(f"{state.baseline[1] / state.best_s:.0%} of {state.baseline[0]}")
+        if state.baseline is not None and (ratio := state.ratio) is not None:
+            parts.append(ratio.share(state.baseline[0]))
     else:
         parts.append("nothing valid yet")
     text = "  ".join(parts)
     if state.counts:
         text += f"  | {statuses(state.counts)}"
+    if state.load is not None and state.load.disturbed:
+        text += f" | {state.load.words()}"
     remaining = eta(state, elapsed_s)
     return text if remaining is None else f"{text} | eta {duration(remaining)}"
 
@@ -121,6 +143,12 @@ def milliseconds(seconds: float) -> str:
     value = seconds * 1e3
     digits = 4 if value < 10 else 3 if value < 100 else 2
     return f"{value:.{digits}f} ms"
+
+
+def between(time_s: float, low_s: float | None, high_s: float | None) -> str:
+    """``0.0581 ms  [0.0570 ms, 0.0602 ms]``."""
+    text = milliseconds(time_s)
+    return text if low_s is None or high_s is None else f"{text}  [{milliseconds(low_s)}, {milliseconds(high_s)}]"
 
 
 def rate(flops_per_second: float) -> str:

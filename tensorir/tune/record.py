@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from tensorir.runtime.estimate import ESTIMATOR
 from tensorir.runtime.timing import outside
 from tensorir.tune.child import plain
 
 Record = dict[str, Any]
 
-VERSION = 1
+VERSION = 2
+READ = frozenset({1, 2})  # versions that are understood as they are
 MAX_LINE = 1 << 20  # bytes; an honest record has about 2000
 MAX_DEPTH = 16
 MOST = 1e308  # of numbers that are measurements
@@ -49,14 +51,28 @@ class NewerRecord(OtherVersion):
 
 
 class OlderRecord(OtherVersion):
-    """A line of an earlier version, which ``migrated`` brings to the present one."""
+    """A line of an earlier version that is not read as it is; ``migrated`` brings it to the present one."""
 
 
-MIGRATIONS: dict[int, Callable[[Record], Record]] = {}
+FIRST_ESTIMATOR = "version-1"
+"""What records of version 1 name when they are brought to version 2: of a trial its fastest slot over its drift, of a
+final record medians of batches."""
+
+
+def _named(record: Record) -> Record:
+    """Version 1 in the words of version 2: its time with its interval, and that it was come by in another way."""
+    record["estimator"] = FIRST_ESTIMATOR
+    if record["time_s"] is not None:
+        low, high = span(record)
+        record |= {"time_s": steady_s(record), "low_s": low, "high_s": high}
+    return record
+
+
+MIGRATIONS: dict[int, Callable[[Record], Record]] = {1: _named}
 """From each earlier version of the schema: what makes a record of the next version of one of this version.
 
 A migration gets the record without ``crc`` and may change it in place; it keeps ``id``. ``v`` and ``crc`` are set by
-``migrated``. The checksum is the same in all versions. Version 1 is the first.
+``migrated``. The checksum is the same in all versions.
 """
 
 
@@ -79,18 +95,21 @@ class Identity:
         """Return the sealed record of one measurement; BadRecord when ``result`` is not one.
 
         ``result`` has ``status`` and any other field of the record that is the measurement's own;
-        what identifies the record is set here and cannot be overridden.
+        what identifies the record is set here and cannot be overridden. A time without ``low_s`` and ``high_s`` gets
+        the interval of its samples.
         """
         empty: Record = {"trace": None, "source_sha256": None, "time_s": None, "samples": [], "check": None}
-        empty |= {"resources": None, "started": utc_now()}
+        empty |= {"resources": None, "started": utc_now(), "estimator": ESTIMATOR}
         made: Record = {"v": VERSION, "kind": kind, "id": os.urandom(8).hex(), "workload": self.workload}
         made |= {"compute": self.compute, "template": template, "config": dict(config)}
         own = {key: value for key, value in result.items() if value is not None}
         made |= {key: value for key, value in (empty | own).items() if key not in made}
         made |= {"device": dict(self.device), "versions": dict(self.versions)}
         if made.get("status") != "ok":
-            made["time_s"] = None
+            made |= {"time_s": None, "low_s": None, "high_s": None}
         try:
+            if made["time_s"] is not None and made.get("low_s") is None:
+                made["low_s"], made["high_s"] = interval(made["samples"], made["time_s"])
             sealed = seal(plain(made))
         except TypeError as error:
             raise BadRecord(str(error)) from None
@@ -115,20 +134,39 @@ class Identity:
 
 
 def drift_of(record: Mapping[str, Any]) -> float:
-    """By how much slower what trials are timed beside ran than in its own trial; 1 where the record does not say."""
+    """By how much slower what trials are timed with (the reference) ran than in its own trial; 1 where the record does
+    not say.
+    """
     return float(record.get("drift", 1.0))
 
 
-def steady_s(record: Mapping[str, Any]) -> float:
-    """Seconds to compare with other trials; infinite for what has no time.
+def compares(record: Mapping[str, Any]) -> bool:
+    """Whether the time of a record, if it has one, was come by as this version does, and so compares with new ones."""
+    return bool(record.get("v", VERSION) >= VERSION and record.get("estimator", ESTIMATOR) == ESTIMATOR)
 
-    As if the machine were as fast as it was when what all are timed beside, the default of the log's first run, had its
-    own trial.
+
+def steady_s(record: Mapping[str, Any]) -> float:
+    """Seconds to compare with those of records of the same kind (``compares``); infinite for what has no time.
+
+    As if the machine were as fast as it was when the reference had its own trial: since version 2 ``time_s`` is that.
     """
     seconds = record.get("time_s")
     if seconds is None:
         return math.inf
-    return max(float(seconds) / drift_of(record), math.ulp(0.0))  # never 0, whatever a log says
+    return max(float(seconds) / _unit(record), math.ulp(0.0))  # never 0, whatever a log says
+
+
+def span(record: Mapping[str, Any]) -> tuple[float, float]:
+    """The 95 % interval of ``steady_s``; the record has a time."""
+    if record.get("low_s") is not None and record.get("v", VERSION) >= VERSION:
+        return min(record["low_s"], record["time_s"]), max(record["high_s"], record["time_s"])
+    low, high = interval(list(record["samples"]), record["time_s"])
+    return low / _unit(record), high / _unit(record)
+
+
+def _unit(record: Mapping[str, Any]) -> float:
+    """In version 1 times were as measured."""
+    return drift_of(record) if record.get("v", VERSION) == 1 else 1.0
 
 
 def relevant(versions: Mapping[str, str]) -> dict[str, str]:
@@ -190,7 +228,7 @@ def decode(line: bytes) -> Record:
     version = version_of(record)
     if version > VERSION:
         raise NewerRecord("newer schema")
-    if version in MIGRATIONS:
+    if version not in READ and version in MIGRATIONS:
         raise OlderRecord("older schema")
     validate(record, _summed(line))
     return record
@@ -285,10 +323,20 @@ def validate(record: Record, summed: bytes | None = None) -> None:
         raise BadRecord("time_s without ok" if not ok else "ok without time_s")
     if ok and not record["samples"]:
         raise BadRecord("ok without samples")
+    if record["v"] != 1:
+        _validate_estimate(record, ok)
     if ok and record["check"] is not None and record["check"]["ok"] is not True:
         raise BadRecord("ok with a failed check")
     if found != record["crc"]:
         raise BadRecord("wrong crc")
+
+
+def _validate_estimate(record: Record, ok: bool) -> None:
+    """What version 2 added: who estimated, and an interval around the time."""
+    if record.get("estimator") is None:
+        raise BadRecord("no estimator")
+    if ok and (record.get("low_s") is None or record.get("high_s") is None):
+        raise BadRecord("ok without the interval of time_s")
 
 
 def _checked_sum(record: Record) -> str:
@@ -383,7 +431,7 @@ def _versions(value: Any) -> bool:
 
 _ID = _text(80, r"[A-Za-z0-9._:#-]+")
 _SCHEMA: dict[str, tuple[bool, Callable[[Any], bool]]] = {
-    "v": (True, lambda v: v == VERSION and isinstance(v, int) and not isinstance(v, bool)),
+    "v": (True, lambda v: isinstance(v, int) and not isinstance(v, bool) and v in READ),
     "kind": (True, lambda v: v in ("trial", "final")),
     "id": (True, _ID),
     "workload": (True, _text(65_536)),
@@ -395,6 +443,10 @@ _SCHEMA: dict[str, tuple[bool, Callable[[Any], bool]]] = {
     "status": (True, lambda v: isinstance(v, str) and v in STATUSES),
     "time_s": (True, _optional(_seconds)),
     "samples": (True, _list_of(_seconds)),
+    "estimator": (False, _text(80)),  # since version 2: how the time was come by
+    "low_s": (False, _optional(_seconds)),  # since version 2: the interval of time_s
+    "high_s": (False, _optional(_seconds)),
+    "load": (False, _optional(_mapping)),  # what else the machine did meanwhile
     "check": (True, _optional(_check)),
     "resources": (True, _optional(_mapping)),
     "device": (True, _device),
@@ -403,7 +455,7 @@ _SCHEMA: dict[str, tuple[bool, Callable[[Any], bool]]] = {
     "crc": (True, _text(8, r"[0-9a-f]{8}")),
     "flags": (False, _list_of(_text(100))),
     "detail": (False, lambda v: v is None or isinstance(v, (str, dict))),
-    "drift": (False, lambda v: _number(v) and 1 / MOST_DRIFT <= v <= MOST_DRIFT),  # a trial: see steady_s
+    "drift": (False, lambda v: _number(v) and 1 / MOST_DRIFT <= v <= MOST_DRIFT),  # see drift_of
     "race": (False, _optional(_mapping)),  # a final record: its Standing among the finalists
     "of": (False, _ID),  # a final record: the id of the trial that it measured again
     "round": (False, _ID),  # a final record: those of one name were measured in turn, and only they can be compared

@@ -33,11 +33,13 @@ class FinalRound:
     results:  one per finalist, in order: the fields of a record that are the measurement's own, from
               interleaved runs; a finalist that turned out wrong or crashed has that status. ``race`` is its
               Standing (``tensorir.tune.paired``): whoever was not found slower than another ties with the best
-    baseline: ``{"name": …, "time_s": …}`` of the peer measured in the same round, or None
+    baseline: ``{"name", "time_s", "low_s", "high_s", "spread"}`` of the peer measured in the same round, or None
+    load:     what else the machine did meanwhile (``runtime.machine.Load.fields``)
     """
 
     results: Sequence[Result]
     baseline: dict[str, Any] | None = None
+    load: Mapping[str, Any] | None = None
 
 
 class Ahead(Protocol):

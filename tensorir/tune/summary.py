@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from tensorir.runtime.machine import Load
 from tensorir.tune.log import Choice, choose, identity_of, key_of, passed
-from tensorir.tune.record import Record, steady_s
+from tensorir.tune.ratio import Ratio
+from tensorir.tune.record import Record, compares, steady_s
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,8 @@ class Tuned:
     trials:    in the order of time; the first is the default's
     best:      the configuration that would be loaded, None if none is valid
     default_s: seconds of the default to compare with the best's (``Choice.against``); None if it is not valid
+    gain:      the default's time over the best's
+    older:     trials whose times do not compare with these (``record.compares``), and are left out
     """
 
     workload: str
@@ -29,6 +33,18 @@ class Tuned:
     trials: tuple[Record, ...]
     best: Choice | None
     default_s: float | None
+    gain: Ratio | None = None
+    older: int = 0
+
+    @property
+    def kind(self) -> str:
+        """Of the device: ``cpu`` or ``gpu``."""
+        return str(self.trials[0]["device"].get("kind", "cpu")) if self.trials else "cpu"
+
+    @property
+    def load(self) -> Load:
+        """What else the machine did while the trials were timed."""
+        return Load.sum(r.get("load") for r in self.trials)
 
     def best_so_far(self) -> list[float | None]:
         """Seconds of the fastest valid configuration after each trial; None before the first."""
@@ -57,16 +73,24 @@ def tuned(records: Iterable[Record]) -> list[Tuned]:
         groups[identity_of(r)].append(r)
     found = []
     for group in groups.values():
-        trials = tuple(r for r in group if r["kind"] == "trial")
+        trials, older = _alike([r for r in group if r["kind"] == "trial"])
         first, ranked = group[0], choose(group)
         best = ranked[0] if ranked else None
-        found.append(Tuned(first["workload"], first["device"]["name"], trials, best, _default(trials, ranked)))
+        default = _default(trials, ranked)
+        seconds, gain = (default.against(ranked[0]), default.over(ranked[0])) if default else (None, None)
+        found.append(Tuned(first["workload"], first["device"]["name"], trials, best, seconds, gain, older))
     return sorted(found, key=lambda t: (-len(t.trials), t.workload, t.device))
 
 
-def _default(trials: Sequence[Record], ranked: Sequence[Choice]) -> float | None:
+def _alike(trials: Sequence[Record]) -> tuple[tuple[Record, ...], int]:
+    """The trials whose times compare, the present version's where it has any; and how many others there are."""
+    new = tuple(r for r in trials if compares(r) or not passed(r))
+    return (new, len(trials) - len(new)) if any(map(passed, new)) else (tuple(trials), 0)
+
+
+def _default(trials: Sequence[Record], ranked: Sequence[Choice]) -> Choice | None:
     key = key_of(trials[0]) if trials else None
-    return next((c.against(ranked[0]) for c in ranked if key_of(c.record) == key), None)
+    return next((c for c in ranked if key_of(c.record) == key), None)
 
 
 def importance(trials: Sequence[Record]) -> list[Importance]:

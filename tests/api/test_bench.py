@@ -1,5 +1,6 @@
 """What the supervisor makes of a worker's answers, and what a worker measures."""
 
+import statistics
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from tensorir.api.measurer import Measurer
 from tensorir.api.options import Options
 from tensorir.api.worker import State
 from tensorir.errors import CheckError, CompileError, DeviceError, LaunchError, LoweringError, Problem
+from tensorir.runtime.estimate import ESTIMATOR
 from tensorir.tune.arm import believed_time
 
 
@@ -147,7 +149,7 @@ def test_best_time_is_passed_on():
 def test_others_are_timed_beside_the_default():
     tile = {"template": "tile", "config": {"ti": 1}}
     ok = {**OK, "source_sha256": "ab"}
-    m = measurer({**ok, "time_s": 2e-3}, {**ok, "time_s": 3e-3, "drift": 2.0}, {"status": "crashed", "detail": {}})
+    m = measurer({**ok, "time_s": 2e-3}, {**ok, "time_s": 1.5e-3, "drift": 2.0}, {"status": "crashed", "detail": {}})
     m.known([], tile)
     m.measure("tile", {"ti": 1}, "default", None)
     for n in (2, 3):
@@ -175,12 +177,12 @@ def test_drifts_of_one_log_are_on_one_level(monkeypatch):
     monkeypatch.setattr(Measurer, "digests", digests)
     log = [
         {**ok, **old, "time_s": 2e-3, "started": "1"},
-        {**ok, **new, "time_s": 4e-3, "drift": 2.0, "started": "2"},
+        {**ok, **new, "time_s": 2e-3, "drift": 2.0, "started": "2"},
         {**ok, **new, "config": {"ti": 3}, "time_s": 0.5, "started": "0"},
     ]
 
     def first(records, default, levels):
-        m = measurer({**ok, "time_s": 3e-3, "drift": 1.5}, ok)
+        m = measurer({**ok, "time_s": 2e-3, "drift": 1.5}, ok)
         m.known(records, default, levels)
         for n in (2, 9):
             m.measure("tile", {"ti": n}, "default", None)
@@ -346,7 +348,10 @@ def test_the_worker_times_in_turn_and_says_how_the_machine_changed(side):
     config = m.work.templates["tile"].space.default
     message = {**m._message("tile", config), "do": "measure", "best_s": None}
     alone = worker._measure(state, dict(message), str)
-    assert alone["status"] == "ok" and "drift" not in alone and alone["time_s"] == min(alone["samples"])
+    assert alone["status"] == "ok" and "drift" not in alone and alone["estimator"] == ESTIMATOR
+    assert (
+        alone["time_s"] == statistics.median(alone["samples"]) and alone["low_s"] <= alone["time_s"] <= alone["high_s"]
+    )
     item = referred(m, alone, config)
     assert item.keys() == {"template", "config", "seconds", "sha256"}, "its source is sent once"
 
@@ -355,6 +360,7 @@ def test_the_worker_times_in_turn_and_says_how_the_machine_changed(side):
 
     found = beside(alone["time_s"] / 10)  # of a machine that was so much faster
     assert 2 < found["drift"] == state.drift
+    assert found["time_s"] < 0.5 * alone["time_s"], "at the pace of then"
     for impossible in (1e-12, 80.0):
         assert "drift" not in beside(impossible), "these are not the seconds of this kernel"
     assert "drift" not in beside(alone["time_s"] / 10, sha256="0" * 64), "the template has been changed since"

@@ -5,7 +5,7 @@ from math import comb
 import pytest
 
 from tensorir.runtime import timing
-from tensorir.runtime.timing import Timing, glance, interleaved, measure, slots
+from tensorir.runtime.timing import Timing, interleaved, measure, slots
 
 
 @pytest.fixture(autouse=True)
@@ -115,21 +115,3 @@ def test_slot_gives_its_fastest_part(clock):
     calls.clear()
     slots([lambda: call(0.05)], 0.05)[0]()
     assert len(calls) == 1, "a long call is not repeated"
-    looked, nothing = glance(call, 2e-4)
-    assert looked.median_s == pytest.approx(2e-4) and 10 <= len(looked.samples) <= 60 and nothing is None
-
-
-def test_two_are_looked_at_in_turn(clock):
-    speed = [1.0]
-
-    def call(seconds):
-        clock.now += seconds * speed[0]
-        speed[0] += 0.01  # a machine that slows down all the time
-
-    one, other = glance(lambda: call(2e-4), 3e-4, (lambda: call(4e-4), 4e-4))
-    assert other is not None and 3 <= len(other.samples) <= len(one.samples)
-    assert other.median_s / one.median_s == pytest.approx(2.0, rel=0.1), "both meet the same machine"
-    some, others = glance(lambda: call(2e-4), 3e-4, (lambda: call(4e-4), 4e-4), enough=lambda own, _: len(own) == 4)
-    assert others is not None and len(some.samples) == len(others.samples) == 4
-    _, long = glance(lambda: call(2e-4), 3e-4, (lambda: call(2.0), 2.0))
-    assert long is not None and len(long.samples) == 3, "a long one is not repeated for ever"

@@ -9,9 +9,10 @@ import random
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from records import DEVICE, ME, made, ok, write
+from records import DEVICE, ME, first, made, ok, write
 
-from tensorir.tune import log
+from tensorir.runtime.estimate import ESTIMATOR
+from tensorir.tune import log, record
 from tensorir.tune.log import BadRecord, Identity, LogError, LogReader, LogWriter
 from tensorir.tune.record import MAX_LINE, checksum, decode, encode, interval, seal, slug
 
@@ -23,7 +24,7 @@ def test_what_is_written_is_what_is_read(tmp_path):
     assert list(LogReader(tmp_path).records()) == records
     for line in path.read_bytes().splitlines():
         record = json.loads(line)
-        assert record["v"] == 1 and record["crc"] == checksum(record)
+        assert record["v"] == 2 and record["estimator"] == ESTIMATOR and record["crc"] == checksum(record)
 
 
 def test_a_record_made_for_other_limits_is_not_an_answer():
@@ -100,7 +101,7 @@ BAD = {
     "device text": changed(device="cpu"),
     "time zone": changed(started="yesterday"),
     "surrogate": changed(workload="a\ud800"),
-    "huge integer": encode(made()).rstrip().replace(b'"v":1', b'"v":' + b"9" * 5000),
+    "huge integer": encode(made()).rstrip().replace(b'"v":2', b'"v":' + b"9" * 5000),
     "wrong crc": encode({**made(), "time_s": 1e-9}).rstrip(),
     "crc gone": json.dumps({k: v for k, v in made().items() if k != "crc"}).encode(),
 }
@@ -180,14 +181,37 @@ class TestChoosing:
         assert log.choose([final, made(2, 0.99e-3)])[0].record == final
         assert log.choose([final, made(2, 0.90e-3)])[0].record["config"]["tile"] == 2
 
-    def test_trials_are_compared_at_the_level_of_the_default(self):
-        slow_hour, quick = made(1, 2.0e-3, drift=2.5), made(2, 1.0e-3)
+    def test_trials_of_version_1_are_compared_at_the_level_of_the_default(self):
+        slow_hour, quick = first(made(1, 2.0e-3, drift=2.5)), first(made(2, 1.0e-3))
         ranked = log.choose([quick, slow_hour])
         assert [c.record["config"]["tile"] for c in ranked] == [1, 2] and ranked[0].time_s == pytest.approx(0.8e-3)
-        final = made(2, 1.1e-3, kind="final", of=quick["id"])
+        final = first(made(2, 1.1e-3, kind="final", of=quick["id"]))
         ranked = log.choose([quick, slow_hour, final])
         assert ranked[0].record == slow_hour, "as a trial it is clearly faster than what was confirmed"
         assert ranked[0].against(ranked[1]) == pytest.approx(1.1e-3 * 0.8)
+
+    def test_times_of_version_2_are_of_one_pace(self):
+        slow_hour, quick = made(1, 0.8e-3, drift=2.5), made(2, 1.0e-3)
+        assert [(c.record["config"]["tile"], c.time_s) for c in log.choose([quick, slow_hour])] == [
+            (1, 8e-4),
+            (2, 1e-3),
+        ]
+
+    def test_version_1_is_never_next_to_version_2(self):
+        """However fast it looks: it ranks among itself, where nothing else can be used."""
+        lucky = [first(made(1, 1e-4)), first(made(1, 1e-4, kind="final", round="a")), first(made(2, 2e-4))]
+        new = [made(1, 3e-3), made(3, 2e-3)]
+        assert [c.record["config"]["tile"] for c in log.choose([*lucky, *new])] == [3, 1]
+        assert [c.record["config"]["tile"] for c in log.choose(lucky)] == [1, 2]
+        migrated = [record.migrated(encode(r)) for r in lucky]
+        assert [c.record["config"]["tile"] for c in log.choose([*migrated, *new])] == [3, 1]
+        assert [c.record["config"]["tile"] for c in log.choose(migrated)] == [1, 2]
+
+    def test_what_was_wrong_in_version_1_is_wrong(self):
+        bad = first(ME.record("final", "default", {"tile": 1}, {**ok(), "status": "wrong_result", "check": None}))
+        assert [c.record["config"]["tile"] for c in log.choose([bad, made(1, 1e-4), made(2)])] == [2]
+        failed = ME.record("trial", "default", {"tile": 9}, {"status": "crashed"})
+        assert [c.record["config"]["tile"] for c in log.choose([bad, first(made(2)), failed])] == [2], "none is new"
 
     def test_a_busy_hour_decides_nothing(self):
         """Four is faster than one, timed while the machine was half as fast; two, the default, was in both rounds."""
@@ -521,7 +545,7 @@ def test_bad_results_do_not_become_records():
         with pytest.raises(BadRecord):
             ME.record("trial", "t", {}, result)
     fake = ME.record("trial", "t", {}, ok(id="mine", compute="other", kind="final", v=7))
-    assert (fake["compute"], fake["kind"], fake["v"]) == (ME.compute, "trial", 1) and fake["id"] != "mine"
+    assert (fake["compute"], fake["kind"], fake["v"]) == (ME.compute, "trial", 2) and fake["id"] != "mine"
     assert ME.record("trial", "t", {}, {**ok(), "status": "crashed"})["time_s"] is None
 
 

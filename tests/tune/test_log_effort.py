@@ -66,7 +66,7 @@ BODY = encode(made())[: -len(b',"crc":"01234567"}\n')]
         (BODY + b',"x":' + b"[" * 16 + b"]" * 16, "nested too deeply"),
         (BODY + b',"x":"[",y:' + b"[" * 16 + b"]" * 16, "not JSON"),
         (BODY + b',"x":"[","y":' + b"[" * 16 + b"]" * 16, "nested too deeply"),
-        (BODY.replace(b'"v":1', b'"v":-1'), "bad v"),
+        (BODY.replace(b'"v":2', b'"v":-2'), "bad v"),
     ],
 )
 def test_a_right_sum_of_the_bytes_is_not_enough(body, reason):

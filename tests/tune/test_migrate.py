@@ -1,22 +1,23 @@
-"""Logs of older versions: the machinery, proven with versions that there never were."""
+"""Logs of older versions: the machinery, proven with versions that there never were, and version 1."""
 
 import json
 import os
 
 import pytest
-from records import ME, finished, made, write
+from records import ME, finished, first, made, write
 
 from tensorir.tune import log, record
+from tensorir.tune.arm import believed_time
 from tensorir.tune.log import LogReader
 from tensorir.tune.migrate import migrate
-from tensorir.tune.record import BadRecord, OlderRecord, decode, encode, migrated, seal
+from tensorir.tune.record import BadRecord, OlderRecord, compares, decode, encode, migrated, seal, span, steady_s
 
 
 @pytest.fixture
 def later(monkeypatch):
     """As if this were version 3: version 2 renamed ``knobs`` to ``config``, version 3 put times into seconds."""
 
-    def first(r):
+    def earliest(r):
         r["config"] = r.pop("knobs")
         return r
 
@@ -25,8 +26,8 @@ def later(monkeypatch):
         return {**r, "time_s": None if ms is None else ms / 1000}
 
     monkeypatch.setattr(record, "VERSION", 3)
-    monkeypatch.setattr(record, "MIGRATIONS", {1: first, 2: second})
-    monkeypatch.setattr("tensorir.tune.migrate.MIGRATIONS", record.MIGRATIONS)
+    monkeypatch.setattr(record, "READ", frozenset({3}))
+    monkeypatch.setattr(record, "MIGRATIONS", {1: earliest, 2: second})
 
 
 def older(version, r):
@@ -150,8 +151,29 @@ def test_merging_and_compacting_carry_older_lines_along(later, tmp_path):
         assert line in b"".join(p.read_bytes() for p in (tmp_path / root).rglob("*.jsonl"))
 
 
-def test_this_version_has_nothing_to_migrate(tmp_path):
+def test_version_1_is_read_as_it_is_and_may_be_migrated(tmp_path):
+    """Its times keep their meaning: what a trial took over its drift, and they compare with each other only."""
+    trial, final = first(made(1, 3e-3, drift=1.5)), first(made(1, 2.5e-3, kind="final"))
+    failed = first(ME.record("trial", "t", {}, {"status": "skipped_slow", "detail": {"at_least_s": 3.0}, "drift": 2.0}))
+    path = write(tmp_path, [made(7)])
+    path.write_bytes(path.read_bytes() + b"".join(map(encode, (trial, final, failed))))
+    path = finished(path)
+    before = list(LogReader(tmp_path).records())
+    assert before[1:] == [trial, final, failed]
+    assert migrate(tmp_path)["migrated"] == 3
+    after = list(LogReader(tmp_path).records())
+    assert after[0] == before[0] and {r["v"] for r in after} == {2}
+    assert [r["id"] for r in after] == [r["id"] for r in before]
+    for old, new in zip(before, after, strict=True):
+        assert steady_s(new) == steady_s(old) and compares(new) == compares(old) == (old is before[0])
+        assert believed_time(new) == believed_time(old)
+        assert new["time_s"] is None or span(new) == span(old)
+    assert [r["estimator"] for r in after[1:]] == [record.FIRST_ESTIMATOR] * 3
+    assert migrate(tmp_path)["files"] == []
+
+
+def test_what_is_of_no_version_is_not_migrated(tmp_path):
     path = finished(write(tmp_path, [made(1)]))
     path.write_bytes(path.read_bytes() + encode(seal({**made(2), "v": 0})))
     assert migrate(tmp_path) == {"files": [], "kept": [], "migrated": 0, "failed": 0, "in_use": []}
-    assert record.VERSION == 1 and record.MIGRATIONS == {}
+    assert record.VERSION == 2 and record.MIGRATIONS.keys() == {1}

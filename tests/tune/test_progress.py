@@ -17,6 +17,21 @@ def test_line_has_everything_known():
     assert text == "[   12s] 8/200  best 0.0581 ms  398 GF/s  54% of cudnn  | ok 3  resources 2  timeout 1 | eta 6m30s"
 
 
+def test_a_share_that_cannot_be_said_is_not():
+    """The peer's slowest slot is a hundred times its fastest; other programs take the cores."""
+
+    def share(busy=0.0, **peer):
+        state = Progress()
+        state.hear({"name": "torch", "time_s": 2e-3, "low_s": 1.9e-3, "high_s": 2.1e-3, "spread": 1.2, **peer})
+        state.add({**ok(1e-3), "load": {"seconds": 1.0, "others": busy, "stolen": 0.0, "cores": 2}})
+        return line(state, 1)
+
+    assert share().endswith("best 1.0000 ms  200% of torch  | ok 1")
+    assert "~200% of torch (unsteady)" in share(spread=3.5)
+    assert "unsteady against torch" in share(low_s=0.1e-3, high_s=50e-3, spread=500.0)
+    assert "~200% of torch (unsteady)  | ok 1 | other programs used 1.2 of 2 cores" in share(busy=1.2)
+
+
 def test_prints_on_improvement_or_after_ten_seconds():
     state = Progress()
     assert state.due(0, False)

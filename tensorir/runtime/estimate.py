@@ -1,0 +1,178 @@
+"""How long a kernel takes: the one estimator of every time that is stored, printed or divided.
+
+Kernels, and the libraries that they are compared with, run in *rounds*, one slot each. A slot is the fastest of a few
+short parts (``timing.slots``): other programs only ever slow a part down, and rarely all of them. Each slot is divided
+by the slot of the *reference kernel* in the same round; the reference is the default of the log's first run. The time
+of a kernel is the median of these ratios times the seconds of the reference, which are the median of its slots when it
+was measured for the first time. So whatever meets both alike (another clock, a neighbour on a shared machine)
+cancels, and all times of a log are seconds of one pace: the machine's when the reference was first measured. ``pace``
+says how much slower it is now. Where there is no reference, the time is the median of the slots themselves.
+
+low_s and high_s are order statistics of the ratios times the same seconds: a 95 % interval of the median, whatever the
+noise is like, from six rounds on; of fewer, the whole range. The seconds of the reference are a unit and have no part
+in it.
+
+On two cores with a load of eight, ten rounds of the same kernel scattered by 8 % (standard deviation of log time) and
+their interval held the median of many in 95 of 100 cases; fastest slots scattered by 12 %, fastest slots over the
+reference's fastest by 15 %.
+
+A part pays for a finish of its own, 15 us of 500 on that machine: times are up to a few percent above those of long
+batches (``timing.measure``), those of all kernels alike.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tensorir.runtime.timing import SLOT_SECONDS, Timed, Timing, slots
+
+ESTIMATOR = "paired-slots"
+"""The name of the above, as records and documents have it."""
+
+THRICE = 3.0  # a slowest slot over the fastest one from which a time says little
+SETTLE_S = 0.3  # at most, until the threads of a library have stopped spinning (OpenBLAS 27 ms, Intel's OpenMP 200 ms)
+_NAP_S = 0.004
+_QUIET = 0.1  # of a core
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds per call by the estimator of this module.
+
+    samples: the slots as the clock had them
+    pace:    how much slower the reference ran than when it was first measured; 1 without one
+    """
+
+    seconds: float
+    low_s: float
+    high_s: float
+    samples: tuple[float, ...] = field(repr=False)
+    pace: float = 1.0
+
+    @classmethod
+    def of(cls, own: Sequence[float], reference: Sequence[float] | None = None, seconds: float = 0.0) -> Estimate:
+        """From slots, and the reference's slots of the same rounds; ``seconds``: those of the reference."""
+        if reference is None:
+            found = Timing.of(own)
+            return cls(found.median_s, found.low_s, found.high_s, tuple(own))
+        found = Timing.of(a / b for a, b in zip(own, reference, strict=True))
+        low, middle, high = (seconds * x for x in (found.low_s, found.median_s, found.high_s))
+        return cls(middle, low, high, tuple(own), Timing.of(reference).median_s / seconds)
+
+    @property
+    def spread(self) -> float:
+        """The slowest slot over the fastest."""
+        return max(self.samples) / min(self.samples)
+
+    def scaled(self, factor: float) -> Estimate:
+        """As if the reference had taken ``factor`` times as long."""
+        return Estimate(self.seconds * factor, self.low_s * factor, self.high_s * factor, self.samples, self.pace)
+
+    def fields(self) -> dict[str, Any]:
+        """The fields of a record that are a time, and how it was come by."""
+        return {
+            "time_s": self.seconds,
+            "low_s": self.low_s,
+            "high_s": self.high_s,
+            "samples": list(self.samples)[:200],
+            "estimator": ESTIMATOR,
+        }
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The reference kernel: a launch, and its seconds when it was first measured."""
+
+    call: Timed
+    seconds: float
+
+
+class Rounds:
+    """Slots of several callables in turn, one each per round; the order starts one further in every round.
+
+    calls: each with the rough seconds of one call, by which its slots are sized
+    loud:  positions of libraries, whose threads may go on spinning after they return: what comes after one of them
+           waits until this process is quiet. Every slot of such a round begins with a call that is not timed, so that
+           nobody's sleeping threads count
+    """
+
+    def __init__(self, calls: Sequence[tuple[Timed, float]], loud: Collection[int] = ()) -> None:
+        self.samples: list[list[float]] = [[] for _ in calls]
+        self._calls = [call for call, _ in calls]
+        self._slots = [slots([call], seconds)[0] for call, seconds in calls]
+        self._loud, self._spinning = frozenset(loud), bool(loud)
+
+    def run(self) -> None:
+        """One round."""
+        count = len(self._slots)
+        first = len(self.samples[0]) % count if count else 0
+        for n in (*range(first, count), *range(first)):
+            if self._spinning and n not in self._loud:
+                settle()
+            if self._loud:
+                self._calls[n]()
+                getattr(self._calls[n], "finish", _nothing)()
+            self.samples[n].append(self._slots[n]())
+            self._spinning = n in self._loud
+
+    def estimates(self, anchor: int | None = None, seconds: float | None = None) -> list[Estimate]:
+        """Those of all; ``anchor``: the position of the reference, or of what else others are divided by.
+
+        seconds: of the anchor when it was first measured; None: what it takes now, then all are of the present pace
+        """
+        if anchor is None:
+            return [Estimate.of(own) for own in self.samples]
+        others, alone = self.samples[anchor], Estimate.of(self.samples[anchor])
+        unit = alone.seconds if seconds is None else seconds
+        made = [Estimate.of(own, others, unit) for own in self.samples]
+        # over itself it is 1 in every round: its interval is that of its slots
+        made[anchor] = replace(alone.scaled(unit / alone.seconds), pace=made[anchor].pace)
+        return made
+
+
+def _nothing() -> None:
+    return None
+
+
+def look(
+    call: Timed,
+    seconds: float,
+    reference: Reference | None = None,
+    rounds: int = 10,
+    least_s: float = 0.05,
+    most_s: float = 0.6,
+    enough: Callable[[Sequence[float], Sequence[float]], bool] | None = None,
+) -> Estimate:
+    """Time one callable, a call of which takes about ``seconds``, in rounds with the reference.
+
+    rounds, least_s, most_s: at least so many and so long; at most so long, but three
+    enough: of the slots of both so far, whether they say all that is asked
+    """
+    if seconds < SLOT_SECONDS:  # one call alone says too much: it pays for a finish
+        seconds = slots([call], seconds)[0]()
+    entries = [(call, seconds)] if reference is None else [(call, seconds), (reference.call, reference.seconds)]
+    turns = Rounds(entries)
+    own, others = turns.samples[0], turns.samples[-1] if reference is not None else []
+    began = time.perf_counter()
+    while True:
+        turns.run()
+        spent = time.perf_counter() - began
+        if enough is not None and enough(own, others):
+            break
+        if (len(own) >= rounds and spent >= least_s) or (len(own) >= 3 and spent >= most_s):
+            break
+    return Estimate.of(own) if reference is None else Estimate.of(own, others, reference.seconds)
+
+
+def settle() -> None:
+    """Wait until the threads of this process rest, SETTLE_S at most."""
+    end = time.perf_counter() + SETTLE_S
+    while True:
+        used, began = time.process_time(), time.perf_counter()
+        time.sleep(_NAP_S)
+        now = time.perf_counter()
+        if time.process_time() - used < _QUIET * (now - began) or now > end:
+            return

@@ -1,0 +1,146 @@
+"""What else the machine did while something was timed: processor time of other programs, and time that was stolen."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+STAT = Path("/proc/stat")
+_TICK_S = 1.0 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01
+_BUSY_COLUMNS = (1, 2, 3, 6, 7)  # user, nice, system, irq, softirq
+_STOLEN = 8  # ran elsewhere: another guest of the same host
+SHARE = 0.1  # of the cores, or
+SLACK_S = 0.03  # in sum: the steps of the counters
+CORES = 0.5  # of one core, from which others disturb: a kernel waits for the slowest of its threads
+
+
+@dataclass(frozen=True)
+class Load:
+    """What others took of the cores that this process may use, summed over the sections in which something was timed.
+
+    seconds: length of the sections; 0 where the system does not say
+    others, stolen: seconds of processor time that other processes, or other guests of the host, took meanwhile. The
+             system counts in steps of 10 ms, so short sections err, and sums of them do not
+    cores:   that this process may use
+    average: of runnable processes in the last minute (``os.getloadavg``), the highest seen; None where there is none
+    """
+
+    seconds: float = 0.0
+    others: float = 0.0
+    stolen: float = 0.0
+    cores: int = 1
+    average: float | None = None
+
+    @property
+    def used(self) -> float:
+        """Cores that others used on average."""
+        return max(0.0, self.others) / self.seconds if self.seconds else 0.0
+
+    @property
+    def lost(self) -> float:
+        """Cores' time that was stolen, on average."""
+        return max(0.0, self.stolen) / self.seconds if self.seconds else 0.0
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether times taken meanwhile say little about a machine at rest."""
+        taken = max(0.0, self.others) + max(0.0, self.stolen)
+        return taken > min(SHARE * self.cores, CORES) * self.seconds + SLACK_S
+
+    def __add__(self, other: Load) -> Load:
+        averages = [a for a in (self.average, other.average) if a is not None]
+        seconds, others, stolen = (a + b for a, b in zip(self._sums(), other._sums(), strict=True))
+        return Load(seconds, others, stolen, max(self.cores, other.cores), max(averages, default=None))
+
+    def _sums(self) -> tuple[float, float, float]:
+        return self.seconds, self.others, self.stolen
+
+    def fields(self) -> dict[str, Any]:
+        """As JSON; empty where nothing is known."""
+        if not self.seconds:
+            return {}
+        rounded = {"seconds": self.seconds, "others": self.others, "stolen": self.stolen}
+        found: dict[str, Any] = {key: round(value, 4) for key, value in rounded.items()} | {"cores": self.cores}
+        return found if self.average is None else found | {"average": round(self.average, 2)}
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any] | None) -> Load:
+        """What ``fields`` gave; nothing of what is not a number."""
+        given = fields or {}
+
+        def number(key: str) -> float:
+            value = given.get(key)
+            return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
+
+        average = number("average") if "average" in given else None
+        seconds, others, stolen = (number(key) for key in ("seconds", "others", "stolen"))
+        return cls(seconds, others, stolen, max(1, int(number("cores"))), average)
+
+    @classmethod
+    def sum(cls, some: Iterable[Mapping[str, Any] | None]) -> Load:
+        """Of several ``fields``."""
+        total = cls()
+        for fields in some:
+            total += cls.of(fields)
+        return total
+
+    def words(self) -> str:
+        """``other programs used 1.7 of 2 cores``; empty when nothing disturbed."""
+        if not self.disturbed:
+            return ""
+        parts = [f"other programs used {self.used:.1f} of {self.cores} cores"] if self.used > self.lost / 4 else []
+        parts += [f"{self.lost / self.cores:.0%} of their time was stolen"] if self.lost > self.used / 4 else []
+        return " and ".join(parts)
+
+
+REST = Load()
+
+
+class Section:
+    """A stretch of timing: ``with Section() as section``, then ``section.load``."""
+
+    load = REST
+
+    def __enter__(self) -> Section:
+        self._began, self._own, self._taken = time.perf_counter(), time.process_time(), _taken()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        taken, seconds = _taken(), time.perf_counter() - self._began
+        if taken is None or self._taken is None:
+            return
+        own = time.process_time() - self._own
+        busy, stolen = (after - before for after, before in zip(taken, self._taken, strict=True))
+        self.load = Load(seconds, busy - own, stolen, len(_cores()), _average())
+
+
+def _cores() -> frozenset[int]:
+    may = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    return frozenset(may)
+
+
+def _average() -> float | None:
+    with contextlib.suppress(OSError, AttributeError):
+        return os.getloadavg()[0]
+    return None
+
+
+def _taken() -> tuple[float, float] | None:
+    """Seconds that anybody was busy on this process's cores, and that were stolen of them; None where nobody counts."""
+    try:
+        rows = list(_rows(_cores()))
+    except (OSError, ValueError, IndexError):
+        return None
+    return None if not rows else (sum(a for a, _ in rows) * _TICK_S, sum(b for _, b in rows) * _TICK_S)
+
+
+def _rows(cores: frozenset[int]) -> Iterator[tuple[int, int]]:
+    for line in STAT.read_text(encoding="ascii").splitlines():
+        words = line.split()
+        if words and words[0].startswith("cpu") and words[0][3:].isdigit() and int(words[0][3:]) in cores:
+            yield sum(int(words[n]) for n in _BUSY_COLUMNS), int(words[_STOLEN])

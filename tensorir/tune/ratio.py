@@ -1,0 +1,97 @@
+"""How many times one time is another, and whether that may be said: every printed or written ratio is made here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tensorir.runtime.estimate import THRICE
+from tensorir.runtime.machine import Load
+from tensorir.tune.record import span, steady_s
+
+WIDE = 1.5  # upper over lower end of the ratio's interval from which it is unsteady,
+HOPELESS = 4.0  # and from which no number is given
+TIE = 1.05  # a ratio this near to 1 says "alike", and its interval may hold 1
+
+
+@dataclass(frozen=True)
+class Span:
+    """A time, its interval and its spread (the slowest slot over the fastest)."""
+
+    time_s: float
+    low_s: float
+    high_s: float
+    spread: float = 1.0
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> Span:
+        """Of a record that has a time, or of what a document says of a library."""
+        low, high = span({"samples": [], **found})
+        samples = found.get("samples") or [1.0]
+        return cls(steady_s(found), low, high, float(found.get("spread") or max(samples) / min(samples)))
+
+    def scaled(self, factor: float) -> Span:
+        """The same spread about another time."""
+        return Span(self.time_s * factor, self.low_s * factor, self.high_s * factor, self.spread)
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """``value`` between ``low`` and ``high``: by the ends of both intervals, which is wider than 95 %.
+
+    doubt: why it is unsteady; empty where it is not
+    """
+
+    value: float
+    low: float
+    high: float
+    doubt: str = ""
+
+    @classmethod
+    def of(cls, above: Span, below: Span, load: Load | None = None) -> Ratio:
+        """``above`` over ``below``; load: of the machine while they were timed, if that disturbs them."""
+        value = above.time_s / below.time_s
+        low, high = above.low_s / below.high_s, above.high_s / below.low_s
+        said = "" if load is None else load.words()
+        if max(above.spread, below.spread) >= THRICE:
+            said = f"slowest {max(above.spread, below.spread):.1f} times the fastest"
+        elif high > WIDE * low:
+            said = f"anything from {low:.2g} to {high:.2g}"
+        elif low <= 1.0 <= high and not 1 / TIE <= value <= TIE:
+            said = f"{low:.2g} to {high:.2g} does not say which is faster"
+        return cls(value, low, high, said)
+
+    @classmethod
+    def given(cls, fields: Mapping[str, Any]) -> Ratio:
+        """What ``json`` gave."""
+        return cls(fields["ratio"], fields["ratio_low"], fields["ratio_high"], fields.get("doubt", ""))
+
+    @property
+    def steady(self) -> bool:
+        """Whether it may be said."""
+        return not self.doubt
+
+    def text(self, of: str = "") -> str:
+        """``1.70x numpy``; ``~1.7x numpy (unsteady)``; or that there is none."""
+        name = f" {of}" if of else ""
+        if self.steady:
+            return f"{self.value:.2f}x{name}"
+        if self._hopeless:
+            return f"unsteady{name and ' against'}{name}"
+        return f"~{self.value:.2g}x{name} (unsteady)"
+
+    def share(self, of: str) -> str:
+        """``54% of cudnn``, or as ``text``."""
+        if self.steady:
+            return f"{self.value:.0%} of {of}"
+        return f"unsteady against {of}" if self._hopeless else f"~{self.value:.0%} of {of} (unsteady)"
+
+    @property
+    def _hopeless(self) -> bool:
+        return self.high > HOPELESS * self.low
+
+    def json(self) -> dict[str, Any]:
+        """The fields of a document."""
+        found = {"ratio": self.value, "ratio_low": self.low, "ratio_high": self.high, "steady": self.steady}
+        return found | ({"doubt": self.doubt} if self.doubt else {})

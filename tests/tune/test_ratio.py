@@ -1,0 +1,47 @@
+"""Which ratios may be said."""
+
+import pytest
+
+from tensorir.runtime.machine import Load
+from tensorir.tune.ratio import Ratio, Span
+
+
+def span(time_s, width=0.02, spread=1.1):
+    return Span(time_s, time_s * (1 - width), time_s * (1 + width), spread)
+
+
+def test_a_steady_ratio_is_a_number():
+    found = Ratio.of(span(1.7), span(1.0))
+    assert found.steady and found.text("numpy") == "1.70x numpy" and found.share("numpy") == "170% of numpy"
+    assert found.low < 1.7 < found.high and "doubt" not in found.json() and found.json()["steady"] is True
+    assert Ratio.of(span(1.01), span(1.0)).text() == "1.01x", "as fast as each other is a statement too"
+
+
+@pytest.mark.parametrize(
+    ("above", "below", "load", "text", "doubt"),
+    [
+        (span(1.7, spread=3.1), span(1.0), None, "~1.7x (unsteady)", "slowest 3.1 times the fastest"),
+        (span(1.7), span(1.0, spread=5.0), None, "~1.7x (unsteady)", "slowest 5.0 times the fastest"),
+        (span(1.7, 0.3), span(1.0), None, "~1.7x (unsteady)", "anything from 1.2 to 2.3"),
+        (span(1.15, 0.1), span(1.0, 0.09), None, "~1.1x (unsteady)", "does not say which is faster"),
+        (span(1.7), span(1.0), Load(1.0, 0.9, 0.0, 2), "~1.7x (unsteady)", "other programs used 0.9 of 2 cores"),
+        (Span(50.0, 0.4, 60.0, 100.0), span(0.05), None, "unsteady", "slowest 100.0 times the fastest"),
+    ],
+)
+def test_what_is_not_known_is_marked_or_withheld(above, below, load, text, doubt):
+    found = Ratio.of(above, below, load)
+    assert found.text() == text and doubt in found.doubt and not found.steady
+    assert found.json()["doubt"] == found.doubt and "unsteady" in found.share("numpy")
+
+
+def test_absurd_percentages_are_not_printed():
+    """36 ms for a product that takes 34 us at rest: "106563% of numpy"."""
+    found = Ratio.of(Span(36e-3, 36e-6, 40e-3, 1100.0), span(34e-6))
+    assert found.share("numpy") == "unsteady against numpy" and found.text("numpy") == "unsteady against numpy"
+
+
+def test_of_records_and_documents():
+    record = {"v": 2, "time_s": 2.0, "low_s": 1.5, "high_s": 2.5, "samples": [2.0, 1.0, 4.0], "drift": 3.0}
+    assert Span.of(record) == Span(2.0, 1.5, 2.5, 4.0)
+    assert Span.of({"name": "numpy", "time_s": 2.0, "low_s": 1.9, "high_s": 2.1, "spread": 7.0}).spread == 7.0
+    assert Span.of({"name": "numpy", "time_s": 2.0}) == Span(2.0, 2.0, 2.0)
