@@ -26,6 +26,7 @@ COMPOSED = {
         "annotate",
         "pipeline",
     ),
+    "{mark}.lost": ("annotate", "partition", "specialize"),
     "{primitive}.scheduled": ("compute-at", "reverse-compute-at", "inline", "reverse-inline"),
     "{primitive}.partial-reduction": ("reverse-compute-at",),
     "{primitive}.not-elementwise": ("reverse-compute-at", "stage-out"),

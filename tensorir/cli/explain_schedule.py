@@ -89,6 +89,12 @@ SCHEDULE: dict[str, Entry] = {
         's.annotate("C.k", "unrol", 4)',
         's.annotate("C.k", "unroll", 4)',
     ),
+    "annotate.lost": Entry(
+        "The call would replace a loop that has a hint by loops none of which repeats as many iterations one after "
+        "another, or make it a loop that is not emitted as one. Hints are given last.",
+        's.annotate("C.k", "unroll", 4)\ns.split("C.k", [None, 2])',
+        's.split("C.k", [None, 8])\ns.annotate("C.k.1", "unroll", 4)',
+    ),
     "annotate.serial": Entry(
         "The hint is for a plain loop; this one is already bound, unrolled or vectorized.",
         's.unroll("C.k")\ns.annotate("C.k", "unroll", 4)',
@@ -258,6 +264,12 @@ SCHEDULE: dict[str, Entry] = {
         "A vectorized loop stays innermost. Reorder first, then vectorize.",
         's.split("C.j", [None, 4])\ns.reorder("C.k", "C.j.1")\ns.vectorize("C.j.1")\ns.reorder("C.j.1", "C.k")',
         's.split("C.j", [None, 4])\ns.reorder("C.k", "C.j.1")\ns.vectorize("C.j.1")',
+    ),
+    "partition.lost": Entry(
+        "The call would replace a loop that is cut into parts by loops none of which can be cut at the same places. "
+        "Cuts at whole tiles move to the loop over tiles.",
+        's.partition("C.i", [30])\ns.split("C.i", [None, 8])',
+        's.partition("C.i", [32])\ns.split("C.i", [None, 8])',
     ),
     "partition.order": Entry(
         "The points at which a loop is cut are iterations in ascending order.",

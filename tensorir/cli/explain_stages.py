@@ -251,6 +251,12 @@ STAGES: dict[str, Entry] = {
         't.compute_at("C", "R.i")\nt.run_once("C")',
         't.run_once("C")',
     ),
+    "run-once.lost": Entry(
+        "A tensor is made ahead of time by a kernel of its own; the call would leave it none, or one that reads what "
+        "every launch makes, so that the mark meant nothing.",
+        't.run_once("C")\nt.compute_at("C", "R.i")',
+        't.compute_at("C", "R.i")',
+    ),
     "run-once.own-buffer": Entry(
         "Only what the program makes for itself can be made ahead of time: outputs are made in every launch, inputs "
         "are there.",

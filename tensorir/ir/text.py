@@ -144,10 +144,16 @@ def promises(f: Fact) -> list[str]:
 
 
 def _laid_out(body: Stmt) -> list[str]:
-    """A line for each buffer that has a layout and no place in the tree yet."""
+    """A line for each buffer that has a layout and no place in the tree yet, or a scope that its name does not say."""
     placed = {a.buffer for a in find(body, Alloc)}
     used = dict.fromkeys([*writes(body), *reads(body)])
-    return [f"  {b.name}{_layout(b)}" for b in used if b.layout is not None and b not in placed]
+    said = {b: _scoped(b) + _layout(b) for b in used if b not in placed}
+    return [f"  {b.name}{words}" for b, words in said.items() if words]
+
+
+def _scoped(b: Buffer) -> str:
+    """The scope of a declared tensor that somebody has set."""
+    return f" @{b.scope.value}" if b.origin is not None and b.scope not in (Scope.GLOBAL, Scope.AUTO) else ""
 
 
 def _signature(b: Buffer) -> str:
@@ -162,12 +168,7 @@ def lines(s: Stmt, depth: int) -> list[str]:
         case Seq():
             return [line for x in s.stmts for line in lines(x, depth)]
         case Loop():
-            said = [s.kind.value] if s.kind is not Kind.SERIAL else []
-            said += [f"cut at {', '.join(map(str, s.parts))}"] if s.parts else []
-            said += [f"specialized where {show(c)}" for c in s.cases]
-            said += [f"{s.depth} buffers take turns{', copies on their own' * s.later}"] if s.depth > 1 else []
-            said += ["a warpgroup copies, {} and {} registers".format(*s.roles)] if s.roles else []
-            said += [f"{s.turns} sets of the others take turns"] if s.turns > 1 else []
+            said = noted(s)
             note = f"  # {', '.join(said)}" if said else ""
             return [f"{pad}for {s.var.name} in {show(s.extent)}:{note}", *lines(s.body, depth + 1)]
         case Stage():
@@ -213,6 +214,18 @@ def lines(s: Stmt, depth: int) -> list[str]:
             said += [f"in {s.turns} turns"] if s.turns > 1 else []
             return [f"{pad}role {s.name}:  # {', '.join(said)}", *lines(s.body, depth + 1)]
     return [f"{pad}{type(s).__name__}"]
+
+
+def noted(s: Loop) -> list[str]:
+    """What a loop is besides its iterations, in words: how it runs, and its marks."""
+    said = [s.kind.value] if s.kind is not Kind.SERIAL else []
+    said += [f"unroll by {s.hint}"] if s.hint else []
+    said += [f"partition at {', '.join(map(str, s.parts))}"] if s.parts else []
+    said += [f"specialized where {show(c)}" for c in s.cases]
+    said += [f"{s.depth} buffers take turns{', copies on their own' * s.later}"] if s.depth > 1 else []
+    said += ["a warpgroup copies, {} and {} registers".format(*s.roles)] if s.roles else []
+    said += [f"{s.turns} sets of the others take turns"] if s.turns > 1 else []
+    return said
 
 
 def _of(what: str) -> str:

@@ -126,10 +126,20 @@ def box_nest(stage: Stage, sides: Iterable[Side], names: Iterable[str], kind: Ki
     return nest(loops, stage.replace(binds=tuple(binds), guards=()))
 
 
-def own_nest(index: Index, stage: Stage, primitive: str, tails: bool = False) -> Stmt:
+def shared_out(nest_: Stmt, as_in: Stmt) -> Stmt:
+    """``nest_`` with those loops shared out to the threads of the block that are so in the nest ``as_in``, by name."""
+    dealt = {x.var.name for x in find(as_in, Loop) if x.kind is Kind.COOPERATIVE}
+    for name in dealt:
+        loop = next(x for x in find(nest_, Loop) if x.var.name == name)
+        nest_ = replace(nest_, {loop: loop.replace(kind=Kind.COOPERATIVE)})
+    return nest_
+
+
+def own_nest(index: Index, stage: Stage, primitive: str, tails: bool = False, dealt: bool = True) -> Stmt:
     """The nest that belongs to ``stage`` alone and is still as it was made; refused otherwise.
 
     tails: it may have guards that can be said in its axes (``tails_of``)
+    dealt: all threads of the block may share its iterations, as they share those of a copy
     """
     top: Stmt = stage
     made = {f"{stage.name}.{label}" for label in axis_labels(stage)}
@@ -149,7 +159,8 @@ def own_nest(index: Index, stage: Stage, primitive: str, tails: bool = False) ->
                 )
             break
         top = above
-    kinds = [x for x in find(top, Loop) if x.kind not in (Kind.SERIAL, Kind.COOPERATIVE)]
+    legal = (Kind.SERIAL, Kind.COOPERATIVE) if dealt else (Kind.SERIAL,)
+    kinds = [x for x in find(top, Loop) if x.kind not in legal]
     if kinds or (stage.guards and (not tails or tails_of(index, stage, top) is None)):
         what = kinds[0].var.name if kinds else stage.name
         raise ScheduleError(Problem(

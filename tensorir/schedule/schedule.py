@@ -14,6 +14,7 @@ from tensorir.expr.tensor import Tensor
 from tensorir.intrin.intrin import Intrin, intrinsic
 from tensorir.ir.text import text
 from tensorir.ir.tree import Buffer, Kind, Loop, Program, Stage
+from tensorir.schedule import marks as _marks
 from tensorir.schedule.analysis import Index, index_of, lookup, stages_writing
 from tensorir.schedule.ownership import misplaced
 from tensorir.schedule.primitives import annotate as _annotate
@@ -426,8 +427,11 @@ class Schedule:
         marking = [s.primitive in ("tensorize", "stage_in", "stage_out") for s in self._steps]
         if any(marking) and (problem := _tensorize.unfit(done.program, program if any(marking[:-1]) else None)):
             raise ScheduleError(dataclasses.replace(problem, hint=problem.hint or f"{name} before tensorize"))
+        if problem := _marks.lost(program, done.program, name):
+            raise ScheduleError(problem)
+        asked = {"run_once" if ("run", "once") in s.options else s.primitive for s in self._steps}
         for primitive, unfit in _MARKS.items():
-            if any(s.primitive == primitive for s in self._steps) and (problem := unfit(program, done.program, name)):
+            if primitive in asked and (problem := unfit(program, done.program, name)):
                 raise ScheduleError(problem)
         if name in _MOVES and (problem := misplaced(done.program)):
             raise ScheduleError(problem)
@@ -521,8 +525,8 @@ _MOVES = {
 }  # fmt: skip
 """Primitives after which some cell may be written by one thread and read by another."""
 
-_MARKS = {"specialize": _specialize.unfit, "pipeline": _pipeline.unfit}
-"""Primitives that mark a loop, and why a later one may not do what it did to the mark."""
+_MARKS = {"specialize": _specialize.unfit, "pipeline": _pipeline.unfit, "run_once": _once.unfit}
+"""Primitives whose marks need more than to be there, and why a later one may not do what it did to them."""
 
 PRIMITIVES = (
     "split", "partition", "cut", "fuse", "reorder", "bind", "parallel", "vectorize", "unroll", "compute_at",

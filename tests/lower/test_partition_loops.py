@@ -96,7 +96,7 @@ def test_a_padded_copy_cut_at_its_borders_has_no_condition_inside():
     s = tir.Schedule(tir.compute((20, 51), lambda h, w: x.get(h, w - 1, fill=0), name="P"), "opencl -kind=cpu")
     s.partition("P.w", [1, 50])
     assert not find(body(s), Select)
-    assert "cut at 1, 50" in s.tree()
+    assert "partition at 1, 50" in s.tree()
     assert s.check()
     assert s.check(level="device")
 
@@ -162,7 +162,7 @@ def test_cuts_add_up():
     s = tir.Schedule(tir.compute((20,), lambda i: a[i] + 1, name="C"), "opencl -kind=cpu")
     i0, _ = s.split("C.i", [None, 6], tail="peel")
     s.partition(i0, [1]).partition(i0, [2])
-    assert "cut at 1, 2, 3" in s.tree()
+    assert "partition at 1, 2, 3" in s.tree()
     assert s.check()
 
 

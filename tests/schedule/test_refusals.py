@@ -67,6 +67,7 @@ COMPOSED = {  # f-strings that make codes, with what fills them in
         "annotate",
         "pipeline",
     ),
+    "{mark}.lost": ("annotate", "partition", "specialize"),
     "{primitive}.scheduled": ("compute-at", "reverse-compute-at", "inline", "reverse-inline"),
     "{primitive}.partial-reduction": ("reverse-compute-at",),
     "{primitive}.not-elementwise": ("reverse-compute-at",),

@@ -68,7 +68,7 @@ once("specialize.versions", "32 times", lambda s: s.specialize("C.k", "C.k < 5")
 ])  # fmt: skip
 once("specialize.lost", "split before specialize", lambda s: s.split("C.i", [None, 4]),
      before=lambda s: s.specialize("C.i", "C.i < 1"))  # fmt: skip
-once("specialize.lost", "two versions (C.j < 1)", lambda s: s.fuse("C.i", "C.j"),
+once("specialize.lost", "specialized where C.j < 1", lambda s: s.fuse("C.i", "C.j"),
      before=lambda s: s.specialize("C.j", "C.j < 1"))  # fmt: skip
 once("specialize.scope", "about C.i", lambda s: s.reorder("C.j", "C.i"),
      before=lambda s: s.specialize("C.j", "C.i < 1"))  # fmt: skip

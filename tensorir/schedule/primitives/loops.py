@@ -35,6 +35,7 @@ from tensorir.schedule.analysis import (  # fmt: skip
     need_serial,
     unique,
 )
+from tensorir.schedule.marks import fused_marks, split_marks
 from tensorir.schedule.rewrite import Rewrite, nest, swap
 
 TAILS = ("guard", "exact", "pad", "peel", "balanced", "shift")
@@ -79,7 +80,8 @@ def split(program: Program, loop: Loop, factors: Sequence[int | None], tail: str
         body = substitute(loop.body, {loop.var: whole})
         if math.prod(sizes) > extent:
             body = _Guard(loop, binary("<", whole, extent), tail == "pad")(body)
-        new = nest([Loop(v, as_expr(n), body) for v, n in zip(axes, sizes, strict=True)], body)
+        loops = [Loop(v, as_expr(n), body) for v, n in zip(axes, sizes, strict=True)]
+        new = nest(split_marks(loop, loops), body)
     return Rewrite(swap(program, loop, new), tuple(labels), {loop.var.name: f"it was split into {', '.join(labels)}"})
 
 
@@ -114,7 +116,8 @@ def _tiled(loop: Loop, extent: int, axes: Sequence[Var], most: int, tail: str) -
         whole = binary("+", binary("*", outer, most), inner)
         body = _Guard(loop, binary("<", whole, extent))(substitute(loop.body, {loop.var: whole}))
         parts = (tiles - 1,) if tiles > 1 else ()
-    return Loop(outer, as_expr(tiles), Loop(inner, as_expr(most), body), parts=parts)
+    loops = [Loop(outer, as_expr(tiles), body, parts=parts), Loop(inner, as_expr(most), body)]
+    return nest(split_marks(loop, loops, even=tail == "peel"), body)
 
 
 def partition(program: Program, loop: Loop, at: Sequence[int]) -> Rewrite:
@@ -248,7 +251,8 @@ def fuse(program: Program, *loops: Loop, name: str | None = None) -> Rewrite:
         part = binary("//", var, rest)
         values[x.var] = part if n == 0 else binary("%", part, extent)
     body = substitute(loops[-1].body, values)
-    fused = Loop(var, as_expr(math.prod(extents)), body)
+    parts, hint = fused_marks(loops)
+    fused = Loop(var, as_expr(math.prod(extents)), body, parts=parts, hint=hint)
     gone = {x.var.name: f"it was fused into {label}" for x in loops}
     return Rewrite(swap(program, loops[0], fused), (label,), gone)
 

@@ -33,6 +33,8 @@ def run_once(program: Program, buffer: Buffer) -> Rewrite:
             ready = {b for n, early in zip(nests(made), ahead, strict=True) if early for b in writes(n)}
             others = [b.name for b in writes(nest) if not b.once]
             late = [b.name for b in reads(nest) if b not in program.inputs and b.data is None and b not in ready]
+            if not others and not late:
+                continue  # it makes a part of the tensor, another nest the rest: that one is told of
             why = f"makes {', '.join(others)} as well" if others else f"reads {', '.join(late)}"
             raise ScheduleError(
                 Problem(
@@ -43,6 +45,26 @@ def run_once(program: Program, buffer: Buffer) -> Rewrite:
                 )
             )
     return Rewrite(made)
+
+
+def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
+    """Why a primitive may not do what it did: a tensor that was made ahead of time would be made in every launch."""
+    lost = _made_early(before) - _made_early(after)
+    kept = {b.name for b in (*reads(after.body), *writes(after.body))}
+    if not lost & kept:
+        return None
+    name = min(lost & kept)
+    return Problem(
+        "run-once.lost",
+        f"{primitive} leaves {name}, which is made ahead of time, no kernel that could be: every launch would make it",
+        hint=f"{primitive} without run_once, or of a copy: s.stage_in({name!r}, …)",
+    )
+
+
+def _made_early(program: Program) -> set[str]:
+    """Names of the tensors that kernels make ahead of time."""
+    early = zip(nests(program), runs_once(program), strict=True)
+    return {b.name for n, once in early if once for b in writes(n) if b.once}
 
 
 def need_run(index: Index, buffer: Buffer, at: Loop | None, run: str) -> bool:

@@ -34,6 +34,7 @@ from tensorir.schedule.rewrite import (
     own_nest,
     place_after,
     place_before,
+    shared_out,
     swap,
     tails_of,
     with_body,
@@ -81,7 +82,7 @@ def compute_at(program: Program, stage: Stage, loop: Loop) -> Rewrite:
         )
     if any(len(stages_writing(program.body, b)) > 1 for b in made):
         raise _refuse("compute-at.several-writers", f"{made[0].name} is written by several stages", stage)
-    nest_ = _boxed(index, stage, top, loop, made)
+    nest_ = shared_out(_boxed(index, stage, top, loop, made), top)
     without = swap(program, top, None)
     fresh = Index(without).loops[loop.var.name]
     return Rewrite(swap(without, fresh, place_before(fresh, nest_, inside)))
@@ -147,7 +148,7 @@ def reverse_compute_at(program: Program, stage: Stage, loop: Loop) -> Rewrite:
         raise _refuse("reverse-compute-at.nest-shared", f"other stages live in the loops of {stage.name}", stage)
     producers = [p for b in sources for p in stages_writing(loop, b)]
     _is_made_before(program, stage, producers, "reverse-compute-at")
-    nest_ = tile_nest(index, stage, producers, loop, "reverse-compute-at")
+    nest_ = shared_out(tile_nest(index, stage, producers, loop, "reverse-compute-at"), top)
     without = swap(program, top, None)
     fresh = Index(without).loops[loop.var.name]
     return Rewrite(swap(without, fresh, place_after(fresh, nest_, producers)))
@@ -294,7 +295,7 @@ def compute_inline(program: Program, stage: Stage) -> Rewrite:
     if len(stages_writing(program.body, made[0])) > 1:
         raise _refuse("inline.several-writers", f"{made[0].name} is written by several stages", stage)
     index = index_of(program)
-    top = own_nest(index, stage, "inline")
+    top = own_nest(index, stage, "inline", dealt=False)
     if len(find(top, Stage)) > 1:
         raise _refuse("inline.nest-shared", f"other stages live in the loops of {stage.name}", stage)
     without = swap(program, top, None)
@@ -329,7 +330,7 @@ def reverse_compute_inline(program: Program, stage: Stage) -> Rewrite:
     if not isinstance(stage.body, Store) or stage.init is not None:
         raise _refuse("reverse-inline.pure", f"{stage.name} reduces or writes several buffers", stage)
     index = index_of(program)
-    top = own_nest(index, stage, "reverse-inline")
+    top = own_nest(index, stage, "reverse-inline", dealt=False)
     if len(find(top, Stage)) > 1:
         raise _refuse("reverse-inline.nest-shared", f"other stages live in the loops of {stage.name}", stage)
     found = [(b, stages_writing(program.body, b)) for b in reads(stage.body) if b not in program.params]
