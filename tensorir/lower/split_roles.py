@@ -2,8 +2,8 @@
 
 Both walk the loops around the pipelined one. A slot of the ring is full when the bytes of its tiles have come, and free
 when every warpgroup that computes has read it; each is told by a barrier of its own, whose phases alternate in parity
-(as in CUTLASS's warp-specialised pipelines). Products are under way while the next tile is awaited: a slot is free
-again one iteration after its own.
+(as in CUTLASS's warp-specialised pipelines). Products are in flight while the next tile is awaited: a slot is free
+again one iteration after its own, the last one of a tile of results before its epilogue.
 
 With turns, sets of warpgroups compute one tile of results each, one after another, and slots come to them in that
 order (as in CUTLASS's ping-pong kernels). A set begins with its slots when the one before has seen all of its own full,
@@ -167,10 +167,9 @@ class _Split:
         A meeting of the cluster would do as well, but each thread would wait there for all that it has stored.
         """
         steps = math.prod(as_int(x.extent) for x in (*self.around, self.loop))
-        told = self.loop.depth - (self.later and self.turns == 1)  # all, or all but the last one
         n = Var("left", "index")
         then = _Turn(binary("+", n, steps), self.loop.depth)
-        return Loop(n, as_expr(told), Await(self.empty, (then.slot,), then.parity(1)), hint=1)
+        return Loop(n, as_expr(self.loop.depth), Await(self.empty, (then.slot,), then.parity(1)), hint=1)
 
     def _computing(self) -> Stmt:
         slot = self.turn.slot
@@ -181,15 +180,14 @@ class _Split:
             parts.append(self._released(slot))
         else:
             before = _Turn(binary("+", self.turn.count, self.loop.depth - 1), self.loop.depth)  # the one before
-            begun = self.turn.count if self.turns == 1 else self.loop.var  # a set releases its last one behind the loop
-            parts += [WaitGroup(1, PRODUCTS), self._released_by_few(before.slot, binary("<", const(0), begun))]
-            behind.append(WaitGroup(0, PRODUCTS))
+            begun = binary("<", const(0), self.loop.var)
+            parts += [WaitGroup(1, PRODUCTS), self._released_by_few(before.slot, begun)]
+            # the last slot of a tile is released before its results leave: tiles of the next one come meanwhile
+            last = substitute(slot, {self.loop.var: const(as_int(self.loop.extent) - 1)})
+            behind += [WaitGroup(0, PRODUCTS), self._released_by_few(last)]
         loop = self._plain(allocated(self.own, sequence(parts)))
         if self.turns == 1:
             return replace(self.body, {self.loop: sequence([loop, *behind])})
-        if self.later:
-            last = substitute(slot, {self.loop.var: const(as_int(self.loop.extent) - 1)})
-            behind.append(self._released_by_few(last))
         after = binary("%", binary("+", self.number, 1), self.turns)
         told = If(binary("<", self.lane.var, 1), Arrive(self.order, (after,)))
         mine = sequence([Await(self.order, (self.number,), self._order_parity()), loop, told, *behind])

@@ -109,7 +109,7 @@ def test_any_shape(m, n, k, groups, rows, depth, cluster, resident, seed, eager)
         ("tir_meet_cluster();", "__syncthreads();"),
         ("tir_barrier_arrive_at(", "if (0) tir_barrier_arrive_at("),
         (", 3, ", ", 1, "),  # blocks that a tile is for
-        ("int left = 0; left < 2", "int left = 0; left < 1"),  # slots whose last arrivals are awaited
+        ("int left = 0; left < 3", "int left = 0; left < 2"),  # slots whose last arrivals are awaited
     ],
 )
 def test_clusters_are_watched(before, behind):
