@@ -18,8 +18,8 @@ _HOMES = {
     "tensorir.expr.tensor": ("Tensor",),
     "tensorir.expr.reducers": ("sum", "prod", "min", "max", "any", "all", "argmin", "argmax", "combiner"),
     "tensorir.expr.functions": (
-        "where", "cast", "all_", "any_", "equal", "not_equal", "minimum", "maximum", "exp", "log", "sqrt", "rsqrt",
-        "tanh", "erf", "sin", "cos", "floor", "ceil", "round", "pow", "exp2", "log2", "abs",
+        "where", "cast", "bitcast", "mulhi", "all_", "any_", "equal", "not_equal", "minimum", "maximum", "exp", "log",
+        "sqrt", "rsqrt", "tanh", "erf", "sin", "cos", "floor", "ceil", "round", "pow", "exp2", "log2", "abs",
     ),
     "tensorir.api.schedule": ("Schedule", "replay"),
     "tensorir.api.workload": ("Workload",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tensorir.errors import DeclarationError, refuse
-from tensorir.errors.needs import need_bool, need_choice, need_int, shown, wrong
+from tensorir.errors.needs import need_bool, need_choice, need_int, plain_ints, shown, wrong
 from tensorir.expr.compute import compute, reduce_axis
 from tensorir.expr.functions import all_, cast, equal, erf, exp, maximum, tanh, where
 from tensorir.expr.reducers import sum as total
@@ -22,6 +22,7 @@ def _tensors(**given: Any) -> None:
 ACTIVATIONS = ("relu", "gelu", "silu", "sigmoid", "tanh")
 
 
+@plain_ints
 def matmul(
     a: Tensor, b: Tensor, *, ta: bool = False, tb: bool = False, accumulate: str | None = None, name: str = "C"
 ) -> Tensor:
@@ -57,6 +58,7 @@ def matmul(
     return compute((m, n), lambda i, j: product((), i, j), name=name)  # type: ignore[no-any-return]
 
 
+@plain_ints
 def grouped_matmul(
     a: Tensor, b: Tensor, group: Tensor, *, align: int, tb: bool = False, accumulate: str | None = None, name: str = "C"
 ) -> Tensor:
@@ -104,6 +106,7 @@ def grouped_matmul(
     return compute((m, n), product, name=name)  # type: ignore[no-any-return]
 
 
+@plain_ints
 def pad2d(x: Tensor, pad: int, *, layout: str = "NCHW", name: str = "x_pad") -> Tensor:
     """``x`` with ``pad`` zeros around its rows and columns."""
     _tensors(x=x)
@@ -120,6 +123,7 @@ def pad2d(x: Tensor, pad: int, *, layout: str = "NCHW", name: str = "x_pad") -> 
     return compute(shape, lambda n, h, w, c: x.get(n, h - pad, w - pad, c, fill=0), name=name)  # type: ignore[no-any-return]
 
 
+@plain_ints
 def conv2d(x: Tensor, w: Tensor, *, stride: int = 1, pad: int = 0, dilation: int = 1, groups: int = 1,
            layout: str = "NCHW", accumulate: str | None = None, name: str = "y") -> Tensor:  # fmt: skip
     """2-D convolution without bias.
@@ -166,6 +170,7 @@ def conv2d(x: Tensor, w: Tensor, *, stride: int = 1, pad: int = 0, dilation: int
     return compute((n, p, q, k), lambda n, p, q, k: value(n, k, p, q), name=name)  # type: ignore[no-any-return]
 
 
+@plain_ints
 def conv2d_backward_data(
     dy: Tensor, w: Tensor, size: tuple[int, int], *, stride: int = 1, pad: int = 0, dilation: int = 1, groups: int = 1,
     layout: str = "NCHW", accumulate: str | None = None, name: str = "dx",
@@ -219,6 +224,7 @@ def conv2d_backward_data(
     return compute((n, h, wd, cg * groups), lambda n, h, w, c: value(n, c, h, w), name=name)  # type: ignore[no-any-return]
 
 
+@plain_ints
 def conv2d_backward_weight(
     x: Tensor, dy: Tensor, taps: tuple[int, int], *, stride: int = 1, pad: int = 0, dilation: int = 1, groups: int = 1,
     layout: str = "NCHW", accumulate: str | None = None, name: str = "dw",

@@ -92,6 +92,8 @@ DECLARE = {
     ],
     "where": lambda cond=0, a=1, b=2: element(lambda i: tir.where(i < 2 if cond == 0 else cond, a, b)),
     "cast": lambda x=3, dtype="int8": element(lambda i: tir.cast(x, dtype)),
+    "bitcast": lambda x=3, dtype="float32": element(lambda i: tir.bitcast(x, dtype)),
+    "mulhi": lambda a=3, b=4: element(lambda i: tir.mulhi(a, b)),
     "combiner": lambda result=(lambda a, b: a + b), identity=0, name="mine": element(
         lambda i: tir.combiner(result, identity, name)(A[i, K], axis=K)
     ),

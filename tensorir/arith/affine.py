@@ -11,13 +11,12 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tensorir.ir.build import as_int, binary, cast, const, select, unary
+from tensorir.arith.bits import Interval as Interval
+from tensorir.arith.bits import within_bits
+from tensorir.ir.build import BITS, SHIFTS, as_int, binary, cast, const, select, unary
 from tensorir.ir.dtypes import DTYPES, is_float
 from tensorir.ir.tree import Binary, Broadcast, Cast, Const, Expr, Load, Ramp, Select, Unary, Var
 from tensorir.ir.visit import Rewriter, find
-
-Interval = tuple[float, float]
-"""Inclusive bounds; infinite where nothing is known."""
 
 UNKNOWN: Interval = (-math.inf, math.inf)
 
@@ -194,9 +193,13 @@ class Arith:
             found = self.linear(e.a).times(-1)
             if self._fits(found, e.dtype):
                 return found
-        if isinstance(e, Cast) and DTYPES[e.dtype].kind == "i" and e.a.dtype == "index":
+        if isinstance(e, Cast) and DTYPES[e.dtype].kind in "iu" and e.a.dtype == "index":
             found = self.linear(e.a)
             if self._fits(found, e.dtype):
+                return found
+        if isinstance(e, Cast) and e.dtype == "index" and DTYPES[e.a.dtype].kind in "iu":
+            found = self.linear(e.a)
+            if all(t.dtype == "index" for t in found.terms):  # arithmetic of axes in a wider type
                 return found
         return Linear({self._atom(e): 1}, 0)
 
@@ -222,8 +225,8 @@ class Arith:
             b = self.linear(e.b)
             if not b.terms and b.constant > 0:
                 return self._divide(self.linear(e.a), b.constant, op)
-        if op == "^":
-            made = binary("^", self.linear(e.a).expr(), self.linear(e.b).expr())
+        if op in BITS and e.dtype == "index":
+            made = binary(op, self.linear(e.a).expr(), self.linear(e.b).expr())
             return Linear({self._atom(made): 1}, 0) if isinstance(made, Binary) else self.linear(made)
         if op in ("min", "max"):
             a, b = self.linear(e.a), self.linear(e.b)
@@ -331,11 +334,8 @@ class Arith:
             known, near = self.ranges.get(e, UNKNOWN), self.tight.get(e, UNKNOWN)
             return max(known[0], near[0]), min(known[1], near[1])
         if isinstance(e, Binary):
-            if e.op == "^":
-                (low, high), (least, most) = self.range(e.a), self.range(e.b)
-                if min(low, least) < 0 or max(high, most) == math.inf:
-                    return UNKNOWN
-                return 0, (1 << int(max(high, most)).bit_length()) - 1
+            if e.op in BITS or e.op in SHIFTS:
+                return within_bits(e.op, self._of_type(e.a), self._of_type(e.b), e.dtype)
             if e.op in ("//", "%"):
                 lo, hi = self.range(e.a)
                 c = as_int(e.b) if isinstance(e.b, Const) else 0
@@ -354,6 +354,9 @@ class Arith:
             a, b = self.range(e.a), self.range(e.b)
             return min(a[0], b[0]), max(a[1], b[1])
         kind = DTYPES[e.dtype]
+        if isinstance(e, Unary) and e.op == "~":
+            low, high = self._of_type(e.a)
+            return (-1 - high, -1 - low) if kind.kind == "i" else (kind.high - high, kind.high - low)
         if isinstance(e, Cast) and DTYPES[e.a.dtype].kind in "iu":
             low, high = self.range(e.a)
             if e.dtype == "index" or (kind.kind in "iu" and kind.low <= low and high <= kind.high):
@@ -361,6 +364,17 @@ class Arith:
         if kind.kind in "iu" and kind.bits < 32:
             return kind.low, kind.high
         return UNKNOWN
+
+    def _of_type(self, e: Expr) -> Interval:
+        """Inclusive bounds of an integer, no wider than its type's; indices have none."""
+        low, high = self.range(e)
+        kind = DTYPES[e.dtype]
+        return (low, high) if e.dtype == "index" else (max(low, kind.low), min(high, kind.high))
+
+    def shifts_plainly(self, e: Binary) -> bool:
+        """Whether a shift is by one of the type's numbers of bits, where C's meaning is NumPy's."""
+        low, high = self._of_type(e.b)
+        return low >= 0 and high < (64 if e.dtype == "index" else DTYPES[e.dtype].bits)
 
     # --- proofs
 

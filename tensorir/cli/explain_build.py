@@ -32,9 +32,10 @@ BUILD: dict[str, Entry] = {
         "# call tensorize last",
     ),
     "lower.negative-division": Entry(
-        "An index divides a value that may be negative. C rounds toward zero, tensorir toward minus infinity.",
-        "# A[(i - 3) // 2 + 2]",
-        "# A[(i - 3 + 4) // 2 - 2 + 2]: a multiple of the divisor inside, its quotient taken off outside",
+        "An index divides a value that may be negative. C rounds toward zero, tensorir toward minus infinity; by "
+        "powers of two it shifts.",
+        "# A[(i - 4) // 3 + 2]",
+        "# A[(i - 4 + 6) // 3 - 2 + 2]: a multiple of the divisor inside, its quotient taken off outside",
     ),
     "lower.one-extent-per-axis": Entry(
         "Two loops of one kernel bound to the same hardware axis have different extents.",

@@ -58,6 +58,20 @@ DECLARE: dict[str, Entry] = {
         "tir.compute((64,), lambda i: tir.exp(A[0, i], 2.0))",
         "tir.compute((64,), lambda i: tir.pow(A[0, i], 2.0))",
     ),
+    "declare.bitcast": Entry(
+        "A bitcast takes the bits of a value as another type, which has as many of them. bool has none that mean "
+        "anything.",
+        'X = tir.placeholder((8,), "float32", name="X")\ntir.compute((8,), lambda i: tir.bitcast(X[i], "uint16"))',
+        'X = tir.placeholder((8,), name="X")\ntir.compute((8,), lambda i: tir.bitcast(X[i], "uint32") >> 31)',
+    ),
+    "declare.bitwise": Entry(
+        "& | ^ ~ are bitwise on integers and logical on conditions; << >> and mulhi take integers. A condition with an "
+        "integer is a mistake more often than not, and floats have no bits until they are asked for; uint64 with a "
+        "signed type is a float in NumPy.",
+        'X = tir.placeholder((8,), "int32", name="X")\ntir.compute((8,), lambda i: tir.where((X[i] > 0) & X[i], 1, 0))',
+        'X = tir.placeholder((8,), "int32", name="X")\n'
+        "tir.compute((8,), lambda i: tir.where((X[i] > 0) & (X[i] & 1 > 0), 1, 0))",
+    ),
     "declare.captured-array": Entry(
         "A lambda uses a NumPy (or other) array directly. Lambdas run once, with symbolic indices, so an "
         "array's values "
@@ -74,7 +88,7 @@ DECLARE: dict[str, Entry] = {
     ),
     "declare.dtype": Entry(
         "The dtype is not one that kernels know: float64/32/16, bfloat16, float8_e4m3, float8_e5m2, "
-        "int8/16/32/64, uint8/32, bool.",
+        "int8/16/32/64, uint8/16/32/64, bool. It is said as numpy.dtype takes it: a name, a type, ml_dtypes.bfloat16.",
         'tir.placeholder((8, 8), "complex64")',
         'tir.placeholder((8, 8), "float32")',
     ),
@@ -158,6 +172,13 @@ DECLARE: dict[str, Entry] = {
         "can be scheduled by itself; inline or fuse them afterwards.",
         "tir.compute((100,), lambda i: 1 + tir.sum(A[i, k], axis=k))",
         "total = tir.compute((100,), lambda i: tir.sum(A[i, k], axis=k))\ntir.compute((100,), lambda i: 1 + total[i])",
+    ),
+    "declare.shift": Entry(
+        "A constant number of bits is one that the type has: 0 to 31 of int32, and of an index. Where it is computed "
+        "any number is legal, and means what it means in NumPy: by none of the type's, 0 is left, or -1 of a negative "
+        "number that is shifted to the right.",
+        'X = tir.placeholder((8,), "int32", name="X")\ntir.compute((8,), lambda i: X[i] << 32)',
+        'X = tir.placeholder((8,), "int32", name="X")\ntir.compute((8,), lambda i: tir.cast(X[i], "int64") << 32)',
     ),
     "declare.shape": Entry(
         "Shapes are ints from 0 to 2**62. A float, a negative number or a bool is refused here rather than rounded.",

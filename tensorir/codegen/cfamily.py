@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from tensorir.arith.affine import Arith, same
 from tensorir.codegen.dialect import DIALECTS, FETCH, SHARED_ARENA, WIDE_PREAMBLE, Dialect
-from tensorir.codegen.expressions import UNARY, Expressions, c_type
+from tensorir.codegen.expressions import SUM, UNARY, Expressions, c_type
 from tensorir.codegen.hopper import init_lines, order_lines, product_registers, registers_line
 from tensorir.codegen.instructions import aligned_tiles, instruction_lines, rounded_tiles, tensor_maps
 from tensorir.codegen.names import Names, identifier
@@ -25,6 +25,8 @@ from tensorir.ir.tree import (
     Barrier,
     Binary,
     Buffer,
+    Call,
+    Cast,
     CommitGroup,
     Fence,
     If,
@@ -110,6 +112,7 @@ def comment(text: str) -> str:
 
 def _includes(dialect: Dialect, module: Module) -> list[str]:
     used = {b.dtype for k in module.kernels for b in (*k.params, *(a.buffer for a in find(k.body, Alloc)))}
+    used |= {x.dtype for k in module.kernels for e in find(k.body, (Cast, Call)) for x in (e, *e.children())}
     if dialect.family == "cuda":
         return [x for x in (dialect.header, dialect.half_header if "float16" in used else "") if x]
     if dialect.name == "opencl" and "float64" in used:
@@ -372,7 +375,7 @@ class _KernelText:
         pragma = (
             [f"{pad}#pragma unroll"] if s.kind is Kind.UNROLL else [f"{pad}#pragma unroll {s.hint}"] if s.hint else []
         )
-        head = f"{pad}for ({self.d.types['index']} {v} = 0; {v} < {self.expr(s.extent, 6)}; ++{v})"
+        head = f"{pad}for ({self.d.types['index']} {v} = 0; {v} < {self.expr(s.extent, SUM)}; ++{v})"
         return [*pragma, *self._block(head, s.body, depth)]
 
     def _index(self, axis: Loop) -> str:
@@ -453,7 +456,7 @@ class _KernelText:
         if (
             plain
             and isinstance(value, Binary)
-            and value.op in "+-*"
+            and value.op in ("+", "-", "*", "&", "|", "^")
             and isinstance(value.a, Load)
             and value.a.buffer is b
             and same(value.a.index[0], i)

@@ -95,8 +95,8 @@ OPENCL = Dialect(
     types={
         "float64": "double", "float32": "float", "float16": "half", "bfloat16": "ushort", "float8_e4m3": "uchar",
         "float8_e5m2": "uchar", "int8": "char",
-        "int16": "short", "int32": "int", "int64": "long", "uint8": "uchar", "uint32": "uint", "bool": "uchar",
-        "index": "int",
+        "int16": "short", "int32": "int", "int64": "long", "uint8": "uchar", "uint16": "ushort",
+        "uint32": "uint", "uint64": "ulong", "bool": "uchar", "index": "int",
     },
     vector_names={},
     pack="({type}{lanes})({items})",
@@ -107,7 +107,6 @@ OPENCL = Dialect(
     functions={
         **{n: (n, n) for n in _NAMES},
         "rsqrt": ("rsqrt", "rsqrt"), "abs": ("fabs", "fabs"), "round": ("rint", "rint"),
-        "min": ("fmin", "fmin"), "max": ("fmax", "fmax"), "iabs": ("abs", "abs"),
     },
 )  # fmt: skip
 
@@ -134,11 +133,12 @@ CUDA = Dialect(
         "float64": "double", "float32": "float", "float16": "__half", "bfloat16": "unsigned short",
         "float8_e4m3": "unsigned char", "float8_e5m2": "unsigned char",
         "int8": "signed char", "int16": "short", "int32": "int", "int64": "long long",
-        "uint8": "unsigned char", "uint32": "unsigned int", "bool": "unsigned char", "index": "int",
+        "uint8": "unsigned char", "uint16": "unsigned short", "uint32": "unsigned int",
+        "uint64": "unsigned long long", "bool": "unsigned char", "index": "int",
     },
     vector_names={
         "signed char": "char", "unsigned char": "uchar", "unsigned short": "ushort", "unsigned int": "uint",
-        "long long": "longlong",
+        "long long": "longlong", "unsigned long long": "ulonglong",
     },
     pack="make_{type}{lanes}({items})",
     align=" __align__({bytes})",
@@ -148,7 +148,6 @@ CUDA = Dialect(
     functions={
         **{n: (f"{n}f", n) for n in _NAMES},
         "rsqrt": ("rsqrtf", "rsqrt"), "abs": ("fabsf", "fabs"), "round": ("rintf", "rint"),
-        "min": ("fminf", "fmin"), "max": ("fmaxf", "fmax"), "iabs": ("abs", "abs"),
     },
     half_header="#include <cuda_fp16.h>",
 )  # fmt: skip

@@ -11,8 +11,9 @@ from tensorir.codegen.helpers import helper_text
 from tensorir.codegen.names import Names
 from tensorir.codegen.picking import picked
 from tensorir.codegen.source import TensorMap
+from tensorir.codegen.whole import CUDA_EXTREME, cuda_bitcast, extreme_helper, narrow_bits, shift_helper, upper_half
 from tensorir.errors import LoweringError, Problem
-from tensorir.ir.build import as_int
+from tensorir.ir.build import SHIFTS, as_int
 from tensorir.ir.dtypes import DTYPES, WIDENED
 from tensorir.ir.tree import (
     Binary,
@@ -35,11 +36,14 @@ from tensorir.ir.visit import lanes_of
 from tensorir.target import Target
 
 _PREC = {
-    "?": 1, "or": 2, "and": 3, "^": 3, "==": 4, "!=": 4, "<": 5, "<=": 5, "+": 6, "-": 6, "*": 7, "/": 7, "//": 7,
-    "%": 7,
+    "?": 1, "or": 2, "and": 3, "|": 4, "^": 5, "&": 6, "==": 7, "!=": 7, "<": 8, "<=": 8, "<<": 9, ">>": 9, "+": 10,
+    "-": 10, "*": 11, "/": 11, "//": 11, "%": 11,
 }  # fmt: skip
 _C = {"//": "/", "and": "&&", "or": "||"}
-UNARY = 8
+_WRAPPING = ("+", "-", "*", "/", "<<")
+_RARE = ("&", "|", "<<", ">>")
+_CHOICE, _EQUAL, SUM, _PRODUCT, UNARY = 2, 7, 10, 11, 12
+"""How tightly operators hold what they are next to; at ``_CHOICE`` all but ``?`` stands as it is."""
 HALF_BYTES = 32
 """Of a register of AVX-512; the widest vectors that functions take and return in the same place everywhere."""
 NARROW_INLINE = "__attribute__((always_inline)) inline"
@@ -87,14 +91,18 @@ class Expressions:
             case Binary():
                 return self.binary(e, outer)
             case Select():
-                text = f"{self(e.cond, 2)} ? {self(e.a, 2)} : {self(e.b, 1)}"
+                text = f"{self(e.cond, _CHOICE)} ? {self(e.a, _CHOICE)} : {self(e.b, 1)}"
                 return f"({text})" if outer > 0 else text
             case Cast():
                 return self.cast(e, outer)
             case Unary():
-                return self.narrowed(e, f"{'-' if e.op == '-' else '!'}{self(e.a, UNARY)}")
-            case Call() if e.fn == "abs" and lanes_of(e) > 1 and DTYPES[e.dtype].kind in "iu":
+                return self.unary(e)
+            case Call() if e.fn == "abs" and DTYPES[e.dtype].kind in "iu":
                 return self.absolute(e)
+            case Call(fn="bitcast"):
+                return self.bitcast(e)
+            case Call(fn="mulhi"):
+                return self.upper_half(e)
             case Call():
                 return self.narrowed(e, self.call(self.function(e.fn, e.dtype), e, [self(a) for a in e.args]))
             case Broadcast() if word := self.word(e.dtype, e.lanes):
@@ -130,16 +138,21 @@ class Expressions:
             return "(-2147483647 - 1)"
         if value == -(2**63):
             return "(-9223372036854775807L - 1)"
+        unsigned = "u" if e.dtype in ("uint32", "uint64") else ""
         if DTYPES[e.dtype].bits == 64:
-            return f"{value}L" if self.d.name == "opencl" else f"{value}LL"
-        return f"{value}u" if e.dtype == "uint32" else str(value)
+            return f"{value}{unsigned}L" if self.d.name == "opencl" else f"{value}{unsigned}LL"
+        return f"{value}{unsigned}"
 
     def function(self, name: str, dtype: str) -> str:
         """The dialect's name of a math function."""
-        if name == "abs" and DTYPES[dtype].kind != "f":
-            name = "iabs"
         one, two = self.d.functions[name]
         return two if dtype == "float64" else one
+
+    def unary(self, e: Unary) -> str:
+        """``-``, ``~`` or ``!``; of two minus signs in a row C would make another operator."""
+        inner = self(e.a, UNARY)
+        sign = "!" if e.op == "not" else e.op
+        return self.narrowed(e, f"{sign}({inner})" if inner.startswith(sign) else f"{sign}{inner}")
 
     def binary(self, e: Binary, outer: int) -> str:
         """An operator, or the function that stands for it."""
@@ -148,19 +161,53 @@ class Expressions:
         kind = DTYPES[e.a.dtype].kind
         if e.op in ("//", "%") and e.dtype != "index":
             return self.floor_divide(e, kind)
+        if e.op in SHIFTS and not self.arith.shifts_plainly(e):
+            return self.shift(e)
         p = _PREC[e.op]
         a, b = e.a, e.b
         vector = self.d.name == "opencl" and (lanes_of(a) > 1) != isinstance(a, Broadcast)
         left = (
             self.scalar_beside_vector(a, p)
             if isinstance(a, Broadcast) and not isinstance(b, Broadcast) and self.d.name == "opencl"
-            else self(a, p)
+            and e.op not in SHIFTS  # whose left side is not widened
+            else self.operand(e, a, p)
+        )  # fmt: skip
+        right = (
+            self.scalar_beside_vector(b, p + 1) if isinstance(b, Broadcast) and vector else self.operand(e, b, p + 1)
         )
-        right = self.scalar_beside_vector(b, p + 1) if isinstance(b, Broadcast) and vector else self(b, p + 1)
         text = f"{left} {_C.get(e.op, e.op)} {right}"
-        if e.op in "+-*/" and DTYPES[e.dtype].kind in "iu" and DTYPES[e.dtype].bits < 32 and lanes_of(e) == 1:
+        if e.op in _WRAPPING and DTYPES[e.dtype].kind in "iu" and DTYPES[e.dtype].bits < 32 and lanes_of(e) == 1:
+            if e.op == "*" and e.dtype == "uint16":  # a product of int may be too large
+                text = f"({c_type('uint32', self.d)}){self(a, UNARY)} * {right}"
             return f"({c_type(e.dtype, self.d)})({text})"  # C computes in int: wrap as the narrow type does
         return f"({text})" if p < outer else text
+
+    def operand(self, e: Binary, x: Expr, outer: int) -> str:
+        """A side of an operator, in parentheses also where few people know which operator holds tighter."""
+        mixed = isinstance(x, Binary) and x.op != e.op and (x.op in _RARE or (e.op in _RARE and e.op != "^"))
+        return self(x, UNARY if mixed else outer)
+
+    def shift(self, e: Binary) -> str:
+        """A shift by a number of bits that may be none of the type's."""
+        name, self.helpers[name] = shift_helper(e.op, e.dtype, self.d)
+        return f"{name}({self(e.a)}, {self(e.b)})"
+
+    def bitcast(self, e: Call) -> str:
+        """The bits of a value as another type."""
+        x, lanes = e.args[0], lanes_of(e)
+        if e.dtype in WIDENED or x.dtype in WIDENED:
+            helper, call = narrow_bits(x.dtype, e.dtype, self.d)
+            self.need(helper)
+            return call.format(self(x))
+        if self.d.family == "cuda":
+            return cuda_bitcast(x.dtype, e.dtype).format(self(x))
+        return f"as_{self.vector_type(e.dtype, lanes)}({self(x)})"
+
+    def upper_half(self, e: Call) -> str:
+        """The upper half of the bits of a product."""
+        if lanes_of(e) > 1:
+            return self.call("mul_hi", e, [self(a) for a in e.args])
+        return upper_half(e.dtype, self.d).format(*(self(a, UNARY) for a in e.args))
 
     def scalar_beside_vector(self, e: Broadcast, outer: int) -> str:
         """One operand that OpenCL widens itself; C's int must not outrank a vector's narrow integers."""
@@ -176,9 +223,9 @@ class Expressions:
         return text
 
     def minmax(self, e: Binary) -> str:
-        """min and max: the function for floats (C's: a NaN operand loses), a choice for integers."""
+        """min and max: of floats NaN where one operand is, as NumPy's; a choice for integers."""
         if DTYPES[e.dtype].kind == "f":
-            return self.call(self.function(e.op, e.dtype), e, [self(e.a), self(e.b)])
+            return self.extreme(e)
         if self.d.name == "opencl":
             if e.dtype == "index" and self.d.types["index"] == "int":
                 return f"{e.op}({self(e.a)}, {self(e.b)})"
@@ -187,12 +234,31 @@ class Expressions:
         if e.dtype == "index" and self.d.types["index"] == "int":
             return f"{e.op}({self(e.a)}, {self(e.b)})"
         sign = "<" if e.op == "min" else ">"
-        return f"({self(e.a, 6)} {sign} {self(e.b, 6)} ? {self(e.a, 2)} : {self(e.b, 2)})"
+        return f"({self(e.a, SUM)} {sign} {self(e.b, SUM)} ? {self(e.a, _CHOICE)} : {self(e.b, _CHOICE)})"
+
+    def extreme(self, e: Binary) -> str:
+        """The smaller or larger of two floats by a helper; where one is a constant, by one that knows it is no NaN."""
+        kind = self.vector_type(e.dtype, lanes_of(e))
+        a, b = (e.b, e.a) if _is_number(e.a) else (e.a, e.b)
+        if self.d.family == "cuda" and kind == "float":
+            name = f"tir_{e.op}_float"
+            self.helpers[name] = CUDA_EXTREME.replace("FN", e.op).replace("SIGN", ">" if e.op == "max" else "<")
+        else:
+            bounded = _is_number(b)
+            name = f"tir_{e.op}{'_const' if bounded else ''}_{kind}"
+            inline = "__device__ __forceinline__ " if self.d.family == "cuda" else "inline "
+            size = lanes_of(e) * DTYPES["float32" if e.dtype in WIDENED else e.dtype].bits // 8
+            if self.may_widen and size > HALF_BYTES:  # compiled as its callers are
+                inline, name = "WIDE_INLINE ", f"tir_wide{name[3:]}"
+            elif lanes_of(e) > 1:
+                inline = f"{NARROW_INLINE} "
+            self.helpers[name] = extreme_helper(name, e.op, kind, lanes_of(e), bounded, self.d.family).format(i=inline)
+        return f"{name}({self(a)}, {self(b)})"
 
     def floor_divide(self, e: Binary, kind: str) -> str:
         """``//`` and ``%`` of data round toward minus infinity, as NumPy's."""
         if kind == "u":
-            return f"({self(e.a, 7)} {_C.get(e.op, e.op)} {self(e.b, 8)})"
+            return f"({self(e.a, _PRODUCT)} {_C.get(e.op, e.op)} {self(e.b, UNARY)})"
         narrow = kind == "i" and DTYPES[e.dtype].bits <= 32
         name = f"tir_{'floordiv' if e.op == '//' else 'mod'}_{'int' if narrow else e.dtype}"
         self.need(name)
@@ -202,10 +268,10 @@ class Expressions:
         """A conversion: to integers toward zero, to bool by ``!= 0``."""
         lanes = lanes_of(e.a)
         if e.dtype == "bool":
-            text = f"{self(e.a, 5)} != 0"
-            return f"({text})" if outer > 4 else text
-        if e.a.dtype == "bool" and lanes == 1 and DTYPES[e.dtype].kind != "f":
-            return self(e.a, outer)
+            text = f"{self(e.a, _EQUAL + 1)} != 0"
+            return f"({text})" if outer > _EQUAL else text
+        if e.a.dtype == "bool" and lanes == 1 and (DTYPES[e.dtype].bits < 32 or e.dtype in ("int32", "index")):
+            return self(e.a, outer)  # an int in C
         if c_type(e.dtype, self.d) == c_type(e.a.dtype, self.d):
             return self.rounded(e, outer)
         if lanes > 1:
@@ -222,10 +288,13 @@ class Expressions:
         return f"{name}({', '.join(args)})"
 
     def absolute(self, e: Call) -> str:
-        """``abs`` of a vector of integers: OpenCL's returns unsigned ones."""
+        """``abs`` of integers: OpenCL's returns unsigned ones."""
         x = e.args[0]
         if DTYPES[e.dtype].kind == "u":
             return self(x)
+        if lanes_of(e) == 1:
+            text = f"abs({self(x)})"
+            return f"({c_type(e.dtype, self.d)}){text}" if self.d.name == "opencl" else self.narrowed(e, text)
         return self.call("max", e, [self(x), f"-{self(x, UNARY)}"])
 
     def _for_vectors(self, function: str, lanes: int, result: str, given: list[str]) -> str:
@@ -414,7 +483,13 @@ class Expressions:
 
     def address(self, name: str, base: Expr) -> str:
         """The address of an element of the array called ``name``."""
-        return name if isinstance(base, Const) and as_int(base) == 0 else f"{name} + {self(base, 6)}"
+        return name if isinstance(base, Const) and as_int(base) == 0 else f"{name} + {self(base, SUM)}"
+
+
+def _is_number(e: Expr) -> bool:
+    """Whether all lanes are one constant, and that no NaN."""
+    e = e.value if isinstance(e, Broadcast) else e
+    return isinstance(e, Const) and not (isinstance(e.value, float) and math.isnan(e.value))
 
 
 def _float32(value: float) -> str:

@@ -125,6 +125,14 @@ HELPERS: dict[str, Any] = {
         "{i}float tir_round_bfloat16(float x) {{ unsigned int u = {as_uint}(x); "
         "return x != x ? x : {as_float}((u + 0x7fffu + ((u >> 16) & 1u)) & 0xffff0000u); }}"
     ),
+    "tir_bits_float16": {
+        "opencl": "{i}ushort tir_bits_float16(float x) {{ ushort h; vstore_half(x, 0, (half *)&h); return h; }}",
+        "cuda": "{i}{us} tir_bits_float16(float x) {{ return __half_as_ushort(__float2half_rn(x)); }}",
+    },
+    "tir_of_bits_float16": {
+        "opencl": "{i}float tir_of_bits_float16(ushort h) {{ return vload_half(0, (const half *)&h); }}",
+        "cuda": "{i}float tir_of_bits_float16({us} h) {{ return __half2float(__ushort_as_half(h)); }}",
+    },
     "tir_round_float16": {
         "opencl": (
             "{i}float tir_round_float16(float x) "
@@ -140,7 +148,7 @@ def helper_text(name: str, dialect: Dialect) -> str:
     """The definition of a helper function or type."""
     if name.endswith("u") and name[:-1][-1].isdigit():
         scalar = name[:-1].rstrip("0123456789")
-        size = {"char": 1, "uchar": 1, "short": 2, "double": 8, "long": 8}.get(scalar, 4)
+        size = {"char": 1, "uchar": 1, "short": 2, "ushort": 2, "double": 8, "long": 8, "ulong": 8}.get(scalar, 4)
         return f"typedef {name[:-1]} __attribute__((aligned({size}))) {name};"
     if copied := re.fullmatch(r"tir_copy_async_(\d+)", name):
         return _COPY_ASYNC.replace("SIZE", copied[1]).replace("KEPT", "cg" if copied[1] == "16" else "ca")

@@ -6,15 +6,18 @@ internals. ``error`` is the class to raise, that of the caller's phase.
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import os
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from tensorir.errors import DeclarationError, TensorIRError, refuse
 
 Class = type[TensorIRError]
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def shown(value: Any) -> str:
@@ -47,6 +50,26 @@ def need_int(
         legal = " ".join(limits) + " up" * (high is None)
         raise refuse(error, "argument.value", f"{name} must be an int {legal}, not {shown(value)}")
     return n
+
+
+def plain_int(value: Any) -> Any:
+    """What counts as an int (NumPy's) as one; anything else, a bool too, as it is."""
+    if isinstance(value, bool | int) or not hasattr(value, "__index__"):
+        return value
+    try:
+        return operator.index(value)
+    except TypeError:
+        return value
+
+
+def plain_ints(function: Callable[P, R]) -> Callable[P, R]:
+    """``function`` with ``plain_int`` of its arguments."""
+
+    @functools.wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        return function(*map(plain_int, args), **{k: plain_int(v) for k, v in kwargs.items()})
+
+    return called
 
 
 def need_ints(name: str, value: Any, error: Class = DeclarationError) -> tuple[int, ...]:

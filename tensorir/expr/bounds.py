@@ -10,11 +10,12 @@ from typing import Any
 from tensorir.arith.affine import Arith, Interval
 from tensorir.arith.reads import conditional, conditional_loads
 from tensorir.errors import DeclarationError, refuse
+from tensorir.expr.point import NotExactError, evaluate
 from tensorir.expr.tensor import Compute
 from tensorir.ir.build import binary, const
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.text import show
-from tensorir.ir.tree import Binary, Cast, Const, Expr, Load, Reduce, Select, Var
+from tensorir.ir.tree import Binary, Cast, Expr, Load, Reduce, Var
 from tensorir.ir.visit import find, walk
 
 _SEARCH = 1 << 16  # axis values tried when looking for a witness
@@ -125,39 +126,11 @@ def _witness(i: Expr, bad: Callable[[int], bool], conditions: tuple[Expr, ...], 
     shown = set(find(i, Var))
     for point in itertools.islice(points, _SEARCH):
         env = dict(zip(axes, point, strict=True))
-        if all(evaluate(c, env) for c in conditions):
-            value = evaluate(i, env)
-            if bad(value):
-                return {v: k for v, k in env.items() if v in shown}, value
+        try:
+            if all(evaluate(c, env) for c in conditions):
+                value = int(evaluate(i, env))
+                if bad(value):
+                    return {v: k for v, k in env.items() if v in shown}, value
+        except NotExactError:
+            return None
     return False if whole else None
-
-
-def _wrapped(value: int, dtype: str) -> int:
-    kind = DTYPES[dtype]
-    if kind.kind not in "iu" or dtype == "index":
-        return value
-    return (value - kind.low) % (1 << kind.bits) + kind.low
-
-
-def evaluate(e: Expr, env: dict[Var, int]) -> int:
-    """An integer expression at one point."""
-    if isinstance(e, Const):
-        return int(e.value)
-    if isinstance(e, Var):
-        return env[e]
-    if isinstance(e, Cast):
-        return _wrapped(evaluate(e.a, env), e.dtype)
-    if isinstance(e, Select):
-        return evaluate(e.a if evaluate(e.cond, env) else e.b, env)
-    if isinstance(e, Binary):
-        a, b = evaluate(e.a, env), evaluate(e.b, env)
-        return _wrapped(int(_OPS[e.op](a, b)), e.dtype)
-    (value,) = (evaluate(c, env) for c in e.children() if isinstance(c, Expr))
-    return _wrapped(-value, e.dtype) if getattr(e, "op", "") == "-" else int(not value)
-
-
-_OPS: dict[str, Any] = {
-    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "//": lambda a, b: a // b if b else 0,
-    "%": lambda a, b: a % b if b else 0, "min": min, "max": max, "<": lambda a, b: a < b, "<=": lambda a, b: a <= b,
-    "==": lambda a, b: a == b, "!=": lambda a, b: a != b, "and": lambda a, b: a and b, "or": lambda a, b: a or b,
-}  # fmt: skip

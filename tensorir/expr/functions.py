@@ -48,13 +48,29 @@ def not_equal(a: Any, b: Any) -> Expr:
 
 
 def minimum(a: Any, b: Any) -> Expr:
-    """The smaller of two values."""
+    """The smaller of two values, NaN where one of them is, as ``numpy.minimum``."""
     return build.binary("min", a, b)
 
 
 def maximum(a: Any, b: Any) -> Expr:
-    """The larger of two values."""
+    """The larger of two values, NaN where one of them is, as ``numpy.maximum``."""
     return build.binary("max", a, b)
+
+
+def bitcast(x: Any, dtype: Any) -> Expr:
+    """The bits of ``x`` as a ``dtype`` of as many: ``bitcast(x, "uint32")`` of a float32 has its sign and exponent.
+
+    Raises DeclarationError ``declare.bitcast``.
+    """
+    return build.bitcast(x, dtype_of(dtype).name)
+
+
+def mulhi(a: Any, b: Any) -> Expr:
+    """The upper half of the bits of the product of two integers: ``(a * b) >> 32`` of uint32, with nothing cut off.
+
+    Raises DeclarationError ``declare.bitwise``.
+    """
+    return build.mulhi(a, b)
 
 
 def _condition(cond: Any) -> Expr:
@@ -65,7 +81,7 @@ def _condition(cond: Any) -> Expr:
             "a condition is a plain Python bool; == on symbols compares identity",
             hint="tir.equal(a, b), or < <= > >=",
         )
-    return build.as_expr(cond)
+    return build.cast(cond, "bool")  # a number is a condition as in NumPy: where it is not 0
 
 
 def _math(name: str) -> Callable[..., Expr]:

@@ -7,7 +7,8 @@ from typing import Any
 
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_function, need_text, shown
-from tensorir.ir.build import as_expr, as_value, binary, cast, const, converted, highest, lowest, select
+from tensorir.ir.build import as_expr, as_value, binary, cast, const, converted, highest, lowest, select, unary
+from tensorir.ir.dtypes import is_float
 from tensorir.ir.tree import Combiner, Const, Expr, Reduce, Var
 
 Axes = Var | Sequence[Var]
@@ -25,12 +26,12 @@ def prod(value: Any, axis: Axes, where: Any = None) -> Expr:
 
 
 def min(value: Any, axis: Axes, where: Any = None) -> Expr:
-    """The smallest value over reduce axes."""
+    """The smallest value over reduce axes, NaN where one of them is."""
     return _simple("min", value, axis, where)
 
 
 def max(value: Any, axis: Axes, where: Any = None) -> Expr:
-    """The largest value over reduce axes."""
+    """The largest value over reduce axes, NaN where one of them is."""
     return _simple("max", value, axis, where)
 
 
@@ -45,12 +46,12 @@ def all(value: Any, axis: Axes, where: Any = None) -> Expr:
 
 
 def argmin(value: Any, axis: Axes, where: Any = None) -> Expr:
-    """The int32 position of the smallest value along one reduce axis, the first one on ties."""
+    """The int32 position of the smallest value along one reduce axis, the first one on ties; of the first NaN."""
     return _position("argmin", value, axis, where)
 
 
 def argmax(value: Any, axis: Axes, where: Any = None) -> Expr:
-    """The int32 position of the largest value along one reduce axis, the first one on ties."""
+    """The int32 position of the largest value along one reduce axis, the first one on ties; of the first NaN."""
     return _position("argmax", value, axis, where)
 
 
@@ -110,7 +111,8 @@ def _reduce(made: Combiner, axis: Axes, values: tuple[Expr, ...], where: Any) ->
         if isinstance(where, bool):
             raise refuse(DeclarationError, "declare.truth-value", "where= got a plain Python bool",
                          hint="tir.equal(a, b) for a == b")  # fmt: skip
-        values = tuple(select(where, v, i) for v, i in zip(values, made.identity, strict=True))
+        chosen = cast(as_expr(where), "bool")
+        values = tuple(select(chosen, v, i) for v, i in zip(values, made.identity, strict=True))
     return tuple(Reduce(made, axes, values, n, v.dtype) for n, v in enumerate(values))
 
 
@@ -153,11 +155,22 @@ def _position(name: str, value: Any, axis: Axes, where: Any) -> Expr:
     if len(axes) != 1:
         raise refuse(DeclarationError, "reduce.axis", f"tir.{name} reduces over one axis, not {len(axes)}")
     a, b = (Var("a0", e.dtype), Var("a1", "int32")), (Var("b0", e.dtype), Var("b1", "int32"))
-    better = binary("<", *((b[0], a[0]) if name == "argmin" else (a[0], b[0])))
-    tie = binary("and", binary("==", a[0], b[0]), binary("<", b[1], a[1]))
-    takes = binary("or", better, tie)
+    takes = _takes(name, a, b)
     last = highest(e.dtype) if name == "argmin" else lowest(e.dtype)
     made = Combiner(
         name, a, b, (select(takes, b[0], a[0]), select(takes, b[1], a[1])), (last, const(2**31 - 1, "int32"))
     )
     return _reduce(made, axes, (e, cast(axes[0], "int32")), where)[1]
+
+
+def _takes(name: str, a: tuple[Var, Var], b: tuple[Var, Var]) -> Expr:
+    """Whether b (value and place) is to be found before a. As in NumPy, the first NaN is found before any number."""
+    (x, p), (y, q) = a, b
+    first = binary("<", q, p)
+    tie = binary("and", binary("==", x, y), first)
+    small, large = (x, y) if name == "argmin" else (y, x)
+    if not is_float(x.dtype):
+        return binary("or", binary("<", large, small), tie)
+    nan = binary("and", binary("!=", y, y), first)
+    better = binary("and", unary("not", binary("<=", small, large)), binary("or", binary("==", x, x), nan))
+    return binary("or", better, tie)

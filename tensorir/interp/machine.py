@@ -414,8 +414,8 @@ class Machine:
                 a, op, kind = self.expr(e.a), e.op, e.dtype
                 return lambda f: n.unary(op, a(f), kind)
             case Call():
-                args, fn, kind = [self.expr(x) for x in e.args], e.fn, e.dtype
-                return lambda f: n.call(fn, [x(f) for x in args], kind)
+                args, fn, kind, given = [self.expr(x) for x in e.args], e.fn, e.dtype, e.args[0].dtype
+                return lambda f: n.call(fn, [x(f) for x in args], kind, given)
             case Broadcast():
                 a = self.expr(e.value)
                 return lambda f: _column(a(f))

@@ -5,7 +5,7 @@ whatever the values are.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isfinite, prod
+from math import isfinite, ldexp, prod
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from tensorir.expr.program import computes_of
 from tensorir.expr.tensor import Tensor
 from tensorir.interp.reference import arguments_of, gather_limits
+from tensorir.ir.build import BITS
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Binary, Call, Cast, Const, Expr, Load, PadLoad, Reduce, Select, Unary, Var
 from tensorir.ir.visit import find
@@ -82,7 +83,7 @@ def is_continuous(outputs: Sequence[Tensor]) -> bool:
         match e:
             case Binary(op="==" | "!=" | "<" | "<=" | "//" | "%"):
                 decides = (e.a, e.b)
-            case Call(fn="floor" | "ceil" | "round"):
+            case Call(fn="floor" | "ceil" | "round" | "bitcast"):
                 decides = e.args
             case Cast() if DTYPES[e.dtype].kind != "f":
                 decides = (e.a,)
@@ -168,12 +169,16 @@ class _Magnitude:
             case Binary():
                 return self._binary(e)
             case Unary():
-                return self(e.a)
+                return float(DTYPES[e.dtype].high) if DTYPES[e.dtype].kind == "u" else self(e.a) + (e.op == "~")
             case Select():
                 return max(self(e.a), self(e.b))
+            case Cast() if DTYPES[e.dtype].kind == "u" and DTYPES[e.a.dtype].kind in "if" and e.a.dtype != "index":
+                return float(DTYPES[e.dtype].high)  # of what is negative
             case Cast():
                 return self(e.a)
             case Call() if e.fn in EXACT_CALLS:
+                return max(map(self, e.args))
+            case Call(fn="mulhi"):
                 return max(map(self, e.args))
             case Reduce():
                 return self._reduce(e)
@@ -201,14 +206,20 @@ class _Magnitude:
         if e.op in ("==", "!=", "<", "<=", "and", "or"):
             return 1.0
         a, b = self(e.a), self(e.b)
+        if e.op == "-" and DTYPES[e.dtype].kind == "u":
+            return float(DTYPES[e.dtype].high)
         if e.op in "+-":
             return min(a + b, _LIMIT)
         if e.op == "*":
             return min(a * b, _LIMIT)
         if e.op in ("min", "max"):
             return max(a, b)
-        if e.op in ("//", "%") and DTYPES[e.dtype].kind in "iu":
+        if e.op in ("//", "%", ">>") and DTYPES[e.dtype].kind in "iu":
             return max(a, b)
+        if e.op in BITS:
+            return _bits_of(max(a, b))
+        if e.op == "<<":
+            return min(ldexp(a, int(min(b, 64.0))), _LIMIT)
         raise _InexactError
 
     def _reduce(self, e: Reduce) -> float:
@@ -218,3 +229,8 @@ class _Magnitude:
         if e.combiner.name == "sum":
             return min(size * float(prod(a.extent for a in e.axes)), _LIMIT)
         raise _InexactError
+
+
+def _bits_of(size: float) -> float:
+    """The largest absolute value of integers with as many bits, and a sign."""
+    return ldexp(1.0, int(size).bit_length()) if size < _LIMIT else _LIMIT

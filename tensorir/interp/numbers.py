@@ -37,6 +37,8 @@ class Numbers:
         """``a op b``; ``dtype`` is that of the operands."""
         if op in _COMPARE:
             return _COMPARE[op](a, b)
+        if op in _BITS:
+            return _bits(op, a, b, dtype)
         if DTYPES[dtype].kind in "iu":
             return self.wrap(_INTEGER[op](a, b), dtype)
         return self.float_binary(op, a, b, dtype)
@@ -53,14 +55,25 @@ class Numbers:
             return _FLOAT[op](a, b)
 
     def unary(self, op: str, a: Any, dtype: str) -> Any:
-        """``-a`` or ``not a``."""
-        return np.logical_not(a) if op == "not" else self.wrap(np.negative(a), dtype)
+        """``-a``, ``not a`` or ``~a``."""
+        if op == "not":
+            return np.logical_not(a)
+        return self.wrap(np.negative(a) if op == "-" else np.invert(a), dtype)
 
-    def call(self, fn: str, args: list[Any], dtype: str) -> Any:
-        """A math function."""
+    def call(self, fn: str, args: list[Any], dtype: str, given: str) -> Any:
+        """A function of the table. given: the type of its arguments"""
+        if fn == "bitcast":
+            return self.bitcast(args[0], given, dtype)
+        if fn == "mulhi":
+            return upper_half(*(np.asarray(a).astype(dtype, copy=False) for a in args))
         with np.errstate(all="ignore"):
             out = _MATH[fn](*args)
         return out.astype(self.storage(dtype)) if hasattr(out, "astype") else out
+
+    def bitcast(self, x: Any, old: str, new: str) -> Any:
+        """The same bits as another type."""
+        bits = np.asarray(x).astype(numpy_dtype(old), copy=False).view(numpy_dtype(new))
+        return bits.astype(self.storage(new), copy=False)
 
     def cast(self, x: Any, old: str, new: str) -> Any:
         """A conversion as C does it; to a float of 16 or 8 bits it rounds."""
@@ -132,21 +145,37 @@ class Field(Numbers):
             return np.negative(a) % P
         return super().unary(op, a, dtype)
 
-    def call(self, fn: str, args: list[Any], dtype: str) -> Any:
-        if DTYPES[dtype].kind != "f":
-            return super().call(fn, args, dtype)
+    def call(self, fn: str, args: list[Any], dtype: str, given: str) -> Any:
+        if DTYPES[dtype].kind != "f" or fn == "bitcast":
+            return super().call(fn, args, dtype, given)
         out: Any = 0
         for a in args:
             out = _mix(np.asarray(a) + out, 1 + list(_MATH).index(fn))
         return out
 
+    def bitcast(self, x: Any, old: str, new: str) -> Any:
+        """A fixed pseudo-random function: field elements have no bits."""
+        if DTYPES[new].kind == "f":
+            low, high = (np.asarray(x).astype(np.int64) >> n & 0xFFFFFFFF for n in (0, 32))
+            return _mix(_mix(low % P, 37) + _mix((low >> 31) + high % P, 41), 43)
+        return ((_mix(x, 47) << 33) ^ (_mix(x, 53) << 8) ^ _mix(x, 59)).astype(self.storage(new))
+
     def cast(self, x: Any, old: str, new: str) -> Any:
         to_float, from_float = DTYPES[new].kind == "f", DTYPES[old].kind == "f"
         if to_float:
-            return x if from_float else np.asarray(x).astype(np.int64) % P
+            return x if from_float else _residue(x)
         if from_float and new != "bool":
-            return _mix(x, 11) % 97
+            return self._whole(x, new)
         return super().cast(x, old, new)
+
+    def _whole(self, x: Any, dtype: str) -> Any:
+        """A float as an integer: a fixed pseudo-random function, three times in four small, else of all its bits, so
+        that neither what picks a few values nor what picks single bits gives the same for all.
+        """
+        y = _mix(x, 11)
+        wide = (_mix(y, 61) << 33) ^ (_mix(y, 67) << 8) ^ y
+        kind = np.dtype(np.int32) if dtype == "index" else self.storage(dtype)
+        return np.where(y % 4 == 0, wide.astype(kind), (y % 97).astype(kind)).astype(self.storage(dtype))
 
     def to_memory(self, x: Any, dtype: str) -> Any:
         return x
@@ -157,7 +186,11 @@ class Field(Numbers):
     def random(self, rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
         if DTYPES[dtype].kind == "f":
             return rng.integers(1, P, shape)
-        return super().random(rng, shape, dtype)
+        small, kind = super().random(rng, shape, dtype), DTYPES[dtype]
+        if kind.kind not in "iu":
+            return small
+        any_bits = rng.integers(kind.low, kind.high, shape, np.dtype(dtype), endpoint=True)
+        return np.where(rng.random(shape) < 0.75, small, any_bits)
 
     def exact(self, dtype: str) -> bool:
         return DTYPES[dtype].kind in "iuf"
@@ -185,6 +218,12 @@ def _mix(x: Any, salt: int) -> Any:
     return y * ((y + salt) % P) % P
 
 
+def _residue(x: Any) -> Any:
+    """Integers as field elements."""
+    x = np.asarray(x)
+    return (x % np.uint64(P)).astype(np.int64) if x.dtype == np.uint64 else x.astype(np.int64) % P
+
+
 def _signed(x: Any) -> Any:
     """Representatives above p/2 are the negative numbers, so that relu and comparisons with 0 have two sides."""
     x = np.asarray(x)
@@ -200,6 +239,28 @@ def _inverse(b: Any) -> Any:
         base = base * base % P
         e >>= 1
     return out
+
+
+def _bits(op: str, a: Any, b: Any, dtype: str) -> Any:
+    """An operator on bits; shifts by any number of them as NumPy does them. Indices are integers of 64 bits."""
+    kind = np.dtype(np.int64 if dtype == "index" else dtype)
+    return _BITS[op](np.asarray(a).astype(kind, copy=False), np.asarray(b).astype(kind, copy=False))
+
+
+def upper_half(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The upper half of the bits of ``a * b``, of their type."""
+    kind, bits = a.dtype, 8 * a.dtype.itemsize
+    if bits < 64:
+        wide = np.int64 if kind.kind == "i" else np.uint64
+        return ((a.astype(wide) * b.astype(wide)) >> wide(bits)).astype(kind)
+    half, low = np.uint64(32), np.uint64(0xFFFFFFFF)
+    x, y = a.astype(np.uint64), b.astype(np.uint64)
+    middle = (x >> half) * (y & low) + ((x & low) * (y & low) >> half)
+    other = (x & low) * (y >> half) + (middle & low)
+    out = (x >> half) * (y >> half) + (middle >> half) + (other >> half)
+    if kind.kind == "i":  # each negative factor counts as 2**64 more than it is
+        out = out - np.where(a < 0, y, np.uint64(0)) - np.where(b < 0, x, np.uint64(0))
+    return np.asarray(out).astype(kind)
 
 
 def _erf(x: Any) -> Any:
@@ -225,13 +286,16 @@ _COMPARE = {
     "and": np.logical_and,
     "or": np.logical_or,
 }
+_BITS: dict[str, Any] = {
+    "&": np.bitwise_and, "|": np.bitwise_or, "^": np.bitwise_xor, "<<": np.left_shift, ">>": np.right_shift,
+}  # fmt: skip
 _INTEGER: dict[str, Any] = {
     "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "//": _quotient,
-    "%": _remainder, "min": np.minimum, "max": np.maximum, "^": np.bitwise_xor,
+    "%": _remainder, "min": np.minimum, "max": np.maximum,
 }  # fmt: skip
 _FLOAT: dict[str, Any] = {
     "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "//": np.floor_divide, "%": np.mod,
-    "min": np.fmin, "max": np.fmax,
+    "min": np.minimum, "max": np.maximum,
 }  # fmt: skip
 _MATH: dict[str, Any] = {
     "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x), "tanh": np.tanh, "erf": _erf,

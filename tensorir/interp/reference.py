@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tensorir.errors import CheckError, Problem
+from tensorir.expr.bounds import gathered
 from tensorir.expr.program import computes_of, inputs_of, scalars_of
 from tensorir.expr.reducers import BUILT_IN
 from tensorir.expr.tensor import Compute, Tensor
@@ -152,7 +153,7 @@ class _Evaluator:
             case Unary():
                 return self.n.unary(e.op, self(e.a), e.dtype)
             case Call():
-                return self.n.call(e.fn, [self(a) for a in e.args], e.dtype)
+                return self.n.call(e.fn, [self(a) for a in e.args], e.dtype, e.args[0].dtype)
         raise TypeError(type(e).__name__)
 
     def _read(self, b: Buffer, index: list[Any]) -> Any:
@@ -182,13 +183,16 @@ def random_arguments(
     rng = np.random.default_rng(seed)
     with_ = numbers or Numbers()
     limits, strict = gather_limits(outputs), gather_limits(outputs, padded=False)
-    divide = divisors(outputs)
+    divide, masked = divisors(outputs), masked_gathers(outputs)
     compared = _compared(conditions)
     made = []
     for a in arguments_of(outputs):
         shape = () if isinstance(a, Var) else a.shape
         near = compared.get(a, [])
-        if not isinstance(a, Var) and a in limits:
+        if not isinstance(a, Var) and a in masked:
+            x = np.clip(rng.integers(*masked_range(limits[a]), shape), DTYPES[a.dtype].low, DTYPES[a.dtype].high)
+            constants = np.array([], x.dtype)
+        elif not isinstance(a, Var) and a in limits:
             spare = int(a not in strict)  # what padded reads find beyond both ends
             x = rng.integers(-spare, max(1, limits[a]) + spare, shape)
             constants = np.array([n for n in near if 0 <= n < limits[a]], x.dtype)
@@ -229,6 +233,24 @@ def gather_limits(outputs: Sequence[Tensor], padded: bool = True) -> dict[Tensor
                         if DTYPES[t.dtype].kind in "iu":
                             found[t] = min(extent, found.get(t, extent))
     return found
+
+
+def masked_gathers(outputs: Sequence[Tensor]) -> set[Tensor]:
+    """Those of the index tensors whose values may be any: what they are used for makes places of them that are proved
+    to be in range (``A[B[i] & 7]``).
+    """
+    plain: set[Tensor] = set()
+    for op in computes_of(outputs):
+        for body in op.bodies:
+            reads: list[Load | PadLoad] = [*_walk_loads(body), *find(body, PadLoad)]
+            for n in reads:
+                plain.update(source.buffer.origin for i in n.index if (source := gathered(i)) is not None)
+    return set(gather_limits(outputs)) - plain
+
+
+def masked_range(limit: int) -> tuple[int, int]:
+    """First value, and the one after the last, with which a place below ``limit`` is tried from all sides."""
+    return -limit - 1, 2 * limit + 2
 
 
 def divisors(outputs: Sequence[Tensor]) -> set[Tensor | Var]:

@@ -52,7 +52,7 @@ MOST_STEP = 8
 PIECE_BYTES = 16
 """Of which rows of such an array are multiples."""
 
-COMMUTES = ("+", "*", "and", "or", "==", "!=")
+COMMUTES = ("+", "*", "&", "|", "^", "and", "or", "==", "!=")
 
 
 class NoMatch(Exception):  # an answer, not an error: it says why

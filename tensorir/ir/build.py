@@ -17,11 +17,16 @@ if TYPE_CHECKING:
 
 COMPARE = {"<", "<=", "==", "!="}
 LOGIC = {"and", "or"}
+BITS = {"&": "and", "|": "or", "^": "!="}
+"""Bitwise operators, and what they are of conditions."""
+SHIFTS = {"<<", ">>"}
 MATH = {
     "exp": 1, "log": 1, "sqrt": 1, "rsqrt": 1, "tanh": 1, "erf": 1, "sin": 1, "cos": 1, "abs": 1, "floor": 1,
     "ceil": 1, "round": 1, "pow": 2, "exp2": 1, "log2": 1,
 }  # fmt: skip
 """Name -> number of arguments. ``floor`` … on floats only; ``abs`` keeps integer types."""
+WHOLE = {"bitcast", "mulhi"}
+"""Calls with types of their own: ``bitcast`` to any type of as many bits, ``mulhi`` of two equal integers."""
 
 
 def no_truth(e: Expr) -> TensorIRError:
@@ -122,13 +127,125 @@ def const(value: Any, dtype: str = "index") -> Const:
 
 
 def unary(op: str, a: Any) -> Expr:
-    """``-a`` or ``not a``."""
+    """``-a``, ``not a`` or ``~a``."""
     x = as_expr(a)
     if op == "-" and x.dtype == "bool":
         x = cast(x, "int32")  # as 0 - x
+    if op == "~" and x.dtype == "index":
+        return binary("-", -1, x)
     if isinstance(x, _t.Const):
-        return _t.Const(_wrap(-x.value, x.dtype), x.dtype) if op == "-" else _t.Const(not x.value, "bool")
+        if op == "not":
+            return _t.Const(not x.value, "bool")
+        return _t.Const(_wrap(-x.value if op == "-" else ~x.value, x.dtype), x.dtype)
     return _t.Unary(op, x, "bool" if op == "not" else x.dtype)
+
+
+def invert(a: Any) -> Expr:
+    """``~a`` as the user writes it: of a condition its opposite, of an integer its bits; ``declare.bitwise``."""
+    x = as_expr(a)
+    if x.dtype != "bool" and DTYPES[x.dtype].kind not in "iu":
+        raise _no_bits(f"~ of {x.dtype}", x)
+    return unary("not" if x.dtype == "bool" else "~", x)
+
+
+def bitwise(op: str, a: Any, b: Any) -> Expr:
+    """``a & b``, ``a | b`` or ``a ^ b`` as the user writes it: logical on bool, bitwise on integers, and no mixture.
+
+    Raises DeclarationError ``declare.bitwise``.
+    """
+    x, y = _pair(a, b)
+    if x.dtype == y.dtype == "bool":
+        return binary(BITS[op], x, y)
+    _need_integers(op, x, y)
+    return _mask(x, y) if op == "&" and x.dtype == y.dtype == "index" else binary(op, x, y)
+
+
+def shift(op: str, a: Any, b: Any) -> Expr:
+    """``a << b`` or ``a >> b`` as the user writes it, with NumPy's meaning: by as many bits as the type has or more, or
+    by a negative number, gives 0, or -1 for what is negative and shifted to the right.
+
+    A constant number of bits that does that is refused (``declare.shift``). Axes are shifted by constants as indices,
+    and by anything else as int32. Raises DeclarationError ``declare.bitwise``.
+    """
+    x, y = _pair(a, b)
+    _need_integers(op, x, y)
+    kind = promote(x.dtype, y.dtype)
+    bits = DTYPES[kind].bits
+    if isinstance(y, _t.Const):
+        if not 0 <= y.value < bits:
+            message = f"{op} {y.value}: a shift of {'an index' if kind == 'index' else kind} is by 0 to {bits - 1} bits"
+            raise refuse(DeclarationError, "declare.shift", message, hint=_instead(op, y.value, kind))
+        if kind == "index":
+            return binary("*" if op == "<<" else "//", x, 1 << y.value)
+    elif kind == "index":
+        x, y = cast(x, "int32"), cast(y, "int32")
+    elif y.dtype == "index" and bits < 32:  # more than the type holds is still too many
+        y = binary("min", binary("max", y, -1 if DTYPES[kind].kind == "i" else 0), bits)
+    return binary(op, x, y)
+
+
+def _instead(op: str, by: int, kind: str) -> str:
+    if by < 0:
+        return f"{'>>' if op == '<<' else '<<'} {-by}"
+    return "tir.cast(…, 'int64') of what is shifted" if DTYPES[kind].bits < 64 else "0, which is what is left"
+
+
+def _mask(x: Expr, y: Expr) -> Expr:
+    """``x & y`` of indices: with a constant that keeps or clears the lowest bits it is a remainder, which everything
+    that reasons about indices knows.
+    """
+    for c, other in ((x, y), (y, x)):
+        if isinstance(c, _t.Const):
+            n = c.value
+            if n >= 0 and n & (n + 1) == 0:
+                return binary("%", other, n + 1)
+            if n < 0 and -n & (-n - 1) == 0:
+                return binary("-", other, binary("%", other, -n))
+    return binary("&", x, y)
+
+
+def _need_integers(op: str, x: Expr, y: Expr) -> None:
+    kinds = {DTYPES[x.dtype].kind, DTYPES[y.dtype].kind}
+    if not kinds <= {"i", "u"} or is_float(promote(x.dtype, y.dtype)):
+        what = f"{_said(x)} {op} {_said(y)}" if op != "mulhi" else f"mulhi of {_said(x)} and {_said(y)}"
+        raise _no_bits(what, x if is_float(x.dtype) else y)
+
+
+def _said(x: Expr) -> str:
+    return "an index" if x.dtype == "index" else x.dtype
+
+
+def _no_bits(what: str, culprit: Expr) -> TensorIRError:
+    kind = DTYPES[culprit.dtype]
+    hint = "tir.cast(…, 'int32') of a condition that is a number, tir.not_equal(x, 0) of a number that is a condition"
+    if kind.kind == "f":
+        hint = f"tir.bitcast(x, 'uint{kind.bits}') for its bits, tir.cast(x, 'int32') for its value"
+    elif kind.bits == 64:
+        hint = "tir.cast(…, 'uint64') of both: no integer type holds all values of uint64 and of a signed type"
+    message = f"{what}: bitwise operators take two integers, or two conditions"
+    return refuse(DeclarationError, "declare.bitwise", message, hint=hint)
+
+
+def bitcast(a: Any, dtype: str) -> Expr:
+    """The bits of ``a`` as a ``dtype`` of as many bits; ``declare.bitcast``."""
+    x = as_value(a)
+    if DTYPES[x.dtype].bits != DTYPES[dtype].bits or "bool" in (x.dtype, dtype):
+        have, want = (f"{n} ({DTYPES[n].bits} bits)" if n != "bool" else n for n in (x.dtype, dtype))
+        alike = [d.name for d in DTYPES.values() if d.bits == DTYPES[x.dtype].bits and d.name not in ("bool", "index")]
+        raise refuse(DeclarationError, "declare.bitcast", f"{have} as {want}: a bitcast keeps the bits, so both types "
+                     "have as many, and neither is bool", hint=f"one of {', '.join(alike)}")  # fmt: skip
+    if not is_float(x.dtype) and not is_float(dtype):
+        return cast(x, dtype)  # integers of as many bits are converted by wrapping around
+    return x if x.dtype == dtype else _t.Call("bitcast", (x,), dtype)
+
+
+def mulhi(a: Any, b: Any) -> Expr:
+    """The upper half of the bits of ``a * b``, of the integers' common type; ``declare.bitwise``."""
+    x, y = _pair(a, b)
+    _need_integers("mulhi", x, y)
+    kind = promote(x.dtype, y.dtype)
+    kind = "int32" if kind == "index" else kind
+    return _t.Call("mulhi", (cast(x, kind), cast(y, kind)), kind)
 
 
 def cast(a: Any, dtype: str) -> Expr:
@@ -176,6 +293,10 @@ def binary(op: str, a: Any, b: Any) -> Expr:
         kind = "float64" if DTYPES[kind].bits >= 32 and kind != "index" else "float32"
     if op in ("+", "-", "*") and kind == "bool":
         kind = "int32"
+    if op in SHIFTS and isinstance(y, _t.Const) and not 0 <= y.value < DTYPES[kind].bits:
+        if op == "<<" or DTYPES[kind].kind == "u":
+            return _t.Const(0, kind)
+        y = _t.Const(DTYPES[kind].bits - 1, kind)
     folded = _fold(op, x, y, kind)
     if folded is not None:
         return folded
@@ -218,15 +339,15 @@ def _fold(op: str, x: Expr, y: Expr, kind: str) -> Expr | None:
         return None
     if cy:
         v = y.value  # type: ignore[attr-defined]
-        if (v == 0 and op in ("+", "-", "^") and not is_float(kind)) or (v == 1 and op in ("*", "//", "/")):
+        if (v == 0 and op in _NEUTRAL_0 and not is_float(kind)) or (v == 1 and op in ("*", "//", "/")):
             return cast(x, kind)
-        if not is_float(kind) and ((v == 0 and op == "*") or (v == 1 and op == "%")):
+        if not is_float(kind) and ((v == 0 and op in ("*", "&")) or (v == 1 and op == "%")):
             return _t.Const(0, kind)
     elif cx:
         v = x.value  # type: ignore[attr-defined]
-        if (v == 0 and op in ("+", "^") and not is_float(kind)) or (v == 1 and op == "*"):
+        if (v == 0 and op in ("+", "^", "|") and not is_float(kind)) or (v == 1 and op == "*"):
             return cast(y, kind)
-        if v == 0 and op == "*" and not is_float(kind):
+        if v == 0 and op in ("*", "&", *SHIFTS) and not is_float(kind):
             return _t.Const(0, kind)
     return None
 
@@ -248,7 +369,13 @@ _INT: dict[str, Callable[[Any, Any], Any]] = {
     "min": min,
     "max": max,
     "^": operator.xor,
+    "&": operator.and_,
+    "|": operator.or_,
+    "<<": operator.lshift,
+    ">>": operator.rshift,
 }
+_NEUTRAL_0 = ("+", "-", "^", "|", *SHIFTS)
+"""Operators that leave their left side as it is where the right one is 0."""
 
 
 def lowest(dtype: str) -> Const:

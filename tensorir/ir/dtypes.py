@@ -1,11 +1,14 @@
-"""The element types: sizes, kinds and NumPy's promotion (NEP 50), without importing NumPy."""
+"""The element types: sizes, kinds and NumPy's promotion (NEP 50); NumPy is imported only to read its own names."""
 
 from __future__ import annotations
 
 import functools
+import warnings
 from dataclasses import dataclass
+from typing import Any
 
 from tensorir.errors import DeclarationError, refuse
+from tensorir.errors.needs import shown
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ DTYPES = {
         DType("float8_e4m3", "f", 8, 4, "float8_e4m3fn"),
         DType("float8_e5m2", "f", 8, 3),
         *(DType(f"int{n}", "i", n) for n in (8, 16, 32, 64)),
-        *(DType(f"uint{n}", "u", n) for n in (8, 32)),
+        *(DType(f"uint{n}", "u", n) for n in (8, 16, 32, 64)),
         DType("bool", "b", 8),
         # Axes and plain Python integers: takes the type of whatever it meets, int32 when it meets nothing.
         DType("index", "i", 32),
@@ -67,15 +70,37 @@ def from_numpy(name: str) -> str | None:
     return _BY_NUMPY.get(name)
 
 
-def dtype_of(name: object) -> DType:
-    """The DType called ``name`` (a string, or anything NumPy-like with a ``name``)."""
-    text = name if isinstance(name, str) else str(getattr(name, "name", None) or getattr(name, "__name__", name))
-    found = DTYPES.get(text) if isinstance(name, str) else None
-    found = found or DTYPES.get(from_numpy(text) or "")
-    if found is None or text == "index":
+def dtype_of(given: object) -> DType:
+    """The DType that ``given`` names: one of ours, whatever ``numpy.dtype`` takes (a type, "f4", "half", a type of
+    ml_dtypes), or another library's by its name (``torch.float32``).
+
+    As in NumPy ``float`` is float64 and ``int`` is int64. Raises DeclarationError ``declare.dtype``.
+    """
+    found = DTYPES.get(given) if isinstance(given, str) else None
+    found = found or DTYPES.get(from_numpy(_numpy_name(given)) or "")
+    if found is None or found.name == "index":
         legal = ", ".join(n for n in DTYPES if n != "index")
-        raise refuse(DeclarationError, "declare.dtype", f"dtype {text!r} is not known", hint=f"one of {legal}")
+        raise refuse(DeclarationError, "declare.dtype", f"dtype {shown(given)} is not known", hint=f"one of {legal}")
     return found
+
+
+def _numpy_name(given: object) -> str:
+    """What NumPy or ml_dtypes call a dtype; "" where it is none, has parts, or another byte order than this machine."""
+    if given is None:
+        return ""
+    if isinstance(given, str) and given in _BY_NUMPY:  # NumPy knows names of ml_dtypes only once that is imported
+        return given
+    if type(given).__module__.partition(".")[0] == "torch":
+        return str(given).removeprefix("torch.")
+    import numpy as np
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about names that NumPy is giving up
+            kind: np.dtype[Any] = np.dtype(given)  # type: ignore[call-overload]
+    except Exception:  # whatever an object with a dtype of its own raises
+        return ""
+    return str(kind.name) if kind.isnative and kind.subdtype is None and kind.names is None else ""
 
 
 def is_float(name: str) -> bool:
@@ -107,4 +132,4 @@ def promote(a: str, b: str) -> str:
     if x.kind == y.kind:
         return x.name if x.bits > y.bits else y.name
     u, i = (x, y) if x.kind == "u" else (y, x)
-    return i.name if i.bits > u.bits else f"int{min(64, u.bits * 2)}"
+    return i.name if i.bits > u.bits else f"int{u.bits * 2}" if u.bits < 64 else "float64"

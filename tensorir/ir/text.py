@@ -54,8 +54,10 @@ from tensorir.ir.tree import (
 from tensorir.ir.visit import find, reads, writes
 
 _PREC = {
-    "or": 1, "and": 2, "^": 2, "==": 3, "!=": 3, "<": 4, "<=": 4, "+": 5, "-": 5, "*": 6, "/": 6, "//": 6, "%": 6,
+    "or": 1, "and": 2, "==": 3, "!=": 3, "<": 4, "<=": 4, "|": 5, "^": 6, "&": 7, "<<": 8, ">>": 8, "+": 9, "-": 9,
+    "*": 10, "/": 10, "//": 10, "%": 10,
 }  # fmt: skip
+_UNARY = 11
 _SYMBOL = {"sum": "+", "prod": "*"}
 
 
@@ -83,9 +85,9 @@ def show(e: Expr, outer: int = 0) -> str:
         case Select():
             return f"where({show(e.cond)}, {show(e.a)}, {show(e.b)})"
         case Call():
-            return f"{e.fn}({_list(e.args)})"
+            return f"{e.fn}({_list(e.args)}{f', {e.dtype}' if e.fn == 'bitcast' else ''})"
         case Unary():
-            return f"{'-' if e.op == '-' else 'not '}{show(e.a, 7)}"
+            return f"{'not ' if e.op == 'not' else e.op}{show(e.a, _UNARY)}"
         case Ramp():
             return f"{show(e.base)} .. +{e.lanes}"
         case Broadcast():

@@ -78,13 +78,37 @@ class Expr(Node):
         return _build.binary("<=", o, self)
 
     def __and__(self, o: Any) -> Expr:
-        return _build.binary("and", self, o)
+        return _build.bitwise("&", self, o)
+
+    def __rand__(self, o: Any) -> Expr:
+        return _build.bitwise("&", o, self)
 
     def __or__(self, o: Any) -> Expr:
-        return _build.binary("or", self, o)
+        return _build.bitwise("|", self, o)
+
+    def __ror__(self, o: Any) -> Expr:
+        return _build.bitwise("|", o, self)
+
+    def __xor__(self, o: Any) -> Expr:
+        return _build.bitwise("^", self, o)
+
+    def __rxor__(self, o: Any) -> Expr:
+        return _build.bitwise("^", o, self)
+
+    def __lshift__(self, o: Any) -> Expr:
+        return _build.shift("<<", self, o)
+
+    def __rlshift__(self, o: Any) -> Expr:
+        return _build.shift("<<", o, self)
+
+    def __rshift__(self, o: Any) -> Expr:
+        return _build.shift(">>", self, o)
+
+    def __rrshift__(self, o: Any) -> Expr:
+        return _build.shift(">>", o, self)
 
     def __invert__(self) -> Expr:
-        return _build.unary("not", self)
+        return _build.invert(self)
 
     def __bool__(self) -> bool:
         raise _build.no_truth(self)
@@ -116,7 +140,7 @@ class Var(Expr):
 
 @node
 class Unary(Expr):
-    """``-`` or ``not``."""
+    """``-``, ``not`` or ``~``."""
 
     op: str
     a: Expr
@@ -125,7 +149,7 @@ class Unary(Expr):
 
 @node
 class Binary(Expr):
-    """``+ - * / // %``, ``min max``, ``< <= == !=`` and ``and or``."""
+    """``+ - * / // %``, ``min max``, ``& | ^ << >>`` (any number of bits: NumPy's), ``< <= == !=`` and ``and or``."""
 
     op: str
     a: Expr
@@ -183,7 +207,7 @@ class Reduce(Expr):
 
 @node
 class Call(Expr):
-    """A pure function of the math table (``ir/build.py``)."""
+    """A pure function of the math table (``ir/build.py``), or ``bitcast`` to ``dtype``, or ``mulhi``."""
 
     fn: str
     args: tuple[Expr, ...]

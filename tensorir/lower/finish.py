@@ -34,7 +34,8 @@ from tensorir.target import Target
 
 @lowering
 def finish(program: Program, target: Target) -> Program:
-    """gives: no loop of one iteration; ``//`` and ``%`` of indices only on operands proved >= 0, so that C's agree."""
+    """gives: no loop of one iteration; ``//`` and ``%`` of indices only on operands proved >= 0, so that C's agree: of
+    others, those by powers of two become bit operations."""
 
     def kernel(nest: Stmt) -> Stmt:
         axes, body = bound_loops(nest)
@@ -119,6 +120,9 @@ class _Finish(Rewriter):
         a, b = self(n.a), self(n.b)
         if n.op in ("//", "%") and n.dtype == "index":
             low, _ = self.arith.range(a)
+            if low < 0 and isinstance(b, Const) and b.value > 0 and b.value & (b.value - 1) == 0:
+                by = int(b.value)  # bits round as // and % do: down
+                return binary("&", a, by - 1) if n.op == "%" else Binary(">>", a, const(by.bit_length() - 1), "index")
             if low < 0:
                 raise fail(
                     "lower.negative-division",

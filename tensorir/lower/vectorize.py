@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tensorir.arith.affine import Arith, Linear, conjunction, conjuncts, negate, same
-from tensorir.ir.build import as_expr, as_int, binary, const, select
+from tensorir.ir.build import SHIFTS, as_expr, as_int, binary, const, select
 from tensorir.ir.dtypes import DTYPES, WIDENED
 from tensorir.ir.tree import (
     Alloc,
@@ -240,12 +240,18 @@ class _Lanes:
             case Cast():
                 return Cast(self._wide(self.expr(e.a)), e.dtype)
             case Unary():
+                if e.dtype == "bool":
+                    raise _Scalar  # of vectors, true is -1
                 return Unary(e.op, self._wide(self.expr(e.a)), e.dtype)
             case Binary():
                 if e.dtype == "bool" or e.op in ("//", "%"):
                     raise _Scalar
+                if e.op in SHIFTS and not self.arith.shifts_plainly(e):
+                    raise _Scalar  # a helper does it, of numbers
                 return Binary(e.op, self._wide(self.expr(e.a)), self._wide(self.expr(e.b)), e.dtype)
             case Call():
+                if e.fn == "bitcast" and (e.dtype in WIDENED or e.args[0].dtype in WIDENED):
+                    raise _Scalar  # a helper does it, of numbers
                 return Call(e.fn, tuple(self._wide(self.expr(a)) for a in e.args), e.dtype)
         return Pack(tuple(self._lane(e, k) for k in range(self.lanes)), e.dtype)
 

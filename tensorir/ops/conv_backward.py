@@ -10,9 +10,10 @@ import numpy as np
 
 from tensorir import nn
 from tensorir.api.workload import Template, Workload
+from tensorir.errors.needs import plain_ints
 from tensorir.expr.compute import placeholder
 from tensorir.expr.tensor import Tensor
-from tensorir.ir.dtypes import is_float
+from tensorir.ir.dtypes import dtype_of, is_float
 from tensorir.ops.common import (
     Config,
     accumulator,
@@ -34,6 +35,7 @@ Shape = Mapping[str, Any]
 LANES = 8
 
 
+@plain_ints
 def conv2d_backward_data(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: int = 3, s: int = 3,
                          stride: int = 1, pad: int = 0, dilation: int = 1, groups: int = 1, layout: str = "NCHW",
                          dtype: str = "float32", precision: str = "fp32") -> Workload:  # fmt: skip
@@ -41,6 +43,7 @@ def conv2d_backward_data(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: i
 
     Arguments: dy, w; see ``nn.conv2d_backward_data``. Raises DeclarationError naming the parameter that does not fit.
     """
+    dtype = dtype_of(dtype).name
     need_precision("conv2d", precision, dtype)
     shape = _shape(n=n, c=c, h=h, w=w, k=k, r=r, s=s, stride=stride, pad=pad, dilation=dilation, groups=groups,
                    layout=layout, dtype=dtype, precision=precision)  # fmt: skip
@@ -53,6 +56,7 @@ def conv2d_backward_data(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: i
     return _workload("conv2d_backward_data", dx, shape, nest, reference_data, data_templates(dy, weights, shape))
 
 
+@plain_ints
 def conv2d_backward_weight(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: int = 3, s: int = 3,
                            stride: int = 1, pad: int = 0, dilation: int = 1, groups: int = 1, layout: str = "NCHW",
                            dtype: str = "float32", precision: str = "fp32") -> Workload:  # fmt: skip
@@ -60,6 +64,7 @@ def conv2d_backward_weight(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k:
 
     Arguments: x, dy; see ``nn.conv2d_backward_weight``. Raises DeclarationError naming the parameter that does not fit.
     """
+    dtype = dtype_of(dtype).name
     need_precision("conv2d", precision, dtype)
     shape = _shape(n=n, c=c, h=h, w=w, k=k, r=r, s=s, stride=stride, pad=pad, dilation=dilation, groups=groups,
                    layout=layout, dtype=dtype, precision=precision)  # fmt: skip

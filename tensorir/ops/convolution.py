@@ -12,10 +12,10 @@ import numpy as np
 from tensorir import nn
 from tensorir.api.workload import Template, Workload
 from tensorir.errors import DeclarationError, refuse
-from tensorir.errors.needs import need_number, shown
+from tensorir.errors.needs import need_number, plain_ints, shown
 from tensorir.expr.compute import placeholder
 from tensorir.expr.tensor import Tensor
-from tensorir.ir.dtypes import is_float
+from tensorir.ir.dtypes import dtype_of, is_float
 from tensorir.ops import winograd_fused, winograd_gpu
 from tensorir.ops.baselines import conv2d_baselines
 from tensorir.ops.common import (
@@ -47,6 +47,7 @@ LANES = 8
 SHARED_CPU = 480 * 1024  # bytes of block memory that stay in one core's second-level cache
 
 
+@plain_ints
 def conv2d(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: int = 3, s: int = 3, stride: int = 1,
            pad: int = 0, dilation: int = 1, groups: int = 1, layout: str = "NCHW", dtype: str = "float32",
            bias: bool = False, act: str | None = None, residual: bool = False, prepack: bool = False,
@@ -61,6 +62,7 @@ def conv2d(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: in
 
     Raises DeclarationError naming the parameter that does not fit.
     """
+    dtype = dtype_of(dtype).name
     params = dict(n=n, c=c, h=h, w=w, k=k, r=r, s=s, stride=stride, pad=pad, dilation=dilation, groups=groups,
                   layout=layout, dtype=dtype, bias=bias, act=act)  # fmt: skip
     options = dict(residual=residual, prepack=prepack, max_error=max_error, precision=precision)

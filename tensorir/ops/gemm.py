@@ -11,6 +11,7 @@ import numpy as np
 
 from tensorir import nn
 from tensorir.api.workload import Template, Workload
+from tensorir.errors.needs import plain_ints
 from tensorir.expr.compute import placeholder, scalar
 from tensorir.ir.dtypes import dtype_of, is_float
 from tensorir.ops.baselines import matmul_baselines
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from tensorir.tune.space import Space
 
 
+@plain_ints
 def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = False, tb: bool = False,
            dtype: str = "float32", bias: bool = False, act: str | None = None, alpha: bool = False,
            beta: bool = False, prepack: bool = False, precision: str = "fp32") -> Workload:  # fmt: skip

@@ -10,9 +10,9 @@ import numpy as np
 from tensorir import nn
 from tensorir.api.workload import Template, Workload
 from tensorir.errors import DeclarationError, refuse
-from tensorir.errors.needs import need_int, wrong
+from tensorir.errors.needs import need_int, plain_ints, wrong
 from tensorir.expr.compute import placeholder
-from tensorir.ir.dtypes import is_float
+from tensorir.ir.dtypes import dtype_of, is_float
 from tensorir.ops.common import (
     Config,
     accumulator,
@@ -41,6 +41,7 @@ STEP = 16
 """Rows that no kernel shares out to two groups: those of one product of tensor cores."""
 
 
+@plain_ints
 def grouped_matmul(m: int = 2048, n: int = 512, k: int = 512, groups: int = 8, align: int = 128, tb: bool = False,
                    dtype: str = "float32", act: str | None = None, precision: str = "fp32") -> Workload:  # fmt: skip
     """C = act(A B) where the rows of A are those of several groups, one after another, each with a B of its own
@@ -53,6 +54,7 @@ def grouped_matmul(m: int = 2048, n: int = 512, k: int = 512, groups: int = 8, a
     precision: as in ``matmul``
     Arguments: a, b, group.
     """
+    dtype = dtype_of(dtype).name
     params = dict(m=m, n=n, k=k, groups=groups, align=align, tb=tb, dtype=dtype, act=act)
     positive(params, ("m", "n", "k", "groups", "align"))
     flags(params, ("tb",))

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from tensorir.codegen.source import GatherRange, Param
 from tensorir.errors import LaunchError, LaunchTypeError, Problem, refuse
-from tensorir.errors.needs import need_int, need_ints, need_text, shown, wrong
+from tensorir.errors.needs import need_int, need_ints, shown
 from tensorir.interp.numbers import numpy_dtype as numpy_dtype
-from tensorir.ir.dtypes import DTYPES, WIDENED, from_numpy
+from tensorir.ir.dtypes import DTYPES, WIDENED, dtype_of, from_numpy
 from tensorir.runtime.device import Device
 
 Wrap = Callable[[Any], Any]
@@ -96,7 +96,7 @@ def aligned_empty(shape: tuple[int, ...], dtype: str, align: int = 64) -> NDArra
     return raw[start : start + nbytes].view(kind).reshape(shape)
 
 
-def empty(shape: int | Sequence[int], dtype: str = "float32") -> NDArray[Any]:
+def empty(shape: int | Sequence[int], dtype: Any = "float32") -> NDArray[Any]:
     """A new NumPy array on which a CPU device works in place: its address is a multiple of 64.
 
     NumPy's own arrays start at multiples of 16, so kernels that load wider vectors work on copies of them.
@@ -105,12 +105,9 @@ def empty(shape: int | Sequence[int], dtype: str = "float32") -> NDArray[Any]:
     sizes = need_ints("shape", given, LaunchError)
     for n, size in enumerate(sizes):
         need_int(f"shape[{n}]", size, 0, error=LaunchError)
+    kind = dtype_of(dtype).name
     try:
-        numpy_dtype(need_text("dtype", dtype, LaunchError))
-    except (TypeError, AttributeError, ImportError):
-        raise wrong("dtype", dtype, "a dtype's name", LaunchError) from None
-    try:
-        return aligned_empty(sizes, dtype)
+        return aligned_empty(sizes, kind)
     except (MemoryError, ValueError, OverflowError):
         raise refuse(LaunchError, "argument.value", f"there is no memory for the shape {shown(shape)}") from None
 

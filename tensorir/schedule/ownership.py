@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tensorir.arith.affine import Arith, Linear, structure
 from tensorir.errors import Problem
-from tensorir.expr.bounds import evaluate
+from tensorir.expr.point import NotExactError, Number, evaluate
 from tensorir.ir.build import as_int
 from tensorir.ir.tree import (
     Binary,
@@ -262,6 +262,14 @@ def _injective(form: Linear, arith: Arith, moving: set[Var]) -> bool:
     return True
 
 
+def _values(e: Expr, var: Var, n: int) -> list[Number]:
+    """The values of ``e`` in n iterations, all alike where they are not known."""
+    try:
+        return [evaluate(e, {var: k}) for k in range(n)]
+    except NotExactError:
+        return [0] * n
+
+
 def _determines(atoms: Sequence[Expr], loop: Loop) -> bool:
     """Whether the values of ``atoms`` tell the iteration of ``loop``."""
     if loop.var in atoms:
@@ -269,7 +277,8 @@ def _determines(atoms: Sequence[Expr], loop: Loop) -> bool:
     alone = [t for t in atoms if set(find(t, Var)) == {loop.var}]
     n = _extent(loop)
     if n <= _POINTS:
-        return len({tuple(evaluate(t, {loop.var: k}) for t in alone) for k in range(n)}) == n
+        values = [_values(t, loop.var, n) for t in alone]
+        return len({tuple(v[k] for v in values) for k in range(n)}) == n
     parts = sorted(filter(None, (_digit(t, loop.var) for t in alone)))
     place = 1
     for low, size in parts:  # digits from the lowest, without a gap

@@ -17,7 +17,7 @@ from tensorir.expr.program import inputs_of, scalars_of
 from tensorir.expr.tensor import Tensor
 from tensorir.interp.magnitude import is_exact
 from tensorir.interp.numbers import numpy_dtype
-from tensorir.interp.reference import divisors, gather_limits
+from tensorir.interp.reference import divisors, gather_limits, masked_gathers, masked_range
 from tensorir.ir.dtypes import DTYPES
 
 _AMPLITUDES = (1000, 300, 100, 40, 20, 10, 6, 4, 3, 2, 1)  # the widest exact one: neighbours should differ
@@ -49,7 +49,8 @@ def integers(count: int, low: int, high: int, seed: int) -> NDArray[np.int64]:
 
 def arguments(outputs: Sequence[Tensor]) -> tuple[tuple[Argument, ...], bool]:
     """The arguments in order of declaration, and whether results on their integers are exact in every dtype."""
-    limits = gather_limits(outputs)
+    limits, masked = gather_limits(outputs), masked_gathers(outputs)
+    limits.update({t: masked_range(limits[t])[1] for t in masked})
     amplitude, exact = 1, False
     for amplitude in _AMPLITUDES:
         exact = is_exact(outputs, amplitude, limits)
@@ -58,10 +59,11 @@ def arguments(outputs: Sequence[Tensor]) -> tuple[tuple[Argument, ...], bool]:
     else:
         amplitude = 4
     divide = divisors(outputs)
-    found = [
-        (t.order, Argument(t.name, t.dtype, t.shape, *_range(t.dtype, amplitude, limits.get(t), t in divide)))
+    ranges = {
+        t: _masked_range(t.dtype, limits[t]) if t in masked else _range(t.dtype, amplitude, limits.get(t), t in divide)
         for t in inputs_of(outputs)
-    ]
+    }
+    found = [(t.order, Argument(t.name, t.dtype, t.shape, *r)) for t, r in ranges.items()]
     found += [
         (v.order, Argument(v.name, v.dtype, (), *_scalar_range(v.dtype, amplitude), scalar=True))
         for v in scalars_of(outputs)
@@ -96,6 +98,10 @@ def _scalar_range(dtype: str, amplitude: int) -> tuple[int, int]:
     """Of what may be a factor: by 0 nobody would see what is multiplied, and by 1 not whether."""
     high = min(amplitude, DTYPES[dtype].high)
     return (0, 1) if dtype == "bool" else (min(2, high), high)
+
+
+def _masked_range(dtype: str, limit: int) -> tuple[int, int]:
+    return max(DTYPES[dtype].low, -limit // 2), min(DTYPES[dtype].high, limit - 1)
 
 
 def _range(dtype: str, amplitude: int, limit: int | None, divides: bool) -> tuple[int, int]:

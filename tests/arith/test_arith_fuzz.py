@@ -1,15 +1,18 @@
 """Simplification, linear forms, ranges, proofs and boxes against evaluation at every point."""
 
 import itertools
+import operator
 import random
 
 import pytest
 
 from tensorir.arith.affine import Arith, conjunction, conjuncts, contrary, negate, same, structure
+from tensorir.arith.bits import within_bits
 from tensorir.arith.box import side_of, union
-from tensorir.expr.bounds import evaluate
-from tensorir.ir.build import as_expr, binary, const, select, unary
-from tensorir.ir.tree import Buffer, Const, Load, Scope, Var
+from tensorir.expr.point import evaluate
+from tensorir.ir.build import as_expr, binary, cast, const, select, unary
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import Binary, Buffer, Const, Load, Scope, Var
 
 
 class Expressions:
@@ -62,22 +65,74 @@ class Expressions:
         return binary(r.choice(("and", "or")), self.condition(depth - 1), self.condition(depth - 1))
 
 
+def holds(e, i, seed):
+    """Simplified, as a linear form, and within its range, ``i`` has the values that it has."""
+    arith = Arith(e.ranges)
+    simple, linear = arith.simplify(i), arith.linear(i).expr()
+    low, high = arith.range(i)
+    for env in e.points():
+        value = evaluate(i, env)
+        assert evaluate(simple, env) == value, seed
+        assert evaluate(linear, env) == value, seed
+        assert low <= value <= high, seed
+    again = arith.simplify(simple)
+    for env in e.points():
+        assert evaluate(again, env) == evaluate(i, env), seed
+
+
+class Bits(Expressions):
+    """The same with operators on bits, of indices and of integers that wrap around."""
+
+    def index(self, depth=3):
+        r = self.rng
+        if depth == 0 or r.random() < 0.4:
+            return super().index(depth)
+        a, b = self.index(depth - 1), self.index(depth - 1)
+        if r.random() < 0.3:
+            b = const(r.choice((-8, -4, -1, 0, 1, 3, 5, 7, 8, 15)))
+        f = r.choice((operator.and_, operator.or_, operator.xor))
+        what = r.choice("bbb~<>s")
+        if what == "b":
+            return f(a, b)
+        if what == "~":
+            return ~a
+        if what in "<>":
+            n = r.randrange(4)
+            return a << n if what == "<" else a >> n
+        t = r.choice(("int8", "uint8", "int16", "int32", "uint32"))
+        x, y = cast(a, t), cast(b, t)
+        e = binary(r.choice(["&", "|", "^", "<<", ">>", "+", "-", "*"]), x, y)
+        return cast(~e if r.random() < 0.2 else e, "index")
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_bits(block):
+    for seed in range(90_000 + block * 100, 90_000 + block * 100 + 100):
+        e = Bits(seed)
+        holds(e, e.index(), seed)
+
+
+@pytest.mark.parametrize("op", ["&", "|", "^", "<<", ">>"])
+def test_ranges_of_bits_hold_every_pair(op):
+    ends = (-9, -8, -5, -1, 0, 1, 3, 4, 7, 8, 13)
+    boxes = [(a, b) for a in ends for b in ends if a <= b <= a + 9]
+    for t in ("int8", "uint8", "int32"):
+        low = DTYPES[t].low
+        for a, b in itertools.product(boxes, boxes):
+            if min(a[0], b[0]) < low:
+                continue
+            least, most = within_bits(op, a, b, t)
+            for x in range(a[0], a[1] + 1):
+                for y in range(b[0], b[1] + 1):
+                    value = evaluate(Binary(op, Const(x, t), Const(y, t), t), {})
+                    assert least <= value <= most, (t, a, b, x, y)
+
+
 @pytest.mark.parametrize("block", range(10))
 def test_index_arithmetic(block):
     for seed in range(block * 100, block * 100 + 100):
         e = Expressions(seed)
-        i = e.index()
-        arith = Arith(e.ranges)
-        simple, linear = arith.simplify(i), arith.linear(i).expr()
-        low, high = arith.range(i)
-        for env in e.points():
-            value = evaluate(i, env)
-            assert evaluate(simple, env) == value, seed
-            assert evaluate(linear, env) == value, seed
-            assert low <= value <= high, seed
-        again = arith.simplify(simple)
-        for env in e.points():
-            assert evaluate(again, env) == evaluate(i, env), seed
+        holds(e, e.index(), seed)
 
 
 @pytest.mark.parametrize("block", range(10))

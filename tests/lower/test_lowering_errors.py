@@ -54,7 +54,7 @@ def one_extent_per_axis():
 
 def negative_division():
     X = tir.placeholder((9,), name="X")
-    return tir.Schedule(tir.compute((8, 8), lambda i, j: X[(i - j) // 2 + 4], name="Y"))
+    return tir.Schedule(tir.compute((8, 8), lambda i, j: X[(i - j) // 3 + 4], name="Y"))
 
 
 def divergent_barrier():

@@ -11,7 +11,7 @@ import tensorir as tir
 from tensorir.arith.affine import contrary
 from tensorir.check.equivalence import compare_module
 from tensorir.errors import LoweringError
-from tensorir.expr.bounds import evaluate
+from tensorir.expr.point import evaluate
 from tensorir.interp.numbers import Field, Numbers
 from tensorir.interp.reference import random_arguments
 from tensorir.ir.build import binary, const

@@ -155,6 +155,7 @@ TIR_VECTORS(unsigned short, ushort)
 TIR_VECTORS(signed char, char)
 TIR_VECTORS(unsigned char, uchar)
 TIR_VECTORS(long long, longlong)
+TIR_VECTORS(unsigned long long, ulonglong)
 
 template <class To, class From> static inline To tir_bits(From v) {
   static_assert(sizeof(To) == sizeof(From), "the same bits");
@@ -167,6 +168,13 @@ static inline int __float_as_int(float f) { return tir_bits<int>(f); }
 static inline float __uint_as_float(unsigned i) { return tir_bits<float>(i); }
 static inline unsigned __float_as_uint(float f) { return tir_bits<unsigned>(f); }
 static inline double __longlong_as_double(long long i) { return tir_bits<double>(i); }
+static inline long long __double_as_longlong(double d) { return tir_bits<long long>(d); }
+static inline int __mulhi(int a, int b) { return (int)((long long)a * b >> 32); }
+static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }
+static inline long long __mul64hi(long long a, long long b) { return (long long)((__int128)a * b >> 64); }
+static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
+  return (unsigned long long)((unsigned __int128)a * b >> 64);
+}
 static inline float rsqrtf(float x) { return 1.0f / sqrt(x); }
 static inline double rsqrt(double x) { return 1.0 / sqrt(x); }
 
@@ -185,5 +193,7 @@ static inline __half __float2half_rn(float f) {
     return {(uint16_t)(sign | (tir_bits<uint32_t>(tir_bits<float>(size) + 0.5f) - 0x3f000000))};
   return {(uint16_t)(sign | ((size + 0xfff + (size >> 13 & 1) - 0x38000000) >> 13))};
 }
+static inline unsigned short __half_as_ushort(__half h) { return h.bits; }
+static inline __half __ushort_as_half(unsigned short bits) { return {bits}; }
 struct __half2 { __half x, y; };
 static inline __half2 __floats2half2_rn(float a, float b) { return {__float2half_rn(a), __float2half_rn(b)}; }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tensorir.errors import Problem, ScheduleError
-from tensorir.errors.needs import shown
+from tensorir.errors.needs import plain_int, shown
 from tensorir.ir.build import as_int
 from tensorir.ir.tree import Loop, Program
 from tensorir.schedule.analysis import caret, need_serial
@@ -20,6 +20,7 @@ def annotate(program: Program, loop: Loop, key: str, value: Any) -> Rewrite:
         raise ScheduleError(Problem("annotate.known-key", f"there is no annotation {key!r}", at=caret(loop),
                                     hint=f"one of {', '.join(KEYS)}"))  # fmt: skip
     need_serial(loop, "annotate")
+    value = plain_int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 1 or value & (value - 1):
         raise ScheduleError(Problem("annotate.value", f"unroll={shown(value)} is not a power of two", at=caret(loop)))
     extent = as_int(loop.extent)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from tensorir.errors import Problem, ScheduleError
+from tensorir.errors.needs import plain_int
 from tensorir.ir.layout import COLLECTIVES, permuted
 from tensorir.ir.layout_text import parse_layout
 from tensorir.ir.tree import Buffer, Layout, Program, Scope
@@ -67,6 +68,7 @@ def layout_of(
     if sorted(dims) != list(range(rank)):
         raise ScheduleError(Problem("layout.order", f"order={list(dims)} is not a permutation of the {rank} dimensions",
                                     hint=f"order={list(range(rank))}"))  # fmt: skip
+    pad = plain_int(pad)
     if isinstance(pad, bool) or not isinstance(pad, int) or pad < 0:
         raise ScheduleError(Problem("layout.pad", f"pad={pad!r} must be an int >= 0"))
     if layout is None:

@@ -24,7 +24,7 @@ void Y_kernel(__global const float *restrict X, __global int *restrict Y)
           const int Y_old = Y[i_0 * 4 + i_1];
           const float Y_state0_new = X[X_at + r_0 * 2 + r_1];
           const int Y_new = (int)(r_0 * 2 + r_1);
-          Y_state0[0] = Y_state0_new < Y_state0_old || Y_state0_old == Y_state0_new && Y_new < Y_old ? Y_state0_new : Y_state0_old;
-          Y[i_0 * 4 + i_1] = Y_state0_new < Y_state0_old || Y_state0_old == Y_state0_new && Y_new < Y_old ? Y_new : Y_old;
+          Y_state0[0] = !(Y_state0_old <= Y_state0_new) && (Y_state0_old == Y_state0_old || Y_state0_new != Y_state0_new && Y_new < Y_old) || Y_state0_old == Y_state0_new && Y_new < Y_old ? Y_state0_new : Y_state0_old;
+          Y[i_0 * 4 + i_1] = !(Y_state0_old <= Y_state0_new) && (Y_state0_old == Y_state0_old || Y_state0_new != Y_state0_new && Y_new < Y_old) || Y_state0_old == Y_state0_new && Y_new < Y_old ? Y_new : Y_old;
         }
 }

@@ -24,7 +24,7 @@ Y_kernel(const float *__restrict__ X, int *__restrict__ Y)
           const int Y_old = Y[i_0 * 4 + i_1];
           const float Y_state0_new = X[X_at + r_0 * 2 + r_1];
           const int Y_new = r_0 * 2 + r_1;
-          Y_state0[0] = Y_state0_new < Y_state0_old || Y_state0_old == Y_state0_new && Y_new < Y_old ? Y_state0_new : Y_state0_old;
-          Y[i_0 * 4 + i_1] = Y_state0_new < Y_state0_old || Y_state0_old == Y_state0_new && Y_new < Y_old ? Y_new : Y_old;
+          Y_state0[0] = !(Y_state0_old <= Y_state0_new) && (Y_state0_old == Y_state0_old || Y_state0_new != Y_state0_new && Y_new < Y_old) || Y_state0_old == Y_state0_new && Y_new < Y_old ? Y_state0_new : Y_state0_old;
+          Y[i_0 * 4 + i_1] = !(Y_state0_old <= Y_state0_new) && (Y_state0_old == Y_state0_old || Y_state0_new != Y_state0_new && Y_new < Y_old) || Y_state0_old == Y_state0_new && Y_new < Y_old ? Y_new : Y_old;
         }
 }

@@ -1,0 +1,84 @@
+"""What C has no operator for: shifts by any number of bits, bits as another type, the upper half of a product."""
+
+from __future__ import annotations
+
+from tensorir.codegen.dialect import Dialect
+from tensorir.ir.dtypes import DTYPES
+
+_BITS_OF = {"float16": "tir_bits_float16", "bfloat16": "tir_to_bfloat16"}
+_OF_BITS = {"float16": "tir_of_bits_float16", "bfloat16": "tir_from_bfloat16"}
+_CUDA_BITCASTS = {
+    ("float32", "uint32"): "__float_as_uint({0})", ("float32", "int32"): "__float_as_int({0})",
+    ("uint32", "float32"): "__uint_as_float({0})", ("int32", "float32"): "__int_as_float({0})",
+    ("float64", "int64"): "__double_as_longlong({0})", ("int64", "float64"): "__longlong_as_double({0})",
+    ("float64", "uint64"): "(unsigned long long)__double_as_longlong({0})",
+    ("uint64", "float64"): "__longlong_as_double((long long)({0}))",
+}  # fmt: skip
+_CUDA_UPPER = {"int32": "__mulhi", "uint32": "__umulhi", "int64": "__mul64hi", "uint64": "__umul64hi"}
+
+
+def shift_helper(op: str, dtype: str, d: Dialect) -> tuple[str, str]:
+    """The name and the text of a shift by any number of bits, as NumPy's: by none of the type's, the sign is left."""
+    kind, bits, name = d.types[dtype], DTYPES[dtype].bits, f"tir_sh{'l' if op == '<<' else 'r'}_{dtype}"
+    few = f"({d.types[f'uint{bits}']})b < {bits}"
+    result = f"a >> ({few} ? b : {bits - 1})" if op == ">>" and DTYPES[dtype].kind == "i" else f"{few} ? a {op} b : 0"
+    inline = "__device__ __forceinline__" if d.family == "cuda" else "inline"
+    return name, f"{inline} {kind} {name}({kind} a, {kind} b) {{ return {result}; }}"
+
+
+def narrow_bits(old: str, new: str, d: Dialect) -> tuple[str, str]:
+    """The helper between a float of 16 or 8 bits and its bits, and its call with ``{0}`` in it."""
+    if DTYPES[old].kind == "f":
+        helper = _BITS_OF.get(old, f"tir_to_{old}")
+        cast = f"({d.types[new]})" if DTYPES[new].kind == "i" else ""
+        return helper, f"{cast}{helper}({{0}})"
+    helper = _OF_BITS.get(new, f"tir_from_{new}")
+    return helper, f"{helper}(({d.types[f'uint{DTYPES[new].bits}']})({{0}}))"
+
+
+def cuda_bitcast(old: str, new: str) -> str:
+    """The call that makes 32 or 64 bits another type, with ``{0}`` in it."""
+    return _CUDA_BITCASTS[old, new]
+
+
+def upper_half(dtype: str, d: Dialect) -> str:
+    """The upper half of a product, with ``{0}`` and ``{1}`` in it; factors of fewer bits are multiplied as int."""
+    bits = DTYPES[dtype].bits
+    if bits < 32:
+        wide = d.types["uint32" if DTYPES[dtype].kind == "u" else "int32"]
+        return f"({d.types[dtype]})(({wide}){{0}} * {{1}} >> {bits})"
+    return f"{_CUDA_UPPER[dtype] if d.family == 'cuda' else 'mul_hi'}({{0}}, {{1}})"
+
+
+def extreme_helper(name: str, fn: str, kind: str, lanes: int, bounded: bool, family: str) -> str:
+    """``{i}TYPE NAME(TYPE a, TYPE b)``, whose result is NaN where an argument is.
+
+    fn: "min" or "max";  bounded: b is a constant, and a number
+
+    ``b > a ? b : a`` is one instruction of x86, which gives its second operand where one is NaN. Where that may be b,
+    all bits are set: compilers would join a second choice of b with the first one and lose the instruction, and a
+    constant is a masked load, which is slow as long as nobody has touched its page.
+    """
+    chosen = f"b {'>' if fn == 'max' else '<'} a ? b : a"
+    if not bounded and family == "cuda":
+        chosen = f"b != b ? b : {chosen}"
+    elif not bounded:
+        number = kind.removesuffix(str(lanes)) if lanes > 1 else kind
+        bits = "long" if number == "double" else "int"
+        whole = f"{bits}{lanes}" if lanes > 1 else bits
+        missing = "(b != b)" if lanes > 1 else f"-({bits})(b != b)"
+        chosen = f"as_{kind}(as_{whole}({chosen}) | {missing})"
+    return f"{{i}}{kind} {name}({kind} a, {kind} b) {{{{ return {chosen}; }}}}"
+
+
+CUDA_EXTREME = """\
+__device__ __forceinline__ float tir_FN_float(float a, float b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  float y;
+  asm("FN.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+#else
+  return b != b ? b : b SIGN a ? b : a;
+#endif
+}"""
+"""The larger or smaller of two floats, NaN where one of them is."""
