@@ -14,6 +14,7 @@ from tensorir.errors.needs import plain_ints
 from tensorir.expr.compute import placeholder
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import dtype_of, is_float
+from tensorir.ops.blocks import ALIGNED, bind_grid, element_bytes, groups_met, start, within_group
 from tensorir.ops.common import (
     Config,
     accumulator,
@@ -29,6 +30,7 @@ from tensorir.ops.conv_weight_tensor import weight_templates
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
+    from tensorir.target import Target
     from tensorir.tune.space import Space
 
 Shape = Mapping[str, Any]
@@ -134,7 +136,7 @@ def _workload(name: str, out: Tensor, shape: dict[str, Any], nest: Nest, referen
         templates={
             "cpu_rows": Template(lambda sch, c: cpu_rows(sch, c, nest), lambda _: _cpu_space(nest, shape), ("cpu",)),
             **on_tensor_cores,
-            "gpu_tile": Template(lambda sch, c: gpu_tile(sch, c, nest), lambda _: _gpu_space(nest, shape), ("gpu",)),
+            "gpu_tile": Template(lambda sch, c: gpu_tile(sch, c, nest), lambda t: _gpu_space(nest, shape, t), ("gpu",)),
         },
         reference=lambda *arrays: reference(shape, *arrays),
         flops=2 * n * k * p * q * cg * r * s,
@@ -182,7 +184,7 @@ def gpu_tile(s: Schedule, c: Config, nest: Nest) -> Schedule:
     cb, ct, cl = s.split(f"{out}.{nest.column}", [None, c["tc"], c["rc"]])
     lead = [f"{out}.{v}" for v in nest.lead]
     s.reorder(*lead, rb, cb, rt, ct, rl, cl)
-    s.bind(lead[0], "block.z").bind(s.fuse(lead[1], rb), "block.y").bind(cb, "block.x")
+    bind_grid(s, [lead[0]], [lead[1], rb], [cb])
     s.bind(rt, "thread.y").bind(ct, "thread.x")
     s.compute_at(y, ct)
     so, si = s.split(f"{y}.{nest.split}", [None, c["depth"]])
@@ -214,34 +216,49 @@ def _cpu_space(nest: Nest, shape: Shape) -> Space:
     return Space(rows=[4, 2, 6, 1, 3], columns=columns, lanes=lanes, where=where)
 
 
-def _gpu_space(nest: Nest, shape: Shape) -> Space:
+def tile_bytes(v: Config, nest: Nest, shape: Shape) -> int:
+    """Shared memory that ``gpu_tile`` stages: of all groups that the tile's channels may belong to."""
+    rows, columns = v["tr"] * v["rr"], v["tc"] * v["rc"]
+    if not nest.taps:
+        cells = _of_filter(shape, rows, columns, v["depth"])
+    else:
+        cells = _of_image(shape, *((rows, columns) if nest.row == "c" else (columns, rows)), v["depth"])
+    return element_bytes(shape) * cells + 2 * ALIGNED
+
+
+def _of_image(shape: Shape, channels: int, pixels: int, depth: int) -> int:
+    """Elements that ``channels`` of an image's gradient by so many ``pixels`` of a row need."""
+    groups, per_group, c, cg = shape["groups"], shape["k"] // shape["groups"], shape["c"], shape["cg"]
+    read, inner = depth, channels
+    if groups > 1:
+        read += (groups_met(c, cg, channels) - 1) * per_group
+        inner = within_group(c, cg, channels)
+    rows, columns = 1 + (shape["r"] - 1) * shape["dilation"], pixels + (shape["s"] - 1) * shape["dilation"]
+    return int(read * (rows * columns + shape["r"] * shape["s"] * inner))
+
+
+def _of_filter(shape: Shape, outputs: int, channels: int, depth: int) -> int:
+    """Elements that ``outputs`` by ``channels`` of a filter's gradient need."""
+    groups, k = shape["groups"], shape["k"]
+    read = channels + ((groups_met(k, k // groups, outputs) - 1) * shape["cg"] if groups > 1 else 0)
+    return int(depth * outputs + ((depth - 1) * shape["stride"] + 1) * read)
+
+
+def _gpu_space(nest: Nest, shape: Shape, target: Target) -> Space:
     from tensorir.tune.space import Space
 
-    stride, dilation = shape["stride"], shape["dilation"]
-    taps = shape["r"] * shape["s"] if nest.taps else 1
+    def shared(v: Config) -> bool:
+        return tile_bytes(v, nest, shape) <= target.shared_optin_bytes
 
-    def span(v: str, size: int) -> int:  # of the image that so many of an axis read
-        if nest.taps:
-            return size + (shape["s"] - 1) * dilation if v == "w" else size
-        return (size - 1) * stride + 1 if v == "q" else size
+    def threads(v: Config) -> bool:
+        return bool(32 <= v["tr"] * v["tc"] <= 256)
 
-    def shared(c: Mapping[str, Any]) -> bool:
-        rows, columns = c["tr"] * c["rr"], c["tc"] * c["rc"]
-        if nest.taps:
-            channels, pixels = (rows, columns) if nest.row == "c" else (columns, rows)
-            image = shape["groups"] * c["depth"] if shape["groups"] > 1 else c["depth"]
-            rows_read = 1 + (shape["r"] - 1) * dilation
-            cells = image * rows_read * span("w", pixels) + image * taps * channels
-        else:
-            groups = -(-rows // max(1, shape["k"] // shape["groups"])) + 1 if shape["groups"] > 1 else 1
-            cells = c["depth"] * rows + span("q", c["depth"]) * columns * groups
-        return bool(4 * cells <= 48 * 1024)
-
-    def threads(c: Mapping[str, Any]) -> bool:
-        return bool(32 <= c["tr"] * c["tc"] <= 256)
-
-    return Space(tr=[8, 4, 16], tc=[8, 16, 4, 32], rr=[4, 2, 1, 8], rc=[4, 2, 1], depth=[8, 4, 16, 2, 1],
-                 where={"shared": shared, "threads": threads})  # fmt: skip
+    # single channels as well, since of groups of 43 any four may belong to two, and both are staged whole then
+    one, many = ([1], [1, 32]) if shape["groups"] > 1 else ([], [])
+    knobs = dict(tr=[8, 4, 16, *many], tc=[8, 16, 4, 32, *one], rr=[4, 2, 1, 8], rc=[4, 2, 1], depth=[8, 4, 16, 2, 1])
+    where = {"shared": shared, "threads": threads}
+    default = start(knobs, where, lambda v: tile_bytes(v, nest, shape))
+    return Space(where=where, default=default, **knobs)
 
 
 def reference_data(shape: Shape, dy: np.ndarray, w: np.ndarray) -> np.ndarray:

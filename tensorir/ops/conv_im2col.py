@@ -20,9 +20,10 @@ from tensorir.expr.tensor import Tensor
 from tensorir.intrin.hopper import ROWS
 from tensorir.intrin.pixels import CORNERS, MOST_OFFSET, MOST_PIXEL_STEP
 from tensorir.ir.tree import Expr
+from tensorir.ops.blocks import extent_of
 from tensorir.ops.common import Config, accumulator, result_type
 from tensorir.ops.conv_tensor import conv_multiplication, turned
-from tensorir.ops.gemm_blocks import extent_of, multiprocessors
+from tensorir.ops.gemm_blocks import multiprocessors
 from tensorir.ops.gemm_hopper import REGISTERS, ROW_BYTES, swizzled_rows
 from tensorir.ops.gemm_tensor import result_kind, store_rows
 

@@ -19,6 +19,7 @@ from tensorir.expr.reducers import sum as total
 from tensorir.expr.tensor import Tensor
 from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication
 from tensorir.ir.tree import Expr
+from tensorir.ops.blocks import bind_grid
 from tensorir.ops.common import Config, leaves_in_halves, out_stage
 from tensorir.ops.gemm_tensor import kind_of, load_rows, result_kind, swizzled, vector_of
 from tensorir.ops.images import epilogue, result
@@ -176,8 +177,7 @@ def gpu_tensor(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     kb, wk, k = s.split(channel, [None, c["wk"], c["rk"]])
     channels = [group, kb] if grouped else [kb]
     s.reorder(*image_of, *channels, pb, qb, wp, wk, *((p, k, q) if nchw else (p, q, k)))
-    block = s.fuse(pb, qb)
-    s.bind(joint(s, image_of), "block.z").bind(joint(s, channels), "block.y").bind(block, "block.x")
+    block = bind_grid(s, image_of, channels, [s.fuse(pb, qb)])
     s.bind(wp, "warp.y").bind(wk, "warp.x")
     if c["staged"]:
         stage_result(s, out, block, c, shape)
@@ -230,14 +230,6 @@ def result_row(shape: Mapping[str, Any]) -> int | None:
     if shape["layout"] == "NHWC":
         return vector_of(LEAST, shape["k"], m)
     return vector_of(PIXELS, shape.get("result", shape)["q"], m)
-
-
-def joint(s: Schedule, loops: list[Any]) -> Any:
-    """Several loops in one."""
-    one = loops[0]
-    for loop in loops[1:]:
-        one = s.fuse(one, loop)
-    return one
 
 
 def is_packed(shape: Mapping[str, Any]) -> bool:

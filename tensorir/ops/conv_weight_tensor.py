@@ -18,8 +18,9 @@ from tensorir.expr.reducers import sum as total
 from tensorir.expr.tensor import Tensor
 from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication, loads_rows
 from tensorir.ir.tree import Expr
+from tensorir.ops.blocks import bind_grid, joint
 from tensorir.ops.common import Config, accumulator, leaves_in_halves, out_stage, result_type
-from tensorir.ops.conv_tensor import LEAST, joint
+from tensorir.ops.conv_tensor import LEAST
 from tensorir.ops.gemm_tensor import KINDS, load_rows, swizzled, vector_of
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ def gpu_tensor(s: Schedule, c: Config, shape: Shape) -> Schedule:
     cb, wc, cl = s.split(f"{out}.c", [None, c["bc"] // c["wc"], c["wc"]])
     taps = [f"{out}.r", f"{out}.s"]
     s.reorder(*lead, *taps, kb, cb, wk, wc, k, cl)
-    s.bind(joint(s, [*lead, *taps]), "block.z").bind(kb, "block.y").bind(cb, "block.x")
+    cb = bind_grid(s, [*lead, *taps], [kb], [cb])
     s.bind(wk, "warp.y").bind(wc, "warp.x")
     if staged_out(c, shape):
         layout = f"k, r, s, c -> r, s, k, {swizzled(c['bc'], m, 'k').replace('x', 'c')}"

@@ -18,6 +18,7 @@ from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import dtype_of, is_float
 from tensorir.ops import winograd_fused, winograd_gpu
 from tensorir.ops.baselines import conv2d_baselines
+from tensorir.ops.blocks import ALIGNED, bind_grid, element_bytes, groups_met, start
 from tensorir.ops.common import (
     Config,
     accumulator,
@@ -39,6 +40,7 @@ from tensorir.ops.images import declaring, epilogue
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
+    from tensorir.target import Target
     from tensorir.tune.space import Space
 
 DEFAULTS = dict(residual=False, prepack=False, max_error=1e-4, precision="fp32")
@@ -88,7 +90,7 @@ def conv2d(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: in
     out = epilogue(y, operands, params)
     p, q = (out.shape[2], out.shape[3]) if nchw else (out.shape[1], out.shape[2])
     shape = {**params, **options, "p": p, "q": q, "cg": c // groups}
-    on_gpu = Template(lambda sch, cfg: gpu_tile(sch, cfg, shape), lambda _: _gpu_space(shape), kinds=("gpu",))
+    on_gpu = Template(lambda sch, cfg: gpu_tile(sch, cfg, shape), lambda t: _gpu_space(shape, t), kinds=("gpu",))
     general = Template(lambda sch, cfg: cpu_tile(sch, cfg, shape), lambda _: _cpu_space(shape), kinds=("cpu",))
     return Workload(
         "conv2d", out,
@@ -323,7 +325,7 @@ def gpu_tile(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     qb, qt, ql = s.split(f"{out}.q", [None, c["tq"], c["rq"]])
     s.reorder(f"{out}.n", kb, pb, qb, kt, pt, qt, *((kl, pl, ql) if nchw else (pl, ql, kl)))
     pixels, threads = s.fuse(pb, qb), s.fuse(pt, qt)
-    s.bind(f"{out}.n", "block.z").bind(kb, "block.y").bind(pixels, "block.x")
+    bind_grid(s, [f"{out}.n"], [kb], [pixels])
     s.bind(kt, "thread.y").bind(threads, "thread.x")
     s.compute_at("y", threads)
     co, ci = s.split("y.c", [None, c["bc"]])
@@ -338,25 +340,30 @@ def gpu_tile(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     return s
 
 
-def _gpu_space(shape: Mapping[str, Any]) -> Space:
-    from tensorir.tune.space import Space
+def tile_bytes(c: Config, shape: Mapping[str, Any]) -> int:
+    """Shared memory that ``gpu_tile`` stages: the filters of its outputs, and the channels of the image that those read
+    of all groups that they may belong to, each for ``bc`` channels of a group at a time.
+    """
 
-    taps = shape["r"] * shape["s"]
-
-    def tile(size: int, taps: int) -> int:
+    def side(size: int, taps: int) -> int:
         return int((size - 1) * shape["stride"] + (taps - 1) * shape["dilation"] + 1)
 
+    outputs, groups = c["tk"] * c["rk"], shape["groups"]
+    met = groups_met(shape["k"], shape["k"] // groups, outputs) if groups > 1 else 1
+    strip = side(c["tp"] * c["rp"], shape["r"]) * side(c["tq"] * c["rq"], shape["s"])
+    cells = outputs * c["bc"] * shape["r"] * shape["s"] + ((met - 1) * shape["cg"] + c["bc"]) * strip
+    return int(element_bytes(shape) * cells) + 2 * ALIGNED
+
+
+def _gpu_space(shape: Mapping[str, Any], target: Target) -> Space:
+    from tensorir.tune.space import Space
+
     def threads(c: Mapping[str, Any]) -> bool:
-        return bool(32 <= c["tk"] * c["tp"] * c["tq"] <= 256 or shape["k"] * shape["p"] * shape["q"] < 1024)
+        few = shape["k"] * shape["p"] * shape["q"] < 1024
+        return bool((1 if few else 32) <= c["tk"] * c["tp"] * c["tq"] <= 256)
 
     def shared(c: Mapping[str, Any]) -> bool:
-        channels = (
-            c["bc"]
-            if shape["groups"] == 1
-            else min(shape["c"], c["bc"] * max(1, c["tk"] * c["rk"] * shape["groups"] // shape["k"] + 1))
-        )
-        strip = tile(c["tp"] * c["rp"], shape["r"]) * tile(c["tq"] * c["rq"], shape["s"])
-        return bool(4 * (c["tk"] * c["rk"] * c["bc"] * taps + channels * strip) <= 48 * 1024)
+        return tile_bytes(c, shape) <= target.shared_optin_bytes
 
     def registers(c: Mapping[str, Any]) -> bool:
         return bool(1 <= c["rk"] * c["rp"] * c["rq"] <= 64)
@@ -373,7 +380,7 @@ def _gpu_space(shape: Mapping[str, Any]) -> Space:
         rq=[2, 1, 4, 7],
         bc=[4, 8, 2, 1, 16],
     )
-    default = wanted if all(t(wanted) for t in where.values()) else None
+    default = start(knobs, where, lambda c: tile_bytes(c, shape), wanted)
     return Space(where=where, default=default, **knobs)
 
 

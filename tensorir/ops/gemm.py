@@ -15,6 +15,7 @@ from tensorir.errors.needs import plain_ints
 from tensorir.expr.compute import placeholder, scalar
 from tensorir.ir.dtypes import dtype_of, is_float
 from tensorir.ops.baselines import matmul_baselines
+from tensorir.ops.blocks import bind_grid, element_bytes, start
 from tensorir.ops.common import (
     Config,
     accumulator,
@@ -37,6 +38,7 @@ from tensorir.ops.gemm_waves import in_two
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
+    from tensorir.target import Target
     from tensorir.tune.space import Space
 
 
@@ -94,7 +96,7 @@ def gpu_templates(shape: Mapping[str, Any], given: Mapping[str, Any] | None = No
     """The templates for GPUs: for CUDA on tensor cores where these multiply the operands' type, else in threads; for
     any of them by shared tiles. given: the arguments, where the product may be declared otherwise (``gemm_waves``)
     """
-    tiles = Template(lambda s, cfg: gpu_tile(s, cfg, shape), lambda _: _gpu_space(shape), kinds=("gpu",))
+    tiles = Template(lambda s, cfg: gpu_tile(s, cfg, shape), lambda t: _gpu_space(shape, t), kinds=("gpu",))
     return {**_by_warps(shape, given or {}), "gpu_tile": tiles}
 
 
@@ -134,9 +136,8 @@ def gpu_tile(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
     jb, jt, jl = s.split(f"{out}.j", [None, c["tj"], c["rj"]])
     batch = [f"{out}.z"] if p["batch"] > 1 else []
     s.reorder(*batch, ib, jb, it, jt, il, jl)
-    s.bind(ib, "block.y").bind(jb, "block.x").bind(it, "thread.y").bind(jt, "thread.x")
-    if batch:
-        s.bind(batch[0], "block.z")
+    bind_grid(s, batch, [ib], [jb])
+    s.bind(it, "thread.y").bind(jt, "thread.x")
     s.compute_at("c", jt)
     ko, ki = s.split("c.k", [None, c["bk"]])
     s.reorder(*(["c.z"] if batch else []), ko, ki, "c.i", "c.j")
@@ -203,14 +204,17 @@ def _vector(tile: int, extent: int, wanted: int) -> int | None:
     return None
 
 
-def _gpu_space(p: Mapping[str, Any]) -> Space:
+def _gpu_space(p: Mapping[str, Any], target: Target) -> Space:
     from tensorir.tune.space import Space
 
     def threads(c: Mapping[str, Any]) -> bool:
         return c["ti"] * c["tj"] in (64, 128, 256)
 
+    def tile_bytes(c: Mapping[str, Any]) -> int:
+        return int(element_bytes(p) * c["depth"] * c["bk"] * (c["ti"] * c["ri"] + c["tj"] * c["rj"]))
+
     def shared(c: Mapping[str, Any]) -> bool:
-        return bool(4 * c["depth"] * c["bk"] * (c["ti"] * c["ri"] + c["tj"] * c["rj"]) <= 48 * 1024)
+        return tile_bytes(c) <= target.shared_optin_bytes
 
     def registers(c: Mapping[str, Any]) -> bool:
         return bool(c["ri"] * c["rj"] <= 128)
@@ -223,9 +227,9 @@ def _gpu_space(p: Mapping[str, Any]) -> Space:
         where["groups"] = lambda c: of_one_group(p, c["ti"] * c["ri"])
     big = p["m"] >= 256 and p["n"] >= 256
     tile = 8 if big else 4
-    default = dict(ti=16, tj=16, ri=tile, rj=tile, bk=8 if big else 16, vector=4, fragments=1, depth=2)
-    smaller = [{**default, "ri": n} for n in (8, 4, 2, 1) if n < tile]
-    default = dict(first_of_one_group(p, lambda c: c["ti"] * c["ri"], [default, *smaller]))
+    wanted = dict(ti=16, tj=16, ri=tile, rj=tile, bk=8 if big else 16, vector=4, fragments=1, depth=2)
+    smaller = [{**wanted, "ri": n} for n in (8, 4, 2, 1) if n < tile]
+    wanted = dict(first_of_one_group(p, lambda c: c["ti"] * c["ri"], [wanted, *smaller]))
     knobs = dict(
         ti=[16, 8, 32, 4],
         tj=[16, 8, 32],
@@ -236,7 +240,7 @@ def _gpu_space(p: Mapping[str, Any]) -> Space:
         fragments=[1, 0],
         depth=[2, 1],
     )
-    return Space(where=where, default=default, **knobs)
+    return Space(where=where, default=start(knobs, where, tile_bytes, wanted), **knobs)
 
 
 def reference(p: Mapping[str, Any], a: np.ndarray, b: np.ndarray, *rest: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tensorir.ir.build import as_int
+from tensorir.ops.blocks import extent_of
 from tensorir.ops.common import Config, out_stage
 from tensorir.tune.gpu_devices import gpu_of
 
@@ -122,11 +122,6 @@ def bind_blocks(s: Schedule, c: Config, outer: Sequence[Any]) -> None:
         s.bind(bi, "block.y").bind(bj, "block.x")
     if before:
         s.bind(before[0] if len(before) == 1 else s.fuse(*before, name="part"), "block.z")
-
-
-def extent_of(s: Schedule, loop: Any) -> int:
-    """Iterations of a loop."""
-    return as_int(s.index.loops[str(loop)].extent)
 
 
 def banded(c: Config, rows: int, columns: int, target: Target) -> bool:

@@ -17,11 +17,11 @@ from tensorir.expr.functions import cast, where
 from tensorir.expr.reducers import sum as total
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
+from tensorir.ops.blocks import extent_of
 from tensorir.ops.common import Config, accumulator, last_stage
 from tensorir.ops.gemm_blocks import (
     Sums,
     add_up,
-    extent_of,
     in_groups,
     in_parts,
     multiprocessors,

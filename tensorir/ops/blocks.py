@@ -1,0 +1,104 @@
+"""What templates for GPUs share: how many blocks a grid has room for, and what a block stages."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tensorir.arith.affine import Arith
+from tensorir.arith.box import side_of
+from tensorir.ir.build import as_int
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import Expr, Var
+from tensorir.ops.common import Config
+
+if TYPE_CHECKING:
+    from tensorir.schedule.schedule import Schedule
+
+ROOMY = 48 * 1024
+"""Bytes of shared memory with which several blocks run on a multiprocessor: what a default does with, if it can."""
+ALIGNED = 128
+"""Bytes that the starts of arrays in shared memory may take."""
+
+
+def bind_grid(s: Schedule, z: Sequence[Any], y: Sequence[Any], x: Sequence[Any]) -> Any:
+    """Bind nested loops to the axes of the grid, outermost first, and return the one of ``block.x``: those of ``z`` and
+    of ``y`` are joined to it where their own axis has no room for as many.
+    """
+    _, most_y, most_z = s.target.max_grid
+    above, below, along = list(z), list(y), list(x)
+    if _blocks(s, below) > most_y or _blocks(s, above) > most_z:
+        below, along = [], [*below, *along]
+    if _blocks(s, above) > most_z:
+        above, along = [], [*above, *along]
+    for loops, axis in ((above, "block.z"), (below, "block.y")):
+        if loops:
+            s.bind(joint(s, loops), axis)
+    block = joint(s, along)
+    s.bind(block, "block.x")
+    return block
+
+
+def _blocks(s: Schedule, loops: Sequence[Any]) -> int:
+    return math.prod(extent_of(s, x) for x in loops)
+
+
+def extent_of(s: Schedule, loop: Any) -> int:
+    """Iterations of a loop."""
+    return as_int(s.index.loops[str(loop)].extent)
+
+
+def joint(s: Schedule, loops: Sequence[Any]) -> Any:
+    """Several loops in one."""
+    one = loops[0]
+    for loop in loops[1:]:
+        one = s.fuse(one, loop)
+    return one
+
+
+def element_bytes(shape: Mapping[str, Any]) -> int:
+    """Bytes of an element of the operands."""
+    return DTYPES[shape["dtype"]].bits // 8
+
+
+def groups_met(channels: int, part: int, tile: int) -> int:
+    """Groups of ``part`` channels each of which a copy has room, that ``tile`` neighbours out of ``channels`` meet."""
+    return _box(channels, part, tile)[0]
+
+
+def within_group(channels: int, part: int, tile: int) -> int:
+    """Channels of a group of ``part``, counted from its start, of which a copy for ``tile`` neighbours has room."""
+    return _box(channels, part, tile)[1]
+
+
+@functools.lru_cache(maxsize=4096)
+def _box(channels: int, part: int, tile: int) -> tuple[int, int]:
+    """The box of ``(i // part, i % part)`` for tiles of ``i``, by the arithmetic that ``stage_in`` asks."""
+    outer, inner = Var("outer", "index"), Var("inner", "index")
+    moving = {inner: (0, tile - 1)}
+    arith = Arith({outer: (0, -(-channels // tile) - 1), **moving})
+    at: Expr = outer * tile + inner
+    sides = [side_of(e, arith, moving) for e in (at // part, at % part)]
+    first, second = (s.extent if s is not None else n for s, n in zip(sides, (-(-channels // part), part), strict=True))
+    return first, second
+
+
+def start(knobs: Mapping[str, Sequence[Any]], where: Mapping[str, Callable[[Config], bool]],
+          shared_bytes: Callable[[Config], int], wanted: Config | None = None) -> dict[str, Any] | None:  # fmt: skip
+    """What a space starts with: ``wanted`` if it is legal and roomy, else the first legal configuration that is roomy,
+    else the one that needs the least shared memory; None where nothing is legal.
+    """
+    if wanted is not None and shared_bytes(wanted) <= ROOMY and all(test(wanted) for test in where.values()):
+        return dict(wanted)
+    least: tuple[int, dict[str, Any]] | None = None
+    for values in itertools.product(*knobs.values()):
+        c = dict(zip(knobs, values, strict=True))
+        if all(test(c) for test in where.values()):
+            if (nbytes := shared_bytes(c)) <= ROOMY:
+                return c
+            if least is None or nbytes < least[0]:
+                least = nbytes, c
+    return least[1] if least else None

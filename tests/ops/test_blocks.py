@@ -1,0 +1,120 @@
+"""What templates for GPUs share: grids that the target has room for, and what a block stages, counted beforehand."""
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tensorir as tir
+from tensorir.check.emulate import emulate
+from tensorir.interp.reference import random_arguments
+from tensorir.ops import conv_backward, convolution
+from tensorir.ops.blocks import ALIGNED, bind_grid, groups_met, within_group
+from tensorir.runtime.limits import check_source
+from tensorir.target import Target
+
+FROM_THE_EXAMINATION = [
+    ("conv2d", dict(n=1, c=512, k=8, groups=2, h=56, w=56, r=3, s=3, pad=1, layout="NHWC")),
+    ("conv2d_backward_data", dict(n=5, c=12, k=256, groups=4, h=12, w=18, r=3, s=4, layout="NHWC")),
+    ("conv2d_backward_data", dict(n=1, c=258, k=6, groups=2, h=7, w=7, r=7, s=7, stride=3, layout="NCHW")),
+    ("conv2d_backward_data", dict(n=64, c=192, k=192, groups=192, h=8, w=8, r=4, s=3, layout="NHWC", dtype="uint8")),
+    ("conv2d", dict(n=70_000, c=32, k=32, h=8, w=8, r=3, s=3, pad=1, layout="NHWC", dtype="float16")),
+    ("conv2d", dict(n=70_000, c=4, k=8, h=3, w=3, r=3, s=3, pad=1)),
+    ("conv2d_backward_data", dict(n=70_000, c=4, k=8, h=3, w=3, r=3, s=3, pad=1)),
+    ("matmul", dict(m=20, n=30, k=40, batch=70_000, dtype="float64")),
+    ("matmul", dict(m=512, n=512, k=64, dtype="float64")),
+]
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90a"])
+@pytest.mark.parametrize(("op", "shape"), FROM_THE_EXAMINATION)
+def test_defaults_fit_and_so_does_what_spaces_call_legal(op, shape, arch):
+    work, target, rng = getattr(tir.ops, op)(**shape), Target.parse(f"cuda -arch={arch}"), random.Random(0)
+    for name, template in work.templates.items():
+        if template.suits(target):
+            space = template.space_for(target)
+            for config in (space.default, space.config(rng.randrange(len(space.legal)))):
+                check_source(work.schedule(config, name, target).emitted(), target)
+
+
+def test_a_default_does_with_little_shared_memory_where_it_can():
+    """Several blocks run on a multiprocessor then."""
+    for op, shape in FROM_THE_EXAMINATION[:4]:
+        work, target = getattr(tir.ops, op)(**shape), Target.parse("cuda -arch=sm_90a")
+        (kernel,) = work.schedule(template="gpu_tile", target=target).emitted().kernels
+        assert kernel.shared_bytes <= 48 * 1024
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    op=st.sampled_from(["conv2d", "conv2d_backward_data", "conv2d_backward_weight"]),
+    layout=st.sampled_from(["NCHW", "NHWC"]),
+    groups=st.sampled_from([1, 2, 3, 4, 8]),
+    wide=st.tuples(st.integers(1, 20), st.integers(1, 20)),
+    taps=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    stride=st.integers(1, 2),
+    dtype=st.sampled_from(["float32", "float64", "int8"]),
+    pick=st.integers(0, 10**6),
+)
+def test_what_a_block_stages_is_what_the_space_counts(op, layout, groups, wide, taps, stride, dtype, pick):
+    shape = dict(n=2, c=wide[0] * groups, k=wide[1] * groups, h=9, w=8, r=taps[0], s=taps[1], stride=stride, pad=1)
+    work = getattr(tir.ops, op)(**shape, groups=groups, layout=layout, dtype=dtype)
+    target = Target.parse("cuda -arch=sm_80")
+    space = work.templates["gpu_tile"].space_for(target)
+    config = space.config(pick % len(space.legal))
+    names = dict(p=(9 + 2 - taps[0]) // stride + 1, q=(8 + 2 - taps[1]) // stride + 1, cg=wide[0], dilation=1)
+    told = {**shape, **names, "groups": groups, "dtype": dtype}
+    if op == "conv2d":
+        counted = convolution.tile_bytes(config, told)
+    else:
+        main = ("c" if layout == "NCHW" else "w", ("r", "s")) if op.endswith("data") else ("k", ())
+        nest = conv_backward.Nest("", ("", ""), main[0], "", (), "", main[1], ("", ""), "")
+        counted = conv_backward.tile_bytes(config, nest, told)
+    have = max(k.shared_bytes for k in work.schedule(config, "gpu_tile", target).emitted().kernels)
+    assert counted - 2 * ALIGNED <= have <= counted
+
+
+@settings(deadline=None)
+@given(st.integers(1, 60), st.integers(1, 12), st.integers(1, 40))
+def test_groups_that_a_tile_meets(part, groups, tile):
+    """Of every tile, and no more than rounding adds."""
+    channels = part * groups
+    firsts = range(0, channels, tile)
+    most = max((first + tile - 1) // part - first // part + 1 for first in firsts)
+    assert most <= groups_met(channels, part, tile) <= tile // part + 2
+    widest = max(max(i % part for i in range(f, f + tile)) - min(i % part for i in range(f, f + tile)) for f in firsts)
+    assert widest + 1 <= within_group(channels, part, tile) <= max(part, tile)
+
+
+@pytest.mark.parametrize(
+    ("extents", "most", "grid"),
+    [
+        ((3, 4, 5), (10, 10, 10), (5, 4, 3)),
+        ((3, 4, 5), (100, 4, 2), (60, 1, 1)),
+        ((3, 4, 5), (100, 3, 3), (20, 1, 3)),
+        ((3, 4, 5), (100, 3, 2), (60, 1, 1)),
+    ],
+)
+def test_blocks_go_where_the_grid_has_room(extents, most, grid):
+    A = tir.placeholder(extents, name="A")
+    B = tir.compute(extents, lambda i, j, k: A[i, j, k] + 1, name="B")
+    s = tir.Schedule(B, f"cuda -max_grid={','.join(map(str, most))}")
+    block = bind_grid(s, ["B.i"], ["B.j"], ["B.k"])
+    assert (s.emitted().kernels[0].grid, str(block) in s.index.loops) == (grid, True)
+    assert s.check()
+
+
+def test_gradients_and_images_beyond_a_grid_are_right():
+    """A grid of two along z and three along y is as good as one of 65,535 to see what is joined."""
+    target = "cuda -arch=sm_80 -max_grid=2147483647,3,2"
+    for op, template in (("conv2d", "gpu_tile"), ("conv2d_backward_data", "gpu_tile"), ("conv2d", "gpu_tensor")):
+        dtype = "float16" if template == "gpu_tensor" else "float32"
+        work = getattr(tir.ops, op)(n=3, c=16, h=9, w=8, k=32, pad=1, layout="NHWC", dtype=dtype)
+        s = work.schedule(template=template, target=target)
+        assert [k.grid[1:] for k in s.emitted().kernels] == [(1, 1)]
+        arrays = random_arguments(s.outputs, 0)
+        run = emulate(s.emitted(), arrays)
+        assert not run.problems
+        assert np.array_equal(run.outputs[0], work.reference(*arrays))
