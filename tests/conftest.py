@@ -31,6 +31,14 @@ def pytest_collection_finish(session):
     gc.set_threshold(20_000, 10, 10)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _own_turns(tmp_path_factory):
+    """Test runs side by side do not take turns at timing: whose turn it is, is a test of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("turns")))
+        yield
+
+
 @pytest.fixture
 def unoptimised(monkeypatch):
     """What is built for an OpenCL device computes the same without its compiler's optimisations, which take two

@@ -21,7 +21,6 @@ from tensorir.interp.reference import evaluate
 from tensorir.runtime.estimate import Estimate, Reference, look
 from tensorir.runtime.guard import LONG_SECONDS
 from tensorir.runtime.launch import Program
-from tensorir.runtime.machine import Load, Section
 from tensorir.runtime.timing import batch
 from tensorir.tune.inputs import arguments, integer_arrays
 from tensorir.tune.record import MOST_DRIFT
@@ -42,6 +41,7 @@ BESIDE = "beside"  # the phase in which the kernel is made that others are timed
 LONG_S = 0.1  # a default that takes so long is not repeated beside others
 STEADY = 1.02  # changes of the reference up to this factor are noise of its own
 DOUBT = 0.5  # the first blocks may have more to do than the others
+WAIT = "turn"  # the phase in which another process times on the device
 SAY_S = 0.5  # between two signs of life: each of them wakes the supervisor, which disturbs
 UNSTABLE = 0.25  # width of the interval over the median from which a time is flagged
 
@@ -314,11 +314,9 @@ class Runner:
 
         progress("time")
         once = min(self.once(), self.once())
-        with Section() as section:
-            found = look(self.bound, once, None if beside is None else beside.reference, enough=enough)
+        found = look(self.bound, once, None if beside is None else beside.reference, enough=enough)
         self.compare_over()
-        drift = {} if beside is None else pace_fields(found.pace)
-        return self.known | timed(found, section.load) | drift
+        return self.known | timed(found) | ({} if beside is None else pace_fields(found.pace))
 
 
 def _awkward(s: Schedule) -> tuple[str, tuple[Tensor, ...], Source] | None:
@@ -334,11 +332,9 @@ def _awkward(s: Schedule) -> tuple[str, tuple[Tensor, ...], Source] | None:
     return None
 
 
-def timed(found: Estimate, load: Load | None = None) -> Json:
-    """An estimate as fields of a record; load: what else the machine did meanwhile."""
+def timed(found: Estimate) -> Json:
+    """An estimate as fields of a record."""
     made: Json = {"status": "ok", **found.fields()}
-    if load is not None and load.fields():
-        made["load"] = load.fields()
     if found.high_s - found.low_s > UNSTABLE * found.seconds:
         made["flags"] = ["unstable_timing"]
     return made

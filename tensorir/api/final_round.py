@@ -8,13 +8,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tensorir.api.bench import SAY_S, Runner, pace_fields, timed
+from tensorir.api.bench import Runner, pace_fields, timed
 from tensorir.api.candidate import Json, Progress, Refused
 from tensorir.api.expected import SEED, Data, compare, each
 from tensorir.api.floats import Floats
 from tensorir.runtime.estimate import Estimate, Rounds, settle
-from tensorir.runtime.machine import Load, Section
 from tensorir.runtime.timing import slots
+from tensorir.runtime.turns import HELD_S
 from tensorir.tune.paired import Race, Standing, reconciled
 
 if TYPE_CHECKING:
@@ -68,20 +68,18 @@ def final(state: State, message: Json, progress: Progress) -> Json:
             results[n] = _out(state, n, refused)
     _elsewhere(runners, results, state, began, end, progress)
     arrays = _on_floats(runners, results, state, data, message["floats"], end, progress)
-    progress("time")
-    with Section() as section:
-        ours, theirs = _in_turn(state, message, runners, [partial(p, *arrays) for p in peers.values()], end, progress)
-        standings = _raced([r.bound for r in runners.values()], ours, end, message["race_s"], progress)
-    for (n, runner), fields in zip(runners.items(), _as_fields(ours, standings, section.load), strict=True):
+    ours, theirs = _in_turn(state, message, runners, [partial(p, *arrays) for p in peers.values()], end, progress)
+    standings = _raced(state, [r.bound for r in runners.values()], ours, end, message["race_s"], progress)
+    load = {"load": fields} if (fields := state.load.fields()) else {}
+    for (n, runner), fields in zip(runners.items(), _as_fields(ours, standings), strict=True):
         try:
             runner.compare_over()
-            results[n] = runner.known | fields
+            results[n] = runner.known | fields | load
         except Refused as refused:
             results[n] = _out(state, n, refused)
     against = [{"name": name, **about(found)} for name, found in zip(peers, theirs, strict=True)]
     best = min(against, key=lambda b: b["time_s"], default=None)
-    load = section.load.fields()
-    return {"status": "ok", "results": results, "baseline": best, "against": against, "load": load}
+    return {"status": "ok", "results": results, "baseline": best, "against": against, "load": {}, **load}
 
 
 def about(found: Estimate) -> Json:
@@ -133,38 +131,42 @@ def _out(state: State, n: int, refused: Refused) -> Json:
 
 
 def _raced(
-    calls: list[Any], found: list[Estimate], end: float | None, patience: float, progress: Progress
+    state: State, calls: list[Any], found: list[Estimate], end: float | None, patience: float, progress: Progress
 ) -> list[Standing]:
     """Compare them until it is clear which is fastest, or time or patience (seconds) is over; empty without a round."""
     if len(calls) < 2:
         return []
     timers = slots(calls, min(e.seconds for e in found))
     race = Race(len(timers))
-    said = time.perf_counter()
-    stop = min(said + patience, end or math.inf)
+    stop = min(time.perf_counter() + patience, end or math.inf)
     longest = sum(e.seconds for e in found)
-    while not race.decided and (started := time.perf_counter()) + longest < stop:
-        if started > said + SAY_S:
-            progress("time")
-            said = started
-        race.add({n: timers[n]() for n in race.order()})
-        longest = 1.2 * (time.perf_counter() - started)
+
+    def going() -> bool:
+        return not race.decided and time.perf_counter() + longest < stop
+
+    while going():
+        with state.timing(progress):
+            began = time.perf_counter()
+            while going() and time.perf_counter() < began + HELD_S:
+                started = time.perf_counter()
+                race.add({n: timers[n]() for n in race.order()})
+                longest = 1.2 * (time.perf_counter() - started)
     return race.standings() if race.rounds else []
 
 
-def _as_fields(found: list[Estimate], standings: list[Standing], load: Load) -> list[Json]:
+def _as_fields(found: list[Estimate], standings: list[Standing]) -> list[Json]:
     """The record's own fields of each finalist: its estimate; where they raced, the rounds of the race too, in which
     they were paired with each other.
     """
     if not standings:
-        return [_final_fields(e, load) for e in found]
+        return [_final_fields(e) for e in found]
     seconds = reconciled([e.seconds for e in found], standings)
     scaled = [e.scaled(s / e.seconds) for e, s in zip(found, seconds, strict=True)]
-    return [_final_fields(e, load) | {"race": s.json()} for e, s in zip(scaled, standings, strict=True)]
+    return [_final_fields(e) | {"race": s.json()} for e, s in zip(scaled, standings, strict=True)]
 
 
-def _final_fields(found: Estimate, load: Load) -> Json:
-    return timed(found, load) | pace_fields(found.pace)
+def _final_fields(found: Estimate) -> Json:
+    return timed(found) | pace_fields(found.pace)
 
 
 def _elsewhere(
@@ -241,7 +243,8 @@ def _in_turn(
     if not runners:
         return [], []
     wanted = message.get("reference")
-    ours = [(r.bound, min(r.once(), r.once())) for r in runners.values()]
+    with state.timing(progress):
+        ours = [(r.bound, min(r.once(), r.once())) for r in runners.values()]
     digests = [r.source.sha256 for r in runners.values()]
     beside = None if wanted is None or wanted["sha256"] in digests else state.beside(wanted, progress)
     anchor, unit, others = 0, None, []
@@ -249,16 +252,16 @@ def _in_turn(
         anchor, unit = digests.index(wanted["sha256"]), float(wanted["seconds"])
     elif beside is not None:
         anchor, unit, others = len(ours), beside.seconds, [(beside.bound, beside.seconds)]
-    progress("time")
-    calls = [*ours, *others, *((p, rough(p)) for p in peers)]
+    with state.timing(progress):
+        calls = [*ours, *others, *((p, rough(p)) for p in peers)]
     rounds = Rounds(calls, range(len(calls) - len(peers), len(calls)))
     stop = end if end is None or len(runners) < 2 else (time.perf_counter() + end) / 2
     longest = 0.0
     for _ in range(ROUNDS // CHUNK):
         started = time.perf_counter()
-        progress("time")
-        for _ in range(CHUNK):
-            rounds.run()
+        with state.timing(progress):
+            for _ in range(CHUNK):
+                rounds.run()
         longest = max(longest, time.perf_counter() - started)
         if stop is not None and time.perf_counter() + 1.2 * longest > stop:
             break

@@ -87,6 +87,7 @@ class Measurer:
         self._levels: list[Record] = []  # trials of earlier runs that they can be timed beside instead
         self._reference: Json | None = None  # what workers must know of the one that is
         self.cold_s = 0.0  # until the worker was ready
+        self.waits: dict[int, Json] = {}  # by process: who else timed on the device, see Machine
         self._target = Target("opencl", "cpu")
         self._about: Json = {}
         self._expect: Json | None = None
@@ -159,6 +160,8 @@ class Measurer:
         origin = self.work.origin
         return {
             "key": uuid.uuid4().hex,
+            "title": self.work.title,
+            "wait": self.options.wait,
             "origin": None if origin is None else encode(origin),
             "device": self._device,
             "arguments": [encode(a) for a in given],
@@ -220,7 +223,21 @@ class Measurer:
         return limits
 
     def _ask(self, message: Json, remaining: float | None, late_s: float | None = None) -> Json:
-        return self._asker.request(self._addressed(message), self._limits(), remaining, late_s)
+        reply = self._asker.request(self._addressed(message), self._limits(), remaining, late_s)
+        self._hear(reply)
+        return reply
+
+    def _hear(self, reply: Mapping[str, Any]) -> None:
+        """Who else times on the device: said once of each, and added up."""
+        detail = reply.get("detail")
+        for other in (detail.get("waited") if isinstance(detail, dict) else None) or ():
+            new = other["pid"] not in self.waits
+            known = self.waits.setdefault(other["pid"], {**other, "seconds": 0.0})
+            known["seconds"] += other["seconds"]
+            if new:
+                doing = "taking turns with it" if self.options.wait else "not waiting for it"
+                text = f"process {other['pid']} times {other['workload'] or 'kernels'} on this device too"
+                warnings.warn(f"{text}: {doing}", stacklevel=2)
 
     def _addressed(self, message: Json) -> Json:
         expect = {} if self._expect is None else {"expect": self._expect}
@@ -348,6 +365,7 @@ class Measurer:
         """Show each record of trials at several places; the peer after the default, which has been measured alone."""
         if on_trial is not None:
             on_trial(record)
+        self._hear(record)
         self._fell_beside(record)
         self._took(record)
         self._refer(record)

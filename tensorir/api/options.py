@@ -33,6 +33,8 @@ class Options:
     restrict:        conditions on knobs (``tensorir.tune.restrict``), each applied to the templates that have them
     templates:       names of the templates to search; empty for all that suit the device
     timeout, compile_timeout: seconds for one launch (or one call of the template), and for one compilation
+    wait:            take turns with other tunings on the same device: timings wait while another process times there
+                     (searching, building and checking go on); False: time next to them
     fresh:           do not use earlier records
     top:             finalists of the last round
     executor:        a ``concurrent.futures.Executor`` or a Dask ``Client``; see ``docs/tuning.md`` for what it means
@@ -67,6 +69,7 @@ class Options:
     width: int | None = None
     builders: int | None = None
     trial_timeout: float | None = None
+    wait: bool = True
     fresh: bool = False
     patience: int | None = None
     least_gain: float | None = None
@@ -86,6 +89,7 @@ class Options:
         need_int("top", self.top, 1, 50)
         need_path("log", self.log)
         need_bool("fresh", self.fresh)
+        need_bool("wait", self.wait)
         for n, condition in enumerate(need_list("restrict", self.restrict, "conditions")):
             need_text(f"restrict[{n}]", condition)
         for n, template in enumerate(need_list("templates", self.templates, "names of templates")):

@@ -139,5 +139,5 @@ class Neighbours:
         host, worker = str(detail.get("host", "this machine")), str(detail.get("worker", detail.get("place")))
         if self._workers.setdefault(host, worker) != worker:
             self._warned = True
-            text = f"several workers measure on the processor of {host} at the same time and disturb each other's times"
-            warnings.warn(text, stacklevel=2)
+            text = f"several workers measure on the processor of {host} at the same time"
+            warnings.warn(f"{text}: what one of them builds disturbs the timings of the others", stacklevel=2)

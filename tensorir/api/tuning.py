@@ -100,7 +100,8 @@ class Session:
             flops=self.work.flops,
             cold_s=self.measurer.cold_s,
         )
-        return search(options.strategy, **{**given, **others})
+        found = search(options.strategy, **{**given, **others})
+        return replace(found, machine=replace(found.machine, waits=tuple(self.measurer.waits.values())))
 
 
 def _say_older(records: Sequence[Record]) -> None:

@@ -13,9 +13,17 @@ from typing import Any
 
 import numpy as np
 
+IDLE_PROCESSES = (b"multiprocessing.resource_tracker", b"multiprocessing.forkserver")
+"""In their command lines: helpers of multiprocessing that outlive what it was used for, and sleep until the end."""
+IDLE_THREADS = ("tqdm.",)
+"""Modules whose threads look every few seconds whether there is something to do."""
+
 
 class LeftRunning(Exception):  # an outcome of a measurement, not a failure of the program
-    """Threads or processes that the function started are still there: what is timed from now on would be theirs too."""
+    """Threads or processes that the function started are still there: what is timed from now on would be theirs too.
+
+    Not those that libraries start once and that sleep from then on.
+    """
 
 
 @contextlib.contextmanager
@@ -32,8 +40,9 @@ def undisturbed() -> Iterator[None]:
         if os.getpid() != owner:
             os._exit(1)
         _put_back(before)
-        mine = [f"thread {t.name}" for t in threading.enumerate() if t not in threads]
-        mine += [f"process {pid}" for pid in sorted(_children() - children) if _runs(pid)]
+        mine = [f"thread {t.name}" for t in threading.enumerate() if t not in threads and not _idle_thread(t)]
+        left = sorted(_children() - children)
+        mine += [f"process {pid}" for pid in left if _runs(pid) and not _idle_process(pid)]
         if mine:
             raise LeftRunning(f"{', '.join(mine[:3])}{' and others' if len(mine) > 3 else ''} still running")
 
@@ -109,6 +118,18 @@ def _children() -> set[int]:
         with contextlib.suppress(OSError, ValueError):  # a thread that has just ended
             found.update(int(pid) for pid in path.read_text(encoding="ascii").split())
     return found
+
+
+def _idle_thread(thread: threading.Thread) -> bool:
+    return thread.daemon and type(thread).__module__.startswith(IDLE_THREADS)
+
+
+def _idle_process(pid: int) -> bool:
+    """Whether a child is one of the helpers, and sleeps."""
+    with contextlib.suppress(OSError, IndexError):
+        if any(name in Path(f"/proc/{pid}/cmdline").read_bytes() for name in IDLE_PROCESSES):
+            return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"S"
+    return False
 
 
 def _runs(pid: int) -> bool:

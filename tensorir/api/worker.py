@@ -10,12 +10,12 @@ import contextlib
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tensorir.api.bench import BESIDE, REFERENCE, Beside, Runner
+from tensorir.api.bench import BESIDE, REFERENCE, WAIT, Beside, Runner
 from tensorir.api.candidate import Candidate, Json, Progress, Refused, prepare, quiet, raised
 from tensorir.api.expected import Data, Output, compare_floats, each
 from tensorir.api.final_round import about, final, peers_here, rough
@@ -27,7 +27,8 @@ from tensorir.codegen.source import Source
 from tensorir.errors import CheckError, Problem, TensorIRError
 from tensorir.runtime.device import Device, open_device
 from tensorir.runtime.estimate import Rounds
-from tensorir.runtime.machine import Section
+from tensorir.runtime.machine import REST, Section
+from tensorir.runtime.turns import Turns
 from tensorir.tune.inputs import Argument
 from tensorir.tune.process import LAST, bound_memory, serve
 from tensorir.tune.record import MOST_DRIFT, drift_of, steady_s
@@ -52,6 +53,8 @@ class State:
         self._data: Data | None = None
         self._beside: tuple[str, Beside | None] | None = None  # what others are timed beside, by its name
         self.spoilt = False  # by what a template left running
+        self._turns: Turns | None = None
+        self.load = REST  # what else the machine did during the timings of the present answer
         self.drift = 1.0  # how much slower the machine was in the last trial than when the reference was timed first
 
     @property
@@ -63,6 +66,30 @@ class State:
                 sizes = [self.setup["arguments"], self.setup["outputs"]]
                 bound_memory(MEMORY + COPIES * 8 * sum(math.prod(a["shape"]) for some in sizes for a in some))
         return self._device
+
+    @property
+    def turns(self) -> Turns:
+        """Whose turn it is on this device."""
+        if self._turns is None:
+            title, wait = self.setup.get("title", ""), self.setup.get("wait", True)
+            self._turns = Turns(self.device.place, str(title), bool(wait))
+        return self._turns
+
+    def waited(self) -> list[Json]:
+        """Who else had a turn since this was last asked (``Turns.waited``)."""
+        return [] if self._turns is None else self._turns.waited()
+
+    @contextlib.contextmanager
+    def timing(self, progress: Progress) -> Iterator[None]:
+        """Have the device for oneself, among tunings; what other programs do meanwhile is added to ``load``."""
+        with self.turns.turn(partial(progress, WAIT)):
+            progress("time")
+            section = Section()
+            try:
+                with section:
+                    yield
+            finally:
+                self.load += section.load
 
     def works(self) -> bool:
         """Whether this process can still measure: nothing else runs in it, and its device can be used."""
@@ -148,6 +175,8 @@ class State:
             raise Refused(raised(error)) from None
 
 
+TIMED = ("measure", "baseline", "final")
+"""Requests for which something is timed."""
 KEPT = 16  # setups whose inputs and expected outputs stay in memory; others are made again, from the saved outputs
 _states: dict[str, State] = {}
 
@@ -161,6 +190,7 @@ def handler(message: Json, progress: Progress) -> Json:
     if "expect" in message and (reason := _unfit(state, message["expect"])):
         return {"status": "unfit", "detail": {"message": reason}}
     answer: Callable[[State, Json, Progress], Json] = _ANSWERS[message["do"]]
+    state.load = REST
     try:
         result = answer(state, message, clock)
     except Refused as refused:
@@ -175,6 +205,8 @@ def handler(message: Json, progress: Progress) -> Json:
         result["device"] = describe(state.device)
     if message["do"] == "measure":
         result["detail"] = {**result.get("detail", {}), "seconds": clock.spent()}
+    if message["do"] in TIMED and (waited := state.waited()):
+        result["detail"] = {**result.get("detail", {}), "waited": waited}
     return result
 
 
@@ -243,9 +275,14 @@ def _measure(state: State, message: Json, progress: Progress) -> Json:
     runner.probe(best_s, pace, progress)
     runner.verify(progress)
     runner.bind()
-    runner.refuse_slow(best_s, pace, progress, beside)
+    if best_s is not None:
+        with state.timing(progress):
+            runner.refuse_slow(best_s, pace, progress, beside)
     candidate.check(progress, message.get("built"))
-    result = runner.time(progress, best_s, beside)
+    state.load = REST
+    with state.timing(progress):
+        result = runner.time(progress, best_s, beside)
+    result |= {"load": fields} if (fields := state.load.fields()) else {}
     state.drift = drift_of(result)
     if best_s is None or steady_s(result) < best_s:  # what may be handed out when the run ends early
         runner.at_awkward_shape(state.device, progress)
@@ -330,17 +367,17 @@ def _baseline(state: State, message: Json, progress: Progress) -> Json:
     if not calls:
         return {"status": "ok", "name": None}
     times = {}
-    for name, call in calls.items():
-        progress("baseline")
-        times[name] = rough(call)
-    name = min(times, key=lambda n: times[n])
-    others = [] if beside is None else [(beside.bound, beside.seconds)]
-    rounds, began = Rounds([(calls[name], times[name]), *others], [0]), time.perf_counter()
-    with Section() as section:
+    with state.timing(progress):
+        for name, call in calls.items():
+            progress("baseline")
+            times[name] = rough(call)
+        name = min(times, key=lambda n: times[n])
+        others = [] if beside is None else [(beside.bound, beside.seconds)]
+        rounds, began = Rounds([(calls[name], times[name]), *others], [0]), time.perf_counter()
         while len(rounds.samples[0]) < BASELINE_ROUNDS and time.perf_counter() < began + BASELINE_S:
             rounds.run()
     anchor, unit = (None, None) if beside is None else (1, beside.seconds)
-    return {"status": "ok", "name": name, **about(rounds.estimates(anchor, unit)[0]), "load": section.load.fields()}
+    return {"status": "ok", "name": name, **about(rounds.estimates(anchor, unit)[0]), "load": state.load.fields()}
 
 
 _ANSWERS: dict[str, Callable[[State, Json, Progress], Json]] = {

@@ -298,8 +298,8 @@ class Workload:
         executor: a ``concurrent.futures.Executor``, or a Dask ``Client``, whose processes measure instead of a local
                   worker, as many trials at a time as it has workers. That they do not disturb each other is the
                   caller's to see to: one worker for each device or machine
-        options:  ``strategy restrict templates timeout compile_timeout trial_timeout width fresh patience least_gain
-                  top final_s started stop``, see ``tensorir.api.options.Options``
+        options:  ``strategy restrict templates timeout compile_timeout trial_timeout width wait fresh patience
+                  least_gain top final_s started stop``, see ``tensorir.api.options.Options``
 
         Ctrl-C returns the best so far (``status`` "interrupted").
         """

@@ -39,6 +39,7 @@ TUNERS = ["bayes", "climb", "evolve", "grid", "random", "replay"]  # strategy.ST
 @click.option("--compile-timeout", type=Duration(), default="60s", show_default=True)
 @log_option
 @click.option("--fresh", is_flag=True, help="Do not use earlier records.")
+@click.option("--no-wait", is_flag=True, help="Time next to other tunings on this device instead of taking turns.")
 @click.option("--patience", type=click.IntRange(min=1), help="Stop after so many trials without a gain.")
 @click.option(
     "--least-gain",
@@ -156,6 +157,7 @@ def _options(given: dict[str, Any], started: float, on_trial: Any) -> Options:
         timeout=given["timeout"],
         compile_timeout=given["compile_timeout"],
         fresh=given["fresh"],
+        wait=not given["no_wait"],
         patience=given["patience"],
         least_gain=given["least_gain"],
         top=given["top"],

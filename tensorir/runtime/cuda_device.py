@@ -92,6 +92,11 @@ class CudaDevice(Device):
             "arch": self.target.arch,
         }
 
+    @property
+    def place(self) -> str:
+        """Numbers depend on CUDA_VISIBLE_DEVICES, a GPU's place on its bus does not."""
+        return f"gpu {getattr(self.handle, 'pci_bus_id', self.name)}"
+
     def compile(self, source: Source, *, cache: bool = True) -> CudaModule:
         self.check_process()
         check_source(source, self.target)

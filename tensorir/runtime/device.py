@@ -66,6 +66,11 @@ class Device(ABC):
     coherent: bool = False
     pid: int
 
+    @property
+    def place(self) -> str:
+        """Names the hardware: what is timed on devices of the same place disturbs each other."""
+        return "cpu" if self.target.kind == "cpu" else f"{self.name} {self.identity['name']}"
+
     def check_process(self) -> None:
         """Refuse to go on in a forked child: the driver's threads did not come along."""
         if self.pid != os.getpid():

@@ -95,7 +95,7 @@ class Machine:
         parts = [w for w in (self.load.words() or self.last.words(),) if w]
         if self.pace[1] > 1.3 * self.pace[0]:
             parts.append(f"its pace went from {self.pace[0]:.2f} to {self.pace[1]:.2f} times the reference's")
-        parts += [f"took turns with process {w['pid']} ({w['workload']}, {w['seconds']:.0f}s)" for w in self.waits]
+        parts += [f"{_met(w)} process {w['pid']} ({w['workload']}, {w['seconds']:.0f}s)" for w in self.waits]
         return ", ".join(parts)
 
     def json(self) -> dict[str, Any]:
@@ -199,6 +199,10 @@ class TuneOutcome:
             "log": self.log_path,
             "elapsed_s": self.elapsed_s,
         }
+
+
+def _met(other: Mapping[str, Any]) -> str:
+    return "took turns with" if other["seconds"] else "timed next to"
 
 
 def reason_of(record: Mapping[str, Any]) -> str:

@@ -54,7 +54,7 @@ class Measurer:
     flights, cold_s, shareable, width = None, 0.0, None, 1
 
     def __init__(self, bench, work):
-        self.bench, self.n = bench, work.parameters["n"]
+        self.bench, self.n, self.waits = bench, work.parameters["n"], {}
         bench.opened += 1
 
     def __exit__(self, *_):

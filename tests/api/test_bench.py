@@ -1,9 +1,15 @@
 """What the supervisor makes of a worker's answers, and what a worker measures."""
 
+import os
 import statistics
+import subprocess
+import sys
 import time
+import warnings
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
+from subprocess import PIPE
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,6 +28,7 @@ from tensorir.api.worker import State
 from tensorir.errors import CheckError, CompileError, DeviceError, LaunchError, LoweringError, Problem
 from tensorir.runtime.estimate import ESTIMATOR
 from tensorir.tune.arm import believed_time
+from tensorir.tune.outcome import Machine
 
 
 @pytest.mark.parametrize(
@@ -372,6 +379,54 @@ def test_the_worker_times_in_turn_and_says_how_the_machine_changed(side):
     kept.unlink()
     state.rest()
     assert beside(alone["time_s"] / 10)["status"] == "ok"
+
+
+OWNER = """
+import sys
+from tensorir.runtime.turns import Turns
+with Turns("cpu", "matmul of another").turn(int):
+    print("owns", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.mark.skipif(find_spec("fcntl") is None, reason="the system has no such locks")
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_second_tuning_says_who_measures_and_waits_for_its_timings_or_is_told_not_to(
+    side, monkeypatch, tmp_path, wait
+):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    m, state = side
+    m.options = replace(m.options, wait=wait)
+    state.setup = m._describe() | {"folder": m._folder, "key": state.setup["key"]}
+    monkeypatch.setattr(worker, "_state_of", lambda _: state)
+    phases, other = [], subprocess.Popen([sys.executable, "-c", OWNER], stdin=PIPE, stdout=PIPE, text=True)
+    assert other.stdout.readline() == "owns\n"
+
+    def progress(phase):
+        phases.append(phase)
+        if phase == "turn":
+            other.stdin.write("\n")
+            other.stdin.flush()
+
+    message = {**m._message("tile", m.work.templates["tile"].space.default), "do": "measure", "best_s": None}
+    result = worker.handler({**message, "setup": state.setup}, progress)
+    other.kill()
+    other.communicate()
+    assert result["status"] == "ok" and ("turn" in phases) == wait
+    if wait:
+        after = phases[phases.index("turn") + 1 :]
+        assert after[0] == "time" and "compile" not in after, "only timings wait"
+    said = "taking turns with it" if wait else "not waiting for it"
+    with pytest.warns(UserWarning, match=f"process {os.getpid()} times matmul of another on this device too: {said}"):
+        m._hear(result)
+    with warnings.catch_warnings(action="error"):
+        m._hear(result)
+    ((_, told),) = m.waits.items()
+    assert told["workload"] == "matmul of another" and (told["seconds"] > 0) == wait
+    outcome = Machine(waits=tuple(m.waits.values()))
+    how = "took turns with" if wait else "timed next to"
+    assert f"{how} process {os.getpid()} (matmul of another" in outcome.words()
 
 
 def test_templates_made_here_keep_their_rounding_in_every_request(side):

@@ -390,7 +390,7 @@ def test_nothing_stays_behind(tmp_path, monkeypatch):
     from_file(ZOO, "product", {"n": 16}).tune(budget="60s", log=str(tmp_path / "log"), trials=1)
     left = {p.name for p in tmp_path.iterdir() if p.name.startswith("tensorir-")}
     assert not left
-    assert json.loads(next((tmp_path / "log").rglob("*.jsonl")).read_text().splitlines()[0])["v"] == 1
+    assert json.loads(next((tmp_path / "log").rglob("*.jsonl")).read_text().splitlines()[0])["v"] == 2
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,41 @@ def test_processes_too():
     over.wait()
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="the system does not say")
+def test_idle_helpers_of_libraries_are_not_left_running():
+    """multiprocessing starts a process that tracks resources, or one that forks, and leaves it; tqdm a thread."""
+    code = """
+import multiprocessing, sys, time
+from multiprocessing import shared_memory
+from tensorir.api.undisturbed import undisturbed
+with undisturbed():
+    block = shared_memory.SharedMemory(create=True, size=64)
+    block.close()
+    block.unlink()
+    context = multiprocessing.get_context("forkserver")
+    process = context.Process(target=print, args=("ran",))
+    process.start()
+    process.join()
+    time.sleep(0.3)  # until they sleep
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0 and "ran" in done.stdout, done.stderr
+    with pytest.raises(LeftRunning), undisturbed():
+        left = subprocess.Popen(["sh", "-c", "while :; do :; done", "multiprocessing.resource_tracker"])
+    left.kill()
+    left.wait()
+
+
+def test_a_monitor_that_sleeps_is_no_thread_left_running():
+    over = threading.Event()
+    monitor = type("Monitor", (threading.Thread,), {"__module__": "tqdm._monitor"})
+    with undisturbed():
+        monitor(target=over.wait, daemon=True).start()
+    with pytest.raises(LeftRunning), undisturbed():
+        monitor(target=over.wait).start()
+    over.set()
+
+
 def test_a_copy_of_the_process_ends():
     """Else both would answer the supervisor."""
     with undisturbed():

@@ -1,0 +1,118 @@
+"""Whose turn it is to time kernels on a device: one process at a time, by a file lock that ends with its owner."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tensorir.runtime.cache import default_directory
+
+MOST_NAME = 200
+HELD_S = 0.5  # after which a section that goes on gives others a turn
+_held: set[str] = set()  # by this process, which takes turns with others and not with itself
+
+
+def directory() -> Path:
+    """Where the locks are: ``$XDG_RUNTIME_DIR/tensorir``, or ``turns`` in the cache directory."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime and os.path.isdir(runtime) and os.access(runtime, os.W_OK):
+        return Path(runtime, "tensorir")
+    return default_directory() / "turns"
+
+
+class Turns:
+    """The turns on one device, for one process at a time among those of this user and machine.
+
+    device:   what is timed: all processors are one device
+    workload: what for, as others are told
+    wait:     False: go on at once, also while another process has its turn
+
+    >>> with turns.turn(lambda: say("waiting")):
+    ...     time_it()
+    """
+
+    def __init__(self, device: str, workload: str, wait: bool = True) -> None:
+        self._name = re.sub(r"[^A-Za-z0-9_.-]+", "_", device)[:MOST_NAME]
+        self._workload, self._wait = workload, wait
+        self._waits: dict[int, dict[str, Any]] = {}
+
+    @contextlib.contextmanager
+    def turn(self, waiting: Callable[[], object]) -> Iterator[None]:
+        """Wait for the turn, and keep it; ``waiting`` is called when another process has it.
+
+        Where there is no place for a lock, or the system has none, nobody waits.
+        """
+        if self._name in _held:
+            yield
+            return
+        with contextlib.ExitStack() as locks:
+            with contextlib.suppress(OSError, ImportError):
+                self._take(locks, waiting)
+            _held.add(self._name)
+            try:
+                yield
+            finally:
+                _held.discard(self._name)
+
+    def waited(self) -> list[dict[str, Any]]:
+        """Who had the turn since this was last asked, and for how long: ``{"pid", "workload", "seconds"}``."""
+        found, self._waits = list(self._waits.values()), {}
+        return found
+
+    def _take(self, locks: contextlib.ExitStack, waiting: Callable[[], object]) -> None:
+        """Hold the lock until ``locks`` ends.
+
+        Who waits holds a second lock, the queue, which everybody passes: else one that gives up its turn and asks for
+        the next at once would always be first.
+        """
+        import fcntl
+
+        folder = directory()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        turn = locks.enter_context(_opened(folder / f"{self._name}.turn"))
+        with _opened(folder / f"{self._name}.queue") as queue:
+            try:
+                for lock in (queue, turn):
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if not self._wait:
+                    self._note(_owner(turn), 0.0)
+                    return
+                began = time.monotonic()
+                waiting()
+                fcntl.flock(queue, fcntl.LOCK_EX)  # whoever was in it has the turn now and has said so
+                owner = _owner(turn)
+                fcntl.flock(turn, fcntl.LOCK_EX)
+                self._note(owner, time.monotonic() - began)
+            mine = json.dumps({"pid": os.getppid(), "worker": os.getpid(), "workload": self._workload[:500]})
+            os.pwrite(turn, mine.encode("ascii"), 0)
+            os.ftruncate(turn, len(mine))
+
+    def _note(self, owner: dict[str, Any], seconds: float) -> None:
+        noted = self._waits.setdefault(owner["pid"], {**owner, "seconds": 0.0})
+        noted["seconds"] += seconds
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
+    fd = os.open(path, flags, 0o600)
+    try:
+        yield fd
+    finally:
+        os.close(fd)  # and with it the lock
+
+
+def _owner(turn: int) -> dict[str, Any]:
+    """What the lock's owner says of itself; a process id of 0 where it has not yet."""
+    try:
+        found = json.loads(os.pread(turn, 4096, 0))
+        return {"pid": int(found["pid"]), "workload": str(found["workload"])}
+    except (ValueError, KeyError, TypeError, OSError):
+        return {"pid": 0, "workload": ""}
