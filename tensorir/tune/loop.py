@@ -28,6 +28,7 @@ from tensorir.tune.sides import Ahead, Final, Log, Make, Measure, Result
 from tensorir.tune.store import LogError
 
 FINAL_SHARE = 0.25  # of the budget is the most that is kept back for the final round
+GRACE_S = 1.5  # that the first trial may take beyond the budget: no run outlives its own by more than two seconds
 OPTIMISM = 0.7  # in log time: the median configuration of a space is e**0.9 to e**1.2 slower than its best
 MIN_SHARE = 0.15  # of an equal share of the trials goes to every template
 RECENT = 15  # trials whose cost predicts the next one's
@@ -368,8 +369,12 @@ class _Run:
         return None if self.budget_s is None else self.start + self.budget_s - reserve - self.clock()
 
     def _left(self) -> float | None:
-        """Seconds for trials; something is always measured, however small the budget."""
-        return self._remaining(self._reserve() if self.counts else 0.0)
+        """Seconds for trials; something is always measured, however small the budget: what is under way when it ends
+        and would be the only result may take a little longer.
+        """
+        if self.counts:
+            return self._remaining(self._reserve())
+        return self._remaining(0.0 if self.reused else -GRACE_S)
 
     def _reserve(self) -> float:
         """Seconds to keep for the final round: as if every finalist were built and measured afresh."""

@@ -600,6 +600,22 @@ def test_configurations_are_built_together_and_measured_alone():
     assert outcome.best.config == {"x": 7}
 
 
+@pytest.mark.parametrize(("cost", "status"), [(4.0, "ok"), (6.4, "ok"), (6.6, "no_valid_config")])
+def test_a_short_budget_on_a_slow_machine_gives_a_result(cost, status):
+    """The one trial that fits, or nearly fits, is a checked kernel; it is not confirmed, and nothing hangs."""
+    bench = Bench(cost=cost)
+    outcome = run(bench, budget_s=5.0)
+    assert outcome.status == status and len(bench.calls) == 1 and outcome.stopped == "budget"
+    assert bench.clock.now - 100.0 <= 5.0 + 1.5
+    if status == "ok":
+        assert outcome.best.checked and not outcome.best.confirmed
+
+
+def test_the_second_trial_does_not_outlive_the_budget():
+    bench = Bench(cost=2.0)
+    assert run(bench, budget_s=5.0).trials == 2 and bench.clock.now - 100.0 == 4.0
+
+
 def test_models_are_imported_while_others_are_built_and_at_no_other_time():
     """An import takes seconds of a core, which whatever is timed then would pay for."""
     seen = []
