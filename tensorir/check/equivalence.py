@@ -29,8 +29,9 @@ WORK = 60_000
 OURS = ("lower.unexpanded", "lower.form", "lower.pass-missing")
 """What is told of lowering itself, whatever the extents."""
 
-ITERATIONS = 12_000
-"""Statements that the interpreter should run one after another for one shape (some 20 microseconds each)."""
+ITERATIONS = 30_000
+"""Statements that the interpreter should run one after another for one shape (some 5 microseconds each): fitting the
+schedule to a smaller one takes as long as 20,000 of them."""
 
 
 def axes_of(outputs: Sequence[Tensor]) -> dict[str, tuple[Var, int]]:

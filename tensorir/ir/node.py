@@ -116,6 +116,32 @@ def _mapping(cls: type[Node], children: tuple[tuple[str, bool], ...]) -> Callabl
     places = [(cls.FIELDS.index(n), many) for n, many in children]
     fields = attrgetter(*cls.FIELDS) if len(cls.FIELDS) > 1 else lambda n: (getattr(n, cls.FIELDS[0]),)
 
+    def changed(self: Any, at: int, now: Any, below: int = -1, other: Any = None) -> Any:
+        new = list(fields(self))
+        new[at] = now
+        if below >= 0:
+            new[below] = other
+        return cls(*new)
+
+    if len(places) == 1 and not places[0][1]:
+        (only, _), get = places[0], attrgetter(children[0][0])
+
+        def one(self: Any, f: Callable[[Any], Any]) -> Any:
+            was = get(self)
+            now = was if was is None else f(was)
+            return self if now is was else changed(self, only, now)
+
+        return one
+    if len(places) == 2 and not any(many for _, many in places):
+        (first, _), (second, _), both = *places, attrgetter(*[n for n, _ in children])
+
+        def two(self: Any, f: Callable[[Any], Any]) -> Any:
+            a, b = both(self)
+            x, y = a if a is None else f(a), b if b is None else f(b)
+            return self if x is a and y is b else changed(self, first, x, second, y)
+
+        return two
+
     def mapped(self: Any, f: Callable[[Any], Any]) -> Any:
         old = fields(self)
         new = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar, overload
 
 from tensorir.ir.build import binary, cast, select
@@ -27,6 +27,7 @@ from tensorir.ir.tree import (
     Role,
     Select,
     Seq,
+    Stage,
     Stmt,
     Store,
     Unary,
@@ -241,9 +242,7 @@ class _Replace(Rewriter):
     def __call__(self, n: Any) -> Any:
         if n in self.swap:
             return self.swap[n]
-        if isinstance(n, Expr):
-            return n
-        return self.on_Seq(n) if isinstance(n, Seq) else n.map(self)
+        return self.on_Seq(n) if type(n) is Seq else n.map_bodies(self)
 
     def on_Seq(self, n: Seq) -> Stmt | None:
         new = [self(s) for s in n.stmts]
@@ -270,26 +269,53 @@ def sequence(stmts: Any) -> Stmt:
 
 def writes(n: Node) -> list[Buffer]:
     """Buffers written under ``n``, each once, in order."""
-    out: dict[Buffer, None] = {}
-    for s in walk(n, statements=True):
-        if isinstance(s, Store):
-            out[s.buffer] = None
-        elif isinstance(s, Update):
-            out.update(dict.fromkeys(s.buffers))
-        elif isinstance(s, IntrinCall):
-            out.update(dict.fromkeys(_operands(s, writes)))
-    return list(out)
+    return list(dict.fromkeys(b for s in _stages_apart(n) for b in _written(s)))
 
 
 def reads(n: Node) -> list[Buffer]:
     """Buffers loaded from under ``n`` (not those only updated), each once, in order."""
-    out: dict[Buffer, None] = {}
-    for s in walk(n):
-        if isinstance(s, Load):
-            out[s.buffer] = None
-        elif isinstance(s, IntrinCall):
-            out.update(dict.fromkeys(_operands(s, reads)))
-    return list(out)
+    return list(dict.fromkeys(b for s in _stages_apart(n) for b in _loaded(s)))
+
+
+def _stages_apart(root: Node) -> list[Node]:
+    """Every node under ``root``, each stage as one: trees under way share most of theirs with the last one."""
+    out, stack = [], [root]
+    while stack:
+        n = stack.pop()
+        out.append(n)
+        if type(n) is not Stage:
+            stack += n.backwards()
+    return out
+
+
+def _written(n: Node) -> Iterable[Buffer]:
+    match n:
+        case Stage():
+            return _by_stage(n, True)
+        case Store():
+            return (n.buffer,)
+        case Update():
+            return n.buffers
+        case IntrinCall():
+            return _operands(n, writes)
+    return ()
+
+
+def _loaded(n: Node) -> Iterable[Buffer]:
+    match n:
+        case Stage():
+            return _by_stage(n, False)
+        case Load():
+            return (n.buffer,)
+        case IntrinCall():
+            return _operands(n, reads)
+    return ()
+
+
+@functools.lru_cache(maxsize=1024)
+def _by_stage(stage: Stage, written: bool) -> tuple[Buffer, ...]:
+    """What a stage writes, or else loads, in its children."""
+    return tuple(dict.fromkeys(b for c in stage.children() for b in (writes(c) if written else reads(c))))
 
 
 def _operands(call: IntrinCall, touched: Callable[[Node], list[Buffer]]) -> list[Buffer]:

@@ -54,7 +54,7 @@ class Index:
         if isinstance(s, Loop):
             self.loops[s.var.name] = s
         below = (*path, s)
-        for child in s.children():
+        for child in reversed(s.bodies_backwards()):
             if isinstance(child, Stmt):
                 self._visit(child, below)
 

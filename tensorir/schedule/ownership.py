@@ -7,6 +7,7 @@ the whole tree is looked at after each of them.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -46,7 +47,7 @@ def misplaced(program: Program) -> Problem | None:
         if bound:
             if index is None:
                 index = index_of(program)
-                touched = {s: _Touched.by(s) for s in index.stages.values()}
+                touched = {s: _touched(s) for s in index.stages.values()}
             problem = next(_problems(index, touched, top, bound), None)
             if problem is not None:
                 return problem
@@ -54,7 +55,7 @@ def misplaced(program: Program) -> Problem | None:
 
 
 class _Touched(NamedTuple):
-    """The buffers of a stage. Told once per tree: every buffer asks every stage.
+    """The buffers of a stage.
 
     loads: read in its own text, its indices and guards;  reads: those, and what its instructions read
     """
@@ -64,10 +65,12 @@ class _Touched(NamedTuple):
     writes: tuple[Buffer, ...]
     updates: bool
 
-    @classmethod
-    def by(cls, s: Stage) -> _Touched:
-        loads = frozenset(x.buffer for x in find(s, Load))
-        return cls(loads, frozenset(reads(s)), tuple(writes(s.body)), bool(find(s.body, Update)))
+
+@functools.lru_cache(maxsize=1024)
+def _touched(s: Stage) -> _Touched:
+    """Told once per stage: every buffer asks all of a tree, and trees share most of theirs with the last one."""
+    loads = frozenset(x.buffer for x in find(s, Load))
+    return _Touched(loads, frozenset(reads(s)), tuple(writes(s.body)), bool(find(s.body, Update)))
 
 
 def _extent(x: Loop) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
@@ -139,7 +140,7 @@ class Schedule:
                 raise ScheduleError(Problem("trace.unknown-primitive", f"there is no primitive {name}"))
             method = getattr(self, name)
             try:
-                inspect.signature(method).bind(*args, **options)
+                _signature(name).bind(self, *args, **options)
             except TypeError as e:
                 raise ScheduleError(Problem("trace.malformed", f"step {name} cannot be called so: {e}")) from None
             method(*args, **options)
@@ -496,6 +497,12 @@ class _Whole:
     def __exit__(self, kind: Any, *_: Any) -> None:
         if kind is not None:
             self.s.undo(len(self.s._steps) - self.steps)
+
+
+@functools.cache
+def _signature(name: str) -> inspect.Signature:
+    """Of a primitive; asking Python for it takes longer than many a primitive."""
+    return inspect.signature(getattr(Schedule, name))
 
 
 def _name_of(x: Any, what: str) -> str:
