@@ -209,8 +209,9 @@ class Measurer:
 
     def _limits(self) -> dict[str, float]:
         o = self.options
-        limits = {"setup": SETUP_S, "reference": REFERENCE_S, "schedule": o.timeout, "check": max(o.timeout, 30.0)}
+        limits = {"setup": SETUP_S, "reference": REFERENCE_S, "schedule": o.timeout, "emit": o.timeout}
         limits |= {
+            "check": max(o.timeout, 30.0),
             "compile": o.compile_timeout,
             BESIDE: o.compile_timeout + o.timeout,
             "run": o.timeout,
@@ -219,7 +220,8 @@ class Measurer:
             "baseline": PEER_S,
         }
         for n in range(self.options.top + 2):
-            limits |= {f"compile {n}": o.compile_timeout, f"run {n}": o.timeout, f"schedule {n}": o.timeout}
+            limits |= {f"{phase} {n}": o.timeout for phase in ("run", "schedule", "emit")}
+            limits |= {f"compile {n}": o.compile_timeout}
         return limits
 
     def _ask(self, message: Json, remaining: float | None, late_s: float | None = None) -> Json:
@@ -336,7 +338,9 @@ class Measurer:
             message = self._message(template, config)
         except Refused as refused:
             return refused.result
-        message |= {"do": "measure", "best_s": self._best_s, "built": self._built.pop(key_of(message), None)}
+        built = self._built.pop(key_of(message), {})
+        spent = {"built": built.pop("seconds")} if built else {}
+        message |= {"do": "measure", "best_s": self._best_s, **built}
         message |= {"limits": self._trial_limits(self._best_s), "seconds": remaining}
         began = time.monotonic()
         result = self._ask({**message, "reference": self._standard()}, remaining)
@@ -349,6 +353,8 @@ class Measurer:
         if kind == "default" and result["status"] == "ok":
             left = None if remaining is None else remaining - (time.monotonic() - began)
             self._first_baseline(left)
+        if spent:
+            result["detail"] = {**(result.get("detail") or {}), **spent}
         return {**self._lost(message), **result}
 
     def _trial_message(self, wanted: Json) -> Json:

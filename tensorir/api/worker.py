@@ -7,6 +7,7 @@ takes too long and starts another one, so nothing here is remembered that cannot
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import math
 import time
@@ -34,6 +35,7 @@ from tensorir.tune.process import LAST, bound_memory, serve
 from tensorir.tune.record import MOST_DRIFT, drift_of, steady_s
 
 if TYPE_CHECKING:
+    from tensorir.api.schedule import Schedule
     from tensorir.api.workload import Workload
 
 MEMORY = 8 << 30  # bytes for compiling and checking, and
@@ -174,6 +176,17 @@ class State:
         except BaseException as error:  # nobody interrupts this process but what runs in it
             raise Refused(raised(error)) from None
 
+    def scheduled(self, candidate: Candidate, message: Json, progress: Progress) -> Schedule | None:
+        """The schedule of a candidate, made again where another process made its source; None where it cannot be."""
+        if candidate.schedule is not None or self.work is None:
+            return candidate.schedule
+        progress("schedule")
+        again = self.candidate({**message, "source": None}, quiet, check=False)
+        if again.source.sha256 != candidate.source.sha256:
+            detail = {"message": "the template made another source than in the builder", "phase": "schedule"}
+            raise Refused(candidate.known | {"status": "nondeterministic", "detail": detail})
+        return again.schedule
+
 
 TIMED = ("measure", "baseline", "final")
 """Requests for which something is timed."""
@@ -203,6 +216,8 @@ def handler(message: Json, progress: Progress) -> Json:
         result[LAST] = True
     if "expect" in message:
         result["device"] = describe(state.device)
+    if message["do"] == "build" and "built" in result:
+        result["built"]["seconds"] = clock.spent()
     if message["do"] == "measure":
         result["detail"] = {**result.get("detail", {}), "seconds": clock.spent()}
     if message["do"] in TIMED and (waited := state.waited()):
@@ -278,13 +293,14 @@ def _measure(state: State, message: Json, progress: Progress) -> Json:
     if best_s is not None:
         with state.timing(progress):
             runner.refuse_slow(best_s, pace, progress, beside)
-    candidate.check(progress, message.get("built"))
+    candidate.check(progress)
     state.load = REST
     with state.timing(progress):
         result = runner.time(progress, best_s, beside)
     result |= {"load": fields} if (fields := state.load.fields()) else {}
     state.drift = drift_of(result)
     if best_s is None or steady_s(result) < best_s:  # what may be handed out when the run ends early
+        runner.schedule = state.scheduled(candidate, message, progress)
         runner.at_awkward_shape(state.device, progress)
         seconds = message.get("seconds")
         runner.try_floats(math.inf if seconds is None else began + seconds - time.perf_counter(), progress)
@@ -298,9 +314,8 @@ def _build(state: State, message: Json, progress: Progress) -> Json:
     data = state.data(progress)
     progress("compile")
     Runner(state.device, candidate, data, cache=False).warm(progress)
-    check = candidate.known.get("check")  # what is said of the device comes from there
-    found = check and {key: check[key] for key in ("ok", "shapes")}
-    return {"status": "ok", "built": {"source_sha256": candidate.source.sha256, "check": found}}
+    made = {"source": encode(candidate.source), "known": candidate.known, "max_error": candidate.max_error}
+    return {"status": "ok", "built": made}
 
 
 def _digests(state: State, message: Json, progress: Progress) -> Json:
@@ -392,4 +407,7 @@ _ANSWERS: dict[str, Callable[[State, Json, Progress], Json]] = {
 
 
 if __name__ == "__main__":
+    # trees are made of small nodes, hardly any in cycles: looking for those every 700 nodes takes a tenth of lowering
+    gc.freeze()
+    gc.set_threshold(20_000, 10, 10)
     serve(handler)
