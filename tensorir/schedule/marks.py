@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -76,9 +77,11 @@ def fused_marks(loops: Sequence[Loop]) -> tuple[tuple[int, ...], int]:
     return tuple(p * inside for p in several[0].parts), several[-1].hint
 
 
+@functools.lru_cache(maxsize=16)
 def _counted(program: Program) -> dict[str, int]:
+    """Marks by their sort; asked of a program after the primitive that made it and before the next one."""
     found: dict[str, int] = {}
-    for loop in find(program.body, Loop):
+    for loop in find(program.body, Loop, lambda x: bool(x.parts or x.hint or x.cases)):
         for name, count in marked_by(loop).items():
             found[name] = found.get(name, 0) + count
     return found
