@@ -52,6 +52,12 @@ class Arm:
         """How many rows were measured or are about to be."""
         return len(self.known) + len(self.under_way)
 
+    def row(self, config: Mapping[str, Any]) -> int:
+        """The row of a configuration, -1 when it is not legal. A space that lists a sample lists this one as well:
+        a search of such a space finds rows that its next run does not know of.
+        """
+        return int(getattr(self.space, "admit", self.space.index)(config))
+
     def learn(self, row: int, record: Record) -> None:
         """Tell the strategy what a record says about a row."""
         self.known.add(row)

@@ -74,11 +74,26 @@ class PoolSearch:
     def tell(self, row: int, seconds: float | None) -> None:
         """The measured time of a row; None when it failed. Telling a row again replaces its time."""
         row = int(row)
+        self._catch_up()
         if not 0 <= row < len(self.pool):
             raise IndexError(f"row {row} is not in this pool of {len(self.pool)} configurations")
         self._mark(row)
         good = seconds is not None and math.isfinite(seconds) and seconds > 0
         self.results[row] = seconds if good else None
+
+    def _catch_up(self) -> None:
+        """Take account of rows that the pool has got meanwhile."""
+        more = self.pool.catch_up() - len(self._seen)
+        if more:
+            self._seen = np.concatenate([self._seen, np.zeros(more, dtype=bool)])
+            self._left += more
+            self._shuffled, self._cursor = None, 0
+
+    def _neighbours(self, row: int, pairs: int = 0) -> Ints:
+        """``Pool.neighbours``."""
+        near = self.pool.neighbours(row, pairs)
+        self._catch_up()
+        return near
 
     def forget(self, row: int) -> None:
         """A row that was asked for has not been measured: it may be asked for again."""
@@ -115,7 +130,7 @@ class PoolSearch:
         return int(self._shuffled[self._cursor])
 
     def _random_neighbour(self, row: int) -> int | None:
-        near = self.pool.neighbours(row)
+        near = self._neighbours(row)
         near = self._hopeful(near[~self._seen[near]])
         return int(self._rng.choice(near)) if len(near) else None
 

@@ -11,10 +11,18 @@ import numpy as np
 
 from tensorir.errors import DeclarationError, refuse
 from tensorir.tune.baseline import PoolSearch
-from tensorir.tune.gp import SURROGATE, Hyperparameters, absent, missing, one_thread
-from tensorir.tune.model import Model, Points, Results
+from tensorir.tune.gp import SURROGATE, absent, missing, one_thread
+from tensorir.tune.model import Hyper, Model, Points, Results
 from tensorir.tune.pool import PROMISING, Config, Features, HasRows, Ints, Pool
 from tensorir.tune.prior import Priors
+
+LEAST_GAIN = 1e-3
+"""In log seconds: where a model expects less of every candidate, a random row is measured instead."""
+WORK = 3_000_000
+"""Candidates times results that a model is made for, at most: a tenth of a second."""
+LEAST_CANDIDATES = 2000
+AROUND = 100
+"""Changes of two knobs that are looked at around each of the fastest rows at each fit, of a space that is sampled."""
 
 
 class Bayes(PoolSearch):
@@ -30,7 +38,7 @@ class Bayes(PoolSearch):
     A space with a model of its own (``Space.expecting``) is searched in its order: the start takes the best that it
     expects and every other row among the promising ones, its seconds are a feature where no others are given, and what
     it takes for hopeless comes last.
-    counts:    how many rows came from the start, the model and the local moves
+    counts:    how many rows came from the start, the model, the local moves and from anywhere
     """
 
     name = "bayes"
@@ -59,7 +67,7 @@ class Bayes(PoolSearch):
             hint = "pip install scikit-optimize, or the search 'climb'"
             raise refuse(DeclarationError, "tune.skopt-missing", message, hint=hint)
         super().__init__(space, seed=seed, budget=budget, priors=priors)
-        self.counts = {"initial": 0, "model": 0, "local": 0}
+        self.counts = {"initial": 0, "model": 0, "local": 0, "random": 0}
         self._elsewhere = Priors(self.pool, self.priors)
         if len(self._elsewhere):
             self.counts["elsewhere"] = 0
@@ -74,7 +82,7 @@ class Bayes(PoolSearch):
         # what may mislead takes turns with doing without it: features, and what is known from elsewhere
         known = (True, False) if len(self._elsewhere) else (False,)
         self._views = [(p, with_trend) for with_trend in known for p in points]
-        self._hyper: list[Hyperparameters | None] = [None for _ in self._views]
+        self._hyper: list[Hyper | None] = [None for _ in self._views]
         self._fits = 0
         self._gains: deque[float] = deque(maxlen=self.VIEWS)
         self._missing: str | None = None  # why there is no model; None until somebody has looked
@@ -121,7 +129,7 @@ class Bayes(PoolSearch):
     def _propose(self) -> tuple[int, str]:
         ok = sum(t is not None for t in self.results.values())
         known = len(self.results) + len(self._pending)
-        if known < min(self.ELSEWHERE, self._initial) and len(self._elsewhere):
+        if known < min(self.ELSEWHERE, self._initial) and len(self._elsewhere) and self.load():
             turn = self.counts["elsewhere"]
             return self._elsewhere.start(turn, np.flatnonzero(self._seen), self._some_unseen()), "elsewhere"
         if known < self._initial:
@@ -133,7 +141,7 @@ class Bayes(PoolSearch):
         modelled = self.load()
         if (self._steps % self.LOCAL_EVERY == 0 or not modelled) and (row := self._local()) is not None:
             return row, "local"
-        return (self._improving(), "model") if modelled else (self._random_unseen(), "initial")
+        return self._improving() if modelled else (self._random_unseen(), "initial")
 
     def _spread(self) -> int:
         """The unseen row farthest from all seen ones (maximin; Johnson, Moore, Ylvisaker 1990)."""
@@ -155,23 +163,35 @@ class Bayes(PoolSearch):
 
     def _local(self) -> int | None:
         for best in self._fastest(self.LOCAL_AROUND):
-            near = self.pool.neighbours(best)
+            near = self._neighbours(best)
             near = self._hopeful(near[~self._seen[near]])
             if len(near):
                 chance = np.ones(len(near)) if self._model is None else self._model.chances(self.results, near)
                 return int(self._rng.choice(near, p=chance / chance.sum()))
         return None
 
-    def _improving(self) -> int:
-        """The candidate of greatest expected improvement, ties at random."""
+    def _improving(self) -> tuple[int, str]:
+        """The candidate of greatest expected improvement, ties at random.
+
+        Where next to nothing is expected it is a random row: a model that is sure of its valley knows of no other.
+        """
         with one_thread():
             model = self._current()
             free = np.flatnonzero(~self._seen[model.candidates])
             hopeful = np.isin(model.candidates[free], self._hopeful(model.candidates[free]))
             free = free[hopeful] if hopeful.any() else free
-            gain = model.improvement(self.results, self._pending, free)
-        self._gains.append(float(gain.max()))
-        return int(model.candidates[free[self._rng.choice(np.flatnonzero(gain >= gain.max()))]])
+            gain, chance = model.improvement(self.results, self._pending, free)
+            likely = gain * chance
+            self._gains.append(float(likely.max()))
+            if likely.max() < LEAST_GAIN * chance.max():
+                return self._anywhere(model), "random"
+        return int(model.candidates[free[self._rng.choice(np.flatnonzero(likely >= likely.max()))]]), "model"
+
+    def _anywhere(self, model: Model) -> int:
+        """A random unseen row, by its chance to run."""
+        rows = self._some_unseen()
+        chance = model.chances(self.results, rows)
+        return int(self._rng.choice(rows, p=chance / chance.sum()))
 
     def _current(self) -> Model:
         model = self._model
@@ -183,20 +203,23 @@ class Bayes(PoolSearch):
         self._fits += 1
         points, with_trend = self._views[turn]
         trend = self._elsewhere.trend(self.results) if with_trend else None
-        hyper = self._hyper[turn] or Hyperparameters(points([self._fastest(1)[0]]).shape[1])
+        hyper = self._hyper[turn] or Hyper(points([self._fastest(1)[0]]).shape[1])
         self._hyper[turn] = hyper
         self._model = Model(self.pool, points, self._candidates(), hyper, self.results, trend)
         return self._model
 
     def _candidates(self) -> Ints:
-        n = len(self.pool)
-        if n <= self.CANDIDATES:
-            return np.arange(n)
-        some = self._some_unseen()
-        near = [self.pool.neighbours(row) for row in self._fastest(self.LOCAL_AROUND)]
-        return np.unique(np.concatenate([some, *near]))
+        """The whole pool, or so much of it as a model of so many results has time for."""
+        most = min(self.CANDIDATES, max(LEAST_CANDIDATES, WORK // max(1, len(self.results))))
+        if len(self.pool) <= most and not self.pool.partial:
+            return np.arange(len(self.pool))
+        fastest = self._fastest(self.LOCAL_AROUND)
+        near = np.concatenate([self._neighbours(row, pairs=AROUND) for row in fastest] or [np.arange(0)])
+        near = np.concatenate([near, np.arange(len(self.pool) - self.pool.added, len(self.pool))[-most // 2 :]])
+        near = np.unique(near[~self._seen[near]])
+        return np.unique(np.concatenate([self._some_unseen(max(1, most - len(near))), near]))
 
-    def _some_unseen(self) -> Ints:
+    def _some_unseen(self, most: int | None = None) -> Ints:
+        most = self.CANDIDATES if most is None else most
         unseen = self._hopeful(np.flatnonzero(~self._seen))
-        few = len(unseen) <= self.CANDIDATES
-        return unseen if few else self._rng.choice(unseen, self.CANDIDATES, replace=False)
+        return unseen if len(unseen) <= most else self._rng.choice(unseen, most, replace=False)

@@ -67,6 +67,8 @@ class Hyperparameters:
     """Length scales, amplitude and noise, fitted by skopt's regressor to the maximum of the posterior."""
 
     MAX_ITERATIONS = 25
+    EVALUATIONS = 30  # of the likelihood, at most
+    WORK = 12e6  # rows squared times dimensions times evaluations: a tenth of a second
     SPREAD = 0.5  # standard deviation of the logarithm of a length scale, a priori
 
     def __init__(self, dimensions: int) -> None:
@@ -80,11 +82,13 @@ class Hyperparameters:
         self._center = math.log(0.5) + 0.5 * math.log(max(dimensions, 1))
         self._theta: Floats = np.array(self._kernel.theta)
         self._theta[1:-1] = self._center
+        self._evaluations = self.EVALUATIONS
 
     def fit(self, x: Floats, y: Floats) -> tuple[Any, float]:
         """The fitted kernel without its noise term, and the noise variance; ``y`` has mean 0 and deviation 1."""
         from skopt.learning import GaussianProcessRegressor
 
+        self._evaluations = max(3, min(self.EVALUATIONS, round(self.WORK / (len(x) ** 2 * x.shape[1]))))
         model = GaussianProcessRegressor(
             kernel=self._kernel.clone_with_theta(self._theta), optimizer=self._maximise, n_restarts_optimizer=0
         )
@@ -109,7 +113,7 @@ class Hyperparameters:
             gradient[1:-1] += off / self.SPREAD**2
             return value + 0.5 * float(off @ off) / self.SPREAD**2, gradient
 
-        options = {"maxiter": self.MAX_ITERATIONS}
+        options = {"maxiter": self.MAX_ITERATIONS, "maxfun": self._evaluations}
         found = minimize(penalised, initial, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
         self._theta = np.clip(found.x, bounds[:, 0], bounds[:, 1])
         return self._theta, float(found.fun)
@@ -134,19 +138,20 @@ class Posterior:
         self._variance += (self._half[n : self._n] ** 2).sum(axis=0)
         self._n = min(n, self._n)
 
-    def add(self, point: Floats) -> None:
-        """One more observed point; its value comes with ``condition``."""
-        if self._n == len(self._seen):
+    def add(self, points: Floats) -> None:
+        """More observed points, one a row; their values come with ``condition``."""
+        n, m = self._n, len(points)
+        while n + m > len(self._seen):
             self._grow()
-        n, one = self._n, point[None, :]
-        row = _forward(self._chol[:n, :n], self._kernel(self._seen[:n], one)[:, 0]) if n else np.zeros(0)
-        own = float(self._kernel.diag(one)[0]) + self._noise - float(row @ row)
-        pivot = math.sqrt(max(own, 1e-10))
-        self._chol[n, :n], self._chol[n, n] = row, pivot
-        self._half[n] = (self._kernel(one, self._x)[0] - row @ self._half[:n]) / pivot
-        self._variance -= self._half[n] ** 2
-        self._seen[n] = point
-        self._n = n + 1
+        low = _forward(self._chol[:n, :n], self._kernel(self._seen[:n], points)).T if n else np.zeros((m, 0))
+        own = self._kernel(points) - low @ low.T
+        corner = _cholesky(own, self._noise)
+        self._chol[n : n + m, :n], self._chol[n : n + m, n : n + m] = low, corner
+        half = _forward(corner, self._kernel(points, self._x) - low @ self._half[:n])
+        self._half[n : n + m] = half
+        self._variance -= np.einsum("ij,ij->j", half, half)
+        self._seen[n : n + m] = points
+        self._n = n + m
 
     def condition(self, y: Floats) -> Conditioned:
         """The posterior given values ``y`` of the first ``len(y)`` points.
@@ -159,6 +164,13 @@ class Posterior:
         weights = _forward(self._chol[:m, :m], (y - center) / scale)
         mean = center + scale * (weights @ self._half[:m])
         return Conditioned(mean, scale * np.sqrt(np.maximum(self._variance, 0.0)))
+
+    def smoothed(self, y: Floats) -> Floats:
+        """The mean at the first ``len(y)`` observed points themselves, given their values, which have noise."""
+        m = len(y)
+        center = float(y.mean())
+        weights = _forward(self._chol[:m, :m], y - center)
+        return np.asarray(y - self._noise * _forward(self._chol[:m, :m], weights, transposed=True))
 
     def _grow(self) -> None:
         n = 2 * len(self._seen)
@@ -181,8 +193,19 @@ class Conditioned:
         return self.mean[rows], self.std[rows]
 
 
-def _forward(lower: Floats, b: Floats) -> Floats:
+def _forward(lower: Floats, b: Floats, transposed: bool = False) -> Floats:
     from scipy.linalg import solve_triangular
 
-    out: Floats = solve_triangular(lower, b, lower=True, check_finite=False)
+    out: Floats = solve_triangular(lower, b, lower=True, trans=int(transposed), check_finite=False)
     return out
+
+
+def _cholesky(covariance: Floats, noise: float) -> Floats:
+    """The factor of a covariance and noise; of points that are as good as equal with as much more noise as it takes."""
+    eye = np.eye(len(covariance))
+    for more in (0.0, 1e-8, 1e-6, 1e-4):
+        try:
+            return np.asarray(np.linalg.cholesky(covariance + (noise + more) * eye))
+        except np.linalg.LinAlgError:
+            continue
+    return np.asarray(np.linalg.cholesky(np.diag(np.maximum(np.diag(covariance), 0.0) + noise + 1e-4)))

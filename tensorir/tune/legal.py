@@ -260,7 +260,7 @@ def _grown(
         made = tuple(row)
         if made not in known:
             view.row = row
-            if _accepted(view, where):
+            if accepted(view, where):
                 known[made] = None
                 each.append(made)
                 if len(each) == most:
@@ -268,7 +268,35 @@ def _grown(
     return np.array(each, dtype=np.int32).reshape(len(each), len(names))
 
 
-def _accepted(config: Mapping[str, Any], where: Mapping[str, Predicate]) -> bool:
+def around(
+    row: Sequence[int],
+    names: Sequence[str],
+    values: Sequence[Sequence[Any]],
+    where: Mapping[str, Predicate],
+    pairs: int,
+) -> Rows:
+    """The legal rows that differ from a row in one knob, and some that differ in two.
+
+    pairs: so many changes of two knobs are looked at, the same ones every time for the same row and number
+    """
+    free = [j for j, v in enumerate(values) if len(v) > 1]
+    changes: list[tuple[tuple[int, int], ...]] = [((j, i),) for j in free for i in range(len(values[j])) if i != row[j]]
+    rng = np.random.default_rng([pairs, *map(int, row)])
+    for _ in range(pairs if len(free) > 1 else 0):
+        two = rng.choice(free, 2, replace=False)
+        changes.append(tuple((int(j), int(rng.integers(len(values[j])))) for j in two))
+    view, found = _Watched(names, values), list[list[int]]()
+    for change in changes:
+        view.row = list(map(int, row))
+        for j, i in change:
+            view.row[j] = i
+        if accepted(view, where):
+            found.append(view.row)
+    return np.array(found, dtype=np.int32).reshape(len(found), len(names))
+
+
+def accepted(config: Mapping[str, Any], where: Mapping[str, Predicate]) -> bool:
+    """Whether every constraint accepts a configuration; one that raises does not."""
     try:
         return all(predicate(config) for predicate in where.values())
     except Exception:  # it would have been said of a configuration that was drawn

@@ -170,9 +170,10 @@ class _Run:
     def open_arms(
         self, strategy: str, spaces: Mapping[str, SpaceLike], seed: int, make: Make, priors: Mapping[str, list[Table]]
     ) -> None:
+        share = None if self.limit is None else -(-self.limit // max(1, len(spaces)))
         for number, (name, space) in enumerate(spaces.items()):
             known = {"priors": priors[name]} if name in priors else {}
-            self.arms[name] = Arm(name, space, make(strategy, space, seed=seed + number, budget=self.limit, **known))
+            self.arms[name] = Arm(name, space, make(strategy, space, seed=seed + number, budget=share, **known))
 
     def take_over(self, earlier: Sequence[Record]) -> None:
         """Tell the strategies what is known already."""
@@ -188,7 +189,7 @@ class _Run:
 
     def _row(self, record: Record) -> int | None:
         arm = self.arms.get(record["template"])
-        row = -1 if arm is None else int(arm.space.index(record["config"]))
+        row = -1 if arm is None else arm.row(record["config"])
         return row if row >= 0 else None
 
     def explore(self, ahead: Ahead | None) -> None:

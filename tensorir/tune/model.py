@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -52,9 +53,11 @@ class Points:
 
 
 class Model:
-    """A Gaussian process with fixed hyper-parameters over candidate rows, kept current between two fits.
+    """Gaussian processes with fixed hyper-parameters over candidate rows, kept current between two fits.
 
-    trend: what is expected of rows (``Priors.trend``); the process is then of what differs from it
+    One of times, which knows nothing of what failed, and, where something did, one of what runs.
+
+    trend: what is expected of rows (``Priors.trend``); the process of times is then of what differs from it
     """
 
     def __init__(
@@ -62,40 +65,42 @@ class Model:
         pool: Pool,
         points: Points,
         candidates: Ints,
-        hyper: Hyperparameters,
+        hyper: Hyper,
         results: Results,
         trend: Trend | None = None,
     ) -> None:
         self.pool, self.points, self.candidates, self.trend = pool, points, candidates, trend
         self.fitted = len(results)
         self._at_candidates = None if trend is None else trend(candidates)
-        at = points(candidates)
-        rows = list(results)
-        y = self._beyond_trend(results)
-        rows, y = for_fitting(rows, y)
-        kernel, noise = hyper.fit(points(rows), (y - y.mean()) / (float(y.std()) or 1.0))
-        self._posterior = Posterior(at, kernel, noise, capacity=2 * len(results))
-        self._order: list[int] = []
+        self._at = points(candidates)
+        timed = measured(results)
+        rows, y = for_fitting(list(timed), self._beyond_trend(timed))
+        self._times = _Process(points, self._at, hyper.times.fit(points(rows), standard(y)), 2 * len(results))
+        self._works: _Process | None = None
+        self._hyper = hyper
         self._place = {int(row): n for n, row in enumerate(candidates)}
 
-    def improvement(self, results: Results, pending: Sequence[int], free: Ints) -> Floats:
-        """Expected improvement (Jones, Schonlau, Welch 1998, equation 15) times the chance to run at all.
+    def improvement(self, results: Results, pending: Sequence[int], free: Ints) -> tuple[Floats, Floats]:
+        """Expected improvement (Jones, Schonlau, Welch 1998, equation 15) of what runs, and the chance to run at all.
 
-        ``free`` are positions in ``candidates``; ``pending`` rows are being measured.
+        ``free`` are positions in ``candidates``; ``pending`` rows are being measured. What is to be improved on is the
+        mean of the process where it is least among the measured rows: the least measured value is lucky.
         """
         from skopt.acquisition import gaussian_ei
 
-        self._observe([*results, *pending])
-        belief = self._posterior.condition(self._beyond_trend(results))
-        if self._at_candidates is not None:
-            belief = Conditioned(belief.mean + self._at_candidates, belief.std)
-        best = float(response(list(results.values())).min())
-        gain: Floats = gaussian_ei(free, belief, y_opt=best, xi=0.0)
-        return gain if None not in results.values() else gain * self._chances(results)[free]
+        timed = measured(results)
+        y = self._beyond_trend(timed)
+        failed = [row for row in results if row not in timed]  # they shrink the deviation, as what is being measured
+        posterior = self._times.observing([*timed, *failed, *pending])
+        belief, known = posterior.condition(y), posterior.smoothed(y)
+        if self.trend is not None and self._at_candidates is not None:
+            belief, known = Conditioned(belief.mean + self._at_candidates, belief.std), known + self.trend(list(timed))
+        gain: Floats = gaussian_ei(free, belief, y_opt=float(known.min()), xi=0.0)
+        return gain, np.ones(len(free)) if len(timed) == len(results) else self._chances(results)[free]
 
-    def _beyond_trend(self, results: Results) -> Floats:
-        y = response(list(results.values()))
-        return y if self.trend is None else y - self.trend(list(results))
+    def _beyond_trend(self, timed: Mapping[int, float]) -> Floats:
+        y = response(list(timed.values()))
+        return y if self.trend is None else y - self.trend(list(timed))
 
     def chances(self, results: Results, rows: Ints) -> Floats:
         """The chance of each of ``rows`` to compile and run."""
@@ -107,24 +112,51 @@ class Model:
         return np.array([overall if n is None else known[n] for n in places])
 
     def _chances(self, results: Results) -> Floats:
-        """For every candidate, a number in (0, 1]: regression on 0 and 1 with the same process.
+        """For every candidate, a number in (0, 1]: regression on 0 and 1 with a process of its own.
 
-        Hidden constraints are normal (22 % of one recorded space fails although statically valid). The length
-        scales know about them, because failures are among the values they were fitted to. (Least-squares
+        Hidden constraints are normal (22 % of one recorded space fails although statically valid). (Least-squares
         classification: Rasmussen and Williams, section 6.5.)
         """
-        if self._order[: len(results)] != list(results):
-            self._observe(list(results))
         worked = np.array([float(t is not None) for t in results.values()])
-        return np.clip(self._posterior.condition(worked).mean, LEAST_CHANCE, 1.0)
+        if self._works is None:
+            rows, y = for_fitting(list(results), worked)
+            fitted = self._hyper.works.fit(self.points(rows), standard(y))
+            self._works = _Process(self.points, self._at, fitted, 2 * len(results))
+        return np.clip(self._works.observing(list(results)).condition(worked).mean, LEAST_CHANCE, 1.0)
 
-    def _observe(self, rows: list[int]) -> None:
-        """Make the posterior's observations these rows, reusing the common beginning."""
+
+class Hyper:
+    """The hyper-parameters of a model's two processes, each fitted from where the last fit ended."""
+
+    def __init__(self, dimensions: int) -> None:
+        self.times, self.works = Hyperparameters(dimensions), Hyperparameters(dimensions)
+
+
+class _Process:
+    """A posterior whose observed points are rows in an order that is mostly the last one and some more."""
+
+    def __init__(self, points: Points, at: Floats, fitted: tuple[Any, float], capacity: int) -> None:
+        self._points, self._posterior = points, Posterior(at, *fitted, capacity=capacity)
+        self._order: list[int] = []
+
+    def observing(self, rows: list[int]) -> Posterior:
+        """The posterior given these rows, reusing the common beginning."""
         same = sum(1 for _ in takewhile(lambda ab: ab[0] == ab[1], zip(self._order, rows, strict=False)))
         self._posterior.keep(same)
-        for point in self.points(rows[same:]):
-            self._posterior.add(point)
+        if rows[same:]:
+            self._posterior.add(self._points(rows[same:]))
         self._order = rows
+        return self._posterior
+
+
+def measured(results: Results) -> dict[int, float]:
+    """What ran."""
+    return {row: t for row, t in results.items() if t is not None}
+
+
+def standard(y: Floats) -> Floats:
+    """With mean 0 and deviation 1."""
+    return np.asarray((y - y.mean()) / (float(y.std()) or 1.0))
 
 
 def response(times: Sequence[float | None]) -> Floats:
@@ -141,8 +173,8 @@ def response(times: Sequence[float | None]) -> Floats:
     return np.where(np.isnan(y), np.nanmax(y), y)
 
 
-LEAST_CHANCE = 0.02  # nothing is ruled out for good
-FIT_ROWS = 300  # the likelihood costs the cube of this; more rows no longer move the length scales
+LEAST_CHANCE = 0.001  # nothing is ruled out for good
+FIT_ROWS = 120  # the likelihood costs the cube of this; more rows hardly move the length scales
 
 
 def for_fitting(rows: list[int], y: Floats) -> tuple[list[int], Floats]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -35,11 +35,22 @@ class HasRows(Protocol):
     def legal(self) -> npt.NDArray[Any]: ...
 
 
+@runtime_checkable
+class Grows(HasRows, Protocol):
+    """A space that may list only a part of its rows, ``sampled``, and lists more when asked to."""
+
+    @property
+    def sampled(self) -> bool: ...
+
+    def list_around(self, row: int, pairs: int) -> None: ...
+
+
 class Pool:
     """All configurations that may be measured, one row of value indices each.
 
     A row number is the only name strategies have for a configuration, so nothing they propose can be
-    illegal, rounded or outside the declared values.
+    illegal, rounded or outside the declared values. Where a space is too large to list, more of its rows may get
+    numbers, behind those that have one (``neighbours``).
 
     expected_s: a model of the seconds that a configuration takes, None without one
     features:   numbers derived from a configuration, for the search's model to learn from, None without any
@@ -57,6 +68,10 @@ class Pool:
         self.names = tuple(names)
         self.values = tuple(tuple(v) for v in values)
         self.rows: npt.NDArray[Any] = np.asarray(rows)
+        self._listed = len(self.rows)
+        self._space: Grows | None = None
+        self._expected: Floats = np.zeros(0)
+        self._slowness: Floats = np.zeros(0)
 
     @classmethod
     def of(cls, space: Pool | HasRows) -> Pool:
@@ -64,7 +79,26 @@ class Pool:
         if isinstance(space, Pool):
             return space
         given = getattr(space, "expected_s", None), getattr(space, "features", None)
-        return cls(space.names, space.values, space.legal, *given)
+        made = cls(space.names, space.values, space.legal, *given)
+        if isinstance(space, Grows) and space.sampled:
+            made._space = space
+        return made
+
+    @property
+    def partial(self) -> bool:
+        """Whether rows may be added."""
+        return self._space is not None
+
+    @property
+    def added(self) -> int:
+        """How many of the last rows were not there at first."""
+        return len(self.rows) - self._listed
+
+    def catch_up(self) -> int:
+        """How many rows there are now, with those that somebody else has listed in the space meanwhile."""
+        if self._space is not None and len(self._space.legal) > len(self.rows):
+            self.rows = self._space.legal
+        return len(self.rows)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -73,8 +107,14 @@ class Pool:
         """Names and values of one row."""
         return {name: self.values[j][int(self.rows[row, j])] for j, name in enumerate(self.names)}
 
-    def neighbours(self, row: int) -> Ints:
-        """Rows that differ from ``row`` in exactly one knob."""
+    def neighbours(self, row: int, pairs: int = 0) -> Ints:
+        """Rows that differ from ``row`` in exactly one knob; of a space that is not all listed, these are listed now.
+
+        pairs: changes of two knobs that are tried, at random, to list more rows of such a space
+        """
+        if self._space is not None:
+            self._space.list_around(row, pairs)
+            self.catch_up()
         return np.flatnonzero(self.differing(row) == 1)
 
     def differing(self, row: int, among: Ints | None = None) -> npt.NDArray[np.int64]:
@@ -82,18 +122,23 @@ class Pool:
         rows = self.rows if among is None else self.rows[among]
         return np.asarray((rows != self.rows[row]).sum(axis=1))
 
-    @cached_property
+    @property
     def slowness(self) -> Floats:
         """What is expected of each row, over the best that is expected of any; all 1 without a model."""
         if self.expected_s is None or not len(self):
             return np.ones(len(self))
-        found = np.array([self.expected_s(self.config(row)) for row in range(len(self))], dtype=np.float64)
-        found = np.where(found > 0, found, np.inf)  # not a time
-        return found / found.min() if np.isfinite(found.min()) else np.ones(len(self))
+        if len(self._slowness) < len(self):
+            new = [self.expected_s(self.config(row)) for row in range(len(self._expected), len(self))]
+            self._expected = np.concatenate([self._expected, np.array(new, dtype=np.float64)])
+            found = np.where(self._expected > 0, self._expected, np.inf)  # not a time
+            self._slowness = found / found.min() if np.isfinite(found.min()) else np.ones(len(self))
+        return self._slowness
 
-    @cached_property
+    @property
     def hopeless(self) -> npt.NDArray[np.bool_]:
         """Rows to try when there are no others."""
+        if self.expected_s is None:
+            return np.zeros(len(self), dtype=bool)
         return np.asarray(self.slowness > HOPELESS)
 
     @cached_property
@@ -111,16 +156,16 @@ class Pool:
 def encode(values: Sequence[Any]) -> list[Floats]:
     """Columns that place the values of one knob in [0, 1].
 
-    Tile sizes and the like act multiplicatively, so numbers go by their logarithm (log2 ordinals
-    beat one-hot columns; BaCO, arXiv 2212.11142, section 4.2). Where whole numbers are not all powers of two, a second
-    column has the power of two that divides them: 96 and 160 are alike in what warps, vectors and sectors make of them,
-    96 and 97 are not. Tuples of numbers give one column for each
-    place, orders of the same words the position of each word, other words one column for each word.
+    Tile sizes and the like act multiplicatively, so numbers go by their logarithm (log2 ordinals beat one-hot columns;
+    BaCO, arXiv 2212.11142, section 4.2); those at even distances as they are, too. Where whole numbers are not all
+    powers of two, a further column has the power of two that divides them: 96 and 160 are alike in what warps, vectors
+    and sectors make of them, 96 and 97 are not. Tuples of numbers give one column for each place, orders of the same
+    words the position of each word, other words one column for each word.
     """
     if len(values) < 2:
         return []
     if all(_is_number(v) for v in values):
-        return [_ordinal(values), *_evenness(values)]
+        return [_ordinal(values), *_linear(values), *_evenness(values)]
     widths = {len(v) if isinstance(v, tuple) else -1 for v in values}
     if len(widths) == 1 and -1 not in widths and all(_is_number(x) for v in values for x in v):
         places = [_ordinal([v[n] for v in values]) for n in range(widths.pop())]
@@ -132,6 +177,19 @@ def encode(values: Sequence[Any]) -> list[Floats]:
         return [np.array([v.index(x) / (len(v) - 1) for v in values]) for x in sorted(values[0], key=repr)]
     # two different words are as far apart as the ends of a number knob
     return [np.where(np.arange(len(values)) == n, math.sqrt(0.5), 0.0) for n in range(len(values))]
+
+
+def _linear(values: Sequence[Any]) -> list[Floats]:
+    """Numbers at even distances as they are: whoever lists 1, 2, 3 … may mean sizes or counts. Nothing for others."""
+    if len(values) < 4 or any(isinstance(v, bool) for v in values):
+        return []
+    low, high = min(values), max(values)
+    try:
+        at = np.array([(v - low) / (high - low) for v in values])
+    except OverflowError:
+        return []
+    even = np.allclose(np.diff(np.sort(at)), 1 / (len(values) - 1), rtol=0.0, atol=1e-6)
+    return [at] if even else []
 
 
 def _evenness(values: Sequence[Any]) -> list[Floats]:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from tensorir.tune.gp import Hyperparameters, one_thread
-from tensorir.tune.model import Results, Trend, for_fitting, response
+from tensorir.tune.model import Results, Trend, measured, response, standard
 from tensorir.tune.pool import Floats, Ints, Pool
 
 LEAST_ROWS = 8
 """Fewer times than that say nothing about a space."""
+MOST_ROWS = 150
+"""Times of a table that are taken: more of them make one surer than devices are alike."""
+FASTEST = 10
+"""Of these, so many are the fastest; the others are any."""
 SHORTLIST = 0.004
 """The share of the pool, by expectation, among which a start looks for rows that differ."""
 TRIED = 8
@@ -28,28 +33,27 @@ AT_ONCE = 20_000
 class Expectation:
     """What one table of times makes one expect of any row: small is fast, in units that tables share.
 
-    The mean of a Gaussian process that is fitted to the times, and the measured value itself where there is one, as
-    squashed logarithms (``model.response``), centred and scaled.
+    The mean of a Gaussian process that is fitted to ``MOST_ROWS`` of the times, as squashed logarithms
+    (``model.response``), centred and scaled. Of a row that was measured there it tells the mean as well: by what that
+    row was off what is around it, it need not be off here.
 
     table: seconds (None: failed) by row, as measured on another device or for another shape
     """
 
     def __init__(self, pool: Pool, table: Results) -> None:
-        y = response(list(table.values()))
-        y = (y - y.mean()) / (float(y.std()) or 1.0)
-        rows, values = for_fitting(list(table), y)
-        self._pool, self._known = pool, dict(zip(table, y.tolist(), strict=True))
-        self._points = pool.points(rows)
-        self._centre, scale = float(values.mean()), float(values.std()) or 1.0
-        hyper = Hyperparameters(self._points.shape[1])
-        self._kernel, noise = hyper.fit(self._points, (values - self._centre) / scale)
-        covariance = self._kernel(self._points) + noise * np.eye(len(rows))
-        self._weights = np.linalg.solve(covariance, values - self._centre)
+        table = some_of(table)
+        y = standard(response(list(table.values())))
+        self._pool, self._points = pool, pool.points(list(table))
+        self._kernel, noise = Hyperparameters(self._points.shape[1]).fit(self._points, y)
+        covariance = self._kernel(self._points) + noise * np.eye(len(y))
+        self._weights = np.linalg.solve(covariance, y)
         self._all = self._at(np.arange(len(pool))) if len(pool) <= AT_ONCE else None
 
     def __call__(self, rows: npt.ArrayLike) -> Floats:
         some = np.asarray(rows, dtype=np.int64)
-        found: Floats = self._at(some) if self._all is None else self._all[some]
+        if self._all is None or len(self._all) < len(self._pool):  # the pool is large, or has got rows since
+            return self._at(some)
+        found: Floats = self._all[some]
         return found
 
     def _at(self, rows: Ints) -> Floats:
@@ -57,10 +61,16 @@ class Expectation:
         for low in range(0, len(rows), AT_ONCE):
             part = rows[low : low + AT_ONCE]
             out[low : low + AT_ONCE] = self._kernel(self._pool.points(part), self._points) @ self._weights
-        out += self._centre
-        for n in np.flatnonzero(np.isin(rows, list(self._known))):
-            out[n] = self._known[int(rows[n])]
         return out
+
+
+def some_of(table: Results) -> Results:
+    """``MOST_ROWS`` of a table: the fastest few and some of the others, the same ones every time."""
+    if len(table) <= MOST_ROWS:
+        return table
+    ranked = sorted(table, key=lambda row: (table[row] is None, table[row] or 0.0, row))
+    others = np.random.default_rng(0).choice(ranked[FASTEST:], MOST_ROWS - FASTEST, replace=False)
+    return {row: table[row] for row in [*ranked[:FASTEST], *map(int, others)]}
 
 
 class Priors:
@@ -68,12 +78,16 @@ class Priors:
 
     def __init__(self, pool: Pool, tables: Sequence[Results]) -> None:
         self.pool = pool
-        usable = [t for t in tables if sum(s is not None for s in t.values()) >= LEAST_ROWS]
+        self._usable = [t for t in tables if sum(s is not None for s in t.values()) >= LEAST_ROWS]
+
+    @cached_property
+    def expected(self) -> list[Expectation]:
+        """Made when first asked for: it takes scikit-optimize, and some time."""
         with one_thread():
-            self.expected = [Expectation(pool, table) for table in usable]
+            return [Expectation(self.pool, table) for table in self._usable]
 
     def __len__(self) -> int:
-        return len(self.expected)
+        return len(self._usable)
 
     def start(self, turn: int, seen: Ints, allowed: Ints) -> int:
         """A row to start with: what each table takes for the best in turn, then one of the best that differs.
@@ -99,10 +113,11 @@ class Priors:
         The mean of the tables, each weighted with the square of its correlation with the results, on the scale that
         the results have.
         """
-        if not self.expected or len(results) < 2:
+        timed = measured(results)
+        if not len(self) or len(timed) < 2:
             return None
-        rows = np.fromiter(results, dtype=np.int64)
-        y = response(list(results.values()))
+        rows = np.fromiter(timed, dtype=np.int64)
+        y = response(list(timed.values()))
         weights = np.ones(len(self))
         if len(rows) >= TRIED:
             agreement = np.array([_agreement(expected(rows), y) for expected in self.expected])
@@ -113,9 +128,9 @@ class Priors:
         def base(some: npt.ArrayLike) -> Floats:
             return np.asarray(np.average([e(some) for e in self.expected], axis=0, weights=weights))
 
-        measured = base(rows)
-        slope = _slope(measured, y)
-        offset = float(y.mean()) - slope * float(measured.mean())
+        there = base(rows)
+        slope = _slope(there, y)
+        offset = float(y.mean()) - slope * float(there.mean())
         return lambda some: slope * base(some) + offset
 
 

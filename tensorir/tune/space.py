@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy.typing as npt
 
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_int, need_mapping, shown
-from tensorir.tune.legal import Legal, Predicate, codes, enumerate_legal
+from tensorir.tune.legal import Legal, Predicate, accepted, around, codes, enumerate_legal
 from tensorir.tune.pool import Features
 from tensorir.tune.restrict import WORDS, parse
 
@@ -52,6 +53,7 @@ class Space:
         # not functools.cached_property: its frame would be taken for the user's line in errors
         self._listed: Legal | None = None
         self._keys: npt.NDArray[Any] | None = None
+        self._more: dict[int, int] = {}  # rows that were listed later, by code
         self.expected_s: Callable[[Mapping[str, Any]], float] | None = None
         self.features: Features | None = None
         self._before: Config = {}
@@ -71,6 +73,7 @@ class Space:
         Found on first use. Constraints prune as soon as the knobs they read are fixed, so what counts is the
         number of partial configurations, not the product; beyond 2 million of them the rows are a sample and
         ``sampled`` is True. Where few are legal, others are looked for around those that were drawn and the default.
+        Of a sample, a search may list more, behind the others, whose numbers stay (``list_around``, ``admit``).
         """
         return self._found.rows
 
@@ -99,9 +102,28 @@ class Space:
             code = self._code(self._indices(config))
         except DeclarationError:
             return -1
-        known = self._codes()
-        n = int(np.searchsorted(known, code))
-        return n if n < len(known) and known[n] == code else -1
+        return self._more[code] if code in self._more else self._drawn(code)
+
+    def admit(self, config: Mapping[str, Any]) -> int:
+        """The row of ``config`` as ``index`` gives it; one that is legal and was not drawn is listed now."""
+        row = self.index(config)
+        if row >= 0 or not self.sampled:
+            return row
+        try:
+            indices = self._indices(config)
+        except DeclarationError:
+            return -1
+        if accepted(self._at(indices), self.where):
+            self._list_more(np.array([indices], dtype=np.int32))
+        return self.index(config)
+
+    def list_around(self, row: int, pairs: int = 0) -> None:
+        """List the legal configurations that differ from a row in one knob, where ``legal`` is a sample.
+
+        pairs: changes of two knobs that are looked at as well, at random
+        """
+        if self.sampled:
+            self._list_more(around(self.legal[row].tolist(), self.names, self.values, self.where, pairs))
 
     def explain(self) -> str:
         """How many configurations there are and which constraint removed how many, as text."""
@@ -228,6 +250,25 @@ class Space:
             else:
                 self._keys = np.array([self._code(tuple(row)) for row in self.legal.tolist()], dtype=object)
         return self._keys
+
+    def _list_more(self, rows: npt.NDArray[np.int32]) -> None:
+        """Rows of a sampled space get numbers, unless they have some."""
+        self._codes()
+        found, more, listed = self._found, dict(self._more), list[int]()
+        for n, indices in enumerate(rows.tolist()):
+            code = self._code(tuple(indices))
+            if code not in more and self._drawn(code) < 0:
+                more[code] = len(found.rows) + len(listed)
+                listed.append(n)
+        if listed:
+            legal = np.concatenate([found.rows, rows[listed]])
+            legal.setflags(write=False)
+            self._listed, self._more = replace(found, rows=legal, total=max(found.total, len(legal))), more
+
+    def _drawn(self, code: int) -> int:
+        known = self._codes()
+        n = int(np.searchsorted(known, code))
+        return n if n < len(known) and known[n] == code else -1
 
     def _code(self, indices: tuple[int, ...]) -> int:
         code = 0
