@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tensorir.codegen.source import GatherRange, Source
-from tensorir.errors import LaunchError
+from tensorir.errors import LaunchError, Problem
 from tensorir.errors.needs import need_int
 from tensorir.runtime.device import Device
 from tensorir.runtime.launch import Program
@@ -39,13 +39,39 @@ def gathers_of(s: Schedule) -> tuple[GatherRange, ...]:
     return tuple(dict.fromkeys(GatherRange(names[t], limit, into) for t, limit, into in found))
 
 
-def build_source(s: Schedule, device: Device) -> Executable:
-    """Compile the schedule's source, or the user's edited text, for ``device``."""
+def source_for(s: Schedule, device: Device) -> tuple[Source, bool]:
+    """What the schedule runs on ``device``, emitted or the user's text with the emitted launches; and whether that has
+    to be proven to do no harm.
+    """
+    from tensorir.api.unproven import needs_proof
+
     target = s.target if s.target.language == device.target.language else device.target
     source = emit_source(s, target)
-    if s.edited is not None:
-        source = replace(source, text=s.edited)
+    edited = s.edited is not None and s.edited != source.text
+    return replace(source, text=s.edited) if s.edited is not None else source, needs_proof(source, edited)
+
+
+def build_source(s: Schedule, device: Device, limit_s: float | None = None) -> Executable:
+    """Compile the schedule's source, or the user's edited text, for ``device``; see ``Schedule.build``."""
+    source, doubted = source_for(s, device)
+    if doubted:
+        from tensorir.api.unproven import LIMIT_S, prove
+        from tensorir.check.verdict import arguments_for
+
+        prove(source, device, lambda: arguments_for(s), LIMIT_S if limit_s is None else limit_s)
     return Executable(source, device, str(s.trace), s.outputs)
+
+
+def run_guarded(
+    s: Schedule, arrays: Sequence[Any], device: Device, limit_s: float | None = None
+) -> tuple[Source, Any, tuple[Problem, ...]]:
+    """What the schedule runs on ``device``, its results for these inputs, and what it did that it must not."""
+    source, doubted = source_for(s, device)
+    if doubted:
+        from tensorir.api import unproven
+
+        return source, *unproven.run_guarded(source, device, arrays, unproven.LIMIT_S if limit_s is None else limit_s)
+    return source, *Program(source, device).run_guarded(*arrays)
 
 
 class Executable:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Self
 
-from tensorir.api.build import Executable, build_source, emit_source
+from tensorir.api.build import Executable, build_source, emit_source, run_guarded
 from tensorir.check.blame import blame
 from tensorir.check.verdict import Verdict, check
 from tensorir.codegen.source import Source
 from tensorir.errors import CheckError, Problem, ScheduleError
-from tensorir.errors.needs import need_int, need_list, need_mapping, need_text
+from tensorir.errors.needs import need_int, need_list, need_mapping, need_number, need_text
 from tensorir.runtime.device import Device, open_device
 from tensorir.schedule.schedule import Schedule as _Schedule
 from tensorir.schedule.trace import Step, Trace
@@ -39,12 +40,23 @@ class Schedule(_Schedule):
             return self.edited
         return self.emitted(target).text
 
-    def build(self, device: str | Device | None = None) -> Executable:
+    def build(self, device: str | Device | None = None, *, limit_s: float | None = None) -> Executable:
         """Compile for a device (default: the first usable one of the schedule's language).
 
-        Raises LoweringError, CompileError, DeviceError.
+        Text of yours (``with_source``, instructions that you registered) runs once in another process before it runs
+        here, on inputs that are made for it: what crashes, does not end or writes where it must not is refused.
+
+        limit_s: seconds for that run; 30 when None
+        Raises LoweringError, CompileError, DeviceError; for such text LaunchError ``launch.crashed``,
+        ``launch.time-limit``, ``launch.out-of-bounds``, ``launch.input-written``.
         """
-        return build_source(self, open_device(device if device is not None else self.target))
+        return build_source(self, open_device(device if device is not None else self.target), _limit(limit_s))
+
+    def _run_guarded(
+        self, arrays: Sequence[Any], device: str | Device | None = None, limit_s: float | None = None
+    ) -> tuple[Source, Any, tuple[Problem, ...]]:
+        """The source, its results for these inputs, and what it did between canaries that it must not; for checks."""
+        return run_guarded(self, arrays, open_device(device if device is not None else self.target), limit_s)
 
     def with_source(self, text: str) -> Self:
         """A fork that builds, checks (``level="device"``) and times ``text`` instead of the emitted source.
@@ -76,15 +88,16 @@ class Schedule(_Schedule):
                 )
             )
 
-    def check(self, level: str = "fast", shapes: Any = None, seed: int = 0) -> Verdict:
+    def check(self, level: str = "fast", shapes: Any = None, seed: int = 0, *, limit_s: float | None = None) -> Verdict:
         """Whether this schedule still computes its tensors.
 
         level: "fast" (legality, exact ring equivalence on awkward shapes, races, uninitialised reads, bounds; no
                device), "device" (also runs the kernel here against the reference), "emulate" (runs the CUDA text)
+        limit_s: seconds for a run on the device of text that has not passed before; 30 when None
         """
         need_text("level", level, CheckError)
         need_int("seed", seed, 0, error=CheckError)
-        return check(self, level, None if shapes is None else _shapes(shapes), seed)
+        return check(self, level, None if shapes is None else _shapes(shapes), seed, _limit(limit_s))
 
     def blame(self) -> Step | None:
         """The first step that breaks equivalence, or None."""
@@ -94,6 +107,10 @@ class Schedule(_Schedule):
         from tensorir.show.html import schedule_html
 
         return schedule_html(self)
+
+
+def _limit(limit_s: Any) -> float | None:
+    return None if limit_s is None else need_number("limit_s", limit_s, 0.0, CheckError)
 
 
 def _shapes(shapes: Any) -> tuple[Any, ...]:

@@ -23,6 +23,7 @@ from tensorir.api.final_round import about, final, peers_here, rough
 from tensorir.api.floats import Floats
 from tensorir.api.identity import describe, fingerprint
 from tensorir.api.undisturbed import LeftRunning, undisturbed
+from tensorir.api.unproven import answer
 from tensorir.codegen.codec import decode, encode
 from tensorir.codegen.source import Source
 from tensorir.errors import CheckError, Problem, TensorIRError
@@ -372,6 +373,11 @@ def _on_random_floats(state: State, runner: Runner, progress: Progress) -> Json:
     return {"name": "random", "ok": not found.where, "detail": detail}
 
 
+def _guarded(state: State, message: Json, progress: Progress) -> Json:
+    """A text that nobody has run before, between canaries; see ``api.unproven``."""
+    return answer(state.device, decode(Source, message["source"]), Path(message["folder"]), progress)
+
+
 def _baseline(state: State, message: Json, progress: Progress) -> Json:
     """The fastest peer, timed briefly in turn with the reference: for progress lines only."""
     beside = state.beside(message.get("reference"), progress)
@@ -401,6 +407,7 @@ _ANSWERS: dict[str, Callable[[State, Json, Progress], Json]] = {
     "build": _build,
     "digests": _digests,
     "check": _check,
+    "guarded": _guarded,
     "baseline": _baseline,
     "final": final,
 }

@@ -15,7 +15,7 @@ from typing import Any
 
 from tensorir.runtime.memory import bound_memory
 
-WALL = 10.0  # seconds that may pass for each of processor time: the machine may be busy with others
+WALL = 30.0  # seconds that may pass for each of processor time: the machine may be busy with others
 
 
 class EndedError(Exception):

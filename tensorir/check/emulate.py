@@ -55,7 +55,8 @@ COMPILE_SECONDS = 600.0
 _ENDED = {
     "SIGFPE": "a whole number divided by zero, or the least one by -1",
     "SIGSEGV": "memory that belongs to nobody", "SIGBUS": "memory that belongs to nobody",
-    "SIGABRT": "no memory left, or a check of the C library", "SIGILL": "an instruction that the processor lacks",
+    "SIGABRT": "no memory left, or a check of the C library",
+    "SIGILL": "a trap, or an instruction that the processor lacks",
 }  # fmt: skip
 
 _FOLDER = Path(__file__).with_name("emulator")

@@ -17,7 +17,7 @@ from tensorir.check.equivalence import (
     over_shapes,
 )
 from tensorir.codegen.source import Source
-from tensorir.errors import CheckError, CompileError, LoweringError, Problem, TensorIRError
+from tensorir.errors import CheckError, CompileError, LaunchError, LoweringError, Problem, TensorIRError
 from tensorir.expr.program import computes_of
 from tensorir.expr.resize import resize
 from tensorir.expr.tensor import Tensor
@@ -60,12 +60,12 @@ SOUND = "no race, no uninitialised read, no access out of bounds"
 EXACT = f"exact over the field of 2^31 - 1, {SOUND}"
 
 
-def check(s: Any, level: str = "fast", shapes: Any = None, seed: int = 0) -> Verdict:
+def check(s: Any, level: str = "fast", shapes: Any = None, seed: int = 0, limit_s: float | None = None) -> Verdict:
     """Whether the schedule ``s`` (``api.Schedule``) computes what its tensors declare; see ``Schedule.check``."""
     if level not in LEVELS:
         raise CheckError(Problem("check.level", f"there is no level {level!r}", hint=f"one of {', '.join(LEVELS)}"))
     if level == "device":
-        return on_device(s, seed)
+        return on_device(s, seed, limit_s=limit_s)
     if level == "emulate":
         return emulated(s, shapes, seed)
     if s.edited is not None:
@@ -111,22 +111,29 @@ def _shapes(s: Any, shapes: Any) -> list[Any]:
     return out
 
 
-def on_device(s: Any, seed: int = 0, device: Any = None) -> Verdict:
-    """Build and run ``s`` on a device, between canaries, on small whole numbers, against the declarations."""
-    from tensorir.runtime.device import open_device
+def on_device(s: Any, seed: int = 0, device: Any = None, limit_s: float | None = None) -> Verdict:
+    """Build and run ``s`` on a device, between canaries, on small whole numbers, against the declarations.
 
+    limit_s: seconds for text that has not passed before, which runs in another process
+    """
+    arrays = arguments_for(s, seed)
     try:
-        program = s.build(open_device(device if device is not None else s.target)).program
+        source, got, problems = s._run_guarded(arrays, device, limit_s)
+    except LaunchError as e:
+        return Verdict(e.problems, (label(s.outputs),), "on the device")
     except TensorIRError as e:
         return Verdict(e.problems, (), "not built")
-    arrays = random_arguments(s.outputs, seed, conditions=_conditions(s))
-    got, problems = program.run_guarded(*arrays)
     if problems:
         return Verdict(tuple(problems), (label(s.outputs),), "on the device")
     results = results_of(got)
-    short = any(kind in name for name in program.source.instructions for kind in ("e4m3", "e5m2"))
-    exact = not short and exactly(s.outputs, program.source, arrays)  # Hopper keeps some 14 bits of sums of these
+    short = any(kind in name for name in source.instructions for kind in ("e4m3", "e5m2"))
+    exact = not short and exactly(s.outputs, source, arrays)  # Hopper keeps some 14 bits of sums of these
     return compare_results(s.outputs, results, evaluate(s.outputs, arrays), exact)
+
+
+def arguments_for(s: Any, seed: int = 0) -> list[np.ndarray]:
+    """Inputs for a run of ``s``: small whole numbers, and what its ``specialize`` asks for."""
+    return random_arguments(s.outputs, seed, conditions=_conditions(s))
 
 
 def emulated(s: Any, shapes: Any, seed: int) -> Verdict:
@@ -149,7 +156,7 @@ def emulated(s: Any, shapes: Any, seed: int) -> Verdict:
             if wrong := _run_text(one, source, other, seed):
                 return Verdict(wrong, tuple(shown), "CUDA text on the CPU, with small or large numbers")
         for far in with_infinities(one.outputs, few):
-            run = emulate(source, far, seed, limit_s=limit_s(one.outputs))
+            run = emulate(source, far, seed, limit_s=_emulated_s(one.outputs))
             spread = infinities_spread(one.outputs, run.outputs, far)
             if told := run.problems or ((spread,) if spread else ()):
                 return Verdict(told, tuple(shown), "CUDA text on the CPU, with infinities among its inputs")
@@ -160,12 +167,12 @@ def _run_text(s: Any, source: Source, arrays: list[np.ndarray], seed: int, eager
     """What is wrong with one run of the text."""
     from tensorir.check.emulate import emulate
 
-    run = emulate(source, arrays, seed, eager, limit_s(s.outputs))
+    run = emulate(source, arrays, seed, eager, _emulated_s(s.outputs))
     exact = exactly(s.outputs, source, arrays)
     return run.problems or compare_results(s.outputs, run.outputs, evaluate(s.outputs, arrays), exact).problems
 
 
-def limit_s(outputs: tuple[Tensor, ...]) -> float:
+def _emulated_s(outputs: tuple[Tensor, ...]) -> float:
     """Seconds of processor time for a run of the text: a minute, and 5 us for each term of the definition, which takes
     0.1 us in the kernels of the operators.
     """

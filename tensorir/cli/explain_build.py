@@ -132,6 +132,18 @@ BUILD: dict[str, Entry] = {
         "# s.with_source(text that is not CUDA C++)",
         '# start from s.source("cuda")',
     ),
+    "compile.crashed": Entry(
+        "The process in which text was compiled that has not passed before died: the message has its signal. Arrays of "
+        "gigabytes do that, or a fault of the compiler.",
+        "# s.with_source(text with a constant of 20 GB).build()",
+        "# the array as an argument",
+    ),
+    "compile.time-limit": Entry(
+        "Text that has not passed before was compiled in a process of its own, and the compiler had not ended in two "
+        "minutes: loops that are unrolled without end, or arrays of gigabytes.",
+        "# s.with_source(text with a constant of 20 GB).build()",
+        "# the array as an argument",
+    ),
     "compile.opencl": Entry(
         "The device's compiler refused the text. The error's log holds its words; edited text is the usual cause.",
         's.with_source("void C_kernel(").build()',
@@ -235,6 +247,12 @@ BUILD: dict[str, Entry] = {
         "An element of the result is never written.",
         "# a verdict of s.check() for a program with a loop that ends too early",
         "# s.blame() names the step",
+    ),
+    "check.not-run": Entry(
+        "The process for text that has not passed before could not answer, which says nothing about the text: the "
+        "disk is full, say. The message has the reason.",
+        "# s.with_source(text).check(level='device') with no room for temporary files",
+        "# room in TMPDIR",
     ),
     "check.edited-text": Entry(
         "Edited text has no loop tree, so only running it can check it.",

@@ -99,6 +99,19 @@ RUN: dict[str, Entry] = {
         "# arrays larger than the device's memory",
         "# smaller arrays, or another device",
     ),
+    "launch.crashed": Entry(
+        "Text that has not passed before (edited, or with instructions that you registered) runs in a process of its "
+        "own first, and that process died: the message has its signal. What stores through a pointer to nowhere does "
+        "so, or what takes more memory than there is. Nothing of it ran in your process.",
+        "# s.with_source(text that stores far behind its array).build()",
+        "# s.with_source(text whose stores stay in its arrays).build()",
+    ),
+    "launch.time-limit": Entry(
+        "Text that has not passed before ran in a process of its own and had not ended within the limit: usually a "
+        "loop that does not end. For text that takes long there is limit_s=, in seconds.",
+        "# s.with_source(text with for (;;)).build()",
+        "s.with_source(s.source()).build(limit_s=120)",
+    ),
     "launch.out-of-bounds": Entry(
         "A guarded run found that the kernel wrote before the start or behind the end of an array.",
         "# edited text with an index too far",

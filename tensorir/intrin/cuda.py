@@ -17,7 +17,7 @@ from tensorir.expr.compute import compute, placeholder, reduce_axis
 from tensorir.expr.functions import cast
 from tensorir.expr.reducers import sum as sum_
 from tensorir.expr.tensor import Tensor
-from tensorir.intrin.intrin import Intrin, meaning, register
+from tensorir.intrin.intrin import Intrin, meaning, ship
 from tensorir.ir.tree import Expr
 
 
@@ -288,9 +288,9 @@ def ldmatrix(m: Multiplication, operand: str, order: str) -> Intrin:
 
 for _m in (*MULTIPLICATIONS.values(), *NARROW.values(), *IN_HALF):
     for _order in ("nn", "nt", "tn", "tt"):
-        register(mma(_m, _order))
+        ship(mma(_m, _order))
 for _m in MULTIPLICATIONS.values():
     for _operand in "ab":
         for _how in "nt":
             if loads_rows(_m, _operand, _how):
-                register(ldmatrix(_m, _operand, _how))
+                ship(ldmatrix(_m, _operand, _how))

@@ -330,12 +330,20 @@ def meaning(output: Tensor, accumulate: bool = False) -> Program:
 
 
 INTRINSICS: dict[str, Intrin] = {}
+OWN: set[str] = set()
+"""Names of the instructions that users registered: nobody has tried their text."""
 
 
 def register(intrin: Intrin) -> Intrin:
     """Make an instruction known by name, in place of one that had the name; traces hold only names."""
     if not isinstance(intrin, Intrin):
         raise wrong("intrin", intrin, "an Intrin")
+    OWN.add(intrin.name)
+    return ship(intrin)
+
+
+def ship(intrin: Intrin) -> Intrin:
+    """As ``register``, for what this package declares."""
     INTRINSICS[intrin.name] = intrin
     return intrin
 
@@ -356,7 +364,7 @@ def intrinsic(name: str | Intrin) -> Intrin:
         return INTRINSICS[name]
     for named in (tensorir.intrin.hopper.wgmma_named, tensorir.intrin.hopper.tile_store_named):
         if isinstance(name, str) and (made := named(name)) is not None:
-            return register(made)
+            return ship(made)
     close = difflib.get_close_matches(str(name), INTRINSICS, n=3) or list(INTRINSICS)[:6]
     hint = f"one of {', '.join(close)} …"
     raise ScheduleError(Problem("tensorize.unknown", f"there is no instruction {shown(name)}", hint=hint))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from tensorir.expr.compute import compute, placeholder, reduce_axis
 from tensorir.expr.reducers import sum as sum_
 from tensorir.expr.tensor import Tensor
-from tensorir.intrin.intrin import Intrin, meaning, register
+from tensorir.intrin.intrin import Intrin, meaning, ship
 
 LANES = (4, 8, 16)
 _MEMORY = "OpenCL C 3.0, 6.15.7 (vector data load and store functions)"
@@ -91,8 +91,8 @@ def dot() -> Intrin:
 
 
 for _lanes in LANES:
-    register(copy(_lanes))
-    register(fma(_lanes))
+    ship(copy(_lanes))
+    ship(fma(_lanes))
     for _name, _op in (("add", "+"), ("sub", "-"), ("mul", "*")):
-        register(elementwise(_name, _op, _lanes))
-register(dot())
+        ship(elementwise(_name, _op, _lanes))
+ship(dot())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tensorir.expr.compute import compute, placeholder
 from tensorir.intrin.cuda import MULTIPLICATIONS
-from tensorir.intrin.intrin import Intrin, meaning, register
+from tensorir.intrin.intrin import Intrin, meaning, ship
 
 COLUMNS = 16
 """Of the tile that one instruction stores."""
@@ -67,4 +67,4 @@ def stmatrix(kind: str, rows: tuple[int, ...], order: str) -> Intrin:
 for _kind in KINDS:
     for _rows in _TILES:
         for _order in "nt":
-            register(stmatrix(_kind, _rows, _order))
+            ship(stmatrix(_kind, _rows, _order))

@@ -1,0 +1,195 @@
+"""Unproven text, edited or with instructions of the user's own, runs in a process of its own until it has passed once.
+
+It may store anywhere, never end or take all memory: there that is an error with its reason, here it would be the end of
+the session. What has passed is known by all that it depends on (text, launches, device), and runs here from then on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tensorir.api.candidate import Json
+from tensorir.codegen.codec import encode
+from tensorir.codegen.source import Param, Source
+from tensorir.errors import (
+    CheckError,
+    CompileError,
+    DeviceError,
+    LaunchError,
+    LoweringError,
+    Problem,
+    TensorIRError,
+    refuse,
+)
+from tensorir.runtime.arguments import numpy_dtype
+from tensorir.runtime.cache import cache_key, default_cache
+from tensorir.runtime.device import Device
+from tensorir.runtime.launch import Program
+from tensorir.tune.child import MARK
+from tensorir.tune.process import LAST, Worker
+
+MODULE = "tensorir.api.worker"
+LIMIT_S = 30.0
+"""Seconds that a run may take where the caller does not say."""
+COMPILE_S = 120.0
+SETUP_S = 120.0
+HARM = ("launch.out-of-bounds", "launch.input-written")
+"""What a text must not have done to run in the user's process."""
+_SIGNALS = {
+    "SIGSEGV": "memory that belongs to nobody, or a stack overflow", "SIGBUS": "memory that belongs to nobody",
+    "SIGABRT": "memory spoilt or exhausted", "SIGFPE": "a whole number divided by zero",
+    "SIGILL": "a trap, or an instruction that the processor lacks",
+    "SIGKILL": "the system's memory was exhausted, perhaps",
+    "host memory": "more than it may have",
+}  # fmt: skip
+_HINT = 'text whose indices and pointers stay in its arrays; for CUDA, s.check(level="emulate") has the line'
+_KINDS = {k.__name__: k for k in (CompileError, LaunchError, DeviceError, LoweringError, CheckError)}
+
+_workers: dict[int, Worker] = {}  # by process: a fork must not touch that of its parent
+_passed: set[str] = set()
+_lock = threading.Lock()
+
+
+def needs_proof(source: Source, edited: bool) -> bool:
+    """Whether the text is not this package's alone."""
+    from tensorir.intrin.intrin import OWN
+
+    return edited or not OWN.isdisjoint(source.instructions)
+
+
+def has_passed(source: Source, device: Device) -> bool:
+    """Whether this text has run on this device and done no harm; in a measuring process nothing needs to have."""
+    key = _key(source, device)
+    return MARK in os.environ or key in _passed or default_cache().get(key) is not None
+
+
+def _key(source: Source, device: Device) -> str:
+    digest = hashlib.sha256(json.dumps(encode(source), sort_keys=True).encode()).hexdigest()
+    return cache_key(kind="passed", source=digest, device=device.identity, target=device.target.text)
+
+
+def prove(source: Source, device: Device, arrays: Callable[[], Sequence[Any]], limit_s: float = LIMIT_S) -> None:
+    """Return when the text may run in this process; ``arrays`` are inputs for a first run elsewhere.
+
+    Raises what ``run_guarded`` raises, and LaunchError for what a run between canaries shows.
+    """
+    if has_passed(source, device):
+        return
+    _, problems = run_guarded(source, device, arrays(), limit_s)
+    if harm := [p for p in problems if p.code in HARM]:
+        raise LaunchError(harm)
+
+
+def run_guarded(
+    source: Source, device: Device, arrays: Sequence[Any], limit_s: float = LIMIT_S
+) -> tuple[Any, tuple[Problem, ...]]:
+    """As ``Program.run_guarded``; text that has not passed runs in another process, and how it ended there is told.
+
+    limit_s: seconds for the run
+    Raises what compiling and running raise; LaunchError ``launch.crashed``, ``launch.time-limit``; CompileError
+    ``compile.crashed``, ``compile.time-limit``.
+    """
+    if has_passed(source, device):
+        return Program(source, device).run_guarded(*arrays)
+    with tempfile.TemporaryDirectory(prefix="tensorir-unproven-") as name:
+        folder = Path(name)
+        for n, (p, array) in enumerate(zip(source.inputs, arrays, strict=True)):
+            _write(folder / f"input-{n}", np.asarray(array, numpy_dtype(p.dtype)))
+        reply = _ask(_message(source, device, folder), device, limit_s)
+        if reply["status"] != "ok":
+            raise _failure(reply, source, limit_s)
+        results = tuple(_read(folder / f"output-{n}", p) for n, p in enumerate(source.outputs))
+    problems = tuple(Problem(**p) for p in reply["problems"])
+    if not any(p.code in HARM for p in problems):
+        key = _key(source, device)
+        _passed.add(key)
+        default_cache().put(key, b"passed")
+    return results[0] if len(results) == 1 else results, problems
+
+
+def answer(device: Device, source: Source, folder: Path, progress: Callable[[str], None]) -> Json:
+    """What the other process does: run the text on the arrays of the folder, and leave its results there."""
+    progress("compile")
+    try:
+        program = Program(source, device)
+        arrays = [_read(folder / f"input-{n}", p) for n, p in enumerate(source.inputs)]
+        progress("run")
+        got, problems = program.run_guarded(*arrays)
+    except TensorIRError as error:
+        kind = next((name for name, k in _KINDS.items() if isinstance(error, k)), "CheckError")
+        found = [asdict(p) for p in error.problems]
+        return {"status": "refused", "kind": kind, "problems": found, "log": getattr(error, "log", "")}
+    for n, array in enumerate(got if isinstance(got, tuple) else (got,)):
+        _write(folder / f"output-{n}", array)
+    return {"status": "ok", "problems": [asdict(p) for p in problems]}
+
+
+def _write(path: Path, array: Any) -> None:
+    path.write_bytes(np.ascontiguousarray(array).tobytes())
+
+
+def _read(path: Path, p: Param) -> Any:
+    return np.fromfile(path, np.uint8).view(numpy_dtype(p.dtype)).reshape(p.shape)
+
+
+def _message(source: Source, device: Device, folder: Path) -> Json:
+    given, made = ([{"shape": list(p.shape)} for p in some] for some in (source.inputs, source.outputs))
+    setup = {
+        "key": f"unproven {device.name} {given} {made}",
+        "device": device.name,
+        "arguments": given,
+        "outputs": made,
+    }
+    return {"do": "guarded", "setup": {**setup, "origin": None}, "source": encode(source), "folder": str(folder)}
+
+
+def _ask(message: Json, device: Device, limit_s: float) -> Json:
+    """The worker's reply. What crashes where others have been is asked again: they may have spoilt its memory."""
+    with _lock:
+        worker = _workers.setdefault(os.getpid(), Worker(MODULE))
+    limits = {"setup": SETUP_S, "compile": COMPILE_S, "run": limit_s}
+    starts = worker.starts
+    reply = worker.request(message, sum(limits.values()), limits=limits)
+    if reply["status"] == "crashed" and worker.starts == starts:
+        reply = worker.request(message, sum(limits.values()), limits=limits)
+    # what has done harm may have done more than was seen; and a context on a GPU takes memory there
+    if reply.pop(LAST, False) or reply.get("problems") or device.target.language != "opencl":
+        worker.close()
+    return reply
+
+
+def _failure(reply: Json, source: Source, limit_s: float) -> TensorIRError:
+    """What became of a text that did not come to its end."""
+    if reply["status"] == "refused":
+        problems = [Problem(**p) for p in reply["problems"]]
+        kind = _KINDS[reply["kind"]]
+        return CompileError(problems, reply["log"]) if kind is CompileError else kind(problems)
+    detail = reply.get("detail", {})
+    compiling = detail.get("phase") == "compile"
+    kind, doing = (CompileError, "was compiled") if compiling else (LaunchError, "ran")
+    if reply["status"].endswith("_timeout"):
+        code = "compile.time-limit" if compiling else "launch.time-limit"
+        message = (
+            f"{source.name}: the text {doing} for {detail['limit_s']:g} s in a process of its own and had not ended"
+        )
+        more = "" if compiling else f", or limit_s={4 * limit_s:g} for one that takes long"
+        return kind(Problem(code, message, hint=f"a loop that ends{more}"))
+    if reply["status"] not in ("crashed", "resource_limit"):
+        message = f"the process for text that has not passed did not answer: {detail.get('message', reply['status'])}"
+        return refuse(CheckError, "check.not-run", message)
+    ended = detail.get("signal") or detail.get("limit") or f"exit status {detail.get('exit')}"
+    ended += f", {_SIGNALS[ended]}" if ended in _SIGNALS else ""
+    message = f"{source.name}: the process in which the text {doing} ended with {ended}; nothing of it ran in this one"
+    said = "; ".join(line for line in str(detail.get("output", "")).splitlines() if line.startswith("LLVM ERROR"))
+    code = "compile.crashed" if compiling else "launch.crashed"
+    return kind(Problem(code, message + (f"; it said: {said:.300}" if said else ""), hint=_HINT))
