@@ -349,6 +349,8 @@ class Measurer:
             result = self._ask({**message, "reference": None}, left)
         self._better(result)
         self._took(result)
+        if kind == "default" and result["status"] == "ok" and self._reference is None:
+            self._default = key_of(message)  # it, or what stands in for it
         self._refer({**result, "template": template, "config": dict(config)})
         if kind == "default" and result["status"] == "ok":
             left = None if remaining is None else remaining - (time.monotonic() - began)
@@ -377,7 +379,7 @@ class Measurer:
         self._refer(record)
         if self._about["kind"] == "cpu":
             self._neighbours.notice(record)
-        first, self._unwatched = self._unwatched, False
+        first, self._unwatched = self._unwatched, self._unwatched and record["status"] != "ok"
         if first and record["status"] == "ok" and self._flights is not None and not self._flights.under_way:
             self._first_baseline(self._until_the_end())
 

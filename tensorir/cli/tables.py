@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 def outcome_text(o: TuneOutcome) -> str:
     """What a run found, a line a fact."""
+    from tensorir.tune.outcome import without_default
+
     lines = [
         ("workload", o.identity.workload),
         ("device", f"{o.identity.device.get('id', '')} {o.identity.device['name']}"),
@@ -28,7 +30,7 @@ def outcome_text(o: TuneOutcome) -> str:
         lines.append(("tied", ", ".join(t.trial for t in o.ties)))
     if o.default is not None:
         d = o.default
-        lines.append(("default", between(d.time_s, d.low_s, d.high_s) if d.time_s else d.status))
+        lines.append(("default", between(d.time_s, d.low_s, d.high_s) if d.time_s else without_default(d.record)))
     if o.baseline:
         b = o.baseline
         lines.append(("baseline", f"{between(b['time_s'], b.get('low_s'), b.get('high_s'))}  {b['name']}"))

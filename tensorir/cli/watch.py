@@ -25,13 +25,18 @@ class Watch:
 
         self.work, self.started = work, started
         self.state: Progress = Progress(total=trials, budget_s=budget_s, flops=work.flops)
+        self._default = ""
 
     @property
     def elapsed(self) -> float:
         return time.monotonic() - self.started
 
     def on_start(self, device: Mapping[str, Any], spaces: Mapping[str, Space], reused: int) -> None:
+        from tensorir.tune.log import key_of
+
         self.state.known = reused
+        first = next(iter(spaces), None)
+        self._default = "" if first is None else key_of({"template": first, "config": spaces[first].default})
         if device.get("kind") != "cpu":
             self.state.load = None
 
@@ -40,6 +45,14 @@ class Watch:
 
     def on_trial(self, record: Mapping[str, Any]) -> None:
         self.state.add(record)
+
+    def failed_default(self, record: Mapping[str, Any]) -> str:
+        """A line where this is the default's record, and it failed; nothing otherwise."""
+        from tensorir.tune.log import key_of
+        from tensorir.tune.outcome import without_default
+
+        failed = record["status"] != "ok" and key_of(record) == self._default
+        return f"default  {without_default(record)}" if failed else ""
 
     def close(self) -> None:
         """The end of the run."""
@@ -62,6 +75,8 @@ class Plain(Watch):
     def on_trial(self, record: Mapping[str, Any]) -> None:
         from tensorir.tune.progress import line
 
+        if told := self.failed_default(record):
+            say(told)
         if self.state.due(self.elapsed, self.state.add(record)):
             say(line(self.state, self.elapsed))
 
@@ -91,6 +106,10 @@ class Live(Watch):
     def on_start(self, device: Mapping[str, Any], spaces: Mapping[str, Space], reused: int) -> None:
         super().on_start(device, spaces, reused)
         self._head = head(self.work, device, spaces, reused)
+
+    def on_trial(self, record: Mapping[str, Any]) -> None:
+        super().on_trial(record)
+        self._head += [told] if (told := self.failed_default(record)) else []
 
     def close(self) -> None:
         self._live.stop()

@@ -6,6 +6,7 @@ import html
 from typing import TYPE_CHECKING
 
 from tensorir.show.html import curve_svg
+from tensorir.tune.outcome import without_default
 from tensorir.tune.progress import between, rate, statuses
 from tensorir.tune.record import steady_s
 
@@ -35,6 +36,6 @@ def outcome_html(o: TuneOutcome) -> str:
 
 def _time(timed: Timed) -> str:
     if timed.time_s is None:
-        return timed.status
+        return without_default(timed.record)
     text = between(timed.time_s, timed.low_s, timed.high_s)
     return text + (f"  ({rate(timed.gflops * 1e9)})" if timed.gflops else "")

@@ -193,12 +193,12 @@ class _Run:
         return row if row >= 0 else None
 
     def explore(self, ahead: Ahead | None) -> None:
-        """Measure until something says stop; the default alone, then as many as are built at once."""
+        """Measure until something says stop; one at a time until one is right, then as many as are built at once."""
         wanted, over = self._wanted(), None
         while over is None:
             batch: list[tuple[Arm, int, str]] = []
             try:
-                while len(batch) < (ahead.width if ahead is not None and self.records else 1):
+                while len(batch) < (ahead.width if ahead is not None and self._passed() else 1):
                     batch.append(self._next(wanted))
             except _Stop as reason:
                 over = reason
@@ -250,13 +250,21 @@ class _Run:
         for number, arm in enumerate(self.arms.values()):
             row = int(arm.space.index(arm.space.default))
             if self.defaults and row not in arm.known:
-                yield arm, row, "trial" if number else "default"
+                yield arm, row, self._kind() if number else "default"
         while (next_arm := self._promising()) is not None:
             self._check_limits()
             found = next_arm.next_row()
             if found is not None:
-                yield next_arm, found, "trial"
+                yield next_arm, found, self._kind()
         raise _Stop("exhausted")
+
+    def _kind(self) -> str:
+        """What stands in for the default until something has passed: the next ones, one after the other."""
+        return "default" if self.defaults and not self._passed() else "trial"
+
+    def _passed(self) -> bool:
+        """Whether any trial so far, earlier ones included, ran and was right."""
+        return bool(self.good_costs) or any(r["status"] == "ok" for r in self.records[: self.reused])
 
     def _go_on(self, arm: Arm, row: int) -> None:
         """Whether a trial that was built with others is still wanted; raises _Stop."""

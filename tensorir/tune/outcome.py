@@ -219,6 +219,11 @@ def reason_of(record: Mapping[str, Any]) -> str:
     return f"{record['status']}: {line}" if line else str(record["status"])
 
 
+def without_default(record: Mapping[str, Any]) -> str:
+    """What becomes of a run whose default failed, and why it did."""
+    return f"{reason_of(record)}; the search goes on with what passes"
+
+
 def grouped_reasons(records: Iterable[Record]) -> tuple[dict[str, Any], ...]:
     """Failures by reason: ``{"status", "reason", "count", "trial"}``, where ``trial`` is an example for ``repro``."""
     counts: Counter[str] = Counter()

@@ -13,8 +13,9 @@ Result = Mapping[str, Any]
 Measure = Callable[[str, Config, str, float | None], Result]
 """``measure(template, config, kind, remaining_s)`` returns the measurement's own fields of a record.
 
-kind: "default" or "trial". After ``remaining_s`` seconds (None: no limit) it must have returned, with
-``{"status": "cancelled"}`` when it was not done: such a trial is neither logged nor counted.
+kind: "default" or "trial"; where the default fails, what is measured next stands in for it. After ``remaining_s``
+seconds (None: no limit) it must have returned, with ``{"status": "cancelled"}`` when it was not done: such a trial is
+neither logged nor counted.
 """
 
 

@@ -55,6 +55,19 @@ def rounded():
     return tir.Workload("rounded", y, {"sevenths": template}, max_error=1e-5)
 
 
+def unlucky():
+    """Its default computes something else than its text was made for."""
+
+    def schedule(s, c):
+        io, _ = s.split("C.i", [None, c["tile"]])
+        s.bind(io, "block.x")
+        return s.with_source(s.source().replace("* 5.0f", "* 6.0f")) if c["tile"] == 4 else s
+
+    A = tir.placeholder((64,), name="A")
+    C = tir.compute((64,), lambda i: A[i] * 5, name="C")
+    return tir.Workload("unlucky", C, {"t": (schedule, tir.Space(tile=[4, 8, 16], default={"tile": 4}))})
+
+
 def not_a_workload():
     return 5
 

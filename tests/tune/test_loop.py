@@ -8,7 +8,7 @@ from records import first
 
 from tensorir.tune.log import Identity, LogReader, LogWriter
 from tensorir.tune.loop import search
-from tensorir.tune.outcome import reason_of
+from tensorir.tune.outcome import reason_of, without_default
 from tensorir.tune.sides import FinalRound
 from tensorir.tune.space import Space
 from tensorir.tune.store import LogError
@@ -104,6 +104,23 @@ def test_default_first_then_everything_once():
     assert (outcome.status, outcome.stopped, outcome.trials, outcome.reused) == ("ok", "exhausted", 20, 0)
     assert outcome.best.config == {"x": 7} and outcome.default.time_s == pytest.approx(5e-3)
     assert outcome.counts == {"ok": 20} and outcome.space == {"configs": 20, "legal": 20}
+
+
+def test_what_passes_first_stands_in_for_a_default_that_fails():
+    """Peers are timed after it, and others beside it; until then nothing is built ahead."""
+    bad = {"status": "wrong_result", "detail": "x_pad[2160] is read but was never written"}
+    failing = {("a", 3), ("a", 0), ("b", 2)}
+    spaces = {"a": SPACE, "b": Space(x=range(4), default={"x": 2})}
+    bench = Bench(lambda t, c: bad if (t, c["x"]) in failing else 1e-3 * (2 + c["x"]))
+    outcome = run(bench, spaces, trials=12, ahead=Together(bench.clock))
+    kinds = [kind for *_, kind in bench.calls]
+    passed = next(n for n, (t, x, _) in enumerate(bench.calls) if (t, x) not in failing)
+    assert bench.calls[0] == ("a", 3, "default") and bench.calls[1] == ("b", 2, "default") and passed >= 2
+    assert kinds == ["default"] * (passed + 1) + ["trial"] * (12 - passed - 1)
+    assert outcome.status == "ok" and outcome.default.status == "wrong_result" and outcome.default.time_s is None
+    assert without_default(outcome.default.record) == (
+        "wrong_result: x_pad[2160] is read but was never written; the search goes on with what passes"
+    )
 
 
 def test_document_is_the_pinned_one(tmp_path):
