@@ -92,17 +92,20 @@ def sides_of(
     return out
 
 
-def uncovered(body: Stmt, axes: list[Loop]) -> set[tuple[Buffer, str]]:
-    """(buffer, stage) pairs where the stage may read cells of the box that no other stage writes."""
+def makers(body: Stmt, axes: list[Loop]) -> dict[tuple[Buffer, str], list[set[str]]]:
+    """For each buffer and stage that reads it: per access, the other stages that write all cells of its box, as far as
+    they write any.
+    """
     arith = kernel_arith(axes, body)
-    out: set[tuple[Buffer, str]] = set()
+    out: dict[tuple[Buffer, str], list[set[str]]] = {}
     for b, found in local_accesses(body).items():
         _, depth = common(found)
         sides = sides_of(b, found, depth, axes, arith)
         writers = [(a.stage, s) for a, s in zip(found, sides, strict=True) if a.writes]
         for a, s in zip(found, sides, strict=True):
-            if not a.writes and not any(maker is not a.stage and _inside(s, w) for maker, w in writers):
-                out.add((b, a.stage.name))
+            if not a.writes:
+                whole = {maker.name for maker, w in writers if maker is not a.stage and _inside(s, w)}
+                out.setdefault((b, a.stage.name), []).append(whole)
     return out
 
 

@@ -44,7 +44,7 @@ from tensorir.ir.tree import (
     Var,
 )  # fmt: skip
 from tensorir.ir.visit import Rewriter, find, reads, uses, writes
-from tensorir.lower.boxes import LOCAL, uncovered
+from tensorir.lower.boxes import LOCAL, makers
 from tensorir.lower.form import bound_loops, each_nest, extent_of, fail, loop_ranges, lowering, rewrap
 from tensorir.schedule.analysis import in_loops
 from tensorir.target import Target
@@ -62,7 +62,7 @@ def emit_guards(program: Program, target: Target) -> Program:
         made = {b for b in writes(body) if b.scope not in LOCAL}
         sums = [s for s in find(body, Stage) if s.intrin is not None and isinstance(s.body, Update)]
         fed = {b for s in sums for b in reads(s.body) if b not in writes(s.body)}
-        return rewrap(axes, _Guards(loop_ranges(axes), uncovered(body, axes), made, fed)(body))
+        return rewrap(axes, _Guards(loop_ranges(axes), makers(body, axes), made, fed)(body))
 
     return each_nest(program, kernel)
 
@@ -71,16 +71,20 @@ class _Guards(Rewriter):
     """Visits stages in program order, so producers come before their readers."""
 
     def __init__(
-        self, ranges: dict[Var, Interval], uncovered: set[tuple[Buffer, str]], made: set[Buffer], fed: set[Buffer]
+        self,
+        ranges: dict[Var, Interval],
+        makers: Mapping[tuple[Buffer, str], Sequence[set[str]]],
+        made: set[Buffer],
+        fed: set[Buffer],
     ) -> None:
         self.ranges = dict(ranges)
-        self.uncovered = uncovered
+        self.makers = makers
         self.made = made  # in global memory by this very kernel: a cell exists once its own iteration has run
         self.facts: list[Expr] = []
         self._here: Arith | None = None  # both, once somebody has asked
         self.fed = fed  # read by instructions that run whole: a part of a tile that does not count must be 0
         self.inside: set[Var] = set()  # loops that an instruction performs
-        self.total: dict[Buffer, list[Expr]] = {}  # some writer fills the whole box where these conditions hold
+        self.total: dict[Buffer, dict[str, list[Expr]]] = {}  # writers that fill their box where these conditions hold
         self.zero: dict[Buffer, set[int]] = {}  # dimensions beyond whose end all writers so far left 0
 
     def _known(self, *more: Expr) -> Arith:
@@ -102,7 +106,7 @@ class _Guards(Rewriter):
     def on_If(self, n: If) -> Stmt:
         self.facts.append(n.cond)
         self._here = None
-        total, zero = dict(self.total), set(self.zero)
+        total, zero = {b: dict(by) for b, by in self.total.items()}, set(self.zero)
         n = self.children(n)
         self.facts.pop()
         self._here = None
@@ -148,8 +152,8 @@ class _Guards(Rewriter):
             body = n.body
         self.zero |= {b: filled & before.get(b, filled) if local else set() for b in made}
         for b in made:
-            if not conds or (b not in self.total and b.scope in OWN):
-                self.total[b] = conds
+            if not conds or b.scope in OWN:
+                self.total.setdefault(b, {})[n.name] = conds
         return n.replace(guards=(), padded=(), body=If(conjunction(conds), body) if conds else body)
 
     def _cut(self, n: Stage, conds: list[Expr]) -> bool:
@@ -226,20 +230,24 @@ class _Guards(Rewriter):
         if find(n.body, (IntrinCall, Let)):
             return False
         sums = writes(n.body) if find(n.body, Update) else []
-        if any(self.total.get(b, True) or (b, n.name) in self.uncovered for b in sums):
+        if not all(self._filled(b, n, Arith()) for b in sums):
             return False  # an iteration too many would add to a cell that was never initialised
         arith = self._known(*conds)
         return all(self._exists(load, n, arith.child(assume=under)) for load, under in conditional_loads(n.body))
 
     def _exists(self, load: Load, n: Stage, arith: Arith) -> bool:
         if load.buffer.scope in LOCAL:
-            filled = self.total.get(load.buffer)
-            covered = (load.buffer, n.name) not in self.uncovered
-            return filled is not None and covered and all(map(arith.proves, filled))
+            return self._filled(load.buffer, n, arith)
         return load.buffer not in self.made and all(
             arith.proves(binary("<=", const(0), i)) and arith.proves(binary("<", i, extent))
             for i, extent in zip((in_loops(i, n) for i in load.index), load.buffer.shape, strict=True)
         )
+
+    def _filled(self, b: Buffer, n: Stage, arith: Arith) -> bool:
+        """Whether all that a stage may read of a local buffer was written, each box by one that filled it."""
+        by = self.total.get(b, {})
+        filled = {name for name, conds in by.items() if all(map(arith.proves, conds))}
+        return all(filled & whole for whole in self.makers.get((b, n.name), [set()]))
 
     def _clipped(self, n: Stage, conds: list[Expr]) -> list[Expr]:
         """Those of ``conds`` that do not just keep iterations from cells outside the tensor.

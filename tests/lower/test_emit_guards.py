@@ -1,0 +1,32 @@
+"""Conditions that lowering leaves out because all that is read exists: only where it does."""
+
+import tensorir as tir
+
+
+def test_one_part_of_a_cut_copy_that_is_filled_says_nothing_of_the_others():
+    """Columns from 9 on are zeros and written without conditions; of the others, rows from 7 on are not written at all.
+    Tiles of sums in columns 4 to 6 read those rows, unless the tiles keep their own condition.
+    """
+    A = tir.placeholder((3, 5, 7), name="A")
+    P = tir.compute((7, 9, 7), lambda h, w, c: A.get(h - 2, w - 2, c, fill=0), name="P")
+    r, t = tir.reduce_axis(3, name="r"), tir.reduce_axis(3, name="t")
+    Y = tir.compute((5, 7, 19), lambda p, q, k: tir.sum(P[p + r, q + t, k // 3], axis=(r, t)), name="Y")
+    Z = tir.compute((5, 7, 19), lambda p, q, k: Y[p, q, k] + 1, name="Z")
+    s = tir.Schedule(Z, "opencl")
+    channels, k = s.split("Z.k", [None, 16], tail="shift")
+    block, rows = s.split("Z.p", [None, 8])
+    tile, row = s.split(rows, [None, 2])
+    columns, column = s.split("Z.q", [None, 4], tail="balanced")
+    s.reorder(block, channels, tile, columns, row, column, k)
+    s.compute_at("Y", columns)
+    s.set_scope("P", "shared").compute_at("P", channels)
+    s.partition("P.w", [2, 9])
+    s.vectorize(s.split("P.c", [None, 16])[1])
+    assert s.check(shapes=[{"p": 5, "q": 7, "k": 19, "r": 3, "t": 3}])
+    assert s.check()
+
+
+def test_a_default_with_three_results_a_channel_passes_its_check():
+    shape = dict(n=3, c=16, h=7, w=7, k=48, r=4, s=3, pad=2, layout="NHWC", dtype="float8_e4m3", groups=16)
+    s = tir.ops.conv2d(**shape).schedule(target="opencl -registers=32 -vector_bytes=64")
+    assert s.check(), s.check()
