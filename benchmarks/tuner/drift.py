@@ -3,8 +3,8 @@
     python benchmarks/tuner/drift.py                     # 12 candidates, 8 times each, about five minutes
     python benchmarks/tuner/drift.py --burners 3         # with other programs of our own, on in every other minute
 
-Every trial is what ``tune`` asks of its worker. A trial's ``time_s`` says what the clock said, and ``steady_s`` what it
-would have said if the machine had kept the pace that it had for the default. Reported for both: the spread of the
+Every trial is what ``tune`` asks of its worker. Its ``samples`` are what the clock said, and their median is compared
+with ``steady_s``, the median of the samples over those of the default in turn. Reported for both: the spread of the
 same candidate's log time (the standard deviation over its repeats, median over the candidates, and the 90th percentile
 of the distance from the candidate's median), and in what share of all pairs of trials of two candidates that are more
 than 5 % apart the slower one looked faster. Who is slower is said by the medians of the times that are judged.
@@ -19,6 +19,7 @@ import json
 import math
 import os
 import random
+import statistics
 import subprocess
 import sys
 import time
@@ -33,10 +34,11 @@ from tensorir.api.measurer import Measurer
 from tensorir.api.options import Options
 from tensorir.runtime.device import open_device
 from tensorir.target import Target
-from tensorir.tune.record import steady_s
+from tensorir.tune.record import drift_of, steady_s
 
 RESULTS = Path(__file__).parent.parent / "results" / "tuner_drift.json"
 APART = math.log(1.05)
+KEPT = ("time_s", "samples", "drift")
 BURN_S = 60.0
 
 
@@ -110,7 +112,7 @@ def main() -> None:
                     burners.tick()
                     result = dict(measurer.measure(name, config, "trial", None))
                     if result["status"] == "ok":
-                        trials.setdefault(n, []).append({"time_s": result["time_s"], "drift": result.get("drift", 1.0)})
+                        trials.setdefault(n, []).append({key: result[key] for key in KEPT if key in result})
     finally:
         burners.stop()
     made = {
@@ -121,7 +123,7 @@ def main() -> None:
         "candidates": len(trials),
         "repeats": arguments.repeats,
         "drift": {"least": _of(trials, min), "most": _of(trials, max)},
-        "as_measured": judged(trials, lambda r: float(r["time_s"])),
+        "as_measured": judged(trials, lambda r: statistics.median(r["samples"])),
         "beside_the_default": judged(trials, steady_s),
     }
     print(json.dumps(made, indent=1))
@@ -131,7 +133,7 @@ def main() -> None:
 
 
 def _of(trials: dict[int, list[dict[str, Any]]], which: Any) -> float:
-    return round(float(which(r["drift"] for some in trials.values() for r in some)), 3)
+    return round(float(which(drift_of(r) for some in trials.values() for r in some)), 3)
 
 
 def judged(trials: dict[int, list[dict[str, Any]]], time_of: Any) -> dict[str, float]:

@@ -11,7 +11,8 @@ from tensorir.runtime.machine import Load
 from tensorir.tune.record import span, steady_s
 
 WIDE = 1.5  # upper over lower end of the ratio's interval from which it is unsteady,
-HOPELESS = 4.0  # and from which no number is given
+HOPELESS = 4.0  # and from which no number is given, nor for an unsteady one
+ABSURD = 10.0  # of more than that, or less than a tenth
 TIE = 1.05  # a ratio this near to 1 says "alike", and its interval may hold 1
 
 
@@ -89,7 +90,7 @@ class Ratio:
 
     @property
     def _hopeless(self) -> bool:
-        return self.high > HOPELESS * self.low
+        return not self.steady and (self.high > HOPELESS * self.low or not 1 / ABSURD <= self.value <= ABSURD)
 
     def json(self) -> dict[str, Any]:
         """The fields of a document."""

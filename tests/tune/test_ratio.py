@@ -40,6 +40,14 @@ def test_absurd_percentages_are_not_printed():
     assert found.share("numpy") == "unsteady against numpy" and found.text("numpy") == "unsteady against numpy"
 
 
+def test_an_unsteady_ratio_of_more_than_ten_is_withheld():
+    """Each call of a library whose threads wait for each other takes as long as other programs let it."""
+    found = Ratio.of(span(20e-3), span(0.2e-3), Load(1.0, 1.5, 0.0, 2))
+    assert found.text("torch") == "unsteady against torch" == found.share("torch")
+    assert found.json()["ratio"] == pytest.approx(100)
+    assert Ratio.of(span(20e-3), span(0.2e-3)).text() == "100.00x", "a slow peer may be one"
+
+
 def test_of_records_and_documents():
     record = {"v": 2, "time_s": 2.0, "low_s": 1.5, "high_s": 2.5, "samples": [2.0, 1.0, 4.0], "drift": 3.0}
     assert Span.of(record) == Span(2.0, 1.5, 2.5, 4.0)
