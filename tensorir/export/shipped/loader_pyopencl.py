@@ -94,7 +94,7 @@ def name_processor(device: Any) -> None:
                 return os.pread(memory.fileno(), count, address)
             return b""
 
-        for triple, name in pairwise(np.frombuffer(read(device.int_ptr, 2048), np.uint64).tolist()):
+        for triple, name in pairwise(memoryview(read(device.int_ptr, 2048)).cast("Q")):
             if read(triple, 7) == b"x86_64-" and read(name, 8) == b"generic\0":
                 os.pwrite(memory.fileno(), kin + b"\0", name)
 
