@@ -9,9 +9,9 @@
 Shapes are drawn (``drawn_shapes``), for one architecture each. The default of every template that suits the target is
 scheduled, and its text emitted: threads, shared memory and blocks of a grid must be within the target's limits; the
 same for a configuration of one of its spaces, drawn at random. No device and no compiler is needed. A row of the file
-has what was drawn, for which target, and its status: "ok", "empty" (a space without a legal configuration), "limit"
-(with the configuration and what it asks for) or "error"; "refused" where an operator declares no such thing. Ends with
-status 1 if any configuration did not fit.
+has what was drawn, for which target, and its status: "ok", "empty" (the template that a schedule starts with has no
+legal configuration), "limit" (with the configuration and what it asks for) or "error"; "refused" where an operator
+declares no such thing. Ends with status 1 if any configuration did not fit.
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ def one(number: int, seed: int, others: int) -> dict[str, Any]:
     for name, template in suiting.items():
         tried, found = judged(work, name, template, target, rng, others if name == chosen else 0)
         row["tried"] += tried
+        if found.get("status") == "empty" and name != row["template"]:
+            continue  # nothing starts with it, and tuning leaves it out
         if found:
             return {**row, "template": name, **found}
     return {**row, "status": "ok"}

@@ -24,6 +24,12 @@ def recorded(file: Path, seed: int) -> dict[int, dict[str, Any]]:
     return {r["number"]: r for r in map(json.loads, lines) if r["seed"] == seed}
 
 
+def compact(file: Path) -> None:
+    """Leave the last row of each case, in the order of their numbers."""
+    rows = {(r["seed"], r["number"]): line for line in file.read_text().splitlines() if (r := json.loads(line))}
+    file.write_text("".join(f"{rows[key]}\n" for key in sorted(rows)))
+
+
 def scan(case: Case, numbers: Iterable[int], file: Path, seed: int, seconds: float) -> None:
     """Run the cases ``numbers`` and append a row for each to ``file``, until ``seconds`` have passed."""
     end, left = time.monotonic() + seconds, list(numbers)
@@ -34,6 +40,8 @@ def scan(case: Case, numbers: Iterable[int], file: Path, seed: int, seconds: flo
             left.remove(row["number"])
             if row["status"] not in ("ok", "refused"):
                 print(json.dumps(row), flush=True)
+    if file.exists():
+        compact(file)
 
 
 def _answers(case: Case, numbers: list[int], end: float) -> Iterable[dict[str, Any]]:

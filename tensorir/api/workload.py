@@ -231,14 +231,16 @@ class Workload:
     # --- schedules
 
     def template_for(self, target: Any, template: str | None = None) -> str:
-        """The name of the template to use: the first that suits the target, or ``template`` if it does."""
+        """The name of the template to use: the first that suits the target and has a legal configuration for it, or
+        ``template`` if it suits.
+        """
         wanted = Target.parse(target)
         kind = wanted.kind
         if template is not None:
             need_text("template", template, ScheduleError)
         suiting = [n for n, t in self.templates.items() if t.suits(wanted)]
         if template is None and suiting:
-            return suiting[0]
+            return next((n for n in suiting if self._can_start(n, wanted)), suiting[0])
         if template in suiting:
             return str(template)
         if template is None:
@@ -251,6 +253,15 @@ class Workload:
             message = f"template {template!r} of {self.name} is written for {meant} targets, not for {wanted.text}"
         hint = f"one of {', '.join(suiting)}" if suiting else ""
         raise ScheduleError(Problem("template.target", message, hint=hint))
+
+    def _can_start(self, template: str, target: Target) -> bool:
+        """Whether any configuration of a template is legal; filters of 11 x 11 may be too large for shared memory."""
+        try:
+            return bool(self.templates[template].space_for(target).default is not None)
+        except DeclarationError as error:
+            if error.code != "space.empty":
+                raise
+            return False
 
     def schedule(
         self, config: Mapping[str, Any] | None = None, template: str | None = None, target: Any = "opencl"

@@ -17,6 +17,7 @@ from tensorir.ops.common import Config
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
+    from tensorir.target import Target
 
 ROOMY = 48 * 1024
 """Bytes of shared memory with which several blocks run on a multiprocessor: what a default does with, if it can."""
@@ -40,6 +41,12 @@ def bind_grid(s: Schedule, z: Sequence[Any], y: Sequence[Any], x: Sequence[Any])
     block = joint(s, along)
     s.bind(block, "block.x")
     return block
+
+
+def has_room(target: Target, z: int, y: int, x: int) -> bool:
+    """Whether ``bind_grid`` finds an axis for so many blocks."""
+    most_x, most_y, most_z = target.max_grid
+    return (z * y * x if z > most_z else y * x if y > most_y else x) <= most_x
 
 
 def _blocks(s: Schedule, loops: Sequence[Any]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from tensorir.errors.needs import plain_ints
 from tensorir.expr.compute import placeholder
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import dtype_of, is_float
-from tensorir.ops.blocks import ALIGNED, bind_grid, element_bytes, groups_met, start, within_group
+from tensorir.ops.blocks import ALIGNED, bind_grid, element_bytes, groups_met, has_room, start, within_group
 from tensorir.ops.common import (
     Config,
     accumulator,
@@ -257,6 +258,15 @@ def _gpu_space(nest: Nest, shape: Shape, target: Target) -> Space:
     one, many = ([1], [1, 32]) if shape["groups"] > 1 else ([], [])
     knobs = dict(tr=[8, 4, 16, *many], tc=[8, 16, 4, 32, *one], rr=[4, 2, 1, 8], rc=[4, 2, 1], depth=[8, 4, 16, 2, 1])
     where = {"shared": shared, "threads": threads}
+    extents = {v: shape["cg" if v == "c" and not nest.taps else v] for v in (*nest.lead, nest.row, nest.column)}
+
+    def grid(v: Config) -> bool:
+        first, second = (extents[x] for x in nest.lead)
+        rows, columns = -(-extents[nest.row] // (v["tr"] * v["rr"])), -(-extents[nest.column] // (v["tc"] * v["rc"]))
+        return has_room(target, first, second * rows, columns)
+
+    if math.prod(extents.values()) > target.max_grid[0]:
+        where["grid"] = grid
     default = start(knobs, where, lambda v: tile_bytes(v, nest, shape))
     return Space(where=where, default=default, **knobs)
 

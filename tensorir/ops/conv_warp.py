@@ -19,6 +19,7 @@ from tensorir.expr.functions import where
 from tensorir.expr.reducers import sum as total
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
+from tensorir.ops.blocks import element_bytes
 from tensorir.ops.common import Config
 from tensorir.ops.gemm_blocks import Operand, sums_of
 from tensorir.ops.gemm_warp import DTYPES, product_in_threads, warp_block, warp_space
@@ -190,6 +191,16 @@ def _pack(s: Schedule, shape: Shape) -> None:
         s.run_once("taps")
 
 
+def packed_bytes(shape: Shape) -> int:
+    """Shared memory in which ``_pack`` turns filters: the channels of a step under all taps, or all channels where
+    steps end at others than whole taps.
+    """
+    step, depth, r, s = PACKED // LANES, _channels(shape), shape["r"], shape["s"]
+    last = (r * s - 1) * depth + -(-depth // step) * step - 1
+    cells = step * r * s if depth % step == 0 else (last // (depth * s) + 1) * s * depth
+    return int(element_bytes(shape) * (LANES + 1) * cells)
+
+
 def conv_space(shape: Shape, target: Target) -> Space:
     """That of the product, where ``bk`` says what channels are made up to."""
     from tensorir.tune.space import Space
@@ -204,10 +215,14 @@ def conv_space(shape: Shape, target: Target) -> Space:
     def groups(c: Config) -> bool:
         return bool(shape["groups"] == 1 or _per_group(shape) % warp_block(c)[0 if nchw else 1] == 0)
 
+    def turned(c: Config) -> bool:
+        return not c["packed"] or packed_bytes({**shape, "bk": c["bk"]}) <= target.shared_optin_bytes
+
     knobs: dict[str, Sequence[int]] = dict(zip(first.names, first.values, strict=True))
     knobs |= {"bk": steps, "packed": (0, 1) if _apart(shape) else (0,)}
     knobs |= {"atomic": (0,), "rest": (0,)}  # results are no rows of sums
-    where = {"groups": groups, **{name: told(name) for name in first.where}}
+    where: dict[str, Predicate] = {"groups": groups, **({"turned": turned} if _apart(shape) else {})}
+    where |= {name: told(name) for name in first.where}
 
     def expected(c: Config) -> float:
         seconds = of[c["bk"]].expected_s
@@ -217,6 +232,7 @@ def conv_space(shape: Shape, target: Target) -> Space:
     known, packed = gpu_of(target) is not None, int(_apart(shape) and shape["prepack"])
     start = {**first.default, "splits": 1, "packed": packed}
     tried = [*({**start, **dict(zip(TILE, tile, strict=True)), "raster": 1} for tile in TILES), start]
+    tried += [{**c, "packed": 0} for c in tried if packed and not turned(c)]
     legal = [c for c in tried if all(test(c) for test in where.values())]
     least = min(map(expected, legal), default=0.0)
     space = Space(where=where, default=next((c for c in legal if expected(c) <= NEAR * least), None), **knobs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import dtype_of, is_float
 from tensorir.ops import winograd_fused, winograd_gpu
 from tensorir.ops.baselines import conv2d_baselines
-from tensorir.ops.blocks import ALIGNED, bind_grid, element_bytes, groups_met, start
+from tensorir.ops.blocks import ALIGNED, bind_grid, element_bytes, groups_met, has_room, start
 from tensorir.ops.common import (
     Config,
     accumulator,
@@ -368,7 +369,14 @@ def _gpu_space(shape: Mapping[str, Any], target: Target) -> Space:
     def registers(c: Mapping[str, Any]) -> bool:
         return bool(1 <= c["rk"] * c["rp"] * c["rq"] <= 64)
 
+    def grid(c: Mapping[str, Any]) -> bool:
+        tiles = {"k": c["tk"] * c["rk"], "p": c["tp"] * c["rp"], "q": c["tq"] * c["rq"]}
+        k, p, q = (-(-shape[v] // size) for v, size in tiles.items())
+        return has_room(target, shape["n"], k, p * q)
+
     where = {"threads": threads, "shared": shared, "registers": registers}
+    if math.prod(shape[v] for v in "nkpq") > target.max_grid[0]:
+        where["grid"] = grid
     small = min(shape["p"], shape["q"])
     wanted = dict(tk=8, rk=4, tp=4 if small >= 4 else 1, rp=1, tq=8 if small >= 4 else 4, rq=2, bc=4)
     knobs = dict(

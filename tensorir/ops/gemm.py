@@ -15,7 +15,7 @@ from tensorir.errors.needs import plain_ints
 from tensorir.expr.compute import placeholder, scalar
 from tensorir.ir.dtypes import dtype_of, is_float
 from tensorir.ops.baselines import matmul_baselines
-from tensorir.ops.blocks import bind_grid, element_bytes, start
+from tensorir.ops.blocks import bind_grid, element_bytes, has_room, start
 from tensorir.ops.common import (
     Config,
     accumulator,
@@ -222,7 +222,13 @@ def _gpu_space(p: Mapping[str, Any], target: Target) -> Space:
     def unrolled(c: Mapping[str, Any]) -> bool:
         return bool(c["ri"] * c["rj"] * c["bk"] <= 1024)
 
+    def grid(c: Mapping[str, Any]) -> bool:
+        rows, columns = -(-p["m"] // (c["ti"] * c["ri"])), -(-p["n"] // (c["tj"] * c["rj"]))
+        return has_room(target, p["batch"], rows, columns)
+
     where = {"threads": threads, "shared": shared, "registers": registers, "unrolled": unrolled}
+    if p["batch"] * p["m"] * p["n"] > target.max_grid[0]:
+        where["grid"] = grid
     if in_groups(p):
         where["groups"] = lambda c: of_one_group(p, c["ti"] * c["ri"])
     big = p["m"] >= 256 and p["n"] >= 256

@@ -56,7 +56,9 @@ def test_a_scan_survives_what_it_runs_and_goes_on(tmp_path: Path, monkeypatch):
     rows = scan.recorded(file, 0)
     assert {n: r["status"] for n, r in rows.items()} == {1: "ok", 3: "crashed", 4: "wrong", 6: "hangs"}
     assert rows[3]["detail"] == "exit status 9"
+    scan.scan(case, [4, 1], file, 0, 0.0)
     assert list(scan.recorded(file, 1)) == [8]
+    assert [json.loads(x)["number"] for x in file.read_text().splitlines()] == [1, 3, 4, 6, 8]
     assert "4 cases: {'ok': 1, 'crashed': 1, 'wrong': 1, 'hangs': 1}" in scan.told(rows)
 
 

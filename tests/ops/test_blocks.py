@@ -1,5 +1,6 @@
 """What templates for GPUs share: grids that the target has room for, and what a block stages, counted beforehand."""
 
+import math
 import random
 
 import numpy as np
@@ -9,8 +10,9 @@ from hypothesis import strategies as st
 
 import tensorir as tir
 from tensorir.check.emulate import emulate
+from tensorir.errors import DeclarationError
 from tensorir.interp.reference import random_arguments
-from tensorir.ops import conv_backward, convolution
+from tensorir.ops import conv_backward, conv_warp, convolution
 from tensorir.ops.blocks import ALIGNED, bind_grid, groups_met, within_group
 from tensorir.runtime.limits import check_source
 from tensorir.target import Target
@@ -25,6 +27,7 @@ FROM_THE_EXAMINATION = [
     ("conv2d_backward_data", dict(n=70_000, c=4, k=8, h=3, w=3, r=3, s=3, pad=1)),
     ("matmul", dict(m=20, n=30, k=40, batch=70_000, dtype="float64")),
     ("matmul", dict(m=512, n=512, k=64, dtype="float64")),
+    ("conv2d", dict(n=3, c=15, h=57, w=14, k=256, r=11, s=11, pad=1, prepack=True)),
 ]
 
 
@@ -37,6 +40,49 @@ def test_defaults_fit_and_so_does_what_spaces_call_legal(op, shape, arch):
             space = template.space_for(target)
             for config in (space.default, space.config(rng.randrange(len(space.legal)))):
                 check_source(work.schedule(config, name, target).emitted(), target)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 7, 8, 12, 15, 17])
+@pytest.mark.parametrize("taps", [(3, 3), (2, 5), (11, 11)])
+def test_what_turning_filters_stages_is_what_the_space_counts(taps, channels):
+    shape = dict(n=3, c=channels, h=17, w=14, k=64, r=taps[0], s=taps[1], pad=2, prepack=True)
+    work, target = tir.ops.conv2d(**shape), "cuda -arch=sm_90 -shared_optin_bytes=1000000"
+    source = work.schedule(template="gpu_warp", target=target).emitted()
+    step = work.templates["gpu_warp"].space_for(Target.parse(target)).default["bk"]
+    (have,) = [k.shared_bytes for k in source.kernels if k.name.startswith("taps")]
+    assert have == conv_warp.packed_bytes({**shape, "cg": channels, "bk": step, "dtype": "float32"})
+
+
+def test_a_template_without_a_legal_configuration_is_not_what_a_schedule_starts_with():
+    """Tensor cores want all taps of 11 x 11 in shared memory."""
+    work = tir.ops.conv2d(n=3, c=768, h=28, w=28, k=200, r=11, s=11, stride=2, pad=3, dilation=2, layout="NHWC",
+                          dtype="float16")  # fmt: skip
+    small, large = Target.parse("cuda -arch=sm_89"), Target.parse("cuda -arch=sm_90")
+    assert (work.template_for(small), work.template_for(large)) == ("gpu_tile", "gpu_tensor")
+    assert work.template_for(small, "gpu_tensor") == "gpu_tensor"
+    check_source(work.schedule(target=small).emitted(), small)
+    with pytest.raises(DeclarationError, match=r"space\.empty"):
+        work.schedule(template="gpu_tensor", target=small)
+
+
+@pytest.mark.parametrize(
+    ("op", "shape"),
+    [
+        ("conv2d", dict(n=70_000, c=4096, h=224, w=224, k=96, pad=3, layout="NHWC", dtype="uint8")),
+        ("conv2d_backward_data", dict(n=70_000, c=768, h=112, w=112, k=31, pad=1, dtype="int8")),
+        ("matmul", dict(m=4096, n=4096, k=8, batch=70_000, dtype="int32")),
+    ],
+)
+def test_no_legal_configuration_has_more_blocks_than_a_grid(op, shape):
+    work, target = getattr(tir.ops, op)(**shape), Target.parse("cuda -arch=sm_80")
+    space = work.templates["gpu_tile"].space_for(target)
+    fewest = min((space.config(n) for n in range(0, len(space.legal), 7)), key=_tile)
+    check_source(work.schedule(fewest, "gpu_tile", target).emitted(), target)
+
+
+def _tile(c):
+    threads = [v for name, v in c.items() if name in ("ti", "tj", "tk", "tp", "tq", "tr", "tc")]
+    return math.prod([*threads, *(v for name, v in c.items() if name in ("ri", "rj", "rk", "rp", "rq", "rr", "rc"))])
 
 
 def test_a_default_does_with_little_shared_memory_where_it_can():
