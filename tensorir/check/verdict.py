@@ -24,7 +24,8 @@ from tensorir.expr.tensor import Tensor
 from tensorir.interp.doubles import TOLERANCE, Doubles, opaque_combiners
 from tensorir.interp.magnitude import EXACT_CALLS, rounds_inside, rounds_last
 from tensorir.interp.numbers import Numbers
-from tensorir.interp.reference import arguments_of, divisors, evaluate, gather_limits, random_arguments, results_of
+from tensorir.interp.reference import arguments_of, evaluate, random_arguments, results_of
+from tensorir.interp.uses import bitcast_floats, divisors, gather_limits, reads_bits, shift_amounts
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Call, Cast, Expr, Loop, Reduce
 from tensorir.ir.visit import find
@@ -358,10 +359,12 @@ def larger(
     turn: which input it is
     """
     rng = np.random.default_rng(seed)
-    fixed = {*gather_limits(outputs), *divisors(outputs)}
+    fixed = {*gather_limits(outputs), *divisors(outputs), *shift_amounts(outputs), *bitcast_floats(outputs)}
     free = [n for n, (x, a) in enumerate(zip(arrays, arguments_of(outputs), strict=True))
             if np.size(x) > 1 and a not in fixed and DTYPES[a.dtype].kind in "fiu"]  # fmt: skip
     whole = all(DTYPES[a.dtype].kind != "f" for a in (*arguments_of(outputs), *outputs))  # these wrap around
+    if whole and reads_bits(outputs):
+        return arrays  # all bits are there
     for most in (1 << n for n in range(10 if whole else 15, 3, -1)) if free else ():
         tried = list(arrays)
         for n in free:

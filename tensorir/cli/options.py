@@ -11,7 +11,21 @@ Function = Callable[..., Any]
 
 _ACTS = ("relu", "gelu", "silu", "sigmoid", "tanh")
 _PRECISIONS = ("fp32", "tf32", "3xtf32")
-_DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3", "float8_e5m2", "int8", "uint8", "int32")
+
+
+class ElementType(click.ParamType[Any]):
+    """A dtype as ``tir.placeholder`` takes it, by the name that we give it."""
+
+    name = "dtype"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from tensorir.errors import DeclarationError
+        from tensorir.ir.dtypes import dtype_of
+
+        try:
+            return dtype_of(value).name
+        except DeclarationError as e:
+            self.fail(f"{e.problems[0].message}; {e.problems[0].hint}", param, ctx)
 
 
 def workload_options(function: Function) -> Function:
@@ -45,7 +59,7 @@ def workload_options(function: Function) -> Function:
         click.option("--beta", is_flag=True, default=None, help="matmul: add beta times a third matrix."),
         click.option("--bias", is_flag=True, default=None, help="Add a bias."),
         click.option("--act", type=click.Choice(_ACTS), help="Activation of the result."),
-        click.option("--dtype", type=click.Choice(_DTYPES), help="Element type (default float32)."),
+        click.option("--dtype", type=ElementType(), help="Element type (default float32)."),
         click.option(
             "--precision", type=click.Choice(["fp32", "tf32", "3xtf32"]), help="Of products of float32 on GPUs."
         ),

@@ -11,7 +11,8 @@ from tensorir.codegen.helpers import helper_text
 from tensorir.codegen.names import Names
 from tensorir.codegen.picking import picked
 from tensorir.codegen.source import TensorMap
-from tensorir.codegen.whole import CUDA_EXTREME, cuda_bitcast, extreme_helper, narrow_bits, shift_helper, upper_half
+from tensorir.codegen.whole import cuda_bitcast, extreme_helper, narrow_bits, shift_helper, upper_half
+from tensorir.codegen.wrapping import may_overflow, wrapped
 from tensorir.errors import LoweringError, Problem
 from tensorir.ir.build import SHIFTS, as_int
 from tensorir.ir.dtypes import DTYPES, WIDENED
@@ -41,6 +42,7 @@ _PREC = {
 }  # fmt: skip
 _C = {"//": "/", "and": "&&", "or": "||"}
 _WRAPPING = ("+", "-", "*", "/", "<<")
+_COMPARE = ("<", "<=", "==", "!=")
 _RARE = ("&", "|", "<<", ">>")
 _CHOICE, _EQUAL, SUM, _PRODUCT, UNARY = 2, 7, 10, 11, 12
 """How tightly operators hold what they are next to; at ``_CHOICE`` all but ``?`` stands as it is."""
@@ -184,13 +186,19 @@ class Expressions:
 
     def operand(self, e: Binary, x: Expr, outer: int) -> str:
         """A side of an operator, in parentheses also where few people know which operator holds tighter."""
+        if e.op in _COMPARE or (e.op == ">>" and x is e.a) or e.op == "/":
+            return self.number_of(x, outer)
         mixed = isinstance(x, Binary) and x.op != e.op and (x.op in _RARE or (e.op in _RARE and e.op != "^"))
         return self(x, UNARY if mixed else outer)
+
+    def number_of(self, e: Expr, outer: int = 0) -> str:
+        """``e`` where not only its bits matter."""
+        return wrapped(self, e) if may_overflow(e) else self(e, outer)
 
     def shift(self, e: Binary) -> str:
         """A shift by a number of bits that may be none of the type's."""
         name, self.helpers[name] = shift_helper(e.op, e.dtype, self.d)
-        return f"{name}({self(e.a)}, {self(e.b)})"
+        return f"{name}({self.number_of(e.a)}, {self(e.b)})"
 
     def bitcast(self, e: Call) -> str:
         """The bits of a value as another type."""
@@ -207,7 +215,7 @@ class Expressions:
         """The upper half of the bits of a product."""
         if lanes_of(e) > 1:
             return self.call("mul_hi", e, [self(a) for a in e.args])
-        return upper_half(e.dtype, self.d).format(*(self(a, UNARY) for a in e.args))
+        return upper_half(e.dtype, self.d).format(*(self.number_of(a, UNARY) for a in e.args))
 
     def scalar_beside_vector(self, e: Broadcast, outer: int) -> str:
         """One operand that OpenCL widens itself; C's int must not outrank a vector's narrow integers."""
@@ -230,29 +238,22 @@ class Expressions:
             if e.dtype == "index" and self.d.types["index"] == "int":
                 return f"{e.op}({self(e.a)}, {self(e.b)})"
             kind = self.vector_type(e.dtype, lanes_of(e))
-            return self.call(e.op, e, [f"({kind})({self(e.a)})", f"({kind})({self(e.b)})"])
+            return self.call(e.op, e, [f"({kind})({self.number_of(x)})" for x in (e.a, e.b)])
         if e.dtype == "index" and self.d.types["index"] == "int":
             return f"{e.op}({self(e.a)}, {self(e.b)})"
         sign = "<" if e.op == "min" else ">"
-        return f"({self(e.a, SUM)} {sign} {self(e.b, SUM)} ? {self(e.a, _CHOICE)} : {self(e.b, _CHOICE)})"
+        sides = f"{self.number_of(e.a, SUM)} {sign} {self.number_of(e.b, SUM)}"
+        return f"({sides} ? {self(e.a, _CHOICE)} : {self(e.b, _CHOICE)})"
 
     def extreme(self, e: Binary) -> str:
         """The smaller or larger of two floats by a helper; where one is a constant, by one that knows it is no NaN."""
-        kind = self.vector_type(e.dtype, lanes_of(e))
         a, b = (e.b, e.a) if _is_number(e.a) else (e.a, e.b)
-        if self.d.family == "cuda" and kind == "float":
-            name = f"tir_{e.op}_float"
-            self.helpers[name] = CUDA_EXTREME.replace("FN", e.op).replace("SIGN", ">" if e.op == "max" else "<")
-        else:
-            bounded = _is_number(b)
-            name = f"tir_{e.op}{'_const' if bounded else ''}_{kind}"
-            inline = "__device__ __forceinline__ " if self.d.family == "cuda" else "inline "
-            size = lanes_of(e) * DTYPES["float32" if e.dtype in WIDENED else e.dtype].bits // 8
-            if self.may_widen and size > HALF_BYTES:  # compiled as its callers are
-                inline, name = "WIDE_INLINE ", f"tir_wide{name[3:]}"
-            elif lanes_of(e) > 1:
-                inline = f"{NARROW_INLINE} "
-            self.helpers[name] = extreme_helper(name, e.op, kind, lanes_of(e), bounded, self.d.family).format(i=inline)
+        lanes = lanes_of(e)
+        size = lanes * DTYPES["float32" if e.dtype in WIDENED else e.dtype].bits // 8
+        # vectors of 64 bytes: compiled as its callers are
+        inline = "" if lanes == 1 else "WIDE_INLINE" if self.may_widen and size > HALF_BYTES else NARROW_INLINE
+        name, text = extreme_helper(e.op, self.vector_type(e.dtype, lanes), lanes, _is_number(b), inline, self.d)
+        self.helpers[name] = text
         return f"{name}({self(a)}, {self(b)})"
 
     def floor_divide(self, e: Binary, kind: str) -> str:
@@ -262,13 +263,13 @@ class Expressions:
         narrow = kind == "i" and DTYPES[e.dtype].bits <= 32
         name = f"tir_{'floordiv' if e.op == '//' else 'mod'}_{'int' if narrow else e.dtype}"
         self.need(name)
-        return f"{name}({self(e.a)}, {self(e.b)})"
+        return f"{name}({self.number_of(e.a)}, {self.number_of(e.b)})"
 
     def cast(self, e: Cast, outer: int) -> str:
         """A conversion: to integers toward zero, to bool by ``!= 0``."""
         lanes = lanes_of(e.a)
         if e.dtype == "bool":
-            text = f"{self(e.a, _EQUAL + 1)} != 0"
+            text = f"{self.number_of(e.a, _EQUAL + 1)} != 0"
             return f"({text})" if outer > _EQUAL else text
         if e.a.dtype == "bool" and lanes == 1 and (DTYPES[e.dtype].bits < 32 or e.dtype in ("int32", "index")):
             return self(e.a, outer)  # an int in C
@@ -276,7 +277,7 @@ class Expressions:
             return self.rounded(e, outer)
         if lanes > 1:
             return f"{self._for_vectors('convert', lanes, e.dtype, [e.a.dtype])}({self(e.a)})"
-        return f"({c_type(e.dtype, self.d)}){self(e.a, UNARY)}"
+        return f"({c_type(e.dtype, self.d)}){self.number_of(e.a, UNARY)}"
 
     def call(self, function: str, e: Expr, args: list[str]) -> str:
         """A call of a function of the language on numbers or vectors.
@@ -293,7 +294,7 @@ class Expressions:
         if DTYPES[e.dtype].kind == "u":
             return self(x)
         if lanes_of(e) == 1:
-            text = f"abs({self(x)})"
+            text = f"abs({self.number_of(x)})"
             return f"({c_type(e.dtype, self.d)}){text}" if self.d.name == "opencl" else self.narrowed(e, text)
         return self.call("max", e, [self(x), f"-{self(x, UNARY)}"])
 

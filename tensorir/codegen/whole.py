@@ -50,28 +50,32 @@ def upper_half(dtype: str, d: Dialect) -> str:
     return f"{_CUDA_UPPER[dtype] if d.family == 'cuda' else 'mul_hi'}({{0}}, {{1}})"
 
 
-def extreme_helper(name: str, fn: str, kind: str, lanes: int, bounded: bool, family: str) -> str:
-    """``{i}TYPE NAME(TYPE a, TYPE b)``, whose result is NaN where an argument is.
+def extreme_helper(fn: str, kind: str, lanes: int, bounded: bool, inline: str, d: Dialect) -> tuple[str, str]:
+    """The name and the text of ``min`` or ``max`` of two floats of the C type ``kind``, NaN where one of them is.
 
-    fn: "min" or "max";  bounded: b is a constant, and a number
+    bounded: the second one is a constant, and a number;  inline: what stands before a function of vectors
 
     ``b > a ? b : a`` is one instruction of x86, which gives its second operand where one is NaN. Where that may be b,
     all bits are set: compilers would join a second choice of b with the first one and lose the instruction, and a
     constant is a masked load, which is slow as long as nobody has touched its page.
     """
-    chosen = f"b {'>' if fn == 'max' else '<'} a ? b : a"
-    if not bounded and family == "cuda":
+    sign = ">" if fn == "max" else "<"
+    if d.family == "cuda" and kind == "float":
+        name = f"tir_{fn}_float"
+        return name, _CUDA_EXTREME.replace("FN", fn).replace("SIGN", sign)
+    name = f"tir{'_wide' if inline == 'WIDE_INLINE' else ''}_{fn}{'_const' if bounded else ''}_{kind}"
+    chosen = f"b {sign} a ? b : a"
+    if not bounded and d.family == "cuda":
         chosen = f"b != b ? b : {chosen}"
     elif not bounded:
-        number = kind.removesuffix(str(lanes)) if lanes > 1 else kind
-        bits = "long" if number == "double" else "int"
-        whole = f"{bits}{lanes}" if lanes > 1 else bits
-        missing = "(b != b)" if lanes > 1 else f"-({bits})(b != b)"
+        bits = "long" if kind.startswith("double") else "int"
+        whole, missing = (f"{bits}{lanes}", "(b != b)") if lanes > 1 else (bits, f"-({bits})(b != b)")
         chosen = f"as_{kind}(as_{whole}({chosen}) | {missing})"
-    return f"{{i}}{kind} {name}({kind} a, {kind} b) {{{{ return {chosen}; }}}}"
+    inline = inline or ("__device__ __forceinline__" if d.family == "cuda" else "inline")
+    return name, f"{inline} {kind} {name}({kind} a, {kind} b) {{ return {chosen}; }}"
 
 
-CUDA_EXTREME = """\
+_CUDA_EXTREME = """\
 __device__ __forceinline__ float tir_FN_float(float a, float b) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   float y;
@@ -81,4 +85,3 @@ __device__ __forceinline__ float tir_FN_float(float a, float b) {
   return b != b ? b : b SIGN a ? b : a;
 #endif
 }"""
-"""The larger or smaller of two floats, NaN where one of them is."""

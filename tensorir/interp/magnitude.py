@@ -5,14 +5,15 @@ whatever the values are.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isfinite, ldexp, prod
+from math import ceil, isfinite, ldexp, prod
 from typing import Any
 
 import numpy as np
 
 from tensorir.expr.program import computes_of
 from tensorir.expr.tensor import Tensor
-from tensorir.interp.reference import arguments_of, gather_limits
+from tensorir.interp.reference import arguments_of
+from tensorir.interp.uses import gather_limits
 from tensorir.ir.build import BITS
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Binary, Call, Cast, Const, Expr, Load, PadLoad, Reduce, Select, Unary, Var
@@ -214,8 +215,12 @@ class _Magnitude:
             return min(a * b, _LIMIT)
         if e.op in ("min", "max"):
             return max(a, b)
+        if e.op == ">>" and isinstance(e.b, Const):
+            return float(ceil(a / 2**e.b.value))
         if e.op in ("//", "%", ">>") and DTYPES[e.dtype].kind in "iu":
             return max(a, b)
+        if e.op == "&" and any(isinstance(x, Const) and x.value >= 0 for x in (e.a, e.b)):
+            return min(float(x.value) for x in (e.a, e.b) if isinstance(x, Const) and x.value >= 0)
         if e.op in BITS:
             return _bits_of(max(a, b))
         if e.op == "<<":

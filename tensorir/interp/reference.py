@@ -9,11 +9,19 @@ from typing import Any, Protocol
 import numpy as np
 
 from tensorir.errors import CheckError, Problem
-from tensorir.expr.bounds import gathered
 from tensorir.expr.program import computes_of, inputs_of, scalars_of
 from tensorir.expr.reducers import BUILT_IN
 from tensorir.expr.tensor import Compute, Tensor
 from tensorir.interp.numbers import Numbers, numpy_dtype
+from tensorir.interp.uses import (
+    bitcast_floats,
+    divisors,
+    gather_limits,
+    masked_gathers,
+    masked_range,
+    reads_bits,
+    shift_amounts,
+)
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Binary, Buffer, Call, Cast, Const, Expr, Load, PadLoad, Reduce, Select, Unary, Var
 from tensorir.ir.visit import find
@@ -184,6 +192,7 @@ def random_arguments(
     with_ = numbers or Numbers()
     limits, strict = gather_limits(outputs), gather_limits(outputs, padded=False)
     divide, masked = divisors(outputs), masked_gathers(outputs)
+    bits, amounts, patterned = reads_bits(outputs), shift_amounts(outputs), bitcast_floats(outputs)
     compared = _compared(conditions)
     made = []
     for a in arguments_of(outputs):
@@ -198,6 +207,13 @@ def random_arguments(
             constants = np.array([n for n in near if 0 <= n < limits[a]], x.dtype)
         else:
             x = with_.random(rng, shape, a.dtype)
+            if bits and a not in divide and DTYPES[a.dtype].kind in "iu":
+                x = _with_any_bits(rng, x, a.dtype, few=2)
+            if a in amounts and DTYPES[a.dtype].kind in "iu":
+                some = _amounts(rng, amounts[a], shape, DTYPES[a.dtype].low < 0)
+                x = np.where(rng.random(shape) < 0.8, some.astype(x.dtype), x)
+            if a in patterned and numbers is None:
+                x = np.where(rng.random(shape) < 0.5, rng.standard_normal(shape).astype(x.dtype), x)
             if isinstance(a, Var) and numbers is None and a.dtype != "bool":
                 x = np.where(np.abs(x) < 2, x + 3, x)  # by 0 or 1 nobody sees what is multiplied
             constants = np.array([with_.const(n, a.dtype) for n in near], x.dtype)
@@ -207,6 +223,20 @@ def random_arguments(
             x = np.where(x == 0, 1, x)
         made.append(x.astype(numpy_dtype(a.dtype)) if numbers is None else np.asarray(x))
     return made
+
+
+def _with_any_bits(rng: np.random.Generator, x: Any, dtype: str, few: int) -> Any:
+    """``x`` with integers of all bits of the type in place of one element in ``few``."""
+    kind = DTYPES[dtype]
+    shape = np.shape(x)
+    wild = rng.integers(kind.low, kind.high, shape, np.dtype(dtype), endpoint=True)
+    return np.where(rng.random(shape) * few < 1, wild, x)
+
+
+def _amounts(rng: np.random.Generator, bits: int, shape: tuple[int, ...], signed: bool) -> np.ndarray:
+    """Numbers of bits to shift by: any of the type's, and half of them its ends and what is next to these."""
+    ends = np.array([0, 1, bits - 1, bits, bits + 1, *([-1] if signed else [])])
+    return np.where(rng.random(shape) < 0.5, ends[rng.integers(0, len(ends), shape)], rng.integers(0, bits, shape))
 
 
 def _compared(conditions: Iterable[Expr]) -> dict[Tensor | Var, list[int]]:
@@ -219,54 +249,6 @@ def _compared(conditions: Iterable[Expr]) -> dict[Tensor | Var, list[int]]:
                 near = [x for x in (n - 1, n, n + 1) if kind.kind == "f" or kind.low <= x <= kind.high]
                 found.setdefault(a.buffer.origin, []).extend(near)
     return found
-
-
-def gather_limits(outputs: Sequence[Tensor], padded: bool = True) -> dict[Tensor, int]:
-    """Index tensors and the extent that their values must stay below, or below which they find more than padding."""
-    found: dict[Tensor, int] = {}
-    for op in computes_of(outputs):
-        for body in op.bodies:
-            for n in (*_walk_loads(body), *(find(body, PadLoad) if padded else ())):
-                for i, extent in zip(n.index, n.buffer.dims, strict=True):
-                    for inner in _walk_loads(i):
-                        t = inner.buffer.origin
-                        if DTYPES[t.dtype].kind in "iu":
-                            found[t] = min(extent, found.get(t, extent))
-    return found
-
-
-def masked_gathers(outputs: Sequence[Tensor]) -> set[Tensor]:
-    """Those of the index tensors whose values may be any: what they are used for makes places of them that are proved
-    to be in range (``A[B[i] & 7]``).
-    """
-    plain: set[Tensor] = set()
-    for op in computes_of(outputs):
-        for body in op.bodies:
-            reads: list[Load | PadLoad] = [*_walk_loads(body), *find(body, PadLoad)]
-            for n in reads:
-                plain.update(source.buffer.origin for i in n.index if (source := gathered(i)) is not None)
-    return set(gather_limits(outputs)) - plain
-
-
-def masked_range(limit: int) -> tuple[int, int]:
-    """First value, and the one after the last, with which a place below ``limit`` is tried from all sides."""
-    return -limit - 1, 2 * limit + 2
-
-
-def divisors(outputs: Sequence[Tensor]) -> set[Tensor | Var]:
-    """Integer inputs and parameters that the declarations divide by, where 0 has no quotient."""
-    found: set[Tensor | Var] = set()
-    for op in computes_of(outputs):
-        for n in (n for body in op.bodies for n in find(body, Binary)):
-            if n.op in ("//", "%") and DTYPES[n.b.dtype].kind in "iu":
-                reads: list[Load | PadLoad] = [*find(n.b, Load), *find(n.b, PadLoad)]
-                found.update(r.buffer.origin for r in reads if r.buffer.origin is not None)
-                found.update(find(n.b, Var))
-    return found
-
-
-def _walk_loads(e: Expr) -> list[Load]:
-    return find(e, Load)
 
 
 class Declared(Protocol):

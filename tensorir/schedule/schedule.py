@@ -9,7 +9,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from tensorir.errors import Problem, ScheduleError, TensorIRError, user_line
-from tensorir.errors.needs import need_bool, need_int, need_ints, need_list, need_mapping, need_names, need_text, wrong
+from tensorir.errors.needs import (
+    need_bool,
+    need_int,
+    need_ints,
+    need_list,
+    need_mapping,
+    need_names,
+    need_text,
+    plain_int,
+    wrong,
+)
 from tensorir.expr.program import as_outputs, program_of
 from tensorir.expr.tensor import Tensor
 from tensorir.intrin.intrin import Intrin, intrinsic
@@ -436,8 +446,8 @@ class Schedule:
                 raise ScheduleError(problem)
         if name in _MOVES and (problem := misplaced(done.program)):
             raise ScheduleError(problem)
-        given = tuple((k, v) for k, (v, default) in options.items() if v != default)
-        step = Step(name, tuple(args), given, done.new, user_line())
+        given = tuple((k, _plain(v)) for k, (v, default) in options.items() if v != default)
+        step = Step(name, tuple(map(_plain, args)), given, done.new, user_line())
         told = {k: f"{v} by step {len(self._steps) + 1}, {step}" for k, v in done.gone.items()}
         self._versions.append((done.program, {**gone, **told}))
         self._steps.append(step)
@@ -519,11 +529,8 @@ def _map(layout: Any) -> str | None:
 
 
 def _plain(v: Any) -> Any:
-    return (
-        [int(x) if hasattr(x, "__index__") else x for x in v]
-        if isinstance(v, Sequence) and not isinstance(v, str)
-        else v
-    )
+    """What a step of the trace says: NumPy's ints as Python's, inside of lists too."""
+    return [_plain(x) for x in v] if isinstance(v, Sequence) and not isinstance(v, str) else plain_int(v)
 
 
 _MOVES = {

@@ -17,7 +17,15 @@ from tensorir.expr.program import inputs_of, scalars_of
 from tensorir.expr.tensor import Tensor
 from tensorir.interp.magnitude import is_exact
 from tensorir.interp.numbers import numpy_dtype
-from tensorir.interp.reference import divisors, gather_limits, masked_gathers, masked_range
+from tensorir.interp.uses import (
+    divisors,
+    gather_limits,
+    masked_gathers,
+    masked_range,
+    only_integers,
+    reads_bits,
+    shift_amounts,
+)
 from tensorir.ir.dtypes import DTYPES
 
 _AMPLITUDES = (1000, 300, 100, 40, 20, 10, 6, 4, 3, 2, 1)  # the widest exact one: neighbours should differ
@@ -58,11 +66,14 @@ def arguments(outputs: Sequence[Tensor]) -> tuple[tuple[Argument, ...], bool]:
             break
     else:
         amplitude = 4
-    divide = divisors(outputs)
+    divide, amounts = divisors(outputs), shift_amounts(outputs)
     ranges = {
         t: _masked_range(t.dtype, limits[t]) if t in masked else _range(t.dtype, amplitude, limits.get(t), t in divide)
         for t in inputs_of(outputs)
     }
+    if reads_bits(outputs) and only_integers(outputs):  # these are exact however large they are
+        exact = True
+        ranges |= {t: _any_bits(t.dtype, amounts.get(t)) for t in ranges if t not in limits and t not in divide}
     found = [(t.order, Argument(t.name, t.dtype, t.shape, *r)) for t, r in ranges.items()]
     found += [
         (v.order, Argument(v.name, v.dtype, (), *_scalar_range(v.dtype, amplitude), scalar=True))
@@ -98,6 +109,13 @@ def _scalar_range(dtype: str, amplitude: int) -> tuple[int, int]:
     """Of what may be a factor: by 0 nobody would see what is multiplied, and by 1 not whether."""
     high = min(amplitude, DTYPES[dtype].high)
     return (0, 1) if dtype == "bool" else (min(2, high), high)
+
+
+def _any_bits(dtype: str, amount: int | None) -> tuple[int, int]:
+    """All values of a type, of 64 bits half of them; or a number of bits to shift by, and some that there are not."""
+    kind = DTYPES[dtype]
+    low, high = (kind.low, kind.high) if amount is None else (max(kind.low, -2), min(kind.high, amount + 1))
+    return max(low, -(2**62)), min(high, 2**62 - 1)
 
 
 def _masked_range(dtype: str, limit: int) -> tuple[int, int]:

@@ -9,6 +9,8 @@ import sys
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import tensorir as tir
 from tensorir.check.emulate import emulate
@@ -269,7 +271,8 @@ def run_drawn(seed, device=True):
         agree(emulated(plain(C, "cuda"), given), want, names, f"seed {seed}: CUDA")
 
 
-@pytest.mark.parametrize("seed", range(40))
+@settings(max_examples=40)
+@given(seed=st.integers(0, 2**32 - 1))
 def test_random_expressions_interpreted(seed):
     run_drawn(seed, device=False)
 

@@ -1,0 +1,51 @@
+"""Sums and products of signed integers that wrap around, where C leaves undefined what is beyond the type.
+
+Compilers believe that there is nothing beyond it: of ``a + 1 > a`` they make true. Where only the bits of such a value
+matter, because it is added to others, stored or shifted to the left, text is as plain as ever; where it is compared,
+divided, shifted to the right or converted, it is made of unsigned numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from tensorir.codegen.dialect import Dialect
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import Binary, Expr, Unary
+from tensorir.ir.visit import lanes_of
+
+_SUM, _PRODUCT, _UNARY = 10, 11, 12
+
+
+class Printer(Protocol):
+    """What prints expressions, in parentheses where they hold less tightly than ``outer``."""
+
+    d: Dialect
+
+    def __call__(self, e: Expr, outer: int = 0) -> str: ...
+
+
+def may_overflow(e: Expr) -> bool:
+    """Whether ``e`` is arithmetic on signed data of 32 or 64 bits; of fewer, C computes in int and wraps afterwards."""
+    kind = DTYPES[e.dtype]
+    if kind.kind != "i" or kind.bits < 32 or e.dtype == "index" or lanes_of(e) > 1:
+        return False
+    return (isinstance(e, Binary) and e.op in ("+", "-", "*")) or (isinstance(e, Unary) and e.op == "-")
+
+
+def wrapped(printer: Printer, e: Expr) -> str:
+    """``e``, which may overflow, as a number of its type."""
+    return f"({printer.d.types[e.dtype]})({_modular(printer, e, 0)})"
+
+
+def _modular(printer: Printer, e: Expr, outer: int) -> str:
+    """``e`` in the unsigned type of as many bits."""
+    if isinstance(e, Unary) and may_overflow(e):
+        inner = _modular(printer, e.a, _UNARY)
+        return f"-({inner})" if inner.startswith("-") else f"-{inner}"
+    if isinstance(e, Binary) and may_overflow(e):
+        p = _PRODUCT if e.op == "*" else _SUM
+        right = _modular(printer, e.b, p + 1) if may_overflow(e.b) else printer(e.b, p + 1)  # as the left side is
+        text = f"{_modular(printer, e.a, p)} {e.op} {right}"
+        return f"({text})" if p < outer else text
+    return f"({printer.d.types[f'u{e.dtype}']}){printer(e, _UNARY)}"

@@ -1,0 +1,109 @@
+"""What inputs are used for, and so which values they may have and should have in a check."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tensorir.expr.bounds import gathered
+from tensorir.expr.program import computes_of
+from tensorir.expr.tensor import Tensor
+from tensorir.ir.build import BITS, SHIFTS
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import Binary, Call, Cast, Expr, Load, PadLoad, Reduce, Unary, Var
+from tensorir.ir.visit import find
+
+
+def gather_limits(outputs: Sequence[Tensor], padded: bool = True) -> dict[Tensor, int]:
+    """Index tensors and the extent that their values must stay below, or below which they find more than padding."""
+    found: dict[Tensor, int] = {}
+    for op in computes_of(outputs):
+        for body in op.bodies:
+            for n in (*find(body, Load), *(find(body, PadLoad) if padded else ())):
+                for i, extent in zip(n.index, n.buffer.dims, strict=True):
+                    for inner in find(i, Load):
+                        t = inner.buffer.origin
+                        if DTYPES[t.dtype].kind in "iu":
+                            found[t] = min(extent, found.get(t, extent))
+    return found
+
+
+def masked_gathers(outputs: Sequence[Tensor]) -> set[Tensor]:
+    """Those of the index tensors whose values may be any: what they are used for makes places of them that are proved
+    to be in range (``A[B[i] & 7]``).
+    """
+    plain: set[Tensor] = set()
+    for op in computes_of(outputs):
+        for body in op.bodies:
+            reads: list[Load | PadLoad] = [*find(body, Load), *find(body, PadLoad)]
+            for n in reads:
+                plain.update(source.buffer.origin for i in n.index if (source := gathered(i)) is not None)
+    return set(gather_limits(outputs)) - plain
+
+
+def masked_range(limit: int) -> tuple[int, int]:
+    """First value, and the one after the last, with which a place below ``limit`` is tried from all sides."""
+    return -limit - 1, 2 * limit + 2
+
+
+def divisors(outputs: Sequence[Tensor]) -> set[Tensor | Var]:
+    """Integer inputs and parameters that the declarations divide by, where 0 has no quotient."""
+    found: set[Tensor | Var] = set()
+    for op in computes_of(outputs):
+        for n in (n for body in op.bodies for n in find(body, Binary)):
+            if n.op in ("//", "%") and DTYPES[n.b.dtype].kind in "iu":
+                reads: list[Load | PadLoad] = [*find(n.b, Load), *find(n.b, PadLoad)]
+                found.update(r.buffer.origin for r in reads if r.buffer.origin is not None)
+                found.update(find(n.b, Var))
+    return found
+
+
+def reads_bits(outputs: Sequence[Tensor]) -> bool:
+    """Whether single bits of integers matter: of small numbers, most are the same."""
+    bodies = [b for op in computes_of(outputs) for b in op.bodies]
+    bodies += [e for b in bodies if isinstance(b, Reduce) for e in b.combiner.result]
+    return any(_on_bits(e) for b in bodies for e in find(b, (Binary, Unary, Call)))
+
+
+def _on_bits(e: object) -> bool:
+    match e:
+        case Binary():
+            return (e.op in BITS or e.op in SHIFTS) and e.dtype not in ("index", "bool")
+        case Unary():
+            return e.op == "~"
+        case Call():
+            return e.fn in ("bitcast", "mulhi")
+    return False
+
+
+def only_integers(outputs: Sequence[Tensor]) -> bool:
+    """Whether nothing that is computed is a float."""
+    return all(
+        DTYPES[e.dtype].kind != "f" for op in computes_of(outputs) for b in op.bodies for e in (b, *find(b, Expr))
+    )
+
+
+def shift_amounts(outputs: Sequence[Tensor]) -> dict[Tensor | Var, int]:
+    """Inputs and parameters that others are shifted by, to the bits of the widest of these."""
+    found: dict[Tensor | Var, int] = {}
+    for op in computes_of(outputs):
+        for e in (e for b in op.bodies for e in find(b, Binary) if e.op in SHIFTS):
+            by = e.b
+            while isinstance(by, Cast):
+                by = by.a
+            source = by.buffer.origin if isinstance(by, Load | PadLoad) else by if isinstance(by, Var) else None
+            if source is not None:
+                found[source] = max(DTYPES[e.dtype].bits, found.get(source, 0))
+    return found
+
+
+def bitcast_floats(outputs: Sequence[Tensor]) -> set[Tensor | Var]:
+    """Inputs and parameters whose bits are read as they are; none where those of a float that may be rounded are."""
+    found: set[Tensor | Var] = set()
+    for op in computes_of(outputs):
+        for c in (c for b in op.bodies for c in find(b, Call) if c.fn == "bitcast" and DTYPES[c.dtype].kind != "f"):
+            x = c.args[0]
+            source = x.buffer.origin if isinstance(x, Load) else x if isinstance(x, Var) else None
+            if source is None or (isinstance(source, Tensor) and source.op is not None):
+                return set()
+            found.add(source)
+    return found
