@@ -179,9 +179,9 @@ class ShapeSearch:
 
     # --- measuring
 
-    def default(self, until: float | None) -> TuneOutcome:
-        """Measure the default, unless something is known already."""
-        return self._search(until, trials=1)
+    def default(self, until: float | None, grace_s: float) -> TuneOutcome:
+        """Measure the default, unless something is known already; it may take ``grace_s`` longer."""
+        return self._search(until, trials=1, grace_s=grace_s)
 
     def slice(self, until: float | None, trials: int) -> TuneOutcome:
         """Some trials of the strategy's choice."""
@@ -217,7 +217,8 @@ class ShapeSearch:
         session = self.session
         now = self._last = self.clock()
         options = replace(self.options, started=now, budget_s=None if until is None else until - now)
-        given: dict[str, Any] = {"final": None, "make": self._strategy, "clock": self.clock, "priors": {}, **changed}
+        given: dict[str, Any] = {"final": None, "make": self._strategy, "clock": self.clock, "priors": {}}
+        given |= {"grace_s": 0.0, **changed}
         given["ahead"] = session.measurer if session.measurer.width > 1 else None
         reuse = [*session.earlier, *self.records]
         outcome = session.search(options, reuse=reuse, log=self._log, **given)

@@ -23,6 +23,7 @@ from tensorir.errors.needs import need_list, need_number, wrong
 from tensorir.tune.dispatch import aligned
 from tensorir.tune.gains import expected_gain
 from tensorir.tune.log import Record, key_of
+from tensorir.tune.loop import GRACE_S
 from tensorir.tune.outcome import TuneOutcome
 from tensorir.tune.portfolio import REGRET
 from tensorir.tune.process import WorkerError
@@ -162,7 +163,7 @@ class _SetRun:
             except DeclarationError as error:
                 self._refused(shape, error)
             else:
-                self._note(shape.default(self.end))
+                self._note(shape.default(self.end, 0.0 if self._any() else GRACE_S))
             self._shared = self._shared or shape.shareable
         self._estimate()
         for _ in range(2):  # what crossing leaves over is for exploring again

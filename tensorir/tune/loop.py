@@ -67,6 +67,7 @@ def search(
     also: Collection[str] = (),
     defaults: bool = True,
     priors: Mapping[str, list[Table]] | None = None,
+    grace_s: float = GRACE_S,
 ) -> TuneOutcome:
     """Search the spaces of all templates together; the first template's default is *the* default.
 
@@ -91,6 +92,7 @@ def search(
     also:     ids of trials that are measured again in the final round whatever their times
     defaults: measure the templates' defaults before what the strategies ask for
     priors:   what strategies may start from, by template; by ``reuse`` when None
+    grace_s:  that the first trial may take beyond the budget where nothing is known yet
 
     KeyboardInterrupt ends the search with status ``interrupted`` and what was found. An unwritable
     log ends it after the trial; ``outcome.error`` has the LogError.
@@ -99,7 +101,7 @@ def search(
     run = _Run(
         measure, identity, trials, start, budget_s, log, final, top, patience, on_trial, clock, stop, flops, cold_s
     )
-    run.also, run.least_gain, run.defaults = frozenset(also), least_gain, defaults
+    run.also, run.least_gain, run.defaults, run.grace_s = frozenset(also), least_gain, defaults, grace_s
     earlier = list(reuse)
     known = tables(earlier, identity, spaces) if priors is None else priors
     run.open_arms(strategy, spaces, seed, make or _default_make(), known)
@@ -152,6 +154,7 @@ class _Run:
     also: Collection[str] = ()
     least_gain: float | None = None
     defaults: bool = True
+    grace_s: float = GRACE_S
     arms: dict[str, Arm] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)  # usable trials, earlier ones first
     finals: list[Record] = field(default_factory=list)
@@ -383,7 +386,7 @@ class _Run:
         """
         if self.counts:
             return self._remaining(self._reserve())
-        return self._remaining(0.0 if self.reused else -GRACE_S)
+        return self._remaining(0.0 if self.reused else -self.grace_s)
 
     def _reserve(self) -> float:
         """Seconds to keep for the final round: as if every finalist were built and measured afresh."""
