@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tensorir.api.worker import State
 
 ROUNDS = 30
+LEAST_ROUNDS = 9  # before the race begins, if there is time for them at all
 CHUNK = 3  # rounds between two looks at the clock
 LOOKS, LOOK_S = 5, 0.2  # calls, or seconds, of a library before it is timed
 DRAW_S = 5e-8  # a random number
@@ -235,8 +236,8 @@ def _in_turn(
     state: State, message: Json, runners: dict[int, Runner], peers: list[Callable[[], Any]], end: float | None,
     progress: Progress,
 ) -> tuple[list[Estimate], list[Estimate]]:  # fmt: skip
-    """Rounds of the finalists, the reference and the libraries until there are enough or half of the time is up, at
-    least a chunk: the estimates of the finalists, and of the libraries.
+    """Rounds of the finalists, the reference and the libraries until there are enough, or half of the time is up and
+    there are a few; at least a chunk: the estimates of the finalists, and of the libraries.
 
     Without a reference all are paired with the first finalist, and of the present pace.
     """
@@ -255,7 +256,7 @@ def _in_turn(
     with state.timing(progress):
         calls = [*ours, *others, *((p, rough(p)) for p in peers)]
     rounds = Rounds(calls, range(len(calls) - len(peers), len(calls)))
-    stop = end if end is None or len(runners) < 2 else (time.perf_counter() + end) / 2
+    half = end if end is None or len(runners) < 2 else (time.perf_counter() + end) / 2
     longest = 0.0
     for _ in range(ROUNDS // CHUNK):
         started = time.perf_counter()
@@ -263,6 +264,7 @@ def _in_turn(
             for _ in range(CHUNK):
                 rounds.run()
         longest = max(longest, time.perf_counter() - started)
+        stop = end if len(rounds.samples[0]) < LEAST_ROUNDS else half
         if stop is not None and time.perf_counter() + 1.2 * longest > stop:
             break
     found = rounds.estimates(anchor, unit)

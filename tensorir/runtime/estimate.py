@@ -9,8 +9,8 @@ cancels, and all times of a log are seconds of one pace: the machine's when the 
 says how much slower it is now. Where there is no reference, the time is the median of the slots themselves.
 
 low_s and high_s are order statistics of the ratios times the same seconds: a 95 % interval of the median, whatever the
-noise is like, from six rounds on; of fewer, the whole range. The seconds of the reference are a unit and have no part
-in it.
+noise is like, from six rounds on; of fewer, the range, widened as far as normal noise needs it. The seconds
+of the reference are a unit and have no part in it.
 
 On two cores with a load of eight, ten rounds of the same kernel scattered by 8 % (standard deviation of log time) and
 their interval held the median of many in 95 of 100 cases; fastest slots scattered by 12 %, fastest slots over the
@@ -34,6 +34,7 @@ ESTIMATOR = "paired-slots"
 
 THRICE = 3.0  # a slowest slot over the fastest one from which a time says little
 SETTLE_S = 0.3  # at most, until the threads of a library have stopped spinning (OpenBLAS 27 ms, Intel's OpenMP 200 ms)
+_WIDER = {2: 16.0, 3: 4.0, 4: 2.0, 5: 1.4}  # the log of the range, by rounds: 95 % of intervals hold the middle
 _NAP_S = 0.004
 _QUIET = 0.1  # of a core
 
@@ -56,10 +57,9 @@ class Estimate:
     def of(cls, own: Sequence[float], reference: Sequence[float] | None = None, seconds: float = 0.0) -> Estimate:
         """From slots, and the reference's slots of the same rounds; ``seconds``: those of the reference."""
         if reference is None:
-            found = Timing.of(own)
-            return cls(found.median_s, found.low_s, found.high_s, tuple(own))
-        found = Timing.of(a / b for a, b in zip(own, reference, strict=True))
-        low, middle, high = (seconds * x for x in (found.low_s, found.median_s, found.high_s))
+            return cls(*_middle(own), tuple(own))
+        found = _middle([a / b for a, b in zip(own, reference, strict=True)])
+        middle, low, high = (seconds * x for x in found)
         return cls(middle, low, high, tuple(own), Timing.of(reference).median_s / seconds)
 
     @property
@@ -131,6 +131,13 @@ class Rounds:
         # over itself it is 1 in every round: its interval is that of its slots
         made[anchor] = replace(alone.scaled(unit / alone.seconds), pace=made[anchor].pace)
         return made
+
+
+def _middle(samples: Sequence[float]) -> tuple[float, float, float]:
+    """The median and its interval."""
+    found, wider = Timing.of(samples), _WIDER.get(len(samples), 1.0)
+    middle = found.median_s
+    return middle, middle * (found.low_s / middle) ** wider, middle * (found.high_s / middle) ** wider
 
 
 def _nothing() -> None:
