@@ -144,9 +144,13 @@ def _products(text: str, start: int, end: int) -> Iterator[Span]:
                 yield Span(kind, left, right, str(new))
         whole = f"{text[slice(*stride)]}, {text[slice(*leading)]}"
         yield Span("steps exchanged", leading[0], stride[1], whole)
-    for sums, (left, stop), (begin, right) in calls(text, r"tir_wgmma_m64\w+", start, end):
+    for sums, (left, stop), (begin, right), *adds in calls(text, r"tir_wgmma_m64\w+", start, end):
         yield Span("operands exchanged", left, right, text[begin:right] + text[stop:begin] + text[left:stop])
         yield Span("other registers of a product", *sums, f"{text[slice(*sums)]} + 2")
+        for place in adds:
+            given = text[slice(*place)]
+            for new in ("1", "0", f"!({given})", given.replace(" || ", " && "), given.replace("0 <", "1 <")):
+                yield Span("which products begin a sum", *place, new)
 
 
 def _numbers(text: str, left: int, right: int, kind: str) -> Iterator[Span]:

@@ -46,6 +46,8 @@ def instruction_lines(call: IntrinCall, expr: Expressions) -> list[str]:
             values[name] = _field(name.removeprefix(tile.name), tile, region, expr, const=tile not in intrin.outputs)
     if "barrier" in wanted:
         values["barrier"] = barrier(call.signals[0].buffer, call.signals[0].first, expr)
+    if "adds" in wanted:
+        values["adds"] = "".join(f", {expr(e)}" for e in call.adds)
     return str(text.format(**values)).splitlines()
 
 

@@ -75,6 +75,10 @@ class _Operand:
         assert self.cells.written is not None
         self.cells.written[tile] = True
 
+    def clear(self, warps: np.ndarray) -> None:
+        """Let the tiles of some warps be 0."""
+        self.cells.values.reshape(-1, self.cells.size)[warps] = 0
+
     def deal(self, f: Frame, warps: np.ndarray) -> None:
         where = self._where(f)
         values = np.empty((len(warps), self.lanes, where.shape[1]), self.home.values.dtype)
@@ -98,6 +102,7 @@ def collective(machine: Machine, call: IntrinCall) -> Action:
     body, read = machine.stmt(meaning), reads(meaning)
     given = [o for o in operands if o.buffer in read]
     made = [o for o, tile in zip(operands, call.intrin.operands, strict=True) if tile in call.intrin.outputs]
+    adds = [machine.expr(e) for e in call.adds]
 
     count = call.intrin.lanes
     key = object()
@@ -118,6 +123,13 @@ def collective(machine: Machine, call: IntrinCall) -> Action:
         warps, inner = f.cache[key]
         for o in given:
             o.gather(f, warps)
+        for e in adds:
+            added = np.broadcast_to(np.asarray(e(f), bool), f.lane.shape).reshape(-1, count)
+            if (added != added[:, :1]).any():
+                message = f"some threads of {call.intrin.name} add to what its result holds, and others replace it"
+                raise Fault(Problem("warp.divergent", message))
+            for o in made:
+                o.clear(warps[~added[:, 0]])
         body(inner)
         for o in made:
             o.deal(f, warps)

@@ -37,11 +37,11 @@ _STORE = re.compile(r"tma\.store\.(\w+)\.([1-9]\d{0,2})x([1-9]\d{0,2})")
 
 _WGMMA = """\
 #ifndef TIR_EMULATED
-static __device__ __forceinline__ void {name}({kind} *d, {a_type}, unsigned long long b) {{
-  asm volatile("{{\\n.reg .pred p;\\nsetp.ne.b32 p, 1, 0;\\n"
+static __device__ __forceinline__ void {name}({kind} *d, {a_type}, unsigned long long b, int adds = 1) {{
+  asm volatile("{{\\n.reg .pred p;\\nsetp.ne.b32 p, %{adds}, 0;\\n"
                "wgmma.mma_async.sync.aligned.m64n{n}k{k}.{ptx} {{{registers}}}, {a}, %{b}, p{scales};\\n}}"
                : {held}
-               : {a_value}, "l"(b));
+               : {a_value}, "l"(b), "r"(adds));
 }}
 #endif"""
 
@@ -135,7 +135,7 @@ def _product(m: Multiplication, n: int, order: str, d: Tensor, rows: str, fragme
     return Intrin(
         name=f"wgmma.{rows}n{n}k{m.k}.{m.name}.{order}{'.rs' if held else ''}",
         semantics=meaning(d, accumulate=True),
-        emit={"cuda": f"{function}({{d}}, {{a}}, {{b}});"},
+        emit={"cuda": f"{function}({{d}}, {{a}}, {{b}}{{adds}});"},
         source="PTX ISA, asynchronous warpgroup-level matrix instructions: wgmma.mma_async",
         align={"d": 4, **dict.fromkeys(of_a, 4)},
         needs=("sm_90a",),
@@ -155,7 +155,7 @@ def _text(m: Multiplication, n: int, order: str, function: str, in_registers: bo
     if not in_registers and turned:
         turned = f", {int(order[0] == 't')}{turned}"
     return _WGMMA.format(
-        name=function, kind=kind, n=n, k=m.k, ptx=types, b=given[-1] + 1,
+        name=function, kind=kind, n=n, k=m.k, ptx=types, b=given[-1] + 1, adds=given[-1] + 2,
         a=f"{{{','.join(f'%{r}' for r in given)}}}" if in_registers else f"%{count}",
         a_type="const void *a" if in_registers else "unsigned long long a",
         a_value=", ".join(f'"r"(((const unsigned *)a)[{r}])' for r in range(4)) if in_registers else '"l"(a)',

@@ -35,7 +35,8 @@ shared memory, ``addresses`` says in the same way which lane gives the address o
 
 Instructions of warpgroups deal out elements to 128 lanes. What they read in shared memory they find by a descriptor:
 of an operand among ``descriptors``, ``{a}`` is that of its tile, which must lie in swizzled rows of 128 bytes. They are
-``later``: the threads go on, and lowering waits for them where their results are wanted. Of an operand among ``maps``,
+``later``: the threads go on, and lowering waits for them where their results are wanted; ``{adds}`` is a further
+argument, with its comma, where the first of a sum of products begins with 0. Of an operand among ``maps``,
 ``{a_map}`` is the tensor map of its array and ``{a_at}`` where the tile begins, innermost first; ``{barrier}`` is told
 when the copy has come.
 
@@ -196,7 +197,7 @@ class Intrin:
 
     def _check_text(self, language: str, text: str) -> None:
         legal = {b.name for b in self.operands} | {f"{b.name}_{f}" for b in self.operands for f in FIELDS}
-        legal |= {"barrier"} if self.maps else set()
+        legal |= {"barrier"} if self.maps else {"adds"} if self.later else set()
         try:
             names = fields_of(text)
         except ValueError as e:

@@ -201,7 +201,8 @@ def lines(s: Stmt, depth: int) -> list[str]:
             return [f"{pad}fence{_of(s.of)}"]
         case IntrinCall():
             signals = "".join(f" signals {_at(r.buffer, r.first)}" for r in s.signals)
-            return [f"{pad}{s.intrin.name}({', '.join(map(_region, s.operands))}){signals}"]
+            adds = "".join(f" adds if {show(e)}" for e in s.adds)
+            return [f"{pad}{s.intrin.name}({', '.join(map(_region, s.operands))}){signals}{adds}"]
         case InitBarriers():
             return [f"{pad}{s.buffer.name} begin, of {s.arrivals} arrivals"]
         case Arrive():

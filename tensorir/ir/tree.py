@@ -558,11 +558,13 @@ class IntrinCall(Stmt):
     """One hardware instruction (``intrin/``): means exactly ``intrin.inline(operands)``.
 
     signals: the barrier, if one, that is told of the bytes when they have come
+    adds:    of a product, where not always: whether it adds to what its accumulators hold, or to 0
     """
 
     intrin: Any
     operands: tuple[Region, ...]
     signals: tuple[Region, ...] = ()
+    adds: tuple[Expr, ...] = ()
 
 
 # --- warpgroups with roles, and the barriers between them (mbarrier of the PTX ISA) -----------------------------------

@@ -30,6 +30,7 @@ from tensorir.lower.specialize_loops import specialize_loops
 from tensorir.lower.split_init import split_init
 from tensorir.lower.split_roles import split_roles
 from tensorir.lower.spread_warps import spread_warps
+from tensorir.lower.start_products import start_products
 from tensorir.lower.vectorize import vectorize
 from tensorir.target import Target
 
@@ -46,6 +47,7 @@ PASSES: list[Pass] = [
     expand_updates,
     compact,
     spread_warps,
+    start_products,
     order_products,
     split_roles,
     pipeline_loops,

@@ -75,8 +75,8 @@ def test_no_map_of_pixels_with_a_fault_survives():
 
 @emulated
 def test_no_text_of_roles_with_a_fault_survives():
-    kinds = ("another parity", "the other barrier", "other bytes", "dropped fence", "moved commit")
-    found = all_told(cuda_text_layer.run_kernel("bf16 nt, warpgroups", 1, kinds), 5)
+    kinds = ("another parity", "the other barrier", "other bytes", "dropped fence", "moved commit", "which products")
+    found = all_told(cuda_text_layer.run_kernel("bf16 nt, warpgroups", 1, kinds), 6)
     assert found["codes"].keys() & {"barrier.stuck", "barrier.misused"}
 
 

@@ -25,8 +25,10 @@ void tir_wgmma_fence();
 void tir_wgmma_commit();
 void tir_wgmma_wait_but(int pending);
 void tir_hold_registers(const void *first, size_t bytes);
-void tir_wgmma_product(void *d, size_t room, uint64_t a, uint64_t b, int n, int kind, int a_along, int b_along);
-void tir_wgmma_product_held(void *d, size_t room, const void *a, size_t a_room, uint64_t b, int n, int kind, int b_along);
+void tir_wgmma_product(void *d, size_t room, uint64_t a, uint64_t b, int n, int kind, int a_along, int b_along,
+                       int adds);
+void tir_wgmma_product_held(void *d, size_t room, const void *a, size_t a_room, uint64_t b, int n, int kind, int b_along,
+                            int adds);
 void tir_set_registers(int n, int up);
 }
 
@@ -74,12 +76,12 @@ template <int n> TIR_INLINE void tir_registers_down() { tir_set_registers(n, 0);
 // kinds are numbered as in wgmma.h; the letters: a is n, or t where it lies along m, or r for registers; b is t, or n where
 // it lies along n
 #define TIR_WGMMA(N, K, kind, number, D, letters, a_along, b_along) \
-  TIR_INLINE void tir_wgmma_m64n##N##k##K##_##kind##_##letters(D *d, unsigned long long a, unsigned long long b) { \
-    tir_wgmma_product(d, TIR_ROOM(d), a, b, N, number, a_along, b_along); \
+  TIR_INLINE void tir_wgmma_m64n##N##k##K##_##kind##_##letters(D *d, unsigned long long a, unsigned long long b, int adds = 1) { \
+    tir_wgmma_product(d, TIR_ROOM(d), a, b, N, number, a_along, b_along, adds); \
   }
 #define TIR_WGMMA_HELD(N, K, kind, number, D, letters, b_along) \
-  TIR_INLINE void tir_wgmma_m64n##N##k##K##_##kind##_##letters(D *d, const void *a, unsigned long long b) { \
-    tir_wgmma_product_held(d, TIR_ROOM(d), a, TIR_ROOM(a), b, N, number, b_along); \
+  TIR_INLINE void tir_wgmma_m64n##N##k##K##_##kind##_##letters(D *d, const void *a, unsigned long long b, int adds = 1) { \
+    tir_wgmma_product_held(d, TIR_ROOM(d), a, TIR_ROOM(a), b, N, number, b_along, adds); \
   }
 #define TIR_WGMMA_ALONG_K(N, K, kind, number, D) \
   TIR_WGMMA(N, K, kind, number, D, nt, 0, 0) \

@@ -28,6 +28,7 @@ struct Product {
   std::vector<u32> a, b;      // where their pieces of 16 bytes lie, behind base()
   const u8 *held[WARPGROUP];  // a in registers; nullptr: it is in shared memory
   std::vector<u8> a_bytes;
+  bool adds;  // to what its registers hold, or to 0
   Sum *sum;
   int site;
 };
@@ -37,6 +38,7 @@ struct Issue {  // what one thread brings to a product
   size_t room, a_room;  // bytes there, as far as the compiler knows
   const u8 *held;
   u64 a, b;
+  bool adds;
 };
 
 struct Warpgroup {
@@ -238,6 +240,9 @@ void check_registers(size_t bytes, const void *at) {
   for (int k = 0; k < WARPGROUP; k++) {
     const Fiber *f = members()[k];
     const Issue &mine = *(const Issue *)own_group().brought[k], &first = *(const Issue *)own_group().brought[0];
+    if (mine.adds != first.adds)
+      problem("wgmma.operand", at, nullptr, "thread %d %s its registers, unlike the first of its warpgroup", f->number,
+              mine.adds ? "adds to" : "replaces");
     if (mine.a != first.a || mine.b != first.b)
       problem("wgmma.operand", at, nullptr, "thread %d describes other tiles than the first of its warpgroup", f->number);
     if (mine.room < bytes || !on_stack(f, mine.d, bytes) ||
@@ -357,7 +362,7 @@ template <class D> void add_up(const Product &p) {
     int lane = k % WARP, row = k / WARP * 16 + lane / 4;
     for (int j = 0; j < p.n / 2; j++) {
       double more = tile_d[row + 8 * (j / 2 % 2)][j / 4 * 8 + lane % 4 * 2 + j % 2];
-      d[j] = (D)(d[j] + (std::is_integral<D>::value ? (long long)more : more));
+      d[j] = (D)((p.adds ? d[j] : 0) + (std::is_integral<D>::value ? (long long)more : more));
     }
   }
 }
@@ -465,14 +470,15 @@ void tir_wgmma_fence() {
   scatter();
 }
 
-void tir_wgmma_product(void *d, size_t room, u64 a, u64 b, int n, int kind, int a_along, int b_along) {
-  Product p{(Kind)kind, n, a_along != 0, b_along != 0, {}, {}, {}, {}, nullptr, 0};
-  start_product(p, {(u8 *)d, room, 0, nullptr, a, b}, HERE);
+void tir_wgmma_product(void *d, size_t room, u64 a, u64 b, int n, int kind, int a_along, int b_along, int adds) {
+  Product p{(Kind)kind, n, a_along != 0, b_along != 0, {}, {}, {}, {}, adds != 0, nullptr, 0};
+  start_product(p, {(u8 *)d, room, 0, nullptr, a, b, adds != 0}, HERE);
 }
 
-void tir_wgmma_product_held(void *d, size_t room, const void *a, size_t a_room, u64 b, int n, int kind, int b_along) {
-  Product p{(Kind)kind, n, false, b_along != 0, {}, {}, {}, {}, nullptr, 0};
-  start_product(p, {(u8 *)d, room, a_room, (const u8 *)a, 0, b}, HERE);
+void tir_wgmma_product_held(void *d, size_t room, const void *a, size_t a_room, u64 b, int n, int kind, int b_along,
+                            int adds) {
+  Product p{(Kind)kind, n, false, b_along != 0, {}, {}, {}, {}, adds != 0, nullptr, 0};
+  start_product(p, {(u8 *)d, room, a_room, (const u8 *)a, 0, b, adds != 0}, HERE);
 }
 
 void tir_hold_registers(const void *first, size_t bytes) {
