@@ -71,6 +71,7 @@ FILES = (
     "log",
     "npy",
     "bin",
+    "max",
     "cubin",
     "ptx",
     "dll",
