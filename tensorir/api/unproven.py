@@ -12,14 +12,13 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tensorir.api.candidate import Json
-from tensorir.codegen.codec import encode
+from tensorir.codegen.codec import decode, encode
 from tensorir.codegen.source import Param, Source
 from tensorir.errors import (
     CheckError,
@@ -109,7 +108,7 @@ def run_guarded(
         if reply["status"] != "ok":
             raise _failure(reply, source, limit_s)
         results = tuple(_read(folder / f"output-{n}", p) for n, p in enumerate(source.outputs))
-    problems = tuple(Problem(**p) for p in reply["problems"])
+    problems = tuple(decode(Problem, p) for p in reply["problems"])
     if not any(p.code in HARM for p in problems):
         key = _key(source, device)
         _passed.add(key)
@@ -127,11 +126,11 @@ def answer(device: Device, source: Source, folder: Path, progress: Callable[[str
         got, problems = program.run_guarded(*arrays)
     except TensorIRError as error:
         kind = next((name for name, k in _KINDS.items() if isinstance(error, k)), "CheckError")
-        found = [asdict(p) for p in error.problems]
+        found = [encode(p) for p in error.problems]
         return {"status": "refused", "kind": kind, "problems": found, "log": getattr(error, "log", "")}
     for n, array in enumerate(got if isinstance(got, tuple) else (got,)):
         _write(folder / f"output-{n}", array)
-    return {"status": "ok", "problems": [asdict(p) for p in problems]}
+    return {"status": "ok", "problems": [encode(p) for p in problems]}
 
 
 def _write(path: Path, array: Any) -> None:
@@ -171,7 +170,7 @@ def _ask(message: Json, device: Device, limit_s: float) -> Json:
 def _failure(reply: Json, source: Source, limit_s: float) -> TensorIRError:
     """What became of a text that did not come to its end."""
     if reply["status"] == "refused":
-        problems = [Problem(**p) for p in reply["problems"]]
+        problems = [decode(Problem, p) for p in reply["problems"]]
         kind = _KINDS[reply["kind"]]
         return CompileError(problems, reply["log"]) if kind is CompileError else kind(problems)
     detail = reply.get("detail", {})
