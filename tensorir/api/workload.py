@@ -174,6 +174,7 @@ class Workload:
         if not isinstance(made, Origin | None):
             raise wrong("origin", origin, "an Origin, or (kind, name, options, place)")
         self.origin = made
+        self._key: tuple[Any, ...] | None = None  # of the definition, once a template has declared its own
         self._parameters = None if parameters is None else _named("parameters", parameters)
 
     @property
@@ -268,6 +269,9 @@ class Workload:
     ) -> Schedule:
         """The schedule that a template makes for one configuration (its default when None).
 
+        What a template has declared by itself is compared with the workload's definition at sampled elements, in exact
+        arithmetic, once for all configurations that declare the same; ``template.definition`` where it differs.
+
         target: plain "opencl" is this machine's processor, for which configurations are recorded here; with limits
                 ("opencl -registers=16 -vector_bytes=32") the result is the same on every machine
         """
@@ -275,7 +279,8 @@ class Workload:
         from tensorir.runtime.host import target_here
 
         parsed = target_here(target)
-        chosen = self.templates[self.template_for(parsed, template)]
+        name = self.template_for(parsed, template)
+        chosen = self.templates[name]
         space = chosen.space_for(parsed)
         values = space.default if config is None else space.canonical(config)
         s = Schedule(self._outputs, parsed)
@@ -285,7 +290,22 @@ class Workload:
         if not isinstance(made, Schedule):
             message = f"the template of {self.name} returned {type(made).__name__}, not a Schedule (or nothing)"
             raise ScheduleError(Problem("template.result", message))
+        if made.outputs != self.outputs:
+            self._need_same(made, name)
         return made
+
+    def _need_same(self, made: Schedule, template: str) -> None:
+        """Refuse a schedule of declarations that do not mean what this workload's do."""
+        from tensorir.check.definition import differs_as_class, key_of
+
+        if self._key is None:
+            self._key = key_of(self.outputs)
+        most = self.allowed_error(template)
+        if why := differs_as_class(self.outputs, made.outputs, most, self._key):
+            message = f"template {template!r} of {self.name} declares another computation: {why}"
+            hint = "schedule the s that the template is given, or declare what the workload computes"
+            raise ScheduleError(Problem("template.definition", message, hint=hint))
+        made.definition, made.allowed_error = self.outputs, most
 
     # --- tuning
 

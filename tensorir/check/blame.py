@@ -9,9 +9,11 @@ from tensorir.schedule.trace import Step
 
 
 def blame(s: Any) -> Step | None:
-    """The first step after which the schedule no longer computes its tensors, or None; by bisection."""
-    steps = s.trace
-    if check(s):
+    """The first step after which the schedule no longer computes its tensors, by bisection; None where it does, and
+    where they are not what it was made for, which no step has done.
+    """
+    steps, verdict = s.trace, check(s)
+    if verdict or verdict.problems[0].code == "check.definition":
         return None
     low, high = 0, len(steps)  # right after ``low`` steps, wrong after ``high``
     while high - low > 1:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tensorir.check.definition import differs_as_class
 from tensorir.check.equivalence import (
     awkward_shapes,
     axes_of,
@@ -65,6 +66,9 @@ def check(s: Any, level: str = "fast", shapes: Any = None, seed: int = 0, limit_
     """Whether the schedule ``s`` (``api.Schedule``) computes what its tensors declare; see ``Schedule.check``."""
     if level not in LEVELS:
         raise CheckError(Problem("check.level", f"there is no level {level!r}", hint=f"one of {', '.join(LEVELS)}"))
+    if s.outputs != s.definition and (why := differs_as_class(s.definition, s.outputs, s.allowed_error)):
+        problem = Problem("check.definition", f"what the schedule computes is another definition: {why}")
+        return Verdict((problem,), (label(s.definition),), "sampled elements of both definitions, in exact arithmetic")
     if level == "device":
         return on_device(s, seed, limit_s=limit_s)
     if level == "emulate":

@@ -254,6 +254,12 @@ BUILD: dict[str, Entry] = {
         "# s.with_source(text).check(level='device') with no room for temporary files",
         "# room in TMPDIR",
     ),
+    "check.definition": Entry(
+        "The schedule computes what its own tensors declare, and these are not what it was made for (s.definition): an "
+        "element of the result is another one in exact arithmetic.",
+        "# a verdict of s.check() for a template's schedule whose declaration was exchanged",
+        "# s.outputs and s.definition show both; work.schedule() refuses such templates",
+    ),
     "check.edited-text": Entry(
         "Edited text has no loop tree, so only running it can check it.",
         's.with_source(s.source()).check(level="fast")',

@@ -501,6 +501,17 @@ STAGES: dict[str, Entry] = {
         's.split("C.j", [None, 4])\ns.reorder("C.k", "C.j.1")\ns.tensorize("C.j.1", "opencl.fma.f32x4")',
     ),
     # --- templates
+    "template.definition": Entry(
+        "A template returned a schedule of declarations of its own, which do not mean what the workload's do: an "
+        "element of the result is another one in exact arithmetic, or the arguments are others. What a template "
+        "declares is compared at sampled elements, once for all configurations that declare the same.",
+        'other = tir.compute((100, 48), lambda i, j: tir.sum(A[99 - i, k] * B[k, j], axis=k), name="C")\n'
+        'w = tir.Workload("mm", C, {"flipped": (lambda s, c: tir.Schedule(other, s.target), tir.Space(x=[1]))})\n'
+        "w.schedule()",
+        'turned = tir.compute((100, 48), lambda i, j: tir.sum(B[k, j] * A[i, k], axis=k), name="C")\n'
+        'w = tir.Workload("mm", C, {"turned": (lambda s, c: tir.Schedule(turned, s.target), tir.Space(x=[1]))})\n'
+        "w.schedule()",
+    ),
     "template.left-running": Entry(
         "A template's function returned while threads or processes that it started were still there: they would take "
         "time from every kernel that is timed in the same process. The trial is logged as illegal_schedule.",

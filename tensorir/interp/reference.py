@@ -74,7 +74,8 @@ def _compute(op: Compute, values: Mapping[Any, np.ndarray], numbers: Numbers) ->
         part = slice(first, min(rows, first + step))
         grid = _grid(op, reduces, part)
         for target, body in zip(out, op.bodies, strict=True):
-            result = _body(body, len(op.axes), grid, values, numbers)
+            whole = np.broadcast_shapes(*(g.shape for g in grid.values()))
+            result = value_of(body, Evaluator(grid, values, numbers), whole, len(op.axes))
             shape = (part.stop - part.start, *op.extents[1:]) if op.extents else ()
             if op.extents:
                 target[part] = np.broadcast_to(result, shape)
@@ -95,13 +96,11 @@ def _grid(op: Compute, reduces: Sequence[Var], part: slice) -> dict[Var, np.ndar
     }
 
 
-def _body(
-    body: Expr, rank: int, grid: Mapping[Var, np.ndarray], values: Mapping[Any, np.ndarray], numbers: Numbers
-) -> Any:
-    ev = _Evaluator(grid, values, numbers)
+def value_of(body: Expr, ev: Evaluator, shape: tuple[int, ...], rank: int) -> Any:
+    """Return what a body is where ``ev`` has its axes: ``shape`` is that of all of them, the first ``rank`` remain."""
+    numbers = ev.n
     if not isinstance(body, Reduce):
         return numbers.to_memory(ev(body), body.dtype)
-    shape = np.broadcast_shapes(*(g.shape for g in grid.values()))
     states = [np.broadcast_to(np.asarray(ev(v)), shape) for v in body.values]
     axis = tuple(range(rank, len(shape)))
     if any(shape[a] == 0 for a in axis):
@@ -126,7 +125,7 @@ def _fold(body: Reduce, states: list[np.ndarray], numbers: Numbers) -> list[np.n
         env: dict[Var, Any] = {}
         for old, new, s in zip(body.combiner.old, body.combiner.new, states, strict=True):
             env[old], env[new] = s[..., :half], s[..., half : 2 * half]
-        ev = _Evaluator(env, {}, numbers)
+        ev = Evaluator(env, {}, numbers)
         joined = [np.broadcast_to(np.asarray(ev(r)), env[old].shape)
                   for r, old in zip(body.combiner.result, body.combiner.old, strict=True)]  # fmt: skip
         states = [
@@ -136,7 +135,7 @@ def _fold(body: Reduce, states: list[np.ndarray], numbers: Numbers) -> list[np.n
     return [s[..., 0] for s in states]
 
 
-class _Evaluator:
+class Evaluator:
     """An expression over whole arrays of axis values."""
 
     def __init__(self, env: Mapping[Var, Any], values: Mapping[Any, np.ndarray], numbers: Numbers) -> None:
@@ -151,7 +150,7 @@ class _Evaluator:
             case Binary():
                 return self.n.binary(e.op, self(e.a), self(e.b), e.a.dtype)
             case Load():
-                return self._read(e.buffer, [self(i) for i in e.index])
+                return self.read(e.buffer, [self(i) for i in e.index])
             case PadLoad():
                 return self._padded(e)
             case Select():
@@ -164,7 +163,8 @@ class _Evaluator:
                 return self.n.call(e.fn, [self(a) for a in e.args], e.dtype, e.args[0].dtype)
         raise TypeError(type(e).__name__)
 
-    def _read(self, b: Buffer, index: list[Any]) -> Any:
+    def read(self, b: Buffer, index: list[Any]) -> Any:
+        """Return the elements at ``index``, one array for each dimension, moved to where there are elements."""
         array = self.values[b]
         # the side of a select that is not taken may be out of range
         at = tuple(np.clip(i, 0, n - 1) for i, n in zip(index, array.shape, strict=True))
@@ -173,18 +173,23 @@ class _Evaluator:
     def _padded(self, e: PadLoad) -> Any:
         index = [self(i) for i in e.index]
         inside: Any = True
-        for i, n in zip(index, self.values[e.buffer].shape, strict=True):
+        for i, n in zip(index, e.buffer.dims, strict=True):
             inside = inside & (np.asarray(i) >= 0) & (np.asarray(i) < n)
-        if math.prod(self.values[e.buffer].shape) == 0:
+        if math.prod(e.buffer.dims) == 0:
             return self(e.fill)
-        return np.where(inside, self._read(e.buffer, index), self(e.fill))
+        return np.where(inside, self.read(e.buffer, index), self(e.fill))
 
 
 def random_arguments(
-    outputs: Sequence[Tensor], seed: int = 0, numbers: Numbers | None = None, conditions: Iterable[Expr] = ()
+    outputs: Sequence[Tensor],
+    seed: int = 0,
+    numbers: Numbers | None = None,
+    conditions: Iterable[Expr] = (),
+    count: int | None = None,
 ) -> list[np.ndarray]:
     """Inputs for ``outputs``: small whole numbers (or field elements), gather indices in range, divisors not 0.
 
+    count:      so many values for each argument that is no scalar, in place of an array of its shape
     conditions: what a schedule compares elements of inputs with is there too, and what lies next to it, so that each
                 of its versions runs
     """
@@ -196,7 +201,7 @@ def random_arguments(
     compared = _compared(conditions)
     made = []
     for a in arguments_of(outputs):
-        shape = () if isinstance(a, Var) else a.shape
+        shape = () if isinstance(a, Var) else a.shape if count is None else (count,)
         near = compared.get(a, [])
         if not isinstance(a, Var) and a in masked:
             x = np.clip(rng.integers(*masked_range(limits[a]), shape), DTYPES[a.dtype].low, DTYPES[a.dtype].high)

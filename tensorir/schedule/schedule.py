@@ -53,6 +53,9 @@ class Schedule:
     """How a computation runs: a loop tree that primitives rewrite, one legal step at a time.
 
     outputs: a tensor or a tuple of them;  target: "opencl", "cuda", "cuda -arch=sm_90a", a Target …
+    definition: the outputs that it was made for, with which ``check`` compares: those of the workload where a template
+                has declared the same computation in another way
+    allowed_error: how far such a declaration may be off relative to the largest result; None where it means the same
 
     The tree is a value: ``fork`` and ``undo`` cost nothing, and a refused primitive leaves the schedule as it was.
     Loops are named ``stage.axis`` (``C.i``, parts ``C.i.0``, ``C.i.1``); every method takes names or handles.
@@ -60,6 +63,8 @@ class Schedule:
 
     def __init__(self, outputs: Tensor | Sequence[Tensor], target: Any = "opencl") -> None:
         self.outputs = as_outputs(outputs)
+        self.definition = self.outputs
+        self.allowed_error: float | None = None
         self.target = Target.parse(target)
         self._start(program_of(self.outputs))
 

@@ -1,0 +1,114 @@
+"""The meaning of declarations at single elements: what these need is computed, and nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorir.expr.tensor import Compute, Tensor
+from tensorir.interp.numbers import Numbers
+from tensorir.interp.reference import CHUNK, Evaluator, arguments_of, constant_values, random_arguments, value_of
+from tensorir.ir.tree import Buffer, Expr, Reduce, Select, Var
+
+POOL = 65_537
+"""Different values that the elements of an argument have."""
+
+Points = NDArray[np.int64]
+"""A row of indices for each element."""
+
+
+def argument_pools(outputs: Sequence[Tensor], numbers: Numbers, seed: int) -> list[NDArray[Any]]:
+    """Return the values that elements of each argument have, in order of declaration; the value itself of a scalar."""
+    return random_arguments(outputs, seed, numbers, count=POOL)
+
+
+class Samples:
+    """``Samples(outputs, pools, numbers).at(t, points)``: elements of the tensors behind ``outputs``.
+
+    pools: for each argument in order of declaration the values that its elements have (``argument_pools``)
+    work:  terms that have been computed so far
+    """
+
+    def __init__(self, outputs: Sequence[Tensor], pools: Sequence[NDArray[Any]], numbers: Numbers) -> None:
+        self.numbers, self.work = numbers, 0
+        self._pools: dict[Buffer, tuple[int, NDArray[Any]]] = {}
+        self._scalars: dict[Any, Any] = {}
+        self._whole: dict[Buffer, NDArray[Any]] = {}
+        for n, (a, pool) in enumerate(zip(arguments_of(outputs), pools, strict=True)):
+            if isinstance(a, Var):
+                self._scalars[a] = numbers.inputs(pool, a.dtype)
+            else:
+                self._pools[a.buffer] = n, numbers.inputs(pool, a.dtype)
+
+    def at(self, t: Tensor, points: Points) -> NDArray[Any]:
+        """Return one element of ``t`` for each row of ``points``."""
+        return self.read(t.buffer, [points[:, d] for d in range(points.shape[1])], len(points))
+
+    def read(self, b: Buffer, index: Sequence[NDArray[Any]], count: int) -> NDArray[Any]:
+        """Return ``count`` elements of a buffer, an index for each dimension."""
+        flat = np.zeros(count, np.int64)
+        for i, n in zip(index, b.dims, strict=True):
+            flat = flat * n + np.clip(i, 0, max(n - 1, 0))
+        if b in self._pools:
+            n, pool = self._pools[b]
+            mixed = (flat.astype(np.uint64) + np.uint64(n << 40)) * np.uint64(0x9E3779B97F4A7C15)
+            return pool[((mixed ^ (mixed >> np.uint64(29))) % np.uint64(POOL)).astype(np.int64)]
+        if b in self._whole:
+            return self._whole[b][flat]
+        op = b.origin.op
+        if op is None:
+            self._whole[b] = constant_values(b, self.numbers).reshape(-1)
+            return self._whole[b][flat]
+        size = math.prod(b.dims)
+        if size <= count:
+            self._whole[b] = self._computed(op, b, np.arange(size))
+            return self._whole[b][flat]
+        if any(isinstance(body, Reduce) for body in op.bodies):
+            wanted, back = np.unique(flat, return_inverse=True)
+            return self._computed(op, b, wanted)[back]
+        return self._computed(op, b, flat)
+
+    def _computed(self, op: Compute, b: Buffer, flat: NDArray[np.int64]) -> NDArray[Any]:
+        body = op.bodies[[t.buffer for t in op.outputs].index(b)]
+        reduces = body.axes if isinstance(body, Reduce) else ()
+        terms = math.prod(v.extent for v in reduces)
+        step = max(1, CHUNK // max(terms, 1))
+        out = np.zeros(len(flat), self.numbers.storage(body.dtype))
+        for first in range(0, len(flat), step):
+            some = flat[first : first + step]
+            shape = (len(some), *(v.extent for v in reduces))
+            self.work += math.prod(shape)
+            axes = np.unravel_index(some, op.extents) if op.extents else ()
+            env: dict[Any, Any] = {v: i.reshape(-1, *(1 for _ in reduces)) for v, i in zip(op.axes, axes, strict=True)}
+            for d, v in enumerate(reduces):
+                env[v] = np.arange(v.extent).reshape([-1 if d + 1 == n else 1 for n in range(len(shape))])
+            out[first : first + step] = np.broadcast_to(
+                value_of(body, _Lazy(env, self._scalars, self), shape, 1), (len(some),)
+            )
+        return out
+
+
+class _Lazy(Evaluator):
+    """Reads what a ``Samples`` makes."""
+
+    def __init__(self, env: Mapping[Var, Any], scalars: Mapping[Any, Any], samples: Samples) -> None:
+        super().__init__(env, scalars, samples.numbers)
+        self.samples = samples
+
+    def __call__(self, e: Expr) -> Any:
+        if isinstance(e, Select):  # often decided for all points alike, and the other side may cost much
+            cond = np.asarray(self(e.cond))
+            if cond.all() or not cond.any():
+                return np.asarray(self(e.a if cond.all() else e.b)).astype(self.n.storage(e.dtype), copy=False)
+        return super().__call__(e)
+
+    def read(self, b: Buffer, index: list[Any]) -> Any:
+        if not index:
+            return self.samples.read(b, [], 1).reshape(())
+        spread = np.broadcast_arrays(*index)
+        found = self.samples.read(b, [i.reshape(-1) for i in spread], spread[0].size)
+        return found.reshape(spread[0].shape)
