@@ -14,8 +14,8 @@ def nests(program: Program) -> tuple[Stmt, ...]:
 def runs_once(program: Program) -> list[bool]:
     """For each nest at the top (each kernel), whether one run serves all launches on the same inputs.
 
-    The mark on a buffer is a wish: primitives that move a stage into another nest leave it standing. So a nest
-    qualifies only when all that it leaves to others is marked and written by no other kind of nest, and when it reads
+    The mark on a buffer is a wish, and primitives after which it would not come true are refused by what this says. A
+    nest qualifies only when all that it leaves to others is marked and written by no other kind of nest, and when it reads
     nothing but inputs, constants and what such nests wrote.
     """
     wrote = [set(writes(n)) for n in nests(program)]

@@ -4,6 +4,7 @@ import pytest
 
 import tensorir as tir
 from tensorir.ir.once import runs_once
+from tensorir.ir.visit import swap_buffers
 from tensorir.lower.pipeline import lower
 
 
@@ -47,12 +48,31 @@ def test_the_mark_survives(step):
     assert s.check()
 
 
-def test_a_nest_that_makes_more_is_not_early():
+def test_a_marked_copy_stays_in_a_nest_of_its_own():
+    """Inside y.i it would be made by every launch: refused, as stage_in refuses to put it there at once."""
     s = packed()
+    before = s.tree()
+    with pytest.raises(tir.ScheduleError) as e:
+        s.compute_at("w_global", "y.i")
+    assert e.value.code == "run-once.lost" and s.tree() == before
+    with pytest.raises(tir.ScheduleError) as e:
+        s.stage_in("x", "y.i", "global", run="once")
+    assert e.value.code == "stage-in.once"
+    s.stage_in("w_global", "y.j", "register")  # the hint: a copy of the copy
+    assert runs_once(s.program) == [True, False] and s.check()
+
+
+def test_a_nest_that_makes_more_is_not_early():
+    s = tir.Schedule(product())
+    s.stage_in("w", "root", "global")
     s.compute_at("w_global", "y.i")
-    assert runs_once(s.program) == [False]
-    assert "once" not in s.tree()
-    assert s.check()
+    with pytest.raises(tir.ScheduleError) as e:
+        s.run_once("w_global")
+    assert e.value.code == "run-once.depends"
+    assert runs_once(s.program) == [False] and "once" not in s.tree()
+    marked = s.index.buffers()["w_global"]
+    body = swap_buffers(s.program.body, {marked: marked.replace(once=True)})
+    assert runs_once(s.program.replace(body=body)) == [False]
 
 
 def test_what_is_computed_from_inputs_runs_early():
