@@ -15,8 +15,8 @@ def runs_once(program: Program) -> list[bool]:
     """For each nest at the top (each kernel), whether one run serves all launches on the same inputs.
 
     The mark on a buffer is a wish, and primitives after which it would not come true are refused by what this says. A
-    nest qualifies only when all that it leaves to others is marked and written by no other kind of nest, and when it reads
-    nothing but inputs, constants and what such nests wrote.
+    nest qualifies only when all that it leaves to others is marked and written by no other kind of nest, and when it
+    reads nothing but inputs, constants and what such nests wrote.
     """
     wrote = [set(writes(n)) for n in nests(program)]
     once = [any(b.once for b in made) for made in wrote]
