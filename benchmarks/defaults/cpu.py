@@ -29,7 +29,8 @@ from drawn_shapes import drawn
 from scan import recorded, scan, told
 
 import tensorir as tir
-from tensorir.check.verdict import compare_results, exactly
+from tensorir.check.given import exactly
+from tensorir.check.verdict import compare_results
 from tensorir.errors import DeclarationError, TensorIRError
 from tensorir.interp.reference import random_arguments, results_of
 from tensorir.runtime.device import open_device

@@ -29,7 +29,7 @@ import numpy as np
 
 import tensorir as tir
 from tensorir.check.emulate import emulate
-from tensorir.check.verdict import infinities_spread, with_infinities
+from tensorir.check.infinities import infinities_spread, with_infinities
 from tensorir.codegen.source import Source
 from tensorir.errors import CompileError, DeviceError
 from tensorir.interp.reference import random_arguments

@@ -25,7 +25,7 @@ from tensorir.expr.tensor import Tensor
 from tensorir.interp.reference import as_declared
 from tensorir.ir.dtypes import DTYPES
 from tensorir.runtime.arguments import numpy_dtype
-from tensorir.tune.inputs import Argument, integer_arrays, random_arrays
+from tensorir.tune.inputs import Argument, dealt_arrays, random_arrays
 
 SEED = 1
 FLOATS_S = 5.0  # a reference that takes longer is not asked a second time, about numbers with every digit in use
@@ -61,7 +61,7 @@ class Data:
         outputs: Sequence[Output],
         folder: str,
         make: Callable[..., Any],
-        draw: Callable[[Sequence[Argument], int], list[Any]] = integer_arrays,
+        draw: Callable[[Sequence[Argument], int], list[Any]] = dealt_arrays,
         name: str = "expected",
         continuous: bool = True,
     ) -> None:

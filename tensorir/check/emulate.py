@@ -1,4 +1,4 @@
-"""Run emitted CUDA text with no GPU: compiled unchanged by the system's C++ compiler, each CUDA thread a fiber.
+"""Run emitted CUDA text with no GPU: compiled by the system's C++ compiler, line by line, each CUDA thread a fiber.
 
 ``emulator/cuda.h`` supplies what the text names, ``emulator/runtime.cpp`` runs it and watches every access: what two
 threads touch with no barrier between, reads of shared memory that nobody wrote, accesses out of bounds (of arrays in
@@ -16,7 +16,6 @@ import mmap
 import os
 import re
 import shutil
-import struct
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -28,23 +27,31 @@ import numpy as np
 
 from tensorir.check.apart import EndedError, apart
 from tensorir.check.derived import derived
+from tensorir.check.launched import (
+    check_cluster,
+    check_kernel,
+    check_map,
+    cluster_of,
+    does_not_fit,
+    encoded,
+    first_registers,
+    told_by,
+)
+from tensorir.check.prepared import attribute_of, is_placed, prepared, section_of
 from tensorir.codegen.dialect import DIALECTS
 from tensorir.codegen.expressions import c_type
-from tensorir.codegen.source import KernelLaunch, Param, Source, TensorMap
+from tensorir.codegen.source import KernelLaunch, Param, Source
 from tensorir.errors import CheckError, CompileError, Problem, refuse
 from tensorir.interp.numbers import numpy_dtype
 from tensorir.ir.dtypes import DTYPES, WIDENED
 from tensorir.runtime.cache import cache_key, default_cache
-from tensorir.runtime.tensor_maps import KINDS
 
-THREADS = 1024
-"""Threads of a block, as on every GPU."""
 POISON = 0xFF
 """Every byte of what a kernel has yet to write: NaN, -1."""
 RED_ZONE = 4096
 """Bytes on each side of an array that belong to nobody."""
-CLUSTER = 8
-"""Blocks of a cluster that every device with clusters takes."""
+MAP_ALIGN = 16
+"""Of the address of an array with a tensor map."""
 OWN_BYTES = 512 << 10
 """Of arrays that a thread has to itself, on every GPU (CUDA C++ Programming Guide, local memory)."""
 SECONDS = 300.0
@@ -96,7 +103,12 @@ class Emulated:
 
 
 def emulate(
-    source: Source, arrays: Sequence[np.ndarray], seed: int = 0, eager: bool = False, limit_s: float = SECONDS
+    source: Source,
+    arrays: Sequence[np.ndarray],
+    seed: int = 0,
+    eager: bool = False,
+    limit_s: float = SECONDS,
+    packed: bool = False,
 ) -> Emulated:
     """Compile ``source`` (CUDA) for the CPU and run all its kernels on ``arrays``, the inputs in signature order.
 
@@ -107,18 +119,19 @@ def emulate(
     eager: copies of tiles may land before anyone must wait for them, and not only then; threads that come to a barrier
            that counts may stay behind all others
     limit_s: seconds of processor time
+    packed: arrays begin at odd multiples of what the kernels know of their addresses, and not of 256 bytes
     Raises CheckError ``emulate.no-compiler``, ``emulate.threads``, ``emulate.own-memory``, ``emulate.shared``,
     ``emulate.cluster`` or ``emulate.map``, CompileError ``emulate.compile``.
     """
     for k in source.kernels:
-        _check_launch(k, source.text)
-        _check_cluster(k, _cluster(source.text, k.name))
+        check_kernel(k, source.text)
+        check_cluster(k, cluster_of(source.text, k.name))
         for m in k.maps:
-            _check_map(m)
+            check_map(m)
     with tempfile.TemporaryDirectory(prefix="tensorir-emulate-") as folder:
         runtime = _runtime()
         library, own = _compile(source, Path(folder))
-        run = _Run(runtime, library, source, arrays, own)
+        run = _Run(runtime, library, source, arrays, own, packed)
         lines = _Lines(library)
         try:
             found = apart(lambda pipe: run.all(pipe, seed, eager), limit_s, BYTES + 64 * run.nbytes)
@@ -126,6 +139,8 @@ def emulate(
             found = {"ended": str(ended)}
         if "ended" in found:
             return Emulated(run.outputs(), (_ended(found, lines, limit_s),), ())
+        if "refused" in found:
+            raise CheckError(Problem(*found["refused"]))
         problems = [*_problems(found["problems"], lines), *run.unwritten(found["unwritten"])]
         return Emulated(run.outputs(), tuple(problems), tuple(_traffic(found["sites"], lines)))
 
@@ -134,7 +149,7 @@ class _Run:
     """The arrays of a run, between red zones, and its launches. own: bytes that a thread has to itself"""
 
     def __init__(
-        self, runtime: ctypes.CDLL, path: Path, source: Source, arrays: Sequence[np.ndarray], own: int
+        self, runtime: ctypes.CDLL, path: Path, source: Source, arrays: Sequence[np.ndarray], own: int, packed: bool
     ) -> None:
         self.runtime, self.path, self.source, self.own = runtime, path, source, own
         text = re.sub(r"#define[^\n]*", "", source.text)  # memory that comes at launch is bytes there, and more below
@@ -143,7 +158,12 @@ class _Run:
         made = [_TYPES[p.dtype] for p in source.params if p.role in ("output", "workspace")]
         self.granule = min((_GRANULES.get(w, 2) for w in (*words, *made)), default=2)
         given = dict(zip((p.name for p in source.inputs), arrays, strict=True))
-        self.memory = {p.name: _placed(p, given.get(p.name)) for p in source.params if p.role != "constant"}
+        mapped = {m.array for k in source.kernels for m in k.maps}
+        self.memory = {
+            p.name: _placed(p, given.get(p.name), max(p.align, MAP_ALIGN * (p.name in mapped)) * packed)
+            for p in source.params
+            if p.role != "constant"
+        }
         self.nbytes = sum(m.nbytes for m in self.memory.values())
         runtime.tir_reset()
         for p in source.params:
@@ -158,6 +178,9 @@ class _Run:
         """Run all kernels, and what is known then; how a signal ended it goes to the pipe."""
         library = ctypes.CDLL(str(self.path))
         for k in self.source.kernels:
+            if (wrong := does_not_fit(k, told_by(library, k))) is not None:
+                return {"refused": [wrong.code, wrong.message, "", wrong.hint]}
+        for k in self.source.kernels:
             self.runtime.tir_catch(getattr(library, f"tir_entry_{k.name}"), pipe)
             self.launch(library, k, seed, eager)
         told = [self.runtime.tir_problem(n).decode() for n in range(self.runtime.tir_problems())]
@@ -169,15 +192,16 @@ class _Run:
 
     def launch(self, library: ctypes.CDLL, k: KernelLaunch, seed: int, eager: bool) -> None:
         """Run one kernel to its end."""
-        given = {**self.memory, **{m.name: _encoded(m, self.memory[m.array]) for m in k.maps}}
+        given = {**self.memory, **{m.name: encoded(m, self.memory[m.array]) for m in k.maps}}
         pointers = (ctypes.c_void_p * len(k.args))(*(given[a].ctypes.data for a in k.args))
-        cluster = _cluster(self.source.text, k.name)
-        shape = (ctypes.c_uint32 * 10)(*k.grid, *k.block, self.granule, eager, cluster[0], self.own)
-        bounds = (ctypes.c_uint64 * 2)()
-        library.tir_shared_bounds(bounds)
+        cluster, told = cluster_of(self.source.text, k.name), told_by(library, k)
+        shape = (ctypes.c_uint32 * 11)(
+            *k.grid, *k.block, self.granule, eager, cluster[0], self.own, first_registers(told)
+        )
+        image = (ctypes.c_void_p(told.shared), ctypes.c_uint64(told.shared_bytes))
+        listed = (ctypes.c_void_p(told.arrays), ctypes.c_uint64(told.count if is_placed(prepared(self.source)) else 0))
         entry = getattr(library, f"tir_entry_{k.name}")
-        size = ctypes.c_uint64(bounds[1] - bounds[0])
-        self.runtime.tir_launch(entry, pointers, shape, ctypes.c_void_p(bounds[0]), size, ctypes.c_uint64(seed))
+        self.runtime.tir_launch(entry, pointers, shape, *image, *listed, ctypes.c_uint64(seed))
 
     def unwritten(self, nbytes: Sequence[int]) -> Iterator[Problem]:
         """Outputs that no thread filled."""
@@ -197,110 +221,18 @@ def _address(array: np.ndarray) -> ctypes.c_void_p:
     return ctypes.c_void_p(array.ctypes.data)
 
 
-def _placed(p: Param, given: np.ndarray | None) -> np.ndarray:
-    """A contiguous array at a multiple of 256 bytes, between red zones: the given one, or poison."""
+def _placed(p: Param, given: np.ndarray | None, align: int) -> np.ndarray:
+    """A contiguous array between red zones, ``align`` bytes behind a multiple of 256: the given one, or poison."""
     narrow = p.role == "scalar" and p.dtype in WIDENED  # kernels take those as float
     kind = np.dtype(np.float32) if narrow else numpy_dtype(p.dtype)
     size = kind.itemsize * int(np.prod(p.shape, dtype=np.int64))
-    raw = np.frombuffer(mmap.mmap(-1, size + 2 * RED_ZONE + 256), np.uint8)  # which forks share
+    raw = np.frombuffer(mmap.mmap(-1, size + 2 * RED_ZONE + 512), np.uint8)  # which forks share
     raw[...] = POISON
-    start = RED_ZONE + -(raw.ctypes.data + RED_ZONE) % 256
+    start = RED_ZONE + -(raw.ctypes.data + RED_ZONE) % 256 + (align % 256 if p.shape else 0)
     array = raw[start : start + size].view(kind)
     if given is not None:
         array[...] = np.asarray(given).astype(kind).ravel()
     return array
-
-
-# --- what a launch gives, and what the text says
-
-
-def _check_launch(k: KernelLaunch, text: str) -> None:
-    """Threads and shared memory are as many as the text takes: someone may have edited it."""
-    threads = k.block[0] * k.block[1] * k.block[2]
-    if threads > THREADS:
-        raise refuse(CheckError, "emulate.threads", f"{k.name} has more than {THREADS} threads a block")
-    head = re.search(rf"((?:__\w+__\([\d,\s]+\)\s*)*)\b{re.escape(k.name)}\s*\(([^)]*)\)\s*\{{", text)
-    if head is None:
-        return
-    if (bounds := re.search(r"__launch_bounds__\((\d+)", head[1])) and int(bounds[1]) < threads:
-        message = f"{k.name} is launched with {threads} threads a block, and its text says {bounds[0]})"
-        raise refuse(CheckError, "emulate.threads", message)
-    if bare := re.search(r"(?<!__grid_constant__ )\bTirTensorMap (\w+)", head[2]):
-        message = f"the address of the tensor map {bare[1]} is that of a copy of each thread without __grid_constant__"
-        raise refuse(CheckError, "emulate.map", message)
-    body = text[head.end() :].partition("__global__")[0]
-    if (arena := re.search(r"TIR_SHARED\(\w+, (\d+)\)", body)) and int(arena[1]) > k.shared_bytes:
-        message = f"{k.name} is launched with {k.shared_bytes} bytes of shared memory, its text has {arena[1]}"
-        raise refuse(CheckError, "emulate.shared", message, hint="what a schedule asks for is what is launched")
-
-
-# --- clusters
-
-
-def _cluster(text: str, kernel: str) -> tuple[int, ...]:
-    """What ``__cluster_dims__`` says in front of the name of a kernel."""
-    found = re.search(rf"__cluster_dims__\(([\d,\s]+)\)[^;{{}}]*?\b{re.escape(kernel)}\s*\(", text)
-    dims = [int(n) for n in found[1].split(",")] if found else []
-    return (*dims, 1, 1, 1)[:3]
-
-
-def _check_cluster(k: KernelLaunch, dims: tuple[int, ...]) -> None:
-    if not 1 <= dims[0] <= CLUSTER or dims[1:] != (1, 1):
-        wrong = f"has clusters of {dims}: up to {CLUSTER} blocks along x run here"
-    elif k.grid[0] % dims[0]:
-        wrong = f"has {k.grid[0]} blocks along x, which make no whole clusters of {dims[0]}"
-    else:
-        return
-    raise refuse(CheckError, "emulate.cluster", f"{k.name} {wrong}")
-
-
-# --- tensor maps
-
-
-def _check_map(m: TensorMap) -> None:
-    """The limits of cuTensorMapEncodeTiled and Im2col, and a row of the box as wide as its swizzle, as everyone has it.
-
-    It ignores a step in the last dimension, which is refused here.
-    """
-    if m.dtype not in KINDS:
-        raise refuse(CheckError, "emulate.map", f"a tensor map has elements that the driver knows; {m.name} is {m}")
-    size = KINDS[m.dtype][1]
-    row, span = m.box[-1] * size if m.box else 0, m.swizzle
-    wrong = _broken_corners(m) if m.lower or m.upper else _broken_box(m)
-    if not wrong and (span not in (0, 32, 64, 128) or row % 16 or (span and row != span)):
-        wrong = "has rows of multiples of 16 bytes in its box, or of its swizzle of 32, 64 or 128 bytes"
-    elif m.steps and not (len(m.steps) == len(m.shape) and m.steps[-1] == 1 and all(1 <= s <= 8 for s in m.steps)):
-        wrong = wrong or "has steps of 1 to 8 elements, as many as dimensions, and 1 in the last one"
-    elif len(m.shape) > 1 and m.shape[-1] * size % 16:
-        wrong = wrong or "has rows of multiples of 16 bytes in its array"
-    if wrong:
-        raise refuse(CheckError, "emulate.map", f"a tensor map {wrong}; {m.name} is {m}")
-
-
-def _broken_box(m: TensorMap) -> str:
-    if not 1 <= len(m.box) == len(m.shape) <= 5:
-        return "has 1 to 5 dimensions, its box as many"
-    return "" if all(1 <= b <= 256 for b in m.box) else "has a box of 1 to 256 elements along each dimension"
-
-
-def _broken_corners(m: TensorMap) -> str:
-    """What is wrong with the map of an image that is gone through pixel by pixel."""
-    if not (len(m.shape) == 4 and len(m.box) == len(m.lower) == len(m.upper) == 2):
-        return "of pixels has 4 dimensions, a box of pixels and channels, and two corners of row and column"
-    if not (1 <= m.box[0] <= 1024 and 1 <= m.box[1] <= 256):
-        return "of pixels has a box of 1 to 1024 pixels and 1 to 256 channels"
-    if not all(-128 <= n <= 127 for n in (*m.lower, *m.upper)):
-        return "of pixels has corners of -128 to 127"
-    return ""
-
-
-def _encoded(m: TensorMap, array: np.ndarray) -> np.ndarray:
-    """The TirTensorMap that the kernel is given: what copies.h reads."""
-    about = (b"map ", len(m.shape), KINDS[m.dtype][1], m.swizzle, array.ctypes.data)
-    inner = [(*reversed(v), 1, 1, 1, 1, 1)[:5] for v in (m.shape, m.box, m.steps)]
-    numbers = (*inner[0], *inner[1], *inner[2], m.dtype == "tfloat32")
-    corners = (1, *reversed(m.lower), *reversed(m.upper)) if m.lower else (0,) * 5
-    return np.frombuffer(struct.pack("<4s3IQ16I5i20x", *about, *numbers, *corners), np.uint8)
 
 
 # --- compiling
@@ -367,9 +299,9 @@ def _compile(source: Source, folder: Path) -> tuple[Path, int]:
     """The library of the kernels, with an entry for each that takes an array of pointers; and how many bytes a thread
     has to itself.
     """
-    text = re.sub(r"#include[^\n]*", "", source.text)
+    text = prepared(source)
     declared, defined = derived(source)
-    clusters = any(_cluster(text, k.name)[0] > 1 for k in source.kernels)
+    clusters = any(cluster_of(text, k.name)[0] > 1 for k in source.kernels)
     made, own = _compiled(text, _entries(source), declared, defined, clusters)
     if own > OWN_BYTES:
         message = f"{source.name} has {own} bytes for each thread alone, in its registers and behind them"
@@ -384,7 +316,8 @@ def _compiled(text: str, entries: str, declared: str, defined: str, clusters: bo
     """The shared object of ``text``, whose line numbers it tells, and the most bytes of stack that a function takes."""
     compiler = _compiler()
     gcc = "clang" not in Path(compiler).name  # whose "bounds" are one check; of clang's two, one traps
-    watch = f"-fsanitize=thread,{'bounds' if gcc else 'array-bounds'},object-size"  # runtime.cpp has what these call
+    bounds = "bounds" if gcc else "array-bounds"
+    watch = f"-fsanitize=thread,{bounds},object-size,alignment"  # runtime.cpp has what these call
     common = ["-std=c++14", "-O1", "-w", "-fPIC", "-fno-strict-aliasing", "-nostdinc++", "-U_GNU_SOURCE"]
     sizes = sorted({int(n) for n in re.findall(r"\btir_wgmma_m64n(\d+)k", text)})
     common.append("-DTIR_WGMMA_SIZES=" + " ".join(f"TIR_WGMMA_SIZE({n})" for n in sizes if n in range(8, 257, 8)))
@@ -401,7 +334,7 @@ def _compiled(text: str, entries: str, declared: str, defined: str, clusters: bo
         flags.append("-fno-var-tracking")  # lines are asked for, values of variables are not
     with tempfile.TemporaryDirectory(prefix="tensorir-emulate-") as name:
         folder = Path(name)
-        (folder / "k.cpp").write_text("\n".join([text, entries, _BOUNDS]))
+        (folder / "k.cpp").write_text("\n".join([text, entries]))
         (folder / "derived.h").write_text(declared)
         names = [_FOLDER / "cuda.h", *([_FOLDER / "hopper.h"] if _HOPPER.search(text) else []), folder / "derived.h"]
         header = [word for name in names for word in ("-include", str(name))]
@@ -426,18 +359,25 @@ def _entries(source: Source) -> str:
         args = [f"*({c}*)a[{n}]" if c else f"tir_pointer{{a[{n}]}}" for n, c in enumerate(kinds)]
         entry = f'extern "C" __attribute__((no_sanitize("thread"))) void tir_entry_{k.name}(void** a)'
         lines.append(f"{entry} {{ {k.name}({', '.join(args)}); }}")
+        said = (*attribute_of(source.text, k.name, "__launch_bounds__"), "0", "0")
+        bounds = [f"(unsigned long long)({x})" for x in said[:2]]
+        lines.append(_TOLD.format(kernel=k.name, section=section_of(source, k), bounds=", ".join(bounds)))
     return "\n".join(lines)
 
 
-_BOUNDS = """
-extern "C" {
-extern unsigned char __start_tir_shared[] __attribute__((weak, visibility("hidden")));
-extern unsigned char __stop_tir_shared[] __attribute__((weak, visibility("hidden")));
-void tir_shared_bounds(unsigned long long* bounds) {
-  bounds[0] = (unsigned long long)__start_tir_shared;
-  bounds[1] = (unsigned long long)__stop_tir_shared;
-}
-}
+_TOLD = """
+extern "C" {{
+extern unsigned char __start_{section}[] __attribute__((weak, visibility("hidden")));
+extern unsigned char __stop_{section}[] __attribute__((weak, visibility("hidden")));
+extern unsigned char __start_at_{section}[] __attribute__((weak, visibility("hidden")));
+extern unsigned char __stop_at_{section}[] __attribute__((weak, visibility("hidden")));
+void tir_told_{kernel}(unsigned long long *to) {{
+  const unsigned long long told[] = {{
+      {bounds}, (unsigned long long)__start_{section}, (unsigned long long)__stop_{section},
+      (unsigned long long)__start_at_{section}, (unsigned long long)__stop_at_{section}}};
+  for (int n = 0; n < 6; ++n) to[n] = told[n];
+}}
+}}
 """
 
 

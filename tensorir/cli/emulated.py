@@ -20,7 +20,8 @@ MOST_FLOPS = 5e8
 def emulated(work: Workload, target: str | None, log: str) -> dict[str, Any]:
     """The chosen kernel for a CUDA target at awkward shapes, and at its own shape what its accesses cost."""
     from tensorir.check.emulate import emulate
-    from tensorir.check.verdict import compare_results, exactly
+    from tensorir.check.given import exactly
+    from tensorir.check.verdict import compare_results
     from tensorir.interp.reference import evaluate, random_arguments
 
     chosen = offline(work, target or "cuda", log, None, None)

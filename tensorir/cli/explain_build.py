@@ -154,6 +154,12 @@ BUILD: dict[str, Entry] = {
         "# nvdisasm of an older version than NVRTC",
         '# pip install "cuda-toolkit[nvrtc,cudart,crt,nvdisasm]==13.*", which keeps them at one version',
     ),
+    "compile.registers": Entry(
+        "Warpgroups ask for more registers than the compiler lets a block begin with, and wait for them for ever: "
+        "the text says that several blocks share a multiprocessor.",
+        "# edited text: __launch_bounds__(384, 2) on a kernel with tir_registers_up<232>()",
+        "# __launch_bounds__(384, 1)",
+    ),
     "compile.shared-memory": Entry(
         "The kernel's copies need more shared memory than a block of this device has.",
         'W = tir.placeholder((64, 8192), name="W")\n'
@@ -223,8 +229,27 @@ BUILD: dict[str, Entry] = {
         "# s.check(level='emulate') of a schedule that stages all of a matrix in registers",
         "# smaller tiles, or more threads for them",
     ),
+    "emulate.not-run": Entry(
+        "Inline assembly, and what stands between #if and #endif, may be run by a device and not by the emulator. Such "
+        "parts are right when they are those that tensorir emits, which its tests pin; this one is another, so nothing "
+        "was shown of it. Everything else of the text was run and is right.",
+        '# s.with_source(text with .ca for .cg in tir_copy_async_16).check(level="emulate")',
+        '# the function as tensorir emits it, or check(level="device")',
+    ),
+    "emulate.undefined": Entry(
+        "The emulator has functions of its own for those that begin with tir_ and for halves; a device runs those of "
+        "the text, which does not define this one.",
+        "# edited text that calls tir_hold(c), without the function in front of the kernel",
+        "# the function, as it stands in front of kernels that call it",
+    ),
+    "emulate.lacks": Entry(
+        "The text calls a function whose instruction the target's architecture does not have.",
+        '# tir_wgmma_fence() in a text for "cuda -arch=sm_80"',
+        '# target="cuda -arch=sm_90a"',
+    ),
     "emulate.shared": Entry(
-        "The text takes more shared memory than its launch gives it: someone edited it.",
+        "The text takes more shared memory than its launch gives it, or declares more than the 48 KB of which a launch "
+        "need not know: someone edited it.",
         "# s.with_source(text).check(level='emulate') with a larger TIR_SHARED(…, bytes)",
         "# the tiles in the schedule",
     ),

@@ -30,7 +30,7 @@ def instruction_lines(call: IntrinCall, expr: Expressions) -> list[str]:
     if text is None:
         raise _fail("codegen.intrinsic", f"{intrin.name} has no {expr.d.name} text")
     if prelude := intrin.prelude.get(expr.d.name):
-        expr.helpers[_function(prelude) or intrin.name] = _guarded(prelude) if expr.d.name == "cuda" else prelude
+        expr.helpers[_function(prelude) or intrin.name] = guarded(prelude) if expr.d.name == "cuda" else prelude
     if intrin.maps:
         whole = next(r for t, r in zip(intrin.operands, call.operands, strict=True) if t.name in intrin.maps)
         how = "store" if intrin.stores else "multicast" if intrin.blocks > 1 else "load"
@@ -148,7 +148,7 @@ def _check(call: IntrinCall, tile: Buffer, r: Region, expr: Expressions, wanted:
     expr.aligned[r.buffer] = max(expr.aligned.get(r.buffer, 0), aligned)
 
 
-def _guarded(prelude: str) -> str:
+def guarded(prelude: str) -> str:
     """A prelude that the emulator leaves out: there its functions are others."""
     return prelude if GUARD in prelude else f"#ifndef {GUARD}\n{prelude}\n#endif"
 

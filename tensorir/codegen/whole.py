@@ -61,8 +61,7 @@ def extreme_helper(fn: str, kind: str, lanes: int, bounded: bool, inline: str, d
     """
     sign = ">" if fn == "max" else "<"
     if d.family == "cuda" and kind == "float":
-        name = f"tir_{fn}_float"
-        return name, _CUDA_EXTREME.replace("FN", fn).replace("SIGN", sign)
+        return f"tir_{fn}_float", cuda_extreme(fn)
     name = f"tir{'_wide' if inline == 'WIDE_INLINE' else ''}_{fn}{'_const' if bounded else ''}_{kind}"
     chosen = f"b {sign} a ? b : a"
     if not bounded and d.family == "cuda":
@@ -85,3 +84,8 @@ __device__ __forceinline__ float tir_FN_float(float a, float b) {
   return b != b ? b : b SIGN a ? b : a;
 #endif
 }"""
+
+
+def cuda_extreme(fn: str) -> str:
+    """The function ``tir_max_float`` or ``tir_min_float`` of two floats, NaN where one of them is."""
+    return _CUDA_EXTREME.replace("FN", fn).replace("SIGN", ">" if fn == "max" else "<")

@@ -13,19 +13,14 @@ import numpy as np
 from tensorir.expr.program import computes_of
 from tensorir.expr.tensor import Tensor
 from tensorir.interp.reference import arguments_of
+from tensorir.interp.sizes import EXACT_CALLS, InexactError, largest, tensors_read
 from tensorir.interp.uses import gather_limits
 from tensorir.ir.build import BITS
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Binary, Call, Cast, Const, Expr, Load, PadLoad, Reduce, Select, Unary, Var
 from tensorir.ir.visit import find
 
-EXACT_CALLS = ("abs", "floor", "ceil", "round")
-"""Functions whose results are whole where their arguments are."""
 _LIMIT = 2.0**200  # beyond any dtype
-
-
-class _InexactError(Exception):
-    """Some operation rounds, whatever its operands."""
 
 
 def is_exact(outputs: Sequence[Tensor], amplitude: int, limits: Mapping[Any, int]) -> bool:
@@ -36,11 +31,15 @@ def is_exact(outputs: Sequence[Tensor], amplitude: int, limits: Mapping[Any, int
     return _bounds(outputs, amplitude, limits, last=False) is not None
 
 
-def rounds_last(outputs: Sequence[Tensor], arrays: Sequence[Any], operand_digits: int = 24) -> bool:
+def rounds_last(
+    outputs: Sequence[Tensor], arrays: Sequence[Any], digits: tuple[int, int] = (24, 24), each: bool = False
+) -> bool:
     """Whether each result is made exactly from ``arrays`` and rounded once, where it is stored: then it is the same, to
     the last bit, however its sums are ordered.
 
-    operand_digits: of the mantissa of what the terms of a sum are made of: 11 on tensor cores that take tf32
+    digits: of the mantissa of what the terms of a sum are made of: of the longest, and of the others; 11 on tensor
+            cores that take tf32
+    each:   element by element, with the zeros among them, where that is possible: takes as long as the reference
     """
     sizes: dict[Any, int] = dict(gather_limits(outputs))
     for x, a in zip(map(np.asarray, arrays), arguments_of(outputs), strict=True):
@@ -50,13 +49,16 @@ def rounds_last(outputs: Sequence[Tensor], arrays: Sequence[Any], operand_digits
         if not np.isfinite(size).all() or not np.array_equal(size, np.trunc(size)):
             return False
         sizes[a] = int(size.max(initial=0))
+    terms = {t for op in computes_of(outputs) for b in op.bodies for r in find(b, Reduce) for v in r.values
+             for t in tensors_read(v)}  # fmt: skip
     amplitude = max(sizes.values(), default=0)
     bounds = _bounds(outputs, amplitude, sizes, last=True)
+    if bounds is None and each:
+        bounds = largest(outputs, arrays, terms)
     if bounds is None:
         return False
-    terms = {t for op in computes_of(outputs) for b in op.bodies for r in find(b, Reduce) for v in r.values
-             for t in _read(v)}  # fmt: skip
-    return all(bounds.get(t, sizes.get(t, 0)) <= 2.0**operand_digits for t in terms)
+    *short, long = [0.0, *sorted(bounds.get(t, sizes.get(t, 0)) for t in terms)]
+    return long <= 2.0 ** digits[0] and all(n <= 2.0 ** digits[1] for n in short)
 
 
 def rounds_inside(outputs: Sequence[Tensor]) -> bool:
@@ -65,7 +67,7 @@ def rounds_inside(outputs: Sequence[Tensor]) -> bool:
     bodies = [b for op in ops for b in op.bodies]
     inner = [a for b in bodies for c in b.children() for a in (c, *find(c, Cast))]
     made = {t for op in ops for t in op.outputs}
-    read = {t for b in bodies for t in _read(b)} & made
+    read = {t for b in bodies for t in tensors_read(b)} & made
     return (
         any(DTYPES[t.dtype].widened for t in read)
         or any(DTYPES[r.dtype].widened for b in bodies for r in find(b, Reduce))
@@ -109,26 +111,20 @@ def _as_given(e: Expr, made: set[Any]) -> bool:
     return False
 
 
-def _read(e: Expr) -> set[Any]:
-    """The tensors that an expression reads."""
-    found: list[Load | PadLoad] = [*find(e, Load), *find(e, PadLoad)]
-    return {a.buffer.origin for a in found}
-
-
 def _bounds(
     outputs: Sequence[Tensor], amplitude: int, limits: Mapping[Any, int], last: bool
 ) -> dict[Any, float] | None:
     """The largest absolute value of each tensor; None where something rounds. last: but what is stored as a result"""
     bounds: dict[Any, float] = {}
     ops = computes_of(outputs)
-    read = {t for op in ops for b in op.bodies for t in _read(b)}
+    read = {t for op in ops for b in op.bodies for t in tensors_read(b)}
     try:
         for op in ops:
             final = last and not read.intersection(op.outputs)
             size = _Magnitude(amplitude, limits, bounds)
             made = [size.before_rounding(b) if final else size(b) for b in op.bodies]
             bounds.update(zip(op.outputs, made, strict=True))
-    except _InexactError:
+    except InexactError:
         return None
     return bounds
 
@@ -144,7 +140,7 @@ class _Magnitude:
         kind = DTYPES[e.dtype]
         most = 2.0**kind.digits if kind.kind == "f" else float(max(kind.high, 1))
         if size > most and e.dtype != "index":
-            raise _InexactError
+            raise InexactError
         return size
 
     def before_rounding(self, e: Expr) -> float:
@@ -183,14 +179,14 @@ class _Magnitude:
                 return max(map(self, e.args))
             case Reduce():
                 return self._reduce(e)
-        raise _InexactError
+        raise InexactError
 
     @staticmethod
     def _const(value: float) -> float:
         if not isfinite(value):
             return 0.0  # an identity of min and max
         if value != int(value):
-            raise _InexactError
+            raise InexactError
         return min(abs(value), _LIMIT)
 
     def _tensor(self, e: Load | PadLoad) -> float:
@@ -225,7 +221,7 @@ class _Magnitude:
             return _bits_of(max(a, b))
         if e.op == "<<":
             return min(ldexp(a, int(min(b, 64.0))), _LIMIT)
-        raise _InexactError
+        raise InexactError
 
     def _reduce(self, e: Reduce) -> float:
         size = max(map(self, e.values))
@@ -233,7 +229,7 @@ class _Magnitude:
             return max(size, float(max(a.extent for a in e.axes)) if "arg" in e.combiner.name else 0.0)
         if e.combiner.name == "sum":
             return min(size * float(prod(a.extent for a in e.axes)), _LIMIT)
-        raise _InexactError
+        raise InexactError
 
 
 def _bits_of(size: float) -> float:

@@ -12,6 +12,7 @@ from tensorir.errors import CheckError, Problem
 from tensorir.expr.program import computes_of, inputs_of, scalars_of
 from tensorir.expr.reducers import BUILT_IN
 from tensorir.expr.tensor import Compute, Tensor
+from tensorir.interp.dealt import scalar, table
 from tensorir.interp.numbers import Numbers, numpy_dtype
 from tensorir.interp.uses import (
     bitcast_floats,
@@ -185,13 +186,17 @@ def random_arguments(
     seed: int = 0,
     numbers: Numbers | None = None,
     conditions: Iterable[Expr] = (),
+    scalar_bits: int = 0,
     count: int | None = None,
 ) -> list[np.ndarray]:
     """Inputs for ``outputs``: small whole numbers (or field elements), gather indices in range, divisors not 0.
 
-    count:      so many values for each argument that is no scalar, in place of an array of its shape
-    conditions: what a schedule compares elements of inputs with is there too, and what lies next to it, so that each
-                of its versions runs
+    Scalars and gather indices are dealt out (``interp/dealt.py``); seeds that follow each other have others.
+
+    conditions:  what a schedule compares elements of inputs with is there too, and what lies next to it, so that each
+                 of its versions runs
+    scalar_bits: digits of scalars, as far as their types have them; 0 for small ones
+    count:       so many values for each argument that is no scalar, in place of an array of its shape
     """
     rng = np.random.default_rng(seed)
     with_ = numbers or Numbers()
@@ -199,19 +204,22 @@ def random_arguments(
     divide, masked = divisors(outputs), masked_gathers(outputs)
     bits, amounts, patterned = reads_bits(outputs), shift_amounts(outputs), bitcast_floats(outputs)
     compared = _compared(conditions)
-    made = []
+    made: list[np.ndarray] = []
+    scalars = 0
     for a in arguments_of(outputs):
         shape = () if isinstance(a, Var) else a.shape if count is None else (count,)
         near = compared.get(a, [])
         if not isinstance(a, Var) and a in masked:
             x = np.clip(rng.integers(*masked_range(limits[a]), shape), DTYPES[a.dtype].low, DTYPES[a.dtype].high)
             constants = np.array([], x.dtype)
-        elif not isinstance(a, Var) and a in limits:
-            spare = int(a not in strict)  # what padded reads find beyond both ends
-            x = rng.integers(-spare, max(1, limits[a]) + spare, shape)
+        elif not isinstance(a, Var) and a in limits:  # -1 and the limit: what padded reads find beyond both ends
+            x = table(rng, shape, limits[a], a not in strict, seed)
             constants = np.array([n for n in near if 0 <= n < limits[a]], x.dtype)
         else:
             x = with_.random(rng, shape, a.dtype)
+            if isinstance(a, Var) and (numbers is None or DTYPES[a.dtype].kind != "f"):
+                x = np.asarray(scalar(scalars, a.dtype, seed, scalar_bits), x.dtype)
+                scalars += 1
             if bits and a not in divide and DTYPES[a.dtype].kind in "iu":
                 x = _with_any_bits(rng, x, a.dtype, few=2)
             if a in amounts and DTYPES[a.dtype].kind in "iu":
@@ -219,8 +227,6 @@ def random_arguments(
                 x = np.where(rng.random(shape) < 0.8, some.astype(x.dtype), x)
             if a in patterned and numbers is None:
                 x = np.where(rng.random(shape) < 0.5, rng.standard_normal(shape).astype(x.dtype), x)
-            if isinstance(a, Var) and numbers is None and a.dtype != "bool":
-                x = np.where(np.abs(x) < 2, x + 3, x)  # by 0 or 1 nobody sees what is multiplied
             constants = np.array([with_.const(n, a.dtype) for n in near], x.dtype)
         if len(constants):
             x = np.where(rng.random(shape) < 0.7, constants[rng.integers(0, len(constants), shape)], x)

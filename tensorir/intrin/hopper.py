@@ -33,6 +33,7 @@ MOST_REGISTERS = 65536
 
 _NAME = re.compile(r"wgmma\.m(?:64|(\d+)x(\d+))n(\d+)k(\d+)\.(\w+)\.([nt])([nt])(\.rs)?")
 
+_FUNCTION = re.compile(r"tir_wgmma_m64n(\d+)k(\d+)_(\w+)_([ntr])([nt])")
 _STORE = re.compile(r"tma\.store\.(\w+)\.([1-9]\d{0,2})x([1-9]\d{0,2})")
 
 _WGMMA = """\
@@ -84,6 +85,16 @@ def wgmma_named(name: str) -> Intrin | None:
         return None
     high, wide = int(found[1]), int(found[2])
     return wgmma_pixels(kind, n, high, wide) if high * wide == ROWS and wide % 8 == 0 and order == "nt" else None
+
+
+def wgmma_of(function: str) -> Intrin | None:
+    """A product whose text defines ``function``; None where there is none."""
+    found = _FUNCTION.fullmatch(function)
+    if found is None:
+        return None
+    n, k, kind, of_a, of_b = found.groups()
+    held = of_a == "r"
+    return wgmma_named(f"wgmma.m64n{n}k{k}.{kind}.{'n' if held else of_a}{of_b}{'.rs' if held else ''}")
 
 
 @functools.cache

@@ -22,7 +22,7 @@ from tensorir.codegen.source import KernelLaunch, Source, TensorMap
 from tensorir.errors import CompileError, DeviceError, LaunchError, Problem, TensorIRError, refuse
 from tensorir.runtime.cuda import compile_cubin, load_cupy, nvrtc_version
 from tensorir.runtime.device import Bytes, Device, DeviceInfo, Module, Step
-from tensorir.runtime.limits import check_shared, check_source
+from tensorir.runtime.limits import check_registers, check_shared, check_source
 from tensorir.runtime.tensor_maps import TensorMapError, encoded
 from tensorir.target import Target, preset
 
@@ -197,7 +197,9 @@ class CudaModule(Module):
             if launch.name not in self._cubin.kernels:
                 message = f"the source of {source.name} has no kernel {launch.name}"
                 raise refuse(CompileError, "compile.signature", message)
-            check_shared(launch.name, self._cubin.kernels[launch.name].shared_bytes, device.target)
+            use = self._cubin.kernels[launch.name]
+            check_shared(launch.name, use.shared_bytes, device.target)
+            check_registers(launch, source.text, use.registers)
         with device.handle:
             self._module = device._cupy.cuda.function.Module()
             self._module.load(self._cubin.data)

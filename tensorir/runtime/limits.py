@@ -13,6 +13,8 @@ from tensorir.errors import CompileError, Problem
 from tensorir.runtime.tensor_maps import KINDS
 from tensorir.target import Target
 
+_WARPGROUP = 128
+_ROLE = re.compile(r"(?:if \(\w+ < (\d+)\) |else )\{  // \w+\n(?:\s*tir_registers_(?:up|down)<(\d+)>\(\);)?")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 
 
@@ -30,6 +32,30 @@ def check_shared(kernel: str, nbytes: int, target: Target) -> None:
     problem = _shared(kernel, nbytes, target)
     if problem:
         raise CompileError(problem)
+
+
+def check_registers(launch: KernelLaunch, text: str, registers: int) -> None:
+    """Raise CompileError when the warpgroups of a compiled kernel deal out more registers than its blocks begin with:
+    those that ask for more would wait for ever.
+
+    registers: of a thread, as the compiler gave them out
+    """
+    threads = prod(launch.block)
+    has, wants = -(-registers // 8) * 8 * threads, _dealt_out(launch, text, registers)
+    if wants > has:
+        message = f"the warpgroups of kernel {launch.name} ask for {wants} registers, and a block begins with {has}"
+        raise CompileError(Problem("compile.registers", message, hint=f"__launch_bounds__({threads}, 1)"))
+
+
+def _dealt_out(launch: KernelLaunch, text: str, registers: int) -> int:
+    """Registers of all warpgroups of a block behind the beginnings of their roles, as code generation writes these."""
+    found = re.search(rf"\b{re.escape(launch.name)}\s*\([^{{}};]*\)\s*\{{", text)
+    body = text[found.end() :].partition("\n}\n")[0] if found else ""
+    total, first, groups = 0, 0, prod(launch.block) // _WARPGROUP
+    for end, own in _ROLE.findall(body):
+        past = int(end) if end else groups
+        total, first = total + (past - first) * _WARPGROUP * int(own or registers), past
+    return total
 
 
 def _consistency(source: Source, target: Target) -> list[Problem]:

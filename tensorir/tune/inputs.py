@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tensorir.expr.program import inputs_of, scalars_of
 from tensorir.expr.tensor import Tensor
+from tensorir.interp.dealt import scalar, table
 from tensorir.interp.magnitude import is_exact
 from tensorir.interp.numbers import numpy_dtype
 from tensorir.interp.uses import (
@@ -27,15 +28,21 @@ from tensorir.interp.uses import (
     shift_amounts,
 )
 from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import Var
 
 _AMPLITUDES = (1000, 300, 100, 40, 20, 10, 6, 4, 3, 2, 1)  # the widest exact one: neighbours should differ
+_SCALAR_BITS = (13, 9, 0)  # of scalars: more than float16 has, than bfloat16 has, few
+_TURN = 1
+"""Of scalars and tables among whole numbers; those among floats are the next ones, of the other sign."""
 
 
 @dataclass(frozen=True)
 class Argument:
     """One argument of a program and the integers ``low … high`` that are good for it.
 
-    scalar: passed by value;  shape is () then
+    scalar: passed by value, one number;  shape is () then, and ``low`` is ``high``
+    table:  its elements are indices
+    number: among the scalars
     """
 
     name: str
@@ -44,6 +51,8 @@ class Argument:
     low: int
     high: int
     scalar: bool = False
+    table: bool = False
+    number: int = 0
 
 
 def integers(count: int, low: int, high: int, seed: int) -> NDArray[np.int64]:
@@ -59,27 +68,41 @@ def arguments(outputs: Sequence[Tensor]) -> tuple[tuple[Argument, ...], bool]:
     """The arguments in order of declaration, and whether results on their integers are exact in every dtype."""
     limits, masked = gather_limits(outputs), masked_gathers(outputs)
     limits.update({t: masked_range(limits[t])[1] for t in masked})
-    amplitude, exact = 1, False
-    for amplitude in _AMPLITUDES:
-        exact = is_exact(outputs, amplitude, limits)
-        if exact:
-            break
-    else:
-        amplitude = 4
+    scalars = scalars_of(outputs)
+    amplitude, bits, exact = _widest(outputs, scalars, limits)
     divide, amounts = divisors(outputs), shift_amounts(outputs)
-    ranges = {
-        t: _masked_range(t.dtype, limits[t]) if t in masked else _range(t.dtype, amplitude, limits.get(t), t in divide)
-        for t in inputs_of(outputs)
-    }
-    if reads_bits(outputs) and only_integers(outputs):  # these are exact however large they are
-        exact = True
-        ranges |= {t: _any_bits(t.dtype, amounts.get(t)) for t in ranges if t not in limits and t not in divide}
-    found = [(t.order, Argument(t.name, t.dtype, t.shape, *r)) for t, r in ranges.items()]
-    found += [
-        (v.order, Argument(v.name, v.dtype, (), *_scalar_range(v.dtype, amplitude), scalar=True))
-        for v in scalars_of(outputs)
-    ]
+    wild = reads_bits(outputs) and only_integers(outputs)  # these are exact however large they are
+    found = []
+    for t in inputs_of(outputs):
+        if t in masked:
+            made = Argument(t.name, t.dtype, t.shape, *_masked_range(t.dtype, limits[t]))
+        elif t in limits:  # in range: where rows are skipped no time is measured
+            made = Argument(t.name, t.dtype, t.shape, 0, max(0, limits[t] - 1), table=True)
+        elif wild and t not in divide:
+            made = Argument(t.name, t.dtype, t.shape, *_any_bits(t.dtype, amounts.get(t)))
+        else:
+            made = Argument(t.name, t.dtype, t.shape, *_range(t.dtype, amplitude, t in divide))
+        found.append((t.order, made))
+    for n, v in enumerate(scalars):
+        value = _scalar(n, v.dtype, bits)
+        found.append((v.order, Argument(v.name, v.dtype, (), value, value, scalar=True, number=n)))
+    exact = exact or wild
     return tuple(a for _, a in sorted(found, key=lambda x: x[0])), exact
+
+
+def _widest(outputs: Sequence[Tensor], scalars: Sequence[Var], limits: dict[Tensor, int]) -> tuple[int, int, bool]:
+    """The amplitude of inputs, the digits of scalars, and whether results are exact: if they can be."""
+    for bits in _SCALAR_BITS if scalars else (0,):
+        sizes: dict[Any, int] = {**limits, **{v: abs(_scalar(n, v.dtype, bits)) for n, v in enumerate(scalars)}}
+        for amplitude in _AMPLITUDES:
+            if (amplitude > 2 or not bits) and is_exact(outputs, amplitude, sizes):
+                return amplitude, bits, True
+    return 4, 0, False
+
+
+def _scalar(number: int, dtype: str, bits: int) -> int:
+    """Of what may be a factor: by 0 nobody would see what is multiplied, and by 1 not whether."""
+    return scalar(number, dtype, _TURN, bits if DTYPES[dtype].kind == "f" else 0)
 
 
 def integer_arrays(given: Sequence[Argument], seed: int = 0) -> list[Any]:
@@ -92,23 +115,33 @@ def integer_arrays(given: Sequence[Argument], seed: int = 0) -> list[Any]:
     return made
 
 
+def dealt_arrays(given: Sequence[Argument], seed: int = 0) -> list[Any]:
+    """As ``integer_arrays``, and tables hold every index and the extremes, as far as there is room."""
+    made = integer_arrays(given, seed)
+    return [_dealt(a, seed, _TURN) if a.table else x for a, x in zip(given, made, strict=True)]
+
+
+def _dealt(a: Argument, seed: int, turn: int) -> NDArray[Any]:
+    rng = np.random.default_rng(seed)
+    found = table(rng, a.shape, a.high + 1, False, turn)
+    return np.asarray(found).astype(numpy_dtype(a.dtype))
+
+
 def random_arrays(given: Sequence[Argument], seed: int = 0) -> list[Any]:
-    """Arrays with every digit in use: normal floats, integers in range."""
+    """Arrays with every digit in use: normal floats, integers in range; scalars and tables are dealt out."""
     rng = np.random.default_rng(seed)
     made: list[Any] = []
     for a in given:
-        if DTYPES[a.dtype].kind == "f":
+        if a.table:
+            array = _dealt(a, seed, seed + _TURN + 1)
+        elif a.scalar and DTYPES[a.dtype].kind == "f":
+            array = np.asarray(scalar(a.number, "float32", seed + _TURN + 1, 24) / 2**23, numpy_dtype(a.dtype))
+        elif DTYPES[a.dtype].kind == "f":
             array = rng.standard_normal(a.shape, dtype=np.float32).astype(numpy_dtype(a.dtype))
         else:
             array = rng.integers(a.low, a.high, a.shape, endpoint=True).astype(numpy_dtype(a.dtype))
         made.append(np.asarray(array)[()] if a.scalar else array)
     return made
-
-
-def _scalar_range(dtype: str, amplitude: int) -> tuple[int, int]:
-    """Of what may be a factor: by 0 nobody would see what is multiplied, and by 1 not whether."""
-    high = min(amplitude, DTYPES[dtype].high)
-    return (0, 1) if dtype == "bool" else (min(2, high), high)
 
 
 def _any_bits(dtype: str, amount: int | None) -> tuple[int, int]:
@@ -122,10 +155,8 @@ def _masked_range(dtype: str, limit: int) -> tuple[int, int]:
     return max(DTYPES[dtype].low, -limit // 2), min(DTYPES[dtype].high, limit - 1)
 
 
-def _range(dtype: str, amplitude: int, limit: int | None, divides: bool) -> tuple[int, int]:
+def _range(dtype: str, amplitude: int, divides: bool) -> tuple[int, int]:
     kind = DTYPES[dtype]
-    if limit is not None:
-        return 0, max(0, limit - 1)
     if divides:
         return 1, amplitude
     if kind.kind == "f":

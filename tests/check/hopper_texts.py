@@ -111,7 +111,7 @@ def source(text: str, launch: KernelLaunch, arrays: dict[str, tuple[str, Sequenc
     """A program of one kernel; arrays: name to type and shape, the last one is the output."""
     *_, last = arrays
     if arena := re.search(r"TIR_SHARED\(\w+, (\d+)\)", text):
-        launch = replace(launch, shared_bytes=int(arena[1]))
+        launch = replace(launch, shared_bytes=int(arena[1]) + 256)  # and barriers, which are declared
     params = [
         Param(name, dtype, tuple(shape), "output" if name == last else "input")
         for name, (dtype, shape) in arrays.items()

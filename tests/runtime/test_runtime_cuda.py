@@ -4,11 +4,13 @@ from types import SimpleNamespace
 import pytest
 from runtime_sources import ADD
 
+import tensorir as tir
 from tensorir.codegen.source import KernelLaunch, Source
 from tensorir.errors import CompileError, DeviceError
 from tensorir.runtime import cuda, cuda_device
 from tensorir.runtime.cache import default_cache
 from tensorir.runtime.device import open_device
+from tensorir.runtime.limits import check_registers
 
 TEXT = """extern "C" __global__ void __launch_bounds__(128) scale(const float* __restrict__ A,
                                                                float* __restrict__ C, int n) {
@@ -233,3 +235,21 @@ def test_headers_of_pip_s_and_of_cupy_s_own_wheels_are_found(tmp_path, monkeypat
         (include / "cuda_fp16.h").touch()
         (include / "cuda_runtime_api.h").write_text(f"#define CUDART_VERSION {version}\n")
         assert cuda._include_folders() == {str(include): f"cudart {version}"}
+
+
+def test_warpgroups_do_not_ask_for_registers_that_a_block_never_has():
+    """A kernel with setmaxnreg would hang: it begins with 80 registers a thread where two blocks are to fit."""
+    w = tir.ops.matmul(m=280, n=56, k=264, tb=True, dtype="bfloat16")
+    config = dict(groups=2, rows=1, bn=64, depth=3, cluster=1, raster=1, resident=1, splits=1, atomic=0, rest=0)
+    s = w.schedule(config | dict(pingpong=0), "gpu_hopper", "cuda -arch=sm_90a -units=2")
+    text, (launch,) = s.source(), s.emitted().kernels
+    for bounds, fits in (("384, 1", True), ("384, 2", False), ("1024, 1", False)):
+        changed = text.replace("__launch_bounds__(384, 1)", f"__launch_bounds__({bounds})")
+        use = cuda.compile_cubin(changed, "sm_90a").kernels[launch.name]
+        if fits:
+            check_registers(launch, changed, use.registers)
+            assert use.registers * 384 == (232 * 2 + 40) * 128
+        else:
+            with pytest.raises(CompileError, match="ask for 64512 registers") as caught:
+                check_registers(launch, changed, use.registers)
+            assert caught.value.code == "compile.registers"

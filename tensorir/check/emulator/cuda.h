@@ -124,8 +124,25 @@ template <class T> static inline T tir_shuffled(T v, int lane, int how, unsigned
 #define __device__
 #define __constant__ static const
 #define __forceinline__ inline
-#define __shared__ static __attribute__((section("tir_shared")))
-#define TIR_IMAGE(name, bytes) static __attribute__((section("tir_shared"), aligned(1024))) unsigned char name[bytes]
+#define TIR_SECTION "tir_shared"  // prepared.py gives each of several kernels its own
+#define __shared__ static __attribute__((section(TIR_SECTION)))
+// The arrays of shared memory are listed, those that come at launch and others. A declared one begins at an odd multiple of
+// what it is aligned to, as does one of a thread: a device does no better than what is declared.
+struct alignas(32) tir_array { void *at; unsigned long long size, at_launch, none; };
+#define TIR_LISTED(name, first, bytes, at_launch) \
+  static tir_array name __attribute__((section("at_" TIR_SECTION), used)) = {first, bytes, at_launch, 0}
+#define TIR_ALIGN(n, T) ((n) > alignof(T) ? (n) : alignof(T))
+#define TIR_PLACED(n, T, name, of) \
+  static __attribute__((section(TIR_SECTION), aligned(2 * TIR_ALIGN(n, T)))) \
+  unsigned char name##_image[TIR_ALIGN(n, T) + sizeof(T of)]; \
+  TIR_LISTED(name##_listed, name##_image + TIR_ALIGN(n, T), sizeof(T of), 0); \
+  T(&name) of = *(T(*) of)(name##_image + TIR_ALIGN(n, T))
+#define TIR_OWN(n, T, name, of) \
+  alignas(2 * TIR_ALIGN(n, T)) unsigned char name##_room[TIR_ALIGN(n, T) + sizeof(T of)]; \
+  T(&name) of = *(T(*) of)(name##_room + TIR_ALIGN(n, T))
+#define TIR_IMAGE(name, bytes) \
+  static __attribute__((section(TIR_SECTION), aligned(1024))) unsigned char name[bytes]; \
+  TIR_LISTED(name##_listed, name, bytes, 1)
 #ifdef TIR_CLUSTERS  // blocks that run at once have memory of their own each
 #define TIR_SHARED(name, bytes) \
   TIR_IMAGE(name##_of_image, bytes); \

@@ -129,6 +129,7 @@ void __tsan_vptr_update(void *, void *) {}
 // nothing else would notice. The structures are those that the compilers agreed on for their sanitizer's library.
 struct tir_type { uint16_t kind, info; char name[1]; };
 struct tir_where { const char *file; u32 line, column; };
+struct tir_pointer_use { tir_where where; const tir_type *type; u8 align, kind; };  // align: log2 of bytes
 struct tir_array_use { tir_where where; const tir_type *array, *index; };
 
 void __ubsan_handle_out_of_bounds(tir_array_use *use, uintptr_t index) {
@@ -137,9 +138,13 @@ void __ubsan_handle_out_of_bounds(tir_array_use *use, uintptr_t index) {
           W.current->number, (long long)(intptr_t)index, use->array->name);
   give_up();
 }
-void __ubsan_handle_type_mismatch_v1(void *, uintptr_t) {
+void __ubsan_handle_type_mismatch_v1(tir_pointer_use *use, uintptr_t address) {
   if (!W.current) return;
-  problem("memory.out-of-bounds", HERE, nullptr, "thread %d leaves an array that the text declares", W.current->number);
+  if (address & ((1ull << use->align) - 1))
+    problem("memory.misaligned", HERE, nullptr, "thread %d accesses %s at no multiple of %llu bytes", W.current->number,
+            use->type->name, 1ull << use->align);
+  else
+    problem("memory.out-of-bounds", HERE, nullptr, "thread %d leaves an array that the text declares", W.current->number);
   give_up();
 }
 
@@ -188,6 +193,9 @@ static void start_blocks(int number) {
   W.lag = W.eager ? random_number() % 3 : 0;
   if (W.shared) std::memset(W.shared, 0xff, (size_t)(W.shared_end - W.shared));  // NaN, -1
   clear(W.cells, ((size_t)(W.shared_end - W.shared) >> W.granule) + 1);
+  for (int rank = 0; rank < W.cluster; rank++)
+    for (const auto &gap : W.gaps)
+      for (u64 b = gap.first; b < gap.second; b += 1 << W.granule) W.cells[(rank * W.stride + b) >> W.granule].nobodys = true;
   W.taken.clear();
   W.agents = (int)W.fibers.size();
   W.agent_names.clear();
@@ -223,9 +231,30 @@ static void place_shared(u8 *image, u64 size) {
   W.shared_end = W.shared + (size ? all : 0);
 }
 
+// What lies between the arrays of shared memory, in whole cells.
+static void find_gaps(const Listed *listed, u64 arrays) {
+  W.gaps.clear();
+  if (!arrays) return;
+  std::vector<std::pair<u64, u64>> owned;
+  for (u64 n = 0; n < arrays; n++) {
+    u64 first = (u64)(listed[n].at - W.image);
+    owned.push_back({first, first + listed[n].size});
+  }
+  owned.push_back({W.shared_size, W.shared_size});
+  std::sort(owned.begin(), owned.end());
+  u64 done = 0, cell = 1 << W.granule;
+  for (const auto &one : owned) {
+    u64 from = (done + cell - 1) / cell * cell, to = one.first / cell * cell;
+    if (from < to) W.gaps.push_back({from, to});
+    done = std::max(done, one.second);
+  }
+}
+
 // Run a kernel; the number of problems so far. shape: grid x y z, block x y z, log2 of the bytes of a cell, whether copies
-// may land early, blocks of a cluster (along x), bytes of a function's own.
-int tir_launch(void (*entry)(void **), void **arguments, const u32 *shape, u8 *shared, u64 shared_size, u64 seed) {
+// may land early, blocks of a cluster (along x), bytes of a function's own, registers that a thread begins with (0: what it
+// asks for is ignored). listed: the arrays in shared memory; none where not all are known.
+int tir_launch(void (*entry)(void **), void **arguments, const u32 *shape, u8 *shared, u64 shared_size,
+               const Listed *listed, u64 arrays, u64 seed) {
   W.entry = entry;
   W.arguments = arguments;
   W.grid = {shape[0], shape[1], shape[2]};
@@ -236,7 +265,9 @@ int tir_launch(void (*entry)(void **), void **arguments, const u32 *shape, u8 *s
   W.cluster = (int)shape[8];
   W.stack = STACK + (shape[9] + 4095) / 4096 * 4096;
   W.warps = (W.threads + WARP - 1) / WARP;
+  W.begins = (int)shape[10];
   place_shared(shared, shared_size);
+  find_gaps(listed, arrays);
   W.random = seed * 0x9E3779B97F4A7C15ull + 88172645463325252ull;
   W.stop = false;
   W.shuffled.assign(W.cluster * W.threads, 0);

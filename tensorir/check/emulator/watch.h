@@ -92,8 +92,14 @@ void too_early(Fiber *f, const Cell &c, int id, bool write, u64 offset) {
             "which a product or a store that is under way still reads", f->number, in_block(offset), whose.c_str());
 }
 
+void off_arrays(const Fiber *f, int id, u64 offset) {
+  problem("memory.out-of-bounds", W.sites[id].at, nullptr, "thread %d accesses byte %llu of shared memory, where no array is",
+          f->number, in_block(offset));
+}
+
 void write_shared(Fiber *f, u64 g, int id, u64 offset) {
   Cell &c = W.cells[g];
+  if (c.nobodys) off_arrays(f, id, g << W.granule);
   if (c.in_flight || c.pinned) too_early(f, c, id, true, offset);
   write_cell(f, c, id, "shared memory", offset);
   if (W.taken.empty()) return;
@@ -128,7 +134,8 @@ void shared_access(Fiber *f, u8 *address, unsigned width, bool write, const void
     }
     Cell &c = W.cells[g];
     if (c.in_flight) too_early(f, c, id, false, offset);
-    if (!c.initialised)
+    if (c.nobodys) off_arrays(f, id, g << W.granule);
+    else if (!c.initialised)
       problem("memory.uninitialised", at, nullptr, "thread %d reads byte %llu of shared memory, which was never written",
               f->number, in_block(offset));
     read_cell(f, c, id, "shared memory", offset);

@@ -9,7 +9,6 @@ namespace {
 
 const int TILE_ROW = 32;         // bytes of k in a product, of every type
 const u64 ATOM = 1024;           // bytes of eight rows of 128
-const int REGISTERS = 64 << 10;  // of a block
 
 enum Kind { F16, BF16, TF32, S8, U8, E4M3, E5M2 };
 const int KIND_BYTES[] = {2, 2, 4, 1, 1, 1, 1};
@@ -388,8 +387,8 @@ void finish(Warpgroup &w, const Product &p) {
   delete p.sum;
 }
 
-// What all begin with: as many as there are for each.
-int first_registers() { return std::min(255, REGISTERS / W.threads) / 8 * 8; }
+// Of a block: what it begins with is all that its warpgroups can deal out.
+int all_registers() { return W.begins * W.threads; }
 
 void set_registers(int n, bool up, const void *at) {
   const char *doing = up ? "tir_registers_up" : "tir_registers_down";
@@ -398,16 +397,19 @@ void set_registers(int n, bool up, const void *at) {
     give_up();
   }
   if (!gather(doing, nullptr, at)) return;
-  int has = own_group().registers ? own_group().registers : first_registers();
-  if (up ? n < has : n > has)
+  if (!W.begins)
+    problem("warp.registers", at, nullptr, "thread %d runs %s, which ptxas ignores in a kernel without __launch_bounds__",
+            W.current->number, doing);
+  int has = own_group().registers ? own_group().registers : W.begins;
+  if (W.begins && (up ? n < has : n > has))
     problem("warp.registers", at, nullptr, "thread %d runs %s for %d registers, and its warpgroup has %d", W.current->number,
             doing, n, has);
   own_group().registers = n;
   int all = 0;
   for (const Warpgroup &w : warpgroups[W.current->rank]) all += w.registers * WARPGROUP;
-  if (all > REGISTERS)
-    problem("warp.registers", at, nullptr, "the warpgroups of a block ask for %d registers together, and there are %d", all,
-            REGISTERS);
+  if (W.begins && all > all_registers())
+    problem("warp.registers", at, nullptr, "the warpgroups of a block ask for %d registers together, and it begins with %d",
+            all, all_registers());
   scatter();
 }
 
@@ -423,16 +425,16 @@ void start_products() {
 
 // Who asks for more registers waits until others have left enough: all begin with as many as there are for each.
 void enough_registers(const Warpgroup *of_block) {
-  int begins = first_registers(), all = 0;
+  int begins = W.begins, all = 0;
   const void *at = nullptr;
   for (int w = 0; w < W.threads / WARPGROUP; w++) {
     int n = of_block[w].registers;
     if (n > begins) at = of_block[w].at;
     all += (n ? n : begins) * WARPGROUP;
   }
-  if (at && all > REGISTERS)
+  if (at && begins && all > all_registers())
     problem("warp.registers", at, nullptr, "the warpgroups of a block need %d registers, of which some are not left by "
-            "those that began with %d a thread, and there are %d", all, begins, REGISTERS);
+            "those that began with %d a thread, and there are %d", all, begins, all_registers());
 }
 
 void end_products() {

@@ -82,6 +82,7 @@ struct Cell {
   bool initialised = false, in_flight = false;
   bool by_copy = false;  // written by an asynchronous unit: for its like no fence is needed
   bool added = false;    // written by atomic sums: others of these are no race
+  bool nobodys = false;  // in no array
   u16 pinned = 0;        // products and stores under way that read it
 };
 
@@ -108,6 +109,8 @@ struct Global {
   int cells_of = -1;
 };
 
+struct Listed { const u8 *at; u64 size, at_launch, none; };  // an array in shared memory
+
 struct World {
   Index grid, block;
   int cluster = 1;               // blocks that run at once
@@ -125,6 +128,8 @@ struct World {
   u8 *shared = nullptr, *shared_end = nullptr;  // of all blocks that run
   size_t shared_size = 0, stride = 0;           // of one block, and from one to the next
   const u8 *image = nullptr;                    // where the text declares it
+  std::vector<std::pair<u64, u64>> gaps;        // bytes of it that are in no array
+  int begins = 0;                               // registers of a thread
   std::vector<Cell> cells;
   std::vector<Fiber *> fibers;
   std::vector<std::vector<Fiber *>> blocks;  // the same, of each block

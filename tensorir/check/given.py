@@ -1,0 +1,261 @@
+"""What texts are run on: inputs on which a right kernel's results are known to the last bit, each for what others hide.
+
+Whole numbers as large as they may be show what is rounded on the way. Small ones with zeros among them, and scalars of
+many digits, show what is added to a sum and how scalars are taken. Scalars and index tables change from run to run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tensorir.check.infinities import far_inputs, with_infinities
+from tensorir.codegen.source import Source
+from tensorir.expr.program import computes_of
+from tensorir.expr.tensor import Tensor
+from tensorir.interp.magnitude import rounds_last
+from tensorir.interp.reference import arguments_of, evaluate, random_arguments
+from tensorir.interp.sizes import EXACT_CALLS, tensors_read
+from tensorir.interp.uses import bitcast_floats, divisors, gather_limits, reads_bits, shift_amounts
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import Binary, Call, Expr, Reduce
+from tensorir.ir.visit import find
+
+SCALAR_BITS = (20, 16, 13, 11, 9)
+"""Digits of scalars that are tried: bfloat16 has 8, float16 and tf32 have 11."""
+_ROUNDED_BITS = 13
+"""Digits of what tf32 rounds to 11, to its nearest neighbour and never half way."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a text on ``arrays``, and what it is compared with.
+
+    exact:  results are those of the declaration to the last bit; None: nobody has looked
+    read:   the arrays as the instructions round them before they use them, where that is not the same
+    eager:  copies may land before anyone must wait for them
+    packed: arrays begin at the least multiples that the kernels are told of
+    spread: they hold infinities: it is only asked whether these stay where the declaration reads them
+    about:  what is special about the inputs, for the verdict
+    """
+
+    arrays: list[np.ndarray]
+    exact: bool | None = None
+    read: list[np.ndarray] | None = None
+    eager: bool = False
+    packed: bool = False
+    spread: bool = False
+    about: str = ""
+
+
+def runs(outputs: tuple[Tensor, ...], source: Source, conditions: Sequence[Expr], seed: int, turn: int, alone: bool
+         ) -> Iterator[Run]:  # fmt: skip
+    """The runs of one text.
+
+    turn:  the shape's number: which input has its turn to be the largest
+    alone: no other shape of the kernel is run
+    """
+    few = random_arguments(outputs, seed + turn, conditions=conditions)
+    # where tiles are copied by themselves, they land as late as they may, and once more at any time
+    for n, eager in enumerate((False, True) if any(k.maps for k in source.kernels) else (False,) * (1 + alone)):
+        given = random_arguments(outputs, seed + turn + n, conditions=conditions) if n else few
+        arrays = given if conditions else larger(outputs, source, given, seed, turn + n)
+        yield Run(arrays, eager=eager)
+    yield short(outputs, source, conditions, seed + turn + 2)
+    if not conditions:
+        yield from (longest(outputs, source, few, seed, turn + n) for n in range(1 + alone) if _tf32(source))
+    for other in with_other_sizes(outputs, few):
+        yield Run(other, about=", with small or large numbers")
+    for far in with_infinities(outputs, few):
+        yield Run(far, spread=True, about=", with infinities among its inputs")
+
+
+def exactly(outputs: tuple[Tensor, ...], source: Source, arrays: Sequence[Any], each: bool = False) -> bool:
+    """Whether a right kernel gives the reference's results to the last bit: its instructions do not round terms.
+
+    each: by every element, which takes as long as the reference, and not by the largest
+    """
+    kinds = {kind for name in source.instructions for kind in name.split(".")}
+    digits = (11, 11) if "tf32" in kinds else (21, 11) if "3xtf32" in kinds else (24, 24)
+    return rounds_last(outputs, arrays, digits, each)
+
+
+def _tf32(source: Source) -> bool:
+    return any("tf32" in name for name in source.instructions)
+
+
+# --- small numbers, zeros and long scalars
+
+
+def short(outputs: tuple[Tensor, ...], source: Source, conditions: Sequence[Expr], seed: int) -> Run:
+    """Few numbers that are not zero, none at the ends of an axis, and scalars of as many digits as leave results exact.
+
+    Where none are exact, zeros alone: what is added to a sum of nothing is seen whatever is rounded.
+    """
+    arrays = random_arguments(outputs, seed, conditions=conditions)
+    free = _free(outputs, arrays, conditions)
+    for bits in SCALAR_BITS:
+        arrays = random_arguments(outputs, seed, conditions=conditions, scalar_bits=bits)
+        arrays = _thinned(outputs, arrays, free, seed)
+        if exactly(outputs, source, arrays, each=True) and _finite(evaluate(outputs, arrays)):
+            return Run(arrays, exact=True, packed=True, about=", with zeros and long scalars among its inputs")
+    nothing = [np.zeros_like(x) if f else x for x, f in zip(arrays, free, strict=True)]
+    return Run(nothing, packed=True, about=", with nothing but zeros for its inputs")
+
+
+def _thinned(
+    outputs: Sequence[Tensor], arrays: Sequence[np.ndarray], free: Sequence[bool], seed: int
+) -> list[np.ndarray]:
+    """Inputs with zeros at the ends of their axes; what sums are made of has few numbers besides."""
+    terms, summed = _terms(outputs), _multiplied(outputs)
+    return [
+        _thin(x, terms if a in summed else 1, seed + n) if f else x
+        for n, (x, a, f) in enumerate(zip(arrays, arguments_of(outputs), free, strict=True))
+    ]
+
+
+def _terms(outputs: Sequence[Tensor]) -> int:
+    """Of the longest sum."""
+    sums = [r for op in computes_of(outputs) for b in op.bodies for r in find(b, Reduce)]
+    return max((prod(int(a.extent or 1) for a in r.axes) for r in sums), default=1)
+
+
+def _thin(x: np.ndarray, terms: int, seed: int) -> np.ndarray:
+    """Mostly zeros, so that of ``terms`` products a few are not zero; 0 at both ends of each axis that has room."""
+    rng = np.random.default_rng(seed)
+    x = np.clip(x.astype(np.float64), -2, 2).astype(x.dtype) if terms > 4 else x
+    kept = np.where(rng.random(x.shape) < min(1.0, (8 / terms) ** 0.5), x, np.zeros_like(x))
+    for d, n in enumerate(x.shape):
+        if n >= 4:
+            kept[(slice(None),) * d + ([0, n - 1],)] = 0
+    return kept
+
+
+def _free(outputs: Sequence[Tensor], arrays: Sequence[np.ndarray], conditions: Sequence[Expr]) -> list[bool]:
+    """Which inputs may be any whole numbers: no scalars, tables, divisors, bits to shift by, bits of a float, or
+    what kernels are specialised for.
+    """
+    fixed = {*gather_limits(outputs), *divisors(outputs), *shift_amounts(outputs), *bitcast_floats(outputs)}
+    asked = {t for c in conditions for t in tensors_read(c)}
+    return [
+        np.ndim(x) > 0 and a not in fixed and a not in asked and DTYPES[a.dtype].kind in "fiu"
+        for x, a in zip(arrays, arguments_of(outputs), strict=True)
+    ]
+
+
+# --- large numbers
+
+
+def larger(
+    outputs: tuple[Tensor, ...], source: Source, arrays: list[np.ndarray], seed: int = 0, turn: int = 0
+) -> list[np.ndarray]:
+    """Inputs of whole numbers, in one as large as they can be with results that are rounded once and finite: what is
+    rounded on the way, or another way, is seen. ``arrays`` where there are none.
+
+    turn: which input it is
+    """
+    rng = np.random.default_rng(seed)
+    free = [n for n, f in enumerate(_free(outputs, arrays, ())) if f and np.size(arrays[n]) > 1]
+    whole = _all_whole(outputs)  # these wrap around
+    if whole and reads_bits(outputs):
+        return arrays  # all bits are there
+    for most in (1 << n for n in range(10 if whole else 15, 3, -1)) if free else ():
+        tried = list(arrays)
+        for n in free:
+            tried[n] = _whole(rng, arrays[n], most if n == free[turn % len(free)] else 8)
+        if whole or (exactly(outputs, source, tried) and _finite(evaluate(outputs, tried))):
+            return tried
+    return arrays
+
+
+def longest(outputs: tuple[Tensor, ...], source: Source, arrays: list[np.ndarray], seed: int, turn: int) -> Run:
+    """For products that round what they multiply: one operand in turn has more digits than they keep, the others are
+    mostly zero. tf32 keeps 11, which ``read`` has; two of these keep 21, and results are exact.
+    """
+    about, rng, operands = ", with operands of many digits", np.random.default_rng(seed), _multiplied(outputs)
+    free = _free(outputs, arrays, ())
+    given = [n for n, (f, a) in enumerate(zip(free, arguments_of(outputs), strict=True)) if f and a in operands]
+    rounds = not any("3xtf32" in name for name in source.instructions)
+    for bits in ((_ROUNDED_BITS,) if rounds else (20, 17, 14)) if given else ():
+        tried = _thinned(outputs, arrays, free, seed)
+        which = given[turn % len(given)]
+        shape, dtype = tried[which].shape, tried[which].dtype
+        long = _off_the_middle(rng, shape) if rounds else rng.integers(-(1 << bits), 1 << bits, shape)
+        tried[which] = long.astype(dtype)
+        read = [(np.rint(long / 4) * 4).astype(dtype) if rounds and n == which else x for n, x in enumerate(tried)]
+        if rounds_last(outputs, read, (24 if rounds else 21, 11), each=True) and _finite(evaluate(outputs, read)):
+            return Run(tried, True, read if rounds else None, about=about)
+    return Run(arrays, about=about)
+
+
+def _off_the_middle(rng: np.random.Generator, shape: tuple[int, ...]) -> Any:
+    """Whole numbers of ``_ROUNDED_BITS`` digits that are nearer to one multiple of 4 than to the other."""
+    size = 4 * rng.integers(1 << _ROUNDED_BITS - 3, 1 << _ROUNDED_BITS - 2, shape) + rng.choice([1, 3], shape)
+    return np.where(rng.random(shape) < 0.5, -size, size)
+
+
+def _multiplied(outputs: Sequence[Tensor]) -> set[Any]:
+    """Inputs that are multiplied in sums and copied before at most, so that a product may round them."""
+    ops = computes_of(outputs)
+    made = {t for op in ops for t in op.outputs}
+    summed, touched = set[Any](), set[Any]()
+    for op in reversed(ops):
+        for b in op.bodies:
+            read = tensors_read(b)
+            copies = not any(DTYPES[x.a.dtype].kind == "f" for x in find(b, Binary)) and not find(b, Call)
+            if isinstance(b, Reduce) or (copies and not summed.isdisjoint(op.outputs)):
+                summed |= read
+            else:
+                touched |= read
+    return summed - touched - made
+
+
+def _all_whole(outputs: Sequence[Tensor]) -> bool:
+    return all(DTYPES[a.dtype].kind != "f" for a in (*arguments_of(outputs), *outputs))
+
+
+def _finite(results: Sequence[np.ndarray]) -> bool:
+    return all(np.isfinite(np.asarray(w, np.float64)).all() for w in results)
+
+
+def _whole(rng: np.random.Generator, like: np.ndarray, most: int) -> np.ndarray:
+    """Whole numbers up to ``most`` of the type of ``like``, as many; some as they are where they may be lengths."""
+    kind = np.dtype(like.dtype)
+    if kind.kind in "iu":
+        most = min(most, int(np.iinfo(kind).max))
+    made = rng.integers(0 if kind.kind == "u" else -most, most + 1, like.shape).astype(kind)
+    return np.where(rng.random(like.shape) < 0.5, like, made) if kind.kind in "iu" and kind.itemsize > 1 else made
+
+
+# --- numbers of other sizes
+
+
+def with_other_sizes(outputs: tuple[Tensor, ...], arrays: list[np.ndarray]) -> Iterator[list[np.ndarray]]:
+    """The inputs with floats of another size, where whole numbers of a middling size do not show what becomes of them:
+    sixteenths for functions such as ``erf`` and ``exp``, which are 0, 1 or their argument of most sums; for types of
+    few exponents what is too small for normal numbers, and too large for any.
+    """
+    calls = any(c.fn not in EXACT_CALLS for op in computes_of(outputs) for b in op.bodies for c in find(b, Call))
+    given = arguments_of(outputs)
+    narrow = [_few_exponents(t.dtype) for t in outputs]
+    far = far_inputs(outputs, arrays)
+
+    def scaled(factors: Sequence[float]) -> list[np.ndarray]:
+        return [np.asarray(x * k, x.dtype) if f else x for x, f, k in zip(arrays, far, factors, strict=True)]
+
+    if calls:
+        yield scaled([1 / 16] * len(arrays))
+    if any(narrow):
+        most = [64.0 if DTYPES[a.dtype].bits == 8 else 1024.0 for a in given]
+        yield scaled([1 / m for m in most])
+        if rounds_last(outputs, scaled(most)):  # else what is nearly too large may be so or not
+            yield scaled(most)
+
+
+def _few_exponents(dtype: str) -> bool:
+    kind = DTYPES[dtype]
+    return kind.kind == "f" and kind.bits - kind.digits < DTYPES["float32"].bits - DTYPES["float32"].digits

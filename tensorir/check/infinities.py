@@ -1,0 +1,76 @@
+"""Infinities among inputs: they stay where the declaration reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from tensorir.errors import Problem
+from tensorir.expr.program import computes_of
+from tensorir.expr.tensor import Tensor
+from tensorir.interp.reference import arguments_of, evaluate
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import Cast
+from tensorir.ir.visit import find
+
+
+def with_infinities(outputs: tuple[Tensor, ...], arrays: list[np.ndarray]) -> Iterator[list[np.ndarray]]:
+    """The inputs with infinities at the beginning of the last part of each array, and then of the second one: what
+    kernels read beyond the end of a row, of a group or of an image, perhaps the first one's, in the belief that it will
+    be multiplied by 0. Nothing where this shows nothing: without floats, and where infinities become whole numbers.
+    """
+    bodies = [b for op in computes_of(outputs) for b in op.bodies]
+    if any(DTYPES[e.dtype].kind != "f" and DTYPES[e.a.dtype].kind == "f" for b in bodies for e in find(b, Cast)):
+        return
+    far = far_inputs(outputs, arrays)
+    if any(DTYPES[t.dtype].kind != "f" for t in outputs) or not any(far):
+        return
+    yield _with(np.inf, far, arrays, -1)
+    if any(f and len(x) > 2 for x, f in zip(arrays, far, strict=True)):
+        yield _with(np.inf, far, arrays, 1)
+
+
+def infinities_spread(
+    outputs: tuple[Tensor, ...], got: Sequence[np.ndarray], arrays: Sequence[np.ndarray]
+) -> Problem | None:
+    """Where a result is no number although the declaration makes it without the infinities in ``arrays``: it is the
+    same whatever stands in their place.
+    """
+    far = far_inputs(outputs, arrays)
+    with np.errstate(all="ignore"):  # 256: of every type, and more than sums of small numbers that a relu hides
+        tried = [evaluate(outputs, _instead(x, far, arrays)) for x in (0.0, 256.0, -256.0, np.inf)]
+    for n, (t, g) in enumerate(zip(outputs, got, strict=True)):
+        want, *others = (np.asarray(w[n], np.float64) for w in tried)
+        apart = np.isfinite(want) & np.all([want == w for w in others], axis=0)
+        wrong = apart & ~np.isfinite(np.asarray(g, np.float64))
+        if wrong.any():
+            at = tuple(int(i) for i in np.argwhere(wrong)[0])
+            return Problem(
+                "check.infinity-spreads",
+                f"{t.name}{list(at)} is {np.asarray(g)[at]}, the declaration says {want[at]:g}: it depends on an "
+                f"infinite element of an input that the declaration does not read there ({int(wrong.sum())} of "
+                f"{want.size} do)",
+            )
+    return None
+
+
+def far_inputs(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray]) -> list[bool]:
+    """Which inputs are arrays of floats."""
+    return [np.size(x) > 1 and DTYPES[a.dtype].kind == "f" for x, a in zip(arrays, arguments_of(outputs), strict=True)]
+
+
+def _with(value: float, far: Sequence[bool], arrays: Sequence[np.ndarray], part: int) -> list[np.ndarray]:
+    """The inputs with ``value`` at the beginning of a part of each that has floats."""
+    out = [np.array(x) for x in arrays]
+    for x, f in zip(out, far, strict=True):
+        if f:
+            x[(min(part, len(x) - 1), 0)[: x.ndim]] = value
+    return out
+
+
+def _instead(value: float, far: Sequence[bool], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The inputs with ``value`` where they are infinite."""
+    return [
+        np.where(np.isfinite(x), x, np.asarray(value, x.dtype)) if f else x for x, f in zip(arrays, far, strict=True)
+    ]

@@ -1,0 +1,163 @@
+"""What the emulator cannot see of a text because it does not run it, told from the text alone.
+
+Inline assembly runs on a device only, and what stands between ``#if`` and ``#endif`` may be another text there. Such
+parts are right when they are those that this package emits, whose texts are pinned by its tests; any other is named.
+The emulator has functions of its own for those parts, so what a text calls must be defined in it, and the architecture
+must have it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tensorir.codegen.dialect import DIALECTS, FETCH, SHARED_ARENA
+from tensorir.codegen.helpers import HELPERS, helper_text
+from tensorir.codegen.instructions import guarded
+from tensorir.codegen.whole import cuda_extreme
+from tensorir.errors import Problem
+from tensorir.intrin.hopper import wgmma_of
+from tensorir.intrin.intrin import INTRINSICS, intrinsic
+from tensorir.target import Target
+
+_CUDA = DIALECTS["cuda"]
+_TYPE = r"(?:void|bool|char|short|int|long|float|double|unsigned|__half2?|T|auto|u?int\d+_t)"
+_DEFINED = re.compile(
+    rf"\b{_TYPE}\s*[*&]?\s*(tir_\w+)\s*\(|#\s*define\s+(tir_\w+|TIR_\w+)|\bstruct\b[^;{{]*?(Tir\w+)\s*\{{"
+)
+_USED = re.compile(r"\b(tir_\w+)\s*(?:<[^<>;(){}]*>\s*)?\(|\b(TIR_SHARED)\s*\(|\b(TirTensorMap)\b")
+_NEEDS = (
+    (r"tir_(?:wgmma_\w+|registers_\w+|hold|descriptor)", "sm_90a"),
+    (r"tir_(?:tma_\w+|barriers_ready|barrier_(?:expect|wait|arrive_at)|\w+_cluster|async_fence|\w+_stores)", "sm_90"),
+    (r"tir_stmatrix\w*|TirTensorMap", "sm_90"),
+    (r"tir_mma_\w+_(?:e4m3|e5m2)", "sm_89"),
+    (r"tir_(?:copy_async_\d+|\w+_copies|barrier_(?:init|arrive)|mma_m16n8k(?:16_(?:b?f16|f16_f16)|32_[su]8|8_(?:3x)?tf32))",
+     "sm_80"),
+    (r"tir_(?:ldmatrix|mma_)\w+", "sm_75"),
+)  # fmt: skip
+"""Names of functions, and the least architecture that has what they do (PTX ISA); the first that matches."""
+
+_HELPERS_OF = {
+    "tir_tma_im2col": ("tir_tma_load_pixels",),
+    "tir_tma_im2col_multicast": ("tir_tma_multicast_pixels",),
+    **{f"tir_tma_{how}": tuple(f"tir_tma_{how}_{n}" for n in range(1, 6)) for how in ("load", "store", "multicast")},
+}
+"""Helpers that are named otherwise than the function that they define."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Lines ``first`` to ``last`` of a text, from ``#if`` to ``#endif``, or a statement of assembly."""
+
+    first: int
+    last: int
+    text: str
+
+    def __str__(self) -> str:
+        named = _defined(self.text)
+        where = f"line {self.first}" if self.first == self.last else f"lines {self.first} to {self.last}"
+        return f"{where} ({', '.join(sorted(named))})" if named else where
+
+
+def not_run(text: str) -> tuple[Problem, ...]:
+    """Parts of ``text`` that only a device runs and that are not this package's: ``emulate.not-run``."""
+    return tuple(
+        Problem(
+            "emulate.not-run",
+            f"{part} of the text: a device runs there what the emulator does not, and it is not what tensorir emits; "
+            "nothing here tells whether it is right",
+            hint="check(level='device'), or the function as tensorir emits it",
+        )
+        for part in parts(text)
+        if not _known(part.text)
+    )
+
+
+def undefined(text: str, target: Target) -> tuple[Problem, ...]:
+    """Functions that the emulator has and a device has not: ``emulate.undefined``, ``emulate.lacks``."""
+    return tuple(_undefined(text, target))
+
+
+def _undefined(text: str, target: Target) -> Iterator[Problem]:
+    code = without_comments(text)
+    has, used = _defined(code), {next(filter(None, m)) for m in _USED.findall(code)}
+    if missing := sorted(used - has):
+        message = f"the text uses {', '.join(missing)} and does not define it"
+        yield Problem("emulate.undefined", message, hint="keep the functions in front of the kernels")
+    if re.search(r"__half2?\b|__float2half", code) and not re.search(r"#\s*include\s*<cuda_fp16\.h>", text):
+        yield Problem("emulate.undefined", "the text uses __half and does not include <cuda_fp16.h>")
+    for name in sorted(used & has):
+        need = next((need for pattern, need in _NEEDS if re.fullmatch(pattern, name)), "")
+        if need and not target.has(need):
+            message = f"{name} needs {need}, and the target is {target.arch or target.text}"
+            yield Problem("emulate.lacks", message, hint=f'target="cuda -arch={need}"')
+
+
+def without_comments(text: str) -> str:
+    """The text with blanks for its comments; lines stay."""
+    blank = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+    return blank.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
+
+
+def _defined(code: str) -> set[str]:
+    return {next(filter(None, m)) for m in _DEFINED.findall(code)}
+
+
+def parts(text: str) -> list[Part]:
+    """Outermost groups of conditional lines that the emulator and a device may see differently, and assembly outside of
+    those.
+    """
+    lines, found, open_at, depth = text.splitlines(), [], 0, 0
+    own = set(re.findall(r"(?m)^\s*#\s*define\s+(\w+)", text))
+    for n, line in enumerate(lines, 1):
+        if re.match(r"\s*#\s*if", line):
+            open_at, depth = (n if not depth else open_at), depth + 1
+        elif re.match(r"\s*#\s*endif", line) and depth:
+            depth -= 1
+            if not depth:
+                found.append(Part(open_at, n, "\n".join(lines[open_at - 1 : n])))
+        elif not depth and re.search(r"\b(?:asm|__asm|__asm__)\b", without_comments(line)):
+            found.append(Part(n, n, line))
+    if depth:
+        found.append(Part(open_at, len(lines), "\n".join(lines[open_at - 1 :])))
+    return [p for p in found if not _same_anywhere(p.text, own)]
+
+
+def _same_anywhere(part: str, own: set[str]) -> bool:
+    """Whether each condition names nothing but what the text itself defines, and nothing is assembly."""
+    asked = re.findall(r"(?m)^\s*#\s*(?:el)?if(?:n?def)?\b(.*)$", without_comments(part))
+    names = {name for line in asked for name in re.findall(r"[A-Za-z_]\w*", line)} - {"defined"}
+    return bool(asked) and names <= own and not re.search(r"\b(?:asm|__asm|__asm__)\b", part)
+
+
+def _known(part: str) -> bool:
+    """Whether this package emits the part, or a declared instruction brings it along."""
+    if part in _inner() or any(part in _groups(whole) for name in _defined(part) for whole in _texts(name)):
+        return True
+    intrinsic("mma.m16n8k16.f16.nn")  # the tables of all are there once one is asked for
+    return any(part in _groups(guarded(i.prelude["cuda"])) for i in INTRINSICS.values() if "cuda" in i.prelude)
+
+
+@functools.cache
+def _inner() -> frozenset[str]:
+    """The parts inside functions and of macros, which define no function by themselves."""
+    texts = [helper_text(name, _CUDA) for name in HELPERS]
+    extremes = map(cuda_extreme, ("min", "max"))
+    return frozenset(g for whole in (*texts, *extremes, SHARED_ARENA, FETCH) for g in _groups(whole))
+
+
+@functools.lru_cache(maxsize=1024)
+def _groups(whole: str) -> frozenset[str]:
+    return frozenset(p.text for p in parts(whole))
+
+
+def _texts(name: str) -> Iterator[str]:
+    """What may define the function or type ``name``, beside registered instructions."""
+    for helper in _HELPERS_OF.get(name, (name,)):
+        with contextlib.suppress(KeyError):
+            yield helper_text(helper, _CUDA)
+    if (product := wgmma_of(name)) is not None:
+        yield product.prelude["cuda"]
