@@ -268,7 +268,7 @@ class Arith:
     def _merge(self, form: Linear) -> Linear:
         """``c * (x // c) + x % c`` back to ``x``, also where x is y // b, and x // c is said as y // (b * c)."""
         for m, k in form.terms.items():
-            if isinstance(m, Binary) and m.op == "%":
+            if isinstance(m, Binary) and m.op == "%" and isinstance(m.b, Const):
                 d = next((d for d, n in form.terms.items() if n == k * as_int(m.b) and self._whole_of(d, m)), None)
                 if d is not None:
                     rest = Linear({t: q for t, q in form.terms.items() if t is not m and t is not d}, form.constant)
@@ -349,7 +349,10 @@ class Arith:
                 return max(a[0], b[0]), max(a[1], b[1])
             if e.op == "*":
                 ends = [_times(p, q) for p in a for q in b]
-                return min(ends), max(ends)
+                low, high = min(ends), max(ends)
+                own = DTYPES[e.dtype]
+                wraps = e.dtype != "index" and own.kind in "iu" and (low < own.low or high > own.high)
+                return (own.low, own.high) if wraps else (low, high)
         if isinstance(e, Select):
             a, b = self.range(e.a), self.range(e.b)
             return min(a[0], b[0]), max(a[1], b[1])

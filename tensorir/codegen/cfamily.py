@@ -15,6 +15,7 @@ from tensorir.codegen.instructions import aligned_tiles, instruction_lines, roun
 from tensorir.codegen.names import Names, identifier
 from tensorir.codegen.source import Assumed, GatherRange, KernelLaunch, Param, Source
 from tensorir.codegen.transposing import TRANSPOSE, Across, across
+from tensorir.codegen.wrapping import looked_at
 from tensorir.errors import LoweringError, Problem
 from tensorir.ir.build import as_int, binary, const
 from tensorir.ir.dtypes import DTYPES, WIDENED
@@ -199,6 +200,7 @@ class _KernelText:
         for x in k.axes:
             self.names.variable(x.var)
         self.open: list[Buffer] = []  # what is declared where a statement stands
+        self.looked_at = looked_at(k.body)
         self.sums, self.given = product_registers(k.body)
         self.group = self.names.claim("warpgroup") if find(k.body, Roles) else ""
         self.names.nest(k.body, frozenset())
@@ -452,6 +454,8 @@ class _KernelText:
             as_it_is = self.expr.as_it_is(b, i, value)
             if as_it_is:
                 return as_it_is
+        if b in self.looked_at and DTYPES[b.dtype].kind == "i":
+            return self.expr.store(b, i, self.expr.number_of(value))
         plain = b.dtype not in WIDENED and b.dtype != "bool"
         if (
             plain

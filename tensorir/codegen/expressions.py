@@ -11,7 +11,7 @@ from tensorir.codegen.helpers import helper_text
 from tensorir.codegen.names import Names
 from tensorir.codegen.picking import picked
 from tensorir.codegen.source import TensorMap
-from tensorir.codegen.whole import cuda_bitcast, extreme_helper, narrow_bits, shift_helper, upper_half
+from tensorir.codegen.whole import absolute_helper, cuda_bitcast, extreme_helper, narrow_bits, shift_helper, upper_half
 from tensorir.codegen.wrapping import may_overflow, wrapped
 from tensorir.errors import LoweringError, Problem
 from tensorir.ir.build import SHIFTS, as_int
@@ -81,8 +81,11 @@ class Expressions:
         self.maps: dict[tuple[Buffer, tuple[tuple[int, ...], ...], int, str], TensorMap] = {}
         self.rounded_tiles: frozenset[Buffer] = frozenset()  # tiles whose elements are rounded as they are copied
         self.may_widen, self.wide, self.raw = may_widen, False, raw
+        self.whole = False  # more than the bits of what is printed matters
 
     def __call__(self, e: Expr, outer: int = 0) -> str:
+        if self.whole and may_overflow(e):
+            return wrapped(self, e)
         match e:
             case Const():
                 return self.number(e)
@@ -93,14 +96,14 @@ class Expressions:
             case Binary():
                 return self.binary(e, outer)
             case Select():
-                text = f"{self(e.cond, _CHOICE)} ? {self(e.a, _CHOICE)} : {self(e.b, 1)}"
+                text = f"{self(e.cond, _CHOICE)} ? {self.number_of(e.a, _CHOICE)} : {self.number_of(e.b, 1)}"
                 return f"({text})" if outer > 0 else text
             case Cast():
                 return self.cast(e, outer)
             case Unary():
                 return self.unary(e)
             case Call() if e.fn == "abs" and DTYPES[e.dtype].kind in "iu":
-                return self.absolute(e)
+                return self.absolute(e, outer)
             case Call(fn="bitcast"):
                 return self.bitcast(e)
             case Call(fn="mulhi"):
@@ -186,19 +189,23 @@ class Expressions:
 
     def operand(self, e: Binary, x: Expr, outer: int) -> str:
         """A side of an operator, in parentheses also where few people know which operator holds tighter."""
-        if e.op in _COMPARE or (e.op == ">>" and x is e.a) or e.op == "/":
+        if e.op in _COMPARE or e.op == ">>" or (e.op == "<<" and x is e.b) or e.op == "/":
             return self.number_of(x, outer)
         mixed = isinstance(x, Binary) and x.op != e.op and (x.op in _RARE or (e.op in _RARE and e.op != "^"))
         return self(x, UNARY if mixed else outer)
 
     def number_of(self, e: Expr, outer: int = 0) -> str:
         """``e`` where not only its bits matter."""
-        return wrapped(self, e) if may_overflow(e) else self(e, outer)
+        before, self.whole = self.whole, True
+        try:
+            return self(e, outer)
+        finally:
+            self.whole = before
 
     def shift(self, e: Binary) -> str:
         """A shift by a number of bits that may be none of the type's."""
         name, self.helpers[name] = shift_helper(e.op, e.dtype, self.d)
-        return f"{name}({self.number_of(e.a)}, {self(e.b)})"
+        return f"{name}({self.number_of(e.a)}, {self.number_of(e.b)})"
 
     def bitcast(self, e: Call) -> str:
         """The bits of a value as another type."""
@@ -208,8 +215,8 @@ class Expressions:
             self.need(helper)
             return call.format(self(x))
         if self.d.family == "cuda":
-            return cuda_bitcast(x.dtype, e.dtype).format(self(x))
-        return f"as_{self.vector_type(e.dtype, lanes)}({self(x)})"
+            return cuda_bitcast(x.dtype, e.dtype).format(self.number_of(x))
+        return f"as_{self.vector_type(e.dtype, lanes)}({self.number_of(x)})"
 
     def upper_half(self, e: Call) -> str:
         """The upper half of the bits of a product."""
@@ -243,7 +250,7 @@ class Expressions:
             return f"{e.op}({self(e.a)}, {self(e.b)})"
         sign = "<" if e.op == "min" else ">"
         sides = f"{self.number_of(e.a, SUM)} {sign} {self.number_of(e.b, SUM)}"
-        return f"({sides} ? {self(e.a, _CHOICE)} : {self(e.b, _CHOICE)})"
+        return f"({sides} ? {self.number_of(e.a, _CHOICE)} : {self.number_of(e.b, _CHOICE)})"
 
     def extreme(self, e: Binary) -> str:
         """The smaller or larger of two floats by a helper; where one is a constant, by one that knows it is no NaN."""
@@ -263,7 +270,8 @@ class Expressions:
         narrow = kind == "i" and DTYPES[e.dtype].bits <= 32
         name = f"tir_{'floordiv' if e.op == '//' else 'mod'}_{'int' if narrow else e.dtype}"
         self.need(name)
-        return f"{name}({self.number_of(e.a)}, {self.number_of(e.b)})"
+        text = f"{name}({self.number_of(e.a)}, {self.number_of(e.b)})"
+        return text if e.op == "%" or isinstance(e.b, Const) else self.narrowed(e, text)  # the least number by -1
 
     def cast(self, e: Cast, outer: int) -> str:
         """A conversion: to integers toward zero, to bool by ``!= 0``."""
@@ -288,15 +296,17 @@ class Expressions:
         name = self._for_vectors(function, lanes_of(e), e.dtype, [e.dtype] * len(args))
         return f"{name}({', '.join(args)})"
 
-    def absolute(self, e: Call) -> str:
-        """``abs`` of integers: OpenCL's returns unsigned ones."""
-        x = e.args[0]
-        if DTYPES[e.dtype].kind == "u":
-            return self(x)
-        if lanes_of(e) == 1:
-            text = f"abs({self.number_of(x)})"
-            return f"({c_type(e.dtype, self.d)}){text}" if self.d.name == "opencl" else self.narrowed(e, text)
-        return self.call("max", e, [self(x), f"-{self(x, UNARY)}"])
+    def absolute(self, e: Call, outer: int) -> str:
+        """``abs`` of integers: of the least one it is itself, as NumPy's; OpenCL's returns unsigned ones."""
+        x, kind = e.args[0], DTYPES[e.dtype]
+        if kind.kind == "u":
+            return self(x, outer)
+        if lanes_of(e) > 1:
+            return self.call("max", e, [self(x), f"-{self(x, UNARY)}"])
+        if kind.bits < 32:
+            return self.narrowed(e, f"abs({self(x)})")
+        name, self.helpers[name] = absolute_helper(e.dtype, self.d)
+        return f"{name}({self.number_of(x)})"
 
     def _for_vectors(self, function: str, lanes: int, result: str, given: list[str]) -> str:
         """The name of ``function`` on vectors: its own, or that of a helper which calls it on both halves."""

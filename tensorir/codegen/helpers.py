@@ -69,6 +69,18 @@ def _float8(text: str, kind: str) -> dict[str, str]:
     return {"cuda": whole, "opencl": re.sub(r"#if.*?#else\n|#endif\n", "", whole, flags=re.DOTALL)}
 
 
+_WHOLE_QUOTIENTS = {
+    "floordiv": "if (b == -1) return (TYPE)-(unsigned TYPE)a; "
+    "TYPE q = a / b; return q - (a % b != 0 && (a < 0) != (b < 0));",
+    "mod": "if (b == -1) return 0; TYPE r = a % b; return r != 0 && (r < 0) != (b < 0) ? r + b : r;",
+}
+"""Bodies of ``//`` and ``%`` of signed integers; the least one over -1 is itself, as NumPy's, and not C's."""
+
+
+def _whole_quotient(name: str, what: str, kind: str) -> str:
+    return f"{{i}}TYPE {name}(TYPE a, TYPE b) {{{{ {_WHOLE_QUOTIENTS[what]} }}}}".replace("TYPE", kind)
+
+
 HELPERS: dict[str, Any] = {
     **{f"tir_from_float8_{kind}": _float8(_FROM_FLOAT8, kind) for kind in _FLOAT8},
     **{f"tir_to_float8_{kind}": _float8(_TO_FLOAT8, kind) for kind in _FLOAT8},
@@ -80,18 +92,10 @@ HELPERS: dict[str, Any] = {
         "#ifndef TIR_EMULATED\ntemplate <int pending> static __device__ __forceinline__ void tir_wait_copies() {{\n"
         '  asm volatile("cp.async.wait_group %0;" :: "n"(pending) : "memory");\n}}\n#endif'
     ),
-    "tir_floordiv_int": (
-        "{i}int tir_floordiv_int(int a, int b) {{ int q = a / b; return q - (a % b != 0 && (a < 0) != (b < 0)); }}"
-    ),
-    "tir_mod_int": (
-        "{i}int tir_mod_int(int a, int b) {{ int r = a % b; return r != 0 && (r < 0) != (b < 0) ? r + b : r; }}"
-    ),
-    "tir_floordiv_int64": (
-        "{i}{l} tir_floordiv_int64({l} a, {l} b) {{ {l} q = a / b; return q - (a % b != 0 && (a < 0) != (b < 0)); }}"
-    ),
-    "tir_mod_int64": (
-        "{i}{l} tir_mod_int64({l} a, {l} b) {{ {l} r = a % b; return r != 0 && (r < 0) != (b < 0) ? r + b : r; }}"
-    ),
+    "tir_floordiv_int": _whole_quotient("tir_floordiv_int", "floordiv", "int"),
+    "tir_mod_int": _whole_quotient("tir_mod_int", "mod", "int"),
+    "tir_floordiv_int64": _whole_quotient("tir_floordiv_int64", "floordiv", "{l}"),
+    "tir_mod_int64": _whole_quotient("tir_mod_int64", "mod", "{l}"),
     "tir_floordiv_float32": "{i}float tir_floordiv_float32(float a, float b) {{ return floor(a / b); }}",
     "tir_mod_float32": "{i}float tir_mod_float32(float a, float b) {{ return a - floor(a / b) * b; }}",
     "tir_floordiv_float64": "{i}double tir_floordiv_float64(double a, double b) {{ return floor(a / b); }}",

@@ -1,4 +1,4 @@
-"""What C has no operator for: shifts by any number of bits, bits as another type, the upper half of a product."""
+"""What C has no operator for: shifts by any number of bits, ``abs``, bits as another type, upper halves of products."""
 
 from __future__ import annotations
 
@@ -24,6 +24,13 @@ def shift_helper(op: str, dtype: str, d: Dialect) -> tuple[str, str]:
     result = f"a >> ({few} ? b : {bits - 1})" if op == ">>" and DTYPES[dtype].kind == "i" else f"{few} ? a {op} b : 0"
     inline = "__device__ __forceinline__" if d.family == "cuda" else "inline"
     return name, f"{inline} {kind} {name}({kind} a, {kind} b) {{ return {result}; }}"
+
+
+def absolute_helper(dtype: str, d: Dialect) -> tuple[str, str]:
+    """The name and the text of ``abs`` of signed integers of 32 or 64 bits; the least one has none, and stays."""
+    kind, name = d.types[dtype], f"tir_abs_{dtype}"
+    inline = "__device__ __forceinline__" if d.family == "cuda" else "inline"
+    return name, f"{inline} {kind} {name}({kind} a) {{ return a < 0 ? ({kind})-({d.types[f'u{dtype}']})a : a; }}"
 
 
 def narrow_bits(old: str, new: str, d: Dialect) -> tuple[str, str]:

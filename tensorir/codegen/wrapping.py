@@ -2,17 +2,21 @@
 
 Compilers believe that there is nothing beyond it: of ``a + 1 > a`` they make true. Where only the bits of such a value
 matter, because it is added to others, stored or shifted to the left, text is as plain as ever; where it is compared,
-divided, shifted to the right or converted, it is made of unsigned numbers.
+divided, chosen, shifted to the right or converted, it is made of unsigned numbers. So it is where it is kept in an
+array of which the same kernel reads such a value (``looked_at``): compilers see through arrays.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
 from tensorir.codegen.dialect import Dialect
+from tensorir.ir.build import BITS
 from tensorir.ir.dtypes import DTYPES
-from tensorir.ir.tree import Binary, Expr, Unary
-from tensorir.ir.visit import lanes_of
+from tensorir.ir.node import Node
+from tensorir.ir.tree import Binary, Buffer, Expr, Load, Stmt, Store, Unary
+from tensorir.ir.visit import find, lanes_of
 
 _SUM, _PRODUCT, _UNARY = 10, 11, 12
 
@@ -49,3 +53,34 @@ def _modular(printer: Printer, e: Expr, outer: int) -> str:
         text = f"{_modular(printer, e.a, p)} {e.op} {right}"
         return f"({text})" if p < outer else text
     return f"({printer.d.types[f'u{e.dtype}']}){printer(e, _UNARY)}"
+
+
+def looked_at(body: Stmt) -> frozenset[Buffer]:
+    """Return the arrays with loads in ``body`` of which more than the bits matter; none where nothing may overflow."""
+    if not any(isinstance(e, Expr) and may_overflow(e) for e in find(body, (Binary, Unary))):
+        return frozenset()
+    found: set[Buffer] = set()
+    while True:
+        more = set(_looked_at(body, found)) - found
+        if not more:
+            return frozenset(found)
+        found |= more
+
+
+def _looked_at(n: Node, known: set[Buffer]) -> Iterator[Buffer]:
+    """Of the loads under a statement; what is stored in a ``known`` array is looked at where that is."""
+    for child in n.children():
+        if isinstance(child, Expr):
+            only_bits = isinstance(n, Store) and child is n.value and n.buffer not in known
+            yield from _loads(child, not only_bits)
+        else:
+            yield from _looked_at(child, known)
+
+
+def _loads(e: Expr, whole: bool) -> Iterator[Buffer]:
+    """The arrays that ``e`` loads from, where more than the bits of what is loaded matter; ``whole``: of ``e``."""
+    if isinstance(e, Load) and whole:
+        yield e.buffer
+    keeps_bits = (isinstance(e, Binary) and e.op in (*BITS, "+", "-", "*", "<<")) or isinstance(e, Unary)
+    for child in e.children():
+        yield from _loads(child, whole or not keeps_bits)

@@ -45,8 +45,11 @@ class Numbers:
 
     def wrap(self, x: Any, dtype: str) -> Any:
         """Integer overflow as the type does it."""
-        if dtype == "index" or not isinstance(x, np.ndarray | np.generic):
+        if dtype == "index":
             return x
+        if not isinstance(x, np.ndarray | np.generic):  # of two literals
+            kind = DTYPES[dtype]
+            return (int(x) - kind.low) % (1 << kind.bits) + kind.low
         return x.astype(dtype, copy=False)
 
     def float_binary(self, op: str, a: Any, b: Any, dtype: str) -> Any:
@@ -267,9 +270,11 @@ def _erf(x: Any) -> Any:
     return np.vectorize(math.erf, otypes=[np.float64])(x)
 
 
-@np.errstate(divide="ignore")
+@np.errstate(divide="ignore", over="ignore")
 def _quotient(a: Any, b: Any) -> Any:
-    """By 0 it is 0, and no news: the reference computes both sides of a select, of which one may divide by 0."""
+    """By 0 it is 0, the least one by -1 is itself, and neither is news: the reference computes both sides of a select,
+    of which one may divide by 0.
+    """
     return a // b
 
 

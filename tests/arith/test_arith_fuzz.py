@@ -112,6 +112,35 @@ def test_bits(block):
         holds(e, e.index(), seed)
 
 
+class Narrow(Expressions):
+    """Arithmetic of narrow integers that nearly always wraps around."""
+
+    def index(self, depth=2):
+        if depth == 0:
+            return super().index(0)
+        r, t = self.rng, self.rng.choice(("int8", "uint8", "int16", "uint16"))
+        sides = []
+        for _ in range(2):
+            x = cast(self.index(depth - 1) * r.choice((1, 3, 17, 100, 1000)) + r.choice((0, -5, 90, 250)), t)
+            sides.append(select(super().index(0) < 3, x, const(r.choice((100, 127, 3)), t)) if r.random() < 0.3 else x)
+        e = binary(r.choice(["+", "-", "*", "&", "|", "^", "<<", ">>", "min", "max"]), *sides)
+        return cast(unary(r.choice("-~"), e) if r.random() < 0.3 else e, "index")
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_narrow_integers_that_wrap_around(block):
+    for seed in range(50_000 + block * 100, 50_000 + block * 100 + 100):
+        e = Narrow(seed)
+        holds(e, e.index(), seed)
+
+
+def test_remainders_by_data_are_added():
+    b = Load(Buffer("B", (const(4),), "int32", Scope.GLOBAL), (const(0),), "int32")
+    x = Var("x", "index")
+    arith = Arith({x: (0, 3)})
+    assert same(arith.linear(x % b + x // b).expr(), x % b + x // b)
+
+
 @pytest.mark.parametrize("op", ["&", "|", "^", "<<", ">>"])
 def test_ranges_of_bits_hold_every_pair(op):
     ends = (-9, -8, -5, -1, 0, 1, 3, 4, 7, 8, 13)

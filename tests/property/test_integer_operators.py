@@ -80,6 +80,17 @@ def cases(ta, tb):
         ]
         both += [("(a ^ b) & ~b", lambda a, b: (a ^ b) & ~b, lambda a, b: (a ^ b) & ~b)]
         both += [("rotate", lambda a, b: a << 3 | a >> bits - 3, lambda a, b: a << 3 | a >> bits - 3)]
+        both += [("//", lambda a, b: a // (b | 1), lambda a, b: a // (b | 1))]
+        both += [("%", lambda a, b: a % (b | 1), lambda a, b: a % (b | 1))]
+        both += [("a // b < 0", lambda a, b: a // (b | 1) < 0, lambda a, b: a // (b | 1) < 0)]
+        both += [("abs >> 1", lambda a, b: tir.abs(a) >> 1, lambda a, b: np.abs(a) >> 1)]
+        both += [("min abs", lambda a, b: tir.minimum(tir.abs(a), 2), lambda a, b: np.minimum(np.abs(a), kind.type(2)))]
+        both += [("abs ^ 2", lambda a, b: tir.abs(a ^ b) * 2, lambda a, b: np.abs(a ^ b) * 2)]
+        both += [("a * a | 1", lambda a, b: (a * a | 1) < 0, lambda a, b: (a * a | 1) < 0)]
+        both += [
+            ("a + 1 or a", lambda a, b: tir.where(a > b, a + 1, a) >= a, lambda a, b: np.where(a > b, a + 1, a) >= a)
+        ]
+        both += [("shift by a sum", lambda a, b: a >> (b * b & bits - 1), lambda a, b: a >> (b * b & bits - 1))]
         both += [("~a >> 1", lambda a, b: (~a) >> 1, lambda a, b: (~a) >> 1)]
         both += [("a << 1 < b", lambda a, b: a << 1 < b, lambda a, b: a << 1 < b)]
     return both
@@ -181,6 +192,41 @@ def test_operators_in_threads(dtype):
     hold_together(dtype, dtype, in_threads, device=False)
 
 
+@pytest.mark.usefixtures("unkept")
+@pytest.mark.parametrize("dtype", TYPES)
+def test_what_wraps_around_in_an_array_of_the_kernel(dtype):
+    """Compilers see through arrays: what they believe of a sum that is kept there holds for them where it is compared."""
+    pytest.importorskip("pyopencl")
+    a, b = arrays(dtype, dtype)
+    A, B = tir.placeholder(a.shape, dtype, name="A"), tir.placeholder(a.shape, dtype, name="B")
+    T = tir.compute(a.shape, lambda i: A[i] + 1, name="T")
+    U = tir.compute(a.shape, lambda i: B[i] * B[i], name="U")
+    V = tir.compute(a.shape, lambda i: U[i] | 1, name="V")
+    C = tir.compute(a.shape, lambda i: (T[i] > A[i], V[i] >> 1, tir.maximum(V[i], 0)), name="C")
+    s = plain(C, "opencl")
+    for name in "TVU":
+        s.compute_at(name, "C.i")
+    with np.errstate(all="ignore"):
+        v = b * b | 1
+        want = [a + 1 > a, v >> 1, np.maximum(v, 0)]
+    agree(s.build()(a, b), want, ["T > A", "V >> 1", "max(V, 0)"], "OpenCL")
+    agree(emulated(s, (a, b)), want, ["T > A", "V >> 1", "max(V, 0)"], "CUDA")
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_literals_that_wrap_around(dtype):
+    """Where one element is chosen, the interpreter computes with numbers and not with arrays."""
+    most, kind = np.iinfo(dtype).max, np.dtype(dtype).type
+    A = tir.placeholder((1,), "int8", name="A")
+    x = tir.cast(most, dtype), tir.cast(3, dtype)
+    C = tir.compute(
+        (1,), lambda i: (tir.where(A[i] > 0, *x) * tir.where(A[i] > 1, *x), tir.where(A[i] > 0, *x) + 1 < 5), name="C"
+    )
+    with np.errstate(all="ignore"):
+        want = [np.array([kind(most) * kind(3)]), np.array([kind(most) + kind(1) < 5])]
+    agree(interpreted(tir.Schedule(C), (np.ones(1, "int8"),)), want, ["*", "+ <"], "the interpreter")
+
+
 # --- random expressions ----------------------------------------------------------------------------------------------
 
 
@@ -199,13 +245,18 @@ class Expressions:
             return (lambda e, n=n: e[n]), (lambda e, n=n: e[n])
         a, b = self.number(depth - 1), self.number(depth - 1)
         what = r.choice(
-            ["+", "-", "*", "&", "&", "|", "^", "^", "<<", ">>", "const", "~", "min", "mulhi", "cast", "where"]
+            ["+", "-", "*", "&", "|", "^", "<<", ">>", "//", "%", "const", "~", "abs", "min", "mulhi", "cast", "where"]
         )
         if what == "const":
             n, f = r.choice((1, 2, 3, 7, 15, 100)), r.choice([*BITS.values(), operator.add])
             return (lambda e: f(a[0](e), n)), (lambda e: f(a[1](e), n))
         if what == "~":
             return (lambda e: ~a[0](e)), (lambda e: ~a[1](e))
+        if what == "abs":
+            return (lambda e: tir.abs(a[0](e))), (lambda e: np.abs(a[1](e)))
+        if what in ("//", "%"):
+            f = operator.floordiv if what == "//" else operator.mod
+            return (lambda e: f(a[0](e), b[0](e) | 1)), (lambda e: f(a[1](e), b[1](e) | 1))
         if what == "cast":
             t = r.choice(TYPES)
             return (lambda e: tir.cast(a[0](e), t)), (lambda e: a[1](e).astype(t))
