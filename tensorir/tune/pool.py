@@ -179,9 +179,15 @@ def encode(values: Sequence[Any]) -> list[Floats]:
     return [np.where(np.arange(len(values)) == n, math.sqrt(0.5), 0.0) for n in range(len(values))]
 
 
+LINEAR_FROM = 8
+
+
 def _linear(values: Sequence[Any]) -> list[Floats]:
-    """Numbers at even distances as they are: whoever lists 1, 2, 3 … may mean sizes or counts. Nothing for others."""
-    if len(values) < 4 or any(isinstance(v, bool) for v in values):
+    """Numbers at even distances as they are: whoever lists 1, 2, 3 … may mean sizes or counts.
+
+    Nothing for others, and for a few: there the logarithm says as much, and a further column draws them apart.
+    """
+    if len(values) < LINEAR_FROM or any(isinstance(v, bool) for v in values):
         return []
     low, high = min(values), max(values)
     try:
