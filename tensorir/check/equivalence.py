@@ -12,7 +12,7 @@ from tensorir.errors import LoweringError, Problem, TensorIRError
 from tensorir.expr.program import computes_of
 from tensorir.expr.resize import resize
 from tensorir.expr.tensor import Tensor
-from tensorir.interp.doubles import Doubles, apart, opaque_combiners
+from tensorir.interp.doubles import HALF, Doubles, apart, opaque_combiners
 from tensorir.interp.memory import Fault
 from tensorir.interp.numbers import Field, Numbers
 from tensorir.interp.reference import arguments_of, evaluate, random_arguments
@@ -195,9 +195,13 @@ def compare_in_turn(
     problem = compare_module(module, outputs, numbers, seed)
     if problem is None or problem.code != "check.not-equal" or isinstance(numbers, Doubles):
         return problem, numbers
-    if not opaque_combiners(outputs):
+    calls = {fn for fns in opaque_combiners(outputs).values() for fn in fns}
+    if not calls:
         return problem, numbers
-    return compare_module(module, outputs, Doubles(), seed), Doubles()
+    problem = compare_module(module, outputs, Doubles(), seed)
+    if problem is None and calls & HALF:
+        problem = compare_module(module, outputs, Doubles(positive=True), seed)
+    return problem, Doubles()
 
 
 def _argument_names(module: Module, outputs: Sequence[Tensor]) -> list[str]:

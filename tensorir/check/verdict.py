@@ -88,7 +88,7 @@ def _how(outputs: Sequence[Tensor], numbers: Numbers) -> str:
         return EXACT
     names = ", ".join(f"that of {op} calls {' and '.join(calls)}" for op, calls in opaque_combiners(outputs).items())
     return (
-        f"equal in double precision within {TOLERANCE:g} of the largest result, not exact: functions are opaque in the "
+        f"equal in double precision within {TOLERANCE:g} of the median result, not exact: functions are opaque in the "
         f"field of 2^31 - 1, where exp(a) exp(b) is not exp(a + b) and no combiner that calls one is associative "
         f"({names}); {SOUND}"
     )

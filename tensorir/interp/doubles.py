@@ -15,12 +15,19 @@ from tensorir.ir.tree import Call, Reduce
 from tensorir.ir.visit import find
 
 TOLERANCE = 1e-9
-"""Largest difference, relative to the largest element of a result, that rounding in double precision explains: sums of
-the few thousand terms of a check's shapes, functions with errors of some units in the last place, cancellation."""
+"""Largest difference, relative to an element of a result or to the median one, that rounding in double precision
+explains: sums of the few thousand terms of a check's shapes, functions with errors of some units in the last place,
+cancellation."""
 
 
 class Doubles(Numbers):
-    """Floats of every type are doubles, drawn from the normal distribution, and nothing is rounded to fewer digits."""
+    """Floats of every type are doubles, drawn from the normal distribution, and nothing is rounded to fewer digits.
+
+    positive: inputs are not negative, so that logarithms and roots of them are numbers
+    """
+
+    def __init__(self, positive: bool = False) -> None:
+        self._positive = positive
 
     def storage(self, dtype: str) -> np.dtype[Any]:
         return np.dtype(np.float64) if is_float(dtype) else super().storage(dtype)
@@ -32,7 +39,14 @@ class Doubles(Numbers):
         return x
 
     def random(self, rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-        return np.asarray(rng.standard_normal(shape)) if is_float(dtype) else super().random(rng, shape, dtype)
+        if not is_float(dtype):
+            return super().random(rng, shape, dtype)
+        x = np.asarray(rng.standard_normal(shape))
+        return np.abs(x) if self._positive else x
+
+
+HALF = frozenset({"log", "log2", "sqrt", "rsqrt", "pow"})
+"""Functions that are no numbers of what is negative."""
 
 
 def opaque_combiners(outputs: Sequence[Tensor]) -> dict[str, tuple[str, ...]]:
@@ -51,10 +65,15 @@ def opaque_combiners(outputs: Sequence[Tensor]) -> dict[str, tuple[str, ...]]:
 
 
 def apart(got: np.ndarray, want: np.ndarray) -> np.ndarray:
-    """Where floats differ by more than rounding in double precision explains; what is no number equals itself."""
-    finite = np.abs(want[np.isfinite(want)])
-    allowed = TOLERANCE * float(finite.max(initial=0.0))
+    """Where floats differ by more than rounding in double precision explains; what is no number equals itself.
+
+    Not the largest element but the median magnitude of those that differ is what small ones are held against: -1e30,
+    which stands for a row without keys, would leave all others unseen.
+    """
+    size = np.abs(np.where(np.isfinite(want), want, 0.0))
+    magnitudes = np.unique(size[size > 0])
+    median = magnitudes[(len(magnitudes) - 1) // 2] if len(magnitudes) else 0.0
     with np.errstate(invalid="ignore"):
-        near = np.abs(got - want) <= allowed
+        near = np.abs(got - want) <= TOLERANCE * np.maximum(size, median)
     differs: np.ndarray = ~(near | (got == want) | (np.isnan(got) & np.isnan(want)))
     return differs

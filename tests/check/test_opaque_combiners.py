@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import tensorir as tir
 from tensorir.check import equivalence
-from tensorir.ir.tree import Const
+from tensorir.ir.tree import Binary, Const
 from tensorir.ir.visit import Rewriter
 
 
@@ -58,16 +58,59 @@ class OtherStart(Rewriter):
 
 
 def test_a_wrong_kernel_is_wrong_in_doubles_too(monkeypatch):
-    kept, spoil = equivalence.lower, OtherStart()
+    s = in_parts(online(), 8)
+    assert s.check()
+    spoilt(monkeypatch, OtherStart())
+    assert [p.code for p in s.check().problems] == ["check.not-equal"]
+
+
+class Larger(Rewriter):
+    """What is read of the scores is a hundredth too large."""
+
+    def on_Load(self, n):
+        n = n.map(self)
+        return Binary("*", n, Const(1.01, n.dtype), n.dtype) if n.buffer.name == "S" else n
+
+
+def spoilt(monkeypatch, spoil):
+    """Let lowering make wrong kernels."""
+    kept = equivalence.lower
 
     def lower(*given):
         module = kept(*given)
         return replace(module, kernels=tuple(replace(k, body=spoil(k.body)) for k in module.kernels))
 
-    s = in_parts(online(), 8)
-    assert s.check()
     monkeypatch.setattr(equivalence, "lower", lower)
-    assert [p.code for p in s.check().problems] == ["check.not-equal"]
+
+
+def test_products_by_logarithms_are_seen(monkeypatch):
+    """Of negative numbers there are none, and what is no number equals itself."""
+    S, k = tir.placeholder((3, 40), name="S"), tir.reduce_axis(40, name="k")
+    product = tir.combiner(lambda a, b: tir.exp(tir.log(a) + tir.log(b)), 1.0)
+    s = in_parts(tir.compute((3,), lambda i: product(S[i, k], axis=k), name="state"), 8)
+    own = [{"i": 3, "k": 40}]
+    assert s.check(shapes=own)
+    spoilt(monkeypatch, Larger())
+    assert [p.code for p in s.check(shapes=own).problems] == ["check.not-equal"]
+
+
+@pytest.mark.parametrize("what", ["m", "log l + m"])
+def test_a_row_that_is_masked_hides_no_other(monkeypatch, what):
+    """-1e30, where a row has no keys, says nothing of how far the others may be off."""
+    S, k = tir.placeholder((6, 40), name="S"), tir.reduce_axis(40, name="k")
+
+    def join(a, b):
+        m = tir.maximum(a[0], b[0])
+        return m, a[1] * tir.exp(a[0] - m) + b[1] * tir.exp(b[0] - m)
+
+    state = tir.combiner(join, (-1e30, 0.0))
+    m, l = tir.compute(
+        (6,), lambda i: state((tir.where(k < i * 8, S[i, k], -1e30), tir.cast(1, "float32")), axis=k), name="state"
+    )
+    y = tir.compute((6,), lambda i: m[i] * 1.0 if what == "m" else m[i] + tir.log(l[i]), name="Y")
+    assert in_parts(y, 8).check()
+    spoilt(monkeypatch, Larger())
+    assert [p.code for p in in_parts(y, 8).check().problems] == ["check.not-equal"]
 
 
 def test_functions_that_the_field_takes_for_keys_are_still_compared_exactly():

@@ -195,7 +195,7 @@ def test_operators_in_threads(dtype):
 @pytest.mark.usefixtures("unkept")
 @pytest.mark.parametrize("dtype", TYPES)
 def test_what_wraps_around_in_an_array_of_the_kernel(dtype):
-    """Compilers see through arrays: what they believe of a sum that is kept there holds for them where it is compared."""
+    """Compilers see through arrays, and believe where it is compared what they believe of a sum that is kept there."""
     pytest.importorskip("pyopencl")
     a, b = arrays(dtype, dtype)
     A, B = tir.placeholder(a.shape, dtype, name="A"), tir.placeholder(a.shape, dtype, name="B")
