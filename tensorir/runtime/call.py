@@ -39,6 +39,10 @@ class Call:
     def arrays(self) -> list[Any]:
         return [a.array for a in (*self.inputs.values(), *self.outputs.values())]
 
+    def natives(self) -> list[Any]:
+        """The arrays of the device's own kind: all of them, or none."""
+        return [] if self.native == "numpy" else self.arrays()
+
     @property
     def empty(self) -> bool:
         """Nothing to compute: every output has no element."""

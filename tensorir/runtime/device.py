@@ -6,6 +6,7 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -112,6 +113,10 @@ class Device(ABC):
     def at_home(self, arrays: Sequence[Any]) -> Device:
         """The device object whose context holds these native arrays (an OpenCL device may have several contexts)."""
         return self
+
+    def in_order(self, arrays: Sequence[Any]) -> AbstractContextManager[None]:
+        """What is enqueued inside runs after what is pending for these native arrays, and before what follows there."""
+        return nullcontext()
 
     def works(self) -> bool:
         """Whether this process can still use it; asked when something has failed."""

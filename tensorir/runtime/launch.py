@@ -70,7 +70,7 @@ class Program:
         with program._lock:
             attached = attach(call, program.device, program._staging)
             memories = program._memories() | attached.memories
-            program._enqueue(program._steps(program._launches(), memories, private=False))
+            program._enqueue(program._steps(program._launches(), memories, private=False), call.natives())
             program._finish(attached)
         return call.results()
 
@@ -95,9 +95,11 @@ class Program:
     def time(
         self, *arrays: Any, out: Any = None, repeat: int = 30, min_seconds: float = 0.1, max_seconds: float = 10.0
     ) -> Timing:
-        """Seconds of one run of the kernels on these arrays; copies to and from the device, and kernels that run once,
-        are not included."""
+        """Seconds of one run of the kernels on these arrays; copies to and from the device, kernels that run once, and
+        waiting for other queues are not included."""
         bound = self.bind(*arrays, out=out)
+        bound()
+        bound._natives = []  # their turn has come
         timing = measure(bound, repeat, min_seconds, max_seconds)
         bound.wait()
         return timing
@@ -211,10 +213,11 @@ class Program:
         kept = [p for p in self.source.params if p.role == "workspace" and p.name in once]
         return {p.name: self.device.allocate(_nbytes(p)) for p in kept}
 
-    def _enqueue(self, steps: Sequence[Step]) -> None:
+    def _enqueue(self, steps: Sequence[Step], natives: Sequence[Any] = ()) -> None:
         try:
-            for step in steps:
-                step()
+            with self.device.in_order(natives):
+                for step in steps:
+                    step()
         except Exception as error:  # each runtime has its own
             raise self.device.failure(error) from None
 
@@ -240,15 +243,19 @@ class BoundLaunch:
     cannot work on in place were copied at ``bind``, and kernels that run once have run; ``refresh()`` does both
     again for inputs that have changed.
 
+    On pyopencl arrays a launch takes its place in their queues: after what was enqueued there, or is among their
+    ``events``, and before what is enqueued there next.
+
     Launches from several threads take turns. With CUDA all launches of one program belong on one stream: they share
     its workspace.
     """
 
-    __slots__ = ("_attached", "_call", "_memories", "_once", "_program", "_steps")
+    __slots__ = ("_attached", "_call", "_memories", "_natives", "_once", "_program", "_steps")
 
     def __init__(self, program: Program, call: Call) -> None:
         self._program, self._call = program, call
         self._attached, self._memories = Attached(), dict[str, Any]()
+        self._natives = call.natives()
         self._once: tuple[Step, ...] = ()
         self._steps: tuple[Step, ...] = ()
         if call.empty:
@@ -259,7 +266,8 @@ class BoundLaunch:
         launches = program._launches()
         self._once = program._steps([k for k in launches if k.once], memories, private=True)
         self._steps = program._steps([k for k in launches if not k.once], memories, private=True)
-        program._enqueue(self._once)
+        if self._once:
+            program._enqueue(self._once, self._natives)
 
     def __del__(self) -> None:
         # what it enqueued may still run on memory that goes with it
@@ -269,12 +277,8 @@ class BoundLaunch:
                 program.device.finish()
 
     def __call__(self) -> None:
-        try:
-            with self._program._lock:  # all launches of a program share its workspace
-                for step in self._steps:
-                    step()
-        except Exception as error:  # each runtime has its own
-            raise self._program.device.failure(error) from None
+        with self._program._lock:  # all launches of a program share its workspace
+            self._program._enqueue(self._steps, self._natives)
 
     @property
     def results(self) -> Any:
@@ -310,4 +314,4 @@ class BoundLaunch:
         with self._program._lock:
             for memory, argument in self._attached.uploads:
                 self._program.device.write(memory, bytes_of(np.ascontiguousarray(argument.array)))
-            self._program._enqueue(self._once)
+            self._program._enqueue(self._once, self._natives)

@@ -69,7 +69,7 @@ def test_loader_takes_arrays_and_refuses_others(tmp_path):
     where = exported(zoo.product(13), tmp_path / "out")
     code = """
 import sys; sys.path.insert(0, sys.argv[1])
-import numpy as np, pyopencl as cl, pyopencl.array as ca
+import threading, numpy as np, pyopencl as cl, pyopencl.array as ca
 from loader import Program
 program = Program()
 a = np.arange(169, dtype=np.float32).reshape(13, 13)
@@ -78,6 +78,11 @@ out = np.empty_like(a)
 assert program(a, a, out=out) is out and np.array_equal(out, a @ a)
 d = ca.to_device(program.queue, a)
 assert np.array_equal(program(d, d).get(), a @ a)
+late = cl.UserEvent(program.context)  # on another queue
+cl.enqueue_barrier(there := cl.CommandQueue(program.context), wait_for=[late])
+d.with_queue(there).fill(2)
+threading.Timer(0.1, late.set_status, [cl.command_execution_status.COMPLETE]).start()
+assert np.all(program(d, d).get() == 4 * 13)
 for bad in ((a,), (a, a.astype(np.float64)), (a, a[:5]), (a, 5)):
     try:
         program(*bad)

@@ -164,7 +164,9 @@ class Program:
         for a in (*native, *(a for a in given if isinstance(a, cl_array.Array))):
             if a.context != self.context:
                 raise ValueError("the arrays are in another context than the program: make it with their queue")
-            (a.queue or self.queue).finish()  # what is still to be written to them
+            (a.queue or self.queue).finish()  # what is still to be written to them,
+            for event in a.events:  # from other queues too
+                event.wait()
         memories: dict[str, Any] = {}
         results: list[Any] = []
         for p, a in zip(self.inputs, arrays, strict=True):
