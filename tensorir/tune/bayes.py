@@ -18,6 +18,9 @@ from tensorir.tune.prior import Priors
 
 LEAST_GAIN = 1e-3
 """In log seconds: where a model expects less of every candidate, a random row is measured instead."""
+FEW, DRAWN = 5, 16
+"""Where most fail and fewer have run, a model proposes the ends of the space, of which it knows least and which are
+rarely good; so it chooses among some that are drawn."""
 WORK = 3_000_000
 """Candidates times results that a model is made for, at most: a tenth of a second."""
 LEAST_CANDIDATES = 2000
@@ -180,6 +183,9 @@ class Bayes(PoolSearch):
             free = np.flatnonzero(~self._seen[model.candidates])
             hopeful = np.isin(model.candidates[free], self._hopeful(model.candidates[free]))
             free = free[hopeful] if hopeful.any() else free
+            ran = sum(t is not None for t in self.results.values())
+            if len(free) > DRAWN and ran < min(FEW, len(self.results) / 2):
+                free = self._rng.choice(free, DRAWN, replace=False)
             gain, chance = model.improvement(self.results, self._pending, free)
             likely = gain * chance
             self._gains.append(float(likely.max()))

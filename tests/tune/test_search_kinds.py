@@ -99,6 +99,23 @@ def test_rows_that_run_are_found_among_many_that_fail() -> None:
     assert sum(t is not None for t in found.results.values()) > 2 * 80 * 6 / 36
 
 
+def test_a_model_of_few_results_among_failures_does_not_go_to_the_ends() -> None:
+    """Corners are what it knows least of, and what is rarely good: a quarter of all values are ends."""
+    powers = [2**n for n in range(8)]
+    asked = []
+    for seed in range(8):
+        found = Bayes(Space(**{f"k{n}": powers for n in range(5)}), seed=seed)
+        rng = np.random.default_rng(seed)
+        for _ in range(40):
+            before, ran = found.counts["model"], sum(t is not None for t in found.results.values())
+            (row,) = found.ask()
+            if found.counts["model"] > before and ran < bayes.FEW:
+                asked.append(found.pool.rows[row])
+            found.tell(row, 1e-3 * (2 + rng.random()) if rng.random() < 0.1 else None)
+    ends = np.isin(np.array(asked), [0, len(powers) - 1]).mean()
+    assert len(asked) > 50 and ends < 0.4
+
+
 # -- noise
 
 
