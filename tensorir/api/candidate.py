@@ -177,6 +177,8 @@ def failure(error: TensorIRError, phase: str) -> Json:
         return found
     if any(word in str(error) for word in _LOST):
         return _result("device_lost", error, phase)
+    if error.code.startswith("cache."):  # the machine's fault: measured again when it is mended
+        return _result("internal_error", error, phase)
     if isinstance(error, LoweringError):
         return _result("illegal_schedule", error, phase)
     if isinstance(error, CompileError):

@@ -27,6 +27,7 @@ from tensorir.api.unproven import answer
 from tensorir.codegen.codec import decode, encode
 from tensorir.codegen.source import Source
 from tensorir.errors import CheckError, Problem, TensorIRError
+from tensorir.runtime.cache import default_cache
 from tensorir.runtime.device import Device, open_device
 from tensorir.runtime.estimate import Rounds
 from tensorir.runtime.machine import REST, Section
@@ -270,9 +271,10 @@ class _Clock:
 
 
 def _hello(state: State, message: Json, progress: Progress) -> Json:
-    """Which device this is; a device that cannot be opened is the caller's problem, with its code."""
+    """Which device this is; one that cannot be opened, or a cache that others may write, is the caller's problem."""
     try:
         about = describe(state.device)
+        default_cache()  # now: trials do not use it, what is handed out in the end does
     except TensorIRError as error:
         return {"status": "device", "problems": [encode(p) for p in error.problems]}
     names = [] if state.work is None else list(state.work.baselines)

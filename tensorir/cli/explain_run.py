@@ -178,6 +178,12 @@ RUN: dict[str, Entry] = {
         "# TENSORIR_CACHE_DIR names a directory that others may write",
         "$ chmod 700 the directory, or set TENSORIR_CACHE_DIR to one of your own",
     ),
+    "cache.damaged": Entry(
+        "Files in the folder where PoCL keeps what it compiles are damaged. PoCL takes them for whole: it gives "
+        "programs without kernels, or ends the process that loads one; tensorir doctor looks for them.",
+        "# f = s.build() with a cache of PoCL's that was cut short, by a full disk perhaps",
+        "$ rm -r ~/.cache/pocl/kcache",
+    ),
     "pack.damaged": Entry(
         "A packed log is not as tensorir cache export wrote it: cut, changed, or made by somebody else. Nothing "
         "of it is used.",

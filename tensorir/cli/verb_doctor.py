@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import platform
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -13,6 +14,7 @@ import click
 
 from tensorir.cli import common
 from tensorir.cli.common import json_option, put, put_json
+from tensorir.errors import TensorIRError
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Finding:
 def command(as_json: bool) -> int:
     """Check Python, packages, devices, compilers, the cache and the log's place; exit 3 without a usable device."""
     findings: list[Finding] = [_python()]
-    for probe in (_packages, _devices, _kernel, _cuda, _search, _cache, _log):
+    for probe in (_packages, _devices, _kernel, _cuda, _search, _cache, _pocl, _log):
         findings += _guarded(probe)
     usable = any(f.name.startswith("device ") and f.ok for f in findings)
     if as_json:
@@ -46,6 +48,9 @@ def _guarded(probe: Callable[[], list[Finding]]) -> list[Finding]:
     """A probe that fails is a finding."""
     try:
         return probe()
+    except TensorIRError as error:
+        problem = error.problems[0]
+        return [Finding(probe.__name__.strip("_"), False, problem.message[:300], problem.hint)]
     except Exception as error:
         return [Finding(probe.__name__.strip("_"), False, f"{type(error).__name__}: {error}"[:300])]
 
@@ -101,7 +106,6 @@ def _kernel() -> list[Finding]:
 
 def _cuda() -> list[Finding]:
     from tensorir.codegen.dialect import CUDA_PROBE
-    from tensorir.errors import TensorIRError
     from tensorir.runtime.cuda import compile_cubin, nvrtc_version, sass
 
     try:
@@ -129,7 +133,6 @@ def _search() -> list[Finding]:
 
 
 def _cache() -> list[Finding]:
-    from tensorir.errors import TensorIRError
     from tensorir.runtime.cache import stat
 
     try:
@@ -140,6 +143,17 @@ def _cache() -> list[Finding]:
     return [
         Finding("cache", bool(found.directory) or None, f"{where}: {found.entries} entries, {found.bytes / 1e6:.1f} MB")
     ]
+
+
+def _pocl() -> list[Finding]:
+    from tensorir.runtime.caches import pocl_cache, pocl_files
+
+    folder = pocl_cache()
+    files = list(pocl_files(folder))
+    if bad := [path for path, whole in files if not whole]:
+        detail = f"{len(bad)} of {len(files)} files are damaged, and PoCL ends the process that meets one: {bad[0]}"
+        return [Finding("PoCL's cache", False, detail, f"rm -r {shlex.quote(str(folder))}")]
+    return [Finding("PoCL's cache", True if files else None, f"{folder}: {len(files)} files")]
 
 
 def _log() -> list[Finding]:

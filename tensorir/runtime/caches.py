@@ -1,11 +1,75 @@
-"""Places for the caches of others, who fail where they cannot write: PoCL has no device then, CuPy is not imported."""
+"""The caches of others: places for them, for PoCL has no device where it cannot write, and CuPy is not imported; and
+what is damaged in PoCL's, whose runtime ends the process that meets it.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import stat
+import struct
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+
+_UNLOADED = re.compile(r'dlopen\("([^"\n]+\.so)"\) failed')
+_DEEP = 4  # folders of PoCL's cache around a kernel's machine code
+_ELF = struct.Struct("<16s HHIQ QQ IHHHHHH")
+_SEGMENT = struct.Struct("<IIQQQQQQ")
+_BITCODE = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")
+
+
+def pocl_cache() -> Path:
+    """The folder in which PoCL keeps what it compiles."""
+    default = f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/pocl/kcache"
+    return Path(os.environ.get("POCL_CACHE_DIR") or os.path.expanduser(default))
+
+
+def pocl_files(folder: Path) -> Iterator[tuple[Path, bool]]:
+    """The programs and machine code in PoCL's cache, each with whether it is whole, as far as its headers tell."""
+    for place, _, names in os.walk(folder):
+        for name in names:
+            path = Path(place, name)
+            whole = {".so": _is_elf, ".bc": _is_bitcode}.get(path.suffix)
+            try:
+                if whole is not None:
+                    yield path, whole(path)
+            except FileNotFoundError:  # it has just been removed
+                continue
+            except OSError:
+                yield path, False
+
+
+def damaged_pocl_cache(output: str) -> Path | None:
+    """The cache to delete, after a process with PoCL was aborted that had printed ``output``; None for other causes."""
+    named = _UNLOADED.search(output)
+    if named is not None:
+        above = Path(named[1]).parents
+        return above[_DEEP] if len(above) > _DEEP else above[0]
+    folder = pocl_cache()
+    return None if all(whole for _, whole in pocl_files(folder)) else folder
+
+
+def _is_elf(path: Path) -> bool:
+    """Whether all that the headers speak of is in the file."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        head = file.read(_ELF.size)
+        if len(head) < _ELF.size or not head.startswith(b"\x7fELF"):
+            return False
+        if head[4:6] != b"\x02\x01":  # of 32 bits or the other byte order: not looked at any further
+            return True
+        *_, start, sections, _, _, each, count, wide, many, _ = _ELF.unpack(head)
+        file.seek(start)
+        table = file.read(each * count)
+    if sections + wide * many > size or len(table) < each * count or each != _SEGMENT.size:
+        return False
+    return all(s[2] + s[5] <= size for s in _SEGMENT.iter_unpack(table))
+
+
+def _is_bitcode(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) in _BITCODE
 
 
 def ensure_cache(variable: str, default: str) -> None:

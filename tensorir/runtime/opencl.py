@@ -8,6 +8,7 @@ import hashlib
 import importlib
 import os
 import re
+import shlex
 import time
 import weakref
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,7 @@ from tensorir.codegen.dialect import WIDE_MACRO
 from tensorir.codegen.source import KernelLaunch, Source
 from tensorir.errors import CompileError, DeviceError, LaunchError, Problem, refuse
 from tensorir.runtime.cache import cache_key, default_cache
-from tensorir.runtime.caches import ensure_cache
+from tensorir.runtime.caches import damaged_pocl_cache, ensure_cache, pocl_cache
 from tensorir.runtime.device import Bytes, Device, DeviceInfo, Module, Step
 from tensorir.runtime.host import as_here, name_processor
 from tensorir.runtime.limits import check_shared, check_source
@@ -42,7 +43,7 @@ def load_pyopencl() -> Any:
     """
     os.environ.setdefault("POCL_AFFINITY", "1")
     os.environ.setdefault("PYOPENCL_NO_CACHE", "1")
-    ensure_cache("POCL_CACHE_DIR", f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/pocl/kcache")
+    ensure_cache("POCL_CACHE_DIR", str(pocl_cache()))
     try:
         return importlib.import_module("pyopencl")
     except ImportError as error:
@@ -411,6 +412,9 @@ class OpenCLModule(Module):
         try:
             kernel = cl.Kernel(self._program, launch.name)
         except cl.Error:
+            if self._device.coherent and (folder := damaged_pocl_cache("")) is not None:
+                message = f"PoCL gave a program without {launch.name}, and files of its cache {folder} are damaged"
+                raise refuse(DeviceError, "cache.damaged", message, hint=f"rm -r {shlex.quote(str(folder))}") from None
             message = f"the source of {self._source.name} has no kernel {launch.name}"
             raise refuse(CompileError, "compile.signature", message) from None
         if kernel.num_args != len(launch.args):

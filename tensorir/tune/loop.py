@@ -532,7 +532,7 @@ class _Run:
             ties=ties,
             finalists=tuple(confirmed),
             records=tuple(self.records),
-            reasons=grouped_reasons(self.records),
+            reasons=grouped_reasons(self.records if best else [*self.records, *self.finals]),
             log_path=None if self.log is None else str(self.log.path),
             elapsed_s=self.clock() - self.start,
             error=self.error,

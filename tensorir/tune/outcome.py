@@ -122,7 +122,7 @@ class TuneOutcome:
     trials:   new trials of this run; the sum of ``counts``
     ties:     finalists that the final round did not find slower than another
     records:  all usable trial records, earlier ones first
-    reasons:  the failures of ``records`` grouped, most frequent first
+    reasons:  the failures of ``records`` grouped, most frequent first; where none is left, those of final rounds too
     machine:  what else the machine did meanwhile
     """
 
@@ -234,6 +234,6 @@ def grouped_reasons(records: Iterable[Record]) -> tuple[dict[str, Any], ...]:
             counts[reason] += 1
             example.setdefault(reason, record)
     return tuple(
-        {"status": example[reason]["status"], "reason": reason, "count": count, "trial": example[reason]["id"]}
-        for reason, count in counts.most_common()
+        {"status": found["status"], "reason": reason, "count": count, "trial": found.get("of") or found["id"]}
+        for reason, count, found in ((r, n, example[r]) for r, n in counts.most_common())
     )

@@ -8,6 +8,7 @@ import json
 import os
 import secrets
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tensorir.errors import TensorIRError, refuse
+from tensorir.runtime.caches import damaged_pocl_cache
 from tensorir.runtime.memory import bound_memory
 from tensorir.tune.child import (
     HEADER,
@@ -252,6 +254,8 @@ class Worker:
         self._child = None
         if status == "crashed" and NO_ROOM in self.output:  # compilers abort when they cannot write their files
             status, detail = "internal_error", {**detail, "message": f"the compiler's files: {NO_ROOM}"}
+        if detail.get("signal") in ("SIGABRT", "SIGBUS") and (folder := damaged_pocl_cache(self.output)) is not None:
+            status, detail = "internal_error", {"message": f"PoCL's cache is damaged: rm -r {shlex.quote(str(folder))}"}
         return {"status": status, "detail": {"phase": child.phase, **detail, "output": self.output}}
 
     def _ensure(self) -> _Child:

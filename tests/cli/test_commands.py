@@ -323,6 +323,27 @@ class TestTuned:
         doc = json.loads(out)
         assert code == 0 and doc["ok"] and next(c for c in doc["checks"] if c["name"] == "kernel")["ok"]
 
+    def test_doctor_sees_damage_in_pocls_cache(self, cli, tmp_path, monkeypatch):
+        kernel = tmp_path / "kernels/AB/CD/a/1-1-1/a.so"
+        kernel.parent.mkdir(parents=True)
+        kernel.write_bytes(b"\x7fELF")
+        monkeypatch.setenv("POCL_CACHE_DIR", str(tmp_path / "kernels"))
+        _, out, _ = cli("doctor", "--json")
+        found = next(c for c in json.loads(out)["checks"] if c["name"] == "PoCL's cache")
+        assert not found["ok"] and str(kernel) in found["detail"] and found["fix"] == f"rm -r {tmp_path}/kernels"
+
+    @pytest.mark.parametrize("verb", [("tune", "--trials", "2"), ("check",), ("tune", "--budget", "5s", "--json")])
+    def test_a_cache_that_others_may_write(self, cli, tmp_path, monkeypatch, verb):
+        """Refused before the first trial, which does not open it."""
+        (tmp_path / "cache").mkdir()
+        (tmp_path / "cache").chmod(0o777)
+        monkeypatch.setenv("TENSORIR_CACHE_DIR", str(tmp_path / "cache"))
+        _, out, err = cli(verb[0], "matmul", "16x16x16", "--log", "log", *verb[1:])
+        assert "[cache.foreign-directory]" in err and "mode 0777" in err and "chmod 700" in err
+        assert not list(tmp_path.glob("log/**/*.jsonl")) and not out
+        finding = next(c for c in json.loads(cli("doctor", "--json")[1])["checks"] if c["name"] == "kernel")
+        assert not finding["ok"] and "mode 0777" in finding["detail"] and "chmod" in finding["fix"]
+
     def test_several_devices_are_different_ones(self, cli):
         code, _, err = cli("tune", "matmul", "8x8x8", "--device", "opencl:0:0,opencl:0:0")
         assert code == 2 and "tune.devices" in err

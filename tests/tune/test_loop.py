@@ -453,6 +453,16 @@ class TestStopping:
         ]
         assert outcome.reasons[0]["trial"] in {r["id"] for r in outcome.records}
 
+    def test_where_the_final_round_leaves_nothing_its_reasons_are_told(self):
+        bench = Bench()
+        noise = dict.fromkeys(range(20), "device_error")
+        outcome = run(bench, trials=3, final=final_of(bench, noise=noise))
+        assert outcome.status == "no_valid_config" and outcome.best is None
+        assert [(r["reason"], r["count"]) for r in outcome.reasons] == [("device_error", 3)]
+        assert outcome.reasons[0]["trial"] in {r["id"] for r in outcome.records}, "a trial that repro knows"
+        outcome = run(bench, trials=3, final=final_of(bench, noise={0: "device_error"}))
+        assert outcome.best is not None and outcome.reasons == ()
+
     def test_bad_measurement_is_our_error_not_a_crash(self):
         outcome = run(Bench(lambda t, c: {"status": "fine"}), trials=2)
         assert outcome.counts == {"internal_error": 2} and "fine" in str(outcome.records[0]["detail"])

@@ -24,6 +24,12 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.fixture(autouse=True)
+def _own_kernels(tmp_path, monkeypatch):
+    """What an abort says must not depend on this machine's cache of kernels."""
+    monkeypatch.setenv("POCL_CACHE_DIR", str(tmp_path / "kernels"))
+
+
 @pytest.fixture
 def worker():
     with Worker("worker_zoo", ("one", "two words"), path=PATH) as made:
@@ -105,6 +111,21 @@ def test_a_full_disk_is_not_the_candidates_fault(worker):
         {"do": "abort", "words": "LLVM ERROR: IO failure on output stream: No space left on device"}, 30
     )
     assert reply["status"] == "internal_error" and reply["detail"]["message"].endswith("No space left on device")
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("content", [b"", b"\x7fELF and no more", b"nonsense" * 100])
+def test_a_damaged_cache_is_not_the_candidates_fault(worker, tmp_path, monkeypatch, named, content):
+    """PoCL aborts where it cannot load its own machine code: what to delete is said, and the next one is measured."""
+    kernel = tmp_path / "k cache/AB/CD/a_kernel/1-1-1/a_kernel.so"
+    kernel.parent.mkdir(parents=True)
+    kernel.write_bytes(content)
+    monkeypatch.setenv("POCL_CACHE_DIR", str(tmp_path / ("elsewhere" if named else "k cache")))
+    words = f"dlopen(\"{kernel}\") failed with 'invalid ELF header'." if named else "Aborted"
+    reply = worker.request({"do": "abort", "words": words}, 30)
+    assert reply["status"] == "internal_error"
+    assert reply["detail"]["message"] == f"PoCL's cache is damaged: rm -r '{tmp_path}/k cache'"
+    assert worker.request({"do": "echo", "value": 5}, 30)["echo"] == 5
 
 
 def test_exit_code(worker):
