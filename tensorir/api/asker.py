@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -69,6 +69,10 @@ class Asker:
         if reply.pop(LAST, False):  # its device went with what it measured: others are not to pay for that
             self.close()
         return reply
+
+    def hear(self, phase: Callable[[str], object]) -> None:
+        """Let ``phase`` be told of each phase of the requests to come."""
+        self._worker.heard = phase
 
     def kill(self) -> None:
         """Make a request under way return ``cancelled``, from any thread."""

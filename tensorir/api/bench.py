@@ -41,7 +41,7 @@ BESIDE = "beside"  # the phase in which the kernel is made that others are timed
 LONG_S = 0.1  # a default that takes so long is not repeated beside others
 STEADY = 1.02  # changes of the reference up to this factor are noise of its own
 DOUBT = 0.5  # the first blocks may have more to do than the others
-WAIT = "turn"  # the phase in which another process times on the device
+WAIT = "turn"  # the phase in which another process times on the device; its id and what it times follow
 SAY_S = 0.5  # between two signs of life: each of them wakes the supervisor, which disturbs
 UNSTABLE = 0.25  # width of the interval over the median from which a time is flagged
 

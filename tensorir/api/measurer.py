@@ -23,6 +23,7 @@ from tensorir.api.expected import Output, save_json
 from tensorir.api.identity import fingerprint
 from tensorir.api.options import Options
 from tensorir.api.places import DevicePlaces, Neighbours, alike, device_names, places_of
+from tensorir.api.waits import Waits
 from tensorir.codegen.codec import decode, encode
 from tensorir.errors import DeclarationError, DeviceError, Problem, refuse
 from tensorir.interp.magnitude import is_continuous
@@ -87,7 +88,7 @@ class Measurer:
         self._levels: list[Record] = []  # trials of earlier runs that they can be timed beside instead
         self._reference: Json | None = None  # what workers must know of the one that is
         self.cold_s = 0.0  # until the worker was ready
-        self.waits: dict[int, Json] = {}  # by process: who else timed on the device, see Machine
+        self.waits = Waits(options.wait)
         self._target = Target("opencl", "cpu")
         self._about: Json = {}
         self._expect: Json | None = None
@@ -225,21 +226,11 @@ class Measurer:
         return limits
 
     def _ask(self, message: Json, remaining: float | None, late_s: float | None = None) -> Json:
+        if isinstance(self._asker, Asker):
+            self._asker.hear(self.waits.hear_phase)
         reply = self._asker.request(self._addressed(message), self._limits(), remaining, late_s)
-        self._hear(reply)
+        self.waits.hear(reply)
         return reply
-
-    def _hear(self, reply: Mapping[str, Any]) -> None:
-        """Who else times on the device: said once of each, and added up."""
-        detail = reply.get("detail")
-        for other in (detail.get("waited") if isinstance(detail, dict) else None) or ():
-            new = other["pid"] not in self.waits
-            known = self.waits.setdefault(other["pid"], {**other, "seconds": 0.0})
-            known["seconds"] += other["seconds"]
-            if new:
-                doing = "taking turns with it" if self.options.wait else "not waiting for it"
-                text = f"process {other['pid']} times {other['workload'] or 'kernels'} on this device too"
-                warnings.warn(f"{text}: {doing}", stacklevel=2)
 
     def _addressed(self, message: Json) -> Json:
         expect = {} if self._expect is None else {"expect": self._expect}
@@ -373,7 +364,7 @@ class Measurer:
         """Show each record of trials at several places; the peer after the default, which has been measured alone."""
         if on_trial is not None:
             on_trial(record)
-        self._hear(record)
+        self.waits.hear(record)
         self._fell_beside(record)
         self._took(record)
         self._refer(record)

@@ -101,7 +101,7 @@ class Session:
             cold_s=self.measurer.cold_s,
         )
         found = search(options.strategy, **{**given, **others})
-        return replace(found, machine=replace(found.machine, waits=tuple(self.measurer.waits.values())))
+        return replace(found, machine=replace(found.machine, waits=self.measurer.waits.told()))
 
 
 def _say_older(records: Sequence[Record]) -> None:

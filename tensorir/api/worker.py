@@ -86,7 +86,7 @@ class State:
     @contextlib.contextmanager
     def timing(self, progress: Progress) -> Iterator[None]:
         """Have the device for oneself, among tunings; what other programs do meanwhile is added to ``load``."""
-        with self.turns.turn(partial(progress, WAIT)):
+        with self.turns.turn(lambda: progress("{} {pid} {workload}".format(WAIT, **self.turns.holder()))):
             progress("time")
             section = Section()
             try:
@@ -266,7 +266,8 @@ class _Clock:
         found: dict[str, float] = {}
         ends = [at for _, at in self._marks[1:]] + [time.perf_counter()]
         for (phase, began), end in zip(self._marks, ends, strict=True):
-            found[phase] = round(found.get(phase, 0.0) + end - began, 4)
+            name = WAIT if phase.startswith(f"{WAIT} ") else phase  # whoever has it
+            found[name] = round(found.get(name, 0.0) + end - began, 4)
         return found
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from tensorir.runtime.cache import default_directory
 
 MOST_NAME = 200
+NOBODY = {"pid": 0, "workload": ""}
 HELD_S = 0.5  # after which a section that goes on gives others a turn
 _held: set[str] = set()  # by this process, which takes turns with others and not with itself
 
@@ -59,6 +60,12 @@ class Turns:
                 yield
             finally:
                 _held.discard(self._name)
+
+    def holder(self) -> dict[str, Any]:
+        """Who has the turn, or had the last one: ``{"pid", "workload"}``; a process id of 0 where nobody says."""
+        with contextlib.suppress(OSError), _opened(directory() / f"{self._name}.turn") as turn:
+            return _owner(turn)
+        return dict(NOBODY)
 
     def waited(self) -> list[dict[str, Any]]:
         """Who had the turn since this was last asked, and for how long: ``{"pid", "workload", "seconds"}``."""
@@ -115,4 +122,4 @@ def _owner(turn: int) -> dict[str, Any]:
         found = json.loads(os.pread(turn, 4096, 0))
         return {"pid": int(found["pid"]), "workload": str(found["workload"])}
     except (ValueError, KeyError, TypeError, OSError):
-        return {"pid": 0, "workload": ""}
+        return dict(NOBODY)

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tensorir.errors import TensorIRError, refuse
@@ -72,6 +72,7 @@ _KEEP_PREFIXES = (
     "TENSORIR_",
 )
 NO_ROOM = os.strerror(errno.ENOSPC)
+MOST_PHASE = 200  # characters of a phase that are kept
 LAST = "last"
 """Of a reply: the process that gave it can measure no more, and the next request needs a new one."""
 
@@ -122,6 +123,7 @@ class Worker:
         self._owner = os.getpid()
         self.starts = 0  # how often a process was started; more than one means that something died
         self.output = ""  # tail of what the last request printed
+        self.heard: Callable[[str], object] = str  # is told of each phase
 
     def __enter__(self) -> Worker:
         return self
@@ -241,7 +243,8 @@ class Worker:
                 if now >= end:
                     return self._failed(child, _timeout_status(child.phase), {"limit_s": timeout})
             elif "phase" in frame:
-                child.phase, child.phase_began = str(frame["phase"])[:64], time.monotonic()
+                child.phase, child.phase_began = str(frame["phase"])[:MOST_PHASE], time.monotonic()
+                self.heard(child.phase)
             elif isinstance(frame.get("reply"), dict):
                 return dict(frame["reply"])
             else:

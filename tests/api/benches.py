@@ -2,6 +2,7 @@
 
 from concurrent.futures import Future
 
+from tensorir.api.waits import Waits
 from tensorir.tune.flight import Flights
 from tensorir.tune.sides import FinalRound
 
@@ -54,7 +55,7 @@ class Measurer:
     flights, cold_s, shareable, width = None, 0.0, None, 1
 
     def __init__(self, bench, work):
-        self.bench, self.n, self.waits = bench, work.parameters["n"], {}
+        self.bench, self.n, self.waits = bench, work.parameters["n"], Waits(True)
         bench.opened += 1
 
     def __exit__(self, *_):

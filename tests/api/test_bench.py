@@ -384,6 +384,7 @@ def test_the_worker_times_in_turn_and_says_how_the_machine_changed(side):
 OWNER = """
 import sys
 from tensorir.runtime.turns import Turns
+from tensorir.api.waits import Waits
 with Turns("cpu", "matmul of another").turn(int):
     print("owns", flush=True)
     sys.stdin.readline()
@@ -397,7 +398,7 @@ def test_a_second_tuning_says_who_measures_and_waits_for_its_timings_or_is_told_
 ):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     m, state = side
-    m.options = replace(m.options, wait=wait)
+    m.options, m.waits = replace(m.options, wait=wait), Waits(wait)
     state.setup = m._describe() | {"folder": m._folder, "key": state.setup["key"]}
     monkeypatch.setattr(worker, "_state_of", lambda _: state)
     phases, other = [], subprocess.Popen([sys.executable, "-c", OWNER], stdin=PIPE, stdout=PIPE, text=True)
@@ -405,7 +406,7 @@ def test_a_second_tuning_says_who_measures_and_waits_for_its_timings_or_is_told_
 
     def progress(phase):
         phases.append(phase)
-        if phase == "turn":
+        if phase.startswith("turn "):
             other.stdin.write("\n")
             other.stdin.flush()
 
@@ -413,18 +414,20 @@ def test_a_second_tuning_says_who_measures_and_waits_for_its_timings_or_is_told_
     result = worker.handler({**message, "setup": state.setup}, progress)
     other.kill()
     other.communicate()
-    assert result["status"] == "ok" and ("turn" in phases) == wait
+    turn = f"turn {os.getpid()} matmul of another"
+    assert result["status"] == "ok" and (turn in phases) == wait
     if wait:
-        after = phases[phases.index("turn") + 1 :]
+        after = phases[phases.index(turn) + 1 :]
         assert after[0] == "time" and "compile" not in after, "only timings wait"
+        assert result["detail"]["seconds"]["turn"] > 0
     said = "taking turns with it" if wait else "not waiting for it"
     with pytest.warns(UserWarning, match=f"process {os.getpid()} times matmul of another on this device too: {said}"):
-        m._hear(result)
+        m.waits.hear(result)
     with warnings.catch_warnings(action="error"):
-        m._hear(result)
-    ((_, told),) = m.waits.items()
+        m.waits.hear(result)
+    (told,) = m.waits.told()
     assert told["workload"] == "matmul of another" and (told["seconds"] > 0) == wait
-    outcome = Machine(waits=tuple(m.waits.values()))
+    outcome = Machine(waits=m.waits.told())
     how = "took turns with" if wait else "timed next to"
     assert f"{how} process {os.getpid()} (matmul of another" in outcome.words()
 

@@ -1,0 +1,60 @@
+"""Who else times on the devices of a tuning: said once of each process, and added up."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from tensorir.api.bench import WAIT
+
+Json = dict[str, Any]
+
+
+class Waits:
+    """What workers say of other processes that had the turn (``runtime.turns``).
+
+    wait: whether they wait for these, which is what people are told
+    """
+
+    def __init__(self, wait: bool) -> None:
+        self._wait = wait
+        self._by_process: dict[int, Json] = {}
+        self._since: float | None = None  # a local worker waits
+
+    def told(self) -> tuple[Json, ...]:
+        """Each with the seconds that its turns took: ``{"pid", "workload", "seconds"}``."""
+        return tuple(self._by_process.values())
+
+    def hear_phase(self, phase: str) -> None:
+        """A worker begins a phase: if it is one of waiting, people are told for whom."""
+        whose = _whose(phase)
+        self._since = None if whose is None else time.monotonic()
+        if whose is not None and whose["pid"]:
+            self._known(whose)
+
+    def hear(self, reply: Mapping[str, Any]) -> None:
+        """What a worker has answered, or where it was when it was stopped."""
+        detail = reply.get("detail")
+        if not isinstance(detail, dict):
+            return
+        for other in detail.get("waited") or ():
+            self._known(other)["seconds"] += other["seconds"]
+        whose = _whose(str(detail.get("phase", "")))
+        if whose is not None and self._since is not None:
+            self._known(whose)["seconds"] += time.monotonic() - self._since
+
+    def _known(self, other: Json) -> Json:
+        if other["pid"] not in self._by_process:
+            self._by_process[other["pid"]] = {**other, "seconds": 0.0}
+            doing = "taking turns with it" if self._wait else "not waiting for it"
+            text = f"process {other['pid']} times {other['workload'] or 'kernels'} on this device too"
+            warnings.warn(f"{text}: {doing}", stacklevel=2)
+        return self._by_process[other["pid"]]
+
+
+def _whose(phase: str) -> Json | None:
+    """Whose turn it is in a phase of waiting (``bench.WAIT``); None in others."""
+    name, pid, workload = (*phase.split(" ", 2), "", "")[:3]
+    return {"pid": int(pid), "workload": workload} if name == WAIT and pid.isdigit() else None
