@@ -24,6 +24,7 @@ from tensorir.api.expected import Output, compare, compare_floats
 from tensorir.api.floats import Floats
 from tensorir.api.measurer import Measurer
 from tensorir.api.options import Options
+from tensorir.api.waits import Waits
 from tensorir.api.worker import State
 from tensorir.errors import CheckError, CompileError, DeviceError, LaunchError, LoweringError, Problem
 from tensorir.runtime.estimate import ESTIMATOR
@@ -384,7 +385,6 @@ def test_the_worker_times_in_turn_and_says_how_the_machine_changed(side):
 OWNER = """
 import sys
 from tensorir.runtime.turns import Turns
-from tensorir.api.waits import Waits
 with Turns("cpu", "matmul of another").turn(int):
     print("owns", flush=True)
     sys.stdin.readline()
