@@ -67,6 +67,7 @@ def best(workload: str | None, log: str, as_json: bool) -> int:
     from tensorir.cli.tables import config_text
     from tensorir.tune.log import best as find
     from tensorir.tune.progress import milliseconds
+    from tensorir.tune.record import compares
 
     reader = _reader(log)
     choices = find(reader, workload=workload)
@@ -82,7 +83,8 @@ def best(workload: str | None, log: str, as_json: bool) -> int:
         config = config_text(c.record["config"])
         words = "" if c.load is None else c.load.words()
         busy = f"  ({words} while it was timed)" if words else ""
-        put(clean(f"{c.record['id']}  {milliseconds(c.time_s)}  {c.record['workload']}  {config}{busy}"))
+        older = "" if compares(c.timed) else "  (version 1, which does not compare with others)"
+        put(clean(f"{c.record['id']}  {milliseconds(c.time_s)}  {c.record['workload']}  {config}{busy}{older}"))
     if not choices:
         say(f"there is no valid record in {log}")
     return common.OK

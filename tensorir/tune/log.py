@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 import statistics
@@ -153,9 +154,11 @@ def listing(reader: LogReader) -> list[dict[str, Any]]:
         if record["kind"] == "trial":
             row["trials"] += 1
             row["ok"] += record["status"] == "ok"
-    for choice in _winners(known):
-        row = rows[choice.record["workload"], choice.record["device"]["name"]]
-        row["best_s"] = choice.time_s if row["best_s"] is None else min(row["best_s"], choice.time_s)
+    best: dict[tuple[str, str], tuple[bool, float]] = {}
+    for c in _winners(known):  # of several drivers or versions: times that compare with new ones before all others
+        key = (c.record["workload"], c.record["device"]["name"])
+        best[key] = min(best.get(key, (True, math.inf)), (not compares(c.timed), c.time_s))
+        rows[key]["best_s"] = best[key][1]
     return sorted(rows.values(), key=lambda row: (row["workload"], row["device"]))
 
 

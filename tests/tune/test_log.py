@@ -325,6 +325,15 @@ class TestVerbs:
             and counts["flags"] == {"unstable_timing": 1}
         )
 
+    def test_the_best_of_a_listing_is_of_version_2_where_there_is_one(self, tmp_path):
+        """Also where another driver made the records of version 1, so that nothing else compares with them."""
+        other = Identity(ME.workload, ME.compute, {**DEVICE, "driver": "2.0"}, ME.versions)
+        old = first(made(1, 1e-4, identity=other))
+        write(tmp_path / "old", [old])
+        assert [row["best_s"] for row in log.listing(LogReader(tmp_path))] == [1e-4]
+        write(tmp_path / "new", [made(1, 2e-3)])
+        assert [row["best_s"] for row in log.listing(LogReader(tmp_path))] == [2e-3]
+
     def test_verify_finds_stale_sources(self, tmp_path):
         fresh, stale, foreign = made(1), made(2, source_sha256="cd" * 32), made(3)
         path = write(tmp_path, [fresh, stale, foreign])
