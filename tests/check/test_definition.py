@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import tensorir as tir
 from tensorir.api.candidate import Refused, prepare
+from tensorir.api.workload import Template
 from tensorir.check import definition
 from tensorir.check.definition import WORK, differs, differs_as_class, key_of
 from tensorir.expr.program import computes_of
@@ -257,6 +258,21 @@ def test_functions_that_the_field_does_not_see_through_are_compared_in_doubles()
     near = tir.compute((8,), lambda i: tir.exp(A[i]) * 2.71, name="C")
     assert differs((C,), (same,)) == "" and differs((C,), (near,))
     assert differs((C,), (near,), most=1e-2) == "" and differs((C,), (near,), most=1e-4)
+
+
+@pytest.mark.parametrize(("factor", "right"), [(21, True), (21.0001, True), (21.001, False)])
+def test_approximate_templates_may_round_as_their_workload_allows(factor, right):
+    x = tir.placeholder((40,), name="x")
+    y = tir.compute((40,), lambda i: x[i] * 3, name="y")
+    other = tir.compute((40,), lambda i: x[i] * (1 / 7) * factor, name="y")
+    by_sevenths = Template(lambda s, _: tir.Schedule(other, s.target), tir.Space(), approximate=True)
+    assert (differs((y,), (other,)) != "") and (differs((y,), (other,), most=1e-5) == "") is right
+    work = tir.Workload("rounded", y, {"sevenths": by_sevenths}, max_error=1e-5)
+    if right:
+        assert work.schedule().check()
+    else:
+        with pytest.raises(tir.ScheduleError, match=r"template\.definition"):
+            work.schedule()
 
 
 def test_a_class_is_compared_once(monkeypatch):
