@@ -30,15 +30,19 @@ class Schedule(_Schedule):
     def emitted(self, target: Any = None) -> Source:
         """The source with its parameters and launches, for this schedule's target or another.
 
+        target: "opencl", "cuda" … alone mean this schedule's own target where it is of that language
         Raises LoweringError when the target cannot express the schedule.
         """
-        return emit_source(self, Target.parse(target) if target is not None else self.target)
+        return emit_source(self, self._meant(target))
 
     def source(self, target: Any = None) -> str:
-        """The emitted text; ``s.source("cuda")`` gives the other dialect of the same schedule."""
-        if self.edited is not None and (target is None or Target.parse(target).language == self.target.language):
+        """The emitted text; ``s.source("cuda")`` gives this dialect of the same schedule, for its own architecture."""
+        if self.edited is not None and self._meant(target).language == self.target.language:
             return self.edited
         return self.emitted(target).text
+
+    def _meant(self, target: Any) -> Target:
+        return self.target if target in (None, self.target.language) else Target.parse(target)
 
     def build(self, device: str | Device | None = None, *, limit_s: float | None = None) -> Executable:
         """Compile for a device (default: the first usable one of the schedule's language).

@@ -267,7 +267,9 @@ class Workload:
     def schedule(
         self, config: Mapping[str, Any] | None = None, template: str | None = None, target: Any = "opencl"
     ) -> Schedule:
-        """The schedule that a template makes for one configuration (its default when None).
+        """The schedule that a template makes for one configuration of its space (its default when None).
+
+        Raises DeclarationError ``space.illegal`` where constraints of the space refuse the configuration.
 
         What a template has declared by itself is compared with the workload's definition at sampled elements, in exact
         arithmetic, once for all configurations that declare the same; ``template.definition`` where it differs.
@@ -282,7 +284,7 @@ class Workload:
         name = self.template_for(parsed, template)
         chosen = self.templates[name]
         space = chosen.space_for(parsed)
-        values = space.default if config is None else space.canonical(config)
+        values = space.default if config is None else space.accept(config)
         s = Schedule(self._outputs, parsed)
         made = chosen.function(s, dict(values))
         if made is None:

@@ -342,6 +342,14 @@ DECLARE: dict[str, Entry] = {
         "# features=lambda c: [c['tile']] * c['tile']",
         "# features=lambda c: [c['tile'], c['tile'] ** 2]",
     ),
+    "space.illegal": Entry(
+        "Constraints of a template's space refuse the configuration that was given: they keep away what cannot be "
+        "scheduled, does not fit the device, or is the same as another configuration.",
+        'space = tir.Space(tile=[4, 8], vector=[4, 8], where={"divides": lambda c: c["tile"] % c["vector"] == 0})\n'
+        'w = tir.Workload("mm", C, {"default": (lambda s, c: s, space)})\nw.schedule({"tile": 4, "vector": 8})',
+        'space = tir.Space(tile=[4, 8], vector=[4, 8], where={"divides": lambda c: c["tile"] % c["vector"] == 0})\n'
+        'w = tir.Workload("mm", C, {"default": (lambda s, c: s, space)})\nw.schedule({"tile": 8, "vector": 8})',
+    ),
     "space.knob-name": Entry(
         "Knobs are named as Python names are, so that conditions (--restrict) can mention them.",
         'tir.Space(**{"tile-size": [8, 16]})',

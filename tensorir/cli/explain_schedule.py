@@ -166,16 +166,10 @@ SCHEDULE: dict[str, Entry] = {
         's.split("C.k", [None, 8])\ns.rfactor("C", "C.k.1")\ns.bind("C.rf.k.1", "thread.x")',
     ),
     "bind.serial": Entry(
-        "The loop is already bound, unrolled or vectorized.",
+        "The loop is already bound, unrolled or vectorized, and a loop has one such meaning. Split it before that, and "
+        "give each part one.",
         's.unroll("C.j")\ns.bind("C.j", "thread.x")',
-        's.bind("C.j", "thread.x")',
-    ),
-    "bind.shared-per-thread": Entry(
-        "A copy was staged for each iteration of a loop by itself; threads bound to that loop would all "
-        "use the one copy "
-        "in shared memory. Bind first, then stage.",
-        '# s.stage_in("A", at=loop, scope="shared"), then s.bind(loop, "thread.x")',
-        '# s.bind(loop, "thread.x"), then s.stage_in("A", at=loop, scope="shared")',
+        's.split("C.j", [None, 4])\ns.unroll("C.j.1")\ns.bind("C.j.0", "thread.x")',
     ),
     "bind.symbolic-extent": Entry(
         "A hardware axis needs a constant extent; this loop's depends on an outer loop or on data.",

@@ -329,13 +329,13 @@ STAGES: dict[str, Entry] = {
         's.stage_in("B", at="root", scope="global")',
     ),
     "stage-in.vector": Entry(
-        "vector= must divide the row of the copy, and be 2, 4, 8 or 16.",
+        "vector= must divide the row of the copy, and be 1, 2, 4, 8 or 16.",
         's.stage_in("A", at="C.i", scope="register", vector=3)',
         's.stage_in("A", at="C.i", scope="register", vector=4)',
     ),
     "stage-out.vector": Entry(
         "vector= says how the threads of a block write a copy in shared memory out together; it must divide the copy's "
-        "rows, and be 2, 4, 8 or 16.",
+        "rows, and be 1, 2, 4, 8 or 16.",
         's.stage_out("C", at="C.i", scope="shared", vector=5)',
         's.stage_out("C", at="C.i", scope="shared", vector=4)',
     ),

@@ -135,10 +135,24 @@ def constant_extent(loop: Loop, code: str) -> int:
 def need_serial(loop: Loop, primitive: str) -> None:
     """Refuse a loop that already has a meaning."""
     if loop.kind is not Kind.SERIAL:
-        raise ScheduleError(Problem(
-            f"{primitive}.serial", f"loop {loop.var.name} is already {_done(loop.kind)}", at=caret(loop),
-            hint=f"{primitive} it first, then {_verb(loop.kind)}",
-        ))  # fmt: skip
+        message = f"loop {loop.var.name} is already {_done(loop.kind)}"
+        raise ScheduleError(Problem(f"{primitive}.serial", message, at=caret(loop), hint=_instead(loop, primitive)))
+
+
+def _instead(loop: Loop, primitive: str) -> str:
+    """What gives both the meaning that a loop has and that which ``primitive`` would give it."""
+    verb = loop.kind.value if loop.kind in (Kind.UNROLL, Kind.VECTOR) else "bind"
+    if primitive in ("split", "fuse") or (primitive == "partition" and loop.kind is not Kind.VTHREAD):
+        return f"{primitive} it first, then {verb}"
+    if primitive == "tensorize":
+        return f"do not {verb} {loop.var.name}: the instruction performs all loops of its nest"
+    if primitive == verb != "bind":
+        return ""
+    part = 2 if isinstance(loop.extent, Const) and as_int(loop.extent) <= 4 else 4
+    others = f"{verb} one part, {primitive} the other"
+    if primitive == verb:
+        others = "bind one part, the other to block.x" if loop.kind is Kind.COOPERATIVE else "bind each part"
+    return f"s.split({loop.var.name!r}, [None, {part}]) before that: {others}"
 
 
 def need_room(index: Index, loop: Loop, primitive: str) -> None:
@@ -161,10 +175,6 @@ def _done(kind: Kind) -> str:
         Kind.INTRIN: "tensorized",
     }  # fmt: skip
     return words.get(kind, f"bound to {kind.value}")
-
-
-def _verb(kind: Kind) -> str:
-    return kind.value if kind.level == "sequential" else "bind"
 
 
 def has_axis(loop: Loop, axis: Axis) -> list[tuple[Stage, Iter]]:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_int, need_mapping, shown
-from tensorir.tune.legal import Legal, Predicate, accepted, around, codes, enumerate_legal
+from tensorir.tune.legal import EXACT_LIMIT, Legal, Predicate, accepted, around, codes, enumerate_legal
 from tensorir.tune.pool import Features
 from tensorir.tune.restrict import WORDS, parse
 
@@ -215,6 +215,18 @@ class Space:
         """``config`` with exactly the declared names and values: undoes what JSON did (tuples became lists)."""
         return self._at(self._indices(config))
 
+    def accept(self, config: Mapping[str, Any]) -> Config:
+        """``canonical`` of a configuration that every constraint accepts.
+
+        Raises DeclarationError ``space.illegal``, which names those that do not.
+        """
+        made = self.canonical(config)
+        if not accepted(made, self.where):
+            broken = ", ".join(map(repr, self._refusals(made)))
+            said = ", ".join(f"{n}={v!r}" for n, v in made.items())
+            raise refuse(DeclarationError, "space.illegal", f"{broken} refuses {said[:400]}", hint=self._near(made))
+        return made
+
     # -- inside
 
     @property
@@ -310,6 +322,14 @@ class Space:
             hint = f"one of {self.values_text(self.names[knob])}"
             raise refuse(DeclarationError, "space.unknown-value", message, hint=hint)
         return found
+
+    def _near(self, config: Config) -> str:
+        """What to change in a configuration for a legal one: the fewest knobs."""
+        if self._listed is None and self.size > EXACT_LIMIT:
+            return "space.config(row) gives the legal ones"
+        same = self.legal == np.array(self._indices(config), np.int32)
+        legal = self.config(int(same.sum(axis=1).argmax()))
+        return ", ".join(f"{n}={v!r}" for n, v in legal.items() if v != config[n])
 
     def _checked_default(self, default: Mapping[str, Any]) -> Config:
         config = self.canonical(default)

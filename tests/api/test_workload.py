@@ -1,5 +1,6 @@
 """Workloads: templates, targets, references, titles; and the inputs on which results are exact."""
 
+import html
 import math
 from dataclasses import replace
 
@@ -49,6 +50,45 @@ def test_configuration_is_checked_against_the_space():
     with pytest.raises(tir.DeclarationError) as caught:
         two_kinds().schedule({"f": 3})
     assert caught.value.code == "space.unknown-value"
+
+
+def test_configurations_that_constraints_refuse_are_not_scheduled():
+    """Wherever they come from: a call, the command line, a log."""
+    asked = []
+    where = {"divides": lambda c: c["tile"] % c["vector"] == 0, "small": lambda c: c["tile"] * c["vector"] < 64}
+    space = tir.Space(tile=[4, 8, 16], vector=[1, 4, 8], where=where)
+    work = Workload("w", elementwise(lambda a: a + 1), {"default": (lambda s, c: asked.append(c), space)})
+    for config, broken, near in (
+        ({"tile": 4, "vector": 8}, "'divides' refuses tile=4, vector=8", "tile=8 | vector=1 | vector=4"),
+        ({"tile": 16, "vector": 8}, "'small'", "vector=1 | tile=8"),
+    ):
+        for ask in (lambda c=config: work.schedule(c), lambda c=config: work.schedule(c, "default", "opencl")):
+            with pytest.raises(tir.DeclarationError) as caught:
+                ask()
+            assert caught.value.code == "space.illegal" and broken in str(caught.value)
+            assert caught.value.problems[0].hint in near.split(" | ")
+        with pytest.raises(Refused) as refused:
+            prepare(work, "default", config, Target.parse("opencl"))
+        assert refused.value.result["detail"]["code"] == "space.illegal"
+    assert not asked
+    for row in range(len(space.legal)):
+        work.schedule(space.config(row))
+    assert len(asked) == len(space.legal) == 5
+
+
+def test_a_refused_configuration_of_a_large_space_is_told_without_listing_it():
+    space = tir.Space(**{f"x{n}": range(16) for n in range(12)}, where={"even": lambda c: c["x0"] % 2 == 0})
+    with pytest.raises(tir.DeclarationError) as caught:
+        space.accept(dict.fromkeys(space.names, 1))
+    assert caught.value.code == "space.illegal" and "'even' refuses x0=1" in str(caught.value)
+    assert space._listed is None
+
+
+def test_the_source_is_for_the_architecture_of_the_schedule():
+    work = tir.ops.matmul(m=512, n=512, k=512, dtype="float16")
+    s = work.schedule(target="cuda -arch=sm_90a")
+    assert s.source("cuda") == s.source() == s.emitted("cuda").text
+    assert html.escape(s.source()) in s._repr_html_()
 
 
 def test_devices_of_one_kind_have_spaces_of_their_own():

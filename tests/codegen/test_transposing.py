@@ -126,7 +126,8 @@ def test_sums_by_channels_leave_by_pixels(channels, pixels):
     for target in (CPU_LIMITS, WIDE):
         space = work.templates["cpu_direct"].space_for(tir.Target.parse(target))
         config = {**space.default, "rows": 1, "tile_rows": 1, "flat": 0}
-        s = work.schedule(config, "cpu_direct", target)
+        s = tir.Schedule(work.outputs, target)
+        s = work.templates["cpu_direct"].function(s, config) or s  # some are not worth a trial at so few pixels
         text = s.source()
         assert "tir_transpose_" in text[text.index("Y[") :], "and no element of the result is stored alone"
         arrays = work.random_inputs(3)

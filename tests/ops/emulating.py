@@ -16,6 +16,12 @@ def small_integers(source, seed=0):
     return [rng.integers(-3, 4, p.shape).astype(numpy_dtype(p.dtype)) for p in source.inputs]
 
 
+def beyond(work, config, template, target):
+    """The schedule of a configuration that is right, and kept out of the space as not worth a trial at its shape."""
+    s, chosen = tir.Schedule(work.outputs, target), work.templates[template]
+    return chosen.function(s, chosen.space_for(s.target).canonical(config)) or s
+
+
 def any_configuration_is_right(data, work, template, target):
     """Whether the text of a drawn configuration of a template's space is."""
     space = work.templates[template].space_for(tir.Target.parse(target))

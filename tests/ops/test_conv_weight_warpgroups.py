@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from emulating import any_configuration_is_right, emulated_rightly, small_integers
+from emulating import any_configuration_is_right, beyond, emulated_rightly, small_integers
 from hypothesis import assume, settings
 from hypothesis import given as drawn
 from hypothesis import strategies as st
@@ -35,7 +35,7 @@ def space(made, target=HOPPER):
 
 
 def scheduled(made, **config):
-    return made.schedule({**space(made).default, **TILES, **config}, "gpu_hopper", HOPPER)
+    return beyond(made, {**space(made).default, **TILES, **config}, "gpu_hopper", HOPPER)
 
 
 CASES = {

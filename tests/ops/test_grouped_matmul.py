@@ -6,7 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
-from emulating import small_integers
+from emulating import beyond, small_integers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -150,7 +150,7 @@ def test_sums_in_parts(template):
     w = work(m=100, n=40, k=264, align=64, dtype=dtype)
     small = {"gpu_tensor": dict(bm=64, wm=32), "gpu_hopper": dict(groups=1)}.get(template, {})
     config = w.templates[template].space_for(tir.Target.parse(target)).default
-    assert is_right(w, w.schedule({**config, **small, "splits": 2}, template, target))
+    assert is_right(w, beyond(w, {**config, **small, "splits": 2}, template, target))
 
 
 @pytest.mark.parametrize(("align", "rows"), [(16, 16), (32, 32), (48, 16), (64, 64), (128, 128), (4096, 256)])
@@ -226,4 +226,4 @@ def test_blocks_with_nothing_to_do_read_no_table(in_flight):
     """Bands of four rows of blocks, of which there are two: addresses are computed, also of what is not copied."""
     w = work(m=128, n=64, align=64, dtype="bfloat16")
     config = dict(bm=64, bn=64, wm=32, wn=32, bk=32, depth=2, in_flight=in_flight, raster=4, splits=1, atomic=0)
-    assert is_right(w, w.schedule({**config, "staged": 1}, "gpu_tensor", AMPERE))
+    assert is_right(w, beyond(w, {**config, "staged": 1}, "gpu_tensor", AMPERE))

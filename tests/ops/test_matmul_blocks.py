@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+from emulating import beyond
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,13 +35,13 @@ def work(template, **changed):
 @pytest.mark.parametrize("changed", [{}, dict(batch=2, ta=True, bias=True, act="relu", m=250)], ids=str)
 @pytest.mark.parametrize("template", ["gpu_tensor", "gpu_warp"])
 def test_bands_cover_the_result(template, changed):
-    s = work(template, **changed).schedule({**TILES[template], "raster": 2}, template, AMPERE)
+    s = beyond(work(template, **changed), {**TILES[template], "raster": 2}, template, AMPERE)
     assert "const int tile = blockIdx.x;" in s.source()
     assert s.check("emulate")
 
 
 def test_bands_are_proved():
-    s = work("gpu_tensor", m=300, n=130).schedule({**TILES["gpu_tensor"], "raster": 4}, "gpu_tensor", AMPERE)
+    s = beyond(work("gpu_tensor", m=300, n=130), {**TILES["gpu_tensor"], "raster": 4}, "gpu_tensor", AMPERE)
     assert s.check()
 
 
@@ -95,7 +96,7 @@ def test_parts_add_up(template, changed, splits):
     if template == "gpu_hopper" and changed.get("m") == 65:
         changed = {**changed, "m": 65, "n": 40, "k": 304}  # rows of tensor maps are whole pieces of 16 bytes
     w = work(template, **{"m": 64, "n": 64, "k": 512, **changed})
-    s = w.schedule({**TILES[template], "splits": splits}, template, TARGETS[template])
+    s = beyond(w, {**TILES[template], "splits": splits}, template, TARGETS[template])
     text = s.emitted()
     assert text.text.count("__global__") == 2
     got, problems, exact = product(w, text)
@@ -111,7 +112,7 @@ def test_any_shape_in_parts(template, m, n, k, splits):
     if template == "gpu_hopper":
         n, k = -(-n // 8) * 8, -(-k // 8) * 8
     w = work(template, m=m, n=n, k=k)
-    s = w.schedule({**TILES[template], "splits": splits}, template, TARGETS[template])
+    s = beyond(w, {**TILES[template], "splits": splits}, template, TARGETS[template])
     got, problems, exact = product(w, s.emitted())
     assert not problems
     assert np.array_equal(got.astype(np.float64), exact.astype(np.float64)), (template, m, n, k, splits)
@@ -131,7 +132,7 @@ def test_parts_add_to_the_result(template, kind):
     config = {**TILES[template], **({"bk": bk} if bk else {}), "atomic": 1}
     first = kind == SUMS[template][0]
     w = tir.ops.matmul(**(dict(m=72, n=40, k=400, batch=2) if first else dict(m=37, n=64, k=272)), **kind)
-    s = w.schedule({**config, "splits": 3 if first else 2}, template, TARGETS[template])
+    s = beyond(w, {**config, "splits": 3 if first else 2}, template, TARGETS[template])
     assert "atomicAdd(" in s.source()
     got, problems, exact = product(w, s.emitted())
     assert not problems
@@ -157,7 +158,7 @@ def test_blocks_add_to_plain_sums_only(template):
 @pytest.mark.parametrize("template", TILES)
 def test_parts_are_proved(template):
     w = work(template, m=72, n=72, k=400, bias=True)
-    assert w.schedule({**TILES[template], "splits": 3}, template, TARGETS[template]).check()
+    assert beyond(w, {**TILES[template], "splits": 3}, template, TARGETS[template]).check()
 
 
 @pytest.mark.parametrize("template", TILES)

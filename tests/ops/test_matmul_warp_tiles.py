@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+from emulating import beyond
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -71,7 +72,7 @@ def test_a_configuration_is_proved():
 ])  # fmt: skip
 def test_large_tiles_cost_what_their_bytes_need(ta, tb, target):
     config = work(m=2048, n=2048).templates["gpu_warp"].space_for(tir.Target.parse(target)).default
-    s = work(m=256, n=256, ta=ta, tb=tb).schedule(config, "gpu_warp", target)
+    s = beyond(work(m=256, n=256, ta=ta, tb=tb), config, "gpu_warp", target)
     shapes = (64, 256) if ta else (256, 64), (256, 64) if tb else (64, 256)
     got = emulate(s.emitted(), [np.ones(shape, np.float32) for shape in shapes])
     assert not got.problems

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from emulating import emulated_rightly, small_integers
+from emulating import beyond, emulated_rightly, small_integers
 from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -99,7 +99,7 @@ def test_turns_need_tiles():
 def test_any_shape(m, n, k, groups, rows, depth, cluster, resident, seed, eager):
     w = work(m=m, n=8 * n, k=8 * k)
     config = TILES | dict(groups=groups, rows=rows, depth=depth, cluster=cluster, resident=int(resident))
-    assert emulated_rightly(w, w.schedule(config, "gpu_hopper", HOPPER), seed, eager)
+    assert emulated_rightly(w, beyond(w, config, "gpu_hopper", HOPPER), seed, eager)
 
 
 @emulated
@@ -187,7 +187,7 @@ def test_compiles():
         (large, None),
         ({**large, "tb": False}, None),
         (large, turns),
-        (large, {**turns, "groups": 3, "rows": 1, "bn": 192, "depth": 2, "pingpong": 0}),
+        (large, {**turns, "groups": 3, "rows": 1, "bn": 192, "depth": 2, "raster": 1, "pingpong": 0}),
         (dict(dtype="int8", k=208), None),
         ({**large, "dtype": "float8_e4m3"}, None),
         (dict(dtype="float8_e5m2", k=208), None),

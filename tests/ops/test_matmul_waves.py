@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from emulating import emulated_rightly
+from emulating import beyond, emulated_rightly
 
 import tensorir as tir
 from tensorir.ops.gemm_tensor import tensor_block, tensor_product, tensor_tiles
@@ -53,7 +53,7 @@ CHANGES = (
 @pytest.mark.parametrize("template", TILES)
 def test_the_rest_adds_up(template, changed):
     w = work(template, **changed)
-    s = w.schedule({**TILES[template], "splits": 2, "rest": 1}, template, TARGETS[template])
+    s = beyond(w, {**TILES[template], "splits": 2, "rest": 1}, template, TARGETS[template])
     assert s.source().count("__global__") == 3
     if "alpha" in changed:
         assert s.check("emulate")
@@ -64,13 +64,13 @@ def test_the_rest_adds_up(template, changed):
 @pytest.mark.parametrize("template", TILES)
 def test_the_rest_is_proved(template):
     w = work(template, m=193, n=72, bias=True)
-    assert w.schedule({**TILES[template], "splits": 2, "rest": 1}, template, TARGETS[template]).check()
+    assert beyond(w, {**TILES[template], "splits": 2, "rest": 1}, template, TARGETS[template]).check()
 
 
 @emulated
 def test_results_leave_as_without_a_rest():
     for template, way in (("gpu_tensor", "*(uint4 *)(cast +"), ("gpu_hopper", "tir_tma_store(&cast_map")):
-        s = work(template).schedule({**TILES[template], "splits": 2, "rest": 1}, template, TARGETS[template])
+        s = beyond(work(template), {**TILES[template], "splits": 2, "rest": 1}, template, TARGETS[template])
         assert s.source().count(way) == 1
 
 
@@ -116,7 +116,7 @@ def test_all_three_kernels_compile(template):
     from tensorir.runtime.cuda import compile_cubin
 
     w, arch = work(template), TARGETS[template].split("=")[1].split()[0]
-    s = w.schedule({**TILES[template], "splits": 2, "rest": 1}, template, TARGETS[template])
+    s = beyond(w, {**TILES[template], "splits": 2, "rest": 1}, template, TARGETS[template])
     cubin = compile_cubin(s.source(), arch)
     assert cubin.data[:4] == b"\x7fELF"
     assert cubin.spills <= 16, "these are no default tiles: ptxas may prefer a fourth block to three registers"

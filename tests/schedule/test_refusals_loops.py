@@ -94,12 +94,6 @@ once(
     lambda: tir.Schedule(tir.compute((70000,), lambda i: tir.cast(i, "int32"), name="P"), "cuda"),
 )
 once(
-    "bind.shared-per-thread",
-    "A_shared",
-    lambda s: s.bind("C.i", "thread.x"),
-    before=lambda s: s.stage_in("A", "C.j", "shared"),
-)
-once(
     "bind.vthread",
     "bodies of their own",
     lambda s: s.bind("C.i.0", "vthread"),

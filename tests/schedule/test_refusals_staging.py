@@ -32,7 +32,7 @@ once(
     relu,
     lambda s: s.compute_at("C", "D.i"),
 )
-once("stage-in.vector", "vector=3", lambda s: s.stage_in("A", "C.k", "shared", vector=3))
+once("stage-in.vector", "16 lanes, not 3", lambda s: s.stage_in("A", "C.k", "shared", vector=3))
 once(
     "stage-in.vector",
     "vector=4",
@@ -142,7 +142,7 @@ once(
     before=lambda s: (s.split("C.i", [4, 4]), s.reorder("C.i.1", "C.i.0")),
 )
 once("stage-out.vector", "its own copy", lambda s: s.stage_out("C", "C.i", vector=4))
-once("stage-out.vector", "does not divide", lambda s: s.stage_out("C", "C.i", scope="shared", vector=3))
+once("stage-out.vector", "16 lanes, not 3", lambda s: s.stage_out("C", "C.i", scope="shared", vector=3))
 once(
     "stage-out.several-writers",
     "several stages",

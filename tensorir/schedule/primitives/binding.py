@@ -59,7 +59,6 @@ def bind(program: Program, loop: Loop, axis: str, target: Target) -> Rewrite:
             )
     extent = constant_extent(loop, "bind.symbolic-extent")
     index = index_of(program)
-    _shared_is_per_block(loop, kind)
     if kind is Kind.VTHREAD:
         _goes_in_step(index, loop, extent)
         return Rewrite(swap(program, loop, loop.replace(kind=kind)))
@@ -200,21 +199,6 @@ def _extents_agree(index: Index, loop: Loop, kind: Kind, extent: int) -> None:
                 loop,
                 hint=f"s.split({loop.var.name!r}, [None, {as_int(other.extent)}]) and bind the inner part",
             )
-
-
-def _shared_is_per_block(loop: Loop, kind: Kind) -> None:
-    if kind.level != "thread":
-        return
-    for stage in find(loop, Stage):
-        for b in writes(stage.body):
-            if b.scope is Scope.SHARED and drives(loop, stage) and stage.name == b.name:
-                raise _refuse(
-                    "bind.shared-per-thread",
-                    f"{b.name} was staged for each iteration of {loop.var.name} by itself, "
-                    f"but {kind.value} shares one copy among its threads",
-                    loop,
-                    hint=f"bind {loop.var.name} first, then stage {b.name}",
-                )
 
 
 def _fits(index: Index, loop: Loop, kind: Kind, extent: int, target: Target) -> None:

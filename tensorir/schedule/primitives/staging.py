@@ -56,7 +56,7 @@ def stage_in(program: Program, buffer: Buffer, at: Loop | None, scope: str, vect
     at:     a loop, or None for the root (a kernel of its own that copies everything)
     scope:  "shared" (dealt out to the threads of the block unless cooperative=False), "register", "warp" (registers of
             a warp, in the order that its instructions want) or "global"
-    vector: lanes of the copy along the last dimension
+    vector: lanes of the copy along the last dimension; 1 as None for one element at a time
     pad:    spare elements per row of the copy;  order: storage order of its dimensions, outermost first
     layout: where the copy keeps what, as an index map: "k, j -> j/16, k, j%16" (see ``buffers.layout``)
     run:    "each": with every launch;  "once": a copy of an input at the root may be made ahead of time, when the
@@ -184,15 +184,17 @@ def _limits(index: Index, buffer: Buffer, at: Loop, copy: Stage, sides: list[Sid
 
 
 def _vector_copy(made: Stmt, lanes: int, last: str, primitive: str) -> Stmt:
-    """Split the innermost copy loop by ``lanes`` and vectorize its inner part."""
+    """Split the innermost copy loop by ``lanes`` and vectorize its inner part; no vectors where it is 1."""
     loop = next(x for x in find(made, Loop) if x.var.name == last)
     extent = as_int(loop.extent)
+    if lanes == 1:
+        return made
     if lanes not in LANES or extent % lanes:
-        raise ScheduleError(Problem(
-            f"{primitive}.vector",
-            f"vector={lanes} does not divide the {extent} elements of a row of the copy ({last})",
-            hint=f"vector={next((n for n in reversed(LANES) if extent % n == 0), None)}",
-        ))  # fmt: skip
+        why = f"vector={lanes} does not divide the {extent} elements of a row of the copy ({last})"
+        if lanes not in LANES:
+            why = f"vectors have {', '.join(map(str, LANES))} lanes, not {lanes}"
+        hint = f"vector={next((n for n in reversed(LANES) if extent % n == 0), 1)}"
+        raise ScheduleError(Problem(f"{primitive}.vector", why, hint=hint))
     outer, inner = Var(f"{last}.0", "index"), Var(f"{last}.1", "index")
 
     body = substitute(loop.body, {loop.var: outer * lanes + inner})
