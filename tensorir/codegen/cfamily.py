@@ -7,11 +7,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tensorir.arith.affine import Arith, same
+from tensorir.arith.affine import same
 from tensorir.codegen.dialect import DIALECTS, FETCH, SHARED_ARENA, WIDE_PREAMBLE, Dialect
 from tensorir.codegen.expressions import SUM, UNARY, Expressions, c_type
 from tensorir.codegen.hopper import init_lines, order_lines, product_registers, registers_line
 from tensorir.codegen.instructions import aligned_tiles, instruction_lines, rounded_tiles, tensor_maps
+from tensorir.codegen.literals import literal
 from tensorir.codegen.names import Names, identifier
 from tensorir.codegen.source import Assumed, GatherRange, KernelLaunch, Param, Source
 from tensorir.codegen.transposing import TRANSPOSE, Across, across
@@ -29,6 +30,7 @@ from tensorir.ir.tree import (
     Call,
     Cast,
     CommitGroup,
+    Const,
     Fence,
     If,
     InitBarriers,
@@ -74,7 +76,7 @@ def emit(module: Module, target: Target, notes: Sequence[str] = (), gathers: Seq
     parts = [*_header(module, notes), *_includes(dialect, module)]
     parts += ["", WIDE_PREAMBLE] if any(p.is_wide for p in printed) else []
     parts += [text for _, text in sorted(helpers.items(), key=_before)]
-    parts += [_constant(b, dialect, printed[0].names) for b in module.constants]
+    parts += [_constant(b, dialect) for b in module.constants]
     text = "\n".join(parts) + "\n\n" + "\n\n".join(bodies) + "\n"
     assumed = tuple(Assumed(f.buffer.name, f.align, f.low, f.high) for f in module.facts)
     launches = tuple(p.launch() for p in printed)
@@ -121,13 +123,10 @@ def _includes(dialect: Dialect, module: Module) -> list[str]:
     return []
 
 
-def _constant(b: Buffer, dialect: Dialect, names: Names) -> str:
-    from tensorir.ir.tree import Const
-
-    printer = Expressions(dialect, Target.parse(dialect.name), names, Arith())
+def _constant(b: Buffer, dialect: Dialect) -> str:
     if b.dtype in WIDENED:
         raise LoweringError(Problem("codegen.constant-type", f"constant {b.name} is {b.dtype}; declare it as float32"))
-    values = ", ".join(printer.number(Const(v, b.dtype)) for v in b.data or ())
+    values = ", ".join(literal(Const(v, b.dtype), dialect) for v in b.data or ())
     return dialect.constant.format(
         type=dialect.types[b.dtype], name=identifier(b.name), size=len(b.data or ()), values=values
     )

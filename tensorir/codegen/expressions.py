@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 
 from tensorir.arith.affine import Arith
 from tensorir.codegen.dialect import Dialect
 from tensorir.codegen.helpers import helper_text
+from tensorir.codegen.literals import literal
 from tensorir.codegen.names import Names
 from tensorir.codegen.picking import picked
 from tensorir.codegen.source import TensorMap
@@ -88,7 +88,7 @@ class Expressions:
             return wrapped(self, e)
         match e:
             case Const():
-                return self.number(e)
+                return literal(e, self.d)
             case Var():
                 return self.names.variable(e)
             case Load():
@@ -124,29 +124,6 @@ class Expressions:
     def need(self, helper: str) -> None:
         """Note a helper function or type of the table."""
         self.helpers[helper] = helper_text(helper, self.d)
-
-    def number(self, e: Const) -> str:
-        """A literal of the right type."""
-        if DTYPES[e.dtype].kind == "f":
-            value = float(e.value) if isinstance(e.value, Fraction) else e.value
-            kind = "float64" if e.dtype == "float64" else "float32"
-            if math.isinf(value):
-                return ("-" if value < 0 else "") + self.d.infinity[kind]
-            if math.isnan(value):
-                return f"({self.d.infinity[kind]} - {self.d.infinity[kind]})"
-            text = repr(float(value)) if kind == "float64" else _float32(float(value))
-            return text if kind == "float64" else f"{text}f"
-        if e.dtype == "bool":
-            return "1" if e.value else "0"
-        value = int(e.value)
-        if value == -(2**31) and DTYPES[e.dtype].bits == 32:
-            return "(-2147483647 - 1)"
-        if value == -(2**63):
-            return "(-9223372036854775807L - 1)"
-        unsigned = "u" if e.dtype in ("uint32", "uint64") else ""
-        if DTYPES[e.dtype].bits == 64:
-            return f"{value}{unsigned}L" if self.d.name == "opencl" else f"{value}{unsigned}LL"
-        return f"{value}{unsigned}"
 
     def function(self, name: str, dtype: str) -> str:
         """The dialect's name of a math function."""
@@ -501,15 +478,3 @@ def _is_number(e: Expr) -> bool:
     """Whether all lanes are one constant, and that no NaN."""
     e = e.value if isinstance(e, Broadcast) else e
     return isinstance(e, Const) and not (isinstance(e.value, float) and math.isnan(e.value))
-
-
-def _float32(value: float) -> str:
-    """The shortest decimal that reads back as the same float32."""
-    import struct
-
-    exact = struct.unpack("f", struct.pack("f", value))[0] if abs(value) < 3.5e38 else value
-    for digits in range(1, 18):
-        text = f"{exact:.{digits}g}"
-        if struct.unpack("f", struct.pack("f", float(text)))[0] == exact:
-            return repr(float(text))
-    return repr(exact)

@@ -1,0 +1,45 @@
+"""Numbers as C text."""
+
+from __future__ import annotations
+
+import math
+import struct
+from fractions import Fraction
+
+from tensorir.codegen.dialect import Dialect
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import Const
+
+
+def literal(e: Const, d: Dialect) -> str:
+    """A literal of the right type."""
+    if DTYPES[e.dtype].kind == "f":
+        value = float(e.value) if isinstance(e.value, Fraction) else e.value
+        kind = "float64" if e.dtype == "float64" else "float32"
+        if math.isinf(value):
+            return ("-" if value < 0 else "") + d.infinity[kind]
+        if math.isnan(value):
+            return f"({d.infinity[kind]} - {d.infinity[kind]})"
+        text = repr(float(value)) if kind == "float64" else _float32(float(value))
+        return text if kind == "float64" else f"{text}f"
+    if e.dtype == "bool":
+        return "1" if e.value else "0"
+    value = int(e.value)
+    if value == -(2**31) and DTYPES[e.dtype].bits == 32:
+        return "(-2147483647 - 1)"
+    if value == -(2**63):
+        return "(-9223372036854775807L - 1)"
+    unsigned = "u" if e.dtype in ("uint32", "uint64") else ""
+    if DTYPES[e.dtype].bits == 64:
+        return f"{value}{unsigned}L" if d.name == "opencl" else f"{value}{unsigned}LL"
+    return f"{value}{unsigned}"
+
+
+def _float32(value: float) -> str:
+    """The shortest decimal that reads back as the same float32."""
+    exact = struct.unpack("f", struct.pack("f", value))[0] if abs(value) < 3.5e38 else value
+    for digits in range(1, 18):
+        text = f"{exact:.{digits}g}"
+        if struct.unpack("f", struct.pack("f", float(text)))[0] == exact:
+            return repr(float(text))
+    return repr(exact)
