@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
+from pathlib import Path
 
 import device_texts
 import pytest
@@ -311,12 +312,13 @@ WGMMA = {
     "tir_wgmma_m64n16k32_e5m2_rt": "QGMMA.64x16x32.F32.E5M2.E5M2 R, R, gdesc[U], R, gsb0",
 }
 """Scale-d is 1 and nothing is negated: there would be ``!UPT`` and signs."""
+COMPLETED = ("tir_wgmma_fence", "tir_wgmma_commit", "tir_wgmma_wait", "tir_hold")
 
 
 @functools.cache
 def groups() -> dict[str, list[str]]:
     texts, helpers = device_texts.products(), device_texts.helpers()
-    out = "\n".join(helpers[h] for h in ("tir_wgmma_fence", "tir_wgmma_commit", "tir_wgmma_wait", "tir_hold"))
+    out = "\n".join(helpers[h] for h in COMPLETED)
     for name in WGMMA:
         count = int(re.search(r"n(\d+)k", name)[1]) // 2
         kind = "int" if re.search(r"_[su]8_", name) else "float"
@@ -344,3 +346,40 @@ def test_products_of_warpgroups(name: str) -> None:
     assert found == WGMMA[name]
     order = [x.split(" ")[0] for x in code if re.match(r"WARPGROUP|[HIQ]GMMA", x)]
     assert order[0] == "WARPGROUP.ARRIVE" and "WARPGROUP.DEPBAR.LE" in order
+
+
+@pytest.mark.parametrize("name", WGMMA)
+def test_descriptors_of_products_are_those_of_a_and_of_b(name: str) -> None:
+    """Behind ``gdesc`` are four registers, the two of a first; where a is in registers itself, nobody reads those."""
+    code = groups()[f"k_{name}"]
+    (first,) = [int(m[1]) for x in code if (m := re.search(r"gdesc\[UR(\d+)\]", x))]
+    held = {int(m[1]): int(m[2], 16) for x in code if (m := re.match(r"ULDC\.64 UR(\d+), c\[0x0\]\[(0x\w+)\]", x))}
+    assert held[first + 2] == 0x220  # x, a, b, g are at 0x210 and on
+    assert "_r" in name or held[first] == 0x218
+
+
+@pytest.mark.parametrize(("adds", "which"), [("1", ""), ("0", ", !UPT"), ("n > 3", ", UP0")])
+def test_products_that_begin_a_sum(adds: str, which: str) -> None:
+    helpers, name = device_texts.helpers(), "tir_wgmma_m64n8k16_bf16_nt"
+    text = "\n".join((*(helpers[h] for h in COMPLETED), device_texts.products()[name]))
+    text += f"""
+extern "C" __global__ void k(float *x, unsigned long long a, unsigned long long b, int n) {{
+  float d[4] = {{x[0], x[1], x[2], x[3]}};
+  tir_hold(d); tir_wgmma_fence(); {name}(d, a, b, {adds}); tir_wgmma_commit(); tir_wgmma_wait<0>(); tir_hold(d);
+  for (int i = 0; i < 4; ++i) x[i] = d[i];
+}}
+"""
+    code = machine_code(text)["k"]
+    (found,) = [x for x in code if "HGMMA" in x]
+    d = found.split(" ")[1].rstrip(",")
+    assert re.fullmatch(rf"HGMMA\.64x8x16\.F32\.BF16 {d}, gdesc\[UR\d+\], ({d}|RZ){which}, gsb0", found)
+    if "UP0" in which:
+        (made,) = [x for x in code if re.match(r"U?ISETP.* UP0,", x)]
+        assert re.match(r"UISETP\.GT\.AND UP0, UPT, UR\d+, 0x3, UPT", made)
+
+
+def test_every_helper_with_assembly_is_read() -> None:
+    texts = {**device_texts.helpers(), **device_texts.instructions()}
+    written = {name for name, text in texts.items() if re.search(r"\basm\b", text)}
+    text = Path(__file__).read_text(encoding="utf-8")
+    assert written - {helper for helper, *_ in SAME.values()} <= set(re.findall(r"\btir_\w+", text))
