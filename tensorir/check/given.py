@@ -22,7 +22,7 @@ from tensorir.interp.reference import arguments_of, evaluate, random_arguments
 from tensorir.interp.sizes import EXACT_CALLS, tensors_read
 from tensorir.interp.uses import bitcast_floats, divisors, gather_limits, reads_bits, shift_amounts
 from tensorir.ir.dtypes import DTYPES
-from tensorir.ir.tree import Binary, Call, Expr, Reduce
+from tensorir.ir.tree import Binary, Call, Expr, Reduce, Var
 from tensorir.ir.visit import find
 
 SCALAR_BITS = (20, 16, 13, 11, 9)
@@ -65,7 +65,10 @@ def runs(outputs: tuple[Tensor, ...], source: Source, conditions: Sequence[Expr]
         given = random_arguments(outputs, seed + turn + n, conditions=conditions) if n else few
         arrays = given if conditions else larger(outputs, source, given, seed, turn + n)
         yield Run(arrays, eager=eager)
-    yield short(outputs, source, conditions, seed + turn + 2)
+    yield (sparse := short(outputs, source, conditions, seed + turn + 2))
+    if not sparse.exact:
+        for n in (3, 4):  # either sign
+            yield Run(_finite_ones(outputs, conditions, seed + turn + n), exact=False, about=", with long scalars")
     if not conditions:
         yield from (longest(outputs, source, few, seed, turn + n) for n in range(1 + alone) if _tf32(source))
     for other in with_other_sizes(outputs, few):
@@ -105,6 +108,18 @@ def short(outputs: tuple[Tensor, ...], source: Source, conditions: Sequence[Expr
             return Run(arrays, exact=True, packed=True, about=", with zeros and long scalars among its inputs")
     nothing = [np.zeros_like(x) if f else x for x, f in zip(arrays, free, strict=True)]
     return Run(nothing, packed=True, about=", with nothing but zeros for its inputs")
+
+
+def _finite_ones(outputs: tuple[Tensor, ...], conditions: Sequence[Expr], seed: int) -> list[np.ndarray]:
+    """Few numbers that are not zero, and scalars of as many digits as leave results finite."""
+    arrays = random_arguments(outputs, seed, conditions=conditions)
+    free = _free(outputs, arrays, conditions)
+    for bits in SCALAR_BITS:
+        found = random_arguments(outputs, seed, conditions=conditions, scalar_bits=bits)
+        found = _thinned(outputs, found, free, seed)
+        if _finite(evaluate(outputs, found)):
+            return found
+    return arrays
 
 
 def _thinned(
@@ -236,24 +251,26 @@ def _whole(rng: np.random.Generator, like: np.ndarray, most: int) -> np.ndarray:
 
 def with_other_sizes(outputs: tuple[Tensor, ...], arrays: list[np.ndarray]) -> Iterator[list[np.ndarray]]:
     """The inputs with floats of another size, where whole numbers of a middling size do not show what becomes of them:
-    sixteenths for functions such as ``erf`` and ``exp``, which are 0, 1 or their argument of most sums; for types of
-    few exponents what is too small for normal numbers, and too large for any.
+    sixteenths, which are not whole, and for which functions such as ``erf`` and ``exp`` are neither 0, 1 nor their
+    argument; for types of few exponents what is too small for normal numbers, and too large for any.
     """
     calls = any(c.fn not in EXACT_CALLS for op in computes_of(outputs) for b in op.bodies for c in find(b, Call))
     given = arguments_of(outputs)
     narrow = [_few_exponents(t.dtype) for t in outputs]
     far = far_inputs(outputs, arrays)
 
-    def scaled(factors: Sequence[float]) -> list[np.ndarray]:
-        return [np.asarray(x * k, x.dtype) if f else x for x, f, k in zip(arrays, far, factors, strict=True)]
+    def scaled(factors: Sequence[float], scalars: float) -> list[np.ndarray]:
+        sizes = [scalars if isinstance(a, Var) and DTYPES[a.dtype].kind == "f" else k if f else 0
+                 for a, f, k in zip(given, far, factors, strict=True)]  # fmt: skip
+        return [np.asarray(x * k, x.dtype) if k else x for x, k in zip(arrays, sizes, strict=True)]
 
-    if calls:
-        yield scaled([1 / 16] * len(arrays))
+    if calls or not any(narrow):
+        yield scaled([1 / 16] * len(arrays), 1 / 8)
     if any(narrow):
         most = [64.0 if DTYPES[a.dtype].bits == 8 else 1024.0 for a in given]
-        yield scaled([1 / m for m in most])
-        if rounds_last(outputs, scaled(most)):  # else what is nearly too large may be so or not
-            yield scaled(most)
+        yield scaled([1 / m for m in most], 1 / 8)
+        if rounds_last(outputs, scaled(most, 1)):  # else what is nearly too large may be so or not
+            yield scaled(most, 1)
 
 
 def _few_exponents(dtype: str) -> bool:

@@ -127,10 +127,13 @@ def parts(text: str) -> list[Part]:
 
 
 def _same_anywhere(part: str, own: set[str]) -> bool:
-    """Whether each condition names nothing but what the text itself defines, and nothing is assembly."""
+    """Whether each condition names nothing but what the text itself defines, no compiler and no header does (``__…``,
+    ``TIR_…``), and nothing is assembly.
+    """
     asked = re.findall(r"(?m)^\s*#\s*(?:el)?if(?:n?def)?\b(.*)$", without_comments(part))
     names = {name for line in asked for name in re.findall(r"[A-Za-z_]\w*", line)} - {"defined"}
-    return bool(asked) and names <= own and not re.search(r"\b(?:asm|__asm|__asm__)\b", part)
+    anywhere = bool(asked) and names <= own and not any(n.startswith(("_", "TIR_")) for n in names)
+    return anywhere and not re.search(r"\b(?:asm|__asm|__asm__)\b", part)
 
 
 def _known(part: str) -> bool:

@@ -77,6 +77,7 @@ SCALARS = {
     "always positive": (r"\balpha \* ", "fabsf(alpha) * "),
     "always negative": (r"\balpha \* ", "-fabsf(alpha) * "),
     "rounded": (r"\bbeta \* ", "__uint_as_float((__float_as_uint(beta) + 0x8000u) & 0xffff0000u) * "),
+    "made whole": (r"\bbeta \* ", "(float)(int)beta * "),
     "rounded to half": (r"\bbeta \* ", "__uint_as_float((__float_as_uint(beta) + 0x1000u) & 0xffffe000u) * "),
 }
 
@@ -158,6 +159,32 @@ def test_each_of_several_kernels_has_its_own_shared_memory() -> None:
 ])  # fmt: skip
 def test_what_only_a_device_runs_is_named(name: str, pattern: str, new: str) -> None:
     assert fate(kernel(name), pattern, new) == {"emulate.not-run"}
+
+
+@pytest.mark.parametrize(("name", "defined"), [
+    ("TIR_EMULATED", "TIR_EMULATED"), ("__CUDA_ARCH__", "__CUDA_ARCH__"), ("__GNUC__", "__GNUC__"),
+])  # fmt: skip
+def test_a_text_does_not_decide_what_compilers_define(name: str, defined: str) -> None:
+    s = kernel("threads")
+    text = s.source().replace("  const int i_0 =", f"#ifndef {name}\n  return;\n#endif\n  const int i_0 =", 1)
+    told = {p.code for p in s.with_source(f"{text}\n#define {defined} 1\n").check("emulate").problems}
+    assert "emulate.not-run" in told or told >= {"launch.unwritten"}
+
+
+@pytest.mark.parametrize("form", ["rintf({0})", "(float)(int)({0})", "({0}) + 1e-3f", "fminf({0}, 65504.0f)", "-({0})"])
+def test_results_of_float32(form: str) -> None:
+    w = tir.ops.matmul(m=37, n=45, k=19)
+    space = w.templates["gpu_tile"].space_for(tir.Target.parse("cuda"))
+    s = w.schedule({**space.default, **_THREADS}, "gpu_tile", "cuda")
+    assert fate(s, r"( = )(c_register\[[^;]*\]);", rf"\1{form.format(chr(92) + '2')};") == {"check.wrong-result"}
+
+
+def test_scalars_where_nothing_is_exact() -> None:
+    w = tir.ops.matmul(m=40, n=40, k=72, dtype="float16", alpha=True, beta=True, bias=True, act="gelu")
+    space = w.templates["gpu_tensor"].space_for(tir.Target.parse("cuda -arch=sm_80"))
+    s = w.schedule({**space.default, **_WARPS}, "gpu_tensor", "cuda -arch=sm_80")
+    for form in ("fminf(alpha, 100.0f)", "(float)(int)alpha"):
+        assert fate(s, r"\balpha(?= \* c)", form) == {"check.wrong-result"}
 
 
 def test_conditions_that_a_text_decides_itself_are_run() -> None:
