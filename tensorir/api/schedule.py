@@ -97,7 +97,8 @@ class Schedule(_Schedule):
 
         level: "fast" (legality, exact ring equivalence on awkward shapes, races, uninitialised reads, bounds; no
                device), "device" (also runs the kernel here against the reference), "emulate" (runs the CUDA text)
-        limit_s: seconds for a run on the device of text that has not passed before; 30 when None
+        limit_s: seconds for each run of text that may not end: on the device until it has passed, 30 when None; of
+                 CUDA text on the CPU (processor time), 60 and more for a large definition when None
         """
         need_text("level", level, CheckError)
         need_int("seed", seed, 0, error=CheckError)

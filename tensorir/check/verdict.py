@@ -69,7 +69,7 @@ def check(s: Any, level: str = "fast", shapes: Any = None, seed: int = 0, limit_
     if level == "device":
         return on_device(s, seed, limit_s=limit_s)
     if level == "emulate":
-        return emulated(s, shapes, seed)
+        return emulated(s, shapes, seed, limit_s)
     if s.edited is not None:
         raise CheckError(
             Problem("check.edited-text", "edited text has no loop tree to interpret", hint="s.check(level='device')")
@@ -144,8 +144,11 @@ def arguments_for(s: Any, seed: int = 0) -> list[np.ndarray]:
     return random_arguments(s.outputs, seed, conditions=_conditions(s))
 
 
-def emulated(s: Any, shapes: Any, seed: int) -> Verdict:
-    """The CUDA text of ``s`` on the CPU: on awkward shapes, or as it stands when the user edited it."""
+def emulated(s: Any, shapes: Any, seed: int, limit_s: float | None = None) -> Verdict:
+    """The CUDA text of ``s`` on the CPU: on awkward shapes, or as it stands when the user edited it.
+
+    limit_s: seconds of processor time for each run; what its definition should take when None
+    """
     if too_much := _beyond_limits(s):
         return Verdict(too_much, (), "not built")
     alone = s.edited is not None  # on its own shape only, where each input has its turn to be the largest
@@ -156,18 +159,21 @@ def emulated(s: Any, shapes: Any, seed: int) -> Verdict:
         if told := undefined(source.text, target):
             return Verdict(told, tuple(shown), "CUDA text, read")
         for run in runs(one.outputs, source, _conditions(one), seed, n, alone):
-            if wrong := _run_text(one.outputs, source, run, seed):
+            if wrong := _run_text(one.outputs, source, run, seed, limit_s):
                 return Verdict(wrong, tuple(shown), f"CUDA text on the CPU{run.about}")
         if told := not_run(source.text):
             return Verdict(told, tuple(shown), "CUDA text on the CPU")
     return Verdict((), tuple(shown), "the CUDA text, run on the CPU: exact, no race, no access out of bounds")
 
 
-def _run_text(outputs: tuple[Tensor, ...], source: Source, run: Run, seed: int) -> tuple[Problem, ...]:
+def _run_text(
+    outputs: tuple[Tensor, ...], source: Source, run: Run, seed: int, limit_s: float | None
+) -> tuple[Problem, ...]:
     """What is wrong with one run of the text."""
     from tensorir.check.emulate import emulate
 
-    done = emulate(source, run.arrays, seed, run.eager, _emulated_s(outputs), run.packed)
+    limit = _emulated_s(outputs) if limit_s is None else limit_s
+    done = emulate(source, run.arrays, seed, run.eager, limit, run.packed)
     if done.problems:
         return done.problems
     if run.spread:

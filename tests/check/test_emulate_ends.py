@@ -59,6 +59,11 @@ def test_what_ends_is_told(monkeypatch, extra, code, words):
     assert doubled().check(level="emulate"), "and this process can go on"
 
 
+def test_the_limit_is_the_callers():
+    bad, _ = with_line(doubled(), SPIN)
+    assert "not at its end after 1 s" in bad.check(level="emulate", limit_s=1).problems[0].message
+
+
 def test_the_limit_grows_with_the_definition():
     from tensorir.check.verdict import _emulated_s
 
