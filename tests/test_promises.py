@@ -20,6 +20,7 @@ KEPT_BY = {
         "api/test_tuning.py::test_budget_holds_even_for_a_hang",
         "tune/test_process.py::test_crash_names_the_signal_and_the_next_request_works",
         "tune/test_process.py::test_hang_is_reported_by_phase",
+        "test_survival.py::test_a_tuning_with_such_text",
     ),
     "A killed run loses at most the trial in flight": (
         "tune/test_log.py::test_every_cut_keeps_the_complete_records",
