@@ -360,8 +360,8 @@ class Arith:
         if isinstance(e, Unary) and e.op == "~":
             low, high = self._of_type(e.a)
             return (-1 - high, -1 - low) if kind.kind == "i" else (kind.high - high, kind.high - low)
-        if isinstance(e, Cast) and DTYPES[e.a.dtype].kind in "iu":
-            low, high = self.range(e.a)
+        if isinstance(e, Cast) and DTYPES[e.a.dtype].kind in "iub":
+            low, high = self.range(e.a) if e.a.dtype != "bool" else (0, 1)
             if e.dtype == "index" or (kind.kind in "iu" and kind.low <= low and high <= kind.high):
                 return low, high
         if kind.kind in "iu" and kind.bits < 32:

@@ -227,6 +227,14 @@ def test_literals_that_wrap_around(dtype):
     agree(interpreted(tir.Schedule(C), (np.ones(1, "int8"),)), want, ["*", "+ <"], "the interpreter")
 
 
+def test_conditions_are_divided_as_the_numbers_that_they_are():
+    A = tir.placeholder((2,), "bool", name="A")
+    C = tir.compute((2,), lambda i: (A[i] % 3, A[i] // 3, (A[i] - 3) // 2), name="C")
+    s = tir.Schedule(C)
+    made = interpreted(s, (np.array([False, True]),))
+    assert [x.tolist() for x in made] == [[0, 1], [0, 0], [-2, -1]] and s.check()
+
+
 # --- random expressions ----------------------------------------------------------------------------------------------
 
 
