@@ -17,7 +17,9 @@ from tensorir.tune.pool import PROMISING, Config, Features, HasRows, Ints, Pool
 from tensorir.tune.prior import Priors
 
 LEAST_GAIN = 1e-3
-"""In log seconds: where a model expects less of every candidate, a random row is measured instead."""
+"""In log seconds: where a model expects less of every candidate, random rows are measured in turn with its own."""
+LIKELY = 0.9
+"""There its own are among those whose chance to run is not less than this share of the best chance."""
 FEW, DRAWN = 5, 16
 """Where most fail and fewer have run, a model proposes the ends of the space, of which it knows least and which are
 rarely good; so it chooses among some that are drawn."""
@@ -86,7 +88,7 @@ class Bayes(PoolSearch):
         known = (True, False) if len(self._elsewhere) else (False,)
         self._views = [(p, with_trend) for with_trend in known for p in points]
         self._hyper: list[Hyper | None] = [None for _ in self._views]
-        self._fits = 0
+        self._fits = self._doubts = 0
         self._gains: deque[float] = deque(maxlen=self.VIEWS)
         self._missing: str | None = None  # why there is no model; None until somebody has looked
 
@@ -176,7 +178,8 @@ class Bayes(PoolSearch):
     def _improving(self) -> tuple[int, str]:
         """The candidate of greatest expected improvement, ties at random.
 
-        Where next to nothing is expected it is a random row: a model that is sure of its valley knows of no other.
+        Where next to nothing is expected it is a random row every other time: a model that is sure of its valley knows
+        of no other, but may be wrong about how flat it is.
         """
         with one_thread():
             model = self._current()
@@ -190,7 +193,10 @@ class Bayes(PoolSearch):
             likely = gain * chance
             self._gains.append(float(likely.max()))
             if likely.max() < LEAST_GAIN * chance.max():
-                return self._anywhere(model), "random"
+                self._doubts += 1
+                if self._doubts % 2 == 0:
+                    return self._anywhere(model), "random"
+                likely = np.where(chance >= LIKELY * chance.max(), gain, 0.0)  # what little there is, where it may run
         return int(model.candidates[free[self._rng.choice(np.flatnonzero(likely >= likely.max()))]]), "model"
 
     def _anywhere(self, model: Model) -> int:

@@ -67,7 +67,7 @@ class Hyperparameters:
     """Length scales, amplitude and noise, fitted by skopt's regressor to the maximum of the posterior."""
 
     MAX_ITERATIONS = 25
-    EVALUATIONS = 30  # of the likelihood, at most
+    EVALUATIONS = 60  # of the likelihood, at most
     WORK = 12e6  # rows squared times dimensions times evaluations: a tenth of a second
     SPREAD = 0.5  # standard deviation of the logarithm of a length scale, a priori
 
@@ -165,12 +165,16 @@ class Posterior:
         mean = center + scale * (weights @ self._half[:m])
         return Conditioned(mean, scale * np.sqrt(np.maximum(self._variance, 0.0)))
 
-    def smoothed(self, y: Floats) -> Floats:
-        """The mean at the first ``len(y)`` observed points themselves, given their values, which have noise."""
+    def smoothed(self, y: Floats, deviation: float = math.inf) -> Floats:
+        """The mean at the first ``len(y)`` observed points themselves, given their values, which have noise.
+
+        deviation: the most that is noise, in the unit of ``y``; the rest of it is the roughness of the space
+        """
         m = len(y)
-        center = float(y.mean())
+        center, scale = float(y.mean()), float(y.std()) or 1.0
+        noise = min(self._noise, (deviation / scale) ** 2)
         weights = _forward(self._chol[:m, :m], y - center)
-        return np.asarray(y - self._noise * _forward(self._chol[:m, :m], weights, transposed=True))
+        return np.asarray(y - noise * _forward(self._chol[:m, :m], weights, transposed=True))
 
     def _grow(self) -> None:
         n = 2 * len(self._seen)

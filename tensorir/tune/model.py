@@ -84,7 +84,8 @@ class Model:
         """Expected improvement (Jones, Schonlau, Welch 1998, equation 15) of what runs, and the chance to run at all.
 
         ``free`` are positions in ``candidates``; ``pending`` rows are being measured. What is to be improved on is the
-        mean of the process where it is least among the measured rows: the least measured value is lucky.
+        mean of the process where it is least among the measured rows, as the least measured value is lucky; as far as
+        the noise of timings may explain it, since what is rough about a space stays as it is.
         """
         from skopt.acquisition import gaussian_ei
 
@@ -92,7 +93,7 @@ class Model:
         y = self._beyond_trend(timed)
         failed = [row for row in results if row not in timed]  # they shrink the deviation, as what is being measured
         posterior = self._times.observing([*timed, *failed, *pending])
-        belief, known = posterior.condition(y), posterior.smoothed(y)
+        belief, known = posterior.condition(y), posterior.smoothed(y, NOISE)
         if self.trend is not None and self._at_candidates is not None:
             belief, known = Conditioned(belief.mean + self._at_candidates, belief.std), known + self.trend(list(timed))
         gain: Floats = gaussian_ei(free, belief, y_opt=float(known.min()), xi=0.0)
@@ -173,6 +174,7 @@ def response(times: Sequence[float | None]) -> Floats:
     return np.where(np.isnan(y), np.nanmax(y), y)
 
 
+NOISE = 0.05  # relative deviation of a time that is measured beside other programs
 LEAST_CHANCE = 0.001  # nothing is ruled out for good
 FIT_ROWS = 120  # the likelihood costs the cube of this; more rows hardly move the length scales
 

@@ -38,7 +38,7 @@ def test_where_the_model_expects_nothing_rows_are_drawn_at_random() -> None:
     s = Space(x=POWERS, y=POWERS, z=POWERS)
     found = Bayes(s, seed=0)
     play(found, 50, lambda c: 1e-3 * (1 + abs(math.log2(c["x"]) - 2)))
-    assert found.counts["random"] > 10
+    assert found.counts["random"] > 4
     assert found.counts["model"] > 3 and found.counts["local"] > 10
 
 
@@ -127,6 +127,8 @@ def test_what_is_to_be_improved_on_is_the_mean_of_the_process() -> None:
     posterior.add(x)
     np.testing.assert_allclose(posterior.smoothed(y), posterior.condition(y).mean, atol=1e-9)
     assert posterior.smoothed(y).min() > y.min()
+    some = posterior.smoothed(y, 0.1)
+    assert (np.abs(some - y) < np.abs(posterior.smoothed(y) - y)).all() and np.abs(some - y).max() < 0.2
 
 
 # -- more rows than can be listed
