@@ -65,8 +65,9 @@ def runs(outputs: tuple[Tensor, ...], source: Source, conditions: Sequence[Expr]
         given = random_arguments(outputs, seed + turn + n, conditions=conditions) if n else few
         arrays = given if conditions else larger(outputs, source, given, seed, turn + n)
         yield Run(arrays, eager=eager)
-    yield (sparse := short(outputs, source, conditions, seed + turn + 2))
-    if not sparse.exact:
+    sparse = [short(outputs, source, conditions, seed + turn + 2 + n) for n in range(1 + alone)]  # either sign
+    yield from sparse
+    if not sparse[0].exact:
         for n in (3, 4):  # either sign
             yield Run(_finite_ones(outputs, conditions, seed + turn + n), exact=False, about=", with long scalars")
     if not conditions:

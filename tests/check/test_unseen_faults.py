@@ -77,6 +77,8 @@ SCALARS = {
     "always positive": (r"\balpha \* ", "fabsf(alpha) * "),
     "always negative": (r"\balpha \* ", "-fabsf(alpha) * "),
     "rounded": (r"\bbeta \* ", "__uint_as_float((__float_as_uint(beta) + 0x8000u) & 0xffff0000u) * "),
+    "limited": (r"\bbeta \* ", "fminf(beta, 100.0f) * "),
+    "limited below": (r"\bbeta \* ", "fmaxf(beta, -100.0f) * "),
     "made whole": (r"\bbeta \* ", "(float)(int)beta * "),
     "rounded to half": (r"\bbeta \* ", "__uint_as_float((__float_as_uint(beta) + 0x1000u) & 0xffffe000u) * "),
 }
@@ -136,7 +138,7 @@ def test_what_the_text_takes_and_its_launch_gives(name: str, pattern: str, new: 
 
 
 def test_each_of_several_kernels_has_its_own_shared_memory() -> None:
-    s = _matmul("gpu_tensor", "cuda -arch=sm_80", _WARPS | dict(splits=2, rest=1), m=40, n=40, k=72, dtype="float16")
+    s = _matmul("gpu_tensor", "cuda -arch=sm_80", _WARPS | dict(splits=2), m=40, n=40, k=512, dtype="float16")
     assert len(s.emitted().kernels) == 2 and s.with_source(s.source()).check("emulate")
     assert fate(s, r"a_shared\[\d+\];", "a_shared[60 * 1024];") == {"emulate.shared"}
 
