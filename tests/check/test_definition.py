@@ -260,6 +260,12 @@ def test_functions_that_the_field_does_not_see_through_are_compared_in_doubles()
     assert differs((C,), (near,), most=1e-2) == "" and differs((C,), (near,), most=1e-4)
 
 
+def test_sums_of_logarithms_are_compared_where_they_are_numbers():
+    A, k = tir.placeholder((4, 32), name="A"), tir.reduce_axis(32)
+    C, other = (tir.compute((4,), lambda i, f=f: tir.sum(f * tir.log(A[i, k]), axis=k), name="C") for f in (1, 2))
+    assert differs((C,), (C,)) == "" and differs((C,), (other,))
+
+
 @pytest.mark.parametrize(("factor", "right"), [(21, True), (21.0001, True), (21.001, False)])
 def test_approximate_templates_may_round_as_their_workload_allows(factor, right):
     x = tir.placeholder((40,), name="x")
