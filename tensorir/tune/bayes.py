@@ -34,7 +34,7 @@ class Bayes(PoolSearch):
     """scikit-optimize's Gaussian process and expected improvement, over exactly the rows that may be measured.
 
     Its own loop samples the bounding box and is, on constrained spaces, worse than random; so the loop is
-    ours: a start that spreads over the pool, then the row of greatest expected improvement, every third time
+    ours: a start that spreads over the pool, then the row of greatest expected improvement, every fourth time
     a random unseen neighbour of the best row (costs little on smooth spaces, rescues rugged ones).
 
     features:  optional numbers for each configuration (threads, bytes of shared memory, …) as further inputs
@@ -50,7 +50,7 @@ class Bayes(PoolSearch):
     guided = True
     surrogate = SURROGATE
     INITIAL = 7
-    LOCAL_EVERY = 3
+    LOCAL_EVERY = 4
     LOCAL_AROUND = 3  # best rows that have their neighbours tried, in order
     REFIT_EVERY = 8
     CANDIDATES = 20_000  # of larger pools, a fresh sample at each fit
