@@ -17,18 +17,22 @@ from tensorir.check.infinities import far_inputs, with_infinities
 from tensorir.codegen.source import Source
 from tensorir.expr.program import computes_of
 from tensorir.expr.tensor import Tensor
-from tensorir.interp.magnitude import rounds_last
+from tensorir.interp.magnitude import is_continuous, rounds_last
 from tensorir.interp.reference import arguments_of, evaluate, random_arguments
 from tensorir.interp.sizes import EXACT_CALLS, tensors_read
 from tensorir.interp.uses import bitcast_floats, divisors, gather_limits, reads_bits, shift_amounts
 from tensorir.ir.dtypes import DTYPES
-from tensorir.ir.tree import Binary, Call, Expr, Reduce, Var
+from tensorir.ir.tree import Binary, Call, Cast, Expr, Reduce, Var
 from tensorir.ir.visit import find
 
 SCALAR_BITS = (20, 16, 13, 11, 9)
 """Digits of scalars that are tried: bfloat16 has 8, float16 and tf32 have 11."""
 _ROUNDED_BITS = 13
 """Digits of what tf32 rounds to 11, to its nearest neighbour and never half way."""
+
+
+HUGE = 2.0**110
+"""Results beyond it may be infinite on the way: algorithms such as Winograd's make larger numbers of their inputs."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,8 @@ def runs(outputs: tuple[Tensor, ...], source: Source, conditions: Sequence[Expr]
         yield from (longest(outputs, source, few, seed, turn + n) for n in range(1 + alone) if _tf32(source))
     for other in with_other_sizes(outputs, few):
         yield Run(other, about=", with small or large numbers")
+    if huge := with_all_digits(outputs, source, few, seed + turn):
+        yield Run(huge, exact=False, about=", with large numbers of all digits")
     for far in with_infinities(outputs, few):
         yield Run(far, spread=True, about=", with infinities among its inputs")
 
@@ -272,6 +278,35 @@ def with_other_sizes(outputs: tuple[Tensor, ...], arrays: list[np.ndarray]) -> I
         yield scaled([1 / m for m in most], 1 / 8)
         if rounds_last(outputs, scaled(most, 1)):  # else what is nearly too large may be so or not
             yield scaled(most, 1)
+
+
+def with_all_digits(
+    outputs: tuple[Tensor, ...], source: Source, arrays: list[np.ndarray], seed: int
+) -> list[np.ndarray] | None:
+    """The inputs with floats of many exponents as large as leaves results finite, of as many digits as there are: what
+    is limited or shortened on the way is seen. None where right kernels may differ by more than rounding, where
+    functions leave their range, and where no float has many exponents.
+    """
+    wide = [
+        f and not _few_exponents(a.dtype)
+        for f, a in zip(far_inputs(outputs, arrays), arguments_of(outputs), strict=True)
+    ]
+    bodies = [b for op in computes_of(outputs) for b in op.bodies]
+    rounds = any("tf32" in name and "3xtf32" not in name for name in source.instructions)
+    whole = any(DTYPES[e.dtype].kind != "f" and DTYPES[e.a.dtype].kind == "f" for b in bodies for e in find(b, Cast))
+    calls = any(c.fn not in EXACT_CALLS for b in bodies for c in find(b, Call))
+    if rounds or whole or calls or not any(wide) or not is_continuous(outputs):
+        return None
+    if any(_few_exponents(t.dtype) for op in computes_of(outputs) for t in op.outputs):
+        return None
+    rng = np.random.default_rng(seed)
+    long = [x * rng.uniform(0.75, 1.25, x.shape) if w else x for x, w in zip(arrays, wide, strict=True)]
+    for power in (40, 20, 10):
+        tried = [np.asarray(x * 2.0**power, a.dtype) if w else a for x, a, w in zip(long, arrays, wide, strict=True)]
+        largest = max(float(np.abs(np.asarray(w, np.float64)).max(initial=0.0)) for w in evaluate(outputs, tried))
+        if largest < HUGE:
+            return tried
+    return None
 
 
 def _few_exponents(dtype: str) -> bool:

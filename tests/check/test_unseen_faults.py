@@ -181,6 +181,24 @@ def test_results_of_float32(form: str) -> None:
     assert fate(s, r"( = )(c_register\[[^;]*\]);", rf"\1{form.format(chr(92) + '2')};") == {"check.wrong-result"}
 
 
+@pytest.mark.parametrize("form", ["fminf({0}, 65504.0f)", "fmaxf({0}, -1e9f)", "(float)(double){0} * 1.0005f"])
+def test_copies_of_float32(form: str) -> None:
+    x = tir.placeholder((37, 24), name="x")
+    s = tir.Schedule(tir.compute((37, 24), lambda i, j: x[i, 23 - j], name="y"), "cuda")
+    s.bind("y.i", "block.x").bind("y.j", "thread.x")
+    assert fate(s, r"( = )(x\[[^;]*\]);", rf"\1{form.format(chr(92) + '2')};") == {"check.wrong-result"}
+
+
+@pytest.mark.parametrize("kind", ["bf16", "half"])
+def test_operands_are_not_shortened_where_nothing_is_exact(kind: str) -> None:
+    """Winograd's transforms have fractions that are no sums of powers of two."""
+    w = tir.ops.conv2d(n=1, c=8, h=9, w=7, k=16, r=3, s=3, pad=1, layout="NHWC")
+    s = w.schedule(None, "gpu_winograd", "cuda")
+    mask = {"bf16": "0xffff0000u", "half": "0xffffe000u"}[kind]
+    short = rf"__uint_as_float(__float_as_uint(\2) & {mask})"
+    assert fate(s, r"(\? )(x\[[^\]]*\])", rf"\1{short}") == {"check.wrong-result"}
+
+
 def test_scalars_where_nothing_is_exact() -> None:
     w = tir.ops.matmul(m=40, n=40, k=72, dtype="float16", alpha=True, beta=True, bias=True, act="gelu")
     space = w.templates["gpu_tensor"].space_for(tir.Target.parse("cuda -arch=sm_80"))
