@@ -42,7 +42,8 @@ class Schedule(_Schedule):
         return self.emitted(target).text
 
     def _meant(self, target: Any) -> Target:
-        return self.target if target in (None, self.target.language) else Target.parse(target)
+        own = target is None or (isinstance(target, str) and target == self.target.language)
+        return self.target if own else Target.parse(target)
 
     def build(self, device: str | Device | None = None, *, limit_s: float | None = None) -> Executable:
         """Compile for a device (default: the first usable one of the schedule's language).

@@ -29,8 +29,9 @@ def shift_helper(op: str, dtype: str, d: Dialect) -> tuple[str, str]:
 def absolute_helper(dtype: str, d: Dialect) -> tuple[str, str]:
     """The name and the text of ``abs`` of signed integers of 32 or 64 bits; the least one has none, and stays."""
     kind, name = d.types[dtype], f"tir_abs_{dtype}"
+    positive = d.types["uint32" if dtype == "index" else f"u{dtype}"]
     inline = "__device__ __forceinline__" if d.family == "cuda" else "inline"
-    return name, f"{inline} {kind} {name}({kind} a) {{ return a < 0 ? ({kind})-({d.types[f'u{dtype}']})a : a; }}"
+    return name, f"{inline} {kind} {name}({kind} a) {{ return a < 0 ? ({kind})-({positive})a : a; }}"
 
 
 def narrow_bits(old: str, new: str, d: Dialect) -> tuple[str, str]:

@@ -470,24 +470,25 @@ class _Run:
             self.stopped = "log"
 
     def _finalists(self) -> list[Record]:
-        """The fastest configurations with different sources, and the default."""
-        chosen: list[Record] = []
-        sources: set[str] = set()
-        for choice in choose([*self.records, *self.finals]):
-            source = choice.record["source_sha256"] or key_of(choice.record)
-            if choice.record["id"] in self.also or (source not in sources and len(chosen) < self.top):
-                sources.add(source)
-                chosen.append(choice.record)
+        """The fastest configurations with different sources, and the default, which stands for those of its source."""
         default = self._default_record()
-        if (
-            chosen
-            and default is not None
-            and default["status"] == "ok"
-            and default["id"] not in {r["id"] for r in chosen}
-        ):
-            failed = any(r.get("of") == default["id"] and r["status"] not in {"ok", *TRANSIENT} for r in self.finals)
-            chosen += [] if failed else [default]
-        return chosen
+        if default is not None and (default["status"] != "ok" or self._failed_again(default)):
+            default = None
+        chosen: dict[str, Record] = {}
+        sources: set[str] = set()
+        for record in (c.record for c in choose([*self.records, *self.finals])):
+            source = record["source_sha256"] or key_of(record)
+            asked = record["id"] in self.also
+            if asked or (source not in sources and len(chosen) < self.top):
+                sources.add(source)
+                taken = default if default and not asked and source == default["source_sha256"] else record
+                chosen[taken["id"]] = taken
+        if chosen and default is not None:
+            chosen.setdefault(default["id"], default)
+        return [*chosen.values()]
+
+    def _failed_again(self, record: Record) -> bool:
+        return any(r.get("of") == record["id"] and r["status"] not in {"ok", *TRANSIENT} for r in self.finals)
 
     def _default_record(self) -> Record | None:
         arm = next(iter(self.arms.values()), None)
