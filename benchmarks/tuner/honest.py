@@ -98,11 +98,14 @@ def tuned(arguments: tuple[str, ...], budget: str) -> Row:
     best, peer, default = found["best"], found["baseline"], found["default"]
     ratios = said(text)
     if peer is not None and "ratio" in peer:
-        ratios.append({"where": "tune", "of": peer["name"], "ratio": peer["ratio"], "steady": peer["steady"]})
+        ratios.append({"where": "tune", "of": peer["name"], "ratio": peer["ratio"], "steady": peer["steady"],
+                       "doubt": peer.get("doubt", "")})  # fmt: skip
     if default.get("ratio") is not None:
-        ratios.append({"where": "tune", "of": "default", "ratio": default["ratio"], "steady": default["steady"]})
+        ratios.append({"where": "tune", "of": "default", "ratio": default["ratio"], "steady": default["steady"],
+                       "doubt": default.get("doubt", "")})  # fmt: skip
     ratios += [
-        {"where": "bench", "of": a["name"], "ratio": a["ratio"], "steady": a["steady"]} for a in bench["against"]
+        {"where": "bench", "of": a["name"], "ratio": a["ratio"], "steady": a["steady"], "doubt": a.get("doubt", "")}
+        for a in bench["against"]
     ]
     trials = [r for r in records if r["kind"] == "trial"]
     chosen = {"template": best["template"], "config": best["config"]}
