@@ -16,6 +16,7 @@ _UNLOADED = re.compile(r'dlopen\("([^"\n]+\.so)"\) failed')
 _DEEP = 4  # folders of PoCL's cache around a kernel's machine code
 _ELF = struct.Struct("<16s HHIQ QQ IHHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
+_UNFINISHED = "tempfile_"
 _BITCODE = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")
 
 
@@ -26,9 +27,14 @@ def pocl_cache() -> Path:
 
 
 def pocl_files(folder: Path) -> Iterator[tuple[Path, bool]]:
-    """The programs and machine code in PoCL's cache, each with whether it is whole, as far as its headers tell."""
+    """The programs and machine code in PoCL's cache, each with whether it is whole, as far as its headers tell.
+
+    What it is still writing, or was when its process ended, has another name and is never loaded.
+    """
     for place, _, names in os.walk(folder):
         for name in names:
+            if name.startswith(_UNFINISHED):
+                continue
             path = Path(place, name)
             whole = {".so": _is_elf, ".bc": _is_bitcode}.get(path.suffix)
             try:

@@ -412,7 +412,8 @@ class OpenCLModule(Module):
         try:
             kernel = cl.Kernel(self._program, launch.name)
         except cl.Error:
-            if self._device.coherent and (folder := damaged_pocl_cache("")) is not None:
+            named = re.search(rf"\b{re.escape(launch.name)}\s*\(", self._source.text)
+            if named and self._device.coherent and (folder := damaged_pocl_cache("")) is not None:
                 message = f"PoCL gave a program without {launch.name}, and files of its cache {folder} are damaged"
                 raise refuse(DeviceError, "cache.damaged", message, hint=f"rm -r {shlex.quote(str(folder))}") from None
             message = f"the source of {self._source.name} has no kernel {launch.name}"

@@ -100,3 +100,11 @@ def test_what_pocl_stumbles_over_is_seen(kept, monkeypatch, suffix, harm):
         for p, data in before.items():
             p.parent.mkdir(parents=True, exist_ok=True)
             p.write_bytes(data)
+
+
+def test_what_pocl_is_still_writing_is_no_damage(tmp_path, monkeypatch):
+    monkeypatch.setenv("POCL_CACHE_DIR", str(tmp_path))
+    (tmp_path / "tempfile_uyMwVM.so").touch()
+    assert damaged_pocl_cache("") is None
+    (tmp_path / "kernel.so").touch()
+    assert damaged_pocl_cache("") == tmp_path

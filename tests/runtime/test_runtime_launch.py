@@ -395,6 +395,12 @@ def code_of(source, device):
     return caught.value.code
 
 
+def test_a_kernel_that_no_text_has_is_no_fault_of_a_cache(device, monkeypatch, tmp_path):
+    (tmp_path / "kernel.so").touch()
+    monkeypatch.setattr("tensorir.runtime.caches.pocl_cache", lambda: tmp_path)
+    assert code_of(replace(ADD, text=ADD.text.replace("void add", "void sub")), device) == "compile.signature"
+
+
 def test_sources_that_do_not_fit(device):
     launch = ADD.kernels[0]
     assert code_of(replace(ADD, text=ADD.text.replace("void add", "void sub")), device) == "compile.signature"

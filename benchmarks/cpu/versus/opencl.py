@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tensorir.runtime.host import name_processor
 from versus.protocol import Array, Missing
 
 _PAGE = 4096
@@ -31,6 +32,7 @@ class Device:
         if not found:
             raise Missing("there is no OpenCL CPU device")
         self.device = found[0]
+        name_processor(self.device)
         self.platform = f"{self.device.name.strip()}, {self.device.platform.version.strip()}"
         self.context = self.cl.Context([self.device])
         self.queue = self.cl.CommandQueue(self.context)
