@@ -84,8 +84,9 @@ def final(state: State, message: Json, progress: Progress) -> Json:
 
 
 def about(found: Estimate) -> Json:
-    """What a document says of a library's time; ``spread``: its slowest slot over its fastest."""
-    return {"time_s": found.seconds, "low_s": found.low_s, "high_s": found.high_s, "spread": found.spread}
+    """What is known of a library's time; ``spread``: its slowest slot over its fastest."""
+    return {"time_s": found.seconds, "low_s": found.low_s, "high_s": found.high_s, "spread": found.spread,
+            "samples": list(found.samples)}  # fmt: skip
 
 
 def _on_floats(

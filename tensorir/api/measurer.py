@@ -446,7 +446,9 @@ class Measurer:
         reply = self._ask(self._final_message([record], 60.0, all_peers=True), None)
         if reply["status"] != "ok":
             return {"result": reply, "against": [], "load": {}}
-        return {"result": reply["results"][0], "against": reply["against"], "load": reply["load"]}
+        name = {"round": secrets.token_hex(8)}
+        result, against = reply["results"][0] | name, [a | name for a in reply["against"]]
+        return {"result": result, "against": against, "load": reply["load"]}
 
     def final(
         self, finalists: Sequence[Record], remaining: float | None, searched_s: float | None = None

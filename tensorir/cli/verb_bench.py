@@ -46,7 +46,7 @@ def _row(work: Any, device: str | None, log: str) -> dict[str, Any]:
     from tensorir.runtime.estimate import ESTIMATOR
     from tensorir.runtime.machine import Load
     from tensorir.tune.outcome import Machine, reason_of
-    from tensorir.tune.ratio import Ratio, Span
+    from tensorir.tune.ratio import Ratio, Span, without_slots
 
     with Measurer(work, device, Options()) as measurer:
         about = measurer.open()
@@ -67,7 +67,7 @@ def _row(work: Any, device: str | None, log: str) -> dict[str, Any]:
         "high_s": result["high_s"],
         "gflops": work.flops / result["time_s"] / 1e9,
         "estimator": ESTIMATOR,
-        "against": [a | r.json() for a, r in zip(against, ratios, strict=True)],
+        "against": [without_slots(a) | r.json() for a, r in zip(against, ratios, strict=True)],
         **({"ratio": None, "steady": True} if best is None else ratios[best].json()),
         "machine": Machine(load, load).json(),
     }

@@ -39,7 +39,8 @@ class Choice:
     @property
     def span(self) -> Span:
         """Its time as ratios take it."""
-        return Span(self.time_s, self.low_s, self.high_s, Span.of(self.timed).spread)
+        timed = Span.of(self.timed)
+        return timed.scaled(self.time_s / timed.time_s)
 
     @property
     def load(self) -> Load | None:

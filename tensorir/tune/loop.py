@@ -449,9 +449,9 @@ class _Run:
             if not finalists or (remaining is not None and remaining <= 0):
                 return
             answer = self.final(finalists, remaining)
-            self.baseline = answer.baseline or self.baseline
-            self.last += Load.of(answer.load)
             self.round, name = [], os.urandom(8).hex()
+            self.baseline = {**answer.baseline, "round": name} if answer.baseline else self.baseline
+            self.last += Load.of(answer.load)
             for trial, result in zip(finalists, answer.results, strict=True):
                 self._keep_final(trial, result, name)
             if any(final["status"] == "ok" for _, final in self.round) or not self.round:

@@ -10,8 +10,8 @@ from typing import Any
 from tensorir.errors import TensorIRError
 from tensorir.runtime.estimate import ESTIMATOR
 from tensorir.runtime.machine import REST, Load
-from tensorir.tune.ratio import Ratio, Span
-from tensorir.tune.record import Identity, Record, span, steady_s
+from tensorir.tune.ratio import Ratio, Span, without_slots
+from tensorir.tune.record import Identity, Record
 
 
 @dataclass(frozen=True)
@@ -35,31 +35,24 @@ class Timed:
     checked: bool
     confirmed: bool
     record: Record = field(repr=False)
-    spread: float = 1.0
-
-    @property
-    def span(self) -> Span | None:
-        """Its time as ratios take it; None when it failed."""
-        if self.time_s is None or self.low_s is None or self.high_s is None:
-            return None
-        return Span(self.time_s, self.low_s, self.high_s, self.spread)
+    span: Span | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, trial: Record, final: Mapping[str, Any] | None = None, flops: float | None = None) -> Timed:
         """Take the time of ``final`` (a record of the final round) where there is one, else that of the trial."""
         source = trial if final is None else final
-        time_s = low = high = gflops = None
-        spread = 1.0
+        time_s = low = high = gflops = timed = None
         if source.get("time_s") is not None:
-            time_s, (low, high) = steady_s(source), span(source)
-            gflops, spread = flops / time_s / 1e9 if flops else None, Span.of(source).spread
+            timed = Span.of(source)
+            time_s, low, high = timed.time_s, timed.low_s, timed.high_s
+            gflops = flops / time_s / 1e9 if flops else None
         check = source.get("check") or trial["check"] or {}
         return cls(
             *(trial["id"], trial["template"], trial["config"], source["status"], time_s, low, high, gflops),
             checked=check.get("ok") is True,
             confirmed=final is not None,
             record=trial,
-            spread=spread,
+            span=timed,
         )
 
     def json(self) -> dict[str, Any]:
@@ -164,8 +157,9 @@ class TuneOutcome:
         return None if mine is None else Ratio.of(other, mine, self.machine.last if on_cpu else None)
 
     def _baseline_json(self) -> dict[str, Any] | None:
-        ratio = self.ratio
-        return None if self.baseline is None else self.baseline | ({} if ratio is None else ratio.json())
+        if self.baseline is None:
+            return None
+        return without_slots(self.baseline) | ({} if self.ratio is None else self.ratio.json())
 
     def _repr_html_(self) -> str:
         from tensorir.show.outcome import outcome_html

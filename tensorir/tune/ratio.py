@@ -2,44 +2,67 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tensorir.runtime.estimate import THRICE
 from tensorir.runtime.machine import Load
+from tensorir.runtime.timing import Timing
 from tensorir.tune.record import span, steady_s
 
 WIDE = 1.5  # upper over lower end of the ratio's interval from which it is unsteady,
 HOPELESS = 4.0  # and from which no number is given, nor for an unsteady one
 ABSURD = 10.0  # of more than that, or less than a tenth
+PAIRS = 6  # rounds of which the median has an interval
 TIE = 1.05  # a ratio this near to 1 says "alike", and its interval may hold 1
 
 
 @dataclass(frozen=True)
 class Span:
-    """A time, its interval and its spread (the slowest slot over the fastest)."""
+    """A time, its interval and its spread (the slowest slot over the fastest).
+
+    slots: those of the rounds that ``round`` names, in turn with others of that name
+    """
 
     time_s: float
     low_s: float
     high_s: float
     spread: float = 1.0
+    slots: tuple[float, ...] = field(default=(), repr=False)
+    round: str = ""
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> Span:
         """Of a record that has a time, or of what a document says of a library."""
         low, high = span({"samples": [], **found})
-        samples = found.get("samples") or [1.0]
-        return cls(steady_s(found), low, high, float(found.get("spread") or max(samples) / min(samples)))
+        slots, name = tuple(found.get("samples") or ()), str(found.get("round") or "")
+        spread = found.get("spread") or (max(slots) / min(slots) if slots else 1.0)
+        return cls(steady_s(found), low, high, float(spread), slots, name)
 
     def scaled(self, factor: float) -> Span:
         """The same spread about another time."""
-        return Span(self.time_s * factor, self.low_s * factor, self.high_s * factor, self.spread)
+        return replace(self, time_s=self.time_s * factor, low_s=self.low_s * factor, high_s=self.high_s * factor)
+
+    def over(self, other: Span) -> tuple[float, float]:
+        """The interval of this time over the other: of the ratios of their slots where those are of the same rounds,
+        for what met both cancels; else of both intervals, by their squares in the logarithm (Zou and Donner,
+        "Construction of confidence limits about effect measures", Statistics in Medicine 27, 2008).
+        """
+        if self.round and self.round == other.round and len(self.slots) == len(other.slots) >= PAIRS:
+            found = Timing.of(a / b for a, b in zip(self.slots, other.slots, strict=True))
+            level = self.time_s / other.time_s / found.median_s
+            return level * found.low_s, level * found.high_s
+        level = self.time_s / other.time_s
+        below = math.hypot(math.log(self.time_s / self.low_s), math.log(other.high_s / other.time_s))
+        above = math.hypot(math.log(self.high_s / self.time_s), math.log(other.time_s / other.low_s))
+        return level * math.exp(-below), level * math.exp(above)
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """``value`` between ``low`` and ``high``: by the ends of both intervals, which is wider than 95 %.
+    """``value`` between ``low`` and ``high`` (``Span.over``).
 
     doubt: why it is unsteady; empty where it is not
     """
@@ -53,7 +76,7 @@ class Ratio:
     def of(cls, above: Span, below: Span, load: Load | None = None) -> Ratio:
         """``above`` over ``below``; load: of the machine while they were timed, if that disturbs them."""
         value = above.time_s / below.time_s
-        low, high = above.low_s / below.high_s, above.high_s / below.low_s
+        low, high = above.over(below)
         said = "" if load is None else load.words()
         if max(above.spread, below.spread) >= THRICE:
             said = f"slowest {max(above.spread, below.spread):.1f} times the fastest"
@@ -96,3 +119,8 @@ class Ratio:
         """The fields of a document."""
         found = {"ratio": self.value, "ratio_low": self.low, "ratio_high": self.high, "steady": self.steady}
         return found | ({"doubt": self.doubt} if self.doubt else {})
+
+
+def without_slots(peer: Mapping[str, Any]) -> dict[str, Any]:
+    """What documents have of a library's time."""
+    return {k: v for k, v in peer.items() if k not in ("samples", "round")}
