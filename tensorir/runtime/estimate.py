@@ -22,6 +22,7 @@ batches (``timing.measure``), those of all kernels alike.
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,6 +34,7 @@ ESTIMATOR = "paired-slots"
 """The name of the above, as records and documents have it."""
 
 THRICE = 3.0  # a slowest slot over the fastest one from which a time says little
+WARM_S = 0.004
 SETTLE_S = 0.3  # at most, until the threads of a library have stopped spinning (OpenBLAS 27 ms, Intel's OpenMP 200 ms)
 _WIDER = {2: 16.0, 3: 4.0, 4: 2.0, 5: 1.4}  # the log of the range, by rounds: 95 % of intervals hold the middle
 _NAP_S = 0.004
@@ -91,12 +93,13 @@ class Reference:
 
 
 class Rounds:
-    """Slots of several callables in turn, one each per round; the order starts one further in every round.
+    """Slots of several callables in turn, one each per round, in an order that is drawn for every round.
 
     calls: each with the rough seconds of one call, by which its slots are sized
     loud:  positions of libraries, whose threads may go on spinning after they return: what comes after one of them
-           waits until this process is quiet. Every slot of such a round begins with a call that is not timed, so that
-           nobody's sleeping threads count
+           waits until this process is quiet, and then runs for a while before it is timed: a processor that has
+           rested is slower (by 11 % after one call, by none after 4 ms). Every slot of such a round begins with a call
+           that is not timed, so that nobody's sleeping threads count
     """
 
     def __init__(self, calls: Sequence[tuple[Timed, float]], loud: Collection[int] = ()) -> None:
@@ -104,19 +107,30 @@ class Rounds:
         self._calls = [call for call, _ in calls]
         self._slots = [slots([call], seconds)[0] for call, seconds in calls]
         self._loud, self._spinning = frozenset(loud), bool(loud)
+        self._random = random.Random(len(self._slots))
 
     def run(self) -> None:
         """One round."""
-        count = len(self._slots)
-        first = len(self.samples[0]) % count if count else 0
-        for n in (*range(first, count), *range(first)):
+        order = list(range(len(self._slots)))
+        self._random.shuffle(order)
+        for n in order:
+            warm_s = 0.0
             if self._spinning and n not in self._loud:
                 settle()
+                warm_s = WARM_S
             if self._loud:
-                self._calls[n]()
-                getattr(self._calls[n], "finish", _nothing)()
+                self._warm(n, warm_s)
             self.samples[n].append(self._slots[n]())
             self._spinning = n in self._loud
+
+    def _warm(self, n: int, seconds: float) -> None:
+        """One call that is not timed, and more until ``seconds`` are over."""
+        end = time.perf_counter() + seconds
+        while True:
+            self._calls[n]()
+            getattr(self._calls[n], "finish", _nothing)()
+            if time.perf_counter() >= end:
+                return
 
     def estimates(self, anchor: int | None = None, seconds: float | None = None) -> list[Estimate]:
         """Those of all; ``anchor``: the position of the reference, or of what else others are divided by.

@@ -28,6 +28,7 @@ from tensorir.tune.sides import Ahead, Final, Log, Make, Measure, Result
 from tensorir.tune.store import LogError
 
 FINAL_SHARE = 0.25  # of the budget is the most that is kept back for the final round
+ROUNDS_S = 1.5  # of nine rounds with a library, whose threads are waited for
 GRACE_S = 1.5  # that the first trial may take beyond the budget: no run outlives its own by more than two seconds
 OPTIMISM = 0.7  # in log time: the median configuration of a space is e**0.9 to e**1.2 slower than its best
 MIN_SHARE = 0.15  # of an equal share of the trials goes to every template
@@ -389,13 +390,16 @@ class _Run:
         return self._remaining(0.0 if self.reused else -self.grace_s)
 
     def _reserve(self) -> float:
-        """Seconds to keep for the final round: as if every finalist were built and measured afresh."""
+        """Seconds to keep for the final round: as if every finalist were built and measured afresh, and for so many
+        rounds that their ratios have narrow intervals.
+        """
         if self.final is None or self.budget_s is None:
             return 0.0
         if not self.good_costs:
             return 0.1 * self.budget_s
         entries = min(self.top, len(self.good_costs) + self.reused) + 2  # the default and the baseline
-        return min(FINAL_SHARE * self.budget_s, self.cold_s + entries * statistics.median(self.good_costs[-RECENT:]))
+        afresh = self.cold_s + entries * statistics.median(self.good_costs[-RECENT:])
+        return min(FINAL_SHARE * self.budget_s, afresh + ROUNDS_S)
 
     def _finish(self, arm: Arm, row: int, config: Config, result: Result, cost: float) -> None:
         """Take a result: first the log, then the strategy, then whoever watches."""

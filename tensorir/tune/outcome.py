@@ -35,7 +35,14 @@ class Timed:
     checked: bool
     confirmed: bool
     record: Record = field(repr=False)
-    span: Span | None = field(default=None, repr=False)
+    taken: Span | None = field(default=None, repr=False)
+
+    @property
+    def span(self) -> Span | None:
+        """Its time as ratios take it, on the level of ``time_s``; None when it failed."""
+        if self.taken is None or self.time_s is None:
+            return None
+        return self.taken.scaled(self.time_s / self.taken.time_s)
 
     @classmethod
     def of(cls, trial: Record, final: Mapping[str, Any] | None = None, flops: float | None = None) -> Timed:
@@ -52,7 +59,7 @@ class Timed:
             checked=check.get("ok") is True,
             confirmed=final is not None,
             record=trial,
-            span=timed,
+            taken=timed,
         )
 
     def json(self) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The one estimator of times, on a clock that moves only when what is timed moves it."""
 
+import itertools
 import random
 import statistics
 
@@ -127,6 +128,35 @@ def test_what_follows_a_library_waits_until_its_threads_rest_and_nobody_is_timed
     mine, theirs = rounds.estimates(0)
     assert mine.seconds == pytest.approx(1e-3) and mine.high_s == pytest.approx(1e-3)
     assert theirs.seconds == pytest.approx(2e-3) and theirs.high_s == pytest.approx(2e-3)
+
+
+def test_a_processor_that_has_rested_works_before_it_is_timed(clock):
+    """It is slower until it has worked for 3 ms again."""
+    worked = [0.0]
+
+    def ours():
+        took = 1e-3 if worked[0] > 3e-3 else 1.3e-3
+        worked[0] += took
+        clock.now += took
+
+    def library():
+        worked[0] = 0.0  # what follows waits
+        clock.now += 2e-3
+
+    rounds = Rounds([(ours, 1e-3), (library, 2e-3)], loud=[1])
+    for _ in range(8):
+        rounds.run()
+    assert rounds.samples[0] == pytest.approx([1e-3] * 8)
+
+
+def test_everybody_follows_everybody():
+    """What always follows the same one is slower, or faster, by what that leaves behind."""
+    seen: list[int] = []
+    rounds = Rounds([(lambda n=n: seen.append(n), 1.0) for n in range(4)])
+    for _ in range(40):
+        rounds.run()
+    turns = [n for n, before in zip(seen, [None, *seen], strict=False) if n != before]
+    assert len({(a, b) for a, b in itertools.pairwise(turns)}) == 12
 
 
 def test_waiting_for_threads_that_never_rest_ends(clock):
