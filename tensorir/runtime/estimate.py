@@ -59,10 +59,10 @@ class Estimate:
     def of(cls, own: Sequence[float], reference: Sequence[float] | None = None, seconds: float = 0.0) -> Estimate:
         """From slots, and the reference's slots of the same rounds; ``seconds``: those of the reference."""
         if reference is None:
-            return cls(*_middle(own), tuple(own))
-        found = _middle([a / b for a, b in zip(own, reference, strict=True)])
-        middle, low, high = (seconds * x for x in found)
-        return cls(middle, low, high, tuple(own), Timing.of(reference).median_s / seconds)
+            return cls(*middle(own), tuple(own))
+        ratio, low, high = middle([a / b for a, b in zip(own, reference, strict=True)])
+        times = ratio * seconds, low * seconds, high * seconds
+        return cls(*times, tuple(own), Timing.of(reference).median_s / seconds)
 
     @property
     def spread(self) -> float:
@@ -147,8 +147,8 @@ class Rounds:
         return made
 
 
-def _middle(samples: Sequence[float]) -> tuple[float, float, float]:
-    """The median and its interval."""
+def middle(samples: Sequence[float]) -> tuple[float, float, float]:
+    """The median and its 95 % interval, of at least two."""
     found, wider = Timing.of(samples), _WIDER.get(len(samples), 1.0)
     middle = found.median_s
     return middle, middle * (found.low_s / middle) ** wider, middle * (found.high_s / middle) ** wider

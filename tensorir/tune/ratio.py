@@ -7,15 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tensorir.runtime.estimate import THRICE
+from tensorir.runtime.estimate import THRICE, middle
 from tensorir.runtime.machine import Load
-from tensorir.runtime.timing import Timing
 from tensorir.tune.record import span, steady_s
 
 WIDE = 1.5  # upper over lower end of the ratio's interval from which it is unsteady,
 HOPELESS = 4.0  # and from which no number is given, nor for an unsteady one
 ABSURD = 10.0  # of more than that, or less than a tenth
-PAIRS = 6  # rounds of which the median has an interval
 TIE = 1.05  # a ratio this near to 1 says "alike", and its interval may hold 1
 
 
@@ -50,11 +48,10 @@ class Span:
         for what met both cancels; else of both intervals, by their squares in the logarithm (Zou and Donner,
         "Construction of confidence limits about effect measures", Statistics in Medicine 27, 2008).
         """
-        if self.round and self.round == other.round and len(self.slots) == len(other.slots) >= PAIRS:
-            found = Timing.of(a / b for a, b in zip(self.slots, other.slots, strict=True))
-            level = self.time_s / other.time_s / found.median_s
-            return level * found.low_s, level * found.high_s
         level = self.time_s / other.time_s
+        if self.round and self.round == other.round and len(self.slots) == len(other.slots) > 1:
+            found, low, high = middle([a / b for a, b in zip(self.slots, other.slots, strict=True)])
+            return level * low / found, level * high / found
         below = math.hypot(math.log(self.time_s / self.low_s), math.log(other.high_s / other.time_s))
         above = math.hypot(math.log(self.high_s / self.time_s), math.log(other.time_s / other.low_s))
         return level * math.exp(-below), level * math.exp(above)
