@@ -1,53 +1,94 @@
-"""Loops whose iterations may run at once."""
+"""Loops whose iterations may run at once: as lanes of their own, or as terms of a sum."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from tensorir.arith.affine import Arith, same
+from tensorir.interp.apart import Apart
 from tensorir.ir.build import as_int
-from tensorir.ir.tree import Binary, Const, Expr, Load, Loop, Ramp, Store, Var
+from tensorir.ir.tree import Alloc, Binary, Const, Expr, If, Kind, Load, Loop, Prefetch, Ramp, Seq, Stmt, Store, Var
 from tensorir.ir.visit import find, lanes_of
 
 if TYPE_CHECKING:
-    from tensorir.interp.machine import Action, Frame, Machine
+    from tensorir.interp.machine import Action, Frame, KernelLike, Machine
 
 _T = TypeVar("_T")
 AT_ONCE = 1 << 16
-"""Terms of sums that are computed together: more lanes than this save no time."""
+"""Lanes of loops around several statements, and terms of sums, that are computed together: more save no time."""
+
+PRIVATE_CELLS = 1 << 22
+"""Elements of all lanes' own memory that a loop may ask for to run at once."""
 
 
 @dataclass(frozen=True)
 class Lift:
-    """A perfect nest around one store, whose iterations may run at once.
+    """Loops whose iterations may run at once.
 
-    spread: loops whose iterations write distinct cells;  summed: those that add ``term`` to the cell, in any order
+    spread: loops whose iterations touch distinct cells: ``body`` is what each does
+    summed: those around the one store ``body`` that add ``term`` to its cell, in any order, where all ``guards`` hold
     """
 
     spread: list[Loop]
-    summed: list[Loop]
-    store: Store
+    body: Stmt
+    summed: tuple[Loop, ...] = ()
+    guards: tuple[Expr, ...] = ()
     term: Expr | None = None
 
+    @property
+    def times(self) -> int:
+        """Lanes that each lane becomes while ``body`` runs."""
+        return math.prod(as_int(x.extent) for x in self.spread)
 
-def liftable(s: Loop, arith: Arith, exact: Callable[[str], bool], most: int) -> Lift | None:
-    """The perfect nest that begins with ``s``, where its iterations may run at once.
 
-    exact: whether sums of a dtype do not depend on their order;  most: iterations of a nest that sums
+class Lifts:
+    """What may run at once in a kernel. exact: whether sums of a dtype do not depend on their order"""
+
+    def __init__(self, k: KernelLike, exact: Callable[[str], bool]) -> None:
+        bx, by, bz = k.block
+        self._exact, self._arith = exact, Arith()
+        alone = bx * by * bz == 1 and not any(x.kind is Kind.CLUSTER for x in k.axes)
+        self._apart = Apart(k.axes, k.body, alone)
+
+    def of(self, s: Loop, lanes: int) -> Lift | None:
+        """How to execute the nest that begins with ``s`` while there are so many lanes; None: in order."""
+        most = AT_ONCE // max(1, lanes)
+        if not most:
+            return None
+        found = _one_store(s, self._arith, self._exact, most)
+        if found is not None:
+            return found
+        nest: list[Loop] = []
+        at: Stmt = s
+        while isinstance(at, Loop) and isinstance(at.extent, Const) and 0 < as_int(at.extent) <= most:
+            if not self._apart(at):
+                break
+            nest.append(at)
+            most //= as_int(at.extent)
+            at = at.body
+        lift = Lift(nest, at)
+        if not nest or lift.times == 1:
+            return None
+        own = sum(math.prod(a.buffer.dims) * a.buffer.lanes for a in find(at, Alloc))
+        return lift if own * lanes * lift.times <= PRIVATE_CELLS else None
+
+
+def _one_store(s: Loop, arith: Arith, exact: Callable[[str], bool], most: int) -> Lift | None:
+    """The nest that begins with ``s``, where there is one store in it, and else loops, guards and prefetches.
+
+    most: iterations of a nest that sums
     Cells are distinct when the strides of their loops (and of the vector lanes) form a mixed radix; the stored value
     may read the same buffer only at the stored cell.
     """
-    nest = [s]
-    while isinstance(nest[-1].body, Loop):
-        nest.append(nest[-1].body)
-    store = nest[-1].body
-    if not isinstance(store, Store) or not all(isinstance(x.extent, Const) for x in nest):
+    perfect = _perfect(s)
+    if perfect is None:
         return None
+    nest, guards, store = perfect
     index = store.index[0]
     form = arith.linear(index.base if isinstance(index, Ramp) else index)
     names = {x.var for x in nest}
@@ -66,57 +107,114 @@ def liftable(s: Loop, arith: Arith, exact: Callable[[str], bool], most: int) -> 
     if any(not same(x.index[0], index) for x in own):
         return None
     if not summed:
-        return Lift(spread, [], store)
+        body: Stmt = store
+        for cond in reversed(guards):
+            body = If(cond, body)
+        return Lift(spread, body)
     value, times = store.value, math.prod(as_int(x.extent) for x in nest)
     if not (isinstance(value, Binary) and value.op == "+" and len(own) == 1 and own[0] in (value.a, value.b)):
         return None
     if store.adds or store.later or not exact(value.dtype) or not 0 < times <= most:
         return None
-    return Lift(spread, summed, store, value.b if own[0] is value.a else value.a)
+    return Lift(spread, store, tuple(summed), guards, value.b if own[0] is value.a else value.a)
+
+
+def _perfect(s: Stmt) -> tuple[list[Loop], tuple[Expr, ...], Store] | None:
+    """The loops of a nest around one store, and its guards, which read no memory: they say the same wherever in the
+    nest they stand.
+    """
+    nest: list[Loop] = []
+    guards: list[Expr] = []
+    while not isinstance(s, Store):
+        if isinstance(s, Loop) and isinstance(s.extent, Const):
+            nest.append(s)
+            s = s.body
+        elif isinstance(s, If) and not find(s.cond, Load):
+            guards.append(s.cond)
+            s = s.then
+        elif isinstance(s, Seq) and len(rest := [x for x in s.stmts if not isinstance(x, Prefetch)]) == 1:
+            s = rest[0]
+        else:
+            return None
+    return nest, tuple(guards), s
 
 
 def at_once(machine: Machine, lift: Lift) -> Action:
     """A closure that executes a nest: all its iterations are lanes, and sums are added to their cells once."""
-    term, store = lift.term, lift.store
+    term, store = lift.term, lift.body
     if term is None:
-        body, widened = _widened(machine, lift.spread, lambda: machine.stmt(store))
+        body, widened = _widened(machine, lift.spread, lambda: machine.stmt(lift.body), bool(find(lift.body, Alloc)))
         return lambda f: body(widened(f))
+    assert isinstance(store, Store)
     kind, times = term.dtype, math.prod(as_int(x.extent) for x in lift.summed)
     total, vector, sum_of = Var("total", kind), lanes_of(store.value) > 1, machine.n.sum
     own = next(x for x in find(store.value, Load) if x.buffer is store.buffer)
     added = replace(store, value=Binary("+", own, total, kind))
-    terms, wide = _widened(machine, [*lift.spread, *lift.summed], lambda: machine.expr(term))
+    (terms, conds), wide = _widened(
+        machine, [*lift.spread, *lift.summed], lambda: (machine.expr(term), [machine.expr(g) for g in lift.guards])
+    )
     add, narrow = _widened(machine, lift.spread, lambda: machine.stmt(added))
 
     def run(f: Frame) -> None:
         every, here = wide(f), narrow(f)
-        x = np.asarray(terms(every))
+        part, which = _guarded(every, conds)
+        if not len(part.lane):
+            return
+        x = np.asarray(terms(part))
         if x.ndim == 0:
-            x = np.broadcast_to(x, (len(every.lane), 1) if vector else every.lane.shape)
-        here.env[total] = sum_of(x.reshape(len(here.lane), times, *x.shape[1:]), (1,), kind)
+            x = np.broadcast_to(x, (len(part.lane), 1) if vector else part.lane.shape)
+        if which is not None:
+            some, x = x, np.zeros((len(every.lane), *x.shape[1:]), x.dtype)
+            x[which] = some
+            meant = np.zeros(len(every.lane), bool)
+            meant[which] = True
+        x = sum_of(x.reshape(len(here.lane), times, *x.shape[1:]), (1,), kind)
+        if which is not None:  # cells to which no term is added are not touched
+            with_terms = np.asarray(meant.reshape(len(here.lane), times).any(axis=1))
+            here, x = here.only(with_terms), x[with_terms]
+        here.env[total] = x
         add(here)
 
     return run
 
 
-def _widened(machine: Machine, nest: list[Loop], compiled: Callable[[], _T]) -> tuple[_T, Callable[[Frame], Frame]]:
-    """What is ``compiled`` for all iterations of a nest at once, and their lanes, those of one thread side by side."""
+def _guarded(f: Frame, conds: list[Callable[[Frame], object]]) -> tuple[Frame, np.ndarray | None]:
+    """The lanes for which all conditions hold, and their numbers; None for all."""
+    which: np.ndarray | None = None
+    for cond in conds:
+        holds: np.ndarray = np.broadcast_to(np.asarray(cond(f), bool), f.lane.shape)
+        if not holds.all():
+            which = np.flatnonzero(holds) if which is None else which[holds]
+            f = f.only(holds)
+    return f, which
+
+
+def _widened(
+    machine: Machine, nest: list[Loop], compiled: Callable[[], _T], private: bool = False
+) -> tuple[_T, Callable[[Frame], Frame]]:
+    """What is ``compiled`` for all iterations of a nest at once, and their lanes, those of one thread side by side.
+
+    private: memory that is allocated inside is each lane's own
+    """
     extents = [as_int(x.extent) for x in nest]
     times = math.prod(extents)
     grid = {x.var: g.ravel() for x, g in zip(nest, np.indices(extents), strict=True)}
-    known, inner = machine.hardware, set(grid)  # another loop over the same variable leaves its last value
-    machine.hardware = known | inner
-    made = compiled()
-    machine.hardware = known
+    with machine.widened(set(grid), times, private) as known:
+        made = compiled()
     key = object()
 
     def widened(f: Frame) -> Frame:
         wide = f.cache.get(key)
         if wide is None:
-            wide = f.cache[key] = f.repeated(times, grid)
-        for v, x in f.env.items():
-            if v not in inner and (v not in known or v not in wide.env):
-                wide.env[v] = np.repeat(x, times) if isinstance(x, np.ndarray) and x.ndim else x
+            wide = f.cache[key] = f.repeated(times, grid, private)
+        _refresh(wide, f, times, known, grid)
         return wide
 
     return made, widened
+
+
+def _refresh(wide: Frame, f: Frame, times: int, known: set[Var], inner: Mapping[Var, object]) -> None:
+    """Give a frame that was kept the values of now; another loop over one of its variables leaves its last value."""
+    for v, x in f.env.items():
+        if v not in inner and (v not in known or v not in wide.env):
+            wide.env[v] = np.repeat(x, times) if isinstance(x, np.ndarray) and x.ndim else x

@@ -7,14 +7,16 @@ loop variables, which is a Python integer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
 
 from tensorir.arith.affine import Arith
 from tensorir.errors import Problem
-from tensorir.interp.lift import AT_ONCE, at_once, liftable
+from tensorir.interp.apart import PRIVATE
+from tensorir.interp.lift import Lifts, at_once
 from tensorir.interp.memory import Cells, Fault
 from tensorir.interp.numbers import Numbers
 from tensorir.interp.products import Later, Touched
@@ -58,9 +60,6 @@ from tensorir.ir.tree import (
 )  # fmt: skip
 from tensorir.ir.visit import find, lanes_of
 
-PRIVATE = (Scope.WARP, Scope.REGISTER)
-"""Each thread has a copy of its own."""
-
 
 class KernelLike(Protocol):
     """What the interpreter needs of a lowered kernel (``lower.kernel.Kernel``)."""
@@ -78,23 +77,35 @@ class KernelLike(Protocol):
 
 
 class Frame:
-    """The lanes that are active: thread-dependent values as arrays over them."""
+    """The lanes that are active: thread-dependent values as arrays over them.
 
-    __slots__ = ("block", "cache", "env", "lane", "me")
+    own: for each depth of loops that run at once the numbers of the lanes' own memory allocated there
+    """
 
-    def __init__(self, env: dict[Var, Any], lane: np.ndarray, block: np.ndarray, me: np.ndarray) -> None:
+    __slots__ = ("block", "cache", "env", "lane", "me", "own")
+
+    def __init__(self, env: dict[Var, Any], lane: np.ndarray, block: np.ndarray, me: np.ndarray,
+                 own: tuple[np.ndarray, ...] = ()) -> None:  # fmt: skip
         self.env, self.lane, self.block, self.me = env, lane, block, me
+        self.own = own or (lane,)
         self.cache: dict[Any, Any] = {}
 
     def only(self, mask: np.ndarray) -> Frame:
         env = {v: x[mask] if isinstance(x, np.ndarray) and x.ndim else x for v, x in self.env.items()}
-        return Frame(env, self.lane[mask], self.block[mask], self.me[mask])
+        lane, *deeper = [x[mask] for x in self.own]
+        return Frame(env, lane, self.block[mask], self.me[mask], (lane, *deeper))
 
-    def repeated(self, times: int, values: Mapping[Var, np.ndarray]) -> Frame:
-        """Each lane ``times`` times, side by side, with these ``values`` (of so many lanes) besides its own."""
+    def repeated(self, times: int, values: Mapping[Var, np.ndarray], private: bool = False) -> Frame:
+        """Each lane ``times`` times, side by side, with these ``values`` (of so many lanes) besides its own.
+
+        private: they are lanes with memory of their own
+        """
         env = {v: np.repeat(x, times) if isinstance(x, np.ndarray) and x.ndim else x for v, x in self.env.items()}
         env.update({v: np.tile(x, len(self.lane)) for v, x in values.items()})
-        return Frame(env, np.repeat(self.lane, times), np.repeat(self.block, times), np.repeat(self.me, times))
+        lane, *deeper = [np.repeat(x, times) for x in self.own]
+        if private:
+            deeper.append((self.own[-1][:, None] * times + np.arange(times)).ravel())
+        return Frame(env, lane, np.repeat(self.block, times), np.repeat(self.me, times), (lane, *deeper))
 
 
 _Flight = tuple[Cells, np.ndarray, np.ndarray, np.ndarray]
@@ -127,6 +138,9 @@ class Machine:
         self.epoch = np.zeros(self.blocks, np.int32)
         self.frame = Frame(env, np.arange(len(thread)), block - blocks.start, block * self.threads + thread)
         self.arith = Arith()
+        self.lifts = Lifts(k, numbers.exact)
+        self.lanes, self.copies = len(thread), [len(thread)]  # in the loops that are compiled, and of own memory there
+        self.depth: dict[Buffer, int] = {}
         self.leaving: list[_Flight] = []  # copies under way that are no group yet, and those that are, oldest first
         self.groups: list[list[_Flight]] = []
         self.barriers = Barriers(self)
@@ -185,7 +199,7 @@ class Machine:
         return run
 
     def _loop(self, s: Loop) -> Action:
-        lift = liftable(s, self.arith, self.n.exact, AT_ONCE // len(self.frame.lane))
+        lift = self.lifts.of(s, self.lanes)
         if lift is not None:
             return at_once(self, lift)
         body, var, extent = self.stmt(s.body), s.var, self.expr(s.extent)
@@ -203,6 +217,20 @@ class Machine:
                 body(f)
 
         return run
+
+    @contextmanager
+    def widened(self, inner: set[Var], times: int, private: bool) -> Iterator[set[Var]]:
+        """What is compiled meanwhile runs on so many times the lanes, which tell the loop variables ``inner``; gives
+        what each lane knew before.
+        """
+        known, lanes = self.hardware, self.lanes
+        self.hardware, self.lanes = known | inner, lanes * times
+        if private:
+            self.copies.append(self.copies[-1] * times)
+        yield known
+        if private:
+            self.copies.pop()
+        self.hardware, self.lanes = known, lanes
 
     def _if(self, s: If) -> Action:
         cond, then = self.expr(s.cond), self.stmt(s.then)
@@ -222,7 +250,9 @@ class Machine:
     def _alloc(self, s: Alloc) -> Action:
         if s.buffer.scope is Scope.BARRIER:
             return self.stmt(s.body)
-        copies = len(self.frame.lane) if s.buffer.scope in PRIVATE else self.blocks
+        private = self._is_private(s.buffer)
+        copies = self.copies[-1] if private else self.blocks
+        self.depth[s.buffer] = len(self.copies) - 1
         cells = Cells(
             s.buffer,
             copies,
@@ -237,6 +267,10 @@ class Machine:
             body(f)
 
         return run
+
+    def _is_private(self, b: Buffer) -> bool:
+        """Whether each lane has a buffer of its own: shared memory, too, where a block is one thread."""
+        return b.scope in PRIVATE or (b.scope is Scope.SHARED and self.threads == 1 and self.cluster == 1)
 
     def _barrier(self, f: Frame) -> None:
         if len(f.lane) != len(self.frame.lane):
@@ -328,12 +362,13 @@ class Machine:
         size, name = cells.size, b.name
         spread = np.arange(width) if ramp or b.lanes > 1 else None
         key = id(fixed), b
+        private, depth = self._is_private(b), self.depth.get(b, 0)
 
         def run(f: Frame) -> np.ndarray:
             found = f.cache.get(key)
             if found is None:
                 base = np.broadcast_to(np.asarray(fixed(f)) * scale, f.lane.shape)
-                copy = f.lane if b.scope in PRIVATE else f.block if b.scope is Scope.SHARED else 0
+                copy = f.own[depth] if private else f.block if b.scope is Scope.SHARED else 0
                 home = base + copy * size
                 if spread is not None:
                     home = home[:, None] + spread

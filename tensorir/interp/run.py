@@ -8,9 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tensorir.arith.affine import Arith
 from tensorir.errors import Problem
-from tensorir.interp.lift import AT_ONCE, liftable
+from tensorir.interp.lift import Lifts
 from tensorir.interp.machine import KernelLike, Machine
 from tensorir.interp.memory import Cells, Fault
 from tensorir.interp.numbers import Field, Numbers
@@ -91,16 +90,17 @@ def iterations(module: ModuleLike) -> int:
         threads, blocks = math.prod(k.block), math.prod(k.grid)
         together = max(1, LANES // max(1, threads))
         lanes = max(1, threads * min(blocks, together))
-        total += -(-blocks // together) * _statements(k.body, Arith(), AT_ONCE // lanes)
+        total += -(-blocks // together) * _statements(k.body, Lifts(k, Field().exact), lanes)
     return total
 
 
-def _statements(s: Stmt, arith: Arith, most: int) -> int:
+def _statements(s: Stmt, lifts: Lifts, lanes: int) -> int:
     if isinstance(s, Loop):
-        if liftable(s, arith, Field().exact, most) is not None:
-            return 1
+        lift = lifts.of(s, lanes)
+        if lift is not None:
+            return 1 if lift.summed else _statements(lift.body, lifts, lanes * lift.times)
         times = as_int(s.extent) if isinstance(s.extent, Const) else 8
-        return times * _statements(s.body, arith, most)
+        return times * _statements(s.body, lifts, lanes)
     if isinstance(s, Store | IntrinCall):
         return 1
-    return sum(_statements(c, arith, most) for c in s.children() if isinstance(c, Stmt))
+    return sum(_statements(c, lifts, lanes) for c in s.children() if isinstance(c, Stmt))

@@ -1,0 +1,176 @@
+"""Whether the iterations of a loop around any statements may run at once: no two of them touch one cell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from tensorir.arith.affine import Arith, Interval, Linear
+from tensorir.ir.build import as_int
+from tensorir.ir.tree import (
+    Alloc,
+    Buffer,
+    Const,
+    Expr,
+    If,
+    Let,
+    Load,
+    Loop,
+    Prefetch,
+    Ramp,
+    Scope,
+    Seq,
+    Stmt,
+    Store,
+    Var,
+)  # fmt: skip
+from tensorir.ir.visit import find, walk
+
+PRIVATE = (Scope.WARP, Scope.REGISTER)
+"""Each thread has a copy of its own."""
+
+
+@dataclass(frozen=True)
+class _Access:
+    """Elements ``form`` to ``form + width - 1`` of a buffer, where the facts of ``arith`` hold."""
+
+    form: Linear
+    width: int
+    arith: Arith
+
+
+class Apart:
+    """``Apart(axes, body, alone)(loop)``: whether iterations of a loop of a kernel touch distinct cells, but for what
+    they only read and what each allocates for itself.
+
+    alone: a block has one thread, to which its shared memory belongs
+    """
+
+    def __init__(self, axes: Iterable[Loop], body: Stmt, alone: bool) -> None:
+        self._alone = alone
+        ranges: dict[Var, Interval] = {}
+        for x in (*axes, *find(body, Loop)):  # several loops may have one variable
+            last = as_int(x.extent) - 1 if isinstance(x.extent, Const) else math.inf
+            ranges[x.var] = (0, max(last, ranges.get(x.var, (0, 0))[1]))
+        self._arith = Arith(ranges)
+        self._found: dict[Loop, bool] = {}
+
+    def __call__(self, loop: Loop) -> bool:
+        if loop not in self._found:
+            self._found[loop] = self._holds(loop)
+        return self._found[loop]
+
+    def _holds(self, loop: Loop) -> bool:
+        inside = list(walk(loop.body, statements=True))
+        if not all(self._plain(s) for s in inside):
+            return False
+        own = {s.buffer for s in inside if isinstance(s, Alloc)}
+        written = {s.buffer for s in inside if isinstance(s, Store)} - own
+        accesses: dict[Buffer, list[_Access]] = {b: [] for b in written}
+        for b, access in self._accesses(loop.body, self._arith, written, {}):
+            accesses[b].append(access)
+        inner = {s.var for s in inside if isinstance(s, Loop | Let)}
+        return all(_distinct(found, loop, inner) for found in accesses.values())
+
+    def _plain(self, s: object) -> bool:
+        """Whether a statement has no part in what threads or copies do together."""
+        if isinstance(s, Store):
+            return not (s.adds or s.later)
+        if isinstance(s, Alloc):
+            return s.buffer.scope in PRIVATE or (self._alone and s.buffer.scope is Scope.SHARED)
+        return isinstance(s, Loop | If | Let | Seq | Prefetch)
+
+    def _accesses(
+        self, s: Stmt, arith: Arith, wanted: set[Buffer], lets: dict[Var, Linear]
+    ) -> Iterator[tuple[Buffer, _Access]]:
+        """Reads and writes of the ``wanted`` buffers under ``s``, with the guards that hold there."""
+        exprs: tuple[Expr, ...] = ()
+        below: tuple[Stmt, ...] = ()
+        inside = arith
+        if isinstance(s, Store):
+            exprs = (*s.index, s.value)
+            if s.buffer in wanted:
+                yield s.buffer, _access(s.buffer, s.index[0], arith, lets)
+        elif isinstance(s, If):
+            exprs, below, inside = (s.cond,), (s.then,), arith.child(assume=[s.cond])
+        elif isinstance(s, Let):
+            exprs, below = (s.value,), (s.body,)
+            lets[s.var] = _said(arith.linear(s.value), lets)
+        elif isinstance(s, Loop):
+            exprs, below = (s.extent,), (s.body,)
+        elif isinstance(s, Alloc):
+            below = (s.body,)
+        elif isinstance(s, Seq):
+            below = s.stmts
+        for load in (x for e in exprs for x in find(e, Load) if x.buffer in wanted):
+            yield load.buffer, _access(load.buffer, load.index[0], arith, lets)
+        for part in below:
+            yield from self._accesses(part, inside, wanted, lets)
+
+
+def _access(b: Buffer, index: Expr, arith: Arith, lets: dict[Var, Linear]) -> _Access:
+    if isinstance(index, Ramp):
+        return _Access(_said(arith.linear(index.base), lets), index.lanes, arith)
+    return _Access(_said(arith.linear(index), lets).times(b.lanes), b.lanes, arith)
+
+
+def _said(form: Linear, lets: dict[Var, Linear]) -> Linear:
+    """A form without the names that statements gave to other forms."""
+    for v, c in form.terms.items():
+        if isinstance(v, Var) and v in lets:
+            form = form.plus(Linear({v: c}, 0), -1).plus(lets[v], c)
+    return form
+
+
+def _distinct(accesses: list[_Access], loop: Loop, inner: set[Var]) -> bool:
+    """Whether elements that one iteration of ``loop`` accesses are no other's.
+
+    An element is ``outer + c * var + low + high``: ``outer`` is the same for all accesses, multiples of H make up
+    ``high``, ``c * var + low`` has at most H values and ``low`` at most c. So the element tells ``var``.
+    """
+    var, times = loop.var, as_int(loop.extent)
+    outer: dict[Expr, int] | None = None
+    stride, whole = 0, 0
+    lows: list[Interval] = []
+    spans: list[Interval] = []
+    for a in accesses:
+        c = a.form.terms.get(var, 0)
+        fixed, moving = _parts(a.form, var, inner)
+        if not c or moving is None or (outer is not None and (fixed, c) != (outer, stride)):
+            return False
+        outer, stride = fixed, c
+        further, near = _split(a.form.constant - accesses[0].form.constant, abs(c) * times)
+        low = Linear({t: k for t, k in moving.items() if abs(k) < abs(c)}, near)
+        whole = math.gcd(whole, further, *(k for t, k in moving.items() if t not in low.terms))
+        for form, found in ((low, lows), (low.plus(Linear({var: c}, 0)), spans)):
+            first, last = a.arith.bounds(form)
+            found.append((first, last + a.width - 1))
+    return _length(lows) <= abs(stride) and (not whole or _length(spans) <= whole)
+
+
+def _split(offset: int, all_iterations: int) -> tuple[int, int]:
+    """How far an access is from the first one, in whole lengths of the loop and the rest: halves of a tile."""
+    further = 0 if abs(offset) < all_iterations else offset // all_iterations * all_iterations
+    return further, offset - further
+
+
+def _length(spans: list[Interval]) -> float:
+    return max(b for _, b in spans) - min(a for a, _ in spans) + 1
+
+
+def _parts(form: Linear, var: Var, inner: set[Var]) -> tuple[dict[Expr, int], dict[Expr, int] | None]:
+    """The terms that are the same in all iterations, and those that loops inside move; None where it cannot be told."""
+    fixed: dict[Expr, int] = {}
+    moving: dict[Expr, int] = {}
+    for t, c in form.terms.items():
+        names = {t} if isinstance(t, Var) else set(find(t, Var))
+        if t is var:
+            continue
+        if find(t, Load) or var in names:
+            return fixed, None
+        if names & inner:
+            moving[t] = c
+        else:
+            fixed[t] = c
+    return fixed, moving
