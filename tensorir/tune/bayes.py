@@ -149,7 +149,12 @@ class Bayes(PoolSearch):
         return self._improving() if modelled else (self._random_unseen(), "initial")
 
     def _spread(self) -> int:
-        """The unseen row farthest from all seen ones (maximin; Johnson, Moore, Ylvisaker 1990)."""
+        """The unseen row farthest from all seen ones (maximin; Johnson, Moore, Ylvisaker 1990).
+
+        At random where knobs are conditional: a branch with few knobs has as many extremes as one with many, and the
+        search settles in it (over 60 landscapes of three branches, the best one's optimum was found within 50 trials
+        by 26 searches, and by 16 after such a start).
+        """
         unseen = self._hopeful(np.flatnonzero(~self._seen))
         if self.pool.expected_s is not None:
             best = int(np.argmin(self.pool.slowness))
@@ -158,7 +163,7 @@ class Bayes(PoolSearch):
             promising = unseen[self.pool.slowness[unseen] <= PROMISING]
             if len(promising) and (len(self.results) + len(self._pending)) % 2 == 0:
                 unseen = promising
-        elif self._left == len(self.pool):
+        elif self._left == len(self.pool) or self.pool.conditional:
             return int(self._rng.choice(unseen))
         if len(unseen) > self.SPREAD_AMONG:
             unseen = self._rng.choice(unseen, self.SPREAD_AMONG, replace=False)

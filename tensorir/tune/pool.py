@@ -54,7 +54,10 @@ class Pool:
 
     expected_s: a model of the seconds that a configuration takes, None without one
     features:   numbers derived from a configuration, for the search's model to learn from, None without any
+    conditional: whether some knobs mean nothing in some configurations, so that distances say less
     """
+
+    conditional = False
 
     def __init__(
         self,
@@ -80,6 +83,7 @@ class Pool:
             return space
         given = getattr(space, "expected_s", None), getattr(space, "features", None)
         made = cls(space.names, space.values, space.legal, *given)
+        made.conditional = bool(getattr(space, "conditional", False))
         if isinstance(space, Grows) and space.sampled:
             made._space = space
         return made

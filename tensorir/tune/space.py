@@ -57,6 +57,7 @@ class Space:
         self.expected_s: Callable[[Mapping[str, Any]], float] | None = None
         self.features: Features | None = None
         self._before: Config = {}
+        self.conditional = False  # knobs mean something under a condition only (``when``)
         self._default: Config | None = None if default is None else self._checked_default(default)
 
     # -- counting and listing
@@ -175,7 +176,9 @@ class Space:
                 message = f"the condition of {name!r} is {shown(condition)}, not a function of a configuration"
                 raise refuse(DeclarationError, "space.constraint", message, hint=f"when({name}=lambda c: …)")
             where[f"{name} is {first!r} where it means nothing"] = _used_or(name, first, condition)
-        return self._derived(self.values, where)
+        new = self._derived(self.values, where)
+        new.conditional = True
+        return new
 
     def describing(self, features: Features | None) -> Space:
         """The same space with numbers derived from a configuration, for the search's model to learn from.
@@ -347,6 +350,7 @@ class Space:
         knobs: dict[str, Any] = dict(zip(self.names, values, strict=True))
         new = Space(where=where, **knobs)
         new.expected_s, new.features = self.expected_s, self.features
+        new.conditional = self.conditional
         # a knob that was pinned to another value no longer has the earlier one
         new._before = {n: v for n, v in self._before.items() if v in new._position[new.names.index(n)]}
         if self._default is not None:

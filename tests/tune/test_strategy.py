@@ -602,3 +602,14 @@ def test_the_hyperparameters_find_the_knob_that_matters() -> None:
     scales = kernel.k2.length_scale
     assert scales[1] < 0.5 * min(scales[0], scales[2])
     assert noise < 0.05
+
+
+def test_the_start_goes_anywhere_where_knobs_are_conditional() -> None:
+    """The farthest rows are the ends of every branch, whose number does not depend on how many rows it has."""
+    big = Space(way=("a", "b"), x=range(40), y=range(40)).when(x=lambda c: c["way"] == "b", y=lambda c: c["way"] == "b")
+    assert big.conditional and big.pin(way="b").conditional and not Space(x=range(4)).conditional
+    ends = 0
+    for seed in range(20):
+        search = make("bayes", big, seed=seed, budget=50)
+        ends += sum(search.pool.config(row)["x"] in (0, 39) for row in search.ask(7))
+    assert ends < 35, "of 140 rows, a seventh by chance"
