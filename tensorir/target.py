@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_bool, need_choice, need_int, need_ints, wrong
+from tensorir.shown import Shown
 
 _OPT_IN = {  # bytes of shared memory that one block may have when the kernel asks for it (CUDA programming guide)
     70: 98304, 72: 98304, 75: 65536, 80: 166912, 86: 101376, 87: 166912, 88: 101376, 89: 101376,
@@ -18,8 +19,8 @@ _EXAMPLES = '"opencl", "opencl -kind=gpu", "cuda", "cuda -arch=sm_90a", "hip", o
 _NAME = re.compile(r"(opencl|cuda|hip)(?::([A-Za-z0-9_.]+))?(?::([A-Za-z0-9_.]+))?\Z")
 
 
-@dataclass(frozen=True)
-class Target:
+@dataclass(frozen=True, repr=False)
+class Target(Shown):
     """A kind of device and its limits; ``Target.parse`` makes one from the text that users write.
 
     language:           "opencl", "cuda" or "hip" (source text only: there is no HIP runtime here)

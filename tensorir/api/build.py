@@ -11,8 +11,9 @@ from tensorir.codegen.source import GatherRange, Source
 from tensorir.errors import LaunchError, Problem
 from tensorir.errors.needs import need_int
 from tensorir.runtime.device import Device
-from tensorir.runtime.launch import Program
+from tensorir.runtime.launch import BoundLaunch, Program
 from tensorir.runtime.timing import Timing
+from tensorir.shown import Shown, few_lines
 from tensorir.target import Target
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def run_guarded(
     return source, *Program(source, device).run_guarded(*arrays)
 
 
-class Executable:
+class Executable(Shown):
     """Compiled kernels of one program on one device: ``f(a, b)`` runs them.
 
     Arguments are numpy, pyopencl, cupy or DLPack arrays in the order of the declarations; the results are of the same
@@ -97,10 +98,13 @@ class Executable:
         self.nearest, self.max_error = nearest, max_error
         self.program = program or Program(source, device)
 
+    def __repr__(self) -> str:
+        return few_lines(f"<Executable {repr(self.program)[1:-1]}>")
+
     def __call__(self, *arrays: Any, out: Any = None) -> Any:
         return self.program(*arrays, out=out)
 
-    def bind(self, *arrays: Any, out: Any = None) -> Any:
+    def bind(self, *arrays: Any, out: Any = None) -> BoundLaunch:
         """A prebound launch on these arrays: calling it costs no argument checks. Kernels that run once run here."""
         return self.program.bind(*arrays, out=out)
 

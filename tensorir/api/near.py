@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.api.identity import A_WORD, describe, distance, identity_of
 from tensorir.errors.needs import need_path, wrong
+from tensorir.shown import Shown
 from tensorir.tune.log import LogReader, Record, choose, slug
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ FEW = 3
 """Shapes that a search starts from: their times are worth more than those of farther ones."""
 
 
-@dataclass(frozen=True)
-class Near:
+@dataclass(frozen=True, repr=False)
+class Near(Shown):
     """The best known configuration of another shape of the same operator.
 
     workload: that shape, as the log calls it

@@ -109,11 +109,6 @@ class Schedule(_Schedule):
         """The first step that breaks equivalence, or None."""
         return blame(self)
 
-    def _repr_html_(self) -> str:
-        from tensorir.show.html import schedule_html
-
-        return schedule_html(self)
-
 
 def _limit(limit_s: Any) -> float | None:
     return None if limit_s is None else need_number("limit_s", limit_s, 0.0, CheckError)

@@ -14,6 +14,7 @@ import numpy as np
 
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_path
+from tensorir.shown import Shown, few_lines
 from tensorir.tune.child import plain
 from tensorir.tune.dispatch import Dispatch, Kernel, aligned, follow, tree_json
 from tensorir.tune.dispatch_text import c_text, python_text
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from tensorir.api.workload import Workload
 
 
-@dataclass(frozen=True)
-class ShapeResult:
+@dataclass(frozen=True, repr=False)
+class ShapeResult(Shown):
     """One shape of a set.
 
     outcome: None when there was no time to measure even its default, or it is refused
@@ -70,8 +71,8 @@ class ShapeResult:
         return {key_of(c.record): c for c in reversed(self.choices)}
 
 
-@dataclass(frozen=True)
-class Served:
+@dataclass(frozen=True, repr=False)
+class Served(Shown):
     """How a tuned shape fares with the few kernels.
 
     kernel:      number of its kernel
@@ -90,8 +91,8 @@ class Served:
     confirmed: bool
 
 
-@dataclass(frozen=True)
-class Portfolio:
+@dataclass(frozen=True, repr=False)
+class Portfolio(Shown):
     """The smallest set of kernels with which every shape is within ``regret`` of its best, and who gets which.
 
     exact:   that there is no smaller set of the measured configurations is proved
@@ -103,6 +104,9 @@ class Portfolio:
     exact: bool
     served: tuple[Served, ...]
     records: Mapping[str, Record] = field(repr=False)
+
+    def __repr__(self) -> str:
+        return f"<{len(self.kernels)} kernels for {len(self.served)} shapes, each within {self.regret:.1%} of its best>"
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -189,8 +193,8 @@ class Portfolio:
         ]
 
 
-@dataclass(frozen=True)
-class SetOutcome:
+@dataclass(frozen=True, repr=False)
+class SetOutcome(Shown):
     """The outcome of ``tir.tune_shapes``.
 
     results:   one for each shape, in order
@@ -202,6 +206,11 @@ class SetOutcome:
     stopped: str
     elapsed_s: float
     portfolio: Portfolio | None
+
+    def __repr__(self) -> str:
+        return few_lines(
+            f"<SetOutcome {self.status}: {len(self.results)} shapes, stopped by {self.stopped}, {self.portfolio}>"
+        )
 
     @property
     def outcomes(self) -> tuple[TuneOutcome, ...]:

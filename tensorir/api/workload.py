@@ -24,6 +24,7 @@ from tensorir.expr.program import as_outputs, computes_of, inputs_of, scalars_of
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Binary, Call, Reduce, Var
 from tensorir.ir.visit import find
+from tensorir.shown import Shown, few_lines
 from tensorir.target import Target
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
 Function = Callable[["Schedule", dict[str, Any]], Any]
 
 
-@dataclass(frozen=True)
-class Template:
+@dataclass(frozen=True, repr=False)
+class Template(Shown):
     """``function(s, config)`` schedules ``s`` (or returns another Schedule) for every configuration of ``space``.
 
     given: the space, or a function of the target that makes it when it is first asked for (loading a tuned kernel
@@ -114,8 +115,8 @@ def _is_space(given: Any) -> bool:
     return isinstance(given, Space)
 
 
-@dataclass(frozen=True)
-class Origin:
+@dataclass(frozen=True, repr=False)
+class Origin(Shown):
     """How another process can make the workload again: by calling NAME(**options).
 
     kind: "ops" (the operators' folder of this package), "file" or "module"; place is the path or the module's name
@@ -127,7 +128,7 @@ class Origin:
     place: str = ""
 
 
-class Workload:
+class Workload(Shown):
     """``tir.Workload("my_op", outputs, templates={"default": (function, tir.Space(tile=[1, 2, 4]))})``.
 
     outputs:    a tensor or a tuple of them
@@ -191,7 +192,7 @@ class Workload:
         return " ".join([self.name, *words])
 
     def __repr__(self) -> str:
-        return f"Workload({self.title})"
+        return few_lines(f"Workload({self.title})")
 
     # --- values
 

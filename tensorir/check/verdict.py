@@ -26,13 +26,14 @@ from tensorir.interp.reference import evaluate, random_arguments, results_of
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Expr, Loop, Reduce
 from tensorir.ir.visit import find
+from tensorir.shown import Shown, few_lines
 from tensorir.target import Target
 
 LEVELS = ("fast", "device", "emulate")
 
 
-@dataclass(frozen=True)
-class Verdict:
+@dataclass(frozen=True, repr=False)
+class Verdict(Shown):
     """The outcome of a check; true when nothing is wrong.
 
     shapes: what was tried, in words;  kind: how equality was shown
@@ -50,6 +51,9 @@ class Verdict:
         if self.problems:
             return "wrong: " + "\n".join(map(str, self.problems))
         return f"ok: {self.kind}; shapes: {'; '.join(self.shapes)}"
+
+    def __repr__(self) -> str:
+        return few_lines(f"<Verdict {self}>")
 
 
 EMULATED = 4

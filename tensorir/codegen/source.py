@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tensorir.ir.dtypes import DTYPES
+from tensorir.shown import Shown, Text, difference, few_lines
 
 
-@dataclass(frozen=True)
-class Param:
+@dataclass(frozen=True, repr=False)
+class Param(Shown):
     """One argument of a program.
 
     role:  "input" and "output" are the user's arrays, "workspace" is a global buffer that the runtime
@@ -27,8 +28,8 @@ class Param:
     data: bytes | None = field(default=None, repr=False)
 
 
-@dataclass(frozen=True)
-class TensorMap:
+@dataclass(frozen=True, repr=False)
+class TensorMap(Shown):
     """Which tiles of an array a kernel copies by the tensor memory accelerator (CUtensorMap): an argument by value.
 
     name:    of the kernel's argument;  array: the Param whose address it holds
@@ -52,8 +53,8 @@ class TensorMap:
     upper: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class KernelLaunch:
+@dataclass(frozen=True, repr=False)
+class KernelLaunch(Shown):
     """One kernel of the source: launched with ``grid`` blocks of ``block`` threads, both (x, y, z).
 
     args are names of Params, or of ``maps``, in the order of the kernel's signature.
@@ -79,8 +80,8 @@ class KernelLaunch:
         return tuple(arrays.get(a, a) for a in self.args)
 
 
-@dataclass(frozen=True)
-class GatherRange:
+@dataclass(frozen=True, repr=False)
+class GatherRange(Shown):
     """Every element of input ``param`` must lie in ``0 <= value < limit`` (it indexes ``into``); checked at launch."""
 
     param: str
@@ -88,8 +89,8 @@ class GatherRange:
     into: str
 
 
-@dataclass(frozen=True)
-class Assumed:
+@dataclass(frozen=True, repr=False)
+class Assumed(Shown):
     """What the caller promises of an argument and no launch looks at: ``low <= element < high``; None for no bound.
 
     align: bytes of which its address is a multiple, 0 for no promise; ``Param.align`` holds it too, and is checked
@@ -101,8 +102,8 @@ class Assumed:
     high: int | None = None
 
 
-@dataclass(frozen=True)
-class Source:
+@dataclass(frozen=True, repr=False)
+class Source(Shown):
     """Emitted (or edited) text of a whole program.
 
     language: "opencl", "cuda" or "hip"
@@ -119,6 +120,16 @@ class Source:
     gathers: tuple[GatherRange, ...] = ()
     assumed: tuple[Assumed, ...] = ()
     instructions: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        kernels = ", ".join(k.name for k in self.kernels)
+        return few_lines(
+            f"<Source {self.name} in {self.language}: {len(self.text.splitlines())} lines, kernels {kernels}>"
+        )
+
+    def diff(self, other: Source) -> Text:
+        """The texts of two sources as a unified diff."""
+        return difference(other.text, self.text)
 
     @property
     def sha256(self) -> str:

@@ -10,12 +10,14 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
+from tensorir.shown import Shown, few_lines
+
 _PACKAGE = str(Path(__file__).parent.parent)
 _PACKAGE_NAME = __name__.split(".")[0]
 
 
-@dataclass(frozen=True)
-class Problem:
+@dataclass(frozen=True, repr=False)
+class Problem(Shown):
     """One broken rule: what is wrong, where, and what to do instead.
 
     ``code`` is a stable dotted id (``split.covers-extent``) whose first part is the primitive or
@@ -40,6 +42,9 @@ class Problem:
         if self.hint:
             lines.append(f"  try: {self.hint}")
         return printable("\n".join(lines))
+
+    def __repr__(self) -> str:
+        return few_lines(printable(f"<Problem [{self.code}] {self.message}>"))
 
 
 def printable(text: str) -> str:
@@ -87,7 +92,7 @@ def _line(name: str, number: int) -> str:
     return f"{name}:{number}" + (f": {text}" if text else "")
 
 
-class TensorIRError(Exception):
+class TensorIRError(Shown, Exception):
     """Base of all tensorir errors; catch this one in applications.
 
     code:     the dotted id of the first problem
@@ -106,6 +111,10 @@ class TensorIRError(Exception):
     @property
     def code(self) -> str:
         return self.problems[0].code if self.problems else "unknown"
+
+    def __repr__(self) -> str:
+        said = "; ".join(f"[{p.code}] {p.message}" for p in self.problems)
+        return few_lines(printable(f"<{type(self).__name__} {said}>"))
 
     def _text(self) -> str:
         shown = "\n".join(map(str, self.problems[:3]))

@@ -9,8 +9,10 @@ from typing import Any
 from tensorir.errors import DeclarationError, DeclarationTypeError, refuse
 from tensorir.ir.build import as_expr, cast, converted
 from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.text import brief
 from tensorir.ir.tree import Buffer, Expr, Load, PadLoad, Reduce, Scope, Var
 from tensorir.ir.visit import find
+from tensorir.shown import Shown, few_lines
 
 _order = itertools.count(1)
 
@@ -20,8 +22,8 @@ def next_order() -> int:
     return next(_order)
 
 
-@dataclass(eq=False)
-class Compute:
+@dataclass(eq=False, repr=False)
+class Compute(Shown):
     """One ``compute`` call: ``bodies[n]`` defines output n over ``axes``; a body may be a Reduce."""
 
     name: str
@@ -29,6 +31,9 @@ class Compute:
     extents: tuple[int, ...]
     bodies: tuple[Expr, ...]
     outputs: tuple[Tensor, ...] = field(default=())
+
+    def __repr__(self) -> str:
+        return few_lines(f"<Compute {'; '.join(t.definition for t in self.outputs)}>")
 
     @property
     def inputs(self) -> list[Tensor]:
@@ -41,7 +46,7 @@ class Compute:
         return list(found)
 
 
-class Tensor:
+class Tensor(Shown):
     """An array that is given (placeholder, constant) or computed; index it inside ``compute``.
 
     shape: ints;  dtype: a name such as "float32";  op: the Compute behind it, None when given
@@ -60,7 +65,16 @@ class Tensor:
         return len(self.shape)
 
     def __repr__(self) -> str:
-        return f"Tensor({self.name}: {self.dtype}[{', '.join(map(str, self.shape))}])"
+        means = f": {self.definition}" if self.op is not None else ""
+        return few_lines(f"Tensor({self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]){means}")
+
+    @property
+    def definition(self) -> str:
+        """``C[i, j] = sum(A[i, k] * B[k, j], axis=k)``; of what is given, only its name."""
+        if self.op is None:
+            return self.name
+        axes = ", ".join(a.name for a in self.op.axes)
+        return f"{self.name}[{axes}] = {brief(self.op.bodies[self.op.outputs.index(self)])}"
 
     def __getitem__(self, index: Any) -> Expr:
         # what is read from memory may be narrow; the arithmetic of addresses is that of indices

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
+from tensorir.shown import Shown, few_lines
+
 # Freezing at run time triples the cost of building a node; the type checker enforces it always, the test suite
 # switches it on.
 _FREEZE = os.environ.get("TENSORIR_FREEZE", "0") == "1"
@@ -18,13 +20,18 @@ _STATEMENTS = {"Stmt", "Stmt | None", "tuple[Stmt, ...]", "tuple[Role, ...]"}
 NODES: dict[str, type[Node]] = {}
 
 
-class Node:
+class Node(Shown):
     """Base of expressions, statements and regions."""
 
     __slots__ = ()
     FIELDS: ClassVar[tuple[str, ...]] = ()
     CHILDREN: ClassVar[tuple[tuple[str, bool], ...]] = ()  # (field, is it a tuple of nodes)
     BODIES: ClassVar[tuple[tuple[str, bool], ...]] = ()  # those of them that are statements
+
+    def __repr__(self) -> str:
+        from tensorir.ir.text import brief
+
+        return few_lines(f"<{type(self).__name__} {brief(self)}>")
 
     def children(self) -> tuple[Any, ...]:
         """Direct child nodes, in field order."""

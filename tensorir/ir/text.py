@@ -26,7 +26,9 @@ from tensorir.ir.tree import (
     If,
     InitBarriers,
     IntrinCall,
+    Iter,
     Kind,
+    Layout,
     Let,
     Load,
     Loop,
@@ -119,6 +121,42 @@ def text(n: Node) -> str:
     if isinstance(n, Stmt):
         return "\n".join(lines(n, 0))
     raise TypeError(type(n).__name__)
+
+
+_BRIEF = 60  # nodes of an expression that is worth a line; shared parts count as often as they would be printed
+
+
+def brief(n: Node) -> str:
+    """The first line of a node's text; of an expression that is too long for one, how it begins."""
+    match n:
+        case Program():
+            return f"{n.name}({', '.join(b.name for b in n.params)})"
+        case Buffer():
+            return _signature(n) + _layout(n)
+        case Layout():
+            return written(n)
+        case Fact():
+            return " and ".join(promises(n))
+        case Seq():
+            return f"of {len(n.stmts)} statements"
+        case Stage():
+            return n.name
+        case Iter():
+            return f"{n.var.name} in {show(n.extent)}, {n.axis.value}"
+        case Expr():
+            return show(n) if _small(n) else f"of dtype {n.dtype}, with more than {_BRIEF} parts"
+        case Stmt():
+            return lines(n.map(lambda c: Seq(()) if isinstance(c, Stmt) else c), 0)[0].strip()
+    return ", ".join(n.FIELDS)
+
+
+def _small(e: Expr) -> bool:
+    todo: list[Node] = [e]
+    seen = 0
+    while todo and seen <= _BRIEF:
+        todo += todo.pop().children()
+        seen += 1
+    return not todo
 
 
 def _nests(program: Program) -> list[str]:

@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 
 from tensorir.codegen.source import KernelLaunch, Source
 from tensorir.errors import DeviceError, LaunchError, TensorIRError, refuse
+from tensorir.shown import Shown
 from tensorir.target import Target
 
 Bytes = NDArray[np.uint8]
 Step = Callable[[], object]
 
 
-class Module(ABC):
+class Module(Shown, ABC):
     """A compiled Source on one device.
 
     compile_s: seconds that compiling or loading took; cached: whether it came from the artifact cache
@@ -31,6 +32,9 @@ class Module(ABC):
     compile_s: float
     cached: bool
     digest: str = ""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} compiled in {self.compile_s:.2g} s{', from the cache' * self.cached}>"
 
     @abstractmethod
     def step(self, launch: KernelLaunch, args: Sequence[Any], private: bool) -> Step:
@@ -46,7 +50,7 @@ class Module(ABC):
         return
 
 
-class Device(ABC):
+class Device(Shown, ABC):
     """One opened device: compiles, holds memory, runs. Memories are handles of the runtime underneath.
 
     name:     what to pass to ``open_device``
@@ -140,8 +144,8 @@ class Device(ABC):
         return f"<{self.name}: {self.identity.get('name', '')}, {self.identity.get('platform', '')}>"
 
 
-@dataclass(frozen=True)
-class DeviceInfo:
+@dataclass(frozen=True, repr=False)
+class DeviceInfo(Shown):
     """One line of the device list.
 
     name:   what to pass to ``open_device``

@@ -17,10 +17,11 @@ from tensorir.runtime.arguments import bytes_of
 from tensorir.runtime.call import Attached, Call, accept, attach, fixed_values
 from tensorir.runtime.device import Device, Module, Step, open_device
 from tensorir.runtime.timing import Timing, measure
+from tensorir.shown import Shown, few_lines
 from tensorir.target import Target
 
 
-class Program:
+class Program(Shown):
     """``source`` compiled for ``device``.
 
     >>> program = Program(source, "opencl")
@@ -157,7 +158,7 @@ class Program:
     def __repr__(self) -> str:
         takes = ", ".join(f"{p.name}: {p.dtype}{list(p.shape)}" for p in self.source.inputs)
         gives = ", ".join(f"{p.name}: {p.dtype}{list(p.shape)}" for p in self.source.outputs)
-        return f"<{self.source.name}({takes}) -> {gives} on {self.device.name}>"
+        return few_lines(f"<{self.source.name}({takes}) -> {gives} on {self.device.name}>")
 
     def _accept(self, arrays: Sequence[Any], out: Any) -> tuple[Program, Call]:
         """The checked call with its outputs allocated, and the program in the context of its arrays."""
@@ -236,7 +237,7 @@ def _nbytes(p: Param) -> int:
     return int(np.prod(p.shape, dtype=np.int64)) * itemsize(p.dtype)
 
 
-class BoundLaunch:
+class BoundLaunch(Shown):
     """A program with its arguments set: calling it enqueues all kernels and returns at once.
 
     ``wait()`` finishes and returns the results; ``finish()`` only finishes. Host arrays that the device
@@ -268,6 +269,9 @@ class BoundLaunch:
         self._steps = program._steps([k for k in launches if not k.once], memories, private=True)
         if self._once:
             program._enqueue(self._once, self._natives)
+
+    def __repr__(self) -> str:
+        return few_lines(f"<bound launch of {repr(self._program)[1:-1]}: b() enqueues, b.wait() returns the results>")
 
     def __del__(self) -> None:
         # what it enqueued may still run on memory that goes with it

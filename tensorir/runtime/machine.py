@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tensorir.shown import Shown
+
 STAT = Path("/proc/stat")
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01
 _BUSY_COLUMNS = (1, 2, 3, 6, 7)  # user, nice, system, irq, softirq
@@ -19,8 +21,8 @@ SLACK_S = 0.03  # in sum: the steps of the counters
 CORES = 0.5  # of one core, from which others disturb: a kernel waits for the slowest of its threads
 
 
-@dataclass(frozen=True)
-class Load:
+@dataclass(frozen=True, repr=False)
+class Load(Shown):
     """What others took of the cores that this process may use, summed over the sections in which something was timed.
 
     seconds: length of the sections; 0 where the system does not say

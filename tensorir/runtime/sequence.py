@@ -15,6 +15,7 @@ from tensorir.runtime.arguments import Argument, bytes_of
 from tensorir.runtime.device import Step
 from tensorir.runtime.launch import BoundLaunch
 from tensorir.runtime.timing import Timing, measure
+from tensorir.shown import Shown, few_lines
 
 Span = tuple[object, int, int]
 
@@ -77,7 +78,7 @@ class _Use:
     staged: bool
 
 
-class LaunchSequence:
+class LaunchSequence(Shown):
     """What ``tir.sequence`` returns: calling it (or ``enqueue()``) enqueues everything and returns at once.
 
     ``run()`` enqueues, waits and returns the results of the last launch; ``wait()`` only waits and returns them;
@@ -216,7 +217,8 @@ class LaunchSequence:
     def __repr__(self) -> str:
         names = [b._program.source.name for b in self.launches]
         some = ", ".join(names if len(names) <= 6 else [*names[:3], "…", *names[-2:]])
-        return f"<sequence of {len(names)} launches ({some}), {len(self._steps)} kernels, on {self.device.name}>"
+        kernels = f"{len(self._steps)} kernels, on {self.device.name}"
+        return few_lines(f"<sequence of {len(names)} launches ({some}), {kernels}>")
 
 
 def _uses(n: int, b: BoundLaunch) -> Iterator[_Use]:

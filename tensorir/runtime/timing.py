@@ -12,6 +12,8 @@ from functools import cache, partial
 from math import ceil, comb
 from typing import Protocol
 
+from tensorir.shown import Shown
+
 BATCH_SECONDS = 0.004  # long against the 30-80 us of one finish, short against changes of the machine's speed
 PART_SECONDS = 0.0005  # short against the time slices of other programs
 PARTS = 3  # more of them leave less noise, but other kernels must wait longer for their turn
@@ -20,8 +22,8 @@ _MOST_PER_BATCH = 10000
 _CONFIDENCE = 0.95
 
 
-@dataclass(frozen=True)
-class Timing:
+@dataclass(frozen=True, repr=False)
+class Timing(Shown):
     """Seconds per call: the median of ``samples`` and its 95 % confidence interval.
 
     Fewer than six samples cannot give 95 %; low and high are then the smallest and the largest.
@@ -46,6 +48,9 @@ class Timing:
         scale, unit = next((p for p in ((1.0, "s"), (1e-3, "ms")) if self.median_s >= p[0]), (1e-6, "us"))
         low, middle, high = (x / scale for x in (self.low_s, self.median_s, self.high_s))
         return f"{middle:.4g} {unit} [{low:.4g}, {high:.4g}] of {len(self.samples)}"
+
+    def __repr__(self) -> str:
+        return f"<Timing {self}>"
 
 
 @cache

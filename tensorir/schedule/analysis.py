@@ -30,11 +30,12 @@ from tensorir.ir.tree import (
     Var,
 )  # fmt: skip
 from tensorir.ir.visit import find, reads, substitute, uses, walk, writes
+from tensorir.shown import Shown
 
 T = TypeVar("T")
 
 
-class Index:
+class Index(Shown):
     """Where every loop and stage of a program is."""
 
     def __init__(self, program: Program) -> None:
@@ -44,6 +45,9 @@ class Index:
         self.stages: dict[str, Stage] = {}
         self.paths: dict[Node, tuple[Stmt, ...]] = {}
         self._visit(program.body, ())
+
+    def __repr__(self) -> str:
+        return f"<Index of {self.program.name}: {len(self.loops)} loops, {len(self.stages)} stages>"
 
     def _visit(self, s: Stmt, path: tuple[Stmt, ...]) -> None:
         if isinstance(s, Stage):

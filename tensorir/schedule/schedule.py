@@ -46,10 +46,11 @@ from tensorir.schedule.primitives import tensorize as _tensorize
 from tensorir.schedule.rewrite import Rewrite
 from tensorir.schedule.stageref import AxisRef, StageRef
 from tensorir.schedule.trace import Step, Trace, read_trace
+from tensorir.shown import Shown, Text, difference, few_lines
 from tensorir.target import Target
 
 
-class Schedule:
+class Schedule(Shown):
     """How a computation runs: a loop tree that primitives rewrite, one legal step at a time.
 
     outputs: a tensor or a tuple of them;  target: "opencl", "cuda", "cuda -arch=sm_90a", a Target …
@@ -84,14 +85,18 @@ class Schedule:
         """The steps so far."""
         return Trace(self._steps)
 
-    def tree(self) -> str:
+    def tree(self) -> Text:
         """The loop tree as text."""
+        return Text(text(self.program))
+
+    def __str__(self) -> str:
         return text(self.program)
 
-    __str__ = tree
-
     def __repr__(self) -> str:
-        return self.tree()
+        made = ", ".join(f"{t.name}: {t.dtype}[{', '.join(map(str, t.shape))}]" for t in self.outputs)
+        last = f", the last {self._steps[-1]}" if self._steps else ""
+        count = f"{len(self._steps)} step{'s' * (len(self._steps) != 1)}"
+        return few_lines(f"<Schedule of {made} for {self.target}: {count}{last}; print(s) shows the loop tree>")
 
     def __getitem__(self, stage: Any) -> StageRef:
         return StageRef(self, self._stage(stage).name)
@@ -138,13 +143,11 @@ class Schedule:
         """A copy as it was after ``step`` calls."""
         return self.fork().undo(len(self._steps) - need_int("step", step, error=ScheduleError))
 
-    def diff(self, other: Schedule) -> str:
+    def diff(self, other: Schedule) -> Text:
         """The trees of two schedules as a unified diff."""
-        import difflib
-
         if not isinstance(other, Schedule):
             raise wrong("other", other, "a Schedule", ScheduleError)
-        return "\n".join(difflib.unified_diff(other.tree().splitlines(), self.tree().splitlines(), lineterm="", n=2))
+        return difference(str(other), str(self))
 
     def replay(self, trace: Trace | str) -> Self:
         """Apply every step of ``trace`` (a Trace or its JSON) to this schedule."""

@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.errors import ScheduleError
 from tensorir.errors.needs import wrong
+from tensorir.shown import Shown
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
 
 
-class AxisRef(str):
+class AxisRef(str, Shown):
     """The full name of a loop, such as ``C.i.0``."""
 
     __slots__ = ()
 
 
-class StageRef:
+class StageRef(Shown):
     """One stage of a schedule: its methods are the schedule's, with the stage's name put before axis names."""
 
     def __init__(self, schedule: Schedule, name: str) -> None:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tensorir.errors import Problem, ScheduleError
+from tensorir.shown import Shown, few_lines
 
 
-@dataclass(frozen=True)
-class Step:
+@dataclass(frozen=True, repr=False)
+class Step(Shown):
     """One applied primitive. Arguments are names and numbers, so a step is JSON.
 
     out:   names of what it made
@@ -28,14 +29,22 @@ class Step:
         given = [repr(a) for a in self.args] + [f"{k}={v!r}" for k, v in self.options]
         return f"s.{self.primitive}({', '.join(given)})"
 
+    def __repr__(self) -> str:
+        return few_lines(f"<Step {self}>")
 
-class Trace(tuple[Step, ...]):
+
+class Trace(tuple[Step, ...], Shown):
     """The steps of a schedule in order; ``str`` gives Python statements on a fresh schedule ``s``."""
 
     __slots__ = ()
 
     def __str__(self) -> str:
         return "\n".join(map(str, self))
+
+    def __repr__(self) -> str:
+        return few_lines(
+            f"<Trace of {len(self)} step{'s' * (len(self) != 1)}{': ' * bool(self)}{'; '.join(map(str, self))}>"
+        )
 
     def to_json(self) -> str:
         """A JSON list of ``[primitive, args, options]``."""

@@ -1,1 +1,12 @@
-"""What notebooks display: programs and tuning runs as static HTML."""
+"""What notebooks display: every public object as static HTML, and the live cell of a tuning run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def html_of(x: Any) -> str:
+    """The HTML of a public object: no scripts, nothing from a network, readable in a saved file."""
+    from tensorir.show.cards import card_of
+
+    return str(card_of(x))

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from tensorir.runtime.machine import Load
+from tensorir.shown import Shown, few_lines
 from tensorir.tune.ratio import Ratio, Span
 from tensorir.tune.record import TRANSIENT, Record, compares, key_text, span, steady_s
 
@@ -18,8 +19,8 @@ TOGETHER_S = 1.0  # final records that do not name their round are of one if the
 _WRONG = frozenset({"wrong_result", "nondeterministic"})
 
 
-@dataclass(frozen=True)
-class Choice:
+@dataclass(frozen=True, repr=False)
+class Choice(Shown):
     """A configuration that may be used, with the time to believe.
 
     record:    its trial (or its final measurement, when the trial's line is lost)
@@ -35,6 +36,9 @@ class Choice:
     high_s: float
     round: int | None
     timed: Record = field(repr=False)
+
+    def __repr__(self) -> str:
+        return few_lines(f"<Choice {self.time_s * 1e3:.4g} ms: {self.record['template']} {self.record['config']}>")
 
     @property
     def span(self) -> Span:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import shown
+from tensorir.shown import Shown
 
 Shape = Mapping[str, Any]
 _RESERVED = ("KERNELS", "TUNED", "ValueError")  # names that the emitted function uses itself
@@ -113,16 +114,16 @@ def _between(low: float, high: float) -> float:
     return middle if low <= middle < high else low  # neighbours have nothing between them
 
 
-@dataclass(frozen=True)
-class Kernel:
+@dataclass(frozen=True, repr=False)
+class Kernel(Shown):
     """A template's name and a configuration."""
 
     template: str
     config: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Dispatch:
+@dataclass(frozen=True, repr=False)
+class Dispatch(Shown):
     """``choose(**parameters)`` gives the kernel for a shape.
 
     kernels: what there is to choose from

@@ -10,12 +10,13 @@ from typing import Any
 from tensorir.errors import TensorIRError
 from tensorir.runtime.estimate import ESTIMATOR
 from tensorir.runtime.machine import REST, Load
+from tensorir.shown import Shown, few_lines
 from tensorir.tune.ratio import Ratio, Span, without_slots
 from tensorir.tune.record import Identity, Record
 
 
-@dataclass(frozen=True)
-class Timed:
+@dataclass(frozen=True, repr=False)
+class Timed(Shown):
     """A configuration with the time to believe; ``time_s`` is None when it failed.
 
     trial:     id of its trial record
@@ -76,8 +77,8 @@ class Timed:
         }
 
 
-@dataclass(frozen=True)
-class Machine:
+@dataclass(frozen=True, repr=False)
+class Machine(Shown):
     """What the machine did while a run timed kernels.
 
     load:  in all of the run; last: in its final round
@@ -111,8 +112,8 @@ class Machine:
         }
 
 
-@dataclass(frozen=True)
-class TuneOutcome:
+@dataclass(frozen=True, repr=False)
+class TuneOutcome(Shown):
     """Everything a run knows at its end.
 
     status:   ``ok``, ``interrupted`` or ``no_valid_config``
@@ -168,10 +169,14 @@ class TuneOutcome:
             return None
         return without_slots(self.baseline) | ({} if self.ratio is None else self.ratio.json())
 
-    def _repr_html_(self) -> str:
-        from tensorir.show.outcome import outcome_html
+    def __repr__(self) -> str:
+        from tensorir.tune.progress import milliseconds
 
-        return outcome_html(self)
+        said = f"{self.trials} new trials, {self.reused} reused, stopped by {self.stopped}"
+        if self.best is not None and self.best.time_s is not None:
+            ratio = f", {self.ratio.text(str(self.baseline['name']))}" if self.ratio and self.baseline else ""
+            said = f"best {milliseconds(self.best.time_s)}{ratio}; {said}"
+        return few_lines(f"<TuneOutcome {self.status}: {self.identity.workload}: {said}>")
 
     def json(self) -> dict[str, Any]:
         """The pinned document of ``tensorir tune --json``."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from tensorir.runtime.estimate import THRICE, middle
 from tensorir.runtime.machine import Load
+from tensorir.shown import Shown
 from tensorir.tune.record import span, steady_s
 
 WIDE = 1.5  # upper over lower end of the ratio's interval from which it is unsteady,
@@ -17,8 +18,8 @@ ABSURD = 10.0  # of more than that, or less than a tenth
 TIE = 1.05  # a ratio this near to 1 says "alike", and its interval may hold 1
 
 
-@dataclass(frozen=True)
-class Span:
+@dataclass(frozen=True, repr=False)
+class Span(Shown):
     """A time, its interval and its spread (the slowest slot over the fastest).
 
     slots: those of the rounds that ``round`` names, in turn with others of that name
@@ -57,8 +58,8 @@ class Span:
         return level * math.exp(-below), level * math.exp(above)
 
 
-@dataclass(frozen=True)
-class Ratio:
+@dataclass(frozen=True, repr=False)
+class Ratio(Shown):
     """``value`` between ``low`` and ``high`` (``Span.over``).
 
     doubt: why it is unsteady; empty where it is not

@@ -15,6 +15,7 @@ from typing import Any
 
 from tensorir.runtime.estimate import ESTIMATOR
 from tensorir.runtime.timing import outside
+from tensorir.shown import Shown
 from tensorir.tune.child import plain
 
 Record = dict[str, Any]
@@ -76,8 +77,8 @@ A migration gets the record without ``crc`` and may change it in place; it keeps
 """
 
 
-@dataclass(frozen=True)
-class Identity:
+@dataclass(frozen=True, repr=False)
+class Identity(Shown):
     """What all records of one tuning run share.
 
     workload: name and parameters in one line, such as ``conv2d n=1 c=64 …``

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_int, need_mapping, shown
+from tensorir.shown import Shown, few_lines
 from tensorir.tune.legal import EXACT_LIMIT, Legal, Predicate, accepted, around, codes, enumerate_legal
 from tensorir.tune.pool import Features
 from tensorir.tune.restrict import WORDS, parse
@@ -22,7 +23,7 @@ Config = dict[str, Any]
 LONGEST_INT = 2048  # bits; Python and JSON readers stop at some number of digits
 
 
-class Space:
+class Space(Shown):
     """``Space(tile=[1, 2, 4], mode=["row", "col"], where={"fits": lambda c: c["tile"] < 4})``.
 
     A knob's values are ints, floats, words, booleans, None or tuples of these; a configuration maps every
@@ -366,7 +367,7 @@ class Space:
     def __repr__(self) -> str:
         parts = [f"{n}={list(v)!r}" for n, v in zip(self.names, self.values, strict=True)]
         parts += [f"where={{{', '.join(map(repr, self.where))}}}"] if self.where else []
-        return f"Space({', '.join(parts)})"
+        return few_lines(f"Space({', '.join(parts)})")
 
 
 def _used_or(name: str, first: Any, condition: Predicate) -> Predicate:

@@ -142,5 +142,5 @@ def test_versions():
     assert str(s.at(1)) != str(s) != str(s.at(0))
     assert "+" in s.diff(s.at(0))
     assert s.diff(s.fork()) == ""
-    assert repr(s) == str(s)
+    assert len(repr(s).splitlines()) <= 3 and "print(s)" in repr(s)
     assert repr(s["C"]) == "<stage C>"

@@ -1,0 +1,389 @@
+"""One card for each kind of public object: what it says of itself, from the pieces."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+from typing import Any
+
+from tensorir.api.build import Executable
+from tensorir.api.schedule import Schedule as UserSchedule
+from tensorir.api.shape_outcome import Portfolio, SetOutcome
+from tensorir.api.workload import Template, Workload
+from tensorir.check.verdict import Verdict
+from tensorir.codegen.source import KernelLaunch, Param, Source
+from tensorir.errors import Problem, TensorIRError
+from tensorir.expr.tensor import Compute, Tensor
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.node import Node
+from tensorir.ir.text import show as expression
+from tensorir.ir.text import text
+from tensorir.ir.tree import Expr, Stmt
+from tensorir.ir.tree import Program as Tree
+from tensorir.runtime.device import Device
+from tensorir.runtime.launch import BoundLaunch, Program
+from tensorir.runtime.sequence import LaunchSequence
+from tensorir.runtime.timing import Timing
+from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.stageref import StageRef
+from tensorir.schedule.trace import Step, Trace
+from tensorir.show import curves
+from tensorir.show.pieces import (
+    Html,
+    card,
+    changes,
+    code,
+    coloured,
+    dim,
+    fold,
+    grid,
+    html,
+    joined,
+    pre,
+    size,
+    table,
+    words,
+)  # fmt: skip
+from tensorir.show.tree import schedule_tree, tree
+from tensorir.shown import Text, fields_of, short
+from tensorir.target import Target
+from tensorir.tune.outcome import Timed, TuneOutcome, without_default
+from tensorir.tune.progress import between, duration, milliseconds, rate, statuses
+from tensorir.tune.record import steady_s
+from tensorir.tune.space import Space
+
+
+@singledispatch
+def card_of(x: Any) -> Html:
+    """The card of ``x``: of what has no other, its fields."""
+    rows = {name: code(short(value)) for name, value in fields_of(x).items()}
+    said = str(x)
+    plain = "\n" in said or (bool(rows) and said == repr(x))
+    return card(type(x).__name__, "" if plain else code(said), table(rows))
+
+
+# --- declarations ----------------------------------------------------------------------------------------------------
+
+
+def _typed(name: str, dtype: str, shape: tuple[Any, ...]) -> str:
+    return f"{name}: {dtype}[{', '.join(map(str, shape))}]" if shape else f"{name}: {dtype}"
+
+
+def _nbytes(dtype: str, shape: tuple[int, ...]) -> str:
+    n = DTYPES[dtype].bits
+    for extent in shape:
+        n *= extent
+    return size(n / 8)
+
+
+@card_of.register
+def _(x: Tensor) -> Html:
+    given = "values known at compile time" if x.buffer.data is not None else "given"
+    reads = [] if x.op is None else x.op.inputs
+    rows = {
+        "is": given if x.op is None else Html(code(words(x.definition))),
+        "reads": joined([code(_typed(t.name, t.dtype, t.shape)) for t in reads]),
+        "size": _nbytes(x.dtype, x.shape),
+    }
+    return card("Tensor", code(_typed(x.name, x.dtype, x.shape)), table(rows))
+
+
+@card_of.register
+def _(x: Compute) -> Html:
+    return card("Compute", code(x.name), pre(words("\n".join(t.definition for t in x.outputs))))
+
+
+@card_of.register
+def _(x: Node) -> Html:
+    whole = isinstance(x, Tree | Stmt)
+    said = tree(text(x).splitlines()) if whole else ""
+    return card(type(x).__name__, "" if whole else code(repr(x)), said, dim(x.dtype) if isinstance(x, Expr) else "")
+
+
+# --- schedules -------------------------------------------------------------------------------------------------------
+
+
+@card_of.register
+def _(x: Schedule) -> Html:
+    steps = x.trace
+    rows = {
+        "target": code(x.target),
+        "last step": code(words(str(steps[-1]))) if steps else None,
+        "stages": f"{len(x.index.stages)} in {len(x.index.loops)} loops",
+    }
+    if isinstance(x, UserSchedule) and x.edited is not None:
+        rows["text"] = "edited by hand: the tree below is not what runs"
+    made = code(", ".join(_typed(t.name, t.dtype, t.shape) for t in x.outputs))
+    folds = [fold(f"{len(steps)} step{'s' * (len(steps) != 1)}", _steps(steps))]
+    if isinstance(x, UserSchedule):
+        others = [name for name in ("opencl", "cuda") if name != x.target.language]
+        folds += [fold(f"{name} source", _source_or_why(x, name)) for name in (x.target.language, *others)]
+    return card("Schedule", made, table(rows), schedule_tree(x), *folds)
+
+
+def _source_or_why(s: UserSchedule, language: str) -> Html:
+    try:
+        return pre(words(s.source(language)))
+    except TensorIRError as error:
+        return pre(str(error))
+
+
+def _steps(steps: Trace) -> Html:
+    """One step a line with the user's line, the last one marked."""
+    lines = [Html(words(str(s)) + dim(f"   {s.where.partition(': ')[0].rpartition('/')[2]}")) for s in steps]
+    marked = [*lines[:-1], *(Html(f'<span class="tir-last">{x}</span>') for x in lines[-1:])]
+    return pre(joined(marked, "\n"))
+
+
+@card_of.register
+def _(x: Trace) -> Html:
+    return card("Trace", f"{len(x)} step{'s' * (len(x) != 1)}", _steps(x))
+
+
+@card_of.register
+def _(x: Step) -> Html:
+    rows = {"made": code(", ".join(x.out)) if x.out else None, "at": code(x.where) if x.where else None}
+    return card("Step", code(words(str(x))), table(rows))
+
+
+@card_of.register
+def _(x: StageRef) -> Html:
+    loops = x.schedule.index.loops
+    rows = [(code(a), code(expression(loops[a].extent)), loops[a].kind.value) for a in x.axes]
+    return card("Stage", code(x.name), grid(["loop", "extent", "runs"], rows))
+
+
+@card_of.register
+def _(x: Text) -> Html:
+    body = tree(x.splitlines()) if x.kind == "loop tree" else pre(changes(x))
+    return card(x.kind.capitalize(), f"{len(x.splitlines())} lines" if x else "none", body)
+
+
+@card_of.register
+def _(x: Verdict) -> Html:
+    head = coloured("✓ ok", "good") if x else coloured("✗ wrong", "bad")
+    rows = {"shown": x.kind, "largest error": f"{x.max_error:.3g}" if x.max_error else None}
+    shapes = fold(f"{len(x.shapes)} shape{'s' * (len(x.shapes) != 1)} tried", pre("\n".join(x.shapes)))
+    return card("Verdict", head, table(rows), *(pre(str(p)) for p in x.problems), shapes)
+
+
+@card_of.register
+def _(x: Problem) -> Html:
+    return card("Problem", code(x.code), pre(str(x)))
+
+
+@card_of.register
+def _(x: TensorIRError) -> Html:
+    return card(type(x).__name__, code(x.code), pre(str(x)))
+
+
+# --- what runs -------------------------------------------------------------------------------------------------------
+
+
+def _params(params: tuple[Param, ...]) -> Html:
+    rows = [(code(_typed(p.name, p.dtype, p.shape)), p.role, _nbytes(p.dtype, p.shape)) for p in params]
+    return grid(["argument", "role", "size"], rows)
+
+
+def _launches(kernels: tuple[KernelLaunch, ...]) -> str:
+    def of(k: KernelLaunch) -> str:
+        grid_, block = ("×".join(map(str, n)) for n in (k.grid, k.block))
+        shared = f", {size(k.shared_bytes)} shared" if k.shared_bytes else ""
+        return f"{k.name}: {grid_} blocks of {block} threads{shared}{', once' * k.once}"
+
+    return "; ".join(map(of, kernels[:4])) + (f"; and {len(kernels) - 4} more" if len(kernels) > 4 else "")
+
+
+def _signature(source: Source) -> Html:
+    takes, gives = (", ".join(_typed(p.name, p.dtype, p.shape) for p in ps) for ps in (source.inputs, source.outputs))
+    return code(f"{source.name}({takes}) → {gives}")
+
+
+def _source_rows(x: Source) -> dict[str, Any]:
+    workspace = size(x.workspace_bytes) if x.workspace_bytes else None
+    return {"kernels": code(_launches(x.kernels)), "workspace": workspace, "instructions": ", ".join(x.instructions)}
+
+
+@card_of.register
+def _(x: Source) -> Html:
+    lines = len(x.text.splitlines())
+    rows = {"language": x.language, **_source_rows(x)}
+    return card("Source", _signature(x), table(rows), fold("arguments", _params(x.params)),
+                fold(f"{lines} lines", pre(words(x.text))))  # fmt: skip
+
+
+def _resources(x: Program) -> str:
+    found = x.resources or {}
+    known = {name: found.get(f) for name, f in (("registers", "registers"), ("spills", "spills"))}
+    said = [f"{value} {name}" for name, value in known.items() if value is not None]
+    return ", ".join([*said, *([f"{size(found['shared_bytes'])} shared memory"] if found.get("shared_bytes") else [])])
+
+
+def _program_rows(x: Program) -> dict[str, Any]:
+    name = x.device.identity.get("name", "")
+    compiled = "from the cache" if x.cached else f"{x.compile_s:.2g} s"
+    rows = {"device": f"{x.device.name}: {name}", **_source_rows(x.source)}
+    return {**rows, "resources": _resources(x), "compiled": compiled}
+
+
+@card_of.register
+def _(x: Executable) -> Html:
+    rows = _program_rows(x.program)
+    rows["configuration of"] = str(x.nearest) if x.nearest else None
+    rows["results may be off by"] = None if x.max_error is None else f"{x.max_error:.2g} of the largest"
+    steps = fold("schedule", pre(words(x.trace)))
+    text_ = fold(f"{x.emitted.language} source, {len(x.source.splitlines())} lines", pre(words(x.source)))
+    return card("Executable", _signature(x.emitted), table(rows), steps, text_)
+
+
+@card_of.register
+def _(x: Program) -> Html:
+    return card("Program", _signature(x.source), table(_program_rows(x)), fold("source", pre(words(x.source.text))))
+
+
+@card_of.register
+def _(x: BoundLaunch) -> Html:
+    copied = {id(a) for _, a in x._attached.copied} | {id(a.array) for _, a in x._attached.uploads}
+    rows = [(code(_typed(name, a.dtype, a.shape)), a.native, role, "copied" if id(a.array) in copied else "in place")
+            for role, group in (("input", x._call.inputs), ("output", x._call.outputs))
+            for name, a in group.items()]  # fmt: skip
+    use = code("b(); y = b.wait()")
+    return card("Bound launch", code(f"{x._program.source.name} on {x._program.device.name}"),
+                table({"use": use}), fold("arrays", grid(["argument", "kind", "role", "memory"], rows)))  # fmt: skip
+
+
+@card_of.register
+def _(x: LaunchSequence) -> Html:
+    names = [b._program.source.name for b in x.launches]
+    head = f"{len(names)} launches on {x.device.name}"
+    return card("Sequence", head, pre("\n".join(f"{n + 1:>3}  {name}" for n, name in enumerate(names))))
+
+
+@card_of.register
+def _(x: Timing) -> Html:
+    rows = {"samples": f"{len(x.samples)}", "least, most": f"{_time(min(x.samples))}, {_time(max(x.samples))}"}
+    curve = curves.samples(x.samples, x.low_s, x.median_s, x.high_s)
+    head = f"{_time(x.median_s)}, 95 % interval {_time(x.low_s)} to {_time(x.high_s)}"
+    return card("Timing", head, table(rows), curve)
+
+
+def _time(seconds: float) -> str:
+    scale, unit = next(((s, u) for s, u in ((1.0, "s"), (1e-3, "ms")) if seconds >= s), (1e-6, "µs"))
+    return f"{seconds / scale:.4g} {unit}"
+
+
+@card_of.register
+def _(x: Device) -> Html:
+    rows = {k: v for k, v in x.identity.items() if len(str(v)) < 200} | {"target": code(x.target)}
+    return card("Device", code(x.name), table(rows))
+
+
+@card_of.register
+def _(x: Target) -> Html:
+    rows: dict[str, Any] = {k: code(short(v)) for k, v in fields_of(x).items() if k not in ("language", "kind", "name")}
+    named = {"device": x.name or x.device, "language": f"{x.language} on a {x.kind}"}
+    return card("Target", code(x.text), table(named), fold("limits", table(rows)))
+
+
+# --- tuning ----------------------------------------------------------------------------------------------------------
+
+
+@card_of.register
+def _(x: Workload) -> Html:
+    rows = {
+        "takes": code(", ".join(_typed(a.name, a.dtype, getattr(a, "shape", ())) for a in x.inputs)),
+        "gives": code(", ".join(_typed(t.name, t.dtype, t.shape) for t in x.outputs)),
+        "operations": f"{x.flops / 1e9:.4g} G a run" if x.flops >= 1e7 else f"{x.flops:,.0f} a run",
+        "baselines": ", ".join(x.baselines),
+    }
+    kinds = grid(["template", "for", "space"], [(code(n), t.targets, _space_of(t)) for n, t in x.templates.items()])
+    bodies = "\n".join(t.definition for t in x.outputs)
+    title = f"{x.name} {' '.join(f'{k}={short(v)}' for k, v in x.parameters.items())}"
+    return card("Workload", code(title), table(rows), fold("templates", kinds), fold("definition", pre(words(bodies))))
+
+
+def _space_of(t: Template) -> str:
+    if callable(t.given):
+        return "made for the target"
+    return f"{t.given.size:,} configurations"
+
+
+@card_of.register
+def _(x: Space) -> Html:
+    default = x.default
+    rows = [(code(n), len(v), _values(v), code(short(default[n]))) for n, v in zip(x.names, x.values, strict=True)]
+    legal = f"{len(x.legal):,}{' or more' if x.sampled else ''} legal" if x.where else "all legal"
+    return card("Space", f"{x.size:,} configurations, {legal}", grid(["knob", "values", "", "default"], rows),
+                table({"constraints": ", ".join(x.where)}))  # fmt: skip
+
+
+def _values(values: tuple[Any, ...]) -> Html:
+    some = [*values[:8], "…", values[-1]] if len(values) > 10 else list(values)
+    return code(", ".join(v if v == "…" else short(v) for v in some))
+
+
+@card_of.register
+def _(x: TuneOutcome) -> Html:
+    head = joined([code(x.identity.workload), dim(f" on {x.identity.device.get('name', '')}")], "")
+    curve = curves.best_so_far([steady_s(r) if r["time_s"] else None for r in x.records])
+    finalists = "\n".join(f"{_timed(t)}  {_config(t)}" for t in x.finalists)
+    failed = "\n".join(f"{r['count']} × {r['reason']}" for r in x.reasons)
+    folds = [fold(f"{len(x.finalists)} finalists, timed in turn", pre(finalists))] if x.finalists else []
+    return card("Tuning", head, outcome_table(x), curve, *folds, fold("failures", pre(failed)))
+
+
+def outcome_table(x: TuneOutcome) -> Html:
+    """What was found, next to the default and the library."""
+    rows: dict[str, Any] = {}
+    if x.best is not None:
+        rows |= {"best": _timed(x.best), "configuration": code(_config(x.best))}
+    if x.default is not None:
+        rows["default"] = _timed(x.default) + (f": best is {x.gain.text()} as fast" if x.gain is not None else "")
+    if (b := x.baseline) is not None:
+        ratio = f": best is {x.ratio.text()} as fast" if x.ratio is not None else ""
+        rows[str(b["name"])] = between(b["time_s"], b.get("low_s"), b.get("high_s")) + ratio
+    rows["doubt"] = next((r.doubt for r in (x.ratio, x.gain) if r is not None and r.doubt), None)
+    rows["machine"] = x.machine.words()
+    rows["trials"] = f"{x.trials} new, {x.reused} reused: {statuses(x.counts)}"
+    rows["ended"] = f"{x.status}, by {x.stopped}, after {duration(x.elapsed_s)}"
+    return table(rows | {"log": code(x.log_path) if x.log_path else None})
+
+
+def _config(t: Timed) -> str:
+    return f"{t.template}: {' '.join(f'{k}={v}' for k, v in t.config.items())}"
+
+
+def _timed(t: Timed) -> str:
+    if t.time_s is None:
+        return without_default(t.record)
+    return between(t.time_s, t.low_s, t.high_s) + (f", {rate(t.gflops * 1e9)}" if t.gflops else "")
+
+
+@card_of.register
+def _(x: Timed) -> Html:
+    rows = {"configuration": code(_config(x)), "status": x.status, "trial": code(x.trial)}
+    return card("Timed configuration", _timed(x), table(rows))
+
+
+@card_of.register
+def _(x: SetOutcome) -> Html:
+    rows = []
+    for r in x.results:
+        best, first = (milliseconds(t) if t is not None else "" for t in (r.best_s, r.default_s))
+        rows.append((code(r.work.title), best, first, r.refused or ("" if r.outcome else "no time left")))
+    few = "" if x.portfolio is None else fold("the few kernels", _kernels(x.portfolio))
+    total = x.total_s()
+    head = f"{len(x.results)} shapes, {x.status}" + (f", {milliseconds(total)} in all" if total is not None else "")
+    return card("Tuning of shapes", head, grid(["shape", "best", "default", ""], rows), few)
+
+
+@card_of.register
+def _(x: Portfolio) -> Html:
+    head = f"{len(x.kernels)} kernels for {len(x.served)} shapes, each within {x.regret:.1%} of its best"
+    return card("Portfolio", head, _kernels(x))
+
+
+def _kernels(x: Portfolio) -> Html:
+    rows = [(code(s.workload), s.kernel, milliseconds(s.time_s), f"{s.regret:.1%}") for s in x.served]
+    named = "\n".join(f"{n}  {k.template}: {' '.join(f'{a}={b}' for a, b in k.config.items())}"
+                      for n, k in enumerate(x.kernels))  # fmt: skip
+    return Html(grid(["shape", "kernel", "time", "over its best"], rows) + pre(html(named)))

@@ -1,0 +1,125 @@
+"""The pieces that every card is made of: header, table, fold, coloured text. What is not ``Html`` gets escaped."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+
+class Html(str):
+    """Text that is markup already."""
+
+    __slots__ = ()
+
+
+def html(x: Any) -> Html:
+    """``x`` as markup: what is not ``Html`` is escaped."""
+    return x if isinstance(x, Html) else Html(escape(str(x)))
+
+
+@functools.cache
+def style() -> Html:
+    """The stylesheet, which each card brings along: a saved notebook has no other place for it."""
+    text = files("tensorir.show").joinpath("style.css").read_text(encoding="utf-8")
+    small = re.sub(r"/[*].*?[*]/|\n *", "", text)
+    return Html(f"<style>{small}</style>")
+
+
+def card(kind: str, title: Any, *parts: Any) -> Html:
+    """A header of one line, and what follows it."""
+    head = f'<div class="tir-head"><b>{html(kind)}</b>{html(title)}</div>'
+    return Html(f'<div class="tir">{style()}{head}{"".join(map(html, parts))}</div>')
+
+
+def code(text: Any) -> Html:
+    """Words of a program, in one line."""
+    return Html(f"<code>{html(text)}</code>")
+
+
+def dim(text: Any) -> Html:
+    """What matters less."""
+    return coloured(text, "dim")
+
+
+def coloured(text: Any, colour: str) -> Html:
+    """Text in one of the stylesheet's colours."""
+    return Html(f'<span class="tir-{colour}">{html(text)}</span>')
+
+
+def joined(parts: Iterable[Any], between: str = ", ") -> Html:
+    """Pieces in a row."""
+    return Html(escape(between).join(map(html, parts)))
+
+
+def table(rows: Mapping[str, Any]) -> Html:
+    """Names and values; what is None or empty is left out."""
+    kept = {name: v for name, v in rows.items() if v is not None and v != ""}
+    cells = "".join(f"<tr><th>{html(name)}</th><td>{html(v)}</td></tr>" for name, v in kept.items())
+    return Html(f"<table>{cells}</table>" if kept else "")
+
+
+def grid(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> Html:
+    """Columns under a header; numbers are set right."""
+
+    def cell(value: Any) -> str:
+        kind = ' class="tir-number"' if isinstance(value, int | float) else ""
+        return f"<td{kind}>{html(f'{value:,}' if kind else value)}</td>"
+
+    body = "".join(f"<tr>{''.join(map(cell, row))}</tr>" for row in rows)
+    head = "".join(f"<th>{html(name)}</th>" for name in header)
+    return Html(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if body else "")
+
+
+def fold(title: Any, body: Any) -> Html:
+    """What is read on demand."""
+    return Html(f'<details class="tir-fold"><summary>{html(title)}</summary>{html(body)}</details>' if body else "")
+
+
+def pre(text: Any) -> Html:
+    """Lines as they are."""
+    return Html(f"<pre>{html(text)}</pre>" if text else "")
+
+
+_WORDS = re.compile(
+    r"(?P<c>//[^\n]*|/\*.*?\*/|(?:(?<=\s)|^)# [^\n]*)|(?P<p>^\s*#\w+[^\n]*)|(?P<s>\"[^\"\n]*\"|'[^'\n]*')"
+    r"|(?P<k>\b(?:for|if|else|while|return|do|in|def|const|restrict|barrier|case|switch|role|await)\b)"
+    r"|(?P<t>\b(?:void|u?int\d*|u?long\d*|u?char\d*|u?short\d*|float\d*|double\d*|half\d*|bool|size_t|unsigned|"
+    r"__\w+__|__(?:kernel|global|local|private|constant)|kernel|global|local)\b)|(?P<n>(?<![\w.])\d[\w.]*)",
+    re.M | re.S,
+)
+_BOUND = {"block": "block", "thread": "thread", "vectorize": "vector", "unroll": "unroll", "cooperative": "shared"}
+
+
+def words(text: str) -> Html:
+    """Text of a kernel, a step or a loop tree with its words coloured."""
+
+    def one(found: re.Match[str]) -> str:
+        kind, said = str(found.lastgroup), found[0]
+        if kind == "c":
+            kind = next((c for word, c in _BOUND.items() if said.startswith(f"# {word}")), kind)
+        return coloured(said, kind)
+
+    out, at = [], 0
+    for found in _WORDS.finditer(text):
+        out += [escape(text[at : found.start()]), one(found)]
+        at = found.end()
+    return Html("".join([*out, escape(text[at:])]))
+
+
+def changes(text: str) -> Html:
+    """A unified diff with what came and what went coloured."""
+    kinds = {"+": "add", "-": "gone", "@": "dim"}
+    return joined((coloured(x, kinds[x[0]]) if x[:1] in kinds else x for x in text.splitlines()), "\n")
+
+
+def size(nbytes: float) -> str:
+    """``512 B``, ``32 KiB``, ``1.5 MiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if nbytes < 1024 or unit == "GiB":
+            return f"{nbytes:.4g} {unit}"
+        nbytes /= 1024
+    raise AssertionError

@@ -1,0 +1,118 @@
+"""The loop tree, folding at every level, with what one iteration of each loop touches."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING
+
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.text import text
+from tensorir.ir.tree import Buffer, Const, Expr, Load, Loop, Program, Scope, Stage, Update
+from tensorir.ir.visit import find, walk, writes
+from tensorir.schedule.analysis import Index, index_of
+from tensorir.schedule.rewrite import footprint, int_shape, written_index
+from tensorir.show.pieces import Html, dim, html, size, words
+
+if TYPE_CHECKING:
+    from tensorir.schedule.schedule import Schedule
+
+DEEP = 120
+"""Lines of a tree from which on only its first three levels are open."""
+MOST = 2000
+"""Pairs of a loop and a buffer below it for which the footprint is computed: it is shown, not waited for."""
+
+
+def schedule_tree(s: Schedule) -> Html:
+    """The tree of a schedule with footprints, the lines that its last step made marked."""
+    now = text(s.program).splitlines()
+    new: set[int] = set()
+    if s.trace:
+        before = text(s.at(len(s.trace) - 1).program).splitlines()
+        same = difflib.SequenceMatcher(None, before, now, autojunk=False).get_opcodes()
+        new = {n for kind, _, _, a, b in same if kind != "equal" for n in range(a, b)}
+    return tree(now, footprints(s.program), new)
+
+
+def tree(lines: Sequence[str], notes: Mapping[str, str] | None = None, new: Iterable[int] = ()) -> Html:
+    """Indented lines as nested folds; notes: what stands behind the loop of a name; new: lines to mark."""
+    notes, marked = notes or {}, set(new)
+    depths = [len(line) - len(line.lstrip()) for line in lines]
+
+    def part(first: int, end: int, level: int) -> str:
+        out, n = [], first
+        while n < end:
+            after = next((m for m in range(n + 1, end) if depths[m] <= depths[n]), end)
+            line = lines[n].strip()
+            loop = re.match(r"for (\S+) in ", line)
+            cost = f'<span class="tir-cost">{html(notes[loop[1]])}</span>' if loop and loop[1] in notes else ""
+            shown = f'<span class="tir-last">{words(line)}</span>' if n in marked else words(line)
+            if after == n + 1:
+                out.append(f'<div class="tir-leaf">{shown}{cost}</div>')
+            else:
+                state = " open" if level < 3 or len(lines) < DEEP else ""
+                inner = part(n + 1, after, level + 1)
+                out.append(
+                    f'<details{state}><summary>{shown}{cost}</summary><div class="tir-body">{inner}</div></details>'
+                )
+            n = after
+        return "".join(out)
+
+    key = dim("behind a loop: what one iteration of it touches") if notes else ""
+    return Html(f'<div class="tir-tree">{part(0, len(lines), 0)}</div>{key}')
+
+
+def footprints(program: Program) -> dict[str, str]:
+    """By loop: the box of each buffer that one iteration touches, and the bytes of all; of loops whose extents, and
+    those of the loops around and below them, are known.
+    """
+    index = index_of(program)
+    if any(not isinstance(x.extent, Const) for x in index.loops.values()):
+        return {}
+    accesses = {s: _accesses(s) for s in index.stages.values()}
+    homes = _homes(index, accesses)
+    found: dict[str, str] = {}
+    asked = 0
+    for name, loop in index.loops.items():
+        touched: dict[Buffer, list[tuple[Stage, tuple[Expr, ...]]]] = {}
+        for s in find(loop, Stage):
+            for b, where in accesses[s]:
+                if b not in homes or homes[b] in (loop, *index.above(loop)):
+                    touched.setdefault(b, []).append((s, where))
+        asked += len(touched)
+        if asked > MOST:
+            break
+        found[name] = _said(index, loop, touched)
+    return found
+
+
+def _homes(index: Index, accesses: Mapping[Stage, list[tuple[Buffer, tuple[Expr, ...]]]]) -> dict[Buffer, Loop]:
+    """For each local buffer the innermost loop around all that touches it, if any: above that it is made anew."""
+    around: dict[Buffer, list[Loop]] = {}
+    for s, found in accesses.items():
+        above = index.above(s)
+        for b in dict(found):
+            if b.scope not in (Scope.GLOBAL, Scope.CONSTANT):
+                around[b] = [x for x in around.get(b, above) if x in above]
+    return {b: loops[-1] for b, loops in around.items() if loops}
+
+
+def _accesses(s: Stage) -> list[tuple[Buffer, tuple[Expr, ...]]]:
+    read = [(n.buffer, n.index) for n in walk(s) if isinstance(n, Load)]
+    if not any(isinstance(n, Update) for n in walk(s)) and not writes(s):
+        return read
+    return [*read, *((b, written_index(s)) for b in writes(s.body))]
+
+
+def _said(index: Index, loop: Loop, touched: Mapping[Buffer, list[tuple[Stage, tuple[Expr, ...]]]]) -> str:
+    boxes, total = [], 0
+    for b, where in touched.items():
+        shape = int_shape(b)
+        sides = footprint(index, where, loop, Scope.REGISTER, shape)
+        box = [min(side.extent, n) for side, n in zip(sides, shape, strict=True)]
+        total += prod(box) * DTYPES[b.dtype].bits // 8
+        boxes.append(f"{b.name}[{', '.join(map(str, box))}]")
+    shown = boxes if len(boxes) <= 5 else [*boxes[:4], f"and {len(boxes) - 4} more"]
+    return f"{size(total)}: {' '.join(shown)}"

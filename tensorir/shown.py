@@ -1,0 +1,80 @@
+"""What every public object has: a ``repr`` of a few lines, and HTML for notebooks, which ``tensorir.show`` makes."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from dataclasses import fields, is_dataclass
+from reprlib import Repr
+from typing import Any
+
+LINES, WIDTH = 3, 118
+_short = Repr()
+_short.maxstring = _short.maxother = 60
+_short.maxdict = _short.maxlist = _short.maxtuple = 4
+
+
+def few_lines(text: str) -> str:
+    """``text`` in at most three lines of 118 columns, the rest as an ellipsis."""
+    lines = [
+        part
+        for line in text.splitlines()
+        for part in textwrap.wrap(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+    ]
+    return "\n".join(lines if len(lines) <= LINES else [*lines[: LINES - 1], f"{lines[LINES - 1][: WIDTH - 2]} …"])
+
+
+def short(value: Any) -> str:
+    """A value in a few words, however large it is."""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if callable(value):
+        return str(getattr(value, "__name__", type(value).__name__))
+    return re.sub(r"\n *", " ", repr(value) if isinstance(value, Shown) else _short.repr(value))
+
+
+def fields_of(x: Any) -> dict[str, Any]:
+    """The fields of a dataclass that are meant to be read; empty for other objects."""
+    return {f.name: getattr(x, f.name) for f in fields(x) if f.repr} if is_dataclass(x) else {}
+
+
+class Shown:
+    """A public object. Dataclasses are declared with ``repr=False`` and show their fields, unless they say more."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{name}={short(value)}" for name, value in fields_of(self).items())
+        return few_lines(f"{type(self).__name__}({given})")
+
+    def _repr_html_(self) -> str:
+        from tensorir.show import html_of
+
+        return html_of(self)
+
+
+class Text(str, Shown):
+    """Text of several lines: a string that notebooks show as it is printed.
+
+    Sources are no such: compilers' bindings take nothing but a ``str`` itself.
+
+    kind: "loop tree" or "diff"
+    """
+
+    kind: str
+
+    def __new__(cls, text: str, kind: str = "loop tree") -> Text:
+        made = super().__new__(cls, text)
+        made.kind = kind
+        return made
+
+    def __repr__(self) -> str:
+        lines = len(self.splitlines())
+        return f"<{self.kind} of {lines} line{'s' * (lines != 1)}, a str: print it to read it>"
+
+
+def difference(old: str, new: str) -> Text:
+    """What leads from one text to another, as a unified diff."""
+    from difflib import unified_diff
+
+    return Text("\n".join(unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=2)), "diff")
