@@ -22,6 +22,7 @@ _TF32 = "__uint_as_float((__float_as_uint({0}) + 0x1000u) & 0xffffe000u)"
 _ROUNDED = {"to bfloat16": _BFLOAT16, "to 11 digits": _TF32}
 _MODIFIERS = "sync|aligned|rn|rna|satfinite|relaxed|release|trans|cluster|cta|noinc|x4"
 _STARTS = ("1e-3f", "-1e-20f", "1.0f", "-0.0f")
+AT_ONE_PLACE = ", at one place"
 _AT_A_STATEMENT = re.compile(r"(?m)^  (?=for \(|if \(|__syncthreads|\w[^{}\n]*;\n)")
 
 
@@ -122,27 +123,52 @@ def _scalars(source: Source) -> Iterator[tuple[str, str]]:
 def _tables(source: Source) -> Iterator[tuple[str, str]]:
     text = source.text
     start, end = _bodies(text)
-    for p in source.params:
-        if p.role == "input" and p.dtype.startswith(("int", "uint")) and re.search(rf"0 <= {p.name}\[", text):
-            at = rf"\b{p.name}\[([^\[\]]+)\]"
-            for kind, new in {
-                "the first entry": f"{p.name}[0]", "the next entry": rf"{p.name}[\1 + 1]",
-                "one more": rf"({p.name}[\1] + 1)", "one less": rf"({p.name}[\1] - 1)",
-                "never negative": rf"abs({p.name}[\1])", "at most 1": rf"min({p.name}[\1], 1)",
-                "its last bit": rf"({p.name}[\1] & 1)",
-            }.items():  # fmt: skip
-                yield kind, _all(text, at, new, start, end)
-                for one in _each(text, at, new, start, end):
-                    yield f"{kind}, at one place", one
-            for one in _each(text, rf"0 <= {p.name}\[[^\[\]]+\]", "true", start, end):
-                yield "lower bound left out", one
-            for one in _each(text, rf"0 <= ({p.name}\[[^\[\]]+\])", r"-1 <= \1", start, end):
-                yield "lower bound less", one
-            for one in _each(text, rf"{p.name}\[[^\[\]]+\] < \d+", "true", start, end):
-                yield "upper bound left out", one
-            for m in re.compile(rf"{p.name}\[[^\[\]]+\] < (\d+)").finditer(text, start):
-                for by in (1, -1):
-                    yield "upper bound by one", text[: m.start(1)] + str(int(m[1]) + by) + text[m.end(1) :]
+    for p in _index_tables(source):
+        for kind, (pattern, new) in _table_forms(p).items():
+            if "bound" not in kind:
+                yield kind, _all(text, pattern, new, start, end)
+            for one in _each(text, pattern, new, start, end):
+                yield kind if "bound" in kind else f"{kind}{AT_ONE_PLACE}", one
+        for m in re.compile(rf"{p}\[[^\[\]]+\] < (\d+)").finditer(text, start):
+            for by in (1, -1):
+                yield "upper bound by one", text[: m.start(1)] + str(int(m[1]) + by) + text[m.end(1) :]
+
+
+def _index_tables(source: Source) -> list[str]:
+    whole = [p.name for p in source.params if p.role == "input" and p.dtype.startswith(("int", "uint"))]
+    return [name for name in whole if re.search(rf"0 <= {name}\[", source.text)]
+
+
+def _table_forms(name: str) -> dict[str, tuple[str, str]]:
+    """What is planted where an entry of a table is read or compared: patterns, and what takes their place."""
+    at = rf"\b{name}\[([^\[\]]+)\]"
+    entries = {
+        "the first entry": f"{name}[0]", "the next entry": rf"{name}[\1 + 1]", "one more": rf"({name}[\1] + 1)",
+        "one less": rf"({name}[\1] - 1)", "never negative": rf"abs({name}[\1])",
+        "at most 1": rf"min({name}[\1], 1)", "its last bit": rf"({name}[\1] & 1)",
+    }  # fmt: skip
+    return {kind: (at, new) for kind, new in entries.items()} | {
+        "lower bound left out": (rf"0 <= {name}\[[^\[\]]+\]", "true"),
+        "lower bound less": (rf"0 <= ({name}\[[^\[\]]+\])", r"-1 <= \1"),
+        "upper bound left out": (rf"{name}\[[^\[\]]+\] < \d+", "true"),
+    }
+
+
+def compared_tables(fault: Fault, old: Source) -> str:
+    """The text as it was, in which ``tir_same`` tells where what was planted in a table has another value: a comparison
+    where that is all that differs, else each entry. "" where neither is.
+    """
+    text, new = old.text, fault.source.text
+    start, end = _bodies(text)
+    kind = fault.kind.removesuffix(AT_ONE_PLACE)
+    for name in _index_tables(old):
+        for m in re.compile(rf"0 <= {name}\[[^\[\]]+\]|{name}\[[^\[\]]+\] < \d+").finditer(text, start):
+            behind = m.end() - len(text)
+            if text[: m.start()] == new[: m.start()] and text[behind:] == new[behind:]:
+                return f"{text[: m.start()]}tir_same({m[0]}, {new[m.start() : behind]}){text[behind:]}"
+        if (form := _table_forms(name).get(kind)) is not None:
+            text = _all(text, form[0], lambda m, new=form[1]: f"tir_same({m[0]}, {m.expand(new)})", start, end)
+    return text if text != old.text else ""
 
 
 def _sizes(source: Source) -> Iterator[tuple[str, str]]:

@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cuda_faults import Fault, faults
+from cuda_faults import Fault, compared_tables, faults
 from cuda_judge import apart, own_folder, sampled, trial
 from cuda_kernels import _TURNS, HOPPER, KERNELS, TARGET, Kernel, _template
-from cuda_reasons import explain
+from cuda_reasons import HELPERS, explain
 from cuda_texts import edits
 
 import tensorir as tir
@@ -45,8 +45,8 @@ SAME_CODE = "NVRTC makes the same machine code of it"
 PROMISE = "a block of as many threads keeps what the bounds promise, and no warpgroup asks for registers"
 POOL = "NVRTC spills no more, and the warpgroups ask for no more registers than a block begins with"
 ZERO = "a sum that begins with -0 differs in the sign of a zero at most, and the two are equal"
+ENTRIES = "at every place what was planted has the value that it had, for every entry that a launch lets through"
 TINY = "the least number of the results' type is more than 10^10 times as large"
-ROOM = "what is left out of the array is touched by no thread: it has no room behind it, on any shape"
 
 
 @dataclass
@@ -167,8 +167,8 @@ def equivalent(kernel: Kernel, schedules: list[Any], fault: Fault, arch: str) ->
         return PROMISE
     if fault.group == "registers" and _spills(new.text, arch) <= _spills(old.text, arch):
         return POOL
-    if fault.group == "sizes" and "less" in fault.kind:
-        return ROOM
+    if fault.group == "index tables" and _same_entries(schedules[0], old, fault):
+        return ENTRIES
     if fault.edit < 0:
         return ""
     trials = [apart(lambda s=s: trial(s)) for s in schedules]
@@ -176,6 +176,26 @@ def equivalent(kernel: Kernel, schedules: list[Any], fault: Fault, arch: str) ->
     if len({len(found) for found in every}) != 1:
         return ""
     return explain([found[fault.edit] for found in every], trials) or ""
+
+
+def _same_entries(s: Any, source: Source, fault: Fault) -> bool:
+    """Whether what was planted in index tables has the value that it had, at every place for every entry that a launch
+    lets through.
+    """
+    both = compared_tables(fault, source)
+    limits = {g.param: g.limit for g in source.gathers}
+    tables = [p.name for p in source.inputs if p.dtype.startswith(("int", "uint"))]
+    if not both or set(tables) != set(limits):
+        return False
+    first = both.index('extern "C" __global__')
+    run = replace(trial(s), source=replace(source, text=both[:first] + HELPERS + both[first:]))
+    for turn in range(max(limits.values())):
+        arrays = [(np.arange(x.size) + turn).reshape(x.shape) % limits[p.name] if p.name in limits else x
+                  for p, x in zip(source.inputs, run.arrays, strict=True)]  # fmt: skip
+        dealt = [np.asarray(a, x.dtype) for a, x in zip(arrays, run.arrays, strict=True)]
+        if apart(lambda given=dealt: run.on(given).run(run.source.text)) is not None:
+            return False
+    return True
 
 
 def _few_exponents(source: Source) -> bool:
