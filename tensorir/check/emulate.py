@@ -351,12 +351,13 @@ def _compiled(text: str, entries: str, declared: str, defined: str, clusters: bo
 
 
 def _entries(source: Source) -> str:
-    lines = ["struct tir_pointer { void *p; template <class T> operator T *() const { return (T *)p; } };"]
+    lines = [_ARGUMENTS]
     for k in source.kernels:
         maps = {m.name for m in k.maps}
         scalars = {p.name: c_type(p.dtype, DIALECTS["cuda"]) for p in source.params if p.role == "scalar"}
         kinds = ["TirTensorMap" if n in maps else scalars.get(n, "") for n in k.args]
-        args = [f"*({c}*)a[{n}]" if c else f"tir_pointer{{a[{n}]}}" for n, c in enumerate(kinds)]
+        args = [f"tir_value<{c}>{{a[{n}]}}" if c else f"tir_pointer{{a[{n}]}}" for n, c in enumerate(kinds)]
+        lines.append(f'static_assert(tir_parameters({k.name}) == {len(args)}, "as many as the launch gives");')
         entry = f'extern "C" __attribute__((no_sanitize("thread"))) void tir_entry_{k.name}(void** a)'
         lines.append(f"{entry} {{ {k.name}({', '.join(args)}); }}")
         said = (*attribute_of(source.text, k.name, "__launch_bounds__"), "0", "0")
@@ -365,6 +366,16 @@ def _entries(source: Source) -> str:
     return "\n".join(lines)
 
 
+_ARGUMENTS = """
+struct tir_pointer { void *p; template <class T> operator T *() const { return (T *)p; } };
+// A launch copies the bytes of an argument: it converts nothing, as a call does, and knows no defaults.
+template <class T> struct tir_value {
+  const void *p;
+  operator const T &() const { return *(const T *)p; }
+  template <class Other> operator Other() const = delete;
+};
+template <class... P> constexpr int tir_parameters(void (*)(P...)) { return sizeof...(P); }
+"""
 _TOLD = """
 extern "C" {{
 extern unsigned char __start_{section}[] __attribute__((weak, visibility("hidden")));

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tensorir.check.extremes import at_the_ends
 from tensorir.check.infinities import far_inputs, with_infinities
 from tensorir.codegen.source import Source
 from tensorir.expr.program import computes_of
@@ -32,7 +33,8 @@ _ROUNDED_BITS = 13
 
 
 HUGE = 2.0**110
-"""Results beyond it may be infinite on the way: algorithms such as Winograd's make larger numbers of their inputs."""
+"""Results beyond it may be infinite on the way: algorithms such as Winograd's make larger numbers of their inputs.
+Those below its inverse may lose digits."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +80,12 @@ def runs(outputs: tuple[Tensor, ...], source: Source, conditions: Sequence[Expr]
         yield from (longest(outputs, source, few, seed, turn + n) for n in range(1 + alone) if _tf32(source))
     for other in with_other_sizes(outputs, few):
         yield Run(other, about=", with small or large numbers")
-    if huge := with_all_digits(outputs, source, few, seed + turn):
-        yield Run(huge, exact=False, about=", with large numbers of all digits")
+    for most, about in (((40, 20, 10), "large"), ((-40, -20, -10), "small")):
+        if long := with_all_digits(outputs, source, few, seed + turn, most):
+            yield Run(long, exact=False, about=f", with {about} numbers of all digits")
+    free = _free(outputs, few, conditions)
+    for ends, about in at_the_ends(outputs, few, free, seed + turn):
+        yield Run(ends, exact=False, about=about)
     for far in with_infinities(outputs, few):
         yield Run(far, spread=True, about=", with infinities among its inputs")
 
@@ -281,11 +287,17 @@ def with_other_sizes(outputs: tuple[Tensor, ...], arrays: list[np.ndarray]) -> I
 
 
 def with_all_digits(
-    outputs: tuple[Tensor, ...], source: Source, arrays: list[np.ndarray], seed: int
+    outputs: tuple[Tensor, ...],
+    source: Source,
+    arrays: list[np.ndarray],
+    seed: int,
+    powers: Sequence[int] = (40, 20, 10),
 ) -> list[np.ndarray] | None:
-    """The inputs with floats of many exponents as large as leaves results finite, of as many digits as there are: what
-    is limited or shortened on the way is seen. None where right kernels may differ by more than rounding, where
-    functions leave their range, and where no float has many exponents.
+    """The inputs with floats of many exponents, of as many digits as there are, as large or small as leaves results
+    numbers of many digits: what is limited or shortened on the way, or taken for 0, is seen. None where right kernels
+    may differ by more than rounding, where functions leave their range, and where no float has many exponents.
+
+    powers: of two, by which they are larger than small whole numbers: the first of these that can be
     """
     wide = [
         f and not _few_exponents(a.dtype)
@@ -301,10 +313,10 @@ def with_all_digits(
         return None
     rng = np.random.default_rng(seed)
     long = [x * rng.uniform(0.75, 1.25, x.shape) if w else x for x, w in zip(arrays, wide, strict=True)]
-    for power in (40, 20, 10):
+    for power in powers:
         tried = [np.asarray(x * 2.0**power, a.dtype) if w else a for x, a, w in zip(long, arrays, wide, strict=True)]
         largest = max(float(np.abs(np.asarray(w, np.float64)).max(initial=0.0)) for w in evaluate(outputs, tried))
-        if largest < HUGE:
+        if 1 / HUGE < largest < HUGE:
             return tried
     return None
 

@@ -19,6 +19,8 @@ _SHARED = re.compile(
     r"((?:\[[^\]\n]+\])*);"
 )
 _OWN = re.compile(rf"(?m)^(\s+)(?:__align__\((\d+)\)\s+)?({_ELEMENT})\s+(\w+)(\[\d+\]);")
+_SINGLE = re.compile(r"(?m)^(\s+)(float|double)\s+(\w+);")
+_HOLD_FLOATS = ("float", "double", "unsigned short", "unsigned char")
 _KEPT = ("return", "typedef", "static", "extern", "const", "else", "volatile", "struct", "auto")
 
 
@@ -32,6 +34,7 @@ def prepared(source: Source) -> str:
     text = re.sub(r"#include[^\n]*", "", source.text)
     text = _SHARED.sub(r"\1TIR_PLACED(\2\3 + 0, \4, \5, \6);", text)
     text = _OWN.sub(lambda m: _own(text, m), text)
+    text = _SINGLE.sub(lambda m: m[0] if _is_member(text, m.start()) else f"{m[1]}{m[2]} {m[3]} = NAN;", text)
     if _apart(source):
         for k in source.kernels:
             if (at := head_of(text, k.name)) is not None:
@@ -81,11 +84,18 @@ def _apart(source: Source) -> bool:
 
 
 def _own(text: str, m: re.Match[str]) -> str:
-    """An array of a thread; one that is only indexed is left as it is: compilers know what happens to it."""
+    """An array of a thread; one that is only indexed is left where it is: compilers know what happens to it."""
     pad, align, kind, name, size = m.groups()
-    if kind.split()[0] in _KEPT or not re.search(rf"\b{name}\b(?!\s*\[)", text[m.end() :]):
+    if kind.split()[0] in _KEPT or _is_member(text, m.start()):
         return m[0]
+    if not re.search(rf"\b{name}\b(?!\s*\[)", text[m.end() :]):
+        return f"{m[0]} TIR_UNSET({kind}, {name});" if kind in _HOLD_FLOATS else m[0]
     return f"{pad}TIR_OWN({align or 0}, {kind}, {name}, {size});"
+
+
+def _is_member(text: str, at: int) -> bool:
+    """Whether a structure is declared there."""
+    return re.search(r"\b(?:struct|union)\b[^;{}()]*\{[^{}]*\Z", text[text.rfind("}", 0, at) + 1 : at]) is not None
 
 
 def _said(text: str, number: int) -> int:

@@ -203,6 +203,7 @@ void tir_sync_some(int id, int threads) {
     give_up();
   }
   Meeting &m = meetings[f->rank][id];
+  same_place(f, HERE);
   if (m.waiting.empty()) m.threads = threads;
   if (m.threads != threads)
     problem("barrier.misused", HERE, m.waiting[0]->waits_at, "thread %d meets %d threads at barrier %d, others %d",

@@ -16,6 +16,10 @@ void sincosf(float, float *, float *);
 }
 template <class T> static inline const T &min(const T &a, const T &b) { return b < a ? b : a; }
 template <class T> static inline const T &max(const T &a, const T &b) { return a < b ? b : a; }
+static inline float min(float a, float b) { return fminf(a, b); }  // which no NaN leaves
+static inline float max(float a, float b) { return fmaxf(a, b); }
+static inline double min(double a, double b) { return fmin(a, b); }
+static inline double max(double a, double b) { return fmax(a, b); }
 static inline long long abs(long long a) { return a < 0 ? -a : a; }
 struct tir_index { unsigned x, y, z; };
 extern "C" {
@@ -26,6 +30,7 @@ tir_index tir_grid_size();
 void tir_sync_block();
 void tir_sync_warp(unsigned mask);
 unsigned char *tir_own_shared(unsigned char *of_image);
+unsigned char *tir_unset(unsigned char *room, size_t size);
 // how: 0 from lane, 1 from own lane ^ lane, 2 from own + lane;  mask: the lanes that take part
 uint32_t tir_shuffle(uint32_t value, int lane, int how, unsigned mask);
 // instructions that the threads of a warp run together: instructions.h
@@ -63,6 +68,10 @@ int tir_add_int(int *p, int v);
 }
 static inline int __dp4a(int a, int b, int c) {
   for (int n = 0; n < 4; n++) c += (int)(int8_t)(a >> 8 * n) * (int8_t)(b >> 8 * n);
+  return c;
+}
+static inline unsigned __dp4a(unsigned a, unsigned b, unsigned c) {
+  for (int n = 0; n < 4; n++) c += (uint8_t)(a >> 8 * n) * (uint8_t)(b >> 8 * n);
   return c;
 }
 // The registers that instructions are given: looked at in the text, whose arrays are watched (-fsanitize=object-size).
@@ -139,7 +148,13 @@ struct alignas(32) tir_array { void *at; unsigned long long size, at_launch, non
   T(&name) of = *(T(*) of)(name##_image + TIR_ALIGN(n, T))
 #define TIR_OWN(n, T, name, of) \
   alignas(2 * TIR_ALIGN(n, T)) unsigned char name##_room[TIR_ALIGN(n, T) + sizeof(T of)]; \
-  T(&name) of = *(T(*) of)(name##_room + TIR_ALIGN(n, T))
+  T(&name) of = *(T(*) of)(tir_unset(name##_room, sizeof name##_room) + TIR_ALIGN(n, T))
+// What nobody has written is a NaN in every type of floats: garbage is one now and then, and no product with 0 hides it.
+#define TIR_UNSET(T, name) for (T &tir_one : name) tir_one = tir_none((T *)nullptr)
+static inline float tir_none(float *) { return NAN; }
+static inline double tir_none(double *) { return NAN; }
+static inline unsigned short tir_none(unsigned short *) { return 0xffff; }
+static inline unsigned char tir_none(unsigned char *) { return 0xff; }
 #define TIR_IMAGE(name, bytes) \
   static __attribute__((section(TIR_SECTION), aligned(1024))) unsigned char name[bytes]; \
   TIR_LISTED(name##_listed, name, bytes, 1)

@@ -22,8 +22,19 @@ Index tir_block_index() { return W.current->block; }
 Index tir_block_size() { return W.block; }
 Index tir_grid_size() { return W.grid; }
 
+// Barriers are aligned instructions: all lanes of a warp come to the same one before any goes on.
+static void same_place(const Fiber *f, const void *at) {
+  auto &place = W.aligned[f->warp];
+  int lanes = std::min(WARP, W.threads - (f->number - f->lane));
+  if (!place.second) place.first = at;
+  if (place.first != at)  // Python forgets it where both are one line, which the compiler has copied
+    problem("warp.divergent", at, place.first, "thread %d comes to a barrier, others of its warp to another one", f->number);
+  place.second = (place.second + 1) % lanes;
+}
+
 void tir_sync_block() {
   Fiber *f = W.current;
+  same_place(f, HERE);
   if (++W.at_barrier[f->rank] < W.threads) {
     wait(WAITS_BLOCK, HERE);
     return;
@@ -40,7 +51,8 @@ static std::vector<Fiber *> warp_of(const Fiber *f) {
 }
 
 // what: the same for lanes that may meet, one line of the text or not: they read what others of them brought.
-static void sync_warp(const void *at, const void *what) {
+// orders: what each did before is ordered before what others do next; instructions that only exchange registers do not.
+static void sync_warp(const void *at, const void *what, bool orders = false) {
   Fiber *f = W.current;
   const void *&place = W.warp_at[f->warp], *&kind = W.warp_what[f->warp];
   if (!W.at_warp[f->warp]) place = at, kind = what;
@@ -58,7 +70,7 @@ static void sync_warp(const void *at, const void *what) {
   }
   W.at_warp[f->warp] = 0;
   std::vector<Fiber *> warp = warp_of(f);
-  meet(warp);
+  if (orders) meet(warp);
   for (Fiber *g : warp)
     if (g != f) wake(g);
 }
@@ -76,7 +88,12 @@ static void need_lanes(unsigned mask, const void *at) {
 
 void tir_sync_warp(unsigned mask) {
   need_lanes(mask, HERE);
-  sync_warp(HERE, (const void *)tir_sync_warp);
+  sync_warp(HERE, (const void *)tir_sync_warp, true);
+}
+
+u8 *tir_unset(u8 *room, size_t size) {
+  std::memset(room, 0xff, size);
+  return room;
 }
 
 float tir_add_float(float *p, float v) {
@@ -96,11 +113,13 @@ int tir_add_int(int *p, int v) {
 uint32_t tir_shuffle(uint32_t value, int lane, int how, unsigned mask) {
   need_lanes(mask, HERE);
   Fiber *f = W.current;
-  int first = f->id - f->lane, from = how == 0 ? lane : how == 1 ? f->lane ^ lane : f->lane + lane;
+  int first = f->id - f->lane, by = lane & (WARP - 1);  // five bits of it count
+  int from = how == 0 ? by : how == 1 ? f->lane ^ by : f->lane + by;
   W.shuffled[f->id] = value;
   sync_warp(HERE, (const void *)tir_shuffle);
-  bool there = from >= 0 && from < WARP && f->number - f->lane + from < W.threads;
-  uint32_t got = W.shuffled[there ? first + from : f->id];
+  if (from >= WARP) from = f->lane;  // a lane that no warp has: its own
+  bool there = f->number - f->lane + from < W.threads;
+  uint32_t got = there ? W.shuffled[first + from] : ~0u;  // of a thread that the block lacks: whatever it is, a NaN here
   sync_warp(HERE, (const void *)tir_shuffle);
   return got;
 }
@@ -161,10 +180,11 @@ void tir_reset() {
 }
 
 void tir_array(u8 *first, u64 size, const char *name, int writable, int granule) {
-  Global b{first, first + size, name, writable != 0, {}, {}, {}, {}, -1};
+  Global b{first, first + size, name, writable != 0, {}, {}, {}, {}, {}, -1};
   if (writable) {
     b.written.assign(size, 0);
     b.last_block.assign((size >> granule) + 1, -1);
+    b.read_block.assign((size >> granule) + 1, -1);
     b.added.assign((size >> granule) + 1, 0);
   }
   W.globals.push_back(b);
@@ -175,6 +195,7 @@ void tir_array(u8 *first, u64 size, const char *name, int writable, int granule)
 static void forget_blocks() {
   for (Global &b : W.globals) {
     std::fill(b.last_block.begin(), b.last_block.end(), -1);
+    std::fill(b.read_block.begin(), b.read_block.end(), -1);
     std::fill(b.added.begin(), b.added.end(), 0);
     b.cells_of = -1;
   }
@@ -188,6 +209,7 @@ static void start_blocks(int number) {
   W.at_warp.assign(W.cluster * W.warps, 0);
   W.warp_at.assign(W.cluster * W.warps, nullptr);
   W.warp_what.assign(W.cluster * W.warps, nullptr);
+  W.aligned.assign(W.cluster * W.warps, {nullptr, 0});
   W.ready.clear();
   W.late.clear();
   W.lag = W.eager ? random_number() % 3 : 0;

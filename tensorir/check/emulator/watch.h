@@ -232,9 +232,14 @@ void watch_global(Fiber *f, Global &b, u64 offset, unsigned width, bool write, i
       if (by_others(b, g))
         problem("race.global", at, nullptr, "block %d reads byte %llu of %s, which block %d wrote: nothing orders "
                 "blocks", W.block_number + f->rank, (unsigned long long)offset, b.name.c_str(), b.last_block[g]);
+      int &reader = b.read_block[g], own = W.block_number / W.cluster;  // a cluster runs at once, and has clocks
+      reader = reader == -1 || reader == own ? own : MANY;
       read_cell(f, b.cells[g], id, b.name.c_str(), offset);
       continue;
     }
+    if (b.read_block[g] != -1 && b.read_block[g] != W.block_number / W.cluster)
+      problem("race.global", at, nullptr, "block %d writes byte %llu of %s, which another block reads: nothing orders blocks",
+              W.block_number + f->rank, (unsigned long long)offset, b.name.c_str());
     overwritten(f, b, g, offset, width, id);
     unordered(f, b, g, offset, at);
     b.cells[g].writer = -1;

@@ -72,6 +72,7 @@ bool gather(const char *doing, void *mine, const void *at) {
     problem("warp.divergent", at, w.at, "thread %d runs %s, others of its warpgroup %s", f->number, doing, w.doing);
     give_up();
   }
+  same_place(f, at);
   w.doing = doing;
   w.at = at;
   w.brought[f->number % WARPGROUP] = mine;

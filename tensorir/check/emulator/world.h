@@ -98,12 +98,15 @@ struct Site {
 struct Request { u32 lanes = 0; u64 address[WARP]; };
 struct Queue { u64 first = 0; std::deque<Request> open; };
 
+const int MANY = -2;
+
 struct Global {
   u8 *first, *end;
   std::string name;
   bool writable;
   std::vector<u8> written;      // each byte, by any block
-  std::vector<int> last_block;  // of each granule
+  std::vector<int> last_block;  // of each granule: that wrote it
+  std::vector<int> read_block;  // and that read it: -1 for none, MANY for several
   std::vector<u8> added;        // of each granule: by an atomic sum
   std::vector<Cell> cells;      // of each granule, for the blocks that run
   int cells_of = -1;
@@ -141,6 +144,7 @@ struct World {
   int block_number = 0;  // the first that runs
   std::vector<int> at_warp;
   std::vector<const void *> warp_at, warp_what;  // where the first of them came to, and to what
+  std::vector<std::pair<const void *, int>> aligned;   // where the first lane came to a barrier, and how many have
   std::vector<u32> shuffled;
   std::vector<u8> together, derived;
   std::vector<Global> globals;
