@@ -49,7 +49,9 @@ def __getattr__(name: str) -> Any:
     elif name in _FOLDERS:
         value = importlib.import_module(f"tensorir.{name}")
     else:
-        raise AttributeError(f"module 'tensorir' has no attribute {name!r}")
+        from tensorir.errors.habits import unknown
+
+        raise unknown("tir", name, "module 'tensorir'", __all__)
     globals()[name] = value
     return value
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tensorir.errors import DeclarationError, refuse
+from tensorir.errors.habits import unknown
 from tensorir.errors.needs import need_bool, need_choice, need_int, plain_ints, shown, wrong
 from tensorir.expr.compute import compute, reduce_axis
 from tensorir.expr.functions import all_, cast, equal, erf, exp, maximum, tanh, where
@@ -17,6 +18,10 @@ def _tensors(**given: Any) -> None:
     for name, x in given.items():
         if not isinstance(x, Tensor):
             raise wrong(name, x, "a Tensor", hint="tir.placeholder(shape, dtype)")
+
+
+def __getattr__(name: str) -> Any:
+    raise unknown("nn", name, "tensorir.nn", [n for n in globals() if not n.startswith("_")])
 
 
 ACTIVATIONS = ("relu", "gelu", "silu", "sigmoid", "tanh")

@@ -52,8 +52,22 @@ COMPOSED = {
 MAKERS = re.compile(r"Problem|\w*(refuse|fail)")
 """Functions whose first or second argument is a code."""
 
-NO_CODES = ("block", "thread", "kernel", "cuda", "pyopencl", "tensorir", "opencl", "numpy", "importlib", "svg", "font")
-"""First words of dotted strings that are not codes: axes, files, modules, instructions, settings of figures."""
+NO_CODES = (
+    "block",
+    "thread",
+    "kernel",
+    "cuda",
+    "pyopencl",
+    "tensorir",
+    "opencl",
+    "numpy",
+    "importlib",
+    "svg",
+    "font",
+    "shared",
+)
+"""First words of dotted strings that are not codes: axes, files, modules, instructions, settings of figures, other
+tools' words."""
 
 FILES = (
     "py",

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.codegen.source import GatherRange, Source
 from tensorir.errors import LaunchError, Problem
+from tensorir.errors.habits import answering, public, unknown
 from tensorir.errors.needs import need_int
+from tensorir.runtime.call import by_name
 from tensorir.runtime.device import Device
 from tensorir.runtime.launch import BoundLaunch, Program
 from tensorir.runtime.timing import Timing
@@ -75,13 +77,15 @@ def run_guarded(
     return source, *Program(source, device).run_guarded(*arrays)
 
 
+@answering(LaunchError)
 class Executable(Shown):
     """Compiled kernels of one program on one device: ``f(a, b)`` runs them.
 
-    Arguments are numpy, pyopencl, cupy or DLPack arrays in the order of the declarations; the results are of the same
-    kind. ``out=`` takes arrays to write into. ``nearest`` says whose configuration this is where
-    ``w.load(nearest=True)`` took it from another shape: a ``Near`` with its distance; else it is None.
-    ``max_error`` is what results may be off by, relative to the largest, where kernels round more than was declared.
+    Arguments are numpy, pyopencl, cupy or DLPack arrays in the order of the declarations, or by the names of the
+    inputs, ``f(A=a, B=b)``; the results are of the same kind. ``out=`` takes arrays to write into. ``nearest`` says
+    whose configuration this is where ``w.load(nearest=True)`` took it from another shape: a ``Near`` with its distance;
+    else it is None. ``max_error`` is what results may be off by, relative to the largest, where kernels round more than
+    was declared.
     """
 
     def __init__(
@@ -101,12 +105,12 @@ class Executable(Shown):
     def __repr__(self) -> str:
         return few_lines(f"<Executable {repr(self.program)[1:-1]}>")
 
-    def __call__(self, *arrays: Any, out: Any = None) -> Any:
-        return self.program(*arrays, out=out)
+    def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
+        return self.program(*(by_name(self.emitted, arrays, named) if named else arrays), out=out)
 
-    def bind(self, *arrays: Any, out: Any = None) -> BoundLaunch:
+    def bind(self, *arrays: Any, out: Any = None, **named: Any) -> BoundLaunch:
         """A prebound launch on these arrays: calling it costs no argument checks. Kernels that run once run here."""
-        return self.program.bind(*arrays, out=out)
+        return self.program.bind(*by_name(self.emitted, arrays, named), out=out)
 
     def prepack(self, **arrays: Any) -> Executable:
         """The same kernels with inputs fixed: what depends on those alone (``run="once"`` in the schedule) is made now.
@@ -119,6 +123,11 @@ class Executable(Shown):
         program = self.program.prepack(**arrays)
         return Executable(program.source, self.device, self.trace, self.outputs, program, max_error=self.max_error)
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            raise unknown("executable", name, "an Executable", public(Executable))
+
     @property
     def source(self) -> str:
         """The text that runs."""
@@ -129,11 +138,13 @@ class Executable(Shown):
         """Registers, spills and shared memory, as far as the device tells."""
         return self.program.resources
 
-    def time(self, *arrays: Any, repeat: int = 30, out: Any = None) -> Timing:
+    def time(self, *arrays: Any, repeat: int = 30, out: Any = None, **named: Any) -> Timing:
         """Time of one run of the kernels (without those that run once): median with a 95 % interval."""
-        return self.program.time(*arrays, out=out, repeat=need_int("repeat", repeat, 1, 100_000, LaunchError))
+        return self.program.time(
+            *by_name(self.emitted, arrays, named), out=out, repeat=need_int("repeat", repeat, 1, 100_000, LaunchError)
+        )
 
-    def export(self, path: str | Path, to: list[str] | tuple[str, ...] = ("source",)) -> Path:
+    def export(self, path: str | Path, to: str | Sequence[str] = ("source",)) -> Path:
         """Write a folder that runs without tensorir; see ``tensorir.export``."""
         from tensorir.export.folder import export
 

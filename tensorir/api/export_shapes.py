@@ -30,12 +30,12 @@ NAMED = 5  # of the shapes that are not tuned
 def export_shapes(
     works: Sequence[Workload],
     path: str | Path,
-    to: Sequence[str] = ("source",),
+    to: str | Sequence[str] = ("source",),
     *,
     weights: Sequence[float] | None = None,
     regret: float = REGRET,
     target: str | Target | None = None,
-    log: str = "tuning_logs",
+    log: str | Path = "tuning_logs",
 ) -> Path:
     """Write a folder with a kernel for each shape, of the fewest that suit all, which runs without tensorir.
 
@@ -50,7 +50,7 @@ def export_shapes(
     """
     parsed = target if isinstance(target, Target) or target is None else Target.parse(target)
     wanted = by_language(to, None if parsed is None else parsed.language)
-    need_path("log", log)
+    log = need_path("log", log)
     found = each_language(wanted, lambda language: recorded_set(works, weights, parsed or language, log, regret))
     folders = places(path, wanted)
     for language, one in found.items():

@@ -10,6 +10,7 @@ from tensorir.check.blame import blame
 from tensorir.check.verdict import Verdict, check
 from tensorir.codegen.source import Source
 from tensorir.errors import CheckError, Problem, ScheduleError
+from tensorir.errors.habits import answering
 from tensorir.errors.needs import need_int, need_list, need_mapping, need_number, need_text
 from tensorir.runtime.device import Device, open_device
 from tensorir.schedule.schedule import Schedule as _Schedule
@@ -17,6 +18,7 @@ from tensorir.schedule.trace import Step, Trace
 from tensorir.target import Target
 
 
+@answering(ScheduleError)
 class Schedule(_Schedule):
     """How a computation runs on a target; see the primitives' own documentation for each call.
 

@@ -7,6 +7,16 @@ from tensorir.cli.explain_entry import Entry
 _XF = 'X = tir.placeholder((1, 4, 8, 8), name="X")\nF = tir.placeholder((6, 4, 3, 3), name="F")\n'
 
 DECLARE: dict[str, Entry] = {
+    "attribute.unknown": Entry(
+        "There is no attribute of that name. Names that other tools use are answered with the ones here.",
+        's.cache_read(A, "shared")',
+        's.stage_in(A, at="C.i", scope="shared")',
+    ),
+    "argument.call": Entry(
+        "A function was called with arguments that it does not take, or without one that it needs.",
+        's.split("C.i", factor=4)',
+        's.split("C.i", [None, 4])',
+    ),
     "conv2d.channels": Entry(
         "The filters have another number of channels for each group than the image.",
         _XF + "tir.nn.conv2d(X, F, groups=2)",
@@ -57,6 +67,26 @@ DECLARE: dict[str, Entry] = {
         "A mathematical function was given too many or too few arguments.",
         "tir.compute((64,), lambda i: tir.exp(A[0, i], 2.0))",
         "tir.compute((64,), lambda i: tir.pow(A[0, i], 2.0))",
+    ),
+    "declare.assigned": Entry(
+        "An element of a tensor was assigned to. A tensor is declared once, all of it; another one may read it.",
+        "A[0, 0] = 1",
+        "tir.compute((100, 64), lambda i, j: tir.where(tir.equal(i, 0), 1, A[i, j]))",
+    ),
+    "declare.broadcast": Entry(
+        "Whole tensors whose shapes NumPy cannot broadcast together: from the last one on, extents are equal or 1.",
+        "A + B",
+        "A + B[:, 0]",
+    ),
+    "declare.called": Entry(
+        "A tensor was called like a function, as TVM and Halide do. It is read with brackets.",
+        "tir.compute((100, 64), lambda i, j: A(i, j))",
+        "tir.compute((100, 64), lambda i, j: A[i, j])",
+    ),
+    "declare.reshape": Entry(
+        "The new shape has not as many elements as the tensor.",
+        "A.reshape(99, -1)",
+        "A.reshape(50, -1)",
     ),
     "declare.bitcast": Entry(
         "A bitcast takes the bits of a value as another type, which has as many of them. bool has none that mean "
@@ -112,9 +142,8 @@ DECLARE: dict[str, Entry] = {
     ),
     "declare.lambda-failed": Entry(
         "The lambda raised while it ran with symbolic indices. The message is Python's, the line is the one that "
-        "raised; the cause is usually an operation that symbols do not have, such as int(i), range(i), or indexing a "
-        "list.",
-        "tir.compute((4,), lambda i: [1.0, 2.0, 3.0, 4.0][i])",
+        "raised; the cause is usually something that a symbol cannot do, such as being looked up in a dict.",
+        "tir.compute((4,), lambda i: {0: 1.0, 1: 2.0, 2: 3.0, 3: 4.0}[i])",
         "v = tir.constant([1.0, 2.0, 3.0, 4.0])\ntir.compute((4,), lambda i: v[i])",
     ),
     "declare.lambda-none": Entry(
@@ -149,6 +178,35 @@ DECLARE: dict[str, Entry] = {
         "tir.compute((100,), lambda i: A[i + 1, 0])",
         "tir.compute((99,), lambda i: A[i + 1, 0])\ntir.compute((100,), lambda i: A.get(i + 1, 0, fill=0))",
     ),
+    "declare.function": Entry(
+        "A function of NumPy's or torch's, or an argument of it, that declarations do not have. Those of one element "
+        "mean what they say: np.exp, np.maximum, np.where, np.clip …; reductions run over reduce axes.",
+        "tir.compute((100,), lambda i: np.cumsum(A[i, 0]))",
+        "tir.compute((100,), lambda i: np.exp(A[i, 0]))",
+    ),
+    "declare.indexed": Entry(
+        "One element was indexed. All indices of a tensor stand in one pair of brackets.",
+        "tir.compute((100,), lambda i: A[i, 0][0])",
+        "tir.compute((100,), lambda i: A[i, 0])",
+    ),
+    "declare.number": Entry(
+        "Python asked a symbolic value for its number: by int(), float(), range(), a function of math, or as the index "
+        "of a list. It has none while the computation is being declared. tensorir's functions have the names of "
+        "math's, tir.cast converts, and a tensor of constants takes a symbolic index.",
+        "import math\ntir.compute((100,), lambda i: math.exp(A[i, 0]))",
+        "tir.compute((100,), lambda i: tir.exp(A[i, 0]))",
+    ),
+    "declare.power": Entry(
+        "A power of an integer is the product of a constant number of factors. As in NumPy there is none with a "
+        "negative exponent.",
+        "tir.compute((100,), lambda i: i ** -1)",
+        "tir.compute((100,), lambda i: i ** -1.0)",
+    ),
+    "declare.whole": Entry(
+        "A whole tensor stands where one of its elements is meant: in a lambda, tensors are read with indices.",
+        "tir.compute((100, 64), lambda i, j: A * 2)",
+        "tir.compute((100, 64), lambda i, j: A[i, j] * 2)",
+    ),
     "declare.gather-index": Entry(
         "An index is computed from the elements of another tensor, so its range is known neither here nor at launch, "
         "where only the elements of index inputs themselves are checked. Clamp it, or pass the finished index.",
@@ -165,13 +223,6 @@ DECLARE: dict[str, Entry] = {
         "A tensor is read with one index for each of its dimensions.",
         "tir.compute((100,), lambda i: A[i])",
         "tir.compute((100,), lambda i: A[i, 0])",
-    ),
-    "declare.reduce-inside": Entry(
-        "The result of a reduction is used inside a larger expression. A stage either reduces or it does "
-        "not, so that each "
-        "can be scheduled by itself; inline or fuse them afterwards.",
-        "tir.compute((100,), lambda i: 1 + tir.sum(A[i, k], axis=k))",
-        "total = tir.compute((100,), lambda i: tir.sum(A[i, k], axis=k))\ntir.compute((100,), lambda i: 1 + total[i])",
     ),
     "declare.shift": Entry(
         "A constant number of bits is one that the type has: 0 to 31 of int32, and of an index. Where it is computed "

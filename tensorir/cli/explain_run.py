@@ -65,6 +65,12 @@ RUN: dict[str, Entry] = {
         "s.build()(a)",
         "s.build()(a, b)",
     ),
+    "launch.keyword": Entry(
+        "An argument was given by a name that no input has, or that an earlier argument stands for. Inputs have the "
+        "names of their placeholders.",
+        "s.build()(a, A=b)",
+        "s.build()(a, B=b)",
+    ),
     "launch.device": Entry(
         "An array lives on another device or in another context than the kernel, or arrays of two kinds are mixed.",
         "# a pyopencl array and a NumPy array in one call",

@@ -57,18 +57,18 @@ def printable(text: str) -> str:
 def user_line() -> str:
     """``file:line: text`` of the innermost frame outside this package; empty when there is none."""
     frame = sys._getframe(1)
-    while frame is not None and _ours(frame):
+    while frame is not None and ours(frame):
         frame = frame.f_back  # type: ignore[assignment]
     return "" if frame is None else _line(frame.f_code.co_filename, frame.f_lineno)
 
 
 def line_of(error: BaseException) -> str | None:
     """The user's line that raised ``error``: the innermost one of its traceback outside this package."""
-    own = [f for f in _frames(error.__traceback__) if not _ours(f.tb_frame)]
+    own = [f for f in _frames(error.__traceback__) if not ours(f.tb_frame)]
     return _line(own[-1].tb_frame.f_code.co_filename, own[-1].tb_lineno) if own else None
 
 
-def _ours(frame: FrameType) -> bool:
+def ours(frame: FrameType) -> bool:
     """Whether a frame is this package's, or Python's between two of them (``with`` over a generator, what is cached).
 
     What dataclasses generate has no file, only a module.
@@ -142,6 +142,14 @@ class DeclarationTypeError(DeclarationError, TypeError):
 
 class ScheduleError(TensorIRError):
     """A schedule primitive was refused. The schedule is unchanged."""
+
+
+class ScheduleTypeError(ScheduleError, TypeError):
+    """A primitive was called with arguments that it does not take."""
+
+
+class UnknownNameError(TensorIRError, AttributeError):
+    """There is no attribute of that name; says what there is instead."""
 
 
 class LoweringError(TensorIRError):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from tensorir.errors import DeclarationError, TensorIRError, refuse
+from tensorir.errors.habits import answers
 
 Class = type[TensorIRError]
 P = ParamSpec("P")
@@ -63,11 +64,12 @@ def plain_int(value: Any) -> Any:
 
 
 def plain_ints(function: Callable[P, R]) -> Callable[P, R]:
-    """``function`` with ``plain_int`` of its arguments."""
+    """``function`` with ``plain_int`` of its arguments, those that it does not take answered."""
+    answered = answers()(function)
 
     @functools.wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
-        return function(*map(plain_int, args), **{k: plain_int(v) for k, v in kwargs.items()})
+        return answered(*map(plain_int, args), **{k: plain_int(v) for k, v in kwargs.items()})
 
     return called
 
@@ -121,8 +123,8 @@ def need_list(name: str, value: Any, of: str, error: Class = DeclarationError) -
 
 
 def need_names(name: str, value: Any, error: Class = DeclarationError) -> tuple[str, ...]:
-    """A list or tuple of non-empty strings."""
-    found = need_list(name, value, "names", error)
+    """A list or tuple of non-empty strings; one of them alone is a list of one."""
+    found = (value,) if isinstance(value, str) else need_list(name, value, "names", error)
     return tuple(need_text(f"{name}[{n}]", v, error) for n, v in enumerate(found))
 
 

@@ -69,7 +69,7 @@ class Part:
 def export(
     source: Source,
     path: str | Path,
-    to: Sequence[str],
+    to: str | Sequence[str],
     trace: str = "",
     *,
     outputs: Sequence[Tensor] = (),
@@ -80,13 +80,15 @@ def export(
 ) -> Path:
     """Write ``source`` and everything needed to run and test it into the folder ``path``.
 
-    to:     destinations, see ``DESTINATIONS``
+    to:     destinations, see ``DESTINATIONS``; one may be a string
     others: see ``Part``
 
     Raises ExportError: ``export.destination``, ``export.language``, ``export.not-empty``, ``export.unwritable``,
     ``export.no-reference``.
     """
     part = Part(source, outputs, reference, trace, kind, about or {}, max_error)
+    need_path("path", path, ExportError)
+    to = destinations(to)
 
     def content() -> dict[str, bytes]:
         manifest, files = _program(part)
@@ -99,7 +101,7 @@ def export(
 def export_set(
     parts: Sequence[Part],
     path: str | Path,
-    to: Sequence[str],
+    to: str | Sequence[str],
     *,
     name: str,
     dispatch: Dispatch,
@@ -117,6 +119,8 @@ def export_set(
     What a program reads is compiled into it, so every shape has its own, whichever of the kernels it is made by.
     ``dispatch.py`` gives the program of a shape in Python, ``program.c`` its number in C. Raises as ``export``.
     """
+    need_path("path", path, ExportError)
+    to = destinations(to)
 
     def content() -> dict[str, bytes]:
         made = {file: text.encode("utf-8") for file, text in files.items()}
@@ -141,8 +145,7 @@ def _export(
     path: str | Path, to: Sequence[str], parts: Sequence[Part], content: Callable[[], dict[str, bytes]]
 ) -> Path:
     """Write what ``content`` makes, once all that can be refused before has been."""
-    folder = Path(need_path("path", path, ExportError))
-    check_names(to)
+    folder = Path(path)
     for name in to:
         for language in dict.fromkeys(p.source.language for p in parts):
             if language not in DESTINATIONS[name]:
@@ -162,13 +165,13 @@ def _export(
     return folder
 
 
-def by_language(to: Sequence[str], language: str | None = None) -> dict[str | None, list[str]]:
+def by_language(to: str | Sequence[str], language: str | None = None) -> dict[str | None, list[str]]:
     """The destinations by the language of the source that they take, each language a folder; None where any will do.
 
     What takes any goes to all. With a ``language`` that is the only one. Raises ExportError as ``export`` does for
     destinations that do not exist.
     """
-    check_names(to)
+    to = destinations(to)
     if language is not None:
         return {language: list(to)}
     given = dict.fromkeys(DESTINATIONS[name][0] for name in to if len(DESTINATIONS[name]) == 1)
@@ -208,8 +211,9 @@ def _for_destinations(
     return type(error)([replace(first, message=words), *others])
 
 
-def check_names(to: Sequence[str]) -> None:
-    """Refuse destinations that do not exist."""
+def destinations(to: str | Sequence[str]) -> tuple[str, ...]:
+    """Destinations as they are given, one as a string or several in a list; ``export.destination``."""
+    to = (to,) if isinstance(to, str) and to else to
     legal = ", ".join(DESTINATIONS)
     if not isinstance(to, list | tuple) or not to:
         raise refuse(ExportError, "export.destination", "to is a list of destinations", hint=f"one or more of {legal}")
@@ -218,6 +222,7 @@ def check_names(to: Sequence[str]) -> None:
             near = get_close_matches(str(name), DESTINATIONS, 1)
             hint = f"{near[0]} (legal: {legal})" if near else f"one of {legal}"
             raise refuse(ExportError, "export.destination", f"there is no destination {shown(name)}", hint=hint)
+    return tuple(to)
 
 
 def places(path: str | Path, wanted: Iterable[str | None]) -> dict[str | None, Path]:

@@ -9,9 +9,11 @@ from fractions import Fraction
 from typing import Any
 
 from tensorir.errors import DeclarationError, TensorIRError, line_of, refuse
+from tensorir.errors.habits import answers
 from tensorir.errors.needs import need_function, need_int, need_names, shown, wrong
 from tensorir.expr.bounds import check_accesses
-from tensorir.expr.tensor import Compute, Tensor, has_reduce, next_order
+from tensorir.expr.epilogue import epilogue
+from tensorir.expr.tensor import Compute, Tensor, next_order
 from tensorir.ir.build import as_value
 from tensorir.ir.dtypes import dtype_of
 from tensorir.ir.node import Node
@@ -22,6 +24,7 @@ MOST = 2**62
 """The largest extent: addresses have 64 bits."""
 
 
+@answers()
 def placeholder(shape: Sequence[int] | int, dtype: Any = "float32", name: str = "A") -> Tensor:
     """An input array.
 
@@ -31,6 +34,7 @@ def placeholder(shape: Sequence[int] | int, dtype: Any = "float32", name: str = 
     return Tensor(_name(name), _shape(shape, name), dtype_of(dtype).name)
 
 
+@answers()
 def constant(array: Any, name: str | None = None) -> Tensor:
     """A tensor whose values are known now and become part of the program (filter banks, transform matrices).
 
@@ -53,17 +57,27 @@ def constant(array: Any, name: str | None = None) -> Tensor:
     return Tensor(label, tuple(values.shape), dtype_of(values.dtype).name, data=data)
 
 
+@answers()
 def reduce_axis(extent: int, name: str = "k") -> Var:
     """An axis to reduce over, 0 <= axis < extent."""
+    begin: Any = extent
+    second: Any = name
+    if isinstance(extent, tuple | list | range) or type(second) is int:  # TVM's (begin, extent), Python's range
+        given = (extent, second) if type(second) is int else tuple(begin)
+        size = len(given) if isinstance(extent, range) else given[-1] if given else 1
+        message = f"a reduce axis starts at 0 and has one int for its extent, not {shown(given)}"
+        raise refuse(DeclarationError, "declare.shape", message, hint=f"k = tir.reduce_axis({shown(size)})")
     (n,) = _shape((extent,), name)
     return Var(_name(name), "index", extent=n)
 
 
+@answers()
 def scalar(name: str, dtype: Any = "float32") -> Expr:
     """A parameter passed by value at each launch (alpha, eps …), in order of declaration among the inputs."""
     return Var(_name(name), dtype_of(dtype).name, order=next_order())
 
 
+@answers()
 def compute(
     shape: Sequence[int] | int, fn: Callable[..., Any], name: str = "C", axes: Sequence[str] | None = None
 ) -> Any:
@@ -85,7 +99,7 @@ def compute(
     variables = tuple(Var(n, "index") for n in names)
     result = _call(fn, variables, name)
     several = isinstance(result, tuple)
-    bodies = tuple(_body(r, name) for r in (result if several else (result,)))
+    bodies = tuple(_body(r, name, variables, extents) for r in (result if several else (result,)))
     _same_reduction(bodies, name)
     op = Compute(_name(name), variables, extents, bodies)
     check_accesses(op)
@@ -125,19 +139,13 @@ def _axis_names(fn: Callable[..., Any], rank: int) -> list[str]:
     return usable[:rank]
 
 
-def _body(value: Any, name: str) -> Expr:
+def _body(value: Any, name: str, axes: Sequence[Var], extents: Sequence[int]) -> Expr:
     if value is None:
         raise refuse(DeclarationError, "declare.lambda-none", f"the lambda of {name} returned None",
                      hint="return the element's expression")  # fmt: skip
     body = as_value(value)
     _not_too_deep(body, name)
-    inner = body.values if isinstance(body, Reduce) else (body,)
-    if any(has_reduce(e) for e in inner):
-        raise refuse(
-            DeclarationError, "declare.reduce-inside",
-            f"{name} uses the result of a reduction inside a larger expression",
-            hint="declare the reduction as a compute of its own and read it here",
-        )  # fmt: skip
+    body = epilogue(body, name, axes, extents, check_accesses)
     bound = set(body.axes) if isinstance(body, Reduce) else set()
     loose = [v.name for v in find(body, Var) if v.extent is not None and v not in bound]
     if loose:

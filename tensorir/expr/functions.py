@@ -2,25 +2,48 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from tensorir.errors import DeclarationError, refuse
+from tensorir.errors.habits import answers
 from tensorir.ir import build
 from tensorir.ir.dtypes import dtype_of
 from tensorir.ir.tree import Expr
 
+F = TypeVar("F", bound=Callable[..., Any])
 
+
+def _of_tensors(function: F) -> F:
+    """``function`` of elements, and element by element of whole tensors."""
+
+    answered = answers()(function)
+
+    @functools.wraps(function)
+    def called(*args: Any, **options: Any) -> Any:
+        if any(getattr(a, "WHOLE", False) for a in args):
+            from tensorir.expr.whole import elementwise
+
+            return elementwise(lambda *given: function(*given, **options), args, function.__name__.strip("_"))
+        return answered(*args, **options)
+
+    return called  # type: ignore[return-value]
+
+
+@_of_tensors
 def where(cond: Any, a: Any, b: Any) -> Expr:
     """``a`` where ``cond`` holds, else ``b``; the other side is not evaluated, so it may be out of range."""
     return build.select(_condition(cond), a, b)
 
 
+@_of_tensors
 def cast(x: Any, dtype: Any) -> Expr:
     """``x`` converted to ``dtype``: to integers toward zero, to bool by ``!= 0``."""
     return build.converted(x, dtype_of(dtype).name)
 
 
+@_of_tensors
 def all_(*conds: Any) -> Expr:
     """Whether every condition holds."""
     out = build.as_expr(True)
@@ -29,6 +52,7 @@ def all_(*conds: Any) -> Expr:
     return out
 
 
+@_of_tensors
 def any_(*conds: Any) -> Expr:
     """Whether some condition holds."""
     out = build.as_expr(False)
@@ -37,26 +61,31 @@ def any_(*conds: Any) -> Expr:
     return out
 
 
+@_of_tensors
 def equal(a: Any, b: Any) -> Expr:
     """``a == b`` (Python's own ``==`` on expressions compares identity)."""
     return build.binary("==", a, b)
 
 
+@_of_tensors
 def not_equal(a: Any, b: Any) -> Expr:
     """``a != b``."""
     return build.binary("!=", a, b)
 
 
+@_of_tensors
 def minimum(a: Any, b: Any) -> Expr:
     """The smaller of two values, NaN where one of them is, as ``numpy.minimum``."""
     return build.binary("min", a, b)
 
 
+@_of_tensors
 def maximum(a: Any, b: Any) -> Expr:
     """The larger of two values, NaN where one of them is, as ``numpy.maximum``."""
     return build.binary("max", a, b)
 
 
+@_of_tensors
 def bitcast(x: Any, dtype: Any) -> Expr:
     """The bits of ``x`` as a ``dtype`` of as many: ``bitcast(x, "uint32")`` of a float32 has its sign and exponent.
 
@@ -65,6 +94,7 @@ def bitcast(x: Any, dtype: Any) -> Expr:
     return build.bitcast(x, dtype_of(dtype).name)
 
 
+@_of_tensors
 def mulhi(a: Any, b: Any) -> Expr:
     """The upper half of the bits of the product of two integers: ``(a * b) >> 32`` of uint32, with nothing cut off.
 
@@ -94,7 +124,7 @@ def _math(name: str) -> Callable[..., Expr]:
 
 
 exp, log, sqrt, rsqrt, tanh, erf, sin, cos, floor, ceil, round, pow, exp2, log2, abs = (
-    _math(n)
+    _of_tensors(_math(n))
     for n in (
         "exp",
         "log",

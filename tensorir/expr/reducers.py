@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from tensorir.errors import DeclarationError, refuse
+from tensorir.errors.habits import answers
 from tensorir.errors.needs import need_function, need_text, shown
 from tensorir.ir.build import as_expr, as_value, binary, cast, const, converted, highest, lowest, select, unary
 from tensorir.ir.dtypes import is_float
@@ -14,42 +16,67 @@ from tensorir.ir.tree import Combiner, Const, Expr, Reduce, Var
 Axes = Var | Sequence[Var]
 BUILT_IN = ("sum", "prod", "min", "max", "any", "all", "argmin", "argmax")
 
+F = TypeVar("F", bound=Callable[..., Any])
 
+
+def _of_tensors(function: F) -> F:
+    """``function`` of elements over reduce axes; of whole tensors over dimensions, all of them by default."""
+    answered = answers()(function)
+
+    @functools.wraps(function)
+    def called(value: Any, *args: Any, **options: Any) -> Any:
+        if getattr(value, "WHOLE", False):
+            from tensorir.expr.whole import made
+
+            return made(function.__name__, (value, *args), options)
+        return answered(value, *args, **options)
+
+    return called  # type: ignore[return-value]
+
+
+@_of_tensors
 def sum(value: Any, axis: Axes, where: Any = None) -> Expr:
     """The sum of ``value`` over reduce axes (0 when they are empty); ``where`` leaves elements out."""
     return _simple("sum", value, axis, where)
 
 
+@_of_tensors
 def prod(value: Any, axis: Axes, where: Any = None) -> Expr:
     """The product over reduce axes (1 when they are empty)."""
     return _simple("prod", value, axis, where)
 
 
+@_of_tensors
 def min(value: Any, axis: Axes, where: Any = None) -> Expr:
     """The smallest value over reduce axes, NaN where one of them is."""
     return _simple("min", value, axis, where)
 
 
+@_of_tensors
 def max(value: Any, axis: Axes, where: Any = None) -> Expr:
     """The largest value over reduce axes, NaN where one of them is."""
     return _simple("max", value, axis, where)
 
 
+@_of_tensors
 def any(value: Any, axis: Axes, where: Any = None) -> Expr:
     """Whether a condition holds anywhere along reduce axes."""
     return _simple("any", cast(as_expr(value), "bool"), axis, where)
 
 
+@_of_tensors
 def all(value: Any, axis: Axes, where: Any = None) -> Expr:
     """Whether a condition holds everywhere along reduce axes."""
     return _simple("all", cast(as_expr(value), "bool"), axis, where)
 
 
+@_of_tensors
 def argmin(value: Any, axis: Axes, where: Any = None) -> Expr:
     """The int32 position of the smallest value along one reduce axis, the first one on ties; of the first NaN."""
     return _position("argmin", value, axis, where)
 
 
+@_of_tensors
 def argmax(value: Any, axis: Axes, where: Any = None) -> Expr:
     """The int32 position of the largest value along one reduce axis, the first one on ties; of the first NaN."""
     return _position("argmax", value, axis, where)

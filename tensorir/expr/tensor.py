@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import math
 from dataclasses import dataclass, field
-from typing import Any
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, overload
 
 from tensorir.errors import DeclarationError, DeclarationTypeError, refuse
+from tensorir.errors.asked import asked, instead, item_of
+from tensorir.errors.habits import public, unknown
+from tensorir.errors.needs import shown
 from tensorir.ir.build import as_expr, cast, converted
 from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.operators import Operators
 from tensorir.ir.text import brief
 from tensorir.ir.tree import Buffer, Expr, Load, PadLoad, Reduce, Scope, Var
 from tensorir.ir.visit import find
 from tensorir.shown import Shown, few_lines
+
+METHODS = (
+    "sum", "prod", "min", "max", "any", "all", "argmin", "argmax", "mean", "transpose", "reshape", "ravel", "flatten",
+    "squeeze", "swapaxes", "round", "clip",
+)  # fmt: skip
+"""Methods of arrays that tensors have."""
 
 _order = itertools.count(1)
 
@@ -35,6 +48,11 @@ class Compute(Shown):
     def __repr__(self) -> str:
         return few_lines(f"<Compute {'; '.join(t.definition for t in self.outputs)}>")
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            raise unknown("op", name, "a Compute", public(Compute))
+
     @property
     def inputs(self) -> list[Tensor]:
         """Tensors that the bodies read, each once, in order of appearance."""
@@ -46,11 +64,17 @@ class Compute(Shown):
         return list(found)
 
 
-class Tensor(Shown):
+class Tensor(Shown, Operators["Tensor"]):
     """An array that is given (placeholder, constant) or computed; index it inside ``compute``.
 
     shape: ints;  dtype: a name such as "float32";  op: the Compute behind it, None when given
+
+    Operators, NumPy's functions and methods of arrays make tensors of whole ones: ``A + B``, ``A @ B``, ``A.T``,
+    ``A.sum(axis=0)``, ``np.exp(A)``, ``A[1:, None]`` (``expr/whole.py``). ``==`` compares identity: ``tir.equal``.
     """
+
+    WHOLE = True
+    KIND = "tensor"
 
     def __init__(self, name: str, shape: tuple[int, ...], dtype: str, op: Compute | None = None,
                  data: tuple[Any, ...] | None = None) -> None:  # fmt: skip
@@ -76,7 +100,63 @@ class Tensor(Shown):
         axes = ", ".join(a.name for a in self.op.axes)
         return f"{self.name}[{axes}] = {brief(self.op.bodies[self.op.outputs.index(self)])}"
 
-    def __getitem__(self, index: Any) -> Expr:
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def T(self) -> Tensor:
+        """With its dimensions in reverse order."""
+        return self._made("transpose", self)  # type: ignore[no-any-return]
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise refuse(DeclarationTypeError, "declare.number", f"{self.name} has no dimension, and so no length")
+        return self.shape[0]
+
+    def _made(self, name: str, *args: Any, **options: Any) -> Any:
+        from tensorir.expr.whole import made
+
+        return made(name, args, options)
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        from tensorir.expr.whole import made
+
+        return made(function.__name__, tuple(args), kwargs or {})
+
+    if not TYPE_CHECKING:  # methods of arrays; a type checker knows those that are written out
+
+        def __getattr__(self, name):
+            if name in METHODS:
+                return functools.partial(self._made, name, self)
+            raise unknown("tensor", name, "a Tensor", [*public(Tensor), *METHODS])
+
+    def __call__(self, *index: Any) -> Any:
+        inside = ", ".join(shown(i) if not isinstance(i, Var) else i.name for i in index)
+        raise refuse(DeclarationTypeError, "declare.called", f"{self.name} is read with brackets",
+                     hint=f"{self.name}[{inside}]")  # fmt: skip
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        message = f"nothing is assigned to {self.name}: a tensor is declared once, all elements of it"
+        hint = f"tir.compute({self.shape}, lambda i: tir.where(tir.equal(i, 0), value, {self.name}[i]))"
+        raise refuse(DeclarationTypeError, "declare.assigned", message, hint=hint)
+
+    @overload
+    def __getitem__(self, index: slice | EllipsisType | None) -> Tensor: ...
+
+    @overload
+    def __getitem__(self, index: Any) -> Expr: ...
+
+    def __getitem__(self, index: Any) -> Any:
+        given = index if isinstance(index, tuple) else (index,)
+        if any(i is None or i is Ellipsis or isinstance(i, slice) for i in given) and not any(
+            isinstance(i, Expr) for i in given
+        ):
+            from tensorir.expr.whole import take
+
+            return take(self, given)
         # what is read from memory may be narrow; the arithmetic of addresses is that of indices
         return Load(self.buffer, tuple(cast(i, "index") for i in self._index(index)), self.dtype)
 
@@ -94,6 +174,7 @@ class Tensor(Shown):
             raise refuse(
                 DeclarationError, "declare.rank",
                 f"{self.name} has {len(self.shape)} dimensions but is read with {len(given)} indices",
+                hint=instead(item_of(asked()), f"{self.name}[{', '.join('ijklmnpq'[: len(self.shape)])}]"),
             )  # fmt: skip
         out = []
         for i in given:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from tensorir.errors import DeclarationError, DeclarationTypeError, TensorIRError, refuse
+from tensorir.errors import DeclarationError, TensorIRError, refuse
 from tensorir.errors.needs import shown
 from tensorir.ir.dtypes import DTYPES, is_float, promote
 
@@ -27,21 +27,6 @@ MATH = {
 """Name -> number of arguments. ``floor`` … on floats only; ``abs`` keeps integer types."""
 WHOLE = {"bitcast", "mulhi"}
 """Calls with types of their own: ``bitcast`` to any type of as many bits, ``mulhi`` of two equal integers."""
-
-
-def no_truth(e: Expr) -> TensorIRError:
-    """The error for ``if``, ``and``, ``or``, ``not`` on a symbolic value."""
-    return refuse(
-        DeclarationError,
-        "declare.truth-value",
-        "a symbolic value has no truth value while the computation is being declared",
-        hint="tir.where(cond, a, b) instead of if/else, tir.all_(p, q) for and, tir.any_(p, q) for or, ~p for not",
-    )
-
-
-def no_iteration() -> TensorIRError:
-    """The error for ``for``, ``in`` and unpacking on a symbolic value."""
-    return refuse(DeclarationTypeError, "declare.iterated", "a symbolic value is one number: it cannot be iterated")
 
 
 def as_expr(x: Any, like: str | None = None) -> Expr:
@@ -64,6 +49,10 @@ def as_expr(x: Any, like: str | None = None) -> Expr:
     if kind in DTYPES and getattr(x, "shape", None) == ():
         return _t.Const(x.item(), kind)
     if isinstance(shape := getattr(x, "shape", None), tuple):
+        if getattr(x, "WHOLE", False):
+            index = ", ".join("ijklmnpq"[: len(shape)])
+            message = f"{x.name} is a whole tensor of shape {shape} where one element of it is meant"
+            raise refuse(DeclarationError, "declare.whole", message, hint=f"{x.name}[{index}]")
         raise refuse(
             DeclarationError,
             "declare.captured-array",
@@ -301,6 +290,41 @@ def binary(op: str, a: Any, b: Any) -> Expr:
     if folded is not None:
         return folded
     return _t.Binary(op, cast(x, kind), cast(y, kind), "bool" if op in COMPARE else kind)
+
+
+POWERS = 8
+"""The largest exponent for which a power of floats is written as products."""
+
+
+def power(a: Any, b: Any) -> Expr:
+    """``a ** b``: products where ``b`` is a small constant integer, a square root where it is 0.5, else ``pow`` of
+    floats; ``declare.power`` for an integer to an exponent that is negative or not constant.
+    """
+    x, y = _pair(a, b)
+    kind = promote(x.dtype, y.dtype)
+    n = y.value if isinstance(y, _t.Const) else None
+    if not is_float(kind) and (n is None or not 0 <= n <= 64):
+        two = "1 << y is 2 ** y; " if isinstance(x, _t.Const) and x.value == 2 else ""
+        what = "an exponent that is not constant" if n is None else f"the power of {n}"
+        raise refuse(DeclarationError, "declare.power", f"an integer to {what} has no exact product of 1 to 64 factors",
+                     hint=f"{two}tir.pow(tir.cast(x, 'float32'), y), or x ** 2.0 for a float")  # fmt: skip
+    if n == 0.5:
+        return call("sqrt", cast(x, kind))
+    if n is None or n != int(n) or (is_float(kind) and abs(n) > POWERS):
+        return call("pow", x, y)
+    made = _product(cast(x, kind), abs(int(n)))
+    return binary("/", 1, made) if n < 0 else made
+
+
+def _product(x: Expr, n: int) -> Expr:
+    """``n`` times the factor x, by squaring."""
+    if n == 0:
+        return cast(_t.Const(1, "index"), x.dtype)
+    half = _product(x, n // 2) if n > 1 else None
+    if half is None:
+        return x
+    square = binary("*", half, half)
+    return binary("*", square, x) if n % 2 else square
 
 
 def divide(op: str, a: Any, b: Any) -> Expr:

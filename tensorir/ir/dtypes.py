@@ -62,6 +62,15 @@ DTYPES = {
 WIDENED = frozenset(d.name for d in DTYPES.values() if d.widened)
 """Types of memory: values are widened to float32 when they are loaded, and rounded when they are stored."""
 
+SHORT = {
+    **{f"{short}{n}": f"float{n}" for short in ("f", "fp") for n in (16, 32, 64)},
+    **{f"{short}{n}": f"{whole}{n}" for short, whole in (("i", "int"), ("s", "int"), ("u", "uint")) for n in (16, 32)},
+    "bf16": "bfloat16", "e4m3": "float8_e4m3", "e5m2": "float8_e5m2", "fp8_e4m3": "float8_e4m3",
+    "fp8_e5m2": "float8_e5m2", "s8": "int8", "i64": "int64", "u64": "uint64",
+    "boolean": "bool",
+}  # fmt: skip
+"""What other tools call them, where NumPy means nothing else: its "i8" has 8 bytes."""
+
 _BY_NUMPY = {d.numpy or d.name: d.name for d in DTYPES.values()}
 
 
@@ -76,7 +85,7 @@ def dtype_of(given: object) -> DType:
 
     As in NumPy ``float`` is float64 and ``int`` is int64. Raises DeclarationError ``declare.dtype``.
     """
-    found = DTYPES.get(given) if isinstance(given, str) else None
+    found = DTYPES.get(SHORT.get(given, given)) if isinstance(given, str) else None
     found = found or DTYPES.get(from_numpy(_numpy_name(given)) or "")
     if found is None or found.name == "index":
         legal = ", ".join(n for n in DTYPES if n != "index")

@@ -7,9 +7,11 @@ meaning until lowering proves their operands non-negative. Nodes compare by iden
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tensorir.errors.habits import unknown
 from tensorir.ir.node import Node, node
+from tensorir.ir.operators import Operators, no_item, no_iteration
 from tensorir.ir.words import BLOCKS as BLOCKS
 from tensorir.ir.words import THREADS as THREADS
 from tensorir.ir.words import WARPS as WARPS
@@ -20,101 +22,27 @@ from tensorir.ir.words import Scope as Scope
 # --- expressions -----------------------------------------------------------------------------------------------------
 
 
-class Expr(Node):
+class Expr(Node, Operators["Expr"]):
     """An expression; its operators build expressions (``ir/build.py`` folds and promotes)."""
 
     __slots__ = ()
     dtype: str
 
-    def __add__(self, o: Any) -> Expr:
-        return _build.binary("+", self, o)
+    def _made(self, name: str, *args: Any, **options: Any) -> Any:
+        if any(getattr(a, "WHOLE", False) for a in args):
+            return NotImplemented  # one element with a whole array: the array says what that is
+        return _elements.element(name, args, options)
 
-    def __radd__(self, o: Any) -> Expr:
-        return _build.binary("+", o, self)
+    if not TYPE_CHECKING:  # a type checker knows which attributes there are
 
-    def __sub__(self, o: Any) -> Expr:
-        return _build.binary("-", self, o)
+        def __getattr__(self, name):
+            raise unknown("element", name, "an element")
 
-    def __rsub__(self, o: Any) -> Expr:
-        return _build.binary("-", o, self)
-
-    def __mul__(self, o: Any) -> Expr:
-        return _build.binary("*", self, o)
-
-    def __rmul__(self, o: Any) -> Expr:
-        return _build.binary("*", o, self)
-
-    def __truediv__(self, o: Any) -> Expr:
-        return _build.binary("/", self, o)
-
-    def __rtruediv__(self, o: Any) -> Expr:
-        return _build.binary("/", o, self)
-
-    def __floordiv__(self, o: Any) -> Expr:
-        return _build.divide("//", self, o)
-
-    def __rfloordiv__(self, o: Any) -> Expr:
-        return _build.divide("//", o, self)
-
-    def __mod__(self, o: Any) -> Expr:
-        return _build.divide("%", self, o)
-
-    def __rmod__(self, o: Any) -> Expr:
-        return _build.divide("%", o, self)
-
-    def __neg__(self) -> Expr:
-        return _build.unary("-", self)
-
-    def __lt__(self, o: Any) -> Expr:
-        return _build.binary("<", self, o)
-
-    def __le__(self, o: Any) -> Expr:
-        return _build.binary("<=", self, o)
-
-    def __gt__(self, o: Any) -> Expr:
-        return _build.binary("<", o, self)
-
-    def __ge__(self, o: Any) -> Expr:
-        return _build.binary("<=", o, self)
-
-    def __and__(self, o: Any) -> Expr:
-        return _build.bitwise("&", self, o)
-
-    def __rand__(self, o: Any) -> Expr:
-        return _build.bitwise("&", o, self)
-
-    def __or__(self, o: Any) -> Expr:
-        return _build.bitwise("|", self, o)
-
-    def __ror__(self, o: Any) -> Expr:
-        return _build.bitwise("|", o, self)
-
-    def __xor__(self, o: Any) -> Expr:
-        return _build.bitwise("^", self, o)
-
-    def __rxor__(self, o: Any) -> Expr:
-        return _build.bitwise("^", o, self)
-
-    def __lshift__(self, o: Any) -> Expr:
-        return _build.shift("<<", self, o)
-
-    def __rlshift__(self, o: Any) -> Expr:
-        return _build.shift("<<", o, self)
-
-    def __rshift__(self, o: Any) -> Expr:
-        return _build.shift(">>", self, o)
-
-    def __rrshift__(self, o: Any) -> Expr:
-        return _build.shift(">>", o, self)
-
-    def __invert__(self) -> Expr:
-        return _build.invert(self)
-
-    def __bool__(self) -> bool:
-        raise _build.no_truth(self)
+    def __getitem__(self, index: Any) -> Any:
+        raise no_item()
 
     def __iter__(self) -> Any:
-        raise _build.no_iteration()
+        raise no_iteration()
 
 
 @node
@@ -682,3 +610,4 @@ class Program(Node):
 
 
 from tensorir.ir import build as _build  # noqa: E402  (the operators above need the builders, which need the nodes)
+from tensorir.ir import elements as _elements  # noqa: E402

@@ -11,6 +11,7 @@ import numpy as np
 
 from tensorir.codegen.source import Param, Source
 from tensorir.errors import LaunchError, LaunchTypeError, Problem, TensorIRError, refuse
+from tensorir.errors.habits import near
 from tensorir.runtime.arguments import (
     Argument,
     aligned_empty,
@@ -85,6 +86,26 @@ def _wrapped(argument: Argument) -> Any:
         return argument.wrap(argument.array)
     except Exception:  # a dtype that the other library cannot take over (bfloat16): the native array
         return argument.array
+
+
+def by_name(source: Source, arrays: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Arguments in their order: the first ones as they are, the others by the names of inputs; ``launch.keyword``."""
+    if not named:
+        return tuple(arrays)
+    names = [p.name for p in source.inputs]
+    left = names[len(arrays) :]
+    for name in named:
+        if name not in left:
+            what = "is given twice" if name in names else "is no input"
+            hint = near(name, left) if name not in names else ""
+            message = f"{source.name}: {name} {what}; by name there are {', '.join(left) or 'none'}"
+            raise refuse(LaunchTypeError, "launch.keyword", message, hint=hint)
+    missing = [n for n in left if n not in named]
+    if missing:
+        given = [n for n in names if n not in missing]
+        raise refuse(LaunchTypeError, "launch.count", f"{source.name}: expected {len(names)} arguments "
+                     f"({', '.join(names)}), got {', '.join(given)}; missing: {', '.join(missing)}")  # fmt: skip
+    return (*arrays, *(named[n] for n in left))
 
 
 def accept(source: Source, device: Device, arrays: Sequence[Any], out: Any = None) -> Call:

@@ -6,9 +6,10 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tensorir.errors import Problem, ScheduleError, TensorIRError, user_line
+from tensorir.errors.habits import answering, public, unknown
 from tensorir.errors.needs import (
     need_bool,
     need_int,
@@ -50,6 +51,7 @@ from tensorir.shown import Shown, Text, difference, few_lines
 from tensorir.target import Target
 
 
+@answering(ScheduleError)
 class Schedule(Shown):
     """How a computation runs: a loop tree that primitives rewrite, one legal step at a time.
 
@@ -72,6 +74,11 @@ class Schedule(Shown):
     def _start(self, program: Program) -> None:
         self._versions: list[tuple[Program, Mapping[str, str]]] = [(program, {})]
         self._steps: list[Step] = []
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            raise unknown("schedule", name, "a Schedule", public(type(self)))
 
     # --- looking
 
@@ -490,6 +497,9 @@ class Schedule(Shown):
     def _stage(self, stage: Any) -> Stage:
         index = self.index
         if isinstance(stage, Tensor):
+            for b in index.buffers().values():  # of two tensors of one name the second has another one here
+                if b.origin is stage and b.name in index.stages:
+                    return index.stages[b.name]
             for s in index.stages.values():
                 if s.name == stage.name or (stage.op is not None and s.name == stage.op.name):
                     return s
@@ -529,7 +539,9 @@ def _name_of(x: Any, what: str) -> str:
     name = getattr(x, "name", None)
     if isinstance(name, str):
         return name
-    raise wrong(what, x, f"{'an' if what == 'axis' else 'a'} {what} by name or handle", ScheduleError)
+    several = ", ".join(map(repr, x)) if isinstance(x, list | tuple) and all(isinstance(y, str) for y in x) else ""
+    hint = f"one by one: {several}" if several else ""
+    raise wrong(what, x, f"{'an' if what == 'axis' else 'a'} {what} by name or handle", ScheduleError, hint)
 
 
 def _map(layout: Any) -> str | None:

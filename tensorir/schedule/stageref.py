@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tensorir.errors import ScheduleError
+from tensorir.errors.habits import answering, public, unknown
 from tensorir.errors.needs import wrong
 from tensorir.shown import Shown
 
@@ -19,6 +20,7 @@ class AxisRef(str, Shown):
     __slots__ = ()
 
 
+@answering(ScheduleError)
 class StageRef(Shown):
     """One stage of a schedule: its methods are the schedule's, with the stage's name put before axis names."""
 
@@ -27,6 +29,13 @@ class StageRef(Shown):
 
     def __repr__(self) -> str:
         return f"<stage {self.name}>"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            if not name.startswith("_") and hasattr(type(self.schedule), name):
+                raise unknown("stage", name, f"stage {self.name}", remedy=f's.{name}("{self.name}", …)')
+            raise unknown("stage", name, f"stage {self.name}", public(StageRef))
 
     @property
     def axes(self) -> tuple[AxisRef, ...]:

@@ -354,7 +354,8 @@ def test_nothing_in_it_imports_the_package(tmp_path):
 
 @pytest.mark.parametrize(
     ("to", "code"),
-    [(["pyopncl"], "export.destination"), ([], "export.destination"), ("source", "export.destination"),
+    [(["pyopncl"], "export.destination"), ([], "export.destination"), ("sourc", "export.destination"),
+         (3, "export.destination"),
      (["source", "cupy"], "export.language")],
 )  # fmt: skip
 def test_wrong_destinations(tmp_path, to, code):

@@ -69,7 +69,7 @@ def gives(cls: type) -> Iterator[type]:
                 yield from named(annotation, base.__module__)
         for name, value in vars(base).items():
             function = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
-            if name == "__init__" and inspect.getsourcefile(function) == inspect.getsourcefile(base):
+            if name == "__init__" and inspect.getsourcefile(inspect.unwrap(function)) == inspect.getsourcefile(base):
                 for annotation in kept(function):
                     yield from named(annotation, base.__module__)
             if inspect.isfunction(function) and (not name.startswith("_") or name in ("__call__", "__getitem__")):

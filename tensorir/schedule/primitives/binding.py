@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from tensorir.errors import Problem, ScheduleError
+from tensorir.errors.habits import meant
 from tensorir.ir.build import as_int
 from tensorir.ir.tree import BLOCKS, WARPS, Axis, Kind, Loop, Program, Scope, Stage
 from tensorir.ir.visit import find, uses, writes
@@ -40,7 +41,7 @@ def bind(program: Program, loop: Loop, axis: str, target: Target) -> Rewrite:
     kinds = {k.value: k for k in Kind if k.level != "sequential"} | {"threads": Kind.COOPERATIVE}
     if axis not in kinds:
         raise _refuse(
-            "bind.unknown-axis", f"{axis} is not a block or thread axis", loop, hint=f"one of {', '.join(kinds)}"
+            "bind.unknown-axis", f"{axis} is not a block or thread axis", loop, hint=meant("axis", axis, kinds)
         )
     kind = kinds[axis]
     if loop.kind is not Kind.SERIAL:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from tensorir.errors import Problem, ScheduleError
+from tensorir.errors.habits import meant
 from tensorir.errors.needs import plain_int
 from tensorir.ir.layout import COLLECTIVES, permuted
 from tensorir.ir.layout_text import parse_layout
@@ -23,7 +24,7 @@ def set_scope(program: Program, buffer: Buffer, scope: str) -> Rewrite:
     instructions on it deal out to it
     """
     if scope not in SCOPES:
-        raise ScheduleError(Problem("scope.unknown", f"there is no scope {scope}", hint=f"one of {', '.join(SCOPES)}"))
+        raise ScheduleError(Problem("scope.unknown", f"there is no scope {scope}", hint=meant("scope", scope, SCOPES)))
     _own(program, buffer, "set-scope")
     new = buffer.replace(scope=SCOPES[scope])
     return Rewrite(with_body(program, swap_buffers(program.body, {buffer: new})))

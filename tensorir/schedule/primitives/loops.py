@@ -148,6 +148,7 @@ def _factors(loop: Loop, extent: int, factors: Sequence[int | None], tail: str) 
             "split.factors",
             f"the factors of {name} must be a list of ints below 2**31 with at most one None, got {shown(factors)}",
             loop,
+            hint=f"[None, {factors}]: {factors} iterations inside" if hasattr(factors, "__index__") else "[None, 8]",
         )
     if given.count(None) > 1:
         raise _refuse(

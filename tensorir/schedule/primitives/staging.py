@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tensorir.arith.affine import Linear, conjunction
 from tensorir.arith.box import Side
 from tensorir.errors import Problem, ScheduleError
+from tensorir.errors.habits import meant
 from tensorir.ir.build import as_expr, as_int, binary, const, select
 from tensorir.ir.layout import whole_blocks
 from tensorir.ir.tree import Axis, Buffer, Expr, Iter, Kind, Load, Loop, Program, Scope, Stage, Stmt, Store, Var
@@ -333,7 +334,7 @@ def _scope(scope: str) -> Scope:
     if scope in STAGING:
         return STAGING[scope]
     raise ScheduleError(
-        Problem("scope.unknown", f"there is no scope {scope} to stage in", hint=f"one of {', '.join(STAGING)}")
+        Problem("scope.unknown", f"there is no scope {scope} to stage in", hint=meant("scope", scope, STAGING))
     )
 
 

@@ -1,0 +1,126 @@
+"""What the user's source says at the place that is running: an answer then repeats it, put right."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import sys
+from itertools import islice
+from types import FrameType
+
+from tensorir.errors import ours
+from tensorir.errors.habits import habit
+
+_LONGEST = 100
+"""Characters of a remedy; a longer one is said in general."""
+
+
+def asked() -> list[ast.AST]:
+    """The expression of the user's own code that is running, and those around it, innermost first; [] where its source
+    is not at hand, or says something else by now.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and ours(frame):
+        frame = frame.f_back
+    if frame is None:
+        return []
+    code = frame.f_code
+    place = next(islice(code.co_positions(), frame.f_lasti // 2, None), None)
+    text = "".join(linecache.getlines(code.co_filename, frame.f_globals))
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return []
+    return _path(tree, place) if place else []
+
+
+def _path(tree: ast.AST, place: tuple[int | None, ...]) -> list[ast.AST]:
+    level: list[list[ast.AST]] = [[tree]]
+    while level:
+        found = [p for p in level if _place(p[-1]) == place]
+        if found:
+            return found[0][::-1]
+        level = [[*p, c] for p in level for c in ast.iter_child_nodes(p[-1]) if _holds(c, place)]
+    return []
+
+
+def _place(n: ast.AST) -> tuple[int | None, ...]:
+    return tuple(getattr(n, x, None) for x in ("lineno", "end_lineno", "col_offset", "end_col_offset"))
+
+
+def _holds(n: ast.AST, place: tuple[int | None, ...]) -> bool:
+    first, last = getattr(n, "lineno", None), getattr(n, "end_lineno", None)
+    return first is None or place[0] is None or (first <= place[0] <= (last or first))
+
+
+def instead(*forms: str | None) -> str:
+    """The first of ``forms`` that is there and short enough for a line, else the last."""
+    return next((f for f in forms[:-1] if f and len(f) <= _LONGEST and "\n" not in f), forms[-1] or "")
+
+
+def call_of(path: list[ast.AST]) -> tuple[str, list[str]]:
+    """The name of the function that is being called, dotted, and its arguments as text; ("", []) for anything else."""
+    for n in path[:2]:
+        if isinstance(n, ast.Call) and isinstance(n.func, ast.Name | ast.Attribute):
+            return ast.unparse(n.func), [ast.unparse(a) for a in n.args]
+    return "", []
+
+
+def truth_of(path: list[ast.AST]) -> str | None:
+    """The condition or choice that ``path`` asks the truth of, as it is said in a declaration."""
+    name, given = call_of(path)
+    if name in ("max", "min") and len(given) > 1:
+        made = given[0]
+        for g in given[1:]:
+            made = f"tir.{name}imum({made}, {g})"
+        return made
+    if name in ("max", "min", "any", "all"):
+        return f"tir.{name}(…, axis=k) over k = tir.reduce_axis(n)"
+    if name == "bool" and given:
+        return f'tir.cast({given[0]}, "bool")'
+    for n, above in zip(path[:2], [*path[1:], None], strict=False):
+        match n:
+            case ast.UnaryOp(op=ast.Not(), operand=ast.Compare() | ast.BoolOp()):
+                return f"~({ast.unparse(n.operand)})"
+            case ast.UnaryOp(op=ast.Not()):
+                return f"tir.equal({ast.unparse(n.operand)}, 0)"
+            case ast.BoolOp():
+                word = "tir.all_" if isinstance(n.op, ast.And) else "tir.any_"
+                return f"{word}({', '.join(map(ast.unparse, n.values))})"
+            case ast.Compare() if len(n.ops) > 1:
+                sides = [n.left, *n.comparators]
+                pairs = [ast.Compare(a, [op], [b]) for a, op, b in zip(sides, n.ops, sides[1:], strict=False)]
+                return f"tir.all_({', '.join(map(ast.unparse, pairs))})"
+        match above:
+            case ast.IfExp(test=test) if test is n:
+                return f"tir.where({', '.join(map(ast.unparse, (test, above.body, above.orelse)))})"
+            case ast.If(test=test) | ast.While(test=test) if test is n:
+                return f"tir.where({ast.unparse(test)}, value if it holds, other value)"
+    return None
+
+
+def number_of(path: list[ast.AST]) -> str | None:
+    """What stands for the conversion to a number that ``path`` asks for: int(), math.exp(), range(), a list's index."""
+    name, given = call_of(path)
+    first = ", ".join(given)
+    if name in ("int", "float"):
+        return f'tir.cast({first}, "{"int32" if name == "int" else "float32"}")'
+    if name == "range":
+        return "k = tir.reduce_axis(n) and tir.sum(…, axis=k, where=k < bound): loops have constant extents"
+    if name.startswith("math."):
+        return (habit("math", name[5:]) or f"tir.{name[5:]}(x)").replace("(x)", f"({first})")
+    if name.split(".")[0] in ("np", "numpy"):
+        return "the tensor as it is: it has values once f = tir.Schedule(C).build() has run, f(a, b)"
+    table = next((n for n in path[:2] if isinstance(n, ast.Subscript)), None)
+    if table is not None:
+        return f"c = tir.constant({ast.unparse(table.value)}) outside, c[{ast.unparse(table.slice)}] here"
+    return None
+
+
+def item_of(path: list[ast.AST]) -> str | None:
+    """``A[i][j]`` in one pair of brackets, of which ``A[i]`` or the whole is running."""
+    for n in path[:2]:
+        if isinstance(n, ast.Subscript) and isinstance(n.value, ast.Subscript):
+            inner = item_of([n.value]) or ast.unparse(n.value)
+            return f"{inner[:-1]}, {ast.unparse(n.slice)}]"
+    return None

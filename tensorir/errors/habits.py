@@ -1,0 +1,119 @@
+"""Answers by name: the remedies of the table of habits, and the names that are spelt alike."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, TypeVar
+
+from tensorir.errors import (
+    DeclarationError,
+    DeclarationTypeError,
+    LaunchError,
+    LaunchTypeError,
+    Problem,
+    ScheduleError,
+    ScheduleTypeError,
+    TensorIRError,
+    UnknownNameError,
+)
+from tensorir.errors.habit_table import HABITS
+
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C")
+
+_DTYPE = re.compile(r"(?:bfloat|float|u?int|bool|complex|half|double)\d*(?:_e\dm\d\w*)?")
+
+_ALSO = {"stage": "schedule"}
+"""Where a name is looked for next."""
+
+
+def habit(kind: str, name: str) -> str | None:
+    """What to type instead of ``name`` where the table calls the place ``kind``; None where it says nothing."""
+    found = HABITS.get(kind, {}).get(name)
+    if found is None and kind in ("tir", "nn") and _DTYPE.fullmatch(name):
+        return f'dtypes are strings, "{name}", or NumPy\'s'
+    return habit(_ALSO[kind], name) if found is None and kind in _ALSO else found
+
+
+def near(name: str, legal: Iterable[str]) -> str:
+    """The names that are spelt like ``name``, as a question; "" when none is."""
+    close = difflib.get_close_matches(name, list(legal), n=3, cutoff=0.6)
+    return " or ".join(close) + "?" if close else ""
+
+
+def meant(kind: str, word: str, legal: Iterable[str]) -> str:
+    """Which of the ``legal`` words another tool calls ``word``, or is spelt so, and the others."""
+    words = list(legal)
+    one = habit(kind, word)
+    first = one if one in words else next(iter(difflib.get_close_matches(word, words, n=1)), "")
+    return (f'"{first}"; ' if first else "") + f"one of {', '.join(words)}"
+
+
+def unknown(kind: str, name: str, label: str, legal: Iterable[str] = (), remedy: str = "") -> AttributeError:
+    """The error for an attribute ``name`` that ``label`` has not (``attribute.unknown``): the table's remedy, or the
+    ``legal`` names that are spelt alike. What Python and notebooks look for themselves gets a plain AttributeError.
+    """
+    remedy = remedy or habit(kind, name) or (near(name, legal) if not name.startswith("_") else "")
+    if name.startswith("_") or (not remedy and not legal):
+        return AttributeError(f"{label} has no attribute {name!r}", name=name)
+    return UnknownNameError(Problem("attribute.unknown", f"{label} has no attribute {name!r}", hint=remedy))
+
+
+def public(cls: type) -> list[str]:
+    """The public names of a class."""
+    return [n for n in dir(cls) if not n.startswith("_")]
+
+
+_CLASSES: dict[type[TensorIRError], type[TensorIRError]] = {
+    DeclarationError: DeclarationTypeError, ScheduleError: ScheduleTypeError, LaunchError: LaunchTypeError,
+}  # fmt: skip
+
+
+def answers(error: type[TensorIRError] = DeclarationError) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A decorator: arguments that the function does not take are answered (``argument.call``) from the table."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def called(*args: P.args, **kwargs: P.kwargs) -> R:
+            try:
+                return function(*args, **kwargs)
+            except TypeError as e:
+                if isinstance(e, TensorIRError) or (problem := _misfit(function, args, kwargs)) is None:
+                    raise
+            raise _CLASSES[error](problem)
+
+        return called
+
+    return decorate
+
+
+def answering(error: type[TensorIRError]) -> Callable[[C], C]:
+    """A decorator of a class: ``answers`` for each of its public methods and its constructor."""
+
+    def decorate(cls: C) -> C:
+        for name, method in list(vars(cls).items()):
+            if inspect.isfunction(method) and (name == "__init__" or not name.startswith("_")):
+                setattr(cls, name, answers(error)(method))
+        return cls
+
+    return decorate
+
+
+def _misfit(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Problem | None:
+    """What is wrong with a call; None where the arguments fit and the mistake is elsewhere."""
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as e:
+        names = [p for p in signature.parameters if p != "self"]
+        name = function.__qualname__.split(".")[0] if function.__name__ == "__init__" else function.__name__
+        foreign = [k for k in kwargs if k not in signature.parameters]
+        hints = [habit(f"{name}()", k) or near(k, names) for k in foreign]
+        hint = next((h for h in hints if h), f"{name}({', '.join(names)})")
+        return Problem("argument.call", f"{name}({', '.join(names)}): {e}", hint=hint)
+    return None

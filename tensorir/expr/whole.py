@@ -1,0 +1,333 @@
+"""Whole tensors: what NumPy's operators, functions and methods of arrays make of them, each a compute of its own.
+
+Results have the shapes and types of NumPy's; they are declarations like any other, inlined or scheduled by their names
+("add", "matmul", "sum" …). Positions (argmax) are int32, as in ``tir.argmax``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tensorir.errors import DeclarationError, refuse
+from tensorir.errors.needs import need_int, shown, wrong
+from tensorir.expr import reducers
+from tensorir.expr.compute import compute, reduce_axis
+from tensorir.expr.tensor import Tensor
+from tensorir.ir.build import cast
+from tensorir.ir.dtypes import DTYPES, dtype_of, is_float
+from tensorir.ir.elements import ELEMENTS, element
+from tensorir.ir.operators import no_function, too_many
+from tensorir.ir.tree import Expr, Var
+from tensorir.ir.visit import find
+
+Index = tuple[Expr, ...]
+
+
+def made(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """What NumPy's or torch's function ``name`` makes of these arguments, of which one at least is a tensor.
+
+    Raises DeclarationError (``declare.function`` for one that is not here, ``declare.broadcast``, ``matmul.shape``).
+    """
+    of_arrays = WHOLE.get(name)
+    if of_arrays is not None and not (name in ELEMENTS and len(args) > 1 and isinstance(args[1], Tensor)):
+        try:
+            return of_arrays(*args, **options)
+        except TypeError as e:
+            if isinstance(e, DeclarationError) or e.__traceback__ is None or e.__traceback__.tb_next is not None:
+                raise
+            raise too_many(name, args, options) from None
+    if name not in ELEMENTS:
+        raise no_function(name, "function", name)
+    return elementwise(lambda *given: element(name, given, options), args, name)
+
+
+def elementwise(function: Callable[..., Any], args: Sequence[Any], name: str) -> Any:
+    """A compute of ``function`` of elements, over the broadcast shape of the tensors among ``args``."""
+    tensors = [a for a in args if isinstance(a, Tensor)]
+    shape = broadcast([t.shape for t in tensors])
+    for a in args:
+        if isinstance(a, Expr) and (axes := [v.name for v in find(a, Var) if not v.order]):
+            t = tensors[0]
+            message = f"{t.name} is a whole tensor of shape {t.shape} next to an element that is read at {axes[0]}"
+            raise refuse(DeclarationError, "declare.whole", message, hint=f"{t.name}[{_letters(t.ndim)}]")
+
+    def value(*index: Expr) -> Any:
+        return function(*(_read(a, index) if isinstance(a, Tensor) else a for a in args))
+
+    return compute(shape, value, name=name, axes=_names(tensors, len(shape)))
+
+
+def broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """The shape that arrays of ``shapes`` are broadcast to, as in NumPy; ``declare.broadcast``."""
+    rank = max(map(len, shapes))
+    sides = list(zip(*[(1,) * (rank - len(s)) + s for s in shapes], strict=True))
+    for side in sides:
+        if len({n for n in side if n != 1}) > 1:
+            message = f"shapes {' and '.join(map(str, shapes))} cannot be broadcast together"
+            raise refuse(
+                DeclarationError, "declare.broadcast", message, hint="B[:, None] for a column, B[None, :] for a row"
+            )
+    return tuple(next((n for n in side if n != 1), 1) for side in sides)
+
+
+def _read(t: Tensor, index: Index) -> Expr:
+    own = index[len(index) - t.ndim :]
+    return t[tuple(0 if n == 1 else i for n, i in zip(t.shape, own, strict=True))]
+
+
+def _letters(rank: int) -> str:
+    return ", ".join(_names([], rank))
+
+
+def _names(tensors: Sequence[Tensor], rank: int) -> list[str]:
+    """Names of axes: those of a tensor of that rank, else letters."""
+    for t in tensors:
+        if t.ndim == rank and t.op is not None:
+            return [a.name for a in t.op.axes]
+    return list("ijklmn"[:rank]) if rank <= 6 else [f"i{n}" for n in range(rank)]
+
+
+def view(t: Tensor, shape: Sequence[int], place: Callable[..., Sequence[Any]], name: str) -> Tensor:
+    """The elements of ``t`` at ``place`` of each index."""
+    return compute(tuple(shape), lambda *i: t[tuple(place(*i))], name=name, axes=_names([], len(shape)))  # type: ignore[no-any-return]
+
+
+def take(t: Tensor, index: tuple[Any, ...]) -> Tensor:
+    """``t[index]`` of ints, slices, ``...`` and None, as in NumPy."""
+    dots = sum(1 for x in index if x is Ellipsis)
+    used = sum(1 for x in index if x is not None and x is not Ellipsis)
+    if dots > 1 or used > t.ndim:
+        raise refuse(
+            DeclarationError, "declare.rank", f"{t.name} has {t.ndim} dimensions but is read with {used} indices"
+        )
+    rest = (slice(None),) * (t.ndim - used)
+    at = index.index(Ellipsis) if dots else len(index)
+    full = (*index[:at], *rest, *index[at + dots :])
+    shape: list[int] = []
+    places: list[tuple[int | None, int, int]] = []  # axis of the result, first, step
+    sides = iter(t.shape)
+    for x in full:
+        if x is None:
+            shape.append(1)
+            continue
+        n = next(sides)
+        if isinstance(x, slice):
+            steps = _steps(x, n)
+            places.append((len(shape), steps.start, steps.step))
+            shape.append(len(steps))
+        else:
+            i = need_int("an index", x)
+            places.append((None, i + n if i < 0 else i, 0))
+
+    def place(*i: Expr) -> list[Any]:
+        return [first if a is None else i[a] * step + first for a, first, step in places]
+
+    return view(t, shape, place, f"{t.name}_part")
+
+
+def _steps(x: slice, n: int) -> range:
+    try:
+        return range(*x.indices(n))
+    except (TypeError, ValueError):
+        raise wrong("a slice", x, "a slice of ints") from None
+
+
+def transpose(t: Tensor, *axes: Any) -> Tensor:
+    """``t`` with its dimensions in another order, by default reversed."""
+    given = axes[0] if len(axes) == 1 and (isinstance(axes[0], list | tuple) or axes[0] is None) else axes
+    order = [_axis(t, a) for a in given] if given else list(range(t.ndim))[::-1]
+    if sorted(order) != list(range(t.ndim)):
+        raise refuse(DeclarationError, "argument.value", f"axes={shown(given)} is no order of {t.ndim} dimensions",
+                     hint="each dimension once, such as A.transpose(1, 0)")  # fmt: skip
+    return view(t, [t.shape[a] for a in order], lambda *i: [i[order.index(a)] for a in range(t.ndim)], f"{t.name}_t")
+
+
+def reshape(t: Tensor, *shape: Any) -> Tensor:
+    """``t`` in another shape of as many elements, one of which may be -1."""
+    given = shape[0] if len(shape) == 1 and isinstance(shape[0], list | tuple) else shape
+    sides = [need_int("an extent", n, -1) for n in given]
+    known = math.prod(n for n in sides if n >= 0)
+    if sides.count(-1) == 1 and known and t.size % known == 0:
+        sides[sides.index(-1)] = t.size // known
+    if -1 in sides or math.prod(sides) != t.size:
+        message = f"{t.name} has {t.size} elements, the shape {tuple(given)} has not as many"
+        raise refuse(
+            DeclarationError, "declare.reshape", message, hint=f"{t.name}.reshape({t.shape[0] if t.shape else 1}, -1)"
+        )
+
+    def place(*i: Expr) -> list[Any]:
+        flat: Any = 0
+        for n, x in zip(sides, i, strict=True):
+            flat = flat * n + x
+        out: list[Any] = []
+        for n in t.shape[:0:-1]:
+            out.append(flat % n)
+            flat = flat // n
+        return [flat, *out[::-1]] if t.shape else []
+
+    return view(t, sides, place, f"{t.name}_shaped")
+
+
+def squeeze(t: Tensor, axis: Any = None) -> Tensor:
+    """``t`` without dimensions of extent 1."""
+    gone = {d for d in range(t.ndim) if t.shape[d] == 1} if axis is None else set(_axes(t, axis))
+    if any(t.shape[d] != 1 for d in gone):
+        message = f"axis={shown(axis)} of {t.name} {t.shape} is not of extent 1"
+        raise refuse(DeclarationError, "declare.reshape", message, hint=f"{t.name}.squeeze()")
+    return reshape(t, tuple(n for d, n in enumerate(t.shape) if d not in gone))
+
+
+def expand_dims(t: Tensor, axis: Any) -> Tensor:
+    """``t`` with a dimension of extent 1 before ``axis``."""
+    at = need_int("axis", axis, -t.ndim - 1, t.ndim) % (t.ndim + 1)
+    return reshape(t, (*t.shape[:at], 1, *t.shape[at:]))
+
+
+def swapaxes(t: Tensor, axis1: Any, axis2: Any) -> Tensor:
+    """``t`` with two dimensions exchanged."""
+    order = list(range(t.ndim))
+    a, b = _axis(t, axis1), _axis(t, axis2)
+    order[a], order[b] = order[b], order[a]
+    return transpose(t, order)
+
+
+def _axis(t: Tensor, axis: Any) -> int:
+    if t.ndim == 0:
+        raise wrong("axis", axis, f"None: {t.name} has no dimension")
+    return need_int("axis", axis, -t.ndim, t.ndim - 1) % t.ndim
+
+
+def _axes(t: Tensor, axis: Any) -> list[int]:
+    """The dimensions that ``axis`` names: all when it is None."""
+    if axis is None:
+        return list(range(t.ndim))
+    given = axis if isinstance(axis, list | tuple) else (axis,)
+    if any(isinstance(a, Var) for a in given):
+        raise refuse(DeclarationError, "declare.whole", f"{t.name} is whole: it is reduced over its dimensions",
+                     hint=f"axis=0, or tir.sum({t.name}[{_letters(t.ndim)}], axis=k) in a compute")  # fmt: skip
+    found = sorted(_axis(t, a) for a in given)
+    if len(set(found)) < len(found):
+        raise refuse(DeclarationError, "reduce.axis", f"axis={shown(axis)} names a dimension twice", hint="each once")
+    return found
+
+
+def reduced(name: str, t: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """``t`` reduced over dimensions, all when ``axis`` is None; sums and products of integers have 64 bits."""
+    over = _axes(t, axis)
+    loops = {d: reduce_axis(t.shape[d], name="k" if len(over) == 1 else f"k{d}") for d in over}
+    if name in ("argmax", "argmin") and len(over) != 1:
+        raise refuse(DeclarationError, "reduce.axis", f"{name} of {t.name} is over one dimension, not {len(over)}",
+                     hint=f"axis=0, or {t.name}.ravel().{name}()")  # fmt: skip
+    kept = [d for d in range(t.ndim) if d not in loops]
+    shape = [1 if d in loops else t.shape[d] for d in range(t.ndim)] if keepdims else [t.shape[d] for d in kept]
+
+    def value(*i: Expr) -> Expr:
+        own = dict(zip(kept, (i[d] for d in kept) if keepdims else i, strict=True))
+        x = t[tuple(loops.get(d, own.get(d)) for d in range(t.ndim))]
+        if not loops:
+            return _wide(x) if name in ("sum", "prod") else x
+        wide = _wide(x) if name in ("sum", "prod") else x
+        return getattr(reducers, name)(wide, axis=tuple(loops.values()))  # type: ignore[no-any-return]
+
+    return compute(tuple(shape), value, name=name, axes=_names([], len(shape)))  # type: ignore[no-any-return]
+
+
+def _wide(x: Expr) -> Expr:
+    """Integers as NumPy sums them."""
+    kind = DTYPES[x.dtype].kind
+    return x if kind == "f" else cast(x, "uint64" if kind == "u" else "int64")
+
+
+def mean(t: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """The mean over dimensions: of integers in float64, of types of memory summed in float32."""
+    kind = t.dtype if is_float(t.dtype) else "float64"
+    count = math.prod(t.shape[d] for d in _axes(t, axis))
+    wide = "float32" if DTYPES[kind].widened else kind
+    total = reduced("sum", t if t.dtype == wide else made("astype", (t, wide), {}), axis, keepdims)
+    out = made("divide", (total, float(count)), {})
+    return out if kind == wide else made("astype", (out, kind), {})  # type: ignore[no-any-return]
+
+
+def matmul(a: Any, b: Any) -> Tensor:
+    """``a @ b`` as in NumPy: vectors, matrices, and stacks of them whose other dimensions are broadcast."""
+    if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
+        x, other = (a, b) if isinstance(a, Tensor) else (b, a)
+        raise wrong(
+            "an operand of @", other, f"a tensor as {x.name} is", hint="tir.placeholder(shape), tir.constant(array)"
+        )
+    row, column = a.ndim == 1, b.ndim == 1
+    inner = b.shape[0] if column else b.shape[-2] if b.ndim > 1 else -1
+    if not a.ndim or not b.ndim or a.shape[-1] != inner:
+        message = f"{a.name} {a.shape} and {b.name} {b.shape} do not multiply"
+        raise refuse(
+            DeclarationError, "matmul.shape", message, hint=f"{a.name} @ {b.name}.T, or tir.nn.matmul(a, b, tb=True)"
+        )
+    batch = broadcast([a.shape[:-2], b.shape[:-2]])
+    k = reduce_axis(inner, name="k")
+    m, n = () if row else (a.shape[-2],), () if column else (b.shape[-1],)
+
+    def value(*i: Expr) -> Expr:
+        lead, own = i[: len(batch)], list(i[len(batch) :])
+        left: Index = (k,) if row else (own.pop(0), k)
+        right: Index = (k,) if column else (k, own.pop(0))
+        x, y = _read(a, (*lead[len(batch) - max(0, a.ndim - 2) :], *left)), _read_inner(b, lead, right, k)
+        return reducers.sum(x * y, axis=k)
+
+    names = _names([], len(batch) + len(m) + len(n))
+    return compute((*batch, *m, *n), value, name="matmul", axes=["z" + x if x == "k" else x for x in names])  # type: ignore[no-any-return]
+
+
+def _read_inner(b: Tensor, lead: Index, right: Index, k: Expr) -> Expr:
+    return _read(b, (*lead[len(lead) - max(0, b.ndim - 2) :], *right))
+
+
+def dot(a: Any, b: Any) -> Any:
+    """``np.dot``: a product with a number, else ``@`` where both mean the same."""
+    if not (isinstance(a, Tensor) and isinstance(b, Tensor)) or not a.ndim or not b.ndim:
+        return made("multiply", (a, b), {})
+    if b.ndim > 2:
+        raise no_function(f"dot of {a.ndim} and {b.ndim} dimensions", "function", "dot")
+    return matmul(a, b)
+
+
+def astype(t: Tensor, dtype: Any) -> Tensor:
+    """``t`` in another element type, elementwise."""
+    kind = dtype_of(dtype).name
+    return elementwise(lambda x: element("astype", (x, kind), {}), (t,), "cast")  # type: ignore[no-any-return]
+
+
+def _reduction(name: str) -> Callable[..., Tensor]:
+    def function(a: Tensor, axis: Any = None, keepdims: bool = False, **options: Any) -> Tensor:
+        dim, keep = options.pop("dim", axis), options.pop("keepdim", keepdims)  # torch's names
+        if any(v is not None for v in options.values()):
+            raise too_many(name, (a,), options)
+        return mean(a, dim, keep) if name == "mean" else reduced(name, a, dim, keep)
+
+    return function
+
+
+WHOLE: dict[str, Callable[..., Any]] = {
+    **{name: _reduction(name) for name in (*reducers.BUILT_IN, "mean")},
+    "amax": _reduction("max"),
+    "amin": _reduction("min"),
+    "matmul": matmul,
+    "dot": dot,
+    "mm": matmul,
+    "bmm": matmul,
+    "transpose": transpose,
+    "permute": transpose,
+    "reshape": reshape,
+    "ravel": lambda a: reshape(a, -1),
+    "flatten": lambda a: reshape(a, -1),
+    "squeeze": squeeze,
+    "expand_dims": expand_dims,
+    "unsqueeze": expand_dims,
+    "swapaxes": swapaxes,
+    "astype": astype,
+    "shape": lambda a: a.shape,
+    "ndim": lambda a: a.ndim,
+    "size": lambda a: a.size,
+}
+"""Functions of whole arrays by NumPy's names (and torch's); what ELEMENTS has is done element by element."""
