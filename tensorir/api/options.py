@@ -53,6 +53,7 @@ class Options:
     on_baseline:     called with the name and the seconds of the peer
     on_peer:         called with all that is known of it: name, time_s, low_s, high_s, spread (the slowest slot over the
                      fastest), and load, what else the machine did meanwhile
+    live:            in a notebook, show one cell while it runs, which becomes the table of the outcome
     """
 
     trials: int | None = None
@@ -80,6 +81,7 @@ class Options:
     on_start: Callable[[Json, Mapping[str, Space], int], object] | None = None
     on_baseline: Callable[[str, float], object] | None = None
     on_peer: Callable[[Json], object] | None = None
+    live: bool = True
 
     def __post_init__(self) -> None:
         for name in ("trials", "patience", "width", "builders"):
@@ -90,6 +92,7 @@ class Options:
         need_path("log", self.log)
         need_bool("fresh", self.fresh)
         need_bool("wait", self.wait)
+        need_bool("live", self.live)
         for n, condition in enumerate(need_list("restrict", self.restrict, "conditions")):
             need_text(f"restrict[{n}]", condition)
         for n, template in enumerate(need_list("templates", self.templates, "names of templates")):

@@ -70,8 +70,12 @@ def tune_shapes(
     budget measure the winners on the other shapes, and the finalists of each shape in turn. Every trial is in the log
     of its shape, so the same call continues, and ``w.load()`` finds each shape's best.
     """
+    from tensorir.show.live import Several, watched
+
     made = Options.of(trials, budget, seed, log, on_trial, executor, options)
-    return tune_set(works, weights, device, made, regret)
+    works, numbers = understood(works, weights, regret)
+    cell = Several(works, numbers, made)
+    return watched(cell, made, lambda heard: tune_set(works, numbers, device, heard, regret))
 
 
 def tune_set(

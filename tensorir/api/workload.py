@@ -333,14 +333,17 @@ class Workload(Shown):
                   worker, as many trials at a time as it has workers. That they do not disturb each other is the
                   caller's to see to: one worker for each device or machine
         options:  ``strategy restrict templates timeout compile_timeout trial_timeout width wait fresh patience
-                  least_gain top final_s started stop``, see ``tensorir.api.options.Options``
+                  least_gain top final_s started stop live``, see ``tensorir.api.options.Options``
 
-        Ctrl-C returns the best so far (``status`` "interrupted").
+        Ctrl-C returns the best so far (``status`` "interrupted"). A notebook shows one cell that is renewed twice a
+        second, and in the end holds the table of the outcome; ``live=False`` for none.
         """
         from tensorir.api.options import Options
         from tensorir.api.tuning import tune
+        from tensorir.show.live import Single, watched
 
-        return tune(self, device, Options.of(trials, budget, seed, log, on_trial, executor, options))
+        made = Options.of(trials, budget, seed, log, on_trial, executor, options)
+        return watched(Single(self, made), made, lambda heard: tune(self, device, heard))
 
     def load(self, device: str | Device | None = None, log: str = "tuning_logs", nearest: bool = False) -> Executable:
         """The best tuned kernel for this device, built and checked here; never tunes.

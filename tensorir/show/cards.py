@@ -312,7 +312,7 @@ def _(x: Space) -> Html:
     default = x.default
     rows = [(code(n), len(v), _values(v), code(short(default[n]))) for n, v in zip(x.names, x.values, strict=True)]
     legal = f"{len(x.legal):,}{' or more' if x.sampled else ''} legal" if x.where else "all legal"
-    return card("Space", f"{x.size:,} configurations, {legal}", grid(["knob", "values", "", "default"], rows),
+    return card("Space", f"{x.size:,} configurations, {legal}", grid(["knob", "count", "values", "default"], rows),
                 table({"constraints": ", ".join(x.where)}))  # fmt: skip
 
 

@@ -113,7 +113,8 @@ def words(text: str) -> Html:
 def changes(text: str) -> Html:
     """A unified diff with what came and what went coloured."""
     kinds = {"+": "add", "-": "gone", "@": "dim"}
-    return joined((coloured(x, kinds[x[0]]) if x[:1] in kinds else x for x in text.splitlines()), "\n")
+    lines = [x for x in text.splitlines() if x.strip() not in ("---", "+++")]  # of files that have no names
+    return joined((coloured(x, kinds[x[0]]) if x[:1] in kinds else x for x in lines), "\n")
 
 
 def size(nbytes: float) -> str:

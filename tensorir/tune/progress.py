@@ -91,6 +91,42 @@ class Progress:
         return True
 
 
+@dataclass
+class SetProgress:
+    """What a progress line of several shapes tells. weights: how much each shape counts, by its title."""
+
+    weights: Mapping[str, float]
+    budget_s: float | None = None
+    counts: Counter[str] = field(default_factory=Counter)
+    first: dict[str, float] = field(default_factory=dict)
+    best: dict[str, float] = field(default_factory=dict)
+
+    def add(self, record: Mapping[str, Any]) -> bool:
+        """Take in a new record; True when it is the best so far of its shape."""
+        self.counts[record["status"]] += 1
+        title, time_s = record["workload"], steady_s(record)
+        better = time_s < self.best.get(title, math.inf)
+        if better:
+            self.first.setdefault(title, time_s)
+            self.best[title] = time_s
+        return better
+
+    def total(self) -> str:
+        """The weighted sum of the best times so far, and of the first ones."""
+        if not self.best:
+            return "nothing valid yet"
+        now, first = (sum(self.weights[t] * s for t, s in d.items()) for d in (self.best, self.first))
+        return f"total {milliseconds(now)} (first {milliseconds(first)})"
+
+
+def set_line(state: SetProgress, elapsed_s: float) -> str:
+    """Return ``[   12s] 37 trials, 23 of 23 shapes  total 12.34 ms (first 15.02 ms)  | ok 36  wrong 1 | eta 48s``."""
+    text = f"[{duration(elapsed_s):>6}] {state.counts.total()} trials, {len(state.best)} of {len(state.weights)} shapes"
+    text += f"  {state.total()}" + (f"  | {statuses(state.counts)}" if state.counts else "")
+    left = None if state.budget_s is None else max(0.0, state.budget_s - elapsed_s)
+    return text if left is None else f"{text} | eta {duration(left)}"
+
+
 def line(state: Progress, elapsed_s: float) -> str:
     """Return ``[   12s] 18/200  best 0.0581 ms  398 GF/s  54% of cudnn  | ok 15  resources 2 | eta 3m40s``."""
     parts = [f"[{duration(elapsed_s):>6}] {state.done}" + (f"/{state.total}" if state.total is not None else "")]

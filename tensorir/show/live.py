@@ -1,0 +1,204 @@
+"""The live cell of a tuning run in a notebook: one display, renewed while it runs, that then holds the outcome."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tensorir.show import curves
+from tensorir.show.pieces import Html, card, code, table
+from tensorir.tune.progress import Progress, SetProgress, between, duration, eta, line, rate, set_line, statuses
+from tensorir.tune.record import steady_s
+
+if TYPE_CHECKING:
+    from tensorir.api.options import Options
+    from tensorir.api.workload import Workload
+
+EVERY_S = 0.5
+T = TypeVar("T")
+Put = Callable[[str, str], object]
+"""Puts HTML, and a line for where there is none, in place of what the cell showed before."""
+
+
+class Single:
+    """What the run of one workload has heard so far."""
+
+    def __init__(self, work: Workload, options: Options) -> None:
+        self.title, self.device, self.failed = work.title, "", ""
+        self.state = Progress(total=options.trials, budget_s=options.budget_s, flops=work.flops)
+        self.seconds: list[float | None] = []
+
+    def on_start(self, device: Mapping[str, Any], spaces: Mapping[str, Any], reused: int) -> None:
+        """The device, and how many results are known."""
+        self.device, self.state.known = str(device.get("name", "")), reused
+        if device.get("kind") != "cpu":
+            self.state.load = None
+
+    def on_peer(self, peer: Mapping[str, Any]) -> None:
+        """The library's time."""
+        self.state.hear(peer)
+
+    def on_trial(self, record: Mapping[str, Any]) -> None:
+        """A trial."""
+        self.state.add(record)
+        self.seconds.append(steady_s(record) if record["status"] == "ok" else None)
+
+    def line(self, elapsed_s: float) -> str:
+        """All of it in a line."""
+        return line(self.state, elapsed_s)
+
+    def html(self, elapsed_s: float) -> Html:
+        """A table, and the curve of the best time."""
+        s, left = self.state, eta(self.state, elapsed_s)
+        best = ratio = None
+        if s.best is not None:
+            best = between(s.best.time_s, s.best.low_s, s.best.high_s)
+            best += f", {rate(s.flops / s.best.time_s)}" if s.flops else ""
+            ratio = s.ratio
+        rows = {
+            "elapsed": _elapsed(elapsed_s, left),
+            "trials": f"{s.done}{f' of {s.total}' if s.total is not None else ''}: {statuses(s.counts) or 'none yet'}",
+            "best": best or "nothing valid yet",
+            "next to it": None if ratio is None or s.baseline is None else ratio.share(s.baseline[0]),
+            "doubt": None if ratio is None else ratio.doubt,
+            "machine": s.load.words() if s.load is not None and s.load.disturbed else None,
+        }
+        head = code(self.title + (f" on {self.device}" if self.device else ""))
+        return card("Tuning …", head, table(rows), curves.best_so_far(self.seconds))
+
+
+class Several:
+    """What the run of several shapes has heard so far."""
+
+    def __init__(self, works: Sequence[Workload], weights: Sequence[float], options: Options) -> None:
+        self.title = works[0].name
+        self.state = SetProgress({w.title: x for w, x in zip(works, weights, strict=True)}, options.budget_s)
+
+    def on_trial(self, record: Mapping[str, Any]) -> None:
+        """A trial of any shape."""
+        self.state.add(record)
+
+    def line(self, elapsed_s: float) -> str:
+        """All of it in a line."""
+        return set_line(self.state, elapsed_s)
+
+    def html(self, elapsed_s: float) -> Html:
+        """A table."""
+        s = self.state
+        rows = {
+            "elapsed": _elapsed(elapsed_s, None if s.budget_s is None else max(0.0, s.budget_s - elapsed_s)),
+            "trials": f"{s.counts.total()}: {statuses(s.counts) or 'none yet'}",
+            "shapes": f"{len(s.best)} of {len(s.weights)}",
+            "best": s.total(),
+        }
+        return card("Tuning …", f"{len(s.weights)} shapes of {self.title}", table(rows))
+
+
+def _elapsed(elapsed_s: float, left_s: float | None) -> str:
+    return duration(elapsed_s) + (f", {duration(left_s)} to go" if left_s is not None else "")
+
+
+class Cell:
+    """Renews what ``heard`` tells until it is closed; from a thread, for a trial may take long."""
+
+    def __init__(self, heard: Single | Several, put: Put, clock: Callable[[], float] = time.monotonic) -> None:
+        self.heard, self.put, self.clock = heard, put, clock
+        self._started, self._lock, self._over = clock(), threading.Lock(), threading.Event()
+        self._thread = threading.Thread(target=contextvars.copy_context().run, args=(self._run,), daemon=True)
+
+    def listening(self, options: Options) -> Options:
+        """Options whose callbacks tell this cell too."""
+        heard: dict[str, Any] = {}
+        for name in ("on_start", "on_peer", "on_trial"):
+            if (mine := getattr(self.heard, name, None)) is not None:
+                heard[name] = self._both(mine, getattr(options, name))
+        return replace(options, **heard)
+
+    def _both(self, mine: Callable[..., object], theirs: Callable[..., object] | None) -> Callable[..., None]:
+        def called(*given: Any) -> None:
+            with self._lock:
+                mine(*given)
+            if theirs is not None:
+                theirs(*given)
+
+        return called
+
+    def renew(self) -> None:
+        """Show what is known now."""
+        with self._lock:
+            elapsed = self.clock() - self._started
+            shown = self.heard.html(elapsed), self.heard.line(elapsed)
+        self.put(*shown)
+
+    def _run(self) -> None:
+        while not self._over.wait(EVERY_S):
+            self.renew()
+
+    def __enter__(self) -> Cell:
+        self.renew()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+def watched(heard: Single | Several, options: Options, run: Callable[[Options], T]) -> T:
+    """What ``run`` returns; in a notebook with a live cell meanwhile, which shows it in the end."""
+    put = screen() if options.live else None
+    if put is None:
+        return run(options)
+    with Cell(heard, put) as cell:
+        outcome = run(cell.listening(options))
+    from tensorir.show import html_of
+
+    put(html_of(outcome), repr(outcome))
+    _stay(outcome, put)
+    return outcome
+
+
+def _notebook() -> Any:
+    """IPython's shell where it belongs to a notebook; None elsewhere. IPython is not imported for it."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return shell if hasattr(shell, "kernel") else None
+
+
+def screen() -> Put | None:
+    """One display of the running cell; None where there is no notebook."""
+    if _notebook() is None:
+        return None
+    handle = import_module("IPython.display").display({"text/plain": ""}, raw=True, display_id=True)
+
+    def put(html: str, text: str) -> None:
+        with contextlib.suppress(OSError):  # the front end has gone
+            handle.update({"text/html": html, "text/plain": text}, raw=True)
+
+    return put
+
+
+_stays: list[tuple[weakref.ref[Any], int, Put]] = []
+
+
+def _stay(outcome: Any, put: Put) -> None:
+    shell = _notebook()
+    if shell is not None:
+        _stays[:] = [(weakref.ref(outcome), shell.execution_count, put)]
+
+
+def give_way(x: Any) -> None:
+    """Empty the live cell that shows ``x`` when the cell that made it shows it itself: one table is left of both."""
+    shell = _notebook()
+    for shown, count, put in _stays:
+        if shown() is x and shell is not None and shell.execution_count == count:
+            put("", "")
+            _stays.clear()
