@@ -7,6 +7,11 @@ from tensorir.cli.explain_entry import Entry
 _XF = 'X = tir.placeholder((1, 4, 8, 8), name="X")\nF = tir.placeholder((6, 4, 3, 3), name="F")\n'
 
 DECLARE: dict[str, Entry] = {
+    "attribute.called": Entry(
+        "A folder of the package was called. What it does is asked of schedules, workloads and executables.",
+        "tir.lower(s)",
+        "s.source()",
+    ),
     "attribute.unknown": Entry(
         "There is no attribute of that name. Names that other tools use are answered with the ones here.",
         's.cache_read(A, "shared")',

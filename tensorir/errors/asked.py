@@ -39,9 +39,16 @@ def _path(tree: ast.AST, place: tuple[int | None, ...]) -> list[ast.AST]:
     while level:
         found = [p for p in level if _place(p[-1]) == place]
         if found:
-            return found[0][::-1]
+            return _deepest(found[0], place)[::-1]
         level = [[*p, c] for p in level for c in ast.iter_child_nodes(p[-1]) if _holds(c, place)]
     return []
+
+
+def _deepest(path: list[ast.AST], place: tuple[int | None, ...]) -> list[ast.AST]:
+    """A statement and its expression are at the same place: down to the expression."""
+    while same := [c for c in ast.iter_child_nodes(path[-1]) if _place(c) == place]:
+        path = [*path, same[0]]
+    return path
 
 
 def _place(n: ast.AST) -> tuple[int | None, ...]:
@@ -123,4 +130,15 @@ def item_of(path: list[ast.AST]) -> str | None:
         if isinstance(n, ast.Subscript) and isinstance(n.value, ast.Subscript):
             inner = item_of([n.value]) or ast.unparse(n.value)
             return f"{inner[:-1]}, {ast.unparse(n.slice)}]"
+    return None
+
+
+def whole_of(path: list[ast.AST]) -> str | None:
+    """``A[i / 2]`` with the division that rounds down."""
+    for n in path[:1]:
+        if isinstance(n, ast.Subscript):
+            slices = [m for m in ast.walk(n.slice) if isinstance(m, ast.BinOp) and isinstance(m.op, ast.Div)]
+            for m in slices:
+                m.op = ast.FloorDiv()
+            return ast.unparse(n) if slices else None
     return None

@@ -6,7 +6,9 @@ import difflib
 import functools
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterable
+from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
 
 from tensorir.errors import (
@@ -62,6 +64,20 @@ def unknown(kind: str, name: str, label: str, legal: Iterable[str] = (), remedy:
     if name.startswith("_") or (not remedy and not legal):
         return AttributeError(f"{label} has no attribute {name!r}", name=name)
     return UnknownNameError(Problem("attribute.unknown", f"{label} has no attribute {name!r}", hint=remedy))
+
+
+class Folder(ModuleType):
+    """A module that is called as if it were a function of its name: the call is answered (``attribute.called``)."""
+
+    @classmethod
+    def of(cls, name: str) -> None:
+        """Make the module ``name``, which is being imported, one of these."""
+        sys.modules[name].__class__ = cls
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        name = self.__name__.rpartition(".")[2]
+        message = f"tir.{name} is a module, not a function"
+        raise DeclarationTypeError(Problem("attribute.called", message, hint=habit("folder", name) or ""))
 
 
 def public(cls: type) -> list[str]:

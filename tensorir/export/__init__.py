@@ -1,1 +1,5 @@
 """Exported folders that run without this package."""
+
+from tensorir.errors.habits import Folder as _Folder
+
+_Folder.of(__name__)

@@ -15,7 +15,7 @@ from tensorir.expr.tensor import Compute
 from tensorir.ir.build import binary, const
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.text import show
-from tensorir.ir.tree import Binary, Cast, Expr, Load, Reduce, Var
+from tensorir.ir.tree import Binary, Cast, Const, Expr, Load, Reduce, Var
 from tensorir.ir.visit import find, walk
 
 _SEARCH = 1 << 16  # axis values tried when looking for a witness
@@ -106,6 +106,9 @@ def _check(op: Compute, load: Load, conditions: tuple[Expr, ...], arith: Arith, 
             when = f" when {at}" if at else ""
             what = f"{show(load)} reads index {found[1]}{when}, but {load.buffer.name} has {n} rows in dimension {d}"
         index = ", ".join(show(j) for j in load.index)
+        if isinstance(i, Const) and -n <= i.value < 0:  # counted from the end, as in NumPy
+            last = [str(j.value + n) if j is i else show(j) for j in load.index]
+            raise refuse(DeclarationError, "declare.out-of-range", what, hint=f"{load.buffer.name}[{', '.join(last)}]")
         raise refuse(DeclarationError, "declare.out-of-range", what,
                      hint=f"pad it: {load.buffer.name}.get({index}, fill=0), or restrict {op.name}")  # fmt: skip
 

@@ -10,7 +10,7 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, Any, overload
 
 from tensorir.errors import DeclarationError, DeclarationTypeError, refuse
-from tensorir.errors.asked import asked, instead, item_of
+from tensorir.errors.asked import asked, instead, item_of, whole_of
 from tensorir.errors.habits import public, unknown
 from tensorir.errors.needs import shown
 from tensorir.ir.build import as_expr, cast, converted
@@ -178,13 +178,13 @@ class Tensor(Shown, Operators["Tensor"]):
             )  # fmt: skip
         out = []
         for i in given:
-            if isinstance(i, slice):
+            if isinstance(i, slice) or i is Ellipsis or i is None:
                 raise refuse(DeclarationError, "declare.slice", f"{self.name} is read with a slice",
                              hint="index one element with axes; a whole row is a compute over that axis")  # fmt: skip
             e = as_expr(i)
             if DTYPES[e.dtype].kind not in "iu":
                 raise refuse(DeclarationError, "declare.index-type", f"{self.name} is indexed with a {e.dtype}",
-                             hint="tir.cast(…, 'int32')")  # fmt: skip
+                             hint=instead(whole_of(asked()), "tir.cast(…, 'int32')"))  # fmt: skip
             out.append(e)
         return tuple(out)
 
