@@ -67,10 +67,11 @@ class Single:
             "elapsed": _elapsed(elapsed_s, left),
             "trials": f"{s.done}{f' of {s.total}' if s.total is not None else ''}: {statuses(s.counts) or 'none yet'}",
             "best": best or "nothing valid yet",
-            "next to it": None if ratio is None or s.baseline is None else ratio.share(s.baseline[0]),
+            "ratio": None if ratio is None or s.baseline is None else ratio.share(s.baseline[0]),
             "doubt": None if ratio is None else ratio.doubt,
-            "machine": s.load.words() if s.load is not None and s.load.disturbed else None,
         }
+        busy = s.load.words() if s.load is not None and s.load.disturbed else ""
+        rows["machine"] = busy if busy != rows["doubt"] else None
         head = code(self.title + (f" on {self.device}" if self.device else ""))
         return card("Tuning …", head, table(rows), curves.best_so_far(self.seconds))
 
