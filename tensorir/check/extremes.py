@@ -25,6 +25,8 @@ from tensorir.ir.tree import Binary, Call, Cast, Expr, Reduce
 from tensorir.ir.visit import find
 
 _POWERS = (20, 14, 10, 7, 5)
+_OFFSET = 128
+"""More than the logarithm of the largest float32."""
 
 
 def at_the_ends(
@@ -40,6 +42,8 @@ def at_the_ends(
         yield made, ", with floats that are limited where they are made whole"
     for made in with_no_numbers(outputs, arrays, seed):
         yield made, ", with NaNs or infinities alone"
+    for made in with_offsets(outputs, arrays):
+        yield made, ", with numbers all far from 0"
 
 
 def with_any_integers(
@@ -96,6 +100,28 @@ def with_no_numbers(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray], s
     if not sums and not calls and any(isinstance(e, Reduce) for e in picks):
         for value in (-np.inf, np.inf):
             yield [np.full_like(x, value) if f else x for x, f in zip(arrays, far, strict=True)]
+
+
+def with_offsets(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray]) -> Iterator[list[np.ndarray]]:
+    """The inputs with floats that are all far above 0, and all far below, where functions are called: what a
+    declaration subtracts before ``exp``, so that it leaves a number, is missed. Nothing where results lose digits.
+    """
+    far = far_inputs(outputs, arrays)
+    calls = [c for op in computes_of(outputs) for b in op.bodies for c in find(b, Call) if c.fn not in EXACT_CALLS]
+    if not any(far) or not calls or not is_continuous(outputs) or any(_is_whole(t.dtype) for t in outputs):
+        return
+    for offset in (_OFFSET, -_OFFSET):
+        tried = [np.asarray(x + x.dtype.type(offset), x.dtype) if f else x for x, f in zip(arrays, far, strict=True)]
+        made, exact = evaluate(outputs, tried), evaluate(outputs, tried, Doubles())
+        if _all_finite([*tried, *made]) and all(map(_as_exact, outputs, made, exact)):
+            yield tried
+
+
+def _as_exact(t: Tensor, made: np.ndarray, exact: np.ndarray) -> bool:
+    """Whether results are nearly as good as those of double precision, and not all of them 0."""
+    size = float(np.abs(exact).max(initial=0.0))
+    lost = 2.0 ** -(8 if DTYPES[t.dtype].widened else 16) * size
+    return size > 0 and bool(np.all(np.abs(np.asarray(made, np.float64) - exact) <= lost))
 
 
 def _picks(e: Expr) -> bool:

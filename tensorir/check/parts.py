@@ -39,6 +39,7 @@ _NEEDS = (
     (r"tir_(?:ldmatrix|mma_)\w+", "sm_75"),
 )  # fmt: skip
 """Names of functions, and the least architecture that has what they do (PTX ISA); the first that matches."""
+_PREDEFINED = re.compile(r"\b(?:__[A-Z]\w*|__cplusplus)\b")
 
 _HELPERS_OF = {
     "tir_tma_im2col": ("tir_tma_load_pixels",),
@@ -63,7 +64,21 @@ class Part:
 
 
 def not_run(text: str) -> tuple[Problem, ...]:
-    """Parts of ``text`` that only a device runs and that are not this package's: ``emulate.not-run``."""
+    """Parts of ``text`` that only a device runs and that are not this package's, and what compilers define differently:
+    ``emulate.not-run``.
+    """
+    return (*_not_known(text), *_compilers_own(text))
+
+
+def _compilers_own(text: str) -> Iterator[Problem]:
+    """Names that compilers define, where no condition asks for them: in statements."""
+    for n, line in enumerate(without_comments(text).splitlines(), 1):
+        if not re.match(r"\s*#\s*(?:if|el|endif)", line) and (found := _PREDEFINED.search(line)):
+            message = f"line {n} of the text uses {found[0]}, which the device's compiler defines in its own way"
+            yield Problem("emulate.not-run", message, hint="the number that is meant")
+
+
+def _not_known(text: str) -> tuple[Problem, ...]:
     return tuple(
         Problem(
             "emulate.not-run",

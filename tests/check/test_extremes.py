@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tensorir as tir
-from tensorir.check.extremes import with_too_large_floats
+from tensorir.check.extremes import with_offsets, with_too_large_floats
 from tensorir.interp.reference import random_arguments
 
 pytestmark = pytest.mark.skipif(
@@ -122,3 +122,26 @@ def test_clamped_places_are_found_with_any_integers() -> None:
     t, x = tir.placeholder((9,), "int32", name="t"), tir.placeholder((12, 24), name="x")
     s = _bound(tir.compute((9, 24), lambda i, j: x[tir.maximum(tir.minimum(t[i], 11), 0), j], name="y"))
     assert s.check("emulate") and s.with_source(s.source()).check("emulate")
+
+
+def _softmax() -> tir.Schedule:
+    x, k, n = tir.placeholder((9, 24), name="x"), tir.reduce_axis(24, "k"), tir.reduce_axis(24, "n")
+    m = tir.compute((9,), lambda i: tir.max(x[i, k], k), name="m")
+    z = tir.compute((9,), lambda i: tir.sum(tir.exp(x[i, n] - m[i]), n), name="z")
+    s = tir.Schedule(tir.compute((9, 24), lambda i, j: tir.exp(x[i, j] - m[i]) / z[i], name="y"), "cuda")
+    return s.bind("m.i", "block.x").bind("z.i", "block.x").bind("y.i", "block.x")
+
+
+@pytest.mark.parametrize(("pattern", "new"), [
+    (r"expf\((x\[[^\]]*\]) - m\[i\]\)", r"expf(\1)"), (r"-__int_as_float\(0x7f800000\)", "0.0f"),
+])  # fmt: skip
+def test_what_is_subtracted_before_an_exponential(pattern: str, new: str) -> None:
+    assert fate(_softmax(), pattern, new) == {"check.wrong-result"}
+
+
+def test_offsets_leave_results_that_are_numbers() -> None:
+    for body, some in ((tir.exp, False), (tir.tanh, True), (lambda v: tir.sqrt(tir.maximum(v, 0.0)), True)):
+        x = tir.placeholder((9, 24), name="x")
+        y = tir.compute((9, 24), lambda i, j, body=body: body(x[i, j]), name="y")
+        found = list(with_offsets((y,), random_arguments((y,), 0)))
+        assert bool(found) == some and all(np.abs(v).min() > 100 for (v,) in found)

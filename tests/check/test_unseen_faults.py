@@ -207,6 +207,12 @@ def test_scalars_where_nothing_is_exact() -> None:
         assert fate(s, r"\balpha(?= \* c)", form) == {"check.wrong-result"}
 
 
+@pytest.mark.parametrize("name", ["__cplusplus >= 201703L", "__GNUC__", "__INT_MAX__ > 0"])
+def test_what_compilers_define_is_named_in_statements(name: str) -> None:
+    at = r"(?m)^(  const int i_0 =)"
+    assert fate(kernel("threads"), at, rf"  if ({name})\n    if (false) return;\n\1") == {"emulate.not-run"}
+
+
 def test_conditions_that_a_text_decides_itself_are_run() -> None:
     at = r"(?m)^(  const int i_0 =)"
     assert fate(kernel("threads"), at, "#ifndef STEP\n#define STEP 1\n#endif\n\\1") == set()
