@@ -8,6 +8,7 @@ from tensorir.arith.affine import Arith
 from tensorir.codegen.dialect import Dialect
 from tensorir.codegen.helpers import helper_text
 from tensorir.codegen.literals import literal
+from tensorir.codegen.masks import bits_of, choice
 from tensorir.codegen.names import Names
 from tensorir.codegen.picking import picked
 from tensorir.codegen.source import TensorMap
@@ -95,6 +96,8 @@ class Expressions:
                 return self.load(e)
             case Binary():
                 return self.binary(e, outer)
+            case Select() if lanes_of(e.cond) > 1:
+                return f"({choice(e, self)})" if outer > 0 else choice(e, self)
             case Select():
                 text = f"{self(e.cond, _CHOICE)} ? {self.number_of(e.a, _CHOICE)} : {self.number_of(e.b, 1)}"
                 return f"({text})" if outer > 0 else text
@@ -233,7 +236,7 @@ class Expressions:
         """The smaller or larger of two floats by a helper; where one is a constant, by one that knows it is no NaN."""
         a, b = (e.b, e.a) if _is_number(e.a) else (e.a, e.b)
         lanes = lanes_of(e)
-        size = lanes * DTYPES["float32" if e.dtype in WIDENED else e.dtype].bits // 8
+        size = lanes * bits_of(e.dtype) // 8
         # vectors of 64 bytes: compiled as its callers are
         inline = "" if lanes == 1 else "WIDE_INLINE" if self.may_widen and size > HALF_BYTES else NARROW_INLINE
         name, text = extreme_helper(e.op, self.vector_type(e.dtype, lanes), lanes, _is_number(b), inline, self.d)
@@ -261,7 +264,7 @@ class Expressions:
         if c_type(e.dtype, self.d) == c_type(e.a.dtype, self.d):
             return self.rounded(e, outer)
         if lanes > 1:
-            return f"{self._for_vectors('convert', lanes, e.dtype, [e.a.dtype])}({self(e.a)})"
+            return f"{self.converted(lanes, e.dtype, e.a.dtype)}({self(e.a)})"
         return f"({c_type(e.dtype, self.d)}){self.number_of(e.a, UNARY)}"
 
     def call(self, function: str, e: Expr, args: list[str]) -> str:
@@ -285,11 +288,15 @@ class Expressions:
         name, self.helpers[name] = absolute_helper(e.dtype, self.d)
         return f"{name}({self.number_of(x)})"
 
+    def converted(self, lanes: int, new: str, old: str) -> str:
+        """The name of the function from vectors of one type to another."""
+        return self._for_vectors("convert", lanes, new, [old])
+
     def _for_vectors(self, function: str, lanes: int, result: str, given: list[str]) -> str:
         """The name of ``function`` on vectors: its own, or that of a helper which calls it on both halves."""
         kinds = [self.vector_type(t, lanes) for t in (result, *given)]
         name = f"convert_{kinds[0]}" if function == "convert" else function
-        sizes = [lanes * DTYPES["float32" if t in WIDENED else t].bits // 8 for t in (result, *given)]
+        sizes = [lanes * bits_of(t) // 8 for t in (result, *given)]
         if lanes == 1 or self.d.name != "opencl" or self.target.kind != "cpu" or max(sizes) <= HALF_BYTES:
             return name
         half, args = self._for_vectors(function, lanes // 2, result, given), "abc"[: len(given)]
@@ -332,8 +339,7 @@ class Expressions:
         if word := self.word(dtype, lanes):
             return word
         kind = c_type(dtype, self.d)
-        size = DTYPES["float32" if dtype in WIDENED else dtype].bits // 8
-        self.wide |= self.may_widen and lanes * size > HALF_BYTES
+        self.wide |= self.may_widen and lanes * bits_of(dtype) // 8 > HALF_BYTES
         return f"{self.d.vector_names.get(kind, kind)}{lanes}" if lanes > 1 else kind
 
     def pack(self, dtype: str, lanes: int, items: list[str]) -> str:

@@ -436,7 +436,7 @@ class Machine:
             case Load():
                 return self._load(e)
             case Binary():
-                if e.op in ("and", "or") and find(e.b, Load):
+                if e.op in ("and", "or") and lanes_of(e) == 1 and find(e.b, Load):
                     return self._lazily(e)
                 a, b, op, kind = self.expr(e.a), self.expr(e.b), e.op, e.a.dtype
                 return lambda f: n.binary(op, a(f), b(f), kind)
@@ -494,10 +494,12 @@ class Machine:
     def _select(self, e: Select) -> Value:
         """Only the chosen side is evaluated, lane by lane."""
         cond, a, b, kind = self.expr(e.cond), self.expr(e.a), self.expr(e.b), self.n.storage(e.dtype)
-        vector = lanes_of(e) > 1
+        vector, each = lanes_of(e) > 1, lanes_of(e.cond) > 1
 
         def run(f: Frame) -> Any:
             c = cond(f)
+            if each:  # both sides are computed in all lanes
+                return np.asarray(np.where(c, a(f), b(f)), kind)
             if not isinstance(c, np.ndarray) or c.ndim == 0:
                 return a(f) if c else b(f)
             if c.all():

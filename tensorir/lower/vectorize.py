@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tensorir.arith.affine import Arith, Linear, conjunction, conjuncts, negate, same
-from tensorir.ir.build import SHIFTS, as_expr, as_int, binary, const, select
+from tensorir.ir.build import SHIFTS, as_expr, as_int, binary, cast, const, select
 from tensorir.ir.dtypes import DTYPES, WIDENED
 from tensorir.ir.tree import (
     Alloc,
@@ -16,6 +16,7 @@ from tensorir.ir.tree import (
     Expr,
     If,
     Kind,
+    Let,
     Load,
     Loop,
     Pack,
@@ -32,6 +33,7 @@ from tensorir.ir.tree import (
 )  # fmt: skip
 from tensorir.ir.visit import Rewriter, find, lanes_of, sequence, substitute, uses, walk
 from tensorir.lower.form import bound_loops, each_nest, kernel_arith, lowering, rewrap
+from tensorir.lower.masks import NoMask, in_memory, mask, speculable
 from tensorir.lower.moves import carriers, moves
 from tensorir.target import Target
 
@@ -134,6 +136,12 @@ class _Lanes:
             return If(self._same_for_all(s.cond), self.stmt(s.then))
         if isinstance(s, Store):
             return self._store(s)
+        if isinstance(s, Let) and not self.copies_only:
+            if uses(s.value, {self.var}):
+                return self.stmt(in_memory(s, self.var, self.lanes))
+            return s.replace(body=self.stmt(s.body))
+        if isinstance(s, Alloc) and not self.copies_only:
+            return s.replace(body=self.stmt(s.body))
         raise _Scalar
 
     def _store(self, s: Store) -> Store:
@@ -237,6 +245,10 @@ class _Lanes:
                 return Load(e.buffer, (index,), e.dtype)
             case Select():
                 return self._select(e)
+            case Cast() if e.a.dtype == "bool":
+                return self.expr(select(e.a, const(1, e.dtype), const(0, e.dtype)))
+            case Cast() if e.a.dtype == "index" and e.dtype == "int32" and self._counts(e.a):
+                return self._numbered(e.a)
             case Cast():
                 return Cast(self._wide(self.expr(e.a)), e.dtype)
             case Unary():
@@ -255,14 +267,43 @@ class _Lanes:
                 return Call(e.fn, tuple(self._wide(self.expr(a)) for a in e.args), e.dtype)
         return Pack(tuple(self._lane(e, k) for k in range(self.lanes)), e.dtype)
 
+    def _counts(self, e: Expr) -> bool:
+        """Whether an index goes up by the same from lane to lane and is a number of 32 bits."""
+        low, high = self.arith.range(e)
+        form = self.arith.linear(e)
+        return (
+            -(2**31) <= low and high < 2**31 and not any(uses(t, {self.var}) for t in form.terms if t is not self.var)
+        )
+
+    def _numbered(self, e: Expr) -> Expr:
+        """An index as int32 in each lane: vectors of indices have half as many lanes in a register."""
+        form = self.arith.linear(e)
+        base = Linear({t: c for t, c in form.terms.items() if t is not self.var}, form.constant)
+        steps = tuple(const(form.terms[self.var] * k, "int32") for k in range(self.lanes))
+        first = Broadcast(cast(base.expr(), "int32"), self.lanes, "int32")
+        return Binary("+", first, Pack(steps, "int32"), "int32")
+
     def _select(self, e: Select) -> Expr:
         try:
             cond, chosen = self._same_for_all(e.cond), self._wide(self.expr(e.a))
         except _Scalar:
             if self.target.kind != "cpu":
                 raise
-            cond, chosen = self._lane_by_lane(e)
+            try:
+                cond, chosen = self._lane_by_lane(e)
+            except _Scalar:
+                return self._masked(e)
         return select_wide(cond, chosen, self._wide(self.expr(e.b)))
+
+    def _masked(self, e: Select) -> Expr:
+        """Both sides in all lanes, and the choice in each; where computing what is not chosen does no harm."""
+        if e.dtype in CONVERTED or not (speculable(e.a, self.arith) and speculable(e.b, self.arith)):
+            raise _Scalar
+        try:
+            chosen = mask(e.cond, self.var, self.lanes, self.arith, lambda x: self._wide(self.expr(x)))
+        except NoMask:
+            raise _Scalar from None
+        return Select(chosen, self._wide(self.expr(e.a)), self._wide(self.expr(e.b)), e.dtype)
 
     def _lane_by_lane(self, e: Select) -> tuple[Expr, Expr]:
         """The part of the condition that all lanes share, and what each lane is where the rest is decided in each."""

@@ -1,0 +1,40 @@
+"""Vectors of truth values: OpenCL's comparisons of vectors give integers as wide as what they compare, -1 for true."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tensorir.ir.dtypes import DTYPES, WIDENED
+from tensorir.ir.tree import Binary, Broadcast, Expr, Select, Unary
+from tensorir.ir.visit import lanes_of
+
+if TYPE_CHECKING:
+    from tensorir.codegen.expressions import Expressions
+
+
+def bits_of(dtype: str) -> int:
+    """The bits of an element as vectors hold it."""
+    return DTYPES["float32" if dtype in WIDENED else "int64" if dtype == "index" else dtype].bits
+
+
+def choice(e: Select, out: Expressions) -> str:
+    """``mask ? a : b``: each lane by the sign of its mask, which is as wide as the result."""
+    return f"{mask(e.cond, bits_of(e.dtype), out)} ? {out.number_of(e.a, 3)} : {out.number_of(e.b, 3)}"
+
+
+def mask(e: Expr, bits: int, out: Expressions) -> str:
+    """A condition in all lanes, as signed integers of ``bits``."""
+    lanes = lanes_of(e)
+    kind = out.vector_type(f"int{bits}", lanes)
+    match e:
+        case Binary(op="and" | "or"):
+            return f"({mask(e.a, bits, out)} {'&' if e.op == 'and' else '|'} {mask(e.b, bits, out)})"
+        case Unary(op="not"):
+            return f"~{mask(e.a, bits, out)}"
+        case Broadcast():
+            return f"({kind})(-({out(e.value)}))"
+        case Binary():
+            text = f"({out.binary(e, 0)})"
+            own = bits_of(e.a.dtype)
+            return text if own == bits else f"{out.converted(lanes, f'int{bits}', f'int{own}')}({text})"
+    raise AssertionError(f"{type(e).__name__} is no mask")

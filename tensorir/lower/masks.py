@@ -1,0 +1,84 @@
+"""Conditions that lanes decide for themselves: vectors of truth values, and what may be computed in all of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from tensorir.arith.affine import Arith, Linear
+from tensorir.ir.build import as_expr, binary, cast, const
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import (
+    Alloc,
+    Binary,
+    Broadcast,
+    Buffer,
+    Expr,
+    Let,
+    Load,
+    Pack,
+    Scope,
+    Select,
+    Seq,
+    Stmt,
+    Store,
+    Unary,
+    Var,
+)  # fmt: skip
+from tensorir.ir.visit import substitute, uses
+
+COMPARE = ("<", "<=", ">", ">=", "==", "!=")
+_FAR = 1 << 30  # what a lane is compared with, at most: beyond the number of any lane
+
+
+class NoMask(Exception):
+    """There is no vector of truth values for this condition."""
+
+
+def mask(cond: Expr, var: Var, lanes: int, arith: Arith, wide: Callable[[Expr], Expr]) -> Expr:
+    """``cond`` in each lane of ``var``; wide: a value in all lanes, a vector."""
+    if not uses(cond, {var}):
+        return Broadcast(cond, lanes, "bool")
+    match cond:
+        case Binary(op="and" | "or"):
+            a, b = (mask(x, var, lanes, arith, wide) for x in (cond.a, cond.b))
+            return Binary(cond.op, a, b, "bool")
+        case Unary(op="not"):
+            return Unary("not", mask(cond.a, var, lanes, arith, wide), "bool")
+        case Binary() if cond.op in COMPARE and cond.a.dtype == "index":
+            return _of_places(cond, var, lanes, arith)
+        case Binary() if cond.op in COMPARE and cond.a.dtype != "bool":
+            return Binary(cond.op, wide(cond.a), wide(cond.b), "bool")
+    raise NoMask
+
+
+def _of_places(cond: Binary, var: Var, lanes: int, arith: Arith) -> Binary:
+    """A comparison of indices: the lane's number, times its step, with what is the same for all of them."""
+    form = arith.linear(cond.a).plus(arith.linear(cond.b), -1)
+    rest = Linear({t: -c for t, c in form.terms.items() if t is not var}, -form.constant)
+    step = form.terms.get(var, 0)
+    if any(uses(t, {var}) for t in rest.terms) or abs(step) * lanes >= _FAR:
+        raise NoMask
+    bound = binary("max", binary("min", rest.expr(), const(_FAR)), const(-_FAR))
+    places = Pack(tuple(const(step * k, "int32") for k in range(lanes)), "int32")
+    return Binary(cond.op, places, Broadcast(cast(arith.simplify(bound), "int32"), lanes, "int32"), "bool")
+
+
+def speculable(e: Expr, arith: Arith) -> bool:
+    """Whether ``e`` may be computed where its value is not asked for: all that it reads is there, and nothing traps."""
+    if isinstance(e, Select):
+        sides = ((e.a, arith.child(assume=[e.cond])), (e.b, arith))
+        return speculable(e.cond, arith) and all(speculable(x, inner) for x, inner in sides)
+    if isinstance(e, Load):
+        low, high = arith.range(e.index[0])
+        return low >= 0 and high < math.prod(e.buffer.dims) and speculable(e.index[0], arith)
+    if isinstance(e, Binary) and e.op in ("//", "%") and e.dtype != "index" and DTYPES[e.dtype].kind in "iu":
+        return False
+    return all(speculable(x, arith) for x in e.children() if isinstance(x, Expr))
+
+
+def in_memory(s: Let, var: Var, lanes: int) -> Stmt:
+    """A value that is bound in each lane, as an array of one element a lane, which vectors are kept in like others."""
+    buffer = Buffer(s.var.name, (as_expr(lanes),), s.var.dtype, Scope.REGISTER)
+    kept = Load(buffer, (var,), s.var.dtype)
+    return Alloc(buffer, Seq((Store(buffer, (var,), s.value), substitute(s.body, {s.var: kept}))))
