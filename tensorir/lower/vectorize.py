@@ -270,10 +270,8 @@ class _Lanes:
     def _counts(self, e: Expr) -> bool:
         """Whether an index goes up by the same from lane to lane and is a number of 32 bits."""
         low, high = self.arith.range(e)
-        form = self.arith.linear(e)
-        return (
-            -(2**31) <= low and high < 2**31 and not any(uses(t, {self.var}) for t in form.terms if t is not self.var)
-        )
+        rest = [t for t in self.arith.linear(e).terms if t is not self.var]
+        return low >= -(2**31) and high < 2**31 and not any(uses(t, {self.var}) for t in rest)
 
     def _numbered(self, e: Expr) -> Expr:
         """An index as int32 in each lane: vectors of indices have half as many lanes in a register."""
