@@ -108,14 +108,12 @@ class Arith:
 
     def child(self, ranges: Mapping[Var, Interval] | None = None, assume: Iterable[Expr] = ()) -> Arith:
         """More knowledge, sharing the atoms of this one."""
-        new = Arith()
-        new.ranges = Ranges({**self.ranges, **ranges}) if ranges else self.ranges
+        new = object.__new__(Arith)
+        new.__dict__.update(self.__dict__)
         new.facts = list(self.facts)
-        new.tight, new.known = self.tight, self.known
-        new.divisors = self.divisors
-        new._atoms = self._atoms
-        if not ranges:
-            new._forms, new._version = self._forms, self._version
+        if ranges:
+            new.ranges, new._forms = Ranges({**self.ranges, **ranges}), {}
+            new._version = new.ranges.version
         for cond in assume:
             new.assume(cond)
         return new

@@ -29,20 +29,28 @@ def side_of(e: Expr, arith: Arith, moving: Mapping[Var, Interval]) -> Side | Non
 
 
 def _side(form: Linear, arith: Arith, moving: Mapping[Var, Interval]) -> Side | None:
-    still, walked, spare = Linear({}, form.constant), Linear({}, 0), 0
+    stay: dict[Expr, int] = {}
+    move: dict[Expr, int] = {}
+    parts: list[Linear] = []
+    spare = 0
     for atom, c in form.terms.items():
-        if not uses(atom, dict(moving)):
-            still = still.plus(Linear({atom: c}, 0))
+        if not uses(atom, moving):
+            stay[atom] = c
             continue
-        lo, hi = arith.range_of(Linear({atom: c}, 0))
         mixed = _mixed(atom, c, arith, moving)
-        if mixed is not None and mixed.extent - 1 < hi - lo:
-            still = still.plus(mixed.first)
-            spare += mixed.extent - 1
-        else:
-            walked = walked.plus(Linear({atom: c}, 0))
+        if mixed is not None:
+            lo, hi = arith.range_of(Linear({atom: c}, 0))
+            if mixed.extent - 1 < hi - lo:
+                parts.append(mixed.first)
+                spare += mixed.extent - 1
+                continue
+        move[atom] = c
+    still, walked = Linear(stay, form.constant), Linear(move, 0)
+    for part in parts:
+        still = still.plus(part)
     low, high = arith.bounds(walked)
-    high = min(high, _most(walked, arith))
+    if arith.facts:
+        high = min(high, _most(walked, arith))
     if math.isinf(low) or math.isinf(high):
         return None
     return Side(Linear(still.terms, still.constant + int(low)), int(high - low) + spare + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -53,7 +54,7 @@ class Lifts:
         bx, by, bz = k.block
         self._exact, self._arith = exact, Arith()
         alone = bx * by * bz == 1 and not any(x.kind is Kind.CLUSTER for x in k.axes)
-        self._apart = Apart(k.axes, k.body, alone)
+        self._apart = _apart(k, alone)  # type: ignore[arg-type]  # protocols do not say that kernels can be hashed
 
     def of(self, s: Loop, lanes: int) -> Lift | None:
         """How to execute the nest that begins with ``s`` while there are so many lanes; None: in order."""
@@ -76,6 +77,12 @@ class Lifts:
             return None
         own = sum(math.prod(a.buffer.dims) * a.buffer.lanes for a in find(at, Alloc))
         return lift if own * lanes * lift.times <= PRIVATE_CELLS else None
+
+
+@functools.lru_cache(maxsize=16)
+def _apart(k: KernelLike, alone: bool) -> Apart:
+    """Told once per kernel: its cost is asked for before it runs."""
+    return Apart(k.axes, k.body, alone)
 
 
 def _one_store(s: Loop, arith: Arith, exact: Callable[[str], bool], most: int) -> Lift | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar, overload
 
 from tensorir.ir.build import binary, cast, select
@@ -269,47 +269,38 @@ def sequence(stmts: Any) -> Stmt:
 
 def writes(n: Node) -> list[Buffer]:
     """Buffers written under ``n``, each once, in order."""
-    return list(dict.fromkeys(b for s in _stages_apart(n) for b in _written(s)))
+    found: dict[Buffer, None] = {}
+    stack = [n]
+    while stack:  # no expression writes
+        s = stack.pop()
+        if type(s) is Stage:  # trees under way share most of theirs with the last one
+            found.update(dict.fromkeys(_by_stage(s, True)))
+            continue
+        if type(s) is Store:
+            found[s.buffer] = None
+        elif type(s) is Update:
+            found.update(dict.fromkeys(s.buffers))
+        elif type(s) is IntrinCall:
+            found.update(dict.fromkeys(_operands(s, writes)))
+        stack += s.bodies_backwards()
+    return list(found)
 
 
 def reads(n: Node) -> list[Buffer]:
     """Buffers loaded from under ``n`` (not those only updated), each once, in order."""
-    return list(dict.fromkeys(b for s in _stages_apart(n) for b in _loaded(s)))
-
-
-def _stages_apart(root: Node) -> list[Node]:
-    """Every node under ``root``, each stage as one: trees under way share most of theirs with the last one."""
-    out, stack = [], [root]
+    found: dict[Buffer, None] = {}
+    stack = [n]
     while stack:
-        n = stack.pop()
-        out.append(n)
-        if type(n) is not Stage:
-            stack += n.backwards()
-    return out
-
-
-def _written(n: Node) -> Iterable[Buffer]:
-    match n:
-        case Stage():
-            return _by_stage(n, True)
-        case Store():
-            return (n.buffer,)
-        case Update():
-            return n.buffers
-        case IntrinCall():
-            return _operands(n, writes)
-    return ()
-
-
-def _loaded(n: Node) -> Iterable[Buffer]:
-    match n:
-        case Stage():
-            return _by_stage(n, False)
-        case Load():
-            return (n.buffer,)
-        case IntrinCall():
-            return _operands(n, reads)
-    return ()
+        s = stack.pop()
+        if type(s) is Stage:
+            found.update(dict.fromkeys(_by_stage(s, False)))
+            continue
+        if type(s) is Load:
+            found[s.buffer] = None
+        elif type(s) is IntrinCall:
+            found.update(dict.fromkeys(_operands(s, reads)))
+        stack += s.backwards()
+    return list(found)
 
 
 @functools.lru_cache(maxsize=1024)

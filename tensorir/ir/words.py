@@ -33,19 +33,15 @@ class Kind(enum.Enum):
     WARP_X, WARP_Y = "warp.x", "warp.y"  # whole warps: what is inside, their threads do together
     WARPGROUP = "warpgroup"  # four warps, whose 128 threads do together what is inside
 
-    @property
-    def level(self) -> str:
-        """``block``, ``thread`` (of which a whole warp is one, to whoever asks from outside) or ``sequential``."""
-        if self.lanes > 1 or self is Kind.VTHREAD:
-            return "thread"
-        if self is Kind.CLUSTER:
-            return "block"
-        return self.value.split(".")[0] if "." in self.value else "sequential"
+    level: str
+    """``block``, ``thread`` (of which a whole warp is one, to whoever asks from outside) or ``sequential``."""
+    lanes: int
+    """Threads that do an iteration together."""
 
-    @property
-    def lanes(self) -> int:
-        """Threads that do an iteration together."""
-        return {"warp.x": 32, "warp.y": 32, "warpgroup": 128}.get(self.value, 1)
+    def __init__(self, word: str) -> None:  # told once: loops are asked for both all the time
+        self.lanes = {"warp.x": 32, "warp.y": 32, "warpgroup": 128}.get(word, 1)
+        bound = word.split(".")[0] if "." in word else {"cluster": "block", "vthread": "thread"}.get(word, "sequential")
+        self.level = "thread" if self.lanes > 1 else bound
 
 
 BLOCKS = (Kind.BLOCK_X, Kind.BLOCK_Y, Kind.BLOCK_Z)

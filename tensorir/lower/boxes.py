@@ -81,13 +81,14 @@ def sides_of(
     if buffer.scope is Scope.SHARED:
         moving.update(loop_ranges([x for x in axes if x.kind.level == "thread"]))
     out = []
+    known: dict[int, tuple[Mapping[Var, tuple[float, float]], Arith]] = {}  # by path: all accesses of a stage have one
     for a in found:
-        inner: Mapping[Var, tuple[float, float]] = {
-            **moving, **loop_ranges([x for x in a.path[depth:] if isinstance(x, Loop)])
-        }  # fmt: skip
-        conds = [x.cond for x in a.path if isinstance(x, If)]
-        here = arith.child(assume=conds) if conds else arith
-        sides = [side_of(in_loops(i, a.stage), here, inner) for i in a.index]
+        if id(a.path) not in known:
+            inner = {**moving, **loop_ranges([x for x in a.path[depth:] if isinstance(x, Loop)])}
+            conds = [x.cond for x in a.path if isinstance(x, If)]
+            known[id(a.path)] = inner, arith.child(assume=conds) if conds else arith
+        inside, here = known[id(a.path)]
+        sides = [side_of(in_loops(i, a.stage), here, inside) for i in a.index]
         out.append([s and Side(s.first, s.extent + n - 1) for s, n in zip(sides, a.extents, strict=True)])
     return out
 

@@ -186,11 +186,12 @@ class _Guards(Rewriter):
         for it, bind in zip(n.iters, n.binds, strict=True):
             wanted += [binary("<=", const(0), bind), binary("<", bind, it.extent)]
         kept: list[Expr] = []
+        here = arith
         for g in wanted:
-            here = arith.child(assume=kept)
             if not here.proves(g):
                 kept.append(here.simplify(g))
-                must += kept[-1:] if show(g) in padded else []
+                must += kept[-1:] if padded and show(g) in padded else []
+                here = arith.child(assume=kept)
         return kept, must
 
     def _relax(self, n: Stage, conds: list[Expr]) -> list[Expr]:

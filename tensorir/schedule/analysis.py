@@ -50,13 +50,15 @@ class Index(Shown):
         return f"<Index of {self.program.name}: {len(self.loops)} loops, {len(self.stages)} stages>"
 
     def _visit(self, s: Stmt, path: tuple[Stmt, ...]) -> None:
-        if isinstance(s, Stage):
-            self.stages[s.name] = s
-            self.paths[s] = path
-            return
         self.paths[s] = path
-        if isinstance(s, Loop):
+        while type(s) is Loop:  # most trees are nests
             self.loops[s.var.name] = s
+            path = (*path, s)
+            s = s.body
+            self.paths[s] = path
+        if type(s) is Stage:
+            self.stages[s.name] = s
+            return
         below = (*path, s)
         for child in reversed(s.bodies_backwards()):
             if isinstance(child, Stmt):

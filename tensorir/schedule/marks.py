@@ -11,7 +11,7 @@ from tensorir.ir.build import as_int
 from tensorir.ir.text import noted
 from tensorir.ir.tree import Kind, Loop, Program
 from tensorir.ir.visit import find
-from tensorir.schedule.analysis import caret
+from tensorir.schedule.analysis import caret, index_of
 
 
 def marked_by(loop: Loop) -> dict[str, int]:
@@ -81,7 +81,7 @@ def fused_marks(loops: Sequence[Loop]) -> tuple[tuple[int, ...], int]:
 def _counted(program: Program) -> dict[str, int]:
     """Marks by their sort; asked of a program after the primitive that made it and before the next one."""
     found: dict[str, int] = {}
-    for loop in find(program.body, Loop, lambda x: bool(x.parts or x.hint or x.cases)):
+    for loop in (x for x in index_of(program).loops.values() if x.parts or x.hint or x.cases):
         for name, count in marked_by(loop).items():
             found[name] = found.get(name, 0) + count
     return found

@@ -474,6 +474,9 @@ class Schedule(Shown):
 
     def _loop(self, axis: Any) -> Loop:
         name = _name_of(axis, "axis")
+        found = self.index.loops.get(name)
+        if found is not None and found.kind is not Kind.INTRIN:
+            return found
         gone = self._versions[-1][1]
         # loops that an instruction performs are in the tree, and yet nothing can be done to them any more
         loops = {n: x for n, x in self.index.loops.items() if x.kind is not Kind.INTRIN}

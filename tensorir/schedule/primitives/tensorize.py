@@ -105,8 +105,8 @@ def unfit(program: Program, fit: Program | None) -> Problem | None:
     fit: the program before, if it was found fit: nests that are the same under the same loops still are
     """
     index = index_of(program)
-    known = None if fit is None else index_of(fit)
     marked = [x for x in index.loops.values() if x.kind is Kind.INTRIN]
+    known = None if fit is None or not marked else index_of(fit)
     for loop in marked:
         inside = any(above in marked for above in index.above(loop))
         same = known is not None and known.loops.get(loop.var.name) is loop
