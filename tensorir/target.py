@@ -7,6 +7,7 @@ import shlex
 from dataclasses import dataclass, field, fields, replace
 
 from tensorir.errors import DeclarationError, refuse
+from tensorir.errors.habits import habit
 from tensorir.errors.needs import need_bool, need_choice, need_int, need_ints, wrong
 from tensorir.shown import Shown
 
@@ -123,7 +124,7 @@ class Target(Shown):
             words = []
         match = _NAME.match(words[0]) if words else None
         if match is None:
-            raise _unknown(f"{text[:80]!r} is not a target")
+            raise _unknown(f"{text[:80]!r} is not a target", habit("target", text.strip().lower()))
         options = dict(_option(word, text) for word in words[1:])
         language, device = match[1], words[0] if match[2] is not None else ""
         if language == "hip" and device:
@@ -180,8 +181,9 @@ def preset(language: str, kind: str, arch: str = "") -> Target:
     )
 
 
-def _unknown(message: str) -> Exception:
-    return refuse(DeclarationError, "target.unknown", message, hint=_EXAMPLES)
+def _unknown(message: str, meant: str | None = None) -> Exception:
+    first = f'"{meant}"; one of ' if meant else ""
+    return refuse(DeclarationError, "target.unknown", message, hint=first + _EXAMPLES)
 
 
 def _option(word: str, text: str) -> tuple[str, str]:

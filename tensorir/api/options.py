@@ -10,6 +10,7 @@ from typing import Any
 
 from tensorir.api.candidate import Json
 from tensorir.errors import DeclarationError, refuse
+from tensorir.errors.habits import habit, near
 from tensorir.errors.needs import (
     need_bool,
     need_function,
@@ -113,9 +114,9 @@ class Options:
         known = {f.name for f in fields(cls)}
         for name in options:
             if name not in known:
-                raise refuse(
-                    DeclarationError, "tune.option", f"tune has no option {name!r}", hint=", ".join(sorted(known))
-                )
+                remedy = habit("tune()", name) or near(name, [*known, "trials", "budget"])
+                message = f"tune has no option {name!r}"
+                raise refuse(DeclarationError, "tune.option", message, hint=remedy or ", ".join(sorted(known)))
         for name in ("restrict", "templates"):
             if isinstance(options.get(name), str):
                 options = {**options, name: (options[name],)}

@@ -8,6 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tensorir.errors import DeclarationError, Problem, ScheduleError, refuse
+from tensorir.errors.habits import answering, public, unknown
 from tensorir.errors.needs import (
     need_bool,
     need_function,
@@ -128,6 +129,7 @@ class Origin(Shown):
     place: str = ""
 
 
+@answering(DeclarationError)
 class Workload(Shown):
     """``tir.Workload("my_op", outputs, templates={"default": (function, tir.Space(tile=[1, 2, 4]))})``.
 
@@ -144,6 +146,11 @@ class Workload(Shown):
                 the calling process; candidates are compiled and run in the worker all the same, but a template
                 function that hangs or crashes then hangs or crashes the caller
     """
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            raise unknown("workload", name, "a Workload", public(Workload))
 
     def __init__(
         self,

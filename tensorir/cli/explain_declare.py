@@ -259,10 +259,9 @@ DECLARE: dict[str, Entry] = {
         "n = tir.reduce_axis(999)\ntir.compute((100,), lambda i: tir.sum(n % 7 * A[i, 1], axis=n))",
     ),
     "declare.truth-value": Entry(
-        "Python asked a symbolic value whether it is true: by if, and, or, not, a chained comparison, or "
-        "==, which compares "
-        "identity and gives a plain bool. Lambdas are run once, so conditions must be part of the "
-        "expression.",
+        "Python asked a symbolic value whether it is true: by if, and, or, not, a chained comparison. "
+        "Lambdas are run once, so conditions must be part of the expression. Outside of the lambda == compares "
+        "identity, and gives a plain bool, which is no condition.",
         "tir.compute((100, 64), lambda i, j: A[i, j] if A[i, j] > 0 else 0)",
         "tir.compute((100, 64), lambda i, j: tir.where(A[i, j] > 0, A[i, j], 0))",
     ),

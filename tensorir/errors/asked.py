@@ -87,6 +87,9 @@ def truth_of(path: list[ast.AST]) -> str | None:
         return f'tir.cast({given[0]}, "bool")'
     for n, above in zip(path[:2], [*path[1:], None], strict=False):
         match n:
+            case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[ast.Tuple() | ast.List() | ast.Set() as among]):
+                each = [ast.unparse(ast.Compare(n.left, [ast.Eq()], [x])) for x in among.elts]
+                return f"{'~' * isinstance(n.ops[0], ast.NotIn)}tir.any_({', '.join(each)})"
             case ast.UnaryOp(op=ast.Not(), operand=ast.Compare() | ast.BoolOp()):
                 return f"~({ast.unparse(n.operand)})"
             case ast.UnaryOp(op=ast.Not()):

@@ -51,9 +51,10 @@ def near(name: str, legal: Iterable[str]) -> str:
 def meant(kind: str, word: str, legal: Iterable[str]) -> str:
     """Which of the ``legal`` words another tool calls ``word``, or is spelt so, and the others."""
     words = list(legal)
-    one = habit(kind, word)
-    first = one if one in words else next(iter(difflib.get_close_matches(word, words, n=1)), "")
-    return (f'"{first}"; ' if first else "") + f"one of {', '.join(words)}"
+    close = difflib.get_close_matches(word, words, n=1, cutoff=0.7)
+    one = habit(kind, word) or (close[0] if close else "")
+    first = f'"{one}"; ' if one in words else f"{one}; " if one else ""
+    return f"{first}one of {', '.join(words)}"
 
 
 def unknown(kind: str, name: str, label: str, legal: Iterable[str] = (), remedy: str = "") -> AttributeError:

@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from threading import get_ident
 from typing import Any
 
 from tensorir.errors import DeclarationError, TensorIRError, line_of, refuse
@@ -17,7 +18,7 @@ from tensorir.expr.tensor import Compute, Tensor, next_order
 from tensorir.ir.build import as_value
 from tensorir.ir.dtypes import dtype_of
 from tensorir.ir.node import Node
-from tensorir.ir.tree import Expr, Reduce, Var
+from tensorir.ir.tree import DECLARING, Expr, Reduce, Var
 from tensorir.ir.visit import find
 
 MOST = 2**62
@@ -109,6 +110,7 @@ def compute(
 
 
 def _call(fn: Callable[..., Any], axes: tuple[Var, ...], name: str) -> Any:
+    DECLARING.append(get_ident())
     try:
         return fn(*axes)
     except TensorIRError:
@@ -116,6 +118,8 @@ def _call(fn: Callable[..., Any], axes: tuple[Var, ...], name: str) -> Any:
     except Exception as e:  # the user's own code: its line is named, and the cause stays behind the error
         message = f"the lambda of {name} raised {type(e).__name__}: {e}"
         raise refuse(DeclarationError, "declare.lambda-failed", message, where=line_of(e)) from e
+    finally:
+        DECLARING.remove(get_ident())
 
 
 def _axis_names(fn: Callable[..., Any], rank: int) -> list[str]:
@@ -186,7 +190,8 @@ def _shape(shape: Sequence[int] | int, name: str) -> tuple[int, ...]:
             out.append(need_int("an extent", n, 0, MOST))
         except DeclarationError:
             message = f"the shape {shown(shape)} of {shown(name)} holds {shown(n)}: extents are ints from 0 to 2**62"
-            raise refuse(DeclarationError, "declare.shape", message, hint="a tuple of ints") from None
+            hint = "tir.compute((n, m), lambda i, j: …)" if callable(shape) else "a tuple of ints, such as (64, 48)"
+            raise refuse(DeclarationError, "declare.shape", message, hint=hint) from None
     return tuple(out)
 
 

@@ -63,7 +63,7 @@ def any_(*conds: Any) -> Expr:
 
 @_of_tensors
 def equal(a: Any, b: Any) -> Expr:
-    """``a == b`` (Python's own ``==`` on expressions compares identity)."""
+    """``a == b``, which Python's own ``==`` says in a lambda of ``compute``; elsewhere that compares identity."""
     return build.binary("==", a, b)
 
 
@@ -108,8 +108,8 @@ def _condition(cond: Any) -> Expr:
         raise refuse(
             DeclarationError,
             "declare.truth-value",
-            "a condition is a plain Python bool; == on symbols compares identity",
-            hint="tir.equal(a, b), or < <= > >=",
+            "a condition is a plain Python bool: outside of the lambda == compares identity",
+            hint="tir.equal(a, b), or == in the lambda",
         )
     return build.cast(cond, "bool")  # a number is a condition as in NumPy: where it is not 0
 

@@ -131,6 +131,11 @@ def _constant(e: Expr) -> Const:
 
 
 def _reduce(made: Combiner, axis: Axes, values: tuple[Expr, ...], where: Any) -> tuple[Expr, ...]:
+    if made.name in ("min", "max") and not _axis_like(axis):
+        what = f"tir.{made.name} reduces over an axis; {shown(axis)} is none"
+        raise refuse(
+            DeclarationError, "reduce.axis", what, hint=f"tir.{made.name}imum(a, b) of two values, axis=k of many"
+        )
     axes = _axes(axis)
     if len(set(axes)) != len(axes) or not axes:
         raise refuse(DeclarationError, "reduce.axis", "each reduce axis is given once, and at least one")
@@ -141,6 +146,11 @@ def _reduce(made: Combiner, axis: Axes, values: tuple[Expr, ...], where: Any) ->
         chosen = cast(as_expr(where), "bool")
         values = tuple(select(chosen, v, i) for v, i in zip(values, made.identity, strict=True))
     return tuple(Reduce(made, axes, values, n, v.dtype) for n, v in enumerate(values))
+
+
+def _axis_like(axis: Any) -> bool:
+    """Whether a second argument was meant as an axis, not as a second value."""
+    return isinstance(axis, Var | list | tuple | str)
 
 
 def _axes(axis: Any) -> tuple[Var, ...]:

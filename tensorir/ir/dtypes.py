@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tensorir.errors import DeclarationError, refuse
+from tensorir.errors.habits import meant
 from tensorir.errors.needs import shown
 
 
@@ -88,8 +89,8 @@ def dtype_of(given: object) -> DType:
     found = DTYPES.get(SHORT.get(given, given)) if isinstance(given, str) else None
     found = found or DTYPES.get(from_numpy(_numpy_name(given)) or "")
     if found is None or found.name == "index":
-        legal = ", ".join(n for n in DTYPES if n != "index")
-        raise refuse(DeclarationError, "declare.dtype", f"dtype {shown(given)} is not known", hint=f"one of {legal}")
+        hint = meant("dtype", str(given), (n for n in DTYPES if n != "index"))
+        raise refuse(DeclarationError, "declare.dtype", f"dtype {shown(given)} is not known", hint=hint)
     return found
 
 

@@ -6,9 +6,12 @@ meaning until lowering proves their operands non-negative. Nodes compare by iden
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
+from tensorir.errors import ours
 from tensorir.errors.habits import unknown
 from tensorir.ir.node import Node, node
 from tensorir.ir.operators import Operators, no_item, no_iteration
@@ -18,6 +21,10 @@ from tensorir.ir.words import WARPS as WARPS
 from tensorir.ir.words import Axis as Axis
 from tensorir.ir.words import Kind as Kind
 from tensorir.ir.words import Scope as Scope
+
+DECLARING: list[int] = []
+"""Threads in which a lambda of the user's runs, once for each lambda."""
+
 
 # --- expressions -----------------------------------------------------------------------------------------------------
 
@@ -32,6 +39,19 @@ class Expr(Node, Operators["Expr"]):
         if any(getattr(a, "WHOLE", False) for a in args):
             return NotImplemented  # one element with a whole array: the array says what that is
         return _elements.element(name, args, options)
+
+    def __eq__(self, o: object) -> Any:
+        """Identity; in the user's own lines of a lambda that declares, whether the values are equal."""
+        if DECLARING and get_ident() in DECLARING and not ours(sys._getframe(1)):
+            return self._made("equal", self, o)
+        return self is o
+
+    def __ne__(self, o: object) -> Any:
+        if DECLARING and get_ident() in DECLARING and not ours(sys._getframe(1)):
+            return self._made("not_equal", self, o)
+        return self is not o
+
+    __hash__ = object.__hash__
 
     if not TYPE_CHECKING:  # a type checker knows which attributes there are
 

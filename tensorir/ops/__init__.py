@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from tensorir.errors.habits import unknown
+
 OPERATORS = {
     "conv2d": "tensorir.ops.convolution",
     "conv2d_backward_data": "tensorir.ops.conv_backward",
@@ -19,7 +21,7 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(OPERATORS[name]), name)
         globals()[name] = value  # found at once from now on
         return value
-    raise AttributeError(f"module 'tensorir.ops' has no attribute {name!r}")
+    raise unknown("nn", name, "tensorir.ops", OPERATORS)
 
 
 if TYPE_CHECKING:

@@ -81,6 +81,7 @@ WORKS = {
         "np.float32(2) * A[i]", "np.int64(3) * I[i]", "np.float32(0) < A[i]", "np.exp(I[i])", "np.mod(-7, J[i])",
         "np.exp(A[i]).astype(np.float16)", "-A[i] - -B[i]", "sum(A[(i + d) % n] for d in range(3))", "np.abs(I[i])",
         "A[np.int64(3)] + A[i]", "(A[i] > 0) & (B[i] < 7)", "(A[i] > 0) | ~(B[i] < 7)", "A[n - 1 - i]", "A[i % 3]",
+        "A[i] == 0", "0 == A[i]", "A[i] != B[i]", "i == 3", "(i == 3) | (A[i] == 0)", "np.where(A[i] == 0, A[i], 1)",
     ]),
     **dict.fromkeys(f"np.{f}(B[i])" for f in UNARY),
     **dict.fromkeys(f"np.{f}(B[i], A[i])" for f in BINARY),
@@ -144,6 +145,15 @@ ANSWERED = [
     ),
     of_element(
         "A[i] > 0 or B[i] > 0", "declare.truth-value", "tir.any_(A[i] > 0, B[i] > 0)", "tir.any_(A[i] > 0, B[i] > 0)"
+    ),
+    of_element(
+        "1 if A[i] == 0 else 2", "declare.truth-value", "tir.where(A[i] == 0, 1, 2)", "tir.where(A[i] == 0, 1, 2)"
+    ),
+    of_element(
+        "1 if i in (0, 2) else 2",
+        "declare.truth-value",
+        "tir.any_(i == 0, i == 2)",
+        "tir.where(tir.any_(i == 0, i == 2), 1, 2)",
     ),
     of_element("not A[i] > 0", "declare.truth-value", "~(A[i] > 0)", "~(A[i] > 0)"),
     of_element("not A[i]", "declare.truth-value", "tir.equal(A[i], 0)", "tir.equal(A[i], 0)"),
@@ -268,6 +278,48 @@ ANSWERED = [
     ('tir.placeholder((n,), "float33")', "declare.dtype", "float32", 'tir.placeholder((n,), "float32")'),
     ("tir.placeholder((n, None))", "declare.shape", "ints", "tir.placeholder((n, 4))"),
     ("tir.placeholder((n,), device='cuda')", "argument.call", "s.build(device=…)", "tir.placeholder((n,))"),
+    ('tir.placeholder((n,), "complex64")  # a wave', "declare.dtype", "real and imaginary", "tir.placeholder((n,))"),
+    (
+        'tir.placeholder((n,), "tf32")',
+        "declare.dtype",
+        'precision="tf32"',
+        'tir.ops.matmul(m=64, n=64, k=64, precision="tf32")',
+    ),
+    (
+        "tir.compute(lambda i: A[i], (n,))",
+        "declare.shape",
+        "tir.compute((n, m), lambda i, j: …)",
+        "declare(lambda i: A[i])",
+    ),
+    ("tir.max(1, 2)", "reduce.axis", "tir.maximum(a, b)", "tir.maximum(1, 2)"),
+    (
+        "declare(lambda i: tir.min(A[i], B[i]))",
+        "reduce.axis",
+        "tir.minimum(a, b)",
+        "declare(lambda i: tir.minimum(A[i], B[i]))",
+    ),
+    ("tir.sum(A[r], dim=r)", "argument.call", "axis=k", "tir.sum(A[r], axis=r)"),
+    ("tir.nn.matmul(M, W, transpose_b=True)", "argument.call", "matmul(a, b, ta, tb", "tir.nn.matmul(M, M, tb=True)"),
+    ("tir.ops.matmull(m=8)", "attribute.unknown", "matmul", "tir.ops.matmul(m=8, n=8, k=8)"),
+    ("tir.ops.matmul(M=8, N=8, K=8)", "argument.call", "matmul(m, n, k", "tir.ops.matmul(m=8, n=8, k=8)"),
+    ("tir.Schedule(C, device='cuda')", "argument.call", "s.build(device=", "tir.Schedule(C, target='cuda')"),
+    ("tir.Schedule(C, 'gpu')", "target.unknown", '"cuda"', "tir.Schedule(C, 'cuda')"),
+    ("tir.Schedule(C, 'llvm')", "target.unknown", '"opencl"', "tir.Schedule(C, 'opencl')"),
+    ("tir.Schedule(A)", "declare.output", "pass the result of tir.compute", "tir.Schedule(A + 1)"),
+    ("tir.Space(tile=8)", "space.knob-values", "tile=[8]", "tir.Space(tile=[8])"),
+    (
+        "tir.ops.matmul(m=8, n=8, k=8).tune(n_trial=9)",
+        "tune.option",
+        "trials=200",
+        "tir.ops.matmul(m=8, n=8, k=8).tune",
+    ),
+    ("tir.ops.matmul(m=8, n=8, k=8).tune(patienc=9)", "tune.option", "patience", "tir.ops.matmul(m=8, n=8, k=8).tune"),
+    (
+        "tir.ops.matmul(m=8, n=8, k=8).build()",
+        "attribute.unknown",
+        "w.schedule().build()",
+        "tir.ops.matmul(m=8, n=8, k=8).schedule()",
+    ),
     # TVM
     ("tir.te.placeholder((n,), name='X')", "attribute.unknown", "tir.placeholder", "tir.placeholder((n,), name='X')"),
     ("tir.create_schedule(C.op)", "attribute.unknown", "s = tir.Schedule(C)", "s = tir.Schedule(C)"),
@@ -440,10 +492,42 @@ def test_the_table_is_long_enough_and_has_no_row_twice():
 @pytest.mark.parametrize("kind", HABITS)
 def test_every_entry_is_a_remedy_for_something_that_is_not_there(kind):
     """What the table answers does not exist, so that the answer is given."""
-    there = {"tir": tir, "nn": tir.nn, "schedule": tir.Schedule, "tensor": tir.Tensor, "executable": tir.Executable,
+    there = {"workload": tir.Workload, "tir": tir,
+             "nn": tir.nn, "schedule": tir.Schedule, "tensor": tir.Tensor, "executable": tir.Executable,
              "element": type(tir.scalar("x")), "op": type(tir.nn.relu(tir.placeholder((2,))).op)}  # fmt: skip
     for name, remedy in HABITS[kind].items():
         assert remedy != name, (kind, name)
         assert 0 < len(remedy) <= 130, (kind, name)
         if kind in there:
             assert not hasattr(there[kind], name), f"{kind}.{name} exists: its row in the table of habits goes"
+
+
+# --- one parser for each sort of argument, behind every entry point
+
+SAID = {"float32": ["fp32", "f32", "single", "f4", np.float32], "float16": ["fp16", "f16", "half", np.float16],
+        "bfloat16": ["bf16"], "int32": ["i32", "s32", np.int32], "uint8": ["u1"], "int64": ["i8", "i64", int],
+        "float8_e4m3": ["e4m3", "fp8_e4m3"], "float64": ["f64", "double", float]}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "said"), [(n, s) for n, ways in SAID.items() for s in ways])
+def test_dtypes_are_understood_everywhere(name, said):
+    A = tir.placeholder((4, 4), said, name="A")
+    assert A.dtype == tir.scalar("x", said).dtype == A.astype(said).dtype == tir.cast(1, said).dtype == name
+    assert tir.nn.convert(A, said).dtype == tir.nn.matmul(A, A, accumulate=said).dtype == name
+    assert tir.compute((4,), lambda i: tir.exp(A[i, 0]).astype(said)).dtype == name
+    if name.startswith("float") and name[5:] in ("16", "32"):
+        assert tir.ops.matmul(m=8, n=8, k=8, dtype=said).outputs[0].dtype == name
+
+
+@pytest.mark.usefixtures("only_run")
+def test_paths_destinations_and_lists_of_one(tmp_path):
+    pytest.importorskip("pyopencl")
+    A = tir.placeholder((np.int64(8),), name="A")
+    s = tir.Schedule(A + 1)
+    (axis,) = s.split("add.i", [8], names="only")
+    assert axis == "add.only"
+    f = s.build()
+    for place, to in ((tmp_path / "a", "source"), (str(tmp_path / "b"), ["source"]), (tmp_path / "c", ("pyopencl",))):
+        assert (f.export(place, to=to) / "manifest.json").exists()
+    with pytest.raises(tir.NotTuned):
+        tir.ops.matmul(m=8, n=8, k=8).load(log=tmp_path / "logs")
