@@ -49,9 +49,9 @@ def __getattr__(name: str) -> Any:
     elif name in _FOLDERS:
         value = importlib.import_module(f"tensorir.{name}")
     else:
-        from tensorir.errors.habits import unknown
+        from tensorir.errors.habits import unknown_here
 
-        raise unknown("tir", name, "module 'tensorir'", __all__)
+        raise unknown_here(name, __all__)
     globals()[name] = value
     return value
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from tensorir.api.build import Executable, build_source, emit_source, run_guarded
@@ -117,7 +117,11 @@ def _limit(limit_s: Any) -> float | None:
 
 
 def _shapes(shapes: Any) -> tuple[Any, ...]:
-    found = need_list("shapes", shapes, "dicts from axes to extents", CheckError)
+    found = (
+        (shapes,)
+        if isinstance(shapes, Mapping)
+        else need_list("shapes", shapes, "dicts from axes to extents", CheckError)
+    )
     for n, one in enumerate(found):
         for axis, extent in need_mapping(f"shapes[{n}]", one, CheckError).items():
             need_int(f"shapes[{n}][{axis!r}]", extent, 0, 2**31 - 1, CheckError)

@@ -152,6 +152,10 @@ class UnknownNameError(TensorIRError, AttributeError):
     """There is no attribute of that name; says what there is instead."""
 
 
+class ImportRefusedError(TensorIRError, ImportError):
+    """``from tensorir import name`` of a name that is not there; says what there is instead."""
+
+
 class LoweringError(TensorIRError):
     """A legal program that this pipeline or target cannot express."""
 

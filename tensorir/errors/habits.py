@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import dis
 import functools
 import inspect
 import re
@@ -14,6 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 from tensorir.errors import (
     DeclarationError,
     DeclarationTypeError,
+    ImportRefusedError,
     LaunchError,
     LaunchTypeError,
     Problem,
@@ -79,6 +81,17 @@ class Folder(ModuleType):
         name = self.__name__.rpartition(".")[2]
         message = f"tir.{name} is a module, not a function"
         raise DeclarationTypeError(Problem("attribute.called", message, hint=habit("folder", name) or ""))
+
+
+def unknown_here(name: str, legal: Iterable[str]) -> Exception:
+    """``unknown`` of a name of the package, for the ``__getattr__`` that was asked: by ``from … import`` as an
+    ImportError, since Python replaces an AttributeError there by words of its own.
+    """
+    error = unknown("tir", name, "module 'tensorir'", legal)
+    frame = sys._getframe(2)
+    if frame.f_code.co_code[frame.f_lasti] == dis.opmap["IMPORT_FROM"] and isinstance(error, TensorIRError):
+        return ImportRefusedError(error.problems)
+    return error
 
 
 def public(cls: type) -> list[str]:

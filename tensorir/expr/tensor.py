@@ -10,7 +10,7 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, Any, overload
 
 from tensorir.errors import DeclarationError, DeclarationTypeError, refuse
-from tensorir.errors.asked import asked, instead, item_of, whole_of
+from tensorir.errors.asked import asked, call_of, instead, item_of, whole_of
 from tensorir.errors.habits import public, unknown
 from tensorir.errors.needs import shown
 from tensorir.ir.build import as_expr, cast, converted
@@ -161,8 +161,10 @@ class Tensor(Shown, Operators["Tensor"]):
         return Load(self.buffer, tuple(cast(i, "index") for i in self._index(index)), self.dtype)
 
     def __iter__(self) -> Any:
+        name, given = call_of(asked())
+        whole = f"{given[0]}.{name}(axis=0)" if name in METHODS and len(given) == 1 else None
         raise refuse(DeclarationTypeError, "declare.iterated", f"{self.name} is symbolic: it cannot be iterated",
-                     hint="index it with the axes of a compute")  # fmt: skip
+                     hint=instead(whole, "index it with the axes of a compute"))  # fmt: skip
 
     def get(self, *index: Any, fill: Any = 0) -> Expr:
         """The element at ``index``, or ``fill`` where the index lies outside: a padded read."""

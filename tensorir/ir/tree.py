@@ -36,8 +36,9 @@ class Expr(Node, Operators["Expr"]):
     dtype: str
 
     def _made(self, name: str, *args: Any, **options: Any) -> Any:
-        if any(getattr(a, "WHOLE", False) for a in args):
-            return NotImplemented  # one element with a whole array: the array says what that is
+        for a in args:
+            if getattr(a, "WHOLE", False):
+                return NotImplemented  # one element with a whole array: the array says what that is
         return _elements.element(name, args, options)
 
     def __eq__(self, o: object) -> Any:

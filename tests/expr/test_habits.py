@@ -187,6 +187,10 @@ ANSWERED = [
         "tir.compute((12,), lambda i: tir.where(tir.equal(i, 0), 1, A[i]))",
     ),
     ("for x in A: pass", "declare.iterated", "index it with the axes", "declare(lambda i: A[i])"),
+    ("sum(A)", "declare.iterated", "A.sum(axis=0)", "A.sum(axis=0)"),
+    ("max(M)", "declare.iterated", "M.max(axis=0)", "M.max(axis=0)"),
+    ("math.exp(A)", "declare.number", "tir.exp(A)", "tir.exp(A)"),
+    ("declare(lambda i: A[i] @ B[i])", "declare.function", "A @ B of whole tensors", "A @ B"),
     ("if A: pass", "declare.truth-value", "tir.where", "A > 0"),
     # indices
     of_element("M[i][0]", "declare.rank", "M[i, 0]", "M[i, 0]"),
@@ -322,6 +326,14 @@ ANSWERED = [
     ),
     # TVM
     ("tir.te.placeholder((n,), name='X')", "attribute.unknown", "tir.placeholder", "tir.placeholder((n,), name='X')"),
+    ("from tensorir import te", "attribute.unknown", "tir.placeholder", "from tensorir import placeholder"),
+    (
+        "from tensorir import Func, Var",
+        "attribute.unknown",
+        "tir.compute((n, m), lambda",
+        "from tensorir import compute",
+    ),
+    ("from tensorir import placholder", "attribute.unknown", "placeholder?", "from tensorir import placeholder"),
     ("tir.create_schedule(C.op)", "attribute.unknown", "s = tir.Schedule(C)", "s = tir.Schedule(C)"),
     ("tir.thread_axis('threadIdx.x')", "attribute.unknown", 's.bind(axis, "thread.x")', 's.bind("C.i", "thread.x")'),
     ("tir.build(s, [A, B], 'llvm')", "attribute.unknown", "tir.Schedule(C).build()", "tir.Schedule(C).build"),
@@ -526,6 +538,7 @@ def test_paths_destinations_and_lists_of_one(tmp_path):
     s = tir.Schedule(A + 1)
     (axis,) = s.split("add.i", [8], names="only")
     assert axis == "add.only"
+    assert s.check(shapes={"add.i": 5}).shapes == s.check(shapes=[{"add.i": 5}]).shapes
     f = s.build()
     for place, to in ((tmp_path / "a", "source"), (str(tmp_path / "b"), ["source"]), (tmp_path / "c", ("pyopencl",))):
         assert (f.export(place, to=to) / "manifest.json").exists()
