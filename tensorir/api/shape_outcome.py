@@ -106,7 +106,11 @@ class Portfolio(Shown):
     records: Mapping[str, Record] = field(repr=False)
 
     def __repr__(self) -> str:
-        return f"<{len(self.kernels)} kernels for {len(self.served)} shapes, each within {self.regret:.1%} of its best>"
+        return f"<{self}>"
+
+    def __str__(self) -> str:
+        kernels = f"{len(self.kernels)} kernel{'s' * (len(self.kernels) != 1)}"
+        return f"{kernels} for {len(self.served)} shapes, each within {self.regret:.1%} of its best"
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:

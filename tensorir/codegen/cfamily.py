@@ -70,6 +70,10 @@ def emit(module: Module, target: Target, notes: Sequence[str] = (), gathers: Seq
     notes: lines for the header comment (what is computed, the schedule)
     """
     dialect = DIALECTS[target.language]
+    for b in (a.buffer for k in module.kernels for a in find(k.body, Alloc)):
+        if b.scope not in dialect.space:
+            message = f"{b.name} has {b.scope.value} scope, for instructions that {dialect.name} does not have"
+            raise LoweringError(Problem("codegen.intrinsic", message, hint="a schedule that is made for this target"))
     printed = [_KernelText(k, dialect, target, module) for k in module.kernels]
     bodies = [p.text() for p in printed]
     helpers = {name: text for p in printed for name, text in p.expr.helpers.items()}

@@ -40,6 +40,7 @@ from tensorir.show.pieces import (
     joined,
     pre,
     size,
+    source,
     table,
     words,
 )  # fmt: skip
@@ -58,7 +59,13 @@ def card_of(x: Any) -> Html:
     rows = {name: code(short(value)) for name, value in fields_of(x).items()}
     said = str(x)
     plain = "\n" in said or (bool(rows) and said == repr(x))
-    return card(type(x).__name__, "" if plain else code(said), table(rows))
+    return card(type(x).__name__, "" if plain else code(_bare(x, said)), table(rows))
+
+
+def _bare(x: Any, said: str) -> str:
+    """Without the name of its class, which stands before it."""
+    begin = f"<{type(x).__name__} "
+    return said[len(begin) : -1] if said.startswith(begin) else said
 
 
 # --- declarations ----------------------------------------------------------------------------------------------------
@@ -96,7 +103,9 @@ def _(x: Compute) -> Html:
 def _(x: Node) -> Html:
     whole = isinstance(x, Tree | Stmt)
     said = tree(text(x).splitlines()) if whole else ""
-    return card(type(x).__name__, "" if whole else code(repr(x)), said, dim(x.dtype) if isinstance(x, Expr) else "")
+    return card(
+        type(x).__name__, "" if whole else code(_bare(x, repr(x))), said, dim(x.dtype) if isinstance(x, Expr) else ""
+    )
 
 
 # --- schedules -------------------------------------------------------------------------------------------------------
@@ -122,7 +131,7 @@ def _(x: Schedule) -> Html:
 
 def _source_or_why(s: UserSchedule, language: str) -> Html:
     try:
-        return pre(words(s.source(language)))
+        return pre(source(s.source(language)))
     except TensorIRError as error:
         return pre(str(error))
 
@@ -208,7 +217,7 @@ def _(x: Source) -> Html:
     lines = len(x.text.splitlines())
     rows = {"language": x.language, **_source_rows(x)}
     return card("Source", _signature(x), table(rows), fold("arguments", _params(x.params)),
-                fold(f"{lines} lines", pre(words(x.text))))  # fmt: skip
+                fold(f"{lines} lines", pre(source(x.text))))  # fmt: skip
 
 
 def _resources(x: Program) -> str:
@@ -231,13 +240,13 @@ def _(x: Executable) -> Html:
     rows["configuration of"] = str(x.nearest) if x.nearest else None
     rows["results may be off by"] = None if x.max_error is None else f"{x.max_error:.2g} of the largest"
     steps = fold("schedule", pre(words(x.trace)))
-    text_ = fold(f"{x.emitted.language} source, {len(x.source.splitlines())} lines", pre(words(x.source)))
+    text_ = fold(f"{x.emitted.language} source, {len(x.source.splitlines())} lines", pre(source(x.source)))
     return card("Executable", _signature(x.emitted), table(rows), steps, text_)
 
 
 @card_of.register
 def _(x: Program) -> Html:
-    return card("Program", _signature(x.source), table(_program_rows(x)), fold("source", pre(words(x.source.text))))
+    return card("Program", _signature(x.source), table(_program_rows(x)), fold("source", pre(source(x.source.text))))
 
 
 @card_of.register
@@ -299,6 +308,12 @@ def _(x: Workload) -> Html:
     bodies = "\n".join(t.definition for t in x.outputs)
     title = f"{x.name} {' '.join(f'{k}={short(v)}' for k, v in x.parameters.items())}"
     return card("Workload", code(title), table(rows), fold("templates", kinds), fold("definition", pre(words(bodies))))
+
+
+@card_of.register
+def _(x: Template) -> Html:
+    rows = {"for": x.targets, "space": _space_of(x), "rounds otherwise": "yes" if x.approximate else None}
+    return card("Template", code(short(x.function)), table(rows))
 
 
 def _space_of(t: Template) -> str:
@@ -378,8 +393,7 @@ def _(x: SetOutcome) -> Html:
 
 @card_of.register
 def _(x: Portfolio) -> Html:
-    head = f"{len(x.kernels)} kernels for {len(x.served)} shapes, each within {x.regret:.1%} of its best"
-    return card("Portfolio", head, _kernels(x))
+    return card("Portfolio", str(x), _kernels(x))
 
 
 def _kernels(x: Portfolio) -> Html:

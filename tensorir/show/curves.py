@@ -39,7 +39,8 @@ class Axes:
     @property
     def unit(self) -> tuple[float, str]:
         """Seconds of the unit that the axis is marked in, and its name."""
-        return next((u for u in _UNITS if self.high >= 2 * u[0]), _UNITS[-1])
+        typical = math.sqrt(self.low * self.high) if self.logarithmic else self.high / 2
+        return next((u for u in _UNITS if typical >= u[0]), _UNITS[-1])
 
     def drawn(self, title: str, x_label: str, y_label: str) -> str:
         """Both axes with marks, labels and a title."""
@@ -64,15 +65,18 @@ class Axes:
 
 def marks(low: float, high: float, logarithmic: bool = False) -> list[float]:
     """Three to seven round numbers between two."""
-    if logarithmic and high > 3 * low:
-        first = math.floor(math.log10(low))
-        found = [m * 10.0**e for e in range(first, first + 12) for m in (1, 2, 5)]
-        inside = [m for m in found if low <= m <= high]
-        return inside if len(inside) <= 7 else [m for m in inside if f"{m:.0e}"[0] == "1"]
-    rough = (high - low) / 4
+    if logarithmic:
+        first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+        for kinds in ((1, 2, 5), (1, 3), (1,)):
+            found = [m * 10.0**e for e in range(first, last + 1) for m in kinds if low <= m * 10.0**e <= high]
+            if 3 <= len(found) <= 7:
+                return found
+        if len(found) > 7:
+            return found[:: math.ceil(len(found) / 7)]
+    rough = (high - low) / 6
     unit = 10.0 ** math.floor(math.log10(rough))
-    step = next(s * unit for s in (1, 2, 2.5, 5, 10) if s * unit >= rough)
-    return [n * step for n in range(math.ceil(low / step), math.floor(high / step + 1e-9) + 1)]
+    step = next(s * unit for s in (1, 2, 5, 10) if s * unit >= rough)
+    return [n * step for n in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def _svg(label: str, *parts: str) -> Html:

@@ -84,18 +84,28 @@ def pre(text: Any) -> Html:
     return Html(f"<pre>{html(text)}</pre>" if text else "")
 
 
-_WORDS = re.compile(
-    r"(?P<c>//[^\n]*|/\*.*?\*/|(?:(?<=\s)|^)# [^\n]*)|(?P<p>^\s*#\w+[^\n]*)|(?P<s>\"[^\"\n]*\"|'[^'\n]*')"
+_WORDS = (
+    r"|(?P<s>\"[^\"\n]*\"|'[^'\n]*')"
     r"|(?P<k>\b(?:for|if|else|while|return|do|in|def|const|restrict|barrier|case|switch|role|await)\b)"
     r"|(?P<t>\b(?:void|u?int\d*|u?long\d*|u?char\d*|u?short\d*|float\d*|double\d*|half\d*|bool|size_t|unsigned|"
-    r"__\w+__|__(?:kernel|global|local|private|constant)|kernel|global|local)\b)|(?P<n>(?<![\w.])\d[\w.]*)",
-    re.M | re.S,
+    r"__\w+__|__(?:kernel|global|local|private|constant)|kernel|global|local)\b)|(?P<n>(?<![\w.])\d[\w.]*)"
 )
+_C = re.compile(r"(?P<c>//[^\n]*|/\*.*?\*/)|(?P<p>^\s*#\w+[^\n]*)" + _WORDS, re.M | re.S)
+_TREE = re.compile(r"(?P<c># [^\n]*)" + _WORDS)
 _BOUND = {"block": "block", "thread": "thread", "vectorize": "vector", "unroll": "unroll", "cooperative": "shared"}
 
 
+def source(text: str) -> Html:
+    """Text of kernels with its words coloured."""
+    return _coloured(text, _C)
+
+
 def words(text: str) -> Html:
-    """Text of a kernel, a step or a loop tree with its words coloured."""
+    """Lines of a loop tree, steps or expressions with their words coloured."""
+    return _coloured(text, _TREE)
+
+
+def _coloured(text: str, pattern: re.Pattern[str]) -> Html:
 
     def one(found: re.Match[str]) -> str:
         kind, said = str(found.lastgroup), found[0]
@@ -104,7 +114,7 @@ def words(text: str) -> Html:
         return coloured(said, kind)
 
     out, at = [], 0
-    for found in _WORDS.finditer(text):
+    for found in pattern.finditer(text):
         out += [escape(text[at : found.start()]), one(found)]
         at = found.end()
     return Html("".join([*out, escape(text[at:])]))

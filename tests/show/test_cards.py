@@ -155,3 +155,10 @@ def test_what_compilers_are_given_is_a_plain_string():
     C = tir.compute((8,), lambda i: i + 1, name="C")
     s = tir.Schedule(C)
     assert type(s.source()) is str and type(s.source("cuda")) is str and type(s.with_source("int x;").source()) is str
+
+
+def test_a_division_is_no_comment():
+    from tensorir.show.pieces import source, words
+
+    assert "tir-c" not in words("W[k // 16, k % 16] = 1") and "tir-c" in source("x = 1; // 16")
+    assert "tir-block" in words("for i in 8:  # block.x") and "tir-p" in source("#ifdef A")
