@@ -25,6 +25,9 @@ nb_execution_timeout = 240
 nb_execution_raise_on_error = True
 nb_merge_streams = True
 os.environ.setdefault("MPLBACKEND", "Agg")
+# pages show what is in examples/ by running it
+_path = [str(HERE.parent / "examples"), os.environ.get("PYTHONPATH", "")]
+os.environ["PYTHONPATH"] = os.pathsep.join(p for p in _path if p)
 
 
 def setup(app):

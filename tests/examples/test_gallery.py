@@ -1,0 +1,37 @@
+"""Every operator of the gallery passes its check, and computes on the device what NumPy does."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "examples"))
+from gallery import NAMES  # noqa: E402
+
+DOCS = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_schedule_is_right(name):
+    module = importlib.import_module(f"gallery.{name}")
+    schedule, inputs = module.schedule(), module.inputs(1)
+    assert schedule.check()
+    tolerance = getattr(module, "TOLERANCE", 0.0)
+    np.testing.assert_allclose(schedule.build()(*inputs), module.by_numpy(*inputs), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_library_computes_the_same(name):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    module = importlib.import_module(f"gallery.{name}")
+    inputs = module.inputs(2)
+    tolerance = getattr(module, "TOLERANCE", 0.0)
+    theirs = module.by_torch(*map(torch.from_numpy, inputs))
+    np.testing.assert_allclose(np.asarray(theirs), module.by_numpy(*inputs), rtol=tolerance, atol=tolerance)
+
+
+def test_the_page_shows_them_all():
+    assert [n for n in NAMES if f"../examples/gallery/{n}.py" not in DOCS] == []
