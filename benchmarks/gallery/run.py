@@ -5,8 +5,8 @@
 
 Each kernel is checked, compared with NumPy's result and then timed in turn with the libraries, in rounds of one slot
 each (``tensorir.runtime.estimate``): ours as a bound launch, theirs as they are called. Ratios are medians of the
-rounds' ratios with their 95 % intervals; the machine should have nothing else to do. Writes benchmarks/results/gallery.json and
-gallery.md.
+rounds' ratios with their 95 % intervals; the machine should have nothing else to do. Writes
+benchmarks/results/gallery.json and gallery.md.
 """
 
 from __future__ import annotations
