@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import linecache
 import sys
+from collections.abc import Callable
 from itertools import islice
 from types import FrameType
 
@@ -60,9 +61,13 @@ def _holds(n: ast.AST, place: tuple[int | None, ...]) -> bool:
     return first is None or place[0] is None or (first <= place[0] <= (last or first))
 
 
-def instead(*forms: str | None) -> str:
-    """The first of ``forms`` that is there and short enough for a line, else the last."""
-    return next((f for f in forms[:-1] if f and len(f) <= _LONGEST and "\n" not in f), forms[-1] or "")
+def put_right(rule: Callable[[list[ast.AST]], str | None], general: str) -> str:
+    """What ``rule`` makes of the user's expression that is running, if that fits in a line, else ``general``."""
+    try:
+        made = rule(asked())
+    except RecursionError:  # of an expression that is nested too deep to be written again
+        made = None
+    return made if made and len(made) <= _LONGEST and "\n" not in made else general
 
 
 def call_of(path: list[ast.AST]) -> tuple[str, list[str]]:
@@ -145,3 +150,19 @@ def whole_of(path: list[ast.AST]) -> str | None:
                 m.op = ast.FloorDiv()
             return ast.unparse(n) if slices else None
     return None
+
+
+_OVER = ("sum", "max", "min", "any", "all")
+"""Functions of Python's that go through what they are given."""
+
+
+def items_of(path: list[ast.AST]) -> str | None:
+    """Python's ``sum(x)`` of one element, as the reduction that is meant."""
+    name, given = call_of(path)
+    return f"tir.{name}({given[0]}, axis=k) over k = tir.reduce_axis(n)" if name in _OVER and len(given) == 1 else None
+
+
+def rows_of(path: list[ast.AST]) -> str | None:
+    """Python's ``sum(A)`` of a whole tensor, which goes through its rows."""
+    name, given = call_of(path)
+    return f"{given[0]}.{name}(axis=0)" if name in _OVER and len(given) == 1 else None

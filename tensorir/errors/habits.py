@@ -8,7 +8,7 @@ import functools
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
 
@@ -50,11 +50,14 @@ def near(name: str, legal: Iterable[str]) -> str:
     return " or ".join(close) + "?" if close else ""
 
 
-def meant(kind: str, word: str, legal: Iterable[str]) -> str:
-    """Which of the ``legal`` words another tool calls ``word``, or is spelt so, and the others."""
-    words = list(legal)
-    close = difflib.get_close_matches(word, words, n=1, cutoff=0.7)
-    one = habit(kind, word) or (close[0] if close else "")
+def meant(kind: str, word: str, legal: Iterable[str], short: Mapping[str, str] | None = None) -> str:
+    """Which of the ``legal`` words another tool calls ``word``, or is spelt so, and the others.
+
+    short: other words that are understood, and what they stand for
+    """
+    words, also = list(legal), short or {}
+    close = difflib.get_close_matches(word, [*words, *also], n=1, cutoff=0.7)
+    one = habit(kind, word) or (also.get(close[0], close[0]) if close else "")
     first = f'"{one}"; ' if one in words else f"{one}; " if one else ""
     return f"{first}one of {', '.join(words)}"
 

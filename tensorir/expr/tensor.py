@@ -10,7 +10,7 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, Any, overload
 
 from tensorir.errors import DeclarationError, DeclarationTypeError, refuse
-from tensorir.errors.asked import asked, call_of, instead, item_of, whole_of
+from tensorir.errors.asked import item_of, put_right, rows_of, whole_of
 from tensorir.errors.habits import public, unknown
 from tensorir.errors.needs import shown
 from tensorir.ir.build import as_expr, cast, converted
@@ -161,10 +161,8 @@ class Tensor(Shown, Operators["Tensor"]):
         return Load(self.buffer, tuple(cast(i, "index") for i in self._index(index)), self.dtype)
 
     def __iter__(self) -> Any:
-        name, given = call_of(asked())
-        whole = f"{given[0]}.{name}(axis=0)" if name in METHODS and len(given) == 1 else None
         raise refuse(DeclarationTypeError, "declare.iterated", f"{self.name} is symbolic: it cannot be iterated",
-                     hint=instead(whole, "index it with the axes of a compute"))  # fmt: skip
+                     hint=put_right(rows_of, "index it with the axes of a compute"))  # fmt: skip
 
     def get(self, *index: Any, fill: Any = 0) -> Expr:
         """The element at ``index``, or ``fill`` where the index lies outside: a padded read."""
@@ -176,7 +174,7 @@ class Tensor(Shown, Operators["Tensor"]):
             raise refuse(
                 DeclarationError, "declare.rank",
                 f"{self.name} has {len(self.shape)} dimensions but is read with {len(given)} indices",
-                hint=instead(item_of(asked()), f"{self.name}[{', '.join('ijklmnpq'[: len(self.shape)])}]"),
+                hint=put_right(item_of, f"{self.name}[{', '.join('ijklmnpq'[: len(self.shape)])}]"),
             )  # fmt: skip
         out = []
         for i in given:
@@ -186,7 +184,7 @@ class Tensor(Shown, Operators["Tensor"]):
             e = as_expr(i)
             if DTYPES[e.dtype].kind not in "iu":
                 raise refuse(DeclarationError, "declare.index-type", f"{self.name} is indexed with a {e.dtype}",
-                             hint=instead(whole_of(asked()), "tir.cast(…, 'int32')"))  # fmt: skip
+                             hint=put_right(whole_of, "tir.cast(…, 'int32')"))  # fmt: skip
             out.append(e)
         return tuple(out)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Generic, TypeVar
 
 from tensorir.errors import DeclarationError, DeclarationTypeError, TensorIRError, refuse
-from tensorir.errors.asked import asked, call_of, instead, item_of, number_of, truth_of
+from tensorir.errors.asked import item_of, items_of, number_of, put_right, truth_of
 from tensorir.errors.habits import habit
 from tensorir.errors.needs import shown
 
@@ -185,16 +185,15 @@ def no_truth() -> TensorIRError:
         DeclarationError,
         "declare.truth-value",
         "a symbolic value has no truth value while the computation is being declared",
-        hint=instead(truth_of(asked()), general),
+        hint=put_right(truth_of, general),
     )
 
 
 def no_iteration() -> TensorIRError:
     """The error for ``for``, ``in`` and unpacking on a symbolic value."""
-    name, given = call_of(asked())
-    hint = "tir.sum(…, axis=k) over k = tir.reduce_axis(n); an element is read with its indices, A[i, j]"
-    if name in ("sum", "max", "min", "any", "all") and len(given) == 1:
-        hint = instead(f"tir.{name}({given[0]}, axis=k) over k = tir.reduce_axis(n)", hint)
+    hint = put_right(
+        items_of, "tir.sum(…, axis=k) over k = tir.reduce_axis(n); an element is read with its indices, A[i, j]"
+    )
     message = "a symbolic value is one number: it cannot be iterated"
     return refuse(DeclarationTypeError, "declare.iterated", message, hint=hint)
 
@@ -202,7 +201,7 @@ def no_iteration() -> TensorIRError:
 def no_item() -> TensorIRError:
     """The error for ``[…]`` of one element."""
     message = "one element was indexed: it is one number"
-    hint = instead(item_of(asked()), "A[i, j] with all indices in one pair of brackets")
+    hint = put_right(item_of, "A[i, j] with all indices in one pair of brackets")
     return refuse(DeclarationTypeError, "declare.indexed", message, hint=hint)
 
 
@@ -210,7 +209,7 @@ def no_number(what: str) -> TensorIRError:
     """The error for int(), float(), math.exp(), range() … of a symbolic value."""
     general = 'tir.cast(x, "int32") for int(x), tir.exp(x) for math.exp(x), tir.reduce_axis(n) for range(n)'
     message = f"a symbolic value is not {what}: it has none while the computation is being declared"
-    return refuse(DeclarationTypeError, "declare.number", message, hint=instead(number_of(asked()), general))
+    return refuse(DeclarationTypeError, "declare.number", message, hint=put_right(number_of, general))
 
 
 def no_function(what: str, kind: str, name: str) -> TensorIRError:

@@ -324,6 +324,11 @@ ANSWERED = [
         "w.schedule().build()",
         "tir.ops.matmul(m=8, n=8, k=8).schedule()",
     ),
+    ('tir.placeholder((n,), "fp17")', "declare.dtype", '"float', 'tir.placeholder((n,), "fp16")'),
+    ('tir.placeholder((n,), "foat32")', "declare.dtype", '"float32"', "tir.placeholder((n,))"),
+    of_element(
+        "1 if " + "(" * 18 + "A[i]" + " + 1)" * 18 + " else 0", "declare.truth-value", "tir.where(cond, a, b)", "A[i]"
+    ),
     # TVM
     ("tir.te.placeholder((n,), name='X')", "attribute.unknown", "tir.placeholder", "tir.placeholder((n,), name='X')"),
     ("from tensorir import te", "attribute.unknown", "tir.placeholder", "from tensorir import placeholder"),
