@@ -282,6 +282,17 @@ def test_arrays_lie_as_badly_as_they_are_declared(name: str, pattern: str, new: 
     assert fate(kernel(name), pattern, new) & {"memory.misaligned", "check.wrong-result"}
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("array", ["a_shared_warp", "b_shared_warp", "c"])
+def test_arrays_of_a_thread_are_as_long_as_they_are_declared(dtype: str, array: str) -> None:
+    """Also where instructions take their addresses."""
+    s = _matmul("gpu_tensor", "cuda -arch=sm_80", _WARPS, m=40, n=40, k=72, dtype=dtype)
+    declared = re.search(rf"(?m)^ +(?:__align__\(\d+\) )?(?!return)[\w ]+ {array}\[(\d+)\];", s.source())
+    assert declared
+    shorter = declared[0].replace(f"[{declared[1]}]", f"[{int(declared[1]) - 1}]")
+    assert "memory.out-of-bounds" in fate(s, re.escape(declared[0]), shorter)
+
+
 def test_what_lies_between_arrays_is_nobodys() -> None:
     s = kernel("threads")
     assert "memory.out-of-bounds" in fate(s, r"(b_shared \+ )(i_1 \* 32 \+ j_1 \* 4\) =)", r"\1 4 + \2", 1)

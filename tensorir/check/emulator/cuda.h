@@ -30,7 +30,7 @@ tir_index tir_grid_size();
 void tir_sync_block();
 void tir_sync_warp(unsigned mask);
 unsigned char *tir_own_shared(unsigned char *of_image);
-unsigned char *tir_unset(unsigned char *room, size_t size);
+void tir_unset(void *room, size_t size);
 // how: 0 from lane, 1 from own lane ^ lane, 2 from own + lane;  mask: the lanes that take part
 uint32_t tir_shuffle(uint32_t value, int lane, int how, unsigned mask);
 // instructions that the threads of a warp run together: instructions.h
@@ -148,7 +148,8 @@ struct alignas(32) tir_array { void *at; unsigned long long size, at_launch, non
   T(&name) of = *(T(*) of)(name##_image + TIR_ALIGN(n, T))
 #define TIR_OWN(n, T, name, of) \
   alignas(2 * TIR_ALIGN(n, T)) unsigned char name##_room[TIR_ALIGN(n, T) + sizeof(T of)]; \
-  T(&name) of = *(T(*) of)(tir_unset(name##_room, sizeof name##_room) + TIR_ALIGN(n, T))
+  tir_unset(name##_room, sizeof name##_room); \
+  T(&name) of = *(T(*) of)(name##_room + TIR_ALIGN(n, T))  /* by its name: compilers know how large it is */
 // What nobody has written is a NaN in every type of floats: garbage is one now and then, and no product with 0 hides it.
 #define TIR_UNSET(T, name) for (T &tir_one : name) tir_one = tir_none((T *)nullptr)
 static inline float tir_none(float *) { return NAN; }

@@ -91,10 +91,7 @@ void tir_sync_warp(unsigned mask) {
   sync_warp(HERE, (const void *)tir_sync_warp, true);
 }
 
-u8 *tir_unset(u8 *room, size_t size) {
-  std::memset(room, 0xff, size);
-  return room;
-}
+void tir_unset(void *room, size_t size) { std::memset(room, 0xff, size); }
 
 float tir_add_float(float *p, float v) {
   access(p, 4, true, HERE, true);
