@@ -515,9 +515,10 @@ HABITS: dict[str, dict[str, str]] = {
     **{
         f"{f}()": {
             "dim": "axis=k",
+            "where": "tir.where(cond, A, 0), of which the reduction is taken",
             "keepdims": "keepdims is of whole tensors: tir.sum(A, axis=1, keepdims=True)",
             "keepdim": "keepdims=True, of whole tensors",
-            "dtype": 'tir.sum(tir.cast(x, "float32"), axis=k)',
+            "dtype": 'A.astype("float32") before, tir.cast(x, "float32") of an element',
             "initial": "combine it afterwards",
             "condition": "where=",
             "init": "combine it afterwards",

@@ -32,7 +32,7 @@ C = TypeVar("C")
 
 _DTYPE = re.compile(r"(?:bfloat|float|u?int|bool|complex|half|double)\d*(?:_e\dm\d\w*)?")
 
-_ALSO = {"stage": "schedule"}
+_ALSO = {"stage": "schedule", "tensor": "function"}
 """Where a name is looked for next."""
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, overload
 
-from tensorir.errors import DeclarationError, DeclarationTypeError, refuse
+from tensorir.errors import DeclarationError, DeclarationTypeError, TensorIRError, refuse
 from tensorir.errors.asked import item_of, put_right, rows_of, whole_of
 from tensorir.errors.habits import public, unknown
 from tensorir.errors.needs import shown
@@ -181,12 +181,24 @@ class Tensor(Shown, Operators["Tensor"]):
             if isinstance(i, slice) or i is Ellipsis or i is None:
                 raise refuse(DeclarationError, "declare.slice", f"{self.name} is read with a slice",
                              hint="index one element with axes; a whole row is a compute over that axis")  # fmt: skip
+            if (isinstance(i, Tensor) and i.shape) or isinstance(i, list):
+                raise _no_gather(self, i)
             e = as_expr(i)
             if DTYPES[e.dtype].kind not in "iu":
                 raise refuse(DeclarationError, "declare.index-type", f"{self.name} is indexed with a {e.dtype}",
                              hint=put_right(whole_of, "tir.cast(…, 'int32')"))  # fmt: skip
             out.append(e)
         return tuple(out)
+
+
+def _no_gather(t: Tensor, index: Any) -> TensorIRError:
+    """The error for a whole array of indices."""
+    what, name = ("a list", "at") if isinstance(index, list) else (f"{index.name}, a whole tensor", index.name)
+    hint = f"tir.compute((n,), lambda i: {t.name}[{name}[i]])"
+    hint += f' with at = tir.placeholder(({len(index)},), "int32", name="at")' if isinstance(index, list) else ""
+    if isinstance(index, Tensor) and index.dtype == "bool":  # its result would have a shape that is not known
+        hint = f"tir.where({name}, {t.name}, 0)"
+    return refuse(DeclarationError, "declare.whole", f"{t.name} is indexed with {what}", hint=hint)
 
 
 def has_reduce(e: Expr) -> bool:

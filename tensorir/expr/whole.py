@@ -49,7 +49,9 @@ def elementwise(function: Callable[..., Any], args: Sequence[Any], name: str) ->
     shape = broadcast([t.shape for t in tensors])
     for a in args:
         if isinstance(a, Expr) and (axes := [v.name for v in find(a, Var) if not v.order]):
-            t = tensors[0]
+            t = max(tensors, key=lambda t: t.ndim)
+            if not t.ndim:  # one number, next to an element
+                return function(*(b[()] if isinstance(b, Tensor) else b for b in args))
             message = f"{t.name} is a whole tensor of shape {t.shape} next to an element that is read at {axes[0]}"
             raise refuse(DeclarationError, "declare.whole", message, hint=f"{t.name}[{_letters(t.ndim)}]")
 

@@ -49,6 +49,8 @@ def as_expr(x: Any, like: str | None = None) -> Expr:
     if kind in DTYPES and getattr(x, "shape", None) == ():
         return _t.Const(x.item(), kind)
     if isinstance(shape := getattr(x, "shape", None), tuple):
+        if getattr(x, "WHOLE", False) and shape == ():
+            return x[()]  # type: ignore[no-any-return]
         if getattr(x, "WHOLE", False):
             index = ", ".join("ijklmnpq"[: len(shape)])
             message = f"{x.name} is a whole tensor of shape {shape} where one element of it is meant"

@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 from tensorir.errors import DeclarationError, DeclarationTypeError, TensorIRError, refuse
 from tensorir.errors.asked import item_of, items_of, number_of, put_right, truth_of
-from tensorir.errors.habits import habit
+from tensorir.errors.habits import answers, habit
 from tensorir.errors.needs import shown
 
 T = TypeVar("T")
@@ -67,8 +67,9 @@ class Operators(Generic[T]):
     def __rdivmod__(self, o: Any) -> tuple[T, T]:
         return o // self, o % self
 
-    def __pow__(self, o: Any) -> T:
-        return self._made("power", self, o)
+    def __pow__(self, o: Any, modulus: Any = None) -> T:
+        power = self._made("power", self, o)
+        return power if modulus is None else power % modulus
 
     def __rpow__(self, o: Any) -> T:
         return self._made("power", o, self)
@@ -145,6 +146,7 @@ class Operators(Generic[T]):
     def __invert__(self) -> T:
         return self._made("invert", self)
 
+    @answers()
     def astype(self, dtype: Any) -> T:
         """Converted, as ``tir.cast``."""
         return self._made("astype", self, dtype)
@@ -222,5 +224,6 @@ def no_function(what: str, kind: str, name: str) -> TensorIRError:
 def too_many(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> TensorIRError:
     """The error for arguments that a function does not take in a declaration."""
     given = ", ".join([*map(shown, args[1:]), *(f"{k}={shown(v)}" for k, v in options.items())])
+    hints = [*(habit(f"{name}()", k) for k in options), habit("function", name), "leave it out"]
     message = f"{name}(…, {given}): this argument means nothing in a declaration"
-    return refuse(DeclarationTypeError, "declare.function", message, hint=habit("function", name) or "leave it out")
+    return refuse(DeclarationTypeError, "declare.function", message, hint=next(filter(None, hints)))

@@ -78,7 +78,8 @@ class Schedule(Shown):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name):
-            raise unknown("schedule", name, "a Schedule", public(type(self)))
+            stage = f's["{name}"]' if not name.startswith("_") and name in self.index.stages else ""
+            raise unknown("schedule", name, "a Schedule", public(type(self)), stage)
 
     # --- looking
 

@@ -12,6 +12,7 @@ import pytest
 
 import tensorir as tir
 from tensorir.errors.habit_table import HABITS
+from tensorir.expr.program import inputs_of
 from tensorir.interp.reference import evaluate
 
 N = 12
@@ -81,6 +82,7 @@ WORKS = {
         "np.float32(2) * A[i]", "np.int64(3) * I[i]", "np.float32(0) < A[i]", "np.exp(I[i])", "np.mod(-7, J[i])",
         "np.exp(A[i]).astype(np.float16)", "-A[i] - -B[i]", "sum(A[(i + d) % n] for d in range(3))", "np.abs(I[i])",
         "A[np.int64(3)] + A[i]", "(A[i] > 0) & (B[i] < 7)", "(A[i] > 0) | ~(B[i] < 7)", "A[n - 1 - i]", "A[i % 3]",
+        "A[i] / B.sum()", "B.sum() - A[i]", "np.maximum(A[i], B.mean())", "A[i] * A.max() + 1",
         "A[i] == 0", "0 == A[i]", "A[i] != B[i]", "i == 3", "(i == 3) | (A[i] == 0)", "np.where(A[i] == 0, A[i], 1)",
     ]),
     **dict.fromkeys(f"np.{f}(B[i])" for f in UNARY),
@@ -90,6 +92,7 @@ WORKS = {
     "math.floor(A[i] / 2)": "np.floor(A / 2)", "math.ceil(A[i] / 2)": "np.ceil(A / 2)", "math.floor(I[i])": "I",
     "math.trunc(A[i] / 2)": "np.trunc(A / 2)", "A[i] + np.float64(1.5)": "A + 1.5",
     "(A[i] > 0) * 2": "(A > 0) * np.int32(2)",
+    "pow(I[i], 2, 3)": "I**2 % 3",
     "tir.maximum(A[i], B[i])": "np.maximum(A, B)", "tir.where(A[i] > 0, i, -1)": "np.where(A > 0, i, -1).astype('i4')",
 }  # fmt: skip
 ROUNDED = re.compile(r"exp|log|tan|sin|cos|\.5|-2|\*\*[BA]|power|/ 8|\* 8")
@@ -101,7 +104,7 @@ def test_an_element_that_works(typed):
     C = run(f"C = declare(lambda i: {typed})")["C"]
     given = dict(zip("ABIJ", values(), strict=True))
     want = np.asarray(eval(WORKS[typed] or typed, {"np": np, "n": N, "i": np.arange(N, dtype="i4"), **given}))
-    got = evaluate((C,), [given[t.name] for t in sorted(C.op.inputs, key=lambda t: t.order)])[0]
+    got = evaluate((C,), [given[t.name] for t in inputs_of((C,))])[0]
     assert got.dtype == want.dtype
     if ROUNDED.search(typed):
         np.testing.assert_allclose(got.astype(float), want.astype(float), rtol=1e-5, atol=1e-6)
@@ -249,6 +252,19 @@ ANSWERED = [
     ("np.asarray(A)", "declare.number", "f(a, b)", "C"),
     ("np.outer(A, B)", "declare.function", "a[i] * b[j]", "tir.compute((n, n), lambda i, j: A[i] * B[j])"),
     ("np.flip(A)", "declare.function", "A[n - 1 - i]", "A[::-1]"),
+    ("A[I]", "declare.whole", "lambda i: A[I[i]]", "tir.compute((n,), lambda i: A[I[i]])"),
+    (
+        "A[[0, 1]]",
+        "declare.whole",
+        "at = tir.placeholder((2,)",
+        "at = tir.placeholder((2,), 'int32'); tir.compute((2,), lambda i: A[at[i]])",
+    ),
+    ("A[A > 0]", "declare.whole", "tir.where(greater, A, 0)", "tir.where(A > 0, A, 0)"),
+    ("A.sum(dtype='f8')", "declare.function", 'A.astype("float32") before', "A.astype('f8').sum()"),
+    ("A.sum(where=A > 0)", "declare.function", "tir.where(cond, A, 0)", "tir.where(A > 0, A, 0).sum()"),
+    ("A.astype()", "argument.call", "astype(dtype)", "A.astype('f4')"),
+    ("A.var()", "attribute.unknown", "D = A - A.mean()", "D = A - A.mean(); (D * D).mean()"),
+    ("s.C", "attribute.unknown", 's["C"]', 's["C"]'),
     ("A + M", "declare.broadcast", "B[:, None]", "A[:, None] + M"),
     ("M @ M", "matmul.shape", "M @ M.T", "M @ M.T"),
     ("A.reshape(5, -1)", "declare.reshape", "A.reshape(12, -1)", "A.reshape(12, -1)"),
