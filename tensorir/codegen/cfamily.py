@@ -381,7 +381,8 @@ class _KernelText:
             [f"{pad}#pragma unroll"] if s.kind is Kind.UNROLL else [f"{pad}#pragma unroll {s.hint}"] if s.hint else []
         )
         head = f"{pad}for ({self.d.types['index']} {v} = 0; {v} < {self.expr(s.extent, SUM)}; ++{v})"
-        return [*pragma, *self._block(head, s.body, depth)]
+        note = [f"{pad}// {s.said}"] if s.said else []
+        return [*note, *pragma, *self._block(head, s.body, depth)]
 
     def _index(self, axis: Loop) -> str:
         """The hardware index of an axis; neighbours along x are a cluster."""
@@ -430,7 +431,9 @@ class _KernelText:
     def _block(self, head: str, body: Stmt, depth: int) -> list[str]:
         """``head`` and its body, in braces only where C needs them."""
         inner = self.stmt(body, depth + 1)
-        single = isinstance(body, Store) or (isinstance(body, Loop | If) and not inner[0].lstrip().startswith("#"))
+        single = isinstance(body, Store) or (
+            isinstance(body, Loop | If) and not inner[0].lstrip().startswith(("#", "//"))
+        )
         if single:
             return [head, *inner]
         return [f"{head} {{", *inner, f"{INDENT * depth}}}"]

@@ -310,6 +310,7 @@ class Loop(Stmt):
     later: these copies are under way by themselves, without passing through registers
     roles: registers of a thread that copies, and of one that computes, where warpgroups of their own make the copies
     turns: so many sets of the warpgroups that compute take the iterations of the loop around in turns
+    said:  why lowering made something else of it than the schedule says; the text repeats it
     """
 
     var: Var
@@ -323,6 +324,7 @@ class Loop(Stmt):
     later: bool = False
     roles: tuple[int, ...] = ()
     turns: int = 1
+    said: str = ""
 
 
 @node

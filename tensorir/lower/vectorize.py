@@ -45,7 +45,7 @@ _HELD = (Scope.WARP,)
 
 
 class _Scalar(Exception):
-    """This body has no vector form on this target."""
+    """This body has no vector form on this target; says why, where a user can change it."""
 
 
 @lowering
@@ -87,8 +87,8 @@ class _Vectorize(Rewriter):
             return self._in_parts(n, lanes, 8)  # vload16 and vstore16 are broken in a widely used runtime
         try:
             return _Lanes(n.var, lanes, self.arith, self.target, self.raw).stmt(n.body)
-        except _Scalar:
-            return n.replace(kind=Kind.UNROLL)
+        except _Scalar as why:
+            return n.replace(kind=Kind.UNROLL, said=f"not in vectors: {why}" if str(why) else "")
 
     def _in_parts(self, n: Loop, lanes: int, widest: int) -> Stmt:
         outer, inner = Var(f"{n.var.name}.v", "index"), Var(n.var.name, "index")
@@ -142,12 +142,17 @@ class _Lanes:
             return s.replace(body=self.stmt(s.body))
         if isinstance(s, Alloc) and not self.copies_only:
             return s.replace(body=self.stmt(s.body))
-        raise _Scalar
+        raise _Scalar("" if self.copies_only else "there is more in the loop than stores")
 
     def _store(self, s: Store) -> Store:
-        index = self._index(s.index[0])
-        if s.adds or not isinstance(index, Ramp) or self._converted(s.buffer):
-            raise _Scalar
+        if self._converted(s.buffer):
+            raise _Scalar(self._why(f"elements of {s.buffer.name} ({s.buffer.dtype}) are converted one by one"))
+        try:
+            index = self._index(s.index[0])
+        except _Scalar:
+            raise _Scalar(self._why(f"what lanes write of {s.buffer.name} is not side by side")) from None
+        if s.adds or not isinstance(index, Ramp):
+            raise _Scalar(self._why(f"all lanes write the same element of {s.buffer.name}"))
         if self.copies_only and (not _is_copy(s.value) or (s.buffer.dtype in CONVERTED and not moves(s))):
             return s.replace(index=(index,), value=self._computed(s))
         value = self._wide(self.expr(s.value))
@@ -163,6 +168,10 @@ class _Lanes:
         if (self.lanes > 4 and not words) or DTYPES[s.buffer.dtype].bits * self.lanes < 32:
             raise _Scalar
         return Pack(tuple(self._lane(s.value, k) for k in range(self.lanes)), s.buffer.dtype)
+
+    def _why(self, words: str) -> str:
+        """The reason, where vectors compute: CUDA's only copy, as is known."""
+        return "" if self.copies_only else words
 
     def _converted(self, b: Buffer) -> bool:
         """Whether elements of ``b`` change their form between memory and where they are used."""
@@ -197,13 +206,13 @@ class _Lanes:
             ranges = {v: r for v, r in self.arith.ranges.items() if v is not self.var}
             # comparisons are monotonic in the lane: equal at both ends is equal everywhere
             if opposite is None or not isinstance(c, Binary) or c.op not in ("<", "<=") or not self._moves_evenly(c):
-                raise _Scalar
+                raise _Scalar(self._why("its condition differs from lane to lane"))
             rounded = self._aligned(c)
             if rounded is not None:
                 out = binary("and", out, rounded)
                 continue
             if not (Arith(ranges, [first]).proves(last) and Arith(ranges, [last]).proves(first)):
-                raise _Scalar
+                raise _Scalar(self._why("its condition differs from lane to lane"))
             out = binary("and", out, first)
         return self.arith.simplify(out)
 
@@ -253,17 +262,19 @@ class _Lanes:
                 return Cast(self._wide(self.expr(e.a)), e.dtype)
             case Unary():
                 if e.dtype == "bool":
-                    raise _Scalar  # of vectors, true is -1
+                    raise _Scalar(self._why("a condition is no number in vectors"))
                 return Unary(e.op, self._wide(self.expr(e.a)), e.dtype)
             case Binary():
-                if e.dtype == "bool" or e.op in ("//", "%"):
-                    raise _Scalar
+                if e.dtype == "bool":
+                    raise _Scalar(self._why("a condition is no number in vectors"))
+                if e.op in ("//", "%"):
+                    raise _Scalar(self._why("integers are divided one by one"))
                 if e.op in SHIFTS and not self.arith.shifts_plainly(e):
-                    raise _Scalar  # a helper does it, of numbers
+                    raise _Scalar(self._why("a helper shifts by a number of bits that may be any"))
                 return Binary(e.op, self._wide(self.expr(e.a)), self._wide(self.expr(e.b)), e.dtype)
             case Call():
                 if e.fn == "bitcast" and (e.dtype in WIDENED or e.args[0].dtype in WIDENED):
-                    raise _Scalar  # a helper does it, of numbers
+                    raise _Scalar(self._why("a helper takes narrow floats for bits, one by one"))
                 return Call(e.fn, tuple(self._wide(self.expr(a)) for a in e.args), e.dtype)
         return Pack(tuple(self._lane(e, k) for k in range(self.lanes)), e.dtype)
 
@@ -296,11 +307,11 @@ class _Lanes:
     def _masked(self, e: Select) -> Expr:
         """Both sides in all lanes, and the choice in each; where computing what is not chosen does no harm."""
         if e.dtype in CONVERTED or not (speculable(e.a, self.arith) and speculable(e.b, self.arith)):
-            raise _Scalar
+            raise _Scalar(self._why("one side of a choice may not be computed where the other is chosen"))
         try:
             chosen = mask(e.cond, self.var, self.lanes, self.arith, lambda x: self._wide(self.expr(x)))
         except NoMask:
-            raise _Scalar from None
+            raise _Scalar(self._why("a condition has no form in vectors")) from None
         return Select(chosen, self._wide(self.expr(e.a)), self._wide(self.expr(e.b)), e.dtype)
 
     def _lane_by_lane(self, e: Select) -> tuple[Expr, Expr]:

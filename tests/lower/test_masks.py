@@ -201,3 +201,27 @@ def test_no_scalar_loop_is_left():
     assert loops(s) == ["Y.h", "Y.i.0"]
     compared = find(lower(s.program, s.target).kernels[0].body, Binary, lambda n: n.op == ">" or n.op == "<")
     assert any(lanes_of(c) == 8 for c in compared)
+
+
+@pytest.mark.parametrize(
+    ("fn", "why"),
+    [
+        (lambda x, y, i: x[i] // y[i], "integers are divided one by one"),
+        (lambda x, y, i: tir.where(y[i] > 0, x[i] // y[i], 0), "one side of a choice may not be computed"),
+        (lambda x, y, i: x[i] << y[i], "a helper shifts by a number of bits"),
+    ],
+)
+def test_the_text_says_which_loop_is_not_in_vectors_and_why(fn, why):
+    x, y = (tir.placeholder((32,), "int32", name=n) for n in "XZ")
+    s = tir.Schedule(tir.compute((32,), lambda i: fn(x, y, i), name="Y"), CPU)
+    s.vectorize(s.split("Y.i", [None, 8])[1])
+    assert f"// not in vectors: {why}" in s.source()
+    assert s.check()
+    plain = tir.Schedule(tir.compute((32,), lambda i: x[i] + y[i], name="Y"), CPU)
+    assert "not in vectors" not in plain.vectorize(plain.split("Y.i", [None, 8])[1]).source()
+
+
+def test_what_is_written_in_strides_is_said_not_to_be_in_vectors():
+    x = tir.placeholder((8, 4), name="X")
+    s = tir.Schedule(tir.compute((8, 4), lambda i, j: x[i, j], name="Y"), CPU).reorder("Y.j", "Y.i")
+    assert "// not in vectors: what lanes write of Y is not side by side" in s.vectorize("Y.i").source()

@@ -67,6 +67,7 @@ void y_kernel(__global const float *restrict x, __global const float *restrict w
     for (long s = 0; s < 3; ++s)
       for (long c = 0; c < 4; ++c)
         for (long ki_0 = 0; ki_0 < 2; ++ki_0) {
+          // not in vectors: one side of a choice may not be computed where the other is chosen
           #pragma unroll
           for (long ki_1 = 0; ki_1 < 8; ++ki_1)
             W[r * 192 + s * 64 + c * 16 + ki_0 * 8 + ki_1] = ki_0 * 8 + ki_1 < 5 ? w[ki_0 * 288 + ki_1 * 36 + c * 9 + r * 3 + s] : 0.0f;
