@@ -79,21 +79,38 @@ class KernelLike(Protocol):
 class Frame:
     """The lanes that are active: thread-dependent values as arrays over them.
 
-    own: for each depth of loops that run at once the numbers of the lanes' own memory allocated there
+    own:    for each depth of loops that run at once the numbers of the lanes' own memory allocated there
+    wanted: the lanes of a vector whose values go anywhere, by thread; None for all
     """
 
-    __slots__ = ("block", "cache", "env", "lane", "me", "own")
+    __slots__ = ("block", "cache", "env", "lane", "me", "own", "wanted")
 
     def __init__(self, env: dict[Var, Any], lane: np.ndarray, block: np.ndarray, me: np.ndarray,
                  own: tuple[np.ndarray, ...] = ()) -> None:  # fmt: skip
         self.env, self.lane, self.block, self.me = env, lane, block, me
         self.own = own or (lane,)
         self.cache: dict[Any, Any] = {}
+        self.wanted: np.ndarray | None = None
 
     def only(self, mask: np.ndarray) -> Frame:
         env = {v: x[mask] if isinstance(x, np.ndarray) and x.ndim else x for v, x in self.env.items()}
         lane, *deeper = [x[mask] for x in self.own]
-        return Frame(env, lane, self.block[mask], self.me[mask], (lane, *deeper))
+        some = Frame(env, lane, self.block[mask], self.me[mask], (lane, *deeper))
+        some.wanted = None if self.wanted is None else self.wanted[mask]
+        return some
+
+    def wanting(self, lanes: np.ndarray) -> Frame:
+        """The same threads, of whose vectors these lanes (of those wanted so far) go anywhere."""
+        some = Frame(self.env, self.lane, self.block, self.me, self.own)
+        some.cache = self.cache
+        some.wanted = lanes if self.wanted is None else lanes & self.wanted
+        return some
+
+    def wanted_of(self, where: np.ndarray) -> np.ndarray | None:
+        """Which of the cells that vectors, or threads, read go anywhere."""
+        if self.wanted is None:
+            return None
+        return np.broadcast_to(self.wanted, where.shape) if where.ndim == 2 else np.asarray(self.wanted.any(axis=1))
 
     def repeated(self, times: int, values: Mapping[Var, np.ndarray], private: bool = False) -> Frame:
         """Each lane ``times`` times, side by side, with these ``values`` (of so many lanes) besides its own.
@@ -465,9 +482,9 @@ class Machine:
         def run(f: Frame) -> Any:
             where = at(f)
             if cells.watched:
-                return cells.read(where, *self.who(f, where))
+                return cells.read(where, *self.who(f, where), f.wanted_of(where))
             if cells.written is not None:
-                cells.need_written(where)
+                cells.need_written(where, f.wanted_of(where))
             return cells.values[where]
 
         return run
@@ -494,12 +511,14 @@ class Machine:
     def _select(self, e: Select) -> Value:
         """Only the chosen side is evaluated, lane by lane."""
         cond, a, b, kind = self.expr(e.cond), self.expr(e.a), self.expr(e.b), self.n.storage(e.dtype)
-        vector, each = lanes_of(e) > 1, lanes_of(e.cond) > 1
+        lanes = lanes_of(e)
+        vector, each = lanes > 1, lanes_of(e.cond) > 1
 
         def run(f: Frame) -> Any:
             c = cond(f)
             if each:  # both sides are computed in all lanes
-                return np.asarray(np.where(c, a(f), b(f)), kind)
+                c = np.broadcast_to(c, (len(f.lane), lanes))
+                return np.asarray(np.where(c, a(f.wanting(c)), b(f.wanting(~c))), kind)
             if not isinstance(c, np.ndarray) or c.ndim == 0:
                 return a(f) if c else b(f)
             if c.all():

@@ -15,13 +15,17 @@ from tensorir.ir.build import as_expr, binary, const
 from tensorir.ir.tree import (
     Alloc,
     Barrier,
+    Binary,
+    Broadcast,
     Buffer,
     If,
     Kind,
     Load,
     Loop,
     Program,
+    Ramp,
     Scope,
+    Select,
     Seq,
     Stage,
     Store,
@@ -179,3 +183,26 @@ def test_loops_over_one_variable_do_not_see_each_others_last_value():
     module = module_of(Program("p", (X,), (Y,), Seq((guarded, together))))
     out = run(module, {"X": np.arange(8, dtype="float32")}, Numbers())
     assert out["Y"].tolist() == [0, 1, 2, 3] * 2
+
+
+def masked(limit):
+    """Vectors of four: the first two lanes of an array are written, those below ``limit`` are chosen."""
+    four = lambda b: Load(b, (Ramp(const(0), 4, "index"),), b.dtype)  # noqa: E731
+    R4 = buffer("R4", 4, Scope.REGISTER)
+    below = Binary("<", four(X), Broadcast(const(float(limit), "float32"), 4, "float32"), "bool")
+    chosen = Select(below, four(R4), Broadcast(const(-1.0, "float32"), 4, "float32"), "float32")
+    written = [store(R4, n, const(5.0 + n, "float32")) for n in (0, 1)]
+    both = [Store(Y, (Ramp(const(n), 4, "index"),), chosen) for n in (0, 4)]
+    body = Alloc(R4, Seq((*written, *both)))
+    return Loop(I, const(1), Loop(T, const(1), body, Kind.THREAD_X), Kind.BLOCK_X)
+
+
+@pytest.mark.parametrize("limit", [0, 1, 2])
+def test_lanes_that_are_not_chosen_may_be_unwritten(limit):
+    got = run(module_of(Program("p", (X,), (Y,), masked(limit))), {"X": np.arange(8, dtype="float32")}, Numbers())
+    assert got["Y"][:4].tolist() == [5.0 + n if n < limit else -1.0 for n in range(4)]
+
+
+def test_a_lane_that_is_chosen_and_unwritten():
+    problem = fault(masked(3))
+    assert problem.code == "memory.uninitialised" and "R4[2]" in problem.message
