@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.habits import habit
 from tensorir.errors.needs import need_bool, need_choice, need_int, need_ints, wrong
+from tensorir.errors.spelling import nearest
 from tensorir.shown import Shown
 
 _OPT_IN = {  # bytes of shared memory that one block may have when the kernel asks for it (CUDA programming guide)
@@ -124,16 +125,17 @@ class Target(Shown):
             words = []
         match = _NAME.match(words[0]) if words else None
         if match is None:
-            raise _unknown(f"{text[:80]!r} is not a target", habit("target", text.strip().lower()))
+            raise _unknown(f"{text[:80]!r} is not a target", habit("target", text.strip().lower()) or _likely(text))
         options = dict(_option(word, text) for word in words[1:])
         language, device = match[1], words[0] if match[2] is not None else ""
         if language == "hip" and device:
             raise _unknown(f"{device!r} is no device: HIP is source text only here")
         if language == "cuda" and (match[3] is not None or (match[2] or "0").isdigit() is False):
-            raise _unknown(f'{words[0]!r} is not a CUDA device; they are named "cuda:0", "cuda:1" …')
+            raise _unknown(f'{words[0]!r} is not a CUDA device; they are named "cuda:0", "cuda:1" …', "cuda:0")
         kind = options.pop("kind", "cpu" if language == "opencl" else "gpu")
         if kind not in ("cpu", "gpu") or (language != "opencl" and kind == "cpu"):
-            raise _unknown(f"{language} has no kind {kind!r}")
+            near = [k for k in nearest(kind, ("cpu", "gpu")) if language == "opencl" or k == "gpu"]
+            raise _unknown(f"{language} has no kind {kind!r}", f"{language} -kind={near[0]}" if near else None)
         made = preset(language, kind, options.pop("arch", _DEFAULT_ARCH.get(language, "")))
         values = {name: _read(name, value, text) for name, value in options.items()}
         return replace(made, device=device, **values)  # type: ignore[arg-type]
@@ -148,12 +150,13 @@ def preset(language: str, kind: str, arch: str = "") -> Target:
         match = re.fullmatch(r"sm_(\d{2,3})([af]?)", arch)
         number = int(match[1]) if match else 0
         if match is None or number not in _OPT_IN or (match[2] and number < 90):
-            legal = ", ".join(f"sm_{n}" for n in _OPT_IN)
+            known = [f"sm_{n}" for n in _OPT_IN]
+            near, legal = "".join(f"{name}?  " for name in nearest(arch, known)), ", ".join(known)
             raise refuse(
                 DeclarationError,
                 "target.unknown",
                 f"{arch!r} is not a CUDA architecture that tensorir knows",
-                hint=f"-arch= one of {legal}; an a may follow from sm_90 on",
+                hint=f"{near}-arch= one of {legal}; an a may follow from sm_90 on",
             )
         return Target("cuda", "gpu", arch, shared_optin_bytes=_OPT_IN[number], fp16=True, name=f"CUDA {arch}")
     if language == "hip":
@@ -186,10 +189,20 @@ def _unknown(message: str, meant: str | None = None) -> Exception:
     return refuse(DeclarationError, "target.unknown", message, hint=first + _EXAMPLES)
 
 
+def _likely(text: str) -> str:
+    """The target or device whose language's name ``text`` has with a slip; "" where there is none."""
+    first, *rest = re.split(r"(?=[\s:])", text.strip(), maxsplit=1)
+    likely = [f"{language}{''.join(rest)}" for language in nearest(first, ("opencl", "cuda", "hip"))]
+    likely += nearest(text, ("opencl:0:0", "cuda:0"))
+    return next((name for name in likely if _NAME.match(name.split()[0])), "")
+
+
 def _option(word: str, text: str) -> tuple[str, str]:
     match = re.fullmatch(r"--?([a-z0-9_]+)=(.+)", word)
     if match is None or match[1] not in ("kind", "arch", *_SETTABLE):
-        legal = " ".join(f"-{name}=" for name in ("kind", "arch", *_SETTABLE))
+        names = [f"-{name}=" for name in ("kind", "arch", *_SETTABLE)]
+        near = nearest(word.partition("=")[0] + "=", names)
+        legal = "".join(f"{name}?  " for name in near) + " ".join(names)
         raise refuse(DeclarationError, "target.unknown", f"{word!r} in target {text[:80]!r} is no option", hint=legal)
     return match[1], match[2]
 

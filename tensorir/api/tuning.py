@@ -15,6 +15,7 @@ from tensorir.api.near import near_records
 from tensorir.api.options import Options
 from tensorir.api.resumed import current
 from tensorir.errors import DeclarationError, Problem, ScheduleError
+from tensorir.errors.habits import meant
 from tensorir.target import Target
 from tensorir.tune.legal import listed_until
 from tensorir.tune.log import LogReader, LogWriter, answers, usable
@@ -117,7 +118,7 @@ def refuse_options(work: Workload, options: Options) -> None:
     for template in options.templates:
         if template not in work.templates:
             message = f"{work.name} has no template {template!r}"
-            raise ScheduleError(Problem("template.unknown", message, hint=f"one of {', '.join(work.templates)}"))
+            raise ScheduleError(Problem("template.unknown", message, hint=meant("template", template, work.templates)))
     for condition in options.restrict:
         refusals = []
         for name in options.templates or work.templates:

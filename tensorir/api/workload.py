@@ -8,7 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tensorir.errors import DeclarationError, Problem, ScheduleError, refuse
-from tensorir.errors.habits import answering, public, unknown
+from tensorir.errors.habits import answering, meant, public, unknown
 from tensorir.errors.needs import (
     need_bool,
     need_function,
@@ -256,10 +256,10 @@ class Workload(Shown):
             message = f"{self.name} has no template for a {kind}"
         elif template not in self.templates:
             message = f"{self.name} has no template {template!r}"
-            raise ScheduleError(Problem("template.unknown", message, hint=f"one of {', '.join(self.templates)}"))
+            raise ScheduleError(Problem("template.unknown", message, hint=meant("template", template, self.templates)))
         else:
-            meant = self.templates[template].targets
-            message = f"template {template!r} of {self.name} is written for {meant} targets, not for {wanted.text}"
+            written = self.templates[template].targets
+            message = f"template {template!r} of {self.name} is written for {written} targets, not for {wanted.text}"
         hint = f"one of {', '.join(suiting)}" if suiting else ""
         raise ScheduleError(Problem("template.target", message, hint=hint))
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import click
 
 from tensorir.errors import TensorIRError, printable
+from tensorir.errors.spelling import nearest
 
 OK, BUG, USAGE, NO_DEVICE, NO_CONFIG, WRONG, DEVICE_LOST, LOG, SLOW, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 7, 8, 130
 SETTINGS: dict[str, Any] = {
@@ -35,6 +37,18 @@ class Stop(Exception):  # a planned end
 def usage(message: str, hint: str = "") -> Stop:
     """A wrong call."""
     return Stop(USAGE, message + (f"\n  try: {hint}" if hint else ""))
+
+
+def no_such(what: str, name: str, legal: Collection[str], others: str = "") -> Stop:
+    """A wrong call that names an absent ``what``: the likeliest ``legal`` names, then all of them and ``others``."""
+    near = "".join(f"{n}?  " for n in nearest(name, legal))
+    return usage(f"there is no {what} {name!r:.60}", f"{near}{', '.join(legal)}{others}")
+
+
+def did_you_mean(word: str, legal: Sequence[str]) -> str:
+    """A question to put behind a message about ``word``; "" where no ``legal`` word is like it."""
+    near = nearest(word, legal, 2)
+    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def say(text: str) -> None:
@@ -90,6 +104,41 @@ def process_start() -> float:
     except (OSError, ValueError, IndexError, AttributeError):
         return now - 0.2  # about what starting Python takes
     return now - age if 0 <= age < 5 else now  # older: not a process of this command alone
+
+
+class Names(click.Choice[str]):
+    """One of a few names, in capitals or not; a name that is spelt like one of them is asked about."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        found = next((c for c in self.choices if c.lower() == str(value).lower()), None)
+        if found is None:
+            asked = did_you_mean(str(value), self.choices)
+            self.fail(f"{str(value)[:60]!r} is not one of {', '.join(map(repr, self.choices))}.{asked}", param, ctx)
+        return found
+
+
+class Verb(click.Command):
+    """A verb; an option that is spelt like one of its own is asked about."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            name = error.option_name
+            legal = [o for p in self.get_params(ctx) if isinstance(p, click.Option) for o in p.opts if len(o) > 2]
+            raise click.UsageError(f"No such option {name[:60]!r}.{did_you_mean(name, legal)}", ctx) from None
+
+
+class Group(click.Group):
+    """Verbs below one name; a verb that is spelt like one of them is asked about."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            asked = did_you_mean(args[0], self.list_commands(ctx))
+            raise click.UsageError(f"No such command {args[0][:60]!r}.{asked}", ctx)
+        return super().resolve_command(ctx, args)
 
 
 class Duration(click.ParamType[Any]):

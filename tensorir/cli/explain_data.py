@@ -7,7 +7,6 @@ To add a code, add an Entry to the dict of its phase (``explain_declare``, ``exp
 
 from __future__ import annotations
 
-import difflib
 import textwrap
 
 from tensorir.cli.explain_ahead import AHEAD
@@ -19,6 +18,7 @@ from tensorir.cli.explain_run import RUN
 from tensorir.cli.explain_schedule import SCHEDULE
 from tensorir.cli.explain_stages import STAGES
 from tensorir.cli.explain_warps import WARPS
+from tensorir.errors.spelling import nearest
 
 __all__ = ["CATALOGUE", "PRELUDE", "Entry", "close_codes", "explain"]
 
@@ -40,5 +40,5 @@ def explain(code: str, width: int = 100) -> str:
 def close_codes(code: str, n: int = 5) -> list[str]:
     """Codes that look like ``code``, and those of the same phase, for a did-you-mean."""
     phase = code.split(".", 1)[0]
-    near = difflib.get_close_matches(code, CATALOGUE, n=n, cutoff=0.5)
+    near = nearest(code, CATALOGUE, n, cutoff=0.5)
     return list(dict.fromkeys([*near, *(c for c in CATALOGUE if c.split(".", 1)[0] == phase)]))[:n]

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from tensorir.cli.common import LOG, USAGE, Stop, clean, exit_code, say, words
+from tensorir.cli.common import LOG, USAGE, Group, Stop, clean, exit_code, say, words
 
 VERBS = {
     "tune": "Search for the fastest schedule of an operator or of your own workload.",
@@ -31,7 +31,7 @@ VERBS = {
 }
 
 
-class Verbs(click.Group):
+class Verbs(Group):
     """One module per verb, imported when the verb is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from tensorir.cli.common import Names
+
 Function = Callable[..., Any]
 
 _ACTS = ("relu", "gelu", "silu", "sigmoid", "tanh")
@@ -43,7 +45,7 @@ def workload_options(function: Function) -> Function:
         click.option("--pad", type=click.IntRange(min=0), help="conv2d: zeros on each side."),
         click.option("--dilation", type=at_least_1, help="conv2d: distance of the taps."),
         click.option("--groups", type=at_least_1, help="conv2d: groups of channels. grouped_matmul: groups of rows."),
-        click.option("--layout", type=click.Choice(["NCHW", "NHWC"]), help="conv2d: order of the dimensions."),
+        click.option("--layout", type=Names(["NCHW", "NHWC"]), help="conv2d: order of the dimensions."),
         click.option("--residual", is_flag=True, default=None, help="conv2d: add a tensor of the result's shape."),
         click.option(
             "--max-error",
@@ -58,11 +60,9 @@ def workload_options(function: Function) -> Function:
         click.option("--alpha", is_flag=True, default=None, help="matmul: a factor passed at each launch."),
         click.option("--beta", is_flag=True, default=None, help="matmul: add beta times a third matrix."),
         click.option("--bias", is_flag=True, default=None, help="Add a bias."),
-        click.option("--act", type=click.Choice(_ACTS), help="Activation of the result."),
+        click.option("--act", type=Names(_ACTS), help="Activation of the result."),
         click.option("--dtype", type=ElementType(), help="Element type (default float32)."),
-        click.option(
-            "--precision", type=click.Choice(["fp32", "tf32", "3xtf32"]), help="Of products of float32 on GPUs."
-        ),
+        click.option("--precision", type=Names(_PRECISIONS), help="Of products of float32 on GPUs."),
         click.option("--arg", multiple=True, metavar="K=V", help="FILE.py:FUNCTION: an argument of the function."),
     ]
     for decorate in reversed(decorators):

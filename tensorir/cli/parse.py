@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tensorir.cli.common import Stop, usage
+from tensorir.cli.common import Stop, no_such, usage
 from tensorir.errors import TensorIRError
+from tensorir.errors.spelling import nearest
 
 if TYPE_CHECKING:
     from tensorir.api.workload import Workload
@@ -72,7 +73,7 @@ def _without_set(op: str, shapes: Sequence[str], options: Options) -> list[Make]
         if record is not None:
             return [from_title(record["workload"])]
         raise usage(f"there is no record {op} in {options.get('log')}", "tensorir log ls")
-    raise usage(f"there is no operator {op!r:.60}", f"{', '.join(OPERATORS)}, FILE.py:FUNCTION, or the id of a record")
+    raise no_such("operator", op, OPERATORS, ", FILE.py:FUNCTION, or the id of a record")
 
 
 def _read(op: str, shapes: Sequence[str], options: Options) -> dict[str, Any]:
@@ -148,7 +149,8 @@ def _set(op: str, name: str, shapes: Sequence[str], options: Options) -> list[tu
         return [(_maker(op, {**p, **given}), float(n)) for p, n in zip(params, counts, strict=True)]
     if not Path(name).is_file():
         known = ", ".join(sets) or "none for this operator"
-        raise usage(f"there is no set of {op} shapes, and no file, {name!r:.60}", f"{known}, or a file of shapes")
+        near = "".join(f"{n}?  " for n in nearest(key, sets))
+        raise usage(f"there is no set of {op} shapes, and no file, {name!r:.60}", f"{near}{known}, or a file of shapes")
     from tensorir.cli.shape_files import read_shapes
 
     rows = read_shapes(Path(name), op, lambda shape, flags: _read(op, shape, flags), given)

@@ -11,7 +11,7 @@ from tensorir.cli.common import Stop, device_option, json_option, log_option, pu
 from tensorir.cli.options import split, workload_options
 
 
-@click.command("bench", context_settings=common.SETTINGS)
+@click.command("bench", cls=common.Verb, context_settings=common.SETTINGS)
 @workload_options
 @device_option
 @log_option

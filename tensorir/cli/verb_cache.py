@@ -7,15 +7,15 @@ from pathlib import Path
 import click
 
 from tensorir.cli import common
-from tensorir.cli.common import clean, device_option, json_option, log_option, put, put_json, say, usage
+from tensorir.cli.common import Group, clean, device_option, json_option, log_option, put, put_json, say, usage
 
 
-@click.group("cache", context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("cache", cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
     """Take tuned, compiled kernels to another machine."""
 
 
-@command.command("export", context_settings=common.SETTINGS)
+@command.command("export", cls=common.Verb, context_settings=common.SETTINGS)
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--workload", multiple=True, help="Only this workload (as log ls prints it); may be repeated.")
 @device_option
@@ -44,7 +44,7 @@ def export(file: Path, workload: tuple[str, ...], device: str | None, log: str, 
     return common.OK
 
 
-@command.command("import", context_settings=common.SETTINGS)
+@command.command("import", cls=common.Verb, context_settings=common.SETTINGS)
 @click.argument("file", type=click.Path(path_type=Path))
 @log_option
 @json_option

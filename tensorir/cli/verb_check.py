@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tensorir.api.workload import Workload
 
 
-@click.command("check", context_settings=common.SETTINGS)
+@click.command("check", cls=common.Verb, context_settings=common.SETTINGS)
 @workload_options
 @device_option
 @click.option("--emulate", is_flag=True, help="Run the CUDA text on the CPU instead, watching every access.")

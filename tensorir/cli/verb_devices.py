@@ -8,7 +8,7 @@ from tensorir.cli import common
 from tensorir.cli.common import json_option, put, put_json
 
 
-@click.command("devices", context_settings=common.SETTINGS)
+@click.command("devices", cls=common.Verb, context_settings=common.SETTINGS)
 @json_option
 def command(as_json: bool) -> int:
     """List the devices with the name to pass to --device."""

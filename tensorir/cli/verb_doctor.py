@@ -27,7 +27,7 @@ class Finding:
     fix: str = ""
 
 
-@click.command("doctor", context_settings=common.SETTINGS)
+@click.command("doctor", cls=common.Verb, context_settings=common.SETTINGS)
 @json_option
 def command(as_json: bool) -> int:
     """Check Python, packages, devices, compilers, the cache and the log's place; exit 3 without a usable device."""

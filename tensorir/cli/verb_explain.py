@@ -8,7 +8,7 @@ from tensorir.cli import common
 from tensorir.cli.common import put, usage
 
 
-@click.command("explain", context_settings=common.SETTINGS)
+@click.command("explain", cls=common.Verb, context_settings=common.SETTINGS)
 @click.argument("code")
 def command(code: str) -> int:
     """Explain an error code, such as split.covers-extent."""

@@ -21,7 +21,7 @@ Write = Callable[[Path, list[str]], Path]
 """What writes a folder for some destinations."""
 
 
-@click.command("export", context_settings=common.SETTINGS)
+@click.command("export", cls=common.Verb, context_settings=common.SETTINGS)
 @workload_options
 @click.option("--to", multiple=True, required=True, metavar="DEST,…", help="source, pyopencl, cupy.")
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), metavar="DIR")

@@ -8,11 +8,11 @@ from typing import Any
 import click
 
 from tensorir.cli import common
-from tensorir.cli.common import json_option, put, put_json, usage
+from tensorir.cli.common import json_option, no_such, put, put_json
 from tensorir.target import preset
 
 
-@click.command("list", context_settings=common.SETTINGS)
+@click.command("list", cls=common.Verb, context_settings=common.SETTINGS)
 @click.argument("op", required=False)
 @click.option("--space", is_flag=True, help="The knobs and how many configurations each condition removes.")
 @json_option
@@ -21,7 +21,7 @@ def command(op: str | None, space: bool, as_json: bool) -> int:
     from tensorir import ops
 
     if op is not None and op not in ops.OPERATORS:
-        raise usage(f"there is no operator {op!r:.60}", ", ".join(ops.OPERATORS))
+        raise no_such("operator", op, ops.OPERATORS)
     found = [_about(name, getattr(ops, name)()) for name in ([op] if op else ops.OPERATORS)]
     if as_json:
         put_json({"schema": 1, "operators": found})

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tensorir.cli import common
-from tensorir.cli.common import Stop, clean, json_option, log_option, put, put_json, say, usage
+from tensorir.cli.common import Group, Stop, clean, json_option, log_option, put, put_json, say, usage
 
 if TYPE_CHECKING:
     from tensorir.tune.log import LogReader
     from tensorir.tune.record import Record
 
 
-@click.group("log", context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("log", cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
     """Look at, check and tidy tuning logs."""
 
@@ -31,7 +31,7 @@ def _skipped(reader: LogReader) -> None:
         say(f"log: {reader.summary()}")
 
 
-@command.command("ls", context_settings=common.SETTINGS)
+@command.command("ls", cls=common.Verb, context_settings=common.SETTINGS)
 @log_option
 @json_option
 def ls(log: str, as_json: bool) -> int:
@@ -58,7 +58,7 @@ def ls(log: str, as_json: bool) -> int:
     return common.OK
 
 
-@command.command("best", context_settings=common.SETTINGS)
+@command.command("best", cls=common.Verb, context_settings=common.SETTINGS)
 @click.option("--workload", help="Only this workload (as log ls prints it).")
 @log_option
 @json_option
@@ -90,7 +90,7 @@ def best(workload: str | None, log: str, as_json: bool) -> int:
     return common.OK
 
 
-@command.command("show", context_settings=common.SETTINGS)
+@command.command("show", cls=common.Verb, context_settings=common.SETTINGS)
 @click.argument("record")
 @log_option
 @json_option
@@ -111,7 +111,7 @@ def show(record: str, log: str, as_json: bool) -> int:
     return common.OK
 
 
-@command.command("merge", context_settings=common.SETTINGS)
+@command.command("merge", cls=common.Verb, context_settings=common.SETTINGS)
 @click.argument("sources", nargs=-1, required=True, metavar="DIR...")
 @click.option("-o", "--output", required=True, metavar="DIR")
 @json_option
@@ -122,7 +122,7 @@ def merge(sources: tuple[str, ...], output: str, as_json: bool) -> int:
     return _done(join(sources, output), as_json)
 
 
-@command.command("compact", context_settings=common.SETTINGS)
+@command.command("compact", cls=common.Verb, context_settings=common.SETTINGS)
 @log_option
 @json_option
 def compact(log: str, as_json: bool) -> int:
@@ -132,7 +132,7 @@ def compact(log: str, as_json: bool) -> int:
     return _done(tidy(log), as_json)
 
 
-@command.command("migrate", context_settings=common.SETTINGS)
+@command.command("migrate", cls=common.Verb, context_settings=common.SETTINGS)
 @log_option
 @json_option
 def migrate(log: str, as_json: bool) -> int:
@@ -144,7 +144,7 @@ def migrate(log: str, as_json: bool) -> int:
     return _done(bring(log), as_json)
 
 
-@command.command("freeze", context_settings=common.SETTINGS)
+@command.command("freeze", cls=common.Verb, context_settings=common.SETTINGS)
 @click.option("--workload", multiple=True, help="Only this workload (as log ls prints it); may be repeated.")
 @click.option("-o", "--output", default="frozen.json", show_default=True, metavar="FILE")
 @log_option
@@ -201,7 +201,7 @@ def _may_replace(path: Path) -> None:
         raise usage(f"{path} is no frozen file: it is not overwritten", "another -o")
 
 
-@command.command("stats", context_settings=common.SETTINGS)
+@command.command("stats", cls=common.Verb, context_settings=common.SETTINGS)
 @log_option
 @json_option
 def stats(log: str, as_json: bool) -> int:
@@ -211,7 +211,7 @@ def stats(log: str, as_json: bool) -> int:
     return _done(count(_reader(log)), as_json)
 
 
-@command.command("verify", context_settings=common.SETTINGS)
+@command.command("verify", cls=common.Verb, context_settings=common.SETTINGS)
 @log_option
 @json_option
 def verify(log: str, as_json: bool) -> int:

@@ -10,7 +10,7 @@ from tensorir.cli import common
 from tensorir.cli.common import Stop, json_option, put, put_json, say, usage
 
 
-@click.command("report", context_settings=common.SETTINGS)
+@click.command("report", cls=common.Verb, context_settings=common.SETTINGS)
 @click.argument("log", default="tuning_logs", metavar="[LOG]")
 @click.option("-o", "--output", default="report.html", show_default=True, metavar="FILE", help="The page to write.")
 @click.option("--workload", help="Only this workload (as log ls prints it).")

@@ -10,7 +10,7 @@ from tensorir.cli import common
 from tensorir.cli.common import Duration, Stop, clean, device_option, json_option, log_option, put, put_json, say, usage
 
 
-@click.command("repro", context_settings=common.SETTINGS)
+@click.command("repro", cls=common.Verb, context_settings=common.SETTINGS)
 @click.argument("record")
 @click.option("--workload", metavar="FILE.py:FUNCTION", help="Where the workload is, unless it is an operator.")
 @click.option("--arg", multiple=True, metavar="K=V", help="FILE.py:FUNCTION: an argument of the function.")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tensorir.target import Target
 
 
-@click.command("show", context_settings=common.SETTINGS)
+@click.command("show", cls=common.Verb, context_settings=common.SETTINGS)
 @workload_options
 @click.option("--target", help='"opencl", "cuda", "opencl -kind=gpu"; no device is needed.')
 @click.option("--arch", help="A CUDA architecture, such as sm_80.")

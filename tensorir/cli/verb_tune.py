@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tensorir.cli import common
-from tensorir.cli.common import Duration, Stop, device_option, json_option, log_option, put, put_json, say, usage
+from tensorir.cli.common import Duration, Names, Stop, device_option, json_option, log_option, put, put_json, say, usage
 from tensorir.cli.options import split, workload_options
 from tensorir.runtime.host import target_here
 from tensorir.tune.process import start_early
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 TUNERS = ["bayes", "climb", "evolve", "grid", "random", "replay"]  # strategy.STRATEGIES, which imports NumPy
 
 
-@click.command("tune", context_settings=common.SETTINGS)
+@click.command("tune", cls=common.Verb, context_settings=common.SETTINGS)
 @workload_options
 @device_option
 @click.option("--trials", type=click.IntRange(min=1), help="Configurations in total, earlier ones included.")
 @click.option("--budget", type=Duration(), help="Wall time of the command (default 60s without --trials).")
 @click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--tuner", type=click.Choice(TUNERS), default="bayes", show_default=True)
+@click.option("--tuner", type=Names(TUNERS), default="bayes", show_default=True)
 @click.option("--template", multiple=True, metavar="NAME", help="Search this template only (see tensorir list).")
 @click.option("--restrict", multiple=True, metavar="EXPR", help="A condition on knobs, such as 'tile <= 8'.")
 @click.option("--builders", type=click.IntRange(min=1), help="Candidates built at once on PoCL (default: a core each).")
@@ -48,7 +48,7 @@ TUNERS = ["bayes", "climb", "evolve", "grid", "random", "replay"]  # strategy.ST
     help="Stop when the model expects less of the next trials: 0.01 is 1 %.",
 )
 @click.option("--top", type=click.IntRange(min=1, max=50), default=5, show_default=True, help="Finalists.")
-@click.option("--progress", type=click.Choice(["auto", "live", "plain", "none"]), default="auto", show_default=True)
+@click.option("--progress", type=Names(["auto", "live", "plain", "none"]), default="auto", show_default=True)
 @click.option("--regret", type=click.FloatRange(min=0), help="--shapes: what its kernel may cost a shape (0.05).")
 @click.option("-o", "--output", metavar="DIR", help="--shapes: write the kernels, and the choice among them as code.")
 @click.option("--dry-run", is_flag=True, help="Say what would be searched; measure nothing.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import dis
 import functools
 import inspect
@@ -25,6 +24,7 @@ from tensorir.errors import (
     UnknownNameError,
 )
 from tensorir.errors.habit_table import HABITS
+from tensorir.errors.spelling import nearest
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -46,7 +46,7 @@ def habit(kind: str, name: str) -> str | None:
 
 def near(name: str, legal: Iterable[str]) -> str:
     """The names that are spelt like ``name``, as a question; "" when none is."""
-    close = difflib.get_close_matches(name, list(legal), n=3, cutoff=0.6)
+    close = nearest(name, legal, 3)
     return " or ".join(close) + "?" if close else ""
 
 
@@ -56,7 +56,7 @@ def meant(kind: str, word: str, legal: Iterable[str], short: Mapping[str, str] |
     short: other words that are understood, and what they stand for
     """
     words, also = list(legal), short or {}
-    close = difflib.get_close_matches(word, [*words, *also], n=1, cutoff=0.7)
+    close = nearest(word, [*words, *also], cutoff=0.7)
     one = habit(kind, word) or (also.get(close[0], close[0]) if close else "")
     first = f'"{one}"; ' if one in words else f"{one}; " if one else ""
     return f"{first}one of {', '.join(words)}"

@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from tensorir.errors import DeclarationError, TensorIRError, refuse
 from tensorir.errors.habits import answers
+from tensorir.errors.spelling import nearest
 
 Class = type[TensorIRError]
 P = ParamSpec("P")
@@ -111,7 +112,8 @@ def need_choice(name: str, value: Any, legal: Collection[str], error: Class = De
     """One of a few words."""
     if not isinstance(value, str) or value not in legal:
         words = ", ".join(map(repr, legal))
-        raise refuse(error, "argument.value", f"{name} must be one of {words}, not {shown(value)}")
+        hint = "".join(map(repr, nearest(value, legal)))
+        raise refuse(error, "argument.value", f"{name} must be one of {words}, not {shown(value)}", hint=hint)
     return value
 
 

@@ -10,7 +10,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from importlib.resources import files as resources
 from keyword import iskeyword
 from pathlib import Path
@@ -20,6 +19,7 @@ from tensorir.codegen.codec import encode
 from tensorir.codegen.source import Assumed, Param, Source
 from tensorir.errors import TensorIRError, refuse
 from tensorir.errors.needs import need_path, shown
+from tensorir.errors.spelling import nearest
 from tensorir.export.evidence import gather
 from tensorir.export.readme import readme, set_readme
 from tensorir.expr.tensor import Tensor
@@ -219,7 +219,7 @@ def destinations(to: str | Sequence[str]) -> tuple[str, ...]:
         raise refuse(ExportError, "export.destination", "to is a list of destinations", hint=f"one or more of {legal}")
     for name in to:
         if not isinstance(name, str) or name not in DESTINATIONS:
-            near = get_close_matches(str(name), DESTINATIONS, 1)
+            near = nearest(str(name), DESTINATIONS)
             hint = f"{near[0]} (legal: {legal})" if near else f"one of {legal}"
             raise refuse(ExportError, "export.destination", f"there is no destination {shown(name)}", hint=hint)
     return tuple(to)

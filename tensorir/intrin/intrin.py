@@ -46,7 +46,6 @@ the emulator of CUDA text runs the instruction's meaning in its place.
 
 from __future__ import annotations
 
-import difflib
 import string
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -54,6 +53,7 @@ from functools import cached_property
 
 from tensorir.errors import DeclarationError, Problem, ScheduleError, refuse
 from tensorir.errors.needs import need_bool, need_int, need_mapping, need_names, need_text, shown, wrong
+from tensorir.errors.spelling import nearest
 from tensorir.expr.program import as_outputs, program_of
 from tensorir.expr.reducers import simple_combiner
 from tensorir.expr.tensor import Tensor
@@ -366,6 +366,6 @@ def intrinsic(name: str | Intrin) -> Intrin:
     for named in (tensorir.intrin.hopper.wgmma_named, tensorir.intrin.hopper.tile_store_named):
         if isinstance(name, str) and (made := named(name)) is not None:
             return ship(made)
-    close = difflib.get_close_matches(str(name), INTRINSICS, n=3) or list(INTRINSICS)[:6]
+    close = nearest(name, INTRINSICS, 3) or list(INTRINSICS)[:6]
     hint = f"one of {', '.join(close)} …"
     raise ScheduleError(Problem("tensorize.unknown", f"there is no instruction {shown(name)}", hint=hint))

@@ -86,7 +86,8 @@ def dtype_of(given: object) -> DType:
 
     As in NumPy ``float`` is float64 and ``int`` is int64. Raises DeclarationError ``declare.dtype``.
     """
-    found = DTYPES.get(SHORT.get(given, given)) if isinstance(given, str) else None
+    word = given.lower() if isinstance(given, str) else ""
+    found = DTYPES.get(SHORT.get(word, word))
     found = found or DTYPES.get(from_numpy(_numpy_name(given)) or "")
     if found is None or found.name == "index":
         hint = meant("dtype", str(given), [n for n in DTYPES if n != "index"], SHORT)

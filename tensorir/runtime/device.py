@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tensorir.codegen.source import KernelLaunch, Source
 from tensorir.errors import DeviceError, LaunchError, TensorIRError, refuse
+from tensorir.errors.spelling import nearest
 from tensorir.shown import Shown
 from tensorir.target import Target
 
@@ -268,7 +269,15 @@ def _not_found(listed: list[DeviceInfo], target: Target | None) -> Exception:
     wanted = "device" if target is None else (target.device or f"{target.language} {target.kind} device")
     names = [f"{d.name} ({d.label})" for d in listed if d.usable]
     have = "; usable here: " + ", ".join(names) if names else "; no device is usable here"
-    return refuse(DeviceError, "device.not-found", f"no {wanted}{have}", hint="tensorir devices")
+    near = nearest(wanted, _callings(listed)) if target is not None and target.device else []
+    hint = "".join(f"{name}; " for name in near)
+    return refuse(DeviceError, "device.not-found", f"no {wanted}{have}", hint=f"{hint}tensorir devices")
+
+
+def _callings(listed: list[DeviceInfo]) -> list[str]:
+    """What the usable devices may be called, by number and by name."""
+    found = [d for d in listed if d.usable]
+    return [d.name for d in found] + ["opencl:pocl" for d in found if _is_named(d, "opencl:pocl")][:1]
 
 
 def _reason_code(info: DeviceInfo) -> str:

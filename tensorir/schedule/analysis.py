@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from tensorir.arith.affine import Arith, Interval
 from tensorir.errors import Problem, ScheduleError
+from tensorir.errors.spelling import nearest
 from tensorir.ir.build import as_int
 from tensorir.ir.node import Node
 from tensorir.ir.text import lines
@@ -206,7 +206,7 @@ def lookup(what: str, name: str, table: Mapping[str, T], gone: Mapping[str, str]
         return table[name]
     if name in gone:
         raise ScheduleError(Problem(f"{what}.gone", f"{what} {name} no longer exists: {gone[name]}"))
-    close = difflib.get_close_matches(name, table, n=1)
+    close = nearest(name, table)
     live = ", ".join(list(table)[:12])
     hint = f"{close[0]!r}?  " if close else ""
     raise ScheduleError(Problem(f"{what}.unknown", f"there is no {what} {name}", hint=f"{hint}{what}s: {live}"))

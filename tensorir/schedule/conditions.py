@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 
 from tensorir.errors import DeclarationError, Problem, ScheduleError
+from tensorir.errors.spelling import nearest
 from tensorir.errors.words import Token, Words
 from tensorir.ir.build import as_expr, binary, const, divide, unary
 from tensorir.ir.tree import Buffer, Const, Expr, Load, Var
@@ -181,7 +181,7 @@ class _Parser(Words):
         return ScheduleError(Problem("specialize.grammar", message, at=f"{shown}\n{' ' * (place - low)}^", hint=hint))
 
     def unknown(self, token: Token, what: str, names: list[str]) -> ScheduleError:
-        near = get_close_matches(token.text, names, 1)
+        near = nearest(token.text, names)
         hint = f"{near[0]}?  " if near else ""
         return ScheduleError(
             Problem("specialize.unknown-name", f"there is no {what} called {token.text}",

@@ -15,13 +15,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tensorir.errors import DeclarationError, TensorIRError, refuse
+from tensorir.errors.spelling import nearest
 
 _end: ContextVar[float] = ContextVar("_end", default=math.inf)
 
@@ -161,7 +161,7 @@ class _Rule:
             return error
         names = list(self.position)
         if isinstance(error, KeyError) and error.args and error.args[0] not in self.position:
-            near = get_close_matches(str(error.args[0]), names, 1)
+            near = nearest(str(error.args[0]), names)
             message = f"constraint {self.name!r} reads knob {error.args[0]!r}, which does not exist"
             return refuse(DeclarationError, "space.unknown-knob", message, hint=near[0] if near else ", ".join(names))
         case = ", ".join(f"{names[j]}={v!r}" for j, v in sorted(known.items()))

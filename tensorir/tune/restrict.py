@@ -18,10 +18,10 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from tensorir.errors import DeclarationError, refuse
+from tensorir.errors.spelling import nearest
 from tensorir.errors.words import Token, Words
 
 View = Mapping[str, Any]
@@ -182,7 +182,7 @@ class _Parser(Words):
         if self.now.text == "(":
             raise self.error("there are no calls in a condition")
         if name not in self.names:
-            near = get_close_matches(name, self.names, 1)
+            near = nearest(name, self.names)
             hint = near[0] if near else f"one of {', '.join(self.names)}, or '{name}' in quotes for a word"
             raise refuse(
                 DeclarationError, "space.unknown-knob", f"there is no knob {name!r}", at=self.mark(token.at), hint=hint

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy.typing as npt
 
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_int, need_mapping, shown
+from tensorir.errors.spelling import nearest
 from tensorir.shown import Shown, few_lines
 from tensorir.tune.legal import EXACT_LIMIT, Legal, Predicate, accepted, around, codes, enumerate_legal
 from tensorir.tune.pool import Features
@@ -311,7 +311,7 @@ class Space(Shown):
 
     def _knob(self, name: str) -> int:
         if not isinstance(name, str) or name not in self.names:
-            near = get_close_matches(str(name), self.names, 1)
+            near = nearest(str(name), self.names)
             hint = near[0] if near else f"one of {', '.join(self.names)}" if self.names else ""
             raise refuse(DeclarationError, "space.unknown-knob", f"there is no knob {shown(name)}", hint=hint)
         return self.names.index(name)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import shown
+from tensorir.errors.spelling import nearest
 from tensorir.tune.baseline import Climber, GridSearch, PoolSearch, RandomSearch, Replay, Strategy
 from tensorir.tune.bayes import Bayes
 from tensorir.tune.evolve import Evolution
@@ -52,7 +52,7 @@ def make(
     priors: seconds (None: failed) by row, as measured on other devices or for other shapes, one mapping for each
     """
     if not isinstance(name, str) or name not in STRATEGIES:
-        near = get_close_matches(str(name), STRATEGIES, 1)
+        near = nearest(str(name), STRATEGIES)
         hint = near[0] if near else f"one of {', '.join(STRATEGIES)}"
         raise refuse(DeclarationError, "tune.unknown-strategy", f"there is no search strategy {shown(name)}", hint=hint)
     if name == "bayes" and (reason := absent()):

@@ -1,0 +1,29 @@
+"""Which of a few words somebody meant who typed another one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def nearest(word: object, legal: Iterable[str], n: int = 1, cutoff: float = 0.6) -> list[str]:
+    """At most ``n`` of the ``legal`` words, the likeliest first; none where ``word`` is like none of them.
+
+    Words that one slip of the finger turns into ``word``, however short they are, capitals or not;
+    where there are none, those that difflib finds alike by at least ``cutoff``.
+    """
+    from difflib import get_close_matches
+
+    words, typed = list(legal), str(word)
+    slips = [w for w in words if one_slip(typed.lower(), w.lower())]
+    return slips[:n] or get_close_matches(typed, words, n, cutoff)
+
+
+def one_slip(a: str, b: str) -> bool:
+    """Whether a letter that was dropped, added or replaced, or two neighbours swapped, make ``b`` of ``a``; or none."""
+    low = 0
+    while low < min(len(a), len(b)) and a[low] == b[low]:
+        low += 1
+    while len(a) > low and len(b) > low and a[-1] == b[-1]:
+        a, b = a[:-1], b[:-1]
+    x, y = a[low:], b[low:]
+    return max(len(x), len(y)) <= 1 or (len(x) == 2 and x == y[::-1])
