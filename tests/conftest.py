@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 GOLDEN = Path(__file__).parent / "golden"
+os.environ.pop("COLUMNS", None)  # readline leaves it to the processes of xdist, which are no terminals
 
 
 def pytest_addoption(parser):

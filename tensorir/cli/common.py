@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import click
 
+from tensorir.cli.terminal import coloured, columns, fold, fold_code, paint
+from tensorir.cli.titles import brief
 from tensorir.errors import TensorIRError, printable
 from tensorir.errors.spelling import nearest
 
@@ -54,7 +56,7 @@ def did_you_mean(word: str, legal: Sequence[str]) -> str:
 def say(text: str) -> None:
     """A message on stderr; nobody reading it is no reason to fail."""
     try:
-        click.echo(printable(text.expandtabs()), err=True)
+        click.echo(_fitted(printable(text.expandtabs()), err=True), err=True)
     except OSError:
         return
 
@@ -66,7 +68,29 @@ def clean(text: str, most: int = 400) -> str:
 
 def put(text: str) -> None:
     """The result on stdout."""
-    click.echo(text)
+    click.echo(_fitted(text))
+
+
+def put_code(text: str) -> None:
+    """A source on stdout, which stays one that compiles."""
+    click.echo(fold_code(text, columns()))
+
+
+def _fitted(text: str, err: bool = False) -> str:
+    """As people read it: short titles, no line wider than the terminal, colours where they are wanted."""
+    lines = fold(brief(text), columns(err))
+    return paint(lines) if coloured(err) else lines
+
+
+def plainly(value: Any) -> str:
+    """A value of a record for people: no braces, quotes or None."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{k} {plainly(v)}" for k, v in value.items() if v not in (None, [], {})) or "none"
+    if isinstance(value, list | tuple | set):
+        return ", ".join(map(plainly, value)) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "not known" if value is None else str(value)
 
 
 def put_json(document: Any) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.cli.chosen import offline
 from tensorir.cli.common import say
+from tensorir.cli.terminal import columns, cut
 
 if TYPE_CHECKING:
     from tensorir.api.workload import Workload
@@ -51,10 +52,11 @@ def table(traffic: list[dict[str, Any]]) -> list[str]:
     """What each access of the first block cost, against the least that its bytes need."""
     if not traffic:
         return []
+    room = columns() or 118
     head = f"  {'line':>4} {'access':13} {'bytes':>5} {'requests':>8} {'cost':>8} {'least':>8}  text"
     rows = [
         f"  {t['line']:>4} {t['what']:13} {t['width']:>5} {t['requests']:>8} {t['units']:>8} {t['ideal']:>8}  "
-        f"{t['text'][:60]}"
+        f"{cut(t['text'], max(8, room - 58))}"
         for t in traffic
     ]
     foot = "  cost: wavefronts of shared memory, sectors of 32 bytes of global memory, of the first block"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import io
 import os
 import sys
 import traceback
@@ -108,7 +109,9 @@ def run(args: list[str] | None = None) -> int:
         say("tensorir: interrupted")
         return 130
     except click.ClickException as error:
-        error.show(sys.stderr)
+        shown = io.StringIO()
+        error.show(shown)
+        say(shown.getvalue().rstrip("\n"))
         return error.exit_code
     except TensorIRError as error:
         if _nowhere():  # whatever it could not find or write

@@ -37,6 +37,11 @@ _SWITCHES = ("ta", "tb", "alpha", "beta", "bias", "residual", "prepack")
 _SHARED = ("dtype", "precision")
 
 
+def flags_of(op: str) -> tuple[str, ...]:
+    """The parameters of an operator that are no extents."""
+    return (*_OWN[op], *_SHARED)
+
+
 def duration(value: Any) -> float | None:
     """Seconds of "90s", "5m", "1h", "250ms", "12"; None for anything else."""
     if isinstance(value, int | float):
@@ -84,7 +89,7 @@ def _read(op: str, shapes: Sequence[str], options: Options) -> dict[str, Any]:
 
 def _own(op: str, options: Options) -> dict[str, Any]:
     _foreign(op, options)
-    return {k: options[k] for k in (*_OWN[op], *_SHARED) if options.get(k) is not None}
+    return {k: options[k] for k in flags_of(op) if options.get(k) is not None}
 
 
 def _foreign(op: str, options: Options) -> None:

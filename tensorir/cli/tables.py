@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
+from tensorir.cli.terminal import columns
+from tensorir.cli.titles import brief
 from tensorir.tune.progress import between, milliseconds, rate, statuses
 
 if TYPE_CHECKING:
@@ -97,10 +101,43 @@ def _kernels(found: SetOutcome) -> list[str]:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Columns lined up: the first to the left, the others to the right."""
-    widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
+    """Columns lined up: the first to the left, the others to the right; what the terminal has no room for is wrapped,
+    and where a row needs more all the same, each is a block of lines.
+    """
+    rows = [[brief(cell) for cell in row] for row in rows]
+    natural = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths = _widths(rows, natural, columns())
+    if widths is None:
+        return _blocks(rows)
     lines = []
     for row in rows:
-        cells = [c.ljust(w) if n == 0 else c.rjust(w) for n, (c, w) in enumerate(zip(row, widths, strict=True))]
-        lines.append("  ".join(cells).rstrip())
+        cells = [textwrap.wrap(c, w, break_on_hyphens=False) or [""] for c, w in zip(row, widths, strict=True)]
+        for parts in zip_longest(*cells, fillvalue=""):
+            placed = (
+                p.ljust(w) if n == 0 or w < natural[n] else p.rjust(w)
+                for n, (p, w) in enumerate(zip(parts, widths, strict=True))
+            )
+            lines.append("  ".join(placed).rstrip())
+    return "\n".join(lines)
+
+
+def _widths(rows: Sequence[Sequence[str]], natural: list[int], room: int) -> list[int] | None:
+    """Of the columns, the widest made narrower until a line has room; None where words are too long for that."""
+    least = [max((len(word) for c in column for word in c.split()), default=0) for column in zip(*rows, strict=True)]
+    widths = list(natural)
+    while room and sum(widths) + 2 * (len(widths) - 1) > room:
+        slack = [n for n, w in enumerate(widths) if w > max(least[n], 12)]
+        if not slack:
+            return None
+        widths[max(slack, key=lambda n: widths[n])] -= 1
+    return widths
+
+
+def _blocks(rows: Sequence[Sequence[str]]) -> str:
+    """A line for each row's first cell, and below it one for each other that says something."""
+    names = rows[0][1:]
+    indent = max(map(len, names)) + 2
+    lines = []
+    for first, *rest in rows[1:]:
+        lines += [first, *(f"  {name:{indent}}{cell}" for name, cell in zip(names, rest, strict=True) if cell)]
     return "\n".join(lines)

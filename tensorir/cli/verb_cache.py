@@ -29,12 +29,14 @@ def export(file: Path, workload: tuple[str, ...], device: str | None, log: str, 
     """
     from tensorir.api.packed import export_pack
     from tensorir.cli.parse import work_of
+    from tensorir.cli.titles import whole
+    from tensorir.tune.log import LogReader
 
     if not Path(log).exists():
         raise usage(f"there is no tuning log {log}")
     if file.exists() and not _is_pack(file):
         raise usage(f"{file} is no packed log: it is not overwritten", "another file")
-    done = export_pack(file, log, workload, work_of, device)
+    done = export_pack(file, log, whole(LogReader(log), workload), work_of, device)
     for title, why in done["without"].items():
         say(clean(f"no kernel of {title:.200}: {why}"))
     if as_json:

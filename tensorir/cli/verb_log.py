@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tensorir.cli import common
-from tensorir.cli.common import Group, Stop, clean, json_option, log_option, put, put_json, say, usage
+from tensorir.cli.common import Group, Stop, clean, json_option, log_option, plainly, put, put_json, say, usage
+from tensorir.cli.titles import whole
 
 if TYPE_CHECKING:
     from tensorir.tune.log import LogReader
@@ -70,7 +71,7 @@ def best(workload: str | None, log: str, as_json: bool) -> int:
     from tensorir.tune.record import compares
 
     reader = _reader(log)
-    choices = find(reader, workload=workload)
+    choices = find(reader, workload=next(iter(whole(reader, [workload] if workload else [])), None))
     _skipped(reader)
     if as_json:
         records = [
@@ -107,7 +108,8 @@ def show(record: str, log: str, as_json: bool) -> int:
         put_json({"schema": 1, "records": found})
     else:
         for r in found:
-            put("\n".join(clean(f"{k:14} {v}", 1 << 20) for k, v in r.items() if v not in (None, [], {})) + "\n")
+            facts = [(k, plainly(v)) for k, v in r.items() if v not in (None, [], {})]
+            put("\n".join(clean(f"{k:14} {text}", 1 << 20) for k, text in facts) + "\n")
     return common.OK
 
 
@@ -162,11 +164,12 @@ def freeze(workload: tuple[str, ...], output: str, log: str, as_json: bool) -> i
     from tensorir.tune.record import BadRecord
 
     reader = _reader(log)
-    choices, stale = choose(reader, workload, _Regenerate())
+    asked = whole(reader, workload)
+    choices, stale = choose(reader, asked, _Regenerate())
     _skipped(reader)
     if stale:
         say(f"log: {len(stale)} faster record{'s' * (len(stale) != 1)} left out: this version makes another kernel")
-    missing = sorted({*workload} - {c.record["workload"] for c in choices})
+    missing = sorted({*asked} - {c.record["workload"] for c in choices})
     if missing or not choices:
         raise Stop(common.NO_CONFIG, f"there is no valid record of {clean((missing or [log])[0])} to freeze")
     _may_replace(Path(output))
@@ -269,5 +272,5 @@ def _done(found: dict[str, Any], as_json: bool) -> int:
             if isinstance(value, list) and value and not isinstance(value[0], dict):
                 put("\n".join(clean(f"{key:12} {v}", 1 << 20) for v in value))
             else:
-                put(clean(f"{key:12} {value}", 1 << 20))
+                put(clean(f"{key:12} {plainly(value)}", 1 << 20))
     return common.OK

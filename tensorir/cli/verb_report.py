@@ -21,11 +21,13 @@ def command(log: str, output: str, workload: str | None, as_json: bool) -> int:
     Convergence, what the knobs explain, the configurations that were tried, how near the best come to the device's
     peaks, what failed and why, the best kernel's source.
     """
+    from tensorir.cli.titles import whole
     from tensorir.tune.log import LogReader
     from tensorir.tune.summary import tuned
 
     reader = LogReader(log)
-    found = tuned(reader.records(workload=workload))
+    asked = next(iter(whole(reader, [workload] if workload else [])), None)
+    found = tuned(reader.records(workload=asked))
     if reader.summary():
         say(f"log: {reader.summary()}")
     if not found:

@@ -7,7 +7,19 @@ from typing import Any
 import click
 
 from tensorir.cli import common
-from tensorir.cli.common import Duration, Stop, clean, device_option, json_option, log_option, put, put_json, say, usage
+from tensorir.cli.common import (
+    Duration,
+    Stop,
+    clean,
+    device_option,
+    json_option,
+    log_option,
+    plainly,
+    put,
+    put_json,
+    say,
+    usage,
+)
 
 
 @click.command("repro", cls=common.Verb, context_settings=common.SETTINGS)
@@ -51,14 +63,16 @@ def command(
 
 
 def _tell(found: dict[str, Any], result: dict[str, Any], same: bool, as_json: bool) -> None:
+    from tensorir.cli.tables import config_text
+
     if not same and found["source_sha256"] and result.get("source_sha256"):
         say(f"record {found['id']} is stale: this version makes another source for it")
     if as_json:
         put_json({"schema": 1, "record": found, "again": result, "same_source": same})
         return
     put(clean(f"{found['id']}  {found['workload']}"))
-    put(clean(f"config   {found['template']}: {found['config']}"))
+    put(clean(f"config   {found['template']}: {config_text(found['config'])}"))
     put(f"then     {found['status']} {found['time_s'] or ''}")
     put(f"now      {result['status']} {result.get('time_s') or ''}")
     for key, value in (result.get("detail") or {}).items():
-        put(clean(f"  {key}: {value}", 5000))
+        put(clean(f"  {key}: {plainly(value)}", 5000))

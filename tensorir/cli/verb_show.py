@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tensorir.cli import common
-from tensorir.cli.common import device_option, json_option, log_option, put, put_json, say
+from tensorir.cli.common import device_option, json_option, log_option, plainly, put, put_code, put_json, say
 from tensorir.cli.options import split, workload_options
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def command(op: str, shape: tuple[str, ...], as_json: bool, **given: Any) -> int
     if as_json:
         put_json(document)
     else:
-        put(_text(s, document, given["parts"], resources, sass))
+        _put(s, document, given["parts"], resources, sass)
     return common.OK
 
 
@@ -105,17 +105,17 @@ def _on_device(source: Source, device: str | None) -> dict[str, Any]:
     return {key: found.get(key) for key in ("registers", "spills", "shared_bytes", "kernels")}
 
 
-def _text(s: Schedule, document: dict[str, Any], parts: tuple[str, ...], resources: Any, sass: str) -> str:
-    wanted = list(dict.fromkeys(parts))
-    only = wanted or [*(["resources"] if resources else []), *(["sass"] if sass else [])]
-    if not only:
-        config = "  ".join(f"{k} {v}" for k, v in document["config"].items())
-        head = f"{document['workload']}\n{document['template']}: {config}\n{document['target']}"
-        return f"{head}\n\n{s}\n\n{document['source']}"
-    shown = {"tree": str(s), "source": document["source"], "sass": sass}
-    pieces = [shown[p] for p in only if p in shown]
-    if resources:
-        pieces.append("\n".join(f"{k:13} {v}" for k, v in resources.items() if k != "kernels"))
-    if sass and "sass" not in only:
-        pieces.append(sass)
-    return "\n\n".join(pieces)
+def _put(s: Schedule, document: dict[str, Any], parts: tuple[str, ...], resources: Any, sass: str) -> None:
+    """Print the parts that were asked for, with an empty line between them."""
+    from tensorir.cli.tables import config_text
+
+    only = list(dict.fromkeys(parts)) or [*(["resources"] if resources else []), *(["sass"] if sass else [])]
+    resources = {k: v for k, v in (resources or {}).items() if k != "kernels"}
+    about = "\n".join(f"{k:13} {plainly(v)}" for k, v in resources.items())
+    head = f"{document['workload']}\n{document['template']}: {config_text(document['config'])}\n{document['target']}"
+    shown = {"head": head, "tree": str(s), "source": document["source"], "resources": about, "sass": sass}
+    wanted = [*(only or ["head", "tree", "source"]), "resources", "sass"]
+    for number, name in enumerate(n for n in dict.fromkeys(wanted) if shown[n]):
+        if number:
+            put("")
+        (put_code if name == "source" else put)(shown[name])

@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tensorir.cli import common
-from tensorir.cli.common import Duration, Names, Stop, device_option, json_option, log_option, put, put_json, say, usage
+from tensorir.cli.common import (
+    Duration,
+    Names,
+    Stop,
+    device_option,
+    json_option,
+    log_option,
+    put,
+    put_code,
+    put_json,
+    say,
+    usage,
+)
 from tensorir.cli.options import split, workload_options
 from tensorir.runtime.host import target_here
 from tensorir.tune.process import start_early
@@ -206,7 +218,8 @@ def _dry(works: list[Workload], device: str | None, as_json: bool) -> int:
              "tree": str(s), "source": s.source()}
         )  # fmt: skip
         if not as_json:
-            put(f"{work.title}: template {name}, {space.explain()}\n\n{s}\n\n{s.source()}")
+            put(f"{work.title}: template {name}, {space.explain()}\n\n{s}\n")
+            put_code(s.source())
     if as_json:
         put_json({"schema": 1, "dry_run": True, "workloads": documents})
     if not documents:

@@ -1,0 +1,48 @@
+"""What people read in place of the titles that logs store: without the parameters that have their defaults."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tensorir.tune.log import LogReader
+
+_TITLE = re.compile(
+    r"\b(conv2d(?:_backward_(?:data|weight))?|(?:grouped_)?matmul)((?: [a-z_]\w*=[\w.-]+)+)"
+)  # fmt: skip
+
+
+def brief(text: str) -> str:
+    """``text`` with each operator's title in it shortened: ``matmul m=8 n=8 k=8`` for ``… batch=1 ta=0 act=None``."""
+    return _TITLE.sub(lambda found: found[1] + _telling(found[1], found[2]), text)
+
+
+def _telling(op: str, parameters: str) -> str:
+    usual = _defaults(op)
+    return "".join(f" {word}" for word in parameters.split() if word not in usual)
+
+
+@functools.cache
+def _defaults(op: str) -> frozenset[str]:
+    """The words ``k=v`` of an operator's title that go without saying; never its extents."""
+    import inspect
+
+    from tensorir import ops
+    from tensorir.cli.parse import flags_of
+
+    found = inspect.signature(getattr(ops, op)).parameters
+    values = {k: found[k].default for k in flags_of(op) if k in found}
+    return frozenset(f"{k}={int(v) if isinstance(v, bool) else v}" for k, v in values.items())
+
+
+def whole(reader: LogReader, titles: Iterable[str]) -> list[str]:
+    """The titles that a log stores for ``titles`` as people read or store them; one that it has not stays as it is."""
+    asked = list(titles)
+    if not asked:
+        return []
+    stored = dict.fromkeys(r["workload"] for r in reader.records())
+    by_brief = {brief(t): t for t in stored}
+    return [t if t in stored else by_brief.get(brief(t), t) for t in asked]

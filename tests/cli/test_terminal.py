@@ -1,0 +1,179 @@
+"""What people read fits their terminal, whole lines go into pipes, and nothing in it is Python's."""
+
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import zoo
+
+from tensorir import ops
+from tensorir.cli import common, main, parse
+from tensorir.cli.explain_data import CATALOGUE
+from tensorir.cli.tables import table
+from tensorir.cli.terminal import coloured, fold, fold_code, paint
+from tensorir.cli.titles import brief
+from tensorir.runtime.device import devices
+
+ROOT = Path(__file__).parents[2]
+OWN = f"{Path(zoo.__file__)}:product"
+CONV = ("conv2d", "1x2x5x5", "3x2x3x3", "--pad", "1")
+WIDTHS = (60, 80, 120)
+
+needs_device = pytest.mark.skipif(
+    not any(d.usable and not d.simulator and d.language == "opencl" for d in devices()), reason="no OpenCL device"
+)
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory):
+    """The log of one tuned operator, and the id of its best record."""
+    where = tmp_path_factory.mktemp("logs")
+    args = ["tune", *CONV, "--trials", "2", "--log", str(where), "--json", "--progress", "none"]
+    done = subprocess.run(
+        [sys.executable, "-m", "tensorir", *args], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return str(where), json.loads(done.stdout)["best"]["trial"]
+
+
+OFFLINE = [
+    *((verb, "--help") for verb in main.VERBS),
+    ("--help",), ("--version",), ("frobnicate",), ("tune", "conv3d"), ("tune", *CONV, "--layout", "nchww"),
+    ("tune", *CONV, "--dtype", "flaot32"), ("log", "--help"), ("log", "ls", "--help"), ("cache", "export", "--help"),
+    ("list",), ("list", "matmul", "--space"), ("devices",),
+    ("show", *CONV), ("show", *CONV, "--target", "cuda"),
+    ("show", "matmul", "64x64x64", "--target", "cuda -arch=sm_90a"), ("show", *CONV, "--target", "tpu"),
+    ("show", *CONV, "--target", "cuda -waarp=1"), ("show", *CONV, "--config", "tile=-1"), ("tune", *CONV, "--dry-run"),
+    ("tune", *CONV, "--restrict", "nothing == 1"), ("export", *CONV, "--to", "source", "-o", "x"),
+    ("tune", "conv2d", "--shapes", "nothing"), ("explain", "no.such-code"), ("repro", "nothing"), ("log", "verify"),
+]  # fmt: skip
+TUNED = [
+    ("log", "ls"), ("log", "best"), ("log", "stats"), ("log", "verify"), ("log", "show", "RECORD"),
+    ("log", "freeze", "-o", "frozen.json"), ("tune", *CONV, "--trials", "2"), ("show", "RECORD"),
+    ("show", *CONV, "--resources"),
+    ("check", *CONV), ("bench", *CONV), ("repro", "RECORD"), ("report", "LOG", "-o", "page.html"), ("doctor",),
+    ("cache", "export", "all.pack"), ("export", *CONV, "--to", "source", "-o", "out"),
+    ("tune", "matmul", "8x8x8", "--trials", "1"),
+]  # fmt: skip
+
+
+def too_wide(text, width):
+    return [line for line in text.split("\n") if len(line) > width]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("args", OFFLINE, ids=" ".join)
+def test_no_line_is_wider_than_the_terminal(cli, monkeypatch, args, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    _, out, err = cli(*args)
+    assert not too_wide(out, width) and not too_wide(err, width) and (out or err)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_explanation_is_wider_than_the_terminal(cli, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    for code in CATALOGUE:
+        assert not too_wide(cli("explain", code)[1], width), code
+
+
+@needs_device
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("args", TUNED, ids=" ".join)
+def test_no_line_of_a_tuned_operator_is_wider_than_the_terminal(cli, monkeypatch, logs, args, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    log, record = logs
+    given = [{"RECORD": record, "LOG": log}.get(a, a) for a in args]
+    given += ["--log", log] if args[0] not in ("report", "doctor") else []
+    code, out, err = cli(*given)
+    assert code == 0 and not too_wide(out, width) and not too_wide(err, width) and out
+    assert args == ("show", "RECORD") or not re.search(r"\bNone\b|\{'|\['", out + err)  # there: steps, in Python
+
+
+@needs_device
+def test_a_short_title_names_the_workload(cli, logs, tmp_path):
+    log, record = logs
+    title = "conv2d n=1 c=2 h=5 w=5 k=3 r=3 s=3 pad=1"
+    assert title in cli("log", "ls", "--log", log)[1] and "layout" not in cli("log", "ls", "--log", log)[1]
+    for named in (title, str(ops.conv2d(n=1, c=2, h=5, w=5, k=3, r=3, s=3, pad=1).title)):
+        assert cli("log", "best", "--workload", named, "--log", log)[1].startswith(record)
+        assert cli("log", "freeze", "--workload", named, "--log", log)[0] == 0
+        assert cli("report", log, "--workload", named)[0] == 0
+        assert cli("cache", "export", "a.pack", "--workload", named, "--log", log)[0] == 0
+    assert cli("log", "best", "--workload", "conv2d n=2", "--log", log)[1] == ""
+    stored = json.loads(cli("log", "ls", "--log", log, "--json")[1])["rows"][0]["workload"]
+    assert stored != title and brief(stored) == title
+
+
+@pytest.mark.parametrize("name", parse.OPERATORS)
+def test_short_titles(name):
+    """An operator's own title loses its defaults and keeps its extents and what was asked for."""
+    title = getattr(ops, name)(dtype="float16").title
+    short = brief(f"{title} is not tuned; {title}")
+    assert short.count(f"{name} ") == 2 and short.count("dtype=float16") == 2 and len(short) < 2 * len(title)
+    assert not re.search(r"act=|layout=|precision=|batch=|residual=", short)
+    extents = "nchwkrs" if "conv" in name else "mnk"
+    assert all(re.search(rf"\b{x}=\d", short) for x in extents)
+    assert brief("product n=12") == "product n=12" and brief("my_conv2d act=None") == "my_conv2d act=None"
+
+
+def test_pipes_get_whole_lines(cli, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert too_wide(cli("list", "conv2d")[1], 120)
+    monkeypatch.setenv("COLUMNS", "60")
+    assert json.loads(cli("list", "conv2d", "--json")[1])["operators"]
+
+
+def test_tables():
+    rows = [["workload", "time", "peers"], ["conv2d a b c d e f", "1.0 ms", "numpy 2.0 ms, torch 3.0 ms"]]
+    with pytest.MonkeyPatch.context() as patch:
+        for width in (20, 30, 40, 60):
+            patch.setenv("COLUMNS", str(width))
+            text = table(rows)
+            words = {w for row in rows for cell in row for w in cell.split()}
+            assert not too_wide(fold(text, width), width) and words - {"workload"} <= set(text.split())
+        patch.delenv("COLUMNS")
+        assert len(table(rows).split("\n")) == 2
+
+
+SOURCE = """#define WIDE(a, b, c, d, e, f, g, h) ((a) + (b) + (c) + (d) + (e) + (f) + (g) + (h) + (a) * (b) * (c))
+// a comment that says a lot about the line below it, more than would go into sixty columns of a terminal
+    const float long_name_of_a_value = some_function(first_argument, second_argument) + other[index * 4 + 1];
+asm volatile("mma.sync.aligned.m16n8k16.row.col.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8};" : : "r"(a));
+x = y;  // trailing words that make the line much longer than a terminal of sixty columns is, by some way
+"""
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_folded_sources_mean_the_same(width):
+    def tokens(text):
+        text = re.sub(r"(?m)//.*$", "", text.replace("\\\n", ""))
+        return re.findall(r'"[^"]*"|\w+|\S', text)
+
+    for text in (SOURCE, ops.matmul(m=64, n=64, k=64).schedule(target="cuda").source()):
+        folded = fold_code(text, width)
+        assert tokens(folded) == tokens(text) and not too_wide(folded, width)
+    assert fold_code(SOURCE, 0) == SOURCE == fold(SOURCE, 0)
+
+
+def test_colours_are_for_terminals(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert coloured()
+    common.put("  WRONG launch  the result\n  try: this\nplain")
+    shown = sys.stdout.getvalue()
+    assert shown.count("\x1b[0m") == 2 and re.sub(r"\x1b\[[\d;]*m", "", shown).startswith("  WRONG launch")
+    assert paint("okay nothing here") == "okay nothing here"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not coloured()
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    monkeypatch.delenv("NO_COLOR")
+    assert not coloured()
