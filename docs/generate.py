@@ -1,4 +1,4 @@
-"""Pages made from the package itself: the API, the schedule primitives and the error index."""
+"""Pages made from the package itself: the API, the schedule primitives, the error index and the table of habits."""
 
 import importlib
 import inspect
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import tensorir as tir
 from tensorir.cli.explain_data import CATALOGUE, PRELUDE
+from tensorir.errors.habit_table import HABITS
 
 NOTE = "<!-- made by docs/generate.py -->\n\n"
 
@@ -55,7 +56,7 @@ IMPLEMENTED_IN = (
 def write(folder: Path) -> None:
     """Write the pages; files that did not change are left alone."""
     folder.mkdir(exist_ok=True)
-    for name, page in (("api", api()), ("primitives", primitives()), ("errors", errors())):
+    for name, page in (("api", api()), ("primitives", primitives()), ("errors", errors()), ("habits", habits())):
         path = folder / f"{name}.md"
         text = NOTE + page
         if not path.exists() or path.read_text(encoding="utf-8") != text:
@@ -209,6 +210,43 @@ def errors() -> str:
         out += [f"### {code}\n", item.meaning + "\n", "Refused:\n", block(item.wrong, language(item.wrong))]
         out += ["Instead:\n", block(item.right, language(item.right))]
     return "\n".join(out) + "\n"
+
+
+PLACES = {
+    "tir": "`tir.…`",
+    "folder": "Modules that are called",
+    "math": "`math.…` in a lambda",
+    "function": "NumPy's and torch's functions",
+    "op": "Operations (`tensor.op`)",
+    "executable": "What `s.build()` returns",
+    "workload": "`tir.Workload`",
+    "axis": "Axes that loops are bound to",
+    "dtype": "Types",
+    "target": "Targets",
+    "scope": "Memory",
+}
+
+
+def habits() -> str:
+    """What the package answers to names of other tools, by the place where they are typed."""
+    out = [
+        "# Habits of other tools\n",
+        (
+            "Names of NumPy, torch, TVM, Halide, Triton, Numba and loopy, and what the package answers to each. "
+            "[From TVM te](../from-te.md) has the primitives in order.\n"
+        ),
+    ]
+    for place, answers in HABITS.items():
+        title = f"Arguments of `{place}`" if place.endswith("()") else PLACES.get(place, f"Attributes of a {place}")
+        out += [f"## {title}\n", "| typed | here |", "|---|---|"]
+        out += [f"| {cell(name)} | {cell(remedy)} |" for name, remedy in answers.items()]
+        out.append("")
+    return "\n".join(out) + "\n"
+
+
+def cell(text: str) -> str:
+    """Code in a cell of a table."""
+    return f"`{text}`".replace("|", "\\|")
 
 
 def language(code: str) -> str:

@@ -119,6 +119,9 @@ HABITS: dict[str, dict[str, str]] = {
         "meta_schedule": _WORKLOAD,
         "prim_func": _BODY,
         "extern": _BODY,
+        "hybrid": _BODY,
+        "scan": "a scan of sums: tir.compute((n,), lambda i: tir.sum(A[k], axis=k, where=k <= i)), n * n additions",
+        "const": 'a Python number, which takes the type of what it meets, or tir.cast(2, "int8")',
         "decl_buffer": _NUMPY_IN,
         # Halide
         "Func": _COMPUTE,
@@ -268,6 +271,8 @@ HABITS: dict[str, dict[str, str]] = {
         "leaf_iter_vars": 's.loops("C")',
         "stage_map": "s[C], s.stages()",
         "set_store_predicate": 's.specialize("C.i", "C.i < 4")',
+        "env_threads": _BIND,
+        "create_group": 's.compute_at("P", "C.i"), one stage at a time',
         "update": 's.decompose_reduction("C", "C.k")',
         "bind_threads": _BIND,
         "cooperative_fetch": "s.stage_in(A, at=…): copies into shared memory are made by all threads",
