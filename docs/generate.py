@@ -217,7 +217,11 @@ PLACES = {
     "folder": "Modules that are called",
     "math": "`math.…` in a lambda",
     "function": "NumPy's and torch's functions",
+    "nn": "`tir.nn.…`",
+    "schedule": "Schedules",
     "op": "Operations (`tensor.op`)",
+    "tensor": "Tensors",
+    "element": "Elements (`A[i]`)",
     "executable": "What `s.build()` returns",
     "workload": "`tir.Workload`",
     "axis": "Axes that loops are bound to",
@@ -236,8 +240,12 @@ def habits() -> str:
             "[From TVM te](../from-te.md) has the primitives in order.\n"
         ),
     ]
+    alike: dict[str, list[str]] = {}  # the answers of a place -> all places that have them
     for place, answers in HABITS.items():
-        title = f"Arguments of `{place}`" if place.endswith("()") else PLACES.get(place, f"Attributes of a {place}")
+        alike.setdefault(str(answers), []).append(place)
+    for places in alike.values():
+        answers = HABITS[places[0]]
+        title = PLACES.get(places[0]) or "Arguments of " + ", ".join(f"`{place}`" for place in places)
         out += [f"## {title}\n", "| typed | here |", "|---|---|"]
         out += [f"| {cell(name)} | {cell(remedy)} |" for name, remedy in answers.items()]
         out.append("")

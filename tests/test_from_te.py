@@ -1,5 +1,6 @@
 """docs/from-te.md: each line of its table runs, and each name of te's that is not there is answered."""
 
+import importlib
 import re
 from pathlib import Path
 
@@ -51,3 +52,15 @@ def test_every_primitive_is_in_the_table_and_answered():
             assert name in said or name == "te", name
     for name in OURS.split():
         assert hasattr(tir.Schedule, name) and name in said, name
+
+
+def test_the_page_of_habits_has_every_answer_once_for_its_places(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "docs"))
+    page = importlib.import_module("generate").habits()
+    sections = page.split("\n## ")[1:]
+    titles = [section.splitlines()[0] for section in sections]
+    assert len(set(titles)) == len(titles) and "`argmax()`" in page
+    rows = {line for line in page.splitlines() if line.startswith("| `")}
+    for answers in HABITS.values():
+        for name, remedy in answers.items():
+            assert "| `{}` | `{}` |".format(name, remedy.replace("|", "\\|")) in rows
