@@ -141,8 +141,36 @@ class Names(click.Choice[str]):
         return found
 
 
+_SECTIONS = {
+    "Target": ("device", "target", "arch", "template", "config", "emulate"),
+    "Search": ("trials", "budget", "seed", "tuner", "restrict", "patience", "least_gain", "top", "regret", "fresh",
+               "dry_run"),
+    "Measuring": ("builders", "timeout", "compile_timeout", "no_wait", "require"),
+}  # fmt: skip
+"""Of the options of a verb that takes a workload; others are about the computation, or about its results."""
+
+
+def _section(name: str) -> str:
+    from tensorir.cli.options import NAMES
+
+    if name in NAMES:
+        return "Computation"
+    return next((section for section, names in _SECTIONS.items() if name in names), "Results")
+
+
 class Verb(click.Command):
-    """A verb; an option that is spelt like one of its own is asked about."""
+    """A verb; its options by what they are about, and one that is spelt like one of its own is asked about."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        options = [p for p in self.get_params(ctx) if isinstance(p, click.Option)]
+        if not any(p.name == "shapes" for p in options):
+            super().format_options(ctx, formatter)
+            return
+        for section in ("Computation", *_SECTIONS, "Results"):
+            records = [p.get_help_record(ctx) for p in options if _section(str(p.name)) == section]
+            if any(records):
+                with formatter.section(section):
+                    formatter.write_dl([r for r in records if r is not None])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:

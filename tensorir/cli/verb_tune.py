@@ -115,7 +115,7 @@ def _one(work: Workload, device: str | None, began: float, given: dict[str, Any]
     from tensorir.api.tuning import tune
     from tensorir.cli.watch import watch
 
-    with watch(given.pop("progress"), work, given["trials"], given["budget"], began) as seen:
+    with watch(given.pop("progress"), work, given["trials"], given["budget"], began, given["log"]) as seen:
         options = _options(given, began, seen.on_trial)
         return tune(work, _several(device), replace(options, on_start=seen.on_start, on_peer=seen.on_peer))
 

@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 class Watch:
     """Callbacks of a run; this one is silent."""
 
-    def __init__(self, work: Workload, trials: int | None, budget_s: float | None, started: float) -> None:
+    def __init__(
+        self, work: Workload, trials: int | None, budget_s: float | None, started: float, log: str = ""
+    ) -> None:
         from tensorir.tune.progress import Progress
 
-        self.work, self.started = work, started
+        self.work, self.started, self.log = work, started, log
         self.state: Progress = Progress(total=trials, budget_s=budget_s, flops=work.flops)
         self._default = ""
 
@@ -63,7 +65,7 @@ class Plain(Watch):
 
     def on_start(self, device: Mapping[str, Any], spaces: Mapping[str, Space], reused: int) -> None:
         super().on_start(device, spaces, reused)
-        for line in head(self.work, device, spaces, reused):
+        for line in head(self.work, device, spaces, reused, self.log):
             say(line)
 
     def on_peer(self, peer: Mapping[str, Any]) -> None:
@@ -84,8 +86,10 @@ class Plain(Watch):
 class Live(Watch):
     """A panel that is redrawn, and erased at the end."""
 
-    def __init__(self, work: Workload, trials: int | None, budget_s: float | None, started: float) -> None:
-        super().__init__(work, trials, budget_s, started)
+    def __init__(
+        self, work: Workload, trials: int | None, budget_s: float | None, started: float, log: str = ""
+    ) -> None:
+        super().__init__(work, trials, budget_s, started, log)
         from rich.console import Console
         from rich.live import Live as RichLive
 
@@ -105,7 +109,7 @@ class Live(Watch):
 
     def on_start(self, device: Mapping[str, Any], spaces: Mapping[str, Space], reused: int) -> None:
         super().on_start(device, spaces, reused)
-        self._head = head(self.work, device, spaces, reused)
+        self._head = head(self.work, device, spaces, reused, self.log)
 
     def on_trial(self, record: Mapping[str, Any]) -> None:
         super().on_trial(record)
@@ -115,8 +119,10 @@ class Live(Watch):
         self._live.stop()
 
 
-def head(work: Workload, device: Mapping[str, Any], spaces: Mapping[str, Space], reused: int) -> list[str]:
-    """What is searched, and where."""
+def head(
+    work: Workload, device: Mapping[str, Any], spaces: Mapping[str, Space], reused: int, log: str = ""
+) -> list[str]:
+    """What is searched, and where; with a log, the best that is known already."""
     from tensorir import __version__
 
     configs = sum(s.size for s in spaces.values())
@@ -124,6 +130,23 @@ def head(work: Workload, device: Mapping[str, Any], spaces: Mapping[str, Space],
     return [
         f"tensorir {__version__}  {work.title}  on {device.get('id')} {device.get('name')} ({device.get('platform')})",
         f"space {configs:,} configurations, {legal:,} legal; {reused} results reused",
+        *(known_best(work, device, log) if reused and log else []),
+    ]
+
+
+def known_best(work: Workload, device: Mapping[str, Any], log: str) -> list[str]:
+    """A line about the fastest configuration that the log knows for this device; none where all of them failed."""
+    from tensorir.api.frozen import log_for
+    from tensorir.api.identity import identity_of
+    from tensorir.api.load import choices
+    from tensorir.cli.tables import config_text
+    from tensorir.tune.progress import between
+
+    found = choices(work, identity_of(work, device), log_for(work, log, device))[:1]
+    return [
+        f"known  best {between(c.time_s, c.low_s, c.high_s)}  {c.record['template']}: "
+        f"{config_text(c.record['config'])}  ({c.record['id']})"
+        for c in found
     ]
 
 
@@ -135,7 +158,9 @@ def mode_for(mode: str) -> str:
     return "live" if sys.stderr.isatty() and not plain else "plain"
 
 
-def watch(mode: str, work: Workload, trials: int | None, budget_s: float | None, started: float) -> closing[Watch]:
-    """The watcher for ``--progress``, closed at the end of a ``with``."""
+def watch(
+    mode: str, work: Workload, trials: int | None, budget_s: float | None, started: float, log: str = ""
+) -> closing[Watch]:
+    """The watcher for ``--progress``, closed at the end of a ``with``; log: where earlier results are."""
     kinds: dict[str, type[Watch]] = {"live": Live, "plain": Plain, "none": Watch}
-    return closing(kinds[mode_for(mode)](work, trials, budget_s, started))
+    return closing(kinds[mode_for(mode)](work, trials, budget_s, started, log))

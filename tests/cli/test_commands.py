@@ -3,15 +3,18 @@
 import errno
 import io
 import json
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 import zoo
 from benches import Bench
+from click.shell_completion import ShellComplete
 
 import tensorir as tir
 from tensorir.api import shape_search
@@ -59,6 +62,25 @@ def test_help_loads_nothing_heavy():
 def test_every_verb_has_help(cli, verb):
     code, out, err = cli(verb, "--help")
     assert code == 0 and "Usage: tensorir" in out and not err
+
+
+@pytest.mark.parametrize("verb", ["tune", "show", "bench", "check", "export"])
+def test_options_are_grouped(cli, verb):
+    """Each option once, under what it is about."""
+    out = cli(verb, "--help")[1]
+    out = out[out.index("Computation:") :]
+    sections = re.findall(r"(?m)^([A-Z]\w+):$", out)
+    assert sections[0] == "Computation" and sections[-1] == "Results" and "Target" in sections
+    found = main.cli.get_command(click.Context(main.cli), verb)
+    for option in (p for p in found.params if isinstance(p, click.Option)):
+        assert len(re.findall(rf"(?m)^  (?:-\w, )?{option.opts[-1]}\b(?!-)", out)) == 1, option.opts
+
+
+@pytest.mark.parametrize(("typed", "word"), [("tu", "tune"), ("log fr", "freeze"), ("tune --la", "--layout")])
+def test_shells_complete(typed, word):
+    *words, last = typed.split()
+    found = ShellComplete(main.cli, {}, "tensorir", "_TENSORIR_COMPLETE").get_completions(words, last)
+    assert [c.value for c in found] == [word]
 
 
 WRONG = [
@@ -220,7 +242,8 @@ class TestTuned:
     def test_table_and_plain_progress(self, cli, logs):
         code, out, err = cli("tune", OWN, "--arg", "n=12", "--trials", "5", "--log", logs[0], "--budget", "60s")
         assert code == 0 and "3 reused" in out and "best" in out and "log" in out
-        assert err.startswith("tensorir 0.") and "3 results reused" in err
+        assert err.startswith("tensorir 0.") and "3 results reused" in err and "known  best " in err
+        assert f"({logs[1]['best']['trial']})" in err
 
     def test_show(self, cli, logs):
         code, out, err = cli("show", OWN, "--arg", "n=12", "--log", logs[0], "--json")
