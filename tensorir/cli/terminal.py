@@ -23,7 +23,8 @@ def columns(err: bool = False) -> int:
         return max(20, int(asked))
     stream = sys.stderr if err else sys.stdout
     try:
-        return max(20, os.get_terminal_size(stream.fileno()).columns) if stream.isatty() else 0
+        told = os.get_terminal_size(stream.fileno()).columns if stream.isatty() else 0
+        return max(20, told) if told else 0  # some terminals do not say
     except (OSError, ValueError):
         return 0
 

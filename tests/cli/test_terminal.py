@@ -2,10 +2,12 @@
 
 import io
 import json
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import zoo
@@ -14,7 +16,7 @@ from tensorir import ops
 from tensorir.cli import common, main, parse
 from tensorir.cli.explain_data import CATALOGUE
 from tensorir.cli.tables import table
-from tensorir.cli.terminal import coloured, fold, fold_code, paint
+from tensorir.cli.terminal import coloured, columns, fold, fold_code, paint
 from tensorir.cli.titles import brief
 from tensorir.runtime.device import devices
 
@@ -125,6 +127,14 @@ def test_pipes_get_whole_lines(cli, monkeypatch):
     assert too_wide(cli("list", "conv2d")[1], 120)
     monkeypatch.setenv("COLUMNS", "60")
     assert json.loads(cli("list", "conv2d", "--json")[1])["operators"]
+
+
+@pytest.mark.parametrize(("told", "width"), [(0, 0), (5, 20), (72, 72)])
+def test_the_width_that_a_terminal_says(monkeypatch, told, width):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setattr("sys.stdout", SimpleNamespace(isatty=lambda: True, fileno=lambda: 1))
+    monkeypatch.setattr("os.get_terminal_size", lambda number: os.terminal_size((told, 24)))
+    assert columns() == width
 
 
 def test_tables():
