@@ -134,7 +134,7 @@ VARIED = (
 
 
 @emulated
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from(VARIED))
 def test_any_configuration(seed, changed):
     w = work(**changed)
