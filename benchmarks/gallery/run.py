@@ -1,7 +1,7 @@
 """Time the gallery's schedules, and README's first one, beside NumPy and PyTorch.
 
     python benchmarks/gallery/run.py                       # all, where torch can be imported with it
-    python benchmarks/gallery/run.py --only argmax,readme --rounds 9 --out /tmp/gallery.json
+    python benchmarks/gallery/run.py --only argmax,readme --rounds 9 --out gallery.json
 
 Each kernel is checked, compared with NumPy's result and then timed in turn with the libraries, in rounds of one slot
 each (``tensorir.runtime.estimate``): ours as a bound launch, theirs as they are called. Ratios are medians of the

@@ -30,7 +30,7 @@ def schedule():
     tile, lane = s.split("Y.x", [None, 16])
     block = s.split("Y.y", [None, 8])[0]
     s.bind(block, "block.x").vectorize(lane)
-    for stage in ("sums", "weights"):  # both beside each other, sixteen pixels at a time
+    for stage in ("sums", "weights"):  # both next to each other, sixteen pixels at a time
         s.compute_at(stage, "Y", tile).set_scope(stage, "register")
         s.reorder(f"{stage}.r", f"{stage}.t", f"{stage}.x").unroll(f"{stage}.t").vectorize(f"{stage}.x")
     return s

@@ -16,7 +16,7 @@ from tensorir.arith.bits import within_bits
 from tensorir.ir.build import BITS, SHIFTS, as_int, binary, cast, const, select, unary
 from tensorir.ir.dtypes import DTYPES, is_float
 from tensorir.ir.tree import Binary, Broadcast, Cast, Const, Expr, Load, Ramp, Select, Unary, Var
-from tensorir.ir.visit import Rewriter, find
+from tensorir.ir.visit import Rewriter, find, uses
 
 UNKNOWN: Interval = (-math.inf, math.inf)
 
@@ -45,6 +45,15 @@ class Linear:
 
     def times(self, k: int) -> Linear:
         return Linear({a: c * k for a, c in self.terms.items()} if k else {}, self.constant * k)
+
+    def without(self, var: Var) -> Linear:
+        """The form where ``var`` is 0, as far as it is an atom of its own."""
+        return Linear({t: c for t, c in self.terms.items() if t is not var}, self.constant)
+
+    def along(self, var: Var) -> tuple[int, Linear] | None:
+        """The step by which the form grows with ``var`` and the form without it; None where it does not grow evenly."""
+        rest = self.without(var)
+        return None if any(uses(t, {var}) for t in rest.terms) else (self.terms.get(var, 0), rest)
 
     def same(self, o: Linear) -> bool:
         """Whether the two forms are equal."""

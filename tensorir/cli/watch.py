@@ -36,11 +36,9 @@ class Watch:
     def on_start(self, device: Mapping[str, Any], spaces: Mapping[str, Space], reused: int) -> None:
         from tensorir.tune.log import key_of
 
-        self.state.known = reused
+        self.state.start(device, reused)
         first = next(iter(spaces), None)
         self._default = "" if first is None else key_of({"template": first, "config": spaces[first].default})
-        if device.get("kind") != "cpu":
-            self.state.load = None
 
     def on_peer(self, peer: Mapping[str, Any]) -> None:
         self.state.hear(peer)

@@ -15,7 +15,7 @@ from tensorir.codegen.source import TensorMap
 from tensorir.codegen.whole import absolute_helper, cuda_bitcast, extreme_helper, narrow_bits, shift_helper, upper_half
 from tensorir.codegen.wrapping import may_overflow, wrapped
 from tensorir.errors import LoweringError, Problem
-from tensorir.ir.build import SHIFTS, as_int
+from tensorir.ir.build import COMPARE, SHIFTS, as_int
 from tensorir.ir.dtypes import DTYPES, WIDENED
 from tensorir.ir.tree import (
     Binary,
@@ -43,7 +43,6 @@ _PREC = {
 }  # fmt: skip
 _C = {"//": "/", "and": "&&", "or": "||"}
 _WRAPPING = ("+", "-", "*", "/", "<<")
-_COMPARE = ("<", "<=", "==", "!=")
 _RARE = ("&", "|", "<<", ">>")
 _CHOICE, _EQUAL, SUM, _PRODUCT, UNARY = 2, 7, 10, 11, 12
 """How tightly operators hold what they are next to; at ``_CHOICE`` all but ``?`` stands as it is."""
@@ -169,7 +168,7 @@ class Expressions:
 
     def operand(self, e: Binary, x: Expr, outer: int) -> str:
         """A side of an operator, in parentheses also where few people know which operator holds tighter."""
-        if e.op in _COMPARE or e.op == ">>" or (e.op == "<<" and x is e.b) or e.op == "/":
+        if e.op in COMPARE or e.op == ">>" or (e.op == "<<" and x is e.b) or e.op == "/":
             return self.number_of(x, outer)
         mixed = isinstance(x, Binary) and x.op != e.op and (x.op in _RARE or (e.op in _RARE and e.op != "^"))
         return self(x, UNARY if mixed else outer)

@@ -85,7 +85,7 @@ def across(loop: Loop, arith: Arith) -> Across | None:
     pitch = away[1].constant
     if any(d.terms or d.constant != r * pitch for r, d in enumerate(away)) or forms[0].terms.get(loop.var) != 1:
         return None
-    form = Linear({t: c for t, c in forms[0].terms.items() if t is not loop.var}, forms[0].constant)
+    form = forms[0].without(loop.var)
     if uses(form.expr(), {loop.var}):
         return None
     found = Across(loop, packs[0], b, form, pitch)

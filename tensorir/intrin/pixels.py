@@ -151,6 +151,5 @@ def _need_limits(tile: Sequence[int], buffer: Buffer, p: Pixels, offset: Sequenc
 
 def _first(number: Linear, row: Var) -> Linear | None:
     """``number`` of the first pixel, where that of the next one is one more; else None."""
-    if number.terms.get(row) != 1 or any(uses(t, {row}) for t in number.terms if t is not row):
-        return None
-    return Linear({t: k for t, k in number.terms.items() if t is not row}, number.constant)
+    found = number.along(row)
+    return found[1] if found is not None and found[0] == 1 else None

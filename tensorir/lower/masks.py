@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tensorir.arith.affine import Arith, Linear
-from tensorir.ir.build import as_expr, binary, cast, const
+from tensorir.arith.affine import Arith
+from tensorir.ir.build import COMPARE, as_expr, binary, cast, const
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import (
     Alloc,
@@ -27,7 +27,6 @@ from tensorir.ir.tree import (
 )  # fmt: skip
 from tensorir.ir.visit import substitute, uses
 
-COMPARE = ("<", "<=", ">", ">=", "==", "!=")
 _FAR = 1 << 30  # what a lane is compared with, at most: beyond the number of any lane
 
 
@@ -54,12 +53,11 @@ def mask(cond: Expr, var: Var, lanes: int, arith: Arith, wide: Callable[[Expr], 
 
 def _of_places(cond: Binary, var: Var, lanes: int, arith: Arith) -> Binary:
     """A comparison of indices: the lane's number, times its step, with what is the same for all of them."""
-    form = arith.linear(cond.a).plus(arith.linear(cond.b), -1)
-    rest = Linear({t: -c for t, c in form.terms.items() if t is not var}, -form.constant)
-    step = form.terms.get(var, 0)
-    if any(uses(t, {var}) for t in rest.terms) or abs(step) * lanes >= _FAR:
+    found = arith.linear(cond.a).plus(arith.linear(cond.b), -1).along(var)
+    if found is None or abs(found[0]) * lanes >= _FAR:
         raise NoMask
-    bound = binary("max", binary("min", rest.expr(), const(_FAR)), const(-_FAR))
+    step, rest = found
+    bound = binary("max", binary("min", rest.times(-1).expr(), const(_FAR)), const(-_FAR))
     places = Pack(tuple(const(step * k, "int32") for k in range(lanes)), "int32")
     return Binary(cond.op, places, Broadcast(cast(arith.simplify(bound), "int32"), lanes, "int32"), "bool")
 

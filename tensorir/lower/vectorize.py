@@ -180,15 +180,12 @@ class _Lanes:
 
     def _index(self, i: Expr) -> Expr:
         """The index of all lanes: a Ramp, a scalar, or a _Scalar when neither."""
-        form = self.arith.linear(i)
-        step = form.terms.get(self.var, 0)
-        if any(uses(t, {self.var}) for t in form.terms if t is not self.var):
+        found = self.arith.linear(i).along(self.var)
+        if found is None or found[0] not in (0, 1):
             raise _Scalar
+        step, base = found
         if step == 0:
             return i
-        if step != 1:
-            raise _Scalar
-        base = Linear({t: c for t, c in form.terms.items() if t is not self.var}, form.constant)
         start = base.expr()
         if self.copies_only and not self.arith.is_multiple(start, self.lanes):
             raise _Scalar  # CUDA has no unaligned vectors
@@ -218,21 +215,18 @@ class _Lanes:
 
     def _moves_evenly(self, c: Binary) -> bool:
         """Whether the lane adds the same to the difference of both sides each time: not so inside ``%`` or a read."""
-        form = self.arith.linear(c.a).plus(self.arith.linear(c.b), -1)
-        return not any(uses(t, {self.var}) for t in form.terms if t is not self.var)
+        return self.arith.linear(c.a).plus(self.arith.linear(c.b), -1).along(self.var) is not None
 
     def _aligned(self, c: Binary) -> Expr | None:
         """``lanes*x + lane < lanes*n`` holds in all lanes iff ``x < n``."""
-        form = self.arith.linear(c.a).plus(self.arith.linear(c.b), -1)
-        strict = c.op == "<"
-        step = form.terms.get(self.var)
-        rest = Linear({t: k for t, k in form.terms.items() if t is not self.var}, form.constant + (0 if strict else -1))
-        if step is None or abs(step) != 1 or any(k % self.lanes for k in rest.terms.values()):
+        found = self.arith.linear(c.a).plus(self.arith.linear(c.b), -1).along(self.var)
+        if found is None:
             return None
-        if any(uses(t, {self.var}) for t in rest.terms):
+        step, rest = found
+        if abs(step) != 1 or any(k % self.lanes for k in rest.terms.values()):
             return None
         # step * lane + rest + constant < 0 with rest a multiple of lanes
-        c0 = rest.constant
+        c0 = rest.constant if c.op == "<" else rest.constant - 1
         low, high = (c0, c0 + self.lanes - 1) if step == 1 else (c0 - self.lanes + 1, c0)
         if low // self.lanes != high // self.lanes:
             return None
@@ -256,8 +250,8 @@ class _Lanes:
                 return self._select(e)
             case Cast() if e.a.dtype == "bool":
                 return self.expr(select(e.a, const(1, e.dtype), const(0, e.dtype)))
-            case Cast() if e.a.dtype == "index" and e.dtype == "int32" and self._counts(e.a):
-                return self._numbered(e.a)
+            case Cast() if e.a.dtype == "index" and e.dtype == "int32" and (numbers := self._numbers(e.a)) is not None:
+                return numbers
             case Cast():
                 return Cast(self._wide(self.expr(e.a)), e.dtype)
             case Unary():
@@ -278,18 +272,15 @@ class _Lanes:
                 return Call(e.fn, tuple(self._wide(self.expr(a)) for a in e.args), e.dtype)
         return Pack(tuple(self._lane(e, k) for k in range(self.lanes)), e.dtype)
 
-    def _counts(self, e: Expr) -> bool:
-        """Whether an index goes up by the same from lane to lane and is a number of 32 bits."""
-        low, high = self.arith.range(e)
-        rest = [t for t in self.arith.linear(e).terms if t is not self.var]
-        return low >= -(2**31) and high < 2**31 and not any(uses(t, {self.var}) for t in rest)
-
-    def _numbered(self, e: Expr) -> Expr:
-        """An index as int32 in each lane: vectors of indices have half as many lanes in a register."""
-        form = self.arith.linear(e)
-        base = Linear({t: c for t, c in form.terms.items() if t is not self.var}, form.constant)
-        steps = tuple(const(form.terms[self.var] * k, "int32") for k in range(self.lanes))
-        first = Broadcast(cast(base.expr(), "int32"), self.lanes, "int32")
+    def _numbers(self, e: Expr) -> Expr | None:
+        """An index as int32 in each lane, for vectors of indices have half as many lanes in a register; None where it
+        is no number of 32 bits, or does not grow evenly.
+        """
+        found, (low, high) = self.arith.linear(e).along(self.var), self.arith.range(e)
+        if found is None or low < -(2**31) or high >= 2**31:
+            return None
+        steps = tuple(const(found[0] * k, "int32") for k in range(self.lanes))
+        first = Broadcast(cast(found[1].expr(), "int32"), self.lanes, "int32")
         return Binary("+", first, Pack(steps, "int32"), "int32")
 
     def _select(self, e: Select) -> Expr:

@@ -38,9 +38,8 @@ class Single:
 
     def on_start(self, device: Mapping[str, Any], spaces: Mapping[str, Any], reused: int) -> None:
         """The device, and how many results are known."""
-        self.device, self.state.known = str(device.get("name", "")), reused
-        if device.get("kind") != "cpu":
-            self.state.load = None
+        self.device = str(device.get("name", ""))
+        self.state.start(device, reused)
 
     def on_peer(self, peer: Mapping[str, Any]) -> None:
         """The library's time."""

@@ -60,6 +60,12 @@ class Progress:
         """Configurations known, earlier ones included."""
         return self.known + self.counts.total()
 
+    def start(self, device: Mapping[str, Any], known: int) -> None:
+        """Take in the device, and how many earlier records are usable."""
+        self.known = known
+        if device.get("kind") != "cpu":
+            self.load = None
+
     def add(self, record: Mapping[str, Any]) -> bool:
         """Take in a new record; True when it is the best so far."""
         self.counts[record["status"]] += 1

@@ -114,6 +114,7 @@ def test_an_index_as_a_number():
         (lambda i, h: tir.cast(i, "int32"), lambda i, h: i),
         (lambda i, h: tir.cast(31 - i + 7 * h, "int32"), lambda i, h: 31 - i + 7 * h),
         (lambda i, h: tir.cast(i * (1 << 26), "int32"), lambda i, h: i * (1 << 26)),
+        (lambda i, h: tir.cast(i - i + h, "int32"), lambda i, h: h + 0 * i),
     ):
         for lanes in (4, 16):
             s = vectorized(lambda x, h, i, f=fn: x + f(i, h), ("int32",), lanes)
