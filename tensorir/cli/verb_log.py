@@ -66,26 +66,33 @@ def ls(log: str, as_json: bool) -> int:
 def best(workload: str | None, log: str, as_json: bool) -> int:
     """The fastest valid configuration of each workload and device, latest first."""
     from tensorir.cli.tables import config_text
+    from tensorir.tune.choosing import library
     from tensorir.tune.log import best as find
+    from tensorir.tune.log import identity_of
     from tensorir.tune.progress import milliseconds
+    from tensorir.tune.ratio import without_slots
     from tensorir.tune.record import compares
 
     reader = _reader(log)
     choices = find(reader, workload=next(iter(whole(reader, [workload] if workload else [])), None))
     _skipped(reader)
+    rounds = [r for r in reader.records() if r.get("baseline")]
+    beside = [library((r for r in rounds if identity_of(r) == identity_of(c.record)), c) for c in choices]
     if as_json:
         records = [
             {**c.record, "time_s": c.time_s, "low_s": c.low_s, "high_s": c.high_s, "confirmed": c.confirmed}
-            for c in choices
+            | ({} if peer is None else {"baseline": without_slots(peer[0]) | peer[1].json()})
+            for c, peer in zip(choices, beside, strict=True)
         ]
         put_json({"schema": 1, "records": records})
         return common.OK
-    for c in choices:
+    for c, peer in zip(choices, beside, strict=True):
         config = config_text(c.record["config"])
+        ratio = "" if peer is None else f"  {peer[1].text(peer[0]['name'])}"
         words = "" if c.load is None else c.load.words()
         busy = f"  ({words} while it was timed)" if words else ""
         older = "" if compares(c.timed) else "  (version 1, which does not compare with others)"
-        put(clean(f"{c.record['id']}  {milliseconds(c.time_s)}  {c.record['workload']}  {config}{busy}{older}"))
+        put(clean(f"{c.record['id']}  {milliseconds(c.time_s)}{ratio}  {c.record['workload']}  {config}{busy}{older}"))
     if not choices:
         say(f"there is no valid record in {log}")
     return common.OK

@@ -37,6 +37,7 @@ THRICE = 3.0  # a slowest slot over the fastest one from which a time says littl
 WARM_S = 0.004
 SETTLE_S = 0.3  # at most, until the threads of a library have stopped spinning (OpenBLAS 27 ms, Intel's OpenMP 200 ms)
 _WIDER = {2: 16.0, 3: 4.0, 4: 2.0, 5: 1.4}  # the log of the range, by rounds: 95 % of intervals hold the middle
+WIDEST = 1000.0  # what is further from the middle is not an end of an interval that anybody measured
 _NAP_S = 0.004
 _QUIET = 0.1  # of a core
 
@@ -148,10 +149,11 @@ class Rounds:
 
 
 def middle(samples: Sequence[float]) -> tuple[float, float, float]:
-    """The median and its 95 % interval, of at least two."""
+    """The median and its 95 % interval, of at least two; ends beyond ``WIDEST`` times the median are cut off there."""
     found, wider = Timing.of(samples), _WIDER.get(len(samples), 1.0)
     middle = found.median_s
-    return middle, middle * (found.low_s / middle) ** wider, middle * (found.high_s / middle) ** wider
+    low, high = (found.low_s / middle) ** wider, (found.high_s / middle) ** wider
+    return middle, middle * max(low, 1 / WIDEST), middle * min(high, WIDEST)
 
 
 def _nothing() -> None:

@@ -102,6 +102,19 @@ def choose(records: Iterable[Record]) -> list[Choice]:
     return _ranked(alike) or (_ranked(known) if len(alike) < len(known) else [])
 
 
+def library(records: Iterable[Record], best: Choice) -> tuple[dict[str, Any], Ratio] | None:
+    """The library that was timed in the final round that the best's time is from, else in the newest that had one; and
+    its time over the best's. None where none was timed, or the log is of a version that did not keep it.
+    """
+    rounds = sorted((r for r in records if r.get("baseline") and r.get("round")), key=lambda r: (r["started"], r["id"]))
+    found = {r["round"]: r["baseline"] | {"round": r["round"]} for r in rounds}
+    if not found:
+        return None
+    own = found.get(best.timed.get("round"))
+    peer = own or next(reversed(found.values()))
+    return peer, Ratio.of(Span.of(peer), best.span if own is None else Span.of(best.timed), best.load)
+
+
 def _ranked(records: Iterable[Record]) -> list[Choice]:
     """``choose`` among records whose times compare."""
     trials: dict[_Kernel, Record] = {}
@@ -135,6 +148,7 @@ def _ranked(records: Iterable[Record]) -> list[Choice]:
             (c.record["source_sha256"] or "") != latest[config_of[c.record["id"]]],
             c.round is None and c.time_s * DOUBT >= bar,
             c.time_s * (1 if c.confirmed else DOUBT),
+            (c.timed.get("race") or {}).get("standing") == "slower",
             c.record["id"],
         ),
     )
@@ -159,7 +173,7 @@ def _rounds(ordered: Iterable[tuple[Record, _Kernel]]) -> list[dict[_Kernel, Rec
             continue
         name = record.get("round")
         if name is None:
-            now = _seconds(record["started"])
+            now = seconds_of(record["started"])
             unnamed += now - last > TOGETHER_S
             name, last = f" {unnamed}", now
         found[name][kernel] = record
@@ -167,7 +181,7 @@ def _rounds(ordered: Iterable[tuple[Record, _Kernel]]) -> list[dict[_Kernel, Rec
     return [found[name] for name in sorted(found, key=lambda name: (newest[name], name), reverse=True)]
 
 
-def _seconds(started: str) -> float:
+def seconds_of(started: str) -> float:
     """A time of the log; 0 for one that no clock shows."""
     try:
         return datetime.fromisoformat(started).timestamp()

@@ -23,7 +23,8 @@ from tensorir.tune.flight import Flights, Landed, PlacesLost
 from tensorir.tune.log import choose, key_of, usable
 from tensorir.tune.outcome import Machine, Timed, TuneOutcome, grouped_reasons
 from tensorir.tune.paired import TIE
-from tensorir.tune.record import TRANSIENT, BadRecord, Identity, Record, drift_of, steady_s
+from tensorir.tune.ratio import Span
+from tensorir.tune.record import TRANSIENT, BadRecord, Identity, Record, drift_of, is_library, steady_s
 from tensorir.tune.sides import Ahead, Final, Log, Make, Measure, Result
 from tensorir.tune.store import LogError
 
@@ -126,6 +127,16 @@ def search(
         except KeyboardInterrupt:
             run.stopped = "interrupted"
     return run.outcome(strategy)
+
+
+def _library(found: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The field of a final record that holds what is known of the library of its round."""
+    if found is None:
+        return {}
+    taken = Span.of(found)
+    kept = {"name": str(found["name"])[:200], "time_s": taken.time_s, "low_s": taken.low_s, "high_s": taken.high_s,
+            "samples": list(taken.slots)[:200], "spread": taken.spread}  # fmt: skip
+    return {"baseline": kept} if is_library(kept) else {}
 
 
 def _default_make() -> Make:
@@ -456,14 +467,15 @@ class _Run:
             self.round, name = [], os.urandom(8).hex()
             self.baseline = {**answer.baseline, "round": name} if answer.baseline else self.baseline
             self.last += Load.of(answer.load)
+            library = _library(answer.baseline)
             for trial, result in zip(finalists, answer.results, strict=True):
-                self._keep_final(trial, result, name)
+                if result.get("status") != "cancelled":  # then there was no time left for it: nothing was learnt
+                    self._keep_final(trial, {**result, **library}, name)
+                    library = {}
             if any(final["status"] == "ok" for _, final in self.round) or not self.round:
                 return
 
     def _keep_final(self, trial: Record, result: Result, name: str) -> None:
-        if result.get("status") == "cancelled":
-            return  # no time left for it: nothing was learnt
         inherited = {key: trial[key] for key in ("trace", "source_sha256", "check", "resources")}
         own = {**inherited, **result, "of": trial["id"], "round": name}
         final = self._sealed("final", trial["template"], trial["config"], own)

@@ -13,6 +13,7 @@ from tensorir.tune.ratio import Ratio, Span
 from tensorir.tune.record import steady_s
 
 EVERY_S = 10.0
+UNTOLD = 10.0  # upper over lower end of a time's interval from which it is no measurement
 _SHORT = {
     "ok": "ok",
     "illegal_schedule": "illegal",
@@ -188,9 +189,13 @@ def milliseconds(seconds: float) -> str:
 
 
 def between(time_s: float, low_s: float | None, high_s: float | None) -> str:
-    """``0.0581 ms  [0.0570 ms, 0.0602 ms]``."""
+    """``0.0581 ms  [0.0570 ms, 0.0602 ms]``; an interval that wide that it says nothing (``UNTOLD``) is not printed."""
     text = milliseconds(time_s)
-    return text if low_s is None or high_s is None else f"{text}  [{milliseconds(low_s)}, {milliseconds(high_s)}]"
+    if low_s is None or high_s is None:
+        return text
+    if high_s > UNTOLD * low_s:
+        return f"~{text}  [cannot be told on this busy machine]"
+    return f"{text}  [{milliseconds(low_s)}, {milliseconds(high_s)}]"
 
 
 def rate(flops_per_second: float) -> str:

@@ -430,6 +430,14 @@ def _versions(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
 
 
+def is_library(value: Any) -> bool:
+    """Whether a final record can hold it: a name, and what ``Span.of`` takes."""
+    if not isinstance(value, dict) or not _text(200)(value.get("name")) or not _seconds(value.get("time_s")):
+        return False
+    ends = _seconds(value.get("low_s")) and _seconds(value.get("high_s"))
+    return ends and _list_of(_seconds)(value.get("samples")) and _optional(_number)(value.get("spread"))
+
+
 _ID = _text(80, r"[A-Za-z0-9._:#-]+")
 _SCHEMA: dict[str, tuple[bool, Callable[[Any], bool]]] = {
     "v": (True, lambda v: isinstance(v, int) and not isinstance(v, bool) and v in READ),
@@ -459,6 +467,7 @@ _SCHEMA: dict[str, tuple[bool, Callable[[Any], bool]]] = {
     "drift": (False, lambda v: _number(v) and 1 / MOST_DRIFT <= v <= MOST_DRIFT),  # see drift_of
     "race": (False, _optional(_mapping)),  # a final record: its Standing among the finalists
     "of": (False, _ID),  # a final record: the id of the trial that it measured again
+    "baseline": (False, _optional(is_library)),  # one final record of each round: the library that was timed in it
     "round": (False, _ID),  # a final record: those of one name were measured in turn, and only they can be compared
 }
 

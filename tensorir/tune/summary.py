@@ -10,11 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tensorir.runtime.machine import Load
+from tensorir.tune.choosing import library, seconds_of
 from tensorir.tune.log import Choice, choose, identity_of, key_of, passed
 from tensorir.tune.ratio import Ratio
 from tensorir.tune.record import Record, compares, steady_s
+
+HALVES = 200  # of the trials, by which the scatter of an importance is known
+PAUSE_S = 120.0  # between two records from which on nobody was tuning
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,9 @@ class Tuned:
     default_s: seconds of the default to compare with the best's (``Choice.against``); None if it is not valid
     gain:      the default's time over the best's
     older:     trials whose times do not compare with these (``record.compares``), and are left out
+    library:   the fastest library of the best's final round: name, ``time_s``, ``low_s``, ``high_s``; ratio: its time
+               over the best's. None where none was timed (``choosing.library``)
+    spent_s:   between the log's records, of those that are this one's
     """
 
     workload: str
@@ -35,6 +43,15 @@ class Tuned:
     default_s: float | None
     gain: Ratio | None = None
     older: int = 0
+    library: dict[str, Any] | None = None
+    ratio: Ratio | None = None
+    spent_s: float = 0.0
+
+    @property
+    def place(self) -> int | None:
+        """The position of the best's trial among all; None where its line is lost."""
+        wanted = None if self.best is None else self.best.record["id"]
+        return next((n for n, r in enumerate(self.trials) if r["id"] == wanted), None)
 
     @property
     def kind(self) -> str:
@@ -58,28 +75,49 @@ class Tuned:
 
 @dataclass(frozen=True)
 class Importance:
-    """``share`` of the variance of log time that the values of a knob explain by themselves, over ``trials``."""
+    """``share`` of the variance of log time that the values of a knob explain by themselves, over ``trials``.
+
+    low, high: between which 90 % of such shares would lie if other trials had been drawn: by random halves of them,
+               which scatter around the whole as the whole does around what endless trials would give
+    """
 
     template: str
     knob: str
     share: float
     trials: int
+    low: float = 0.0
+    high: float = 1.0
 
 
 def tuned(records: Iterable[Record]) -> list[Tuned]:
     """Records by computation, device, driver and versions, those with most trials first."""
     groups: dict[str, list[Record]] = defaultdict(list)
+    spent: dict[str, float] = defaultdict(float)
+    before = -math.inf
     for r in sorted(records, key=lambda r: (r["started"], r["id"])):
-        groups[identity_of(r)].append(r)
+        name, now = identity_of(r), seconds_of(r["started"])
+        groups[name].append(r)
+        spent[name] += max(0.0, now - before) if now - before <= PAUSE_S else _own_s(r)
+        before = now
     found = []
-    for group in groups.values():
+    for name, group in groups.items():
         trials, older = _alike([r for r in group if r["kind"] == "trial"])
         first, ranked = group[0], choose(group)
         best = ranked[0] if ranked else None
         default = _default(trials, ranked)
         seconds, gain = (default.against(ranked[0]), default.over(ranked[0])) if default else (None, None)
-        found.append(Tuned(first["workload"], first["device"]["name"], trials, best, seconds, gain, older))
+        peer, ratio = (library(group, best) if best else None) or (None, None)
+        title, device = first["workload"], first["device"]["name"]
+        found.append(Tuned(title, device, trials, best, seconds, gain, older, peer, ratio, spent[name]))
     return sorted(found, key=lambda t: (-len(t.trials), t.workload, t.device))
+
+
+def _own_s(record: Record) -> float:
+    """What a record says that its measurement took."""
+    detail = record.get("detail")
+    seconds = detail.get("seconds") if isinstance(detail, dict) else None
+    known = seconds.values() if isinstance(seconds, dict) else ()
+    return float(sum(x for x in known if isinstance(x, int | float) and 0 <= x < PAUSE_S))
 
 
 def _alike(trials: Sequence[Record]) -> tuple[tuple[Record, ...], int]:
@@ -103,17 +141,33 @@ def importance(trials: Sequence[Record]) -> list[Importance]:
     for template in dict.fromkeys(r["template"] for r in trials):
         some = [r for r in trials if r["template"] == template and passed(r)]
         times = np.log([steady_s(r) for r in some])
-        total = float(((times - times.mean()) ** 2).sum()) if len(some) else 0.0
+        random = np.random.default_rng(0)  # the same records give the same page
+        halves = [random.permutation(len(some))[: len(some) // 2] for _ in range(HALVES)]
         for knob in knobs(some):
-            groups: dict[str, list[float]] = defaultdict(list)
-            for r, t in zip(some, times, strict=True):
-                groups[json.dumps(r["config"][knob])].append(float(t))
-            if len(some) <= len(groups) or not total:
+            values: dict[str, int] = {}
+            groups = np.array([values.setdefault(json.dumps(r["config"][knob]), len(values)) for r in some])
+            share = _explained(times, groups)
+            if share is None:
                 continue
-            within = sum(float(((np.array(g) - np.mean(g)) ** 2).sum()) for g in groups.values())
-            share = 1.0 - within / total * (len(some) - 1) / (len(some) - len(groups))
-            found.append(Importance(template, knob, max(0.0, share), len(some)))
+            parts = [part for half in halves if (part := _explained(times[half], groups[half])) is not None]
+            low, high = 0.0, 1.0
+            if len(parts) >= HALVES / 2:
+                off = np.quantile(parts, [0.05, 0.95]) - np.mean(parts)
+                low, high = (float(np.clip(share + x, 0.0, 1.0)) for x in off)
+            found.append(Importance(template, knob, max(0.0, share), len(some), low, max(high, share)))
     return sorted(found, key=lambda i: -i.share)
+
+
+def _explained(times: NDArray[np.float64], groups: NDArray[np.int64]) -> float | None:
+    """Epsilon squared; None where there are no more times than groups, or all are the same."""
+    sizes = np.bincount(groups)
+    total = float(((times - times.mean()) ** 2).sum()) if len(times) else 0.0
+    n, k = len(times), int((sizes > 0).sum())
+    if n <= k or k < 2 or not total:
+        return None
+    means = np.bincount(groups, times) / np.maximum(sizes, 1)
+    within = float(((times - means[groups]) ** 2).sum())
+    return 1.0 - within / total * (n - 1) / (n - k)
 
 
 def knobs(trials: Sequence[Record]) -> list[str]:

@@ -75,6 +75,12 @@ def test_the_interval_holds_the_ratio_whatever_the_noise_is_like():
     assert held >= 0.93 * 400
 
 
+def test_two_rounds_that_disagree_give_no_absurd_interval():
+    """Of two rounds the range is widened as far as normal noise needs it: 40 times in both directions is no end."""
+    found = Estimate.of([1e-3, 50e-3])
+    assert found.low_s >= found.seconds / 1000 * 0.999 and found.high_s <= found.seconds * 1000
+
+
 def test_everybody_is_divided_by_the_same_rounds(clock):
     """Finalists and libraries have the anchor's unit; where there is none, the anchor's present time is the unit."""
     slower = [1.0]

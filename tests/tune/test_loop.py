@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 from records import first
 
-from tensorir.tune.log import Identity, LogReader, LogWriter
+from tensorir.tune.choosing import library
+from tensorir.tune.log import Identity, LogReader, LogWriter, best
 from tensorir.tune.loop import search
 from tensorir.tune.outcome import reason_of, without_default
 from tensorir.tune.sides import FinalRound
@@ -140,6 +141,12 @@ def test_document_is_the_pinned_one(tmp_path):
     assert doc["trials"] == sum(doc["counts"].values()) == 9 and doc["reused"] == 0
     assert doc["search"] == {"name": "bayes", "surrogate": None, "initial": 0, "model": 0, "local": 0}
     assert {k: doc["baseline"][k] for k in ("name", "time_s")} == {"name": "blas", "time_s": 1e-3}
+    kept = [r for r in LogReader(tmp_path).records() if "baseline" in r]
+    assert len(kept) == 1 and kept[0]["kind"] == "final", "once a round"
+    (choice,) = best(LogReader(tmp_path))
+    peer, ratio = library(kept, choice)
+    assert peer["name"] == "blas" and choice.record["id"] == doc["best"]["trial"]
+    assert ratio == outcome.ratio, "what the log says afterwards is what the run said"
     assert doc["log"] == str(log.path) and doc["elapsed_s"] == 9.0
     assert doc["estimator"] == "paired-slots" and doc["baseline"]["steady"] is True and doc["machine"]["busy"] is False
     assert doc["baseline"]["ratio"] == pytest.approx(1e-3 / doc["best"]["time_s"])

@@ -1,6 +1,6 @@
 """Progress lines say what people expect them to say."""
 
-from tensorir.tune.progress import Progress, duration, eta, line, milliseconds, rate, statuses
+from tensorir.tune.progress import Progress, between, duration, eta, line, milliseconds, rate, statuses
 
 
 def ok(time_s, name="a"):
@@ -30,6 +30,12 @@ def test_a_share_that_cannot_be_said_is_not():
     assert "~200% of torch (unsteady)" in share(spread=3.5)
     assert "unsteady against torch" in share(low_s=0.1e-3, high_s=50e-3, spread=500.0)
     assert "~200% of torch (unsteady)  | ok 1 | other programs used 1.2 of 2 cores" in share(busy=1.2)
+
+
+def test_an_interval_that_says_nothing_is_not_printed():
+    assert between(1e-3, 0.9e-3, 1.2e-3) == "1.0000 ms  [0.9000 ms, 1.2000 ms]"
+    assert between(36e-3, 1e-9, 878.8) == "~36.000 ms  [cannot be told on this busy machine]"
+    assert between(1e-3, None, None) == "1.0000 ms"
 
 
 def test_prints_on_improvement_or_after_ten_seconds():

@@ -62,6 +62,11 @@ VALUES = [
     {"name": "a", "driver": 1}, {"name": "a", "driver": "b", "target": "c"},
     {"name": "a", "driver": "b", "target": [5]}, {"ok": True}, {"ok": False}, {"ok": 1}, {"ok": True, "max_err": "nan"},
     {"ok": True, "max_err": "big"}, {"ok": True, "max_err": None}, {"ok": True, "max_err": True},
+    {"name": "a", "time_s": 1.0, "low_s": 0.5, "high_s": 2.0, "samples": [1.0]},
+    {"name": "a", "time_s": 1.0, "low_s": 0.5, "high_s": 2.0, "samples": [], "spread": 1e308},
+    {"name": "a", "time_s": 1.0, "low_s": 0.5, "high_s": 2.0, "samples": [], "spread": "wide"},
+    {"name": "a", "time_s": 1.0, "low_s": 0.5, "high_s": 86400, "samples": []},
+    {"name": "a", "time_s": 1.0, "low_s": None, "high_s": None, "samples": []},
     *sorted(STATUSES - {"ok"}),
 ]  # fmt: skip
 

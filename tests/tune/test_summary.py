@@ -46,6 +46,43 @@ def test_devices_and_computations_are_apart():
     assert tuned([]) == []
 
 
+def noisy(count, seed):
+    """Trials in which one of two knobs explains about half."""
+    g = np.random.default_rng(seed)
+    drawn = [(int(g.integers(4)), int(g.integers(4))) for _ in range(count)]
+    return [made(float(np.exp(0.5 * a + 0.5 * g.standard_normal())), config={"a": a, "b": b}) for a, b in drawn]
+
+
+def test_the_interval_of_an_importance_holds_what_endless_trials_would_say():
+    found = [next(i for i in importance(noisy(40, seed)) if i.knob == "a") for seed in range(40)]
+    true = 0.25 * 1.25 / (0.25 * 1.25 + 0.25)  # the variance of four values, and of the noise
+    assert sum(i.low <= true <= i.high for i in found) >= 33
+    many = next(i for i in importance(noisy(300, 0)) if i.knob == "a")
+    assert np.mean([i.high - i.low for i in found]) > 2 * (many.high - many.low), "few trials say little"
+
+
+def test_the_library_of_the_final_round_of_the_best():
+    """Its slots and the best's are of the same rounds, so what met both cancels."""
+    default, other = made(2e-3), made(1e-3, config={"tile": 8})
+    slots = [1e-3, 3e-3, 1e-3, 2e-3, 1e-3, 1e-3, 1e-3]
+    peer = {"name": "numpy", "time_s": 2e-3, "low_s": 2e-3, "high_s": 6e-3, "samples": [2 * s for s in slots]}
+    final = made(1e-3, kind="final", of=other["id"], config={"tile": 8}, round="b", samples=slots, baseline=peer,
+                 low_s=1e-3, high_s=3e-3)  # fmt: skip
+    old = made(2e-3, kind="final", of=default["id"], round="a", baseline={**peer, "name": "old"})
+    (found,) = tuned(at(0, default, other, old, final))
+    assert found.library["name"] == "numpy" and found.place == 1
+    assert (found.ratio.value, found.ratio.low, found.ratio.high) == pytest.approx((2.0, 2.0, 2.0))
+    (found,) = tuned(at(0, default, other))
+    assert found.library is None and found.ratio is None
+
+
+def test_time_spent_is_that_between_records_without_the_pauses():
+    records = at(0, made(), made(config={"tile": 2}))
+    records[0] = {**records[0], "detail": {"seconds": {"run": 2.5, "x": "y"}}}
+    (found,) = tuned([*records, *at(30, made(config={"tile": 8}))])
+    assert found.spent_s == pytest.approx(3.5)
+
+
 def test_importance_is_the_share_of_the_variance():
     """One knob decides, another does nothing, a third has one value."""
     g = np.random.default_rng(0)
@@ -57,6 +94,8 @@ def test_importance_is_the_share_of_the_variance():
     assert found.keys() == {"a", "b"}
     assert found["a"] > 0.99
     assert found["b"] < 0.1, "five groups of forty explain some of it by chance, which is taken off"
+    for i in importance(trials):
+        assert 0 <= i.low <= i.share <= i.high <= 1
     assert importance(trials[:2]) == [], "as many values as trials tell nothing"
     assert importance([]) == []
 
