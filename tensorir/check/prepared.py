@@ -72,7 +72,10 @@ def attribute_of(text: str, kernel: str, attribute: str) -> list[str]:
 
 def head_of(text: str, kernel: str) -> re.Match[str] | None:
     """What stands in front of a kernel's body."""
-    return re.search(rf"[^;{{}}#]*__global__[^;{{}}#]*?\b{re.escape(kernel)}\s*\([^{{}};]*\)\s*(?=\{{)", text)
+    head = re.compile(rf"[^;{{}}#]*__global__[^;{{}}#]*?\b{re.escape(kernel)}\s*\([^{{}};]*\)\s*(?=\{{)")
+    # sought where one may be: a search from every character takes seconds
+    starts = (max(text.rfind(c, 0, at.start()) for c in ";{}#") + 1 for at in re.finditer("__global__", text))
+    return next((found for at in starts if (found := head.match(text, at))), None)
 
 
 def _apart(source: Source) -> bool:
