@@ -70,11 +70,6 @@ BUILD: dict[str, Entry] = {
         "# restore the list",
     ),
     # --- printing
-    "codegen.atomic": Entry(
-        "An atomic sum cannot be printed in this dialect.",
-        '# s.source("opencl") of a schedule with s.atomic',
-        "# s.rfactor, and a kernel that adds up the partial results",
-    ),
     "codegen.constant-type": Entry(
         "Values known at compile time cannot be printed in this storage type.",
         '# tir.constant(np.ones(8, "float16"))',

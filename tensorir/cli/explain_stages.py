@@ -403,7 +403,7 @@ STAGES: dict[str, Entry] = {
     ),
     # --- reductions and instructions
     "atomic.dtype": Entry(
-        "Threads can add to float32 and int32 without a lock; other types need a second kernel.",
+        "Threads can add to float32, int32 and uint32 without a lock; other types need a second kernel.",
         "# s.atomic of a sum of float16",
         "# s.rfactor, and a kernel that adds up the partial results",
     ),
@@ -416,11 +416,6 @@ STAGES: dict[str, Entry] = {
         "Only sums can be made by adding terms in any order.",
         '# s.atomic("R") of a stage that adds nothing up',
         '# s.atomic("C") of a sum',
-    ),
-    "atomic.target": Entry(
-        "This target has no atomic sums of such numbers (OpenCL has none of floats).",
-        's.decompose_reduction("C", "C.i")\ns.atomic("C")',
-        's.rfactor("C", "C.k")',
     ),
     "decompose.encloses": Entry(
         "The initialisation goes right before a loop that encloses the whole reduction.",

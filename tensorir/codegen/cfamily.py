@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tensorir.arith.affine import same
-from tensorir.codegen.dialect import DIALECTS, FETCH, SHARED_ARENA, WIDE_PREAMBLE, Dialect
+from tensorir.codegen.dialect import ATOMIC_ADD, DIALECTS, FETCH, SHARED_ARENA, WIDE_PREAMBLE, Dialect
 from tensorir.codegen.expressions import SUM, UNARY, Expressions, c_type
 from tensorir.codegen.hopper import init_lines, order_lines, product_registers, registers_line
 from tensorir.codegen.instructions import aligned_tiles, instruction_lines, rounded_tiles, tensor_maps
@@ -445,9 +445,11 @@ class _KernelText:
 
     def atomic_add(self, s: Store) -> str:
         """A sum in memory that other threads add to as well."""
-        if self.d.name != "cuda":
-            raise LoweringError(Problem("codegen.atomic", f"{self.d.name} has no atomic sums of {s.buffer.dtype}"))
-        return f"atomicAdd({self.expr.address(self.names.buffer(s.buffer), s.index[0])}, {self.expr(s.value)})"
+        function = "atomicAdd" if self.d.family == "cuda" else "atomic_add"
+        if self.d.family == "opencl" and s.buffer.dtype == "float32":
+            function = "tir_atomic_add"
+            self.expr.helpers[function] = ATOMIC_ADD
+        return f"{function}({self.expr.address(self.names.buffer(s.buffer), s.index[0])}, {self.expr(s.value)})"
 
     def store(self, s: Store) -> str:
         """An assignment, compound where it updates in place."""

@@ -34,6 +34,12 @@ FETCH = """#if defined(__has_builtin)
 #endif"""
 """The request for a cache line: OpenCL's own ``prefetch`` does nothing in compilers for CPUs."""
 
+ATOMIC_ADD = """inline void tir_atomic_add(volatile __global float *p, float x) {
+  volatile __global int *cell = (volatile __global int *)p;
+  for (int old = *cell, seen; (seen = atomic_cmpxchg(cell, old, as_int(as_float(old) + x))) != old;) old = seen;
+}"""
+"""OpenCL C 1.2 adds no floats: the sum takes its place only where what it was added to still is."""
+
 SHARED_ARENA = """#ifndef TIR_EMULATED
 #define TIR_SHARED(name, bytes) extern __shared__ __align__(1024) unsigned char name[]
 #endif"""

@@ -147,11 +147,13 @@ class _Lanes:
     def _store(self, s: Store) -> Store:
         if self._converted(s.buffer):
             raise _Scalar(self._why(f"elements of {s.buffer.name} ({s.buffer.dtype}) are converted one by one"))
+        if s.adds:
+            raise _Scalar(self._why(f"lanes add to {s.buffer.name} atomically, one by one"))
         try:
             index = self._index(s.index[0])
         except _Scalar:
             raise _Scalar(self._why(f"what lanes write of {s.buffer.name} is not side by side")) from None
-        if s.adds or not isinstance(index, Ramp):
+        if not isinstance(index, Ramp):
             raise _Scalar(self._why(f"all lanes write the same element of {s.buffer.name}"))
         if self.copies_only and (not _is_copy(s.value) or (s.buffer.dtype in CONVERTED and not moves(s))):
             return s.replace(index=(index,), value=self._computed(s))

@@ -389,9 +389,9 @@ class Schedule(Shown):
         return StageRef(self, out[0])
 
     def atomic(self, stage: Any) -> Self:
-        """Let a sum add its terms atomically, so that loops of its reduction may be bound (CUDA)."""
+        """Let a sum add its terms atomically, so that loops of its reduction may be bound."""
         found = self._stage(stage)
-        self._apply("atomic", (found.name,), {}, lambda p: _atomic.atomic(p, found, self.target))
+        self._apply("atomic", (found.name,), {}, lambda p: _atomic.atomic(p, found))
         return self
 
     def tensorize(self, axis: Any, intrin: str | Intrin) -> Self:

@@ -412,6 +412,16 @@ def test_executable_exports(tmp_path):
     assert np.array_equal(f(a, a), a @ a)
 
 
+@needs_device
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_sums_that_blocks_add_to(tmp_path, dtype):
+    x, k = tir.placeholder((37, 24), dtype, name="x"), tir.reduce_axis(37, name="k")
+    s = tir.Schedule(tir.compute((24,), lambda j: tir.sum(x[k, j], axis=k), name="y"))
+    s.decompose_reduction("y", "y.j").schedule.atomic("y").reorder("y.k", "y.j").bind("y.k", "block.x")
+    done = run(s.build().export(tmp_path / "out"))
+    assert done.stdout == "selftest ok: y, 2 cases, exact\n", done.stderr
+
+
 def weighted():
     """y = x w, the weights packed by a kernel that runs once."""
     x, w = tir.placeholder((8, 16), name="x"), tir.placeholder((16, 12), name="w")

@@ -7,6 +7,9 @@ import shutil
 
 import numpy as np
 import pytest
+from hypothesis import given as given_by
+from hypothesis import settings
+from hypothesis import strategies as st
 
 import tensorir as tir
 from tensorir.check.emulate import emulate
@@ -38,10 +41,10 @@ def added(target=CUDA, dtype="float32", rows=37):
 
 
 def given(dtype="float32", rows=37):
-    return np.random.default_rng(0).integers(-9, 10, (rows, 24)).astype(dtype)
+    return np.random.default_rng(0).integers(0 if dtype == "uint32" else -9, 10, (rows, 24)).astype(dtype)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.parametrize("dtype", ["float32", "int32", "uint32"])
 def test_threads_and_blocks_add_to_one_element(dtype):
     s = added(dtype=dtype)
     verdict = s.check()
@@ -102,7 +105,63 @@ def test_the_emulator_tells_what_is_no_atomic_sum(code, old, new):
     assert code in {p.code for p in got.problems}
 
 
-def test_other_dialects_have_no_such_sums():
-    with pytest.raises(tir.LoweringError) as e:
-        added().source("opencl")
-    assert e.value.code == "codegen.atomic"
+BUILT = ("float32", "int32", "uint32")
+
+
+@pytest.mark.parametrize("dtype", BUILT[:2])
+def test_text_of_opencl(dtype, golden):
+    golden(added("opencl", dtype).source(), f"schedule/atomic_{dtype}.cl.txt")
+
+
+@pytest.mark.parametrize("dtype", BUILT)
+def test_text_of_hip(dtype):
+    assert "atomicAdd(y + j, x[" in added("hip", dtype).source()
+
+
+def numbers(dtype, shape, seed):
+    """Numbers of all bits, whose sums wrap around; floats are small integers."""
+    draw = np.random.default_rng(seed)
+    if dtype == "float32":
+        return draw.integers(-9, 10, shape).astype(dtype)
+    ends = np.iinfo(dtype)
+    return draw.integers(ends.min, ends.max, shape, dtype, endpoint=True)
+
+
+@given_by(
+    dtype=st.sampled_from(BUILT),
+    rows=st.integers(1, 70),
+    columns=st.integers(1, 20),
+    piece=st.integers(1, 9),
+    lanes=st.sampled_from([1, 2, 4, 8]),
+    axes=st.sampled_from([("block.x", "thread.x"), ("block.x", ""), ("", "thread.x"), ("", "block.x"), ("", "")]),
+    seed=st.integers(0, 2**16),
+)
+@settings(max_examples=20, deadline=None)
+def test_sums_on_the_device_are_numpys(dtype, rows, columns, piece, lanes, axes, seed):
+    """Blocks, threads, both or neither of them take rows; lanes that take columns add one by one."""
+    x, k = tir.placeholder((rows, columns), dtype, name="x"), tir.reduce_axis(rows, name="k")
+    y = tir.compute((columns,), lambda j: tir.sum(x[k, j] * 3, axis=k), name="y")
+    s = tir.Schedule(y, "opencl")
+    s.decompose_reduction("y", "y.j").schedule.atomic("y")
+    outer, inner = s.split("y.k", [None, piece])
+    column, lane = s.split("y.j", [None, lanes])
+    s.reorder(outer, inner, column, lane)
+    for loop, axis in zip((outer, inner), axes, strict=True):
+        if axis:
+            s.bind(loop, axis)
+    if lanes > 1:
+        s.vectorize(lane)
+    assert s.check()
+    given = numbers(dtype, (rows, columns), seed)
+    f = s.build()
+    for _ in range(2):
+        assert np.array_equal(f(given), (given * given.dtype.type(3)).sum(0, dtype=dtype))
+
+
+def test_lanes_add_one_by_one_and_the_text_says_so():
+    s = columns("opencl", "int32")
+    s.decompose_reduction("y", "y.j").schedule.atomic("y")
+    column, lane = s.split("y.j", [None, 8])
+    s.reorder("y.k", column, lane).bind("y.k", "block.x").vectorize(lane)
+    assert "// not in vectors: lanes add to y atomically, one by one" in s.source()
+    assert s.check()

@@ -16,7 +16,6 @@ def columns(target=CUDA, dtype="float32", rows=37):
     return tir.Schedule(tir.compute((24,), lambda j: tir.sum(x[k, j], axis=k), name="y"), target)
 
 
-REFUSALS.once("atomic.target", "no atomic sums", lambda s: s.atomic("y"), lambda: columns("opencl"))
 REFUSALS.once("atomic.start", "has to start", lambda s: s.atomic("y"), columns)
 REFUSALS.once("atomic.dtype", "float64", lambda s: s.atomic("y"), lambda: columns(dtype="float64"))
 

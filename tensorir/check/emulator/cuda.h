@@ -64,7 +64,7 @@ void tir_touch(const void *p, unsigned size, int write);
 }
 extern "C" {
 float tir_add_float(float *p, float v);
-int tir_add_int(int *p, int v);
+uint32_t tir_add_word(uint32_t *p, uint32_t v);
 }
 static inline int __dp4a(int a, int b, int c) {
   for (int n = 0; n < 4; n++) c += (int)(int8_t)(a >> 8 * n) * (int8_t)(b >> 8 * n);
@@ -109,7 +109,8 @@ TIR_INLINE void tir_copy_async_16(void *to, const void *from, bool there = true)
   tir_copy_async(to, from, 16, there ? 16 : 0);
 }
 TIR_INLINE float atomicAdd(float *p, float v) { return tir_add_float(p, v); }
-TIR_INLINE int atomicAdd(int *p, int v) { return tir_add_int(p, v); }
+TIR_INLINE unsigned atomicAdd(unsigned *p, unsigned v) { return tir_add_word(p, v); }
+TIR_INLINE int atomicAdd(int *p, int v) { return (int)tir_add_word((unsigned *)p, (unsigned)v); }
 template <int pending> TIR_INLINE void tir_wait_copies() { tir_wait_copies_but(pending); }
 #define threadIdx tir_thread_index()
 #define blockIdx tir_block_index()

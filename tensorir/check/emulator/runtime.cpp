@@ -100,10 +100,10 @@ float tir_add_float(float *p, float v) {
   return old;
 }
 
-int tir_add_int(int *p, int v) {
+u32 tir_add_word(u32 *p, u32 v) {
   access(p, 4, true, HERE, true);
-  int old = *p;
-  *p = (int)((u32)old + (u32)v);
+  u32 old = *p;
+  *p = old + v;
   return old;
 }
 

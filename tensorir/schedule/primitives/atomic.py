@@ -7,13 +7,12 @@ from tensorir.ir.tree import Axis, Program, Stage, Update
 from tensorir.ir.visit import reads
 from tensorir.schedule.analysis import caret, index_of, stages_writing
 from tensorir.schedule.rewrite import Rewrite, swap
-from tensorir.target import Target
 
-DTYPES = ("float32", "int32")
-"""What threads can add to without a lock on every device of the language."""
+DTYPES = ("float32", "int32", "uint32")
+"""What threads can add to without a lock on every device, whatever its language."""
 
 
-def atomic(program: Program, stage: Stage, target: Target) -> Rewrite:
+def atomic(program: Program, stage: Stage) -> Rewrite:
     """Let a sum add its terms by atomic operations, so that loops of its reduction may be bound to blocks and threads.
 
     The sum starts in a kernel of its own (``decompose_reduction`` at its outermost loop), and nothing else in its
@@ -24,11 +23,8 @@ def atomic(program: Program, stage: Stage, target: Target) -> Rewrite:
     if not isinstance(update, Update) or update.combiner.name != "sum" or len(update.buffers) != 1:
         raise _refuse("atomic.sum", f"{stage.name} adds nothing up", stage, "a stage that reduces with sum")
     buffer = update.buffers[0]
-    if target.language != "cuda":
-        raise _refuse("atomic.target", f"{target.text} has no atomic sums of {buffer.dtype}", stage,
-                      f"s.rfactor({stage.name!r}, …) and a second kernel that adds up")  # fmt: skip
     if buffer.dtype not in DTYPES:
-        message = f"{stage.name} adds up {buffer.dtype}: atomic sums are {' or '.join(DTYPES)}"
+        message = f"{stage.name} adds up {buffer.dtype}: atomic sums are of {', '.join(DTYPES)}"
         raise _refuse("atomic.dtype", message, stage, "s.rfactor and a second kernel that adds up")
     index = index_of(program)
     here = index.root_of(stage)
