@@ -353,7 +353,7 @@ def _numbers(source: Source) -> Iterator[tuple[str, str]]:
                 "a constant added": "({0}) + 1e-3f", "made whole": "(float)(int)({0})", "rounded": "rintf({0})",
                 "limited": "fminf({0}, 65504.0f)", "not below -65504": "fmaxf({0}, -65504.0f)",
                 "small ones are 0": "(fabsf({0}) < 0.5f ? 0.0f : ({0}))", "another sign": "-({0})",
-                "a NaN is 0": "fmaxf({0}, -INFINITY)",
+                "a NaN is 0": "fmaxf({0}, -__int_as_float(0x7f800000))",
             }.items():  # fmt: skip
                 yield kind, text[: m.start(5)] + form.format(m[5]) + text[m.end(5) :]
     for one in _each(text, r"(?<=[ (,])(\d\.\d)\d{5,}f", r"\1f", start, end):

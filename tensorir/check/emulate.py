@@ -318,10 +318,12 @@ def _compiled(text: str, entries: str, declared: str, defined: str, clusters: bo
     gcc = "clang" not in Path(compiler).name  # whose "bounds" are one check; of clang's two, one traps
     bounds = "bounds" if gcc else "array-bounds"
     watch = f"-fsanitize=thread,{bounds},object-size,alignment"  # runtime.cpp has what these call
-    common = ["-std=c++14", "-O1", "-w", "-fPIC", "-fno-strict-aliasing", "-nostdinc++", "-U_GNU_SOURCE"]
+    common = ["-std=c++17", "-O1", "-w", "-fPIC", "-fno-strict-aliasing", "-nostdinc++", "-undef"]
     sizes = sorted({int(n) for n in re.findall(r"\btir_wgmma_m64n(\d+)k", text)})
     common.append("-DTIR_WGMMA_SIZES=" + " ".join(f"TIR_WGMMA_SIZE({n})" for n in sizes if n in range(8, 257, 8)))
     flags = ["-g", watch, *(["-DTIR_CLUSTERS"] if clusters else [])]
+    if _accepts("-mlong-double-64"):  # as on devices
+        common.append("-mlong-double-64")
     if _accepts("-fstack-usage"):
         flags.append("-fstack-usage")
     if _accepts("-ftrivial-auto-var-init=pattern"):  # sums that nobody has begun are no zeros

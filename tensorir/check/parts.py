@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tensorir.check.telling import is_anyones, ways_to_tell, without_comments, without_quotes
 from tensorir.codegen.dialect import DIALECTS, FETCH, SHARED_ARENA
 from tensorir.codegen.helpers import HELPERS, helper_text
 from tensorir.codegen.instructions import guarded
@@ -39,7 +40,6 @@ _NEEDS = (
     (r"tir_(?:ldmatrix|mma_)\w+", "sm_75"),
 )  # fmt: skip
 """Names of functions, and the least architecture that has what they do (PTX ISA); the first that matches."""
-_PREDEFINED = re.compile(r"\b(?:__[A-Z]\w*|__cplusplus)\b")
 
 _HELPERS_OF = {
     "tir_tma_im2col": ("tir_tma_load_pixels",),
@@ -67,15 +67,18 @@ def not_run(text: str) -> tuple[Problem, ...]:
     """Parts of ``text`` that only a device runs and that are not this package's, and what compilers define differently:
     ``emulate.not-run``.
     """
-    return (*_not_known(text), *_compilers_own(text))
+    return (*_not_known(text), *_told_apart(text))
 
 
-def _compilers_own(text: str) -> Iterator[Problem]:
-    """Names that compilers define, where no condition asks for them: in statements."""
-    for n, line in enumerate(without_comments(text).splitlines(), 1):
-        if not re.match(r"\s*#\s*(?:if|el|endif)", line) and (found := _PREDEFINED.search(line)):
-            message = f"line {n} of the text uses {found[0]}, which the device's compiler defines in its own way"
-            yield Problem("emulate.not-run", message, hint="the number that is meant")
+def _told_apart(text: str) -> Iterator[Problem]:
+    """What the emulator and a device may take differently, where no condition asks for it."""
+    lines = text.split("\n")
+    for part in parts(text):
+        lines[part.first - 1 : part.last] = [""] * (part.last - part.first + 1)
+    for n, what in ways_to_tell("\n".join(lines)):
+        yield Problem(
+            "emulate.not-run", f"line {n} of the text has {what}", hint="what is meant, in plain words of CUDA"
+        )
 
 
 def _not_known(text: str) -> tuple[Problem, ...]:
@@ -111,12 +114,6 @@ def _undefined(text: str, target: Target) -> Iterator[Problem]:
             yield Problem("emulate.lacks", message, hint=f'target="cuda -arch={need}"')
 
 
-def without_comments(text: str) -> str:
-    """The text with blanks for its comments; lines stay."""
-    blank = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-    return blank.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
-
-
 def _defined(code: str) -> set[str]:
     return {next(filter(None, m)) for m in _DEFINED.findall(code)}
 
@@ -126,28 +123,29 @@ def parts(text: str) -> list[Part]:
     those.
     """
     lines, found, open_at, depth = text.splitlines(), [], 0, 0
-    own = set(re.findall(r"(?m)^\s*#\s*define\s+(\w+)", text))
-    for n, line in enumerate(lines, 1):
+    code = without_quotes(text)
+    own = set(re.findall(r"(?m)^\s*#\s*define\s+(\w+)", code))
+    for n, line in enumerate(code.splitlines(), 1):
         if re.match(r"\s*#\s*if", line):
             open_at, depth = (n if not depth else open_at), depth + 1
         elif re.match(r"\s*#\s*endif", line) and depth:
             depth -= 1
             if not depth:
                 found.append(Part(open_at, n, "\n".join(lines[open_at - 1 : n])))
-        elif not depth and re.search(r"\b(?:asm|__asm|__asm__)\b", without_comments(line)):
-            found.append(Part(n, n, line))
+        elif not depth and re.search(r"\b(?:asm|__asm|__asm__)\b", line):
+            found.append(Part(n, n, lines[n - 1]))
     if depth:
         found.append(Part(open_at, len(lines), "\n".join(lines[open_at - 1 :])))
     return [p for p in found if not _same_anywhere(p.text, own)]
 
 
 def _same_anywhere(part: str, own: set[str]) -> bool:
-    """Whether each condition names nothing but what the text itself defines, no compiler and no header does (``__…``,
-    ``TIR_…``), and nothing is assembly.
+    """Whether each condition names nothing but what the text itself defines, and no compiler and no header does, and
+    nothing is assembly.
     """
     asked = re.findall(r"(?m)^\s*#\s*(?:el)?if(?:n?def)?\b(.*)$", without_comments(part))
     names = {name for line in asked for name in re.findall(r"[A-Za-z_]\w*", line)} - {"defined"}
-    anywhere = bool(asked) and names <= own and not any(n.startswith(("_", "TIR_")) for n in names)
+    anywhere = bool(asked) and names <= own and all(map(is_anyones, names))
     return anywhere and not re.search(r"\b(?:asm|__asm|__asm__)\b", part)
 
 

@@ -7,8 +7,11 @@ arrays in shared memory, and those of a thread whose address is used, begin at a
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
+from tensorir.check.converged import marked
 from tensorir.codegen.source import KernelLaunch, Source
+from tensorir.intrin.intrin import INTRINSICS
 
 SECTION = "tir_shared"
 """Where the arrays of a kernel in shared memory are; of several kernels, with its name behind it."""
@@ -34,7 +37,7 @@ def prepared(source: Source) -> str:
     text = re.sub(r"#include[^\n]*", "", source.text)
     text = _SHARED.sub(r"\1TIR_PLACED(\2\3 + 0, \4, \5, \6);", text)
     text = _OWN.sub(lambda m: _own(text, m), text)
-    text = _SINGLE.sub(lambda m: m[0] if _is_member(text, m.start()) else f"{m[1]}{m[2]} {m[3]} = NAN;", text)
+    text = _SINGLE.sub(lambda m: m[0] if _is_member(text, m.start()) else f"{m[1]}{m[2]} {m[3]} = TIR_NAN;", text)
     if _apart(source):
         for k in source.kernels:
             if (at := head_of(text, k.name)) is not None:
@@ -44,7 +47,14 @@ def prepared(source: Source) -> str:
                     f'#undef TIR_SECTION\n#define TIR_SECTION "{section_of(source, k)}"\n#line {_said(text, number)}\n'
                 )
                 text = text[:first] + lines + text[first:]
-    return text
+    return marked(text, tuple(_by_warp(source)))
+
+
+def _by_warp(source: Source) -> Iterator[str]:
+    """Functions of instructions that users declare for warps."""
+    for name in source.instructions:
+        if (declared := INTRINSICS.get(name)) is not None and declared.by_warp:
+            yield from re.findall(r"^\s*(\w+)\(", declared.emit.get("cuda", ""))
 
 
 def is_placed(text: str) -> bool:

@@ -163,7 +163,13 @@ def emulated(s: Any, shapes: Any, seed: int, limit_s: float | None = None) -> Ve
         if told := undefined(source.text, target):
             return Verdict(told, tuple(shown), "CUDA text, read")
         for run in runs(one.outputs, source, _conditions(one), seed, n, alone):
-            if wrong := _run_text(one.outputs, source, run, seed, limit_s):
+            try:
+                wrong = _run_text(one.outputs, source, run, seed, limit_s)
+            except CompileError:
+                if told := not_run(source.text):
+                    return Verdict(told, tuple(shown), "CUDA text, read")
+                raise
+            if wrong:
                 return Verdict(wrong, tuple(shown), f"CUDA text on the CPU{run.about}")
         if told := not_run(source.text):
             return Verdict(told, tuple(shown), "CUDA text on the CPU")

@@ -3,24 +3,76 @@
 // -fsanitize=thread puts in, which runtime.cpp implements.
 #pragma once
 #define TIR_EMULATED 1  // what the text wraps in functions, instructions.h has
-#include <math.h>  // C's own: C++'s take half of the time of a text
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+// No header of the host is included: a text sees here what NVRTC gives it, and names that begin with tir_ or TIR_.
+typedef decltype(sizeof 0) size_t;
+typedef signed char tir_i8;
+typedef unsigned char tir_u8;
+typedef unsigned short tir_u16;
+typedef unsigned int tir_u32;
+typedef unsigned long long tir_u64;
+#define TIR_NAN __builtin_nanf("")
 
-extern "C" {  // CUDA has these besides C's
-double exp10(double);
-float exp10f(float);
-void sincos(double, double *, double *);
-void sincosf(float, float *, float *);
+extern "C" {  // those that the host's C library has too
+void *memcpy(void *, const void *, size_t);
+void *memset(void *, int, size_t);
+void *malloc(size_t);
+void free(void *);
+int abs(int);
+long labs(long);
+long long llabs(long long);
+#define TIR_OF_ONE(name) \
+  double name(double); \
+  float name##f(float);
+#define TIR_OF_TWO(name) \
+  double name(double, double); \
+  float name##f(float, float);
+TIR_OF_ONE(acos) TIR_OF_ONE(acosh) TIR_OF_ONE(asin) TIR_OF_ONE(asinh) TIR_OF_ONE(atan) TIR_OF_ONE(atanh) TIR_OF_ONE(cbrt)
+TIR_OF_ONE(ceil) TIR_OF_ONE(cos) TIR_OF_ONE(cosh) TIR_OF_ONE(erf) TIR_OF_ONE(erfc) TIR_OF_ONE(exp) TIR_OF_ONE(exp2)
+TIR_OF_ONE(exp10) TIR_OF_ONE(expm1) TIR_OF_ONE(fabs) TIR_OF_ONE(floor) TIR_OF_ONE(lgamma) TIR_OF_ONE(log) TIR_OF_ONE(log10)
+TIR_OF_ONE(log1p) TIR_OF_ONE(log2) TIR_OF_ONE(logb) TIR_OF_ONE(nearbyint) TIR_OF_ONE(rint) TIR_OF_ONE(round) TIR_OF_ONE(sin)
+TIR_OF_ONE(sinh) TIR_OF_ONE(sqrt) TIR_OF_ONE(tan) TIR_OF_ONE(tanh) TIR_OF_ONE(tgamma) TIR_OF_ONE(trunc)
+TIR_OF_TWO(atan2) TIR_OF_TWO(copysign) TIR_OF_TWO(fdim) TIR_OF_TWO(fmax) TIR_OF_TWO(fmin) TIR_OF_TWO(fmod) TIR_OF_TWO(hypot)
+TIR_OF_TWO(nextafter) TIR_OF_TWO(pow) TIR_OF_TWO(remainder)
+#define TIR_OTHERS(T, s) \
+  T fma##s(T, T, T); \
+  T ldexp##s(T, int); \
+  T scalbn##s(T, int); \
+  T frexp##s(T, int *); \
+  T modf##s(T, T *); \
+  T remquo##s(T, T, int *); \
+  int ilogb##s(T); \
+  long lrint##s(T); \
+  long lround##s(T); \
+  long long llrint##s(T); \
+  long long llround##s(T); \
+  void sincos##s(T, T *, T *);
+TIR_OTHERS(double, )
+TIR_OTHERS(float, f)
 }
+#define TIR_OVERLOAD_ONE(name) \
+  static inline float name(float a) { return name##f(a); }
+TIR_OVERLOAD_ONE(exp) TIR_OVERLOAD_ONE(exp2) TIR_OVERLOAD_ONE(log) TIR_OVERLOAD_ONE(log2) TIR_OVERLOAD_ONE(sqrt)
+TIR_OVERLOAD_ONE(sin) TIR_OVERLOAD_ONE(cos) TIR_OVERLOAD_ONE(tanh) TIR_OVERLOAD_ONE(fabs) TIR_OVERLOAD_ONE(floor)
+TIR_OVERLOAD_ONE(ceil) TIR_OVERLOAD_ONE(trunc) TIR_OVERLOAD_ONE(round) TIR_OVERLOAD_ONE(rint)
+static inline float pow(float a, float b) { return powf(a, b); }
+static inline float fma(float a, float b, float c) { return fmaf(a, b, c); }
+static inline long abs(long a) { return labs(a); }
+static inline long long abs(long long a) { return llabs(a); }
+static inline float abs(float a) { return fabsf(a); }
+static inline double abs(double a) { return fabs(a); }
+#define TIR_ASKED(T) \
+  static inline bool isnan(T a) { return __builtin_isnan(a); } \
+  static inline bool isinf(T a) { return __builtin_isinf(a); } \
+  static inline bool isfinite(T a) { return __builtin_isfinite(a); } \
+  static inline bool signbit(T a) { return __builtin_signbit(a); }
+TIR_ASKED(float)
+TIR_ASKED(double)
 template <class T> static inline const T &min(const T &a, const T &b) { return b < a ? b : a; }
 template <class T> static inline const T &max(const T &a, const T &b) { return a < b ? b : a; }
 static inline float min(float a, float b) { return fminf(a, b); }  // which no NaN leaves
 static inline float max(float a, float b) { return fmaxf(a, b); }
 static inline double min(double a, double b) { return fmin(a, b); }
 static inline double max(double a, double b) { return fmax(a, b); }
-static inline long long abs(long long a) { return a < 0 ? -a : a; }
 struct tir_index { unsigned x, y, z; };
 extern "C" {
 tir_index tir_thread_index();
@@ -29,10 +81,11 @@ tir_index tir_block_size();
 tir_index tir_grid_size();
 void tir_sync_block();
 void tir_sync_warp(unsigned mask);
+void tir_took_one(unsigned long long n);
 unsigned char *tir_own_shared(unsigned char *of_image);
 void tir_unset(void *room, size_t size);
 // how: 0 from lane, 1 from own lane ^ lane, 2 from own + lane;  mask: the lanes that take part
-uint32_t tir_shuffle(uint32_t value, int lane, int how, unsigned mask);
+tir_u32 tir_shuffle(tir_u32 value, int lane, int how, unsigned mask);
 // instructions that the threads of a warp run together: instructions.h
 void tir_mma_m16n8k16_f16(float *d, const void *a, const void *b);
 void tir_mma_m16n8k16_bf16(float *d, const void *a, const void *b);
@@ -64,20 +117,20 @@ void tir_touch(const void *p, unsigned size, int write);
 }
 extern "C" {
 float tir_add_float(float *p, float v);
-uint32_t tir_add_word(uint32_t *p, uint32_t v);
+tir_u32 tir_add_word(tir_u32 *p, tir_u32 v);
 }
 static inline int __dp4a(int a, int b, int c) {
-  for (int n = 0; n < 4; n++) c += (int)(int8_t)(a >> 8 * n) * (int8_t)(b >> 8 * n);
+  for (int n = 0; n < 4; n++) c += (int)(tir_i8)(a >> 8 * n) * (tir_i8)(b >> 8 * n);
   return c;
 }
 static inline unsigned __dp4a(unsigned a, unsigned b, unsigned c) {
-  for (int n = 0; n < 4; n++) c += (uint8_t)(a >> 8 * n) * (uint8_t)(b >> 8 * n);
+  for (int n = 0; n < 4; n++) c += (tir_u8)(a >> 8 * n) * (tir_u8)(b >> 8 * n);
   return c;
 }
 // The registers that instructions are given: looked at in the text, whose arrays are watched (-fsanitize=object-size).
-struct tir_held_4 { volatile uint32_t of[1]; };
-struct tir_held_8 { volatile uint32_t of[2]; };
-struct tir_held_16 { volatile uint32_t of[4]; };
+struct tir_held_4 { volatile tir_u32 of[1]; };
+struct tir_held_8 { volatile tir_u32 of[2]; };
+struct tir_held_16 { volatile tir_u32 of[4]; };
 #define TIR_HELD(size, p) ((void)((tir_held_##size *)(p))->of[0], (void)((tir_held_##size *)(p))->of[size / 4 - 1], (p))
 #define TIR_MMA(name, d, a, b) name(TIR_HELD(16, d), TIR_HELD(16, a), TIR_HELD(8, b))
 #define tir_mma_m16n8k16_f16(d, a, b) TIR_MMA((tir_mma_m16n8k16_f16), d, a, b)
@@ -112,6 +165,11 @@ TIR_INLINE float atomicAdd(float *p, float v) { return tir_add_float(p, v); }
 TIR_INLINE unsigned atomicAdd(unsigned *p, unsigned v) { return tir_add_word(p, v); }
 TIR_INLINE int atomicAdd(int *p, int v) { return (int)tir_add_word((unsigned *)p, (unsigned)v); }
 template <int pending> TIR_INLINE void tir_wait_copies() { tir_wait_copies_but(pending); }
+// what converged.py hands on: conditions and places of the text
+template <class T> TIR_INLINE T tir_took(T v) {
+  tir_took_one((unsigned long long)v);
+  return v;
+}
 #define threadIdx tir_thread_index()
 #define blockIdx tir_block_index()
 #define blockDim tir_block_size()
@@ -120,7 +178,7 @@ template <int pending> TIR_INLINE void tir_wait_copies() { tir_wait_copies_but(p
 TIR_INLINE void __syncwarp(unsigned mask = 0xffffffffu) { tir_sync_warp(mask); }
 template <class T> static inline T tir_shuffled(T v, int lane, int how, unsigned mask) {
   static_assert(sizeof(T) == 4, "shuffles move four bytes");
-  uint32_t u;
+  tir_u32 u;
   memcpy(&u, &v, 4);
   u = tir_shuffle(u, lane, how, mask);
   memcpy(&v, &u, 4);
@@ -153,8 +211,8 @@ struct alignas(32) tir_array { void *at; unsigned long long size, at_launch, non
   T(&name) of = *(T(*) of)(name##_room + TIR_ALIGN(n, T))  /* by its name: compilers know how large it is */
 // What nobody has written is a NaN in every type of floats: garbage is one now and then, and no product with 0 hides it.
 #define TIR_UNSET(T, name) for (T &tir_one : name) tir_one = tir_none((T *)nullptr)
-static inline float tir_none(float *) { return NAN; }
-static inline double tir_none(double *) { return NAN; }
+static inline float tir_none(float *) { return TIR_NAN; }
+static inline double tir_none(double *) { return TIR_NAN; }
 static inline unsigned short tir_none(unsigned short *) { return 0xffff; }
 static inline unsigned char tir_none(unsigned char *) { return 0xff; }
 #define TIR_IMAGE(name, bytes) \
@@ -212,20 +270,20 @@ static inline unsigned long long __umul64hi(unsigned long long a, unsigned long 
 static inline float rsqrtf(float x) { return 1.0f / sqrt(x); }
 static inline double rsqrt(double x) { return 1.0 / sqrt(x); }
 
-struct __half { uint16_t bits; };
+struct __half { tir_u16 bits; };
 static inline float __half2float(__half h) {
-  uint32_t sign = (uint32_t)(h.bits & 0x8000) << 16, rest = h.bits & 0x7fff;
+  tir_u32 sign = (tir_u32)(h.bits & 0x8000) << 16, rest = h.bits & 0x7fff;
   if (rest >= 0x7c00) return tir_bits<float>(sign | 0x7f800000 | (rest & 0x3ff) << 13);  // infinity, NaN
   float size = tir_bits<float>(rest << 13) * 0x1p112f;                                    // exact, denormals too
-  return tir_bits<float>(sign | tir_bits<uint32_t>(size));
+  return tir_bits<float>(sign | tir_bits<tir_u32>(size));
 }
 static inline __half __float2half_rn(float f) {
-  uint32_t u = tir_bits<uint32_t>(f), sign = u >> 16 & 0x8000, size = u & 0x7fffffff;
-  if (size > 0x7f800000) return {(uint16_t)(sign | 0x7fff)};
-  if (size >= 0x477ff000) return {(uint16_t)(sign | 0x7c00)};  // rounds to infinity
+  tir_u32 u = tir_bits<tir_u32>(f), sign = u >> 16 & 0x8000, size = u & 0x7fffffff;
+  if (size > 0x7f800000) return {(tir_u16)(sign | 0x7fff)};
+  if (size >= 0x477ff000) return {(tir_u16)(sign | 0x7c00)};  // rounds to infinity
   if (size < 0x38800000)  // denormal: the adder rounds to nearest even at the last place of a half
-    return {(uint16_t)(sign | (tir_bits<uint32_t>(tir_bits<float>(size) + 0.5f) - 0x3f000000))};
-  return {(uint16_t)(sign | ((size + 0xfff + (size >> 13 & 1) - 0x38000000) >> 13))};
+    return {(tir_u16)(sign | (tir_bits<tir_u32>(tir_bits<float>(size) + 0.5f) - 0x3f000000))};
+  return {(tir_u16)(sign | ((size + 0xfff + (size >> 13 & 1) - 0x38000000) >> 13))};
 }
 static inline unsigned short __half_as_ushort(__half h) { return h.bits; }
 static inline __half __ushort_as_half(unsigned short bits) { return {bits}; }

@@ -25,9 +25,9 @@ void tir_wgmma_fence();
 void tir_wgmma_commit();
 void tir_wgmma_wait_but(int pending);
 void tir_hold_registers(const void *first, size_t bytes);
-void tir_wgmma_product(void *d, size_t room, uint64_t a, uint64_t b, int n, int kind, int a_along, int b_along,
+void tir_wgmma_product(void *d, size_t room, tir_u64 a, tir_u64 b, int n, int kind, int a_along, int b_along,
                        int adds);
-void tir_wgmma_product_held(void *d, size_t room, const void *a, size_t a_room, uint64_t b, int n, int kind, int b_along,
+void tir_wgmma_product_held(void *d, size_t room, const void *a, size_t a_room, tir_u64 b, int n, int kind, int b_along,
                             int adds);
 void tir_set_registers(int n, int up);
 }

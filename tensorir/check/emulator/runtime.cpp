@@ -22,10 +22,22 @@ Index tir_block_index() { return W.current->block; }
 Index tir_block_size() { return W.block; }
 Index tir_grid_size() { return W.grid; }
 
+// n: the value of a condition that encloses what a warp runs together, or the number of a place that runs it
+void tir_took_one(u64 n) { W.current->path = (W.current->path ^ n) * 0x9E3779B97F4A7C15ull + 1; }
+
+// Lanes that run something together have come to it by the same branches, in the same turns of loops.
+static void same_path(const Fiber *f, bool first, u64 &path, const void *at) {
+  if (first) path = f->path;
+  if (path != f->path)
+    problem("warp.divergent", at, nullptr, "thread %d comes here by another branch, or in another turn of a loop, than others "
+            "of its warp", f->number);
+}
+
 // Barriers are aligned instructions: all lanes of a warp come to the same one before any goes on.
 static void same_place(const Fiber *f, const void *at) {
   auto &place = W.aligned[f->warp];
   int lanes = std::min(WARP, W.threads - (f->number - f->lane));
+  same_path(f, !place.second, W.aligned_path[f->warp], at);
   if (!place.second) place.first = at;
   if (place.first != at)  // Python forgets it where both are one line, which the compiler has copied
     problem("warp.divergent", at, place.first, "thread %d comes to a barrier, others of its warp to another one", f->number);
@@ -64,6 +76,7 @@ static void sync_warp(const void *at, const void *what, bool orders = false) {
             f->number);
     give_up();
   }
+  same_path(f, !W.at_warp[f->warp], W.warp_path[f->warp], at);
   if (++W.at_warp[f->warp] < std::min(WARP, W.threads - (f->number - f->lane))) {
     wait(WAITS_WARP, at);
     return;
@@ -207,6 +220,8 @@ static void start_blocks(int number) {
   W.warp_at.assign(W.cluster * W.warps, nullptr);
   W.warp_what.assign(W.cluster * W.warps, nullptr);
   W.aligned.assign(W.cluster * W.warps, {nullptr, 0});
+  W.warp_path.assign(W.cluster * W.warps, 0);
+  W.aligned_path.assign(W.cluster * W.warps, 0);
   W.ready.clear();
   W.late.clear();
   W.lag = W.eager ? random_number() % 3 : 0;
@@ -224,6 +239,7 @@ static void start_blocks(int number) {
   for (Fiber *f : W.fibers) {
     f->state = READY;
     f->clock = 1;
+    f->path = 0;
     f->seen.assign(W.fibers.size(), 0);
     f->seen[f->id] = 1;
     f->fenced.clear();

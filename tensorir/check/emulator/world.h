@@ -62,6 +62,7 @@ struct Fiber {
   int rank = 0, number = 0;          // its block in the cluster, and itself in that
   int warp = 0, lane = 0;
   Index thread{}, block{};
+  u64 path = 0;           // of the conditions and places by which it came to what its warp runs together: converged.py
   u32 clock = 0;          // counts this thread's releases
   std::vector<u32> seen;  // the clock of each thread, as far as it is ordered before now
   std::vector<u32> fenced;  // as `seen`: up to where what each thread wrote is ordered for the asynchronous units too
@@ -144,6 +145,7 @@ struct World {
   int block_number = 0;  // the first that runs
   std::vector<int> at_warp;
   std::vector<const void *> warp_at, warp_what;  // where the first of them came to, and to what
+  std::vector<u64> warp_path, aligned_path;      // and by which conditions; to a barrier
   std::vector<std::pair<const void *, int>> aligned;   // where the first lane came to a barrier, and how many have
   std::vector<u32> shuffled;
   std::vector<u8> together, derived;

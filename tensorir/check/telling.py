@@ -1,0 +1,71 @@
+"""By what a text could tell the emulator from a device, and do one thing here and another there.
+
+The emulator shows a text no header of the host, and no macro that only its compiler has. What is left is in the text:
+names that compilers reserve, directives other than plain ones, names of the emulator that are given another meaning,
+and words that are put together so that no one who reads the text sees them.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+_FOLDER = Path(__file__).with_name("emulator")
+_QUOTED = r'"(?:\\.|[^"\\\n])*"|(?<!\w)\'(?:\\.|[^\'\\\n])+\''
+_COMMENT = r"//(?:\\\n|[^\n])*|/\*.*?\*/"
+_COMPILERS = re.compile(r"__(?:attribute|builtin|has|int128|inline|asm|volatile|extension)\w*|__[A-Z]\w*")
+_ALSO = {"__restrict__", "__VA_ARGS__", "__builtin_assume_aligned", "__builtin_trap"}
+_DIRECTIVES = re.compile(
+    r"#\s*(?:(?:if|ifdef|ifndef|elif|else|endif|define|undef)\b|pragma unroll\b|include <cuda_fp16\.h>\s*$|$)"
+)
+_DEVICES = re.compile(r"(?:CUDA|CU_|NV_|cuda|va_)\w*|NULL|assert")
+"""Macros that NVRTC defines for every text, besides those that compilers reserve."""
+
+
+def without_comments(text: str) -> str:
+    """The text with blanks for its comments; lines stay."""
+    pattern = re.compile(f"{_QUOTED}|{_COMMENT}", re.DOTALL)
+    return pattern.sub(lambda m: m[0] if m[0][0] in "\"'" else re.sub(r"[^\n]", " ", m[0]), text)
+
+
+def without_quotes(text: str) -> str:
+    """The text with blanks for its comments and for what stands in quotes; lines stay."""
+    return re.sub(f"{_QUOTED}|{_COMMENT}", lambda m: re.sub(r"[^\n]", " ", m[0]), text, flags=re.DOTALL)
+
+
+def is_anyones(name: str) -> bool:
+    """Whether a text may decide by itself what a macro of that name is: neither compilers nor the emulator do."""
+    return not (name.startswith(("_", "TIR_", "tir_")) or name in _macros() or _DEVICES.fullmatch(name))
+
+
+def ways_to_tell(text: str) -> Iterator[tuple[int, str]]:
+    """Lines, and what in them the emulator and a device may take differently. ``text`` without conditional parts."""
+    code, own = without_quotes(text), _macros()
+    lines, defines = code.split("\n"), False
+    for n, line in enumerate(lines, 1):
+        directive = re.match(r"\s*(#|%:|\?\?=)", line)
+        continued, defines = defines, bool(re.match(r"\s*#\s*define\b", line))
+        macro = re.match(r"\s*#\s*(?:define|undef)\s+(\w+)(?:\([^()]*\))?(.*)", line)
+        if directive and not _DIRECTIVES.match(line.strip()):
+            yield n, f"{line.strip().split()[0]}, a directive that the emulator does not follow"
+        elif macro and not is_anyones(macro[1]):
+            yield n, f"another meaning for {macro[1]}"
+        elif "#" in (macro[2] if macro else line if continued else ""):
+            yield n, "words that a macro puts together"
+        elif found := next((w for w in re.findall(r"\b_[_A-Z]\w*", line) if w not in own and w not in _ALSO), ""):
+            yield n, f"{found}, which the device's compiler defines in its own way"
+        elif re.search(r'\bu?8?[uUL]?R"', text.split("\n")[n - 1]):
+            yield n, "a raw string"
+        defines = (continued or defines) and line.rstrip().endswith("\\")
+        if line.endswith("\\") and not defines:
+            yield n, "a line that goes on in the next one"
+
+
+@functools.cache
+def _macros() -> frozenset[str]:
+    """Macros of the emulator and functions with two underscores in front, which CUDA has as well."""
+    text = without_comments("".join((_FOLDER / name).read_text() for name in ("cuda.h", "hopper.h")))
+    reserved = {w for w in re.findall(r"\b__\w+", text) if not _COMPILERS.fullmatch(w)}
+    return frozenset(reserved.union(re.findall(r"(?m)^\s*#\s*define\s+(\w+)", text)))
