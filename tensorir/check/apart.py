@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import resource
@@ -57,6 +58,7 @@ def apart(work: Callable[[int], Any], seconds: float, nbytes: int) -> Any:
 def _work(work: Callable[[int], Any], pipe: int, seconds: float, nbytes: int) -> None:
     """The fork; it does not return."""
     try:
+        gc.disable()  # it would touch, and so copy, all memory
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
         hard = resource.getrlimit(resource.RLIMIT_CPU)[1]

@@ -18,6 +18,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,30 +129,28 @@ def emulate(
         check_cluster(k, cluster_of(source.text, k.name))
         for m in k.maps:
             check_map(m)
-    with tempfile.TemporaryDirectory(prefix="tensorir-emulate-") as folder:
-        runtime = _runtime()
-        library, own = _compile(source, Path(folder))
-        run = _Run(runtime, library, source, arrays, own, packed)
-        lines = _Lines(library)
-        try:
-            found = apart(lambda pipe: run.all(pipe, seed, eager), limit_s, BYTES + 64 * run.nbytes)
-        except EndedError as ended:
-            found = {"ended": str(ended)}
-        if "ended" in found:
-            return Emulated(run.outputs(), (_ended(found, lines, limit_s),), ())
-        if "refused" in found:
-            raise CheckError(Problem(*found["refused"]))
-        problems = [*_problems(found["problems"], lines), *run.unwritten(found["unwritten"])]
-        return Emulated(run.outputs(), tuple(problems), tuple(_traffic(found["sites"], lines)))
+    runtime = _runtime()
+    library = _compile(source)
+    run = _Run(runtime, library, source, arrays, packed)
+    try:
+        found = apart(lambda pipe: run.all(pipe, seed, eager), limit_s, BYTES + 64 * run.nbytes)
+    except EndedError as ended:
+        found = {"ended": str(ended)}
+    if "ended" in found:
+        return Emulated(run.outputs(), (_ended(found, library, limit_s),), ())
+    if "refused" in found:
+        raise CheckError(Problem(*found["refused"]))
+    problems = [*_problems(found["problems"], library), *run.unwritten(found["unwritten"])]
+    return Emulated(run.outputs(), tuple(problems), tuple(_traffic(found["sites"], library)))
 
 
 class _Run:
-    """The arrays of a run, between red zones, and its launches. own: bytes that a thread has to itself"""
+    """The arrays of a run, between red zones, and its launches."""
 
     def __init__(
-        self, runtime: ctypes.CDLL, path: Path, source: Source, arrays: Sequence[np.ndarray], own: int, packed: bool
+        self, runtime: ctypes.CDLL, library: _Library, source: Source, arrays: Sequence[np.ndarray], packed: bool
     ) -> None:
-        self.runtime, self.path, self.source, self.own = runtime, path, source, own
+        self.runtime, self.library, self.source = runtime, library, source
         text = re.sub(r"#define[^\n]*", "", source.text)  # memory that comes at launch is bytes there, and more below
         words = re.findall(r"__shared__ (?:__align__\(\d+\) )?((?:un)?(?:signed )?\w+) ", text)
         words += re.findall(r"((?:un)?(?:signed )?\w+) \*const \w+ = \(", text)
@@ -176,7 +175,7 @@ class _Run:
 
     def all(self, pipe: int, seed: int, eager: bool) -> dict[str, Any]:
         """Run all kernels, and what is known then; how a signal ended it goes to the pipe."""
-        library = ctypes.CDLL(str(self.path))
+        library = ctypes.CDLL(str(self.library.path))
         for k in self.source.kernels:
             if (wrong := does_not_fit(k, told_by(library, k))) is not None:
                 return {"refused": [wrong.code, wrong.message, "", wrong.hint]}
@@ -196,10 +195,10 @@ class _Run:
         pointers = (ctypes.c_void_p * len(k.args))(*(given[a].ctypes.data for a in k.args))
         cluster, told = cluster_of(self.source.text, k.name), told_by(library, k)
         shape = (ctypes.c_uint32 * 11)(
-            *k.grid, *k.block, self.granule, eager, cluster[0], self.own, first_registers(told)
+            *k.grid, *k.block, self.granule, eager, cluster[0], self.library.own, first_registers(told)
         )
         image = (ctypes.c_void_p(told.shared), ctypes.c_uint64(told.shared_bytes))
-        listed = (ctypes.c_void_p(told.arrays), ctypes.c_uint64(told.count if is_placed(prepared(self.source)) else 0))
+        listed = (ctypes.c_void_p(told.arrays), ctypes.c_uint64(told.count if self.library.placed else 0))
         entry = getattr(library, f"tir_entry_{k.name}")
         self.runtime.tir_launch(entry, pointers, shape, *image, *listed, ctypes.c_uint64(seed))
 
@@ -295,25 +294,66 @@ def _accepts(flag: str) -> bool:
         return subprocess.run(command, capture_output=True, check=False, cwd=folder).returncode == 0
 
 
-def _compile(source: Source, folder: Path) -> tuple[Path, int]:
-    """The library of the kernels, with an entry for each that takes an array of pointers; and how many bytes a thread
-    has to itself.
+class _Library:
+    """The kernels of a text, compiled, each with an entry that takes an array of pointers; kept for several runs.
+
+    path:   a file, as long as the library is known
+    own:    bytes that a thread has to itself
+    placed: whether all arrays in shared memory are known to the emulator one by one
     """
+
+    def __init__(self, made: bytes, own: int, placed: bool) -> None:
+        folder = tempfile.mkdtemp(prefix="tensorir-emulate-")
+        weakref.finalize(self, _remove, folder, os.getpid())
+        self.path, self.own, self.placed = Path(folder) / "k.so", own, placed
+        self.path.write_bytes(made)
+        self._lines = dict[int, int]()
+
+    def learn(self, places: Sequence[int]) -> None:
+        """Look several places up at once, where the system has ``addr2line``."""
+        tool = shutil.which("addr2line")
+        new = [p for p in dict.fromkeys(places) if p and p not in self._lines]
+        if tool is None or not new:
+            return
+        self._lines.update(dict.fromkeys(new, 0))
+        command = [tool, "-a", "-i", "-e", str(self.path), *map(hex, new)]
+        found = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        place = 0
+        for line in found.splitlines():
+            if line.startswith("0x"):
+                place = int(line, 16)
+            elif match := re.search(r"k\.cpp:(\d+)", line):  # the first line of the text, from the inside out
+                self._lines[place] = self._lines.get(place) or int(match[1])
+
+    def line(self, place: int) -> int:
+        """The line of the text for a place in the compiled kernel; 0 where it is not known."""
+        return self._lines.get(place, 0)
+
+
+def _remove(folder: str, owner: int) -> None:
+    if os.getpid() == owner:  # forks know the library too
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _compile(source: Source) -> _Library:
+    """The library of the kernels."""
     text = prepared(source)
     declared, defined = derived(source)
     clusters = any(cluster_of(text, k.name)[0] > 1 for k in source.kernels)
-    made, own = _compiled(text, _entries(source), declared, defined, clusters)
-    if own > OWN_BYTES:
-        message = f"{source.name} has {own} bytes for each thread alone, in its registers and behind them"
+    library = _compiled(text, _entries(source), declared, defined, clusters)
+    if not library.path.exists():  # someone has tidied the folder for temporary files
+        _compiled.cache_clear()
+        library = _compiled(text, _entries(source), declared, defined, clusters)
+    if library.own > OWN_BYTES:
+        message = f"{source.name} has {library.own} bytes for each thread alone, in its registers and behind them"
         raise refuse(CheckError, "emulate.own-memory", f"{message}; GPUs have room for {OWN_BYTES}",
                      hint="smaller tiles, or more threads for them")  # fmt: skip
-    (folder / "k.so").write_bytes(made)
-    return folder / "k.so", own
+    return library
 
 
 @functools.lru_cache(maxsize=8)  # one text is run on several inputs, in several orders
-def _compiled(text: str, entries: str, declared: str, defined: str, clusters: bool) -> tuple[bytes, int]:
-    """The shared object of ``text``, whose line numbers it tells, and the most bytes of stack that a function takes."""
+def _compiled(text: str, entries: str, declared: str, defined: str, clusters: bool) -> _Library:
+    """The library of ``text``, whose line numbers it tells."""
     compiler = _compiler()
     gcc = "clang" not in Path(compiler).name  # whose "bounds" are one check; of clang's two, one traps
     bounds = "bounds" if gcc else "array-bounds"
@@ -349,7 +389,7 @@ def _compiled(text: str, entries: str, declared: str, defined: str, clusters: bo
         alone = ["-shared", "-nodefaultlibs"]
         _run([compiler, *common, *flags, *header, *alone, *objects, "-o", str(folder / "k.so")])
         stacks = [line.split("	")[1] for file in folder.glob("*.su") for line in file.read_text().splitlines()]
-        return (folder / "k.so").read_bytes(), max(map(int, stacks), default=0)
+        return _Library((folder / "k.so").read_bytes(), max(map(int, stacks), default=0), is_placed(text))
 
 
 def _entries(source: Source) -> str:
@@ -411,37 +451,12 @@ def _run(command: list[str]) -> None:
 # --- what happened, in words
 
 
-class _Lines:
-    """Lines of the text for places in the compiled kernel, where the system has ``addr2line``."""
-
-    def __init__(self, library: Path) -> None:
-        self.library, self.known = library, dict[int, int]()
-
-    def learn(self, places: Sequence[int]) -> None:
-        """Look several places up at once."""
-        tool = shutil.which("addr2line")
-        new = [p for p in dict.fromkeys(places) if p and p not in self.known]
-        if tool is None or not new:
-            return
-        command = [tool, "-a", "-i", "-e", str(self.library), *map(hex, new)]
-        found = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-        place = 0
-        for line in found.splitlines():
-            if line.startswith("0x"):
-                place = int(line, 16)
-            elif match := re.search(r"k\.cpp:(\d+)", line):  # the first line of the text, from the inside out
-                self.known.setdefault(place, int(match[1]))
-
-    def __getitem__(self, place: int) -> int:
-        return self.known.get(place, 0)
-
-
-def _ended(found: dict[str, Any], lines: _Lines, limit_s: float) -> Problem:
+def _ended(found: dict[str, Any], library: _Library, limit_s: float) -> Problem:
     """How a run ended that did not come to its end; ``found`` is what runtime.cpp says of a signal."""
     how, at = found["ended"], _place(found.get("at", ""))
-    lines.learn([at])
+    library.learn([at])
     where = f" (thread {found['thread']} of block {found['block']}" if "thread" in found else ""
-    where += f", line {lines[at]} of the text" if lines[at] else ""
+    where += f", line {library.line(at)} of the text" if library.line(at) else ""
     where += ")" if where else ""
     if how == "SIGXCPU":
         message = f"the text was not at its end after {limit_s:g} s of processor time{where}"
@@ -449,19 +464,19 @@ def _ended(found: dict[str, Any], lines: _Lines, limit_s: float) -> Problem:
     return Problem("emulate.crashed", f"the text ended its process: {how}, {_ENDED.get(how, 'no signal known')}{where}")
 
 
-def _problems(found: Sequence[str], lines: _Lines) -> list[Problem]:
+def _problems(found: Sequence[str], library: _Library) -> list[Problem]:
     told = []
     for text in found:
         code, first, second, message = text.split("|", 3)
         told.append((code, _place(first), _place(second), message))
-    lines.learn([p for _, at, other, _ in told for p in (at, other)])
+    library.learn([p for _, at, other, _ in told for p in (at, other)])
     out = []
     for code, at, other, message in told:
-        if code == "warp.divergent" and other and lines[at] == lines[other]:
+        if code == "warp.divergent" and other and library.line(at) == library.line(other):
             continue  # one place, of which the compiler has made several
-        where = f" (line {lines[at]} of the text" if lines[at] else ""
+        where = f" (line {library.line(at)} of the text" if library.line(at) else ""
         if where:
-            where += f"; the other access: line {lines[other]})" if lines[other] else ")"
+            where += f"; the other access: line {library.line(other)})" if library.line(other) else ")"
         out.append(Problem(code, message + where))
     return out
 
@@ -470,7 +485,7 @@ def _place(text: str) -> int:
     return int(text[1:], 16) if text.startswith("@") else 0
 
 
-def _traffic(sites: Sequence[Any], lines: _Lines) -> list[Traffic]:
+def _traffic(sites: Sequence[Any], library: _Library) -> list[Traffic]:
     found = [(place, (what, *rest)) for what, place, *rest in sites if rest[1]]
-    lines.learn([place for place, _ in found])
-    return sorted((Traffic(lines[place], *rest) for place, rest in found), key=lambda t: (t.line, t.what))
+    library.learn([place for place, _ in found])
+    return sorted((Traffic(library.line(place), *rest) for place, rest in found), key=lambda t: (t.line, t.what))
