@@ -14,7 +14,7 @@ from tensorir.errors.needs import need_int
 from tensorir.runtime.call import by_name
 from tensorir.runtime.device import Device
 from tensorir.runtime.launch import BoundLaunch, Program
-from tensorir.runtime.timing import Timing
+from tensorir.runtime.timing import Timing, copied_names
 from tensorir.shown import Shown, few_lines
 from tensorir.target import Target
 
@@ -103,7 +103,8 @@ class Executable(Shown):
         self.program = program or Program(source, device)
 
     def __repr__(self) -> str:
-        return few_lines(f"<Executable {repr(self.program)[1:-1]}>")
+        copies = f"; its last call copied {copied_names(self.copies)}" if self.copies else ""
+        return few_lines(f"<Executable {repr(self.program)[1:-1]}{copies}>")
 
     def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
         return self.program(*(by_name(self.emitted, arrays, named) if named else arrays), out=out)
@@ -132,6 +133,11 @@ class Executable(Shown):
     def source(self) -> str:
         """The text that runs."""
         return self.emitted.text
+
+    @property
+    def copies(self) -> tuple[Problem, ...]:
+        """Which host arrays the last call copied that another layout or address would spare it, and what to do."""
+        return self.program.copies
 
     @property
     def resources(self) -> dict[str, Any] | None:

@@ -60,6 +60,18 @@ RUN: dict[str, Entry] = {
         "# a pyopencl array that is a view from element 1 on",
         "# a copy of it",
     ),
+    "launch.copied-alignment": Entry(
+        "Told, not refused, by f.copies, f.bind(...).copies and f.time(...): a device that works on host arrays in "
+        "place needs their address to be a multiple of what the kernel loads at once. NumPy's are multiples of 16.",
+        "# f(np.ones((100, 64), 'float32')), and then f.copies",
+        "# x = tir.empty((100, 64)); x[...] = 1; f(x)",
+    ),
+    "launch.copied-strides": Entry(
+        "Warned of once for each program, and told by f.copies: a host array that is not C-contiguous is copied ahead "
+        "of the kernels, again for each call.",
+        "# f(x.T) in a loop",
+        "# y = np.ascontiguousarray(x.T), and f(y) in the loop",
+    ),
     "launch.count": Entry(
         "A kernel takes one array for each input, in order of declaration.",
         "s.build()(a)",

@@ -77,7 +77,8 @@ def emit(module: Module, target: Target, notes: Sequence[str] = (), gathers: Seq
     printed = [_KernelText(k, dialect, target, module) for k in module.kernels]
     bodies = [p.text() for p in printed]
     helpers = {name: text for p in printed for name, text in p.expr.helpers.items()}
-    parts = [*_header(module, notes), *_includes(dialect, module)]
+    params = _params(module, printed)
+    parts = [*_header(module, params, notes), *_includes(dialect, module)]
     parts += ["", WIDE_PREAMBLE] if any(p.is_wide for p in printed) else []
     parts += [text for _, text in sorted(helpers.items(), key=_before)]
     parts += [_constant(b, dialect) for b in module.constants]
@@ -85,7 +86,7 @@ def emit(module: Module, target: Target, notes: Sequence[str] = (), gathers: Seq
     assumed = tuple(Assumed(f.buffer.name, f.align, f.low, f.high) for f in module.facts)
     launches = tuple(p.launch() for p in printed)
     used = tuple(dict.fromkeys(c.intrin.name for k in module.kernels for c in find(k.body, IntrinCall)))
-    return Source(module.name, dialect.name, text, _params(module, printed), launches, tuple(gathers), assumed, used)
+    return Source(module.name, dialect.name, text, params, launches, tuple(gathers), assumed, used)
 
 
 def _before(helper: tuple[str, str]) -> tuple[bool, int, str]:
@@ -95,7 +96,7 @@ def _before(helper: tuple[str, str]) -> tuple[bool, int, str]:
     return not name.endswith("u"), int(lanes[0]) if lanes else 0, name
 
 
-def _header(module: Module, notes: Sequence[str]) -> list[str]:
+def _header(module: Module, params: Sequence[Param], notes: Sequence[str]) -> list[str]:
     def shape(b: Buffer) -> str:
         return f"{b.name} {b.dtype}[{', '.join(str(as_int(n)) for n in b.shape)}]"
 
@@ -108,6 +109,9 @@ def _header(module: Module, notes: Sequence[str]) -> list[str]:
             f"launch {identifier(k.name)}: blocks ({x}, {y}, {z}), "
             f"threads ({bx}, {by}, {bz}), shared {k.shared_bytes} B{', once' if k.once else ''}"
         )
+    given = [f"{p.name} {p.align}" for p in params if p.role != "scalar" and p.align > DTYPES[p.dtype].bits // 8]
+    if given:
+        lines.insert(1, f"alignment in bytes: {', '.join(given)}")
     return [f"// {comment(line)}" for line in [*lines, *notes]]
 
 

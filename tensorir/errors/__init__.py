@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import sys
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +61,15 @@ def user_line() -> str:
     while frame is not None and ours(frame):
         frame = frame.f_back  # type: ignore[assignment]
     return "" if frame is None else _line(frame.f_code.co_filename, frame.f_lineno)
+
+
+def warn(problem: Problem) -> None:
+    """Warn of what works, and costs more than it need: at the user's line, once for each of his lines."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and ours(frame):
+        frame = frame.f_back
+    registry = frame.f_globals.setdefault("__warningregistry__", {})
+    warnings.warn_explicit(str(problem), RuntimeWarning, frame.f_code.co_filename, frame.f_lineno, registry=registry)
 
 
 def line_of(error: BaseException) -> str | None:

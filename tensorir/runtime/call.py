@@ -202,7 +202,8 @@ class Attached:
     """Memories by parameter name, and how results get back to host arrays.
 
     shared: (memory, host array) of outputs worked on in place; copied: outputs to read back;
-    uploads: inputs that were copied to the device; arrays: what must stay alive
+    uploads: inputs that were copied to the device; arrays: what must stay alive;
+    copies: why host arrays are copied that another layout or address would spare it (``launch.copied-…``)
     """
 
     memories: dict[str, Any] = field(default_factory=dict)
@@ -210,6 +211,7 @@ class Attached:
     copied: list[tuple[Any, Any]] = field(default_factory=list)
     uploads: list[tuple[Any, Argument]] = field(default_factory=list)
     arrays: list[Any] = field(default_factory=list)
+    copies: list[Problem] = field(default_factory=list)
 
 
 def attach(call: Call, device: Device, staging: dict[str, Any] | None = None) -> Attached:
@@ -228,6 +230,7 @@ def attach(call: Call, device: Device, staging: dict[str, Any] | None = None) ->
         array = argument.array if argument.contiguous else np.ascontiguousarray(argument.array)
         memory = _in_place(device, param, array, output, spans) if argument.contiguous else None
         if memory is None:
+            attached.copies += _avoidable(device, param, argument, output)
             memory = _staged(device, param, array.nbytes, staging)
             if output:
                 attached.copied.append((memory, array))
@@ -244,7 +247,7 @@ def attach(call: Call, device: Device, staging: dict[str, Any] | None = None) ->
 def _in_place(device: Device, param: Param, array: Any, output: bool, spans: list[tuple[int, int, Any]]) -> Any | None:
     """The host array as a memory, the same one for the same array; None for overlaps and poor alignment."""
     start = int(array.ctypes.data)
-    if start % max(param.align, 16) or not array.size:
+    if start % _multiple(param) or not array.size:
         return None
     end = start + int(array.nbytes)
     for low, high, memory in spans:
@@ -256,6 +259,32 @@ def _in_place(device: Device, param: Param, array: Any, output: bool, spans: lis
     if made is not None:
         spans.append((start, end, made))
     return made
+
+
+def _multiple(param: Param) -> int:
+    """Of what the address of a host array is a multiple that is worked on in place."""
+    return max(param.align, 16)
+
+
+def _avoidable(device: Device, param: Param, argument: Argument, output: bool) -> list[Problem]:
+    """Why a host array was copied, where that is its layout's or its address's doing and not the device's."""
+    name, array = param.name, argument.array
+    if not argument.contiguous:
+        strides = f"strides {tuple(array.strides)} for shape {argument.shape}"
+        message = f"{name}: kernels work on a copy, since it is not C-contiguous ({strides})"
+        return [
+            Problem("launch.copied-strides", message, hint=f"numpy.ascontiguousarray({name}) once, before the calls")
+        ]
+    beyond = int(array.ctypes.data) % _multiple(param)
+    if not device.works_in_place or not beyond:
+        return []
+    back = ", which is copied back" if output else ""
+    message = (
+        f"{name}: kernels work on a copy{back}, since its address is {beyond} beyond a multiple of {_multiple(param)}"
+    )
+    return [
+        Problem("launch.copied-alignment", message, hint=f"an array of tir.empty({argument.shape}, {param.dtype!r})")
+    ]
 
 
 def _staged(device: Device, param: Param, nbytes: int, staging: dict[str, Any] | None) -> Any:

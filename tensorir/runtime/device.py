@@ -104,6 +104,11 @@ class Device(Shown, ABC):
     def read(self, memory: Any, data: Bytes) -> None:
         """Fill ``data`` after everything enqueued has run."""
 
+    @property
+    def works_in_place(self) -> bool:
+        """Whether host arrays of suitable addresses are worked on where they are (``share``)."""
+        return False
+
     def share(self, array: Any, writable: bool) -> Any | None:
         """A memory that *is* the host array, or None where the device cannot work in place."""
         return None

@@ -6,17 +6,18 @@ import contextlib
 import math
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tensorir.codegen.source import KernelLaunch, Param, Source, itemsize
-from tensorir.errors import LaunchError, Problem
+from tensorir.errors import LaunchError, Problem, warn
 from tensorir.runtime import guard as guarding
 from tensorir.runtime.arguments import bytes_of
 from tensorir.runtime.call import Attached, Call, accept, attach, fixed_values
 from tensorir.runtime.device import Device, Module, Step, open_device
-from tensorir.runtime.timing import Timing, measure
+from tensorir.runtime.timing import Timing, copied_names, measure
 from tensorir.shown import Shown, few_lines
 from tensorir.target import Target
 
@@ -35,7 +36,8 @@ class Program(Shown):
     Kernels that run ``once`` run with every call; a bound launch runs them when it is bound, ``prepack`` for good.
 
     A call returns when the results are there. Calls from several threads take turns. Host arrays on a CPU
-    device are worked on in place when their address is aligned (``runtime.arguments.aligned_empty``).
+    device are worked on in place when their address is aligned (``runtime.arguments.aligned_empty``); ``copies`` says
+    which were not in the last call, and strided ones are warned of once.
     """
 
     def __init__(
@@ -56,7 +58,8 @@ class Program(Shown):
         self._staging: dict[str, Any] = {}
         self._siblings: dict[Device, Program] = {}
         self._lock = threading.RLock()
-        self._kept = False
+        self._kept = self._warned = False
+        self.copies: tuple[Problem, ...] = ()
 
     def __call__(self, *arrays: Any, out: Any = None) -> Any:
         """Check the arguments, run, wait, and return the outputs (or ``out``)."""
@@ -70,6 +73,7 @@ class Program(Shown):
             return call.results()
         with program._lock:
             attached = attach(call, program.device, program._staging)
+            self._tell(attached.copies)
             memories = program._memories() | attached.memories
             program._enqueue(program._steps(program._launches(), memories, private=False), call.natives())
             program._finish(attached)
@@ -80,6 +84,15 @@ class Program(Shown):
         program, call = self._accept(arrays, out)
         with program._lock:
             return BoundLaunch(program, call)
+
+    def _tell(self, copies: Sequence[Problem]) -> None:
+        """Keep what was copied; warn of strides once, but not of addresses: three in four of NumPy's do not suit."""
+        self.copies = tuple(copies)
+        strided = [p for p in copies if p.code == "launch.copied-strides"]
+        if strided and not self._warned:
+            self._warned = True
+            for p in strided:
+                warn(p)
 
     def prepack(self, **arrays: Any) -> Program:
         """This program with inputs fixed that only kernels which run ``once`` read; those kernels run here, now.
@@ -103,7 +116,7 @@ class Program(Shown):
         bound._natives = []  # their turn has come
         timing = measure(bound, repeat, min_seconds, max_seconds)
         bound.wait()
-        return timing
+        return replace(timing, copies=bound.copies)
 
     def run_guarded(self, *arrays: Any) -> tuple[Any, tuple[Problem, ...]]:
         """Run on poisoned copies between canaries; outputs and what the kernels did that they must not.
@@ -271,7 +284,14 @@ class BoundLaunch(Shown):
             program._enqueue(self._once, self._natives)
 
     def __repr__(self) -> str:
-        return few_lines(f"<bound launch of {repr(self._program)[1:-1]}: b() enqueues, b.wait() returns the results>")
+        copies = f"; copies of {copied_names(self.copies)}" if self.copies else ""
+        use = f"b() enqueues, b.wait() returns the results{copies}"
+        return few_lines(f"<bound launch of {repr(self._program)[1:-1]}: {use}>")
+
+    @property
+    def copies(self) -> tuple[Problem, ...]:
+        """Why it works on copies of host arrays that another layout or address would spare it: ``launch.copied-…``."""
+        return tuple(self._attached.copies)
 
     def __del__(self) -> None:
         # what it enqueued may still run on memory that goes with it

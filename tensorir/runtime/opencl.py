@@ -194,6 +194,10 @@ class OpenCLDevice(Device):
         if data.nbytes:
             self._cl.enqueue_copy(self.queue, data, memory, is_blocking=True)
 
+    @property
+    def works_in_place(self) -> bool:
+        return self._in_place
+
     def share(self, array: Any, writable: bool) -> Any | None:
         if not self._in_place or array.nbytes == 0 or array.nbytes > self.max_alloc or array.ctypes.data % 16:
             return None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from tensorir.errors import LaunchError, LaunchTypeError, refuse
+from tensorir.errors import LaunchError, LaunchTypeError, Problem, refuse
 from tensorir.errors.needs import shown
 from tensorir.runtime.arguments import Argument, bytes_of
 from tensorir.runtime.device import Step
@@ -205,7 +205,12 @@ class LaunchSequence(Shown):
         alone._natives = []  # their turn has come
         timing = measure(alone, repeat, min_seconds, max_seconds)
         self.wait()
-        return timing
+        return replace(timing, copies=self.copies)
+
+    @property
+    def copies(self) -> tuple[Problem, ...]:
+        """Why launches work on copies of host arrays, by their own ``copies``; made once here, and at ``refresh``."""
+        return tuple(dict.fromkeys(p for b in self.launches for p in b.copies))
 
     @property
     def _steps(self) -> tuple[Step, ...]:

@@ -12,6 +12,7 @@ from functools import cache, partial
 from math import ceil, comb
 from typing import Protocol
 
+from tensorir.errors import Problem
 from tensorir.shown import Shown
 
 BATCH_SECONDS = 0.004  # long against the 30-80 us of one finish, short against changes of the machine's speed
@@ -27,12 +28,15 @@ class Timing(Shown):
     """Seconds per call: the median of ``samples`` and its 95 % confidence interval.
 
     Fewer than six samples cannot give 95 %; low and high are then the smallest and the largest.
+
+    copies: of which host arrays a call makes copies first, which is not in the time (``launch.copied-…``)
     """
 
     median_s: float
     low_s: float
     high_s: float
     samples: tuple[float, ...] = field(repr=False)
+    copies: tuple[Problem, ...] = ()
 
     @classmethod
     def of(cls, samples: Iterable[float]) -> Timing:
@@ -47,10 +51,16 @@ class Timing(Shown):
     def __str__(self) -> str:
         scale, unit = next((p for p in ((1.0, "s"), (1e-3, "ms")) if self.median_s >= p[0]), (1e-6, "us"))
         low, middle, high = (x / scale for x in (self.low_s, self.median_s, self.high_s))
-        return f"{middle:.4g} {unit} [{low:.4g}, {high:.4g}] of {len(self.samples)}"
+        said = f"{middle:.4g} {unit} [{low:.4g}, {high:.4g}] of {len(self.samples)}"
+        return said + (f", without copying {copied_names(self.copies)}" if self.copies else "")
 
     def __repr__(self) -> str:
         return f"<Timing {self}>"
+
+
+def copied_names(copies: Iterable[Problem]) -> str:
+    """Which arrays they are of: launch problems begin with the name of the argument."""
+    return ", ".join(dict.fromkeys(p.message.partition(":")[0] for p in copies))
 
 
 @cache

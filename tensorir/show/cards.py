@@ -238,6 +238,7 @@ def _program_rows(x: Program) -> dict[str, Any]:
 def _(x: Executable) -> Html:
     rows = _program_rows(x.program)
     rows["configuration of"] = str(x.nearest) if x.nearest else None
+    rows["copied by the last call"] = _copies(x.copies)
     rows["results may be off by"] = None if x.max_error is None else f"{x.max_error:.2g} of the largest"
     steps = fold("schedule", pre(words(x.trace)))
     text_ = fold(f"{x.emitted.language} source, {len(x.source.splitlines())} lines", pre(source(x.source)))
@@ -249,6 +250,10 @@ def _(x: Program) -> Html:
     return card("Program", _signature(x.source), table(_program_rows(x)), fold("source", pre(source(x.source.text))))
 
 
+def _copies(copies: tuple[Problem, ...]) -> Html | None:
+    return joined([code(p.message) for p in copies]) if copies else None
+
+
 @card_of.register
 def _(x: BoundLaunch) -> Html:
     copied = {id(a) for _, a in x._attached.copied} | {id(a.array) for _, a in x._attached.uploads}
@@ -257,7 +262,8 @@ def _(x: BoundLaunch) -> Html:
             for name, a in group.items()]  # fmt: skip
     use = code("b(); y = b.wait()")
     return card("Bound launch", code(f"{x._program.source.name} on {x._program.device.name}"),
-                table({"use": use}), fold("arrays", grid(["argument", "kind", "role", "memory"], rows)))  # fmt: skip
+                table({"use": use, "copies": _copies(x.copies)}),
+                fold("arrays", grid(["argument", "kind", "role", "memory"], rows)))  # fmt: skip
 
 
 @card_of.register
@@ -269,7 +275,11 @@ def _(x: LaunchSequence) -> Html:
 
 @card_of.register
 def _(x: Timing) -> Html:
-    rows = {"samples": f"{len(x.samples)}", "least, most": f"{_time(min(x.samples))}, {_time(max(x.samples))}"}
+    rows: dict[str, Any] = {
+        "samples": f"{len(x.samples)}",
+        "least, most": f"{_time(min(x.samples))}, {_time(max(x.samples))}",
+    }
+    rows["not in it"] = _copies(x.copies)
     curve = curves.samples(x.samples, x.low_s, x.median_s, x.high_s)
     head = f"{_time(x.median_s)}, 95 % interval {_time(x.low_s)} to {_time(x.high_s)}"
     return card("Timing", head, table(rows), curve)

@@ -1,6 +1,7 @@
 import math
 import multiprocessing
 import threading
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from runtime_sources import ADD, GATHER, TWO, f32, one
 
 import tensorir as tir
+from tensorir.api.build import Executable
 from tensorir.codegen.source import KernelLaunch, Param, Source
 from tensorir.errors import CompileError, DeviceError, LaunchError, LaunchTypeError
 from tensorir.interp.numbers import numpy_dtype
@@ -64,6 +66,75 @@ def test_numpy_in_numpy_out(add):
 def test_any_view_is_a_legal_input(add, move):
     a, b = numbers(5, 10), numbers(5, 10) + 7
     np.testing.assert_array_equal(add(move(a), move(b)), move(a) + 2 * move(b))
+
+
+@pytest.fixture
+def wide(device):
+    """Sums of the columns of a matrix, in vectors of eight."""
+    x, k = tir.placeholder((6, 32), name="x"), tir.reduce_axis(6, name="k")
+    s = tir.Schedule(tir.compute((32,), lambda j: tir.sum(x[k, j], axis=k), name="y"))
+    outer, lane = s.split("y.j", [None, 8])
+    s.reorder(outer, "y.k", lane).vectorize(lane)
+    return s.build(device)
+
+
+def aligned(array, beyond=0):
+    """A copy of the array so many bytes beyond a multiple of 64."""
+    raw = aligned_empty((array.nbytes + 64,), "uint8")
+    moved = raw[beyond : beyond + array.nbytes].view(array.dtype).reshape(array.shape)
+    moved[...] = array
+    return moved
+
+
+def codes(copies):
+    return [(p.code, p.message.partition(":")[0]) for p in copies]
+
+
+def test_strided_arrays_are_copied_warned_of_once_and_told(wide):
+    x = aligned(numbers(6, 32))
+    for bad in (x[::-1], np.asfortranarray(x)):
+        fresh = Executable(wide.emitted, wide.device)
+        with pytest.warns(
+            RuntimeWarning, match=r"\[launch.copied-strides\] x: kernels work on a copy, .* C-contiguous"
+        ) as warned:
+            assert np.array_equal(fresh(bad), bad.sum(0))
+        assert [w.filename for w in warned] == [__file__]
+        assert codes(fresh.copies) == [("launch.copied-strides", "x")] == codes(fresh.bind(bad).copies)
+        assert "its last call copied x" in repr(fresh) and "copies of x" in repr(fresh.bind(bad))
+        assert str(fresh.time(bad, repeat=3)).endswith(", without copying x")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            fresh(bad)
+        fresh(x)
+        assert not fresh.copies and "copied" not in repr(fresh)
+
+
+@pytest.mark.parametrize("beyond", [0, 4, 16, 32])
+def test_addresses_that_vectors_cannot_take_are_told(wide, beyond):
+    if not wide.device.works_in_place:
+        pytest.skip("this device works on copies")
+    assert "// alignment in bytes: x 32, y 32\n" in wide.source
+    x, out = aligned(numbers(6, 32), beyond), aligned(numbers(32))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert np.array_equal(wide(x, out=out), x.sum(0))
+    told = [] if beyond % 32 == 0 else [("launch.copied-alignment", "x")]
+    assert codes(wide.copies) == codes(wide.bind(x, out=out).copies) == told
+    assert ("without copying x" in str(wide.time(x, out=out, repeat=3))) == bool(told)
+    assert codes(tir.sequence([wide.bind(x, out=out)]).time(repeat=3).copies) == told
+    for p in wide.copies:
+        assert f"{beyond} beyond a multiple of 32" in p.message
+        assert "tir.empty((6, 32), 'float32')" in p.hint
+    wide(aligned(x), out=aligned(out, 4))
+    assert codes(wide.copies) == [("launch.copied-alignment", "y")]
+    assert "which is copied back" in wide.copies[0].message
+
+
+def test_devices_that_copy_anyway_tell_of_no_address(wide, monkeypatch):
+    if hasattr(wide.device, "_in_place"):
+        monkeypatch.setattr(wide.device, "_in_place", False)
+    wide(aligned(numbers(6, 32), 4))
+    assert wide.copies == ()
 
 
 def test_read_only_and_same_and_overlapping_inputs(add):

@@ -1,4 +1,5 @@
 // y float32[1, 6, 6, 5] from x float32[1, 6, 6, 4], w float32[5, 3, 3, 4]
+// alignment in bytes: x 16, w 16
 // launch y_kernel: blocks (1, 1, 1), threads (32, 2, 2), shared 12288 B
 // s.split('y.k', [5], names=['y.j'])
 // s.reorder('y.n', 'y.p', 'y.q', 'y.j')

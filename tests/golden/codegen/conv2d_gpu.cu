@@ -1,4 +1,5 @@
 // y float32[1, 16, 8, 8] from x float32[1, 8, 8, 8], w float32[16, 8, 3, 3]
+// alignment in bytes: y 16
 // launch y_kernel: blocks (2, 1, 1), threads (32, 2, 2), shared 12288 B
 // s.split('y.k', [16], names=['y.i'])
 // s.reorder('y.i', 'y.n', 'y.p', 'y.q')

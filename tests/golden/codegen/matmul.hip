@@ -1,4 +1,5 @@
 // c float32[64, 64] from a float32[64, 32], b float32[32, 64]
+// alignment in bytes: a 16, b 16, c 16
 // launch c_kernel: blocks (1, 1, 1), threads (16, 16, 1), shared 16384 B
 // s.stage_out('c', 'root', 'register')
 // s.split('c.out.i', [None, 16, 4])

@@ -1,4 +1,5 @@
 // C float32[7, 40] from A float32[7, 6], B float32[6, 40]
+// alignment in bytes: B_global 32
 // launch B_global_kernel0: blocks (3, 1, 1), threads (1, 1, 1), shared 0 B
 // launch A_global_kernel1: blocks (1, 1, 1), threads (1, 1, 1), shared 0 B
 // launch C_kernel2: blocks (3, 1, 1), threads (1, 1, 1), shared 0 B

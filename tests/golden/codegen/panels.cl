@@ -1,4 +1,5 @@
 // C float32[8, 64] from A float32[8, 6], B float32[6, 64]
+// alignment in bytes: B 32
 // launch C_kernel: blocks (2, 1, 1), threads (1, 1, 1), shared 768 B
 // s.split('C.j', [None, 2, 2, 8])
 // s.split('C.i', [None, 4])

@@ -1,4 +1,5 @@
 // Y float32[8, 64] from X float32[8, 64]
+// alignment in bytes: X 16, Y 16
 // launch Y_kernel: blocks (8, 1, 1), threads (16, 1, 1), shared 0 B
 // s.split('Y.j', [None, 4])
 // s.bind('Y.i', 'block.x')

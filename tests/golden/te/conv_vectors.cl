@@ -1,4 +1,5 @@
 // Y float32[6, 6, 32, 32] from X float32[6, 6, 16, 32], W float32[3, 3, 16, 32]
+// alignment in bytes: X 16, W 16, Y 16
 // launch Y_kernel: blocks (2, 2, 36), threads (4, 4, 1), shared 1024 B
 // s.fuse('Y.p', 'Y.q')
 // s.split('Y.k', [None, 4, 4], names=['Y.kb', 'Y.kt', 'Y.ki'])

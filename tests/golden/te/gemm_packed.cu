@@ -1,4 +1,5 @@
 // C float32[128, 128] from A float32[128, 64], B float32[64, 128]
+// alignment in bytes: B 16, C 16, P 16
 // launch P_kernel0: blocks (1, 1, 1), threads (1, 1, 1), shared 0 B
 // launch C_kernel1: blocks (1, 1, 1), threads (1, 1, 1), shared 0 B
 // s.split('C.i', [None, 32])

@@ -1,4 +1,5 @@
 // C float32[128, 128] from A float32[128, 64], B float32[64, 128]
+// alignment in bytes: C 16
 // launch C_kernel: blocks (1, 1, 1), threads (1, 1, 1), shared 0 B
 // s.split('C.i', [None, 32])
 // s.split('C.j', [None, 32])
