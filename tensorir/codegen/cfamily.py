@@ -273,6 +273,7 @@ class _KernelText:
         used = set(find(k.body, Var))
         top = told + [
             f"{INDENT}const {d.types['index']} {self.names.variable(a.var)} = {self._index(a)};"
+            + f"  // {a.said}" * bool(a.said)
             for a in k.axes
             if a.var in used
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 from tensorir.ir.layout import written
@@ -53,7 +54,7 @@ from tensorir.ir.tree import (
     Var,
     WaitGroup,
 )  # fmt: skip
-from tensorir.ir.visit import find, reads, writes
+from tensorir.ir.visit import Rewriter, find, reads, writes
 
 _PREC = {
     "or": 1, "and": 2, "==": 3, "!=": 3, "<": 4, "<=": 4, "|": 5, "^": 6, "&": 7, "<<": 8, ">>": 8, "+": 9, "-": 9,
@@ -163,6 +164,8 @@ def _nests(program: Program) -> list[str]:
     """The lines of every kernel's nest; the first one tells which run ahead of time."""
     out: list[str] = []
     for nest, once in zip(nests(program), runs_once(program), strict=True):
+        if find(nest, Loop, lambda x: bool(x.parts)):
+            nest = _Told(nest)(nest)
         first, *rest = lines(nest, 1)
         note = "" if not once else ", once" if "  # " in first else "  # once"
         out += [first + note, *rest]
@@ -261,12 +264,34 @@ def noted(s: Loop) -> list[str]:
     """What a loop is besides its iterations, in words: how it runs, and its marks."""
     said = [s.kind.value] if s.kind is not Kind.SERIAL else []
     said += [f"unroll by {s.hint}"] if s.hint else []
-    said += [f"partition at {', '.join(map(str, s.parts))}"] if s.parts else []
+    said += [f"partition at {', '.join(map(str, s.parts))}"] if s.parts and not s.said else []
     said += [f"specialized where {show(c)}" for c in s.cases]
     said += [f"{s.depth} buffers take turns{', copies on their own' * s.later}"] if s.depth > 1 else []
     said += ["a warpgroup copies, {} and {} registers".format(*s.roles)] if s.roles else []
     said += [f"{s.turns} sets of the others take turns"] if s.turns > 1 else []
-    return said
+    return [*said, s.said] if s.said else said
+
+
+def whole(s: Loop, threads: int) -> str:
+    """Why lowering leaves a loop whole that has parts, in a kernel whose blocks have so many threads; empty where it
+    cuts it.
+    """
+    if not s.parts or s.kind.level == "sequential" or (s.kind.level == "block" and threads == 1):
+        return ""
+    one = "each thread has an iteration" if s.kind.level == "thread" else f"a block of {threads} threads has one body"
+    return f"no partition at {', '.join(map(str, s.parts))}: {one}"
+
+
+class _Told(Rewriter):
+    """A nest whose loops say what lowering will leave undone."""
+
+    def __init__(self, nest: Stmt) -> None:
+        found = {x.kind: x.extent for x in find(nest, Loop) if x.kind.level == "thread"}
+        self.threads = math.prod(int(n.value) for n in found.values() if isinstance(n, Const))
+
+    def on_Loop(self, n: Loop) -> Loop:
+        n = self.children(n)
+        return n.replace(said=why) if (why := whole(n, self.threads)) else n
 
 
 def _of(what: str) -> str:

@@ -3,7 +3,8 @@
 A balanced or peeled split leaves an outer loop whose first iterations are longer or shorter than the rest, and
 ``partition`` cuts any loop. Each part here becomes a loop of its own around a copy of the body with constant sizes;
 the copies keep the loops' names. A block loop keeps its axis: each block of one work-item chooses the copy of its part
-by a condition (with more work-items that is left undone, guards remain: barriers do not stand under conditions).
+by a condition (with more work-items that is left undone, guards remain, and the text says so: barriers do not stand
+under conditions).
 Conditions that hold in a part vanish, loops end where their guards end them, and what fills a local buffer is cut to
 the cells that are read there (loop partitioning as in Halide: Ragan-Kelley et al., PLDI 2013, section 4.3; here the
 points are the schedule's, not found by the compiler).
@@ -17,6 +18,7 @@ from collections.abc import Iterable
 from tensorir.arith.affine import Arith, conjunction
 from tensorir.arith.box import Side, union
 from tensorir.ir.build import as_expr, as_int, binary
+from tensorir.ir.text import whole
 from tensorir.ir.tree import Alloc, Buffer, Const, If, Kind, Loop, Program, Seq, Stage, Stmt, Var
 from tensorir.ir.visit import Pruner, Rewriter, find, replace, sequence, substitute, swap_buffers, writes
 from tensorir.lower.boxes import Access, common, local_accesses, sides_of
@@ -41,6 +43,7 @@ def partition_loops(program: Program, target: Target) -> Program:
         if thread_count(axes) == 1:  # no barrier in the body of a block
             for x in axes:
                 body = cut.blocks(x, body)
+        axes = [x.replace(said=whole(x, thread_count(axes))) for x in axes]
         body = _trimmed(_Tighten(kernel_arith(axes, body))(body), axes)
         if not axes and not isinstance(body, Loop):
             body = Loop(Var("once", "index"), as_expr(1), body)  # several loops, still one kernel

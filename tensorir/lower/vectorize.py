@@ -88,7 +88,8 @@ class _Vectorize(Rewriter):
         try:
             return _Lanes(n.var, lanes, self.arith, self.target, self.raw).stmt(n.body)
         except _Scalar as why:
-            return n.replace(kind=Kind.UNROLL, said=f"not in vectors: {why}" if str(why) else "")
+            said = self.target.family != "cuda" or any(_moved(s) for s in find(n.body, Store))
+            return n.replace(kind=Kind.UNROLL, said=f"not in vectors: {why}" if said else "")
 
     def _in_parts(self, n: Loop, lanes: int, widest: int) -> Stmt:
         outer, inner = Var(f"{n.var.name}.v", "index"), Var(n.var.name, "index")
@@ -142,38 +143,34 @@ class _Lanes:
             return s.replace(body=self.stmt(s.body))
         if isinstance(s, Alloc) and not self.copies_only:
             return s.replace(body=self.stmt(s.body))
-        raise _Scalar("" if self.copies_only else "there is more in the loop than stores")
+        raise _Scalar("there is more in the loop than stores")
 
     def _store(self, s: Store) -> Store:
         if self._converted(s.buffer):
-            raise _Scalar(self._why(f"elements of {s.buffer.name} ({s.buffer.dtype}) are converted one by one"))
+            raise _Scalar(f"elements of {s.buffer.name} ({s.buffer.dtype}) are converted one by one")
         if s.adds:
-            raise _Scalar(self._why(f"lanes add to {s.buffer.name} atomically, one by one"))
+            raise _Scalar(f"lanes add to {s.buffer.name} atomically, one by one")
         try:
             index = self._index(s.index[0])
-        except _Scalar:
-            raise _Scalar(self._why(f"what lanes write of {s.buffer.name} is not side by side")) from None
+        except _Scalar as why:
+            raise _Scalar(f"what lanes write of {s.buffer.name} {why}") from None
         if not isinstance(index, Ramp):
-            raise _Scalar(self._why(f"all lanes write the same element of {s.buffer.name}"))
+            raise _Scalar(f"all lanes write the same element of {s.buffer.name}")
         if self.copies_only and (not _is_copy(s.value) or (s.buffer.dtype in CONVERTED and not moves(s))):
             return s.replace(index=(index,), value=self._computed(s))
         value = self._wide(self.expr(s.value))
         if self.copies_only and (s.buffer.dtype in CONVERTED or self.lanes > 4) and not _as_it_is(value):
-            raise _Scalar  # such vectors are printed as words: none can be put together from elements
+            raise _Scalar("elements are put together one by one")  # such vectors are printed as words
         return s.replace(index=(index,), value=value)
 
     def _computed(self, s: Store) -> Pack:
         """Elements that are computed one by one, put together to be stored at once."""
         words = s.buffer.dtype in CONVERTED
         if s.buffer.dtype == "bool" or s.buffer.scope not in (Scope.GLOBAL, Scope.SHARED, *(_HELD if words else ())):
-            raise _Scalar
+            raise _Scalar(f"elements of {s.buffer.name} are computed one by one")
         if (self.lanes > 4 and not words) or DTYPES[s.buffer.dtype].bits * self.lanes < 32:
-            raise _Scalar
+            raise _Scalar(f"there is no vector of {self.lanes} elements of {s.buffer.name} ({s.buffer.dtype})")
         return Pack(tuple(self._lane(s.value, k) for k in range(self.lanes)), s.buffer.dtype)
-
-    def _why(self, words: str) -> str:
-        """The reason, where vectors compute: CUDA's only copy, as is known."""
-        return "" if self.copies_only else words
 
     def _converted(self, b: Buffer) -> bool:
         """Whether elements of ``b`` change their form between memory and where they are used."""
@@ -184,13 +181,13 @@ class _Lanes:
         """The index of all lanes: a Ramp, a scalar, or a _Scalar when neither."""
         found = self.arith.linear(i).along(self.var)
         if found is None or found[0] not in (0, 1):
-            raise _Scalar
+            raise _Scalar("is not side by side")
         step, base = found
         if step == 0:
             return i
         start = base.expr()
         if self.copies_only and not self.arith.is_multiple(start, self.lanes):
-            raise _Scalar  # CUDA has no unaligned vectors
+            raise _Scalar("is not known to be aligned")  # CUDA has no other vectors
         return Ramp(start, self.lanes, "index")
 
     def _same_for_all(self, cond: Expr) -> Expr:
@@ -205,13 +202,13 @@ class _Lanes:
             ranges = {v: r for v, r in self.arith.ranges.items() if v is not self.var}
             # comparisons are monotonic in the lane: equal at both ends is equal everywhere
             if opposite is None or not isinstance(c, Binary) or c.op not in ("<", "<=") or not self._moves_evenly(c):
-                raise _Scalar(self._why("its condition differs from lane to lane"))
+                raise _Scalar("its condition differs from lane to lane")
             rounded = self._aligned(c)
             if rounded is not None:
                 out = binary("and", out, rounded)
                 continue
             if not (Arith(ranges, [first]).proves(last) and Arith(ranges, [last]).proves(first)):
-                raise _Scalar(self._why("its condition differs from lane to lane"))
+                raise _Scalar("its condition differs from lane to lane")
             out = binary("and", out, first)
         return self.arith.simplify(out)
 
@@ -243,10 +240,10 @@ class _Lanes:
             case Load():
                 try:
                     index = self._index(e.index[0])
-                except _Scalar:
-                    return self._gather(e)
+                except _Scalar as why:
+                    return self._gather(e, str(why))
                 if self._converted(e.buffer):
-                    return self._gather(e)
+                    return self._gather(e, "is converted")
                 return Load(e.buffer, (index,), e.dtype)
             case Select():
                 return self._select(e)
@@ -258,19 +255,19 @@ class _Lanes:
                 return Cast(self._wide(self.expr(e.a)), e.dtype)
             case Unary():
                 if e.dtype == "bool":
-                    raise _Scalar(self._why("a condition is no number in vectors"))
+                    raise _Scalar("a condition is no number in vectors")
                 return Unary(e.op, self._wide(self.expr(e.a)), e.dtype)
             case Binary():
                 if e.dtype == "bool":
-                    raise _Scalar(self._why("a condition is no number in vectors"))
+                    raise _Scalar("a condition is no number in vectors")
                 if e.op in ("//", "%"):
-                    raise _Scalar(self._why("integers are divided one by one"))
+                    raise _Scalar("integers are divided one by one")
                 if e.op in SHIFTS and not self.arith.shifts_plainly(e):
-                    raise _Scalar(self._why("a helper shifts by a number of bits that may be any"))
+                    raise _Scalar("a helper shifts by a number of bits that may be any")
                 return Binary(e.op, self._wide(self.expr(e.a)), self._wide(self.expr(e.b)), e.dtype)
             case Call():
                 if e.fn == "bitcast" and (e.dtype in WIDENED or e.args[0].dtype in WIDENED):
-                    raise _Scalar(self._why("a helper takes narrow floats for bits, one by one"))
+                    raise _Scalar("a helper takes narrow floats for bits, one by one")
                 return Call(e.fn, tuple(self._wide(self.expr(a)) for a in e.args), e.dtype)
         return Pack(tuple(self._lane(e, k) for k in range(self.lanes)), e.dtype)
 
@@ -300,11 +297,11 @@ class _Lanes:
     def _masked(self, e: Select) -> Expr:
         """Both sides in all lanes, and the choice in each; where computing what is not chosen does no harm."""
         if e.dtype in CONVERTED or not (speculable(e.a, self.arith) and speculable(e.b, self.arith)):
-            raise _Scalar(self._why("one side of a choice may not be computed where the other is chosen"))
+            raise _Scalar("one side of a choice may not be computed where the other is chosen")
         try:
             chosen = mask(e.cond, self.var, self.lanes, self.arith, lambda x: self._wide(self.expr(x)))
         except NoMask:
-            raise _Scalar(self._why("a condition has no form in vectors")) from None
+            raise _Scalar("a condition has no form in vectors") from None
         return Select(chosen, self._wide(self.expr(e.a)), self._wide(self.expr(e.b)), e.dtype)
 
     def _lane_by_lane(self, e: Select) -> tuple[Expr, Expr]:
@@ -321,9 +318,9 @@ class _Lanes:
                 picked = [p and bool(d.value) for p, d in zip(picked, decided, strict=True) if isinstance(d, Const)]
         return shared, Pack(tuple(self._lane(e.a if p else e.b, k) for k, p in enumerate(picked)), e.dtype)
 
-    def _gather(self, e: Load) -> Expr:
+    def _gather(self, e: Load, why: str) -> Expr:
         if self.copies_only and e.buffer.scope is Scope.GLOBAL:
-            raise _Scalar
+            raise _Scalar(f"what lanes read of {e.buffer.name} {why}")
         return Pack(tuple(self._lane(e, k) for k in range(self.lanes)), e.dtype)
 
     def _lane(self, e: Expr, k: int) -> Expr:
@@ -344,6 +341,13 @@ def _is_copy(e: Expr) -> bool:
     if isinstance(e, Select):
         return _is_copy(e.a) and _is_copy(e.b)
     return isinstance(e, Load | Const)
+
+
+def _moved(s: Store) -> bool:
+    """Whether elements go to memory, or come from there as they are: what vectors do on CUDA."""
+    return s.buffer.scope is not Scope.REGISTER or (
+        _is_copy(s.value) and any(x.buffer.scope is not Scope.REGISTER for x in find(s.value, Load))
+    )
 
 
 def _as_it_is(e: Expr) -> bool:

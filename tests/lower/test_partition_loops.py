@@ -143,6 +143,43 @@ def test_blocks_of_several_threads_keep_one_body():
     assert s.check()
 
 
+TAILS_OF_BLOCKS = {
+    "partition": lambda s: s.partition("Y.i", [5]).bind("Y.i", "block.x"),
+    "balanced": lambda s: s.bind(s.split("Y.i", [None, 8], tail="balanced")[0], "block.x"),
+    "peel": lambda s: s.bind(s.split("Y.i", [None, 8], tail="peel")[0], "block.x"),
+}
+KEPT = "no partition at {}: a block of 24 threads has one body"
+
+
+@pytest.mark.parametrize("target", ["opencl", "opencl -kind=gpu", "cuda", "hip"])
+@pytest.mark.parametrize(("how", "at"), [("partition", 5), ("balanced", 2), ("peel", 4)])
+@pytest.mark.parametrize("inside", [True, False])
+def test_what_is_not_cut_is_said(how, at, target, inside):
+    """By the tree and by the text, wherever the threads stand; and by neither of a kernel that is cut."""
+    X = tir.placeholder((37, 24), name="X")
+    Y = tir.compute((37, 24), lambda i, j: tir.where(i < 5, X[i, j], X[i, j] * 2), name="Y")
+    for threads in (True, False):
+        s = tir.Schedule(Y, target)
+        TAILS_OF_BLOCKS[how](s)
+        if not inside:
+            s.reorder("Y.j", *(n for n in s["Y"].axes if n != "Y.j"))
+        s.bind("Y.j", "thread.x" if threads else "block.y")
+        said = KEPT.format(at)
+        assert (f"# block.x, {said}" in s.tree()) == threads
+        assert (f";  // {said}\n" in s.source()) == threads
+        assert (f"partition at {at}" in s.tree()) and (f"// no partition at {at}" in s.source()) == threads
+        assert s.check()
+
+
+def test_a_thread_has_one_iteration_and_no_parts():
+    X = tir.placeholder((12,), name="X")
+    s = tir.Schedule(tir.compute((12,), lambda i: tir.where(i < 5, X[i], 0), name="Y"), "cuda")
+    s.partition("Y.i", [5]).bind("Y.i", "thread.x")
+    said = "no partition at 5: each thread has an iteration"
+    assert f"# thread.x, {said}" in s.tree() and f"// {said}\n" in s.source()
+    assert s.check()
+
+
 def test_every_block_of_a_balanced_loop_has_its_own_size():
     s = tiled_matmul(7, "balanced", tile=4)
     s = tir.Schedule(s.outputs, "opencl -kind=cpu")

@@ -109,4 +109,29 @@ def test_what_no_lane_decides_is_unrolled():
     s = tir.Schedule(tir.compute((16,), lambda i: x.get(i + k[0], fill=0), name="Y"), CPU)
     s.vectorize(s.split("Y.i", [None, 8])[1])
     assert not find(body(s), Pack)
+    assert "// not in vectors: " in s.source()
     assert s.check()
+
+
+@pytest.mark.parametrize(
+    ("fn", "why"),
+    [
+        (lambda x, i: x.get(i - 1, fill=0), "its condition differs from lane to lane"),
+        (lambda x, i: x[i + 1], "what lanes read of X is not known to be aligned"),
+        (lambda x, i: x[2 * i], "what lanes read of X is not side by side"),
+    ],
+)
+def test_cuda_says_which_copies_are_not_in_vectors(fn, why):
+    """Those that are say nothing, nor do sums in registers, which CUDA never computes in vectors."""
+    x = tir.placeholder((64,), name="X")
+    s = tir.Schedule(tir.compute((32,), lambda i: fn(x, i), name="Y"), "cuda")
+    s.vectorize(s.split("Y.i", [None, 4])[1])
+    assert f"// not in vectors: {why}\n" in s.source()
+    assert s.check()
+    s = tir.Schedule(tir.compute((32,), lambda i: x[i], name="Y"), "cuda")
+    assert "not in vectors" not in s.vectorize(s.split("Y.i", [None, 4])[1]).source()
+    k = tir.reduce_axis(64, name="k")
+    s = tir.Schedule(tir.compute((32,), lambda i: tir.sum(x[k] * x[i], axis=k), name="Y"), "cuda")
+    outer, inner = s.split("Y.i", [None, 4])
+    s.reorder(outer, "Y.k", inner).stage_out("Y", at=outer, scope="register")
+    assert "not in vectors" not in s.vectorize(inner).source()

@@ -51,6 +51,7 @@ y_kernel(const float *__restrict__ x, const float *__restrict__ w, float *__rest
     *(float4 *)(columns_shared_next + n * 4) = e1 < 36 && 1 <= e1 / 6 % 6 + e / 3 && 1 <= e1 % 6 + e % 3 && e1 % 6 + e % 3 < 7 ? *(const float4 *)(x + x_at + e / 3 * 24 + e % 3 * 4 + n * 128 - 28) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
   }
   for (int n = 0; n < 2; ++n) {
+    // not in vectors: what lanes write of columns_shared is not side by side
     #pragma unroll
     for (int ax1_1 = 0; ax1_1 < 4; ++ax1_1) {
       const int ax1_e = lane / 4;
@@ -59,6 +60,7 @@ y_kernel(const float *__restrict__ x, const float *__restrict__ w, float *__rest
   }
   __align__(16) float taps_shared_next[4];
   *(float4 *)(taps_shared_next) = i_1 * 16 + j_1 * 8 + lane / 4 < 5 ? *(const float4 *)(w + i_1 * 576 + j_1 * 288 + lane / 4 * 36 + lane % 4 * 4) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  // not in vectors: what lanes write of taps_shared is not side by side
   #pragma unroll
   for (int ax1_1 = 0; ax1_1 < 4; ++ax1_1) {
     const int ax1_e = lane / 4;
@@ -93,12 +95,14 @@ y_kernel(const float *__restrict__ x, const float *__restrict__ w, float *__rest
     }
     if (k_0 < 1) {
       for (int n = 0; n < 2; ++n) {
+        // not in vectors: what lanes write of columns_shared is not side by side
         #pragma unroll
         for (int ax1_1 = 0; ax1_1 < 4; ++ax1_1) {
           const int ax1_e = lane / 4;
           columns_shared[lane % 4 * 256 + ax1_1 * 64 + (n * 8 + i_1 * 4 + j_1 * 2 + ax1_e / 4 ^ lane % 4 * 2) * 4 + ax1_e % 4] = columns_shared_next_1[n * 4 + ax1_1];
         }
       }
+      // not in vectors: what lanes write of taps_shared is not side by side
       #pragma unroll
       for (int ax1_1 = 0; ax1_1 < 4; ++ax1_1) {
         const int ax1_e = lane / 4;
@@ -129,12 +133,14 @@ y_kernel(const float *__restrict__ x, const float *__restrict__ w, float *__rest
         }
       }
       for (int n = 0; n < 2; ++n) {
+        // not in vectors: what lanes write of columns_shared is not side by side
         #pragma unroll
         for (int ax1_1 = 0; ax1_1 < 4; ++ax1_1) {
           const int ax1_e = lane / 4;
           columns_shared_1[lane % 4 * 256 + ax1_1 * 64 + (n * 8 + i_1 * 4 + j_1 * 2 + ax1_e / 4 ^ lane % 4 * 2) * 4 + ax1_e % 4] = columns_shared_next_2[n * 4 + ax1_1];
         }
       }
+      // not in vectors: what lanes write of taps_shared is not side by side
       #pragma unroll
       for (int ax1_1 = 0; ax1_1 < 4; ++ax1_1) {
         const int ax1_e = lane / 4;
@@ -147,6 +153,7 @@ y_kernel(const float *__restrict__ x, const float *__restrict__ w, float *__rest
   #pragma unroll
   for (int i_2_0 = 0; i_2_0 < 4; ++i_2_0)
     if (i_1 * 32 + lane / 4 * 4 + i_2_0 < 36) {
+      // not in vectors: its condition differs from lane to lane
       #pragma unroll
       for (int j_2_0 = 0; j_2_0 < 4; ++j_2_0)
         if (j_1 * 16 + lane % 4 * 4 + j_2_0 < 5)

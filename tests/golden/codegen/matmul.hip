@@ -51,6 +51,7 @@ c_kernel(const float *__restrict__ a, const float *__restrict__ b, float *__rest
   __attribute__((aligned(16))) float a_shared_next[4];
   *(float4 *)(a_shared_next) = *(const float4 *)(a + out_i_1 * 128 + out_j_1 / 4 * 32 + out_j_1 % 4 * 4);
   const int a_shared_at = out_j_1 % 4 * 256 + out_i_1 * 4 + out_j_1 / 4;
+  // not in vectors: what lanes write of a_shared is not side by side
   #pragma unroll
   for (int ax1_1 = 0; ax1_1 < 4; ++ax1_1)
     a_shared_1[a_shared_at + ax1_1 * 64] = a_shared_next[ax1_1];
@@ -76,6 +77,7 @@ c_kernel(const float *__restrict__ a, const float *__restrict__ b, float *__rest
     }
   }
   const int a_shared_at2 = out_j_1 % 4 * 256 + out_i_1 * 4 + out_j_1 / 4;
+  // not in vectors: what lanes write of a_shared is not side by side
   #pragma unroll
   for (int ax1_1 = 0; ax1_1 < 4; ++ax1_1)
     a_shared[a_shared_at2 + ax1_1 * 64] = a_shared_next_1[ax1_1];
