@@ -1,158 +1,192 @@
-"""A report of tuning logs: one HTML file that needs nothing else, and in which nothing runs."""
+"""A report of tuning logs: one HTML file that needs nothing else; what runs in it only searches and highlights."""
 
 from __future__ import annotations
 
-import math
+import base64
+import hashlib
 from collections.abc import Sequence
-from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tensorir.cli import figures
-from tensorir.cli.figures import Point
+from tensorir.cli.page_head import MOST_CONFIG, config_words, count, result, rooflines, summary
 from tensorir.cli.parse import work_of
-from tensorir.cli.tables import config_text
-from tensorir.expr.tensor import Tensor
-from tensorir.ir.dtypes import DTYPES
-from tensorir.tune.gpu_devices import gpu_of
+from tensorir.cli.roofs import Roofs, target_of
+from tensorir.cli.titles import brief
+from tensorir.show import curves, figures
+from tensorir.show.pieces import code, dim, file, fold, grid, html, joined, pre, source, style, table
 from tensorir.tune.log import passed
-from tensorir.tune.outcome import grouped_reasons
-from tensorir.tune.progress import milliseconds
-from tensorir.tune.summary import Tuned, importance, knobs
+from tensorir.tune.outcome import grouped_reasons, reason_of
+from tensorir.tune.progress import between, milliseconds
+from tensorir.tune.record import span, steady_s
+from tensorir.tune.summary import HALVES, Tuned, importance, knobs
 
 if TYPE_CHECKING:
     from tensorir.api.workload import Workload
-    from tensorir.target import Target
 
-LEAST_S = 1e-9
-"""Of a time that counts as one."""
+MANY = 3  # results from which on they are shown in little room
+ROWS, DOTS, LINES = 1200, 800, 400  # of all tables and figures of a page
+SOURCES = 250_000  # characters
 
 _HEAD = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>{title}</title>
-<style>
-body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 56rem; margin: 2rem auto; padding: 0 1rem; color: #1c2733; }}
-h2 {{ margin-top: 3rem; border-top: 1px solid #ccd3da; padding-top: 1rem; overflow-wrap: anywhere; }}
-table {{ border-collapse: collapse; }}
-td, th {{ text-align: left; padding: .15rem 1rem .15rem 0; vertical-align: top; }}
-pre {{ background: #f4f6f8; padding: .8rem; overflow-x: auto; font-size: 12px; line-height: 1.35; }}
-svg {{ max-width: 100%; height: auto; }} .note {{ color: #5b6875; }}
-</style>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src '{sum}'">
+<title>{title}</title>{style}</head>
 """
 
 
-def page(log: str, found: Sequence[Tuned], skipped: str) -> str:
-    """The whole file. skipped: what ``LogReader.summary`` says of lines that were left out"""
-    made = {t.workload: work_of(t.workload) for t in found}
-    out = [_HEAD.format(title=escape(f"Tuning of {log}")), f"<h1>Tuning of {escape(log)}</h1>"]
-    trials = sum(len(t.trials) for t in found)
-    out.append(f"<p>{trials} trials of {len(found)} workloads and devices. {escape(skipped)}</p>")
-    out += [_roofline(found, made), *(_section(t, made[t.workload]) for t in found)]
-    return "\n".join(out) + "\n</html>\n"
+def page(log: str, found: Sequence[Tuned], skipped: str, measure: bool = True) -> str:
+    """The whole file.
+
+    skipped: what ``LogReader.summary`` says of lines that were left out; measure: the peaks of devices that are here
+    """
+    script = file("report.js")
+    digest = "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    head = _HEAD.format(sum=digest, title=html(f"Tuning of {log}"), style=style("report.css"))
+    works = {t.workload: work_of(t.workload) for t in found}
+    roofs = Roofs(measure)
+    above = [None if t.best is None else roofs.above(t, works[t.workload]) for t in found]
+    body = [f'<h1 class="tir-head"><b>Tuning</b>{code(log)}</h1>', f"<p>{dim(summary(found, skipped))}</p>"]
+    shown = (result(n, t, a) for n, (t, a) in enumerate(zip(found, above, strict=True)))
+    body.append(f'<div class="{"tir-many" if len(found) > MANY else "tir-few"}">{"".join(shown)}</div>')
+    roofline = rooflines(found, above)
+    if len(found) > 1:
+        body.append(_figures(*roofline))
+        roofline = []
+    room = _Room(sum(len(t.trials) for t in found))
+    body += [_section(n, t, works[t.workload], room, roofline) for n, t in enumerate(found)]
+    text = "\n".join(body)
+    return f'{head}<body class="tir-page"><main class="tir">{text}</main>\n<script>{script}</script></body></html>\n'
 
 
-def _section(t: Tuned, work: Workload | None) -> str:
-    out = [f"<h2>{escape(t.workload)}</h2>", f"<p>{escape(t.device)}</p>", _numbers(t)]
-    good = [r for r in t.trials if passed(r)]
-    if good:
-        out += ["<h3>Convergence</h3>", figures.convergence(t)]
+class _Room:
+    """How much of each workload is shown, so that a page of a long log is no larger than one can send."""
+
+    def __init__(self, trials: int) -> None:
+        self._trials, self.sources = max(1, trials), SOURCES
+
+    def share(self, t: Tuned, of: int, least: int) -> int:
+        """Of ``of`` things, the part of one workload."""
+        return max(least, of * len(t.trials) // max(self._trials, of))
+
+
+def _section(n: int, t: Tuned, work: Workload | None, room: _Room, first: list[str]) -> str:
+    good = [k for k, r in enumerate(t.trials) if passed(r)]
+    shown = [_convergence(t, room)] if good else []
+    shown += first
     if found := importance(t.trials):
-        told = "What a knob explains by itself (epsilon squared, per template); knobs that matter only together show "
-        out += ["<h3>Knobs</h3>", figures.importances(found), _note(f"{told}little of it.")]
-    if t.best is not None:
-        same = [r for r in good if r["template"] == t.best.record["template"]]
-        if len(knobs(same)) > 1:
-            out += [f"<h3>Configurations of {escape(t.best.record['template'])}</h3>", figures.parallel(same)]
-    return "\n".join([*out, _failures(t), _source(t, work)])
+        told = (f"By itself (epsilon squared, per template); knobs that matter only together show little of it. The "
+                f"interval is from {HALVES} random halves of the trials: few trials, long lines.")  # fmt: skip
+        shown.append(f"<h3>Knobs</h3>{figures.importances(found)}<p>{html(told)}</p>")
+    device = dim(f"on {t.device}")
+    out = [f'<section id="w{n}"><h2>{html(brief(t.workload))} <small>{device}</small></h2>']
+    out += [_figures(*shown), _across(t, good, room), _trials(t, room), _failures(t), _notes(t)]
+    return "\n".join([*out, _source(t, work, room), "</section>"])
 
 
-def _note(text: str) -> str:
-    return f"<p class=note>{escape(text)}</p>"
+def _figures(*some: str) -> str:
+    return f'<div class="tir-figures">{"".join(f"<div>{x}</div>" for x in some)}</div>' if some else ""
 
 
-def _numbers(t: Tuned) -> str:
-    older = f"; {t.older} of version 1, which do not compare, left out" if t.older else ""
-    rows = [("trials", f"{len(t.trials)}, {sum(map(passed, t.trials))} valid{older}")]
-    if t.best is not None:
-        best, r = t.best, t.best.record
-        span = f"{milliseconds(best.low_s)} to {milliseconds(best.high_s)}"
-        how = "as a trial" if best.round is None else "measured again beside others"
-        rows.append(("best", f"{milliseconds(best.time_s)} ({span}, {how}), record {r['id']}"))
-        rows.append(("configuration", f"{r['template']}: {config_text(r['config'])}"))
-        if t.default_s is not None and t.gain is not None:
-            rows.append(("default", f"{milliseconds(t.default_s)}: best is {t.gain.text()} as fast"))
-            if t.gain.doubt:
-                rows.append(("in doubt", t.gain.doubt))
-    else:
-        rows.append(("best", "no valid configuration"))
-    if (words := t.load.words()) and t.kind == "cpu":
-        rows.append(("machine", f"while these were timed, {words}"))
-    if unstable := sum("unstable_timing" in r.get("flags", ()) for r in t.trials):
-        rows.append(("unstable", f"{unstable} trials whose interval is wider than a quarter of their time"))
-    cells = "".join(f"<tr><th>{escape(a)}<td>{escape(b)}" for a, b in rows)
-    return f"<table>{cells}</table>"
+def _told(t: Tuned, n: int) -> str:
+    """What hovering over a trial says: time, verdict, configuration."""
+    r = t.trials[n]
+    time_s = between(steady_s(r), *span(r)) if r["time_s"] is not None else reason_of(r)
+    right = "right" if passed(r) else "not checked" if r["status"] == "ok" else ""
+    head = ", ".join(w for w in (f"trial {n + 1}: {time_s}", right, "the best" if n == t.place else "") if w)
+    return figures.short(head, MOST_CONFIG) + "\n" + figures.short(f"{r['template']}: {config_words(r)}", MOST_CONFIG)
+
+
+def _convergence(t: Tuned, room: _Room) -> str:
+    seconds = [steady_s(r) if passed(r) else None for r in t.trials]
+    library = None if t.library is None else (str(t.library["name"])[:40], float(t.library["time_s"]))
+    drawn = curves.best_so_far(seconds, t.place, lambda n: _told(t, n), library, room.share(t, DOTS, 20))
+    fastest = min((s, n) for n, s in enumerate(seconds) if s is not None)[1]
+    said = ""
+    if t.place is not None and fastest != t.place:
+        said = (f"When it was tried, trial {fastest + 1} was faster than the best, trial {t.place + 1}. The final "
+                "round, in which the fastest take turns, decides.")  # fmt: skip
+    return f"<h3>Convergence</h3>{drawn}" + (f"<p>{html(said)}</p>" if said else "")
+
+
+def _across(t: Tuned, good: Sequence[int], room: _Room) -> str:
+    if t.best is None:
+        return ""
+    template = t.best.record["template"]
+    places = [n for n in good if t.trials[n]["template"] == template]
+    same = [t.trials[n] for n in places]
+    if len(knobs(same)) < 2:
+        return ""
+    drawn = figures.parallel(same, places, t.best.record["id"], lambda n: _told(t, n), room.share(t, LINES, 20))
+    said = "A line for each valid configuration: the stronger the faster, the best in red."
+    return f'<h3>Configurations of {html(template)}</h3><div class="tir-wide-figure">{drawn}</div><p>{dim(said)}</p>'
+
+
+def _trials(t: Tuned, room: _Room) -> str:
+    """A table of them, the best first, then by their times, then what failed."""
+    order = [n for *_, n in sorted((n != t.place, not passed(r), steady_s(r), n) for n, r in enumerate(t.trials))]
+    kept = order[: room.share(t, ROWS, 10)]
+    rows = []
+    for n in kept:
+        r = t.trials[n]
+        times = ["", ""]
+        if r["time_s"] is not None:
+            low, high = map(milliseconds, span(r))
+            times = [milliseconds(steady_s(r)), f"{low} to {high}"]
+        said = "the best" if n == t.place else "" if passed(r) else figures.short(reason_of(r), 60)
+        cells: list[Any] = [n + 1, *times, said, r["template"]]
+        text = " ".join(f"<td>{html(c)}</td>" for c in cells[:-2])
+        text += f' <td class="tir-said">{html(cells[-2])}</td> <td>{html(cells[-1])}</td>'
+        mark = ' class="tir-picked"' if n == t.place else ""
+        rows.append(f'<tr data-t="{n}"{mark}>{text} <td class="tir-told">{code(config_words(r))}</td></tr>')
+    head = "".join(f"<th>{x}</th>" for x in ("trial", "time", "interval", "", "template", "configuration"))
+    left = f"; {count(len(order) - len(kept), 'other')} are left out" if len(kept) < len(order) else ""
+    note = f"By their times; those of finalists were measured again, in turn{left}."
+    find = ('<input class="tir-search" type="search" hidden aria-label="search" '
+            'placeholder="search: words, or knob=value"> <span class="tir-count tir-dim"></span>')  # fmt: skip
+    made = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    return f'<h3>Trials</h3><p>{dim(note)}</p>{find}<div class="tir-rows">{made}</div>'
 
 
 def _failures(t: Tuned) -> str:
     reasons = grouped_reasons(t.trials)
-    if not reasons:
+    known = {r["id"]: r for r in t.trials}
+    rows = [(r["count"], str(r["status"]), str(r["reason"]), code(f"tensorir repro {r['trial']}"),
+             code(config_words(known[r["trial"]])) if r["trial"] in known else "") for r in reasons]  # fmt: skip
+    if not rows:
         return ""
-    cells = "".join(
-        f"<tr><td>{r['count']}<td>{escape(str(r['status']))}<td>{escape(str(r['reason']))}"
-        f"<td><code>tensorir repro {escape(str(r['trial']))}</code>"
-        for r in reasons
-    )
-    return f"<h3>Failures</h3><table><tr><th>trials<th>status<th>reason<th>again{cells}</table>"
+    made = grid(["trials", "status", "reason", "again", "such as"], rows)
+    return f'<h3>Failures</h3><div class="tir-failures">{made}</div>'
 
 
-def _source(t: Tuned, work: Workload | None) -> str:
+def _notes(t: Tuned) -> str:
+    """What else should be known of the times."""
+    unstable = sum("unstable_timing" in r.get("flags", ()) for r in t.trials)
+    words = t.load.words() if t.kind == "cpu" else ""
+    rows = {
+        "machine": f"while these were timed, {words}" if words else None,
+        "unstable": f"{count(unstable, 'trial')} with an interval wider than a quarter of the time" * bool(unstable),
+        "left out": f"{count(t.older, 'trial')} of version 1, which do not compare" if t.older else None,
+    }
+    return str(table(rows))
+
+
+def _source(t: Tuned, work: Workload | None, room: _Room) -> str:
     """The best configuration's text, where this version still makes the one that was measured."""
     from tensorir.api.load import regenerate
 
     if t.best is None:
         return ""
-    target = _target(t)
+    target = target_of(t)
     made = None if work is None or target is None else regenerate(work, t.best.record, target)
     if made is None:
         why = "the workload is defined outside of tensorir" if work is None else "this version makes another one"
         why = "this version does not know its target" if target is None else why
-        return _note(f"The best configuration's source is not shown: {why}.")
-    return f"<h3>Source of the best</h3><pre>{escape(made.source.text)}</pre>"
-
-
-def _roofline(found: Sequence[Tuned], made: dict[str, Workload | None]) -> str:
-    """By device: how near the best kernels come to what moves and computes at most."""
-    out = []
-    for device in dict.fromkeys(t.device for t in found):
-        mine = [(t, made[t.workload]) for t in found if t.device == device and t.best is not None]
-        points = [p for t, w in mine if w is not None and (p := _point(t, w)) is not None]
-        if not points:
-            continue
-        (first, _), *_ = mine
-        target = _target(first)
-        gpu = gpu_of(target) if target is not None else None
-        peaks = f"The line: peaks of {gpu.name} in threads and of its memory." if gpu else "No peaks are on record."
-        out += [f"<h3>{escape(device)}</h3>", figures.roofline(points, gpu), _note(peaks)]
-    return "\n".join(["<h2>Roofline</h2>", *out]) if out else ""
-
-
-def _target(t: Tuned) -> Target | None:
-    """What the best configuration was made for; None where this version does not know it."""
-    from tensorir.api.identity import target_of
-    from tensorir.errors import TensorIRError
-
-    try:
-        return None if t.best is None else target_of(t.best.record)
-    except TensorIRError:
-        return None
-
-
-def _point(t: Tuned, work: Workload) -> Point | None:
-    """None for times that no device takes."""
-    assert t.best is not None
-    arrays = [a for a in (*work.inputs, *work.outputs) if isinstance(a, Tensor)]
-    moved = sum(DTYPES[a.dtype].bits // 8 * math.prod(map(int, a.shape)) for a in arrays)
-    if t.best.time_s < LEAST_S or not work.flops:
-        return None
-    default = None if t.default_s is None or t.default_s < LEAST_S else work.flops / t.default_s
-    return Point(work.name, work.flops / moved, work.flops / t.best.time_s, default)
+        said = dim(f"The best configuration's source is not shown: {why}.")
+        return f"<p>{said}</p>"
+    text = made.source.text
+    lines = f"Source of the best, {len(text.splitlines())} lines"
+    if len(text) > room.sources:
+        again = code(f"tensorir show {brief(t.workload)}")
+        return f"<p>{dim(joined([lines, ': left out of a page this long; ', again], ''))}</p>"
+    shown = source(text) if 3 * len(text) <= room.sources else html(text)
+    room.sources -= len(shown)
+    return str(fold(lines, pre(shown)))

@@ -14,12 +14,15 @@ from tensorir.cli.common import Stop, json_option, put, put_json, say, usage
 @click.argument("log", default="tuning_logs", metavar="[LOG]")
 @click.option("-o", "--output", default="report.html", show_default=True, metavar="FILE", help="The page to write.")
 @click.option("--workload", help="Only this workload (as log ls prints it).")
+@click.option(
+    "--peaks/--no-peaks", "measure", default=True, help="Measure the peaks of a device that is here. [default]"
+)
 @json_option
-def command(log: str, output: str, workload: str | None, as_json: bool) -> int:
-    """Make one HTML page of the tuning log in the folder LOG, which needs no other file and runs nothing.
+def command(log: str, output: str, workload: str | None, measure: bool, as_json: bool) -> int:
+    """Make one HTML page of the tuning log in the folder LOG, which needs no other file and no network.
 
-    Convergence, what the knobs explain, the configurations that were tried, how near the best come to the device's
-    peaks, what failed and why, the best kernel's source.
+    The best next to the library, the default and the device's measured peaks; convergence, what the knobs explain,
+    the configurations that were tried, what failed and why, the best kernel's source.
     """
     from tensorir.cli.titles import whole
     from tensorir.tune.log import LogReader
@@ -32,12 +35,9 @@ def command(log: str, output: str, workload: str | None, as_json: bool) -> int:
         say(f"log: {reader.summary()}")
     if not found:
         raise usage(f"there are no records in {log}", "tensorir tune conv2d")
-    try:
-        from tensorir.cli.page import page
-    except ImportError as e:
-        message = f'the figures of a report need matplotlib ({e}): pip install "tensorir[report]"'
-        raise Stop(common.USAGE, message) from None
-    text = page(log, found, reader.summary())
+    from tensorir.cli.page import page
+
+    text = page(log, found, reader.summary(), measure)
     try:
         Path(output).write_text(text, encoding="utf-8")
     except OSError as e:

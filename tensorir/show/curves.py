@@ -10,57 +10,92 @@ from tensorir.show.pieces import Html, html
 
 WIDTH, HEIGHT = 520, 190
 LEFT, RIGHT, TOP, BOTTOM = 62, 12, 22, 38
+LEAST_S = 1e-12  # what is less was not a time
 MOST = 400  # dots: a live cell is sent anew each half second
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
 @dataclass(frozen=True)
-class Axes:
-    """From measurements to pixels. ``count`` places on the x axis; seconds between ``low`` and ``high`` on the y axis.
+class Scale:
+    """Values between ``low`` and ``high``, of what ``label`` says.
 
-    logarithmic: equal factors of time take equal heights
+    logarithmic: equal factors take equal lengths
+    unit:        what one of the numbers beside the axis stands for, and its name
+    places:      the values are whole numbers, from 1
     """
 
-    count: int
+    label: str
     low: float
     high: float
-    logarithmic: bool
+    logarithmic: bool = False
+    unit: tuple[float, str] = (1.0, "")
+    places: bool = False
 
-    def x(self, n: int) -> float:
-        """Pixels of the n-th place, from 1."""
-        return LEFT + (WIDTH - LEFT - RIGHT) * (n - 0.5) / self.count
+    @classmethod
+    def count(cls, label: str, n: int) -> Scale:
+        """``n`` places."""
+        return cls(label, 0.5, n + 0.5, places=True)
 
-    def y(self, seconds: float) -> float:
-        """Pixels of a time; what is above or below the axis is put at its end."""
+    @classmethod
+    def time(cls, label: str, low: float, high: float, logarithmic: bool = False) -> Scale:
+        """Seconds, marked in the unit that suits them."""
+        typical = math.sqrt(low * high) if logarithmic else high / 2
+        return cls(label, low, high, logarithmic, next((u for u in _UNITS if typical >= u[0]), _UNITS[-1]))
+
+    def share(self, value: float) -> float:
+        """How far along the axis a value is, 0 to 1; what is outside is put at its end."""
         f: Callable[[float], float] = math.log if self.logarithmic else float
-        share = (f(min(max(seconds, self.low), self.high)) - f(self.low)) / (f(self.high) - f(self.low))
-        return TOP + (HEIGHT - TOP - BOTTOM) * (1 - share)
+        return (f(min(max(value, self.low), self.high)) - f(self.low)) / (f(self.high) - f(self.low))
+
+    def marks(self) -> list[tuple[float, str]]:
+        """Values to mark, and what to write there."""
+        if self.places:
+            n = round(self.high - 0.5)
+            step = max(1, math.ceil(n / 8))
+            step = next(s for s in (1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, step) if s >= step)
+            return [(k, str(k)) for k in sorted({1, *range(step, n + 1, step)})]
+        one, _ = self.unit
+        found = marks(self.low / one, self.high / one, self.logarithmic)
+        return [(m * one, f"{m:,.0f}" if 1e4 <= m < 1e7 else f"{m:.4g}") for m in found]
 
     @property
-    def unit(self) -> tuple[float, str]:
-        """Seconds of the unit that the axis is marked in, and its name."""
-        typical = math.sqrt(self.low * self.high) if self.logarithmic else self.high / 2
-        return next((u for u in _UNITS if typical >= u[0]), _UNITS[-1])
+    def title(self) -> str:
+        """The label with the unit."""
+        return f"{self.label} ({self.unit[1]})" if self.unit[1] else self.label
 
-    def drawn(self, title: str, x_label: str, y_label: str) -> str:
+
+@dataclass(frozen=True)
+class Axes:
+    """From measurements to pixels."""
+
+    across: Scale
+    up: Scale
+    height: int = HEIGHT
+
+    def x(self, value: float) -> float:
+        """Pixels from the left."""
+        return LEFT + (WIDTH - LEFT - RIGHT) * self.across.share(value)
+
+    def y(self, value: float) -> float:
+        """Pixels from the top."""
+        return TOP + (self.height - TOP - BOTTOM) * (1 - self.up.share(value))
+
+    def drawn(self, title: str) -> str:
         """Both axes with marks, labels and a title."""
-        scale, unit = self.unit
-        right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
+        right, bottom = WIDTH - RIGHT, self.height - BOTTOM
         out = [f'<text x="{LEFT}" y="13">{html(title)}</text>']
         out.append(f'<path class="tir-axis" d="M{LEFT} {TOP}V{bottom}H{right}"/>')
-        for mark in marks(self.low / scale, self.high / scale, self.logarithmic):
-            y = self.y(mark * scale)
+        for mark, said in self.up.marks():
+            y = self.y(mark)
             out.append(f'<path class="tir-axis" d="M{LEFT - 4} {y:.1f}H{LEFT}"/>')
-            out.append(f'<text x="{LEFT - 7}" y="{y + 4:.1f}" text-anchor="end">{mark:.4g}</text>')
-        step = max(1, math.ceil(self.count / 8))
-        step = next(s for s in (1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, step) if s >= step)
-        for n in sorted({1, *range(step, self.count + 1, step)}):
-            out.append(f'<path class="tir-axis" d="M{self.x(n):.1f} {bottom}v4"/>')
-            out.append(f'<text x="{self.x(n):.1f}" y="{bottom + 15}" text-anchor="middle">{n}</text>')
+            out.append(f'<text x="{LEFT - 7}" y="{y + 4:.1f}" text-anchor="end">{said}</text>')
+        for mark, said in self.across.marks():
+            out.append(f'<path class="tir-axis" d="M{self.x(mark):.1f} {bottom}v4"/>')
+            out.append(f'<text x="{self.x(mark):.1f}" y="{bottom + 15}" text-anchor="middle">{said}</text>')
         middle = (LEFT + right) / 2, (TOP + bottom) / 2
-        out.append(f'<text x="{middle[0]}" y="{HEIGHT - 5}" text-anchor="middle">{html(x_label)}</text>')
+        out.append(f'<text x="{middle[0]}" y="{self.height - 5}" text-anchor="middle">{html(self.across.title)}</text>')
         turned = f'transform="rotate(-90 12 {middle[1]})" text-anchor="middle"'
-        return "".join([*out, f'<text x="12" y="{middle[1]}" {turned}>{html(y_label)} ({unit})</text>'])
+        return "".join([*out, f'<text x="12" y="{middle[1]}" {turned}>{html(self.up.title)}</text>'])
 
 
 def marks(low: float, high: float, logarithmic: bool = False) -> list[float]:
@@ -79,53 +114,88 @@ def marks(low: float, high: float, logarithmic: bool = False) -> list[float]:
     return [n * step for n in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
-def _svg(label: str, *parts: str) -> Html:
-    box = f'viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img"'
-    return Html(f'<svg xmlns="http://www.w3.org/2000/svg" {box}><title>{html(label)}</title>{"".join(parts)}</svg>')
+def svg(label: str, *parts: str, width: int = WIDTH, height: int = HEIGHT) -> Html:
+    """A picture; label: what it shows, for who does not see it."""
+    box = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img"'
+    return Html(f'<svg xmlns="http://www.w3.org/2000/svg" {box} aria-label="{html(label)}">{"".join(parts)}</svg>')
 
 
-def _thin(n: int) -> range:
+def dot(x: float, y: float, told: str = "", kind: str = "dot", mark: str = "") -> str:
+    """A measurement; told: what hovering over it says; mark: attributes by which scripts find it."""
+    shape = f'class="tir-{kind}"{mark} cx="{x:.1f}" cy="{y:.1f}" r="{2 if kind == "dot" else 6}"'
+    return f"<circle {shape}><title>{html(told)}</title></circle>" if told else f"<circle {shape}/>"
+
+
+def thin(n: int, most: int = MOST) -> range:
     """Every so many-th place, so that there are not too many."""
-    return range(0, n, max(1, math.ceil(n / MOST)))
+    return range(0, n, max(1, math.ceil(n / most)))
 
 
-def best_so_far(seconds: Sequence[float | None]) -> Html:
-    """The best time over the trials; None for a trial that failed. Empty without any time."""
+def best_so_far(
+    seconds: Sequence[float | None],
+    chosen: int | None = None,
+    told: Callable[[int], str] | None = None,
+    other: tuple[str, float] | None = None,
+    most: int = MOST,
+) -> Html:
+    """The best time over the trials; None for a trial that failed, a cross below the others. Empty without any time.
+
+    chosen: the place of the one that is used in the end; told: what hovering over a place says
+    other:  a name and a time to compare with: a line
+    """
+    seconds = [max(t, LEAST_S) if t else None for t in seconds]
     known = [t for t in seconds if t]
     if not known:
         return Html("")
     low, best = min(known), math.inf
-    first = next(t for t in seconds if t)
+    first = known[0]
     high = max(first, min(max(known), 4 * low), low * 1.05)
-    axes = Axes(len(seconds), low * (low / high) ** 0.06, high * (high / low) ** 0.06, logarithmic=True)
+    if other is not None:  # beside the curve where it is not far off
+        low, high = max(low / 3, min(low, other[1])), min(high * 3, max(high, other[1]))
+    up = Scale.time("time", low * (low / high) ** 0.12, high * (high / low) ** 0.06, logarithmic=True)
+    axes = Axes(Scale.count("trial", len(seconds)), up)
     steps: list[str] = []
-    dots = []
     for n, t in enumerate(seconds):
         if t and t < best:
             steps += [f"{'H' if steps else 'M'}{axes.x(n + 1):.1f}", f"{'V' if steps else ' '}{axes.y(t):.1f}"]
             best = t
-    for n in _thin(len(seconds)):
-        t = seconds[n]
-        if t:
-            dots.append(f'<circle class="tir-dot" cx="{axes.x(n + 1):.1f}" cy="{axes.y(t):.1f}" r="2"/>')
+    shown = {*thin(len(seconds), most), *([] if chosen is None else [chosen])}
+    dots = [_place(axes, n, seconds[n], told, n == chosen) for n in sorted(shown)]
     end = f"H{axes.x(len(seconds)):.1f}"
     title = "time of each trial (dots; slower ones at the top), best so far (curve)"
-    return _svg("best time over the trials", axes.drawn(title, "trial", "time"), *dots,
-                f'<path class="tir-curve" d="{"".join([*steps, end])}"/>')  # fmt: skip
+    title = title if chosen is None else "trials (dots; slower ones at the top), best so far (curve), the best (ring)"
+    parts = [axes.drawn(title), f'<path class="tir-curve" d="{"".join([*steps, end])}"/>']
+    if other is not None and up.low <= other[1] <= up.high:
+        y = axes.y(other[1])
+        below = 12 if y < TOP + 14 else -4  # the title is above
+        parts.append(f'<path class="tir-other" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
+        parts.append(f'<text x="{WIDTH - RIGHT}" y="{y + below:.1f}" text-anchor="end">{html(other[0])}</text>')
+    return svg("best time over the trials", *parts, *dots)
+
+
+def _place(axes: Axes, n: int, t: float | None, told: Callable[[int], str] | None, chosen: bool) -> str:
+    said = "" if told is None else told(n)
+    mark = "" if told is None else f' data-t="{n}"'
+    if t:
+        ring = dot(axes.x(n + 1), axes.y(t), said, "ring") if chosen else ""
+        return dot(axes.x(n + 1), axes.y(t), said, mark=mark) + ring
+    if told is None:
+        return ""
+    x, y = axes.x(n + 1), axes.height - BOTTOM - 4
+    return f'<path class="tir-fail"{mark} d="M{x - 2.5:.1f} {y - 2.5}l5 5m0-5l-5 5"><title>{html(said)}</title></path>'
 
 
 def samples(seconds: Sequence[float], low_s: float, median_s: float, high_s: float) -> Html:
     """Samples in the order of measurement, with their median and its interval."""
     least, most = min(seconds), max(seconds)
     spare = 0.08 * (most - least) or 0.05 * most or 1e-9
-    axes = Axes(len(seconds), least - spare, most + spare, logarithmic=False)
-    dots = (f'<circle class="tir-dot" cx="{axes.x(n + 1):.1f}" cy="{axes.y(seconds[n]):.1f}" r="2"/>'
-            for n in _thin(len(seconds)))  # fmt: skip
+    axes = Axes(Scale.count("sample", len(seconds)), Scale.time("time per call", least - spare, most + spare))
+    dots = (dot(axes.x(n + 1), axes.y(seconds[n])) for n in thin(len(seconds)))
     top, bottom, right = axes.y(high_s), axes.y(low_s), WIDTH - RIGHT
     band = f'y="{top:.1f}" width="{right - LEFT}" height="{max(1.0, bottom - top):.1f}"'
-    return _svg(
+    return svg(
         "samples, median and its interval",
-        axes.drawn("samples (dots), median (line), its 95 % interval (band)", "sample", "time per call"),
+        axes.drawn("samples (dots), median (line), its 95 % interval (band)"),
         f'<rect class="tir-band" x="{LEFT}" {band}/>',
         *dots,
         f'<path class="tir-curve" d="M{LEFT} {axes.y(median_s):.1f}H{right}"/>',

@@ -22,11 +22,16 @@ def html(x: Any) -> Html:
 
 
 @functools.cache
-def style() -> Html:
-    """The stylesheet, which each card brings along: a saved notebook has no other place for it."""
-    text = files("tensorir.show").joinpath("style.css").read_text(encoding="utf-8")
+def style(*more: str) -> Html:
+    """The stylesheet, which each card brings along: a saved notebook has no other place for it; and others after it."""
+    text = "".join(file(name) for name in ("style.css", *more))
     small = re.sub(r"/[*].*?[*]/|\n *", "", text)
     return Html(f"<style>{small}</style>")
+
+
+def file(name: str) -> str:
+    """The text of a file beside this one."""
+    return files("tensorir.show").joinpath(name).read_text(encoding="utf-8")
 
 
 def card(kind: str, title: Any, *parts: Any) -> Html:

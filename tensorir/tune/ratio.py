@@ -79,7 +79,7 @@ class Ratio(Shown):
         if max(above.spread, below.spread) >= THRICE:
             said = f"slowest {max(above.spread, below.spread):.1f} times the fastest"
         elif high > WIDE * low:
-            said = f"anything from {low:.2g} to {high:.2g}"
+            said = f"anything from {_plain(low)} to {_plain(high)}"
         elif low <= 1.0 <= high and not 1 / TIE <= value <= TIE:
             said = f"{low:.2g} to {high:.2g} does not say which is faster"
         return cls(value, low, high, said)
@@ -99,7 +99,7 @@ class Ratio(Shown):
         name = f" {of}" if of else ""
         if self.steady:
             return f"{self.value:.2f}x{name}"
-        if self._hopeless:
+        if self.hopeless:
             return f"unsteady{name and ' against'}{name}"
         return f"~{self.value:.2g}x{name} (unsteady)"
 
@@ -107,16 +107,21 @@ class Ratio(Shown):
         """``54% of cudnn``, or as ``text``."""
         if self.steady:
             return f"{self.value:.0%} of {of}"
-        return f"unsteady against {of}" if self._hopeless else f"~{self.value:.0%} of {of} (unsteady)"
+        return f"unsteady against {of}" if self.hopeless else f"~{self.value:.0%} of {of} (unsteady)"
 
     @property
-    def _hopeless(self) -> bool:
+    def hopeless(self) -> bool:
+        """Whether no number may be given at all."""
         return not self.steady and (self.high > HOPELESS * self.low or not 1 / ABSURD <= self.value <= ABSURD)
 
     def json(self) -> dict[str, Any]:
         """The fields of a document."""
         found = {"ratio": self.value, "ratio_low": self.low, "ratio_high": self.high, "steady": self.steady}
         return found | ({"doubt": self.doubt} if self.doubt else {})
+
+
+def _plain(x: float) -> str:
+    return f"{x:.2g}" if x < 100 else f"{x:,.0f}"
 
 
 def without_slots(peer: Mapping[str, Any]) -> dict[str, Any]:

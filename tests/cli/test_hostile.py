@@ -108,13 +108,12 @@ def test_verbs_that_use_what_was_chosen(harmless, tmp_path):
 
 
 def test_a_report_of_it(harmless, tmp_path, record):
-    pytest.importorskip("matplotlib")
     (tmp_path / "log").mkdir()
     chosen = [r for n, r in enumerate(hostile.lies(record)) if n % 40 == 0 or n in (0, 11)]
     (tmp_path / "log/x.jsonl").write_bytes(b"".join(map(encode, chosen)))
     assert harmless("report", "log") == common.OK
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "<script" not in page
+    assert page.count("<script") == 1, "the page's own"
 
 
 class Fake(measurer.Measurer):

@@ -38,7 +38,7 @@ function contrasts() {
 function wide() {
   const out = [];
   for (const e of document.querySelectorAll(".tir, .tir *")) {
-    const inside = e.closest("pre, .tir-tree");
+    const inside = e.closest("pre, .tir-tree, .tir-rows, .tir-failures, .tir-wide-figure");
     if (!inside && e.getClientRects().length && e.getBoundingClientRect().right > innerWidth + 1)
       out.push(e.outerHTML.slice(0, 200));
   }
@@ -85,7 +85,7 @@ def browser() -> str | None:
         return None
 
 
-def _run(page: Path, dark: bool, size: tuple[int, int], *options: str) -> str:
+def _run(page: Path, dark: bool, size: tuple[int, int], *options: str, fragment: str = "") -> str:
     program = browser()
     assert program is not None
     with tempfile.TemporaryDirectory() as home:
@@ -93,7 +93,7 @@ def _run(page: Path, dark: bool, size: tuple[int, int], *options: str) -> str:
         fixed = ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=5000",
                  "--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={home}")  # fmt: skip
         window = f"--window-size={size[0]},{size[1]}"
-        command = [program, *fixed, scheme, window, *options, page.as_uri()]
+        command = [program, *fixed, scheme, window, *options, page.as_uri() + fragment]
         return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
 
 
@@ -106,6 +106,14 @@ def measured(text: str, dark: bool = False, size: tuple[int, int] = (1000, 900))
     found = re.search(r'<pre id="measured">(.*?)</pre>', dom, re.S)
     assert found, dom[-2000:]
     return json.loads(html.unescape(found[1]))
+
+
+def dom(text: str, fragment: str = "", size: tuple[int, int] = (1280, 800)) -> str:
+    """The page as its own scripts leave it. fragment: ``#…`` of its address"""
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder) / "page.html"
+        page.write_text(text, encoding="utf-8")
+        return _run(page, False, size, "--dump-dom", fragment=fragment)
 
 
 def picture(text: str, path: Path, dark: bool = False, size: tuple[int, int] = (900, 600)) -> None:

@@ -38,6 +38,23 @@ def test_the_curve_of_a_run(seconds):
         assert len(heights) == len({min(known[: n + 1]) for n in range(len(known))})
 
 
+def test_times_that_are_none_draw_no_axis_without_extent():
+    assert "<svg" in best_so_far([5e-324]) and "<svg" in best_so_far([1e-3, None], 0, str, ("numpy", 5e-324))
+
+
+@given(TIMES, st.data())
+def test_the_best_is_marked_and_everything_says_what_it_is(seconds, data):
+    known = [n for n, t in enumerate(seconds) if t is not None]
+    if not known:
+        return
+    chosen = data.draw(st.sampled_from(known))
+    svg = best_so_far(seconds, chosen, lambda n: f"trial {n} <", ("numpy", data.draw(st.floats(1e-7, 1e3))))
+    fine, dots = inside(svg)
+    assert fine and len(dots) == len(known) + 1 and svg.count("tir-ring") == 1
+    assert svg.count("tir-fail") == len(seconds) - len(known) and svg.count("<title>") == len(seconds) + 1
+    assert "<title>trial 0 &lt;</title>" in svg
+
+
 @given(st.lists(st.floats(1e-7, 10), min_size=1, max_size=50))
 def test_samples_with_their_median(seconds):
     middle = sorted(seconds)[len(seconds) // 2]
