@@ -53,7 +53,7 @@ def test_tables_of_four_times_and_more(saved):
     tables = [t for t in saved["shapes"] + saved["tilings"] if t["times"] >= 4]
     assert len(tables) == 11 and tables[6]["name"] == "all of these"
     wanted = saved["wanted"]
-    # docs/cuda.md says why
+    # docs/cuda-evidence.md says why
     assert [t["device"] for t in tables if t["error"] > wanted["error"]] == ["RTX 3060 Laptop"]
     assert [t["device"] for t in tables if t["spearman"] < wanted["spearman"]] == ["RTX PRO 6000", "RTX 3060 Laptop"]
 

@@ -160,7 +160,7 @@ def test_precision_is_named():
 
 @emulated
 def test_default_reads_shared_memory_without_conflicts():
-    """The counts that docs/cuda.md shows: whole wavefronts, whole sectors."""
+    """The counts that docs/cuda-evidence.md shows: whole wavefronts, whole sectors."""
     import numpy as np
 
     from tensorir.check.emulate import emulate
