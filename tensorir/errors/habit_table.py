@@ -21,6 +21,12 @@ _BODY = "a kernel is declared, not written: tir.compute(shape, lambda i, j: …)
 _ROUND = "tir.sum(…, axis=k) over k = tir.reduce_axis(n)"
 _MEAN = f"{_ROUND}, divided by n"
 _RESHAPE = "A.reshape(n, m)"
+_COMPLEX = "there are no complex numbers: two tensors, of real and imaginary parts"
+_GRADIENT = "there are no gradients here: declare them, as tir.ops.conv2d_backward_data does"
+_STEPS = "as many steps as are known: tir.reduce_axis(n) with where=, or Python's for around tir.compute"
+_AT = "tir.compute((m,), lambda i: A[at[i]]) with an index tensor at"
+_KEPT = "tir.where(A > 0, A, 0): how many there are is known at launch only, and shapes before"
+_PLACE = "nothing is assigned: tir.sum(x[k], axis=k, where=tir.equal(at[k], i)) for each place i"
 
 HABITS: dict[str, dict[str, str]] = {
     "math": {
@@ -61,7 +67,29 @@ HABITS: dict[str, dict[str, str]] = {
         "roll": "tir.compute((n,), lambda i: A[(i + 1) % n])",
         "tile": "tir.compute((3 * n,), lambda i: A[i % n])",
         "repeat": "tir.compute((3 * n,), lambda i: A[i // 3])",
-        "take": "tir.compute((m,), lambda i: A[at[i]]) with an index tensor at",
+        "take": _AT,
+        "gather": _AT,
+        "index_select": _AT,
+        "take_along_axis": "tir.compute((n, m), lambda i, j: A[i, at[i, j]]) with an index tensor at",
+        "gather_nd": "tir.compute((m,), lambda i: A[at[i, 0], at[i, 1]]) with an index tensor at",
+        "nonzero": _KEPT,
+        "argwhere": _KEPT,
+        "extract": _KEPT,
+        "compress": _KEPT,
+        "boolean_mask": _KEPT,
+        "masked_select": _KEPT,
+        "scatter": _PLACE,
+        "scatter_add": _PLACE,
+        "scatter_nd": _PLACE,
+        "index_add": _PLACE,
+        "bincount": _PLACE,
+        "histogram": _PLACE,
+        "real": _COMPLEX,
+        "imag": _COMPLEX,
+        "conj": _COMPLEX,
+        "conjugate": _COMPLEX,
+        "fft": _COMPLEX,
+        "angle": _COMPLEX,
         "tensordot": "tir.sum(A[i, k] * B[k, j], axis=k)",
         "outer": "tir.compute((n, m), lambda i, j: a[i] * b[j])",
         "convolve": "tir.compute((n,), lambda i: tir.sum(A.get(i + r - 1) * w[r], axis=r)), r = tir.reduce_axis(3)",
@@ -190,7 +218,18 @@ HABITS: dict[str, dict[str, str]] = {
         "random": "inputs are arrays: np.random.default_rng(0).random((n, m))",
         "randn": "inputs are arrays: np.random.default_rng(0).random((n, m))",
         "compile": "f = tir.Schedule(C).build()",
-        "no_grad": "there are no gradients here",
+        "no_grad": _GRADIENT,
+        "grad": _GRADIENT,
+        "value_and_grad": _GRADIENT,
+        "vjp": _GRADIENT,
+        "jvp": _GRADIENT,
+        "gradients": _GRADIENT,
+        "autograd": _GRADIENT,
+        "while_loop": _STEPS,
+        "fori_loop": _STEPS,
+        "cond": "tir.where(p, a, b), of elements; Python's if of what is known while declaring",
+        "switch": "tir.where(p, a, b), of elements; Python's if of what is known while declaring",
+        "vmap": "one more axis: tir.compute((batch, n), lambda z, i: …)",
     },
     "folder": {
         "lower": "print(s) for the loop tree, s.source() for the text that runs",
@@ -319,9 +358,9 @@ HABITS: dict[str, dict[str, str]] = {
         "bfloat16": 'A.astype("bfloat16")',
         "type": 'A.astype("float32")',
         "bool": 'A.astype("bool")',
-        "backward": "there are no gradients here",
-        "grad": "there are no gradients here",
-        "requires_grad": "there are no gradients here",
+        "backward": _GRADIENT,
+        "grad": _GRADIENT,
+        "requires_grad": _GRADIENT,
         "strides": "row-major in memory: C order",
         "nbytes": "A.size times the bytes of A.dtype",
         "copy": "A, which nothing changes",
@@ -364,9 +403,9 @@ HABITS: dict[str, dict[str, str]] = {
         "reshape": "an element is one number; A.reshape is the tensor's",
         "var": "axes are names in a schedule",
         "dom": "reduce axes have an extent, others that of the compute",
-        "real": "there are no complex numbers: two tensors",
-        "imag": "there are no complex numbers: two tensors",
-        "conj": "there are no complex numbers: two tensors",
+        "real": _COMPLEX,
+        "imag": _COMPLEX,
+        "conj": _COMPLEX,
     },
     "executable": {
         "imported_modules": "f.source",

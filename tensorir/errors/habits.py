@@ -32,7 +32,7 @@ C = TypeVar("C")
 
 _DTYPE = re.compile(r"(?:bfloat|float|u?int|bool|complex|half|double)\d*(?:_e\dm\d\w*)?")
 
-_ALSO = {"stage": "schedule", "tensor": "function"}
+_ALSO = {"stage": "schedule", "tensor": "function", "tir": "function", "nn": "tir"}
 """Where a name is looked for next."""
 
 

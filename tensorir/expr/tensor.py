@@ -170,6 +170,9 @@ class Tensor(Shown, Operators["Tensor"]):
 
     def _index(self, index: Any) -> tuple[Expr, ...]:
         given = index if isinstance(index, tuple) else (index,)
+        for n, i in enumerate(given):
+            if isinstance(i, list) or (getattr(i, "shape", None) and not isinstance(i, Expr)):
+                raise _no_gather(self, given, n)
         if len(given) != len(self.shape):
             raise refuse(
                 DeclarationError, "declare.rank",
@@ -181,8 +184,6 @@ class Tensor(Shown, Operators["Tensor"]):
             if isinstance(i, slice) or i is Ellipsis or i is None:
                 raise refuse(DeclarationError, "declare.slice", f"{self.name} is read with a slice",
                              hint="index one element with axes; a whole row is a compute over that axis")  # fmt: skip
-            if (isinstance(i, Tensor) and i.shape) or isinstance(i, list):
-                raise _no_gather(self, i)
             e = as_expr(i)
             if DTYPES[e.dtype].kind not in "iu":
                 raise refuse(DeclarationError, "declare.index-type", f"{self.name} is indexed with a {e.dtype}",
@@ -191,12 +192,18 @@ class Tensor(Shown, Operators["Tensor"]):
         return tuple(out)
 
 
-def _no_gather(t: Tensor, index: Any) -> TensorIRError:
-    """The error for a whole array of indices."""
-    what, name = ("a list", "at") if isinstance(index, list) else (f"{index.name}, a whole tensor", index.name)
-    hint = f"tir.compute((n,), lambda i: {t.name}[{name}[i]])"
-    hint += f' with at = tir.placeholder(({len(index)},), "int32", name="at")' if isinstance(index, list) else ""
-    if isinstance(index, Tensor) and index.dtype == "bool":  # its result would have a shape that is not known
+def _no_gather(t: Tensor, given: tuple[Any, ...], place: int) -> TensorIRError:
+    """The error for a whole array of indices at one place of them."""
+    index = given[place]
+    what, name = (f"{index.name}, a whole tensor", index.name) if isinstance(index, Tensor) else ("an array", "at")
+    what = "a list" if isinstance(index, list) else what
+    sides = [*t.shape[:place], len(index), *t.shape[place + 1 :]]
+    axes = "ijklmnpq"[: len(sides)]
+    read = ", ".join(f"{name}[{a}]" if n == place else a for n, a in enumerate(axes))
+    hint = f"tir.compute({tuple(sides)}, lambda {', '.join(axes)}: {t.name}[{read}])"
+    if not isinstance(index, Tensor):
+        hint += f' with at = tir.placeholder(({len(index)},), "int32", name="at")'
+    elif index.dtype == "bool":  # its result would have a shape that is not known
         hint = f"tir.where({name}, {t.name}, 0)"
     return refuse(DeclarationError, "declare.whole", f"{t.name} is indexed with {what}", hint=hint)
 

@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from tensorir.errors import DeclarationError, TensorIRError, refuse
+from tensorir.errors.habits import habit
 from tensorir.errors.needs import shown
 from tensorir.ir.dtypes import DTYPES, is_float, promote
 
@@ -55,13 +56,16 @@ def as_expr(x: Any, like: str | None = None) -> Expr:
             index = ", ".join("ijklmnpq"[: len(shape)])
             message = f"{x.name} is a whole tensor of shape {shape} where one element of it is meant"
             raise refuse(DeclarationError, "declare.whole", message, hint=f"{x.name}[{index}]")
-        raise refuse(
-            DeclarationError,
-            "declare.captured-array",
-            f"the computation uses an array of shape {shape} directly",
-            hint="declare it as tir.placeholder(shape, dtype) or tir.constant(array)",
-        )
-    raise refuse(DeclarationError, "declare.value", f"cannot use {shown(x)} ({type(x).__name__}) in a computation")
+        if shape:
+            raise refuse(
+                DeclarationError,
+                "declare.captured-array",
+                f"the computation uses an array of shape {shape} directly",
+                hint="declare it as tir.placeholder(shape, dtype) or tir.constant(array)",
+            )
+    sort = kind or type(x).__name__
+    message = f"cannot use {shown(x)} ({type(x).__name__}) in a computation"
+    raise refuse(DeclarationError, "declare.value", message, hint=habit("dtype", sort) or "")
 
 
 def as_value(x: Any) -> Expr:
