@@ -53,10 +53,10 @@ def table(traffic: list[dict[str, Any]]) -> list[str]:
     if not traffic:
         return []
     room = columns() or 118
-    head = f"  {'line':>4} {'access':13} {'bytes':>5} {'requests':>8} {'cost':>8} {'least':>8}  text"
+    head = f"  {'line':>4}  {'access':13} {'bytes':>5} {'requests':>9} {'cost':>8} {'least':>8}  text"
     rows = [
-        f"  {t['line']:>4} {t['what']:13} {t['width']:>5} {t['requests']:>8} {t['units']:>8} {t['ideal']:>8}  "
-        f"{cut(t['text'], max(4, room - 55))}"
+        f"  {t['line']:>4}  {t['what']:13} {t['width']:>5} {t['requests']:>9} {t['units']:>8} {t['ideal']:>8}  "
+        f"{cut(t['text'], max(4, room - 57))}"
         for t in traffic
     ]
     foot = "  cost: wavefronts of shared memory, sectors of 32 bytes of global memory, of the first block"

@@ -13,6 +13,7 @@ _MARKS = (
     (re.compile(r"^\s*(WRONG|BAD|\[[a-z][\w.-]*\])(?=\s)"), "red"),
     (re.compile(r"^(warning:)"), "yellow"),
     (re.compile(r"^\s*(try:)"), "cyan"),
+    (re.compile(r"^(\s*[a-z]+(?: {2,}[a-z]+){2,})$"), None),  # the header of a table
     (re.compile(r"^(best)(?=\s)"), "green"),
 )
 
@@ -37,7 +38,7 @@ def coloured(err: bool = False) -> bool:
 
 
 def paint(text: str) -> str:
-    """What is good, what is wrong and what to try, in colours."""
+    """What is good, what is wrong and what to try, in colours, and headers of tables bold."""
     import click
 
     lines = text.split("\n")

@@ -6,14 +6,16 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import zoo
 
+import tensorir as tir
 from tensorir import ops
-from tensorir.cli import common, main, parse
+from tensorir.cli import common, emulated, main, parse, watch, watch_set
 from tensorir.cli.explain_data import CATALOGUE
 from tensorir.cli.tables import table
 from tensorir.cli.terminal import coloured, columns, fold, fold_code, paint
@@ -169,6 +171,56 @@ def test_folded_sources_mean_the_same(width):
     assert fold_code(SOURCE, 0) == SOURCE == fold(SOURCE, 0)
 
 
+TABLES = {
+    "log ls": table([["workload", "device", "trials", "ok", "last"], ["matmul", "a b", "2", "2", "now"]]),
+    "bench": table([["workload", "time", "rate", "peers", "ratio"], ["matmul", "1 ms", "2 G", "numpy 2 ms", "2.0"]]),
+    "check --emulate": "\n".join(emulated.table([
+        dict(line=12, what="shared read", width=16, requests=8, units=8, ideal=8, text="x = a[i];")
+    ])),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", TABLES.values(), ids=TABLES)
+def test_headers_of_tables_are_bold_on_a_terminal(text):
+    head, *rest = paint(text).split("\n")
+    assert head.lstrip().startswith("\x1b[1m") and head.endswith("\x1b[0m")
+    assert "\x1b" not in "".join(rest)
+    assert re.sub(r"\x1b\[[\d;]*m", "", "\n".join([head, *rest])) == text
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("kind", ["one", "set"])
+def test_the_live_panel_is_as_wide_as_the_terminal(kind, width, monkeypatch):
+    """A frame and lines in it, none of them lost or cut."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    work = ops.conv2d(n=1, h=56, w=56, c=64, k=64, r=3, s=3, pad=1, act="relu", layout="NHWC")
+    record = {
+        "time_s": 1e-3,
+        "status": "ok",
+        "template": "cpu",
+        "config": {"tile": 8},
+        "workload": work.title,
+        "id": "a1",
+    }
+    if kind == "one":
+        live = watch.Live(work, 100, 60.0, time.monotonic())
+        device = {"id": "opencl:0:0", "name": "pthread-" + "a long name of a processor " * 3, "platform": "Portable"}
+        live.on_start(device, {"cpu": tir.Space(tile=[4, 8])}, 0)
+    else:
+        live = watch_set.LiveSet([work], [1.0], 60.0, time.monotonic())
+    try:
+        live.on_trial(record)
+        panel = live._live.get_renderable()
+        with live._live.console.capture() as shown:
+            live._live.console.print(panel)
+    finally:
+        live.close()
+    lines = shown.get().rstrip("\n").split("\n")
+    assert {len(x) for x in lines} == {width} and "tensorir tune" in lines[0]
+    words = set(re.sub("[│╭╮╰╯─]", " ", " ".join(lines)).split())
+    assert set(panel.renderable.plain.split()) <= words
+
+
 def test_colours_are_for_terminals(monkeypatch):
     class Terminal(io.StringIO):
         def isatty(self):
@@ -182,6 +234,10 @@ def test_colours_are_for_terminals(monkeypatch):
     shown = sys.stdout.getvalue()
     assert shown.count("\x1b[0m") == 2 and re.sub(r"\x1b\[[\d;]*m", "", shown).startswith("  WRONG launch")
     assert paint("okay nothing here") == "okay nothing here"
+    assert (
+        paint("stopped    trials") == "stopped    trials"
+        and paint("default  no time  is left") == "default  no time  is left"
+    )
     monkeypatch.setenv("NO_COLOR", "1")
     assert not coloured()
     monkeypatch.setattr(sys, "stdout", io.StringIO())
