@@ -56,12 +56,8 @@ class Compute(Shown):
     @property
     def inputs(self) -> list[Tensor]:
         """Tensors that the bodies read, each once, in order of appearance."""
-        found: dict[Tensor, None] = {}
-        for body in self.bodies:
-            for n in find(body, Expr):
-                if isinstance(n, Load | PadLoad):
-                    found[n.buffer.origin] = None
-        return list(found)
+        loads = [n for b in self.bodies for n in find(b, (Load, PadLoad)) if isinstance(n, Load | PadLoad)]
+        return list(dict.fromkeys(n.buffer.origin for n in loads))
 
 
 class Tensor(Shown, Operators["Tensor"]):

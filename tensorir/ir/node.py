@@ -10,8 +10,7 @@ from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 from tensorir.shown import Shown, few_lines
 
-# Freezing at run time triples the cost of building a node; the type checker enforces it always, the test suite
-# switches it on.
+# Freezing at run time triples the cost of building a node; the type checker enforces it always.
 _FREEZE = os.environ.get("TENSORIR_FREEZE", "0") == "1"
 _ONE = {"Expr", "Stmt", "Stmt | None", "Expr | None", "Pixels | None"}
 _MANY = {"tuple[Expr, ...]", "tuple[Stmt, ...]", "tuple[Region, ...]", "tuple[Role, ...]"}

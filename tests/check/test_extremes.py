@@ -15,6 +15,8 @@ from tensorir.interp.reference import random_arguments
 pytestmark = pytest.mark.skipif(
     shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler"
 )
+_RIGHT = set[str]()
+"""Texts that a check has nothing to say of."""
 WHOLE = ("int8", "uint8", "int16", "int32", "uint32", "int64")
 
 
@@ -47,7 +49,9 @@ def _quantised(x):
 
 def fate(s: tir.Schedule, pattern: str, new: str) -> set[str]:
     """The codes that a check of the edited text gives, where that of the text as it is gives none."""
-    assert s.check("emulate") and s.with_source(s.source()).check("emulate")
+    if s.source() not in _RIGHT:
+        assert s.with_source(s.source()).check("emulate")
+        _RIGHT.add(s.source())
     text, made = re.subn(pattern, new, s.source())
     assert made, pattern
     return {p.code for p in s.with_source(text).check("emulate").problems}
