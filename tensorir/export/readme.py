@@ -25,7 +25,9 @@ holds the address: another array needs another map. `tensor_maps.py` makes them.
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |"""
 
 _ABOUT_ARRAYS = """\
-Arrays are row-major and contiguous. `workspace` is memory that the caller provides and need not fill."""
+Arrays are row-major and contiguous. `workspace` is memory that the caller provides and need not fill. The Python loader
+copies NumPy arrays to the device in each call, strided ones by way of a contiguous copy; arrays on the device are used
+where they are, and refused where their strides or alignment do not fit."""
 _ABOUT_SIZES = "OpenCL's global size is blocks x threads, its local size is threads.\n"
 _ARGUMENTS = """\
 | name | dtype | shape | role | alignment in bytes |
