@@ -1,8 +1,9 @@
-"""Make the pictures of docs/notebooks.md: executed cells, rendered by nbconvert and a headless browser.
+"""Make the pictures of docs/notebooks.md, of executed cells, and of docs/reading-a-run.md, by a headless browser.
 
 python docs/screenshots.py
 """
 
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -34,13 +35,21 @@ s.unroll(ii);
 """
 TIME = "s.build().time(np.ones(A.shape, np.float32), np.ones(B.shape, np.float32))"
 TUNE = "tir.ops.conv2d(n=1, c=64, h=28, w=28, k=64, r=3, s=3, pad=1).tune(trials=60, budget='40s', log='logs')"
+CONV = ["conv2d", "1x64x28x28", "64x64x3x3", "--pad", "1", "--budget", "90s", "--log", "logs", "--progress", "none"]
 COLOURS = 200
 
 
-def shoot(html: str, name: str, dark: bool = False) -> None:
+def report(folder: Path) -> str:
+    """The page of a tuning run."""
+    for words in (["tune", *CONV], ["report", "logs", "-o", "report.html"]):
+        subprocess.run([sys.executable, "-m", "tensorir", *words], cwd=folder, check=True)
+    return (folder / "report.html").read_text(encoding="utf-8")
+
+
+def shoot(html: str, name: str, dark: bool = False, size: tuple[int, int] = (940, 1400)) -> None:
     """Write a picture of a page, without its empty border, in few colours."""
     path = HERE / "pictures" / f"{name}.png"
-    picture(html, path, dark, (940, 1400))
+    picture(html, path, dark, size)
     image = Image.open(path).convert("RGB")
     empty = Image.new("RGB", image.size, image.getpixel((2, image.height - 2)))
     box = ImageChops.difference(image, empty).getbbox()
@@ -52,6 +61,7 @@ def shoot(html: str, name: str, dark: bool = False) -> None:
 def main() -> None:
     (HERE / "pictures").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
+        shoot(report(Path(folder)), "report", size=(1140, 900))
         notebook = executed([SCHEDULE, "s", TIME], Path(folder)).nb
         moving = executed(["import tensorir as tir", TUNE], Path(folder)).renewed
     del notebook.cells[0]

@@ -85,9 +85,9 @@ def _doubt(t: Tuned) -> str:
     load = None if t.best is None else t.best.load
     busy = "" if load is None else load.words()
     named = [(f"against {name}", r) for name, r in ((library, t.ratio), ("the default", t.gain))]
-    said = [f"{name}: {r.doubt}" for name, r in named if r is not None and r.doubt and r.doubt != busy]
+    said = [f"{name} {r.doubt}" for name, r in named if r is not None and r.doubt and r.doubt != busy]
     said += [busy] if busy else []
-    return "unsteady " + "; ".join(said) if said else ""
+    return "unsteady: " + "; ".join(said) if said else ""
 
 
 def _library_fact(t: Tuned) -> str:

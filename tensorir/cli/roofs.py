@@ -57,7 +57,7 @@ class Roofs:
         point = None if work is None else _point(t, work)
         if work is None or point is None:
             return Above(None, None, "", "its operations are not known here" if work is None else "no operations")
-        peaks = self._peaks(t, point)
+        peaks = self._peaks(t)
         if peaks is None:
             return Above(point, _sheet(target_of(t)), "", "not measured: the device is not here")
         roof = Roof(peaks.flops, peaks.bytes_s, "measured")
@@ -68,21 +68,16 @@ class Roofs:
             return Above(point, roof, peaks.busy, f"not measured for {', '.join(others)}")
         return Above(point, roof, peaks.busy, "")
 
-    def _peaks(self, t: Tuned, point: Point) -> Peaks | None:
+    def _peaks(self, t: Tuned) -> Peaks | None:
         assert t.best is not None
         device: Mapping[str, Any] = t.best.record["device"]
         name = str(sorted((k, str(v)) for k, v in device.items()))
         if name not in self._found:
             found = known_peaks(device)
-            if found is None and self._measure and device.get("id"):
-                found = measured_peaks(t.best.record)
+            if self._measure and device.get("id") and (found is None or found.busy):  # then it was no peak
+                found = measured_peaks(t.best.record) or found
             self._found[name] = found
-        known = self._found[name]
-        if known is None or not known.busy or not self._measure:
-            return known
-        if point.best > Roof(known.flops, known.bytes_s, "").at(point.intensity)[0]:  # it was not a peak: once more
-            known = self._found[name] = measured_peaks(t.best.record) or known
-        return known
+        return self._found[name]
 
 
 def target_of(t: Tuned) -> Target | None:

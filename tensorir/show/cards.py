@@ -47,7 +47,7 @@ from tensorir.show.pieces import (
 from tensorir.show.tree import schedule_tree, tree
 from tensorir.shown import Text, fields_of, short
 from tensorir.target import Target
-from tensorir.tune.outcome import Timed, TuneOutcome, without_default
+from tensorir.tune.outcome import Timed, TuneOutcome, reason_of, without_default
 from tensorir.tune.progress import between, duration, milliseconds, rate, statuses
 from tensorir.tune.record import steady_s
 from tensorir.tune.space import Space
@@ -349,11 +349,27 @@ def _values(values: tuple[Any, ...]) -> Html:
 @card_of.register
 def _(x: TuneOutcome) -> Html:
     head = joined([code(x.identity.workload), dim(f" on {x.identity.device.get('name', '')}")], "")
-    curve = curves.best_so_far([steady_s(r) if r["time_s"] else None for r in x.records])
+    curve = _curve(x)
     finalists = "\n".join(f"{_timed(t)}  {_config(t)}" for t in x.finalists)
     failed = "\n".join(f"{r['count']} × {r['reason']}" for r in x.reasons)
     folds = [fold(f"{len(x.finalists)} finalists, timed in turn", pre(finalists))] if x.finalists else []
     return card("Tuning", head, outcome_table(x), curve, *folds, fold("failures", pre(failed)))
+
+
+def _curve(x: TuneOutcome) -> Html:
+    """The trials with the best marked, next to the library; hovering says which each is."""
+
+    def told(n: int) -> str:
+        r = x.records[n]
+        config = " ".join(f"{k}={v}" for k, v in r["config"].items())[:200]
+        time_s = milliseconds(steady_s(r)) if r["time_s"] is not None else reason_of(r)
+        return f"trial {n + 1}: {time_s}\n{r['template']}: {config}"
+
+    best = None if x.best is None else x.best.trial
+    chosen = next((n for n, r in enumerate(x.records) if r["id"] == best and r["time_s"]), None)
+    library = None if x.baseline is None else (str(x.baseline["name"]), float(x.baseline["time_s"]))
+    seconds = [steady_s(r) if r["time_s"] else None for r in x.records]
+    return curves.best_so_far(seconds, chosen, told, library, most=200)
 
 
 def outcome_table(x: TuneOutcome) -> Html:

@@ -18,9 +18,11 @@ from tensorir.show.pieces import Html, dim, html, size, words
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
+    from tensorir.schedule.trace import Step
 
 DEEP = 120
 """Lines of a tree from which on only its first three levels are open."""
+DEEPEST = 12  # splits of splits that hovering tells
 MOST = 2000
 """Pairs of a loop and a buffer below it for which the footprint is computed: it is shown, not waited for."""
 
@@ -33,12 +35,39 @@ def schedule_tree(s: Schedule) -> Html:
         before = text(s.at(len(s.trace) - 1).program).splitlines()
         same = difflib.SequenceMatcher(None, before, now, autojunk=False).get_opcodes()
         new = {n for kind, _, _, a, b in same if kind != "equal" for n in range(a, b)}
-    return tree(now, footprints(s.program), new)
+    return tree(now, footprints(s.program), new, origins(s.trace, s.index.loops))
 
 
-def tree(lines: Sequence[str], notes: Mapping[str, str] | None = None, new: Iterable[int] = ()) -> Html:
-    """Indented lines as nested folds; notes: what stands behind the loop of a name; new: lines to mark."""
-    notes, marked = notes or {}, set(new)
+def origins(steps: Sequence[Step], loops: Iterable[str]) -> dict[str, str]:
+    """By loop: the axis that it comes from, and the steps by which, the last one first."""
+    made = {name: step for step in steps for name in step.out}
+
+    def lines(name: str, deep: int) -> list[str]:
+        step = made.get(name)
+        if step is None:
+            stage, _, axis = name.partition(".")
+            by = f", which {made[stage]} made" if stage in made else ""
+            return [f"{name}: axis {axis or name} of {stage}{by}"]
+        place = step.where.partition(": ")[0].rpartition("/")[2]
+        above = [a for a in step.args if isinstance(a, str)] if step.primitive in ("split", "fuse") and deep else []
+        found = [f"{name}: {step}" + (f" at {place}" if place else "")]
+        return found + [line for parent in above for line in lines(parent, deep - 1)]
+
+    found = {name: dict.fromkeys(lines(name, DEEPEST)) for name in loops}
+    return {name: "\n".join(sorted(some, key=lambda line: ": axis " in line)) for name, some in found.items()}
+
+
+def tree(
+    lines: Sequence[str],
+    notes: Mapping[str, str] | None = None,
+    new: Iterable[int] = (),
+    told: Mapping[str, str] | None = None,
+) -> Html:
+    """Indented lines as nested folds.
+
+    notes: what stands behind the loop of a name; new: lines to mark; told: what hovering over the loop of a name says
+    """
+    notes, told, marked = notes or {}, told or {}, set(new)
     depths = [len(line) - len(line.lstrip()) for line in lines]
 
     def part(first: int, end: int, level: int) -> str:
@@ -48,7 +77,11 @@ def tree(lines: Sequence[str], notes: Mapping[str, str] | None = None, new: Iter
             line = lines[n].strip()
             loop = re.match(r"for (\S+) in ", line)
             cost = f'<span class="tir-cost">{html(notes[loop[1]])}</span>' if loop and loop[1] in notes else ""
-            shown = f'<span class="tir-last">{words(line)}</span>' if n in marked else words(line)
+            shown = str(words(line))
+            if loop and loop[1] in told:
+                origin = html(told[loop[1]]).replace("\n", "&#10;")
+                shown = f'<span title="{origin}">{shown}</span>'
+            shown = f'<span class="tir-last">{shown}</span>' if n in marked else shown
             if after == n + 1:
                 out.append(f'<div class="tir-leaf">{shown}{cost}</div>')
             else:

@@ -91,7 +91,7 @@ def test_what_is_unsteady_is_marked(cli, tmp_path):
     busy = {"seconds": 1.0, "others": 1.5, "stolen": 0.0, "cores": 2}
     keep(tmp_path / "logs", trial, *final(me, [trial], 0, busy=busy, flags=["unstable_timing"]))
     head = said(made(cli, tmp_path).split("<section")[0])
-    for words in ("~1.0000 ms", "unstable timing", "~2x", "unsteady other programs used 1.5 of 2 cores"):
+    for words in ("~1.0000 ms", "unstable timing", "~2x", "unsteady: other programs used 1.5 of 2 cores"):
         assert words in head, words
 
 

@@ -10,7 +10,7 @@ from specimens import specimen
 import tensorir as tir
 from tensorir.shown import Shown, Text, few_lines
 
-VOID = {"br", "path", "circle", "rect", "meta", "link", "img", "input"}
+VOID = {"br", "meta", "link", "img", "input"}
 CLASSES = sorted(public(), key=lambda c: (c.__module__, c.__name__))
 
 
@@ -162,3 +162,21 @@ def test_a_division_is_no_comment():
 
     assert "tir-c" not in words("W[k // 16, k % 16] = 1") and "tir-c" in source("x = 1; // 16")
     assert "tir-block" in words("for i in 8:  # block.x") and "tir-p" in source("#ifdef A")
+
+
+def test_hovering_over_a_loop_says_where_it_comes_from():
+    A = tir.placeholder((64, 64), name="A")
+    k = tir.reduce_axis(64, name="k")
+    C = tir.compute((64, 64), lambda i, j: tir.sum(A[i, k] * A[k, j], axis=k), name="C")
+    s = tir.Schedule(C)
+    outer, _ = s.split("C.i", [None, 8])
+    s.split(outer, [None, 2])
+    s.fuse("C.i.0.0", "C.i.0.1")
+    s.stage_in(A, at="C.k", scope="register")
+    titles = dict(re.findall(r'title="([^:"]*): (.*?)"', s._repr_html_().replace("&#10;", "\n"), re.S))
+    assert titles["C.j"] == "axis j of C"
+    split = "C.i.0.0: s.split(&#x27;C.i.0&#x27;, [None, 2]) at test_cards.py"
+    (fused,) = (text for name, text in titles.items() if "&amp;" in name)
+    assert fused.startswith("s.fuse(") and split in fused and fused.endswith("C.i: axis i of C")
+    staged = next(text for name, text in titles.items() if name.startswith("A_"))
+    assert "which s.stage_in(" in staged

@@ -170,6 +170,13 @@ class TestChoosing:
         assert wrong["check"]["max_err"] == "nan"
         assert [c.record["config"]["tile"] for c in log.choose([made(3, 1e-6), wrong, made(4)])] == [4]
 
+    def test_who_lost_the_race_is_not_the_best_at_the_same_time(self):
+        trials = [made(n, 1e-3) for n in range(6)]
+        finals = [
+            made(n, 1e-3, kind="final", round="a", race={"standing": "tie" if n == 3 else "slower"}) for n in range(6)
+        ]
+        assert log.choose([*trials, *finals])[0].record["id"] == trials[3]["id"]
+
     def test_final_round_is_believed(self):
         lucky, steady = made(1, 0.99e-3), made(2, 1.00e-3)
         finals = [made(1, 1.05e-3, kind="final", of=lucky["id"]), made(2, 1.01e-3, kind="final", of=steady["id"])]
