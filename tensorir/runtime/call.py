@@ -272,9 +272,7 @@ def _avoidable(device: Device, param: Param, argument: Argument, output: bool) -
     if not argument.contiguous:
         strides = f"strides {tuple(array.strides)} for shape {argument.shape}"
         message = f"{name}: kernels work on a copy, since it is not C-contiguous ({strides})"
-        return [
-            Problem("launch.copied-strides", message, hint=f"numpy.ascontiguousarray({name}) once, before the calls")
-        ]
+        return [Problem("launch.copied-strides", message, hint=f"{_contiguous(name, argument)} once, before the calls")]
     beyond = int(array.ctypes.data) % _multiple(param)
     if not device.works_in_place or not beyond:
         return []
@@ -285,6 +283,11 @@ def _avoidable(device: Device, param: Param, argument: Argument, output: bool) -
     return [
         Problem("launch.copied-alignment", message, hint=f"an array of tir.empty({argument.shape}, {param.dtype!r})")
     ]
+
+
+def _contiguous(name: str, argument: Argument) -> str:
+    """How the user's library makes a contiguous copy."""
+    return f"{name}.contiguous()" if hasattr(argument.given, "contiguous") else f"numpy.ascontiguousarray({name})"
 
 
 def _staged(device: Device, param: Param, nbytes: int, staging: dict[str, Any] | None) -> Any:

@@ -313,6 +313,18 @@ def test_dlpack_in_same_kind_out(add):
     refused("launch.type", lambda: add(Foreign("no array"), b), "A: ")
 
 
+def test_a_copy_is_made_by_the_users_own_library(add):
+    class Strided(Foreign):
+        def contiguous(self):
+            return Strided(np.ascontiguousarray(self.array))
+
+    turned = Strided(numbers(10, 5).T)
+    add(turned, numbers(5, 10))
+    assert "try: A.contiguous() once" in str(add.copies[0]) and codes(add.copies)[0][0] == "launch.copied-strides"
+    add(turned.contiguous(), numbers(5, 10).copy())
+    assert "launch.copied-strides" not in [code for code, _ in codes(add.copies)]
+
+
 def test_torch_tensors(add):
     torch = pytest.importorskip("torch")
     a = torch.arange(50, dtype=torch.float32).reshape(5, 10)
