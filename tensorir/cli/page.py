@@ -124,6 +124,9 @@ def _trials(t: Tuned, room: _Room) -> str:
     """A table of them, the best first, then by their times, then what failed."""
     order = [n for *_, n in sorted((n != t.place, not passed(r), steady_s(r), n) for n, r in enumerate(t.trials))]
     kept = order[: room.share(t, ROWS, 10)]
+    best = "the best"
+    if t.best is not None and t.best.round is not None:
+        best += f", {milliseconds(t.best.time_s)} in the final round"
     rows = []
     for n in kept:
         r = t.trials[n]
@@ -131,7 +134,7 @@ def _trials(t: Tuned, room: _Room) -> str:
         if r["time_s"] is not None:
             low, high = map(milliseconds, span(r))
             times = [milliseconds(steady_s(r)), f"{low} to {high}"]
-        said = "the best" if n == t.place else "" if passed(r) else figures.short(reason_of(r), 60)
+        said = best if n == t.place else "" if passed(r) else figures.short(reason_of(r), 60)
         cells: list[Any] = [n + 1, *times, said, r["template"]]
         text = " ".join(f"<td>{html(c)}</td>" for c in cells[:-2])
         text += f' <td class="tir-said">{html(cells[-2])}</td> <td>{html(cells[-1])}</td>'

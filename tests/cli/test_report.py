@@ -112,6 +112,7 @@ def test_the_same_best_everywhere(cli, tmp_path):
     assert int(ring[1]) == t.place and marked == [str(t.place)] and picked == [(str(t.place), str(t.place + 1))]
     assert page.count("tir-ring") == 2, "one, and its style"
     assert f"trial {t.trials.index(fastest) + 1} was faster than the best, trial {t.place + 1}" in said(page)
+    assert "the best, 1.0000 ms in the final round" in said(page)
     assert "matmul m=512 n=512 k=512: 268.4 GFLOP/s" in page, "the roofline has the final round's time"
 
 
@@ -268,6 +269,19 @@ def test_the_table_is_searched(cli, tmp_path):
     assert rows("knob_0=1%20ORDER=b") == wanted and 0 < len(wanted) < 40, "16 is not 1"
     assert rows("undeclared") == {n for n, r in enumerate(t.trials) if r["status"] == "compile_error"}
     assert rows("nothing-has-this") == set()
+
+
+@needs_browser
+def test_a_trial_is_highlighted_in_all_figures_of_its_workload(cli, tmp_path):
+    for title in SHAPES[:2]:
+        keep(tmp_path / "logs", *run(identity(title), 30))
+    page = made(cli, tmp_path)
+    n = re.search(r'class="tir-line"[^>]* data-t="(\d+)"', page)[1]
+    row = json.dumps(f'tr[data-t="{n}"]')
+    over = f'document.querySelector({row}).dispatchEvent(new Event("mouseover", {{bubbles: true}}));'
+    shown = dom(without_policy(page) + f"<script>{over}</script>")
+    hot = re.findall(r'<(\w+) [^>]*class="[^"]*tir-hot"[^>]*>', shown)
+    assert sorted(hot) == ["circle", "path", "tr"], "a dot, a line, a row, of one workload"
 
 
 # --- what was there
