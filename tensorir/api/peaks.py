@@ -25,10 +25,10 @@ from tensorir.runtime.turns import Turns
 from tensorir.target import Target
 from tensorir.tune.record import Record
 
-LOOK_S = 0.3  # of each kernel
+LOOK_S = 0.5  # of each kernel
 READ_BYTES = {"cpu": 128 << 20, "gpu": 512 << 20}  # more than the caches of most
 CHAINS = 12  # of multiply-adds that do not wait for each other: pipelines are 4 to 10 deep
-STEPS = 2048
+STEPS = 32768  # a tenth of a millisecond and more: launching takes 15 us of a call
 LOADS = 4  # under way at once
 _ABOUT = ("name", "driver", "platform", "target")
 
@@ -75,7 +75,9 @@ def measured_peaks(record: Record) -> Peaks | None:
 
 
 def _key(device: Mapping[str, Any]) -> str:
-    return cache_key(kind="peaks", host=platform.node(), **{key: device.get(key) for key in _ABOUT})
+    return cache_key(
+        kind="peaks", kernels=(CHAINS, STEPS, LOADS), host=platform.node(), **{key: device.get(key) for key in _ABOUT}
+    )
 
 
 def _measured(device: Device) -> Peaks:

@@ -61,7 +61,7 @@ class Roofs:
         if peaks is None:
             return Above(point, _sheet(target_of(t)), "", "not measured: the device is not here")
         roof = Roof(peaks.flops, peaks.bytes_s, "measured")
-        if peaks.busy and point.best > 1.05 * roof.at(point.intensity)[0]:
+        if peaks.busy and point.high > 1.05 * roof.at(point.intensity)[0]:
             return Above(point, roof, peaks.busy, "not measured: the best is above what this busy machine shows")
         others = sorted({a.dtype for a in (*work.inputs, *work.outputs)} - {"float32"})
         if others and roof.at(point.intensity)[1] == "arithmetic":

@@ -77,7 +77,9 @@ def roofline(points: Sequence[Point], roof: Roof | None) -> Html:
             y += 11
         taken.append((x, y))
         end = ' text-anchor="end"' if x > WIDTH - wide - 20 else ""
-        parts.append(f'<text x="{x + (-9 if end else 9):.1f}" y="{y + 4:.1f}"{end}>{html(name)}</text>')
+        parts.append(
+            f'<text class="tir-level" x="{x + (-9 if end else 9):.1f}" y="{y + 4:.1f}"{end}>{html(name)}</text>'
+        )
     return svg("roofline", *parts, height=250)
 
 

@@ -217,6 +217,27 @@ def test_peaks_of_other_types_are_not_claimed(cli, tmp_path, monkeypatch):
     assert "of the measured peak 27% 27% to 27% of arithmetic: 1.00 TF/s" in page
 
 
+def test_what_a_busy_machine_shows_is_no_peak(cli, tmp_path, monkeypatch):
+    monkeypatch.setattr("tensorir.cli.roofs.known_peaks", lambda device: peaks.Peaks(1e11, 1e10, "others took a core"))
+    me = identity(SHAPES[0])
+    keep(tmp_path / "logs", me.record("trial", "t", {"a": 1}, fine(4e-3)))
+    page = said(made(cli, tmp_path, "--no-peaks"))
+    assert "67% 67% to 67% of arithmetic: 100 GF/s at most: measured on a busy machine" in page
+    assert "Meanwhile others took a core: they may be higher." in page
+    keep(tmp_path / "logs", me.record("trial", "t", {"a": 1}, fine(1e-3)))
+    page = said(made(cli, tmp_path, "--no-peaks"))
+    assert "of the measured peak not measured the best is above what this busy machine shows" in page
+
+
+def test_of_two_measurements_the_greater_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("TENSORIR_CACHE_DIR", str(tmp_path))
+    record = identity(SHAPES[0], **describe(open_device(None))).record("trial", "t", {}, fine(1e-3))
+    for found in (peaks.Peaks(2.0, 1.0, "busy"), peaks.Peaks(1.0, 3.0, "busy"), peaks.Peaks(1.0, 1.0)):
+        monkeypatch.setattr(peaks, "_measured", lambda device, found=found: found)
+        peaks.measured_peaks(record)
+    assert peaks.known_peaks(record["device"]) == peaks.Peaks(2.0, 3.0)
+
+
 # --- in a browser
 
 ONE_SCREEN = """<script>
