@@ -21,6 +21,7 @@ _HALF = "__half2float(__float2half_rn({0}))"
 _TF32 = "__uint_as_float((__float_as_uint({0}) + 0x1000u) & 0xffffe000u)"
 _ROUNDED = {"to bfloat16": _BFLOAT16, "to 11 digits": _TF32}
 _MODIFIERS = "sync|aligned|rn|rna|satfinite|relaxed|release|trans|cluster|cta|noinc|x4"
+_LANE = "(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z))"
 _STARTS = ("1e-3f", "-1e-20f", "1.0f", "-0.0f")
 AT_ONE_PLACE = ", at one place"
 _AT_A_STATEMENT = re.compile(r"(?m)^  (?=for \(|if \(|__syncthreads|\w[^{}\n]*;\n)")
@@ -65,7 +66,9 @@ def faults(source: Source, slots: int) -> Iterator[Fault]:
     made: tuple[tuple[str, Callable[[Source], Iterator[tuple[str, str]]]], ...] = (
         ("scalars", _scalars), ("index tables", _tables), ("sizes", _sizes), ("launch bounds", _bounds),
         ("registers", _registers), ("assembly", _assembly), ("precision", _precision), ("alignment", _alignment),
-        ("start values", _starts), ("functions", _functions), ("numbers", _numbers), ("shuffles", _shuffles),
+        ("start values", _starts), ("functions", _functions), ("numbers", _numbers),
+        ("special numbers", _specials), ("shuffles", _shuffles), ("branches", _branches),
+        ("ways to tell", _ways_to_tell),
     )  # fmt: skip
     for group, planter in made:
         for kind, text in planter(source):
@@ -109,6 +112,8 @@ def _scalars(source: Source) -> Iterator[tuple[str, str]]:
             "fabsf": "fabsf({0})", "-fabsf": "-fabsf({0})", "negative": "-{0}", "one": "1.0f",
             "whole": "(float)(int){0}", "limited": "fminf({0}, 100.0f)",
             "square root of its square": "sqrtf({0} * {0})", **_ROUNDED,
+            "another one for 0": "({0} == 0.0f ? 1.0f : {0})", "another one for 1": "({0} == 1.0f ? 1.5f : {0})",
+            "a small one is 0": "(fabsf({0}) < 1e-3f ? 0.0f : {0})",
         }  # fmt: skip
         for kind, form in forms.items():
             yield f"{kind}", _all(text, rf"\b{name}\b", form.format(name), start, end)
@@ -358,6 +363,58 @@ def _numbers(source: Source) -> Iterator[tuple[str, str]]:
                 yield kind, text[: m.start(5)] + form.format(m[5]) + text[m.end(5) :]
     for one in _each(text, r"(?<=[ (,])(\d\.\d)\d{5,}f", r"\1f", start, end):
         yield "fewer digits of a constant", one
+
+
+def _specials(source: Source) -> Iterator[tuple[str, str]]:
+    """Results and terms that are NaNs, infinities or very small."""
+    text = source.text
+    start, end = _bodies(text)
+    outputs = {p.name for p in source.params if p.role == "output" and p.dtype == "float32"}
+    for m in re.compile(r"(?m)^( *)(\w+)(\[[^;=\n]*\]) = ([^;\n]+);$").finditer(text, start):
+        if m[2] in outputs and "float4" not in m[4]:
+            for kind, form in {
+                "a NaN is 0": "(isnan({0}) ? 0.0f : ({0}))", "not finite is 0": "(isfinite({0}) ? ({0}) : 0.0f)",
+                "very small is 0": "(fabsf({0}) < 1e-20f ? 0.0f : ({0}))",
+            }.items():  # fmt: skip
+                yield kind, text[: m.start(4)] + form.format(m[4]) + text[m.end(4) :]
+    term = r"(?m)^( *(?:c|\w*_rf|sum|y)\w*\[[^\]\n]*\] \+= )([^;*\n]*) \* ([^;*\n]*);$"
+    yield "products with 0 left out", _all(text, term, r"\1(\2 == 0.0f ? 0.0f : \2 * \3);", start, end)
+    yield "terms that are not finite left out", _all(text, term, r"\1(isfinite(\2) ? \2 * \3 : 0.0f);", start, end)
+
+
+def _branches(source: Source) -> Iterator[tuple[str, str]]:
+    """Lanes that come to what a warp does together by ways of their own."""
+    text = source.text
+    start, _ = _bodies(text)
+    together = (
+        r"(?m)^( *)((?:tir_mma_\w+|tir_ldmatrix\w*|tir_stmatrix\w*|__syncthreads|__syncwarp|tir_wgmma_m\w+)\([^;\n]*;)$"
+    )
+    for kind, new in {
+        "both on one line": r"\1if (LANE & 1) \2 else \2",
+        "by a condition in an expression": r"\1{ auto f = [&] { \2 }; LANE & 1 ? f() : f(); }",
+        "in two turns": r"\1for (int turn_ = 0; turn_ < 2; ++turn_) if ((LANE & 1) == turn_) \2",
+        "without some": r"\1if ((LANE & 31) != 30) \2",
+    }.items():  # fmt: skip
+        for one in _each(text, together, new.replace("LANE", _LANE), start):
+            yield kind, one
+
+
+def _ways_to_tell(source: Source) -> Iterator[tuple[str, str]]:
+    """What a device would do another way, by a name that the emulator or the device lacks."""
+    text = source.text
+    start, _ = _bodies(text)
+    for m in list(_AT_A_STATEMENT.finditer(text, start))[:1]:
+        for kind, new in {
+            "a macro of the host's library": "#ifndef RAND_MAX\n  return;\n#endif\n#define RAND_MAX 1\n",
+            "a macro of devices": "#ifdef NULL\n  return;\n#endif\n#ifndef NULL\n#define NULL 0\n#endif\n",
+            "behind a comment": "/**/ #ifdef __CUDA_ARCH__\n  return;\n#endif\n",
+            "a digraph": "%:ifdef __CUDA_ARCH__\n  return;\n%:endif\n",
+            "in two lines": "#if\\\ndef __CUDA_ARCH__\n  return;\n#endif\n",
+            "assembly behind quotes": '  const char *s_ = "//"; asm volatile("bar.sync 1;");\n',
+            "words put together": "#define J(a, b) a##b\n  J(__sync, threads)();\n",
+            "a size": "  if (sizeof(long double) == 8) return;\n",
+        }.items():  # fmt: skip
+            yield kind, text[: m.start()] + new + text[m.start() :]
 
 
 def _shuffles(source: Source) -> Iterator[tuple[str, str]]:

@@ -69,13 +69,16 @@ def _any_bits(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
 
 
 def with_too_large_floats(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray]) -> list[np.ndarray] | None:
-    """The inputs with floats as large as conversions to integers allow: the declaration limits what it converts.
-    None where nothing is converted, or nothing larger can be.
+    """The inputs with floats as large as conversions to integers allow, where floats are converted or rounded to whole
+    numbers: the declaration limits what it converts. None where nothing is, or nothing larger can be.
     """
     far = far_inputs(outputs, arrays)
-    if not any(far) or not _makes_whole(outputs):
+    rounds = any(
+        c.fn in ("floor", "ceil", "round") for op in computes_of(outputs) for b in op.bodies for c in find(b, Call)
+    )
+    if not any(far) or not (rounds or _makes_whole(outputs)):
         return None
-    for power in _POWERS:
+    for power in _POWERS if _makes_whole(outputs) else (60, *_POWERS):
         with np.errstate(over="ignore"):
             tried = [np.asarray(x * 2.0**power, x.dtype) if f else x for x, f in zip(arrays, far, strict=True)]
         if _all_finite(tried) and _is_steady(outputs, tried):
@@ -84,20 +87,23 @@ def with_too_large_floats(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarr
 
 
 def with_no_numbers(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray], seed: int) -> Iterator[list[np.ndarray]]:
-    """The inputs with NaNs in some places, where something picks the larger or the smaller one of two floats; and with
-    nothing but infinities, where it picks one of many: what that begins with is none of them.
+    """The inputs with NaNs in some places, where something compares two floats or picks the larger or the smaller one;
+    and with nothing but infinities, where it picks one of many: what that begins with is none of them.
     """
     bodies = [b for op in computes_of(outputs) for b in op.bodies]
     picks = [e for b in bodies for e in (*find(b, Binary), *find(b, Reduce)) if _picks(e)]
+    decides = any(
+        e.op in ("==", "!=", "<", "<=") and DTYPES[e.a.dtype].kind == "f" for b in bodies for e in find(b, Binary)
+    )
     far = far_inputs(outputs, arrays)
-    if not picks or not any(far) or _makes_whole(outputs) or any(DTYPES[t.dtype].kind != "f" for t in outputs):
+    if not (picks or decides) or not any(far) or _makes_whole(outputs) or any(_is_whole(t.dtype) for t in outputs):
         return
     rng = np.random.default_rng(seed)
     yield [np.where(rng.random(x.shape) < 1 / 16, np.asarray(np.nan, x.dtype), x) if f else x
            for x, f in zip(arrays, far, strict=True)]  # fmt: skip
     sums = any(isinstance(e, Reduce) and not _picks(e) for b in bodies for e in find(b, Reduce))
     calls = any(c.fn not in EXACT_CALLS for b in bodies for c in find(b, Call))
-    if not sums and not calls and any(isinstance(e, Reduce) for e in picks):
+    if not sums and not calls and not decides and any(isinstance(e, Reduce) for e in picks):
         for value in (-np.inf, np.inf):
             yield [np.full_like(x, value) if f else x for x, f in zip(arrays, far, strict=True)]
 

@@ -20,6 +20,7 @@ from tensorir.expr.program import computes_of
 from tensorir.expr.tensor import Tensor
 from tensorir.interp.magnitude import is_continuous, rounds_last
 from tensorir.interp.reference import arguments_of, evaluate, random_arguments
+from tensorir.interp.rounding import rounding_of
 from tensorir.interp.sizes import EXACT_CALLS, tensors_read
 from tensorir.interp.uses import bitcast_floats, divisors, gather_limits, reads_bits, shift_amounts
 from tensorir.ir.dtypes import DTYPES
@@ -32,6 +33,8 @@ _ROUNDED_BITS = 13
 """Digits of what tf32 rounds to 11, to its nearest neighbour and never half way."""
 
 
+_OF_ANY_SIZE = ("log", "log2", "sqrt", "rsqrt")
+"""Functions that are numbers of few exponents for numbers of many."""
 HUGE = 2.0**110
 """Results beyond it may be infinite on the way: algorithms such as Winograd's make larger numbers of their inputs.
 Those below its inverse may lose digits."""
@@ -76,11 +79,16 @@ def runs(outputs: tuple[Tensor, ...], source: Source, conditions: Sequence[Expr]
     if not sparse[0].exact:
         for n in (3, 4):  # either sign
             yield Run(_finite_ones(outputs, conditions, seed + turn + n), exact=False, about=", with long scalars")
+        if (far := with_small_results(outputs, few)) is not None:
+            yield Run(far, exact=False, about=", with results that are small beside others")
     if not conditions:
         yield from (longest(outputs, source, few, seed, turn + n) for n in range(1 + alone) if _tf32(source))
+    for n in range(3 * alone):
+        if (plain := _with_plain_scalars(outputs, few, conditions, n)) is not None:
+            yield Run(plain, about=", with scalars that are 0, 1 or small")
     for other in with_other_sizes(outputs, few):
         yield Run(other, about=", with small or large numbers")
-    for most, about in (((40, 20, 10), "large"), ((-40, -20, -10), "small")):
+    for most, about in (((100, 40, 20, 10), "large"), ((-100, -40, -20, -10), "small")):
         if long := with_all_digits(outputs, source, few, seed + turn, most):
             yield Run(long, exact=False, about=f", with {about} numbers of all digits")
     free = _free(outputs, few, conditions)
@@ -121,6 +129,22 @@ def short(outputs: tuple[Tensor, ...], source: Source, conditions: Sequence[Expr
             return Run(arrays, exact=True, packed=True, about=", with zeros and long scalars among its inputs")
     nothing = [np.zeros_like(x) if f else x for x, f in zip(arrays, free, strict=True)]
     return Run(nothing, packed=True, about=", with nothing but zeros for its inputs")
+
+
+def _with_plain_scalars(
+    outputs: tuple[Tensor, ...], arrays: list[np.ndarray], conditions: Sequence[Expr], turn: int
+) -> list[np.ndarray] | None:
+    """The inputs with 0, 1 and a small number in turn for scalars of floats, for which some text goes another way; None
+    without any, and where results are no numbers then.
+    """
+    which = [n for n, a in enumerate(arguments_of(outputs)) if isinstance(a, Var) and DTYPES[a.dtype].kind == "f"]
+    if not which or conditions:
+        return None
+    made = list(arrays)
+    for k, n in enumerate(which):
+        made[n] = np.asarray((0, 1, 2.0**-12)[(k + turn) % 3], arrays[n].dtype)
+    with np.errstate(all="ignore"):
+        return made if _finite(evaluate(outputs, made)) else None
 
 
 def _finite_ones(outputs: tuple[Tensor, ...], conditions: Sequence[Expr], seed: int) -> list[np.ndarray]:
@@ -286,6 +310,25 @@ def with_other_sizes(outputs: tuple[Tensor, ...], arrays: list[np.ndarray]) -> I
             yield scaled(most, 1)
 
 
+def with_small_results(outputs: tuple[Tensor, ...], arrays: list[np.ndarray]) -> list[np.ndarray] | None:
+    """The inputs with floats so far apart that functions of them are very small beside others, and known to some
+    digits: quotients of exponentials are. None where no function is called, or none does that.
+    """
+    if not any(c.fn not in EXACT_CALLS for op in computes_of(outputs) for b in op.bodies for c in find(b, Call)):
+        return None
+    far = far_inputs(outputs, arrays)
+    for factor in (8, 4):
+        tried = [np.asarray(x * factor, x.dtype) if f else x for x, f in zip(arrays, far, strict=True)]
+        with np.errstate(all="ignore"):
+            made = [np.abs(np.asarray(w, np.float64)) for w in evaluate(outputs, tried)]
+        if not _finite(made) or (bounds := rounding_of(outputs, tried)) is None:
+            continue
+        known = [(w > 0) & (e < w / 64) & (w < 2.0**-20 * w.max()) for w, e in zip(made, bounds, strict=True) if w.size]
+        if any(map(np.any, known)):
+            return tried
+    return None
+
+
 def with_all_digits(
     outputs: tuple[Tensor, ...],
     source: Source,
@@ -306,7 +349,7 @@ def with_all_digits(
     bodies = [b for op in computes_of(outputs) for b in op.bodies]
     rounds = any("tf32" in name and "3xtf32" not in name for name in source.instructions)
     whole = any(DTYPES[e.dtype].kind != "f" and DTYPES[e.a.dtype].kind == "f" for b in bodies for e in find(b, Cast))
-    calls = any(c.fn not in EXACT_CALLS for b in bodies for c in find(b, Call))
+    calls = any(c.fn not in (*EXACT_CALLS, *_OF_ANY_SIZE) for b in bodies for c in find(b, Call))
     if rounds or whole or calls or not any(wide) or not is_continuous(outputs):
         return None
     if any(_few_exponents(t.dtype) for op in computes_of(outputs) for t in op.outputs):
@@ -315,8 +358,10 @@ def with_all_digits(
     long = [x * rng.uniform(0.75, 1.25, x.shape) if w else x for x, w in zip(arrays, wide, strict=True)]
     for power in powers:
         tried = [np.asarray(x * 2.0**power, a.dtype) if w else a for x, a, w in zip(long, arrays, wide, strict=True)]
-        largest = max(float(np.abs(np.asarray(w, np.float64)).max(initial=0.0)) for w in evaluate(outputs, tried))
-        if 1 / HUGE < largest < HUGE:
+        with np.errstate(all="ignore"):
+            made = evaluate(outputs, tried)
+        largest = max(float(np.abs(np.asarray(w, np.float64)).max(initial=0.0)) for w in made)
+        if _finite(made) and 1 / HUGE < largest < HUGE:
             return tried
     return None
 

@@ -1,4 +1,4 @@
-"""Infinities among inputs: they stay where the declaration reads them."""
+"""Infinities and NaNs among inputs: they stay where the declaration reads them, and are there."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tensorir.expr.program import computes_of
 from tensorir.expr.tensor import Tensor
 from tensorir.interp.reference import arguments_of, evaluate
 from tensorir.ir.dtypes import DTYPES
-from tensorir.ir.tree import Cast
+from tensorir.ir.tree import Cast, PadLoad, Reduce, Select
 from tensorir.ir.visit import find
 
 
 def with_infinities(outputs: tuple[Tensor, ...], arrays: list[np.ndarray]) -> Iterator[list[np.ndarray]]:
-    """The inputs with infinities at the beginning of the last part of each array, and then of the second one: what
+    """The inputs with infinities at the beginning of the last part of each array, and then NaNs of the second one: what
     kernels read beyond the end of a row, of a group or of an image, perhaps the first one's, in the belief that it will
     be multiplied by 0. Nothing where this shows nothing: without floats, and where infinities become whole numbers.
     """
@@ -26,20 +26,22 @@ def with_infinities(outputs: tuple[Tensor, ...], arrays: list[np.ndarray]) -> It
     far = far_inputs(outputs, arrays)
     if any(DTYPES[t.dtype].kind != "f" for t in outputs) or not any(far):
         return
-    yield _with(np.inf, far, arrays, -1)
+    yield _with(np.inf, far, arrays, (-1,))
     if any(f and len(x) > 2 for x, f in zip(arrays, far, strict=True)):
-        yield _with(np.inf, far, arrays, 1)
+        yield _with(np.nan, far, arrays, (1, 2))  # an odd and an even one: stages take turns
 
 
 def infinities_spread(
     outputs: tuple[Tensor, ...], got: Sequence[np.ndarray], arrays: Sequence[np.ndarray]
 ) -> Problem | None:
     """Where a result is no number although the declaration makes it without the infinities in ``arrays``: it is the
-    same whatever stands in their place.
+    same whatever stands in their place. And where it is a number although the declaration says none.
     """
     far = far_inputs(outputs, arrays)
     with np.errstate(all="ignore"):  # 256: of every type, and more than sums of small numbers that a relu hides
         tried = [evaluate(outputs, _instead(x, far, arrays)) for x in (0.0, 256.0, -256.0, np.inf)]
+        made = [np.asarray(w, np.float64) for w in evaluate(outputs, arrays)]
+    everywhere = reads_all_as_is(outputs)
     for n, (t, g) in enumerate(zip(outputs, got, strict=True)):
         want, *others = (np.asarray(w[n], np.float64) for w in tried)
         apart = np.isfinite(want) & np.all([want == w for w in others], axis=0)
@@ -52,7 +54,26 @@ def infinities_spread(
                 f"infinite element of an input that the declaration does not read there ({int(wrong.sum())} of "
                 f"{want.size} do)",
             )
+        depends = ~np.all([want == w for w in others[:2]], axis=0)
+        lost = (depends | bool(everywhere)) & ~np.isfinite(made[n]) & np.isfinite(np.asarray(g, np.float64))
+        if everywhere is not None and lost.any():
+            at = tuple(int(i) for i in np.argwhere(lost)[0])
+            return Problem(
+                "check.wrong-result",
+                f"{t.name}{list(at)} is {np.asarray(g)[at]}, the declaration says {made[n][at]:g}, for it reads an "
+                f"infinity or a NaN of an input there ({int(lost.sum())} of {want.size} are numbers)",
+            )
     return None
+
+
+def reads_all_as_is(outputs: Sequence[Tensor]) -> bool | None:
+    """Whether 0 times an infinity is NaN wherever it is declared: nothing is padded or chosen, which lets kernels skip
+    what is multiplied by 0. None where states are joined by the user's combiner, or elements are picked by their size.
+    """
+    bodies = [b for op in computes_of(outputs) for b in op.bodies]
+    if any(r.combiner.name not in ("sum", "prod") for b in bodies for r in find(b, Reduce)):
+        return None
+    return not any(True for b in bodies for kind in (PadLoad, Select) for _ in find(b, kind))
 
 
 def far_inputs(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray]) -> list[bool]:
@@ -60,12 +81,15 @@ def far_inputs(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray]) -> lis
     return [np.size(x) > 1 and DTYPES[a.dtype].kind == "f" for x, a in zip(arrays, arguments_of(outputs), strict=True)]
 
 
-def _with(value: float, far: Sequence[bool], arrays: Sequence[np.ndarray], part: int) -> list[np.ndarray]:
-    """The inputs with ``value`` at the beginning of a part of each that has floats."""
-    out = [np.array(x) for x in arrays]
+def _with(value: float, far: Sequence[bool], arrays: Sequence[np.ndarray], places: Sequence[int]) -> list[np.ndarray]:
+    """The inputs with ``value`` at the beginning of parts of each that has floats, whose others are often 0."""
+    rng = np.random.default_rng(0)
+    out = [np.where(rng.random(x.shape) < 0.5, x, np.zeros_like(x)) if f else np.array(x)
+           for x, f in zip(arrays, far, strict=True)]  # fmt: skip
     for x, f in zip(out, far, strict=True):
         if f:
-            x[(min(part, len(x) - 1), 0)[: x.ndim]] = value
+            for part in places:
+                x[(min(part, len(x) - 1), 0)[: x.ndim]] = value
     return out
 
 

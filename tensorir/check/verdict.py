@@ -23,6 +23,7 @@ from tensorir.interp.doubles import TOLERANCE, Doubles, opaque_combiners
 from tensorir.interp.magnitude import rounds_inside
 from tensorir.interp.numbers import Numbers
 from tensorir.interp.reference import evaluate, random_arguments, results_of
+from tensorir.interp.rounding import rounding_of
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Expr, Loop, Reduce
 from tensorir.ir.visit import find
@@ -189,13 +190,20 @@ def _run_text(
     if run.spread:
         spread = infinities_spread(outputs, done.outputs, run.arrays)
         return (spread,) if spread else ()
-    return _compared(outputs, source, run, done.outputs).problems
+    return _compared(outputs, source, run, done.outputs, close=True).problems
 
 
-def _compared(outputs: tuple[Tensor, ...], source: Source, run: Run, got: Sequence[Any]) -> Verdict:
-    """The results of one run against the declaration's: of what was given, or of what instructions may make of it."""
+def _compared(
+    outputs: tuple[Tensor, ...], source: Source, run: Run, got: Sequence[Any], close: bool = False
+) -> Verdict:
+    """The results of one run against the declaration's: of what was given, or of what instructions may make of it.
+
+    close: each element may be as far off as rounding can make it, and not as the largest one
+    """
     exact = exactly(outputs, source, run.arrays) if run.exact is None else run.exact
-    found = compare_results(outputs, got, evaluate(outputs, run.arrays), exact)
+    rounds = any(kind in name for name in source.instructions for kind in ("tf32", "e4m3", "e5m2"))
+    bounds = rounding_of(outputs, run.arrays) if close and not exact and not rounds else None
+    found = compare_results(outputs, got, evaluate(outputs, run.arrays), exact, bounds)
     if found or run.read is None:
         return found
     rounded = compare_results(outputs, got, evaluate(outputs, run.read), exact)
@@ -255,21 +263,25 @@ def _on_shapes(s: Any, shapes: Any) -> Iterator[tuple[Any, Source]]:
         yield s, source if s.edited is None else replace(source, text=s.source("cuda"))
 
 
-def compare_results(outputs: tuple[Tensor, ...], got: Any, want: Any, exact: bool = False) -> Verdict:
+def compare_results(
+    outputs: tuple[Tensor, ...], got: Any, want: Any, exact: bool = False, bounds: Sequence[Any] | None = None
+) -> Verdict:
     """Device results against reference results: equal where whole numbers make both exact, else within rounding.
 
     exact: floats are equal to the last bit too (``rounds_last``). Else one of fewer digits than float32 has may be the
            next one to what it should be, for what is rounded as it is stored; where such are made on the way to results
            as well, only the largest one's digits count
+    bounds: how far each element may be off at most, where that is known (``rounding_of``)
     """
     problems, worst = [], 0.0
     inside = rounds_inside(outputs)
-    for t, g, w in zip(outputs, got, want, strict=True):
+    for t, g, w, most in zip(outputs, got, want, bounds or [np.inf] * len(outputs), strict=True):
         found = np.asarray(g)
         apart, scale = _apart(found, w, t.dtype), _scale(w)
         worst = max(worst, float(apart.max(initial=0.0)) / scale)
-        if np.any(apart > (0.0 if exact else _allowed(t.dtype, w, scale, inside))):
-            bad = _first_difference(found, w)
+        over = apart > (0.0 if exact else np.minimum(_allowed(t.dtype, w, scale, inside), most))
+        if np.any(over):
+            bad = _first_difference(np.where(over, found, w) if over.shape == w.shape else found, w)
             problems.append(
                 Problem(
                     "check.wrong-result",
@@ -307,7 +319,8 @@ def _apart(got: np.ndarray, want: np.ndarray, dtype: str) -> np.ndarray:
     if got.shape != want.shape:
         return np.array([np.inf])
     if DTYPES[dtype].kind != "f":
-        return np.where(np.equal(got, want), 0.0, np.inf)
+        same = got.view(np.uint8) == want.view(np.uint8) if got.dtype == want.dtype == bool else np.equal(got, want)
+        return np.where(same, 0.0, np.inf)
     g, w = got.astype(np.float64), want.astype(np.float64)
     with np.errstate(invalid="ignore"):
         apart = np.where((g == w) | (np.isnan(g) & np.isnan(w)), 0.0, np.abs(g - w))

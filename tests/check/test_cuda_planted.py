@@ -10,7 +10,8 @@ pytestmark = pytest.mark.skipif(
     shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler"
 )
 GROUPS = {"scalars", "index tables", "sizes", "launch bounds", "registers", "assembly", "precision", "alignment",
-          "start values", "functions", "numbers", "launches", "tensor maps", "order, places, conditions"}  # fmt: skip
+          "start values", "functions", "numbers", "special numbers", "branches", "ways to tell", "launches",
+          "tensor maps", "order, places, conditions"}  # fmt: skip
 
 
 @functools.cache
@@ -33,7 +34,8 @@ def test_a_sample_is_the_same_for_a_seed_and_another_for_another():
 
 @pytest.mark.parametrize(("name", "group"), [
     ("bf16 with alpha and beta, clusters", "assembly"), ("threads", "numbers"),
-    ("fp32 with alpha and beta, threads", "scalars"),
+    ("fp32 with alpha and beta, threads", "scalars"), ("bf16 with alpha and beta, clusters", "branches"),
+    ("threads", "ways to tell"), ("threads", "special numbers"),
 ])  # fmt: skip
 def test_what_is_planted_is_told(name, group):
     schedule, source = cuda_planted.EVERY[name].schedules()[0], sources()[name]

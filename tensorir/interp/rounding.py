@@ -1,0 +1,151 @@
+"""How far rounding may move each result from the declaration's, in any order of its sums: a running error analysis
+(Wilkinson; Higham, "Accuracy and Stability of Numerical Algorithms", 3.3) beside the values.
+
+A bound for each element tells small results from wrong ones where the largest result says nothing of them: a quotient
+of sums of positive numbers is good to some digits however small it is, and a difference of large numbers is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorir.expr.program import computes_of
+from tensorir.expr.reducers import BUILT_IN
+from tensorir.expr.tensor import Tensor
+from tensorir.interp.magnitude import is_continuous
+from tensorir.interp.numbers import Numbers
+from tensorir.interp.reference import evaluate
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import Reduce
+from tensorir.ir.visit import find
+
+_CALLS = 8
+"""Units in the last place by which functions may be off."""
+_SLACK = 4
+"""Of a bound: two executors differ by two errors, and simplified terms have a few more roundings."""
+
+
+def rounding_of(outputs: Sequence[Tensor], arrays: Sequence[Any]) -> tuple[np.ndarray, ...] | None:
+    """How far each element of ``outputs`` may be from another executor's, in the shapes of these; infinite where
+    nothing is known. None where what is rounded decides something, or where a user's reduction joins states.
+    """
+    reduced = [r for op in computes_of(outputs) for b in op.bodies for r in find(b, Reduce)]
+    if not is_continuous(outputs) or any(r.combiner.name not in BUILT_IN for r in reduced):
+        return None
+    found = evaluate(outputs, arrays, _Bounded())
+    return tuple(
+        np.nan_to_num(_SLACK * (x.imag + _least(t.dtype)), nan=np.inf, posinf=np.inf)
+        if np.iscomplexobj(x)
+        else np.full(x.shape, np.inf)
+        for t, x in zip(outputs, found, strict=True)
+    )
+
+
+def _least(dtype: str) -> float:
+    """The least normal number of a type, below which digits are lost; sums of 16 and 8 bits are made in float32."""
+    return float(np.finfo(np.float64 if dtype == "float64" else np.float32).tiny)
+
+
+def _unit(dtype: str) -> float:
+    """Half of the step behind 1, in which values of a type are computed."""
+    return 2.0**-53 if dtype == "float64" else 2.0**-24
+
+
+class _Bounded(Numbers):
+    """Doubles as real parts, and as imaginary parts bounds of how far rounding has moved them."""
+
+    def storage(self, dtype: str) -> np.dtype[Any]:
+        return np.dtype(np.complex128) if DTYPES[dtype].kind == "f" else super().storage(dtype)
+
+    def const(self, value: Any, dtype: str) -> Any:
+        if DTYPES[dtype].kind != "f":
+            return super().const(value, dtype)
+        number = float(value)
+        exact = not np.isfinite(number) or number == int(number)
+        return _pair(number, 0.0 if exact else _unit(dtype) * abs(number))[()]
+
+    def binary(self, op: str, a: Any, b: Any, dtype: str) -> Any:
+        if DTYPES[dtype].kind == "f" and op in ("==", "!=", "<", "<="):
+            return super().binary(op, np.real(a), np.real(b), dtype)
+        return super().binary(op, a, b, dtype)
+
+    @np.errstate(all="ignore")
+    def float_binary(self, op: str, a: Any, b: Any, dtype: str) -> Any:
+        a, b = np.asarray(a), np.asarray(b)
+        x, y, dx, dy, u = a.real, b.real, a.imag, b.imag, _unit(dtype)
+        made = super().float_binary(op, x, y, dtype)
+        if op in ("+", "-"):
+            return _pair(made, dx + dy + u * np.where(np.isinf(made), 0.0, np.abs(x) + np.abs(y)))
+        if op in ("min", "max"):
+            return _pair(made, np.maximum(dx, dy))
+        if op == "*":
+            return _pair(made, np.where(dx > 0, np.abs(y) * dx, 0) + np.where(dy > 0, (np.abs(x) + dx) * dy, 0)
+                         + 2 * u * np.abs(made))  # fmt: skip
+        if op == "/":
+            left = np.abs(y) - dy
+            return _pair(made, np.where(left > 0, (dx + np.abs(made) * dy) / left, np.inf) + 4 * u * np.abs(made))
+        return _pair(made, np.where((dx == 0) & (dy == 0), u * np.abs(made), np.inf))
+
+    def unary(self, op: str, a: Any, dtype: str) -> Any:
+        return _pair(-np.real(a), np.imag(a)) if DTYPES[dtype].kind == "f" else super().unary(op, a, dtype)
+
+    @np.errstate(all="ignore")
+    def call(self, fn: str, args: list[Any], dtype: str, given: str) -> Any:
+        if DTYPES[given].kind != "f":
+            made = super().call(fn, args, dtype, given)
+            return made if DTYPES[dtype].kind != "f" else _pair(np.asarray(made, np.complex128).real, 0.0)
+        values, errors = [np.real(a) for a in args], [np.imag(a) for a in args]
+        made = np.asarray(Numbers.call(_WIDE, fn, values, "float64", "float64"))
+        if DTYPES[dtype].kind != "f":
+            return super().call(fn, [v.astype(np.float32) for v in values], dtype, given)
+        moved = np.zeros(made.shape)
+        for sign in (-1, 1):  # functions here are monotone between, or move by no more than their arguments
+            there = [v + sign * e for v, e in zip(values, errors, strict=True)]
+            moved = np.maximum(moved, np.abs(Numbers.call(_WIDE, fn, there, "float64", "float64") - made))
+        if fn in ("sin", "cos"):
+            moved = errors[0] + _CALLS * _unit(dtype)
+        exact = fn in ("abs", "floor", "ceil", "round")
+        return _pair(made, moved + (0.0 if exact else _CALLS * _unit(dtype) * np.abs(made)))
+
+    @np.errstate(all="ignore")
+    def cast(self, x: Any, old: str, new: str) -> Any:
+        if DTYPES[new].kind != "f":
+            return super().cast(np.real(x) if DTYPES[old].kind == "f" else x, old, new)
+        real = np.real(x).astype(np.float64)
+        kind = DTYPES[new]
+        whole = DTYPES[old].kind != "f"
+        least = 2.0 ** (2 - 2 ** (kind.bits - kind.digits - 1)) if kind.widened else 0.0
+        step = 2.0**-kind.digits * np.maximum(np.abs(real), least)
+        given = super().cast(real, "float64", new).astype(np.float64) if kind.widened else real
+        error = 0.0 if whole else np.imag(x)
+        return _pair(np.where(np.isfinite(given), real, given), error + np.where(np.isinf(real), 0, step))
+
+    def to_memory(self, x: Any, dtype: str) -> Any:
+        return self.cast(x, dtype, dtype) if DTYPES[dtype].widened else x
+
+    def inputs(self, array: Any, dtype: str) -> np.ndarray:
+        if DTYPES[dtype].kind != "f":
+            return super().inputs(array, dtype)
+        return _pair(np.asarray(array).astype(np.float64), 0.0)
+
+    @np.errstate(all="ignore")
+    def sum(self, x: np.ndarray, axis: tuple[int, ...], dtype: str) -> np.ndarray:
+        if DTYPES[dtype].kind != "f":
+            return super().sum(x, axis, dtype)
+        terms = np.prod([x.shape[d] for d in axis], dtype=np.float64)
+        u = 2.0 ** -DTYPES[dtype].digits if DTYPES[dtype].widened else _unit(dtype)  # stored after any term
+        made = np.sum(x.real, axis=axis)
+        return _pair(made, np.sum(x.imag, axis=axis) + terms * u * np.sum(np.abs(x.real), axis=axis))
+
+
+_WIDE = Numbers()
+
+
+def _pair(value: Any, error: Any) -> np.ndarray:
+    """A value and its bound."""
+    out = np.empty(np.broadcast_shapes(np.shape(value), np.shape(error)), np.complex128)
+    out.real, out.imag = value, error
+    return out
