@@ -142,7 +142,7 @@ def _with_plain_scalars(
         return None
     made = list(arrays)
     for k, n in enumerate(which):
-        made[n] = np.asarray((0, 1, 2.0**-12)[(k + turn) % 3], arrays[n].dtype)
+        made[n] = np.asarray((0, 2.0**-12, 1)[(k + turn) % 3], arrays[n].dtype)  # small ones beside 0 and 1
     with np.errstate(all="ignore"):
         return made if _finite(evaluate(outputs, made)) else None
 
