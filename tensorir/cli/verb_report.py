@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tensorir.cli import common
 from tensorir.cli.common import Stop, json_option, put, put_json, say, usage
+
+if TYPE_CHECKING:
+    from tensorir.tune.summary import Tuned
 
 
 @click.command("report", cls=common.Verb, context_settings=common.SETTINGS)
@@ -43,9 +47,21 @@ def command(log: str, output: str, workload: str | None, measure: bool, as_json:
     except OSError as e:
         raise Stop(common.USAGE, f"cannot write {output}: {e.strerror}") from None
     if as_json:
-        rows = [{"workload": t.workload, "device": t.device, "trials": len(t.trials),
-                 "best": t.best.record["id"] if t.best else None} for t in found]  # fmt: skip
+        rows = [_row(t) for t in found]
         put_json({"schema": 1, "output": output, "rows": rows})
     else:
         put(output)
     return common.OK
+
+
+def _row(t: Tuned) -> dict[str, Any]:
+    """What the page opens with."""
+    from tensorir.tune.ratio import without_slots
+
+    best = {key: getattr(t.best, key, None) for key in ("time_s", "low_s", "high_s")}
+    library = None
+    if t.library is not None and t.ratio is not None:
+        library = without_slots(t.library) | t.ratio.json()
+    default = None if t.gain is None else {"time_s": t.default_s, **t.gain.json()}
+    row = {"workload": t.workload, "device": t.device, "trials": len(t.trials), "spent_s": round(t.spent_s, 3)}
+    return row | {"best": t.best.record["id"] if t.best else None, **best, "default": default, "baseline": library}

@@ -83,6 +83,9 @@ def test_it_opens_with_how_good_the_result_is(cli, tmp_path):
                   "60 trials in ", f"{t.best.record['template']}: {config}"):  # fmt: skip
         assert words in head, words
     assert "unsteady" not in head
+    (row,) = json.loads(cli("report", "logs", "--json")[1])["rows"]
+    assert (row["baseline"]["name"], row["baseline"]["ratio"], row["time_s"]) == ("torch", t.ratio.value, 1e-3)
+    assert row["default"]["ratio"] == t.gain.value and "samples" not in row["baseline"]
 
 
 def test_what_is_unsteady_is_marked(cli, tmp_path):
