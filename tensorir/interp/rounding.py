@@ -37,15 +37,13 @@ def rounding_of(outputs: Sequence[Tensor], arrays: Sequence[Any]) -> tuple[np.nd
         return None
     found = evaluate(outputs, arrays, _Bounded())
     return tuple(
-        np.nan_to_num(_SLACK * (x.imag + _least(t.dtype)), nan=np.inf, posinf=np.inf)
-        if np.iscomplexobj(x)
-        else np.full(x.shape, np.inf)
-        for t, x in zip(outputs, found, strict=True)
+        np.nan_to_num(_SLACK * x.imag, nan=np.inf, posinf=np.inf) if np.iscomplexobj(x) else np.full(x.shape, np.inf)
+        for x in found
     )
 
 
 def _least(dtype: str) -> float:
-    """The least normal number of a type, below which digits are lost; sums of 16 and 8 bits are made in float32."""
+    """The least normal number of a type, below which digits are lost; what has 16 or 8 bits is made in float32."""
     return float(np.finfo(np.float64 if dtype == "float64" else np.float32).tiny)
 
 
@@ -55,7 +53,9 @@ def _unit(dtype: str) -> float:
 
 
 class _Bounded(Numbers):
-    """Doubles as real parts, and as imaginary parts bounds of how far rounding has moved them."""
+    """Doubles as real parts, and as imaginary parts bounds of how far rounding has moved them; infinite or NaN where
+    that is not known.
+    """
 
     def storage(self, dtype: str) -> np.dtype[Any]:
         return np.dtype(np.complex128) if DTYPES[dtype].kind == "f" else super().storage(dtype)
@@ -82,11 +82,12 @@ class _Bounded(Numbers):
         if op in ("min", "max"):
             return _pair(made, np.maximum(dx, dy))
         if op == "*":
-            return _pair(made, np.where(dx > 0, np.abs(y) * dx, 0) + np.where(dy > 0, (np.abs(x) + dx) * dy, 0)
-                         + 2 * u * np.abs(made))  # fmt: skip
+            return _pair(made, np.where(dx == 0, 0, np.abs(y) * dx) + np.where(dy == 0, 0, (np.abs(x) + dx) * dy)
+                         + 2 * u * np.abs(made) + _least(dtype))  # fmt: skip
         if op == "/":
             left = np.abs(y) - dy
-            return _pair(made, np.where(left > 0, (dx + np.abs(made) * dy) / left, np.inf) + 4 * u * np.abs(made))
+            return _pair(made, np.where(left > 0, (dx + np.abs(made) * dy) / left, np.inf) + 4 * u * np.abs(made)
+                         + _least(dtype))  # fmt: skip
         return _pair(made, np.where((dx == 0) & (dy == 0), u * np.abs(made), np.inf))
 
     def unary(self, op: str, a: Any, dtype: str) -> Any:
@@ -102,13 +103,15 @@ class _Bounded(Numbers):
         if DTYPES[dtype].kind != "f":
             return super().call(fn, [v.astype(np.float32) for v in values], dtype, given)
         moved = np.zeros(made.shape)
-        for sign in (-1, 1):  # functions here are monotone between, or move by no more than their arguments
-            there = [v + sign * e for v, e in zip(values, errors, strict=True)]
-            moved = np.maximum(moved, np.abs(Numbers.call(_WIDE, fn, there, "float64", "float64") - made))
+        for n, e in enumerate(errors):  # functions here are monotone between, or move by no more than their arguments
+            ends = [[*values[:n], values[n] + sign * e, *values[n + 1 :]] for sign in (-1, 1)]
+            apart = [np.abs(Numbers.call(_WIDE, fn, there, "float64", "float64") - made) for there in ends]
+            most = np.maximum(*apart)
+            moved = moved + np.where(np.isnan(most), np.inf, most)  # it leaves what it is defined for
         if fn in ("sin", "cos"):
             moved = errors[0] + _CALLS * _unit(dtype)
         exact = fn in ("abs", "floor", "ceil", "round")
-        return _pair(made, moved + (0.0 if exact else _CALLS * _unit(dtype) * np.abs(made)))
+        return _pair(made, moved + (0.0 if exact else _CALLS * _unit(dtype) * np.abs(made) + _least(dtype)))
 
     @np.errstate(all="ignore")
     def cast(self, x: Any, old: str, new: str) -> Any:
@@ -121,7 +124,7 @@ class _Bounded(Numbers):
         step = 2.0**-kind.digits * np.maximum(np.abs(real), least)
         given = super().cast(real, "float64", new).astype(np.float64) if kind.widened else real
         error = 0.0 if whole else np.imag(x)
-        return _pair(np.where(np.isfinite(given), real, given), error + np.where(np.isinf(real), 0, step))
+        return _pair(np.where(np.isfinite(given), real, given), error + np.where(np.isinf(real), 0, step + _least(new)))
 
     def to_memory(self, x: Any, dtype: str) -> Any:
         return self.cast(x, dtype, dtype) if DTYPES[dtype].widened else x

@@ -21,6 +21,7 @@ ONES = {
     "sqrt": lambda a: tir.sqrt(tir.abs(a)), "log": lambda a: tir.log(tir.abs(a) + 0.01), "minus": lambda a: -a,
     "half": lambda a: tir.cast(tir.cast(a, "float16"), "float32"), "third": lambda a: a * 0.3333,
     "cube": lambda a: tir.pow(tir.abs(a), 1.7),
+    "power": lambda a: tir.pow(tir.abs(a) + 0.5, tir.minimum(a, 3.0)),
 }  # fmt: skip
 steps = st.lists(st.sampled_from([*PAIRS, *ONES]), min_size=1, max_size=5)
 
