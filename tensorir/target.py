@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, fields, replace
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.habits import habit
 from tensorir.errors.needs import need_bool, need_choice, need_int, need_ints, wrong
+from tensorir.errors.shown import Shown
 from tensorir.errors.spelling import nearest
-from tensorir.shown import Shown
 
 _OPT_IN = {  # bytes of shared memory that one block may have when the kernel asks for it (CUDA programming guide)
     70: 98304, 72: 98304, 75: 65536, 80: 166912, 86: 101376, 87: 166912, 88: 101376, 89: 101376,

@@ -11,11 +11,11 @@ from tensorir.codegen.source import GatherRange, Source
 from tensorir.errors import LaunchError, Problem
 from tensorir.errors.habits import answering, public, unknown
 from tensorir.errors.needs import need_int
+from tensorir.errors.shown import Shown, few_lines
 from tensorir.runtime.call import by_name
 from tensorir.runtime.device import Device
 from tensorir.runtime.launch import BoundLaunch, Program
 from tensorir.runtime.timing import Timing, copied_names
-from tensorir.shown import Shown, few_lines
 from tensorir.target import Target
 
 if TYPE_CHECKING:

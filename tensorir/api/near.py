@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.api.identity import A_WORD, describe, distance, identity_of
 from tensorir.errors.needs import need_path, wrong
-from tensorir.shown import Shown
+from tensorir.errors.shown import Shown
 from tensorir.tune.log import LogReader, Record, choose, slug
 
 if TYPE_CHECKING:

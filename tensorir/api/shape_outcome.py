@@ -14,7 +14,7 @@ import numpy as np
 
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_path
-from tensorir.shown import Shown, few_lines
+from tensorir.errors.shown import Shown, few_lines
 from tensorir.tune.child import plain
 from tensorir.tune.dispatch import Dispatch, Kernel, aligned, follow, tree_json
 from tensorir.tune.dispatch_text import c_text, python_text

@@ -21,11 +21,11 @@ from tensorir.errors.needs import (
     shown,
     wrong,
 )  # fmt: skip
+from tensorir.errors.shown import Shown, few_lines
 from tensorir.expr.program import as_outputs, computes_of, inputs_of, scalars_of
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Binary, Call, Reduce, Var
 from tensorir.ir.visit import find
-from tensorir.shown import Shown, few_lines
 from tensorir.target import Target
 
 if TYPE_CHECKING:

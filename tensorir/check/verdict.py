@@ -16,6 +16,7 @@ from tensorir.check.infinities import infinities_spread
 from tensorir.check.parts import not_run, undefined
 from tensorir.codegen.source import Source
 from tensorir.errors import CheckError, CompileError, LaunchError, LoweringError, Problem, TensorIRError
+from tensorir.errors.shown import Shown, few_lines
 from tensorir.expr.program import computes_of
 from tensorir.expr.resize import resize
 from tensorir.expr.tensor import Tensor
@@ -27,7 +28,6 @@ from tensorir.interp.rounding import rounding_of
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Expr, Loop, Reduce
 from tensorir.ir.visit import find
-from tensorir.shown import Shown, few_lines
 from tensorir.target import Target
 
 LEVELS = ("fast", "device", "emulate")

@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from tensorir.errors.shown import Shown, Text, difference, few_lines
 from tensorir.ir.dtypes import DTYPES
-from tensorir.shown import Shown, Text, difference, few_lines
 
 
 @dataclass(frozen=True, repr=False)

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-from tensorir.shown import Shown, few_lines
+from tensorir.errors.shown import Shown, few_lines
 
 _PACKAGE = str(Path(__file__).parent.parent)
 _PACKAGE_NAME = __name__.split(".")[0]

@@ -13,13 +13,13 @@ from tensorir.errors import DeclarationError, DeclarationTypeError, TensorIRErro
 from tensorir.errors.asked import item_of, put_right, rows_of, whole_of
 from tensorir.errors.habits import public, unknown
 from tensorir.errors.needs import shown
+from tensorir.errors.shown import Shown, few_lines
 from tensorir.ir.build import as_expr, cast, converted
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.operators import Operators
 from tensorir.ir.text import brief
 from tensorir.ir.tree import Buffer, Expr, Load, PadLoad, Reduce, Scope, Var
 from tensorir.ir.visit import find
-from tensorir.shown import Shown, few_lines
 
 METHODS = (
     "sum", "prod", "min", "max", "any", "all", "argmin", "argmax", "mean", "transpose", "reshape", "ravel", "flatten",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
-from tensorir.shown import Shown, few_lines
+from tensorir.errors.shown import Shown, few_lines
 
 # Freezing at run time triples the cost of building a node; the type checker enforces it always.
 _FREEZE = os.environ.get("TENSORIR_FREEZE", "0") == "1"

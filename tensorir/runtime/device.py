@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from tensorir.codegen.source import KernelLaunch, Source
 from tensorir.errors import DeviceError, LaunchError, TensorIRError, refuse
+from tensorir.errors.shown import Shown
 from tensorir.errors.spelling import nearest
-from tensorir.shown import Shown
 from tensorir.target import Target
 
 Bytes = NDArray[np.uint8]

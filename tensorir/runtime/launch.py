@@ -13,12 +13,12 @@ import numpy as np
 
 from tensorir.codegen.source import KernelLaunch, Param, Source, itemsize
 from tensorir.errors import LaunchError, Problem, warn
+from tensorir.errors.shown import Shown, few_lines
 from tensorir.runtime import guard as guarding
 from tensorir.runtime.arguments import bytes_of
 from tensorir.runtime.call import Attached, Call, accept, attach, fixed_values
 from tensorir.runtime.device import Device, Module, Step, open_device
 from tensorir.runtime.timing import Timing, copied_names, measure
-from tensorir.shown import Shown, few_lines
 from tensorir.target import Target
 
 

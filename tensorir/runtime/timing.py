@@ -13,7 +13,7 @@ from math import ceil, comb
 from typing import Protocol
 
 from tensorir.errors import Problem
-from tensorir.shown import Shown
+from tensorir.errors.shown import Shown
 
 BATCH_SECONDS = 0.004  # long against the 30-80 us of one finish, short against changes of the machine's speed
 PART_SECONDS = 0.0005  # short against the time slices of other programs

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from tensorir.arith.affine import Arith, Interval
 from tensorir.errors import Problem, ScheduleError
+from tensorir.errors.shown import Shown
 from tensorir.errors.spelling import nearest
 from tensorir.ir.build import as_int
 from tensorir.ir.node import Node
@@ -30,7 +31,6 @@ from tensorir.ir.tree import (
     Var,
 )  # fmt: skip
 from tensorir.ir.visit import find, reads, substitute, uses, walk, writes
-from tensorir.shown import Shown
 
 T = TypeVar("T")
 

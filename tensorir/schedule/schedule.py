@@ -21,6 +21,7 @@ from tensorir.errors.needs import (
     plain_int,
     wrong,
 )
+from tensorir.errors.shown import Shown, Text, difference, few_lines
 from tensorir.expr.program import as_outputs, program_of
 from tensorir.expr.tensor import Tensor
 from tensorir.intrin.intrin import Intrin, intrinsic
@@ -47,7 +48,6 @@ from tensorir.schedule.primitives import tensorize as _tensorize
 from tensorir.schedule.rewrite import Rewrite
 from tensorir.schedule.stageref import AxisRef, StageRef
 from tensorir.schedule.trace import Step, Trace, read_trace
-from tensorir.shown import Shown, Text, difference, few_lines
 from tensorir.target import Target
 
 

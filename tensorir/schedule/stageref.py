@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tensorir.errors import ScheduleError
 from tensorir.errors.habits import answering, public, unknown
 from tensorir.errors.needs import wrong
-from tensorir.shown import Shown
+from tensorir.errors.shown import Shown
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tensorir.errors import Problem, ScheduleError
-from tensorir.shown import Shown, few_lines
+from tensorir.errors.shown import Shown, few_lines
 
 
 @dataclass(frozen=True, repr=False)

@@ -12,6 +12,7 @@ from tensorir.api.workload import Template, Workload
 from tensorir.check.verdict import Verdict
 from tensorir.codegen.source import KernelLaunch, Param, Source
 from tensorir.errors import Problem, TensorIRError
+from tensorir.errors.shown import Text, fields_of, short
 from tensorir.expr.tensor import Compute, Tensor
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.node import Node
@@ -45,7 +46,6 @@ from tensorir.show.pieces import (
     words,
 )  # fmt: skip
 from tensorir.show.tree import schedule_tree, tree
-from tensorir.shown import Text, fields_of, short
 from tensorir.target import Target
 from tensorir.tune.outcome import Timed, TuneOutcome, reason_of, without_default
 from tensorir.tune.progress import between, duration, milliseconds, rate, statuses

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from tensorir.errors.shown import Shown, few_lines
 from tensorir.runtime.machine import Load
-from tensorir.shown import Shown, few_lines
 from tensorir.tune.ratio import Ratio, Span
 from tensorir.tune.record import TRANSIENT, Record, compares, key_text, span, steady_s
 

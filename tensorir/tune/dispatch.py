@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import shown
-from tensorir.shown import Shown
+from tensorir.errors.shown import Shown
 
 Shape = Mapping[str, Any]
 _RESERVED = ("KERNELS", "TUNED", "ValueError")  # names that the emitted function uses itself

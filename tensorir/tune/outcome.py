@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tensorir.errors import TensorIRError
+from tensorir.errors.shown import Shown, few_lines
 from tensorir.runtime.estimate import ESTIMATOR
 from tensorir.runtime.machine import REST, Load
-from tensorir.shown import Shown, few_lines
 from tensorir.tune.ratio import Ratio, Span, without_slots
 from tensorir.tune.record import Identity, Record
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tensorir.errors.shown import Shown
 from tensorir.runtime.estimate import THRICE, middle
 from tensorir.runtime.machine import Load
-from tensorir.shown import Shown
 from tensorir.tune.record import span, steady_s
 
 WIDE = 1.5  # upper over lower end of the ratio's interval from which it is unsteady,

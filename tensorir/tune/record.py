@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from tensorir.errors.shown import Shown
 from tensorir.runtime.estimate import ESTIMATOR
 from tensorir.runtime.timing import outside
-from tensorir.shown import Shown
 from tensorir.tune.child import plain
 
 Record = dict[str, Any]

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_int, need_mapping, shown
+from tensorir.errors.shown import Shown, few_lines
 from tensorir.errors.spelling import nearest
-from tensorir.shown import Shown, few_lines
 from tensorir.tune.legal import EXACT_LIMIT, Legal, Predicate, accepted, around, codes, enumerate_legal
 from tensorir.tune.pool import Features
 from tensorir.tune.restrict import WORDS, parse

@@ -8,7 +8,7 @@ from public import public
 from specimens import specimen
 
 import tensorir as tir
-from tensorir.shown import Shown, Text, few_lines
+from tensorir.errors.shown import Shown, Text, few_lines
 
 VOID = {"br", "meta", "link", "img", "input"}
 CLASSES = sorted(public(), key=lambda c: (c.__module__, c.__name__))
