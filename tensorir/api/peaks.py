@@ -6,13 +6,14 @@ import json
 import platform
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tensorir.api.identity import describe
 from tensorir.api.schedule import Schedule
+from tensorir.codegen.codec import decode, encode
 from tensorir.errors import TensorIRError
 from tensorir.expr.compute import compute, placeholder, reduce_axis
 from tensorir.expr.reducers import sum as total
@@ -49,8 +50,8 @@ def known_peaks(device: Mapping[str, Any]) -> Peaks | None:
     """What was measured earlier on this machine of a device of this name, driver and limits (as records have them)."""
     found = default_cache().get(_key(device))
     try:
-        return None if found is None else Peaks(**json.loads(found))
-    except (ValueError, TypeError, RecursionError):
+        return None if found is None else decode(Peaks, json.loads(found))
+    except (ValueError, RecursionError):
         return None
 
 
@@ -70,7 +71,7 @@ def measured_peaks(record: Record) -> Peaks | None:
     if (before := known_peaks(about)) is not None:
         busy = found.busy and before.busy
         found = Peaks(max(found.flops, before.flops), max(found.bytes_s, before.bytes_s), busy)
-    default_cache().put(_key(about), json.dumps(asdict(found)).encode())
+    default_cache().put(_key(about), json.dumps(encode(found)).encode())
     return found
 
 

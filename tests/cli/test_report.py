@@ -180,8 +180,6 @@ def test_a_data_sheet_is_not_a_measurement(cli, tmp_path):
 
 def test_peaks_are_measured_once_where_the_device_is(cli, tmp_path, monkeypatch):
     monkeypatch.setenv("TENSORIR_CACHE_DIR", str(tmp_path / "cache"))
-    for name, small in {"STEPS": 64, "LOOK_S": 0.01, "READ_BYTES": {"cpu": 1 << 22, "gpu": 1 << 22}}.items():
-        monkeypatch.setattr(peaks, name, small)
     about = describe(open_device(None))
     me = identity(SHAPES[0], **about)
     trial = me.record("trial", "t", {"a": 1}, fine(10.0))
