@@ -17,13 +17,13 @@ SEED = 1  # the saved files have those of seed 0
 
 
 @pytest.mark.usefixtures("only_run")
-@pytest.mark.parametrize("number", range(30))
+@pytest.mark.parametrize("number", range(16))
 def test_a_default_for_the_cpu_passes_its_check_and_is_right(number):
     row = cpu.one(number, SEED, "opencl:pocl")
     assert row["status"] in ("ok", "refused"), json.dumps(row)
 
 
-@pytest.mark.parametrize("number", range(24))
+@pytest.mark.parametrize("number", range(12))
 def test_defaults_for_gpus_fit(number):
     row = gpu.one(number, SEED, 1)
     assert row["status"] in ("ok", "refused"), json.dumps(row)

@@ -21,8 +21,6 @@ def test_warpgroups_get_shapes_that_tensor_copies_take(name):
     turns = [(*c.turns(), c.config["depth"]) for c in found]
     assert sum(tiles > 1 for tiles, *_ in turns) >= 2
     assert sum(iterations > depth for _, iterations, depth in turns) >= 3
-    again = list(emulated_shapes.cases(emulated_shapes.CLASSES[name], 2))
-    assert [(c.shape, c.config) for c in again] == [(c.shape, c.config) for c in found[:2]]
 
 
 def test_another_seed_draws_others():
@@ -31,6 +29,7 @@ def test_another_seed_draws_others():
     drawn = [[(x.shape, x.config) for x in emulated_shapes.cases(c, 4, seed)] for seed in (0, 0, 7, 8)]
     assert drawn[0] == drawn[1] == [(x.shape, x.config) for x in emulated_shapes.cases(c, 4)]
     assert drawn[2] not in (drawn[0], drawn[3])
+    assert [(x.shape, x.config) for x in emulated_shapes.cases(c, 2)] == drawn[0][:2]
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler to emulate with")

@@ -44,11 +44,11 @@ def with_line(s, extra):
         ("if (threadIdx.x == 5) __builtin_trap();", "emulate.crashed", "SIGILL, a trap"),
         ("*(volatile float *)0 = 1;", "memory.out-of-bounds", "belongs to no array"),
         ("B[1000000000] = 1;", "memory.out-of-bounds", "belongs to no array"),
-        (SPIN, "emulate.time", "not at its end after 2 s of processor time"),
+        (SPIN, "emulate.time", "not at its end after 1 s of processor time"),
     ],
 )
 def test_what_ends_is_told(monkeypatch, extra, code, words):
-    monkeypatch.setattr("tensorir.check.verdict._emulated_s", lambda outputs: 2.0)
+    monkeypatch.setattr("tensorir.check.verdict._emulated_s", lambda outputs: 1.0)
     bad, line = with_line(doubled(), extra)
     problem = bad.check(level="emulate").problems[0]
     assert problem.code == code and words in problem.message
