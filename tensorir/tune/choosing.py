@@ -53,7 +53,9 @@ class Choice(Shown):
         return Load.of(self.timed.get("load")) if on_cpu else None
 
     def over(self, best: Choice) -> Ratio:
-        """Its time over that of the best (``against``)."""
+        """Its time over that of the best (``against``); exactly 1 for the best itself, which was measured once."""
+        if self is best:
+            return Ratio(1.0, 1.0, 1.0)
         return Ratio.of(self.span.scaled(self.against(best) / self.time_s), best.span, best.load)
 
     @property

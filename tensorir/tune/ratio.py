@@ -78,7 +78,7 @@ class Ratio(Shown):
         said = "" if load is None else load.words()
         if max(above.spread, below.spread) >= THRICE:
             said = f"slowest {max(above.spread, below.spread):.1f} times the fastest"
-        elif high > WIDE * low:
+        elif not high <= WIDE * low or value == math.inf:  # nor where times are no clock's
             said = f"anything from {_plain(low)} to {_plain(high)}"
         elif low <= 1.0 <= high and not 1 / TIE <= value <= TIE:
             said = f"{low:.2g} to {high:.2g} does not say which is faster"
@@ -112,7 +112,8 @@ class Ratio(Shown):
     @property
     def hopeless(self) -> bool:
         """Whether no number may be given at all."""
-        return not self.steady and (self.high > HOPELESS * self.low or not 1 / ABSURD <= self.value <= ABSURD)
+        known = self.high <= HOPELESS * self.low and 1 / ABSURD <= self.value <= ABSURD
+        return not self.steady and not known
 
     def json(self) -> dict[str, Any]:
         """The fields of a document."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections import defaultdict
@@ -47,7 +48,7 @@ class Tuned:
     ratio: Ratio | None = None
     spent_s: float = 0.0
 
-    @property
+    @functools.cached_property
     def place(self) -> int | None:
         """The position of the best's trial among all; None where its line is lost."""
         wanted = None if self.best is None else self.best.record["id"]
@@ -154,7 +155,8 @@ def importance(trials: Sequence[Record]) -> list[Importance]:
             if len(parts) >= HALVES / 2:
                 off = np.quantile(parts, [0.05, 0.95]) - np.mean(parts)
                 low, high = (float(np.clip(share + x, 0.0, 1.0)) for x in off)
-            found.append(Importance(template, knob, max(0.0, share), len(some), low, max(high, share)))
+            shown = max(0.0, share)
+            found.append(Importance(template, knob, shown, len(some), min(low, shown), max(high, shown)))
     return sorted(found, key=lambda i: -i.share)
 
 

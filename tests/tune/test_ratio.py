@@ -48,6 +48,13 @@ def test_an_unsteady_ratio_of_more_than_ten_is_withheld():
     assert Ratio.of(span(20e-3), span(0.2e-3)).text() == "100.00x", "a slow peer may be one"
 
 
+@pytest.mark.parametrize("above", [Span(1.0, 0.9, 1.1), Span(1e4, 5e-324, 8e4)])
+def test_times_that_no_clock_shows_make_no_ratio(above):
+    """Their quotient, or an end of its interval, is no number."""
+    found = Ratio.of(above, Span(5e-324, 5e-324, 8e4))
+    assert found.text("numpy") == "unsteady against numpy" and found.doubt
+
+
 def test_of_records_and_documents():
     record = {"v": 2, "time_s": 2.0, "low_s": 1.5, "high_s": 2.5, "samples": [2.0, 1.0, 4.0], "drift": 3.0}
     assert Span.of(record) == Span(2.0, 1.5, 2.5, 4.0, (2.0, 1.0, 4.0))
