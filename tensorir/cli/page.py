@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tensorir.cli.page_head import MOST_CONFIG, config_words, count, result, rooflines, summary
+from tensorir.cli.page_head import MOST_CONFIG, config_words, count, result, rooflines, summary, whereabouts
 from tensorir.cli.parse import work_of
 from tensorir.cli.roofs import Roofs, target_of
 from tensorir.cli.titles import brief
 from tensorir.show import curves, figures
-from tensorir.show.pieces import code, dim, file, fold, grid, html, joined, pre, source, style, table
+from tensorir.show.pieces import Html, code, dim, file, fold, grid, html, joined, pre, source, style, table
 from tensorir.tune.log import passed
 from tensorir.tune.outcome import grouped_reasons, reason_of
 from tensorir.tune.progress import between, milliseconds
-from tensorir.tune.record import span, steady_s
+from tensorir.tune.record import Record, span, steady_s
 from tensorir.tune.summary import HALVES, Tuned, importance, knobs
 
 if TYPE_CHECKING:
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
 
 MANY = 3  # results from which on they are shown in little room
 ROWS, DOTS, LINES = 1200, 800, 400  # of all tables and figures of a page
-SOURCES = 250_000  # characters
+WORKLOADS = 100  # of a page
+SOURCES = 250_000  # characters of kernels
+BYTES = 950_000  # of a page, but for the names of what is left out
+DEFAULT_LOG = "tuning_logs"
 
 _HEAD = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -41,18 +45,25 @@ def page(log: str, found: Sequence[Tuned], skipped: str, measure: bool = True) -
     script = file("report.js")
     digest = "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     head = _HEAD.format(sum=digest, title=html(f"Tuning of {log}"), style=style("report.css"))
+    told = summary(found, skipped)
+    if len(found) > WORKLOADS:
+        told += f"; {count(len(found) - WORKLOADS, 'result')} with fewer trials are left out"
+        found = found[:WORKLOADS]
     works = {t.workload: work_of(t.workload) for t in found}
     roofs = Roofs(measure)
     above = [None if t.best is None else roofs.above(t, works[t.workload]) for t in found]
-    body = [f'<h1 class="tir-head"><b>Tuning</b>{code(log)}</h1>', f"<p>{dim(summary(found, skipped))}</p>"]
-    shown = (result(n, t, a) for n, (t, a) in enumerate(zip(found, above, strict=True)))
+    body = [f'<h1 class="tir-head"><b>Tuning</b>{code(log)}</h1>', f"<p>{dim(told)}</p>"]
+    where = whereabouts(found)
+    shown = (result(n, t, a, w) for n, (t, a, w) in enumerate(zip(found, above, where, strict=True)))
     body.append(f'<div class="{"tir-many" if len(found) > MANY else "tir-few"}">{"".join(shown)}</div>')
     roofline = rooflines(found, above)
     if len(found) > 1:
         body.append(_figures(*roofline))
         roofline = []
-    room = _Room(sum(len(t.trials) for t in found))
-    body += [_section(n, t, works[t.workload], room, roofline) for n, t in enumerate(found)]
+    room = _Room(sum(len(t.trials) for t in found), log, BYTES - sum(len(x.encode()) for x in (*body, head)))
+    for n, (t, w) in enumerate(zip(found, where, strict=True)):
+        heading = f'<section id="w{n}"><h2>{html(brief(t.workload))} <small>{dim(w)}</small></h2>'
+        body.append(room.kept(t, heading, _section(t, works[t.workload], room, roofline)))
     text = "\n".join(body)
     return f'{head}<body class="tir-page"><main class="tir">{text}</main>\n<script>{script}</script></body></html>\n'
 
@@ -60,15 +71,29 @@ def page(log: str, found: Sequence[Tuned], skipped: str, measure: bool = True) -
 class _Room:
     """How much of each workload is shown, so that a page of a long log is no larger than one can send."""
 
-    def __init__(self, trials: int) -> None:
+    def __init__(self, trials: int, log: str, left: int) -> None:
         self._trials, self.sources = max(1, trials), SOURCES
+        self._log, self._left = log, left
+
+    def kept(self, t: Tuned, heading: str, text: str) -> str:
+        """The section of a workload, or where it is found if the page has no room for it."""
+        if len(text.encode()) > self._left:
+            again = code(f"tensorir report {shlex.quote(self._log)} --workload {shlex.quote(brief(t.workload))}")
+            text = f"<p>{dim(joined(['left out of a page this long; ', again], ''))}</p>"
+        self._left -= len(text.encode())
+        return f"{heading}\n{text}\n</section>"
+
+    def again(self, verb: str, trial: str) -> Html:
+        """The command that shows or runs a trial."""
+        log = "" if self._log == DEFAULT_LOG else f" --log {shlex.quote(self._log)}"
+        return code(f"tensorir {verb} {trial}{log}")
 
     def share(self, t: Tuned, of: int, least: int) -> int:
         """Of ``of`` things, the part of one workload."""
         return max(least, of * len(t.trials) // max(self._trials, of))
 
 
-def _section(n: int, t: Tuned, work: Workload | None, room: _Room, first: list[str]) -> str:
+def _section(t: Tuned, work: Workload | None, room: _Room, first: list[str]) -> str:
     good = [k for k, r in enumerate(t.trials) if passed(r)]
     shown = [_convergence(t, room)] if good else []
     shown += first
@@ -76,22 +101,26 @@ def _section(n: int, t: Tuned, work: Workload | None, room: _Room, first: list[s
         told = (f"By itself (epsilon squared, per template); knobs that matter only together show little of it. The "
                 f"interval is from {HALVES} random halves of the trials: few trials, long lines.")  # fmt: skip
         shown.append(f"<h3>Knobs</h3>{figures.importances(found)}<p>{html(told)}</p>")
-    device = dim(f"on {t.device}")
-    out = [f'<section id="w{n}"><h2>{html(brief(t.workload))} <small>{device}</small></h2>']
-    out += [_figures(*shown), _across(t, good, room), _trials(t, room), _failures(t), _notes(t)]
-    return "\n".join([*out, _source(t, work, room), "</section>"])
+    out = [_figures(*shown), _across(t, good, room), _trials(t, room), _failures(t, room), _notes(t)]
+    return "\n".join([*out, _source(t, work, room)])
 
 
 def _figures(*some: str) -> str:
     return f'<div class="tir-figures">{"".join(f"<div>{x}</div>" for x in some)}</div>' if some else ""
 
 
+def _verdict(r: Record) -> str:
+    """What is wrong with a trial; empty where nothing is."""
+    if passed(r):
+        return ""
+    return "not checked" if r["status"] == "ok" else reason_of(r)
+
+
 def _told(t: Tuned, n: int) -> str:
     """What hovering over a trial says: time, verdict, configuration."""
     r = t.trials[n]
-    time_s = between(steady_s(r), *span(r)) if r["time_s"] is not None else reason_of(r)
-    right = "right" if passed(r) else "not checked" if r["status"] == "ok" else ""
-    head = ", ".join(w for w in (f"trial {n + 1}: {time_s}", right, "the best" if n == t.place else "") if w)
+    time_s = [] if r["time_s"] is None else [between(steady_s(r), *span(r))]
+    head = f"trial {n + 1}: " + ", ".join([*time_s, _verdict(r) or "right", *["the best"] * (n == t.place)])
     return figures.short(head, MOST_CONFIG) + "\n" + figures.short(f"{r['template']}: {config_words(r)}", MOST_CONFIG)
 
 
@@ -99,11 +128,12 @@ def _convergence(t: Tuned, room: _Room) -> str:
     seconds = [steady_s(r) if passed(r) else None for r in t.trials]
     library = None if t.library is None else (str(t.library["name"])[:40], float(t.library["time_s"]))
     drawn = curves.best_so_far(seconds, t.place, lambda n: _told(t, n), library, room.share(t, DOTS, 20))
-    fastest = min((s, n) for n, s in enumerate(seconds) if s is not None)[1]
+    least, fastest = min((s, n) for n, s in enumerate(seconds) if s is not None)
     said = ""
-    if t.place is not None and fastest != t.place:
-        said = (f"When it was tried, trial {fastest + 1} was faster than the best, trial {t.place + 1}. The final "
-                "round, in which the fastest take turns, decides.")  # fmt: skip
+    if t.best is not None and t.place is not None and least < steady_s(t.trials[t.place]):
+        said = f"When it was tried, trial {fastest + 1} was faster than the best, trial {t.place + 1}. "
+        said += ("It failed when it was run again, or its template makes another kernel now." if t.best.round is None
+                 else "The final round, in which the fastest take turns, decides.")  # fmt: skip
     return f"<h3>Convergence</h3>{drawn}" + (f"<p>{html(said)}</p>" if said else "")
 
 
@@ -134,7 +164,7 @@ def _trials(t: Tuned, room: _Room) -> str:
         if r["time_s"] is not None:
             low, high = map(milliseconds, span(r))
             times = [milliseconds(steady_s(r)), f"{low} to {high}"]
-        said = best if n == t.place else "" if passed(r) else figures.short(reason_of(r), 60)
+        said = best if n == t.place else figures.short(_verdict(r), 60)
         cells: list[Any] = [n + 1, *times, said, r["template"]]
         text = " ".join(f"<td>{html(c)}</td>" for c in cells[:-2])
         text += f' <td class="tir-said">{html(cells[-2])}</td> <td>{html(cells[-1])}</td>'
@@ -142,17 +172,18 @@ def _trials(t: Tuned, room: _Room) -> str:
         rows.append(f'<tr data-t="{n}"{mark}>{text} <td class="tir-told">{code(config_words(r))}</td></tr>')
     head = "".join(f"<th>{x}</th>" for x in ("trial", "time", "interval", "", "template", "configuration"))
     left = f"; {count(len(order) - len(kept), 'other')} are left out" if len(kept) < len(order) else ""
-    note = f"By their times; those of finalists were measured again, in turn{left}."
+    final = "; those of finalists were measured again, in turn" * (t.best is not None and t.best.round is not None)
+    note = f"By their times{final}{left}."
     find = ('<input class="tir-search" type="search" hidden aria-label="search" '
             'placeholder="search: words, or knob=value"> <span class="tir-count tir-dim"></span>')  # fmt: skip
     made = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
     return f'<h3>Trials</h3><p>{dim(note)}</p>{find}<div class="tir-rows">{made}</div>'
 
 
-def _failures(t: Tuned) -> str:
+def _failures(t: Tuned, room: _Room) -> str:
     reasons = grouped_reasons(t.trials)
     known = {r["id"]: r for r in t.trials}
-    rows = [(r["count"], str(r["status"]), str(r["reason"]), code(f"tensorir repro {r['trial']}"),
+    rows = [(r["count"], str(r["status"]), str(r["reason"]), room.again("repro", r["trial"]),
              code(config_words(known[r["trial"]])) if r["trial"] in known else "") for r in reasons]  # fmt: skip
     if not rows:
         return ""
@@ -188,7 +219,7 @@ def _source(t: Tuned, work: Workload | None, room: _Room) -> str:
     text = made.source.text
     lines = f"Source of the best, {len(text.splitlines())} lines"
     if len(text) > room.sources:
-        again = code(f"tensorir show {brief(t.workload)}")
+        again = room.again("show", t.best.record["id"])
         return f"<p>{dim(joined([lines, ': left out of a page this long; ', again], ''))}</p>"
     shown = source(text) if 3 * len(text) <= room.sources else html(text)
     room.sources -= len(shown)

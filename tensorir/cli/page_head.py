@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +12,7 @@ from tensorir.show import figures
 from tensorir.show.pieces import Html, code, coloured, dim, grid, html, joined
 from tensorir.tune.progress import UNTOLD, between, duration, milliseconds, rate, statuses
 from tensorir.tune.ratio import Ratio
-from tensorir.tune.record import Record
+from tensorir.tune.record import Record, relevant
 from tensorir.tune.summary import Tuned
 
 MOST_CONFIG = 200
@@ -20,7 +20,7 @@ MOST_CONFIG = 200
 
 def config_words(record: Record, most: int = MOST_CONFIG) -> str:
     """``tile=8 vec=True``: a word for each knob, as searching takes them."""
-    return figures.short(" ".join(f"{k}={str(v).replace(' ', '')}" for k, v in record["config"].items()), most)
+    return figures.short(" ".join(f"{k}={figures.word(v)}" for k, v in record["config"].items()), most)
 
 
 def summary(found: Sequence[Tuned], skipped: str) -> str:
@@ -38,6 +38,25 @@ def count(n: int, what: str) -> str:
     return f"{n:,} {what}{'s' * (n != 1)}"
 
 
+def whereabouts(found: Sequence[Tuned]) -> list[str]:
+    """On which device each was tuned; of one workload on one device, also what tells the results apart."""
+    alike: dict[tuple[str, str], list[dict[str, str]]] = defaultdict(list)
+    for t in found:
+        alike[t.workload, t.device].append(_circumstances(t))
+    out = []
+    for t in found:
+        mine, others = _circumstances(t), alike[t.workload, t.device]
+        telling = [f"{k} {v}" for k, v in mine.items() if any(o.get(k) != v for o in others)]
+        out.append(", ".join([f"on {t.device}", *telling]))
+    return out
+
+
+def _circumstances(t: Tuned) -> dict[str, str]:
+    """What results depend on besides workload and device (``log.identity_of``)."""
+    record = t.trials[0] if t.trials or t.best is None else t.best.record
+    return {"driver": record["device"]["driver"], **relevant(record["versions"]), "definition": record["compute"][:8]}
+
+
 def _fact(label: str, big: Any, *notes: Any, doubtful: bool = False) -> str:
     mark = " tir-warn" if doubtful else ""
     said = "".join(f'<span class="tir-note">{html(n)}</span>' for n in notes[1:] if n)
@@ -46,17 +65,16 @@ def _fact(label: str, big: Any, *notes: Any, doubtful: bool = False) -> str:
             f'<span class="tir-big{mark}">{html(big)}</span>{first}{said}</div>')  # fmt: skip
 
 
-def result(n: int, t: Tuned, above: Above | None) -> str:
+def result(n: int, t: Tuned, above: Above | None, where: str) -> str:
     """The best kernel next to the library, the default and the peaks, and what it took to find it."""
     name = f'<a href="#w{n}">{html(brief(t.workload))}</a>'
-    out = [f'<div class="tir-wide tir-what">{name} {dim(f"on {t.device}")}</div>']
+    out = [f'<div class="tir-wide tir-what">{name} {dim(where)}</div>']
     if t.best is None:
         out += [_fact("best", "no valid configuration"), _search_fact(t)]
         return f'<div class="tir-result">{"".join(out)}</div>'
     best = t.best
     out += [_best_fact(t, above), _library_fact(t)]
-    out.append(_ratio_fact("against the default", t.gain, "", f"default {milliseconds(t.default_s or 0)}"))
-    out += [_peak_fact(above), _search_fact(t)]
+    out += [_default_fact(t), _peak_fact(above), _search_fact(t)]
     config = f"{best.record['template']}: {config_words(best.record)}"
     trial = dim("trial " + best.record["id"])
     out.append(f'<div class="tir-wide">{code(config)} {trial}</div>')
@@ -88,6 +106,12 @@ def _doubt(t: Tuned) -> str:
     said = [f"{name} {r.doubt}" for name, r in named if r is not None and r.doubt and r.doubt != busy]
     said += [busy] if busy else []
     return "unsteady: " + "; ".join(said) if said else ""
+
+
+def _default_fact(t: Tuned) -> str:
+    if t.default is t.best is not None:
+        return _fact("against the default", "1.00x", "", "the default is the best")
+    return _ratio_fact("against the default", t.gain, "", f"default {milliseconds(t.default_s or 0)}")
 
 
 def _library_fact(t: Tuned) -> str:

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tensorir.show.curves import RIGHT, WIDTH, Axes, Scale, dot, svg, thin
 from tensorir.show.pieces import Html, html
@@ -133,7 +134,8 @@ def parallel(
     trials: valid ones; places: by which ``told``, what hovering says, knows them; best: the id of the one to mark
     """
     names = knobs(trials)[:MOST_KNOBS]
-    scales = [[json.dumps(v) for v in levels(trials, name)] for name in names]
+    values = [levels(trials, name) for name in names]
+    scales = [[json.dumps(v) for v in some] for some in values]
     order = sorted(range(len(trials)), key=lambda n: (trials[n]["id"] == best, -steady_s(trials[n])))
     half = order[-most // 2 :]  # the fastest, and some of all others
     kept = [order[n] for n in thin(max(0, len(order) - len(half)), most // 2)] + half
@@ -159,7 +161,7 @@ def parallel(
     for k, (name, scale) in enumerate(zip(names, scales, strict=True)):
         some = thin(len(scale), 14)
         for level in some:
-            said = html(short(scale[level].strip('"'), 14))
+            said = html(short(word(values[k][level]), 14))
             parts.append(f'<text class="tir-level" x="{x(k):.0f}" y="{y(level, len(scale)) + 4:.0f}" '
                          f'text-anchor="middle">{said}</text>')  # fmt: skip
         parts.append(f'<text x="{x(k):.0f}" y="{height - 6}" text-anchor="middle">{html(short(name, 14))}</text>')
@@ -189,6 +191,11 @@ def ratio_bar(ratio: Ratio) -> Html:
         width=width,
         height=height,
     )
+
+
+def word(value: Any) -> str:
+    """The value of a knob, as in ``tile=8``."""
+    return str(value).replace(" ", "")
 
 
 def short(text: str, most: int = LABEL) -> str:

@@ -29,7 +29,8 @@ class Tuned:
 
     trials:    in the order of time; the first is the default's
     best:      the configuration that would be loaded, None if none is valid
-    default_s: seconds of the default to compare with the best's (``Choice.against``); None if it is not valid
+    default:   the first trial's configuration; None if it is not valid
+    default_s: seconds of the default to compare with the best's (``Choice.against``)
     gain:      the default's time over the best's
     older:     trials whose times do not compare with these (``record.compares``), and are left out
     library:   the fastest library of the best's final round: name, ``time_s``, ``low_s``, ``high_s``; ratio: its time
@@ -46,6 +47,7 @@ class Tuned:
     older: int = 0
     library: dict[str, Any] | None = None
     ratio: Ratio | None = None
+    default: Choice | None = None
     spent_s: float = 0.0
 
     @functools.cached_property
@@ -109,7 +111,7 @@ def tuned(records: Iterable[Record]) -> list[Tuned]:
         seconds, gain = (default.against(ranked[0]), default.over(ranked[0])) if default else (None, None)
         peer, ratio = (library(group, best) if best else None) or (None, None)
         title, device = first["workload"], first["device"]["name"]
-        found.append(Tuned(title, device, trials, best, seconds, gain, older, peer, ratio, spent[name]))
+        found.append(Tuned(title, device, trials, best, seconds, gain, older, peer, ratio, default, spent[name]))
     return sorted(found, key=lambda t: (-len(t.trials), t.workload, t.device))
 
 

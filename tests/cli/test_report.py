@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from report_logs import final, fine, identity, keep, run
+from report_logs import DEVICE, final, fine, identity, keep, run
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "show"))
 
@@ -20,7 +20,7 @@ from tensorir.api import peaks
 from tensorir.api.identity import compute_digest, describe
 from tensorir.cli import common
 from tensorir.runtime.device import open_device
-from tensorir.tune.log import LogReader, best
+from tensorir.tune.log import Identity, LogReader, best
 from tensorir.tune.summary import tuned
 
 SHAPES = (
@@ -166,6 +166,72 @@ def test_nothing_from_elsewhere_runs_or_is_loaded(cli, tmp_path):
     assert "fetch" not in script and "XMLHttpRequest" not in script
 
 
+# --- what a page may claim
+
+
+def test_a_default_that_is_the_best_is_said_to_be(cli, tmp_path):
+    me = identity(SHAPES[0])
+    busy = {"seconds": 1.0, "others": 1.5, "stolen": 0.0, "cores": 2}
+    keep(tmp_path / "logs", me.record("trial", "t", {"a": 1}, fine(1e-3, low_s=5e-4, high_s=2e-3, load=busy)))
+    head = said(made(cli, tmp_path).split("<section")[0])
+    assert "against the default 1.00x the default is the best" in head and "against the default other" not in head
+
+
+def test_the_final_round_is_named_where_there_was_one(cli, tmp_path):
+    """Of two equal trials none was faster; one that was is out, for it was wrong when it was run again."""
+    me = identity(SHAPES[0])
+    slow, fast = (me.record("trial", "t", {"a": a}, fine(1e-3 / a, source_sha256=f"{a:064x}")) for a in (1, 2))
+    wrong = {"status": "wrong_result", "source_sha256": f"{2:064x}", "detail": {"where": "c[0] is 1"}}
+    keep(tmp_path / "logs", slow, fast, me.record("trial", "t", {"a": 2}, wrong))
+    page = said(made(cli, tmp_path))
+    assert "trial 2 was faster than the best, trial 1. It failed when it was run again" in page
+    assert "inal round, in which" not in page and "finalists" not in page
+    keep(tmp_path / "logs", *(me.record("trial", "t", {"a": a}, fine(1e-3)) for a in range(4)))
+    assert "was faster than the best" not in said(made(cli, tmp_path))
+    keep(tmp_path / "logs", *run(me, 20))
+    page = said(made(cli, tmp_path))
+    assert "those of finalists were measured again" in page and "The final round, in which" in page
+
+
+def test_what_was_not_checked_is_said_to_be(cli, tmp_path):
+    record = identity(SHAPES[0]).record("trial", "t", {"a": 1}, fine(1e-3, check=None))
+    keep(tmp_path / "logs", record)
+    page = said(made(cli, tmp_path))
+    assert "no valid configuration" in page and "1 1.0000 ms 1.0000 ms to 1.0000 ms not checked t a=1" in page
+
+
+def test_two_runs_of_a_workload_say_what_tells_them_apart(cli, tmp_path):
+    """Other drivers and versions are other results, which would look the same."""
+    for n, (driver, version) in enumerate([("3.0", "0.1.0"), ("3.0", "0.2.0"), ("<4.0>", "0.2.0")]):
+        me = Identity(SHAPES[0], "0" * 32, {**DEVICE, "driver": driver}, {"tensorir": version, "pocl": "7"})
+        keep(tmp_path / "logs" / str(n), me.record("trial", "t", {"a": 1}, fine(1e-3)))
+    keep(tmp_path / "logs", identity(SHAPES[1]).record("trial", "t", {"a": 1}, fine(1e-3)))
+    page = said(made(cli, tmp_path))
+    for words in ("3.0, tensorir 0.1.0", "3.0, tensorir 0.2.0", "<4.0>, tensorir 0.2.0"):
+        assert page.count(f"on a <b>device</b>, driver {words}") == 2, "at the head and in its section"
+    assert "pocl 7" not in page and page.count("driver") == 6
+
+
+def test_values_are_called_the_same_in_figures_and_tables(cli, tmp_path):
+    me = identity(SHAPES[0])
+    values = [True, "日本", [1, 2]]
+    keep(tmp_path / "logs", *(me.record("trial", "t", {"a": v, "b": n}, fine(1e-3)) for n, v in enumerate(values)))
+    page = made(cli, tmp_path)
+    for word in ("True", "日本", "[1,2]"):
+        assert f'text-anchor="middle">{word}</text>' in page and f"<code>a={word} b=" in page
+
+
+def test_of_very_many_workloads_some_are_named_only(cli, tmp_path):
+    for n in range(130):
+        keep(tmp_path / "logs", *run(identity(f"matmul m={64 + n} n=512 k=512"), 30, seed=n))
+    page = made(cli, tmp_path)
+    assert len(page.encode()) <= 1_000_000
+    targets = set(re.findall(r'href="#(w\d+)"', page))
+    assert targets == set(re.findall(r'<section id="(w\d+)"', page)) and len(targets) == 100
+    assert "30 results with fewer trials are left out" in said(page)
+    assert "left out of a page this long; tensorir report logs --workload 'matmul m=" in said(page)
+
+
 # --- peaks
 
 
@@ -306,7 +372,7 @@ def test_a_trial_is_highlighted_in_all_figures_of_its_workload(cli, tmp_path):
     assert sorted(hot) == ["circle", "path", "tr"], "a dot, a line, a row, of one workload"
 
 
-# --- what was there
+# --- records of other versions, sources
 
 
 def test_records_that_make_no_sense_here_leave_the_rest(cli, tmp_path):
