@@ -26,11 +26,11 @@ from tensorir.runtime.turns import Turns
 from tensorir.target import Target
 from tensorir.tune.record import Record
 
-LOOK_S = 0.5  # of each kernel
-READ_BYTES = {"cpu": 128 << 20, "gpu": 512 << 20}  # more than the caches of most
-CHAINS = 12  # of multiply-adds that do not wait for each other: pipelines are 4 to 10 deep
+LOOK_S = 0.5  # seconds for which each kernel is timed
+READ_BYTES = 512 << 20  # size of the array: many servers have caches of 256 MiB
+CHAINS = 12  # multiply-adds that do not wait for each other: pipelines are 4 to 10 deep
 STEPS = 32768  # a tenth of a millisecond and more: launching takes 15 us of a call
-LOADS = 4  # under way at once
+LOADS = 4  # loads in flight
 _ABOUT = ("name", "driver", "platform", "target")
 
 
@@ -77,7 +77,10 @@ def measured_peaks(record: Record) -> Peaks | None:
 
 def _key(device: Mapping[str, Any]) -> str:
     return cache_key(
-        kind="peaks", kernels=(CHAINS, STEPS, LOADS), host=platform.node(), **{key: device.get(key) for key in _ABOUT}
+        kind="peaks",
+        kernels=(CHAINS, STEPS, LOADS, READ_BYTES),
+        host=platform.node(),
+        **{key: device.get(key) for key in _ABOUT},
     )
 
 
@@ -115,7 +118,7 @@ def arithmetic(target: Target) -> tuple[Schedule, int]:
 def reading(target: Target) -> tuple[Schedule, int]:
     """Sums over an array that no cache holds, and its bytes."""
     blocks, lanes = _sizes(target)
-    steps = READ_BYTES[target.kind] // (4 * blocks * LOADS * lanes)
+    steps = READ_BYTES // (4 * blocks * LOADS * lanes)
     a, k = placeholder((blocks, steps, LOADS, lanes), name="A"), reduce_axis(steps, name="k")
     c = compute((blocks, LOADS, lanes), lambda i, n, t: total(a[i, k, n, t], axis=k), name="C")
     return _scheduled(c, target, []), 4 * blocks * steps * LOADS * lanes

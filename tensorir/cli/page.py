@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from tensorir.api.workload import Workload
 
 MANY = 3  # results from which on they are shown in little room
-ROWS, DOTS, LINES = 1200, 800, 400  # of all tables and figures of a page
-WORKLOADS = 100  # of a page
-SOURCES = 250_000  # characters of kernels
-BYTES = 950_000  # of a page, but for the names of what is left out
+ROWS, DOTS, LINES = 1200, 800, 400  # at most, in all tables and figures of a page together
+WORKLOADS = 100  # on a page at most
+REASONS = 40  # kinds of failures shown of a workload at most
+SOURCES = 250_000  # characters of kernels on a page at most
+BYTES = 950_000  # size of a page at most, without the names of what is left out
 DEFAULT_LOG = "tuning_logs"
 
 _HEAD = """<!doctype html>
@@ -63,7 +64,10 @@ def page(log: str, found: Sequence[Tuned], skipped: str, measure: bool = True) -
     room = _Room(sum(len(t.trials) for t in found), log, BYTES - sum(len(x.encode()) for x in (*body, head)))
     for n, (t, w) in enumerate(zip(found, where, strict=True)):
         heading = f'<section id="w{n}"><h2>{html(brief(t.workload))} <small>{dim(w)}</small></h2>'
-        body.append(room.kept(t, heading, _section(t, works[t.workload], room, roofline)))
+        section = _section(t, works[t.workload], room, roofline)
+        while len(found) == 1 and not room.holds(section) and room.halve():
+            section = _section(t, works[t.workload], room, roofline)
+        body.append(room.kept(t, heading, section))
     text = "\n".join(body)
     return f'{head}<body class="tir-page"><main class="tir">{text}</main>\n<script>{script}</script></body></html>\n'
 
@@ -73,11 +77,21 @@ class _Room:
 
     def __init__(self, trials: int, log: str, left: int) -> None:
         self._trials, self.sources = max(1, trials), SOURCES
-        self._log, self._left = log, left
+        self._log, self._left, self._part = log, left, 1
+
+    def holds(self, text: str) -> bool:
+        """Whether the page is short enough with it."""
+        return len(text.encode()) <= self._left
+
+    def halve(self) -> bool:
+        """Show half as many things of each workload; False where they are few already."""
+        self._part *= 2
+        self.sources = SOURCES
+        return self._part <= 64
 
     def kept(self, t: Tuned, heading: str, text: str) -> str:
         """The section of a workload, or where it is found if the page has no room for it."""
-        if len(text.encode()) > self._left:
+        if not self.holds(text):
             again = code(f"tensorir report {shlex.quote(self._log)} --workload {shlex.quote(brief(t.workload))}")
             text = f"<p>{dim(joined(['left out of a page this long; ', again], ''))}</p>"
         self._left -= len(text.encode())
@@ -89,8 +103,8 @@ class _Room:
         return code(f"tensorir {verb} {trial}{log}")
 
     def share(self, t: Tuned, of: int, least: int) -> int:
-        """Of ``of`` things, the part of one workload."""
-        return max(least, of * len(t.trials) // max(self._trials, of))
+        """How many of ``of`` things one workload may show, at least ``least``."""
+        return max(least, of * len(t.trials) // max(self._trials, of) // self._part)
 
 
 def _section(t: Tuned, work: Workload | None, room: _Room, first: list[str]) -> str:
@@ -183,12 +197,14 @@ def _trials(t: Tuned, room: _Room) -> str:
 def _failures(t: Tuned, room: _Room) -> str:
     reasons = grouped_reasons(t.trials)
     known = {r["id"]: r for r in t.trials}
+    some = reasons[:REASONS]
     rows = [(r["count"], str(r["status"]), str(r["reason"]), room.again("repro", r["trial"]),
-             code(config_words(known[r["trial"]])) if r["trial"] in known else "") for r in reasons]  # fmt: skip
+             code(config_words(known[r["trial"]])) if r["trial"] in known else "") for r in some]  # fmt: skip
     if not rows:
         return ""
     made = grid(["trials", "status", "reason", "again", "such as"], rows)
-    return f'<h3>Failures</h3><div class="tir-failures">{made}</div>'
+    left = f"<p>{dim(count(len(reasons) - REASONS, 'other reason') + ' are left out')}</p>" * (len(reasons) > REASONS)
+    return f'<h3>Failures</h3><div class="tir-failures">{made}</div>{left}'
 
 
 def _notes(t: Tuned) -> str:

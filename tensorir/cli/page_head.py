@@ -182,5 +182,5 @@ def _peaks(roof: figures.Roof | None, busy: str) -> Html:
         return html("Peaks: not measured. A report made on the device's machine measures them.")
     if not roof.measured:
         return html("Peaks: not measured; dashed, what the data sheet says of float32 in threads and of memory.")
-    said = "Peaks: measured here, by multiply-adds of float32 in registers and by reading an array larger than caches."
+    said = "Peaks: measured here, by multiply-adds of float32 in registers and by reading an array of 512 MiB."
     return joined([html(said), coloured(f" Meanwhile {busy}: they may be higher.", "warn") if busy else ""], "")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tensorir.target import Target
 
 LEAST_S = 1e-9
-"""Of a time that counts as one."""
+"""Seconds of the shortest time that a device can take."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Above:
 
     @property
     def share(self) -> float | None:
-        """Of the roof that the best reaches."""
+        """The fraction of the roof that the best reaches."""
         if self.why or self.point is None or self.roof is None:
             return None
         return self.point.best / self.roof.at(self.point.intensity)[0]
@@ -59,13 +59,21 @@ class Roofs:
             return Above(None, None, "", "its operations are not known here" if work is None else "no operations")
         peaks = self._peaks(t)
         if peaks is None:
-            return Above(point, _sheet(target_of(t)), "", "not measured: the device is not here")
+            return Above(
+                point,
+                _sheet(target_of(t)),
+                "",
+                "not measured: the device is not here" if self._measure else "not measured: --no-peaks",
+            )
         roof = Roof(peaks.flops, peaks.bytes_s, "measured")
         if peaks.busy and point.high > 1.05 * roof.at(point.intensity)[0]:
             return Above(point, roof, peaks.busy, "not measured: the best is above what this busy machine shows")
         others = sorted({a.dtype for a in (*work.inputs, *work.outputs)} - {"float32"})
+        others += [str(p) for p in (work.parameters.get("precision", "fp32"),) if p != "fp32"]
         if others and roof.at(point.intensity)[1] == "arithmetic":
             return Above(point, roof, peaks.busy, f"not measured for {', '.join(others)}")
+        if point.best > 1.05 * peaks.flops:  # Winograd's are fewer operations than are counted
+            return Above(point, roof, peaks.busy, "not measured: the best is above the peak of multiply-adds")
         return Above(point, roof, peaks.busy, "")
 
     def _peaks(self, t: Tuned) -> Peaks | None:

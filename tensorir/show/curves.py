@@ -20,7 +20,7 @@ class Scale:
     """Values between ``low`` and ``high``, of what ``label`` says.
 
     logarithmic: equal factors take equal lengths
-    unit:        what one of the numbers beside the axis stands for, and its name
+    unit:        what one of the numbers next to the axis stands for, and its name
     places:      the values are whole numbers, from 1
     """
 
@@ -150,7 +150,7 @@ def best_so_far(
     low, best = min(known), math.inf
     first = known[0]
     high = max(first, min(max(known), 4 * low), low * 1.05)
-    if other is not None:  # beside the curve where it is not far off
+    if other is not None:  # drawn with the curve where it is not far off
         low, high = max(low / 3, min(low, other[1])), min(high * 3, max(high, other[1]))
     up = Scale.time("time", low * (low / high) ** 0.12, high * (high / low) ** 0.06, logarithmic=True)
     axes = Axes(Scale.count("trial", len(seconds)), up)

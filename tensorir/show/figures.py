@@ -72,7 +72,7 @@ def roofline(points: Sequence[Point], roof: Roof | None) -> Html:
         said = f"{p.name}: {p.best / 1e9:.4g} GFLOP/s, {p.intensity:.3g} operations a byte"
         parts.append(f'<path class="tir-whisker" d="M{x:.1f} {axes.y(p.low):.1f}V{axes.y(p.high):.1f}"/>')
         parts.append(dot(x, y, said, "best"))
-        name = kinds[number] if len(set(kinds)) == len(kinds) else str(number + 1)  # the table beside has the names
+        name = kinds[number] if len(set(kinds)) == len(kinds) else str(number + 1)  # the table below has the names
         wide = 8 * len(name)
         while any(abs(x - a) < wide and abs(y - b) < 11 for a, b in taken):  # of neighbours one below the other
             y += 11

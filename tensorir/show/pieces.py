@@ -30,7 +30,7 @@ def style(*more: str) -> Html:
 
 
 def file(name: str) -> str:
-    """The text of a file beside this one."""
+    """The text of a file in this folder."""
     return files("tensorir.show").joinpath(name).read_text(encoding="utf-8")
 
 

@@ -21,7 +21,8 @@ for (const part of document.querySelectorAll("section")) {
   });
   if (!field) continue;
   field.hidden = false;
-  field.value = decodeURIComponent((location.hash.match(/^#q=(.*)/) || ["", ""])[1]);
+  const asked = (location.hash.match(/^#q=(.*)/) || ["", ""])[1];
+  try { field.value = decodeURIComponent(asked); } catch { field.value = asked; }
   field.addEventListener("input", filter);
   filter();
 }

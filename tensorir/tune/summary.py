@@ -58,7 +58,7 @@ class Tuned:
 
     @property
     def kind(self) -> str:
-        """Of the device: ``cpu`` or ``gpu``."""
+        """The kind of the device: ``cpu`` or ``gpu``."""
         return str(self.trials[0]["device"].get("kind", "cpu")) if self.trials else "cpu"
 
     @property

@@ -221,6 +221,18 @@ def test_values_are_called_the_same_in_figures_and_tables(cli, tmp_path):
         assert f'text-anchor="middle">{word}</text>' in page and f"<code>a={word} b=" in page
 
 
+@pytest.mark.parametrize("bad", [False, True])
+def test_of_one_workload_all_parts_are_shown_however_long_its_words(cli, tmp_path, bad):
+    me, long = identity(SHAPES[0]), {f"knob_{k}": "日本語" * 4 for k in range(20)}
+    failed = [{"status": "compile_error", "detail": {"message": f"error {n} {'é' * 200}"}} for n in range(900)]
+    results = failed if bad else [fine(1e-3 + n * 1e-7) for n in range(900)]
+    keep(tmp_path / "logs", *(me.record("trial", "t", {**long, "a": n, "b": n % 3}, r) for n, r in enumerate(results)))
+    page = made(cli, tmp_path)
+    assert 100_000 < len(page.encode()) <= 1_000_000
+    assert "<h3>Trials</h3>" in page and page.count("<tr data-t=") > 100
+    assert ("860 other reasons are left out" in said(page)) == bad
+
+
 def test_of_very_many_workloads_some_are_named_only(cli, tmp_path):
     for n in range(130):
         keep(tmp_path / "logs", *run(identity(f"matmul m={64 + n} n=512 k=512"), 30, seed=n))
@@ -251,7 +263,7 @@ def test_peaks_are_measured_once_where_the_device_is(cli, tmp_path, monkeypatch)
     trial = me.record("trial", "t", {"a": 1}, fine(10.0))
     assert peaks.known_peaks(trial["device"]) is None
     keep(tmp_path / "logs", trial)
-    assert "not measured the device is not here" in said(made(cli, tmp_path, "--no-peaks"))
+    assert "of the measured peak not measured --no-peaks" in said(made(cli, tmp_path, "--no-peaks"))
     page = said(made(cli, tmp_path))
     known = peaks.known_peaks(trial["device"])
     assert known.flops > 1e8 and known.bytes_s > 1e8
@@ -267,7 +279,7 @@ def test_what_measures_peaks_computes_what_it_says(target, kernel, monkeypatch):
     from tensorir.target import Target
 
     monkeypatch.setattr(peaks, "STEPS", 8)
-    monkeypatch.setattr(peaks, "READ_BYTES", {"cpu": 1 << 16, "gpu": 1 << 22})
+    monkeypatch.setattr(peaks, "READ_BYTES", 1 << 22)
     schedule, amount = kernel(Target.parse(target))
     assert schedule.check() and amount > 0
 
@@ -278,6 +290,13 @@ def test_peaks_of_other_types_are_not_claimed(cli, tmp_path, monkeypatch):
     half = "matmul m=512 n=512 k=512 dtype=float16"
     keep(tmp_path / "logs", identity(half).record("trial", "t", {"a": 1}, fine(1e-3)))
     assert "not measured for float16" in said(made(cli, tmp_path))
+    keep(tmp_path / "logs3", identity(SHAPES[0] + " precision=tf32").record("trial", "t", {"a": 1}, fine(1e-3)))
+    assert cli("report", "logs3")[0] == common.OK
+    assert "not measured for tf32" in said((tmp_path / "report.html").read_text(encoding="utf-8"))
+    keep(tmp_path / "logs4", identity(SHAPES[0]).record("trial", "t", {"a": 1}, fine(1e-4)))
+    assert cli("report", "logs4")[0] == common.OK
+    page = said((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert "of the measured peak not measured the best is above the peak of multiply-adds" in page
     keep(tmp_path / "logs2", identity(SHAPES[0]).record("trial", "t", {"a": 1}, fine(1e-3)))
     assert cli("report", "logs2")[0] == common.OK
     page = said((tmp_path / "report.html").read_text(encoding="utf-8"))
@@ -356,7 +375,7 @@ def test_the_table_is_searched(cli, tmp_path):
     assert rows("") == set(range(90))
     assert rows("knob_0=1%20ORDER=b") == wanted and 0 < len(wanted) < 40, "16 is not 1"
     assert rows("undeclared") == {n for n, r in enumerate(t.trials) if r["status"] == "compile_error"}
-    assert rows("nothing-has-this") == set()
+    assert rows("nothing-has-this") == rows("100%") == set(), "a fragment that is no URI is a word"
 
 
 @needs_browser
