@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tensorir.cli import common
-from tensorir.cli.common import Stop, json_option, put, put_json, say, usage
+from tensorir.cli.common import Stop, clean, json_option, put, put_json, say, usage
 
 if TYPE_CHECKING:
     from tensorir.tune.summary import Tuned
@@ -37,11 +37,14 @@ def command(log: str, output: str, workload: str | None, measure: bool, as_json:
     found = tuned(reader.records(workload=asked))
     if reader.summary():
         say(f"log: {reader.summary()}")
+    if not found and workload:
+        raise usage(f"there are no records of {clean(workload)} in {log}", f"tensorir log ls --log {log}")
     if not found:
         raise usage(f"there are no records in {log}", "tensorir tune conv2d")
     from tensorir.cli.page import page
 
-    text = page(log, found, reader.summary(), measure)
+    name = log.encode("utf-8", "replace").decode()  # folders may have names that are no text
+    text = page(name, found, reader.summary(), measure)
     try:
         Path(output).write_text(text, encoding="utf-8")
     except OSError as e:

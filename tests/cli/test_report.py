@@ -416,6 +416,19 @@ def test_the_source_of_the_best_is_shown(cli, tmp_path):
     assert s.emitted().text in page
 
 
+def test_a_folder_whose_name_is_no_text(cli, tmp_path):
+    write(tmp_path / "l\udcffg", "mine")
+    code, _, err = cli("report", "l\udcffg")
+    assert code == common.OK, err
+    assert "Tuning l?g " in said((tmp_path / "report.html").read_text(encoding="utf-8"))
+
+
+def test_a_workload_that_the_log_has_not(cli, tmp_path):
+    write(tmp_path / "logs", "mine")
+    code, _, err = cli("report", "logs", "--workload", "another")
+    assert code == common.USAGE and "there are no records of another in logs" in err and "tensorir log ls" in err
+
+
 def test_what_cannot_be_written_is_said(cli, tmp_path):
     write(tmp_path / "logs", "mine")
     code, out, err = cli("report", "logs", "-o", "/dev/null/x")
