@@ -14,7 +14,7 @@ import tensorir as tir
 from tensorir.api.options import Options
 from tensorir.api.workload import Template
 from tensorir.export.folder import export
-from tensorir.intrin.intrin import INTRINSICS, Intrin, meaning, register
+from tensorir.intrin.intrin import Intrin, known, meaning, register
 from tensorir.ir.build import MATH
 from tensorir.ops.gemm_grouped import blocks_of
 from tensorir.runtime.device import devices, open_device
@@ -251,7 +251,7 @@ OTHERS = {
         n, c, h, w, k, r, s, stride, pad, dilation, groups, layout, dtype, bias, act
     ),
     "meaning": lambda output=SIMPLE, accumulate=False: meaning(output, accumulate),
-    "register": lambda intrin=next(iter(INTRINSICS.values()), None): intrin is None or register(intrin),
+    "register": lambda intrin=next(iter(known().values())): register(intrin),
     "Intrin": lambda name="my.i", semantics=meaning(SIMPLE), emit={}, source="7", align={}, needs=(): Intrin(
         name, semantics, emit, source, align, needs
     ),

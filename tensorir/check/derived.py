@@ -17,7 +17,7 @@ from tensorir.codegen.dialect import DIALECTS
 from tensorir.codegen.instructions import GUARD
 from tensorir.codegen.source import Source
 from tensorir.errors import CheckError, refuse
-from tensorir.intrin.intrin import INTRINSICS, Intrin
+from tensorir.intrin.intrin import Intrin, known
 from tensorir.ir.build import as_expr, const
 from tensorir.ir.layout import lane_places
 from tensorir.ir.tree import Buffer, Region, Scope
@@ -32,7 +32,7 @@ def derived(source: Source) -> tuple[str, str]:
 
     Raises CheckError ``emulate.instruction``.
     """
-    needed = [INTRINSICS[name] for name in source.instructions if name in INTRINSICS]
+    needed = [known()[name] for name in source.instructions if name in known()]
     needed = [i for i in needed if "cuda" in i.prelude and GUARD not in i.prelude["cuda"]]
     made = [_function(i) for i in needed]
     return "\n".join(d for d, _ in made), "\n".join(t for _, t in made)

@@ -21,7 +21,7 @@ from tensorir.codegen.instructions import guarded
 from tensorir.codegen.whole import cuda_extreme
 from tensorir.errors import Problem
 from tensorir.intrin.hopper import wgmma_of
-from tensorir.intrin.intrin import INTRINSICS, intrinsic
+from tensorir.intrin.intrin import intrinsic, known
 from tensorir.target import Target
 
 _CUDA = DIALECTS["cuda"]
@@ -154,7 +154,7 @@ def _known(part: str) -> bool:
     if part in _inner() or any(part in _groups(whole) for name in _defined(part) for whole in _texts(name)):
         return True
     intrinsic("mma.m16n8k16.f16.nn")  # the tables of all are there once one is asked for
-    return any(part in _groups(guarded(i.prelude["cuda"])) for i in INTRINSICS.values() if "cuda" in i.prelude)
+    return any(part in _groups(guarded(i.prelude["cuda"])) for i in known().values() if "cuda" in i.prelude)
 
 
 @functools.cache

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from tensorir.check.converged import marked
 from tensorir.codegen.source import KernelLaunch, Source
-from tensorir.intrin.intrin import INTRINSICS
+from tensorir.intrin.intrin import known
 
 SECTION = "tir_shared"
 """Where the arrays of a kernel in shared memory are; of several kernels, with its name behind it."""
@@ -53,7 +53,7 @@ def prepared(source: Source) -> str:
 def _by_warp(source: Source) -> Iterator[str]:
     """Functions of instructions that users declare for warps."""
     for name in source.instructions:
-        if (declared := INTRINSICS.get(name)) is not None and declared.by_warp:
+        if (declared := known().get(name)) is not None and declared.by_warp:
             yield from re.findall(r"^\s*(\w+)\(", declared.emit.get("cuda", ""))
 
 

@@ -167,7 +167,7 @@ class Tensor(Shown, Operators["Tensor"]):
     def _index(self, index: Any) -> tuple[Expr, ...]:
         given = index if isinstance(index, tuple) else (index,)
         for n, i in enumerate(given):
-            if isinstance(i, list) or (getattr(i, "shape", None) and not isinstance(i, Expr)):
+            if isinstance(i, list) or (not isinstance(i, Expr) and getattr(i, "shape", None)):
                 raise _no_gather(self, given, n)
         if len(given) != len(self.shape):
             raise refuse(

@@ -10,6 +10,7 @@ many, and an instruction adds up those of one or two registers: ``4 * word`` or 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -286,11 +287,14 @@ def ldmatrix(m: Multiplication, operand: str, order: str) -> Intrin:
     )
 
 
-for _m in (*MULTIPLICATIONS.values(), *NARROW.values(), *IN_HALF):
-    for _order in ("nn", "nt", "tn", "tt"):
-        ship(mma(_m, _order))
-for _m in MULTIPLICATIONS.values():
-    for _operand in "ab":
-        for _how in "nt":
-            if loads_rows(_m, _operand, _how):
-                ship(ldmatrix(_m, _operand, _how))
+@functools.cache
+def shipped() -> None:
+    """Make the instructions above known, which takes longer than to import all of this package."""
+    for m in (*MULTIPLICATIONS.values(), *NARROW.values(), *IN_HALF):
+        for order in ("nn", "nt", "tn", "tt"):
+            ship(mma(m, order))
+    for m in MULTIPLICATIONS.values():
+        for operand in "ab":
+            for how in "nt":
+                if loads_rows(m, operand, how):
+                    ship(ldmatrix(m, operand, how))

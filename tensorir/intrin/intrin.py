@@ -331,6 +331,7 @@ def meaning(output: Tensor, accumulate: bool = False) -> Program:
 
 
 INTRINSICS: dict[str, Intrin] = {}
+"""Those that are known so far: ``known`` has all."""
 OWN: set[str] = set()
 """Names of the instructions that users registered: nobody has tried their text."""
 
@@ -339,6 +340,7 @@ def register(intrin: Intrin) -> Intrin:
     """Make an instruction known by name, in place of one that had the name; traces hold only names."""
     if not isinstance(intrin, Intrin):
         raise wrong("intrin", intrin, "an Intrin")
+    known()  # in whose place it is
     OWN.add(intrin.name)
     return ship(intrin)
 
@@ -349,23 +351,30 @@ def ship(intrin: Intrin) -> Intrin:
     return intrin
 
 
-def intrinsic(name: str | Intrin) -> Intrin:
-    """The instruction called ``name``; one that is given itself must be registered, or no trace could be replayed."""
+def known() -> dict[str, Intrin]:
+    """All instructions by name, those of this package too, which are declared when they are first asked for."""
     import tensorir.intrin.cuda
-    import tensorir.intrin.hopper
     import tensorir.intrin.opencl
     import tensorir.intrin.stmatrix
 
+    tensorir.intrin.cuda.shipped()
+    return INTRINSICS
+
+
+def intrinsic(name: str | Intrin) -> Intrin:
+    """The instruction called ``name``; one that is given itself must be registered, or no trace could be replayed."""
+    import tensorir.intrin.hopper
+
     if isinstance(name, Intrin):
-        if INTRINSICS.get(name.name) is name:
+        if known().get(name.name) is name:
             return name
         message = f"{name.name} is not registered, and a trace holds only its name"
         raise ScheduleError(Problem("tensorize.unknown", message, hint="tensorir.intrin.intrin.register(…) it first"))
-    if isinstance(name, str) and name in INTRINSICS:
-        return INTRINSICS[name]
+    if isinstance(name, str) and name in known():
+        return known()[name]
     for named in (tensorir.intrin.hopper.wgmma_named, tensorir.intrin.hopper.tile_store_named):
         if isinstance(name, str) and (made := named(name)) is not None:
             return ship(made)
-    close = nearest(name, INTRINSICS, 3) or list(INTRINSICS)[:6]
+    close = nearest(name, known(), 3) or list(known())[:6]
     hint = f"one of {', '.join(close)} …"
     raise ScheduleError(Problem("tensorize.unknown", f"there is no instruction {shown(name)}", hint=hint))

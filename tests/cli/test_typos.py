@@ -105,7 +105,7 @@ WORDS = {
     "destination": (DESTINATIONS, lambda w: refusal(destinations, w)),
     "strategy": (STRATEGIES, lambda w: refusal(make, w, product().templates["cpu_strip"].space)),
     "choice": (("nchw", "NHWC"), lambda w: refusal(need_choice, "layout", w, ("nchw", "NHWC"))),
-    "instruction": (intrin.INTRINSICS, lambda w: refusal(intrin.intrinsic, w)),
+    "instruction": (intrin.known(), lambda w: refusal(intrin.intrinsic, w)),
 }  # fmt: skip
 
 

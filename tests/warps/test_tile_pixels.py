@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import assume, settings
 from hypothesis import given as drawn
-from hypothesis import settings
 from hypothesis import strategies as st
 from products import ROWS
 
@@ -133,6 +133,8 @@ def test_schedules_are_proved():
 def test_any_image(n, p, q, stride, step_w, first_h, first_w, taps_h, taps_w, apart, rows):
     """What the interpreter copies is what was declared, whatever the index became on the way."""
     h, w = p * stride + 3, q * step_w + 1
+    down = any(0 <= row * stride + r * apart + first_h < h for row in range(p) for r in range(taps_h))
+    assume(down and any(0 <= column * step_w + c + first_w < w for column in range(q) for c in range(taps_w)))  # else 0
     s = scheduled(rows, n=n, p=p, q=q, stride=stride, step_w=step_w, first_h=first_h, first_w=first_w, taps_h=taps_h,
                   taps_w=taps_w, apart=apart, h=h, w=w)  # fmt: skip
     assert compare(s, Field(), 1) is None
