@@ -19,10 +19,16 @@ from tensorir.check.telling import without_quotes
 _TOGETHER = r"__shfl\w*|__sync(?:warp|threads)\w*|tir_(?:mma|ldmatrix|stmatrix|wgmma|registers|sync|meet)_\w+"
 """Functions that the lanes of a warp run together."""
 _OPENS = {"(": ")", "{": "}", "[": "]"}
-_CONDITIONS = re.compile(r"\b(if|while|for|switch)\s*(?:constexpr\s*)?\(|\bdo\b|\belse\b")
+_CONDITIONS = re.compile(r"\b(if|while|for|switch)\s*(constexpr\s*)?\(|\bdo\b|\belse\b")
 _DEFINES = re.compile(r"(?m)^[ \t]*#[ \t]*define[ \t]+(\w+)((?:\\\n|[^\n])*)")
 _TYPE = re.compile(r"\b(?!return\b|else\b|do\b)\w+[ \t]*$")
 """Before the name of a function where it is declared."""
+_BODY = re.compile(r"(?:(?:const|noexcept)\s*)*\{")
+"""Behind the parameters of a function where it is defined."""
+_QUALIFIES = re.compile(r"(?:\w+(?:<[^<>;(){}]*>)?)?::(?:template )?$|(?:\w+|([)\]]))(?:\.|->)(?:template )?$")
+"""Before the name of a function where it is called: its namespace or class, or its object, which may be an element or
+what a call returns.
+"""
 
 
 @functools.lru_cache(maxsize=16)  # one text is run on several inputs
@@ -45,6 +51,7 @@ class _Text:
     def __init__(self, text: str, more: tuple[str, ...]) -> None:
         self.text = without_quotes(text)
         self.pairs = dict(_pairs(self.text))
+        self.opened = {close: at for at, close in self.pairs.items()}
         self.bodies = list(self._functions())
         self.macros = [(m[1], m.start(2), m.end(2)) for m in _DEFINES.finditer(self.text)]
         self.calls: list[tuple[int, int]] = []
@@ -60,11 +67,11 @@ class _Text:
     def marks(self) -> Iterator[tuple[int, str]]:
         """Where something is put into the text, and what."""
         for start, end in self.calls:
-            yield start, "(tir_took(__COUNTER__), "
+            yield self._begin(start), "(tir_took(__COUNTER__), "
             yield end, ")"
         handed = [m for name, *m in self.macros if self._handed(name)]  # what these are given is in their conditions
         for m in _CONDITIONS.finditer(self.text):
-            if m[1] and (close := self.pairs.get(m.end() - 1)) is not None:
+            if m[1] and not m[2] and (close := self.pairs.get(m.end() - 1)) is not None:
                 end = self._after(m.start())
                 if self._encloses(m.start(), end) or any(a <= m.start() < b for a, b in handed):
                     yield from self._condition(m[1], m.end(), close)
@@ -74,23 +81,37 @@ class _Text:
                     yield from self._condition("while", asked.end(), self.pairs[asked.end() - 1])
 
     def _condition(self, word: str, first: int, last: int) -> Iterator[tuple[int, str]]:
+        ends = list(self._semicolons(first, last))
         if word == "for":
-            ends = list(self._semicolons(first, last))
             if len(ends) != 2:
                 return
             first, last = ends[0] + 1, ends[1]
+        elif ends:
+            first = ends[-1] + 1
         inside = self.text[first:last]
         if re.match(r"\s*(?:const\s+)?\w+[\s*&]+\w+\s*(?:=(?!=)|\{)", inside):
             return  # it declares what it asks
         if not inside.strip():
             yield first, "tir_took(true)"
         else:
-            yield first, "tir_took("
-            yield last, ")"
+            yield first, "tir_took(("
+            yield last, "))"
 
     def _encloses(self, start: int, end: int) -> bool:
         n = bisect_left(self.places, start)
         return n < len(self.places) and self.places[n] < end
+
+    def _begin(self, at: int) -> int:
+        """Where a call begins whose function is named there: at its object, class or namespace."""
+        while m := _QUALIFIES.search(self.text, self.text.rfind("\n", 0, at) + 1, at):
+            at = m.start()
+            if m[1]:  # of a call, or of an element
+                opened = self.opened.get(at)
+                if opened is None:
+                    break
+                named = re.compile(r"\w*$").search(self.text, self.text.rfind("\n", 0, opened) + 1, opened)
+                at = named.start() if named and named[0] != "return" else opened
+        return at
 
     def _handed(self, macro: str) -> bool:
         """Whether something that a warp runs together is given to a macro."""
@@ -105,7 +126,7 @@ class _Text:
             if close is None or (not macro and re.match(r"\s*#", before)):
                 continue
             if (macro and macro.end() == len(before)) or not (
-                _TYPE.search(before) or self.text[self._skipped(close + 1)] == "{"
+                _TYPE.search(before) or _BODY.match(self.text, self._skipped(close + 1))
             ):
                 yield m.start(), close + 1
 

@@ -21,6 +21,16 @@ FRONT = """
 #define TURN(v) __shfl_xor_sync(~0u, v, 1)
 static __device__ float other(float v) { return __shfl_xor_sync(0xffffffffu, v, 1); }
 template <int n> static __device__ float twice(float v) { return other(v) + n; }
+template <int n> static __device__ float some(float v) { if constexpr (n > 1) return other(v); else return v; }
+namespace far { static __device__ float off(float v) { return other(v); } }
+template <int n> struct Held {
+  float v;
+  __device__ float sum() { return other(v); }
+  __device__ float own() { return this->sum() * 2; }
+  __device__ float outside() const;
+  static __device__ float all(float v) { return other(v); }
+};
+template <int n> __device__ float Held<n>::outside() const { return other(v); }
 """
 DIVERGENT = {
     "both branches on one line": "if (lane < 16) x = TURN(x); else x = TURN(x);",
@@ -39,6 +49,9 @@ DIVERGENT = {
     "turns of an endless loop": "for (int i = 0;; ++i) { if (i == 2) break; if (lane < 16 == !i) __syncwarp(); }",
     "cases": "switch (lane & 1) { case 0: __syncwarp(); break; default: __syncwarp(); }",
     "barriers on one line": "if (lane < 16) __syncthreads(); else __syncthreads();",
+    "a function of a class": "Held<1> h{x}; if (lane < 16) x = h.sum(); else x = h.sum();",
+    "a function of a namespace": "if (lane < 16) x = far::off(x); else x = far::off(x);",
+    "a condition of two": "int n = 0; if (n += 1, lane < 16) x = other(x); else x = other(x);",
     "barriers by a helper": "auto f = [] { __syncthreads(); }; if (lane < 16) f(); else f();",
 }  # fmt: skip
 CONVERGED = {
@@ -49,6 +62,11 @@ CONVERGED = {
     "guards before": "if (lane < 16) x += 1; for (int i = 0; i < lane; ++i) x += i; x = TURN(x); __syncthreads();",
     "branches of all": "int n = 3; if (n > 2) x = TURN(x); else x = other(x); do { __syncwarp(); } while (--n);",
     "conditions that declare": "if (int n = 3) x = TURN(x) + n; int two[] = {1, 2}; for (int v : two) x = TURN(x) + v;",
+    "conditions behind others": "int n = 0; if (n += 1, n) x = other(x); if (int m = 3; m > n) x = other(x);",
+    "what the compiler decides": "x = some<1>(x) + some<2>(x); if constexpr (sizeof(x) == 4) x = other(x);",
+    "functions of objects": "Held<1> h[] = {{x}, {x}}, *p = h; x = h[1].sum() + p->own() + (*p).sum() + p->outside();",
+    "functions of what is returned": "auto f = [](float v) { return Held<2>{other(v)}; }; x = f(x).sum();",
+    "functions of names": "x = far::off(x) + ::other(x) + Held<2>::all(x);",
     "macros": "if (blockDim.x > 3) { GUARDED(x += 1) } x = 2 * TURN(x) * __shfl_sync(~0u, x, 1);",
     "a product behind a product": "x = x * __shfl_sync(~0u, x, 1) > __shfl_sync(~0u, x, 1) ? x : -x;",
 }  # fmt: skip
@@ -93,6 +111,10 @@ def test_ways_apart_are_told(name: str) -> None:
 @pytest.mark.parametrize("name", CONVERGED)
 def test_one_way_is_right(name: str) -> None:
     assert not codes(name)
+
+
+def test_a_text_may_end_with_a_call() -> None:
+    assert marked("#define NEXT(x) 1 + __shfl_xor_sync(~0u, x, 1)").endswith("__shfl_xor_sync(~0u, x, 1))")
 
 
 def test_lines_stay_and_guards_are_left_alone() -> None:
