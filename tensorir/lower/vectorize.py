@@ -97,7 +97,7 @@ class _Vectorize(Rewriter):
         body = _Linear(self.arith)(substitute(n.body, {n.var: outer * widest + inner}))
         part = self.on_Loop(Loop(inner, as_expr(widest), body, Kind.VECTOR))
         if isinstance(part, Loop):
-            return n.replace(kind=Kind.UNROLL)
+            return n.replace(kind=Kind.UNROLL, said=part.said)
         return Loop(outer, as_expr(lanes // widest), part, Kind.UNROLL)
 
 

@@ -113,6 +113,7 @@ def test_what_no_lane_decides_is_unrolled():
     assert s.check()
 
 
+@pytest.mark.parametrize("lanes", [4, 8])
 @pytest.mark.parametrize(
     ("fn", "why"),
     [
@@ -121,17 +122,19 @@ def test_what_no_lane_decides_is_unrolled():
         (lambda x, i: x[2 * i], "what lanes read of X is not side by side"),
     ],
 )
-def test_cuda_says_which_copies_are_not_in_vectors(fn, why):
-    """Those that are say nothing, nor do sums in registers, which CUDA never computes in vectors."""
+def test_cuda_says_which_copies_are_not_in_vectors(fn, why, lanes):
+    """Those that are say nothing, nor do sums in registers, which CUDA never computes in vectors; eight are two
+    of four.
+    """
     x = tir.placeholder((64,), name="X")
     s = tir.Schedule(tir.compute((32,), lambda i: fn(x, i), name="Y"), "cuda")
-    s.vectorize(s.split("Y.i", [None, 4])[1])
+    s.vectorize(s.split("Y.i", [None, lanes])[1])
     assert f"// not in vectors: {why}\n" in s.source()
     assert s.check()
     s = tir.Schedule(tir.compute((32,), lambda i: x[i], name="Y"), "cuda")
-    assert "not in vectors" not in s.vectorize(s.split("Y.i", [None, 4])[1]).source()
+    assert "not in vectors" not in s.vectorize(s.split("Y.i", [None, lanes])[1]).source()
     k = tir.reduce_axis(64, name="k")
     s = tir.Schedule(tir.compute((32,), lambda i: tir.sum(x[k] * x[i], axis=k), name="Y"), "cuda")
-    outer, inner = s.split("Y.i", [None, 4])
+    outer, inner = s.split("Y.i", [None, lanes])
     s.reorder(outer, "Y.k", inner).stage_out("Y", at=outer, scope="register")
     assert "not in vectors" not in s.vectorize(inner).source()
