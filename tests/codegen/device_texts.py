@@ -27,7 +27,7 @@ def helpers() -> dict[str, str]:
 
 
 def instructions() -> dict[str, str]:
-    """Of the instructions in the tables but products of warpgroups."""
+    """Of the instructions in the tables but products of warpgroups, by name: which are made first is the caller's."""
     intrinsic("mma.m16n8k16.f16.nn")
     found = {}
     for i in INTRINSICS.values():
@@ -35,7 +35,7 @@ def instructions() -> dict[str, str]:
             names = re.findall(r"void (tir_\w+)\(", text)
             if names:  # those that tests declare have names of their own
                 found[names[-1]] = guarded(text)
-    return found
+    return dict(sorted(found.items()))
 
 
 def products() -> dict[str, str]:
