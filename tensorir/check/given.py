@@ -76,26 +76,35 @@ def runs(outputs: tuple[Tensor, ...], source: Source, conditions: Sequence[Expr]
         yield Run(arrays, eager=eager)
     sparse = [short(outputs, source, conditions, seed + turn + 2 + n) for n in range(1 + alone)]  # either sign
     yield from sparse
-    if not sparse[0].exact:
-        for n in (3, 4):  # either sign
-            yield Run(_finite_ones(outputs, conditions, seed + turn + n), exact=False, about=", with long scalars")
-        if (far := with_small_results(outputs, few)) is not None:
-            yield Run(far, exact=False, about=", with results that are small beside others")
     if not conditions:
         yield from (longest(outputs, source, few, seed, turn + n) for n in range(1 + alone) if _tf32(source))
+    if not turn:  # what the text computes with; where it does so depends on the shape
+        yield from _other_numbers(outputs, source, few, conditions, seed, alone, sparse[0].exact)
+    for far in with_infinities(outputs, few):
+        yield Run(far, spread=True, about=", with infinities among its inputs")
+
+
+def _other_numbers(outputs: tuple[Tensor, ...], source: Source, few: list[np.ndarray], conditions: Sequence[Expr],
+                   seed: int, alone: bool, exact: bool | None) -> Iterator[Run]:  # fmt: skip
+    """Runs on numbers that are not of a middling size.
+
+    exact: whether those on few numbers are
+    """
+    if not exact:
+        for n in (3, 4):  # either sign
+            yield Run(_finite_ones(outputs, conditions, seed + n), exact=False, about=", with long scalars")
+        if (far := with_small_results(outputs, few)) is not None:
+            yield Run(far, exact=False, about=", with results that are small beside others")
     for n in range(3 * alone):
         if (plain := _with_plain_scalars(outputs, few, conditions, n)) is not None:
             yield Run(plain, about=", with scalars that are 0, 1 or small")
     for other in with_other_sizes(outputs, few):
         yield Run(other, about=", with small or large numbers")
     for most, about in (((100, 40, 20, 10), "large"), ((-100, -40, -20, -10), "small")):
-        if long := with_all_digits(outputs, source, few, seed + turn, most):
+        if long := with_all_digits(outputs, source, few, seed, most):
             yield Run(long, exact=False, about=f", with {about} numbers of all digits")
-    free = _free(outputs, few, conditions)
-    for ends, about in at_the_ends(outputs, few, free, seed + turn):
+    for ends, about in at_the_ends(outputs, few, _free(outputs, few, conditions), seed):
         yield Run(ends, exact=False, about=about)
-    for far in with_infinities(outputs, few):
-        yield Run(far, spread=True, about=", with infinities among its inputs")
 
 
 def exactly(outputs: tuple[Tensor, ...], source: Source, arrays: Sequence[Any], each: bool = False) -> bool:
