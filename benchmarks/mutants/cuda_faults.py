@@ -227,7 +227,6 @@ def _registers(source: Source) -> Iterator[tuple[str, str]]:
 
 def _assembly(source: Source) -> Iterator[tuple[str, str]]:
     text = source.text
-    start, _ = body_of(text)
     for part in parts(text):
         at = text.index(part.text)
         for kind, pattern, new in (
@@ -248,24 +247,25 @@ def _assembly(source: Source) -> Iterator[tuple[str, str]]:
             for one in _each(part.text, pattern, new):
                 if one != part.text:
                     yield kind, text[:at] + one + text[at + len(part.text) :]
-    for m in list(_AT_A_STATEMENT.finditer(text, start))[:1]:
-        for kind, new in {
+    yield from _among_statements(
+        text,
+        {
             "assembly among statements": '#ifndef TIR_EMULATED\n  asm volatile("bar.sync 1;");\n#endif\n',
             "a branch for devices": "#ifdef __CUDA_ARCH__\n  if (threadIdx.x == 1) return;\n#endif\n",
             "a branch for architectures": "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800\n  return;\n#endif\n",
             "a branch for the emulator": "#ifdef TIR_EMULATED\n  if (false)\n#endif\n  return;\n",
             "a branch for compilers": "#ifdef __GNUC__\n  if (false)\n#endif\n  if (threadIdx.x == 1) return;\n",
-        }.items():  # fmt: skip
-            yield kind, text[: m.start()] + new + text[m.start() :]
-        yield (
-            "a branch that the text seems to decide",
-            (
-                text[: m.start()]
-                + "#ifndef TIR_EMULATED\n  return;\n#endif\n"
-                + text[m.start() :]
-                + "#define TIR_EMULATED 1\n"
-            ),
-        )
+        },
+    )
+    decided = {"a branch that the text seems to decide": "#ifndef TIR_EMULATED\n  return;\n#endif\n"}
+    yield from _among_statements(text + "#define TIR_EMULATED 1\n", decided)
+
+
+def _among_statements(text: str, lines: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Lines in front of the first statement of a kernel."""
+    if at := _AT_A_STATEMENT.search(text, _bodies(text)[0]):
+        for kind, new in lines.items():
+            yield kind, text[: at.start()] + new + text[at.start() :]
 
 
 def _precision(source: Source) -> Iterator[tuple[str, str]]:
@@ -401,10 +401,9 @@ def _branches(source: Source) -> Iterator[tuple[str, str]]:
 
 def _ways_to_tell(source: Source) -> Iterator[tuple[str, str]]:
     """What a device would do another way, by a name that the emulator or the device lacks."""
-    text = source.text
-    start, _ = _bodies(text)
-    for m in list(_AT_A_STATEMENT.finditer(text, start))[:1]:
-        for kind, new in {
+    yield from _among_statements(
+        source.text,
+        {
             "a macro of the host's library": "#ifndef RAND_MAX\n  return;\n#endif\n#define RAND_MAX 1\n",
             "a macro of devices": "#ifdef NULL\n  return;\n#endif\n#ifndef NULL\n#define NULL 0\n#endif\n",
             "behind a comment": "/**/ #ifdef __CUDA_ARCH__\n  return;\n#endif\n",
@@ -413,8 +412,8 @@ def _ways_to_tell(source: Source) -> Iterator[tuple[str, str]]:
             "assembly behind quotes": '  const char *s_ = "//"; asm volatile("bar.sync 1;");\n',
             "words put together": "#define J(a, b) a##b\n  J(__sync, threads)();\n",
             "a size": "  if (sizeof(long double) == 8) return;\n",
-        }.items():  # fmt: skip
-            yield kind, text[: m.start()] + new + text[m.start() :]
+        },
+    )
 
 
 def _shuffles(source: Source) -> Iterator[tuple[str, str]]:
