@@ -11,6 +11,7 @@ is at rest. Reported:
 
 contradicted  ratios that were printed unmarked, and are another one at rest by more than 1.5
 marked        the share of the ratios that were marked or withheld (at rest 5 % is the most)
+apart         of these, those whose sides differ at rest by more than 1.25: a mark is for sides that are equally fast
 agree         tunings in which the intervals of the best as a trial and at the end overlap, as do those of the fastest
               trial and of the best, and of the default as a trial and at the end; and in which the best is no slower
               than the default
@@ -46,6 +47,7 @@ WORKLOADS = (
     ("conv2d", "1x160x20x20", "320x160x1x1"),
 )
 APART = 1.5
+EQUAL = 1.25
 Row = dict[str, Any]
 LIVE = re.compile(
     r"best (?P<ms>[\d.]+) ms.*?  (?:(?P<about>~?)(?P<share>\d+)%|unsteady) (?:of|against) "
@@ -159,18 +161,27 @@ def at_rest(run: Row) -> dict[str, float]:
     return {**true, "default": default["time_s"] / chosen["time_s"]}
 
 
-def contradicted(run: Row) -> list[Row]:
-    """Ratios that were printed unmarked and are others at rest."""
-    wrong = []
+def compared(run: Row) -> list[Row]:
+    """The ratios of a run that were measured again at rest, each with what it is there."""
+    found = []
     for row in run["ratios"]:
         true = run.get("true", {}).get(row["of"])
-        if true is None or not row["steady"]:
+        if true is None:
             continue
         if "time_s" in row:  # of a kernel that was the best for a while
             true *= run["time_s"] / row["time_s"]
-        if not 1 / APART <= row["ratio"] / true <= APART:
-            wrong.append({**row, "true": true})
-    return wrong
+        found.append({**row, "true": true})
+    return found
+
+
+def contradicted(run: Row) -> list[Row]:
+    """Ratios that were printed unmarked and are others at rest."""
+    return [r for r in compared(run) if r["steady"] and not 1 / APART <= r["ratio"] / r["true"] <= APART]
+
+
+def marked_apart(run: Row) -> list[Row]:
+    """Ratios that were marked though one side is plainly the faster one at rest."""
+    return [r for r in compared(run) if not r["steady"] and not 1 / EQUAL <= r["true"] <= EQUAL]
 
 
 def report(runs: list[Row]) -> dict[str, Any]:
@@ -187,7 +198,8 @@ def report(runs: list[Row]) -> dict[str, Any]:
             "ratios": len(rows),
             "marked": sum(not x["steady"] for x in rows),
             "marked_share": round(sum(not x["steady"] for x in rows) / max(1, len(rows)), 3),
-            "compared_at_rest": sum(x["of"] in r.get("true", {}) for r in mine for x in r["ratios"]),
+            "marked_apart": sum(len(marked_apart(r)) for r in mine),
+            "compared_at_rest": sum(len(compared(r)) for r in mine),
             "contradicted": wrong,
             "agree": sum(all(a.values()) for a in agree),
             "disagree_in": dict(Counter(k for a in agree for k, v in a.items() if not v)),
