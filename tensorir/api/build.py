@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -149,6 +149,27 @@ class Executable(Shown):
         return self.program.time(
             *by_name(self.emitted, arrays, named), out=out, repeat=need_int("repeat", repeat, 1, 100_000, LaunchError)
         )
+
+    def torch(self, name: str, backward: Mapping[str, Executable] | None = None) -> Any:
+        """Register as an operator of PyTorch and return it: ``torch.ops.namespace.name``.
+
+        >>> op = f.torch("mine::conv", backward={"x": dx, "w": dw})
+        >>> y = op(x, w)  # tensors; also torch.ops.mine.conv(x, w), under torch.compile, and differentiated
+
+        name:     "namespace::name"; one that was registered so before is replaced
+        backward: by input, what computes its gradient: its inputs are those of the operator (and its outputs) by their
+                  names, and the gradient that comes in as ``d_<output>``. An input without one is refused when it
+                  requires a gradient
+
+        On a processor tensors are worked on where they are; other strides are made contiguous. On a GPU kernels run on
+        PyTorch's current stream, without waiting (not yet run on a GPU).
+
+        Raises TorchError: ``torch.missing``, ``torch.name``, ``torch.taken``, ``torch.backward``; a call raises what
+        calls of executables do, and ``launch.gradient``, ``launch.second-derivative``.
+        """
+        from tensorir.api.torch_operator import register
+
+        return register(self, name, backward)
 
     def export(self, path: str | Path, to: str | Sequence[str] = ("source",)) -> Path:
         """Write a folder that runs without tensorir; see ``tensorir.export``."""

@@ -98,6 +98,12 @@ RUN: dict[str, Entry] = {
         "# the driver reset the device",
         "# tensorir doctor",
     ),
+    "launch.gradient": Entry(
+        "A tensor that requires a gradient was given to an operator that has no backward for it: the gradient would be "
+        "lost. backward= gives it one when the operator is registered; detach() and no_grad() say that none is wanted.",
+        '# op = f.torch("mine::conv"); op(x, w.requires_grad_())',
+        '# op = f.torch("mine::conv", backward={"x": dx, "w": dw})',
+    ),
     "launch.index-range": Entry(
         "An index tensor holds a value outside the tensor that it indexes. Values are checked at each launch.",
         'n = tir.placeholder((4,), "int32", name="n")\n'
@@ -145,6 +151,11 @@ RUN: dict[str, Entry] = {
         "The array given for a result cannot be written.",
         'c = np.empty((100, 48), "float32")\nc.flags.writeable = False\ns.build()(a, b, out=c)',
         'c = np.empty((100, 48), "float32")\ns.build()(a, b, out=c)',
+    ),
+    "launch.second-derivative": Entry(
+        "The gradient of an operator's gradient was asked for (create_graph=True). Kernels for it cannot be given.",
+        "# torch.autograd.grad(op(x, w).sum(), x, create_graph=True)",
+        "# torch.autograd.grad(op(x, w).sum(), x)",
     ),
     "launch.shape": Entry(
         "An array has another shape than was declared.",
@@ -401,5 +412,35 @@ RUN: dict[str, Entry] = {
         "The tuning log cannot be written.",
         "$ tensorir tune matmul 64x64x64 --log /proc",
         "$ tensorir tune matmul 64x64x64 --log tuning_logs",
+    ),
+    # --- operators of PyTorch
+    "torch.backward": Entry(
+        "A backward does not fit the operator. It is a kernel for each input of a float type; each takes inputs and "
+        "outputs of the operator by their names, and the gradient that comes in as d_<output>, and gives one result, "
+        "of its input's shape and type.",
+        '# f.torch("mine::mm", backward={"a": db})',
+        '# f.torch("mine::mm", backward={"a": da, "b": db})',
+    ),
+    "torch.kernels": Entry(
+        "Kernels of one operator have the same arguments but for their shapes, and no two the same shapes.",
+        "# two kernels for the same shapes, with other strides",
+        "# an operator for each",
+    ),
+    "torch.missing": Entry(
+        "PyTorch is not installed.",
+        "# the base install: f.torch(…)",
+        '# pip install "tensorir[torch]"',
+    ),
+    "torch.name": Entry(
+        "An operator of PyTorch is named namespace::name, both of letters, digits and underscores, in a namespace that "
+        "is not PyTorch's own; its inputs are named so as well.",
+        'tir.Schedule(C).build().torch("conv")',
+        '# tir.Schedule(C).build().torch("mine::conv")',
+    ),
+    "torch.taken": Entry(
+        "Something else in this process has registered an operator of that name. (What f.torch registered, and what an "
+        "exported folder did, each replaces its own.)",
+        '# f.torch("torchvision::nms")',
+        '# f.torch("mine::nms")',
     ),
 }

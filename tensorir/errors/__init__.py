@@ -79,7 +79,8 @@ def line_of(error: BaseException) -> str | None:
 
 
 def ours(frame: FrameType) -> bool:
-    """Whether a frame is this package's, or Python's between two of them (``with`` over a generator, what is cached).
+    """Whether a frame is this package's, or between two of them: Python's (``with`` over a generator, what is cached),
+    or PyTorch's, which calls operators.
 
     What dataclasses generate has no file, only a module.
     """
@@ -88,6 +89,7 @@ def ours(frame: FrameType) -> bool:
         _PACKAGE_NAME,
         "contextlib",
         "functools",
+        "torch",
     )
 
 

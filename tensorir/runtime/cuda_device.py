@@ -12,6 +12,7 @@ import importlib
 import os
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -76,6 +77,7 @@ class CudaDevice(Device):
 
     natives = ("numpy", "cupy")
     base_align = 256
+    takes_streams = True
 
     def __init__(self, info: DeviceInfo) -> None:
         self._cupy = load_cupy()
@@ -111,6 +113,14 @@ class CudaDevice(Device):
 
     def part(self, memory: Any, offset: int, nbytes: int) -> Any:
         return memory + offset
+
+    def at(self, address: int, nbytes: int) -> Any:
+        cuda = self._cupy.cuda
+        return cuda.MemoryPointer(cuda.UnownedMemory(address, max(nbytes, 1), None, self.number), 0)
+
+    def on_stream(self, stream: int) -> AbstractContextManager[Any]:
+        made: AbstractContextManager[Any] = self._cupy.cuda.ExternalStream(stream)
+        return made
 
     def write(self, memory: Any, data: Bytes) -> None:
         if data.nbytes:

@@ -61,6 +61,7 @@ class Device(Shown, ABC):
     base_align: bytes to which the start of a memory is aligned, and of a part of one
     max_alloc:  the largest memory in bytes
     coherent:   a memory that *is* a host array shows each write at once, to the host and to other such memories
+    takes_streams: kernels run on a stream of the caller's, on memory at his addresses (``at``, ``on_stream``)
     """
 
     name: str
@@ -70,6 +71,7 @@ class Device(Shown, ABC):
     base_align: int
     max_alloc: int
     coherent: bool = False
+    takes_streams: bool = False
     pid: int
 
     @property
@@ -112,6 +114,14 @@ class Device(Shown, ABC):
     def share(self, array: Any, writable: bool) -> Any | None:
         """A memory that *is* the host array, or None where the device cannot work in place."""
         return None
+
+    def at(self, address: int, nbytes: int) -> Any:
+        """A memory of the device at an address that somebody else keeps alive; only where it ``takes_streams``."""
+        raise NotImplementedError
+
+    def on_stream(self, stream: int) -> AbstractContextManager[Any]:
+        """What is enqueued inside goes to this stream; only where it ``takes_streams``."""
+        raise NotImplementedError
 
     def publish(self, shared: Sequence[tuple[Any, Any]]) -> None:
         """Finish, and make what kernels wrote visible in the host arrays of ``(memory, array)`` pairs."""

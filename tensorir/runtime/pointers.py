@@ -1,0 +1,145 @@
+"""A compiled program as a function of addresses: what other frameworks call, with memory of their own."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tensorir.codegen.source import KernelLaunch, Param, itemsize
+from tensorir.runtime.arguments import scalar_value
+from tensorir.runtime.call import least_align
+from tensorir.runtime.device import Bytes
+from tensorir.runtime.launch import Program
+
+
+class OnPointers:
+    """``program`` on contiguous memory at given addresses; they are trusted: whoever calls has checked them.
+
+    >>> run = OnPointers(program)
+    >>> run([address_of_a, address_of_b, 2.5, address_of_result])  # inputs and numbers in order, then outputs
+
+    With addresses of the host it returns when the results are there; calls from several threads take turns. On a GPU
+    kernels are enqueued on ``stream``, and find their workspace at ``workspace``. Where the device does not work in
+    place, memory of the host is copied.
+
+    align: bytes of which an address is a multiple, by parameter
+    workspace_bytes: of a launch on a GPU; 0 where the program has its own
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program, source = program, program.source
+        self._params = (*source.inputs, *source.outputs)
+        self.align = {p.name: least_align(p) for p in self._params if p.role != "scalar"}
+        self._spaces: list[Param] = []
+        if program.device.takes_streams:
+            made = {name for k in source.made_early for name in k.params}
+            self._spaces = [p for p in source.params if p.role == "workspace" and p.name not in made]
+            program._memories()  # waits, as no launch may
+        self.workspace_bytes = sum(map(_room, self._spaces))
+
+    def __call__(self, buffers: Sequence[Any], stream: int = 0, workspace: int = 0, packed: Any = None) -> None:
+        program, device = self.program, self.program.device
+        device.check_process()
+        with program._lock:
+            if device.takes_streams:
+                self._enqueue(buffers, stream, workspace)
+                return
+            memories, shared, back = self._memories(buffers)
+            launches = program._launches()
+            if packed is not None:
+                memories |= packed
+                launches = [k for k in launches if not k.once]
+            self._run(launches, memories)
+            if shared:
+                device.publish(shared)
+            else:
+                device.finish()
+            for memory, array in back:
+                device.read(memory, array)
+            program.keep()
+
+    def pack(self, buffers: Sequence[Any]) -> dict[str, Any]:
+        """Run the kernels that run once, into memory of their own; what to give as ``packed`` as long as the inputs
+        that they read are the same.
+        """
+        program = self.program
+        program.device.check_process()
+        with program._lock:
+            own = program._own_workspace()
+            memories, _, _ = self._memories(buffers)
+            self._run([k for k in program._launches() if k.once], memories | own)
+            program.device.finish()
+        return own
+
+    def _run(self, launches: Sequence[KernelLaunch], memories: dict[str, Any]) -> None:
+        self.program._enqueue(self.program._steps(launches, memories, private=False))
+
+    def _memories(self, buffers: Sequence[Any]) -> tuple[dict[str, Any], list[Any], list[tuple[Any, Bytes]]]:
+        """Memory by parameter; what is written in place, and what is to be copied back."""
+        program, device = self.program, self.program.device
+        memories = dict(program._memories())
+        shared: list[Any] = []
+        back: list[tuple[Any, Bytes]] = []
+        seen: dict[int, Any] = {}
+        for p, given in zip(self._params, buffers, strict=True):
+            if p.role == "scalar":
+                memories[p.name] = scalar_value(p, given)
+                continue
+            array, output = at_address(given, _nbytes(p)), p.role == "output"
+            memory = seen.get(given)  # two memories over the same bytes are undefined in OpenCL
+            if memory is None and (memory := device.share(array, output)) is not None:
+                seen[given] = memory
+            if memory is None:
+                memory = _staged(program, p)
+                if output:
+                    back.append((memory, array))
+                else:
+                    device.write(memory, array)
+            elif output:
+                shared.append((memory, array))
+            memories[p.name] = memory
+        return memories, shared, back
+
+    def _enqueue(self, buffers: Sequence[Any], stream: int, workspace: int) -> None:
+        """On a GPU. Not yet run on one."""
+        program, device = self.program, self.program.device
+        memories = dict(program._memories())
+        for p, given in zip(self._params, buffers, strict=True):
+            memories[p.name] = scalar_value(p, given) if p.role == "scalar" else device.at(given, _nbytes(p))
+        for p in self._spaces:
+            memories[p.name] = device.at(workspace, _nbytes(p))
+            workspace += _room(p)
+        with device.on_stream(stream):
+            self._run(program._launches(), memories)
+
+
+@cache
+def _bytes_type(nbytes: int) -> Any:
+    return ctypes.c_uint8 * nbytes
+
+
+def at_address(address: int, nbytes: int) -> Bytes:
+    """The bytes of the host at an address, which somebody else keeps alive."""
+    if not nbytes:
+        return np.empty(0, np.uint8)
+    return np.frombuffer(_bytes_type(nbytes).from_address(address), np.uint8)
+
+
+def _staged(program: Program, p: Param) -> Any:
+    if p.name not in program._staging:
+        program._staging[p.name] = program.device.allocate(_nbytes(p))
+    return program._staging[p.name]
+
+
+def _nbytes(p: Param) -> int:
+    return prod(p.shape) * itemsize(p.dtype)
+
+
+def _room(p: Param) -> int:
+    """Bytes of a workspace with what keeps the next one aligned."""
+    return -(-_nbytes(p) // 256) * 256
