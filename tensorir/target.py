@@ -17,15 +17,16 @@ _OPT_IN = {  # bytes of shared memory that one block may have when the kernel as
     90: 232448, 100: 232448, 101: 232448, 103: 232448, 110: 232448, 120: 101376, 121: 101376,
 }  # fmt: skip
 _DEFAULT_ARCH = {"cuda": "sm_80", "hip": "gfx90a"}
-_EXAMPLES = '"opencl", "opencl -kind=gpu", "cuda", "cuda -arch=sm_90a", "hip", or a device such as "opencl:0:0"'
-_NAME = re.compile(r"(opencl|cuda|hip)(?::([A-Za-z0-9_.]+))?(?::([A-Za-z0-9_.]+))?\Z")
+_EXAMPLES = '"opencl", "opencl -kind=gpu", "cuda", "cuda -arch=sm_90a", "hip", "c", or a device such as "opencl:0:0"'
+LANGUAGES = ("opencl", "cuda", "hip", "c")
+_NAME = re.compile(r"(opencl|cuda|hip|c)(?::([A-Za-z0-9_.]+))?(?::([A-Za-z0-9_.]+))?\Z")
 
 
 @dataclass(frozen=True, repr=False)
 class Target(Shown):
     """A kind of device and its limits; ``Target.parse`` makes one from the text that users write.
 
-    language:           "opencl", "cuda" or "hip" (source text only: there is no HIP runtime here)
+    language:           "opencl", "cuda", "c" or "hip" (source text only: there is no HIP runtime here)
     kind:               "cpu" or "gpu"
     arch:               "sm_80", "sm_90a" …; empty for OpenCL
     device:             "opencl:0:0", "cuda:0" … when the text named a device, else empty
@@ -59,7 +60,7 @@ class Target(Shown):
     name: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        need_choice("language", self.language, ("opencl", "cuda", "hip"))
+        need_choice("language", self.language, LANGUAGES)
         need_choice("kind", self.kind, ("cpu", "gpu"))
         for f in fields(self):
             value = getattr(self, f.name)
@@ -130,17 +131,21 @@ class Target(Shown):
         language, device = match[1], words[0] if match[2] is not None else ""
         if language == "hip" and device:
             raise _unknown(f"{device!r} is no device: HIP is source text only here")
+        if language == "c" and (match[3] is not None or match[2] not in (None, "0")):
+            raise _unknown(f'{words[0]!r} is no device: the one that runs C is "c:0"', "c:0")
         if language == "cuda" and (match[3] is not None or (match[2] or "0").isdigit() is False):
             raise _unknown(f'{words[0]!r} is not a CUDA device; they are named "cuda:0", "cuda:1" …', "cuda:0")
-        kind = options.pop("kind", "cpu" if language == "opencl" else "gpu")
-        if kind not in ("cpu", "gpu") or (language != "opencl" and kind == "cpu"):
-            near = [k for k in nearest(kind, ("cpu", "gpu")) if language == "opencl" or k == "gpu"]
+        kinds = _KINDS.get(language, ("gpu",))
+        kind = options.pop("kind", kinds[0])
+        if kind not in kinds:
+            near = nearest(kind, kinds)
             raise _unknown(f"{language} has no kind {kind!r}", f"{language} -kind={near[0]}" if near else None)
         made = preset(language, kind, options.pop("arch", _DEFAULT_ARCH.get(language, "")))
         values = {name: _read(name, value, text) for name, value in options.items()}
         return replace(made, device=device, **values)  # type: ignore[arg-type]
 
 
+_KINDS = {"opencl": ("cpu", "gpu"), "c": ("cpu",)}
 _SETTABLE = tuple(f.name for f in fields(Target) if f.name not in ("language", "kind", "arch", "device", "name"))
 
 
@@ -166,7 +171,9 @@ def preset(language: str, kind: str, arch: str = "") -> Target:
         return Target("hip", "gpu", arch, shared_bytes=65536, shared_optin_bytes=65536, fp16=True, warp=wave,
                       name=f"HIP {arch}")  # fmt: skip
     if arch:
-        raise _unknown(f"OpenCL targets have no architecture ({arch!r})")
+        raise _unknown(f"{'C' if language == 'c' else 'OpenCL'} targets have no architecture ({arch!r})")
+    if language == "c":
+        return replace(preset("opencl", "cpu"), language="c", max_threads=1, max_block=(1, 1, 1), name="C")
     if kind == "gpu":
         return Target("opencl", "gpu", max_threads=256, max_block=(256, 256, 256), name="OpenCL GPU")
     return Target(
@@ -192,7 +199,7 @@ def _unknown(message: str, meant: str | None = None) -> Exception:
 def _likely(text: str) -> str:
     """The target or device whose language's name ``text`` has with a slip; "" where there is none."""
     first, *rest = re.split(r"(?=[\s:])", text.strip(), maxsplit=1)
-    likely = [f"{language}{''.join(rest)}" for language in nearest(first, ("opencl", "cuda", "hip"))]
+    likely = [f"{language}{''.join(rest)}" for language in nearest(first, LANGUAGES)]
     likely += nearest(text, ("opencl:0:0", "cuda:0"))
     return next((name for name in likely if _NAME.match(name.split()[0])), "")
 

@@ -11,6 +11,12 @@ BUILD: dict[str, Entry] = {
         "# a copy in shared memory of rows whose number depends on data",
         "# stage at a loop inside which the box has a constant size, or keep the tensor in global memory",
     ),
+    "lower.c-threads": Entry(
+        "C text runs each block as one function call: a block with several threads has no form there. Bind those loops "
+        "to blocks, leave them serial, or use OpenCL, which runs such blocks on CPUs as well.",
+        's.bind("C.i", "block.x").bind("C.j", "thread.x")\ns.source("c")',
+        's.bind("C.i", "block.x")\ns.source("c")',
+    ),
     "lower.divergent-barrier": Entry(
         "Threads exchange data inside a condition that not all threads of the block share: a barrier there would hang.",
         "# a stage in shared memory computed and read inside a ragged tail of a thread loop",

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tensorir.arith.affine import same
-from tensorir.codegen.dialect import ATOMIC_ADD, DIALECTS, FETCH, SHARED_ARENA, WIDE_PREAMBLE, Dialect
+from tensorir.codegen.c_text import closed
+from tensorir.codegen.dialect import DIALECTS, FETCH, SHARED_ARENA, WIDE_PREAMBLE, Dialect
 from tensorir.codegen.expressions import SUM, UNARY, Expressions, c_type
+from tensorir.codegen.helpers import helper_text
 from tensorir.codegen.hopper import init_lines, order_lines, product_registers, registers_line
 from tensorir.codegen.instructions import aligned_tiles, instruction_lines, rounded_tiles, tensor_maps
 from tensorir.codegen.literals import literal
@@ -70,6 +72,9 @@ def emit(module: Module, target: Target, notes: Sequence[str] = (), gathers: Seq
     notes: lines for the header comment (what is computed, the schedule)
     """
     dialect = DIALECTS[target.language]
+    if dialect.one_thread:
+        for k in module.kernels:
+            _one_thread(k)
     for b in (a.buffer for k in module.kernels for a in find(k.body, Alloc)):
         if b.scope not in dialect.space:
             message = f"{b.name} has {b.scope.value} scope, for instructions that {dialect.name} does not have"
@@ -80,13 +85,26 @@ def emit(module: Module, target: Target, notes: Sequence[str] = (), gathers: Seq
     params = _params(module, printed)
     parts = [*_header(module, params, notes), *_includes(dialect, module)]
     parts += ["", WIDE_PREAMBLE] if any(p.is_wide for p in printed) else []
-    parts += [text for _, text in sorted(helpers.items(), key=_before)]
+    if dialect.family == "c":
+        parts += closed(helpers, lambda name: helper_text(name, dialect))
+    else:
+        parts += [text for _, text in sorted(helpers.items(), key=_before)]
     parts += [_constant(b, dialect) for b in module.constants]
     text = "\n".join(parts) + "\n\n" + "\n\n".join(bodies) + "\n"
     assumed = tuple(Assumed(f.buffer.name, f.align, f.low, f.high) for f in module.facts)
     launches = tuple(p.launch() for p in printed)
     used = tuple(dict.fromkeys(c.intrin.name for k in module.kernels for c in find(k.body, IntrinCall)))
     return Source(module.name, dialect.name, text, params, launches, tuple(gathers), assumed, used)
+
+
+def _one_thread(k: Kernel) -> None:
+    """Refuse a kernel whose blocks have several threads."""
+    if math.prod(k.block) == 1:
+        return
+    x, y, z = k.block
+    message = f"a block of {k.name} has ({x}, {y}, {z}) threads, and C runs each block as one function"
+    hint = 'bind these loops to blocks, or leave them serial; target="opencl" runs blocks of several threads'
+    raise LoweringError(Problem("lower.c-threads", message, hint=hint))
 
 
 def _before(helper: tuple[str, str]) -> tuple[bool, int, str]:
@@ -124,11 +142,9 @@ def comment(text: str) -> str:
 def _includes(dialect: Dialect, module: Module) -> list[str]:
     used = {b.dtype for k in module.kernels for b in (*k.params, *(a.buffer for a in find(k.body, Alloc)))}
     used |= {x.dtype for k in module.kernels for e in find(k.body, (Cast, Call)) for x in (e, *e.children())}
-    if dialect.family == "cuda":
-        return [x for x in (dialect.header, dialect.half_header if "float16" in used else "") if x]
-    if dialect.name == "opencl" and "float64" in used:
-        return ["#pragma OPENCL EXTENSION cl_khr_fp64 : enable"]
-    return []
+    half, double = "float16" in used, "float64" in used
+    wanted = (dialect.header, dialect.half_header * half, dialect.double_header * double)
+    return [x for x in wanted if x]
 
 
 def _constant(b: Buffer, dialect: Dialect) -> str:
@@ -190,7 +206,7 @@ class _KernelText:
             self.names._of[b] = identifier(b.name)
         self.assumed = {f.buffer: f.align for f in module.facts if f.align > DTYPES[f.buffer.dtype].bits // 8}
         alone = math.prod(k.block) == 1 and not find(k.body, (Barrier, IntrinCall))
-        may_widen = target.kind == "cpu" and alone
+        may_widen = target.kind == "cpu" and alone and dialect.family == "opencl"
         raw = frozenset(carriers(k.body) if dialect.family == "cuda" else ())
         self.expr = Expressions(dialect, target, self.names, arith, may_widen=may_widen, raw=raw)
         self.expr.rounded_tiles = rounded_tiles(k.body)
@@ -279,9 +295,11 @@ class _KernelText:
         ]
         if roles:  # the same in all threads of a warp, which the compiler is to know
             top.append(f"{INDENT}const {d.types['index']} {self.group} = __shfl_sync(0xffffffffu, threadIdx.y, 0);")
+        if d.one_thread and not any(a.var in used for a in k.axes):
+            top.append(f"{INDENT}(void)block;")
         shared = self._shared()
         if not self.is_wide:
-            return "\n".join([head, "{", *shared, *top, *body, "}"])
+            return "\n".join([head, "{", *shared, *top, *body, "}", *self._runner()])
         return self._around(head, params, shared, top, body)
 
     @property
@@ -307,6 +325,15 @@ class _KernelText:
         function = [f"WIDE void {name}({signature})", "{", *body, "}", ""]
         return "\n".join([*function, head, "{", *shared, *top, f"{INDENT}{name}({', '.join(given)});", "}"])
 
+    def _runner(self) -> list[str]:
+        """What calls the kernel with its arguments in an array, where the language has no launches."""
+        d = self.d
+        if not d.runner:
+            return []
+        given = [f"args[{n}]" for n, _ in enumerate(self.params)]
+        given += [f"*(const {c_type(v.dtype, d)} *)args[{len(given) + n}]" for n, v in enumerate(self.k.scalars)]
+        return ["", d.runner.format(name=identifier(self.k.name), args=", ".join(given))]
+
     def array(self, b: Buffer) -> str:
         """The declaration of a local array."""
         size, kind = as_int(b.shape[0]), self._element(b)
@@ -323,8 +350,8 @@ class _KernelText:
             return c_type(b.dtype, self.d)
         if b.scope is Scope.BARRIER:
             return "unsigned long long"
-        if b.dtype == "float16" and self.d.name == "opencl":
-            return "ushort"
+        if b.dtype in self.d.held:
+            return self.d.held[b.dtype]
         return self.expr.vector_type(b.dtype, b.lanes) if b.lanes > 1 else self.d.types[b.dtype]
 
     # --- statements
@@ -377,14 +404,21 @@ class _KernelText:
                 return [pad + line for line in instruction_lines(s, self.expr)]
         raise LoweringError(Problem("codegen.not-lowered", f"{type(s).__name__} has no lowering for {self.d.name} yet"))
 
+    @property
+    def _most(self) -> int:
+        """Floats of the widest vector that may be printed."""
+        return self.expr.target.vector_bytes // 4 if self.d.family == "c" else 16
+
     def loop(self, s: Loop, depth: int) -> list[str]:
         """A for loop."""
         pad, v = INDENT * depth, self.names.variable(s.var)
-        if self.d.name == "opencl" and self.expr.target.kind == "cpu" and (found := across(s, self.expr.arith)):
+        if self.d.has_vectors and self.expr.target.kind == "cpu" and (found := across(s, self.expr.arith, self._most)):
             return self._transposed(found, depth)
-        pragma = (
-            [f"{pad}#pragma unroll"] if s.kind is Kind.UNROLL else [f"{pad}#pragma unroll {s.hint}"] if s.hint else []
-        )
+        pragma = []
+        if s.kind is Kind.UNROLL:
+            pragma = [pad + self.d.unroll.format(n=max(1, as_int(s.extent)))]
+        elif s.hint:
+            pragma = [pad + self.d.unroll_by.format(n=s.hint)]
         head = f"{pad}for ({self.d.types['index']} {v} = 0; {v} < {self.expr(s.extent, SUM)}; ++{v})"
         note = [f"{pad}// {s.said}"] if s.said else []
         return [*note, *pragma, *self._block(head, s.body, depth)]
@@ -421,7 +455,7 @@ class _KernelText:
         outer, pad, columns = INDENT * depth, INDENT * (depth + 1), found.made()
         address, name = self.expr.address, self.names.buffer(columns)
         side, function = found.side, f"tir_transpose_{found.side}x{found.side}"
-        self.expr.helpers[function] = TRANSPOSE[side]
+        self.expr.helpers[function] = TRANSPOSE[self.d.family][side]
         for b in (found.buffer, columns):
             self.expr.aligned[b] = max(self.expr.aligned.get(b, 0), 4 * side)
         calls = [
@@ -450,11 +484,8 @@ class _KernelText:
 
     def atomic_add(self, s: Store) -> str:
         """A sum in memory that other threads add to as well."""
-        function = "atomicAdd" if self.d.family == "cuda" else "atomic_add"
-        if self.d.family == "opencl" and s.buffer.dtype == "float32":
-            function = "tir_atomic_add"
-            self.expr.helpers[function] = ATOMIC_ADD
-        return f"{function}({self.expr.address(self.names.buffer(s.buffer), s.index[0])}, {self.expr(s.value)})"
+        at, value = self.expr.address(self.names.buffer(s.buffer), s.index[0]), self.expr(s.value)
+        return self.expr.spelled(self.d.atomics[s.buffer.dtype], at=at, x=value)
 
     def store(self, s: Store) -> str:
         """An assignment, compound where it updates in place."""
@@ -467,7 +498,7 @@ class _KernelText:
             as_it_is = self.expr.as_it_is(b, i, value)
             if as_it_is:
                 return as_it_is
-        if b in self.looked_at and DTYPES[b.dtype].kind == "i":
+        if (b in self.looked_at or self.d.wraps) and DTYPES[b.dtype].kind == "i":
             return self.expr.store(b, i, self.expr.number_of(value))
         plain = b.dtype not in WIDENED and b.dtype != "bool"
         if (

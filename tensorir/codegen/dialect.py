@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tensorir.ir.tree import Kind, Scope
 
@@ -56,6 +56,19 @@ class Dialect:
     barrier:  for shared memory; barrier_global for shared and global memory
     vector:   {type} {lanes}; pack makes one from scalars
     functions: math name -> (float32 spelling, float64 spelling)
+    inline:   what functions on scalars begin with, lane_inline those on vectors
+    unroll:   before a loop that is written out {n} times, unroll_by before one of which {n} iterations are
+    whole:    literals of 64 bits: {value} {unsigned}
+    held:     type of memory -> type that arrays inside of kernels have, where that is another one
+    has_vectors: arithmetic on vectors, beside which a scalar means all lanes
+    splat, convert, reinterpret, choose: of vectors of {type}{lanes}; what begins with tir_ is a helper
+    half_load, half_store: of float16 at {name}[{i}], in {space}; half: {x} as it is stored
+    casts:    (old, new) of 32 or 64 bits -> the bits as another type
+    upper:    type -> function of the upper half of a product
+    atomics:  type -> call that adds {x} to memory {at}
+    wraps:    signed arithmetic that overflows is undefined: it is printed unsigned everywhere
+    any_address: vectors in arrays of the caller lie anywhere
+    one_thread: blocks have one thread; runner: what follows a kernel
     """
 
     name: str
@@ -77,8 +90,30 @@ class Dialect:
     aligned_line: str
     infinity: Mapping[str, str]
     functions: Mapping[str, tuple[str, str]]
+    inline: str
+    lane_inline: str
+    unroll: str
+    unroll_by: str
+    whole: str
+    splat: str
+    choose: str
+    convert: str
+    reinterpret: str
+    half_load: str
+    half: str
+    half_store: str
+    upper: Mapping[str, str]
+    atomics: Mapping[str, str]
+    held: Mapping[str, str] = field(default_factory=dict)
+    casts: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    has_vectors: bool = True
+    wraps: bool = False
+    any_address: bool = False
+    one_thread: bool = False
+    runner: str = ""
     header: str = ""  # in front of everything
     half_header: str = ""  # where halves are used
+    double_header: str = ""  # where float64 is used
 
 
 _NAMES = ["exp", "log", "sqrt", "tanh", "erf", "sin", "cos", "floor", "ceil", "exp2", "log2", "pow"]
@@ -114,6 +149,22 @@ OPENCL = Dialect(
         **{n: (n, n) for n in _NAMES},
         "rsqrt": ("rsqrt", "rsqrt"), "abs": ("fabs", "fabs"), "round": ("rint", "rint"),
     },
+    inline="inline",
+    lane_inline="__attribute__((always_inline)) inline",
+    unroll="#pragma unroll",
+    unroll_by="#pragma unroll {n}",
+    whole="{value}{unsigned}L",
+    splat="({type}{lanes})({x})",
+    choose="{mask} ? {a} : {b}",
+    convert="convert_{type}{lanes}({x})",
+    reinterpret="as_{type}{lanes}({x})",
+    half_load="vload_half({i}, (const {space}half *){name})",
+    half="{x}",
+    half_store="vstore_half({value}, {i}, ({space}half *){name})",
+    upper=dict.fromkeys(("int32", "uint32", "int64", "uint64"), "mul_hi"),
+    atomics={"float32": "tir_atomic_add({at}, {x})", **dict.fromkeys(("int32", "uint32"), "atomic_add({at}, {x})")},
+    held={"float16": "ushort"},
+    double_header="#pragma OPENCL EXTENSION cl_khr_fp64 : enable",
 )  # fmt: skip
 
 CUDA = Dialect(
@@ -155,6 +206,28 @@ CUDA = Dialect(
         **{n: (f"{n}f", n) for n in _NAMES},
         "rsqrt": ("rsqrtf", "rsqrt"), "abs": ("fabsf", "fabs"), "round": ("rintf", "rint"),
     },
+    inline="__device__ __forceinline__",
+    lane_inline="__device__ __forceinline__",
+    unroll="#pragma unroll",
+    unroll_by="#pragma unroll {n}",
+    whole="{value}{unsigned}LL",
+    splat="",  # there is no arithmetic on vectors
+    choose="",
+    convert="",
+    reinterpret="",
+    half_load="__half2float({name}[{i}])",
+    half="__float2half_rn({x})",
+    half_store="{name}[{i}] = {value}",
+    upper={"int32": "__mulhi", "uint32": "__umulhi", "int64": "__mul64hi", "uint64": "__umul64hi"},
+    atomics=dict.fromkeys(("float32", "int32", "uint32"), "atomicAdd({at}, {x})"),
+    casts={
+        ("float32", "uint32"): "__float_as_uint({x})", ("float32", "int32"): "__float_as_int({x})",
+        ("uint32", "float32"): "__uint_as_float({x})", ("int32", "float32"): "__int_as_float({x})",
+        ("float64", "int64"): "__double_as_longlong({x})", ("int64", "float64"): "__longlong_as_double({x})",
+        ("float64", "uint64"): "(unsigned long long)__double_as_longlong({x})",
+        ("uint64", "float64"): "__longlong_as_double((long long)({x}))",
+    },
+    has_vectors=False,
     half_header="#include <cuda_fp16.h>",
 )  # fmt: skip
 
@@ -167,4 +240,61 @@ HIP = replace(
     half_header="#include <hip/hip_fp16.h>",
 )
 
-DIALECTS = {"opencl": OPENCL, "cuda": CUDA, "hip": HIP}
+C = replace(
+    OPENCL,
+    name="c",
+    family="c",
+    suffix="c",
+    entry="static void {name}({params}, const int64_t *block)",
+    param="{const}{type} *restrict {name}",
+    space={Scope.GLOBAL: "", Scope.SHARED: "", Scope.REGISTER: "", Scope.CONSTANT: ""},
+    constant="static const {type} {name}[{size}] = {{{values}}};",
+    index={k: f"block[{n}]" for n, k in enumerate((Kind.BLOCK_X, Kind.BLOCK_Y, Kind.BLOCK_Z))},
+    barrier="",
+    barrier_global="",
+    types={
+        "float64": "double", "float32": "float", "float16": "uint16_t", "bfloat16": "uint16_t",
+        "float8_e4m3": "uint8_t", "float8_e5m2": "uint8_t", "bool": "uint8_t", "index": "int64_t",
+        **{f"{u}int{n}": f"{u}int{n}_t" for u in ("", "u") for n in (8, 16, 32, 64)},
+    },
+    vector_names={
+        f"{u}int{n}_t": f"{u}{stem}"
+        for u in ("", "u") for n, stem in ((8, "char"), (16, "short"), (32, "int"), (64, "long"))
+    },
+    pack="({type}{lanes}){{{items}}}",
+    aligned_param="",
+    functions={
+        **{n: (f"{n}f", n) for n in _NAMES},
+        "rsqrt": ("tir_rsqrt_float32", "tir_rsqrt_float64"), "abs": ("fabsf", "fabs"), "round": ("rintf", "rint"),
+    },
+    inline="static inline",
+    lane_inline="static inline __attribute__((always_inline))",
+    unroll="#pragma GCC unroll {n}",
+    unroll_by="#pragma GCC unroll {n}",
+    whole="{UNSIGNED}INT64_C({value})",
+    splat="tir_splat_{type}{lanes}({x})",
+    choose="tir_choose_{type}{lanes}({mask}, {a}, {b})",
+    convert="__builtin_convertvector({x}, {type}{lanes})",
+    reinterpret="({type}{lanes})({x})",
+    half_load="tir_from_float16({name}[{i}])",
+    half="tir_to_float16({x})",
+    half_store="{name}[{i}] = {value}",
+    upper={f"{u}int{n}": f"tir_mulhi_{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)},
+    atomics={t: f"tir_atomic_add_{t}({{at}}, {{x}})" for t in ("float32", "int32", "uint32")},
+    held={},
+    casts={
+        (old, new): f"tir_{new}_of_{old}({{x}})"
+        for n in (32, 64) for old, new in (
+            (f"float{n}", f"int{n}"), (f"float{n}", f"uint{n}"), (f"int{n}", f"float{n}"), (f"uint{n}", f"float{n}"),
+        )
+    },
+    wraps=True,
+    any_address=True,
+    one_thread=True,
+    runner="void {name}_run(void *const *args, const int64_t *block) {{ {name}({args}, block); }}",
+    header="#include <math.h>\n#include <stdint.h>\n#include <string.h>",
+    double_header="",
+)  # fmt: skip
+"""C11 with the vector extensions that gcc and clang share: one text a width of registers, blocks told by a number."""
+
+DIALECTS = {"opencl": OPENCL, "cuda": CUDA, "hip": HIP, "c": C}

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 
 from tensorir.arith.affine import Arith
+from tensorir.codegen.c_text import shuffle
 from tensorir.codegen.dialect import Dialect
 from tensorir.codegen.helpers import helper_text
 from tensorir.codegen.literals import literal
 from tensorir.codegen.masks import bits_of, choice
 from tensorir.codegen.names import Names
-from tensorir.codegen.picking import picked
+from tensorir.codegen.picking import Picked, picked
 from tensorir.codegen.source import TensorMap
-from tensorir.codegen.whole import absolute_helper, cuda_bitcast, extreme_helper, narrow_bits, shift_helper, upper_half
+from tensorir.codegen.whole import absolute_helper, extreme_helper, narrow_bits, shift_helper, upper_half
 from tensorir.codegen.wrapping import may_overflow, wrapped
 from tensorir.errors import LoweringError, Problem
 from tensorir.ir.build import COMPARE, SHIFTS, as_int
@@ -48,7 +49,6 @@ _CHOICE, _EQUAL, SUM, _PRODUCT, UNARY = 2, 7, 10, 11, 12
 """How tightly operators hold what they are next to; at ``_CHOICE`` all but ``?`` stands as it is."""
 HALF_BYTES = 32
 """Of a register of AVX-512; the widest vectors that functions take and return in the same place everywhere."""
-NARROW_INLINE = "__attribute__((always_inline)) inline"
 _WORDS = {2: "unsigned short", 4: "unsigned int", 8: "uint2", 16: "uint4"}
 """CUDA types for so many bytes that are moved, not computed with."""
 
@@ -84,7 +84,7 @@ class Expressions:
         self.whole = False  # more than the bits of what is printed matters
 
     def __call__(self, e: Expr, outer: int = 0) -> str:
-        if self.whole and may_overflow(e):
+        if (self.whole or self.d.wraps) and may_overflow(e, self.d.wraps):
             return wrapped(self, e)
         match e:
             case Const():
@@ -97,6 +97,10 @@ class Expressions:
                 return self.binary(e, outer)
             case Select() if lanes_of(e.cond) > 1:
                 return f"({choice(e, self)})" if outer > 0 else choice(e, self)
+            case Select() if self.d.family == "c" and lanes_of(e) > 1:
+                kind = self.vector_type(e.dtype, lanes_of(e))  # C chooses between values of one type
+                a, b = (f"({kind}){self.number_of(x, UNARY)}" for x in (e.a, e.b))
+                return f"({self(e.cond, _CHOICE)} ? {a} : {b})"
             case Select():
                 text = f"{self(e.cond, _CHOICE)} ? {self.number_of(e.a, _CHOICE)} : {self.number_of(e.b, 1)}"
                 return f"({text})" if outer > 0 else text
@@ -114,9 +118,10 @@ class Expressions:
                 return self.narrowed(e, self.call(self.function(e.fn, e.dtype), e, [self(a) for a in e.args]))
             case Broadcast() if word := self.word(e.dtype, e.lanes):
                 return "0u" if word.startswith("unsigned") else f"make_{word}({', '.join(['0u'] * int(word[-1]))})"
+            case Broadcast() if self.d.has_vectors:
+                return self.splat(e.dtype, e.lanes, self(e.value))
             case Broadcast():
-                items = [self(e.value)] if self.d.name == "opencl" else [self(e.value)] * e.lanes
-                return self.pack(e.dtype, e.lanes, items)
+                return self.pack(e.dtype, e.lanes, [self(e.value)] * e.lanes)
             case Pack() if self.d.family == "cuda" and e.dtype in WIDENED:
                 return self.words(e)
             case Pack():
@@ -127,10 +132,20 @@ class Expressions:
         """Note a helper function or type of the table."""
         self.helpers[helper] = helper_text(helper, self.d)
 
+    def spelled(self, template: str, **parts: str) -> str:
+        """``template`` with its parts, and a note of the helper that it calls."""
+        text = template.format(**parts)
+        if template.startswith("tir_"):
+            self.need(text.partition("(")[0])
+        return text
+
     def function(self, name: str, dtype: str) -> str:
         """The dialect's name of a math function."""
         one, two = self.d.functions[name]
-        return two if dtype == "float64" else one
+        found = two if dtype == "float64" else one
+        if found.startswith("tir_"):
+            self.need(found)
+        return found
 
     def unary(self, e: Unary) -> str:
         """``-``, ``~`` or ``!``; of two minus signs in a row C would make another operator."""
@@ -149,10 +164,10 @@ class Expressions:
             return self.shift(e)
         p = _PREC[e.op]
         a, b = e.a, e.b
-        vector = self.d.name == "opencl" and (lanes_of(a) > 1) != isinstance(a, Broadcast)
+        vector = self.d.has_vectors and (lanes_of(a) > 1) != isinstance(a, Broadcast)
         left = (
             self.scalar_beside_vector(a, p)
-            if isinstance(a, Broadcast) and not isinstance(b, Broadcast) and self.d.name == "opencl"
+            if isinstance(a, Broadcast) and not isinstance(b, Broadcast) and self.d.has_vectors
             and e.op not in SHIFTS  # whose left side is not widened
             else self.operand(e, a, p)
         )  # fmt: skip
@@ -161,8 +176,9 @@ class Expressions:
         )
         text = f"{left} {_C.get(e.op, e.op)} {right}"
         if e.op in _WRAPPING and DTYPES[e.dtype].kind in "iu" and DTYPES[e.dtype].bits < 32 and lanes_of(e) == 1:
-            if e.op == "*" and e.dtype == "uint16":  # a product of int may be too large
-                text = f"({c_type('uint32', self.d)}){self(a, UNARY)} * {right}"
+            if (e.op == "*" and e.dtype == "uint16") or (e.op == "<<" and self.d.wraps):
+                # a product of int may be too large, and what is negative is not shifted
+                text = f"({c_type('uint32', self.d)}){self(a, UNARY)} {e.op} {right}"
             return f"({c_type(e.dtype, self.d)})({text})"  # C computes in int: wrap as the narrow type does
         return f"({text})" if p < outer else text
 
@@ -193,15 +209,17 @@ class Expressions:
             helper, call = narrow_bits(x.dtype, e.dtype, self.d)
             self.need(helper)
             return call.format(self(x))
-        if self.d.family == "cuda":
-            return cuda_bitcast(x.dtype, e.dtype).format(self.number_of(x))
-        return f"as_{self.vector_type(e.dtype, lanes)}({self.number_of(x)})"
+        if lanes == 1 and self.d.casts:
+            return self.spelled(self.d.casts[x.dtype, e.dtype], x=self.number_of(x))
+        return self._vector(self.d.reinterpret, e.dtype, lanes, x=self.number_of(x))
 
     def upper_half(self, e: Call) -> str:
         """The upper half of the bits of a product."""
         if lanes_of(e) > 1:
-            return self.call("mul_hi", e, [self(a) for a in e.args])
-        return upper_half(e.dtype, self.d).format(*(self.number_of(a, UNARY) for a in e.args))
+            name = self.d.upper.get(e.dtype, "mul_hi")
+            return self.call(name, e, [self(a) for a in e.args])
+        a, b = (self.number_of(x, UNARY) for x in e.args)
+        return self.spelled(upper_half(e.dtype, self.d), a=a, b=b)
 
     def scalar_beside_vector(self, e: Broadcast, outer: int) -> str:
         """One operand that OpenCL widens itself; C's int must not outrank a vector's narrow integers."""
@@ -220,13 +238,11 @@ class Expressions:
         """min and max: of floats NaN where one operand is, as NumPy's; a choice for integers."""
         if DTYPES[e.dtype].kind == "f":
             return self.extreme(e)
-        if self.d.name == "opencl":
-            if e.dtype == "index" and self.d.types["index"] == "int":
-                return f"{e.op}({self(e.a)}, {self(e.b)})"
-            kind = self.vector_type(e.dtype, lanes_of(e))
-            return self.call(e.op, e, [f"({kind})({self.number_of(x)})" for x in (e.a, e.b)])
         if e.dtype == "index" and self.d.types["index"] == "int":
             return f"{e.op}({self(e.a)}, {self(e.b)})"
+        if self.d.family == "opencl" or lanes_of(e) > 1:
+            kind = self.vector_type(e.dtype, lanes_of(e))
+            return self.call(e.op, e, [f"({kind})({self.number_of(x)})" for x in (e.a, e.b)])
         sign = "<" if e.op == "min" else ">"
         sides = f"{self.number_of(e.a, SUM)} {sign} {self.number_of(e.b, SUM)}"
         return f"({sides} ? {self.number_of(e.a, _CHOICE)} : {self.number_of(e.b, _CHOICE)})"
@@ -237,7 +253,7 @@ class Expressions:
         lanes = lanes_of(e)
         size = lanes * bits_of(e.dtype) // 8
         # vectors of 64 bytes: compiled as its callers are
-        inline = "" if lanes == 1 else "WIDE_INLINE" if self.may_widen and size > HALF_BYTES else NARROW_INLINE
+        inline = "" if lanes == 1 else "WIDE_INLINE" if self.may_widen and size > HALF_BYTES else self.d.lane_inline
         name, text = extreme_helper(e.op, self.vector_type(e.dtype, lanes), lanes, _is_number(b), inline, self.d)
         self.helpers[name] = text
         return f"{name}({self(a)}, {self(b)})"
@@ -263,7 +279,7 @@ class Expressions:
         if c_type(e.dtype, self.d) == c_type(e.a.dtype, self.d):
             return self.rounded(e, outer)
         if lanes > 1:
-            return f"{self.converted(lanes, e.dtype, e.a.dtype)}({self(e.a)})"
+            return self.converted(lanes, e.dtype, e.a.dtype, self(e.a))
         return f"({c_type(e.dtype, self.d)}){self.number_of(e.a, UNARY)}"
 
     def call(self, function: str, e: Expr, args: list[str]) -> str:
@@ -272,6 +288,9 @@ class Expressions:
         On CPUs, vectors of 64 bytes go in halves: they are passed in one register or in two, depending on what caller
         and callee are compiled for, and a library may be compiled for another processor than the kernel.
         """
+        if self.d.family == "c" and lanes_of(e) > 1:
+            function = f"tir_each{len(args)}_{function}_{self.vector_type(e.dtype, lanes_of(e))}"
+            self.need(function)
         name = self._for_vectors(function, lanes_of(e), e.dtype, [e.dtype] * len(args))
         return f"{name}({', '.join(args)})"
 
@@ -287,22 +306,36 @@ class Expressions:
         name, self.helpers[name] = absolute_helper(e.dtype, self.d)
         return f"{name}({self.number_of(x)})"
 
-    def converted(self, lanes: int, new: str, old: str) -> str:
-        """The name of the function from vectors of one type to another."""
-        return self._for_vectors("convert", lanes, new, [old])
+    def converted(self, lanes: int, new: str, old: str, text: str) -> str:
+        """``text``, vectors of one type, as those of another."""
+        name = self._for_vectors("convert", lanes, new, [old])
+        return f"{name}({text})" if name.startswith("tir_") else self._vector(self.d.convert, new, lanes, x=text)
+
+    def splat(self, dtype: str, lanes: int, text: str) -> str:
+        """A number in all lanes of a vector."""
+        return self._vector(self.d.splat, dtype, lanes, x=text)
+
+    def chosen(self, dtype: str, lanes: int, mask: str, a: str, b: str) -> str:
+        """``a`` or ``b`` in each lane, by a mask."""
+        return self._vector(self.d.choose, dtype, lanes, mask=mask, a=a, b=b)
+
+    def _vector(self, template: str, dtype: str, lanes: int, **parts: str) -> str:
+        kind = self.vector_type(dtype, lanes)
+        stem, many = (kind.removesuffix(str(lanes)), str(lanes)) if lanes > 1 else (kind, "")
+        return self.spelled(template, type=stem, lanes=many, **parts)
 
     def _for_vectors(self, function: str, lanes: int, result: str, given: list[str]) -> str:
         """The name of ``function`` on vectors: its own, or that of a helper which calls it on both halves."""
         kinds = [self.vector_type(t, lanes) for t in (result, *given)]
         name = f"convert_{kinds[0]}" if function == "convert" else function
         sizes = [lanes * bits_of(t) // 8 for t in (result, *given)]
-        if lanes == 1 or self.d.name != "opencl" or self.target.kind != "cpu" or max(sizes) <= HALF_BYTES:
+        if lanes == 1 or self.d.family != "opencl" or self.target.kind != "cpu" or max(sizes) <= HALF_BYTES:
             return name
         half, args = self._for_vectors(function, lanes // 2, result, given), "abc"[: len(given)]
         low, high = (f"{half}({', '.join(f'{a}.{part}' for a in args)})" for part in ("lo", "hi"))
         taken = ", ".join(f"{kind} {a}" for kind, a in zip(kinds[1:], args, strict=True))
         # compiled as its callers are, or it would have to take its own arguments in halves
-        start, inline = ("tir_wide", "WIDE_INLINE") if self.may_widen else ("tir", NARROW_INLINE)
+        start, inline = ("tir_wide", "WIDE_INLINE") if self.may_widen else ("tir", self.d.lane_inline)
         name = f"{start}_{name}_{kinds[1]}"
         self.helpers[name] = f"{inline} {kinds[0]} {name}({taken}) {{ return ({kinds[0]})({low}, {high}); }}"
         return name
@@ -338,11 +371,17 @@ class Expressions:
         if word := self.word(dtype, lanes):
             return word
         kind = c_type(dtype, self.d)
+        if lanes == 1:
+            return kind
         self.wide |= self.may_widen and lanes * bits_of(dtype) // 8 > HALF_BYTES
-        return f"{self.d.vector_names.get(kind, kind)}{lanes}" if lanes > 1 else kind
+        name = f"{self.d.vector_names.get(kind, kind)}{lanes}"
+        if self.d.family == "c":
+            self.need(name)
+        return name
 
     def pack(self, dtype: str, lanes: int, items: list[str]) -> str:
         """A vector from scalars."""
+        self.vector_type(dtype, lanes)
         kind = c_type(dtype, self.d)
         return self.d.pack.format(type=self.d.vector_names.get(kind, kind), lanes=lanes, items=", ".join(items))
 
@@ -374,10 +413,8 @@ class Expressions:
 
     def half_load(self, b: Buffer, i: Expr) -> str:
         """float16 is widened on its way in."""
-        name = self.names.buffer(b)
-        if self.d.family == "cuda":
-            return f"__half2float({name}[{self(i)}])"
-        return f"vload_half({self(i)}, (const {self.d.space[b.scope]}half *){name})"
+        name, space = self.names.buffer(b), self.d.space[b.scope]
+        return self.spelled(self.d.half_load, name=name, i=self(i), space=space)
 
     def store(self, b: Buffer, i: Expr, value: str) -> str:
         """A write of one element or vector, without the semicolon."""
@@ -387,9 +424,8 @@ class Expressions:
         if self.held_in_float(b):
             return f"{name}[{self(i)}] = {value}"
         if b.dtype == "float16" and b.lanes == 1:
-            if self.d.family == "cuda":
-                return f"{name}[{self(i)}] = __float2half_rn({value})"
-            return f"vstore_half({value}, {self(i)}, ({self.d.space[b.scope]}half *){name})"
+            value = self.spelled(self.d.half, x=value)
+            return self.d.half_store.format(name=name, i=self(i), space=self.d.space[b.scope], value=value)
         if b.dtype in WIDENED and b.lanes == 1:
             self.need(f"tir_to_{b.dtype}")
             return f"{name}[{self(i)}] = tir_to_{b.dtype}({value})"
@@ -439,7 +475,8 @@ class Expressions:
         space = "" if self.d.family == "cuda" else space
         qualifier = "const " if const and b.scope in (Scope.GLOBAL, Scope.CONSTANT) else ""
         size = i.lanes * DTYPES[b.dtype].bits // 8
-        if self.arith.is_multiple(i.base, i.lanes):
+        anywhere = self.d.any_address and b.scope in (Scope.GLOBAL, Scope.CONSTANT)
+        if not anywhere and self.arith.is_multiple(i.base, i.lanes):
             self.aligned[b] = max(self.aligned.get(b, 0), size)
             return f"*({space}{qualifier}{kind} *)({self.address(name, i.base)})"
         if self.d.family == "cuda":
@@ -454,13 +491,15 @@ class Expressions:
 
     def picked(self, e: Pack) -> str | None:
         """Lanes that are parts of vectors in memory, with zeros before and after."""
-        if self.d.name != "opencl" or self.target.kind != "cpu":
+        if not self.d.has_vectors or self.target.kind != "cpu":
             return None
         if len(e.items) == 16:
             halves = [self.picked(Pack(part, e.dtype)) for part in (e.items[:8], e.items[8:])]
-            return self.pack(e.dtype, 16, [h for h in halves if h]) if all(halves) else None
+            return self.joined(e.dtype, 16, [h for h in halves if h]) if all(halves) else None
         if (found := picked(e, self.arith)) is None:
             return None
+        if self.d.family == "c":
+            return self.shuffled(found, len(e.items))
         items = ["0.0f"] * found.before
         for part in found.parts:
             vector = self.vector_access(found.buffer, Ramp(part.base, part.width, "index"), const=True)
@@ -468,9 +507,32 @@ class Expressions:
             items.append(vector if whole else f"({vector}).s{''.join(map(str, part.elements))}")
         return self.pack(e.dtype, len(e.items), items + ["0.0f"] * found.after)
 
+    def joined(self, dtype: str, lanes: int, halves: list[str]) -> str:
+        """A vector of two halves."""
+        if self.d.family != "c":
+            return self.pack(dtype, lanes, halves)
+        self.vector_type(dtype, lanes)
+        return f"__builtin_shufflevector({', '.join([*halves, *map(str, range(lanes))])})"
+
+    def shuffled(self, found: Picked, lanes: int) -> str:
+        """What is picked, by shuffles of two vectors each: of two in memory, then with zeros."""
+        widths = {p.width for p in found.parts}
+        bases = list(dict.fromkeys(p.base for p in found.parts))
+        width = widths.pop()
+        vectors = [self.vector_access(found.buffer, Ramp(b, width, "index"), const=True) for b in bases]
+        picks = [k + width * bases.index(p.base) for p in found.parts for k in p.elements]
+        zeros = found.before + found.after
+        if len(vectors) == 2 and zeros:
+            vectors = [shuffle(vectors, [*picks, *([picks[-1]] * (lanes - len(picks)))])]
+            picks, width = list(range(len(picks))), lanes
+        if len(vectors) == 1:
+            vectors.append(self.splat(found.buffer.dtype, width, "0.0f"))
+        picks = [width] * found.before + picks + [width] * found.after
+        return shuffle(vectors, picks)
+
     def vector_store(self, b: Buffer, i: Ramp, value: str) -> str:
         """A whole vector out."""
-        if self.d.name == "opencl" and self.target.kind != "cpu" and not self.arith.is_multiple(i.base, i.lanes):
+        if self.d.family == "opencl" and self.target.kind != "cpu" and not self.arith.is_multiple(i.base, i.lanes):
             return f"vstore{i.lanes}({value}, 0, {self.address(self.names.buffer(b), i.base)})"
         return f"{self.vector_access(b, i, const=False)} = {value}"
 

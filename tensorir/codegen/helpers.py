@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tensorir.codegen.dialect import Dialect
+from tensorir.codegen import c_text
+from tensorir.codegen.dialect import ATOMIC_ADD, Dialect
 from tensorir.codegen.hopper_text import hopper_text
 
 _COPY_ASYNC = """\
@@ -70,15 +71,16 @@ def _float8(text: str, kind: str) -> dict[str, str]:
 
 
 _WHOLE_QUOTIENTS = {
-    "floordiv": "if (b == -1) return (TYPE)-(unsigned TYPE)a; "
+    "floordiv": "if (b == -1) return (TYPE)-(UNSIGNED)a; "
     "TYPE q = a / b; return q - (a % b != 0 && (a < 0) != (b < 0));",
     "mod": "if (b == -1) return 0; TYPE r = a % b; return r != 0 && (r < 0) != (b < 0) ? r + b : r;",
 }
 """Bodies of ``//`` and ``%`` of signed integers; the least one over -1 is itself, as NumPy's, and not C's."""
 
 
-def _whole_quotient(name: str, what: str, kind: str) -> str:
-    return f"{{i}}TYPE {name}(TYPE a, TYPE b) {{{{ {_WHOLE_QUOTIENTS[what]} }}}}".replace("TYPE", kind)
+def _whole_quotient(name: str, what: str, kind: str, positive: str) -> str:
+    text = f"{{i}}TYPE {name}(TYPE a, TYPE b) {{{{ {_WHOLE_QUOTIENTS[what]} }}}}"
+    return text.replace("TYPE", kind).replace("UNSIGNED", positive)
 
 
 HELPERS: dict[str, Any] = {
@@ -92,10 +94,10 @@ HELPERS: dict[str, Any] = {
         "#ifndef TIR_EMULATED\ntemplate <int pending> static __device__ __forceinline__ void tir_wait_copies() {{\n"
         '  asm volatile("cp.async.wait_group %0;" :: "n"(pending) : "memory");\n}}\n#endif'
     ),
-    "tir_floordiv_int": _whole_quotient("tir_floordiv_int", "floordiv", "int"),
-    "tir_mod_int": _whole_quotient("tir_mod_int", "mod", "int"),
-    "tir_floordiv_int64": _whole_quotient("tir_floordiv_int64", "floordiv", "{l}"),
-    "tir_mod_int64": _whole_quotient("tir_mod_int64", "mod", "{l}"),
+    "tir_floordiv_int": _whole_quotient("tir_floordiv_int", "floordiv", "int", "unsigned int"),
+    "tir_mod_int": _whole_quotient("tir_mod_int", "mod", "int", ""),
+    "tir_floordiv_int64": _whole_quotient("tir_floordiv_int64", "floordiv", "{l}", "{ul}"),
+    "tir_mod_int64": _whole_quotient("tir_mod_int64", "mod", "{l}", ""),
     "tir_floordiv_float32": "{i}float tir_floordiv_float32(float a, float b) {{ return floor(a / b); }}",
     "tir_mod_float32": "{i}float tir_mod_float32(float a, float b) {{ return a - floor(a / b) * b; }}",
     "tir_floordiv_float64": "{i}double tir_floordiv_float64(double a, double b) {{ return floor(a / b); }}",
@@ -150,6 +152,8 @@ HELPERS: dict[str, Any] = {
 
 def helper_text(name: str, dialect: Dialect) -> str:
     """The definition of a helper function or type."""
+    if dialect.family == "c" and (found := c_text.helper(name)) is not None:
+        return found
     if name.endswith("u") and name[:-1][-1].isdigit():
         scalar = name[:-1].rstrip("0123456789")
         size = {"char": 1, "uchar": 1, "short": 2, "ushort": 2, "double": 8, "long": 8, "ulong": 8}.get(scalar, 4)
@@ -158,12 +162,13 @@ def helper_text(name: str, dialect: Dialect) -> str:
         return _COPY_ASYNC.replace("SIZE", copied[1]).replace("KEPT", "cg" if copied[1] == "16" else "ca")
     if (found := hopper_text(name)) is not None:
         return found
-    text = HELPERS[name]
-    text = text[dialect.family] if isinstance(text, dict) else text
-    cuda = dialect.family == "cuda"
-    return str(text.format(
-        i="__device__ __forceinline__ " if cuda else "inline ", l="long long" if cuda else "long",
-        us="unsigned short" if cuda else "ushort", uc="unsigned char" if cuda else "uchar",
-        as_float="__uint_as_float" if cuda else "as_float",
-        as_uint="__float_as_uint" if cuda else "as_uint",
-    ))  # fmt: skip
+    if name == "tir_atomic_add":
+        return ATOMIC_ADD
+    known: Any = HELPERS[name]
+    text = str(known.get(dialect.family, known["opencl"]) if isinstance(known, dict) else known)
+    types, casts = dialect.types, dialect.casts
+    return text.format(
+        i=f"{dialect.inline} ", l=types["int64"], ul=types["uint64"], us=types["uint16"], uc=types["uint8"],
+        as_float=casts.get(("uint32", "float32"), "as_float").removesuffix("({x})"),
+        as_uint=casts.get(("float32", "uint32"), "as_uint").removesuffix("({x})"),
+    )  # fmt: skip

@@ -28,10 +28,10 @@ def literal(e: Const, d: Dialect) -> str:
     if value == -(2**31) and DTYPES[e.dtype].bits == 32:
         return "(-2147483647 - 1)"
     if value == -(2**63):
-        return "(-9223372036854775807L - 1)"
+        return f"({literal(Const(value + 1, e.dtype), d)} - 1)"
     unsigned = "u" if e.dtype in ("uint32", "uint64") else ""
     if DTYPES[e.dtype].bits == 64:
-        return f"{value}{unsigned}L" if d.name == "opencl" else f"{value}{unsigned}LL"
+        return d.whole.format(value=value, unsigned=unsigned, UNSIGNED=unsigned.upper())
     return f"{value}{unsigned}"
 
 

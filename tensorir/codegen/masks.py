@@ -19,22 +19,22 @@ def bits_of(dtype: str) -> int:
 
 def choice(e: Select, out: Expressions) -> str:
     """``mask ? a : b``: each lane by the sign of its mask, which is as wide as the result."""
-    return f"{mask(e.cond, bits_of(e.dtype), out)} ? {out.number_of(e.a, 3)} : {out.number_of(e.b, 3)}"
+    chosen = mask(e.cond, bits_of(e.dtype), out)
+    return out.chosen(e.dtype, lanes_of(e), chosen, out.number_of(e.a, 3), out.number_of(e.b, 3))
 
 
 def mask(e: Expr, bits: int, out: Expressions) -> str:
     """A condition in all lanes, as signed integers of ``bits``."""
     lanes = lanes_of(e)
-    kind = out.vector_type(f"int{bits}", lanes)
     match e:
         case Binary(op="and" | "or"):
             return f"({mask(e.a, bits, out)} {'&' if e.op == 'and' else '|'} {mask(e.b, bits, out)})"
         case Unary(op="not"):
             return f"~{mask(e.a, bits, out)}"
         case Broadcast():
-            return f"({kind})(-({out(e.value)}))"
+            return out.splat(f"int{bits}", lanes, f"-({out(e.value)})")
         case Binary():
             text = f"({out.binary(e, 0)})"
             own = bits_of(e.a.dtype)
-            return text if own == bits else f"{out.converted(lanes, f'int{bits}', f'int{own}')}({text})"
+            return text if own == bits else out.converted(lanes, f"int{bits}", f"int{own}", text)
     raise AssertionError(f"{type(e).__name__} is no mask")

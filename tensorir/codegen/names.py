@@ -16,7 +16,7 @@ namespace new noexcept not not_eq nullptr operator or or_eq private protected pu
 static_assert static_cast template this thread_local throw true try typeid typename using virtual wchar_t xor xor_eq
 half uchar ushort uint ulong kernel global local constant generic pipe main event_t sampler_t queue_t select dot cross
 any all barrier printf assert errno isnan isinf isfinite signbit abs clamp mad fma fmaf fmin fmax threadIdx blockIdx
-blockDim gridDim warpSize linux unix i386 stdin stdout stderr EOF NULL NAN INFINITY MAXFLOAT HUGE_VAL HUGE_VALF
+blockDim gridDim warpSize linux unix i386 stdin stdout stderr EOF NULL NAN INFINITY memcpy MAXFLOAT HUGE_VAL HUGE_VALF
 HUGE_VALL
 """
 _RESERVED = frozenset(_WORDS.split())

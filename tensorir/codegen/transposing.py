@@ -5,9 +5,12 @@ A compiler given one lane of each of many vectors extracts and inserts them one 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tensorir.arith.affine import Arith, Linear
+from tensorir.codegen.c_text import shuffle
+from tensorir.codegen.dialect import OPENCL, C
 from tensorir.ir.build import as_int, const
 from tensorir.ir.tree import Buffer, Const, Expr, If, Kind, Load, Loop, Pack, Ramp, Scope, Stmt, Store
 from tensorir.ir.visit import Rewriter, find, uses
@@ -25,6 +28,7 @@ class Across:
     buffer: Buffer
     form: Linear
     pitch: int
+    widest: int = SIDES[0]
 
     def start(self, row: int, column: int) -> Expr:
         """Where the vector that begins there lies in ``buffer``."""
@@ -33,7 +37,7 @@ class Across:
     @property
     def side(self) -> int:
         """Rows and columns that are transposed at a time; 0: they are too few."""
-        return next((n for n in SIDES if self.rows % n == 0 and as_int(self.loop.extent) >= n), 0)
+        return next((n for n in SIDES if n <= self.widest and self.rows % n == 0 and as_int(self.loop.extent) >= n), 0)
 
     @property
     def rows(self) -> int:
@@ -64,8 +68,11 @@ class _Replace(Rewriter):
         return self.new if n is self.old else self.children(n)
 
 
-def across(loop: Loop, arith: Arith) -> Across | None:
-    """The transposition in a loop that is written out, whose iterations each store one column of a register tile."""
+def across(loop: Loop, arith: Arith, widest: int = SIDES[0]) -> Across | None:
+    """The transposition in a loop that is written out, whose iterations each store one column of a register tile.
+
+    widest: elements of the largest vector
+    """
     store = loop.body.then if isinstance(loop.body, If) else loop.body
     if loop.kind is not Kind.UNROLL or not isinstance(loop.extent, Const) or not isinstance(store, Store):
         return None
@@ -88,7 +95,7 @@ def across(loop: Loop, arith: Arith) -> Across | None:
     form = forms[0].without(loop.var)
     if uses(form.expr(), {loop.var}):
         return None
-    found = Across(loop, packs[0], b, form, pitch)
+    found = Across(loop, packs[0], b, form, pitch, widest)
     if not found.side or pitch % found.side or not arith.is_multiple(form.expr(), found.side):
         return None
     # columns are turned that nobody asked for, or that a condition leaves out
@@ -96,43 +103,55 @@ def across(loop: Loop, arith: Arith) -> Across | None:
     return found if end <= as_int(b.shape[0]) else None
 
 
-def _network(side: int) -> str:
+def _network(side: int, mix: _Mix, inline: str, long: str) -> str:
     """The function that transposes ``side`` rows: pairs of lanes, pairs of pairs, halves."""
     kind, rows = f"float{side}", [f"r{k}" for k in range(side)]
     lines = [f"const {kind} {r} = *(const {kind} *)(from + {k} * pitch);" for k, r in enumerate(rows)]
     pairs = [(k, k + 1) for k in range(0, side, 2)]
+
+    def step(name: str, pairs: list[tuple[int, int]], picks: tuple[str, str]) -> list[str]:
+        made = []
+        for n, pair in enumerate(pairs):
+            for k, pick in enumerate(picks):
+                made.append(f"{name}{2 * n + k}")
+                lines.append(f"const {kind} {made[-1]} = {mix(kind, [rows[p] for p in pair], pick)};")
+        return made
+
     if side == 8:
-        rows = _step(lines, "a", rows, pairs, ("0.0 1.0 0.1 1.1 0.4 1.4 0.5 1.5", "0.2 1.2 0.3 1.3 0.6 1.6 0.7 1.7"))
-        twos = [(0, 2), (1, 3), (4, 6), (5, 7)]
-        rows = _step(lines, "b", rows, twos, ("0.01 1.01 0.45 1.45", "0.23 1.23 0.67 1.67"))
+        rows = step("a", pairs, ("0.0 1.0 0.1 1.1 0.4 1.4 0.5 1.5", "0.2 1.2 0.3 1.3 0.6 1.6 0.7 1.7"))
+        rows = step("b", [(0, 2), (1, 3), (4, 6), (5, 7)], ("0.01 1.01 0.45 1.45", "0.23 1.23 0.67 1.67"))
     else:
-        rows = _step(lines, "a", rows, pairs, ("0.0 1.0 0.1 1.1", "0.2 1.2 0.3 1.3"))
+        rows = step("a", pairs, ("0.0 1.0 0.1 1.1", "0.2 1.2 0.3 1.3"))
         rows = [rows[0], rows[2], rows[1], rows[3]]  # halves of the first two make columns 0 and 1
     for k in range(side):
         a, b, half = (k % 4, k % 4 + 4, k // 4) if side == 8 else (k // 2 * 2, k // 2 * 2 + 1, k % 2)
-        lines.append(f"*({kind} *)(to + {k} * rows) = ({kind})({rows[a]}.{['lo', 'hi'][half]}, "
-                     f"{rows[b]}.{['lo', 'hi'][half]});")  # fmt: skip
-    head = f"__attribute__((always_inline)) inline void tir_transpose_{side}x{side}("
-    given = "const float *from, long pitch, float *to, long rows)"
+        joined = mix(kind, [rows[a], rows[b]], ("0.lo 1.lo", "0.hi 1.hi")[half])
+        lines.append(f"*({kind} *)(to + {k} * rows) = {joined};")
+    head = f"{inline} void tir_transpose_{side}x{side}("
+    given = f"const float *from, {long} pitch, float *to, {long} rows)"
     return "\n".join([head + given, "{", *(f"  {line}" for line in lines), "}"])
 
 
-def _step(
-    lines: list[str], name: str, rows: list[str], pairs: list[tuple[int, int]], picks: tuple[str, str]
-) -> list[str]:
-    """From each pair of vectors two that mix them, whose names it returns.
-
-    picks: "0.45 1.45": lanes 4 and 5 of the pair's first, then of its second
-    """
-    made = []
-    for n, pair in enumerate(pairs):
-        for k, pick in enumerate(picks):
-            parts = (part.split(".") for part in pick.split())
-            items = ", ".join(f"{rows[pair[int(which)]]}.s{lanes}" for which, lanes in parts)
-            made.append(f"{name}{2 * n + k}")
-            lines.append(f"const float{len(rows)} {made[-1]} = (float{len(rows)})({items});")
-    return made
+_Mix = Callable[[str, Sequence[str], str], str]
+"""The vector of a type that is made of two others; "0.45 1.lo": lanes 4 and 5 of the first, the lower half of the
+second."""
 
 
-TRANSPOSE = {side: _network(side) for side in SIDES}
+def _swizzled(kind: str, pair: Sequence[str], pick: str) -> str:
+    parts = (part.split(".") for part in pick.split())
+    items = ", ".join(f"{pair[int(n)]}.{at if at in ('lo', 'hi') else f's{at}'}" for n, at in parts)
+    return f"({kind})({items})"
+
+
+def _shuffled(kind: str, pair: Sequence[str], pick: str) -> str:
+    side = int(kind.removeprefix("float"))
+    halves = {"lo": range(side // 2), "hi": range(side // 2, side)}
+    parts = (part.split(".") for part in pick.split())
+    return shuffle(pair, (int(n) * side + lane for n, at in parts for lane in halves.get(at, map(int, at))))
+
+
+TRANSPOSE = {
+    d.family: {side: _network(side, mix, d.lane_inline, d.types["int64"]) for side in SIDES}
+    for d, mix in ((OPENCL, _swizzled), (C, _shuffled))
+}
 """``to`` receives the columns of some rows, ``pitch`` elements apart, as rows that are ``rows`` elements apart."""

@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
+from tensorir.codegen.c_text import extreme_lanes
 from tensorir.codegen.dialect import Dialect
 from tensorir.ir.dtypes import DTYPES
 
 _BITS_OF = {"float16": "tir_bits_float16", "bfloat16": "tir_to_bfloat16"}
 _OF_BITS = {"float16": "tir_of_bits_float16", "bfloat16": "tir_from_bfloat16"}
-_CUDA_BITCASTS = {
-    ("float32", "uint32"): "__float_as_uint({0})", ("float32", "int32"): "__float_as_int({0})",
-    ("uint32", "float32"): "__uint_as_float({0})", ("int32", "float32"): "__int_as_float({0})",
-    ("float64", "int64"): "__double_as_longlong({0})", ("int64", "float64"): "__longlong_as_double({0})",
-    ("float64", "uint64"): "(unsigned long long)__double_as_longlong({0})",
-    ("uint64", "float64"): "__longlong_as_double((long long)({0}))",
-}  # fmt: skip
-_CUDA_UPPER = {"int32": "__mulhi", "uint32": "__umulhi", "int64": "__mul64hi", "uint64": "__umul64hi"}
 
 
 def shift_helper(op: str, dtype: str, d: Dialect) -> tuple[str, str]:
     """The name and the text of a shift by any number of bits, as NumPy's: by none of the type's, the sign is left."""
     kind, bits, name = d.types[dtype], DTYPES[dtype].bits, f"tir_sh{'l' if op == '<<' else 'r'}_{dtype}"
     few = f"({d.types[f'uint{bits}']})b < {bits}"
-    result = f"a >> ({few} ? b : {bits - 1})" if op == ">>" and DTYPES[dtype].kind == "i" else f"{few} ? a {op} b : 0"
-    inline = "__device__ __forceinline__" if d.family == "cuda" else "inline"
-    return name, f"{inline} {kind} {name}({kind} a, {kind} b) {{ return {result}; }}"
+    if op == ">>":
+        result = f"a >> ({few} ? b : {bits - 1})" if DTYPES[dtype].kind == "i" else f"{few} ? a {op} b : 0"
+    else:
+        result = f"{few} ? {f'({kind})(({d.types[unsigned(dtype)]})a << b)' if d.wraps else 'a << b'} : 0"
+    return name, f"{d.inline} {kind} {name}({kind} a, {kind} b) {{ return {result}; }}"
+
+
+def unsigned(dtype: str) -> str:
+    """The unsigned integer of as many bits; ``dtype`` itself where it is one."""
+    return f"u{dtype}" if DTYPES[dtype].kind == "i" else dtype
 
 
 def absolute_helper(dtype: str, d: Dialect) -> tuple[str, str]:
     """The name and the text of ``abs`` of signed integers of 32 or 64 bits; the least one has none, and stays."""
     kind, name = d.types[dtype], f"tir_abs_{dtype}"
     positive = d.types["uint32" if dtype == "index" else f"u{dtype}"]
-    inline = "__device__ __forceinline__" if d.family == "cuda" else "inline"
-    return name, f"{inline} {kind} {name}({kind} a) {{ return a < 0 ? ({kind})-({positive})a : a; }}"
+    return name, f"{d.inline} {kind} {name}({kind} a) {{ return a < 0 ? ({kind})-({positive})a : a; }}"
 
 
 def narrow_bits(old: str, new: str, d: Dialect) -> tuple[str, str]:
@@ -44,18 +43,13 @@ def narrow_bits(old: str, new: str, d: Dialect) -> tuple[str, str]:
     return helper, f"{helper}(({d.types[f'uint{DTYPES[new].bits}']})({{0}}))"
 
 
-def cuda_bitcast(old: str, new: str) -> str:
-    """The call that makes 32 or 64 bits another type, with ``{0}`` in it."""
-    return _CUDA_BITCASTS[old, new]
-
-
 def upper_half(dtype: str, d: Dialect) -> str:
-    """The upper half of a product, with ``{0}`` and ``{1}`` in it; factors of fewer bits are multiplied as int."""
+    """The upper half of a product, with ``{a}`` and ``{b}`` in it; factors of fewer bits are multiplied as int."""
     bits = DTYPES[dtype].bits
     if bits < 32:
         wide = d.types["uint32" if DTYPES[dtype].kind == "u" else "int32"]
-        return f"({d.types[dtype]})(({wide}){{0}} * {{1}} >> {bits})"
-    return f"{_CUDA_UPPER[dtype] if d.family == 'cuda' else 'mul_hi'}({{0}}, {{1}})"
+        return f"({d.types[dtype]})(({wide}){{a}} * {{b}} >> {bits})"
+    return f"{d.upper[dtype]}({{a}}, {{b}})"
 
 
 def extreme_helper(fn: str, kind: str, lanes: int, bounded: bool, inline: str, d: Dialect) -> tuple[str, str]:
@@ -72,14 +66,15 @@ def extreme_helper(fn: str, kind: str, lanes: int, bounded: bool, inline: str, d
         return f"tir_{fn}_float", cuda_extreme(fn)
     name = f"tir{'_wide' if inline == 'WIDE_INLINE' else ''}_{fn}{'_const' if bounded else ''}_{kind}"
     chosen = f"b {sign} a ? b : a"
-    if not bounded and d.family == "cuda":
+    if d.family == "c" and lanes > 1:
+        return name, extreme_lanes(name, kind, sign, bounded)
+    if not bounded and d.family != "opencl":
         chosen = f"b != b ? b : {chosen}"
     elif not bounded:
         bits = "long" if kind.startswith("double") else "int"
         whole, missing = (f"{bits}{lanes}", "(b != b)") if lanes > 1 else (bits, f"-({bits})(b != b)")
         chosen = f"as_{kind}(as_{whole}({chosen}) | {missing})"
-    inline = inline or ("__device__ __forceinline__" if d.family == "cuda" else "inline")
-    return name, f"{inline} {kind} {name}({kind} a, {kind} b) {{ return {chosen}; }}"
+    return name, f"{inline or d.inline} {kind} {name}({kind} a, {kind} b) {{ return {chosen}; }}"
 
 
 _CUDA_EXTREME = """\

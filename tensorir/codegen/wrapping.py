@@ -18,7 +18,7 @@ from tensorir.ir.node import Node
 from tensorir.ir.tree import Binary, Buffer, Expr, Load, Stmt, Store, Unary
 from tensorir.ir.visit import find, lanes_of
 
-_SUM, _PRODUCT, _UNARY = 10, 11, 12
+_SHIFT, _SUM, _PRODUCT, _UNARY = 9, 10, 11, 12
 
 
 class Printer(Protocol):
@@ -28,31 +28,41 @@ class Printer(Protocol):
 
     def __call__(self, e: Expr, outer: int = 0) -> str: ...
 
+    def vector_type(self, dtype: str, lanes: int) -> str: ...
 
-def may_overflow(e: Expr) -> bool:
-    """Whether ``e`` is arithmetic on signed data of 32 or 64 bits; of fewer, C computes in int and wraps afterwards."""
+
+def may_overflow(e: Expr, anywhere: bool = False) -> bool:
+    """Whether ``e`` is arithmetic on signed data of 32 or 64 bits; of fewer, C computes in int and wraps afterwards.
+
+    anywhere: shifts to the left, and what is computed in vectors, are undefined as well
+    """
     kind = DTYPES[e.dtype]
-    if kind.kind != "i" or kind.bits < 32 or e.dtype == "index" or lanes_of(e) > 1:
+    if kind.kind != "i" or kind.bits < 32 or e.dtype == "index" or (lanes_of(e) > 1 and not anywhere):
         return False
+    if isinstance(e, Binary) and e.op == "<<":
+        return anywhere
     return (isinstance(e, Binary) and e.op in ("+", "-", "*")) or (isinstance(e, Unary) and e.op == "-")
 
 
 def wrapped(printer: Printer, e: Expr) -> str:
     """``e``, which may overflow, as a number of its type."""
-    return f"({printer.d.types[e.dtype]})({_modular(printer, e, 0)})"
+    return f"({printer.vector_type(e.dtype, lanes_of(e))})({_modular(printer, e, 0)})"
 
 
 def _modular(printer: Printer, e: Expr, outer: int) -> str:
     """``e`` in the unsigned type of as many bits."""
-    if isinstance(e, Unary) and may_overflow(e):
+    everywhere = printer.d.wraps
+    if isinstance(e, Unary) and may_overflow(e, everywhere):
         inner = _modular(printer, e.a, _UNARY)
         return f"-({inner})" if inner.startswith("-") else f"-{inner}"
-    if isinstance(e, Binary) and may_overflow(e):
-        p = _PRODUCT if e.op == "*" else _SUM
-        right = _modular(printer, e.b, p + 1) if may_overflow(e.b) else printer(e.b, p + 1)  # as the left side is
+    if isinstance(e, Binary) and may_overflow(e, everywhere):
+        p = {"*": _PRODUCT, "<<": _SHIFT}.get(e.op, _SUM)
+        modular = may_overflow(e.b, everywhere) or lanes_of(e) > 1
+        # as the left side is, which is enough; vectors are of one type
+        right = _modular(printer, e.b, p + 1) if modular else printer(e.b, p + 1)
         text = f"{_modular(printer, e.a, p)} {e.op} {right}"
         return f"({text})" if p < outer else text
-    return f"({printer.d.types[f'u{e.dtype}']}){printer(e, _UNARY)}"
+    return f"({printer.vector_type(f'u{e.dtype}', lanes_of(e))}){printer(e, _UNARY)}"
 
 
 def looked_at(body: Stmt) -> frozenset[Buffer]:

@@ -83,6 +83,10 @@ class _Vectorize(Rewriter):
             widest = 16 // max([DTYPES[x.buffer.dtype].bits // 8 for x in moving], default=4)
             if lanes > widest > 1:
                 return self._in_parts(n, lanes, widest)
+        elif self.target.family == "c":
+            widest = max(1, self.target.vector_bytes // _lane_bytes(n))
+            if lanes > widest and lanes % widest == 0:  # compilers lower wider ones through memory
+                return self._in_parts(n, lanes, widest)
         elif self.target.kind != "cpu" and lanes > 8:
             return self._in_parts(n, lanes, 8)  # vload16 and vstore16 are broken in a widely used runtime
         try:
@@ -99,6 +103,13 @@ class _Vectorize(Rewriter):
         if isinstance(part, Loop):
             return n.replace(kind=Kind.UNROLL, said=part.said)
         return Loop(outer, as_expr(lanes // widest), part, Kind.UNROLL)
+
+
+def _lane_bytes(n: Loop) -> int:
+    """Bytes of the widest element that vectors of the loop's lanes hold."""
+    moving = [x for x in walk(n) if isinstance(x, Expr | Store) and uses(x, {n.var})]
+    kinds = {x.buffer.dtype if isinstance(x, Store) else x.dtype for x in moving} - {"index", "bool"}
+    return max((4 if k in WIDENED else DTYPES[k].bits // 8 for k in kinds), default=4)
 
 
 def _decides_lanes(n: Loop) -> bool:

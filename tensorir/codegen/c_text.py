@@ -1,0 +1,203 @@
+"""What C has no operator for, in the vector extensions that gcc and clang share: types, and functions on their lanes.
+
+Vectors are locals and arguments of functions that are inlined; they never cross a call, whose registers would depend on
+what both sides are compiled for. A choice is made by masks, since C has ``? :`` for numbers alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+
+_ELEMENTS = {
+    "float": ("float", 4), "double": ("double", 8),
+    **{f"{u}{stem}": (f"{u}int{8 * size}_t", size) for u in ("", "u")
+       for stem, size in (("char", 1), ("short", 2), ("int", 4), ("long", 8))},
+}  # fmt: skip
+"""Stem of a vector type -> type and bytes of an element."""
+_STEMS = "|".join(sorted(_ELEMENTS, key=len, reverse=True))
+_VECTOR = re.compile(rf"({_STEMS})(2|4|8|16|32|64)(u?)")
+_NAMED = re.compile(rf"\b(tir_\w+(?=\()|(?:{_STEMS})(?:2|4|8|16|32|64)u?)\b")
+_LANES = "static inline __attribute__((always_inline))"
+_MASKS = {1: "char", 2: "short", 4: "int", 8: "long"}
+
+
+def shuffle(two: Iterable[str], picks: Iterable[int]) -> str:
+    """Lanes of two vectors of one type; those of the second are counted after those of the first."""
+    return f"__builtin_shufflevector({', '.join([*two, *map(str, picks)])})"
+
+
+def helper(name: str) -> str | None:
+    """The definition of a vector type or a function by its name; None for one that is not of this module."""
+    if found := _VECTOR.fullmatch(name):
+        return _typedef(found[1], int(found[2]), found[3])
+    for pattern, text in _PATTERNS:
+        if parts := re.fullmatch(pattern, name):
+            return text(name, *parts.groups())
+    return _SCALARS.get(name)
+
+
+def closed(helpers: Mapping[str, str], more: Callable[[str], str]) -> list[str]:
+    """The texts of ``helpers`` and of all that those use, each after what it uses; more: the text of another one."""
+    texts, done = dict(helpers), dict[str, str]()
+
+    def place(name: str) -> None:
+        if name in done:
+            return
+        text = texts[name] if name in texts else more(name)
+        done[name] = ""
+        for used in dict.fromkeys(_NAMED.findall(text)):
+            if used != name and (used in texts or not _VECTOR.fullmatch(used) or f"typedef {used}" not in text):
+                place(used)
+        del done[name]
+        done[name] = text
+
+    for name in sorted(texts, key=lambda n: (not _VECTOR.fullmatch(n), n)):
+        place(name)
+    return list(done.values())
+
+
+def _typedef(stem: str, lanes: int, loose: str) -> str:
+    kind, size = _ELEMENTS[stem]
+    where = f", aligned({size})" if loose else ""
+    return f"typedef {kind} {stem}{lanes}{loose} __attribute__((vector_size({size * lanes}){where}, may_alias));"
+
+
+def _splat(name: str, kind: str) -> str:
+    stem, lanes = _parts(kind)
+    items = ", ".join(["x"] * lanes)
+    return f"{_LANES} {kind} {name}({_ELEMENTS[stem][0]} x) {{ return ({kind}){{{items}}}; }}"
+
+
+def _choose(name: str, kind: str) -> str:
+    mask = _mask(kind)
+    return (
+        f"{_LANES} {kind} {name}({mask} m, {kind} a, {kind} b) "
+        f"{{ return ({kind})((m & ({mask})a) | (~m & ({mask})b)); }}"
+    )
+
+
+def _each(name: str, count: str, function: str, kind: str) -> str:
+    """A function of numbers in every lane."""
+    _, lanes = _parts(kind)
+    given = "abc"[: int(count)]
+    items = ", ".join(f"{g}[k]" for g in given)
+    call = f"{function}({items})"
+    if function in ("max", "min"):
+        call = f"a[k] {'>' if function == 'max' else '<'} b[k] ? a[k] : b[k]"
+    taken = ", ".join(f"{kind} {g}" for g in given)
+    return (
+        f"{_LANES} {kind} {name}({taken}) {{\n  {kind} y = {{0}};\n"
+        f"  for (int k = 0; k < {lanes}; ++k) y[k] = {call};\n  return y;\n}}"
+    )
+
+
+def extreme_lanes(name: str, kind: str, sign: str, bounded: bool) -> str:
+    """The larger (``>``) or smaller of two vectors of floats, NaN where one of them is; bounded: ``b`` is a number."""
+    mask = _mask(kind)
+    missing = "" if bounded else " | (b != b)"
+    return (
+        f"{_LANES} {kind} {name}({kind} a, {kind} b) {{\n  const {mask} m = b {sign} a;\n"
+        f"  return ({kind})((m & ({mask})b) | (~m & ({mask})a){missing});\n}}"
+    )
+
+
+def _bits(name: str, new: str, old: str) -> str:
+    types = {"float32": "float", "float64": "double"}
+    a, b = (types.get(t, f"{t}_t") for t in (new, old))
+    return f"static inline {a} {name}({b} x) {{ {a} y; memcpy(&y, &x, sizeof y); return y; }}"
+
+
+def _upper(name: str, dtype: str) -> str:
+    bits = int(dtype.removeprefix("u").removeprefix("int"))
+    kind = f"{dtype}_t"
+    if bits < 64:
+        wide = f"{'u' if dtype[0] == 'u' else ''}int64_t"
+        return f"static inline {kind} {name}({kind} a, {kind} b) {{ return ({kind})(({wide})a * b >> {bits}); }}"
+    if dtype[0] == "u":
+        return (
+            f"static inline uint64_t {name}(uint64_t a, uint64_t b) {{\n"
+            "  const uint64_t al = (uint32_t)a, ah = a >> 32, bl = (uint32_t)b, bh = b >> 32;\n"
+            "  const uint64_t m = ah * bl + (al * bl >> 32), n = al * bh + (uint32_t)m;\n"
+            "  return ah * bh + (m >> 32) + (n >> 32);\n}"
+        )
+    return (
+        f"static inline int64_t {name}(int64_t a, int64_t b) {{\n"
+        "  const uint64_t u = tir_mulhi_uint64((uint64_t)a, (uint64_t)b);\n"
+        "  return (int64_t)(u - (a < 0 ? (uint64_t)b : 0) - (b < 0 ? (uint64_t)a : 0));\n}"
+    )
+
+
+def _atomic(name: str, dtype: str) -> str:
+    types = {"float32": "float", "float64": "double"}
+    if dtype not in types:
+        kind = f"{dtype}_t"
+        return f"static inline void {name}({kind} *p, {kind} x) {{ (void)__atomic_fetch_add(p, x, __ATOMIC_RELAXED); }}"
+    kind = types[dtype]
+    return (
+        f"static inline void {name}({kind} *p, {kind} x) {{\n"
+        f"  {kind} old, made;\n  __atomic_load(p, &old, __ATOMIC_RELAXED);\n"
+        "  do made = old + x;\n"
+        "  while (!__atomic_compare_exchange(p, &old, &made, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED));\n}"
+    )
+
+
+def _parts(kind: str) -> tuple[str, int]:
+    found = _VECTOR.fullmatch(kind)
+    assert found is not None, kind
+    return found[1], int(found[2])
+
+
+def _mask(kind: str) -> str:
+    """Integers as wide as the lanes of a vector type."""
+    stem, lanes = _parts(kind)
+    return f"{_MASKS[_ELEMENTS[stem][1]]}{lanes}"
+
+
+_PATTERNS: list[tuple[str, Callable[..., str]]] = [
+    (r"tir_splat_(\w+)", _splat),
+    (r"tir_choose_(\w+)", _choose),
+    (r"tir_each(\d)_(\w+)_([a-z]+\d+)", _each),
+    (r"tir_(\w+)_of_(\w+)", _bits),
+    (r"tir_mulhi_(u?int\d+)", _upper),
+    (r"tir_atomic_add_(\w+)", _atomic),
+]
+
+_SCALARS = {
+    "tir_rsqrt_float32": "static inline float tir_rsqrt_float32(float x) { return 1.0f / sqrtf(x); }",
+    "tir_rsqrt_float64": "static inline double tir_rsqrt_float64(double x) { return 1.0 / sqrt(x); }",
+    "tir_from_float16": """\
+static inline float tir_from_float16(uint16_t h) {
+#ifdef __FLT16_MANT_DIG__
+  _Float16 x;
+  memcpy(&x, &h, sizeof x);
+  return (float)x;
+#else
+  const uint32_t size = h & 0x7fffu, sign = (uint32_t)(h & 0x8000u) << 16;
+  uint32_t u = size >= 0x7c00u ? (size << 13) + 0x70000000u : (size << 13) + 0x38000000u;
+  if (size < 0x400u) u = tir_uint32_of_float32((float)size * 5.9604644775390625e-08f);
+  return tir_float32_of_uint32(u | sign);
+#endif
+}""",
+    "tir_to_float16": """\
+static inline uint16_t tir_to_float16(float x) {
+#ifdef __FLT16_MANT_DIG__
+  const _Float16 y = (_Float16)x;
+  uint16_t h;
+  memcpy(&h, &y, sizeof h);
+  return h;
+#else
+  const uint32_t u = tir_uint32_of_float32(x), size = u & 0x7fffffffu, sign = u >> 16 & 0x8000u;
+  if (size > 0x7f800000u) return (uint16_t)(sign | 0x7e00u);
+  if (size >= 0x477ff000u) return (uint16_t)(sign | 0x7c00u);
+  if (size < 0x38800000u)
+    return (uint16_t)(sign | (tir_uint32_of_float32(tir_float32_of_uint32(size) + 0.5f) - 0x3f000000u));
+  return (uint16_t)(sign | ((size + 0xfffu + (size >> 13 & 1u) - 0x38000000u) >> 13));
+#endif
+}""",
+    "tir_bits_float16": "static inline uint16_t tir_bits_float16(float x) { return tir_to_float16(x); }",
+    "tir_of_bits_float16": "static inline float tir_of_bits_float16(uint16_t h) { return tir_from_float16(h); }",
+    "tir_round_float16": (
+        "static inline float tir_round_float16(float x) { return tir_from_float16(tir_to_float16(x)); }"
+    ),
+}
