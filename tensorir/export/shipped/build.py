@@ -1,0 +1,125 @@
+"""Builds the shared library of this folder: its C program, and what frameworks call it by; needs a C compiler only.
+
+python build.py     # prints where the library is; it is made where it is missing or does not load on this machine
+
+``CC`` in the environment names another compiler than the first of cc, gcc and clang.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+OPTIONS = ("-std=c11", "-O3", "-ffp-contract=fast", "-fPIC", "-shared")
+LIBRARIES = ("-lm", "-ldl", "-lpthread")
+COMPILERS = ("cc", "gcc", "clang", *(f"{name}-{n}" for name in ("gcc", "clang") for n in range(30, 11, -1)))
+
+
+def compiler() -> list[str] | None:
+    """The command that compiles C here; None where there is none."""
+    if given := shlex.split(os.environ.get("CC", "")):
+        return given if shutil.which(given[0]) else None
+    found = next((path for name in COMPILERS if (path := shutil.which(name))), None)
+    return None if found is None else [found]
+
+
+def compiled(command: Sequence[str], sources: Mapping[str, bytes], extra: Sequence[str] = ()) -> bytes:
+    """A shared library of these files: name -> content, those ending in .c are compiled. RuntimeError with what the
+    compiler says.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in sources.items():
+            (Path(folder) / name).write_bytes(content)
+        units = [name for name in sources if name.endswith(".c")]
+        own = ["-Wl,-Bsymbolic"] if sys.platform == "linux" else []  # no other library's function of the same name
+        words = [*command, *OPTIONS, *extra, *own, *units, "-o", "made.so", *LIBRARIES]
+        done = subprocess.run(
+            words, cwd=folder, capture_output=True, text=True, errors="replace", timeout=600, check=False
+        )
+        if done.returncode:
+            raise RuntimeError(f"{shlex.join(words)} failed:\n{done.stderr[-2000:]}")
+        return (Path(folder) / "made.so").read_bytes()
+
+
+def library(manifest: Mapping[str, Any] | None = None) -> Path:
+    """The shared library of this folder: the one beside this file, else one made now, and kept.
+
+    It is made in this folder, or in the user's cache where that cannot be written. ImportError says why there is none.
+    """
+    about = (manifest or json.loads((HERE / "manifest.json").read_text(encoding="utf-8")))["library"]
+    contents = {name: (HERE / name).read_bytes() for name in about["sources"]}
+    why = "it is not there"
+    for path in places(about["file"], contents):
+        if path.exists():
+            why = unloadable(path)
+            if not why:
+                return path
+    command = compiler()
+    if command is None:
+        raise ImportError(f"{about['file']}: {why}, and there is no C compiler to make it with (cc, gcc, clang, or CC)")
+    try:
+        made = compiled(command, contents)
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+        raise ImportError(f"{about['file']} cannot be made: {error}") from None
+    for path in places(about["file"], contents):
+        if path.parent == HERE and path.exists():
+            continue  # shipped for another machine, and named with its digest in the manifest
+        try:
+            put(path, made)
+        except OSError:
+            continue
+        if why := unloadable(path):
+            raise ImportError(f"{path}: {why}")
+        return path
+    raise ImportError(f"{about['file']} cannot be written, neither to {HERE} nor to {cache()}")
+
+
+def places(name: str, contents: Mapping[str, bytes]) -> Iterator[Path]:
+    """Where the library may be, the folder first."""
+    yield HERE / name
+    digest = hashlib.sha256(repr((OPTIONS, sorted(contents.items()))).encode("utf-8")).hexdigest()
+    yield cache() / digest[:32] / name
+
+
+def cache() -> Path:
+    """Where this user's programs keep what they can make again."""
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(given) if Path(given).is_absolute() else Path.home() / ".cache") / "tensorir-export"
+
+
+def put(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    number, scratch = tempfile.mkstemp(prefix=".new-", dir=path.parent)
+    try:
+        with os.fdopen(number, "wb") as file:
+            file.write(content)
+        os.chmod(scratch, 0o755)
+        os.replace(scratch, path)
+    except BaseException:
+        Path(scratch).unlink(missing_ok=True)
+        raise
+
+
+def unloadable(path: Path) -> str:
+    """Why the library cannot be loaded into this process; "" where it can."""
+    try:
+        ctypes.CDLL(str(path))
+    except OSError as error:
+        return str(error)
+    return ""
+
+
+if __name__ == "__main__":
+    print(library())

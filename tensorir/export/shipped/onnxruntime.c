@@ -1,0 +1,225 @@
+/* Custom operators of ONNX Runtime that call the functions declared above.
+
+   ONNX Runtime gives a library its functions as an array that only ever grows behind, and takes operators as a structure
+   that only ever grows behind; the places used here are those of version 16 (17 for its threads). No header of it is
+   needed, and nothing of it is linked. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef void *tir_ort_status;      /* OrtStatus *, NULL where all is well */
+typedef void *const *tir_ort_api;  /* OrtApi, as the array of function pointers that it is */
+typedef struct {
+  tir_ort_api (*api)(uint32_t version);
+  const char *(*version)(void);
+} tir_ort_base;
+
+enum { TIR_ORT_FAIL = 1, TIR_ORT_INVALID_ARGUMENT = 2 };
+enum { TIR_ORT_LEAST = 16, TIR_ORT_WITH_THREADS = 17 };
+
+static tir_ort_api tir_ort;
+static uint32_t tir_ort_version;
+#define TIR_ORT(place, type) ((type)(uintptr_t)tir_ort[place])
+#define TIR_ORT_CREATE_STATUS TIR_ORT(0, tir_ort_status (*)(int, const char *))
+#define TIR_ORT_CREATE_DOMAIN TIR_ORT(26, tir_ort_status (*)(const char *, void **))
+#define TIR_ORT_DOMAIN_ADD TIR_ORT(27, tir_ort_status (*)(void *, const void *))
+#define TIR_ORT_ADD_DOMAIN TIR_ORT(28, tir_ort_status (*)(void *, void *))
+#define TIR_ORT_DATA TIR_ORT(51, tir_ort_status (*)(void *, void **))
+#define TIR_ORT_RANK TIR_ORT(61, tir_ort_status (*)(const void *, size_t *))
+#define TIR_ORT_DIMS TIR_ORT(62, tir_ort_status (*)(const void *, int64_t *, size_t))
+#define TIR_ORT_SHAPE TIR_ORT(65, tir_ort_status (*)(const void *, void **))
+#define TIR_ORT_INPUT TIR_ORT(90, tir_ort_status (*)(const void *, size_t, const void **))
+#define TIR_ORT_OUTPUT TIR_ORT(91, tir_ort_status (*)(void *, size_t, const int64_t *, size_t, void **))
+#define TIR_ORT_RELEASE_SHAPE TIR_ORT(99, void (*)(void *))
+#define TIR_ORT_PARALLEL_FOR \
+  TIR_ORT(274, tir_ort_status (*)(const void *, void (*)(void *, size_t), size_t, size_t, void *))
+
+/* An input or output. type: ONNX's number of it; align: what the address has to be a multiple of. */
+typedef struct {
+  const char *name;
+  int type;
+  size_t rank;
+  const int64_t *dims;
+  size_t bytes, align;
+} tir_ort_value;
+
+typedef struct tir_ort_op tir_ort_op;
+struct tir_ort_op {
+  uint32_t version;
+  void *(*create)(const tir_ort_op *, const void *, const void *); /* of versions before 16, as is compute */
+  const char *(*name)(const tir_ort_op *);
+  const char *(*provider)(const tir_ort_op *);
+  int (*input_type)(const tir_ort_op *, size_t);
+  size_t (*input_count)(const tir_ort_op *);
+  int (*output_type)(const tir_ort_op *, size_t);
+  size_t (*output_count)(const tir_ort_op *);
+  void (*compute)(void *, void *);
+  void (*destroy)(void *);
+  int (*input_characteristic)(const tir_ort_op *, size_t);
+  int (*output_characteristic)(const tir_ort_op *, size_t);
+  int (*input_memory)(const tir_ort_op *, size_t);
+  int (*input_fewest)(const tir_ort_op *);
+  int (*input_alike)(const tir_ort_op *);
+  int (*output_fewest)(const tir_ort_op *);
+  int (*output_alike)(const tir_ort_op *);
+  tir_ort_status (*create_2)(const tir_ort_op *, const void *, const void *, void **);
+  tir_ort_status (*compute_2)(void *, void *);
+  tir_ort_status (*infer)(const tir_ort_op *, void *);
+  int (*first_version)(const tir_ort_op *);
+  int (*last_version)(const tir_ort_op *);
+  size_t (*in_place)(int **, int **);
+  void (*in_place_release)(int *, int *);
+  size_t (*alias)(int **, int **);
+  void (*alias_release)(int *, int *);
+  /* what follows is ours */
+  const char *called;
+  int (*run)(const tir_call *, void *const *);
+  size_t inputs, outputs;
+  const tir_ort_value *values; /* inputs, then outputs */
+};
+
+static tir_ort_status tir_ort_refuse(int code, const char *op, const char *message) {
+  char text[512];
+  snprintf(text, sizeof text, "%s: %s", op, message);
+  return TIR_ORT_CREATE_STATUS(code, text);
+}
+
+static size_t tir_ort_write_shape(char *text, size_t room, const int64_t *dims, size_t rank) {
+  size_t used = (size_t)snprintf(text, room, rank ? "" : "a number");
+  for (size_t n = 0; n < rank && used < room; ++n)
+    used += (size_t)snprintf(text + used, room - used, n ? "x%lld" : "%lld", (long long)dims[n]);
+  return used;
+}
+
+/* Refuses an input of another shape. A number may come as an array of one element. */
+static tir_ort_status tir_ort_check(const tir_ort_op *op, const tir_ort_value *want, const void *value) {
+  int64_t dims[TIR_ORT_MOST_DIMS] = {0};
+  size_t rank = 0;
+  void *shape;
+  tir_ort_status status = TIR_ORT_SHAPE(value, &shape);
+  if (status) return status;
+  status = TIR_ORT_RANK(shape, &rank);
+  if (!status && rank <= TIR_ORT_MOST_DIMS) status = TIR_ORT_DIMS(shape, dims, rank);
+  TIR_ORT_RELEASE_SHAPE(shape);
+  if (status) return status;
+  if (want->rank == 0 && rank == 1 && dims[0] == 1) return NULL;
+  if (rank == want->rank && rank <= TIR_ORT_MOST_DIMS && memcmp(dims, want->dims, rank * sizeof *dims) == 0) return NULL;
+  char expected[160], got[160], text[480];
+  tir_ort_write_shape(expected, sizeof expected, want->dims, want->rank);
+  if (rank <= TIR_ORT_MOST_DIMS) tir_ort_write_shape(got, sizeof got, dims, rank);
+  else snprintf(got, sizeof got, "%zu dimensions", rank);
+  snprintf(text, sizeof text, "%.100s: expected shape %s, got %s", want->name, expected, got);
+  return tir_ort_refuse(TIR_ORT_INVALID_ARGUMENT, op->called, text);
+}
+
+typedef struct {
+  void *context;
+  tir_ort_status status;
+} tir_ort_pool;
+
+static int tir_ort_parallel(void *pool, size_t blocks, void (*body)(void *, size_t), void *state) {
+  tir_ort_pool *own = pool;
+  own->status = TIR_ORT_PARALLEL_FOR(own->context, body, blocks, 0, state);
+  return own->status != NULL;
+}
+
+/* Where the caller's memory does not suit the program: memory of our own, in *made. */
+static void *tir_ort_suited(void *data, const tir_ort_value *about, void **made) {
+  *made = NULL;
+  if ((uintptr_t)data % about->align == 0) return data;
+  *made = malloc(about->bytes + about->align);
+  if (!*made) return NULL;
+  return (char *)*made + (about->align - (uintptr_t)*made % about->align) % about->align;
+}
+
+static tir_ort_status tir_ort_compute(void *kernel, void *context) {
+  const tir_ort_op *op = kernel;
+  void *buffers[TIR_ORT_MOST_VALUES], *given[TIR_ORT_MOST_VALUES], *made[TIR_ORT_MOST_VALUES] = {NULL};
+  const size_t count = op->inputs + op->outputs;
+  tir_ort_status status = NULL;
+  for (size_t n = 0; n < count && !status; ++n) {
+    const tir_ort_value *about = op->values + n;
+    const int written = n >= op->inputs;
+    void *value = NULL;
+    if (written) {
+      status = TIR_ORT_OUTPUT(context, n - op->inputs, about->dims, about->rank, &value);
+    } else {
+      const void *read = NULL;
+      status = TIR_ORT_INPUT(context, n, &read);
+      value = (void *)(uintptr_t)read;
+      if (!status) status = tir_ort_check(op, about, read);
+    }
+    if (!status) status = TIR_ORT_DATA(value, &given[n]);
+    if (status) break;
+    buffers[n] = tir_ort_suited(given[n], about, &made[n]);
+    if (!buffers[n]) status = tir_ort_refuse(TIR_ORT_FAIL, op->called, "out of memory");
+    else if (made[n] && !written) memcpy(buffers[n], given[n], about->bytes);
+  }
+  if (!status) {
+    tir_ort_pool pool = {context, NULL};
+    tir_call call = {.size = sizeof call};
+    if (tir_ort_version >= TIR_ORT_WITH_THREADS) call.parallel_for = tir_ort_parallel, call.pool = &pool;
+    const int code = op->run(&call, buffers);
+    status = pool.status;
+    if (code && !status) {
+      char text[64];
+      snprintf(text, sizeof text, "the program returned error %d", code);
+      status = tir_ort_refuse(TIR_ORT_FAIL, op->called, text);
+    }
+  }
+  for (size_t n = 0; n < count; ++n) {
+    if (made[n] && n >= op->inputs && !status) memcpy(given[n], buffers[n], op->values[n].bytes);
+    free(made[n]);
+  }
+  return status;
+}
+
+static tir_ort_status tir_ort_create(const tir_ort_op *op, const void *api, const void *info, void **kernel) {
+  (void)api, (void)info;
+  *kernel = (void *)(uintptr_t)op;
+  return NULL;
+}
+static void tir_ort_destroy(void *kernel) { (void)kernel; }
+static const char *tir_ort_name(const tir_ort_op *op) { return op->called; }
+static const char *tir_ort_provider(const tir_ort_op *op) { return (void)op, (const char *)NULL; }
+static int tir_ort_input_type(const tir_ort_op *op, size_t n) { return op->values[n].type; }
+static size_t tir_ort_input_count(const tir_ort_op *op) { return op->inputs; }
+static int tir_ort_output_type(const tir_ort_op *op, size_t n) { return op->values[op->inputs + n].type; }
+static size_t tir_ort_output_count(const tir_ort_op *op) { return op->outputs; }
+static int tir_ort_zero_of(const tir_ort_op *op, size_t n) { return (void)op, (void)n, 0; }
+static int tir_ort_one(const tir_ort_op *op) { return (void)op, 1; }
+static int tir_ort_last(const tir_ort_op *op) { return (void)op, INT32_MAX; }
+static size_t tir_ort_none(int **a, int **b) { return *a = *b = NULL, (size_t)0; }
+static void tir_ort_release(int *a, int *b) { (void)a, (void)b; }
+
+#define TIR_ORT_OP(NAME, FUNCTION, INPUTS, OUTPUTS, VALUES) {                                                        \
+    .name = tir_ort_name, .provider = tir_ort_provider, .input_type = tir_ort_input_type,                            \
+    .input_count = tir_ort_input_count, .output_type = tir_ort_output_type, .output_count = tir_ort_output_count,    \
+    .destroy = tir_ort_destroy, .input_characteristic = tir_ort_zero_of, .output_characteristic = tir_ort_zero_of,   \
+    .input_memory = tir_ort_zero_of, .input_fewest = tir_ort_one, .input_alike = tir_ort_one,                        \
+    .output_fewest = tir_ort_one, .output_alike = tir_ort_one, .create_2 = tir_ort_create,                           \
+    .compute_2 = tir_ort_compute, .first_version = tir_ort_one, .last_version = tir_ort_last,                        \
+    .in_place = tir_ort_none, .in_place_release = tir_ort_release, .alias = tir_ort_none,                            \
+    .alias_release = tir_ort_release, .called = NAME, .run = FUNCTION, .inputs = INPUTS, .outputs = OUTPUTS,         \
+    .values = VALUES}
+
+static tir_ort_status tir_ort_register(void *options, const tir_ort_base *base, const char *domain, tir_ort_op *ops,
+                                       size_t count) {
+  uint32_t version = TIR_ORT_WITH_THREADS;
+  tir_ort_api found;
+  void *made;
+  while (!(found = base->api(version)) && version > TIR_ORT_LEAST) --version;
+  if (!found) {
+    tir_ort = base->api(1);
+    return TIR_ORT_CREATE_STATUS(TIR_ORT_FAIL, "these operators need ONNX Runtime 1.16 or newer");
+  }
+  tir_ort = found;
+  tir_ort_version = version;
+  tir_ort_status status = TIR_ORT_CREATE_DOMAIN(domain, &made);
+  for (size_t n = 0; n < count && !status; ++n) {
+    ops[n].version = version;
+    status = TIR_ORT_DOMAIN_ADD(made, ops + n);
+  }
+  return status ? status : TIR_ORT_ADD_DOMAIN(options, made);
+}

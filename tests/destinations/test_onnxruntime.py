@@ -1,0 +1,287 @@
+"""Kernels as custom operators of ONNX Runtime."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from tensorir.export.onnx_operators import Operator, glue
+from tensorir.export.shipped import build
+
+CALL = """\
+#ifndef TIR_CALL
+#define TIR_CALL
+#include <stddef.h>
+typedef struct tir_call {
+  size_t size;
+  void *stream;
+  int (*parallel_for)(void *pool, size_t blocks, void (*body)(void *state, size_t block), void *state);
+  void *pool, *workspace;
+  int threads;
+} tir_call;
+#endif
+"""
+PRODUCT = """\
+#include "NAME.h"
+#include <stdint.h>
+#include <string.h>
+static void row(void *state, size_t i) {
+  void *const *b = state;
+  for (size_t j = 0; j < 20; ++j) {
+    float sum = 0;
+    for (size_t k = 0; k < 17; ++k) sum += ((const float *)b[0])[i * 17 + k] * ((const float *)b[1])[k * 20 + j];
+    ((float *)b[2])[i * 20 + j] = sum;
+  }
+}
+int NAME(const tir_call *call, void *const *buffers) {
+  for (int n = 0; n < 3; ++n) if ((uintptr_t)buffers[n] % ALIGN) return 7;
+  void *state = (void *)(uintptr_t)buffers;
+  if (call && call->parallel_for) return call->parallel_for(call->pool, 33, row, state) ? 8 : 0;
+  for (size_t i = 0; i < 33; ++i) row(state, i);
+  return 0;
+}
+"""
+MINMAX = """\
+#include "minmax.h"
+#include <stdint.h>
+int minmax(const tir_call *call, void *const *b) {
+  (void)call;
+  const int32_t *x = b[0], at = *(const int32_t *)b[1];
+  int32_t *least = b[2];
+  double *scaled = b[3];
+  if (at < 0) return 3;
+  *least = x[0];
+  for (int n = 0; n < 6; ++n) {
+    if (x[n] < *least) *least = x[n];
+    scaled[n] = 0.5 * x[n] + at;
+  }
+  return 0;
+}
+"""
+COMPILERS = [c for c in ("gcc", "clang-19", "clang") if shutil.which(c)]
+compiled = pytest.mark.skipif(not COMPILERS, reason="there is no C compiler")
+
+
+def argument(name, shape, role="input", dtype="float32", align=4):
+    return {"name": name, "dtype": dtype, "shape": list(shape), "role": role, "align": align}
+
+
+def product(name="mm", align=4):
+    """A product of 33x17 and 17x20 that wants its arguments aligned: operator, and its sources."""
+    ends = [("a", (33, 17), "input"), ("b", (17, 20), "input"), ("y", (33, 20), "output")]
+    op = Operator(name, name, [argument(n, s, r, align=align) for n, s, r in ends])
+    text = PRODUCT.replace("NAME", name).replace("ALIGN", str(align))
+    return op, {f"{name}.c": text, f"{name}.h": f"{CALL}int {name}(const tir_call *, void *const *);\n"}
+
+
+def minmax():
+    """Two outputs, one of them a number, and a scalar parameter."""
+    op = Operator("minmax", "minmax", [
+        argument("x", (2, 3), dtype="int32"), argument("at", (), "scalar", "int32"),
+        argument("work", (77,), "workspace"), argument("least", (), "output", "int32"),
+        argument("scaled", (3, 2), "output", "float64", 8),
+    ])  # fmt: skip
+    return op, {"minmax.c": MINMAX, "minmax.h": f"{CALL}int minmax(const tir_call *, void *const *);\n"}
+
+
+def library(path, domain, *made, extra=()):
+    sources = {name: text for _, files in made for name, text in files.items()}
+    sources[f"{path.stem}_glue.c"] = glue(domain, [op for op, _ in made])
+    command = build.compiler()
+    path.write_bytes(build.compiled(command, {n: t.encode() for n, t in sources.items()}, extra))
+    return path
+
+
+@pytest.mark.parametrize("compiler", COMPILERS or [pytest.param("", marks=compiled)])
+@pytest.mark.parametrize("extra", [(), ("-fsanitize=undefined", "-fno-sanitize-recover=all")])
+def test_the_text_compiles_without_a_warning(compiler, extra):
+    (one, files), (two, more) = product(), minmax()
+    sources = {"glue.c": glue("d", [one, two]), **files, **more}
+    strict = ("-Wall", "-Wextra", "-Werror", "-pedantic")
+    made = build.compiled([compiler], {n: t.encode() for n, t in sources.items()}, (*strict, *extra))
+    assert b"RegisterCustomOps" in made
+
+
+def session(nodes, info, libraries, **options):
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+    ort = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    if not COMPILERS:
+        pytest.skip("there is no C compiler")
+    helper = onnx.helper
+    nodes = [helper.make_node(op, i, o, domain=domain, **attrs) for domain, op, i, o, attrs in nodes]
+    ins, outs = ([helper.make_tensor_value_info(n, t, s) for n, t, s in values] for values in info)
+    domains = {n.domain for n in nodes} - {""}
+    imports = [helper.make_opsetid("", 17), *(helper.make_opsetid(d, 1) for d in domains)]
+    model = helper.make_model(helper.make_graph(nodes, "g", ins, outs), opset_imports=imports, ir_version=8)
+    given = ort.SessionOptions()
+    given.log_severity_level = 4
+    for name, value in options.items():
+        setattr(given, name, value)
+    for path in libraries:
+        given.register_custom_ops_library(str(path))
+    return ort.InferenceSession(model.SerializeToString(), given, providers=["CPUExecutionProvider"])
+
+
+FLOAT, INT, DOUBLE = 1, 6, 11
+SIDES = [("a", FLOAT, (33, 17)), ("b", FLOAT, (17, 20))]
+
+
+def matrices(seed=0):
+    rng = np.random.default_rng(seed)
+    return [rng.integers(-4, 5, s).astype(np.float32) for s in ((33, 17), (17, 20))]
+
+
+@pytest.fixture
+def one(tmp_path):
+    if not COMPILERS:
+        pytest.skip("there is no C compiler")
+    return library(tmp_path / "libmm.so", "own.mm", product())
+
+
+def mm(path, inputs=SIDES, **options):
+    node = ("own.mm", "mm", ["a", "b"], ["y"], {"alpha": 2.5, "note": "not read"})
+    return session([node], (inputs, [("y", FLOAT, (33, 20))]), [path], **options)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_product_on_the_sessions_threads(one, threads):
+    a, b = matrices()
+    run = mm(one, intra_op_num_threads=threads)
+    assert np.array_equal(run.run(None, {"a": a, "b": b})[0], a @ b)
+    with ThreadPoolExecutor(4) as pool:
+        given = [matrices(n) for n in range(40)]
+        made = pool.map(lambda g: run.run(None, {"a": g[0], "b": g[1]})[0], given)
+        assert all(np.array_equal(y, g[0] @ g[1]) for y, g in zip(made, given, strict=True))
+
+
+def off(a, nbytes):
+    """A contiguous copy that starts ``nbytes`` after a multiple of 64."""
+    memory = np.zeros(a.nbytes + 128, np.uint8)
+    start = -memory.ctypes.data % 64 + nbytes
+    made = np.frombuffer(memory.data, a.dtype, a.size, start).reshape(a.shape)
+    made[...] = a
+    assert made.ctypes.data % 64 == nbytes
+    return made
+
+
+def test_feeds_and_results_at_any_address(tmp_path):
+    if not COMPILERS:
+        pytest.skip("there is no C compiler")
+    run = mm(library(tmp_path / "libmm.so", "own.mm", product(align=64)))
+    a, b = matrices()
+    for shift in (0, 4, 36, 60):
+        assert np.array_equal(run.run(None, {"a": off(a, shift), "b": off(b, 4)})[0], a @ b)
+    y = off(np.full((33, 20), 9, np.float32), 12)
+    bound = run.io_binding()
+    bound.bind_cpu_input("a", off(a, 20))
+    bound.bind_cpu_input("b", b)
+    bound.bind_output("y", "cpu", 0, np.float32, y.shape, y.ctypes.data)
+    run.run_with_iobinding(bound)
+    assert np.array_equal(y, a @ b)
+
+
+def test_a_kernel_that_is_told_of_smaller_alignment_fails(tmp_path):
+    """So that the test above can fail: the program does look at the addresses."""
+    if not COMPILERS:
+        pytest.skip("there is no C compiler")
+    op, files = product(align=64)
+    op = Operator(op.name, op.function, [{**p, "align": 4} for p in op.arguments])
+    run = mm(library(tmp_path / "libmm.so", "own.mm", (op, files)))
+    a, b = matrices()
+    with pytest.raises(Exception, match="mm: the program returned error 7"):
+        run.run(None, {"a": off(a, 4), "b": b})
+
+
+def test_wrong_shapes_and_dtypes_are_refused_by_name(one):
+    run = mm(one, [("a", FLOAT, (None, None)), ("b", FLOAT, (17, 20))])
+    a, b = matrices()
+    with pytest.raises(Exception, match=r"mm: a: expected shape 33x17, got 17x33"):
+        run.run(None, {"a": np.ascontiguousarray(a.T), "b": b})
+    run = mm(one, [("a", FLOAT, None), ("b", FLOAT, (17, 20))])
+    for wrong, said in ((a.ravel(), "561"), (np.float32(3), "a number"), (np.zeros((1,) * 12, np.float32), "12 dim")):
+        with pytest.raises(Exception, match=f"mm: a: expected shape 33x17, got {said}"):
+            run.run(None, {"a": np.asarray(wrong), "b": b})
+    assert np.array_equal(run.run(None, {"a": a, "b": b})[0], a @ b)
+    with pytest.raises(Exception, match=r"[Tt]ype"):
+        mm(one, [("a", DOUBLE, (33, 17)), ("b", FLOAT, (17, 20))])
+
+
+def test_several_operators_of_a_library_and_several_libraries_in_one_session(tmp_path):
+    if not COMPILERS:
+        pytest.skip("there is no C compiler")
+    paths = [
+        library(tmp_path / "lib1.so", "own.two", product("mm"), minmax()),
+        library(tmp_path / "lib2.so", "own.more", product("mm", 16)),
+        library(tmp_path / "lib3.so", "own.mm2", product("mm2", 32)),
+    ]
+    nodes = [
+        ("own.two", "mm", ["a", "b"], ["y"], {}), ("own.more", "mm", ["a", "b"], ["z"], {}),
+        ("own.mm2", "mm2", ["a", "b"], ["v"], {}), ("", "Add", ["y", "z"], ["t"], {}),
+        ("own.two", "minmax", ["x", "at"], ["least", "scaled"], {}),
+    ]  # fmt: skip
+    ins = [*SIDES, ("x", INT, (2, 3)), ("at", INT, None)]
+    outs = [("t", FLOAT, (33, 20)), ("v", FLOAT, (33, 20)), ("least", INT, ()), ("scaled", DOUBLE, (3, 2))]
+    run = session(nodes, (ins, outs), paths)
+    a, b = matrices()
+    x = np.array([[5, -7, 3], [8, 0, 2]], np.int32)
+    for at in (np.int32(10), np.array([10], np.int32)):
+        t, v, least, scaled = run.run(None, {"a": a, "b": b, "x": x, "at": np.asarray(at)})
+        assert np.array_equal(t, 2 * (a @ b)) and np.array_equal(v, a @ b)
+        assert least.shape == () and least == -7 and np.array_equal(scaled, 0.5 * x.reshape(3, 2) + 10)
+    with pytest.raises(Exception, match="minmax: the program returned error 3"):
+        run.run(None, {"a": a, "b": b, "x": x, "at": np.asarray(np.int32(-1))})
+    with pytest.raises(Exception, match="minmax: at: expected shape a number, got 2"):
+        run.run(None, {"a": a, "b": b, "x": x, "at": np.zeros(2, np.int32)})
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder whose program is in C, as ``build.library`` finds it."""
+    (op, files), where = product(), tmp_path / "out"
+    where.mkdir()
+    for name, text in {**files, "mm_onnxruntime.c": glue("own.mm", [op])}.items():
+        (where / name).write_text(text)
+    (where / "build.py").write_bytes((build.HERE / "build.py").read_bytes())
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    about = {"library": {"file": "libmm.so", "sources": ["mm.c", "mm.h", "mm_onnxruntime.c"]}}
+    (where / "manifest.json").write_text(json.dumps(about))
+    return where
+
+
+def built(folder, **env):
+    done = subprocess.run(
+        [sys.executable, "build.py"], cwd=folder, capture_output=True, text=True, env={**os.environ, **env}, check=False
+    )
+    return done.stdout.strip(), done.stderr
+
+
+@compiled
+def test_a_library_is_made_once_and_kept(folder, tmp_path):
+    path, _ = built(folder)
+    assert path == str(folder / "libmm.so")
+    before = (folder / "libmm.so").stat().st_mtime_ns
+    assert built(folder, PATH="", CC="") == (path, "") and (folder / "libmm.so").stat().st_mtime_ns == before
+    assert not list(folder.glob(".new-*"))
+
+
+@compiled
+def test_a_library_of_another_machine_is_made_anew_in_the_users_cache(folder, tmp_path):
+    (folder / "libmm.so").write_bytes(b"\x7fELF of another machine")
+    path, _ = built(folder)
+    assert path.startswith(str(tmp_path / "cache")) and path.endswith("libmm.so")
+    assert built(folder, PATH="", CC="")[0] == path
+    (folder / "mm.c").write_text((folder / "mm.c").read_text() + "\n/* changed */\n")
+    assert built(folder)[0] not in ("", path), "it belongs to the text that it was made of"
+
+
+@compiled
+def test_why_there_is_no_library(folder):
+    assert "there is no C compiler to make it with" in built(folder, PATH="", CC="")[1]
+    assert "there is no C compiler" in built(folder, CC="no-such-compiler")[1]
+    (folder / "mm.c").write_text("int mm(void) { return nothing; }\n")
+    assert "libmm.so cannot be made" in (said := built(folder)[1]) and "nothing" in said
