@@ -171,11 +171,15 @@ class Executable(Shown):
 
         return register(self, name, backward)
 
-    def export(self, path: str | Path, to: str | Sequence[str] = ("source",)) -> Path:
-        """Write a folder that runs without tensorir; see ``tensorir.export``."""
+    def export(self, path: str | Path, to: str | Sequence[str] = ("source",), *, name: str | None = None) -> Path:
+        """Write a folder that runs without tensorir; see ``tensorir.export``.
+
+        to:   destinations, a list of them or one: "source", "pyopencl", "cupy" …
+        name: "NS::NAME" where one of them registers an operator; by the folder's name when None
+        """
         from tensorir.export.folder import export
 
-        kind = self.device.target.kind
         return export(
-            self.emitted, path, to, trace=self.trace, outputs=self.outputs, kind=kind, max_error=self.max_error
-        )
+            self.emitted, path, to, trace=self.trace, outputs=self.outputs, kind=self.device.target.kind,
+            max_error=self.max_error, name=name,
+        )  # fmt: skip

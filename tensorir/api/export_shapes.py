@@ -16,7 +16,9 @@ from tensorir.api.shape_outcome import Portfolio, ShapeResult
 from tensorir.api.shape_set import understood
 from tensorir.errors import NotTuned, Problem
 from tensorir.errors.needs import need_path
-from tensorir.export.folder import Part, by_language, each_language, export_set, places
+from tensorir.export.asked import by_language, each_language, places
+from tensorir.export.folder import export_set
+from tensorir.export.part import Part
 from tensorir.target import Target
 from tensorir.tune.log import Choice, LogReader, Record, choose
 from tensorir.tune.portfolio import REGRET

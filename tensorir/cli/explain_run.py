@@ -361,6 +361,11 @@ RUN: dict[str, Entry] = {
         's.build().export("out", to=["cupy"])',
         's.build().export("out", to=["source", "pyopencl"])',
     ),
+    "export.name": Entry(
+        "What frameworks call the kernel is NS::NAME: two identifiers, which C, C++ and Python take.",
+        's.build().export("out", to=["source"], name="my conv")',
+        's.build().export("out", to=["source"], name="mine::conv")',
+    ),
     "export.no-reference": Entry(
         "An exported folder tests itself against expected results, and there are no declarations to compute them from.",
         "# tensorir.export.folder.export(source, path, to) without outputs=",
@@ -376,6 +381,11 @@ RUN: dict[str, Entry] = {
         "shapes, so there is no kernel to export.",
         "$ tensorir export matmul 77x5x3 -o out",
         "$ tensorir export matmul 77x5x3 -o out --untuned",
+    ),
+    "export.set": Entry(
+        "The destination takes the kernel of one shape; a set of shapes with its choice goes to others.",
+        "# tensorir export matmul --shapes FILE --to c -o out",
+        "# tensorir export matmul 64x64x64 --to c -o out, for each shape",
     ),
     "export.unwritable": Entry(
         "The folder cannot be written.",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,15 +13,16 @@ from tensorir.cli.options import split, workload_options
 from tensorir.errors import TensorIRError
 
 if TYPE_CHECKING:
+    from tensorir.api.export_shapes import RecordedSet
+    from tensorir.api.workload import Workload
+    from tensorir.export.part import Part
     from tensorir.target import Target
-
-Write = Callable[[Path, list[str]], Path]
-"""What writes a folder for some destinations."""
 
 
 @click.command("export", cls=common.Verb, context_settings=common.SETTINGS)
 @workload_options
 @click.option("--to", multiple=True, required=True, metavar="DEST,…", help="source, pyopencl, cupy.")
+@click.option("--name", metavar="NS::NAME", help="What frameworks call it (by the folder when not given).")
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), metavar="DIR")
 @click.option("--target", help="Export for another kind of target than that of the best record.")
 @click.option("--untuned", is_flag=True, help="Export the default schedule when there is no record.")
@@ -31,39 +30,30 @@ Write = Callable[[Path, list[str]], Path]
 @click.option("--regret", type=click.FloatRange(min=0), help="--shapes: what its kernel may cost a shape (0.05).")
 @log_option
 @json_option
-def command(op: str, shape: tuple[str, ...], to: tuple[str, ...], output: Path, target: str | None, untuned: bool,
-            test: bool, regret: float | None, log: str, as_json: bool, **given: Any) -> int:  # fmt: skip
+def command(op: str, shape: tuple[str, ...], to: tuple[str, ...], name: str | None, output: Path, target: str | None,
+            untuned: bool, test: bool, regret: float | None, log: str, as_json: bool, **given: Any) -> int:  # fmt: skip
     """Export the best recorded kernel of OP; never tunes.
 
-    Destinations that take OpenCL and CUDA have a folder of each in DIR: pyopencl,cupy are DIR/opencl and DIR/cuda.
+    Destinations of several languages share the folder, each with what is fastest on the devices of its language.
 
     --shapes exports a kernel for each shape of a set, of the fewest that are fast on all of them, and the choice.
     """
-    from tensorir.export.folder import by_language, each_language, places
+    from tensorir.export.asked import destinations, operator
     from tensorir.target import Target
 
     parameters = split(given)
-    asked = [d.strip() for part in to for d in part.split(",") if d.strip()]
+    asked = list(destinations([d.strip() for part in to for d in part.split(",") if d.strip()]))
+    operator(name, output)
     parsed = Target.parse(target) if target else None
-    wanted = by_language(asked, None if parsed is None else parsed.language)
-    if parameters["shapes"] and untuned:
-        raise usage("--untuned is about one kernel, not about --shapes")
+    if parameters["shapes"] and (untuned or name):
+        raise usage("--untuned and --name are about one kernel, not about --shapes")
     if not parameters["shapes"] and regret is not None:
         raise usage("--regret is about a set: it needs --shapes")
-
-    def made(language: str | None) -> tuple[Write, dict[str, Any]]:
-        meant = parsed or language
-        if parameters["shapes"]:
-            return _set(op, shape, parameters, meant, log, regret)
-        return _one(op, shape, parameters, meant, log, untuned)
-
-    waiting = each_language(wanted, made)
-    code, written, folders = common.OK, [], places(output, wanted)
-    for language, (write, about) in waiting.items():
-        folder = write(folders[language], wanted[language])
-        code = max(code, _test(folder) if test else common.OK)
-        files = sorted(p.name for p in folder.iterdir())
-        written.append({"folder": str(folder), "files": files, **about})
+    if parameters["shapes"]:
+        written = _sets(op, shape, parameters, asked, output, parsed, log, regret)
+    else:
+        written = [_one(op, shape, parameters, asked, output, name, parsed, log, untuned)]
+    code = max((_test(Path(w["folder"])) for w in written), default=common.OK) if test else common.OK
     if as_json:
         several = {"folder": str(output), "files": [], "folders": written}
         put_json({"schema": 1, **(written[0] if len(written) == 1 else several)})
@@ -72,18 +62,38 @@ def command(op: str, shape: tuple[str, ...], to: tuple[str, ...], output: Path, 
     return code
 
 
+def _written(folder: Path, about: dict[str, Any]) -> dict[str, Any]:
+    """What the document says of a folder."""
+    return {"folder": str(folder), "files": sorted(p.name for p in folder.iterdir()), **about}
+
+
 def _one(
-    op: str, shape: tuple[str, ...], parameters: dict[str, Any], target: Target | str | None, log: str, untuned: bool
-) -> tuple[Write, dict[str, Any]]:
-    """What writes the kernel of one shape; what the document says of it."""
+    op: str, shape: tuple[str, ...], parameters: dict[str, Any], to: list[str], output: Path, name: str | None,
+    target: Target | None, log: str, untuned: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """Write the kernel of one shape, in each language that is asked for; what the document says of it."""
+    from tensorir.cli.parse import workloads
+    from tensorir.export.asked import by_language, each_language
+    from tensorir.export.folder import export_part
+
+    wanted = by_language(to, None if target is None else target.language)
+    (make,) = workloads(op, shape, {**parameters, "log": log})
+    work = make()
+    found = each_language(wanted, lambda language: _part(work, target or language, log, untuned))
+    (first, about), *more = found.values()
+    others = {part.source.language: part for part, _ in more}
+    folder = export_part(first, output, to, name=name, others=others)
+    bodies = {part.source.language: said for part, said in more}
+    return _written(folder, {**about, **({"bodies": bodies} if bodies else {})})
+
+
+def _part(work: Workload, target: Target | str | None, log: str, untuned: bool) -> tuple[Part, dict[str, Any]]:
+    """The best recorded kernel for a target; what the document says of it."""
     from tensorir.api.candidate import source_of
     from tensorir.api.export_shapes import about_record
     from tensorir.cli.chosen import offline, recorded
-    from tensorir.cli.parse import workloads
-    from tensorir.export.folder import export
+    from tensorir.export.part import Part
 
-    (make,) = workloads(op, shape, {**parameters, "log": log})
-    work = make()
     chosen = recorded(work, target, log)
     if chosen is None:
         if not untuned:
@@ -96,18 +106,34 @@ def _one(
         "template": chosen.template,
         "record": None if chosen.record is None else about_record(chosen.record),
     }
-    write = partial(
-        export, source_of(s), trace=str(s.trace), outputs=work.outputs, reference=work.reference,
-        kind=chosen.target.kind, about=about, max_error=work.allowed_error(chosen.template),
+    part = Part(
+        source_of(s), work.outputs, work.reference, str(s.trace), chosen.target.kind, about,
+        work.allowed_error(chosen.template),
     )  # fmt: skip
-    return write, chosen.json()
+    return part, chosen.json()
+
+
+def _sets(
+    op: str, shape: tuple[str, ...], parameters: dict[str, Any], to: list[str], output: Path, target: Target | None,
+    log: str, regret: float | None,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Write the kernels of a set, a folder for each language; what the document says of them."""
+    from tensorir.export.asked import by_language, each_language, places
+
+    wanted = by_language(to, None if target is None else target.language)
+    waiting = each_language(wanted, lambda language: _set(op, shape, parameters, target or language, log, regret))
+    folders = places(output, wanted)
+    return [
+        _written(found.export(folders[language], wanted[language]), {"portfolio": found.portfolio.json()})
+        for language, found in waiting.items()
+    ]
 
 
 def _set(
     op: str, shape: tuple[str, ...], parameters: dict[str, Any], target: Target | str | None, log: str,
     regret: float | None,
-) -> tuple[Write, dict[str, Any]]:  # fmt: skip
-    """What writes the kernels of a set of shapes; what the document says of them."""
+) -> RecordedSet:  # fmt: skip
+    """The kernels of a set of shapes."""
     from tensorir.api.export_shapes import recorded_set
     from tensorir.api.identity import flag
     from tensorir.cli.parse import weighted
@@ -123,7 +149,7 @@ def _set(
     )  # fmt: skip
     for remark in found.remarks:
         say(remark)
-    return found.export, {"portfolio": found.portfolio.json()}
+    return found
 
 
 def _not_tuned(work: Any, log: str, target: Target | str | None) -> TensorIRError:

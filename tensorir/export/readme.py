@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-_NEEDS = {"opencl": "numpy and pyopencl", "cuda": "numpy and cupy"}
+from tensorir.export.bodies import BODIES
+
 _UNTRIED = (
     "\n**Not yet run on a GPU**: this text was compiled for CUDA, but no GPU was at hand when the loader was written.\n"
 )
@@ -37,8 +39,12 @@ _LAUNCHES = """\
 | --- | --- | --- | --- | --- | --- |"""
 
 
-def readme(m: dict[str, Any], package: str | None) -> str:
-    """What the folder holds and how to use it, as Markdown; ``package`` is what imports it."""
+def readme(m: dict[str, Any], package: str | None, uses: Sequence[str] = ()) -> str:
+    """What the folder holds and how to use it, as Markdown.
+
+    package: what imports it
+    uses:    what destinations say of their use
+    """
     results = [p for p in m["arguments"] if p["role"] == "output"]
     return f"""# {_plain(m["name"])}
 
@@ -46,7 +52,7 @@ def readme(m: dict[str, Any], package: str | None) -> str:
 {_UNTRIED if m["language"] == "cuda" else ""}
 ## Use
 
-Python, with {_NEEDS[m["language"]]}:
+Python, with {_needs(m)}:
 
 {_import(package, "loader", "Program")}
     {", ".join(p["name"] for p in results)} = program({_names(m)})
@@ -54,7 +60,7 @@ Python, with {_NEEDS[m["language"]]}:
 {_prepack(m)}
 `python selftest.py` runs it on this machine and compares it with a reference (exit status 0 and `selftest ok`).
 From another language: compile `{m["source"]}` with {" ".join(m["options"])}, and launch as below.{_wide(m)}
-
+{_uses(uses)}
 ## Arguments
 
 {_ABOUT_ARRAYS}
@@ -69,10 +75,10 @@ From another language: compile `{m["source"]}` with {" ".join(m["options"])}, an
 ## Schedule
 
 {_trace(m)}
-"""
+{"".join(_body(m | body, package) for body in m.get("bodies", {}).values())}"""
 
 
-def set_readme(m: dict[str, Any], package: str | None) -> str:
+def set_readme(m: dict[str, Any], package: str | None, uses: Sequence[str] = ()) -> str:
     """As ``readme``, for the folder of a set of shapes."""
     programs = m["programs"]
     first = programs[0]
@@ -88,7 +94,7 @@ Written by {m["made_by"]}, which is not needed here.
 {_UNTRIED if m["language"] == "cuda" else ""}
 ## Use
 
-Python, with {_NEEDS[m["language"]]}:
+Python, with {_needs(m)}:
 
 {_import(package, "dispatch", "Programs")}
     program = programs({called})  # compiled when first asked for, then kept
@@ -101,7 +107,7 @@ and configuration to make it by. `choose.py` alone gives these, `choose.c` (`ten
 `python selftest.py` runs every shape by way of the choice on this machine and compares it with a reference (exit status
 0 and `selftest ok`). From another language: `program.c` (`tensorir_program`) gives the number of a shape's program
 below; compile its source with {" ".join(first["options"])}, and launch as its section says.{_wide(m)}
-
+{_uses(uses)}
 ## Shapes
 
 Times are those of {_plain(str(m["device"].get("name")))}, where the kernels were chosen.
@@ -116,12 +122,41 @@ Times are those of {_plain(str(m["device"].get("name")))}, where the kernels wer
 {"".join(_section(n, p) for n, p in enumerate(programs))}"""
 
 
-def _import(package: str | None, module: str, name: str) -> str:
-    """Lines that make what is run."""
+def _needs(m: dict[str, Any]) -> str:
+    return " and ".join(["numpy", *BODIES[m["language"]].needs])
+
+
+def _uses(uses: Sequence[str]) -> str:
+    return "".join(f"\n{use.strip()}\n" for use in uses)
+
+
+def _body(m: dict[str, Any], package: str | None) -> str:
+    """The program in another language than the first."""
+    module = f"loader_{m['language']}"
+    return f"""
+## In {BODIES[m["language"]].title}: `{m["source"]}`
+{_UNTRIED if m["language"] == "cuda" else ""}
+Python, with {_needs(m)}, otherwise as above:
+
+{_import(package, module, "Program", module)}
+
+Compile it with {" ".join(m["options"])}.
+
+{_arguments(m)}
+{_assumed(m)}{_maps(m)}
+{_launches(m)}
+
+{_trace(m)}
+"""
+
+
+def _import(package: str | None, module: str, name: str, inside: str = "") -> str:
+    """Lines that make what is run; ``inside``: the package's module that has it, where it is not the first one's."""
     made = f"    {name.lower()} = "
     if package is None:
         return f'    import sys; sys.path.insert(0, "this folder")\n    from {module} import {name}\n{made}{name}()'
     where = "the folder that holds this one" if "." not in package else "the folder two above this one"
+    package = f"{package}.{inside}" if inside else package
     return f'    import sys; sys.path.insert(0, "{where}")\n    import {package}\n{made}{package}.{name}()'
 
 

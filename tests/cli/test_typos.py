@@ -15,7 +15,8 @@ from tensorir.cli.explain_data import CATALOGUE
 from tensorir.errors import TensorIRError
 from tensorir.errors.needs import need_choice
 from tensorir.errors.spelling import nearest, one_slip
-from tensorir.export.folder import DESTINATIONS, destinations
+from tensorir.export.asked import destinations
+from tensorir.export.destinations import DESTINATIONS
 from tensorir.intrin import intrin
 from tensorir.ir.dtypes import DTYPES, SHORT, dtype_of
 from tensorir.ops.shapes import SETS

@@ -11,7 +11,8 @@ from test_folder import exported, needs_device, run
 from test_shape_sets import ONE, TWO, note
 
 import tensorir as tir
-from tensorir.export.folder import export, package_of
+from tensorir.export.asked import package_of
+from tensorir.export.folder import export
 
 pytestmark = [pytest.mark.usefixtures("unoptimised"), needs_device]
 

@@ -54,7 +54,9 @@ def works(*sizes):
 def test_every_shape_runs_through_the_choice(log, tmp_path):
     where = tir.export_shapes(works(), tmp_path / "out", ["source", "pyopencl"], log=log).rename(tmp_path / "moved")
     done = run(where)
-    assert done.returncode == 0 and done.stdout == "selftest ok: product, 3 shapes, 6 cases, exact\n", done.stderr
+    assert done.returncode == 0 and done.stdout == "selftest ok source pyopencl: product, 3 shapes, 6 cases, exact\n", (
+        done.stderr
+    )
     manifest = json.loads((where / "manifest.json").read_text())
     names = {p.name for p in where.iterdir()}
     assert set(manifest["files"]) == names - {"manifest.json"} and "README.md" in names
@@ -272,7 +274,7 @@ def test_command(tmp_path, monkeypatch, capsys):
 
 
 def test_command_for_destinations_of_both_languages(tmp_path, monkeypatch, capsys):
-    """A folder of each, with what is fastest there; where there is no kernel for one of them, neither, and why."""
+    """One folder, with what is fastest in each; where there is no kernel for one of them, none, and why."""
     monkeypatch.chdir(tmp_path)
     args = ["export", f"{zoo.__file__}:product", "--arg", "n=13", "--log", "log", "--to", "source,pyopencl,cupy"]
     note("log", zoo.product(13), [(ONE, 1e-3)])
@@ -280,25 +282,44 @@ def test_command_for_destinations_of_both_languages(tmp_path, monkeypatch, capsy
     err = capsys.readouterr().err
     assert "cupy needs cuda source" in err and "another device, driver or version: cpu" in err and "pyopencl" not in err
     note("log", zoo.product(13), [(TWO, 1e-4)], {**DEVICE, "name": "gpu", "target": "cuda -arch=sm_90"})
-    assert main.run([*args, "-o", "out"]) == common.OK
-    assert capsys.readouterr().out.split() == ["out/opencl", "out/cuda"]
-    made = {p.name: json.loads((p / "manifest.json").read_text()) for p in (tmp_path / "out").iterdir()}
-    assert {name: m["to"] for name, m in made.items()} == {
-        "opencl": ["source", "pyopencl"],
-        "cuda": ["source", "cupy"],
-    }
-    assert made["opencl"]["config"] == ONE and made["cuda"]["config"] == TWO
+    assert main.run([*args, "-o", "out", "--name", "mine::product"]) == common.OK
+    assert capsys.readouterr().out.split() == ["out"]
+    made = json.loads((tmp_path / "out/manifest.json").read_text())
+    assert made["targets"] == ["source", "pyopencl", "cupy"] and made["operator"] == "mine::product"
+    assert made["config"] == ONE and made["bodies"]["cuda"]["config"] == TWO
+    assert (made["source"], made["bodies"]["cuda"]["source"]) == ("C.cl", "C.cu")
+    assert (tmp_path / "out/C.cl").exists() and (tmp_path / "out/C.cu").exists()
+    assert made["runners"] == {"source": "loader", "pyopencl": "loader", "cupy": "loader_cuda"}
+    assert "import out.loader_cuda" in (tmp_path / "out/README.md").read_text()
     assert main.run([*args, "-o", "more", "--json"]) == common.OK
     doc = json.loads(capsys.readouterr().out)
-    assert [f["config"] for f in doc["folders"]] == [ONE, TWO] and "C.cu" in doc["folders"][1]["files"]
+    assert doc["config"] == ONE and doc["bodies"]["cuda"]["config"] == TWO and {"C.cl", "C.cu"} <= set(doc["files"])
     assert main.run([*args[:-1], "cupy", "-o", "one", "--json"]) == common.OK
     doc = json.loads(capsys.readouterr().out)
     assert doc["folder"] == "one" and doc["config"] == TWO, "whichever GPU it was tuned on"
+    (tmp_path / "mine").mkdir(parents=True)
+    (tmp_path / "mine/own.txt").write_text("of somebody else")
+    assert main.run([*args, "-o", "mine"]) != common.OK and "mine is not empty" in capsys.readouterr().err
+    assert [p.name for p in (tmp_path / "mine").iterdir()] == ["own.txt"]
+
+
+def test_sets_in_both_languages(tmp_path):
+    """A folder of each, since the choice differs; nothing is written before all is known to be possible."""
+    to = ["source", "pyopencl", "cupy"]
+    for n in (12, 13):
+        note(tmp_path / "log", zoo.product(n), [(ONE, 1e-3)])
+        note(tmp_path / "log", zoo.product(n), [(TWO, 1e-4)], {**DEVICE, "name": "gpu", "target": "cuda -arch=sm_90"})
+    out = tir.export_shapes(works(12, 13), tmp_path / "out", to, log=str(tmp_path / "log"))
+    made = {p.name: json.loads((p / "manifest.json").read_text()) for p in out.iterdir()}
+    assert {k: m["targets"] for k, m in made.items()} == {"opencl": ["source", "pyopencl"], "cuda": ["source", "cupy"]}
     (tmp_path / "mine/cuda").mkdir(parents=True)
     (tmp_path / "mine/cuda/own.txt").write_text("of somebody else")
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one/C.cl").write_text("")
     for folder, what in (("mine", "mine/cuda is not empty"), ("one", "one is to have a folder for each language")):
-        assert main.run([*args, "-o", folder]) != common.OK and what in capsys.readouterr().err
-        assert not (tmp_path / folder / "opencl").exists(), "nothing is written before all is known to be possible"
+        with pytest.raises(tir.TensorIRError, match=what):
+            tir.export_shapes(works(12, 13), tmp_path / folder, to, log=str(tmp_path / "log"))
+        assert not (tmp_path / folder / "opencl").exists()
 
 
 def test_a_kind_of_device_without_a_template(tmp_path, monkeypatch, capsys):

@@ -66,7 +66,7 @@ def test_the_folder_says_all_that_a_map_is(tmp_path):
 
 def test_nothing_in_it_imports_the_package(tmp_path):
     files = list(exported(tmp_path / "out").glob("*.py"))
-    assert {f.name for f in files} == {"__init__.py", "loader.py", "selftest.py", "tensor_maps.py"}
+    assert {f.name for f in files} == {"__init__.py", "common.py", "loader.py", "selftest.py", "tensor_maps.py"}
     for file in files:
         for n in ast.walk(ast.parse(file.read_text())):
             names = [a.name for a in n.names] if isinstance(n, ast.Import) else []
@@ -78,7 +78,7 @@ def test_the_self_test_runs(tmp_path, cupy, driver, monkeypatch, capsys):
     where = exported(tmp_path / "out")
     monkeypatch.setattr(selftest, "HERE", where)
     assert selftest.main() == 0, capsys.readouterr().err
-    assert capsys.readouterr().out.startswith("selftest ok: mapped, 2 cases, exact")
+    assert capsys.readouterr().out.startswith("selftest ok cupy: mapped, 2 cases, exact")
     driver.status = 1
     assert selftest.main() == 1
     assert "B: the driver refuses the tensor map B_map (CUDA error 1)" in capsys.readouterr().err

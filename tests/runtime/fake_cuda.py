@@ -224,6 +224,7 @@ def cupy(capability="90", nvrtc=(13, 0)):
         Device=lambda *_: Handle(capability),
         alloc=alloc,
         function=SimpleNamespace(Module=Module),
+        runtime=SimpleNamespace(getDeviceCount=lambda: 1),
         memory=SimpleNamespace(OutOfMemoryError=MemoryError),
         get_current_stream=lambda: SimpleNamespace(synchronize=lambda: None),
         Stream=SimpleNamespace(null=SimpleNamespace(synchronize=lambda: made.arrived.append(True))),

@@ -31,7 +31,7 @@ class Programs:
     def __init__(self, **given: Any) -> None:
         self.given = given
         self.loader = beside("loader")
-        self.manifest: dict[str, Any] = self.loader.read_manifest()  # no file was changed, choose.py neither
+        self.manifest: dict[str, Any] = beside("common").read_manifest()  # no file was changed, choose.py neither
         self.choose = beside("choose").choose
         self.made: dict[int, Any] = {}
 

@@ -1,6 +1,8 @@
 """The kernels of this folder as a package of its name: ``import FOLDER`` with the folder's parent on ``sys.path``.
 
-It imports nothing until a name is asked for: ``Program`` of ``loader.py``, or ``Programs`` of ``dispatch.py``.
+It imports nothing until a name is asked for: ``Program`` of ``loader.py``, or ``Programs`` of ``dispatch.py``; ``call``
+of ``door_jax.py`` where there is one. Where there is ``door_torch.py`` and torch is installed, that one is imported: it
+registers the operator.
 """
 
 from __future__ import annotations
@@ -8,11 +10,13 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from importlib.machinery import PathFinder
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
 PUBLIC = {"Programs": "dispatch"} if (HERE / "dispatch.py").exists() else {"Program": "loader"}
+PUBLIC |= {"call": "door_jax"} if (HERE / "door_jax.py").exists() else {}
 
 
 def __getattr__(name: str) -> Any:
@@ -31,3 +35,7 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return [*globals(), *PUBLIC]
+
+
+if (HERE / "door_torch.py").exists() and find_spec("torch") is not None:
+    import_module(f"{__name__}.door_torch")

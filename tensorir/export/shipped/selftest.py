@@ -1,8 +1,9 @@
-"""Tests the program of this folder, or all of them, on this machine: ``python selftest.py``.
+"""Tests the program of this folder, or all of them, on this machine: ``python selftest.py [TARGET ...]``.
 
 Inputs are made by a fixed generator of integers; what must come out was computed by a reference that knows
-nothing of the kernel, and ships here as arrays or digests. Every buffer lies between canaries. Exit status 0 and
-one line "selftest ok ..." when everything is right, else 1 and the error.
+nothing of the kernel, and ships here as arrays or digests. Buffers are put between canaries where the loader can do so.
+Without a TARGET every target runs whose framework is installed, and the others are named. Exit status 0 and a line
+"selftest ok TARGET ..." when everything is right, else 1 and the error: also where a named TARGET cannot run.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import sys
+from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -137,20 +139,59 @@ def compare(manifest: dict[str, Any], case: dict[str, Any], p: dict[str, Any], g
         raise WrongError(f"{text} (seed {case['seed']})")
 
 
-def test() -> str:
-    """Run every case of every program; a line about what was tested."""
-    loader = load()
-    manifest = loader.read_manifest()
+def test(targets: Sequence[str]) -> str:
+    """Run every case of every program by each target; lines about what was tested, and what could not be."""
+    manifest = load("common").read_manifest()
+    legal = list(manifest["targets"])
+    for name in targets:
+        if name not in legal:
+            raise WrongError(f"there is no target {name} in this folder, only {', '.join(legal)}")
+    tested: dict[str, str] = {}
+    skipped: dict[str, str] = {}
+    done: dict[str, str] = {}  # by runner
+    for name in targets or legal:
+        runner = manifest["runners"][name]
+        module, reason = runnable(runner)
+        if reason and targets:
+            raise WrongError(f"{name} cannot run: {reason}")
+        if reason:
+            skipped[name] = reason
+            continue
+        if runner not in done:
+            try:
+                done[runner] = run_all(module, manifest)
+            except Exception as error:
+                raise WrongError(f"{name}: {type(error).__name__}: {error}") from error
+        tested[name] = done[runner]
+    if not tested:
+        raise WrongError("nothing was tested: " + "; ".join(f"{name}: {why}" for name, why in skipped.items()))
+    said = [f"selftest ok {' '.join(tested)}: {next(iter(tested.values()))}"]
+    return "\n".join([*said, *(f"skipped {name}: {why}" for name, why in skipped.items())])
+
+
+def runnable(runner: str) -> tuple[Any, str]:
+    """The module that runs a target; why it cannot run here, "" where it can."""
+    try:
+        module = load(runner)
+    except ModuleNotFoundError as error:
+        return None, f"{error.name} is not installed"
+    except ImportError as error:
+        return None, f"it cannot be imported: {error}"
+    return module, module.missing()
+
+
+def run_all(module: Any, manifest: dict[str, Any]) -> str:
+    """Run every case of every program by one loader; what was tested."""
     if "programs" in manifest:
         programs = load("dispatch").Programs()
         tested = [chosen(programs, n).manifest["selftest"] for n in range(len(manifest["programs"]))]
         name = f"{manifest['name']}, {len(tested)} shapes"
     else:
-        whole = loader.Program(manifest=manifest)
+        whole = module.Program(manifest=manifest)
         run_cases(whole)
-        tested, name = [manifest["selftest"]], manifest["name"]
+        tested, name = [whole.manifest["selftest"]], manifest["name"]
     how = "exact" if all(t["exact"] for t in tested) else "within rounding"
-    return f"selftest ok: {name}, {sum(len(t['cases']) for t in tested)} cases, {how}"
+    return f"{name}, {sum(len(t['cases']) for t in tested)} cases, {how}"
 
 
 def chosen(programs: Any, number: int) -> Any:
@@ -181,8 +222,9 @@ def run_cases(whole: Any) -> None:
             inputs[p["name"]] = stored(values, p["dtype"]).reshape(p["shape"])
         constants = [p["name"] for p in manifest["arguments"] if p["role"] == "constant"]
         fixed = {name: inputs[name] for name in constants if name in inputs}
-        program = whole.prepack(**fixed) if fixed else whole
-        for poison in (0xFF, 0x5A) if number == 0 else (0xFF,):
+        program = whole.prepack(**fixed) if fixed and hasattr(whole, "prepack") else whole
+        poisons = (0xFF, 0x5A) if number == 0 else (0xFF,)
+        for poison in poisons if hasattr(program, "inside") else ():
             results = run_guarded(program, inputs, poison)
             for p in program.outputs:
                 compare(manifest, case, p, results[p["name"]])
@@ -202,10 +244,10 @@ def scalar(array: Any, p: dict[str, Any]) -> Any:
     return (as_double(array.reshape(1), p["dtype"]).astype(np.float32)[0]) if narrow else array[()]
 
 
-def main() -> int:
+def main(targets: Sequence[str] = ()) -> int:
     """Exit status."""
     try:
-        print(test())
+        print(test(targets))
     except Exception as error:
         print(f"selftest failed: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
@@ -213,4 +255,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

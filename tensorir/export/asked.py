@@ -1,0 +1,171 @@
+"""What is asked of an export, understood: destinations, the operator's name, languages, the folder."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from keyword import iskeyword
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tensorir.codegen.names import identifier
+from tensorir.errors import TensorIRError, refuse
+from tensorir.errors.needs import shown
+from tensorir.errors.spelling import nearest
+from tensorir.export.bodies import BODIES
+from tensorir.export.destination import Operator
+from tensorir.export.destinations import DESTINATIONS
+from tensorir.export.part import ExportError, Part
+
+FORMAT = "tensorir-export"
+NAMESPACE = "tensorir"
+
+_Made = TypeVar("_Made")
+
+
+def destinations(to: str | Sequence[str]) -> tuple[str, ...]:
+    """Destinations as they are given, one as a string or several in a list; ``export.destination``."""
+    to = (to,) if isinstance(to, str) and to else to
+    legal = ", ".join(DESTINATIONS)
+    if not isinstance(to, list | tuple) or not to:
+        raise refuse(ExportError, "export.destination", "to is a list of destinations", hint=f"one or more of {legal}")
+    for name in to:
+        if not isinstance(name, str) or name not in DESTINATIONS:
+            near = nearest(str(name), DESTINATIONS)
+            hint = f"{near[0]} (legal: {legal})" if near else f"one of {legal}"
+            raise refuse(ExportError, "export.destination", f"there is no destination {shown(name)}", hint=hint)
+    return tuple(dict.fromkeys(to))
+
+
+def operator(name: str | None, path: str | Path) -> Operator:
+    """What the kernel is called: ``NS::NAME`` or NAME as given; by the folder's name when None.
+
+    Raises ExportError ``export.name`` for what is no identifier of C.
+    """
+    if name is None:
+        return Operator(NAMESPACE, _legal(Path(path).resolve().name))
+    words = name.split("::") if isinstance(name, str) else []
+    words = [NAMESPACE, *words] if len(words) == 1 else words
+    if len(words) != 2 or any(_legal(word) != word for word in words):
+        message = f"name is NS::NAME, two identifiers of C that are no words of a language, got {shown(name)}"
+        hint = f"{_legal(words[0])}::{_legal(words[1])}" if len(words) == 2 else "mine::conv"
+        raise refuse(ExportError, "export.name", message, hint=f'name="{hint}"')
+    return Operator(*words)
+
+
+def _legal(word: str) -> str:
+    """An identifier of C, C++ and Python."""
+    found = identifier(word)
+    return f"{found}_" if iskeyword(found) else found
+
+
+def programs(part: Part, to: Sequence[str], others: Mapping[str, Part] | None = None) -> dict[str, Part]:
+    """The programs that the destinations take, by language: ``part`` first, then ``others``, then what has to be
+    lowered again; without those that no destination takes.
+
+    Raises ExportError ``export.language``, and what lowering raises.
+    """
+    found = {part.source.language: part, **(others or {})}
+    for name in to:
+        takes = DESTINATIONS[name].takes
+        if not any(language in found for language in takes):
+            found[takes[0]] = part.for_target(takes[0], name)
+    return {lang: one for lang, one in found.items() if any(lang in DESTINATIONS[name].takes for name in to)}
+
+
+def by_language(to: str | Sequence[str], language: str | None = None) -> dict[str | None, list[str]]:
+    """The destinations by the language of the source that they take; None where any will do.
+
+    What takes several goes to all. With a ``language`` that is the only one. Raises ExportError as ``export`` does for
+    destinations that do not exist.
+    """
+    to = destinations(to)
+    if language is not None:
+        return {language: list(to)}
+    given = dict.fromkeys(DESTINATIONS[name].takes[0] for name in to if len(DESTINATIONS[name].takes) == 1)
+    made: dict[str | None, list[str]] = {}
+    for one in given or [None]:
+        made[one] = [name for name in to if one is None or one in DESTINATIONS[name].takes]
+    return made
+
+
+def each_language(
+    wanted: Mapping[str | None, Sequence[str]], make: Callable[[str | None], _Made]
+) -> dict[str | None, _Made]:
+    """What ``make`` gives for each language of ``by_language``, before anything is written; why there is no kernel of
+    one is said with the destinations that need it.
+    """
+    found = {}
+    for language in wanted:
+        try:
+            found[language] = make(language)
+        except TensorIRError as error:
+            raise _for_destinations(error, wanted, language) from None
+    return found
+
+
+def _for_destinations(
+    error: TensorIRError, wanted: Mapping[str | None, Sequence[str]], language: str | None
+) -> TensorIRError:
+    """Why there is no kernel of ``language``, with the destinations of ``by_language`` that need one; other errors as
+    they are.
+    """
+    only = [name for name in wanted[language] if DESTINATIONS[name].takes == (language,)]
+    if not only or error.code not in ("export.not-tuned", "template.target"):
+        return error
+    first, *others = error.problems
+    nothing = "" if len(wanted) == 1 else ", and nothing was written"
+    words = f"{', '.join(only)} needs {language} source{nothing}: {first.message}"
+    return type(error)([replace(first, message=words), *others])
+
+
+def places(path: str | Path, wanted: Iterable[str | None]) -> dict[str | None, Path]:
+    """The folder of each language's destinations: ``path`` itself where there is one.
+
+    Raises ExportError ``export.not-empty`` where one of them may not be written, before anything is.
+    """
+    languages = list(wanted)
+    if len(languages) == 1:
+        found = {languages[0]: Path(path)}
+    else:
+        found = {language: Path(path) / str(language) for language in languages}
+        if Path(path).is_dir() and (others := {p.name for p in Path(path).iterdir()} - set(map(str, languages))):
+            message = f"{path} is to have a folder for each language, and holds {min(others)}"
+            raise refuse(ExportError, "export.not-empty", message, hint="another folder")
+    for folder in found.values():
+        existing(folder)
+    return found
+
+
+def existing(folder: Path) -> list[str]:
+    """The files of our own earlier export there; refuses anything else that is not empty."""
+    try:
+        if not folder.exists() and not folder.is_symlink():
+            return []
+        if not folder.is_dir():
+            raise refuse(ExportError, "export.not-empty", f"{folder} is not a folder")
+        if not any(folder.iterdir()):
+            return []
+        text = (folder / "manifest.json").read_text(encoding="utf-8")
+        manifest = json.loads(text)
+        if isinstance(manifest, dict) and manifest.get("format") == FORMAT:
+            names = [*manifest.get("files", {}), "manifest.json"]
+            return [n for n in names if isinstance(n, str) and Path(n).name == n]
+    except (OSError, ValueError, RecursionError):
+        pass
+    message = f"{folder} is not empty and holds no earlier export"
+    raise refuse(ExportError, "export.not-empty", message, hint="another folder")
+
+
+def package_of(folder: Path) -> str | None:
+    """What imports the folder as a package, with its parent on ``sys.path`` (for the folder of a language, the parent
+    of what holds both); None where its name is no module's, or is that of a module which the folder's modules import.
+    """
+    place = folder.resolve()
+    names = [place.name] if place.name not in BODIES else [place.parent.name, place.name]
+    frameworks: set[Any] = {*DESTINATIONS, *(needed for body in BODIES.values() for needed in body.needs)} - {"source"}
+    taken = {*sys.stdlib_module_names, "numpy"} | frameworks
+    legal = all(n.isidentifier() and not iskeyword(n) for n in names) and names[0] not in taken
+    return ".".join(names) if legal else None

@@ -1,0 +1,52 @@
+"""The languages of programs in a folder: their files, and the loader that runs each from Python."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.resources import files as resources
+
+from tensorir.codegen.source import Source
+from tensorir.export.part import Part
+from tensorir.tune.dispatch_text import of_its_folder
+
+
+@dataclass(frozen=True)
+class Body:
+    """One language.
+
+    suffix:  of its file
+    options: what its compiler is told
+    loader:  file of ``shipped`` that runs it on NumPy arrays: ``loader.py`` in a folder whose first language this is,
+             else ``loader_LANGUAGE.py``
+    needs:   what the loader imports, apart from NumPy
+    title:   how people call the language
+    files:   the files of a program under the name that it has in C (see ``Operator``), the source the first; None:
+             the text alone, in ``NAME`` of the source with the suffix
+    """
+
+    suffix: str
+    options: tuple[str, ...]
+    loader: str
+    needs: tuple[str, ...]
+    title: str
+    files: Callable[[Part, str], Mapping[str, bytes]] | None = None
+
+
+BODIES: dict[str, Body] = {
+    "opencl": Body(".cl", ("-cl-std=CL1.2",), "loader_pyopencl.py", ("pyopencl",), "OpenCL C"),
+    "cuda": Body(".cu", ("--std=c++17",), "loader_cupy.py", ("cupy",), "CUDA C++"),
+}
+
+
+def file_name(source: Source) -> str:
+    """A harmless file name for the source."""
+    plain = re.sub(r"[^A-Za-z0-9_]+", "_", source.name).strip("_")[:60] or "program"
+    return plain + BODIES[source.language].suffix
+
+
+def shipped_module(name: str, file: str | None = None) -> bytes:
+    """A module of ``shipped``, to be imported as ``name`` from several folders in one process."""
+    folder = resources("tensorir.export.shipped")
+    return folder.joinpath(file or f"{name}.py").read_bytes() + of_its_folder(name).encode("utf-8")

@@ -1,0 +1,95 @@
+"""What a destination is: the seam between the folder and the frameworks.
+
+To add one, write ``tensorir/export/destinations/NAME.py`` with one ``Destination`` and a row in ``DESTINATIONS`` of
+``destinations/__init__.py``. Nothing else knows its name. The pieces:
+
+* The folder holds one program for each *language* that its destinations take (``bodies.BODIES``: opencl, cuda, c …);
+  the first one is described at the top of ``manifest.json``, others under ``manifest["bodies"][LANGUAGE]`` with the
+  same fields. ``Destination.takes`` lists languages in order of preference. A program that is not of one of them is
+  lowered again by ``Part.for_target``, once for the folder; what a destination may use in addition where the folder
+  has it, it finds in ``shipment.parts``.
+* ``make(shipment)`` returns ``Made``: files (name -> bytes; a shipped module by ``shipped_module``), the entry
+  ``manifest[NAME]`` and the README's lines. Files of the programs themselves (``C.cl``, ``NAME.c``) are the body's.
+* ``runner`` is the module of the folder by which ``selftest.py`` runs the destination. It has ``Program(manifest=…)``
+  with ``inputs``, ``outputs`` (entries of ``manifest["arguments"]``), ``manifest``, and ``__call__`` on NumPy arrays
+  and numbers in the order of ``inputs``, which returns an array or a tuple; narrow floats are their bits (uint16,
+  uint8). ``missing()`` of the module says why it cannot run on this machine, "" where it can; a module that cannot
+  be imported counts as missing too. Where a Program has ``run``, ``filled``, ``inside`` and ``read`` (see
+  ``loader_pyopencl.py``) its buffers are put between canaries. None: by the loader of the first language.
+* ``import FOLDER`` imports ``door_torch.py`` where the folder has it and torch is installed; ``FOLDER.call`` is
+  ``call`` of ``door_jax.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tensorir.export.part import Part
+
+
+@dataclass(frozen=True)
+class Operator:
+    """What the kernel is called where it is registered: ``NS::NAME``, both of them C identifiers."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}::{self.name}"
+
+
+@dataclass(frozen=True)
+class Shipment:
+    """What a destination is made from.
+
+    operator: its name
+    parts:    the programs of the folder by language, the first one first
+    manifest: as far as it is known: arguments, self-test, bodies; not the files' digests
+    package:  what imports the folder, None where its name is no module's
+    targets:  all destinations that are written
+    """
+
+    operator: Operator
+    parts: Mapping[str, Part]
+    manifest: Mapping[str, Any]
+    package: str | None
+    targets: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a destination adds to a folder.
+
+    files: name -> content
+    entry: ``manifest[NAME]``; none where it is empty
+    use:   Markdown for the README's section on it: how its user calls the kernel; none where it is empty
+    """
+
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    entry: Mapping[str, Any] = field(default_factory=dict)
+    use: str = ""
+
+
+@dataclass(frozen=True)
+class Destination:
+    """One framework, or other place, that kernels are exported to.
+
+    takes:  languages of source that it runs, the preferred one first
+    about:  a line for tables and help: what its user gets
+    runner: module of the folder that runs it in the self-test; None: the loader of its language
+    sets:   whether a folder of several shapes can have it
+    """
+
+    name: str
+    takes: tuple[str, ...]
+    about: str
+    make: Callable[[Shipment], Made]
+    runner: str | None = None
+    sets: bool = False
+
+
+def nothing_more(shipment: Shipment) -> Made:
+    """For destinations that the program's own files and loader serve."""
+    return Made()

@@ -1,0 +1,55 @@
+"""A program to ship, and the service that gives the same computation in another language."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tensorir.codegen.source import Source
+from tensorir.errors import TensorIRError, refuse
+from tensorir.expr.tensor import Tensor
+
+
+class ExportError(TensorIRError):
+    """A folder that cannot be written: unknown destination, a foreign folder, no room."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A program to ship.
+
+    outputs:   the declarations, from which the self-test's expected results are computed
+    reference: another way to compute them, in NumPy
+    kind:      "cpu" or "gpu": which device the loader prefers
+    about:     more for the manifest (the record, the device it was tuned on)
+    max_error: what its results may be off, as ``Workload.allowed_error`` says
+    again:     the same computation lowered for another target, by its text ("c", "cuda -arch=sm_80"); see
+               ``for_target``. It raises a TensorIRError where the schedule cannot be
+    """
+
+    source: Source
+    outputs: Sequence[Tensor]
+    reference: Callable[..., Any] | None = None
+    trace: str = ""
+    kind: str = ""
+    about: Mapping[str, Any] = field(default_factory=dict)
+    max_error: float | None = None
+    again: Callable[[str], Part] | None = None
+
+    def for_target(self, target: str, needed_by: str) -> Part:
+        """The same computation as a program for ``target``: this one where it is of that language already.
+
+        needed_by: the destination that asks, for the message
+        Raises ExportError ``export.language`` where the program came without its schedule; what lowering raises.
+        """
+        if self.source.language == target:
+            return self
+        if self.again is None:
+            raise refuse(
+                ExportError,
+                "export.language",
+                f"{needed_by} needs {target} source, this program is {self.source.language}",
+                hint=f'a schedule with target="{target}"; tensorir export writes the tuned kernels of each',
+            )
+        return self.again(target)

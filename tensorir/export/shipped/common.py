@@ -1,0 +1,231 @@
+"""What the loaders of this folder have in common; needs numpy only."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import math
+import threading
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+NARROW = {"float16": (10, -14, 65504.0), "bfloat16": (7, -126, 255 * 2.0**120),
+          "float8_e4m3": (3, -6, 448.0), "float8_e5m2": (2, -14, 57344.0)}  # fmt: skip
+"""Narrow floats: bits of mantissa, least exponent, largest number."""
+
+
+def read_manifest() -> dict[str, Any]:
+    """The manifest, after comparing every file with its digest."""
+    manifest: dict[str, Any] = json.loads((HERE / "manifest.json").read_text(encoding="utf-8"))
+    for name, about in manifest["files"].items():
+        if Path(name).name != name:
+            raise ValueError(f"manifest.json names the file {name!r}, which is not in this folder")
+        digest = hashlib.sha256((HERE / name).read_bytes()).hexdigest()
+        if digest != about["sha256"]:
+            raise ValueError(f"{name} was changed: its SHA-256 is {digest}, the manifest says {about['sha256']}")
+    return manifest
+
+
+def program_in(language: str, manifest: dict[str, Any] | None = None) -> dict[str, Any]:
+    """What the manifest says of the program in a language."""
+    whole = manifest or read_manifest()
+    return whole if whole["language"] == language else {**whole, **whole["bodies"][language]}
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    """How a dtype is stored: what NumPy does not know, bfloat16 and floats of 8 bits, as its bits."""
+    return np.dtype({"bfloat16": "uint16", "float8_e4m3": "uint8", "float8_e5m2": "uint8"}.get(name, name))
+
+
+def arrays_of(kernel: dict[str, Any]) -> set[str]:
+    """The arguments that a kernel works on: for a tensor map, the array that it is of."""
+    behind = {m["name"]: m["array"] for m in kernel["maps"]}
+    return {behind.get(name, name) for name in kernel["args"]}
+
+
+class Base:
+    """A program: arguments checked, kernels marked "once" run once, results returned as the inputs were given.
+
+    A loader says what memory is: ``buffer``, ``filled``, ``inside``, ``read``, ``run``, and of its framework's own
+    arrays ``memory``, ``place``, ``shared``, ``new`` and ``ready``. It sets ``kernels`` and calls ``_begin``.
+    """
+
+    array: Any = ()
+    """The type of the framework's own arrays."""
+
+    kernels: list[tuple[dict[str, Any], Any]]
+
+    def __init__(self, manifest: dict[str, Any]) -> None:
+        self.manifest = manifest
+        self.lock = threading.Lock()
+        self.inputs = [p for p in manifest["arguments"] if p["role"] in ("input", "scalar")]
+        self.outputs = [p for p in manifest["arguments"] if p["role"] == "output"]
+        self.fixed: dict[str, Any] = {}
+
+    def _begin(self) -> None:
+        for p in self.manifest["arguments"]:
+            if p["role"] == "workspace":
+                self.fixed[p["name"]] = self.buffer(prod(p["shape"]) * dtype_of(p["dtype"]).itemsize)
+            elif p["role"] == "constant":
+                self.fixed[p["name"]] = self.filled(np.frombuffer((HERE / p["file"]).read_bytes(), np.uint8))
+        self._run_early()
+
+    def prepack(self, **arrays: Any) -> Any:
+        """This program with inputs fixed that only kernels marked "once" read: those run here, not in every call."""
+        legal = {p["name"]: p for p in self.manifest["arguments"] if p["name"] in self.manifest["prepack"]}
+        if not arrays or set(arrays) - set(legal):
+            raise TypeError(f"prepack takes one or more of {list(legal)} by name, got {list(arrays)}")
+        made = copy.copy(self)
+        made.inputs = [p for p in self.inputs if p["name"] not in arrays]
+        made.fixed = self.fixed | {name: self._in(legal[name], a, True) for name, a in arrays.items()}
+        made._run_early()
+        return made
+
+    def _run_early(self) -> None:
+        """Run the kernels marked "once" that need no array of the caller, into memory of this program's own."""
+        late = {p["name"] for p in self.inputs}
+        spaces = {p["name"]: p for p in self.manifest["arguments"] if p["role"] == "workspace"}
+        once = [arrays_of(k) for k, _ in self.kernels if k["once"]]
+        for _ in once:  # what a late one may write is late as well
+            late |= {name for args in once if args & late for name in args & spaces.keys()}
+        for name in set().union(*once) & spaces.keys():
+            self.fixed[name] = self.buffer(prod(spaces[name]["shape"]) * dtype_of(spaces[name]["dtype"]).itemsize)
+        self.launches = [x for x in self.kernels if x[0]["once"] and not late & arrays_of(x[0])]
+        early = [k["name"] for k, _ in self.launches]
+        self.run({})
+        self.launches = [x for x in self.kernels if x[0]["name"] not in early]
+
+    def __call__(self, *arrays: Any, out: Any = None) -> Any:
+        """Run on arrays in the order of ``inputs``; an array, or a tuple when there are several outputs."""
+        if len(arrays) != len(self.inputs):
+            names = ", ".join(p["name"] for p in self.inputs)
+            raise TypeError(f"expected {len(self.inputs)} arguments ({names}), got {len(arrays)}")
+        given = out if isinstance(out, tuple | list) else () if out is None else (out,)
+        if given and len(given) != len(self.outputs):
+            raise TypeError(f"expected {len(self.outputs)} arrays in out, got {len(given)}")
+        self.ready([a for a in (*arrays, *given) if isinstance(a, self.array)])
+        native = any(isinstance(a, self.array) for a in arrays)
+        memories: dict[str, Any] = {}
+        results: list[Any] = []
+        for p, a in zip(self.inputs, arrays, strict=True):
+            memories[p["name"]] = scalar(p, a) if p["role"] == "scalar" else self._in(p, a)
+        for n, p in enumerate(self.outputs):
+            empty = self.new if native else np.empty
+            result = given[n] if given else empty(tuple(p["shape"]), dtype_of(p["dtype"]))
+            self.check(p, result)
+            for q, other in (*zip(self.inputs, arrays, strict=True), *zip(self.outputs, results, strict=False)):
+                if self.overlap(result, other, q["role"] == "output"):
+                    raise ValueError(f"{p['name']}: expected memory of its own, got memory that overlaps {q['name']}")
+            results.append(result)
+            memories[p["name"]] = self.memory(result) if isinstance(result, self.array) else self.buffer(result.nbytes)
+        self.run(memories)
+        for p, result in zip(self.outputs, results, strict=True):
+            if not isinstance(result, self.array):
+                self.read(memories[p["name"]], result)
+        return out if out is not None else results[0] if len(results) == 1 else tuple(results)
+
+    def _in(self, p: dict[str, Any], a: Any, keep: bool = False) -> Any:
+        """The memory of an input; of its own where it is kept, so that what the array becomes later is not read."""
+        self.check(p, a)
+        native = isinstance(a, self.array)
+        limits = [g["limit"] for g in self.manifest["gathers"] if g["param"] == p["name"]]
+        if limits and a.size:
+            values = self.values(a) if native else a
+            if not (values.min() >= 0 and values.max() < min(limits)):
+                raise ValueError(f"{p['name']}: an index is not in 0 ... {min(limits) - 1}")
+        if native:
+            return self.filled(a.get()) if keep else self.memory(a)
+        return self.filled(a)
+
+    def check(self, p: dict[str, Any], a: Any) -> None:
+        """Refuse an array that does not fit the argument."""
+        kind = dtype_of(p["dtype"])
+        if not hasattr(a, "dtype") or hasattr(a, "mask"):
+            raise TypeError(f"{p['name']}: expected an array of {p['dtype']}, got {type(a).__name__}")
+        if a.dtype != kind and str(a.dtype) != p["dtype"].replace("e4m3", "e4m3fn"):
+            raise TypeError(f"{p['name']}: expected {p['dtype']}, got {a.dtype}")
+        if tuple(a.shape) != tuple(p["shape"]):
+            raise ValueError(f"{p['name']}: expected shape {tuple(p['shape'])}, got {tuple(a.shape)}")
+        if (p["role"] == "output" or not isinstance(a, np.ndarray)) and not a.flags.c_contiguous:
+            raise ValueError(f"{p['name']}: expected a C-contiguous array")
+        if not isinstance(a, np.ndarray) and self.place(a) % p["align"]:
+            raise ValueError(f"{p['name']}: expected an array aligned to {p['align']} bytes")
+
+    def overlap(self, result: Any, other: Any, written: bool) -> bool:
+        """Whether writing an output changes another argument; host arrays that are only read are copied."""
+        if isinstance(result, self.array) and isinstance(other, self.array):
+            return self.shared(result, other)
+        both = isinstance(result, np.ndarray) and isinstance(other, np.ndarray)
+        return written and both and np.may_share_memory(result, other)
+
+    def run(self, memories: dict[str, Any]) -> None:
+        """Launch all kernels on memory (and NumPy scalars) by argument name, and wait."""
+        raise NotImplementedError
+
+    def buffer(self, nbytes: int) -> Any:
+        """New memory."""
+        raise NotImplementedError
+
+    def filled(self, data: Any) -> Any:
+        """New memory with these bytes."""
+        raise NotImplementedError
+
+    def inside(self, memory: Any, offset: int, nbytes: int) -> Any:
+        """A part of memory."""
+        raise NotImplementedError
+
+    def read(self, memory: Any, array: Any) -> None:
+        """Copy memory into a NumPy array."""
+        raise NotImplementedError
+
+    def memory(self, a: Any) -> Any:
+        """The memory of one of the framework's arrays."""
+        raise NotImplementedError
+
+    def place(self, a: Any) -> int:
+        """Where one of the framework's arrays starts, in bytes, as far as alignment goes."""
+        raise NotImplementedError
+
+    def shared(self, a: Any, b: Any) -> bool:
+        """Whether two of the framework's arrays have bytes in common."""
+        raise NotImplementedError
+
+    def values(self, a: Any) -> Any:
+        """What has the least and largest element of one of the framework's arrays."""
+        return a.get()
+
+    def new(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """A new array of the framework's."""
+        raise NotImplementedError
+
+    def ready(self, arrays: list[Any]) -> None:
+        """Refuse arrays of the framework that do not belong here, and wait for what is still to be written to them."""
+
+
+def scalar(p: dict[str, Any], value: Any) -> Any:
+    """A number as the kernel takes it, floats of 8 and 16 bits as float32; TypeError for what is no such number."""
+    given = value[()] if isinstance(value, np.ndarray) and value.shape == () else value
+    kind = np.dtype(np.float32) if p["dtype"] in NARROW else dtype_of(p["dtype"])
+    if isinstance(given, np.generic):
+        legal = str(given.dtype).replace("e4m3fn", "e4m3") == p["dtype"]
+    else:
+        legal = isinstance(given, int if kind.kind in "iub" else int | float)
+    if not legal or (kind.kind in "iub" and int(np.array(given).astype(kind)) != given):
+        raise TypeError(f"{p['name']}: expected a {p['dtype']} number, got {given!r:.40}")
+    return kind.type(narrowed(p["dtype"], float(given)) if p["dtype"] in NARROW else given)
+
+
+def narrowed(dtype: str, value: float) -> float:
+    """The number of a narrow float nearest to this one, the even one of two."""
+    mantissa, least, most = NARROW[dtype]
+    if math.isfinite(value):
+        step = math.ldexp(1.0, max(math.frexp(value)[1] - 1, least) - mantissa)
+        value = math.copysign(round(value / step) * step, value)
+    if abs(value) <= most:
+        return value
+    return math.nan if dtype == "float8_e4m3" else math.copysign(math.inf, value) if value == value else value
