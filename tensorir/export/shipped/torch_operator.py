@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -177,6 +178,17 @@ class Kernel:
         if not limits.min <= value <= limits.max:
             raise self.refuse("launch.dtype", f"{a.name}: expected a {a.dtype}, got {value}", ValueError)
 
+    def refused(self, given: Sequence[Any]) -> None:
+        """Refuse what a call refuses."""
+        found = self.misfit(given)
+        if found is not None:
+            raise found
+        for a, value in zip(self.given, given, strict=True):
+            if a.role == "scalar":
+                self.check_number(a, value)
+        for position, limit, into in self.gathers:
+            self.check_gather(position, given[position], limit, into)
+
     def fits(self, given: Sequence[Any]) -> bool:
         """Whether types and shapes are those of this kernel."""
         return all(a.role == "scalar" or (v.dtype is a.kind and tuple(v.shape) == a.shape)
@@ -246,8 +258,9 @@ class Operator:
     of:        the operator whose gradient this computes; empty for none
     """
 
-    def __init__(self, name: str, kernels: Sequence[Kernel], of: str = "") -> None:
-        self.name, self.of = name, of
+    def __init__(self, name: str, kernels: Sequence[Kernel], of: str = "", doors: Doors | None = None) -> None:
+        self.name, self.of, self.doors = name, of, doors
+        self.slot: int | None = None
         self.kernels: tuple[Kernel, ...] = ()
         self.gradients: dict[str, tuple[Operator, tuple[str, ...]]] = {}
         self.put(kernels)
@@ -263,6 +276,8 @@ class Operator:
         self.tensors = tuple(n for n, a in enumerate(first.given) if a.role == "input")
         self.differentiable = any(a.kind.is_floating_point for a in first.results)
         self.kernels = tuple(kernels)
+        if self.slot is not None:
+            self.doors.fill(self.slot, self.only)
 
     def written(self) -> str:
         """Its schema."""
@@ -270,6 +285,11 @@ class Operator:
         made = ", ".join(["Tensor"] * len(first.results))
         made = made if len(first.results) == 1 else f"({made})"
         return f"{self.name.partition('::')[2]}({', '.join(a.written for a in first.given)}) -> {made}"
+
+    @property
+    def by_door(self) -> bool:
+        """Whether it can be called without Python."""
+        return self.doors is not None and self.only is not None and self.doors.takes(self.only)
 
     def choose(self, given: Sequence[Any]) -> Kernel:
         """The kernel for these arguments."""
@@ -306,15 +326,22 @@ class Operator:
         """The fake kernel."""
         return self.choose(given).traced(given)
 
-    def autograd(self, keyset: Any, *given: Any) -> Any:
-        """At the Autograd key: below it at once where nothing requires a gradient."""
-        below = keyset & torch._C._after_autograd_keyset
-        for n in self.tensors:
-            if given[n].requires_grad and torch.is_grad_enabled() and self.differentiable:
-                self.check_gradients(given)
-                return self.function.apply(below, *given)
-        with torch._C._AutoDispatchBelowAutograd():
-            return self.op.redispatch(below, *given)
+    def autograd(self) -> Callable[..., Any]:
+        """The kernel at the Autograd key: below it at once where nothing requires a gradient."""
+        below, redispatch, tensors = torch._C._after_autograd_keyset, self.op._handle.redispatch_boxed, self.tensors
+
+        def autograd(keyset: Any, *given: Any) -> Any:
+            for n in tensors:
+                if given[n].requires_grad and torch.is_grad_enabled() and self.differentiable:
+                    self.check_gradients(given)
+                    return self.function.apply(keyset & below, *given)
+            try:
+                return redispatch(keyset & below, *given)
+            except RuntimeError:  # a door says less than is known here
+                self.choose(given).refused(given)
+                raise
+
+        return autograd
 
     def check_gradients(self, given: Sequence[Any]) -> None:
         """Refuse an input that requires a gradient which nothing computes: it would be lost."""
@@ -384,36 +411,48 @@ class Operator:
             message = f"{self.name} is registered already, by something else in this process; another name"
             raise self.refuse("torch.taken", message) from None
         self.function = self.differentiated()
+        self.door = None
+        if self.by_door:
+            self.slot, self.door = self.doors.open(self.name, self.only)
         for key in ("CPU", "CUDA") if self.tensors else ("BackendSelect",):
-            library.impl(name, self.run, key)
-        if self.tensors:
-            library.impl(name, self.autograd, "Autograd", with_keyset=True)
+            if key != "CPU" or self.door is None:
+                library.impl(name, self.run, key)
         torch.library.register_fake(self.name, self.trace, lib=library)
         self.library, self.op = library, getattr(getattr(torch.ops, space), name).default
+        if self.tensors:
+            library.impl(name, self.autograd(), "Autograd", with_keyset=True)
 
     def destroy(self) -> None:
         """Take the name back."""
+        if self.door is not None:
+            self.doors.close(self.slot, self.door)
         self.library._destroy()
 
 
 _registered: dict[str, Operator] = {}
 
 
-def register(name: str, kernels: Sequence[Kernel], backward: Mapping[str, Sequence[Kernel]] | None = None) -> Any:
+def register(
+    name: str,
+    kernels: Sequence[Kernel],
+    backward: Mapping[str, Sequence[Kernel]] | None = None,
+    doors: Doors | None = None,
+) -> Any:
     """Register an operator and return it, ``torch.ops.namespace.name``.
 
     kernels:  for each set of shapes one; names, roles and order are the same in all
     backward: by input, the kernels that compute its gradient. They take inputs and outputs of the operator by their
               names, and the gradient that comes in as ``d_<output>``
+    doors:    by which kernels in C are called without Python
 
     A name that was registered by this function before is replaced; ValueError for one that something else has, and for
     kernels that do not fit.
     """
-    made = Operator(name, kernels)
+    made = Operator(name, kernels, doors=doors)
     check_same(made)
     found = {}
     for of, computed in (backward or {}).items():
-        derived = Operator(f"{name}_backward_{of}", computed, of=name)
+        derived = Operator(f"{name}_backward_{of}", computed, of=name, doors=doors)
         check_same(derived)
         check_gradient(made, of, derived)
         found[of] = derived
@@ -432,7 +471,7 @@ def placed(made: Operator) -> Operator:
     what was compiled with it goes on.
     """
     old = _registered.get(made.name)
-    if old is not None and old.schema == made.schema:
+    if old is not None and old.schema == made.schema and old.by_door == made.by_door:
         old.of = made.of
         old.put(made.kernels)
         return old
@@ -543,3 +582,107 @@ def number(a: Argument, value: Any) -> Any:
     if a.dtype in NUMBERS:
         return NUMBERS[a.dtype](value)
     return ctypes.c_float(torch.tensor(value, dtype=a.kind).to(torch.float32).item())
+
+
+class DoorArgument(ctypes.Structure):
+    """``argument`` of ``door_torch.c``."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("type", ctypes.c_char_p),
+        ("number", ctypes.c_int32),
+        ("dtype", ctypes.c_int32),
+        ("index", ctypes.c_int32),
+        ("dims", ctypes.c_int32),
+        ("align", ctypes.c_int64),
+        ("limit", ctypes.c_int64),
+        ("into", ctypes.c_char_p),
+        ("count", ctypes.c_int64),
+        ("shape", ctypes.c_int64 * 16),
+        ("strides", ctypes.c_int64 * 16),
+    )
+
+
+class Door(ctypes.Structure):
+    """``door`` of ``door_torch.c``."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("kernel", ctypes.c_void_p),
+        ("given", ctypes.c_int32),
+        ("results", ctypes.c_int32),
+        ("arguments", DoorArgument * 64),
+    )
+
+
+PASSED = ("", "float64", "float32", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")
+"""What a number is in C, in the order of ``door_torch.c``."""
+STABLE = 2 << 56 | 10 << 48
+"""The version of PyTorch's C functions that doors are written for: 2.10."""
+
+
+class Doors:
+    """``door_torch.c``, compiled: kernels in C as kernels of the dispatcher, for contiguous or other tensors of a CPU.
+
+    Raises OSError for a library that cannot be loaded, and for a PyTorch that lacks its C functions.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.library = ctypes.CDLL(path)
+        self.torch = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        begin = self.library.tir_door_begin
+        begin.argtypes, begin.restype = (ctypes.c_void_p,), ctypes.c_char_p
+        lacking = begin(self.torch._handle)
+        if lacking is not None:
+            raise OSError(f"this PyTorch ({torch.__version__}) has no {lacking.decode()}")
+        sizes = self.library.tir_door_sizes
+        sizes.restype = ctypes.c_size_t
+        door, argument, self.slots, self.most, self.dims = (sizes(n) for n in range(5))
+        if (door, argument) != (ctypes.sizeof(Door), ctypes.sizeof(DoorArgument)):
+            raise OSError(f"{path} is of another version")
+        self.library.tir_door_set.argtypes = (ctypes.c_int, ctypes.c_void_p)
+        self.library.tir_door_open.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint64)
+        self.library.tir_door_open.restype = ctypes.c_void_p
+        self.library.tir_door_close.argtypes = (ctypes.c_void_p,)
+        self.free = list(range(self.slots))
+        self.kept: list[Any] = []
+
+    def takes(self, kernel: Kernel) -> bool:
+        """Whether a kernel can be called by a door: one in C, which nothing is packed for."""
+        every = (*kernel.given, *kernel.results)
+        plain = all(a.dtype in PASSED for a in kernel.given if a.role == "scalar")
+        small = len(every) <= self.most and all(len(a.shape) <= self.dims for a in every)
+        return isinstance(kernel.body, CBody) and kernel.packs is None and plain and small and bool(self.free)
+
+    def open(self, name: str, kernel: Kernel) -> tuple[int, Any]:
+        """Register a kernel; its slot, and what closes it."""
+        slot = self.free.pop()
+        self.fill(slot, kernel)
+        space, _, last = name.partition("::")
+        library = self.library.tir_door_open(slot, space.encode(), last.encode(), STABLE)
+        if not library:
+            raise RuntimeError(f"{name}: PyTorch does not take its kernel")
+        return slot, library
+
+    def close(self, slot: int, library: Any) -> None:
+        """Take it back."""
+        self.library.tir_door_close(library)
+        self.free.append(slot)
+
+    def fill(self, slot: int, kernel: Kernel) -> None:
+        """Compute by this kernel in a slot from now on."""
+        function = kernel.body.function
+        address = ctypes.cast(function, ctypes.c_void_p).value
+        door = Door(kernel.body.name.encode(), address, len(kernel.given), len(kernel.results))
+        ranges = {position: (limit, into) for position, limit, into in kernel.gathers}
+        for n, a in enumerate((*kernel.given, *kernel.results)):
+            limit, into = ranges.get(n, (0, ""))
+            strides = [prod(a.shape[d + 1 :]) for d in range(len(a.shape))]
+            dtype = getattr(self.torch, f"aoti_torch_dtype_{str(a.kind).removeprefix('torch.')}")()
+            door.arguments[n] = DoorArgument(
+                a.name.encode(), a.dtype.encode(), PASSED.index(a.dtype) if a.role == "scalar" else 0, dtype,
+                PASSED.index(a.dtype) if limit else 0, len(a.shape), a.align, limit, str(into).encode(), prod(a.shape),
+                (ctypes.c_int64 * 16)(*a.shape), (ctypes.c_int64 * 16)(*strides),
+            )  # fmt: skip
+        self.kept.append((door, function))  # a call may still be on its way in the old one
+        self.library.tir_door_set(slot, ctypes.addressof(door))
