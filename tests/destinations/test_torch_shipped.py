@@ -1,7 +1,6 @@
 """What exported folders register with PyTorch: kernels in C written by hand, by Python and by the door in C."""
 
 import ctypes
-import inspect
 import shutil
 import subprocess
 import sys
@@ -16,6 +15,7 @@ pytestmark = pytest.mark.skipif(CC is None, reason="there is no C compiler")
 
 from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
 
+from tensorir.export.shipped import torch_c  # noqa: E402
 from tensorir.export.shipped import torch_operator as shipped  # noqa: E402
 
 HERE = Path(__file__).parent
@@ -57,7 +57,7 @@ def kernels(built):
 @pytest.fixture(scope="module", params=["python", "door"])
 def doors(request, built):
     """By what kernels are called: None for Python."""
-    return None if request.param == "python" else shipped.Doors(str(built[1]))
+    return None if request.param == "python" else torch_c.Doors(str(built[1]))
 
 
 def about(*arguments, **more):
@@ -72,7 +72,7 @@ def about(*arguments, **more):
 
 def kernel(kernels, name, *arguments, **more):
     said = about(*arguments, name=name, **more)
-    return shipped.Kernel(said, shipped.CBody(getattr(kernels, name), said))
+    return shipped.Kernel(said, torch_c.CBody(getattr(kernels, name), said))
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def doubled(kernels, doors):
 
 def test_the_door_is_what_runs(kernels, built):
     """Else everything here would test the kernel in Python twice."""
-    doors = shipped.Doors(str(built[1]))
+    doors = torch_c.Doors(str(built[1]))
     made = kernel(kernels, "doubled", ("x", "float32", (3, 4)), (">y", "float32", (3, 4)))
     op = shipped.register("c2::doubled", [made], doors=doors)
     made.body = None
@@ -276,14 +276,20 @@ WORKER = '''
 import ctypes, importlib.util, sys
 sys.modules["tensorir"] = None
 import torch
-spec = importlib.util.spec_from_file_location("torch_operator", {shipped!r})
-shipped = importlib.util.module_from_spec(spec)
-sys.modules["torch_operator"] = shipped
-spec.loader.exec_module(shipped)
+
+
+def beside(path):
+    spec = importlib.util.spec_from_file_location("anything", path)
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+shipped, torch_c = map(beside, {files!r})
 said = dict(name="doubled", arguments=[dict(name=n, dtype="float32", shape=[3, 4], role=r, align=16)
                                        for n, r in (("x", "input"), ("y", "output"))])
-body = shipped.CBody(ctypes.CDLL({kernels!r}).doubled, said)
-shipped.register("worker::doubled", [shipped.Kernel(said, body)], doors=shipped.Doors({door!r}))
+body = torch_c.CBody(ctypes.CDLL({kernels!r}).doubled, said)
+shipped.register("worker::doubled", [shipped.Kernel(said, body)], doors=torch_c.Doors({door!r}))
 
 
 class Data(torch.utils.data.Dataset):
@@ -310,7 +316,8 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_workers_of_a_data_loader(built, tmp_path, start):
-    text = WORKER.format(shipped=inspect.getfile(shipped), kernels=str(built[0]), door=str(built[1]))
+    files = [shipped.__file__, torch_c.__file__]
+    text = WORKER.format(files=files, kernels=str(built[0]), door=str(built[1]))
     (tmp_path / "worker.py").write_text(text)
     (tmp_path / "main.py").write_text(MAIN)
     done = subprocess.run([sys.executable, "main.py", start], cwd=tmp_path, capture_output=True, text=True, timeout=120,

@@ -17,7 +17,7 @@ typedef struct tir_call {
   int threads;
 } tir_call;
 
-enum { MOST = 64, DIMS = 16, SLOTS = 64 };
+enum { MOST = 64, DIMS = 16, SLOTS = 64 }; /* torch_c.py has them as well */
 enum { TENSOR, FLOAT64, FLOAT32, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, BOOL };
 
 typedef struct {
@@ -254,7 +254,7 @@ const char *tir_door_begin(void *library) {
 }
 
 size_t tir_door_sizes(int which) {
-  const size_t sizes[] = {sizeof(door), sizeof(argument), SLOTS, MOST, DIMS};
+  const size_t sizes[] = {sizeof(door), sizeof(argument), SLOTS};
   return sizes[which];
 }
 

@@ -1,0 +1,182 @@
+"""Kernels in C for ``torch_operator.py``: called through ctypes, or by the dispatcher itself (``door_torch.c``)."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+class Call(ctypes.Structure):
+    """``tir_call``: how a C kernel is to be run."""
+
+    _fields_ = (
+        ("size", ctypes.c_size_t),
+        ("stream", ctypes.c_void_p),
+        ("parallel_for", ctypes.c_void_p),
+        ("pool", ctypes.c_void_p),
+        ("workspace", ctypes.c_void_p),
+        ("threads", ctypes.c_int),
+    )
+
+
+NUMBERS = {
+    "float64": ctypes.c_double, "float32": ctypes.c_float, "bool": ctypes.c_uint8,
+    **{f"{sign}int{bits}": getattr(ctypes, f"c_{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)},
+}  # fmt: skip
+"""C types of numbers; floats of 8 and 16 bits are passed as float, rounded."""
+
+
+class CBody:
+    """A body of ``int NAME(const tir_call *, void *const *buffers)``.
+
+    function: of ctypes
+    about:    as for ``Kernel``
+    errors:   what its codes mean
+    """
+
+    def __init__(self, function: Any, about: Mapping[str, Any], errors: Mapping[int, str] | None = None) -> None:
+        given = [a for a in about["arguments"] if a["role"] in ("input", "scalar")]
+        self.function, self.errors = function, dict(errors or {})
+        self.name = str(about.get("name", "the kernel"))
+        self.scalars = [(n, a["dtype"]) for n, a in enumerate(given) if a["role"] == "scalar"]
+        self.pointers = ctypes.c_void_p * (len(given) + sum(a["role"] == "output" for a in about["arguments"]))
+        self.calls: dict[int, Any] = {}
+        function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_void_p), ctypes.c_int
+
+    def __call__(self, buffers: Sequence[Any], stream: int = 0, workspace: int = 0, packed: Any = None) -> None:
+        threads = torch.get_num_threads()
+        call = self.calls.get(threads)
+        if call is None or stream or workspace:
+            made = Call(ctypes.sizeof(Call), stream or None, None, None, workspace or None, threads)
+            call = made, ctypes.addressof(made)
+            if not stream and not workspace:
+                self.calls[threads] = call
+        numbers = [(n, number(dtype, buffers[n])) for n, dtype in self.scalars]
+        if numbers:
+            buffers = list(buffers)
+            for n, value in numbers:
+                buffers[n] = ctypes.addressof(value)
+        code = self.function(call[1], self.pointers(*buffers))
+        if code:
+            raise RuntimeError(f"{self.name}: {self.errors.get(code, f'error {code}')}")
+
+
+def number(dtype: str, value: Any) -> Any:
+    """A number in memory, as kernels take it."""
+    if dtype in NUMBERS:
+        return NUMBERS[dtype](value)
+    kind = getattr(torch, {"float8_e4m3": "float8_e4m3fn"}.get(dtype, dtype))
+    return ctypes.c_float(torch.tensor(value, dtype=kind).to(torch.float32).item())
+
+
+MOST, DIMS = 64, 16
+"""Arguments of a door, and dimensions of one."""
+
+
+class DoorArgument(ctypes.Structure):
+    """``argument`` of ``door_torch.c``."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("type", ctypes.c_char_p),
+        ("number", ctypes.c_int32),
+        ("dtype", ctypes.c_int32),
+        ("index", ctypes.c_int32),
+        ("dims", ctypes.c_int32),
+        ("align", ctypes.c_int64),
+        ("limit", ctypes.c_int64),
+        ("into", ctypes.c_char_p),
+        ("count", ctypes.c_int64),
+        ("shape", ctypes.c_int64 * DIMS),
+        ("strides", ctypes.c_int64 * DIMS),
+    )
+
+
+class Door(ctypes.Structure):
+    """``door`` of ``door_torch.c``."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("kernel", ctypes.c_void_p),
+        ("given", ctypes.c_int32),
+        ("results", ctypes.c_int32),
+        ("arguments", DoorArgument * MOST),
+    )
+
+
+PASSED = ("", "float64", "float32", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")
+"""What a number is in C, in the order of ``door_torch.c``."""
+STABLE = 2 << 56 | 10 << 48
+"""The version of PyTorch's C functions that doors are written for: 2.10."""
+
+
+class Doors:
+    """``door_torch.c``, compiled: kernels in C as kernels of the dispatcher, for contiguous or other tensors of a CPU.
+
+    Raises OSError for a library that cannot be loaded, and for a PyTorch that lacks its C functions.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.library = ctypes.CDLL(path)
+        self.torch = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        begin = self.library.tir_door_begin
+        begin.argtypes, begin.restype = (ctypes.c_void_p,), ctypes.c_char_p
+        lacking = begin(self.torch._handle)
+        if lacking is not None:
+            raise OSError(f"this PyTorch ({torch.__version__}) has no {lacking.decode()}")
+        self.library.tir_door_sizes.restype = ctypes.c_size_t
+        door, argument, self.slots = (int(self.library.tir_door_sizes(n)) for n in range(3))
+        if (door, argument) != (ctypes.sizeof(Door), ctypes.sizeof(DoorArgument)):
+            raise OSError(f"{path} is of another version")
+        self.library.tir_door_set.argtypes = (ctypes.c_int, ctypes.c_void_p)
+        self.library.tir_door_open.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint64)
+        self.library.tir_door_open.restype = ctypes.c_void_p
+        self.library.tir_door_close.argtypes = (ctypes.c_void_p,)
+        self.free = list(range(self.slots))
+        self.kept: list[Any] = []
+
+    def takes(self, kernel: Any) -> bool:
+        """Whether a kernel can be called by a door: one in C, which nothing is packed for."""
+        every = (*kernel.given, *kernel.results)
+        plain = all(a.dtype in PASSED for a in kernel.given if a.role == "scalar")
+        small = len(every) <= MOST and all(len(a.shape) <= DIMS for a in every)
+        in_c = isinstance(kernel.body, CBody) and kernel.on_cpu and kernel.packs is None
+        return in_c and plain and small and bool(self.free)
+
+    def open(self, name: str, kernel: Any) -> tuple[int, Any]:
+        """Register a kernel; its slot, and what closes it."""
+        slot = self.free.pop()
+        self.fill(slot, kernel)
+        space, _, last = name.partition("::")
+        library = self.library.tir_door_open(slot, space.encode(), last.encode(), STABLE)
+        if not library:
+            raise RuntimeError(f"{name}: PyTorch does not take its kernel")
+        return slot, library
+
+    def close(self, slot: int, library: Any) -> None:
+        """Take it back."""
+        self.library.tir_door_close(library)
+        self.free.append(slot)
+
+    def fill(self, slot: int, kernel: Any) -> None:
+        """Compute by this kernel in a slot from now on."""
+        function = kernel.body.function
+        address = ctypes.cast(function, ctypes.c_void_p).value
+        door = Door(kernel.body.name.encode(), address, len(kernel.given), len(kernel.results))
+        ranges = {position: (limit, into) for position, limit, into in kernel.gathers}
+        for n, a in enumerate((*kernel.given, *kernel.results)):
+            limit, into = ranges.get(n, (0, ""))
+            strides = [prod(a.shape[d + 1 :]) for d in range(len(a.shape))]
+            dtype = getattr(self.torch, f"aoti_torch_dtype_{str(a.kind).removeprefix('torch.')}")()
+            door.arguments[n] = DoorArgument(
+                a.name.encode(), a.dtype.encode(), PASSED.index(a.dtype) if a.role == "scalar" else 0, dtype,
+                PASSED.index(a.dtype) if limit else 0, len(a.shape), a.align, limit, str(into).encode(), prod(a.shape),
+                (ctypes.c_int64 * DIMS)(*a.shape), (ctypes.c_int64 * DIMS)(*strides),
+            )  # fmt: skip
+        self.kept.append((door, function))  # a call may still be on its way in the old one
+        self.library.tir_door_set(slot, ctypes.addressof(door))
