@@ -1,0 +1,316 @@
+"""Nodes of an ONNX model as workloads of ``tensorir.ops``: which node is which, and why others are none.
+
+A node becomes a workload where its shapes are known and the operator says exactly the same; what follows it and is a
+Relu of it alone may be taken in. Nothing here chooses a kernel.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from tensorir import ops
+
+if TYPE_CHECKING:
+    from tensorir.api.workload import Workload
+
+DTYPES = {1: "float32", 10: "float16", 11: "float64"}
+"""``onnx.TensorProto.DataType`` -> dtype, of what is taken."""
+_KNOWN = ("Conv", "Gemm", "MatMul")
+_SMALL = 1024  # elements of an initializer that shapes may be computed from
+
+Shape = tuple[int, ...]
+
+
+class _Other(Exception):  # the answer of a function, not a failure
+    """The node is no workload; the message says why."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A value of the graph: its ONNX type and shape; -1 for an extent that is not known."""
+
+    type: int
+    shape: Shape
+
+    @property
+    def known(self) -> bool:
+        return all(n >= 0 for n in self.shape)
+
+
+@dataclass(frozen=True)
+class Match:
+    """A node that is a workload.
+
+    op, params: of ``tensorir.ops``
+    node:       its number in the graph
+    inputs:     names and shapes in the graph, in the order of the workload's arguments
+    output:     name and shape in the graph
+    taken:      the number of the Relu that is part of it, None for none
+    """
+
+    op: str
+    params: Mapping[str, Any]
+    node: int
+    inputs: tuple[tuple[str, Shape], ...]
+    output: tuple[str, Shape]
+    taken: int | None = None
+
+    def work(self) -> Workload:
+        """The workload."""
+        made: Workload = getattr(ops, self.op)(**self.params)
+        return made
+
+
+@dataclass(frozen=True)
+class Left:
+    """A node that stays as it is, and why."""
+
+    node: int
+    why: str
+
+
+@dataclass
+class Graph:
+    """What is known of a model's main graph: ``values`` by name, ``readers`` of each value."""
+
+    model: Any
+    values: dict[str, Tensor]
+    readers: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def nodes(self) -> Sequence[Any]:
+        nodes: Sequence[Any] = self.model.graph.node
+        return nodes
+
+    def tensor(self, name: str) -> Tensor:
+        """The value of that name, with all extents known."""
+        found = self.values.get(name)
+        if found is None:
+            raise _Other(f"the shape of {name} is not known")
+        if not found.known:
+            text = "x".join("?" if n < 0 else str(n) for n in found.shape)
+            raise _Other(f"{name} is {text}: extents that are not known (say them with --dim NAME=SIZE)")
+        return found
+
+
+def graph_of(model: Any, dims: Mapping[str, int] | None = None) -> Graph:
+    """The main graph of a model with the shapes that follow from those of its inputs.
+
+    dims: sizes of symbolic extents by their names; the model's own inputs and outputs get them too
+    """
+    fix_dims(model, dims or {})
+    values = _inferred(model)
+    readers = Counter(name for node in model.graph.node for name in node.input)
+    readers.update(name for node in model.graph.node for name in _captured(node))
+    readers.update(value.name for value in model.graph.output)
+    return Graph(model, values, readers)
+
+
+def fix_dims(model: Any, dims: Mapping[str, int]) -> set[str]:
+    """Write sizes for symbolic extents of inputs and outputs; the names that were there."""
+    met = set()
+    for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param:
+                met.add(dim.dim_param)
+                if dim.dim_param in dims:
+                    dim.dim_value = dims[dim.dim_param]
+    return met
+
+
+def candidates(graph: Graph) -> Iterator[tuple[int, list[Match] | Left]]:
+    """For each node of an operator that can be one: its workloads, the one that does most first; or why it is none."""
+    for number, node in enumerate(graph.nodes):
+        if node.domain not in ("", "ai.onnx") or node.op_type not in _KNOWN:
+            continue
+        try:
+            yield number, list(_matches(graph, number))
+        except _Other as why:
+            yield number, Left(number, str(why))
+
+
+def others(graph: Graph) -> Counter[str]:
+    """How many nodes there are of each operator that is never replaced."""
+    names = ((n.domain, n.op_type) for n in graph.nodes)
+    return Counter(f"{d}::{op}" if d else op for d, op in names if d not in ("", "ai.onnx") or op not in _KNOWN)
+
+
+def _matches(graph: Graph, number: int) -> Iterator[Match]:
+    node = graph.nodes[number]
+    find = {"Conv": _conv, "Gemm": _gemm, "MatMul": _matmul}[node.op_type]
+    plain = find(graph, number, node)
+    follows = _relu_after(graph, node.output[0])
+    if follows is not None:
+        name, shape = graph.nodes[follows].output[0], plain.output[1]
+        params = {**plain.params, "act": "relu"}
+        yield Match(plain.op, params, number, plain.inputs, (name, shape), follows)
+    yield plain
+
+
+def _relu_after(graph: Graph, value: str) -> int | None:
+    """The Relu that alone reads a value."""
+    if graph.readers[value] != 1:
+        return None
+    for number, node in enumerate(graph.nodes):
+        if node.op_type == "Relu" and node.domain in ("", "ai.onnx") and list(node.input) == [value]:
+            return number
+    return None
+
+
+def _conv(graph: Graph, number: int, node: Any) -> Match:
+    x, w, dtype = _operands(graph, node)
+    if len(x.shape) != 4 or len(w.shape) != 4:
+        raise _Other(f"its dimensions are {len(x.shape) - 2}: only convolutions of 2 are known")
+    given = _attributes(node)
+    (n, c, h, wide), (k, cg, r, s) = x.shape, w.shape
+    groups = given.get("group", 1)
+    if c != cg * groups or k % groups or list(given.get("kernel_shape", (r, s))) != [r, s]:
+        raise _Other(f"its attributes do not fit {node.input[0]} {_text(x.shape)} and {node.input[1]} {_text(w.shape)}")
+    strides, dilations = list(given.get("strides", (1, 1))), list(given.get("dilations", (1, 1)))
+    pads = _pads(given, (h, wide), (r, s), strides, dilations)
+    for name, values in (("strides", strides), ("dilations", dilations), ("pads", pads)):
+        if len(set(values)) != 1:
+            raise _Other(f"{name} are {values}: conv2d has one number for all sides")
+    bias = _bias(graph, node, 2, k)
+    params = dict(n=n, c=c, h=h, w=wide, k=k, r=r, s=s, stride=strides[0], pad=pads[0], dilation=dilations[0],
+                  groups=groups, dtype=dtype, bias=bool(bias))  # fmt: skip
+    (stride,), (pad,), (dilation,) = set(strides), set(pads), set(dilations)
+    p, q = ((size + 2 * pad - dilation * (taps - 1) - 1) // stride + 1 for size, taps in ((h, r), (wide, s)))
+    inputs = ((node.input[0], x.shape), (node.input[1], w.shape), *bias)
+    return _match("conv2d", params, number, inputs, node, (n, k, p, q))
+
+
+def _pads(given: Mapping[str, Any], sizes: Shape, taps: Shape, strides: Sequence[int], dilations: Sequence[int]
+          ) -> list[int]:  # fmt: skip
+    """Zeros before rows and columns, then after them."""
+    automatic = given.get("auto_pad", b"NOTSET").decode()
+    if automatic in ("NOTSET", ""):
+        return list(given.get("pads", (0, 0, 0, 0)))
+    if automatic == "VALID":
+        return [0, 0, 0, 0]
+    spans = [(t - 1) * d + 1 for t, d in zip(taps, dilations, strict=True)]
+    total = [max((-(-n // st) - 1) * st + e - n, 0) for n, st, e in zip(sizes, strides, spans, strict=True)]
+    less, more = [t // 2 for t in total], [-(-t // 2) for t in total]
+    return [*less, *more] if automatic == "SAME_UPPER" else [*more, *less]
+
+
+def _matmul(graph: Graph, number: int, node: Any) -> Match:
+    a, b, dtype = _operands(graph, node)
+    if len(a.shape) < 2 or len(b.shape) < 2 or a.shape[-1] != b.shape[-2]:
+        raise _Other(f"it multiplies {_text(a.shape)} by {_text(b.shape)}: only matrices are known")
+    *lead, m, k = a.shape
+    n = b.shape[-1]
+    params: dict[str, Any] = dict(n=n, k=k, dtype=dtype)
+    result = (*lead, m, n)
+    if prod(b.shape[:-2]) == 1 and len(b.shape) <= len(a.shape):
+        params["m"] = prod(lead) * m
+    elif list(b.shape[:-2]) == lead:
+        params |= dict(m=m, batch=prod(lead))
+    else:
+        raise _Other(f"{_text(a.shape)} by {_text(b.shape)}: matrices of one are used with several of the other")
+    inputs = ((node.input[0], a.shape), (node.input[1], b.shape))
+    return _match("matmul", params, number, inputs, node, result)
+
+
+def _gemm(graph: Graph, number: int, node: Any) -> Match:
+    a, b, dtype = _operands(graph, node)
+    given = _attributes(node)
+    ta, tb = bool(given.get("transA", 0)), bool(given.get("transB", 0))
+    if len(a.shape) != 2 or len(b.shape) != 2:
+        raise _Other(f"it multiplies {_text(a.shape)} by {_text(b.shape)}: only matrices are known")
+    (m, k), (kb, n) = a.shape[:: -1 if ta else 1], b.shape[:: -1 if tb else 1]
+    added = len(node.input) > 2 and node.input[2]
+    if given.get("alpha", 1.0) != 1.0 or (added and given.get("beta", 1.0) != 1.0):
+        raise _Other(f"alpha is {given.get('alpha', 1.0):g}, beta {given.get('beta', 1.0):g}: only 1 is known")
+    if k != kb:
+        raise _Other(f"its attributes do not fit {_text(a.shape)} and {_text(b.shape)}")
+    bias = _bias(graph, node, 2, n)
+    params = dict(m=m, n=n, k=k, ta=ta, tb=tb, dtype=dtype, bias=bool(bias))
+    inputs = ((node.input[0], a.shape), (node.input[1], b.shape), *bias)
+    return _match("matmul", params, number, inputs, node, (m, n))
+
+
+def _bias(graph: Graph, node: Any, place: int, extent: int) -> tuple[tuple[str, Shape], ...]:
+    """What is added along the last dimension of a product, or to the channels of a convolution; empty for nothing."""
+    if len(node.input) <= place or not node.input[place]:
+        return ()
+    name = node.input[place]
+    found = graph.tensor(name)
+    if prod(found.shape) != extent or (found.shape and found.shape[-1] != extent):
+        raise _Other(f"what is added, {name}, is {_text(found.shape)}: only {extent} numbers are known")
+    return ((name, found.shape),)
+
+
+def _operands(graph: Graph, node: Any) -> tuple[Tensor, Tensor, str]:
+    a, b = (graph.tensor(name) for name in node.input[:2])
+    if a.type not in DTYPES or a.type != b.type:
+        raise _Other(f"it is of ONNX types {a.type} and {b.type}; {', '.join(DTYPES.values())} are known")
+    if 0 in (*a.shape, *b.shape):
+        raise _Other("it works on no elements")
+    return a, b, DTYPES[a.type]
+
+
+def _match(op: str, params: dict[str, Any], number: int, inputs: tuple[tuple[str, Shape], ...], node: Any,
+           shape: Shape) -> Match:  # fmt: skip
+    if 0 in shape or any(n < 0 for n in shape):
+        raise _Other(f"its result would be {_text(shape)}")
+    return Match(op, params, number, inputs, (node.output[0], shape))
+
+
+def _attributes(node: Any) -> dict[str, Any]:
+    from onnx import helper
+
+    return {a.name: helper.get_attribute_value(a) for a in node.attribute}
+
+
+def _text(shape: Shape) -> str:
+    return "x".join(map(str, shape)) or "a number"
+
+
+def _captured(node: Any) -> Iterator[str]:
+    """Names that graphs inside a node read."""
+    for a in node.attribute:
+        for inner in (a.g, *a.graphs):
+            for each in inner.node:
+                yield from each.input
+                yield from _captured(each)
+            yield from (value.name for value in inner.output)
+
+
+def _inferred(model: Any) -> dict[str, Tensor]:
+    """All values whose type is known. Weights are left out of what is inferred from: models may be large."""
+    import onnx
+
+    made = onnx.shape_inference.infer_shapes(_without_weights(model), data_prop=True).graph
+    found = {v.name: _tensor(v) for v in (*made.value_info, *made.input, *made.output)}
+    values = {name: t for name, t in found.items() if t is not None}
+    return values | {w.name: Tensor(w.data_type, tuple(w.dims)) for w in model.graph.initializer}
+
+
+def _without_weights(model: Any) -> Any:
+    """The model with inputs of the same types in place of large initializers."""
+    import onnx
+
+    light = onnx.ModelProto(ir_version=max(model.ir_version, 4), opset_import=model.opset_import,
+                            functions=model.functions)  # fmt: skip
+    light.graph.name = model.graph.name or "graph"
+    for name in ("node", "input", "output", "value_info", "sparse_initializer"):
+        getattr(light.graph, name).extend(getattr(model.graph, name))
+    held = {value.name for value in model.graph.input}
+    for weight in model.graph.initializer:
+        if prod(weight.dims) <= _SMALL:
+            light.graph.initializer.append(weight)
+        elif weight.name not in held:
+            light.graph.input.append(onnx.helper.make_tensor_value_info(weight.name, weight.data_type, weight.dims))
+    return light
+
+
+def _tensor(value: Any) -> Tensor | None:
+    kind = value.type.tensor_type
+    if not value.type.HasField("tensor_type") or not kind.HasField("shape"):
+        return None
+    return Tensor(kind.elem_type, tuple(d.dim_value if d.HasField("dim_value") else -1 for d in kind.shape.dim))

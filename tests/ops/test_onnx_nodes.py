@@ -1,0 +1,178 @@
+"""Nodes of ONNX models as workloads: what is taken means the same, and what means anything else is left."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+
+from tensorir.ops.onnx_nodes import Left, candidates, graph_of, others  # noqa: E402
+
+helper = onnx.helper
+FLOAT = onnx.TensorProto.FLOAT
+
+
+def model(nodes, inputs, outputs, weights=(), opset=17):
+    """Nodes as (operator, inputs, outputs, attributes); inputs as {name: shape}; weights as {name: array}."""
+    made = [helper.make_node(op, i, o, **attrs) for op, i, o, attrs in nodes]
+    ins = [helper.make_tensor_value_info(n, FLOAT, s) for n, s in inputs.items()]
+    outs = [helper.make_tensor_value_info(n, FLOAT, None) for n in outputs]
+    held = [onnx.numpy_helper.from_array(a, n) for n, a in dict(weights).items()]
+    graph = helper.make_graph(made, "g", ins, outs, held)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def found(made, **dims):
+    """Match or reason of the first node that could be one."""
+    return next(iter(candidates(graph_of(made, dims))))[1]
+
+
+def ints(shape, seed):
+    return np.random.default_rng(seed).integers(-3, 4, shape).astype(np.float32)
+
+
+def agrees(made, seed=0):
+    """Whether each workload of the first node computes what ONNX says of the nodes that it stands for."""
+    from onnx.reference import ReferenceEvaluator
+
+    graph = graph_of(made)
+    (_, matches), *_ = candidates(graph)
+    if isinstance(matches, Left):
+        return matches.why
+    given = {v.name: ints([d.dim_value for d in v.type.tensor_type.shape.dim], seed + n)
+             for n, v in enumerate(made.graph.input)}  # fmt: skip
+    for match in matches:
+        name, shape = match.output
+        whole = onnx.ModelProto()
+        whole.CopyFrom(made)
+        del whole.graph.output[:]
+        whole.graph.output.append(helper.make_tensor_value_info(name, FLOAT, None))
+        (want,) = ReferenceEvaluator(whole).run(None, given)
+        work = match.work()
+        arrays = [given[n].reshape(p.shape) for (n, _), p in zip(match.inputs, work.inputs, strict=True)]
+        got = work.reference(*arrays)
+        assert want.shape == shape, (want.shape, shape)
+        assert np.array_equal(np.asarray(got, np.float64).reshape(shape), want.astype(np.float64)), match.params
+    return [m.params for m in matches]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_convolutions_mean_the_same(data):
+    draw = data.draw
+    side = st.integers(1, 3)
+    r, s, groups = draw(side), draw(side), draw(st.sampled_from([1, 1, 2, 3]))
+    n, cg, kg = draw(st.integers(1, 2)), draw(side), draw(side)
+    h, w = draw(st.integers(1, 9)), draw(st.integers(1, 9))
+    attrs = {"group": groups} if groups > 1 else {}
+    if draw(st.booleans()):
+        attrs["kernel_shape"] = [r, s]
+    for name in ("strides", "dilations"):
+        if draw(st.booleans()):
+            one = draw(side)
+            attrs[name] = [one, draw(st.sampled_from([one, one, one, 1, 2]))]
+    padding = draw(st.sampled_from(["", "", "pads", "SAME_UPPER", "SAME_LOWER", "VALID"]))
+    if padding == "pads":
+        one = draw(st.integers(0, 2))
+        attrs["pads"] = draw(st.sampled_from([[one] * 4, [one] * 4, [0, 1, 1, 0], [one, one, 0, 0]]))
+    elif padding:
+        attrs["auto_pad"] = padding
+    bias, relu = draw(st.booleans()), draw(st.booleans())
+    inputs = {"x": (n, cg * groups, h, w), "w": (kg * groups, cg, r, s)} | ({"b": (kg * groups,)} if bias else {})
+    nodes = [("Conv", list(inputs), ["y"], attrs)] + ([("Relu", ["y"], ["z"], {})] if relu else [])
+    try:
+        made = model(nodes, inputs, ["z" if relu else "y"])
+        onnx.shape_inference.infer_shapes(made, strict_mode=True)
+    except Exception:  # the filter is larger than the image
+        return
+    said = agrees(made)
+    if isinstance(said, str):
+        uneven = [len(set(attrs.get(name, (1,)))) > 1 for name in ("strides", "dilations", "pads")]
+        spans = {(t - 1) * d + 1 for t, d in zip((r, s), attrs.get("dilations", (1, 1)), strict=True)}
+        assert any(uneven) or padding.startswith("SAME") or "result would be" in said, (said, attrs, spans)
+    else:
+        assert len(said) == 1 + relu and all(p["bias"] == bias for p in said)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_products_mean_the_same(data):
+    draw = data.draw
+    m, n, k = (draw(st.integers(1, 5)) for _ in range(3))
+    if draw(st.booleans()):
+        ta, tb = draw(st.booleans()), draw(st.booleans())
+        attrs = {name: 1 for name, on in (("transA", ta), ("transB", tb)) if on}
+        if draw(st.integers(0, 3)) == 0:
+            attrs["alpha"] = 0.5
+        added = draw(st.sampled_from([None, (n,), (1, n), (m, n), (m, 1), ()]))
+        inputs = {"a": (k, m) if ta else (m, k), "b": (n, k) if tb else (k, n)}
+        inputs |= {} if added is None else {"c": added}
+        said = agrees(model([("Gemm", list(inputs), ["y"], attrs)], inputs, ["y"]))
+        plain = added is None or added in ((n,), (1, n)) or (added == (m, n) and m == 1) or n == 1 == np.prod(added)
+        assert isinstance(said, str) == (not plain or "alpha" in attrs), (said, inputs, attrs)
+        return
+    lead = tuple(draw(st.lists(st.integers(1, 3), max_size=2)))
+    other = draw(st.sampled_from([(), lead, (1,) * len(lead), (2, *lead)]))
+    inputs = {"a": (*lead, m, k), "b": (*other, k, n)}
+    said = agrees(model([("MatMul", ["a", "b"], ["y"], {})], inputs, ["y"]))
+    if other in ((), lead) or (all(e == 1 for e in other) and len(other) <= len(lead)):
+        assert not isinstance(said, str), said
+    elif isinstance(said, str):
+        assert "several of the other" in said
+
+
+def test_unknown_shapes_are_said_and_can_be_given():
+    nodes = [("Conv", ["x", "w"], ["y"], {})]
+    made = model(nodes, {"x": ("N", 3, 8, 8), "w": (4, 3, 3, 3)}, ["y"])
+    left = found(made)
+    assert isinstance(left, Left) and left.why == (
+        "x is ?x3x8x8: extents that are not known (say them with --dim NAME=SIZE)"
+    )
+    (match,) = found(made, N=2)
+    assert match.params["n"] == 2 and match.output == ("y", (2, 4, 6, 6))
+    assert made.graph.input[0].type.tensor_type.shape.dim[0].dim_value == 2
+
+
+def test_weights_are_shapes_only_and_computed_shapes_are_followed():
+    weights = {"w": ints((40, 30, 3, 3), 1), "to": np.array([0, -1, 9, 5], np.int64)}
+    nodes = [("Reshape", ["x", "to"], ["t"], {}), ("Conv", ["t", "w"], ["y"], {"pads": [1] * 4})]
+    (match,) = found(model(nodes, {"x": (2, 30, 45)}, ["y"], weights))
+    assert match.params["h"] == 9 and match.params["w"] == 5 and match.inputs[1] == ("w", (40, 30, 3, 3))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "outputs"),
+    [
+        ([("Conv", ["x", "w"], ["y"], {}), ("Relu", ["y"], ["z"], {})], ["z", "y"]),
+        ([("Conv", ["x", "w"], ["y"], {}), ("Relu", ["y"], ["z"], {}), ("Neg", ["y"], ["v"], {})], ["z", "v"]),
+        ([("Conv", ["x", "w"], ["y"], {}), ("Sigmoid", ["y"], ["z"], {})], ["z"]),
+    ],
+)
+def test_a_relu_is_taken_in_only_where_nothing_else_reads_the_convolution(nodes, outputs):
+    made = model(nodes, {"x": (1, 3, 8, 8), "w": (4, 3, 3, 3)}, outputs)
+    assert [m.taken for m in found(made)] == [None]
+
+
+def test_a_value_that_a_branch_reads_keeps_its_name():
+    inner = helper.make_graph([helper.make_node("Neg", ["y"], ["v"])], "then", [], [
+        helper.make_tensor_value_info("v", FLOAT, None)])  # fmt: skip
+    nodes = [("Conv", ["x", "w"], ["y"], {}), ("Relu", ["y"], ["z"], {})]
+    made = model(nodes, {"x": (1, 3, 8, 8), "w": (4, 3, 3, 3)}, ["z", "u"])
+    made.graph.input.append(helper.make_tensor_value_info("which", onnx.TensorProto.BOOL, ()))
+    made.graph.node.append(helper.make_node("If", ["which"], ["u"], then_branch=inner, else_branch=inner))
+    assert [m.taken for m in found(made)] == [None]
+    assert others(graph_of(made)) == {"Relu": 1, "If": 1}
+
+
+def test_operators_of_other_domains_and_types_are_left():
+    made = model([("Conv", ["x", "w"], ["y"], {})], {"x": (1, 3, 8, 8), "w": (4, 3, 3, 3)}, ["y"])
+    made.graph.node[0].domain = "com.example"
+    made.opset_import.append(helper.make_opsetid("com.example", 1))
+    assert list(candidates(graph_of(made))) == [] and others(graph_of(made)) == {"com.example::Conv": 1}
+    made = model([("Conv", ["x", "w"], ["y"], {})], {"x": (1, 3, 8), "w": (4, 3, 3)}, ["y"])
+    assert found(made).why == "its dimensions are 1: only convolutions of 2 are known"
+    made = model([("MatMul", ["a", "b"], ["y"], {})], {"a": (3, 4), "b": (4, 5)}, ["y"])
+    for value in made.graph.input:
+        value.type.tensor_type.elem_type = onnx.TensorProto.INT32
+    assert "float32" in found(made).why
