@@ -58,6 +58,7 @@ NO_CODES = (
     "kernel",
     "cuda",
     "pyopencl",
+    "ai",
     "tensorir",
     "opencl",
     "numpy",
@@ -71,6 +72,7 @@ tools' words."""
 
 FILES = (
     "py",
+    "c",
     "cl",
     "cu",
     "cpp",

@@ -361,6 +361,11 @@ RUN: dict[str, Entry] = {
         's.build().export("out", to=["cupy"])',
         's.build().export("out", to=["source", "pyopencl"])',
     ),
+    "export.library": Entry(
+        "The C compiler that was found refuses the text of the folder's shared library: gcc 12 and clang 14 take it.",
+        "# CC=gcc-9 tensorir export matmul 64x64x64 --to onnxruntime -o out",
+        "# CC=clang tensorir export matmul 64x64x64 --to onnxruntime -o out",
+    ),
     "export.name": Entry(
         "What frameworks call the kernel is NS::NAME: two identifiers, which C, C++ and Python take.",
         's.build().export("out", to=["source"], name="my conv")',

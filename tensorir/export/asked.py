@@ -152,6 +152,7 @@ def existing(folder: Path) -> list[str]:
         manifest = json.loads(text)
         if isinstance(manifest, dict) and manifest.get("format") == FORMAT:
             names = [*manifest.get("files", {}), "manifest.json"]
+            names += [manifest["library"].get("file")] if isinstance(manifest.get("library"), dict) else []
             return [n for n in names if isinstance(n, str) and Path(n).name == n]
     except (OSError, ValueError, RecursionError):
         pass

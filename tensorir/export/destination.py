@@ -65,11 +65,14 @@ class Made:
     files: name -> content
     entry: ``manifest[NAME]``; none where it is empty
     use:   Markdown for the README's section on it: how its user calls the kernel; none where it is empty
+    library: names of those files that are compiled with the C program into the folder's shared library, headers too:
+           ``manifest["library"]``, which is made here where there is a compiler, else by ``build.library()`` there
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict)
     entry: Mapping[str, Any] = field(default_factory=dict)
     use: str = ""
+    library: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

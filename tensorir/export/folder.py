@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files as resources
@@ -22,6 +23,7 @@ from tensorir.export.destinations import DESTINATIONS
 from tensorir.export.evidence import Evidence, gather
 from tensorir.export.part import ExportError, Part
 from tensorir.export.readme import readme, set_readme
+from tensorir.export.shipped import build
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import WIDENED
 from tensorir.tune.dispatch import Dispatch, Leaf
@@ -90,7 +92,7 @@ def export_part(
     return _export(path, list(needed.values()), content)
 
 
-_OWN = ("language", "source", "options", "arguments", "kernels")
+_OWN = ("language", "source", "sources", "options", "arguments", "kernels")
 """What a body always says of itself; the rest where it is not as in the first one."""
 
 
@@ -211,6 +213,7 @@ def _program(
         "kind": part.kind or ("gpu" if source.language == "cuda" else "cpu"),
         "source": text,
         "options": list(body.options),
+        **({} if body.files is None else {"sources": [name for name in made if name.endswith((".c", ".h"))]}),
         "arguments": [_argument(p, files) for p in source.params],
         "kernels": [encode(k) for k in source.kernels],
         "prepack": [p.name for p in source.prepackable],
@@ -231,6 +234,7 @@ def _complete(
     shipped = resources("tensorir.export.shipped")
     made = dict(files)
     uses: list[str] = []
+    linked: list[str] = []
     runners: dict[str, str] = {}
     loaders = {language: "loader" if n == 0 else f"loader_{language}" for n, language in enumerate(shipment.parts)}
     for name in shipment.targets:
@@ -239,8 +243,12 @@ def _complete(
         made |= added.files
         manifest |= {name: dict(added.entry)} if added.entry else {}
         uses += [added.use] if added.use else []
+        linked += added.library
         runners[name] = row.runner or next(loaders[one] for one in shipment.parts if one in row.takes)
     manifest["runners"] = runners
+    if linked:
+        manifest["library"], own = _library(shipment, manifest, linked, made)
+        made |= own
     made["README.md"] = (set_readme if "programs" in manifest else readme)(manifest, shipment.package, uses).encode()
     made["__init__.py"] = shipped.joinpath("package.py").read_bytes()
     made["common.py"] = shipped.joinpath("common.py").read_bytes()
@@ -252,6 +260,23 @@ def _complete(
     manifest["files"] = {name: {"sha256": hashlib.sha256(data).hexdigest()} for name, data in made.items()}
     made["manifest.json"] = (json.dumps(manifest, indent=2, sort_keys=False) + "\n").encode("utf-8")
     return made
+
+
+def _library(
+    shipment: Shipment, manifest: Mapping[str, Any], linked: Sequence[str], made: Mapping[str, bytes]
+) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """What the manifest says of the folder's shared library; its files, and itself where there is a compiler here."""
+    program = manifest if manifest["language"] == "c" else manifest["bodies"]["c"]
+    sources = {name: made[name] for name in (*program["sources"], *linked)}
+    file = f"lib{shipment.operator.name}.so"
+    own = {"build.py": resources("tensorir.export.shipped").joinpath("build.py").read_bytes()}
+    command = build.compiler()
+    try:
+        own |= {} if command is None else {file: build.compiled(command, sources)}
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+        message = f"the folder's library cannot be made: {error}"[:600]
+        raise refuse(ExportError, "export.library", message, hint="CC=clang, or another compiler") from None
+    return {"file": file, "sources": list(sources)}, own
 
 
 def _argument(p: Param, constants: Mapping[str, str]) -> dict[str, Any]:
