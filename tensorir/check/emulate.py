@@ -10,9 +10,8 @@ another, those of a cluster at once.
 
 from __future__ import annotations
 
-import ctypes
 import functools
-import mmap
+import math
 import os
 import re
 import shutil
@@ -29,6 +28,8 @@ import numpy as np
 from tensorir.check.apart import EndedError, apart
 from tensorir.check.derived import derived
 from tensorir.check.launched import (
+    MAP_BYTES,
+    Told,
     check_cluster,
     check_kernel,
     check_map,
@@ -36,21 +37,17 @@ from tensorir.check.launched import (
     does_not_fit,
     encoded,
     first_registers,
-    told_by,
 )
+from tensorir.check.placed import Placed
 from tensorir.check.prepared import attribute_of, is_placed, prepared, section_of
 from tensorir.codegen.dialect import DIALECTS
 from tensorir.codegen.expressions import c_type
-from tensorir.codegen.source import KernelLaunch, Param, Source
+from tensorir.codegen.source import Param, Source
 from tensorir.errors import CheckError, CompileError, Problem, refuse
 from tensorir.interp.numbers import numpy_dtype
 from tensorir.ir.dtypes import DTYPES, WIDENED
 from tensorir.runtime.cache import cache_key, default_cache
 
-POISON = 0xFF
-"""Every byte of what a kernel has yet to write: NaN, -1."""
-RED_ZONE = 4096
-"""Bytes on each side of an array that belong to nobody."""
 MAP_ALIGN = 16
 """Of the address of an array with a tensor map."""
 OWN_BYTES = 512 << 10
@@ -113,7 +110,7 @@ def emulate(
 ) -> Emulated:
     """Compile ``source`` (CUDA) for the CPU and run all its kernels on ``arrays``, the inputs in signature order.
 
-    The text runs in a fork of this process. If that crashes, or is not at its end in time, the problem is
+    The text runs in a process of its own. If that crashes, or is not at its end in time, the problem is
     ``emulate.crashed`` or ``emulate.time``, with the line of the text where it was.
 
     seed:  of the order in which threads run; what is ordered by barriers does not depend on it
@@ -129,109 +126,95 @@ def emulate(
         check_cluster(k, cluster_of(source.text, k.name))
         for m in k.maps:
             check_map(m)
-    runtime = _runtime()
     library = _compile(source)
-    run = _Run(runtime, library, source, arrays, packed)
-    try:
-        found = apart(lambda pipe: run.all(pipe, seed, eager), limit_s, BYTES + 64 * run.nbytes)
-    except EndedError as ended:
-        found = {"ended": str(ended)}
-    if "ended" in found:
-        return Emulated(run.outputs(), (_ended(found, library, limit_s),), ())
-    if "refused" in found:
-        raise CheckError(Problem(*found["refused"]))
-    problems = [*_problems(found["problems"], library), *run.unwritten(found["unwritten"])]
-    return Emulated(run.outputs(), tuple(problems), tuple(_traffic(found["sites"], library)))
+    with _Run(library, source, arrays, packed) as run:
+        try:
+            for k in source.kernels:
+                if (wrong := does_not_fit(k, run.told(limit_s)[k.name])) is not None:
+                    raise CheckError(wrong)
+            found = run.all(seed, eager, limit_s)
+        except EndedError as ended:
+            return Emulated(run.outputs(), (_ended(ended.args, library, limit_s),), ())
+    problems = [*_problems(found["problem"], library), *run.unwritten(found["unwritten"])]
+    return Emulated(run.outputs(), tuple(problems), tuple(_traffic(found["site"], library)))
 
 
-class _Run:
-    """The arrays of a run, between red zones, and its launches."""
+class _Run(Placed):
+    """The arrays of a run, the maps of them, and its launches."""
 
-    def __init__(
-        self, runtime: ctypes.CDLL, library: _Library, source: Source, arrays: Sequence[np.ndarray], packed: bool
-    ) -> None:
-        self.runtime, self.library, self.source = runtime, library, source
+    def __init__(self, library: _Library, source: Source, arrays: Sequence[np.ndarray], packed: bool) -> None:
+        self.library, self.source = library, source
         text = re.sub(r"#define[^\n]*", "", source.text)  # memory that comes at launch is bytes there, and more below
         words = re.findall(r"__shared__ (?:__align__\(\d+\) )?((?:un)?(?:signed )?\w+) ", text)
         words += re.findall(r"((?:un)?(?:signed )?\w+) \*const \w+ = \(", text)
         made = [_TYPES[p.dtype] for p in source.params if p.role in ("output", "workspace")]
         self.granule = min((_GRANULES.get(w, 2) for w in (*words, *made)), default=2)
-        given = dict(zip((p.name for p in source.inputs), arrays, strict=True))
-        mapped = {m.array for k in source.kernels for m in k.maps}
-        self.memory = {
-            p.name: _placed(p, given.get(p.name), max(p.align, MAP_ALIGN * (p.name in mapped)) * packed)
-            for p in source.params
-            if p.role != "constant"
-        }
-        self.nbytes = sum(m.nbytes for m in self.memory.values())
-        runtime.tir_reset()
-        for p in source.params:
+        maps = {m.name: m for k in source.kernels for m in k.maps}
+        mapped = {m.array for m in maps.values()}
+        params = [p for p in source.params if p.role != "constant"]
+        wanted = {p.name: _wanted(p, packed, p.name in mapped) for p in params}
+        super().__init__({**wanted, **{name: (np.dtype(np.uint8), MAP_BYTES, 0) for name in maps}})
+        self.nbytes = sum(self.arrays[p.name].nbytes for p in params)
+        for p, given in zip(source.inputs, arrays, strict=True):
+            self.arrays[p.name][...] = np.asarray(given).astype(self.arrays[p.name].dtype).ravel()
+        for m in maps.values():
+            self.arrays[m.name][...] = np.frombuffer(encoded(m), np.uint8)
+
+    def _apart(self, limit_s: float, words: Sequence[object], files: Sequence[int] = ()) -> dict[str, list[str]]:
+        """What the process says, by the first word of each line."""
+        limits = int(min(limit_s, 1e6)) + 1, BYTES + 64 * self.nbytes
+        found: dict[str, list[str]] = {"told": [], "problem": [], "unwritten": [], "site": []}
+        command = [str(w) for w in (_program().path, self.library.path, *limits, *words)]
+        for kind, said in (line.split("|", 1) for line in apart(command, limit_s, files)):
+            found[kind].append(said)
+        return found
+
+    def told(self, limit_s: float) -> dict[str, Told]:
+        """What the library says of each kernel."""
+        names = [k.name for k in self.source.kernels]
+        if not self.library.told:
+            lines = self._apart(limit_s, [w for name in names for w in ("tell", name)])["told"]
+            found = (Told(*map(int, line.split("|"))) for line in lines)
+            self.library.told = dict(zip(names, found, strict=True))
+        return self.library.told
+
+    def all(self, seed: int, eager: bool, limit_s: float) -> dict[str, list[str]]:
+        """Run all kernels to their end, and what is known then."""
+        words: list[object] = ["memory", self.file, self.size]
+        words += ["all", self.granule, self.library.own, int(eager), seed, int(self.library.placed)]
+        for p in self.source.params:
             if p.role in ("input", "output", "workspace"):
-                array = self.memory[p.name]
-                writable = int(p.role != "input")
-                runtime.tir_array(
-                    _address(array), ctypes.c_uint64(array.nbytes), p.name.encode(), writable, self.granule
-                )
-
-    def all(self, pipe: int, seed: int, eager: bool) -> dict[str, Any]:
-        """Run all kernels, and what is known then; how a signal ended it goes to the pipe."""
-        library = ctypes.CDLL(str(self.library.path))
+                words += ["array", p.name, self.place[p.name], self.arrays[p.name].nbytes, int(p.role != "input")]
         for k in self.source.kernels:
-            if (wrong := does_not_fit(k, told_by(library, k))) is not None:
-                return {"refused": [wrong.code, wrong.message, "", wrong.hint]}
+            for m in k.maps:
+                words += ["map", self.place[m.name], self.place[m.array]]
         for k in self.source.kernels:
-            self.runtime.tir_catch(getattr(library, f"tir_entry_{k.name}"), pipe)
-            self.launch(library, k, seed, eager)
-        told = [self.runtime.tir_problem(n).decode() for n in range(self.runtime.tir_problems())]
-        unwritten = [self.runtime.tir_unwritten(_address(self.memory[p.name])) for p in self.source.outputs]
-        numbers = (ctypes.c_uint64 * 6)()
-        sites = [[self.runtime.tir_site(n, numbers).decode(), *map(int, numbers)]
-                 for n in range(self.runtime.tir_sites())]  # fmt: skip
-        return {"problems": told, "unwritten": unwritten, "sites": sites}
+            cluster, registers = cluster_of(self.source.text, k.name)[0], first_registers(self.told(limit_s)[k.name])
+            words += ["launch", k.name, *k.grid, *k.block, cluster, registers]
+            words += [len(k.args), *(self.place[a] for a in k.args)]
+        return self._apart(limit_s, words, [self.file])
 
-    def launch(self, library: ctypes.CDLL, k: KernelLaunch, seed: int, eager: bool) -> None:
-        """Run one kernel to its end."""
-        given = {**self.memory, **{m.name: encoded(m, self.memory[m.array]) for m in k.maps}}
-        pointers = (ctypes.c_void_p * len(k.args))(*(given[a].ctypes.data for a in k.args))
-        cluster, told = cluster_of(self.source.text, k.name), told_by(library, k)
-        shape = (ctypes.c_uint32 * 11)(
-            *k.grid, *k.block, self.granule, eager, cluster[0], self.library.own, first_registers(told)
-        )
-        image = (ctypes.c_void_p(told.shared), ctypes.c_uint64(told.shared_bytes))
-        listed = (ctypes.c_void_p(told.arrays), ctypes.c_uint64(told.count if self.library.placed else 0))
-        entry = getattr(library, f"tir_entry_{k.name}")
-        self.runtime.tir_launch(entry, pointers, shape, *image, *listed, ctypes.c_uint64(seed))
-
-    def unwritten(self, nbytes: Sequence[int]) -> Iterator[Problem]:
+    def unwritten(self, said: Sequence[str]) -> Iterator[Problem]:
         """Outputs that no thread filled."""
-        for p, left in zip(self.source.outputs, nbytes, strict=True):
-            if left:
-                count = left // numpy_dtype(p.dtype).itemsize
+        left = {name: int(nbytes) for name, nbytes in (line.split("|") for line in said)}
+        for p in self.source.outputs:
+            if left[p.name]:
+                count = left[p.name] // numpy_dtype(p.dtype).itemsize
                 yield Problem(
-                    "launch.unwritten", f"{p.name}: {count} of {self.memory[p.name].size} elements were never written"
+                    "launch.unwritten", f"{p.name}: {count} of {self.arrays[p.name].size} elements were never written"
                 )
 
     def outputs(self) -> list[np.ndarray]:
         """The results in the order of the source."""
-        return [self.memory[p.name].reshape(p.shape).copy() for p in self.source.outputs]
+        return [self.arrays[p.name].reshape(p.shape).copy() for p in self.source.outputs]
 
 
-def _address(array: np.ndarray) -> ctypes.c_void_p:
-    return ctypes.c_void_p(array.ctypes.data)
-
-
-def _placed(p: Param, given: np.ndarray | None, align: int) -> np.ndarray:
-    """A contiguous array between red zones, ``align`` bytes behind a multiple of 256: the given one, or poison."""
+def _wanted(p: Param, packed: bool, mapped: bool) -> tuple[np.dtype[Any], int, int]:
+    """The kind of an array, its elements, and the bytes by which it lies behind a multiple of 256."""
     narrow = p.role == "scalar" and p.dtype in WIDENED  # kernels take those as float
     kind = np.dtype(np.float32) if narrow else numpy_dtype(p.dtype)
-    size = kind.itemsize * int(np.prod(p.shape, dtype=np.int64))
-    raw = np.frombuffer(mmap.mmap(-1, size + 2 * RED_ZONE + 512), np.uint8)  # which forks share
-    raw[...] = POISON
-    start = RED_ZONE + -(raw.ctypes.data + RED_ZONE) % 256 + (align % 256 if p.shape else 0)
-    array = raw[start : start + size].view(kind)
-    if given is not None:
-        array[...] = np.asarray(given).astype(kind).ravel()
-    return array
+    align = max(p.align, MAP_ALIGN * mapped) * packed if p.shape else 0
+    return kind, math.prod(p.shape), align
 
 
 # --- compiling
@@ -257,6 +240,7 @@ _RUNTIME = (
     "clusters.h",
     "copies.h",
     "wgmma.h",
+    "process.h",
 )
 _HOPPER = re.compile(
     r"\bTirTensorMap\b|\btir_(barrier|tma_|wgmma_|async_fence|descriptor|registers_|sync_some|(sync|meet)_cluster"
@@ -264,26 +248,30 @@ _HOPPER = re.compile(
 )
 
 
+def _program() -> _File:
+    """The emulator itself."""
+    if not _built().path.exists():  # someone has tidied the folder for temporary files
+        _built.cache_clear()
+    return _built()
+
+
 @functools.cache
-def _runtime() -> ctypes.CDLL:
-    """The emulator itself, compiled when it is first wanted and kept with other compiled kernels."""
+def _built() -> _File:
+    """Compiled when it is first wanted, and kept with other compiled kernels."""
     compiler = _compiler()
     text = "".join((_FOLDER / name).read_text() for name in _RUNTIME)
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
-    key = cache_key(kind="emulator", compiler=version, source=text)
+    # kernels find the hooks, and functions of C, in the program
+    flags = ["-std=c++17", "-O3", "-rdynamic", "-Wl,--no-as-needed", "-lm", "-ldl"]
+    key = cache_key(kind="emulator", compiler=version, source=text, flags=flags)
     built = default_cache().get(key)
-    with tempfile.TemporaryDirectory(prefix="tensorir-emulator-") as name:
-        target = Path(name) / "runtime.so"
-        if built is None:
-            flags = ["-std=c++17", "-O3", "-fPIC", "-shared", "-o", str(target), str(_FOLDER / "runtime.cpp")]
-            _run([compiler, *flags])
-            default_cache().put(key, target.read_bytes())
-        else:
-            target.write_bytes(built)
-        library = ctypes.CDLL(str(target), mode=ctypes.RTLD_GLOBAL)  # the kernels' calls are found here
-    library.tir_problem.restype = library.tir_site.restype = ctypes.c_char_p
-    library.tir_unwritten.restype = ctypes.c_uint64
-    return library
+    if built is None:
+        with tempfile.TemporaryDirectory(prefix="tensorir-emulator-") as name:
+            target = Path(name) / "emulator"
+            _run([compiler, str(_FOLDER / "runtime.cpp"), *flags, "-o", str(target)])
+            built = target.read_bytes()
+        default_cache().put(key, built)
+    return _File("emulator", built)
 
 
 @functools.cache
@@ -294,19 +282,29 @@ def _accepts(flag: str) -> bool:
         return subprocess.run(command, capture_output=True, check=False, cwd=folder).returncode == 0
 
 
-class _Library:
+class _File:
+    """A file that may be run, as long as it is known."""
+
+    def __init__(self, name: str, made: bytes) -> None:
+        folder = tempfile.mkdtemp(prefix="tensorir-emulate-")
+        weakref.finalize(self, _remove, folder, os.getpid())
+        self.path = Path(folder) / name
+        self.path.write_bytes(made)
+        self.path.chmod(0o700)
+
+
+class _Library(_File):
     """The kernels of a text, compiled, each with an entry that takes an array of pointers; kept for several runs.
 
-    path:   a file, as long as the library is known
     own:    bytes that a thread has to itself
     placed: whether all arrays in shared memory are known to the emulator one by one
+    told:   what it says of each kernel, once it was asked
     """
 
     def __init__(self, made: bytes, own: int, placed: bool) -> None:
-        folder = tempfile.mkdtemp(prefix="tensorir-emulate-")
-        weakref.finalize(self, _remove, folder, os.getpid())
-        self.path, self.own, self.placed = Path(folder) / "k.so", own, placed
-        self.path.write_bytes(made)
+        super().__init__("k.so", made)
+        self.own, self.placed = own, placed
+        self.told = dict[str, Told]()
         self._lines = dict[int, int]()
 
     def learn(self, places: Sequence[int]) -> None:
@@ -451,17 +449,18 @@ def _run(command: list[str]) -> None:
 # --- what happened, in words
 
 
-def _ended(found: dict[str, Any], library: _Library, limit_s: float) -> Problem:
-    """How a run ended that did not come to its end; ``found`` is what runtime.cpp says of a signal."""
-    how, at = found["ended"], _place(found.get("at", ""))
+def _ended(said: Sequence[str], library: _Library, limit_s: float) -> Problem:
+    """How a run ended that did not come to its end; ``said`` is what process.h says of a signal."""
+    how, at = said[0], _place(said[1] if len(said) > 1 else "")
     library.learn([at])
-    where = f" (thread {found['thread']} of block {found['block']}" if "thread" in found else ""
+    where = f" (thread {said[2]} of block {said[3]}" if len(said) > 3 else ""
     where += f", line {library.line(at)} of the text" if library.line(at) else ""
     where += ")" if where else ""
     if how == "SIGXCPU":
         message = f"the text was not at its end after {limit_s:g} s of processor time{where}"
         return Problem("emulate.time", message, hint="a loop that ends")
-    return Problem("emulate.crashed", f"the text ended its process: {how}, {_ENDED.get(how, 'no signal known')}{where}")
+    how += f", {_ENDED[how]}" if how in _ENDED else ""
+    return Problem("emulate.crashed", f"the text ended its process: {how}{where}")
 
 
 def _problems(found: Sequence[str], library: _Library) -> list[Problem]:
@@ -485,7 +484,12 @@ def _place(text: str) -> int:
     return int(text[1:], 16) if text.startswith("@") else 0
 
 
-def _traffic(sites: Sequence[Any], library: _Library) -> list[Traffic]:
-    found = [(place, (what, *rest)) for what, place, *rest in sites if rest[1]]
+def _traffic(sites: Sequence[str], library: _Library) -> list[Traffic]:
+    found = []
+    for site in sites:
+        place, what, *numbers = site.split("|")
+        width, requests, lanes, units, ideal = map(int, numbers)
+        if requests:
+            found.append((_place(place), (what, width, requests, lanes, units, ideal)))
     library.learn([place for place, _ in found])
     return sorted((Traffic(library.line(place), *rest) for place, rest in found), key=lambda t: (t.line, t.what))

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import re
 import struct
 from dataclasses import dataclass
-
-import numpy as np
 
 from tensorir.check.prepared import attribute_of, head_of
 from tensorir.codegen.cfamily import DECLARED_SHARED
@@ -20,7 +17,7 @@ THREADS = 1024
 """Threads of a block, as on every GPU."""
 CLUSTER = 8
 """Blocks of a cluster that every device with clusters takes."""
-MAP_BYTES = 128
+MAP_BYTES = struct.calcsize("<4s3IQ16I5i20x")
 """Of a map, which lies at a multiple of 64."""
 
 
@@ -28,46 +25,19 @@ MAP_BYTES = 128
 class Told:
     """What the compiled text says of a kernel.
 
-    bounds: threads of a block and blocks of a multiprocessor, as ``__launch_bounds__`` has them; 0 where it does not
-    shared, shared_bytes: the memory of its arrays that a block shares, here;  arrays, count: the list of them
-    at_launch, declared:  bytes of those that come at launch, and of the others
+    threads, blocks:     of a block, and of a multiprocessor, as ``__launch_bounds__`` has them; 0 where it does not
+    at_launch, declared: bytes of its arrays in shared memory that come at launch, and of the others
     """
 
-    bounds: tuple[int, int]
-    shared: int
-    shared_bytes: int
-    arrays: int
-    count: int
+    threads: int
+    blocks: int
     at_launch: int
     declared: int
 
 
-def told_by(library: ctypes.CDLL, k: KernelLaunch) -> Told:
-    """What the compiled text says of a kernel."""
-    numbers = (ctypes.c_uint64 * 6)()
-    getattr(library, f"tir_told_{k.name}")(numbers)
-    threads, blocks, first, end, arrays, past = numbers
-    count = (past - arrays) // ctypes.sizeof(_Listed)
-    listed = [_Listed.from_address(arrays + n * ctypes.sizeof(_Listed)) for n in range(count)]
-    dynamic, declared = (sum(x.size for x in listed if x.at_launch == which) for which in (1, 0))
-    return Told((threads, blocks), first, end - first, arrays, count, dynamic, declared)
-
-
-class _Listed(ctypes.Structure):
-    """An array in shared memory: tir_array of cuda.h."""
-
-    _fields_ = (
-        ("at", ctypes.c_void_p),
-        ("size", ctypes.c_uint64),
-        ("at_launch", ctypes.c_uint64),
-        ("none", ctypes.c_uint64),
-    )
-
-
 def first_registers(told: Told) -> int:
     """Of each thread when it begins, as ptxas gives them out where warpgroups ask for others; 0 where it gives none."""
-    threads, blocks = told.bounds
-    return min(255, MOST_REGISTERS // (threads * max(blocks, 1))) // 8 * 8 if threads else 0
+    return min(255, MOST_REGISTERS // (told.threads * max(told.blocks, 1))) // 8 * 8 if told.threads else 0
 
 
 def check_kernel(k: KernelLaunch, text: str) -> None:
@@ -83,8 +53,8 @@ def check_kernel(k: KernelLaunch, text: str) -> None:
 def does_not_fit(k: KernelLaunch, told: Told) -> Problem | None:
     """Why a launch does not give a kernel what its text takes: someone may have edited it."""
     threads, takes = k.block[0] * k.block[1] * k.block[2], told.at_launch + told.declared
-    if told.bounds[0] and told.bounds[0] < threads:
-        message = f"{k.name} is launched with {threads} threads a block, and its text is for up to {told.bounds[0]}"
+    if told.threads and told.threads < threads:
+        message = f"{k.name} is launched with {threads} threads a block, and its text is for up to {told.threads}"
         return Problem("emulate.threads", message, hint=f"__launch_bounds__({threads})")
     if told.declared > DECLARED_SHARED:
         message = (
@@ -161,13 +131,10 @@ def _broken_corners(m: TensorMap) -> str:
     return ""
 
 
-def encoded(m: TensorMap, array: np.ndarray) -> np.ndarray:
-    """The TirTensorMap that the kernel is given: what copies.h reads."""
-    about = (b"map ", len(m.shape), KINDS[m.dtype][1], m.swizzle, array.ctypes.data)
+def encoded(m: TensorMap) -> bytes:
+    """The TirTensorMap that the kernel is given, what copies.h reads, before anyone knows where its array is."""
+    about = (b"map ", len(m.shape), KINDS[m.dtype][1], m.swizzle, 0)
     inner = [(*reversed(v), 1, 1, 1, 1, 1)[:5] for v in (m.shape, m.box, m.steps)]
     numbers = (*inner[0], *inner[1], *inner[2], m.dtype == "tfloat32")
     corners = (1, *reversed(m.lower), *reversed(m.upper)) if m.lower else (0,) * 5
-    made = np.zeros(2 * MAP_BYTES, np.uint8)
-    at = -made.ctypes.data % MAP_BYTES
-    made[at : at + MAP_BYTES] = np.frombuffer(struct.pack("<4s3IQ16I5i20x", *about, *numbers, *corners), np.uint8)
-    return made[at : at + MAP_BYTES]
+    return struct.pack("<4s3IQ16I5i20x", *about, *numbers, *corners)

@@ -2,8 +2,8 @@
 
 import os
 import re
-import signal
-import time
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -112,13 +112,63 @@ k(const float *__restrict__ A, float *__restrict__ B)
     assert "different instructions of a warp" in str(run.problems)
 
 
-def test_what_a_fork_says():
-    parent = os.getpid()
-    assert apart(lambda pipe: [os.getpid() != parent, "ä" * 100_000], 10, 1 << 30) == [True, "ä" * 100_000]
-    assert apart(lambda pipe: os.write(pipe, b"7") and os.kill(os.getpid(), signal.SIGKILL), 10, 1 << 30) == 7
-    with pytest.raises(EndedError, match="SIGKILL"):
-        apart(lambda pipe: os.kill(os.getpid(), signal.SIGKILL), 10, 1 << 30)
-    with pytest.raises(EndedError, match="ZeroDivisionError"):
-        apart(lambda pipe: 1 // 0, 10, 1 << 30)
+def test_what_a_text_prints_is_no_report(capfd):
+    shown, _ = with_line(doubled(), 'if (threadIdx.x == 5) puts("done\\nended|SIGFPE"), fflush(0);')
+    declared = 'extern "C" int puts(const char *), fflush(void *);\n'
+    shown = shown.with_source(shown.source().replace('extern "C" __global__', declared + 'extern "C" __global__'))
+    assert shown.check(level="emulate")
+    assert "done" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [("__builtin_exit(0);", "exit status 0"), ("extern int nobody(); nobody();", "undefined symbol")],
+)
+def test_what_ends_with_no_signal_is_told(extra, words):
+    problem = with_line(doubled(), extra)[0].check(level="emulate").problems[0]
+    assert problem.code == "emulate.crashed" and words in problem.message
+
+
+def test_nothing_stays_open(monkeypatch):
+    """Nor do the arrays need files in memory."""
+    good, (bad, _) = doubled(), with_line(doubled(), "*(volatile float *)0 = 1;")
+    before = None
+    for remove in (lambda: None, lambda: monkeypatch.delattr(os, "memfd_create", raising=False)):
+        remove()
+        assert good.check(level="emulate") and not bad.check(level="emulate")
+        before = before or sorted(os.listdir("/proc/self/fd"))
+        assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+def test_threads_run_side_by_side():
+    schedules = [doubled(), with_line(doubled(), "*(volatile float *)0 = 1;")[0]] * 4
+    with ThreadPoolExecutor(4) as pool:
+        assert [bool(v) for v in pool.map(lambda s: s.check(level="emulate"), schedules)] == [True, False] * 4
+
+
+def says(script, seconds=10.0):
+    return apart(["sh", "-c", script], seconds)
+
+
+def test_what_a_program_says():
+    assert says("seq 100000; echo done") == [str(n) for n in range(1, 100_001)]
+    with pytest.raises(EndedError) as ended:
+        says("echo 'ended|SIGFPE|@12|3|4'")
+    assert ended.value.args == ("SIGFPE", "@12", "3", "4")
+    for script, words in (("kill -9 $$", "SIGKILL"), ("echo half; exit 3", "exit status 3"), ("", "exit status 0")):
+        with pytest.raises(EndedError, match=words):
+            says(script)
     with pytest.raises(EndedError, match="SIGXCPU"):
-        apart(lambda pipe: time.sleep(100), 0.01, 1 << 30)  # it does not move
+        says("exec sleep 100", 0.01)  # it does not move
+
+
+def test_a_program_that_is_still_held_open(tmp_path):
+    """As it was written; by a child of another thread that has begun meanwhile."""
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\necho done\n")
+    program.chmod(0o700)
+    with program.open("ab") as held:
+        closing = threading.Timer(0.05, held.close)
+        closing.start()
+        assert apart([str(program)], 10) == []
+        closing.join()

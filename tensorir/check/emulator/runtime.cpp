@@ -1,8 +1,8 @@
 // Runs CUDA threads as fibers of one CPU thread, a block or a cluster of blocks at a time, and watches every access they
 // make.
 //
-// Compiled once, linked to each kernel. The kernel is compiled with -fsanitize=thread, without the sanitizer's own
-// library: the hooks below stand in for it. Fibers switch only where a thread waits, so between two waits a thread runs
+// A program, compiled once, that loads the kernels: process.h. They are compiled with -fsanitize=thread, without the
+// sanitizer's own library: the hooks below stand in for it. Fibers switch only where a thread waits, so between two waits a thread runs
 // alone; whether two accesses are ordered is told by vector clocks (Flanagan and Freund, "FastTrack: efficient and precise
 // dynamic race detection", PLDI 2009), not by the order in which the fibers happened to run.
 //
@@ -176,21 +176,29 @@ void __ubsan_handle_type_mismatch_v1(tir_pointer_use *use, uintptr_t address) {
     problem("memory.out-of-bounds", HERE, nullptr, "thread %d leaves an array that the text declares", W.current->number);
   give_up();
 }
-
-// --- what Python calls
-
-void tir_reset() {
-  for (Global &b : W.globals) clear(b.cells, 0);
-  W.globals.clear();
-  W.told.clear();
-  W.met.clear();
-  W.problems.clear();
-  W.site_of.clear();
-  W.sites.clear();
 }
 
-void tir_array(u8 *first, u64 size, const char *name, int writable, int granule) {
-  Global b{first, first + size, name, writable != 0, {}, {}, {}, {}, {}, -1};
+// --- launches
+
+// What a kernel is run with.
+struct Launch {
+  void (*entry)(void **);
+  void **arguments;
+  Index grid, block;
+  int cluster;       // blocks of one, along x
+  int begins;        // registers that a thread begins with; 0: what it asks for is ignored
+  int granule;       // log2 of the bytes of a cell
+  u64 own;           // bytes of arrays that a function has to itself
+  bool eager;        // copies may land early
+  u64 seed;
+  u8 *shared;        // memory of a block's arrays
+  u64 shared_size;
+  const Listed *arrays;  // in it; none where not all are known
+  u64 count;
+};
+
+static void watch_array(u8 *first, u64 size, const char *name, bool writable, int granule) {
+  Global b{first, first + size, name, writable, {}, {}, {}, {}, {}, -1};
   if (writable) {
     b.written.assign(size, 0);
     b.last_block.assign((size >> granule) + 1, -1);
@@ -285,45 +293,41 @@ static void find_gaps(const Listed *listed, u64 arrays) {
   }
 }
 
-// Run a kernel; the number of problems so far. shape: grid x y z, block x y z, log2 of the bytes of a cell, whether copies
-// may land early, blocks of a cluster (along x), bytes of a function's own, registers that a thread begins with (0: what it
-// asks for is ignored). listed: the arrays in shared memory; none where not all are known.
-int tir_launch(void (*entry)(void **), void **arguments, const u32 *shape, u8 *shared, u64 shared_size,
-               const Listed *listed, u64 arrays, u64 seed) {
-  W.entry = entry;
-  W.arguments = arguments;
-  W.grid = {shape[0], shape[1], shape[2]};
-  W.block = {shape[3], shape[4], shape[5]};
-  W.threads = (int)(shape[3] * shape[4] * shape[5]);
-  W.granule = (int)shape[6];
-  W.eager = shape[7] != 0;
-  W.cluster = (int)shape[8];
-  W.stack = STACK + (shape[9] + 4095) / 4096 * 4096;
+static void launch_kernel(const Launch &k) {
+  W.entry = k.entry;
+  W.arguments = k.arguments;
+  W.grid = k.grid;
+  W.block = k.block;
+  W.threads = (int)(k.block.x * k.block.y * k.block.z);
+  W.granule = k.granule;
+  W.eager = k.eager;
+  W.cluster = k.cluster;
+  W.stack = STACK + (k.own + 4095) / 4096 * 4096;
   W.warps = (W.threads + WARP - 1) / WARP;
-  W.begins = (int)shape[10];
-  place_shared(shared, shared_size);
-  find_gaps(listed, arrays);
-  W.random = seed * 0x9E3779B97F4A7C15ull + 88172645463325252ull;
+  W.begins = k.begins;
+  place_shared(k.shared, k.shared_size);
+  find_gaps(k.arrays, k.count);
+  W.random = k.seed * 0x9E3779B97F4A7C15ull + 88172645463325252ull;
   W.stop = false;
   W.shuffled.assign(W.cluster * W.threads, 0);
   W.together.clear();
   W.passes.assign(W.threads, {});
   W.blocks.assign(W.cluster, {});
-  for (int k = 0; k < W.cluster * W.threads; k++) {
+  for (int n = 0; n < W.cluster * W.threads; n++) {
     Fiber *f = new Fiber;
     f->stack = (u8 *)mmap(nullptr, W.stack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    f->id = k;
-    f->rank = k / W.threads;
-    f->number = k % W.threads;
+    f->id = n;
+    f->rank = n / W.threads;
+    f->number = n % W.threads;
     f->warp = f->rank * W.warps + f->number / WARP;
     f->lane = f->number % WARP;
     unsigned i = (unsigned)f->number;
-    f->thread = {i % shape[3], i / shape[3] % shape[4], i / (shape[3] * shape[4])};
+    f->thread = {i % k.block.x, i / k.block.x % k.block.y, i / (k.block.x * k.block.y)};
     W.fibers.push_back(f);
     W.blocks[f->rank].push_back(f);
   }
   forget_blocks();
-  int blocks = (int)(shape[0] * shape[1] * shape[2]);
+  int blocks = (int)(k.grid.x * k.grid.y * k.grid.z);
   for (int number = 0; number < blocks && !W.stop; number += W.cluster) {
     W.count = number == 0;
     start_blocks(number);
@@ -344,72 +348,6 @@ int tir_launch(void (*entry)(void **), void **arguments, const u32 *shape, u8 *s
   W.fibers.clear();
   W.blocks.clear();
   if (W.shared && W.cluster > 1) munmap(W.shared, (size_t)(W.shared_end - W.shared));
-  return (int)W.problems.size();
-}
-
-// From now on a signal that would end the process is told to a pipe, as JSON: which thread, and where in the image of the
-// kernel.
-static int told_to;
-static const void *image_of;
-
-static void tell(int number, siginfo_t *, void *context) {
-  const char *name = number == SIGFPE ? "SIGFPE" : number == SIGSEGV ? "SIGSEGV" : number == SIGBUS ? "SIGBUS" :
-                     number == SIGILL ? "SIGILL" : number == SIGXCPU ? "SIGXCPU" : "SIGABRT";
-  u8 *pc = nullptr;
-#if defined(__x86_64__)
-  pc = (u8 *)((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
-#elif defined(__aarch64__)
-  pc = (u8 *)((ucontext_t *)context)->uc_mcontext.pc;
-#endif
-  Dl_info there, kernel;
-  bool inside = dladdr(pc, &there) && dladdr(image_of, &kernel) && there.dli_fbase == kernel.dli_fbase;
-  char text[200];
-  int size = snprintf(text, sizeof text, "{\"ended\": \"%s\", \"at\": \"@%lx\"", name,
-                      inside ? (unsigned long)(pc - (u8 *)kernel.dli_fbase) : 0);
-  if (const Fiber *f = W.current)
-    size += snprintf(text + size, sizeof text - size, ", \"thread\": %d, \"block\": %d", f->number,
-                     W.block_number + f->rank);
-  text[size++] = '}';
-  _exit(write(told_to, text, (size_t)size) == size ? 0 : 1);
-}
-
-void tir_catch(const void *entry, int pipe) {
-  static u8 stack[64 << 10];
-  told_to = pipe;
-  image_of = entry;
-  stack_t own{};
-  own.ss_sp = stack;
-  own.ss_size = sizeof stack;
-  sigaltstack(&own, nullptr);
-  struct sigaction how{};
-  how.sa_sigaction = tell;
-  how.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESETHAND;
-  for (int number : {SIGFPE, SIGSEGV, SIGBUS, SIGILL, SIGABRT, SIGXCPU}) sigaction(number, &how, nullptr);
-}
-
-int tir_problems() { return (int)W.problems.size(); }
-
-const char *tir_problem(int n) { return W.problems[n].c_str(); }
-
-u64 tir_unwritten(const u8 *first) {  // bytes of an array that no thread wrote
-  for (Global &b : W.globals)
-    if (b.first == first) return (u64)std::count(b.written.begin(), b.written.end(), 0);
-  return 0;
-}
-
-int tir_sites() { return (int)W.sites.size(); }
-
-const char *tir_site(int n, u64 *numbers) {  // what it does; its place, width, requests, lanes, units, ideal units
-  const Site &s = W.sites[n];
-  Dl_info info;
-  numbers[0] = s.at && dladdr(s.at, &info) ? (u64)((u8 *)s.at - (u8 *)info.dli_fbase) - 1 : 0;
-  numbers[1] = s.width;
-  numbers[2] = s.requests;
-  numbers[3] = s.lanes;
-  numbers[4] = s.units;
-  numbers[5] = s.ideal;
-  return ACCESS[s.kind];
-}
 }
 
 #include "instructions.h"
@@ -417,3 +355,4 @@ const char *tir_site(int n, u64 *numbers) {  // what it does; its place, width, 
 #include "clusters.h"
 #include "copies.h"
 #include "wgmma.h"
+#include "process.h"
