@@ -131,8 +131,8 @@ class Target(Shown):
         language, device = match[1], words[0] if match[2] is not None else ""
         if language == "hip" and device:
             raise _unknown(f"{device!r} is no device: HIP is source text only here")
-        if language == "c" and (match[3] is not None or match[2] not in (None, "0")):
-            raise _unknown(f'{words[0]!r} is no device: the one that runs C is "c:0"', "c:0")
+        if language == "c" and match[3] is not None:
+            raise _unknown(f'{words[0]!r} is no device: those that run C are "c:0", "c:clang" …', "c:0")
         if language == "cuda" and (match[3] is not None or (match[2] or "0").isdigit() is False):
             raise _unknown(f'{words[0]!r} is not a CUDA device; they are named "cuda:0", "cuda:1" …', "cuda:0")
         kinds = _KINDS.get(language, ("gpu",))

@@ -145,6 +145,11 @@ BUILD: dict[str, Entry] = {
         "# s.with_source(text with a constant of 20 GB).build()",
         "# the array as an argument",
     ),
+    "compile.c-text": Entry(
+        "The C compiler refused the text. The error's log holds its words; edited text is the usual cause.",
+        's = tir.Schedule(C, target="c")\ns.with_source("static void C_kernel(").build()',
+        's = tir.Schedule(C, target="c")\ns.with_source(s.source()).build()',
+    ),
     "compile.opencl": Entry(
         "The device's compiler refused the text. The error's log holds its words; edited text is the usual cause.",
         's.with_source("void C_kernel(").build()',

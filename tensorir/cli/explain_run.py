@@ -38,6 +38,12 @@ RUN: dict[str, Entry] = {
         "# CuPy without the libraries that it loads",
         f"# {_CUDA}",
     ),
+    "device.no-compiler": Entry(
+        "The C device needs a C compiler: the one that TENSORIR_CC names, else gcc or clang. None is here, or "
+        "what it builds cannot be loaded.",
+        "# a machine without a C compiler",
+        "# apt-get install gcc, or TENSORIR_CC=/path/to/a/compiler",
+    ),
     "device.no-opencl": Entry(
         "pyopencl cannot be imported, or finds no platform. On Linux x86-64 PoCL's wheel brings a CPU device.",
         "# a machine with no OpenCL runtime",

@@ -247,7 +247,7 @@ def attach(call: Call, device: Device, staging: dict[str, Any] | None = None) ->
 def _in_place(device: Device, param: Param, array: Any, output: bool, spans: list[tuple[int, int, Any]]) -> Any | None:
     """The host array as a memory, the same one for the same array; None for overlaps and poor alignment."""
     start = int(array.ctypes.data)
-    if start % least_align(param) or not array.size:
+    if start % least_align(param, device) or not array.size:
         return None
     end = start + int(array.nbytes)
     for low, high, memory in spans:
@@ -261,9 +261,9 @@ def _in_place(device: Device, param: Param, array: Any, output: bool, spans: lis
     return made
 
 
-def least_align(param: Param) -> int:
+def least_align(param: Param, device: Device) -> int:
     """Bytes of which the address of a host array is a multiple that is worked on in place."""
-    return max(param.align, 16)
+    return max(param.align, device.host_align)
 
 
 def _avoidable(device: Device, param: Param, argument: Argument, output: bool) -> list[Problem]:
@@ -273,13 +273,12 @@ def _avoidable(device: Device, param: Param, argument: Argument, output: bool) -
         strides = f"strides {tuple(array.strides)} for shape {argument.shape}"
         message = f"{name}: kernels work on a copy, since it is not C-contiguous ({strides})"
         return [Problem("launch.copied-strides", message, hint=f"{_contiguous(name, argument)} once, before the calls")]
-    beyond = int(array.ctypes.data) % least_align(param)
+    least = least_align(param, device)
+    beyond = int(array.ctypes.data) % least
     if not device.works_in_place or not beyond:
         return []
     back = ", which is copied back" if output else ""
-    message = (
-        f"{name}: kernels work on a copy{back}, since its address is {beyond} beyond a multiple of {least_align(param)}"
-    )
+    message = f"{name}: kernels work on a copy{back}, since its address is {beyond} beyond a multiple of {least}"
     return [
         Problem("launch.copied-alignment", message, hint=f"an array of tir.empty({argument.shape}, {param.dtype!r})")
     ]

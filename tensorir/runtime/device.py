@@ -59,6 +59,7 @@ class Device(Shown, ABC):
     identity: name, platform, driver and compiler versions as text, for logs and cache keys
     natives:  kinds of array that it takes: "numpy" and one of "pyopencl", "cupy"
     base_align: bytes to which the start of a memory is aligned, and of a part of one
+    host_align: the same of host arrays that are worked on in place
     max_alloc:  the largest memory in bytes
     coherent:   a memory that *is* a host array shows each write at once, to the host and to other such memories
     takes_streams: kernels run on a stream of the caller's, on memory at his addresses (``at``, ``on_stream``)
@@ -69,6 +70,7 @@ class Device(Shown, ABC):
     identity: dict[str, str]
     natives: tuple[str, ...]
     base_align: int
+    host_align: int = 16
     max_alloc: int
     coherent: bool = False
     takes_streams: bool = False
@@ -185,16 +187,18 @@ class DeviceInfo(Shown):
         return f"{self.name}: {what or self.language}" + ("" if self.usable else f" (not usable: {self.reason})")
 
 
+_ORDER = ("opencl", "c", "cuda")
+"""Languages of devices, the ones that are looked for first first."""
 _opened: dict[str, Device] = {}
 _lock = threading.Lock()
 
 
 def devices() -> list[DeviceInfo]:
-    """Every OpenCL and CUDA device found, usable ones and the others with their reason; never raises.
+    """Every OpenCL, C and CUDA device found, usable ones and the others with their reason; never raises.
 
     OpenCL platforms are numbered as the loader lists them, simulators (Oclgrind) after the others.
     """
-    return _list("opencl") + _list("cuda")
+    return [d for language in _ORDER for d in _list(language)]
 
 
 def _list(language: str) -> list[DeviceInfo]:
@@ -202,6 +206,10 @@ def _list(language: str) -> list[DeviceInfo]:
         from tensorir.runtime import opencl
 
         return opencl.list_devices()
+    if language == "c":
+        from tensorir.runtime import c_device
+
+        return c_device.list_devices()
     if language == "hip":
         return []  # text alone
     from tensorir.runtime import cuda_device
@@ -210,9 +218,11 @@ def _list(language: str) -> list[DeviceInfo]:
 
 
 def open_device(name: str | Target | Device | None = None) -> Device:
-    """Open a device by name (``"opencl:0:0"``, ``"opencl:pocl"``, ``"cuda:0"``), by target text, or the first usable.
+    """Open a device by name (``"opencl:0:0"``, ``"opencl:pocl"``, ``"c:0"``, ``"cuda:0"``), by target text, or the
+    first usable.
 
-    Without a name: an OpenCL CPU device, PoCL before others, then an OpenCL GPU, then CUDA; a simulator only by name.
+    Without a name: an OpenCL CPU device, PoCL before others, then an OpenCL GPU, then C, then CUDA; a simulator only by
+    name.
     The same name gives the same object.
     """
     if isinstance(name, Device):
@@ -221,7 +231,7 @@ def open_device(name: str | Target | Device | None = None) -> Device:
     target = None if name is None else Target.parse(name)
     listed: list[DeviceInfo] = []
     chosen = None
-    for language in ("opencl", "cuda") if target is None else (target.language,):
+    for language in _ORDER if target is None else (target.language,):
         listed += _list(language)  # CUDA only when wanted or needed: it costs the import of cupy
         chosen = _choose(listed, target)
         if chosen is not None and chosen.usable:
@@ -239,6 +249,10 @@ def open_device(name: str | Target | Device | None = None) -> Device:
 
 
 def _open(info: DeviceInfo) -> Device:
+    if info.language == "c":
+        from tensorir.runtime import c_device
+
+        return c_device.open_listed(info)
     if info.language == "opencl":
         from tensorir.runtime import opencl
 
@@ -267,12 +281,13 @@ def _rank(info: DeviceInfo) -> tuple[bool, bool, bool]:
 
 
 def _is_named(info: DeviceInfo, wanted: str) -> bool:
-    """Whether ``opencl:<platform number or name>[:<device number or name>]`` or ``cuda:<number>`` means this device."""
+    """Whether ``opencl:<platform number or name>[:<device number or name>]``, ``c:<number or compiler>`` or
+    ``cuda:<number>`` means this device."""
     language, *parts = wanted.split(":")
     numbers = info.name.split(":")[1:]
     if language != info.language or len(numbers) < len(parts):
         return False
-    texts = (info.platform, info.label) if language == "opencl" else (info.label,)
+    texts = {"opencl": (info.platform, info.label), "c": (info.driver,)}.get(language, (info.label,))
     for given, number, text in zip(parts, numbers, texts, strict=False):
         words = text.lower() + (" pocl" if "portable computing" in text.lower() else "")
         if given != number and (given.isdigit() or given.lower() not in words):

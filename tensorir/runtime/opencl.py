@@ -409,7 +409,8 @@ class OpenCLModule(Module):
                 options=list(self._device.options), cache_dir=False
             )
         except cl.Error as error:
-            raise compile_error(self._source, str(error)) from None
+            said = re.sub(r"\S*\.cl:(\d+):(\d+):", r"line \1:\2:", str(error))
+            raise compile_error("compile.opencl", self._source.name, self._source.text, said) from None
 
     def _kernel(self, launch: KernelLaunch) -> Any:
         cl = self._cl
@@ -437,16 +438,15 @@ class OpenCLModule(Module):
         return int(kernel.get_work_group_info(which, self._device.handle))
 
 
-def compile_error(source: Source, text: str) -> CompileError:
-    """``compile.opencl`` with the compiler's words and the first line that it complains about."""
-    text = re.sub(r"\S*\.cl:(\d+):(\d+):", r"line \1:\2:", text)
+def compile_error(code: str, name: str, text: str, said: str) -> CompileError:
+    """``compile.opencl`` or ``compile.c-text`` with what the compiler ``said``, and the first line it complains of."""
     lines = [
-        x for x in text.splitlines() if x.strip() and not x.startswith(("(options:", "Build on", "clBuildProgram"))
+        x for x in said.splitlines() if x.strip() and not x.startswith(("(options:", "Build on", "clBuildProgram"))
     ]
     first = next((x for x in lines if "error" in x.lower()), lines[0] if lines else "the compiler gave no reason")
     place = re.search(r"line (\d+):(\d+):", first)
-    at = excerpt(source.text, int(place[1]), int(place[2])) if place else ""
-    problem = Problem("compile.opencl", f"{source.name}: {first.strip()[:500]}", at)
+    at = excerpt(text, int(place[1]), int(place[2])) if place else ""
+    problem = Problem(code, f"{name}: {first.strip()[:500]}", at)
     return CompileError(problem, log="\n".join(lines)[:_LOG_BYTES])
 
 

@@ -34,7 +34,7 @@ class OnPointers:
     def __init__(self, program: Program) -> None:
         self.program, source = program, program.source
         self._params = (*source.inputs, *source.outputs)
-        self.align = {p.name: least_align(p) for p in self._params if p.role != "scalar"}
+        self.align = {p.name: least_align(p, program.device) for p in self._params if p.role != "scalar"}
         self._spaces: list[Param] = []
         if program.device.takes_streams:
             made = {name for k in source.made_early for name in k.params}

@@ -1,0 +1,27 @@
+"""The C text that runs the blocks of kernels on threads of its own."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+PROLOGUE = """\
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+#include <unistd.h>
+"""
+"""What stands before all other text: the system's headers, with what Linux has beyond POSIX."""
+
+
+@cache
+def pool_text() -> str:
+    """Threads that sleep between calls, and ``tir_run``, which runs blocks on them."""
+    return files("tensorir.codegen").joinpath("pool.c").read_text(encoding="utf-8")

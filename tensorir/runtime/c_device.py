@@ -1,0 +1,254 @@
+"""The processor itself as a device: C text, built by a compiler that is here, loaded into this process."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache, partial
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tensorir.codegen.pool import PROLOGUE, pool_text
+from tensorir.codegen.source import KernelLaunch, Source
+from tensorir.errors import CompileError, DeviceError, LaunchError, refuse
+from tensorir.runtime.arguments import aligned_empty
+from tensorir.runtime.cache import cache_key, default_cache
+from tensorir.runtime.device import Bytes, Device, DeviceInfo, Module, Step
+from tensorir.runtime.host import CPUINFO, as_here, cores, flags_here
+from tensorir.runtime.limits import check_source
+from tensorir.runtime.opencl import compile_error
+from tensorir.target import preset
+
+OPTIONS = ("-std=c11", "-O3", "-march=native", "-ffp-contract=fast", "-fPIC", "-shared", "-pthread", "-w")
+NAMED = "TENSORIR_CC"
+"""The variable that names a compiler, instead of those that are looked for."""
+_GNU = ("gcc", "cc")
+_CLANG = ("clang", *(f"clang-{n}" for n in range(25, 13, -1)))
+_HUGE_PAGE = 1 << 21
+
+_LAUNCHER = """
+typedef struct tir_step {
+  tir_launch launch;
+  size_t blocks;
+  int threads;
+  _Atomic uint64_t took;
+} tir_step;
+
+void tir_enqueue(tir_step *s) { tir_run(tir_block, &s->launch, s->blocks, s->threads, &s->took); }
+"""
+
+
+@cache
+def compilers() -> tuple[tuple[str, str], ...]:
+    """Path and version of the C compilers that are here, the default first: one named, else gcc and clang."""
+    named = os.environ.get(NAMED)
+    groups = ((named,),) if named else (_GNU, _CLANG)
+    found: list[tuple[str, str]] = []
+    for group in groups:
+        for name in group:
+            path = shutil.which(name)
+            version = _version(path) if path else ""
+            if path and version and version not in [v for _, v in found]:
+                found.append((path, version))
+                break
+    return tuple(found)
+
+
+def _version(path: str) -> str:
+    """The first line that a compiler says of itself; empty for one that does not work."""
+    try:
+        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.partition("\n")[0].strip() if done.returncode == 0 else ""
+
+
+def list_devices() -> list[DeviceInfo]:
+    """One device for each compiler, or one unusable entry that says what is missing."""
+    found = [
+        DeviceInfo(f"c:{n}", "c", "cpu", label=processor(), platform="C", driver=version, details={"path": path})
+        for n, (path, version) in enumerate(compilers())
+    ]
+    reason = f"{os.environ[NAMED]} ({NAMED}) is no compiler" if NAMED in os.environ else "no C compiler (gcc or clang)"
+    details = {"code": "device.no-compiler"}
+    fix = "apt-get install gcc"
+    return found or [DeviceInfo("c", "c", "cpu", usable=False, reason=reason, fix=fix, details=details)]
+
+
+@cache
+def processor() -> str:
+    """What the processor is called, with a digest of what it can do: compilers choose instructions by that."""
+    lines = CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines() if CPUINFO.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    name = names[0] if names else platform.processor() or platform.machine()
+    flags = hashlib.sha256(" ".join(sorted(flags_here())).encode()).hexdigest()[:8]
+    return f"{name} ({platform.machine()}, {flags})"
+
+
+def open_listed(info: DeviceInfo) -> CDevice:
+    """Open a device that ``list_devices`` found."""
+    return CDevice(info)
+
+
+class CDevice(Device):
+    """This machine's processor by one compiler. Memories are NumPy arrays of bytes; a launch returns when it has run.
+
+    Threads are started again in a forked child, which may go on.
+    """
+
+    natives = ("numpy",)
+    base_align = 64
+    host_align = 1
+    coherent = True
+
+    def __init__(self, info: DeviceInfo) -> None:
+        self.name, self.pid = info.name, os.getpid()
+        self.path, self.options = str(info.details["path"]), OPTIONS
+        self.max_alloc = 1 << 46
+        self.identity = {
+            "name": info.label,
+            "platform": "C",
+            "driver": info.driver,
+            "compiler": f"{info.driver}, {' '.join(OPTIONS)}",
+        }
+        base = as_here(preset("c", "cpu"))
+        self.target = replace(base, device=info.name, units=cores(), name=f"{info.label} ({info.driver})")
+        runtime = _library(self, PROLOGUE + pool_text() + _LAUNCHER, "pool", cache=True)[0]
+        self._launch = runtime.tir_enqueue
+        self._launch.argtypes, self._launch.restype = [ctypes.c_void_p], None
+
+    def check_process(self) -> None:
+        return
+
+    def compile(self, source: Source, *, cache: bool = True) -> CModule:
+        check_source(source, self.target)
+        return CModule(self, source, cache)
+
+    def allocate(self, nbytes: int) -> Any:
+        try:
+            return aligned_empty((max(nbytes, 16),), "uint8", 4096 if nbytes >= _HUGE_PAGE else 64)
+        except MemoryError as error:
+            raise refuse(LaunchError, "launch.memory", f"{self.name} has no {nbytes} bytes: {error}") from None
+
+    def part(self, memory: Any, offset: int, nbytes: int) -> Any:
+        return memory[offset : offset + max(nbytes, 1)]
+
+    def write(self, memory: Any, data: Bytes) -> None:
+        memory[: data.nbytes] = data
+
+    def read(self, memory: Any, data: Bytes) -> None:
+        data[:] = memory[: data.nbytes]
+
+    @property
+    def works_in_place(self) -> bool:
+        return True
+
+    def share(self, array: Any, writable: bool) -> Any | None:
+        return array if array.nbytes else None
+
+    def finish(self) -> None:
+        return
+
+
+class _Step(ctypes.Structure):
+    _fields_ = (
+        ("run", ctypes.c_void_p),
+        ("args", ctypes.c_void_p),
+        ("grid", ctypes.c_int64 * 3),
+        ("blocks", ctypes.c_size_t),
+        ("threads", ctypes.c_int),
+        ("took", ctypes.c_uint64),
+    )
+
+
+class CModule(Module):
+    """A shared library of a text."""
+
+    def __init__(self, device: CDevice, source: Source, cache: bool) -> None:
+        self._device, self._source = device, source
+        started = time.perf_counter()
+        self._library, payload, self.cached = _library(device, source.text, source.name, cache)
+        self.digest = hashlib.sha256(payload).hexdigest() if cache else ""
+        self._runs = {launch.name: self._run(launch) for launch in source.kernels}
+        self.compile_s = time.perf_counter() - started
+
+    def _run(self, launch: KernelLaunch) -> int:
+        try:
+            found = ctypes.cast(self._library[f"{launch.name}_run"], ctypes.c_void_p).value
+        except AttributeError:
+            message = f"the source of {self._source.name} has no kernel {launch.name}"
+            raise refuse(CompileError, "compile.signature", message) from None
+        assert found is not None
+        return found
+
+    def step(self, launch: KernelLaunch, args: Sequence[Any], private: bool) -> Step:
+        kept = [np.ascontiguousarray(a) for a in args]  # numbers as arrays of one element
+        places = (ctypes.c_void_p * max(1, len(kept)))(*(a.ctypes.data for a in kept))
+        step = _Step(
+            self._runs[launch.name],
+            ctypes.addressof(places),
+            (ctypes.c_int64 * 3)(*launch.grid),
+            prod(launch.grid),
+            self._device.target.units,
+            0,
+        )
+        enqueue = partial(self._device._launch, ctypes.addressof(step))
+        enqueue.kept = (kept, places, step, self._library)  # type: ignore[attr-defined]
+        return enqueue
+
+    def resources(self) -> dict[str, Any]:
+        kernels = {k.name: {"shared_bytes": k.shared_bytes} for k in self._source.kernels}
+        shared = max((k.shared_bytes for k in self._source.kernels), default=0)
+        return {"registers": None, "spills": None, "shared_bytes": shared, "kernels": kernels}
+
+
+def _library(device: CDevice, text: str, name: str, cache: bool) -> tuple[ctypes.CDLL, bytes, bool]:
+    """The text as a loaded library, its bytes, and whether they came from the artifact cache."""
+    key = cache_key(kind="c library", source=text, options=device.options, device=device.identity)
+    payload = default_cache().get(key) if cache else None
+    if payload is not None:
+        try:
+            return _loaded(payload), payload, True
+        except OSError:
+            default_cache().discard(key)
+    payload = _built(device, text, name)
+    if cache:
+        default_cache().put(key, payload)
+    try:
+        return _loaded(payload), payload, False
+    except OSError as error:
+        raise refuse(DeviceError, "device.no-compiler", f"what {device.path} built cannot be loaded: {error}") from None
+
+
+def _loaded(payload: bytes) -> ctypes.CDLL:
+    """A library from its bytes; its file is gone once it is loaded."""
+    with tempfile.TemporaryDirectory(prefix="tensorir-") as folder:
+        place = Path(folder) / "kernel.so"
+        place.write_bytes(payload)
+        return ctypes.CDLL(str(place))
+
+
+def _built(device: CDevice, text: str, name: str) -> bytes:
+    with tempfile.TemporaryDirectory(prefix="tensorir-") as folder:
+        (Path(folder) / "kernel.c").write_text(text, encoding="utf-8")
+        command = [device.path, *device.options, "kernel.c", "-o", "kernel.so", "-lm"]
+        try:
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        except OSError as error:
+            raise refuse(DeviceError, "device.no-compiler", f"{device.path} cannot be run: {error}") from None
+        if done.returncode == 0:
+            return (Path(folder) / "kernel.so").read_bytes()
+    said = re.sub(r"kernel\.c:(\d+):(\d+):", r"line \1:\2:", done.stderr)
+    raise compile_error("compile.c-text", name, text, said)
