@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from tensorir.target import Target
 if TYPE_CHECKING:
     from tensorir.api.near import Near
     from tensorir.api.schedule import Schedule
+    from tensorir.export.part import Part
     from tensorir.expr.tensor import Tensor
 
 
@@ -62,7 +63,9 @@ def build_source(s: Schedule, device: Device, limit_s: float | None = None) -> E
         from tensorir.check.verdict import arguments_for
 
         prove(source, device, lambda: arguments_for(s), LIMIT_S if limit_s is None else limit_s)
-    return Executable(source, device, str(s.trace), s.outputs)
+    from tensorir.api.shipping import again_of
+
+    return Executable(source, device, str(s.trace), s.outputs, again=again_of(s))
 
 
 def run_guarded(
@@ -97,9 +100,11 @@ class Executable(Shown):
         program: Program | None = None,
         nearest: Near | None = None,
         max_error: float | None = None,
+        again: Callable[[str], Part] | None = None,
     ) -> None:
         self.emitted, self.device, self.trace, self.outputs = source, device, trace, tuple(outputs)
         self.nearest, self.max_error = nearest, max_error
+        self._again = again  # the same computation for another target, for export
         self.program = program or Program(source, device)
 
     def __repr__(self) -> str:
@@ -122,7 +127,9 @@ class Executable(Shown):
         Raises LaunchError ``launch.prepack``, which lists the inputs that can be fixed.
         """
         program = self.program.prepack(**arrays)
-        return Executable(program.source, self.device, self.trace, self.outputs, program, max_error=self.max_error)
+        return Executable(
+            program.source, self.device, self.trace, self.outputs, program, max_error=self.max_error, again=self._again
+        )
 
     if not TYPE_CHECKING:
 
@@ -174,12 +181,24 @@ class Executable(Shown):
     def export(self, path: str | Path, to: str | Sequence[str] = ("source",), *, name: str | None = None) -> Path:
         """Write a folder that runs without tensorir; see ``tensorir.export``.
 
-        to:   destinations, a list of them or one: "source", "pyopencl", "cupy" …
+        to:   destinations, a list of them or one: "source", "pyopencl", "cupy" … One that takes another language than
+              this kernel's gets the same schedule in that language
         name: "NS::NAME" where one of them registers an operator; by the folder's name when None
-        """
-        from tensorir.export.folder import export
 
-        return export(
-            self.emitted, path, to, trace=self.trace, outputs=self.outputs, kind=self.device.target.kind,
-            max_error=self.max_error, name=name,
-        )  # fmt: skip
+        Raises ExportError ``export.destination``, ``export.language``, ``export.name``, ``export.not-empty``,
+        ``export.unwritable``, and LoweringError where a destination's language cannot express the schedule.
+        """
+        from tensorir.export.folder import export_part
+        from tensorir.export.part import Part
+
+        kind, again = self.device.target.kind, self._lowered_again if self._again else None
+        part = Part(self.emitted, self.outputs, None, self.trace, kind, {}, self.max_error, again)
+        return export_part(part, path, to, name=name)
+
+    def _lowered_again(self, target: str) -> Part:
+        """This computation for another target, with the inputs that are fixed here."""
+        assert self._again is not None
+        made = self._again(target)
+        inputs = {p.name for p in made.source.inputs}
+        held = {p.name: p.data or b"" for p in self.emitted.params if p.role == "constant" and p.name in inputs}
+        return replace(made, source=made.source.fixed(held))

@@ -6,7 +6,7 @@ What an earlier process did is not done again (``api.kept``), so most of what co
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tensorir.api.build import Executable
@@ -21,6 +21,7 @@ from tensorir.target import Target
 
 if TYPE_CHECKING:
     from tensorir.api.workload import Workload
+    from tensorir.export.part import Part
     from tensorir.tune.log import Choice
     from tensorir.tune.record import Identity, Record
 
@@ -74,7 +75,8 @@ def _from_nearest(work: Workload, identity: Identity, log: str, device: Device) 
         except Refused:
             continue
         if program is not None:
-            return Executable(made.source, device, trace_text(made), work.outputs, program, near, made.max_error)
+            again = _again(work, near.template, near.config, device)
+            return Executable(made.source, device, trace_text(made), work.outputs, program, near, made.max_error, again)
     return None
 
 
@@ -97,9 +99,22 @@ def _first_good(work: Workload, records: Iterable[Record], device: Device) -> tu
         program = _checked(work, Candidate(source, {}, None, error), device)
         if program is not None:
             steps = steps_text(record["trace"])
-            return Executable(source, device, steps, work.outputs, program, max_error=error), stale, wrong
+            again = _again(work, record["template"], record["config"], device)
+            f = Executable(source, device, steps, work.outputs, program, max_error=error, again=again)
+            return f, stale, wrong
         wrong += 1
     return None, stale, wrong
+
+
+def _again(work: Workload, template: str, config: Mapping[str, Any], device: Device) -> Callable[[str], Part]:
+    """What lowers the kernel for another target, for export; a loaded kernel needs none of it."""
+
+    def again(wanted: str) -> Part:
+        from tensorir.api.shipping import again_of_work
+
+        return again_of_work(work, template, config, device.target)(wanted)
+
+    return again
 
 
 def choices(work: Workload, identity: Identity, log: str) -> list[Choice]:

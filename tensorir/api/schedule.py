@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Self
 
 from tensorir.api.build import Executable, build_source, emit_source, run_guarded
@@ -58,6 +59,16 @@ class Schedule(_Schedule):
         ``launch.time-limit``, ``launch.out-of-bounds``, ``launch.input-written``.
         """
         return build_source(self, open_device(device if device is not None else self.target), _limit(limit_s))
+
+    def export(self, path: str | Path, to: str | Sequence[str] = ("source",), *, name: str | None = None) -> Path:
+        """Write a folder that runs without tensorir, as ``Executable.export`` does; no device is needed.
+
+        What it compares with is computed from the declarations, in NumPy. Raises as ``f.export``.
+        """
+        from tensorir.api.shipping import part_of
+        from tensorir.export.folder import export_part
+
+        return export_part(part_of(self), path, to, name=name)
 
     def _run_guarded(
         self, arrays: Sequence[Any], device: str | Device | None = None, limit_s: float | None = None

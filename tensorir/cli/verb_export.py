@@ -72,45 +72,50 @@ def _one(
     target: Target | None, log: str, untuned: bool,
 ) -> dict[str, Any]:  # fmt: skip
     """Write the kernel of one shape, in each language that is asked for; what the document says of it."""
+    from tensorir.cli.chosen import recorded
     from tensorir.cli.parse import workloads
-    from tensorir.export.asked import by_language, each_language
+    from tensorir.export.asked import AGAIN, by_language, each_language
     from tensorir.export.folder import export_part
 
     wanted = by_language(to, None if target is None else target.language)
     (make,) = workloads(op, shape, {**parameters, "log": log})
     work = make()
-    found = each_language(wanted, lambda language: _part(work, target or language, log, untuned))
-    (first, about), *more = found.values()
-    others = {part.source.language: part for part, _ in more}
-    folder = export_part(first, output, to, name=name, others=others)
+    again = [language for language in wanted if language in AGAIN]
+
+    def made(language: str | None) -> tuple[Part, dict[str, Any]] | None:
+        """None where another language's kernel is to be lowered again."""
+        if language not in again:
+            return _part(work, target or language, log, untuned)
+        return _part(work, target or language, log, False) if recorded(work, target or language, log) else None
+
+    found = [one for one in each_language(wanted, made).values() if one is not None]
+    if not found:
+        tuned = recorded(work, target, log) is not None
+        found = [_part(work, target or (None if tuned else again[0]), log, untuned)]
+    (first, about), *more = found
+    folder = export_part(first, output, to, name=name, others={part.source.language: part for part, _ in more})
     bodies = {part.source.language: said for part, said in more}
     return _written(folder, {**about, **({"bodies": bodies} if bodies else {})})
 
 
 def _part(work: Workload, target: Target | str | None, log: str, untuned: bool) -> tuple[Part, dict[str, Any]]:
     """The best recorded kernel for a target; what the document says of it."""
-    from tensorir.api.candidate import source_of
     from tensorir.api.export_shapes import about_record
+    from tensorir.api.shipping import part_of_work
     from tensorir.cli.chosen import offline, recorded
-    from tensorir.export.part import Part
 
     chosen = recorded(work, target, log)
     if chosen is None:
         if not untuned:
             raise _not_tuned(work, log, target)
         chosen = offline(work, target, log, None, None)
-    s = work.schedule(chosen.config, template=chosen.template, target=chosen.target)
     about = {
         "workload": work.title,
         "config": chosen.config,
         "template": chosen.template,
         "record": None if chosen.record is None else about_record(chosen.record),
     }
-    part = Part(
-        source_of(s), work.outputs, work.reference, str(s.trace), chosen.target.kind, about,
-        work.allowed_error(chosen.template),
-    )  # fmt: skip
-    return part, chosen.json()
+    return part_of_work(work, chosen.template, chosen.config, chosen.target, about), chosen.json()
 
 
 def _sets(

@@ -21,6 +21,8 @@ from tensorir.export.part import ExportError, Part
 
 FORMAT = "tensorir-export"
 NAMESPACE = "tensorir"
+AGAIN = ("c",)
+"""Languages that a kernel tuned in another one serves as well, where the log has none of them."""
 
 _Made = TypeVar("_Made")
 

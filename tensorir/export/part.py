@@ -25,7 +25,8 @@ class Part:
     about:     more for the manifest (the record, the device it was tuned on)
     max_error: what its results may be off, as ``Workload.allowed_error`` says
     again:     the same computation lowered for another target, by its text ("c", "cuda -arch=sm_80"); see
-               ``for_target``. It raises a TensorIRError where the schedule cannot be
+               ``for_target``. It also gives this language for other limits ("c -vector_bytes=16"). It raises a
+               TensorIRError where the schedule cannot be lowered so
     """
 
     source: Source
