@@ -348,6 +348,7 @@ def test_executables(tmp_path, monkeypatch):
     for given in SAMPLES.values():
         for act in (
             lambda x: f(x, b), lambda x: f(a, b, out=x), lambda x: f.bind(a, x), lambda x: f.export("out", x),
+            lambda x: tir.Schedule(C).export(x, "source"), lambda x: f.export("out", name=x),
             lambda x: f.prepack(B=x), lambda x: f.prepack(**{str(x): b}),
             lambda x: f.time(a, b, repeat=1 if x == 5 else x) if not isinstance(x, np.ndarray) else None,
             lambda x: tir.Schedule(C).build(x) if x is not None else None,
@@ -360,6 +361,8 @@ def test_executables(tmp_path, monkeypatch):
         with pytest.raises(tir.TensorIRError):
             f.export(given)
         with pytest.raises(tir.TensorIRError):
+            tir.Schedule(C).export(given)
+        with pytest.raises(tir.TensorIRError):
             export(f.emitted, given, ["source"], outputs=[C])
 
 
@@ -370,6 +373,6 @@ def test_every_public_call_is_here():
     public = {n for n, home in tir._WHERE.items() if home != "tensorir.errors"}
     assert sorted(public - here - classes) == []
     methods = {n for n, m in inspect.getmembers(tir.Schedule, inspect.isfunction) if not n.startswith("_")}
-    assert sorted(methods - set(SCHEDULE) - set(REFUSED) - {"build", "fork", "tree", "blame"}) == []
+    assert sorted(methods - set(SCHEDULE) - set(REFUSED) - {"build", "fork", "tree", "blame", "export"}) == []
     handles = {n for n, m in inspect.getmembers(StageRef, inspect.isfunction) if not n.startswith("_")}
     assert handles - {"axis"} <= methods
