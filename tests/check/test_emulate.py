@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 import tensorir as tir
+from tensorir.check import emulate as emulating
 from tensorir.check.emulate import Emulated, Traffic, emulate
 
 pytestmark = pytest.mark.skipif(
     shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler"
 )
+CLANG = shutil.which("clang++") or shutil.which("clang++-19")
 CONFIG = dict(ti=8, tj=8, ri=4, rj=4, bk=8, vector=4, fragments=1, depth=1)
 
 
@@ -292,3 +294,20 @@ def test_matmul_has_no_bank_conflicts_and_loads_whole_sectors(ta: bool, tb: bool
     assert {t.width for t in reads} == {16}
     for t in got.traffic:
         assert t.units == t.ideal or t.what == "global write", t
+
+
+@pytest.mark.skipif(not CLANG, reason="no Clang")
+def test_kernels_of_clang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which calls hooks of its own for memory that it fills and copies."""
+    emulating._program()
+    for name in ("_accepts", "_compiled"):  # what they keep is another compiler's
+        monkeypatch.setattr(emulating, name, getattr(emulating, name).__wrapped__)
+    monkeypatch.setattr(emulating, "_compiler", lambda: CLANG)
+    A = tir.placeholder((64,), name="A")
+    s = tir.Schedule(tir.compute((64,), lambda i: A[i] * 3, name="B"), target="cuda")
+    outer, inner = s["B"].split("i", [None, 32])
+    s.bind(outer, "block.x").bind(inner, "thread.x")
+    assert s.check("emulate")
+    text = s.source().replace("A[i_0", "A[1 + i_0", 1)
+    assert text != s.source()
+    assert "memory.out-of-bounds" in {p.code for p in s.with_source(text).check("emulate").problems}

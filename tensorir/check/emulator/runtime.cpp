@@ -148,6 +148,21 @@ HOOKS(8)
 HOOKS(16)
 void __tsan_read_range(void *p, size_t n) { access(p, (unsigned)n, false, HERE); }
 void __tsan_write_range(void *p, size_t n) { access(p, (unsigned)n, true, HERE); }
+// Clang calls these for memset and its like, what it fills and copies of its own accord as well.
+void *__tsan_memset(void *to, int byte, size_t n) {
+  access(to, (unsigned)n, true, HERE);
+  return std::memset(to, byte, n);
+}
+void *__tsan_memcpy(void *to, const void *from, size_t n) {
+  access(from, (unsigned)n, false, HERE);
+  access(to, (unsigned)n, true, HERE);
+  return std::memcpy(to, from, n);
+}
+void *__tsan_memmove(void *to, const void *from, size_t n) {
+  access(from, (unsigned)n, false, HERE);
+  access(to, (unsigned)n, true, HERE);
+  return std::memmove(to, from, n);
+}
 void __tsan_init() {}
 void __tsan_func_entry(void *) {}
 void __tsan_func_exit() {}
