@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tensorir.export.destination import Destination
-from tensorir.export.destinations import cupy, pyopencl, source
+from tensorir.export.destinations import cupy, jax, pyopencl, source, tvm_ffi
 
 DESTINATIONS: dict[str, Destination] = {
     row.name: row
@@ -11,6 +11,8 @@ DESTINATIONS: dict[str, Destination] = {
         source.DESTINATION,
         pyopencl.DESTINATION,
         cupy.DESTINATION,
+        jax.DESTINATION,
+        tvm_ffi.DESTINATION,
     )
 }
 """Name to what it is, in the order in which messages and tables list them."""

@@ -1,0 +1,115 @@
+"""The doors by which frameworks call the C program of a folder: C files that are the same in all folders, and a table
+of its arguments. They are compiled with the program into the folder's library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.resources import files as resources
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tensorir.export.bodies import shipped_module
+from tensorir.export.destination import Made, Shipment
+from tensorir.ir.dtypes import DTYPES, WIDENED
+
+
+class Codes(NamedTuple):
+    """What a type of element is called by DLPack, XLA (PrimitiveType) and ONNX (TensorProto.DataType)."""
+
+    dl: int
+    xla: int
+    onnx: int
+
+
+CODES = {
+    "bool": Codes(6, 1, 9),
+    "int8": Codes(0, 2, 3), "int16": Codes(0, 3, 5), "int32": Codes(0, 4, 6), "int64": Codes(0, 5, 7),
+    "uint8": Codes(1, 6, 2), "uint16": Codes(1, 7, 4), "uint32": Codes(1, 8, 12), "uint64": Codes(1, 9, 13),
+    "float16": Codes(2, 10, 10), "float32": Codes(2, 11, 1), "float64": Codes(2, 12, 11),
+    "bfloat16": Codes(4, 16, 16), "float8_e4m3": Codes(10, 20, 17), "float8_e5m2": Codes(12, 19, 19),
+}  # fmt: skip
+
+
+def program_of(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a manifest says of the folder's C program."""
+    return manifest if manifest["language"] == "c" else {**manifest, **manifest["bodies"]["c"]}
+
+
+def door(shipment: Shipment, name: str, entry: Mapping[str, Any], use: str) -> Made:
+    """The door ``name``: ``shipped/door_NAME.c`` in the library, ``shipped/door_NAME.py`` as what runs it.
+
+    entry: of the manifest, the name of the C function added;  use: as for ``Made``
+    """
+    called = shipment.operator.name
+    text = table(program_of(shipment.manifest), called).encode("utf-8")
+    units = {file: _shipped(file) for file in (f"door_{name}.c", "door.h")} | {"door_table.h": text}
+    files = {f"door_{name}.py": shipped_module(f"door_{name}"), **units}
+    return Made(files, {"symbol": symbols(called)[name], **entry}, use, tuple(units))
+
+
+def called_with(shipment: Shipment) -> dict[str, str]:
+    """``names`` and ``results`` of the kernel's arguments, for a line of Python in the README."""
+    arguments = program_of(shipment.manifest)["arguments"]
+    given = ", ".join(p["name"] for p in arguments if p["role"] in ("input", "scalar"))
+    return {"names": given, "results": ", ".join(p["name"] for p in arguments if p["role"] == "output")}
+
+
+def _shipped(file: str) -> bytes:
+    return resources("tensorir.export.shipped").joinpath(file).read_bytes()
+
+
+def table(program: Mapping[str, Any], name: str) -> str:
+    """``door_table.h`` of a C program."""
+    given = [p for p in program["arguments"] if p["role"] in ("input", "scalar")]
+    every = [*given, *(p for p in program["arguments"] if p["role"] == "output")]
+    limits: dict[str, int] = {}
+    for g in program.get("gathers", ()):
+        limits[g["param"]] = min(limits.get(g["param"], g["limit"]), g["limit"])
+    lines = [
+        f"/* The arguments of {name}; what they are is said in door.h. */",
+        f'#include "{Path(program["source"]).stem}.h"',
+        f'#define DOOR_NAME "{name}"',
+        f"#define DOOR_KERNEL {name}",
+        *(f"#define DOOR_{door.upper()} {symbol}" for door, symbol in symbols(name).items()),
+        f"#define DOOR_GIVEN {len(given)}",
+        f"#define DOOR_ARGUMENTS {len(every)}",
+        "",
+    ]
+    for n, p in enumerate(every):
+        extents = ", ".join(map(str, p["shape"])) or "1"
+        lines.append(f"static const int64_t door_shape_{n}[] = {{{extents}}};")
+    lines += ["static const door_argument door_arguments[DOOR_ARGUMENTS] = {"]
+    lines += [f"  {_row(n, p, limits.get(p['name'], 0))}," for n, p in enumerate(every)]
+    return "\n".join([*lines, "};", ""])
+
+
+def symbols(name: str) -> dict[str, str]:
+    """The C functions by which frameworks find a kernel, by door."""
+    return {"jax": f"{name}_jax", "tvm_ffi": f"__tvm_ffi_{name}"}
+
+
+def _row(n: int, p: Mapping[str, Any], limit: int) -> str:
+    scalar = p["role"] == "scalar"
+    stored = "float32" if scalar and p["dtype"] in WIDENED else p["dtype"]
+    codes, bits = CODES[stored], DTYPES[stored].bits
+    size = prod(p["shape"]) * bits // 8
+    facts = (
+        int(scalar),
+        codes.dl,
+        bits,
+        codes.xla,
+        codes.onnx,
+        size,
+        max(int(p["align"] or 1), 1),
+        limit,
+        len(p["shape"]),
+    )
+    return f"{{{_string(p['name'])}, {_string(p['dtype'])}, {', '.join(map(str, facts))}, door_shape_{n}}}"
+
+
+def _string(text: str) -> str:
+    """A literal of C."""
+    plain = "".join(chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in text.encode())
+    return f'"{plain}"'

@@ -1,0 +1,222 @@
+"""The kernel of this folder for JAX, on processors; needs jax 0.5 or newer.
+
+import FOLDER                        # its parent on sys.path
+y = FOLDER.call(a, b)                # arrays of JAX or NumPy, of the shapes and types of manifest.json; by name as well
+jax.jit(FOLDER.call)(a, b)
+jax.vmap(FOLDER.call)(many, others)  # one call for all of them; inputs that are not mapped are not copied
+jax.grad(lambda a: FOLDER.call(a, b).sum())(a)   # where the folder was written with kernels for gradients
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import hashlib
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+DTYPES = {"float8_e4m3": "float8_e4m3fn"}
+"""Names of element types that are others in JAX."""
+
+
+def beside(name: str) -> Any:
+    """A module of this folder, found by path."""
+    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{name}.py is missing")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+common = beside("common")
+
+
+def missing() -> str:
+    """Why nothing runs here; "" where it does."""
+    if not hasattr(jax, "ffi"):
+        return f"jax 0.5 or newer is needed, this is {jax.__version__}"
+    try:
+        beside("build").library()
+    except ImportError as error:
+        return str(error)
+    return ""
+
+
+def dtype_of(p: dict[str, Any]) -> np.dtype[Any]:
+    """The type of an argument's elements, as JAX has it."""
+    kind: np.dtype[Any] = jnp.dtype(DTYPES.get(p["dtype"], p["dtype"]))
+    return kind
+
+
+class Operator:
+    """A kernel as a function of JAX arrays.
+
+    manifest: of its folder;  library: its shared library;  symbol: its function there, by XLA's interface
+    backward: by input, the operator that computes its gradient: it takes inputs and outputs of this one by their names,
+              and the gradient that comes in as ``d_<output>``
+    """
+
+    def __init__(
+        self,
+        manifest: dict[str, Any],
+        library: Any,
+        symbol: str,
+        target: str,
+        backward: dict[str, Operator] | None = None,
+    ) -> None:
+        self.name = manifest["name"] if "operator" not in manifest else manifest["operator"]
+        self.inputs = [p for p in manifest["arguments"] if p["role"] in ("input", "scalar")]
+        self.outputs = [p for p in manifest["arguments"] if p["role"] == "output"]
+        self.names = [p["name"] for p in self.inputs]
+        self.library = library  # what JAX calls lives as long as it does
+        jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(getattr(library, symbol)), platform="cpu")
+        results = [jax.ShapeDtypeStruct(tuple(p["shape"]), dtype_of(p)) for p in self.outputs]
+        self.results: Any = results[0] if len(results) == 1 else tuple(results)
+        self.target = target
+        self.backward = backward or {}
+        self.run = jax.jit(self.differentiable() if self.backward else self.plain)
+
+    def plain(self, *arrays: Any) -> Any:
+        """The call of the kernel, on arrays that fit."""
+        given = [
+            a.astype(jnp.float32) if p["role"] == "scalar" and "passed_as" in p else a
+            for p, a in zip(self.inputs, arrays, strict=True)
+        ]
+        # "expand_dims": the kernel's C side runs once for each item, and reads what is not mapped where it is
+        made = jax.ffi.ffi_call(self.target, self.results, vmap_method="expand_dims")(*given)
+        return tuple(made) if isinstance(self.results, tuple) else made
+
+    def differentiable(self) -> Any:
+        """``plain`` with the kernels for gradients."""
+        made = jax.custom_vjp(self.plain)
+        made.defvjp(self.forward, self.gradients, symbolic_zeros=True)
+        return made
+
+    def forward(self, *given: Any) -> Any:
+        """The results, and what gradients take; refuses to lose the gradient of an input that has no kernel."""
+        for p, a in zip(self.inputs, given, strict=True):
+            if a.perturbed and p["name"] not in self.backward:
+                have = ", ".join(self.backward)
+                message = f"{self.name}: no gradient of {p['name']}, of {have} only; jax.lax.stop_gradient({p['name']})"
+                raise NotImplementedError(message)
+        arrays = [a.value for a in given]
+        results = self.plain(*arrays)
+        return results, (arrays, [a.perturbed for a in given], several(results))
+
+    def gradients(self, kept: Any, incoming: Any) -> Any:
+        """Of every input, None where nobody asked."""
+        arrays, asked, results = kept
+        known = dict(zip(self.names, arrays, strict=True))
+        for p, result, given in zip(self.outputs, results, several(incoming), strict=True):
+            zero = isinstance(given, jax.custom_derivatives.SymbolicZero)
+            known |= {p["name"]: result, f"d_{p['name']}": jnp.zeros(given.shape, given.dtype) if zero else given}
+        return tuple(
+            self.backward[name](*(known[taken] for taken in self.backward[name].names)) if wanted else None
+            for name, wanted in zip(self.names, asked, strict=True)
+        )
+
+    def __call__(self, *arrays: Any, **named: Any) -> Any:
+        """Run on arrays in the order of ``inputs``; an array, or a tuple when there are several outputs."""
+        return self.run(*self.taken(arrays, named))
+
+    def taken(self, arrays: Sequence[Any], named: dict[str, Any]) -> list[Any]:
+        """The arrays in order, refused where they do not fit."""
+        wrong = [name for name in named if name not in self.names[len(arrays) :]]
+        if wrong or len(arrays) + len(named) != len(self.names):
+            got = ", ".join(wrong) if wrong else f"{len(arrays) + len(named)} arguments"
+            raise TypeError(f"{self.name} takes {', '.join(self.names)}, got {got}")
+        every = [*arrays, *(named[name] for name in self.names[len(arrays) :])]
+        return [self.fitting(p, a) for p, a in zip(self.inputs, every, strict=True)]
+
+    def fitting(self, p: dict[str, Any], a: Any) -> Any:
+        """One argument; nothing is converted but numbers of Python."""
+        kind, shape = dtype_of(p), tuple(p["shape"])
+        if p["role"] == "scalar" and isinstance(a, bool | int | float):
+            whole = np.issubdtype(kind, np.integer) or kind == np.bool_
+            if whole and (isinstance(a, float) or not holds(kind, a)):
+                raise TypeError(f"{p['name']}: expected a {p['dtype']} number, got {a!r:.40}")
+            a = np.array(a, kind)
+        if not hasattr(a, "dtype") or not hasattr(a, "shape"):
+            raise TypeError(f"{p['name']}: expected an array of {p['dtype']}, got {type(a).__name__}")
+        if a.dtype != kind:
+            raise TypeError(f"{p['name']}: expected {p['dtype']}, got {a.dtype}")
+        if tuple(a.shape) != shape:
+            raise ValueError(f"{p['name']}: expected shape {shape}, got {tuple(a.shape)}")
+        if jax.dtypes.canonicalize_dtype(kind) != kind:
+            message = f"{p['name']}: JAX makes {kind} narrower; jax.config.update('jax_enable_x64', True) keeps it"
+            raise TypeError(message)
+        return a
+
+
+def holds(kind: Any, number: int) -> bool:
+    """Whether a type has an integer."""
+    low, high = (0, 1) if kind == np.bool_ else (np.iinfo(kind).min, np.iinfo(kind).max)
+    return bool(low <= number <= high)
+
+
+def several(results: Any) -> tuple[Any, ...]:
+    """A tuple also of one."""
+    return results if isinstance(results, tuple) else (results,)
+
+
+@functools.cache
+def operator() -> Operator:
+    """The kernel of this folder."""
+    why = missing()
+    if why:
+        raise ImportError(why)
+    program = common.program_in("c")
+    path = beside("build").library(program)
+    # XLA knows one function by a name: that of this very file, which is the same in the next process
+    file = f"{path} {path.stat().st_mtime_ns} {program['files']}"
+    symbol = program["jax"]["symbol"]
+    target = f"{symbol}_{hashlib.sha256(file.encode('utf-8')).hexdigest()[:16]}"
+    return Operator(program, ctypes.CDLL(str(path)), symbol, target)
+
+
+def call(*arrays: Any, **named: Any) -> Any:
+    """The kernel on JAX's or NumPy's arrays, inside jax.jit, jax.vmap and, where there are kernels for it, jax.grad."""
+    return operator()(*arrays, **named)
+
+
+class Program:
+    """The same on NumPy arrays, for the self-test."""
+
+    def __init__(self, manifest: dict[str, Any] | None = None) -> None:
+        self.manifest = common.program_in("c", manifest)
+        self.inputs, self.outputs = operator().inputs, operator().outputs
+
+    def __call__(self, *arrays: Any) -> Any:
+        """An array, or a tuple when there are several outputs; narrow floats are their bits."""
+        with wide():
+            given = [self.taken(p, a) for p, a in zip(self.inputs, arrays, strict=True)]
+            made = several(jax.jit(call)(*given))
+            results = tuple(self.given(p, np.asarray(a)) for p, a in zip(self.outputs, made, strict=True))
+        return results[0] if len(results) == 1 else results
+
+    def taken(self, p: dict[str, Any], a: Any) -> Any:
+        kind = dtype_of(p)
+        if p["role"] == "scalar":
+            return jnp.asarray(a, kind)
+        return jnp.asarray(a.view(kind) if a.dtype != kind else a)
+
+    def given(self, p: dict[str, Any], a: Any) -> Any:
+        return a.view(f"uint{8 * a.itemsize}") if p["dtype"] in ("bfloat16", "float8_e4m3", "float8_e5m2") else a
+
+
+def wide() -> Any:
+    """Types of 64 bits as they are."""
+    with contextlib.suppress(AttributeError):
+        return jax.enable_x64(True)
+    from jax.experimental import enable_x64
+
+    return enable_x64()

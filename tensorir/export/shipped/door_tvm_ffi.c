@@ -1,0 +1,156 @@
+/* The kernel as a function of a TVM-FFI module: tensors and numbers in order, then a tensor for each output. Types are
+   declared here as the interface defines them (64-bit machines): no header and no library is needed to build this. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* RTLD_DEFAULT */
+#endif
+#include <dlfcn.h>
+#include <math.h>
+#include <stdarg.h>
+#include "door.h"
+
+enum { DOOR_NONE = 0, DOOR_INT = 1, DOOR_BOOL = 2, DOOR_FLOAT = 3, DOOR_TENSOR_POINTER = 7, DOOR_TENSOR = 70, DOOR_HEADER_OF_OBJECTS = 24 };
+enum { DOOR_CPU = 1 };
+enum { DOOR_SIGNED = 0, DOOR_UNSIGNED = 1, DOOR_FLOATING = 2, DOOR_BFLOAT = 4, DOOR_BOOLEAN = 6 };
+
+typedef struct {
+  void *data;
+  int32_t device, device_id, rank;
+  uint8_t code, bits;
+  uint16_t lanes;
+  int64_t *shape, *strides;
+  uint64_t offset;
+} door_tensor;
+typedef struct { int32_t type; uint32_t unused; union { int64_t i; double f; void *p; } v; } door_any;
+
+/* TVM-FFI's functions are looked up when they are needed: another framework may have loaded this library before it. */
+static void door_raise(const char *kind, const char *message) {
+  void (*raise)(const char *, const char *);
+  void *found = dlsym(RTLD_DEFAULT, "TVMFFIErrorSetRaisedFromCStr");
+  if (!found) return;
+  memcpy(&raise, &found, sizeof raise);
+  raise(kind, message);
+}
+
+static int door_fail(const char *kind, const char *format, ...) {
+  char text[512];
+  va_list given;
+  va_start(given, format);
+  vsnprintf(text, sizeof text, format, given);
+  va_end(given);
+  door_raise(kind, text);
+  return -1;
+}
+
+static int door_misfit(const char *kind, const door_argument *a, const char *got) {
+  char text[256];
+  return door_fail(kind, DOOR_NAME ": %s: expected %s, got %s", a->name, door_expected(a, text, sizeof text), got);
+}
+
+/* Take a tensor: 0, or -1 with the error set. What frameworks have no type for may come as its bits. */
+static int door_take_tensor(const door_argument *a, const door_any *given, void **buffer) {
+  if (given->type != DOOR_TENSOR && given->type != DOOR_TENSOR_POINTER) return door_misfit("TypeError", a, "no tensor");
+  const door_tensor *t = (const door_tensor *)(given->type == DOOR_TENSOR ? (void *)((char *)given->v.p + DOOR_HEADER_OF_OBJECTS) : given->v.p);
+  const int as_bits = t->code == DOOR_UNSIGNED && a->dl >= DOOR_BFLOAT && a->dl != DOOR_BOOLEAN;
+  if (t->device != DOOR_CPU) return door_misfit("ValueError", a, "a tensor on another device than the CPU");
+  if ((t->code != a->dl && !as_bits) || t->bits != a->bits || t->lanes != 1) {
+    char got[64];
+    snprintf(got, sizeof got, "a tensor of DLPack's type (%d, %d, %d)", t->code, t->bits, t->lanes);
+    return door_misfit("TypeError", a, got);
+  }
+  int fits = t->rank == a->rank;
+  for (int n = 0; fits && n < a->rank; ++n) fits = t->shape[n] == a->shape[n];
+  if (!fits) return door_misfit("ValueError", a, "a tensor of another shape");
+  int64_t stride = 1;
+  for (int n = a->rank - 1; n >= 0 && t->strides && a->bytes; stride *= a->shape[n--])
+    if (t->strides[n] != stride && a->shape[n] > 1) return door_misfit("ValueError", a, "a tensor that is not contiguous");
+  *buffer = (char *)t->data + t->offset;
+  return 0;
+}
+
+/* The number of a narrow float nearest to this one, the even one of two. */
+static double door_narrowed(double x, int mantissa, int least, double most) {
+  int exponent;
+  if (isfinite(x)) {
+    frexp(x, &exponent);
+    const double step = ldexp(1.0, (exponent - 1 > least ? exponent - 1 : least) - mantissa);
+    x = rint(x / step) * step;
+  }
+  return fabs(x) <= most || isnan(x) ? x : mantissa == 3 ? NAN : copysign(INFINITY, x);
+}
+
+static double door_as_float(const door_argument *a, double x) {
+  if (!strcmp(a->dtype, "float16")) return door_narrowed(x, 10, -14, 65504.0);
+  if (!strcmp(a->dtype, "bfloat16")) return door_narrowed(x, 7, -126, ldexp(255.0, 120));
+  if (!strcmp(a->dtype, "float8_e4m3")) return door_narrowed(x, 3, -6, 448.0);
+  if (!strcmp(a->dtype, "float8_e5m2")) return door_narrowed(x, 2, -14, 57344.0);
+  return x;
+}
+
+/* Take a number: 0, or -1 with the error set. It is stored as the kernel reads it. */
+static int door_take_number(const door_argument *a, const door_any *given, int64_t *kept, void **buffer) {
+  *buffer = kept;
+  if (a->dl == DOOR_FLOATING) {
+    if (given->type != DOOR_FLOAT && given->type != DOOR_INT && given->type != DOOR_BOOL) return door_misfit("TypeError", a, "no number");
+    const double x = door_as_float(a, given->type == DOOR_FLOAT ? given->v.f : (double)given->v.i);
+    const float y = (float)x;
+    memcpy(kept, a->bits == 64 ? (const void *)&x : (const void *)&y, (size_t)a->bits / 8);
+    return 0;
+  }
+  if (given->type != DOOR_INT && given->type != DOOR_BOOL) return door_misfit("TypeError", a, "no integer");
+  const int64_t x = given->v.i;
+  const int narrow = a->bits < 64;
+  const int64_t low = a->dl == DOOR_SIGNED ? (narrow ? -((int64_t)1 << (a->bits - 1)) : INT64_MIN) : 0;
+  const int64_t most = a->dl == DOOR_BOOLEAN ? 1 : narrow ? ((int64_t)1 << (a->bits - (a->dl == DOOR_SIGNED))) - 1 : INT64_MAX;
+  if (x < low || x > most) {
+    char got[32];
+    snprintf(got, sizeof got, "%lld", (long long)x);
+    return door_misfit("ValueError", a, got);
+  }
+  const uint8_t x8 = (uint8_t)x;
+  const uint16_t x16 = (uint16_t)x;
+  const uint32_t x32 = (uint32_t)x;
+  const void *from = a->bits == 8 ? (const void *)&x8 : a->bits == 16 ? (const void *)&x16 : a->bits == 32 ? (const void *)&x32 : &x;
+  memcpy(kept, from, (size_t)a->bits / 8);
+  return 0;
+}
+
+/* The argument whose memory an output has a part of, or NULL. */
+static const door_argument *door_overlap(void *const *buffers, int output) {
+  const char *low = (const char *)buffers[output], *high = low + door_arguments[output].bytes;
+  for (int p = 0; p < output; ++p) {
+    const char *other = (const char *)buffers[p];
+    if (other < high && low < other + door_arguments[p].bytes) return &door_arguments[p];
+  }
+  return NULL;
+}
+
+int DOOR_TVM_FFI(void *self, const door_any *args, int32_t count, door_any *result);
+int DOOR_TVM_FFI(void *self, const door_any *args, int32_t count, door_any *result) {
+  (void)self;
+  void *buffers[DOOR_ARGUMENTS];
+  int64_t numbers[DOOR_ARGUMENTS];
+  size_t bytes = 0;
+  if (count != DOOR_ARGUMENTS)
+    return door_fail("TypeError", DOOR_NAME ": expected %d arguments, %d of them outputs at the end, got %d", DOOR_ARGUMENTS,
+                DOOR_ARGUMENTS - DOOR_GIVEN, (int)count);
+  for (int p = 0; p < DOOR_ARGUMENTS; ++p) {
+    const door_argument *a = &door_arguments[p];
+    if (a->scalar ? door_take_number(a, args + p, numbers + p, buffers + p) : door_take_tensor(a, args + p, buffers + p)) return -1;
+  }
+  for (int p = DOOR_GIVEN; p < DOOR_ARGUMENTS; ++p) {
+    const door_argument *other = door_overlap(buffers, p);
+    if (other)
+      return door_fail("ValueError", DOOR_NAME ": %s: expected memory of its own, got memory that overlaps %s",
+                  door_arguments[p].name, other->name);
+    bytes += door_arguments[p].bytes;
+  }
+  const door_argument *wrong = door_index_wrong(buffers);
+  if (wrong)
+    return door_fail("IndexError", DOOR_NAME ": %s: an index is not in 0 ... %lld", wrong->name, (long long)wrong->limit - 1);
+  char text[128];
+  const int code = bytes ? door_call(NULL, buffers) : 0;
+  if (code) return door_fail("RuntimeError", "%s", door_said(code, text, sizeof text));
+  result->type = DOOR_NONE;
+  result->v.i = 0;
+  return 0;
+}

@@ -1,0 +1,65 @@
+"""The kernel of this folder by TVM-FFI, on processors; needs apache-tvm-ffi.
+
+import FOLDER.door_tvm_ffi           # its parent on sys.path
+module = FOLDER.door_tvm_ffi.load()  # tvm_ffi.load_module of this folder's library, which is made where it is missing
+module.NAME(a, b, y)                 # outputs are the last arguments, arrays of yours
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm_ffi
+
+HERE = Path(__file__).resolve().parent
+
+
+def beside(name: str) -> Any:
+    """A module of this folder, found by path."""
+    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{name}.py is missing")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+common = beside("common")
+
+
+def missing() -> str:
+    """Why nothing runs here; "" where it does."""
+    try:
+        beside("build").library()
+    except ImportError as error:
+        return str(error)
+    return ""
+
+
+def load() -> Any:
+    """The module of TVM-FFI."""
+    return tvm_ffi.load_module(str(beside("build").library()))
+
+
+class Program:
+    """The function on NumPy arrays, for the self-test."""
+
+    def __init__(self, manifest: dict[str, Any] | None = None) -> None:
+        self.manifest = common.program_in("c", manifest)
+        self.inputs = [p for p in self.manifest["arguments"] if p["role"] in ("input", "scalar")]
+        self.outputs = [p for p in self.manifest["arguments"] if p["role"] == "output"]
+        self.module = load()
+        self.function = getattr(self.module, self.manifest["tvm_ffi"]["function"])
+
+    def __call__(self, *arrays: Any) -> Any:
+        """An array, or a tuple when there are several outputs; narrow floats are their bits."""
+        made = [np.empty(tuple(p["shape"]), common.dtype_of(p["dtype"])) for p in self.outputs]
+        given = [
+            a.item() if p["role"] == "scalar" and hasattr(a, "item") else a
+            for p, a in zip(self.inputs, arrays, strict=True)
+        ]
+        self.function(*given, *made)
+        return made[0] if len(made) == 1 else tuple(made)
