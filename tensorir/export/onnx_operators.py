@@ -8,13 +8,8 @@ from importlib.resources import files as resources
 from math import prod
 from typing import Any
 
-TYPES = {
-    "float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7, "bool": 9, "float16": 10,
-    "float64": 11, "uint32": 12, "uint64": 13, "bfloat16": 16, "float8_e4m3": 17, "float8_e5m2": 19,
-}  # fmt: skip
-"""dtype -> ``onnx.TensorProto.DataType``."""
-_BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "bool": 1, "float8_e4m3": 1, "float8_e5m2": 1,
-          **{f"{u}int{8 * n}": n for u in ("", "u") for n in (1, 2, 4, 8)}}  # fmt: skip
+from tensorir.export.doors import CODES
+from tensorir.ir.dtypes import DTYPES, WIDENED
 
 
 @dataclass(frozen=True)
@@ -24,11 +19,13 @@ class Operator:
     name:      of the operator
     function:  in C, declared by ``function.h``
     arguments: entries of ``manifest["arguments"]``; those that the caller gives, inputs and scalars, then outputs
+    gathers:   entries of ``manifest["gathers"]``: which inputs are indices, and their range
     """
 
     name: str
     function: str
     arguments: Sequence[Mapping[str, Any]]
+    gathers: Sequence[Mapping[str, Any]] = ()
 
     @property
     def inputs(self) -> list[Mapping[str, Any]]:
@@ -41,7 +38,7 @@ class Operator:
 
 def glue(domain: str, operators: Sequence[Operator]) -> str:
     """C that registers ``operators`` in ``domain`` where ONNX Runtime loads the library that it is linked into."""
-    static = resources("tensorir.export.shipped").joinpath("onnxruntime.c").read_text(encoding="utf-8")
+    static = resources("tensorir.export.shipped").joinpath("door_onnxruntime.c").read_text(encoding="utf-8")
     values = [[*o.inputs, *o.outputs] for o in operators]
     dims = max([8, *(len(p["shape"]) for row in values for p in row)])
     rows = ",\n".join(
@@ -77,13 +74,15 @@ def _values(number: int, operator: Operator) -> str:
         for n, p in enumerate(values)
         if p["shape"]
     )
-    rows = ",\n".join(_row(f"tir_ort_dims_{number}_{n}" if p["shape"] else "NULL", p) for n, p in enumerate(values))
+    rows = ",\n".join(
+        _row(f"tir_ort_dims_{number}_{n}" if p["shape"] else "NULL", p, operator.gathers) for n, p in enumerate(values)
+    )
     return f"\n{dims}static const tir_ort_value tir_ort_values_{number}[] = {{\n{rows}\n}};\n"
 
 
-def _row(dims: str, p: Mapping[str, Any]) -> str:
-    size = _BYTES[p["dtype"]]
-    return (
-        f'  {{"{p["name"]}", {TYPES[p["dtype"]]}, {len(p["shape"])}, {dims}, {prod(p["shape"]) * size}, '
-        f"{max(p['align'], size)}}}"
-    )
+def _row(dims: str, p: Mapping[str, Any], gathers: Sequence[Mapping[str, Any]]) -> str:
+    stored = "float32" if p["role"] == "scalar" and p["dtype"] in WIDENED else p["dtype"]
+    size = DTYPES[stored].bits // 8
+    limit = min((g["limit"] for g in gathers if g["param"] == p["name"]), default=0)
+    facts = (CODES[stored].onnx, len(p["shape"]), dims, prod(p["shape"]) * size, max(p["align"], size), limit)
+    return f'  {{"{p["name"]}", {", ".join(map(str, facts))}}}'

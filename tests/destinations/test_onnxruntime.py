@@ -6,12 +6,18 @@ import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+import tensorir as tir
+from tensorir.export import bodies, folder
+from tensorir.export.doors import CODES
 from tensorir.export.onnx_operators import Operator, glue
+from tensorir.export.part import Part
 from tensorir.export.shipped import build
+from tensorir.interp.numbers import numpy_dtype
 
 CALL = """\
 #ifndef TIR_CALL
@@ -87,6 +93,27 @@ def minmax():
         argument("scaled", (3, 2), "output", "float64", 8),
     ])  # fmt: skip
     return op, {"minmax.c": MINMAX, "minmax.h": f"{CALL}int minmax(const tir_call *, void *const *);\n"}
+
+
+TAKE = """\
+#include "take.h"
+#include <stdint.h>
+int take(const tir_call *call, void *const *b) {
+  (void)call;
+  for (int n = 0; n < 5; ++n) ((uint8_t *)b[2])[n] = ((const uint8_t *)b[1])[((const KIND *)b[0])[n]];
+  return 0;
+}
+"""
+
+
+def take(kind, dtype):
+    """Elements of a table of 7 by an index of any type."""
+    op = Operator("take", "take", [
+        argument("i", (5,), dtype=dtype, align=1), argument("table", (7,), dtype="uint8", align=1),
+        argument("y", (5,), "output", "uint8", 1),
+    ], [{"param": "i", "limit": 9, "into": "x"}, {"param": "i", "limit": 7, "into": "table"}])  # fmt: skip
+    text = TAKE.replace("KIND", kind)
+    return op, {"take.c": text, "take.h": f"{CALL}int take(const tir_call *, void *const *);\n"}
 
 
 def library(path, domain, *made, extra=()):
@@ -239,8 +266,24 @@ def test_several_operators_of_a_library_and_several_libraries_in_one_session(tmp
         run.run(None, {"a": a, "b": b, "x": x, "at": np.zeros(2, np.int32)})
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "uint64"])
+def test_indices_out_of_range_are_refused(tmp_path, dtype):
+    if not COMPILERS:
+        pytest.skip("there is no C compiler")
+    path = library(tmp_path / "libtake.so", "own.take", take(f"{dtype}_t", dtype))
+    kind = np.dtype(dtype)
+    nodes, ends = [("own.take", "take", ["i", "table"], ["y"], {})], [("y", 2, (5,))]
+    run = session(nodes, ([("i", CODES[dtype].onnx, (5,)), ("table", 2, (7,))], ends), [path])
+    table = np.arange(10, 17, dtype=np.uint8)
+    assert list(run.run(None, {"i": np.array([6, 0, 1, 5, 2], kind), "table": table})[0]) == [16, 10, 11, 15, 12]
+    for wrong in (7, -1 if kind.kind == "i" else np.iinfo(kind).max):
+        i = np.array([6, 0, 1, wrong, 2], kind)
+        with pytest.raises(Exception, match=r"take: i: an index is not in 0 \.\.\. 6"):
+            run.run(None, {"i": i, "table": table})
+
+
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def place(tmp_path, monkeypatch):
     """A folder whose program is in C, as ``build.library`` finds it."""
     (op, files), where = product(), tmp_path / "out"
     where.mkdir()
@@ -253,35 +296,136 @@ def folder(tmp_path, monkeypatch):
     return where
 
 
-def built(folder, **env):
+def built(place, **env):
     done = subprocess.run(
-        [sys.executable, "build.py"], cwd=folder, capture_output=True, text=True, env={**os.environ, **env}, check=False
+        [sys.executable, "build.py"], cwd=place, capture_output=True, text=True, env={**os.environ, **env}, check=False
     )
     return done.stdout.strip(), done.stderr
 
 
 @compiled
-def test_a_library_is_made_once_and_kept(folder, tmp_path):
-    path, _ = built(folder)
-    assert path == str(folder / "libmm.so")
-    before = (folder / "libmm.so").stat().st_mtime_ns
-    assert built(folder, PATH="", CC="") == (path, "") and (folder / "libmm.so").stat().st_mtime_ns == before
-    assert not list(folder.glob(".new-*"))
+def test_a_library_is_made_once_and_kept(place, tmp_path):
+    path, _ = built(place)
+    assert path == str(place / "libmm.so")
+    before = (place / "libmm.so").stat().st_mtime_ns
+    assert built(place, PATH="", CC="") == (path, "") and (place / "libmm.so").stat().st_mtime_ns == before
+    assert not list(place.glob(".new-*"))
 
 
 @compiled
-def test_a_library_of_another_machine_is_made_anew_in_the_users_cache(folder, tmp_path):
-    (folder / "libmm.so").write_bytes(b"\x7fELF of another machine")
-    path, _ = built(folder)
+def test_a_library_of_another_machine_is_made_anew_in_the_users_cache(place, tmp_path):
+    (place / "libmm.so").write_bytes(b"\x7fELF of another machine")
+    path, _ = built(place)
     assert path.startswith(str(tmp_path / "cache")) and path.endswith("libmm.so")
-    assert built(folder, PATH="", CC="")[0] == path
-    (folder / "mm.c").write_text((folder / "mm.c").read_text() + "\n/* changed */\n")
-    assert built(folder)[0] not in ("", path), "it belongs to the text that it was made of"
+    assert built(place, PATH="", CC="")[0] == path
+    (place / "mm.c").write_text((place / "mm.c").read_text() + "\n/* changed */\n")
+    assert built(place)[0] not in ("", path), "it belongs to the text that it was made of"
 
 
 @compiled
-def test_why_there_is_no_library(folder):
-    assert "there is no C compiler to make it with" in built(folder, PATH="", CC="")[1]
-    assert "there is no C compiler" in built(folder, CC="no-such-compiler")[1]
-    (folder / "mm.c").write_text("int mm(void) { return nothing; }\n")
-    assert "libmm.so cannot be made" in (said := built(folder)[1]) and "nothing" in said
+def test_why_there_is_no_library(place):
+    assert "there is no C compiler to make it with" in built(place, PATH="", CC="")[1]
+    assert "there is no C compiler" in built(place, CC="no-such-compiler")[1]
+    (place / "mm.c").write_text("int mm(void) { return nothing; }\n")
+    assert "libmm.so cannot be made" in (said := built(place)[1]) and "nothing" in said
+
+
+@pytest.fixture
+def exported(monkeypatch, tmp_path):
+    """A folder for ONNX Runtime whose program is the product above."""
+    if not COMPILERS:
+        pytest.skip("there is no C compiler")
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+
+    def files(part, name):
+        return {n: t.encode() for n, t in product(name)[1].items()}
+
+    monkeypatch.setitem(bodies.BODIES, "c", bodies.Body(".c", (), "loader_pyopencl.py", (), "C", files))
+    work = tir.ops.matmul(m=33, n=20, k=17)
+    source = replace(tir.Schedule(work.outputs, "opencl").emitted(), language="c")
+    path = tmp_path / "mine"
+    folder.export_part(Part(source, work.outputs, work.reference), path, "onnxruntime", name="own::prod")
+    return path
+
+
+def selftest(path, *targets):
+    done = subprocess.run(
+        [sys.executable, "selftest.py", *targets], cwd=path, capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_an_exported_folder_tests_itself(exported):
+    code, said = selftest(exported)
+    assert code == 0 and said.startswith("selftest ok onnxruntime: "), said
+    about = json.loads((exported / "manifest.json").read_text())["onnxruntime"]
+    assert about == {"library": "libprod.so", "domain": "own.prod", "op": "prod"}
+    assert 'options.register_custom_ops_library("libprod.so")' in (exported / "README.md").read_text()
+    (exported / "libprod.so").unlink()
+    assert selftest(exported)[0] == 1, "a file is missing"
+
+
+def test_a_changed_kernel_fails_the_selftest(exported):
+    text = (exported / "prod.c").read_text()
+    (exported / "prod.c").write_text(text.replace("float sum = 0", "float sum = 1"))
+    assert "prod.c was changed" in selftest(exported)[1]
+    manifest = json.loads((exported / "manifest.json").read_text())
+    for name in ("prod.c", "libprod.so"):
+        del manifest["files"][name]
+    (exported / "manifest.json").write_text(json.dumps(manifest))
+    (exported / "libprod.so").unlink()
+    code, said = selftest(exported, "onnxruntime")
+    assert code == 1 and "elements are wrong" in said
+
+
+NARROW = ["float16", "bfloat16", "float8_e4m3", "float8_e5m2"]
+
+
+@compiled
+@pytest.mark.parametrize("dtype", NARROW)
+def test_the_runner_takes_narrow_floats_as_bits(tmp_path, dtype, monkeypatch):
+    """All patterns that are numbers or infinite go through the operator unchanged."""
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    wide = np.uint16 if "16" in dtype else np.uint8
+    every = np.arange(np.iinfo(wide).max + 1, dtype=wide)
+    size = every.nbytes
+    text = f"""#include "same.h"\n#include <string.h>
+int same(const tir_call *call, void *const *b) {{
+  (void)call;
+  memcpy(b[2], b[0], {size});
+  memcpy(b[3], b[1], 4);
+  return 0;
+}}
+"""
+    where = tmp_path / "same"
+    where.mkdir()
+    ends = [
+        argument("x", every.shape, dtype=dtype, align=1), argument("s", (), "scalar", dtype),
+        argument("y", every.shape, "output", dtype, 1), argument("t", (), "output", "float32"),
+    ]  # fmt: skip
+    files = {
+        "same.c": text, "same.h": f"{CALL}int same(const tir_call *, void *const *);\n",
+        "glue.c": glue("own.same", [Operator("same", "same", ends)]),
+    }  # fmt: skip
+    about = {"library": "libsame.so", "domain": "own.same", "op": "same"}
+    manifest = {"language": "c", "arguments": ends, "files": {}, "onnxruntime": about,
+                "library": {"file": "libsame.so", "sources": list(files)}}  # fmt: skip
+    for name in ("build.py", "common.py", "door_onnxruntime.py"):
+        (where / name).write_bytes((build.HERE / name).read_bytes())
+    for name, content in {**files, "manifest.json": json.dumps(manifest)}.items():
+        (where / name).write_text(content)
+    np.save(where / "every.npy", every)
+    code = """
+import numpy as np, door_onnxruntime
+y, t = door_onnxruntime.Program()(np.load("every.npy"), 0.5)
+np.save("y", y), print(t)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=where, capture_output=True, text=True, check=False)
+    assert done.stdout == "0.5\n", done.stderr
+    got = np.load(where / "y.npy")
+    assert got.dtype == (np.float16 if dtype == "float16" else wide)
+    got = got.view(wide)
+    with np.errstate(invalid="ignore"):
+        numbers = ~np.isnan(every.view(numpy_dtype(dtype)).astype(np.float64))
+    assert np.array_equal(got[numbers], every[numbers])
+    assert np.isnan(got.view(numpy_dtype(dtype)).astype(np.float64)[~numbers]).all()

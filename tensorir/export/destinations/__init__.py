@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tensorir.export.destination import Destination
-from tensorir.export.destinations import cupy, jax, pyopencl, source, tvm_ffi
+from tensorir.export.destinations import cupy, jax, onnxruntime, pyopencl, source, tvm_ffi
 
 DESTINATIONS: dict[str, Destination] = {
     row.name: row
@@ -12,6 +12,7 @@ DESTINATIONS: dict[str, Destination] = {
         pyopencl.DESTINATION,
         cupy.DESTINATION,
         jax.DESTINATION,
+        onnxruntime.DESTINATION,
         tvm_ffi.DESTINATION,
     )
 }

@@ -35,13 +35,15 @@ static uint32_t tir_ort_version;
 #define TIR_ORT_PARALLEL_FOR \
   TIR_ORT(274, tir_ort_status (*)(const void *, void (*)(void *, size_t), size_t, size_t, void *))
 
-/* An input or output. type: ONNX's number of it; align: what the address has to be a multiple of. */
+/* An input or output. type: ONNX's number of it; align: what the address has to be a multiple of; limit: where its
+   elements are indices, all are below this, else 0. */
 typedef struct {
   const char *name;
   int type;
   size_t rank;
   const int64_t *dims;
   size_t bytes, align;
+  int64_t limit;
 } tir_ort_value;
 
 typedef struct tir_ort_op tir_ort_op;
@@ -113,6 +115,27 @@ static tir_ort_status tir_ort_check(const tir_ort_op *op, const tir_ort_value *w
   return tir_ort_refuse(TIR_ORT_INVALID_ARGUMENT, op->called, text);
 }
 
+#define TIR_ORT_ALL(type)                                                        \
+  for (size_t n = 0; n < about->bytes / sizeof(type); ++n)                         \
+    if ((int64_t)((const type *)data)[n] < 0 || (int64_t)((const type *)data)[n] >= about->limit) return 0; \
+  return 1;
+
+/* Whether all elements are indices in range; an unsigned one that is no int64_t counts as negative. */
+static int tir_ort_in_range(const tir_ort_value *about, const void *data) {
+  if (!about->limit) return 1;
+  switch (about->type) {
+    case 2: TIR_ORT_ALL(uint8_t)
+    case 3: TIR_ORT_ALL(int8_t)
+    case 4: TIR_ORT_ALL(uint16_t)
+    case 5: TIR_ORT_ALL(int16_t)
+    case 6: TIR_ORT_ALL(int32_t)
+    case 7: TIR_ORT_ALL(int64_t)
+    case 12: TIR_ORT_ALL(uint32_t)
+    case 13: TIR_ORT_ALL(uint64_t)
+  }
+  return 0;
+}
+
 typedef struct {
   void *context;
   tir_ort_status status;
@@ -155,6 +178,11 @@ static tir_ort_status tir_ort_compute(void *kernel, void *context) {
     buffers[n] = tir_ort_suited(given[n], about, &made[n]);
     if (!buffers[n]) status = tir_ort_refuse(TIR_ORT_FAIL, op->called, "out of memory");
     else if (made[n] && !written) memcpy(buffers[n], given[n], about->bytes);
+    if (!status && !written && !tir_ort_in_range(about, buffers[n])) {
+      char text[200];
+      snprintf(text, sizeof text, "%.100s: an index is not in 0 ... %lld", about->name, (long long)about->limit - 1);
+      status = tir_ort_refuse(TIR_ORT_INVALID_ARGUMENT, op->called, text);
+    }
   }
   if (!status) {
     tir_ort_pool pool = {context, NULL};
