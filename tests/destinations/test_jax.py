@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import hand_made
 import pytest
@@ -280,3 +281,19 @@ except ImportError as error:
     print(error)
 """, CC="")  # fmt: skip
     assert "libmm.so: it is not there, and there is no C compiler to make it with" in out
+
+
+@pytest.mark.parametrize("compiler", hand_made.COMPILERS)
+@pytest.mark.parametrize("checked", ["address,undefined", "thread"])
+def test_the_c_side_with_tasks_that_come_late_or_never(monkeypatch, tmp_path, compiler, checked):
+    """A kernel waits for its own blocks alone, and nothing is read after it has been freed."""
+    folder = hand_made.product(monkeypatch, tmp_path / "mm", ["jax"])
+    driver = Path(__file__).with_name("fake_xla.c")
+    line = [compiler, "-std=c11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", f"-fsanitize={checked}", f"-I{folder}"]
+    line += ["-fno-sanitize-recover=all", "-D_GNU_SOURCE", driver, folder / "mm.c", "-o", tmp_path / "run", "-lpthread"]
+    made = subprocess.run(line, capture_output=True, text=True, check=False)
+    if "cannot find" in made.stderr:
+        pytest.skip(f"{compiler} has no runtime of the {checked} sanitizer")
+    assert made.returncode == 0, made.stderr
+    done = subprocess.run([tmp_path / "run"], capture_output=True, text=True, check=False, timeout=120)
+    assert done.stdout == "right\n" and done.returncode == 0, done.stderr[:2000]
