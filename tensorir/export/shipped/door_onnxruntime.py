@@ -153,7 +153,7 @@ def value(name: str, dtype: str, shape: list[int]) -> bytes:
 
 def cast(given: str, made: str, dtype: str) -> bytes:
     """A node that converts; infinities to infinities."""
-    facts = {"to": TYPES[dtype], **({"saturate": 0} if "float8" in dtype else {})}
+    facts = {"to": TYPES[dtype], **({"saturate": 0} if dtype.startswith("float8_") else {})}
     attributes = b"".join(said(5, said(1, name) + said(3, number) + said(20, 2)) for name, number in facts.items())
     return said(1, given) + said(2, made) + said(4, "Cast") + attributes
 
