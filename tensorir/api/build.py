@@ -65,7 +65,8 @@ def build_source(s: Schedule, device: Device, limit_s: float | None = None) -> E
         prove(source, device, lambda: arguments_for(s), LIMIT_S if limit_s is None else limit_s)
     from tensorir.api.shipping import again_of
 
-    return Executable(source, device, str(s.trace), s.outputs, again=again_of(s))
+    target = s.target if s.target.language == device.target.language else device.target
+    return Executable(source, device, str(s.trace), s.outputs, again=again_of(s), target=target)
 
 
 def run_guarded(
@@ -101,10 +102,12 @@ class Executable(Shown):
         nearest: Near | None = None,
         max_error: float | None = None,
         again: Callable[[str], Part] | None = None,
+        target: Target | None = None,
     ) -> None:
         self.emitted, self.device, self.trace, self.outputs = source, device, trace, tuple(outputs)
         self.nearest, self.max_error = nearest, max_error
         self._again = again  # the same computation for another target, for export
+        self._target = target or device.target  # what it was lowered for
         self.program = program or Program(source, device)
 
     def __repr__(self) -> str:
@@ -128,8 +131,9 @@ class Executable(Shown):
         """
         program = self.program.prepack(**arrays)
         return Executable(
-            program.source, self.device, self.trace, self.outputs, program, max_error=self.max_error, again=self._again
-        )
+            program.source, self.device, self.trace, self.outputs, program, max_error=self.max_error,
+            again=self._again, target=self._target,
+        )  # fmt: skip
 
     if not TYPE_CHECKING:
 
@@ -178,22 +182,30 @@ class Executable(Shown):
 
         return register(self, name, backward)
 
-    def export(self, path: str | Path, to: str | Sequence[str] = ("source",), *, name: str | None = None) -> Path:
+    def export(
+        self, path: str | Path, to: str | Sequence[str] = ("source",), *, name: str | None = None,
+        arch: Sequence[str] = (),
+    ) -> Path:  # fmt: skip
         """Write a folder that runs without tensorir; see ``tensorir.export``.
 
         to:   destinations, a list of them or one: "source", "pyopencl", "cupy" … One that takes another language than
               this kernel's gets the same schedule in that language
         name: "NS::NAME" where one of them registers an operator; by the folder's name when None
+        arch: architectures for which CUDA kernels are compiled now ("sm_80", "sm_90a"); PTX comes with them, and for
+              kernels that run on one architecture only another that runs on the others
 
-        Raises ExportError ``export.destination``, ``export.language``, ``export.name``, ``export.not-empty``,
-        ``export.unwritable``, and LoweringError where a destination's language cannot express the schedule.
+        Raises ExportError ``export.destination``, ``export.language``, ``export.name``, ``export.arch``,
+        ``export.portable``, ``export.not-empty``, ``export.unwritable``, and LoweringError where a destination's
+        language cannot express the schedule.
         """
         from tensorir.export.folder import export_part
         from tensorir.export.part import Part
 
-        kind, again = self.device.target.kind, self._lowered_again if self._again else None
-        part = Part(self.emitted, self.outputs, None, self.trace, kind, {}, self.max_error, again)
-        return export_part(part, path, to, name=name)
+        target, again = self._target, self._lowered_again if self._again else None
+        part = Part(
+            self.emitted, self.outputs, None, self.trace, target.kind, {}, self.max_error, again, target.arch
+        )  # fmt: skip
+        return export_part(part, path, to, name=name, arch=arch)
 
     def _lowered_again(self, target: str) -> Part:
         """This computation for another target, with the inputs that are fixed here."""

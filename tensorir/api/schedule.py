@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tensorir.api.build import Executable, build_source, emit_source, run_guarded
 from tensorir.check.blame import blame
@@ -18,6 +18,9 @@ from tensorir.schedule.schedule import Schedule as _Schedule
 from tensorir.schedule.trace import Step, Trace
 from tensorir.target import Target
 
+if TYPE_CHECKING:
+    from tensorir.api.workload import Workload
+
 
 @answering(ScheduleError)
 class Schedule(_Schedule):
@@ -29,6 +32,9 @@ class Schedule(_Schedule):
 
     edited: str | None = None
     """Text that replaces the emitted source (see ``with_source``)."""
+
+    _workload: Workload | None = None
+    """Whose template began it: its default serves where this schedule cannot be lowered for an export."""
 
     def emitted(self, target: Any = None) -> Source:
         """The source with its parameters and launches, for this schedule's target or another.
@@ -60,7 +66,10 @@ class Schedule(_Schedule):
         """
         return build_source(self, open_device(device if device is not None else self.target), _limit(limit_s))
 
-    def export(self, path: str | Path, to: str | Sequence[str] = ("source",), *, name: str | None = None) -> Path:
+    def export(
+        self, path: str | Path, to: str | Sequence[str] = ("source",), *, name: str | None = None,
+        arch: Sequence[str] = (),
+    ) -> Path:  # fmt: skip
         """Write a folder that runs without tensorir, as ``Executable.export`` does; no device is needed.
 
         What it compares with is computed from the declarations, in NumPy. Raises as ``f.export``.
@@ -68,7 +77,7 @@ class Schedule(_Schedule):
         from tensorir.api.shipping import part_of
         from tensorir.export.folder import export_part
 
-        return export_part(part_of(self), path, to, name=name)
+        return export_part(part_of(self), path, to, name=name, arch=arch)
 
     def _run_guarded(
         self, arrays: Sequence[Any], device: str | Device | None = None, limit_s: float | None = None

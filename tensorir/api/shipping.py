@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tensorir.codegen.source import Source
 from tensorir.errors import TensorIRError, refuse
 from tensorir.export.part import ExportError, Part
 from tensorir.target import Target
@@ -27,64 +28,68 @@ def part_of_work(
 ) -> Part:
     """The program of a configuration, tested against the workload's reference."""
     made = part_of(work.schedule(config, template=template, target=target), about)
-    error = work.allowed_error(template)
-    return replace(made, reference=work.reference, max_error=error, again=again_of_work(work, template, config, target))
+    return _of_work(made, work, template, again_of_work(work, template, config, target))
 
 
 def again_of_work(work: Workload, template: str, config: Mapping[str, Any], target: Target) -> Callable[[str], Part]:
-    """What lowers a configuration that was chosen for ``target`` for another one; see ``Part.again``."""
-    return lambda wanted: _relowered(work, template, config, target, wanted)
+    """What lowers a configuration that was chosen for ``target`` for another one; see ``Part.again``.
+
+    Where its schedule cannot be lowered so, it gives the workload's default there, which ``about`` says.
+    """
+
+    def again(wanted: str) -> Part:
+        made = again_of(work.schedule(config, template=template, target=target))(wanted)
+        if made.about:
+            return made
+        about = {"template": template, "config": dict(config), "record": None}
+        return _of_work(replace(made, about=about), work, template, again)
+
+    return again
 
 
 def again_of(s: Schedule) -> Callable[[str], Part]:
-    """What lowers a schedule for another target than its own; see ``Part.again``."""
-    return lambda wanted: _emitted(s, wanted)
+    """What lowers a schedule for another target than its own; see ``Part.again``.
 
-
-def _relowered(work: Workload, template: str, config: Mapping[str, Any], target: Target, wanted: str) -> Part:
-    """The kernel of a configuration that was chosen for ``target``, lowered for another; where its schedule cannot be,
-    the workload's default schedule there, which ``about`` says.
-
-    Raises ExportError ``export.language`` for another kind of device, and what lowering for it raises.
+    Targets of another kind of device are refused, except C, and so is edited text. Where lowering refuses, and a
+    workload's template made the schedule, that workload's default for the target is given.
     """
-    to = Target.parse(wanted)
-    if to.kind == target.kind or to.language == "c":
+
+    def again(wanted: str) -> Part:
+        to = Target.parse(wanted)
+        if to.kind != s.target.kind and to.language != "c":
+            message = f"a schedule for a {s.target.kind} ({s.target.language}) is none for {wanted}"
+            hint = f'a schedule with target="{wanted}"; tensorir export writes the tuned kernels of each'
+            raise refuse(ExportError, "export.language", message, hint=hint)
+        if s.edited is not None:
+            message = f"the {s.target.language} text was edited by with_source, which says nothing of {wanted}"
+            raise refuse(ExportError, "export.language", message, hint="export the schedule without the edits")
         try:
-            return _of_work(work, template, work.schedule(config, template=template, target=target), wanted, config)
+            return _part(s, s.emitted(to), to)
         except TensorIRError:
-            if to.language != "c":
+            if s._workload is None:
                 raise
-    else:
-        raise _other_kind(wanted, target)
-    name = work.template_for(to)
-    default = work.templates[name].space_for(to).default
-    return _of_work(work, name, work.schedule(default, template=name, target=to), wanted, default)
+            try:
+                return _default(s._workload, to)
+            except TensorIRError:
+                pass
+            raise
+
+    return again
 
 
-def _of_work(work: Workload, template: str, s: Schedule, wanted: str, config: Mapping[str, Any]) -> Part:
-    about = {"template": template, "config": dict(config), "record": None}
-    error = work.allowed_error(template)
-    return replace(_emitted(s, wanted), reference=work.reference, about=about, max_error=error)
+def _default(work: Workload, target: Target) -> Part:
+    """The program of a workload's default configuration for a target."""
+    name = work.template_for(target)
+    config = work.templates[name].space_for(target).default
+    s = work.schedule(config, template=name, target=target)
+    made = _part(s, s.emitted(target), target, {"template": name, "config": dict(config), "record": None})
+    return _of_work(made, work, name, again_of(s))
 
 
-def _emitted(s: Schedule, wanted: str) -> Part:
-    """The schedule as a program for a target of the same kind of device; ``export.language`` where that is another, or
-    the text is the user's.
-    """
-    to = Target.parse(wanted)
-    if to.kind != s.target.kind and to.language != "c":
-        raise _other_kind(wanted, s.target)
-    if s.edited is not None:
-        message = f"the {s.target.language} text was edited by with_source, which says nothing of {to.language} text"
-        raise refuse(ExportError, "export.language", message, hint="export the schedule without the edits")
-    return _part(s, s.emitted(to), to, None)
+def _of_work(made: Part, work: Workload, template: str, again: Callable[[str], Part]) -> Part:
+    return replace(made, reference=work.reference, max_error=work.allowed_error(template), again=again)
 
 
-def _part(s: Schedule, source: Any, target: Target, about: Mapping[str, Any] | None) -> Part:
-    return Part(source, s.definition, None, str(s.trace), target.kind, about or {}, s.allowed_error, again_of(s))
-
-
-def _other_kind(wanted: str, target: Target) -> TensorIRError:
-    message = f"a schedule for a {target.kind} ({target.language}) is none for {wanted}"
-    hint = f'a schedule with target="{wanted}"; tensorir export writes the tuned kernels of each'
-    return refuse(ExportError, "export.language", message, hint=hint)
+def _part(s: Schedule, source: Source, target: Target, about: Mapping[str, Any] | None = None) -> Part:
+    error = s.allowed_error
+    return Part(source, s.definition, None, str(s.trace), target.kind, about or {}, error, again_of(s), target.arch)

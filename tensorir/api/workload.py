@@ -294,12 +294,14 @@ class Workload(Shown):
         space = chosen.space_for(parsed)
         values = space.default if config is None else space.accept(config)
         s = Schedule(self._outputs, parsed)
+        s._workload = self
         made = chosen.function(s, dict(values))
         if made is None:
             return s
         if not isinstance(made, Schedule):
             message = f"the template of {self.name} returned {type(made).__name__}, not a Schedule (or nothing)"
             raise ScheduleError(Problem("template.result", message))
+        made._workload = self
         if made.outputs != self.outputs:
             self._need_same(made, name)
         return made

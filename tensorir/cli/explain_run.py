@@ -357,6 +357,11 @@ RUN: dict[str, Entry] = {
         "$ python FILE.py",
     ),
     # --- exported folders
+    "export.arch": Entry(
+        "Architectures are those of CUDA, sm_80 and so on, and a destination that takes CUDA is among those asked for.",
+        's.export("out", to=["source"], arch=["ampere"])',
+        '# s of target "cuda": s.export("out", to=["source"], arch=["sm_80", "sm_90a"])',
+    ),
     "export.destination": Entry(
         "A kernel is exported to one or more of: source, pyopencl, cupy.",
         's.build().export("out", to=["tensorflow"])',
@@ -392,6 +397,12 @@ RUN: dict[str, Entry] = {
         "shapes, so there is no kernel to export.",
         "$ tensorir export matmul 77x5x3 -o out",
         "$ tensorir export matmul 77x5x3 -o out --untuned",
+    ),
+    "export.portable": Entry(
+        "An architecture that was asked for cannot run this kernel, and there is no other kernel for it: the schedule "
+        "uses what later architectures have, and no workload's template can stand in.",
+        "# s of wgmma: s.export('out', to=['cupy'], arch=['sm_80', 'sm_90a'])",
+        "# arch=['sm_90a'], or the schedule of a workload, whose default for sm_80 is shipped beside it",
     ),
     "export.set": Entry(
         "The destination takes the kernel of one shape; a set of shapes with its choice goes to others.",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @workload_options
 @click.option("--to", multiple=True, required=True, metavar="DEST,…", help="source, pyopencl, cupy.")
 @click.option("--name", metavar="NS::NAME", help="What frameworks call it (by the folder when not given).")
+@click.option("--arch", metavar="SM,…", help="CUDA: compile now for these, sm_80,sm_90a, and to PTX.")
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), metavar="DIR")
 @click.option("--target", help="Export for another kind of target than that of the best record.")
 @click.option("--untuned", is_flag=True, help="Export the default schedule when there is no record.")
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
 @click.option("--regret", type=click.FloatRange(min=0), help="--shapes: what its kernel may cost a shape (0.05).")
 @log_option
 @json_option
-def command(op: str, shape: tuple[str, ...], to: tuple[str, ...], name: str | None, output: Path, target: str | None,
-            untuned: bool, test: bool, regret: float | None, log: str, as_json: bool, **given: Any) -> int:  # fmt: skip
+def command(op: str, shape: tuple[str, ...], to: tuple[str, ...], name: str | None, arch: str | None, output: Path,
+            target: str | None, untuned: bool, test: bool, regret: float | None, log: str, as_json: bool,
+            **given: Any) -> int:  # fmt: skip
     """Export the best recorded kernel of OP; never tunes.
 
     Destinations of several languages share the folder, each with what is fastest on the devices of its language.
@@ -45,14 +47,15 @@ def command(op: str, shape: tuple[str, ...], to: tuple[str, ...], name: str | No
     asked = list(destinations([d.strip() for part in to for d in part.split(",") if d.strip()]))
     operator(name, output)
     parsed = Target.parse(target) if target else None
-    if parameters["shapes"] and (untuned or name):
-        raise usage("--untuned and --name are about one kernel, not about --shapes")
+    if parameters["shapes"] and (untuned or name or arch):
+        raise usage("--untuned, --name and --arch are about one kernel, not about --shapes")
     if not parameters["shapes"] and regret is not None:
         raise usage("--regret is about a set: it needs --shapes")
     if parameters["shapes"]:
         written = _sets(op, shape, parameters, asked, output, parsed, log, regret)
     else:
-        written = [_one(op, shape, parameters, asked, output, name, parsed, log, untuned)]
+        named = {"name": name, "arch": [one.strip() for one in (arch or "").split(",") if one.strip()]}
+        written = [_one(op, shape, parameters, asked, output, named, parsed, log, untuned)]
     code = max((_test(Path(w["folder"])) for w in written), default=common.OK) if test else common.OK
     if as_json:
         several = {"folder": str(output), "files": [], "folders": written}
@@ -68,10 +71,13 @@ def _written(folder: Path, about: dict[str, Any]) -> dict[str, Any]:
 
 
 def _one(
-    op: str, shape: tuple[str, ...], parameters: dict[str, Any], to: list[str], output: Path, name: str | None,
+    op: str, shape: tuple[str, ...], parameters: dict[str, Any], to: list[str], output: Path, named: dict[str, Any],
     target: Target | None, log: str, untuned: bool,
 ) -> dict[str, Any]:  # fmt: skip
-    """Write the kernel of one shape, in each language that is asked for; what the document says of it."""
+    """Write the kernel of one shape, in each language that is asked for; what the document says of it.
+
+    named: further arguments of ``export_part``
+    """
     from tensorir.cli.chosen import recorded
     from tensorir.cli.parse import workloads
     from tensorir.export.asked import AGAIN, by_language, each_language
@@ -93,7 +99,7 @@ def _one(
         tuned = recorded(work, target, log) is not None
         found = [_part(work, target or (None if tuned else again[0]), log, untuned)]
     (first, about), *more = found
-    folder = export_part(first, output, to, name=name, others={part.source.language: part for part, _ in more})
+    folder = export_part(first, output, to, **named, others={part.source.language: part for part, _ in more})
     bodies = {part.source.language: said for part, said in more}
     return _written(folder, {**about, **({"bodies": bodies} if bodies else {})})
 

@@ -21,6 +21,7 @@ from tensorir.export.bodies import BODIES, file_name, shipped_module
 from tensorir.export.destination import Made, Operator, Shipment
 from tensorir.export.destinations import DESTINATIONS
 from tensorir.export.evidence import Evidence, gather
+from tensorir.export.images import architectures, compiled
 from tensorir.export.part import ExportError, Part
 from tensorir.export.readme import readme, set_readme
 from tensorir.export.shipped import build
@@ -61,19 +62,26 @@ def export_part(
     *,
     name: str | None = None,
     others: Mapping[str, Part] | None = None,
+    arch: Sequence[str] = (),
 ) -> Path:
     """Write ``part`` and everything needed to run and test it into the folder ``path``.
 
     name:   ``NS::NAME`` of the operator, where a destination registers one; by the folder's name when None
     others: programs of the same computation in other languages, which are taken before one is lowered again
+    arch:   CUDA architectures for which images are made, see ``images``
 
-    Raises ExportError: ``export.destination``, ``export.name``, ``export.language``, ``export.not-empty``,
-    ``export.unwritable``, ``export.no-reference``; and what lowering for a destination raises.
+    Raises ExportError: ``export.destination``, ``export.name``, ``export.language``, ``export.arch``,
+    ``export.portable``, ``export.not-empty``, ``export.unwritable``, ``export.no-reference``; and what lowering for a
+    destination raises.
     """
     need_path("path", path, ExportError)
     to = destinations(to)
     called = operator(name, path)
+    asked = architectures(arch)
     needed = programs(part, to, others)
+    if asked and "cuda" not in needed:
+        message = f"arch is about CUDA kernels, and none of {', '.join(to)} has one here"
+        raise refuse(ExportError, "export.arch", message, hint='a schedule with target="cuda", or to without arch')
 
     def content() -> dict[str, bytes]:
         first, *rest = needed
@@ -86,6 +94,9 @@ def export_part(
             bodies[language] = {key: value for key, value in about.items() if key in _OWN or value != manifest[key]}
             files |= own
         manifest |= {"bodies": bodies} if bodies else {}
+        if asked:
+            manifest["cuda"], own = _images(needed["cuda"], asked, called.name, evidence)
+            files |= own
         shipment = Shipment(called, needed, manifest, package_of(Path(path)), to)
         return _complete(shipment, manifest, files | evidence.files)
 
@@ -94,6 +105,21 @@ def export_part(
 
 _OWN = ("language", "source", "sources", "options", "arguments", "kernels")
 """What a body always says of itself; the rest where it is not as in the first one."""
+
+
+def _images(
+    part: Part, arch: Sequence[str], called: str, evidence: _Evidence
+) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """``manifest["cuda"]``, and the files that it names."""
+    made = compiled(part, arch)
+    stem = Path(file_name(part.source)).stem
+    files = {f"{stem}_{i.arch}.{i.kind}": i.data for i in made.images}
+    entry: dict[str, Any] = {"images": [i.entry(f"{stem}_{i.arch}.{i.kind}") for i in made.images]}
+    if made.portable is not None:
+        about, own = _program(made.portable, called, evidence, "portable_")
+        entry["portable"] = about
+        files |= own
+    return entry | ({"missing": made.missing} if made.missing else {}), files
 
 
 def export_set(
@@ -213,6 +239,7 @@ def _program(
         "kind": part.kind or ("gpu" if source.language == "cuda" else "cpu"),
         "source": text,
         "options": list(body.options),
+        **({"arch": part.arch} if part.arch else {}),
         **({} if body.files is None else {"sources": [name for name in made if name.endswith((".c", ".h"))]}),
         "arguments": [_argument(p, files) for p in source.params],
         "kernels": [encode(k) for k in source.kernels],
@@ -255,6 +282,8 @@ def _complete(
     for language, name in loaders.items():
         made[f"{name}.py"] = shipped_module(name, BODIES[language].loader)
     made["selftest.py"] = shipped.joinpath("selftest.py").read_bytes()
+    if "cuda" in shipment.parts:
+        made["cuda_images.py"] = shipped.joinpath("cuda_images.py").read_bytes()
     if maps or any(k.maps for p in shipment.parts.values() for k in p.source.kernels):
         made["tensor_maps.py"] = resources("tensorir.runtime").joinpath("tensor_maps.py").read_bytes()
     manifest["files"] = {name: {"sha256": hashlib.sha256(data).hexdigest()} for name, data in made.items()}

@@ -22,6 +22,7 @@ class Part:
     outputs:   the declarations, from which the self-test's expected results are computed
     reference: another way to compute them, in NumPy
     kind:      "cpu" or "gpu": which device the loader prefers
+    arch:      CUDA's architecture that it was lowered for; empty for other languages
     about:     more for the manifest (the record, the device it was tuned on)
     max_error: what its results may be off, as ``Workload.allowed_error`` says
     again:     the same computation lowered for another target, by its text ("c", "cuda -arch=sm_80"); see
@@ -37,6 +38,7 @@ class Part:
     about: Mapping[str, Any] = field(default_factory=dict)
     max_error: float | None = None
     again: Callable[[str], Part] | None = None
+    arch: str = ""
 
     def for_target(self, target: str, needed_by: str) -> Part:
         """The same computation as a program for ``target``: this one where it is of that language already.

@@ -60,7 +60,7 @@ Python, with {_needs(m)}:
 {_prepack(m)}
 `python selftest.py` runs it on this machine and compares it with a reference (exit status 0 and `selftest ok`).
 From another language: compile `{m["source"]}` with {" ".join(m["options"])}, and launch as below.{_wide(m)}
-{_uses(uses)}
+{_uses(uses)}{_images(m)}
 ## Arguments
 
 {_ABOUT_ARRAYS}
@@ -128,6 +128,33 @@ def _needs(m: dict[str, Any]) -> str:
 
 def _uses(uses: Sequence[str]) -> str:
     return "".join(f"\n{use.strip()}\n" for use in uses)
+
+
+def _images(m: dict[str, Any]) -> str:
+    """What CUDA programs were compiled for."""
+    about = m.get("cuda")
+    if about is None:
+        return ""
+    rows = "\n".join(f"| `{i['file']}` | {i['kind']} | {i['arch']} | {i['program']} |" for i in about["images"])
+    words = [
+        "The loader takes the image of the device's own architecture, else the newest PTX that is not above it, else"
+    ]
+    words.append("compiles the text (`cuda_images.py` is the rule).")
+    if "portable" in about:
+        words.append(f"The portable program, `{about['portable']['source']}`, runs where the tuned one does not; its")
+        words.append('launches are in `manifest.json` under `["cuda"]["portable"]`.')
+    if "missing" in about:
+        words.append(f"There is no image for other architectures: {_plain(about['missing'])}.")
+    return (
+        "\n## Images\n\n"
+        + "\n".join(words)
+        + f"""
+
+| file | kind | architecture | program |
+| --- | --- | --- | --- |
+{rows}
+"""
+    )
 
 
 def _body(m: dict[str, Any], package: str | None) -> str:

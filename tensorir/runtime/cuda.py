@@ -87,6 +87,16 @@ def compile_cubin(text: str, arch: str = "sm_80", options: tuple[str, ...] = (),
     return Cubin(data, arch, log, parse_ptxas(log), cached=stored is not None)
 
 
+def compile_image(text: str, arch: str) -> bytes:
+    """Compile CUDA C++ to machine code for "sm_90a", or to PTX for "compute_80", to be shipped. Needs no GPU.
+
+    Raises CompileError ``compile.nvrtc``, DeviceError ``device.no-cupy`` and ``device.no-nvrtc``.
+    """
+    nvrtc, _ = _nvrtc()
+    arguments = [f"--gpu-architecture={arch}", "--std=c++17", *(f"-I{folder}" for folder in _include_folders())]
+    return _compile(nvrtc, text, arguments, arch)[1]
+
+
 def nvrtc_version() -> str:
     """For identities and keys, e.g. ``"13.4"``."""
     return _nvrtc()[1]
@@ -148,12 +158,15 @@ def _compile(nvrtc: Any, text: str, arguments: list[str], arch: str) -> tuple[st
     try:
         try:
             nvrtc.compileProgram(program, arguments)
-            data: bytes = nvrtc.getCUBIN(program)
+            get = nvrtc.getPTX if arch.startswith("compute_") else nvrtc.getCUBIN
+            data: bytes = get(program)
         except nvrtc.NVRTCError as error:
             raise _compile_error(text, arch, nvrtc.getProgramLog(program) or str(error)) from None
         log: str = nvrtc.getProgramLog(program)
     finally:
         nvrtc.destroyProgram(program)
+    if arch.startswith("compute_"):
+        return log, data.encode() if isinstance(data, str) else data
     return log, data + b"\0" * (-len(data) % 8)  # CuPy 14.2 drops the last byte, which nvdisasm misses
 
 

@@ -215,11 +215,13 @@ def cupy(capability="90", nvrtc=(13, 0)):
     """The module: what the runtime uses, and what exported loaders use."""
     made = SimpleNamespace(__version__="0", ndarray=Array, empty=empty, uint8=np.uint8, asarray=Array, modules=[])
 
-    def raw_module(code, options, backend):
-        made.modules.append(SimpleNamespace(code=code, options=options, backend=backend, get=Module()))
+    def raw_module(code=None, options=(), backend="nvrtc", path=None):
+        if path is not None and path.endswith(made.refused):
+            raise RuntimeError("CUDA_ERROR_UNSUPPORTED_PTX_VERSION")
+        made.modules.append(SimpleNamespace(code=code, options=options, backend=backend, path=path, get=Module()))
         return made.modules[-1].get
 
-    made.RawModule, made.arrived = raw_module, []
+    made.RawModule, made.arrived, made.refused = raw_module, [], ()
     made.cuda = SimpleNamespace(
         Device=lambda *_: Handle(capability),
         alloc=alloc,

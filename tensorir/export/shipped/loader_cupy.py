@@ -50,10 +50,15 @@ class Program(Base):  # type: ignore[misc]
     array = cupy.ndarray
 
     def __init__(self, manifest: dict[str, Any] | None = None) -> None:
-        super().__init__(common.program_in("cuda", manifest))
-        text = (HERE / self.manifest["source"]).read_text(encoding="utf-8")
-        module = cupy.RawModule(code=text, options=options_here(self.manifest), backend="nvrtc")
-        self.kernels = [(k, module.get_function(k["name"])) for k in self.manifest["kernels"] if prod(k["grid"])]
+        whole = common.program_in("cuda", manifest)
+        for n, (program, image) in enumerate(found := candidates(whole)):
+            super().__init__(program)
+            try:
+                self.kernels = loaded(program, image)
+                break
+            except Exception:  # an image that this driver does not take; the last one is the text
+                if n + 1 == len(found):
+                    raise
         self.dynamic: dict[str, int] = {}
         """Bytes of block memory to pass at launch, by kernel: all or, where it declares as much itself, nothing."""
         for about, kernel in self.kernels:
@@ -120,6 +125,28 @@ class Program(Base):  # type: ignore[misc]
     def new(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """A new CuPy array."""
         return cupy.empty(shape, dtype)
+
+
+def candidates(manifest: dict[str, Any]) -> list[tuple[dict[str, Any], str | None]]:
+    """Programs that run on the current device and the files of their images, None for the text; the best first."""
+    about = manifest.get("cuda", {})
+    programs = {"tuned": manifest} | ({"portable": {**manifest, **about["portable"]}} if "portable" in about else {})
+    texts = {name: program["arch"] for name, program in programs.items() if program.get("arch")}
+    if not texts:
+        return [(manifest, None)]
+    own = str(cupy.cuda.Device().compute_capability)
+    order = beside("cuda_images").order(about.get("images", ()), texts, (int(own[:-1]), int(own[-1])))
+    return [(programs[name], image and image["file"]) for name, image in order]
+
+
+def loaded(program: dict[str, Any], image: str | None) -> list[tuple[dict[str, Any], Any]]:
+    """The kernels of a program with what launches them."""
+    if image is None:
+        text = (HERE / program["source"]).read_text(encoding="utf-8")
+        module = cupy.RawModule(code=text, options=options_here(program), backend="nvrtc")
+    else:
+        module = cupy.RawModule(path=str(HERE / image))
+    return [(k, module.get_function(k["name"])) for k in program["kernels"] if prod(k["grid"])]
 
 
 def options_here(manifest: dict[str, Any]) -> tuple[str, ...]:

@@ -1,0 +1,109 @@
+"""CUDA programs compiled ahead: machine code for architectures that are asked for, PTX for later ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tensorir.errors import TensorIRError, refuse
+from tensorir.errors.needs import need_list
+from tensorir.export.part import ExportError, Part
+from tensorir.export.shipped.cuda_images import PORTABLE, TUNED, number
+from tensorir.runtime.cuda import compile_image
+from tensorir.target import Target
+
+LEVELS = (75, 80, 90)
+"""PTX that is made, as far as the program runs there: compute_75 …"""
+PLAIN = 80
+"""Architecture of the portable program where only special ones are asked for."""
+
+
+@dataclass(frozen=True)
+class Image:
+    """Compiled text: ``kind`` "cubin" or "ptx"; ``program`` "tuned" or "portable", of which it is."""
+
+    kind: str
+    arch: str
+    program: str
+    data: bytes
+
+    def entry(self, file: str) -> dict[str, str]:
+        """Its row of ``manifest["cuda"]["images"]``."""
+        return {"kind": self.kind, "arch": self.arch, "file": file, "program": self.program}
+
+
+@dataclass(frozen=True)
+class Images:
+    """What was compiled.
+
+    portable: the program that runs where the tuned one does not; None where the tuned one runs on all that is asked
+    missing:  why there is none, where one would be wanted but nothing asked needs it
+    """
+
+    images: tuple[Image, ...]
+    portable: Part | None = None
+    missing: str = ""
+
+
+def architectures(arch: Sequence[str]) -> tuple[str, ...]:
+    """Architectures as they are given; ``export.arch``, ``target.unknown`` for those that are not known."""
+    given = [arch] if isinstance(arch, str) else need_list("arch", arch, "architectures, such as sm_80", ExportError)
+    for one in given:
+        if not isinstance(one, str) or not one.startswith("sm_"):
+            message = f"arch is a list of CUDA architectures, got {one!r:.60}"
+            raise refuse(ExportError, "export.arch", message, hint='arch=["sm_80", "sm_90a"]')
+        Target.parse(f"cuda -arch={one}")
+    return tuple(dict.fromkeys(given))
+
+
+def compiled(part: Part, arch: Sequence[str]) -> Images:
+    """Images of a CUDA program for the architectures, and PTX for what comes after them.
+
+    Raises ExportError ``export.portable`` where one of them needs another program and there is none, CompileError
+    ``compile.nvrtc``, DeviceError ``device.no-nvrtc``.
+    """
+    least, special = number(part.arch)
+    others = [one for one in arch if not _runs(part.arch, one)]
+    portable, missing = None, ""
+    if others or special:
+        level = min([number(one)[0] for one in others], default=min(PLAIN, least))
+        try:
+            portable = _portable(part, f"cuda -arch=sm_{level}")
+        except TensorIRError as error:
+            first = error.problems[0].message if error.problems else str(error)
+            missing = f"this program runs on {part.arch}{'' if special else ' and later'} only: {first}"
+            if others:
+                hint = f"arch without {', '.join(others)}, or a schedule for sm_{level}"
+                message = f"no kernel for {', '.join(others)}: {missing}"
+                raise refuse(ExportError, "export.portable", message[:600], hint=hint) from None
+    made = []
+    for one in arch:
+        program, text = _text(part, portable, one)
+        made.append(Image("cubin", one, program, compile_image(text, one)))
+    plain = [p for p in (part, portable) if p is not None and not number(p.arch)[1]]
+    for level in LEVELS:
+        able = [p for p in plain if number(p.arch)[0] <= level]
+        if able:
+            program, text = _text(part, able[0], f"sm_{level}")
+            made.append(Image("ptx", f"compute_{level}", program, compile_image(text, f"compute_{level}")))
+    return Images(tuple(made), portable, missing)
+
+
+def _portable(part: Part, target: str) -> Part:
+    """The same computation for an architecture that others are compatible with."""
+    if part.again is None:
+        raise refuse(ExportError, "export.portable", "it came without its schedule", hint="s.export(…)")
+    return part.again(target)
+
+
+def _text(part: Part, portable: Part | None, arch: str) -> tuple[str, str]:
+    """Which program an architecture runs, and its text."""
+    if portable is None or _runs(part.arch, arch):
+        return TUNED, part.source.text
+    return PORTABLE, portable.source.text
+
+
+def _runs(made_for: str, arch: str) -> bool:
+    """Whether text that was lowered for one architecture compiles for another."""
+    (least, special), (given, _) = number(made_for), number(arch)
+    return made_for == arch if special else given >= least

@@ -1,0 +1,53 @@
+"""Which image of a CUDA program a device takes: a rule on plain data, the same in every loader."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+TUNED, PORTABLE = "tuned", "portable"
+
+
+def number(arch: str) -> tuple[int, str]:
+    """90 and "a" of "sm_90a" or "compute_90a"."""
+    found = re.fullmatch(r"(?:sm|compute)_(\d+)([af]?)", arch)
+    if found is None:
+        raise ValueError(f"{arch!r} is no CUDA architecture")
+    return int(found[1]), found[2]
+
+
+def runs(arch: str, device: tuple[int, int]) -> bool:
+    """Whether text or PTX for ``arch`` runs on a device of this compute capability: on later ones too, unless it uses
+    what only one architecture has (sm_90a).
+    """
+    least, special = number(arch)
+    own = 10 * device[0] + device[1]
+    return own == least if special else own >= least
+
+
+def order(
+    images: Sequence[Mapping[str, Any]], texts: Mapping[str, str], device: tuple[int, int]
+) -> list[tuple[str, Mapping[str, Any] | None]]:
+    """What to load, the best first: which program, and its image, or None for its text.
+
+    images: {"kind": "cubin" or "ptx", "arch", "file", "program"}
+    texts:  architecture that each program's text was made for, "tuned" first
+    device: compute capability, major and minor
+
+    The exact cubin, then the newest PTX that is not above the device, then the text, of the tuned program before the
+    portable one. RuntimeError where nothing runs.
+    """
+    own = 10 * device[0] + device[1]
+    rank = {program: n for n, program in enumerate(texts)}
+    cubins = [i for i in images if i["kind"] == "cubin" and number(i["arch"])[0] == own]
+    cubins.sort(key=lambda i: (rank[i["program"]], not number(i["arch"])[1]))
+    ptx = [i for i in images if i["kind"] == "ptx" and runs(i["arch"], device)]
+    newest = sorted(ptx, key=lambda i: (number(i["arch"]), -rank[i["program"]]))[-1:]
+    plain = [(program, None) for program, arch in texts.items() if runs(arch, device)]
+    found: list[tuple[str, Mapping[str, Any] | None]] = [(i["program"], i) for i in (*cubins[:1], *newest)]
+    found += plain[:1]
+    if not found:
+        have = ", ".join(dict.fromkeys(texts.values()))
+        raise RuntimeError(f"this program was made for {have}, the device is sm_{own}")
+    return found
