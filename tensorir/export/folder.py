@@ -91,7 +91,7 @@ def export_part(
         bodies = {}
         for language in rest:
             about, own = _program(needed[language], called.name, evidence, constants=f"{language}_")
-            bodies[language] = {key: value for key, value in about.items() if key in _OWN or value != manifest[key]}
+            bodies[language] = {key: value for key, value in about.items() if key in _OWN or value != manifest.get(key)}
             files |= own
         manifest |= {"bodies": bodies} if bodies else {}
         if asked:

@@ -25,10 +25,15 @@ def test_a_schedule_is_lowered_again():
 
 
 def test_a_schedule_of_blocks_with_threads_is_refused_by_code():
-    s = tir.ops.matmul(m=64, n=64, k=64).schedule(target="cuda -arch=sm_80")
+    x = tir.placeholder((64,), name="x")
+    s = tir.Schedule(tir.compute((64,), lambda i: x[i] + 1, name="y"), "cuda -arch=sm_80")
+    s.bind("y.i", "thread.x")
     with pytest.raises(tir.LoweringError) as caught:
         part_of(s).for_target("c", "c")
     assert caught.value.code == "lower.c-threads"
+    s = tir.ops.matmul(m=64, n=64, k=64).schedule(target="cuda -arch=sm_80")
+    made = part_of(s).for_target("c", "c")
+    assert made.source.language == "c" and made.about["template"], "the workload's default there"
 
 
 def test_a_workload_has_its_default_there():
