@@ -105,10 +105,11 @@ RUN: dict[str, Entry] = {
         "# tensorir doctor",
     ),
     "launch.gradient": Entry(
-        "A tensor that requires a gradient was given to an operator that has no backward for it: the gradient would be "
-        "lost. backward= gives it one when the operator is registered; detach() and no_grad() say that none is wanted.",
-        '# op = f.torch("mine::conv"); op(x, w.requires_grad_())',
-        '# op = f.torch("mine::conv", backward={"x": dx, "w": dw})',
+        "A tensor that requires a gradient was given to a plain call, which records nothing, or to an operator that "
+        "has no backward for it: the gradient would be lost. backward= gives an operator one when it is registered; "
+        "detach() and no_grad() say that none is wanted.",
+        '# f(x, w.requires_grad_()), or op = f.torch("mine::conv"); op(x, w.requires_grad_())',
+        '# f(x, w.detach()), or op = f.torch("mine::conv", backward={"x": dx, "w": dw})',
     ),
     "launch.index-range": Entry(
         "An index tensor holds a value outside the tensor that it indexes. Values are checked at each launch.",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
 from typing import Any
@@ -21,6 +22,9 @@ from tensorir.ir.dtypes import DTYPES, WIDENED, dtype_of, from_numpy
 from tensorir.runtime.device import Device
 
 Wrap = Callable[[Any], Any]
+
+PLAIN = "biufc"
+"""Kinds of the dtypes that are NumPy's own, which every library and the buffer protocol know."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,21 @@ def _bounds(array: NDArray[Any]) -> tuple[int, int]:
     return int(low), int(high)
 
 
+def _found_address() -> Callable[[NDArray[Any]], int]:
+    """What says where an array's bytes begin: ``a.ctypes.data``, or a fifth of its time where the pointer to the bytes
+    follows the head that all objects have, as NumPy's binary interface has it."""
+    at, head = ctypes.c_size_t.from_address, object.__basicsize__
+    probe = np.empty(9, np.uint8)
+    if sys.implementation.name == "cpython" and all(
+        at(id(a) + head).value == a.ctypes.data for a in (probe, probe[3:])
+    ):
+        return lambda array: at(id(array) + head).value
+    return lambda array: int(array.ctypes.data)
+
+
+address = _found_address()
+
+
 def aligned_empty(shape: tuple[int, ...], dtype: str, align: int = 64) -> NDArray[Any]:
     """A new contiguous NumPy array whose address is a multiple of ``align``, so that a CPU device works in place."""
     kind = numpy_dtype(dtype)
@@ -112,11 +131,14 @@ def empty(shape: int | Sequence[int], dtype: Any = "float32") -> NDArray[Any]:
         raise refuse(LaunchError, "argument.value", f"there is no memory for the shape {shown(shape)}") from None
 
 
-def recognise(name: str, given: Any) -> Argument:
-    """The Argument of what the user passed for ``name``; LaunchTypeError ``launch.type`` for what is no array."""
-    masked = "numpy.ma" in sys.modules and isinstance(given, np.ma.MaskedArray)  # (np.ma: 15 ms when first named)
-    if isinstance(given, np.ndarray) and not masked:
+def recognise(param: Param, given: Any) -> Argument:
+    """The Argument of what the user passed for ``param``; LaunchTypeError ``launch.type`` for what is no array,
+    ``launch.gradient`` for a tensor whose gradient would be lost. For an input without axes a number is one."""
+    name, masked = param.name, "numpy.ma" in sys.modules and isinstance(given, np.ma.MaskedArray)
+    if isinstance(given, np.ndarray) and not masked:  # (np.ma: 15 ms when first named)
         return Argument(given, "numpy", given)
+    if param.shape == () and param.role != "output" and isinstance(given, _NUMBERS):
+        return Argument(_number(param, given), "numpy", given)
     module = type(given).__module__.split(".")[0]
     if module == "pyopencl" and hasattr(given, "base_data"):
         if given.base_data is not None and not hasattr(given.base_data, "int_ptr"):
@@ -125,13 +147,59 @@ def recognise(name: str, given: Any) -> Argument:
         return Argument(given, "pyopencl", given)
     if module == "cupy" and hasattr(given, "data"):
         return Argument(given, "cupy", given)
+    if isinstance(given, getattr(sys.modules.get("torch"), "Tensor", ())):
+        return _from_torch(name, given)
     foreign = not isinstance(given, (np.ndarray, np.generic))
     if foreign and hasattr(given, "__dlpack__") and hasattr(given, "__dlpack_device__"):
         return _from_dlpack(name, given)
     kind = "MaskedArray" if masked else type(given).__name__
     message = f"{name}: expected an array (numpy, pyopencl, cupy or DLPack), got {kind}"
-    hint = f"numpy.asarray({name})" if isinstance(given, (list, tuple, int, float)) else ""
-    raise refuse(LaunchTypeError, "launch.type", message, hint=hint)
+    likely = isinstance(given, (list, tuple, int, float)) or (foreign and hasattr(given, "__array__"))
+    raise refuse(LaunchTypeError, "launch.type", message, hint=f"numpy.asarray({name})" if likely else "")
+
+
+_NUMBERS = (bool, int, float, np.generic)
+
+
+def _from_torch(name: str, given: Any) -> Argument:
+    """A tensor of PyTorch: on the CPU as a NumPy view of its memory, else through DLPack."""
+    torch: Any = sys.modules["torch"]
+    tensor = given
+    if given.requires_grad:
+        if torch.is_grad_enabled():
+            message = f"{name}: expected a tensor without a gradient, got one that requires it: a kernel would lose it"
+            raise refuse(LaunchTypeError, "launch.gradient", message, hint=f"{name}.detach(), or torch.no_grad()")
+        tensor = given.detach()
+    if not tensor.is_cpu:
+        return replace(_from_dlpack(name, tensor), given=given)
+    try:
+        own = _torch_only(str(tensor.dtype).removeprefix("torch."))
+        array = tensor.numpy() if own is None else tensor.view(getattr(torch, _bits(own))).numpy().view(own)
+    except Exception as error:  # whatever PyTorch raises
+        message = f"{name}: this {type(given).__module__}.{type(given).__name__} cannot be read: {error}"
+        raise refuse(LaunchTypeError, "launch.type", message[:500]) from None
+    return Argument(array, "numpy", given, _to_torch)
+
+
+@cache
+def _torch_only(name: str) -> np.dtype[Any] | None:
+    """The dtype of elements that PyTorch does not give to NumPy, though there is one; None for all others."""
+    ours = from_numpy(name)
+    kind = None if ours is None else numpy_dtype(ours)
+    return None if kind is None or kind.kind in PLAIN else kind
+
+
+def _bits(kind: np.dtype[Any]) -> str:
+    """A dtype of both libraries with elements of this size."""
+    return "uint8" if kind.itemsize == 1 else f"int{8 * kind.itemsize}"
+
+
+def _to_torch(array: NDArray[Any]) -> Any:
+    """A host array as a tensor on the same memory."""
+    torch: Any = sys.modules["torch"]
+    if array.dtype.kind in PLAIN:
+        return torch.from_numpy(array)
+    return torch.from_numpy(array.view(_bits(array.dtype))).view(getattr(torch, array.dtype.name))
 
 
 def _from_dlpack(name: str, given: Any) -> Argument:
@@ -161,13 +229,32 @@ def _wrapper(given: Any) -> Wrap | None:
     return None
 
 
+def wrapped(array: Any, wrap: Wrap | None) -> Any:
+    """A result as an array of the user's kind; the native one where that library cannot take its dtype over."""
+    if wrap is None:
+        return array
+    try:
+        return wrap(array)
+    except Exception:  # whatever the foreign library raises
+        return array
+
+
 def scalar_value(param: Param, given: Any) -> Any:
     """The value of a "scalar" parameter as a NumPy scalar that the runtime can pass by copy: floats of 8 and 16 bits,
     which kernels take as float, rounded to their type."""
+    if getattr(given, "shape", None) == () and not isinstance(given, np.generic):
+        found = recognise(param, given)
+        given = found.array[()] if found.native == "numpy" else given
+    value = _number(param, given)
+    if param.dtype in WIDENED:
+        return value.astype(np.float32)[()]
+    return value.view(np.uint8)[()] if value.dtype.kind == "b" else value[()]
+
+
+def _number(param: Param, given: Any) -> NDArray[Any]:
+    """A number as an array without axes; LaunchError ``launch.type`` or ``launch.dtype`` if it is none of its dtype."""
     kind = numpy_dtype(param.dtype)
-    if isinstance(given, np.ndarray) and given.shape == ():
-        given = given[()]
-    if not isinstance(given, (bool, int, float, np.generic)):
+    if not isinstance(given, _NUMBERS):
         message = f"{param.name}: expected a {param.dtype} number, got {type(given).__name__}"
         raise refuse(LaunchTypeError, "launch.type", message)
     if isinstance(given, np.generic) and given.dtype != kind:
@@ -176,10 +263,7 @@ def scalar_value(param: Param, given: Any) -> Any:
     if kind.kind in "iub" and (isinstance(given, float) or not _fits(given, kind)):
         message = f"{param.name}: expected a {param.dtype}, got {given!r}"
         raise refuse(LaunchError, "launch.dtype", message)
-    value = np.array(given, kind)
-    if param.dtype in WIDENED:
-        return value.astype(np.float32)[()]
-    return value.view(np.uint8)[()] if kind.kind == "b" else value[()]
+    return np.array(given, kind)
 
 
 def _fits(value: Any, kind: np.dtype[Any]) -> bool:

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from math import prod
@@ -23,7 +23,7 @@ import numpy as np
 from tensorir.codegen.pool import PROLOGUE, pool_text
 from tensorir.codegen.source import KernelLaunch, Source
 from tensorir.errors import CompileError, DeviceError, LaunchError, refuse
-from tensorir.runtime.arguments import aligned_empty
+from tensorir.runtime.arguments import address, aligned_empty
 from tensorir.runtime.cache import cache_key, default_cache
 from tensorir.runtime.device import Bytes, Device, DeviceInfo, Module, Step
 from tensorir.runtime.host import CPUINFO, as_here, cores, flags_here
@@ -196,17 +196,26 @@ class CModule(Module):
     def step(self, launch: KernelLaunch, args: Sequence[Any], private: bool) -> Step:
         kept = [np.ascontiguousarray(a) for a in args]  # numbers as arrays of one element
         places = (ctypes.c_void_p * max(1, len(kept)))(*(a.ctypes.data for a in kept))
-        step = _Step(
-            self._runs[launch.name],
-            ctypes.addressof(places),
-            (ctypes.c_int64 * 3)(*launch.grid),
-            prod(launch.grid),
-            self._device.target.units,
-            0,
-        )
+        step = self._launched(launch, places)
         enqueue = partial(self._device._launch, ctypes.addressof(step))
         enqueue.kept = (kept, places, step, self._library)  # type: ignore[attr-defined]
         return enqueue
+
+    def runner(self, launch: KernelLaunch) -> Callable[[Sequence[Any]], object]:
+        places = (ctypes.c_void_p * max(1, len(launch.args)))()
+        step, enqueue = self._launched(launch, places), self._device._launch
+
+        def run(args: Sequence[Any]) -> None:
+            kept = [a if isinstance(a, np.ndarray) else np.ascontiguousarray(a) for a in args]
+            for n, array in enumerate(kept):
+                places[n] = address(array)
+            enqueue(ctypes.addressof(step))
+
+        return run
+
+    def _launched(self, launch: KernelLaunch, places: Any) -> _Step:
+        grid, units = (ctypes.c_int64 * 3)(*launch.grid), self._device.target.units
+        return _Step(self._runs[launch.name], ctypes.addressof(places), grid, prod(launch.grid), units, 0)
 
     def resources(self) -> dict[str, Any]:
         kernels = {k.name: {"shared_bytes": k.shared_bytes} for k in self._source.kernels}

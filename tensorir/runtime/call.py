@@ -22,6 +22,7 @@ from tensorir.runtime.arguments import (
     numpy_dtype,
     recognise,
     scalar_value,
+    wrapped,
 )
 from tensorir.runtime.device import Device
 
@@ -75,17 +76,8 @@ class Call:
         """What the user gets: the given ``out``, or new arrays of the kind of the inputs; a tuple when several."""
         if self.given_out is not None:
             return self.given_out
-        made = tuple(_wrapped(self.outputs[p.name]) for p in self.source.outputs)
+        made = tuple(wrapped(a.array, a.wrap) for a in (self.outputs[p.name] for p in self.source.outputs))
         return made[0] if len(made) == 1 else made
-
-
-def _wrapped(argument: Argument) -> Any:
-    if argument.wrap is None:
-        return argument.array
-    try:
-        return argument.wrap(argument.array)
-    except Exception:  # a dtype that the other library cannot take over (bfloat16): the native array
-        return argument.array
 
 
 def by_name(source: Source, arrays: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -123,7 +115,7 @@ def accept(source: Source, device: Device, arrays: Sequence[Any], out: Any = Non
                 if param.role == "scalar":
                     call.scalars[param.name] = scalar_value(param, given)
                 else:
-                    (call.inputs if role == "in" else call.outputs)[param.name] = recognise(param.name, given)
+                    (call.inputs if role == "in" else call.outputs)[param.name] = recognise(param, given)
             except TensorIRError as error:
                 problems += error.problems
                 kinds.append(type(error))
@@ -167,7 +159,7 @@ def fixed_values(source: Source, device: Device, arrays: Mapping[str, Any]) -> d
         raise refuse(LaunchError, "launch.prepack", f"{source.name}: {what}; {rule}", hint=hint)
     made: dict[str, bytes] = {}
     for name, given in arrays.items():
-        argument = recognise(name, given)
+        argument = recognise(legal[name], given)
         problem = check_array(legal[name], argument, device, False)
         if problem is None:
             host = argument.array if argument.native == "numpy" else argument.array.get()
@@ -230,7 +222,7 @@ def attach(call: Call, device: Device, staging: dict[str, Any] | None = None) ->
         array = argument.array if argument.contiguous else np.ascontiguousarray(argument.array)
         memory = _in_place(device, param, array, output, spans) if argument.contiguous else None
         if memory is None:
-            attached.copies += _avoidable(device, param, argument, output)
+            attached.copies += avoidable(device, param, argument, output)
             memory = _staged(device, param, array.nbytes, staging)
             if output:
                 attached.copied.append((memory, array))
@@ -266,7 +258,7 @@ def least_align(param: Param, device: Device) -> int:
     return max(param.align, device.host_align)
 
 
-def _avoidable(device: Device, param: Param, argument: Argument, output: bool) -> list[Problem]:
+def avoidable(device: Device, param: Param, argument: Argument, output: bool) -> list[Problem]:
     """Why a host array was copied, where that is its layout's or its address's doing and not the device's."""
     name, array = param.name, argument.array
     if not argument.contiguous:

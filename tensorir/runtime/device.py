@@ -23,6 +23,13 @@ Bytes = NDArray[np.uint8]
 Step = Callable[[], object]
 
 
+_this = {"pid": os.getpid()}
+"""This process. The system is asked again only after a fork, for launches look at it."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: _this.update(pid=os.getpid()))
+
+
 class Module(Shown, ABC):
     """A compiled Source on one device.
 
@@ -41,6 +48,10 @@ class Module(Shown, ABC):
     def step(self, launch: KernelLaunch, args: Sequence[Any], private: bool) -> Step:
         """A callable that enqueues ``launch`` with ``args`` (those of ``launch.params``), set now; it keeps them when
         ``private``."""
+
+    def runner(self, launch: KernelLaunch) -> Callable[[Sequence[Any]], object]:
+        """What enqueues ``launch`` with the arguments that it is given, in one thread at a time."""
+        return lambda args: self.step(launch, args, False)()
 
     @abstractmethod
     def resources(self) -> dict[str, Any]:
@@ -83,7 +94,7 @@ class Device(Shown, ABC):
 
     def check_process(self) -> None:
         """Refuse to go on in a forked child: the driver's threads did not come along."""
-        if self.pid != os.getpid():
+        if self.pid != _this["pid"]:
             raise refuse(
                 DeviceError,
                 "device.forked",
@@ -114,7 +125,8 @@ class Device(Shown, ABC):
         return False
 
     def share(self, array: Any, writable: bool) -> Any | None:
-        """A memory that *is* the host array, or None where the device cannot work in place."""
+        """A memory that *is* the host array (of any dtype, contiguous, at a multiple of 16), or None where the device
+        cannot work in place."""
         return None
 
     def at(self, address: int, nbytes: int) -> Any:

@@ -18,6 +18,7 @@ from tensorir.runtime import guard as guarding
 from tensorir.runtime.arguments import bytes_of
 from tensorir.runtime.call import Attached, Call, accept, attach, fixed_values
 from tensorir.runtime.device import Device, Module, Step, open_device
+from tensorir.runtime.quick import QuickCall
 from tensorir.runtime.timing import Timing, copied_names, measure
 from tensorir.target import Target
 
@@ -59,10 +60,18 @@ class Program(Shown):
         self._siblings: dict[Device, Program] = {}
         self._lock = threading.RLock()
         self._kept = self._warned = False
+        self._quick: QuickCall | None = None
+        self._called = False
         self.copies: tuple[Problem, ...] = ()
 
     def __call__(self, *arrays: Any, out: Any = None) -> Any:
         """Check the arguments, run, wait, and return the outputs (or ``out``)."""
+        if self._quick is not None:
+            with self._lock:
+                results = self._quick(arrays, out)
+                if results is not None:
+                    self.copies = self._quick.copies
+                    return results
         program, call = self._accept(arrays, out)
         if self.guard:
             results, problems = program._guarded(call)
@@ -77,6 +86,10 @@ class Program(Shown):
             memories = program._memories() | attached.memories
             program._enqueue(program._steps(program._launches(), memories, private=False), call.natives())
             program._finish(attached)
+            if not self._called:
+                self._called, self._quick = True, QuickCall.of(self)
+            if self._quick is not None:
+                self._quick.warned = self._warned
         return call.results()
 
     def bind(self, *arrays: Any, out: Any = None) -> BoundLaunch:

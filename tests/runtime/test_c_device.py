@@ -145,3 +145,20 @@ def test_compilers_have_names():
         family = "clang" if "clang" in open_device(name).identity["driver"].lower() else "gcc"
         if family == "clang":
             assert open_device("c:clang").name == name
+
+
+def test_plain_calls_are_quick(device, monkeypatch):
+    x, w, s = tir.placeholder((5, 8), name="x"), tir.placeholder((8,), name="w"), tir.scalar("s", "float32")
+    y = tir.compute((5, 8), lambda i, j: x[i, j] * w[j] + s, name="y")
+    z = tir.compute((5,), lambda i: x[i, 0] - s, name="z")
+    f = tir.Schedule([y, z], device.target.text).build(device)
+    a, b, raw = small(0, 5, 8), small(1, 8), np.zeros(41, "float32")
+    f(a, b, 1.0)
+    monkeypatch.setattr("tensorir.runtime.launch.accept", None)
+    held = [(f(a, b + n, float(n)), a * (b + n) + n, a[:, 0] - n) for n in range(9)]
+    for (got, less), want, rest in held:
+        assert np.array_equal(got, want) and np.array_equal(less, rest)
+    out = raw[1:].reshape(5, 8), np.empty(5, "float32")
+    for scalar in (2, 2.0, np.float32(2), np.array(2, "float32")):
+        assert f(x=a, s=scalar, w=b, out=out) is out and not f.copies
+        assert np.array_equal(out[0], a * b + 2) and np.array_equal(out[1], a[:, 0] - 2)

@@ -221,7 +221,9 @@ KINDS = ("fill", "held fill", "third", "bound", "sequence", "call", "read")
 @settings(max_examples=25, deadline=None)
 def test_any_order_is_as_one_after_the_other(more, context, data):
     """Three arrays on two queues; fills there and on a third queue, launches of all kinds, copies to the host."""
-    queues = [cl.CommandQueue(context, properties=data.draw(st.sampled_from([0, OUT_OF_ORDER]))) for _ in range(2)]
+    kinds = data.draw(st.tuples(*[st.sampled_from([0, OUT_OF_ORDER])] * 2))
+    turns = data.draw(st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 2), st.integers(1, 2)), max_size=25))
+    queues = [cl.CommandQueue(context, properties=kind) for kind in kinds]  # no draw may end this while events are held
     third = cl.CommandQueue(context)
     arrays = [*zeros(queues[0], 2), *zeros(queues[1], 1)]
     homes = (queues[0], queues[0], queues[1])
@@ -237,8 +239,7 @@ def test_any_order_is_as_one_after_the_other(more, context, data):
         cl.enqueue_barrier(homes[n], wait_for=[event])
         arrays[n].events[:] = [event]
 
-    for turn in range(data.draw(st.integers(1, 25))):
-        kind, n, m = data.draw(st.sampled_from(KINDS)), data.draw(st.integers(0, 2)), data.draw(st.integers(1, 2))
+    for turn, (kind, n, m) in enumerate(turns):
         o, value = (n + m) % 3, float(turn + 1)
         x, home = arrays[n], homes[n]
         if kind in ("fill", "held fill", "third"):
