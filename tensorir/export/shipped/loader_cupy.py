@@ -72,13 +72,17 @@ class Program(Base):  # type: ignore[misc]
 
     def run(self, memories: dict[str, Any]) -> None:
         """Launch all kernels on arrays (and NumPy scalars) by argument name, and wait. Threads take turns."""
+        self.enqueue(memories)
+        cupy.cuda.get_current_stream().synchronize()
+
+    def enqueue(self, memories: dict[str, Any]) -> None:
+        """Launch all kernels on the current stream; what is on several at a time needs a workspace for each."""
         values = {**self.fixed, **memories}
         with self.lock:  # calls share the workspace
             for about, kernel in self.launches:
                 maps = {m["name"]: m for m in about["maps"]}
                 values_of = tuple(self._map(about, maps[a], values) if a in maps else values[a] for a in about["args"])
                 kernel(tuple(about["grid"]), tuple(about["block"]), values_of, shared_mem=self.dynamic[about["name"]])
-            cupy.cuda.get_current_stream().synchronize()
 
     def _map(self, kernel: dict[str, Any], m: dict[str, Any], values: dict[str, Any]) -> Any:
         """A tensor map, encoded again where its array lies at another address than the last time."""

@@ -188,9 +188,17 @@ class Kernel:
             self.check_gather(position, given[position], limit, into)
 
     def fits(self, given: Sequence[Any]) -> bool:
-        """Whether types and shapes are those of this kernel."""
-        return all(a.role == "scalar" or (v.dtype is a.kind and tuple(v.shape) == a.shape)
-                   for a, v in zip(self.given, given, strict=True))  # fmt: skip
+        """Whether types, shapes and the device are those of this kernel."""
+        pairs = zip(self.given, given, strict=True)
+        return all(a.role == "scalar" or self.fits_one(a, v) for a, v in pairs)
+
+    def fits_one(self, a: Argument, value: Any) -> bool:
+        """Whether a tensor is what is expected, here or (``could_be_here``) nowhere."""
+        return value.dtype is a.kind and tuple(value.shape) == a.shape and self.could_be_here(value)
+
+    def could_be_here(self, value: Any) -> bool:
+        """Whether a tensor is on the device, or without memory."""
+        return value.device.type == "meta" or self.is_here(value)
 
     def misfit(self, given: Sequence[Any]) -> Exception | None:
         """The error for the first argument that does not fit; all may be without memory, on the device "meta"."""
@@ -270,12 +278,16 @@ class Operator:
         """Compute by these from now on."""
         first = kernels[0]
         self.only = first if len(kernels) == 1 else None
+        on_cpu = [k for k in kernels if k.on_cpu]
+        self.by_door = (
+            on_cpu[0] if len(on_cpu) == 1 and self.doors is not None and self.doors.takes(on_cpu[0]) else None
+        )
         self.names = tuple(a.name for a in first.given)
         self.tensors = tuple(n for n, a in enumerate(first.given) if a.role == "input")
         self.differentiable = any(a.kind.is_floating_point for a in first.results)
         self.kernels = tuple(kernels)
         if self.slot is not None:
-            self.doors.fill(self.slot, self.only)
+            self.doors.fill(self.slot, self.by_door)
 
     def written(self) -> str:
         """Its schema."""
@@ -283,11 +295,6 @@ class Operator:
         made = ", ".join(["Tensor"] * len(first.results))
         made = made if len(first.results) == 1 else f"({made})"
         return f"{self.name.partition('::')[2]}({', '.join(a.written for a in first.given)}) -> {made}"
-
-    @property
-    def by_door(self) -> bool:
-        """Whether it can be called without Python."""
-        return self.doors is not None and self.only is not None and self.doors.takes(self.only)
 
     def choose(self, given: Sequence[Any]) -> Kernel:
         """The kernel for these arguments."""
@@ -301,6 +308,11 @@ class Operator:
     def unknown(self, given: Sequence[Any]) -> Exception:
         """The error where no kernel takes these shapes, or these types."""
         pairs = [list(zip(k.given, given, strict=True)) for k in self.kernels]
+        if len({k.device for k in self.kernels}) == len(self.kernels):  # one for each device
+            near = next(
+                (k for k in self.kernels if any(k.could_be_here(given[n]) for n in self.tensors)), self.kernels[0]
+            )
+            return near.misfit(given) or self.refuse("launch.device", f"{self.name}: other tensors")
         if not any(all(a.role == "scalar" or v.dtype is a.kind for a, v in one) for one in pairs):
             return self.kernels[0].misfit(given) or self.refuse(
                 "launch.dtype", f"{self.name}: no kernel of these types"
@@ -410,8 +422,8 @@ class Operator:
             raise self.refuse("torch.taken", message) from None
         self.function = self.differentiated()
         self.door = None
-        if self.by_door:
-            self.slot, self.door = self.doors.open(self.name, self.only)
+        if self.by_door is not None:
+            self.slot, self.door = self.doors.open(self.name, self.by_door)
         for key in ("CPU", "CUDA") if self.tensors else ("BackendSelect",):
             if key != "CPU" or self.door is None:
                 library.impl(name, self.run, key)
@@ -469,7 +481,7 @@ def placed(made: Operator) -> Operator:
     what was compiled with it goes on.
     """
     old = _registered.get(made.name)
-    if old is not None and old.schema == made.schema and old.by_door == made.by_door:
+    if old is not None and old.schema == made.schema and (old.by_door is None) == (made.by_door is None):
         old.of = made.of
         old.put(made.kernels)
         return old
@@ -485,7 +497,7 @@ def check_same(made: Operator) -> None:
     said = [[(a.name, a.role) for a in (*k.given, *k.results)] for k in made.kernels]
     if any(one != said[0] for one in said):
         raise made.refuse("torch.kernels", f"{made.name}: its kernels take other arguments than the first")
-    taken = [tuple((a.dtype, a.shape) for a in k.given) for k in made.kernels]
+    taken = [(k.device, *((a.dtype, a.shape) for a in k.given)) for k in made.kernels]
     if len(set(taken)) < len(taken):
         raise made.refuse("torch.kernels", f"{made.name}: two of its kernels take arguments of the same shapes")
 

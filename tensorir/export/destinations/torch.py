@@ -1,0 +1,47 @@
+"""PyTorch: an operator that is registered when the folder is imported."""
+
+from __future__ import annotations
+
+from importlib.resources import files as resources
+
+from tensorir.export.bodies import shipped_module
+from tensorir.export.destination import Destination, Made, Shipment
+
+_USE = """\
+### PyTorch
+
+    import sys; sys.path.insert(0, "{where}")
+    import {package}  # registers the operator
+    {results} = torch.ops.{namespace}.{name}({inputs})
+
+Tensors go in and come out where they are; other strides are made contiguous, what else does not fit is refused by name.
+It traces (`torch.compile(fullgraph=True)`, `torch.export`), and an input that requires a gradient is refused.
+"""
+
+
+def make(shipment: Shipment) -> Made:
+    """The registration, and the operator's name."""
+    names = ["door_torch", "torch_operator", "torch_c"]
+    files = {f"{name}.py": shipped_module(name) for name in names}
+    if "c" in shipment.parts:
+        files["door_torch.c"] = resources("tensorir.export.shipped").joinpath("door_torch.c").read_bytes()
+    return Made(files, {"op": str(shipment.operator)}, _use(shipment))
+
+
+def _use(shipment: Shipment) -> str:
+    if shipment.package is None:
+        return ""
+    arguments = shipment.manifest["arguments"]
+    return _USE.format(
+        where="the folder that holds this one" if "." not in shipment.package else "the folder two above this one",
+        package=shipment.package,
+        namespace=shipment.operator.namespace,
+        name=shipment.operator.name,
+        inputs=", ".join(p["name"] for p in arguments if p["role"] in ("input", "scalar")),
+        results=", ".join(p["name"] for p in arguments if p["role"] == "output"),
+    )
+
+
+DESTINATION = Destination(
+    "torch", ("opencl", "cuda"), "`import FOLDER`, then `torch.ops.NS.NAME` on tensors", make, runner="door_torch"
+)
