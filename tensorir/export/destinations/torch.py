@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.resources import files as resources
 
-from tensorir.export.bodies import shipped_module
+from tensorir.export.bodies import BODIES, shipped_module
 from tensorir.export.destination import Destination, Made, Shipment
 
 _USE = """\
@@ -23,9 +23,9 @@ def make(shipment: Shipment) -> Made:
     """The registration, and the operator's name."""
     names = ["door_torch", "torch_operator", "torch_c"]
     files = {f"{name}.py": shipped_module(name) for name in names}
-    if "c" in shipment.parts:
-        files["door_torch.c"] = resources("tensorir.export.shipped").joinpath("door_torch.c").read_bytes()
-    return Made(files, {"op": str(shipment.operator)}, _use(shipment))
+    library = ("door_torch.c",) if "c" in shipment.parts else ()
+    files |= {name: resources("tensorir.export.shipped").joinpath(name).read_bytes() for name in library}
+    return Made(files, {"op": str(shipment.operator)}, _use(shipment), library)
 
 
 def _use(shipment: Shipment) -> str:
@@ -42,6 +42,7 @@ def _use(shipment: Shipment) -> str:
     )
 
 
+_TAKES = ("c", "cuda") if "c" in BODIES else ("opencl", "cuda")
 DESTINATION = Destination(
-    "torch", ("opencl", "cuda"), "`import FOLDER`, then `torch.ops.NS.NAME` on tensors", make, runner="door_torch"
+    "torch", _TAKES, "`import FOLDER`, then `torch.ops.NS.NAME` on tensors", make, runner="door_torch"
 )
