@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorir.codegen.source import KernelLaunch, Param, itemsize
+from tensorir.codegen.source import Param, itemsize
 from tensorir.runtime.arguments import scalar_value
 from tensorir.runtime.call import least_align
 from tensorir.runtime.device import Bytes
@@ -35,12 +35,15 @@ class OnPointers:
         self.program, source = program, program.source
         self._params = (*source.inputs, *source.outputs)
         self.align = {p.name: least_align(p, program.device) for p in self._params if p.role != "scalar"}
+        self._wants = [(p, _nbytes(p), p.role == "output") for p in self._params]
         self._spaces: list[Param] = []
         if program.device.takes_streams:
             made = {name for k in source.made_early for name in k.params}
             self._spaces = [p for p in source.params if p.role == "workspace" and p.name not in made]
             program._memories()  # waits, as no launch may
         self.workspace_bytes = sum(map(_room, self._spaces))
+        module = program._module
+        self._runs = [(k, module.runner(k), k.params) for k in program._launches()]
 
     def __call__(self, buffers: Sequence[Any], stream: int = 0, workspace: int = 0, packed: Any = None) -> None:
         program, device = self.program, self.program.device
@@ -50,11 +53,9 @@ class OnPointers:
                 self._enqueue(buffers, stream, workspace)
                 return
             memories, shared, back = self._memories(buffers)
-            launches = program._launches()
             if packed is not None:
                 memories |= packed
-                launches = [k for k in launches if not k.once]
-            self._run(launches, memories)
+            self._run(memories, packed is None)
             if shared:
                 device.publish(shared)
             else:
@@ -67,17 +68,23 @@ class OnPointers:
         """Run the kernels that run once, into memory of their own; what to give as ``packed`` as long as the inputs
         that they read are the same.
         """
-        program = self.program
-        program.device.check_process()
+        program, device = self.program, self.program.device
+        device.check_process()
         with program._lock:
             own = program._own_workspace()
             memories, _, _ = self._memories(buffers)
-            self._run([k for k in program._launches() if k.once], memories | own)
-            program.device.finish()
+            self._run(memories | own, True, False)
+            device.finish()
         return own
 
-    def _run(self, launches: Sequence[KernelLaunch], memories: dict[str, Any]) -> None:
-        self.program._enqueue(self.program._steps(launches, memories, private=False))
+    def _run(self, memories: dict[str, Any], once: bool = True, each: bool = True) -> None:
+        """Enqueue the kernels that run once, and those that run each time."""
+        try:
+            for launch, run, names in self._runs:
+                if once if launch.once else each:
+                    run([memories[name] for name in names])
+        except Exception as error:  # each runtime has its own
+            raise self.program.device.failure(error) from None
 
     def _memories(self, buffers: Sequence[Any]) -> tuple[dict[str, Any], list[Any], list[tuple[Any, Bytes]]]:
         """Memory by parameter; what is written in place, and what is to be copied back."""
@@ -86,11 +93,11 @@ class OnPointers:
         shared: list[Any] = []
         back: list[tuple[Any, Bytes]] = []
         seen: dict[int, Any] = {}
-        for p, given in zip(self._params, buffers, strict=True):
+        for (p, nbytes, output), given in zip(self._wants, buffers, strict=True):
             if p.role == "scalar":
                 memories[p.name] = scalar_value(p, given)
                 continue
-            array, output = at_address(given, _nbytes(p)), p.role == "output"
+            array = at_address(given, nbytes)
             memory = seen.get(given)  # two memories over the same bytes are undefined in OpenCL
             if memory is None and (memory := device.share(array, output)) is not None:
                 seen[given] = memory
@@ -115,7 +122,7 @@ class OnPointers:
             memories[p.name] = device.at(workspace, _nbytes(p))
             workspace += _room(p)
         with device.on_stream(stream):
-            self._run(program._launches(), memories)
+            self._run(memories)
 
 
 @cache

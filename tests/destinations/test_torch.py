@@ -18,6 +18,7 @@ torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
 from tensorir.api.torch_operator import TorchError  # noqa: E402
 from tensorir.export.shipped import torch_operator as shipped  # noqa: E402
+from tensorir.runtime import c_device  # noqa: E402
 from tensorir.runtime.pointers import OnPointers  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("only_run")
@@ -350,6 +351,31 @@ def test_a_fork_is_refused_by_name(product):
     os.close(write)
     assert b"device.forked" in os.read(read, 4096)
     os.waitpid(child, 0)
+
+
+class Data(torch.utils.data.Dataset):
+    """Items that an operator computes in the worker."""
+
+    def __init__(self, op):
+        self.op = op
+
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, n):
+        p, q = pair(grad=False)
+        return n, bool(torch.allclose(self.op(p, q), p @ q))
+
+
+@pytest.mark.skipif(not c_device.compilers(), reason="there is no C compiler")
+def test_the_device_c_goes_on_in_forked_workers():
+    y, da, db = (tir.Schedule(f.outputs, target="c").build("c:0") for f in products())
+    op = y.torch("tests::product_c", backward={"a": da, "b": db})
+    given = pair()
+    assert torch.allclose(op(*given), given[0] @ given[1]) and torch.autograd.gradcheck(op, given)
+    torch.library.opcheck(op.default, given)
+    loader = torch.utils.data.DataLoader(Data(op), num_workers=2, multiprocessing_context="fork")
+    assert [(int(n), bool(right)) for n, right in loader] == [(n, True) for n in range(6)]
 
 
 def test_import_and_a_machine_without_torch(tmp_path):
