@@ -1,0 +1,220 @@
+"""Kernels times destinations: every folder tests itself in a fresh environment of its destination, without tensorir.
+
+    python benchmarks/frameworks/destinations.py [--to c,torch] [--kernels matmul,conv2d] [--environments DIR] [-o FILE]
+
+For each destination: an environment with NumPy and its framework alone; the self-test of every kernel, which must pass;
+the same with a changed byte of the kernel, which must fail; three folders in one process. All destinations of a kernel
+are in one folder, except where one refuses the kernel (the refusal is in the result). A path DEST=DIR in --have uses
+packages that are in DIR instead of installing them. Exit status 1 when anything is not as it must be.
+"""
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from pathlib import Path
+
+import numpy as np
+
+import tensorir as tir
+from tensorir.errors import TensorIRError
+
+PACKAGES = {
+    "source": ["pyopencl", "pocl-binary-distribution"],
+    "pyopencl": ["pyopencl", "pocl-binary-distribution"],
+    "c": [],
+    "torch": ["torch"],
+    "jax": ["jax"],
+    "onnxruntime": ["onnxruntime"],
+    "tvm_ffi": ["apache-tvm-ffi"],
+}
+"""What a fresh environment of a destination has besides NumPy. CuPy has no row: it needs a GPU."""
+
+THREE = """
+import importlib.util, sys
+modules = []
+for n, folder in enumerate(sys.argv[2:]):
+    spec = importlib.util.spec_from_file_location(f"selftest_{n}", folder + "/selftest.py")
+    modules.append(importlib.util.module_from_spec(spec))
+    spec.loader.exec_module(modules[-1])
+assert not [m for m in [*modules, *modules] if m.main([sys.argv[1]])]
+assert "tensorir" not in sys.modules
+"""
+
+
+def several():
+    """Sum and difference."""
+    x, y = tir.placeholder((60, 33), name="x"), tir.placeholder((60, 33), name="y")
+    both = tir.compute((60, 33), lambda i, j: (x[i, j] + y[i, j], x[i, j] - y[i, j]), name="both")
+    return tir.Schedule(both)
+
+
+def scaled():
+    """Two numbers and a vector."""
+    a, n, x = tir.scalar("a"), tir.scalar("n", "int32"), tir.placeholder((100,), name="x")
+    return tir.Schedule(tir.compute((100,), lambda i: a * x[i] + tir.cast(n, "float32"), name="y"))
+
+
+def gathered():
+    """Rows of a table by their numbers."""
+    table, rows = tir.placeholder((50, 24), name="table"), tir.placeholder((17,), "int32", name="rows")
+    return tir.Schedule(tir.compute((17, 24), lambda i, j: table[rows[i], j], name="y"))
+
+
+def conv(template=None, **given):
+    shape = {"n": 1, "c": 16, "h": 14, "w": 14, "k": 32, "r": 3, "s": 3, "pad": 1}
+    return tir.ops.conv2d(**{**shape, **given}).schedule(template=template)
+
+
+def of_shapes(path, to):
+    """A set of two, tuned for a moment: what is exported is what a log has."""
+    works = [tir.ops.matmul(m=m, n=48, k=32) for m in (16, 64)]
+    with tempfile.TemporaryDirectory() as log:
+        for work in works:
+            work.tune(trials=2, budget="60s", log=log)
+        return tir.export_shapes(works, path, to, log=log)
+
+
+KERNELS = {
+    "matmul": lambda: tir.ops.matmul(m=65, n=48, k=33).schedule(),
+    "matmul_f16": lambda: tir.ops.matmul(m=64, n=48, k=32, dtype="float16").schedule(),
+    "matmul_prepacked": lambda: tir.ops.matmul(m=64, n=48, k=32, prepack=True).schedule(),
+    "matmul_batched": lambda: tir.ops.matmul(m=33, n=16, k=20, batch=3).schedule(),
+    "conv2d": lambda: conv(bias=True, act="relu"),
+    "conv2d_nhwc": lambda: conv(layout="NHWC"),
+    "depthwise": lambda: conv(k=16, groups=16),
+    "winograd": lambda: conv("cpu_winograd"),
+    "grouped": lambda: conv(groups=4),
+    "several_outputs": several,
+    "scalars": scaled,
+    "gather": gathered,
+    "shapes": None,
+}
+
+
+def write(name, path, to):
+    """The folder of a kernel with all destinations that take it; what others say."""
+    refused = {}
+    made = None if KERNELS[name] is None else KERNELS[name]()
+    while to:
+        try:
+            if made is None:
+                return of_shapes(path, to), to, refused
+            return made.export(path, to, name=f"bench::{name}"), to, refused
+        except TensorIRError as error:
+            one = next((d for d in to if d != "source" and alone(name, made, d)), None)
+            if one is None:
+                raise
+            refused[one] = f"[{error.code}] {error.problems[0].message}"
+            to = [d for d in to if d != one]
+    return None, to, refused
+
+
+def alone(name, made, destination):
+    """Whether a destination refuses the kernel by itself."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            if made is None:
+                from tensorir.export.destinations import DESTINATIONS
+
+                return not DESTINATIONS[destination].sets
+            made.export(Path(folder) / name, destination)
+        except TensorIRError:
+            return True
+    return False
+
+
+def environment(destination, root, have):
+    """How its Python is run: the command, and variables."""
+    if destination in have:
+        return [sys.executable], {"PYTHONPATH": have[destination]}
+    folder = root / destination
+    if not (folder / "bin").exists():
+        venv.create(folder, with_pip=True)
+        install = [str(folder / "bin/python"), "-m", "pip", "install", "-q", "numpy", *PACKAGES[destination]]
+        subprocess.run(install, check=True)
+    return [str(folder / "bin/python"), "-I"], {}
+
+
+def run(command, variables, *args):
+    keep = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
+    done = subprocess.run(
+        [*command, *map(str, args)], env={**keep, **variables}, capture_output=True, text=True, timeout=900, cwd="/",
+        check=False,
+    )  # fmt: skip
+    return done.returncode, (done.stdout + done.stderr).strip()
+
+
+def changed(folder, destination, where):
+    """A copy of the folder with another byte in the kernel that the destination runs."""
+    copy = where / folder.name
+    shutil.copytree(folder, copy)
+    manifest = json.loads((copy / "manifest.json").read_text())
+    row = manifest["programs"][0] if "programs" in manifest else manifest
+    if destination not in ("source", "pyopencl") and row["language"] != "c":
+        row = {**row, **row["bodies"]["c"]}
+    file = copy / row["source"]
+    data = bytearray(file.read_bytes())
+    data[-2] ^= 1
+    file.write_bytes(bytes(data))
+    return copy
+
+
+def tested(folder, destination, command, variables):
+    """The row of one folder in one environment: the self-test passes, and fails for another byte of the kernel."""
+    began = time.perf_counter()
+    code, said = run(command, variables, folder / "selftest.py", destination)
+    took = round(time.perf_counter() - began, 2)
+    with tempfile.TemporaryDirectory() as other:
+        wrong, _ = run(command, variables, changed(folder, destination, Path(other)) / "selftest.py", destination)
+    good = code == 0 and said.startswith(f"selftest ok {destination}") and wrong == 1
+    nbytes = sum(f.stat().st_size for f in folder.iterdir() if f.is_file())
+    return {"ok": good, "seconds": took, "bytes": nbytes, "said": said[-600:]}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--to", default=",".join(PACKAGES))
+    parser.add_argument("--kernels", default=",".join(KERNELS))
+    parser.add_argument("--environments", type=Path, help="where environments are kept between runs")
+    parser.add_argument("--have", action="append", default=[], metavar="DEST=DIR")
+    parser.add_argument("-o", "--output", type=Path)
+    args = parser.parse_args()
+    to, have = args.to.split(","), dict(pair.split("=", 1) for pair in args.have)
+    rows = []
+
+    def note(kernel, destination, **row):
+        rows.append({"kernel": kernel, "destination": destination, **row})
+        words = row.get("refused") or f"{'ok' if row['ok'] else 'WRONG'} {row['said'].splitlines()[0]}"
+        print(f"{kernel:18} {destination:12} {words:.100}", flush=True)
+
+    with tempfile.TemporaryDirectory() as scratch:
+        folders = {}
+        for name in args.kernels.split(","):
+            folder, targets, refused = write(name, Path(scratch, "made", name), list(to))
+            folders[name] = (folder, targets)
+            for destination, why in refused.items():
+                note(name, destination, refused=why)
+        for destination in to:
+            command, variables = environment(destination, args.environments or Path(scratch, "environments"), have)
+            mine = {name: folder for name, (folder, targets) in folders.items() if destination in targets}
+            for name, folder in mine.items():
+                note(name, destination, **tested(folder, destination, command, variables))
+            three = list(mine.values())[:3]
+            if len(three) == 3:
+                code, said = run(command, variables, "-c", THREE, destination, *three)
+                note("three in a process", destination, ok=code == 0, said=said[-600:])
+    if args.output:
+        about = {"python": platform.python_version(), "machine": platform.machine(), "numpy": np.__version__}
+        args.output.write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n")
+    sys.exit(0 if all(row.get("ok", True) for row in rows) else 1)
+
+
+if __name__ == "__main__":
+    main()
