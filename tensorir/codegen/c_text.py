@@ -105,7 +105,8 @@ def extreme_lanes(name: str, kind: str, sign: str, bounded: bool) -> str:
 def _bits(name: str, new: str, old: str) -> str:
     types = {"float32": "float", "float64": "double"}
     a, b = (types.get(t, f"{t}_t") for t in (new, old))
-    return f"static inline {a} {name}({b} x) {{ {a} y; memcpy(&y, &x, sizeof y); return y; }}"
+    start = "static inline __attribute__((unused))"  # where the compiler has halves they are converted without
+    return f"{start} {a} {name}({b} x) {{ {a} y; memcpy(&y, &x, sizeof y); return y; }}"
 
 
 def _upper(name: str, dtype: str) -> str:
@@ -169,7 +170,7 @@ _SCALARS = {
     "tir_from_float16": """\
 static inline float tir_from_float16(uint16_t h) {
 #ifdef __FLT16_MANT_DIG__
-  _Float16 x;
+  __extension__ _Float16 x;
   memcpy(&x, &h, sizeof x);
   return (float)x;
 #else
@@ -182,7 +183,7 @@ static inline float tir_from_float16(uint16_t h) {
     "tir_to_float16": """\
 static inline uint16_t tir_to_float16(float x) {
 #ifdef __FLT16_MANT_DIG__
-  const _Float16 y = (_Float16)x;
+  __extension__ const _Float16 y = x;
   uint16_t h;
   memcpy(&h, &y, sizeof h);
   return h;

@@ -26,6 +26,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tensorir.export.evidence import Evidence
 from tensorir.export.part import Part
 
 
@@ -49,6 +50,7 @@ class Shipment:
     manifest: as far as it is known: arguments, self-test, bodies; not the files' digests
     package:  what imports the folder, None where its name is no module's
     targets:  all destinations that are written
+    evidence: what the self-test compares programs with, by what these may be off (``Part.max_error``)
     """
 
     operator: Operator
@@ -56,6 +58,7 @@ class Shipment:
     manifest: Mapping[str, Any]
     package: str | None
     targets: tuple[str, ...]
+    evidence: Callable[[float | None], Evidence]
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,11 @@ STORED = 4 << 20  # bytes of expected outputs; beyond it exact results ship as d
 
 @dataclass
 class Evidence:
-    """The ``selftest`` part of a manifest, and the files that it names."""
+    """The ``selftest`` part of a manifest, the files that it names, and the expected outputs by seed."""
 
     manifest: dict[str, Any]
     files: dict[str, bytes] = field(default_factory=dict)
+    arrays: dict[int, list[Any]] = field(default_factory=dict)
 
 
 def gather(
@@ -55,6 +56,7 @@ def gather(
         and all(np.array_equal(a, np.rint(a)) for made in expected.values() for a in map(_double, made))
     )
     found = Evidence({"exact": exact, "inputs": [{"name": a.name, "low": a.low, "high": a.high} for a in given]})
+    found.arrays = expected
     found.manifest["tolerance"] = {t.name: tolerance(t.dtype) if max_error is None else max_error for t in outputs}
     found.manifest["cases"] = [
         {"seed": seed, "expected": {t.name: _kept(found, f"{label}expected_{seed}_{n}.npy", a, exact and size > stored)

@@ -97,7 +97,7 @@ def export_part(
         if asked:
             manifest["cuda"], own = _images(needed["cuda"], asked, called.name, evidence)
             files |= own
-        shipment = Shipment(called, needed, manifest, package_of(Path(path)), to)
+        shipment = Shipment(called, needed, manifest, package_of(Path(path)), to, evidence.whole)
         return _complete(shipment, manifest, files | evidence.files)
 
     return _export(path, list(needed.values()), content)
@@ -174,7 +174,8 @@ def export_set(
         made["program.c"] = c_text(numbers, "tensorir_program", says, of="program").encode("utf-8")
         held = {first["language"]: parts[0]}
         maps = any(k.maps for p in parts for k in p.source.kernels)
-        return _complete(Shipment(called, held, manifest, package_of(Path(path)), to), manifest, made, maps)
+        shipment = Shipment(called, held, manifest, package_of(Path(path)), to, _Evidence(parts[0]).whole)
+        return _complete(shipment, manifest, made, maps)
 
     return _export(path, parts, content)
 
@@ -209,10 +210,13 @@ class _Evidence:
         self.made: dict[float | None, Evidence] = {}
 
     def of(self, max_error: float | None) -> dict[str, Any]:
+        return self.whole(max_error).manifest
+
+    def whole(self, max_error: float | None) -> Evidence:
         if max_error not in self.made:
             label = self.label + (f"{len(self.made)}_" if self.made else "")
             self.made[max_error] = gather(self.part.outputs, self.part.reference, label, self.share, max_error)
-        return self.made[max_error].manifest
+        return self.made[max_error]
 
     @property
     def files(self) -> dict[str, bytes]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tensorir.export.destination import Destination
-from tensorir.export.destinations import cupy, jax, onnxruntime, pyopencl, source, torch, tvm_ffi
+from tensorir.export.destinations import c, cupy, jax, onnxruntime, pyopencl, source, torch, tvm_ffi
 
 DESTINATIONS: dict[str, Destination] = {
     row.name: row
@@ -11,6 +11,7 @@ DESTINATIONS: dict[str, Destination] = {
         source.DESTINATION,
         pyopencl.DESTINATION,
         cupy.DESTINATION,
+        c.DESTINATION,
         torch.DESTINATION,
         jax.DESTINATION,
         onnxruntime.DESTINATION,

@@ -1,0 +1,337 @@
+"""A program as C: ``NAME.h`` and ``NAME.c``, with a text for each width of registers, picked when it runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from tensorir.codegen.names import identifier
+from tensorir.codegen.pool import PROLOGUE, pool_text
+from tensorir.codegen.source import KernelLaunch, Param, Source, itemsize
+from tensorir.errors import refuse
+from tensorir.export.part import ExportError, Part
+from tensorir.ir.dtypes import WIDENED
+
+SPACE_ALIGN = 64
+
+
+@dataclass(frozen=True)
+class Width:
+    """Registers of so many bytes: what they need of the compiler, and of the processor."""
+
+    nbytes: int
+    registers: int
+    features: tuple[str, ...]
+
+
+WIDTHS = (
+    Width(64, 32, ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma", "f16c")),
+    Width(32, 16, ("avx2", "fma", "f16c")),
+    Width(16, 16, ()),
+)
+"""The widest first; the last one is every processor's."""
+_ASKED = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma")
+"""Features that ``__builtin_cpu_supports`` knows in all compilers; processors with avx2 have f16c."""
+
+ERRORS = {
+    "NULL": "an address is NULL",
+    "ALIGNMENT": "an address is no multiple of its elements' size",
+    "MEMORY": "there is no memory for the workspace",
+    "INDEX": "an element that is used as an index is out of range",
+    "THREADS": "parallel_for failed",
+}
+"""What can go wrong, the codes from 1 on."""
+
+_CALL = """\
+#ifndef TIR_CALL
+#define TIR_CALL
+/* How to run a kernel; NULL in place of its address: with what the kernel finds itself. */
+typedef struct tir_call {
+  size_t size;      /* sizeof(tir_call) */
+  void *stream;     /* not used on processors */
+  int (*parallel_for)(void *pool, size_t blocks, void (*body)(void *state, size_t block), void *state); /* 0: it ran */
+  void *pool;       /* its first argument; without parallel_for the kernel has threads that sleep between calls */
+  void *workspace;  /* 64-byte aligned, NAME_workspace_bytes that nobody else uses meanwhile; NULL: memory of its own */
+  int threads;      /* at most so many; 0: as many as the process may use */
+} tir_call;
+#endif"""
+
+
+def c_files(part: Part, called: str) -> dict[str, bytes]:
+    """``NAME.c`` and ``NAME.h`` of a program in C; called: NAME.
+
+    Raises ExportError ``export.language`` where the text was edited, which says nothing of other registers.
+    """
+    texts = by_width(part)
+    source = part.source
+    return {
+        f"{called}.c": _unit(source, texts, called).encode("utf-8"),
+        f"{called}.h": header(source, called).encode("utf-8"),
+    }
+
+
+def by_width(part: Part) -> dict[Width, Source]:
+    """The same computation for registers of each width."""
+    if part.again is None:
+        message = "a C program has a text for each width of registers, and this program came without its schedule"
+        raise refuse(ExportError, "export.language", message, hint='s.export(path, to=["c"])')
+    found = {}
+    for width in WIDTHS:
+        made = part.again(f"c -vector_bytes={width.nbytes} -registers={width.registers}").source
+        inputs = {p.name for p in made.inputs}
+        held = {p.name: p.data or b"" for p in part.source.params if p.role == "constant" and p.name in inputs}
+        found[width] = made.fixed(held)
+    return found
+
+
+def header(source: Source, called: str) -> str:
+    """``NAME.h``."""
+    upper = called.upper()
+    lines = [f"/* {_signature(source)} */", f"#ifndef {upper}_H", f"#define {upper}_H"]
+    lines += ["#include <stddef.h>", "#include <stdint.h>", "#ifdef __cplusplus", 'extern "C" {', "#endif", _CALL, ""]
+    codes = [f"{upper}_{name} = {n}" for n, name in enumerate(ERRORS, 1)]
+    lines += ["enum {", f"  {upper}_OK = 0,"]
+    lines += [f"  {code}, /* {why} */" for code, why in zip(codes, ERRORS.values(), strict=True)]
+    lines += [
+        "};",
+        "",
+        "/* Bytes of tir_call.workspace. */",
+        f"#define {called}_workspace_bytes ((size_t){spaces(source)[1]})",
+    ]
+    lines += ["", "/* Run on arrays, row-major and contiguous, and numbers by their addresses:"]
+    lines += [f"   buffers[{n}]: {_said(p)}" for n, p in enumerate(given(source))]
+    lines += ["   0, or an error code. Outputs overlap nothing else. */"]
+    lines += [f"int {called}(const tir_call *call, void *const *buffers);"]
+    words = [f"(void *)(uintptr_t){'&' * (p.role == 'scalar')}{_argument(p)}" for p in given(source)]
+    lines += [f"static inline int {called}_typed({', '.join(_typed(source))}) {{"]
+    lines += [f"  void *const buffers[] = {{{', '.join(words)}}};", f"  return {called}(call, buffers);", "}"]
+    lines += ["#ifdef __cplusplus", "}", "#endif", "#endif", ""]
+    return "\n".join(lines)
+
+
+def given(source: Source) -> tuple[Param, ...]:
+    """What the caller gives, in the order of ``buffers``."""
+    return (*source.inputs, *source.outputs)
+
+
+def c_type(p: Param) -> str:
+    """The C type of an element; floats of 16 and 8 bits are their bits, and numbers of these types are float."""
+    if p.dtype in WIDENED:
+        return "float" if p.role == "scalar" else f"uint{8 * itemsize(p.dtype)}_t"
+    return {"float32": "float", "float64": "double", "bool": "uint8_t"}.get(p.dtype, f"{p.dtype}_t")
+
+
+def spaces(source: Source) -> tuple[dict[str, int], int]:
+    """Where in the workspace each array begins, and the bytes of all."""
+    at, end = {}, 0
+    for p in source.params:
+        if p.role == "workspace":
+            at[p.name] = end
+            end += -(-prod(p.shape) * itemsize(p.dtype) // SPACE_ALIGN) * SPACE_ALIGN
+    return at, end
+
+
+def _signature(source: Source) -> str:
+    def shape(p: Param) -> str:
+        return f"{identifier(p.name)} {p.dtype}" + (f"[{', '.join(map(str, p.shape))}]" if p.role != "scalar" else "")
+
+    inputs = ", ".join(map(shape, source.inputs)) or "nothing"
+    return f"{', '.join(map(shape, source.outputs))} from {inputs}"
+
+
+def _said(p: Param) -> str:
+    if p.role == "scalar":
+        return f"{identifier(p.name)}, the address of a {c_type(p)}"
+    bits = " (its bits)" if p.dtype in WIDENED else ""
+    shape = "".join(f"[{n}]" for n in p.shape) or "[1]"
+    return f"{identifier(p.name)}, {c_type(p)} {shape}{bits}{', written' if p.role == 'output' else ''}"
+
+
+def _typed(source: Source) -> list[str]:
+    words = []
+    for p in given(source):
+        name, const = _argument(p), "" if p.role == "output" else "const "
+        words.append(f"{c_type(p)} {name}" if p.role == "scalar" else f"{const}{c_type(p)} *{name}")
+    return [*words, "const tir_call *call"]
+
+
+def _argument(p: Param) -> str:
+    name = identifier(p.name)
+    return f"{name}_" if name in ("call", "buffers") else name
+
+
+def _unit(source: Source, texts: Mapping[Width, Source], called: str) -> str:
+    """``NAME.c``."""
+    notes = [line for line in source.text.splitlines() if line.startswith("//")]
+    parts = [*notes, PROLOGUE + "#include <stdlib.h>\n#include <math.h>\n#include <string.h>", f'#include "{called}.h"']
+    parts += [pool_text()]
+    parts += [_section(width, text) for width, text in texts.items()]
+    parts += [
+        _choice(),
+        _table(source, texts),
+        _constants(source, called),
+        _run(source, called),
+        _doors(source, called),
+    ]
+    return "\n".join(x for x in parts if x)
+
+
+def _section(width: Width, source: Source) -> str:
+    """The text for one width, its names with the width behind, compiled for processors that have it."""
+    own = {name for k in source.kernels for name in (k.name, f"{k.name}_run")}
+    own |= set(re.findall(r"^static const \w+ (\w+)\[", source.text, re.MULTILINE))
+    own |= set(re.findall(r"\btir_\w+\b", source.text))
+    lines = [x for x in source.text.splitlines() if not x.startswith(("//", "#include"))]
+    names = re.compile(rf"\b(?:{'|'.join(sorted(own))})\b")
+    body = names.sub(lambda m: f"{m[0]}_{width.nbytes}", "\n".join(lines).strip())
+    body = re.sub(rf"^void (\w+_run_{width.nbytes}\()", r"static void \1", body, flags=re.MULTILINE)
+    begin, end = [f"/* --- registers of {width.nbytes} bytes */"], []
+    if width.features:
+        target = ",".join(width.features)
+        begin += ["#if defined(__x86_64__)", "#if defined(__clang__)"]
+        begin += [f'#pragma clang attribute push(__attribute__((target("{target}"))), apply_to = function)']
+        begin += ["#else", "#pragma GCC push_options", f'#pragma GCC target("{target}")', "#endif"]
+        end = [
+            "#if defined(__clang__)",
+            "#pragma clang attribute pop",
+            "#else",
+            "#pragma GCC pop_options",
+            "#endif",
+            "#endif",
+        ]
+    return "\n".join([*begin, body, *end])
+
+
+def _choice() -> str:
+    lines = ["/* Which of the texts the processor runs, the widest first. */", "static int tir_text(void) {"]
+    lines += ["#if defined(__x86_64__)", "  __builtin_cpu_init();"]
+    for n, width in enumerate(w for w in WIDTHS if w.features):
+        asked = " && ".join(f'__builtin_cpu_supports("{f}")' for f in width.features if f in _ASKED)
+        lines.append(f"  if ({asked}) return {n};")
+    return "\n".join([*lines, "#endif", f"  return {len(WIDTHS) - 1};", "}"])
+
+
+def _table(source: Source, texts: Mapping[Width, Source]) -> str:
+    launches = _launched(source)
+    if not launches:
+        return ""
+    kind = f"static void (*const tir_kernels[{len(texts)}][{len(launches)}])(void *const *, const int64_t *) = {{"
+    lines = [kind]
+    for width, text in texts.items():
+        names = ", ".join(f"{k.name}_run_{width.nbytes}" for k in _launched(text))
+        none = ", ".join("0" for _ in launches)
+        row = f"  {{{names}}},"
+        lines += ["#if defined(__x86_64__)", row, "#else", f"  {{{none}}},", "#endif"] if width.features else [row]
+    return "\n".join([*lines, "};"])
+
+
+def _launched(source: Source) -> list[KernelLaunch]:
+    return [k for k in source.kernels if prod(k.grid)]
+
+
+def _constants(source: Source, called: str) -> str:
+    """Arrays that ship with the program, as words, and where kernels find them: tests put others there."""
+    lines = []
+    for n, p in enumerate(_held(source)):
+        data = p.data or b""
+        words = np.frombuffer(data + b"\0" * (-len(data) % 4), "<u4")
+        text = ", ".join(f"{w}u" for w in words.tolist()) or "0u"
+        lines += [f"/* {identifier(p.name)} */"]
+        lines += [f"static const uint32_t tir_constant_{n}[] __attribute__((aligned(64))) = {{{text}}};"]
+    if lines:
+        names = ", ".join(f"tir_constant_{n}" for n, _ in enumerate(_held(source)))
+        lines.append(f"const void *{called}_constants[] = {{{names}}};")
+    return "\n".join(lines)
+
+
+def _held(source: Source) -> list[Param]:
+    return [p for p in source.params if p.role == "constant"]
+
+
+def _run(source: Source, called: str) -> str:
+    """``tir_kernels_run``: every kernel on the pointers of all arrays."""
+    at, _ = spaces(source)
+    names = [p.name for p in given(source)]
+    place = {name: f"given[{n}]" for n, name in enumerate(names)}
+    place |= {name: f"space + {start}" for name, start in at.items()}
+    place |= {p.name: f"(void *)(uintptr_t){called}_constants[{n}]" for n, p in enumerate(_held(source))}
+    launches = _launched(source)
+    lines = [_GO, "static int tir_all(const tir_call *call, void *const *given, char *space) {"]
+    lines += ["  static _Atomic int chosen = -1;", f"  static _Atomic uint64_t took[{max(1, len(launches))}];"]
+    lines += ["  int text = atomic_load_explicit(&chosen, memory_order_relaxed), failed = 0;"]
+    lines += ["  if (text < 0) atomic_store_explicit(&chosen, text = tir_text(), memory_order_relaxed);"]
+    for n, k in enumerate(launches):
+        args = ", ".join(place[a] for a in k.args) or "0"
+        x, y, z = k.grid
+        lines += ["  if (!failed) {", f"    void *const args[] = {{{args}}};"]
+        lines += [f"    tir_launch launch = {{tir_kernels[text][{n}], args, {{{x}, {y}, {z}}}}};"]
+        lines += [f"    failed = tir_go(call, &launch, {prod(k.grid)}, &took[{n}]);", "  }"]
+    return "\n".join(
+        [*lines, "  (void)call, (void)given, (void)space, (void)took, (void)text;", "  return failed;", "}"]
+    )
+
+
+_GO = """\
+static int tir_go(const tir_call *call, tir_launch *launch, size_t blocks, _Atomic uint64_t *took) {
+  static _Atomic int here;
+  int threads = call ? call->threads : 0;
+  if (threads <= 0) {
+    threads = atomic_load_explicit(&here, memory_order_relaxed);
+    if (!threads) atomic_store_explicit(&here, threads = tir_processors(), memory_order_relaxed);
+  }
+  if (call && call->parallel_for && threads > 1 && blocks > 1) {
+    return call->parallel_for(call->pool, blocks, tir_block, launch);
+  }
+  tir_run(tir_block, launch, blocks, threads, took);
+  return 0;
+}
+"""
+
+
+def _doors(source: Source, called: str) -> str:
+    """The functions of the header."""
+    upper = called.upper()
+    arrays = given(source)
+    lines = [f"int {called}(const tir_call *call, void *const *buffers) {{"]
+    lines += [f"  static const unsigned char sizes[] = {{{', '.join(str(_checked(p)) for p in arrays)}}};"]
+    lines += [f"  if (!buffers) return {upper}_NULL;", f"  for (int n = 0; n < {len(arrays)}; ++n) {{"]
+    lines += [f"    if (sizes[n] && !buffers[n]) return {upper}_NULL;"]
+    lines += [f"    if (sizes[n] > 1 && (uintptr_t)buffers[n] % sizes[n]) return {upper}_ALIGNMENT;", "  }"]
+    lines += _gathers(source, upper)
+    total = spaces(source)[1]
+    if total:
+        lines += [
+            "  static _Atomic(void *) spare;  /* between calls */",
+            "  void *space = call ? call->workspace : NULL, *own = NULL;",
+        ]
+        lines += ["  if (!space) {", "    own = atomic_exchange(&spare, NULL);"]
+        lines += [f"    if (!own && !(own = aligned_alloc({SPACE_ALIGN}, {total}))) return {upper}_MEMORY;"]
+        lines += ["    space = own;", "  }", "  const int failed = tir_all(call, buffers, space);"]
+        lines += ["  if (own && (own = atomic_exchange(&spare, own))) free(own);"]
+    else:
+        lines += ["  const int failed = tir_all(call, buffers, NULL);"]
+    lines += [f"  return failed ? {upper}_THREADS : {upper}_OK;", "}", ""]
+    return "\n".join(lines)
+
+
+def _checked(p: Param) -> int:
+    """Bytes of an element; 0 for an array of none, whose address may be anything."""
+    size = 4 if p.role == "scalar" and p.dtype in WIDENED else itemsize(p.dtype)
+    return size if prod(p.shape) else 0
+
+
+def _gathers(source: Source, upper: str) -> Iterable[str]:
+    places = {p.name: (n, p) for n, p in enumerate(given(source))}
+    for g in source.gathers:
+        if g.param not in places:
+            continue
+        n, p = places[g.param]
+        wide, low = ("uint64_t", "") if p.dtype == "uint64" else ("int64_t", "v < 0 || ")
+        yield f"  for (size_t n = 0; n < {prod(p.shape)}; ++n) {{"
+        yield f"    const {wide} v = ((const {c_type(p)} *)buffers[{n}])[n];"
+        yield f"    if ({low}v >= {'U' * (not low)}INT64_C({g.limit})) return {upper}_INDEX;"
+        yield "  }"

@@ -1,0 +1,35 @@
+"""C: a header, a text for compilers of C11, and a test that needs nothing else."""
+
+from __future__ import annotations
+
+from importlib.resources import files as resources
+
+from tensorir.export.c_selftest import cmake, selftest
+from tensorir.export.destination import Destination, Made, Shipment
+
+
+def make(shipment: Shipment) -> Made:
+    """``selftest.c``, which compares with what the reference made, and ``CMakeLists.txt``."""
+    name, part = shipment.operator.name, shipment.parts["c"]
+    files = {
+        "selftest.c": selftest(part.source, name, shipment.evidence(part.max_error)).encode("utf-8"),
+        "CMakeLists.txt": cmake(name).encode("utf-8"),
+    }
+    files["build.py"] = resources("tensorir.export.shipped").joinpath("build.py").read_bytes()
+    entry = {"function": name, "typed": f"{name}_typed", "header": f"{name}.h"}
+    return Made(files, entry, _USE.replace("NAME", name))
+
+
+_USE = """\
+`NAME.h` has one function, `NAME(call, buffers)`, and the same with an argument for each array, `NAME_typed`. `NAME.c`
+has a text for each width of registers and takes the widest that the processor has, so that it needs no flags:
+
+```
+cc -std=c11 -O2 selftest.c NAME.c -lm -ldl -lpthread && ./a.out
+cmake -B build && cmake --build build && ctest --test-dir build
+```
+
+`tir_call` says on which threads and in which workspace; with NULL the kernel has threads of its own, which sleep
+between calls, and memory of its own. Addresses need be multiples of their elements' size only."""
+
+DESTINATION = Destination("c", ("c",), "`NAME.h`, `NAME.c` and `selftest.c`: a function of C", make)

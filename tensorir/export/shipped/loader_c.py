@@ -1,0 +1,116 @@
+"""Runs the C program of this folder; needs numpy and a C compiler only, or the folder's library.
+
+from FOLDER import Program      # its parent on sys.path; or, this folder first on it, from loader import Program
+program = Program()
+result = program(a, b)          # numpy arrays in, numpy out
+program(a, b, out=result)       # into arrays of yours
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+
+
+def beside(name: str) -> Any:
+    """A module of this folder, found by path."""
+    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{name}.py is missing")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+common, build = beside("common"), beside("build")
+Base: Any = common.Base
+
+
+def missing() -> str:
+    """Why nothing runs here; "" where it does."""
+    manifest = common.read_manifest()
+    if build.compiler() is None and not (HERE / manifest.get("library", {}).get("file", "?")).exists():
+        return "there is no C compiler (cc, gcc, clang, or CC)"
+    return ""
+
+
+def library(manifest: dict[str, Any]) -> ctypes.CDLL:
+    """The program as a library: the folder's own where it has one, else one that is made, and kept in the user's cache
+    by its content.
+    """
+    if "library" in manifest:
+        return ctypes.CDLL(str(build.library(manifest)))
+    stem = manifest["operator"].partition("::")[2]
+    label = manifest["source"].removesuffix(f"{stem}.c")
+    contents = {name.removeprefix(label): (HERE / name).read_bytes() for name in manifest["sources"]}
+    *_, path = build.places(f"lib{stem}.so", contents)
+    if not path.exists() or build.unloadable(path):
+        command = build.compiler()
+        if command is None:
+            raise ImportError("there is no C compiler to make the program's library with (cc, gcc, clang, or CC)")
+        build.put(path, build.compiled(command, contents))
+    return ctypes.CDLL(str(path))
+
+
+class Program(Base):  # type: ignore[misc]
+    """The compiled function of this folder."""
+
+    def __init__(self, manifest: dict[str, Any] | None = None) -> None:
+        whole = manifest or common.read_manifest()
+        super().__init__(
+            common.program_in("c", whole) | {"operator": whole.get("operator", common.read_manifest()["operator"])}
+        )
+        loaded, name = library(self.manifest), self.manifest["operator"].partition("::")[2]
+        self.function = loaded[name]
+        self.function.argtypes, self.function.restype = [ctypes.c_void_p, ctypes.c_void_p], ctypes.c_int
+        self.constants = [p["name"] for p in self.manifest["arguments"] if p["role"] == "constant"]
+        self.places: Any = ()
+        if self.constants:
+            self.places = (ctypes.c_void_p * len(self.constants)).in_dll(loaded, f"{name}_constants")
+        self.shipped = list(self.places)
+
+    def prepack(self, **arrays: Any) -> Program:
+        """This program with other constants."""
+        made: Program = super().prepack(**arrays)
+        return made
+
+    def _run_early(self) -> None:
+        """The function runs every kernel."""
+
+    def run(self, memories: dict[str, Any]) -> None:
+        """Call the function on arrays of bytes, and numbers, by argument name. Threads take turns."""
+        given = [np.ascontiguousarray(memories[p["name"]]) for p in (*self.inputs, *self.outputs)]
+        pointers = (ctypes.c_void_p * len(given))(*(a.ctypes.data for a in given))
+        with self.lock:
+            for n, name in enumerate(self.constants):
+                self.places[n] = self.fixed[name].ctypes.data if name in self.fixed else self.shipped[n]
+            code = self.function(None, pointers)
+        if code:
+            raise RuntimeError(f"the kernel returned the error code {code}; see the header")
+
+    def buffer(self, nbytes: int) -> Any:
+        """New memory, aligned as a cache line is."""
+        raw = np.empty(nbytes + 64, np.uint8)
+        start = -raw.ctypes.data % 64
+        return raw[start : start + nbytes]
+
+    def filled(self, data: Any) -> Any:
+        """New memory with these bytes."""
+        content = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        made = self.buffer(content.size)
+        made[:] = content
+        return made
+
+    def inside(self, memory: Any, offset: int, nbytes: int) -> Any:
+        """A part of memory."""
+        return memory[offset : offset + nbytes]
+
+    def read(self, memory: Any, array: Any) -> None:
+        """Copy memory into a NumPy array."""
+        array.reshape(-1).view(np.uint8)[:] = memory[: array.nbytes]

@@ -1,0 +1,261 @@
+"""C programs: compiled without a warning by what is here, clean under sanitizers, wrong when a byte is changed."""
+
+import ctypes
+import json
+import re
+import shutil
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import tensorir as tir
+
+COMPILERS = [pytest.param(c, marks=pytest.mark.skipif(not shutil.which(c), reason=f"{c} is not installed"))
+             for c in ("gcc", "clang-19")]  # fmt: skip
+STRICT = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror")
+LIBRARIES = ("-lm", "-ldl", "-lpthread")
+pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
+
+
+def product():
+    return tir.ops.matmul(m=33, n=20, k=17).schedule()
+
+
+def convolution():
+    return tir.ops.conv2d(n=1, c=6, h=11, w=9, k=8, r=3, s=3, pad=1, bias=True).schedule()
+
+
+def channels_last():
+    return tir.ops.conv2d(n=1, c=16, h=9, w=10, k=32, r=3, s=3, pad=1, layout="NHWC").schedule()
+
+
+def depthwise():
+    return tir.ops.conv2d(n=1, c=24, h=11, w=13, k=24, r=3, s=3, pad=1, groups=24).schedule()
+
+
+def grouped():
+    return tir.ops.conv2d(n=1, c=16, h=9, w=10, k=32, r=3, s=3, pad=1, groups=2).schedule()
+
+
+def winograd():
+    return tir.ops.conv2d(n=1, c=16, h=14, w=14, k=16, r=3, s=3, pad=1).schedule(template="cpu_winograd")
+
+
+def packed():
+    return tir.ops.matmul(m=65, n=96, k=33, prepack=True).schedule()
+
+
+def halves():
+    return tir.ops.matmul(m=33, n=48, k=17, dtype="float16").schedule()
+
+
+def scaled():
+    return tir.ops.matmul(m=33, n=48, k=17, alpha=True, beta=True).schedule()
+
+
+def several():
+    A = tir.placeholder((33, 20), name="A")
+    return tir.Schedule(tir.compute((33, 20), lambda i, j: (A[i, j] + 1, tir.cast(A[i, j] * 2, "int32")), name="C"))
+
+
+def inexact():
+    A = tir.placeholder((70, 64), name="A")
+    s = tir.Schedule(tir.compute((70, 64), lambda i, j: tir.exp(A[i, j]) / 3, name="C"))
+    s.bind("C.i", "block.x").vectorize(s.split("C.j", [None, 16])[1])
+    return s
+
+
+def gathered():
+    E, rows = tir.placeholder((50, 8), name="E"), tir.placeholder((21,), "int64", name="rows")
+    return tir.Schedule(tir.compute((21, 8), lambda i, j: E[rows[i], j], name="C"))
+
+
+KERNELS = (product, convolution, channels_last, depthwise, grouped, winograd, packed, halves, scaled, several, inexact,
+           gathered)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    made = {}
+
+    def folder(kernel):
+        if kernel not in made:
+            made[kernel] = tmp_path_factory.mktemp("c") / kernel.__name__
+            kernel().export(made[kernel], to=["c"])
+        return made[kernel]
+
+    return folder
+
+
+def outcome(folder, compiler, *flags, output="selftest"):
+    name = f"{folder.name}.c"
+    build = [compiler, *STRICT, *flags, "selftest.c", name, "-o", output, *LIBRARIES]
+    built = subprocess.run(build, cwd=folder, check=False, capture_output=True, text=True, timeout=300)
+    assert built.returncode == 0, built.stderr[:3000]
+    return subprocess.run([f"./{output}"], cwd=folder, check=False, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.__name__)
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_its_own_test_passes_without_a_warning(folders, kernel, compiler):
+    done = outcome(folders(kernel), compiler)
+    assert done.returncode == 0 and done.stdout.strip() == f"selftest ok {kernel.__name__}", done.stderr
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.__name__)
+def test_sanitizers_say_nothing(folders, kernel):
+    flags = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
+    done = outcome(folders(kernel), "cc", *flags, output="sanitized")
+    assert done.returncode == 0 and not done.stderr, done.stderr[:3000]
+
+
+@pytest.mark.parametrize("flags", [("-mno-avx512f",), ("-mno-avx2", "-mno-fma")])
+def test_each_width_is_right(folders, tmp_path, flags):
+    """The text that a processor with fewer features would take."""
+    folder = tmp_path / "convolution"
+    shutil.copytree(folders(convolution), folder)
+    text = (folder / "convolution.c").read_text()
+    dropped = '"avx512f"' if flags == ("-mno-avx512f",) else '"avx'
+    narrower = re.sub(rf"^  if \(__builtin_cpu_supports\({dropped}.*\n", "", text, flags=re.MULTILINE)
+    assert len(narrower.splitlines()) == len(text.splitlines()) - len(flags)
+    (folder / "convolution.c").write_text(narrower)
+    assert outcome(folder, "cc").returncode == 0
+
+
+@pytest.mark.parametrize("kernel", [product, inexact, halves, several], ids=lambda k: k.__name__)
+def test_a_changed_kernel_fails(folders, tmp_path, kernel):
+    folder = tmp_path / kernel.__name__
+    shutil.copytree(folders(kernel), folder)
+    file = folder / f"{kernel.__name__}.c"
+    text = file.read_text()
+    begin = text.index("/* --- registers of 64")
+    changed = text[begin:].replace("k < 17", "k < 16").replace("3.0f", "3.01f").replace("+ 1.0f", "+ 1.5f")
+    assert changed != text[begin:]
+    file.write_text(text[:begin] + changed)
+    done = outcome(folder, "cc")
+    assert done.returncode == 1 and "selftest failed" in done.stderr
+
+
+def test_the_python_side_runs_it_too(folders):
+    done = subprocess.run([sys.executable, "-I", "selftest.py", "c"], cwd=folders(packed), check=False,
+                          capture_output=True, text=True, timeout=300)  # fmt: skip
+    assert done.returncode == 0 and done.stdout.startswith("selftest ok c"), done.stdout + done.stderr
+
+
+def test_a_folder_is_small_and_says_nothing_of_its_maker(folders):
+    for kernel in KERNELS:
+        if kernel is winograd:
+            continue  # whose transformations are written out
+        folder = folders(kernel)
+        read = [f for f in folder.iterdir() if f.suffix in (".c", ".h", ".txt", ".json", ".md")]
+        assert sum(f.stat().st_size for f in read) < 100_000, kernel.__name__
+        assert not any("/home" in f.read_text() or "/tmp" in f.read_text() for f in read)
+
+
+class Call(ctypes.Structure):
+    _fields_ = (("size", ctypes.c_size_t), ("stream", ctypes.c_void_p), ("parallel_for", ctypes.c_void_p),
+                ("pool", ctypes.c_void_p), ("workspace", ctypes.c_void_p), ("threads", ctypes.c_int))  # fmt: skip
+
+
+@pytest.fixture
+def function(folders):
+    def load(kernel):
+        folder = folders(kernel)
+        name = kernel.__name__
+        build = ["cc", *STRICT, "-fPIC", "-shared", f"{name}.c", "-o", f"lib{name}.so", *LIBRARIES]
+        subprocess.run(build, cwd=folder, check=True, timeout=300)
+        found = ctypes.CDLL(str(folder / f"lib{name}.so"))[name]
+        found.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+        return found
+
+    return load
+
+
+def pointers(*arrays):
+    return (ctypes.c_void_p * len(arrays))(*(a if a is None else a.ctypes.data for a in arrays))
+
+
+def ints(seed, *shape):
+    return np.random.default_rng(seed).integers(-4, 5, shape).astype("float32")
+
+
+def test_the_callers_threads_run_the_blocks(function):
+    f = function(product)
+    a, b, c = ints(0, 33, 17), ints(1, 17, 20), np.full((33, 20), np.nan, "float32")
+    ran = []
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p)
+    body_kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t)
+
+    @kind
+    def parallel_for(pool, blocks, body, state):
+        ran.append((pool, blocks))
+        for n in reversed(range(blocks)):
+            body_kind(body)(state, n)
+        return 0
+
+    call = Call(ctypes.sizeof(Call), None, ctypes.cast(parallel_for, ctypes.c_void_p), 77, None, 2)
+    assert f(ctypes.addressof(call), pointers(a, b, c)) == 0
+    assert ran == [(77, 2)] and np.array_equal(c, a @ b)
+    call.threads = 1
+    c[:] = np.nan
+    assert f(ctypes.addressof(call), pointers(a, b, c)) == 0 and len(ran) == 1 and np.array_equal(c, a @ b)
+
+
+def test_errors_have_codes(function, folders):
+    f = function(gathered)
+    names = dict(re.findall(r"GATHERED_(\w+) = (\d)", (folders(gathered) / "gathered.h").read_text()))
+    e, rows, c = ints(0, 50, 8), np.arange(21) % 50, np.empty((21, 8), "float32")
+    assert f(None, pointers(e, rows, c)) == int(names["OK"]) and np.array_equal(c, e[rows])
+    assert f(None, None) == int(names["NULL"]) == f(None, pointers(e, None, c))
+    for bad in (-1, 50, 2**40):
+        rows[20] = bad
+        assert f(None, pointers(e, rows, c)) == int(names["INDEX"])
+    rows[20] = 0
+    odd = np.empty(21 * 8 * 4 + 1, np.uint8)[1:]
+    assert f(None, pointers(e, rows, odd)) == int(names["ALIGNMENT"])
+
+
+def test_calls_from_several_threads_do_not_meet(function):
+    f = function(packed)
+    wrong = []
+
+    def work(n):
+        a, b, c = ints(n, 65, 33), ints(n + 9, 33, 96), np.empty((65, 96), "float32")
+        for _ in range(200):
+            c[:] = np.nan
+            if f(None, pointers(a, b, c)) or not np.array_equal(c, a @ b):
+                wrong.append(n)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_fixed_inputs_ship_in_the_text(tmp_path):
+    s = tir.ops.matmul(m=33, n=48, k=17, prepack=True).schedule()
+    b = ints(1, 17, 48)
+    folder = tmp_path / "fixed"
+    s.build().prepack(b=b).export(folder, to=["c"])
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert [p["role"] for p in manifest["arguments"] if p["name"] == "b"] == ["constant"]
+    assert outcome(folder, "cc").returncode == 0
+    words = [sys.executable, "-I", "selftest.py"]
+    done = subprocess.run(words, cwd=folder, check=False, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    a, c = ints(0, 33, 17), np.empty((33, 48), "float32")
+    build = ["cc", *STRICT, "-fPIC", "-shared", "fixed.c", "-o", "fixed.so", *LIBRARIES]
+    subprocess.run(build, cwd=folder, check=True, timeout=300)
+    assert ctypes.CDLL(str(folder / "fixed.so")).fixed(None, pointers(a, c)) == 0
+    assert np.array_equal(c, a @ b)
+
+
+@pytest.mark.skipif(not shutil.which("cmake"), reason="no cmake")
+def test_cmake_builds_and_tests_it(folders):
+    for words in (["cmake", "-B", "b"], ["cmake", "--build", "b"], ["ctest", "--test-dir", "b"]):
+        subprocess.run(words, cwd=folders(product), check=True, capture_output=True, timeout=300)
