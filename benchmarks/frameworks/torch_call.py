@@ -5,7 +5,7 @@ python benchmarks/frameworks/torch_call.py [--calls 10000] [--json FILE]
 64 floats, doubled, on one thread. Ours are exported folders (kernels in C are called by the dispatcher, those in OpenCL
 by the folder's loader), kernels of this process on devices of C and OpenCL, and a kernel in C that does nothing, which
 is what the operator itself costs. Next to them: an operator by define/impl that returns ``torch.empty`` of the result's
-shape, ``torch.library.custom_op`` of the same, and ``torch.relu``. All are called as ``.default``. Each round calls each
+shape, ``torch.library.custom_op`` of the same, and ``torch.relu``. All are called as ``.default``. A round calls each
 once, in another order; least and median are printed and written as JSON, for calls that need no gradient, those under
 ``torch.inference_mode()``, and those with the backward pass where there is one.
 """
