@@ -40,6 +40,20 @@ def _own_turns(tmp_path_factory):
         yield
 
 
+@pytest.fixture(autouse=True)
+def _limits_stay():
+    """A test that bounds its process bounds the tests after it: sanitizers found no memory for their shadows."""
+    try:
+        import resource
+    except ImportError:  # not on every system
+        yield
+        return
+    kinds = [resource.RLIMIT_DATA, resource.RLIMIT_AS, resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE]
+    before = [resource.getrlimit(kind) for kind in kinds]
+    yield
+    assert [resource.getrlimit(kind) for kind in kinds] == before
+
+
 @pytest.fixture
 def unoptimised(monkeypatch):
     """What is built for an OpenCL device computes the same without its compiler's optimisations, which take two

@@ -120,6 +120,8 @@ def wrong(words, ask):
     """Typos of ``words`` with another answer than the word that was meant."""
     legal = {w.lower(): SHORT[w] if SHORT.get(w) in words else w for w in words}
     for word in words:
+        if len(word) == 1:
+            continue  # no letter is left, or another word
         for typo in dict.fromkeys(typos(word)):
             others = [w for w in legal if one_slip(typo.lower(), w) and legal[w] != legal[word.lower()]]
             if typo.lower() in legal or (typo.startswith("-") and not typo.startswith("--")) or others:
