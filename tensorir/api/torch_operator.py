@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping
-from dataclasses import asdict
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Any
 
+from tensorir.codegen.codec import encode
 from tensorir.errors import LaunchError, LaunchTypeError, TensorIRError, refuse
 from tensorir.errors.needs import shown
 from tensorir.runtime.pointers import OnPointers
@@ -70,7 +70,7 @@ def _kernel(f: Executable) -> Any:
     about = {
         "name": source.name,
         "arguments": arguments,
-        "gathers": [asdict(g) for g in source.gathers],
+        "gathers": [encode(g) for g in source.gathers],
         "prepack": [p.name for p in source.prepackable],
         "workspace_bytes": body.workspace_bytes,
     }

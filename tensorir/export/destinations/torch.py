@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.resources import files as resources
 
-from tensorir.export.bodies import BODIES, shipped_module
+from tensorir.export.bodies import shipped_module
 from tensorir.export.destination import Destination, Made, Shipment
 
 _USE = """\
@@ -42,7 +42,6 @@ def _use(shipment: Shipment) -> str:
     )
 
 
-_TAKES = ("c", "cuda") if "c" in BODIES else ("opencl", "cuda")
 DESTINATION = Destination(
-    "torch", _TAKES, "`import FOLDER`, then `torch.ops.NS.NAME` on tensors", make, runner="door_torch"
+    "torch", ("c", "cuda"), "`import FOLDER`, then `torch.ops.NS.NAME` on tensors", make, runner="door_torch"
 )
