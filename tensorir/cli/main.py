@@ -21,6 +21,7 @@ VERBS = {
     "bench": "Time the chosen kernel against libraries.",
     "check": "Check the chosen kernel against the reference.",
     "export": "Write a folder that runs without tensorir.",
+    "onnx": "Say which nodes of a model have kernels, and make them call these.",
     "log": "Look at, check and tidy tuning logs.",
     "cache": "Take tuned, compiled kernels to another machine.",
     "doctor": "Say what works here and how to fix what does not.",

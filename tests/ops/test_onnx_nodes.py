@@ -34,8 +34,7 @@ def ints(shape, seed):
 
 def agrees(made, seed=0):
     """Whether each workload of the first node computes what ONNX says of the nodes that it stands for."""
-    from onnx.reference import ReferenceEvaluator
-
+    ort = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")  # onnx's own evaluator has faults
     graph = graph_of(made)
     (_, matches), *_ = candidates(graph)
     if isinstance(matches, Left):
@@ -47,8 +46,9 @@ def agrees(made, seed=0):
         whole = onnx.ModelProto()
         whole.CopyFrom(made)
         del whole.graph.output[:]
-        whole.graph.output.append(helper.make_tensor_value_info(name, FLOAT, None))
-        (want,) = ReferenceEvaluator(whole).run(None, given)
+        whole.graph.output.append(helper.make_tensor_value_info(name, FLOAT, shape))
+        session = ort.InferenceSession(whole.SerializeToString(), providers=["CPUExecutionProvider"])
+        (want,) = session.run(None, given)
         work = match.work()
         arrays = [given[n].reshape(p.shape) for (n, _), p in zip(match.inputs, work.inputs, strict=True)]
         got = work.reference(*arrays)

@@ -58,7 +58,7 @@ def library(manifest: Mapping[str, Any] | None = None) -> Path:
     It is made in this folder, or in the user's cache where that cannot be written. ImportError says why there is none.
     """
     about = (manifest or json.loads((HERE / "manifest.json").read_text(encoding="utf-8")))["library"]
-    contents = {name: (HERE / name).read_bytes() for name in about["sources"]}
+    contents = {Path(name).name: (HERE / name).read_bytes() for name in about["sources"]}
     why = "it is not there"
     for path in places(about["file"], contents):
         if path.exists():

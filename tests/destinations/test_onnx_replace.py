@@ -1,0 +1,207 @@
+"""tensorir onnx: a model whose nodes call kernels computes the same, and what it does not take is said."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+ort = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+
+import tensorir as tir  # noqa: E402
+from tensorir.cli import common, main, onnx_replace, verb_onnx  # noqa: E402
+from tensorir.export.shipped import build  # noqa: E402
+
+pytestmark = pytest.mark.skipif(build.compiler() is None, reason="there is no C compiler")
+helper = onnx.helper
+FLOAT = onnx.TensorProto.FLOAT
+
+
+@pytest.fixture
+def cli(tmp_path, monkeypatch, capsys):
+    """``cli(*args)`` -> (exit code, stdout, stderr), in an empty directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def run(*args):
+        code = main.run([str(a) for a in args])
+        out, err = capsys.readouterr()
+        assert "Traceback" not in out + err
+        return code, out, err
+
+    return run
+
+
+def network(path, batch=2):
+    """Convolutions of several sorts, products of matrices, and what is none of them."""
+    rng = np.random.default_rng(0)
+    shapes = {"w1": (8, 3, 3, 3), "b1": (8,), "w2": (8, 4, 1, 1), "w3": (8, 1, 3, 3), "w4": (8, 8, 3, 3),
+              "m1": (6, 5), "g": (4, 5), "gb": (4,)}  # fmt: skip
+    weights = [onnx.numpy_helper.from_array(rng.integers(-2, 3, s).astype(np.float32), n) for n, s in shapes.items()]
+    weights += [onnx.numpy_helper.from_array(np.array(v, np.int64), n) for n, v in
+                {"to": [-1, 8, 6], "rows": [-1, 5]}.items()]  # fmt: skip
+    nodes = [
+        ("Conv", ["x", "w1", "b1"], "c1", {"pads": [1] * 4, "name": "first"}), ("Relu", ["c1"], "r1", {}),
+        ("Conv", ["r1", "w2"], "c2", {"group": 2}), ("Conv", ["c2", "w2"], "c3", {"group": 2}),
+        ("Add", ["c2", "c3"], "s1", {}), ("Relu", ["s1"], "r2", {}),
+        ("Conv", ["r2", "w3"], "c4", {"group": 8, "pads": [1] * 4}),
+        ("Conv", ["c4", "w4"], "c5", {"pads": [1, 0, 1, 2], "name": "uneven"}),
+        ("Reshape", ["c5", "to"], "t", {}), ("MatMul", ["t", "m1"], "p", {}), ("Reshape", ["p", "rows"], "q", {}),
+        ("Gemm", ["q", "g", "gb"], "y", {"transB": 1}),
+    ]  # fmt: skip
+    made = [helper.make_node(op, i, [o], **attrs) for op, i, o, attrs in nodes]
+    x = helper.make_tensor_value_info("x", FLOAT, (batch, 3, 6, 6))
+    y = helper.make_tensor_value_info("y", FLOAT, ("rows", 4))
+    graph = helper.make_graph(made, "g", [x], [y], weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    return path
+
+
+@pytest.fixture(scope="module")
+def replaced(tmp_path_factory):
+    """The network above with everything replaced that can be: folder, and what the command said."""
+    where = tmp_path_factory.mktemp("onnx")
+    network(where / "net.onnx")
+    said = []
+    with pytest.MonkeyPatch.context() as m:
+        m.chdir(where)
+        m.setattr(verb_onnx, "put_json", said.append)
+        args = ["onnx", "net.onnx", "--replace", "-o", "out.onnx", "--untuned", "--test", "--json", "--log", "none"]
+        assert main.run(args) == 0
+    return where, said[0]
+
+
+def test_all_that_fits_is_replaced_and_computes_the_same(replaced):
+    where, said = replaced
+    assert 0 <= said["test"]["y"] < 1e-5
+    taken = {k["workload"].split()[0]: [] for k in said["kernels"]}
+    for k in said["kernels"]:
+        taken[k["workload"].split()[0]] += k["nodes"]
+    assert taken == {
+        "conv2d": ["Conv first", "Conv c2", "Conv c3", "Conv c4"], "matmul": ["MatMul p", "Gemm y"]
+    }  # fmt: skip
+    assert said["left"] == [
+        {"nodes": ["Conv uneven"], "left": "pads are [1, 0, 1, 2]: conv2d has one number for all sides"}
+    ]
+    made = onnx.load(str(where / "out.onnx"))
+    onnx.checker.check_model(made)
+    own = [n for n in made.graph.node if n.domain == said["domain"] == "tensorir.out"]
+    assert [n.op_type for n in own][:4] == ["conv2d_1", "conv2d_2", "conv2d_2", "conv2d_3"]
+    assert [n.op_type for n in made.graph.node if n.domain == ""] == ["Add", "Relu", "Conv", "Reshape", "Reshape"]
+    assert list(own[0].input) == ["x", "w1", "b1"] and list(own[0].output) == ["r1"]
+    assert own[0].doc_string == said["kernels"][0]["workload"] and "act=relu" in own[0].doc_string
+    assert {w.name for w in made.graph.initializer} >= {"w1", "b1", "w2", "m1", "g"}, "weights stay inputs"
+
+
+def test_each_kernel_is_a_folder_and_all_of_them_a_library(replaced):
+    where, said = replaced
+    folder = where / said["folder"]
+    about = json.loads((folder / "manifest.json").read_text())
+    assert about["onnxruntime"] == {"library": "libout.so", "domain": "tensorir.out"}
+    assert Path(said["library"]) == Path("out.kernels/libout.so") and (where / said["library"]).exists()
+    assert {p.name for p in folder.iterdir()} == {*about["holds"], "manifest.json"}
+    for kernel in said["kernels"]:
+        assert json.loads((folder / kernel["folder"] / "manifest.json").read_text())["targets"] == ["c"]
+    copy = shutil.copytree(folder, where / "elsewhere")
+    (copy / "libout.so").unlink()
+    made = build_there(copy)
+    assert onnx_replace.compared(where / "net.onnx", where / "out.onnx", made) == said["test"]
+
+
+def build_there(folder):
+    done = subprocess.run([sys.executable, "build.py"], cwd=folder, capture_output=True, text=True, check=True)
+    return Path(done.stdout.strip())
+
+
+def test_a_wrong_kernel_is_noticed(replaced, monkeypatch):
+    where, said = replaced
+    sources = {}
+    for name in json.loads((where / said["folder"] / "manifest.json").read_text())["library"]["sources"]:
+        sources[Path(name).name] = (where / said["folder"] / name).read_bytes()
+    body = b"{ const int code = conv2d_1(c, b); *(float *)b[3] = 1e6f; return code; }"
+    sources["conv2d_1.h"] += b"\nstatic inline int wrong(const tir_call *c, void *const *b) " + body + b"\n"
+    sources["operators.c"] = sources["operators.c"].replace(b'("conv2d_1", conv2d_1,', b'("conv2d_1", wrong,')
+    (where / "libwrong.so").write_bytes(build.compiled(build.compiler(), sources))
+    error = onnx_replace.compared(where / "net.onnx", where / "out.onnx", where / "libwrong.so")["y"]
+    assert not error <= verb_onnx.TOLERANCE
+    monkeypatch.setattr(onnx_replace, "compared", lambda *_: {"y": error})
+    about = {"folder": ".", "onnxruntime": {"library": "x"}}
+    assert verb_onnx._compare(where / "net.onnx", where / "out.onnx", about)[0] == common.WRONG
+
+
+def test_nothing_on_record_leaves_everything_and_says_how_to_tune(cli, tmp_path):
+    network(tmp_path / "net.onnx")
+    code, out, _ = cli("onnx", "net.onnx")
+    assert code == 0 and out.startswith("net.onnx: 0 nodes have kernels\nleft 6: not on record\n")
+    assert "\n  tensorir tune conv2d 2x3x6x6 8x3x3x3 --pad 1 --bias --act relu\n" in out
+    assert "\n  tensorir tune conv2d 2x8x6x6 8x8x1x1 --groups 2\n" in out and "matmul 96x4x5 --tb --bias" in out
+    assert "never replaced: 2 Relu, 1 Add, 2 Reshape" in out and not (tmp_path / "out.kernels").exists()
+    code, out, _ = cli("onnx", "net.onnx", "--replace", "-o", "out.onnx", "--test")
+    assert code == 0 and "y: 0 of its largest value off" in out and "register_custom_ops_library" not in out
+
+
+def test_only_what_is_on_record_is_replaced(cli, tmp_path):
+    """Also where the Relu behind it is part of no record: that stays."""
+    network(tmp_path / "net.onnx")
+    work = tir.ops.conv2d(n=2, c=3, h=6, w=6, k=8, r=3, s=3, pad=1, bias=True)
+    outcome = work.tune(trials=1, log=str(tmp_path / "log"), budget="60s")
+    assert outcome.status == "ok"
+    code, out, err = cli("onnx", "net.onnx", "--replace", "-o", "new/out.onnx", "--log", "log", "--test", "--json")
+    assert code == 0, err
+    said = json.loads(out)
+    assert [(k["nodes"], k["tuned"]) for k in said["kernels"]] == [(["Conv first"], True)]
+    assert said["kernels"][0]["time_s"] > 0 and len(said["missing"]) == 4 and said["test"]["y"] <= 1e-4
+    made = onnx.load("new/out.onnx")
+    assert [n.op_type for n in made.graph.node][:3] == ["conv2d_1", "Relu", "Conv"]
+    assert made.graph.node[0].domain == "tensorir.out"
+
+
+def test_symbolic_extents_are_given_by_name(cli, tmp_path):
+    network(tmp_path / "net.onnx", "batch")
+    code, out, _ = cli("onnx", "net.onnx")
+    assert code == 0 and "left 1: x is ?x3x6x6: extents that are not known (say them with --dim NAME=SIZE)" in out
+    code, out, _ = cli("onnx", "net.onnx", "--dim", "batch=3")
+    assert "tensorir tune conv2d 3x3x6x6 8x3x3x3 --pad 1 --bias --act relu" in out
+    code, _, err = cli("onnx", "net.onnx", "--dim", "bach=3")
+    assert code == 2 and "there is no symbolic extent 'bach'" in err and "batch?" in err
+    for wrong in ("batch", "batch=", "batch=0", "batch=x"):
+        assert cli("onnx", "net.onnx", "--dim", wrong)[0] == 2
+
+
+def test_an_earlier_result_is_replaced_and_anything_else_is_kept(cli, tmp_path):
+    network(tmp_path / "net.onnx")
+    (tmp_path / "out.kernels").mkdir()
+    (tmp_path / "out.kernels" / "mine").write_text("x")
+    code, _, err = cli("onnx", "net.onnx", "--replace", "-o", "out.onnx")
+    assert code == 2 and "holds what tensorir onnx did not write" in err and not (tmp_path / "out.onnx").exists()
+    shutil.rmtree(tmp_path / "out.kernels")
+    for _ in range(2):
+        assert cli("onnx", "net.onnx", "--replace", "-o", "out.onnx")[0] == 0
+    (tmp_path / "out.kernels" / "mine").write_text("x")
+    assert cli("onnx", "net.onnx", "--replace", "-o", "out.onnx")[0] == 2
+    assert (tmp_path / "out.kernels" / "mine").exists() and not list(tmp_path.glob(".new-*"))
+
+
+def test_wrong_calls_say_what_is_meant(cli, tmp_path, monkeypatch):
+    network(tmp_path / "net.onnx")
+    (tmp_path / "text.onnx").write_text("nothing of the sort\n")
+    (tmp_path / "empty.onnx").write_bytes(b"")
+    for args, words in {
+        ("net.onnx", "--replace"): "needs -o OUT",
+        ("net.onnx", "-o", "out.onnx"): "is for --replace",
+        ("net.onnx", "--test"): "compares what --replace writes",
+        ("net.onnx", "--budget", "5s"): "are for --tune",
+        ("net.onnx", "--replace", "-o", "net.onnx"): "is the model itself",
+        ("text.onnx",): "text.onnx is no ONNX model",
+        ("empty.onnx",): "empty.onnx is no ONNX model: it has no nodes",
+        ("none.onnx",): "none.onnx cannot be read",
+    }.items():
+        code, out, err = cli("onnx", *args)
+        assert code == 2 and words in err and not out, (args, err)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    code, _, err = cli("onnx", "net.onnx")
+    assert code == 7 and "pip install onnx onnxruntime" in err
