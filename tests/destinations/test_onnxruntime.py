@@ -5,17 +5,15 @@ import os
 import shutil
 import subprocess
 import sys
+import textwrap
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import tensorir as tir
-from tensorir.export import bodies, folder
 from tensorir.export.doors import CODES
 from tensorir.export.onnx_operators import Operator, glue
-from tensorir.export.part import Part
 from tensorir.export.shipped import build
 from tensorir.interp.numbers import numpy_dtype
 
@@ -331,21 +329,13 @@ def test_why_there_is_no_library(place):
 
 
 @pytest.fixture
-def exported(monkeypatch, tmp_path):
-    """A folder for ONNX Runtime whose program is the product above."""
+def exported(tmp_path):
+    """A product for ONNX Runtime."""
     if not COMPILERS:
         pytest.skip("there is no C compiler")
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-
-    def files(part, name):
-        return {n: t.encode() for n, t in product(name)[1].items()}
-
-    monkeypatch.setitem(bodies.BODIES, "c", bodies.Body(".c", (), "loader_pyopencl.py", (), "C", files))
     work = tir.ops.matmul(m=33, n=20, k=17)
-    source = replace(tir.Schedule(work.outputs, "opencl").emitted(), language="c")
-    path = tmp_path / "mine"
-    folder.export_part(Part(source, work.outputs, work.reference), path, "onnxruntime", name="own::prod")
-    return path
+    return work.schedule(target="c").export(tmp_path / "mine", "onnxruntime", name="own::prod")
 
 
 def selftest(path, *targets):
@@ -366,8 +356,9 @@ def test_an_exported_folder_tests_itself(exported):
 
 
 def test_a_changed_kernel_fails_the_selftest(exported):
-    text = (exported / "prod.c").read_text()
-    (exported / "prod.c").write_text(text.replace("float sum = 0", "float sum = 1"))
+    stub = "{ (void)call; for (int n = 0; n < 660; ++n) ((float *)buffers[2])[n] = 1; return 0; }"
+    text = f'#include "prod.h"\nint prod(const tir_call *call, void *const *buffers) {stub}\n'
+    (exported / "prod.c").write_text(text)
     assert "prod.c was changed" in selftest(exported)[1]
     manifest = json.loads((exported / "manifest.json").read_text())
     for name in ("prod.c", "libprod.so"):
@@ -429,3 +420,46 @@ np.save("y", y), print(t)
         numbers = ~np.isnan(every.view(numpy_dtype(dtype)).astype(np.float64))
     assert np.array_equal(got[numbers], every[numbers])
     assert np.isnan(got.view(numpy_dtype(dtype)).astype(np.float64)[~numbers]).all()
+
+
+ZOO = {
+    "several outputs": """
+        x = tir.placeholder((6, 5), name="x")
+        y = tir.compute((6, 5), lambda i, j: x[i, j] + 1, name="y")
+        made = y, tir.compute((6,), lambda i: x[i, 0] * 2, name="z")
+    """,
+    "numbers": """
+        x, s, t = tir.placeholder((7,), "float16", name="x"), tir.scalar("s", "float16"), tir.scalar("t", "int64")
+        made = tir.compute((7,), lambda i: tir.cast(x[i], "float32") * tir.cast(s, "float32")
+                           + tir.cast(t, "float32"), name="y")
+    """,
+    "a gather": """
+        x, i = tir.placeholder((9, 4), "float64", name="x"), tir.placeholder((5,), "int32", name="i")
+        made = tir.compute((5, 4), lambda n, k: x[i[n], k], name="y")
+    """,
+    "bools": """
+        x = tir.placeholder((3, 4, 2), "int8", name="x")
+        made = tir.compute((3, 4, 2), lambda *n: x[n] > 0, name="y")
+    """,
+    "a number as result": """
+        x = tir.placeholder((8,), "uint32", name="x")
+        k = tir.reduce_axis(8)
+        made = tir.compute((), lambda: tir.sum(x[k], k), name="y")
+    """,
+    "bfloat16": """
+        x = tir.placeholder((16,), "bfloat16", name="x")
+        made = tir.compute((16,), lambda i: x[i] * 2, name="y")
+    """,
+}
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_kernels_of_all_sorts_test_themselves(name, tmp_path):
+    if not COMPILERS:
+        pytest.skip("there is no C compiler")
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    there = {"tir": tir}
+    exec(textwrap.dedent(ZOO[name]), there)
+    path = tir.Schedule(there["made"], "c").export(tmp_path / "k", "onnxruntime")
+    code, said = selftest(path, "onnxruntime")
+    assert code == 0 and said.startswith("selftest ok onnxruntime"), said
