@@ -183,9 +183,14 @@ class Executable(Shown):
         return register(self, name, backward)
 
     def export(
-        self, path: str | Path, to: str | Sequence[str] = ("source",), *, name: str | None = None,
+        self,
+        path: str | Path,
+        to: str | Sequence[str] = ("source",),
+        *,
+        name: str | None = None,
         arch: Sequence[str] = (),
-    ) -> Path:  # fmt: skip
+        backward: Mapping[str, Schedule | Executable] | None = None,
+    ) -> Path:
         """Write a folder that runs without tensorir; see ``tensorir.export``.
 
         to:   destinations, a list of them or one: "source", "pyopencl", "cupy" … One that takes another language than
@@ -193,19 +198,25 @@ class Executable(Shown):
         name: "NS::NAME" where one of them registers an operator; by the folder's name when None
         arch: architectures for which CUDA kernels are compiled now ("sm_80", "sm_90a"); PTX comes with them, and for
               kernels that run on one architecture only another that runs on the others
+        backward: by input, what computes its gradient, as for ``f.torch``; for destinations that differentiate
 
         Raises ExportError ``export.destination``, ``export.language``, ``export.name``, ``export.arch``,
-        ``export.portable``, ``export.not-empty``, ``export.unwritable``, and LoweringError where a destination's
-        language cannot express the schedule.
+        ``export.portable``, ``export.backward``, ``export.not-empty``, ``export.unwritable``, and LoweringError where a
+        destination's language cannot express the schedule.
         """
+        from tensorir.api.shipping import parts_of
         from tensorir.export.folder import export_part
+
+        return export_part(self._part(), path, to, name=name, arch=arch, backward=parts_of(backward))
+
+    def _part(self) -> Part:
+        """This program, to be exported."""
         from tensorir.export.part import Part
 
         target, again = self._target, self._lowered_again if self._again else None
-        part = Part(
+        return Part(
             self.emitted, self.outputs, None, self.trace, target.kind, {}, self.max_error, again, target.arch
         )  # fmt: skip
-        return export_part(part, path, to, name=name, arch=arch)
 
     def _lowered_again(self, target: str) -> Part:
         """This computation for another target, with the inputs that are fixed here."""

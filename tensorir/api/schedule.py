@@ -67,17 +67,22 @@ class Schedule(_Schedule):
         return build_source(self, open_device(device if device is not None else self.target), _limit(limit_s))
 
     def export(
-        self, path: str | Path, to: str | Sequence[str] = ("source",), *, name: str | None = None,
+        self,
+        path: str | Path,
+        to: str | Sequence[str] = ("source",),
+        *,
+        name: str | None = None,
         arch: Sequence[str] = (),
-    ) -> Path:  # fmt: skip
+        backward: Mapping[str, Schedule | Executable] | None = None,
+    ) -> Path:
         """Write a folder that runs without tensorir, as ``Executable.export`` does; no device is needed.
 
         What it compares with is computed from the declarations, in NumPy. Raises as ``f.export``.
         """
-        from tensorir.api.shipping import part_of
+        from tensorir.api.shipping import part_of, parts_of
         from tensorir.export.folder import export_part
 
-        return export_part(part_of(self), path, to, name=name, arch=arch)
+        return export_part(part_of(self), path, to, name=name, arch=arch, backward=parts_of(backward))
 
     def _run_guarded(
         self, arrays: Sequence[Any], device: str | Device | None = None, limit_s: float | None = None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.codegen.source import Source
 from tensorir.errors import TensorIRError, refuse
+from tensorir.errors.needs import shown
 from tensorir.export.part import ExportError, Part
 from tensorir.target import Target
 
@@ -21,6 +22,20 @@ def part_of(s: Schedule, about: Mapping[str, Any] | None = None) -> Part:
     from tensorir.api.candidate import source_of
 
     return _part(s, source_of(s), s.target, about)
+
+
+def parts_of(backward: object) -> dict[str, Part]:
+    """The programs of ``backward=``, by input; ``export.backward`` for anything else."""
+    from tensorir.api.build import Executable
+    from tensorir.api.schedule import Schedule
+
+    if backward is None:
+        return {}
+    given = dict(backward) if isinstance(backward, Mapping) else {}
+    if not isinstance(backward, Mapping) or not all(isinstance(g, Schedule | Executable) for g in given.values()):
+        message = f"backward is a schedule or a kernel for each input that has a gradient, got {shown(backward)}"
+        raise refuse(ExportError, "export.backward", message, hint='backward={"x": tir.Schedule(dx)}')
+    return {of: part_of(made) if isinstance(made, Schedule) else made._part() for of, made in given.items()}
 
 
 def part_of_work(

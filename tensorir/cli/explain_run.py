@@ -378,6 +378,12 @@ RUN: dict[str, Entry] = {
         "# CC=gcc-9 tensorir export matmul 64x64x64 --to onnxruntime -o out",
         "# CC=clang tensorir export matmul 64x64x64 --to onnxruntime -o out",
     ),
+    "export.backward": Entry(
+        "A kernel for a gradient takes inputs and outputs of the exported one by their names and d_<output>, and gives "
+        "one array like the input; jax and torch use it.",
+        's.export("out", to=["jax"], backward={"nothing": s})',
+        's.export("out", to=["jax"])',
+    ),
     "export.name": Entry(
         "What frameworks call the kernel is NS::NAME: two identifiers, which C, C++ and Python take.",
         's.build().export("out", to=["source"], name="my conv")',

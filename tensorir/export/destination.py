@@ -86,6 +86,7 @@ class Destination:
     about:  a line for tables and help: what its user gets
     runner: module of the folder that runs it in the self-test; None: the loader of its language
     sets:   whether a folder of several shapes can have it
+    gradients: whether it differentiates by kernels, those of ``manifest["backward"]``: folders inside this one
     """
 
     name: str
@@ -94,6 +95,7 @@ class Destination:
     make: Callable[[Shipment], Made]
     runner: str | None = None
     sets: bool = False
+    gradients: bool = False
 
 
 def nothing_more(shipment: Shipment) -> Made:

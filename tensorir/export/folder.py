@@ -21,6 +21,7 @@ from tensorir.export.bodies import BODIES, file_name, shipped_module
 from tensorir.export.destination import Made, Operator, Shipment
 from tensorir.export.destinations import DESTINATIONS
 from tensorir.export.evidence import Evidence, gather
+from tensorir.export.gradients import differentiating, earlier, entries, folder_of, gradients, remove
 from tensorir.export.images import architectures, compiled
 from tensorir.export.part import ExportError, Part
 from tensorir.export.readme import readme, set_readme
@@ -63,16 +64,18 @@ def export_part(
     name: str | None = None,
     others: Mapping[str, Part] | None = None,
     arch: Sequence[str] = (),
+    backward: Mapping[str, Part] | None = None,
 ) -> Path:
     """Write ``part`` and everything needed to run and test it into the folder ``path``.
 
-    name:   ``NS::NAME`` of the operator, where a destination registers one; by the folder's name when None
-    others: programs of the same computation in other languages, which are taken before one is lowered again
-    arch:   CUDA architectures for which images are made, see ``images``
+    name:     ``NS::NAME`` of the operator, where a destination registers one; by the folder's name when None
+    others:   programs of the same computation in other languages, which are taken before one is lowered again
+    arch:     CUDA architectures for which images are made, see ``images``
+    backward: by input, the program for its gradient; see ``gradients``. Each has a folder inside this one
 
     Raises ExportError: ``export.destination``, ``export.name``, ``export.language``, ``export.arch``,
-    ``export.portable``, ``export.not-empty``, ``export.unwritable``, ``export.no-reference``; and what lowering for a
-    destination raises.
+    ``export.portable``, ``export.backward``, ``export.not-empty``, ``export.unwritable``, ``export.no-reference``; and
+    what lowering for a destination raises.
     """
     need_path("path", path, ExportError)
     to = destinations(to)
@@ -82,6 +85,7 @@ def export_part(
     if asked and "cuda" not in needed:
         message = f"arch is about CUDA kernels, and none of {', '.join(to)} has one here"
         raise refuse(ExportError, "export.arch", message, hint='a schedule with target="cuda", or to without arch')
+    derived = gradients(part.source, to, backward or {})
 
     def content() -> dict[str, bytes]:
         first, *rest = needed
@@ -97,10 +101,24 @@ def export_part(
         if asked:
             manifest["cuda"], own = _images(needed["cuda"], asked, called.name, evidence)
             files |= own
+        manifest |= {"backward": entries(to, derived)} if derived else {}
         shipment = Shipment(called, needed, manifest, package_of(Path(path)), to, evidence.whole)
         return _complete(shipment, manifest, files | evidence.files)
 
-    return _export(path, list(needed.values()), content)
+    stale = earlier(Path(path))
+    written = _export(path, list(needed.values()), content)
+    for of, made in derived.items():
+        _gradient(made, written / folder_of(of), to, f"{called}_{folder_of(of)}", asked)
+    for old in stale:
+        if old.name not in map(folder_of, derived):
+            remove(old)
+    return written
+
+
+def _gradient(made: Mapping[str, Part], place: Path, to: Sequence[str], name: str, asked: Sequence[str]) -> None:
+    """Write the folder of a gradient, in each language of ``made``."""
+    arch = asked if "cuda" in made else ()
+    export_part(next(iter(made.values())), place, differentiating(to), name=name, others=made, arch=arch)
 
 
 _OWN = ("language", "source", "sources", "options", "arguments", "kernels")

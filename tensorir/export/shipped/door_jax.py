@@ -180,7 +180,10 @@ def operator() -> Operator:
     file = f"{path} {path.stat().st_mtime_ns} {program['files']}"
     symbol = program["jax"]["symbol"]
     target = f"{symbol}_{hashlib.sha256(file.encode('utf-8')).hexdigest()[:16]}"
-    return Operator(program, ctypes.CDLL(str(path)), symbol, target)
+    backward = {
+        of: beside(f"{about['folder']}/door_jax").operator() for of, about in program.get("backward", {}).items()
+    }
+    return Operator(program, ctypes.CDLL(str(path)), symbol, target, backward)
 
 
 def call(*arrays: Any, **named: Any) -> Any:

@@ -163,6 +163,13 @@ def test(targets: Sequence[str]) -> str:
             except Exception as error:
                 raise WrongError(f"{name}: {type(error).__name__}: {error}") from error
         tested[name] = done[runner]
+    for of, about in manifest.get("backward", {}).items():
+        needed = [name for name in tested if name in about["targets"]]
+        try:
+            said_of_it = load(f"{about['folder']}/selftest").test(needed) if needed else ""
+        except Exception as error:
+            raise WrongError(f"the gradient of {of}: {error}") from error
+        tested |= {name: f"{tested[name]}; gradient of {of}: {said_of_it.rpartition(': ')[2]}" for name in needed}
     if not tested:
         raise WrongError("nothing was tested: " + "; ".join(f"{name}: {why}" for name, why in skipped.items()))
     said = [f"selftest ok {' '.join(tested)}: {next(iter(tested.values()))}"]
