@@ -25,6 +25,7 @@ def make(shipment: Shipment) -> Made:
     files = {f"{name}.py": shipped_module(name) for name in names}
     library = ("door_torch.c",) if "c" in shipment.parts else ()
     files |= {name: resources("tensorir.export.shipped").joinpath(name).read_bytes() for name in library}
+    files["pointers.py"] = shipped_module("pointers")
     return Made(files, {"op": str(shipment.operator)}, _use(shipment), library)
 
 

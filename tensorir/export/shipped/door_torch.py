@@ -9,11 +9,8 @@ the folder was written, else pyopencl; for tensors of a GPU cupy.
 from __future__ import annotations
 
 import ctypes
-import functools
 import importlib.util
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from math import prod
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,89 +33,9 @@ def beside(name: str) -> Any:
 common, torch_c, torch_operator = (beside(name) for name in ("common", "torch_c", "torch_operator"))
 
 
-def loader_of(manifest: Mapping[str, Any], language: str) -> Any:
-    """The folder's loader of a language."""
-    return beside("loader" if manifest["language"] == language else f"loader_{language}")
-
-
-def at_address(address: int, nbytes: int) -> Any:
-    """The bytes of the host at an address, which somebody else keeps alive."""
-    memory: Any = (ctypes.c_uint8 * nbytes).from_address(address) if nbytes else b""
-    return np.frombuffer(memory, np.uint8)
-
-
-def nbytes_of(p: Mapping[str, Any]) -> int:
-    """Bytes of an argument."""
-    return int(prod(p["shape"]) * common.dtype_of(p["dtype"]).itemsize)
-
-
-class Loaded:
-    """A program of a loader as a body: memory of the processor is copied to its device and back.
-
-    The program is made at the first call: a process that forks before it can call it in both.
-    """
-
-    def __init__(self, make: Any) -> None:
-        self.make = functools.cache(make)
-        self.lock = threading.Lock()
-
-    def program(self) -> Any:
-        with self.lock:
-            return self.make()
-
-    def __call__(self, buffers: Sequence[Any], stream: int = 0, workspace: int = 0, packed: Any = None) -> None:
-        program, memories, results = self.program(), {}, []
-        for p, given in zip((*program.inputs, *program.outputs), buffers, strict=True):
-            if p["role"] == "scalar":
-                memories[p["name"]] = common.scalar(p, given)
-                continue
-            array = at_address(given, nbytes_of(p))
-            if p["role"] == "output":
-                memories[p["name"]] = program.buffer(array.nbytes)
-                results.append((memories[p["name"]], array))
-            else:
-                memories[p["name"]] = program.filled(array)
-        program.run(memories)
-        for memory, array in results:
-            program.read(memory, array)
-
-
-class Enqueued(Loaded):
-    """A program of ``loader_cupy.py`` as a body: on a stream, with the caller's workspace. Not yet run on a GPU."""
-
-    def __call__(self, buffers: Sequence[Any], stream: int = 0, workspace: int = 0, packed: Any = None) -> None:
-        import cupy
-
-        program, memories = self.program(), {}
-        for p, given in zip((*program.inputs, *program.outputs), buffers, strict=True):
-            scalar = p["role"] == "scalar"
-            memories[p["name"]] = common.scalar(p, given) if scalar else self.array(cupy, given, nbytes_of(p))
-        for p in spaces(program.manifest):
-            memories[p["name"]] = self.array(cupy, workspace, nbytes_of(p))
-            workspace += room(p)
-        with cupy.cuda.ExternalStream(stream):
-            program.enqueue(memories)
-
-    def array(self, cupy: Any, address: int, nbytes: int) -> Any:
-        """Memory of the GPU as the loader passes it."""
-        memory = cupy.cuda.UnownedMemory(address, max(nbytes, 1), None)
-        return cupy.ndarray((nbytes,), cupy.uint8, cupy.cuda.MemoryPointer(memory, 0))
-
-
-def spaces(about: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What a program uses between its kernels and the caller gives; what is made once for all calls stays its own."""
-    late = {p["name"] for p in about["arguments"] if p["role"] in ("input", "scalar")}
-    every = {p["name"]: p for p in about["arguments"] if p["role"] == "workspace"}
-    once = [common.arrays_of(k) for k in about["kernels"] if k["once"]]
-    for _ in once:
-        late |= {name for args in once if args & late for name in args & every.keys()}
-    early = {name for args in once if not args & late for name in args & every.keys()}
-    return [p for name, p in every.items() if name not in early]
-
-
-def room(p: Mapping[str, Any]) -> int:
-    """Bytes of a workspace with what keeps the next one aligned."""
-    return -(-nbytes_of(p) // 256) * 256
+pointers = beside("pointers")
+loader_of, spaces, room = pointers.loader_of, pointers.spaces, pointers.room
+Loaded, Enqueued = pointers.Loaded, pointers.Enqueued
 
 
 def languages(manifest: Mapping[str, Any]) -> list[str]:
