@@ -28,7 +28,7 @@ from typing import Any
 import torch
 
 import tensorir as tir
-from tensorir.export.shipped import build, torch_c, torch_operator
+from tensorir.export.shipped import build, torch_c, torch_kernel, torch_operator
 from tensorir.runtime.device import devices
 
 N = 64
@@ -77,7 +77,7 @@ def nothing(folder: Path) -> Any:
     path.write_bytes(build.compiled(command, {"door_torch.c": door, "nothing.c": NOTHING.encode()}))
     body = torch_c.CBody(ctypes.CDLL(str(path)).nothing, ABOUT)
     doors = torch_c.Doors(str(path))
-    return torch_operator.register("ours::nothing", [torch_operator.Kernel(ABOUT, body)], doors=doors).default
+    return torch_operator.register("ours::nothing", [torch_kernel.Kernel(ABOUT, body)], doors=doors).default
 
 
 def ours(folder: Path) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def _kernels_of(backward: object) -> Mapping[str, Executable]:
 
 def _kernel(f: Executable) -> Any:
     """What the shipped file registers."""
-    from tensorir.export.shipped.torch_operator import Kernel
+    from tensorir.export.shipped.torch_kernel import Kernel
 
     source, body = f.emitted, OnPointers(f.program)
     arguments = [

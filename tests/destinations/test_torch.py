@@ -128,9 +128,83 @@ def test_no_gradient_is_lost(product):
     assert half(p, q.detach()).requires_grad and not half(p.detach(), q.detach()).requires_grad
     with torch.no_grad():
         assert not half(p, q).requires_grad
-    with pytest.raises(LaunchError, match="tests::product: no second derivative") as caught:
-        torch.autograd.grad((product(p, q) ** 2).sum() + (p**3).sum(), (p, q), create_graph=True)
-    assert caught.value.code == "launch.second-derivative"
+
+
+def test_second_derivatives_are_refused_when_they_are_asked_for(product):
+    p, q = pair()
+    (first,) = torch.autograd.grad(product(p, q).sin().sum() + (p**3).sum(), p, create_graph=True)
+    for last in (first.sum(), (first**2).sum()):
+        with pytest.raises(LaunchError, match="tests::product: no second derivative") as caught:
+            torch.autograd.grad(last, p, retain_graph=True)
+        assert caught.value.code == "launch.second-derivative"
+    (linear,) = torch.autograd.grad(product(p, q.detach()).sum() + (p**3).sum(), p, create_graph=True)
+    assert torch.allclose(torch.autograd.grad(linear.sum(), p)[0], 6 * p)  # nothing goes through the operator
+
+
+def test_transforms_of_torch_func(product):
+    p, q = pair(grad=False)
+    many, func = torch.randn(3, 9, 7, dtype=torch.float64), torch.func
+
+    def ours(a, b=q):
+        return product(a, b).sin().sum()
+
+    def right(a, b=q):
+        return (a @ b).sin().sum()
+
+    for transform in (
+        lambda f: func.grad(f)(p),
+        lambda f: func.jacrev(lambda a: f(a) * a)(p),
+        lambda f: func.vmap(func.grad(f))(many),
+        lambda f: func.grad(lambda x: func.vmap(f)(x).sum())(many),
+        lambda f: func.grad(lambda b: func.vmap(lambda a: f(a, b))(many).sum())(q),
+        lambda f: func.vmap(func.grad(f), in_dims=1)(many.movedim(0, 1)),
+    ):
+        assert torch.allclose(transform(ours), transform(right))
+    batched = torch.randn(4, 9, 5, dtype=torch.float64)
+    a, b = pair()
+    found = torch.autograd.grad(product(a, b), (a, b), batched, is_grads_batched=True)
+    assert all(map(torch.allclose, found, (batched @ b.T, a.T @ batched)))
+    with pytest.raises(LaunchError, match="over no items"):
+        func.vmap(product)(many[:0], q.expand(0, 7, 5))
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        lambda f, p: torch.func.jvp(f, (p,), (p,)),
+        lambda f, p: torch.func.jacfwd(f)(p),
+        lambda f, p: torch.func.hessian(f)(p),
+        lambda f, p: torch.func.jvp(torch.func.grad(f), (p,), (p,)),
+        lambda f, p: torch.func.grad(lambda x: torch.func.jvp(f, (x,), (p,))[1])(p),
+        lambda f, p: torch.func.grad(lambda x: torch.func.grad(f)(x).sum())(p),
+    ],
+)
+def test_derivatives_that_would_be_lost_are_refused(product, transform):
+    p, q = pair(grad=False)
+    with pytest.raises(LaunchError, match=r"a has a tangent|no second derivative"):
+        transform(lambda a: product(a, q).sin().sum() + (a**3).sum(), p)
+
+
+def test_tangents_are_refused_by_name(product):
+    p, q = pair(grad=False)
+    forward = torch.autograd.forward_ad
+    with forward.dual_level():
+        with pytest.raises(LaunchError, match="tests::product: b has a tangent") as caught:
+            product(p, forward.make_dual(q, q))
+        assert caught.value.code == "launch.gradient"
+        assert torch.allclose(product(p, q), p @ q)
+
+
+def test_what_is_no_dense_tensor_is_refused_by_name(product):
+    p, q = pair(grad=False)
+    for wrong, words in (
+        (p.to_sparse(), "layout torch.sparse_coo"),
+        (p.to_sparse_csr(), "layout torch.sparse_csr"),
+        (torch.nested.nested_tensor([p, p]), "a nested one"),
+        (None, "None"),
+    ):
+        with pytest.raises(LaunchTypeError, match=f"a: expected a dense tensor, got .*{words}"):
+            product(wrong, q)
 
 
 def test_results_without_gradients_take_inputs_that_have_one():

@@ -115,7 +115,7 @@ def test_what_a_folder_says(folder):
     manifest = json.loads((folder / "one" / "manifest.json").read_text())
     assert manifest["targets"] == ["torch", "source"] and manifest["torch"] == {"op": "tensorir::one"}
     assert "torch.ops.tensorir.one(a, b)" in (folder / "one" / "README.md").read_text()
-    for name in ("door_torch.py", "torch_operator.py", "torch_c.py"):
+    for name in ("door_torch.py", "torch_operator.py", "torch_kernel.py", "torch_gradients.py", "torch_c.py"):
         assert name in manifest["files"]
 
 

@@ -1,5 +1,6 @@
 """What exported folders register with PyTorch: kernels in C written by hand, by Python and by the door in C."""
 
+import contextlib
 import ctypes
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.skipif(CC is None, reason="there is no C compiler")
 
 from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
 
-from tensorir.export.shipped import torch_c  # noqa: E402
+from tensorir.export.shipped import torch_c, torch_kernel  # noqa: E402
 from tensorir.export.shipped import torch_operator as shipped  # noqa: E402
 
 HERE = Path(__file__).parent
@@ -72,7 +73,7 @@ def about(*arguments, **more):
 
 def kernel(kernels, name, *arguments, **more):
     said = about(*arguments, name=name, **more)
-    return shipped.Kernel(said, torch_c.CBody(getattr(kernels, name), said))
+    return torch_kernel.Kernel(said, torch_c.CBody(getattr(kernels, name), said))
 
 
 @pytest.fixture
@@ -217,8 +218,16 @@ def test_gradients(kernels, doors):
     given = tuple(torch.randn(6, dtype=torch.float64, requires_grad=True) for _ in "xw")
     assert torch.autograd.gradcheck(op, given)
     torch.library.opcheck(op.default, given)
+    first, _ = torch.autograd.grad(op(*given).sum() + (given[0] ** 3).sum(), given, create_graph=True)
     with pytest.raises(RuntimeError, match=f"{space}::product: no second derivative"):
-        torch.autograd.grad(op(*given).sum() + (given[0] ** 3).sum(), given, create_graph=True)
+        torch.autograd.grad(first.sum(), given)
+    x, w = (t.detach() for t in given)
+    assert torch.equal(torch.func.grad(lambda x: op(x, w).sum())(x), w)
+    for mode in (contextlib.nullcontext, torch.inference_mode):
+        with mode(), pytest.raises(Exception, match="x: expected"):
+            op(None, w.clone())
+    with pytest.raises(RuntimeError, match="x has a tangent"):
+        torch.func.jvp(lambda x: op(x, w), (x,), (x,))
     compiled = torch.compile(lambda *a: op(*a).sin().sum(), fullgraph=True, backend="aot_eager")
     want = torch.autograd.grad((given[0] * given[1]).sin().sum(), given)
     assert all(map(torch.allclose, torch.autograd.grad(compiled(*given), given), want))
@@ -285,11 +294,11 @@ def beside(path):
     return made
 
 
-shipped, torch_c = map(beside, {files!r})
+shipped, torch_kernel, torch_c = map(beside, {files!r})
 said = dict(name="doubled", arguments=[dict(name=n, dtype="float32", shape=[3, 4], role=r, align=16)
                                        for n, r in (("x", "input"), ("y", "output"))])
 body = torch_c.CBody(ctypes.CDLL({kernels!r}).doubled, said)
-shipped.register("worker::doubled", [shipped.Kernel(said, body)], doors=torch_c.Doors({door!r}))
+shipped.register("worker::doubled", [torch_kernel.Kernel(said, body)], doors=torch_c.Doors({door!r}))
 
 
 class Data(torch.utils.data.Dataset):
@@ -316,7 +325,7 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_workers_of_a_data_loader(built, tmp_path, start):
-    files = [shipped.__file__, torch_c.__file__]
+    files = [shipped.__file__, torch_kernel.__file__, torch_c.__file__]
     text = WORKER.format(files=files, kernels=str(built[0]), door=str(built[1]))
     (tmp_path / "worker.py").write_text(text)
     (tmp_path / "main.py").write_text(MAIN)

@@ -21,7 +21,7 @@ It traces (`torch.compile(fullgraph=True)`, `torch.export`), and an input that r
 
 def make(shipment: Shipment) -> Made:
     """The registration, and the operator's name."""
-    names = ["door_torch", "torch_operator", "torch_c"]
+    names = ["door_torch", "torch_operator", "torch_kernel", "torch_gradients", "torch_c"]
     files = {f"{name}.py": shipped_module(name) for name in names}
     library = ("door_torch.c",) if "c" in shipment.parts else ()
     files |= {name: resources("tensorir.export.shipped").joinpath(name).read_bytes() for name in library}

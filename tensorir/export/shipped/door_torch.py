@@ -30,7 +30,9 @@ def beside(name: str) -> Any:
     return module
 
 
-common, torch_c, torch_operator = (beside(name) for name in ("common", "torch_c", "torch_operator"))
+common, torch_c, torch_kernel, torch_operator = (
+    beside(name) for name in ("common", "torch_c", "torch_kernel", "torch_operator")
+)
 
 
 pointers = beside("pointers")
@@ -53,17 +55,17 @@ def kernels(manifest: Mapping[str, Any]) -> Iterator[Any]:
             why = str(error)
         else:
             about = common.program_in("c", manifest)
-            yield torch_operator.Kernel(about, torch_c.CBody(library[manifest["operator"].partition("::")[2]], about))
+            yield torch_kernel.Kernel(about, torch_c.CBody(library[manifest["operator"].partition("::")[2]], about))
     if "opencl" in there and ("c" not in there or why):
         about = common.program_in("opencl", manifest)
         body = Loaded(lambda: loader_of(manifest, "opencl").Program(manifest=manifest))
-        yield torch_operator.Kernel({**about, "prepack": ()}, body)
+        yield torch_kernel.Kernel({**about, "prepack": ()}, body)
     elif why:
         raise ImportError(why)
     if "cuda" in there:
         about = common.program_in("cuda", manifest)
         body = Enqueued(lambda: loader_of(manifest, "cuda").Program(manifest=manifest))
-        yield torch_operator.Kernel({**about, "workspace_bytes": sum(map(room, spaces(about)))}, body, "cuda")
+        yield torch_kernel.Kernel({**about, "workspace_bytes": sum(map(room, spaces(about)))}, body, "cuda")
 
 
 def doors(manifest: Mapping[str, Any]) -> Any:
@@ -107,5 +109,5 @@ class Program:
         return found[0] if len(found) == 1 else found
 
     def tensor(self, p: Mapping[str, Any], array: Any) -> Any:
-        kind = torch_operator.Argument.of(p).kind
+        kind = torch_kernel.Argument.of(p).kind
         return torch.from_numpy(np.ascontiguousarray(array)).view(kind).to(self.device)

@@ -1,0 +1,264 @@
+"""Kernels for operators of PyTorch: what checks tensors, makes them contiguous, and calls what computes.
+
+It needs PyTorch alone. What computes is a ``Body``: a callable on addresses. Arguments are described as in
+``manifest.json``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+DTYPES = {"float8_e4m3": "float8_e4m3fn"}
+"""Names of element types that are others in PyTorch."""
+
+Refuse = Callable[[str, str, type[Exception]], Exception]
+"""Makes an error of a code (``launch.dtype``), a message, and the type of exception that suits where codes do not."""
+
+
+class Body(Protocol):
+    """What computes, on addresses of contiguous memory; numbers are given as they are.
+
+    buffers:   inputs and numbers in order, then outputs
+    stream:    a CUstream, or 0
+    workspace: address of ``workspace_bytes`` bytes on the GPU, or 0
+    packed:    what ``pack(buffers)`` gave for these inputs, or None; a body without ``pack`` is never given one
+
+    It returns when the outputs are there, on a GPU when what makes them is enqueued on the stream.
+    """
+
+    def __call__(self, buffers: Sequence[Any], stream: int = 0, workspace: int = 0, packed: Any = None) -> object: ...
+
+
+class Argument(NamedTuple):
+    """An argument of an operator: its name, and what fits it."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    role: str
+    align: int
+    kind: Any
+
+    @classmethod
+    def of(cls, about: Mapping[str, Any]) -> Argument:
+        """Of an argument as a manifest describes it."""
+        kind = getattr(torch, DTYPES.get(about["dtype"], about["dtype"]))
+        shape = tuple(about["shape"])
+        return cls(about["name"], about["dtype"], shape, about["role"], int(about.get("align") or 1), kind)
+
+    @property
+    def written(self) -> str:
+        """As it stands in a schema."""
+        if self.role != "scalar":
+            return f"Tensor {self.name}"
+        kind = "bool" if self.dtype == "bool" else "float" if self.kind.is_floating_point else "SymInt"
+        return f"{kind} {self.name}"
+
+
+def plainly(_code: str, message: str, kind: type[Exception]) -> Exception:
+    """The error of folders that run alone."""
+    return kind(message)
+
+
+class Kernel:
+    """One way to compute, for arguments of certain shapes.
+
+    about:  ``arguments`` as in a manifest, and of it ``gathers``, ``prepack`` and ``workspace_bytes`` where there are
+    body:   see ``Body``
+    device: where its tensors are: "cpu", "cuda", or one GPU, "cuda:0"
+    """
+
+    def __init__(self, about: Mapping[str, Any], body: Body, device: str = "cpu", refuse: Refuse = plainly) -> None:
+        every = [Argument.of(a) for a in about["arguments"]]
+        self.given = tuple(a for a in every if a.role in ("input", "scalar"))
+        self.results = tuple(a for a in every if a.role == "output")
+        self.body, self.device, self.refuse = body, torch.device(device), refuse
+        self.on_cpu = self.device.type == "cpu"
+        names = [a.name for a in self.given]
+        self.gathers = [(names.index(g["param"]), g["limit"], g["into"]) for g in about.get("gathers", ())
+                        if g["param"] in names]  # fmt: skip
+        self.workspace_bytes = 0 if self.on_cpu else int(about.get("workspace_bytes", 0))
+        held = [names.index(n) for n in about.get("prepack", ()) if n in names]
+        self.packs = Packs(held, body.pack) if held and self.on_cpu and hasattr(body, "pack") else None
+        self.empty = all(prod(a.shape) == 0 for a in self.results)
+
+    def __call__(self, *given: Any) -> Any:
+        """Check, make contiguous, compute, and return new tensors."""
+        try:
+            tensors, buffers = self.taken(given)
+        except AttributeError:  # None in place of a tensor
+            raise self.misfit(given) or TypeError("no tensors") from None
+        for position, limit, into in self.gathers:
+            self.check_gather(position, tensors[position], limit, into)
+        where = self.device if self.on_cpu else next(t.device for t in tensors if t is not None)
+        made = [torch.empty(a.shape, dtype=a.kind, device=where) for a in self.results]
+        if not self.empty:
+            buffers += [t.data_ptr() for t in made]
+            if not self.on_cpu:
+                self.enqueue(buffers, where)
+            elif self.packs is None:
+                self.body(buffers)
+            else:
+                self.body(buffers, packed=self.packs.of(given, buffers))
+        return made[0] if len(made) == 1 else tuple(made)
+
+    def taken(self, given: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """The tensors that the body works on, which stay alive as long as the list does, and their addresses."""
+        tensors: list[Any] = []
+        buffers: list[Any] = []
+        on_cpu = self.on_cpu
+        for (_, _, shape, role, align, kind), value in zip(self.given, given, strict=True):
+            if role == "scalar":
+                tensors.append(None)
+                buffers.append(value)
+                continue
+            if value.dtype is not kind or value.shape != shape or not (value.is_cpu if on_cpu else self.is_here(value)):
+                raise self.misfit(given) or ValueError(f"{self.given[len(tensors)].name} does not fit")
+            if not value.is_contiguous():
+                value = value.contiguous()
+            address = value.data_ptr()
+            if address % align or not address:
+                value = self.moved(value)
+                address = value.data_ptr()
+            tensors.append(value)
+            buffers.append(address)
+        for n, a in enumerate(self.given):
+            if a.role == "scalar":
+                self.check_number(a, given[n])
+        return tensors, buffers
+
+    def is_here(self, value: Any) -> bool:
+        """Whether a tensor is on the device."""
+        index = self.device.index
+        return bool(value.device.type == self.device.type and index in (None, value.device.index))
+
+    def moved(self, value: Any) -> Any:
+        """A tensor at an address that kernels can use."""
+        if value.numel() and not value.data_ptr():
+            raise self.refuse("launch.type", "a tensor without memory (fake or meta) reached the kernel", TypeError)
+        return value.clone()
+
+    def enqueue(self, buffers: Sequence[Any], where: Any) -> None:
+        """On PyTorch's current stream, without waiting for it. Not yet run on a GPU."""
+        stream = torch.cuda.current_stream(where).cuda_stream
+        workspace = torch.empty(self.workspace_bytes, dtype=torch.uint8, device=where) if self.workspace_bytes else None
+        with torch.cuda.device(where):
+            self.body(buffers, stream, 0 if workspace is None else workspace.data_ptr())
+
+    def check_gather(self, position: int, indices: Any, limit: int, into: str) -> None:
+        """Refuse an index out of range; on a GPU by an assertion there, which waits for nothing."""
+        if not indices.numel():
+            return
+        wide = indices.to(torch.int64) if indices.dtype in (torch.uint16, torch.uint32, torch.uint64) else indices
+        if not self.on_cpu:
+            torch._assert_async(((wide >= 0) & (wide < limit)).all())
+            return
+        low, high = (int(n) for n in torch.aminmax(wide))
+        if low < 0 or high >= limit:
+            where = tuple(torch.nonzero((wide < 0) | (wide >= limit))[0].tolist())
+            message = (
+                f"{self.given[position].name}: expected indices from 0 to {limit - 1} (they index {into}), "
+                f"got {int(wide[where])} at {where}"
+            )
+            raise self.refuse("launch.index-range", message, IndexError)
+
+    def check_number(self, a: Argument, value: Any) -> None:
+        """Refuse an integer that its type does not hold."""
+        if a.kind.is_floating_point or a.dtype == "bool":
+            return
+        limits = torch.iinfo(a.kind)
+        if not limits.min <= value <= limits.max:
+            raise self.refuse("launch.dtype", f"{a.name}: expected a {a.dtype}, got {value}", ValueError)
+
+    def refused(self, given: Sequence[Any]) -> None:
+        """Refuse what a call refuses."""
+        found = self.misfit(given)
+        if found is not None:
+            raise found
+        for a, value in zip(self.given, given, strict=True):
+            if a.role == "scalar":
+                self.check_number(a, value)
+        for position, limit, into in self.gathers:
+            self.check_gather(position, given[position], limit, into)
+
+    def fits(self, given: Sequence[Any]) -> bool:
+        """Whether types, shapes and the device are those of this kernel."""
+        pairs = zip(self.given, given, strict=True)
+        return all(a.role == "scalar" or self.fits_one(a, v) for a, v in pairs)
+
+    def fits_one(self, a: Argument, value: Any) -> bool:
+        """Whether a tensor is what is expected, here or (``could_be_here``) nowhere."""
+        return value.dtype is a.kind and tuple(value.shape) == a.shape and self.could_be_here(value)
+
+    def could_be_here(self, value: Any) -> bool:
+        """Whether a tensor is on the device, or without memory."""
+        return value.device.type == "meta" or self.is_here(value)
+
+    def misfit(self, given: Sequence[Any]) -> Exception | None:
+        """The error for the first argument that does not fit; all may be without memory, on the device "meta"."""
+        meta = all(v.device.type == "meta" for v in given if isinstance(v, torch.Tensor))
+        for a, value in zip(self.given, given, strict=True):
+            if a.role == "scalar":
+                continue
+            if not isinstance(value, torch.Tensor) or value.is_nested or value.layout is not torch.strided:
+                message = f"{a.name}: expected a dense tensor, got {form(value)}"
+                return self.refuse("launch.type", message, TypeError)
+            if value.dtype is not a.kind:
+                got = str(value.dtype).removeprefix("torch.")
+                return self.refuse("launch.dtype", f"{a.name}: expected dtype {a.dtype}, got {got}", TypeError)
+            if tuple(value.shape) != a.shape:
+                message = f"{a.name}: expected shape {a.shape}, got {tuple(value.shape)}"
+                return self.refuse("launch.shape", message, ValueError)
+            if not meta and not self.is_here(value):
+                message = f"{a.name}: expected a tensor on {self.device}, got one on {value.device}"
+                return self.refuse("launch.device", message, ValueError)
+        return None
+
+    def traced(self, given: Sequence[Any]) -> Any:
+        """The results as a tracer needs them: types, shapes, strides and the device."""
+        found = self.misfit(given)
+        if found is not None:
+            raise found
+        where = next((v.device for v in given if isinstance(v, torch.Tensor)), self.device)
+        made = tuple(torch.empty(a.shape, dtype=a.kind, device=where) for a in self.results)
+        return made[0] if len(made) == 1 else made
+
+
+def form(value: Any) -> str:
+    """What is no dense tensor, in words."""
+    if not isinstance(value, torch.Tensor):
+        return str(value)
+    return "a nested one" if value.is_nested else f"one with the layout {value.layout}"
+
+
+class Packs:
+    """What was packed of constant inputs (weights), kept as long as they live and are not written to.
+
+    A tensor is known by its address, strides and storage, and written to when its version is another: whatever writes
+    to it without PyTorch knowing (NumPy, ``.data``) has to be followed by a new tensor.
+    """
+
+    def __init__(self, held: Sequence[int], pack: Callable[[Sequence[Any]], Any]) -> None:
+        self.held, self.pack = held, pack
+        self.kept: dict[Any, tuple[Any, Any, Any]] = {}
+
+    def of(self, given: Sequence[Any], buffers: Sequence[Any]) -> Any:
+        """What to run with; None for what cannot be kept: tensors of inference mode have no version."""
+        tensors = [given[n] for n in self.held]
+        if any(t.is_inference() for t in tensors):
+            return None
+        key = tuple((t.data_ptr(), t.stride()) for t in tensors)
+        state = tuple((t.untyped_storage()._cdata, t._version) for t in tensors)
+        found = self.kept.get(key)
+        if found is None or found[0] != state:
+            packed = self.pack(buffers)
+            for old in [k for k, (_, refs, _) in list(self.kept.items()) if any(r.expired() for r in refs)]:
+                self.kept.pop(old, None)
+            # the reference keeps the number of a storage from being used again, not its memory
+            found = self.kept[key] = state, [StorageWeakRef(t.untyped_storage()) for t in tensors], packed
+        return found[2]
