@@ -69,6 +69,7 @@ class Dialect:
     wraps:    signed arithmetic that overflows is undefined: it is printed unsigned everywhere
     any_address: vectors in arrays of the caller lie anywhere
     one_thread: blocks have one thread; runner: what follows a kernel
+    warned:   operator -> operators next to it that compilers want to see in parentheses
     """
 
     name: str
@@ -111,11 +112,13 @@ class Dialect:
     any_address: bool = False
     one_thread: bool = False
     runner: str = ""
+    warned: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     header: str = ""  # in front of everything
     half_header: str = ""  # where halves are used
     double_header: str = ""  # where float64 is used
 
 
+_COMPARE = ("==", "!=", "<", "<=", ">", ">=")
 _NAMES = ["exp", "log", "sqrt", "tanh", "erf", "sin", "cos", "floor", "ceil", "exp2", "log2", "pow"]
 
 OPENCL = Dialect(
@@ -291,8 +294,13 @@ C = replace(
     wraps=True,
     any_address=True,
     one_thread=True,
+    warned={
+        "or": ("and",),
+        **dict.fromkeys(("^", "<<", ">>"), ("+", "-", *_COMPARE)),
+        **dict.fromkeys(_COMPARE, _COMPARE),
+    },
     runner="void {name}_run(void *const *args, const int64_t *block) {{ {name}({args}, block); }}",
-    header="#include <math.h>\n#include <stdint.h>\n#include <string.h>",
+    header="#include <math.h>\n#include <stdint.h>\n#include <stdlib.h>\n#include <string.h>",
     double_header="",
 )  # fmt: skip
 """C11 with the vector extensions that gcc and clang share: one text a width of registers, blocks told by a number."""

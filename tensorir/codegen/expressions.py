@@ -84,7 +84,7 @@ class Expressions:
         self.whole = False  # more than the bits of what is printed matters
 
     def __call__(self, e: Expr, outer: int = 0) -> str:
-        if (self.whole or self.d.wraps) and may_overflow(e, self.d.wraps):
+        if (self.whole or self.d.wraps) and self.wraps(e):
             return wrapped(self, e)
         match e:
             case Const():
@@ -127,6 +127,12 @@ class Expressions:
             case Pack():
                 return self.picked(e) or self.pack(e.dtype, len(e.items), [self(i) for i in e.items])
         raise LoweringError(Problem("codegen.node", f"{type(e).__name__} cannot be printed as {self.d.name}"))
+
+    def wraps(self, e: Expr) -> bool:
+        """Whether ``e`` is an operator that may overflow, and is printed as one: a shift by any number is a helper."""
+        if isinstance(e, Binary) and e.op in SHIFTS and not self.arith.shifts_plainly(e):
+            return False
+        return may_overflow(e, self.d.wraps)
 
     def need(self, helper: str) -> None:
         """Note a helper function or type of the table."""
@@ -184,6 +190,8 @@ class Expressions:
 
     def operand(self, e: Binary, x: Expr, outer: int) -> str:
         """A side of an operator, in parentheses also where few people know which operator holds tighter."""
+        if isinstance(x, Binary) and x.op in self.d.warned.get(e.op, ()):
+            outer = UNARY
         if e.op in COMPARE or e.op == ">>" or (e.op == "<<" and x is e.b) or e.op == "/":
             return self.number_of(x, outer)
         mixed = isinstance(x, Binary) and x.op != e.op and (x.op in _RARE or (e.op in _RARE and e.op != "^"))

@@ -30,6 +30,10 @@ class Printer(Protocol):
 
     def vector_type(self, dtype: str, lanes: int) -> str: ...
 
+    def wraps(self, e: Expr) -> bool:
+        """Whether ``e`` is an operator that may overflow, and is printed as one."""
+        ...
+
 
 def may_overflow(e: Expr, anywhere: bool = False) -> bool:
     """Whether ``e`` is arithmetic on signed data of 32 or 64 bits; of fewer, C computes in int and wraps afterwards.
@@ -51,16 +55,17 @@ def wrapped(printer: Printer, e: Expr) -> str:
 
 def _modular(printer: Printer, e: Expr, outer: int) -> str:
     """``e`` in the unsigned type of as many bits."""
-    everywhere = printer.d.wraps
-    if isinstance(e, Unary) and may_overflow(e, everywhere):
+    if isinstance(e, Unary) and printer.wraps(e):
         inner = _modular(printer, e.a, _UNARY)
         return f"-({inner})" if inner.startswith("-") else f"-{inner}"
-    if isinstance(e, Binary) and may_overflow(e, everywhere):
+    if isinstance(e, Binary) and printer.wraps(e):
         p = {"*": _PRODUCT, "<<": _SHIFT}.get(e.op, _SUM)
-        modular = may_overflow(e.b, everywhere) or lanes_of(e) > 1
+        # few people know what holds tighter than a shift
+        left, behind = (_UNARY, _UNARY) if e.op == "<<" else (p, p + 1)
+        modular = printer.wraps(e.b) or lanes_of(e) > 1
         # as the left side is, which is enough; vectors are of one type
-        right = _modular(printer, e.b, p + 1) if modular else printer(e.b, p + 1)
-        text = f"{_modular(printer, e.a, p)} {e.op} {right}"
+        right = _modular(printer, e.b, behind) if modular else printer(e.b, behind)
+        text = f"{_modular(printer, e.a, left)} {e.op} {right}"
         return f"({text})" if p < outer else text
     return f"({printer.vector_type(f'u{e.dtype}', lanes_of(e))}){printer(e, _UNARY)}"
 

@@ -168,7 +168,7 @@ def _unit(source: Source, texts: Mapping[Width, Source], called: str) -> str:
     """``NAME.c``."""
     notes = [line for line in source.text.splitlines() if line.startswith("//")]
     parts = [*notes, PROLOGUE + "#include <stdlib.h>\n#include <math.h>\n#include <string.h>", f'#include "{called}.h"']
-    parts += [pool_text()]
+    parts += [pool_text(), _CERTAIN]
     parts += [_section(width, text) for width, text in texts.items()]
     parts += [
         _choice(),
@@ -274,6 +274,12 @@ def _run(source: Source, called: str) -> str:
         [*lines, "  (void)call, (void)given, (void)space, (void)took, (void)text;", "  return failed;", "}"]
     )
 
+
+_CERTAIN = """\
+/* what the computation asks may be certain for its types */
+#pragma GCC diagnostic ignored "-Wtype-limits"
+#pragma GCC diagnostic ignored "-Wtautological-compare"
+"""
 
 _GO = """\
 static int tir_go(const tir_call *call, tir_launch *launch, size_t blocks, _Atomic uint64_t *took) {

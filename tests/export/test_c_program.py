@@ -73,8 +73,21 @@ def gathered():
     return tir.Schedule(tir.compute((21, 8), lambda i, j: E[rows[i], j], name="C"))
 
 
+def bits():
+    """What compilers warn of: what is certain for a type, operators without parentheses, shifts by any number."""
+    A, B = tir.placeholder((60,), "uint8", name="A"), tir.placeholder((60,), "int32", name="B")
+
+    def each(i):
+        a, b = A[i], B[i]
+        some = tir.where((a > 3) & (b < 2) | (a < b) & (b > 1), a + 1, a)
+        return (a < 0, tir.minimum(b, b), a + b ^ b - 1, tir.not_equal(a < 3, b < 2), b - 1 << (b & 3), b + 1 >> b + 2,
+                b << b, some, tir.abs(tir.cast(b, "int8")) ^ 3)  # fmt: skip
+
+    return tir.Schedule(tir.compute((60,), each, name="C"))
+
+
 KERNELS = (product, convolution, channels_last, depthwise, grouped, winograd, packed, halves, scaled, several, inexact,
-           gathered)  # fmt: skip
+           gathered, bits)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

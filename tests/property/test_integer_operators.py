@@ -1,5 +1,5 @@
 """Every operator on integers, of every type, on the values where types end: NumPy, the reference, the interpreter,
-OpenCL and the emulated CUDA text say the same. ``python tests/property/test_integer_operators.py`` runs all pairs of
+OpenCL, C and the emulated CUDA text say the same. ``python tests/property/test_integer_operators.py`` runs all pairs of
 types and as many random expressions as asked for (``--expressions``).
 """
 
@@ -18,6 +18,7 @@ from tensorir.check.equivalence import compare
 from tensorir.interp.numbers import Field, Numbers
 from tensorir.interp.reference import evaluate
 from tensorir.interp.run import run
+from tensorir.runtime.device import devices
 
 TYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 MIXED = (("int8", "uint8"), ("uint8", "int32"), ("int16", "uint16"), ("uint32", "int32"), ("uint64", "uint8"),
@@ -127,6 +128,13 @@ def emulated(s, given):
     return done.outputs
 
 
+def in_c(schedule, C, given, want, names):
+    """By one of the C compilers that are here, another one for other types."""
+    if here := [d for d in devices() if d.language == "c" and d.usable]:
+        d = here[sum(map(ord, given[0].dtype.name)) % len(here)]
+        agree(schedule(C, "c").build(d.name)(*given), want, names, f"C by {d.driver}")
+
+
 def plain(C, target):
     return tir.Schedule(C, target=target)
 
@@ -162,6 +170,7 @@ def hold_together(ta, tb, schedule, names=None, device=True):
     assert compare(s, Field(), 0) is None
     if device:
         agree(s.build("opencl")(*given), want, names, "OpenCL")
+        in_c(schedule, C, given, want, names)
     agree(emulated(schedule(C, "cuda"), given), want, names, "CUDA")
 
 
@@ -327,6 +336,7 @@ def run_drawn(seed, device=True):
     assert compare(s, Field(), 0) is None
     if device:
         agree(s.build()(*given), want, names, f"seed {seed}: OpenCL")
+        in_c((plain, in_vectors)[seed % 2], C, given, want, names)
         agree(emulated(plain(C, "cuda"), given), want, names, f"seed {seed}: CUDA")
 
 
