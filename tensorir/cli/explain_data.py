@@ -1,7 +1,8 @@
 """Every error code of the package, explained: ``tensorir explain CODE`` and the documentation's error index.
 
 To add a code, add an Entry to the dict of its phase (``explain_declare``, ``explain_schedule``, ``explain_stages``,
-``explain_warps``, ``explain_hopper``, ``explain_ahead``, ``explain_build``, ``explain_run``);
+``explain_warps``, ``explain_hopper``, ``explain_ahead``, ``explain_build``, ``explain_run``,
+``explain_models``);
 ``tests/test_error_catalogue.py`` says which codes of the package have none, and runs the examples.
 """
 
@@ -14,6 +15,7 @@ from tensorir.cli.explain_build import BUILD
 from tensorir.cli.explain_declare import DECLARE
 from tensorir.cli.explain_entry import PRELUDE, Entry
 from tensorir.cli.explain_hopper import HOPPER
+from tensorir.cli.explain_models import MODELS
 from tensorir.cli.explain_run import RUN
 from tensorir.cli.explain_schedule import SCHEDULE
 from tensorir.cli.explain_stages import STAGES
@@ -22,7 +24,7 @@ from tensorir.errors.spelling import nearest
 
 __all__ = ["CATALOGUE", "PRELUDE", "Entry", "close_codes", "explain"]
 
-CATALOGUE: dict[str, Entry] = {**DECLARE, **SCHEDULE, **STAGES, **WARPS, **HOPPER, **AHEAD, **BUILD, **RUN}
+CATALOGUE: dict[str, Entry] = {**DECLARE, **SCHEDULE, **STAGES, **WARPS, **HOPPER, **AHEAD, **BUILD, **RUN, **MODELS}
 """Code to Entry, by phase."""
 
 

@@ -5,25 +5,29 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from importlib.resources import files as resources
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tensorir.cli.common import LOG, Stop, usage
-from tensorir.errors import TensorIRError
+from tensorir.errors import TensorIRError, refuse
+from tensorir.export.part import ExportError
 from tensorir.ir.tree import Var
 
 if TYPE_CHECKING:
     from tensorir.api.workload import Workload
     from tensorir.cli.chosen import Chosen
-    from tensorir.ops.onnx_nodes import Graph, Match
+    from tensorir.ops.onnx_nodes import Graph, Left, Match
 
 FORMAT = "tensorir-onnx"
+MARK = "tensorir"
+"""Key of the metadata of a model that we wrote."""
 TOGETHER = 1 << 31
 """Bytes of a message of protocol buffers; weights of larger models are stored next to them."""
 
@@ -49,11 +53,15 @@ class Kernel:
 
 @dataclass
 class Plan:
-    """What becomes of each node: ``taken`` by number in the graph, ``left`` with the reason."""
+    """What becomes of each node: ``taken`` by number in the graph, ``left`` with the reason.
+
+    joined: numbers of nodes that became parts of those before them
+    """
 
     graph: Graph
     taken: dict[int, tuple[Match, Kernel]] = field(default_factory=dict)
-    left: dict[int, str] = field(default_factory=dict)
+    left: dict[int, Left] = field(default_factory=dict)
+    joined: set[int] = field(default_factory=set)
     kernels: list[Kernel] = field(default_factory=list)
     missing: dict[str, Workload] = field(default_factory=dict)
     labels: list[str] = field(default_factory=list)
@@ -61,6 +69,12 @@ class Plan:
     def __post_init__(self) -> None:
         """How people find a node: its operator, and its name or what it makes."""
         self.labels = [f"{n.op_type} {n.name or n.output[0]}" for n in self.graph.nodes]
+
+    def take(self, match: Match, kernel: Kernel) -> None:
+        """Replace a node, and what follows it in the match."""
+        self.taken[match.node] = match, kernel
+        self.joined.update(match.taken)
+        kernel.count += 1
 
     def operators(self) -> dict[str, tuple[Match, Kernel]]:
         """Operators of the new model by name: one for each kernel and shapes in the graph."""
@@ -80,20 +94,28 @@ class Plan:
 
 
 def read(path: Path) -> Any:
-    """The model in a file; Stop where there is none."""
-    try:
-        import onnx
-    except ImportError:
-        raise Stop(LOG, "tensorir onnx needs the package onnx: pip install onnx onnxruntime") from None
+    """The model in a file; ExportError where there is none, or no package to read it with."""
+    onnx = package("onnx")
     try:
         model = onnx.load(str(path))
+        onnx.checker.check_model(str(path))  # by its path: models may be larger than a message
     except OSError as error:
-        raise usage(f"{path} cannot be read: {error.strerror or error}") from None
-    except Exception as error:  # protocol buffers have several classes for it
-        raise usage(f"{path} is no ONNX model: {error!s:.200}") from None
+        raise refuse(ExportError, "onnx.model", f"{path} cannot be read: {error.strerror or error}") from None
+    except Exception as error:  # protocol buffers have several classes for it, and so has the check
+        words = " ".join(str(error).split())
+        raise refuse(ExportError, "onnx.model", f"{path} is no ONNX model, or is damaged: {words:.300}") from None
     if not model.graph.node:
-        raise usage(f"{path} is no ONNX model: it has no nodes")
+        raise refuse(ExportError, "onnx.model", f"{path} has no nodes")
     return model
+
+
+def package(name: str) -> Any:
+    """A package of the extra ``onnx``."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        message = f"tensorir onnx needs the package {name}, which cannot be imported: {error!s:.200}"
+        raise refuse(ExportError, "onnx.missing", message, hint='pip install "tensorir[onnx]"') from None
 
 
 def plan(graph: Graph, choose: Callable[[Workload], Chosen | None], default: bool = False) -> Plan:
@@ -107,23 +129,18 @@ def plan(graph: Graph, choose: Callable[[Workload], Chosen | None], default: boo
     kernels: dict[str, Kernel] = {}
     for number, found in candidates(graph):
         if isinstance(found, Left):
-            made.left[number] = found.why
+            made.left[number] = found
             continue
-        works = [(match, _kernel(kernels, match, choose)) for match in found]
-        for match, kernel in works:
-            if kernel.chosen is not None:
-                made.taken[number] = match, kernel
-                kernel.count += 1
-                break
-        else:
-            match, kernel = works[0]
+        works = [(m, _kernel(kernels, m, choose)) for m in found if made.joined.isdisjoint(m.taken)]
+        known = next(((m, kernel) for m, kernel in works if kernel.record is not None), None)
+        match, kernel = known or works[0]
+        if known is None:
             made.missing.setdefault(kernel.work.title, kernel.work)
-            if default:
-                kernel.chosen = _default(kernel.work)
-                made.taken[number] = match, kernel
-                kernel.count += 1
-            else:
-                made.left[number] = "not on record"
+            if not default:
+                made.left[number] = Left(number, "onnx.not-tuned", "not on record")
+                continue
+            kernel.chosen = kernel.chosen or _default(kernel.work)
+        made.take(match, kernel)
     made.kernels = [k for k in kernels.values() if k.count]
     counts = Counter[str]()
     for kernel in made.kernels:
@@ -156,38 +173,55 @@ def write(made: Plan, out: Path) -> dict[str, Any]:
     all. What cannot be lowered to C is moved from ``made.taken`` to ``made.left``.
     """
     folder = out.with_suffix(".kernels")
-    old = _existing(folder)
+    _need_ours(out, folder)
+    scratch = None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
-    except OSError as error:
-        raise usage(f"cannot write {folder}: {error.strerror or error}") from None
-    try:
-        _export(made, scratch)
-        manifest = _library(made, scratch, _identifier(out.stem))
+        (kernels := scratch / "kernels").mkdir()
+        _export(made, kernels)
+        manifest = _library(made, kernels, _identifier(out.stem))
         _rewrite(made, manifest["onnxruntime"]["domain"])
-        _save(made.graph.model, out)
-        scratch.chmod(0o755)
-        if old:
+        files = _save(made.graph.model, scratch / out.name)
+        if folder.exists():
             shutil.rmtree(folder)
-        scratch.rename(folder)
+        kernels.rename(folder)
+        for file in files:
+            file.replace(out.parent / file.name)
+    except OSError as error:
+        message = f"cannot write {out} and {folder}: {error.strerror or error}"
+        raise refuse(ExportError, "export.unwritable", message, hint="another -o OUT") from None
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        if scratch is not None:
+            shutil.rmtree(scratch, ignore_errors=True)
     return {**manifest, "folder": str(folder)}
 
 
-def _existing(folder: Path) -> bool:
-    """Whether an earlier run wrote the folder; refuses one that holds anything else."""
-    if not folder.exists():
+def _need_ours(out: Path, folder: Path) -> None:
+    """Refuse to write over what is not of an earlier run."""
+    for path, ours in ((out, _our_model), (folder, _our_folder)):
+        if (path.exists() or path.is_symlink()) and not ours(path):
+            message = f"{path} is there and tensorir onnx did not write it"
+            raise refuse(ExportError, "onnx.exists", message, hint="another -o OUT")
+
+
+def _our_model(path: Path) -> bool:
+    try:
+        model = package("onnx").load(str(path), load_external_data=False)
+    except (OSError, ValueError):  # a folder, for one
         return False
+    except Exception:  # no model: protocol buffers have several classes for it
+        return False
+    return any(entry.key == MARK for entry in model.metadata_props)
+
+
+def _our_folder(folder: Path) -> bool:
     try:
         about = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
         known = {"manifest.json", *about["holds"]} if about.get("format") == FORMAT else set()
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        known = set()
-    if not known or {p.name for p in folder.iterdir()} - known - {"__pycache__"}:
-        raise usage(f"{folder} holds what tensorir onnx did not write", "another name for -o")
-    return True
+        return False
+    return bool(known) and not {p.name for p in folder.iterdir()} - known - {"__pycache__"}
 
 
 def _export(made: Plan, scratch: Path) -> None:
@@ -195,6 +229,7 @@ def _export(made: Plan, scratch: Path) -> None:
     from tensorir.api.export_shapes import about_record
     from tensorir.api.shipping import part_of_work
     from tensorir.export.folder import export_part
+    from tensorir.ops.onnx_nodes import Left
 
     for kernel in list(made.kernels):
         work, chosen = kernel.work, kernel.chosen
@@ -207,8 +242,9 @@ def _export(made: Plan, scratch: Path) -> None:
         except TensorIRError as error:
             made.kernels.remove(kernel)
             for number in [n for n, (_, k) in made.taken.items() if k is kernel]:
-                made.left[number] = f"its kernel is no C: {error.problems[0].message}"
-                del made.taken[number]
+                problem = error.problems[0]
+                made.left[number] = Left(number, problem.code, f"its kernel is no C: {problem.message}")
+                made.joined.difference_update(made.taken.pop(number)[0].taken)
 
 
 def _library(made: Plan, scratch: Path, stem: str) -> dict[str, Any]:
@@ -238,9 +274,14 @@ def _library(made: Plan, scratch: Path, stem: str) -> dict[str, Any]:
     about["holds"] = [p.name for p in scratch.iterdir()] + ([f"lib{stem}.so"] if own else [])
     about["sha256"] = {name: hashlib.sha256((scratch / name).read_bytes()).hexdigest() for name in sources}
     (scratch / "manifest.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
-    if own and build.compiler() is not None:
+    command = build.compiler()
+    if own and command is not None:
         contents = {Path(name).name: (scratch / name).read_bytes() for name in about["library"]["sources"]}
-        (scratch / f"lib{stem}.so").write_bytes(build.compiled(build.compiler() or (), contents))
+        try:
+            (scratch / f"lib{stem}.so").write_bytes(build.compiled(command, contents))
+        except (RuntimeError, subprocess.SubprocessError) as error:
+            message = f"the library of the kernels cannot be made: {error}"[:600]
+            raise refuse(ExportError, "export.library", message, hint="CC=clang, or another compiler") from None
     return about
 
 
@@ -258,42 +299,46 @@ def _operator(name: str, match: Match, kernel: Kernel, scratch: Path) -> Any:
 
 
 def _rewrite(made: Plan, domain: str) -> None:
-    """Nodes become operators of the domain; a Relu that one of them does is taken away."""
-    from onnx import helper
+    """Nodes become operators of the domain, each where the last of the nodes was that it stands for."""
+    from onnx import NodeProto, helper
+
+    from tensorir import __version__
 
     model = made.graph.model
-    gone = []
-    known = {v.name for v in model.graph.value_info}
-    for number, (match, kernel) in made.taken.items():
-        node = model.graph.node[number]
-        node.doc_string = kernel.work.title
-        node.op_type, node.domain = made.operator(number), domain
-        del node.input[:], node.output[:]
-        node.input.extend(name for name, _ in match.inputs)
-        name, shape = match.output
-        node.output.append(name)
-        if match.taken is not None:
-            gone.append(model.graph.node[match.taken])
-        if name not in known and all(name != v.name for v in model.graph.output):
-            kind = made.graph.values[match.inputs[0][0]].type
-            model.graph.value_info.append(helper.make_tensor_value_info(name, kind, shape))
-    for node in gone:
-        model.graph.node.remove(node)
+    place = {max((number, *match.taken)): number for number, (match, _) in made.taken.items()}
+    kept = []
+    known = {v.name for v in (*model.graph.value_info, *model.graph.output)}
+    for number, node in enumerate(model.graph.node):
+        if number in place:
+            match, kernel = made.taken[place[number]]
+            name, shape = match.output
+            own = made.operator(match.node)
+            inputs, label = [name for name, _ in match.inputs], model.graph.node[match.node].name
+            kept.append(helper.make_node(own, inputs, [name], label, kernel.work.title, domain))
+            if name not in known:
+                kind = made.graph.values[match.inputs[0][0]].type
+                model.graph.value_info.append(helper.make_tensor_value_info(name, kind, shape))
+        elif number not in made.taken and number not in made.joined:
+            kept.append(NodeProto())
+            kept[-1].CopyFrom(node)
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
     if made.taken:
         model.opset_import.append(helper.make_opsetid(domain, 1))
+    marks = {entry.key: entry.value for entry in model.metadata_props}
+    helper.set_model_props(model, {**marks, MARK: __version__})
 
 
-def _save(model: Any, out: Path) -> None:
+def _save(model: Any, out: Path) -> list[Path]:
+    """Write the model; its files, that which is read first last."""
     import onnx
 
-    size = sum(len(w.raw_data) or 4 * prod(w.dims) for w in model.graph.initializer)
-    try:
-        if size < TOGETHER * 0.9:
-            onnx.save(model, str(out))
-        else:
-            onnx.save(model, str(out), save_as_external_data=True, location=f"{out.name}.data")
-    except OSError as error:
-        raise usage(f"cannot write {out}: {error.strerror or error}") from None
+    size = sum(len(w.raw_data) or 8 * prod(w.dims) for w in model.graph.initializer)
+    if size < TOGETHER * 0.9:
+        onnx.save(model, str(out))
+        return [out]
+    onnx.save(model, str(out), save_as_external_data=True, location=f"{out.name}.data")
+    return [out.with_name(f"{out.name}.data"), out]
 
 
 def _identifier(text: str) -> str:
@@ -305,7 +350,8 @@ def _identifier(text: str) -> str:
 def compared(path: Path, out: Path, library: Path | None, seed: int = 0) -> dict[str, float]:
     """The largest difference of each output of two models, relative to the largest value of it in the first."""
     import numpy as np
-    import onnxruntime as ort
+
+    ort = package("onnxruntime")
 
     def session(where: Path, own: Path | None) -> Any:
         options = ort.SessionOptions()
@@ -334,7 +380,8 @@ def _random(rng: Any, value: Any) -> Any:
                                 "int32": np.int32, "bool": np.bool_, "uint8": np.uint8, "int8": np.int8}  # fmt: skip
     kind = kinds.get(value.type.removeprefix("tensor(").removesuffix(")"))
     if kind is None:
-        raise usage(f"{value.name} is a {value.type}: --test knows no values for it")
+        message = f"{value.name} is a {value.type}: --test knows no values for it"
+        raise refuse(ExportError, "onnx.dtype", message, hint="without --test")
     if np.dtype(kind).kind == "f":
         return rng.standard_normal(shape).astype(kind)
     return rng.integers(0, 2, shape).astype(kind)

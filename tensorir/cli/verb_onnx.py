@@ -38,8 +38,8 @@ def command(model: Path, replace: bool, output: Path | None, dim: tuple[str, ...
             device: str | None, untuned: bool, test: bool, log: str, as_json: bool) -> int:  # fmt: skip
     """Say for which nodes of an ONNX MODEL kernels are on record; with --replace, write a model that calls them.
 
-    Nodes are Conv (of two dimensions, the same pads and strides on all sides), MatMul and Gemm of floats, with a Relu
-    behind them where nothing else reads what it does. Shapes are fixed: symbolic extents need --dim.
+    Nodes are Conv (of two dimensions, the same pads and strides on all sides), MatMul and Gemm of floats, with the Add
+    and the activation after them where nothing else reads them. Shapes are fixed: symbolic extents need --dim.
 
     OUT runs with onnxruntime 1.16 or newer once the library in OUT.kernels is registered in the session's options.
     """
@@ -135,8 +135,9 @@ def _rows(made: Plan) -> list[dict[str, Any]]:
         for k in made.kernels
     ]  # fmt: skip
     left: dict[str, dict[str, Any]] = {}
-    for number, why in made.left.items():
-        left.setdefault(why, {"nodes": [], "left": why})["nodes"].append(made.labels[number])
+    for number, found in sorted(made.left.items()):
+        row = left.setdefault(found.why, {"nodes": [], "left": found.why, "code": found.code})
+        row["nodes"].append(made.labels[number])
     commands = [command_for(work) for work in made.missing.values()]
     return [*taken, *left.values(), *([{"missing": commands}] if commands else [])]
 
@@ -165,7 +166,7 @@ def _text(document: dict[str, Any]) -> str:
         lines.append(f"  {len(row['nodes'])} x {row['workload']}  ({row['template']}, {how})")
     for row in document["left"]:
         shown = ", ".join(row["nodes"][:4]) + (f" and {len(row['nodes']) - 4} more" if len(row["nodes"]) > 4 else "")
-        lines += [f"left {len(row['nodes'])}: {row['left']}", f"  {shown}"]
+        lines += [f"left {len(row['nodes'])}: {row['left']} [{row['code']}]", f"  {shown}"]
     if document["missing"]:
         lines += ["to have them on record (or --tune; --untuned takes default schedules):"]
         lines += [f"  {words}" for words in document["missing"]]
@@ -184,10 +185,7 @@ def _compare(model: Path, output: Path, written: dict[str, Any]) -> tuple[int, d
     from tensorir.cli.onnx_replace import compared
 
     library = Path(written["folder"]) / written["onnxruntime"]["library"]
-    try:
-        found = compared(model, output, library if library.exists() else None)
-    except ImportError:
-        raise usage("--test needs the package onnxruntime: pip install onnxruntime") from None
+    found = compared(model, output, library if library.exists() else None)
     wrong = [name for name, error in found.items() if not error <= TOLERANCE]
     for name in wrong:
         say(f"{name} is wrong: it differs by {found[name]:.2g} of its largest value, {TOLERANCE:g} is allowed")

@@ -1,7 +1,7 @@
 """Nodes of an ONNX model as workloads of ``tensorir.ops``: which node is which, and why others are none.
 
-A node becomes a workload where its shapes are known and the operator says exactly the same; what follows it and is a
-Relu of it alone may be taken in. Nothing here chooses a kernel.
+A node becomes a workload where its shapes are known and the operator says exactly the same. Nodes after it that alone
+read it may become its epilogue: an Add, then an activation. Nothing here chooses a kernel.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 DTYPES = {1: "float32", 10: "float16", 11: "float64"}
 """``onnx.TensorProto.DataType`` -> dtype, of what is taken."""
+ACTIVATIONS = {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh", "Gelu": "gelu"}
+"""Operator -> ``act`` of a workload."""
 _KNOWN = ("Conv", "Gemm", "MatMul")
 _SMALL = 1024  # elements of an initializer that shapes may be computed from
 
@@ -26,7 +28,11 @@ Shape = tuple[int, ...]
 
 
 class _Other(Exception):  # the answer of a function, not a failure
-    """The node is no workload; the message says why."""
+    """The node is no workload: the code of the reason, and the reason."""
+
+    def __init__(self, code: str, why: str) -> None:
+        super().__init__(why)
+        self.code = code
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,7 @@ class Match:
     node:       its number in the graph
     inputs:     names and shapes in the graph, in the order of the workload's arguments
     output:     name and shape in the graph
-    taken:      the number of the Relu that is part of it, None for none
+    taken:      numbers of the nodes after it that are part of it
     """
 
     op: str
@@ -57,7 +63,7 @@ class Match:
     node: int
     inputs: tuple[tuple[str, Shape], ...]
     output: tuple[str, Shape]
-    taken: int | None = None
+    taken: tuple[int, ...] = ()
 
     def work(self) -> Workload:
         """The workload."""
@@ -67,19 +73,21 @@ class Match:
 
 @dataclass(frozen=True)
 class Left:
-    """A node that stays as it is, and why."""
+    """A node that stays as it is, and why: a code of the catalogue, and words."""
 
     node: int
+    code: str
     why: str
 
 
 @dataclass
 class Graph:
-    """What is known of a model's main graph: ``values`` by name, ``readers`` of each value."""
+    """What is known of a model's main graph: ``values`` by name; how many read each, and the last node that does."""
 
     model: Any
     values: dict[str, Tensor]
     readers: Counter[str] = field(default_factory=Counter)
+    reader: dict[str, int] = field(default_factory=dict)
 
     @property
     def nodes(self) -> Sequence[Any]:
@@ -90,10 +98,10 @@ class Graph:
         """The value of that name, with all extents known."""
         found = self.values.get(name)
         if found is None:
-            raise _Other(f"the shape of {name} is not known")
+            raise _Other("onnx.shape", f"the shape of {name} is not known")
         if not found.known:
             text = "x".join("?" if n < 0 else str(n) for n in found.shape)
-            raise _Other(f"{name} is {text}: extents that are not known (say them with --dim NAME=SIZE)")
+            raise _Other("onnx.shape", f"{name} is {text}: extents that are not known (say them with --dim NAME=SIZE)")
         return found
 
 
@@ -107,7 +115,8 @@ def graph_of(model: Any, dims: Mapping[str, int] | None = None) -> Graph:
     readers = Counter(name for node in model.graph.node for name in node.input)
     readers.update(name for node in model.graph.node for name in _captured(node))
     readers.update(value.name for value in model.graph.output)
-    return Graph(model, values, readers)
+    reader = {name: number for number, node in enumerate(model.graph.node) for name in node.input}
+    return Graph(model, values, readers, reader)
 
 
 def fix_dims(model: Any, dims: Mapping[str, int]) -> set[str]:
@@ -130,7 +139,7 @@ def candidates(graph: Graph) -> Iterator[tuple[int, list[Match] | Left]]:
         try:
             yield number, list(_matches(graph, number))
         except _Other as why:
-            yield number, Left(number, str(why))
+            yield number, Left(number, why.code, str(why))
 
 
 def others(graph: Graph) -> Counter[str]:
@@ -143,38 +152,71 @@ def _matches(graph: Graph, number: int) -> Iterator[Match]:
     node = graph.nodes[number]
     find = {"Conv": _conv, "Gemm": _gemm, "MatMul": _matmul}[node.op_type]
     plain = find(graph, number, node)
-    follows = _relu_after(graph, node.output[0])
-    if follows is not None:
-        name, shape = graph.nodes[follows].output[0], plain.output[1]
-        params = {**plain.params, "act": "relu"}
-        yield Match(plain.op, params, number, plain.inputs, (name, shape), follows)
-    yield plain
+    for match in (_with_added(graph, plain), plain):
+        if match is not None:
+            acts = _with_activation(graph, match)
+            yield from (match,) if acts is None else (acts, match)
 
 
-def _relu_after(graph: Graph, value: str) -> int | None:
-    """The Relu that alone reads a value."""
-    if graph.readers[value] != 1:
+def _after(graph: Graph, match: Match) -> tuple[int, Any] | None:
+    """The node that alone reads the result."""
+    value = match.output[0]
+    if graph.readers[value] != 1 or value not in graph.reader:
         return None
-    for number, node in enumerate(graph.nodes):
-        if node.op_type == "Relu" and node.domain in ("", "ai.onnx") and list(node.input) == [value]:
-            return number
-    return None
+    number = graph.reader[value]
+    node = graph.nodes[number]
+    return (number, node) if node.domain in ("", "ai.onnx") else None
+
+
+def _with_added(graph: Graph, match: Match) -> Match | None:
+    """The match with an Add after it: of a bias, or of a tensor of the same shape."""
+    number, node = _after(graph, match) or (0, None)
+    if node is None or node.op_type != "Add":
+        return None
+    _, result = match.output
+    name = next(n for n in node.input if n != match.output[0])
+    found = graph.values.get(name)
+    if found is None or not found.known or len(found.shape) > len(result):
+        return None
+    conv = match.op == "conv2d"
+    along = match.params["k" if conv else "n"]
+    channels = found.shape[-3:] == (along, 1, 1) if conv else found.shape[-1:] == (along,)
+    if found.shape == result and conv:
+        params, given = {**match.params, "residual": True}, (*match.inputs, (name, found.shape))
+    elif channels and prod(found.shape) == along and not match.params.get("bias"):
+        params, given = {**match.params, "bias": True}, (*match.inputs, (name, found.shape))
+    else:
+        return None
+    return Match(match.op, params, match.node, given, (node.output[0], result), (*match.taken, number))
+
+
+def _with_activation(graph: Graph, match: Match) -> Match | None:
+    """The match with an activation after it."""
+    number, node = _after(graph, match) or (0, None)
+    act = None if node is None else ACTIVATIONS.get(node.op_type)
+    if node is None or act is None or _attributes(node).get("approximate", b"none") != b"none":
+        return None
+    output = node.output[0], match.output[1]
+    return Match(match.op, {**match.params, "act": act}, match.node, match.inputs, output, (*match.taken, number))
 
 
 def _conv(graph: Graph, number: int, node: Any) -> Match:
     x, w, dtype = _operands(graph, node)
     if len(x.shape) != 4 or len(w.shape) != 4:
-        raise _Other(f"its dimensions are {len(x.shape) - 2}: only convolutions of 2 are known")
+        raise _Other("onnx.shape", f"its dimensions are {len(x.shape) - 2}: only convolutions of 2 are known")
     given = _attributes(node)
     (n, c, h, wide), (k, cg, r, s) = x.shape, w.shape
     groups = given.get("group", 1)
     if c != cg * groups or k % groups or list(given.get("kernel_shape", (r, s))) != [r, s]:
-        raise _Other(f"its attributes do not fit {node.input[0]} {_text(x.shape)} and {node.input[1]} {_text(w.shape)}")
+        raise _Other(
+            "onnx.shape",
+            f"its attributes do not fit {node.input[0]} {_text(x.shape)} and {node.input[1]} {_text(w.shape)}",
+        )
     strides, dilations = list(given.get("strides", (1, 1))), list(given.get("dilations", (1, 1)))
     pads = _pads(given, (h, wide), (r, s), strides, dilations)
     for name, values in (("strides", strides), ("dilations", dilations), ("pads", pads)):
         if len(set(values)) != 1:
-            raise _Other(f"{name} are {values}: conv2d has one number for all sides")
+            raise _Other("onnx.attributes", f"{name} are {values}: conv2d has one number for all sides")
     bias = _bias(graph, node, 2, k)
     params = dict(n=n, c=c, h=h, w=wide, k=k, r=r, s=s, stride=strides[0], pad=pads[0], dilation=dilations[0],
                   groups=groups, dtype=dtype, bias=bool(bias))  # fmt: skip
@@ -201,7 +243,7 @@ def _pads(given: Mapping[str, Any], sizes: Shape, taps: Shape, strides: Sequence
 def _matmul(graph: Graph, number: int, node: Any) -> Match:
     a, b, dtype = _operands(graph, node)
     if len(a.shape) < 2 or len(b.shape) < 2 or a.shape[-1] != b.shape[-2]:
-        raise _Other(f"it multiplies {_text(a.shape)} by {_text(b.shape)}: only matrices are known")
+        raise _Other("onnx.shape", f"it multiplies {_text(a.shape)} by {_text(b.shape)}: only matrices are known")
     *lead, m, k = a.shape
     n = b.shape[-1]
     params: dict[str, Any] = dict(n=n, k=k, dtype=dtype)
@@ -211,7 +253,9 @@ def _matmul(graph: Graph, number: int, node: Any) -> Match:
     elif list(b.shape[:-2]) == lead:
         params |= dict(m=m, batch=prod(lead))
     else:
-        raise _Other(f"{_text(a.shape)} by {_text(b.shape)}: matrices of one are used with several of the other")
+        raise _Other(
+            "onnx.shape", f"{_text(a.shape)} by {_text(b.shape)}: matrices of one are used with several of the other"
+        )
     inputs = ((node.input[0], a.shape), (node.input[1], b.shape))
     return _match("matmul", params, number, inputs, node, result)
 
@@ -221,13 +265,15 @@ def _gemm(graph: Graph, number: int, node: Any) -> Match:
     given = _attributes(node)
     ta, tb = bool(given.get("transA", 0)), bool(given.get("transB", 0))
     if len(a.shape) != 2 or len(b.shape) != 2:
-        raise _Other(f"it multiplies {_text(a.shape)} by {_text(b.shape)}: only matrices are known")
+        raise _Other("onnx.shape", f"it multiplies {_text(a.shape)} by {_text(b.shape)}: only matrices are known")
     (m, k), (kb, n) = a.shape[:: -1 if ta else 1], b.shape[:: -1 if tb else 1]
     added = len(node.input) > 2 and node.input[2]
     if given.get("alpha", 1.0) != 1.0 or (added and given.get("beta", 1.0) != 1.0):
-        raise _Other(f"alpha is {given.get('alpha', 1.0):g}, beta {given.get('beta', 1.0):g}: only 1 is known")
+        raise _Other(
+            "onnx.attributes", f"alpha is {given.get('alpha', 1.0):g}, beta {given.get('beta', 1.0):g}: only 1 is known"
+        )
     if k != kb:
-        raise _Other(f"its attributes do not fit {_text(a.shape)} and {_text(b.shape)}")
+        raise _Other("onnx.shape", f"its attributes do not fit {_text(a.shape)} and {_text(b.shape)}")
     bias = _bias(graph, node, 2, n)
     params = dict(m=m, n=n, k=k, ta=ta, tb=tb, dtype=dtype, bias=bool(bias))
     inputs = ((node.input[0], a.shape), (node.input[1], b.shape), *bias)
@@ -241,23 +287,23 @@ def _bias(graph: Graph, node: Any, place: int, extent: int) -> tuple[tuple[str, 
     name = node.input[place]
     found = graph.tensor(name)
     if prod(found.shape) != extent or (found.shape and found.shape[-1] != extent):
-        raise _Other(f"what is added, {name}, is {_text(found.shape)}: only {extent} numbers are known")
+        raise _Other("onnx.shape", f"what is added, {name}, is {_text(found.shape)}: only {extent} numbers are known")
     return ((name, found.shape),)
 
 
 def _operands(graph: Graph, node: Any) -> tuple[Tensor, Tensor, str]:
     a, b = (graph.tensor(name) for name in node.input[:2])
     if a.type not in DTYPES or a.type != b.type:
-        raise _Other(f"it is of ONNX types {a.type} and {b.type}; {', '.join(DTYPES.values())} are known")
+        raise _Other("onnx.dtype", f"it is of ONNX types {a.type} and {b.type}; {', '.join(DTYPES.values())} are known")
     if 0 in (*a.shape, *b.shape):
-        raise _Other("it works on no elements")
+        raise _Other("onnx.shape", "it works on no elements")
     return a, b, DTYPES[a.type]
 
 
 def _match(op: str, params: dict[str, Any], number: int, inputs: tuple[tuple[str, Shape], ...], node: Any,
            shape: Shape) -> Match:  # fmt: skip
     if 0 in shape or any(n < 0 for n in shape):
-        raise _Other(f"its result would be {_text(shape)}")
+        raise _Other("onnx.shape", f"its result would be {_text(shape)}")
     return Match(op, params, number, inputs, (node.output[0], shape))
 
 

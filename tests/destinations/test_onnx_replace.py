@@ -85,14 +85,20 @@ def test_all_that_fits_is_replaced_and_computes_the_same(replaced):
         "conv2d": ["Conv first", "Conv c2", "Conv c3", "Conv c4"], "matmul": ["MatMul p", "Gemm y"]
     }  # fmt: skip
     assert said["left"] == [
-        {"nodes": ["Conv uneven"], "left": "pads are [1, 0, 1, 2]: conv2d has one number for all sides"}
+        {
+            "nodes": ["Conv uneven"],
+            "left": "pads are [1, 0, 1, 2]: conv2d has one number for all sides",
+            "code": "onnx.attributes",
+        }
     ]
     made = onnx.load(str(where / "out.onnx"))
     onnx.checker.check_model(made)
     own = [n for n in made.graph.node if n.domain == said["domain"] == "tensorir.out"]
-    assert [n.op_type for n in own][:4] == ["conv2d_1", "conv2d_2", "conv2d_2", "conv2d_3"]
-    assert [n.op_type for n in made.graph.node if n.domain == ""] == ["Add", "Relu", "Conv", "Reshape", "Reshape"]
+    assert [n.op_type for n in own][:4] == ["conv2d_1", "conv2d_2", "conv2d_3", "conv2d_4"]
+    assert [n.op_type for n in made.graph.node if n.domain == ""] == ["Conv", "Reshape", "Reshape"]
     assert list(own[0].input) == ["x", "w1", "b1"] and list(own[0].output) == ["r1"]
+    assert list(own[2].input) == ["c2", "w2", "c2"] and list(own[2].output) == ["r2"], "the sum and its Relu are in it"
+    assert own[0].name == "first"
     assert own[0].doc_string == said["kernels"][0]["workload"] and "act=relu" in own[0].doc_string
     assert {w.name for w in made.graph.initializer} >= {"w1", "b1", "w2", "m1", "g"}, "weights stay inputs"
 
@@ -136,7 +142,7 @@ def test_a_wrong_kernel_is_noticed(replaced, monkeypatch):
 def test_nothing_on_record_leaves_everything_and_says_how_to_tune(cli, tmp_path):
     network(tmp_path / "net.onnx")
     code, out, _ = cli("onnx", "net.onnx")
-    assert code == 0 and out.startswith("net.onnx: 0 nodes have kernels\nleft 6: not on record\n")
+    assert code == 0 and out.startswith("net.onnx: 0 nodes have kernels\nleft 6: not on record [onnx.not-tuned]\n")
     assert "\n  tensorir tune conv2d 2x3x6x6 8x3x3x3 --pad 1 --bias --act relu\n" in out
     assert "\n  tensorir tune conv2d 2x8x6x6 8x8x1x1 --groups 2\n" in out and "matmul 96x4x5 --tb --bias" in out
     assert "never replaced: 2 Relu, 1 Add, 2 Reshape" in out and not (tmp_path / "out.kernels").exists()
@@ -154,7 +160,7 @@ def test_only_what_is_on_record_is_replaced(cli, tmp_path):
     assert code == 0, err
     said = json.loads(out)
     assert [(k["nodes"], k["tuned"]) for k in said["kernels"]] == [(["Conv first"], True)]
-    assert said["kernels"][0]["time_s"] > 0 and len(said["missing"]) == 4 and said["test"]["y"] <= 1e-4
+    assert said["kernels"][0]["time_s"] > 0 and len(said["missing"]) == 5 and said["test"]["y"] <= 1e-4
     made = onnx.load("new/out.onnx")
     assert [n.op_type for n in made.graph.node][:3] == ["conv2d_1", "Relu", "Conv"]
     assert made.graph.node[0].domain == "tensorir.out"
@@ -163,7 +169,7 @@ def test_only_what_is_on_record_is_replaced(cli, tmp_path):
 def test_symbolic_extents_are_given_by_name(cli, tmp_path):
     network(tmp_path / "net.onnx", "batch")
     code, out, _ = cli("onnx", "net.onnx")
-    assert code == 0 and "left 1: x is ?x3x6x6: extents that are not known (say them with --dim NAME=SIZE)" in out
+    assert code == 0 and "left 1: x is ?x3x6x6: extents that are not known (say them with --dim NAME=SIZE) [" in out
     code, out, _ = cli("onnx", "net.onnx", "--dim", "batch=3")
     assert "tensorir tune conv2d 3x3x6x6 8x3x3x3 --pad 1 --bias --act relu" in out
     code, _, err = cli("onnx", "net.onnx", "--dim", "bach=3")
@@ -177,8 +183,16 @@ def test_an_earlier_result_is_replaced_and_anything_else_is_kept(cli, tmp_path):
     (tmp_path / "out.kernels").mkdir()
     (tmp_path / "out.kernels" / "mine").write_text("x")
     code, _, err = cli("onnx", "net.onnx", "--replace", "-o", "out.onnx")
-    assert code == 2 and "holds what tensorir onnx did not write" in err and not (tmp_path / "out.onnx").exists()
+    assert code == 2 and "[onnx.exists]" in err and not (tmp_path / "out.onnx").exists()
     shutil.rmtree(tmp_path / "out.kernels")
+    for there in (b"mine", (tmp_path / "net.onnx").read_bytes()):
+        (tmp_path / "out.onnx").write_bytes(there)
+        code, _, err = cli("onnx", "net.onnx", "--replace", "-o", "out.onnx")
+        assert code == 2 and "out.onnx is there and tensorir onnx did not write it" in err
+        assert (tmp_path / "out.onnx").read_bytes() == there and not (tmp_path / "out.kernels").exists()
+    (tmp_path / "out.onnx").unlink()
+    (tmp_path / "folder.onnx").mkdir()
+    assert "[onnx.exists]" in cli("onnx", "net.onnx", "--replace", "-o", "folder.onnx")[2]
     for _ in range(2):
         assert cli("onnx", "net.onnx", "--replace", "-o", "out.onnx")[0] == 0
     (tmp_path / "out.kernels" / "mine").write_text("x")
@@ -190,18 +204,24 @@ def test_wrong_calls_say_what_is_meant(cli, tmp_path, monkeypatch):
     network(tmp_path / "net.onnx")
     (tmp_path / "text.onnx").write_text("nothing of the sort\n")
     (tmp_path / "empty.onnx").write_bytes(b"")
+    whole = (tmp_path / "net.onnx").read_bytes()
+    (tmp_path / "short.onnx").write_bytes(whole[:-40])
+    (tmp_path / "torn.onnx").write_bytes(whole.replace(b"Reshape", b"Rehsape"))
     for args, words in {
         ("net.onnx", "--replace"): "needs -o OUT",
         ("net.onnx", "-o", "out.onnx"): "is for --replace",
         ("net.onnx", "--test"): "compares what --replace writes",
         ("net.onnx", "--budget", "5s"): "are for --tune",
         ("net.onnx", "--replace", "-o", "net.onnx"): "is the model itself",
-        ("text.onnx",): "text.onnx is no ONNX model",
-        ("empty.onnx",): "empty.onnx is no ONNX model: it has no nodes",
-        ("none.onnx",): "none.onnx cannot be read",
+        ("text.onnx",): "[onnx.model] text.onnx is no ONNX model",
+        ("empty.onnx",): "[onnx.model] empty.onnx is no ONNX model",
+        ("short.onnx",): "[onnx.model] short.onnx is no ONNX model, or is damaged",
+        ("torn.onnx",): "No Op registered for Rehsape",
+        ("none.onnx",): "[onnx.model] none.onnx cannot be read",
+        (".",): "[onnx.model] . cannot be read",
     }.items():
         code, out, err = cli("onnx", *args)
         assert code == 2 and words in err and not out, (args, err)
     monkeypatch.setitem(sys.modules, "onnx", None)
     code, _, err = cli("onnx", "net.onnx")
-    assert code == 7 and "pip install onnx onnxruntime" in err
+    assert code == 2 and "[onnx.missing]" in err and 'pip install "tensorir[onnx]"' in err
