@@ -6,8 +6,8 @@ from tensorir.cli.explain_entry import Entry
 
 MODELS: dict[str, Entry] = {
     "onnx.attributes": Entry(
-        "A node of an ONNX model is left: no workload has its attributes. Convolutions have one stride, one dilation and "
-        "one number of pads for all sides, products no factors.",
+        "A node of an ONNX model is left: no workload has its attributes. Convolutions have one stride, one dilation "
+        "and one number of pads for all sides, products no factors.",
         "# a Conv with strides=[1, 2], or a Gemm with alpha=0.5",
         "# strides=[2, 2]; a Pad node before a Conv whose pads differ",
     ),
@@ -39,8 +39,8 @@ MODELS: dict[str, Entry] = {
         "# the same with --tune --budget 10m, or with --untuned for default schedules",
     ),
     "onnx.shape": Entry(
-        "A node of an ONNX model is left: its shapes are not known, or no workload has them. Kernels have fixed shapes; "
-        "convolutions have two dimensions, products are of matrices.",
+        "A node of an ONNX model is left: its shapes are not known, or no workload has them. Kernels have fixed "
+        "shapes; convolutions have two dimensions, products are of matrices.",
         "# tensorir onnx model.onnx, where an input is (batch, 3, 224, 224)",
         "# tensorir onnx model.onnx --dim batch=1",
     ),
