@@ -13,6 +13,7 @@ import pytest
 import tensorir as tir
 from tensorir.api.options import Options
 from tensorir.api.workload import Template
+from tensorir.errors import asked
 from tensorir.export.folder import export
 from tensorir.intrin.intrin import Intrin, known, meaning, register
 from tensorir.ir.build import MATH
@@ -364,6 +365,19 @@ def test_executables(tmp_path, monkeypatch):
             tir.Schedule(C).export(given)
         with pytest.raises(tir.TensorIRError):
             export(f.emitted, given, ["source"], outputs=[C])
+
+
+def test_a_call_that_is_right_does_not_read_the_users_source(monkeypatch):
+    """A tensor among the arguments is not asked whether it is an int: what it answers repeats the line that asks."""
+
+    def read(*_):
+        raise AssertionError("the user's source was read")
+
+    monkeypatch.setattr(asked.ast, "parse", read)
+    x, w = tir.placeholder((1, 4, 8, 8), name="x"), tir.placeholder((4, 4, 3, 3), name="w")
+    y = tir.nn.conv2d(x, w, pad=np.int64(1))
+    assert y.shape == (1, 4, 8, 8) and tir.nn.matmul(*(tir.placeholder((4, 4), name=n) for n in "ab")).shape == (4, 4)
+    tir.ops.conv2d(c=np.int32(8)), tir.ops.matmul(m=16)
 
 
 def test_every_public_call_is_here():

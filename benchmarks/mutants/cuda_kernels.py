@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorir as tir
 from tensorir.ops.conv_hopper import NO_WIDTH
-from tensorir.ops.gemm import gpu_tile
+from tensorir.ops.gemm_gpu import gpu_tile
 from tensorir.ops.gemm_hopper import gpu_hopper
 from tensorir.ops.gemm_tensor import gpu_tensor
 from tensorir.schedule.schedule import Schedule

@@ -15,7 +15,6 @@ from tensorir.errors.shown import Shown, few_lines
 from tensorir.runtime.call import by_name
 from tensorir.runtime.device import Device
 from tensorir.runtime.launch import BoundLaunch, Program
-from tensorir.runtime.timing import Timing, copied_names
 from tensorir.target import Target
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from tensorir.api.schedule import Schedule
     from tensorir.export.part import Part
     from tensorir.expr.tensor import Tensor
+    from tensorir.runtime.timing import Timing
 
 
 def emit_source(s: Schedule, target: Target) -> Source:
@@ -96,7 +96,7 @@ class Executable(Shown):
         self,
         source: Source,
         device: Device,
-        trace: str = "",
+        trace: str | Callable[[], str] = "",
         outputs: Sequence[Tensor] = (),
         program: Program | None = None,
         nearest: Near | None = None,
@@ -104,13 +104,15 @@ class Executable(Shown):
         again: Callable[[str], Part] | None = None,
         target: Target | None = None,
     ) -> None:
-        self.emitted, self.device, self.trace, self.outputs = source, device, trace, tuple(outputs)
+        self.emitted, self.device, self._trace, self.outputs = source, device, trace, tuple(outputs)
         self.nearest, self.max_error = nearest, max_error
         self._again = again  # the same computation for another target, for export
         self._target = target or device.target  # what it was lowered for
         self.program = program or Program(source, device)
 
     def __repr__(self) -> str:
+        from tensorir.runtime.timing import copied_names
+
         copies = f"; its last call copied {copied_names(self.copies)}" if self.copies else ""
         return few_lines(f"<Executable {repr(self.program)[1:-1]}{copies}>")
 
@@ -131,7 +133,7 @@ class Executable(Shown):
         """
         program = self.program.prepack(**arrays)
         return Executable(
-            program.source, self.device, self.trace, self.outputs, program, max_error=self.max_error,
+            program.source, self.device, self._trace, self.outputs, program, max_error=self.max_error,
             again=self._again, target=self._target,
         )  # fmt: skip
 
@@ -139,6 +141,11 @@ class Executable(Shown):
 
         def __getattr__(self, name):
             raise unknown("executable", name, "an Executable", public(Executable))
+
+    @property
+    def trace(self) -> str:
+        """The steps of the schedule as Python statements; empty where they are not known."""
+        return self._trace if isinstance(self._trace, str) else self._trace()
 
     @property
     def source(self) -> str:

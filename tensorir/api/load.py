@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tensorir.api.build import Executable
@@ -98,9 +99,16 @@ def _first_good(work: Workload, records: Iterable[Record], device: Device) -> tu
         error = work.allowed_error(record["template"])
         program = _checked(work, Candidate(source, {}, None, error), device)
         if program is not None:
-            steps = steps_text(record["trace"])
             again = _again(work, record["template"], record["config"], device)
-            f = Executable(source, device, steps, work.outputs, program, max_error=error, again=again)
+            f = Executable(
+                source,
+                device,
+                partial(steps_text, record["trace"]),
+                work.outputs,
+                program,
+                max_error=error,
+                again=again,
+            )
             return f, stale, wrong
         wrong += 1
     return None, stale, wrong

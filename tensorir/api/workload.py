@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -116,6 +116,47 @@ def _is_space(given: Any) -> bool:
     return isinstance(given, Space)
 
 
+class Templates(MutableMapping[str, Template]):
+    """Templates by name, of which the later ones are made when one of them, or all of them, are asked for.
+
+    Loading a tuned kernel asks for one. The first ones are all that a processor needs
+    """
+
+    def __init__(self, first: Mapping[str, Template], later: Callable[[], Mapping[str, Template]] | None) -> None:
+        self._made, self._later = dict(first), later
+
+    def _all(self) -> dict[str, Template]:
+        later = self._later
+        if later is not None:
+            self._made.update(later())
+            self._later = None
+        return self._made
+
+    def __getitem__(self, name: str) -> Template:
+        return self._made[name] if name in self._made else self._all()[name]
+
+    def __setitem__(self, name: str, template: Template) -> None:
+        self._all()[name] = template
+
+    def __delitem__(self, name: str) -> None:
+        del self._all()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __repr__(self) -> str:
+        return repr(self._all())
+
+    def copy(self) -> Templates:
+        """The same templates, to be changed apart."""
+        return Templates(self._made, self._later)
+
+    __copy__ = copy
+
+
 @dataclass(frozen=True, repr=False)
 class Origin(Shown):
     """How another process can make the workload again: by calling NAME(**options).
@@ -167,13 +208,17 @@ class Workload(Shown):
     ) -> None:
         if not isinstance(name, str) or not name.strip() or len(name) > 1000:
             raise refuse(DeclarationError, "workload.name", f"a workload's name is a short text, not {shown(name)}")
-        if not isinstance(templates, Mapping) or not templates:
+        if not isinstance(templates, Templates) and (not isinstance(templates, Mapping) or not templates):
             raise refuse(DeclarationError, "workload.template", "a workload needs at least one template")
         self.name = name
         self._outputs = outputs
         self.outputs = as_outputs(outputs)
         self.max_error = None if max_error is None else need_number("max_error", max_error, 0)
-        self.templates: dict[str, Template] = {str(n): Template.of(n, t) for n, t in templates.items()}
+        self.templates: MutableMapping[str, Template]
+        if isinstance(templates, Templates):
+            self.templates = templates.copy()
+        else:
+            self.templates = {str(n): Template.of(n, t) for n, t in templates.items()}
         self.inputs: tuple[Tensor | Var, ...] = _arguments(self.outputs)
         self._reference = None if reference is None else need_function("reference", reference)
         self._flops = None if flops is None else need_number("flops", flops, 0)

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field, replace
 from tensorir.errors.shown import Shown, Text, difference, few_lines
 from tensorir.ir.dtypes import DTYPES
 
+WIDE_MACRO = "TENSORIR_AVX512"
+"""Defined by whoever builds OpenCL text for a processor with AVX-512; without it the text computes the same, slower."""
+
 
 @dataclass(frozen=True, repr=False)
 class Param(Shown):

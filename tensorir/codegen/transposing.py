@@ -14,9 +14,7 @@ from tensorir.codegen.dialect import OPENCL, C
 from tensorir.ir.build import as_int, const
 from tensorir.ir.tree import Buffer, Const, Expr, If, Kind, Load, Loop, Pack, Ramp, Scope, Stmt, Store
 from tensorir.ir.visit import Rewriter, find, uses
-
-SIDES = (8, 4)
-"""Rows and columns that may be transposed at a time."""
+from tensorir.ir.words import SIDES
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from tensorir.errors import DeclarationError, TensorIRError, refuse
 from tensorir.errors.habits import answers
+from tensorir.errors.shown import Shown
 from tensorir.errors.spelling import nearest
 
 Class = type[TensorIRError]
@@ -55,8 +56,11 @@ def need_int(
 
 
 def plain_int(value: Any) -> Any:
-    """What counts as an int (NumPy's) as one; anything else, a bool too, as it is."""
-    if isinstance(value, bool | int) or not hasattr(value, "__index__"):
+    """What counts as an int (NumPy's) as one; anything else, a bool too, as it is.
+
+    A tensor or an element is not asked: what it would answer takes reading the user's source
+    """
+    if isinstance(value, bool | int | Shown) or not hasattr(value, "__index__"):
         return value
     try:
         return operator.index(value)

@@ -48,6 +48,9 @@ BLOCKS = (Kind.BLOCK_X, Kind.BLOCK_Y, Kind.BLOCK_Z)
 THREADS = (Kind.THREAD_X, Kind.THREAD_Y, Kind.THREAD_Z)
 WARPS = (Kind.WARP_X, Kind.WARP_Y, Kind.WARPGROUP)
 
+SIDES = (8, 4)
+"""Rows and columns of a register tile that may be transposed at a time (``codegen.transposing``)."""
+
 
 class Axis(enum.Enum):
     """What a stage's axis means for the order of its iterations."""

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import tensorir.ops.depthwise as depthwise  # "from tensorir.ops import" asks the package for a name like it: 2 ms
+import tensorir.ops.direct as direct
+import tensorir.ops.grouped as grouped
+import tensorir.ops.pixels as pixels
+import tensorir.ops.winograd as winograd
 from tensorir.api.workload import Template
 from tensorir.expr.tensor import Tensor
-from tensorir.ops import depthwise, direct, grouped, pixels, winograd
 from tensorir.ops.common import Config, divisors_near, sum_bytes, vector_lanes
 from tensorir.ops.images import declaring
 from tensorir.ops.model import (
@@ -28,14 +32,16 @@ from tensorir.ops.model import (
     space_of,
     tile_sizes,
 )  # fmt: skip
-from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
-from tensorir.tune.legal import Predicate
-from tensorir.tune.space import Space
+
+if TYPE_CHECKING:
+    from tensorir.schedule.schedule import Schedule
+    from tensorir.tune.legal import Predicate
+    from tensorir.tune.space import Space
 
 Shape = Mapping[str, Any]
 Declare = Callable[[Tensor, Tensor, Shape], Tensor]
-Scheduler = Callable[[Schedule, Config, Shape], Schedule]
+Scheduler = Callable[["Schedule", Config, Shape], "Schedule"]
 
 PACKING = {True: 0.0, False: 0.3}
 """Cycles a byte that a block spends on packing weights, by whether they are packed ahead."""

@@ -13,7 +13,7 @@ into block memory, some rows of the channels of one vector (NHWC) or all rows of
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tensorir.expr.compute import compute, reduce_axis
 from tensorir.expr.reducers import sum as total
@@ -23,9 +23,11 @@ from tensorir.ops.common import Config, accumulator, divisors_near, last_stage, 
 from tensorir.ops.direct import strip_bytes, strip_columns
 from tensorir.ops.images import Pixel, padded, result, widened
 from tensorir.ops.model import BLOCK_BYTES, PANEL, SPARE, SUMS
-from tensorir.schedule.schedule import Schedule
-from tensorir.tune.legal import Predicate
-from tensorir.tune.space import Space
+
+if TYPE_CHECKING:
+    from tensorir.schedule.schedule import Schedule
+    from tensorir.tune.legal import Predicate
+    from tensorir.tune.space import Space
 
 Shape = Mapping[str, Any]
 
@@ -255,6 +257,8 @@ def space(shape: Shape) -> Space:
         knobs["rows"] = divisors_near(p, (1, 2, 4, 8, 16))
         where["rows"] = lambda c: c["tile_rows"] <= c["rows"]
         where["fits"] = lambda c: strip_bytes(shape, c["rows"], c["lanes"]) <= BLOCK_BYTES
+    from tensorir.tune.space import Space
+
     return Space(where=where, default=_default(knobs, shape, most), **knobs)
 
 

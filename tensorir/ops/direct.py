@@ -11,7 +11,7 @@ not divide it. A block computes whole groups, from their channels of the input a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tensorir.expr.compute import compute, reduce_axis
 from tensorir.expr.reducers import sum as total
@@ -21,7 +21,9 @@ from tensorir.ops.common import Config, last_stage, sum_bytes, unroll_by, vector
 from tensorir.ops.images import packed, padded, result, widened, write_tile
 from tensorir.ops.model import PANEL
 from tensorir.ops.strips import strip
-from tensorir.schedule.schedule import Schedule
+
+if TYPE_CHECKING:
+    from tensorir.schedule.schedule import Schedule
 
 
 def conv2d(x: Tensor, w: Tensor, shape: Mapping[str, Any]) -> Tensor:

@@ -26,9 +26,9 @@ from tensorir.ops.common import (
     result_type,
     vector_lanes,
 )
-from tensorir.ops.gemm import gpu_templates
 from tensorir.ops.gemm_blocks import join_operands
 from tensorir.ops.gemm_cpu import register_tile
+from tensorir.ops.gemm_gpu import gpu_templates
 from tensorir.ops.model import on_core
 
 if TYPE_CHECKING:

@@ -22,11 +22,11 @@ from tensorir.ops.gemm_cpu import (
     strip,
 )  # fmt: skip
 from tensorir.ops.model import BLOCK_BYTES, balance, best_of, crowding, in_balanced_tiles, on_core
-from tensorir.tune.legal import Predicate
-from tensorir.tune.space import Space
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
+    from tensorir.tune.legal import Predicate
+    from tensorir.tune.space import Space
 
 Declare = Callable[[Given, Shape, Config], Tensor]
 Apply = Callable[["Schedule", Config, Shape], "Schedule"]
@@ -254,6 +254,8 @@ def _divisor_near(k: int, wanted: int) -> int:
 
 
 def _space(knobs: Mapping[str, Sequence[Any]], where: Mapping[str, Predicate], start: dict[str, Any] | None) -> Space:
+    from tensorir.tune.space import Space
+
     return Space(where=where, default=start, **knobs)
 
 

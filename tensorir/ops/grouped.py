@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tensorir.ops.common import divisors_near, product_room, sum_bytes, vector_lanes
 from tensorir.ops.direct import strip_bytes
 from tensorir.ops.model import BLOCK_BYTES, PANEL, SPARE, SUMS, counts, in_balanced_tiles, priced, space_of
-from tensorir.tune.legal import Predicate
-from tensorir.tune.space import Space
+
+if TYPE_CHECKING:
+    from tensorir.tune.legal import Predicate
+    from tensorir.tune.space import Space
 
 Shape = Mapping[str, Any]
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tensorir import nn
-from tensorir.codegen.transposing import SIDES
 from tensorir.expr.compute import compute
 from tensorir.expr.functions import cast
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
+from tensorir.ir.words import SIDES
 from tensorir.ops.common import Config, accumulator, result_type
 from tensorir.ops.model import PANEL
-from tensorir.schedule.schedule import Schedule
+
+if TYPE_CHECKING:
+    from tensorir.schedule.schedule import Schedule
 
 Shape = Mapping[str, Any]
 Pixel = Callable[[Expr, Expr, Expr, Expr], Expr]

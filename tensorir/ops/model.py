@@ -9,12 +9,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tensorir.ops.common import Config, divisors_near, product_room, vector_lanes
 from tensorir.target import Target
-from tensorir.tune.legal import Predicate
-from tensorir.tune.space import Space
+
+if TYPE_CHECKING:
+    from tensorir.tune.legal import Predicate
+    from tensorir.tune.space import Space
 
 Knobs = Mapping[str, Sequence[Any]]
 Cost = Callable[[Config], float]
@@ -109,6 +111,8 @@ def best_of(knobs: Knobs, where: Mapping[str, Predicate], cost: Cost) -> dict[st
 
 def space_of(knobs: Knobs, where: Mapping[str, Predicate], cost: Cost, free: Iterable[str]) -> Space:
     """The space whose default is cheapest; ``free`` knobs, which the model cannot judge, start at their first value."""
+    from tensorir.tune.space import Space
+
     fixed = {k: (v[:1] if k in set(free) else v) for k, v in knobs.items()}
     return Space(where=where, default=best_of(fixed, where, cost), **knobs)
 

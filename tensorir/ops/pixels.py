@@ -7,7 +7,7 @@ in the lanes, read in place or as a panel in block memory, and one weight after 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tensorir.expr.compute import compute, reduce_axis
 from tensorir.expr.reducers import sum as total
@@ -18,7 +18,9 @@ from tensorir.ops.direct import fetch_next, pack_apart, pack_at
 from tensorir.ops.images import packed, result, widened, write_tile
 from tensorir.ops.model import PANEL
 from tensorir.ops.strips import strip
-from tensorir.schedule.schedule import Schedule
+
+if TYPE_CHECKING:
+    from tensorir.schedule.schedule import Schedule
 
 
 def conv2d(x: Tensor, w: Tensor, shape: Mapping[str, Any]) -> Tensor:

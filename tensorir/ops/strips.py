@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tensorir.ops.model import channel_lanes
-from tensorir.schedule.schedule import Schedule
+
+if TYPE_CHECKING:
+    from tensorir.schedule.schedule import Schedule
 
 SIDE = 8
 """Pixels that are read side by side where channels do not lie side by side."""

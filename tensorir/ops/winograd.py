@@ -9,19 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tensorir.codegen.transposing import SIDES
 from tensorir.expr.compute import compute, constant, reduce_axis
 from tensorir.expr.functions import cast
 from tensorir.expr.reducers import sum as total
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
+from tensorir.ir.words import SIDES
 from tensorir.ops.common import Config, last_stage, unroll_by, vector_lanes
 from tensorir.ops.images import Shape, is_turned, padded, result, tap, write_channels
 from tensorir.ops.model import PANEL
 from tensorir.ops.strips import strip
-from tensorir.schedule.schedule import Schedule
+
+if TYPE_CHECKING:
+    from tensorir.schedule.schedule import Schedule
 
 POINTS = (0, 1, -1, 2, -2, Fraction(1, 2), Fraction(-1, 2), 4, -4)
 SIZES = {3: (4, 2, 6), 5: (2, 4)}

@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorir.codegen.dialect import WIDE_MACRO
-from tensorir.codegen.source import KernelLaunch, Source
+from tensorir.codegen.source import WIDE_MACRO, KernelLaunch, Source
 from tensorir.errors import CompileError, DeviceError, LaunchError, Problem, refuse
 from tensorir.runtime.cache import cache_key, default_cache
 from tensorir.runtime.caches import damaged_pocl_cache, ensure_cache, pocl_cache

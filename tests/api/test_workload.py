@@ -1,8 +1,11 @@
 """Workloads: templates, targets, references, titles; and the inputs on which results are exact."""
 
+import copy
 import html
 import math
 import re
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +15,7 @@ import zoo
 import tensorir as tir
 from tensorir.api.candidate import Refused, prepare
 from tensorir.api.identity import command_for, compute_digest, distance, most_like
-from tensorir.api.workload import Origin, Template, Workload
+from tensorir.api.workload import Origin, Template, Templates, Workload
 from tensorir.target import Target
 from tensorir.tune.inputs import arguments, integer_arrays, integers
 
@@ -45,6 +48,58 @@ def test_template_follows_the_target():
     with pytest.raises(tir.ScheduleError) as caught:
         work.schedule(template="tpu")
     assert caught.value.code == "template.unknown"
+
+
+def test_templates_that_are_made_late_are_a_mapping_like_others():
+    """What is asked for by name is made no sooner than needed; all else is as with a dict."""
+    made = []
+    one, two, three = (Template(lambda s, c: None, tir.Space(n=[n])) for n in (1, 2, 3))
+
+    def later():
+        made.append(1)
+        return {"b": two, "c": three}
+
+    work = Workload("late", elementwise(lambda a: a + 1), Templates({"a": one}, later))
+    t = work.templates
+    assert "a" in t and t["a"] is one and t.get("a") is one and made == []
+    before, plain = t.copy(), {"a": one, "b": two, "c": three}
+    assert t["b"] is two and made == [1]
+    assert "d" not in t and t.get("d") is None
+    with pytest.raises(KeyError):
+        t["d"]
+    assert t == plain and plain == t and t != {"a": one} and list(t) == list(plain) and len(t) == 3
+    assert repr(t) == repr(plain) and {**t} == dict(t) == plain and made == [1]
+    assert list(t.values()) == [one, two, three] and copy.copy(t) == plain
+    t["b"] = three
+    del t["a"]
+    assert t == {"b": three, "c": three} and before == plain
+    other = Workload("late", elementwise(lambda a: a + 1), t)
+    del other.templates["b"]
+    assert "b" in t
+
+
+def test_a_change_before_the_late_templates_are_made_lasts():
+    one, two = (Template(lambda s, c: None, tir.Space(n=[n])) for n in (1, 2))
+    for change in (lambda t: t.update(b=one), lambda t: t.setdefault("a", one), lambda t: t.pop("b")):
+        late, plain = Templates({"a": two}, lambda: {"b": two}), {"a": two, "b": two}
+        change(late), change(plain)
+        assert late == plain and list(late) == list(plain)
+
+
+def test_loading_a_tuned_operator_makes_no_templates_for_gpus():
+    """They are a half of what an operator costs to import, which every process that loads a kernel would pay."""
+    script = """
+import sys
+import tensorir as tir
+for work, here in ((tir.ops.conv2d(), "cpu_direct"), (tir.ops.matmul(), "cpu_column")):
+    assert here in work.templates, list(work.templates)
+    assert not [m for m in sys.modules if "gpu" in m or "hopper" in m], sys.modules
+    assert not {"difflib", "tensorir.tune.space", "tensorir.codegen.dialect"} & set(sys.modules), sys.modules
+for work in (tir.ops.conv2d(), tir.ops.matmul()):
+    assert work.templates["gpu_tile"].kinds == ("gpu",)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_configuration_is_checked_against_the_space():

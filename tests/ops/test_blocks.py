@@ -12,7 +12,7 @@ import tensorir as tir
 from tensorir.check.emulate import emulate
 from tensorir.errors import DeclarationError
 from tensorir.interp.reference import random_arguments
-from tensorir.ops import conv_backward, conv_warp, convolution
+from tensorir.ops import conv_backward, conv_gpu, conv_warp
 from tensorir.ops.blocks import ALIGNED, bind_grid, groups_met, within_group
 from tensorir.runtime.limits import check_source
 from tensorir.target import Target
@@ -113,7 +113,7 @@ def test_what_a_block_stages_is_what_the_space_counts(op, layout, groups, wide, 
     names = dict(p=(9 + 2 - taps[0]) // stride + 1, q=(8 + 2 - taps[1]) // stride + 1, cg=wide[0], dilation=1)
     told = {**shape, **names, "groups": groups, "dtype": dtype}
     if op == "conv2d":
-        counted = convolution.tile_bytes(config, told)
+        counted = conv_gpu.tile_bytes(config, told)
     else:
         main = ("c" if layout == "NCHW" else "w", ("r", "s")) if op.endswith("data") else ("k", ())
         nest = conv_backward.Nest("", ("", ""), main[0], "", (), "", main[1], ("", ""), "")
