@@ -299,7 +299,9 @@ C = replace(
         **dict.fromkeys(_COMPARE, _COMPARE),
     },
     runner="void {name}_run(void *const *args, const int64_t *block) {{ {name}({args}, block); }}",
-    header="#include <math.h>\n#include <stdint.h>\n#include <stdlib.h>\n#include <string.h>",
+    header="#include <math.h>\n#include <stdint.h>\n#include <stdlib.h>\n#include <string.h>\n"
+    # what a computation asks may be certain for its types
+    '#pragma GCC diagnostic ignored "-Wtype-limits"\n#pragma GCC diagnostic ignored "-Wtautological-compare"',
     double_header="",
 )  # fmt: skip
 """C11 with the vector extensions that gcc and clang share: one text a width of registers, blocks told by a number."""

@@ -288,7 +288,9 @@ class Expressions:
             return self.rounded(e, outer)
         if lanes > 1:
             return self.converted(lanes, e.dtype, e.a.dtype, self(e.a))
-        return f"({c_type(e.dtype, self.d)}){self.number_of(e.a, UNARY)}"
+        text = f"({c_type(e.dtype, self.d)}){self.number_of(e.a, UNARY)}"
+        exact = e.a.dtype == "bool" or (DTYPES[e.a.dtype].bits == 8 and DTYPES[e.dtype].bits == 16)
+        return text if e.dtype not in WIDENED or exact else self.round(e.dtype, text)
 
     def call(self, function: str, e: Expr, args: list[str]) -> str:
         """A call of a function of the language on numbers or vectors.

@@ -9,6 +9,7 @@ from math import prod
 
 import numpy as np
 
+from tensorir.codegen.dialect import C
 from tensorir.codegen.names import identifier
 from tensorir.codegen.pool import PROLOGUE, pool_text
 from tensorir.codegen.source import KernelLaunch, Param, Source, itemsize
@@ -167,8 +168,8 @@ def _argument(p: Param) -> str:
 def _unit(source: Source, texts: Mapping[Width, Source], called: str) -> str:
     """``NAME.c``."""
     notes = [line for line in source.text.splitlines() if line.startswith("//")]
-    parts = [*notes, PROLOGUE + "#include <stdlib.h>\n#include <math.h>\n#include <string.h>", f'#include "{called}.h"']
-    parts += [pool_text(), _CERTAIN]
+    parts = [*notes, PROLOGUE + C.header, f'#include "{called}.h"']
+    parts += [pool_text()]
     parts += [_section(width, text) for width, text in texts.items()]
     parts += [
         _choice(),
@@ -185,7 +186,8 @@ def _section(width: Width, source: Source) -> str:
     own = {name for k in source.kernels for name in (k.name, f"{k.name}_run")}
     own |= set(re.findall(r"^static const \w+ (\w+)\[", source.text, re.MULTILINE))
     own |= set(re.findall(r"\btir_\w+\b", source.text))
-    lines = [x for x in source.text.splitlines() if not x.startswith(("//", "#include"))]
+    headers = C.header.splitlines()
+    lines = [x for x in source.text.splitlines() if not x.startswith("//") and x not in headers]
     names = re.compile(rf"\b(?:{'|'.join(sorted(own))})\b")
     body = names.sub(lambda m: f"{m[0]}_{width.nbytes}", "\n".join(lines).strip())
     body = re.sub(rf"^void (\w+_run_{width.nbytes}\()", r"static void \1", body, flags=re.MULTILINE)
@@ -274,12 +276,6 @@ def _run(source: Source, called: str) -> str:
         [*lines, "  (void)call, (void)given, (void)space, (void)took, (void)text;", "  return failed;", "}"]
     )
 
-
-_CERTAIN = """\
-/* what the computation asks may be certain for its types */
-#pragma GCC diagnostic ignored "-Wtype-limits"
-#pragma GCC diagnostic ignored "-Wtautological-compare"
-"""
 
 _GO = """\
 static int tir_go(const tir_call *call, tir_launch *launch, size_t blocks, _Atomic uint64_t *took) {

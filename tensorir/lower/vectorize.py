@@ -263,6 +263,8 @@ class _Lanes:
             case Cast() if e.a.dtype == "index" and e.dtype == "int32" and (numbers := self._numbers(e.a)) is not None:
                 return numbers
             case Cast():
+                if e.dtype in WIDENED and e.dtype != e.a.dtype:
+                    raise _Scalar(f"numbers are rounded to {e.dtype} one by one")
                 return Cast(self._wide(self.expr(e.a)), e.dtype)
             case Unary():
                 if e.dtype == "bool":

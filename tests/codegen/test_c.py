@@ -28,26 +28,27 @@ def target(width):
     return f"c -vector_bytes={width}"
 
 
-def compiled(source, folder, compiler, width):
+def compiled(source, folder, compiler, width, more=()):
     if not flags_here() >= set(WIDTHS[width]):
         pytest.skip(f"the processor has no registers of {width} bytes")
     (folder / "k.c").write_text(source.text)
-    flags = [f"-m{f}" for f in WIDTHS[width]]
+    flags = [*more, *(f"-m{f}" for f in WIDTHS[width])]
     build = [compiler, *STRICT, *flags, "k.c", "-o", "k.so", "-lm"]
     done = subprocess.run(build, check=False, cwd=folder, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[:3000]
     return ctypes.CDLL(str(folder / "k.so"))
 
 
-def run(source, arrays, folder, compiler, width):
+def run(source, arrays, folder, compiler, width, more=()):
     """Every block of every kernel, one after the other."""
-    library = compiled(source, folder, compiler, width)
+    library = compiled(source, folder, compiler, width, more)
     memory = dict(zip([p.name for p in source.inputs], arrays, strict=True))
     for p in source.params:
         if p.role == "constant":
             memory[p.name] = np.frombuffer(p.data, np.uint8)
         elif p.role != "scalar" and p.name not in memory:
-            memory[p.name] = np.full(p.shape, 113, p.dtype)
+            kind = {"bfloat16": "uint16", "float8_e4m3": "uint8", "float8_e5m2": "uint8"}.get(p.dtype, p.dtype)
+            memory[p.name] = np.full(p.shape, 113, kind)
     for k in source.kernels:
         args = (ctypes.c_void_p * len(k.args))(*(memory[a].ctypes.data for a in k.args))
         for place in itertools.product(*map(range, k.grid)):

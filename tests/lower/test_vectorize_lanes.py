@@ -3,6 +3,7 @@
 import itertools
 import re
 
+import numpy as np
 import pytest
 
 import tensorir as tir
@@ -138,3 +139,17 @@ def test_cuda_says_which_copies_are_not_in_vectors(fn, why, lanes):
     outer, inner = s.split("Y.i", [None, lanes])
     s.reorder(outer, "Y.k", inner).stage_out("Y", at=outer, scope="register")
     assert "not in vectors" not in s.vectorize(inner).source()
+
+
+def test_numbers_are_rounded_to_narrow_floats_one_by_one():
+    A, B = tir.placeholder((64,), name="A"), tir.placeholder((64,), "int32", name="B")
+    narrow = lambda x: tir.cast(tir.cast(x, "float16"), "float32")  # noqa: E731
+    C = tir.compute((64,), lambda i: (narrow(A[i] / 3), narrow(B[i]), narrow(tir.cast(A[i], "float64") / 3)), name="C")
+    s = tir.Schedule(C)
+    s.vectorize(s.split("C.i", [None, 16])[1])
+    assert "one by one" in s.source("opencl")
+    a, b = np.arange(64, dtype="float32"), np.arange(64, dtype="int32") * 123
+    made = s.build("opencl")(a, b)
+    want = ((a / np.float32(3)).astype("f2"), b.astype("f2"), (a.astype("f8") / 3).astype("f2"))
+    for got, numpys in zip(made, want, strict=True):
+        assert np.array_equal(got, numpys.astype("f4"))
