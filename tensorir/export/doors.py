@@ -38,11 +38,14 @@ def program_of(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def door(shipment: Shipment, name: str, entry: Mapping[str, Any], use: str) -> Made:
-    """The door ``name``: ``shipped/door_NAME.c`` in the library, ``shipped/door_NAME.py`` as what runs it.
+    """The door ``name``: ``shipped/door_NAME.c`` in the library where the folder has a C program,
+    ``shipped/door_NAME.py`` as what runs it.
 
     entry: of the manifest, the name of the C function added;  use: as for ``Made``
     """
     called = shipment.operator.name
+    if "c" not in shipment.parts:
+        return Made({f"door_{name}.py": shipped_module(f"door_{name}")}, entry, use)
     text = table(program_of(shipment.manifest), called).encode("utf-8")
     units = {file: _shipped(file) for file in (f"door_{name}.c", "door.h")} | {"door_table.h": text}
     files = {f"door_{name}.py": shipped_module(f"door_{name}"), **units}
@@ -51,7 +54,7 @@ def door(shipment: Shipment, name: str, entry: Mapping[str, Any], use: str) -> M
 
 def called_with(shipment: Shipment) -> dict[str, str]:
     """``names`` and ``results`` of the kernel's arguments, for a line of Python in the README."""
-    arguments = program_of(shipment.manifest)["arguments"]
+    arguments = shipment.manifest["arguments"]
     given = ", ".join(p["name"] for p in arguments if p["role"] in ("input", "scalar"))
     return {"names": given, "results": ", ".join(p["name"] for p in arguments if p["role"] == "output")}
 

@@ -24,8 +24,8 @@ static const door_interface api = {
     .size = sizeof api, .error_create = create, .error_destroy = discard, .schedule = schedule, .count_threads = count};
 
 int main(void) {
-  enum { M = 33, N = 20, K = 17, BATCH = 3 };
-  float *a = aligned_alloc(64, 64 * 200), *b = aligned_alloc(64, 64 * 50), *y = aligned_alloc(64, 64 * 200);
+  enum { M = 33, N = 20, K = 17, BATCH = 40 };
+  float *a = aligned_alloc(64, 64 * 1700), *b = aligned_alloc(64, 64 * 50), *y = aligned_alloc(64, 64 * 1700);
   for (int n = 0; n < BATCH * M * K; ++n) a[n] = (float)(n % 5);
   for (int n = 0; n < K * N; ++n) b[n] = (float)(n % 7);
   int64_t da[] = {BATCH, M, K}, db[] = {1, K, N}, dy[] = {BATCH, M, N};

@@ -188,38 +188,6 @@ for at in ([0, 5, 0, 0], [0, 0, 0, -1]):
     assert [line.partition("rows: ")[2] for line in out.splitlines()] == ["at: an index is not in 0 ... 4"] * 2
 
 
-def test_gradients_by_kernels_that_are_given(monkeypatch, tmp_path):
-    """The part of the door that a backward uses: operators of three folders, put together by hand."""
-    for name, (m, n, k) in {"mm": (33, 20, 17), "da": (33, 17, 20), "db": (17, 20, 33)}.items():
-        hand_made.product(monkeypatch, tmp_path / name, ["jax"], m=m, n=n, k=k, name=name)
-    out = python(tmp_path, MATRICES + """
-import jax, jax.numpy as jnp, importlib, ctypes
-made = {name: importlib.import_module(f"{name}.door_jax") for name in ("mm", "da", "db")}
-da, db = (made[name].operator() for name in ("da", "db"))
-class Back:  # takes what the gradient's kernel is given by name
-    def __init__(self, names, f): self.names, self.f = names, f
-    def __call__(self, *arrays): return self.f(*arrays)
-one = made["mm"]
-first = one.operator()
-def both(backward):
-    return one.Operator(one.common.program_in("c"), first.library, "mm_jax", "with_" + "_".join(backward), backward)
-backward = {"a": Back(["d_y", "b"], lambda d, b: da(d, b.T)), "b": Back(["a", "d_y"], lambda a, d: db(a.T, d))}
-f = both(backward)
-w = jnp.asarray(np.arange(660, dtype="f4").reshape(33, 20) % 7)
-got = jax.jit(jax.grad(lambda a, b: (f(a, b) * w).sum(), argnums=(0, 1)))(a, b)
-assert np.array_equal(got[0], w @ b.T) and np.array_equal(got[1], a.T @ w)
-many = jax.vmap(jax.grad(lambda a, b: f(a, b).sum()), in_axes=(0, None))(np.stack([a, -a]), b)
-assert np.array_equal(many[1], np.ones((33, 20)) @ b.T)
-only = both({"a": backward["a"]})
-assert np.array_equal(jax.grad(lambda a: only(a, b).sum())(a), np.ones((33, 20)) @ b.T)
-try:
-    jax.grad(lambda b: only(a, b).sum())(b)
-except NotImplementedError as error:
-    print(error)
-""")  # fmt: skip
-    assert out == "tensorir::mm: no gradient of b, of a only; jax.lax.stop_gradient(b)\n"
-
-
 def test_the_same_folder_twice_and_two_of_one_name(monkeypatch, tmp_path):
     """What is registered is known by its content."""
     for place, size in (("one", 33), ("two", 33), ("three", 5)):
@@ -238,7 +206,11 @@ for place, size in (("one", 33), ("two", 33), ("three", 5)):
 
 def test_the_self_test_runs_it_and_fails_for_another_kernel(monkeypatch, tmp_path):
     folder = hand_made.product(monkeypatch, tmp_path / "mm", ["jax"])
-    assert hand_made.manifest(folder)["jax"] == {"symbol": "mm_jax", "platforms": ["cpu"]}
+    assert hand_made.manifest(folder)["jax"] == {
+        "symbol": "mm_jax",
+        "platforms": ["cpu"],
+        "types": {"float32": 11},
+    }
 
     def run():
         return subprocess.run(

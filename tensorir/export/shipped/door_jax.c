@@ -2,14 +2,18 @@
    0.5.0 and later take it. Types are declared here as the interface defines them (64-bit machines): no header is needed.
 
    Arrays may have leading dimensions in front of the kernel's, as jax.vmap gives them with "expand_dims": those of an
-   input are the outputs' or 1. The kernel runs once for each. Blocks of a kernel are run by XLA's own threads. */
+   input are the outputs' or 1. The kernel runs once for each. Its blocks, or items of a long batch, are run by XLA's own
+   threads. */
 #include <sched.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <time.h>
 #include "door.h"
 
 enum { DOOR_METADATA = 1, DOOR_EXECUTE = 3, DOOR_INVALID_ARGUMENT = 3, DOOR_INTERNAL = 13, DOOR_LEADING = 16 };
 enum { DOOR_FIRST_MAJOR = 0, DOOR_FIRST_MINOR = 1 };
+enum { DOOR_WRONG_INDEX = 1 << 16 }; /* above all codes of kernels */
+static const double DOOR_WORTH_THREADS = 50e-6; /* seconds of work that pay for waking others */
 
 typedef struct door_extension { size_t size; int32_t type; struct door_extension *next; } door_extension;
 typedef struct { size_t size; door_extension *more; int32_t major, minor; } door_version;
@@ -116,14 +120,76 @@ static void *door_misfit(const door_frame *f, int p, const door_buffer *b, int64
               door_expected(a, text, sizeof text), (int)b->dtype, (long long)b->rank);
 }
 
-static void *door_compute(const door_frame *f, void *const *buffers) {
-  char text[128];
-  const tir_call call = {.size = sizeof call, .parallel_for = door_parallel_for, .pool = (void *)(uintptr_t)f};
+/* Run the kernel: 0, an error of door_call, or DOOR_WRONG_INDEX + the argument's number. */
+static int door_compute(const tir_call *call, void *const *buffers) {
   const door_argument *wrong = door_index_wrong(buffers);
-  if (wrong)
-    return door_fail(f, DOOR_INVALID_ARGUMENT, DOOR_NAME ": %s: an index is not in 0 ... %lld", wrong->name, (long long)wrong->limit - 1);
-  const int code = door_call(&call, buffers);
-  return code ? door_fail(f, DOOR_INTERNAL, "%s", door_said(code, text, sizeof text)) : NULL;
+  return wrong ? DOOR_WRONG_INDEX + (int)(wrong - door_arguments) : door_call(call, buffers);
+}
+
+static void *door_explain(const door_frame *f, int code) {
+  char text[128];
+  if (!code) return NULL;
+  if (code < DOOR_WRONG_INDEX) return door_fail(f, DOOR_INTERNAL, "%s", door_said(code, text, sizeof text));
+  const door_argument *wrong = &door_arguments[code - DOOR_WRONG_INDEX];
+  return door_fail(f, DOOR_INVALID_ARGUMENT, DOOR_NAME ": %s: an index is not in 0 ... %lld", wrong->name, (long long)wrong->limit - 1);
+}
+
+/* Items of a batch: count of them from the first one on, in so many shares. */
+typedef struct {
+  const door_buffer *const *arrays;
+  int64_t leading;
+  const int64_t *extents;
+  size_t first, count, shares;
+  atomic_int failed;
+} door_batch;
+
+static int door_item(const door_batch *b, size_t item, const tir_call *call) {
+  void *buffers[DOOR_ARGUMENTS];
+  int64_t at[DOOR_LEADING];
+  for (int64_t n = b->leading - 1; n >= 0; item /= (size_t)b->extents[n--]) at[n] = (int64_t)(item % (size_t)b->extents[n]);
+  for (int p = 0; p < DOOR_ARGUMENTS; ++p) {
+    size_t place = 0;
+    for (int64_t n = 0; n < b->leading; ++n) {
+      const int64_t extent = b->arrays[p]->dims[n];
+      place = place * (size_t)extent + (extent == 1 ? 0 : (size_t)at[n]);
+    }
+    buffers[p] = (char *)b->arrays[p]->data + place * door_arguments[p].bytes;
+  }
+  return door_compute(call, buffers);
+}
+
+static void door_share(void *state, size_t share) {
+  door_batch *b = (door_batch *)state;
+  const tir_call alone = {.size = sizeof alone, .threads = 1};
+  const size_t end = b->count * (share + 1) / b->shares;
+  for (size_t n = b->count * share / b->shares; n < end && !atomic_load(&b->failed); ++n) {
+    const int code = door_item(b, b->first + n, &alone);
+    if (code) atomic_store(&b->failed, code);
+  }
+}
+
+static double door_seconds(void) {
+  struct timespec now;
+  timespec_get(&now, TIME_UTC);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* All items: the first one on all threads; the others each on one where these are enough for it and take long enough. */
+static int door_items(const door_frame *f, door_batch *b) {
+  const tir_call together = {.size = sizeof together, .parallel_for = door_parallel_for, .pool = (void *)(uintptr_t)f};
+  const double began = b->count > 1 ? door_seconds() : 0;
+  int code = door_item(b, 0, &together);
+  if (code || b->count < 2) return code;
+  const double left = (door_seconds() - began) * (double)(b->count - 1);
+  const size_t threads = left > DOOR_WORTH_THREADS ? (size_t)door_threads_of(f) : 1;
+  b->first = 1, b->count -= 1;
+  if (threads > 1 && b->count >= 2 * threads) {
+    b->shares = b->count < 8 * threads ? b->count : 8 * threads;
+    door_parallel_for((void *)(uintptr_t)f, b->shares, door_share, b);
+    return atomic_load(&b->failed);
+  }
+  for (size_t n = 0; n < b->count && !code; ++n) code = door_item(b, b->first + n, &together);
+  return code;
 }
 
 void *DOOR_JAX(door_frame *f);
@@ -141,26 +207,13 @@ void *DOOR_JAX(door_frame *f) {
   const int64_t leading = first->rank - door_arguments[DOOR_GIVEN].rank;
   if (leading < 0 || leading > DOOR_LEADING)
     return door_fail(f, DOOR_INVALID_ARGUMENT, DOOR_NAME ": %lld leading dimensions, at most %d are taken", (long long)leading, DOOR_LEADING);
-  void *buffers[DOOR_ARGUMENTS], *error;
-  size_t empty = 1;
+  void *error;
+  door_batch batch = {.arrays = arrays, .leading = leading, .extents = first->dims};
   for (int p = 0; p < DOOR_ARGUMENTS; ++p) {
     arrays[p] = p < DOOR_GIVEN ? f->args.items[p] : f->rets.items[p - DOOR_GIVEN];
     if ((error = door_misfit(f, p, arrays[p], leading, first->dims))) return error;
-    buffers[p] = arrays[p]->data;
-    if (p >= DOOR_GIVEN && door_arguments[p].bytes) empty = 0;
+    if (p >= DOOR_GIVEN && door_arguments[p].bytes) batch.count = 1;
   }
-  size_t count = !empty;
-  for (int64_t n = 0; n < leading; ++n) count *= (size_t)first->dims[n];
-  int64_t at[DOOR_LEADING] = {0};
-  for (size_t done = 0; done < count; ++done) {
-    if ((error = door_compute(f, buffers))) return error;
-    for (int64_t n = leading - 1; n >= 0 && ++at[n] == first->dims[n]; --n) at[n] = 0;
-    for (int p = 0; p < DOOR_ARGUMENTS; ++p) {
-      size_t place = 0;
-      for (int64_t n = 0; n < leading; ++n)
-        place = place * (size_t)arrays[p]->dims[n] + (arrays[p]->dims[n] == 1 ? 0 : (size_t)at[n]);
-      buffers[p] = (char *)arrays[p]->data + place * door_arguments[p].bytes;
-    }
-  }
-  return NULL;
+  for (int64_t n = 0; n < leading; ++n) batch.count *= (size_t)first->dims[n];
+  return batch.count ? door_explain(f, door_items(f, &batch)) : NULL;
 }

@@ -1,4 +1,4 @@
-"""The kernel of this folder for JAX, on processors; needs jax 0.5 or newer.
+"""The kernel of this folder for JAX; needs jax 0.5 or newer, and for arrays of a GPU cupy.
 
 import FOLDER                        # its parent on sys.path
 y = FOLDER.call(a, b)                # arrays of JAX or NumPy, of the shapes and types of manifest.json; by name as well
@@ -44,11 +44,31 @@ def missing() -> str:
     """Why nothing runs here; "" where it does."""
     if not hasattr(jax, "ffi"):
         return f"jax 0.5 or newer is needed, this is {jax.__version__}"
+    manifest = common.read_manifest()
     try:
-        beside("build").library()
+        found = platforms(manifest)
     except ImportError as error:
         return str(error)
+    if "cpu" not in found and jax.default_backend() != "gpu":
+        return f"the kernel is for GPUs, and JAX runs on the {jax.default_backend()} here"
     return ""
+
+
+def platforms(manifest: dict[str, Any]) -> dict[str, str]:
+    """By platform of XLA, the language of the program that it runs; ImportError where it has none for processors and
+    could have.
+    """
+    languages = [manifest["language"], *manifest.get("bodies", {})]
+    found = {"CUDA": "cuda"} if "cuda" in languages else {}
+    if "c" in languages:
+        try:
+            beside("build").library(manifest)
+            found["cpu"] = "c"
+        except ImportError:
+            if "opencl" not in languages or importlib.util.find_spec("pyopencl") is None:
+                raise
+            found["cpu"] = "opencl"
+    return found
 
 
 def dtype_of(p: dict[str, Any]) -> np.dtype[Any]:
@@ -60,7 +80,9 @@ def dtype_of(p: dict[str, Any]) -> np.dtype[Any]:
 class Operator:
     """A kernel as a function of JAX arrays.
 
-    manifest: of its folder;  library: its shared library;  symbol: its function there, by XLA's interface
+    manifest: of its folder, with what a program says of itself
+    handlers: by XLA's platform, the address of a function by XLA's interface, and what has to live as long as it
+    target:   what XLA is to call it
     backward: by input, the operator that computes its gradient: it takes inputs and outputs of this one by their names,
               and the gradient that comes in as ``d_<output>``
     """
@@ -68,17 +90,19 @@ class Operator:
     def __init__(
         self,
         manifest: dict[str, Any],
-        library: Any,
-        symbol: str,
+        handlers: dict[str, tuple[int, Any]],
         target: str,
         backward: dict[str, Operator] | None = None,
     ) -> None:
         self.name = manifest["name"] if "operator" not in manifest else manifest["operator"]
+        self.manifest = manifest
         self.inputs = [p for p in manifest["arguments"] if p["role"] in ("input", "scalar")]
         self.outputs = [p for p in manifest["arguments"] if p["role"] == "output"]
         self.names = [p["name"] for p in self.inputs]
-        self.library = library  # what JAX calls lives as long as it does
-        jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(getattr(library, symbol)), platform="cpu")
+        self.platforms = tuple(handlers)
+        for platform, (address, keeper) in handlers.items():
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(keeper))  # XLA may call it until the process ends
+            jax.ffi.register_ffi_target(target, capsule(address), platform=platform)
         results = [jax.ShapeDtypeStruct(tuple(p["shape"]), dtype_of(p)) for p in self.outputs]
         self.results: Any = results[0] if len(results) == 1 else tuple(results)
         self.target = target
@@ -174,16 +198,38 @@ def operator() -> Operator:
     why = missing()
     if why:
         raise ImportError(why)
-    program = common.program_in("c")
-    path = beside("build").library(program)
+    manifest = common.read_manifest()
+    found = platforms(manifest)
+    handlers = {platform: handler(manifest, language) for platform, language in found.items()}
+    program = common.program_in(next(iter(found.values())), manifest)
     # XLA knows one function by a name: that of this very file, which is the same in the next process
-    file = f"{path} {path.stat().st_mtime_ns} {program['files']}"
-    symbol = program["jax"]["symbol"]
-    target = f"{symbol}_{hashlib.sha256(file.encode('utf-8')).hexdigest()[:16]}"
+    what = f"{[called for _, (_, called) in handlers.values()]} {program['files']}"
+    symbol = manifest["operator"].replace("::", "_")
+    target = f"{symbol}_{hashlib.sha256(what.encode('utf-8')).hexdigest()[:16]}"
     backward = {
         of: beside(f"{about['folder']}/door_jax").operator() for of, about in program.get("backward", {}).items()
     }
-    return Operator(program, ctypes.CDLL(str(path)), symbol, target, backward)
+    return Operator(program, handlers, target, backward)
+
+
+def handler(manifest: dict[str, Any], language: str) -> tuple[int, Any]:
+    """The address of what XLA calls for the program in a language; what keeps it, and a name for it."""
+    if language == "c":
+        path = beside("build").library(manifest)
+        library = ctypes.CDLL(str(path))
+        function = ctypes.cast(getattr(library, manifest["jax"]["symbol"]), ctypes.c_void_p)
+        return int(function.value or 0), (library, f"{path} {path.stat().st_mtime_ns}")
+    module = beside("handler_jax")
+    run = module.OnHost(manifest) if language == "opencl" else module.OnStream(manifest)
+    made = module.Handler(run.about, manifest["jax"]["types"], run, stream=language == "cuda")
+    return made.address, (made, f"{language} {made.address}")
+
+
+def capsule(address: int) -> Any:
+    """A function as JAX takes it."""
+    make = ctypes.pythonapi.PyCapsule_New
+    make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+    return make(address, None, None)
 
 
 def call(*arrays: Any, **named: Any) -> Any:
@@ -195,12 +241,12 @@ class Program:
     """The same on NumPy arrays, for the self-test."""
 
     def __init__(self, manifest: dict[str, Any] | None = None) -> None:
-        self.manifest = common.program_in("c", manifest)
+        self.manifest = operator().manifest
         self.inputs, self.outputs = operator().inputs, operator().outputs
 
     def __call__(self, *arrays: Any) -> Any:
         """An array, or a tuple when there are several outputs; narrow floats are their bits."""
-        with wide():
+        with wide(), jax.default_device(device()):
             given = [self.taken(p, a) for p, a in zip(self.inputs, arrays, strict=True)]
             made = several(jax.jit(call)(*given))
             results = tuple(self.given(p, np.asarray(a)) for p, a in zip(self.outputs, made, strict=True))
@@ -214,6 +260,13 @@ class Program:
 
     def given(self, p: dict[str, Any], a: Any) -> Any:
         return a.view(f"uint{8 * a.itemsize}") if p["dtype"] in ("bfloat16", "float8_e4m3", "float8_e5m2") else a
+
+
+def device() -> Any:
+    """Where the self-test runs: on JAX's first device where there is a program for it, else on the processor."""
+    first = jax.devices()[0]
+    there = ("CUDA" if first.platform == "gpu" else "cpu") in operator().platforms
+    return first if there else jax.devices("cpu")[0]
 
 
 def wide() -> Any:

@@ -1,0 +1,247 @@
+"""Programs of this folder's loaders as targets of XLA's foreign function interface, version 0.1; no compiler is needed.
+
+XLA calls a function of ctypes, which takes Python's lock in XLA's thread: slower than the library's own by some
+microseconds. It serves OpenCL on processors, where the library cannot be made, and CUDA: there kernels are launched on
+the stream of the call, and nothing waits but for numbers and for indices, which are read. Not yet run on a GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+Pointer, Size, Int32, Int64 = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32, ctypes.c_int64
+METADATA, EXECUTE, INVALID_ARGUMENT, INTERNAL = 1, 3, 3, 13
+HEAD = (("size", Size), ("more", Pointer))
+VERSION = (0, 1)
+"""The first of the interface, which later ones are supersets of."""
+
+
+def beside(name: str) -> Any:
+    """A module of this folder, found by path."""
+    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{name}.py is missing")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+common, pointers = beside("common"), beside("pointers")
+
+
+def structure(name: str, *fields: tuple[str, Any], head: Sequence[tuple[str, Any]] = HEAD) -> Any:
+    """A struct of the interface: its size and its extensions come first."""
+    return type(name, (ctypes.Structure,), {"_fields_": [*head, *fields]})
+
+
+Version = structure("Version", ("major", Int32), ("minor", Int32))
+Metadata = structure("Metadata", ("api", Version), ("traits", ctypes.c_uint32), head=HEAD[:1])
+Extension = structure(
+    "Extension", ("type", Int32), ("next", Pointer), ("about", ctypes.POINTER(Metadata)), head=HEAD[:1]
+)
+Buffer = structure("Buffer", ("dtype", Int32), ("data", Pointer), ("rank", Int64), ("dims", ctypes.POINTER(Int64)))
+List = structure("List", ("count", Int64), ("types", Pointer), ("items", ctypes.POINTER(ctypes.POINTER(Buffer))))
+Error = structure("Error", ("message", ctypes.c_char_p), ("code", Int32))
+Stream = structure("Stream", ("context", Pointer), ("stream", Pointer))
+Destroyed = structure("Destroyed", ("error", Pointer))
+Interface = structure(
+    "Interface",
+    ("version", Version),
+    ("internal", Pointer),
+    ("error_create", ctypes.CFUNCTYPE(Pointer, ctypes.POINTER(Error))),
+    ("error_message", Pointer),
+    ("error_destroy", ctypes.CFUNCTYPE(None, ctypes.POINTER(Destroyed))),
+    ("register", Pointer),
+    ("stream_get", ctypes.CFUNCTYPE(Pointer, ctypes.POINTER(Stream))),
+)
+Frame = structure(
+    "Frame", ("api", ctypes.POINTER(Interface)), ("context", Pointer), ("stage", Int32), ("args", List), ("rets", List)
+)
+
+
+class Handler:
+    """A function that XLA calls: ``address``, valid as long as this object is.
+
+    about: what the manifest says of the program;  types: XLA's number of each type of element
+    run:   what computes, of addresses of the arguments in order, and the call's stream (``stream`` of the platform)
+    """
+
+    def __init__(
+        self,
+        about: Mapping[str, Any],
+        types: Mapping[str, int],
+        run: Callable[[Sequence[int], int], None],
+        stream: bool,
+    ) -> None:
+        self.arguments = passed(about)
+        self.given = sum(p["role"] != "output" for p in self.arguments)
+        self.name, self.types, self.run, self.stream = about["name"], types, run, stream
+        self.function = ctypes.CFUNCTYPE(Pointer, Pointer)(self.called)
+        self.address = ctypes.cast(self.function, Pointer).value
+
+    def called(self, place: int) -> int | None:
+        """Answer XLA: nothing, or the address of an error."""
+        frame = Frame.from_address(place)
+        if frame.more and Extension.from_address(frame.more).type == METADATA:
+            about = Extension.from_address(frame.more).about.contents
+            about.api.major, about.api.minor = VERSION
+            about.traits = 0
+            return None
+        if frame.stage != EXECUTE:
+            return None
+        try:
+            self.compute(frame)
+        except Exception as error:  # which ctypes would print, and go on
+            code = INVALID_ARGUMENT if isinstance(error, TypeError | ValueError) else INTERNAL
+            text = f"{self.name}: {error}".encode()[:500]
+            said = Error(Error.code.offset + 4, None, text, code)
+            made: int | None = frame.api.contents.error_create(ctypes.byref(said))
+            return made
+        return None
+
+    def compute(self, frame: Any) -> None:
+        """Run the program for each item of the leading dimensions."""
+        buffers = [lst.items[n].contents for lst in (frame.args, frame.rets) for n in range(lst.count)]
+        if (frame.args.count, frame.rets.count) != (self.given, len(self.arguments) - self.given):
+            raise TypeError(f"expected {self.given} arrays, got {frame.args.count}")
+        extents = buffers[self.given].dims[: buffers[self.given].rank - len(self.arguments[self.given]["shape"])]
+        leading = [self.leading(p, b, extents) for p, b in zip(self.arguments, buffers, strict=True)]
+        stream = self.stream_of(frame) if self.stream else 0
+        sizes = [prod(p["shape"]) * itemsize(p) for p in self.arguments]
+        if any(sizes[self.given :]):
+            for at in product(*map(range, extents)):
+                items = zip(buffers, leading, sizes, strict=True)
+                self.run([(b.data or 0) + size * place(at, dims) for b, dims, size in items], stream)
+
+    def leading(self, p: Mapping[str, Any], b: Any, extents: Sequence[int]) -> list[int]:
+        """The dimensions in front of the kernel's; TypeError where an array does not fit."""
+        dims: list[int] = b.dims[: b.rank]
+        own = dims[len(dims) - len(p["shape"]) :] if p["shape"] else []
+        mine = dims[: len(dims) - len(p["shape"])]
+        fits = len(mine) == len(extents) and all(
+            a == b or (a == 1 and p["role"] != "output") for a, b in zip(mine, extents, strict=True)
+        )
+        if b.dtype != self.types[p.get("passed_as", p["dtype"])] or own != list(p["shape"]) or not fits:
+            shape = tuple(p["shape"])
+            message = (
+                f"{p['name']}: expected {p['dtype']} {shape}, got an array of type {b.dtype} and shape {tuple(dims)}"
+            )
+            raise TypeError(message)
+        return mine
+
+    def stream_of(self, frame: Any) -> int:
+        """The stream of the call."""
+        asked = Stream(ctypes.sizeof(Stream), None, frame.context, None)
+        if error := frame.api.contents.stream_get(ctypes.byref(asked)):
+            frame.api.contents.error_destroy(ctypes.byref(Destroyed(ctypes.sizeof(Destroyed), None, error)))
+            raise RuntimeError("XLA gives no stream for this call")
+        return asked.stream or 0
+
+
+def itemsize(p: Mapping[str, Any]) -> int:
+    """Bytes of an element as XLA has it; numbers of narrow floats come as float32."""
+    return 4 if "passed_as" in p else common.dtype_of(p["dtype"]).itemsize
+
+
+def place(at: Sequence[int], dims: Sequence[int]) -> int:
+    """Which item of an array, whose dimensions of 1 are one for all."""
+    number = 0
+    for n, extent in zip(at, dims, strict=True):
+        number = number * extent + (n if extent > 1 else 0)
+    return number
+
+
+class OnHost:
+    """A program of the folder's OpenCL loader, on memory of the processor."""
+
+    def __init__(self, manifest: Mapping[str, Any]) -> None:
+        self.about = common.program_in("opencl", manifest)
+        self.body = pointers.Loaded(lambda: pointers.loader_of(manifest, "opencl").Program(manifest=manifest))
+        self.arguments = passed(self.about)
+
+    def __call__(self, addresses: Sequence[int], stream: int) -> None:
+        given = list(addresses)
+        for n, p in enumerate(self.arguments):
+            if p["role"] == "scalar":
+                given[n] = elements(p, pointers.at_address(given[n], itemsize(p))).item()
+            elif limit := limit_of(self.about, p):
+                check_indices(p, elements(p, pointers.at_address(given[n], prod(p["shape"]) * itemsize(p))), limit)
+        self.body(given)
+
+
+class OnStream:
+    """A program of the folder's CUDA loader on the stream of the call, on memory of the GPU. Not yet run on a GPU.
+
+    What it needs in addition comes from CuPy's pool for this stream, which gives it to later work there only.
+    """
+
+    def __init__(self, manifest: Mapping[str, Any]) -> None:
+        self.manifest, self.about = manifest, common.program_in("cuda", manifest)
+        self.arguments, self.bodies = passed(self.about), dict[int, Any]()
+        self.room = sum(map(pointers.room, pointers.spaces(self.about)))
+
+    def body(self, device: int) -> Any:
+        """What enqueues on a device; its kernels are loaded by the first call."""
+        if device not in self.bodies:
+            made = pointers.Enqueued(lambda: pointers.loader_of(self.manifest, "cuda").Program(manifest=self.manifest))
+            self.bodies.setdefault(device, made)
+        return self.bodies[device]
+
+    def __call__(self, addresses: Sequence[int], stream: int) -> None:
+        import cupy
+
+        with cupy.cuda.ExternalStream(stream):
+            device = int(cupy.cuda.Device().id)
+            body = self.body(device)
+            given, held, late = list(addresses), [], []
+            for n, p in enumerate(self.arguments):
+                memory = body.array(cupy, given[n], prod(p["shape"]) * itemsize(p))
+                limit = limit_of(self.about, p)
+                if p["role"] == "scalar":
+                    given[n] = elements(p, memory.get()).item()
+                    continue
+                if limit:
+                    check_indices(p, elements(p, memory.get()), limit)
+                if given[n] % max(p["align"], 1):  # an item of a batch
+                    held.append(cupy.empty((memory.nbytes,), cupy.uint8))
+                    given[n] = held[-1].data.ptr
+                    if p["role"] == "output":
+                        late.append((memory, held[-1]))
+                    else:
+                        held[-1][:] = memory
+            held.append(cupy.empty((self.room,), cupy.uint8))
+            body(given, stream, held[-1].data.ptr)
+            for memory, result in late:
+                memory[:] = result
+
+
+def passed(about: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What a program is given: inputs and numbers, then outputs."""
+    arguments = about["arguments"]
+    given = [p for p in arguments if p["role"] in ("input", "scalar")]
+    return given + [p for p in arguments if p["role"] == "output"]
+
+
+def elements(p: Mapping[str, Any], data: Any) -> Any:
+    """Bytes as elements of an argument."""
+    return data.view(np.float32 if "passed_as" in p else common.dtype_of(p["dtype"]))
+
+
+def limit_of(about: Mapping[str, Any], p: Mapping[str, Any]) -> int:
+    """Below which an argument's elements have to be, since they are indices; 0 where they are none."""
+    return min((g["limit"] for g in about["gathers"] if g["param"] == p["name"]), default=0)
+
+
+def check_indices(p: Mapping[str, Any], values: Any, limit: int) -> None:
+    """ValueError where an index is out of range."""
+    if values.size and not (values.min() >= 0 and values.max() < limit):
+        raise ValueError(f"{p['name']}: an index is not in 0 ... {limit - 1}")
