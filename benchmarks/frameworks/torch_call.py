@@ -76,7 +76,7 @@ def nothing(folder: Path) -> Any:
     path = folder / "nothing.so"
     path.write_bytes(build.compiled(command, {"door_torch.c": door, "nothing.c": NOTHING.encode()}))
     body = torch_c.CBody(ctypes.CDLL(str(path)).nothing, ABOUT)
-    doors = torch_c.Doors(str(path))
+    doors = torch_c.Doors(ctypes.CDLL(str(path)))
     return torch_operator.register("ours::nothing", [torch_kernel.Kernel(ABOUT, body)], doors=doors).default
 
 

@@ -148,11 +148,15 @@ class Source(Shown):
         return tuple(p for p in self.params if p.role == "output")
 
     @property
+    def used_once(self) -> frozenset[str]:
+        """Names of what kernels that run once read and write."""
+        return frozenset(a for k in self.kernels if k.once for a in k.params)
+
+    @property
     def prepackable(self) -> tuple[Param, ...]:
         """Inputs (or fixed ones) that only kernels which run once read: with these fixed, those need not run again."""
-        early = {a for k in self.kernels if k.once for a in k.params}
         each = {a for k in self.kernels if not k.once for a in k.params}
-        return tuple(p for p in self.params if p.role in ("input", "constant") and p.name in early - each)
+        return tuple(p for p in self.params if p.role in ("input", "constant") and p.name in self.used_once - each)
 
     @property
     def made_early(self) -> tuple[KernelLaunch, ...]:

@@ -110,8 +110,22 @@ def header(source: Source, called: str) -> str:
     words = [f"(void *)(uintptr_t){'&' * (p.role == 'scalar')}{_argument(p)}" for p in given(source)]
     lines += [f"static inline int {called}_typed({', '.join(_typed(source))}) {{"]
     lines += [f"  void *const buffers[] = {{{', '.join(words)}}};", f"  return {called}(call, buffers);", "}"]
-    lines += ["#ifdef __cplusplus", "}", "#endif", "#endif", ""]
+    lines += [*_packing(source, called), "#ifdef __cplusplus", "}", "#endif", "#endif", ""]
     return "\n".join(lines)
+
+
+def _packing(source: Source, called: str) -> list[str]:
+    """What the header says of kernels that run once."""
+    if not packed_bytes(source):
+        return []
+    names = ", ".join(identifier(p.name) for p in source.inputs if p.name in source.used_once) or "constants"
+    return [
+        f"/* What is made of {names} alone can be made once: {called}_pack leaves it in packed, 64-byte aligned and",
+        f"   {called}_packed_bytes long, and of buffers needs what it reads; {called}_packed runs the rest with it. */",
+        f"#define {called}_packed_bytes ((size_t){packed_bytes(source)})",
+        f"int {called}_pack(const tir_call *call, void *const *buffers, void *packed);",
+        f"int {called}_packed(const tir_call *call, void *const *buffers, const void *packed);",
+    ]
 
 
 def given(source: Source) -> tuple[Param, ...]:
@@ -127,13 +141,19 @@ def c_type(p: Param) -> str:
 
 
 def spaces(source: Source) -> tuple[dict[str, int], int]:
-    """Where in the workspace each array begins, and the bytes of all."""
+    """Where in the workspace each array begins, what is packed once last, and the bytes of all."""
+    packed = source.used_once
     at, end = {}, 0
-    for p in source.params:
-        if p.role == "workspace":
-            at[p.name] = end
-            end += -(-prod(p.shape) * itemsize(p.dtype) // SPACE_ALIGN) * SPACE_ALIGN
+    for p in sorted((p for p in source.params if p.role == "workspace"), key=lambda p: p.name in packed):
+        at[p.name] = end
+        end += -(-prod(p.shape) * itemsize(p.dtype) // SPACE_ALIGN) * SPACE_ALIGN
     return at, end
+
+
+def packed_bytes(source: Source) -> int:
+    """Bytes at the workspace's end that kernels which run once write, and nobody else."""
+    at, end = spaces(source)
+    return end - min((start for name, start in at.items() if name in source.used_once), default=end)
 
 
 def _signature(source: Source) -> str:
@@ -163,6 +183,20 @@ def _typed(source: Source) -> list[str]:
 def _argument(p: Param) -> str:
     name = identifier(p.name)
     return f"{name}_" if name in ("call", "buffers") else name
+
+
+def core(source: Source, called: str) -> str:
+    """What calls kernels that are compiled already: ``NAME.c`` without them and without the content of constants.
+
+    Whoever loads it puts the addresses of ``KERNEL_run`` into ``tir_kernels``, in launch order without empty ones
+    (``launched``), and those of constants into ``NAME_constants``.
+    """
+    kernels, held = max(1, len(launched(source))), len(_held(source))
+    parts = [PROLOGUE + "#include <stdlib.h>\n#include <string.h>", header(source, called), pool_text()]
+    parts += ["static int tir_text(void) { return 0; }"]
+    parts += [f"void (*tir_kernels[1][{kernels}])(void *const *, const int64_t *);"]
+    parts += [f"const void *{called}_constants[{held}];"] if held else []
+    return "\n".join([*parts, _run(source, called), _doors(source, called)])
 
 
 def _unit(source: Source, texts: Mapping[Width, Source], called: str) -> str:
@@ -218,20 +252,21 @@ def _choice() -> str:
 
 
 def _table(source: Source, texts: Mapping[Width, Source]) -> str:
-    launches = _launched(source)
+    launches = launched(source)
     if not launches:
         return ""
     kind = f"static void (*const tir_kernels[{len(texts)}][{len(launches)}])(void *const *, const int64_t *) = {{"
     lines = [kind]
     for width, text in texts.items():
-        names = ", ".join(f"{k.name}_run_{width.nbytes}" for k in _launched(text))
+        names = ", ".join(f"{k.name}_run_{width.nbytes}" for k in launched(text))
         none = ", ".join("0" for _ in launches)
         row = f"  {{{names}}},"
         lines += ["#if defined(__x86_64__)", row, "#else", f"  {{{none}}},", "#endif"] if width.features else [row]
     return "\n".join([*lines, "};"])
 
 
-def _launched(source: Source) -> list[KernelLaunch]:
+def launched(source: Source) -> list[KernelLaunch]:
+    """The kernels that have something to do."""
     return [k for k in source.kernels if prod(k.grid)]
 
 
@@ -256,24 +291,31 @@ def _held(source: Source) -> list[Param]:
 
 def _run(source: Source, called: str) -> str:
     """``tir_kernels_run``: every kernel on the pointers of all arrays."""
-    at, _ = spaces(source)
+    at, end = spaces(source)
+    first = end - packed_bytes(source)
     names = [p.name for p in given(source)]
     place = {name: f"given[{n}]" for n, name in enumerate(names)}
-    place |= {name: f"space + {start}" for name, start in at.items()}
+    place |= {name: f"space + {start}" if start < first else f"packed + {start - first}" for name, start in at.items()}
     place |= {p.name: f"(void *)(uintptr_t){called}_constants[{n}]" for n, p in enumerate(_held(source))}
-    launches = _launched(source)
-    lines = [_GO, "static int tir_all(const tir_call *call, void *const *given, char *space) {"]
+    launches = launched(source)
+    lines = [_GO, "/* packed: what kernels that run once write; which: 1 for those, 2 for the others */"]
+    lines += ["static int tir_all(const tir_call *call, void *const *given, char *space, char *packed, int which) {"]
     lines += ["  static _Atomic int chosen = -1;", f"  static _Atomic uint64_t took[{max(1, len(launches))}];"]
     lines += ["  int text = atomic_load_explicit(&chosen, memory_order_relaxed), failed = 0;"]
     lines += ["  if (text < 0) atomic_store_explicit(&chosen, text = tir_text(), memory_order_relaxed);"]
     for n, k in enumerate(launches):
         args = ", ".join(place[a] for a in k.args) or "0"
         x, y, z = k.grid
-        lines += ["  if (!failed) {", f"    void *const args[] = {{{args}}};"]
+        lines += [f"  if (!failed && which & {1 if k.once else 2}) {{", f"    void *const args[] = {{{args}}};"]
         lines += [f"    tir_launch launch = {{tir_kernels[text][{n}], args, {{{x}, {y}, {z}}}}};"]
         lines += [f"    failed = tir_go(call, &launch, {prod(k.grid)}, &took[{n}]);", "  }"]
     return "\n".join(
-        [*lines, "  (void)call, (void)given, (void)space, (void)took, (void)text;", "  return failed;", "}"]
+        [
+            *lines,
+            "  (void)call, (void)given, (void)space, (void)packed, (void)which, (void)took, (void)text;",
+            "  return failed;",
+            "}",
+        ]
     )
 
 
@@ -297,26 +339,39 @@ static int tir_go(const tir_call *call, tir_launch *launch, size_t blocks, _Atom
 def _doors(source: Source, called: str) -> str:
     """The functions of the header."""
     upper = called.upper()
-    arrays = given(source)
-    lines = [f"int {called}(const tir_call *call, void *const *buffers) {{"]
+    arrays, held = given(source), packed_bytes(source)
+    early = source.used_once
+    lines = ["static int tir_given(const tir_call *call, void *const *buffers, char *packed, int which) {"]
     lines += [f"  static const unsigned char sizes[] = {{{', '.join(str(_checked(p)) for p in arrays)}}};"]
+    lines += [f"  static const unsigned char early[] = {{{', '.join(str(int(p.name in early)) for p in arrays)}}};"]
     lines += [f"  if (!buffers) return {upper}_NULL;", f"  for (int n = 0; n < {len(arrays)}; ++n) {{"]
+    lines += ["    if (which == 1 && !early[n]) continue;"]
     lines += [f"    if (sizes[n] && !buffers[n]) return {upper}_NULL;"]
     lines += [f"    if (sizes[n] > 1 && (uintptr_t)buffers[n] % sizes[n]) return {upper}_ALIGNMENT;", "  }"]
-    lines += _gathers(source, upper)
+    if checks := list(_gathers(source, upper)):
+        lines += ["  if (which & 2) {", *(f"  {line}" for line in checks), "  }"]
     total = spaces(source)[1]
     if total:
         lines += [
             "  static _Atomic(void *) spare;  /* between calls */",
             "  void *space = call ? call->workspace : NULL, *own = NULL;",
         ]
-        lines += ["  if (!space) {", "    own = atomic_exchange(&spare, NULL);"]
+        lines += ["  if (!space && which != 1) {", "    own = atomic_exchange(&spare, NULL);"]
         lines += [f"    if (!own && !(own = aligned_alloc({SPACE_ALIGN}, {total}))) return {upper}_MEMORY;"]
-        lines += ["    space = own;", "  }", "  const int failed = tir_all(call, buffers, space);"]
+        lines += ["    space = own;", "  }"]
+        lines += [f"  if (!packed) packed = (char *)space + {total - held};"] if held else []
+        lines += ["  const int failed = tir_all(call, buffers, space, packed, which);"]
         lines += ["  if (own && (own = atomic_exchange(&spare, own))) free(own);"]
     else:
-        lines += ["  const int failed = tir_all(call, buffers, NULL);"]
+        lines += ["  const int failed = tir_all(call, buffers, NULL, packed, which);"]
     lines += [f"  return failed ? {upper}_THREADS : {upper}_OK;", "}", ""]
+    lines += [f"int {called}(const tir_call *call, void *const *buffers) {{"]
+    lines += ["  return tir_given(call, buffers, NULL, 3);", "}", ""]
+    if held:
+        lines += [f"int {called}_pack(const tir_call *call, void *const *buffers, void *packed) {{"]
+        lines += [f"  return packed ? tir_given(call, buffers, packed, 1) : {upper}_NULL;", "}", ""]
+        lines += [f"int {called}_packed(const tir_call *call, void *const *buffers, const void *packed) {{"]
+        lines += [f"  return packed ? tir_given(call, buffers, (char *)(uintptr_t)packed, 2) : {upper}_NULL;", "}", ""]
     return "\n".join(lines)
 
 

@@ -136,6 +136,10 @@ class CDevice(Device):
         check_source(source, self.target)
         return CModule(self, source, cache)
 
+    def library(self, text: str, name: str) -> ctypes.CDLL:
+        """C text, compiled and loaded: again for each call, from the artifact cache."""
+        return _library(self, text, name, cache=True)[0]
+
     def allocate(self, nbytes: int) -> Any:
         try:
             return aligned_empty((max(nbytes, 16),), "uint8", 4096 if nbytes >= _HUGE_PAGE else 64)
@@ -174,14 +178,17 @@ class _Step(ctypes.Structure):
 
 
 class CModule(Module):
-    """A shared library of a text."""
+    """A shared library of a text.
+
+    runs: address of what runs a block, by kernel
+    """
 
     def __init__(self, device: CDevice, source: Source, cache: bool) -> None:
         self._device, self._source = device, source
         started = time.perf_counter()
         self._library, payload, self.cached = _library(device, source.text, source.name, cache)
         self.digest = hashlib.sha256(payload).hexdigest() if cache else ""
-        self._runs = {launch.name: self._run(launch) for launch in source.kernels}
+        self.runs = {launch.name: self._run(launch) for launch in source.kernels}
         self.compile_s = time.perf_counter() - started
 
     def _run(self, launch: KernelLaunch) -> int:
@@ -215,7 +222,7 @@ class CModule(Module):
 
     def _launched(self, launch: KernelLaunch, places: Any) -> _Step:
         grid, units = (ctypes.c_int64 * 3)(*launch.grid), self._device.target.units
-        return _Step(self._runs[launch.name], ctypes.addressof(places), grid, prod(launch.grid), units, 0)
+        return _Step(self.runs[launch.name], ctypes.addressof(places), grid, prod(launch.grid), units, 0)
 
     def resources(self) -> dict[str, Any]:
         kernels = {k.name: {"shared_bytes": k.shared_bytes} for k in self._source.kernels}

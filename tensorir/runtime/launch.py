@@ -210,15 +210,21 @@ class Program(Shown):
             problems = guarding.run(self.source, self.device, self._module, call)
         return call.results(), problems
 
+    def constants(self) -> dict[str, Any]:
+        """Memory of the device with the content of each constant."""
+        made = {}
+        for p in self.source.params:
+            if p.role == "constant" and p.data is not None:
+                made[p.name] = self.device.allocate(len(p.data))
+                self.device.write(made[p.name], np.frombuffer(p.data, np.uint8))
+        return made
+
     def _memories(self) -> dict[str, Any]:
         """Workspace and constants, made at the first launch; so are the results of kernels that need nothing else."""
         if self._fixed is None:
-            fixed: dict[str, Any] = {}
+            fixed = self.constants()
             for p in self.source.params:
-                if p.role == "constant" and p.data is not None:
-                    fixed[p.name] = self.device.allocate(len(p.data))
-                    self.device.write(fixed[p.name], np.frombuffer(p.data, np.uint8))
-                elif p.role == "workspace":
+                if p.role == "workspace":
                     fixed[p.name] = self.device.allocate(_nbytes(p))
             self._fixed = fixed
             if self._early:

@@ -29,6 +29,8 @@ class OnPointers:
 
     align: bytes of which an address is a multiple, by parameter
     workspace_bytes: of a launch on a GPU; 0 where the program has its own
+    pack: runs the kernels that run once, into memory of their own, and gives what ``packed`` is as long as the inputs
+          that they read are the same; None where there are none
     """
 
     def __init__(self, program: Program) -> None:
@@ -43,6 +45,7 @@ class OnPointers:
             program._memories()  # waits, as no launch may
         self.workspace_bytes = sum(map(_room, self._spaces))
         module = program._module
+        self.pack = self._pack if any(k.once for k in program._launches()) else None
         self._runs = [(k, module.runner(k), k.params) for k in program._launches()]
 
     def __call__(self, buffers: Sequence[Any], stream: int = 0, workspace: int = 0, packed: Any = None) -> None:
@@ -64,10 +67,7 @@ class OnPointers:
                 device.read(memory, array)
             program.keep()
 
-    def pack(self, buffers: Sequence[Any]) -> dict[str, Any]:
-        """Run the kernels that run once, into memory of their own; what to give as ``packed`` as long as the inputs
-        that they read are the same.
-        """
+    def _pack(self, buffers: Sequence[Any]) -> dict[str, Any]:
         program, device = self.program, self.program.device
         device.check_process()
         with program._lock:

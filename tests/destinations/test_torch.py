@@ -265,9 +265,15 @@ def test_tensors_are_worked_on_where_they_are():
     assert torch.equal(op(shifted, b), y)
 
 
-def test_weights_are_packed_once_until_they_change():
+def devices():
+    """The default, and the processor by a C compiler."""
+    return [None, *(["c:0"] if c_device.compilers() else [])]
+
+
+@pytest.mark.parametrize("device", devices())
+def test_weights_are_packed_once_until_they_change(device):
     work = tir.ops.conv2d(n=1, c=8, h=6, w=7, k=8, r=3, s=3, pad=1, prepack=True)
-    f = work.schedule(template="cpu_winograd").build()
+    f = work.schedule(template="cpu_winograd", **({"target": "c"} if device else {})).build(device)
     op = f.torch("tests::packed")
     kernel = shipped._registered["tests::packed"].only
     assert kernel.packs is not None
@@ -289,13 +295,63 @@ def test_weights_are_packed_once_until_they_change():
         del other
         other = torch.from_numpy(torch_zoo.small(w.shape, "float32", seed)).clone()
         assert right(w=other)
+    parameter = torch.nn.Parameter(other.clone(), requires_grad=False)
+    for seed in range(20):  # the same object and version, other memory, soon at the same address
+        parameter.data = torch.from_numpy(torch_zoo.small(w.shape, "float32", seed)).clone()
+        assert right(w=parameter)
+    del parameter
     gc.collect()
+    assert right(w=w + 2)
     assert len(kernel.packs.kept) <= 4, "what was packed of freed weights is kept"
     with torch.inference_mode():
         free = torch.ones(w.shape)
         for factor in (1, 3):  # there is no version that would tell
             free.fill_(factor)
             assert right(w=free)
+
+
+@pytest.mark.skipif(not c_device.compilers(), reason="there is no C compiler")
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_kernels_of_the_device_c(name):
+    """The dispatcher calls them: what Python would call instead is taken away."""
+    work, template = WORKLOADS[name]
+    f = work.schedule(template=template, target="c").build("c:0")
+    op = f.torch("tests::in_c")
+    given = tensors(f.emitted.inputs)
+    registered = shipped._registered["tests::in_c"]
+    if registered.only.packs is None:
+        registered.only.body = None
+    error = work.allowed_error(template or next(iter(work.templates)))
+    for _ in range(2):
+        assert close(op(*given), work, given, error)
+
+
+@pytest.mark.skipif(not c_device.compilers(), reason="there is no C compiler")
+def test_constants_of_the_device_c_are_packed_once():
+    work = tir.ops.matmul(m=12, n=16, k=8, prepack=True)
+    f = work.schedule(target="c").build("c:0")
+    a, b = tensors(f.emitted.inputs)
+    op = f.prepack(b=b.numpy().copy()).torch("tests::constant")
+    kernel = shipped._registered["tests::constant"].only
+    packs, pack = [], kernel.packs.pack
+    kernel.packs.pack = lambda buffers: packs.append(1) or pack(buffers)
+    for factor in (1, 2):
+        assert torch.equal(op(a * factor), factor * a @ b)
+    assert len(packs) == 1
+
+
+@pytest.mark.skipif(not c_device.compilers(), reason="there is no C compiler")
+def test_more_kernels_than_a_door_has_places():
+    x = tir.placeholder((4,), name="x")
+    made = [tir.compute((4,), lambda i, n=n: x[i] + n, name="y") for n in range(3)]
+    built = [tir.Schedule(y, target="c").build("c:0") for y in made]
+    ops = [f.torch(f"tests::many{n}") for n, f in enumerate(built)]
+    door = shipped._registered["tests::many2"].doors
+    taken, door.free[:] = list(door.free), []
+    ops.append(built[1].torch("tests::many3"))
+    door.free[:] = taken
+    assert shipped._registered["tests::many3"].doors is not door
+    assert [int(op(torch.zeros(4))[0]) for op in ops] == [0, 1, 2, 1]
 
 
 def test_arguments_that_do_not_fit_are_refused_by_name(product):

@@ -58,7 +58,7 @@ def kernels(built):
 @pytest.fixture(scope="module", params=["python", "door"])
 def doors(request, built):
     """By what kernels are called: None for Python."""
-    return None if request.param == "python" else torch_c.Doors(str(built[1]))
+    return None if request.param == "python" else torch_c.Doors(ctypes.CDLL(str(built[1])))
 
 
 def about(*arguments, **more):
@@ -84,7 +84,7 @@ def doubled(kernels, doors):
 
 def test_the_door_is_what_runs(kernels, built):
     """Else everything here would test the kernel in Python twice."""
-    doors = torch_c.Doors(str(built[1]))
+    doors = torch_c.Doors(ctypes.CDLL(str(built[1])))
     made = kernel(kernels, "doubled", ("x", "float32", (3, 4)), (">y", "float32", (3, 4)))
     op = shipped.register("c2::doubled", [made], doors=doors)
     made.body = None
@@ -298,7 +298,7 @@ shipped, torch_kernel, torch_c = map(beside, {files!r})
 said = dict(name="doubled", arguments=[dict(name=n, dtype="float32", shape=[3, 4], role=r, align=16)
                                        for n, r in (("x", "input"), ("y", "output"))])
 body = torch_c.CBody(ctypes.CDLL({kernels!r}).doubled, said)
-shipped.register("worker::doubled", [torch_kernel.Kernel(said, body)], doors=torch_c.Doors({door!r}))
+shipped.register("worker::doubled", [torch_kernel.Kernel(said, body)], doors=torch_c.Doors(ctypes.CDLL({door!r})))
 
 
 class Data(torch.utils.data.Dataset):

@@ -186,7 +186,8 @@ def function(folders):
         name = kernel.__name__
         build = ["cc", *STRICT, "-fPIC", "-shared", f"{name}.c", "-o", f"lib{name}.so", *LIBRARIES]
         subprocess.run(build, cwd=folder, check=True, timeout=300)
-        found = ctypes.CDLL(str(folder / f"lib{name}.so"))[name]
+        load.loaded = (library := ctypes.CDLL(str(folder / f"lib{name}.so")),)
+        found = library[name]
         found.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
         return found
 
@@ -254,6 +255,30 @@ def test_calls_from_several_threads_do_not_meet(function):
     for t in threads:
         t.join()
     assert not wrong
+
+
+def test_what_is_packed_once_is_used_by_later_calls(function, folders):
+    """The bytes that it says are all that it uses: what is behind them stays, and a call with them reads no weights."""
+    f, library = function(packed), function.loaded[0]
+    header = (folders(packed) / "packed.h").read_text()
+    nbytes = int(re.search(r"packed_packed_bytes \(\(size_t\)(\d+)\)", header)[1])
+    pack, run = library.packed_pack, library.packed_packed
+    for g in (pack, run):
+        g.argtypes = [ctypes.c_void_p] * 3
+    a, b, c = ints(0, 65, 33), ints(1, 33, 96), np.empty((65, 96), "float32")
+    kept = np.full(nbytes + 128, 7, np.uint8)
+    kept = kept[-kept.ctypes.data % 64 :]
+    assert pack(None, pointers(None, b, None), None) != 0 != pack(None, pointers(a, None, c), kept.ctypes.data)
+    assert pack(None, pointers(None, b, None), kept.ctypes.data) == 0
+    assert (kept[nbytes:] == 7).all() and not (kept[:nbytes] == 7).all()
+    before = b.copy()
+    b[:] = np.nan
+    for seed in (2, 3):
+        a[:] = ints(seed, 65, 33)
+        assert run(None, pointers(a, b, c), kept.ctypes.data) == 0 and np.array_equal(c, a @ before)
+    assert run(None, pointers(a, b, c), None) != 0
+    b[:] = 2 * before
+    assert f(None, pointers(a, b, c)) == 0 and np.array_equal(c, a @ b), "a plain call packs"
 
 
 def test_fixed_inputs_ship_in_the_text(tmp_path):

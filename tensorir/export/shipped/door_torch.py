@@ -45,6 +45,17 @@ def languages(manifest: Mapping[str, Any]) -> list[str]:
     return [manifest["language"], *manifest.get("bodies", {})]
 
 
+def used_once(about: Mapping[str, Any]) -> set[str]:
+    """Names of what kernels that run once read and write."""
+    return {name for k in about["kernels"] if k["once"] for name in common.arrays_of(k)}
+
+
+def packed_bytes(about: Mapping[str, Any], names: set[str]) -> int:
+    """``NAME_packed_bytes`` of the header: each array from a multiple of 64 on."""
+    kept = [p for p in about["arguments"] if p["role"] == "workspace" and p["name"] in names]
+    return sum(-(-pointers.nbytes_of(p) // 64) * 64 for p in kept)
+
+
 def kernels(manifest: Mapping[str, Any]) -> Iterator[Any]:
     """For the processor one, in C where it can be, and for the GPU one."""
     there, why = languages(manifest), ""
@@ -55,11 +66,14 @@ def kernels(manifest: Mapping[str, Any]) -> Iterator[Any]:
             why = str(error)
         else:
             about = common.program_in("c", manifest)
-            yield torch_kernel.Kernel(about, torch_c.CBody(library[manifest["operator"].partition("::")[2]], about))
+            name, held = manifest["operator"].partition("::")[2], used_once(about)
+            body = torch_c.CBody.of(library, name, about, packed_bytes(about, held))
+            given = [p["name"] for p in about["arguments"] if p["role"] in ("input", "scalar")]
+            yield torch_kernel.Kernel({**about, "held": [n for n in given if n in held]}, body)
     if "opencl" in there and ("c" not in there or why):
         about = common.program_in("opencl", manifest)
         body = Loaded(lambda: loader_of(manifest, "opencl").Program(manifest=manifest))
-        yield torch_kernel.Kernel({**about, "prepack": ()}, body)
+        yield torch_kernel.Kernel(about, body)
     elif why:
         raise ImportError(why)
     if "cuda" in there:
@@ -73,7 +87,7 @@ def doors(manifest: Mapping[str, Any]) -> Any:
     if "c" not in languages(manifest):
         return None
     try:
-        return torch_c.Doors(str(beside("build").library(manifest)))
+        return torch_c.Doors(ctypes.CDLL(str(beside("build").library(manifest))))
     except (ImportError, OSError, AttributeError):
         return None
 

@@ -37,9 +37,12 @@ class CBody:
     function: of ctypes
     about:    as for ``Kernel``
     errors:   what its codes mean
+    pack:     ``NAME_pack``, ``NAME_packed`` and ``NAME_packed_bytes`` where kernels run once, else None
     """
 
-    def __init__(self, function: Any, about: Mapping[str, Any], errors: Mapping[int, str] | None = None) -> None:
+    def __init__(
+        self, function: Any, about: Mapping[str, Any], errors: Mapping[int, str] | None = None, pack: Any = None
+    ) -> None:
         given = [a for a in about["arguments"] if a["role"] in ("input", "scalar")]
         self.function, self.errors = function, dict(errors or {})
         self.name = str(about.get("name", "the kernel"))
@@ -47,23 +50,66 @@ class CBody:
         self.pointers = ctypes.c_void_p * (len(given) + sum(a["role"] == "output" for a in about["arguments"]))
         self.calls: dict[int, Any] = {}
         function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_void_p), ctypes.c_int
+        self.kept: object = None
+        self.pack = None if pack is None else self.packing
+        if pack is not None:
+            self.packer, self.rest, self.nbytes = pack
+            for each in (self.packer, self.rest):
+                each.argtypes, each.restype = (ctypes.c_void_p,) * 3, ctypes.c_int
+
+    @classmethod
+    def of(
+        cls, library: Any, name: str, about: Mapping[str, Any], packed: int, errors: Mapping[int, str] | None = None,
+        kept: object = None,
+    ) -> CBody:  # fmt: skip
+        """Of the function ``name`` of a library.
+
+        packed: ``NAME_packed_bytes``, 0 where nothing is packed;  kept: what has to live as long as the body
+        """
+        pack = (library[f"{name}_pack"], library[f"{name}_packed"], packed) if packed else None
+        made = cls(library[name], about, errors, pack)
+        made.kept = kept
+        return made
 
     def __call__(self, buffers: Sequence[Any], stream: int = 0, workspace: int = 0, packed: Any = None) -> None:
-        threads = torch.get_num_threads()
-        call = self.calls.get(threads)
-        if call is None or stream or workspace:
-            made = Call(ctypes.sizeof(Call), stream or None, None, None, workspace or None, threads)
-            call = made, ctypes.addressof(made)
-            if not stream and not workspace:
-                self.calls[threads] = call
-        numbers = [(n, number(dtype, buffers[n])) for n, dtype in self.scalars]
-        if numbers:
-            buffers = list(buffers)
-            for n, value in numbers:
-                buffers[n] = ctypes.addressof(value)
-        code = self.function(call[1], self.pointers(*buffers))
+        call, places = self.call(), self.places(buffers)
+        if packed is None:
+            code = self.function(call, places[0])
+        else:
+            code = self.rest(call, places[0], packed.data_ptr())
         if code:
-            raise RuntimeError(f"{self.name}: {self.errors.get(code, f'error {code}')}")
+            self.failed(code)
+
+    def packing(self, buffers: Sequence[Any]) -> Any:
+        """What the kernels that run once leave, for ``packed``."""
+        room = torch.empty(self.nbytes, dtype=torch.uint8)
+        places = self.places(buffers)
+        if code := self.packer(self.call(), places[0], room.data_ptr()):
+            self.failed(code)
+        return room
+
+    def call(self) -> int:
+        """The address of a ``tir_call`` for as many threads as PyTorch uses."""
+        threads = torch.get_num_threads()
+        found = self.calls.get(threads)
+        if found is None:
+            made = Call(ctypes.sizeof(Call), None, None, None, None, threads)
+            found = self.calls[threads] = made, ctypes.addressof(made)
+        return int(found[1])
+
+    def places(self, buffers: Sequence[Any]) -> tuple[Any, Any]:
+        """``buffers`` in C, and what it points to beside memory of tensors."""
+        if not self.scalars:
+            return self.pointers(*buffers), None
+        numbers = [(n, number(dtype, buffers[n])) for n, dtype in self.scalars]
+        buffers = list(buffers)
+        for n, value in numbers:
+            buffers[n] = ctypes.addressof(value)
+        return self.pointers(*buffers), numbers
+
+    def failed(self, code: int) -> None:
+        """Raise what an error code says."""
+        raise RuntimeError(f"{self.name}: {self.errors.get(code, f'error {code}')}")
 
 
 def number(dtype: str, value: Any) -> Any:
@@ -118,11 +164,11 @@ STABLE = 2 << 56 | 10 << 48
 class Doors:
     """``door_torch.c``, compiled: kernels in C as kernels of the dispatcher, for contiguous or other tensors of a CPU.
 
-    Raises OSError for a library that cannot be loaded, and for a PyTorch that lacks its C functions.
+    Raises OSError for a PyTorch that lacks its C functions.
     """
 
-    def __init__(self, path: str) -> None:
-        self.library = ctypes.CDLL(path)
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self.library = library
         self.torch = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
         begin = self.library.tir_door_begin
         begin.argtypes, begin.restype = (ctypes.c_void_p,), ctypes.c_char_p
@@ -132,7 +178,7 @@ class Doors:
         self.library.tir_door_sizes.restype = ctypes.c_size_t
         door, argument, self.slots = (int(self.library.tir_door_sizes(n)) for n in range(3))
         if (door, argument) != (ctypes.sizeof(Door), ctypes.sizeof(DoorArgument)):
-            raise OSError(f"{path} is of another version")
+            raise OSError(f"{library} is of another version")
         self.library.tir_door_set.argtypes = (ctypes.c_int, ctypes.c_void_p)
         self.library.tir_door_open.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint64)
         self.library.tir_door_open.restype = ctypes.c_void_p

@@ -26,7 +26,7 @@ class Body(Protocol):
     buffers:   inputs and numbers in order, then outputs
     stream:    a CUstream, or 0
     workspace: address of ``workspace_bytes`` bytes on the GPU, or 0
-    packed:    what ``pack(buffers)`` gave for these inputs, or None; a body without ``pack`` is never given one
+    packed:    what ``pack(buffers)`` gave for these inputs, or None, as for a body that has no ``pack``, or None for it
 
     It returns when the outputs are there, on a GPU when what makes them is enqueued on the stream.
     """
@@ -68,7 +68,8 @@ def plainly(_code: str, message: str, kind: type[Exception]) -> Exception:
 class Kernel:
     """One way to compute, for arguments of certain shapes.
 
-    about:  ``arguments`` as in a manifest, and of it ``gathers``, ``prepack`` and ``workspace_bytes`` where there are
+    about:  ``arguments`` as in a manifest, and of it ``gathers`` and ``workspace_bytes`` where there are; ``held``:
+            names of the inputs that kernels which run once read
     body:   see ``Body``
     device: where its tensors are: "cpu", "cuda", or one GPU, "cuda:0"
     """
@@ -83,8 +84,10 @@ class Kernel:
         self.gathers = [(names.index(g["param"]), g["limit"], g["into"]) for g in about.get("gathers", ())
                         if g["param"] in names]  # fmt: skip
         self.workspace_bytes = 0 if self.on_cpu else int(about.get("workspace_bytes", 0))
-        held = [names.index(n) for n in about.get("prepack", ()) if n in names]
-        self.packs = Packs(held, body.pack) if held and self.on_cpu and hasattr(body, "pack") else None
+        held = [names.index(n) for n in about.get("held", ())]
+        known = self.on_cpu and not any(self.given[n].role == "scalar" for n in held)
+        pack = getattr(body, "pack", None) if known else None
+        self.packs = None if pack is None else Packs(held, pack)
         self.empty = all(prod(a.shape) == 0 for a in self.results)
 
     def __call__(self, *given: Any) -> Any:
