@@ -5,13 +5,15 @@
 For each destination: an environment with NumPy and its framework alone; the self-test of every kernel, which must pass;
 the same with a changed byte of the kernel, which must fail; three folders in one process. All destinations of a kernel
 are in one folder, except where one refuses the kernel (the refusal is in the result). A path DEST=DIR in --have uses
-packages that are in DIR instead of installing them. Exit status 1 when anything is not as it must be.
+packages that are in DIR instead of installing them, and --install 'onnxruntime=onnxruntime==1.17.3 numpy<2' other ones
+than the newest. Exit status 1 when anything is not as it must be.
 """
 
 import argparse
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -36,6 +38,13 @@ PACKAGES = {
 }
 """What a fresh environment of a destination has besides NumPy. CuPy has no row: it needs a GPU."""
 
+VERSIONS = """
+import platform
+from importlib.metadata import distributions
+print("python", platform.python_version())
+for name, version in sorted({(d.name, d.version) for d in distributions()}):
+    print(name, version)
+"""
 THREE = """
 import importlib.util, sys
 modules = []
@@ -130,14 +139,15 @@ def alone(name, made, destination):
     return False
 
 
-def environment(destination, root, have):
+def environment(destination, root, have, packages):
     """How its Python is run: the command, and variables."""
     if destination in have:
         return [sys.executable], {"PYTHONPATH": have[destination]}
-    folder = root / destination
+    folder = root / "-".join([destination, *re.findall(r"\w[\w.]*", "-".join(packages.get(destination, [])))])
     if not (folder / "bin").exists():
         venv.create(folder, with_pip=True)
-        install = [str(folder / "bin/python"), "-m", "pip", "install", "-q", "numpy", *PACKAGES[destination]]
+        install = [str(folder / "bin/python"), "-m", "pip", "install", "-q"]
+        install += packages.get(destination) or ["numpy", *PACKAGES[destination]]
         subprocess.run(install, check=True)
     return [str(folder / "bin/python"), "-I"], {}
 
@@ -184,10 +194,12 @@ def main():
     parser.add_argument("--kernels", default=",".join(KERNELS))
     parser.add_argument("--environments", type=Path, help="where environments are kept between runs")
     parser.add_argument("--have", action="append", default=[], metavar="DEST=DIR")
+    parser.add_argument("--install", action="append", default=[], metavar="DEST=PACKAGES")
     parser.add_argument("-o", "--output", type=Path)
     args = parser.parse_args()
     to, have = args.to.split(","), dict(pair.split("=", 1) for pair in args.have)
-    rows = []
+    packages = {name: words.split() for name, _, words in (pair.partition("=") for pair in args.install)}
+    rows, versions = [], {}
 
     def note(kernel, destination, **row):
         rows.append({"kernel": kernel, "destination": destination, **row})
@@ -202,7 +214,10 @@ def main():
             for destination, why in refused.items():
                 note(name, destination, refused=why)
         for destination in to:
-            command, variables = environment(destination, args.environments or Path(scratch, "environments"), have)
+            command, variables = environment(
+                destination, args.environments or Path(scratch, "environments"), have, packages
+            )
+            versions[destination] = run(command, variables, "-c", VERSIONS)[1].splitlines()
             mine = {name: folder for name, (folder, targets) in folders.items() if destination in targets}
             for name, folder in mine.items():
                 note(name, destination, **tested(folder, destination, command, variables))
@@ -212,6 +227,7 @@ def main():
                 note("three in a process", destination, ok=code == 0, said=said[-600:])
     if args.output:
         about = {"python": platform.python_version(), "machine": platform.machine(), "numpy": np.__version__}
+        about |= {"installed": versions}
         args.output.write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n")
     sys.exit(0 if all(row.get("ok", True) for row in rows) else 1)
 

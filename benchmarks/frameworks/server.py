@@ -1,9 +1,11 @@
 """An exported kernel in a worker of LitServe, called by ONNX Runtime: answers, latencies and memory.
 
-    python benchmarks/frameworks/server.py [--requests 1000] [--clients 8] [--rounds 3] [--folder DIR]
+    python benchmarks/frameworks/server.py [--python PYTHON] [--requests 1000] [--clients 8] [--rounds 3] [-o FILE]
 
-Needs litserve and onnxruntime. The server's processes cannot import tensorir. After a round of warming up it prints,
-for each round, how many answers were wrong, the latencies, and by how much the memory of all processes has grown.
+PYTHON is an interpreter with litserve, onnxruntime and NumPy (this one, when none is given); the server's processes
+cannot import tensorir. After rounds of warming up it prints, for each round, how many answers were wrong, the
+latencies, and by how much the memory of all processes has grown. Exit status 1 where an answer is wrong, or where
+memory grows by 1 MB per 1000 requests or more, on average.
 """
 
 import argparse
@@ -23,34 +25,8 @@ from pathlib import Path
 import numpy as np
 
 N = 32
+WARMING = 2
 PAGE = os.sysconf("SC_PAGE_SIZE")
-
-
-def serve(folder, port):
-    """Answer POST /predict {"a": N * N numbers} with those of a @ b; GET /about says what the worker has loaded."""
-    sys.modules["tensorir"] = None  # an import of it is an error
-    sys.path.insert(0, str(Path(folder).resolve().parent))
-    import litserve
-
-    class Kernel(litserve.LitAPI):
-        def setup(self, device):
-            from importlib import import_module
-
-            self.program = import_module(f"{Path(folder).name}.door_onnxruntime").Program(threads=1)
-            self.b = np.load(Path(folder).parent / "b.npy")
-
-        def decode_request(self, request):
-            return np.array(request["a"], np.float32).reshape(N, N)
-
-        def predict(self, x):
-            return self.program(x, self.b)
-
-        def encode_response(self, output):
-            here = [m for m, found in sys.modules.items() if m.split(".")[0] == "tensorir" and found is not None]
-            return {"c": output.ravel().tolist(), "tensorir": here}
-
-    server = litserve.LitServer(Kernel(), accelerator="cpu", workers_per_device=1)
-    server.run(port=port, host="127.0.0.1", generate_client_file=False, log_level="warning")
 
 
 def export(folder):
@@ -67,20 +43,17 @@ def export(folder):
 class Server:
     """The server in processes of its own, until the end of a ``with``."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, python):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
-        command = [
-            sys.executable,
-            str(Path(__file__).resolve()),
-            "--serve",
-            str(folder / "mm"),
-            "--port",
-            str(self.port),
-        ]
+        script = Path(__file__).with_name("server_worker.py").resolve()
+        command = [python, str(script), str(folder / "mm"), str(self.port)]
+        own = {k: v for k, v in os.environ.items() if k != "PYTHONPATH" or python == sys.executable}
         self.log = open(folder / "server.log", "w+")  # noqa: SIM115 - to the end of the processes
-        self.process = subprocess.Popen(command, start_new_session=True, stdout=self.log, stderr=self.log, cwd=folder)
+        self.process = subprocess.Popen(
+            command, start_new_session=True, stdout=self.log, stderr=self.log, cwd=folder, env=own
+        )
 
     def __enter__(self):
         end = time.monotonic() + 120
@@ -102,6 +75,12 @@ class Server:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(20)
+
+    def post(self, body):
+        """The status of an answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection.request("POST", "/predict", body, {"Content-Type": "application/json"})
+        return connection.getresponse().status
 
     def get(self, path):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
@@ -149,33 +128,52 @@ def load(server, b, requests, clients, seed=0):
     return [t for times, _ in made for t in times], [w for _, wrong in made for w in wrong]
 
 
+def versions(python):
+    """Of the packages that the server uses."""
+    code = (
+        "import json, platform; from importlib.metadata import version as v; print(json.dumps({'python': "
+        "platform.python_version(), **{n: v(n) for n in ('litserve', 'onnxruntime', 'numpy')}}))"
+    )
+    own = {k: v for k, v in os.environ.items() if k != "PYTHONPATH" or python == sys.executable}
+    return json.loads(subprocess.run([python, "-c", code], capture_output=True, text=True, check=True, env=own).stdout)
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--folder", help="where the kernel is written")
-    parser.add_argument("--serve", help=argparse.SUPPRESS)
-    parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--python", default=sys.executable, help="what runs the server")
+    parser.add_argument("-o", "--output", type=Path)
     given = parser.parse_args()
-    if given.serve:
-        serve(given.serve, given.port)
-        return
-    folder = Path(given.folder or tempfile.mkdtemp())
-    b = export(folder)
-    with Server(folder) as server:
-        load(server, b, given.requests, given.clients)
-        before = server.memory()
-        print(f"after warming up: {before / 1e6:.1f} MB in all processes")
-        for n in range(given.rounds):
-            times, wrong = load(server, b, given.requests, given.clients, 100 * (n + 1))
-            now = server.memory()
-            middle, late = np.median(times) * 1e3, np.quantile(times, 0.99) * 1e3
-            print(f"{len(times)} requests of {given.clients} clients: {len(wrong)} wrong, median {middle:.1f} ms,"
-                  f" 99 % {late:.1f} ms, memory {(now - before) / 1e6:+.2f} MB")  # fmt: skip
-            before = now
-            for words in wrong[:3]:
-                print(f"  {words}")
+    sys.path.insert(0, str(Path(__file__).parents[1] / "cpu"))
+    from versus.environment import environment
+
+    rows, document = [], {"schema": 1, "environment": environment(), "server": versions(given.python)}
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        b = export(folder)
+        with Server(folder, given.python) as server:
+            document["wrong_size"] = server.post('{"a": [1, 2]}')
+            for seed in range(WARMING):
+                load(server, b, given.requests, given.clients, seed)
+            before = server.memory()
+            print(f"after {WARMING} rounds of warming up: {before / 1e6:.1f} MB in all processes")
+            document |= {"clients": given.clients, "processes_mb": round(before / 1e6, 1), "rows": rows}
+            for n in range(given.rounds):
+                times, wrong = load(server, b, given.requests, given.clients, 100 * (n + 1))
+                now = server.memory()
+                middle, late = (round(float(np.quantile(times, q)) * 1e3, 2) for q in (0.5, 0.99))
+                row = {"requests": len(times), "wrong": len(wrong), "median_ms": middle, "p99_ms": late}
+                rows.append(row | {"grown_mb": round((now - before) / 1e6, 3)})
+                print(", ".join(f"{name} {value}" for name, value in rows[-1].items()), flush=True)
+                before = now
+                for words in wrong[:3]:
+                    print(f"  {words}")
+    if given.output:
+        given.output.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    grown = sum(r["grown_mb"] for r in rows) / sum(r["requests"] for r in rows) * 1000
+    sys.exit(0 if grown < 1 and document["wrong_size"] == 400 and not any(r["wrong"] for r in rows) else 1)
 
 
 if __name__ == "__main__":
