@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,6 +16,7 @@ from tensorir.errors import TensorIRError, refuse
 from tensorir.errors.needs import shown
 from tensorir.errors.spelling import nearest
 from tensorir.export.bodies import BODIES
+from tensorir.export.c_host import HOSTS
 from tensorir.export.destination import Operator
 from tensorir.export.destinations import DESTINATIONS
 from tensorir.export.part import ExportError, Part
@@ -65,7 +67,7 @@ def _legal(word: str) -> str:
 
 def programs(part: Part, to: Sequence[str], others: Mapping[str, Part] | None = None) -> dict[str, Part]:
     """The programs that the destinations take, by language: ``part`` first, then ``others``, then what has to be
-    lowered again; without those that no destination takes.
+    lowered again, or launched by a C program; without those that no destination takes.
 
     Raises ExportError ``export.language``, and what lowering raises.
     """
@@ -73,8 +75,22 @@ def programs(part: Part, to: Sequence[str], others: Mapping[str, Part] | None = 
     for name in to:
         takes = DESTINATIONS[name].takes
         if not any(language in found for language in takes):
-            found[takes[0]] = part.for_target(takes[0], name)
+            found[takes[0]] = _again(part, takes[0], name, to)
     return {lang: one for lang, one in found.items() if any(lang in DESTINATIONS[name].takes for name in to)}
+
+
+def _again(part: Part, language: str, needed_by: str, to: Sequence[str]) -> Part:
+    """The program in another language. As C those for GPUs, and what C cannot say, are launched by a C program, where
+    that serves all that take C.
+    """
+    source = part.source.language
+    hosted = language == "c" and all(source in d.hosts for d in map(DESTINATIONS.__getitem__, to) if "c" in d.takes)
+    if not hosted or source not in HOSTS:
+        return part.for_target(language, needed_by)
+    if part.kind != "gpu":
+        with contextlib.suppress(TensorIRError):
+            return part.for_target(language, needed_by)
+    return replace(part, hosted=True)
 
 
 def by_language(to: str | Sequence[str], language: str | None = None) -> dict[str | None, list[str]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib.resources import files as resources
 
 from tensorir.codegen.source import Source
+from tensorir.export.c_host import hosted_files
 from tensorir.export.c_program import c_files
 from tensorir.export.part import Part
 from tensorir.tune.dispatch_text import of_its_folder
@@ -35,9 +36,13 @@ class Body:
     files: Callable[[Part, str], Mapping[str, bytes]] | None = None
 
 
+def _c_files(part: Part, called: str) -> Mapping[str, bytes]:
+    return hosted_files(part, called) if part.hosted else c_files(part, called)
+
+
 BODIES: dict[str, Body] = {
     "opencl": Body(".cl", ("-cl-std=CL1.2",), "loader_pyopencl.py", ("pyopencl",), "OpenCL C"),
-    "c": Body(".c", ("-std=c11", "-O2"), "loader_c.py", (), "C11", c_files),
+    "c": Body(".c", ("-std=c11", "-O2"), "loader_c.py", (), "C11", _c_files),
     "cuda": Body(".cu", ("--std=c++17",), "loader_cupy.py", ("cupy",), "CUDA C++"),
 }
 

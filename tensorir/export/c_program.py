@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -89,14 +89,17 @@ def by_width(part: Part) -> dict[Width, Source]:
     return found
 
 
-def header(source: Source, called: str) -> str:
-    """``NAME.h``."""
+def header(source: Source, called: str, errors: Mapping[str, str] = ERRORS, more: Sequence[str] = ()) -> str:
+    """``NAME.h``.
+
+    errors: names and meanings of what it returns, from 1 on;  more: what it declares beside the function
+    """
     upper = called.upper()
     lines = [f"/* {_signature(source)} */", f"#ifndef {upper}_H", f"#define {upper}_H"]
     lines += ["#include <stddef.h>", "#include <stdint.h>", "#ifdef __cplusplus", 'extern "C" {', "#endif", _CALL, ""]
-    codes = [f"{upper}_{name} = {n}" for n, name in enumerate(ERRORS, 1)]
+    codes = [f"{upper}_{name} = {n}" for n, name in enumerate(errors, 1)]
     lines += ["enum {", f"  {upper}_OK = 0,"]
-    lines += [f"  {code}, /* {why} */" for code, why in zip(codes, ERRORS.values(), strict=True)]
+    lines += [f"  {code}, /* {why} */" for code, why in zip(codes, errors.values(), strict=True)]
     lines += [
         "};",
         "",
@@ -109,7 +112,7 @@ def header(source: Source, called: str) -> str:
     lines += [f"int {called}(const tir_call *call, void *const *buffers);"]
     words = [f"(void *)(uintptr_t){'&' * (p.role == 'scalar')}{_argument(p)}" for p in given(source)]
     lines += [f"static inline int {called}_typed({', '.join(_typed(source))}) {{"]
-    lines += [f"  void *const buffers[] = {{{', '.join(words)}}};", f"  return {called}(call, buffers);", "}"]
+    lines += [f"  void *const buffers[] = {{{', '.join(words)}}};", f"  return {called}(call, buffers);", "}", *more]
     lines += [*_packing(source, called), "#ifdef __cplusplus", "}", "#endif", "#endif", ""]
     return "\n".join(lines)
 
@@ -208,7 +211,7 @@ def _unit(source: Source, texts: Mapping[Width, Source], called: str) -> str:
     parts += [
         _choice(),
         _table(source, texts),
-        _constants(source, called),
+        constants(source, called),
         _run(source, called),
         _doors(source, called),
     ]
@@ -270,7 +273,7 @@ def launched(source: Source) -> list[KernelLaunch]:
     return [k for k in source.kernels if prod(k.grid)]
 
 
-def _constants(source: Source, called: str) -> str:
+def constants(source: Source, called: str) -> str:
     """Arrays that ship with the program, as words, and where kernels find them: tests put others there."""
     lines = []
     for n, p in enumerate(_held(source)):
@@ -348,7 +351,7 @@ def _doors(source: Source, called: str) -> str:
     lines += ["    if (which == 1 && !early[n]) continue;"]
     lines += [f"    if (sizes[n] && !buffers[n]) return {upper}_NULL;"]
     lines += [f"    if (sizes[n] > 1 && (uintptr_t)buffers[n] % sizes[n]) return {upper}_ALIGNMENT;", "  }"]
-    if checks := list(_gathers(source, upper)):
+    if checks := list(gathers(source, upper)):
         lines += ["  if (which & 2) {", *(f"  {line}" for line in checks), "  }"]
     total = spaces(source)[1]
     if total:
@@ -381,7 +384,8 @@ def _checked(p: Param) -> int:
     return size if prod(p.shape) else 0
 
 
-def _gathers(source: Source, upper: str) -> Iterable[str]:
+def gathers(source: Source, upper: str) -> Iterable[str]:
+    """Lines that return NAME_INDEX for an index out of range in ``buffers``; upper: NAME in capitals."""
     places = {p.name: (n, p) for n, p in enumerate(given(source))}
     for g in source.gathers:
         if g.param not in places:

@@ -102,8 +102,12 @@ static void within(double got, double want, double allowed, const char *name) {
 """
 
 
-def selftest(source: Source, called: str, evidence: Evidence) -> str:
-    """The text of ``selftest.c``; evidence: with its arrays."""
+def selftest(source: Source, called: str, evidence: Evidence, why: str = "") -> str:
+    """The text of ``selftest.c``.
+
+    evidence: with its arrays
+    why:      the function that says what went wrong, where there is one
+    """
     about = {a["name"]: (n, a["low"], a["high"]) for n, a in enumerate(evidence.manifest["inputs"])}
     exact = bool(evidence.manifest["exact"])
     parts = [_START.replace("NAME", called)]
@@ -113,6 +117,7 @@ def selftest(source: Source, called: str, evidence: Evidence) -> str:
     parts += [_WIDE] if not exact and any(p.dtype in WIDENED for p in source.outputs) else []
     held = [p for p in source.params if p.role == "constant" and p.name in about]
     parts += [f"extern const void *{called}_constants[];"] if held else []
+    parts += [f"#define WHY {why}()" if why else '#define WHY "it returned an error code"']
     parts += [_makers([*source.inputs, *held], about)]
     for n, (seed, want) in enumerate(evidence.arrays.items()):
         parts += _case(source, called, evidence.manifest, n, seed, want, about, exact)
@@ -210,7 +215,7 @@ def _called(source: Source, called: str) -> Iterator[str]:
     if total:
         yield f'      look(space, {called}_workspace_bytes, 0xa5, "workspace");'
     yield "    }"
-    yield f'    if (code) fail("it returned an error code", "{called}", code, 0);'
+    yield f'    if (code) fail(WHY, "{called}", code, 0);'
 
 
 def _exactly(p: Param, at: int, size: int, want: NDArray[Any]) -> Iterator[str]:

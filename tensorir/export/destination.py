@@ -87,6 +87,7 @@ class Destination:
     runner: module of the folder that runs it in the self-test; None: the loader of its language
     sets:   whether a folder of several shapes can have it
     gradients: whether it differentiates by kernels, those of ``manifest["backward"]``: folders inside this one
+    hosts:  languages whose programs serve where it takes C, launched by a C program; see ``Part.hosted``
     """
 
     name: str
@@ -96,6 +97,7 @@ class Destination:
     runner: str | None = None
     sets: bool = False
     gradients: bool = False
+    hosts: tuple[str, ...] = ("opencl",)
 
 
 def nothing_more(shipment: Shipment) -> Made:

@@ -8,6 +8,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib.resources import files as resources
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from tensorir.errors import refuse
 from tensorir.errors.needs import need_path
 from tensorir.export.asked import FORMAT, destinations, existing, operator, package_of, programs
 from tensorir.export.bodies import BODIES, file_name, shipped_module
+from tensorir.export.c_host import codes
 from tensorir.export.destination import Made, Operator, Shipment
 from tensorir.export.destinations import DESTINATIONS
 from tensorir.export.evidence import Evidence, gather
@@ -248,7 +250,7 @@ def _program(
 
     label:     what the names of files begin with;  constants: those of constants, too
     """
-    source, body = part.source, BODIES[part.source.language]
+    source, body = part.source, BODIES[part.language]
     own = {file_name(source): source.text.encode("utf-8")} if body.files is None else body.files(part, called)
     made = {label + name: data for name, data in own.items()}
     text = next(iter(made))
@@ -257,16 +259,17 @@ def _program(
     made |= {files[p.name]: p.data or b"" for p in held}
     manifest: dict[str, Any] = {
         "name": source.name,
-        "language": source.language,
+        "language": part.language,
+        **({"host": source.language, "errors": codes()} if part.hosted else {}),
         "kind": part.kind or ("gpu" if source.language == "cuda" else "cpu"),
         "source": text,
         "options": list(body.options),
         **({"arch": part.arch} if part.arch else {}),
         **({} if body.files is None else {"sources": [name for name in made if name.endswith((".c", ".h"))]}),
         "arguments": [_argument(p, files) for p in source.params],
-        "kernels": [encode(k) for k in source.kernels],
+        "kernels": [encode(replace(k, once=k.once and not part.hosted)) for k in source.kernels],
         "prepack": [p.name for p in source.prepackable],
-        "workspace_bytes": source.workspace_bytes,
+        "workspace_bytes": 0 if part.hosted else source.workspace_bytes,
         "gathers": [encode(g) for g in source.gathers],
         "assumed": [_assumed(a) for a in source.assumed],
         "trace": part.trace.splitlines(),
@@ -327,7 +330,7 @@ def _library(
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         message = f"the folder's library cannot be made: {error}"[:600]
         raise refuse(ExportError, "export.library", message, hint="CC=clang, or another compiler") from None
-    return {"file": file, "sources": list(sources)}, own
+    return {"file": file, "sources": list(sources), **({"host": program["host"]} if "host" in program else {})}, own
 
 
 def _argument(p: Param, constants: Mapping[str, str]) -> dict[str, Any]:

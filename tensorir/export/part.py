@@ -28,6 +28,7 @@ class Part:
     again:     the same computation lowered for another target, by its text ("c", "cuda -arch=sm_80"); see
                ``for_target``. It also gives this language for other limits ("c -vector_bytes=16"). It raises a
                TensorIRError where the schedule cannot be lowered so
+    hosted:    it ships as a C program that launches it on the driver
     """
 
     source: Source
@@ -39,6 +40,12 @@ class Part:
     max_error: float | None = None
     again: Callable[[str], Part] | None = None
     arch: str = ""
+    hosted: bool = False
+
+    @property
+    def language(self) -> str:
+        """Of the program that ships: C where C launches what the source says."""
+        return "c" if self.hosted else self.source.language
 
     def for_target(self, target: str, needed_by: str) -> Part:
         """The same computation as a program for ``target``: this one where it is of that language already.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import importlib.util
 import json
 import os
 import shlex
@@ -58,6 +59,7 @@ def library(manifest: Mapping[str, Any] | None = None) -> Path:
     It is made in this folder, or in the user's cache where that cannot be written. ImportError says why there is none.
     """
     about = (manifest or json.loads((HERE / "manifest.json").read_text(encoding="utf-8")))["library"]
+    find_driver(about.get("host", ""))
     contents = {Path(name).name: (HERE / name).read_bytes() for name in about["sources"]}
     why = "it is not there"
     for path in places(about["file"], contents):
@@ -83,6 +85,20 @@ def library(manifest: Mapping[str, Any] | None = None) -> Path:
             raise ImportError(f"{path}: {why}")
         return path
     raise ImportError(f"{about['file']} cannot be written, neither to {HERE} nor to {cache()}")
+
+
+def find_driver(host: str) -> None:
+    """Where a program of C needs libOpenCL, and the system has none, let it find that of pyopencl's wheel with PoCL."""
+    if host != "opencl":
+        return
+    if not os.environ.get("TENSORIR_LIBOPENCL") and unloadable(Path("libOpenCL.so.1")):
+        spec = importlib.util.find_spec("pyopencl")  # which is not imported
+        for place in spec.submodule_search_locations or () if spec else ():
+            for found in Path(place, ".libs").glob("libOpenCL*"):
+                os.environ["TENSORIR_LIBOPENCL"], os.environ["PYOPENCL_HOME"] = str(found), str(place)
+    if given := os.environ.get("TENSORIR_LIBOPENCL"):
+        for found in Path(given).parent.glob("libpocl*"):
+            unloadable(found)  # libOpenCL asks for it by its name alone, which finds what is loaded
 
 
 def places(name: str, contents: Mapping[str, bytes]) -> Iterator[Path]:

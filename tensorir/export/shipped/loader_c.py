@@ -37,13 +37,30 @@ def missing() -> str:
     manifest = common.read_manifest()
     if build.compiler() is None and not (HERE / manifest.get("library", {}).get("file", "?")).exists():
         return "there is no C compiler (cc, gcc, clang, or CC)"
+    about = common.program_in("c", manifest)
+    return no_driver(library(about | {"operator": manifest["operator"]}), about, manifest) if "host" in about else ""
+
+
+def no_driver(loaded: ctypes.CDLL, about: dict[str, Any], manifest: dict[str, Any]) -> str:
+    """Why what runs the kernels is not there; "" where it is. That they do not compile is an error of theirs."""
+    name = manifest["operator"].partition("::")[2]
+    if loaded[f"{name}_load"](None) in (about["errors"]["DRIVER"], about["errors"]["DEVICE"]):
+        return why(loaded, name)
     return ""
+
+
+def why(loaded: ctypes.CDLL, name: str) -> str:
+    """What the last error was, in words."""
+    said = loaded[f"{name}_why"]
+    said.restype = ctypes.c_char_p
+    return str(said().decode("utf-8", "replace"))
 
 
 def library(manifest: dict[str, Any]) -> ctypes.CDLL:
     """The program as a library: the folder's own where it has one, else one that is made, and kept in the user's cache
     by its content.
     """
+    build.find_driver(manifest.get("host", ""))
     if "library" in manifest:
         return ctypes.CDLL(str(build.library(manifest)))
     stem = manifest["operator"].partition("::")[2]
@@ -67,6 +84,7 @@ class Program(Base):  # type: ignore[misc]
             common.program_in("c", whole) | {"operator": whole.get("operator", common.read_manifest()["operator"])}
         )
         loaded, name = library(self.manifest), self.manifest["operator"].partition("::")[2]
+        self.loaded, self.name = loaded, name
         self.function = loaded[name]
         self.function.argtypes, self.function.restype = [ctypes.c_void_p, ctypes.c_void_p], ctypes.c_int
         self.constants = [p["name"] for p in self.manifest["arguments"] if p["role"] == "constant"]
@@ -92,7 +110,8 @@ class Program(Base):  # type: ignore[misc]
                 self.places[n] = self.fixed[name].ctypes.data if name in self.fixed else self.shipped[n]
             code = self.function(None, pointers)
         if code:
-            raise RuntimeError(f"the kernel returned the error code {code}; see the header")
+            said = why(self.loaded, self.name) if "host" in self.manifest else "see the header"
+            raise RuntimeError(f"the kernel returned the error code {code}: {said}")
 
     def buffer(self, nbytes: int) -> Any:
         """New memory, aligned as a cache line is."""
