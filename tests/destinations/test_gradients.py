@@ -51,6 +51,35 @@ def test_a_folder_for_each_inside_the_kernels_own(tmp_path):
     assert not (folder / "backward_a").exists()
 
 
+def test_gradients_are_what_torch_computes_itself(tmp_path):
+    if find_spec("torch") is None:
+        pytest.skip("torch is not installed")
+    y, da, db = products("float64")
+    folder = y.export(tmp_path / "mm", ["torch"], name="own::mm", backward={"a": da, "b": db})
+    y.export(tmp_path / "partly", ["torch"], name="own::partly", backward={"a": da})
+    assert "differentiates `a`; another input" in (tmp_path / "partly" / "README.md").read_text()
+    done = selftest(folder, "torch")
+    assert done.returncode == 0 and "gradient of a: da, 2 cases" in done.stdout, done.stderr
+    code = """
+import sys
+sys.modules["tensorir"] = None
+import torch, mm, partly
+p, q = (torch.randn(s, dtype=torch.float64, requires_grad=True) for s in ((9, 7), (7, 5)))
+assert torch.autograd.gradcheck(torch.ops.own.mm, (p, q))
+torch.library.opcheck(torch.ops.own.mm.default, (p, q))
+compiled = torch.compile(lambda p, q: torch.ops.own.mm(p, q).sin().sum(), fullgraph=True, backend="aot_eager")
+want = torch.autograd.grad((p @ q).sin().sum(), (p, q))
+assert all(map(torch.allclose, torch.autograd.grad(compiled(p, q), (p, q)), want))
+assert torch.ops.own.partly(p, q.detach()).requires_grad
+try:
+    torch.ops.own.partly(p, q)
+except RuntimeError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("own::partly: b requires a gradient"), done.stderr
+
+
 def test_gradients_are_what_jax_computes_itself(tmp_path):
     if find_spec("jax") is None:
         pytest.skip("jax is not installed")

@@ -191,7 +191,7 @@ class Doors:
         every = (*kernel.given, *kernel.results)
         plain = all(a.dtype in PASSED for a in kernel.given if a.role == "scalar")
         small = len(every) <= MOST and all(len(a.shape) <= DIMS for a in every)
-        in_c = isinstance(kernel.body, CBody) and kernel.on_cpu and kernel.packs is None
+        in_c = hasattr(kernel.body, "function") and kernel.on_cpu and kernel.packs is None
         return in_c and plain and small and bool(self.free)
 
     def open(self, name: str, kernel: Any) -> tuple[int, Any]:

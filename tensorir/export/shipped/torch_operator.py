@@ -169,11 +169,11 @@ def register(
     check_same(made)
     found = {}
     for of, computed in (backward or {}).items():
-        derived = Operator(f"{name}_backward_{of}", computed, of=name, doors=doors)
+        derived = Operator(f"{name}_grad_{of}", computed, of=name, doors=doors)
         check_same(derived)
         torch_gradients.check_gradient(made, of, derived)
         found[of] = derived
-    for old in [n for n in _registered if n.startswith(f"{name}_backward_") and _registered[n].of == name]:
+    for old in [n for n in _registered if n.startswith(f"{name}_grad_") and _registered[n].of == name]:
         if old not in {d.name for d in found.values()}:
             _registered.pop(old).destroy()
     gradients = {of: (placed(derived), derived.names) for of, derived in found.items()}
