@@ -16,7 +16,10 @@ from tensorir.export.shipped import build
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.parametrize(("page", "needed"), [("to-torch", "torch"), ("to-jax", "jax"), ("to-tvm-ffi", "tvm_ffi"), ("to-onnxruntime", "onnx")])
+PAGES = [("to-torch", "torch"), ("to-jax", "jax"), ("to-tvm-ffi", "tvm_ffi"), ("to-onnxruntime", "onnx")]
+
+
+@pytest.mark.parametrize(("page", "needed"), PAGES)
 def test_a_page_prints_what_it_says(page, needed, tmp_path):
     if find_spec(needed) is None:
         pytest.skip(f"{needed} is not installed")
