@@ -285,7 +285,8 @@ class _KernelText:
         threads = f"{x * y * z}, 1" if roles else x * y * z
         if k.cluster > 1:
             threads = f"{threads}) __cluster_dims__({k.cluster}, 1, 1"
-        head = d.entry.format(name=identifier(k.name), params=", ".join(params), x=x, y=y, z=z, threads=threads)
+        asked = ", ".join([*params, "const int64_t *block"] if d.one_thread else params)
+        head = d.entry.format(name=identifier(k.name), params=asked, x=x, y=y, z=z, threads=threads)
         used = set(find(k.body, Var))
         top = told + [
             f"{INDENT}const {d.types['index']} {self.names.variable(a.var)} = {self._index(a)};"
@@ -332,7 +333,8 @@ class _KernelText:
             return []
         given = [f"args[{n}]" for n, _ in enumerate(self.params)]
         given += [f"*(const {c_type(v.dtype, d)} *)args[{len(given) + n}]" for n, v in enumerate(self.k.scalars)]
-        return ["", d.runner.format(name=identifier(self.k.name), args=", ".join(given))]
+        unused = "" if given else "(void)args; "
+        return ["", d.runner.format(unused=unused, name=identifier(self.k.name), args=", ".join([*given, "block"]))]
 
     def array(self, b: Buffer) -> str:
         """The declaration of a local array."""

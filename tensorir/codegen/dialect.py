@@ -247,7 +247,7 @@ C = replace(
     name="c",
     family="c",
     suffix="c",
-    entry="static void {name}({params}, const int64_t *block)",
+    entry="static void {name}({params})",
     param="{const}{type} *restrict {name}",
     space={Scope.GLOBAL: "", Scope.SHARED: "", Scope.REGISTER: "", Scope.CONSTANT: ""},
     constant="static const {type} {name}[{size}] = {{{values}}};",
@@ -298,7 +298,7 @@ C = replace(
         **dict.fromkeys(("^", "<<", ">>"), ("+", "-", *_COMPARE)),
         **dict.fromkeys(_COMPARE, _COMPARE),
     },
-    runner="void {name}_run(void *const *args, const int64_t *block) {{ {name}({args}, block); }}",
+    runner="void {name}_run(void *const *args, const int64_t *block) {{ {unused}{name}({args}); }}",
     header="#include <math.h>\n#include <stdint.h>\n#include <stdlib.h>\n#include <string.h>\n"
     # what a computation asks may be certain for its types
     '#pragma GCC diagnostic ignored "-Wtype-limits"\n#pragma GCC diagnostic ignored "-Wtautological-compare"',

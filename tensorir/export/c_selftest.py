@@ -141,7 +141,7 @@ def _makers(inputs: Sequence[Param], about: Mapping[str, tuple[int, int, int]]) 
         else:
             made = f"({kind}){value}"
         lines.append(f"static void make_{n}({kind} *to, uint64_t seed) {{")
-        lines.append(f"  for (size_t n = 0; n < {prod(p.shape)}; ++n) to[n] = {made};\n}}")
+        lines.append(f"  for (size_t n = 0; n != {prod(p.shape)}; ++n) to[n] = {made};\n}}")
     return "\n".join(lines)
 
 
@@ -166,7 +166,7 @@ def _case(
     lines += _fixed(source, called, about, seed)
     lines += ["  for (int how = 0; how < 2; ++how) {"]
     for n, p in enumerate(arrays):
-        lines += [f"    memset(p{n}, 0xff, {_bytes(p)});"] if p.role == "output" else []
+        lines += [f"    memset(p{n}, 0xff, {_bytes(p)});"] if p.role == "output" and _bytes(p) else []
     lines += _called(source, called)
     lines += ["  }"]
     for n, p in enumerate(arrays):

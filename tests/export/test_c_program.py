@@ -303,3 +303,14 @@ def test_fixed_inputs_ship_in_the_text(tmp_path):
 def test_cmake_builds_and_tests_it(folders):
     for words in (["cmake", "-B", "b"], ["cmake", "--build", "b"], ["ctest", "--test-dir", "b"]):
         subprocess.run(words, cwd=folders(product), check=True, capture_output=True, timeout=300)
+
+
+def test_a_program_without_elements(tmp_path):
+    """Kernels that take no array."""
+    x = tir.placeholder((0, 3), name="x")
+    tir.Schedule(tir.compute((0, 3), lambda i, j: x[i, j] + 1, name="y"), "c").export(tmp_path / "none", "c")
+    compiler = next((c for c in ("gcc", "clang-19") if shutil.which(c)), None)
+    if compiler is None:
+        pytest.skip("there is no C compiler")
+    done = outcome(tmp_path / "none", compiler)
+    assert done.returncode == 0, done.stdout + done.stderr
