@@ -16,7 +16,7 @@ from tensorir.api.shape_outcome import Portfolio, ShapeResult
 from tensorir.api.shape_set import understood
 from tensorir.errors import NotTuned, Problem
 from tensorir.errors.needs import need_path
-from tensorir.export.asked import by_language, each_language, places
+from tensorir.export.asked import by_language, each_language, places, refuse_sets
 from tensorir.export.folder import export_set
 from tensorir.export.part import Part
 from tensorir.target import Target
@@ -51,6 +51,7 @@ def export_shapes(
     Raises NotTuned ``export.not-tuned`` where a shape has no usable record, and what ``f.export`` raises.
     """
     parsed = target if isinstance(target, Target) or target is None else Target.parse(target)
+    refuse_sets(to)
     wanted = by_language(to, None if parsed is None else parsed.language)
     log = need_path("log", log)
     found = each_language(wanted, lambda language: recorded_set(works, weights, parsed or language, log, regret))

@@ -129,8 +129,9 @@ def _sets(
     log: str, regret: float | None,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Write the kernels of a set, a folder for each language; what the document says of them."""
-    from tensorir.export.asked import by_language, each_language, places
+    from tensorir.export.asked import by_language, each_language, places, refuse_sets
 
+    refuse_sets(to)
     wanted = by_language(to, None if target is None else target.language)
     waiting = each_language(wanted, lambda language: _set(op, shape, parameters, target or language, log, regret))
     folders = places(output, wanted)

@@ -43,6 +43,16 @@ def destinations(to: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(to))
 
 
+def refuse_sets(to: str | Sequence[str]) -> None:
+    """Refuse destinations that take one shape: ``export.set``; and those that there are not."""
+    for one in destinations(to):
+        if not DESTINATIONS[one].sets:
+            legal = ", ".join(name for name, row in DESTINATIONS.items() if row.sets)
+            message = f"{one} takes the kernel of one shape, not a set of shapes"
+            hint = f"one of {legal}; or each shape in a folder of its own"
+            raise refuse(ExportError, "export.set", message, hint=hint)
+
+
 def operator(name: str | None, path: str | Path) -> Operator:
     """What the kernel is called: ``NS::NAME`` or NAME as given; by the folder's name when None.
 

@@ -17,7 +17,7 @@ from tensorir.codegen.codec import encode
 from tensorir.codegen.source import Assumed, Param, Source
 from tensorir.errors import refuse
 from tensorir.errors.needs import need_path
-from tensorir.export.asked import FORMAT, destinations, existing, operator, package_of, programs
+from tensorir.export.asked import FORMAT, destinations, existing, operator, package_of, programs, refuse_sets
 from tensorir.export.bodies import BODIES, file_name, shipped_module
 from tensorir.export.c_host import codes
 from tensorir.export.destination import Made, Operator, Shipment
@@ -166,13 +166,8 @@ def export_set(
     """
     need_path("path", path, ExportError)
     to = destinations(to)
+    refuse_sets(to)
     for one in to:
-        if not DESTINATIONS[one].sets:
-            legal = ", ".join(n for n, d in DESTINATIONS.items() if d.sets)
-            message = f"{one} takes the kernel of one shape, not a set of shapes"
-            raise refuse(
-                ExportError, "export.set", message, hint=f"one of {legal}; or each shape in a folder of its own"
-            )
         for part in parts:
             programs(part, [one])
     called = operator(None, path)
