@@ -25,6 +25,8 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 DTYPES = {"float8_e4m3": "float8_e4m3fn"}
 """Names of element types that are others in JAX."""
+REGISTERED: dict[tuple[str, str], dict[str, tuple[int, Any]]] = jax.__dict__.setdefault("_tensorir_targets", {})
+"""What XLA calls in this process, of all folders: by target and platform, the handlers that it belongs to."""
 
 
 def beside(name: str) -> Any:
@@ -100,8 +102,8 @@ class Operator:
         self.outputs = [p for p in manifest["arguments"] if p["role"] == "output"]
         self.names = [p["name"] for p in self.inputs]
         self.platforms = tuple(handlers)
-        for platform, (address, keeper) in handlers.items():
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(keeper))  # XLA may call it until the process ends
+        for platform, (address, _) in handlers.items():
+            REGISTERED[target, platform] = handlers  # XLA may call it until the process ends
             jax.ffi.register_ffi_target(target, capsule(address), platform=platform)
         results = [jax.ShapeDtypeStruct(tuple(p["shape"]), dtype_of(p)) for p in self.outputs]
         self.results: Any = results[0] if len(results) == 1 else tuple(results)
@@ -169,7 +171,7 @@ class Operator:
             if whole and (isinstance(a, float) or not holds(kind, a)):
                 raise TypeError(f"{p['name']}: expected a {p['dtype']} number, got {a!r:.40}")
             a = np.array(a, kind)
-        if not hasattr(a, "dtype") or not hasattr(a, "shape"):
+        if not hasattr(a, "dtype") or not hasattr(a, "shape") or isinstance(a, np.ma.MaskedArray):
             raise TypeError(f"{p['name']}: expected an array of {p['dtype']}, got {type(a).__name__}")
         if a.dtype != kind:
             raise TypeError(f"{p['name']}: expected {p['dtype']}, got {a.dtype}")
@@ -200,12 +202,13 @@ def operator() -> Operator:
         raise ImportError(why)
     manifest = common.read_manifest()
     found = platforms(manifest)
-    handlers = {platform: handler(manifest, language) for platform, language in found.items()}
     program = common.program_in(next(iter(found.values())), manifest)
-    # XLA knows one function by a name: that of this very file, which is the same in the next process
-    what = f"{[called for _, (_, called) in handlers.values()]} {program['files']}"
-    symbol = manifest["operator"].replace("::", "_")
-    target = f"{symbol}_{hashlib.sha256(what.encode('utf-8')).hexdigest()[:16]}"
+    # XLA knows one function by a name: that of these very files, wherever they are, since exported functions keep it
+    digest = hashlib.sha256(str(program["files"]).encode()).hexdigest()
+    target = f"{manifest['operator'].replace('::', '_')}_{digest[:16]}"
+    handlers = REGISTERED.get((target, next(iter(found)))) or {
+        platform: handler(manifest, language) for platform, language in found.items()
+    }
     backward = {
         of: beside(f"{about['folder']}/door_jax").operator() for of, about in program.get("backward", {}).items()
     }
@@ -213,16 +216,15 @@ def operator() -> Operator:
 
 
 def handler(manifest: dict[str, Any], language: str) -> tuple[int, Any]:
-    """The address of what XLA calls for the program in a language; what keeps it, and a name for it."""
+    """The address of what XLA calls for the program in a language, and what has to live as long as it."""
     if language == "c":
-        path = beside("build").library(manifest)
-        library = ctypes.CDLL(str(path))
+        library = ctypes.CDLL(str(beside("build").library(manifest)))
         function = ctypes.cast(getattr(library, manifest["jax"]["symbol"]), ctypes.c_void_p)
-        return int(function.value or 0), (library, f"{path} {path.stat().st_mtime_ns}")
+        return int(function.value or 0), library
     module = beside("handler_jax")
     run = module.OnHost(manifest) if language == "opencl" else module.OnStream(manifest)
     made = module.Handler(run.about, manifest["jax"]["types"], run, stream=language == "cuda")
-    return made.address, (made, f"{language} {made.address}")
+    return made.address, made
 
 
 def capsule(address: int) -> Any:
@@ -235,6 +237,17 @@ def capsule(address: int) -> Any:
 def call(*arrays: Any, **named: Any) -> Any:
     """The kernel on JAX's or NumPy's arrays, inside jax.jit, jax.vmap and, where there are kernels for it, jax.grad."""
     return operator()(*arrays, **named)
+
+
+def export_checks() -> list[Any]:
+    """What ``jax.export.export(…, disabled_checks=…)`` has to be told: that the kernel may be in what is exported.
+
+    Where that is loaded, a copy of this folder has to be imported and ``operator()`` called before.
+    """
+    from jax import export
+
+    made = operator()
+    return [export.DisabledSafetyCheck.custom_call(one.target) for one in (made, *made.backward.values())]
 
 
 class Program:
