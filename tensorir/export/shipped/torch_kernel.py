@@ -182,7 +182,7 @@ class Kernel:
         """Refuse what a call refuses."""
         found = self.misfit(given)
         if found is not None:
-            raise found
+            raise found from None
         for a, value in zip(self.given, given, strict=True):
             if a.role == "scalar":
                 self.check_number(a, value)
