@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.resources import files as resources
@@ -290,12 +290,9 @@ def _operator(name: str, match: Match, kernel: Kernel, scratch: Path) -> Any:
     from tensorir.export.doors import program_of
     from tensorir.export.onnx_operators import Operator
 
-    program = program_of(json.loads((scratch / kernel.name / "manifest.json").read_text(encoding="utf-8")))
-    shapes: Iterator[Sequence[int]] = iter([*(shape for _, shape in match.inputs), match.output[1]])
-    arguments = [p for p in program["arguments"] if p["role"] in ("input", "output")]
-    arguments.sort(key=lambda p: str(p["role"]))  # inputs, then outputs; their order stays
-    given = [{**p, "shape": list(shape)} for p, shape in zip(arguments, shapes, strict=True)]
-    return Operator(name, kernel.name, given)
+    manifest = json.loads((scratch / kernel.name / "manifest.json").read_text(encoding="utf-8"))
+    shapes = [*(shape for _, shape in match.inputs), match.output[1]]
+    return Operator.of(name, kernel.name, program_of(manifest), shapes)
 
 
 def _rewrite(made: Plan, domain: str) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib.resources import files as resources
 from math import prod
 from typing import Any
 
 from tensorir.export.doors import CODES
+from tensorir.export.shipped.common import arrays_of
 from tensorir.ir.dtypes import DTYPES, WIDENED
 
 
@@ -20,12 +21,25 @@ class Operator:
     function:  in C, declared by ``function.h``
     arguments: entries of ``manifest["arguments"]``; those that the caller gives, inputs and scalars, then outputs
     gathers:   entries of ``manifest["gathers"]``: which inputs are indices, and their range
+    once:      names of what its kernels that run once read and write: the function has ``NAME_pack`` then
     """
 
     name: str
     function: str
     arguments: Sequence[Mapping[str, Any]]
     gathers: Sequence[Mapping[str, Any]] = ()
+    once: Collection[str] = ()
+
+    @classmethod
+    def of(cls, name: str, function: str, program: Mapping[str, Any], shapes: Iterable[Sequence[int]] = ()) -> Operator:
+        """Of a program of a manifest; shapes: of its inputs, then its outputs, where others hold as many elements."""
+        once = {a for k in program["kernels"] if k["once"] for a in arrays_of(k)}
+        kept = {p["name"] for p in program["arguments"] if p["role"] == "workspace"} & once
+        made = cls(name, function, program["arguments"], program["gathers"], once if kept else ())
+        if not shapes:
+            return made
+        values = zip([*made.inputs, *made.outputs], shapes, strict=True)
+        return replace(made, arguments=[{**p, "shape": list(shape)} for p, shape in values])
 
     @property
     def inputs(self) -> list[Mapping[str, Any]]:
@@ -42,7 +56,7 @@ def glue(domain: str, operators: Sequence[Operator]) -> str:
     values = [[*o.inputs, *o.outputs] for o in operators]
     dims = max([8, *(len(p["shape"]) for row in values for p in row)])
     rows = ",\n".join(
-        f'  TIR_ORT_OP("{o.name}", {o.function}, {len(o.inputs)}, {len(o.outputs)}, tir_ort_values_{n})'
+        f'  TIR_ORT_OP("{o.name}", {o.function}, {_packing(o)}, {len(o.inputs)}, {len(o.outputs)}, tir_ort_values_{n})'
         for n, o in enumerate(operators)
     )
     return f"""\
@@ -66,6 +80,12 @@ tir_ort_status RegisterCustomOps(void *options, const tir_ort_base *base) {{
 """
 
 
+def _packing(operator: Operator) -> str:
+    """What packs, what runs then, and bytes of what is packed."""
+    name = operator.function
+    return f"{name}_pack, {name}_packed, {name}_packed_bytes" if operator.once else "NULL, NULL, 0"
+
+
 def _values(number: int, operator: Operator) -> str:
     """The table of an operator's inputs and outputs."""
     values = [*operator.inputs, *operator.outputs]
@@ -75,14 +95,15 @@ def _values(number: int, operator: Operator) -> str:
         if p["shape"]
     )
     rows = ",\n".join(
-        _row(f"tir_ort_dims_{number}_{n}" if p["shape"] else "NULL", p, operator.gathers) for n, p in enumerate(values)
+        _row(f"tir_ort_dims_{number}_{n}" if p["shape"] else "NULL", p, operator) for n, p in enumerate(values)
     )
     return f"\n{dims}static const tir_ort_value tir_ort_values_{number}[] = {{\n{rows}\n}};\n"
 
 
-def _row(dims: str, p: Mapping[str, Any], gathers: Sequence[Mapping[str, Any]]) -> str:
+def _row(dims: str, p: Mapping[str, Any], operator: Operator) -> str:
     stored = "float32" if p["role"] == "scalar" and p["dtype"] in WIDENED else p["dtype"]
     size = DTYPES[stored].bits // 8
-    limit = min((g["limit"] for g in gathers if g["param"] == p["name"]), default=0)
-    facts = (CODES[stored].onnx, len(p["shape"]), dims, prod(p["shape"]) * size, max(p["align"], size), limit)
+    limit = min((g["limit"] for g in operator.gathers if g["param"] == p["name"]), default=0)
+    once = int(p["name"] in operator.once)
+    facts = (CODES[stored].onnx, len(p["shape"]), dims, prod(p["shape"]) * size, max(p["align"], size), limit, once)
     return f'  {{"{p["name"]}", {", ".join(map(str, facts))}}}'

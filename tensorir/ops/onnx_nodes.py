@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -82,12 +82,16 @@ class Left:
 
 @dataclass
 class Graph:
-    """What is known of a model's main graph: ``values`` by name; how many read each, and the last node that does."""
+    """What is known of a model's main graph: ``values`` by name; how many read each, and the last node that does.
+
+    constants: names of weights that no caller can replace
+    """
 
     model: Any
     values: dict[str, Tensor]
     readers: Counter[str] = field(default_factory=Counter)
     reader: dict[str, int] = field(default_factory=dict)
+    constants: frozenset[str] = frozenset()
 
     @property
     def nodes(self) -> Sequence[Any]:
@@ -116,7 +120,8 @@ def graph_of(model: Any, dims: Mapping[str, int] | None = None) -> Graph:
     readers.update(name for node in model.graph.node for name in _captured(node))
     readers.update(value.name for value in model.graph.output)
     reader = {name: number for number, node in enumerate(model.graph.node) for name in node.input}
-    return Graph(model, values, readers, reader)
+    constants = frozenset(w.name for w in model.graph.initializer) - {value.name for value in model.graph.input}
+    return Graph(model, values, readers, reader, constants)
 
 
 def fix_dims(model: Any, dims: Mapping[str, int]) -> set[str]:
@@ -155,7 +160,15 @@ def _matches(graph: Graph, number: int) -> Iterator[Match]:
     for match in (_with_added(graph, plain), plain):
         if match is not None:
             acts = _with_activation(graph, match)
-            yield from (match,) if acts is None else (acts, match)
+            for found in (match,) if acts is None else (acts, match):
+                yield from _packings(graph, found)
+
+
+def _packings(graph: Graph, match: Match) -> Iterator[Match]:
+    """The match with weights that are packed once, where they are constants; and as it is."""
+    if match.inputs[1][0] in graph.constants:
+        yield replace(match, params={**match.params, "prepack": True})
+    yield match
 
 
 def _after(graph: Graph, match: Match) -> tuple[int, Any] | None:

@@ -179,7 +179,11 @@ def test_unknown_shapes_are_said_and_can_be_given():
 def test_weights_are_shapes_only_and_computed_shapes_are_followed():
     weights = {"w": ints((40, 30, 3, 3), 1), "to": np.array([0, -1, 9, 5], np.int64)}
     nodes = [("Reshape", ["x", "to"], ["t"], {}), ("Conv", ["t", "w"], ["y"], {"pads": [1] * 4})]
-    (match,) = found(model(nodes, {"x": (2, 30, 45)}, ["y"], weights))
+    packed, match = found(model(nodes, {"x": (2, 30, 45)}, ["y"], weights))
+    assert packed.params == {**match.params, "prepack": True} and packed.inputs == match.inputs
+    made = model(nodes, {"x": (2, 30, 45)}, ["y"], weights)
+    made.graph.input.append(helper.make_tensor_value_info("w", FLOAT, (40, 30, 3, 3)))
+    assert [m.params for m in found(made)] == [match.params], "callers may give other weights"
     assert match.params["h"] == 9 and match.params["w"] == 5 and match.inputs[1] == ("w", (40, 30, 3, 3))
 
 

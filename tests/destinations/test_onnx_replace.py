@@ -128,9 +128,10 @@ def test_a_wrong_kernel_is_noticed(replaced, monkeypatch):
     sources = {}
     for name in json.loads((where / said["folder"] / "manifest.json").read_text())["library"]["sources"]:
         sources[Path(name).name] = (where / said["folder"] / name).read_bytes()
-    body = b"{ const int code = conv2d_1(c, b); *(float *)b[3] = 1e6f; return code; }"
-    sources["conv2d_1.h"] += b"\nstatic inline int wrong(const tir_call *c, void *const *b) " + body + b"\n"
-    sources["operators.c"] = sources["operators.c"].replace(b'("conv2d_1", conv2d_1,', b'("conv2d_1", wrong,')
+    head = b"\nstatic inline int wrong(const tir_call *c, void *const *b, const void *p) "
+    body = b"{ const int code = conv2d_1_packed(c, b, p); *(float *)b[3] = 1e6f; return code; }\n"
+    sources["conv2d_1.h"] += head + body
+    sources["operators.c"] = sources["operators.c"].replace(b" conv2d_1_packed,", b" wrong,")
     (where / "libwrong.so").write_bytes(build.compiled(build.compiler(), sources))
     error = onnx_replace.compared(where / "net.onnx", where / "out.onnx", where / "libwrong.so")["y"]
     assert not error <= verb_onnx.TOLERANCE
@@ -143,8 +144,8 @@ def test_nothing_on_record_leaves_everything_and_says_how_to_tune(cli, tmp_path)
     network(tmp_path / "net.onnx")
     code, out, _ = cli("onnx", "net.onnx")
     assert code == 0 and out.startswith("net.onnx: 0 nodes have kernels\nleft 6: not on record [onnx.not-tuned]\n")
-    assert "\n  tensorir tune conv2d 2x3x6x6 8x3x3x3 --pad 1 --bias --act relu\n" in out
-    assert "\n  tensorir tune conv2d 2x8x6x6 8x8x1x1 --groups 2\n" in out and "matmul 96x4x5 --tb --bias" in out
+    assert "\n  tensorir tune conv2d 2x3x6x6 8x3x3x3 --pad 1 --bias --act relu --prepack\n" in out
+    assert "conv2d 2x8x6x6 8x8x1x1 --groups 2 --prepack\n" in out and "matmul 96x4x5 --tb --bias --prepack\n" in out
     assert "never replaced: 2 Relu, 1 Add, 2 Reshape" in out and not (tmp_path / "out.kernels").exists()
     code, out, _ = cli("onnx", "net.onnx", "--replace", "-o", "out.onnx", "--test")
     assert code == 0 and "y: 0 of its largest value off" in out and "register_custom_ops_library" not in out
@@ -171,7 +172,7 @@ def test_symbolic_extents_are_given_by_name(cli, tmp_path):
     code, out, _ = cli("onnx", "net.onnx")
     assert code == 0 and "left 1: x is ?x3x6x6: extents that are not known (say them with --dim NAME=SIZE) [" in out
     code, out, _ = cli("onnx", "net.onnx", "--dim", "batch=3")
-    assert "tensorir tune conv2d 3x3x6x6 8x3x3x3 --pad 1 --bias --act relu" in out
+    assert "tensorir tune conv2d 3x3x6x6 8x3x3x3 --pad 1 --bias --act relu --prepack" in out
     code, _, err = cli("onnx", "net.onnx", "--dim", "bach=3")
     assert code == 2 and "there is no symbolic extent 'bach'" in err and "batch?" in err
     for wrong in ("batch", "batch=", "batch=0", "batch=x"):

@@ -132,7 +132,7 @@ def test_the_text_compiles_without_a_warning(compiler, extra):
     assert b"RegisterCustomOps" in made
 
 
-def session(nodes, info, libraries, **options):
+def session(nodes, info, libraries, weights=(), **options):
     onnx = pytest.importorskip("onnx", reason="onnx is not installed")
     ort = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     if not COMPILERS:
@@ -142,7 +142,8 @@ def session(nodes, info, libraries, **options):
     ins, outs = ([helper.make_tensor_value_info(n, t, s) for n, t, s in values] for values in info)
     domains = {n.domain for n in nodes} - {""}
     imports = [helper.make_opsetid("", 17), *(helper.make_opsetid(d, 1) for d in domains)]
-    model = helper.make_model(helper.make_graph(nodes, "g", ins, outs), opset_imports=imports, ir_version=8)
+    held = [onnx.numpy_helper.from_array(array, name) for name, array in dict(weights).items()]
+    model = helper.make_model(helper.make_graph(nodes, "g", ins, outs, held), opset_imports=imports, ir_version=8)
     given = ort.SessionOptions()
     given.log_severity_level = 4
     for name, value in options.items():
@@ -278,6 +279,53 @@ def test_indices_out_of_range_are_refused(tmp_path, dtype):
         i = np.array([6, 0, 1, wrong, 2], kind)
         with pytest.raises(Exception, match=r"take: i: an index is not in 0 \.\.\. 6"):
             run.run(None, {"i": i, "table": table})
+
+
+PACKED = """\
+#include "sum.h"
+static int add(void *const *b, const float *w, float more) {
+  for (int n = 0; n < 4; ++n) ((float *)b[2])[n] = ((const float *)b[0])[n] + w[n] + more;
+  return 0;
+}
+int sum(const tir_call *call, void *const *b) { return (void)call, add(b, b[1], 1000); }
+static void one(void *state, size_t n) {
+  void *const *s = state;
+  ((float *)s[0])[n] = 2 * ((const float *)s[1])[n];
+}
+int sum_pack(const tir_call *call, void *const *b, void *packed) {
+  void *state[] = {packed, b[1]};
+  if (b[0] || b[2] || (size_t)packed % 64 || *(const float *)b[1] < 0) return 5;
+  return call->parallel_for(call->pool, 4, one, state);
+}
+int sum_packed(const tir_call *call, void *const *b, const void *packed) { return (void)call, add(b, packed, 0); }
+"""
+
+
+def test_weights_that_are_constants_are_packed_when_the_session_is_made(tmp_path):
+    """Packed, the sum has twice the weights; where they are inputs, it has 1000 more."""
+    pytest.importorskip("onnx", reason="onnx is not installed")
+    ort = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    if not COMPILERS:
+        pytest.skip("there is no C compiler")
+    ends = [argument("x", (4,)), argument("w", (4,), align=64), argument("y", (4,), "output")]
+    op = Operator("sum", "sum", ends, once=("w", "u"))
+    names = ["int sum(const tir_call *, void *const *)", "int sum_pack(const tir_call *, void *const *, void *)",
+             "int sum_packed(const tir_call *, void *const *, const void *)"]  # fmt: skip
+    head = CALL + "".join(f"{n};\n" for n in names) + "#define sum_packed_bytes ((size_t)16)\n"
+    path = library(tmp_path / "libsum.so", "own.sum", (op, {"sum.c": PACKED, "sum.h": head}))
+    a, b = np.arange(4, dtype=np.float32) + 1, np.arange(4, dtype=np.float32) * 10 + 5
+    nodes = [("own.sum", "sum", ["x", "a"], ["t"], {}), ("own.sum", "sum", ["t", "b"], ["v"], {}),
+             ("own.sum", "sum", ["v", "c"], ["y"], {})]  # fmt: skip
+    values = [("x", FLOAT, (4,)), ("c", FLOAT, (4,))], [("y", FLOAT, (4,))]
+    for level in (ort.GraphOptimizationLevel.ORT_DISABLE_ALL, ort.GraphOptimizationLevel.ORT_ENABLE_ALL):
+        run = session(nodes, values, [path], {"a": a, "b": b}, graph_optimization_level=level)
+        with ThreadPoolExecutor(4) as pool:
+            made = pool.map(lambda n: run.run(None, {"x": a + n, "c": b})[0], range(40))
+            assert all(np.array_equal(y, 3 * a + 3 * b + n + 1000) for n, y in enumerate(made))
+    with pytest.raises(Exception, match="sum: the program returned error 5"):
+        session(nodes, values, [path], {"a": -a, "b": b})
+    with pytest.raises(Exception, match="sum: w: expected shape 4, got 3"):
+        session(nodes, values, [path], {"a": a, "b": b[1:]})
 
 
 @pytest.fixture

@@ -29,8 +29,7 @@ has a domain of its own, since ONNX Runtime takes a domain once. A model runs wi
 
 def _make(shipment: Shipment) -> Made:
     called = shipment.operator
-    program = program_of(shipment.manifest)
-    operator = Operator(called.name, called.name, program["arguments"], program["gathers"])
+    operator = Operator.of(called.name, called.name, program_of(shipment.manifest))
     entry = {"library": f"lib{called.name}.so", "domain": f"{called.namespace}.{called.name}", "op": called.name}
     text = glue(entry["domain"], [operator]).encode("utf-8")
     files = {"door_onnxruntime.c": text, "door_onnxruntime.py": shipped_module("door_onnxruntime")}

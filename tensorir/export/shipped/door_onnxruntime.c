@@ -32,11 +32,12 @@ static uint32_t tir_ort_version;
 #define TIR_ORT_INPUT TIR_ORT(90, tir_ort_status (*)(const void *, size_t, const void **))
 #define TIR_ORT_OUTPUT TIR_ORT(91, tir_ort_status (*)(void *, size_t, const int64_t *, size_t, void **))
 #define TIR_ORT_RELEASE_SHAPE TIR_ORT(99, void (*)(void *))
+#define TIR_ORT_CONSTANT_INPUT TIR_ORT(249, tir_ort_status (*)(const void *, size_t, int *, const void **))
 #define TIR_ORT_PARALLEL_FOR \
   TIR_ORT(274, tir_ort_status (*)(const void *, void (*)(void *, size_t), size_t, size_t, void *))
 
 /* An input or output. type: ONNX's number of it; align: what the address has to be a multiple of; limit: where its
-   elements are indices, all are below this, else 0. */
+   elements are indices, all are below this, else 0; once: what is packed once is made of it. */
 typedef struct {
   const char *name;
   int type;
@@ -44,6 +45,7 @@ typedef struct {
   const int64_t *dims;
   size_t bytes, align;
   int64_t limit;
+  int once;
 } tir_ort_value;
 
 typedef struct tir_ort_op tir_ort_op;
@@ -77,9 +79,17 @@ struct tir_ort_op {
   /* what follows is ours */
   const char *called;
   int (*run)(const tir_call *, void *const *);
-  size_t inputs, outputs;
+  int (*pack)(const tir_call *, void *const *, void *); /* NULL where nothing is packed, as is packed */
+  int (*packed)(const tir_call *, void *const *, const void *);
+  size_t packed_bytes, inputs, outputs;
   const tir_ort_value *values; /* inputs, then outputs */
 };
+
+/* A node of a session. packed: what is made of its weights, NULL where they are no constants; memory: to free */
+typedef struct {
+  const tir_ort_op *op;
+  void *packed, *memory;
+} tir_ort_node;
 
 static tir_ort_status tir_ort_refuse(int code, const char *op, const char *message) {
   char text[512];
@@ -147,17 +157,64 @@ static int tir_ort_parallel(void *pool, size_t blocks, void (*body)(void *, size
   return own->status != NULL;
 }
 
+/* Memory from a multiple of align on; *made is to be freed. */
+static void *tir_ort_room(size_t bytes, size_t align, void **made) {
+  *made = malloc(bytes + align);
+  return *made ? (char *)*made + (align - (uintptr_t)*made % align) % align : NULL;
+}
+
 /* Where the caller's memory does not suit the program: memory of our own, in *made. */
 static void *tir_ort_suited(void *data, const tir_ort_value *about, void **made) {
   *made = NULL;
-  if ((uintptr_t)data % about->align == 0) return data;
-  *made = malloc(about->bytes + about->align);
-  if (!*made) return NULL;
-  return (char *)*made + (about->align - (uintptr_t)*made % about->align) % about->align;
+  return (uintptr_t)data % about->align ? tir_ort_room(about->bytes, about->align, made) : data;
+}
+
+static tir_ort_status tir_ort_failed(const tir_ort_op *op, int code) {
+  char text[64];
+  snprintf(text, sizeof text, "the program returned error %d", code);
+  return tir_ort_refuse(TIR_ORT_FAIL, op->called, text);
+}
+
+static int tir_ort_serial(void *pool, size_t blocks, void (*body)(void *, size_t), void *state) {
+  (void)pool;
+  for (size_t n = 0; n < blocks; ++n) body(state, n);
+  return 0;
+}
+
+/* Packs the weights of a node where the model has them as constants. */
+static tir_ort_status tir_ort_pack(tir_ort_node *node, const void *info) {
+  const tir_ort_op *op = node->op;
+  void *buffers[TIR_ORT_MOST_VALUES] = {NULL}, *made[TIR_ORT_MOST_VALUES] = {NULL};
+  tir_ort_status status = NULL;
+  int constant = 1;
+  for (size_t n = 0; n < op->inputs && constant && !status; ++n) {
+    const tir_ort_value *about = op->values + n;
+    const void *value = NULL;
+    void *data;
+    if (!about->once) continue;
+    status = TIR_ORT_CONSTANT_INPUT(info, n, &constant, &value);
+    if (status || !constant) break;
+    status = tir_ort_check(op, about, value);
+    if (!status) status = TIR_ORT_DATA((void *)(uintptr_t)value, &data);
+    if (status) break;
+    buffers[n] = tir_ort_suited(data, about, &made[n]);
+    if (!buffers[n]) status = tir_ort_refuse(TIR_ORT_FAIL, op->called, "out of memory");
+    else if (made[n]) memcpy(buffers[n], data, about->bytes);
+  }
+  if (!status && constant) {
+    const tir_call call = {.size = sizeof call, .parallel_for = tir_ort_serial};
+    node->packed = tir_ort_room(op->packed_bytes, 64, &node->memory);
+    const int code = node->packed ? op->pack(&call, buffers, node->packed) : 0;
+    if (!node->packed) status = tir_ort_refuse(TIR_ORT_FAIL, op->called, "out of memory");
+    else if (code) status = tir_ort_failed(op, code);
+  }
+  for (size_t n = 0; n < op->inputs; ++n) free(made[n]);
+  return status;
 }
 
 static tir_ort_status tir_ort_compute(void *kernel, void *context) {
-  const tir_ort_op *op = kernel;
+  const tir_ort_node *node = kernel;
+  const tir_ort_op *op = node->op;
   void *buffers[TIR_ORT_MOST_VALUES], *given[TIR_ORT_MOST_VALUES], *made[TIR_ORT_MOST_VALUES] = {NULL};
   const size_t count = op->inputs + op->outputs;
   tir_ort_status status = NULL;
@@ -188,13 +245,9 @@ static tir_ort_status tir_ort_compute(void *kernel, void *context) {
     tir_ort_pool pool = {context, NULL};
     tir_call call = {.size = sizeof call};
     if (tir_ort_version >= TIR_ORT_WITH_THREADS) call.parallel_for = tir_ort_parallel, call.pool = &pool;
-    const int code = op->run(&call, buffers);
+    const int code = node->packed ? op->packed(&call, buffers, node->packed) : op->run(&call, buffers);
     status = pool.status;
-    if (code && !status) {
-      char text[64];
-      snprintf(text, sizeof text, "the program returned error %d", code);
-      status = tir_ort_refuse(TIR_ORT_FAIL, op->called, text);
-    }
+    if (code && !status) status = tir_ort_failed(op, code);
   }
   for (size_t n = 0; n < count; ++n) {
     if (made[n] && n >= op->inputs && !status) memcpy(given[n], buffers[n], op->values[n].bytes);
@@ -203,12 +256,23 @@ static tir_ort_status tir_ort_compute(void *kernel, void *context) {
   return status;
 }
 
-static tir_ort_status tir_ort_create(const tir_ort_op *op, const void *api, const void *info, void **kernel) {
-  (void)api, (void)info;
-  *kernel = (void *)(uintptr_t)op;
-  return NULL;
+static void tir_ort_destroy(void *kernel) {
+  tir_ort_node *node = kernel;
+  free(node->memory);
+  free(node);
 }
-static void tir_ort_destroy(void *kernel) { (void)kernel; }
+
+static tir_ort_status tir_ort_create(const tir_ort_op *op, const void *api, const void *info, void **kernel) {
+  (void)api;
+  tir_ort_node *node = calloc(1, sizeof *node);
+  if (!node) return tir_ort_refuse(TIR_ORT_FAIL, op->called, "out of memory");
+  node->op = op;
+  tir_ort_status status = op->pack ? tir_ort_pack(node, info) : NULL;
+  if (status) tir_ort_destroy(node);
+  else *kernel = node;
+  return status;
+}
+
 static const char *tir_ort_name(const tir_ort_op *op) { return op->called; }
 static const char *tir_ort_provider(const tir_ort_op *op) { return (void)op, (const char *)NULL; }
 static int tir_ort_input_type(const tir_ort_op *op, size_t n) { return op->values[n].type; }
@@ -221,7 +285,7 @@ static int tir_ort_last(const tir_ort_op *op) { return (void)op, INT32_MAX; }
 static size_t tir_ort_none(int **a, int **b) { return *a = *b = NULL, (size_t)0; }
 static void tir_ort_release(int *a, int *b) { (void)a, (void)b; }
 
-#define TIR_ORT_OP(NAME, FUNCTION, INPUTS, OUTPUTS, VALUES) {                                                        \
+#define TIR_ORT_OP(NAME, FUNCTION, PACK, PACKED, BYTES, INPUTS, OUTPUTS, VALUES) {                                   \
     .name = tir_ort_name, .provider = tir_ort_provider, .input_type = tir_ort_input_type,                            \
     .input_count = tir_ort_input_count, .output_type = tir_ort_output_type, .output_count = tir_ort_output_count,    \
     .destroy = tir_ort_destroy, .input_characteristic = tir_ort_zero_of, .output_characteristic = tir_ort_zero_of,   \
@@ -229,8 +293,8 @@ static void tir_ort_release(int *a, int *b) { (void)a, (void)b; }
     .output_fewest = tir_ort_one, .output_alike = tir_ort_one, .create_2 = tir_ort_create,                           \
     .compute_2 = tir_ort_compute, .first_version = tir_ort_one, .last_version = tir_ort_last,                        \
     .in_place = tir_ort_none, .in_place_release = tir_ort_release, .alias = tir_ort_none,                            \
-    .alias_release = tir_ort_release, .called = NAME, .run = FUNCTION, .inputs = INPUTS, .outputs = OUTPUTS,         \
-    .values = VALUES}
+    .alias_release = tir_ort_release, .called = NAME, .run = FUNCTION, .pack = PACK, .packed = PACKED,               \
+    .packed_bytes = BYTES, .inputs = INPUTS, .outputs = OUTPUTS, .values = VALUES}
 
 static tir_ort_status tir_ort_register(void *options, const tir_ort_base *base, const char *domain, tir_ort_op *ops,
                                        size_t count) {
