@@ -123,6 +123,55 @@ def test_threads(product):
     assert not wrong
 
 
+def test_the_module_describes_its_function(monkeypatch, tmp_path):
+    """By the symbols that the interface gives documentation and types."""
+    from tvm_ffi.core import TypeSchema
+
+    product = "mm(a: float32 (33, 17), b: float32 (17, 20), y: written, float32 (33, 20))"
+    several = "several(x: int32 (2, 3), half: a float16 number, shift: a int64 number, on: a bool number, "
+    several += "u: written, float64 (2, 3), v: written, int64 (2, 3))"
+    for write, doc, schema in (
+        (hand_made.product, product, "Callable[[Tensor, Tensor, Tensor], None]"),
+        (hand_made.several, several, "Callable[[Tensor, float, int, bool, Tensor, Tensor], None]"),
+    ):
+        folder = write(monkeypatch, tmp_path / write.__name__, ["tvm_ffi"])
+        about = hand_made.manifest(folder)["tvm_ffi"]
+        module = tvm_ffi.load_module(str(folder / about["library"]))
+        assert module.get_function_doc(about["function"]) == doc
+        found = TypeSchema.from_json_str(module.get_function_metadata(about["function"])["type_schema"])
+        assert str(found) == schema
+
+
+ARRAYS_OF_JAX = """
+import sys
+sys.modules["tensorir"] = None
+import numpy as np, jax.numpy as jnp, tvm_ffi
+f = tvm_ffi.load_module(sys.argv[1]).mm
+a, b = jnp.arange(33 * 17, dtype="f4").reshape(33, 17) % 5, jnp.arange(17 * 20, dtype="f4").reshape(17, 20) % 7
+y = np.empty((33, 20), "f4")
+f(a, b, y)
+assert np.array_equal(y, a @ b)
+try:
+    f(a.astype("bfloat16"), b, y)
+except TypeError as error:
+    print(error)
+"""
+
+
+def test_arrays_of_jax(monkeypatch, tmp_path):
+    if importlib.util.find_spec("jax") is None:
+        pytest.skip("jax is not installed")
+    folder = hand_made.product(monkeypatch, tmp_path / "mm", ["tvm_ffi"])
+    done = subprocess.run(
+        [sys.executable, "-c", ARRAYS_OF_JAX, str(folder / "libmm.so")], capture_output=True, text=True, check=False,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == (
+        "mm: a: expected float32 (33, 17), got a tensor of DLPack's type (4, 16, 1)"
+    )  # fmt: skip
+
+
 LOADED_BEFORE = """
 import sys
 sys.modules["tensorir"] = None

@@ -22,6 +22,8 @@ typedef struct {
 } door_tensor;
 typedef struct { int32_t type; uint32_t unused; union { int64_t i; double f; void *p; } v; } door_any;
 
+typedef struct { const char *data; size_t size; } door_bytes;
+
 /* TVM-FFI's functions are looked up when they are needed: another framework may have loaded this library before it. */
 static void door_raise(const char *kind, const char *message) {
   void (*raise)(const char *, const char *);
@@ -153,4 +155,47 @@ int DOOR_TVM_FFI(void *self, const door_any *args, int32_t count, door_any *resu
   result->type = DOOR_NONE;
   result->v.i = 0;
   return 0;
+}
+
+/* What the module says of the function: in words, and as TVM-FFI's schema of types. */
+static int door_text(const char *text, size_t size, size_t room, door_any *result) {
+  int (*make)(const door_bytes *, door_any *);
+  void *found = dlsym(RTLD_DEFAULT, "TVMFFIStringFromByteArray");
+  if (!found || size >= room) return door_fail("RuntimeError", DOOR_NAME ": there is no description");
+  memcpy(&make, &found, sizeof make);
+  const door_bytes bytes = {text, size};
+  return make(&bytes, result);
+}
+
+enum { DOOR_ROOM = 256 + 192 * DOOR_ARGUMENTS };
+#define DOOR_PASTE_(a, b) a##b
+#define DOOR_PASTE(a, b) DOOR_PASTE_(a, b)
+#define DOOR_DOC DOOR_PASTE(__tvm_ffi__doc_, DOOR_KERNEL)
+#define DOOR_METADATA DOOR_PASTE(__tvm_ffi__metadata_, DOOR_KERNEL)
+
+int DOOR_DOC(void *self, const door_any *args, int32_t count, door_any *result);
+int DOOR_DOC(void *self, const door_any *args, int32_t count, door_any *result) {
+  (void)self, (void)args, (void)count;
+  char text[DOOR_ROOM], kind[256];
+  size_t used = (size_t)snprintf(text, sizeof text, "%s(", DOOR_NAME);
+  for (int p = 0; p < DOOR_ARGUMENTS && used < sizeof text; ++p)
+    used += (size_t)snprintf(text + used, sizeof text - used, "%s%s: %s%s", p ? ", " : "", door_arguments[p].name,
+                             p < DOOR_GIVEN ? "" : "written, ", door_expected(&door_arguments[p], kind, sizeof kind));
+  if (used < sizeof text) used += (size_t)snprintf(text + used, sizeof text - used, ")");
+  return door_text(text, used, sizeof text, result);
+}
+
+int DOOR_METADATA(void *self, const door_any *args, int32_t count, door_any *result);
+int DOOR_METADATA(void *self, const door_any *args, int32_t count, door_any *result) {
+  (void)self, (void)args, (void)count;
+  char text[DOOR_ROOM];
+  const char *begin = "{\"type_schema\": \"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"}";
+  size_t used = (size_t)snprintf(text, sizeof text, "%s", begin);
+  for (int p = 0; p < DOOR_ARGUMENTS && used < sizeof text; ++p) {
+    const door_argument *a = &door_arguments[p];
+    const char *number = a->dl == DOOR_FLOATING ? "float" : a->dl == DOOR_BOOLEAN ? "bool" : "int";
+    used += (size_t)snprintf(text + used, sizeof text - used, ",{\\\"type\\\":\\\"%s\\\"}", a->scalar ? number : "ffi.Tensor");
+  }
+  if (used < sizeof text) used += (size_t)snprintf(text + used, sizeof text - used, "]}\"}");
+  return door_text(text, used, sizeof text, result);
 }
