@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from tensorir.codegen.source import WIDE_MACRO
+from tensorir.codegen.source import AVX512, WIDE_MACRO
 from tensorir.ir.tree import Kind, Scope
 
 CUDA_PROBE = 'extern "C" __global__ void f(float *x) { x[0] = 1.0f; }\n'
 """The smallest kernel: whether a compiler works at all."""
 
-AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
-"""What kernels on registers of 64 bytes ask of an x86 processor."""
 _AVX512 = f'target("{",".join(AVX512)}")'
 WIDE_PREAMBLE = f"""// an older compiler may not know that the processor has 32 registers of 64 bytes
 #ifdef {WIDE_MACRO}

@@ -11,6 +11,8 @@ from tensorir.ir.dtypes import DTYPES
 
 WIDE_MACRO = "TENSORIR_AVX512"
 """Defined by whoever builds OpenCL text for a processor with AVX-512; without it the text computes the same, slower."""
+AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
+"""What kernels on registers of 64 bytes ask of an x86 processor."""
 
 
 @dataclass(frozen=True, repr=False)

@@ -154,8 +154,12 @@ def recognise(param: Param, given: Any) -> Argument:
         return _from_dlpack(name, given)
     kind = "MaskedArray" if masked else type(given).__name__
     message = f"{name}: expected an array (numpy, pyopencl, cupy or DLPack), got {kind}"
-    likely = isinstance(given, (list, tuple, int, float)) or (foreign and hasattr(given, "__array__"))
-    raise refuse(LaunchTypeError, "launch.type", message, hint=f"numpy.asarray({name})" if likely else "")
+    likely = isinstance(given, (list, tuple, int, float, memoryview)) or module == "array"
+    likely = likely or (foreign and hasattr(given, "__array__"))
+    hint = f"numpy.asarray({name})" if likely else ""
+    if isinstance(given, getattr(getattr(sys.modules.get("jax"), "core", None), "Tracer", ())):
+        hint = 'f.export(…, to="jax"): what it makes runs under jax.jit and jax.grad'
+    raise refuse(LaunchTypeError, "launch.type", message, hint=hint)
 
 
 _NUMBERS = (bool, int, float, np.generic)
@@ -173,7 +177,7 @@ def _from_torch(name: str, given: Any) -> Argument:
     if not tensor.is_cpu:
         return replace(_from_dlpack(name, tensor), given=given)
     try:
-        own = _torch_only(str(tensor.dtype).removeprefix("torch."))
+        own = _not_plain(str(tensor.dtype).removeprefix("torch."))
         array = tensor.numpy() if own is None else tensor.view(getattr(torch, _bits(own))).numpy().view(own)
     except Exception as error:  # whatever PyTorch raises
         message = f"{name}: this {type(given).__module__}.{type(given).__name__} cannot be read: {error}"
@@ -182,8 +186,8 @@ def _from_torch(name: str, given: Any) -> Argument:
 
 
 @cache
-def _torch_only(name: str) -> np.dtype[Any] | None:
-    """The dtype of elements that PyTorch does not give to NumPy, though there is one; None for all others."""
+def _not_plain(name: str) -> np.dtype[Any] | None:
+    """The dtype of elements that libraries do not give to NumPy as they are, though it has one; None for all others."""
     ours = from_numpy(name)
     kind = None if ours is None else numpy_dtype(ours)
     return None if kind is None or kind.kind in PLAIN else kind
@@ -207,7 +211,9 @@ def _from_dlpack(name: str, given: Any) -> Argument:
     try:
         device = int(given.__dlpack_device__()[0])
         if device == 1:  # kDLCPU
-            return Argument(np.from_dlpack(given), "numpy", given, _wrapper(given))
+            own = _not_plain(str(getattr(given, "dtype", "")))
+            array = np.from_dlpack(given) if own is None else np.asarray(given)  # DLPack in NumPy has no bfloat16
+            return Argument(array, "numpy", given, _wrapper(given))
         if device in (2, 13):  # kDLCUDA, kDLCUDAManaged
             array = importlib.import_module("cupy").from_dlpack(given)
             return Argument(array, "cupy", given, _wrapper(given))
@@ -220,12 +226,16 @@ def _from_dlpack(name: str, given: Any) -> Argument:
 
 
 def _wrapper(given: Any) -> Wrap | None:
-    """How the user's library takes an array over; None (the result stays NumPy or CuPy) when it has no from_dlpack."""
+    """How the user's library takes an array over; None (the result stays NumPy or CuPy) when it has no from_dlpack.
+
+    What DLPack does not say of a NumPy array, such as bfloat16, goes by ``asarray`` where the library has that
+    """
     space = given.__array_namespace__() if hasattr(given, "__array_namespace__") else None
     for home in (space, sys.modules.get(type(given).__module__.split(".")[0]), type(given)):
         take: Wrap | None = getattr(home, "from_dlpack", None)
         if callable(take):
-            return take
+            other = getattr(home, "asarray", take)
+            return lambda array: (take if array.dtype.kind in PLAIN else other)(array)
     return None
 
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from tensorir.codegen.dialect import AVX512
+from tensorir.codegen.source import AVX512
 from tensorir.target import Target
 
 CPUINFO = Path("/proc/cpuinfo")

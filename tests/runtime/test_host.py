@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 import tensorir as tir
-from tensorir.codegen.dialect import AVX512, WIDE_MACRO
+from tensorir.codegen.source import AVX512, WIDE_MACRO
 from tensorir.runtime import host
 from tensorir.runtime.device import open_device
 
