@@ -240,6 +240,17 @@ HIP = replace(
     half_header="#include <hip/hip_fp16.h>",
 )
 
+C_HEADER = """#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#pragma GCC diagnostic ignored "-Wtype-limits"  // what a computation asks may be certain for its types
+#pragma GCC diagnostic ignored "-Wtautological-compare"
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("fp-contract=fast", "no-predictive-commoning")  // registers are for sums, not for loads kept
+#endif"""
+"""clang contracts in ISO C as well; of gcc's predictive commoning sums of convolutions lose their registers."""
+
 C = replace(
     OPENCL,
     name="c",
@@ -297,9 +308,7 @@ C = replace(
         **dict.fromkeys(_COMPARE, _COMPARE),
     },
     runner="void {name}_run(void *const *args, const int64_t *block) {{ {unused}{name}({args}); }}",
-    header="#include <math.h>\n#include <stdint.h>\n#include <stdlib.h>\n#include <string.h>\n"
-    # what a computation asks may be certain for its types
-    '#pragma GCC diagnostic ignored "-Wtype-limits"\n#pragma GCC diagnostic ignored "-Wtautological-compare"',
+    header=C_HEADER,
     double_header="",
 )  # fmt: skip
 """C11 with the vector extensions that gcc and clang share: one text a width of registers, blocks told by a number."""

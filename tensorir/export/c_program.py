@@ -223,8 +223,7 @@ def _section(width: Width, source: Source) -> str:
     own = {name for k in source.kernels for name in (k.name, f"{k.name}_run")}
     own |= set(re.findall(r"^static const \w+ (\w+)\[", source.text, re.MULTILINE))
     own |= set(re.findall(r"\btir_\w+\b", source.text))
-    headers = C.header.splitlines()
-    lines = [x for x in source.text.splitlines() if not x.startswith("//") and x not in headers]
+    lines = [x for x in source.text.replace(C.header, "", 1).splitlines() if not x.startswith("//")]
     names = re.compile(rf"\b(?:{'|'.join(sorted(own))})\b")
     body = names.sub(lambda m: f"{m[0]}_{width.nbytes}", "\n".join(lines).strip())
     body = re.sub(rf"^void (\w+_run_{width.nbytes}\()", r"static void \1", body, flags=re.MULTILINE)
