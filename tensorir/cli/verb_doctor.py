@@ -78,8 +78,8 @@ def _devices() -> list[Finding]:
 
     found = []
     for d in devices():
-        if d.language == "cuda" and not d.usable:
-            found.append(Finding("device cuda", None, d.reason, d.fix))
+        if d.language in ("cuda", "c") and not d.usable:
+            found.append(Finding(f"device {d.name}", None, d.reason, d.fix))
         else:
             label = f"{d.label}, {d.platform}{' (simulator: only by name)' if d.simulator else ''}"
             good = d.usable and not d.simulator

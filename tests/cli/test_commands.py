@@ -22,6 +22,7 @@ from tensorir.cli import common, main, parse
 from tensorir.cli.common import Stop
 from tensorir.errors import Problem
 from tensorir.ops.shapes import SETS
+from tensorir.runtime import c_device
 from tensorir.runtime.device import devices
 from tensorir.tune.log import LogError
 
@@ -345,6 +346,12 @@ class TestTuned:
         code, out, _ = cli("doctor", "--json")
         doc = json.loads(out)
         assert code == 0 and doc["ok"] and next(c for c in doc["checks"] if c["name"] == "kernel")["ok"]
+
+    def test_no_compiler_is_no_fault_where_another_device_is(self, cli, monkeypatch):
+        monkeypatch.setattr(c_device, "compilers", tuple)
+        code, out, _ = cli("doctor", "--json")
+        found = next(c for c in json.loads(out)["checks"] if c["name"] == "device c")
+        assert code == 0 and found["ok"] is None and "no C compiler" in found["detail"]
 
     def test_doctor_sees_damage_in_pocls_cache(self, cli, tmp_path, monkeypatch):
         kernel = tmp_path / "kernels/AB/CD/a/1-1-1/a.so"
