@@ -88,3 +88,33 @@ def test_text_that_does_not_compile_is_an_error_of_the_export(export, tmp_path):
         export("out")
     assert caught.value.code == "export.library" and "nothing" in str(caught.value)
     assert not (tmp_path / "out").exists()
+
+
+@needs_compiler
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="what is loaded is read from /proc")
+def test_it_stays_where_it_is_unloaded(export):
+    """Threads that a kernel started sleep in it."""
+    path = export("out")
+    code = "import _ctypes, ctypes; _ctypes.dlclose(ctypes.CDLL('./libadded.so')._handle)"
+    code += "; print(open('/proc/self/maps').read().count('libadded.so') > 0)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=path, capture_output=True, text=True, check=False)
+    assert done.stdout == "True\n", done.stderr
+
+
+@needs_compiler
+def test_a_user_without_a_home_has_the_folder_alone(export, monkeypatch):
+    def no_home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(build.Path, "home", no_home)
+    with monkeypatch.context() as m:
+        m.setenv("CC", "no-such-compiler")
+        path = export("out")
+    manifest = json.loads((path / "manifest.json").read_text())
+    monkeypatch.setattr(build, "HERE", path)
+    assert build.library(manifest) == path / "libadded.so"
+    (path / "libadded.so").unlink()
+    monkeypatch.setattr(build, "put", lambda *_: (_ for _ in ()).throw(PermissionError("read-only")))
+    with pytest.raises(ImportError, match="XDG_CACHE_HOME"):
+        build.library(manifest)

@@ -43,7 +43,8 @@ def compiled(command: Sequence[str], sources: Mapping[str, bytes], extra: Sequen
         for name, content in sources.items():
             (Path(folder) / name).write_bytes(content)
         units = [name for name in sources if name.endswith(".c")]
-        own = ["-Wl,-Bsymbolic"] if sys.platform == "linux" else []  # no other library's function of the same name
+        # no other library's function of the same name is called; the kernel's threads outlive whoever unloads it
+        own = ["-Wl,-Bsymbolic", "-Wl,-z,nodelete"] if sys.platform == "linux" else []
         words = [*command, *OPTIONS, *extra, *own, *units, "-o", "made.so", *LIBRARIES]
         done = subprocess.run(
             words, cwd=folder, capture_output=True, text=True, errors="replace", timeout=600, check=False
@@ -84,7 +85,7 @@ def library(manifest: Mapping[str, Any] | None = None) -> Path:
         if why := unloadable(path):
             raise ImportError(f"{path}: {why}")
         return path
-    raise ImportError(f"{about['file']} cannot be written, neither to {HERE} nor to {cache()}")
+    raise ImportError(f"{about['file']} cannot be written, neither to {HERE} nor to {cache() or 'XDG_CACHE_HOME'}")
 
 
 def find_driver(host: str) -> None:
@@ -105,13 +106,17 @@ def places(name: str, contents: Mapping[str, bytes]) -> Iterator[Path]:
     """Where the library may be, the folder first."""
     yield HERE / name
     digest = hashlib.sha256(repr((OPTIONS, sorted(contents.items()))).encode("utf-8")).hexdigest()
-    yield cache() / digest[:32] / name
+    if (kept := cache()) is not None:
+        yield kept / digest[:32] / name
 
 
-def cache() -> Path:
-    """Where this user's programs keep what they can make again."""
+def cache() -> Path | None:
+    """Where this user's programs keep what they can make again; None for a user who has no home."""
     given = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(given) if Path(given).is_absolute() else Path.home() / ".cache") / "tensorir-export"
+    try:
+        return (Path(given) if Path(given).is_absolute() else Path.home() / ".cache") / "tensorir-export"
+    except RuntimeError:
+        return None
 
 
 def put(path: Path, content: bytes) -> None:

@@ -66,7 +66,10 @@ def library(manifest: dict[str, Any]) -> ctypes.CDLL:
     stem = manifest["operator"].partition("::")[2]
     label = manifest["source"].removesuffix(f"{stem}.c")
     contents = {name.removeprefix(label): (HERE / name).read_bytes() for name in manifest["sources"]}
-    *_, path = build.places(f"lib{stem}.so", contents)
+    _, *kept = build.places(f"lib{stem}.so", contents)
+    if not kept:
+        raise ImportError("there is no place to keep the program's library in: set XDG_CACHE_HOME")
+    path = kept[0]
     if not path.exists() or build.unloadable(path):
         command = build.compiler()
         if command is None:
