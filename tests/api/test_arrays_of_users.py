@@ -260,6 +260,24 @@ def test_jax(device, dtype):
     assert 'to="jax"' in str(refusal(lambda: jax.jit(f)(x, y)))
 
 
+def test_constant_operands_are_packed_once_when_asked(device):
+    work = tir.ops.matmul(m=4, n=32, k=16, prepack=True)
+    f = work.schedule(target=device.target.text).build(device)
+    x, w = numbers(-9, (4, 16)), numbers(-200, (16, 32))
+    g, want = f.prepack(b=w), x @ w
+    plain = f(x, w)
+    held = [g(x), g(a=x)]
+    w += 1
+    for got in (*held, plain, g(x), f.prepack(b=w - 1)(x)):
+        np.testing.assert_array_equal(got, want)
+    for again in (f(x, w), f.prepack(b=w)(x), f.prepack(b=np.asfortranarray(w))(x)):
+        np.testing.assert_array_equal(again, x @ w)
+    out = tir.empty((4, 32))
+    assert g(x, out=out) is out and np.array_equal(out, want)
+    assert refusal(lambda: f.prepack(a=x)).code == "launch.prepack"
+    assert refusal(lambda: g(x, w)).code == "launch.count"
+
+
 # --- results are the user's
 
 
