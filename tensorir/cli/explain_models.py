@@ -29,7 +29,8 @@ MODELS: dict[str, Entry] = {
         '# pip install "tensorir[onnx]"',
     ),
     "onnx.model": Entry(
-        "The file is no ONNX model, or it is damaged: it cannot be read, has no nodes, or onnx's own check refuses it.",
+        "The file is no ONNX model, or it is damaged: it cannot be read, has no nodes, or one reads "
+        "what nothing before it makes. Or --test: onnxruntime does not take the model.",
         "# a download that ended early",
         "# python -c \"import onnx; onnx.checker.check_model('model.onnx')\" says nothing",
     ),

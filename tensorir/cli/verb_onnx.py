@@ -153,7 +153,11 @@ def _document(made: Plan, rows: list[dict[str, Any]], model: Path, output: Path 
         found["others"] = dict(others(made.graph))
         return found
     about = written["onnxruntime"]
-    library = str(Path(written["folder"]) / about["library"]) if found["kernels"] else None
+    path = Path(written["folder"]) / about["library"]
+    library = str(path) if found["kernels"] else None
+    if library and not path.exists():
+        say(f"{path} is not there: this machine has no C compiler; where there is one, {path.with_name('build.py')}"
+            " makes it")  # fmt: skip
     return {**found, "output": str(output), "folder": written["folder"], "library": library, "domain": about["domain"]}
 
 
@@ -185,7 +189,7 @@ def _compare(model: Path, output: Path, written: dict[str, Any]) -> tuple[int, d
     from tensorir.cli.onnx_replace import compared
 
     library = Path(written["folder"]) / written["onnxruntime"]["library"]
-    found = compared(model, output, library if library.exists() else None)
+    found = compared(model, output, library if written.get("operators") else None)
     wrong = [name for name, error in found.items() if not error <= TOLERANCE]
     for name in wrong:
         say(f"{name} is wrong: it differs by {found[name]:.2g} of its largest value, {TOLERANCE:g} is allowed")

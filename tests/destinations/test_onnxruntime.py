@@ -281,6 +281,41 @@ def test_indices_out_of_range_are_refused(tmp_path, dtype):
             run.run(None, {"i": i, "table": table})
 
 
+MEET = """\
+#include "meet.h"
+#include <stdatomic.h>
+#include <time.h>
+static atomic_int here;
+static void block(void *state, size_t n) {
+  void *const *b = state;
+  struct timespec now, end;
+  timespec_get(&end, TIME_UTC);
+  atomic_fetch_add(&here, 1);
+  do timespec_get(&now, TIME_UTC);
+  while (atomic_load(&here) < 2 && (float)(now.tv_sec - end.tv_sec) < *(const float *)b[0]);
+  ((float *)b[1])[n] = (float)atomic_load(&here);
+}
+int meet(const tir_call *call, void *const *b) {
+  atomic_store(&here, 0);
+  return call->parallel_for ? call->parallel_for(call->pool, 2, block, (void *)(size_t)b) : 9;
+}
+"""
+
+
+def test_blocks_run_at_the_same_time_on_the_sessions_threads(tmp_path):
+    """Each block of two waits for the other: for a minute where there are two threads, else not at all."""
+    if not COMPILERS:
+        pytest.skip("there is no C compiler")
+    op = Operator("meet", "meet", [argument("s", (1,)), argument("y", (2,), "output")])
+    head = f"{CALL}int meet(const tir_call *, void *const *);\n"
+    path = library(tmp_path / "libmeet.so", "own.meet", (op, {"meet.c": MEET, "meet.h": head}))
+    for threads, seconds, want in ((1, 0, [1, 2]), (2, 60, [2, 2])):
+        node = ("own.meet", "meet", ["s"], ["y"], {})
+        ends = [("s", FLOAT, (1,))], [("y", FLOAT, (2,))]
+        run = session([node], ends, [path], intra_op_num_threads=threads)
+        assert run.run(None, {"s": np.array([seconds], np.float32)})[0].tolist() == want
+
+
 PACKED = """\
 #include "sum.h"
 static int add(void *const *b, const float *w, float more) {
