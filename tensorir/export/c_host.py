@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files as resources
 from math import prod
 
+import numpy as np
+
 from tensorir.codegen.names import identifier
-from tensorir.codegen.source import KernelLaunch, Param, Source, itemsize
+from tensorir.codegen.source import KernelLaunch, Param, Source, TensorMap, itemsize
 from tensorir.export.c_program import ERRORS, constants, gathers, given, header
 from tensorir.export.part import Part
+from tensorir.export.shipped.cuda_images import PORTABLE, number
 from tensorir.ir.dtypes import WIDENED
+from tensorir.runtime.tensor_maps import KINDS, SMALL, SWIZZLES
 
 FAILED = {
     "DRIVER": "the driver's library is not there",
@@ -28,16 +32,14 @@ _ROLES = {"input": "TIR_INPUT", "scalar": "TIR_SCALAR", "output": "TIR_OUTPUT", 
 class Host:
     """What launches the programs of a language.
 
-    file:    of ``shipped``, what does it
-    library: of the driver, names by which the system may know it
-    stream:  what ``tir_call.stream`` is, and what the addresses are then
-    options: for the compiler, beside those of the language
+    file:   of ``shipped``, what does it
+    names:  of libraries by which the system may know them, for the text
+    stream: what ``tir_call.stream`` is, and what the addresses are then
     """
 
     file: str
-    library: str
+    names: Mapping[str, str]
     stream: str
-    more: Callable[[Part], Sequence[str]] = lambda part: ()
 
 
 _OPENCL = """\
@@ -46,11 +48,27 @@ _OPENCL = """\
    cl_command_queue that runs commands in order: then arrays are given as cl_mem of its context, numbers by addresses of
    the host, the kernels are enqueued and not waited for, and indices are not looked at. Device and program are made at
    the first call, or by NAME_load. Threads take turns. call->workspace, parallel_for and threads are not used. */"""
+_CUDA = """\
+/* On CUDA, whose driver is found when it runs (TENSORIR_LIBCUDA in the environment names another library). Not yet run
+   on a GPU. Arrays may be on the device, and are used there, or on the host: those are copied, and results are there
+   when it returns. With all of them on the device the kernels are enqueued on call->stream, a CUstream (NULL: the
+   default one), and not waited for. Numbers are given by addresses of the host. Indices on the device are not looked
+   at. The context is the stream's, else the current one, else that of the first device. What a device needs is made at
+   the first call in a context, or by NAME_load, which is to be called before a graph is captured: machine code of its
+   architecture, else PTX, else the text by NVRTC (TENSORIR_LIBNVRTC, CUDA_PATH). Arrays on the device start at
+   multiples of: ALIGNED. call->workspace, parallel_for and threads are not used. */"""
 
 HOSTS = {
     "opencl": Host(
-        "host_opencl.c", "libOpenCL.so.1:libOpenCL.so:/System/Library/Frameworks/OpenCL.framework/OpenCL", _OPENCL
-    )
+        "host_opencl.c",
+        {"LIBOPENCL": "libOpenCL.so.1:libOpenCL.so:/System/Library/Frameworks/OpenCL.framework/OpenCL"},
+        _OPENCL,
+    ),
+    "cuda": Host(
+        "host_cuda.c",
+        {"LIBCUDA": "libcuda.so.1:libcuda.so", "LIBNVRTC": "libnvrtc.so.13:libnvrtc.so.12:libnvrtc.so"},
+        _CUDA,
+    ),
 }
 """By the language of the text."""
 
@@ -75,20 +93,31 @@ def visible(source: Source) -> Source:
 
 
 def _header(source: Source, host: Host, called: str) -> str:
-    more = [host.stream.replace("NAME", called), "/* Make ready what the first call with this stream would. */"]
-    more += [f"int {called}_load(const tir_call *call);"]
+    aligned = ", ".join(f"{max(p.align, 1)} ({identifier(p.name)})" for p in given(source) if p.role != "scalar")
+    more = [host.stream.replace("NAME", called).replace("ALIGNED", aligned)]
+    more += [
+        "/* Make ready what the first call with this stream would. */",
+        f"int {called}_load(const tir_call *call);",
+    ]
     more += ["/* What the last error of this thread was, in words. */", f"const char *{called}_why(void);"]
     return header(visible(source), called, ERRORS | FAILED, more)
 
 
 def _unit(part: Part, host: Host, called: str) -> str:
-    source = part.source
+    source, programs = part.source, _programs(part)
     parts = [f"/* {called}: launches the {source.language} kernels that are its text below. */", _INCLUDES]
-    parts += [f'#include "{called}.h"', *_names(part, host, called), _shipped("host.c")]
-    parts += [constants(source, called), _constants(source, called), *host.more(part)]
-    parts += _program(source, 0), _table(part), _checks(source, called), _shipped(host.file)
+    parts += [f'#include "{called}.h"', *_names(part, programs, host, called), _shipped("host.c")]
+    parts += [constants(source, called), _constants(source, called)]
+    parts += [_program(p.source, source, n) for n, p in enumerate(programs)]
+    parts += [_table(programs), _images(part), _CHECKS, _indices(source, called), _shipped(host.file)]
     parts += [f"const char *{called}_why(void) {{ return tir_words; }}", ""]
     return "\n".join(x for x in parts if x)
+
+
+def _programs(part: Part) -> list[Part]:
+    """The program, and the portable one beside it where there is one."""
+    portable = None if part.images is None else part.images.portable
+    return [part] if portable is None else [part, portable]
 
 
 _INCLUDES = """\
@@ -107,28 +136,30 @@ def _shipped(file: str) -> str:
     return resources("tensorir.export.shipped").joinpath(file).read_text(encoding="utf-8")
 
 
-def _names(part: Part, host: Host, called: str) -> Iterator[str]:
+def _names(part: Part, programs: Sequence[Part], host: Host, called: str) -> Iterator[str]:
     from tensorir.export.bodies import BODIES
 
-    language = part.source.language
+    sources = [p.source for p in programs]
+    kernels = [k for s in sources for k in s.kernels]
     yield f"#define TIR_NAME {called}"
     yield f"#define TIR_FUNCTION(what) {called}_##what"
-    yield f'#define TIR_LIB{language.upper()} "{host.library}"'
-    yield f'#define TIR_OPTIONS "{" ".join(BODIES[language].options)}"'
+    yield from (f'#define TIR_{name} "{files}"' for name, files in host.names.items())
+    yield f'#define TIR_OPTIONS "{" ".join(BODIES[part.source.language].options)}"'
     yield f"#define TIR_WANTED {'TIR_CL_GPU' if part.kind == 'gpu' else 'TIR_CL_CPU'}"
     yield f"#define TIR_GIVEN {len(given(part.source))}"
+    yield f"#define TIR_MAPS {sum(len(k.maps) for k in kernels)}"
     yield "enum {"
-    codes = [f"  TIR_{name} = {called.upper()}_{name}," for name in ERRORS | FAILED if name != "THREADS"]
-    yield from codes
-    programs = [part.source]
-    yield f"  TIR_MOST_ARRAYS = {max(1, *(len(p.params) for p in programs))},"
-    yield f"  TIR_MOST_KERNELS = {max(1, *(len(p.kernels) for p in programs))}"
+    yield from (f"  TIR_{name} = {called.upper()}_{name}," for name in ERRORS | FAILED if name != "THREADS")
+    yield f"  TIR_PROGRAMS = {len(programs)},"
+    yield f"  TIR_MOST_ARRAYS = {max(1, *(len(s.params) for s in sources))},"
+    yield f"  TIR_MOST_KERNELS = {max(1, *(len(s.kernels) for s in sources))},"
+    yield f"  TIR_MOST_ARGUMENTS = {max(1, 1, *(len(k.args) for k in kernels))}"
     yield "};"
 
 
 def _constants(source: Source, called: str) -> str:
     """Under one name for the host: those of now, and those that shipped."""
-    held = [p for p in source.params if p.role == "constant"]
+    held = _held(source)
     if not held:
         return "static const void *const tir_shipped[1] = {0};\nstatic const void **const tir_constants = NULL;"
     names = ", ".join(f"tir_constant_{n}" for n, _ in enumerate(held))
@@ -138,60 +169,122 @@ def _constants(source: Source, called: str) -> str:
     )
 
 
-def _program(source: Source, number: int) -> str:
-    """The text and the launches of a program, as rows that end in its number."""
-    arrays = [*given(source), *(p for p in source.params if p.role in ("workspace", "constant"))]
+def _held(source: Source) -> list[str]:
+    return [p.name for p in source.params if p.role == "constant"]
+
+
+def _launches(source: Source) -> list[KernelLaunch]:
+    return [k for k in source.kernels if prod(k.grid)]
+
+
+def _program(source: Source, first: Source, number: int) -> str:
+    """The text and the launches of a program, as rows that end in its number; what is given is as in the first one."""
+    params = {p.name: p for p in source.params}
+    arrays = [params[p.name] for p in given(first)]
+    arrays += [p for p in source.params if p.role in ("workspace", "constant")]
     at = {p.name: n for n, p in enumerate(arrays)}
-    held = [p.name for p in source.params if p.role == "constant"]
     lines = [f"static const tir_array tir_array_{number}[] = {{"]
-    lines += [f"  {_array(p, held)}, /* {identifier(p.name)} */" for p in arrays]
+    lines += [f"  {_array(p, _held(first))}, /* {identifier(p.name)} */" for p in arrays]
     lines += ["};"]
-    launches = [k for k in source.kernels if prod(k.grid)]
+    launches = _launches(source)
     maps = [(k, m) for k in launches for m in k.maps]
+    if maps:
+        lines += [f"static const tir_map tir_map_{number}[] = {{", *(f"  {_map(m, at)}," for _, m in maps), "};"]
     for n, k in enumerate(launches):
         own = {m.name: -1 - i for i, (of, m) in enumerate(maps) if of is k}
         args = ", ".join(str(own[a] if a in own else at[a]) for a in k.args)
         lines += [f"static const int tir_args_{number}_{n}[] = {{{args or 0}}};"]
     lines += [f"static const tir_kernel tir_kernel_{number}[] = {{"]
     lines += [f"  {_kernel(k, f'tir_args_{number}_{n}')}," for n, k in enumerate(launches)]
-    lines += ["  {0}" if not launches else "", "};"]
-    lines += [f"static const char tir_text_{number}[] ="]
-    lines += [f'  "{escaped(line)}\\n"' for line in source.text.splitlines()] + ["  ;"]
-    return "\n".join(x for x in lines if x)
+    lines += [*([] if launches else ["  {0}"]), "};", *_literal(f"tir_text_{number}", source.text)]
+    return "\n".join(lines)
 
 
-def _table(part: Part) -> str:
-    launches = sum(1 for k in part.source.kernels if prod(k.grid))
-    arrays = len(part.source.params)
-    row = f"{{tir_text_0, {arrays}, {launches}, 0, 0, tir_array_0, tir_kernel_0, NULL}}"
-    return f"static const tir_program tir_programs[] = {{{row}}};"
+def _literal(name: str, text: str) -> list[str]:
+    return [f"static const char {name}[] =", *(f'  "{escaped(line)}\\n"' for line in text.splitlines()), "  ;"]
+
+
+def _table(programs: Sequence[Part]) -> str:
+    rows = []
+    for n, p in enumerate(programs):
+        arch, special = number(p.arch) if p.arch else (0, "")
+        maps = f"tir_map_{n}" if any(k.maps for k in _launches(p.source)) else "NULL"
+        facts = f"{len(p.source.params)}, {len(_launches(p.source))}, {arch}, {int(bool(special))}"
+        rows.append(f"  {{tir_text_{n}, {facts}, tir_array_{n}, tir_kernel_{n}, {maps}}},")
+    return "\n".join(["static const tir_program tir_programs[] = {", *rows, "};"])
+
+
+def _images(part: Part) -> str:
+    """What was compiled ahead: machine code as words, PTX as text."""
+    if part.source.language != "cuda":
+        return ""
+    lines, rows = [], []
+    for n, i in enumerate(part.images.images if part.images else ()):
+        arch, special = number(i.arch)
+        lines += [f"/* {i.kind} for {i.arch}, the {i.program} program */"]
+        if i.kind == "ptx":
+            lines += _literal(f"tir_image_{n}", i.data.rstrip(b"\0").decode("utf-8"))
+        else:
+            words = np.frombuffer(i.data + b"\0" * (-len(i.data) % 8), "<u8").tolist()
+            lines += [f"static const uint64_t tir_image_{n}[] = {{{','.join(f'{w:#x}u' for w in words)}}};"]
+        facts = f"{int(i.kind == 'ptx')}, {arch}, {int(bool(special))}, {int(i.program == PORTABLE)}"
+        rows += [f"  {{{facts}, tir_image_{n}}},"]
+    return "\n".join([*lines, "static const tir_image tir_images[] = {", *rows, "  {0, 0, 0, 0, NULL}", "};"])
 
 
 def _array(p: Param, held: Sequence[str]) -> str:
     size = 4 if p.role == "scalar" and p.dtype in WIDENED else itemsize(p.dtype)
-    number = held.index(p.name) if p.role == "constant" else 0
-    return f"{{{prod(p.shape) * size}, {max(p.align, 1)}, {size}, {_ROLES[p.role]}, {number}}}"
+    place = held.index(p.name) if p.role == "constant" else 0
+    return f"{{{prod(p.shape) * size}, {max(p.align, 1)}, {size}, {_ROLES[p.role]}, {place}}}"
+
+
+def _braced(values: Sequence[int]) -> str:
+    return f"{{{', '.join(map(str, values)) or 0}}}"
 
 
 def _kernel(k: KernelLaunch, args: str) -> str:
-    def three(values: Sequence[int]) -> str:
-        return f"{{{', '.join(map(str, values))}}}"
-
-    facts = f"{three(k.grid)}, {three(k.block)}, {k.shared_bytes}, {k.cluster}"
+    facts = f"{_braced(k.grid)}, {_braced(k.block)}, {k.shared_bytes}, {k.cluster}"
     return f'{{"{k.name}", {len(k.args)}, {args}, {facts}}}'
 
 
-def _checks(source: Source, called: str) -> str:
-    """``tir_checked``: what is refused before anything is launched."""
-    lines = ["static int tir_checked(void *const *buffers, int on_device) {"]
-    lines += ['  if (!buffers) return tir_failed(TIR_NULL, "buffers", "NULL", 0);']
-    lines += ["  for (int n = 0; n < TIR_GIVEN; ++n) {", "    const tir_array *a = &tir_programs[0].array[n];"]
-    lines += ['    if (a->bytes && !buffers[n]) return tir_failed(TIR_NULL, "an address", "NULL", 0);']
-    lines += ["    if ((!on_device || a->role == TIR_SCALAR) && a->bytes && (uintptr_t)buffers[n] % a->element)"]
-    lines += ['      return tir_failed(TIR_ALIGNMENT, "an address", "no multiple of its elements\' size", 0);', "  }"]
-    lines += ["  if (on_device) return 0;"] if source.gathers else []
+def _map(m: TensorMap, at: Mapping[str, int]) -> str:
+    """Innermost first, as the driver counts. The box of an image is its channels, and then its pixels."""
+    kind, size = KINDS[m.dtype]
+    strides = [size * prod(m.shape[d + 1 :]) for d in range(len(m.shape) - 1)]
+    steps = m.steps or [1] * len(m.shape)
+    small = prod(m.shape) * size < SMALL
+    head = [at[m.array], len(m.shape), kind, SWIZZLES[m.swizzle], int(bool(m.lower)), int(small)]
+    rest = [m.shape[::-1], strides[::-1], m.box[::-1], steps[::-1], m.lower[::-1], m.upper[::-1]]
+    return f"{{{', '.join([*map(str, head), *map(_braced, rest)])}}}"
+
+
+_CHECKS = """\
+static int tir_checked(void *const *buffers, int on_device) {
+  if (!buffers) return tir_failed(TIR_NULL, "buffers", "NULL", 0);
+  for (int n = 0; n < TIR_GIVEN; ++n) {
+    const tir_array *a = &tir_programs[0].array[n];
+    if (a->bytes && !buffers[n]) return tir_failed(TIR_NULL, "an address", "NULL", 0);
+    if ((!on_device || a->role == TIR_SCALAR) && a->bytes && (uintptr_t)buffers[n] % a->element)
+      return tir_failed(TIR_ALIGNMENT, "an address", "no multiple of its elements' size", 0);
+  }
+  return 0;
+}"""
+"""What is refused before anything is launched."""
+
+
+def _indices(source: Source, called: str) -> str:
+    """``tir_indices``: whether those of arrays on the host are in range; ``host``: which ones are, NULL for all."""
+    places = {p.name: n for n, p in enumerate(given(source))}
     words = f'return tir_failed(TIR_INDEX, "an index", "{ERRORS["INDEX"]}", 0);'
-    lines += [line.replace(f"return {called.upper()}_INDEX;", words) for line in gathers(source, called.upper())]
+    lines = [
+        "static int tir_indices(void *const *buffers, const unsigned char *host) {",
+        "  (void)buffers, (void)host;",
+    ]
+    for g in source.gathers:
+        checks = list(gathers(replace(source, gathers=(g,)), "NAME"))
+        if checks:
+            lines += [f"  if (!host || host[{places[g.param]}]) {{"]
+            lines += [f"  {line}".replace("return NAME_INDEX;", words) for line in checks] + ["  }"]
     return "\n".join([*lines, "  return 0;", "}"])
 
 

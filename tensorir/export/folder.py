@@ -24,7 +24,7 @@ from tensorir.export.destination import Made, Operator, Shipment
 from tensorir.export.destinations import DESTINATIONS
 from tensorir.export.evidence import Evidence, gather
 from tensorir.export.gradients import differentiating, earlier, entries, folder_of, gradients, remove
-from tensorir.export.images import architectures, compiled
+from tensorir.export.images import Images, architectures, compiled
 from tensorir.export.part import ExportError, Part
 from tensorir.export.readme import readme, set_readme
 from tensorir.export.shipped import build
@@ -84,27 +84,30 @@ def export_part(
     called = operator(name, path)
     asked = architectures(arch)
     needed = programs(part, to, others)
-    if asked and "cuda" not in needed:
+    carried = [p for p in needed.values() if p.source.language == "cuda"]
+    if asked and not carried:
         message = f"arch is about CUDA kernels, and none of {', '.join(to)} has one here"
         raise refuse(ExportError, "export.arch", message, hint='a schedule with target="cuda", or to without arch')
     derived = gradients(part.source, to, backward or {})
 
     def content() -> dict[str, bytes]:
-        first, *rest = needed
-        evidence = _Evidence(needed[first])
-        manifest, files = _program(needed[first], called.name, evidence)
+        images = compiled(carried[0], asked) if asked else None
+        parts = {language: replace(p, images=images or p.images) if p.hosted else p for language, p in needed.items()}
+        first, *rest = parts
+        evidence = _Evidence(parts[first])
+        manifest, files = _program(parts[first], called.name, evidence)
         manifest = {**_head(part.source.name, to, called), **manifest}
         bodies = {}
         for language in rest:
-            about, own = _program(needed[language], called.name, evidence, constants=f"{language}_")
+            about, own = _program(parts[language], called.name, evidence, constants=f"{language}_")
             bodies[language] = {key: value for key, value in about.items() if key in _OWN or value != manifest.get(key)}
             files |= own
         manifest |= {"bodies": bodies} if bodies else {}
-        if asked:
-            manifest["cuda"], own = _images(needed["cuda"], asked, called.name, evidence)
+        if images is not None:
+            manifest["cuda"], own = _images(replace(carried[0], hosted=False), images, called.name, evidence)
             files |= own
         manifest |= {"backward": entries(to, derived)} if derived else {}
-        shipment = Shipment(called, needed, manifest, package_of(Path(path)), to, evidence.whole)
+        shipment = Shipment(called, parts, manifest, package_of(Path(path)), to, evidence.whole)
         return _complete(shipment, manifest, files | evidence.files)
 
     stale = earlier(Path(path))
@@ -127,11 +130,8 @@ _OWN = ("language", "source", "sources", "options", "arguments", "kernels")
 """What a body always says of itself; the rest where it is not as in the first one."""
 
 
-def _images(
-    part: Part, arch: Sequence[str], called: str, evidence: _Evidence
-) -> tuple[dict[str, Any], dict[str, bytes]]:
+def _images(part: Part, made: Images, called: str, evidence: _Evidence) -> tuple[dict[str, Any], dict[str, bytes]]:
     """``manifest["cuda"]``, and the files that it names."""
-    made = compiled(part, arch)
     stem = Path(file_name(part.source)).stem
     files = {f"{stem}_{i.arch}.{i.kind}": i.data for i in made.images}
     entry: dict[str, Any] = {"images": [i.entry(f"{stem}_{i.arch}.{i.kind}") for i in made.images]}

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tensorir.codegen.source import Source
 from tensorir.errors import TensorIRError, refuse
 from tensorir.expr.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tensorir.export.images import Images
 
 
 class ExportError(TensorIRError):
@@ -29,6 +32,7 @@ class Part:
                ``for_target``. It also gives this language for other limits ("c -vector_bytes=16"). It raises a
                TensorIRError where the schedule cannot be lowered so
     hosted:    it ships as a C program that launches it on the driver
+    images:    what of it such a program carries compiled
     """
 
     source: Source
@@ -41,6 +45,7 @@ class Part:
     again: Callable[[str], Part] | None = None
     arch: str = ""
     hosted: bool = False
+    images: Images | None = None
 
     @property
     def language(self) -> str:

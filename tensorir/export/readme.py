@@ -49,7 +49,7 @@ def readme(m: dict[str, Any], package: str | None, uses: Sequence[str] = ()) -> 
     return f"""# {_plain(m["name"])}
 
 `{m["source"]}` computes {_signatures(m)}. Written by {m["made_by"]}, which is not needed here.
-{_UNTRIED if m["language"] == "cuda" else ""}
+{_untried(m)}
 ## Use
 
 Python, with {_needs(m)}:
@@ -78,6 +78,10 @@ From another language: compile `{m["source"]}` with {" ".join(m["options"])}, an
 {"".join(_body(m | body, package) for body in m.get("bodies", {}).values())}"""
 
 
+def _untried(m: dict[str, Any]) -> str:
+    return _UNTRIED if "cuda" in (m["language"], m.get("host")) else ""
+
+
 def set_readme(m: dict[str, Any], package: str | None, uses: Sequence[str] = ()) -> str:
     """As ``readme``, for the folder of a set of shapes."""
     programs = m["programs"]
@@ -91,7 +95,7 @@ def set_readme(m: dict[str, Any], package: str | None, uses: Sequence[str] = ())
 {len({p["kernel"] for p in programs})} kernels (templates and configurations), {few} with which each shape was found
 within {m["regret"]:.1%} of its best. Extents are compiled in, so that each shape has a source of its own.
 Written by {m["made_by"]}, which is not needed here.
-{_UNTRIED if m["language"] == "cuda" else ""}
+{_untried(m)}
 ## Use
 
 Python, with {_needs(m)}:
@@ -162,7 +166,7 @@ def _body(m: dict[str, Any], package: str | None) -> str:
     module = f"loader_{m['language']}"
     return f"""
 ## In {BODIES[m["language"]].title}: `{m["source"]}`
-{_UNTRIED if m["language"] == "cuda" else ""}
+{_untried(m)}
 Python, with {_needs(m)}, otherwise as above:
 
 {_import(package, module, "Program", module)}

@@ -32,7 +32,7 @@ MOST_PIXELS, MOST_CHANNELS, CORNERS = 1024, 256, range(-128, 128)
 """Of a tile of an image (n, h, w, c) that is gone through pixel by pixel, and its corners."""
 
 _NO_INTERLEAVE, _L2_256_BYTES, _ZEROS_OUTSIDE = 0, 3, 0
-_SMALL, _MENDED = 128 << 10, 13010
+SMALL, _MENDED = 128 << 10, 13010
 
 
 class TensorMapError(ValueError):
@@ -93,7 +93,7 @@ def encoded(
     )
     if status:
         raise TensorMapError(f"{array}: the driver refuses the tensor map {name} (CUDA error {status})")
-    if version <= _MENDED and prod(shape) * size < _SMALL:
+    if version <= _MENDED and prod(shape) * size < SMALL:
         # drivers up to 13.1 set a bit that is wrong for small arrays; CUTLASS clears it likewise
         made.view(np.uint64)[1] &= ~np.uint64(1 << 21)
     return made

@@ -288,3 +288,15 @@ def test_weights_that_ship_and_others(tmp_path):
     done = subprocess.run([sys.executable, "-I", str(where / "selftest.py")], capture_output=True, text=True,
                           check=False, timeout=120)  # fmt: skip
     assert done.stdout.startswith("selftest ok c:"), done.stderr
+
+
+@pytest.mark.parametrize(("to", "framework"), [("torch", "torch"), ("jax", "jax"), ("onnxruntime", "onnxruntime"),
+                                               ("tvm_ffi", "tvm_ffi")])  # fmt: skip
+def test_frameworks_call_it_as_they_call_others(tmp_path, to, framework):
+    if importlib.util.find_spec(framework) is None:
+        pytest.skip(f"{framework} is not installed")
+    s = tir.ops.matmul(m=33, n=48, k=17, prepack=True).schedule()
+    where = hosted(s, tmp_path / "mm", [to], "own::mm")
+    done = subprocess.run([sys.executable, str(where / "selftest.py"), to], capture_output=True, text=True,
+                          check=False, timeout=300)  # fmt: skip
+    assert done.stdout.startswith(f"selftest ok {to}:"), done.stderr

@@ -42,4 +42,5 @@ WIDTHS = """
 `tir_call` says on which threads and in which workspace; with NULL the kernel has threads of its own, which sleep
 between calls, and memory of its own. Addresses need be multiples of their elements' size only."""
 
-DESTINATION = Destination("c", ("c",), "`NAME.h`, `NAME.c` and `selftest.c`: a function of C", make)
+DESTINATION = Destination("c", ("c",), "`NAME.h`, `NAME.c` and `selftest.c`: a function of C", make,
+                          hosts=("opencl", "cuda"))  # fmt: skip

@@ -6,5 +6,10 @@ from tensorir.export.bodies import BODIES
 from tensorir.export.destination import Destination, nothing_more
 
 DESTINATION = Destination(
-    "source", tuple(BODIES), "the readable source, its arguments and launches", nothing_more, sets=True
+    "source",
+    tuple(BODIES),
+    "the readable source, its arguments and launches",
+    nothing_more,
+    sets=True,
+    hosts=tuple(BODIES),
 )

@@ -7,7 +7,7 @@ typedef struct {
 } tir_array;
 
 typedef struct { /* of a tensor map: extents, strides in bytes, boxes and steps, the innermost first */
-  int array, rank, kind, swizzle, pixels;
+  int array, rank, kind, swizzle, pixels, small; /* pixels: whether it goes through an image pixel by pixel */
   uint64_t shape[5], strides[5];
   uint32_t box[5], steps[5];
   int lower[2], upper[2];
@@ -28,6 +28,11 @@ typedef struct {
   const tir_kernel *kernel;
   const tir_map *map;
 } tir_program;
+
+typedef struct { /* what was compiled ahead; the last one has no data */
+  int ptx, arch, special, program;
+  const void *data;
+} tir_image;
 
 static _Thread_local char tir_words[1024];
 

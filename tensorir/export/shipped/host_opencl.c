@@ -317,6 +317,7 @@ int TIR_NAME(const tir_call *call, void *const *buffers) {
   void *const stream = call ? call->stream : NULL;
   tir_ready *here;
   int code = tir_checked(buffers, stream != NULL);
+  if (!code && !stream) code = tir_indices(buffers, NULL);
   if (code) return code;
   pthread_mutex_lock(&tir_lock); /* kernel objects hold arguments, and calls share the workspace */
   if (!(code = tir_made(stream, &here))) code = tir_run(here, stream, buffers);
