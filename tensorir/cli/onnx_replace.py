@@ -365,16 +365,16 @@ def compared(path: Path, out: Path, library: Path | None, seed: int = 0) -> dict
         options.log_severity_level = 3
         if own is not None:
             options.register_custom_ops_library(str(own.resolve()))
-        return ort.InferenceSession(str(where), options, providers=["CPUExecutionProvider"])
+        try:
+            return ort.InferenceSession(str(where), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # of classes without a common one
+            message = f"onnxruntime does not take {where}: {' '.join(str(error).split()):.400}"
+            raise refuse(ExportError, "onnx.model", message, hint="without --test") from None
 
     if library is not None and not library.exists():
         message = f"--test needs {library}, and there is no C compiler here to make it with"
         raise refuse(ExportError, "export.library", message, hint="without --test")
-    try:
-        new, old = session(out, library), session(path, None)
-    except Exception as error:  # of classes without a common one
-        message = f"onnxruntime does not take the model: {' '.join(str(error).split()):.400}"
-        raise refuse(ExportError, "onnx.model", message, hint="without --test") from None
+    old, new = session(path, None), session(out, library)
     rng = np.random.default_rng(seed)
     given = {i.name: _random(rng, i) for i in new.get_inputs()}
     names = [o.name for o in old.get_outputs()]

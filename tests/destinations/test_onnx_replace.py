@@ -186,7 +186,7 @@ def test_a_model_that_cannot_be_run_is_no_bug(cli, tmp_path):
     made.opset_import.append(helper.make_opsetid("of.others", 1))
     onnx.save(made, str(tmp_path / "net.onnx"))
     code, _, err = cli("onnx", "net.onnx", "--replace", "-o", "out.onnx", "--test")
-    assert code == 2 and "[onnx.model] onnxruntime does not take the model" in err and "Strange" in err
+    assert code == 2 and "[onnx.model] onnxruntime does not take net.onnx" in err and "Strange" in err
 
 
 def test_symbolic_extents_are_given_by_name(cli, tmp_path):
