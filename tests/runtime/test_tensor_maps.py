@@ -1,5 +1,6 @@
 """Tensor maps: what the driver is asked, what is refused before, and when a launch makes them."""
 
+import contextlib
 import ctypes
 import importlib
 import re
@@ -18,6 +19,7 @@ from tensorir.runtime import cuda, cuda_device, tensor_maps
 from tensorir.runtime.device import DeviceInfo
 from tensorir.runtime.launch import Program
 from tensorir.runtime.limits import check_source
+from tensorir.runtime.pointers import OnPointers
 from tensorir.runtime.sequence import sequence
 from tensorir.target import Target
 
@@ -249,6 +251,35 @@ def test_a_call(device, driver):
     assert functions(program)["add"].launches[1][2][0] is values[0]
     assert shared == 65536 and device.attributes == [(77, 8, 65536)]
     assert program._module._cubin.arch == "sm_90a"
+
+
+def test_programs_on_addresses_of_the_caller(device, driver, monkeypatch):
+    """What frameworks give: their memory and stream, and nobody waits. Not yet run on a GPU."""
+    streams, cuda_of = [], device._cupy.cuda
+
+    @contextlib.contextmanager
+    def on_stream(address):
+        streams.append(address)
+        yield
+        streams.append(None)
+
+    cuda_of.ExternalStream = on_stream
+    cuda_of.UnownedMemory = lambda address, nbytes, owner, number: SimpleNamespace(ptr=address)
+    cuda_of.MemoryPointer = lambda memory, offset: fake_cuda.Memory(memory, memory.ptr + offset)
+    program = Program(SOURCE, device)
+    run = OnPointers(program)
+    assert run.workspace_bytes == 2048 and set(run.align.values()) == {16}
+    monkeypatch.setattr(type(device), "finish", None)  # whoever waits fails
+    a, b, c = (fake_cuda.empty(SHAPE, "float32") for _ in "abc")
+    a.host[:], b.host[:] = A, B
+    space = fake_cuda.alloc(run.workspace_bytes)
+    for factor in (1, 2):
+        a.host[:] = factor * A
+        run([x.data.ptr for x in (a, b, c)], 99, space.ptr)
+        np.testing.assert_array_equal(c.host, factor * A + B)
+    assert streams == [99, None, 99, None]
+    for _, _, values, _ in functions(program)["add"].launches:
+        assert [fake_cuda.address_of(v) for v in values] == [a.data.ptr, c.data.ptr, space.ptr]
 
 
 def test_a_part_of_a_grid_has_whole_clusters(device):
