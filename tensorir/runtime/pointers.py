@@ -93,7 +93,7 @@ class OnPointers:
         shared: list[Any] = []
         back: list[tuple[Any, Bytes]] = []
         seen: dict[int, Any] = {}
-        for (p, nbytes, output), given in zip(self._wants, buffers, strict=True):
+        for (p, nbytes, output), given in zip(self._wants, buffers, strict=False):  # inputs alone where it packs
             if p.role == "scalar":
                 memories[p.name] = scalar_value(p, given)
                 continue

@@ -26,9 +26,12 @@ WORKLOADS = torch_zoo.workloads()
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _checks_may_build():
-    """opcheck differentiates by gradcheck's means only what asks for it; nothing here is timed."""
+def _graphs_are_ones_own(tmp_path_factory):
+    """Graphs that torch.compile keeps on disk name operators: those of another version of the tests are not wanted."""
     torch.manual_seed(0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("graphs")))
+        yield
 
 
 def tensors(inputs, seed=1):
@@ -116,6 +119,17 @@ def test_compiled_in_one_graph_forward_and_backward(product, backend):
     assert all(map(torch.allclose, torch.autograd.grad(compiled(p, q), (p, q)), want))
     with torch.no_grad():
         assert torch.allclose(compiled(p, q), (p @ q).sin().sum())
+
+
+def test_what_a_backward_takes_is_in_its_name():
+    """Graphs that torch.compile keeps on disk name the operators of gradients, and give them arguments by position."""
+    x, w, d = (tir.placeholder((4, 4), "float64", name=n) for n in ("x", "w", "d_y"))
+    y = tir.compute((4, 4), lambda i, j: x[i, j] * w[i, j], name="y")
+    for given in ((w, d), (d,)):
+        dx = tir.compute((4, 4), lambda i, j, g=given: tir.exp(g[0][i, j]) * g[-1][i, j], name="dx")
+        tir.Schedule(y).build().torch("tests::ordered", backward={"x": tir.Schedule(dx).build()})
+        names = [n for n in shipped._registered if n.startswith("tests::ordered_grad")]
+        assert names == [f"tests::ordered_grad_x_from_{'_'.join(t.name for t in given)}"]
 
 
 def test_no_gradient_is_lost(product):
@@ -279,6 +293,7 @@ def test_weights_are_packed_once_until_they_change(device):
     assert kernel.packs is not None
     packs, pack = [], kernel.packs.pack
     kernel.packs.pack = lambda buffers: packs.append(1) or pack(buffers)
+    run, kernel.body = kernel.body, kernel.body if device is None else None  # the dispatcher calls it
     x, w = tensors(f.emitted.inputs)
 
     def right(x=x, w=w):
@@ -303,6 +318,7 @@ def test_weights_are_packed_once_until_they_change(device):
     gc.collect()
     assert right(w=w + 2)
     assert len(kernel.packs.kept) <= 4, "what was packed of freed weights is kept"
+    kernel.body = run
     with torch.inference_mode():
         free = torch.ones(w.shape)
         for factor in (1, 3):  # there is no version that would tell
@@ -316,11 +332,16 @@ def test_kernels_of_the_device_c(name):
     """The dispatcher calls them: what Python would call instead is taken away."""
     work, template = WORKLOADS[name]
     f = work.schedule(template=template, target="c").build("c:0")
-    op = f.torch("tests::in_c")
+    called = f"tests::in_c_{name.replace('-', '_')}"
+    op = f.torch(called)
     given = tensors(f.emitted.inputs)
-    registered = shipped._registered["tests::in_c"]
-    if registered.only.packs is None:
-        registered.only.body = None
+    registered = shipped._registered[called]
+    body, registered.only.body = registered.only.body, None
+    if registered.only.packs is not None:
+        assert registered.only.packs.pack == body.packing
+        torch.library.opcheck(op.default, tuple(given))
+        with torch.inference_mode():
+            assert close(op(*given), work, given, 1e-4)
     error = work.allowed_error(template or next(iter(work.templates)))
     for _ in range(2):
         assert close(op(*given), work, given, error)

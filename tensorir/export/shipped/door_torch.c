@@ -38,6 +38,7 @@ typedef struct {
 typedef struct {
   const char *name;
   int (*kernel)(const tir_call *, void *const *);
+  int (*rest)(const tir_call *, void *const *, const void *); /* or NULL: it runs on what was packed, given last */
   int32_t given, results;
   argument arguments[MOST]; /* what is given, then results */
 } door;
@@ -220,7 +221,14 @@ static void run(const door *d, item *stack) {
   uint32_t threads = 1;
   torch.torch_get_num_threads(&threads);
   tir_call call = {sizeof call, NULL, threads > 1 ? parallel_for : NULL, NULL, NULL, (int)threads};
-  int code = empty ? 0 : d->kernel(&call, buffers);
+  int code = 0;
+  if (d->rest) {
+    const void *packed = buffers[d->given - 1];
+    memmove(&buffers[d->given - 1], &buffers[d->given], sizeof *buffers * (size_t)d->results);
+    code = empty ? 0 : d->rest(&call, buffers, packed);
+  } else if (!empty) {
+    code = d->kernel(&call, buffers);
+  }
   if (code) {
     snprintf(words, sizeof words, "%s: the kernel returned error %d", d->name, code);
     fail(held, d->given + d->results, words);

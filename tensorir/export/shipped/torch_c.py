@@ -52,8 +52,11 @@ class CBody:
         function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_void_p), ctypes.c_int
         self.kept: object = None
         self.pack = None if pack is None else self.packing
+        self.packer: Any
+        self.rest: Any
+        self.nbytes: int
+        self.packer, self.rest, self.nbytes = pack or (None, None, 0)
         if pack is not None:
-            self.packer, self.rest, self.nbytes = pack
             for each in (self.packer, self.rest):
                 each.argtypes, each.restype = (ctypes.c_void_p,) * 3, ctypes.c_int
 
@@ -81,9 +84,9 @@ class CBody:
             self.failed(code)
 
     def packing(self, buffers: Sequence[Any]) -> Any:
-        """What the kernels that run once leave, for ``packed``."""
+        """What the kernels that run once leave, for ``packed``; buffers: those of the inputs."""
         room = torch.empty(self.nbytes, dtype=torch.uint8)
-        places = self.places(buffers)
+        places = self.places([*buffers, *[None] * (self.pointers._length_ - len(buffers))])
         if code := self.packer(self.call(), places[0], room.data_ptr()):
             self.failed(code)
         return room
@@ -149,6 +152,7 @@ class Door(ctypes.Structure):
     _fields_ = (
         ("name", ctypes.c_char_p),
         ("kernel", ctypes.c_void_p),
+        ("rest", ctypes.c_void_p),
         ("given", ctypes.c_int32),
         ("results", ctypes.c_int32),
         ("arguments", DoorArgument * MOST),
@@ -187,11 +191,11 @@ class Doors:
         self.kept: list[Any] = []
 
     def takes(self, kernel: Any) -> bool:
-        """Whether a kernel can be called by a door: one in C, which nothing is packed for."""
+        """Whether a kernel can be called by a door: one in C. What is packed for one is then given last."""
         every = (*kernel.given, *kernel.results)
         plain = all(a.dtype in PASSED for a in kernel.given if a.role == "scalar")
-        small = len(every) <= MOST and all(len(a.shape) <= DIMS for a in every)
-        in_c = hasattr(kernel.body, "function") and kernel.on_cpu and kernel.packs is None
+        small = len(every) < MOST and all(len(a.shape) <= DIMS for a in every)
+        in_c = hasattr(kernel.body, "function") and kernel.on_cpu
         return in_c and plain and small and bool(self.free)
 
     def open(self, name: str, kernel: Any) -> tuple[int, Any]:
@@ -211,11 +215,12 @@ class Doors:
 
     def fill(self, slot: int, kernel: Any) -> None:
         """Compute by this kernel in a slot from now on."""
-        function = kernel.body.function
-        address = ctypes.cast(function, ctypes.c_void_p).value
-        door = Door(kernel.body.name.encode(), address, len(kernel.given), len(kernel.results))
+        body, packs = kernel.body, kernel.packs is not None
+        given = [*kernel.given, *([kernel.packed_argument(body.nbytes)] if packs else [])]
+        functions = [ctypes.cast(f, ctypes.c_void_p).value for f in (body.function, body.rest) if f is not None]
+        door = Door(body.name.encode(), functions[0], functions[1] if packs else None, len(given), len(kernel.results))
         ranges = {position: (limit, into) for position, limit, into in kernel.gathers}
-        for n, a in enumerate((*kernel.given, *kernel.results)):
+        for n, a in enumerate((*given, *kernel.results)):
             limit, into = ranges.get(n, (0, ""))
             strides = [prod(a.shape[d + 1 :]) for d in range(len(a.shape))]
             dtype = getattr(self.torch, f"aoti_torch_dtype_{str(a.kind).removeprefix('torch.')}")()
@@ -224,5 +229,5 @@ class Doors:
                 PASSED.index(a.dtype) if limit else 0, len(a.shape), a.align, limit, str(into).encode(), prod(a.shape),
                 (ctypes.c_int64 * DIMS)(*a.shape), (ctypes.c_int64 * DIMS)(*strides),
             )  # fmt: skip
-        self.kept.append((door, function))  # a call may still be on its way in the old one
+        self.kept.append((door, body))  # a call may still be on its way in the old one
         self.library.tir_door_set(slot, ctypes.addressof(door))

@@ -19,6 +19,7 @@ def autograd_kernel(operator: Any) -> Callable[..., Any]:
     """The kernel at the Autograd key: below it at once where nothing requires a gradient."""
     below, redispatch = torch._C._after_autograd_keyset, operator.op._handle.redispatch_boxed
     tensors, recorded = operator.tensors, recording(operator)
+    plain = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU).raw_repr()  # nothing traces, or transforms
 
     def autograd(keyset: Any, *given: Any) -> Any:
         try:
@@ -28,7 +29,10 @@ def autograd_kernel(operator: Any) -> Callable[..., Any]:
                     return recorded(keyset & below, *given)
             if forward_ad._current_level >= 0:
                 check_tangents(operator, given)
-            return redispatch(keyset & below, *given)
+            here = keyset & below
+            if operator.packs is not None and here.raw_repr() == plain:
+                return operator.run_packed(*given)
+            return redispatch(here, *given)
         except (RuntimeError, AttributeError):  # a door, or PyTorch, says less than is known here
             operator.choose(given).refused(given)
             raise

@@ -26,7 +26,7 @@ class Body(Protocol):
     buffers:   inputs and numbers in order, then outputs
     stream:    a CUstream, or 0
     workspace: address of ``workspace_bytes`` bytes on the GPU, or 0
-    packed:    what ``pack(buffers)`` gave for these inputs, or None, as for a body that has no ``pack``, or None for it
+    packed:    what ``pack(inputs)`` gave for these inputs, or None, as for a body that has no ``pack``, or None for it
 
     It returns when the outputs are there, on a GPU when what makes them is enqueued on the stream.
     """
@@ -87,7 +87,7 @@ class Kernel:
         held = [names.index(n) for n in about.get("held", ())]
         known = self.on_cpu and not any(self.given[n].role == "scalar" for n in held)
         pack = getattr(body, "pack", None) if known else None
-        self.packs = None if pack is None else Packs(held, pack)
+        self.packs = None if pack is None else Packs(held, self.taken, pack)
         self.empty = all(prod(a.shape) == 0 for a in self.results)
 
     def __call__(self, *given: Any) -> Any:
@@ -107,7 +107,7 @@ class Kernel:
             elif self.packs is None:
                 self.body(buffers)
             else:
-                self.body(buffers, packed=self.packs.of(given, buffers))
+                self.body(buffers, packed=self.packs.of(given))
         return made[0] if len(made) == 1 else tuple(made)
 
     def taken(self, given: Sequence[Any]) -> tuple[list[Any], list[Any]]:
@@ -145,6 +145,10 @@ class Kernel:
         if value.numel() and not value.data_ptr():
             raise self.refuse("launch.type", "a tensor without memory (fake or meta) reached the kernel", TypeError)
         return value.clone()
+
+    def packed_argument(self, nbytes: int) -> Argument:
+        """What is packed, as an argument."""
+        return Argument("packed", "uint8", (nbytes,), "input", 64, torch.uint8)
 
     def enqueue(self, buffers: Sequence[Any], where: Any) -> None:
         """On PyTorch's current stream, without waiting for it. Not yet run on a GPU."""
@@ -246,22 +250,39 @@ class Packs:
     to it without PyTorch knowing (NumPy, ``.data``) has to be followed by a new tensor.
     """
 
-    def __init__(self, held: Sequence[int], pack: Callable[[Sequence[Any]], Any]) -> None:
-        self.held, self.pack = held, pack
+    def __init__(self, held: Sequence[int], taken: Callable[[Sequence[Any]], Any], pack: Callable[[Any], Any]) -> None:
+        self.held, self.taken, self.pack = tuple(held), taken, pack
         self.kept: dict[Any, tuple[Any, Any, Any]] = {}
+        self.one = self.held[0] if len(self.held) == 1 else None
 
-    def of(self, given: Sequence[Any], buffers: Sequence[Any]) -> Any:
+    def of(self, given: Sequence[Any]) -> Any:
         """What to run with; None for what cannot be kept: tensors of inference mode have no version."""
-        tensors = [given[n] for n in self.held]
-        if any(t.is_inference() for t in tensors):
-            return None
-        key = tuple((t.data_ptr(), t.stride()) for t in tensors)
-        state = tuple((t.untyped_storage()._cdata, t._version) for t in tensors)
+        key: Any
+        state: Any
+        if self.one is not None:
+            t = given[self.one]
+            if t.is_inference():
+                return None
+            key, state = (t.data_ptr(), t.stride()), (t.untyped_storage()._cdata, t._version)
+        else:
+            tensors = [given[n] for n in self.held]
+            if any(t.is_inference() for t in tensors):
+                return None
+            key = tuple((t.data_ptr(), t.stride()) for t in tensors)
+            state = tuple((t.untyped_storage()._cdata, t._version) for t in tensors)
         found = self.kept.get(key)
         if found is None or found[0] != state:
-            packed = self.pack(buffers)
-            for old in [k for k, (_, refs, _) in list(self.kept.items()) if any(r.expired() for r in refs)]:
-                self.kept.pop(old, None)
-            # the reference keeps the number of a storage from being used again, not its memory
-            found = self.kept[key] = state, [StorageWeakRef(t.untyped_storage()) for t in tensors], packed
+            found = self.made(given, key, state)
         return found[2]
+
+    def made(self, given: Sequence[Any], key: Any, state: Any) -> tuple[Any, Any, Any]:
+        """Pack, and forget what was packed of tensors that are gone."""
+        tensors, buffers = self.taken(given)
+        packed = self.pack(buffers)
+        del tensors  # which were worked on
+        for old in [k for k, (_, refs, _) in list(self.kept.items()) if any(r.expired() for r in refs)]:
+            self.kept.pop(old, None)
+        # the reference keeps the number of a storage from being used again, not its memory
+        references = [StorageWeakRef(given[n].untyped_storage()) for n in self.held]
+        found = self.kept[key] = state, references, packed
+        return found

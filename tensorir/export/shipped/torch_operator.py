@@ -30,6 +30,7 @@ def beside(name: str) -> Any:
 
 
 torch_gradients = beside("torch_gradients")
+ON_CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 Kernel = Any
 """``Kernel`` of ``torch_kernel.py``."""
 
@@ -52,6 +53,7 @@ class Operator:
         self.schema = self.written()
         self.library: Any = None
         self.op: Any = None
+        self.on_packed: Any = None
 
     def put(self, kernels: Sequence[Kernel]) -> None:
         """Compute by these from now on."""
@@ -61,6 +63,7 @@ class Operator:
         self.by_door = (
             on_cpu[0] if len(on_cpu) == 1 and self.doors is not None and self.doors.takes(on_cpu[0]) else None
         )
+        self.packs: Any = None if self.by_door is None else self.by_door.packs
         self.names = tuple(a.name for a in first.given)
         self.tensors = tuple(n for n, a in enumerate(first.given) if a.role == "input")
         self.differentiable = any(a.kind.is_floating_point for a in first.results)
@@ -68,12 +71,13 @@ class Operator:
         if self.slot is not None:
             self.doors.fill(self.slot, self.by_door)
 
-    def written(self) -> str:
-        """Its schema."""
+    def written(self, suffix: str = "", more: str = "") -> str:
+        """Its schema; or that of another operator, which takes more."""
         first = self.kernels[0]
         made = ", ".join(["Tensor"] * len(first.results))
         made = made if len(first.results) == 1 else f"({made})"
-        return f"{self.name.partition('::')[2]}({', '.join(a.written for a in first.given)}) -> {made}"
+        given = ", ".join(a.written for a in first.given) + more
+        return f"{self.name.partition('::')[2]}{suffix}({given}) -> {made}"
 
     def choose(self, given: Sequence[Any]) -> Kernel:
         """The kernel for these arguments."""
@@ -112,6 +116,18 @@ class Operator:
         """The kernel of the dispatcher."""
         return (self.only or self.choose(given))(*given)
 
+    def run_packed(self, *given: Any) -> Any:
+        """The dispatcher's kernel where weights are packed once: by the door of the operator that takes them packed."""
+        try:
+            packed = self.packs.of(given)
+        except AttributeError:  # None in place of a tensor
+            raise self.choose(given).misfit(given) or TypeError("no tensors") from None
+        return self.run(*given) if packed is None else self.on_packed(ON_CPU, *given, packed)
+
+    def refuse_gradient(self, _: Any, *given: Any) -> Any:
+        """The operator on packed weights is no one else's."""
+        raise RuntimeError(f"torch.ops.{self.name.replace('::', '.')} packs the weights that it is given")
+
     def trace(self, *given: Any) -> Any:
         """The fake kernel."""
         return self.choose(given).traced(given)
@@ -122,6 +138,8 @@ class Operator:
         library = torch.library.Library(space, "FRAGMENT")
         try:
             library.define(self.schema, tags=(torch.Tag.pt2_compliant_tag,))
+            if self.packs is not None:
+                library.define(self.written("_on_packed", ", Tensor packed"))
         except RuntimeError as error:
             if "multiple times" not in str(error) and "registered" not in str(error):
                 raise
@@ -129,7 +147,13 @@ class Operator:
             raise self.refuse("torch.taken", message) from None
         self.door = None
         if self.by_door is not None:
-            self.slot, self.door = self.doors.open(self.name, self.by_door)
+            taking = self.name if self.packs is None else f"{self.name}_on_packed"
+            self.slot, self.door = self.doors.open(taking, self.by_door)
+        if self.packs is not None:
+            library.impl(name, self.run_packed, "CPU")
+            library.impl(f"{name}_on_packed", self.refuse_gradient, "Autograd", with_keyset=True)
+            taking_packed = getattr(getattr(torch.ops, space), f"{name}_on_packed").default
+            self.on_packed = taking_packed._handle.redispatch_boxed
         for key in ("CPU", "CUDA") if self.tensors else ("BackendSelect",):
             if key != "CPU" or self.door is None:
                 library.impl(name, self.run, key)
@@ -169,7 +193,9 @@ def register(
     check_same(made)
     found = {}
     for of, computed in (backward or {}).items():
-        derived = Operator(f"{name}_grad_{of}", computed, of=name, doors=doors)
+        # what it takes is in its name: graphs that torch.compile keeps on disk call it with that, in this order
+        taken = "_".join(a.name for a in computed[0].given)
+        derived = Operator(f"{name}_grad_{of}_from_{taken}", computed, of=name, doors=doors)
         check_same(derived)
         torch_gradients.check_gradient(made, of, derived)
         found[of] = derived
@@ -188,7 +214,8 @@ def placed(made: Operator) -> Operator:
     what was compiled with it goes on.
     """
     old = _registered.get(made.name)
-    if old is not None and old.schema == made.schema and (old.by_door is None) == (made.by_door is None):
+    kinds = [(o.schema, o.by_door is None, o.packs is None) for o in (old, made) if o is not None]
+    if old is not None and kinds[0] == kinds[1]:
         old.of = made.of
         old.put(made.kernels)
         return old
