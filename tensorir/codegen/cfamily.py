@@ -16,7 +16,7 @@ from tensorir.codegen.hopper import init_lines, order_lines, product_registers, 
 from tensorir.codegen.instructions import aligned_tiles, instruction_lines, rounded_tiles, tensor_maps
 from tensorir.codegen.literals import literal
 from tensorir.codegen.names import Names, identifier
-from tensorir.codegen.source import Assumed, GatherRange, KernelLaunch, Param, Source
+from tensorir.codegen.source import MOST_ON_STACK, Assumed, GatherRange, KernelLaunch, Param, Source
 from tensorir.codegen.transposing import TRANSPOSE, Across, across
 from tensorir.codegen.wrapping import looked_at
 from tensorir.errors import LoweringError, Problem
@@ -240,8 +240,11 @@ class _KernelText:
     def _arena(self) -> dict[Buffer, tuple[int, int]]:
         """Where block memory that comes at launch begins and ends for each array; empty where it is declared."""
         out: dict[Buffer, tuple[int, int]] = {}
-        small = self.k.shared_bytes <= DECLARED_SHARED and self.k.cluster == 1  # others' memory is told by its offset
-        if self.d.family != "cuda" or small:
+        if self.d.family == "c":
+            small = self.k.shared_bytes <= MOST_ON_STACK
+        else:  # others' memory is told by its offset
+            small = self.d.family != "cuda" or (self.k.shared_bytes <= DECLARED_SHARED and self.k.cluster == 1)
+        if small:
             return out
         end = 0
         for b in self.k.shared:
@@ -256,6 +259,8 @@ class _KernelText:
         arena = self._arena()
         if not arena:
             return [f"{INDENT}{self.array(b)}" for b in self.k.shared]
+        if self.d.one_thread:
+            return []  # arguments
         self.expr.helpers["TIR_SHARED"] = SHARED_ARENA
         size, arena_name = max(end for _, end in arena.values()), self.names.claim("tir_shared")
         lines = [f"{INDENT}TIR_SHARED({arena_name}, {size});"]
@@ -285,7 +290,10 @@ class _KernelText:
         threads = f"{x * y * z}, 1" if roles else x * y * z
         if k.cluster > 1:
             threads = f"{threads}) __cluster_dims__({k.cluster}, 1, 1"
-        asked = ", ".join([*params, "const int64_t *block"] if d.one_thread else params)
+        if d.one_thread:
+            params += [f"{self._element(b)} *restrict {self.names.buffer(b)}" for b in self._arena()]
+            params.append("const int64_t *block")
+        asked = ", ".join(params)
         head = d.entry.format(name=identifier(k.name), params=asked, x=x, y=y, z=z, threads=threads)
         used = set(find(k.body, Var))
         top = told + [
@@ -334,6 +342,8 @@ class _KernelText:
         given = [f"args[{n}]" for n, _ in enumerate(self.params)]
         given += [f"*(const {c_type(v.dtype, d)} *)args[{len(given) + n}]" for n, v in enumerate(self.k.scalars)]
         unused = "" if given else "(void)args; "
+        given += [f"({self._element(b)} *)(void *)((char *)(intptr_t)block[3] + {start})"
+                  for b, (start, _) in self._arena().items()]  # fmt: skip
         return ["", d.runner.format(unused=unused, name=identifier(self.k.name), args=", ".join([*given, "block"]))]
 
     def array(self, b: Buffer) -> str:

@@ -65,7 +65,8 @@ class Dialect:
     atomics:  type -> call that adds {x} to memory {at}
     wraps:    signed arithmetic that overflows is undefined: it is printed unsigned everywhere
     any_address: vectors in arrays of the caller lie anywhere
-    one_thread: blocks have one thread; runner: what follows a kernel
+    one_thread: blocks have one thread; runner: what follows a kernel; block is its place in the grid and, where its
+        arrays are larger than a stack may be, the address of memory for them
     warned:   operator -> operators next to it that compilers want to see in parentheses
     """
 

@@ -8,6 +8,8 @@ typedef struct tir_launch {
   void (*run)(void *const *args, const int64_t *block);
   void *const *args;
   int64_t grid[3];
+  size_t local; /* bytes of memory that a block works in, whose address is behind its place in the grid */
+  _Atomic int failed;
 } tir_launch;
 
 typedef void (*tir_body)(void *state, size_t block);
@@ -27,11 +29,39 @@ static struct {
   pthread_cond_t work;
 } tir_pool = {.busy = ATOMIC_FLAG_INIT, .mutex = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER};
 
+static pthread_key_t tir_key;
+static pthread_once_t tir_key_once = PTHREAD_ONCE_INIT;
+static int tir_has_key;
+
+static void tir_make_key(void) {
+  tir_has_key = !pthread_key_create(&tir_key, free);
+}
+
+/* Memory that a thread keeps, since its stack may be small; its size is in front of it. NULL: there is none. */
+static void *tir_local(size_t bytes) {
+  pthread_once(&tir_key_once, tir_make_key);
+  size_t *held = tir_has_key ? pthread_getspecific(tir_key) : NULL;
+  if (held && *held >= bytes) return (char *)held + 64;
+  size_t *const made = tir_has_key ? aligned_alloc(64, 64 + (bytes + 63) / 64 * 64) : NULL;
+  if (!made) return NULL;
+  *made = bytes;
+  if (pthread_setspecific(tir_key, made)) {
+    free(made);
+    return NULL;
+  }
+  free(held);
+  return (char *)made + 64;
+}
+
 static void tir_block(void *state, size_t n) {
-  const tir_launch *l = state;
+  tir_launch *l = state;
   const int64_t i = (int64_t)n, x = l->grid[0], y = l->grid[1];
-  const int64_t block[3] = {x == 1 ? 0 : i % x, y == 1 ? 0 : i / x % y, i / (x * y)};
-  l->run(l->args, block);
+  void *const local = l->local ? tir_local(l->local) : NULL;
+  const int64_t block[4] = {x == 1 ? 0 : i % x, y == 1 ? 0 : i / x % y, i / (x * y), (int64_t)(intptr_t)local};
+  if (l->local && !local)
+    atomic_store(&l->failed, 1);
+  else
+    l->run(l->args, block);
 }
 
 static uint64_t tir_now(void) {

@@ -58,6 +58,10 @@ class TensorMap(Shown):
     upper: tuple[int, ...] = ()
 
 
+MOST_ON_STACK = 16 << 10
+"""Bytes of a block's arrays on the stack of a thread, which a framework or libc may have made as small as 64 KiB."""
+
+
 @dataclass(frozen=True, repr=False)
 class KernelLaunch(Shown):
     """One kernel of the source: launched with ``grid`` blocks of ``block`` threads, both (x, y, z).
@@ -77,6 +81,11 @@ class KernelLaunch(Shown):
     once: bool = False
     maps: tuple[TensorMap, ...] = ()
     cluster: int = 1
+
+    @property
+    def local_bytes(self) -> int:
+        """Bytes that a block written in C is given to work in; 0 where its arrays are on the stack."""
+        return self.shared_bytes if self.shared_bytes > MOST_ON_STACK else 0
 
     @property
     def params(self) -> tuple[str, ...]:

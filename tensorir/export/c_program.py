@@ -41,7 +41,7 @@ _ASKED = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma")
 ERRORS = {
     "NULL": "an address is NULL",
     "ALIGNMENT": "an address is no multiple of its elements' size",
-    "MEMORY": "there is no memory for the workspace",
+    "MEMORY": "there is no memory for the workspace, or for what a block keeps",
     "INDEX": "an element that is used as an index is out of range",
     "THREADS": "parallel_for failed",
 }
@@ -195,7 +195,7 @@ def core(source: Source, called: str) -> str:
     (``launched``), and those of constants into ``NAME_constants``.
     """
     kernels, held = max(1, len(launched(source))), len(_held(source))
-    parts = [PROLOGUE + "#include <stdlib.h>\n#include <string.h>", header(source, called), pool_text()]
+    parts = [PROLOGUE + "#include <string.h>", header(source, called), pool_text()]
     parts += ["static int tir_text(void) { return 0; }"]
     parts += [f"void (*tir_kernels[1][{kernels}])(void *const *, const int64_t *);"]
     parts += [f"const void *{called}_constants[{held}];"] if held else []
@@ -309,7 +309,7 @@ def _run(source: Source, called: str) -> str:
         args = ", ".join(place[a] for a in k.args) or "0"
         x, y, z = k.grid
         lines += [f"  if (!failed && which & {1 if k.once else 2}) {{", f"    void *const args[] = {{{args}}};"]
-        lines += [f"    tir_launch launch = {{tir_kernels[text][{n}], args, {{{x}, {y}, {z}}}}};"]
+        lines += [f"    tir_launch launch = {{tir_kernels[text][{n}], args, {{{x}, {y}, {z}}}, {k.local_bytes}, 0}};"]
         lines += [f"    failed = tir_go(call, &launch, {prod(k.grid)}, &took[{n}]);", "  }"]
     return "\n".join(
         [
@@ -322,6 +322,7 @@ def _run(source: Source, called: str) -> str:
 
 
 _GO = """\
+/* 1: parallel_for failed, 2: a thread has no memory */
 static int tir_go(const tir_call *call, tir_launch *launch, size_t blocks, _Atomic uint64_t *took) {
   static _Atomic int here;
   int threads = call ? call->threads : 0;
@@ -330,10 +331,11 @@ static int tir_go(const tir_call *call, tir_launch *launch, size_t blocks, _Atom
     if (!threads) atomic_store_explicit(&here, threads = tir_processors(), memory_order_relaxed);
   }
   if (call && call->parallel_for && threads > 1 && blocks > 1) {
-    return call->parallel_for(call->pool, blocks, tir_block, launch);
+    if (call->parallel_for(call->pool, blocks, tir_block, launch)) return 1;
+  } else {
+    tir_run(tir_block, launch, blocks, threads, took);
   }
-  tir_run(tir_block, launch, blocks, threads, took);
-  return 0;
+  return atomic_load(&launch->failed) ? 2 : 0;
 }
 """
 
@@ -366,7 +368,7 @@ def _doors(source: Source, called: str) -> str:
         lines += ["  if (own && (own = atomic_exchange(&spare, own))) free(own);"]
     else:
         lines += ["  const int failed = tir_all(call, buffers, NULL, packed, which);"]
-    lines += [f"  return failed ? {upper}_THREADS : {upper}_OK;", "}", ""]
+    lines += [f"  return failed == 2 ? {upper}_MEMORY : failed ? {upper}_THREADS : {upper}_OK;", "}", ""]
     lines += [f"int {called}(const tir_call *call, void *const *buffers) {{"]
     lines += ["  return tir_given(call, buffers, NULL, 3);", "}", ""]
     if held:

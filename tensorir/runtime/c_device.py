@@ -46,7 +46,10 @@ typedef struct tir_step {
   _Atomic uint64_t took;
 } tir_step;
 
-void tir_enqueue(tir_step *s) { tir_run(tir_block, &s->launch, s->blocks, s->threads, &s->took); }
+int tir_enqueue(tir_step *s) {
+  tir_run(tir_block, &s->launch, s->blocks, s->threads, &s->took);
+  return atomic_exchange(&s->launch.failed, 0);
+}
 """
 
 
@@ -127,7 +130,7 @@ class CDevice(Device):
         self.target = replace(base, device=info.name, units=cores(), name=f"{info.label} ({info.driver})")
         runtime = _library(self, PROLOGUE + pool_text() + _LAUNCHER, "pool", cache=True)[0]
         self._launch = runtime.tir_enqueue
-        self._launch.argtypes, self._launch.restype = [ctypes.c_void_p], None
+        self._launch.argtypes, self._launch.restype = [ctypes.c_void_p], ctypes.c_int
 
     def check_process(self) -> None:
         return
@@ -171,6 +174,8 @@ class _Step(ctypes.Structure):
         ("run", ctypes.c_void_p),
         ("args", ctypes.c_void_p),
         ("grid", ctypes.c_int64 * 3),
+        ("local", ctypes.c_size_t),
+        ("failed", ctypes.c_int),
         ("blocks", ctypes.c_size_t),
         ("threads", ctypes.c_int),
         ("took", ctypes.c_uint64),
@@ -204,13 +209,13 @@ class CModule(Module):
         kept = [np.ascontiguousarray(a) for a in args]  # numbers as arrays of one element
         places = (ctypes.c_void_p * max(1, len(kept)))(*(a.ctypes.data for a in kept))
         step = self._launched(launch, places)
-        enqueue = partial(self._device._launch, ctypes.addressof(step))
+        enqueue = partial(self._enqueue(launch), ctypes.addressof(step))
         enqueue.kept = (kept, places, step, self._library)  # type: ignore[attr-defined]
         return enqueue
 
     def runner(self, launch: KernelLaunch) -> Callable[[Sequence[Any]], object]:
         places = (ctypes.c_void_p * max(1, len(launch.args)))()
-        step, enqueue = self._launched(launch, places), self._device._launch
+        step, enqueue = self._launched(launch, places), self._enqueue(launch)
 
         def run(args: Sequence[Any]) -> None:
             kept = [a if isinstance(a, np.ndarray) else np.ascontiguousarray(a) for a in args]
@@ -222,7 +227,21 @@ class CModule(Module):
 
     def _launched(self, launch: KernelLaunch, places: Any) -> _Step:
         grid, units = (ctypes.c_int64 * 3)(*launch.grid), self._device.target.units
-        return _Step(self.runs[launch.name], ctypes.addressof(places), grid, prod(launch.grid), units, 0)
+        run, blocks = self.runs[launch.name], prod(launch.grid)
+        return _Step(run, ctypes.addressof(places), grid, launch.local_bytes, 0, blocks, units, 0)
+
+    def _enqueue(self, launch: KernelLaunch) -> Callable[[int], object]:
+        """What runs a step; where blocks work in memory of their threads, it is seen that there is some."""
+        enqueue, device = self._device._launch, self._device.name
+        if not launch.local_bytes:
+            return enqueue
+
+        def checked(step: int) -> None:
+            if enqueue(step):
+                message = f"{device} has no {launch.local_bytes} bytes for a block of {launch.name}"
+                raise refuse(LaunchError, "launch.memory", message)
+
+        return checked
 
     def resources(self) -> dict[str, Any]:
         kernels = {k.name: {"shared_bytes": k.shared_bytes} for k in self._source.kernels}

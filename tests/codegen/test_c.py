@@ -50,9 +50,11 @@ def run(source, arrays, folder, compiler, width, more=()):
             kind = {"bfloat16": "uint16", "float8_e4m3": "uint8", "float8_e5m2": "uint8"}.get(p.dtype, p.dtype)
             memory[p.name] = np.full(p.shape, 113, kind)
     for k in source.kernels:
+        local = np.empty(k.local_bytes + 64, np.uint8)
+        at = local.ctypes.data + -local.ctypes.data % 64
         args = (ctypes.c_void_p * len(k.args))(*(memory[a].ctypes.data for a in k.args))
         for place in itertools.product(*map(range, k.grid)):
-            getattr(library, f"{k.name}_run")(args, (ctypes.c_int64 * 3)(*place))
+            getattr(library, f"{k.name}_run")(args, (ctypes.c_int64 * 4)(*place, at))
     return [memory[p.name] for p in source.outputs]
 
 
@@ -79,6 +81,17 @@ def test_so_is_a_convolution_whose_tiles_are_turned_around(rng, tmp_path, compil
     (made,) = run(source, (x, w, b), tmp_path, compiler, width)
     views = sliding_window_view(np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), axis=(2, 3))
     assert np.array_equal(made, np.einsum("nchwrs,kcrs->nkhw", views, w) + b[:, None, None])
+
+
+def test_large_arrays_of_a_block_are_not_on_the_stack(rng, tmp_path):
+    s = tir.ops.conv2d(n=1, c=64, h=28, w=28, k=32, r=3, s=3, pad=1).schedule(target=target(64))
+    source = s.emitted(target(32))
+    (k,) = source.kernels
+    assert k.local_bytes >= 100_000 and "float *restrict x_pad" in source.text
+    x, w = small(rng, 1, 64, 28, 28), small(rng, 32, 64, 3, 3)
+    (made,) = run(source, (x, w), tmp_path, "gcc", 32, ("-Wframe-larger-than=24576",))
+    views = sliding_window_view(np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), axis=(2, 3))
+    assert np.array_equal(made, np.einsum("nchwrs,kcrs->nkhw", views, w))
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import platform
 import re
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ import threading
 
 import numpy as np
 import pytest
+from numpy.lib.stride_tricks import sliding_window_view
 
 import tensorir as tir
 
@@ -46,6 +48,10 @@ def winograd():
 
 def packed():
     return tir.ops.matmul(m=65, n=96, k=33, prepack=True).schedule()
+
+
+def images():
+    return tir.ops.conv2d(n=1, c=3, h=224, w=224, k=16, r=7, s=7, stride=2, pad=3).schedule()
 
 
 def halves():
@@ -222,6 +228,37 @@ def test_the_callers_threads_run_the_blocks(function):
     call.threads = 1
     c[:] = np.nan
     assert f(ctypes.addressof(call), pointers(a, b, c)) == 0 and len(ran) == 1 and np.array_equal(c, a @ b)
+
+
+def test_threads_with_small_stacks_may_call(function):
+    """The rows of the image that a block keeps take more than is left of the stack."""
+    f, wrong = function(images), []
+
+    def work():
+        x, w, y = ints(0, 1, 3, 224, 224), ints(1, 16, 3, 7, 7), np.full((1, 16, 112, 112), np.nan, "float32")
+        views = sliding_window_view(np.pad(x, ((0, 0), (0, 0), (3, 3), (3, 3))), (7, 7), (2, 3))[:, :, ::2, ::2]
+        call = Call(ctypes.sizeof(Call), None, None, None, None, 1)
+        if f(ctypes.addressof(call), pointers(x, w, y)) or not np.array_equal(
+            y, np.einsum("nchwrs,kcrs->nkhw", views, w)
+        ):
+            wrong.append(y)
+
+    before = threading.stack_size(192 << 10)
+    try:
+        for _ in range(2):
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+    finally:
+        threading.stack_size(before)
+    assert not wrong
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors have other names for it")
+def test_sums_of_products_are_fused_without_a_flag(folders):
+    words = ["-std=c11", "-O2", "-S", "product.c", "-o", "-"]
+    made = subprocess.run(["cc", *words], cwd=folders(product), check=True, capture_output=True, text=True)
+    assert "vfmadd" in made.stdout
 
 
 def test_errors_have_codes(function, folders):
