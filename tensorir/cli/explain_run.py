@@ -364,7 +364,7 @@ RUN: dict[str, Entry] = {
         '# s of target "cuda": s.export("out", to=["source"], arch=["sm_80", "sm_90a"])',
     ),
     "export.destination": Entry(
-        "A kernel is exported to one or more of: source, pyopencl, cupy.",
+        "A kernel is exported to one or more of: source, pyopencl, cupy, c, torch, jax, onnxruntime, tvm_ffi.",
         's.build().export("out", to=["tensorflow"])',
         's.build().export("out", to=["pyopencl"])',
     ),

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 @click.command("export", cls=common.Verb, context_settings=common.SETTINGS)
 @workload_options
-@click.option("--to", multiple=True, required=True, metavar="DEST,…", help="source, pyopencl, cupy.")
+@click.option("--to", multiple=True, required=True, metavar="DEST,…",
+              help="source, pyopencl, cupy, c, torch, jax, onnxruntime, tvm_ffi.")  # fmt: skip
 @click.option("--name", metavar="NS::NAME", help="What frameworks call it (by the folder when not given).")
 @click.option("--arch", metavar="SM,…", help="CUDA: compile now for these, sm_80,sm_90a, and to PTX.")
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), metavar="DIR")
