@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -59,20 +60,42 @@ def operator(name: str | None, path: str | Path) -> Operator:
     Raises ExportError ``export.name`` for what is no identifier of C.
     """
     if name is None:
-        return Operator(NAMESPACE, _legal(Path(path).resolve().name))
+        return Operator(NAMESPACE, _legal_name(Path(path).resolve().name))
     words = name.split("::") if isinstance(name, str) else []
     words = [NAMESPACE, *words] if len(words) == 1 else words
-    if len(words) != 2 or any(_legal(word) != word for word in words):
-        message = f"name is NS::NAME, two identifiers of C that are no words of a language, got {shown(name)}"
-        hint = f"{_legal(words[0])}::{_legal(words[1])}" if len(words) == 2 else "mine::conv"
-        raise refuse(ExportError, "export.name", message, hint=f'name="{hint}"')
+    legal = [_legal(words[0]), _legal_name(words[1])] if len(words) == 2 else ["mine", "conv"]
+    if words != legal:
+        message = f"name is NS::NAME, two identifiers that C, its library and Python leave free, got {shown(name)}"
+        raise refuse(ExportError, "export.name", message, hint=f'name="{"::".join(legal)}"')
     return Operator(*words)
+
+
+_WORDS = """
+abort abs access acos acosh alarm alloca asin asinh atan atan2 atanh atof atoi atol basename bcmp bcopy brk bsearch
+bzero calloc canonicalize cbrt chdir chown chroot clock clone close copysign cosh crypt ctime daemon difftime div drem
+dup erfc execv exit exp10 expm1 fdim ffs finite fmod fork fprintf free frexp fsync gamma getenv hypot ilogb index
+initstate j0 j1 jn kill labs ldexp ldiv lgamma link llabs log10 log1p logb lrint lround lseek malloc memchr memcmp
+memcpy memmem memmove memset mktemp mktime modf nan nanosleep nearbyint nextafter nice open pathconf pause pipe pread
+putenv pwrite qsort raise rand random read readlink realloc remainder remove remquo rename revoke rewind rindex rmdir
+roundeven sbrk scalb scalbn select setstate signal significand sincos sinh sleep snprintf sprintf srand srandom strlen
+swab symlink sync syscall system tan tempnam tgamma time trunc truncate unlink usleep valloc vfork wait write y0 y1 yn
+"""
+_C_LIBRARY = frozenset(_WORDS.split())
+"""Functions that C programs, or what is linked with them, have already: a second one is called in their place."""
+_C_PROGRAM = re.compile(r"call|buffers|door_\w+")
+"""Names that exported C programs use."""
 
 
 def _legal(word: str) -> str:
     """An identifier of C, C++ and Python."""
     found = identifier(word)
     return f"{found}_" if iskeyword(found) else found
+
+
+def _legal_name(word: str) -> str:
+    """An identifier for a function of C."""
+    found = _legal(word)
+    return f"{found}_" if found in _C_LIBRARY or _C_PROGRAM.fullmatch(found) else found
 
 
 def programs(part: Part, to: Sequence[str], others: Mapping[str, Part] | None = None) -> dict[str, Part]:

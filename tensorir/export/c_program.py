@@ -110,8 +110,8 @@ def header(source: Source, called: str, errors: Mapping[str, str] = ERRORS, more
     lines += [f"   buffers[{n}]: {_said(p)}" for n, p in enumerate(given(source))]
     lines += ["   0, or an error code. Outputs overlap nothing else. */"]
     lines += [f"int {called}(const tir_call *call, void *const *buffers);"]
-    words = [f"(void *)(uintptr_t){'&' * (p.role == 'scalar')}{_argument(p)}" for p in given(source)]
-    lines += [f"static inline int {called}_typed({', '.join(_typed(source))}) {{"]
+    words = [f"(void *)(uintptr_t){'&' * (p.role == 'scalar')}{_argument(p, called)}" for p in given(source)]
+    lines += [f"static inline int {called}_typed({', '.join(_typed(source, called))}) {{"]
     lines += [f"  void *const buffers[] = {{{', '.join(words)}}};", f"  return {called}(call, buffers);", "}", *more]
     lines += [*_packing(source, called), "#ifdef __cplusplus", "}", "#endif", "#endif", ""]
     return "\n".join(lines)
@@ -175,17 +175,17 @@ def _said(p: Param) -> str:
     return f"{identifier(p.name)}, {c_type(p)} {shape}{bits}{', written' if p.role == 'output' else ''}"
 
 
-def _typed(source: Source) -> list[str]:
+def _typed(source: Source, called: str) -> list[str]:
     words = []
     for p in given(source):
-        name, const = _argument(p), "" if p.role == "output" else "const "
+        name, const = _argument(p, called), "" if p.role == "output" else "const "
         words.append(f"{c_type(p)} {name}" if p.role == "scalar" else f"{const}{c_type(p)} *{name}")
     return [*words, "const tir_call *call"]
 
 
-def _argument(p: Param) -> str:
+def _argument(p: Param, called: str) -> str:
     name = identifier(p.name)
-    return f"{name}_" if name in ("call", "buffers") else name
+    return f"{name}_" if name in ("call", "buffers", called) else name
 
 
 def core(source: Source, called: str) -> str:

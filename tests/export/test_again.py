@@ -111,3 +111,11 @@ def test_names_that_are_none(name, tmp_path):
     with pytest.raises(ExportError) as caught:
         zoo.product(5).schedule().export(tmp_path / "out", name=name)
     assert caught.value.code == "export.name" and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["free", "y1", "gamma", "call", "door_arguments", "exp", "lambda"])
+def test_a_name_is_no_function_that_is_there_already(name):
+    """A second ``free`` would be called in place of the first, by everything in the process."""
+    with pytest.raises(ExportError) as caught:
+        operator(f"mine::{name}", "out")
+    assert f"mine::{name}_" in str(caught.value) and operator(None, f"somewhere/{name}").name == f"{name}_"

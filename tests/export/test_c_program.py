@@ -351,3 +351,12 @@ def test_a_program_without_elements(tmp_path):
         pytest.skip("there is no C compiler")
     done = outcome(tmp_path / "none", compiler)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_name_may_be_that_of_an_argument(tmp_path):
+    a = tir.placeholder((4,), name="a")
+    y = tir.compute((4,), lambda i: a[i] + 1, name="y")
+    folder = tir.Schedule(y, "c").export(tmp_path / "a", to="c")
+    words = ["cc", *STRICT, "-fsyntax-only", "a.c", "selftest.c"]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr
