@@ -137,14 +137,16 @@ def plan(graph: Graph, choose: Callable[[Workload], Chosen | None], default: boo
 
     made = Plan(graph)
     kernels: dict[str, Kernel] = {}
+    wanted = set[int]()  # what follows would be joined by nodes that are not on record
     for number, found in candidates(graph):
         if isinstance(found, Left):
             made.left[number] = found
             continue
         works = [(m, _kernel(kernels, m, choose)) for m in found if made.joined.isdisjoint(m.taken)]
         known = next(((m, kernel) for m, kernel in works if kernel.record is not None), None)
-        match, kernel = known or works[0]
+        match, kernel = known or next(w for w in works if wanted.isdisjoint(w[0].taken))
         if known is None:
+            wanted.update(match.taken)
             made.missing.setdefault(kernel.work.title, kernel.work)
             if not default:
                 made.left[number] = Left(number, "onnx.not-tuned", "not on record")

@@ -14,7 +14,9 @@ ort = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
 import tensorir as tir  # noqa: E402
 from tensorir.cli import common, main, onnx_replace, verb_onnx  # noqa: E402
+from tensorir.cli.chosen import Chosen  # noqa: E402
 from tensorir.export.shipped import build  # noqa: E402
+from tensorir.ops.onnx_nodes import graph_of  # noqa: E402
 
 pytestmark = pytest.mark.skipif(build.compiler() is None, reason="there is no C compiler")
 helper = onnx.helper
@@ -165,6 +167,21 @@ def test_only_what_is_on_record_is_replaced(cli, tmp_path):
     made = onnx.load("new/out.onnx")
     assert [n.op_type for n in made.graph.node][:3] == ["conv2d_1", "Relu", "Conv"]
     assert made.graph.node[0].domain == "tensorir.out"
+
+
+def test_tuning_what_is_missing_leaves_nothing(tmp_path):
+    """Two convolutions are added: only the first one's kernel adds."""
+    weights = [onnx.numpy_helper.from_array(np.zeros((8, 3, 1, 1), np.float32), n) for n in "ab"]
+    nodes = [helper.make_node("Conv", ["x", n], [f"c{n}"]) for n in "ab"]
+    nodes += [helper.make_node("Add", ["cb", "ca"], ["s"]), helper.make_node("Relu", ["s"], ["y"])]
+    ends = [helper.make_tensor_value_info(n, FLOAT, (1, c, 6, 6)) for n, c in (("x", 3), ("y", 8))]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], weights)
+    made = graph_of(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    missing = onnx_replace.plan(made, lambda _: None).missing
+    assert [("residual" in title, "relu" in title) for title in missing] == [(True, True), (False, False)]
+    record = Chosen("cpu_direct", {}, tir.Target.parse("c"), {"id": "some"})
+    found = onnx_replace.plan(made, lambda work: record if work.title in missing else None)
+    assert not found.left and len(found.taken) == 2 and found.joined == {2, 3} and not found.missing
 
 
 def test_without_a_compiler_the_library_is_made_later(cli, tmp_path, monkeypatch):
