@@ -197,6 +197,7 @@ class Executable(Shown):
         name: str | None = None,
         arch: Sequence[str] = (),
         backward: Mapping[str, Schedule | Executable] | None = None,
+        batched: Schedule | Executable | Sequence[Schedule | Executable] | None = None,
     ) -> Path:
         """Write a folder that runs without tensorir; see ``tensorir.export``.
 
@@ -206,15 +207,18 @@ class Executable(Shown):
         arch: architectures for which CUDA kernels are compiled now ("sm_80", "sm_90a"); PTX comes with them, and for
               kernels that run on one architecture only another that runs on the others
         backward: by input, what computes its gradient, as for ``f.torch``; for destinations that differentiate
+        batched: what computes the same of several items at once, one or a list: their number is in front of the shapes
+              of outputs, and of those inputs that there are several of. JAX's vmap of so many items calls it
 
         Raises ExportError ``export.destination``, ``export.language``, ``export.name``, ``export.arch``,
-        ``export.portable``, ``export.backward``, ``export.not-empty``, ``export.unwritable``, and LoweringError where a
-        destination's language cannot express the schedule.
+        ``export.portable``, ``export.backward``, ``export.batched``, ``export.not-empty``, ``export.unwritable``, and
+        LoweringError where a destination's language cannot express the schedule.
         """
-        from tensorir.api.shipping import parts_of
+        from tensorir.api.shipping import parts_of, parts_of_batches
         from tensorir.export.folder import export_part
 
-        return export_part(self._part(), path, to, name=name, arch=arch, backward=parts_of(backward))
+        derived, several = parts_of(backward), parts_of_batches(batched)
+        return export_part(self._part(), path, to, name=name, arch=arch, backward=derived, batched=several)
 
     def _part(self) -> Part:
         """This program, to be exported."""

@@ -74,15 +74,17 @@ class Schedule(_Schedule):
         name: str | None = None,
         arch: Sequence[str] = (),
         backward: Mapping[str, Schedule | Executable] | None = None,
+        batched: Schedule | Executable | Sequence[Schedule | Executable] | None = None,
     ) -> Path:
         """Write a folder that runs without tensorir, as ``Executable.export`` does; no device is needed.
 
         What it compares with is computed from the declarations, in NumPy. Raises as ``f.export``.
         """
-        from tensorir.api.shipping import part_of, parts_of
+        from tensorir.api.shipping import part_of, parts_of, parts_of_batches
         from tensorir.export.folder import export_part
 
-        return export_part(part_of(self), path, to, name=name, arch=arch, backward=parts_of(backward))
+        derived, several = parts_of(backward), parts_of_batches(batched)
+        return export_part(part_of(self), path, to, name=name, arch=arch, backward=derived, batched=several)
 
     def _run_guarded(
         self, arrays: Sequence[Any], device: str | Device | None = None, limit_s: float | None = None

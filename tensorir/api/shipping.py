@@ -38,6 +38,20 @@ def parts_of(backward: object) -> dict[str, Part]:
     return {of: part_of(made) if isinstance(made, Schedule) else made._part() for of, made in given.items()}
 
 
+def parts_of_batches(batched: object) -> list[Part]:
+    """The programs of ``batched=``, one or several; ``export.batched`` for anything else."""
+    from tensorir.api.build import Executable
+    from tensorir.api.schedule import Schedule
+
+    given: Any = batched if isinstance(batched, list | tuple) else [] if batched is None else [batched]
+    if not all(isinstance(g, Schedule | Executable) for g in given):
+        message = (
+            f"batched is a schedule or a kernel for several items at once, or a list of them, got {shown(batched)}"
+        )
+        raise refuse(ExportError, "export.batched", message, hint="batched=tir.Schedule(many)")
+    return [part_of(made) if isinstance(made, Schedule) else made._part() for made in given]
+
+
 def part_of_work(
     work: Workload, template: str, config: Mapping[str, Any], target: Target, about: Mapping[str, Any] | None = None
 ) -> Part:

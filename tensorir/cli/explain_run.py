@@ -384,6 +384,12 @@ RUN: dict[str, Entry] = {
         's.export("out", to=["jax"], backward={"nothing": s})',
         's.export("out", to=["jax"])',
     ),
+    "export.batched": Entry(
+        "A kernel for a batch takes the inputs of the exported one by their names, some with the number of items in "
+        "front of their shape, and gives its outputs with it; jax uses it.",
+        's.export("out", to=["jax"], batched=s.definition)',
+        's.export("out", to=["jax"])',
+    ),
     "export.name": Entry(
         "What frameworks call the kernel is NS::NAME: two identifiers, which C, C++ and Python take.",
         's.build().export("out", to=["source"], name="my conv")',

@@ -87,6 +87,7 @@ class Destination:
     runner: module of the folder that runs it in the self-test; None: the loader of its language
     sets:   whether a folder of several shapes can have it
     gradients: whether it differentiates by kernels, those of ``manifest["backward"]``: folders inside this one
+    maps:   whether it does several calls by one of a kernel for so many, those of ``manifest["batched"]``: likewise
     hosts:  languages whose programs serve where it takes C, launched by a C program; see ``Part.hosted``
     """
 
@@ -97,6 +98,7 @@ class Destination:
     runner: str | None = None
     sets: bool = False
     gradients: bool = False
+    maps: bool = False
     hosts: tuple[str, ...] = ("opencl",)
 
 

@@ -17,6 +17,7 @@ from tensorir.codegen.codec import encode
 from tensorir.codegen.source import Assumed, Param, Source
 from tensorir.errors import refuse
 from tensorir.errors.needs import need_path
+from tensorir.export import batches as batch
 from tensorir.export.asked import FORMAT, destinations, existing, operator, package_of, programs, refuse_sets
 from tensorir.export.bodies import BODIES, file_name, shipped_module
 from tensorir.export.c_host import codes
@@ -67,6 +68,7 @@ def export_part(
     others: Mapping[str, Part] | None = None,
     arch: Sequence[str] = (),
     backward: Mapping[str, Part] | None = None,
+    batched: Sequence[Part] = (),
 ) -> Path:
     """Write ``part`` and everything needed to run and test it into the folder ``path``.
 
@@ -74,10 +76,11 @@ def export_part(
     others:   programs of the same computation in other languages, which are taken before one is lowered again
     arch:     CUDA architectures for which images are made, see ``images``
     backward: by input, the program for its gradient; see ``gradients``. Each has a folder inside this one
+    batched:  programs for several calls at once; see ``batches``. Likewise
 
     Raises ExportError: ``export.destination``, ``export.name``, ``export.language``, ``export.arch``,
-    ``export.portable``, ``export.backward``, ``export.not-empty``, ``export.unwritable``, ``export.no-reference``; and
-    what lowering for a destination raises.
+    ``export.portable``, ``export.backward``, ``export.batched``, ``export.not-empty``, ``export.unwritable``,
+    ``export.no-reference``; and what lowering for a destination raises.
     """
     need_path("path", path, ExportError)
     to = destinations(to)
@@ -88,7 +91,7 @@ def export_part(
     if asked and not carried:
         message = f"arch is about CUDA kernels, and none of {', '.join(to)} has one here"
         raise refuse(ExportError, "export.arch", message, hint='a schedule with target="cuda", or to without arch')
-    derived = gradients(part.source, to, backward or {})
+    derived, several = gradients(part.source, to, backward or {}), batch.batches(part.source, to, batched)
 
     def content() -> dict[str, bytes]:
         images = compiled(carried[0], asked) if asked else None
@@ -107,23 +110,27 @@ def export_part(
             manifest["cuda"], own = _images(replace(carried[0], hosted=False), images, called.name, evidence)
             files |= own
         manifest |= {"backward": entries(to, derived)} if derived else {}
+        manifest |= {"batched": batch.entries(to, several)} if several else {}
         shipment = Shipment(called, parts, manifest, package_of(Path(path)), to, evidence.whole)
         return _complete(shipment, manifest, files | evidence.files)
 
     stale = earlier(Path(path))
     written = _export(path, list(needed.values()), content)
-    for of, made in derived.items():
-        _gradient(made, written / folder_of(of), to, f"{called}_{folder_of(of)}", asked)
+    inner: dict[str, tuple[Mapping[str, Part], Sequence[str]]]
+    inner = {folder_of(of): (made, differentiating(to)) for of, made in derived.items()}
+    inner |= {name: (made.programs, batch.mapping(to)) for name, made in several.items()}
+    for name_of, (made, which) in inner.items():
+        _inside(made, written / name_of, which, f"{called}_{name_of}", asked)
     for old in stale:
-        if old.name not in map(folder_of, derived):
+        if old.name not in inner:
             remove(old)
     return written
 
 
-def _gradient(made: Mapping[str, Part], place: Path, to: Sequence[str], name: str, asked: Sequence[str]) -> None:
-    """Write the folder of a gradient, in each language of ``made``."""
+def _inside(made: Mapping[str, Part], place: Path, to: Sequence[str], name: str, asked: Sequence[str]) -> None:
+    """Write the folder of a kernel that belongs to another, in each language of ``made``."""
     arch = asked if "cuda" in made else ()
-    export_part(next(iter(made.values())), place, differentiating(to), name=name, others=made, arch=arch)
+    export_part(next(iter(made.values())), place, to, name=name, others=made, arch=arch)
 
 
 _OWN = ("language", "source", "sources", "options", "arguments", "kernels")

@@ -59,10 +59,11 @@ def entries(to: Sequence[str], found: Mapping[str, Mapping[str, Part]]) -> dict[
 
 
 def earlier(folder: Path) -> list[Path]:
-    """The folders of gradients of our own earlier export to ``folder``."""
+    """The folders of gradients and batches of our own earlier export to ``folder``."""
     try:
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-        names = [about["folder"] for about in manifest.get("backward", {}).values()]
+        inner = [*manifest.get("backward", {}).values(), *manifest.get("batched", [])]
+        names = [about["folder"] for about in inner]
         return [folder / name for name in names if Path(name).name == name and (folder / name).is_dir()]
     except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return []

@@ -53,4 +53,4 @@ def _make(shipment: Shipment) -> Made:
 
 
 DESTINATION = Destination("jax", ("c", "cuda"), "`FOLDER.call` inside `jax.jit` and `jax.vmap`", _make,
-                          runner="door_jax", gradients=True)  # fmt: skip
+                          runner="door_jax", gradients=True, maps=True)  # fmt: skip

@@ -87,6 +87,7 @@ class Operator:
     target:   what XLA is to call it
     backward: by input, the operator that computes its gradient: it takes inputs and outputs of this one by their names,
               and the gradient that comes in as ``d_<output>``
+    batched:  operators for several items at once: by how many, and of which inputs there are several
     """
 
     def __init__(
@@ -95,12 +96,13 @@ class Operator:
         handlers: dict[str, tuple[int, Any]],
         target: str,
         backward: dict[str, Operator] | None = None,
+        batched: dict[tuple[int, tuple[str, ...]], Operator] | None = None,
     ) -> None:
         self.name = manifest["name"] if "operator" not in manifest else manifest["operator"]
         self.manifest = manifest
         self.inputs = [p for p in manifest["arguments"] if p["role"] in ("input", "scalar")]
         self.outputs = [p for p in manifest["arguments"] if p["role"] == "output"]
-        self.names = [p["name"] for p in self.inputs]
+        self.names = names(manifest)
         self.platforms = tuple(handlers)
         for platform, (address, _) in handlers.items():
             REGISTERED[target, platform] = handlers  # XLA may call it until the process ends
@@ -109,7 +111,25 @@ class Operator:
         self.results: Any = results[0] if len(results) == 1 else tuple(results)
         self.target = target
         self.backward = backward or {}
-        self.run = jax.jit(self.differentiable() if self.backward else self.plain)
+        self.batched = batched or {}
+        self.once: Any = self.mapped() if self.batched else self.plain
+        self.run = jax.jit(self.differentiable() if self.backward else self.once)
+
+    def mapped(self) -> Any:
+        """``plain`` with the kernels for batches."""
+        made = jax.custom_batching.custom_vmap(self.plain)
+        made.def_vmap(self.map)
+        return made
+
+    def map(self, items: int, there: Sequence[bool], *arrays: Any) -> tuple[Any, Any]:
+        """Several items; which of the results have several."""
+        several = tuple(name for name, many in zip(self.names, there, strict=True) if many)
+        if one := self.batched.get((items, several)):
+            given = dict(zip(self.names, arrays, strict=True))
+            made = one.run(*(given[name] for name in one.names))
+        else:
+            made = jax.vmap(self.plain, in_axes=tuple(0 if many else None for many in there), axis_size=items)(*arrays)
+        return made, jax.tree.map(lambda _: True, made)
 
     def plain(self, *arrays: Any) -> Any:
         """The call of the kernel, on arrays that fit."""
@@ -123,7 +143,7 @@ class Operator:
 
     def differentiable(self) -> Any:
         """``plain`` with the kernels for gradients."""
-        made = jax.custom_vjp(self.plain)
+        made = jax.custom_vjp(self.once)
         made.defvjp(self.forward, self.gradients, symbolic_zeros=True)
         return made
 
@@ -135,7 +155,7 @@ class Operator:
                 message = f"{self.name}: no gradient of {p['name']}, of {have} only; jax.lax.stop_gradient({p['name']})"
                 raise NotImplementedError(message)
         arrays = [a.value for a in given]
-        results = self.plain(*arrays)
+        results = self.once(*arrays)
         return results, (arrays, [a.perturbed for a in given], several(results))
 
     def gradients(self, kept: Any, incoming: Any) -> Any:
@@ -212,7 +232,17 @@ def operator() -> Operator:
     backward = {
         of: beside(f"{about['folder']}/door_jax").operator() for of, about in program.get("backward", {}).items()
     }
-    return Operator(program, handlers, target, backward)
+    batched = {
+        (about["items"], tuple(n for n in names(program) if n in about["mapped"])):
+            beside(f"{about['folder']}/door_jax").operator()
+        for about in program.get("batched", ())
+    }  # fmt: skip
+    return Operator(program, handlers, target, backward, batched)
+
+
+def names(program: dict[str, Any]) -> list[str]:
+    """Of what a program is given."""
+    return [p["name"] for p in program["arguments"] if p["role"] in ("input", "scalar")]
 
 
 def handler(manifest: dict[str, Any], language: str) -> tuple[int, Any]:
@@ -247,7 +277,10 @@ def export_checks() -> list[Any]:
     from jax import export
 
     made = operator()
-    return [export.DisabledSafetyCheck.custom_call(one.target) for one in (made, *made.backward.values())]
+    return [
+        export.DisabledSafetyCheck.custom_call(one.target)
+        for one in (made, *made.backward.values(), *made.batched.values())
+    ]
 
 
 class Program:

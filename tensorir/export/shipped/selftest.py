@@ -163,13 +163,15 @@ def test(targets: Sequence[str]) -> str:
             except Exception as error:
                 raise WrongError(f"{name}: {type(error).__name__}: {error}") from error
         tested[name] = done[runner]
-    for of, about in manifest.get("backward", {}).items():
+    inner = {f"gradient of {of}": about for of, about in manifest.get("backward", {}).items()}
+    inner |= {f"batch of {about['items']}": about for about in manifest.get("batched", ())}
+    for what, about in inner.items():
         needed = [name for name in tested if name in about["targets"]]
         try:
             said_of_it = load(f"{about['folder']}/selftest").test(needed) if needed else ""
         except Exception as error:
-            raise WrongError(f"the gradient of {of}: {error}") from error
-        tested |= {name: f"{tested[name]}; gradient of {of}: {said_of_it.rpartition(': ')[2]}" for name in needed}
+            raise WrongError(f"the {what}: {error}") from error
+        tested |= {name: f"{tested[name]}; {what}: {said_of_it.rpartition(': ')[2]}" for name in needed}
     if not tested:
         raise WrongError("nothing was tested: " + "; ".join(f"{name}: {why}" for name, why in skipped.items()))
     said = [f"selftest ok {' '.join(tested)}: {next(iter(tested.values()))}"]
