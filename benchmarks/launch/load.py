@@ -5,7 +5,8 @@ python benchmarks/launch/load.py [--runs 15] [--device opencl] [--json FILE]
 Tunes a convolution and a matrix product for a moment into a folder of its own (with an artifact cache of its own), and
 exports what won. Then processes start in turn, in another order each time: one only imports NumPy and pyopencl and
 lists the platforms, one also loads the kernel and runs it, one runs the exported folder instead. Prints medians and
-minima of wall time, and of processor time of all threads, which other programs disturb less; "above" is by pairs.
+minima of wall time from the start of the process to that point, and of processor time of all its threads, which other
+programs disturb less; "above" is by pairs.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -71,20 +73,22 @@ f(*arrays)
 """
 )
 
-WALL = """
-import resource, subprocess, sys, time
-started = time.perf_counter()
-subprocess.run([sys.executable, "-c", sys.argv[1]], check=True, stdout=subprocess.DEVNULL)
-took = time.perf_counter() - started
-used = resource.getrusage(resource.RUSAGE_CHILDREN)
-print(took, used.ru_utime + used.ru_stime)
+DONE = """
+print(time.monotonic(), time.process_time())
 """
 
 
-def run(*command: str) -> list[float]:
+def run(code: str) -> list[float]:
     """The numbers that a Python process prints."""
-    done = subprocess.run([sys.executable, "-c", *command], check=True, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     return [float(word) for word in done.stdout.split()]
+
+
+def seconds(code: str) -> tuple[float, float]:
+    """From starting a process to the end of ``code`` in it: of the wall, and of its processors. No part is its exit."""
+    started = time.monotonic()
+    ended, used = run(code + DONE)
+    return ended - started, used
 
 
 def milliseconds(values: list[float]) -> dict[str, float]:
@@ -97,12 +101,12 @@ def measured(values: dict[str, str], runs: int, ways: dict[str, str]) -> dict[st
     cpu: dict[str, list[float]] = {way: [] for way in ways}
     load, first = [], []
     for code in ways.values():  # the first load checks the kernel and fills the caches
-        run(WALL, code)
+        seconds(code)
     order = list(ways)
     for _ in range(runs):
         random.shuffle(order)
         for way in order:
-            took, used = run(WALL, ways[way])
+            took, used = seconds(ways[way])
             wall[way].append(took)
             cpu[way].append(used)
         to_load, to_result = run(OPENED.format(**values))
