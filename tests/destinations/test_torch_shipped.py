@@ -310,6 +310,8 @@ class Data(torch.utils.data.Dataset):
 '''
 
 MAIN = """
+import os
+import signal
 import sys
 import torch
 if __name__ == "__main__":
@@ -317,6 +319,11 @@ if __name__ == "__main__":
     torch.set_num_threads(2)
     torch.ops.worker.doubled(torch.ones(3, 4))  # threads are there before a fork
     torch.ones(1 << 20).exp()
+    child = sys.argv[1] == "fork" and os.fork()
+    if child == 0 and sys.argv[1] == "fork":  # with as many threads as PyTorch had
+        signal.alarm(30)
+        os._exit(int(torch.ops.worker.doubled(torch.ones(3, 4)).sum()))
+    assert not child or os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 24
     loader = torch.utils.data.DataLoader(worker.Data(), num_workers=2, multiprocessing_context=sys.argv[1])
     assert [int(y[0, 0, 0]) for y in loader] == [2 * n for n in range(8)]
     print("right")

@@ -2,6 +2,7 @@
    found at run time. torch_operator.py fills in a `door` for each operator; what one does not say, it refuses. A
    dispatcher's kernel is a function and nothing else, so there is one for each of SLOTS doors. */
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -166,6 +167,10 @@ static void several(int64_t begin, int64_t end, void *given) {
   for (int64_t n = begin; n < end; n++) b->body(b->state, (size_t)n);
 }
 
+/* PyTorch's threads are not there in the child of a fork, and waiting for them never ends. */
+static volatile bool forked;
+static void in_child(void) { forked = true; }
+
 static int parallel_for(void *pool, size_t count, void (*body)(void *, size_t), void *state) {
   blocks b = {body, state};
   (void)pool;
@@ -220,7 +225,7 @@ static void run(const door *d, item *stack) {
   }
   uint32_t threads = 1;
   torch.torch_get_num_threads(&threads);
-  tir_call call = {sizeof call, NULL, threads > 1 ? parallel_for : NULL, NULL, NULL, (int)threads};
+  tir_call call = {sizeof call, NULL, threads > 1 && !forked ? parallel_for : NULL, NULL, NULL, (int)threads};
   int code = 0;
   if (d->rest) {
     const void *packed = buffers[d->given - 1];
@@ -258,7 +263,7 @@ const char *tir_door_begin(void *library) {
   *(void **)&torch.name = dlsym(library, #name);                                                                       \
   if (!torch.name) return #name;
   FUNCTIONS(FOUND)
-  return NULL;
+  return pthread_atfork(NULL, NULL, in_child) ? "memory for a handler of forks" : NULL;
 }
 
 size_t tir_door_sizes(int which) {
