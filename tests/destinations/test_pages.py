@@ -16,8 +16,8 @@ from tensorir.export.shipped import build
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-PAGES = [("exporting", "pyopencl"), ("to-torch", "torch"), ("to-jax", "jax"), ("to-tvm-ffi", "tvm_ffi"),
-         ("to-onnxruntime", "onnx")]  # fmt: skip
+PAGES = [("exporting", "pyopencl"), ("to-c", "numpy"), ("to-torch", "torch"), ("to-jax", "jax"),
+         ("to-tvm-ffi", "tvm_ffi"), ("to-onnxruntime", "onnx")]  # fmt: skip
 
 
 @pytest.mark.parametrize(("page", "needed"), PAGES)
