@@ -3,6 +3,7 @@
 import array
 import gc
 import os
+import signal
 import threading
 from importlib import import_module
 from importlib.util import find_spec
@@ -427,6 +428,7 @@ def test_after_a_fork_both_keep_what_they_had(add, device):
     child = os.fork()
     if child == 0:
         code = 1
+        signal.alarm(60)  # should it wait for ever
         try:
             if device.target.language == "c":
                 more = [add(x, numbers(50 + n)) for n in range(6)]
