@@ -13,18 +13,28 @@ _USE = """\
     module.{function}({names}, {results})
 
 Outputs are the last arguments, arrays of yours (destination passing, as compiled functions of TVM have it). Tensors of
-NumPy, PyTorch and whatever else gives DLPack are taken where they are, on the CPU, row-major and contiguous. Anything
+NumPy, PyTorch and whatever else gives DLPack are taken where they are, {where}, row-major and contiguous. Anything
 else is refused by name: TypeError for types, ValueError for shapes, strides, devices and outputs that overlap another
 argument, IndexError for indices. Where `{library}` is missing, or was made for another machine, `python build.py` makes
 it and prints where it is."""
 
 
+_WHERE = {
+    False: "on the CPU",
+    True: "on a GPU, by kernels on TVM-FFI's\ncurrent stream that are not waited for (not yet run on a GPU), or on the "
+    "CPU, by copies; indices on the CPU alone",
+}
+"""Whether by kernels for GPUs."""
+
+
 def _make(shipment: Shipment) -> Made:
     name = shipment.operator.name
     about = {"library": f"lib{name}.so", "function": name}
-    return door(shipment, "tvm_ffi", about, _USE.format(**about, **called_with(shipment)))
+    on_gpus = shipment.parts["c"].source.language == "cuda"
+    return door(shipment, "tvm_ffi", about, _USE.format(where=_WHERE[on_gpus], **about, **called_with(shipment)))
 
 
 DESTINATION = Destination(
-    "tvm_ffi", ("c",), "a library for `tvm_ffi.load_module`, outputs as last arguments", _make, runner="door_tvm_ffi"
-)
+    "tvm_ffi", ("c",), "a library for `tvm_ffi.load_module`, outputs as last arguments", _make, runner="door_tvm_ffi",
+    hosts=("opencl", "cuda"),
+)  # fmt: skip

@@ -9,7 +9,7 @@
 #include "door.h"
 
 enum { DOOR_NONE = 0, DOOR_INT = 1, DOOR_BOOL = 2, DOOR_FLOAT = 3, DOOR_TENSOR_POINTER = 7, DOOR_TENSOR = 70, DOOR_HEADER_OF_OBJECTS = 24 };
-enum { DOOR_CPU = 1 };
+enum { DOOR_CPU = 1, DOOR_CUDA = 2, DOOR_CPU_ONLY = -1 };
 enum { DOOR_SIGNED = 0, DOOR_UNSIGNED = 1, DOOR_FLOATING = 2, DOOR_BFLOAT = 4, DOOR_BOOLEAN = 6 };
 
 typedef struct {
@@ -48,12 +48,29 @@ static int door_misfit(const char *kind, const door_argument *a, const char *got
   return door_fail(kind, DOOR_NAME ": %s: expected %s, got %s", a->name, door_expected(a, text, sizeof text), got);
 }
 
-/* Take a tensor: 0, or -1 with the error set. What frameworks have no type for may come as its bits. */
-static int door_take_tensor(const door_argument *a, const door_any *given, void **buffer) {
+/* The stream that is current on a GPU. */
+static void *door_stream(int32_t device_id) {
+  void *(*get)(int32_t, int32_t);
+  void *found = dlsym(RTLD_DEFAULT, "TVMFFIEnvGetStream");
+  if (!found) return NULL;
+  memcpy(&get, &found, sizeof get);
+  return get(DOOR_CUDA, device_id);
+}
+
+/* Take a tensor: 0, or -1 with the error set. What frameworks have no type for may come as its bits. gpu: the GPU that
+   tensors before it are on, DOOR_CPU_ONLY where there was none. */
+static int door_take_tensor(const door_argument *a, const door_any *given, void **buffer, int32_t *gpu) {
   if (given->type != DOOR_TENSOR && given->type != DOOR_TENSOR_POINTER) return door_misfit("TypeError", a, "no tensor");
   const door_tensor *t = (const door_tensor *)(given->type == DOOR_TENSOR ? (void *)((char *)given->v.p + DOOR_HEADER_OF_OBJECTS) : given->v.p);
   const int as_bits = t->code == DOOR_UNSIGNED && a->dl >= DOOR_BFLOAT && a->dl != DOOR_BOOLEAN;
-  if (t->device != DOOR_CPU) return door_misfit("ValueError", a, "a tensor on another device than the CPU");
+  if (DOOR_ON_CUDA && t->device == DOOR_CUDA) {
+    if (a->limit) return door_misfit("ValueError", a, "indices on a GPU, which are not looked at there: give them on the CPU");
+    if (*gpu != DOOR_CPU_ONLY && *gpu != t->device_id) return door_misfit("ValueError", a, "a tensor on another GPU than the others");
+    *gpu = t->device_id;
+  } else if (t->device != DOOR_CPU) {
+    return door_misfit("ValueError", a, DOOR_ON_CUDA ? "a tensor on another device than a GPU of CUDA or the CPU"
+                                                     : "a tensor on another device than the CPU");
+  }
   if ((t->code != a->dl && !as_bits) || t->bits != a->bits || t->lanes != 1) {
     char got[64];
     snprintf(got, sizeof got, "a tensor of DLPack's type (%d, %d, %d)", t->code, t->bits, t->lanes);
@@ -132,12 +149,13 @@ int DOOR_TVM_FFI(void *self, const door_any *args, int32_t count, door_any *resu
   void *buffers[DOOR_ARGUMENTS];
   int64_t numbers[DOOR_ARGUMENTS];
   size_t bytes = 0;
+  int32_t gpu = DOOR_CPU_ONLY;
   if (count != DOOR_ARGUMENTS)
     return door_fail("TypeError", DOOR_NAME ": expected %d arguments, %d of them outputs at the end, got %d", DOOR_ARGUMENTS,
                 DOOR_ARGUMENTS - DOOR_GIVEN, (int)count);
   for (int p = 0; p < DOOR_ARGUMENTS; ++p) {
     const door_argument *a = &door_arguments[p];
-    if (a->scalar ? door_take_number(a, args + p, numbers + p, buffers + p) : door_take_tensor(a, args + p, buffers + p)) return -1;
+    if (a->scalar ? door_take_number(a, args + p, numbers + p, buffers + p) : door_take_tensor(a, args + p, buffers + p, &gpu)) return -1;
   }
   for (int p = DOOR_GIVEN; p < DOOR_ARGUMENTS; ++p) {
     const door_argument *other = door_overlap(buffers, p);
@@ -150,7 +168,8 @@ int DOOR_TVM_FFI(void *self, const door_any *args, int32_t count, door_any *resu
   if (wrong)
     return door_fail("IndexError", DOOR_NAME ": %s: an index is not in 0 ... %lld", wrong->name, (long long)wrong->limit - 1);
   char text[128];
-  const int code = bytes ? door_call(NULL, buffers) : 0;
+  const tir_call call = {.size = sizeof call, .stream = gpu == DOOR_CPU_ONLY ? NULL : door_stream(gpu)};
+  const int code = !bytes ? 0 : gpu == DOOR_CPU_ONLY ? door_call(NULL, buffers) : door_kernel(&call, buffers);
   if (code) return door_fail("RuntimeError", "%s", door_said(code, text, sizeof text));
   result->type = DOOR_NONE;
   result->v.i = 0;

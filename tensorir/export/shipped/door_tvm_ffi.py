@@ -32,11 +32,14 @@ common = beside("common")
 
 def missing() -> str:
     """Why nothing runs here; "" where it does."""
+    manifest = common.read_manifest()
     try:
         beside("build").library()
     except ImportError as error:
         return str(error)
-    return ""
+    if "host" not in common.program_in("c", manifest):
+        return ""
+    return str(beside("loader" if manifest["language"] == "c" else "loader_c").missing())
 
 
 def load() -> Any:
