@@ -171,9 +171,10 @@ def _kernel(known: dict[str, Kernel], match: Match, choose: Callable[[Workload],
 
 def _default(work: Workload) -> Chosen:
     from tensorir.cli.chosen import Chosen
-    from tensorir.runtime.host import target_here
+    from tensorir.runtime.host import as_here
+    from tensorir.target import Target
 
-    target = target_here("c")
+    target = as_here(Target.parse("c"))
     name = work.template_for(target)
     return Chosen(name, work.templates[name].space_for(target).default, target)
 
