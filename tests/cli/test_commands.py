@@ -372,12 +372,18 @@ class TestTuned:
     @pytest.mark.parametrize("verb", [("tune", "--trials", "2"), ("check",), ("tune", "--budget", "5s", "--json")])
     def test_a_cache_that_others_may_write(self, cli, tmp_path, monkeypatch, verb):
         """Refused before the first trial, which does not open it."""
-        (tmp_path / "cache").mkdir()
-        (tmp_path / "cache").chmod(0o777)
-        monkeypatch.setenv("TENSORIR_CACHE_DIR", str(tmp_path / "cache"))
+        self.open_to_all(tmp_path, monkeypatch)
         _, out, err = cli(verb[0], "matmul", "16x16x16", "--log", "log", *verb[1:])
         assert "[cache.foreign-directory]" in err and "mode 0777" in err and "chmod 700" in err
         assert not list(tmp_path.glob("log/**/*.jsonl")) and not out
+
+    def open_to_all(self, tmp_path, monkeypatch):
+        (tmp_path / "cache").mkdir()
+        (tmp_path / "cache").chmod(0o777)
+        monkeypatch.setenv("TENSORIR_CACHE_DIR", str(tmp_path / "cache"))
+
+    def test_doctor_sees_a_cache_that_others_may_write(self, cli, tmp_path, monkeypatch):
+        self.open_to_all(tmp_path, monkeypatch)
         finding = next(c for c in json.loads(cli("doctor", "--json")[1])["checks"] if c["name"] == "kernel")
         assert not finding["ok"] and "mode 0777" in finding["detail"] and "chmod" in finding["fix"]
 
