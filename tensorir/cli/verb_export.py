@@ -45,7 +45,7 @@ def command(op: str, shape: tuple[str, ...], to: tuple[str, ...], name: str | No
     from tensorir.target import Target
 
     parameters = split(given)
-    asked = list(destinations([d.strip() for part in to for d in part.split(",") if d.strip()]))
+    asked = list(destinations(",".join(to)))
     operator(name, output)
     parsed = Target.parse(target) if target else None
     if parameters["shapes"] and (untuned or name or arch):

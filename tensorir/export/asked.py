@@ -31,8 +31,8 @@ _Made = TypeVar("_Made")
 
 
 def destinations(to: str | Sequence[str]) -> tuple[str, ...]:
-    """Destinations as they are given, one as a string or several in a list; ``export.destination``."""
-    to = (to,) if isinstance(to, str) and to else to
+    """Destinations as they are given, in a list or, with commas between, in a string; ``export.destination``."""
+    to = [word.strip() for word in to.split(",") if word.strip()] if isinstance(to, str) else to
     legal = ", ".join(DESTINATIONS)
     if not isinstance(to, list | tuple) or not to:
         raise refuse(ExportError, "export.destination", "to is a list of destinations", hint=f"one or more of {legal}")

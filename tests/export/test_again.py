@@ -9,7 +9,7 @@ from test_folder import needs_device, run
 
 import tensorir as tir
 from tensorir.api.shipping import part_of, part_of_work
-from tensorir.export.asked import operator, programs
+from tensorir.export.asked import destinations, operator, programs
 from tensorir.export.part import ExportError
 from tensorir.target import Target
 
@@ -119,3 +119,9 @@ def test_a_name_is_no_function_that_is_there_already(name):
     with pytest.raises(ExportError) as caught:
         operator(f"mine::{name}", "out")
     assert f"mine::{name}_" in str(caught.value) and operator(None, f"somewhere/{name}").name == f"{name}_"
+
+
+def test_destinations_as_a_string_are_those_of_the_command_line():
+    assert destinations("c, torch,c") == destinations(["c", "torch"]) == ("c", "torch")
+    with pytest.raises(ExportError, match="no destination 'torhc'"):
+        destinations("c,torhc")
