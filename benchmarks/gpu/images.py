@@ -57,7 +57,7 @@ def carried(work, template, config, arch):
 
 def row(kind, arch, ptxas):
     """What is known of one class on one architecture."""
-    part, made = carried(kind.make(**kind.small), kind.template, dict(kind.config), arch)
+    part, made = carried(kind.make(**kind.large), kind.template, dict(kind.config), arch)
     files = [i.entry(f"{n}.{i.kind}") for n, i in enumerate(made.images)]
     texts = {"tuned": part.arch, **({} if made.portable is None else {"portable": made.portable.arch})}
     takes, wrong, tried = {}, [], 0
@@ -96,7 +96,7 @@ def main():
     rows, seen = [], set()
     for kind in (*CLASSES, *HOPPER):
         for arch in kind.arches:
-            same = repr((kind.make.__name__, kind.small, kind.template, dict(kind.config), arch))
+            same = repr((kind.make.__name__, kind.large, kind.template, dict(kind.config), arch))
             if args.only not in kind.name or same in seen:
                 continue
             seen.add(same)
