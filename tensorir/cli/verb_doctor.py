@@ -81,7 +81,8 @@ def _devices() -> list[Finding]:
         if d.language in ("cuda", "c") and not d.usable:
             found.append(Finding(f"device {d.name}", None, d.reason, d.fix))
         else:
-            label = f"{d.label}, {d.platform}{' (simulator: only by name)' if d.simulator else ''}"
+            what = d.driver if d.language == "c" else d.platform
+            label = f"{d.label}, {what}{' (simulator: only by name)' if d.simulator else ''}"
             good = d.usable and not d.simulator
             found.append(Finding(f"device {d.name}", good if not d.simulator else None, d.reason or label, d.fix))
     return found

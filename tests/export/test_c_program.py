@@ -254,6 +254,48 @@ def test_threads_with_small_stacks_may_call(function):
     assert not wrong
 
 
+MANY = """\
+#include "wide.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+static float a[128 * 64], b[64 * 96], y[3][128 * 96];
+static void *calls(void *to) {
+  const tir_call two = {.size = sizeof two, .threads = 2};
+  for (int n = 0; n < 20; ++n)
+    if (wide_typed(a, b, to, &two)) return to;
+  return NULL;
+}
+int main(void) {
+  pthread_t threads[3];
+  for (int n = 0; n < 128 * 64; ++n) a[n] = (float)(n % 5);
+  for (int n = 0; n < 64 * 96; ++n) b[n] = (float)(n % 7);
+  for (int n = 0; n < 3; ++n) pthread_create(&threads[n], NULL, calls, y[n]);
+  void *failed = NULL;
+  for (int n = 0; n < 3 && !failed; ++n) pthread_join(threads[n], &failed);
+  puts(failed || memcmp(y[0], y[1], sizeof y[0]) || memcmp(y[0], y[2], sizeof y[0]) ? "differ" : "same");
+  return 0;
+}
+"""
+
+
+def wide():
+    return tir.ops.matmul(m=128, n=96, k=64).schedule()
+
+
+def test_threads_race_for_nothing(folders):
+    """Callers share the threads of the kernel, and one of them has its own."""
+    folder = folders(wide)
+    (folder / "many.c").write_text(MANY)
+    build = ["gcc", "-std=c11", "-O1", "-g", "-fsanitize=thread", "many.c", "wide.c", "-o", "many", *LIBRARIES]
+    if subprocess.run(build, cwd=folder, check=False, capture_output=True, timeout=120).returncode:
+        pytest.skip("gcc has no thread sanitizer here")
+    done = subprocess.run(["./many"], cwd=folder, check=False, capture_output=True, text=True, timeout=120)
+    if "unexpected memory mapping" in done.stderr:
+        pytest.skip("the thread sanitizer does not start here")
+    assert done.returncode == 0 and done.stdout.strip() == "same" and not done.stderr, done.stderr[:3000]
+
+
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors have other names for it")
 def test_sums_of_products_are_fused_without_a_flag(folders):
     words = ["-std=c11", "-O2", "-S", "product.c", "-o", "-"]
