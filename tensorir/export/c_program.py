@@ -300,11 +300,13 @@ def _run(source: Source, called: str) -> str:
     place |= {name: f"space + {start}" if start < first else f"packed + {start - first}" for name, start in at.items()}
     place |= {p.name: f"(void *)(uintptr_t){called}_constants[{n}]" for n, p in enumerate(_held(source))}
     launches = launched(source)
-    lines = [_GO, "/* packed: what kernels that run once write; which: 1 for those, 2 for the others */"]
+    lines = [_GO, "/* The text in use, by its place in tir_kernels; tests put others there. */"]
+    lines += [f"_Atomic int {called}_text = -1;"]
+    lines += ["/* packed: what kernels that run once write; which: 1 for those, 2 for the others */"]
     lines += ["static int tir_all(const tir_call *call, void *const *given, char *space, char *packed, int which) {"]
-    lines += ["  static _Atomic int chosen = -1;", f"  static _Atomic uint64_t took[{max(1, len(launches))}];"]
-    lines += ["  int text = atomic_load_explicit(&chosen, memory_order_relaxed), failed = 0;"]
-    lines += ["  if (text < 0) atomic_store_explicit(&chosen, text = tir_text(), memory_order_relaxed);"]
+    lines += [f"  static _Atomic uint64_t took[{max(1, len(launches))}];"]
+    lines += [f"  int text = atomic_load_explicit(&{called}_text, memory_order_relaxed), failed = 0;"]
+    lines += [f"  if (text < 0) atomic_store_explicit(&{called}_text, text = tir_text(), memory_order_relaxed);"]
     for n, k in enumerate(launches):
         args = ", ".join(place[a] for a in k.args) or "0"
         x, y, z = k.grid

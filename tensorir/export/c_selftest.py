@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorir.codegen.source import Param, Source, itemsize
-from tensorir.export.c_program import c_type, given, spaces
+from tensorir.export.c_program import c_type, given, packed_bytes, spaces
 from tensorir.export.evidence import Evidence
 from tensorir.ir.dtypes import DTYPES, WIDENED
 
@@ -24,17 +24,22 @@ _FORMATS = {"float16": (10, 15), "bfloat16": (7, 127), "float8_e4m3": (3, 7), "f
 _START = """\
 /* Runs the kernel of this folder on inputs of a fixed generator and compares with what a reference, which does not know
  * the kernel, made of them: exact results by a sum of their bits which a change of any element changes, others within
- * their tolerance. Arrays lie between bytes that must not change, and once at addresses that suit nobody.
+ * their tolerance. So it does after each way to call it (on threads of its own, on one, on threads of the caller that
+ * run blocks backwards, with what is packed once) and for each text that this processor can run. Arrays lie between
+ * bytes that must not change, and once at addresses that suit nobody.
  * Prints "selftest ok" and exits with 0, else with 1. */
 #include <math.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "NAME.h"
 
-enum { EDGE = 256, MOST = 256 };
-static int wrong, holds;
+enum { EDGE = 256, MOST = 256, TEXTS = 3, WAYS = 4, THREADS = 3 };
+static int wrong, holds, own = -1;
 static void *held[MOST];
 
 static void fail(const char *what, const char *name, double a, double b) {
@@ -70,6 +75,53 @@ static unsigned char *between(size_t nbytes, size_t shift, int edge) {
 static void look(const unsigned char *p, size_t nbytes, int edge, const char *name) {
   for (size_t n = 1; n <= EDGE / 2; ++n)
     if (p[-(ptrdiff_t)n] != edge || p[nbytes + n - 1] != edge) fail("memory around it was written", name, 0, 0);
+}
+
+static uint64_t sum_of(const unsigned char *p, size_t nbytes) {
+  uint64_t sum = 0;
+  for (size_t n = 0; n != nbytes; ++n) sum += (mixed(n) | 1) * p[n];
+  return sum;
+}
+
+/* The text in use, the processor's after the first call; programs that drivers run have none. */
+extern _Atomic int NAME_text __attribute__((weak));
+
+static int ways(size_t shift) {
+  if (!&NAME_text || !shift) return WAYS;
+  if (own < 0) own = NAME_text;
+  return WAYS + TEXTS - 1 - own;
+}
+
+static void take_text(int how) {
+  if (own >= 0) NAME_text = how < WAYS ? own : own + how - WAYS + 1;
+}
+
+typedef struct share {
+  void (*body)(void *state, size_t block);
+  void *state;
+  size_t blocks, first;
+  _Atomic int *absent;
+} share;
+
+static void *backwards(void *given) {
+  const share *s = given;
+  for (atomic_fetch_sub(s->absent, 1); atomic_load(s->absent);) sched_yield(); /* all of them at the same time */
+  for (size_t n = s->blocks; n-- > 0;)
+    if (n % THREADS == s->first) s->body(s->state, n);
+  return NULL;
+}
+
+/* Each block on one of some threads, the last blocks first. */
+static int in_threads(void *pool, size_t blocks, void (*body)(void *state, size_t block), void *state) {
+  share shares[THREADS];
+  pthread_t made[THREADS];
+  _Atomic int absent = THREADS;
+  for (size_t k = 0; k < THREADS; ++k) {
+    shares[k] = (share){body, state, blocks, k, &absent};
+    if (pthread_create(&made[k], NULL, backwards, &shares[k])) exit(1);
+  }
+  for (size_t k = 0; k < THREADS; ++k) pthread_join(made[k], NULL);
+  return pool != NULL;
 }
 """
 _NARROW = """
@@ -162,15 +214,16 @@ def _case(
         edge = "0xa5" if p.role == "output" else "0xff"
         lines += [f"  unsigned char *p{n} = between({size}, {far}, {edge});", f"  buffers[{n}] = p{n};"]
         if p.role != "output":
-            lines += [f"  make_{n}(buffers[{n}], {seed});"]
+            lines += [f"  make_{n}(buffers[{n}], {seed});", f"  const uint64_t before_{n} = sum_of(p{n}, {size});"]
     lines += _fixed(source, called, about, seed)
-    lines += ["  for (int how = 0; how < 2; ++how) {"]
+    lines += ["  for (int how = 0; how < ways(shift); ++how) {"]
     for n, p in enumerate(arrays):
         lines += [f"    memset(p{n}, 0xff, {_bytes(p)});"] if p.role == "output" and _bytes(p) else []
     lines += _called(source, called)
-    lines += ["  }"]
     for n, p in enumerate(arrays):
         lines += [f'  look(p{n}, {_bytes(p)}, {"0xa5" if p.role == "output" else "0xff"}, "{p.name}");']
+        if p.role != "output":
+            lines += [f'  if (sum_of(p{n}, {_bytes(p)}) != before_{n}) fail("it was written", "{p.name}", 0, 0);']
     for n, (p, want) in enumerate(zip(source.outputs, made, strict=True)):
         at, size = len(source.inputs) + n, prod(p.shape)
         if not size:
@@ -183,7 +236,7 @@ def _case(
             table, checks = _nearly(p, at, want, allowed, name)
             tables += table
             lines += checks
-    return [*tables, *lines, "  while (holds) free(held[--holds]);", "}"]
+    return [*tables, *lines, "  }", "  while (holds) free(held[--holds]);", "}"]
 
 
 def _fixed(source: Source, called: str, about: Mapping[str, Any], seed: int) -> Iterator[str]:
@@ -198,22 +251,34 @@ def _fixed(source: Source, called: str, about: Mapping[str, Any], seed: int) -> 
 
 
 def _called(source: Source, called: str) -> Iterator[str]:
-    """One call by addresses with its own workspace, and one by the typed function."""
+    """A call in one of the ways: as it finds itself; typed, with a workspace; on the caller's threads; packed."""
     total = spaces(source)[1]
-    yield "    int code;"
-    yield "    if (how == 0) {"
-    yield f"      code = {called}(NULL, buffers);"
-    yield "    } else {"
-    yield "      tir_call call = {.size = sizeof call, .threads = 1};"
-    if total:
-        yield f"      unsigned char *space = between({called}_workspace_bytes, 0, 0xa5);"
-        yield "      call.workspace = space;"
     args = [
         f"*({c_type(p)} *)buffers[{n}]" if p.role == "scalar" else f"buffers[{n}]" for n, p in enumerate(given(source))
     ]
+    yield "    tir_call call = {.size = sizeof call, .threads = how == 1 ? 1 : THREADS};"
+    yield "    int code;"
+    yield "    take_text(how);"
+    yield "    if (how == 0) {"
+    yield f"      code = {called}(NULL, buffers);"
+    yield "    } else if (how == 1) {"
+    if total:
+        yield f"      unsigned char *space = between({called}_workspace_bytes, 0, 0xa5);"
+        yield "      call.workspace = space;"
     yield f"      code = {called}_typed({', '.join([*args, '&call'])});"
     if total:
         yield f'      look(space, {called}_workspace_bytes, 0xa5, "workspace");'
+    if packed_bytes(source) and source.language == "c":
+        yield "    } else if (how == 2) {"
+        yield f"      unsigned char *packed = between({called}_packed_bytes, 0, 0xa5);"
+        yield f"      code = {called}_pack(NULL, buffers, packed);"
+        yield f"      const uint64_t sum = sum_of(packed, {called}_packed_bytes);"
+        yield f"      if (!code) code = {called}_packed(&call, buffers, packed);"
+        yield f'      if (sum_of(packed, {called}_packed_bytes) != sum) fail("it was written", "packed", 0, 0);'
+        yield f'      look(packed, {called}_packed_bytes, 0xa5, "packed");'
+    yield "    } else {"
+    yield "      call.parallel_for = in_threads;"
+    yield f"      code = {called}(&call, buffers);"
     yield "    }"
     yield f'    if (code) fail(WHY, "{called}", code, 0);'
 

@@ -164,6 +164,28 @@ def test_a_changed_kernel_fails(folders, tmp_path, kernel):
     assert done.returncode == 1 and "selftest failed" in done.stderr
 
 
+SPOIL = "((float *)buffers[2])[0] += 1;\n  return failed ? "
+ONE_WAY = {
+    "in the narrowest text": ("*(float4u *)(c + i_1 * 20", "*(float4u *)(c + (i_1 > 1) * i_1 * 20"),
+    "without a call": ("  return failed ? ", f"  if (!call) {SPOIL}"),
+    "in all calls but the first": ("  return failed ? ", f"  static int n; if (n++) {SPOIL}"),
+    "at odd addresses": ("  return failed ? ", f"  if ((uintptr_t)buffers[0] % 64) {SPOIL}"),
+    "on the caller's threads": ("call->parallel_for(call->pool, blocks,", "call->parallel_for(call->pool, blocks - 1,"),
+    "on an input": ("  return failed ? ", "  ((float *)buffers[0])[0] += 1;\n  return failed ? "),
+}
+
+
+@pytest.mark.parametrize("fault", ONE_WAY)
+def test_a_fault_of_one_way_to_call_it_fails(folders, tmp_path, fault):
+    folder = tmp_path / "product"
+    shutil.copytree(folders(product), folder)
+    text = (folder / "product.c").read_text()
+    assert ONE_WAY[fault][0] in text
+    (folder / "product.c").write_text(text.replace(*ONE_WAY[fault]))
+    done = outcome(folder, "cc", "-O0", "-w")
+    assert done.returncode == 1 and "selftest failed" in done.stderr
+
+
 def test_the_python_side_runs_it_too(folders):
     done = subprocess.run([sys.executable, "-I", "selftest.py", "c"], cwd=folders(packed), check=False,
                           capture_output=True, text=True, timeout=300)  # fmt: skip
