@@ -20,13 +20,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "export"))
 import test_c_program as kernels
 
-AFTER = "  return failed ? "
+AFTER = "  return failed == 2 ? "
 OWN = r"/\* --- registers of 64.*?(?=/\* --- registers of 32)"
 """The text that a processor with AVX-512 takes; then those of 32 and 16 bytes."""
 HALF, LEAST = r"/\* --- registers of 32.*?(?=/\* --- registers of 16)", r"/\* --- registers of 16.*?(?=/\* Which of)"
 ALL = r"/\* --- registers of 64.*?(?=/\* Which of)"
 WHOLE = r".*"
-BLOCK = "  l->run(l->args, block);"
+BLOCK = "l->run(l->args, block);"
 RACE = " (a race, told by chance; the thread sanitizer tells it)"
 SPOIL = "((float *)buffers[2])[0] += 1;"
 
@@ -49,9 +49,9 @@ FAULTS = [
     ("product", "wrong where the result is not aligned", WHOLE, AFTER,
      f"  if ((uintptr_t)buffers[2] % 8) {SPOIL}\n{AFTER}"),
     ("product", "wrong on other threads", WHOLE, BLOCK,
-     "  static pthread_t first; if (!first) first = pthread_self();\n  if (first == pthread_self()) " + BLOCK.strip()),
-    ("product", "wrong on the caller's threads", WHOLE, "return call->parallel_for(call->pool, blocks,",
-     "return call->parallel_for(call->pool, blocks - 1,"),
+     "{ static pthread_t first; if (!first) first = pthread_self(); if (first == pthread_self()) " + BLOCK + "}"),
+    ("product", "wrong on the caller's threads", WHOLE, "call->parallel_for(call->pool, blocks,",
+     "call->parallel_for(call->pool, blocks - 1,"),
     ("product", "wrong without a call", WHOLE, AFTER, f"  if (!call) {SPOIL}\n{AFTER}"),
     ("product", "blocks left out by own threads", WHOLE, "uint32_t n = first;", "uint32_t n = first + (first > 0);"),
     ("product", "an input written", WHOLE, AFTER, f"  ((float *)buffers[0])[0] += 1;\n{AFTER}"),
