@@ -298,7 +298,8 @@ static void tir_ort_release(int *a, int *b) { (void)a, (void)b; }
 
 static tir_ort_status tir_ort_register(void *options, const tir_ort_base *base, const char *domain, tir_ort_op *ops,
                                        size_t count) {
-  uint32_t version = TIR_ORT_WITH_THREADS;
+  const char *minor = strchr(base->version(), '.'); /* to ask for more than there is would print a line */
+  uint32_t version = minor && atoi(minor + 1) < TIR_ORT_WITH_THREADS ? TIR_ORT_LEAST : TIR_ORT_WITH_THREADS;
   tir_ort_api found;
   void *made;
   while (!(found = base->api(version)) && version > TIR_ORT_LEAST) --version;
