@@ -51,7 +51,10 @@ def _limits_stay():
     kinds = [resource.RLIMIT_DATA, resource.RLIMIT_AS, resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE]
     before = [resource.getrlimit(kind) for kind in kinds]
     yield
-    assert [resource.getrlimit(kind) for kind in kinds] == before
+    after = [resource.getrlimit(kind) for kind in kinds]
+    for kind, limits in zip(kinds, before, strict=True):
+        resource.setrlimit(kind, limits)
+    assert after == before
 
 
 @pytest.fixture

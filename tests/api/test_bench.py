@@ -301,12 +301,6 @@ def test_what_launches_show_to_be_slow_is_not_timed(monkeypatch):
     assert outcome([0.03] * 16, 0.01, paces=[1.0, 1.0, 1.6]) == (None, 3), "the machine may be as much slower"
 
 
-@pytest.fixture(autouse=True)
-def _own_memory(monkeypatch):
-    """What a worker may have is a bound of its process: this one runs other tests afterwards."""
-    monkeypatch.setattr(worker, "bound_memory", lambda _: None)
-
-
 @pytest.fixture
 def side():
     """A workload's measurer and the state of its worker, in this process."""

@@ -6,7 +6,7 @@ import sys
 import zlib
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from records import made, write
 
@@ -84,6 +84,8 @@ TREES = st.recursive(
 
 
 @given(TREES, st.integers(10, 20))
+@example({'"[': '"'}, 10)
+@example({'\\"[': '\\'}, 10)
 def test_depth_is_that_of_lists_and_dicts_whatever_strings_hold(inner, wrapped):
     value = inner
     for _ in range(wrapped):
