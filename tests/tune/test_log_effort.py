@@ -85,7 +85,7 @@ TREES = st.recursive(
 
 @given(TREES, st.integers(10, 20))
 @example({'"[': '"'}, 10)
-@example({'\\"[': '\\'}, 10)
+@example({'\\"[': "\\"}, 10)
 def test_depth_is_that_of_lists_and_dicts_whatever_strings_hold(inner, wrapped):
     value = inner
     for _ in range(wrapped):
