@@ -38,18 +38,18 @@ MODULES = {"nn": "Definitions", "ops": "Operators with templates"}
 
 PRIMITIVES = {
     "Loops": (
-        "split", "tile", "partition", "cut", "fuse", "reorder", "bind", "parallel", "vectorize", "unroll",
+        "split", "tile", "partition", "cut", "fuse", "reorder", "reindex", "bind", "parallel", "vectorize", "unroll",
         "specialize", "annotate",
     ),
     "Where a stage runs": ("compute_at", "reverse_compute_at", "compute_inline", "reverse_compute_inline"),
-    "Copies and memory": ("stage_in", "stage_out", "set_scope", "layout", "run_once", "prefetch"),
+    "Copies and memory": ("stage_in", "stage_out", "set_scope", "layout", "run_once", "prefetch", "pipeline"),
     "Reductions": ("decompose_reduction", "rfactor", "atomic"),
     "Instructions": ("tensorize",),
     "Arguments": ("assume",),
 }  # fmt: skip
 IMPLEMENTED_IN = (
-    "loops", "cut", "placement", "staging", "reopen", "buffers", "once", "reduction", "tensorize", "annotate",
-    "prefetch", "specialize", "assume",
+    "loops", "reindex", "binding", "cut", "placement", "staging", "reopen", "buffers", "once", "reduction", "tensorize",
+    "annotate", "prefetch", "pipeline", "specialize", "assume", "atomic",
 )  # fmt: skip
 
 

@@ -140,6 +140,10 @@ SCHEDULE = {
     "unroll": lambda s, axis="C.k": s.unroll(axis),
     "partition": lambda s, axis="C.i", at=(4,): s.partition(axis, at),
     "cut": lambda s, axis="C.i", at=4: s.cut(axis, at),
+    "reindex": lambda s, stage="C", view="i, j | k -> t = (i, j), k = k", pad={"t": 4}, name="part": s.reindex(
+        stage, view, pad, {"B": "t, k"}, name
+    ),
+    "reindex.reads": lambda s, reads={"B": "t, k"}: s.reindex("C", "i, j | k -> t = (i, j), k = k", reads=reads),
     "compute_at": lambda s, stage="P", consumer="C", axis="i": s.compute_at(stage, consumer, axis),
     "reverse_compute_at": lambda s, stage="C_relu", producer="C", axis="j": s.reverse_compute_at(stage, producer, axis),
     "compute_inline": lambda s, stage="P": s.compute_inline(stage),

@@ -26,6 +26,7 @@ COMPOSED = {
         "unroll",
         "annotate",
         "pipeline",
+        "reindex",
     ),
     "{mark}.lost": ("annotate", "partition", "specialize"),
     "{primitive}.scheduled": ("compute-at", "reverse-compute-at", "inline", "reverse-inline"),

@@ -43,4 +43,5 @@ def close_codes(code: str, n: int = 5) -> list[str]:
     """Codes that look like ``code``, and those of the same phase, for a did-you-mean."""
     phase = code.split(".", 1)[0]
     near = nearest(code, CATALOGUE, n, cutoff=0.5)
-    return list(dict.fromkeys([*near, *(c for c in CATALOGUE if c.split(".", 1)[0] == phase)]))[:n]
+    mine = [c for c in CATALOGUE if c.split(".", 1)[0] == phase]
+    return list(dict.fromkeys([*near[: n - 2], *mine, *near]))[:n]

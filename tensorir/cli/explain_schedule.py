@@ -259,6 +259,64 @@ SCHEDULE: dict[str, Entry] = {
         's.split("C.j", [None, 4])\ns.reorder("C.k", "C.j.1")\ns.vectorize("C.j.1")\ns.reorder("C.j.1", "C.k")',
         's.split("C.j", [None, 4])\ns.reorder("C.k", "C.j.1")\ns.vectorize("C.j.1")',
     ),
+    "reindex.syntax": Entry(
+        "A reindex says the old axes, spatial ones before a | and reduce axes behind it, an arrow, and each new axis "
+        "with what it is made of: old axes, parts of them (j/16, j%16), or several in parentheses, outermost first.",
+        's.reindex("C", "i, j => t = (i, j)")',
+        's.reindex("C", "i, j -> t = (i, j)")',
+    ),
+    "reindex.not-bijective": Entry(
+        "Every iteration must be there once: each old axis stands on the right whole, or in parts that make it up. The "
+        "message has two iterations that would be one, or one that would be none.",
+        's.reindex("C", "i, j -> t = i")',
+        's.reindex("C", "i, j -> t = (i, j)")',
+    ),
+    "reindex.axes": Entry(
+        "Spatial axes stand before the |, reduce axes behind it, and no new axis is made of both: its loop would have "
+        "to go through results and through the terms of one.",
+        's.reindex("C", "i, j | k -> t = (i, k), j = j")',
+        's.reindex("C", "i, j | k -> t = (i, j), k = k")',
+    ),
+    "reindex.nest": Entry(
+        "The loops are not in one perfect nest: another stage is between them. Reindex before other stages are placed "
+        "there.",
+        't.compute_at("C", "R.i")\nt.reindex("R", "i, j -> t = (i, j)")',
+        't.reindex("R", "i, j -> t = (i, j)")\nt.compute_at("C", "R.t")',
+    ),
+    "reindex.serial": Entry(
+        "A loop is bound, unrolled or vectorized already. Reindex first.",
+        's.bind("C.i", "block.x")\ns.reindex("C", "i, j -> t = (i, j)")',
+        's.reindex("C", "i, j -> t = (i, j)")\ns.bind("C.t", "block.x")',
+    ),
+    "reindex.symbolic-extent": Entry(
+        "The axes of a reindex have constant extents; this loop's depends on an outer loop or on data.",
+        "# s.reindex of a loop whose extent is an outer index",
+        "# reindex the other loops",
+    ),
+    "reindex.names": Entry(
+        "A new axis would have the name of another loop, stage or tensor.",
+        's.reindex("C", "i -> k = i")',
+        's.reindex("C", "i -> rows = i")',
+    ),
+    "reindex.pad": Entry(
+        "pad= takes new axes and the number of which their extents become multiples.",
+        's.reindex("C", "i, j -> t = (i, j)", pad={"i": 16})',
+        's.reindex("C", "i, j -> t = (i, j)", pad={"t": 16})',
+    ),
+    "reindex.pad-identity": Entry(
+        "All that a padded reduction reads is packed, with zeros beyond its end, and a term of zeros is not what "
+        "leaves the result as it is. Without reads= those terms are left out instead.",
+        'E = tir.compute((8,), lambda i: tir.sum(tir.exp(A[i, k]), axis=k), name="E")\ne = tir.Schedule(E)\n'
+        'e.reindex("E", "i | k -> i = i, t = k", pad={"t": 48}, reads={"A": "i, t"})',
+        'E = tir.compute((8,), lambda i: tir.sum(tir.exp(A[i, k]), axis=k), name="E")\ne = tir.Schedule(E)\n'
+        'e.reindex("E", "i | k -> i = i, t = k", pad={"t": 48})',
+    ),
+    "reindex.reads": Entry(
+        "A packed operand is read at one place, is whole before the nest begins, and what is read of it moves with the "
+        "named new axes alone.",
+        's.reindex("C", "i, j | k -> t = (i, j), k = k", reads={"A": "k"})',
+        's.reindex("C", "i, j | k -> t = (i, j), k = k", reads={"A": "t, k"})',
+    ),
     "partition.lost": Entry(
         "The call would replace a loop that is cut into parts by loops none of which can be cut at the same places. "
         "Cuts at whole tiles move to the loop over tiles.",

@@ -42,6 +42,7 @@ from tensorir.schedule.primitives import pipeline as _pipeline
 from tensorir.schedule.primitives import placement as _placement
 from tensorir.schedule.primitives import prefetch as _prefetch
 from tensorir.schedule.primitives import reduction as _reduction
+from tensorir.schedule.primitives import reindex as _reindex
 from tensorir.schedule.primitives import specialize as _specialize
 from tensorir.schedule.primitives import staging as _staging
 from tensorir.schedule.primitives import tensorize as _tensorize
@@ -225,6 +226,25 @@ class Schedule(Shown):
             new = [p[0] for p in parts] + [p[1] for p in parts]
             self.reorder(*new)
         return tuple(new)
+
+    def reindex(self, stage: Any, view: str, pad: Mapping[str, int] | None = None,
+                reads: Mapping[str, str] | None = None, name: str | None = None) -> tuple[AxisRef, ...]:  # fmt: skip
+        """Walk a stage by other axes of the same domain, "n, p, q, k | r, s, c -> i = (n, p, q), j = k, t = (r, s, c)",
+        and pack what it reads under them, ``reads={"x": "i, t"}``. See ``primitives.reindex``; returns the new axes.
+        """
+        found, said = self._stage(stage), _reindex.parse_view(need_text("view", view, ScheduleError))
+        ref = StageRef(self, found.name)
+        loops = [self._loop(ref.axis(n)) for n in said.names]
+        multiples = need_mapping("pad", {} if pad is None else pad, ScheduleError)
+        padding = {k: need_int("pad", n, 1, error=ScheduleError) for k, n in multiples.items()}
+        operands = need_mapping("reads", {} if reads is None else reads, ScheduleError)
+        packed = {k: need_text("reads", v, ScheduleError) for k, v in operands.items()}
+        buffers = {k: (self._buffer(k), [d.strip() for d in v.split(",") if d.strip()]) for k, v in packed.items()}
+        label = None if name is None else need_text("name", name, ScheduleError)
+        options: dict[str, tuple[Any, Any]] = {"pad": (padding, {}), "reads": (packed, {}), "name": (label, None)}
+        out = self._apply("reindex", (found.name, view), options,
+                          lambda p: _reindex.reindex(p, found, said, loops, padding, buffers, label))  # fmt: skip
+        return tuple(map(AxisRef, out))
 
     def bind(self, axis: Any, to: str) -> Self:
         """Bind a loop to "block.x" … "thread.z", or deal it out to all "threads" of the block."""
@@ -559,7 +579,7 @@ def _plain(v: Any) -> Any:
 
 _MOVES = {
     "bind", "parallel", "compute_at", "reverse_compute_at", "reverse_compute_inline", "stage_in", "stage_out",
-    "set_scope", "rfactor", "decompose_reduction", "atomic",
+    "set_scope", "rfactor", "decompose_reduction", "atomic", "reindex",
 }  # fmt: skip
 """Primitives after which some cell may be written by one thread and read by another."""
 
@@ -567,7 +587,7 @@ _MARKS = {"specialize": _specialize.unfit, "pipeline": _pipeline.unfit, "run_onc
 """Primitives whose marks need more than to be there, and why a later one may not do what it did to them."""
 
 PRIMITIVES = (
-    "split", "partition", "cut", "fuse", "reorder", "bind", "parallel", "vectorize", "unroll", "compute_at",
+    "split", "partition", "cut", "fuse", "reorder", "reindex", "bind", "parallel", "vectorize", "unroll", "compute_at",
     "reverse_compute_at", "compute_inline", "reverse_compute_inline", "stage_in", "stage_out", "set_scope", "layout",
     "run_once", "decompose_reduction", "rfactor", "tensorize", "annotate", "prefetch", "pipeline",
     "assume", "specialize", "atomic",

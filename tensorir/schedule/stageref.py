@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tensorir.errors import ScheduleError
@@ -58,6 +58,27 @@ class StageRef(Shown):
               names: Sequence[str] | None = None) -> tuple[AxisRef, ...]:  # fmt: skip
         """See ``Schedule.split``."""
         return self.schedule.split(self.axis(axis), factors, tail, names)
+
+    def partition(self, axis: Any, at: Sequence[int]) -> StageRef:
+        """See ``Schedule.partition``."""
+        self.schedule.partition(self.axis(axis), at)
+        return self
+
+    def pipeline(self, axis: Any, depth: int = 2, async_: bool = False, roles: Mapping[str, int] | None = None,
+                 turns: int = 1) -> StageRef:  # fmt: skip
+        """See ``Schedule.pipeline``."""
+        self.schedule.pipeline(self.axis(axis), depth, async_, roles, turns)
+        return self
+
+    def prefetch(self, tensor: Any, at: Any, ahead: Any = None, distance: int = 1) -> StageRef:
+        """See ``Schedule.prefetch``."""
+        self.schedule.prefetch(tensor, self.axis(at), None if ahead is None else self.axis(ahead), distance)
+        return self
+
+    def reindex(self, view: str, pad: Mapping[str, int] | None = None, reads: Mapping[str, str] | None = None,
+                name: str | None = None) -> tuple[AxisRef, ...]:  # fmt: skip
+        """See ``Schedule.reindex``."""
+        return self.schedule.reindex(self.name, view, pad, reads, name)
 
     def fuse(self, *axes: Any, name: str | None = None) -> AxisRef:
         """See ``Schedule.fuse``."""
@@ -124,10 +145,17 @@ class StageRef(Shown):
         """See ``Schedule.reverse_compute_inline``; the stage is gone afterwards."""
         self.schedule.reverse_compute_inline(self.name)
 
-    def stage_out(self, at: Any = "root", scope: str = "register", layout: str | None = None) -> StageRef:
+    def stage_in(self, tensor: Any, at: Any = "root", scope: str = "shared", **how: Any) -> StageRef:
+        """See ``Schedule.stage_in``; ``how``: its other arguments by name."""
+        return self.schedule.stage_in(tensor, self._place(at), scope, **how)
+
+    def stage_out(self, at: Any = "root", scope: str = "register", layout: str | None = None, via: str = "threads",
+                  vector: int | None = None) -> StageRef:  # fmt: skip
         """See ``Schedule.stage_out``."""
-        place = at if isinstance(at, str) and at == "root" else self.axis(at)
-        return self.schedule.stage_out(self.name, place, scope, layout)
+        return self.schedule.stage_out(self.name, self._place(at), scope, layout, via, vector)
+
+    def _place(self, at: Any) -> Any:
+        return at if isinstance(at, str) and at == "root" else self.axis(at)
 
     def decompose_reduction(self, axis: Any) -> StageRef:
         """See ``Schedule.decompose_reduction``."""

@@ -107,6 +107,12 @@ CALLS = {
     "cut": calls("cut", LOOPS, (3, 4)),
     "fuse": [lambda s, p=p: s.fuse(*p) for p in [*PAIRS, ("C.i", "C.j", "C.k")]],
     "reorder": [lambda s, p=p: s.reorder(*reversed(p)) for p in [*PAIRS, ("C.i", "C.j", "C.k")]],
+    "reindex": [
+        *calls("reindex", ("P", "D"), ("i, j -> t = (i, j)", "i, j -> t = (j, i)"), ({}, {"t": 5})),
+        *calls("reindex", ("P", "D"), ("j -> a = j/4, b = j%4",)),
+        *calls("reindex", ("C",), ("i, j | k -> k2 = k, t = (i, j)", "i -> a = i/4, b = i%4")),
+        lambda s: s.reindex("C", "i, j | k -> i = i, j = j, t = k", reads={"P": "i, t", "B": "t, j"}),
+    ],
     "bind": calls("bind", LOOPS, ("block.x", "thread.x", "thread.y", "vthread", "threads", "warp.x")),
     "parallel": calls("parallel", LOOPS),
     "vectorize": calls("vectorize", LOOPS),

@@ -41,6 +41,10 @@ EXAMPLES = {
     "partition": (matmul, lambda s: s.partition("C.i", [1, 8])),
     "cut": (matmul, lambda s: s.cut("C.i", 4).split("j", [None, 4])),
     "fuse": (matmul, lambda s: s.fuse("C.i", "C.j")),
+    "reindex": (
+        matmul,
+        lambda s: s.reindex("C", "i, j | k -> t = (i, j), k0 = k/4, k1 = k%4", {"t": 10}, {"B": "k0, t, k1"}),
+    ),
     "fuse named": (matmul, lambda s: s.fuse("C.i", "C.j", name="tile")),
     "reorder": (matmul, lambda s: s.reorder("C.k", "C.i")),
     "tile": (matmul, lambda s: s.tile("C.i", "C.j", factors=[4, 2])),

@@ -66,6 +66,7 @@ COMPOSED = {  # f-strings that make codes, with what fills them in
         "unroll",
         "annotate",
         "pipeline",
+        "reindex",
     ),
     "{mark}.lost": ("annotate", "partition", "specialize"),
     "{primitive}.scheduled": ("compute-at", "reverse-compute-at", "inline", "reverse-inline"),

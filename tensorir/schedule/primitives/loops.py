@@ -79,7 +79,7 @@ def split(program: Program, loop: Loop, factors: Sequence[int | None], tail: str
             whole = binary("+", binary("*", whole, n), v)
         body = substitute(loop.body, {loop.var: whole})
         if math.prod(sizes) > extent:
-            body = _Guard(loop, binary("<", whole, extent), tail == "pad")(body)
+            body = Guard([loop], binary("<", whole, extent), tail == "pad")(body)
         loops = [Loop(v, as_expr(n), body) for v, n in zip(axes, sizes, strict=True)]
         new = nest(split_marks(loop, loops), body)
     return Rewrite(swap(program, loop, new), tuple(labels), {loop.var.name: f"it was split into {', '.join(labels)}"})
@@ -110,11 +110,11 @@ def _tiled(loop: Loop, extent: int, axes: Sequence[Var], most: int, tail: str) -
         body = substitute(loop.body, {loop.var: binary("+", first, inner)})
         if more:
             longer = binary("-", binary("min", binary("+", outer, 1), more), binary("min", outer, more))
-            body = _Guard(loop, binary("<", binary("-", inner, longer), least))(body)
+            body = Guard([loop], binary("<", binary("-", inner, longer), least))(body)
             parts = (more,)
     else:
         whole = binary("+", binary("*", outer, most), inner)
-        body = _Guard(loop, binary("<", whole, extent))(substitute(loop.body, {loop.var: whole}))
+        body = Guard([loop], binary("<", whole, extent))(substitute(loop.body, {loop.var: whole}))
         parts = (tiles - 1,) if tiles > 1 else ()
     loops = [Loop(outer, as_expr(tiles), body, parts=parts), Loop(inner, as_expr(most), body)]
     return nest(split_marks(loop, loops, even=tail == "peel"), body)
@@ -199,15 +199,15 @@ class _Repeats(Rewriter):
         return n.replace(repeats=True)
 
 
-class _Guard(Rewriter):
-    """Add a condition to the stages that a split loop drives.
+class Guard(Rewriter):
+    """Add a condition to the stages that one of ``loops`` drives.
 
     Not to those that open and close a copy in each piece of a reduction: a piece without terms changes nothing.
     """
 
-    def __init__(self, loop: Loop, cond: Expr, pad: bool = False) -> None:
+    def __init__(self, loops: Sequence[Loop], cond: Expr, pad: bool = False) -> None:
         self.cond, self.pad = cond, pad
-        self.driven = {s.name for s, it in driven_by(loop) if it.axis is not Axis.ORDERED}
+        self.driven = {s.name for x in loops for s, it in driven_by(x) if it.axis is not Axis.ORDERED}
 
     def on_Stage(self, n: Stage) -> Stage:
         if n.name not in self.driven:

@@ -1,0 +1,145 @@
+"""reindex: other axes of the same domain, and operands packed under them."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tensorir as tir
+from tensorir.check.equivalence import compare
+from tensorir.interp.numbers import Field
+from tensorir.ir.tree import Stage
+from tensorir.ir.visit import find
+
+
+def conv(n=2, c=3, h=5, w=4, k=5, r=3, pad=1, stride=1):
+    x, f = tir.placeholder((n, c, h, w), name="x"), tir.placeholder((k, c, r, r), name="f")
+    return tir.nn.conv2d(x, f, pad=pad, stride=stride)
+
+
+def small(*shape, seed=0):
+    return np.random.default_rng(seed).integers(-4, 5, shape).astype("float32")
+
+
+AS_PRODUCT = "n, k, p, q | c, r, s -> i = (n, p, q), j = k, t = (c, r, s)"
+
+
+def run(s, *arrays):
+    return s.build()(*arrays)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"pad": {"i": 16}},
+        {"pad": {"i": 16, "j": 4, "t": 8}},
+        {"reads": {"x_pad": "i, t"}},
+        {"reads": {"x_pad": "t, i", "f": "t, j"}, "pad": {"i": 16, "j": 4, "t": 8}},
+    ],
+    ids=str,
+)
+def test_a_convolution_as_a_product(how):
+    y = conv()
+    s = tir.Schedule(y)
+    assert s.reindex("y", AS_PRODUCT, **how) == ("y.i", "y.j", "y.t")
+    assert s.check() and s.definition == s.outputs
+    arrays = small(2, 3, 5, 4), small(5, 3, 3, 3, seed=1)
+    want = run(tir.Schedule(y), *arrays)
+    assert np.array_equal(run(s, *arrays), want)
+    again = tir.replay(y, s.trace.to_json())
+    assert str(again) == str(s) and again.source() == s.source()
+    if "x_pad" in how.get("reads", {}):
+        s.compute_inline("x_pad")
+        assert s.check() and np.array_equal(run(s, *arrays), want)
+
+
+def test_the_stage_keeps_its_domain():
+    s = tir.Schedule(conv())
+    before = find(s.program, Stage)[-1]
+    s.reindex("y", AS_PRODUCT)
+    after = find(s.program, Stage)[-1]
+    assert [it.var.name for it in after.iters] == [it.var.name for it in before.iters]
+    assert after.body is before.body and not after.guards
+
+
+def test_a_packed_operand_is_named_and_run_ahead_of_time():
+    s = tir.Schedule(conv())
+    s.reindex("y", AS_PRODUCT, reads={"f": "j, t"}, name="panels")
+    assert [x.name for x in s.stages()] == ["x_pad", "panels", "y"]
+    s.run_once("panels")
+    assert s.check()
+
+
+def test_what_is_packed_lies_in_its_array():
+    """Beyond the end of a padded axis an index may be outside of what is read: there are zeros there."""
+    A, k = tir.placeholder((7, 5), name="A"), tir.reduce_axis(5, name="k")
+    C = tir.compute((7,), lambda i: tir.sum(A[i, k], axis=k), name="C")
+    s = tir.Schedule(C)
+    s.reindex("C", "i | k -> i = i, k = k", pad={"i": 8, "k": 8}, reads={"A": "i, k"})
+    assert s.check()
+    a = small(7, 5)
+    assert np.array_equal(run(s, a), a.sum(1))
+
+
+def test_reads_where_a_condition_holds():
+    A = tir.placeholder((6, 4), name="A")
+    C = tir.compute((6, 6), lambda i, j: A.get(i - 1, j - 1, fill=2), name="C")
+    s = tir.Schedule(C)
+    s.reindex("C", "i, j -> t = (j, i)", reads={"A": "t"})
+    assert s.check()
+    want = np.full((6, 6), 2, "float32")
+    a = small(6, 4)
+    want[1:, 1:5] = a[:5]
+    assert np.array_equal(run(s, a), want)
+
+
+def test_further_steps_after_it():
+    y = conv(n=1, c=4, h=9, w=7, k=8)
+    s = tir.Schedule(y)
+    i, j, _ = s["y"].reindex(AS_PRODUCT, reads={"x_pad": "i, t"})
+    s.compute_inline("x_pad")
+    out = s.stage_out("y", scope="register", at=i)
+    s.split(j, [None, 4])
+    s.bind(i, "block.x")
+    assert out.name == "y.out" and s.check()
+    arrays = small(1, 4, 9, 7), small(8, 4, 3, 3, seed=1)
+    assert np.array_equal(run(s, *arrays), run(tir.Schedule(y), *arrays))
+
+
+def test_outer_loops_stay_where_they_are():
+    A = tir.placeholder((3, 4, 5), name="A")
+    s = tir.Schedule(tir.compute((3, 4, 5), lambda b, i, j: A[b, i, j] * 2, name="C"))
+    s.reindex("C", "i, j -> t = (j, i)")
+    assert [str(x) for x in s.loops("C")] == ["C.b", "C.t"]
+    s.reindex("C", "b -> b0 = b/2, b1 = b%2")
+    assert [str(x) for x in s.loops("C")] == ["C.b0", "C.b1", "C.t"]
+    assert s.check() and np.array_equal(run(s, a := small(3, 4, 5)), 2 * a)
+
+
+@st.composite
+def views(draw):
+    """A view of axes a, b, c of a domain: parts of them, in any order, grouped in any way, perhaps padded."""
+    extents = draw(st.tuples(*[st.integers(1, 9)] * 3))
+    pieces = []
+    for name in "abc":
+        inner = draw(st.sampled_from([1, 1, 2, 3, 4]))
+        pieces += [name] if inner == 1 else [f"{name}/{inner}", f"{name}%{inner}"]
+    pieces = draw(st.permutations(pieces))
+    ends = sorted(draw(st.sets(st.integers(1, len(pieces) - 1)))) if len(pieces) > 1 else []
+    groups = [pieces[m:n] for m, n in zip([0, *ends], [*ends, len(pieces)], strict=True)]
+    said = ", ".join(f"v{n} = ({', '.join(g)})" if len(g) > 1 else f"v{n} = {g[0]}" for n, g in enumerate(groups))
+    names = [f"v{n}" for n in range(len(groups))]
+    pad = draw(st.dictionaries(st.sampled_from(names), st.integers(1, 5), max_size=2))
+    return extents, f"a, b, c -> {said}", pad, draw(st.booleans()) and names
+
+
+@given(views())
+def test_any_view_of_any_domain(given):
+    extents, text, pad, packed = given
+    A = tir.placeholder(extents, "int32", name="A")
+    C = tir.compute(extents, lambda a, b, c: A[a, b, c] * 3 + a - b + c, name="C")
+    s = tir.Schedule(C)
+    s.reindex("C", text, pad=pad, reads={"A": ", ".join(packed)} if packed else None)
+    differs = compare(s, Field(), 0)
+    assert not differs, f"{differs}\n{s}"
