@@ -5,7 +5,7 @@ import inspect
 from pathlib import Path
 
 import tensorir as tir
-from tensorir.cli.explain_data import CATALOGUE, PRELUDE
+from tensorir.errors.catalogue import of_phase, phases, prelude
 from tensorir.errors.habit_table import HABITS
 
 NOTE = "<!-- made by docs/generate.py -->\n\n"
@@ -160,7 +160,7 @@ def primitives() -> str:
             function = implementation(name)
             if function is not None and len((inspect.getdoc(function) or "").splitlines()) > 1:
                 out += [f"`{name}`\n", doc_of(function)]
-    codes = sorted(CATALOGUE)
+    known = phases()
     out += ["## What each refuses\n"]
     for names in PRIMITIVES.values():
         for name in names:
@@ -170,7 +170,7 @@ def primitives() -> str:
                 "decompose_reduction": "decompose",
             }
             first = phase.get(name, name.replace("_", "-"))
-            links = ", ".join(f"[{c}](errors.md#{anchor(c)})" for c in codes if c.split(".")[0] == first)
+            links = ", ".join(f"[{c}](errors.md#{anchor(c)})" for c in (of_phase(first) if first in known else ()))
             if links:
                 out.append(f"* `{name}`: {links}")
     return "\n".join(out) + "\n"
@@ -196,19 +196,15 @@ def errors() -> str:
         "# Error index\n",
         (
             "Every error carries a stable code: `error.code`, and the first word in brackets of its message. "
-            "`tensorir explain CODE` prints what stands here. The examples are run by the tests and start from:\n"
+            "`tensorir explain CODE` prints what stands here. The tests run the examples; those in Python start from:\n"
         ),
-        block(PRELUDE, "python"),
+        block(prelude(), "python"),
     ]
-    phase = ""
-    for code in CATALOGUE:
-        first = code.split(".")[0]
-        if first != phase:
-            phase = first
-            out.append(f"## {phase}\n")
-        item = CATALOGUE[code]
-        out += [f"### {code}\n", item.meaning + "\n", "Refused:\n", block(item.wrong, language(item.wrong))]
-        out += ["Instead:\n", block(item.right, language(item.right))]
+    for phase in phases():
+        out.append(f"## {phase}\n")
+        for code, item in of_phase(phase).items():
+            out += [f"### {code}\n", item.meaning + "\n", "Refused:\n", block(item.wrong.text, item.wrong.language)]
+            out += ["Instead:\n", block(item.right.text, item.right.language)]
     return "\n".join(out) + "\n"
 
 
@@ -255,8 +251,3 @@ def habits() -> str:
 def cell(text: str) -> str:
     """Code in a cell of a table."""
     return f"`{text}`".replace("|", "\\|")
-
-
-def language(code: str) -> str:
-    """How an example is coloured."""
-    return "python" if not code.startswith("$") else "text"

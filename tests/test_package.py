@@ -8,6 +8,7 @@ import statistics
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -173,3 +174,13 @@ def test_an_installed_copy_is_whole():
         return {str(p.relative_to(folder)) for p in files}
 
     assert names(PACKAGE) == names(there)
+
+
+def test_wheels_hold_every_file_of_the_package():
+    """What is no Python travels by the patterns of pyproject.toml; a kind of file that they lack would stay behind."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = settings["tool"]["setuptools"]["package-data"]["tensorir"]
+    sent = {p for pattern in patterns for p in PACKAGE.glob(pattern)}
+    files = {p for p in PACKAGE.rglob("*") if p.is_file() and p.suffix != ".py" and "__pycache__" not in p.parts}
+    assert files <= sent
+    assert PACKAGE / "errors/catalogue/README.md" in files

@@ -12,9 +12,9 @@ from tensorir.cli.common import put, usage
 @click.argument("code")
 def command(code: str) -> int:
     """Explain an error code, such as split.covers-extent."""
-    from tensorir.cli.explain_data import CATALOGUE, close_codes, explain
+    from tensorir.errors.catalogue import close_codes, explain, find
 
-    if code not in CATALOGUE:
+    if find(code) is None:
         near = ", ".join(close_codes(code)[:5])
         raise usage(f"there is no error code {code!r:.60}", near)
     put(explain(code))

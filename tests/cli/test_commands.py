@@ -18,9 +18,10 @@ from click.shell_completion import ShellComplete
 
 import tensorir as tir
 from tensorir.api import shape_search
-from tensorir.cli import common, explain_data, main, parse
+from tensorir.cli import common, main, parse
 from tensorir.cli.common import Stop
 from tensorir.errors import Problem
+from tensorir.errors.catalogue import find
 from tensorir.export.destinations import DESTINATIONS
 from tensorir.ops.shapes import SETS
 from tensorir.runtime import c_device
@@ -68,7 +69,7 @@ def test_every_verb_has_help(cli, verb):
 
 def test_help_names_every_destination(cli):
     words = re.findall(r"\w+", re.search(r"--to DEST,…([^-]*)", cli("export", "--help")[1])[1])
-    entry = explain_data.CATALOGUE["export.destination"].meaning.partition(": ")[2]
+    entry = find("export.destination").meaning.partition(": ")[2]
     assert set(DESTINATIONS) == set(words) - {"required"} == set(re.findall(r"\w+", entry))
 
 

@@ -16,10 +16,10 @@ import zoo
 import tensorir as tir
 from tensorir import ops
 from tensorir.cli import common, emulated, main, parse, watch, watch_set
-from tensorir.cli.explain_data import CATALOGUE
 from tensorir.cli.tables import table
 from tensorir.cli.terminal import coloured, columns, fold, fold_code, paint
 from tensorir.cli.titles import brief
+from tensorir.errors.catalogue import entries
 from tensorir.runtime.device import devices
 
 ROOT = Path(__file__).parents[2]
@@ -80,7 +80,7 @@ def test_no_line_is_wider_than_the_terminal(cli, monkeypatch, args, width):
 @pytest.mark.parametrize("width", WIDTHS)
 def test_no_explanation_is_wider_than_the_terminal(cli, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", str(width))
-    for code in CATALOGUE:
+    for code in entries():
         assert not too_wide(cli("explain", code)[1], width), code
 
 

@@ -11,8 +11,8 @@ from tensorir.api.options import Options
 from tensorir.api.tuning import refuse_options
 from tensorir.cli import main, options, parse, verb_log, verb_tune
 from tensorir.cli.common import Stop
-from tensorir.cli.explain_data import CATALOGUE
 from tensorir.errors import TensorIRError
+from tensorir.errors.catalogue import entries
 from tensorir.errors.needs import need_choice
 from tensorir.errors.spelling import nearest, one_slip
 from tensorir.export.asked import destinations
@@ -140,11 +140,11 @@ def test_one_letter_wrong(kind, tmp_path, monkeypatch):
 
 def test_one_letter_wrong_in_an_error_code():
     """A tenth of the letters of each code: there are some ten thousand."""
-    codes = list(CATALOGUE)
+    codes = list(entries())
     for number, code in enumerate(codes):
         for typo in list(typos(code))[number % 10 :: 10]:
             near = [c for c in codes if one_slip(typo, c)]
-            if typo not in CATALOGUE and near == [code]:
+            if typo not in codes and near == [code]:
                 assert told(command("explain", typo)).startswith(code), (code, typo)
 
 

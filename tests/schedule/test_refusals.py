@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from error_codes import COMPOSED, composed, made_of
 from refusal_cases import Refusals, assert_refused, plain, relu
 
 import tensorir as tir
@@ -55,37 +56,6 @@ def test_refused(code, key, act):
 # --- no code without a test ------------------------------------------------------------------------------------------
 
 CODE = re.compile(r"[a-z][a-z0-9]+(?:-[a-z]+)*\.[a-z]+(?:-[a-z0-9]+)*")
-COMPOSED = {  # f-strings that make codes, with what fills them in
-    "{primitive}.serial": (
-        "split",
-        "partition",
-        "fuse",
-        "bind",
-        "parallel",
-        "vectorize",
-        "unroll",
-        "annotate",
-        "pipeline",
-        "reindex",
-    ),
-    "{mark}.lost": ("annotate", "partition", "specialize"),
-    "{primitive}.scheduled": ("compute-at", "reverse-compute-at", "inline", "reverse-inline"),
-    "{primitive}.partial-reduction": ("reverse-compute-at",),
-    "{primitive}.not-elementwise": ("reverse-compute-at",),
-    "{primitive}.whole-axis": ("reverse-compute-at",),
-    "{primitive}.guard": ("reverse-compute-at", "stage-in", "stage-out"),
-    "{primitive}.scattered": ("reverse-compute-at", "stage-out"),
-    "{primitive}.made-later": ("reverse-compute-at", "reverse-inline"),
-    "{primitive}.via": ("stage-in", "stage-out"),
-    "{primitive}.vector": ("stage-in", "stage-out"),
-    "{primitive}.tile-copy": ("stage-in", "stage-out"),
-    "{primitive}.room": ("compute-at", "reverse-compute-at", "stage-in", "stage-out", "prefetch"),
-    "{what}.own-buffer": ("set-scope", "layout"),
-    "{what}.gone": ("loop", "stage", "tensor"),
-    "{what}.unknown": ("loop", "stage", "tensor"),
-    "conv2d.{name}": ("stride", "dilation", "groups"),
-    "tensorize.{code}": (),  # tests/intrin
-}
 ELSEWHERE = {"tensorize.last", "lower.intrinsic", "codegen.intrinsic"}
 """tests/intrin"""
 
@@ -107,13 +77,9 @@ def raised():
             ):
                 if isinstance(a, ast.Constant) and isinstance(a.value, str) and CODE.fullmatch(a.value):
                     yield a.value
-                elif isinstance(a, ast.JoinedStr):
-                    text = "".join(
-                        v.value if isinstance(v, ast.Constant) else f"{{{ast.unparse(v.value)}}}" for v in a.values
-                    )
-                    if re.fullmatch(r"[\w{}.-]+\.[\w{}-]+", text):
-                        assert text in COMPOSED, f"{text} in {file.name} is new: list it in COMPOSED"
-                        yield from (re.sub(r"\{\w+\}", what, text) for what in COMPOSED[text])
+                elif text := composed(a):
+                    assert text in COMPOSED, f"{text} in {file.name} is new: list it in tests/error_codes.py"
+                    yield from made_of(text)
 
 
 def test_every_code_is_tested():
