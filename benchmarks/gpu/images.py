@@ -2,8 +2,9 @@
 
     python benchmarks/gpu/images.py [--only WORDS] [-o benchmarks/results/cuda_images.json]
 
-For each class of kernels of ``offline.py`` and each of its architectures: the images that an export for that
-architecture carries, beside those for sm_80 where that can be; which image each device takes by the loaders' rule; and
+For each class of kernels of ``offline.py`` and each of its architectures (of two classes, of those between and after
+them too): the images that an export for that architecture carries, beside those for sm_80 where that can be; which
+image each device takes by the loaders' rule; and
 ``ptxas`` (of the extra ``dev``, at least as new as NVRTC) on every PTX for every architecture that NVRTC knows and the
 rule gives it to. Nothing is run. Exit status 1 when a device has no image or a PTX does not assemble.
 """
@@ -27,6 +28,10 @@ from tensorir.errors import TensorIRError
 from tensorir.export.images import compiled
 from tensorir.export.shipped.cuda_images import order, runs
 from tensorir.target import Target
+
+BETWEEN = ("sm_86", "sm_89", "sm_100", "sm_103", "sm_120")
+"""Further architectures of a class in threads and of one of mma.sync."""
+FURTHER = ("fp32 SIMT, A and B as they lie", "fp16 mma.sync, B transposed")
 
 
 def assembler():
@@ -93,9 +98,13 @@ def main():
     parser.add_argument("-o", "--output", type=Path)
     args = parser.parse_args()
     ptxas, release = assembler()
+    sys.path.insert(0, str(Path(__file__).parents[1] / "cpu"))
+    from versus.environment import environment
+
+    about = environment() | {"nvrtc": ".".join(map(str, nvrtc.getVersion())), "ptxas": release}
     rows, seen = [], set()
     for kind in (*CLASSES, *HOPPER):
-        for arch in kind.arches:
+        for arch in (*kind.arches, *(BETWEEN if kind.name in FURTHER else ())):
             same = repr((kind.make.__name__, kind.large, kind.template, dict(kind.config), arch))
             if args.only not in kind.name or same in seen:
                 continue
@@ -105,8 +114,8 @@ def main():
                 f"{kind.name:48} {arch:7} {rows[-1]['assembled']:3} {'; '.join(rows[-1]['wrong']) or 'ok'}", flush=True
             )
             if args.output:
-                about = {"nvrtc": ".".join(map(str, nvrtc.getVersion())), "ptxas": release}
-                args.output.write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n")
+                document = {"schema": 1, "environment": about, "rows": rows}
+                args.output.write_text(json.dumps(document, indent=1) + "\n")
     assembled = sum(r["assembled"] for r in rows)
     print(f"{len(rows)} exports, {assembled} assemblies, {sum(bool(r['wrong']) for r in rows)} wrong")
     return int(any(r["wrong"] for r in rows))

@@ -13,7 +13,7 @@ from tensorir.runtime.cuda import compile_image
 from tensorir.target import Target
 
 LEVELS = (75, 80, 90)
-"""PTX that is made, as far as the program runs there: compute_75 …"""
+"""PTX that is made, as far as the program runs there: compute_75 … And that of its own architecture between them."""
 PLAIN = 80
 """Architecture of the portable program where only special ones are asked for."""
 
@@ -81,7 +81,8 @@ def compiled(part: Part, arch: Sequence[str]) -> Images:
         program, text = _text(part, portable, one)
         made.append(Image("cubin", one, program, compile_image(text, one)))
     plain = [p for p in (part, portable) if p is not None and not number(p.arch)[1]]
-    for level in LEVELS:
+    own = {n for p in plain if (n := number(p.arch)[0]) > LEVELS[0]}  # NVRTC may not know earlier ones
+    for level in sorted({*LEVELS, *own}):
         able = [p for p in plain if number(p.arch)[0] <= level]
         if able:
             program, text = _text(part, able[0], f"sm_{level}")

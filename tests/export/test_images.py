@@ -139,7 +139,7 @@ def test_the_loader_takes_what_the_device_runs(tmp_path, monkeypatch, compiled, 
 def test_what_is_compiled_for_whom(tmp_path, compiled):
     where = export_part(added("sm_90a", portable), tmp_path / "out", ["cupy"], arch=["sm_86", "sm_90a"])
     assert [(arch, text == "// portable") for arch, text in compiled] == [
-        ("sm_86", True), ("sm_90a", False), ("compute_90", True),
+        ("sm_86", True), ("sm_90a", False), ("compute_86", True), ("compute_90", True),
     ], "the portable program is for the least that is asked"  # fmt: skip
     about = json.loads((where / "manifest.json").read_text())
     assert about["arch"] == "sm_90a" and about["cuda"]["portable"]["arch"] == "sm_86"
@@ -150,6 +150,16 @@ def test_what_is_compiled_for_whom(tmp_path, compiled):
     where = export_part(added("sm_75"), tmp_path / "two", "cupy", arch="sm_90a")
     assert [arch for arch, _ in compiled] == ["sm_90a", "compute_75", "compute_80", "compute_90"]
     assert "portable" not in json.loads((where / "manifest.json").read_text())["cuda"]
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
+def test_every_later_device_has_an_image(tmp_path, compiled, arch):
+    """Also those between the levels of PTX: what takes text needs NVRTC, which a C program has not."""
+    where = export_part(added(arch), tmp_path / "out", "cupy", arch=arch)
+    about = json.loads((where / "manifest.json").read_text())
+    rows, least = about["cuda"]["images"], int(arch.removeprefix("sm_"))
+    for device in [(n // 10, n % 10) for n in range(least, 122)]:
+        assert order(rows, {"tuned": arch}, device)[0][1] is not None, device
 
 
 def test_one_architecture_alone_is_said(tmp_path, compiled):
