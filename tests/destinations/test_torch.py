@@ -326,6 +326,64 @@ def test_weights_are_packed_once_until_they_change(device):
             assert right(w=free)
 
 
+def packing(name, device):
+    """An operator that packs its weights, 16 x 16 x 16, as an executable and as that."""
+    work = tir.ops.matmul(m=16, n=16, k=16, prepack=True)
+    f = work.schedule(**({"target": "c"} if device else {})).build(device)
+    return f.torch(f"tests::{name}_{'c' if device else 'any'}")
+
+
+def mode(name):
+    return torch.inference_mode() if name == "inference" else torch.set_grad_enabled(name == "grad")
+
+
+@pytest.mark.parametrize("under", ["grad", "no_grad", "inference"])
+@pytest.mark.parametrize("device", devices())
+def test_weights_in_compiled_graphs_are_packed_as_they_are(device, under):
+    """Code of compilers writes to memory that kernels have read without counting: into its own, and into inputs."""
+    op = packing("in_graphs", device)
+
+    def fast(mm, x, w):  # the memory of one product's weights is that of the next one's
+        for _ in range(4):
+            y = mm(x, w)
+            w = w + y
+        return y
+
+    def written(mm, x, w):
+        y = mm(x, w)
+        w.mul_(2)
+        return y
+
+    x, w = torch.randint(-1, 2, (16, 16)).float(), torch.randint(-1, 2, (16, 16)).float()
+    torch._dynamo.reset()
+    compiled, writing = (torch.compile(f, fullgraph=True, backend="inductor") for f in (fast, written))
+    with mode(under):
+        mine, other = w.clone(), w.clone()
+        for _ in range(2):
+            assert torch.equal(compiled(op, x, w + 0), fast(torch.matmul, x, w))
+            assert torch.equal(writing(op, x, mine), written(torch.matmul, x, other))
+            assert torch.equal(op(x, mine), x @ other)
+
+
+@pytest.mark.parametrize("device", devices())
+def test_weights_that_optimizers_write_are_packed_again(device):
+    """Fused ones write without counting."""
+    op, x = packing("optimized", device), torch.randn(16, 16)
+    for kind, more in ((torch.optim.SGD, {"fused": True}), (torch.optim.Adam, {"fused": True}), (torch.optim.Adam, {})):
+        weight, frozen = (torch.nn.Parameter(torch.randn(16, 16)) for _ in "ab")
+        optimizer = kind([weight], 0.5, **more)
+        steps = optimizer.step, torch.compile(optimizer.step, backend="eager")
+        kept = shipped._registered[op._qualified_op_name].only.packs.kept
+        for step in (*steps, *steps):
+            weight.grad = torch.ones(16, 16)
+            with torch.no_grad():
+                assert torch.allclose(op(x, weight), x @ weight, atol=1e-4)
+                op(x, frozen)
+            places = {id(packed) for _, _, packed in kept.values()}
+            step()
+            assert len(places & {id(packed) for _, _, packed in kept.values()}) >= 1, "others are packed once"
+
+
 @pytest.mark.skipif(not c_device.compilers(), reason="there is no C compiler")
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_kernels_of_the_device_c(name):
@@ -359,6 +417,18 @@ def test_constants_of_the_device_c_are_packed_once():
     for factor in (1, 2):
         assert torch.equal(op(a * factor), factor * a @ b)
     assert len(packs) == 1
+
+
+@pytest.mark.skipif(not c_device.compilers(), reason="there is no C compiler")
+def test_the_last_places_of_a_door():
+    """An operator with gradients takes several."""
+    y, da, db = (tir.Schedule(f.outputs, target="c").build("c:0") for f in products())
+    door = y.torch("tests::first_place") and shipped._registered["tests::first_place"].doors
+    for free in (1, 2):
+        taken, door.free[:] = list(door.free), door.free[:free]
+        op = y.torch(f"tests::last_places_{free}", backward={"a": da, "b": db})
+        assert not door.free and torch.autograd.gradcheck(op, pair())
+        door.free[:] = taken[free:]
 
 
 @pytest.mark.skipif(not c_device.compilers(), reason="there is no C compiler")

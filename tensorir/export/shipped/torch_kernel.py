@@ -6,12 +6,15 @@ It needs PyTorch alone. What computes is a ``Body``: a callable on addresses. Ar
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple, Protocol
+from weakref import WeakSet
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 DTYPES = {"float8_e4m3": "float8_e4m3fn"}
 """Names of element types that are others in PyTorch."""
@@ -146,6 +149,12 @@ class Kernel:
             raise self.refuse("launch.type", "a tensor without memory (fake or meta) reached the kernel", TypeError)
         return value.clone()
 
+    def packing_each_time(self) -> Kernel:
+        """The same, of which no weights are kept packed."""
+        made = copy.copy(self)
+        made.packs = None
+        return made
+
     def packed_argument(self, nbytes: int) -> Argument:
         """What is packed, as an argument."""
         return Argument("packed", "uint8", (nbytes,), "input", 64, torch.uint8)
@@ -246,14 +255,18 @@ def form(value: Any) -> str:
 class Packs:
     """What was packed of constant inputs (weights), kept as long as they live and are not written to.
 
-    A tensor is known by its address, strides and storage, and written to when its version is another: whatever writes
-    to it without PyTorch knowing (NumPy, ``.data``) has to be followed by a new tensor.
+    A tensor is known by its address, strides and storage, and written to when its version is another, or when an
+    optimizer has it, of which some do not count: whatever else writes to it without PyTorch knowing (NumPy, ``.data``)
+    has to be followed by a new tensor, or by ``torch.autograd.graph.increment_version``.
     """
 
     def __init__(self, held: Sequence[int], taken: Callable[[Sequence[Any]], Any], pack: Callable[[Any], Any]) -> None:
         self.held, self.taken, self.pack = tuple(held), taken, pack
         self.kept: dict[Any, tuple[Any, Any, Any]] = {}
         self.one = self.held[0] if len(self.held) == 1 else None
+        if not _hooks:
+            _hooks.append(register_optimizer_step_post_hook(torch._disable_dynamo(forget)))
+        _packs.add(self)
 
     def of(self, given: Sequence[Any]) -> Any:
         """What to run with; None for what cannot be kept: tensors of inference mode have no version."""
@@ -286,3 +299,17 @@ class Packs:
         references = [StorageWeakRef(given[n].untyped_storage()) for n in self.held]
         found = self.kept[key] = state, references, packed
         return found
+
+
+_packs: WeakSet[Packs] = WeakSet()
+_hooks: list[Any] = []
+
+
+def forget(optimizer: Any, *_: Any) -> None:
+    """Pack again what an optimizer has written to."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"] if p.layout is torch.strided]
+    written = {p.untyped_storage()._cdata for p in parameters}
+    for packs in list(_packs):
+        for key, (_, references, _) in list(packs.kept.items()):
+            if any(r.cdata in written for r in references):
+                packs.kept.pop(key, None)

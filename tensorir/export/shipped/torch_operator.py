@@ -31,6 +31,8 @@ def beside(name: str) -> Any:
 
 torch_gradients = beside("torch_gradients")
 ON_CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+IN_GRAPHS = "_in_graphs"
+"""What the names of operators end in that stand for others in graphs."""
 Kernel = Any
 """``Kernel`` of ``torch_kernel.py``."""
 
@@ -42,6 +44,8 @@ class Operator:
     kernels:   one for each set of shapes, all with the same names
     gradients: by input, the operator that computes its gradient and the names of what that takes
     of:        the operator whose gradient this computes; empty for none
+    traced:    the operator that stands for this one in graphs which are traced: it packs weights in each call, since
+               what compilers generate writes to memory without counting; None where nothing is packed once
     """
 
     def __init__(self, name: str, kernels: Sequence[Kernel], of: str = "", doors: Any = None) -> None:
@@ -49,6 +53,7 @@ class Operator:
         self.slot: int | None = None
         self.kernels: tuple[Kernel, ...] = ()
         self.gradients: dict[str, tuple[Operator, tuple[str, ...]]] = {}
+        self.traced: Operator | None = None
         self.put(kernels)
         self.schema = self.written()
         self.library: Any = None
@@ -132,8 +137,15 @@ class Operator:
         """The fake kernel."""
         return self.choose(given).traced(given)
 
+    def into_graph(self, mode: Any, op: Any, _: Any, given: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        """Record a call in a graph that is traced: of what stands for the operator there."""
+        with mode:
+            return (op if self.traced is None else self.traced.op)(*given, **named)
+
     def define(self) -> None:
         """Register it; ValueError where something else has the name."""
+        if self.by_door is not None and not self.doors.free:  # others have taken the last ones
+            self.by_door = self.packs = None
         space, _, name = self.name.partition("::")
         library = torch.library.Library(space, "FRAGMENT")
         try:
@@ -158,6 +170,10 @@ class Operator:
             if key != "CPU" or self.door is None:
                 library.impl(name, self.run, key)
         torch.library.register_fake(self.name, self.trace, lib=library)
+        if self.traced is not None:
+            from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
+
+            torch.library.register_torch_dispatch(self.name, ProxyTorchDispatchMode, self.into_graph, lib=library)
         self.library, self.op = library, getattr(getattr(torch.ops, space), name).default
         if self.tensors:
             library.impl(name, torch_gradients.autograd_kernel(self), "Autograd", with_keyset=True)
@@ -200,11 +216,13 @@ def register(
         torch_gradients.check_gradient(made, of, derived)
         found[of] = derived
     for old in [n for n in _registered if n.startswith(f"{name}_grad_") and _registered[n].of == name]:
-        if old not in {d.name for d in found.values()}:
+        if old.removesuffix(IN_GRAPHS) not in {d.name for d in found.values()}:
             _registered.pop(old).destroy()
     gradients = {of: (placed(derived), derived.names) for of, derived in found.items()}
     operator = placed(made)
     operator.gradients = gradients
+    if operator.traced is not None:
+        operator.traced.gradients = gradients
     space, _, last = name.partition("::")
     return getattr(getattr(torch.ops, space), last)
 
@@ -214,9 +232,12 @@ def placed(made: Operator) -> Operator:
     what was compiled with it goes on.
     """
     old = _registered.get(made.name)
-    kinds = [(o.schema, o.by_door is None, o.packs is None) for o in (old, made) if o is not None]
+    if any(k.packs is not None for k in made.kernels):
+        kernels = [k.packing_each_time() for k in made.kernels]
+        made.traced = placed(Operator(made.name + IN_GRAPHS, kernels, made.of, made.doors))
+    kinds = [(o.schema, o.by_door is None, o.packs is None, o.traced is None) for o in (old, made) if o is not None]
     if old is not None and kinds[0] == kinds[1]:
-        old.of = made.of
+        old.of, old.traced = made.of, made.traced
         old.put(made.kernels)
         return old
     if old is not None:
