@@ -3,13 +3,15 @@
     python benchmarks/frameworks/destinations.py [--to c,torch] [--kernels matmul,conv2d] [--environments DIR] [-o FILE]
 
 For each destination: an environment with NumPy and its framework alone; the self-test of every kernel, which must pass;
-the same with a changed byte of the kernel, which must fail; three folders in one process. All destinations of a kernel
-are in one folder, except where one refuses the kernel (the refusal is in the result). A path DEST=DIR in --have uses
-packages that are in DIR instead of installing them, and --install 'onnxruntime=onnxruntime==1.17.3 numpy<2' other ones
-than the newest. Exit status 1 when anything is not as it must be.
+the same with a changed byte of the kernel, which must fail: by the digest in the manifest, and by the results where the
+digest is made anew; three folders in one process. For C the program of the folder tests itself too, and must see the
+byte. All destinations of a kernel are in one folder, except where one refuses the kernel, which the result then says.
+A path DEST=DIR in --have uses packages that are in DIR instead of installing them, and --install 'onnxruntime=
+onnxruntime==1.17.3 numpy<2' other ones than the newest. Exit status 1 when anything is not as it must be.
 """
 
 import argparse
+import hashlib
 import json
 import os
 import platform
@@ -140,29 +142,35 @@ def alone(name, made, destination):
 
 
 def environment(destination, root, have, packages):
-    """How its Python is run: the command, and variables."""
-    if destination in have:
-        return [sys.executable], {"PYTHONPATH": have[destination]}
+    """The command that runs its Python."""
+    words = packages.get(destination) or ["numpy", *([] if destination in have else PACKAGES[destination])]
     folder = root / "-".join([destination, *re.findall(r"\w[\w.]*", "-".join(packages.get(destination, [])))])
     if not (folder / "bin").exists():
         venv.create(folder, with_pip=True)
-        install = [str(folder / "bin/python"), "-m", "pip", "install", "-q"]
-        install += packages.get(destination) or ["numpy", *PACKAGES[destination]]
-        subprocess.run(install, check=True)
-    return [str(folder / "bin/python"), "-I"], {}
+        subprocess.run([str(folder / "bin/python"), "-m", "pip", "install", "-q", *words], check=True)
+        if destination in have:
+            (site,) = folder.glob("lib/python*/site-packages")
+            (site / "have.pth").write_text(f"{have[destination]}\n")
+    return [str(folder / "bin/python"), "-I"]
 
 
-def run(command, variables, *args):
+def run(command, *args):
     keep = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
     done = subprocess.run(
-        [*command, *map(str, args)], env={**keep, **variables}, capture_output=True, text=True, timeout=900, cwd="/",
-        check=False,
-    )  # fmt: skip
+        [*map(str, [*command, *args])], env=keep, capture_output=True, text=True, timeout=900, cwd="/", check=False
+    )
     return done.returncode, (done.stdout + done.stderr).strip()
 
 
-def changed(folder, destination, where):
-    """A copy of the folder with another byte in the kernel that the destination runs."""
+BYTES = ((" += ", " -= "), ("rows[i] * 24", "rows[i] * 23"), ("] + y[", "] - y["), ("a * ", "a + "))
+"""A byte of a kernel, and what is there instead: by the first of these that the text has, wherever it has it."""
+
+
+def changed(folder, destination, where, silently):
+    """A copy of the folder with another byte in the kernel that the destination runs.
+
+    silently: the manifest has the digest of the other text, and nothing that was built of the first one is there
+    """
     copy = where / folder.name
     shutil.copytree(folder, copy)
     manifest = json.loads((copy / "manifest.json").read_text())
@@ -171,21 +179,51 @@ def changed(folder, destination, where):
         row = {**row, **row["bodies"]["c"]}
     file = copy / row["source"]
     data = bytearray(file.read_bytes())
-    data[-2] ^= 1
-    file.write_bytes(bytes(data))
+    if silently:
+        text = data.decode()
+        begin = max(text.find("/* --- registers of"), 0)  # what stands before them in C is not the kernel's
+        pair = next(pair for pair in BYTES if pair[0] in text[begin:])
+        data = (text[:begin] + text[begin:].replace(*pair)).encode()
+        manifest["files"][row["source"]]["sha256"] = hashlib.sha256(data).hexdigest()
+        if built := manifest.get("library", {}).get("file"):
+            (copy / built).unlink(missing_ok=True)
+            manifest["files"].pop(built, None)
+        (copy / "manifest.json").write_text(json.dumps(manifest))
+    else:
+        data[-2] ^= 1
+    file.write_bytes(data)
     return copy
 
 
-def tested(folder, destination, command, variables):
+def own_test(folder):
+    """What the folder's program in C says of itself, and its exit status."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    stem = manifest["c"]["function"]
+    with tempfile.TemporaryDirectory() as made:
+        build = ["cc", "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", folder / "selftest.c", folder / f"{stem}.c"]
+        code, said = run(build, "-o", f"{made}/selftest", "-lm", "-ldl", "-lpthread")
+        return (code, said) if code else run([f"{made}/selftest"])
+
+
+def tested(folder, destination, command):
     """The row of one folder in one environment: the self-test passes, and fails for another byte of the kernel."""
     began = time.perf_counter()
-    code, said = run(command, variables, folder / "selftest.py", destination)
+    code, said = run(command, folder / "selftest.py", destination)
     took = round(time.perf_counter() - began, 2)
-    with tempfile.TemporaryDirectory() as other:
-        wrong, _ = run(command, variables, changed(folder, destination, Path(other)) / "selftest.py", destination)
-    good = code == 0 and said.startswith(f"selftest ok {destination}") and wrong == 1
+    good = code == 0 and said.startswith(f"selftest ok {destination}")
+    told = {}
+    for silently in (False, True):
+        with tempfile.TemporaryDirectory() as other:
+            copy = changed(folder, destination, Path(other), silently)
+            wrong, why = run(command, copy / "selftest.py", destination)
+            told["results" if silently else "digest"] = why.splitlines()[0][:200]
+            good &= wrong == 1 and why.startswith("selftest failed")
+            if destination == "c" and silently:
+                passed, wrong = own_test(folder), own_test(copy)
+                good &= passed[0] == 0 and passed[1].startswith("selftest ok") and wrong[0] == 1
+                told["its own program"] = wrong[1].splitlines()[0][:200]
     nbytes = sum(f.stat().st_size for f in folder.iterdir() if f.is_file())
-    return {"ok": good, "seconds": took, "bytes": nbytes, "said": said[-600:]}
+    return {"ok": good, "seconds": took, "bytes": nbytes, "said": said[-600:], "a changed byte": told}
 
 
 def main():
@@ -214,16 +252,16 @@ def main():
             for destination, why in refused.items():
                 note(name, destination, refused=why)
         for destination in to:
-            command, variables = environment(
-                destination, args.environments or Path(scratch, "environments"), have, packages
-            )
-            versions[destination] = run(command, variables, "-c", VERSIONS)[1].splitlines()
+            command = environment(destination, args.environments or Path(scratch, "environments"), have, packages)
+            versions[destination] = run(command, "-c", VERSIONS)[1].splitlines()
+            if run(command, "-c", "import tensorir")[0] == 0:
+                raise SystemExit(f"{destination}: tensorir is in its environment")
             mine = {name: folder for name, (folder, targets) in folders.items() if destination in targets}
             for name, folder in mine.items():
-                note(name, destination, **tested(folder, destination, command, variables))
+                note(name, destination, **tested(folder, destination, command))
             three = list(mine.values())[:3]
             if len(three) == 3:
-                code, said = run(command, variables, "-c", THREE, destination, *three)
+                code, said = run(command, "-c", THREE, destination, *three)
                 note("three in a process", destination, ok=code == 0, said=said[-600:])
     if args.output:
         about = {"python": platform.python_version(), "machine": platform.machine(), "numpy": np.__version__}

@@ -11,7 +11,7 @@ import numpy as np
 
 from tensorir.codegen.names import identifier
 from tensorir.codegen.source import KernelLaunch, Param, Source, TensorMap, itemsize
-from tensorir.export.c_program import ERRORS, constants, gathers, given, header
+from tensorir.export.c_program import ERRORS, KNOWN, constants, gathers, given, header
 from tensorir.export.part import Part
 from tensorir.export.shipped.cuda_images import PORTABLE, number
 from tensorir.ir.dtypes import WIDENED
@@ -109,7 +109,7 @@ def _unit(part: Part, host: Host, called: str) -> str:
     parts += [f'#include "{called}.h"', *_names(part, programs, host, called), _shipped("host.c")]
     parts += [constants(source, called), _constants(source, called)]
     parts += [_program(p.source, source, n) for n, p in enumerate(programs)]
-    parts += [_table(programs), _images(part), _CHECKS, _indices(source, called), _shipped(host.file)]
+    parts += [_table(programs), _images(part), KNOWN, _CHECKS, _indices(source, called), _shipped(host.file)]
     parts += [f"const char *{called}_why(void) {{ return tir_words; }}", ""]
     return "\n".join(x for x in parts if x)
 

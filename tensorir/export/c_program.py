@@ -40,10 +40,11 @@ _ASKED = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma")
 
 ERRORS = {
     "NULL": "an address is NULL",
-    "ALIGNMENT": "an address is no multiple of its elements' size",
+    "ALIGNMENT": "an address is no multiple of its elements' size, or of 64 where it has to be",
     "MEMORY": "there is no memory for the workspace, or for what a block keeps",
     "INDEX": "an element that is used as an index is out of range",
     "THREADS": "parallel_for failed",
+    "SIZE": "tir_call.size is not set",
 }
 """What can go wrong, the codes from 1 on."""
 
@@ -52,7 +53,7 @@ _CALL = """\
 #define TIR_CALL
 /* How to run a kernel; NULL in place of its address: with what the kernel finds itself. */
 typedef struct tir_call {
-  size_t size;      /* sizeof(tir_call) */
+  size_t size;      /* sizeof(tir_call); less: the fields behind are not there, and count as 0 */
   void *stream;     /* not used on processors */
   int (*parallel_for)(void *pool, size_t blocks, void (*body)(void *state, size_t block), void *state); /* 0: it ran */
   void *pool;       /* its first argument; without parallel_for the kernel has threads that sleep between calls */
@@ -60,6 +61,18 @@ typedef struct tir_call {
   int threads;      /* at most so many; 0: as many as the process may use */
 } tir_call;
 #endif"""
+
+
+KNOWN = """\
+/* The call with 0 for the fields that are not there; NULL where not even its size is. */
+static const tir_call *tir_known(const tir_call *call, tir_call *known) {
+  if (call->size >= sizeof *known) return call;
+  if (call->size < sizeof call->size) return NULL;
+  memset(known, 0, sizeof *known);
+  memcpy(known, call, call->size);
+  return known;
+}
+"""
 
 
 def c_files(part: Part, called: str) -> dict[str, bytes]:
@@ -347,16 +360,21 @@ def _doors(source: Source, called: str) -> str:
     upper = called.upper()
     arrays, held = given(source), packed_bytes(source)
     early = source.used_once
-    lines = ["static int tir_given(const tir_call *call, void *const *buffers, char *packed, int which) {"]
+    total = spaces(source)[1]
+    lines = [KNOWN, "static int tir_given(const tir_call *call, void *const *buffers, char *packed, int which) {"]
     lines += [f"  static const unsigned char sizes[] = {{{', '.join(str(_checked(p)) for p in arrays)}}};"]
     lines += [f"  static const unsigned char early[] = {{{', '.join(str(int(p.name in early)) for p in arrays)}}};"]
+    lines += ["  tir_call known;", f"  if (call && !(call = tir_known(call, &known))) return {upper}_SIZE;"]
+    if total:
+        lines += [f"  if (call && (uintptr_t)call->workspace % {SPACE_ALIGN}) return {upper}_ALIGNMENT;"]
+    if held:
+        lines += [f"  if ((uintptr_t)packed % {SPACE_ALIGN}) return {upper}_ALIGNMENT;"]
     lines += [f"  if (!buffers) return {upper}_NULL;", f"  for (int n = 0; n < {len(arrays)}; ++n) {{"]
     lines += ["    if (which == 1 && !early[n]) continue;"]
     lines += [f"    if (sizes[n] && !buffers[n]) return {upper}_NULL;"]
     lines += [f"    if (sizes[n] > 1 && (uintptr_t)buffers[n] % sizes[n]) return {upper}_ALIGNMENT;", "  }"]
     if checks := list(gathers(source, upper)):
         lines += ["  if (which & 2) {", *(f"  {line}" for line in checks), "  }"]
-    total = spaces(source)[1]
     if total:
         lines += [
             "  static _Atomic(void *) spare;  /* between calls */",

@@ -135,6 +135,18 @@ assert torch.equal(op_of("one")(a, b), op_of("two")(a, b))
     assert "tensorir::one is registered already" in python(code, folder)
 
 
+def test_a_folder_may_be_loaded_twice(folder):
+    """As a package, and by its path for its own test: the operator is the same, and what has it goes on."""
+    code = """
+import one
+op, (a, b) = op_of("one"), (torch.ones(6, 4), torch.ones(4, 5))
+from one import selftest
+assert not selftest.main(["torch"]) and not selftest.main(["torch"])
+assert torch.equal(op(a, b), torch.full((6, 5), 4.0))
+"""
+    python(code, folder)
+
+
 def test_misfits_and_gradients_are_refused(folder):
     code = """
 import one

@@ -222,6 +222,9 @@ def test_a_queue_of_the_callers_is_not_waited_for(folders):
         out = np.empty((65, 96), "f4")
         cl.enqueue_copy(queue, out, memory[2])
         np.testing.assert_array_equal(out, a @ b)
+    call.size = 0
+    assert function(ctypes.byref(call), pointers(*(m.int_ptr for m in memory))) == errors["SIZE"]
+    assert b"size" in why()
     kind = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
     loose = cl.CommandQueue(context, properties=kind)
     call = Call(ctypes.sizeof(Call), loose.int_ptr)

@@ -252,6 +252,41 @@ def test_the_callers_threads_run_the_blocks(function):
     assert f(ctypes.addressof(call), pointers(a, b, c)) == 0 and len(ran) == 1 and np.array_equal(c, a @ b)
 
 
+def code(folders, kernel, name):
+    header = (folders(kernel) / f"{kernel.__name__}.h").read_text()
+    return int(re.search(rf"{kernel.__name__.upper()}_{name} = (\d+)", header)[1])
+
+
+def test_a_call_may_have_fewer_fields_but_not_none(function, folders):
+    """What is behind the size is somebody else's memory; a size of 0 was forgotten, and with it all that it says."""
+    f = function(packed)
+    a, b, c = ints(0, 65, 33), ints(1, 33, 96), np.full((65, 96), np.nan, "float32")
+    for fields in (8, 16, 24):
+        call = Call(fields, None, 1 * (fields < 24), 1, 1, 2)
+        assert f(ctypes.addressof(call), pointers(a, b, c)) == 0 and np.array_equal(c, a @ b)
+        c[:] = np.nan
+    call.size = 0
+    assert f(ctypes.addressof(call), pointers(a, b, c)) == code(folders, packed, "SIZE") and np.isnan(c).all()
+
+
+def test_a_workspace_is_aligned_or_refused(function, folders):
+    f, library = function(packed), function.loaded[0]
+    a, b, c = ints(0, 65, 33), ints(1, 33, 96), np.full((65, 96), np.nan, "float32")
+    header = (folders(packed) / "packed.h").read_text()
+    nbytes = int(re.search(r"packed_workspace_bytes \(\(size_t\)(\d+)\)", header)[1])
+    space = np.full(nbytes + 128, 7, np.uint8)
+    space = space[-space.ctypes.data % 64 :]
+    call = Call(ctypes.sizeof(Call), None, None, None, space.ctypes.data + 4, 2)
+    wrong = code(folders, packed, "ALIGNMENT")
+    assert f(ctypes.addressof(call), pointers(a, b, c)) == wrong and np.isnan(c).all() and (space == 7).all()
+    call.workspace -= 4
+    assert f(ctypes.addressof(call), pointers(a, b, c)) == 0 and np.array_equal(c, a @ b)
+    assert (space[nbytes:] == 7).all()
+    for g in (library.packed_pack, library.packed_packed):
+        g.argtypes = [ctypes.c_void_p] * 3
+        assert g(None, pointers(a, b, c), space.ctypes.data + 4) == wrong
+
+
 def test_threads_with_small_stacks_may_call(function):
     """The rows of the image that a block keeps take more than is left of the stack."""
     f, wrong = function(images), []

@@ -359,6 +359,8 @@ static int tir_run(const tir_ready *here, void *stream, void *const *given) {
 }
 
 static int tir_called(const tir_call *call, void *const *buffers) {
+  tir_call known;
+  if (call && !(call = tir_known(call, &known))) return tir_failed(TIR_SIZE, "call->size", "it is not set", 0);
   void *const stream = call ? call->stream : NULL;
   tir_ready *here;
   int pushed = 0;

@@ -306,7 +306,9 @@ static int tir_run(tir_ready *here, void *stream, void *const *given) {
 }
 
 int TIR_FUNCTION(load)(const tir_call *call) {
+  tir_call known;
   tir_ready *here;
+  if (call && !(call = tir_known(call, &known))) return tir_failed(TIR_SIZE, "call->size", "it is not set", 0);
   pthread_mutex_lock(&tir_lock);
   const int code = tir_made(call ? call->stream : NULL, &here);
   pthread_mutex_unlock(&tir_lock);
@@ -314,6 +316,8 @@ int TIR_FUNCTION(load)(const tir_call *call) {
 }
 
 int TIR_NAME(const tir_call *call, void *const *buffers) {
+  tir_call known;
+  if (call && !(call = tir_known(call, &known))) return tir_failed(TIR_SIZE, "call->size", "it is not set", 0);
   void *const stream = call ? call->stream : NULL;
   tir_ready *here;
   int code = tir_checked(buffers, stream != NULL);

@@ -186,7 +186,10 @@ class Operator:
         self.library._destroy()
 
 
-_registered: dict[str, Operator] = {}
+_registered: dict[str, Operator] = (
+    vars(torch.library).setdefault("_of_folders", {}).setdefault(str(Path(__file__).resolve().parent), {})
+)
+"""By name, what this folder registered: kept with PyTorch, as a folder may be loaded as a package and by its path."""
 
 
 def register(
