@@ -18,6 +18,9 @@ import destinations
 
 import tensorir as tir
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cpu"))
+from versus.environment import environment, now
+
 CALLS = 10_000
 CHECK = """
 import sys, threading, time
@@ -74,6 +77,7 @@ def main():
     parser.add_argument("-o", "--output", type=Path)
     args = parser.parse_args()
     have, rows = dict(pair.split("=", 1) for pair in args.have), []
+    about = environment()
     with tempfile.TemporaryDirectory() as scratch:
         folders = write(Path(scratch) / "made")
         for version in args.versions.split(","):
@@ -88,7 +92,8 @@ def main():
             rows.append({"version": version, "ok": code == 0, "said": said[-600:]})
             print("ok   " if code == 0 else "WRONG", version, said, flush=True)
     if args.output:
-        args.output.write_text(json.dumps(rows, indent=1) + "\n")
+        found = {"environment": about | {"ended": now()}, "calls": args.calls, "rows": rows}
+        args.output.write_text(json.dumps(found, indent=1) + "\n")
     sys.exit(0 if all(row["ok"] for row in rows) else 1)
 
 
