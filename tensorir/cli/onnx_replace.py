@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 import tempfile
@@ -12,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.resources import files as resources
+from itertools import count
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -193,7 +195,8 @@ def write(made: Plan, out: Path) -> dict[str, Any]:
         scratch = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
         (kernels := scratch / "kernels").mkdir()
         _export(made, kernels)
-        manifest = _library(made, kernels, _identifier(out.stem))
+        stem = _identifier(out.stem)
+        manifest = _library(made, kernels, stem, _unused(f"tensorir.{stem}", made.graph.model))
         _rewrite(made, manifest["onnxruntime"]["domain"])
         files = _save(made.graph.model, scratch / out.name)
         if folder.exists():
@@ -260,14 +263,21 @@ def _export(made: Plan, scratch: Path) -> None:
                 made.joined.difference_update(made.taken.pop(number)[0].taken)
 
 
-def _library(made: Plan, scratch: Path, stem: str) -> dict[str, Any]:
+def _unused(domain: str, model: Any) -> str:
+    """A domain of which the model has no operators yet: it may have been written by us."""
+    from tensorir.ops.onnx_nodes import domains
+
+    known = {o.domain for o in model.opset_import} | set(domains(model.graph))
+    return next(d for n in count(1) if (d := domain if n == 1 else f"{domain}_{n}") not in known)
+
+
+def _library(made: Plan, scratch: Path, stem: str, domain: str) -> dict[str, Any]:
     """Compile all kernels into one library; the folder's manifest."""
     from tensorir import __version__
     from tensorir.export.onnx_operators import glue
     from tensorir.export.shipped import build
 
     operators = made.operators()
-    domain = f"tensorir.{stem}"
     own = [_operator(name, match, kernel, scratch) for name, (match, kernel) in operators.items()]
     about: dict[str, Any] = {
         "format": FORMAT,
@@ -358,7 +368,7 @@ def _identifier(text: str) -> str:
 
 
 def compared(path: Path, out: Path, library: Path | None, seed: int = 0) -> dict[str, float]:
-    """The largest difference of each output of two models, relative to the largest value of it in the first."""
+    """How far each output of two models is ``apart`` on random inputs."""
     import numpy as np
 
     ort = package("onnxruntime")
@@ -381,11 +391,54 @@ def compared(path: Path, out: Path, library: Path | None, seed: int = 0) -> dict
     rng = np.random.default_rng(seed)
     given = {i.name: _random(rng, i) for i in new.get_inputs()}
     names = [o.name for o in old.get_outputs()]
-    found = {}
-    for name, a, b in zip(names, old.run(names, given), new.run(names, given), strict=True):
-        scale = float(np.abs(a).max(initial=0)) or 1.0
-        found[name] = float(np.abs(a.astype(np.float64) - b.astype(np.float64)).max(initial=0)) / scale
-    return found
+    results = []
+    for where, run in ((path, old), (out, new)):
+        try:
+            results.append(run.run(names, given))
+        except Exception as error:  # of classes without a common one
+            message = f"{where} does not run on random inputs: {' '.join(str(error).split()):.400}"
+            raise refuse(ExportError, "onnx.model", message, hint="without --test") from None
+    for name, a in zip(names, results[0], strict=True):
+        if not _comparable(a):
+            message = f"{name} of {path} has no finite values for random inputs: nothing can be compared"
+            raise refuse(ExportError, "onnx.model", message, hint="without --test")
+    return {name: apart(a, b) for name, a, b in zip(names, *results, strict=True)}
+
+
+def _comparable(a: Any) -> bool:
+    """Whether anything of a result is finite, or it has no numbers."""
+    import numpy as np
+
+    if isinstance(a, list | dict):
+        return not a or any(map(_comparable, a.values() if isinstance(a, dict) else a))
+    floats = isinstance(a, np.ndarray) and a.dtype.kind == "f"
+    return not floats or not a.size or bool(np.isfinite(a).any())
+
+
+def apart(a: Any, b: Any) -> float:
+    """The largest difference of two results of ONNX Runtime, relative to the largest value of the first.
+
+    Infinite where they are of other kinds or shapes, or one has NaN or an infinity that the other has not.
+    """
+    import numpy as np
+
+    if isinstance(a, dict) and isinstance(b, dict):
+        return apart(list(a.values()), list(b.values())) if list(a) == list(b) else np.inf
+    if isinstance(a, list) and isinstance(b, list):
+        return max(map(apart, a, b), default=0.0) if len(a) == len(b) else np.inf
+    if a is None or b is None or isinstance(a, list | dict) or isinstance(b, list | dict):
+        return 0.0 if a is b else np.inf
+    a, b = np.asarray(a), np.asarray(b)
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return np.inf
+    if a.dtype.kind not in "biuf":
+        return 0.0 if np.array_equal(a, b) else np.inf
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    a, b = a[~same | np.isfinite(a)], b[~same | np.isfinite(a)]
+    if not (np.isfinite(a).all() and np.isfinite(b).all()):
+        return np.inf
+    return float(np.abs(a - b).max(initial=0)) / (float(np.abs(a).max(initial=0)) or 1.0)
 
 
 def _random(rng: Any, value: Any) -> Any:
@@ -393,9 +446,9 @@ def _random(rng: Any, value: Any) -> Any:
     import numpy as np
 
     shape = [n if isinstance(n, int) else 1 for n in value.shape]
-    kinds: Mapping[str, Any] = {"float": np.float32, "double": np.float64, "float16": np.float16, "int64": np.int64,
-                                "int32": np.int32, "bool": np.bool_, "uint8": np.uint8, "int8": np.int8}  # fmt: skip
-    kind = kinds.get(value.type.removeprefix("tensor(").removesuffix(")"))
+    words = value.type.removeprefix("tensor(").removesuffix(")")
+    kinds: Mapping[str, Any] = {"float": np.float32, "double": np.float64, "float16": np.float16, "bool": np.bool_}
+    kind = np.dtype(words) if re.fullmatch(r"u?int(8|16|32|64)", words) else kinds.get(words)
     if kind is None:
         message = f"{value.name} is a {value.type}: --test knows no values for it"
         raise refuse(ExportError, "onnx.dtype", message, hint="without --test")

@@ -52,6 +52,10 @@ def command(model: Path, replace: bool, output: Path | None, dim: tuple[str, ...
         raise usage("--test compares what --replace writes")
     if not tune and (budget is not None or device is not None):
         raise usage("--budget and --device are for --tune")
+    if output is not None and not output.name:
+        raise usage(f"-o {output} names no file", f"-o {model.stem}_tir.onnx")
+    if output is not None and output.suffix == ".kernels":
+        raise usage(f"{output} is the name of the folder of the kernels", f"-o {output.stem}.onnx")
     if output is not None and output.resolve() == model.resolve():
         raise usage(f"{output} is the model itself", f"-o {model.stem}_tir.onnx")
     read = onnx_replace.read(model)

@@ -7,12 +7,14 @@ read it may become its epilogue: an Add, then an activation. Nothing here choose
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tensorir import ops
+from tensorir.errors import TensorIRError, refuse
+from tensorir.export.part import ExportError
 
 if TYPE_CHECKING:
     from tensorir.api.workload import Workload
@@ -120,7 +122,9 @@ def graph_of(model: Any, dims: Mapping[str, int] | None = None) -> Graph:
     readers.update(name for node in model.graph.node for name in _captured(node))
     readers.update(value.name for value in model.graph.output)
     reader = {name: number for number, node in enumerate(model.graph.node) for name in node.input}
-    constants = frozenset(w.name for w in model.graph.initializer) - {value.name for value in model.graph.input}
+    weights = {w.name for w in model.graph.initializer} - {value.name for value in model.graph.input}
+    weights |= {name for node in model.graph.node if node.op_type == "Constant" for name in node.output}
+    constants = frozenset(weights)
     return Graph(model, values, readers, reader, constants)
 
 
@@ -142,7 +146,8 @@ def candidates(graph: Graph) -> Iterator[tuple[int, list[Match] | Left]]:
         if node.domain not in ("", "ai.onnx") or node.op_type not in _KNOWN:
             continue
         try:
-            yield number, list(_matches(graph, number))
+            _need_valid(graph, node)
+            yield number, list(_possible(_matches(graph, number)))
         except _Other as why:
             yield number, Left(number, why.code, str(why))
 
@@ -151,6 +156,36 @@ def others(graph: Graph) -> Counter[str]:
     """How many nodes there are of each operator that is never replaced."""
     names = ((n.domain, n.op_type) for n in graph.nodes)
     return Counter(f"{d}::{op}" if d else op for d, op in names if d not in ("", "ai.onnx") or op not in _KNOWN)
+
+
+def _need_valid(graph: Graph, node: Any) -> None:
+    """Refuse what is no node by ONNX's own rules: how many inputs and outputs, which attributes of which types."""
+    from onnx import checker
+
+    context = type(checker.DEFAULT_CONTEXT)()
+    context.ir_version = graph.model.ir_version
+    context.opset_imports = {o.domain: o.version for o in graph.model.opset_import}
+    try:
+        checker.check_node(node, context)
+    except checker.ValidationError as error:
+        first = str(error).strip().partition("\n")[0]
+        raise _Other("onnx.attributes", f"onnx refuses it: {first:.200}") from None
+
+
+def _possible(matches: Iterable[Match]) -> Iterator[Match]:
+    """Those that are workloads; _Other with what the first is refused for where none is."""
+    refused: TensorIRError | None = None
+    found = 0
+    for match in matches:
+        try:
+            match.work()
+        except TensorIRError as error:
+            refused = refused or error
+        else:
+            found += 1
+            yield match
+    if refused is not None and not found:
+        raise _Other(refused.problems[0].code, refused.problems[0].message)
 
 
 def _matches(graph: Graph, number: int) -> Iterator[Match]:
@@ -220,12 +255,15 @@ def _conv(graph: Graph, number: int, node: Any) -> Match:
     given = _attributes(node)
     (n, c, h, wide), (k, cg, r, s) = x.shape, w.shape
     groups = given.get("group", 1)
-    if c != cg * groups or k % groups or list(given.get("kernel_shape", (r, s))) != [r, s]:
+    if groups < 1 or c != cg * groups or k % groups or list(given.get("kernel_shape", (r, s))) != [r, s]:
         raise _Other(
             "onnx.shape",
             f"its attributes do not fit {node.input[0]} {_text(x.shape)} and {node.input[1]} {_text(w.shape)}",
         )
     strides, dilations = list(given.get("strides", (1, 1))), list(given.get("dilations", (1, 1)))
+    for name, values in (("strides", strides), ("dilations", dilations)):
+        if len(values) != 2 or min(values) < 1:
+            raise _Other("onnx.attributes", f"{name} are {values}: 2 numbers from 1 on are meant")
     pads = _pads(given, (h, wide), (r, s), strides, dilations)
     for name, values in (("strides", strides), ("dilations", dilations), ("pads", pads)):
         if len(set(values)) != 1:
@@ -244,9 +282,14 @@ def _pads(given: Mapping[str, Any], sizes: Shape, taps: Shape, strides: Sequence
     """Zeros before rows and columns, then after them."""
     automatic = given.get("auto_pad", b"NOTSET").decode()
     if automatic in ("NOTSET", ""):
-        return list(given.get("pads", (0, 0, 0, 0)))
+        pads = list(given.get("pads", (0, 0, 0, 0)))
+        if len(pads) != 4:
+            raise _Other("onnx.attributes", f"pads are {pads}: 4 numbers are meant")
+        return pads
     if automatic == "VALID":
         return [0, 0, 0, 0]
+    if automatic not in ("SAME_UPPER", "SAME_LOWER"):
+        raise _Other("onnx.attributes", f"auto_pad is {automatic:.40}: no padding of ONNX")
     spans = [(t - 1) * d + 1 for t, d in zip(taps, dilations, strict=True)]
     total = [max((-(-n // st) - 1) * st + e - n, 0) for n, st, e in zip(sizes, strides, spans, strict=True)]
     less, more = [t // 2 for t in total], [-(-t // 2) for t in total]
@@ -340,11 +383,24 @@ def _captured(node: Any) -> Iterator[str]:
             yield from (value.name for value in inner.output)
 
 
+def domains(graph: Any) -> Iterator[str]:
+    """Domains of the nodes of a graph, and of those inside of them."""
+    for node in graph.node:
+        yield node.domain
+        for a in node.attribute:
+            for inner in (a.g, *a.graphs):
+                yield from domains(inner)
+
+
 def _inferred(model: Any) -> dict[str, Tensor]:
     """All values whose type is known. Weights are left out of what is inferred from: models may be large."""
     import onnx
 
-    made = onnx.shape_inference.infer_shapes(_without_weights(model), data_prop=True).graph
+    try:
+        made = onnx.shape_inference.infer_shapes(_without_weights(model), data_prop=True).graph
+    except Exception as error:  # of several classes, by version
+        words = " ".join(str(error).split())
+        raise refuse(ExportError, "onnx.model", f"the shapes of the model do not follow: {words:.300}") from None
     found = {v.name: _tensor(v) for v in (*made.value_info, *made.input, *made.output)}
     values = {name: t for name, t in found.items() if t is not None}
     return values | {w.name: Tensor(w.data_type, tuple(w.dims)) for w in model.graph.initializer}
@@ -356,6 +412,9 @@ def _without_weights(model: Any) -> Any:
 
     light = onnx.ModelProto(ir_version=max(model.ir_version, 4), opset_import=model.opset_import,
                             functions=model.functions)  # fmt: skip
+    known = {o.domain for o in model.opset_import} | {""}
+    for domain in dict.fromkeys(d for d in domains(model.graph) if d not in known):
+        light.opset_import.append(onnx.helper.make_opsetid(domain, 1))  # ONNX Runtime does not need it
     light.graph.name = model.graph.name or "graph"
     for name in ("node", "input", "output", "value_info", "sparse_initializer"):
         getattr(light.graph, name).extend(getattr(model.graph, name))

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed")
 
+from tensorir.errors import TensorIRError  # noqa: E402
 from tensorir.ops.onnx_nodes import Left, candidates, graph_of, others  # noqa: E402
 
 helper = onnx.helper
@@ -211,6 +212,61 @@ def test_a_value_that_a_branch_reads_keeps_its_name():
     made.graph.node.append(helper.make_node("If", ["which"], ["u"], then_branch=inner, else_branch=inner))
     assert [m.taken for m in found(made)] == [()]
     assert others(graph_of(made)) == {"Relu": 1, "If": 1}
+
+
+def test_constants_of_nodes_are_packed_once_too():
+    made = model([("Conv", ["x", "w"], ["y"], {})], {"x": (1, 3, 8, 8)}, ["y"])
+    value = onnx.numpy_helper.from_array(ints((4, 3, 3, 3), 1), "value")
+    made.graph.node.insert(0, helper.make_node("Constant", [], ["w"], value=value))
+    assert [m.params.get("prepack") for m in found(made)] == [True, None]
+
+
+DAMAGED = {
+    "attribute": (["x", "w"], {"strides": 1}), "unknown attribute": (["x", "w"], {"fancy": 3}),
+    "integer": (["x", "w"], {"auto_pad": 3}), "padding": (["x", "w"], {"auto_pad": "WIDE"}),
+    "number": (["x", "w"], {"group": 1.0}), "no groups": (["x", "w"], {"group": 0}), "one input": (["x"], {}),
+    "still": (["x", "w"], {"strides": [0, 0]}), "back": (["x", "w"], {"strides": [-1, -1]}),
+    "none": (["x", "w"], {"dilations": [0, 0]}), "few": (["x", "w"], {"pads": [1, 1]}),
+    "fewer": (["x", "w"], {"strides": [2]}), "more": (["x", "w"], {"dilations": [1, 1, 1]}),
+    "taps": (["x", "w"], {"kernel_shape": [2, 2]}), "cut": (["x", "w"], {"pads": [-1] * 4}),
+    "bias": (["x", "w", "w"], {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_node_that_is_none_of_onnx_is_left(name):
+    """And the others of the model are not."""
+    inputs, attributes = DAMAGED[name]
+    sides = {"x": (1, 3, 8, 8), "w": (4, 3, 3, 3)}
+    made = model([("Conv", inputs, ["y"], {}), ("Conv", ["x", "w"], ["z"], {})], sides, ["y", "z"])
+    for key, value in attributes.items():
+        made.graph.node[0].attribute.append(helper.make_attribute(key, value))
+    (_, left), (_, others) = candidates(graph_of(made))
+    assert isinstance(left, Left) and left.code in ("onnx.attributes", "onnx.shape", "conv2d.pad"), left
+    assert left.why and len(left.why) < 300 and "\n" not in left.why and len(others) == 1
+
+
+def test_products_with_wrong_attributes_are_left():
+    for attributes in ({"transA": 1.0}, {"alpha": 1}):
+        made = model([("Gemm", ["a", "b"], ["y"], {})], {"a": (3, 3), "b": (3, 3)}, ["y"])
+        for key, value in attributes.items():
+            made.graph.node[0].attribute.append(helper.make_attribute(key, value))
+        assert isinstance(found(made), Left)
+
+
+def test_domains_that_are_not_imported_do_no_harm():
+    """ONNX Runtime takes such models; those without ONNX's own it does not."""
+    made = model([("Conv", ["x", "w"], ["y"], {})], {"x": (1, 3, 8, 8), "w": (4, 3, 3, 3)}, ["y", "z"])
+    made.graph.node.append(helper.make_node("Strange", ["x"], ["z"], domain="of.others"))
+    inner = helper.make_graph([helper.make_node("Odd", ["x"], ["v"], domain="of.more")], "then", [], [
+        helper.make_tensor_value_info("v", FLOAT, None)])  # fmt: skip
+    made.graph.input.append(helper.make_tensor_value_info("which", onnx.TensorProto.BOOL, ()))
+    made.graph.node.append(helper.make_node("If", ["which"], ["u"], then_branch=inner, else_branch=inner))
+    assert len(found(made)) == 1 and len(made.opset_import) == 1
+    del made.opset_import[:]
+    with pytest.raises(TensorIRError, match="No opset import") as caught:
+        graph_of(made)
+    assert caught.value.code == "onnx.model"
 
 
 def test_operators_of_other_domains_and_types_are_left():

@@ -206,6 +206,101 @@ def test_a_model_that_cannot_be_run_is_no_bug(cli, tmp_path):
     assert code == 2 and "[onnx.model] onnxruntime does not take net.onnx" in err and "Strange" in err
 
 
+def of_one(path, *after, inputs=(), outputs=None):
+    """A convolution that makes c, and the nodes after it."""
+    w = onnx.numpy_helper.from_array(np.ones((4, 3, 3, 3), np.float32), "w")
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"]), *after]
+    ends = [helper.make_tensor_value_info("x", FLOAT, (1, 3, 6, 6)), *inputs]
+    outs = outputs or [helper.make_tensor_value_info("y", FLOAT, None)]
+    made = helper.make_graph(nodes, "g", ends, outs, [w])
+    onnx.save(helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+
+
+def number(name, value, dtype=np.float32):
+    return helper.make_node("Constant", [], [name], value=onnx.numpy_helper.from_array(np.array(value, dtype), name))
+
+
+REPLACE = ("--replace", "-o", "out.onnx", "--untuned", "--test", "--log", "none")
+
+
+def test_infinite_results_and_such_that_are_no_tensors_are_compared(cli, tmp_path):
+    """NaN where both have it is no difference; where nothing is finite nothing was compared."""
+    minus = helper.make_tensor_value_info("u", onnx.TensorProto.UINT32, (2,))
+    outs = [helper.make_tensor_value_info("y", FLOAT, None), helper.make_tensor_sequence_value_info("s", FLOAT, None),
+            helper.make_tensor_value_info("t", onnx.TensorProto.STRING, None),
+            helper.make_tensor_value_info("u2", onnx.TensorProto.UINT32, None)]  # fmt: skip
+    to_text = [number("half", 0.5), helper.make_node("Greater", ["c", "half"], ["g"]),
+               helper.make_node("Cast", ["g"], ["t"], to=onnx.TensorProto.STRING)]  # fmt: skip
+    nodes = [helper.make_node("Log", ["c"], ["y"]), helper.make_node("SequenceConstruct", ["c", "y"], ["s"]), *to_text,
+             helper.make_node("Identity", ["u"], ["u2"])]  # fmt: skip
+    of_one(tmp_path / "net.onnx", *nodes, inputs=[minus], outputs=outs)
+    code, out, err = cli("onnx", "net.onnx", *REPLACE, "--json")
+    assert code == 0 and not err, err
+    found = json.loads(out)["test"]
+    assert set(found) == {"y", "s", "t", "u2"} and 0 <= found["y"] < 1e-5 and 0 <= found["s"] < 1e-5
+    of_one(tmp_path / "net.onnx", number("none", 0), helper.make_node("Div", ["c", "none"], ["y"]))
+    code, _, err = cli("onnx", "net.onnx", *REPLACE)
+    assert code == 2 and "[onnx.model] y of net.onnx has no finite values" in err
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "apart"),
+    [
+        ([1.0, np.nan, np.inf, 2], [1.0, np.nan, np.inf, 2], 0), ([1.0, 2.0], [1.0, 2.5], 0.25),
+        ([1.0, np.nan], [1.0, 2.0], np.inf), ([1.0, 2.0], [1.0, np.nan], np.inf),
+        ([1.0, np.inf], [1.0, -np.inf], np.inf), ([1.0, 2.0], [1.0], np.inf),
+        ([1, 2], [1.0, 2.0], np.inf), (["a", "b"], ["a", "b"], 0),
+        (["a", "b"], ["a", "c"], np.inf), ([True, False], [True, True], 1), ([], [], 0), ([0.0, 0.0], [0.0, 0.5], 0.5),
+    ],
+)  # fmt: skip
+def test_how_far_results_are_apart(a, b, apart):
+    a, b = np.array(a), np.array(b)
+    assert onnx_replace.apart(a, b) == apart
+    assert onnx_replace.apart([a, a], [a, b]) == apart and onnx_replace.apart([{"k": a}], [{"k": b}]) == apart
+    assert onnx_replace.apart([a], [a, a]) == np.inf and onnx_replace.apart(None, a) == np.inf
+    assert onnx_replace.apart({"k": a}, {"l": a}) == np.inf and onnx_replace.apart(None, None) == 0
+
+
+def test_what_does_not_run_is_no_bug(cli, tmp_path):
+    shape = helper.make_tensor_value_info("to", onnx.TensorProto.INT64, (2,))
+    of_one(tmp_path / "net.onnx", helper.make_node("Reshape", ["c", "to"], ["y"]), inputs=[shape])
+    code, _, err = cli("onnx", "net.onnx", *REPLACE)
+    assert code == 2 and "[onnx.model] net.onnx does not run on random inputs" in err and "Reshape" in err
+    # a shape that is not what the model says of it: the operator refuses what ONNX Runtime would take
+    network(tmp_path / "net.onnx", "batch")
+    made = onnx.load(tmp_path / "net.onnx")
+    made.graph.node.insert(0, helper.make_node("Concat", ["x", "x"], ["xx"], axis=0))
+    made.graph.node[1].input[0] = "xx"
+    made.graph.value_info.append(helper.make_tensor_value_info("xx", FLOAT, (2, 3, 6, 6)))
+    onnx.save(made, str(tmp_path / "net.onnx"))
+    arguments = [*REPLACE, "--dim", "batch=2"]
+    code, _, err = cli("onnx", "net.onnx", *[a.replace("out.onnx", "other.onnx") for a in arguments])
+    assert code == 2 and "expected shape 2x3x6x6, got 4x3x6x6" in err, err
+
+
+def test_operators_of_an_earlier_library_stay_of_it(cli, tmp_path):
+    """A model that calls kernels has others replaced: also where its name is the same, no operator means two."""
+    network(tmp_path / "net.onnx")
+    assert cli("onnx", "net.onnx", "--replace", "-o", "out.onnx", "--untuned", "--log", "none")[0] == 0
+    more = onnx.load(tmp_path / "out.onnx")
+    more.graph.node.append(helper.make_node("MatMul", ["y", "square"], ["z"]))
+    more.graph.initializer.append(onnx.numpy_helper.from_array(np.eye(4, dtype=np.float32), "square"))
+    more.graph.output.append(helper.make_tensor_value_info("z", FLOAT, ("rows", 4)))
+    more.graph.output[0].type.tensor_type.shape.dim[0].dim_value = 96
+    onnx.save(more, str(tmp_path / "more.onnx"))
+    code, out, err = cli("onnx", "more.onnx", "--replace", "-o", "new/out.onnx", "--untuned", "--log", "none", "--json")
+    assert code == 0, err
+    said = json.loads(out)
+    assert said["domain"] == "tensorir.out_2" and [k["nodes"] for k in said["kernels"]] == [["MatMul z"]]
+    options = ort.SessionOptions()
+    for library in ("out.kernels/libout.so", said["library"]):
+        options.register_custom_ops_library(str((tmp_path / library).resolve()))
+    run = ort.InferenceSession("new/out.onnx", options, providers=["CPUExecutionProvider"])
+    x = np.random.default_rng(0).integers(-3, 4, (2, 3, 6, 6)).astype(np.float32)
+    y, z = run.run(["y", "z"], {"x": x})
+    assert np.array_equal(y, z) and y.any()
+
+
 def test_symbolic_extents_are_given_by_name(cli, tmp_path):
     network(tmp_path / "net.onnx", "batch")
     code, out, _ = cli("onnx", "net.onnx")
@@ -253,6 +348,9 @@ def test_wrong_calls_say_what_is_meant(cli, tmp_path, monkeypatch):
         ("net.onnx", "--test"): "compares what --replace writes",
         ("net.onnx", "--budget", "5s"): "are for --tune",
         ("net.onnx", "--replace", "-o", "net.onnx"): "is the model itself",
+        ("net.onnx", "--replace", "-o", "."): "-o . names no file",
+        ("net.onnx", "--replace", "-o", "/"): "-o / names no file",
+        ("net.onnx", "--replace", "-o", "out.kernels"): "out.kernels is the name of the folder of the kernels",
         ("text.onnx",): "[onnx.model] text.onnx is no ONNX model",
         ("empty.onnx",): "[onnx.model] empty.onnx is no ONNX model",
         ("short.onnx",): "[onnx.model] short.onnx is no ONNX model, or is damaged",
