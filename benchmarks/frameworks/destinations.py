@@ -7,7 +7,8 @@ the same with a changed byte of the kernel, which must fail: by the digest in th
 digest is made anew; three folders in one process. For C the program of the folder tests itself too, and must see the
 byte. All destinations of a kernel are in one folder, except where one refuses the kernel, which the result then says.
 A path DEST=DIR in --have uses packages that are in DIR instead of installing them, and --install 'onnxruntime=
-onnxruntime==1.17.3 numpy<2' other ones than the newest. Exit status 1 when anything is not as it must be.
+onnxruntime==1.17.3 numpy<2' other ones than the newest; "DEST=newest" beside it has both. Exit status 1 when anything
+is not as it must be.
 """
 
 import argparse
@@ -28,6 +29,10 @@ import numpy as np
 
 import tensorir as tir
 from tensorir.errors import TensorIRError
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cpu"))
+from versus.environment import environment as environment_here
+from versus.environment import now
 
 PACKAGES = {
     "source": ["pyopencl", "pocl-binary-distribution"],
@@ -141,17 +146,17 @@ def alone(name, made, destination):
     return False
 
 
-def environment(destination, root, have, packages):
-    """The command that runs its Python."""
-    words = packages.get(destination) or ["numpy", *([] if destination in have else PACKAGES[destination])]
-    folder = root / "-".join([destination, *re.findall(r"\w[\w.]*", "-".join(packages.get(destination, [])))])
+def environment(destination, root, have, packages=()):
+    """The folder of an environment for a destination, which has these packages, and the command of its Python."""
+    words = packages or ["numpy", *([] if destination in have else PACKAGES[destination])]
+    folder = root / "-".join([destination, *re.findall(r"\w[\w.]*", "-".join(packages))])
     if not (folder / "bin").exists():
         venv.create(folder, with_pip=True)
         subprocess.run([str(folder / "bin/python"), "-m", "pip", "install", "-q", *words], check=True)
         if destination in have:
             (site,) = folder.glob("lib/python*/site-packages")
             (site / "have.pth").write_text(f"{have[destination]}\n")
-    return [str(folder / "bin/python"), "-I"]
+    return folder, [str(folder / "bin/python"), "-I"]
 
 
 def run(command, *args):
@@ -163,7 +168,15 @@ def run(command, *args):
 
 
 BYTES = ((" += ", " -= "), ("rows[i] * 24", "rows[i] * 23"), ("] + y[", "] - y["), ("a * ", "a + "))
-"""A byte of a kernel, and what is there instead: by the first of these that the text has, wherever it has it."""
+"""A byte of a kernel, and what is there instead: by the first of these that the text has."""
+
+
+def another(text):
+    """The text with one byte of it changed; in C, one of each width's, as any of them may be the one that runs."""
+    common, *widths = re.split(r"(?=/\* --- registers of)", text)  # what stands before them is not the kernel's
+    parts = widths or [common]
+    pair = next(pair for pair in BYTES if all(pair[0] in part for part in parts))
+    return "".join([*([common] if widths else ()), *(part.replace(*pair, 1) for part in parts)])
 
 
 def changed(folder, destination, where, silently):
@@ -180,10 +193,7 @@ def changed(folder, destination, where, silently):
     file = copy / row["source"]
     data = bytearray(file.read_bytes())
     if silently:
-        text = data.decode()
-        begin = max(text.find("/* --- registers of"), 0)  # what stands before them in C is not the kernel's
-        pair = next(pair for pair in BYTES if pair[0] in text[begin:])
-        data = (text[:begin] + text[begin:].replace(*pair)).encode()
+        data = another(data.decode()).encode()
         manifest["files"][row["source"]]["sha256"] = hashlib.sha256(data).hexdigest()
         if built := manifest.get("library", {}).get("file"):
             (copy / built).unlink(missing_ok=True)
@@ -235,14 +245,16 @@ def main():
     parser.add_argument("--install", action="append", default=[], metavar="DEST=PACKAGES")
     parser.add_argument("-o", "--output", type=Path)
     args = parser.parse_args()
-    to, have = args.to.split(","), dict(pair.split("=", 1) for pair in args.have)
-    packages = {name: words.split() for name, _, words in (pair.partition("=") for pair in args.install)}
+    to, have, about = args.to.split(","), dict(pair.split("=", 1) for pair in args.have), environment_here()
+    packages = {name: [] for name in to}
+    for name, _, words in (pair.partition("=") for pair in args.install):
+        packages[name].append([] if words == "newest" else words.split())
     rows, versions = [], {}
 
     def note(kernel, destination, **row):
         rows.append({"kernel": kernel, "destination": destination, **row})
         words = row.get("refused") or f"{'ok' if row['ok'] else 'WRONG'} {row['said'].splitlines()[0]}"
-        print(f"{kernel:18} {destination:12} {words:.100}", flush=True)
+        print(f"{kernel:18} {row.get('environment', destination):12} {words:.100}", flush=True)
 
     with tempfile.TemporaryDirectory() as scratch:
         folders = {}
@@ -251,22 +263,21 @@ def main():
             folders[name] = (folder, targets)
             for destination, why in refused.items():
                 note(name, destination, refused=why)
-        for destination in to:
-            command = environment(destination, args.environments or Path(scratch, "environments"), have, packages)
-            versions[destination] = run(command, "-c", VERSIONS)[1].splitlines()
+        for destination, words in [(name, words) for name in to for words in packages[name] or [[]]]:
+            place, command = environment(destination, args.environments or Path(scratch, "environments"), have, words)
+            versions[place.name] = run(command, "-c", VERSIONS)[1].splitlines()
             if run(command, "-c", "import tensorir")[0] == 0:
-                raise SystemExit(f"{destination}: tensorir is in its environment")
+                raise SystemExit(f"{place.name}: tensorir is in its environment")
             mine = {name: folder for name, (folder, targets) in folders.items() if destination in targets}
             for name, folder in mine.items():
-                note(name, destination, **tested(folder, destination, command))
+                note(name, destination, environment=place.name, **tested(folder, destination, command))
             three = list(mine.values())[:3]
             if len(three) == 3:
                 code, said = run(command, "-c", THREE, destination, *three)
-                note("three in a process", destination, ok=code == 0, said=said[-600:])
+                note("three in a process", destination, environment=place.name, ok=code == 0, said=said[-600:])
     if args.output:
-        about = {"python": platform.python_version(), "machine": platform.machine(), "numpy": np.__version__}
-        about |= {"installed": versions}
-        args.output.write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n")
+        about |= {"python": platform.python_version(), "numpy": np.__version__, "installed": versions, "ended": now()}
+        args.output.write_text(json.dumps({"environment": about, "rows": rows}, indent=1) + "\n")
     sys.exit(0 if all(row.get("ok", True) for row in rows) else 1)
 
 
