@@ -7,6 +7,7 @@ from pathlib import Path
 import tensorir as tir
 from tensorir.errors.catalogue import of_phase, phases, prelude
 from tensorir.errors.habit_table import HABITS
+from tensorir.schedule.registry import PRIMITIVES, SECTIONS
 
 NOTE = "<!-- made by docs/generate.py -->\n\n"
 
@@ -35,22 +36,6 @@ MATH = (
     "pow",
 )
 MODULES = {"nn": "Definitions", "ops": "Operators with templates"}
-
-PRIMITIVES = {
-    "Loops": (
-        "split", "tile", "partition", "cut", "fuse", "reorder", "reindex", "bind", "parallel", "vectorize", "unroll",
-        "specialize", "annotate",
-    ),
-    "Where a stage runs": ("compute_at", "reverse_compute_at", "compute_inline", "reverse_compute_inline"),
-    "Copies and memory": ("stage_in", "stage_out", "set_scope", "layout", "run_once", "prefetch", "pipeline"),
-    "Reductions": ("decompose_reduction", "rfactor", "atomic"),
-    "Instructions": ("tensorize",),
-    "Arguments": ("assume",),
-}  # fmt: skip
-IMPLEMENTED_IN = (
-    "loops", "reindex", "binding", "cut", "placement", "staging", "reopen", "buffers", "once", "reduction", "tensorize",
-    "annotate", "prefetch", "pipeline", "specialize", "assume", "atomic",
-)  # fmt: skip
 
 
 def write(folder: Path) -> None:
@@ -148,41 +133,22 @@ def primitives() -> str:
             "they were called on. A refused call leaves the schedule as it was.\n"
         ),
     ]
-    for title, names in PRIMITIVES.items():
+    registered = [PRIMITIVES[n] for n in members(tir.Schedule) if n in PRIMITIVES]
+    for title in SECTIONS:
+        here = [p for p in registered if p.section == title]
         out += [f"## {title}\n", "| call | what it does |", "|---|---|"]
-        for name in names:
-            method = getattr(tir.Schedule, name)
-            out.append(
-                f"| `{name}{signature(method)}` | {(inspect.getdoc(method) or '').splitlines()[0]} |".replace("\n", " ")
-            )
+        for p in here:
+            first = (inspect.getdoc(p.method) or "").split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
+            out.append(f"| `{p.name}{signature(p.method)}` | {first} |")
         out.append("")
-        for name in names:
-            function = implementation(name)
-            if function is not None and len((inspect.getdoc(function) or "").splitlines()) > 1:
-                out += [f"`{name}`\n", doc_of(function)]
-    known = phases()
+        for p in here:
+            if "\n\n" in (inspect.getdoc(p.method) or ""):
+                out += [f"`{p.name}`\n", doc_of(p.method)]
     out += ["## What each refuses\n"]
-    for names in PRIMITIVES.values():
-        for name in names:
-            phase = {
-                "compute_inline": "inline",
-                "reverse_compute_inline": "reverse-inline",
-                "decompose_reduction": "decompose",
-            }
-            first = phase.get(name, name.replace("_", "-"))
-            links = ", ".join(f"[{c}](errors.md#{anchor(c)})" for c in (of_phase(first) if first in known else ()))
-            if links:
-                out.append(f"* `{name}`: {links}")
+    for p in sorted(registered, key=lambda p: SECTIONS.index(p.section)):
+        if links := ", ".join(f"[{c}](errors.md#{anchor(c)})" for c in p.refusals()):
+            out.append(f"* `{p.name}`: {links}")
     return "\n".join(out) + "\n"
-
-
-def implementation(name: str) -> object:
-    """The function behind a primitive, whose docstring says more."""
-    for module in IMPLEMENTED_IN:
-        home = importlib.import_module(f"tensorir.schedule.primitives.{module}")
-        if inspect.isfunction(getattr(home, name, None)):
-            return getattr(home, name)
-    return None
 
 
 def anchor(code: str) -> str:

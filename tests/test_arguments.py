@@ -19,7 +19,7 @@ from tensorir.intrin.intrin import Intrin, known, meaning, register
 from tensorir.ir.build import MATH
 from tensorir.ops.gemm_grouped import blocks_of
 from tensorir.runtime.device import devices, open_device
-from tensorir.schedule.stageref import StageRef
+from tensorir.schedule.schedule import StageRef
 
 ONE = (lambda s, c: s, tir.Space(x=[1]))
 

@@ -24,8 +24,7 @@ from tensorir.runtime.device import Device
 from tensorir.runtime.launch import BoundLaunch, Program
 from tensorir.runtime.sequence import LaunchSequence
 from tensorir.runtime.timing import Timing
-from tensorir.schedule.schedule import Schedule
-from tensorir.schedule.stageref import StageRef
+from tensorir.schedule.schedule import Schedule, StageRef
 from tensorir.schedule.trace import Step, Trace
 from tensorir.show import curves
 from tensorir.show.pieces import (

@@ -115,14 +115,14 @@ def wrong_stage_in(program, buffer, at, *rest):
     return loops.Rewrite(done.program.replace(body=replace(done.program.body, {stage: moved})), done.new, done.gone)
 
 
-right_split, right_stage_in = loops.split, staging.stage_in
+right_split, right_stage_in = loops._split, staging._stage_in
 
 
 @pytest.mark.parametrize(
     ("module", "name", "wrong", "step"),
     [
-        (loops, "split", wrong_split_order, "s.split('C.i', [None, 2, 2])"),
-        (staging, "stage_in", wrong_stage_in, "s.stage_in('A', 'C.k.0', 'shared')"),
+        (loops, "_split", wrong_split_order, "s.split('C.i', [None, 2, 2])"),
+        (staging, "_stage_in", wrong_stage_in, "s.stage_in('A', 'C.k.0', 'shared')"),
     ],
 )
 def test_blame_names_the_step(module, name, wrong, step, monkeypatch):
@@ -140,7 +140,7 @@ def test_blame_of_a_later_step(monkeypatch):
         return (wrong_split_order if loop.var.name == "C.out.i" else right_split)(program, loop, *rest)
 
     s = tiled(steps=11)
-    monkeypatch.setattr(loops, "split", sometimes)
+    monkeypatch.setattr(loops, "_split", sometimes)
     s.split("C.out.i", [None, 2])
     assert str(s.blame()) == "s.split('C.out.i', [None, 2])"
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import tensorir as tir
-from tensorir.schedule.schedule import PRIMITIVES
+from tensorir.schedule.registry import PRIMITIVES
 
 
 def matmul(m=9, n=8, k=8):

@@ -5,17 +5,30 @@ from __future__ import annotations
 from typing import Any
 
 from tensorir.errors import Problem, ScheduleError
-from tensorir.errors.needs import plain_int, shown
+from tensorir.errors.needs import need_text, plain_int, shown
 from tensorir.ir.build import as_int
 from tensorir.ir.tree import Loop, Program
 from tensorir.schedule.analysis import caret, need_serial
+from tensorir.schedule.history import Name, S
+from tensorir.schedule.registry import primitive
 from tensorir.schedule.rewrite import Rewrite, swap
 
 KEYS = {"unroll": "a power of two: the factor by which the device compiler shall unroll the loop"}
 
 
-def annotate(program: Program, loop: Loop, key: str, value: Any) -> Rewrite:
-    """Give the device compiler a hint about a loop; meaning and legality do not change."""
+@primitive("Loops")
+def annotate(self: S, axis: Name, key: str, value: Any) -> S:
+    """Give the device compiler a hint about a loop; meaning and legality do not change.
+
+    "unroll": a power of two, the factor by which it shall unroll the loop
+    """
+    loop = self._loop(axis)
+    need_text("key", key, ScheduleError)
+    self._history._apply("annotate", (loop, key, value), {}, lambda p: _annotate(p, loop, key, value))
+    return self
+
+
+def _annotate(program: Program, loop: Loop, key: str, value: Any) -> Rewrite:
     if key not in KEYS:
         raise ScheduleError(Problem("annotate.known-key", f"there is no annotation {key!r}", at=caret(loop),
                                     hint=f"one of {', '.join(KEYS)}"))  # fmt: skip

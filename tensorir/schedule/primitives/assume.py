@@ -5,22 +5,43 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tensorir.errors import Problem, ScheduleError
+from tensorir.errors.needs import need_int
 from tensorir.expr.program import gathers
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Buffer, Fact, Program
+from tensorir.schedule.history import Name, S
+from tensorir.schedule.registry import primitive
 from tensorir.schedule.rewrite import Rewrite
 
 MOST_ALIGN = 64
 """Bytes: every runtime aligns its own memory at least so, and ``tir.empty`` host arrays."""
 
 
-def assume(program: Program, outputs: Sequence[Tensor], buffer: Buffer, align: int | None, low: int | None,
-           high: int | None) -> Rewrite:  # fmt: skip
-    """Add what holds of an argument: its alignment in bytes, or bounds of its elements, ``low <= element < high``.
+@primitive("Arguments")
+def assume(self: S, tensor: Name, align: int | None = None, low: int | None = None, high: int | None = None) -> S:
+    """Promise facts about an argument, on which the emitted code then relies.
 
-    Facts add up: of two about one argument, the stronger holds
+    align: bytes of which its address is a multiple. Each launch checks that: a part of a device buffer that starts
+           elsewhere is refused (``launch.alignment``; the buffer itself is taken to start where the runtime puts
+           its own), a host array is worked on in an aligned copy (``tir.empty`` makes host arrays that need none)
+    low, high: ``low <= element < high`` for every element of an index tensor. **Nobody checks it**, since looking
+           at all indices is what it saves: the scan of each launch (``launch.index-range``), also in exported
+           loaders, where these bounds say that all indices exist. With wrong ones a kernel reads anywhere
+
+    There is nothing to say about aliasing: launches refuse overlapping outputs, and pointers are ``restrict``. Facts
+    add up: of two about one argument, the stronger holds
     """
+    history = self._history
+    buffer = history._buffer(tensor)
+    given = {"align": align, "low": low, "high": high}
+    said = {k: None if v is None else need_int(k, v, error=ScheduleError) for k, v in given.items()}
+    history._apply("assume", (buffer,), said, lambda p: _assume(p, history.outputs, buffer, **said))
+    return self
+
+
+def _assume(program: Program, outputs: Sequence[Tensor], buffer: Buffer, align: int | None, low: int | None,
+           high: int | None) -> Rewrite:  # fmt: skip
     if align is None and low is None and high is None:
         raise _refuse("assume.nothing", f"nothing is said about {buffer.name}", f"s.assume({buffer.name!r}, align=64)")
     if buffer not in program.params:

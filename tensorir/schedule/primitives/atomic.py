@@ -6,19 +6,28 @@ from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.tree import Axis, Program, Stage, Update
 from tensorir.ir.visit import reads
 from tensorir.schedule.analysis import caret, index_of, stages_writing
+from tensorir.schedule.history import Name, S
+from tensorir.schedule.registry import primitive
 from tensorir.schedule.rewrite import Rewrite, swap
 
 DTYPES = ("float32", "int32", "uint32")
 """What threads can add to without a lock on every device, whatever its language."""
 
 
-def atomic(program: Program, stage: Stage) -> Rewrite:
+@primitive("Reductions", moves=True)
+def atomic(self: S, stage: Name) -> S:
     """Let a sum add its terms by atomic operations, so that loops of its reduction may be bound to blocks and threads.
 
     The sum starts in a kernel of its own (``decompose_reduction`` at its outermost loop), and nothing else in its
     kernel may touch the result. Terms are added in any order: sums of floats differ in their last bits from one launch
     to the next.
     """
+    found = self._history._stage(stage)
+    self._history._apply("atomic", (found,), {}, lambda p: _atomic(p, found))
+    return self
+
+
+def _atomic(program: Program, stage: Stage) -> Rewrite:
     update = stage.body
     if not isinstance(update, Update) or update.combiner.name != "sum" or len(update.buffers) != 1:
         raise _refuse("atomic.sum", f"{stage.name} adds nothing up", stage, "a stage that reduces with sum")

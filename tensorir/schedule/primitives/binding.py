@@ -6,6 +6,7 @@ import math
 
 from tensorir.errors import Problem, ScheduleError
 from tensorir.errors.habits import meant
+from tensorir.errors.needs import need_text
 from tensorir.ir.build import as_int
 from tensorir.ir.tree import BLOCKS, WARPS, Axis, Kind, Loop, Program, Scope, Stage
 from tensorir.ir.visit import find, uses, writes
@@ -19,12 +20,15 @@ from tensorir.schedule.analysis import (
     index_of,
     need_serial,
 )
+from tensorir.schedule.history import Name, S
 from tensorir.schedule.primitives.loops import UNROLL_LIMIT
+from tensorir.schedule.registry import primitive
 from tensorir.schedule.rewrite import Rewrite, swap
 from tensorir.target import Target
 
 
-def bind(program: Program, loop: Loop, axis: str, target: Target) -> Rewrite:
+@primitive("Loops", moves=True)
+def bind(self: S, axis: Name, to: str) -> S:
     """Bind a loop to a block axis (CUDA blockIdx, OpenCL get_group_id) or a thread axis.
 
     "warp.x" and "warp.y" hand the iterations to whole warps (CUDA): each does its iteration with its 32 threads
@@ -38,6 +42,13 @@ def bind(program: Program, loop: Loop, axis: str, target: Target) -> Rewrite:
     iterations t, t + threads, t + 2 * threads … (as ``stage_in`` does with copies into shared memory). What is inside
     may use registers of its own; what others read of it has to be in shared or global memory
     """
+    loop, history = self._loop(axis), self._history
+    need_text("to", to, ScheduleError)
+    history._apply("bind", (loop, to), {}, lambda p: _bind(p, loop, to, history.target))
+    return self
+
+
+def _bind(program: Program, loop: Loop, axis: str, target: Target) -> Rewrite:
     kinds = {k.value: k for k in Kind if k.level != "sequential"} | {"threads": Kind.COOPERATIVE}
     if axis not in kinds:
         raise _refuse(
@@ -133,12 +144,19 @@ def _dimension(kind: Kind) -> int:
     return 1 if kind is Kind.WARPGROUP else "xyz".index(kind.value[-1])
 
 
-def parallel(program: Program, loop: Loop, target: Target) -> Rewrite:
-    """Deal the iterations of a loop out over the cores, or multiprocessors: it gets the first free block axis.
+@primitive("Loops", moves=True)
+def parallel(self: S, axis: Name) -> S:
+    """Distribute the iterations of a loop over the cores, or multiprocessors: it gets the first free block axis.
 
     A block axis is free where no other loop of the same stage has it, where the loops of the kernel that have it are as
     long as this one, and where the target allows that many blocks; all else is as ``bind`` to that axis
     """
+    loop, history = self._loop(axis), self._history
+    history._apply("parallel", (loop,), {}, lambda p: _parallel(p, loop, history.target))
+    return self
+
+
+def _parallel(program: Program, loop: Loop, target: Target) -> Rewrite:
     need_serial(loop, "parallel")
     if found := has_axis(loop, Axis.REDUCE) + has_axis(loop, Axis.ORDERED):
         stage, it = found[0]
@@ -154,7 +172,7 @@ def parallel(program: Program, loop: Loop, target: Target) -> Rewrite:
     reasons = []
     for kind in BLOCKS:
         try:
-            return bind(program, loop, kind.value, target)
+            return _bind(program, loop, kind.value, target)
         except ScheduleError as e:
             reasons.append(e.problems[0].message)
     raise _refuse(

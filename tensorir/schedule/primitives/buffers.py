@@ -4,25 +4,41 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from tensorir.errors import Problem, ScheduleError
 from tensorir.errors.habits import meant
-from tensorir.errors.needs import plain_int
+from tensorir.errors.needs import need_ints, need_text, plain_int
 from tensorir.ir.layout import COLLECTIVES, permuted
 from tensorir.ir.layout_text import parse_layout
 from tensorir.ir.tree import Buffer, Layout, Program, Scope
 from tensorir.ir.visit import swap_buffers
+from tensorir.schedule.history import Name, S
+from tensorir.schedule.registry import primitive
 from tensorir.schedule.rewrite import Rewrite, with_body
 
 SCOPES = {s.value: s for s in (Scope.GLOBAL, Scope.SHARED, Scope.WARP, Scope.REGISTER, Scope.AUTO)}
 
 
-def set_scope(program: Program, buffer: Buffer, scope: str) -> Rewrite:
-    """Keep an intermediate buffer in "shared", "register" or "global" memory ("auto": the narrowest that works).
+def need_map(layout: Any) -> str | None:
+    """``layout`` where it is an index map as text, or None."""
+    return None if layout is None else need_text("layout", layout, ScheduleError)
+
+
+@primitive("Copies and memory", moves=True)
+def set_scope(self: S, tensor: Name, scope: str) -> S:
+    """Keep an intermediate tensor in "shared", "register" or "global" memory ("auto": the narrowest that works).
 
     "warp" is the registers of a warp: one copy for its 32 threads, each of which holds the elements that the
     instructions on it deal out to it
     """
+    buffer = self._history._buffer(tensor)
+    need_text("scope", scope, ScheduleError)
+    self._history._apply("set_scope", (buffer, scope), {}, lambda p: _set_scope(p, buffer, scope))
+    return self
+
+
+def _set_scope(program: Program, buffer: Buffer, scope: str) -> Rewrite:
     if scope not in SCOPES:
         raise ScheduleError(Problem("scope.unknown", f"there is no scope {scope}", hint=meant("scope", scope, SCOPES)))
     _own(program, buffer, "set-scope")
@@ -30,10 +46,9 @@ def set_scope(program: Program, buffer: Buffer, scope: str) -> Rewrite:
     return Rewrite(with_body(program, swap_buffers(program.body, {buffer: new})))
 
 
-def layout(
-    program: Program, buffer: Buffer, layout: str | None = None, pad: int = 0, order: Sequence[int] | None = None
-) -> Rewrite:
-    """Store an intermediate buffer by an index map, with ``pad`` spare elements per row.
+@primitive("Copies and memory")
+def layout(self: S, tensor: Name, layout: str | None = None, pad: int = 0, order: Sequence[int] | None = None) -> S:
+    """Store an intermediate tensor by an index map, with ``pad`` spare elements per row.
 
     layout: the buffer's dimensions under names of your own, an arrow, and the storage dimensions, outermost first:
             "c, h, w -> h, w, c" is another order, "k, j -> j/16, k, j%16" panels of 16 columns, "o, c -> o/16, c/4,
@@ -52,6 +67,17 @@ def layout(
     ``layout.rank``, ``layout.not-bijective``, ``layout.twice``, ``layout.order``, ``layout.pad``,
     ``layout.own-buffer``, ``layout.fold``, ``layout.lanes``.
     """
+    buffer = self._history._buffer(tensor)
+    order = None if order is None else need_ints("order", order, ScheduleError)
+    args = (buffer,) if need_map(layout) is None else (buffer, layout)
+    options = {"pad": pad, "order": order}
+    self._history._apply("layout", args, options, lambda p: _layout(p, buffer, layout, pad, order))
+    return self
+
+
+def _layout(
+    program: Program, buffer: Buffer, layout: str | None = None, pad: int = 0, order: Sequence[int] | None = None
+) -> Rewrite:
     _own(program, buffer, "layout")
     new = buffer.replace(layout=layout_of(buffer, layout, pad, order))
     return Rewrite(with_body(program, swap_buffers(program.body, {buffer: new})))

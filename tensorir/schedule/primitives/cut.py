@@ -6,19 +6,30 @@ from typing import Any
 
 from tensorir.arith.affine import Arith
 from tensorir.errors import Problem, ScheduleError
+from tensorir.errors.needs import need_int
 from tensorir.ir.build import as_expr
 from tensorir.ir.tree import Axis, Kind, Load, Loop, Program, Stage, Var
 from tensorir.ir.visit import Rewriter, find, sequence, substitute, writes
 from tensorir.schedule.analysis import caret, constant_extent, driven_by, index_of, unique
+from tensorir.schedule.history import H, Name, Scheduled
+from tensorir.schedule.registry import primitive
 from tensorir.schedule.rewrite import Rewrite, nest, swap
 
 
-def cut(program: Program, loop: Loop, at: int) -> Rewrite:
-    """Two nests in place of the one around ``loop``: iterations below ``at``, and in ``<stage>.tail`` the others.
+@primitive("Loops")
+def cut(self: Scheduled[H], axis: Name, at: int) -> H:
+    """Make two nests of one at the root: iterations of ``axis`` below ``at``, and in a stage ``<stage>.tail`` the
+    others, which is returned. Each becomes a kernel of its own, scheduled by itself.
 
     Conditions that one of the nests decides are gone there, and with them what it does not read. Loops are still
     serial: index-set splitting, of a stage that is at the root and shares its loops with no other.
     """
+    loop, point = self._loop(axis), need_int("at", at, error=ScheduleError)
+    (name,) = self._history._apply("cut", (loop, point), {}, lambda p: _cut(p, loop, point))
+    return self._history._handle(name)
+
+
+def _cut(program: Program, loop: Loop, at: int) -> Rewrite:
     index = index_of(program)
     extent = constant_extent(loop, "cut.symbolic-extent")
     root = index.root_of(loop)

@@ -6,9 +6,10 @@ import contextlib
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from tensorir.errors import DeclarationError, Problem, ScheduleError
-from tensorir.errors.needs import need_int, shown
+from tensorir.errors.needs import need_int, need_list, need_names, need_text, shown
 from tensorir.ir.build import as_expr, as_int, binary, const
 from tensorir.ir.tree import (
     Axis,
@@ -35,7 +36,9 @@ from tensorir.schedule.analysis import (  # fmt: skip
     need_serial,
     unique,
 )
+from tensorir.schedule.history import AxisRef, Name, S, Scheduled, full_name
 from tensorir.schedule.marks import fused_marks, split_marks
+from tensorir.schedule.registry import primitive
 from tensorir.schedule.rewrite import Rewrite, nest, swap
 
 TAILS = ("guard", "exact", "pad", "peel", "balanced", "shift")
@@ -46,9 +49,11 @@ _MOST = 2**31 - 1
 """What a loop can count to."""
 
 
-def split(program: Program, loop: Loop, factors: Sequence[int | None], tail: str = "guard",
-          names: Sequence[str] | None = None) -> Rewrite:  # fmt: skip
-    """Replace a loop by a nest of ``len(factors)`` loops, outermost first; one factor may be None (inferred).
+@primitive("Loops")
+def split(self: Scheduled[Any], axis: Name, factors: Sequence[int | None], tail: str = "guard",
+          names: Sequence[str] | None = None) -> tuple[AxisRef, ...]:  # fmt: skip
+    """Replace a loop by a nest of ``len(factors)`` loops; returns them, outermost first. One factor may be None
+    (inferred).
 
     tail: "guard" adds a condition where the factors overshoot; "exact" refuses to overshoot; "pad" runs whole tiles
           without a condition, terms beyond the end counting as the initial value, for stages that write a copy of
@@ -57,6 +62,16 @@ def split(program: Program, loop: Loop, factors: Sequence[int | None], tail: str
           differing by at most one, one body per size; "shift" moves the last tile back, so that it repeats
           some elements (stages that only store)
     """
+    loop = self._loop(axis)
+    need_text("tail", tail, ScheduleError)
+    named = None if names is None else [full_name(loop, n) for n in need_names("names", names, ScheduleError)]
+    out = self._history._apply("split", (loop, factors), {"tail": tail, "names": named},
+                               lambda p: _split(p, loop, factors, tail, named))  # fmt: skip
+    return tuple(map(AxisRef, out))
+
+
+def _split(program: Program, loop: Loop, factors: Sequence[int | None], tail: str = "guard",
+          names: Sequence[str] | None = None) -> Rewrite:  # fmt: skip
     need_serial(loop, "split")
     extent = constant_extent(loop, "split.symbolic-extent")
     sizes = _factors(loop, extent, factors, tail)
@@ -120,12 +135,19 @@ def _tiled(loop: Loop, extent: int, axes: Sequence[Var], most: int, tail: str) -
     return nest(split_marks(loop, loops, even=tail == "peel"), body)
 
 
-def partition(program: Program, loop: Loop, at: Sequence[int]) -> Rewrite:
+@primitive("Loops")
+def partition(self: S, axis: Name, at: Sequence[int]) -> S:
     """Cut a loop at the given iterations: lowering gives each part a copy of the body with what it knows there.
 
     at: iterations in ascending order; those at or beyond either end cut nothing, earlier cuts remain. A loop that is
     bound to blocks afterwards keeps its parts where a block is one work-item: each block runs the copy of its part
     """
+    loop, points = self._loop(axis), need_list("at", at, "ints", ScheduleError)
+    self._history._apply("partition", (loop, points), {}, lambda p: _partition(p, loop, points))
+    return self
+
+
+def _partition(program: Program, loop: Loop, at: Sequence[int]) -> Rewrite:
     need_serial(loop, "partition")
     extent = constant_extent(loop, "partition.symbolic-extent")
     points = [need_int("at", p, high=_MOST) for p in at]
@@ -215,8 +237,16 @@ class Guard(Rewriter):
         return n.replace(guards=(*n.guards, self.cond), padded=(*n.padded, self.cond) if self.pad else n.padded)
 
 
-def fuse(program: Program, *loops: Loop, name: str | None = None) -> Rewrite:
-    """Make one loop of perfectly nested ones, outermost first. Without a name it has those of all."""
+@primitive("Loops")
+def fuse(self: Scheduled[Any], *axes: Name, name: str | None = None) -> AxisRef:
+    """Make one loop of perfectly nested ones, outermost first; returns it. Without a ``name`` it has those of all."""
+    loops = [self._loop(a) for a in axes]
+    label = None if name is None or not loops else full_name(loops[0], need_text("name", name, ScheduleError))
+    out = self._history._apply("fuse", loops, {"name": label}, lambda p: _fuse(p, *loops, name=label))
+    return AxisRef(out[0])
+
+
+def _fuse(program: Program, *loops: Loop, name: str | None = None) -> Rewrite:
     if len(loops) < 2:
         raise ScheduleError(Problem("fuse.count", f"fuse takes at least two loops, got {len(loops)}"))
     for x in loops:
@@ -258,8 +288,28 @@ def fuse(program: Program, *loops: Loop, name: str | None = None) -> Rewrite:
     return Rewrite(swap(program, loops[0], fused), (label,), gone)
 
 
-def reorder(program: Program, *loops: Loop) -> Rewrite:
+@primitive("Loops")
+def reorder(self: S, *axes: Name) -> S:
     """Put loops of one perfect nest into the given order, outermost first; others keep their places."""
+    loops = [self._loop(a) for a in axes]
+    self._history._apply("reorder", loops, {}, lambda p: _reorder(p, *loops))
+    return self
+
+
+@primitive("Loops", step=False)
+def tile(self: Scheduled[Any], *axes: Name, factors: Sequence[int]) -> tuple[AxisRef, ...]:
+    """Split each axis by its factor and move the inner parts inside: returns outer axes, then inner ones."""
+    loops, history = [self._loop(a) for a in axes], self._history
+    if len(need_list("factors", factors, "ints", ScheduleError)) != len(loops):
+        raise ScheduleError(Problem("tile.factors", f"{len(loops)} axes need {len(loops)} factors, got {len(factors)}"))
+    with history._as_one():
+        parts = [split(history, x.var.name, [None, f]) for x, f in zip(loops, factors, strict=True)]
+        new = [p[0] for p in parts] + [p[1] for p in parts]
+        reorder(history, *new)
+    return tuple(new)
+
+
+def _reorder(program: Program, *loops: Loop) -> Rewrite:
     names = [x.var.name for x in loops]
     if twice := [n for n in names if names.count(n) > 1]:
         raise _refuse("reorder.repeats", f"{twice[0]} is given twice", loops[0])
@@ -302,8 +352,15 @@ def reorder(program: Program, *loops: Loop) -> Rewrite:
     return Rewrite(swap(program, chain[0], nest(new, chain[-1].body)))
 
 
-def vectorize(program: Program, loop: Loop) -> Rewrite:
+@primitive("Loops")
+def vectorize(self: S, axis: Name) -> S:
     """Run an innermost loop in vector lanes (emitted as vector loads, stores and arithmetic where legal)."""
+    loop = self._loop(axis)
+    self._history._apply("vectorize", (loop,), {}, lambda p: _vectorize(p, loop))
+    return self
+
+
+def _vectorize(program: Program, loop: Loop) -> Rewrite:
     need_serial(loop, "vectorize")
     if not isinstance(loop.body, Stage):
         raise _refuse(
@@ -330,8 +387,15 @@ def vectorize(program: Program, loop: Loop) -> Rewrite:
     return Rewrite(swap(program, loop, loop.replace(kind=Kind.VECTOR)))
 
 
-def unroll(program: Program, loop: Loop) -> Rewrite:
+@primitive("Loops")
+def unroll(self: S, axis: Name) -> S:
     """Ask the device compiler to unroll a loop completely."""
+    loop = self._loop(axis)
+    self._history._apply("unroll", (loop,), {}, lambda p: _unroll(p, loop))
+    return self
+
+
+def _unroll(program: Program, loop: Loop) -> Rewrite:
     need_serial(loop, "unroll")
     extent = constant_extent(loop, "unroll.symbolic-extent")
     copies = extent * math.prod(as_int(x.extent) for x in find(loop.body, Loop) if x.kind is Kind.UNROLL)

@@ -8,14 +8,23 @@ from tensorir.ir.once import nests, runs_once
 from tensorir.ir.tree import Buffer, Loop, Program
 from tensorir.ir.visit import reads, swap_buffers, writes
 from tensorir.schedule.analysis import Index, caret
+from tensorir.schedule.history import Name, S
+from tensorir.schedule.registry import mark, primitive
 from tensorir.schedule.rewrite import Rewrite, with_body
 
 
-def run_once(program: Program, buffer: Buffer) -> Rewrite:
-    """Let the kernel that makes an intermediate tensor run ahead of time, when its inputs are bound or fixed.
+@primitive("Copies and memory")
+def run_once(self: S, tensor: Name) -> S:
+    """Make an intermediate tensor ahead of time, once for all launches on the same inputs.
 
     The tensor must be made by nests of its own, from inputs, constants and tensors that are made ahead of time too.
     """
+    buffer = self._history._buffer(tensor)
+    self._history._apply("run_once", (buffer,), {}, lambda p: _run_once(p, buffer))
+    return self
+
+
+def _run_once(program: Program, buffer: Buffer) -> Rewrite:
     if buffer in program.params or buffer.data is not None:
         what = "an output" if buffer in program.outputs else "an input" if buffer in program.inputs else "a constant"
         copied = f"s.stage_in({buffer.name!r}, at='root', scope='global', run='once')"
@@ -47,6 +56,7 @@ def run_once(program: Program, buffer: Buffer) -> Rewrite:
     return Rewrite(made)
 
 
+@mark("run_once", lambda s: s.primitive == "run_once" or ("run", "once") in s.options)
 def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
     """Why a primitive may not do what it did: a tensor that was made ahead of time would be made in every launch."""
     lost = _made_early(before) - _made_early(after)

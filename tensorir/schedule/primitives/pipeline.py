@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tensorir.errors import Problem, ScheduleError
+from tensorir.errors.needs import need_bool, need_int, need_mapping
 from tensorir.intrin.hopper import first_registers
 from tensorir.ir.build import as_int
 from tensorir.ir.tree import Axis, Buffer, Const, If, Kind, Loop, Program, Scope, Stage, Stmt, Store
@@ -19,6 +20,8 @@ from tensorir.schedule.analysis import (
     stages_writing,
     statements,
 )
+from tensorir.schedule.history import Name, S
+from tensorir.schedule.registry import mark, primitive
 from tensorir.schedule.rewrite import Rewrite, swap
 from tensorir.target import Target
 
@@ -33,9 +36,10 @@ ROLE_REGISTERS = range(24, 241, 8)
 """Of a thread of a warpgroup that asks for them (PTX ISA, setmaxnreg)."""
 
 
-def pipeline(program: Program, loop: Loop, depth: int, async_: bool, target: Target,
-             roles: Mapping[str, int] | None = None, turns: int = 1) -> Rewrite:  # fmt: skip
-    """While one iteration of ``loop`` uses what it copied into shared memory, the copies for the next are under way.
+@primitive("Copies and memory")
+def pipeline(self: S, axis: Name, depth: int = 2, async_: bool = False, roles: Mapping[str, int] | None = None,
+             turns: int = 1) -> S:  # fmt: skip
+    """While one iteration of a loop uses what it copied into shared memory, the copies for the next are under way.
 
     depth: buffers that take turns. With 2, an iteration loads what the next one needs into registers first, and stores
            that into the other buffer when its own work is done: memory is waited for once, before the first, and one
@@ -47,13 +51,26 @@ def pipeline(program: Program, loop: Loop, depth: int, async_: bool, target: Tar
     roles: registers of each thread that loads and that computes. A warpgroup of its own asks for the copies, which are
            of whole tiles (``stage_in(…, via="tma")``), as long as a buffer is free; those that compute wait for the
            next full one, and no thread waits for all others (warp specialisation)
-    turns: with roles, so many sets of warpgroups compute. They take the iterations of the loop around ``loop`` in
+    turns: with roles, so many sets of warpgroups compute. They take the iterations of the loop around ``axis`` in
            turns: while one set stores what an iteration gave, the next one multiplies (ping-pong)
     The tree keeps one body with a mark. Raises ScheduleError: ``pipeline.async``, ``pipeline.cpu``, ``pipeline.depth``,
     ``pipeline.no-copies``, ``pipeline.parts``, ``pipeline.roles``, ``pipeline.serial``, ``pipeline.symbolic-extent``,
     ``pipeline.turns``;
     primitives that come later may raise ``pipeline.lost``.
     """
+    loop, history = self._loop(axis), self._history
+    need_int("depth", depth, 1)
+    need_bool("async_", async_)
+    need_int("turns", turns, 1)
+    given = None if roles is None else dict(need_mapping("roles", roles, ScheduleError))
+    options = {"depth": depth, "async_": async_, "roles": given, "turns": turns}
+    history._apply("pipeline", (loop,), options,
+                   lambda p: _pipeline(p, loop, depth, async_, history.target, given, turns))  # fmt: skip
+    return self
+
+
+def _pipeline(program: Program, loop: Loop, depth: int, async_: bool, target: Target,
+             roles: Mapping[str, int] | None = None, turns: int = 1) -> Rewrite:  # fmt: skip
     need_serial(loop, "pipeline")
     constant_extent(loop, "pipeline.symbolic-extent")
     if roles is not None:
@@ -136,6 +153,7 @@ def _tiles_are_own(program: Program, around: Loop, turns: int) -> None:
         raise _refuse("pipeline.turns", message, around, hint="a loop over tiles of the result around the reduction")
 
 
+@mark("pipeline")
 def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
     """Why a primitive that was called after pipeline may not do what it did: the loop gone, or its copies."""
     marked = [x for x in find(before.body, Loop) if x.depth > 1]

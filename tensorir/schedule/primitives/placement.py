@@ -24,6 +24,8 @@ from tensorir.schedule.analysis import (  # fmt: skip
     stages_reading,
     stages_writing,
 )
+from tensorir.schedule.history import Name, S
+from tensorir.schedule.registry import primitive
 from tensorir.schedule.rewrite import (
     Rewrite,
     accesses_to,
@@ -42,13 +44,22 @@ from tensorir.schedule.rewrite import (
 )  # fmt: skip
 
 
-def compute_at(program: Program, stage: Stage, loop: Loop) -> Rewrite:
-    """Move a producer into ``loop``: each iteration computes just the box that its readers there need.
+@primitive("Where a stage runs", moves=True)
+def compute_at(self: S, stage: Name, consumer: Name, axis: Name | None = None) -> S:
+    """Move a producer into a loop of its consumer, ``s.compute_at("P", "C.i.0")`` or ``(P, C, "i.0")``: each iteration
+    computes just the box that its readers there need.
 
     The producer gets a fresh nest over that box (its reduction axes in full); schedule it afterwards. Where it was
     placed before, and what it reads was staged for the box that it had there, iterations beyond that box do not run:
     what they would read, nobody has written, and what they would compute, nobody reads.
     """
+    history = self._history
+    found, loop = history._stage(stage), history._loop_of(consumer, axis)
+    history._apply("compute_at", (found, loop), {}, lambda p: _compute_at(p, found, loop))
+    return self
+
+
+def _compute_at(program: Program, stage: Stage, loop: Loop) -> Rewrite:
     index = index_of(program)
     if loop in index.above(stage):
         raise _refuse("compute-at.self", f"{loop.var.name} is a loop of {stage.name} itself", stage,
@@ -128,8 +139,16 @@ def _within(index: Index, stage: Stage, top: Stmt, loop: Loop, boxes: list[Side]
     return out
 
 
-def reverse_compute_at(program: Program, stage: Stage, loop: Loop) -> Rewrite:
-    """Move a consumer behind its producer inside ``loop``: each iteration consumes the tile just made."""
+@primitive("Where a stage runs", moves=True)
+def reverse_compute_at(self: S, stage: Name, producer: Name, axis: Name | None = None) -> S:
+    """Move a consumer behind its producer inside a loop: each iteration consumes the tile just made."""
+    history = self._history
+    found, loop = history._stage(stage), history._loop_of(producer, axis)
+    history._apply("reverse_compute_at", (found, loop), {}, lambda p: _reverse_compute_at(p, found, loop))
+    return self
+
+
+def _reverse_compute_at(program: Program, stage: Stage, loop: Loop) -> Rewrite:
     index = index_of(program)
     if loop in index.above(stage):
         raise _refuse("reverse-compute-at.self", f"{loop.var.name} is a loop of {stage.name} itself", stage)
@@ -280,8 +299,15 @@ class _Guarded(Rewriter):
         return n.replace(guards=(*n.guards, *self.guards)) if n.name == self.name and self.guards else n
 
 
-def compute_inline(program: Program, stage: Stage) -> Rewrite:
+@primitive("Where a stage runs", word="inline")
+def compute_inline(self: S, stage: Name) -> S:
     """Put the producer's expression where it is read; the producer and its buffer vanish."""
+    found = self._history._stage(stage)
+    self._history._apply("compute_inline", (found,), {}, lambda p: _compute_inline(p, found))
+    return self
+
+
+def _compute_inline(program: Program, stage: Stage) -> Rewrite:
     made = writes(stage.body)
     if any(b in program.outputs for b in made):
         raise _refuse("inline.output", f"{made[0].name} is an output of the program", stage)
@@ -325,8 +351,15 @@ class _Inline(Rewriter):
         return substitute(self.value, at)
 
 
-def reverse_compute_inline(program: Program, stage: Stage) -> Rewrite:
+@primitive("Where a stage runs", word="reverse-inline", moves=True)
+def reverse_compute_inline(self: S, stage: Name) -> S:
     """Put an elementwise consumer's expression into the stage that writes what it reads (an epilogue)."""
+    found = self._history._stage(stage)
+    self._history._apply("reverse_compute_inline", (found,), {}, lambda p: _reverse_compute_inline(p, found))
+    return self
+
+
+def _reverse_compute_inline(program: Program, stage: Stage) -> Rewrite:
     if not isinstance(stage.body, Store) or stage.init is not None:
         raise _refuse("reverse-inline.pure", f"{stage.name} reduces or writes several buffers", stage)
     index = index_of(program)

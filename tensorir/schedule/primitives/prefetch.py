@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 
 from tensorir.errors import Problem, ScheduleError
+from tensorir.errors.needs import need_int
 from tensorir.ir.build import as_expr, binary
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Axis, Buffer, Iter, Kind, Load, Loop, Prefetch, Program, Scope, Stage, Stmt, Var
 from tensorir.ir.visit import find, sequence, substitute
 from tensorir.schedule.analysis import caret, index_of, need_room, stages_reading, unique
+from tensorir.schedule.history import Name, S
+from tensorir.schedule.registry import primitive
 from tensorir.schedule.rewrite import Rewrite, accesses_to, footprint, int_shape, nest, swap
 from tensorir.target import Target
 
@@ -19,16 +22,27 @@ MOST_LINES = 8
 """Requests that one iteration may make."""
 
 
-def prefetch(program: Program, buffer: Buffer, at: Loop, ahead: Loop, distance: int, target: Target) -> Rewrite:
-    """In each iteration of ``at``, ask for what the same iteration reads of ``buffer`` when ``ahead`` is ``distance``
-    iterations further on.
+@primitive("Copies and memory")
+def prefetch(self: S, tensor: Name, at: Name, ahead: Name | None = None, distance: int = 1) -> S:
+    """On CPUs, ask in each iteration of ``at`` for the cache lines of ``tensor`` that it will read when ``ahead`` is
+    ``distance`` iterations further on.
 
     at:    a loop whose iterations read a box of at most ``MOST_LINES`` cache lines
-    ahead: ``at`` or a loop around it
+    ahead: ``at`` (None) or a loop around it
     The stage ``<buffer>.fetch`` stands first in the loop; meaning and legality do not change. Hardware fetches ahead
     by itself along one page; this is for what jumps, such as the panel of weights that comes next (Mowry, Lam and
     Gupta, "Design and evaluation of a compiler algorithm for prefetching", ASPLOS 1992).
     """
+    history = self._history
+    buffer, loop = history._buffer(tensor), self._loop(at)
+    around = loop if ahead is None else self._loop(ahead)
+    far = need_int("distance", distance, 1, 2**31 - 1, error=ScheduleError)
+    history._apply("prefetch", (buffer, loop, around), {"distance": far},
+                   lambda p: _prefetch(p, buffer, loop, around, far, history.target))  # fmt: skip
+    return self
+
+
+def _prefetch(program: Program, buffer: Buffer, at: Loop, ahead: Loop, distance: int, target: Target) -> Rewrite:
     index = index_of(program)
     readers = stages_reading(at, buffer)
     if target.kind != "cpu":

@@ -27,12 +27,22 @@ from tensorir.ir.tree import (
 )
 from tensorir.ir.visit import find, sequence, substitute, uses, writes
 from tensorir.schedule.analysis import Index, caret, driven_by, drives, index_of, unique
+from tensorir.schedule.history import H, Name, Scheduled
 from tensorir.schedule.ownership import disjoint
+from tensorir.schedule.registry import primitive
 from tensorir.schedule.rewrite import Rewrite, nest, swap
 
 
-def decompose_reduction(program: Program, stage: Stage, loop: Loop) -> Rewrite:
-    """Give the initialisation its own stage ``<stage>.init`` before ``loop``, which must enclose the reduction."""
+@primitive("Reductions", word="decompose", moves=True)
+def decompose_reduction(self: Scheduled[H], stage: Name, axis: Name) -> H:
+    """Give the initialisation a stage ``<stage>.init`` before a loop that encloses the reduction; returns it."""
+    history = self._history
+    found, loop = history._stage(stage), history._loop_of(stage, axis)
+    out = history._apply("decompose_reduction", (found, loop), {}, lambda p: _decompose_reduction(p, found, loop))
+    return history._handle(out[0])
+
+
+def _decompose_reduction(program: Program, stage: Stage, loop: Loop) -> Rewrite:
     index = index_of(program)
     if stage.init is None:
         started = any(it.axis is Axis.REDUCE for it in stage.iters)
@@ -104,12 +114,20 @@ def _plain(x: Loop) -> Kind:
     return Kind.SERIAL if x.kind is Kind.INTRIN else x.kind
 
 
-def rfactor(program: Program, stage: Stage, loop: Loop) -> Rewrite:
-    """Split a reduction: partial results for each iteration of ``loop`` first, then one reduction over them.
+@primitive("Reductions", moves=True)
+def rfactor(self: Scheduled[H], stage: Name, axis: Name) -> H:
+    """Split a reduction into partial results per iteration of ``axis`` and their reduction; returns the former.
 
     The partial stage ``<stage>.rf`` keeps the scheduled loops, ``loop`` now spatial; the stage itself becomes the
     reduction of the partial results, in a fresh nest behind it.
     """
+    history = self._history
+    found, loop = history._stage(stage), history._loop_of(stage, axis)
+    out = history._apply("rfactor", (found, loop), {}, lambda p: _rfactor(p, found, loop))
+    return history._handle(out[0])
+
+
+def _rfactor(program: Program, stage: Stage, loop: Loop) -> Rewrite:
     index = index_of(program)
     if not isinstance(stage.body, Update) or stage.init is None:
         raise _refuse(

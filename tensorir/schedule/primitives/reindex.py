@@ -12,9 +12,11 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tensorir.arith.affine import Arith, Linear, conjunction, same
 from tensorir.errors import Problem, ScheduleError
+from tensorir.errors.needs import need_int, need_mapping, need_text
 from tensorir.ir.build import as_expr, binary, const, select
 from tensorir.ir.layout import Piece, chain
 from tensorir.ir.text import show
@@ -53,7 +55,9 @@ from tensorir.schedule.analysis import (
     statements,
     unique,
 )
+from tensorir.schedule.history import AxisRef, Name, Scheduled
 from tensorir.schedule.primitives.loops import Guard
+from tensorir.schedule.registry import primitive
 from tensorir.schedule.rewrite import Rewrite, nest, place_at_root, swap
 
 TRIED = 64
@@ -125,12 +129,14 @@ def _syntax(text: str, what: str) -> ScheduleError:
     return ScheduleError(Problem("reindex.syntax", f"{text!r}: {what}", hint=_HINT))
 
 
-def reindex(program: Program, stage: Stage, view: View, loops: Sequence[Loop], pad: Mapping[str, int] | None = None,
-            reads: Mapping[str, tuple[Buffer, Sequence[str]]] | None = None,
-            name: str | None = None) -> Rewrite:  # fmt: skip
-    """Walk a stage by the axes of ``view`` instead of ``loops``, and pack operands under them.
+@primitive("Loops", moves=True)
+def reindex(self: Scheduled[Any], stage: Name, view: str, pad: Mapping[str, int] | None = None,
+            reads: Mapping[str, str] | None = None, name: str | None = None) -> tuple[AxisRef, ...]:  # fmt: skip
+    """Walk a stage by other axes of the same domain, "n, p, q, k | r, s, c -> i = (n, p, q), j = k, t = (r, s, c)",
+    and pack what it reads under them, ``reads={"x": "i, t"}``; returns the new axes.
 
-    loops: those of ``view.names``, serial and in one perfect nest; other loops of that nest move inside
+    view:  short names of the stage's axes, those of its reduction behind the bar; they are serial and in one perfect
+           nest, other loops of which move inside
     pad:   new axes whose extent is rounded up to a multiple: what is beyond the end is not computed, and packed
            operands have zeros there
     reads: buffers that the stage reads, each with the new axes under which a copy of what it reads is made ahead;
@@ -139,6 +145,23 @@ def reindex(program: Program, stage: Stage, view: View, loops: Sequence[Loop], p
     Raises ScheduleError: ``reindex.not-bijective``, ``reindex.axes``, ``reindex.nest``, ``reindex.names``,
     ``reindex.pad``, ``reindex.pad-identity``, ``reindex.reads``, ``reindex.serial``, ``reindex.symbolic-extent``.
     """
+    history = self._history
+    found, said = history._stage(stage), parse_view(need_text("view", view, ScheduleError))
+    loops = [history._found_loop(history._axis_of(found.name, n)) for n in said.names]
+    multiples = need_mapping("pad", {} if pad is None else pad, ScheduleError)
+    padding = {k: need_int("pad", n, 1, error=ScheduleError) for k, n in multiples.items()}
+    operands = need_mapping("reads", {} if reads is None else reads, ScheduleError)
+    packed = {k: need_text("reads", v, ScheduleError) for k, v in operands.items()}
+    buffers = {k: (history._buffer(k), [d.strip() for d in v.split(",") if d.strip()]) for k, v in packed.items()}
+    label = None if name is None else need_text("name", name, ScheduleError)
+    out = history._apply("reindex", (found, view), {"pad": padding or None, "reads": packed or None, "name": label},
+                         lambda p: _reindex(p, found, said, loops, padding, buffers, label))  # fmt: skip
+    return tuple(map(AxisRef, out))
+
+
+def _reindex(program: Program, stage: Stage, view: View, loops: Sequence[Loop], pad: Mapping[str, int] | None = None,
+            reads: Mapping[str, tuple[Buffer, Sequence[str]]] | None = None,
+            name: str | None = None) -> Rewrite:  # fmt: skip
     made = _Reindex(program, stage, view, loops, dict(pad or {}))
     return made.rewrite(dict(reads or {}), name)
 

@@ -6,25 +6,36 @@ from collections.abc import Iterator
 
 from tensorir.arith.affine import Arith
 from tensorir.errors import Problem, ScheduleError
+from tensorir.errors.needs import need_text
 from tensorir.ir.build import as_int, binary, const
 from tensorir.ir.text import show
 from tensorir.ir.tree import Binary, Buffer, Const, Expr, Kind, Load, Loop, Program, Scope, Stage, Var
 from tensorir.ir.visit import find, writes
 from tensorir.schedule.analysis import caret, index_of
 from tensorir.schedule.conditions import parse
+from tensorir.schedule.history import Name, S
+from tensorir.schedule.registry import mark, primitive
 from tensorir.schedule.rewrite import Rewrite, swap
 
 MOST_VERSIONS = 16
 _LANES = (Kind.VECTOR, Kind.COOPERATIVE, Kind.INTRIN)
 
 
-def specialize(program: Program, loop: Loop, cond: str) -> Rewrite:
+@primitive("Loops")
+def specialize(self: S, axis: Name, cond: str) -> S:
     """Give the body of a loop a version for the iterations in which ``cond`` holds, and one for the others.
 
     cond: of the loop and those around it, and of elements of inputs: "C.i.0 < 3", "mask[C.i.0] == 0". In its version it
           is known: guards, selects and conditions that follow from it vanish. The tree keeps one body with a mark;
           lowering writes both. A further condition on the same loop makes versions of both
     """
+    loop = self._loop(axis)
+    need_text("cond", cond, ScheduleError)
+    self._history._apply("specialize", (loop, cond), {}, lambda p: _specialize(p, loop, cond))
+    return self
+
+
+def _specialize(program: Program, loop: Loop, cond: str) -> Rewrite:
     index = index_of(program)
     around = {x.var.name: x.var for x in [*index.above(loop), loop]}
     found = parse(cond, around, {b.name: b for b in program.inputs})
@@ -34,6 +45,7 @@ def specialize(program: Program, loop: Loop, cond: str) -> Rewrite:
     return Rewrite(done)
 
 
+@mark("specialize")
 def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
     """Why a primitive that was called after specialize may not do what it did: marks without their meaning."""
     return next(_problems(after, primitive), None)

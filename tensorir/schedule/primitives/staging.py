@@ -8,6 +8,7 @@ from tensorir.arith.affine import Linear, conjunction
 from tensorir.arith.box import Side
 from tensorir.errors import Problem, ScheduleError
 from tensorir.errors.habits import meant
+from tensorir.errors.needs import need_bool, need_int, need_ints, need_text
 from tensorir.ir.build import as_expr, as_int, binary, const, select
 from tensorir.ir.layout import whole_blocks
 from tensorir.ir.tree import Axis, Buffer, Expr, Iter, Kind, Load, Loop, Program, Scope, Stage, Stmt, Store, Var
@@ -23,12 +24,14 @@ from tensorir.schedule.analysis import (
     statements,
     unique,
 )
-from tensorir.schedule.primitives.buffers import layout_of
+from tensorir.schedule.history import H, Name, Scheduled
+from tensorir.schedule.primitives.buffers import layout_of, need_map
 from tensorir.schedule.primitives.loops import LANES
 from tensorir.schedule.primitives.once import need_run
 from tensorir.schedule.primitives.placement import carried, tile_nest
 from tensorir.schedule.primitives.reopen import closing, numbered, opening, pieces_around
 from tensorir.schedule.primitives.tile_copies import need_mechanism, tile_copies
+from tensorir.schedule.registry import primitive
 from tensorir.schedule.rewrite import (
     Rewrite,
     accesses_to,
@@ -48,11 +51,11 @@ from tensorir.target import Target
 STAGING = {s.value: s for s in (Scope.SHARED, Scope.WARP, Scope.REGISTER, Scope.GLOBAL)}
 
 
-def stage_in(program: Program, buffer: Buffer, at: Loop | None, scope: str, vector: int | None = None,
-             pad: int = 0, order: Sequence[int] | None = None, cooperative: bool = True,
-             run: str = "each", layout: str | None = None, via: str = "threads", target: Target | None = None,
-             ) -> Rewrite:  # fmt: skip
-    """Copy the part of ``buffer`` that one iteration of ``at`` reads, and read the copy there.
+@primitive("Copies and memory", moves=True)
+def stage_in(self: Scheduled[H], tensor: Name, at: Name = "root", scope: str = "shared", vector: int | None = None,
+             pad: int = 0, order: Sequence[int] | None = None, cooperative: bool = True, run: str = "each",
+             layout: str | None = None, via: str = "threads") -> H:  # fmt: skip
+    """Copy what one iteration of ``at`` reads of ``tensor``, and read the copy there; returns the copying stage.
 
     at:     a loop, or None for the root (a kernel of its own that copies everything)
     scope:  "shared" (dealt out to the threads of the block unless cooperative=False), "register", "warp" (registers of
@@ -65,6 +68,25 @@ def stage_in(program: Program, buffer: Buffer, at: Loop | None, scope: str, vect
     via:    "threads", or "tma": one thread asks for whole tiles, which arrive on their own (sm_90, ``pipeline`` with
             roles)
     """
+    history = self._history
+    buffer, loop = history._buffer(tensor), self._place(at)
+    need_text("scope", scope, ScheduleError)
+    need_bool("cooperative", cooperative, ScheduleError)
+    vector = None if vector is None else need_int("vector", vector, error=ScheduleError)
+    order = None if order is None else need_ints("order", order, ScheduleError)
+    how = {"vector": vector, "pad": pad, "order": order, "cooperative": cooperative, "run": run,
+           "layout": need_map(layout), "via": need_text("via", via, ScheduleError)}  # fmt: skip
+    out = history._apply(
+        "stage_in", (buffer, loop or at, scope), how,
+        lambda p: _stage_in(p, buffer, loop, scope, vector, pad, order, cooperative, run, layout, via, history.target),
+    )  # fmt: skip
+    return history._handle(out[0])
+
+
+def _stage_in(program: Program, buffer: Buffer, at: Loop | None, scope: str, vector: int | None = None,
+             pad: int = 0, order: Sequence[int] | None = None, cooperative: bool = True,
+             run: str = "each", layout: str | None = None, via: str = "threads", target: Target | None = None,
+             ) -> Rewrite:  # fmt: skip
     kind = _scope(scope)
     tiles = need_mechanism(via, "stage-in")
     index = index_of(program)
@@ -203,9 +225,10 @@ def _vector_copy(made: Stmt, lanes: int, last: str, primitive: str) -> Stmt:
     return replace(made, {loop: Loop(outer, as_expr(extent // lanes), vec, loop.kind)})
 
 
-def stage_out(program: Program, stage: Stage, at: Loop | None, scope: str, layout: str | None = None,
-              via: str = "threads", target: Target | None = None, vector: int | None = None) -> Rewrite:  # fmt: skip
-    """Let ``stage`` compute into a copy near it, written out once per iteration of ``at``.
+@primitive("Copies and memory", moves=True)
+def stage_out(self: Scheduled[H], stage: Name, at: Name = "root", scope: str = "register", layout: str | None = None,
+              via: str = "threads", vector: int | None = None) -> H:  # fmt: skip
+    """Let a stage compute into a copy, written out once per iteration of ``at``; returns the copying stage.
 
     The computing stage keeps its name and loops; the copying one is called ``<stage>.out``.
     at:     a loop around the stage, or None for the root (a nest of its own). Inside a loop of the stage's reduction
@@ -215,6 +238,18 @@ def stage_out(program: Program, stage: Stage, at: Loop | None, scope: str, layou
     via:    "threads", or "tma": a copy in shared memory leaves in whole tiles, on their own (sm_90)
     vector: lanes along the last dimension with which all threads of the block write a copy in shared memory out
     """
+    history = self._history
+    found, loop = history._stage(stage), self._place(at)
+    need_text("scope", scope, ScheduleError)
+    lanes = None if vector is None else need_int("vector", vector, error=ScheduleError)
+    how = {"layout": need_map(layout), "via": need_text("via", via, ScheduleError), "vector": lanes}
+    out = history._apply("stage_out", (found, loop or at, scope), how,
+                         lambda p: _stage_out(p, found, loop, scope, layout, via, history.target, lanes))  # fmt: skip
+    return history._handle(out[0])
+
+
+def _stage_out(program: Program, stage: Stage, at: Loop | None, scope: str, layout: str | None = None,
+              via: str = "threads", target: Target | None = None, vector: int | None = None) -> Rewrite:  # fmt: skip
     kind, tiles = _scope(scope), need_mechanism(via, "stage-out")
     index = index_of(program)
     buffer = _one_output(index, stage, at)

@@ -11,22 +11,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tensorir.errors import Problem, ScheduleError
-from tensorir.intrin.intrin import Intrin
+from tensorir.intrin.intrin import Intrin, intrinsic
 from tensorir.intrin.match import NoMatch, match
 from tensorir.ir.build import binary, const
 from tensorir.ir.text import show, text
 from tensorir.ir.tree import Expr, Kind, Loop, Program, Region, Scope, Stage, Var
 from tensorir.ir.visit import find, uses
 from tensorir.schedule.analysis import Index, caret, context, in_loops, index_of, need_serial
+from tensorir.schedule.history import Name, S
+from tensorir.schedule.registry import mark, primitive
 from tensorir.schedule.rewrite import Rewrite, nest, swap
 from tensorir.target import Target
 
 
-def tensorize(program: Program, loop: Loop, intrin: Intrin, target: Target) -> Rewrite:
-    """Perform ``loop`` and the loops in it by ``intrin``; refused unless the meanings are equal.
+@primitive("Instructions")
+def tensorize(self: S, axis: Name, intrin: str | Intrin) -> S:
+    """Perform the nest from ``axis`` inward by a hardware instruction; refused unless the meanings are equal.
 
     A reduction is initialised before the nest as always, by plain loops.
     """
+    loop, history = self._loop(axis), self._history
+    made = intrinsic(intrin)
+    history._apply("tensorize", (loop, made), {}, lambda p: _tensorize(p, loop, made, history.target))
+    return self
+
+
+def _tensorize(program: Program, loop: Loop, intrin: Intrin, target: Target) -> Rewrite:
     stages = find(loop, Stage)
     if len(stages) != 1:
         raise _refuse("one-stage", f"{loop.var.name} holds {len(stages)} stages; an instruction is one", loop)
@@ -99,25 +109,27 @@ def _tail(index: Index, loops: list[Loop], stage: Stage, intrin: Intrin) -> Expr
     return next((g for g in wanted if uses(g, inner) and not arith.proves(in_loops(g, stage))), None)
 
 
-def unfit(program: Program, fit: Program | None) -> Problem | None:
-    """What keeps a tensorized nest from still being its instruction (``tensorize.last``), None when all is well.
+@mark("tensorize", lambda s: s.primitive in ("tensorize", "stage_in", "stage_out"))
+def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
+    """Why a primitive may not do what it did: a nest that an instruction performs would no longer be its meaning.
 
-    fit: the program before, if it was found fit: nests that are the same under the same loops still are
+    Nests that are the same under the same loops as before still are.
     """
-    index = index_of(program)
+    index = index_of(after)
     marked = [x for x in index.loops.values() if x.kind is Kind.INTRIN]
-    known = None if fit is None or not marked else index_of(fit)
+    known = index_of(before) if marked else index
     for loop in marked:
         inside = any(above in marked for above in index.above(loop))
-        same = known is not None and known.loops.get(loop.var.name) is loop
-        if known is not None and same and _around(known, loop) == _around(index, loop):
+        if known.loops.get(loop.var.name) is loop and _around(known, loop) == _around(index, loop):
             continue
         if not inside and (why := _changed(index, loop)):
             copies = any(s.intrin is not None and s.intrin.maps for s in find(loop, Stage))
-            return Problem("tensorize.last", why, at=caret(loop), hint="via='threads' for the copy" if copies else "")
+            hint = "via='threads' for the copy" if copies else f"{primitive} before tensorize"
+            return Problem("tensorize.last", why, at=caret(loop), hint=hint)
     for s in index.stages.values():
         if s.intrin is not None and not any(x in marked for x in index.above(s)):
-            return Problem("tensorize.last", f"{s.name} would lose the loops of {s.intrin.name}", at=caret(s))
+            return Problem("tensorize.last", f"{s.name} would lose the loops of {s.intrin.name}", at=caret(s),
+                           hint=f"{primitive} before tensorize")  # fmt: skip
     return None
 
 

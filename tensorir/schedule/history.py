@@ -1,0 +1,243 @@
+"""What primitives are methods of: a program, the steps that made it, and its loops, stages and tensors by name."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from tensorir.errors import Problem, ScheduleError, TensorIRError, user_line
+from tensorir.errors.habits import answering
+from tensorir.errors.needs import need_int, plain_int, wrong
+from tensorir.errors.shown import Shown
+from tensorir.expr.program import as_outputs, program_of
+from tensorir.expr.tensor import Tensor
+from tensorir.intrin.intrin import Intrin
+from tensorir.ir.tree import Buffer, Kind, Loop, Program, Stage
+from tensorir.schedule import marks
+from tensorir.schedule.analysis import Index, index_of, lookup
+from tensorir.schedule.ownership import misplaced
+from tensorir.schedule.registry import MARKS, PRIMITIVES
+from tensorir.schedule.rewrite import Rewrite
+from tensorir.schedule.trace import Step, Trace
+from tensorir.target import Target
+
+H = TypeVar("H")
+"""Handles of stages (``StageRef``), which are made of all primitives and so are defined behind them."""
+
+S = TypeVar("S", bound="Scheduled[Any]")
+"""What a primitive is called on, and most of them return."""
+
+
+class Named(Protocol):
+    """A tensor, an axis, a handle of a stage."""
+
+    @property
+    def name(self) -> str: ...
+
+
+Name = str | Named
+"""A loop, a stage or a tensor: by its name, or by what has it."""
+
+
+class AxisRef(str, Shown):
+    """The full name of a loop, such as ``C.i.0``."""
+
+    __slots__ = ()
+
+
+class Scheduled(Generic[H]):
+    """What primitives are called on: a schedule, or a stage of one, which looks up axes among its own first."""
+
+    @property
+    def _history(self) -> History[H]:
+        raise NotImplementedError
+
+    def _axis(self, axis: Any) -> Any:
+        """A loop's name as the schedule knows it."""
+        return axis
+
+    def _loop(self, axis: Any) -> Loop:
+        return self._history._found_loop(self._axis(axis))
+
+    def _place(self, at: Any) -> Loop | None:
+        """A loop, or None for "root"."""
+        return None if isinstance(at, str) and at == "root" else self._loop(at)
+
+
+@answering(ScheduleError)
+class History(Scheduled[H], Shown):
+    """A program with the steps that made it; the tree is a value, so that older ones cost nothing."""
+
+    def __init__(self, outputs: Tensor | Sequence[Tensor], target: Any = "opencl") -> None:
+        self.outputs = as_outputs(outputs)
+        self.definition = self.outputs
+        self.allowed_error: float | None = None
+        self.target = Target.parse(target)
+        self._start(program_of(self.outputs))
+
+    def _start(self, program: Program) -> None:
+        self._versions: list[tuple[Program, Mapping[str, str]]] = [(program, {})]
+        self._steps: list[Step] = []
+
+    @property
+    def _history(self) -> History[H]:
+        return self
+
+    def _handle(self, stage: str) -> H:
+        raise NotImplementedError
+
+    @property
+    def program(self) -> Program:
+        """The loop tree now."""
+        return self._versions[-1][0]
+
+    @property
+    def trace(self) -> Trace:
+        """The steps so far."""
+        return Trace(self._steps)
+
+    @property
+    def index(self) -> Index:
+        """Loops and stages of the tree by name."""
+        program = self.program
+        cached: Index | None = getattr(self, "_index", None)
+        if cached is None or cached.program is not program:
+            self._index = cached = index_of(program)
+        return cached
+
+    def fork(self) -> Self:
+        """An independent copy."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other._versions, other._steps = list(self._versions), list(self._steps)
+        return other
+
+    def undo(self, n: int = 1) -> Self:
+        """Take back the last ``n`` calls."""
+        if not 0 <= need_int("n", n, error=ScheduleError) <= len(self._steps):
+            raise ScheduleError(Problem("undo.count", f"cannot undo {n} of {len(self._steps)} steps"))
+        self._back_to(len(self._steps) - n)
+        return self
+
+    def at(self, step: int) -> Self:
+        """A copy as it was after ``step`` calls."""
+        return self.fork().undo(len(self._steps) - need_int("step", step, error=ScheduleError))
+
+    def _back_to(self, steps: int) -> None:
+        del self._versions[steps + 1 :], self._steps[steps:]
+
+    @contextlib.contextmanager
+    def _as_one(self) -> Iterator[None]:
+        """Undo everything when a composition is refused half way."""
+        steps = len(self._steps)
+        try:
+            yield
+        except BaseException:
+            self._back_to(steps)
+            raise
+
+    # --- steps
+
+    def _apply(self, name: str, args: Sequence[Any], options: Mapping[str, Any],
+               act: Callable[[Program], Rewrite]) -> tuple[str, ...]:  # fmt: skip
+        """Make a step of what ``act`` gives, or refuse it; returns the names of what it made.
+
+        args, options: what the step repeats, loops and stages as such; options that have their defaults it does not
+        """
+        program, gone = self._versions[-1]
+        primitive = PRIMITIVES[name]
+        try:
+            done = act(program)
+        except TensorIRError:
+            raise
+        except RecursionError:
+            raise ScheduleError(Problem("schedule.too-deep", f"the loop tree is too deep for {name}")) from None
+        given = tuple((k, _plain(v)) for k, v in options.items() if v != primitive.defaults[k])
+        step = Step(name, tuple(map(_plain, args)), given, done.new, user_line())
+        if problem := marks.lost(program, done.program, name):
+            raise ScheduleError(problem)
+        steps = [*self._steps, step]
+        for mark in MARKS.values():
+            if any(map(mark.asked, steps)) and (problem := mark.unfit(program, done.program, name)):
+                raise ScheduleError(problem)
+        if primitive.moves and (problem := misplaced(done.program)):
+            raise ScheduleError(problem)
+        told = {k: f"{v} by step {len(steps)}, {step}" for k, v in done.gone.items()}
+        self._versions.append((done.program, {**gone, **told}))
+        self._steps.append(step)
+        return done.new
+
+    # --- names
+
+    def _found_loop(self, axis: Any) -> Loop:
+        name = _name_of(axis, "axis")
+        found = self.index.loops.get(name)
+        if found is not None and found.kind is not Kind.INTRIN:
+            return found
+        gone = self._versions[-1][1]
+        # loops that an instruction performs are in the tree, and yet nothing can be done to them any more
+        loops = {n: x for n, x in self.index.loops.items() if x.kind is not Kind.INTRIN}
+        if name not in loops and name not in gone and "." not in name:
+            ends = [n for n in loops if n.endswith(f".{name}")]
+            if len(ends) > 1:
+                raise ScheduleError(Problem("loop.ambiguous", f"{name} fits {' and '.join(ends)}", hint=f"{ends[0]!r}"))
+        return lookup("loop", name, loops, gone)
+
+    def _axis_of(self, stage: str, axis: Any) -> str:
+        """The full name of one of a stage's loops, given ``i``, ``i.0`` or a full name or handle."""
+        if not isinstance(axis, str):
+            raise wrong("axis", axis, "an axis by name or handle", ScheduleError)
+        own, loops = f"{stage}.{axis}", self.index.loops
+        if isinstance(axis, AxisRef) or (own not in loops and own not in self._versions[-1][1] and axis in loops):
+            return axis
+        return own
+
+    def _loop_of(self, stage: Any, axis: Any) -> Loop:
+        """A loop: ``axis`` of a stage, or ``stage`` itself is one where it is None."""
+        return self._found_loop(stage if axis is None else self._axis_of(self._stage(stage).name, axis))
+
+    def _stage(self, stage: Any) -> Stage:
+        index = self.index
+        if isinstance(stage, Tensor):
+            for b in index.buffers().values():  # of two tensors of one name the second has another one here
+                if b.origin is stage and b.name in index.stages:
+                    return index.stages[b.name]
+            for s in index.stages.values():
+                if s.name == stage.name or (stage.op is not None and s.name == stage.op.name):
+                    return s
+            return lookup("stage", stage.name, index.stages, self._versions[-1][1])
+        return lookup("stage", _name_of(stage, "stage"), index.stages, self._versions[-1][1])
+
+    def _buffer(self, tensor: Any) -> Buffer:
+        table = self.index.buffers()
+        if isinstance(tensor, Tensor):
+            for b in table.values():
+                if b.origin is tensor:
+                    return b
+        return lookup("tensor", _name_of(tensor, "tensor"), table, self._versions[-1][1])
+
+
+def full_name(loop: Loop, name: str) -> str:
+    """A name for a loop made of ``loop``, with that one's stage before it."""
+    return name if "." in name else f"{loop.var.name.split('.')[0]}.{name}"
+
+
+def _name_of(x: Any, what: str) -> str:
+    if isinstance(x, str):
+        return x
+    name = getattr(x, "name", None)
+    if isinstance(name, str):
+        return name
+    several = ", ".join(map(repr, x)) if isinstance(x, list | tuple) and all(isinstance(y, str) for y in x) else ""
+    hint = f"one by one: {several}" if several else ""
+    raise wrong(what, x, f"{'an' if what == 'axis' else 'a'} {what} by name or handle", ScheduleError, hint)
+
+
+def _plain(v: Any) -> Any:
+    """What a step of the trace says: names of nodes, NumPy's ints as Python's, inside of lists too."""
+    if isinstance(v, Loop):
+        return v.var.name
+    if isinstance(v, Stage | Buffer | Intrin):
+        return v.name
+    return [_plain(x) for x in v] if isinstance(v, Sequence) and not isinstance(v, str) else plain_int(v)
