@@ -15,6 +15,7 @@ from tensorir.codegen.helpers import helper_text
 from tensorir.codegen.hopper import init_lines, order_lines, product_registers, registers_line
 from tensorir.codegen.instructions import aligned_tiles, instruction_lines, rounded_tiles, tensor_maps
 from tensorir.codegen.literals import literal
+from tensorir.codegen.meeting import MEETS, blocks_meet
 from tensorir.codegen.names import Names, identifier
 from tensorir.codegen.source import MOST_ON_STACK, Assumed, GatherRange, KernelLaunch, Param, Source
 from tensorir.codegen.transposing import TRANSPOSE, Across, across
@@ -344,7 +345,10 @@ class _KernelText:
         unused = "" if given else "(void)args; "
         given += [f"({self._element(b)} *)(void *)((char *)(intptr_t)block[3] + {start})"
                   for b, (start, _) in self._arena().items()]  # fmt: skip
-        return ["", d.runner.format(unused=unused, name=identifier(self.k.name), args=", ".join([*given, "block"]))]
+        call = f"{identifier(self.k.name)}({', '.join([*given, 'block'])})"
+        if blocks_meet(self.k):
+            call, self.expr.helpers["TIR_MEETS"] = f"TIR_MEETS({call})", MEETS
+        return ["", d.runner.format(unused=unused, name=identifier(self.k.name), call=call)]
 
     def array(self, b: Buffer) -> str:
         """The declaration of a local array."""

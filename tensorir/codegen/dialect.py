@@ -308,7 +308,7 @@ C = replace(
         **dict.fromkeys(("^", "<<", ">>"), ("+", "-", *_COMPARE)),
         **dict.fromkeys(_COMPARE, _COMPARE),
     },
-    runner="void {name}_run(void *const *args, const int64_t *block) {{ {unused}{name}({args}); }}",
+    runner="void {name}_run(void *const *args, const int64_t *block) {{ {unused}{call}; }}",
     header=C_HEADER,
     double_header="",
 )  # fmt: skip
