@@ -15,7 +15,7 @@ from tensorir.arith.bits import Interval as Interval
 from tensorir.arith.bits import within_bits
 from tensorir.ir.build import BITS, SHIFTS, as_int, binary, cast, const, select, unary
 from tensorir.ir.dtypes import DTYPES, is_float
-from tensorir.ir.tree import Binary, Broadcast, Cast, Const, Expr, Load, Ramp, Select, Unary, Var
+from tensorir.ir.tree import Binary, Cast, Const, Expr, Load, Select, Unary, Var
 from tensorir.ir.visit import Rewriter, find, uses
 
 UNKNOWN: Interval = (-math.inf, math.inf)
@@ -583,8 +583,11 @@ def structure(e: Expr) -> Any:
     if isinstance(e, Const):
         return e.value
     if isinstance(e, Load):
-        return ("load", e.buffer, *(structure(i) for i in e.index))
-    what = e.lanes if isinstance(e, Ramp | Broadcast) else getattr(e, "op", getattr(e, "fn", None))
+        return ("load", e.buffer, *map(structure, e.index))
+    if isinstance(e, Binary):
+        return ("Binary", e.op, e.dtype, structure(e.a), structure(e.b))
+    # a name that a node has not is answered with an error, and making that takes longer than all else here
+    what = next((getattr(e, name) for name in ("op", "fn", "lanes") if name in e.FIELDS), None)
     head: tuple[Any, ...] = (type(e).__name__, what, e.dtype)
     return (*head, *map(structure, e.children()))
 

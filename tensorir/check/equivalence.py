@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -228,17 +229,24 @@ def over_shapes(s: Schedule, shapes: Iterable[dict[Var, int]], seed: int) -> tup
 
 
 def _modules(s: Schedule, shapes: Iterable[dict[Var, int]]) -> Iterator[tuple[Module, tuple[Tensor, ...]]]:
-    fits = False
+    fits, own = False, lowered_once(s)
     for extents in shapes:
-        fitted = _fitted(s, extents)
+        fitted = _fitted(s, extents, own)
         if fitted is not None:  # else this trace does not fit that shape (exact splits, fixed factors)
             fits = True
             yield fitted
     if not fits:
-        yield lower(s.program, s.target), s.outputs
+        yield own(), s.outputs
 
 
-def _fitted(s: Schedule, extents: dict[Var, int]) -> tuple[Module, tuple[Tensor, ...]] | None:
+def lowered_once(s: Schedule) -> Callable[[], Module]:
+    """A function that gives the kernels of ``s`` on its own extents; only the first call takes time."""
+    return functools.cache(lambda: lower(s.program, s.target))
+
+
+def _fitted(
+    s: Schedule, extents: dict[Var, int], own: Callable[[], Module]
+) -> tuple[Module, tuple[Tensor, ...]] | None:
     """The schedule lowered on ``extents``, or on the nearest extents that it fits and that cost little to interpret."""
     found, tried = None, None
     for work in (WORK, WORK // 8, WORK // 64):
@@ -252,20 +260,20 @@ def _fitted(s: Schedule, extents: dict[Var, int]) -> tuple[Module, tuple[Tensor,
         try:
             found = lower(made.program, made.target), made.outputs
         except LoweringError as e:
-            need_own_extents(s, e)
+            need_own_extents(own, e)
             break
         if iterations(found[0]) <= ITERATIONS:
             break
     return found
 
 
-def need_own_extents(s: Schedule, refusal: LoweringError) -> None:
-    """Raise what lowering has against other extents than those of ``s``, unless ``s`` itself can be lowered: a
-    declaration may divide by its own.
+def need_own_extents(own: Callable[[], Module], refusal: LoweringError) -> None:
+    """Raise what lowering has against other extents than a schedule's ``own``, unless it can be lowered on those: a
+    declaration may divide by them.
     """
     if any(p.code in OURS for p in refusal.problems):
         raise refusal
-    lower(s.program, s.target)
+    own()
 
 
 def _replayed(s: Schedule, extents: dict[Var, int]) -> Schedule | None:

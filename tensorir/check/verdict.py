@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tensorir.check.definition import differs_as_class
-from tensorir.check.equivalence import awkward_shapes, axes_of, label, need_own_extents, over_shapes
+from tensorir.check.equivalence import awkward_shapes, axes_of, label, lowered_once, need_own_extents, over_shapes
 from tensorir.check.given import Run, exactly, runs, short
 from tensorir.check.infinities import infinities_spread
 from tensorir.check.parts import not_run, undefined
@@ -242,7 +242,7 @@ def _conditions(s: Any) -> list[Expr]:
 def _on_shapes(s: Any, shapes: Any) -> Iterator[tuple[Any, Source]]:
     """The schedule and its CUDA text on a few awkward shapes that both fit; edited text fits only its own."""
     language = "cuda" if s.target.language != "cuda" else None
-    made = 0
+    made, own = 0, lowered_once(s)
     if s.edited is None:
         for extents in _shapes(s, shapes):
             try:
@@ -252,7 +252,7 @@ def _on_shapes(s: Any, shapes: Any) -> Iterator[tuple[Any, Source]]:
             try:
                 source = again.emitted(language)
             except LoweringError as e:
-                need_own_extents(s, e)
+                need_own_extents(own, e)
                 continue
             made += 1
             yield again, source

@@ -69,10 +69,11 @@ def node(cls: T) -> T:
     out.CHILDREN = tuple((f.name, f.type in _MANY) for f in fields if f.type in _ONE | _MANY)
     out.BODIES = tuple((f.name, f.type in _MANY) for f in fields if f.type in _STATEMENTS)
     if out.CHILDREN:
-        out.children, out.backwards = _listing(out.CHILDREN, 1), _listing(out.CHILDREN, -1)  # type: ignore[assignment]
+        out.children = _listing(out, out.CHILDREN, 1)  # type: ignore[assignment]
+        out.backwards = _listing(out, out.CHILDREN, -1)  # type: ignore[assignment]
         out.map = _mapping(out, out.CHILDREN)  # type: ignore[assignment]
     if out.BODIES:
-        out.bodies_backwards = _listing(out.BODIES, -1)  # type: ignore[assignment]
+        out.bodies_backwards = _listing(out, out.BODIES, -1)  # type: ignore[assignment]
         out.map_bodies = _mapping(out, out.BODIES)  # type: ignore[assignment]
     NODES[cls.__name__] = out
     return out  # type: ignore[return-value]
@@ -82,15 +83,17 @@ def node(cls: T) -> T:
 # time of a loop over the names of all.
 
 
-def _listing(children: tuple[tuple[str, bool], ...], step: int) -> Callable[[Any], tuple[Any, ...]]:
+def _listing(cls: type[Node], children: tuple[tuple[str, bool], ...], step: int) -> Callable[[Any], tuple[Any, ...]]:
     """A method that returns the children, in this order (1 or -1)."""
     (name, many), *others = children
     if others and not any(m for _, m in children):
         every = attrgetter(*[n for n, _ in children[::step]])
+        kinds = {f.name: f.type for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+        gaps = any(str(kinds[n]).endswith("| None") for n, _ in children)
 
         def several(self: Any) -> tuple[Any, ...]:
             found: tuple[Any, ...] = every(self)
-            return found if None not in found else tuple([c for c in found if c is not None])
+            return tuple([c for c in found if c is not None]) if gaps else found
 
         return several
     if others:
