@@ -159,7 +159,7 @@ class History(Scheduled[H], Shown):
             raise ScheduleError(problem)
         steps = [*self._steps, step]
         for mark in MARKS.values():
-            if any(map(mark.asked, steps)) and (problem := mark.unfit(program, done.program, name)):
+            if mark.asked(steps) and (problem := mark.unfit(program, done.program, name)):
                 raise ScheduleError(problem)
         if primitive.moves and (problem := misplaced(done.program)):
             raise ScheduleError(problem)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
@@ -62,12 +62,22 @@ class Primitive:
 class Mark:
     """What a primitive leaves in the tree without doing it, and a later primitive may not take its meaning.
 
-    asked: whether a step leaves such a mark
-    unfit: why a primitive that comes later is refused; None where the mark has kept its meaning
+    makers: the primitives that may leave such a mark
+    unfit:  why a primitive that comes later is refused; None where the mark has kept its meaning
+    option: (name, value) of the step that leaves it, where the maker is another one than the mark's own primitive
     """
 
-    asked: Callable[[Step], bool]
+    name: str
+    makers: frozenset[str]
     unfit: Unfit
+    option: tuple[str, Any] | None = None
+
+    def asked(self, steps: Sequence[Step]) -> bool:
+        """Whether one of these steps leaves such a mark."""
+        made = [s for s in steps if s.primitive in self.makers]
+        return bool(made) and (
+            self.option is None or any(s.primitive == self.name or self.option in s.options for s in made)
+        )
 
 
 PRIMITIVES: dict[str, Primitive] = {}
@@ -91,14 +101,14 @@ def primitive(section: str, *, word: str = "", moves: bool = False, step: bool =
     return register
 
 
-def mark(name: str, asked: Callable[[Step], bool] | None = None) -> Callable[[Unfit], Unfit]:
+def mark(name: str, *others: str, option: tuple[str, Any] | None = None) -> Callable[[Unfit], Unfit]:
     """A decorator of a function that says why a later primitive is refused, for the mark that primitive ``name`` makes.
 
-    asked: whether it is this primitive's step where it is not given
+    others: primitives that make it as well;  option: with which
     """
 
     def register(unfit: Unfit) -> Unfit:
-        MARKS[name] = Mark(asked or (lambda s: s.primitive == name), unfit)
+        MARKS[name] = Mark(name, frozenset((name, *others)), unfit, option)
         return unfit
 
     return register

@@ -56,7 +56,7 @@ def _run_once(program: Program, buffer: Buffer) -> Rewrite:
     return Rewrite(made)
 
 
-@mark("run_once", lambda s: s.primitive == "run_once" or ("run", "once") in s.options)
+@mark("run_once", "stage_in", option=("run", "once"))
 def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
     """Why a primitive may not do what it did: a tensor that was made ahead of time would be made in every launch."""
     lost = _made_early(before) - _made_early(after)

@@ -109,7 +109,7 @@ def _tail(index: Index, loops: list[Loop], stage: Stage, intrin: Intrin) -> Expr
     return next((g for g in wanted if uses(g, inner) and not arith.proves(in_loops(g, stage))), None)
 
 
-@mark("tensorize", lambda s: s.primitive in ("tensorize", "stage_in", "stage_out"))
+@mark("tensorize", "stage_in", "stage_out")
 def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
     """Why a primitive may not do what it did: a nest that an instruction performs would no longer be its meaning.
 
