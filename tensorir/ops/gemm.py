@@ -65,7 +65,7 @@ def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = 
     given = dict(a=a, b=b, bias=v, d=d, alpha=scale, beta=other)
     return Workload(
         "matmul", epilogue(given, shape, c),
-        templates=Templates(cpu_templates(given, shape), lambda: _for_gpus(shape, given)),
+        templates=Templates(cpu_templates(shape), lambda: _for_gpus(shape, given)),
         reference=lambda *arrays: reference(shape, *arrays),
         flops=2 * batch * m * n * k,
         origin=("ops", "matmul", params),

@@ -9,17 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tensorir.api.workload import Template
-from tensorir.expr.tensor import Tensor
 from tensorir.ops.common import Config, accumulator, product_room, sum_bytes, vector_lanes
 from tensorir.ops.gemm_cpu import (
-    Given,
     Shape,
-    column,
     cpu_column,
     cpu_dot,
     cpu_strip,
-    dot,
-    strip,
 )  # fmt: skip
 from tensorir.ops.model import BLOCK_BYTES, balance, best_of, crowding, in_balanced_tiles, on_core
 
@@ -28,7 +23,6 @@ if TYPE_CHECKING:
     from tensorir.tune.legal import Predicate
     from tensorir.tune.space import Space
 
-Declare = Callable[[Given, Shape, Config], Tensor]
 Apply = Callable[["Schedule", Config, Shape], "Schedule"]
 
 LATENCY = 5.5
@@ -47,7 +41,7 @@ FEW = 12
 """Rows up to which reading b in place costs less than packing it."""
 
 
-def cpu_templates(given: Given, shape: Shape) -> dict[str, Template]:
+def cpu_templates(shape: Shape) -> dict[str, Template]:
     """The algorithms, the one that promises most for the shape first."""
     m, large = shape["m"], shape["n"] * shape["k"] >= 1 << 20
     order = ["column", "strip"]
@@ -55,15 +49,12 @@ def cpu_templates(given: Given, shape: Shape) -> dict[str, Template]:
         order = ["strip", "column"]
     if shape["tb"]:
         order.insert(0 if m <= SMALL // 3 and not shape["prepack"] else len(order), "dot")
-    return {f"cpu_{name}": _template(given, shape, *_ALGORITHMS[name]) for name in order}
+    return {f"cpu_{name}": _template(shape, *_ALGORITHMS[name]) for name in order}
 
 
-def _template(
-    given: Given, shape: Shape, declare: Declare, schedule: Apply, space: Callable[[Shape], Space]
-) -> Template:
+def _template(shape: Shape, schedule: Apply, space: Callable[[Shape], Space]) -> Template:
     def function(s: Schedule, c: Config) -> Schedule:
-        here = on_core(shape, s.target)
-        return schedule(type(s)(declare(given, here, c), s.target), c, here)
+        return schedule(s, c, on_core(shape, s.target))
 
     return Template(function, lambda target: space(on_core(shape, target)), kinds=("cpu",))
 
@@ -259,8 +250,8 @@ def _space(knobs: Mapping[str, Sequence[Any]], where: Mapping[str, Predicate], s
     return Space(where=where, default=start, **knobs)
 
 
-_ALGORITHMS: dict[str, tuple[Declare, Apply, Callable[[Shape], Any]]] = {
-    "column": (column, cpu_column, _column_space),
-    "strip": (strip, cpu_strip, _strip_space),
-    "dot": (dot, cpu_dot, _dot_space),
+_ALGORITHMS: dict[str, tuple[Apply, Callable[[Shape], Any]]] = {
+    "column": (cpu_column, _column_space),
+    "strip": (cpu_strip, _strip_space),
+    "dot": (cpu_dot, _dot_space),
 }

@@ -22,7 +22,7 @@ def twice():
 for text, key in (
     ("i, j", "no ->"), ("i, i -> t = i", "twice"), ("i | j | k -> t = i", "second |"),
     ("i, -> t = i, t = i", "made twice"),
-    ("i -> i", "no new axis"), ("i -> t = q", "none of i"), ("i -> t = i*2", "none of i"), ("2 -> t = i", "no name"),
+    ("i -> 2i", "no new axis"), ("i -> t = q", "none of i"), ("i -> t = i*2", "none of i"), ("2 -> t = i", "no name"),
     ("i -> t = i%6/4, u = i", "does not divide"), ("i -> t = ()", "none of i"),
 ):  # fmt: skip
     once("reindex.syntax", key, lambda s, text=text: s.reindex("C", text))
@@ -47,10 +47,14 @@ once("reindex.pad-identity", "exp(0.0) with the zeros",
      lambda s: s.reindex("C", "i | k -> i = i, t = k", pad={"t": 8}, reads={"A": "i, t"}), exponentials)  # fmt: skip
 once("reindex.reads", "C.k = 0 and C.k = 1", lambda s: s.reindex("C", "i, j -> t = (i, j)", reads={"A": "t"}))
 once("reindex.reads", "does not read C", lambda s: s.reindex("C", "i, j -> t = (i, j)", reads={"C": "t"}))
-once("reindex.reads", "'i' is no new axis", lambda s: s.reindex("C", "i, j -> t = (i, j)", reads={"A": "i"}))
+once("reindex.syntax", "'i' is none of t", lambda s: s.reindex("C", "i, j -> t = (i, j)", reads={"A": "i"}))
 once("reindex.reads", "several places", lambda s: s.reindex("C", "i | k -> i = i, t = k", reads={"A": "i, t"}), twice)
 once("reindex.reads", "C.i.0 is a part of an axis", before=lambda s: s.split("C.i", [None, 4]),
      act=lambda s: s.reindex("C", "i.0, i.1 | k -> t = (i.0, i.1), k = k", reads={"A": "t, k"}))  # fmt: skip
+once("reindex.dtype", "reads A[i, k] as float32, and not converted to float64",
+     lambda s: s.reindex("C", "i, j | k -> i, j, k", reads={"A": "i, k"}, dtype="float64"), plain)  # fmt: skip
+once("reindex.not-bijective", "'ii = i%4, k'}",
+     lambda s: s.reindex("C", "i, j | k -> i, j, k", reads={"A": "ii = i%4, k"}))  # fmt: skip
 once("loop.unknown", "C.q", lambda s: s.reindex("C", "i, q -> t = (i, q)"))
 once("tensor.unknown", "Z", lambda s: s.reindex("C", "i, j -> t = (i, j)", reads={"Z": "t"}))
 once("partition.lost", "C.i", lambda s: s.reindex("C", "i, j -> t = (i, j)"), before=lambda s: s.partition("C.i", [5]))

@@ -54,6 +54,22 @@ def test_a_convolution_as_a_product(how):
         assert s.check() and np.array_equal(run(s, *arrays), want)
 
 
+def test_loops_stay_and_a_copy_lies_in_parts_of_axes():
+    """Other stages can be placed as if nothing had been: no loop is scheduled by it."""
+    C = tir.nn.matmul(tir.placeholder((7, 9), "float16", name="A"), tir.placeholder((9, 10), "float16", name="B"),
+                      accumulate="float32")  # fmt: skip
+    s = tir.Schedule(C)
+    packed = {"A": "i, k", "B": "jo = j/4, k, ji = j%4"}
+    assert s.reindex("C", "i, j | k -> i, j, k", reads=packed, dtype="float32") == ("C.i", "C.j", "C.k")
+    copies = [x.body.buffer for x in find(s.program, Stage)[:2]]
+    assert [(x.name, [n.value for n in x.shape]) for x in copies] == [("A_packed", [7, 9]), ("B_packed", [3, 9, 4])]
+    assert {x.dtype for x in copies} == {"float32"}
+    s.stage_out("C", at="root", scope="register")
+    s.compute_at("C", "C.out.i")
+    a, b = small(7, 9).astype("float16"), small(9, 10, seed=1).astype("float16")
+    assert s.check() and np.array_equal(run(s, a, b), a.astype("float32") @ b.astype("float32"))
+
+
 def test_the_stage_keeps_its_domain():
     s = tir.Schedule(conv())
     before = find(s.program, Stage)[-1]
@@ -131,7 +147,20 @@ def views(draw):
     said = ", ".join(f"v{n} = ({', '.join(g)})" if len(g) > 1 else f"v{n} = {g[0]}" for n, g in enumerate(groups))
     names = [f"v{n}" for n in range(len(groups))]
     pad = draw(st.dictionaries(st.sampled_from(names), st.integers(1, 5), max_size=2))
-    return extents, f"a, b, c -> {said}", pad, draw(st.booleans()) and names
+    return extents, f"a, b, c -> {said}", pad, draw(st.booleans()) and draw(packings(names))
+
+
+@st.composite
+def packings(draw, names):
+    """How a copy is indexed: new axes, parts of them, or several joined, in any order."""
+    dims = []
+    for name in names:
+        inner = draw(st.sampled_from([1, 1, 2, 3]))
+        dims += [name] if inner == 1 else [f"{name}o = {name}/{inner}", f"{name}i = {name}%{inner}"]
+    if len(names) > 1 and draw(st.booleans()):
+        dims = [d for d in dims if d not in names[:2] and d.split(" ")[0][:-1] not in names[:2]]
+        dims.append(f"t = ({names[0]}, {names[1]})")
+    return draw(st.permutations(dims))
 
 
 @given(views())

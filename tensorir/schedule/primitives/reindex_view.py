@@ -1,0 +1,177 @@
+"""Views of a domain: new axes that are made of old ones and of parts of them, and back, by mixed radix."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tensorir.arith.affine import Arith, Linear
+from tensorir.errors import Problem, ScheduleError
+from tensorir.ir.build import binary, const
+from tensorir.ir.layout import Piece, chain
+from tensorir.ir.tree import Expr, Var
+
+TRIED = 64
+"""Values of an axis among which a witness is looked for."""
+HINT = "'n, p, q, k | r, s, c -> i = (n, p, q), j = k, t = (r, s, c)'; parts of an axis as jo = j/16, ji = j%16"
+
+
+@dataclass(frozen=True)
+class Component:
+    """One new axis: pieces (number of the old axis, divisor, extent or 0) of old ones, outermost first."""
+
+    name: str
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True)
+class View:
+    """What the text of a reindex says: old spatial axes, old reduce axes, and the new axes in their order."""
+
+    text: str
+    spatial: tuple[str, ...]
+    reduced: tuple[str, ...]
+    new: tuple[Component, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The old axes."""
+        return self.spatial + self.reduced
+
+
+def parse_view(text: str) -> View:
+    """The view that ``text`` says. Raises ScheduleError ``reindex.syntax``."""
+    left, arrow, right = text.partition("->")
+    sides = [tuple(n.strip() for n in side.split(",") if n.strip()) for side in left.split("|")]
+    names = tuple(itertools.chain(*sides))
+    bad = [n for n in names if not re.fullmatch(r"[A-Za-z_][\w.&]*", n)]
+    if not arrow or len(sides) > 2 or bad or len(set(names)) < len(names):
+        many = "there is a second |" if len(sides) > 2 else "an axis stands twice on the left"
+        raise _syntax(text, f"{bad[0]!r} is no name" if bad else many if arrow else "there is no ->")
+    return View(text, sides[0], sides[1] if len(sides) > 1 else (), components(text, names, right))
+
+
+def components(text: str, names: Sequence[str], right: str) -> tuple[Component, ...]:
+    """The new axes that ``right``, a part of ``text``, makes of ``names``: "i = (n, p), ko = k/8, j"; j is j = j."""
+    parts = [p.strip() for p in re.split(r",(?![^(]*\))", right)] if right.strip() else []
+    new = tuple(_component(text, names, part) for part in parts)
+    labels = [c.name for c in new]
+    if twice := [n for n in labels if labels.count(n) > 1]:
+        raise _syntax(text, f"{twice[0]} is made twice")
+    return new
+
+
+def _component(text: str, names: Sequence[str], part: str) -> Component:
+    label, is_, said = (x.strip() for x in part.partition("="))
+    said = said if is_ else label
+    if not re.fullmatch(r"[A-Za-z_]\w*", label):
+        raise _syntax(text, f"{part!r} is no new axis with what it is made of")
+    inner = said[1:-1] if said.startswith("(") and said.endswith(")") else said
+    pieces = []
+    for item in inner.split(","):
+        found = re.fullmatch(r"\s*([A-Za-z_][\w.&]*)((?:\s*[/%]\s*[1-9]\d*)*)\s*", item)
+        if not found or found[1] not in names:
+            raise _syntax(text, f"{item.strip() or 'nothing'!r} is none of {', '.join(names) or 'no axes'}")
+        divisor, extent = 1, 0
+        for op, digits in re.findall(r"([/%])\s*(\d+)", found[2]):
+            n = int(digits)
+            if extent % n:
+                raise _syntax(text, f"in {item.strip()} {n} does not divide {extent}")
+            divisor, extent = (divisor, n) if op == "%" else (divisor * n, extent // n)
+        pieces.append((names.index(found[1]), divisor, extent))
+    return Component(label, tuple(pieces))
+
+
+def _syntax(text: str, what: str) -> ScheduleError:
+    return ScheduleError(Problem("reindex.syntax", f"{text!r}: {what}", hint=HINT))
+
+
+@dataclass(frozen=True)
+class Bijection:
+    """New axes for old ones of known extents; see ``witness`` for whether it is one.
+
+    names, extents: the old axes;  new: what the new ones are made of
+    """
+
+    names: tuple[str, ...]
+    extents: tuple[int, ...]
+    new: tuple[Component, ...]
+
+    def pieces(self, n: int) -> list[Piece]:
+        """What the new axes take of old axis ``n``."""
+        return [p for c in self.new for p in c.pieces if p[0] == n]
+
+    def extent(self, piece: Piece) -> int:
+        """Values that a piece takes."""
+        number, divisor, extent = piece
+        return extent or -(-self.extents[number] // divisor)
+
+    def size(self, c: Component) -> int:
+        """Extent of a new axis."""
+        return math.prod(map(self.extent, c.pieces))
+
+    def forward(self, c: Component, of: Sequence[Expr]) -> Expr:
+        """A new axis in terms of the old ones ``of``."""
+        out: Expr = const(0)
+        for number, divisor, extent in c.pieces:
+            part = binary("//", of[number], divisor)
+            part = binary("%", part, extent) if extent else part
+            out = binary("+", binary("*", out, self.extent((number, divisor, extent))), part)
+        return out
+
+    def back(self, axes: Sequence[Expr]) -> list[Expr]:
+        """The old axes in terms of the new ones ``axes``."""
+        out: list[Expr] = [const(0) for _ in self.extents]
+        for c, axis in zip(self.new, axes, strict=True):
+            rest = self.size(c)
+            for n, piece in enumerate(c.pieces):
+                rest //= self.extent(piece)
+                part = binary("//", axis, rest)
+                part = part if n == 0 else binary("%", part, self.extent(piece))
+                out[piece[0]] = binary("+", out[piece[0]], binary("*", part, piece[1]))
+        return out
+
+    def beyond(self) -> Iterator[int]:
+        """Old axes of which the new ones take values that there are not: parts that do not divide."""
+        for n, extent in enumerate(self.extents):
+            if math.prod(map(self.extent, self.pieces(n))) > extent:
+                yield n
+
+    def witness(self) -> tuple[int, str] | None:
+        """An old axis that is not made up exactly once, and two of its values that are one, or one that is none."""
+        for n, (name, extent) in enumerate(zip(self.names, self.extents, strict=True)):
+            if not chain(self.pieces(n)):
+                return n, _witness(name, extent, self.pieces(n))
+        return None
+
+    def proved(self) -> bool:
+        """Whether arithmetic agrees that the new axes of the old ones of the new axes are these."""
+        axes = [Var(c.name, "index") for c in self.new]
+        arith = Arith({v: (0, self.size(c) - 1) for v, c in zip(axes, self.new, strict=True)})
+        old = self.back(axes)
+        off = [arith.linear(self.forward(c, old)).plus(Linear({v: 1}, 0), -1)
+               for v, c in zip(axes, self.new, strict=True)]  # fmt: skip
+        return all(arith.range_of(d) == (0, 0) for d in off)
+
+
+def _witness(name: str, extent: int, pieces: Sequence[Piece]) -> str:
+    """Two values of an axis that the pieces do not tell apart, or values of the pieces that no value of it has."""
+    if not pieces:
+        return f"{name} is nowhere on the right: {name} = 0 and {name} = 1 would be one iteration"
+    said = [f"{name}{f'/{d}' if d > 1 else ''}{f'%{e}' if e else ''}" for _, d, e in pieces]
+    seen: dict[tuple[int, ...], int] = {}
+    for v in range(min(extent, TRIED)):
+        place = tuple(v // d % e if e else v // d for _, d, e in pieces)
+        if place in seen:
+            return (
+                f"{name} = {seen[place]} and {name} = {v} would be one iteration: both have {', '.join(said)} = {place}"
+            )
+        seen[place] = v
+    sizes = [min(e or -(-extent // d), TRIED) for _, d, e in pieces]
+    for place in itertools.product(*map(range, sizes)):
+        if place not in seen and not all(p == 0 for p in place):
+            return f"no {name} has {', '.join(said)} = {', '.join(map(str, place))}, which the new axes would run"
+    return f"{', '.join(said)} do not make up {name} exactly once"
