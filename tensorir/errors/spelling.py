@@ -14,12 +14,15 @@ def nearest(word: object, legal: Iterable[str], n: int = 1, cutoff: float = 0.6)
     from difflib import get_close_matches
 
     words, typed = list(legal), str(word)
-    slips = [w for w in words if one_slip(typed.lower(), w.lower())]
+    low = typed.lower()
+    slips = [w for w in words if one_slip(low, w.lower())]
     return slips[:n] or get_close_matches(typed, words, n, cutoff)
 
 
 def one_slip(a: str, b: str) -> bool:
     """Whether a letter that was dropped, added or replaced, or two neighbours swapped, make ``b`` of ``a``; or none."""
+    if abs(len(a) - len(b)) > 1:
+        return False
     low = 0
     while low < min(len(a), len(b)) and a[low] == b[low]:
         low += 1

@@ -145,14 +145,15 @@ def importance(trials: Sequence[Record]) -> list[Importance]:
         some = [r for r in trials if r["template"] == template and passed(r)]
         times = np.log([steady_s(r) for r in some])
         random = np.random.default_rng(0)  # the same records give the same page
-        halves = [random.permutation(len(some))[: len(some) // 2] for _ in range(HALVES)]
+        halves = np.array([random.permutation(len(some))[: len(some) // 2] for _ in range(HALVES)])
         for knob in knobs(some):
             values: dict[str, int] = {}
             groups = np.array([values.setdefault(json.dumps(r["config"][knob]), len(values)) for r in some])
-            share = _explained(times, groups)
-            if share is None:
+            share = float(_explained(times[None], groups[None])[0])
+            if np.isnan(share):
                 continue
-            parts = [part for half in halves if (part := _explained(times[half], groups[half])) is not None]
+            parts = _explained(times[halves], groups[halves])
+            parts = parts[~np.isnan(parts)]
             low, high = 0.0, 1.0
             if len(parts) >= HALVES / 2:
                 off = np.quantile(parts, [0.05, 0.95]) - np.mean(parts)
@@ -162,16 +163,21 @@ def importance(trials: Sequence[Record]) -> list[Importance]:
     return sorted(found, key=lambda i: -i.share)
 
 
-def _explained(times: NDArray[np.float64], groups: NDArray[np.int64]) -> float | None:
-    """Epsilon squared; None where there are no more times than groups, or all are the same."""
-    sizes = np.bincount(groups)
-    total = float(((times - times.mean()) ** 2).sum()) if len(times) else 0.0
-    n, k = len(times), int((sizes > 0).sum())
-    if n <= k or k < 2 or not total:
-        return None
-    means = np.bincount(groups, times) / np.maximum(sizes, 1)
-    within = float(((times - means[groups]) ** 2).sum())
-    return 1.0 - within / total * (n - 1) / (n - k)
+def _explained(times: NDArray[np.float64], groups: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Epsilon squared of each row; NaN where it has no more times than groups, or all are the same."""
+    rows, n = times.shape
+    if n == 0:
+        return np.full(rows, np.nan)
+    most = int(groups.max()) + 1
+    places = (groups + most * np.arange(rows)[:, None]).ravel()
+    sizes = np.bincount(places, minlength=rows * most).reshape(rows, most)
+    means = np.bincount(places, times.ravel(), rows * most).reshape(rows, most) / np.maximum(sizes, 1)
+    total = ((times - times.mean(1, keepdims=True)) ** 2).sum(1)
+    within = ((times - np.take_along_axis(means, groups, 1)) ** 2).sum(1)
+    k = (sizes > 0).sum(1)
+    says = (n > k) & (k >= 2) & (total > 0)
+    share = 1.0 - within / np.where(says, total, 1.0) * (n - 1) / np.where(says, n - k, 1)
+    return np.where(says, share, np.nan)
 
 
 def knobs(trials: Sequence[Record]) -> list[str]:

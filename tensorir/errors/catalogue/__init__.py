@@ -48,9 +48,10 @@ def prelude() -> str:
     return found[1]
 
 
-def phases() -> list[str]:
+@cache
+def phases() -> tuple[str, ...]:
     """First words of codes."""
-    return sorted(file.stem for file in FOLDER.glob("*.md") if file.stem != "README")
+    return tuple(sorted(file.stem for file in FOLDER.glob("*.md") if file.stem != "README"))
 
 
 @cache
