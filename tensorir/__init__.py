@@ -6,12 +6,11 @@ Everything public is loaded when it is first used, so that ``import tensorir`` s
 from __future__ import annotations
 
 import importlib
-import time
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
-LOADED = time.time()
-"""When this process began to import the package: what it keeps for others must not come from files changed since."""
+from tensorir import _package
+
+__version__ = _package.PACKAGE_VERSION
 
 _HOMES = {
     "tensorir.expr.compute": ("placeholder", "constant", "reduce_axis", "scalar", "compute"),
@@ -54,6 +53,13 @@ def __getattr__(name: str) -> Any:
         raise unknown_here(name, __all__)
     globals()[name] = value
     return value
+
+
+def _html_of(x: Any) -> str:
+    return str(importlib.import_module("tensorir.show").html_of(x))
+
+
+_package.html_of = _html_of
 
 
 def __dir__() -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "tensorir"
 LAYERS = (
-    "errors", "target", "ir", "arith", "expr", "nn", "intrin", "interp", "schedule", "lower", "codegen",
+    "_package", "errors", "target", "ir", "arith", "expr", "nn", "intrin", "interp", "schedule", "lower", "codegen",
     "runtime", "check", "tune", "export", "api", "ops", "cli",
 )  # fmt: skip
 FREE = ("__init__", "__main__", "show")

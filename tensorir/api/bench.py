@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tensorir.api.candidate import Candidate, Json, Progress, Refused, failure
+from tensorir.api.candidate import Candidate, Progress, Refused, failure
 from tensorir.api.expected import SEED, Data, compare, compare_floats, each
 from tensorir.api.floats import Floats
 from tensorir.check.equivalence import awkward_shapes, label
@@ -22,6 +22,7 @@ from tensorir.runtime.estimate import Estimate, Reference, look
 from tensorir.runtime.guard import LONG_SECONDS
 from tensorir.runtime.launch import Program
 from tensorir.runtime.timing import batch
+from tensorir.tune.child import Json
 from tensorir.tune.inputs import arguments, integer_arrays
 from tensorir.tune.record import MOST_DRIFT
 

@@ -1,4 +1,4 @@
-"""From a schedule to something that runs. What emits is imported when it is used: a loaded kernel needs none of it."""
+"""Compiled kernels that run. What exports them is imported when it is used: a loaded kernel needs none of it."""
 
 from __future__ import annotations
 
@@ -7,82 +7,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tensorir.codegen.source import GatherRange, Source
+from tensorir.api.exportable import Exportable, parts_of, parts_of_batches
+from tensorir.codegen.source import Source
 from tensorir.errors import LaunchError, Problem
 from tensorir.errors.habits import answering, public, unknown
 from tensorir.errors.needs import need_int
 from tensorir.errors.shown import Shown, few_lines
+from tensorir.export.part import Part
 from tensorir.runtime.call import by_name
 from tensorir.runtime.device import Device
 from tensorir.runtime.launch import BoundLaunch, Program
+from tensorir.runtime.timing import Timing, copied_names
 from tensorir.target import Target
+from tensorir.tune.near import Near
 
 if TYPE_CHECKING:
-    from tensorir.api.near import Near
-    from tensorir.api.schedule import Schedule
-    from tensorir.export.part import Part
     from tensorir.expr.tensor import Tensor
-    from tensorir.runtime.timing import Timing
-
-
-def emit_source(s: Schedule, target: Target) -> Source:
-    """Lower and print ``s`` for ``target``."""
-    from tensorir.codegen.cfamily import emit
-    from tensorir.lower.pipeline import lower
-
-    return emit(lower(s.program, target), target, str(s.trace).splitlines(), gathers_of(s))
-
-
-def gathers_of(s: Schedule) -> tuple[GatherRange, ...]:
-    """The index inputs whose values must be checked at launch, by their names in the signature."""
-    from tensorir.expr.program import gathers
-    from tensorir.schedule.primitives.assume import in_range
-
-    names = {b.origin: b.name for b in s.program.inputs}
-    found = [(t, limit, into) for t, limit, into in gathers(s.outputs) if not in_range(s.program, t, limit)]
-    return tuple(dict.fromkeys(GatherRange(names[t], limit, into) for t, limit, into in found))
-
-
-def source_for(s: Schedule, device: Device) -> tuple[Source, bool]:
-    """What the schedule runs on ``device``, emitted or the user's text with the emitted launches; and whether that has
-    to be proven to do no harm.
-    """
-    from tensorir.api.unproven import needs_proof
-
-    target = s.target if s.target.language == device.target.language else device.target
-    source = emit_source(s, target)
-    edited = s.edited is not None and s.edited != source.text
-    return replace(source, text=s.edited) if s.edited is not None else source, needs_proof(source, edited)
-
-
-def build_source(s: Schedule, device: Device, limit_s: float | None = None) -> Executable:
-    """Compile the schedule's source, or the user's edited text, for ``device``; see ``Schedule.build``."""
-    source, doubted = source_for(s, device)
-    if doubted:
-        from tensorir.api.unproven import LIMIT_S, prove
-        from tensorir.check.verdict import arguments_for
-
-        prove(source, device, lambda: arguments_for(s), LIMIT_S if limit_s is None else limit_s)
-    from tensorir.api.shipping import again_of
-
-    target = s.target if s.target.language == device.target.language else device.target
-    return Executable(source, device, str(s.trace), s.outputs, again=again_of(s), target=target)
-
-
-def run_guarded(
-    s: Schedule, arrays: Sequence[Any], device: Device, limit_s: float | None = None
-) -> tuple[Source, Any, tuple[Problem, ...]]:
-    """What the schedule runs on ``device``, its results for these inputs, and what it did that it must not."""
-    source, doubted = source_for(s, device)
-    if doubted:
-        from tensorir.api import unproven
-
-        return source, *unproven.run_guarded(source, device, arrays, unproven.LIMIT_S if limit_s is None else limit_s)
-    return source, *Program(source, device).run_guarded(*arrays)
 
 
 @answering(LaunchError)
-class Executable(Shown):
+class Executable(Exportable, Shown):
     """Compiled kernels of one program on one device: ``f(a, b)`` runs them.
 
     Arguments are numpy, pyopencl, cupy or DLPack arrays in the order of the declarations, or by the names of the
@@ -111,8 +55,6 @@ class Executable(Shown):
         self.program = program or Program(source, device)
 
     def __repr__(self) -> str:
-        from tensorir.runtime.timing import copied_names
-
         copies = f"; its last call copied {copied_names(self.copies)}" if self.copies else ""
         return few_lines(f"<Executable {repr(self.program)[1:-1]}{copies}>")
 
@@ -196,8 +138,8 @@ class Executable(Shown):
         *,
         name: str | None = None,
         arch: Sequence[str] = (),
-        backward: Mapping[str, Schedule | Executable] | None = None,
-        batched: Schedule | Executable | Sequence[Schedule | Executable] | None = None,
+        backward: Mapping[str, Exportable] | None = None,
+        batched: Exportable | Sequence[Exportable] | None = None,
     ) -> Path:
         """Write a folder that runs without tensorir; see ``tensorir.export``.
 
@@ -214,7 +156,6 @@ class Executable(Shown):
         ``export.portable``, ``export.backward``, ``export.batched``, ``export.not-empty``, ``export.unwritable``, and
         LoweringError where a destination's language cannot express the schedule.
         """
-        from tensorir.api.shipping import parts_of, parts_of_batches
         from tensorir.export.folder import export_part
 
         derived, several = parts_of(backward), parts_of_batches(batched)
@@ -222,8 +163,6 @@ class Executable(Shown):
 
     def _part(self) -> Part:
         """This program, to be exported."""
-        from tensorir.export.part import Part
-
         target, again = self._target, self._lowered_again if self._again else None
         return Part(
             self.emitted, self.outputs, None, self.trace, target.kind, {}, self.max_error, again, target.arch

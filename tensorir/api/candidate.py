@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tensorir.codegen.source import Source
 from tensorir.errors import CompileError, DeviceError, LaunchError, LoweringError, TensorIRError
+from tensorir.schedule.trace import Step
 from tensorir.target import Target
+from tensorir.tune.child import Json
 
 if TYPE_CHECKING:
     from tensorir.api.schedule import Schedule
-    from tensorir.api.workload import Workload
+    from tensorir.api.work import Work
 
-Json = dict[str, Any]
 Progress = Callable[[str], None]
 
 _LIMITS = {
@@ -67,7 +68,7 @@ def quiet(phase: str) -> None:
 
 
 def prepare(
-    work: Workload,
+    work: Work,
     template: str,
     config: Mapping[str, Any],
     target: Target,
@@ -79,7 +80,7 @@ def prepare(
     s = _scheduled(work, template, config, target)
     progress("emit")
     try:
-        source = source_of(s)
+        source = s._to_run()
     except TensorIRError as error:
         raise Refused(_result("illegal_schedule", error, "emit")) from None
     except Exception as error:  # our bug: say so, and go on with the next configuration
@@ -91,13 +92,7 @@ def prepare(
     return made
 
 
-def source_of(s: Schedule) -> Source:
-    """The source that runs: emitted, or the user's edited text with the emitted launches."""
-    source = s.emitted()
-    return source if s.edited is None else replace(source, text=s.edited)
-
-
-def _scheduled(work: Workload, template: str, config: Mapping[str, Any], target: Target) -> Schedule:
+def _scheduled(work: Work, template: str, config: Mapping[str, Any], target: Target) -> Schedule:
     try:
         return work.schedule(config, template=template, target=target)
     except TensorIRError as error:
@@ -188,3 +183,16 @@ def failure(error: TensorIRError, phase: str) -> Json:
     if isinstance(error, LaunchError):
         return _result("launch_error", error, phase)
     return _result("internal_error", error, phase)
+
+
+def trace_text(made: Candidate) -> str:
+    """The trace as Python statements."""
+    return steps_text(made.known.get("trace"))
+
+
+def steps_text(steps: Any) -> str:
+    """The steps of a record as Python statements; empty where they are none (what a record says is not checked)."""
+    try:
+        return "\n".join(str(Step(name, tuple(args), tuple(options.items()))) for name, args, options in steps or ())
+    except (TypeError, ValueError, AttributeError):
+        return ""

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from tensorir.api.candidate import Json
 from tensorir.api.floats import Floats, moved_by_digits
 from tensorir.check.verdict import tolerance
 from tensorir.codegen.source import Param, Source
@@ -25,6 +24,7 @@ from tensorir.expr.tensor import Tensor
 from tensorir.interp.reference import as_declared
 from tensorir.ir.dtypes import DTYPES
 from tensorir.runtime.arguments import numpy_dtype
+from tensorir.tune.child import Json
 from tensorir.tune.inputs import Argument, dealt_arrays, random_arrays
 
 SEED = 1

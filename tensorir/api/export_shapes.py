@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tensorir.api.candidate import Candidate
+from tensorir.api.candidate import Candidate, trace_text
 from tensorir.api.frozen import log_for
 from tensorir.api.identity import compute_digest, folder_of, place_of, suits, target_of
-from tensorir.api.load import left_out, regenerate, trace_text
+from tensorir.api.load import left_out, regenerate
 from tensorir.api.shape_outcome import Portfolio, ShapeResult
 from tensorir.api.shape_set import understood
 from tensorir.errors import NotTuned, Problem
@@ -24,13 +24,13 @@ from tensorir.tune.log import Choice, LogReader, Record, choose
 from tensorir.tune.portfolio import REGRET
 
 if TYPE_CHECKING:
-    from tensorir.api.workload import Workload
+    from tensorir.api.work import Work
 
 NAMED = 5  # of the shapes that are not tuned
 
 
 def export_shapes(
-    works: Sequence[Workload],
+    works: Sequence[Work],
     path: str | Path,
     to: str | Sequence[str] = ("source",),
     *,
@@ -69,7 +69,7 @@ class RecordedSet:
     remarks: on lines and records that were not used
     """
 
-    works: tuple[Workload, ...]
+    works: tuple[Work, ...]
     portfolio: Portfolio
     made: tuple[Candidate, ...]
     remarks: tuple[str, ...]
@@ -98,7 +98,7 @@ def about_record(record: Record) -> dict[str, Any]:
 
 
 def recorded_set(
-    works: Sequence[Workload], weights: Sequence[float] | None, target: Target | str | None, log: str, regret: float,
+    works: Sequence[Work], weights: Sequence[float] | None, target: Target | str | None, log: str, regret: float,
     command: str = "tir.tune_shapes(works)",
 ) -> RecordedSet:  # fmt: skip
     """The kernels for all shapes from the trials of one device, by times alone; see ``export_shapes``.
@@ -135,7 +135,7 @@ def recorded_set(
 
 
 def _of_one_place(
-    works: Sequence[Workload], target: Target | str | None, log: str, remarks: dict[str, None]
+    works: Sequence[Work], target: Target | str | None, log: str, remarks: dict[str, None]
 ) -> dict[str, list[Choice]]:
     """The choices of each shape, by title, on the device and versions on which most shapes are tuned."""
     found: dict[str, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
@@ -156,7 +156,7 @@ def _of_one_place(
 
 
 def _not_tuned(
-    missing: Sequence[Workload], of: int, target: Target | str | None, log: str, stale: int, command: str
+    missing: Sequence[Work], of: int, target: Target | str | None, log: str, stale: int, command: str
 ) -> NotTuned:
     words = [f"{w.title}{left_out(w, log, lambda r: suits(r, target))}" for w in missing[:NAMED]]
     words += [f"{len(missing) - NAMED} more"] if len(missing) > NAMED else []

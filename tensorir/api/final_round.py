@@ -9,12 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tensorir.api.bench import Runner, pace_fields, timed
-from tensorir.api.candidate import Json, Progress, Refused
+from tensorir.api.candidate import Progress, Refused
 from tensorir.api.expected import SEED, Data, compare, each
 from tensorir.api.floats import Floats
 from tensorir.runtime.estimate import Estimate, Rounds, settle
 from tensorir.runtime.timing import slots
 from tensorir.runtime.turns import HELD_S
+from tensorir.tune.child import Json
 from tensorir.tune.paired import Race, Standing, reconciled
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from tensorir.errors import TensorIRError
 from tensorir.interp.reference import results_of
 
 if TYPE_CHECKING:
-    from tensorir.api.workload import Workload
+    from tensorir.api.work import Work
 
 ORDERS = 32.0
 """So many times further than inputs that change in their last digit may sums in another order take a result."""
@@ -35,7 +35,7 @@ class Floats:
     moved: Callable[[], float]
 
     @classmethod
-    def of(cls, work: Workload, seed: int) -> Floats:
+    def of(cls, work: Work, seed: int) -> Floats:
         """New ones, of a workload whose reference is here."""
         arrays = work.random_inputs(seed)
         expected = results_of(work.reference(*arrays))

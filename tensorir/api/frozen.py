@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tensorir.api.candidate import Refused, prepare
+from tensorir.api.candidate import Refused, prepare, steps_text, trace_text
 from tensorir.api.identity import command_for
 from tensorir.errors import NotTuned, Problem, TensorIRError, refuse
 from tensorir.target import Target
 from tensorir.tune.frozen import looks_frozen
 
 if TYPE_CHECKING:
-    from tensorir.api.workload import Workload
+    from tensorir.api.work import Work
     from tensorir.tune.record import Identity, Record
 
 VARIABLE = "TENSORIR_FROZEN"
@@ -35,7 +35,7 @@ def is_frozen(log: str) -> bool:
         return True  # reading it says what is wrong
 
 
-def log_for(work: Workload, log: str, device: Mapping[str, Any] | None = None) -> str:
+def log_for(work: Work, log: str, device: Mapping[str, Any] | None = None) -> str:
     """The log to choose from: ``log``, or the file of TENSORIR_FROZEN where that pins this workload on this device.
 
     device: as in a record; any when None
@@ -51,7 +51,7 @@ def log_for(work: Workload, log: str, device: Mapping[str, Any] | None = None) -
     return named if any(device is None or _on(r, device) for r in _records(work, named)) else log
 
 
-def _records(work: Workload, log: str) -> list[Record]:
+def _records(work: Work, log: str) -> list[Record]:
     from tensorir.tune.store import LogReader
 
     return list(LogReader(log).records(workload=work.title))
@@ -61,7 +61,7 @@ def _on(record: Record, device: Mapping[str, Any]) -> bool:
     return bool(record["device"].get("name") == device.get("name"))
 
 
-def pinned(work: Workload, identity: Identity, log: str) -> Record | None:
+def pinned(work: Work, identity: Identity, log: str) -> Record | None:
     """The record that the file pins for this workload on this device; None when it pins none.
 
     Raises NotTuned ``load.frozen-stale`` when it pins one for what the definition, the device's driver or limits, or
@@ -94,7 +94,7 @@ def _differences(record: Record, identity: Identity) -> list[str]:
     return found or ["its result (it is no valid measurement)"]
 
 
-def why_stale(work: Workload, record: Record, target: Target) -> list[str]:
+def why_stale(work: Work, record: Record, target: Target) -> list[str]:
     """Why this version does not make the source of a record, as far as can be said."""
     name = record["template"]
     if name not in work.templates:
@@ -104,8 +104,6 @@ def why_stale(work: Workload, record: Record, target: Target) -> list[str]:
     except Refused as refused:
         detail = refused.result.get("detail") or {}
         return [f"whether template {name} makes it: {detail.get('message', refused.result['status'])!s:.200}"]
-    from tensorir.api.load import steps_text, trace_text
-
     then, now = steps_text(record["trace"]).splitlines(), trace_text(made).splitlines()
     for n in range(max(len(then), len(now))):
         a, b = (steps[n] if n < len(steps) else "nothing" for steps in (then, now))
@@ -114,7 +112,7 @@ def why_stale(work: Workload, record: Record, target: Target) -> list[str]:
     return ["the text that the same schedule gives"]
 
 
-def changed(work: Workload, record: Record, log: str, what: list[str]) -> TensorIRError:
+def changed(work: Work, record: Record, log: str, what: list[str]) -> TensorIRError:
     """The refusal of a choice that is not what it was."""
     message = (
         f"record {record['id']}, which {log} pins for {work.title}, is stale: changed since: {'; '.join(what[:3])}"

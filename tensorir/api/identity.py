@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tensorir._package import PACKAGE_VERSION
 from tensorir.expr.program import program_of
 from tensorir.ir.text import show, text
 from tensorir.ir.tree import Reduce, Update
@@ -21,13 +22,13 @@ from tensorir.tune.record import Identity, Record, relevant, slug
 from tensorir.tune.store import is_file
 
 if TYPE_CHECKING:
-    from tensorir.api.workload import Workload
+    from tensorir.api.work import Work
     from tensorir.runtime.device import Device
 
 _PACKAGES = ("numpy", "scikit-optimize", "scikit-learn", "scipy")
 
 
-def compute_digest(work: Workload) -> str:
+def compute_digest(work: Work) -> str:
     """Digest of the definition: the unscheduled program with every dtype, constant and combiner."""
     program = program_of(work.outputs)
     lines = [text(program)]
@@ -49,9 +50,7 @@ def describe(device: Device) -> dict[str, Any]:
 
 def versions_of(device: Mapping[str, Any], search: bool = True) -> dict[str, str]:
     """Versions of what makes the kernel, and of what searched unless ``search`` is False."""
-    from tensorir import __version__
-
-    found = {"tensorir": __version__, "python": platform.python_version()}
+    found = {"tensorir": PACKAGE_VERSION, "python": platform.python_version()}
     found |= {key: str(device[key]) for key in ("compiler", "pyopencl", "cupy") if key in device}
     if not search:
         return found
@@ -65,7 +64,7 @@ def versions_of(device: Mapping[str, Any], search: bool = True) -> dict[str, str
     return found
 
 
-def identity_of(work: Workload, device: Mapping[str, Any], search: bool = True) -> Identity:
+def identity_of(work: Work, device: Mapping[str, Any], search: bool = True) -> Identity:
     """The identity of this workload's records on a device (as ``describe`` gives it).
 
     search: with the versions of what searched, which records say and no comparison asks for
@@ -73,14 +72,14 @@ def identity_of(work: Workload, device: Mapping[str, Any], search: bool = True) 
     return Identity(work.title, compute_digest(work), device, versions_of(device, search))
 
 
-def fingerprint(device: Mapping[str, Any], work: Workload | None = None) -> dict[str, Any]:
+def fingerprint(device: Mapping[str, Any], work: Work | None = None) -> dict[str, Any]:
     """What must be the same wherever trials of one run are measured, or their times could not be compared."""
     found: dict[str, Any] = {key: device.get(key) for key in ("name", "driver", "target")}
     found |= relevant(versions_of(device, search=False))
     return found if work is None else found | {"computation": compute_digest(work)}
 
 
-def folder_of(work: Workload, log: str) -> Path:
+def folder_of(work: Work, log: str) -> Path:
     """Where the records of a workload are: a folder of the log, or the log itself where that is one file."""
     root = Path(log)
     return root if is_file(root) else root / slug(work.title)
@@ -107,7 +106,7 @@ def place_of(record: Record) -> str:
     return json.dumps(key, sort_keys=True)
 
 
-def command_for(work: Workload, verb: str = "tune") -> str:
+def command_for(work: Work, verb: str = "tune") -> str:
     """The shell command that tunes (shows, exports …) this workload; Python where there is none."""
     origin = work.origin
     if origin is None:
@@ -143,7 +142,7 @@ def flag(name: str, value: Any) -> str:
     return option if value is True else f"{option} {shlex.quote(str(value))}"
 
 
-def most_like(work: Workload, records: Iterable[Record]) -> str:
+def most_like(work: Work, records: Iterable[Record]) -> str:
     """The nearest tuned shape on any device, with its distance, in words; empty when there is none."""
     titles = {r["workload"] for r in records if r["status"] == "ok"}
     alike = [t for t in titles if t.split()[:1] == work.title.split()[:1] and t != work.title]

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tensorir import _package
+from tensorir._package import PACKAGE_VERSION
 from tensorir.api.identity import folder_of
 from tensorir.codegen.codec import CodecError, decode, encode
 from tensorir.codegen.source import Source
@@ -23,7 +25,7 @@ from tensorir.runtime.cache import cache_key, default_cache
 from tensorir.target import Target
 
 if TYPE_CHECKING:
-    from tensorir.api.workload import Workload
+    from tensorir.api.work import Work
     from tensorir.runtime.launch import Program
     from tensorir.tune.record import Identity, Record
 
@@ -38,15 +40,13 @@ def package_state() -> str | None:
     None where they cannot be listed, or have changed since this process imported them: what it makes is then not
     what they say.
     """
-    from tensorir import LOADED
-
     digest = hashlib.sha256()
     try:
         for folder, folders, files in os.walk(_PACKAGE, onerror=_raise):
             folders[:] = sorted(f for f in folders if f != "__pycache__")
             for name in sorted(f for f in files if f.endswith(".py")):
                 about = os.stat(os.path.join(folder, name))
-                if max(about.st_mtime, about.st_ctime) >= LOADED:
+                if max(about.st_mtime, about.st_ctime) >= _package.LOADED:
                     return None
                 digest.update(f"{folder}/{name} {about.st_size} {about.st_mtime_ns} {about.st_ctime_ns}\n".encode())
     except OSError:
@@ -60,9 +60,7 @@ def _raise(error: OSError) -> None:
 
 def _key(kind: str, **fields: Any) -> str | None:
     state = package_state()
-    from tensorir import __version__
-
-    return None if state is None else cache_key(kind=kind, package=state, version=__version__, **fields)
+    return None if state is None else cache_key(kind=kind, package=state, version=PACKAGE_VERSION, **fields)
 
 
 def _get(key: str | None) -> Any:
@@ -81,7 +79,7 @@ def _put(key: str | None, value: Any) -> None:
 # --- the ranking of a log
 
 
-def ranked(work: Workload, identity: Identity, log: str, rank: Callable[[], list[Record]]) -> list[Record]:
+def ranked(work: Work, identity: Identity, log: str, rank: Callable[[], list[Record]]) -> list[Record]:
     """``rank()``, or its first records as they were for the same log files; a caller that needs more ranks again."""
     from tensorir.tune.record import BadRecord, relevant, validate
 
@@ -125,7 +123,7 @@ def _contents(folder: Path) -> list[str]:
 # --- sources
 
 
-def source_key(work: Workload, record: Record, target: Target) -> str | None:
+def source_key(work: Work, record: Record, target: Target) -> str | None:
     """What the source of a record depends on; None where that cannot be said: then it is made again.
 
     Templates of this package are part of its state; a user's function can call anything.
@@ -187,7 +185,7 @@ def keep_source(key: str | None, source: Source) -> None:
 # --- checks on the device
 
 
-def check_key(work: Workload, program: Program, max_error: float | None) -> str | None:
+def check_key(work: Work, program: Program, max_error: float | None) -> str | None:
     """What the outcome of comparing a program with the reference depends on, its machine code apart; None: check it.
 
     A user's reference can call anything; without one the declarations themselves are evaluated.

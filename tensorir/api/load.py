@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tensorir.api.build import Executable
-from tensorir.api.candidate import Candidate, Refused, prepare, quiet
+from tensorir.api.candidate import Candidate, Refused, prepare, quiet, steps_text, trace_text
 from tensorir.api.frozen import changed, is_frozen, log_for, pinned, why_stale
 from tensorir.api.identity import command_for, compute_digest, describe, folder_of, identity_of, most_like
 from tensorir.api.kept import check_key, keep_check, keep_source, ranked, recall_source, source_key, was_checked
@@ -21,13 +21,13 @@ from tensorir.runtime.launch import Program
 from tensorir.target import Target
 
 if TYPE_CHECKING:
-    from tensorir.api.workload import Workload
+    from tensorir.api.work import Work
     from tensorir.export.part import Part
     from tensorir.tune.log import Choice
     from tensorir.tune.record import Identity, Record
 
 
-def load(work: Workload, device: str | Device | None, log: str, nearest: bool = False) -> Executable:
+def load(work: Work, device: str | Device | None, log: str, nearest: bool = False) -> Executable:
     """The fastest kernel known for this definition and device; see ``Workload.load``."""
     opened = open_device(device)
     identity = identity_of(work, describe(opened), search=False)
@@ -46,7 +46,7 @@ def load(work: Workload, device: str | Device | None, log: str, nearest: bool = 
     return made
 
 
-def _pinned(work: Workload, identity: Identity, log: str, device: Device) -> Executable:
+def _pinned(work: Work, identity: Identity, log: str, device: Device) -> Executable:
     """The kernel that a frozen file chooses, and no other."""
     record = pinned(work, identity, log)
     if record is None:
@@ -60,7 +60,7 @@ def _pinned(work: Workload, identity: Identity, log: str, device: Device) -> Exe
     raise NotTuned(Problem("load.frozen-wrong", message, hint=f"tensorir repro {record['id']} --log {log}"))
 
 
-def _from_nearest(work: Workload, identity: Identity, log: str, device: Device) -> Executable | None:
+def _from_nearest(work: Work, identity: Identity, log: str, device: Device) -> Executable | None:
     """A kernel of this shape by the configuration of the nearest tuned one that is legal, and right, here."""
     from tensorir.api.near import near_shapes
 
@@ -81,7 +81,7 @@ def _from_nearest(work: Workload, identity: Identity, log: str, device: Device) 
     return None
 
 
-def _first_good(work: Workload, records: Iterable[Record], device: Device) -> tuple[Executable | None, int, int]:
+def _first_good(work: Work, records: Iterable[Record], device: Device) -> tuple[Executable | None, int, int]:
     """The first record's kernel that this version still makes and that is right here; how many it makes otherwise, and
     how many are not right.
     """
@@ -114,7 +114,7 @@ def _first_good(work: Workload, records: Iterable[Record], device: Device) -> tu
     return None, stale, wrong
 
 
-def _again(work: Workload, template: str, config: Mapping[str, Any], device: Device) -> Callable[[str], Part]:
+def _again(work: Work, template: str, config: Mapping[str, Any], device: Device) -> Callable[[str], Part]:
     """What lowers the kernel for another target, for export; a loaded kernel needs none of it."""
 
     def again(wanted: str) -> Part:
@@ -125,7 +125,7 @@ def _again(work: Workload, template: str, config: Mapping[str, Any], device: Dev
     return again
 
 
-def choices(work: Workload, identity: Identity, log: str) -> list[Choice]:
+def choices(work: Work, identity: Identity, log: str) -> list[Choice]:
     """The usable configurations for this definition and device, fastest first."""
     from tensorir.tune.log import choose
     from tensorir.tune.store import LogReader
@@ -134,7 +134,7 @@ def choices(work: Workload, identity: Identity, log: str) -> list[Choice]:
     return choose(r for r in records if identity.accepts(r))
 
 
-def regenerate(work: Workload, record: Record, target: Target) -> Candidate | None:
+def regenerate(work: Work, record: Record, target: Target) -> Candidate | None:
     """The source that this version makes for a record; None when it is not the one that was measured (stale)."""
     if record["template"] not in work.templates:
         return None
@@ -145,7 +145,7 @@ def regenerate(work: Workload, record: Record, target: Target) -> Candidate | No
     return made if made.source.sha256 == record["source_sha256"] else None
 
 
-def _checked(work: Workload, made: Candidate, device: Device) -> Program | None:
+def _checked(work: Work, made: Candidate, device: Device) -> Program | None:
     """The program, compared with the reference on this device now or earlier; None when it is wrong here."""
     try:
         program = Program(made.source, device)
@@ -176,22 +176,7 @@ def _checked(work: Workload, made: Candidate, device: Device) -> Program | None:
     return program
 
 
-def trace_text(made: Candidate) -> str:
-    """The trace as Python statements."""
-    return steps_text(made.known.get("trace"))
-
-
-def steps_text(steps: Any) -> str:
-    """The steps of a record as Python statements; empty where they are none (what a record says is not checked)."""
-    from tensorir.schedule.trace import Step
-
-    try:
-        return "\n".join(str(Step(name, tuple(args), tuple(options.items()))) for name, args, options in steps or ())
-    except (TypeError, ValueError, AttributeError):
-        return ""
-
-
-def left_out(work: Workload, log: str, fits: Callable[[Record], bool], stale: int = 0, wrong: int = 0) -> str:
+def left_out(work: Work, log: str, fits: Callable[[Record], bool], stale: int = 0, wrong: int = 0) -> str:
     """Why the records of this workload are not used, in words to put behind "not tuned"; empty when there are none.
 
     fits:  whether a record was made for the device that is meant
@@ -217,7 +202,7 @@ def left_out(work: Workload, log: str, fits: Callable[[Record], bool], stale: in
     return f" ({'; '.join(parts)})" if parts else ""
 
 
-def not_tuned(work: Workload, identity: Identity, log: str, stale: int = 0, wrong: int = 0) -> NotTuned:
+def not_tuned(work: Work, identity: Identity, log: str, stale: int = 0, wrong: int = 0) -> NotTuned:
     """What to say when there is no usable record."""
     from tensorir.tune.store import LogReader
 

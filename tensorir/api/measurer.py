@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tensorir.api.asker import Anyone, Asker, Asking
 from tensorir.api.bench import BESIDE, LONG_S, REFERENCE, WHOLE
 from tensorir.api.builders import MOST, Builders
-from tensorir.api.candidate import Json, Refused, prepare
+from tensorir.api.candidate import Refused, prepare
 from tensorir.api.expected import Output, save_json
 from tensorir.api.identity import fingerprint
 from tensorir.api.options import Options
@@ -30,6 +30,7 @@ from tensorir.interp.magnitude import is_continuous
 from tensorir.runtime.host import cores
 from tensorir.runtime.opencl import POCL
 from tensorir.target import Target
+from tensorir.tune.child import Json
 from tensorir.tune.flight import Flights, Places
 from tensorir.tune.inputs import arguments
 from tensorir.tune.log import Record, key_of
@@ -38,7 +39,7 @@ from tensorir.tune.record import steady_s
 from tensorir.tune.sides import FinalRound
 
 if TYPE_CHECKING:
-    from tensorir.api.workload import Workload
+    from tensorir.api.work import Work
     from tensorir.runtime.device import Device
 
 REFERENCE_S = 600.0  # a reference in Python may take its time
@@ -73,7 +74,7 @@ class Measurer:
 
     def __init__(
         self,
-        work: Workload,
+        work: Work,
         device: str | Device | Sequence[str | Device] | None,
         options: Options,
         shared: Shared | None = None,

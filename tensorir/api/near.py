@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tensorir.api.identity import A_WORD, describe, distance, identity_of
+from tensorir.api.work import Work
 from tensorir.errors.needs import need_path, wrong
-from tensorir.errors.shown import Shown
+from tensorir.runtime.device import Device, open_device
 from tensorir.tune.log import LogReader, Record, choose, slug
+from tensorir.tune.near import Near
 
 if TYPE_CHECKING:
-    from tensorir.api.workload import Workload
-    from tensorir.runtime.device import Device
     from tensorir.tune.record import Identity
 
 
@@ -22,34 +22,12 @@ FEW = 3
 """Shapes that a search starts from: their times are worth more than those of farther ones."""
 
 
-@dataclass(frozen=True, repr=False)
-class Near(Shown):
-    """The best known configuration of another shape of the same operator.
-
-    workload: that shape, as the log calls it
-    distance: sum over the parameters of |log((x + 1) / (y + 1))|; words and switches that differ count 10 each
-    time_s:   seconds that it takes there
-    """
-
-    workload: str
-    distance: float
-    template: str
-    config: dict[str, Any]
-    time_s: float
-
-    def __str__(self) -> str:
-        return f"{self.workload} (distance {self.distance:.2f})"
-
-
-def nearest(work: Workload, device: str | Device | None = None, log: str = "tuning_logs") -> list[Near]:
+def nearest(work: Work, device: str | Device | None = None, log: str = "tuning_logs") -> list[Near]:
     """Other tuned shapes of this operator on this device, the nearest first, each with its best configuration.
 
     What is known of this very shape is not among them: ``work.load()`` uses that.
     """
-    from tensorir.api.workload import Workload
-    from tensorir.runtime.device import open_device
-
-    if not isinstance(work, Workload):
+    if not isinstance(work, Work):
         raise wrong("work", work, "a Workload")
     identity = identity_of(work, describe(open_device(device)), search=False)
     return near_shapes(identity, need_path("log", log))

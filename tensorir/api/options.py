@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from tensorir.api.candidate import Json
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.habits import habit, near
 from tensorir.errors.needs import (
@@ -22,6 +21,7 @@ from tensorir.errors.needs import (
     shown,
     wrong,
 )  # fmt: skip
+from tensorir.tune.child import Json
 from tensorir.tune.log import Record
 from tensorir.tune.space import Space
 

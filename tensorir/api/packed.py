@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tensorir._package import PACKAGE_VERSION
 from tensorir.errors import TensorIRError, refuse
 from tensorir.runtime.cache import Cache, default_cache, pack_entry, unpack_entry
 from tensorir.runtime.device import devices, open_device
@@ -63,9 +64,8 @@ def export_pack(
             found.add(owner)
             members[f"cache/{hashlib.sha256(key.encode()).hexdigest()}.bin"] = pack_entry(key, payload)
     _small_enough(Path(path), members)
-    from tensorir import __version__
 
-    write_pack(Path(path), members, {"tensorir": __version__})
+    write_pack(Path(path), members, {"tensorir": PACKAGE_VERSION})
     return {
         "file": str(path),
         "bytes": Path(path).stat().st_size,

@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Protocol, Self
 
-from tensorir.api.build import Executable, build_source, emit_source, run_guarded
+from tensorir.api.build import Executable
+from tensorir.api.emit import emit_source
+from tensorir.api.exportable import Exportable, parts_of, parts_of_batches
+from tensorir.api.unproven import LIMIT_S, needs_proof, prove
+from tensorir.api.unproven import run_guarded as run_elsewhere
 from tensorir.check.blame import blame
-from tensorir.check.verdict import Verdict, check
+from tensorir.check.verdict import Verdict, arguments_for, check
 from tensorir.codegen.source import Source
-from tensorir.errors import CheckError, Problem, ScheduleError
+from tensorir.errors import CheckError, Problem, ScheduleError, TensorIRError, refuse
 from tensorir.errors.habits import answering
 from tensorir.errors.needs import need_int, need_list, need_mapping, need_number, need_text
+from tensorir.export.folder import export_part
+from tensorir.export.part import ExportError, Part
 from tensorir.runtime.device import Device, open_device
+from tensorir.runtime.launch import Program
 from tensorir.schedule.schedule import Schedule as _Schedule
 from tensorir.schedule.trace import Step, Trace
 from tensorir.target import Target
 
-if TYPE_CHECKING:
-    from tensorir.api.workload import Workload
+
+class HasDefault(Protocol):
+    """A workload, as a schedule that one of its templates made knows it."""
+
+    def _default_part(self, target: Target) -> Part:
+        """Return the program of the default configuration for a target, to export."""
 
 
 @answering(ScheduleError)
-class Schedule(_Schedule):
+class Schedule(Exportable, _Schedule):
     """How a computation runs on a target; see the primitives' own documentation for each call.
 
     >>> s = Schedule(C, target="opencl")
@@ -33,7 +45,7 @@ class Schedule(_Schedule):
     edited: str | None = None
     """Text that replaces the emitted source (see ``with_source``)."""
 
-    _workload: Workload | None = None
+    _workload: HasDefault | None = None
     """Whose template began it: its default serves where this schedule cannot be lowered for an export."""
 
     def emitted(self, target: Any = None) -> Source:
@@ -64,7 +76,61 @@ class Schedule(_Schedule):
         Raises LoweringError, CompileError, DeviceError; for such text LaunchError ``launch.crashed``,
         ``launch.time-limit``, ``launch.out-of-bounds``, ``launch.input-written``.
         """
-        return build_source(self, open_device(device if device is not None else self.target), _limit(limit_s))
+        opened = open_device(device if device is not None else self.target)
+        source, doubted = self._source_on(opened)
+        if doubted:
+            prove(source, opened, lambda: arguments_for(self), _seconds(limit_s))
+        target = self._target_on(opened)
+        return Executable(source, opened, str(self.trace), self.outputs, again=self._again, target=target)
+
+    def _target_on(self, device: Device) -> Target:
+        """What the schedule is lowered for on a device: its own target where that is of the device's language."""
+        return self.target if self.target.language == device.target.language else device.target
+
+    def _source_on(self, device: Device) -> tuple[Source, bool]:
+        """What runs on ``device``, emitted or the user's text with the emitted launches; and whether that has to be
+        proven to do no harm.
+        """
+        source = emit_source(self, self._target_on(device))
+        edited = self.edited is not None and self.edited != source.text
+        return replace(source, text=self.edited) if self.edited is not None else source, needs_proof(source, edited)
+
+    def _to_run(self) -> Source:
+        """The source that runs: emitted, or the user's edited text with the emitted launches."""
+        source = self.emitted()
+        return source if self.edited is None else replace(source, text=self.edited)
+
+    def _part(self) -> Part:
+        return self._part_as(self._to_run(), self.target)
+
+    def _part_as(self, source: Source, target: Target) -> Part:
+        again, error = self._again, self.allowed_error
+        return Part(source, self.definition, None, str(self.trace), target.kind, {}, error, again, target.arch)
+
+    def _again(self, wanted: str) -> Part:
+        """This schedule lowered for another target than its own; see ``Part.again``.
+
+        Targets of another kind of device are refused, except C, and so is edited text. Where lowering refuses, and a
+        workload's template made the schedule, that workload's default for the target is given.
+        """
+        to = Target.parse(wanted)
+        if to.kind != self.target.kind and to.language != "c":
+            message = f"a schedule for a {self.target.kind} ({self.target.language}) is none for {wanted}"
+            hint = f'a schedule with target="{wanted}"; tensorir export writes the tuned kernels of each'
+            raise refuse(ExportError, "export.language", message, hint=hint)
+        if self.edited is not None:
+            message = f"the {self.target.language} text was edited by with_source, which says nothing of {wanted}"
+            raise refuse(ExportError, "export.language", message, hint="export the schedule without the edits")
+        try:
+            return self._part_as(self.emitted(to), to)
+        except TensorIRError:
+            if self._workload is None:
+                raise
+            try:
+                return self._workload._default_part(to)
+            except TensorIRError:
+                pass
+            raise
 
     def export(
         self,
@@ -73,24 +139,25 @@ class Schedule(_Schedule):
         *,
         name: str | None = None,
         arch: Sequence[str] = (),
-        backward: Mapping[str, Schedule | Executable] | None = None,
-        batched: Schedule | Executable | Sequence[Schedule | Executable] | None = None,
+        backward: Mapping[str, Exportable] | None = None,
+        batched: Exportable | Sequence[Exportable] | None = None,
     ) -> Path:
         """Write a folder that runs without tensorir, as ``Executable.export`` does; no device is needed.
 
         What it compares with is computed from the declarations, in NumPy. Raises as ``f.export``.
         """
-        from tensorir.api.shipping import part_of, parts_of, parts_of_batches
-        from tensorir.export.folder import export_part
-
         derived, several = parts_of(backward), parts_of_batches(batched)
-        return export_part(part_of(self), path, to, name=name, arch=arch, backward=derived, batched=several)
+        return export_part(self._part(), path, to, name=name, arch=arch, backward=derived, batched=several)
 
     def _run_guarded(
         self, arrays: Sequence[Any], device: str | Device | None = None, limit_s: float | None = None
     ) -> tuple[Source, Any, tuple[Problem, ...]]:
         """The source, its results for these inputs, and what it did between canaries that it must not; for checks."""
-        return run_guarded(self, arrays, open_device(device if device is not None else self.target), limit_s)
+        opened = open_device(device if device is not None else self.target)
+        source, doubted = self._source_on(opened)
+        if doubted:
+            return source, *run_elsewhere(source, opened, arrays, _seconds(limit_s))
+        return source, *Program(source, opened).run_guarded(*arrays)
 
     def with_source(self, text: str) -> Self:
         """A fork that builds, checks (``level="device"``) and times ``text`` instead of the emitted source.
@@ -137,6 +204,12 @@ class Schedule(_Schedule):
     def blame(self) -> Step | None:
         """The first step that breaks equivalence, or None."""
         return blame(self)
+
+
+def _seconds(limit_s: float | None) -> float:
+    """Seconds that unproven text may take."""
+    limit = _limit(limit_s)
+    return LIMIT_S if limit is None else limit
 
 
 def _limit(limit_s: Any) -> float | None:

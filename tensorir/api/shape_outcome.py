@@ -23,7 +23,7 @@ from tensorir.tune.outcome import TuneOutcome
 from tensorir.tune.portfolio import cover
 
 if TYPE_CHECKING:
-    from tensorir.api.workload import Workload
+    from tensorir.api.work import Work
 
 
 @dataclass(frozen=True, repr=False)
@@ -35,7 +35,7 @@ class ShapeResult(Shown):
     refused: why it cannot be tuned: none of its configurations is legal, or fits the conditions; empty when it can
     """
 
-    work: Workload
+    work: Work
     weight: float
     outcome: TuneOutcome | None
     choices: tuple[Choice, ...] = field(repr=False)

@@ -24,7 +24,7 @@ from tensorir.tune.record import steady_s
 from tensorir.tune.slices import Given, Kept
 
 if TYPE_CHECKING:
-    from tensorir.api.workload import Workload
+    from tensorir.api.work import Work
     from tensorir.runtime.device import Device
 
 Clock = Callable[[], float]
@@ -69,7 +69,7 @@ class ShapeSearch:
     """One shape: its session, the strategies that stay between slices, and what is known."""
 
     def __init__(
-        self, work: Workload, weight: float, device: str | Device | Sequence[str | Device] | None,
+        self, work: Work, weight: float, device: str | Device | Sequence[str | Device] | None,
         options: Options, clock: Clock,
     ) -> None:  # fmt: skip
         self.work, self.weight, self.title, self.clock = work, weight, work.title, clock

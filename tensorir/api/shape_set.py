@@ -31,7 +31,7 @@ from tensorir.tune.record import steady_s
 from tensorir.tune.store import LogError
 
 if TYPE_CHECKING:
-    from tensorir.api.workload import Workload
+    from tensorir.api.work import Work
     from tensorir.runtime.device import Device
 
 SLICE = 4  # trials of a shape between two looks at who is next
@@ -43,7 +43,7 @@ _END = ("interrupted", "log", "device_lost", "workers", "stop")
 
 
 def tune_shapes(
-    works: Sequence[Workload],
+    works: Sequence[Work],
     device: str | Device | Sequence[str | Device] | None = None,
     trials: int | None = None,
     budget: str | float | None = "10m",
@@ -79,7 +79,7 @@ def tune_shapes(
 
 
 def tune_set(
-    works: Sequence[Workload], weights: Sequence[float] | None, device: str | Device | Sequence[str | Device] | None,
+    works: Sequence[Work], weights: Sequence[float] | None, device: str | Device | Sequence[str | Device] | None,
     options: Options, regret: float = REGRET, clock: Clock = time.monotonic,
 ) -> SetOutcome:  # fmt: skip
     """``tune_shapes`` with its options made."""
@@ -97,14 +97,14 @@ def tune_set(
 
 
 def understood(
-    works: Sequence[Workload], weights: Sequence[float] | None, regret: float
-) -> tuple[Sequence[Workload], list[float]]:
+    works: Sequence[Work], weights: Sequence[float] | None, regret: float
+) -> tuple[Sequence[Work], list[float]]:
     """The shapes and their weights; DeclarationError ``shapes.set``, ``argument.value`` or ``argument.type``."""
-    from tensorir.api.workload import Workload
+    from tensorir.api.work import Work
 
     works = need_list("works", works, "workloads")
     for n, work in enumerate(works):
-        if not isinstance(work, Workload):
+        if not isinstance(work, Work):
             raise wrong(f"works[{n}]", work, "a Workload")
     names = dict.fromkeys(w.name for w in works)
     if len(names) != 1 or len({w.title for w in works}) < len(works):

@@ -26,13 +26,13 @@ from tensorir.tune.restrict import parse
 from tensorir.tune.space import Space
 
 if TYPE_CHECKING:
-    from tensorir.api.workload import Workload
+    from tensorir.api.work import Work
     from tensorir.runtime.device import Device
 
 LEAST_S = 2.0  # for listing spaces, however small the budget: something is always measured
 
 
-def tune(work: Workload, device: str | Device | Sequence[str | Device] | None, options: Options) -> TuneOutcome:
+def tune(work: Work, device: str | Device | Sequence[str | Device] | None, options: Options) -> TuneOutcome:
     """Search ``work``'s templates on a device; see ``Workload.tune``."""
     options = replace(options, started=time.monotonic() if options.started is None else options.started)
     with Measurer(work, device, options) as measurer:
@@ -50,7 +50,7 @@ class Session:
     reused:  those that count here
     """
 
-    def __init__(self, work: Workload, measurer: Measurer, options: Options) -> None:
+    def __init__(self, work: Work, measurer: Measurer, options: Options) -> None:
         refuse_options(work, options)
         self.work, self.measurer = work, measurer
         self.about = measurer.open()
@@ -113,7 +113,7 @@ def _say_older(records: Sequence[Record]) -> None:
         warnings.warn(f"{text}: they guide the search, and are no results of it", stacklevel=2)
 
 
-def refuse_options(work: Workload, options: Options) -> None:
+def refuse_options(work: Work, options: Options) -> None:
     """Refuse unknown templates, and conditions that no template's knobs give a meaning, before a device is opened."""
     for template in options.templates:
         if template not in work.templates:
@@ -131,9 +131,7 @@ def refuse_options(work: Workload, options: Options) -> None:
             raise refusals[0]
 
 
-def _restricted(
-    work: Workload, conditions: Sequence[str], templates: Sequence[str], target: Target
-) -> dict[str, Space]:
+def _restricted(work: Work, conditions: Sequence[str], templates: Sequence[str], target: Target) -> dict[str, Space]:
     """The space of each wanted template under the user's conditions.
 
     A condition that fits none is refused; templates of which nothing is left are left out while there are others.

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from tensorir.api.candidate import Json
 from tensorir.codegen.codec import decode, encode
 from tensorir.codegen.source import Param, Source
 from tensorir.errors import (
@@ -34,7 +33,7 @@ from tensorir.runtime.arguments import numpy_dtype
 from tensorir.runtime.cache import cache_key, default_cache
 from tensorir.runtime.device import Device
 from tensorir.runtime.launch import Program
-from tensorir.tune.child import MARK
+from tensorir.tune.child import MARK, Json
 from tensorir.tune.process import LAST, Worker
 
 MODULE = "tensorir.api.worker"

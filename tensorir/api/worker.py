@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tensorir.api.bench import BESIDE, REFERENCE, WAIT, Beside, Runner
-from tensorir.api.candidate import Candidate, Json, Progress, Refused, prepare, quiet, raised
+from tensorir.api.candidate import Candidate, Progress, Refused, prepare, quiet, raised
 from tensorir.api.expected import Data, Output, compare_floats, each
 from tensorir.api.final_round import about, final, peers_here, rough
 from tensorir.api.floats import Floats
@@ -32,6 +32,7 @@ from tensorir.runtime.device import Device, open_device
 from tensorir.runtime.estimate import Rounds
 from tensorir.runtime.machine import REST, Section
 from tensorir.runtime.turns import Turns
+from tensorir.tune.child import Json
 from tensorir.tune.inputs import Argument
 from tensorir.tune.process import LAST, bound_memory, serve
 from tensorir.tune.record import MOST_DRIFT, drift_of, steady_s

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from tensorir._package import PACKAGE_VERSION
 from tensorir.cli.common import LOG, USAGE, Group, Stop, clean, exit_code, say, words
 
 VERBS = {
@@ -53,9 +54,7 @@ class Verbs(Group):
 
 def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
-        from tensorir import __version__
-
-        click.echo(f"tensorir {__version__}")
+        click.echo(f"tensorir {PACKAGE_VERSION}")
         ctx.exit()
 
 

@@ -18,6 +18,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tensorir._package import PACKAGE_VERSION
 from tensorir.errors import TensorIRError, refuse
 from tensorir.export.part import ExportError
 from tensorir.ir.tree import Var
@@ -273,7 +274,6 @@ def _unused(domain: str, model: Any) -> str:
 
 def _library(made: Plan, scratch: Path, stem: str, domain: str) -> dict[str, Any]:
     """Compile all kernels into one library; the folder's manifest."""
-    from tensorir import __version__
     from tensorir.export.onnx_operators import glue
     from tensorir.export.shipped import build
 
@@ -282,7 +282,7 @@ def _library(made: Plan, scratch: Path, stem: str, domain: str) -> dict[str, Any
     about: dict[str, Any] = {
         "format": FORMAT,
         "version": 1,
-        "made_by": f"tensorir {__version__}",
+        "made_by": f"tensorir {PACKAGE_VERSION}",
         "onnxruntime": {"library": f"lib{stem}.so", "domain": domain},
         "operators": [
             {"op": name, "workload": kernel.work.title, "folder": kernel.name, "record": kernel.record}
@@ -322,8 +322,6 @@ def _rewrite(made: Plan, domain: str) -> None:
     """Nodes become operators of the domain, each where the last of the nodes was that it stands for."""
     from onnx import NodeProto, helper
 
-    from tensorir import __version__
-
     model = made.graph.model
     place = {max((number, *match.taken)): number for number, (match, _) in made.taken.items()}
     kept = []
@@ -346,7 +344,7 @@ def _rewrite(made: Plan, domain: str) -> None:
     if made.taken:
         model.opset_import.append(helper.make_opsetid(domain, 1))
     marks = {entry.key: entry.value for entry in model.metadata_props}
-    helper.set_model_props(model, {**marks, MARK: __version__})
+    helper.set_model_props(model, {**marks, MARK: PACKAGE_VERSION})
 
 
 def _save(model: Any, out: Path) -> list[Path]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+from tensorir._package import PACKAGE_VERSION
 from tensorir.cli.common import say
 
 if TYPE_CHECKING:
@@ -121,12 +122,11 @@ def head(
     work: Workload, device: Mapping[str, Any], spaces: Mapping[str, Space], reused: int, log: str = ""
 ) -> list[str]:
     """What is searched, and where; with a log, the best that is known already."""
-    from tensorir import __version__
-
     configs = sum(s.size for s in spaces.values())
     legal = sum(len(s.legal) for s in spaces.values())
+    where = f"{device.get('id')} {device.get('name')} ({device.get('platform')})"
     return [
-        f"tensorir {__version__}  {work.title}  on {device.get('id')} {device.get('name')} ({device.get('platform')})",
+        f"tensorir {PACKAGE_VERSION}  {work.title}  on {where}",
         f"space {configs:,} configurations, {legal:,} legal; {reused} results reused",
         *(known_best(work, device, log) if reused and log else []),
     ]

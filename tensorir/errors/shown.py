@@ -8,6 +8,8 @@ from dataclasses import fields, is_dataclass
 from reprlib import Repr
 from typing import Any
 
+from tensorir import _package
+
 LINES, WIDTH = 3, 118
 _short = Repr()
 _short.maxstring = _short.maxother = 60
@@ -48,9 +50,7 @@ class Shown:
         return few_lines(f"{type(self).__name__}({given})")
 
     def _repr_html_(self) -> str:
-        from tensorir.show import html_of
-
-        return html_of(self)
+        return _package.html_of(self)
 
 
 class Text(str, Shown):

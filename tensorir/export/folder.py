@@ -13,6 +13,7 @@ from importlib.resources import files as resources
 from pathlib import Path
 from typing import Any
 
+from tensorir._package import PACKAGE_VERSION
 from tensorir.codegen.codec import encode
 from tensorir.codegen.source import Assumed, Param, Source
 from tensorir.errors import refuse
@@ -218,9 +219,8 @@ def _export(path: str | Path, parts: Sequence[Part], content: Callable[[], dict[
 
 
 def _head(name: str, to: Sequence[str], called: Operator) -> dict[str, Any]:
-    from tensorir import __version__
 
-    made = {"format": FORMAT, "version": 1, "made_by": f"tensorir {__version__}", "name": name}
+    made = {"format": FORMAT, "version": 1, "made_by": f"tensorir {PACKAGE_VERSION}", "name": name}
     return {**made, "operator": str(called), "targets": list(to)}
 
 

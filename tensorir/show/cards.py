@@ -8,7 +8,7 @@ from typing import Any
 from tensorir.api.build import Executable
 from tensorir.api.schedule import Schedule as UserSchedule
 from tensorir.api.shape_outcome import Portfolio, SetOutcome
-from tensorir.api.workload import Template, Workload
+from tensorir.api.work import Template, Work
 from tensorir.check.verdict import Verdict
 from tensorir.codegen.source import KernelLaunch, Param, Source
 from tensorir.errors import Problem, TensorIRError
@@ -306,7 +306,7 @@ def _(x: Target) -> Html:
 
 
 @card_of.register
-def _(x: Workload) -> Html:
+def _(x: Work) -> Html:
     rows = {
         "takes": code(", ".join(_typed(a.name, a.dtype, getattr(a, "shape", ())) for a in x.inputs)),
         "gives": code(", ".join(_typed(t.name, t.dtype, t.shape) for t in x.outputs)),

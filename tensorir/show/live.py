@@ -20,7 +20,7 @@ from tensorir.tune.record import steady_s
 
 if TYPE_CHECKING:
     from tensorir.api.options import Options
-    from tensorir.api.workload import Workload
+    from tensorir.api.work import Work
 
 EVERY_S = 0.5
 T = TypeVar("T")
@@ -31,7 +31,7 @@ Put = Callable[[str, str], object]
 class Single:
     """What the run of one workload has heard so far."""
 
-    def __init__(self, work: Workload, options: Options) -> None:
+    def __init__(self, work: Work, options: Options) -> None:
         self.title, self.device, self.failed = work.title, "", ""
         self.state = Progress(total=options.trials, budget_s=options.budget_s, flops=work.flops)
         self.seconds: list[float | None] = []
@@ -78,7 +78,7 @@ class Single:
 class Several:
     """What the run of several shapes has heard so far."""
 
-    def __init__(self, works: Sequence[Workload], weights: Sequence[float], options: Options) -> None:
+    def __init__(self, works: Sequence[Work], weights: Sequence[float], options: Options) -> None:
         self.title = works[0].name
         self.state = SetProgress({w.title: x for w, x in zip(works, weights, strict=True)}, options.budget_s)
 

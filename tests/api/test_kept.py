@@ -11,6 +11,7 @@ import zoo
 from noted import note, operator
 
 import tensorir as tir
+from tensorir import _package
 from tensorir.api import kept, load
 from tensorir.api.candidate import prepare
 from tensorir.api.identity import describe, identity_of
@@ -244,7 +245,7 @@ def test_package_state(tmp_path, monkeypatch):
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "a.py").write_text("1")
     monkeypatch.setattr(kept, "_PACKAGE", tmp_path)
-    monkeypatch.setattr(tir, "LOADED", time.time() + 1)
+    monkeypatch.setattr(_package, "LOADED", time.time() + 1)
 
     def state():
         kept.package_state.cache_clear()
@@ -258,7 +259,7 @@ def test_package_state(tmp_path, monkeypatch):
         assert state() == first
         os.utime(tmp_path / "sub" / "a.py", (1, 1))
         assert state() not in (None, first)
-        monkeypatch.setattr(tir, "LOADED", time.time() - 60)
+        monkeypatch.setattr(_package, "LOADED", time.time() - 60)
         assert state() is None  # the files changed after this process had imported them
         monkeypatch.setattr(kept, "_PACKAGE", tmp_path / "absent")
         assert state() is None

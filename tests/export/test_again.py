@@ -8,7 +8,7 @@ import zoo
 from test_folder import needs_device, run
 
 import tensorir as tir
-from tensorir.api.shipping import part_of, part_of_work
+from tensorir.api.shipping import part_of_work
 from tensorir.export.asked import destinations, operator, programs
 from tensorir.export.part import ExportError
 from tensorir.target import Target
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("unoptimised")
 
 def test_a_schedule_is_lowered_again():
     s = zoo.product(13).schedule({"ti": 2, "tj": 4, "out": True}, target="opencl")
-    made = part_of(s).for_target("c", "torch")
+    made = s._part().for_target("c", "torch")
     assert made.source.language == "c" and made.trace == str(s.trace) and made.kind == "cpu"
     assert "const int64_t *block" in made.source.text and [p.name for p in made.source.params] == ["A", "B", "C"]
     assert made.for_target("c", "torch") is made and made.again("c -vector_bytes=16").source.language == "c"
@@ -29,10 +29,10 @@ def test_a_schedule_of_blocks_with_threads_is_refused_by_code():
     s = tir.Schedule(tir.compute((64,), lambda i: x[i] + 1, name="y"), "cuda -arch=sm_80")
     s.bind("y.i", "thread.x")
     with pytest.raises(tir.LoweringError) as caught:
-        part_of(s).for_target("c", "c")
+        s._part().for_target("c", "c")
     assert caught.value.code == "lower.c-threads"
     s = tir.ops.matmul(m=64, n=64, k=64).schedule(target="cuda -arch=sm_80")
-    made = part_of(s).for_target("c", "c")
+    made = s._part().for_target("c", "c")
     assert made.source.language == "c" and made.about["template"], "the workload's default there"
 
 
@@ -57,7 +57,7 @@ def test_another_kind_of_device_is_refused(target):
     s, parsed = work.schedule(target=target), Target.parse(target)
     other = "cuda" if target == "opencl" else "opencl"
     name = work.template_for(parsed)
-    parts = part_of(s), part_of_work(work, name, work.templates[name].space_for(parsed).default, parsed)
+    parts = s._part(), part_of_work(work, name, work.templates[name].space_for(parsed).default, parsed)
     for part in parts:
         with pytest.raises(ExportError) as caught:
             programs(part, ["cupy" if target == "opencl" else "pyopencl"])
@@ -67,9 +67,9 @@ def test_another_kind_of_device_is_refused(target):
 def test_edited_text_has_no_other_language():
     s = zoo.product(13).schedule(target="opencl")
     edited = s.with_source(s.source() + "// mine")
-    assert part_of(edited).source.text.endswith("// mine")
+    assert edited._part().source.text.endswith("// mine")
     with pytest.raises(ExportError, match="edited") as caught:
-        part_of(edited).for_target("c", "c")
+        edited._part().for_target("c", "c")
     assert caught.value.code == "export.language"
 
 

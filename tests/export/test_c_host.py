@@ -15,7 +15,6 @@ from test_c_program import COMPILERS, LIBRARIES, STRICT, convolution, gathered, 
 from test_folder import needs_device
 
 import tensorir as tir
-from tensorir.api.shipping import part_of
 from tensorir.export.asked import programs
 from tensorir.export.folder import export_part
 from tensorir.export.shipped import build
@@ -39,7 +38,7 @@ class Call(ctypes.Structure):
 
 
 def hosted(s, path, to=("c",), name=None):
-    part = part_of(s)
+    part = s._part()
     if s._workload is not None:
         part = replace(part, reference=s._workload.reference)
     return export_part(part, path, list(to), name=name, others={"c": replace(part, hosted=True)})
@@ -140,14 +139,14 @@ def test_who_gets_such_a_program():
         return tir.Schedule(tir.compute((64,), lambda i: x[i] + 1, name="y"), target)
 
     s = schedule("opencl")
-    assert not programs(part_of(s), ["c"])["c"].hosted
+    assert not programs(s._part(), ["c"])["c"].hosted
     edited = s.with_source(s.source() + "// mine")
-    made = programs(part_of(edited), ["c", "jax"])["c"]
+    made = programs(edited._part(), ["c", "jax"])["c"]
     assert made.hosted and made.language == "c" and made.source.language == "opencl"
     threads = schedule("opencl")
     threads.bind("y.i", "thread.x")
-    assert programs(part_of(threads), ["onnxruntime", "pyopencl"])["c"].hosted
-    gpu = replace(part_of(s), kind="gpu")
+    assert programs(threads._part(), ["onnxruntime", "pyopencl"])["c"].hosted
+    gpu = replace(s._part(), kind="gpu")
     assert programs(gpu, ["c"])["c"].hosted
 
 
@@ -278,7 +277,7 @@ def test_a_fork_is_refused(folders):
 
 def test_weights_that_ship_and_others(tmp_path):
     s = tir.ops.matmul(m=8, n=16, k=12, prepack=True).schedule()
-    part = part_of(s)
+    part = s._part()
     w = np.random.default_rng(5).integers(-4, 5, (12, 16)).astype("f4")
     part = replace(part, source=part.source.fixed({"b": w.tobytes()}), reference=s._workload.reference)
     where = export_part(part, tmp_path / "fixed", ["c"], others={"c": replace(part, hosted=True)})

@@ -76,7 +76,7 @@ def specimens() -> dict[str, object]:
         "Iter": stage.iters[0], "Fact": Fact(program.inputs[0], align=64), "Node": program.body,
         "Layout": Layout(("i", "j"), ((0, 1, 0), (1, 1, 0))),
         "Space": tir.Space(tile=[1, 2, 4], mode=["row", "col"], where={"fits": lambda c: c["tile"] < 4}),
-        "Workload": result.work, "Template": next(iter(result.work.templates.values())),
+        "Workload": result.work, "Work": result.work, "Template": next(iter(result.work.templates.values())),
         "TuneOutcome": outcome, "Identity": outcome.identity, "Timed": outcome.best, "Machine": outcome.machine,
         "Ratio": outcome.gain, "Span": outcome.best.span, "Load": outcome.machine.load,
         "SetOutcome": found, "ShapeResult": result, "Choice": result.choices[0], "Portfolio": found.portfolio,

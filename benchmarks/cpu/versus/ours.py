@@ -18,8 +18,9 @@ import numpy as np
 import tensorir
 from tensorir import ops
 from tensorir.api.build import Executable
+from tensorir.api.candidate import trace_text
 from tensorir.api.identity import describe, identity_of
-from tensorir.api.load import choices, regenerate, trace_text
+from tensorir.api.load import choices, regenerate
 from tensorir.api.workload import Workload
 from tensorir.errors import TensorIRError
 from tensorir.runtime.arguments import aligned_empty

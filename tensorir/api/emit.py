@@ -1,0 +1,23 @@
+"""From a schedule to its text: lowered, printed, with what launches must check."""
+
+from __future__ import annotations
+
+from tensorir.codegen.cfamily import emit
+from tensorir.codegen.source import GatherRange, Source
+from tensorir.expr.program import gathers
+from tensorir.lower.pipeline import lower
+from tensorir.schedule.primitives.assume import in_range
+from tensorir.schedule.schedule import Schedule
+from tensorir.target import Target
+
+
+def emit_source(s: Schedule, target: Target) -> Source:
+    """Lower and print ``s`` for ``target``."""
+    return emit(lower(s.program, target), target, str(s.trace).splitlines(), gathers_of(s))
+
+
+def gathers_of(s: Schedule) -> tuple[GatherRange, ...]:
+    """The index inputs whose values must be checked at launch, by their names in the signature."""
+    names = {b.origin: b.name for b in s.program.inputs}
+    found = [(t, limit, into) for t, limit, into in gathers(s.outputs) if not in_range(s.program, t, limit)]
+    return tuple(dict.fromkeys(GatherRange(names[t], limit, into) for t, limit, into in found))

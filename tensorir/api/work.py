@@ -1,0 +1,397 @@
+"""A workload as data: what is computed for one set of shapes, and how it can be scheduled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from tensorir.errors import DeclarationError, Problem, ScheduleError, refuse
+from tensorir.errors.habits import meant
+from tensorir.errors.needs import (
+    need_function,
+    need_int,
+    need_mapping,
+    need_names,
+    need_number,
+    need_text,
+    shown,
+    wrong,
+)  # fmt: skip
+from tensorir.errors.shown import Shown, few_lines
+from tensorir.expr.program import as_outputs, computes_of, inputs_of, scalars_of
+from tensorir.expr.tensor import Tensor
+from tensorir.ir.tree import Binary, Call, Reduce, Var
+from tensorir.ir.visit import find
+from tensorir.target import Target
+
+if TYPE_CHECKING:
+    from tensorir.api.schedule import Schedule
+    from tensorir.export.part import Part
+    from tensorir.tune.space import Space
+
+Function = Callable[["Schedule", dict[str, Any]], Any]
+
+
+@dataclass(frozen=True, repr=False)
+class Template(Shown):
+    """``function(s, config)`` schedules ``s`` (or returns another Schedule) for every configuration of ``space``.
+
+    given: the space, or a function of the target that makes it when it is first asked for (loading a tuned kernel
+           never does): how many registers there are and how wide they are decides what is worth trying
+    kinds: the kinds of target that it is written for
+    needs: what the target must have besides, such as "sm_80"; empty for nothing
+    approximate: it computes in another way than declared, with rounding of its own: results may be off by the
+                 workload's ``max_error`` also where the inputs are whole numbers
+    """
+
+    function: Function
+    given: Space | Callable[[Target], Space]
+    kinds: tuple[str, ...] = ("cpu", "gpu")
+    approximate: bool = False
+    needs: str = ""
+
+    def suits(self, target: Target) -> bool:
+        """Whether it is written for targets like this one."""
+        return target.kind in self.kinds and (not self.needs or target.has(self.needs))
+
+    @property
+    def targets(self) -> str:
+        """What it is written for, in words."""
+        return " and ".join(self.kinds) + (f" ({self.needs} or later)" if self.needs else "")
+
+    @classmethod
+    def of(cls, name: str, given: Any) -> Template:
+        """``(function, space)``, ``(function, space, kinds)`` or a Template, checked."""
+        made = given
+        if isinstance(given, list | tuple) and len(given) in (2, 3):
+            made = cls(*given)
+        if isinstance(made, Template) and callable(made.function) and (callable(made.given) or _is_space(made.given)):
+            need_names("kinds", made.kinds)
+            return made
+        hint = '{"default": (schedule, tir.Space(tile=[1, 2, 4]))}'
+        message = f"template {shown(name)} is not (function, Space)"
+        raise refuse(DeclarationError, "workload.template", message, hint=hint)
+
+    @property
+    def space(self) -> Space:
+        """The configurations for this machine's processor, for the least GPU that has what the template needs, or for
+        a GPU about which nothing is known.
+        """
+        from tensorir.runtime.host import target_here
+
+        gpu = f"cuda -arch={self.needs}" if self.needs.startswith("sm_") else "opencl -kind=gpu"
+        return self.space_for(target_here("opencl" if self.kinds[0] == "cpu" else gpu))
+
+    def space_for(self, target: Target) -> Space:
+        """The configurations for one target; raises ScheduleError where the template is for others."""
+        if not callable(self.given):
+            return self.given
+        if not self.suits(target):
+            message = f"a template that is written for {self.targets} has no configurations for {target.text}"
+            raise refuse(
+                ScheduleError, "template.target", message, hint="work.template_for(target) names one that suits"
+            )
+        spaces: dict[tuple[Target, str], Space] = self.__dict__.setdefault("spaces", {})
+        key = (target, target.name)  # targets of other names are equal, and models know devices by name
+        if key not in spaces:
+            made = self.given(target)
+            if not _is_space(made):
+                message = f"the function that makes a template's space returned {shown(made)}, not a Space"
+                raise refuse(
+                    DeclarationError, "workload.template", message, hint="lambda target: tir.Space(tile=[4, 8])"
+                )
+            spaces[key] = made
+        return spaces[key]
+
+
+def _is_space(given: Any) -> bool:
+    from tensorir.tune.space import Space
+
+    return isinstance(given, Space)
+
+
+class Templates(MutableMapping[str, Template]):
+    """Templates by name, of which the later ones are made when one of them, or all of them, are asked for.
+
+    Loading a tuned kernel asks for one. The first ones are all that a processor needs
+    """
+
+    def __init__(self, first: Mapping[str, Template], later: Callable[[], Mapping[str, Template]] | None) -> None:
+        self._made, self._later = dict(first), later
+
+    def _all(self) -> dict[str, Template]:
+        later = self._later
+        if later is not None:
+            self._made.update(later())
+            self._later = None
+        return self._made
+
+    def __getitem__(self, name: str) -> Template:
+        return self._made[name] if name in self._made else self._all()[name]
+
+    def __setitem__(self, name: str, template: Template) -> None:
+        self._all()[name] = template
+
+    def __delitem__(self, name: str) -> None:
+        del self._all()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __repr__(self) -> str:
+        return repr(self._all())
+
+    def copy(self) -> Templates:
+        """The same templates, to be changed apart."""
+        return Templates(self._made, self._later)
+
+    __copy__ = copy
+
+
+@dataclass(frozen=True, repr=False)
+class Origin(Shown):
+    """How another process can make the workload again: by calling NAME(**options).
+
+    kind: "ops" (the operators' folder of this package), "file" or "module"; place is the path or the module's name
+    """
+
+    kind: str
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    place: str = ""
+
+
+class Work(Shown):
+    """A workload as data: what is computed, and how templates schedule it; ``Workload`` adds tuning and loading."""
+
+    def __init__(
+        self,
+        name: str,
+        outputs: Tensor | Sequence[Tensor],
+        templates: Mapping[str, Any],
+        reference: Callable[..., Any] | None = None,
+        *,
+        flops: float | None = None,
+        baselines: Mapping[str, Callable[..., Any]] | None = None,
+        max_error: float | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        origin: Origin | tuple[Any, ...] | None = None,
+    ) -> None:
+        if not isinstance(name, str) or not name.strip() or len(name) > 1000:
+            raise refuse(DeclarationError, "workload.name", f"a workload's name is a short text, not {shown(name)}")
+        if not isinstance(templates, Templates) and (not isinstance(templates, Mapping) or not templates):
+            raise refuse(DeclarationError, "workload.template", "a workload needs at least one template")
+        self.name = name
+        self._outputs = outputs
+        self.outputs = as_outputs(outputs)
+        self.max_error = None if max_error is None else need_number("max_error", max_error, 0)
+        self.templates: MutableMapping[str, Template]
+        if isinstance(templates, Templates):
+            self.templates = templates.copy()
+        else:
+            self.templates = {str(n): Template.of(n, t) for n, t in templates.items()}
+        self.inputs: tuple[Tensor | Var, ...] = _arguments(self.outputs)
+        self._reference = None if reference is None else need_function("reference", reference)
+        self._flops = None if flops is None else need_number("flops", flops, 0)
+        self.baselines = {n: need_function(f"baselines[{n!r}]", f) for n, f in _named("baselines", baselines).items()}
+        made = Origin(*origin) if isinstance(origin, tuple) and 2 <= len(origin) <= 4 else origin
+        if not isinstance(made, Origin | None):
+            raise wrong("origin", origin, "an Origin, or (kind, name, options, place)")
+        self.origin = made
+        self._key: tuple[Any, ...] | None = None  # of the definition, once a template has declared its own
+        self._parameters = None if parameters is None else _named("parameters", parameters)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """As given, or the arguments of the function that made the workload."""
+        if self._parameters is None and self.origin is not None:
+            return dict(self.origin.options)
+        return dict(self._parameters or {})
+
+    @property
+    def title(self) -> str:
+        """Name and parameters in one line: what a log calls this workload."""
+        words = [f"{k}={_word(v)}" for k, v in self.parameters.items()]
+        return " ".join([self.name, *words])
+
+    def __repr__(self) -> str:
+        return few_lines(f"Workload({self.title})")
+
+    # --- values
+
+    def reference(self, *arrays: Any) -> Any:
+        """The outputs in NumPy: an array, or a tuple of them when there are several outputs."""
+        if len(arrays) != len(self.inputs):
+            wanted = ", ".join(a.name for a in self.inputs)
+            message = f"{self.name} takes {len(self.inputs)} arguments ({wanted}), got {len(arrays)}"
+            raise refuse(DeclarationError, "workload.arguments", message)
+        for a, x in zip(self.inputs, arrays, strict=True):
+            _check_array(a, x)
+        if self._reference is not None:
+            return self._reference(*arrays)
+        from tensorir.interp.reference import evaluate
+
+        made = evaluate(self.outputs, arrays)
+        return made[0] if len(made) == 1 else made
+
+    def random_inputs(self, seed: int = 0) -> list[Any]:
+        """Arrays for the arguments in order: normal floats, small integers, indices in range."""
+        from tensorir.tune.inputs import arguments, random_arrays
+
+        return random_arrays(arguments(self.outputs)[0], need_int("seed", seed, 0))
+
+    @property
+    def flops(self) -> float:
+        """Floating-point (or integer) operations of one run, as given or as the declarations count them."""
+        return float(self._flops) if self._flops is not None else estimated_flops(self.outputs)
+
+    def allowed_error(self, template: str) -> float | None:
+        """How far ``template`` may be off relative to the largest output; None: exact on whole numbers."""
+        if not self.templates[template].approximate:
+            return None
+        from tensorir.check.verdict import tolerance
+
+        return tolerance(self.outputs[0].dtype) if self.max_error is None else self.max_error
+
+    # --- schedules
+
+    def template_for(self, target: Any, template: str | None = None) -> str:
+        """The name of the template to use: the first that suits the target and has a legal configuration for it, or
+        ``template`` if it suits.
+        """
+        wanted = Target.parse(target)
+        kind = wanted.kind
+        if template is not None:
+            need_text("template", template, ScheduleError)
+        suiting = [n for n, t in self.templates.items() if t.suits(wanted)]
+        if template is None and suiting:
+            return next((n for n in suiting if self._can_start(n, wanted)), suiting[0])
+        if template in suiting:
+            return str(template)
+        if template is None:
+            message = f"{self.name} has no template for a {kind}"
+        elif template not in self.templates:
+            message = f"{self.name} has no template {template!r}"
+            raise ScheduleError(Problem("template.unknown", message, hint=meant("template", template, self.templates)))
+        else:
+            written = self.templates[template].targets
+            message = f"template {template!r} of {self.name} is written for {written} targets, not for {wanted.text}"
+        hint = f"one of {', '.join(suiting)}" if suiting else ""
+        raise ScheduleError(Problem("template.target", message, hint=hint))
+
+    def _can_start(self, template: str, target: Target) -> bool:
+        """Whether any configuration of a template is legal; filters of 11 x 11 may be too large for shared memory."""
+        try:
+            return bool(self.templates[template].space_for(target).default is not None)
+        except DeclarationError as error:
+            if error.code != "space.empty":
+                raise
+            return False
+
+    def schedule(
+        self, config: Mapping[str, Any] | None = None, template: str | None = None, target: Any = "opencl"
+    ) -> Schedule:
+        """The schedule that a template makes for one configuration of its space (its default when None).
+
+        Raises DeclarationError ``space.illegal`` where constraints of the space refuse the configuration.
+
+        What a template has declared by itself is compared with the workload's definition at sampled elements, in exact
+        arithmetic, once for all configurations that declare the same; ``template.definition`` where it differs.
+
+        target: plain "opencl" is this machine's processor, for which configurations are recorded here; with limits
+                ("opencl -registers=16 -vector_bytes=32") the result is the same on every machine
+        """
+        from tensorir.api.schedule import Schedule
+        from tensorir.runtime.host import target_here
+
+        parsed = target_here(target)
+        name = self.template_for(parsed, template)
+        chosen = self.templates[name]
+        space = chosen.space_for(parsed)
+        values = space.default if config is None else space.accept(config)
+        s = Schedule(self._outputs, parsed)
+        s._workload = self
+        made = chosen.function(s, dict(values))
+        if made is None:
+            return s
+        if not isinstance(made, Schedule):
+            message = f"the template of {self.name} returned {type(made).__name__}, not a Schedule (or nothing)"
+            raise ScheduleError(Problem("template.result", message))
+        made._workload = self
+        if made.outputs != self.outputs:
+            self._need_same(made, name)
+        return made
+
+    def _default_part(self, target: Target) -> Part:
+        """The program of the default configuration for a target, to export."""
+        name = self.template_for(target)
+        config = self.templates[name].space_for(target).default
+        s = self.schedule(config, template=name, target=target)
+        about = {"template": name, "config": dict(config), "record": None}
+        return self._tested(replace(s._part_as(s.emitted(target), target), about=about), name, s._again)
+
+    def _tested(self, made: Part, template: str, again: Callable[[str], Part]) -> Part:
+        """A program of one of the templates, to be tested against the reference within what that may be off."""
+        return replace(made, reference=self.reference, max_error=self.allowed_error(template), again=again)
+
+    def _need_same(self, made: Schedule, template: str) -> None:
+        """Refuse a schedule of declarations that do not mean what this workload's do."""
+        from tensorir.check.definition import differs_as_class, key_of
+
+        if self._key is None:
+            self._key = key_of(self.outputs)
+        most = self.allowed_error(template)
+        if why := differs_as_class(self.outputs, made.outputs, most, self._key):
+            message = f"template {template!r} of {self.name} declares another computation: {why}"
+            hint = "schedule the s that the template is given, or declare what the workload computes"
+            raise ScheduleError(Problem("template.definition", message, hint=hint))
+        made.definition, made.allowed_error = self.outputs, most
+
+
+def _check_array(a: Tensor | Var, given: Any) -> None:
+    import numpy as np
+
+    shape = a.shape if isinstance(a, Tensor) else ()
+    try:
+        array = np.asarray(given)
+    except (TypeError, ValueError):  # rows of different lengths
+        array = np.empty(0, object)
+    if array.shape != shape or array.dtype.kind not in "biufV":  # V: types of ml_dtypes
+        message = f"{a.name} must be numbers of shape {shape}, not {shown(given)}"
+        raise refuse(DeclarationError, "workload.arguments", message)
+
+
+def _named(name: str, given: Any) -> dict[str, Any]:
+    return {} if given is None else dict(need_mapping(name, given))
+
+
+def _arguments(outputs: Sequence[Tensor]) -> tuple[Tensor | Var, ...]:
+    found: list[Tensor | Var] = [*inputs_of(outputs), *scalars_of(outputs)]
+    return tuple(sorted(found, key=lambda a: a.order))
+
+
+def _word(value: Any) -> str:
+    return str(value).replace(" ", "") if not isinstance(value, bool) else str(int(value))
+
+
+def estimated_flops(outputs: Sequence[Tensor]) -> float:
+    """Arithmetic operations on values (not on indices) that the declarations need."""
+    total = 0.0
+    for op in computes_of(outputs):
+        for body in dict.fromkeys(op.bodies):
+            work = prod(op.extents)
+            count = sum(1 for e in find(body, Binary) if _counts(e)) + len(find(body, Call))
+            if isinstance(body, Reduce):
+                work *= prod(v.extent for v in body.axes)
+                count += 1
+            total += float(work) * count
+    return total
+
+
+def _counts(e: Binary) -> bool:
+    return e.op in ("+", "-", "*", "/", "min", "max") and e.dtype != "index"
