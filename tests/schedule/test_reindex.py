@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorir as tir
@@ -163,6 +163,7 @@ def packings(draw, names):
     return draw(st.permutations(dims))
 
 
+@settings(deadline=None)  # a busy machine
 @given(views())
 def test_any_view_of_any_domain(given):
     extents, text, pad, packed = given
