@@ -243,6 +243,63 @@ def test_images_are_taken_as_the_rule_says(driven, monkeypatch):
             assert code == 0 and loaded == ["loaded {kind} {arch} {program} ".format(**wanted[0])], (device, f.why())
 
 
+def drawn(seed):
+    """A few images of a program tuned for one architecture and of another beside it, in any order."""
+    random = np.random.default_rng(seed)
+    tuned, other = str(random.choice(["sm_80", "sm_90", "sm_90a"])), str(random.choice(["sm_75", "sm_80", "sm_86"]))
+    made = [(kind, f"{'sm' if kind == 'cubin' else 'compute'}_{arch}", program)
+            for kind in ("cubin", "ptx") for arch in ("80", "86", "90", "90a", "100")
+            for program in ("tuned", "portable")]  # fmt: skip
+    if seed == 0:  # what is for one architecture alone comes last, and is taken
+        return "sm_90a", "sm_80", [("cubin", "sm_90", "tuned"), ("cubin", "sm_90a", "tuned")]
+    return tuned, other, [made[n] for n in random.permutation(len(made))[: int(random.integers(2, 18))]]
+
+
+@pytest.fixture(scope="module")
+def compiler(tmp_path_factory):
+    """A libnvrtc.so whose machine code says what was asked for."""
+    where = tmp_path_factory.mktemp("compiler") / "libnvrtc.so"
+    where.write_bytes(build.compiled(build.compiler(), {"fake.c": (HERE / "fake_libnvrtc.c").read_bytes()}, ["-Wall"]))
+    return where
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_c_programs_take_what_the_rule_takes(driven, compiler, monkeypatch, seed):
+    """Each device, and what comes next where the driver refuses; with the launches of the program that was taken."""
+    tuned, other, made = drawn(seed)
+    monkeypatch.setenv("TENSORIR_LIBNVRTC", str(compiler))
+    kernels = tuple(replace(k, block=(64, 1, 1)) for k in SOURCE.kernels)
+    portable = added(other, replace(SOURCE, text="portable", kernels=kernels))
+    part = added(tuned, replace(SOURCE, text="tuned"), images_of(*made, portable=portable))
+    rows = [{"kind": k, "arch": a, "program": p} for k, a, p in made]
+    f, out, number = driven(part), np.empty(SHAPE, "f4"), 0
+    for device in (75, 80, 86, 90, 100, 120):
+        for refused in ("", "cubin", "ptx", "cubin ptx"):
+            number += 1
+            f.env(FAKE_CC=device, FAKE_REFUSE=refused)
+            f.cuda.fake_set_current(0x100 + number)  # a context of its own
+            f.calls()
+            code, lines = f(X, Y, out), f.calls()
+            try:
+                found = order(rows, {"tuned": tuned, "portable": other}, (device // 10, device % 10))
+            except RuntimeError:
+                assert code == f.errors["DEVICE"]
+                continue
+            found = [(p, i) for p, i in found if i is None or i["kind"] not in refused]
+            loaded = [x for x in lines if x.startswith("loaded")]
+            if not found:
+                assert code == f.errors["BUILD"] and not loaded
+                continue
+            program, image = found[0]
+            arch = tuned if program == "tuned" else other
+            text = f"text sm_{device}{arch[5:] if arch[-1] == 'a' else ''} {program}"
+            wanted = "{kind} {arch} {program} ".format(**image) if image else text
+            assert code == 0 and loaded == [f"loaded {wanted}"], (device, refused, f.why())
+            blocks = {"64" if program == "portable" else "32"}
+            assert {x.split(" of ")[1].split(",")[0] for x in lines if x.startswith("launch")} == blocks
+            assert (out == X + Y).all()
+
+
 @pytest.mark.parametrize(
     ("failing", "code"),
     [("cuInit", "DEVICE"), ("cuModuleLoadData", "BUILD"), ("cuModuleGetFunction", "BUILD"),

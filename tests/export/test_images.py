@@ -14,6 +14,8 @@ import fake_cuda
 import numpy as np
 import pytest
 from fake_cuda import SHAPE, SOURCE, Driver
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import tensorir as tir
 from tensorir.export import images
@@ -69,6 +71,46 @@ def test_a_kernel_of_one_architecture_has_another_beside_it():
     assert first(rows[:1], {"tuned": "sm_90a"}) == [*[None] * 4, "tuned cubin sm_90a", *[None] * 4]
     both = [image("cubin", "sm_90", "portable"), image("cubin", "sm_90a")]
     assert first(both, texts)[4] == "tuned cubin sm_90a"
+
+
+ARCHS = ["sm_80", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_100f"]
+PTX = [a.replace("sm", "compute") for a in ARCHS]
+MADE = st.builds(image, st.just("cubin"), st.sampled_from(ARCHS), st.sampled_from(["tuned", "portable"])) | st.builds(
+    image, st.just("ptx"), st.sampled_from(PTX), st.sampled_from(["tuned", "portable"]))  # fmt: skip
+
+
+def fits(arch, own, exact=False):
+    digits = arch.split("_")[1]
+    return int(digits.rstrip("af")) == own if exact or digits[-1] in "af" else int(digits) <= own
+
+
+@settings(deadline=None, max_examples=400)
+@given(st.lists(MADE, max_size=8), st.sampled_from(ARCHS), st.sampled_from(ARCHS),
+       st.sampled_from([(8, 6), (9, 0), (10, 0), (12, 0)]))  # fmt: skip
+def test_the_rule_on_any_list(rows, tuned, portable, device):
+    """Whatever order they come in: no image that fits is better than the one that is taken, by the rule's sentence."""
+    own, texts = 10 * device[0] + device[1], {"tuned": tuned, "portable": portable}
+    cubins = [i for i in rows if i["kind"] == "cubin" and fits(i["arch"], own, exact=True)]
+    ptx = [i for i in rows if i["kind"] == "ptx" and fits(i["arch"], own)]
+    plain = [p for p, arch in texts.items() if fits(arch, own)]
+    if not cubins and not ptx and not plain:
+        with pytest.raises(RuntimeError, match=f"the device is sm_{own}"):
+            order(rows, texts, device)
+        return
+    found = order(rows, texts, device)
+    kinds = [i and i["kind"] for _, i in found]
+    assert kinds == [k for k, some in (("cubin", cubins), ("ptx", ptx), (None, plain)) if some]
+    assert all(i is None or i["program"] == p for p, i in found)
+
+    def worth(i):
+        newer = int(i["arch"].split("_")[1].rstrip("af")) if i["kind"] == "ptx" else 0
+        return newer, i["program"] == "tuned", i["arch"][-1] in "af"
+
+    for program, taken in found:
+        if taken is None:
+            assert program == plain[0]
+        else:
+            assert worth(taken) == max(map(worth, cubins if taken["kind"] == "cubin" else ptx))
 
 
 def test_what_runs_where():

@@ -36,16 +36,17 @@ def order(
     device: compute capability, major and minor
 
     The exact cubin, then the newest PTX that is not above the device, then the text, of the tuned program before the
-    portable one. RuntimeError where nothing runs.
+    portable one; at one level what uses all of an architecture (sm_90a) before what later ones run too. RuntimeError
+    where nothing runs.
     """
     own = 10 * device[0] + device[1]
     rank = {program: n for n, program in enumerate(texts)}
     cubins = [i for i in images if i["kind"] == "cubin" and number(i["arch"])[0] == own]
     cubins.sort(key=lambda i: (rank[i["program"]], not number(i["arch"])[1]))
     ptx = [i for i in images if i["kind"] == "ptx" and runs(i["arch"], device)]
-    newest = sorted(ptx, key=lambda i: (number(i["arch"]), -rank[i["program"]]))[-1:]
+    ptx.sort(key=lambda i: (-number(i["arch"])[0], rank[i["program"]], not number(i["arch"])[1]))
     plain = [(program, None) for program, arch in texts.items() if runs(arch, device)]
-    found: list[tuple[str, Mapping[str, Any] | None]] = [(i["program"], i) for i in (*cubins[:1], *newest)]
+    found: list[tuple[str, Mapping[str, Any] | None]] = [(i["program"], i) for i in (*cubins[:1], *ptx[:1])]
     found += plain[:1]
     if not found:
         have = ", ".join(dict.fromkeys(texts.values()))

@@ -177,7 +177,8 @@ static int tir_chosen(tir_ready *here, int own) {
         (!cubin || i->program < cubin->program || (i->program == cubin->program && i->special && !cubin->special)))
       cubin = i;
     if (i->ptx && (i->special ? i->arch == own : i->arch <= own) &&
-        (!ptx || i->arch > ptx->arch || (i->arch == ptx->arch && i->program < ptx->program)))
+        (!ptx || i->arch > ptx->arch || (i->arch == ptx->arch && (i->program < ptx->program ||
+         (i->program == ptx->program && i->special && !ptx->special)))))
       ptx = i;
   }
   if (cubin) code = tir_taken(here, &tir_programs[cubin->program], cubin->data, own);
