@@ -144,7 +144,7 @@ def _misfit(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
         signature.bind(*args, **kwargs)
     except TypeError as e:
         names = [p for p in signature.parameters if p != "self"]
-        name = function.__qualname__.split(".")[0] if function.__name__ == "__init__" else function.__name__
+        name = type(args[0]).__name__ if function.__name__ == "__init__" else function.__name__  # which may inherit it
         foreign = [k for k in kwargs if k not in signature.parameters]
         hints = [habit(f"{name}()", k) or near(k, names) for k in foreign]
         hint = next((h for h in hints if h), f"{name}({', '.join(names)})")

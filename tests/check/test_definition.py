@@ -159,7 +159,7 @@ def everywhere_equal(old, new):
                for a, b in zip(old, new, strict=True))  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["matmul", "conv", "strided", "nhwc_f16", "depthwise", "in_groups", "dgrad", "wgrad"])
+@pytest.mark.parametrize("name", ["conv", "strided", "nhwc_f16", "depthwise", "in_groups", "dgrad", "wgrad"])
 def test_every_change_of_a_declaration_is_found_that_changes_results(name):
     """Padding off by one, a tile too short, a tap or a channel of another place …: all that a full evaluation tells."""
     work = WORKS[name](tir.ops)
@@ -225,13 +225,23 @@ def test_another_computation_is_refused_wherever_it_is_asked_for():
 
 
 def test_templates_of_an_operator_are_refused_for_another_definition():
+    x, w = tir.placeholder((1, 8, 12, 12), name="x"), tir.placeholder((8, 8, 3, 3), name="w")
+    y = tir.nn.conv2d(x, w, pad=1)
+    D = tir.compute(y.shape, lambda *i: y[i] * 2, name="twice")
+    work = tir.Workload("mine", D, templates=tir.ops.conv2d(n=1, c=8, h=12, w=12, k=8, r=3, s=3, pad=1).templates)
+    with pytest.raises(tir.ScheduleError) as e:
+        work.schedule(template="cpu_direct")
+    assert e.value.code == "template.definition"
+
+
+@pytest.mark.parametrize("name", ["cpu_column", "cpu_strip"])
+def test_templates_of_matmul_schedule_what_is_declared(name):
+    """They declare nothing, so another product's definition is what they compute."""
     k = tir.reduce_axis(32, name="k")
     A, B = tir.placeholder((32, 32), name="a"), tir.placeholder((32, 32), name="b")
     D = tir.compute((32, 32), lambda i, j: tir.sum(tir.exp(A[i, k]) * B[k, j], axis=k), name="c")
-    work = tir.Workload("mine", D, templates=tir.ops.matmul(m=32, n=32, k=32).templates)
-    with pytest.raises(tir.ScheduleError) as e:
-        work.schedule()
-    assert e.value.code == "template.definition"
+    s = tir.Workload("mine", D, templates=tir.ops.matmul(m=32, n=32, k=32).templates).schedule(template=name)
+    assert s.outputs == s.definition == (D,) and s.check()
 
 
 @pytest.mark.parametrize(("shape", "dtype"), [((8, 4), "float32"), ((4, 8), "int32"), ((32,), "float32")])

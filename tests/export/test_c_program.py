@@ -172,7 +172,7 @@ def test_a_changed_kernel_fails(folders, tmp_path, kernel):
 
 SPOIL = "((float *)buffers[2])[0] += 1;\n  return failed == 2 ? "
 ONE_WAY = {
-    "in the narrowest text": ("*(float4u *)(c + i_1 * 20", "*(float4u *)(c + (i_1 > 1) * i_1 * 20"),
+    "in the narrowest text": ("*(float4u *)(c + out_i_1 * 20", "*(float4u *)(c + (out_i_1 > 1) * out_i_1 * 20"),
     "without a call": ("  return failed == 2 ? ", f"  if (!call) {SPOIL}"),
     "in all calls but the first": ("  return failed == 2 ? ", f"  static int n; if (n++) {SPOIL}"),
     "at odd addresses": ("  return failed == 2 ? ", f"  if ((uintptr_t)buffers[0] % 64) {SPOIL}"),
