@@ -158,7 +158,7 @@ def main() -> int:
     options = arguments()
     here = [d.name for d in devices() if d.language == "c" and d.usable]
     names = [open_device("opencl:pocl").name, *(options.device or here)]
-    found = {"environment": environment(), "settings": {k: str(v) for k, v in vars(options).items()}}
+    found = {"environment": environment(), "settings": {k: str(v) for k, v in vars(options).items() if k != "json"}}
     found |= {"devices": {n: open_device(n).identity for n in names}, "rows": []}
     rows: list[dict[str, Any]] = found["rows"]
     print(f"{'PoCL':>38}  {'  '.join(names[1:])}: PoCL's time over C's", flush=True)
