@@ -112,6 +112,8 @@ CALLS = {
         *calls("reindex", ("P", "D"), ("j -> a = j/4, b = j%4",)),
         *calls("reindex", ("C",), ("i, j | k -> k2 = k, t = (i, j)", "i -> a = i/4, b = i%4")),
         lambda s: s.reindex("C", "i, j | k -> i = i, j = j, t = k", reads={"P": "i, t", "B": "t, j"}),
+        *calls("reindex", ("P", "D"), ("i, j -> i, j",), writes="j, i"),
+        lambda s: s.reindex("C", "i, j | k -> i, j, t = k", writes="j, i"),
     ],
     "bind": calls("bind", LOOPS, ("block.x", "thread.x", "thread.y", "vthread", "threads", "warp.x")),
     "parallel": calls("parallel", LOOPS),

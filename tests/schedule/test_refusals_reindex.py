@@ -53,8 +53,20 @@ once("reindex.reads", "C.i.0 is a part of an axis", before=lambda s: s.split("C.
      act=lambda s: s.reindex("C", "i.0, i.1 | k -> t = (i.0, i.1), k = k", reads={"A": "t, k"}))  # fmt: skip
 once("reindex.dtype", "reads A[i, k] as float32, and not converted to float64",
      lambda s: s.reindex("C", "i, j | k -> i, j, k", reads={"A": "i, k"}, dtype="float64"), plain)  # fmt: skip
-once("reindex.not-bijective", "'ii = i%4, k'}",
+once("reindex.not-bijective", "'ii = i%4, k'",
      lambda s: s.reindex("C", "i, j | k -> i, j, k", reads={"A": "ii = i%4, k"}))  # fmt: skip
+once("reindex.writes", "one element for each i, j", lambda s: s.reindex("C", "i, j | k -> i, j, k", writes="i"))
+once("reindex.writes", "k is not among the axes", lambda s: s.reindex("C", "i, j -> t = (i, j)", writes="t"))
+once("reindex.writes", "j is not among", before=lambda s: s.split("C.j", [None, 4]),
+     act=lambda s: s.reindex("C", "i, j.0, j.1 | k -> t = (i, j.0, j.1), k", writes="t"))  # fmt: skip
+once("reindex.writes", "several stages", lambda s: s.reindex("C", "i, j | k -> i, j, k", writes="i, j"),
+     before=lambda s: s.cut("C.i", 4))  # fmt: skip
+once(
+    "reindex.dtype",
+    "P[i, k] is read as float32",
+    lambda s: s.reindex("P", "i, r -> i, r", writes="r, i", dtype="float64"),
+    relu,
+)
 once("loop.unknown", "C.q", lambda s: s.reindex("C", "i, q -> t = (i, q)"))
 once("tensor.unknown", "Z", lambda s: s.reindex("C", "i, j -> t = (i, j)", reads={"Z": "t"}))
 once("partition.lost", "C.i", lambda s: s.reindex("C", "i, j -> t = (i, j)"), before=lambda s: s.partition("C.i", [5]))

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 import tensorir as tir
 from tensorir.check.equivalence import compare
 from tensorir.interp.numbers import Field
-from tensorir.ir.tree import Stage
+from tensorir.ir.text import show
+from tensorir.ir.tree import Load, Select, Stage
 from tensorir.ir.visit import find
 
 
@@ -36,6 +37,9 @@ def run(s, *arrays):
         {"pad": {"i": 16, "j": 4, "t": 8}},
         {"reads": {"x_pad": "i, t"}},
         {"reads": {"x_pad": "t, i", "f": "t, j"}, "pad": {"i": 16, "j": 4, "t": 8}},
+        {"writes": "i, j"},
+        {"writes": "jo = j/4, i, ji = j%4", "name": "sums", "pad": {"i": 16, "j": 4, "t": 8}},
+        {"writes": "j, i", "reads": {"x_pad": "t, i", "f": "t, j"}, "pad": {"i": 16, "j": 4, "t": 8}},
     ],
     ids=str,
 )
@@ -133,6 +137,57 @@ def test_outer_loops_stay_where_they_are():
     assert s.check() and np.array_equal(run(s, a := small(3, 4, 5)), 2 * a)
 
 
+def test_a_result_by_its_new_axes_is_a_domain():
+    """Tiles are boxes of the new axes; a term beyond the end is no term, by the zeros of what is packed."""
+    y = conv(n=2, c=3, h=7, w=8, k=5, stride=2)
+    s = tir.Schedule(y)
+    s.reindex("y", AS_PRODUCT, {"t": 8}, {"x_pad": "t, i", "f": "t, j"}, name="sums", writes="i, j")
+    stage = next(x for x in find(s.program, Stage) if x.name == "y")
+    assert [it.var.name for it in stage.iters] == ["i", "j", "t"] and not stage.guards
+    assert [show(v) for v in stage.body.index] == ["i", "j"]
+    assert not find(stage.body, Select)
+    assert [x.name for x in s.stages()][-2:] == ["y", "y.out"]
+    block, _ = s.split("y.i", [None, 4])
+    s.stage_out("y", at=block, scope="register")
+    arrays = small(2, 3, 7, 8), small(5, 3, 3, 3, seed=1)
+    assert s.check() and np.array_equal(run(s, *arrays), run(tir.Schedule(y), *arrays))
+
+
+def test_an_intermediate_in_another_order_is_read_there():
+    y = conv(n=2, c=3, h=7, w=8, k=5, stride=2)
+    s = tir.Schedule(y)
+    view = "n, c, h, w -> n, a = h%2, b = w%2, h = h/2, w = w/2, c"
+    s.reindex("x_pad", view, writes="n, a, b, h, w, c", name="image")
+    read = next(x for st in find(s.program, Stage) for x in find(st.body, Load) if x.buffer.name == "image")
+    assert [show(i) for i in read.index] == ["n", "r % 2", "s % 2", "p + r // 2", "q + s // 2", "c"]
+    arrays = small(2, 3, 7, 8), small(5, 3, 3, 3, seed=1)
+    want = run(tir.Schedule(y), *arrays)
+    assert s.check() and np.array_equal(run(s, *arrays), want)
+    s.compute_inline("x_pad")
+    assert s.check() and np.array_equal(run(s, *arrays), want)
+
+
+def test_an_intermediate_in_the_type_of_its_readers():
+    A = tir.placeholder((6, 5), "float16", name="A")
+    P = tir.compute((6, 5), lambda i, j: A[i, j] + A[i, 0], name="P")
+    C = tir.compute((5, 6), lambda i, j: tir.cast(P[j, i], "float32") * 2, name="C")
+    s = tir.Schedule(C)
+    s.reindex("P", "i, j -> i, j", writes="j, i", dtype="float32")
+    assert [x.dtype for st in find(s.program, Stage) for x in find(st.body, Load)][-1] == "float32"
+    a = small(6, 5).astype("float16")
+    assert s.check() and np.array_equal(run(s, a), run(tir.Schedule(C), a))
+
+
+def test_several_results_of_one_stage():
+    A, k = tir.placeholder((9, 10), name="A"), tir.reduce_axis(10, name="k")
+    C = tir.compute((9,), lambda i: tir.argmax(A[i, k], axis=k), name="C")
+    s = tir.Schedule(C)
+    stage = s.stages()[0].name
+    s.reindex(stage, "i | k -> o = i/4, l = i%4, k", writes="l, o")
+    a = small(9, 10)
+    assert s.check() and np.array_equal(run(s, a), run(tir.Schedule(C), a))
+
+
 @st.composite
 def views(draw):
     """A view of axes a, b, c of a domain: parts of them, in any order, grouped in any way, perhaps padded."""
@@ -147,7 +202,8 @@ def views(draw):
     said = ", ".join(f"v{n} = ({', '.join(g)})" if len(g) > 1 else f"v{n} = {g[0]}" for n, g in enumerate(groups))
     names = [f"v{n}" for n in range(len(groups))]
     pad = draw(st.dictionaries(st.sampled_from(names), st.integers(1, 5), max_size=2))
-    return extents, f"a, b, c -> {said}", pad, draw(st.booleans()) and draw(packings(names))
+    text = f"a, b, c -> {said}"
+    return extents, text, pad, *(draw(st.booleans()) and draw(packings(names)) for _ in range(2))
 
 
 @st.composite
@@ -166,10 +222,28 @@ def packings(draw, names):
 @settings(deadline=None)  # a busy machine
 @given(views())
 def test_any_view_of_any_domain(given):
-    extents, text, pad, packed = given
+    extents, text, pad, packed, kept = given
     A = tir.placeholder(extents, "int32", name="A")
     C = tir.compute(extents, lambda a, b, c: A[a, b, c] * 3 + a - b + c, name="C")
     s = tir.Schedule(C)
-    s.reindex("C", text, pad=pad, reads={"A": ", ".join(packed)} if packed else None)
+    D = tir.compute((extents[1], extents[0], extents[2]), lambda i, j, k: C[j, i, k] * 2 + k, name="D")
+    for out in (C, D):
+        s = tir.Schedule(out)
+        s.reindex("C", text, pad=pad, reads={"A": ", ".join(packed)} if packed else None,
+                  writes=", ".join(kept) if kept else None)  # fmt: skip
+        differs = compare(s, Field(), 0)
+        assert not differs, f"{differs}\n{s}"
+
+
+@settings(deadline=None)
+@given(views(), st.sampled_from(["sum", "max", "prod"]))
+def test_any_view_of_any_reduction(given, op):
+    extents, text, pad, _, kept = given
+    spatial = [n for n in ("v0", "v1", "v2", "v3", "v4", "v5") if f"{n} = " in text]
+    A, k = tir.placeholder((*extents, 3), "int32", name="A"), tir.reduce_axis(3, name="k")
+    C = tir.compute(extents, lambda a, b, c: getattr(tir, op)(A[a, b, c, k] + a, axis=k), name="C")
+    s = tir.Schedule(C)
+    text = text.replace("c ->", "c | k -> t = k,")
+    s.reindex("C", text, pad={**pad, "t": 4}, reads=None, writes=", ".join(kept or spatial))
     differs = compare(s, Field(), 0)
     assert not differs, f"{differs}\n{s}"

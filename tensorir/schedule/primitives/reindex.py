@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tensorir.arith.affine import Arith, conjunction, same
+from tensorir.arith.affine import Arith, conjunction, same, weakest
 from tensorir.errors import Problem, ScheduleError
 from tensorir.errors.needs import need_int, need_mapping, need_text
 from tensorir.ir.build import as_expr, binary, const, select
@@ -35,7 +35,7 @@ from tensorir.ir.tree import (
     Update,
     Var,
 )
-from tensorir.ir.visit import Rewriter, find, substitute, uses
+from tensorir.ir.visit import Rewriter, find, substitute, uses, writes
 from tensorir.schedule.analysis import (
     Index,
     adds_atomically,
@@ -54,6 +54,7 @@ from tensorir.schedule.analysis import (
 from tensorir.schedule.history import AxisRef, Name, Scheduled
 from tensorir.schedule.primitives.loops import Guard
 from tensorir.schedule.primitives.reindex_view import HINT, Bijection, Component, View, components, parse_view
+from tensorir.schedule.primitives.reindex_writes import Domain, kept_under, unconverted, unfit
 from tensorir.schedule.registry import primitive
 from tensorir.schedule.rewrite import Rewrite, nest, place_at_root, swap
 
@@ -61,7 +62,7 @@ from tensorir.schedule.rewrite import Rewrite, nest, place_at_root, swap
 @primitive("Loops", moves=True)
 def reindex(self: Scheduled[Any], stage: Name, view: str, pad: Mapping[str, int] | None = None,
             reads: Mapping[str, str] | None = None, name: str | None = None,
-            dtype: Any = None) -> tuple[AxisRef, ...]:  # fmt: skip
+            dtype: Any = None, writes: str | None = None) -> tuple[AxisRef, ...]:  # fmt: skip
     """Walk a stage by other axes of the same domain, "n, p, q, k | r, s, c -> i = (n, p, q), j = k, t = (r, s, c)",
     and pack what it reads under them, ``reads={"x": "i, t"}``; returns the new axes.
 
@@ -73,10 +74,12 @@ def reindex(self: Scheduled[Any], stage: Name, view: str, pad: Mapping[str, int]
            with parts of them: "jo = j/16, k, ji = j%16"
     name:  what to call that copy, where there is one;  dtype: the type of copies, where the stage converts all that it
            reads there to it
+    writes: new axes, or parts of them, by which the result is kept, which ``name`` and ``dtype`` are about then: the
+           new axes become the domain of the stage, its readers follow, and "<stage>.out" writes an output from there
 
     Raises ScheduleError: ``reindex.not-bijective``, ``reindex.axes``, ``reindex.nest``, ``reindex.names``,
-    ``reindex.pad``, ``reindex.pad-identity``, ``reindex.reads``, ``reindex.dtype``, ``reindex.serial``,
-    ``reindex.symbolic-extent``.
+    ``reindex.pad``, ``reindex.pad-identity``, ``reindex.reads``, ``reindex.writes``, ``reindex.dtype``,
+    ``reindex.serial``, ``reindex.symbolic-extent``.
     """
     history = self._history
     found, said = history._stage(stage), parse_view(need_text("view", view, ScheduleError))
@@ -88,17 +91,18 @@ def reindex(self: Scheduled[Any], stage: Name, view: str, pad: Mapping[str, int]
     buffers = {k: (history._buffer(k), v) for k, v in packed.items()}
     label = None if name is None else need_text("name", name, ScheduleError)
     kind = None if dtype is None else dtype_of(dtype).name
-    out = history._apply("reindex", (found, view),
-                         {"pad": padding or None, "reads": packed or None, "name": label, "dtype": kind},
-                         lambda p: _reindex(p, found, said, loops, padding, buffers, label, kind))  # fmt: skip
+    kept = None if writes is None else need_text("writes", writes, ScheduleError)
+    how = {"pad": padding or None, "reads": packed or None, "name": label, "dtype": kind, "writes": kept}
+    out = history._apply("reindex", (found, view), how,
+                         lambda p: _reindex(p, found, said, loops, padding, buffers, label, kind, kept))  # fmt: skip
     return tuple(map(AxisRef, out))
 
 
 def _reindex(program: Program, stage: Stage, view: View, loops: Sequence[Loop], pad: Mapping[str, int] | None = None,
              reads: Mapping[str, tuple[Buffer, str]] | None = None,
-             name: str | None = None, dtype: str | None = None) -> Rewrite:  # fmt: skip
+             name: str | None = None, dtype: str | None = None, kept: str | None = None) -> Rewrite:  # fmt: skip
     made = _Reindex(program, stage, view, loops, dict(pad or {}))
-    return made.rewrite(dict(reads or {}), name, dtype)
+    return made.rewrite(dict(reads or {}), name, dtype, kept)
 
 
 class _Reindex:
@@ -187,10 +191,11 @@ class _Reindex:
 
     # --- the new tree
 
-    def rewrite(self, reads: dict[str, tuple[Buffer, str]], name: str | None, dtype: str | None) -> Rewrite:
+    def rewrite(self, reads: dict[str, tuple[Buffer, str]], name: str | None, dtype: str | None,
+                kept: str | None) -> Rewrite:  # fmt: skip
         nested = self._chain()
         body: Stmt = substitute(nested[-1].body, self.values)
-        for cond, about in self.tails:
+        for cond, about in [] if kept is not None else self.tails:
             body = Guard(about, cond)(body)
         inner = [x for x in nested if x not in self.loops]
         new = [Loop(self.axes[c.name], as_expr(self.padded[c.name]), body) for c in self.view.new]
@@ -198,17 +203,44 @@ class _Reindex:
         labels = tuple(x.var.name for x in new)
         gone = {x.var.name: f"it was reindexed into {', '.join(labels)}" for x in self.loops}
         copies: set[Buffer] = set()
+        label = name if len(reads) == 1 and kept is None else None
         for buffer, dims in reads.values():
-            done = self._packed(done, buffer, dims, name if len(reads) == 1 else None, dtype or buffer.dtype, copies)
+            done = self._packed(done, buffer, dims, label, dtype or buffer.dtype, copies)
         self._need_identities(done, copies)
+        if kept is not None:
+            done = self._kept(done, kept, copies, name, dtype)
         return Rewrite(done, labels, gone)
+
+    def _kept(self, program: Program, said: str, copies: set[Buffer], name: str | None, dtype: str | None) -> Program:
+        """The program in which the new axes are the stage's domain, and its result is kept by those that are said."""
+        nested = Index(program).stages[self.stage.name]
+        reduced = {c.name for c in self.view.new if any(p[0] >= len(self.view.spatial) for p in c.pieces)}
+        dims = self._dims("writes", said)
+        if set(dims.names) != set(self.axes) - reduced:
+            wanted = ", ".join(x for x in self.axes if x not in reduced)
+            raise self._refuse("reindex.writes", f"writes={said!r}: a result has one element for each {wanted}",
+                               f"writes={wanted!r}")  # fmt: skip
+        axes = {n: (v, self.padded[n]) for n, v in self.axes.items()}
+        of = self.stage.replace(body=nested.body, init=nested.init)
+        d = Domain(of, [x.var for x in self.loops], self.map, axes, frozenset(reduced), [c for c, _ in self.tails],
+                   dims, frozenset(copies))  # fmt: skip
+        if why := unfit(d, program, nested):
+            raise self._refuse(
+                "reindex.writes", f"writes={said!r}: {why}", "without writes=: the stage keeps its domain"
+            )
+        kind = dtype if isinstance(of.body, Store) else None
+        done = kept_under(d, program, nested, name, kind)
+        if left := unconverted(done, writes(of.body)):
+            raise self._refuse("reindex.dtype", f"{show(left[0])} is read as {left[0].dtype}, and not converted to {kind}",
+                               f"without dtype=, or tir.cast({show(left[0])}, {kind!r}) in the declaration")  # fmt: skip
+        return done
 
     def _packed(self, program: Program, buffer: Buffer, said: str, name: str | None, dtype: str,
                 copies: set[Buffer]) -> Program:  # fmt: skip
         """The program in which the stage reads a copy of what it reads of ``buffer``, indexed as is ``said``."""
         index = Index(program)
         stage = index.stages[self.stage.name]
-        load, dims = self._one_read(index, stage, buffer), self._dims(buffer, said)
+        load, dims = self._one_read(index, stage, buffer), self._dims(f"reads[{buffer.name!r}]", said)
         whole = self._own_axes(dims.names)
         own = tuple(dims.forward(c, whole) for c in dims.new)
         fresh = [Var(c.name, "index") for c in dims.new]
@@ -230,7 +262,9 @@ class _Reindex:
             conds += [c for c in ends if not any(same(c, x) for x in conds)]
         value: Expr = Load(buffer, tuple(at), buffer.dtype)
         if conds:
-            value = select(conjunction(conds), value, const(False if buffer.dtype == "bool" else 0, buffer.dtype))
+            value = select(
+                conjunction(weakest(conds, arith)), value, const(False if buffer.dtype == "bool" else 0, buffer.dtype)
+            )
         value = value if dtype == buffer.dtype else Cast(value, dtype)
         shape = tuple(as_expr(dims.size(c)) for c in dims.new)
         copy = Buffer(unique(name or f"{buffer.name}_packed", index.names()), shape, dtype, Scope.GLOBAL)
@@ -243,9 +277,9 @@ class _Reindex:
         self._need_converted(reader.body, buffer, dtype)
         return place_at_root(swap(program, stage, reader), made, before=[reader])
 
-    def _dims(self, buffer: Buffer, said: str) -> Bijection:
-        """How a copy of ``buffer`` is indexed: in terms of new axes, named in their order."""
-        whole = f"reads={{{buffer.name!r}: {said!r}}}"
+    def _dims(self, what: str, said: str) -> Bijection:
+        """How a copy or a result is indexed that is said by new axes or parts of them: these, named in their order."""
+        whole = f"{what} = {said!r}"
         found = components(whole, tuple(self.axes), said)
         used = sorted({p[0] for c in found for p in c.pieces})
         kept = tuple(Component(c.name, tuple((used.index(p[0]), *p[1:]) for p in c.pieces)) for c in found)

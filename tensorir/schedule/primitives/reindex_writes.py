@@ -1,0 +1,222 @@
+"""The result of a reindexed stage, kept under the new axes: they become the domain of the stage.
+
+What a reindex's loops say once is then what the stage computes, as if it had been declared by the new axes: tiles and
+accumulators are boxes of them. Readers follow; an output of the program is written from there by a stage of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from tensorir.arith.affine import Arith, conjunction, conjuncts, same, weakest
+from tensorir.ir.build import as_expr, as_int, cast, const, select
+from tensorir.ir.tree import (
+    Axis,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    Iter,
+    Load,
+    Loop,
+    Program,
+    Select,
+    Stage,
+    Stmt,
+    Store,
+    Update,
+    Var,
+)
+from tensorir.ir.visit import Rewriter, find, substitute, uses, writes
+from tensorir.schedule.analysis import Index, stages_writing, unique
+from tensorir.schedule.primitives.reindex_view import Bijection
+from tensorir.schedule.rewrite import nest, place_at_root, swap, written_index
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The domain that a view gives to a stage.
+
+    stage:   as it was before the view
+    loops:   old axes of the view, as variables of the loops that walk them
+    view:    new axes in terms of old ones
+    axes:    new axes by name, as variables of their loops, with the extents of these
+    reduced: names of new axes that are reduced over
+    tails:   conditions on ``axes`` under which iterations count
+    kept:    new axes, and parts of them, by which the result is kept
+    zeros:   operands that are packed, with zeros where iterations do not count
+    """
+
+    stage: Stage
+    loops: Sequence[Var]
+    view: Bijection
+    axes: Mapping[str, tuple[Var, int]]
+    reduced: frozenset[str]
+    tails: Sequence[Expr]
+    kept: Bijection
+    zeros: frozenset[Buffer]
+
+    @cached_property
+    def own(self) -> Mapping[str, Var]:
+        """The new axes of the stage's domain, by name."""
+        return {name: Var(name, "index") for name in self.axes}
+
+
+def unfit(d: Domain, program: Program, nested: Stage) -> str:
+    """Why the result of the stage, which is ``nested`` in the new loops, cannot be kept under them; empty if it can."""
+    walked = [b for b in d.stage.binds if b in d.loops]
+    if len(walked) < len(d.stage.iters):
+        left = next(it for it, b in zip(d.stage.iters, d.stage.binds, strict=True) if b not in d.loops)
+        return f"{left.var.name} is not among the axes of the view, or is a part there: name all axes, each whole"
+    if len(set(d.loops)) > len(walked):
+        return f"other stages than {d.stage.name} run in its loops"
+    made = writes(d.stage.body)
+    for b in made:
+        if any(w is not nested for w in stages_writing(program.body, b)):
+            return f"{b.name} is written by several stages"
+        if b.layout is not None:
+            return f"{b.name} has a layout: writes= first, layout() of what is kept then"
+    if any(not isinstance(i, Var) for i in written_index(d.stage)):
+        return f"{d.stage.name} writes at a computed index"
+    if d.stage.guards or d.stage.padded or d.stage.intrin is not None:
+        return f"{d.stage.name} has been scheduled already"
+    return ""
+
+
+def kept_under(d: Domain, program: Program, nested: Stage, name: str | None, dtype: str | None) -> Program:
+    """The program in which ``nested`` computes by its new axes and keeps its result under ``d.kept``.
+
+    name: what to call the array that it is kept in;  dtype: its type, where all readers convert to it
+    """
+    taken = Index(program).names()
+    made = writes(d.stage.body)
+    shape = tuple(as_expr(d.kept.size(c)) for c in d.kept.new)
+    new: dict[Buffer, Buffer] = {}
+    for b in made:
+        label = unique(name if name and len(made) == 1 else f"{b.name}_packed", taken)
+        taken.add(label)
+        new[b] = Buffer(label, shape, dtype or b.dtype, b.scope, once=b.once)
+    done = _with_readers(swap(program, nested, _domained(d, new)), d, new)
+    for b in made:
+        if b in program.outputs:
+            done = _written_out(done, d, b, new[b])
+    return done
+
+
+def unconverted(program: Program, made: Sequence[Buffer]) -> list[Load]:
+    """Reads of what a stage made before, which are left since they are not converted to the type that it is kept in."""
+    return find(program.body, Load, lambda x: x.buffer in made)
+
+
+def _domained(d: Domain, new: Mapping[Buffer, Buffer]) -> Stage:
+    """The stage with the new axes as its domain."""
+    arith = Arith({d.own[name]: (0, extent - 1) for name, (_, extent) in d.axes.items()})
+    back = dict(zip(d.loops, d.view.back(list(d.own.values())), strict=True))
+    axis = {it.var: back[b] for it, b in zip(d.stage.iters, d.stage.binds, strict=True) if isinstance(b, Var)}
+    at = tuple(d.kept.forward(c, [d.own[name] for name in d.kept.names]) for c in d.kept.new)
+    there = {var: d.own[name] for name, (var, _) in d.axes.items()}
+    conds = [substitute(cond, there) for cond in d.tails]
+    again = _Again(axis, arith, new, at, conds, d.zeros)
+    iters = tuple(Iter(d.own[name], as_expr(extent), Axis.REDUCE if name in d.reduced else Axis.SPATIAL)
+                  for name, (_, extent) in d.axes.items())  # fmt: skip
+    return d.stage.replace(
+        iters=iters, binds=tuple(var for var, _ in d.axes.values()), body=again(d.stage.body),
+        init=None if d.stage.init is None else again(d.stage.init), guards=())  # fmt: skip
+
+
+class _Again(Rewriter):
+    """What a stage does, by its new axes: terms that do not count are the identity, cells that are none are 0."""
+
+    def __init__(self, axis: Mapping[Var, Expr], arith: Arith, new: Mapping[Buffer, Buffer], at: tuple[Expr, ...],
+                 conds: Sequence[Expr], zeros: frozenset[Buffer]) -> None:  # fmt: skip
+        self.axis, self.arith, self.new, self.at, self.conds, self.zeros = axis, arith, new, at, conds, zeros
+
+    def on_Store(self, n: Store) -> Store:
+        buffer, value = self.new.get(n.buffer, n.buffer), self._value(n.value)
+        if isinstance(n.value, Const):  # an initial value is one wherever it stands
+            return n.replace(buffer=buffer, index=self.at, value=value)
+        zero = const(False if value.dtype == "bool" else 0, value.dtype)
+        counted = self._counted(value, zero, self.conds)
+        kept = counted if buffer.dtype == counted.dtype else cast(counted, buffer.dtype)
+        return n.replace(buffer=buffer, index=self.at, value=kept)
+
+    def on_Update(self, n: Update) -> Update:
+        values = [self._value(v) for v in n.values]
+        values = [self._counted(v, identity, self._needed(v))
+                  for v, identity in zip(values, n.combiner.identity, strict=True)]  # fmt: skip
+        return n.replace(buffers=tuple(self.new.get(b, b) for b in n.buffers), index=self.at, values=tuple(values))
+
+    def _value(self, e: Expr) -> Expr:
+        return self.arith.simplify(substitute(e, self.axis))
+
+    def _needed(self, value: Expr) -> list[Expr]:
+        """Conditions that packed operands do not make up for by their zeros."""
+        out = []
+        for cond in self.conds:
+            moved = set(find(cond, Var))
+            reads = [x for x in find(value, Load) if any(uses(i, moved) for i in x.index)]
+            if not reads or any(x.buffer not in self.zeros for x in reads):
+                out.append(cond)
+        return out
+
+    def _counted(self, value: Expr, other: Expr, conds: Sequence[Expr]) -> Expr:
+        """``value`` where ``conds`` hold; one condition where it is a choice already, of ``other`` elsewhere."""
+        wanted = list(conds)
+        if wanted and isinstance(value, Select) and same(value.b, other):
+            wanted, value = [*conjuncts(value.cond), *wanted], value.a
+        return select(conjunction(weakest(wanted, self.arith)), value, other) if wanted else value
+
+
+def _with_readers(program: Program, d: Domain, new: Mapping[Buffer, Buffer]) -> Program:
+    """The program whose stages read what is kept under the new axes; its outputs are still to be written."""
+    for stage in find(program.body, Stage):
+        if any(x.buffer in new for x in find(stage.body, Load)):
+            arith = Arith({it.var: (0, as_int(it.extent) - 1) for it in stage.iters})
+            program = swap(program, stage, stage.replace(body=_Readers(d, new, arith)(stage.body)))
+    return program
+
+
+class _Readers(Rewriter):
+    """Reads of what a stage makes, under its new axes; conversions to the type that it is kept in are gone."""
+
+    def __init__(self, d: Domain, new: Mapping[Buffer, Buffer], arith: Arith) -> None:
+        self.d, self.new, self.arith = d, new, arith
+
+    def on_Load(self, n: Load) -> Expr:
+        return self._moved(self.children(n), n.dtype)
+
+    def on_Cast(self, n: Cast) -> Expr:
+        if isinstance(n.a, Load) and n.a.buffer in self.new and n.dtype == self.new[n.a.buffer].dtype:
+            return self._moved(self.children(n.a), n.dtype)
+        return self.children(n)
+
+    def _moved(self, n: Load, dtype: str) -> Load:
+        new = self.new.get(n.buffer)
+        return Load(new, place(self.d, n.index, self.arith), dtype) if new and new.dtype == dtype else n
+
+
+def place(d: Domain, cell: Sequence[Expr], arith: Arith) -> tuple[Expr, ...]:
+    """Where ``cell`` of the stage's result is kept."""
+    axis_of = {it.var: b for it, b in zip(d.stage.iters, d.stage.binds, strict=True)}
+    at = {axis_of[v]: i for v, i in zip(written_index(d.stage), cell, strict=True) if isinstance(v, Var)}
+    old = [at.get(v, as_expr(0)) for v in d.loops]
+    by_name = {c.name: d.view.forward(c, old) for c in d.view.new if c.name not in d.reduced}
+    new = [by_name[name] for name in d.kept.names]
+    return tuple(arith.linear(d.kept.forward(c, new)).expr() for c in d.kept.new)
+
+
+def _written_out(program: Program, d: Domain, buffer: Buffer, kept: Buffer) -> Program:
+    """The program in which a stage of its own writes an output from where it is kept."""
+    index = Index(program)
+    name = unique(f"{d.stage.name}.out", index.names())
+    axes = tuple(Var(v.name, "index") for v in written_index(d.stage) if isinstance(v, Var))
+    iters = tuple(Iter(v, n, Axis.SPATIAL) for v, n in zip(axes, buffer.shape, strict=True))
+    arith = Arith({v: (0, as_int(n) - 1) for v, n in zip(axes, buffer.shape, strict=True)})
+    value: Expr = Load(kept, place(d, axes, arith), kept.dtype)
+    repeats = any(x.repeats for x in find(d.stage.body, Store))
+    copy = Stage(name, iters, (), Store(buffer, axes, value, repeats))
+    loops = [Loop(Var(f"{name}.{v.name}", "index"), n, copy) for v, n in zip(axes, buffer.shape, strict=True)]
+    made: Stmt = nest(loops, copy.replace(binds=tuple(x.var for x in loops)))
+    return place_at_root(program, made, after=[index.stages[d.stage.name]])
