@@ -56,9 +56,13 @@ def cpu_templates(operands: Mapping[str, Tensor | None], shape: Shape, max_error
     found: dict[str, Template] = {}
 
     def add(
-        name: str, space: Callable[[Shape], Space], declare: Declare, schedule: Scheduler, rounds: bool = False
+        name: str, space: Callable[[Shape], Space], declare: Declare | None, schedule: Scheduler, rounds: bool = False
     ) -> None:
-        function = declaring(operands, shape, declare, lambda s, c, p: schedule(s, c, on_core(p, s.target)))
+        def function(s: Schedule, c: Config) -> Schedule:
+            if declare is None:
+                return schedule(s, c, on_core(shape, s.target))
+            return declaring(operands, shape, declare, lambda s, c, p: schedule(s, c, on_core(p, s.target)))(s, c)
+
         found[name] = Template(function, _on(space, shape), kinds=("cpu",), approximate=rounds)
 
     def winograds() -> None:
@@ -70,7 +74,7 @@ def cpu_templates(operands: Mapping[str, Tensor | None], shape: Shape, max_error
         return found
     if shape["groups"] > 1:
         if grouped.fits(shape):
-            add("cpu_direct", grouped.direct_space, direct.conv2d, direct.cpu_direct)
+            add("cpu_direct", grouped.direct_space, None, direct.cpu_direct)
         if depthwise.takes_groups(shape):
             add("cpu_grouped", depthwise.space, depthwise.conv2d, depthwise.cpu_depthwise)
         return dict(reversed(found.items())) if grouped.narrow(shape) else found
@@ -79,7 +83,7 @@ def cpu_templates(operands: Mapping[str, Tensor | None], shape: Shape, max_error
         winograds()
     if shape["r"] == shape["s"] == 1 and not shape["pad"]:
         add("cpu_pixels", _pixels_space, pixels.conv2d, pixels.cpu_pixels)
-    add("cpu_direct", _direct_space, direct.conv2d, direct.cpu_direct)
+    add("cpu_direct", _direct_space, None, direct.cpu_direct)
     if fast and not shape["prepack"]:
         winograds()  # it takes several kernels: not what a call without further wishes starts with
     return found

@@ -13,61 +13,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tensorir.expr.compute import compute, reduce_axis
-from tensorir.expr.reducers import sum as total
-from tensorir.expr.tensor import Tensor
-from tensorir.ir.tree import Expr
-from tensorir.ops.common import Config, last_stage, sum_bytes, unroll_by, vector_lanes
-from tensorir.ops.images import packed, padded, result, widened, write_tile
+from tensorir.ops.common import Config, accumulator, out_stage, sum_bytes, unroll_by, vector_lanes
+from tensorir.ops.images import write_tile
 from tensorir.ops.model import PANEL
 from tensorir.ops.strips import strip
+from tensorir.ops.views import channels_last, image_stage, sums_axes
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
 
 
-def conv2d(x: Tensor, w: Tensor, shape: Mapping[str, Any]) -> Tensor:
-    """``nn.conv2d`` through packed weights; equal to it.
-
-    Intermediates: x_pad (n, h, w, c), W (k/16, r, s, c, k%16), Y (n, p, q, k);  in groups W (g, r, s, c, k) and
-    Y (n, p, q, g, k), where c and k count channels of one group
+def view(s: Schedule, shape: Mapping[str, Any], flat: bool = False) -> None:
+    """Walk the sums by (n, p, q, k), or by (n, i, k) with the pixels of an image joined, in panels of weights
+    w_packed (k/16, r, s, c, k%16);  in groups by (n, p, q, g, k), of weights (g, r, s, c, k), where c and k count
+    channels of one group.
     """
-    stride, dilation, n, c, k, r, s, p, q = (shape[v] for v in ("stride", "dilation", *"nckrspq"))
-    rows, columns = (p - 1) * stride + (r - 1) * dilation + 1, strip_columns(shape)
-    xp = padded(x, shape, rows, columns)
-    if shape.get("groups", 1) > 1:
-        return _in_groups(xp, w, shape)
-    weights, channels = packed(w, shape), -(-k // PANEL) * PANEL
-    rc, rr, rs = reduce_axis(c, "c"), reduce_axis(r, "r"), reduce_axis(s, "s")
-
-    def sums(n: Expr, p: Expr, q: Expr, k: Expr) -> Expr:
-        pixel = xp[n, p * stride + rr * dilation, q * stride + rs * dilation, rc]
-        return total(pixel * weights[k // PANEL, rr, rs, rc, k % PANEL], axis=(rr, rs, rc))
-
-    if shape.get("flat"):
-        size = (n, p * q, channels)
-        joined = compute(size, lambda n, i, k: sums(n, i // q, i % q, k), "Y", axes=("n", "i", "k"))
-        return result(shape, lambda n, k, p, q_: joined[n, p * q + q_, k])
-    y = compute((n, p, q, channels), sums, "Y", axes=("n", "p", "q", "k"))
-    return result(shape, lambda n, k, p, q: y[n, p, q, k])
-
-
-def _in_groups(xp: Tensor, w: Tensor, shape: Mapping[str, Any]) -> Tensor:
-    stride, dilation, groups, n, r, s, p, q = (shape[v] for v in ("stride", "dilation", "groups", *"nrspq"))
-    cg, kg = shape["c"] // groups, shape["k"] // groups
-    rc, rr, rs = reduce_axis(cg, "c"), reduce_axis(r, "r"), reduce_axis(s, "s")
-
-    def weight(g: Expr, r: Expr, s: Expr, c: Expr, k: Expr) -> Expr:
-        o = g * kg + k
-        return widened(w[(o, c, r, s) if shape["layout"] == "NCHW" else (o, r, s, c)])
-
-    def sums(n: Expr, p: Expr, q: Expr, g: Expr, k: Expr) -> Expr:
-        pixel = xp[n, p * stride + rr * dilation, q * stride + rs * dilation, g * cg + rc]
-        return total(pixel * weights[g, rr, rs, rc, k], axis=(rr, rs, rc))
-
-    weights = compute((groups, r, s, cg, kg), weight, "W")
-    y = compute((n, p, q, groups, kg), sums, "Y")
-    return result(shape, lambda n, k, p, q: y[n, p, q, k // kg, k % kg])
+    wide, kg = accumulator(shape["dtype"]), shape["k"] // shape["groups"]
+    if shape["groups"] > 1:
+        axes, kept = f"n, p, q, g = k/{kg}, k = k%{kg}, r, s, c", "n, p, q, g, k"
+        s.reindex("y", f"{sums_axes(shape)} -> {axes}", reads={"w": "g, r, s, c, k"}, dtype=wide, writes=kept)
+        return
+    kept = "n, i, k" if flat else "n, p, q, k"
+    axes = f"{kept.replace('i', 'i = (p, q)')}, r, s, c"
+    panels = {"w": f"ko = k/{PANEL}, r, s, c, ki = k%{PANEL}"}
+    s.reindex("y", f"{sums_axes(shape)} -> {axes}", {"k": PANEL}, panels, dtype=wide, writes=kept)
 
 
 def strip_columns(shape: Mapping[str, Any]) -> int:
@@ -89,9 +58,13 @@ def cpu_direct(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     "block", each panel by the block; ``fetch`` the next panel into the caches while this one is used
     """
     grouped = shape["groups"] > 1
+    if c["stage_x"]:
+        x = image_stage(s, shape)
+        channels_last(s, x, shape)
+    view(s, shape, bool(c["flat"]))
     width = min(vector_lanes(shape), c["panel"]) if grouped else vector_lanes(shape)
-    pack_apart(s, c, width, "W.g" if grouped else "W.ko", "W.k" if grouped else "W.ki")
-    out = last_stage(s, "y")
+    pack_apart(s, c, width, "w_packed.g" if grouped else "w_packed.ko", "w_packed.k" if grouped else "w_packed.ki")
+    out = out_stage(s, "y")
     pb, p = s.split(f"{out}.p", [None, c["rows"]], tail="shift" if c["shift"] else "guard")
     if grouped:
         kg, k = s.split(f"{out}.k", [None, shape["k"] // shape["groups"]])
@@ -107,30 +80,30 @@ def cpu_direct(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
         s.reorder(f"{out}.n", pb, *within, q0, *inner, kh, kl)
         # every tile has its own body, where the rows and columns of its pixels are constants
         s.partition(q0, list(range(1, -(-c["rows"] * shape["q"] // c["tile"]))))
-        pixels = ["Y.i"]
+        pixels = ["y.i"]
     else:
         p0, p1 = s.split(p, [None, c["tile_rows"]], tail="balanced")
         q0, q1 = s.split(f"{out}.q", [None, c["tile"]], tail="balanced")
         s.reorder(f"{out}.n", pb, *within, p0, q0, p1, q1, kh, kl)
-        inner, pixels = [p1, q1], ["Y.p", "Y.q"]
+        inner, pixels = [p1, q1], ["y.p", "y.q"]
     s.bind(f"{out}.n", "block.z").bind(pb, "block.y").bind(kb, "block.x")
-    s.compute_at("Y", kb)
+    s.compute_at("y", kb)
     if c["stage_x"]:  # before tiles of two sizes are cut: a block takes the rows and columns that its results need
         image = shape["pad"], shape["pad"] + shape["w"]
         taken = {**shape, "c": shape["c"] // shape["groups"] * c["several"]} if grouped else shape
-        strip(s, "x_pad", kb, taken, "w", strip_columns(shape), image, c["pad_c"])
-    else:
+        strip(s, x, kb, taken, "w", strip_columns(shape), image, c["pad_c"])
+    elif shape["pad"]:
         s.compute_inline("x_pad")
-    s.compute_at("Y", q0)
+    s.compute_at("y", q0)
     if c["pack"] == "block":
-        pack_at(s, kp, width, "W.k" if grouped else "W.ki")
-    kh2, lanes = s.split("Y.k", [None, width])
-    s.reorder("Y.n", "Y.r", "Y.s", "Y.c", *pixels, kh2, lanes)
+        pack_at(s, kp, width, "w_packed.k" if grouped else "w_packed.ki")
+    kh2, lanes = s.split("y.k", [None, width])
+    s.reorder("y.n", "y.r", "y.s", "y.c", *pixels, kh2, lanes)
     for loop in (*pixels, kh2, *inner[:-1], kh):
         s.unroll(loop)
     if width > 1:
         s.vectorize(lanes)
-    unroll_by(s, "Y.c", c["unroll_c"])
+    unroll_by(s, "y.c", c["unroll_c"])
     extent = c["rows"] * shape["q"] if c["flat"] else shape["q"]
     if width > 1:
         write_tile(s, inner[-1], kh, kl, shape, extent, c["tile"])
@@ -143,29 +116,29 @@ def cpu_direct(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
 def fetch_next(s: Schedule, c: Config, panel: Any) -> None:
     """Ask for the weights of the next ``panel`` while one is used, where the configuration says so."""
     if c.get("fetch"):
-        s.prefetch("W", at="Y.c", ahead=panel)
+        s.prefetch("w_packed", at="y.c", ahead=panel)
 
 
-def pack_apart(s: Schedule, c: Config, width: int, panels: str = "W.ko", channels: str = "W.ki") -> None:
-    """The panels of weights ``W`` in a kernel of their own, perhaps run once, unless a block packs its own."""
+def pack_apart(s: Schedule, c: Config, width: int, panels: str = "w_packed.ko", channels: str = "w_packed.ki") -> None:
+    """The panels of weights ``w_packed`` in a kernel of their own, perhaps run once, unless a block packs its own."""
     if c["pack"] == "block":
         return
     s.bind(panels, "block.x")
     _in_vectors(s, channels, width)
     if c["pack"] == "once":
-        s.run_once("W")
+        s.run_once("w_packed")
 
 
-def pack_at(s: Schedule, panel: Any, width: int, channels: str = "W.ki") -> None:
+def pack_at(s: Schedule, panel: Any, width: int, channels: str = "w_packed.ki") -> None:
     """The panel of weights that one iteration of ``panel`` uses, in block memory."""
-    s.set_scope("W", "shared")
-    s.compute_at("W", panel)
+    s.set_scope("w_packed", "shared")
+    s.compute_at("w_packed", panel)
     _in_vectors(s, channels, width)
 
 
 def _in_vectors(s: Schedule, channels: str, width: int) -> None:
     # a panel is whole vectors; the channels of a group need not be, and their last vector is moved back
-    whole = channels == "W.ki"
+    whole = channels == "w_packed.ki"
     lanes = s.split(channels, [None, width], tail="guard" if whole else "shift")[1]
     if width > 1:
         s.vectorize(lanes)

@@ -143,12 +143,12 @@ def own_nest(index: Index, stage: Stage, primitive: str, tails: bool = False, de
     """
     top: Stmt = stage
     made = {f"{stage.name}.{label}" for label in axis_labels(stage)}
-    made |= {x.var.name for x in _walks(index, stage) if x.var.name.startswith(f"{stage.name}.")}
+    made |= {x.var.name for x in _walks(index, stage) if _named_after(index, stage, x)}
     for above in reversed(
         index.above(stage)
     ):  # through a Seq too: other stages in these loops are the caller's to refuse
         if above.var.name not in made:
-            if above.var.name.startswith(f"{stage.name}."):
+            if _named_after(index, stage, above):
                 raise ScheduleError(
                     Problem(
                         f"{primitive}.scheduled",
@@ -168,6 +168,13 @@ def own_nest(index: Index, stage: Stage, primitive: str, tails: bool = False, de
             hint=f"call {primitive.replace('-', '_')} before splitting or binding the loops of {stage.name}",
         ))  # fmt: skip
     return top
+
+
+def _named_after(index: Index, stage: Stage, loop: Loop) -> bool:
+    """Whether a loop has its name from a stage, and not from one whose name begins with that (``C`` and ``C.out``)."""
+    prefix, name = f"{stage.name}.", loop.var.name
+    longer = (other for other in index.stages if other.startswith(prefix))
+    return name.startswith(prefix) and not any(name.startswith(f"{other}.") for other in longer)
 
 
 def _walks(index: Index, stage: Stage) -> dict[Loop, Var]:

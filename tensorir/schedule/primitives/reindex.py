@@ -231,8 +231,10 @@ class _Reindex:
         kind = dtype if isinstance(of.body, Store) else None
         done = kept_under(d, program, nested, name, kind)
         if left := unconverted(done, writes(of.body)):
-            raise self._refuse("reindex.dtype", f"{show(left[0])} is read as {left[0].dtype}, and not converted to {kind}",
-                               f"without dtype=, or tir.cast({show(left[0])}, {kind!r}) in the declaration")  # fmt: skip
+            read = show(left[0])
+            raise self._refuse(
+                "reindex.dtype", f"{read} is read as {left[0].dtype}, and not converted to {kind}",
+                f"without dtype=, or tir.cast({read}, {kind!r}) in the declaration")  # fmt: skip
         return done
 
     def _packed(self, program: Program, buffer: Buffer, said: str, name: str | None, dtype: str,

@@ -22,6 +22,7 @@ from tensorir.ir.tree import (
     Load,
     Loop,
     Program,
+    Scope,
     Select,
     Stage,
     Stmt,
@@ -88,16 +89,19 @@ def unfit(d: Domain, program: Program, nested: Stage) -> str:
 def kept_under(d: Domain, program: Program, nested: Stage, name: str | None, dtype: str | None) -> Program:
     """The program in which ``nested`` computes by its new axes and keeps its result under ``d.kept``.
 
-    name: what to call the array that it is kept in;  dtype: its type, where all readers convert to it
+    name: what to call the array that it is kept in; else its own name, or <output>_packed
+    dtype: its type, where all readers convert to it
     """
     taken = Index(program).names()
     made = writes(d.stage.body)
     shape = tuple(as_expr(d.kept.size(c)) for c in d.kept.new)
     new: dict[Buffer, Buffer] = {}
     for b in made:
-        label = unique(name if name and len(made) == 1 else f"{b.name}_packed", taken)
+        output = b in program.outputs
+        label = f"{b.name}_packed" if output else b.name
+        label = unique(name if name and len(made) == 1 else label, taken if output else taken - {b.name})
         taken.add(label)
-        new[b] = Buffer(label, shape, dtype or b.dtype, b.scope, once=b.once)
+        new[b] = Buffer(label, shape, dtype or b.dtype, Scope.AUTO if output else b.scope, once=b.once)
     done = _with_readers(swap(program, nested, _domained(d, new)), d, new)
     for b in made:
         if b in program.outputs:

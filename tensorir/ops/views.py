@@ -1,0 +1,44 @@
+"""Convolutions as the declared computation is walked: other axes of its sums, its image and its filter in other orders.
+
+Each is one ``reindex`` of what ``nn.conv2d`` declares, so that a schedule's trace replays on the declaration and its
+checks compare with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tensorir.ops.common import accumulator
+
+if TYPE_CHECKING:
+    from tensorir.schedule.schedule import Schedule
+
+Shape = Mapping[str, Any]
+
+
+def sums_axes(shape: Shape) -> str:
+    """The left side of a view of the sums "y": their axes as ``nn.conv2d`` declares them."""
+    return "n, k, p, q | c, r, s" if shape["layout"] == "NCHW" else "n, p, q, k | r, s, c"
+
+
+def image_stage(s: Schedule, shape: Shape) -> str:
+    """The stage that holds what the taps read: the padded image, or a copy of an image without padding."""
+    return "x_pad" if shape["pad"] else s.stage_in("x", at="root", scope="global").name
+
+
+def reorder_image(s: Schedule, stage: str, shape: Shape, new: Mapping[str, str], name: str | None = None) -> None:
+    """Keep an image under ``new`` axes, each said in n, c, h and w, in the type of the sums.
+
+    ``nn.conv2d`` converts all that it reads to that type.
+    """
+    own = [str(loop).split(".", 1)[1] for loop in s.loops(stage)]  # a copy's axes are numbered
+    called = dict(zip("nchw" if shape["layout"] == "NCHW" else "nhwc", own, strict=True))
+    said = [f"{axis} = {called[of[0]]}{of[1:]}" for axis, of in new.items()]
+    view = f"{', '.join(own)} -> {', '.join(said)}"
+    s.reindex(stage, view, writes=", ".join(new), name=name, dtype=accumulator(shape["dtype"]))
+
+
+def channels_last(s: Schedule, stage: str, shape: Shape) -> None:
+    """Keep an image as (n, h, w, c), in the type of the sums."""
+    reorder_image(s, stage, shape, {v: v for v in "nhwc"})
