@@ -70,19 +70,19 @@ def cpu_templates(operands: Mapping[str, Tensor | None], shape: Shape, max_error
         add("cpu_winograd", space, winograd.conv2d, winograd.cpu_winograd, rounds=True)
 
     if depthwise.applies(shape):
-        add("cpu_depthwise", depthwise.space, depthwise.conv2d, depthwise.cpu_depthwise)
+        add("cpu_depthwise", depthwise.space, None, depthwise.cpu_depthwise)
         return found
     if shape["groups"] > 1:
         if grouped.fits(shape):
             add("cpu_direct", grouped.direct_space, None, direct.cpu_direct)
         if depthwise.takes_groups(shape):
-            add("cpu_grouped", depthwise.space, depthwise.conv2d, depthwise.cpu_depthwise)
+            add("cpu_grouped", depthwise.space, None, depthwise.cpu_depthwise)
         return dict(reversed(found.items())) if grouped.narrow(shape) else found
     fast = bool(admissible(shape, max_error))
     if fast and shape["prepack"]:
         winograds()
     if shape["r"] == shape["s"] == 1 and not shape["pad"]:
-        add("cpu_pixels", _pixels_space, pixels.conv2d, pixels.cpu_pixels)
+        add("cpu_pixels", _pixels_space, None, pixels.cpu_pixels)
     add("cpu_direct", _direct_space, None, direct.cpu_direct)
     if fast and not shape["prepack"]:
         winograds()  # it takes several kernels: not what a call without further wishes starts with

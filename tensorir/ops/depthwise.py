@@ -15,14 +15,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tensorir.expr.compute import compute, reduce_axis
-from tensorir.expr.reducers import sum as total
-from tensorir.expr.tensor import Tensor
-from tensorir.ir.tree import Expr
-from tensorir.ops.common import Config, accumulator, divisors_near, last_stage, product_room, sum_bytes
+from tensorir.ops.common import Config, accumulator, divisors_near, out_stage, product_room, sum_bytes
 from tensorir.ops.direct import strip_bytes, strip_columns
-from tensorir.ops.images import Pixel, padded, result, widened
 from tensorir.ops.model import BLOCK_BYTES, PANEL, SPARE, SUMS
+from tensorir.ops.views import image_stage, reorder_image, sums_axes
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -59,49 +55,24 @@ def staged(dtype: str) -> bool:
     return accumulator(dtype) == "float32"
 
 
-def conv2d(x: Tensor, w: Tensor, shape: Shape) -> Tensor:
-    """``nn.conv2d`` in groups, in NHWC of one channel in; equal to it.
-
-    Intermediates: Y in the order of the result;  NHWC: W (r, s, k);  staged: x_pad in the order of the image
+def view(s: Schedule, shape: Shape) -> str:
+    """Walk the sums in the order of the result, where groups have one channel without an axis of it; in NHWC of
+    weights w_packed (r, s, k), in the type of the sums.
     """
-    stride, dilation = shape["stride"], shape["dilation"]
-    n, k, r, s, p, q = (shape[v] for v in ("n", "k", "r", "s", "p", "q"))
-    rr, rs = reduce_axis(r, "r"), reduce_axis(s, "s")
-    image, each, cg = _image(x, shape), k // shape["groups"], shape["c"] // shape["groups"]
-    taken = (rr, rs) if cg == 1 else (reduce_axis(cg, "c"), rr, rs)
-
-    def pixel(n: Expr, k: Expr, p: Expr, q: Expr) -> Expr:
-        c = k if each == 1 else k // each
-        return image(n, c if cg == 1 else c * cg + taken[0], p * stride + rr * dilation, q * stride + rs * dilation)
-
-    if shape["layout"] == "NCHW":
-
-        def sums(n: Expr, k: Expr, p: Expr, q: Expr) -> Expr:
-            return total(pixel(n, k, p, q) * widened(w[k, 0 if cg == 1 else taken[0], rr, rs]), axis=taken)
-
-        y = compute((n, k, p, q), sums, "Y")
-        return result(shape, lambda n, k, p, q: y[n, k, p, q])
-    taps = compute((r, s, k), lambda r, s, k: widened(w[k, r, s, 0]), "W", axes=("r", "s", "k"))
-    y = compute((n, p, q, k), lambda n, p, q, k: total(pixel(n, k, p, q) * taps[rr, rs, k], axis=(rr, rs)), "Y")
-    return result(shape, lambda n, k, p, q: y[n, p, q, k])
-
-
-def _image(x: Tensor, shape: Shape) -> Pixel:
-    """Channel c of a pixel of the padded image, in the type of the sums."""
-    pad, nchw = shape["pad"], shape["layout"] == "NCHW"
-
-    def pixel(n: Expr, c: Expr, row: Expr, col: Expr) -> Expr:
-        at = (n, c, row - pad, col - pad) if nchw else (n, row - pad, col - pad, c)
-        return widened(x.get(*at, fill=0) if pad else x[at])
-
-    if not staged(x.dtype):
-        return pixel
-    if not nchw:
-        last = padded(x, shape, shape["h"] + 2 * pad, shape["w"] + 2 * pad)
-        return lambda n, c, row, col: last[n, row, col, c]
-    size = shape["n"], shape["c"], shape["h"] + 2 * pad, shape["w"] + 2 * pad
-    whole = compute(size, pixel, "x_pad", axes=("n", "c", "h", "w"))
-    return lambda n, c, row, col: whole[n, c, row, col]
+    wide, nchw, alone = accumulator(shape["dtype"]), shape["layout"] == "NCHW", shape["c"] == shape["groups"]
+    if nchw:
+        axes = f"n, k, p, q, {'r = (c, r)' if alone else 'c, r'}, s"
+        s.reindex("y", f"{sums_axes(shape)} -> {axes}", writes="n, k, p, q")
+    else:
+        axes = "n, p, q, k, r, s = (s, c)"
+        s.reindex("y", f"{sums_axes(shape)} -> {axes}", reads={"w": "r, s, k"}, dtype=wide, writes="n, p, q, k")
+    if staged(shape["dtype"]):
+        image = image_stage(s, shape)
+        reorder_image(s, image, shape, {v: v for v in ("nchw" if nchw else "nhwc")})
+        return image
+    if shape["pad"]:
+        s.compute_inline("x_pad")
+    return ""
 
 
 def cpu_depthwise(s: Schedule, c: Config, shape: Shape) -> Schedule:
@@ -109,39 +80,40 @@ def cpu_depthwise(s: Schedule, c: Config, shape: Shape) -> Schedule:
     NHWC: ``rows`` of a block; NCHW with several outputs a group: ``tile_k`` of them in the register tile;
     NHWC: where weights are packed (``pack``): "once", ahead; "kernel", one of its own; "block", by each block
     """
-    return _channel_lanes(s, c, shape) if shape["layout"] == "NHWC" else _pixel_lanes(s, c, shape)
+    image = view(s, shape)
+    return _channel_lanes(s, c, shape, image) if shape["layout"] == "NHWC" else _pixel_lanes(s, c, shape, image)
 
 
-def _channel_lanes(s: Schedule, c: Config, shape: Shape) -> Schedule:
-    out, lanes = last_stage(s, "y"), c["lanes"]
+def _channel_lanes(s: Schedule, c: Config, shape: Shape, image: str) -> Schedule:
+    out, lanes = out_stage(s, "y"), c["lanes"]
     if c["pack"] != "block":
-        _lanes(s, "W.k", lanes)
-        s.bind("W.r", "block.x")
+        _lanes(s, "w_packed.k", lanes)
+        s.bind("w_packed.r", "block.x")
     if c["pack"] == "once":
-        s.run_once("W")
+        s.run_once("w_packed")
     k, kl = _lanes(s, f"{out}.k", lanes, vectorize=False)
     kb, k0 = s.split(k, [None, -(-c["channels"] // lanes)])
-    rows, apart = f"{out}.p", staged(shape["dtype"])
+    rows, apart = f"{out}.p", bool(image)
     if apart:
         pb, rows = s.split(rows, [None, c["rows"]])
     p0, p1 = s.split(rows, [None, c["tile_rows"]], tail="balanced")
     q0, q1 = s.split(f"{out}.q", [None, c["tile"]], tail="balanced")
     s.reorder(f"{out}.n", *((pb, kb, k0, p0, q0) if apart else (p0, kb, q0, k0)), p1, q1, kl)
-    s.compute_at("Y", q0 if apart else k0)
+    s.compute_at("y", q0 if apart else k0)
     if c["pack"] == "block":
-        s.set_scope("W", "shared")
-        s.compute_at("W", kb)
-        _lanes(s, "W.k", lanes)
-    y, yl = _lanes(s, "Y.k", lanes, vectorize=False)
-    s.reorder("Y.n", "Y.r", "Y.s", "Y.p", "Y.q", y, yl)
+        s.set_scope("w_packed", "shared")
+        s.compute_at("w_packed", kb)
+        _lanes(s, "w_packed.k", lanes)
+    y, yl = _lanes(s, "y.k", lanes, vectorize=False)
+    s.reorder("y.n", "y.r", "y.s", "y.p", "y.q", y, yl)
     _taps(s, shape)
-    s.unroll("Y.p").unroll("Y.q")
+    s.unroll("y.p").unroll("y.q")
     s.unroll(p1).unroll(q1)
     if lanes > 1:
         s.vectorize(yl).vectorize(kl)
     if apart:
-        _stage(s, k0, shape)
-        _lanes(s, "x_pad.c", lanes)
+        _stage(s, image, k0, shape)
+        _lanes(s, f"{image}.c", lanes)
     else:
         _cut(s, p0, _borders(shape["p"], c["tile_rows"], shape, "p"))
         _cut(s, q0, _borders(shape["q"], c["tile"], shape, "q"))
@@ -149,8 +121,8 @@ def _channel_lanes(s: Schedule, c: Config, shape: Shape) -> Schedule:
     return s
 
 
-def _pixel_lanes(s: Schedule, c: Config, shape: Shape) -> Schedule:
-    out, lanes = last_stage(s, "y"), c["lanes"]
+def _pixel_lanes(s: Schedule, c: Config, shape: Shape, image: str) -> Schedule:
+    out, lanes = out_stage(s, "y"), c["lanes"]
     kb, k0 = s.split(f"{out}.k", [None, c["channels"]])
     channels, side, cg = [k0], [], shape["c"] // shape["groups"]
     if shape["k"] > shape["groups"]:
@@ -160,20 +132,20 @@ def _pixel_lanes(s: Schedule, c: Config, shape: Shape) -> Schedule:
     p0, p1 = s.split(f"{out}.p", [None, c["tile_rows"]], tail="balanced")
     q0, q1 = _lanes(s, f"{out}.q", lanes, vectorize=False)
     s.reorder(f"{out}.n", kb, *channels, p0, q0, *side, p1, q1)
-    s.compute_at("Y", q0)
-    y, yl = s.split("Y.q", [None, lanes])
+    s.compute_at("y", q0)
+    y, yl = s.split("y.q", [None, lanes])
     if side or cg > 1:
-        s.reorder("Y.n", *(["Y.c"] if cg > 1 else []), "Y.r", "Y.s", "Y.p", "Y.k", y, yl)
-        for loop in ("Y.k", *side):
+        s.reorder("y.n", *(["y.c"] if cg > 1 else []), "y.r", "y.s", "y.p", "y.k", y, yl)
+        for loop in ("y.k", *side):
             s.unroll(loop)
     else:
-        s.reorder("Y.n", "Y.k", "Y.r", "Y.s", "Y.p", y, yl)
+        s.reorder("y.n", "y.k", "y.r", "y.s", "y.p", y, yl)
     _taps(s, shape)
-    s.unroll("Y.p").unroll(p1)
+    s.unroll("y.p").unroll(p1)
     if lanes > 1:
         s.vectorize(yl).vectorize(q1)
-    if staged(shape["dtype"]):
-        _stage(s, k0, shape)
+    if image:
+        _stage(s, image, k0, shape)
     else:
         _cut(s, p0, _borders(shape["p"], c["tile_rows"], shape, "p"))
         _cut(s, q0, _borders(shape["q"], lanes, shape, "q", lanes=True))
@@ -181,11 +153,11 @@ def _pixel_lanes(s: Schedule, c: Config, shape: Shape) -> Schedule:
     return s
 
 
-def _stage(s: Schedule, at: Any, shape: Shape) -> None:
+def _stage(s: Schedule, image: str, at: Any, shape: Shape) -> None:
     """The padded image in block memory, made in each iteration of ``at``; its rows know where padding begins."""
-    s.set_scope("x_pad", "shared")
-    s.compute_at("x_pad", at)
-    _cut(s, "x_pad.w", [x for x in (shape["pad"], shape["pad"] + shape["w"]) if 0 < x < strip_columns(shape)])
+    s.set_scope(image, "shared")
+    s.compute_at(image, at)
+    _cut(s, f"{image}.w", [x for x in (shape["pad"], shape["pad"] + shape["w"]) if 0 < x < strip_columns(shape)])
 
 
 def _lanes(s: Schedule, loop: Any, lanes: int, vectorize: bool = True) -> Any:
@@ -198,9 +170,9 @@ def _lanes(s: Schedule, loop: Any, lanes: int, vectorize: bool = True) -> Any:
 
 def _taps(s: Schedule, shape: Shape) -> None:
     """Filters are written out whole as far as that stays short."""
-    s.unroll("Y.s")
+    s.unroll("y.s")
     if shape["r"] * shape["s"] <= MOST_TAPS:
-        s.unroll("Y.r")
+        s.unroll("y.r")
 
 
 def _cut(s: Schedule, loop: Any, points: list[int]) -> None:
