@@ -73,11 +73,10 @@ def cpu_templates(operands: Mapping[str, Tensor | None], shape: Shape, max_error
         add("cpu_depthwise", depthwise.space, None, depthwise.cpu_depthwise)
         return found
     if shape["groups"] > 1:
-        if grouped.fits(shape):
-            add("cpu_direct", grouped.direct_space, None, direct.cpu_direct)
+        add("cpu_direct", grouped.direct_space, None, direct.cpu_direct)
         if depthwise.takes_groups(shape):
             add("cpu_grouped", depthwise.space, None, depthwise.cpu_depthwise)
-        return dict(reversed(found.items())) if grouped.narrow(shape) else found
+        return dict(reversed(found.items())) if grouped.narrow(shape) or not grouped.fits(shape) else found
     fast = bool(admissible(shape, max_error))
     if fast and shape["prepack"]:
         winograds()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,27 +16,18 @@ from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import dtype_of, is_float
 from tensorir.ops.baselines import conv2d_baselines
 from tensorir.ops.common import (
-    Config,
     accumulator,
     added_type,
-    divisors_near,
     flags,
     need_precision,
     out_dtype,
-    out_stage,
     positive,
 )
 from tensorir.ops.conv_cpu import cpu_templates
 from tensorir.ops.images import epilogue
 
-if TYPE_CHECKING:
-    from tensorir.schedule.schedule import Schedule
-    from tensorir.tune.space import Space
-
 DEFAULTS = dict(residual=False, prepack=False, max_error=1e-4, precision="fp32")
 """Options that a workload is only named by where they are not these."""
-LANES = 8
-SHARED_CPU = 480 * 1024  # bytes of block memory that stay in one core's second-level cache
 
 
 @plain_ints
@@ -81,11 +71,10 @@ def conv2d(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: in
     out = epilogue(y, operands, params)
     p, q = (out.shape[2], out.shape[3]) if nchw else (out.shape[1], out.shape[2])
     shape = {**params, **options, "p": p, "q": q, "cg": c // groups}
-    general = Template(lambda sch, cfg: cpu_tile(sch, cfg, shape), lambda _: _cpu_space(shape), kinds=("cpu",))
     return Workload(
         "conv2d", out,
         templates=Templates(
-            cpu_templates(operands, shape, max_error) or {"cpu_tile": general},
+            cpu_templates(operands, shape, max_error),
             lambda: _for_gpus(operands, shape, max_error),
         ),
         reference=lambda *arrays: reference(shape, *arrays),
@@ -102,173 +91,6 @@ def _for_gpus(
     from tensorir.ops.conv_gpu import gpu_templates  # a half of what an operator costs to import
 
     return gpu_templates(operands, shape, max_error)
-
-
-def cpu_tile(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
-    """One work-item a block; a register tile of ``kt`` x ``qt`` with vector lanes along ``lanes``.
-
-    Inside a block: weights packed to [c][r][s][k] in block memory, the padded input strip beside them (or padded by a
-    kernel of its own), then for each tile the whole reduction into registers.
-    """
-    nchw, vector_k = shape["layout"] == "NCHW", c["lanes"] == "k"
-    k_tile = c["kt"] * (LANES if vector_k else 1)
-    q_tile = c["qt"] * (1 if vector_k else LANES)
-    out = out_stage(s, "y")
-    kb, ki, kl = s.split(f"{out}.k", [None, c["kblock"], k_tile])
-    pb, pi = s.split(f"{out}.p", [None, c["rows"]])
-    qb, ql = s.split(f"{out}.q", [None, q_tile])
-    s.reorder(f"{out}.n", kb, pb, ki, pi, qb, *((kl, ql) if nchw else (ql, kl)))
-    s.bind(f"{out}.n", "block.z").bind(kb, "block.x").bind(pb, "block.y")
-    s.compute_at("y", qb)
-    tile, lane = s.split("y.k" if vector_k else "y.q", [None, LANES])
-    rest = "y.q" if vector_k else "y.k"
-    s.reorder("y.n", "y.p", *_reduction(nchw), rest, tile, lane)
-    s.unroll(rest).unroll(tile).vectorize(lane)
-    if c["unroll_s"]:
-        s.unroll("y.s")
-    if c["stage_w"]:
-        s.stage_in("w", at=ki, scope="shared", order=[1, 2, 3, 0] if vector_k else None, cooperative=False)
-        if vector_k and c["gather_w"]:  # eight strided loads, one vector store
-            several, lane = s.split("w_shared.ax0", [None, LANES])
-            s.reorder("w_shared.ax1", "w_shared.ax2", "w_shared.ax3", several, lane)
-            s.vectorize(lane)
-    if shape["pad"]:
-        _pad(s, c, pb, nchw)
-    _write_tile(s, c, nchw, kl, ql)
-    return s
-
-
-def _reduction(nchw: bool) -> tuple[str, str, str]:
-    return ("y.c", "y.r", "y.s") if nchw else ("y.r", "y.s", "y.c")
-
-
-def _pad(s: Schedule, c: Config, pb: str, nchw: bool) -> None:
-    if c["pad"] == "stage":
-        s.set_scope("x_pad", "shared")
-        s.compute_at("x_pad", pb)
-    else:
-        s.bind("x_pad.c" if nchw else "x_pad.h", "block.x")
-
-
-def _write_tile(s: Schedule, c: Config, nchw: bool, kl: str, ql: str) -> None:
-    """The finished tile leaves the registers: along the lanes where memory agrees, else element by element."""
-    vector_k = c["lanes"] == "k"
-    along, across = (kl, ql) if vector_k else (ql, kl)
-    if vector_k != nchw:
-        tile, lane = s.split(along, [None, LANES])
-        s.reorder(across, tile, lane)
-        s.unroll(across).unroll(tile).vectorize(lane)
-    else:
-        s.unroll(kl).unroll(ql)
-
-
-def _cpu_space(shape: Mapping[str, Any]) -> Space:
-    from tensorir.tune.space import Space
-
-    k, p, q = shape["k"], shape["p"], shape["q"]
-    taps = shape["cg"] * shape["r"] * shape["s"]
-
-    def registers(c: Mapping[str, Any]) -> bool:
-        return bool(c["kt"] * c["qt"] + (c["kt"] if c["lanes"] == "k" else c["qt"]) + 1 <= 16)
-
-    def sensible(c: Mapping[str, Any]) -> bool:
-        wide_k, wide_q = _tile(c)
-        return bool(wide_k < k + LANES and wide_q < q + LANES and c["kblock"] * wide_k < k + wide_k)
-
-    def fits(c: Mapping[str, Any]) -> bool:
-        return _block_bytes(c, shape) <= SHARED_CPU
-
-    def meaningful(c: Mapping[str, Any]) -> bool:
-        if not shape["pad"] and c["pad"] == "kernel":
-            return False
-        if c["lanes"] == "q":
-            return bool(c["gather_w"] == 0)
-        return bool(c["stage_w"] == 1 or (taps > 8192 and c["gather_w"] == 0))
-
-    lanes = ["k", "q"] if shape["groups"] == 1 else ["q"]
-    space: dict[str, list[Any]] = dict(
-        lanes=lanes,
-        kt=[1, 2, 3, 4, 6, 8, 12],
-        qt=[1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 14],
-        rows=divisors_near(p, (1, 2, 4, 7, 14, 28)),
-        kblock=[1, 2, 3, 4, 6, 8, 12, 16, 24],
-        stage_w=[1, 0],
-        gather_w=[0, 1],
-        pad=["stage", "kernel"],
-        unroll_s=[0, 1],
-    )
-    where = {"registers": registers, "sensible": sensible, "fits": fits, "meaningful": meaningful}
-    return Space(where=where, default=_cpu_default(space, where, shape), **space)
-
-
-def _tile(c: Mapping[str, Any]) -> tuple[int, int]:
-    """Channels and pixels of the register tile."""
-    return (LANES * c["kt"], c["qt"]) if c["lanes"] == "k" else (c["kt"], LANES * c["qt"])
-
-
-def _block_bytes(c: Mapping[str, Any], shape: Mapping[str, Any]) -> int:
-    """Block memory: the packed weights of one tile and the padded strip of input rows."""
-    total = 4 * _tile(c)[0] * shape["cg"] * shape["r"] * shape["s"] if c["stage_w"] else 0
-    if shape["pad"] and c["pad"] == "stage":
-        strip = (c["rows"] - 1) * shape["stride"] + shape["dilation"] * (shape["r"] - 1) + 1
-        total += 4 * shape["c"] * strip * (shape["w"] + 2 * shape["pad"])
-    return int(total)
-
-
-def _cpu_default(
-    space: Mapping[str, list[Any]], where: Mapping[str, Any], shape: Mapping[str, Any]
-) -> dict[str, Any] | None:
-    """The legal configuration that a small model of the core likes best.
-
-    Per step of the reduction a tile needs kt*qt multiply-adds (two a cycle, latency 4) and kt + qt loads (two a cycle);
-    the rest is waste at ragged edges, repeated staging, and whether the blocks fill an even number of cores.
-    """
-    best: tuple[float, dict[str, Any]] | None = None
-    for lanes, kt, qt in itertools.product(space["lanes"], space["kt"], space["qt"]):
-        for rows, kblock, stage_w in itertools.product(space["rows"], space["kblock"], space["stage_w"]):
-            c = dict(
-                lanes=lanes,
-                kt=kt,
-                qt=qt,
-                rows=rows,
-                kblock=kblock,
-                stage_w=stage_w,
-                gather_w=1 if lanes == "k" and stage_w else 0,
-                pad="stage",
-                unroll_s=0,
-            )
-            score = _cpu_score(c, shape)
-            if (best is None or score > best[0]) and all(test(c) for test in where.values()):
-                best = (score, c)
-    return best[1] if best else None
-
-
-def _cpu_score(c: Mapping[str, Any], shape: Mapping[str, Any]) -> float:
-    kt, qt = c["kt"], c["qt"]
-    wide_k, wide_q = _tile(c)
-    k, p, q = shape["k"], shape["p"], shape["q"]
-    cycles = max(kt * qt / 2, (kt + qt) / 2, 4.0)
-    if c["lanes"] == "q" and shape["stride"] > 1:
-        cycles += qt * LANES  # strided pixels are gathered one by one
-    if not c["stage_w"] and c["lanes"] == "k":
-        cycles += kt * LANES
-    useful = (k / (-(-k // wide_k) * wide_k)) * (q / (-(-q // wide_q) * wide_q))
-    strips, groups = -(-p // c["rows"]), -(-k // (wide_k * c["kblock"]))
-    useful *= p / (strips * c["rows"])
-    blocks = shape["n"] * strips * groups
-    balance = blocks / (-(-blocks // 2) * 2) * (0.9 if blocks < 4 else 1.0)
-    taps = shape["cg"] * shape["r"] * shape["s"]
-    work = shape["n"] * k * p * q * taps / LANES  # vector multiply-adds
-    packed = strips * k * taps * (1.0 if c["stage_w"] else 0.0) * shape["n"]
-    padded = (
-        blocks
-        * c["rows"]
-        * shape["stride"]
-        * (shape["w"] + 2 * shape["pad"])
-        * shape["c"]
-        * (1.5 if shape["pad"] else 0.0)
-    )
-    return float(useful * balance / (work * cycles / (kt * qt) + packed + padded))
 
 
 def reference(shape: Mapping[str, Any], x: np.ndarray, w: np.ndarray, *rest: np.ndarray) -> np.ndarray:

@@ -39,7 +39,7 @@ def direct_space(shape: Shape) -> Space:
         tile=[v for v in (14, 12, 8, 10, 7, 6, 5, 4, 3, 2) if v <= max(q, 2)],
         tile_rows=[1, 2, 3, 4],
         unroll_c=[v for v in (4, 1, 2, 8) if v <= cg],
-        stage_x=[1],
+        stage_x=[int(fits(shape))],
         pad_c=[0],
         shift=[0, 1],
         pack=["once"] if shape["prepack"] else ["block", "kernel"],
@@ -49,7 +49,7 @@ def direct_space(shape: Shape) -> Space:
     where: dict[str, Predicate] = {
         "registers": lambda v: v["tile"] * v["tile_rows"] <= max(2, most[v["panel"]]),
         "sensible": lambda v: v["tile_rows"] <= v["rows"] and (v["shift"] == 0 or p % v["rows"] > 0),
-        "fits": lambda v: _strip_bytes(shape, v) <= BLOCK_BYTES,
+        "fits": lambda v: not v["stage_x"] or _strip_bytes(shape, v) <= BLOCK_BYTES,
     }
 
     def cost(v: Mapping[str, Any]) -> float:
@@ -62,7 +62,7 @@ def direct_space(shape: Shape) -> Space:
         steps = tall * in_balanced_tiles(q, v["tile"], lambda wide: step(wide * high))
         panels, nchw = v["several"] * -(-kg // v["panel"]), shape["layout"] == "NCHW"
         cycles: float = steps * cg * taps * panels
-        cycles += _strip_bytes(shape, v) / size * (1.4 if nchw else 0.2)
+        cycles += v["stage_x"] * _strip_bytes(shape, v) / size * (1.4 if nchw else 0.2)
         cycles += v["rows"] * q * v["several"] * kg * (1.0 if nchw else 0.15)
         cycles += panels * (20.0 + v["panel"] * cg * taps * size * (0.3 if v["pack"] == "block" else 1 / 48))
         blocks = shape["n"] * -(-p // v["rows"]) * (groups // v["several"])

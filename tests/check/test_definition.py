@@ -159,7 +159,7 @@ def everywhere_equal(old, new):
                for a, b in zip(old, new, strict=True))  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["conv", "strided", "nhwc_f16", "depthwise", "in_groups", "dgrad", "wgrad"])
+@pytest.mark.parametrize("name", ["conv", "strided", "nhwc_f16", "depthwise", "dgrad", "wgrad"])
 def test_every_change_of_a_declaration_is_found_that_changes_results(name):
     """Padding off by one, a tile too short, a tap or a channel of another place …: all that a full evaluation tells."""
     work = WORKS[name](tir.ops)
@@ -176,22 +176,20 @@ def test_every_change_of_a_declaration_is_found_that_changes_results(name):
     assert told > 10
 
 
-def test_padding_off_by_one_in_the_direct_convolution_is_refused(monkeypatch):
+def test_no_view_of_the_direct_convolution_changes_what_is_computed(monkeypatch):
+    """Axes exchanged where the template says its view, and a filter packed by other ones, are the same sums: what a
+    view may say is proved, and all else refused.
+    """
     from tensorir.ops import direct
 
-    real = direct.padded
-
-    def off(x, shape, rows, columns):
-        return real(x, {**shape, "pad": shape["pad"] - 1}, rows, columns)
-
-    work = tir.ops.conv2d(n=1, c=64, h=56, w=56, k=64, r=3, s=3, pad=1)
-    work.schedule(template="cpu_direct")
-    monkeypatch.setattr(direct, "padded", off)
+    work = tir.ops.conv2d(n=1, c=5, h=7, w=8, k=6, r=3, s=3, pad=1)
+    monkeypatch.setattr(direct, "sums_axes", lambda shape: "n, k, q, p | c, s, r")
+    s = work.schedule(template="cpu_direct")
+    assert s.definition == s.outputs == work.outputs and s.check()
+    monkeypatch.setattr(direct, "sums_axes", lambda shape: "n, k, p, r | c, q, s")
     with pytest.raises(tir.ScheduleError) as e:
         work.schedule(template="cpu_direct")
-    assert (
-        e.value.code == "template.definition" and "cpu_direct" in str(e.value) and len(str(e.value).splitlines()) <= 12
-    )
+    assert e.value.code == "reindex.axes"
 
 
 # --- what is compared, and how often
@@ -224,13 +222,16 @@ def test_another_computation_is_refused_wherever_it_is_asked_for():
     assert r.value.result["status"] == "illegal_schedule" and r.value.result["detail"]["code"] == "template.definition"
 
 
-def test_templates_of_an_operator_are_refused_for_another_definition():
+def test_templates_of_an_operator_schedule_another_definition_or_are_refused():
     x, w = tir.placeholder((1, 8, 12, 12), name="x"), tir.placeholder((8, 8, 3, 3), name="w")
     y = tir.nn.conv2d(x, w, pad=1)
-    D = tir.compute(y.shape, lambda *i: y[i] * 2, name="twice")
-    work = tir.Workload("mine", D, templates=tir.ops.conv2d(n=1, c=8, h=12, w=12, k=8, r=3, s=3, pad=1).templates)
+    D = tir.compute(y.shape, lambda n, k, p, q: y[n, k, p, q] * 2, name="twice")
+    templates = tir.ops.conv2d(n=1, c=8, h=12, w=12, k=8, r=3, s=3, pad=1).templates
+    work = tir.Workload("mine", D, templates=templates)
+    s = work.schedule(template="cpu_direct")
+    assert s.outputs == s.definition == (D,) and s.check()
     with pytest.raises(tir.ScheduleError) as e:
-        work.schedule(template="cpu_direct")
+        work.schedule(template="cpu_winograd")
     assert e.value.code == "template.definition"
 
 

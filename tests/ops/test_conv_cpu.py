@@ -12,7 +12,7 @@ from tensorir.check.equivalence import compare
 from tensorir.expr.compute import placeholder
 from tensorir.interp.numbers import Field
 from tensorir.interp.reference import evaluate, random_arguments
-from tensorir.ops import conv_cpu, direct, pixels, winograd
+from tensorir.ops import conv_cpu, winograd
 
 pytestmark = pytest.mark.usefixtures("only_run")
 
@@ -59,20 +59,43 @@ def test_any_configuration_equals_its_declaration(name, layout, prepack):
 
 
 @pytest.mark.parametrize(("name", "layout"), CASES)
-def test_each_algorithm_declares_the_convolution(name, layout):
+def test_each_template_schedules_the_declared_convolution(name, layout):
+    work = tir.ops.conv2d(layout=layout, bias=True, **SHAPES[name])
+    for template in templates(work):
+        if template == "cpu_winograd":
+            continue
+        s = work.schedule(template=template, target=CPU)
+        assert s.outputs == s.definition == work.outputs
+        again = tir.replay(work.outputs, s.trace.to_json(), target=CPU)
+        assert again.tree() == s.tree() and again.source() == s.source()
+
+
+@pytest.mark.parametrize(("name", "layout"), CASES)
+def test_winograd_declares_the_convolution(name, layout):
     p = {"n": 1, "r": 3, "s": 3, "stride": 1, "pad": 0, "dilation": 1, **SHAPES[name], "layout": layout}
     nchw = layout == "NCHW"
     x = placeholder((p["n"], p["c"], p["h"], p["w"]) if nchw else (p["n"], p["h"], p["w"], p["c"]), name="x")
     w = placeholder((p["k"], p["c"], p["r"], p["s"]) if nchw else (p["k"], p["r"], p["s"], p["c"]), name="w")
     want = nn.conv2d(x, w, stride=p["stride"], pad=p["pad"], dilation=p["dilation"], layout=layout)
     p["p"], p["q"] = want.shape[2:] if nchw else want.shape[1:3]
-    for flat in (0, 1):
-        assert same_in_the_field(want, direct.conv2d(x, w, {**p, "flat": flat}))
-    if p["r"] == 1:
-        for lanes in ("channels", "pixels") if nchw else ("channels",):
-            assert same_in_the_field(want, pixels.conv2d(x, w, {**p, "lanes": lanes}))
     for m in winograd.SIZES.get(p["r"], ()) if p["stride"] == p["dilation"] == 1 else ():
         assert same_in_the_field(want, winograd.conv2d(x, w, {**p, "m": m}))
+
+
+def test_a_block_packs_its_own_weights_with_pixels_in_the_lanes():
+    work = tir.ops.conv2d(n=2, c=9, h=6, w=7, k=19, r=1, s=1)
+    space = work.templates["cpu_pixels"].space_for(tir.Target.parse(CPU))
+    config = {**space.default, "lanes": "pixels", "pack": "block", "stage_x": 1, "pad_c": 0, "fetch": 0, "block": 16}
+    s = work.schedule(config, template="cpu_pixels", target=CPU)
+    assert compare(s, Field(), 1) is None and s.check()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_groups_whose_rows_do_not_fit_in_a_block_are_read_in_place(layout):
+    work = tir.ops.conv2d(c=1024, h=3, w=70, k=6, groups=2, pad=1, layout=layout, dtype="float16")
+    assert "cpu_direct" in work.templates
+    s = work.schedule(template="cpu_direct", target=CPU)
+    assert "x_global" not in str(s) and s.check()
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "int8", "uint8", "int32"])
