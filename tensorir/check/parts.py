@@ -18,6 +18,7 @@ from tensorir.check.telling import is_anyones, ways_to_tell, without_comments, w
 from tensorir.codegen.dialect import DIALECTS, FETCH, SHARED_ARENA
 from tensorir.codegen.helpers import HELPERS, helper_text
 from tensorir.codegen.instructions import guarded
+from tensorir.codegen.preamble import left_of
 from tensorir.codegen.whole import cuda_extreme
 from tensorir.errors import Problem
 from tensorir.intrin.hopper import wgmma_of
@@ -150,11 +151,14 @@ def _same_anywhere(part: str, own: set[str]) -> bool:
 
 
 def _known(part: str) -> bool:
-    """Whether this package emits the part, or a declared instruction brings it along."""
-    if part in _inner() or any(part in _groups(whole) for name in _defined(part) for whole in _texts(name)):
+    """Whether this package emits the part, or declared instructions bring it along, alone or in one group."""
+    texts = [whole for name in sorted(_defined(part)) for whole in _texts(name)]
+    if part in _inner() or any(part in _groups(whole) for whole in texts):
         return True
     intrinsic("mma.m16n8k16.f16.nn")  # the tables of all are there once one is asked for
-    return any(part in _groups(guarded(i.prelude["cuda"])) for i in known().values() if "cuda" in i.prelude)
+    texts += {guarded(i.prelude["cuda"]): None for i in known().values() if "cuda" in i.prelude}
+    groups = {g for whole in texts for g in _groups(whole)} | _inner()
+    return part in groups or left_of(part, sorted(groups)) == ""
 
 
 @functools.cache

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 from tensorir.arith.affine import same
 from tensorir.codegen.c_text import closed
-from tensorir.codegen.dialect import DIALECTS, FETCH, SHARED_ARENA, WIDE_PREAMBLE, Dialect
+from tensorir.codegen.dialect import DIALECTS, FETCH, SHARED_ARENA, Dialect, wide_preamble
 from tensorir.codegen.expressions import SUM, UNARY, Expressions, c_type
 from tensorir.codegen.helpers import helper_text
 from tensorir.codegen.hopper import init_lines, order_lines, product_registers, registers_line
@@ -17,6 +16,7 @@ from tensorir.codegen.instructions import aligned_tiles, instruction_lines, roun
 from tensorir.codegen.literals import literal
 from tensorir.codegen.meeting import MEETS, blocks_meet
 from tensorir.codegen.names import Names, identifier
+from tensorir.codegen.preamble import preamble
 from tensorir.codegen.source import MOST_ON_STACK, Assumed, GatherRange, KernelLaunch, Param, Source
 from tensorir.codegen.transposing import TRANSPOSE, Across, across
 from tensorir.codegen.wrapping import looked_at
@@ -85,12 +85,14 @@ def emit(module: Module, target: Target, notes: Sequence[str] = (), gathers: Seq
     helpers = {name: text for p in printed for name, text in p.expr.helpers.items()}
     params = _params(module, printed)
     parts = [*_header(module, params, notes), *_includes(dialect, module)]
-    parts += ["", WIDE_PREAMBLE] if any(p.is_wide for p in printed) else []
     if dialect.family == "c":
-        parts += closed(helpers, lambda name: helper_text(name, dialect))
+        brought = closed(helpers, lambda name: helper_text(name, dialect))
     else:
-        parts += [text for _, text in sorted(helpers.items(), key=_before)]
-    parts += [_constant(b, dialect) for b in module.constants]
+        brought = preamble(helpers)
+    if any(p.is_wide for p in printed):
+        parts += ["", wide_preamble(any("WIDE_INLINE" in text for text in brought))]
+    brought += [_constant(b, dialect) for b in module.constants]
+    parts += ["", *brought] if brought else []
     text = "\n".join(parts) + "\n\n" + "\n\n".join(bodies) + "\n"
     assumed = tuple(Assumed(f.buffer.name, f.align, f.low, f.high) for f in module.facts)
     launches = tuple(p.launch() for p in printed)
@@ -106,13 +108,6 @@ def _one_thread(k: Kernel) -> None:
     message = f"a block of {k.name} has ({x}, {y}, {z}) threads, and C runs each block as one function"
     hint = 'bind these loops to blocks, or leave them serial; target="opencl" runs blocks of several threads'
     raise LoweringError(Problem("lower.c-threads", message, hint=hint))
-
-
-def _before(helper: tuple[str, str]) -> tuple[bool, int, str]:
-    """Types, then functions; of those that work on halves, the ones on few lanes first, which the others call."""
-    name, text = helper
-    lanes = re.search(r"\d+$", name) if "(a.lo" in text else None
-    return not name.endswith("u"), int(lanes[0]) if lanes else 0, name
 
 
 def _header(module: Module, params: Sequence[Param], notes: Sequence[str]) -> list[str]:

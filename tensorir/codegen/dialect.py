@@ -12,14 +12,20 @@ CUDA_PROBE = 'extern "C" __global__ void f(float *x) { x[0] = 1.0f; }\n'
 """The smallest kernel: whether a compiler works at all."""
 
 _AVX512 = f'target("{",".join(AVX512)}")'
-WIDE_PREAMBLE = f"""// an older compiler may not know that the processor has 32 registers of 64 bytes
-#ifdef {WIDE_MACRO}
-#define WIDE __attribute__((noinline, {_AVX512}))
-#define WIDE_INLINE __attribute__((always_inline, {_AVX512})) inline
-#else
-#define WIDE
-#define WIDE_INLINE inline
-#endif"""
+
+
+def wide_preamble(inlined: bool) -> str:
+    """The macros of functions with registers of 64 bytes, which an older compiler may not know of; ``inlined``: also
+    that of functions that they call.
+    """
+    there = [f"#define WIDE __attribute__((noinline, {_AVX512}))"]
+    otherwise = ["#define WIDE"]
+    if inlined:
+        there.append(f"#define WIDE_INLINE __attribute__((always_inline, {_AVX512})) inline")
+        otherwise.append("#define WIDE_INLINE inline")
+    comment = "// an older compiler may not know that the processor has 32 registers of 64 bytes"
+    return "\n".join([comment, f"#ifdef {WIDE_MACRO}", *there, "#else", *otherwise, "#endif"])
+
 
 FETCH = """#if defined(__has_builtin)
 #if __has_builtin(__builtin_prefetch)

@@ -130,7 +130,7 @@ def _workload(name: str, out: Tensor, shape: dict[str, Any], nest: Nest, referen
     params = {v: x for v, x in shape.items() if v not in ("p", "q", "cg") and (v, x) != ("precision", "fp32")}
     wide = accumulator(shape["dtype"])
     if wide == "float32":
-        out = nn.convert(out, result_type(shape["dtype"]))
+        out = nn.convert(out, result_type(shape["dtype"]), name="out")
     n, k, p, q, cg, r, s = (shape[v] for v in ("n", "k", "p", "q", "cg", "r", "s"))
     return Workload(
         name, out,

@@ -25,9 +25,10 @@ Shape = Mapping[str, Any]
 
 def epilogue(given: Given, shape: Shape, c: Tensor) -> Tensor:
     """``act(alpha c + beta d + bias)`` in the type of the operands, integers in that of the sums."""
-    out = nn.bias_act(c, given["bias"], shape["act"], axis=c.ndim - 1,
-                      alpha=given["alpha"], d=given["d"], beta=given["beta"])  # fmt: skip
-    return nn.convert(out, result_type(shape["dtype"])) if accumulator(shape["dtype"]) == "float32" else out
+    converts = accumulator(shape["dtype"]) == "float32"
+    out = nn.bias_act(c, given["bias"], shape["act"], axis=c.ndim - 1, alpha=given["alpha"], d=given["d"],
+                      beta=given["beta"], name="epilogue" if converts else "out")  # fmt: skip
+    return nn.convert(out, result_type(shape["dtype"]), name="out") if converts else out
 
 
 def cpu_column(s: Schedule, c: Config, shape: Shape) -> Schedule:

@@ -70,9 +70,9 @@ def grouped_matmul(m: int = 2048, n: int = 512, k: int = 512, groups: int = 8, a
     group = placeholder((-(-m // align),), "int32", name="group")
     wide = accumulator(a.dtype)
     c = nn.grouped_matmul(a, b, group, align=align, tb=tb, accumulate=wide, name="c")
-    out = nn.bias_act(c, None, act, axis=1)
+    out = nn.bias_act(c, None, act, axis=1, name="epilogue" if wide == "float32" else "out")
     return Workload(
-        "grouped_matmul", nn.convert(out, result_type(dtype)) if wide == "float32" else out,
+        "grouped_matmul", nn.convert(out, result_type(dtype), name="out") if wide == "float32" else out,
         templates={
             "cpu_rows": Template(
                 lambda s, c: cpu_rows(s, c, on_core(shape, s.target)), lambda t: cpu_space(on_core(shape, t)), ("cpu",)

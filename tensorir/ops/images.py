@@ -64,8 +64,10 @@ def result(shape: Shape, value: Pixel) -> Tensor:
 
 def epilogue(y: Tensor, operands: Mapping[str, Tensor | None], shape: Shape) -> Tensor:
     """Bias, residual and activation of the sums ``y``, in the type of the operands, integers in that of the sums."""
-    out = nn.bias_act(y, operands["b"], shape["act"], axis=1 if shape["layout"] == "NCHW" else 3, d=operands["d"])
-    return nn.convert(out, result_type(shape["dtype"])) if accumulator(shape["dtype"]) == "float32" else out
+    axis, converts = 1 if shape["layout"] == "NCHW" else 3, accumulator(shape["dtype"]) == "float32"
+    name = "epilogue" if converts else "out"
+    out = nn.bias_act(y, operands["b"], shape["act"], axis=axis, d=operands["d"], name=name)
+    return nn.convert(out, result_type(shape["dtype"]), name="out") if converts else out
 
 
 def declaring(operands: Mapping[str, Tensor | None], shape: Shape, declare: Callable[[Tensor, Tensor, Shape], Tensor],

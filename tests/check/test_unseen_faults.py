@@ -13,6 +13,8 @@ import pytest
 import tensorir as tir
 from tensorir.check.emulate import emulate
 from tensorir.check.given import short
+from tensorir.check.parts import not_run, parts
+from tensorir.codegen.hopper_text import hopper_text
 from tensorir.interp.dealt import scalar, table
 from tensorir.interp.reference import evaluate, random_arguments
 
@@ -223,11 +225,27 @@ def test_functions_must_be_there() -> None:
         assert fate(kernel(name), at, "") == {"emulate.undefined"}
 
 
+def test_functions_of_the_group_for_devices_are_known_one_by_one() -> None:
+    """They stand in one group of conditional lines: each may go or come, and none may change."""
+    text = kernel("bf16").source()
+    (group,) = [p.text for p in parts(text) if p.text.startswith("#ifndef TIR_EMULATED")]
+    assert len(re.findall(r"static __device__", group)) > 3
+    two = group.index("static __device__", group.index("static __device__") + 1)
+    assert not not_run(text.replace(group, group[: group.index("static")] + group[two:]))
+    for old, new in (
+        ("static", "int more;\nstatic"),
+        ("%0", "%1"),
+        ("#endif", "int more;\n#endif"),
+        ("TED\n", "TED\n;\n"),
+    ):
+        assert [p.code for p in not_run(text.replace(group, group.replace(old, new, 1)))] == ["emulate.not-run"], new
+
+
 def test_functions_that_the_architecture_lacks() -> None:
     s = kernel("bf16")
-    brought = re.search(r"#ifndef TIR_EMULATED\n[^#]*tir_async_fence\(\)[^#]*#endif\n", kernel("wgmma").source())
+    brought = hopper_text("tir_async_fence")
     assert brought
-    text = brought[0] + s.source().replace("  const int i_0 =", "  tir_async_fence();\n  const int i_0 =", 1)
+    text = f"{brought}\n" + s.source().replace("  const int i_0 =", "  tir_async_fence();\n  const int i_0 =", 1)
     assert {p.code for p in s.with_source(text).check("emulate").problems} == {"emulate.lacks"}
 
 

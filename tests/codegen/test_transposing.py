@@ -129,7 +129,7 @@ def test_sums_by_channels_leave_by_pixels(channels, pixels):
         s = tir.Schedule(work.outputs, target)
         s = work.templates["cpu_direct"].function(s, config) or s  # some are not worth a trial at so few pixels
         text = s.source()
-        assert "tir_transpose_" in text[text.index("Y[") :], "and no element of the result is stored alone"
+        assert "tir_transpose_" in text[text.index("y_packed[") :], "and no element of the result is stored alone"
         arrays = work.random_inputs(3)
         got = np.asarray(s.build("opencl:pocl")(*arrays))
         np.testing.assert_allclose(got, work.reference(*arrays), rtol=1e-4, atol=1e-4)

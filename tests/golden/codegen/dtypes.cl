@@ -1,9 +1,10 @@
 // a_0 float16[16], a_1 int8[16], a_2 int8[16], a_3 int32[16], a_4 bfloat16[16], a_5 bool[16], a_6 float32[16], a_7 uint8[16] from H float16[16], I int8[16], U uint8[16], Q bfloat16[16]
 // launch a_7_kernel: blocks (1, 1, 1), threads (16, 1, 1), shared 0 B
 // s.bind('a.i', 'thread.x')
+
 inline int tir_floordiv_int(int a, int b) { if (b == -1) return (int)-(unsigned int)a; int q = a / b; return q - (a % b != 0 && (a < 0) != (b < 0)); }
-inline float tir_from_bfloat16(ushort x) { return as_float((unsigned int)x << 16); }
 inline int tir_mod_int(int a, int b) { if (b == -1) return 0; int r = a % b; return r != 0 && (r < 0) != (b < 0) ? r + b : r; }
+inline float tir_from_bfloat16(ushort x) { return as_float((unsigned int)x << 16); }
 inline ushort tir_to_bfloat16(float x) { unsigned int u = as_uint(x); return (ushort)(x != x ? 0x7fc0u : (u + 0x7fffu + ((u >> 16) & 1u)) >> 16); }
 
 __kernel __attribute__((reqd_work_group_size(16, 1, 1)))

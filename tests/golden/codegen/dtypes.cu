@@ -2,9 +2,10 @@
 // launch a_7_kernel: blocks (1, 1, 1), threads (16, 1, 1), shared 0 B
 // s.bind('a.i', 'thread.x')
 #include <cuda_fp16.h>
+
 __device__ __forceinline__ int tir_floordiv_int(int a, int b) { if (b == -1) return (int)-(unsigned int)a; int q = a / b; return q - (a % b != 0 && (a < 0) != (b < 0)); }
-__device__ __forceinline__ float tir_from_bfloat16(unsigned short x) { return __uint_as_float((unsigned int)x << 16); }
 __device__ __forceinline__ int tir_mod_int(int a, int b) { if (b == -1) return 0; int r = a % b; return r != 0 && (r < 0) != (b < 0) ? r + b : r; }
+__device__ __forceinline__ float tir_from_bfloat16(unsigned short x) { return __uint_as_float((unsigned int)x << 16); }
 __device__ __forceinline__ unsigned short tir_to_bfloat16(float x) { unsigned int u = __float_as_uint(x); return (unsigned short)(x != x ? 0x7fc0u : (u + 0x7fffu + ((u >> 16) & 1u)) >> 16); }
 
 extern "C" __global__ void __launch_bounds__(16)

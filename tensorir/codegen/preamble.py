@@ -1,0 +1,58 @@
+"""What stands between the header comment of a text and its kernels: functions and types that they use."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from tensorir.codegen.instructions import GUARD
+
+_OPENS = re.compile(rf"#ifndef {GUARD}([^\n]*)\n")
+_CLOSES = "\n#endif"
+
+
+def preamble(helpers: Mapping[str, str]) -> list[str]:
+    """Return the texts of ``helpers`` (name to definition) in the order of use, each after what it uses itself.
+
+    Those that the emulator has functions of its own for stand first, in one group of conditional lines.
+    """
+    texts = list(_ordered(helpers))
+    inner = [text for t in texts if (text := device_only(t)) is not None]
+    rest = [t for t in texts if device_only(t) is None]
+    return [*([f"#ifndef {GUARD}", *inner, "#endif"] if inner else []), *rest]
+
+
+def _ordered(helpers: Mapping[str, str]) -> Iterator[str]:
+    placed: set[str] = set()
+
+    def place(name: str) -> Iterator[str]:
+        if name in placed:
+            return
+        placed.add(name)
+        for used in dict.fromkeys(re.findall(r"\w+", helpers[name])):
+            if used in helpers:
+                yield from place(used)
+        yield helpers[name]
+
+    for name in helpers:
+        yield from place(name)
+
+
+def device_only(text: str) -> str | None:
+    """What a text has within its group for devices; None where it is not such a group."""
+    found = _OPENS.match(text)
+    if found is None or not text.endswith(_CLOSES):
+        return None
+    comment = found[1].strip()
+    return "\n".join([*([comment] if comment else []), text[found.end() : -len(_CLOSES)]])
+
+
+def left_of(group: str, known: Sequence[str]) -> str | None:
+    """What a group for devices has besides the definitions of groups in ``known``; None where it is no such group."""
+    left = device_only(group)
+    if left is None:
+        return None
+    left = f"\n{left}\n"
+    for text in sorted(filter(None, map(device_only, known)), key=len, reverse=True):
+        left = left.replace(f"\n{text}\n", "\n\n", 1)
+    return left.strip()
