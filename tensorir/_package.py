@@ -12,7 +12,7 @@ LOADED = time.time()
 """When this process began to import the package: what it keeps for others must not come from files changed since."""
 
 html_of: Callable[[Any], str] = str
-"""The HTML of a public object. The package sets it to ``tensorir.show.html_of``, which looks at everything."""
+"""The HTML of a public object. The package sets it to ``show.cards.html_of``, which looks at everything."""
 
 
 class Lazy:

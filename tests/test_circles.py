@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[1] / "tensorir"
-LARGEST = 5
+LARGEST = 3
 """Modules of the largest circle of imports; to be made less, never more."""
-DEFERRED = 96
+DEFERRED = 83
 """Import statements inside functions that name modules of this package; to be made less, never more."""
-LAZY = 31
+LAZY = 32
 """Calls of ``Lazy``, the one way to say outside of functions that a module is imported when it is needed."""
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 FILES = {
