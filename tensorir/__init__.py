@@ -55,11 +55,7 @@ def __getattr__(name: str) -> Any:
     return value
 
 
-def _html_of(x: Any) -> str:
-    return str(importlib.import_module("tensorir.show").html_of(x))
-
-
-_package.html_of = _html_of
+_package.html_of = _package.Lazy("tensorir.show.cards", "html_of")
 
 
 def __dir__() -> list[str]:

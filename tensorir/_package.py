@@ -1,7 +1,8 @@
-"""What modules ask about the package: its version, when it was loaded, and how notebooks show its objects."""
+"""What modules ask about the package: its version, when it was loaded, how notebooks show its objects, late imports."""
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,4 +12,23 @@ LOADED = time.time()
 """When this process began to import the package: what it keeps for others must not come from files changed since."""
 
 html_of: Callable[[Any], str] = str
-"""The HTML of a public object. The package sets it to ``tensorir.show.html_of``, which looks at everything."""
+"""The HTML of a public object. The package sets it to ``show.cards.html_of``, which looks at everything."""
+
+
+class Lazy:
+    """A function of a module that is imported when it is first called.
+
+    For what start-up must not pay for: the work behind a command's options, or what one kind of device needs. It is
+    made outside of functions with both names written out, so that tests/test_circles.py sees what depends on what.
+    """
+
+    def __init__(self, module: str, name: str) -> None:
+        self.module, self.name = module, name
+
+    def __call__(self, *args: Any, **given: Any) -> Any:
+        return self.found()(*args, **given)
+
+    def found(self) -> Callable[..., Any]:
+        """The function itself."""
+        function: Callable[..., Any] = getattr(importlib.import_module(self.module), self.name)
+        return function

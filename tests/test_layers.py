@@ -58,10 +58,10 @@ def imports(module: Path) -> Iterator[tuple[str, ast.AST, list[ast.AST]]]:
 
 
 def is_lazy_import(node: ast.AST) -> bool:
-    """``importlib.import_module("tensorir…")`` counts as an import as well."""
+    """``importlib.import_module("tensorir…")`` counts as an import as well, and ``Lazy("tensorir…", …)``."""
     return (
         isinstance(node, ast.Call)
-        and getattr(node.func, "attr", getattr(node.func, "id", "")) == "import_module"
+        and getattr(node.func, "attr", getattr(node.func, "id", "")) in ("import_module", "Lazy")
         and len(node.args) > 0
         and isinstance(node.args[0], ast.Constant)
         and isinstance(node.args[0].value, str)

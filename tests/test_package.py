@@ -64,9 +64,10 @@ def test_import_costs_little_more_than_numpy():
     assert seconds("import tensorir") - seconds("import numpy") < 0.15
 
 
-def test_help_loads_neither_numpy_nor_rich():
+@pytest.mark.parametrize("args", [("--help",), ("tune", "--help"), ("log", "ls", "--help")], ids=" ".join)
+def test_help_loads_neither_numpy_nor_rich(args):
     code = (
-        "import sys; sys.argv = ['tensorir', '--help']\n"
+        f"import sys; sys.argv = ['tensorir', *{args!r}]\n"
         "from tensorir.cli.main import main\n"
         "try: main()\nexcept SystemExit as e: assert not e.code, e.code"
     )

@@ -28,6 +28,7 @@ from tensorir.interp.rounding import rounding_of
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Expr, Loop, Reduce
 from tensorir.ir.visit import find
+from tensorir.runtime.limits import check_source
 from tensorir.target import Target
 
 LEVELS = ("fast", "device", "emulate")
@@ -181,7 +182,7 @@ def _run_text(
     outputs: tuple[Tensor, ...], source: Source, run: Run, seed: int, limit_s: float | None
 ) -> tuple[Problem, ...]:
     """What is wrong with one run of the text."""
-    from tensorir.check.emulate import emulate
+    from tensorir.check.emulate import emulate  # of use to this level alone
 
     limit = _emulated_s(outputs) if limit_s is None else limit_s
     done = emulate(source, run.arrays, seed, run.eager, limit, run.packed)
@@ -223,8 +224,6 @@ def _emulated_s(outputs: tuple[Tensor, ...]) -> float:
 
 def _beyond_limits(s: Any) -> tuple[Problem, ...]:
     """Why the target would not launch the kernels of ``s``: threads, shared memory, blocks of a grid."""
-    from tensorir.runtime.limits import check_source
-
     if s.target.language != "cuda":
         return ()
     try:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tensorir.api.frozen import log_for
+from tensorir.api.identity import compute_digest, folder_of, identity_of, suits, target_of
+from tensorir.api.load import choices, regenerate
+from tensorir.api.measurer import Measurer
+from tensorir.api.workload import Workload
 from tensorir.cli.common import say
-
-if TYPE_CHECKING:
-    from tensorir.api.measurer import Measurer
-    from tensorir.api.workload import Workload
-    from tensorir.target import Target
-    from tensorir.tune.record import Record
+from tensorir.runtime.host import target_here
+from tensorir.target import Target
+from tensorir.tune.log import LogReader, best
+from tensorir.tune.record import Record
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,6 @@ class Chosen:
 
 def offline(work: Workload, target: Any, log: str, template: str | None, config: Mapping[str, Any] | None) -> Chosen:
     """Without a device: the latest best record for the kind of target, else the default schedule."""
-    from tensorir.runtime.host import target_here
-
     parsed = target_here(target) if target is not None else None
     if template is None and config is None:
         found = recorded(work, parsed, log)
@@ -48,11 +49,6 @@ def offline(work: Workload, target: Any, log: str, template: str | None, config:
 
 def recorded(work: Workload, target: Target | str | None, log: str) -> Chosen | None:
     """The latest best record whose source this version still makes; target as for ``suits``."""
-    from tensorir.api.frozen import log_for
-    from tensorir.api.identity import compute_digest, folder_of, suits, target_of
-    from tensorir.api.load import regenerate
-    from tensorir.tune.log import LogReader, best
-
     reader = LogReader(folder_of(work, log_for(work, log)))
     choices = best(reader, workload=work.title, compute=compute_digest(work))
     if reader.summary():
@@ -76,11 +72,6 @@ def recorded(work: Workload, target: Target | str | None, log: str) -> Chosen | 
 
 def on_device(work: Workload, measurer: Measurer, about: Mapping[str, Any], log: str) -> Chosen:
     """The best record for this very device, else the default schedule."""
-    from tensorir.api.frozen import log_for
-    from tensorir.api.identity import identity_of
-    from tensorir.api.load import choices, regenerate
-    from tensorir.target import Target
-
     target = Target.parse(about["target"])
     for choice in choices(work, identity_of(work, about), log_for(work, log, about)):
         record = choice.record

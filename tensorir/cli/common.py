@@ -16,11 +16,6 @@ from tensorir.errors import TensorIRError, printable
 from tensorir.errors.spelling import nearest
 
 OK, BUG, USAGE, NO_DEVICE, NO_CONFIG, WRONG, DEVICE_LOST, LOG, SLOW, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 7, 8, 130
-SETTINGS: dict[str, Any] = {
-    "help_option_names": ["-h", "--help"],
-    "auto_envvar_prefix": "TENSORIR",  # every flag is also TENSORIR_FLAG
-    "max_content_width": 100,
-}
 _BY_CLASS = (
     ("NotTuned", NO_CONFIG), ("DeviceError", NO_DEVICE), ("WorkerError", NO_DEVICE), ("LogError", LOG),
     ("CheckError", WRONG), ("CompileError", BUG), ("LaunchError", BUG), ("DeclarationError", USAGE),
@@ -95,7 +90,7 @@ def plainly(value: Any) -> str:
 
 def put_json(document: Any) -> None:
     """The result as one JSON document."""
-    from tensorir.tune.child import plain
+    from tensorir.tune.child import plain  # help does not need it
 
     click.echo(json.dumps(plain(document), indent=2, allow_nan=False))
 
@@ -128,87 +123,3 @@ def process_start() -> float:
     except (OSError, ValueError, IndexError, AttributeError):
         return now - 0.2  # about what starting Python takes
     return now - age if 0 <= age < 5 else now  # older: not a process of this command alone
-
-
-class Names(click.Choice[str]):
-    """One of a few names, in capitals or not; a name that is spelt like one of them is asked about."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        found = next((c for c in self.choices if c.lower() == str(value).lower()), None)
-        if found is None:
-            asked = did_you_mean(str(value), self.choices)
-            self.fail(f"{str(value)[:60]!r} is not one of {', '.join(map(repr, self.choices))}.{asked}", param, ctx)
-        return found
-
-
-_SECTIONS = {
-    "Target": ("device", "target", "arch", "template", "config", "emulate"),
-    "Search": ("trials", "budget", "seed", "tuner", "restrict", "patience", "least_gain", "top", "regret", "fresh",
-               "dry_run"),
-    "Measuring": ("builders", "timeout", "compile_timeout", "no_wait", "require"),
-}  # fmt: skip
-"""Of the options of a verb that takes a workload; others are about the computation, or about its results."""
-
-
-def _section(name: str) -> str:
-    from tensorir.cli.options import NAMES
-
-    if name in NAMES:
-        return "Computation"
-    return next((section for section, names in _SECTIONS.items() if name in names), "Results")
-
-
-class Verb(click.Command):
-    """A verb; its options by what they are about, and one that is spelt like one of its own is asked about."""
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        options = [p for p in self.get_params(ctx) if isinstance(p, click.Option)]
-        if not any(p.name == "shapes" for p in options):
-            super().format_options(ctx, formatter)
-            return
-        for section in ("Computation", *_SECTIONS, "Results"):
-            records = [p.get_help_record(ctx) for p in options if _section(str(p.name)) == section]
-            if any(records):
-                with formatter.section(section):
-                    formatter.write_dl([r for r in records if r is not None])
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            name = error.option_name
-            legal = [o for p in self.get_params(ctx) if isinstance(p, click.Option) for o in p.opts if len(o) > 2]
-            raise click.UsageError(f"No such option {name[:60]!r}.{did_you_mean(name, legal)}", ctx) from None
-
-
-class Group(click.Group):
-    """Verbs below one name; a verb that is spelt like one of them is asked about."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
-            asked = did_you_mean(args[0], self.list_commands(ctx))
-            raise click.UsageError(f"No such command {args[0][:60]!r}.{asked}", ctx)
-        return super().resolve_command(ctx, args)
-
-
-class Duration(click.ParamType[Any]):
-    """Seconds, as "90s", "5m" or "1h"."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        from tensorir.cli.parse import duration
-
-        found = duration(value)
-        if found is None:
-            self.fail(f"{value!r} is not a time; try 90s, 5m or 1h", param, ctx)
-        return found
-
-
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
-log_option = click.option("--log", default="tuning_logs", show_default=True, metavar="DIR", help="Where the logs are.")
-device_option = click.option(
-    "--device", metavar="DEV", help="cuda:0, opencl:0:0, opencl:pocl (default: the first usable)."
-)

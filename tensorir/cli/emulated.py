@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tensorir.api.workload import Workload
+from tensorir.check.emulate import Traffic, emulate
+from tensorir.check.given import exactly
+from tensorir.check.verdict import compare_results
 from tensorir.cli.chosen import offline
 from tensorir.cli.common import say
 from tensorir.cli.terminal import columns, cut
-
-if TYPE_CHECKING:
-    from tensorir.api.workload import Workload
-    from tensorir.check.emulate import Traffic
-    from tensorir.codegen.source import Source
+from tensorir.codegen.source import Source
+from tensorir.interp.reference import evaluate, random_arguments
 
 MOST_FLOPS = 5e8
 """Of one run whose traffic is counted: some seconds."""
@@ -20,11 +21,6 @@ MOST_FLOPS = 5e8
 
 def emulated(work: Workload, target: str | None, log: str) -> dict[str, Any]:
     """The chosen kernel for a CUDA target at awkward shapes, and at its own shape what its accesses cost."""
-    from tensorir.check.emulate import emulate
-    from tensorir.check.given import exactly
-    from tensorir.check.verdict import compare_results
-    from tensorir.interp.reference import evaluate, random_arguments
-
     chosen = offline(work, target or "cuda", log, None, None)
     s = work.schedule(chosen.config, template=chosen.template, target=chosen.target)
     verdict = s.check(level="emulate")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import importlib
 import io
 import os
 import sys
@@ -13,8 +12,10 @@ from typing import Any
 
 import click
 
-from tensorir._package import PACKAGE_VERSION
-from tensorir.cli.common import LOG, USAGE, Group, Stop, clean, exit_code, say, words
+from tensorir._package import PACKAGE_VERSION, Lazy
+from tensorir.cli.common import LOG, USAGE, Stop, clean, exit_code, say, words
+from tensorir.cli.group import Group
+from tensorir.errors import TensorIRError
 
 VERBS = {
     "tune": "Search for the fastest schedule of an operator or of your own workload.",
@@ -34,18 +35,17 @@ VERBS = {
 }
 
 
+_verb_called = Lazy("tensorir.cli.verbs", "verb_called")
+
+
 class Verbs(Group):
-    """One module per verb, imported when the verb is used."""
+    """The verbs, of which only the list is known before one is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in VERBS:
-            return None
-        module = importlib.import_module(f"tensorir.cli.verb_{cmd_name}")
-        command: click.Command = module.command
-        return command
+        return _verb_called(cmd_name) if cmd_name in VERBS else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -58,11 +58,8 @@ def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
         ctx.exit()
 
 
-@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.option(
-    "--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Print the version."
-)
-def cli() -> None:
+cli = Verbs(
+    "cli",
     """Tensor computations: scheduled, checked, tuned and exported as readable CUDA or OpenCL.
 
     The result goes to stdout (one JSON document with --json), progress and messages to stderr.
@@ -71,7 +68,13 @@ def cli() -> None:
     tensorir tune conv2d 1x64x56x56 64x64x3x3 --pad 1
     tensorir tune matmul 512x512x512 --budget 60s
     tensorir tune kernels.py:my_op
-    """
+    """,
+    params=[
+        click.Option(
+            ["--version"], is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Print the version."
+        )
+    ],
+)
 
 
 def main(args: list[str] | None = None) -> None:
@@ -96,8 +99,6 @@ def _open_streams() -> None:
 
 def run(args: list[str] | None = None) -> int:
     """Run the command line; the exit code."""
-    from tensorir.errors import TensorIRError
-
     warnings.showwarning = _warning
     try:
         code = cli.main(args, prog_name="tensorir", standalone_mode=False)

@@ -16,17 +16,24 @@ from importlib.resources import files as resources
 from itertools import count
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tensorir._package import PACKAGE_VERSION
+from tensorir.api.export_shapes import about_record
+from tensorir.api.shipping import part_of_work
+from tensorir.api.workload import Workload
+from tensorir.cli.chosen import Chosen
+from tensorir.codegen.names import identifier
 from tensorir.errors import TensorIRError, refuse
+from tensorir.export.doors import program_of
+from tensorir.export.folder import export_part
+from tensorir.export.onnx_operators import Operator, glue
 from tensorir.export.part import ExportError
+from tensorir.export.shipped import build
 from tensorir.ir.tree import Var
-
-if TYPE_CHECKING:
-    from tensorir.api.workload import Workload
-    from tensorir.cli.chosen import Chosen
-    from tensorir.ops.onnx_nodes import Graph, Left, Match
+from tensorir.ops.onnx_nodes import Graph, Left, Match, candidates, domains
+from tensorir.runtime.host import as_here
+from tensorir.target import Target
 
 FORMAT = "tensorir-onnx"
 MARK = "tensorir"
@@ -136,8 +143,6 @@ def plan(graph: Graph, choose: Callable[[Workload], Chosen | None], default: boo
 
     choose:  the kernel on record, None for none;  default: where there is none, take the default schedule
     """
-    from tensorir.ops.onnx_nodes import Left, candidates
-
     made = Plan(graph)
     kernels: dict[str, Kernel] = {}
     wanted = set[int]()  # what follows would be joined by nodes that are not on record
@@ -173,10 +178,6 @@ def _kernel(known: dict[str, Kernel], match: Match, choose: Callable[[Workload],
 
 
 def _default(work: Workload) -> Chosen:
-    from tensorir.cli.chosen import Chosen
-    from tensorir.runtime.host import as_here
-    from tensorir.target import Target
-
     target = as_here(Target.parse("c"))
     name = work.template_for(target)
     return Chosen(name, work.templates[name].space_for(target).default, target)
@@ -196,7 +197,7 @@ def write(made: Plan, out: Path) -> dict[str, Any]:
         scratch = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
         (kernels := scratch / "kernels").mkdir()
         _export(made, kernels)
-        stem = _identifier(out.stem)
+        stem = identifier(out.stem)
         manifest = _library(made, kernels, stem, _unused(f"tensorir.{stem}", made.graph.model))
         _rewrite(made, manifest["onnxruntime"]["domain"])
         files = _save(made.graph.model, scratch / out.name)
@@ -243,11 +244,6 @@ def _our_folder(folder: Path) -> bool:
 
 def _export(made: Plan, scratch: Path) -> None:
     """A folder for each kernel; nodes whose kernel is no C are left."""
-    from tensorir.api.export_shapes import about_record
-    from tensorir.api.shipping import part_of_work
-    from tensorir.export.folder import export_part
-    from tensorir.ops.onnx_nodes import Left
-
     for kernel in list(made.kernels):
         work, chosen = kernel.work, kernel.chosen
         assert chosen is not None
@@ -266,17 +262,12 @@ def _export(made: Plan, scratch: Path) -> None:
 
 def _unused(domain: str, model: Any) -> str:
     """A domain of which the model has no operators yet: it may have been written by us."""
-    from tensorir.ops.onnx_nodes import domains
-
     known = {o.domain for o in model.opset_import} | set(domains(model.graph))
     return next(d for n in count(1) if (d := domain if n == 1 else f"{domain}_{n}") not in known)
 
 
 def _library(made: Plan, scratch: Path, stem: str, domain: str) -> dict[str, Any]:
     """Compile all kernels into one library; the folder's manifest."""
-    from tensorir.export.onnx_operators import glue
-    from tensorir.export.shipped import build
-
     operators = made.operators()
     own = [_operator(name, match, kernel, scratch) for name, (match, kernel) in operators.items()]
     about: dict[str, Any] = {
@@ -310,9 +301,6 @@ def _library(made: Plan, scratch: Path, stem: str, domain: str) -> dict[str, Any
 
 def _operator(name: str, match: Match, kernel: Kernel, scratch: Path) -> Any:
     """A kernel as an operator on tensors of the shapes that they have in the model."""
-    from tensorir.export.doors import program_of
-    from tensorir.export.onnx_operators import Operator
-
     manifest = json.loads((scratch / kernel.name / "manifest.json").read_text(encoding="utf-8"))
     shapes = [*(shape for _, shape in match.inputs), match.output[1]]
     return Operator.of(name, kernel.name, program_of(manifest), shapes)
@@ -357,12 +345,6 @@ def _save(model: Any, out: Path) -> list[Path]:
         return [out]
     onnx.save(model, str(out), save_as_external_data=True, location=f"{out.name}.data")
     return [out.with_name(f"{out.name}.data"), out]
-
-
-def _identifier(text: str) -> str:
-    from tensorir.codegen.names import identifier
-
-    return identifier(text)
 
 
 def compared(path: Path, out: Path, library: Path | None, seed: int = 0) -> dict[str, float]:

@@ -6,8 +6,10 @@ import base64
 import hashlib
 import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tensorir.api.load import regenerate
+from tensorir.api.workload import Workload
 from tensorir.cli.page_head import MOST_CONFIG, config_words, count, result, rooflines, summary, whereabouts
 from tensorir.cli.parse import work_of
 from tensorir.cli.roofs import Roofs, target_of
@@ -19,9 +21,6 @@ from tensorir.tune.outcome import grouped_reasons, reason_of
 from tensorir.tune.progress import between, milliseconds
 from tensorir.tune.record import Record, span, steady_s
 from tensorir.tune.summary import HALVES, Tuned, importance, knobs
-
-if TYPE_CHECKING:
-    from tensorir.api.workload import Workload
 
 MANY = 3  # results from which on they are shown in little room
 ROWS, DOTS, LINES = 1200, 800, 400  # at most, in all tables and figures of a page together
@@ -221,8 +220,6 @@ def _notes(t: Tuned) -> str:
 
 def _source(t: Tuned, work: Workload | None, room: _Room) -> str:
     """The best configuration's text, where this version still makes the one that was measured."""
-    from tensorir.api.load import regenerate
-
     if t.best is None:
         return ""
     target = target_of(t)

@@ -7,49 +7,25 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tensorir import ops
+from tensorir.api.origin import from_file
+from tensorir.api.workload import Workload
 from tensorir.cli.common import Stop, no_such, usage
+from tensorir.cli.operators import OPERATORS, OWN, PRODUCTS, SWITCHES, flags_of
+from tensorir.cli.shape_files import read_shapes
 from tensorir.errors import TensorIRError
 from tensorir.errors.spelling import nearest
-
-if TYPE_CHECKING:
-    from tensorir.api.workload import Workload
-    from tensorir.tune.record import Record
+from tensorir.ops.shapes import SETS
+from tensorir.tune.log import LogReader, show
+from tensorir.tune.record import Record
 
 Options = Mapping[str, Any]
-Make = Callable[[], "Workload"]
+Make = Callable[[], Workload]
 
-OPERATORS = ("conv2d", "conv2d_backward_data", "conv2d_backward_weight", "grouped_matmul", "matmul")
-_PRODUCTS = ("grouped_matmul", "matmul")
 _CONV = "tensorir tune conv2d 1x64x56x56 64x64x3x3 --pad 1"
 _MATMUL = "tensorir tune matmul 512x512x512"
-_EPILOGUE = ("bias", "act", "prepack")
-_GEOMETRY = ("stride", "pad", "dilation", "groups", "layout")
-_OWN = {
-    "conv2d": (*_GEOMETRY, "residual", "max_error", *_EPILOGUE),
-    "conv2d_backward_data": _GEOMETRY,
-    "conv2d_backward_weight": _GEOMETRY,
-    "grouped_matmul": ("groups", "align", "tb", "act"),
-    "matmul": ("batch", "ta", "tb", "alpha", "beta", *_EPILOGUE),
-}
-_SWITCHES = ("ta", "tb", "alpha", "beta", "bias", "residual", "prepack")
-_SHARED = ("dtype", "precision")
-
-
-def flags_of(op: str) -> tuple[str, ...]:
-    """The parameters of an operator that are no extents."""
-    return (*_OWN[op], *_SHARED)
-
-
-def duration(value: Any) -> float | None:
-    """Seconds of "90s", "5m", "1h", "250ms", "12"; None for anything else."""
-    if isinstance(value, int | float):
-        return float(value)
-    match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,6})?)\s*(ms|s|m|min|h)?\s*", str(value))
-    unit = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-    seconds = float(match[1]) * unit[match[2] or "s"] if match else 0.0
-    return seconds if seconds > 0 else None
 
 
 def workloads(op: str, shapes: Sequence[str], options: Options) -> list[Make]:
@@ -84,7 +60,7 @@ def _without_set(op: str, shapes: Sequence[str], options: Options) -> list[Make]
 def _read(op: str, shapes: Sequence[str], options: Options) -> dict[str, Any]:
     """The parameters of an operator: its shapes as typed, and its flags."""
     given = _own(op, options)
-    return _matmul(shapes, given) if op in _PRODUCTS else _conv2d(shapes, given)
+    return _matmul(shapes, given) if op in PRODUCTS else _conv2d(shapes, given)
 
 
 def _own(op: str, options: Options) -> dict[str, Any]:
@@ -94,9 +70,9 @@ def _own(op: str, options: Options) -> dict[str, Any]:
 
 def _foreign(op: str, options: Options) -> None:
     """Refuse flags of another operator."""
-    for other, names in _OWN.items():
+    for other, names in OWN.items():
         for name in names:
-            if name not in _OWN[op] and options.get(name) not in (None, False):
+            if name not in OWN[op] and options.get(name) not in (None, False):
                 raise usage(f"--{name.replace('_', '-')} belongs to {other}, not to {op}")
     if options.get("arg"):
         raise usage("--arg belongs to FILE.py:FUNCTION")
@@ -104,8 +80,6 @@ def _foreign(op: str, options: Options) -> None:
 
 def _maker(op: str, params: dict[str, Any]) -> Make:
     def make() -> Workload:
-        from tensorir import ops
-
         work: Workload = getattr(ops, op)(**params)
         return work
 
@@ -142,8 +116,6 @@ def _matmul(shapes: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
 
 def _set(op: str, name: str, shapes: Sequence[str], options: Options) -> list[tuple[Make, float]]:
     """A named set, or one in a file."""
-    from tensorir.ops.shapes import SETS
-
     if shapes:
         raise usage("give shapes, or --shapes NAME, not both")
     given = _own(op, options)
@@ -156,8 +128,6 @@ def _set(op: str, name: str, shapes: Sequence[str], options: Options) -> list[tu
         known = ", ".join(sets) or "none for this operator"
         near = "".join(f"{n}?  " for n in nearest(key, sets))
         raise usage(f"there is no set of {op} shapes, and no file, {name!r:.60}", f"{near}{known}, or a file of shapes")
-    from tensorir.cli.shape_files import read_shapes
-
     rows = read_shapes(Path(name), op, lambda shape, flags: _read(op, shape, flags), given)
     return [(_maker(op, params), weight) for params, weight in rows]
 
@@ -171,8 +141,6 @@ def _file(op: str, arguments: Sequence[str]) -> Make:
     options = dict(_argument(a) for a in arguments)
 
     def make() -> Workload:
-        from tensorir.api.origin import from_file
-
         return from_file(place, function, options)
 
     return make
@@ -204,8 +172,6 @@ def config_option(text: str | None) -> dict[str, Any] | None:
 
 def record_named(name: str, log: str) -> Record | None:
     """The one record whose id starts with ``name``."""
-    from tensorir.tune.log import LogReader, show
-
     found = [r for r in show(LogReader(log), name) if r["id"].startswith(name)]
     return found[0] if len(found) == 1 else None
 
@@ -215,14 +181,12 @@ def from_title(title: str, instead: str = "FILE.py:FUNCTION") -> Make:
 
     instead: what to say of others
     """
-    import tensorir.ops
-
     name, *pairs = title.split() or [""]
     if name not in OPERATORS:
         raise usage(f"{title:.80} is not an operator of tensorir", instead)
     try:
         given = {k: _value(k, v) for k, _, v in (p.partition("=") for p in pairs)}
-        inspect.signature(getattr(tensorir.ops, name)).bind(**given)
+        inspect.signature(getattr(ops, name)).bind(**given)
     except (TypeError, ValueError) as e:
         raise usage(f"{name}: {e!s:.80}", "another version of tensorir may have written this") from None
     return _maker(name, given)
@@ -237,7 +201,7 @@ def work_of(title: str) -> Workload | None:
 
 
 def _value(name: str, text: str) -> Any:
-    if name in _SWITCHES and text in ("0", "1"):
+    if name in SWITCHES and text in ("0", "1"):
         return text == "1"
     if re.fullmatch(r"-?\d{1,12}", text):
         return int(text)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tensorir.api.identity import target_of as find
 from tensorir.api.peaks import Peaks, known_peaks, measured_peaks
+from tensorir.api.workload import Workload
 from tensorir.cli.titles import brief
+from tensorir.errors import TensorIRError
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import DTYPES
 from tensorir.show.figures import Point, Roof
+from tensorir.target import Target
 from tensorir.tune.gpu_devices import gpu_of
 from tensorir.tune.summary import Tuned
-
-if TYPE_CHECKING:
-    from tensorir.api.workload import Workload
-    from tensorir.target import Target
 
 LEAST_S = 1e-9
 """Seconds of the shortest time that a device can take."""
@@ -90,9 +90,6 @@ class Roofs:
 
 def target_of(t: Tuned) -> Target | None:
     """What the best configuration was made for; None where this version does not know it."""
-    from tensorir.api.identity import target_of as find
-    from tensorir.errors import TensorIRError
-
     try:
         return None if t.best is None else find(t.best.record)
     except TensorIRError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import shlex
 from collections.abc import Callable
@@ -10,8 +11,11 @@ from typing import Any
 
 import click
 
+from tensorir import ops
 from tensorir.cli.common import Stop, usage
+from tensorir.cli.options import FLAGS, argument, option
 
+_WEIGHT = option("--weight", type=click.FloatRange(min=0), default=1.0)
 MOST = 1 << 20  # bytes
 Read = Callable[[tuple[str, ...], dict[str, Any]], dict[str, Any]]
 Row = tuple[dict[str, Any], float]
@@ -41,7 +45,7 @@ def read_shapes(path: Path, op: str, read: Read, given: dict[str, Any]) -> list[
 
 
 def _lines(path: Path, text: str, read: Read, given: dict[str, Any]) -> list[Row]:
-    line_of = click.Command("shape", params=[click.Argument(["shape"], nargs=-1), _WEIGHT, *_flags()])
+    line_of = click.Command("shape", params=[argument("shape", nargs=-1), _WEIGHT, *FLAGS])
     rows = []
     for number, line in enumerate(text.splitlines(), 1):
         try:
@@ -64,25 +68,7 @@ def _lines(path: Path, text: str, read: Read, given: dict[str, Any]) -> list[Row
     return rows
 
 
-def _flags() -> list[click.Parameter]:
-    """The options of one workload, as verbs have them."""
-    from tensorir.cli.options import workload_options
-
-    def verb() -> None:
-        """Carries them."""
-
-    params: list[click.Parameter] = workload_options(verb).__click_params__  # type: ignore[attr-defined]
-    return [p for p in params if isinstance(p, click.Option) and p.name not in ("shapes", "arg")]
-
-
-_WEIGHT = click.Option(["--weight"], type=click.FloatRange(min=0), default=1.0)
-
-
 def _json(path: Path, text: str, op: str, given: dict[str, Any]) -> list[Row]:
-    import inspect
-
-    from tensorir import ops
-
     try:
         items = json.loads(text)
     except (ValueError, RecursionError) as error:

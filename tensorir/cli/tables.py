@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.cli.terminal import columns
 from tensorir.cli.titles import brief
+from tensorir.tune.outcome import TuneOutcome, without_default
 from tensorir.tune.progress import between, milliseconds, rate, statuses
 
 if TYPE_CHECKING:
     from tensorir.api.shape_outcome import SetOutcome
-    from tensorir.tune.outcome import TuneOutcome
 
 
 def outcome_text(o: TuneOutcome) -> str:
     """What a run found, a line a fact."""
-    from tensorir.tune.outcome import without_default
-
     lines = [
         ("workload", o.identity.workload),
         ("device", f"{o.identity.device.get('id', '')} {o.identity.device['name']}"),

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
+
+from tensorir.cli.operators import flags_of
 
 if TYPE_CHECKING:
     from tensorir.tune.log import LogReader
@@ -28,10 +31,7 @@ def _telling(op: str, parameters: str) -> str:
 @functools.cache
 def _defaults(op: str) -> frozenset[str]:
     """The words ``k=v`` of an operator's title that go without saying; never its extents."""
-    import inspect
-
-    from tensorir import ops
-    from tensorir.cli.parse import flags_of
+    from tensorir import ops  # most messages, and all help, have no titles
 
     found = inspect.signature(getattr(ops, op)).parameters
     values = {k: found[k].default for k in flags_of(op) if k in found}

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-import click
-
+from tensorir.api.measurer import Measurer
+from tensorir.api.options import Options
 from tensorir.cli import common
-from tensorir.cli.common import Stop, device_option, json_option, log_option, put, put_json, say
-from tensorir.cli.options import split, workload_options
+from tensorir.cli.chosen import on_device
+from tensorir.cli.common import Stop, put, put_json, say
+from tensorir.cli.options import split
+from tensorir.cli.parse import workloads
+from tensorir.cli.tables import table
+from tensorir.runtime.estimate import ESTIMATOR
+from tensorir.runtime.machine import Load
+from tensorir.tune.outcome import Machine, reason_of
+from tensorir.tune.progress import between, rate
+from tensorir.tune.ratio import Ratio, Span, without_slots
 
 
-@click.command("bench", cls=common.Verb, context_settings=common.SETTINGS)
-@workload_options
-@device_option
-@log_option
-@click.option("--require", type=float, metavar="R", help="Exit 8 when a peer's time / ours is below R.")
-@json_option
-def command(
+def run(
     op: str, shape: tuple[str, ...], device: str | None, log: str, require: float | None, as_json: bool, **given: Any
 ) -> int:
     """Time the best recorded (or the default) kernel of OP against libraries, interleaved."""
-    from tensorir.cli.parse import workloads
-
     parameters = split(given)
     rows = [_row(make(), device, log) for make in workloads(op, shape, {**parameters, "log": log})]
     if as_json:
@@ -40,14 +40,6 @@ def command(
 
 
 def _row(work: Any, device: str | None, log: str) -> dict[str, Any]:
-    from tensorir.api.measurer import Measurer
-    from tensorir.api.options import Options
-    from tensorir.cli.chosen import on_device
-    from tensorir.runtime.estimate import ESTIMATOR
-    from tensorir.runtime.machine import Load
-    from tensorir.tune.outcome import Machine, reason_of
-    from tensorir.tune.ratio import Ratio, Span, without_slots
-
     with Measurer(work, device, Options()) as measurer:
         about = measurer.open()
         chosen = on_device(work, measurer, about, log)
@@ -74,10 +66,6 @@ def _row(work: Any, device: str | None, log: str) -> dict[str, Any]:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    from tensorir.cli.tables import table
-    from tensorir.tune.progress import between, rate
-    from tensorir.tune.ratio import Ratio
-
     lines = [["workload", "time", "rate", "peers", "ratio"]]
     for r in rows:
         peers = ", ".join(f"{a['name']} {between(a['time_s'], a['low_s'], a['high_s'])}" for a in r["against"])

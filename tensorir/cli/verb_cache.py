@@ -4,34 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
+from tensorir.api.packed import export_pack, import_pack
 from tensorir.cli import common
-from tensorir.cli.common import Group, clean, device_option, json_option, log_option, put, put_json, say, usage
+from tensorir.cli.common import clean, put, put_json, say, usage
+from tensorir.cli.parse import work_of
+from tensorir.cli.titles import whole
+from tensorir.tune.log import LogReader
+from tensorir.tune.pack import PackError, opened
 
 
-@click.group("cache", cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
-def command() -> None:
-    """Take tuned, compiled kernels to another machine."""
-
-
-@command.command("export", cls=common.Verb, context_settings=common.SETTINGS)
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--workload", multiple=True, help="Only this workload (as log ls prints it); may be repeated.")
-@device_option
-@log_option
-@json_option
 def export(file: Path, workload: tuple[str, ...], device: str | None, log: str, as_json: bool) -> int:
-    """Pack a log and its compiled kernels into FILE.
-
-    The chosen kernels of tensorir's own operators are compiled and checked first where that is needed; of workloads
-    of your own, what load() left in the cache is packed.
-    """
-    from tensorir.api.packed import export_pack
-    from tensorir.cli.parse import work_of
-    from tensorir.cli.titles import whole
-    from tensorir.tune.log import LogReader
-
+    """Pack a log and its compiled kernels into FILE."""
     if not Path(log).exists():
         raise usage(f"there is no tuning log {log}")
     if file.exists() and not _is_pack(file):
@@ -46,17 +29,8 @@ def export(file: Path, workload: tuple[str, ...], device: str | None, log: str, 
     return common.OK
 
 
-@command.command("import", cls=common.Verb, context_settings=common.SETTINGS)
-@click.argument("file", type=click.Path(path_type=Path))
-@log_option
-@json_option
 def take(file: Path, log: str, as_json: bool) -> int:
-    """Take over the log and the compiled kernels of FILE, after verifying all of it.
-
-    It holds machine code: import files of people whom you would let install programs, and no others.
-    """
-    from tensorir.api.packed import import_pack
-
+    """Take over the log and the compiled kernels of FILE, after verifying all of it."""
     done = import_pack(file, log)
     for d in done["devices"]:
         if not d["here"]:
@@ -70,8 +44,6 @@ def take(file: Path, log: str, as_json: bool) -> int:
 
 
 def _is_pack(file: Path) -> bool:
-    from tensorir.tune.pack import PackError, opened
-
     try:
         with opened(file):
             return True

@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import click
-
+from tensorir.api.measurer import Measurer
+from tensorir.api.options import Options
+from tensorir.api.workload import Workload
 from tensorir.cli import common
-from tensorir.cli.common import device_option, json_option, log_option, put, put_json
-from tensorir.cli.options import split, workload_options
+from tensorir.cli.chosen import on_device
+from tensorir.cli.common import put, put_json
+from tensorir.cli.emulated import emulated, table
+from tensorir.cli.options import split
+from tensorir.cli.parse import workloads
 
-if TYPE_CHECKING:
-    from tensorir.api.workload import Workload
 
-
-@click.command("check", cls=common.Verb, context_settings=common.SETTINGS)
-@workload_options
-@device_option
-@click.option("--emulate", is_flag=True, help="Run the CUDA text on the CPU instead, watching every access.")
-@click.option("--target", metavar="TARGET", help='With --emulate: "cuda" (the default), "cuda -arch=sm_90" …')
-@log_option
-@json_option
-def command(
+def run(
     op: str, shape: tuple[str, ...], device: str | None, emulate: bool, target: str | None, log: str, as_json: bool,
     **given: Any,
 ) -> int:  # fmt: skip
-    """Check the best recorded (or the default) kernel of OP: in the interpreter and on the device.
-
-    With --emulate its CUDA text runs on the CPU instead, and up to some 5e8 operations each access is counted.
-    """
-    from tensorir.cli.emulated import emulated, table
-    from tensorir.cli.parse import workloads
-
+    """Check the best recorded (or the default) kernel of OP: in the interpreter and on the device."""
     parameters = split(given)
     if target is not None and not emulate:
         raise common.Stop(common.USAGE, "--target is for --emulate: a device is checked with its own target")
@@ -52,10 +40,6 @@ def command(
 
 
 def _on_device(work: Workload, device: str | None, log: str) -> dict[str, Any]:
-    from tensorir.api.measurer import Measurer
-    from tensorir.api.options import Options
-    from tensorir.cli.chosen import on_device
-
     with Measurer(work, device, Options()) as measurer:
         chosen = on_device(work, measurer, measurer.open(), log)
         found = measurer.check(chosen.template, chosen.config)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import click
-
 from tensorir.cli import common
-from tensorir.cli.common import json_option, put, put_json
+from tensorir.cli.common import put, put_json
+from tensorir.runtime.device import devices
 
 
-@click.command("devices", cls=common.Verb, context_settings=common.SETTINGS)
-@json_option
-def command(as_json: bool) -> int:
+def run(as_json: bool) -> int:
     """List the devices with the name to pass to --device."""
-    from tensorir.runtime.device import devices
-
     found = devices()
     if as_json:
         put_json({"schema": 1, "devices": [_json(d) for d in found]})

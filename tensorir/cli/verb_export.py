@@ -2,48 +2,34 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import click
-
+from tensorir.api.export_shapes import RecordedSet, about_record, recorded_set
+from tensorir.api.identity import command_for, flag, most_like, suits
+from tensorir.api.load import left_out
+from tensorir.api.shipping import part_of_work
+from tensorir.api.workload import Workload
 from tensorir.cli import common
-from tensorir.cli.common import json_option, log_option, put, put_json, say, usage
-from tensorir.cli.options import split, workload_options
-from tensorir.errors import TensorIRError
+from tensorir.cli.chosen import offline, recorded
+from tensorir.cli.common import put, put_json, say, usage
+from tensorir.cli.options import split
+from tensorir.cli.parse import weighted, workloads
+from tensorir.errors import NotTuned, Problem, TensorIRError
+from tensorir.export.asked import AGAIN, by_language, destinations, each_language, operator, places, refuse_sets
+from tensorir.export.folder import export_part
+from tensorir.export.part import Part
+from tensorir.target import Target
+from tensorir.tune.log import LogReader
+from tensorir.tune.portfolio import REGRET
 
-if TYPE_CHECKING:
-    from tensorir.api.export_shapes import RecordedSet
-    from tensorir.api.workload import Workload
-    from tensorir.export.part import Part
-    from tensorir.target import Target
 
-
-@click.command("export", cls=common.Verb, context_settings=common.SETTINGS)
-@workload_options
-@click.option("--to", multiple=True, required=True, metavar="DEST,…",
-              help="source, pyopencl, cupy, c, torch, jax, onnxruntime, tvm_ffi.")  # fmt: skip
-@click.option("--name", metavar="NS::NAME", help="What frameworks call it (by the folder when not given).")
-@click.option("--arch", metavar="SM,…", help="CUDA: compile now for these, sm_80,sm_90a, and to PTX.")
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), metavar="DIR")
-@click.option("--target", help="Export for another kind of target than that of the best record.")
-@click.option("--untuned", is_flag=True, help="Export the default schedule when there is no record.")
-@click.option("--test", is_flag=True, help="Run the folder's self-test.")
-@click.option("--regret", type=click.FloatRange(min=0), help="--shapes: what its kernel may cost a shape (0.05).")
-@log_option
-@json_option
-def command(op: str, shape: tuple[str, ...], to: tuple[str, ...], name: str | None, arch: str | None, output: Path,
-            target: str | None, untuned: bool, test: bool, regret: float | None, log: str, as_json: bool,
-            **given: Any) -> int:  # fmt: skip
-    """Export the best recorded kernel of OP; never tunes.
-
-    Destinations of several languages share the folder, each with what is fastest on the devices of its language.
-
-    --shapes exports a kernel for each shape of a set, of the fewest that are fast on all of them, and the choice.
-    """
-    from tensorir.export.asked import destinations, operator
-    from tensorir.target import Target
-
+def run(op: str, shape: tuple[str, ...], to: tuple[str, ...], name: str | None, arch: str | None, output: Path,
+        target: str | None, untuned: bool, test: bool, regret: float | None, log: str, as_json: bool,
+        **given: Any) -> int:  # fmt: skip
+    """Export the best recorded kernel of OP; never tunes."""
     parameters = split(given)
     asked = list(destinations(",".join(to)))
     operator(name, output)
@@ -79,11 +65,6 @@ def _one(
 
     named: further arguments of ``export_part``
     """
-    from tensorir.cli.chosen import recorded
-    from tensorir.cli.parse import workloads
-    from tensorir.export.asked import AGAIN, by_language, each_language
-    from tensorir.export.folder import export_part
-
     wanted = by_language(to, None if target is None else target.language)
     (make,) = workloads(op, shape, {**parameters, "log": log})
     work = make()
@@ -107,10 +88,6 @@ def _one(
 
 def _part(work: Workload, target: Target | str | None, log: str, untuned: bool) -> tuple[Part, dict[str, Any]]:
     """The best recorded kernel for a target; what the document says of it."""
-    from tensorir.api.export_shapes import about_record
-    from tensorir.api.shipping import part_of_work
-    from tensorir.cli.chosen import offline, recorded
-
     chosen = recorded(work, target, log)
     if chosen is None:
         if not untuned:
@@ -130,8 +107,6 @@ def _sets(
     log: str, regret: float | None,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Write the kernels of a set, a folder for each language; what the document says of them."""
-    from tensorir.export.asked import by_language, each_language, places, refuse_sets
-
     refuse_sets(to)
     wanted = by_language(to, None if target is None else target.language)
     waiting = each_language(wanted, lambda language: _set(op, shape, parameters, target or language, log, regret))
@@ -147,11 +122,6 @@ def _set(
     regret: float | None,
 ) -> RecordedSet:  # fmt: skip
     """The kernels of a set of shapes."""
-    from tensorir.api.export_shapes import recorded_set
-    from tensorir.api.identity import flag
-    from tensorir.cli.parse import weighted
-    from tensorir.tune.portfolio import REGRET
-
     made = [(make(), weight) for make, weight in weighted(op, shape, parameters)]
     parameters = {name: value for name, value in parameters.items() if name != "arg"}
     flags = [flag(name, value) for name, value in parameters.items() if value is not None and value is not False]
@@ -166,11 +136,6 @@ def _set(
 
 
 def _not_tuned(work: Any, log: str, target: Target | str | None) -> TensorIRError:
-    from tensorir.api.identity import command_for, most_like, suits
-    from tensorir.api.load import left_out
-    from tensorir.errors import NotTuned, Problem
-    from tensorir.tune.log import LogReader
-
     message = f"{work.title} is not tuned in {log}{left_out(work, log, lambda record: suits(record, target))}"
     like = most_like(work, LogReader(log).records())
     message += f"; nearest tuned: {like:.400}" if like else ""
@@ -178,9 +143,6 @@ def _not_tuned(work: Any, log: str, target: Target | str | None) -> TensorIRErro
 
 
 def _test(folder: Path) -> int:
-    import subprocess
-    import sys
-
     path = str(folder.resolve() / "selftest.py")
     done = subprocess.run([sys.executable, "-I", path], capture_output=True, text=True, check=False)
     say((done.stdout + done.stderr).strip()[-1000:])

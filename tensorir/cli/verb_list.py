@@ -5,21 +5,14 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-import click
-
+from tensorir import ops
 from tensorir.cli import common
-from tensorir.cli.common import json_option, no_such, put, put_json
+from tensorir.cli.common import no_such, put, put_json
 from tensorir.target import preset
 
 
-@click.command("list", cls=common.Verb, context_settings=common.SETTINGS)
-@click.argument("op", required=False)
-@click.option("--space", is_flag=True, help="The knobs and how many configurations each condition removes.")
-@json_option
-def command(op: str | None, space: bool, as_json: bool) -> int:
+def run(op: str | None, space: bool, as_json: bool) -> int:
     """List the operators; with OP, only that one."""
-    from tensorir import ops
-
     if op is not None and op not in ops.OPERATORS:
         raise no_such("operator", op, ops.OPERATORS)
     found = [_about(name, getattr(ops, name)()) for name in ([op] if op else ops.OPERATORS)]
@@ -40,9 +33,7 @@ def command(op: str | None, space: bool, as_json: bool) -> int:
 
 
 def _about(name: str, work: Any) -> dict[str, Any]:
-    import tensorir.ops
-
-    function = getattr(tensorir.ops, name)
+    function = getattr(ops, name)
     parameters = {k: p.default for k, p in inspect.signature(function).parameters.items()}
     templates = []
     for n, t in work.templates.items():

@@ -2,50 +2,30 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import click
-
-from tensorir.cli import common
-from tensorir.cli.common import Duration, json_option, log_option, put, put_json, say, usage
-
-if TYPE_CHECKING:
-    from tensorir.api.workload import Workload
-    from tensorir.cli.chosen import Chosen
-    from tensorir.cli.onnx_replace import Plan
+from tensorir.api.identity import command_for
+from tensorir.api.options import Options
+from tensorir.api.shape_set import tune_set
+from tensorir.api.workload import Workload
+from tensorir.cli import common, onnx_replace
+from tensorir.cli.chosen import Chosen, recorded
+from tensorir.cli.common import put, put_json, say, usage
+from tensorir.cli.onnx_replace import Plan
+from tensorir.export.shipped import build
+from tensorir.ops.onnx_nodes import fix_dims, graph_of, others
+from tensorir.target import Target
 
 TOLERANCE = 1e-4
 """What --test allows, relative to the largest value of an output."""
 
 
-@click.command("onnx", cls=common.Verb, context_settings=common.SETTINGS)
-@click.argument("model", type=click.Path(path_type=Path))
-@click.option("--replace", is_flag=True, help="Write a model that calls the kernels.")
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), metavar="OUT", help="That model; next to it OUT.kernels."
-)
-@click.option("--dim", multiple=True, metavar="NAME=SIZE", help="The size of a symbolic extent, such as the batch.")
-@click.option("--tune", is_flag=True, help="First tune what is not on record, on --device, for --budget in all.")
-@click.option("--budget", type=Duration(), help="--tune: wall time (default 60s).")
-@click.option("--device", help="--tune: where to measure (default c:0, where there is a C compiler).")
-@click.option("--untuned", is_flag=True, help="Take default schedules for what is not on record.")
-@click.option("--test", is_flag=True, help="Run both models on random inputs and compare (1e-4).")
-@log_option
-@json_option
-def command(model: Path, replace: bool, output: Path | None, dim: tuple[str, ...], tune: bool, budget: float | None,
-            device: str | None, untuned: bool, test: bool, log: str, as_json: bool) -> int:  # fmt: skip
-    """Say for which nodes of an ONNX MODEL kernels are on record; with --replace, write a model that calls them.
-
-    Nodes are Conv (of two dimensions, the same pads and strides on all sides), MatMul and Gemm of floats, with the Add
-    and the activation after them where nothing else reads them. Shapes are fixed: symbolic extents need --dim.
-
-    OUT runs with onnxruntime 1.16 or newer once the library in OUT.kernels is registered in the session's options.
-    """
-    from tensorir.cli import onnx_replace
-    from tensorir.ops.onnx_nodes import graph_of
-
+def run(model: Path, replace: bool, output: Path | None, dim: tuple[str, ...], tune: bool, budget: float | None,
+        device: str | None, untuned: bool, test: bool, log: str, as_json: bool) -> int:  # fmt: skip
+    """Say for which nodes of an ONNX MODEL kernels are on record; with --replace, write a model that calls them."""
     if replace != (output is not None):
         raise usage("--replace writes a model: it needs -o OUT" if replace else "-o OUT is for --replace")
     if test and not replace:
@@ -86,8 +66,6 @@ def command(model: Path, replace: bool, output: Path | None, dim: tuple[str, ...
 
 
 def _dims(given: tuple[str, ...], model: Any) -> dict[str, int]:
-    from tensorir.ops.onnx_nodes import fix_dims
-
     made = {}
     for text in given:
         name, _, size = text.rpartition("=")
@@ -103,20 +81,11 @@ def _dims(given: tuple[str, ...], model: Any) -> dict[str, int]:
 
 def _recorded(work: Workload, log: str) -> Chosen | None:
     """The best record for processors: of C, else of OpenCL, whose schedule is then lowered to C."""
-    from tensorir.cli.chosen import recorded
-    from tensorir.target import Target
-
     return recorded(work, Target.parse("c"), log) or recorded(work, Target.parse("opencl"), log)
 
 
 def _tune(works: list[Workload], device: str | None, budget: float, log: str) -> None:
     """Tune workloads under one budget, the operators one after another."""
-    import time
-
-    from tensorir.api.options import Options
-    from tensorir.api.shape_set import tune_set
-    from tensorir.export.shipped import build
-
     where = device or ("c:0" if build.compiler() else None)
     say(f"tuning {len(works)} workloads for {budget:.0f} s on {where or 'the first device'}")
     counts = Counter(work.name for work in works)
@@ -130,8 +99,6 @@ def _tune(works: list[Workload], device: str | None, budget: float, log: str) ->
 
 def _rows(made: Plan) -> list[dict[str, Any]]:
     """The kernels that nodes take, and the nodes that are left, alike ones in one row."""
-    from tensorir.api.identity import command_for
-
     taken = [
         {"workload": k.work.title, "nodes": [made.labels[n] for n, (_, of) in made.taken.items() if of is k],
          "tuned": bool(k.chosen and k.chosen.tuned), "template": k.chosen.template if k.chosen else None,
@@ -147,8 +114,6 @@ def _rows(made: Plan) -> list[dict[str, Any]]:
 
 
 def _document(made: Plan, rows: list[dict[str, Any]], model: Path, output: Path | None, written: Any) -> dict[str, Any]:
-    from tensorir.ops.onnx_nodes import others
-
     found: dict[str, Any] = {"schema": 1, "model": str(model)}
     found["kernels"] = [r for r in rows if "workload" in r]
     found["left"] = [r for r in rows if "left" in r]
@@ -190,10 +155,8 @@ def _text(document: dict[str, Any]) -> str:
 
 
 def _compare(model: Path, output: Path, written: dict[str, Any]) -> tuple[int, dict[str, float]]:
-    from tensorir.cli.onnx_replace import compared
-
     library = Path(written["folder"]) / written["onnxruntime"]["library"]
-    found = compared(model, output, library if written.get("operators") else None)
+    found = onnx_replace.compared(model, output, library if written.get("operators") else None)
     wrong = [name for name, error in found.items() if not error <= TOLERANCE]
     for name in wrong:
         say(f"{name} is wrong: it differs by {found[name]:.2g} of its largest value, {TOLERANCE:g} is allowed")

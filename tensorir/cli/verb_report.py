@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import click
+from typing import Any
 
 from tensorir.cli import common
-from tensorir.cli.common import Stop, clean, json_option, put, put_json, say, usage
+from tensorir.cli.common import Stop, clean, put, put_json, say, usage
+from tensorir.cli.page import page
+from tensorir.cli.titles import whole
+from tensorir.tune.log import LogReader
+from tensorir.tune.ratio import without_slots
+from tensorir.tune.summary import Tuned, tuned
 
-if TYPE_CHECKING:
-    from tensorir.tune.summary import Tuned
 
-
-@click.command("report", cls=common.Verb, context_settings=common.SETTINGS)
-@click.argument("log", default="tuning_logs", metavar="[LOG]")
-@click.option("-o", "--output", default="report.html", show_default=True, metavar="FILE", help="The page to write.")
-@click.option("--workload", help="Only this workload (as log ls prints it).")
-@click.option(
-    "--peaks/--no-peaks", "measure", default=True, help="Measure the peaks of a device that is here. [default]"
-)
-@json_option
-def command(log: str, output: str, workload: str | None, measure: bool, as_json: bool) -> int:
-    """Make one HTML page of the tuning log in the folder LOG, which needs no other file and no network.
-
-    The best next to the library, the default and the device's measured peaks; convergence, what the knobs explain,
-    the configurations that were tried, what failed and why, the best kernel's source.
-    """
-    from tensorir.cli.titles import whole
-    from tensorir.tune.log import LogReader
-    from tensorir.tune.summary import tuned
-
+def run(log: str, output: str, workload: str | None, measure: bool, as_json: bool) -> int:
+    """Make one HTML page of the tuning log in the folder LOG, which needs no other file and no network."""
     reader = LogReader(log)
     asked = next(iter(whole(reader, [workload] if workload else [])), None)
     found = tuned(reader.records(workload=asked))
@@ -41,8 +25,6 @@ def command(log: str, output: str, workload: str | None, measure: bool, as_json:
         raise usage(f"there are no records of {clean(workload)} in {log}", f"tensorir log ls --log {log}")
     if not found:
         raise usage(f"there are no records in {log}", "tensorir tune conv2d")
-    from tensorir.cli.page import page
-
     name = log.encode("utf-8", "replace").decode()  # folders may have names that are no text
     text = page(name, found, reader.summary(), measure)
     try:
@@ -59,8 +41,6 @@ def command(log: str, output: str, workload: str | None, measure: bool, as_json:
 
 def _row(t: Tuned) -> dict[str, Any]:
     """What the page opens with."""
-    from tensorir.tune.ratio import without_slots
-
     best = {key: getattr(t.best, key, None) for key in ("time_s", "low_s", "high_s")}
     library = None
     if t.library is not None and t.ratio is not None:

@@ -4,44 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
-import click
-
+from tensorir.api.identity import compute_digest
+from tensorir.api.measurer import Measurer
+from tensorir.api.options import Options
 from tensorir.cli import common
 from tensorir.cli.common import (
-    Duration,
     Stop,
     clean,
-    device_option,
-    json_option,
-    log_option,
     plainly,
     put,
     put_json,
     say,
     usage,
 )
+from tensorir.cli.parse import from_title, record_named, workloads
+from tensorir.cli.tables import config_text
 
 
-@click.command("repro", cls=common.Verb, context_settings=common.SETTINGS)
-@click.argument("record")
-@click.option("--workload", metavar="FILE.py:FUNCTION", help="Where the workload is, unless it is an operator.")
-@click.option("--arg", multiple=True, metavar="K=V", help="FILE.py:FUNCTION: an argument of the function.")
-@click.option("--timeout", type=Duration(), default="10s", show_default=True)
-@device_option
-@log_option
-@json_option
-def command(
+def run(
     record: str, workload: str | None, arg: tuple[str, ...], timeout: float, device: str | None, log: str, as_json: bool
 ) -> int:
-    """Schedule, check, compile, run and time the configuration of RECORD again, and say everything about it.
-
-    Nothing is logged. Exit 0 when it is ok, 5 when its result is wrong, 4 for any other failure.
-    """
-    from tensorir.api.identity import compute_digest
-    from tensorir.api.measurer import Measurer
-    from tensorir.api.options import Options
-    from tensorir.cli.parse import from_title, record_named, workloads
-
+    """Schedule, check, compile, run and time the configuration of RECORD again, and say everything about it."""
     found = record_named(record, log)
     if found is None:
         raise usage(f"there is no single record {record!r:.60} in {log}", "tensorir log best")
@@ -63,8 +46,6 @@ def command(
 
 
 def _tell(found: dict[str, Any], result: dict[str, Any], same: bool, as_json: bool) -> None:
-    from tensorir.cli.tables import config_text
-
     if not same and found["source_sha256"] and result.get("source_sha256"):
         say(f"record {found['id']} is stale: this version makes another source for it")
     if as_json:

@@ -3,41 +3,25 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import click
-
+from tensorir.api.schedule import Schedule
 from tensorir.cli import common
-from tensorir.cli.common import device_option, json_option, log_option, plainly, put, put_code, put_json, say
-from tensorir.cli.options import split, workload_options
+from tensorir.cli.chosen import offline
+from tensorir.cli.common import plainly, put, put_code, put_json, say
+from tensorir.cli.options import split
+from tensorir.cli.parse import config_option, record_named, workloads
+from tensorir.cli.tables import config_text
+from tensorir.codegen.source import Source
+from tensorir.errors import DeviceError
+from tensorir.runtime.cuda import compile_cubin, sass, sass_opcodes
+from tensorir.runtime.launch import Program
+from tensorir.runtime.occupancy import blocks_at_once, occupancy
+from tensorir.target import Target
 
-if TYPE_CHECKING:
-    from tensorir.api.schedule import Schedule
-    from tensorir.codegen.source import Source
-    from tensorir.target import Target
 
-
-@click.command("show", cls=common.Verb, context_settings=common.SETTINGS)
-@workload_options
-@click.option("--target", help='"opencl", "cuda", "opencl -kind=gpu"; no device is needed.')
-@click.option("--arch", help="A CUDA architecture, such as sm_80.")
-@click.option("--template", help="Another template than the usual one.")
-@click.option("--config", metavar="K=V,…", help="Another configuration than the best recorded one.")
-@click.option("--tree", "parts", flag_value="tree", multiple=True, help="The loop tree.")
-@click.option("--source", "parts", flag_value="source", multiple=True, help="The emitted source.")
-@click.option("--resources", is_flag=True, help="Registers, spills, shared memory.")
-@click.option("--sass", is_flag=True, help="CUDA machine code (offline).")
-@device_option
-@log_option
-@json_option
-def command(op: str, shape: tuple[str, ...], as_json: bool, **given: Any) -> int:
-    """Show what runs for OP: the best recorded schedule, or the default one.
-
-    OP is an operator with shapes, FILE.py:FUNCTION, or the id of a record.
-    """
-    from tensorir.cli.chosen import offline
-    from tensorir.cli.parse import config_option, record_named, workloads
-
+def run(op: str, shape: tuple[str, ...], as_json: bool, **given: Any) -> int:
+    """Show what runs for OP: the best recorded schedule, or the default one."""
     parameters = split(given)
     (make,) = workloads(op, shape, {**parameters, "log": given["log"]})[:1]
     work = make()
@@ -77,10 +61,6 @@ def _target(given: dict[str, Any]) -> str | None:
 
 def _cuda(source: Source, target: Target, with_text: bool) -> tuple[dict[str, Any], dict[str, int] | None, str]:
     """Compile for the architecture, with no GPU; opcodes where nvdisasm is installed."""
-    from tensorir.errors import DeviceError
-    from tensorir.runtime.cuda import compile_cubin, sass, sass_opcodes
-    from tensorir.runtime.occupancy import blocks_at_once, occupancy
-
     cubin = compile_cubin(source.text, target.arch)
     asked = [(cubin.kernels[k.name].registers, k.shared_bytes, math.prod(k.block)) for k in source.kernels]
     resources = {
@@ -99,16 +79,12 @@ def _cuda(source: Source, target: Target, with_text: bool) -> tuple[dict[str, An
 
 
 def _on_device(source: Source, device: str | None) -> dict[str, Any]:
-    from tensorir.runtime.launch import Program
-
     found = Program(source, device or source.language).resources or {}
     return {key: found.get(key) for key in ("registers", "spills", "shared_bytes", "kernels")}
 
 
 def _put(s: Schedule, document: dict[str, Any], parts: tuple[str, ...], resources: Any, sass: str) -> None:
     """Print the parts that were asked for, with an empty line between them."""
-    from tensorir.cli.tables import config_text
-
     only = list(dict.fromkeys(parts)) or [*(["resources"] if resources else []), *(["sass"] if sass else [])]
     resources = {k: v for k, v in (resources or {}).items() if k != "kernels"}
     about = "\n".join(f"{k:13} {plainly(v)}" for k, v in resources.items())

@@ -6,79 +6,28 @@ import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import click
-
+from tensorir.api.options import Options
+from tensorir.api.shape_set import tune_set
+from tensorir.api.tuning import tune
+from tensorir.api.workload import Workload
 from tensorir.cli import common
-from tensorir.cli.common import (
-    Duration,
-    Names,
-    Stop,
-    device_option,
-    json_option,
-    log_option,
-    put,
-    put_code,
-    put_json,
-    say,
-    usage,
-)
-from tensorir.cli.options import split, workload_options
+from tensorir.cli.common import Stop, put, put_code, put_json, say, usage, words
+from tensorir.cli.options import split
+from tensorir.cli.parse import weighted
+from tensorir.cli.tables import outcome_text, set_text
+from tensorir.cli.watch import watch
+from tensorir.cli.watch_set import watch_set
 from tensorir.runtime.host import target_here
-from tensorir.tune.process import start_early
-
-if TYPE_CHECKING:
-    from tensorir.api.options import Options
-    from tensorir.api.workload import Workload
-    from tensorir.tune.outcome import TuneOutcome
+from tensorir.tune.outcome import TuneOutcome
+from tensorir.tune.portfolio import REGRET
 
 
-TUNERS = ["bayes", "climb", "evolve", "grid", "random", "replay"]  # strategy.STRATEGIES, which imports NumPy
-
-
-@click.command("tune", cls=common.Verb, context_settings=common.SETTINGS)
-@workload_options
-@device_option
-@click.option("--trials", type=click.IntRange(min=1), help="Configurations in total, earlier ones included.")
-@click.option("--budget", type=Duration(), help="Wall time of the command (default 60s without --trials).")
-@click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--tuner", type=Names(TUNERS), default="bayes", show_default=True)
-@click.option("--template", multiple=True, metavar="NAME", help="Search this template only (see tensorir list).")
-@click.option("--restrict", multiple=True, metavar="EXPR", help="A condition on knobs, such as 'tile <= 8'.")
-@click.option("--builders", type=click.IntRange(min=1), help="Candidates built at once on PoCL (default: a core each).")
-@click.option("--timeout", type=Duration(), default="10s", show_default=True, help="For one launch.")
-@click.option("--compile-timeout", type=Duration(), default="60s", show_default=True)
-@log_option
-@click.option("--fresh", is_flag=True, help="Do not use earlier records.")
-@click.option("--no-wait", is_flag=True, help="Time next to other tunings on this device instead of taking turns.")
-@click.option("--patience", type=click.IntRange(min=1), help="Stop after so many trials without a gain.")
-@click.option(
-    "--least-gain",
-    type=click.FloatRange(0, 1, max_open=True),
-    metavar="SHARE",
-    help="Stop when the model expects less of the next trials: 0.01 is 1 %.",
-)
-@click.option("--top", type=click.IntRange(min=1, max=50), default=5, show_default=True, help="Finalists.")
-@click.option("--progress", type=Names(["auto", "live", "plain", "none"]), default="auto", show_default=True)
-@click.option("--regret", type=click.FloatRange(min=0), help="--shapes: what its kernel may cost a shape (0.05).")
-@click.option("-o", "--output", metavar="DIR", help="--shapes: write the kernels, and the choice among them as code.")
-@click.option("--dry-run", is_flag=True, help="Say what would be searched; measure nothing.")
-@json_option
-def command(op: str, shape: tuple[str, ...], device: str | None, as_json: bool, dry_run: bool, **given: Any) -> int:
-    """Search for the fastest schedule of OP and log every trial.
-
-    OP is conv2d, conv2d_backward_data or conv2d_backward_weight (NxCxHxW KxCxRxS), matmul or grouped_matmul (MxNxK),
-    or FILE.py:FUNCTION. The same command continues where the last one stopped. Ctrl-C ends it with the best so far.
-    --device cuda:0,cuda:1 measures on several devices of one kind at the same time.
-
-    --shapes tunes a set of shapes under one budget and finds the fewest kernels that are fast on all of them.
-    """
-    from tensorir.cli.parse import weighted
-
-    began = common.process_start()
-    if not dry_run and "," not in (device or ""):
-        start_early("tensorir.api.worker")  # whose imports take as long as those of this process
+def run(
+    began: float, op: str, shape: tuple[str, ...], device: str | None, as_json: bool, dry_run: bool, **given: Any
+) -> int:
+    """Search, and say what was found.  began: when the command did, on the clock of ``time.monotonic``"""
     parameters = split(given)
     regret, folder = given.pop("regret"), given.pop("output")
     if not parameters["shapes"] and (regret is not None or folder is not None):
@@ -97,8 +46,6 @@ def command(op: str, shape: tuple[str, ...], device: str | None, as_json: bool, 
     if as_json:
         put_json(outcome.json())
     else:
-        from tensorir.cli.tables import outcome_text
-
         put(outcome_text(outcome))
     return _code([outcome])
 
@@ -112,9 +59,6 @@ def _make(folder: str) -> None:
 
 
 def _one(work: Workload, device: str | None, began: float, given: dict[str, Any]) -> TuneOutcome:
-    from tensorir.api.tuning import tune
-    from tensorir.cli.watch import watch
-
     with watch(given.pop("progress"), work, given["trials"], given["budget"], began, given["log"]) as seen:
         options = _options(given, began, seen.on_trial)
         return tune(work, _several(device), replace(options, on_start=seen.on_start, on_peer=seen.on_peer))
@@ -130,10 +74,6 @@ def _set(
     folder: str | None, as_json: bool, given: dict[str, Any],
 ) -> int:  # fmt: skip
     """Several shapes under one budget."""
-    from tensorir.api.shape_set import tune_set
-    from tensorir.cli.watch_set import watch_set
-    from tensorir.tune.portfolio import REGRET
-
     with watch_set(given.pop("progress"), works, weights, given["budget"], began) as seen:
         options = _options(given, began, seen.on_trial)
         found = tune_set(works, weights, _several(device), options, REGRET if regret is None else regret)
@@ -143,8 +83,6 @@ def _set(
     if as_json:
         put_json(found.json())
     else:
-        from tensorir.cli.tables import set_text
-
         put(set_text(found))
     if folder is not None and found.portfolio is not None:
         say(f"wrote {found.save(folder)}: choose.py, choose.c, kernels.json")
@@ -155,8 +93,6 @@ def _set(
 
 
 def _options(given: dict[str, Any], started: float, on_trial: Any) -> Options:
-    from tensorir.api.options import Options
-
     return Options(
         trials=given["trials"],
         budget_s=given["budget"],
@@ -179,8 +115,6 @@ def _options(given: dict[str, Any], started: float, on_trial: Any) -> Options:
 
 
 def _code(outcomes: Sequence[TuneOutcome]) -> int:
-    from tensorir.cli.common import words
-
     code = common.OK
     for outcome in outcomes:
         if outcome.error is not None:

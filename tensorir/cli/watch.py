@@ -7,15 +7,19 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tensorir._package import PACKAGE_VERSION
+from tensorir.api.frozen import log_for
+from tensorir.api.identity import identity_of
+from tensorir.api.load import choices
+from tensorir.api.workload import Workload
 from tensorir.cli.common import say
-
-if TYPE_CHECKING:
-    from tensorir.api.workload import Workload
-    from tensorir.tune.progress import Progress
-    from tensorir.tune.space import Space
+from tensorir.cli.tables import config_text
+from tensorir.tune.log import key_of
+from tensorir.tune.outcome import without_default
+from tensorir.tune.progress import Progress, between, line
+from tensorir.tune.space import Space
 
 
 class Watch:
@@ -24,8 +28,6 @@ class Watch:
     def __init__(
         self, work: Workload, trials: int | None, budget_s: float | None, started: float, log: str = ""
     ) -> None:
-        from tensorir.tune.progress import Progress
-
         self.work, self.started, self.log = work, started, log
         self.state: Progress = Progress(total=trials, budget_s=budget_s, flops=work.flops)
         self._default = ""
@@ -35,8 +37,6 @@ class Watch:
         return time.monotonic() - self.started
 
     def on_start(self, device: Mapping[str, Any], spaces: Mapping[str, Space], reused: int) -> None:
-        from tensorir.tune.log import key_of
-
         self.state.start(device, reused)
         first = next(iter(spaces), None)
         self._default = "" if first is None else key_of({"template": first, "config": spaces[first].default})
@@ -49,9 +49,6 @@ class Watch:
 
     def failed_default(self, record: Mapping[str, Any]) -> str:
         """A line where this is the default's record, and it failed; nothing otherwise."""
-        from tensorir.tune.log import key_of
-        from tensorir.tune.outcome import without_default
-
         failed = record["status"] != "ok" and key_of(record) == self._default
         return f"default  {without_default(record)}" if failed else ""
 
@@ -64,18 +61,14 @@ class Plain(Watch):
 
     def on_start(self, device: Mapping[str, Any], spaces: Mapping[str, Space], reused: int) -> None:
         super().on_start(device, spaces, reused)
-        for line in head(self.work, device, spaces, reused, self.log):
-            say(line)
+        for told in head(self.work, device, spaces, reused, self.log):
+            say(told)
 
     def on_peer(self, peer: Mapping[str, Any]) -> None:
-        from tensorir.tune.progress import between
-
         super().on_peer(peer)
         say(f"baseline {peer['name']} {between(peer['time_s'], peer['low_s'], peer['high_s'])}")
 
     def on_trial(self, record: Mapping[str, Any]) -> None:
-        from tensorir.tune.progress import line
-
         if told := self.failed_default(record):
             say(told)
         if self.state.due(self.elapsed, self.state.add(record)):
@@ -101,8 +94,6 @@ class Live(Watch):
     def _panel(self) -> Any:
         from rich.panel import Panel
         from rich.text import Text
-
-        from tensorir.tune.progress import line
 
         return Panel(Text("\n".join([*self._head, line(self.state, self.elapsed)])), title="tensorir tune")
 
@@ -134,12 +125,6 @@ def head(
 
 def known_best(work: Workload, device: Mapping[str, Any], log: str) -> list[str]:
     """A line about the fastest configuration that the log knows for this device; none where all of them failed."""
-    from tensorir.api.frozen import log_for
-    from tensorir.api.identity import identity_of
-    from tensorir.api.load import choices
-    from tensorir.cli.tables import config_text
-    from tensorir.tune.progress import between
-
     found = choices(work, identity_of(work, device), log_for(work, log, device))[:1]
     return [
         f"known  best {between(c.time_s, c.low_s, c.high_s)}  {c.record['template']}: "

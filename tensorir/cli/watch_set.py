@@ -5,14 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tensorir.api.workload import Workload
 from tensorir.cli.common import say
 from tensorir.cli.watch import mode_for
 from tensorir.tune.progress import SetProgress, set_line
-
-if TYPE_CHECKING:
-    from tensorir.api.workload import Workload
 
 
 class SetWatch:

@@ -11,7 +11,7 @@ from tensorir.codegen.hopper import barrier
 from tensorir.codegen.names import Names, identifier
 from tensorir.codegen.source import TensorMap
 from tensorir.errors import LoweringError, Problem
-from tensorir.intrin.intrin import FIELDS, fields_of
+from tensorir.intrin.declare import FIELDS, fields_of
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Buffer, IntrinCall, Load, Ramp, Region, Stmt
 from tensorir.ir.visit import find

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.resources import files as resources
 
 from tensorir.codegen.source import Source
-from tensorir.export.c_host import hosted_files
+from tensorir.export.c_host import HOSTS, hosted_files
 from tensorir.export.c_program import c_files
 from tensorir.export.part import Part
 from tensorir.tune.dispatch_text import of_its_folder
@@ -41,9 +41,9 @@ def _c_files(part: Part, called: str) -> Mapping[str, bytes]:
 
 
 BODIES: dict[str, Body] = {
-    "opencl": Body(".cl", ("-cl-std=CL1.2",), "loader_pyopencl.py", ("pyopencl",), "OpenCL C"),
+    "opencl": Body(".cl", HOSTS["opencl"].options, "loader_pyopencl.py", ("pyopencl",), "OpenCL C"),
     "c": Body(".c", ("-std=c11", "-O2"), "loader_c.py", (), "C11", _c_files),
-    "cuda": Body(".cu", ("--std=c++17",), "loader_cupy.py", ("cupy",), "CUDA C++"),
+    "cuda": Body(".cu", HOSTS["cuda"].options, "loader_cupy.py", ("cupy",), "CUDA C++"),
 }
 
 

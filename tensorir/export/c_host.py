@@ -35,11 +35,13 @@ class Host:
     file:   of ``shipped``, what does it
     names:  of libraries by which the system may know them, for the text
     stream: what ``tir_call.stream`` is, and what the addresses are then
+    options: what the compiler of its language is told
     """
 
     file: str
     names: Mapping[str, str]
     stream: str
+    options: tuple[str, ...]
 
 
 _OPENCL = """\
@@ -63,11 +65,13 @@ HOSTS = {
         "host_opencl.c",
         {"LIBOPENCL": "libOpenCL.so.1:libOpenCL.so:/System/Library/Frameworks/OpenCL.framework/OpenCL"},
         _OPENCL,
+        ("-cl-std=CL1.2",),
     ),
     "cuda": Host(
         "host_cuda.c",
         {"LIBCUDA": "libcuda.so.1:libcuda.so", "LIBNVRTC": "libnvrtc.so.13:libnvrtc.so.12:libnvrtc.so"},
         _CUDA,
+        ("--std=c++17",),
     ),
 }
 """By the language of the text."""
@@ -137,14 +141,12 @@ def _shipped(file: str) -> str:
 
 
 def _names(part: Part, programs: Sequence[Part], host: Host, called: str) -> Iterator[str]:
-    from tensorir.export.bodies import BODIES
-
     sources = [p.source for p in programs]
     kernels = [k for s in sources for k in s.kernels]
     yield f"#define TIR_NAME {called}"
     yield f"#define TIR_FUNCTION(what) {called}_##what"
     yield from (f'#define TIR_{name} "{files}"' for name, files in host.names.items())
-    yield f'#define TIR_OPTIONS "{" ".join(BODIES[part.source.language].options)}"'
+    yield f'#define TIR_OPTIONS "{" ".join(host.options)}"'
     yield f"#define TIR_WANTED {'TIR_CL_GPU' if part.kind == 'gpu' else 'TIR_CL_CPU'}"
     yield f"#define TIR_GIVEN {len(given(part.source))}"
     yield f"#define TIR_MAPS {sum(len(k.maps) for k in kernels)}"

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.habits import answers
+from tensorir.expr.whole import elementwise
 from tensorir.ir import build
 from tensorir.ir.dtypes import dtype_of
 from tensorir.ir.tree import Expr
@@ -23,8 +24,6 @@ def _of_tensors(function: F) -> F:
     @functools.wraps(function)
     def called(*args: Any, **options: Any) -> Any:
         if any(getattr(a, "WHOLE", False) for a in args):
-            from tensorir.expr.whole import elementwise
-
             return elementwise(lambda *given: function(*given, **options), args, function.__name__.strip("_"))
         return answered(*args, **options)
 

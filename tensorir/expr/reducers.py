@@ -26,9 +26,7 @@ def _of_tensors(function: F) -> F:
     @functools.wraps(function)
     def called(value: Any, *args: Any, **options: Any) -> Any:
         if getattr(value, "WHOLE", False):
-            from tensorir.expr.whole import made
-
-            return made(function.__name__, (value, *args), options)
+            return value._made(function.__name__, value, *args, **options)
         return answered(value, *args, **options)
 
     return called  # type: ignore[return-value]

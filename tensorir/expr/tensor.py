@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from tensorir.errors import DeclarationError, DeclarationTypeError, TensorIRError, refuse
 from tensorir.errors.asked import item_of, put_right, rows_of, whole_of
@@ -71,6 +72,9 @@ class Tensor(Shown, Operators["Tensor"]):
 
     WHOLE = True
     KIND = "tensor"
+    _of_whole: ClassVar[Callable[[str, tuple[Any, ...], dict[str, Any]], Any]]
+    """What a function makes, by its name, arguments and options. ``expr/whole.py``, which needs tensors itself, sets
+    it, and is imported with whatever of this package is the first."""
 
     def __init__(self, name: str, shape: tuple[int, ...], dtype: str, op: Compute | None = None,
                  data: tuple[Any, ...] | None = None) -> None:  # fmt: skip
@@ -111,16 +115,12 @@ class Tensor(Shown, Operators["Tensor"]):
             raise refuse(DeclarationTypeError, "declare.number", f"{self.name} has no dimension, and so no length")
         return self.shape[0]
 
-    def _made(self, name: str, *args: Any, **options: Any) -> Any:
-        from tensorir.expr.whole import made
-
-        return made(name, args, options)
+    def _made(self, name: str, /, *args: Any, **options: Any) -> Any:
+        return type(self)._of_whole(name, args, options)
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        from tensorir.expr.whole import made
-
-        return made(function.__name__, tuple(args), kwargs or {})
+        return cls._of_whole(function.__name__, tuple(args), kwargs or {})
 
     if not TYPE_CHECKING:  # methods of arrays; a type checker knows those that are written out
 
@@ -150,9 +150,7 @@ class Tensor(Shown, Operators["Tensor"]):
         if any(i is None or i is Ellipsis or isinstance(i, slice) for i in given) and not any(
             isinstance(i, Expr) for i in given
         ):
-            from tensorir.expr.whole import take
-
-            return take(self, given)
+            return self._made("[]", self, given)
         # what is read from memory may be narrow; the arithmetic of addresses is that of indices
         return Load(self.buffer, tuple(cast(i, "index") for i in self._index(index)), self.dtype)
 

@@ -43,6 +43,9 @@ def made(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     return elementwise(lambda *given: element(name, given, options), args, name)
 
 
+Tensor._of_whole = made
+
+
 def elementwise(function: Callable[..., Any], args: Sequence[Any], name: str) -> Any:
     """A compute of ``function`` of elements, over the broadcast shape of the tensors among ``args``."""
     tensors = [a for a in args if isinstance(a, Tensor)]
@@ -311,6 +314,7 @@ def _reduction(name: str) -> Callable[..., Tensor]:
 
 
 WHOLE: dict[str, Callable[..., Any]] = {
+    "[]": take,
     **{name: _reduction(name) for name in (*reducers.BUILT_IN, "mean")},
     "amax": _reduction("max"),
     "amin": _reduction("min"),

@@ -6,18 +6,17 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from tensorir.arith.affine import Arith, same
 from tensorir.interp.apart import Apart
+from tensorir.interp.frame import Action, Frame, KernelLike
+from tensorir.interp.lanes import Lanes
 from tensorir.ir.build import as_int
 from tensorir.ir.tree import Alloc, Binary, Const, Expr, If, Kind, Load, Loop, Prefetch, Ramp, Seq, Stmt, Store, Var
 from tensorir.ir.visit import find, lanes_of
-
-if TYPE_CHECKING:
-    from tensorir.interp.machine import Action, Frame, KernelLike, Machine
 
 _T = TypeVar("_T")
 AT_ONCE = 1 << 16
@@ -146,7 +145,7 @@ def _perfect(s: Stmt) -> tuple[list[Loop], tuple[Expr, ...], Store] | None:
     return nest, tuple(guards), s
 
 
-def at_once(machine: Machine, lift: Lift) -> Action:
+def at_once(machine: Lanes, lift: Lift) -> Action:
     """A closure that executes a nest: all its iterations are lanes, and sums are added to their cells once."""
     term, store = lift.term, lift.body
     if term is None:
@@ -197,7 +196,7 @@ def _guarded(f: Frame, conds: list[Callable[[Frame], object]]) -> tuple[Frame, n
 
 
 def _widened(
-    machine: Machine, nest: list[Loop], compiled: Callable[[], _T], private: bool = False
+    machine: Lanes, nest: list[Loop], compiled: Callable[[], _T], private: bool = False
 ) -> tuple[_T, Callable[[Frame], Frame]]:
     """What is ``compiled`` for all iterations of a nest at once, and their lanes, those of one thread side by side.
 

@@ -10,17 +10,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tensorir.errors import Problem
+from tensorir.interp.frame import Action, Frame
+from tensorir.interp.lanes import Lanes
 from tensorir.interp.memory import Cells, Fault
 from tensorir.ir.build import as_int
 from tensorir.ir.tree import Arrive, Await, Buffer, InitBarriers, Role, Roles
-
-if TYPE_CHECKING:
-    from tensorir.interp.machine import Action, Frame, Machine
 
 
 class Turns:
@@ -111,7 +110,7 @@ class _Kind:
 class Barriers:
     """All barriers of a kernel, and how statements about them are executed."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Lanes) -> None:
         self.machine, self.kinds = machine, dict[Buffer, _Kind]()
         self.turns: Turns | None = None
 
@@ -207,7 +206,7 @@ class Barriers:
         return run
 
 
-def _frame_of(machine: Machine, r: Role, turn: int, f: Frame) -> Frame:
+def _frame_of(machine: Lanes, r: Role, turn: int, f: Frame) -> Frame:
     """The threads of one of a role's sets of warpgroups, which know the numbers of these."""
     x, _, _ = machine.k.block
     thread = f.me % machine.threads

@@ -9,8 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from tensorir.errors import Problem
+from tensorir.interp.frame import KernelLike
 from tensorir.interp.lift import Lifts
-from tensorir.interp.machine import KernelLike, Machine
+from tensorir.interp.machine import Machine
 from tensorir.interp.memory import Cells, Fault
 from tensorir.interp.numbers import Field, Numbers
 from tensorir.interp.reference import constant_values

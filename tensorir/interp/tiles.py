@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tensorir.errors import Problem
+from tensorir.interp.frame import Action, Frame
+from tensorir.interp.lanes import Lanes
 from tensorir.interp.memory import Cells, Fault
+from tensorir.interp.roles import Barriers
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Buffer, IntrinCall, Pixels, Region
-
-if TYPE_CHECKING:
-    from tensorir.interp.machine import Action, Frame, Machine
 
 ATOM_ROWS, PIECE_BYTES = 8, 16
 
@@ -38,7 +37,7 @@ def permuted(at: np.ndarray, region: Region) -> np.ndarray:
     return np.asarray(at ^ (at // row % ATOM_ROWS * piece))
 
 
-def copy_tile(machine: Machine, call: IntrinCall) -> Action:
+def copy_tile(machine: Lanes, barriers: Barriers, call: IntrinCall) -> Action:
     """What executes a tensor copy: into shared memory the tile is under way from here on, and zero where the array
     ends; to an array only what it has is written, and the source has to stay until it was waited for.
     """
@@ -61,12 +60,12 @@ def copy_tile(machine: Machine, call: IntrinCall) -> Action:
             block = f.block if call.intrin.blocks == 1 else first + n
             where = at + (block - f.block)[:, None] * shared.home.size
             shared.home.depart(where, values)
-            machine.barriers.expect_landing(barrier, slot(f), block, shared.home, where, size)
+            barriers.expect_landing(barrier, slot(f), block, shared.home, where, size)
 
     return load
 
 
-def _store(machine: Machine, shared: _Tile, array: _Whole) -> Action:
+def _store(machine: Lanes, shared: _Tile, array: _Whole) -> Action:
     def store(f: Frame) -> None:
         where = shared.where(f)
         now, me = machine.epoch[f.block][:, None], f.me[:, None]
@@ -88,7 +87,7 @@ def _store(machine: Machine, shared: _Tile, array: _Whole) -> Action:
 class _Whole:
     """A tile of an array in global memory, told by where it begins in each dimension."""
 
-    def __init__(self, machine: Machine, region: Region) -> None:
+    def __init__(self, machine: Lanes, region: Region) -> None:
         self.home: Cells = machine.memory[region.buffer]
         self.shape, self.first = region.array, [machine.expr(i) for i in region.first]
         self.pixels, self.extents = region.pixels, region.extents
@@ -123,7 +122,7 @@ class _Whole:
 class _Tile:
     """A tile in shared memory."""
 
-    def __init__(self, machine: Machine, region: Region, dims: tuple[int, ...]) -> None:
+    def __init__(self, machine: Lanes, region: Region, dims: tuple[int, ...]) -> None:
         self.home: Cells = machine.memory[region.buffer]
         self.region, self.first, self.spread = region, machine.expr(region.first[0]), offsets(region, dims)
 
@@ -142,7 +141,7 @@ class _Tile:
 class Described:
     """An operand that a warpgroup finds by a descriptor: a tile of shared memory for each."""
 
-    def __init__(self, machine: Machine, tile: Buffer, region: Region) -> None:
+    def __init__(self, machine: Lanes, tile: Buffer, region: Region) -> None:
         self.machine, self.tile = machine, _Tile(machine, region, tile.dims)
 
     def where(self, f: Frame, lanes: int) -> np.ndarray:

@@ -7,11 +7,12 @@ dealt out again.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tensorir.errors import Problem
+from tensorir.interp.frame import Action, Frame
+from tensorir.interp.lanes import Lanes
 from tensorir.interp.memory import Cells, Fault
 from tensorir.interp.tiles import Described
 from tensorir.ir.build import as_expr, const
@@ -19,14 +20,11 @@ from tensorir.ir.layout import LANES_OF_WARP, lane_places
 from tensorir.ir.tree import Buffer, IntrinCall, Loop, Ramp, Region, Scope, Stmt, Store, Var
 from tensorir.ir.visit import find, reads
 
-if TYPE_CHECKING:
-    from tensorir.interp.machine import Action, Frame, Machine
-
 
 class _Operand:
     """One operand: the cells of a tile in each lane, and the tile of each warp."""
 
-    def __init__(self, machine: Machine, tile: Buffer, region: Region, call: IntrinCall) -> None:
+    def __init__(self, machine: Lanes, tile: Buffer, region: Region, call: IntrinCall) -> None:
         self.machine, self.home, self.lanes = machine, machine.memory[region.buffer], call.intrin.lanes
         self.described = Described(machine, tile, region) if tile.name in call.intrin.descriptors else None
         self.later = call.intrin.later
@@ -92,10 +90,8 @@ class _Operand:
             self.home.written[where] = True
 
 
-def collective(machine: Machine, call: IntrinCall) -> Action:
+def collective(machine: Lanes, call: IntrinCall) -> Action:
     """What executes a call; raises Fault ``warp.divergent`` where not all lanes of a warp arrive."""
-    from tensorir.interp.machine import Frame
-
     operands = [_Operand(machine, tile, region, call)
                 for tile, region in zip(call.intrin.operands, call.operands, strict=True)]  # fmt: skip
     meaning = _sums_outermost(call.intrin.inline(tuple(o.region for o in operands)))

@@ -18,7 +18,7 @@ from tensorir.expr.compute import compute, placeholder, reduce_axis
 from tensorir.expr.functions import cast
 from tensorir.expr.reducers import sum as sum_
 from tensorir.expr.tensor import Tensor
-from tensorir.intrin.intrin import Intrin, meaning, ship
+from tensorir.intrin.declare import Intrin, meaning, ship
 from tensorir.ir.tree import Expr
 
 
@@ -288,7 +288,7 @@ def ldmatrix(m: Multiplication, operand: str, order: str) -> Intrin:
 
 
 @functools.cache
-def shipped() -> None:
+def ship_all() -> None:
     """Make the instructions above known, which takes longer than to import all of this package."""
     for m in (*MULTIPLICATIONS.values(), *NARROW.values(), *IN_HALF):
         for order in ("nn", "nt", "tn", "tt"):

@@ -16,7 +16,7 @@ from tensorir.expr.functions import cast
 from tensorir.expr.reducers import sum as sum_
 from tensorir.expr.tensor import Tensor
 from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication, operand_fragment
-from tensorir.intrin.intrin import Intrin, meaning
+from tensorir.intrin.declare import Intrin, meaning
 from tensorir.intrin.match import MOST_SPAN
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Expr

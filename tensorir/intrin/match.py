@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from tensorir.arith.affine import Arith, Interval, Linear, conjuncts, same
+from tensorir.intrin.declare import MOST_DIMS, Intrin
 from tensorir.intrin.pixels import NoPixels, in_one, through_image
 from tensorir.ir.build import as_int, binary, const
 from tensorir.ir.dtypes import DTYPES
@@ -40,11 +40,6 @@ from tensorir.ir.tree import (
 )  # fmt: skip
 from tensorir.ir.visit import find, substitute, uses
 
-if TYPE_CHECKING:
-    from tensorir.intrin.intrin import Intrin
-
-MOST_DIMS = 5
-"""Of an array of which whole tiles are copied, and of a tile (CUDA driver API, cuTensorMapEncodeTiled)."""
 MOST_SPAN = 256
 """Elements of an array among which a tile is, along each dimension."""
 MOST_STEP = 8

@@ -7,10 +7,12 @@ Each has two texts. CPUs read and write vectors through pointers to vector types
 
 from __future__ import annotations
 
+import functools
+
 from tensorir.expr.compute import compute, placeholder, reduce_axis
 from tensorir.expr.reducers import sum as sum_
 from tensorir.expr.tensor import Tensor
-from tensorir.intrin.intrin import Intrin, meaning, ship
+from tensorir.intrin.declare import Intrin, meaning, ship
 
 LANES = (4, 8, 16)
 _MEMORY = "OpenCL C 3.0, 6.15.7 (vector data load and store functions)"
@@ -90,9 +92,12 @@ def dot() -> Intrin:
     )
 
 
-for _lanes in LANES:
-    ship(copy(_lanes))
-    ship(fma(_lanes))
-    for _name, _op in (("add", "+"), ("sub", "-"), ("mul", "*")):
-        ship(elementwise(_name, _op, _lanes))
-ship(dot())
+@functools.cache
+def ship_all() -> None:
+    """Make the instructions above known."""
+    for lanes in LANES:
+        ship(copy(lanes))
+        ship(fma(lanes))
+        for name, op in (("add", "+"), ("sub", "-"), ("mul", "*")):
+            ship(elementwise(name, op, lanes))
+    ship(dot())

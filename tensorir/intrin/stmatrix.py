@@ -7,9 +7,11 @@ belongs there from the registers of four threads.
 
 from __future__ import annotations
 
+import functools
+
 from tensorir.expr.compute import compute, placeholder
 from tensorir.intrin.cuda import MULTIPLICATIONS
-from tensorir.intrin.intrin import Intrin, meaning, ship
+from tensorir.intrin.declare import Intrin, meaning, ship
 
 COLUMNS = 16
 """Of the tile that one instruction stores."""
@@ -64,7 +66,10 @@ def stmatrix(kind: str, rows: tuple[int, ...], order: str) -> Intrin:
     )
 
 
-for _kind in KINDS:
-    for _rows in _TILES:
-        for _order in "nt":
-            ship(stmatrix(_kind, _rows, _order))
+@functools.cache
+def ship_all() -> None:
+    """Make the instructions above known."""
+    for kind in KINDS:
+        for rows in _TILES:
+            for order in "nt":
+                ship(stmatrix(kind, rows, order))

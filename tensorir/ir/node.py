@@ -19,6 +19,15 @@ _STATEMENTS = {"Stmt", "Stmt | None", "tuple[Stmt, ...]", "tuple[Role, ...]"}
 NODES: dict[str, type[Node]] = {}
 
 
+def fields_of(n: Node) -> str:
+    """The names of a node's fields."""
+    return ", ".join(n.FIELDS)
+
+
+brief_of: Callable[[Node], str] = fields_of
+"""What a node's repr says of it. ``ir/text.py``, which looks at every class of node, sets it to its ``brief``."""
+
+
 class Node(Shown):
     """Base of expressions, statements and regions."""
 
@@ -28,9 +37,7 @@ class Node(Shown):
     BODIES: ClassVar[tuple[tuple[str, bool], ...]] = ()  # those of them that are statements
 
     def __repr__(self) -> str:
-        from tensorir.ir.text import brief
-
-        return few_lines(f"<{type(self).__name__} {brief(self)}>")
+        return few_lines(f"<{type(self).__name__} {brief_of(self)}>")
 
     def children(self) -> tuple[Any, ...]:
         """Direct child nodes, in field order."""

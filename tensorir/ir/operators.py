@@ -22,7 +22,7 @@ class Operators(Generic[T]):
     WHOLE = False
     KIND = "element"
 
-    def _made(self, name: str, *args: Any, **options: Any) -> T:
+    def _made(self, name: str, /, *args: Any, **options: Any) -> T:
         raise NotImplementedError
 
     def __add__(self, o: Any) -> T:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+from tensorir.ir import node
 from tensorir.ir.layout import written
-from tensorir.ir.node import Node
+from tensorir.ir.node import Node, fields_of
 from tensorir.ir.once import nests, runs_once
 from tensorir.ir.tree import (
     Alloc,
@@ -148,7 +149,10 @@ def brief(n: Node) -> str:
             return show(n) if _small(n) else f"of dtype {n.dtype}, with more than {_BRIEF} parts"
         case Stmt():
             return lines(n.map(lambda c: Seq(()) if isinstance(c, Stmt) else c), 0)[0].strip()
-    return ", ".join(n.FIELDS)
+    return fields_of(n)
+
+
+node.brief_of = brief
 
 
 def _small(e: Expr) -> bool:

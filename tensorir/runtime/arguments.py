@@ -19,7 +19,7 @@ from tensorir.errors import LaunchError, LaunchTypeError, Problem, refuse
 from tensorir.errors.needs import need_int, need_ints, shown
 from tensorir.interp.numbers import numpy_dtype as numpy_dtype
 from tensorir.ir.dtypes import DTYPES, WIDENED, dtype_of, from_numpy
-from tensorir.runtime.device import Device
+from tensorir.runtime.base import Device
 
 Wrap = Callable[[Any], Any]
 

@@ -24,8 +24,8 @@ from tensorir.codegen.pool import PROLOGUE, pool_text
 from tensorir.codegen.source import KernelLaunch, Source
 from tensorir.errors import CompileError, DeviceError, LaunchError, refuse
 from tensorir.runtime.arguments import address, aligned_empty
+from tensorir.runtime.base import Bytes, Device, DeviceInfo, Module, Step
 from tensorir.runtime.cache import cache_key, default_cache
-from tensorir.runtime.device import Bytes, Device, DeviceInfo, Module, Step
 from tensorir.runtime.host import CPUINFO, as_here, cores, flags_here
 from tensorir.runtime.limits import check_source
 from tensorir.runtime.opencl import compile_error

@@ -21,8 +21,8 @@ import numpy as np
 
 from tensorir.codegen.source import KernelLaunch, Source, TensorMap
 from tensorir.errors import CompileError, DeviceError, LaunchError, Problem, TensorIRError, refuse
+from tensorir.runtime.base import Bytes, Device, DeviceInfo, Module, Step
 from tensorir.runtime.cuda import compile_cubin, load_cupy, nvrtc_version
-from tensorir.runtime.device import Bytes, Device, DeviceInfo, Module, Step
 from tensorir.runtime.limits import check_registers, check_shared, check_source
 from tensorir.runtime.tensor_maps import TensorMapError, encoded
 from tensorir.target import Target, preset

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from tensorir.codegen.source import KernelLaunch, Param, Source, itemsize
 from tensorir.errors import Problem
 from tensorir.runtime.arguments import bytes_of
+from tensorir.runtime.base import Device, Module, Step
 from tensorir.runtime.call import Call
-from tensorir.runtime.device import Device, Module, Step
 
 GUARD_BYTES = 4096  # on each side of every array
 PROBE_SECONDS = 0.005  # long against the 30-80 us of one finish

@@ -7,7 +7,7 @@ import math
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,13 +16,12 @@ from tensorir.errors import LaunchError, Problem, warn
 from tensorir.errors.shown import Shown, few_lines
 from tensorir.runtime import guard as guarding
 from tensorir.runtime.arguments import bytes_of
+from tensorir.runtime.base import Device, Module, Step
 from tensorir.runtime.call import Attached, Call, accept, attach, fixed_values
-from tensorir.runtime.device import Device, Module, Step, open_device
+from tensorir.runtime.device import open_device
 from tensorir.runtime.quick import QuickCall
+from tensorir.runtime.timing import Timing, copied_names, measure
 from tensorir.target import Target
-
-if TYPE_CHECKING:
-    from tensorir.runtime.timing import Timing
 
 
 class Program(Shown):
@@ -126,8 +125,6 @@ class Program(Shown):
     ) -> Timing:
         """Seconds of one run of the kernels on these arrays; copies to and from the device, kernels that run once, and
         waiting for other queues are not included."""
-        from tensorir.runtime.timing import measure
-
         bound = self.bind(*arrays, out=out)
         bound()
         bound._natives = []  # their turn has come
@@ -307,8 +304,6 @@ class BoundLaunch(Shown):
             program._enqueue(self._once, self._natives)
 
     def __repr__(self) -> str:
-        from tensorir.runtime.timing import copied_names
-
         copies = f"; copies of {copied_names(self.copies)}" if self.copies else ""
         use = f"b() enqueues, b.wait() returns the results{copies}"
         return few_lines(f"<bound launch of {repr(self._program)[1:-1]}: {use}>")

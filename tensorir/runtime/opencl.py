@@ -20,9 +20,9 @@ import numpy as np
 
 from tensorir.codegen.source import WIDE_MACRO, KernelLaunch, Source
 from tensorir.errors import CompileError, DeviceError, LaunchError, Problem, refuse
+from tensorir.runtime.base import Bytes, Device, DeviceInfo, Module, Step
 from tensorir.runtime.cache import cache_key, default_cache
 from tensorir.runtime.caches import damaged_pocl_cache, ensure_cache, pocl_cache
-from tensorir.runtime.device import Bytes, Device, DeviceInfo, Module, Step
 from tensorir.runtime.host import as_here, name_processor
 from tensorir.runtime.limits import check_shared, check_source
 from tensorir.target import Target, preset

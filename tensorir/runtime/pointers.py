@@ -12,8 +12,8 @@ import numpy as np
 
 from tensorir.codegen.source import Param, itemsize
 from tensorir.runtime.arguments import scalar_value
+from tensorir.runtime.base import Bytes
 from tensorir.runtime.call import least_align
-from tensorir.runtime.device import Bytes
 from tensorir.runtime.launch import Program
 
 

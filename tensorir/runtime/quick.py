@@ -28,8 +28,8 @@ from tensorir.runtime.arguments import (
     scalar_value,
     wrapped,
 )
+from tensorir.runtime.base import Device
 from tensorir.runtime.call import avoidable, least_align
-from tensorir.runtime.device import Device
 
 if TYPE_CHECKING:
     from tensorir.runtime.launch import Program

@@ -13,7 +13,7 @@ from tensorir.errors import LaunchError, LaunchTypeError, Problem, refuse
 from tensorir.errors.needs import shown
 from tensorir.errors.shown import Shown, few_lines
 from tensorir.runtime.arguments import Argument, bytes_of
-from tensorir.runtime.device import Step
+from tensorir.runtime.base import Step
 from tensorir.runtime.launch import BoundLaunch
 from tensorir.runtime.timing import Timing, measure
 

@@ -12,7 +12,7 @@ from tensorir.errors.needs import need_int, plain_int, wrong
 from tensorir.errors.shown import Shown
 from tensorir.expr.program import as_outputs, program_of
 from tensorir.expr.tensor import Tensor
-from tensorir.intrin.intrin import Intrin
+from tensorir.intrin.declare import Intrin
 from tensorir.ir.tree import Buffer, Kind, Loop, Program, Stage
 from tensorir.schedule import marks
 from tensorir.schedule.analysis import Index, index_of, lookup

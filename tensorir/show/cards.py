@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import singledispatch
 from typing import Any
 
@@ -50,6 +51,13 @@ from tensorir.tune.outcome import Timed, TuneOutcome, reason_of, without_default
 from tensorir.tune.progress import between, duration, milliseconds, rate, statuses
 from tensorir.tune.record import steady_s
 from tensorir.tune.space import Space
+
+
+def html_of(x: Any) -> str:
+    """The HTML of a public object: no scripts, nothing from a network, readable in a saved file."""
+    if live := sys.modules.get("tensorir.show.live"):
+        live.give_way(x)
+    return str(card_of(x))
 
 
 @singledispatch

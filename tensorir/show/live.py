@@ -13,6 +13,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tensorir import _package
 from tensorir.show import curves
 from tensorir.show.pieces import Html, card, code, table
 from tensorir.tune.progress import Progress, SetProgress, between, duration, eta, line, rate, set_line, statuses
@@ -159,9 +160,7 @@ def watched(heard: Single | Several, options: Options, run: Callable[[Options], 
         return run(options)
     with Cell(heard, put) as cell:
         outcome = run(cell.listening(options))
-    from tensorir.show import html_of
-
-    put(html_of(outcome), repr(outcome))
+    put(_package.html_of(outcome), repr(outcome))
     _stay(outcome, put)
     return outcome
 

@@ -1,6 +1,7 @@
 """The verbs: results on stdout, messages on stderr, exit codes, never a traceback."""
 
 import errno
+import inspect
 import io
 import json
 import re
@@ -18,7 +19,7 @@ from click.shell_completion import ShellComplete
 
 import tensorir as tir
 from tensorir.api import shape_search
-from tensorir.cli import common, main, parse
+from tensorir.cli import common, early, main, parse, verbs
 from tensorir.cli.common import Stop
 from tensorir.errors import Problem
 from tensorir.errors.catalogue import find
@@ -59,6 +60,30 @@ def test_help_loads_nothing_heavy():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
     assert all(verb in done.stdout for verb in main.VERBS) and "\x1b" not in done.stdout
+
+
+def leaves(group, name=""):
+    """Every verb below a group, by what is typed."""
+    for word, verb in group.items():
+        if hasattr(verb, "commands"):
+            yield from leaves(verb.commands, f"{name}{word} ")
+        else:
+            yield f"{name}{word}", verb
+
+
+@pytest.mark.parametrize(("name", "verb"), [*leaves(verbs.VERBS)])
+def test_the_work_of_a_verb_takes_its_options(name, verb):
+    """It is imported when it is called, so that nothing but this and calls compare the two."""
+    given = {p.name for p in verb.params}
+    works = [verb.callback.found()]
+    if works[0] is early.tune:
+        given.add("began")
+        works.append(early._tune.found())
+    for work in works:
+        taken = inspect.signature(work).parameters
+        named = {k for k, p in taken.items() if p.kind is not p.VAR_KEYWORD}
+        assert named <= given
+        assert named == given or len(taken) > len(named), f"{name}: {given ^ named}"
 
 
 @pytest.mark.parametrize("verb", main.VERBS)
@@ -226,7 +251,7 @@ def test_a_workload_that_exits_is_no_success(cli, tmp_path, text, args, word):
 
 def test_internal_errors_go_to_a_file(cli, monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr("tensorir.runtime.device.devices", lambda: 1 / 0)
+    monkeypatch.setattr("tensorir.cli.verb_devices.devices", lambda: 1 / 0)
     code, out, err = cli("devices")
     assert code == common.BUG and not out and "this is a bug" in err
     assert "ZeroDivisionError" in next(tmp_path.glob("tensorir-error-*")).read_text()
@@ -236,7 +261,7 @@ def test_interrupt_is_130(cli, monkeypatch):
     def interrupt():
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tensorir.runtime.device.devices", interrupt)
+    monkeypatch.setattr("tensorir.cli.verb_devices.devices", interrupt)
     assert cli("devices")[0] == common.INTERRUPTED
 
 

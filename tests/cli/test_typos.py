@@ -9,7 +9,7 @@ import pytest
 from tensorir import ops
 from tensorir.api.options import Options
 from tensorir.api.tuning import refuse_options
-from tensorir.cli import main, options, parse, verb_log, verb_tune
+from tensorir.cli import main, operators, options, verbs
 from tensorir.cli.common import Stop
 from tensorir.errors import TensorIRError
 from tensorir.errors.catalogue import entries
@@ -83,14 +83,14 @@ def long_options(verb):
 
 WORDS = {
     "verb": (main.VERBS, command),
-    "log": (verb_log.command.commands, lambda w: command("log", w)),
+    "log": (verbs.VERBS["log"].commands, lambda w: command("log", w)),
     "cache": (("export", "import"), lambda w: command("cache", w)),
-    "operator": (parse.OPERATORS, lambda w: command("tune", w, "8x8x8", "--dry-run")),
+    "operator": (operators.OPERATORS, lambda w: command("tune", w, "8x8x8", "--dry-run")),
     "list": (ops.OPERATORS, lambda w: command("list", w)),
     "layout": (("NCHW", "NHWC"), lambda w: command("show", *CONV, "--layout", w)),
-    "act": (options._ACTS, lambda w: command("show", *CONV, "--act", w)),
-    "precision": (options._PRECISIONS, lambda w: command("show", *CONV, "--precision", w)),
-    "tuner": (verb_tune.TUNERS, lambda w: command("tune", *CONV, "--tuner", w)),
+    "act": (options.ACTIVATIONS, lambda w: command("show", *CONV, "--act", w)),
+    "precision": (options.PRECISIONS, lambda w: command("show", *CONV, "--precision", w)),
+    "tuner": (verbs.TUNERS, lambda w: command("tune", *CONV, "--tuner", w)),
     "progress": (("auto", "live", "plain", "none"), lambda w: command("tune", *CONV, "--progress", w)),
     "dtype": ([*(n for n in DTYPES if n != "index"), *SHORT], lambda w: refusal(dtype_of, w)),
     "option": (long_options("tune"), lambda w: command("tune", w)),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tensorir.errors import Problem, ScheduleError
+from tensorir.intrin.declare import MOST_DIMS
 from tensorir.intrin.hopper import tile_copy, tile_store
-from tensorir.intrin.match import MOST_DIMS, MOST_SPAN
+from tensorir.intrin.match import MOST_SPAN
 from tensorir.ir.build import as_expr, as_int, binary
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Buffer, Expr, Kind, Loop, Scope, Stage, Stmt, Var

@@ -1,0 +1,15 @@
+"""What doctor found, a line of its answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line: ok is None for what is optional and absent."""
+
+    name: str
+    ok: bool | None
+    detail: str
+    fix: str = ""

@@ -1,0 +1,92 @@
+"""What doctor finds with the rest of the package, of which something may be missing or broken."""
+
+from __future__ import annotations
+
+import shlex
+from importlib.metadata import version
+
+from tensorir.api.measurer import Measurer
+from tensorir.api.options import Options
+from tensorir.api.workload import Origin, Workload
+from tensorir.cli.finding import Finding
+from tensorir.cli.probe import probe
+from tensorir.codegen.dialect import CUDA_PROBE
+from tensorir.errors import TensorIRError
+from tensorir.runtime.cache import stat
+from tensorir.runtime.caches import pocl_cache, pocl_files
+from tensorir.runtime.cuda import compile_cubin, nvrtc_version, sass
+from tensorir.runtime.device import devices
+from tensorir.tune.gp import missing
+
+
+def find_devices() -> list[Finding]:
+    """What is there to compute on, and what is wrong with the rest."""
+    found = []
+    for d in devices():
+        if d.language in ("cuda", "c") and not d.usable:
+            found.append(Finding(f"device {d.name}", None, d.reason, d.fix))
+        else:
+            what = d.driver if d.language == "c" else d.platform
+            label = f"{d.label}, {what}{' (simulator: only by name)' if d.simulator else ''}"
+            good = d.usable and not d.simulator
+            found.append(Finding(f"device {d.name}", good if not d.simulator else None, d.reason or label, d.fix))
+    return found
+
+
+def find_kernel() -> list[Finding]:
+    """Compile and run one kernel on the default device, in a process of its own."""
+    work: Workload = probe()
+    work.origin = Origin("module", "probe", {}, "tensorir.cli.probe")
+    with Measurer(work, None, Options()) as measurer:
+        measurer.open()
+        answer = measurer.check("only", {})
+    wrong = [c for c in answer["checks"] if not c["ok"]]
+    detail = "compiled, run and checked" if not wrong else f"{wrong[0]['name']}: {wrong[0]['detail']}"
+    return [Finding("kernel", answer["ok"], detail, "another OpenCL runtime, or --device")]
+
+
+def find_cuda() -> list[Finding]:
+    """Whether CUDA is compiled here, and its machine code is shown."""
+    try:
+        number = nvrtc_version()
+        cubin = compile_cubin(CUDA_PROBE, "sm_80", cache=False)
+    except TensorIRError as error:
+        problem = error.problems[0]
+        return [Finding("nvrtc", None, problem.message[:200], problem.hint)]
+    found = [Finding("nvrtc", True, f"{number}: compiles for sm_80 without a GPU")]
+    try:
+        sass(cubin)
+        found.append(Finding("nvdisasm", True, "shows machine code"))
+    except TensorIRError as error:
+        found.append(Finding("nvdisasm", None, error.problems[0].message[:200], error.problems[0].hint))
+    return found
+
+
+def find_search() -> list[Finding]:
+    """Whether the default search has its package."""
+    reason = missing()
+    if reason:
+        return [Finding("scikit-optimize", None, f"{reason}; 'climb' searches instead", "pip install scikit-optimize")]
+    return [Finding("scikit-optimize", True, version("scikit-optimize"))]
+
+
+def find_cache() -> list[Finding]:
+    """Where compiled kernels are kept."""
+    try:
+        found = stat()
+    except TensorIRError as error:
+        return [Finding("cache", False, error.problems[0].message, error.problems[0].hint)]
+    where = found.directory or "in memory only"
+    return [
+        Finding("cache", bool(found.directory) or None, f"{where}: {found.entries} entries, {found.bytes / 1e6:.1f} MB")
+    ]
+
+
+def find_pocl() -> list[Finding]:
+    """Whether the files of PoCL's own cache are whole."""
+    folder = pocl_cache()
+    files = list(pocl_files(folder))
+    if bad := [path for path, whole in files if not whole]:
+        detail = f"{len(bad)} of {len(files)} files are damaged, and PoCL ends the process that meets one: {bad[0]}"
+        return [Finding("PoCL's cache", False, detail, f"rm -r {shlex.quote(str(folder))}")]
+    return [Finding("PoCL's cache", True if files else None, f"{folder}: {len(files)} files")]

@@ -1,0 +1,78 @@
+"""The lanes that run a part of a kernel, and what its statements and expressions are compiled to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from tensorir.ir.tree import Buffer, Loop, Stmt, Var
+
+
+class KernelLike(Protocol):
+    """What the interpreter needs of a lowered kernel (``lower.kernel.Kernel``)."""
+
+    @property
+    def params(self) -> tuple[Buffer, ...]: ...
+    @property
+    def axes(self) -> tuple[Loop, ...]: ...
+    @property
+    def body(self) -> Stmt: ...
+    @property
+    def grid(self) -> tuple[int, int, int]: ...
+    @property
+    def block(self) -> tuple[int, int, int]: ...
+
+
+class Frame:
+    """The lanes that are active: thread-dependent values as arrays over them.
+
+    own:    for each depth of loops that run at once the numbers of the lanes' own memory allocated there
+    wanted: the lanes of a vector whose values go anywhere, by thread; None for all
+    """
+
+    __slots__ = ("block", "cache", "env", "lane", "me", "own", "wanted")
+
+    def __init__(self, env: dict[Var, Any], lane: np.ndarray, block: np.ndarray, me: np.ndarray,
+                 own: tuple[np.ndarray, ...] = ()) -> None:  # fmt: skip
+        self.env, self.lane, self.block, self.me = env, lane, block, me
+        self.own = own or (lane,)
+        self.cache: dict[Any, Any] = {}
+        self.wanted: np.ndarray | None = None
+
+    def only(self, mask: np.ndarray) -> Frame:
+        env = {v: x[mask] if isinstance(x, np.ndarray) and x.ndim else x for v, x in self.env.items()}
+        lane, *deeper = [x[mask] for x in self.own]
+        some = Frame(env, lane, self.block[mask], self.me[mask], (lane, *deeper))
+        some.wanted = None if self.wanted is None else self.wanted[mask]
+        return some
+
+    def wanting(self, lanes: np.ndarray) -> Frame:
+        """The same threads, of whose vectors these lanes (of those wanted so far) go anywhere."""
+        some = Frame(self.env, self.lane, self.block, self.me, self.own)
+        some.cache = self.cache
+        some.wanted = lanes if self.wanted is None else lanes & self.wanted
+        return some
+
+    def wanted_of(self, where: np.ndarray) -> np.ndarray | None:
+        """Which of the cells that vectors, or threads, read go anywhere."""
+        if self.wanted is None:
+            return None
+        return np.broadcast_to(self.wanted, where.shape) if where.ndim == 2 else np.asarray(self.wanted.any(axis=1))
+
+    def repeated(self, times: int, values: Mapping[Var, np.ndarray], private: bool = False) -> Frame:
+        """Each lane ``times`` times, side by side, with these ``values`` (of so many lanes) besides its own.
+
+        private: they are lanes with memory of their own
+        """
+        env = {v: np.repeat(x, times) if isinstance(x, np.ndarray) and x.ndim else x for v, x in self.env.items()}
+        env.update({v: np.tile(x, len(self.lane)) for v, x in values.items()})
+        lane, *deeper = [np.repeat(x, times) for x in self.own]
+        if private:
+            deeper.append((self.own[-1][:, None] * times + np.arange(times)).ravel())
+        return Frame(env, lane, np.repeat(self.block, times), np.repeat(self.me, times), (lane, *deeper))
+
+
+Value = Callable[[Frame], Any]
+Action = Callable[[Frame], None]

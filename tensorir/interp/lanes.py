@@ -1,0 +1,278 @@
+"""What is compiled of a kernel for some of its blocks at once: addresses and expressions, one array lane a thread.
+
+Expressions are compiled to Python closures once per kernel. An index is split into a part that depends on the thread
+only, computed once, and a part in loop variables, which is a Python integer.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from tensorir.arith.affine import Arith
+from tensorir.errors import Problem
+from tensorir.interp.apart import PRIVATE
+from tensorir.interp.frame import Action, Frame, KernelLike, Value
+from tensorir.interp.memory import Cells, Fault
+from tensorir.interp.numbers import Numbers
+from tensorir.interp.products import Later, Touched
+from tensorir.ir.build import as_int
+from tensorir.ir.tree import (
+    Binary,
+    Broadcast,
+    Buffer,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Kind,
+    Load,
+    Pack,
+    Ramp,
+    Scope,
+    Select,
+    Stmt,
+    Unary,
+    Var,
+)  # fmt: skip
+from tensorir.ir.visit import find, lanes_of
+
+
+class Lanes(ABC):
+    """Some blocks of a kernel: one lane a thread, each kind of expression a method that compiles it."""
+
+    def __init__(self, k: KernelLike, memory: Mapping[Buffer, Cells], scalars: Mapping[Var, Any], numbers: Numbers,
+                 blocks: range, block_of: np.ndarray) -> None:  # fmt: skip
+        self.k, self.n, self.block_of = k, numbers, block_of
+        self.memory = dict(memory)
+        bx, by, bz = k.block
+        gx, gy, _ = k.grid
+        self.cluster = next((as_int(x.extent) for x in k.axes if x.kind is Kind.CLUSTER), 1)
+        self.threads, self.blocks = bx * by * bz, len(blocks)
+        t, b = np.arange(self.threads), np.arange(blocks.start, blocks.stop)
+        thread, block = np.tile(t, self.blocks), np.repeat(b, self.threads)
+        hardware = {
+            Kind.THREAD_X: thread % bx, Kind.THREAD_Y: thread // bx % by, Kind.THREAD_Z: thread // (bx * by),
+            Kind.BLOCK_X: block % gx // self.cluster, Kind.BLOCK_Y: block // gx % gy, Kind.BLOCK_Z: block // (gx * gy),
+            Kind.CLUSTER: block % gx % self.cluster,
+        }  # fmt: skip
+        env: dict[Var, Any] = {x.var: hardware[x.kind] for x in k.axes}
+        self.hardware = set(env)
+        env.update(scalars)
+        self.epoch = np.zeros(self.blocks, np.int32)
+        self.frame = Frame(env, np.arange(len(thread)), block - blocks.start, block * self.threads + thread)
+        self.arith = Arith()
+        self.lanes, self.copies = len(thread), [len(thread)]  # in the loops that are compiled, and of own memory there
+        self.depth: dict[Buffer, int] = {}
+        self.later = Later()
+
+    @abstractmethod
+    def stmt(self, s: Stmt) -> Action:
+        """A closure that executes ``s``."""
+
+    @contextmanager
+    def widened(self, inner: set[Var], times: int, private: bool) -> Iterator[set[Var]]:
+        """What is compiled meanwhile runs on so many times the lanes, which tell the loop variables ``inner``; gives
+        what each lane knew before.
+        """
+        known, lanes = self.hardware, self.lanes
+        self.hardware, self.lanes = known | inner, lanes * times
+        if private:
+            self.copies.append(self.copies[-1] * times)
+        yield known
+        if private:
+            self.copies.pop()
+        self.hardware, self.lanes = known, lanes
+
+    def is_private(self, b: Buffer) -> bool:
+        """Whether each lane has a buffer of its own: shared memory, too, where a block is one thread."""
+        return b.scope in PRIVATE or (b.scope is Scope.SHARED and self.threads == 1 and self.cluster == 1)
+
+    def begin_product(self, made: list[Touched], read: list[Touched]) -> None:
+        """An instruction of warpgroups is under way: its registers wait for it, and what it reads has to stay."""
+        self.later.of["products"].begin(made, read)
+
+    def who(self, f: Frame, where: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The threads that access cells, the barriers they have passed, and the blocks of all threads."""
+        me, now = f.me, self.epoch[f.block]
+        if where.ndim == 2:
+            me, now = me[:, None], now[:, None]
+        return me, now, self.block_of
+
+    # --- addresses
+
+    def cells_of(self, b: Buffer, i: Expr) -> Callable[[Frame], np.ndarray]:
+        """Absolute cells of an access, one per lane (and per vector lane)."""
+        cells = self.memory[b]
+        ramp = isinstance(i, Ramp)
+        width = i.lanes if isinstance(i, Ramp) else b.lanes
+        scale = 1 if isinstance(i, Ramp) else b.lanes
+        fixed, moving = self._split(i.base if isinstance(i, Ramp) else i)
+        size, name = cells.size, b.name
+        spread = np.arange(width) if ramp or b.lanes > 1 else None
+        key = id(fixed), b
+        private, depth = self.is_private(b), self.depth.get(b, 0)
+
+        def run(f: Frame) -> np.ndarray:
+            found = f.cache.get(key)
+            if found is None:
+                base = np.broadcast_to(np.asarray(fixed(f)) * scale, f.lane.shape)
+                copy = f.own[depth] if private else f.block if b.scope is Scope.SHARED else 0
+                home = base + copy * size
+                if spread is not None:
+                    home = home[:, None] + spread
+                found = home, *_bounds(base)
+                f.cache[key] = found
+            home, low, high = found
+            step = moving(f)
+            if isinstance(step, np.ndarray):
+                step = step * scale
+                exact = np.asarray(fixed(f)) * scale + step
+                low, high = _bounds(exact)
+                out = home + (step if spread is None else step[:, None])
+            else:
+                step *= scale
+                low, high = low + step, high + step
+                out = home + step
+            if len(f.lane) and (low < 0 or high + width > size):
+                bad = low if low < 0 else high + width - 1
+                raise Fault(Problem("memory.out-of-bounds", f"{name}[{bad}] is outside the {size} elements of {name}"))
+            return out  # type: ignore[no-any-return]
+
+        return run
+
+    def _split(self, i: Expr) -> tuple[Value, Value]:
+        """An index as a part fixed per thread and a part that loops move."""
+        form = self.arith.linear(i)
+        fixed, loops, other = [], [], []
+        for atom, c in form.terms.items():
+            names = find(atom, Var)
+            if not find(atom, Load) and all(v in self.hardware for v in names):
+                fixed.append((self.expr(atom), c))
+            elif isinstance(atom, Var):
+                loops.append((atom, c))
+            else:
+                other.append((self.expr(atom), c))
+        constant = form.constant
+
+        def first(f: Frame) -> Any:
+            out: Any = constant
+            for e, c in fixed:
+                out = out + e(f) * c
+            return out
+
+        def rest(f: Frame) -> Any:
+            out: Any = 0
+            for v, c in loops:
+                out = out + f.env[v] * c
+            for e, c in other:
+                out = out + e(f) * c
+            return out
+
+        return first, rest
+
+    # --- expressions
+
+    def expr(self, e: Expr) -> Value:
+        """A closure that evaluates ``e``."""
+        n = self.n
+        match e:
+            case Const():
+                value = n.const(e.value, e.dtype)
+                return lambda f: value
+            case Var():
+                return lambda f: f.env[e]
+            case Load():
+                return self._load(e)
+            case Binary():
+                if e.op in ("and", "or") and lanes_of(e) == 1 and find(e.b, Load):
+                    return self._lazily(e)
+                a, b, op, kind = self.expr(e.a), self.expr(e.b), e.op, e.a.dtype
+                return lambda f: n.binary(op, a(f), b(f), kind)
+            case Select():
+                return self._select(e)
+            case Cast():
+                a, old, new = self.expr(e.a), e.a.dtype, e.dtype
+                return lambda f: n.cast(a(f), old, new)
+            case Unary():
+                a, op, kind = self.expr(e.a), e.op, e.dtype
+                return lambda f: n.unary(op, a(f), kind)
+            case Call():
+                args, fn, kind, given = [self.expr(x) for x in e.args], e.fn, e.dtype, e.args[0].dtype
+                return lambda f: n.call(fn, [x(f) for x in args], kind, given)
+            case Broadcast():
+                a = self.expr(e.value)
+                return lambda f: _column(a(f))
+            case Pack():
+                items = [self.expr(i) for i in e.items]
+                return lambda f: np.stack([np.broadcast_to(i(f), f.lane.shape) for i in items], axis=-1)
+        raise Fault(Problem("interp.not-lowered", f"{type(e).__name__} has no meaning in a lowered kernel"))
+
+    def _load(self, e: Load) -> Value:
+        cells, at = self.memory[e.buffer], self.cells_of(e.buffer, e.index[0])
+
+        def run(f: Frame) -> Any:
+            where = at(f)
+            if cells.watched:
+                return cells.read(where, *self.who(f, where), f.wanted_of(where))
+            if cells.written is not None:
+                cells.need_written(where, f.wanted_of(where))
+            return cells.values[where]
+
+        return run
+
+    def _lazily(self, e: Binary) -> Value:
+        """``&&`` and ``||`` look at their right side only where the left one leaves the answer open."""
+        a, b, both = self.expr(e.a), self.expr(e.b), e.op == "and"
+
+        def run(f: Frame) -> Any:
+            c = a(f)
+            if not isinstance(c, np.ndarray) or c.ndim == 0:
+                return b(f) if bool(c) == both else c
+            still = c if both else ~c
+            if still.all():
+                return b(f)
+            if not still.any():
+                return c
+            out = c.copy()
+            out[still] = b(f.only(still))
+            return out
+
+        return run
+
+    def _select(self, e: Select) -> Value:
+        """Only the chosen side is evaluated, lane by lane."""
+        cond, a, b, kind = self.expr(e.cond), self.expr(e.a), self.expr(e.b), self.n.storage(e.dtype)
+        lanes = lanes_of(e)
+        vector, each = lanes > 1, lanes_of(e.cond) > 1
+
+        def run(f: Frame) -> Any:
+            c = cond(f)
+            if each:  # both sides are computed in all lanes
+                c = np.broadcast_to(c, (len(f.lane), lanes))
+                return np.asarray(np.where(c, a(f.wanting(c)), b(f.wanting(~c))), kind)
+            if not isinstance(c, np.ndarray) or c.ndim == 0:
+                return a(f) if c else b(f)
+            if c.all():
+                return a(f)
+            if not c.any():
+                return b(f)
+            yes, no = a(f.only(c)), b(f.only(~c))
+            wide = [np.asarray(x).shape[-1] for x in (yes, no) if np.asarray(x).ndim == 2]
+            out = np.zeros((len(c), max(wide, default=1)) if vector else len(c), kind)  # equal lanes may be one column
+            out[c], out[~c] = yes, no
+            return out
+
+        return run
+
+
+def _bounds(x: np.ndarray) -> tuple[int, int]:
+    return (int(x.min()), int(x.max())) if x.size else (0, 0)
+
+
+def _column(x: Any) -> Any:
+    return x[:, None] if isinstance(x, np.ndarray) and x.ndim == 1 else x
