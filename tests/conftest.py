@@ -10,6 +10,7 @@ import pytest
 
 GOLDEN = Path(__file__).parent / "golden"
 os.environ.pop("COLUMNS", None)  # readline leaves it to the processes of xdist, which are no terminals
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "16")  # NumPy's threads spin for 60 ms in each process that imports it
 
 
 def pytest_addoption(parser):

@@ -21,6 +21,7 @@ import numpy as np
 from tensorir.codegen.source import WIDE_MACRO, KernelLaunch, Source
 from tensorir.errors import CompileError, DeviceError, LaunchError, Problem, refuse
 from tensorir.runtime.base import Bytes, Device, DeviceInfo, Module, Step
+from tensorir.runtime.builtins import SKIP, declarations, headers_of
 from tensorir.runtime.cache import cache_key, default_cache
 from tensorir.runtime.caches import damaged_pocl_cache, ensure_cache, pocl_cache
 from tensorir.runtime.host import as_here, name_processor
@@ -160,6 +161,7 @@ class OpenCLDevice(Device):
         self._has_binaries = self.coherent = pocl  # PoCL's buffers *are* the host memory: no map needed to see them
         flags = cl.mem_flags
         self._shared = tuple(int(access | flags.USE_HOST_PTR) for access in (flags.READ_ONLY, flags.READ_WRITE))
+        self.headers = headers_of(handle.platform.version)
         self._siblings: list[OpenCLDevice] = []
         atexit.register(_finish_at_exit, weakref.ref(self))
 
@@ -418,11 +420,13 @@ class OpenCLModule(Module):
         return program
 
     def _build(self) -> Any:
-        cl = self._cl
+        cl, device, text = self._cl, self._device, self._source.text
+        if device.headers is not None:
+            with contextlib.suppress(cl.Error):  # a name that the text makes of others, or an error that is told below
+                short = cl.Program(device.context, declarations(device.headers, text) + text)
+                return short.build(options=[*device.options, SKIP], cache_dir=False)
         try:
-            return cl.Program(self._device.context, self._source.text).build(
-                options=list(self._device.options), cache_dir=False
-            )
+            return cl.Program(device.context, text).build(options=list(device.options), cache_dir=False)
         except cl.Error as error:
             said = re.sub(r"\S*\.cl:(\d+):(\d+):", r"line \1:\2:", str(error))
             raise compile_error("compile.opencl", self._source.name, self._source.text, said) from None

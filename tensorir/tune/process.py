@@ -69,8 +69,13 @@ _KEEP_PREFIXES = (
     "CUPY_",
     "NVIDIA_",
     "OMP_",
+    "OPENBLAS_",
     "TENSORIR_",
 )
+_QUIET = {"OPENBLAS_THREAD_TIMEOUT": "16"}
+"""Of NumPy's threads, log2 of the turns for which they spin on other cores when it is imported, and after each product:
+60 ms of processor time each where nothing is said, beside what is timed.
+"""
 NO_ROOM = os.strerror(errno.ENOSPC)
 MOST_PHASE = 200  # characters of a phase that are kept
 LAST = "last"
@@ -84,7 +89,7 @@ class WorkerError(TensorIRError):
 def scrubbed_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the variables a worker needs; loader hooks, compiler flag injections and credentials stay out."""
     kept = {key: value for key, value in os.environ.items() if key in _KEEP or key.startswith(_KEEP_PREFIXES)}
-    return kept | dict(extra or {})
+    return _QUIET | kept | dict(extra or {})
 
 
 class _DiedError(Exception):

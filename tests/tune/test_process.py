@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tensorir.tune import child, process
-from tensorir.tune.process import Worker, WorkerError
+from tensorir.tune.process import Worker, WorkerError, scrubbed_environment
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -81,6 +81,16 @@ def test_environment_is_scrubbed(monkeypatch):
     assert (
         not {"LD_PRELOAD_X", "NVCC_PREPEND_FLAGS", "AWS_SECRET_ACCESS_KEY", "PYTHONSTARTUP", "PYTHONPATH"} & env.keys()
     )
+
+
+@pytest.mark.parametrize("said", [None, "20"])
+def test_threads_of_numpy_soon_sleep_unless_the_user_says(said, monkeypatch):
+    """They would spin beside what is timed."""
+    monkeypatch.delenv("OPENBLAS_THREAD_TIMEOUT", raising=False)
+    if said:
+        monkeypatch.setenv("OPENBLAS_THREAD_TIMEOUT", said)
+    assert int(scrubbed_environment()["OPENBLAS_THREAD_TIMEOUT"]) == int(said or 16)
+    assert scrubbed_environment({"OPENBLAS_THREAD_TIMEOUT": "5"})["OPENBLAS_THREAD_TIMEOUT"] == "5"
 
 
 def test_modules_of_the_callers_path_are_found(tmp_path, monkeypatch):
