@@ -23,6 +23,7 @@ from tensorir.ir.visit import find
 from tensorir.lower.kernel import Module
 from tensorir.lower.pipeline import lower
 from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.trace import Trace
 
 WORK = 60_000
 """Iterations of the unscheduled program above which a shape is too large to interpret in a moment."""
@@ -73,7 +74,7 @@ def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
 
     Axes are varied together, so that a few shapes cover every class of tail.
     """
-    axes = axes_of(s.outputs)
+    axes = _free_axes(s)
     periods = {name: _periods(s, name, n) for name, (_, n) in axes.items()}
     wanted = []
     plan = ((_exact, -1), (_more, -1), (_more, 0), (_less, -1), (_one, 0), (_prime, 0), (_twice, 0), (_double, -1))
@@ -94,6 +95,21 @@ def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
         wanted.insert(0, whole)
     small = [_shrunk(w, WORK) for w in wanted]
     return [w for n, w in enumerate(small) if w not in small[:n]]
+
+
+def _free_axes(s: Schedule) -> dict[str, tuple[Var, int]]:
+    """The axes that may have any extent: without those to which an algorithm is tied, the taps of a filter."""
+    steps = Trace(x for x in s.trace if x.primitive == "redeclare")
+    return {name: (v, n) for name, (v, n) in axes_of(s.began_with).items() if not steps or _takes(s, steps, {v: n + 1})}
+
+
+def _takes(s: Schedule, steps: Trace, extents: dict[Var, int]) -> bool:
+    """Whether steps can be done on other extents."""
+    try:
+        Schedule(resize(s.began_with, extents), s.target).replay(steps)
+    except TensorIRError:
+        return False
+    return True
 
 
 def _periods(s: Schedule, axis: str, extent: int) -> list[int]:
@@ -163,11 +179,21 @@ def label(outputs: Sequence[Tensor]) -> str:
 def compare(s: Schedule, numbers: Numbers, seed: int) -> Problem | None:
     """Run the schedule's kernels in the interpreter against its declarations; the first thing wrong, or None."""
     module = lower(s.program, s.target)
-    return compare_module(module, s.outputs, numbers, seed)
+    return compare_module(module, s.began_with, numbers, seed, _approximation(s))
 
 
-def compare_module(module: Module, outputs: Sequence[Tensor], numbers: Numbers, seed: int) -> Problem | None:
-    """``compare`` for kernels that may have been changed since lowering."""
+def _approximation(s: Schedule) -> float | None:
+    """How far an algorithm that approximates may be off what the steps apply to; None where it is exact."""
+    return None if s.outputs == s.began_with else s.inexact_by
+
+
+def compare_module(
+    module: Module, outputs: Sequence[Tensor], numbers: Numbers, seed: int, most: float | None = None
+) -> Problem | None:
+    """``compare`` for kernels that may have been changed since lowering.
+
+    most: how far results may be off in doubles, relative to the largest, where the kernels approximate ``outputs``
+    """
     conditions = [x.cond for k in module.kernels for x in find(k.body, If)]
     arrays = random_arguments(outputs, seed, numbers, conditions)
     names = _argument_names(module, outputs)
@@ -178,7 +204,7 @@ def compare_module(module: Module, outputs: Sequence[Tensor], numbers: Numbers, 
     want = evaluate(outputs, arrays, numbers)
     for b, w in zip(module.outputs, want, strict=True):
         g = got[b.name].reshape(w.shape)
-        differs = apart(g, w) if isinstance(numbers, Doubles) and w.dtype.kind == "f" else g != w
+        differs = apart(g, w, most) if isinstance(numbers, Doubles) and w.dtype.kind == "f" else g != w
         if differs.any():
             at = tuple(int(i) for i in np.argwhere(differs)[0])
             wrong = int(differs.sum())
@@ -190,18 +216,20 @@ def compare_module(module: Module, outputs: Sequence[Tensor], numbers: Numbers, 
 
 
 def compare_in_turn(
-    module: Module, outputs: Sequence[Tensor], numbers: Numbers, seed: int
+    module: Module, outputs: Sequence[Tensor], numbers: Numbers, seed: int, most: float | None = None
 ) -> tuple[Problem | None, Numbers]:
-    """``compare_module``, once more in doubles where a difference may be the field's own; the last numbers."""
+    """``compare_module``, once more in doubles where a difference may be the field's own, or an approximation of an
+    algorithm; the last numbers.
+    """
     problem = compare_module(module, outputs, numbers, seed)
     if problem is None or problem.code != "check.not-equal" or isinstance(numbers, Doubles):
         return problem, numbers
     calls = {fn for fns in opaque_combiners(outputs).values() for fn in fns}
-    if not calls:
+    if not calls and most is None:
         return problem, numbers
-    problem = compare_module(module, outputs, Doubles(), seed)
+    problem = compare_module(module, outputs, Doubles(), seed, most)
     if problem is None and calls & HALF:
-        problem = compare_module(module, outputs, Doubles(positive=True), seed)
+        problem = compare_module(module, outputs, Doubles(positive=True), seed, most)
     return problem, Doubles()
 
 
@@ -221,7 +249,7 @@ def over_shapes(s: Schedule, shapes: Iterable[dict[Var, int]], seed: int) -> tup
         name = label(outputs)
         if name in shown:
             continue
-        problem, numbers = compare_in_turn(module, outputs, numbers, seed)
+        problem, numbers = compare_in_turn(module, outputs, numbers, seed, _approximation(s))
         shown.append(name)
         if problem is not None:
             return [Problem(problem.code, f"{problem.message}, for {name}", problem.at, problem.hint)], shown, numbers
@@ -236,7 +264,7 @@ def _modules(s: Schedule, shapes: Iterable[dict[Var, int]]) -> Iterator[tuple[Mo
             fits = True
             yield fitted
     if not fits:
-        yield own(), s.outputs
+        yield own(), s.began_with
 
 
 def lowered_once(s: Schedule) -> Callable[[], Module]:
@@ -258,7 +286,7 @@ def _fitted(
         if made is None:
             break
         try:
-            found = lower(made.program, made.target), made.outputs
+            found = lower(made.program, made.target), made.definition
         except LoweringError as e:
             need_own_extents(own, e)
             break
@@ -279,14 +307,16 @@ def need_own_extents(own: Callable[[], Module], refusal: LoweringError) -> None:
 def _replayed(s: Schedule, extents: dict[Var, int]) -> Schedule | None:
     """The trace on other extents; axes that must divide are rounded up, one at a time, then all."""
     period = {
-        v: max((p for p in _periods(s, name, n) if p < n), default=1) for name, (v, n) in axes_of(s.outputs).items()
+        v: max((p for p in _periods(s, name, n) if p < n), default=1)
+        for name, (v, n) in axes_of(s.began_with).items()
+        if v in extents
     }
     up = {v: -(-n // period[v]) * period[v] for v, n in extents.items()}
     rounded = [{**extents, v: n} for v, n in up.items() if n != extents[v]]
     for trace in (s.trace.to_json(), _loosened(s)):
         for wanted in (extents, *rounded, up):
             try:
-                return Schedule(resize(s.outputs, wanted), s.target).replay(trace)
+                return Schedule(resize(s.began_with, wanted), s.target).replay(trace)
             except TensorIRError:
                 continue
     return None
