@@ -74,18 +74,22 @@ def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
 
     Axes are varied together, so that a few shapes cover every class of tail.
     """
-    axes = _free_axes(s)
+    least = _least_extents(s)
+    axes = {name: (v, n) for name, (v, n) in axes_of(s.began_with).items() if v in least}
     periods = {name: _periods(s, name, n) for name, (_, n) in axes.items()}
     wanted = []
     plan = ((_exact, -1), (_more, -1), (_more, 0), (_less, -1), (_one, 0), (_prime, 0), (_twice, 0), (_double, -1))
     for pick, level in plan:
         wanted.append(
-            {v: pick(periods[name][level or min(1, len(periods[name]) - 1)]) for name, (v, _) in axes.items()}
+            {
+                v: least[v] - 1 + pick(periods[name][level or min(1, len(periods[name]) - 1)])
+                for name, (v, _) in axes.items()
+            }
         )
     # a reduction over several tiles; buffers that take turns, once around and into the second: one element is enough
     depth = max((dict(x.options).get("depth", 2) for x in s.trace if x.primitive == "pipeline"), default=0)
     deep = {
-        v: 1 if v.extent is None else periods[name][-1] * (depth + 1) if depth else periods[name][-1] * 2 + 1
+        v: least[v] if v.extent is None else periods[name][-1] * (depth + 1) if depth else periods[name][-1] * 2 + 1
         for name, (v, _) in axes.items()
     }
     if depth or any(n > 3 for n in deep.values()):
@@ -93,14 +97,27 @@ def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
     whole = dict(axes.values())
     if math.prod(whole.values()) <= WORK // 8:
         wanted.insert(0, whole)
-    small = [_shrunk(w, WORK) for w in wanted]
+    small = [_shrunk(w, WORK, least) for w in wanted]
     return [w for n, w in enumerate(small) if w not in small[:n]]
 
 
-def _free_axes(s: Schedule) -> dict[str, tuple[Var, int]]:
-    """The axes that may have any extent: without those to which an algorithm is tied, the taps of a filter."""
-    steps = Trace(x for x in s.trace if x.primitive == "redeclare")
-    return {name: (v, n) for name, (v, n) in axes_of(s.began_with).items() if not steps or _takes(s, steps, {v: n + 1})}
+def _least_extents(s: Schedule) -> dict[Var, int]:
+    """The least extent of each axis that the algorithms of a schedule take; without axes to which they are tied, such
+    as the taps of a filter.
+    """
+    steps, axes = Trace(x for x in s.trace if x.primitive == "redeclare"), dict(axes_of(s.began_with).values())
+    if not steps:
+        return dict.fromkeys(axes, 1)
+    return {v: _first(s, steps, v, n) for v, n in axes.items() if _takes(s, steps, {v: n + 1})}
+
+
+def _first(s: Schedule, steps: Trace, axis: Var, declared: int) -> int:
+    """The least extent that steps take, by bisection between 1 and the declared one."""
+    low, high = 0, 1 if _takes(s, steps, {axis: 1}) else declared
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _takes(s, steps, {axis: middle}) else (middle, high)
+    return high
 
 
 def _takes(s: Schedule, steps: Trace, extents: dict[Var, int]) -> bool:
@@ -145,18 +162,20 @@ def _twice(p: int) -> int:
     return 2 * p + 1
 
 
-def _shrunk(w: dict[Var, int], work: int) -> dict[Var, int]:
-    """``w`` cut until the work fits: reductions to 2 first, then the longest spatial axes, then anything."""
+def _shrunk(w: dict[Var, int], work: int, least: dict[Var, int]) -> dict[Var, int]:
+    """``w`` cut until the work fits: reductions to 2 first, then the longest spatial axes, then anything; none to less
+    than its ``least`` extent.
+    """
     out = dict(w)
-    for axes, least in (
+    for axes, few in (
         ([v for v in out if v.extent is not None], 2),
         ([v for v in out if v.extent is None], 3),
         (list(out), 1),
     ):
         while math.prod(out.values()) > work and (longest := max(axes, key=lambda v: out[v], default=None)) is not None:
-            if out[longest] <= least:
+            if out[longest] <= max(few, least.get(longest, 1)):
                 break
-            out[longest] = max(least, out[longest] // 2)
+            out[longest] = max(few, least.get(longest, 1), out[longest] // 2)
     return out
 
 
@@ -257,9 +276,9 @@ def over_shapes(s: Schedule, shapes: Iterable[dict[Var, int]], seed: int) -> tup
 
 
 def _modules(s: Schedule, shapes: Iterable[dict[Var, int]]) -> Iterator[tuple[Module, tuple[Tensor, ...]]]:
-    fits, own = False, lowered_once(s)
+    fits, own, least = False, lowered_once(s), _least_extents(s)
     for extents in shapes:
-        fitted = _fitted(s, extents, own)
+        fitted = _fitted(s, extents, own, least)
         if fitted is not None:  # else this trace does not fit that shape (exact splits, fixed factors)
             fits = True
             yield fitted
@@ -273,12 +292,12 @@ def lowered_once(s: Schedule) -> Callable[[], Module]:
 
 
 def _fitted(
-    s: Schedule, extents: dict[Var, int], own: Callable[[], Module]
+    s: Schedule, extents: dict[Var, int], own: Callable[[], Module], least: dict[Var, int]
 ) -> tuple[Module, tuple[Tensor, ...]] | None:
     """The schedule lowered on ``extents``, or on the nearest extents that it fits and that cost little to interpret."""
     found, tried = None, None
     for work in (WORK, WORK // 8, WORK // 64):
-        smaller = _shrunk(extents, work)
+        smaller = _shrunk(extents, work, least)
         if smaller == tried:
             break
         tried = smaller

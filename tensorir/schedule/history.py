@@ -81,7 +81,10 @@ class History(Scheduled[H], Shown):
         self.definition = as_outputs(outputs)
         self.target = Target.parse(target)
         self._error: float | None = None
-        self._versions = [Version(program_of(self.definition), {}, Declared(self.definition))]
+        self._start(program_of(self.definition))
+
+    def _start(self, program: Program) -> None:
+        self._versions = [Version(program, {}, Declared(self.definition))]
         self._steps: list[Step] = []
 
     @property
