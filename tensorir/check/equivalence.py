@@ -240,7 +240,7 @@ def compare_in_turn(
     """``compare_module``, once more in doubles where a difference may be the field's own, or an approximation of an
     algorithm; the last numbers.
     """
-    problem = compare_module(module, outputs, numbers, seed)
+    problem = compare_module(module, outputs, numbers, seed, most)
     if problem is None or problem.code != "check.not-equal" or isinstance(numbers, Doubles):
         return problem, numbers
     calls = {fn for fns in opaque_combiners(outputs).values() for fn in fns}

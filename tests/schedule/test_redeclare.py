@@ -72,12 +72,12 @@ def test_a_name_that_is_registered_again_stands_for_the_new_function():
 
 def test_what_approximates_is_compared_within_its_bound():
     s = plain().redeclare("test: by thirds")
-    s.split("third.i", [None, 3])
+    s.split("third.i0", [None, 3])
     verdict = s.check()
     assert verdict and "within 0.001 of the largest" in str(verdict)
     assert s.blame() is None
     s = plain().redeclare("test: by thirds", off=1.01)
-    s.split("third.i", [None, 3])
+    s.split("third.i0", [None, 3])
     assert not s.check() and s.blame().primitive == "redeclare"
 
 
