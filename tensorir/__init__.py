@@ -20,6 +20,7 @@ _HOMES = {
         "where", "cast", "bitcast", "mulhi", "all_", "any_", "equal", "not_equal", "minimum", "maximum", "exp", "log",
         "sqrt", "rsqrt", "tanh", "erf", "sin", "cos", "floor", "ceil", "round", "pow", "exp2", "log2", "abs",
     ),
+    "tensorir.algorithms.registry": ("algorithm",),
     "tensorir.api.schedule": ("Schedule", "replay"),
     "tensorir.api.workload": ("Workload",),
     "tensorir.api.build": ("Executable",),
@@ -63,6 +64,7 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from tensorir.algorithms.registry import algorithm as algorithm
     from tensorir.api.build import Executable as Executable
     from tensorir.api.export_shapes import export_shapes as export_shapes
     from tensorir.api.near import nearest as nearest

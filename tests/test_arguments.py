@@ -101,6 +101,7 @@ DECLARE = {
     "combiner.pair": lambda result=(lambda a, b: (a[0], b[1])), identity=(0, 0), axis=K, where=None: element(
         lambda i: tir.combiner(result, identity)((A[i, K], I8[K]), axis=axis, where=where)
     ),
+    "algorithm": lambda name="mine", error=None, exact=True: tir.algorithm(name, error=error, exact=exact)(tuple),
     "nn.matmul": lambda a=A, b=A, ta=False, tb=True, accumulate=None, name="C": tir.nn.matmul(
         a, b, ta=ta, tb=tb, accumulate=accumulate, name=name
     ),
@@ -165,6 +166,7 @@ SCHEDULE = {
     "prefetch": lambda s, tensor="P", at="C.k", ahead="C.i", distance=1: s.prefetch(tensor, at, ahead, distance),
     "pipeline": lambda s, axis="C.k", depth=2: on_gpu(s).pipeline(axis, depth),
     "assume": lambda s, tensor="A", align=64: s.assume(tensor, align),
+    "redeclare": lambda s, algorithm="stream_k", rest=4, of="C": s.redeclare(algorithm, rest=rest, of=of),
     "specialize": lambda s, axis="C.i", cond="C.i < 3": s.specialize(axis, cond),
     "s[]": lambda s, stage="C": s[stage],
     "s[].axis": lambda s, axis="i": s["C"].split(axis, [None, 4]),

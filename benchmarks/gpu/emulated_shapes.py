@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 import tensorir as tir
+from tensorir.algorithms.winograd import matrices
 from tensorir.check.emulate import emulate
 from tensorir.check.infinities import infinities_spread, with_infinities
 from tensorir.codegen.source import Source
@@ -36,7 +37,6 @@ from tensorir.interp.reference import random_arguments
 from tensorir.ops.conv_hopper import tiles
 from tensorir.ops.conv_weight_hopper import product as filter_product
 from tensorir.ops.gemm_hopper import together
-from tensorir.ops.winograd import matrices
 from tensorir.runtime.cuda import compile_cubin
 
 RESULT = Path(__file__).parents[1] / "results" / "cuda_shapes.json"

@@ -160,7 +160,7 @@ def _layout(name: str, order: str, which: int, old: str, new: str) -> tuple[str,
     text = json.dumps(steps).split(json.dumps(old)[1:-1])
     changed = "".join(x + (new if n == which else old) for n, x in enumerate(text[:-1])) + text[-1]
     try:
-        made = Schedule(s.outputs, s.target).replay(changed)
+        made = Schedule(s.began_with, s.target).replay(changed)
         problem = compare(made, Field(), 1)
         if problem is not None:
             return "interpreter", problem.code

@@ -79,7 +79,7 @@ def shapes_of(s: Schedule) -> Iterator[Form]:
     seen = set()
     for extents in awkward_shapes(s):
         try:
-            outputs = resize(s.outputs, extents)
+            outputs = resize(s.began_with, extents)
             again = Schedule(outputs, s.target).replay(s.trace)
         except TensorIRError:
             continue

@@ -325,7 +325,7 @@ def _awkward(s: Schedule) -> tuple[str, tuple[Tensor, ...], Source] | None:
     shapes = awkward_shapes(s)
     for extents in (*shapes[1:], *shapes[:1]):
         try:
-            outputs = resize(s.outputs, extents)
+            outputs = resize(s.began_with, extents)
             source = type(s)(outputs, s.target).replay(s.trace).emitted()
         except TensorIRError:
             continue  # the trace does not fit that shape

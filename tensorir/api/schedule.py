@@ -81,7 +81,8 @@ class Schedule(Exportable, _Schedule):
         if doubted:
             prove(source, opened, lambda: arguments_for(self), _seconds(limit_s))
         target = self._target_on(opened)
-        return Executable(source, opened, str(self.trace), self.outputs, again=self._again, target=target)
+        return Executable(source, opened, str(self.trace), self.began_with, max_error=self.allowed_error,
+                          again=self._again, target=target)  # fmt: skip
 
     def _target_on(self, device: Device) -> Target:
         """What the schedule is lowered for on a device: its own target where that is of the device's language."""

@@ -346,7 +346,8 @@ class Work(Shown):
         if self._key is None:
             self._key = key_of(self.outputs)
         most = self.allowed_error(template)
-        if why := differs_as_class(self.outputs, made.outputs, most, self._key):
+        error = made.inexact_by if made.began_with == self.outputs else most
+        if why := differs_as_class(self.outputs, made.outputs, error, self._key):
             message = f"template {template!r} of {self.name} declares another computation: {why}"
             hint = "schedule the s that the template is given, or declare what the workload computes"
             raise ScheduleError(Problem("template.definition", message, hint=hint))

@@ -9,11 +9,11 @@ from tensorir.schedule.trace import Step
 
 
 def blame(s: Any) -> Step | None:
-    """The first step after which the schedule no longer computes its tensors, by bisection; None where it does, and
-    where they are not what it was made for, which no step has done.
+    """The first step after which the schedule no longer computes its definition, by bisection; None where it does, and
+    where a template has scheduled other outputs, which no step has done.
     """
     steps, verdict = s.trace, check(s)
-    if verdict or verdict.problems[0].code == "check.definition":
+    if verdict or (verdict.problems[0].code == "check.definition" and s.began_with != s.definition):
         return None
     low, high = 0, len(steps)  # right after ``low`` steps, wrong after ``high``
     while high - low > 1:

@@ -103,7 +103,7 @@ def _compared(
         marks = divided_by((old, new))
         for batch in _batches(_points(old.shape, marks, seed)):
             want, got = sides[0].at(old, batch), sides[1].at(new, _in_shape(batch, old.shape, new.shape))
-            wrong = _apart(got, want, most) if isinstance(numbers, Doubles) else got != want
+            wrong = apart(got, want, most) if isinstance(numbers, Doubles) else got != want
             if wrong.any():
                 at = batch[int(np.argmax(wrong))].tolist()
                 some = f"{int(wrong.sum())} of {len(batch)} sampled elements differ"
@@ -111,12 +111,6 @@ def _compared(
             if sides[0].work + sides[1].work > spare:
                 break
     return ""
-
-
-def _apart(got: Any, want: Any, most: float | None) -> Any:
-    if most is None:
-        return apart(got, want)
-    return ~(np.abs(got - want) <= most * np.abs(want[np.isfinite(want)]).max(initial=0.0)) & (got != want)
 
 
 def _in_shape(points: Points, old: tuple[int, ...], new: tuple[int, ...]) -> Points:

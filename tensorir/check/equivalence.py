@@ -23,6 +23,7 @@ from tensorir.ir.visit import find
 from tensorir.lower.kernel import Module
 from tensorir.lower.pipeline import lower
 from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.trace import Trace
 
 WORK = 60_000
 """Iterations of the unscheduled program above which a shape is too large to interpret in a moment."""
@@ -73,18 +74,22 @@ def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
 
     Axes are varied together, so that a few shapes cover every class of tail.
     """
-    axes = axes_of(s.outputs)
+    least = _least_extents(s)
+    axes = {name: (v, n) for name, (v, n) in axes_of(s.began_with).items() if v in least}
     periods = {name: _periods(s, name, n) for name, (_, n) in axes.items()}
     wanted = []
     plan = ((_exact, -1), (_more, -1), (_more, 0), (_less, -1), (_one, 0), (_prime, 0), (_twice, 0), (_double, -1))
     for pick, level in plan:
         wanted.append(
-            {v: pick(periods[name][level or min(1, len(periods[name]) - 1)]) for name, (v, _) in axes.items()}
+            {
+                v: least[v] - 1 + pick(periods[name][level or min(1, len(periods[name]) - 1)])
+                for name, (v, _) in axes.items()
+            }
         )
     # a reduction over several tiles; buffers that take turns, once around and into the second: one element is enough
     depth = max((dict(x.options).get("depth", 2) for x in s.trace if x.primitive == "pipeline"), default=0)
     deep = {
-        v: 1 if v.extent is None else periods[name][-1] * (depth + 1) if depth else periods[name][-1] * 2 + 1
+        v: least[v] if v.extent is None else periods[name][-1] * (depth + 1) if depth else periods[name][-1] * 2 + 1
         for name, (v, _) in axes.items()
     }
     if depth or any(n > 3 for n in deep.values()):
@@ -92,8 +97,36 @@ def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
     whole = dict(axes.values())
     if math.prod(whole.values()) <= WORK // 8:
         wanted.insert(0, whole)
-    small = [_shrunk(w, WORK) for w in wanted]
+    small = [_shrunk(w, WORK, least) for w in wanted]
     return [w for n, w in enumerate(small) if w not in small[:n]]
+
+
+def _least_extents(s: Schedule) -> dict[Var, int]:
+    """The least extent of each axis that the algorithms of a schedule take; without axes to which they are tied, such
+    as the taps of a filter.
+    """
+    steps, axes = Trace(x for x in s.trace if x.primitive == "redeclare"), dict(axes_of(s.began_with).values())
+    if not steps:
+        return dict.fromkeys(axes, 1)
+    return {v: _first(s, steps, v, n) for v, n in axes.items() if _takes(s, steps, {v: n + 1})}
+
+
+def _first(s: Schedule, steps: Trace, axis: Var, declared: int) -> int:
+    """The least extent that steps take, by bisection between 1 and the declared one."""
+    low, high = 0, 1 if _takes(s, steps, {axis: 1}) else declared
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _takes(s, steps, {axis: middle}) else (middle, high)
+    return high
+
+
+def _takes(s: Schedule, steps: Trace, extents: dict[Var, int]) -> bool:
+    """Whether steps can be done on other extents."""
+    try:
+        Schedule(resize(s.began_with, extents), s.target).replay(steps)
+    except TensorIRError:
+        return False
+    return True
 
 
 def _periods(s: Schedule, axis: str, extent: int) -> list[int]:
@@ -129,18 +162,20 @@ def _twice(p: int) -> int:
     return 2 * p + 1
 
 
-def _shrunk(w: dict[Var, int], work: int) -> dict[Var, int]:
-    """``w`` cut until the work fits: reductions to 2 first, then the longest spatial axes, then anything."""
+def _shrunk(w: dict[Var, int], work: int, least: dict[Var, int]) -> dict[Var, int]:
+    """``w`` cut until the work fits: reductions to 2 first, then the longest spatial axes, then anything; none to less
+    than its ``least`` extent.
+    """
     out = dict(w)
-    for axes, least in (
+    for axes, few in (
         ([v for v in out if v.extent is not None], 2),
         ([v for v in out if v.extent is None], 3),
         (list(out), 1),
     ):
         while math.prod(out.values()) > work and (longest := max(axes, key=lambda v: out[v], default=None)) is not None:
-            if out[longest] <= least:
+            if out[longest] <= max(few, least.get(longest, 1)):
                 break
-            out[longest] = max(least, out[longest] // 2)
+            out[longest] = max(few, least.get(longest, 1), out[longest] // 2)
     return out
 
 
@@ -163,11 +198,21 @@ def label(outputs: Sequence[Tensor]) -> str:
 def compare(s: Schedule, numbers: Numbers, seed: int) -> Problem | None:
     """Run the schedule's kernels in the interpreter against its declarations; the first thing wrong, or None."""
     module = lower(s.program, s.target)
-    return compare_module(module, s.outputs, numbers, seed)
+    return compare_module(module, s.began_with, numbers, seed, _approximation(s))
 
 
-def compare_module(module: Module, outputs: Sequence[Tensor], numbers: Numbers, seed: int) -> Problem | None:
-    """``compare`` for kernels that may have been changed since lowering."""
+def _approximation(s: Schedule) -> float | None:
+    """How far an algorithm that approximates may be off what the steps apply to; None where it is exact."""
+    return None if s.outputs == s.began_with else s.inexact_by
+
+
+def compare_module(
+    module: Module, outputs: Sequence[Tensor], numbers: Numbers, seed: int, most: float | None = None
+) -> Problem | None:
+    """``compare`` for kernels that may have been changed since lowering.
+
+    most: how far results may be off in doubles, relative to the largest, where the kernels approximate ``outputs``
+    """
     conditions = [x.cond for k in module.kernels for x in find(k.body, If)]
     arrays = random_arguments(outputs, seed, numbers, conditions)
     names = _argument_names(module, outputs)
@@ -178,7 +223,7 @@ def compare_module(module: Module, outputs: Sequence[Tensor], numbers: Numbers, 
     want = evaluate(outputs, arrays, numbers)
     for b, w in zip(module.outputs, want, strict=True):
         g = got[b.name].reshape(w.shape)
-        differs = apart(g, w) if isinstance(numbers, Doubles) and w.dtype.kind == "f" else g != w
+        differs = apart(g, w, most) if isinstance(numbers, Doubles) and w.dtype.kind == "f" else g != w
         if differs.any():
             at = tuple(int(i) for i in np.argwhere(differs)[0])
             wrong = int(differs.sum())
@@ -190,18 +235,20 @@ def compare_module(module: Module, outputs: Sequence[Tensor], numbers: Numbers, 
 
 
 def compare_in_turn(
-    module: Module, outputs: Sequence[Tensor], numbers: Numbers, seed: int
+    module: Module, outputs: Sequence[Tensor], numbers: Numbers, seed: int, most: float | None = None
 ) -> tuple[Problem | None, Numbers]:
-    """``compare_module``, once more in doubles where a difference may be the field's own; the last numbers."""
-    problem = compare_module(module, outputs, numbers, seed)
+    """``compare_module``, once more in doubles where a difference may be the field's own, or an approximation of an
+    algorithm; the last numbers.
+    """
+    problem = compare_module(module, outputs, numbers, seed, most)
     if problem is None or problem.code != "check.not-equal" or isinstance(numbers, Doubles):
         return problem, numbers
     calls = {fn for fns in opaque_combiners(outputs).values() for fn in fns}
-    if not calls:
+    if not calls and most is None:
         return problem, numbers
-    problem = compare_module(module, outputs, Doubles(), seed)
+    problem = compare_module(module, outputs, Doubles(), seed, most)
     if problem is None and calls & HALF:
-        problem = compare_module(module, outputs, Doubles(positive=True), seed)
+        problem = compare_module(module, outputs, Doubles(positive=True), seed, most)
     return problem, Doubles()
 
 
@@ -221,7 +268,7 @@ def over_shapes(s: Schedule, shapes: Iterable[dict[Var, int]], seed: int) -> tup
         name = label(outputs)
         if name in shown:
             continue
-        problem, numbers = compare_in_turn(module, outputs, numbers, seed)
+        problem, numbers = compare_in_turn(module, outputs, numbers, seed, _approximation(s))
         shown.append(name)
         if problem is not None:
             return [Problem(problem.code, f"{problem.message}, for {name}", problem.at, problem.hint)], shown, numbers
@@ -229,14 +276,14 @@ def over_shapes(s: Schedule, shapes: Iterable[dict[Var, int]], seed: int) -> tup
 
 
 def _modules(s: Schedule, shapes: Iterable[dict[Var, int]]) -> Iterator[tuple[Module, tuple[Tensor, ...]]]:
-    fits, own = False, lowered_once(s)
+    fits, own, least = False, lowered_once(s), _least_extents(s)
     for extents in shapes:
-        fitted = _fitted(s, extents, own)
+        fitted = _fitted(s, extents, own, least)
         if fitted is not None:  # else this trace does not fit that shape (exact splits, fixed factors)
             fits = True
             yield fitted
     if not fits:
-        yield own(), s.outputs
+        yield own(), s.began_with
 
 
 def lowered_once(s: Schedule) -> Callable[[], Module]:
@@ -245,12 +292,12 @@ def lowered_once(s: Schedule) -> Callable[[], Module]:
 
 
 def _fitted(
-    s: Schedule, extents: dict[Var, int], own: Callable[[], Module]
+    s: Schedule, extents: dict[Var, int], own: Callable[[], Module], least: dict[Var, int]
 ) -> tuple[Module, tuple[Tensor, ...]] | None:
     """The schedule lowered on ``extents``, or on the nearest extents that it fits and that cost little to interpret."""
     found, tried = None, None
     for work in (WORK, WORK // 8, WORK // 64):
-        smaller = _shrunk(extents, work)
+        smaller = _shrunk(extents, work, least)
         if smaller == tried:
             break
         tried = smaller
@@ -258,7 +305,7 @@ def _fitted(
         if made is None:
             break
         try:
-            found = lower(made.program, made.target), made.outputs
+            found = lower(made.program, made.target), made.definition
         except LoweringError as e:
             need_own_extents(own, e)
             break
@@ -279,14 +326,16 @@ def need_own_extents(own: Callable[[], Module], refusal: LoweringError) -> None:
 def _replayed(s: Schedule, extents: dict[Var, int]) -> Schedule | None:
     """The trace on other extents; axes that must divide are rounded up, one at a time, then all."""
     period = {
-        v: max((p for p in _periods(s, name, n) if p < n), default=1) for name, (v, n) in axes_of(s.outputs).items()
+        v: max((p for p in _periods(s, name, n) if p < n), default=1)
+        for name, (v, n) in axes_of(s.began_with).items()
+        if v in extents
     }
     up = {v: -(-n // period[v]) * period[v] for v, n in extents.items()}
     rounded = [{**extents, v: n} for v, n in up.items() if n != extents[v]]
     for trace in (s.trace.to_json(), _loosened(s)):
         for wanted in (extents, *rounded, up):
             try:
-                return Schedule(resize(s.outputs, wanted), s.target).replay(trace)
+                return Schedule(resize(s.began_with, wanted), s.target).replay(trace)
             except TensorIRError:
                 continue
     return None

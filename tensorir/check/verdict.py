@@ -69,8 +69,8 @@ def check(s: Any, level: str = "fast", shapes: Any = None, seed: int = 0, limit_
     """Whether the schedule ``s`` (``api.Schedule``) computes what its tensors declare; see ``Schedule.check``."""
     if level not in LEVELS:
         raise CheckError(Problem("check.level", f"there is no level {level!r}", hint=f"one of {', '.join(LEVELS)}"))
-    if s.outputs != s.definition and (why := differs_as_class(s.definition, s.outputs, s.allowed_error)):
-        problem = Problem("check.definition", f"what the schedule computes is another definition: {why}")
+    if s.outputs != s.definition and (why := differs_as_class(s.definition, s.outputs, s.inexact_by)):
+        problem = Problem("check.definition", f"the schedule computes something other than its definition: {why}")
         return Verdict((problem,), (label(s.definition),), "sampled elements of both definitions, in exact arithmetic")
     if level == "device":
         return on_device(s, seed, limit_s=limit_s)
@@ -85,14 +85,17 @@ def check(s: Any, level: str = "fast", shapes: Any = None, seed: int = 0, limit_
         problems, shown, numbers = over_shapes(s, wanted, seed)
     except LoweringError as e:
         return Verdict(e.problems, (), EXACT)
-    return Verdict(tuple(problems), tuple(shown), _how(s.outputs, numbers))
+    return Verdict(tuple(problems), tuple(shown), _how(s, numbers))
 
 
-def _how(outputs: Sequence[Tensor], numbers: Numbers) -> str:
+def _how(s: Any, numbers: Numbers) -> str:
     """How the interpreter showed equality, in words."""
     if not isinstance(numbers, Doubles):
         return EXACT
-    names = ", ".join(f"that of {op} calls {' and '.join(calls)}" for op, calls in opaque_combiners(outputs).items())
+    opaque = opaque_combiners(s.began_with)
+    if not opaque:
+        return f"equal within {s.inexact_by:g} of the largest result, the bound of its algorithm; {SOUND}"
+    names = ", ".join(f"that of {op} calls {' and '.join(calls)}" for op, calls in opaque.items())
     return (
         f"equal in double precision within {TOLERANCE:g} of the median result, not exact: functions are opaque in the "
         f"field of 2^31 - 1, where exp(a) exp(b) is not exp(a + b) and no combiner that calls one is associative "
@@ -104,7 +107,7 @@ def _shapes(s: Any, shapes: Any) -> list[Any]:
     """Awkward shapes, or the user's: dicts from axis names (``C.i`` or ``i``) to extents."""
     if shapes is None:
         return awkward_shapes(s)
-    axes = axes_of(s.outputs)
+    axes = axes_of(s.began_with)
     out = []
     for one in shapes:
         extents = {}
@@ -137,7 +140,7 @@ def on_device(s: Any, seed: int = 0, device: Any = None, limit_s: float | None =
             return Verdict(tuple(problems), (label(s.outputs),), "on the device")
         if any(kind in name for name in source.instructions for kind in ("e4m3", "e5m2")):
             run = replace(run, exact=False)  # Hopper keeps some 14 bits of sums of these
-        found = _compared(s.outputs, source, run, results_of(got))
+        found = _compared(s, source, run, results_of(got))
         verdict = found if not turn or not found or found.max_error > verdict.max_error else verdict
         if not found:
             break
@@ -166,7 +169,7 @@ def emulated(s: Any, shapes: Any, seed: int, limit_s: float | None = None) -> Ve
             return Verdict(told, tuple(shown), "CUDA text, read")
         for run in runs(one.outputs, source, _conditions(one), seed, n, alone):
             try:
-                wrong = _run_text(one.outputs, source, run, seed, limit_s)
+                wrong = _run_text(one, source, run, seed, limit_s)
             except CompileError:
                 if told := not_run(source.text):
                     return Verdict(told, tuple(shown), "CUDA text, read")
@@ -178,36 +181,33 @@ def emulated(s: Any, shapes: Any, seed: int, limit_s: float | None = None) -> Ve
     return Verdict((), tuple(shown), "the CUDA text, run on the CPU: exact, no race, no access out of bounds")
 
 
-def _run_text(
-    outputs: tuple[Tensor, ...], source: Source, run: Run, seed: int, limit_s: float | None
-) -> tuple[Problem, ...]:
-    """What is wrong with one run of the text."""
+def _run_text(s: Any, source: Source, run: Run, seed: int, limit_s: float | None) -> tuple[Problem, ...]:
+    """What is wrong with one run of the text of ``s``."""
     from tensorir.check.emulate import emulate  # of use to this level alone
 
-    limit = _emulated_s(outputs) if limit_s is None else limit_s
+    limit = _emulated_s(s.outputs) if limit_s is None else limit_s
     done = emulate(source, run.arrays, seed, run.eager, limit, run.packed)
     if done.problems:
         return done.problems
     if run.spread:
-        spread = infinities_spread(outputs, done.outputs, run.arrays)
+        spread = infinities_spread(s.outputs, done.outputs, run.arrays)
         return (spread,) if spread else ()
-    return _compared(outputs, source, run, done.outputs, close=True).problems
+    return _compared(s, source, run, done.outputs, close=True).problems
 
 
-def _compared(
-    outputs: tuple[Tensor, ...], source: Source, run: Run, got: Sequence[Any], close: bool = False
-) -> Verdict:
-    """The results of one run against the declaration's: of what was given, or of what instructions may make of it.
+def _compared(s: Any, source: Source, run: Run, got: Sequence[Any], close: bool = False) -> Verdict:
+    """The results of one run against the definition's: of what was given, or of what instructions may make of it.
 
     close: each element may be as far off as rounding can make it, and not as the largest one
     """
+    outputs, error = s.outputs, s.allowed_error or 0.0
     exact = exactly(outputs, source, run.arrays) if run.exact is None else run.exact
     rounds = any(kind in name for name in source.instructions for kind in ("tf32", "e4m3", "e5m2"))
     bounds = rounding_of(outputs, run.arrays) if close and not exact and not rounds else None
-    found = compare_results(outputs, got, evaluate(outputs, run.arrays), exact, bounds)
+    found = compare_results(outputs, got, evaluate(s.began_with, run.arrays), exact, bounds, error)
     if found or run.read is None:
         return found
-    rounded = compare_results(outputs, got, evaluate(outputs, run.read), exact)
+    rounded = compare_results(outputs, got, evaluate(s.began_with, run.read), exact, error=error)
     return rounded if rounded else found
 
 
@@ -245,7 +245,7 @@ def _on_shapes(s: Any, shapes: Any) -> Iterator[tuple[Any, Source]]:
     if s.edited is None:
         for extents in _shapes(s, shapes):
             try:
-                again = type(s)(resize(s.outputs, extents), s.target).replay(s.trace)
+                again = type(s)(resize(s.began_with, extents), s.target).replay(s.trace)
             except TensorIRError:
                 continue
             try:
@@ -263,14 +263,16 @@ def _on_shapes(s: Any, shapes: Any) -> Iterator[tuple[Any, Source]]:
 
 
 def compare_results(
-    outputs: tuple[Tensor, ...], got: Any, want: Any, exact: bool = False, bounds: Sequence[Any] | None = None
-) -> Verdict:
+    outputs: tuple[Tensor, ...], got: Any, want: Any, exact: bool = False, bounds: Sequence[Any] | None = None,
+    error: float = 0.0,
+) -> Verdict:  # fmt: skip
     """Device results against reference results: equal where whole numbers make both exact, else within rounding.
 
     exact: floats are equal to the last bit too (``rounds_last``). Else one of fewer digits than float32 has may be the
            next one to what it should be, for what is rounded as it is stored; where such are made on the way to results
            as well, only the largest one's digits count
     bounds: how far each element may be off at most, where that is known (``rounding_of``)
+    error: how far an algorithm may be off, relative to the largest element, where that is more than rounding allows
     """
     problems, worst = [], 0.0
     inside = rounds_inside(outputs)
@@ -278,7 +280,8 @@ def compare_results(
         found = np.asarray(g)
         apart, scale = _apart(found, w, t.dtype), _scale(w)
         worst = max(worst, float(apart.max(initial=0.0)) / scale)
-        over = apart > (0.0 if exact else np.minimum(_allowed(t.dtype, w, scale, inside), most))
+        allowed = np.minimum(np.maximum(_allowed(t.dtype, w, scale, inside), error * scale), most)
+        over = apart > (0.0 if exact else allowed)
         if np.any(over):
             bad = _first_difference(np.where(over, found, w) if over.shape == w.shape else found, w)
             problems.append(

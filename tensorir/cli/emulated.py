@@ -30,9 +30,11 @@ def emulated(work: Workload, target: str | None, log: str) -> dict[str, Any]:
         say(f"more than {MOST_FLOPS:.0e} operations: what accesses cost is counted at smaller shapes than {work.title}")
     elif verdict:
         source, arrays = s.emitted(None if s.target.language == "cuda" else "cuda"), random_arguments(s.outputs, 0)
-        run, want = emulate(source, arrays), evaluate(s.outputs, arrays)
+        run, want = emulate(source, arrays), evaluate(s.began_with, arrays)
         exact = exactly(s.outputs, source, arrays)
-        wrong = run.problems or compare_results(s.outputs, run.outputs, want, exact).problems
+        wrong = (
+            run.problems or compare_results(s.outputs, run.outputs, want, exact, error=s.allowed_error or 0.0).problems
+        )
         checks.append({"name": "own shape", "ok": not wrong, "detail": "; ".join(map(str, wrong)) or "exact, no race"})
         traffic = [_counted(t, source) for t in run.traffic]
     ok = all(c["ok"] for c in checks)

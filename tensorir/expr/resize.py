@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from tensorir.arith.affine import Arith
 from tensorir.expr.bounds import check_accesses, is_gather, ranges_of
 from tensorir.expr.program import computes_of
+from tensorir.expr.reread import Reread
 from tensorir.expr.tensor import Compute, Tensor
-from tensorir.ir.tree import Buffer, Expr, Load, PadLoad, Var
-from tensorir.ir.visit import Rewriter, find
+from tensorir.ir.tree import Expr, Load, PadLoad, Var
+from tensorir.ir.visit import find
 
 
 def resize(outputs: Sequence[Tensor], extents: Mapping[Var, int]) -> tuple[Tensor, ...]:
@@ -85,27 +86,9 @@ def _rebuild(
             shape = t.shape if t.buffer.data is not None else _needed(t, ops, new_ranges)
             tensors[t] = Tensor(t.name, shape or t.shape, t.dtype, data=t.buffer.data)
             tensors[t].order = t.order
-        swap = _Resized({old.buffer: new.buffer for old, new in tensors.items()}, axes)
+        swap = Reread({old.buffer: new.buffer for old, new in tensors.items()}, axes)
         made = Compute(op.name, op.axes, sizes[op.outputs[0]], tuple(swap(b) for b in op.bodies))
         check_accesses(made)
         made.outputs = tuple(Tensor(t.name, sizes[t], t.dtype, made) for t in op.outputs)
         tensors.update(zip(op.outputs, made.outputs, strict=True))
     return tuple(tensors[t] for t in outputs)
-
-
-class _Resized(Rewriter):
-    def __init__(self, buffers: Mapping[Buffer, Buffer], axes: Mapping[Var, Var]) -> None:
-        self.buffers, self.axes = buffers, axes
-
-    def on_Var(self, n: Var) -> Var:
-        return self.axes.get(n, n)
-
-    def on_Load(self, n: Load) -> Load:
-        return n.map(self).replace(buffer=self.buffers[n.buffer])
-
-    def on_PadLoad(self, n: PadLoad) -> PadLoad:
-        return n.map(self).replace(buffer=self.buffers[n.buffer])
-
-    def on_Reduce(self, n: Expr) -> Expr:
-        axes = tuple(self.axes.get(a, a) for a in n.axes)  # type: ignore[attr-defined]
-        return n.map(self).replace(axes=axes)

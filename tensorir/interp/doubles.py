@@ -64,16 +64,21 @@ def opaque_combiners(outputs: Sequence[Tensor]) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def apart(got: np.ndarray, want: np.ndarray) -> np.ndarray:
-    """Where floats differ by more than rounding in double precision explains; what is no number equals itself.
+def apart(got: np.ndarray, want: np.ndarray, most: float | None = None) -> np.ndarray:
+    """Where floats differ by more than rounding in double precision explains, or by more than ``most`` of the largest
+    finite one; what is no number equals itself.
 
-    Not the largest element but the median magnitude of those that differ is what small ones are held against: -1e30,
-    which stands for a row without keys, would leave all others unseen.
+    Not the largest element but the median magnitude of those that differ is what small ones are held against where
+    only rounding counts: -1e30, which stands for a row without keys, would leave all others unseen.
     """
     size = np.abs(np.where(np.isfinite(want), want, 0.0))
-    magnitudes = np.unique(size[size > 0])
-    median = magnitudes[(len(magnitudes) - 1) // 2] if len(magnitudes) else 0.0
+    if most is None:
+        magnitudes = np.unique(size[size > 0])
+        median = magnitudes[(len(magnitudes) - 1) // 2] if len(magnitudes) else 0.0
+        allowed = TOLERANCE * np.maximum(size, median)
+    else:
+        allowed = most * size.max(initial=0.0)
     with np.errstate(invalid="ignore"):
-        near = np.abs(got - want) <= TOLERANCE * np.maximum(size, median)
+        near = np.abs(got - want) <= allowed
     differs: np.ndarray = ~(near | (got == want) | (np.isnan(got) & np.isnan(want)))
     return differs

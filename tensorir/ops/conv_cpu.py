@@ -14,10 +14,9 @@ import tensorir.ops.direct as direct
 import tensorir.ops.grouped as grouped
 import tensorir.ops.pixels as pixels
 import tensorir.ops.winograd as winograd
+from tensorir.algorithms.winograd import SIZES, error_bound
 from tensorir.api.workload import Template
-from tensorir.expr.tensor import Tensor
 from tensorir.ops.common import Config, divisors_near, sum_bytes, vector_lanes
-from tensorir.ops.images import declaring
 from tensorir.ops.model import (
     BLOCK_BYTES,
     PANEL,
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from tensorir.tune.space import Space
 
 Shape = Mapping[str, Any]
-Declare = Callable[[Tensor, Tensor, Shape], Tensor]
 Scheduler = Callable[["Schedule", Config, Shape], "Schedule"]
 
 PACKING = {True: 0.0, False: 0.3}
@@ -51,38 +49,32 @@ NARROW = 16
 """Columns up to which tiles may run over row ends."""
 
 
-def cpu_templates(operands: Mapping[str, Tensor | None], shape: Shape, max_error: float) -> dict[str, Template]:
+def cpu_templates(shape: Shape, max_error: float) -> dict[str, Template]:
     """The algorithms that are legal for this convolution, the one that promises most first."""
     found: dict[str, Template] = {}
 
-    def add(
-        name: str, space: Callable[[Shape], Space], declare: Declare | None, schedule: Scheduler, rounds: bool = False
-    ) -> None:
-        def function(s: Schedule, c: Config) -> Schedule:
-            if declare is None:
-                return schedule(s, c, on_core(shape, s.target))
-            return declaring(operands, shape, declare, lambda s, c, p: schedule(s, c, on_core(p, s.target)))(s, c)
-
-        found[name] = Template(function, _on(space, shape), kinds=("cpu",), approximate=rounds)
+    def add(name: str, space: Callable[[Shape], Space], schedule: Scheduler, rounds: bool = False) -> None:
+        found[name] = Template(
+            lambda s, c: schedule(s, c, on_core(shape, s.target)), _on(space, shape), kinds=("cpu",), approximate=rounds
+        )
 
     def winograds() -> None:
-        space = partial(_winograd_space, max_error=max_error)
-        add("cpu_winograd", space, winograd.conv2d, winograd.cpu_winograd, rounds=True)
+        add("cpu_winograd", partial(_winograd_space, max_error=max_error), winograd.cpu_winograd, rounds=True)
 
     if depthwise.applies(shape):
-        add("cpu_depthwise", depthwise.space, None, depthwise.cpu_depthwise)
+        add("cpu_depthwise", depthwise.space, depthwise.cpu_depthwise)
         return found
     if shape["groups"] > 1:
-        add("cpu_direct", grouped.direct_space, None, direct.cpu_direct)
+        add("cpu_direct", grouped.direct_space, direct.cpu_direct)
         if depthwise.takes_groups(shape):
-            add("cpu_grouped", depthwise.space, None, depthwise.cpu_depthwise)
+            add("cpu_grouped", depthwise.space, depthwise.cpu_depthwise)
         return dict(reversed(found.items())) if grouped.narrow(shape) or not grouped.fits(shape) else found
     fast = bool(admissible(shape, max_error))
     if fast and shape["prepack"]:
         winograds()
     if shape["r"] == shape["s"] == 1 and not shape["pad"]:
-        add("cpu_pixels", _pixels_space, None, pixels.cpu_pixels)
-    add("cpu_direct", _direct_space, None, direct.cpu_direct)
+        add("cpu_pixels", _pixels_space, pixels.cpu_pixels)
+    add("cpu_direct", _direct_space, direct.cpu_direct)
     if fast and not shape["prepack"]:
         winograds()  # it takes several kernels: not what a call without further wishes starts with
     return found
@@ -233,7 +225,7 @@ def admissible(shape: Shape, max_error: float) -> list[int]:
     square = shape["r"] == shape["s"] and shape["stride"] == shape["dilation"] == 1 and shape["dtype"] == "float32"
     if not square or shape["r"] not in (3, 5) or min(shape["c"], shape["k"]) < 8:
         return []
-    return [m for m in winograd.SIZES[shape["r"]] if winograd.error_bound(m, shape["r"]) <= max_error]
+    return [m for m in SIZES[shape["r"]] if error_bound(m, shape["r"]) <= max_error]
 
 
 def _winograd_space(shape: Shape, max_error: float) -> Space:

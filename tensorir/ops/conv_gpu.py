@@ -18,7 +18,6 @@ from tensorir.ops.conv_im2col import declared_in_line
 from tensorir.ops.conv_tensor import conv_multiplication, conv_space, declared, gpu_tensor
 from tensorir.ops.conv_warp import warp_template
 from tensorir.ops.depthwise_gpu import depthwise_template
-from tensorir.ops.images import declaring
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -35,7 +34,7 @@ def gpu_templates(operands: Mapping[str, Tensor | None], shape: Mapping[str, Any
         **warp_template(operands, shape),
         **depthwise_template(operands, shape),
         "gpu_tile": on_gpu,
-        **_winograds(operands, shape, max_error),
+        **_winograds(shape, max_error),
     }
 
 
@@ -59,22 +58,29 @@ def _tensor_cores(operands: Mapping[str, Tensor | None], shape: Mapping[str, Any
     return {"gpu_hopper": Template(groups, lambda t: hopper_space(shape, t), ("gpu",), needs="sm_90a"), **cores}
 
 
-def _winograds(operands: Mapping[str, Tensor | None], shape: Mapping[str, Any], max_error: float
-               ) -> dict[str, Template]:  # fmt: skip
+def _winograds(shape: Mapping[str, Any], max_error: float) -> dict[str, Template]:
     """Winograd's algorithm for CUDA, where it applies and ``max_error`` allows it; never what a search starts with."""
     fits = shape["r"] == 3 and shape["groups"] == 1 and shape["precision"] != "tf32"
     allowed = admissible(shape, max_error) if fits else []
     sizes = [m for m in winograd_gpu.TILES if m in allowed]
     if not sizes:
         return {}
-    function = declaring(operands, shape, winograd_gpu.conv2d, winograd_gpu.gpu_winograd)
     needs = "sm_70" if shape["precision"] == "fp32" else "sm_80"
     space = partial(winograd_gpu.winograd_space, shape, sizes=sizes)
-    found = {"gpu_winograd": Template(function, space, ("gpu",), approximate=True, needs=needs)}
+    found = {
+        "gpu_winograd": Template(
+            lambda s, c: winograd_gpu.gpu_winograd(s, c, shape), space, ("gpu",), approximate=True, needs=needs
+        )
+    }
     if shape["precision"] == "fp32":
-        fused = declaring(operands, shape, winograd_fused.conv2d, winograd_fused.gpu_winograd_fused)
         blocks = partial(winograd_fused.fused_space, shape)
-        found["gpu_winograd_fused"] = Template(fused, blocks, ("gpu",), approximate=True, needs="sm_70")
+        found["gpu_winograd_fused"] = Template(
+            lambda s, c: winograd_fused.gpu_winograd_fused(s, c, shape),
+            blocks,
+            ("gpu",),
+            approximate=True,
+            needs="sm_70",
+        )
     return found
 
 

@@ -74,7 +74,7 @@ def conv2d(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: in
     return Workload(
         "conv2d", out,
         templates=Templates(
-            cpu_templates(operands, shape, max_error),
+            cpu_templates(shape, max_error),
             lambda: _for_gpus(operands, shape, max_error),
         ),
         reference=lambda *arrays: reference(shape, *arrays),

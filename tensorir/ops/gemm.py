@@ -65,7 +65,7 @@ def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = 
     given = dict(a=a, b=b, bias=v, d=d, alpha=scale, beta=other)
     return Workload(
         "matmul", epilogue(given, shape, c),
-        templates=Templates(cpu_templates(shape), lambda: _for_gpus(shape, given)),
+        templates=Templates(cpu_templates(shape), lambda: _for_gpus(shape)),
         reference=lambda *arrays: reference(shape, *arrays),
         flops=2 * batch * m * n * k,
         origin=("ops", "matmul", params),
@@ -73,10 +73,10 @@ def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = 
     )  # fmt: skip
 
 
-def _for_gpus(shape: Mapping[str, Any], given: Mapping[str, Any]) -> Mapping[str, Template]:
+def _for_gpus(shape: Mapping[str, Any]) -> Mapping[str, Template]:
     from tensorir.ops.gemm_gpu import gpu_templates  # a half of what an operator costs to import
 
-    return gpu_templates(shape, given)
+    return gpu_templates(shape)
 
 
 def reference(p: Mapping[str, Any], a: np.ndarray, b: np.ndarray, *rest: np.ndarray) -> np.ndarray:

@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from tensorir.tune.space import Space
 
 
-def gpu_templates(shape: Mapping[str, Any], given: Mapping[str, Any] | None = None) -> dict[str, Template]:
+def gpu_templates(shape: Mapping[str, Any]) -> dict[str, Template]:
     """The templates for GPUs: for CUDA on tensor cores where these multiply the operands' type, else in threads; for
-    any of them by shared tiles. given: the arguments, where the product may be declared otherwise (``gemm_waves``)
+    any of them by shared tiles.
     """
     tiles = Template(lambda s, cfg: gpu_tile(s, cfg, shape), lambda t: _gpu_space(shape, t), kinds=("gpu",))
-    return {**_by_warps(shape, given or {}), "gpu_tile": tiles}
+    return {**_by_warps(shape), "gpu_tile": tiles}
 
 
-def _by_warps(shape: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Template]:
+def _by_warps(shape: Mapping[str, Any]) -> dict[str, Template]:
     """The templates for CUDA."""
     if multiplication(shape) is not None:
         cores = Template(
-            lambda s, c: gpu_tensor(in_two(s, c, given, shape, tensor_block(c)), c, shape),
+            lambda s, c: gpu_tensor(in_two(s, c, shape, tensor_block(c)), c, shape),
             lambda t: tensor_space(shape, t),
             ("gpu",),
             needs=least_target(shape),
@@ -43,7 +43,7 @@ def _by_warps(shape: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, T
         if warpgroups(shape) is None:
             return {"gpu_tensor": cores}
         groups = Template(
-            lambda s, c: gpu_hopper(in_two(s, c, given, shape, hopper_block(c)), c, shape, s.target),
+            lambda s, c: gpu_hopper(in_two(s, c, shape, hopper_block(c)), c, shape, s.target),
             lambda t: hopper_space(shape, t),
             ("gpu",),
             needs="sm_90a",
@@ -51,7 +51,7 @@ def _by_warps(shape: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, T
         return {"gpu_hopper": groups, "gpu_tensor": cores}
     if shape["dtype"] in THREADED:
         tiles = Template(
-            lambda s, c: gpu_warp(in_two(s, c, given, shape, warp_block(c)), c, shape),
+            lambda s, c: gpu_warp(in_two(s, c, shape, warp_block(c)), c, shape),
             lambda t: warp_space(shape, t),
             ("gpu",),
             needs="sm_70",

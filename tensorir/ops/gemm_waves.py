@@ -12,13 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tensorir.expr.compute import compute, reduce_axis
-from tensorir.expr.functions import cast, where
-from tensorir.expr.reducers import sum as total
-from tensorir.expr.tensor import Tensor
-from tensorir.ir.tree import Expr
 from tensorir.ops.blocks import extent_of
-from tensorir.ops.common import Config, accumulator, last_stage
+from tensorir.ops.common import Config, last_stage
 from tensorir.ops.gemm_blocks import (
     Sums,
     add_up,
@@ -28,7 +23,6 @@ from tensorir.ops.gemm_blocks import (
     partial_sums,
     sums_of,
 )
-from tensorir.ops.gemm_cpu import epilogue
 from tensorir.tune.gpu_model import Product, Tiles, seconds
 
 if TYPE_CHECKING:
@@ -66,28 +60,12 @@ def dealt_out(c: Config, p: Mapping[str, Any], block: Block, step: int, target: 
     return in_parts(c, p, step, tall[1] * -(-p["n"] // block[1]), target)
 
 
-def in_two(s: Schedule, c: Config, given: Mapping[str, Any], p: Mapping[str, Any], block: Block) -> Schedule:
-    """A schedule of the same product with its last rows declared by themselves, where ``c`` asks for it and whole waves
+def in_two(s: Schedule, c: Config, p: Mapping[str, Any], block: Block) -> Schedule:
+    """The schedule ``s`` of a product, its last rows declared by themselves where ``c`` asks for it and whole waves
     leave some.
     """
     first = whole_rows(p, block, s.target) if c["rest"] else 0
-    if not first:
-        return s
-    a, b, wide = given["a"], given["b"], accumulator(given["a"].dtype)
-
-    def rows(start: int, end: int, name: str) -> Tensor:
-        k = reduce_axis(p["k"], "k")
-
-        def product(i: Expr, j: Expr) -> Expr:
-            i = i + start if start else i
-            x, y = a[k, i] if p["ta"] else a[i, k], b[j, k] if p["tb"] else b[k, j]
-            return total(cast(x, wide) * cast(y, wide) if wide else x * y, axis=k)
-
-        return compute((end - start, p["n"]), product, name)  # type: ignore[no-any-return]
-
-    head, rest = rows(0, first, "head"), rows(first, p["m"], "rest")
-    whole = compute((p["m"], p["n"]), lambda i, j: where(i < first, head[i, j], rest[i - first, j]), "c")
-    return type(s)(epilogue(given, p, whole), s.target)
+    return s.redeclare("stream_k", rest=p["m"] - first) if first else s
 
 
 def each_sums(

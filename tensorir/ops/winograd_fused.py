@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tensorir.expr.tensor import Tensor
-from tensorir.ops import winograd_gpu
 from tensorir.ops.common import Config, last_stage
 from tensorir.ops.images import Shape
 from tensorir.ops.winograd_gpu import transform_weights, way_back, written_out
@@ -30,11 +28,6 @@ TILES = 32
 """Of a block: the lanes of a warp that read a row of pixels, and eight quads that lie in different banks."""
 
 
-def conv2d(x: Tensor, w: Tensor, shape: Shape) -> Tensor:
-    """``winograd_gpu.conv2d`` in whole blocks of tiles and output channels."""
-    return winograd_gpu.conv2d(x, w, {**shape, "m": SIZE}, (TILES, shape["bk"]))
-
-
 def gpu_winograd_fused(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     """A block makes ``TILES`` tiles of ``bk`` output channels, in steps of ``bc`` input channels.
 
@@ -45,6 +38,7 @@ def gpu_winograd_fused(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Sche
     """
     nchw = shape["layout"] == "NCHW"
     shape = {**shape, "m": SIZE}
+    s.redeclare("winograd", tile=SIZE, whole=[TILES, c["bk"]])
     transform_weights(s, shape)
     block, part, mine = _output(s, c, shape)
     s.set_scope("M", "shared")

@@ -11,16 +11,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tensorir.expr.compute import compute, constant, reduce_axis
-from tensorir.expr.reducers import sum as total
-from tensorir.expr.tensor import Tensor
-from tensorir.ir.tree import Expr
 from tensorir.ops.common import Config, last_stage
 from tensorir.ops.gemm_blocks import Operand, Sums
 from tensorir.ops.gemm_tensor import multiplication, product_on_cores, tensor_space
 from tensorir.ops.gemm_warp import product_in_threads, warp_space
-from tensorir.ops.images import Shape, padded, result
-from tensorir.ops.winograd import matrices
+from tensorir.ops.images import Shape
 from tensorir.tune.gpu_devices import gpu_of
 from tensorir.tune.gpu_model import DRAM_SHARE
 from tensorir.tune.legal import Predicate
@@ -41,54 +36,6 @@ PATCH = {True: 64, False: 8}
 """Rows or columns of tiles of a block that transforms, by whether they lie side by side."""
 REGISTERS = 72
 """Of a thread, for the places of its tiles."""
-
-
-def conv2d(x: Tensor, w: Tensor, shape: Shape, whole: tuple[int, int] = (1, 1)) -> Tensor:
-    """``nn.conv2d`` with stride 1 and square filters through tiles of m x m outputs; equal to it in exact arithmetic.
-
-    Intermediates, z being the place u * (m + r - 1) + v in a transformed tile: U (z, c, k), V (z, tile, c) and
-    M (z, tile, k), for NCHW V (z, c, tile) and M (z, k, tile)
-    whole: what the numbers of tiles and of output channels are rounded up to multiples of
-    """
-    n, c, r, m, nchw = *(shape[v] for v in "ncrm"), shape["layout"] == "NCHW"
-    a, rows, columns = m + r - 1, *tiles(shape)
-    many, k = (-(-size // by) * by for size, by in zip((n * rows * columns, shape["k"]), whole, strict=True))
-    at, g, bt = (constant(mat, name) for mat, name in zip(matrices(m, r), ("AT", "G", "BT"), strict=True))
-    xp = padded(x, {**shape, "n": -(-many // (rows * columns))}, rows * m + r - 1, columns * m + r - 1)
-    gr, gs, ry, rx = (reduce_axis(size, name) for size, name in ((r, "r"), (r, "s"), (a, "y"), (a, "x")))
-
-    def tap(k: Expr, c: Expr, r: Expr, s: Expr) -> Expr:
-        at = (k, c, r, s) if nchw else (k, r, s, c)
-        value: Expr = w[at] if shape["k"] % whole[1] == 0 else w.get(*at, fill=0)
-        return value
-
-    half = compute((a, r, c, k), lambda u, s, c, k: total(g[u, gr] * tap(k, c, gr, s), axis=gr), "W")
-    weights = compute((a * a, c, k), lambda z, c, k: total(g[z % a, gs] * half[z // a, gs, c, k], axis=gs), "U")
-
-    def pixel(t: Expr, y: Expr, x_: Expr, c: Expr) -> Expr:
-        at: Expr = xp[t // (rows * columns), (t // columns) % rows * m + y, t % columns * m + x_, c]
-        return at
-
-    first = compute((a, a, many, c), lambda u, x, t, c: total(bt[u, ry] * pixel(t, ry, x, c), axis=ry), "T")
-
-    def place(z: Expr, t: Expr, c: Expr) -> Expr:
-        return total(bt[z % a, rx] * first[z // a, rx, t, c], axis=rx)
-
-    rc, ru, rv = reduce_axis(c, "k"), reduce_axis(a, "u"), reduce_axis(a, "v")
-    if nchw:
-        v = compute((a * a, c, many), lambda z, c, t: place(z, t, c), "V")
-        products = compute((a * a, k, many), lambda z, i, j: total(weights[z, rc, i] * v[z, rc, j], axis=rc), "M")
-    else:
-        v = compute((a * a, many, c), place, "V")
-        products = compute((a * a, many, k), lambda z, i, j: total(v[z, i, rc] * weights[z, rc, j], axis=rc), "M")
-
-    def product(z: Expr, t: Expr, k: Expr) -> Expr:
-        value: Expr = products[(z, k, t) if nchw else (z, t, k)]
-        return value
-
-    back = compute((m, a, many, k), lambda i, b, t, k: total(at[i, ru] * product(ru * a + b, t, k), axis=ru), "Z")
-    out = compute((m, m, many, k), lambda i, j, t, k: total(at[j, rv] * back[i, rv, t, k], axis=rv), "Y")
-    return result(shape, lambda n, k, p, q: out[p % m, q % m, (n * rows + p // m) * columns + q // m, k])
 
 
 def tiles(shape: Shape) -> tuple[int, int]:
@@ -112,6 +59,7 @@ def gpu_winograd(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
        ``gemm_warp.gpu_warp``, or of ``gemm_tensor.gpu_tensor`` where products of a named precision are asked for
     """
     shape = {**shape, **c}
+    s.redeclare("winograd", tile=c["m"])
     transform_weights(s, shape)
     _input(s, c, shape)
     _output(s, c, shape)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from tensorir.errors import Problem, ScheduleError, TensorIRError, user_line
 from tensorir.errors.habits import answering
@@ -18,7 +18,7 @@ from tensorir.schedule import marks
 from tensorir.schedule.analysis import Index, index_of, lookup
 from tensorir.schedule.ownership import misplaced
 from tensorir.schedule.registry import MARKS, PRIMITIVES
-from tensorir.schedule.rewrite import Rewrite
+from tensorir.schedule.rewrite import Declared, Rewrite
 from tensorir.schedule.trace import Step, Trace
 from tensorir.target import Target
 
@@ -65,19 +65,26 @@ class Scheduled(Generic[H]):
         return None if isinstance(at, str) and at == "root" else self._loop(at)
 
 
+class Version(NamedTuple):
+    """A program after some steps, the names that they removed, each with its fate, and what the program computes."""
+
+    program: Program
+    gone: Mapping[str, str]
+    declared: Declared
+
+
 @answering(ScheduleError)
 class History(Scheduled[H], Shown):
     """A program with the steps that made it; the tree is a value, so that older ones cost nothing."""
 
     def __init__(self, outputs: Tensor | Sequence[Tensor], target: Any = "opencl") -> None:
-        self.outputs = as_outputs(outputs)
-        self.definition = self.outputs
-        self.allowed_error: float | None = None
+        self.definition = as_outputs(outputs)
         self.target = Target.parse(target)
-        self._start(program_of(self.outputs))
+        self._error: float | None = None
+        self._start(program_of(self.definition))
 
     def _start(self, program: Program) -> None:
-        self._versions: list[tuple[Program, Mapping[str, str]]] = [(program, {})]
+        self._versions = [Version(program, {}, Declared(self.definition))]
         self._steps: list[Step] = []
 
     @property
@@ -90,7 +97,33 @@ class History(Scheduled[H], Shown):
     @property
     def program(self) -> Program:
         """The loop tree now."""
-        return self._versions[-1][0]
+        return self._versions[-1].program
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """What the program computes: as it was declared, or as an algorithm declares it (``redeclare``)."""
+        return self._versions[-1].declared.outputs
+
+    @property
+    def began_with(self) -> tuple[Tensor, ...]:
+        """The outputs that the steps apply to: the definition, unless a template has begun with others."""
+        return self._versions[0].declared.outputs
+
+    @property
+    def allowed_error(self) -> float | None:
+        """How far results may be off relative to the largest: what was set, or the bound of the algorithms that are
+        used; None where they round as the definition does.
+        """
+        return self._versions[-1].declared.error if self._error is None else self._error
+
+    @allowed_error.setter
+    def allowed_error(self, error: float | None) -> None:
+        self._error = error
+
+    @property
+    def inexact_by(self) -> float | None:
+        """How far ``outputs`` may be off the definition in exact arithmetic, relative to the largest result."""
+        return None if self._versions[-1].declared.exact else self.allowed_error
 
     @property
     def trace(self) -> Trace:
@@ -145,7 +178,7 @@ class History(Scheduled[H], Shown):
 
         args, options: what the step repeats, loops and stages as such; options that have their defaults it does not
         """
-        program, gone = self._versions[-1]
+        program, gone, declared = self._versions[-1]
         primitive = PRIMITIVES[name]
         try:
             done = act(program)
@@ -153,7 +186,9 @@ class History(Scheduled[H], Shown):
             raise
         except RecursionError:
             raise ScheduleError(Problem("schedule.too-deep", f"the loop tree is too deep for {name}")) from None
-        given = tuple((k, _plain(v)) for k, v in options.items() if v != primitive.defaults[k])
+        given = tuple(
+            (k, _plain(v)) for k, v in options.items() if k not in primitive.defaults or v != primitive.defaults[k]
+        )
         step = Step(name, tuple(map(_plain, args)), given, done.new, user_line())
         if problem := marks.lost(program, done.program, name):
             raise ScheduleError(problem)
@@ -164,7 +199,7 @@ class History(Scheduled[H], Shown):
         if primitive.moves and (problem := misplaced(done.program)):
             raise ScheduleError(problem)
         told = {k: f"{v} by step {len(steps)}, {step}" for k, v in done.gone.items()}
-        self._versions.append((done.program, {**gone, **told}))
+        self._versions.append(Version(done.program, {**gone, **told}, done.declared or declared))
         self._steps.append(step)
         return done.new
 
@@ -175,7 +210,7 @@ class History(Scheduled[H], Shown):
         found = self.index.loops.get(name)
         if found is not None and found.kind is not Kind.INTRIN:
             return found
-        gone = self._versions[-1][1]
+        gone = self._versions[-1].gone
         # loops that an instruction performs are in the tree, and yet nothing can be done to them any more
         loops = {n: x for n, x in self.index.loops.items() if x.kind is not Kind.INTRIN}
         if name not in loops and name not in gone and "." not in name:
@@ -189,7 +224,7 @@ class History(Scheduled[H], Shown):
         if not isinstance(axis, str):
             raise wrong("axis", axis, "an axis by name or handle", ScheduleError)
         own, loops = f"{stage}.{axis}", self.index.loops
-        if isinstance(axis, AxisRef) or (own not in loops and own not in self._versions[-1][1] and axis in loops):
+        if isinstance(axis, AxisRef) or (own not in loops and own not in self._versions[-1].gone and axis in loops):
             return axis
         return own
 
@@ -206,8 +241,8 @@ class History(Scheduled[H], Shown):
             for s in index.stages.values():
                 if s.name == stage.name or (stage.op is not None and s.name == stage.op.name):
                     return s
-            return lookup("stage", stage.name, index.stages, self._versions[-1][1])
-        return lookup("stage", _name_of(stage, "stage"), index.stages, self._versions[-1][1])
+            return lookup("stage", stage.name, index.stages, self._versions[-1].gone)
+        return lookup("stage", _name_of(stage, "stage"), index.stages, self._versions[-1].gone)
 
     def _buffer(self, tensor: Any) -> Buffer:
         table = self.index.buffers()
@@ -215,7 +250,7 @@ class History(Scheduled[H], Shown):
             for b in table.values():
                 if b.origin is tensor:
                     return b
-        return lookup("tensor", _name_of(tensor, "tensor"), table, self._versions[-1][1])
+        return lookup("tensor", _name_of(tensor, "tensor"), table, self._versions[-1].gone)
 
 
 def full_name(loop: Loop, name: str) -> str:

@@ -19,7 +19,7 @@ Unfit = Callable[[Program, Program, str], Problem | None]
 """Why a primitive of this name may not make the second program of the first one: marks would lose their meaning."""
 
 SECTIONS = (
-    "Loops", "Where a stage runs", "Copies and memory", "Reductions", "Instructions", "Arguments",
+    "Loops", "Where a stage runs", "Copies and memory", "Reductions", "Instructions", "Arguments", "Algorithms",
 )  # fmt: skip
 """Those of the reference of primitives, in its order."""
 

@@ -8,10 +8,24 @@ from dataclasses import dataclass, field
 from tensorir.arith.affine import Arith, Interval, Linear
 from tensorir.arith.box import Side, side_of, union
 from tensorir.errors import Problem, ScheduleError
+from tensorir.expr.tensor import Tensor
 from tensorir.ir.build import as_expr, as_int, binary
 from tensorir.ir.tree import Axis, Buffer, Expr, Kind, Load, Loop, Program, Scope, Seq, Stage, Stmt, Store, Update, Var
 from tensorir.ir.visit import find, replace, sequence, substitute, uses, walk
 from tensorir.schedule.analysis import Index, in_loops, index_of, ranges, shares, statements
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What a program computes.
+
+    error: how far rounding may take its results off those of the definition, relative to the largest; None: no further
+    exact: whether an algorithm promises that they are equal in exact arithmetic
+    """
+
+    outputs: tuple[Tensor, ...]
+    error: float | None = None
+    exact: bool = False
 
 
 @dataclass(frozen=True)
@@ -20,11 +34,13 @@ class Rewrite:
 
     new:  names of the loops (or the stage) that it made, in the order the user gets them
     gone: names that it removed, each with what became of it, for later error messages
+    declared: what the program computes, where that is declared anew
     """
 
     program: Program
     new: tuple[str, ...] = ()
     gone: Mapping[str, str] = field(default_factory=dict)
+    declared: Declared | None = None
 
 
 def with_body(program: Program, body: Stmt) -> Program:

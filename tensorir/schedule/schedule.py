@@ -27,6 +27,7 @@ from tensorir.schedule.primitives import (
     pipeline,
     placement,
     prefetch,
+    redeclare,
     reduction,
     reindex,
     specialize,
@@ -123,9 +124,7 @@ class Schedule(AxisMethods[StageRef], History[StageRef]):
     """How a computation runs: a loop tree that primitives rewrite, one legal step at a time.
 
     outputs: a tensor or a tuple of them;  target: "opencl", "cuda", "cuda -arch=sm_90a", a Target …
-    definition: the outputs that it was made for, with which ``check`` compares: those of the workload where a template
-                has declared the same computation in another way
-    allowed_error: how far such a declaration may be off relative to the largest result; None where it means the same
+    definition: the outputs that it was made for, with which ``check`` compares; no step changes it
 
     The tree is a value: ``fork`` and ``undo`` cost nothing, and a refused primitive leaves the schedule as it was.
     Loops are named ``stage.axis`` (``C.i``, parts ``C.i.0``, ``C.i.1``); every method takes names or handles.
@@ -144,6 +143,7 @@ class Schedule(AxisMethods[StageRef], History[StageRef]):
     rfactor = reduction.rfactor
     atomic = atomic.atomic
     assume = assume.assume
+    redeclare = redeclare.redeclare
 
     if not TYPE_CHECKING:
 

@@ -230,9 +230,12 @@ def test_templates_of_an_operator_schedule_another_definition_or_are_refused():
     work = tir.Workload("mine", D, templates=templates)
     s = work.schedule(template="cpu_direct")
     assert s.outputs == s.definition == (D,) and s.check()
+    s = work.schedule(template="cpu_winograd")
+    assert s.outputs != s.definition == (D,) and s.check()
+    mirrored = tir.nn.conv2d_backward_data(x, w, (12, 12), pad=1, name="y")
     with pytest.raises(tir.ScheduleError) as e:
-        work.schedule(template="cpu_winograd")
-    assert e.value.code == "template.definition"
+        tir.Workload("mine", mirrored, templates=templates).schedule(template="cpu_winograd")
+    assert e.value.code == "winograd.convolution"
 
 
 @pytest.mark.parametrize("name", ["cpu_column", "cpu_strip"])

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import tensorir as tir
+from tensorir.algorithms import winograd
 from tensorir.check.emulate import emulate
 from tensorir.check.equivalence import compare
 from tensorir.interp.numbers import Field
 from tensorir.interp.reference import random_arguments
-from tensorir.ops import winograd, winograd_gpu
 
 AMPERE = "cuda -arch=sm_80"
 LAYOUTS = ("NHWC", "NCHW")
@@ -98,10 +98,9 @@ def test_the_declaration_is_the_convolution(layout, m, whole):
     from tensorir.interp.reference import evaluate
 
     w = work(n=2, c=5, k=4, h=5, w=7, layout=layout)
-    shape = {**w.parameters, "pad": 1, "p": 5, "q": 7, "m": m}
-    x, f = w.inputs
     arrays = random_arguments(w.outputs, 3, Field())
-    got = evaluate((winograd_gpu.conv2d(x, f, shape, whole),), arrays, Field())[0]
+    s = tir.Schedule(w.outputs).redeclare("winograd", tile=m, whole=whole)
+    got = evaluate(s.outputs, arrays, Field())[0]
     assert np.array_equal(got, evaluate(w.outputs, arrays, Field())[0])
 
 

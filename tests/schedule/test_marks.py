@@ -140,6 +140,7 @@ CALLS = {
     "prefetch": calls("prefetch", TENSORS, LOOPS),
     "pipeline": [*calls("pipeline", LOOPS), lambda s: (s.stage_in("P", "C.k", "shared"), s.pipeline("C.k"))],
     "assume": calls("assume", ("A", "B"), (64,)),
+    "redeclare": calls("redeclare", ("stream_k",), rest=4, of="C"),
     "specialize": [lambda s, x=x: s.specialize(x, f"{x} < 2") for x in LOOPS],
     "atomic": [*calls("atomic", ("C",)), lambda s: (s.decompose_reduction("C", "C.i"), s.atomic("C"))],
 }  # fmt: skip

@@ -54,6 +54,7 @@ EXAMPLES = {
     "unroll": (matmul, lambda s: s.unroll("C.k")),
     "annotate": (matmul, lambda s: s.annotate("C.k", "unroll", 4)),
     "assume": (gather, lambda s: s.assume("T", align=64).assume("at", 16, low=0).assume("at", high=7)),
+    "redeclare": (matmul, lambda s: s.redeclare("stream_k", rest=4)),
     "specialize": (
         matmul,
         lambda s: s.specialize("C.j", "C.i % 2 == 0 and not A[C.i, C.j] > 0").bind("C.i", "block.x"),
@@ -112,7 +113,7 @@ def test_tree(name, golden):
     fresh = make()
     exec(str(s.trace), {"s": fresh})
     assert str(fresh) == str(s)
-    assert str(tir.replay(s.outputs, s.trace, target=s.target)) == str(s)
+    assert str(tir.replay(s.definition, s.trace, target=s.target)) == str(s)
     assert json.loads(s.trace.to_json())
     after = str(s)
     other = s.fork()

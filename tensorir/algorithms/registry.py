@@ -1,0 +1,117 @@
+"""The registry of algorithms: traces and ``s.redeclare`` find them by name."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+from tensorir.errors import DeclarationError, Problem, ScheduleError, TensorIRError, line_of, refuse
+from tensorir.errors.habits import answers, near
+from tensorir.errors.needs import need_bool, need_function, need_number, need_text
+from tensorir.expr.program import as_outputs
+from tensorir.expr.tensor import Tensor
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+BUILT_IN = {"winograd": "tensorir.algorithms.winograd", "stream_k": "tensorir.algorithms.stream_k"}
+"""Algorithms of this package, each with the module that registers it when it is first asked for."""
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A function of outputs and parameters that declares the same outputs in another way.
+
+    error: the bound of what rounding adds, relative to the largest result: a number, or a function with the arguments
+           of the algorithm; None where results round as those of the definition do
+    exact: whether its results are those of the definition in exact arithmetic
+    """
+
+    name: str
+    function: Callable[..., Any]
+    error: float | Callable[..., float] | None
+    exact: bool
+
+    @cached_property
+    def signature(self) -> inspect.Signature:
+        """Return how the function is called."""
+        return inspect.signature(self.function)
+
+    def outputs(self, given: tuple[Tensor, ...], parameters: Mapping[str, Any]) -> tuple[Tensor, ...]:
+        """Return the outputs ``given`` as this algorithm declares them."""
+        made = self._called(self.function, given, parameters)
+        return as_outputs(tuple(made) if isinstance(made, list) else made)
+
+    def bound(self, given: tuple[Tensor, ...], parameters: Mapping[str, Any]) -> float | None:
+        """Return by how much results may be off, relative to the largest one; None where they round as declared."""
+        if callable(self.error):
+            return float(need_number("error", self._called(self.error, given, parameters), 0.0, ScheduleError))
+        return self.error
+
+    def _called(self, function: Callable[..., Any], given: tuple[Tensor, ...], parameters: Mapping[str, Any]) -> Any:
+        try:
+            self.signature.bind(given, **parameters)
+        except TypeError as e:
+            message = f"algorithm {self.name!r} cannot be called so: {e}"
+            taken = ", ".join(list(map(str, self.signature.parameters.values()))[1:])
+            hint = f"s.redeclare({self.name!r}, {taken})" if taken else f"s.redeclare({self.name!r})"
+            raise ScheduleError(Problem("redeclare.parameters", message, hint=hint)) from None
+        try:
+            return function(given, **parameters)
+        except TensorIRError:
+            raise
+        except Exception as e:  # the user's own code
+            message = f"algorithm {self.name!r} raised {type(e).__name__}: {e}"
+            raise ScheduleError(Problem("redeclare.raised", message), line_of(e)) from e
+
+
+_ALGORITHMS: dict[str, Algorithm] = {}
+
+
+@answers()
+def algorithm(name: str, *, error: float | Callable[..., float] | None = None, exact: bool = True) -> Callable[[F], F]:
+    """A decorator that registers a function of outputs and parameters, which returns the outputs declared in another
+    way, for ``s.redeclare(name, …)``. One that was registered under the name before is replaced.
+
+    >>> @tir.algorithm("halves")
+    ... def halves(outputs, parts=2): ...
+
+    outputs: a tuple of tensors, whose declarations say what there is to compute; parameters are what JSON holds
+    error:   how far floats may be off by rounding of the algorithm's own, relative to the largest result; a number, or
+             a function of the same arguments
+    exact:   whether results are the definition's in exact arithmetic: checks compare in a prime field, else within
+             ``error``
+
+    Raises DeclarationError ``algorithm.taken`` for the names of this package's algorithms, ``algorithm.error``.
+    """
+    label = need_text("name", name)
+    if error is not None and not callable(error):
+        error = float(need_number("error", error, 0.0))
+    if not need_bool("exact", exact) and error is None:
+        raise refuse(DeclarationError, "algorithm.error", f"algorithm {label!r} is not exact, and has no bound",
+                     hint="error=1e-5, how far results may be off relative to the largest")  # fmt: skip
+
+    def register(function: F) -> F:
+        need_function("function", function)
+        own = BUILT_IN.get(label)
+        if own is not None and function.__module__ != own:
+            raise refuse(DeclarationError, "algorithm.taken", f"{label!r} is an algorithm of tensorir",
+                         hint=f'@tir.algorithm("my_{label}")')  # fmt: skip
+        _ALGORITHMS[label] = Algorithm(label, function, error, exact)
+        return function
+
+    return register
+
+
+def find_algorithm(name: str) -> Algorithm:
+    """Return the algorithm of this name; raises ScheduleError ``trace.algorithm`` where none is registered."""
+    if name not in _ALGORITHMS and name in BUILT_IN:
+        importlib.import_module(BUILT_IN[name])
+    if name not in _ALGORITHMS:
+        known = sorted({*BUILT_IN, *_ALGORITHMS})
+        hint = near(name, known) or f"import what registers it by tir.algorithm; there are {', '.join(known)}"
+        raise ScheduleError(Problem("trace.algorithm", f"there is no algorithm {name!r}", hint=hint))
+    return _ALGORITHMS[name]

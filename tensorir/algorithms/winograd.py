@@ -1,0 +1,248 @@
+"""Winograd convolution F(m x m, r x r) for stride 1.
+
+Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR 2016. The transform matrices are made by the
+Cook-Toom construction (Blahut, "Fast Algorithms for Signal Processing", section 5.2) from small rational points, in
+exact arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+from tensorir.algorithms.products import Convolution, convolution_of, reduction_of
+from tensorir.algorithms.registry import algorithm
+from tensorir.errors import Problem, ScheduleError
+from tensorir.errors.needs import need_int, need_list
+from tensorir.expr.compute import compute, constant, reduce_axis
+from tensorir.expr.functions import cast
+from tensorir.expr.reducers import sum as total
+from tensorir.expr.reread import with_other
+from tensorir.expr.tensor import Tensor
+from tensorir.ir.tree import Expr
+
+POINTS = (0, 1, -1, 2, -2, Fraction(1, 2), Fraction(-1, 2), 4, -4)
+SIZES = {3: (4, 2, 6), 5: (2, 4)}
+"""Tile sizes m for filters of r taps."""
+_ERROR = {(2, 3): 5e-6, (4, 3): 5e-5, (6, 3): 5e-4, (2, 5): 5e-5, (4, 5): 2e-4}
+
+Matrix = list[list[Fraction]]
+
+
+def error_bound(m: int, r: int) -> float:
+    """Return the bound of float32's error relative to the largest output, for normal data and up to 1024 channels.
+
+    Stated from measurements with a margin of 3 and more: the error grows with the size m + r - 1 of the transforms.
+    """
+    return _ERROR[m, r]
+
+
+def matrices(m: int, r: int) -> tuple[Matrix, Matrix, Matrix]:
+    """Return ``(AT, G, BT)`` with ``y = AT ((G g) * (BT d))`` for m outputs of a filter g of r taps over d, which is
+    m + r - 1 long.
+    """
+    n = m + r - 1
+    points = [Fraction(p) for p in POINTS[: n - 1]]
+    at = [[p**i for p in points] + [Fraction(int(i == m - 1))] for i in range(m)]
+    g, bt = [], []
+    for j, p in enumerate(points):
+        others = [x for k, x in enumerate(points) if k != j]
+        scale = Fraction(1)
+        for x in others:
+            scale *= p - x
+        g.append([p**k / scale for k in range(r)])
+        bt.append([*_polynomial(others), Fraction(0)])
+    g.append([Fraction(int(k == r - 1)) for k in range(r)])
+    bt.append(_polynomial(points))
+    return at, g, bt
+
+
+def _polynomial(roots: Sequence[Fraction]) -> list[Fraction]:
+    """Coefficients of the product of (x - root), lowest first."""
+    out = [Fraction(1)]
+    for root in roots:
+        out = [a - root * b for a, b in zip([Fraction(0), *out], [*out, Fraction(0)], strict=True)]
+    return out
+
+
+def bound(outputs: tuple[Tensor, ...], tile: int, of: str | None = None, **_: object) -> float:
+    """Return ``error_bound`` of the tiles of a convolution."""
+    return error_bound(tile, convolution(outputs, tile, of).r)
+
+
+@algorithm("winograd", error=bound)
+def winograd(outputs: tuple[Tensor, ...], tile: int, panel: int = 0, whole: Sequence[int] = (1, 1),
+             of: str | None = None) -> tuple[Tensor, ...]:  # fmt: skip
+    """Return ``outputs`` with their convolution through tiles of ``tile`` x ``tile`` results; what is made of it stays.
+
+    panel: how many output channels of the transformed filters are next to each other in memory, for vectors of them;
+           0 for one product of two matrices for each place of a tile
+    whole: what the numbers of tiles and of output channels of such products are rounded up to multiples of
+    of:    the tensor that is the convolution, where several are reductions
+
+    Raises ScheduleError ``winograd.convolution``, ``winograd.tile``, ``redeclare.stage``.
+    """
+    conv = convolution(outputs, tile, of)
+    by = tuple(
+        need_int("whole", n, 1, error=ScheduleError) for n in need_list("whole", whole, "two ints", ScheduleError)
+    )
+    if len(by) != 2:
+        raise ScheduleError(Problem("winograd.whole", f"whole={by} are multiples of tiles and of output channels",
+                                    hint="whole=[32, 64]"))  # fmt: skip
+    tiles = _Tiles(conv, tile)
+    lanes = need_int("panel", panel, 0, error=ScheduleError)
+    made = _in_panels(tiles, lanes) if lanes else _by_places(tiles, (by[0], by[1]))
+    return with_other(outputs, conv.result, made)
+
+
+def convolution(outputs: tuple[Tensor, ...], tile: int, of: str | None) -> Convolution:
+    """Return the convolution among ``outputs``, if tiles of this size are made of such ones."""
+    found = convolution_of(reduction_of(outputs, of, "winograd"))
+    if isinstance(found, str):
+        hint = "a convolution of float32 with stride 1, dilation 1 and a square filter, in NCHW or NHWC"
+        raise ScheduleError(Problem("winograd.convolution", found, hint=hint))
+    size = need_int("tile", tile, error=ScheduleError)
+    if size not in SIZES.get(found.r, ()):
+        known = "; ".join(f"filters of {r} x {r}: {', '.join(map(str, ms))}" for r, ms in SIZES.items())
+        message = f"there are no tiles of {size} x {size} outputs for a filter of {found.r} x {found.r}"
+        raise ScheduleError(Problem("winograd.tile", message, hint=f"tile of {known}"))
+    return found
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    """The tiles of m x m results of a convolution, and the constants that transform them."""
+
+    conv: Convolution
+    m: int
+
+    @property
+    def a(self) -> int:
+        """Rows and columns of a tile of the image, and of a transformed one."""
+        return self.m + self.conv.r - 1
+
+    @property
+    def rows(self) -> int:
+        """Rows of tiles of an image."""
+        return -(-self.conv.p // self.m)
+
+    @property
+    def columns(self) -> int:
+        """Columns of tiles of an image."""
+        return -(-self.conv.q // self.m)
+
+    @property
+    def many(self) -> int:
+        """Tiles of all images."""
+        return self.conv.n * self.rows * self.columns
+
+    @cached_property
+    def constants(self) -> tuple[Tensor, Tensor, Tensor]:
+        """``AT``, ``G`` and ``BT``."""
+        named = zip(matrices(self.m, self.conv.r), ("AT", "G", "BT"), strict=True)
+        at, g, bt = (constant(matrix, name) for matrix, name in named)
+        return at, g, bt
+
+    def pixels(self, many: int) -> Callable[[Expr, Expr, Expr, Expr], Expr]:
+        """Return the element of a tile (its number, row, column and channel), one of ``many``, in the image
+        (n, h, w, c) with zeros around it and in whatever else tiles reach.
+        """
+        conv, m, rows, columns = self.conv, self.m, self.rows, self.columns
+        shape = (-(-many // (rows * columns)), rows * m + conv.r - 1, columns * m + conv.r - 1, conv.c)
+        sides = [conv.image.shape[conv.layout.index(v)] for v in "NHW"]
+        inside = not any(conv.pad) and all(a <= b for a, b in zip(shape[:3], sides, strict=True))
+        padded = compute(shape, lambda n, h, w, c: conv.pixel(n, h, w, c, inside), f"{conv.image.name}_pad")
+
+        def pixel(t: Expr, y: Expr, x: Expr, c: Expr) -> Expr:
+            return padded[t // (rows * columns), (t // columns) % rows * m + y, t % columns * m + x, c]  # type: ignore[no-any-return]
+
+        return pixel
+
+    def result(self, tiles: Tensor) -> Tensor:
+        """Return the convolution's result from results (row, column, tile, channel) of ``tiles``."""
+        conv, m, rows, columns = self.conv, self.m, self.rows, self.columns
+        op = conv.result.op
+        assert op is not None
+
+        def element(n: Expr, k: Expr, p: Expr, q: Expr) -> Expr:
+            return tiles[p % m, q % m, (n * rows + p // m) * columns + q // m, k]
+
+        def nhwc(n: Expr, p: Expr, q: Expr, k: Expr) -> Expr:
+            return element(n, k, p, q)
+
+        names = [v.name for v in op.axes]
+        return compute(op.extents, element if conv.layout == "NCHW" else nhwc, op.name, axes=names)  # type: ignore[no-any-return]
+
+
+def _in_panels(of: _Tiles, panel: int) -> Tensor:
+    """The convolution with filters in panels of output channels, transformed in double precision.
+
+    Intermediates: x_pad (n, h, w, c), V (u, v, tile, c), U (k/panel, u, v, c, k%panel), M (u, v, tile, k)
+    """
+    conv, a, m, tiles = of.conv, of.a, of.m, of.many
+    c, r, (at, g, bt) = conv.c, conv.r, of.constants
+    pixel = of.pixels(tiles)
+    ry, rx = reduce_axis(a, "y"), reduce_axis(a, "x")
+    half = compute((a, a, tiles, c), lambda u, b, t, c: total(bt[u, ry] * pixel(t, ry, b, c), axis=ry), "T")
+    v = compute((a, a, tiles, c), lambda u, v, t, c: total(bt[v, rx] * half[u, rx, t, c], axis=rx), "V")
+    panels, gr, gs = -(-conv.k // panel), reduce_axis(r, "r"), reduce_axis(r, "s")
+
+    def transformed(ko: Expr, u: Expr, v: Expr, c: Expr, ki: Expr) -> Expr:
+        tap = conv.tap(ko * panel + ki, c, gr, gs, conv.k % panel == 0)
+        wide = cast(g[u, gr], "float64") * cast(g[v, gs], "float64") * cast(tap, "float64")
+        return total(wide, axis=(gr, gs))
+
+    exact = compute((panels, a, a, c, panel), transformed, "U64", axes=("ko", "u", "v", "c", "ki"))
+    weights = compute(exact.shape, lambda ko, u, v, c, ki: cast(exact[ko, u, v, c, ki], "float32"), "U")
+    rc, ru, rv = reduce_axis(c, "c"), reduce_axis(a, "u"), reduce_axis(a, "v")
+    products = compute(
+        (a, a, tiles, panels * panel),
+        lambda u, v_, t, k: total(v[u, v_, t, rc] * weights[k // panel, u, v_, rc, k % panel], axis=rc),
+        "M",
+        axes=("u", "v", "t", "k"),
+    )
+    back = compute(
+        (m, a, tiles, panels * panel), lambda i, b, t, k: total(at[i, ru] * products[ru, b, t, k], axis=ru), "Z"
+    )
+    out = compute((m, m, tiles, panels * panel), lambda i, j, t, k: total(at[j, rv] * back[i, rv, t, k], axis=rv), "Y")
+    return of.result(out)
+
+
+def _by_places(of: _Tiles, whole: tuple[int, int]) -> Tensor:
+    """The convolution with a product of two matrices for each place z = u * (m + r - 1) + v of a transformed tile.
+
+    Intermediates: U (z, c, k), V (z, tile, c) and M (z, tile, k), for NCHW V (z, c, tile) and M (z, k, tile)
+    """
+    conv, a, m, nchw = of.conv, of.a, of.m, of.conv.layout == "NCHW"
+    c, r, (at, g, bt) = conv.c, conv.r, of.constants
+    many, k = (-(-size // by) * by for size, by in zip((of.many, conv.k), whole, strict=True))
+    pixel = of.pixels(many)
+    gr, gs, ry, rx = (reduce_axis(size, name) for size, name in ((r, "r"), (r, "s"), (a, "y"), (a, "x")))
+
+    def tap(k: Expr, c: Expr, r: Expr, s: Expr) -> Expr:
+        return conv.tap(k, c, r, s, conv.k % whole[1] == 0)
+
+    half = compute((a, r, c, k), lambda u, s, c, k: total(g[u, gr] * tap(k, c, gr, s), axis=gr), "W")
+    weights = compute((a * a, c, k), lambda z, c, k: total(g[z % a, gs] * half[z // a, gs, c, k], axis=gs), "U")
+    first = compute((a, a, many, c), lambda u, x, t, c: total(bt[u, ry] * pixel(t, ry, x, c), axis=ry), "T")
+
+    def place(z: Expr, t: Expr, c: Expr) -> Expr:
+        return total(bt[z % a, rx] * first[z // a, rx, t, c], axis=rx)
+
+    rc, ru, rv = reduce_axis(c, "k"), reduce_axis(a, "u"), reduce_axis(a, "v")
+    if nchw:
+        v = compute((a * a, c, many), lambda z, c, t: place(z, t, c), "V")
+        products = compute((a * a, k, many), lambda z, i, j: total(weights[z, rc, i] * v[z, rc, j], axis=rc), "M")
+    else:
+        v = compute((a * a, many, c), place, "V")
+        products = compute((a * a, many, k), lambda z, i, j: total(v[z, i, rc] * weights[z, rc, j], axis=rc), "M")
+
+    def product(z: Expr, t: Expr, k: Expr) -> Expr:
+        value: Expr = products[(z, k, t) if nchw else (z, t, k)]
+        return value
+
+    back = compute((m, a, many, k), lambda i, b, t, k: total(at[i, ru] * product(ru * a + b, t, k), axis=ru), "Z")
+    out = compute((m, m, many, k), lambda i, j, t, k: total(at[j, rv] * back[i, rv, t, k], axis=rv), "Y")
+    return of.result(out)

@@ -1,0 +1,72 @@
+"""Traces of templates that redeclare are schedules of the definition: they replay on the workload's outputs."""
+
+import numpy as np
+import pytest
+
+import tensorir as tir
+
+AMPERE, HOPPER = "cuda -arch=sm_80 -units=3", "cuda -arch=sm_90a -units=3"
+SHAPES = {
+    "tiles and one": dict(n=2, h=9, w=5, c=9, k=10, bias=True, pad=1),
+    "no padding": dict(h=6, w=11, c=12, k=36, bias=True, act="relu", residual=True),
+    "prepacked": dict(h=8, w=8, c=16, k=17, pad=2, prepack=True),
+    "5 x 5": dict(h=9, w=9, c=8, k=8, r=5, s=5, pad=2),
+    "products on tensor cores": dict(h=8, w=8, c=16, k=16, pad=1, precision="3xtf32"),
+}
+TEMPLATES = {"cpu_winograd": "opencl", "gpu_winograd": AMPERE, "gpu_winograd_fused": AMPERE}
+
+
+def replays(w, s):
+    """The trace as it is, from JSON, and as Python."""
+    fresh = tir.Schedule(w.outputs, target=s.target)
+    exec(str(s.trace), {"s": fresh})
+    for again in (fresh, *(tir.replay(w.outputs, trace, target=s.target) for trace in (s.trace, s.trace.to_json()))):
+        assert again.tree() == s.tree() and again.definition == s.definition != again.outputs
+    assert fresh.source() == s.source()
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_winograd_replays_on_the_definition(name):
+    layout = ("NCHW", "NHWC")[list(SHAPES).index(name) % 2]
+    w, done = tir.ops.conv2d(**{"layout": layout, **SHAPES[name]}), 0
+    for template in TEMPLATES.keys() & set(w.templates):
+        target = tir.Target.parse(TEMPLATES[template])
+        space = w.templates[template].space_for(target)
+        for config in (space.default, space.config(len(space.legal) - 1)):
+            s = w.schedule(config, template=template, target=target)
+            assert [x.primitive for x in s.trace].index("redeclare") == 0
+            assert s.definition == w.outputs
+            replays(w, s)
+            done += 1
+    assert done >= 2
+
+
+TILES = {
+    "gpu_warp": dict(li=8, ri=4, rj=4, wi=2, wj=4, bk=8, depth=2, in_flight=0, raster=1, atomic=0),
+    "gpu_tensor": dict(bm=64, bn=64, wm=32, wn=32, bk=32, depth=2, in_flight=1, raster=1, atomic=0, staged=1),
+    "gpu_hopper": dict(groups=1, rows=1, bn=64, depth=2, cluster=1, raster=1, resident=1, atomic=0),
+}
+"""Blocks of 64 x 64."""
+DTYPES = {"gpu_tensor": "float16", "gpu_warp": "float32", "gpu_hopper": "bfloat16"}
+EPILOGUES = (dict(m=193), dict(m=200, bias=True, act="relu", ta=True), dict(m=248, tb=True, beta=True, alpha=True))
+
+
+@pytest.mark.parametrize("changed", EPILOGUES, ids=str)
+@pytest.mark.parametrize("template", TILES)
+def test_stream_k_replays_on_the_definition(template, changed):
+    w = tir.ops.matmul(**{"n": 104, "k": 272, "dtype": DTYPES[template], **changed})
+    target = tir.Target.parse(HOPPER if template == "gpu_hopper" else AMPERE)
+    chosen = w.templates[template]
+    config = chosen.space_for(target).canonical({**TILES[template], "splits": 2, "rest": 1})
+    s = chosen.function(tir.Schedule(w.outputs, target), config)
+    assert str(s.trace).startswith(f"s.redeclare('stream_k', rest={changed['m'] - 192})")
+    replays(w, s)
+
+
+def test_a_replayed_trace_computes_the_definition():
+    w = tir.ops.conv2d(c=16, h=14, w=14, k=16, pad=1, bias=True, act="relu")
+    s = tir.replay(w.outputs, w.schedule(template="cpu_winograd").trace)
+    arrays = [np.random.default_rng(n).standard_normal(a.shape).astype("float32") for n, a in enumerate(w.inputs)]
+    want = w.reference(*arrays)
+    off = np.abs(s.build()(*arrays) - want).max() / np.abs(want).max()
+    assert off <= s.allowed_error == 5e-5
