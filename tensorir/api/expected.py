@@ -19,6 +19,7 @@ import numpy as np
 
 from tensorir.api.floats import Floats, moved_by_digits
 from tensorir.check.verdict import tolerance
+from tensorir.codec import travels
 from tensorir.codegen.source import Param, Source
 from tensorir.expr.tensor import Tensor
 from tensorir.interp.reference import as_declared
@@ -31,6 +32,7 @@ SEED = 1
 FLOATS_S = 5.0  # a reference that takes longer is not asked a second time, about numbers with every digit in use
 
 
+@travels
 @dataclass(frozen=True)
 class Output:
     """Name, dtype and shape of one output."""

@@ -12,6 +12,7 @@ from tensorir.api.bench import Runner, pace_fields, timed
 from tensorir.api.candidate import Progress, Refused
 from tensorir.api.expected import SEED, Data, compare, each
 from tensorir.api.floats import Floats
+from tensorir.codec import encode
 from tensorir.runtime.estimate import Estimate, Rounds, settle
 from tensorir.runtime.timing import slots
 from tensorir.runtime.turns import HELD_S
@@ -165,7 +166,7 @@ def _as_fields(found: list[Estimate], standings: list[Standing]) -> list[Json]:
         return [_final_fields(e) for e in found]
     seconds = reconciled([e.seconds for e in found], standings)
     scaled = [e.scaled(s / e.seconds) for e, s in zip(found, seconds, strict=True)]
-    return [_final_fields(e) | {"race": s.json()} for e, s in zip(scaled, standings, strict=True)]
+    return [_final_fields(e) | {"race": encode(s)} for e, s in zip(scaled, standings, strict=True)]
 
 
 def _final_fields(found: Estimate) -> Json:

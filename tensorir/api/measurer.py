@@ -24,7 +24,7 @@ from tensorir.api.identity import fingerprint
 from tensorir.api.options import Options
 from tensorir.api.places import DevicePlaces, Neighbours, alike, device_names, places_of
 from tensorir.api.waits import Waits
-from tensorir.codegen.codec import decode, encode
+from tensorir.codec import decode, encode
 from tensorir.errors import DeclarationError, DeviceError, Problem, refuse
 from tensorir.interp.magnitude import is_continuous
 from tensorir.runtime.host import cores

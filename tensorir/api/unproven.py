@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorir.codegen.codec import decode, encode
+from tensorir.codec import decode, encode
 from tensorir.codegen.source import Param, Source
 from tensorir.errors import (
     CheckError,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from tensorir.codec import travels
 from tensorir.errors import DeclarationError, Problem, ScheduleError, refuse
 from tensorir.errors.habits import meant
 from tensorir.errors.needs import (
@@ -153,6 +154,7 @@ class Templates(MutableMapping[str, Template]):
     __copy__ = copy
 
 
+@travels
 @dataclass(frozen=True, repr=False)
 class Origin(Shown):
     """How another process can make the workload again: by calling NAME(**options).

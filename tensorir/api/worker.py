@@ -24,7 +24,7 @@ from tensorir.api.floats import Floats
 from tensorir.api.identity import describe, fingerprint
 from tensorir.api.undisturbed import LeftRunning, undisturbed
 from tensorir.api.unproven import answer
-from tensorir.codegen.codec import decode, encode
+from tensorir.codec import decode, encode
 from tensorir.codegen.source import Source
 from tensorir.errors import CheckError, Problem, TensorIRError
 from tensorir.runtime.cache import default_cache

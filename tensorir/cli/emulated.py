@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tensorir.cli.chosen import offline
 from tensorir.cli.common import say
 from tensorir.cli.terminal import columns, cut
+from tensorir.codec import encode
 
 if TYPE_CHECKING:
     from tensorir.api.workload import Workload
@@ -45,7 +45,7 @@ def emulated(work: Workload, target: str | None, log: str) -> dict[str, Any]:
 
 def _counted(t: Traffic, source: Source) -> dict[str, Any]:
     lines = source.text.splitlines()
-    return {**asdict(t), "text": lines[t.line - 1].strip() if 0 < t.line <= len(lines) else ""}
+    return {**encode(t), "text": lines[t.line - 1].strip() if 0 < t.line <= len(lines) else ""}
 
 
 def table(traffic: list[dict[str, Any]]) -> list[str]:

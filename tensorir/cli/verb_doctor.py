@@ -7,16 +7,18 @@ import platform
 import shlex
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
 import click
 
 from tensorir.cli import common
 from tensorir.cli.common import json_option, put, put_json
+from tensorir.codec import encode, travels
 from tensorir.errors import TensorIRError
 
 
+@travels
 @dataclass(frozen=True)
 class Finding:
     """One line: ok is None for what is optional and absent."""
@@ -36,7 +38,7 @@ def command(as_json: bool) -> int:
         findings += _guarded(probe)
     usable = any(f.name.startswith("device ") and f.ok for f in findings)
     if as_json:
-        put_json({"schema": 1, "ok": usable, "checks": [asdict(f) for f in findings]})
+        put_json({"schema": 1, "ok": usable, "checks": [encode(f) for f in findings]})
     else:
         for f in findings:
             mark = {True: "ok  ", False: "BAD ", None: "-   "}[f.ok]
