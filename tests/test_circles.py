@@ -13,7 +13,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "tensorir"
 LARGEST = 8
 """Modules of the largest circle of imports; to be made less, never more."""
-DEFERRED = 284
+DEFERRED = 283
 """Import statements inside functions that name modules of this package; to be made less, never more."""
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 FILES = {

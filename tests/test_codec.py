@@ -19,7 +19,6 @@ from tensorir.cli.chosen import Chosen
 from tensorir.codec import CodecError, decode, encode, travelling, travels
 from tensorir.codegen.source import Assumed, GatherRange, KernelLaunch, Param, Source, TensorMap
 from tensorir.export.folder import export
-from tensorir.runtime.estimate import Estimate
 from tensorir.runtime.machine import Load
 from tensorir.target import Target
 from tensorir.tune.dispatch import Dispatch, Kernel, Leaf
@@ -250,7 +249,6 @@ PORTFOLIO = Portfolio(
 )  # fmt: skip
 DOCUMENTS = {
     Load: (LOAD, ()),
-    Estimate: (Estimate(1.0, 0.5, 2.0, (1.0, 2.0), 1.5), ("pace",)),  # which ``pace_fields`` writes
     Ratio: (Ratio(1.0, 0.5, 2.0, "doubt"), ()),
     Machine: (Machine(LOAD, LOAD, (1.0, 2.0), ({"pid": 1, "workload": "w", "seconds": 1.0},)), ()),
     Timed: (TIMED, ("status", "confirmed", "record", "taken")),  # ``default`` has the status; the log has the record

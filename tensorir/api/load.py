@@ -97,7 +97,7 @@ def _first_good(work: Work, records: Iterable[Record], device: Device) -> tuple[
             source = made.source
             keep_source(key, source)
         error = work.allowed_error(record["template"])
-        program = _checked(work, Candidate(source, {}, None, error), device)
+        program = _checked(work, Candidate(source, max_error=error), device)
         if program is not None:
             again = _again(work, record["template"], record["config"], device)
             f = Executable(

@@ -9,6 +9,7 @@ import click
 from tensorir.cli import common
 from tensorir.cli.common import device_option, json_option, log_option, put, put_json
 from tensorir.cli.options import split, workload_options
+from tensorir.codec import encode
 
 if TYPE_CHECKING:
     from tensorir.api.workload import Workload
@@ -59,4 +60,4 @@ def _on_device(work: Workload, device: str | None, log: str) -> dict[str, Any]:
     with Measurer(work, device, Options()) as measurer:
         chosen = on_device(work, measurer, measurer.open(), log)
         found = measurer.check(chosen.template, chosen.config)
-    return {"workload": work.title, **chosen.json(), "ok": found["ok"], "checks": found["checks"]}
+    return {"workload": work.title, **chosen.json(), "ok": found.ok, "checks": encode(found)["checks"]}

@@ -20,6 +20,7 @@ from tensorir.cli.common import (
     say,
     usage,
 )
+from tensorir.codec import encode
 
 
 @click.command("repro", cls=common.Verb, context_settings=common.SETTINGS)
@@ -41,6 +42,7 @@ def command(
     from tensorir.api.measurer import Measurer
     from tensorir.api.options import Options
     from tensorir.cli.parse import from_title, record_named, workloads
+    from tensorir.tune.trial import Trial
 
     found = record_named(record, log)
     if found is None:
@@ -54,7 +56,7 @@ def command(
         )
     with Measurer(work, device, Options(timeout=timeout)) as measurer:
         measurer.open()
-        result = measurer.measure(found["template"], found["config"], "trial", None)
+        result = encode(measurer.measure(Trial(found["template"], found["config"]), None))
     same = result.get("source_sha256") == found["source_sha256"]
     _tell(found, result, same, as_json)
     if result["status"] == "ok":

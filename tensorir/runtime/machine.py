@@ -64,13 +64,18 @@ class Load(Shown):
     def _sums(self) -> tuple[float, float, float]:
         return self.seconds, self.others, self.stolen
 
-    def fields(self) -> dict[str, Any]:
-        """As JSON; empty where nothing is known."""
+    def rounded(self) -> Load | None:
+        """What is worth writing down of it; None where nothing is known."""
         if not self.seconds:
-            return {}
+            return None
         seconds, others, stolen = (round(value, 4) for value in self._sums())
         average = None if self.average is None else round(self.average, 2)
-        return encode(Load(seconds, others, stolen, self.cores, average))
+        return Load(seconds, others, stolen, self.cores, average)
+
+    def fields(self) -> dict[str, Any]:
+        """As JSON; empty where nothing is known."""
+        found = self.rounded()
+        return {} if found is None else encode(found)
 
     @classmethod
     def of(cls, fields: Mapping[str, Any] | None) -> Load:
